@@ -1,0 +1,44 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`.
+PYTHON := .venv/bin/python
+SHELL := /bin/bash
+export PLATFORMIO_SETTING_ENABLE_TELEMETRY := no
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+
+.PHONY: help setup demo test test-all lint renode format clean
+
+help:
+	@echo "make demo      train the example on the emulated board; results in build/demo/"
+	@echo "make test      all quick tests"
+	@echo "make test-all  the slow ones too"
+	@echo "make lint      ruff, mypy, clang-format, warnings as errors"
+	@echo "make renode    the Robot suites, on Renode where it is installed and on the board model"
+
+setup:
+	@scripts/setup.sh
+
+demo: setup
+	@$(PYTHON) tools/demo
+
+test: setup
+	@$(PYTHON) -m pytest -m "not slow" -n 2
+
+test-all: setup
+	@$(PYTHON) -m pytest -n 2
+
+renode: setup
+	@$(PYTHON) renode/run.py
+
+lint: setup
+	@$(PYTHON) -m ruff check .
+	@$(PYTHON) -m ruff format --check .
+	@$(PYTHON) -m mypy tools examples/digits test renode
+	@clang-format --dry-run --Werror $$(git ls-files 'firmware/*.[ch]' 'test/*.[ch]' 'tools/*.c')
+	@MICROTRAIN_MODEL=test/fixtures/null_model PLATFORMIO_BUILD_DIR=build/lint pio run -s -e disco_f746ng -e native
+
+format: setup
+	@$(PYTHON) -m ruff check --fix-only -q .
+	@$(PYTHON) -m ruff format -q .
+	@clang-format -i $$(git ls-files 'firmware/*.[ch]' 'test/*.[ch]' 'tools/*.c')
+
+clean:
+	rm -rf build .pio firmware/generated

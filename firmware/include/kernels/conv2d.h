@@ -1,0 +1,116 @@
+/* Convolution, dense and depthwise: forward, gradient to the input, gradient to the weights with
+ * the update folded in.
+ *
+ * Layout   activations and errors [h][w][c] (NHWC, N is always 1)
+ *          dense weights [c_out][kh][kw][c_in], depthwise weights [c][kh][kw]
+ * Numbers  real = scale * (q - zero); weights have zero 0 and a scale a channel of c_out
+ *          padding stands for real zero, that is q = x_zero
+ * A linear layer is a 1x1 convolution over a 1x1 image. A depthwise convolution uses the same
+ * struct with c_in == c_out.
+ */
+#ifndef KERNELS_CONV2D_H
+#define KERNELS_CONV2D_H
+
+#include "kernels/numeric.h"
+
+struct conv2d {
+    uint16_t h_in, w_in, c_in;
+    uint16_t h_out, w_out, c_out;
+    uint8_t kh, kw, stride_h, stride_w, pad_h, pad_w; /* pad at top and left; the rest follows from h_out */
+    int16_t x_zero, y_zero;                           /* -128..127 */
+    uint8_t guard;                                    /* fraction bits of aligned errors in bwd_x, 0..8, so that
+                                                         c_out * kh * kw * 127 * 128 << guard < 2^31 */
+    const float *m;                                   /* [c_out] s_x * s_w[c] / s_y, finite, > 0 */
+};
+
+/* The weights of a layer of which some input channels are trained (depthwise: some channels).
+ * Channel order[i] of the input is column i of the frozen matrix for i < c_frozen, else column
+ * i - c_frozen of the trained one. */
+struct split_weights {
+    const int8_t *frozen;  /* dense [c_out][kh][kw][c_frozen], depthwise [c_frozen][kh][kw]; flash; may be NULL */
+    const int8_t *trained; /* dense [c_out][kh][kw][c_trained], depthwise [c_trained][kh][kw]; SRAM; may be NULL */
+    const uint16_t *order; /* [c_in]; NULL: natural order, all frozen or all trained */
+    uint16_t c_trained;    /* 0..c_in */
+};
+
+/* Trained weights, their fraction bits and what turns a gradient into a step. */
+struct trained_weights {
+    int8_t *w;         /* same layout as split_weights.trained, -127..127 */
+    uint8_t *frac;     /* fraction bits of w, value w + frac / 2^frac_bits with signed frac in [-2^(f-1), 2^(f-1)):
+                          8 bits: int8 an element; 4 bits: two an byte, even index in the low nibble; 0 bits: NULL */
+    uint8_t frac_bits; /* 0, 4 or 8 */
+    const float *qas;  /* [channels of s_w] 65536 / s_w^2, 0 where the channel is dead */
+    uint32_t id;       /* tensor id of the random numbers */
+};
+
+/* The saved input of the trained channels. */
+struct saved_input {
+    const int8_t *x;       /* [h_in][w_in][c_x] */
+    const uint16_t *index; /* [c_trained] position of each trained channel in x; NULL: 0, 1, 2, ... */
+    uint16_t c_x;
+};
+
+/* y[h_out][w_out][c_out] = sat8(rint((b + sum (x - x_zero) * w) * m) + y_zero)
+ *
+ * x        int8   [h_in][w_in][c_in]
+ * b        int32  [c_out], in units of s_x * s_w; conversion proves that no sum leaves int32
+ * y        int8   may not overlap x
+ * mask     bits   [h_out * w_out][mask_stride(c_out)], written unless NULL
+ * scratch  conv2d_fwd_scratch(p) bytes, 4-byte aligned, contents lost
+ */
+void conv2d_fwd_s8(const struct conv2d *p, const int8_t *x, const struct split_weights *w, const int32_t *b, int8_t *y,
+                   uint8_t *mask, void *scratch);
+uint32_t conv2d_fwd_scratch(const struct conv2d *p);
+
+/* ex = clamp(sum over the taps of ey * w), requantized to int8 by channel.
+ *
+ * ey       error  [h_out * w_out][c_out] of the sums of this layer
+ * w        the weights as they were BEFORE this step's update
+ * clamp    of the op that made x; its mask is [h_in * w_in][mask_stride(c_in)]
+ * ex       error  [h_in * w_in][c_in]; may not overlap ey
+ * scratch  conv2d_bwd_x_scratch(p) bytes, 4-byte aligned
+ *
+ * The errors of the output channels are brought to one scale first: S = max scale, r[o] =
+ * rint(scale[o] / S * 2^guard); acc = sum (ey * r) * w is exact in int32; one unit is S / 2^guard.
+ */
+void conv2d_bwd_x_s8(const struct conv2d *p, const struct error_s8 *ey, const struct split_weights *w,
+                     const struct clamp *clamp, const struct error_s8 *ex, void *scratch);
+uint32_t conv2d_bwd_x_scratch(const struct conv2d *p);
+
+/* w[o] -= lr * qas[o] * scale[o] * sum over pixels of ey * (x - x_zero), row by row: no gradient
+ * outlives its row. Stochastic rounding by counter-based random numbers.
+ *
+ * scratch  conv2d_bwd_w_scratch(p, c_trained) bytes, 4-byte aligned
+ */
+void conv2d_bwd_w_s8(const struct conv2d *p, const struct error_s8 *ey, const struct saved_input *x, uint16_t c_trained,
+                     const struct trained_weights *w, const struct sgd *sgd, void *scratch);
+uint32_t conv2d_bwd_w_scratch(const struct conv2d *p, uint16_t c_trained);
+
+/* Depthwise twins. channels[i] is the channel that trained row i belongs to (NULL: i). */
+void dwconv2d_fwd_s8(const struct conv2d *p, const int8_t *x, const struct split_weights *w, const int32_t *b,
+                     int8_t *y, uint8_t *mask, void *scratch);
+uint32_t dwconv2d_fwd_scratch(const struct conv2d *p);
+void dwconv2d_bwd_x_s8(const struct conv2d *p, const struct error_s8 *ey, const struct split_weights *w,
+                       const struct clamp *clamp, const struct error_s8 *ex, void *scratch);
+uint32_t dwconv2d_bwd_x_scratch(const struct conv2d *p);
+void dwconv2d_bwd_w_s8(const struct conv2d *p, const struct error_s8 *ey, const struct saved_input *x,
+                       const uint16_t *channels, uint16_t c_trained, const struct trained_weights *w,
+                       const struct sgd *sgd, void *scratch);
+uint32_t dwconv2d_bwd_w_scratch(const struct conv2d *p, uint16_t c_trained);
+
+/* Biases of one layer that are trained. */
+struct trained_bias {
+    int32_t *b;       /* [c] in units of s_x * s_w */
+    const float *qas; /* [c] 256 / (s_x * s_w)^2, 0 where the channel is dead */
+    int32_t limit;    /* |b| stays <= limit, so that no sum of the layer leaves int32 */
+    uint32_t id;
+};
+
+/* b' = sat(b - ((q + (r & 0xFF)) >> 8)), q = sat(rint(lr * scale * qas * sum over pixels of ey)) */
+void bias_update_s32(uint32_t pixels, uint32_t c, const struct error_s8 *ey, const struct trained_bias *b,
+                     const struct sgd *sgd);
+
+/* y[pixels][c_index] = the listed channels of x[pixels][c]: what a partly trained layer keeps of its input. */
+void gather_s8(uint32_t pixels, uint32_t c, const int8_t *x, const uint16_t *index, uint32_t c_index, int8_t *y);
+
+#endif

@@ -1,0 +1,33 @@
+/* Residual add and the joints of the error graph. */
+#ifndef KERNELS_ELEMENTWISE_H
+#define KERNELS_ELEMENTWISE_H
+
+#include "kernels/numeric.h"
+
+struct add {
+    uint32_t pixels;
+    uint16_t c;
+    int16_t a_zero, b_zero, y_zero;
+    float a_scale, b_scale, y_scale; /* real value a unit */
+};
+
+/* y = sat8(rint(((a - a_zero) * a_scale + (b - b_zero) * b_scale) / y_scale) + y_zero), every operation
+ * rounded to float32.
+ *
+ * a, b, y  int8  [pixels][c]; y may be a or b
+ * mask     bits  [pixels][mask_stride(c)], written unless NULL
+ */
+void add_fwd_s8(const struct add *p, const int8_t *a, const int8_t *b, int8_t *y, uint8_t *mask);
+
+/* out = factor * in behind a clamp: q is copied and masked, scale[c] = scale[c] * factor * m[c].
+ * in, out  error [pixels][c]; out may be in (q and scale each). The maximum is not renewed. */
+void error_pass_s8(uint32_t pixels, uint32_t c, const struct error_s8 *in, float factor, const struct clamp *clamp,
+                   const struct error_s8 *out);
+
+/* out = clamp(a_factor * a + b_factor * b), where a tensor has two readers.
+ * v = (float)qa * (sa * a_factor) + (float)qb * (sb * b_factor) in float32, masked, then int8 by channel.
+ * out may be a or b (q and scale each). */
+void error_add_s8(uint32_t pixels, uint32_t c, const struct error_s8 *a, float a_factor, const struct error_s8 *b,
+                  float b_factor, const struct clamp *clamp, const struct error_s8 *out);
+
+#endif

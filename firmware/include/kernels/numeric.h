@@ -1,0 +1,103 @@
+/* The numeric contract: every rounding, saturation and random number of the engine.
+ *
+ * One contract, three implementations that agree bit for bit: tools/convert/reference.py (NumPy),
+ * this portable C, and whatever faster path a chip gets. All float arithmetic is IEEE single
+ * precision, one rounding an operation, in the order written here (-ffp-contract=off).
+ *
+ *   forward    y = sat8((int)rint((float)acc * m[c]) + zero)     product rounded to float before rint
+ *   error      real gradient of a stored unit = scale[c] * q     int8 q, one float scale a channel
+ *   update     w' = sat(w - ((q + (r & 0xFFFF)) >> 16)), q = sat(rint(step * 2^16))
+ */
+#ifndef KERNELS_NUMERIC_H
+#define KERNELS_NUMERIC_H
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Back-propagated gradient of a tensor [pixels][c] with respect to its stored integers.
+ * gradient[p][ch] = scale[ch] * q[p][ch]; a channel without gradient has scale 0 and all q 0.
+ * The scale comes from the values themselves (max |q| of a live channel is 127), never from the
+ * schedule, so fused, tiled and in-place plans give the same bytes. */
+struct error_s8 {
+    int8_t *q;    /* [pixels][c] */
+    float *scale; /* [c], real gradient a unit of q, >= 0 */
+};
+
+/* What stands between a gradient of a stored tensor and the gradient of the sum it was made from.
+ * Multiplies by the clamp mask and by d(stored)/d(sum). */
+struct clamp {
+    const uint8_t *mask; /* [pixels][(c + 7) / 8] bits, bit ch % 8 of byte ch / 8, 1 = not saturated;
+                            NULL: nothing saturates */
+    const float *m;      /* [c] requantization multipliers of the op that made the tensor; NULL: 1 */
+};
+
+/* Rate and randomness of one training step. */
+struct sgd {
+    float lr_weight; /* learning rate of int8 weights, real-valued units (QAS is in qas_w) */
+    float lr_bias;   /* of int32 biases */
+    float lr_head;   /* of the float head */
+    uint32_t seed;
+    uint32_t step; /* index of this step, from 0 */
+};
+
+/* Bytes of mask a pixel of c channels. */
+static inline uint32_t mask_stride(uint32_t c)
+{
+    return (c + 7u) / 8u;
+}
+
+static inline int32_t sat8(int32_t v)
+{
+    return v > 127 ? 127 : v < -128 ? -128 : v;
+}
+
+static inline float clampf(float v, float low, float high)
+{
+    return v < low ? low : v > high ? high : v;
+}
+
+/* The requantized sum before its zero point is added and before saturation, limited to +-1024 (beyond
+ * +-255 every output is saturated, whatever the zero point). */
+static inline int32_t requantize(int32_t acc, float m)
+{
+    return (int32_t)rintf(clampf((float)acc * m, -1024.0f, 1024.0f));
+}
+
+/* A counter-based hash (the "lowbias32" finaliser of C. Wellons): a pure function of its input. */
+static inline uint32_t hash32(uint32_t x)
+{
+    x ^= x >> 16;
+    x *= 0x7feb352du;
+    x ^= x >> 15;
+    x *= 0x846ca68bu;
+    return x ^ (x >> 16);
+}
+
+/* Key of all random numbers of one tensor in one step. */
+static inline uint32_t random_key(uint32_t seed, uint32_t step, uint32_t tensor_id)
+{
+    return hash32(hash32(hash32(seed) + step) + tensor_id);
+}
+
+/* 16 random bits of element `index` of the stored tensor; two neighbours share one hash. */
+static inline uint32_t random16(uint32_t key, uint32_t index)
+{
+    uint32_t word = hash32(key + (index >> 1) * 0x9e3779b9u);
+    return (index & 1u) ? word >> 16 : word & 0xffffu;
+}
+
+/* sat(rint(v)) to the range that leaves room for the 16 random bits: +-(2^31 - 2^16). */
+static inline int32_t round_step(float v)
+{
+    return (int32_t)rintf(clampf(v, -2147418112.0f, 2147418112.0f));
+}
+
+/* exp(x) in float32, own polynomial: the same bits on every machine. x <= 0 expected; below -87
+ * returns 0. */
+float exp_f32(float x);
+
+/* Natural logarithm of a positive, normal float32, own polynomial. */
+float log_f32(float x);
+
+#endif

@@ -1,0 +1,45 @@
+/* What generated code (model.c) promises to the runtime. One model is linked into a firmware. */
+#ifndef MODEL_API_H
+#define MODEL_API_H
+
+#include <stdint.h>
+
+#include "kernels/numeric.h"
+
+/* Raised with every change of this file or of the kernels' signatures; model.c refuses to compile against another. */
+#define MODEL_API_VERSION 1
+
+struct model_info {
+    const char *name;
+    uint32_t id; /* first 4 bytes, little-endian, of the SHA-256 that plan.json calls model_id */
+    uint16_t height, width, channels, classes;
+    uint32_t arena_bytes;
+    uint32_t trainable_bytes; /* multiple of 4 */
+    const float *input_gain;  /* [channels] stored = sat8(rint(pixel * gain + offset)), pixel 0..255 */
+    const float *input_offset;
+    float lr_weight, lr_bias, lr_head; /* the scheme's learning rates */
+};
+
+extern const struct model_info model_info;
+
+/* All tensors of an inference or a training step. Nothing in it outlives a step but the input image, which the
+ * runtime writes row by row before model_forward and which model_forward may overwrite. 8-byte aligned. */
+extern uint8_t model_arena[];
+
+/* Everything that learning changes: weights, fraction bits, biases, head. 4-byte aligned. */
+extern uint8_t model_trainables[];
+extern const uint8_t model_trainables_init[]; /* the state before any training, in flash */
+
+/* int8 [height][width][channels], in the arena */
+int8_t *model_input(void);
+
+/* Image to logits. train != 0 also saves what model_backward needs. */
+void model_forward(int train);
+
+/* float [classes] of the last model_forward; valid until the next one or model_backward. */
+const float *model_logits(void);
+
+/* Loss, backward pass and update for the image of the last model_forward(1). Returns the loss. label < classes. */
+float model_backward(uint32_t label, const struct sgd *sgd);
+
+#endif

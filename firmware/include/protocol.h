@@ -1,0 +1,34 @@
+/* The serial protocol of docs/protocol.md: what the device answers to lines and frames. */
+#ifndef PROTOCOL_H
+#define PROTOCOL_H
+
+#include <stdint.h>
+
+#include "receiver.h"
+#include "session.h"
+#include "transfer.h"
+
+enum { BAUD_TRIAL_MS = 2000 }; /* a new baud rate must prove itself this fast */
+
+struct protocol {
+    struct receiver receiver;
+    struct session session;
+    struct transfer transfer;
+    uint32_t frames_ok, frames_bad;
+    uint32_t baud;      /* in use */
+    uint32_t next_baud; /* to switch to after the answer to `baud`, else 0 */
+    uint32_t old_baud;  /* to go back to while `baud` is on trial, else 0 */
+    uint32_t baud_since_ms;
+};
+
+/* Fresh session, then the boot banner. */
+void protocol_start(struct protocol *p);
+
+/* Answer everything that has arrived. Returns when nothing is left to do but wait. */
+void protocol_poll(struct protocol *p);
+
+/* One line of text (commands.c): answers with data lines and one line `ok ...` or `err ...`. Takes the line apart in
+ * place. Returns 1 after `ok`, 0 after `err`. */
+int command_run(struct protocol *p, char *line);
+
+#endif

@@ -1,0 +1,72 @@
+/* A training session: the image that is being received, the trainables' history, statistics.
+ *
+ * The image lives in the model's arena (model_input), and a step reuses that memory: each inference or training step
+ * consumes the image.
+ */
+#ifndef SESSION_H
+#define SESSION_H
+
+#include <stdint.h>
+
+#include "model.h"
+
+enum {
+    IMAGE_ROWS = MODEL_HEIGHT,
+    IMAGE_ROW_BYTES = MODEL_WIDTH * MODEL_CHANNELS, /* pixels 0..255 in channel order */
+};
+_Static_assert(IMAGE_ROWS <= 512, "the firmware takes images of up to 512 rows: convert with a smaller --input");
+_Static_assert(IMAGE_ROW_BYTES <= 1024, "a row of the image must fit a serial frame: convert with a smaller --input");
+
+enum {
+    SESSION_OK = 0,
+    SESSION_ERR_ROW = -1,   /* row or column outside the image */
+    SESSION_ERR_GAP = -2,   /* bytes of a row that do not follow those before them */
+    SESSION_ERR_IMAGE = -3, /* rows of the image are missing */
+    SESSION_ERR_LABEL = -4, /* no such class */
+};
+
+struct session {
+    uint32_t rows[(IMAGE_ROWS + 31) / 32]; /* bit y: row y is complete */
+    uint32_t part_row, part_end;           /* row that comes in parts, bytes of it so far */
+
+    uint32_t seed; /* of the stochastic rounding */
+    uint32_t step; /* training steps since the last reset */
+    float rate;    /* factor on the scheme's learning rates */
+
+    uint32_t evaluated, correct; /* by session_eval */
+    uint32_t losses;             /* training steps whose losses are summed in loss_sum */
+    float loss_sum;
+    uint32_t infer_cycles, step_cycles; /* core cycles of the last one */
+};
+
+/* Trainables as after conversion, seed 1, rate 1, no image. */
+void session_init(struct session *s);
+
+/* Trainables, step counter and statistics as after conversion; seed and rate stay. */
+void session_reset(struct session *s);
+void session_clear_stats(struct session *s);
+float session_mean_loss(const struct session *s); /* 0 before the first step */
+
+void session_forget_image(struct session *s);
+
+/* A whole row y: IMAGE_ROW_BYTES raw pixels. */
+int session_put_row(struct session *s, uint32_t y, const uint8_t *pixels);
+
+/* size bytes of row y from byte x on; they follow one another, x = 0 starts the row over. */
+int session_put_part(struct session *s, uint32_t y, uint32_t x, const uint8_t *pixels, uint32_t size);
+
+/* The whole image: byte i is hash32(n + i * 0x9e3779b9) & 255. */
+void session_put_pattern(struct session *s, uint32_t n);
+
+uint32_t session_rows_missing(const struct session *s);
+
+/* Inference; *predicted is the first class with the largest logit. */
+int session_infer(struct session *s, uint32_t *predicted);
+
+/* Inference, counted against its label. */
+int session_eval(struct session *s, uint32_t label, uint32_t *predicted);
+
+/* One training step; *predicted is the class before the update. */
+int session_train(struct session *s, uint32_t label, uint32_t *predicted, float *loss);
+
+#endif

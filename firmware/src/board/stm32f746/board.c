@@ -1,0 +1,90 @@
+/* board.h on the 32F746GDISCOVERY. */
+#include "board.h"
+#include "drivers.h"
+#include "registers.h"
+
+/* FPSCR: rounding mode, flush to zero, default NaN (ARMv7-M ARM, section A2.5.3). The numeric contract needs all 0. */
+enum { FPSCR_MODES = 3 << 22 | 1 << 24 | 1 << 25 };
+
+static int fpu_init(void)
+{
+    FPDSCR = 0; /* what an exception handler starts with */
+    uint32_t modes = 0;
+    __asm volatile("vmsr fpscr, %1\n\tvmrs %0, fpscr" : "=r"(modes) : "r"(modes));
+    return modes & FPSCR_MODES ? BOARD_ERR_RANGE : BOARD_OK;
+}
+
+int board_init(void)
+{
+    fault_init();
+    int fpu = fpu_init();
+    cache_enable();
+    int clock = clock_init();
+    time_init();
+    pins_init();
+    int line = usart_init(BOARD_BAUD_DEFAULT);
+    return fpu != BOARD_OK ? fpu : clock != BOARD_OK ? clock : line;
+}
+
+const char *board_name(void)
+{
+    return "disco_f746ng";
+}
+
+size_t board_serial_read(uint8_t *data, size_t size)
+{
+    return usart_read(data, size);
+}
+
+int board_serial_write(const uint8_t *data, size_t size)
+{
+    return usart_write(data, size);
+}
+
+int board_serial_baud(uint32_t baud)
+{
+    return usart_baud(baud);
+}
+
+uint32_t board_serial_lost(void)
+{
+    return usart_lost();
+}
+
+/* With interrupts masked a byte that comes between the look and the WFI still ends the sleep. */
+void board_wait(void)
+{
+    __asm volatile("cpsid i" ::: "memory");
+    if (usart_empty()) {
+        data_barrier();
+        __asm volatile("wfi");
+    }
+    __asm volatile("cpsie i" ::: "memory");
+    instruction_barrier();
+}
+
+uint32_t board_millis(void)
+{
+    return time_millis();
+}
+
+uint32_t board_cycles(void)
+{
+    return time_cycles();
+}
+
+void board_led(int on)
+{
+    pins_led(on);
+}
+
+int board_button(void)
+{
+    return pins_button();
+}
+
+_Noreturn void board_reset(void)
+{
+    (void)usart_flush(); /* a host that is gone must not keep the board from restarting */
+    system_reset();
+}

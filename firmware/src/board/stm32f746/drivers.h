@@ -1,0 +1,44 @@
+/* What the files of this board promise one another. board.h is what the rest of the firmware sees. */
+#ifndef DRIVERS_H
+#define DRIVERS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Every wait for the hardware looks this often at most: 0.1 s or more at any core clock. */
+enum { WAIT_TRIES = 2000000 };
+
+/* 216 MHz from the 25 MHz crystal, or from the internal oscillator where the crystal does not start. Returns a
+ * BOARD_ code; after BOARD_ERR_TIMEOUT the core runs at 16 MHz. */
+int clock_init(void);
+uint32_t clock_core_hz(void);
+uint32_t clock_apb2_hz(void);
+
+/* Instruction and data cache, invalidated and switched on. */
+void cache_enable(void);
+
+/* USART1 at baud, receiving by interrupt. Returns a BOARD_ code. */
+int usart_init(uint32_t baud);
+int usart_baud(uint32_t baud);
+size_t usart_read(uint8_t *data, size_t size);
+int usart_write(const uint8_t *data, size_t size);
+int usart_flush(void); /* waits until the last byte has left */
+int usart_empty(void); /* 1 when no received byte waits */
+uint32_t usart_lost(void);
+
+/* Millisecond tick and cycle counter. */
+void time_init(void);
+uint32_t time_millis(void);
+uint32_t time_cycles(void);
+
+/* LED LD1 (PI1) and user button B1 (PI11). */
+void pins_init(void);
+void pins_led(int on);
+int pins_button(void);
+
+/* Own handlers for MemManage, BusFault and UsageFault; division by zero faults. */
+void fault_init(void);
+
+_Noreturn void system_reset(void);
+
+#endif

@@ -1,0 +1,142 @@
+/* A crash says why: registers and the reason in words on the serial line, lines that begin with `fault `, then a reset.
+ * ARMv7-M ARM, sections B1.5.6 (stack frame) and B3.2.15 (fault status). */
+#include "board.h"
+#include "drivers.h"
+#include "reply.h"
+#include "registers.h"
+
+enum { PAUSE_TRIES = 3000000 }; /* 0.1 s at 216 MHz: the line empties, a reset loop stays readable */
+
+extern const uint32_t __stack_limit[], __ram_end[];
+
+/* What the core pushes when an exception begins. */
+struct exception_frame {
+    uint32_t r0, r1, r2, r3, r12, lr, pc, xpsr;
+};
+
+struct reason {
+    uint32_t mask;
+    const char *text;
+};
+
+static const struct reason reasons[] = {
+    {BIT(0), "instruction fetch from memory that holds no code"},
+    {BIT(1), "data access that the memory map forbids"},
+    {BIT(3), "memory fault while leaving an exception"},
+    {BIT(4), "stack overflow: no room to enter an exception"},
+    {BIT(5), "memory fault while saving FPU registers"},
+    {BIT(8), "instruction fetch from an address where nothing is"},
+    {BIT(9), "precise data access to an address where nothing is"},
+    {BIT(10), "imprecise write to an address where nothing is (the pc is later)"},
+    {BIT(11), "bus fault while leaving an exception"},
+    {BIT(12), "stack overflow: no memory to enter an exception"},
+    {BIT(13), "bus fault while saving FPU registers"},
+    {BIT(16), "undefined instruction"},
+    {BIT(17), "jump to an even address (not Thumb code)"},
+    {BIT(18), "invalid return from an exception"},
+    {BIT(19), "FPU instruction while the FPU is off"},
+    {BIT(24), "unaligned access"},
+    {BIT(25), "division by zero"},
+};
+
+void fault_init(void)
+{
+    SCB->SHCSR |= SCB_SHCSR_FAULTS;
+    SCB->CCR |= SCB_CCR_DIV_0_TRP;
+}
+
+static void say_register(const char *name, uint32_t value)
+{
+    reply_text(name);
+    reply_hex(value, 8);
+}
+
+static const char *exception_name(uint32_t number)
+{
+    static const char *const names[] = {"NMI", "HardFault", "MemManage", "BusFault", "UsageFault"};
+    return number >= 2 && number <= 6 ? names[number - 2] : "unexpected interrupt";
+}
+
+static void say_reason(uint32_t number, uint32_t status, const struct exception_frame *frame)
+{
+    reply_text("fault ");
+    reply_text(exception_name(number));
+    reply_u32(number);
+    if ((uint32_t)frame < (uint32_t)__stack_limit) {
+        reply_text(": stack overflow");
+    }
+    for (uint32_t i = 0; i < sizeof reasons / sizeof reasons[0]; i++) {
+        if (status & reasons[i].mask) {
+            reply_text(": ");
+            reply_text(reasons[i].text);
+        }
+    }
+    if (status & SCB_CFSR_MMARVALID) {
+        say_register(" at 0x", SCB->MMFAR);
+    } else if (status & SCB_CFSR_BFARVALID) {
+        say_register(" at 0x", SCB->BFAR);
+    }
+    reply_end();
+}
+
+static void say_registers(const struct exception_frame *frame)
+{
+    uint32_t address = (uint32_t)frame;
+    say_register("fault sp ", address);
+    say_register(" cfsr ", SCB->CFSR);
+    say_register(" hfsr ", SCB->HFSR);
+    reply_end();
+    if (address < (uint32_t)__stack_limit || address > (uint32_t)__ram_end - sizeof *frame) {
+        reply_line("fault registers were not saved: no memory at sp");
+        return;
+    }
+    say_register("fault pc ", frame->pc);
+    say_register(" lr ", frame->lr);
+    say_register(" xpsr ", frame->xpsr);
+    reply_end();
+    say_register("fault r0 ", frame->r0);
+    say_register(" r1 ", frame->r1);
+    say_register(" r2 ", frame->r2);
+    say_register(" r3 ", frame->r3);
+    say_register(" r12 ", frame->r12);
+    reply_end();
+}
+
+/* Called by the handlers below with a stack that has room. */
+_Noreturn __attribute__((used)) static void fault_report(const struct exception_frame *frame)
+{
+    uint32_t number;
+    __asm volatile("mrs %0, ipsr" : "=r"(number));
+    if (!(USART1->CR1 & USART_CR1_UE)) {
+        (void)usart_init(BOARD_BAUD_DEFAULT); /* a crash before board_init was through */
+    }
+    reply_end(); /* ends a line that was being written */
+    say_reason(number, SCB->CFSR, frame);
+    say_registers(frame);
+    (void)usart_flush();
+    for (volatile uint32_t i = 0; i < PAUSE_TRIES; i++) {
+    }
+    system_reset();
+}
+
+/* Keep the frame's address; where fewer than 256 bytes of stack are left, go on at the top of the stack. */
+#define HANDLER(name)                                                                                                  \
+    void name(void);                                                                                                   \
+    __attribute__((naked)) void name(void)                                                                             \
+    {                                                                                                                  \
+        __asm volatile("mov r0, sp\n\t"                                                                                \
+                       "ldr r1, =__stack_limit + 256\n\t"                                                              \
+                       "cmp r0, r1\n\t"                                                                                \
+                       "bhs 1f\n\t"                                                                                    \
+                       "ldr r1, =__stack_top\n\t"                                                                      \
+                       "mov sp, r1\n"                                                                                  \
+                       "1: b fault_report\n\t"                                                                         \
+                       ".ltorg");                                                                                      \
+    }
+
+HANDLER(NMI_Handler)
+HANDLER(HardFault_Handler)
+HANDLER(MemManage_Handler)
+HANDLER(BusFault_Handler)
+HANDLER(UsageFault_Handler)
+HANDLER(Unexpected_Handler)

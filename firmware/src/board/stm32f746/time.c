@@ -1,0 +1,35 @@
+/* SysTick every millisecond, and the cycle counter of the DWT. */
+#include "drivers.h"
+#include "registers.h"
+
+enum { TICKS_A_SECOND = 1000 };
+
+void SysTick_Handler(void);
+
+static volatile uint32_t millis;
+
+void SysTick_Handler(void)
+{
+    millis++;
+}
+
+void time_init(void)
+{
+    SYSTICK->RVR = clock_core_hz() / TICKS_A_SECOND - 1;
+    SYSTICK->CVR = 0;
+    SYSTICK->CSR = SYSTICK_CSR_CLKSOURCE_CORE | SYSTICK_CSR_TICKINT | SYSTICK_CSR_ENABLE;
+    DEMCR |= DEMCR_TRCENA;
+    DWT_LAR = DWT_LAR_KEY; /* the Cortex-M7's DWT is locked after reset */
+    DWT->CYCCNT = 0;
+    DWT->CTRL |= DWT_CTRL_CYCCNTENA;
+}
+
+uint32_t time_millis(void)
+{
+    return millis;
+}
+
+uint32_t time_cycles(void)
+{
+    return DWT->CYCCNT;
+}

@@ -1,0 +1,94 @@
+/* Errors, a channel at a time: the way from exact sums to int8 with one scale a channel.
+ *
+ *   peak = max over the pixels that pass the mask of |sum|
+ *   q    = rint(sum * (127 / peak))                            so that the largest |q| is 127
+ *   scale = (peak / 127) * unit                                unit: real gradient of 1 in a sum
+ *
+ * A channel of which nothing passes, or whose scale is too small for a float32, is without gradient: scale 0, q 0.
+ */
+#ifndef KERNELS_CHANNEL_H
+#define KERNELS_CHANNEL_H
+
+#include "dot.h"
+
+/* The int8 error of one channel and the mask in front of it, pixel by pixel. */
+struct channel {
+    int8_t *q; /* of pixel 0 */
+    uint32_t c;
+    const uint8_t *mask; /* byte of pixel 0; NULL: everything passes */
+    uint32_t mask_step;
+    uint32_t bit;
+};
+
+/* Float sums whose peak is below this have no gradient: it keeps 127 / peak finite. */
+#define PEAK_MIN 0x1p-100f
+
+ALWAYS_INLINE struct channel channel_of(const struct error_s8 *e, const struct clamp *clamp, uint32_t c, uint32_t ch)
+{
+    struct channel out = {.q = e->q + ch, .c = c, .mask_step = mask_stride(c), .bit = ch & 7u};
+    out.mask = clamp->mask ? clamp->mask + (ch >> 3) : NULL;
+    return out;
+}
+
+/* Real gradient of 1 in a sum of channel ch, behind the clamp. */
+ALWAYS_INLINE float channel_unit(const struct clamp *clamp, uint32_t ch, float unit)
+{
+    return clamp->m ? unit * clamp->m[ch] : unit;
+}
+
+ALWAYS_INLINE uint32_t channel_passes(const struct channel *ch, uint32_t pixel)
+{
+    return ch->mask ? ((uint32_t)ch->mask[pixel * ch->mask_step] >> ch->bit) & 1u : 1u;
+}
+
+ALWAYS_INLINE int32_t larger_magnitude(int32_t peak, int32_t sum)
+{
+    int32_t magnitude = sum < 0 ? -sum : sum;
+    return magnitude > peak ? magnitude : peak;
+}
+
+ALWAYS_INLINE float larger_magnitude_f32(float peak, float sum)
+{
+    float magnitude = sum < 0.0f ? -sum : sum;
+    return magnitude > peak ? magnitude : peak;
+}
+
+/* What turns a sum into q: 127 / peak, or 0 for a channel without gradient. Writes the channel's scale. */
+ALWAYS_INLINE float channel_gain(float peak, float unit, float *scale)
+{
+    *scale = peak >= PEAK_MIN ? peak / 127.0f * unit : 0.0f;
+    return *scale > 0.0f ? 127.0f / peak : 0.0f;
+}
+
+/* q of a pixel. |sum| <= peak where it passes, so no saturation is needed. */
+ALWAYS_INLINE void channel_put(const struct channel *ch, uint32_t pixel, float sum, float gain)
+{
+    float v = channel_passes(ch, pixel) ? sum * gain : 0.0f;
+#if KERNELS_DSP
+    ch->q[pixel * ch->c] = (int8_t)round_nearest(v);
+#else
+    ch->q[pixel * ch->c] = (int8_t)rintf(v);
+#endif
+}
+
+/* Largest |sum| among the `pixels` that pass, from pixel `first` on; sums lie `step` apart. */
+ALWAYS_INLINE int32_t channel_peak(const struct channel *ch, uint32_t first, uint32_t pixels, const int32_t *sums,
+                                   uint32_t step, int32_t peak)
+{
+    for (uint32_t j = 0; j < pixels; j++) {
+        if (channel_passes(ch, first + j)) {
+            peak = larger_magnitude(peak, sums[j * step]);
+        }
+    }
+    return peak;
+}
+
+ALWAYS_INLINE void channel_write(const struct channel *ch, uint32_t first, uint32_t pixels, const int32_t *sums,
+                                 uint32_t step, float gain)
+{
+    for (uint32_t j = 0; j < pixels; j++) {
+        channel_put(ch, first + j, (float)sums[j * step], gain);
+    }
+}
+
+#endif

@@ -1,0 +1,70 @@
+/* Residual add and the joints of the error graph. Contract: kernels/elementwise.h. */
+#include "kernels/elementwise.h"
+
+#include "channel.h"
+#include "dot.h"
+
+/* Stored value of one sum of an add before saturation: limited to +-1024, then zero added. */
+ALWAYS_INLINE int32_t add_value(const struct add *p, int32_t a, int32_t b)
+{
+    float left = (float)(a - p->a_zero) * p->a_scale;
+    float right = (float)(b - p->b_zero) * p->b_scale;
+    float v = (left + right) / p->y_scale;
+    return round_limited(v) + p->y_zero;
+}
+
+void add_fwd_s8(const struct add *p, const int8_t *a, const int8_t *b, int8_t *y, uint8_t *mask)
+{
+    uint32_t bits = 0;
+    for (uint32_t pixel = 0; pixel < p->pixels; pixel++) {
+        for (uint32_t ch = 0; ch < p->c; ch++) {
+            int32_t v = add_value(p, *a++, *b++), q = saturate8(v);
+            *y++ = (int8_t)q;
+            bits |= (uint32_t)(v == q) << (ch & 7u);
+            if ((ch & 7u) == 7u || ch + 1u == p->c) {
+                if (mask) {
+                    *mask++ = (uint8_t)bits;
+                }
+                bits = 0;
+            }
+        }
+    }
+}
+
+void error_pass_s8(uint32_t pixels, uint32_t c, const struct error_s8 *in, float factor, const struct clamp *clamp,
+                   const struct error_s8 *out)
+{
+    const int8_t *from = in->q;
+    int8_t *to = out->q;
+    const uint8_t *mask = clamp->mask;
+    for (uint32_t pixel = 0; pixel < pixels; pixel++) {
+        for (uint32_t ch = 0; ch < c; ch++) {
+            int8_t q = *from++;
+            *to++ = !mask || ((mask[ch >> 3] >> (ch & 7u)) & 1) ? q : 0;
+        }
+        mask = mask ? mask + mask_stride(c) : NULL;
+    }
+    for (uint32_t ch = 0; ch < c; ch++) {
+        out->scale[ch] = channel_unit(clamp, ch, in->scale[ch] * factor);
+    }
+}
+
+void error_add_s8(uint32_t pixels, uint32_t c, const struct error_s8 *a, float a_factor, const struct error_s8 *b,
+                  float b_factor, const struct clamp *clamp, const struct error_s8 *out)
+{
+    for (uint32_t i = 0; i < c; i++) {
+        struct channel ch = channel_of(out, clamp, c, i);
+        const int8_t *qa = a->q + i, *qb = b->q + i;
+        float sa = a->scale[i] * a_factor, sb = b->scale[i] * b_factor, peak = 0.0f;
+        for (uint32_t pixel = 0; pixel < pixels; pixel++) {
+            if (channel_passes(&ch, pixel)) {
+                peak = larger_magnitude_f32(peak, (float)qa[pixel * c] * sa + (float)qb[pixel * c] * sb);
+            }
+        }
+        float gain = channel_gain(peak, channel_unit(clamp, i, 1.0f), &out->scale[i]);
+        for (uint32_t pixel = 0; pixel < pixels; pixel++) {
+            float v = (float)qa[pixel * c] * sa + (float)qb[pixel * c] * sb;
+            channel_put(&ch, pixel, v, gain);
+        }
+    }
+}

@@ -1,0 +1,297 @@
+/* The text commands of docs/protocol.md. A command answers by itself and returns 1 after `ok`, 0 after `err`. */
+#include <string.h>
+
+#include "board.h"
+#include "commands.h"
+#include "model_api.h"
+#include "protocol.h"
+#include "reply.h"
+#include "sha256.h"
+#include "text.h"
+
+enum {
+    RATE_MAX = 1000, /* largest factor on the learning rates */
+    BAUD_MIN = 9600,
+    BAUD_MAX = 3000000,
+};
+
+/* uses_arena: needs the memory in which a push is staged. */
+struct entry {
+    const char *name, *help;
+    uint8_t arguments_min, arguments_max, uses_arena;
+};
+
+static const struct entry table[COMMANDS] = {
+    [HELP] = {"help", "help: this list", 0, 0, 0},
+    [PING] = {"ping", "ping: answer `ok pong`", 0, 0, 0},
+    [INFO] = {"info", "info: board, model, sizes", 0, 0, 0},
+    [IMAGE] = {"image", "image: forget the rows received so far", 0, 0, 0},
+    [ROW] = {"row", "row Y X HEX: up to 48 bytes of image row Y from byte X on", 3, 3, 1},
+    [PATTERN] = {"pattern", "pattern N: fill the image with test pattern N", 1, 1, 1},
+    [INFER] = {"infer", "infer: logits (hex float32) and class of the image", 0, 0, 1},
+    [TRAIN] = {"train", "train L: one training step with label L", 1, 1, 1},
+    [EVAL] = {"eval", "eval L: inference, counted against label L", 1, 1, 1},
+    [STATS] = {"stats", "stats [clear]: counters; clear: zero those of evaluation and loss", 0, 1, 0},
+    [RATE] = {"rate", "rate F: multiply the scheme's learning rates by F, 0..1000", 1, 1, 0},
+    [SEED] = {"seed", "seed N: seed of the stochastic rounding", 1, 1, 0},
+    [SHA] = {"sha", "sha: SHA-256 of the trainables", 0, 0, 0},
+    [PULL] = {"pull", "pull: send the trainables as DATA frames", 0, 0, 0},
+    [PUSH] = {"push", "push BYTES CRC ID: replace the trainables by those in the WEIGHTS frames that follow", 3, 3, 0},
+    [RESET] = {"reset", "reset: trainables, step counter and statistics as after conversion", 0, 0, 0},
+    [REBOOT] = {"reboot", "reboot: restart", 0, 0, 0},
+    [BAUD] = {"baud", "baud N: change the rate, 9600..3000000; needs a line at the new rate within 2 s", 1, 1, 0},
+    [LED] = {"led", "led 0|1: LED off or on", 1, 1, 0},
+};
+
+/* Split at spaces, in place. count is WORDS_MAX + 1 where there are too many. */
+static void split(char *line, struct words *w)
+{
+    w->count = 0;
+    for (;;) {
+        while (*line == ' ') {
+            *line++ = '\0';
+        }
+        if (!*line || w->count > WORDS_MAX) {
+            return;
+        }
+        if (w->count < WORDS_MAX) {
+            w->word[w->count] = line;
+        }
+        w->count++;
+        while (*line && *line != ' ') {
+            line++;
+        }
+    }
+}
+
+static int run_help(void)
+{
+    for (uint32_t i = 0; i < COMMANDS; i++) {
+        reply_line(table[i].help);
+    }
+    return reply_ok("ok");
+}
+
+static void reply_word(const char *key, const char *value)
+{
+    reply_text(key);
+    reply_text(" ");
+    reply_line(value);
+}
+
+static int run_info(const struct protocol *p)
+{
+    reply_word("board", board_name());
+    reply_word("model", model_info.name);
+    reply_text("id ");
+    reply_hex(model_info.id, 8);
+    reply_end();
+    char shape[3 * TEXT_U32_MAX + 3];
+    size_t n = text_u32(shape, model_info.height);
+    shape[n++] = 'x';
+    n += text_u32(shape + n, model_info.width);
+    shape[n++] = 'x';
+    n += text_u32(shape + n, model_info.channels);
+    shape[n] = '\0';
+    reply_word("input", shape);
+    reply_pair("classes", model_info.classes);
+    reply_pair("arena", model_info.arena_bytes);
+    reply_pair("trainable", model_info.trainable_bytes);
+    reply_pair("frame", FRAME_PAYLOAD_MAX);
+    reply_pair("baud", p->baud);
+    reply_pair("api", MODEL_API_VERSION);
+    return reply_ok("ok");
+}
+
+static int run_image(struct protocol *p)
+{
+    p->transfer.active = 0;
+    session_forget_image(&p->session);
+    return reply_ok("ok image");
+}
+
+static int run_stats(struct protocol *p, const struct words *w)
+{
+    struct session *s = &p->session;
+    if (w->count == 2) {
+        if (strcmp(w->word[1], "clear") != 0) {
+            return reply_error("argument", "stats takes nothing or `clear`");
+        }
+        session_clear_stats(s);
+        return reply_ok("ok");
+    }
+    reply_pair("steps", s->step);
+    reply_pair("evaluated", s->evaluated);
+    reply_pair("correct", s->correct);
+    reply_text("loss");
+    reply_f32(session_mean_loss(s));
+    reply_end();
+    reply_pair("frames_ok", p->frames_ok);
+    reply_pair("frames_bad", p->frames_bad);
+    reply_pair("bytes_lost", board_serial_lost());
+    reply_pair("infer_cycles", s->infer_cycles);
+    reply_pair("step_cycles", s->step_cycles);
+    reply_pair("uptime_ms", board_millis());
+    return reply_ok("ok");
+}
+
+static int run_rate(struct session *s, const char *word)
+{
+    float rate;
+    if (!parse_f32(word, &rate) || rate > (float)RATE_MAX) {
+        return reply_error("argument", "rate takes a decimal number, 0..1000");
+    }
+    s->rate = rate;
+    reply_text("ok rate ");
+    reply_line(word);
+    return 1;
+}
+
+static int run_seed(struct session *s, const char *word)
+{
+    if (!parse_u32(word, &s->seed)) {
+        return reply_error("argument", "seed takes a number, 0..4294967295");
+    }
+    return reply_ok_u32("ok seed", s->seed);
+}
+
+static int run_sha(void)
+{
+    uint8_t digest[SHA256_BYTES];
+    sha256(model_trainables, model_info.trainable_bytes, digest);
+    reply_text("ok sha ");
+    for (uint32_t i = 0; i < SHA256_BYTES; i++) {
+        reply_hex(digest[i], 2);
+    }
+    reply_end();
+    return 1;
+}
+
+static int run_pull(void)
+{
+    uint32_t crc = transfer_pull();
+    reply_text("ok pull");
+    reply_u32(model_info.trainable_bytes);
+    reply_text(" ");
+    reply_hex(crc, 8);
+    reply_end();
+    return 1;
+}
+
+static int run_push(struct protocol *p, const struct words *w)
+{
+    uint32_t bytes, crc, id;
+    if (!parse_u32(w->word[1], &bytes) || !parse_hex32(w->word[2], &crc) || !parse_hex32(w->word[3], &id)) {
+        return reply_error("argument", "push takes a number of bytes, a CRC-32 and a model id, both in hex");
+    }
+    switch (transfer_start(&p->transfer, bytes, crc, id)) {
+    case TRANSFER_OK:
+        session_forget_image(&p->session);
+        return reply_ok("ok push");
+    case TRANSFER_ERR_SIZE:
+        return reply_error("push", "size is not that of the trainables");
+    case TRANSFER_ERR_MODEL:
+        return reply_error("push", "made for another model");
+    default:
+        return reply_error("push", "trainables do not fit the arena in which they are staged");
+    }
+}
+
+static int run_reset(struct protocol *p)
+{
+    p->transfer.active = 0;
+    session_reset(&p->session);
+    return reply_ok("ok reset");
+}
+
+static int run_baud(struct protocol *p, const char *word)
+{
+    uint32_t baud;
+    if (!parse_u32(word, &baud) || baud < BAUD_MIN || baud > BAUD_MAX) {
+        return reply_error("argument", "baud takes a rate, 9600..3000000");
+    }
+    p->next_baud = baud;
+    return reply_ok_u32("ok baud", baud);
+}
+
+static int run_led(const char *word)
+{
+    uint32_t on;
+    if (!parse_u32(word, &on) || on > 1) {
+        return reply_error("argument", "led takes 0 or 1");
+    }
+    board_led((int)on);
+    return reply_ok("ok led");
+}
+
+_Noreturn static void run_reboot(void)
+{
+    reply_line("ok reboot");
+    board_reset();
+}
+
+static int run_setting(struct protocol *p, enum command command, const struct words *w)
+{
+    switch (command) {
+    case RATE:
+        return run_rate(&p->session, w->word[1]);
+    case SEED:
+        return run_seed(&p->session, w->word[1]);
+    case BAUD:
+        return run_baud(p, w->word[1]);
+    default:
+        return run_led(w->word[1]);
+    }
+}
+
+static int run(struct protocol *p, enum command command, const struct words *w)
+{
+    switch (command) {
+    case HELP:
+        return run_help();
+    case PING:
+        return reply_ok("ok pong");
+    case INFO:
+        return run_info(p);
+    case IMAGE:
+        return run_image(p);
+    case STATS:
+        return run_stats(p, w);
+    case SHA:
+        return run_sha();
+    case PULL:
+        return run_pull();
+    case PUSH:
+        return run_push(p, w);
+    case RESET:
+        return run_reset(p);
+    case REBOOT:
+        run_reboot();
+    default:
+        return table[command].uses_arena ? command_step(&p->session, command, w) : run_setting(p, command, w);
+    }
+}
+
+int command_run(struct protocol *p, char *line)
+{
+    struct words w;
+    uint32_t command = 0;
+    split(line, &w);
+    if (w.count == 0) {
+        return reply_error("command", "line is empty");
+    }
+    while (command < COMMANDS && strcmp(w.word[0], table[command].name) != 0) {
+        command++;
+    }
+    if (command == COMMANDS) {
+        return reply_error("command", "unknown; `help` lists the commands");
+    }
+    const struct entry *entry = &table[command];
+    if (w.count - 1 < entry->arguments_min || w.count - 1 > entry->arguments_max) {
+        return reply_error("argument", entry->help);
+    }
+    if (entry->uses_arena && p->transfer.active) {
+        return reply_error("busy", "a push is under way; `image` ends it");
+    }
+    return run(p, (enum command)command, &w);
+}

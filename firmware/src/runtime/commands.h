@@ -1,0 +1,42 @@
+/* What the two files with the text commands share. */
+#ifndef COMMANDS_H
+#define COMMANDS_H
+
+#include <stdint.h>
+
+#include "session.h"
+
+enum { WORDS_MAX = 5 };
+
+enum command {
+    HELP,
+    PING,
+    INFO,
+    IMAGE,
+    ROW,
+    PATTERN,
+    INFER,
+    TRAIN,
+    EVAL,
+    STATS,
+    RATE,
+    SEED,
+    SHA,
+    PULL,
+    PUSH,
+    RESET,
+    REBOOT,
+    BAUD,
+    LED,
+    COMMANDS
+};
+
+struct words {
+    uint32_t count;
+    char *word[WORDS_MAX]; /* word[0] is the command */
+};
+
+/* ROW, PATTERN, INFER, TRAIN or EVAL. Returns 1 after `ok`, 0 after `err`. */
+int command_step(struct session *s, enum command command, const struct words *w);
+
+#endif

@@ -1,0 +1,123 @@
+/* The text commands that send an image and use it. */
+#include <string.h>
+
+#include "commands.h"
+#include "model_api.h"
+#include "reply.h"
+#include "text.h"
+
+enum { PART_MAX = 48 }; /* bytes of an image row in one `row` line */
+
+static int fail_step(const struct session *s, int status)
+{
+    if (status == SESSION_ERR_LABEL) {
+        return reply_error("argument", "label is not a class of the model");
+    }
+    reply_text("err image rows missing");
+    reply_u32(session_rows_missing(s));
+    reply_end();
+    return 0;
+}
+
+static int run_row(struct session *s, const struct words *w)
+{
+    uint8_t pixels[PART_MAX];
+    uint32_t y, x;
+    size_t digits = strlen(w->word[3]);
+    if (!parse_u32(w->word[1], &y) || !parse_u32(w->word[2], &x) || digits % 2 || digits > 2 * PART_MAX) {
+        return reply_error("argument", "row takes Y, X and up to 48 bytes in hex, two digits each");
+    }
+    for (size_t i = 0; i < digits / 2; i++) {
+        int byte = parse_hex_byte(w->word[3] + 2 * i);
+        if (byte < 0) {
+            return reply_error("argument", "row takes Y, X and up to 48 bytes in hex, two digits each");
+        }
+        pixels[i] = (uint8_t)byte;
+    }
+    switch (session_put_part(s, y, x, pixels, (uint32_t)(digits / 2))) {
+    case SESSION_OK:
+        return reply_ok_u32("ok row", y);
+    case SESSION_ERR_GAP:
+        return reply_error("argument", "bytes do not follow those before them; start the row at 0");
+    default:
+        return reply_error("argument", "bytes are outside the image");
+    }
+}
+
+static int run_pattern(struct session *s, const char *number)
+{
+    uint32_t n;
+    if (!parse_u32(number, &n)) {
+        return reply_error("argument", "pattern takes a number, 0..4294967295");
+    }
+    session_put_pattern(s, n);
+    return reply_ok("ok pattern");
+}
+
+static int run_infer(struct session *s)
+{
+    uint32_t predicted;
+    int status = session_infer(s, &predicted);
+    if (status != SESSION_OK) {
+        return fail_step(s, status);
+    }
+    reply_text("logits");
+    const float *logits = model_logits();
+    for (uint32_t k = 0; k < model_info.classes; k++) {
+        uint32_t bits;
+        memcpy(&bits, &logits[k], sizeof bits);
+        reply_text(" ");
+        reply_hex(bits, 8);
+    }
+    reply_end();
+    reply_pair("class", predicted);
+    return reply_ok_u32("ok infer", predicted);
+}
+
+static int run_train(struct session *s, const char *word)
+{
+    uint32_t label, predicted;
+    float loss;
+    int status = parse_u32(word, &label) ? session_train(s, label, &predicted, &loss) : SESSION_ERR_LABEL;
+    if (status != SESSION_OK) {
+        return fail_step(s, status);
+    }
+    reply_text("ok train");
+    reply_u32(label);
+    reply_u32(predicted);
+    reply_f32(loss);
+    reply_end();
+    return 1;
+}
+
+static int run_eval(struct session *s, const char *word)
+{
+    uint32_t label, predicted;
+    int status = parse_u32(word, &label) ? session_eval(s, label, &predicted) : SESSION_ERR_LABEL;
+    if (status != SESSION_OK) {
+        return fail_step(s, status);
+    }
+    reply_text("ok eval");
+    reply_u32(label);
+    reply_u32(predicted);
+    reply_u32(s->correct);
+    reply_u32(s->evaluated);
+    reply_end();
+    return 1;
+}
+
+int command_step(struct session *s, enum command command, const struct words *w)
+{
+    switch (command) {
+    case ROW:
+        return run_row(s, w);
+    case PATTERN:
+        return run_pattern(s, w->word[1]);
+    case INFER:
+        return run_infer(s);
+    case TRAIN:
+        return run_train(s, w->word[1]);
+    default:
+        return run_eval(s, w->word[1]);
+    }
+}

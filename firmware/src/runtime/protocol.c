@@ -1,0 +1,157 @@
+#include "protocol.h"
+
+#include <string.h>
+
+#include "board.h"
+#include "model_api.h"
+#include "reply.h"
+
+void protocol_start(struct protocol *p)
+{
+    memset(p, 0, sizeof *p);
+    receiver_init(&p->receiver);
+    p->baud = BOARD_BAUD_DEFAULT;
+    session_init(&p->session);
+    reply_text("microtrain ");
+    reply_text(board_name());
+    reply_text(" ");
+    reply_text(model_info.name);
+    reply_text(" ");
+    reply_hex(model_info.id, 8);
+    reply_end();
+    reply_line("ready");
+}
+
+static void frame_error(struct protocol *p, const char *sentence)
+{
+    p->frames_bad++;
+    (void)reply_error("frame", sentence);
+}
+
+/* `ok row Y SEQ`, `ok weights OFFSET SEQ` */
+static void frame_ok(struct protocol *p, const char *what)
+{
+    p->frames_ok++;
+    reply_text(what);
+    reply_u32(p->receiver.frame.position);
+    reply_u32(p->receiver.frame.sequence);
+    reply_end();
+}
+
+static void take_row(struct protocol *p)
+{
+    const struct frame *frame = &p->receiver.frame;
+    if (p->transfer.active) {
+        p->frames_bad++;
+        (void)reply_error("busy", "a push is under way; `image` ends it");
+    } else if (frame->size != IMAGE_ROW_BYTES) {
+        frame_error(p, "length is not that of one image row");
+    } else if (session_put_row(&p->session, frame->position, receiver_payload(&p->receiver)) != SESSION_OK) {
+        frame_error(p, "row is outside the image");
+    } else {
+        frame_ok(p, "ok row");
+    }
+}
+
+static void take_weights(struct protocol *p)
+{
+    switch (transfer_take(&p->transfer, &p->receiver.frame, receiver_payload(&p->receiver))) {
+    case TRANSFER_OK:
+        frame_ok(p, "ok weights");
+        break;
+    case TRANSFER_DONE:
+        p->frames_ok++;
+        reply_line("ok push done");
+        break;
+    case TRANSFER_ERR_NONE:
+        frame_error(p, "no push is under way");
+        break;
+    case TRANSFER_ERR_CRC:
+        p->frames_bad++;
+        (void)reply_error("push", "CRC of all bytes is wrong; the trainables are unchanged");
+        break;
+    default:
+        frame_error(p, "weights are outside the trainables or leave a gap");
+        break;
+    }
+}
+
+static void take_frame(struct protocol *p)
+{
+    switch (p->receiver.frame.type) {
+    case FRAME_ROW:
+        take_row(p);
+        break;
+    case FRAME_WEIGHTS:
+        take_weights(p);
+        break;
+    default:
+        frame_error(p, "type is none that a host sends");
+        break;
+    }
+}
+
+/* A line that makes sense proves a new baud rate; then another rate may be tried. */
+static void take_line(struct protocol *p)
+{
+    if (!command_run(p, p->receiver.line)) {
+        return;
+    }
+    p->old_baud = 0;
+    if (p->next_baud && board_serial_baud(p->next_baud) == BOARD_OK) {
+        p->old_baud = p->baud;
+        p->baud = p->next_baud;
+        p->baud_since_ms = board_millis();
+    }
+    p->next_baud = 0;
+}
+
+static void watch_baud(struct protocol *p)
+{
+    if (p->old_baud && board_millis() - p->baud_since_ms >= BAUD_TRIAL_MS) {
+        (void)board_serial_baud(p->old_baud); /* it worked before */
+        p->baud = p->old_baud;
+        p->old_baud = 0;
+    }
+}
+
+static void answer(struct protocol *p, enum received what)
+{
+    switch (what) {
+    case RECEIVED_LINE:
+        take_line(p);
+        break;
+    case RECEIVED_BAD_LINE:
+        (void)reply_error("command", "line holds unprintable characters");
+        break;
+    case RECEIVED_LONG_LINE:
+        (void)reply_error("command", "line is longer than 127 characters");
+        break;
+    case RECEIVED_FRAME:
+        take_frame(p);
+        break;
+    case RECEIVED_BAD_HEADER:
+        frame_error(p, "header CRC is wrong");
+        break;
+    case RECEIVED_BAD_PAYLOAD:
+        frame_error(p, "payload CRC is wrong");
+        break;
+    case RECEIVED_LONG_FRAME:
+        frame_error(p, "length is over the limit that `info` names");
+        break;
+    case RECEIVED_FRAME_TIMEOUT:
+        frame_error(p, "timeout");
+        break;
+    case RECEIVED_NOTHING:
+        break;
+    }
+}
+
+void protocol_poll(struct protocol *p)
+{
+    enum received what;
+    while ((what = receiver_next(&p->receiver)) != RECEIVED_NOTHING) {
+        answer(p, what);
+    }
+    watch_baud(p);
+}

@@ -1,0 +1,179 @@
+#include "session.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "board.h"
+#include "model_api.h"
+
+enum { SEED_DEFAULT = 1 };
+
+void session_init(struct session *s)
+{
+    memset(s, 0, sizeof *s);
+    s->seed = SEED_DEFAULT;
+    s->rate = 1.0f;
+    session_reset(s);
+}
+
+void session_reset(struct session *s)
+{
+    memcpy(model_trainables, model_trainables_init, model_info.trainable_bytes);
+    s->step = 0;
+    session_forget_image(s);
+    session_clear_stats(s);
+}
+
+void session_clear_stats(struct session *s)
+{
+    s->evaluated = 0;
+    s->correct = 0;
+    s->losses = 0;
+    s->loss_sum = 0.0f;
+}
+
+float session_mean_loss(const struct session *s)
+{
+    return s->losses ? s->loss_sum / (float)s->losses : 0.0f;
+}
+
+void session_forget_image(struct session *s)
+{
+    memset(s->rows, 0, sizeof s->rows);
+    s->part_end = 0;
+}
+
+/* Raw pixels to stored ones: sat8(rint(pixel * gain + offset)), each operation rounded to float32. */
+static void store_pixels(uint32_t y, uint32_t x, const uint8_t *pixels, uint32_t size)
+{
+    int8_t *out = model_input() + y * IMAGE_ROW_BYTES + x;
+    uint32_t channel = x % MODEL_CHANNELS;
+    for (uint32_t i = 0; i < size; i++) {
+        float product = (float)pixels[i] * model_info.input_gain[channel];
+        float value = clampf(product + model_info.input_offset[channel], -128.0f, 127.0f);
+        out[i] = (int8_t)rintf(value);
+        channel = channel + 1 == MODEL_CHANNELS ? 0 : channel + 1;
+    }
+}
+
+static void mark_row(struct session *s, uint32_t y, int complete)
+{
+    uint32_t bit = 1u << (y % 32);
+    s->rows[y / 32] = complete ? s->rows[y / 32] | bit : s->rows[y / 32] & ~bit;
+}
+
+int session_put_row(struct session *s, uint32_t y, const uint8_t *pixels)
+{
+    if (y >= IMAGE_ROWS) {
+        return SESSION_ERR_ROW;
+    }
+    store_pixels(y, 0, pixels, IMAGE_ROW_BYTES);
+    mark_row(s, y, 1);
+    return SESSION_OK;
+}
+
+int session_put_part(struct session *s, uint32_t y, uint32_t x, const uint8_t *pixels, uint32_t size)
+{
+    if (y >= IMAGE_ROWS || x >= IMAGE_ROW_BYTES || size > IMAGE_ROW_BYTES - x) {
+        return SESSION_ERR_ROW;
+    }
+    if (x != 0 && (y != s->part_row || x != s->part_end)) {
+        return SESSION_ERR_GAP;
+    }
+    store_pixels(y, x, pixels, size);
+    s->part_row = y;
+    s->part_end = x + size;
+    mark_row(s, y, s->part_end == IMAGE_ROW_BYTES);
+    return SESSION_OK;
+}
+
+void session_put_pattern(struct session *s, uint32_t n)
+{
+    uint32_t counter = n;
+    for (uint32_t y = 0; y < IMAGE_ROWS; y++) {
+        for (uint32_t x = 0; x < IMAGE_ROW_BYTES; x++, counter += 0x9e3779b9u) {
+            uint8_t pixel = (uint8_t)hash32(counter);
+            store_pixels(y, x, &pixel, 1);
+        }
+        mark_row(s, y, 1);
+    }
+}
+
+uint32_t session_rows_missing(const struct session *s)
+{
+    uint32_t missing = 0;
+    for (uint32_t y = 0; y < IMAGE_ROWS; y++) {
+        missing += !(s->rows[y / 32] >> (y % 32) & 1u);
+    }
+    return missing;
+}
+
+static uint32_t best_class(void)
+{
+    const float *logits = model_logits();
+    uint32_t best = 0;
+    for (uint32_t k = 1; k < model_info.classes; k++) {
+        best = logits[k] > logits[best] ? k : best;
+    }
+    return best;
+}
+
+/* Forward pass over the received image, which is consumed. */
+static int forward(struct session *s, int train, uint32_t *predicted)
+{
+    if (session_rows_missing(s)) {
+        return SESSION_ERR_IMAGE;
+    }
+    session_forget_image(s);
+    model_forward(train);
+    *predicted = best_class();
+    return SESSION_OK;
+}
+
+int session_infer(struct session *s, uint32_t *predicted)
+{
+    uint32_t start = board_cycles();
+    int status = forward(s, 0, predicted);
+    if (status == SESSION_OK) {
+        s->infer_cycles = board_cycles() - start;
+    }
+    return status;
+}
+
+int session_eval(struct session *s, uint32_t label, uint32_t *predicted)
+{
+    if (label >= model_info.classes) {
+        return SESSION_ERR_LABEL;
+    }
+    int status = session_infer(s, predicted);
+    if (status == SESSION_OK) {
+        s->evaluated++;
+        s->correct += *predicted == label;
+    }
+    return status;
+}
+
+int session_train(struct session *s, uint32_t label, uint32_t *predicted, float *loss)
+{
+    if (label >= model_info.classes) {
+        return SESSION_ERR_LABEL;
+    }
+    uint32_t start = board_cycles();
+    int status = forward(s, 1, predicted);
+    if (status != SESSION_OK) {
+        return status;
+    }
+    struct sgd sgd = {
+        .lr_weight = model_info.lr_weight * s->rate,
+        .lr_bias = model_info.lr_bias * s->rate,
+        .lr_head = model_info.lr_head * s->rate,
+        .seed = s->seed,
+        .step = s->step,
+    };
+    *loss = model_backward(label, &sgd);
+    s->step_cycles = board_cycles() - start;
+    s->step++;
+    s->losses++;
+    s->loss_sum += *loss;
+    return SESSION_OK;
+}

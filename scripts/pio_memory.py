@@ -1,0 +1,45 @@
+"""PlatformIO post-script: `pio run -t memory_report`, and the same report after every link of the ELF.
+
+After a link it only informs; asked for by name it fails where the firmware is over its budget.
+"""
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from SCons.Script import DefaultEnvironment
+
+env = DefaultEnvironment()
+root = Path(env.subst("$PROJECT_DIR"))
+TOOL = "tools/memory_report"
+
+
+def report(env: Any) -> int:
+    """Run the tool; returns its exit status."""
+    elf = env.subst("$BUILD_DIR/${PROGNAME}.elf")
+    command = [env.subst("$PYTHONEXE"), TOOL, "--elf", elf, "--plan", env.get("MICROTRAIN_PLAN", "")]
+    return subprocess.run(command, cwd=root, check=False).returncode
+
+
+def after_link(target: Any, source: Any, env: Any) -> int:
+    if (root / TOOL / "__main__.py").is_file():
+        report(env)
+    return 0
+
+
+def on_demand(target: Any, source: Any, env: Any) -> int:
+    if (root / TOOL / "__main__.py").is_file():
+        return report(env)
+    print(f"Error: {TOOL} is not there; this checkout is incomplete.")
+    return 1
+
+
+ELF = "$BUILD_DIR/${PROGNAME}.elf"
+env.AddPostAction(ELF, env.VerboseAction(after_link, "Reporting the memory of $TARGET"))
+env.AddCustomTarget(
+    name="memory_report",
+    dependencies=ELF,
+    actions=env.VerboseAction(on_demand, "Reporting memory"),
+    title="Memory report",
+    description="Flash, SRAM and stack of the firmware against the chip and the budget",
+)

@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# Installs what the project needs, once: Debian/Ubuntu packages (as root) and a Python venv in .venv.
+# Silent and without network when everything is there. Without root it names the packages to install.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+VENV=.venv
+TORCH=2.13.0
+stamp="$VENV/.installed-$(cat requirements.txt scripts/setup.sh | sha256sum | cut -c1-16)"
+
+# program (or file) that shows a package is there -> package
+declare -A PACKAGES=(
+    [gcc]=gcc
+    [clang]=clang
+    [clang-format]=clang-format
+    [arm-none-eabi-gcc]=gcc-arm-none-eabi
+    [/usr/lib/arm-none-eabi/include/stdio.h]=libnewlib-arm-none-eabi
+)
+
+missing=()
+for probe in "${!PACKAGES[@]}"; do
+    if [[ $probe = /* ]]; then
+        # any toolchain that brings its own C library will do
+        echo '#include <string.h>' | arm-none-eabi-gcc -E -x c - >/dev/null 2>&1 || missing+=("${PACKAGES[$probe]}")
+    else
+        command -v "$probe" >/dev/null || missing+=("${PACKAGES[$probe]}")
+    fi
+done
+python3 -c 'import venv, ensurepip' 2>/dev/null || missing+=(python3-venv)
+
+if ((${#missing[@]})); then
+    mapfile -t missing < <(printf '%s\n' "${missing[@]}" | sort)
+    if [[ $(id -u) -ne 0 ]]; then
+        echo "setup: these packages are missing; install them and run make again:" >&2
+        echo "    sudo apt-get install ${missing[*]}" >&2
+        exit 1
+    fi
+    echo "setup: installing ${missing[*]}"
+    log=$(mktemp)
+    if ! { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+        "${missing[@]}"; } >"$log" 2>&1; then
+        cat "$log" >&2
+        echo "setup: apt-get could not install ${missing[*]}; the lines above say why" >&2
+        exit 1
+    fi
+    rm -f "$log"
+fi
+
+[[ -e $stamp ]] && exit 0
+
+echo "setup: Python packages into $VENV (once, about two minutes)"
+[[ -x $VENV/bin/python ]] || python3 -m venv "$VENV"
+pip=("$VENV/bin/python" -m pip install --quiet --disable-pip-version-check)
+if ! "$VENV/bin/python" -c 'import torch' 2>/dev/null; then
+    # "+cpu" can only be the CPU build. Elsewhere than on Linux x86-64 the plain wheel is one already.
+    wheel="torch==$TORCH+cpu"
+    [[ $(uname -sm) = "Linux x86_64" ]] || wheel="torch==$TORCH"
+    if ! "${pip[@]}" ${TORCH_INDEX:+--extra-index-url "$TORCH_INDEX"} "$wheel"; then
+        echo "setup: pip finds no CPU build of torch $TORCH; run make again with TORCH_INDEX set to the address of" >&2
+        echo "       PyTorch's CPU wheel index (pytorch.org, 'Get started', compute platform CPU)" >&2
+        exit 1
+    fi
+fi
+"${pip[@]}" -r requirements.txt
+rm -f "$VENV"/.installed-*
+touch "$stamp"

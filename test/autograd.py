@@ -1,0 +1,119 @@
+"""The same quantized network in PyTorch: autograd is the oracle of the compiled backward pass.
+
+Values are the stored integers as float64. Rounding passes gradients straight through, saturation stops them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from convert.executor import Executor
+from convert.ir import Graph, Node, Tensor
+from torch.nn import functional as F  # noqa: N812
+
+torch.set_num_threads(1)
+Key = tuple[str, str]
+
+
+def gradients(executor: Executor, label: int, loss: str = "cross_entropy") -> dict[Key, np.ndarray]:
+    """Gradients of every layer's stored weights and biases for the executor's last image, by autograd.
+
+    The stored values are the executor's own, so that ties in rounding cannot blur the comparison.
+    """
+    env = executor.env
+    graph = env.graph
+    leaves: dict[Key, torch.Tensor] = {}
+    values = {graph.input.tensor: _nchw(env.values[graph.input.tensor])}
+    for node in graph.forward_nodes:
+        if node.op == "gather":
+            continue
+        if node.op == "head":
+            logits = _head(executor, node, values[node.inputs[0]], leaves)
+            continue
+        y = graph.tensors[node.outputs[0]]
+        raw = _run(executor, node, values, leaves)
+        values[y.name] = _store(raw, y, _nchw(env.values[y.name]))
+    onehot = F.one_hot(torch.tensor([label]), logits.shape[1]).double()
+    total = F.cross_entropy(logits, onehot) if loss == "cross_entropy" else ((logits - onehot) ** 2).mean()
+    total.backward()
+    return {key: _grad(leaf, graph, key) for key, leaf in leaves.items()}
+
+
+def _nchw(stored: np.ndarray) -> torch.Tensor:
+    return torch.tensor(stored.astype(np.float64)).permute(2, 0, 1)[None]
+
+
+def _store(raw: torch.Tensor, y: Tensor, stored: torch.Tensor) -> torch.Tensor:
+    """The stored value; gradients pass where rounding did not saturate."""
+    rounded = raw.detach().round()
+    inside = ((rounded >= -128) & (rounded <= 127)).double()
+    through = raw * inside
+    return through + (stored - through).detach()
+
+
+def _run(
+    executor: Executor, node: Node, values: dict[str, torch.Tensor], leaves: dict[Key, torch.Tensor]
+) -> torch.Tensor:
+    """The unrounded output of a node in stored units."""
+    graph = executor.env.graph
+    y, xs = graph.tensors[node.outputs[0]], [graph.tensors[t] for t in node.inputs]
+    if node.op == "add":
+        a, b = ((values[x.name] - x.zero) * x.scale for x in xs)
+        return (a + b) / y.scale + y.zero
+    k = node.window
+    assert k is not None
+    if node.op == "avgpool":
+        padded = F.pad(values[xs[0].name] - xs[0].zero, (k.pad_w, k.pad_w, k.pad_h, k.pad_h))
+        return F.avg_pool2d(padded, (k.kh, k.kw), (k.stride_h, k.stride_w)) + xs[0].zero
+    if node.op == "maxpool":
+        return F.max_pool2d(values[xs[0].name], (k.kh, k.kw), (k.stride_h, k.stride_w), (k.pad_h, k.pad_w))
+    name = node.layer or ""
+    layer, state = graph.layers[name], executor.env.state[name]
+    weight = torch.tensor(state.weight.astype(np.float64))
+    weight = weight[:, None] if layer.depthwise else weight.permute(0, 3, 1, 2)
+    leaves[name, "weight"] = weight.contiguous().requires_grad_()
+    leaves[name, "bias"] = torch.tensor(state.bias.astype(np.float64)).requires_grad_()
+    groups = len(weight) if layer.depthwise else 1
+    x = values[xs[0].name] - xs[0].zero
+    sums = F.conv2d(
+        x,
+        leaves[name, "weight"],
+        leaves[name, "bias"],
+        (k.stride_h, k.stride_w),
+        (k.pad_h, k.pad_w),
+        groups=groups,
+    )
+    assert layer.weight_scale is not None
+    m = torch.tensor(np.float32(xs[0].scale * layer.weight_scale / y.scale).astype(np.float64))
+    return sums * m[None, :, None, None] + y.zero
+
+
+def _head(executor: Executor, node: Node, x: torch.Tensor, leaves: dict[Key, torch.Tensor]) -> torch.Tensor:
+    name = node.layer or ""
+    tensor, state = executor.env.graph.tensors[node.inputs[0]], executor.env.state[name]
+    leaves[name, "weight"] = torch.tensor(state.weight.astype(np.float64)).requires_grad_()
+    leaves[name, "bias"] = torch.tensor(state.bias.astype(np.float64)).requires_grad_()
+    features = ((x - tensor.zero) * tensor.scale).permute(0, 2, 3, 1).flatten(1)
+    return features @ leaves[name, "weight"].T + leaves[name, "bias"]
+
+
+def _grad(leaf: torch.Tensor, graph: Graph, key: Key) -> np.ndarray:
+    """A leaf's gradient in the layout of the kernels, of the trained columns where only some are."""
+    assert leaf.grad is not None
+    layer = graph.layers[key[0]]
+    grad = leaf.grad
+    if key[1] == "bias" or layer.weight_scale is None:
+        return grad.numpy()
+    full = (grad[:, 0] if layer.depthwise else grad.permute(0, 2, 3, 1)).numpy()
+    if not layer.trained:
+        return full
+    return full.take(layer.trained, axis=0 if layer.depthwise else 3)
+
+
+def cosine(a: np.ndarray, b: np.ndarray) -> float:
+    """Cosine of the angle between two gradients; 1 for two zero gradients."""
+    a, b = a.reshape(-1).astype(np.float64), b.reshape(-1).astype(np.float64)
+    norms = float(np.linalg.norm(a) * np.linalg.norm(b))
+    if norms == 0:
+        return 1.0 if not a.any() and not b.any() else 0.0
+    return float(a @ b) / norms

@@ -1,0 +1,377 @@
+"""Random cases of every kernel, NumPy reference against C, all exact.
+
+Each `check_*` draws one case and compares; `CHECKS` names them all. A fault in the C must make one of them
+raise AssertionError, which `test_kernels.py` proves with planted ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from convert import hostlib, reference
+from convert.ir import Window
+from convert.reference import Add, Array, Clamp, Conv, Error, Pool, Sgd, Trained
+from kernel_twins import (
+    Guarded,
+    Split,
+    Twin,
+    clamp_struct,
+    error_struct,
+    pack_mask,
+    sgd_struct,
+)
+
+Rng = np.random.Generator
+KERNELS = ((1, 1), (1, 1), (3, 3), (3, 3), (5, 5), (7, 7), (1, 3), (3, 2), (2, 5), (4, 4))
+
+
+def pick(rng: Rng, *choices: Any) -> Any:
+    return choices[int(rng.integers(len(choices)))]
+
+
+def draw_zero(rng: Rng) -> int:
+    return int(pick(rng, -128, 127, 0, rng.integers(-128, 128)))
+
+
+def draw_s8(rng: Rng, shape: tuple[int, ...], low: int = -128) -> Array:
+    kind = rng.integers(6)
+    if kind == 0:
+        return np.full(shape, pick(rng, low, 127), np.int8)
+    if kind == 1:
+        return rng.choice(np.array([low, 127], np.int8), shape)
+    return rng.integers(low, 128, shape, dtype=np.int8)
+
+
+def draw_window(rng: Rng) -> Window:
+    kh, kw = pick(rng, *KERNELS)
+    if kh == kw == 1 and rng.integers(4):
+        return Window(1, 1)
+    strides = (int(rng.integers(1, 4)), int(rng.integers(1, 4)))
+    return Window(kh, kw, *strides, int(rng.integers(0, kh + 1)), int(rng.integers(0, kw + 1)))
+
+
+def draw_size(rng: Rng, size: int, kernel: int, stride: int, pad: int) -> int:
+    """Outputs along an axis, with some padding at the end that need not equal that at the beginning."""
+    spare = size + pad + int(rng.integers(0, kernel)) - kernel
+    return max(1, spare // stride + 1)
+
+
+def draw_conv(rng: Rng, depthwise: bool, side: int = 8) -> Conv:
+    k = draw_window(rng)
+    c_in = int(rng.integers(1, 21))
+    c_out = c_in if depthwise else int(rng.integers(1, 21))
+    h, w = (1, 1) if rng.integers(6) == 0 else (int(rng.integers(1, side)), int(rng.integers(1, side)))
+    if k == Window(1, 1):
+        h_out, w_out = h, w
+    else:
+        h_out, w_out = (
+            draw_size(rng, h, k.kh, k.stride_h, k.pad_h),
+            draw_size(rng, w, k.kw, k.stride_w, k.pad_w),
+        )
+    spread = np.sqrt(c_in * k.kh * k.kw) * 100 * pick(rng, 0.001, 1, 1, 30)
+    m = (rng.uniform(0.2, 2.0, c_out) / spread).astype(np.float32)
+    guard = max(g for g in range(9) if c_out * k.kh * k.kw * 127 * 128 << g < 2**31)
+    guard = int(pick(rng, guard, rng.integers(0, guard + 1)))
+    return Conv((h, w, c_in), (h_out, w_out, c_out), k, draw_zero(rng), draw_zero(rng), m, guard)
+
+
+def draw_split(rng: Rng, channels: int) -> Split:
+    kind = rng.integers(4)
+    if kind == 0:
+        return Split((), channels, True)
+    if kind == 1:
+        return Split(tuple(range(channels)), channels, True)
+    count = int(rng.integers(0, channels + 1))
+    return Split(tuple(int(i) for i in rng.permutation(channels)[:count]), channels)
+
+
+def draw_error(rng: Rng, shape: tuple[int, ...]) -> Error:
+    q = draw_s8(rng, shape, -127)
+    spread = pick(rng, 0.0, 1.0, 6.0)
+    scale = (10.0 ** (pick(rng, -9.0, -3.0, 1.0) + rng.uniform(-spread, spread, shape[2]))).astype(np.float32)
+    dead = rng.random(shape[2]) < pick(rng, 0.0, 0.2, 0.2, 1.0)
+    return Error(np.where(dead, np.int8(0), q), np.where(dead, np.float32(0), scale))
+
+
+def draw_clamp(rng: Rng, shape: tuple[int, ...]) -> Clamp:
+    mask = None if rng.integers(3) == 0 else rng.random(shape) < pick(rng, 0.1, 0.5, 0.9)
+    m = None if rng.integers(3) == 0 else (10.0 ** rng.uniform(-4, 0, shape[2])).astype(np.float32)
+    return Clamp(mask, m)
+
+
+def draw_sgd(rng: Rng) -> Sgd:
+    weight, bias, head = (float(np.float32(10.0 ** rng.uniform(-4, 0))) for _ in range(3))
+    return Sgd(weight, bias, head, int(rng.integers(2**32)), int(rng.integers(2**32)))
+
+
+def draw_trained(rng: Rng, shape: tuple[int, ...], factor: Array) -> Trained:
+    """Weights whose steps are mostly of the size of their resolution. factor [c_out]: gradient a unit."""
+    bits = int(pick(rng, 0, 4, 8))
+    w = draw_s8(rng, shape, -127)
+    half = 1 << bits >> 1
+    frac = rng.integers(-half, half, shape).astype(np.int8) if bits else None
+    if frac is not None:
+        frac = np.where(np.abs(w) == 127, np.int8(0), frac)
+    size = 10.0 ** rng.uniform(-3, 2, factor.shape) * 65536 / np.maximum(factor, 1e-12)
+    qas = np.where(rng.random(factor.shape) < 0.1, 0, size).astype(np.float32)
+    return Trained(w, frac, bits, qas, int(rng.integers(2**32)))
+
+
+def same_error(got: Error, want: Error) -> None:
+    np.testing.assert_array_equal(got.scale, want.scale)
+    np.testing.assert_array_equal(got.q, want.q)
+
+
+def same_mask(got: Array | None, want: Array) -> None:
+    if got is not None:
+        np.testing.assert_array_equal(got, pack_mask(want))
+
+
+# ---- one random case of each kernel, NumPy against C
+
+
+def _check_forward(op: str, twin: Twin, rng: Rng) -> None:
+    p = draw_conv(rng, op == "dwconv2d")
+    shape = (p.y[2], p.window.kh, p.window.kw, p.x[2])[: 3 if op == "dwconv2d" else 4]
+    x, w = draw_s8(rng, p.x), draw_s8(rng, shape)
+    room = 2**31 - 1 - p.window.kh * p.window.kw * p.x[2] * 255 * 128
+    most = int(pick(rng, 30000, room))
+    b = rng.integers(-most, most, p.y[2], dtype=np.int32)
+    y, mask = twin.forward(op, p, x, w, b, draw_split(rng, p.x[2]), bool(rng.integers(4)))
+    want, want_mask = getattr(reference, f"{op}_fwd")(p, x, w, b)
+    np.testing.assert_array_equal(y, want)
+    same_mask(mask, want_mask)
+
+
+def _check_backward_x(op: str, twin: Twin, rng: Rng, side: int = 8) -> None:
+    p = draw_conv(rng, op == "dwconv2d", side)
+    shape = (p.y[2], p.window.kh, p.window.kw, p.x[2])[: 3 if op == "dwconv2d" else 4]
+    ey, w, clamp = draw_error(rng, p.y), draw_s8(rng, shape), draw_clamp(rng, p.x)
+    got = twin.backward_x(op, p, ey, w, clamp, draw_split(rng, p.x[2]))
+    same_error(got, getattr(reference, f"{op}_bwd_x")(p, ey, w, clamp))
+
+
+def _check_backward_w(op: str, twin: Twin, rng: Rng, side: int = 8) -> None:
+    p = draw_conv(rng, op == "dwconv2d", side)
+    channels = rng.permutation(p.x[2])[: int(rng.integers(1, p.x[2] + 1))].astype(np.uint16)
+    ey, x, sgd = draw_error(rng, p.y), draw_s8(rng, p.x), draw_sgd(rng)
+    gathered = reference.gather(x, channels)
+    factor = ey.scale * sgd.lr_weight * np.sqrt(p.y[0] * p.y[1]) * 127 * 74
+    depthwise = op == "dwconv2d"
+    shape = (
+        (len(channels), p.window.kh, p.window.kw)
+        if depthwise
+        else (p.y[2], p.window.kh, p.window.kw, len(channels))
+    )
+    w = draw_trained(rng, shape, factor)
+    saved, index = (gathered, None) if rng.integers(2) else (x, channels)
+    got = twin.backward_w(op, p, ey, saved, index, channels if depthwise else None, w, sgd)
+    extra = (channels,) if depthwise else ()
+    want = getattr(reference, f"{op}_bwd_w")(p, ey, gathered, *extra, w, sgd)
+    np.testing.assert_array_equal(got.w, want.w)
+    if want.frac is not None:
+        np.testing.assert_array_equal(got.frac, want.frac)
+
+
+def check_conv2d_fwd(twin: Twin, rng: Rng) -> None:
+    _check_forward("conv2d", twin, rng)
+
+
+def check_dwconv2d_fwd(twin: Twin, rng: Rng) -> None:
+    _check_forward("dwconv2d", twin, rng)
+
+
+def check_conv2d_bwd_x(twin: Twin, rng: Rng) -> None:
+    _check_backward_x("conv2d", twin, rng)
+
+
+def check_dwconv2d_bwd_x(twin: Twin, rng: Rng) -> None:
+    _check_backward_x("dwconv2d", twin, rng)
+
+
+def check_conv2d_bwd_w(twin: Twin, rng: Rng) -> None:
+    _check_backward_w("conv2d", twin, rng)
+
+
+def check_dwconv2d_bwd_w(twin: Twin, rng: Rng) -> None:
+    _check_backward_w("dwconv2d", twin, rng)
+
+
+def check_bias_update(twin: Twin, rng: Rng) -> None:
+    shape = (int(rng.integers(1, 9)), int(rng.integers(1, 9)), int(rng.integers(1, 40)))
+    ey, sgd, c = draw_error(rng, shape), draw_sgd(rng), shape[2]
+    limit = int(pick(rng, 2**31 - 1, 2**31 - 1 - 2**20, 100000))
+    b = rng.integers(-limit, limit, c, dtype=np.int32)
+    b[rng.random(c) < 0.2] = pick(rng, -limit, limit)
+    gradient = ey.scale * sgd.lr_bias * np.sqrt(shape[0] * shape[1]) * 74
+    qas = (256 * 10.0 ** rng.uniform(-3, 5, c) / np.maximum(gradient, 1e-12)).astype(np.float32)
+    tensor_id = int(rng.integers(2**32))
+    got = twin.bias_update(ey, b, qas, limit, tensor_id, sgd)
+    np.testing.assert_array_equal(got, reference.bias_update(ey, b, qas, limit, tensor_id, sgd))
+
+
+def check_gather(twin: Twin, rng: Rng) -> None:
+    x = draw_s8(rng, (int(rng.integers(1, 5)), int(rng.integers(1, 5)), int(rng.integers(1, 20))))
+    index = rng.permutation(x.shape[2])[: int(rng.integers(1, x.shape[2] + 1))].astype(np.uint16)
+    guard = Guarded()
+    y = guard.array((*x.shape[:2], index.size), np.int8)
+    twin.lib.gather_s8(x.shape[0] * x.shape[1], x.shape[2], x, index, index.size, y)
+    guard.check()
+    np.testing.assert_array_equal(y, reference.gather(x, index))
+
+
+def check_add_fwd(twin: Twin, rng: Rng) -> None:
+    shape = (int(rng.integers(1, 6)), int(rng.integers(1, 6)), int(rng.integers(1, 20)))
+    a, b = draw_s8(rng, shape), draw_s8(rng, shape)
+    scales = (float(np.float32(10.0 ** rng.uniform(-3, 0))) for _ in range(3))
+    p = Add(draw_zero(rng), draw_zero(rng), draw_zero(rng), *scales)
+    want, want_mask = reference.add_fwd(p, a, b)
+    guard = Guarded()
+    left, right = guard.copy(a), guard.copy(b)
+    y = pick(rng, guard.array(shape, np.int8), left, right)
+    mask = guard.array((*shape[:2], (shape[2] + 7) // 8), np.uint8) if rng.integers(4) else None
+    struct = hostlib.Add(pixels=shape[0] * shape[1], c=shape[2], **vars(p))
+    twin.lib.add_fwd_s8(struct, left, right, y, mask)
+    guard.check()
+    np.testing.assert_array_equal(y, want)
+    same_mask(mask, want_mask)
+
+
+def _copy_error(guard: Guarded, e: Error) -> Error:
+    return Error(guard.copy(e.q), guard.copy(e.scale))
+
+
+def check_error_pass(twin: Twin, rng: Rng) -> None:
+    shape = (int(rng.integers(1, 6)), int(rng.integers(1, 6)), int(rng.integers(1, 20)))
+    e, clamp, factor = draw_error(rng, shape), draw_clamp(rng, shape), float(np.float32(rng.uniform(0.01, 4)))
+    guard = Guarded()
+    source = _copy_error(guard, e)
+    out = source if rng.integers(2) else _copy_error(guard, draw_error(rng, shape))
+    pixels = shape[0] * shape[1]
+    twin.lib.error_pass_s8(
+        pixels, shape[2], error_struct(source), factor, clamp_struct(clamp), error_struct(out)
+    )
+    guard.check()
+    same_error(out, reference.error_pass(e, factor, clamp))
+
+
+def check_error_add(twin: Twin, rng: Rng) -> None:
+    shape = (int(rng.integers(1, 6)), int(rng.integers(1, 6)), int(rng.integers(1, 20)))
+    a, b, clamp = draw_error(rng, shape), draw_error(rng, shape), draw_clamp(rng, shape)
+    fa, fb = (float(np.float32(rng.uniform(0.01, 4))) for _ in range(2))
+    guard = Guarded()
+    left, right = _copy_error(guard, a), _copy_error(guard, b)
+    out = pick(rng, left, right, _copy_error(guard, draw_error(rng, shape)))
+    sizes = (shape[0] * shape[1], shape[2])
+    ends = (clamp_struct(clamp), error_struct(out))
+    twin.lib.error_add_s8(*sizes, error_struct(left), fa, error_struct(right), fb, *ends)
+    guard.check()
+    same_error(out, reference.error_add(a, fa, b, fb, clamp))
+
+
+def draw_pool(rng: Rng) -> Pool:
+    c, h, w = int(rng.integers(1, 12)), int(rng.integers(1, 9)), int(rng.integers(1, 9))
+    if rng.integers(3) == 0:
+        return Pool((h, w, c), (1, 1, c), Window(h, w), draw_zero(rng))
+    kh, kw = int(rng.integers(1, h + 1)), int(rng.integers(1, w + 1))
+    pads = (int(rng.integers(0, kh // 2 + 1)), int(rng.integers(0, kw // 2 + 1)))
+    k = Window(kh, kw, int(rng.integers(1, 4)), int(rng.integers(1, 4)), *pads)
+    sizes = (draw_size(rng, h, kh, k.stride_h, k.pad_h), draw_size(rng, w, kw, k.stride_w, k.pad_w))
+    return Pool((h, w, c), (*sizes, c), k, draw_zero(rng))
+
+
+def _pool_struct(p: Pool) -> hostlib.Pool:
+    return hostlib.pool_struct(p.x, p.y, p.window, p.x_zero)
+
+
+def check_avgpool(twin: Twin, rng: Rng) -> None:
+    p, guard = draw_pool(rng), Guarded()
+    x, y = draw_s8(rng, p.x), guard.array(p.y, np.int8)
+    twin.lib.avgpool_fwd_s8(_pool_struct(p), x, y)
+    guard.check()
+    np.testing.assert_array_equal(y, reference.avgpool_fwd(p, x))
+    ey, clamp = draw_error(rng, p.y), draw_clamp(rng, p.x)
+    same_error(twin.pool_backward("avgpool", p, ey, None, clamp), reference.avgpool_bwd_x(p, ey, clamp))
+
+
+def check_maxpool(twin: Twin, rng: Rng) -> None:
+    p, guard = draw_pool(rng), Guarded()
+    x, y, arg = draw_s8(rng, p.x), guard.array(p.y, np.int8), guard.array(p.y, np.uint8)
+    x = pick(rng, x, x // 64)
+    want, want_arg = reference.maxpool_fwd(p, x)
+    twin.lib.maxpool_fwd_s8(_pool_struct(p), x, y, arg)
+    guard.check()
+    np.testing.assert_array_equal(y, want)
+    np.testing.assert_array_equal(arg, want_arg)
+    twin.lib.maxpool_fwd_s8(_pool_struct(p), x, y, None)
+    np.testing.assert_array_equal(y, want)
+    ey, clamp = draw_error(rng, p.y), draw_clamp(rng, p.x)
+    same_error(
+        twin.pool_backward("maxpool", p, ey, arg, clamp), reference.maxpool_bwd_x(p, ey, want_arg, clamp)
+    )
+
+
+def check_head(twin: Twin, rng: Rng) -> None:
+    pixels, c, classes = int(pick(rng, 1, 1, 4, 9)), int(rng.integers(1, 30)), int(rng.integers(1, 14))
+    zero, scale, sgd, guard = (
+        draw_zero(rng),
+        float(np.float32(10.0 ** rng.uniform(-3, 0))),
+        draw_sgd(rng),
+        Guarded(),
+    )
+    x, shape = draw_s8(rng, (pixels, 1, c)), (pixels, 1, c)
+    w = guard.copy(rng.normal(0, 0.3, (classes, pixels * c)).astype(np.float32))
+    b = guard.copy(rng.normal(0, 1, classes).astype(np.float32))
+    p = hostlib.Head(pixels=pixels, c=c, classes=classes, x_zero=zero, x_scale=scale)
+    logits = guard.array((classes,), np.float32)
+    twin.lib.head_fwd_f32(p, x, w, b, logits)
+    np.testing.assert_array_equal(logits, reference.head_fwd(x, zero, scale, w, b))
+    grad, clamp = rng.normal(0, 1, classes).astype(np.float32), draw_clamp(rng, shape)
+    ex = Error(guard.array(shape, np.int8), guard.array((c,), np.float32))
+    scratch = guard.array((twin.lib.head_bwd_x_scratch(p),), np.uint8)
+    twin.lib.head_bwd_x_f32(p, grad, w, clamp_struct(clamp), error_struct(ex), scratch)
+    same_error(ex, reference.head_bwd_x(shape, scale, grad, w, clamp))
+    want_w, want_b = reference.head_bwd_w(x, zero, scale, grad, w, b, sgd)
+    twin.lib.head_bwd_w_f32(p, grad, x, w, b, sgd_struct(sgd))
+    guard.check()
+    np.testing.assert_array_equal(w, want_w)
+    np.testing.assert_array_equal(b, want_b)
+
+
+def check_losses(twin: Twin, rng: Rng) -> None:
+    classes = int(rng.integers(1, 14))
+    logits = rng.normal(0, pick(rng, 0.1, 3, 100), classes).astype(np.float32)
+    label, guard = int(rng.integers(classes)), Guarded()
+    for name in ("cross_entropy", "mse"):
+        grad = guard.copy(logits)
+        source = grad if rng.integers(2) else logits
+        loss = getattr(twin.lib, f"loss_{name}_f32")(classes, source, label, grad)
+        want, want_grad = getattr(reference, f"loss_{name}")(logits, label)
+        guard.check()
+        assert np.float32(loss) == want, name
+        np.testing.assert_array_equal(grad, want_grad)
+
+
+def check_exp_log(twin: Twin, rng: Rng) -> None:
+    low = np.concatenate([rng.uniform(-90, 0, 40), [0, -87, -88, 3.5, 100, np.nan]]).astype(np.float32)
+    got = np.array([twin.lib.exp_f32(float(v)) for v in low], np.float32)
+    np.testing.assert_array_equal(got, reference.exp_f32(low))
+    positive = (10.0 ** rng.uniform(-37, 38, 40)).astype(np.float32)
+    got = np.array([twin.lib.log_f32(float(v)) for v in positive], np.float32)
+    np.testing.assert_array_equal(got, reference.log_f32(positive))
+
+
+CHECKS: dict[str, Callable[[Twin, Rng], None]] = {
+    name.removeprefix("check_"): check for name, check in list(globals().items()) if name.startswith("check_")
+}
+
+
+def run(name: str, twin: Twin, cases: int, seed: int = 0) -> None:
+    """`cases` random cases of one check; the failing case's number stands in the error."""
+    for case in range(cases):
+        try:
+            CHECKS[name](twin, np.random.default_rng([seed, case]))
+        except AssertionError as error:
+            raise AssertionError(f"{name}, seed {seed}, case {case}: {error}") from None

@@ -1,0 +1,178 @@
+"""The compiled kernels with the types of `convert.reference`.
+
+`Twin` calls the C as generated code would: weights split, masks packed, scratch of exactly the announced
+size, everything that is written between canaries.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from convert import hostlib
+from convert.hostlib import HostLib
+from convert.reference import Array, Clamp, Conv, Error, Pool, Sgd, Trained
+
+CANARY = 0xA5
+
+
+class Guarded:
+    """Arrays with canaries at both ends, junk inside at first."""
+
+    def __init__(self) -> None:
+        self._buffers: list[Array] = []
+
+    def array(self, shape: tuple[int, ...], dtype: Any) -> Array:
+        size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        buffer = np.full(size + 64, CANARY, np.uint8)
+        self._buffers.append(buffer)
+        return buffer[32 : 32 + size].view(dtype).reshape(shape)
+
+    def copy(self, values: Array) -> Array:
+        result = self.array(values.shape, values.dtype)
+        result[...] = values
+        return result
+
+    def check(self) -> None:
+        for buffer in self._buffers:
+            ends = np.concatenate([buffer[:32], buffer[-32:]])
+            assert (ends == CANARY).all(), "a kernel wrote outside its arrays"
+
+
+def pack_mask(mask: Array | None) -> Array | None:
+    """bool [h, w, c] -> uint8 [h, w, (c + 7) // 8]."""
+    return None if mask is None else np.packbits(mask, axis=-1, bitorder="little")
+
+
+def pack_fraction(frac: Array | None, bits: int) -> Array | None:
+    if frac is None or bits == 8:
+        return None if frac is None else frac.reshape(-1).view(np.uint8).copy()
+    nibbles = np.append(frac.reshape(-1), np.zeros(frac.size % 2, np.int8)).astype(np.uint8) & 15
+    return (nibbles[0::2] | (nibbles[1::2] << 4)).astype(np.uint8)
+
+
+def unpack_fraction(packed: Array, bits: int, shape: tuple[int, ...]) -> Array:
+    if bits == 8:
+        return packed.view(np.int8).reshape(shape)
+    nibbles = np.stack([packed & 15, packed >> 4], axis=1).reshape(-1)[: int(np.prod(shape))]
+    return ((nibbles.astype(np.int16) ^ 8) - 8).astype(np.int8).reshape(shape)
+
+
+@dataclass(frozen=True)
+class Split:
+    """Which channels are trained, in the order of the columns; natural: without an order array."""
+
+    channels: tuple[int, ...]
+    count: int
+    natural: bool = False
+
+    @property
+    def order(self) -> Array:
+        rest = [i for i in range(self.count) if i not in self.channels]
+        return np.array([*rest, *self.channels], np.uint16)
+
+
+def error_struct(e: Error) -> hostlib.ErrorS8:
+    return hostlib.ErrorS8(q=e.q, scale=e.scale)
+
+
+def clamp_struct(c: Clamp) -> hostlib.Clamp:
+    return hostlib.Clamp(mask=pack_mask(c.mask), m=c.m)
+
+
+def sgd_struct(s: Sgd) -> hostlib.Sgd:
+    return hostlib.Sgd(**vars(s))
+
+
+class Twin:
+    """The C kernels with the reference's signatures; `split` and `gathered` only choose the storage."""
+
+    def __init__(self, lib: HostLib) -> None:
+        self.lib = lib
+
+    def _conv(self, p: Conv) -> hostlib.Conv2d:
+        struct = hostlib.conv2d_struct(p.x, p.y, p.window, p.x_zero, p.y_zero, p.guard)
+        struct.m = p.m
+        return struct
+
+    def _scratch(self, guard: Guarded, kernel: str, *args: Any) -> Array:
+        return guard.array((getattr(self.lib, f"{kernel}_scratch")(*args),), np.uint8)
+
+    @staticmethod
+    def _weights(w: Array, split: Split, depthwise: bool) -> hostlib.SplitWeights:
+        axis = 0 if depthwise else -1
+        order, trained = split.order, len(split.channels)
+        frozen_part = np.ascontiguousarray(w.take(order[: len(order) - trained], axis=axis))
+        trained_part = np.ascontiguousarray(w.take(order[len(order) - trained :], axis=axis))
+        return hostlib.SplitWeights(
+            frozen=frozen_part if frozen_part.size else None,
+            trained=trained_part if trained_part.size else None,
+            order=None if split.natural else order,
+            c_trained=trained,
+        )
+
+    def forward(self, op: str, p: Conv, x: Array, w: Array, b: Array, split: Split, mask: bool) -> Any:
+        guard, struct = Guarded(), self._conv(p)
+        y = guard.array(p.y, np.int8)
+        bits = guard.array((*p.y[:2], (p.y[2] + 7) // 8), np.uint8) if mask else None
+        scratch = self._scratch(guard, f"{op}_fwd", struct)
+        weights = self._weights(w, split, op == "dwconv2d")
+        getattr(self.lib, f"{op}_fwd_s8")(struct, x, weights, b, y, bits, scratch)
+        guard.check()
+        return y, bits
+
+    def backward_x(self, op: str, p: Conv, ey: Error, w: Array, clamp: Clamp, split: Split) -> Error:
+        guard, struct = Guarded(), self._conv(p)
+        ex = Error(guard.array(p.x, np.int8), guard.array((p.x[2],), np.float32))
+        scratch = self._scratch(guard, f"{op}_bwd_x", struct)
+        weights = self._weights(w, split, op == "dwconv2d")
+        args = (error_struct(ey), weights, clamp_struct(clamp), error_struct(ex), scratch)
+        getattr(self.lib, f"{op}_bwd_x_s8")(struct, *args)
+        guard.check()
+        return ex
+
+    def backward_w(
+        self,
+        op: str,
+        p: Conv,
+        ey: Error,
+        saved: Array,
+        index: Array | None,
+        channels: Array | None,
+        w: Trained,
+        sgd: Sgd,
+    ) -> Trained:
+        guard, struct = Guarded(), self._conv(p)
+        count = w.w.shape[0] if op == "dwconv2d" else w.w.shape[-1]
+        packed = pack_fraction(w.frac, w.frac_bits)
+        stored = guard.copy(w.w)
+        frac = None if packed is None else guard.copy(packed)
+        step = hostlib.TrainedWeights(w=stored, frac=frac, frac_bits=w.frac_bits, qas=w.qas, id=w.id)
+        x = hostlib.SavedInput(x=saved, index=index, c_x=saved.shape[2])
+        scratch = self._scratch(guard, f"{op}_bwd_w", struct, count)
+        extra = (channels,) if op == "dwconv2d" else ()
+        function = getattr(self.lib, f"{op}_bwd_w_s8")
+        function(struct, error_struct(ey), x, *extra, count, step, sgd_struct(sgd), scratch)
+        guard.check()
+        fractions = None if frac is None else unpack_fraction(frac, w.frac_bits, w.w.shape)
+        return Trained(stored, fractions, w.frac_bits, w.qas, w.id)
+
+    def bias_update(self, ey: Error, b: Array, qas: Array, limit: int, tensor_id: int, sgd: Sgd) -> Array:
+        guard = Guarded()
+        stored = guard.copy(b)
+        bias = hostlib.TrainedBias(b=stored, qas=qas, limit=limit, id=tensor_id)
+        pixels = ey.q.shape[0] * ey.q.shape[1]
+        self.lib.bias_update_s32(pixels, b.size, error_struct(ey), bias, sgd_struct(sgd))
+        guard.check()
+        return stored
+
+    def pool_backward(self, op: str, p: Pool, ey: Error, arg: Array | None, clamp: Clamp) -> Error:
+        guard, struct = Guarded(), hostlib.pool_struct(p.x, p.y, p.window, p.x_zero)
+        ex = Error(guard.array(p.x, np.int8), guard.array((p.x[2],), np.float32))
+        scratch = self._scratch(guard, f"{op}_bwd_x", struct)
+        extra = (arg,) if op == "maxpool" else ()
+        args = (error_struct(ey), *extra, clamp_struct(clamp), error_struct(ex), scratch)
+        getattr(self.lib, f"{op}_bwd_x_s8")(struct, *args)
+        guard.check()
+        return ex

@@ -1,0 +1,59 @@
+"""Builds the firmware with PlatformIO in a folder of its own, for tests."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+NULL_MODEL = ROOT / "test" / "fixtures" / "null_model"
+
+
+def pio(
+    workspace: Path, *arguments: str, model: Path = NULL_MODEL, project: Path = ROOT
+) -> subprocess.CompletedProcess[str]:
+    """Run PlatformIO; its build folder is workspace/build, and nothing else of this machine is touched."""
+    environment = dict(os.environ)
+    environment |= {
+        "MICROTRAIN_MODEL": str(model),
+        "PLATFORMIO_CORE_DIR": str(workspace / "core"),
+        "PLATFORMIO_WORKSPACE_DIR": str(workspace),
+        "PLATFORMIO_SETTING_ENABLE_TELEMETRY": "no",
+    }
+    for name in ("CC", "PLATFORMIO_BUILD_DIR"):
+        environment.pop(name, None)
+    command = [sys.executable, "-m", "platformio", *arguments]
+    return subprocess.run(
+        command, cwd=project, env=environment, text=True, capture_output=True, timeout=300, check=False
+    )
+
+
+def build(workspace: Path, environment: str, model: Path = NULL_MODEL) -> Path:
+    """Build one environment; returns the ELF or the program. AssertionError with the log where it fails."""
+    result = pio(workspace, "run", "-e", environment, model=model)
+    assert result.returncode == 0, result.stdout + result.stderr
+    name = "firmware.elf" if environment == "disco_f746ng" else "program"
+    return workspace / "build" / environment / name
+
+
+def build_once(factory: pytest.TempPathFactory, name: str, *environments: str) -> tuple[Path, str]:
+    """Build environments with the null model, once for all parallel workers of a test run.
+
+    Returns the workspace and what PlatformIO printed.
+    """
+    base = factory.getbasetemp()
+    workspace = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
+    workspace.mkdir(exist_ok=True)
+    log = workspace / "log.txt"
+    with (workspace / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not log.exists():
+            result = pio(workspace, "run", *(word for name in environments for word in ("-e", name)))
+            assert result.returncode == 0, result.stdout + result.stderr
+            log.write_text(result.stdout + result.stderr)
+    return workspace, log.read_text()

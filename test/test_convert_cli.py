@@ -1,0 +1,193 @@
+"""`python tools/convert`: what it writes, what it prints, and every way in which it refuses."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner, Result
+from convert.cli import main
+
+ROOT = Path(__file__).resolve().parent.parent
+EXAMPLE = ROOT / "examples/digits"
+MODEL = str(EXAMPLE / "model.pt")
+FILES = {"model.c", "model.h", "model_weights.c", "plan.json"}
+
+
+def convert(*arguments: str | Path | int) -> Result:
+    return CliRunner().invoke(main, [str(a) for a in arguments])
+
+
+def refused(output: Path, *arguments: str | Path | int) -> str:
+    """The sentence of a refusal, which writes nothing and shows no traceback."""
+    result = convert(*arguments, "-o", output)
+    assert result.exit_code != 0
+    assert result.exception is None or isinstance(result.exception, SystemExit)
+    assert "Traceback" not in result.output
+    assert not output.exists()
+    return result.output
+
+
+def test_the_bare_command_converts_the_example(tmp_path: Path) -> None:
+    result = subprocess.run(
+        [sys.executable, "tools/convert", MODEL, "-o", str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    assert {p.name for p in tmp_path.iterdir()} == FILES
+    assert "scheme last-" in result.stdout
+    assert "blocks.0.expand" in result.stdout
+
+
+def test_the_output_is_the_same_every_time(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        result = convert(MODEL, "--scheme", EXAMPLE / "scheme.yaml", "--classes", 10, "-o", tmp_path / name)
+        assert result.exit_code == 0, result.output
+    for file in FILES:
+        assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
+
+
+def test_the_plan_agrees_with_itself(tmp_path: Path) -> None:
+    assert convert(MODEL, "--scheme", EXAMPLE / "scheme.yaml", "--classes", 10, "-o", tmp_path).exit_code == 0
+    plan = json.loads((tmp_path / "plan.json").read_text())
+    header = (tmp_path / "model.h").read_text()
+    assert plan["classes"] == 10
+    assert f"#define MODEL_ARENA_BYTES {plan['arena']['bytes']}\n" in header
+    assert f"#define MODEL_TRAINABLE_BYTES {plan['trainables']['bytes']}\n" in header
+    word = int.from_bytes(bytes.fromhex(plan["model_id"])[:4], "little")
+    assert f"#define MODEL_ID 0x{word:08x}u\n" in header
+    alive = [t for t in plan["tensors"] if t["birth"] <= plan["arena"]["peak_step"] <= t["death"]]
+    assert sum(-(-t["bytes"] // 8) * 8 for t in alive) >= plan["arena"]["lower_bound"]
+    ends = [t["offset"] + t["bytes"] for t in plan["trainables"]["tensors"]]
+    assert max(ends) <= plan["trainables"]["bytes"]
+    assert len(plan["steps"]) == 1 + max(t["death"] for t in plan["tensors"])
+
+
+def test_an_explicit_calibration_folder(tmp_path: Path) -> None:
+    from PIL import Image
+
+    (tmp_path / "images").mkdir()
+    for i in range(3):
+        pixels = np.random.default_rng(i).integers(0, 256, (32, 32)).astype(np.uint8)
+        Image.fromarray(pixels).save(tmp_path / "images" / f"{i}.png")
+    result = convert(MODEL, "--calibration", tmp_path / "images", "-o", tmp_path / "out")
+    assert result.exit_code == 0, result.output
+
+
+def test_no_such_file(tmp_path: Path) -> None:
+    assert "nowhere.pt" in refused(tmp_path / "out", tmp_path / "nowhere.pt")
+
+
+def test_not_a_model(tmp_path: Path) -> None:
+    (tmp_path / "text.pt").write_text("hello")
+    assert "text.pt" in refused(tmp_path / "out", tmp_path / "text.pt")
+
+
+class Evil:
+    """Unpickling this would write a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Path.touch, (self.path,)
+
+
+def test_a_pickle_is_not_executed(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    torch.save(Evil(victim), tmp_path / "evil.pt")
+    assert "--trust" in refused(tmp_path / "out", tmp_path / "evil.pt")
+    assert not victim.exists()
+
+
+def exported(path: Path, module: torch.nn.Module) -> Path:
+    program = torch.export.export(module.eval(), (torch.zeros(1, 1, 8, 8),))
+    torch.export.save(program, path)
+    return path
+
+
+def small(middle: torch.nn.Module) -> torch.nn.Sequential:
+    layers = [
+        torch.nn.Conv2d(1, 4, 3),
+        middle,
+        torch.nn.AdaptiveAvgPool2d(1),
+        torch.nn.Flatten(),
+        torch.nn.Linear(4, 2),
+    ]
+    return torch.nn.Sequential(*layers)
+
+
+def test_an_unsupported_op_is_named(tmp_path: Path) -> None:
+    said = refused(tmp_path / "out", exported(tmp_path / "m.pt", small(torch.nn.Sigmoid())))
+    assert "sigmoid" in said.lower()
+    assert "relu" in said.lower()
+
+
+def test_no_calibration(tmp_path: Path) -> None:
+    said = refused(tmp_path / "out", exported(tmp_path / "m.pt", small(torch.nn.ReLU())))
+    assert "--calibration" in said
+
+
+def test_nan_weights(tmp_path: Path) -> None:
+    module = small(torch.nn.ReLU())
+    with torch.no_grad():
+        next(module.parameters())[0] = float("nan")
+    np.savez(tmp_path / "c.npz", images=np.zeros((2, 8, 8, 1), np.uint8))
+    said = refused(tmp_path / "out", exported(tmp_path / "m.pt", module), "--calibration", tmp_path / "c.npz")
+    assert "nan" in said.lower()
+
+
+@pytest.mark.parametrize("shape", [(2, 8, 8, 1), (0, 32, 32, 1)])
+def test_wrong_calibration_images(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    np.savez(tmp_path / "c.npz", images=np.zeros(shape, np.uint8))
+    assert "c.npz" in refused(tmp_path / "out", MODEL, "--calibration", tmp_path / "c.npz")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("weights: {nowhere: 0.5}", "no convolution 'nowhere'"), ("weights: {blocks.0.expand: 1.5}", "(0, 1]")],
+)
+def test_schemes_that_do_not_fit(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "s.yaml").write_text(text)
+    assert said in refused(tmp_path / "out", MODEL, "--scheme", tmp_path / "s.yaml")
+
+
+def test_over_the_sram_budget(tmp_path: Path) -> None:
+    scheme = EXAMPLE / "scheme.yaml"
+    said = refused(tmp_path / "out", MODEL, "--scheme", scheme, "--classes", 10, "--budget-sram", 8)
+    assert "over the budget" in said
+    assert "peak" in said
+
+
+def test_over_the_flash_budget(tmp_path: Path) -> None:
+    said = refused(tmp_path / "out", MODEL, "--scheme", EXAMPLE / "head.yaml", "--budget-flash", 41)
+    assert "flash" in said
+    assert "weights" in said
+
+
+def test_a_default_scheme_keeps_the_budget(tmp_path: Path) -> None:
+    result = convert(MODEL, "--budget-sram", 48, "-o", tmp_path)
+    assert result.exit_code == 0, result.output
+    plan = json.loads((tmp_path / "plan.json").read_text())
+    assert plan["arena"]["bytes"] + plan["trainables"]["bytes"] < 48 * 1024
+    assert plan["scheme"]["biases"] > 0
+
+
+@pytest.mark.parametrize("shape", ["32x32", "axbxc", "1x0x3"])
+def test_malformed_input_shapes(tmp_path: Path, shape: str) -> None:
+    assert "CxHxW" in refused(tmp_path / "out", MODEL, "--input", shape)
+
+
+def test_an_unwritable_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    result = convert(MODEL, "-o", tmp_path / "file" / "out")
+    assert result.exit_code == 1
+    assert "cannot write" in result.output

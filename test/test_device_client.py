@@ -1,0 +1,361 @@
+"""The host client against an in-memory device that speaks docs/protocol.md, and its files against PyTorch."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from device import cli, link
+from device.client import Device
+from device.errors import AnswerError, DeviceError, FaultError
+from device.images import load_image
+from device.plan import load_plan
+from device.protocol import DATA, Frame, Line, Receiver, crc16, crc32, encode
+from device.testing import CLASSES, MODEL_ID, SHAPE, FakeDevice
+from device.weights import pack, save_npz, unpack
+from PIL import Image
+
+
+def image(value: int = 0) -> np.ndarray:
+    return np.arange(value, value + 20, dtype=np.uint8).reshape(SHAPE)
+
+
+def plan_document(**changes: Any) -> dict[str, Any]:
+    """A plan for the fake device: 6 weights with 4 fraction bits, 2 biases, 1 x 1 head."""
+    source = {"weight": "conv.weight", "bias": None, "bn": None}
+    rows = [("w", "weight", "s8", [2, 1, 1, 3], 0, 6), ("f", "fraction", "u4", [2, 1, 1, 3], 8, 3)]
+    rows += [("b", "bias", "s32", [2], 12, 8), ("h", "head_weight", "f32", [1, 1], 20, 4)]
+    tensors = [
+        {"name": n, "layer": "conv", "kind": k, "dtype": d, "shape": s, "offset": o, "bytes": size,
+         "channels": None, "dead": [], "scale": [0.1, 0.2], "source": source}
+        for n, k, d, s, o, size in rows
+    ]  # fmt: skip
+    document = {
+        "format": 1,
+        "name": "tiny",
+        "model_id": MODEL_ID,
+        "trainables": {"bytes": 24, "tensors": tensors},
+    }
+    return {**document, **changes}
+
+
+def write_plan(folder: Path, **changes: Any) -> Path:
+    path = folder / "plan.json"
+    path.write_text(json.dumps(plan_document(**changes)))
+    return path
+
+
+def test_checksums_are_the_published_ones() -> None:
+    assert crc16(b"123456789") == 0x29B1
+    assert crc32(b"123456789") == 0xCBF43926
+
+
+def test_receiver_finds_frames_between_lines_and_garbage() -> None:
+    frame = Frame(DATA, 9, 512, bytes(range(256)))
+    stream = (
+        b"ok a\r\n\xa5\xa5\x5a\x00" + encode(frame) + b"\x80ok b\r\n" + b"\xa5" + encode(frame) + b"ok c\n"
+    )
+    for size in (1, 3, 7, len(stream)):
+        receiver = Receiver()
+        found = [x for i in range(0, len(stream), size) for x in receiver.feed(stream[i : i + size])]
+        assert found == [Line("ok a"), frame, Line("ok b"), frame, Line("ok c")]
+
+
+def test_receiver_marks_a_bad_payload_and_goes_on() -> None:
+    data = bytearray(encode(Frame(DATA, 1, 0, b"abcd")))
+    data[13] ^= 1
+    items = list(Receiver().feed(bytes(data) + encode(Frame(DATA, 2, 4, b"efgh")) + b"ok pull\r\n"))
+    frames = [x for x in items if isinstance(x, Frame)]
+    assert [(f.sequence, f.intact) for f in frames] == [(1, False), (2, True)]
+    assert items[-1] == Line("ok pull")
+
+
+def test_infer_train_and_counters() -> None:
+    fake = FakeDevice()
+    with Device(fake) as device:
+        assert device.info.shape == SHAPE and device.info.model_id == "0123abcd"
+        result = device.infer(image(4))
+        assert result.label == 1 and result.logits.tolist() == [0.0, 2.5, 0.0]
+        before = device.sha()
+        step = device.train(image(5), 1)
+        assert (step.predicted, step.loss) == (2, 0.125)
+        assert device.sha() != before
+        device.reset()
+        assert device.sha() == before
+        assert device.evaluate(image(6), 2) == 0
+        assert device.stats() == {"steps": "7", "evaluated": "0"}
+    assert fake.closed
+
+
+@pytest.mark.parametrize("at", [2, 12, 20])
+def test_a_corrupt_row_is_sent_again(at: int) -> None:
+    """A byte flipped in the sync, the header's CRC and the payload of one frame."""
+    hit: list[int] = []
+
+    def flip(data: bytes, count: int) -> bytes:
+        if len(data) < 20 or hit:
+            return data
+        hit.append(count)
+        index = at % len(data)
+        return data[:index] + bytes([data[index] ^ 0x11]) + data[index + 1 :]
+
+    fake = FakeDevice(flip)
+    assert Device(fake).train(image(3), 1).predicted == 0
+    assert hit and fake.trained == 1
+
+
+def test_a_lost_byte_is_survived() -> None:
+    hit: list[int] = []
+
+    def lose(data: bytes, count: int) -> bytes:
+        if len(data) < 20 or hit:
+            return data
+        hit.append(count)
+        return data[:-2]
+
+    fake = FakeDevice(lose)
+    assert Device(fake).infer(image(3)).label == 0
+    assert hit
+
+
+def test_a_hopeless_line_is_given_up() -> None:
+    fake = FakeDevice(lambda data, count: data if len(data) < 20 else data[:-1])
+    with pytest.raises(DeviceError, match="image row 0 did not get through in 4 tries"):
+        Device(fake).infer(image())
+    assert fake.trained == 0
+
+
+def test_pull_is_repeated_until_its_crc_holds() -> None:
+    fake = FakeDevice()
+    device = Device(fake)
+    fake.corrupt_pulls = 2
+    assert device.pull() == fake.block and fake.pulls == 3
+    fake.corrupt_pulls = 99
+    with pytest.raises(DeviceError, match="corrupt 4 times"):
+        device.pull()
+
+
+def test_push_goes_in_frames_of_512() -> None:
+    fake = FakeDevice(size=1200)
+    block = bytes(i * 7 & 255 for i in range(1200))
+    device = Device(fake)
+    device.push(block)
+    assert fake.block == block
+    with pytest.raises(DeviceError, match="1 bytes for a device with 1200"):
+        device.push(b"x")
+
+
+def test_err_answers_tell_what_to_do() -> None:
+    fake = FakeDevice()
+    device = Device(fake)
+    fake.do_rate = lambda factor: fake.say("err argument rate must be 0 to 1000")  # type: ignore[method-assign]
+    with pytest.raises(
+        AnswerError, match=r"refused `rate 2.00000000`: argument rate must be 0 to 1000\. Correct"
+    ):
+        device.rate(2)
+
+
+def test_a_fault_shows_its_text() -> None:
+    fake = FakeDevice()
+    device = Device(fake)
+    fake.do_train = lambda label: fake.say("fault bus error", "fault pc 0x08001234")  # type: ignore[method-assign]
+    with pytest.raises(FaultError, match="fault bus error; fault pc 0x08001234"):
+        device.train(image(), 0)
+
+
+def test_a_restart_is_noticed() -> None:
+    fake = FakeDevice()
+    device = Device(fake)
+    fake.do_sha = lambda: fake.say("microtrain fake tiny 0123abcd", "ready")  # type: ignore[method-assign]
+    with pytest.raises(FaultError, match="the device restarted"):
+        device.sha()
+
+
+def test_images_are_cropped_and_resized(tmp_path: Path) -> None:
+    wide = np.zeros((8, 40), np.uint8)
+    wide[:, 16:24] = 200
+    Image.fromarray(wide).save(tmp_path / "wide.png")
+    assert (load_image(tmp_path / "wide.png", (4, 4, 1)) == 200).all()
+    exact = np.random.default_rng(0).integers(0, 256, (4, 5, 3), np.uint8)
+    Image.fromarray(exact).save(tmp_path / "exact.png")
+    assert (load_image(tmp_path / "exact.png", (4, 5, 3)) == exact).all()
+    Image.fromarray(np.full((4, 5), 51400, np.uint16)).save(tmp_path / "deep.png")
+    assert (load_image(tmp_path / "deep.png", SHAPE) == 200).all()
+    Image.fromarray(np.full((4, 5, 4), (10, 20, 30, 0), np.uint8)).save(tmp_path / "clear.png")
+    assert (load_image(tmp_path / "clear.png", (4, 5, 3)) == 0).all()
+
+
+def test_trainables_pack_and_unpack(tmp_path: Path) -> None:
+    plan = load_plan(write_plan(tmp_path))
+    block = bytearray(24)
+    block[:6] = np.array([1, -2, 3, -127, 127, 0], np.int8).tobytes()
+    block[8:11] = bytes([0x81, 0x7F, 0x20])
+    block[12:20] = np.array([-(2**31), 77], "<i4").tobytes()
+    block[20:24] = np.array([0.1], "<f4").tobytes()
+    arrays = unpack(plan, bytes(block))
+    assert arrays["w"].reshape(-1).tolist() == [1, -2, 3, -127, 127, 0]
+    assert arrays["f"].reshape(-1).tolist() == [1, -8, -1, 7, 0, 2]
+    assert arrays["b"].tolist() == [-(2**31), 77]
+    assert pack(plan, arrays) == bytes(block)
+    arrays["f"][0, 0, 0, 0] = 8
+    with pytest.raises(DeviceError, match=r"f in the file leaves -8\.\.7"):
+        pack(plan, arrays)
+
+
+# ------------------------------------------------------------------------------------------ command line
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> FakeDevice:
+    """The fake device behind every --port."""
+    device = FakeDevice()
+    monkeypatch.setattr(cli, "SerialPort", lambda name: device)
+    return device
+
+
+def run(*arguments: object) -> Any:
+    return CliRunner().invoke(cli.cli, ["--port", "fake", *map(str, arguments)])
+
+
+def fails(sentence: str, *arguments: object) -> None:
+    """The command exits with 1 and one sentence that holds `sentence`; no traceback, no exception."""
+    result = run(*arguments)
+    assert result.exit_code == 1, result.output
+    assert isinstance(result.exception, SystemExit)
+    assert sentence in result.output and "Traceback" not in result.output
+    assert len([line for line in result.output.splitlines() if line.startswith("Error: ")]) == 1
+
+
+def make_folder(root: Path, classes: int = CLASSES, images: int = 4) -> Path:
+    for k in range(classes):
+        (root / f"c{k}").mkdir(parents=True)
+        for i in range(images):
+            Image.fromarray(np.full(SHAPE[:2], k + 3 * i, np.uint8)).save(root / f"c{k}" / f"{i}.png")
+    return root
+
+
+def test_train_command(fake: FakeDevice, tmp_path: Path) -> None:
+    folder, log = make_folder(tmp_path / "d"), tmp_path / "log.json"
+    arguments = ("train", folder, "--eval", folder, "--eval-every", 9, "--epochs", 2, "--seed", 5)
+    result = run(*arguments, "--rate", 0.5, "--log", log, "--curve", tmp_path / "curve.svg")
+    assert result.exit_code == 0, result.output
+    document = json.loads(log.read_text())
+    assert [e["step"] for e in document["evaluations"]] == [0, 9, 18, 24]
+    assert document["evaluations"][-1]["accuracy"] == 1.0
+    assert document["sha256"] == hashlib.sha256(fake.block).hexdigest()
+    steps = document["steps"]
+    assert (
+        len(steps) == fake.trained == 24 and "rate 0.50000000" in fake.commands and "seed 5" in fake.commands
+    )
+    assert sorted(s["file"] for s in steps[:12]) == sorted(s["file"] for s in steps[12:])
+    assert [s["file"] for s in steps[:12]] != [s["file"] for s in steps[12:]]
+    assert all(s["file"].startswith(f"c{s['label']}/") for s in steps)
+    assert (tmp_path / "curve.svg").read_text().startswith("<?xml") and (tmp_path / "curve.png").exists()
+    run(*arguments, "--log", tmp_path / "again.json")
+    assert json.loads((tmp_path / "again.json").read_text())["steps"] == steps
+
+
+def test_an_interrupted_session_keeps_its_log(fake: FakeDevice, tmp_path: Path) -> None:
+    folder = make_folder(tmp_path / "d")
+    original = fake.do_train
+    fake.do_train = lambda label: original(label) if fake.trained < 5 else fake.say("fault x")  # type: ignore[method-assign]
+    fails("fault x", "train", folder, "--log", tmp_path / "log.json")
+    assert len(json.loads((tmp_path / "log.json").read_text())["steps"]) == 5
+
+
+def test_infer_eval_info_stats_reset(fake: FakeDevice, tmp_path: Path) -> None:
+    folder = make_folder(tmp_path / "d")
+    assert "class 2" in run("infer", folder / "c2" / "1.png").output
+    assert "accuracy 100.0% of 6 images" in run("eval", folder, "--limit", 6).output
+    assert "4 x 5 x 1" in run("info").output
+    assert "steps" in run("stats").output
+    fake.block = bytes(24)
+    assert hashlib.sha256(fake.initial).hexdigest() in run("reset").output
+
+
+def test_pull_and_push_files(fake: FakeDevice, tmp_path: Path) -> None:
+    plan, npz = write_plan(tmp_path), tmp_path / "t.npz"
+    fake.initial = fake.block = bytes(range(6)) + b"\0\0" + b"\x12\x34\x56\0" + bytes(range(12, 24))
+    assert run("--plan", plan, "pull", "-o", npz).exit_code == 0
+    with np.load(npz) as file:
+        assert str(file["model_id"]) == MODEL_ID and file["w"].shape == (2, 1, 1, 3)
+    fake.block = bytes(24)
+    result = run("--plan", plan, "push", npz)
+    assert result.exit_code == 0, result.output
+    assert fake.block == fake.initial
+    other = load_plan(write_plan(tmp_path, model_id="f" * 64))
+    save_npz(npz, other, unpack(other, bytes(24)))
+    fails("holds the weights of model ffffffff, but", "--plan", write_plan(tmp_path), "push", npz)
+    arrays = {**unpack(other, bytes(24)), "w": np.zeros((2, 1, 1, 4), np.int8)}
+    save_npz(npz, load_plan(plan), arrays)
+    fails(
+        "w in the file is int8 (2, 1, 1, 4), the model needs int8 (2, 1, 1, 3)", "--plan", plan, "push", npz
+    )
+    del arrays["w"]
+    save_npz(npz, load_plan(plan), arrays)
+    fails("the file lacks w", "--plan", plan, "push", npz)
+    assert fake.block == fake.initial
+
+
+def test_the_wrong_model_is_named(fake: FakeDevice, tmp_path: Path) -> None:
+    plan = write_plan(tmp_path, name="other", model_id="efbeadde" + "0" * 56)
+    fails("fake runs model tiny 0123abcd, but", "--plan", plan, "info")
+    fails("describes other deadbeef: convert, build and upload again", "--plan", plan, "reset")
+    assert fake.closed and "reset" not in fake.commands
+
+
+def test_folder_errors(fake: FakeDevice, tmp_path: Path) -> None:
+    fails("no such folder", "train", tmp_path / "missing")
+    (tmp_path / "empty").mkdir()
+    fails("holds no class folders", "train", tmp_path / "empty")
+    fails("has 2 class folders (c0, c1), but the model has 3", "eval", make_folder(tmp_path / "two", 2))
+    fails("no images in", "train", make_folder(tmp_path / "bare", images=0))
+    broken = make_folder(tmp_path / "broken", images=1)
+    (broken / "c1" / "0.png").write_bytes(b"no image")
+    fails("cannot be read as an image", "train", broken)
+    fails("no such image", "infer", tmp_path / "none.png")
+    other = make_folder(tmp_path / "other")
+    (other / "c2").rename(other / "d2")
+    fails("different class folders", "train", make_folder(tmp_path / "ok"), "--eval", other)
+
+
+def test_file_errors(fake: FakeDevice, tmp_path: Path) -> None:
+    (tmp_path / "bad").write_text("{}")
+    fails("is not a plan.json", "--plan", tmp_path / "bad", "info")
+    fails("no such plan", "--plan", tmp_path / "none.json", "pull")
+    fails("is not an .npz file", "--plan", write_plan(tmp_path), "push", tmp_path / "bad")
+    fails("no such file", "--plan", write_plan(tmp_path), "push", tmp_path / "none.npz")
+    fails("--state-dict needs --model", "pull", "--state-dict", tmp_path / "x.pt")
+
+
+def test_port_errors(tmp_path: Path) -> None:
+    def message(*arguments: object) -> str:
+        result = CliRunner().invoke(cli.cli, [*map(str, arguments), "info"])
+        assert result.exit_code == 1 and isinstance(result.exception, SystemExit)
+        return str(result.output)
+
+    assert "no such port: /dev/ttyNONE" in message("--port", "/dev/ttyNONE")
+    assert "no board on" in message("--port", "/dev/null")
+    assert "nothing answers at socket://" in message("--port", "socket://127.0.0.1:9")
+    assert "no such ELF file" in message("--emulate", tmp_path / "x.elf")
+    assert "no such program" in message("--native", tmp_path / "x")
+    assert "has ended" in message("--native", "/bin/true")
+    assert "is not a microtrain device (it says" in message("--native", "/bin/cat")
+    assert "name one device" in message()
+    assert "join its group" in link.open_failure("/dev/ttyACM0", PermissionError(13, "denied"))
+
+
+def test_a_silent_port_is_no_device(fake: FakeDevice) -> None:
+    fake.noise = lambda data, count: b""
+    fake.out.clear()
+    fails("no microtrain device answers on fake: check the cable", "info")
+
+
+def test_monitor_shows_what_the_device_says(fake: FakeDevice) -> None:
+    result = CliRunner().invoke(cli.cli, ["--port", "fake", "monitor"], input="ping\nsha\n")
+    assert "ok pong\n" in result.output and "ok sha " in result.output

@@ -1,0 +1,247 @@
+"""Trained integers un-folded into PyTorch state dicts: then the model computes what the device computes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from device.errors import DeviceError
+from device.model_file import ModelFile, load_model_file, save_state
+from device.plan import Plan, Source, Trained
+from device.state_dict import merge
+from torch import nn
+
+EPS = 1e-3
+
+
+class Net(nn.Module):
+    """conv + bn, depthwise + bn, conv with bias, a hidden linear layer behind a 2x2 map, a head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(2, 4, 3, padding=1, bias=False)
+        self.bn = nn.BatchNorm2d(4, eps=EPS)
+        self.dw = nn.Conv2d(4, 4, 3, padding=1, groups=4, bias=True)
+        self.bn2 = nn.BatchNorm2d(4, eps=EPS)
+        self.plain = nn.Conv2d(4, 5, 1)
+        self.pool = nn.AvgPool2d(2)
+        self.hidden = nn.Linear(20, 6)
+        self.head = nn.Linear(6, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.bn2(self.dw(torch.relu(self.bn(self.conv(x)))))
+        x = torch.flatten(self.pool(self.plain(x)), 1)
+        return self.head(torch.relu(self.hidden(x)))
+
+
+@pytest.fixture
+def net() -> Net:
+    torch.manual_seed(3)
+    model = Net().eval()
+    for bn in (model.bn, model.bn2):
+        nn.init.uniform_(bn.weight, 0.5, 1.5)
+        nn.init.normal_(bn.bias)
+        assert bn.running_mean is not None and bn.running_var is not None
+        bn.running_mean.normal_()
+        bn.running_var.uniform_(0.3, 2)
+    return model
+
+
+def trained(name: str, kind: str, dtype: str, shape: tuple[int, ...], source: Source, **more: Any) -> Trained:
+    scale = more.get("scale")
+    return Trained(
+        f"{name}.{kind}", name, kind, dtype, shape, 0, 0, more.get("channels"),
+        None if scale is None else np.asarray(scale, np.float64), source, more.get("dead", ()),
+    )  # fmt: skip
+
+
+def make_plan(*tensors: Trained) -> Plan:
+    inputs = {"hidden": (2, 2, 5), "head": (1, 1, 6)}
+    outputs = {"plain": (4, 4, 5), "pool": (2, 2, 5), "hidden": (1, 1, 6), "head": (1, 1, 3)}
+    return Plan(Path("plan.json"), "net", "0" * 64, 0, tensors, inputs, outputs)
+
+
+def gains(bn: nn.BatchNorm2d) -> tuple[np.ndarray, np.ndarray]:
+    """g and mean, beta of a batch norm: folded bias is beta - mean * g."""
+    assert bn.running_var is not None and bn.running_mean is not None
+    g = (bn.weight / torch.sqrt(bn.running_var + EPS)).detach().double().numpy()
+    return g, bn.bias.detach().double().numpy() - bn.running_mean.double().numpy() * g
+
+
+def model_file(net: nn.Module) -> ModelFile:
+    return ModelFile(dict(net.state_dict()), {"bn": EPS, "bn2": EPS})
+
+
+def folded(net: Net, state: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    """Weights and bias of conv + bn as torch computes them: the response to unit impulses and to zero."""
+    copy = Net().eval()
+    copy.load_state_dict(state)
+    with torch.no_grad():
+        zero = copy.bn(copy.conv(torch.zeros(1, 2, 5, 5)))[0, :, 2, 2]
+        weight = torch.zeros(4, 2, 3, 3)
+        for i in range(2):
+            impulse = torch.zeros(1, 2, 5, 5)
+            impulse[0, i, 2, 2] = 1
+            response = copy.bn(copy.conv(impulse))[0] - zero[:, None, None]
+            weight[:, i] = response[:, 1:4, 1:4].flip(1, 2)
+    return weight.double().numpy(), zero.double().numpy()
+
+
+def test_a_convolution_with_batch_norm(net: Net) -> None:
+    """One trained input channel of two, with fraction bits; the response of conv + bn is the device's."""
+    rng = np.random.default_rng(1)
+    scale, source = rng.uniform(0.001, 0.02, 4), Source("conv.weight", None, "bn")
+    plan = make_plan(
+        trained("conv", "weight", "s8", (4, 3, 3, 1), source, channels=(1,), scale=scale),
+        trained("conv", "fraction", "u4", (4, 3, 3, 1), source, channels=(1,), scale=scale),
+        trained("conv", "bias", "s32", (4,), source, scale=scale * 0.05),
+    )
+    w = rng.integers(-127, 128, (4, 3, 3, 1), np.int8)
+    part = rng.integers(-8, 8, (4, 3, 3, 1), np.int8)
+    b = rng.integers(-9000, 9000, 4, np.int32)
+    arrays = {"conv.weight": w, "conv.fraction": part, "conv.bias": b}
+    state, notes = merge(plan, arrays, model_file(net))
+    before, (after, bias) = folded(net, net.state_dict())[0], folded(net, state)
+    real = (w + part / 16)[..., 0] * scale[:, None, None]
+    assert notes == []
+    assert np.abs(after[:, 1] - real).max() < 2e-5
+    assert np.abs(after[:, 0] - before[:, 0]).max() < 1e-6
+    assert np.abs(bias - b * scale * 0.05).max() < 2e-5
+    untouched = set(state) - {"conv.weight", "bn.bias"}
+    assert all(torch.equal(state[k], net.state_dict()[k]) for k in untouched)
+
+
+def test_the_wrong_eps_would_show(net: Net) -> None:
+    """The comparison above can fail: with torch's default eps the weights are off."""
+    scale, source = np.full(4, 0.01), Source("conv.weight", None, "bn")
+    plan = make_plan(trained("conv", "weight", "s8", (4, 3, 3, 2), source, scale=scale))
+    w = np.full((4, 3, 3, 2), 100, np.int8)
+    state, _ = merge(plan, {"conv.weight": w}, ModelFile(dict(net.state_dict())))
+    assert np.abs(folded(net, state)[0] - 1.0).max() > 1e-4
+
+
+def test_depthwise_and_its_bias_behind_batch_norm(net: Net) -> None:
+    rng = np.random.default_rng(2)
+    scale, source = rng.uniform(0.001, 0.02, 4), Source("dw.weight", "dw.bias", "bn2")
+    plan = make_plan(
+        trained("dw", "weight", "s8", (2, 3, 3), source, channels=(1, 3), scale=scale),
+        trained("dw", "bias", "s32", (4,), source, scale=scale),
+    )
+    w, b = rng.integers(-127, 128, (2, 3, 3), np.int8), rng.integers(-99, 99, 4, np.int32)
+    state, _ = merge(plan, {"dw.weight": w, "dw.bias": b}, model_file(net))
+    g, shift = gains(net.bn2)
+    assert np.allclose(
+        state["dw.weight"].numpy()[[1, 3], 0] * g[[1, 3], None, None],
+        w * scale[[1, 3], None, None],
+        atol=1e-6,
+    )
+    assert torch.equal(state["dw.weight"][[0, 2]], net.dw.weight[[0, 2]])
+    old_bias = net.dw.bias
+    assert old_bias is not None
+    beta = state["bn2.bias"].double().numpy() - net.bn2.bias.detach().double().numpy()
+    assert np.allclose(old_bias.detach().double().numpy() * g + shift + beta, b * scale, atol=1e-6)
+
+
+def test_convolution_without_batch_norm(net: Net) -> None:
+    source, scale = Source("plain.weight", "plain.bias", None), np.linspace(0.01, 0.05, 5)
+    plan = make_plan(
+        trained("plain", "weight", "s8", (5, 1, 1, 4), source, scale=scale),
+        trained("plain", "bias", "s32", (5,), source, scale=scale),
+    )
+    w, b = np.arange(20, dtype=np.int8).reshape(5, 1, 1, 4), np.arange(-2, 3, dtype=np.int32)
+    state, _ = merge(plan, {"plain.weight": w, "plain.bias": b}, model_file(net))
+    assert np.allclose(state["plain.weight"][:, :, 0, 0], w[:, 0, 0] * scale[:, None])
+    assert np.allclose(state["plain.bias"], b * scale)
+
+
+def test_linear_layers_read_the_map_in_the_models_order(net: Net) -> None:
+    """On the device it is a convolution over the whole map, (h, w, c); torch flattens (c, h, w)."""
+    source = Source("hidden.weight", "hidden.bias", None)
+    plan = make_plan(trained("hidden", "weight", "s8", (6, 2, 2, 5), source, scale=np.ones(6)))
+    w = np.arange(120).reshape(6, 2, 2, 5).astype(np.int8)
+    state, _ = merge(plan, {"hidden.weight": w}, model_file(net))
+    x = np.random.default_rng(0).integers(0, 9, (2, 2, 5)).astype(np.float32)
+    device = w.reshape(6, -1).astype(np.float32) @ x.reshape(-1)
+    host = state["hidden.weight"].numpy() @ x.transpose(2, 0, 1).reshape(-1)
+    assert (device == host).all()
+
+
+def test_a_head_of_more_classes(net: Net) -> None:
+    source = Source("head.weight", "head.bias", None)
+    plan = make_plan(
+        trained("head", "head_weight", "f32", (10, 6), source),
+        trained("head", "head_bias", "f32", (10,), source),
+    )
+    w, b = np.random.default_rng(0).normal(size=(10, 6)).astype(np.float32), np.arange(10, dtype=np.float32)
+    arrays = {"head.head_weight": w, "head.head_bias": b}
+    state, notes = merge(plan, arrays, model_file(net))
+    assert (state["head.weight"].numpy() == w).all() and (state["head.bias"].numpy() == b).all()
+    assert notes == ["head.weight has 10 classes now, 3 in the original model."]
+    bad = make_plan(trained("head", "head_weight", "f32", (10, 7), source))
+    with pytest.raises(DeviceError, match=r"head\.weight has shape \(3, 6\) in the model, \(10, 7\)"):
+        merge(bad, {"head.head_weight": np.zeros((10, 7), np.float32)}, model_file(net))
+
+
+def test_dead_channels_stay_as_they_were(net: Net) -> None:
+    with torch.no_grad():
+        net.bn.weight[2] = 0
+    source = Source("conv.weight", None, "bn")
+    plan = make_plan(
+        trained("conv", "weight", "s8", (4, 3, 3, 2), source, scale=np.ones(4), dead=(2,)),
+        trained("conv", "bias", "s32", (4,), source, scale=np.ones(4), dead=(2,)),
+    )
+    arrays: dict[str, np.ndarray] = {
+        "conv.weight": np.zeros((4, 3, 3, 2), np.int8),
+        "conv.bias": np.full(4, 7, np.int32),
+    }
+    state, _ = merge(plan, arrays, model_file(net))
+    assert torch.equal(state["conv.weight"][2], net.conv.weight[2]) and state["bn.bias"][2] == net.bn.bias[2]
+    assert torch.isfinite(state["conv.weight"]).all() and (state["conv.weight"][0] == 0).all()
+
+
+def test_batch_norm_without_parameters_takes_the_bias_in_its_mean() -> None:
+    conv, bn = nn.Conv2d(1, 2, 1, bias=False), nn.BatchNorm2d(2, affine=False, eps=EPS)
+    model = nn.Sequential(conv, bn).eval()
+    plan = make_plan(trained("0", "bias", "s32", (2,), Source("0.weight", None, "1"), scale=np.full(2, 0.5)))
+    state, _ = merge(
+        plan, {"0.bias": np.array([3, -4], np.int32)}, ModelFile(dict(model.state_dict()), {"1": EPS})
+    )
+    model.load_state_dict(state)
+    assert torch.allclose(model(torch.zeros(1, 1, 1, 1)).reshape(-1), torch.tensor([1.5, -2.0]), atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("kind", ["export", "script", "trace", "state"])
+def test_every_kind_of_model_file(kind: str, net: Net, tmp_path: Path) -> None:
+    path, x = tmp_path / "model.pt", torch.zeros(1, 2, 4, 4)
+    if kind == "export":
+        torch.export.save(torch.export.export(net, (x,)), path)
+    elif kind == "state":
+        torch.save(net.state_dict(), path)
+    else:
+        torch.jit.save(torch.jit.script(net) if kind == "script" else torch.jit.trace(net, x), path)
+    model = load_model_file(path)
+    assert set(model.state) == set(net.state_dict())
+    assert torch.equal(model.state["conv.weight"], net.conv.weight)
+    if kind != "state":
+        assert model.eps("bn") == model.eps("bn2") == pytest.approx(EPS)
+    save_state(tmp_path / "out.pt", model.state)
+    Net().load_state_dict(torch.load(tmp_path / "out.pt", weights_only=True))
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["model.pt", "out.pt"]
+
+
+def test_a_file_that_would_run_code_is_refused(net: Net, tmp_path: Path) -> None:
+    torch.save(net, tmp_path / "whole.pt")
+    (tmp_path / "text.pt").write_text("no model")
+    for name in ("whole.pt", "text.pt"):
+        with pytest.raises(DeviceError, match="holds no state dict that loads without running code"):
+            load_model_file(tmp_path / name)
+    with pytest.raises(DeviceError, match=r"the model has no other\.weight"):
+        merge(
+            make_plan(trained("x", "bias", "s32", (1,), Source("other.weight", None, None))),
+            {},
+            model_file(net),
+        )

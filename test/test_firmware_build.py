@@ -1,0 +1,302 @@
+"""What PlatformIO builds: no warnings, the linker script's layout, nothing that breaks exactness."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from elfcheck.elf import read
+from elfcheck.rules import check
+from elftools.elf.elffile import ELFFile
+from emulator.board import Board
+from pio_build import NULL_MODEL, ROOT, build, build_once, pio
+
+ARM_GCC = ["arm-none-eabi-gcc", "-mcpu=cortex-m7", "-mthumb", "-mfloat-abi=hard", "-std=c11", "-O2"]
+STRICT = ["-std=c11", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wdouble-promotion", "-Werror"]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    return build_once(tmp_path_factory, "pio-null", "disco_f746ng", "native")
+
+
+@pytest.fixture(scope="module")
+def workspace(built: tuple[Path, str]) -> Path:
+    return built[0]
+
+
+@pytest.fixture(scope="module")
+def log(built: tuple[Path, str]) -> str:
+    """What a build of the board's and the host's firmware prints."""
+    return built[1]
+
+
+@pytest.fixture(scope="module")
+def elf(workspace: Path, log: str) -> Path:
+    return workspace / "build" / "disco_f746ng" / "firmware.elf"
+
+
+@pytest.fixture(scope="module")
+def planted_workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("planted")
+
+
+def plant(folder: Path, code: str, where: str = "    (void)train;\n") -> Path:
+    """A copy of the null model with code planted into it, by default into model_forward."""
+    model = folder / "model"
+    shutil.copytree(NULL_MODEL, model)
+    source = (model / "model.c").read_text()
+    assert where in source
+    (model / "model.c").write_text(source.replace(where, where + code))
+    return model
+
+
+def symbols(elf: Path) -> dict[str, int]:
+    with elf.open("rb") as file:
+        table = ELFFile(file).get_section_by_name(".symtab")
+        return {s.name: s["st_value"] for s in table.iter_symbols()}  # type: ignore[union-attr]
+
+
+def test_no_warning(log: str) -> None:
+    assert "Compiling" in log
+    assert "warning" not in log.lower()
+
+
+def test_clang_accepts_the_same_sources() -> None:
+    if shutil.which("clang") is None:
+        pytest.skip("clang is not installed")
+    sources = [p for p in (ROOT / "firmware" / "src").rglob("*.c") if "stm32f746" not in p.parts]
+    include = [f"-I{ROOT / 'firmware' / 'include'}", f"-I{ROOT / 'firmware' / 'src'}", f"-I{NULL_MODEL}"]
+    assert len(sources) > 12
+    subprocess.run(["clang", "-fsyntax-only", *STRICT, *include, *sources], check=True)
+
+
+def test_native_program_speaks_the_protocol(workspace: Path, log: str) -> None:
+    program = workspace / "build" / "native" / "program"
+    result = subprocess.run([program], input="ping\n", text=True, capture_output=True, timeout=10, check=True)
+    assert result.stdout.split("\n")[1:3] == ["ready", "ok pong"]
+
+
+# ---------------------------------------------------------------- memory layout
+
+
+def test_sections_lie_in_their_regions(elf: Path) -> None:
+    regions = {
+        ".isr_vector": (0x08000000, 0x08020000),
+        ".text": (0x08000000, 0x08020000),
+        ".rodata": (0x08000000, 0x08020000),
+        ".data": (0x08000000, 0x08020000),
+        ".weights": (0x08040000, 0x080C0000),
+    }
+    loaded = read(elf).loaded
+    assert {section.name for section in loaded} == set(regions)
+    for section in loaded:
+        start, end = regions[section.name]
+        assert start <= section.address and section.address + section.size <= end, section
+
+
+def test_stack_is_at_the_bottom_of_sram_and_all_else_above(elf: Path) -> None:
+    at = symbols(elf)
+    assert at["__stack_limit"] == at["__ram_start"] == 0x20000000
+    assert at["__stack_top"] == at["__stack_limit"] + 4096
+    assert at["__stack_top"] <= at["__data_start"] <= at["__data_end"] <= at["__bss_start"] < at["__bss_end"]
+    assert at["__bss_end"] <= at["__ram_end"] == 0x20050000
+    assert at["__bss_start"] <= at["model_arena"] < at["__bss_end"] and at["model_arena"] % 8 == 0
+    assert 0x08040000 <= at["model_trainables_init"] < 0x080C0000
+    assert (at["__checkpoint_a_start"], at["__checkpoint_a_end"]) == (0x08020000, 0x08040000)
+    assert (at["__checkpoint_b_start"], at["__checkpoint_b_end"]) == (0x080C0000, 0x08100000)
+
+
+def test_vectors(elf: Path) -> None:
+    at = symbols(elf)
+    with elf.open("rb") as file:
+        section = ELFFile(file).get_section_by_name(".isr_vector")
+        assert section is not None
+        words = [int.from_bytes(section.data()[i : i + 4], "little") for i in range(0, section["sh_size"], 4)]
+    assert section["sh_addr"] == 0x08000000 and len(words) == 16 + 98
+    assert words[0] == at["__stack_top"] and words[1] == at["Reset_Handler"] | 1
+    assert words[16 + 37] == at["USART1_IRQHandler"] | 1
+    assert all(word & 1 and 0x08000000 <= word < 0x08020000 for word in words[1:])
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("uint8_t filler[330000];\nvoid use(void);\nvoid use(void) { filler[0] = 1; }\n", "320 KB of SRAM"),
+        ('#include "model_weights.h"\nMODEL_WEIGHTS uint8_t filler[530000] = {1};\n', "512 KB of flash"),
+        ("const uint8_t filler[131072] = {1};\n", "128 KB of flash"),
+    ],
+)
+def test_too_much_is_a_sentence_at_link_time(
+    planted_workspace: Path, tmp_path: Path, code: str, message: str
+) -> None:
+    model = plant(tmp_path, code, '#include "model_api.h"\n')
+    source = (model / "model.c").read_text()
+    use = "    (void)train;\n    (void)*(const volatile uint8_t *)&filler[1];\n"
+    (model / "model.c").write_text(source.replace("    (void)train;\n", use))
+    result = pio(planted_workspace, "run", "-e", "disco_f746ng", model=model)
+    assert result.returncode != 0
+    assert message in result.stderr
+
+
+# ---------------------------------------------------------------- crashes
+
+
+CRASHES = """    if (label == 0) *(volatile uint32_t *)0x30000000u = 1;
+    if (label == 1) __asm volatile("udf #0");
+    if (label == 2) __asm volatile("ldr r0, =__stack_limit + 160\\n mov sp, r0\\n udf #0\\n .ltorg");
+"""
+
+
+@pytest.fixture(scope="module")
+def crashing(planted_workspace: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Firmware that crashes in a training step, in a way that the label chooses."""
+    model = plant(tmp_path_factory.mktemp("crash"), CRASHES, "const struct sgd *sgd)\n{\n")
+    return build(planted_workspace, "disco_f746ng", model)
+
+
+@pytest.mark.parametrize(
+    ("label", "words"),
+    [
+        (0, ["BusFault", "address where nothing is", "0x30000000"]),
+        (1, ["UsageFault", "undefined instruction"]),
+        (2, ["UsageFault", "undefined instruction"]),  # with no room left on the stack
+    ],
+)
+def test_crash_says_why_and_restarts(crashing: Path, label: int, words: list[str]) -> None:
+    board = Board(crashing, guest_faults=True)
+    board.run(seconds=0.1)
+    board.take_output()
+    board.feed(b"pattern 1\ntrain %d\n" % label)
+    board.run(seconds=0.5)
+    lines = bytes(board.take_output()).decode("ascii").split("\r\n")
+    assert lines[0] == "ok pattern"
+    faults = [line for line in lines if line.startswith("fault ")]
+    assert len(faults) == 4 and all(word in faults[0] for word in words), lines
+    pc = int(faults[2].split()[2], 16)
+    assert symbols(crashing)["model_backward"] - 1 <= pc < symbols(crashing)["model_backward"] + 1000
+    assert lines[-3].startswith("microtrain disco_f746ng null ") and lines[-2] == "ready"
+
+
+# ---------------------------------------------------------------- elfcheck
+
+
+def test_firmware_keeps_to_the_numeric_contract(elf: Path) -> None:
+    assert check(elf) == []
+
+
+def test_every_call_is_direct(elf: Path) -> None:
+    """So that memory_report sees the deepest stack."""
+    instructions = read(elf).instructions
+    assert len(instructions) > 2000
+    indirect = [i for i in instructions if i.mnemonic == "blx" or (i.mnemonic == "bx" and i.text != "bx lr")]
+    tables = [i for i in instructions if i.mnemonic in ("tbb", "tbh")]
+    assert indirect == [] and tables == []
+
+
+def test_planted_double_does_not_compile(planted_workspace: Path, tmp_path: Path) -> None:
+    model = plant(tmp_path, "    float tenth = (float)model_input()[0] * 0.1;\n    (void)tenth;\n")
+    result = pio(planted_workspace, "run", "-e", "disco_f746ng", model=model)
+    assert result.returncode != 0
+    assert "to ‘double’" in result.stderr or "double-promotion" in result.stderr
+
+
+def test_planted_faults_are_found_in_the_elf(
+    planted_workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With warnings off, so that they reach the ELF."""
+    declarations = (
+        "void *malloc(size_t);\nint snprintf(char *, size_t, const char *, ...);\nvoid *_sbrk(int);\n"
+    )
+    code = """    volatile float tenth = (float)model_input()[0];
+    tenth = tenth * 0.1;
+    tenth = __builtin_fmaf(tenth, tenth, tenth);
+    char *text = malloc(20);
+    snprintf(text, 20, "%d", (int)tenth);
+"""
+    model = plant(tmp_path, code)
+    source = (
+        (model / "model.c").read_text().replace("void model_forward", declarations + "void model_forward")
+    )
+    stubs = "".join(f"int {name}(void) {{ return 0; }}\n" for name in ("_write", "_read", "_close", "_lseek"))
+    stubs += (
+        "int _fstat(void) { return 0; }\nint _isatty(void) { return 0; }\nint _getpid(void) { return 0; }\n"
+    )
+    stubs += "int _kill(void) { return 0; }\nvoid _exit(int n) { for (;;) { } }\nchar end;\n"
+    (model / "model.c").write_text(source + stubs + "void *_sbrk(int n) { return 0; }\n")
+    monkeypatch.setenv("PLATFORMIO_BUILD_FLAGS", "-w")
+    found = check(build(planted_workspace, "disco_f746ng", model))
+    calls = {(f.rule, f.what) for f in found if f.where.startswith("model_forward")}
+    assert ("double", "calls __aeabi_dmul") in calls or ("double", "calls __muldf3") in calls
+    assert any(rule == "fused" and what.startswith("vfma.f32") for rule, what in calls)
+    assert ("heap", "calls malloc") in calls
+    assert ("printf", "calls snprintf") in calls
+
+
+def test_double_instructions_are_found(tmp_path: Path) -> None:
+    source = tmp_path / "double.c"
+    source.write_text("double f(double a, double b) { return a + b; }\n")
+    elf = tmp_path / "double.elf"
+    flags = ["-mfpu=fpv5-d16", "-nostdlib", "-Wl,-e,0", "-Wl,-Ttext=0x08030000"]
+    subprocess.run([*ARM_GCC, *flags, source, "-o", elf], check=True)
+    assert [(f.rule, f.where.split()[0]) for f in check(elf)] == [("double", "f"), ("sector", ".text")]
+
+
+@pytest.mark.parametrize(("file", "message"), [("absent.elf", "cannot read"), ("text.elf", "not an ELF")])
+def test_elfcheck_of_no_elf_is_a_sentence(tmp_path: Path, file: str, message: str) -> None:
+    (tmp_path / "text.elf").write_text("hello")
+    command = [sys.executable, str(ROOT / "tools" / "elfcheck"), str(tmp_path / file)]
+    result = subprocess.run(command, text=True, capture_output=True, check=False)
+    assert result.returncode == 2
+    assert result.stderr.startswith("Error: ") and message in result.stderr and result.stderr.count("\n") == 1
+
+
+# ---------------------------------------------------------------- PlatformIO
+
+
+def test_absent_model_is_a_sentence(planted_workspace: Path, tmp_path: Path) -> None:
+    result = pio(planted_workspace, "run", "-e", "native", model=tmp_path / "nothing")
+    assert result.returncode != 0
+    assert "there is no model.c; run `python tools/convert MODEL.pt -o" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_upload_without_a_board_says_what_to_check(workspace: Path, log: str) -> None:
+    if shutil.which("openocd") is None:
+        pytest.skip("openocd is not installed")
+    result = pio(workspace, "run", "-e", "disco_f746ng", "-t", "upload")
+    if result.returncode == 0:
+        pytest.skip("a board is connected")
+    assert "Error: upload failed. Is the board's ST-LINK port (CN14" in result.stderr
+
+
+def test_unit_tests_pass_and_leave_the_program_alone(workspace: Path, log: str) -> None:
+    program = workspace / "build" / "native" / "program"
+    before = program.read_bytes()
+    result = pio(workspace, "test", "-e", "native")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "11 test cases: 11 succeeded" in result.stdout
+    assert program.read_bytes() == before
+
+
+def test_failing_unit_test_is_reported(tmp_path: Path) -> None:
+    """In a copy of the project whose expectation of a CRC is wrong."""
+    project = tmp_path / "project"
+    for name in ("platform", "scripts", "firmware", "test/fixtures/null_model", "test/test_native_runtime"):
+        shutil.copytree(
+            ROOT / name, project / name, ignore=shutil.ignore_patterns("generated", "__pycache__")
+        )
+    for name in ("platformio.ini", "test/check.h", "test/test_custom_runner.py", "docs/protocol.md"):
+        (project / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, project / name)
+    test = project / "test" / "test_native_runtime" / "test_runtime.c"
+    test.write_text(test.read_text().replace("== 0x29b1", "== 0x29b2"))
+    model = Path(os.path.relpath(NULL_MODEL, ROOT))
+    result = pio(tmp_path / "workspace", "test", "-e", "native", model=model, project=project)
+    assert result.returncode != 0
+    assert "crc16_is_ccitt_false:FAIL" in result.stdout
+    assert "1 failed, 10 succeeded" in result.stdout + result.stderr

@@ -1,0 +1,164 @@
+"""The compiled backward pass against PyTorch's autograd on the same quantized network."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from autograd import cosine, gradients
+from convert import reference
+from convert.executor import Executor
+from convert.ir import Graph, Node
+from convert.pipeline import Compiled, compile_graph
+from convert.scheme import Scheme, convolutions
+from convert.verify import verify
+from networks import random_network, residual_network
+
+EXAMPLE = Path(__file__).resolve().parent.parent / "examples/digits"
+STILL = reference.Sgd(0.0, 0.0, 0.0, 0, 0)
+
+
+def everything(graph: Graph, loss: str = "cross_entropy") -> Compiled:
+    names = convolutions(graph)
+    classes = graph.tensors[graph.output].channels
+    fractions: dict[str | int, float | tuple[int, ...]] = {
+        n: (1.0, 0.5)[i % 2] for i, n in enumerate(names) if i
+    }
+    return compile_graph(graph, Scheme("all", -1, fractions, loss=loss, head="random"), classes)
+
+
+def image(graph: Graph, seed: int = 3) -> np.ndarray:
+    shape = graph.tensors[graph.input.tensor].shape
+    return np.random.default_rng(seed).integers(-128, 128, shape).astype(np.int8)
+
+
+def cosines(
+    graph: Graph, errors: str, label: int = 1, loss: str = "cross_entropy"
+) -> dict[tuple[str, str], float]:
+    """Cosine between the compiled gradients and autograd's, by trained tensor."""
+    executor = Executor(graph, errors)
+    executor.forward(image(graph))
+    oracle = gradients(executor, label, loss)
+    executor.backward(label, STILL)
+    return {key: cosine(found, oracle[key]) for key, found in executor.env.gradients.items()}
+
+
+@pytest.mark.parametrize("loss", ["cross_entropy", "mse"])
+def test_real_errors_equal_autograd(loss: str) -> None:
+    compiled = everything(residual_network(), loss)
+    found = cosines(compiled.graph, "fp32", loss=loss)
+    trained = sum(bool(layer.trained) for layer in compiled.graph.layers.values()) + 1
+    assert len(found) == trained + len(compiled.graph.layers)
+    assert min(found.values()) > 0.999, found
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_real_errors_equal_autograd_on_random_networks(seed: int) -> None:
+    found = cosines(everything(random_network(seed)).graph, "fp32")
+    assert min(found.values()) > 0.999, found
+
+
+def test_magnitudes_are_right_too() -> None:
+    compiled = everything(residual_network())
+    executor = Executor(compiled.graph, "fp32")
+    executor.forward(image(compiled.graph))
+    oracle = gradients(executor, 1)
+    executor.backward(1, STILL)
+    for key, found in executor.env.gradients.items():
+        np.testing.assert_allclose(found, oracle[key], rtol=1e-4, atol=1e-5 * np.abs(oracle[key]).max())
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_int8_errors_point_the_same_way(seed: int) -> None:
+    found = cosines(everything(residual_network(seed)).graph, "int8")
+    assert min(found.values()) > 0.98, found
+
+
+def test_the_example_with_int8_errors() -> None:
+    """Every gradient the example's scheme needs, over several images of the device's world."""
+    from convert.cli import quantize_model
+    from convert.frontend_torch import load_model
+    from convert.scheme import load
+
+    graph = quantize_model(load_model(EXAMPLE / "model.pt"), None)
+    scheme = replace(load(EXAMPLE / "scheme.yaml"), head="random")
+    compiled = compile_graph(graph, scheme, 10)
+    executor = Executor(compiled.graph)
+    worst = 1.0
+    for number, stored in enumerate(example_images()):
+        executor.forward(stored)
+        oracle = gradients(executor, number)
+        executor.backward(number, STILL)
+        worst = min(worst, *(cosine(found, oracle[key]) for key, found in executor.env.gradients.items()))
+    assert worst > 0.98
+
+
+def example_images() -> np.ndarray:
+    import sys
+
+    sys.path.insert(0, str(EXAMPLE))
+    try:
+        from dataset import device_split
+    finally:
+        sys.path.remove(str(EXAMPLE))
+    return (device_split()[0][:8].astype(np.int16) - 128).astype(np.int8)
+
+
+def changed(graph: Graph, change: dict[int, Node]) -> Graph:
+    return graph.replace(nodes=tuple(change.get(i, n) for i, n in enumerate(graph.nodes)))
+
+
+def index(graph: Graph, op: str) -> int:
+    return next(i for i, n in enumerate(graph.nodes) if n.op == op)
+
+
+def test_a_planted_sign_error_is_caught() -> None:
+    graph = everything(residual_network()).graph
+    at = index(graph, "error_pass")
+    wrong = replace(graph.nodes[at], factors=(-graph.nodes[at].factors[0],))
+    assert min(cosines(changed(graph, {at: wrong}), "fp32").values()) < 0.9
+
+
+def test_a_dropped_residual_branch_is_caught() -> None:
+    """What the published engine does: the last writer of a gradient wins."""
+    graph = everything(residual_network()).graph
+    at = index(graph, "error_add")
+    node = graph.nodes[at]
+    wrong = replace(node, op="error_pass", inputs=node.inputs[1:], factors=node.factors[1:])
+    assert min(cosines(changed(graph, {at: wrong}), "fp32").values()) < 0.9
+
+
+def test_a_missing_zero_point_is_caught() -> None:
+    graph = everything(residual_network()).graph
+    executor = Executor(graph, "fp32")
+    executor.forward(image(graph))
+    oracle = gradients(executor, 1)
+    tensors = {name: replace(t, zero=0) for name, t in graph.tensors.items()}
+    executor.env.graph = graph.replace(tensors=tensors)
+    executor.backward(1, STILL)
+    weights = [k for k in executor.env.gradients if k[1] == "weight" and k[0] != "head"]
+    assert min(cosine(executor.env.gradients[k], oracle[k]) for k in weights) < 0.9
+
+
+def test_a_gradient_through_updated_weights_is_caught() -> None:
+    """verify() refuses the order, and the numbers show it."""
+    graph = everything(residual_network()).graph
+    at = next(
+        i
+        for i, n in enumerate(graph.nodes)
+        if n.op == "conv2d_bwd_w" and graph.nodes[i - 1].op == "conv2d_bwd_x"
+    )
+    wrong = changed(graph, {at: graph.nodes[at - 1], at - 1: graph.nodes[at]})
+    with pytest.raises(ValueError, match="after the update of its weights"):
+        verify(wrong)
+    fast = reference.Sgd(20.0, 0.0, 0.0, 0, 0)
+    worst = []
+    for candidate in (graph, wrong):
+        executor = Executor(candidate)
+        executor.forward(image(candidate))
+        oracle = gradients(executor, 1)
+        executor.backward(1, fast)
+        worst.append(min(cosine(found, oracle[key]) for key, found in executor.env.gradients.items()))
+    assert worst[0] > 0.98 > worst[1]

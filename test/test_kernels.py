@@ -1,0 +1,269 @@
+"""The C kernels against their NumPy twins: exact, with gcc and clang, and planted faults must be noticed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import kernel_cases
+import numpy as np
+import pytest
+from convert import hostlib, reference
+from convert.hostlib import HostLib, HostLibError
+from convert.ir import Window
+from convert.reference import Clamp, Conv, Error
+from kernel_cases import CHECKS
+from kernel_twins import Split, Twin
+
+KERNELS = hostlib.ROOT / "firmware" / "src" / "kernels"
+
+
+@pytest.fixture(scope="module", params=["gcc", "clang"])
+def twin(request: pytest.FixtureRequest) -> Twin:
+    if shutil.which(request.param) is None:
+        pytest.skip(f"{request.param} is not installed")
+    return Twin(hostlib.load(request.param))
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_numpy_equals_c(twin: Twin, name: str) -> None:
+    kernel_cases.run(name, twin, 200)
+
+
+LARGE = {"conv": (24, 23, 5), "strips": (33, 32, 3), "four": (17, 20, 9), "two": (23, 24, 5)}
+
+
+@pytest.mark.parametrize("shape", LARGE.values(), ids=LARGE.keys())
+@pytest.mark.parametrize("window", [Window(1, 1), Window(3, 3, 1, 1, 1, 1)], ids=["pointwise", "3x3"])
+@pytest.mark.parametrize("op", ["conv2d", "dwconv2d"])
+def test_images_of_several_strips(twin: Twin, op: str, window: Window, shape: tuple[int, int, int]) -> None:
+    """Images beyond every size at which a kernel changes its way of working."""
+    rng = np.random.default_rng(7)
+    p = Conv(shape, shape, window, -5, 3, np.full(shape[2], 0.001, np.float32), 6)
+    ey, clamp = kernel_cases.draw_error(rng, shape), kernel_cases.draw_clamp(rng, shape)
+    ey = Error(rng.integers(-127, 128, shape, dtype=np.int8), np.abs(ey.scale) + np.float32(1e-3))
+    weights = (shape[2], window.kh, window.kw, shape[2])[: 4 if op == "conv2d" else 3]
+    w = rng.integers(-127, 128, weights, dtype=np.int8)
+    got = twin.backward_x(op, p, ey, w, clamp, Split((), shape[2], True))
+    kernel_cases.same_error(got, getattr(reference, f"{op}_bwd_x")(p, ey, w, clamp))
+    x, sgd = kernel_cases.draw_s8(rng, shape), kernel_cases.draw_sgd(rng)
+    trained = kernel_cases.draw_trained(rng, weights, ey.scale * np.float32(sgd.lr_weight * 2e5))
+    channels = np.arange(shape[2], dtype=np.uint16)
+    depthwise = (channels,) if op == "dwconv2d" else ()
+    step = twin.backward_w(op, p, ey, x, None, channels if depthwise else None, trained, sgd)
+    want = getattr(reference, f"{op}_bwd_w")(p, ey, x, *depthwise, trained, sgd)
+    np.testing.assert_array_equal(step.w, want.w)
+    assert not np.array_equal(step.w, trained.w)
+
+
+def test_a_live_channel_of_an_error_reaches_127() -> None:
+    rng = np.random.default_rng(3)
+    sums = rng.integers(-(2**30), 2**30, (5, 4, 200)) >> rng.integers(0, 31, 200)
+    error = reference.quantize_error(sums, 1.0, Clamp())
+    peak = np.abs(error.q.astype(int)).max(axis=(0, 1))
+    assert set(peak[error.scale > 0]) == {127}
+    assert set(peak[error.scale == 0]) <= {0}
+    np.testing.assert_allclose(error.gradient, sums, atol=np.abs(sums).max() / 250)
+
+
+def test_a_channel_that_is_masked_away_has_no_gradient(twin: Twin) -> None:
+    p = Conv((2, 2, 3), (2, 2, 3), Window(1, 1), 0, 0, np.ones(3, np.float32))
+    ey = Error(np.full((2, 2, 3), 127, np.int8), np.ones(3, np.float32))
+    mask = np.zeros((2, 2, 3), bool)
+    mask[:, :, 1] = True
+    ex = twin.backward_x(
+        "conv2d", p, ey, np.full((3, 1, 1, 3), 127, np.int8), Clamp(mask), Split((), 3, True)
+    )
+    assert ex.scale[0] == ex.scale[2] == 0 < ex.scale[1]
+    assert not ex.q[:, :, [0, 2]].any()
+
+
+def test_stochastic_rounding_is_unbiased() -> None:
+    """A step of 0.3 units moves 30 % of the weights by one, whichever way it goes."""
+    p = Conv((1, 1, 5000), (1, 1, 2), Window(1, 1), 0, 0, np.ones(2, np.float32))
+    ey = Error(np.array([[[1, -1]]], np.int8), np.ones(2, np.float32))
+    w = reference.Trained(np.zeros((2, 1, 1, 5000), np.int8), None, 0, np.full(2, 65536, np.float32), 5)
+    sgd = reference.Sgd(0.3, 0, 0, 1, 2)
+    moved = reference.conv2d_bwd_w(p, ey, np.ones((1, 1, 5000), np.int8), w, sgd).w.astype(int)
+    assert -0.33 < moved[0].mean() < -0.27
+    assert 0.27 < moved[1].mean() < 0.33
+
+
+@pytest.mark.parametrize("name", ["exp_f32", "log_f32"])
+def test_exp_and_log_are_accurate(name: str) -> None:
+    """Within 2 units in the last place of the float64 result."""
+    if name == "exp_f32":
+        x = np.linspace(-86.9, 0, 200001).astype(np.float32)
+        got, want = reference.exp_f32(x), np.exp(x.astype(np.float64))
+    else:
+        x = np.concatenate([np.geomspace(2e-38, 3e38, 100001), np.linspace(0.5, 2, 100001)]).astype(
+            np.float32
+        )
+        got, want = reference.log_f32(x), np.log(x.astype(np.float64))
+    unit = np.spacing(np.abs(want).astype(np.float32))
+    assert (np.abs(got.astype(np.float64) - want) < 2 * unit).all()
+    assert reference.exp_f32(np.float32(0)) == 1
+    assert reference.log_f32(np.float32(1)) == 0
+
+
+# Faults: file, text, what stands there instead, the check that must notice. Each breaks one promise.
+FAULTS: dict[str, tuple[str, str, str, str]] = {
+    "forward ignores x_zero": (
+        "dot.h",
+        "(int16_t)(*bytes - zero)",
+        "(int16_t)(*bytes + 0 * zero)",
+        "conv2d_fwd",
+    ),
+    "padding is 0": ("conv2d.c", "memset(bytes, p->x_zero, first)", "memset(bytes, 0, first)", "conv2d_fwd"),
+    "requantization truncates": ("dot.h", "(int32_t)rintf(clampf(v", "(int32_t)(clampf(v", "conv2d_fwd"),
+    "mask says all pass": ("conv2d.c", "v == q ? bit : 0", "v != q + 9999 ? bit : 0", "conv2d_fwd"),
+    "no common scale": ("conv2d.c", "scale[o] / largest * one", "one", "conv2d_bwd_x"),
+    "sign of dX": ("conv2d.c", "(int16_t)(r[o] * *at)", "(int16_t)(-r[o] * *at)", "conv2d_bwd_x"),
+    "dX ignores the stride": ("conv2d.c", "at % stride == 0", "at % stride >= 0", "conv2d_bwd_x"),
+    "dW ignores x_zero": ("conv2d_update.c", "d->x_zero * esum[i]", "0 * esum[i]", "conv2d_bwd_w"),
+    "update truncates": (
+        "update.h",
+        "(int32_t)noise) >> shift",
+        "0 * (int32_t)noise) / (1 << shift)",
+        "conv2d_bwd_w",
+    ),
+    "update wraps": ("update.h", "value > limit ? limit : ", "", "conv2d_bwd_w"),
+    "another random number": (
+        "update.h",
+        "word >> 16 : word & 0xffffu",
+        "word & 0xffffu : word >> 16",
+        "conv2d_bwd_w",
+    ),
+    "fraction unsigned": ("update.h", "(nibble ^ 8u) - 8", "nibble", "conv2d_bwd_w"),
+    "mask of depthwise says all pass": (
+        "dwconv2d.c",
+        "v == q ? bit : 0u",
+        "v != q + 9999 ? bit : 0u",
+        "dwconv2d_fwd",
+    ),
+    "trained columns read as frozen": (
+        "conv2d.c",
+        "w->trained + (column - frozen)",
+        "w->trained",
+        "conv2d_bwd_x",
+    ),
+    "bias has no bound": ("conv2d_update.c", "b > limit + delta ? limit : ", "", "bias_update"),
+    "gather forgets the index": ("conv2d_update.c", "x[index[i]]", "x[index[0] + i]", "gather"),
+    "depthwise ignores x_zero": (
+        "dwconv2d.c",
+        "(int16_t)(*at - zero)",
+        "(int16_t)(*at + 0 * zero)",
+        "dwconv2d_fwd",
+    ),
+    "taps not flipped": ("dwconv2d.c", "kh * kw - 1 - i", "i", "dwconv2d_bwd_x"),
+    "depthwise dW of another channel": (
+        "dwconv2d.c",
+        "ey->q + ch, &plane",
+        "ey->q, &plane",
+        "dwconv2d_bwd_w",
+    ),
+    "mask not applied": ("channel.h", "ch->bit) & 1u : 1u", "ch->bit) | 1u : 1u", "conv2d_bwd_x"),
+    "m not applied": ("channel.h", "unit * clamp->m[ch]", "unit + 0 * clamp->m[ch]", "conv2d_bwd_x"),
+    "residual gradient dropped": (
+        "elementwise.c",
+        "+ (float)qb[pixel * c] * sb",
+        "+ 0.0f * (float)qb[pixel * c] * sb",
+        "error_add",
+    ),
+    "add ignores a zero point": ("elementwise.c", "(b - p->b_zero)", "(b - p->a_zero)", "add_fwd"),
+    "factor not applied": (
+        "elementwise.c",
+        "in->scale[ch] * factor",
+        "in->scale[ch] + 0 * factor",
+        "error_pass",
+    ),
+    "average ignores padding": ("pool.c", "(taps - seen) * p->x_zero", "0 * (taps - seen)", "avgpool"),
+    "last of equals": ("pool.c", "at = v > best", "at = v >= best", "maxpool"),
+    "head ignores x_zero": ("head.c", "(x - p->x_zero)", "(x)", "head"),
+    "loss of another class": ("head.c", "logits[label] - top", "logits[0] - top", "losses"),
+    "exp off by one unit": ("numeric.c", "y = y + 1.0f;", "y = y + 0x1.000002p+0f;", "exp_log"),
+}
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Builds the kernels with one text replaced everywhere in one file."""
+
+    def build(fault: str) -> Twin:
+        file, old, new, _ = FAULTS[fault]
+        folder = tmp_path_factory.mktemp("kernels")
+        shutil.copytree(KERNELS, folder, dirs_exist_ok=True)
+        text = (folder / file).read_text()
+        if text.count(old) == 0:
+            pytest.fail(f"{file} no longer contains {old!r}: plant the fault elsewhere")
+        (folder / file).write_text(text.replace(old, new))
+        return Twin(HostLib(hostlib.build(None, folder, folder, "-O0")))
+
+    return build
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_noticed(planted: Any, fault: str) -> None:
+    twin = planted(fault)  # outside: a fault that cannot be planted must not pass for one that was noticed
+    with pytest.raises(AssertionError):
+        kernel_cases.run(FAULTS[fault][3], twin, 400)
+
+
+def test_a_write_outside_is_noticed(twin: Twin) -> None:
+    """The canaries work: a gather of one channel too many ends in them."""
+    guard = kernel_cases.Guarded()
+    y, x = guard.array((2, 2), np.int8), np.ones((2, 3), np.int8)
+    twin.lib.gather_s8(2, 3, x, np.arange(3, dtype=np.uint16), 3, y)
+    with pytest.raises(AssertionError, match="outside"):
+        guard.check()
+
+
+# ---- the library itself
+
+
+def test_without_a_compiler_one_sentence_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CC", raising=False)
+    with pytest.raises(HostLibError, match="no C compiler on PATH"):
+        hostlib.build(cache=tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_two_processes_may_build_at_once(tmp_path: Path) -> None:
+    code = (
+        "import sys, pathlib; from convert import hostlib;"
+        "print(hostlib.HostLib(hostlib.build(cache=pathlib.Path(sys.argv[1]))).exp_f32(0.0))"
+    )
+    path = {**os.environ, "PYTHONPATH": str(hostlib.ROOT / "tools")}
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    both = [subprocess.Popen(command, env=path, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    assert [process.communicate()[0].strip() for process in both] == ["1.0", "1.0"]
+    assert [file.suffix for file in tmp_path.iterdir()] == [".so"]
+
+
+def test_arrays_are_checked() -> None:
+    lib = hostlib.load()
+    x, index = np.zeros((2, 4), np.int8), np.zeros(1, np.uint16)
+    with pytest.raises(HostLibError, match="argument 3 of gather_s8 must be an array of int8, not int16"):
+        lib.gather_s8(2, 4, x.astype(np.int16), index, 1, x)
+    with pytest.raises(HostLibError, match="C-contiguous"):
+        lib.gather_s8(2, 4, x[:, ::2], index, 1, x)
+    with pytest.raises(HostLibError, match=r"Clamp.mask must be an array of uint8, not bool"):
+        hostlib.Clamp(mask=np.zeros(1, bool), m=None)
+    with pytest.raises(HostLibError, match="takes 6 arguments, not 1"):
+        lib.gather_s8(2)
+    with pytest.raises(HostLibError, match="has no field zero"):
+        hostlib.Pool(zero=1)
+
+
+def test_scratch_is_asked_of_the_kernel() -> None:
+    p = hostlib.conv2d_struct((8, 8, 48), (8, 8, 192), Window(1, 1), 0, 0, 8)
+    assert hostlib.scratch_bytes("conv2d_fwd", p) == hostlib.scratch_bytes("conv2d_fwd_s8", p) > 0
+    assert hostlib.scratch_bytes("conv2d_bwd_w", p, 48) > hostlib.scratch_bytes("conv2d_bwd_w", p, 1) > 0
+    assert hostlib.scratch_bytes("add_fwd", p) == 0
+    with pytest.raises(HostLibError, match="there is no kernel conv9d"):
+        hostlib.scratch_bytes("conv9d", p)

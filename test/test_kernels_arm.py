@@ -1,0 +1,78 @@
+"""The kernels as built for the chip, with its DSP extension: NumPy's bits, no forbidden instruction."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import kernel_cases
+import numpy as np
+import pytest
+from convert.ir import Window
+from convert.reference import Conv, Error
+from kernel_twins import Twin
+
+pytest.importorskip("unicorn", reason="Unicorn is not installed")
+if shutil.which("arm-none-eabi-gcc") is None:
+    pytest.skip("arm-none-eabi-gcc is not installed", allow_module_level=True)
+
+import kernel_arm
+
+
+@pytest.fixture(scope="module", params=["-O2", "-O3"])
+def elf(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return kernel_arm.build(tmp_path_factory.mktemp("arm"), request.param)
+
+
+@pytest.fixture(scope="module")
+def twin(elf: Path) -> Twin:
+    return Twin(kernel_arm.ArmLib(elf))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", kernel_cases.CHECKS)
+def test_numpy_equals_the_chip(twin: Twin, name: str) -> None:
+    kernel_cases.run(name, twin, 60, seed=1)
+
+
+def test_the_dsp_path_is_there_and_nothing_forbidden(elf: Path) -> None:
+    """SMLAD in use; no fused multiply-add, no double, no helper, no library but memcpy and memset."""
+    tool = ["arm-none-eabi-objdump", "-d", str(elf)]
+    code = subprocess.run(tool, capture_output=True, text=True, check=True).stdout
+    assert "smlad" in code
+    assert not re.search(r"\b(vn?fm[as]|vn?ml[as])|\.f64|__aeabi_", code)
+    functions = set(re.findall(r"<(\w+)>:", code))
+    assert functions >= {"conv2d_fwd_s8", "memcpy", "memset"}
+    assert not functions & {"malloc", "rintf", "expf", "logf", "sqrtf", "fmaxf"}
+
+
+MOST = {"conv2d_fwd": 2.3, "conv2d_bwd_x": 2.0, "conv2d_bwd_w": 3.5, "dwconv2d_fwd": 9.5}
+
+
+@pytest.mark.parametrize("kernel", MOST)
+def test_instructions_a_multiply_accumulate(elf: Path, kernel: str) -> None:
+    """48 channels to 192 on 8x8, depthwise 3x3 on 192; a whole call, a weight update included."""
+    assert instructions_per_mac(kernel_arm.ArmLib(elf, count=True), kernel) < MOST[kernel]
+
+
+def instructions_per_mac(lib: kernel_arm.ArmLib, kernel: str, channels: int = 48, side: int = 8) -> float:
+    op, way = kernel.split("_", 1)
+    rng = np.random.default_rng(0)
+    depthwise = op == "dwconv2d"
+    window = Window(3, 3, 1, 1, 1, 1) if depthwise else Window(1, 1)
+    c_in = 192 if depthwise else channels
+    p = Conv((side, side, c_in), (side, side, 192), window, -5, 3, np.full(192, 0.001, np.float32), 8)
+    x, q = (rng.integers(-127, 128, shape, dtype=np.int8) for shape in (p.x, p.y))
+    w = rng.integers(-127, 128, (192, 3, 3) if depthwise else (192, 1, 1, c_in), dtype=np.int8)
+    error, twin, split = Error(q, np.ones(192, np.float32)), Twin(lib), kernel_cases.Split((), c_in, True)  # type: ignore[arg-type]
+    if way == "fwd":
+        twin.forward(op, p, x, w, np.zeros(192, np.int32), split, True)
+    elif way == "bwd_x":
+        clamp = kernel_cases.Clamp(rng.random(p.x) < 0.8, np.ones(c_in, np.float32))
+        twin.backward_x(op, p, error, w, clamp, split)
+    else:
+        trained = kernel_cases.Trained(w, None, 0, np.ones(192, np.float32), 1)
+        channels_of = np.arange(192, dtype=np.uint16) if depthwise else None
+        twin.backward_w(op, p, error, x, None, channels_of, trained, kernel_cases.Sgd(0.1, 0.1, 0.1, 1, 2))
+    return lib.instructions / (side * side * w.size)

@@ -1,0 +1,109 @@
+"""Scheme files: what they mean, and what is said where they are wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from convert.autodiff import differentiate
+from convert.ir import ConvertError
+from convert.prune import prune
+from convert.scheme import Scheme, apply, column_norms, convolutions, load
+from networks import residual_network
+
+
+def load_text(tmp_path: Path, text: str) -> Scheme:
+    path = tmp_path / "s.yaml"
+    path.write_text(text)
+    return load(path)
+
+
+def test_a_full_file(tmp_path: Path) -> None:
+    scheme = load_text(
+        tmp_path,
+        "name: n\nbiases: 3\nweights:\n  layer1: 0.5\n  7: {channels: [4, 1]}\n"
+        "select: first\nfraction_bits: 4\nloss: mse\nlearning_rate: {weight: 0.1, head: 0.2}\nhead: random\n",
+    )
+    assert scheme == Scheme("n", 3, {"layer1": 0.5, 7: (1, 4)}, "first", 4, "mse", (0.1, 0.01, 0.2), "random")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("biases: -1", "biases"),
+        ("biases: many", "biases"),
+        ("weights: [1]", "weights must map"),
+        ("weights: {a: 0}", "fraction of a"),
+        ("weights: {a: 1.5}", "fraction of a"),
+        ("weights: {a: {channels: [1, 1]}}", "channels of a"),
+        ("weights: {a: {channels: []}}", "channels of a"),
+        ("fraction_bits: 5", "fraction_bits"),
+        ("fraction_bits: true", "fraction_bits"),
+        ("select: best", "select"),
+        ("loss: hinge", "loss"),
+        ("head: ones", "head"),
+        ("learning_rate: -1", "learning rate"),
+        ("learning_rate: .nan", "learning rate"),
+        ("learning_rate: {wait: 1}", "unknown learning rate"),
+        ("momentum: 0.9", "unknown key 'momentum'"),
+        ("- 1", "no scheme"),
+        ("a: [", "not a YAML"),
+    ],
+)
+def test_wrong_files_are_named(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(ConvertError, match=said):
+        load_text(tmp_path, text)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConvertError, match=r"nothing\.yaml"):
+        load(tmp_path / "nothing.yaml")
+
+
+@pytest.mark.parametrize(
+    ("scheme", "said"),
+    [
+        (Scheme("s", weights={"nowhere": 0.5}), "no convolution 'nowhere'"),
+        (Scheme("s", weights={99: 0.5}), "no convolution 99"),
+        (Scheme("s", weights={0: 0.01}), "is none"),
+        (Scheme("s", weights={0: (1, 40)}), "channel 40"),
+        (Scheme("s", biases=1000), "1000 convolutions"),
+    ],
+)
+def test_schemes_that_do_not_fit_the_network(scheme: Scheme, said: str) -> None:
+    with pytest.raises(ConvertError, match=said):
+        apply(residual_network(), scheme)
+
+
+def test_norm_selects_the_largest_columns() -> None:
+    graph = residual_network()
+    name = convolutions(graph)[3]
+    layer = apply(graph, Scheme("s", weights={name: 0.5})).layers[name]
+    norms = column_norms(layer)
+    rest = np.delete(norms, layer.trained)
+    assert len(layer.trained) == layer.columns // 2
+    assert norms[list(layer.trained)].min() >= rest.max()
+    assert apply(graph, Scheme("s", weights={name: 0.5}, select="first")).layers[name].trained == tuple(
+        range(8)
+    )
+
+
+def test_backward_stops_at_the_first_trained_layer() -> None:
+    graph = residual_network()
+    names = convolutions(graph)
+    pruned = prune(differentiate(apply(graph, Scheme("s", biases=2))))
+    touched = {n.layer for n in pruned.backward_nodes if n.layer}
+    assert touched == {*names[-2:], "head"}
+    masks = [t for t in pruned.tensors.values() if t.dtype == "bits"]
+    assert len(masks) == 2  # of the two layers whose errors are needed
+
+
+def test_a_partly_trained_layer_saves_only_its_channels() -> None:
+    graph = residual_network()
+    name = convolutions(graph)[6]
+    pruned = prune(differentiate(apply(graph, Scheme("s", weights={name: 0.25}))))
+    update = next(n for n in pruned.backward_nodes if n.op == "dwconv2d_bwd_w" or n.op == "conv2d_bwd_w")
+    saved = pruned.tensors[update.inputs[1]]
+    assert saved.name == f"saved:{name}"
+    assert saved.channels == len(pruned.layers[name].trained)

@@ -1,0 +1,11 @@
+"""`python tools/convert model.pt`"""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from convert.cli import main
+
+if __name__ == "__main__":
+    main(prog_name="convert")

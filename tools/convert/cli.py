@@ -1,0 +1,165 @@
+"""Command line of tools/convert."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import warnings
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from . import report
+from .calibrate import load_calibration, measure_ranges
+from .frontend_torch import LoadedModel, load_model
+from .frontends.checkpoint import IMAGE, read_checkpoint
+from .hostlib import HostLibError
+from .ir import ConvertError, Graph
+from .pipeline import Compiled, compile_graph, default_scheme, generate
+from .quantize import quantize
+from .scheme import find as find_scheme
+
+ROOT = Path(__file__).resolve().parents[2]
+KB = 1024
+
+
+class Shape(click.ParamType):
+    """CxHxW, as in 3x128x128."""
+
+    name = "CxHxW"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, int, int]:
+        parts = str(value).lower().split("x")
+        if len(parts) != 3 or not all(p.isdigit() and int(p) > 0 for p in parts):
+            self.fail(f"{value} is not a shape CxHxW such as 3x128x128", param, ctx)
+        return int(parts[0]), int(parts[1]), int(parts[2])
+
+
+@click.command()
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option(
+    "--calibration",
+    type=click.Path(path_type=Path),
+    help="Folder of images or .npz with `images` uint8 [N,h,w,c].",
+)
+@click.option(
+    "--scheme",
+    type=click.Path(path_type=Path),
+    help="Sparse update scheme: a YAML file (docs/schemes.md) or the name of a published one.",
+)
+@click.option(
+    "--classes", type=click.IntRange(2, 65535), help="Classes of the new task; the model's own if not given."
+)
+@click.option(
+    "--input", "input_shape", type=Shape(), help="Input shape, for a module saved whole or TorchScript."
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    default=ROOT / "firmware/generated",
+    show_default="firmware/generated",
+)
+@click.option(
+    "--budget-sram", type=click.IntRange(1), default=320, show_default=True, help="All-in SRAM in KB."
+)
+@click.option(
+    "--budget-flash", type=click.IntRange(1), default=1024, show_default=True, help="Flash image in KB."
+)
+@click.option("--trust", is_flag=True, help="Load a pickled module, which may execute code from the file.")
+def main(
+    model: Path,
+    calibration: Path | None,
+    scheme: Path | None,
+    classes: int | None,
+    input_shape: tuple[int, int, int] | None,
+    output: Path,
+    budget_sram: int,
+    budget_flash: int,
+    trust: bool,
+) -> None:
+    """Turn MODEL (.pt: torch.export archive, TorchScript, or a module saved whole) and a sparse update scheme
+    into C for the microcontroller: model.c, model.h, model_weights.c and plan.json.
+
+    \b
+    Examples:
+      python tools/convert examples/digits/model.pt
+      python tools/convert model.pt --calibration photos/ --classes 5 --scheme my.yaml --budget-sram 160
+    """
+    warnings.showwarning = show_warning
+    try:
+        loaded = load(model, trust, input_shape)
+        wanted = classes or class_count(loaded)
+        quantized = quantize_model(loaded, calibration)
+        compiled = (
+            compile_graph(quantized, find_scheme(scheme), wanted)
+            if scheme
+            else default_scheme(quantized, wanted, budget_sram * KB)
+        )
+        write(compiled, loaded, model, output, {"sram": budget_sram * KB, "flash": budget_flash * KB})
+    except (ConvertError, HostLibError) as error:
+        click.echo(f"convert: {error}", err=True)
+        sys.exit(1)
+
+
+def show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    """A warning as one line, without the place in our code that raised it."""
+    click.echo(f"convert: {message}", err=True)
+
+
+def load(model: Path, trust: bool, input_shape: tuple[int, int, int] | None) -> LoadedModel:
+    """Read the model with the front end for its kind of file."""
+    if model.suffix != ".pkl":
+        return load_model(model, trust=trust, input_shape=input_shape)
+    c, h, w = input_shape or (3, IMAGE, IMAGE)
+    if c != 3 or h != w:
+        raise ConvertError(f"{model.name} takes square RGB images: pass --input 3xNxN, not {c}x{h}x{w}")
+    return LoadedModel(read_checkpoint(model, h), None, (), (), (), "checkpoint")
+
+
+def class_count(loaded: LoadedModel) -> int:
+    """Classes of the model's own head."""
+    return loaded.graph.tensors[loaded.graph.output].channels
+
+
+def quantize_model(loaded: LoadedModel, calibration: Path | None) -> Graph:
+    """Calibrate on the user's images, or those in the file, and quantize."""
+    if loaded.kind == "checkpoint":
+        return loaded.graph
+    shape = loaded.graph.tensors[loaded.graph.input.tensor].shape
+    images = load_calibration(calibration, shape) if calibration else loaded.calibration
+    if images is None:
+        raise ConvertError(
+            f"{loaded.graph.name} carries no calibration images: pass --calibration DIR with some typical "
+            "images, or an .npz with `images` uint8 [N,h,w,c]"
+        )
+    return quantize(loaded.graph, measure_ranges(loaded.graph, images))
+
+
+def write(compiled: Compiled, loaded: LoadedModel, model: Path, output: Path, budget: dict[str, int]) -> None:
+    """Check the budget, write the four files (all or none) and print the table."""
+    report.check_budget(compiled, budget)
+    digest = hashlib.sha256(model.read_bytes()).hexdigest()
+    generated = generate(compiled, f"{model.name} (sha256 {digest[:16]})")
+    source = {"file": model.name, "sha256": digest, "kind": loaded.kind}
+    document = report.plan_json(compiled, generated, source, budget)
+    files = generated.files | {"plan.json": json.dumps(document, indent=1) + "\n"}
+    write_all(files, output)
+    report.print_table(compiled, budget, Console(width=None if sys.stdout.isatty() else 160))
+    click.echo(f"wrote {', '.join(sorted(files))} to {output}")
+
+
+def write_all(files: dict[str, str], folder: Path) -> None:
+    """Write every file beside its final name first, then rename: nothing is left half-written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in files.items():
+            (folder / f"{name}.new").write_text(text, encoding="utf-8")
+        for name in files:
+            (folder / f"{name}.new").replace(folder / name)
+    except OSError as error:
+        raise ConvertError(f"cannot write to {folder}: {error.strerror}") from error

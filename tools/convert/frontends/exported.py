@@ -1,0 +1,207 @@
+"""Reads the archive that torch.export.save writes (torch 2.8 and later).
+
+The file is a zip of JSON and raw bytes. torch.export.load would also unpickle parts of it and evaluate
+expressions, which a hostile file could use; nothing in here executes anything.
+Format: torch/_export/serde/schema.py, torch/csrc/export/pt2_archive_constants.h.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ..ir import ConvertError, Graph
+from .aten import lower
+from .lowering import Call, Lowering, Param
+from .scalars import applies, evaluate
+
+SCHEMA_MAJOR = 8
+DTYPES = {1: "u1", 2: "i1", 3: "<i2", 4: "<i4", 5: "<i8", 6: "<f2", 7: "<f4", 8: "<f8", 12: "?"}
+BFLOAT16 = 13
+
+
+class Archive:
+    """One archive: its files by their path below the root folder."""
+
+    def __init__(self, file: zipfile.ZipFile, name: str) -> None:
+        self.file = file
+        self.name = name
+        self.paths = {p.partition("/")[2]: p for p in file.namelist()}
+
+    def bytes(self, path: str) -> bytes:
+        if path not in self.paths:
+            raise ConvertError(f"{self.name} is a torch.export file without {path}; save it again")
+        return self.file.read(self.paths[path])
+
+    def json(self, path: str) -> Any:
+        return json.loads(self.bytes(path))
+
+
+def read_exported(file: zipfile.ZipFile, name: str) -> tuple[Graph, tuple[int, int, int]]:
+    """The raw graph of a torch.export archive, and its input shape (c, h, w)."""
+    archive = Archive(file, name)
+    models = [p for p in archive.paths if p.startswith("models/") and p.endswith(".json")]
+    if len(models) != 1:
+        raise ConvertError(f"{name} holds {len(models)} exported programs; it must hold one")
+    try:
+        program = archive.json(models[0])
+        major = program["schema_version"]["major"]
+        if major != SCHEMA_MAJOR:
+            raise ConvertError(
+                f"{name} was written with version {major} of torch.export's format, which cannot be read; "
+                "save it again with a torch from 2.8 on"
+            )
+        return _Program(archive, models[0].split("/")[-1].removesuffix(".json"), program).read()
+    except (KeyError, TypeError, IndexError, AttributeError, ValueError, StopIteration) as error:
+        raise ConvertError(f"{name} is a damaged torch.export file ({error!r}); save it again") from error
+
+
+class _Program:
+    """Walks the nodes of one exported program."""
+
+    def __init__(self, archive: Archive, model: str, program: Mapping[str, Any]) -> None:
+        self.archive = archive
+        self.graph = program["graph_module"]["graph"]
+        self.signature = program["graph_module"]["signature"]
+        self.weights = archive.json(f"data/weights/{model}_weights_config.json")["config"]
+        self.constants = archive.json(f"data/constants/{model}_constants_config.json")["config"]
+        self.loaded: dict[str, bytes] = {}
+        self.low = Lowering(archive.name)
+        self.env: dict[str, Any] = {}
+
+    def read(self) -> tuple[Graph, tuple[int, int, int]]:
+        inputs = [spec for spec in self.signature["input_specs"] if not self._bind_constant(spec)]
+        if len(inputs) != 1 or "as_tensor" not in inputs[0].get("user_input", {}).get("arg", {}):
+            raise ConvertError(
+                f"{self.archive.name} takes {len(inputs)} inputs; it must take one image tensor"
+            )
+        name = inputs[0]["user_input"]["arg"]["as_tensor"]["name"]
+        sizes = self.graph["tensor_values"][name]["sizes"]
+        dims = tuple(self._size(d, position) for position, d in enumerate(sizes))
+        self.env[name] = self.low.input(dims)
+        for node in self.graph["nodes"]:
+            self._node(node)
+        outputs = [self._argument(o) for o in self.graph["outputs"]]
+        return self.low.finish(outputs), (dims[1], dims[2], dims[3])
+
+    def _size(self, size: Mapping[str, Any], position: int) -> int:
+        """One dimension of the input; a batch of any size counts as 1."""
+        if "as_int" in size:
+            return int(size["as_int"])
+        if position == 0:
+            return 1
+        raise ConvertError(
+            f"{self.archive.name} was exported with an image size that may vary; export it with a fixed one"
+        )
+
+    def _bind_constant(self, spec: Mapping[str, Any]) -> bool:
+        """Bind a parameter, buffer or lifted constant to its placeholder; False for a real input."""
+        kind = next(iter(spec))
+        if kind not in ("parameter", "buffer", "tensor_constant"):
+            return False
+        name = spec[kind][f"{kind}_name"]
+        constant = name not in self.weights
+        entry = (self.constants if constant else self.weights)[name]
+        self.env[spec[kind]["arg"]["name"]] = Param(name, self._array(name, entry, constant))
+        return True
+
+    def _array(self, name: str, entry: Mapping[str, Any], constant: bool) -> np.ndarray:
+        """The tensor's values. bfloat16 is widened to float32."""
+        meta = entry["tensor_meta"]
+        if entry["use_pickle"]:
+            raise ConvertError(
+                f"{name} of {self.archive.name} is stored as a pickle, which may execute code; "
+                "make it a plain tensor before export"
+            )
+        dtype = "<u2" if meta["dtype"] == BFLOAT16 else DTYPES.get(meta["dtype"])
+        if dtype is None:
+            raise ConvertError(
+                f"{name} of {self.archive.name} has an unknown number type; convert it to float32"
+            )
+        path = f"data/{'constants' if constant else 'weights'}/{entry['path_name']}"
+        if path not in self.loaded:
+            self.loaded[path] = self.archive.bytes(path)
+        values = _strided(self.loaded[path], np.dtype(dtype), meta)
+        if values is None:
+            raise ConvertError(f"{name} of {self.archive.name} is cut short; save the file again")
+        if meta["dtype"] == BFLOAT16:
+            return (values.astype(np.uint32) << 16).view(np.float32)
+        return values
+
+    def _node(self, node: Mapping[str, Any]) -> None:
+        args = {i["name"]: self._argument(i["arg"]) for i in node["inputs"]}
+        op = _op_name(node["target"])
+        if applies(op, list(args.values())):
+            self._bind(node, evaluate(op, list(args.values())))
+            return
+        path, builtin = _module(node.get("metadata", {}).get("nn_module_stack", ""))
+        self._bind(node, lower(self.low, Call(op, path, builtin, args)))
+
+    def _bind(self, node: Mapping[str, Any], value: Any) -> None:
+        """Only the first of several outputs is ever used by what we support."""
+        if node["outputs"]:
+            name = _name_of(node["outputs"][0])
+            if name is not None:
+                self.env[name] = value
+
+    def _argument(self, arg: Mapping[str, Any]) -> Any:
+        kind, value = next(iter(arg.items()))
+        if kind == "as_none":
+            return None
+        if kind in ("as_tensor", "as_sym_int", "as_sym_bool", "as_sym_float"):
+            return self._reference(value)
+        if kind in ("as_tensors", "as_sym_ints"):
+            return [self._reference(v) for v in value]
+        if kind == "as_scalar_type":
+            return value - 1  # the file counts from 1, c10::ScalarType from 0
+        return value
+
+    def _reference(self, value: Mapping[str, Any]) -> Any:
+        if "as_int" in value:
+            return value["as_int"]
+        if "as_bool" in value:
+            return value["as_bool"]
+        name = value.get("as_name") or value["name"]
+        if name not in self.env:
+            raise ConvertError(
+                f"{self.archive.name} uses {name}, a second result of an op; only first ones are supported"
+            )
+        return self.env[name]
+
+
+def _strided(data: bytes, dtype: np.dtype[Any], meta: Mapping[str, Any]) -> np.ndarray | None:
+    """A tensor inside the bytes of its storage; None where it reaches beyond them."""
+    shape = tuple(int(s["as_int"]) for s in meta["sizes"])
+    strides = tuple(int(s["as_int"]) for s in meta["strides"])
+    first = int(meta["storage_offset"]["as_int"])
+    flat = np.frombuffer(data, dtype, count=len(data) // dtype.itemsize)
+    reach = first + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
+    if min((first, *strides, *shape), default=0) < 0 or (0 not in shape and reach >= flat.size):
+        return None
+    steps = tuple(s * dtype.itemsize for s in strides)
+    return np.lib.stride_tricks.as_strided(flat[first:], shape, steps, writeable=False)
+
+
+def _op_name(target: str) -> str:
+    """torch.ops.aten.conv2d.default -> conv2d, _operator.mul -> mul."""
+    parts = target.split(".")
+    return parts[3] if target.startswith("torch.ops.") and len(parts) > 3 else parts[-1]
+
+
+def _name_of(output: Mapping[str, Any]) -> str | None:
+    kind, value = next(iter(output.items()))
+    if kind == "as_tensors":
+        return str(value[0]["name"]) if value else None
+    return str(value.get("as_name") or value.get("name")) if isinstance(value, Mapping) else None
+
+
+def _module(stack: str) -> tuple[str, bool]:
+    """Path of the innermost module and whether its class is one of torch's own."""
+    if not stack:
+        return "", False
+    _, path, kind = [*stack.split(";")[-1].split(","), "", ""][:3]
+    return path.partition("@")[0], kind.startswith("torch.nn.modules.")

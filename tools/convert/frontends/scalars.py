@@ -1,0 +1,70 @@
+"""Ops between plain numbers that models do beside their tensors, mostly with shapes: `x.size(0) // 2`."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+SCALARS: dict[str, Callable[..., Any]] = {
+    "eq": operator.eq,
+    "ne": operator.ne,
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
+    "floordiv": operator.floordiv,
+    "truediv": operator.truediv,
+    "mod": operator.mod,
+    "and_": operator.and_,
+    "__is__": operator.is_,
+    "__isnot__": operator.is_not,
+    "__not__": operator.not_,
+    "__and__": lambda a, b: a and b,
+    "__or__": lambda a, b: a or b,
+    "__getitem__": operator.getitem,
+    "len": len,
+    "Int": int,
+    "Bool": bool,
+    "Float": float,
+    "NumToTensor": lambda a: a,
+    "ScalarImplicit": lambda a: a,
+    "format": lambda text, *rest: str(text).format(*rest),
+    "append": lambda items, item: items.append(item),
+    "_assert_scalar": lambda *rest: None,
+    "_assert_tensor_metadata": lambda *rest: None,
+    "sym_constrain_range_for_size": lambda *rest: None,
+    "warn": lambda *rest: None,
+}
+
+# The same names exist for tensors: these are evaluated only where all arguments are numbers.
+ARITHMETIC: dict[str, Callable[..., Any]] = {
+    "add": lambda a, b, *alpha: a + b,
+    "sub": lambda a, b, *alpha: a - b,
+    "mul": operator.mul,
+    "div": operator.truediv,
+    "floor_divide": operator.floordiv,
+    "neg": operator.neg,
+    "min": min,
+    "max": max,
+    "slice": lambda items, start=None, end=None, step=1: items[start:end:step],
+    "list": list,
+}
+
+
+def applies(op: str, args: list[Any]) -> bool:
+    """True where the op is one between numbers (or lists of them), with these arguments."""
+    return op in SCALARS or (op in ARITHMETIC and all(_is_plain(a) for a in args))
+
+
+def _is_plain(value: Any) -> bool:
+    return (
+        all(map(_is_plain, value))
+        if isinstance(value, list)
+        else value is None or isinstance(value, int | float)
+    )
+
+
+def evaluate(op: str, args: list[Any]) -> Any:
+    """The value of a scalar op."""
+    return (SCALARS.get(op) or ARITHMETIC[op])(*args)

@@ -1,0 +1,191 @@
+"""The compiler's one intermediate representation: a graph of frozen dataclasses.
+
+A pass is a pure function Graph -> Graph. The same classes hold the float graph that a front end builds,
+the quantized forward graph and the training graph with its backward half; `verify.py` states what must
+hold after each pass.
+
+Shapes are (h, w, c); a vector is (1, 1, c). Weights are (c_out, kh, kw, c_in), depthwise (c, kh, kw).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+Shape = tuple[int, int, int]
+
+
+class ConvertError(Exception):
+    """Something the user can mend: one sentence that names the thing and the way out."""
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A value that lives in the arena.
+
+    dtype   f32   float
+            s8    int8, real = scale * (q - zero)
+            error int8 q [h*w][c] and one float scale a channel (two buffers)
+            bits  clamp mask, (c + 7) // 8 bytes a pixel
+            u8    position of a maximum in its pooling window
+    """
+
+    name: str
+    shape: Shape
+    dtype: str = "f32"
+    scale: float = 1.0
+    zero: int = 0
+
+    @property
+    def pixels(self) -> int:
+        return self.shape[0] * self.shape[1]
+
+    @property
+    def channels(self) -> int:
+        return self.shape[2]
+
+    @property
+    def elements(self) -> int:
+        return self.pixels * self.channels
+
+
+@dataclass(frozen=True)
+class Window:
+    """Geometry of a convolution or a pooling window; pads are those at the top and left."""
+
+    kh: int
+    kw: int
+    stride_h: int = 1
+    stride_w: int = 1
+    pad_h: int = 0
+    pad_w: int = 0
+
+
+@dataclass(frozen=True)
+class Source:
+    """Names in the model's state dict that a layer was made from; None where it has none."""
+
+    weight: str
+    bias: str | None = None
+    bn: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """Constants of one convolution, linear layer or head, and what of it is trained.
+
+    weight        float32 before quantization, then int8 in -127..127 (published checkpoints: -128)
+    bias          float32 [c_out], then int32 in units of s_x * s_w
+    weight_scale  float64 [c_out], None before quantization and for the head, which stays float
+    dead          bool [c_out]: channels whose scale is too small to train (folded to a constant)
+    trained       trained input channels (depthwise: channels), sorted; () = frozen
+    """
+
+    weight: np.ndarray
+    bias: np.ndarray
+    source: Source
+    weight_scale: np.ndarray | None = None
+    dead: np.ndarray | None = None
+    trained: tuple[int, ...] = ()
+    bias_trained: bool = False
+    fraction_bits: int = 0
+
+    @property
+    def depthwise(self) -> bool:
+        return self.weight.ndim == 3
+
+    @property
+    def columns(self) -> int:
+        """How many channels the choice of `trained` is made from."""
+        return self.weight.shape[0] if self.depthwise else self.weight.shape[-1]
+
+
+@dataclass(frozen=True)
+class Clamp:
+    """What an error passes on its way from a stored tensor to the sum behind it.
+
+    mask   name of the bits tensor, or None where nothing can saturate
+    layer  layer whose multipliers m[c] = d(stored) / d(sum) apply, or None (1)
+    """
+
+    mask: str | None = None
+    layer: str | None = None
+
+
+@dataclass(frozen=True)
+class Node:
+    """One step.
+
+    op       key of the op table
+    name     the layer or module it belongs to, for messages and comments
+    inputs   tensors read; outputs: tensors written, each by one node only
+    layer    key of Graph.layers whose constants it uses
+    act      "none" | "relu" | "relu6": folded into the clamp by quantization
+    clamp    error ops: applied to the result
+    factors  error ops: what each input is multiplied with
+    channels gather: the channels kept; bwd_w: positions of the trained channels in the saved input
+    """
+
+    op: str
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    layer: str | None = None
+    window: Window | None = None
+    act: str = "none"
+    clamp: Clamp | None = None
+    factors: tuple[float, ...] = ()
+    channels: tuple[int, ...] | None = None
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Every tensor that must be alive: the inputs and the mask of the clamp."""
+        mask = self.clamp.mask if self.clamp else None
+        return (*self.inputs, mask) if mask else self.inputs
+
+
+@dataclass(frozen=True)
+class Input:
+    """How a pixel 0..255 becomes the stored input: sat8(rint(pixel * gain[c] + offset[c]))."""
+
+    tensor: str
+    gain: tuple[float, ...]
+    offset: tuple[float, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """Nodes in execution order. The first `forward` of them are the forward pass (-1: all)."""
+
+    name: str
+    input: Input
+    output: str
+    tensors: Mapping[str, Tensor]
+    nodes: tuple[Node, ...]
+    layers: Mapping[str, Layer]
+    forward: int = -1
+    classes: tuple[str, ...] = field(default=())
+
+    def producer(self, tensor: str) -> Node | None:
+        return next((n for n in self.nodes if tensor in n.outputs), None)
+
+    def readers(self, tensor: str) -> tuple[Node, ...]:
+        return tuple(n for n in self.nodes if tensor in n.reads)
+
+    @property
+    def forward_nodes(self) -> tuple[Node, ...]:
+        return self.nodes if self.forward < 0 else self.nodes[: self.forward]
+
+    @property
+    def backward_nodes(self) -> tuple[Node, ...]:
+        return () if self.forward < 0 else self.nodes[self.forward :]
+
+    def replace(self, **changes: object) -> Graph:
+        return replace(self, **changes)  # type: ignore[arg-type]
+
+
+def out_size(size: int, kernel: int, stride: int, pad: int) -> int:
+    """Pixels of a window's output along one axis, PyTorch's floor rule."""
+    return (size + 2 * pad - kernel) // stride + 1

@@ -1,0 +1,274 @@
+"""Convolution, dense and depthwise: forward, gradient to the input, gradient to the weights and update."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .. import hostlib, reference
+from ..ir import Graph, Layer, Node, Shape, Tensor, Window, out_size
+from .table import Op
+
+if TYPE_CHECKING:
+    from ..autodiff import Tape
+    from ..executor import Env
+    from ..names import Names
+
+
+def forward_of(graph: Graph, node: Node) -> Node:
+    """The forward node of the layer that a backward node belongs to."""
+    return next(n for n in graph.forward_nodes if n.layer == node.layer)
+
+
+def geometry(graph: Graph, node: Node) -> tuple[Tensor, Tensor, Window]:
+    """Input, output and window of the layer's forward node."""
+    forward = forward_of(graph, node)
+    assert forward.window is not None, forward.name
+    return graph.tensors[forward.inputs[0]], graph.tensors[forward.outputs[0]], forward.window
+
+
+def guard_bits(c_out: int, window: Window) -> int:
+    """Fraction bits of aligned errors in bwd_x: the most, up to 8, that keep every sum inside int32."""
+    taps = c_out * window.kh * window.kw
+    return max(g for g in range(9) if g == 0 or taps * 127 * 128 << g < 2**31)
+
+
+def c_struct(graph: Graph, node: Node) -> hostlib.Conv2d:
+    """The kernels' parameter struct of a node's layer, without its table of multipliers."""
+    x, y, k = geometry(graph, node)
+    return hostlib.conv2d_struct(x.shape, y.shape, k, x.zero, y.zero, guard_bits(y.channels, k))
+
+
+def _forward_shapes(graph: Graph, node: Node) -> tuple[Shape, ...]:
+    h, w, _ = graph.tensors[node.inputs[0]].shape
+    _, _, k = geometry(graph, node)
+    c_out = graph.layers[node.layer or ""].weight.shape[0]
+    shape = (out_size(h, k.kh, k.stride_h, k.pad_h), out_size(w, k.kw, k.stride_w, k.pad_w), c_out)
+    return (shape,) * len(node.outputs)
+
+
+def _input_shape(graph: Graph, node: Node) -> tuple[Shape, ...]:
+    return (geometry(graph, node)[0].shape,)
+
+
+def _no_output(graph: Graph, node: Node) -> tuple[Shape, ...]:
+    return ()
+
+
+def _gather_shape(graph: Graph, node: Node) -> tuple[Shape, ...]:
+    h, w, _ = graph.tensors[node.inputs[0]].shape
+    return ((h, w, len(node.channels or ())),)
+
+
+def _macs(graph: Graph, node: Node) -> int:
+    """Multiply-accumulates of the forward pass; those of the gradient to the input are as many."""
+    return geometry(graph, node)[1].pixels * int(graph.layers[node.layer or ""].weight.size)
+
+
+def _macs_weights(graph: Graph, node: Node) -> int:
+    layer = graph.layers[node.layer or ""]
+    return _macs(graph, node) * len(layer.trained) // layer.columns
+
+
+def _macs_bias(graph: Graph, node: Node) -> int:
+    return graph.tensors[node.inputs[0]].elements
+
+
+def _gradient(tape: Tape, node: Node, error: str | None) -> None:
+    """Bias update, error to the input, weight update; the last comes after its weights were read."""
+    if error is None:
+        return
+    x = node.inputs[0]
+    tape.append(Node("bias_update", node.name, (error,), (), layer=node.layer))
+    tape.send(x, Node(f"{node.op}_bwd_x", node.name, (error,), (), layer=node.layer))
+    tape.append(Node(f"{node.op}_bwd_w", node.name, (error, x), (), layer=node.layer))
+
+
+def _scratch(kernel: str) -> Callable[[Graph, Node], int]:
+    def scratch(graph: Graph, node: Node) -> int:
+        return hostlib.scratch_bytes(kernel, c_struct(graph, node))
+
+    return scratch
+
+
+def _scratch_weights(kernel: str) -> Callable[[Graph, Node], int]:
+    def scratch(graph: Graph, node: Node) -> int:
+        trained = len(graph.layers[node.layer or ""].trained)
+        return hostlib.scratch_bytes(kernel, c_struct(graph, node), trained) if trained else 0
+
+    return scratch
+
+
+def _call_forward(names: Names, node: Node) -> str:
+    x, y = names.at(node.inputs[0]), names.at(node.outputs[0])
+    conv, weights = names.struct("conv", node), names.struct("weights", node)
+    bias = names.bias(node.layer or "")
+    return (
+        f"{node.op}_fwd_s8({conv}, {x}, {weights}, {bias}, {y}, {names.mask_out(node)}, {names.scratch()});"
+    )
+
+
+def _call_bwd_x(names: Names, node: Node) -> str:
+    conv, weights = names.struct("conv", node), names.struct("weights", node)
+    error, out = names.error(node.inputs[0]), names.error(node.outputs[0])
+    return f"{node.op}_s8({conv}, {error}, {weights}, {names.clamp()}, {out}, {names.scratch()});"
+
+
+def _call_bwd_w(names: Names, node: Node) -> str:
+    conv, trained = names.struct("conv", node), names.struct("trained", node)
+    layer = names.graph.layers[node.layer or ""]
+    count = len(layer.trained)
+    rows = ""
+    if layer.depthwise:
+        rows = f"{names.channels(node)}, " if count < layer.columns else "NULL, "
+    saved = names.struct("saved", node)
+    error = names.error(node.inputs[0])
+    return f"{node.op}_s8({conv}, {error}, {saved}, {rows}{count}, {trained}, sgd, {names.scratch()});"
+
+
+def _call_bias(names: Names, node: Node) -> str:
+    error = names.graph.tensors[node.inputs[0]]
+    bias = names.struct("bias", node)
+    return f"bias_update_s32({error.pixels}, {error.channels}, {names.error(error.name)}, {bias}, sgd);"
+
+
+def _call_gather(names: Names, node: Node) -> str:
+    x = names.graph.tensors[node.inputs[0]]
+    kept, out = len(node.channels or ()), names.at(node.outputs[0])
+    return f"gather_s8({x.pixels}, {x.channels}, {names.at(x.name)}, {names.channels(node)}, {kept}, {out});"
+
+
+def _params(env: Env, node: Node) -> reference.Conv:
+    x, y, window = geometry(env.graph, node)
+    m = multipliers(env.graph, forward_of(env.graph, node))
+    return reference.Conv(x.shape, y.shape, window, x.zero, y.zero, m, guard_bits(y.channels, window))
+
+
+def multipliers(graph: Graph, node: Node) -> np.ndarray:
+    """m[c] = s_x * s_w[c] / s_y of a convolution, worked out in double, stored as float32."""
+    layer = graph.layers[node.layer or ""]
+    assert layer.weight_scale is not None
+    x, y = graph.tensors[node.inputs[0]], graph.tensors[node.outputs[0]]
+    return (x.scale * layer.weight_scale / y.scale).astype(np.float32)
+
+
+def _run_forward(env: Env, node: Node) -> None:
+    kernel = reference.dwconv2d_fwd if node.op == "dwconv2d" else reference.conv2d_fwd
+    state = env.state[node.layer or ""]
+    results = kernel(_params(env, node), env.values[node.inputs[0]], state.weight, state.bias)
+    env.values.update(zip(node.outputs, results, strict=False))
+
+
+def _run_bwd_x(env: Env, node: Node) -> None:
+    kernel = getattr(env.backend, node.op)
+    weight = env.state[node.layer or ""].weight
+    error = env.values[node.inputs[0]]
+    env.values[node.outputs[0]] = kernel(_params(env, node), error, weight, env.clamp(node.clamp))
+
+
+def _run_bwd_w(env: Env, node: Node) -> None:
+    """The gradient of the trained columns; with int8 errors also their update."""
+    name = node.layer or ""
+    layer, p = env.graph.layers[name], _params(env, node)
+    error, x = env.values[node.inputs[0]], env.values[node.inputs[1]]
+    if node.channels is not None:
+        x = reference.gather(x, np.array(node.channels))
+    sums = reference.dwconv2d_weight_sums_of if layer.depthwise else reference.conv2d_weight_sums_of
+    gradient = env.gradient(error)
+    gradient = gradient[:, :, list(layer.trained)] if layer.depthwise else gradient
+    env.gradients[name, "weight"] = sums(p, gradient, x.astype(np.float64) - p.x_zero)
+    if env.real:
+        return
+    state = env.state[name]
+    before = reference.Trained(
+        env.trained_columns(name),
+        state.fraction,
+        layer.fraction_bits,
+        qas_weights(layer),
+        weight_id(env.graph, name),
+    )
+    if layer.depthwise:
+        after = reference.dwconv2d_bwd_w(p, error, x, np.array(layer.trained), before, env.sgd)
+    else:
+        after = reference.conv2d_bwd_w(p, error, x, before, env.sgd)
+    state.fraction = after.frac
+    env.set_trained_columns(name, after.w)
+
+
+def _run_bias(env: Env, node: Node) -> None:
+    name = node.layer or ""
+    error = env.values[node.inputs[0]]
+    env.gradients[name, "bias"] = env.gradient(error).sum(axis=(0, 1))
+    if not env.real:
+        layer, state = env.graph.layers[name], env.state[name]
+        qas, number = qas_biases(env.graph, name), weight_id(env.graph, name) + 1
+        state.bias = reference.bias_update(error, state.bias, qas, bias_limit(layer), number, env.sgd)
+
+
+def _run_gather(env: Env, node: Node) -> None:
+    env.values[node.outputs[0]] = reference.gather(env.values[node.inputs[0]], np.array(node.channels))
+
+
+def weight_id(graph: Graph, layer: str) -> int:
+    """Id of the random numbers of a layer's weights; its biases have the next one."""
+    return 2 * list(graph.layers).index(layer)
+
+
+def qas_weights(layer: Layer) -> np.ndarray:
+    """65536 / s_w^2, 0 for dead channels (quantization-aware scaling, arXiv 2206.15472 section 3.1)."""
+    assert layer.weight_scale is not None
+    return _qas(layer, layer.weight_scale, 65536.0)
+
+
+def qas_biases(graph: Graph, name: str) -> np.ndarray:
+    """256 / (s_x * s_w)^2, 0 for dead channels."""
+    layer = graph.layers[name]
+    assert layer.weight_scale is not None
+    x = next(n for n in graph.forward_nodes if n.layer == name).inputs[0]
+    return _qas(layer, layer.weight_scale * graph.tensors[x].scale, 256.0)
+
+
+def _qas(layer: Layer, scale: np.ndarray, unit: float) -> np.ndarray:
+    dead = np.zeros(len(scale), bool) if layer.dead is None else layer.dead
+    return np.where(dead, 0.0, unit / np.square(scale)).astype(np.float32)
+
+
+def bias_limit(layer: Layer) -> int:
+    """|b| up to which no sum of the layer can leave int32, whatever the weights and inputs."""
+    taps = int(layer.weight.size) // len(layer.weight)
+    return 2**31 - 1 - taps * 255 * 128
+
+
+def _op(prefix: str) -> dict[str, Op]:
+    return {
+        prefix: Op(
+            _forward_shapes,
+            _run_forward,
+            _call_forward,
+            _gradient,
+            _scratch(f"{prefix}_fwd"),
+            _macs,
+            clamps=True,
+        ),
+        f"{prefix}_bwd_x": Op(
+            _input_shape, _run_bwd_x, _call_bwd_x, scratch=_scratch(f"{prefix}_bwd_x"), macs=_macs
+        ),
+        f"{prefix}_bwd_w": Op(
+            _no_output,
+            _run_bwd_w,
+            _call_bwd_w,
+            scratch=_scratch_weights(f"{prefix}_bwd_w"),
+            macs=_macs_weights,
+            updates=True,
+        ),
+    }
+
+
+OPS = {
+    **_op("conv2d"),
+    **_op("dwconv2d"),
+    "bias_update": Op(_no_output, _run_bias, _call_bias, macs=_macs_bias, updates=True),
+    "gather": Op(_gather_shape, _run_gather, _call_gather),
+}

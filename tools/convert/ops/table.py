@@ -1,0 +1,52 @@
+"""What an op is. All that the compiler knows of one stands in one `Op`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..ir import Graph, Node, Shape
+
+if TYPE_CHECKING:
+    from ..autodiff import Tape
+    from ..executor import Env
+    from ..names import Names
+
+
+def no_gradient(tape: Tape, node: Node, error: str | None) -> None:
+    raise ValueError(f"{node.op} of {node.name} is a backward op: it has no gradient")
+
+
+def no_scratch(graph: Graph, node: Node) -> int:
+    return 0
+
+
+def no_macs(graph: Graph, node: Node) -> int:
+    return 0
+
+
+@dataclass(frozen=True)
+class Op:
+    """One op of the IR.
+
+    shapes    shape of each output, from the node's inputs and window
+    run       the NumPy reference: reads and writes the executor's environment
+    call      the C call, one line
+    gradient  appends the backward nodes of a forward node to the tape
+    scratch   bytes the kernel needs beside its arguments: asks the kernel's own C function
+    macs      multiply-accumulates of one execution
+    clamps    the output went through a saturation whose mask the backward pass needs
+    updates   changes the layer's trainables: the node is there for its effect
+    in_place  positions of inputs whose memory the first output may take
+    """
+
+    shapes: Callable[[Graph, Node], tuple[Shape, ...]]
+    run: Callable[[Env, Node], None]
+    call: Callable[[Names, Node], str]
+    gradient: Callable[[Tape, Node, str | None], None] = no_gradient
+    scratch: Callable[[Graph, Node], int] = no_scratch
+    macs: Callable[[Graph, Node], int] = no_macs
+    clamps: bool = False
+    updates: bool = False
+    in_place: tuple[int, ...] = ()

@@ -1,0 +1,222 @@
+"""Sparse update schemes: which biases and which weight columns are trained (docs/schemes.md)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from .ir import ConvertError, Graph, Layer
+
+KEYS = {"name", "network", "biases", "weights", "select", "fraction_bits", "loss", "learning_rate", "head"}
+PUBLISHED = Path(__file__).resolve().parent / "schemes"
+RATES = ("weight", "bias", "head")
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """What is trained, and how.
+
+    biases        of the last k convolutions; -1: of all
+    weights       layer name or convolution index -> fraction of its input channels in (0, 1], or the channels
+    select        how the channels of a fraction are chosen: "norm" (largest L2 norm) or "first"
+    rates         learning rates of weights, biases and head, in real-valued units
+    head          the head's start: "zeros", "random" or "keep" (the model's own rows)
+    network       name of the only model it is for, None: any
+    """
+
+    name: str
+    biases: int = 0
+    weights: Mapping[str | int, float | tuple[int, ...]] = field(default_factory=dict)
+    select: str = "norm"
+    fraction_bits: int = 0
+    loss: str = "cross_entropy"
+    rates: tuple[float, float, float] = (0.01, 0.01, 0.01)
+    head: str = "zeros"
+    network: str | None = None
+
+    def summary(self) -> dict[str, Any]:
+        """The scheme as plain data, for plan.json."""
+        weights = {str(k): list(v) if isinstance(v, tuple) else v for k, v in self.weights.items()}
+        return {
+            "name": self.name,
+            "biases": "all" if self.biases < 0 else self.biases,
+            "weights": weights,
+            "select": self.select,
+            "fraction_bits": self.fraction_bits,
+            "loss": self.loss,
+            "learning_rate": dict(zip(RATES, self.rates, strict=True)),
+            "head": self.head,
+        }
+
+
+def find(name: Path) -> Scheme:
+    """A scheme file, or one of the published schemes by its name ("mcunet-49kb")."""
+    published = PUBLISHED / f"{name}.yaml"
+    if not name.exists() and name.parent == Path() and not name.suffix:
+        if published.exists():
+            return load(published)
+        known = ", ".join(sorted(p.stem for p in PUBLISHED.glob("*.yaml")))
+        raise ConvertError(f"there is no scheme {name}: give a YAML file, or one of {known}")
+    return load(name)
+
+
+def load(path: Path) -> Scheme:
+    """Read a scheme file; ConvertError names the file and the key that is wrong."""
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConvertError(f"cannot read the scheme {path}: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        line = str(error).splitlines()[0]
+        raise ConvertError(f"{path} is not a YAML file ({line}); docs/schemes.md shows one") from error
+    if not isinstance(data, dict):
+        raise ConvertError(f"{path} holds no scheme: it must be a YAML mapping, see docs/schemes.md")
+    return parse(data, str(path), path.stem)
+
+
+def parse(data: Mapping[str, Any], where: str, name: str) -> Scheme:
+    """Check a scheme's keys and values. `where` names it in messages."""
+    unknown = sorted(str(k) for k in data if k not in KEYS)
+    if unknown:
+        raise ConvertError(f"{where}: unknown key {unknown[0]!r}; the keys are {', '.join(sorted(KEYS))}")
+    network = data.get("network")
+    scheme = Scheme(
+        name=str(data.get("name", name)),
+        network=None if network is None else str(network),
+        biases=_biases(data.get("biases", 0), where),
+        weights=_weights(data.get("weights") or {}, where),
+        select=_choice(data, "select", ("norm", "first"), where),
+        fraction_bits=_choice(data, "fraction_bits", (0, 4, 8), where),
+        loss=_choice(data, "loss", ("cross_entropy", "mse"), where),
+        head=_choice(data, "head", ("zeros", "random", "keep"), where),
+    )
+    return replace(scheme, rates=_rates(data.get("learning_rate", 0.01), where))
+
+
+def _choice(data: Mapping[str, Any], key: str, allowed: tuple[Any, ...], where: str) -> Any:
+    value = data.get(key, allowed[0])
+    if isinstance(value, bool) or value not in allowed:
+        raise ConvertError(f"{where}: {key} is {value!r}; it must be one of {', '.join(map(str, allowed))}")
+    return value
+
+
+def _biases(value: Any, where: str) -> int:
+    if value == "all":
+        return -1
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    raise ConvertError(
+        f'{where}: biases is {value!r}; it must be "all" or the number of last convolutions, 0 or more'
+    )
+
+
+def _weights(value: Any, where: str) -> dict[str | int, float | tuple[int, ...]]:
+    if not isinstance(value, Mapping):
+        raise ConvertError(f"{where}: weights must map layers to fractions, as in `blocks.2.expand: 0.5`")
+    return {key: _columns(key, entry, where) for key, entry in value.items()}
+
+
+def _columns(key: Any, entry: Any, where: str) -> float | tuple[int, ...]:
+    if isinstance(entry, Mapping) and set(entry) == {"channels"}:
+        channels = entry["channels"]
+        ok = isinstance(channels, list) and channels and all(type(c) is int and c >= 0 for c in channels)
+        if ok and len(set(channels)) == len(channels):
+            return tuple(sorted(channels))
+        raise ConvertError(f"{where}: channels of {key} must be a list of different numbers, 0 or more")
+    if isinstance(entry, int | float) and not isinstance(entry, bool) and 0.0 < entry <= 1.0:
+        return float(entry)
+    raise ConvertError(
+        f"{where}: the fraction of {key} is {entry!r}; it must be in (0, 1], or {{channels: [...]}}"
+    )
+
+
+def _rates(value: Any, where: str) -> tuple[float, float, float]:
+    table = value if isinstance(value, Mapping) else dict.fromkeys(RATES, value)
+    unknown = [k for k in table if k not in RATES]
+    if unknown:
+        raise ConvertError(f"{where}: unknown learning rate {unknown[0]!r}; there are {', '.join(RATES)}")
+    rates = []
+    for key in RATES:
+        rate = table.get(key, 0.01)
+        if not isinstance(rate, int | float) or isinstance(rate, bool) or not 0.0 <= rate < math.inf:
+            raise ConvertError(
+                f"{where}: the learning rate of {key} is {rate!r}; it must be a number, 0 or more"
+            )
+        rates.append(float(rate))
+    return rates[0], rates[1], rates[2]
+
+
+def apply(graph: Graph, scheme: Scheme) -> Graph:
+    """Mark in the graph's layers what the scheme trains."""
+    if scheme.network not in (None, graph.name):
+        raise ConvertError(
+            f"scheme {scheme.name} was made for {scheme.network}, not for {graph.name}: choose another scheme"
+        )
+    names = convolutions(graph)
+    layers = dict(graph.layers)
+    first = 0 if scheme.biases < 0 else max(0, len(names) - scheme.biases)
+    if scheme.biases > len(names):
+        raise ConvertError(
+            f"scheme {scheme.name}: it trains the biases of {scheme.biases} convolutions, "
+            f"but {graph.name} has {len(names)}"
+        )
+    for name in names[first:]:
+        layers[name] = replace(layers[name], bias_trained=True)
+    for key, entry in scheme.weights.items():
+        name = _layer_name(key, names, graph, scheme)
+        channels = _select(layers[name], name, entry, scheme)
+        layers[name] = replace(layers[name], trained=channels, fraction_bits=scheme.fraction_bits)
+    return graph.replace(layers=layers)
+
+
+def convolutions(graph: Graph) -> list[str]:
+    """Layer names of the convolutions (hidden linear layers included) in forward order, without the head."""
+    return [n.layer for n in graph.forward_nodes if n.op in ("conv2d", "dwconv2d") and n.layer]
+
+
+def _layer_name(key: str | int, names: list[str], graph: Graph, scheme: Scheme) -> str:
+    if isinstance(key, int) and 0 <= key < len(names):
+        return names[key]
+    if key in names:
+        return str(key)
+    known = f"{names[0]} ... {names[-1]}" if len(names) > 8 else ", ".join(names)
+    raise ConvertError(
+        f"scheme {scheme.name}: {graph.name} has no convolution {key!r}; there are {known} "
+        f"(or numbers 0 to {len(names) - 1})"
+    )
+
+
+def _select(layer: Layer, name: str, entry: float | tuple[int, ...], scheme: Scheme) -> tuple[int, ...]:
+    """The trained channels of a layer, sorted."""
+    if isinstance(entry, tuple):
+        if entry[-1] >= layer.columns:
+            raise ConvertError(
+                f"scheme {scheme.name}: channel {entry[-1]} of {name} does not exist; "
+                f"it has channels 0 to {layer.columns - 1}"
+            )
+        return entry
+    count = int(layer.columns * entry + 0.5)
+    if count == 0:
+        raise ConvertError(
+            f"scheme {scheme.name}: {entry:g} of the {layer.columns} channels of {name} is none; "
+            f"the smallest fraction that trains one is {1 / layer.columns:.3g}"
+        )
+    if scheme.select == "first":
+        return tuple(range(count))
+    order = np.argsort(-column_norms(layer), kind="stable")
+    return tuple(sorted(int(c) for c in order[:count]))
+
+
+def column_norms(layer: Layer) -> np.ndarray:
+    """L2 norm of the real-valued weights of each input channel (depthwise: channel), float64."""
+    assert layer.weight_scale is not None
+    shape = (-1,) + (1,) * (layer.weight.ndim - 1)
+    squared = (layer.weight.astype(np.float64) * layer.weight_scale.reshape(shape)) ** 2
+    axes = (1, 2) if layer.depthwise else (0, 1, 2)
+    return np.sqrt(squared.sum(axis=axes))

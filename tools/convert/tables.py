@@ -1,0 +1,147 @@
+"""Constant tables and parameter structs of generated code."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from . import hostlib
+from .ir import Graph, Layer, Node
+from .names import Names, identifier, number
+from .ops import conv, elementwise, head, pool
+from .trainables import channel_order, split_weight
+
+COLUMNS = 110
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """One constant array. `kind` is weights, biases or tables, as in reports of flash."""
+
+    declaration: str
+    values: np.ndarray
+    kind: str
+
+
+def collect(graph: Graph) -> list[Table]:
+    """All tables of a model in forward order, each once."""
+    tables: list[Table] = []
+    for node in graph.forward_nodes:
+        tables += layer_tables(graph, node)
+    return tables
+
+
+def layer_tables(graph: Graph, node: Node) -> Iterator[Table]:
+    """The tables of one forward node; only convolutions have any."""
+    name = node.layer or ""
+    if node.op not in ("conv2d", "dwconv2d"):
+        return
+    layer, cid = graph.layers[name], identifier(name)
+    frozen = split_weight(layer)[0]
+    if frozen.size:
+        yield Table(f"MODEL_WEIGHTS int8_t w_{cid}[{frozen.size}]", frozen, "weights")
+    if not layer.bias_trained:
+        yield Table(f"MODEL_WEIGHTS int32_t b_{cid}[{len(layer.bias)}]", layer.bias, "biases")
+    yield Table(f"const float m_{cid}[{len(layer.bias)}]", conv.multipliers(graph, node), "tables")
+    order = channel_order(layer)
+    if order:
+        yield Table(f"const uint16_t order_{cid}[{len(order)}]", np.array(order, np.uint16), "tables")
+        trained = np.array(layer.trained, np.uint16)
+        yield Table(f"const uint16_t channels_{cid}[{len(trained)}]", trained, "tables")
+    if layer.trained:
+        yield Table(f"const float qas_w_{cid}[{len(layer.bias)}]", conv.qas_weights(layer), "tables")
+    if layer.bias_trained:
+        yield Table(f"const float qas_b_{cid}[{len(layer.bias)}]", conv.qas_biases(graph, name), "tables")
+
+
+def body(values: np.ndarray) -> str:
+    """The values of a table as C text, wrapped."""
+    flat = values.reshape(-1)
+    texts = [number(float(v)) for v in flat] if flat.dtype.kind == "f" else [str(int(v)) for v in flat]
+    lines, line = [], "   "
+    for text in texts:
+        if len(line) + len(text) + 2 > COLUMNS:
+            lines.append(line)
+            line = "   "
+        line += f" {text},"
+    return "\n".join([*lines, line])
+
+
+def structs(names: Names) -> Iterator[str]:
+    """Parameter structs of every layer."""
+    for node in names.graph.forward_nodes:
+        if node.op in ("conv2d", "dwconv2d"):
+            yield _conv_structs(names, node)
+        elif node.op in ("avgpool", "maxpool"):
+            yield _struct("pool", "pool", node.name, pool.c_struct(names.graph, node))
+        elif node.op == "add":
+            yield _struct("add", "add", node.name, elementwise.c_struct(names.graph, node))
+        elif node.op == "head":
+            yield _struct("head", "head", node.layer or "", head.c_struct(names.graph, node))
+
+
+def _struct(kind: str, variable: str, name: str, fields: hostlib.Record | Mapping[str, object]) -> str:
+    """A C definition of the struct; a Record gives its numbers."""
+    if isinstance(fields, hostlib.Record):
+        fields = _numbers(fields)
+    text = ", ".join(f".{key} = {_value(value)}" for key, value in fields.items())
+    return f"static const struct {kind} {variable}_{identifier(name)} = {{\n    {text},\n}};\n"
+
+
+def _numbers(record: hostlib.Record) -> dict[str, object]:
+    return {
+        field[0]: getattr(record, field[0]) for field in record._fields_ if field[1] is not ctypes.c_void_p
+    }
+
+
+def _value(value: object) -> str:
+    return number(value) if isinstance(value, float) else str(value)
+
+
+def _conv_structs(names: Names, node: Node) -> str:
+    graph, name = names.graph, node.layer or ""
+    layer, cid = graph.layers[name], identifier(name)
+    fields = _numbers(conv.c_struct(graph, node)) | {"m": f"m_{cid}"}
+    text = _struct("conv2d", "conv", name, fields)
+    split: dict[str, object] = {
+        "frozen": f"w_{cid}" if len(layer.trained) < layer.columns else "NULL",
+        "trained": names.trained(name, "weight") or "NULL",
+        "order": f"order_{cid}" if channel_order(layer) else "NULL",
+        "c_trained": len(layer.trained),
+    }
+    text += _struct("split_weights", "weights", name, split)
+    return text + _trained_structs(names, name, layer)
+
+
+def _trained_structs(names: Names, name: str, layer: Layer) -> str:
+    """Structs of what the scheme trains."""
+    cid, graph = identifier(name), names.graph
+    number = conv.weight_id(graph, name)
+    text = ""
+    if layer.trained:
+        fields: dict[str, object] = {
+            "w": names.trained(name, "weight"),
+            "frac": names.trained(name, "fraction") or "NULL",
+            "frac_bits": layer.fraction_bits,
+            "qas": f"qas_w_{cid}",
+            "id": number,
+        }
+        text += _struct("trained_weights", "trained", name, fields)
+        update = next(n for n in graph.backward_nodes if n.layer == name and n.op.endswith("_bwd_w"))
+        x = graph.tensors[update.inputs[1]]
+        index = f"channels_{cid}" if update.channels else "NULL"
+        text += _struct(
+            "saved_input", "saved", name, {"x": names.at(x.name), "index": index, "c_x": x.channels}
+        )
+    if layer.bias_trained:
+        bias: dict[str, object] = {
+            "b": names.trained(name, "bias"),
+            "qas": f"qas_b_{cid}",
+            "limit": conv.bias_limit(layer),
+            "id": number + 1,
+        }
+        text += _struct("trained_bias", "bias", name, bias)
+    return text

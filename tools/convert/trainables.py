@@ -1,0 +1,144 @@
+"""The block of memory that learning changes: what is in it, where, and its bytes before any training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from .ir import Graph, Layer, Source
+
+HEAD_SEED = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Trainable:
+    """One tensor of the block.
+
+    kind      weight, fraction, bias, head_weight or head_bias
+    dtype     s8, u4 (two fractions a byte), s32 or f32
+    channels  trained input channels (depthwise: channels), None: all
+    scale     real value a unit, one a channel; None for the float head
+    dead      output channels that were folded into constants
+    data      its bytes before training
+    """
+
+    name: str
+    layer: str
+    kind: str
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+    data: bytes
+    channels: tuple[int, ...] | None
+    scale: np.ndarray | None
+    source: Source
+    dead: tuple[int, ...]
+
+
+def layout(graph: Graph) -> tuple[Trainable, ...]:
+    """All trainables of a graph in forward order, each 4-byte aligned."""
+    result: list[Trainable] = []
+    offset = 0
+    for layer_name, layer in _in_order(graph).items():
+        for kind, dtype, array, scale in _tensors(graph, layer_name, layer):
+            data = array.tobytes()
+            channels = None
+            if kind in ("weight", "fraction") and len(layer.trained) < layer.columns:
+                channels = layer.trained
+            name = f"{layer_name}.{kind.removeprefix('head_')}"
+            result.append(
+                Trainable(
+                    name=name,
+                    layer=layer_name,
+                    kind=kind,
+                    dtype=dtype,
+                    shape=_shape(array, dtype, layer),
+                    offset=offset,
+                    data=data,
+                    channels=channels,
+                    scale=scale,
+                    source=layer.source,
+                    dead=() if layer.dead is None else tuple(int(c) for c in np.flatnonzero(layer.dead)),
+                )
+            )
+            offset += -(-len(data) // 4) * 4
+    return tuple(result)
+
+
+def _shape(array: np.ndarray, dtype: str, layer: Layer) -> tuple[int, ...]:
+    return split_weight(layer)[1].shape if dtype == "u4" else array.shape
+
+
+def _in_order(graph: Graph) -> Mapping[str, Layer]:
+    return {n.layer: graph.layers[n.layer] for n in graph.forward_nodes if n.layer}
+
+
+def _tensors(graph: Graph, name: str, layer: Layer) -> list[tuple[str, str, np.ndarray, np.ndarray | None]]:
+    """(kind, dtype, initial value, scale) of what a layer trains."""
+    if layer.weight_scale is None:
+        return [("head_weight", "f32", layer.weight, None), ("head_bias", "f32", layer.bias, None)]
+    found: list[tuple[str, str, np.ndarray, np.ndarray | None]] = []
+    if layer.trained:
+        weight = split_weight(layer)[1]
+        found.append(("weight", "s8", weight, layer.weight_scale))
+        if layer.fraction_bits:
+            size = weight.size if layer.fraction_bits == 8 else -(-weight.size // 2)
+            dtype = "s8" if layer.fraction_bits == 8 else "u4"
+            shape = weight.shape if layer.fraction_bits == 8 else (size,)
+            found.append(("fraction", dtype, np.zeros(shape, np.uint8), layer.weight_scale))
+    if layer.bias_trained:
+        found.append(("bias", "s32", layer.bias.astype("<i4"), layer.weight_scale * input_scale(graph, name)))
+    return found
+
+
+def input_scale(graph: Graph, layer: str) -> float:
+    """Scale of the tensor that a layer reads."""
+    node = next(n for n in graph.forward_nodes if n.layer == layer)
+    return graph.tensors[node.inputs[0]].scale
+
+
+def split_weight(layer: Layer) -> tuple[np.ndarray, np.ndarray]:
+    """Frozen and trained part of a layer's weights, both C-contiguous, in the kernels' layout."""
+    axis = 0 if layer.depthwise else 3
+    trained = np.array(layer.trained, dtype=np.intp)
+    frozen = np.setdiff1d(np.arange(layer.columns), trained)
+    take = layer.weight.take
+    return np.ascontiguousarray(take(frozen, axis=axis)), np.ascontiguousarray(take(trained, axis=axis))
+
+
+def channel_order(layer: Layer) -> tuple[int, ...] | None:
+    """Frozen channels, then trained ones; None where the split is trivial."""
+    if len(layer.trained) in (0, layer.columns):
+        return None
+    trained = set(layer.trained)
+    return (*(c for c in range(layer.columns) if c not in trained), *layer.trained)
+
+
+def block_bytes(items: tuple[Trainable, ...]) -> int:
+    return items[-1].offset + -(-len(items[-1].data) // 4) * 4 if items else 0
+
+
+def initial_block(items: tuple[Trainable, ...]) -> bytes:
+    """The whole block before any training."""
+    block = bytearray(block_bytes(items))
+    for item in items:
+        block[item.offset : item.offset + len(item.data)] = item.data
+    return bytes(block)
+
+
+def new_head(layer: Layer, features: int, classes: int, start: str) -> Layer:
+    """The head for a new task: [classes][features] float32 weights and biases.
+
+    start  "zeros", "random" (uniform +-1/sqrt(features), seeded) or "keep" (the model's rows, zeros for more)
+    """
+    weight = np.zeros((classes, features), np.float32)
+    bias = np.zeros(classes, np.float32)
+    if start == "random":
+        limit = features**-0.5
+        weight = np.random.default_rng(HEAD_SEED).uniform(-limit, limit, weight.shape).astype(np.float32)
+    if start == "keep":
+        rows = min(classes, len(layer.weight))
+        weight[:rows], bias[:rows] = layer.weight[:rows], layer.bias[:rows]
+    return Layer(weight, bias, layer.source)

@@ -1,0 +1,327 @@
+"""Command line: one device, one command."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from device import monitor as terminal
+from device.client import Device
+from device.errors import DeviceError
+from device.images import load_image, scan
+from device.link import DEFAULT_BAUD, EmulatorPort, Port, ProgramPort, SerialPort
+from device.plan import Plan, check_same_model, load_plan
+from device.session import Evaluation, Log, Settings, evaluate, new_log, train
+from device.weights import load_npz, pack, save_npz, unpack
+
+DEFAULT_PLAN = Path("firmware/generated/plan.json")
+FILE = click.Path(dir_okay=False, path_type=Path)
+FOLDER = click.Path(path_type=Path)
+
+
+class Sentences(click.Group):
+    """Prints what the user can mend as one sentence and exits with 1."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except DeviceError as error:
+            raise click.ClickException(str(error)) from error
+
+
+@dataclass(frozen=True)
+class Target:
+    """Which device to talk to, and the plan of the model it should run."""
+
+    port: str | None
+    emulate: Path | None
+    native: Path | None
+    plan: Path | None
+    baud: int
+
+    def open_port(self) -> tuple[Port, str]:
+        """The byte port and what to call it. DeviceError where not exactly one is named."""
+        if sum(choice is not None for choice in (self.port, self.emulate, self.native)) != 1:
+            raise DeviceError(
+                "name one device: --port /dev/ttyACM0, or --emulate FILE.elf, or --native PROGRAM."
+            )
+        if self.emulate is not None:
+            return EmulatorPort(self.emulate), str(self.emulate)
+        if self.native is not None:
+            return ProgramPort(self.native), str(self.native)
+        assert self.port is not None
+        return SerialPort(self.port), self.port
+
+    def connect(self) -> Device:
+        """The device, greeted; with --plan it must run that plan's model."""
+        port, where = self.open_port()
+        try:
+            device = Device(port, where, self.baud)
+            if self.plan is not None:
+                check_same_model(load_plan(self.plan), device.info.model, device.info.model_id, where)
+        except BaseException:
+            port.close()
+            raise
+        return device
+
+    def plan_of(self, device: Device) -> Plan:
+        """The plan of the model that the device runs: --plan, or the one beside the firmware."""
+        plan = load_plan(self.plan or DEFAULT_PLAN)
+        check_same_model(plan, device.info.model, device.info.model_id, device.where)
+        return plan
+
+
+class Bars:
+    """Progress bars for a session."""
+
+    def __init__(self) -> None:
+        self._progress = Progress(
+            TextColumn("{task.description:10}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
+            TextColumn("{task.fields[text]}"), console=Console(stderr=True),
+        )  # fmt: skip
+        self._progress.start()
+        self._running: list[TaskID] = []
+
+    def begin(self, what: str, total: int) -> None:
+        self._running.append(self._progress.add_task(what, total=total, text=""))
+
+    def advance(self, text: str) -> None:
+        self._progress.update(self._running[-1], advance=1, text=text)
+
+    def end(self) -> None:
+        task = self._running.pop()
+        self._progress.update(task, visible=not self._running)  # one within another goes when it is done
+        self._progress.stop_task(task)
+
+    def close(self) -> None:
+        self._progress.stop()
+
+
+@click.group(cls=Sentences, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--port", metavar="PORT", help="Serial port (/dev/ttyACM0, COM3) or socket://HOST:PORT.")
+@click.option("--emulate", type=FILE, metavar="FILE.elf", help="Run this firmware on the emulated board.")
+@click.option("--native", type=FILE, metavar="PROGRAM", help="Run the firmware built for this machine.")
+@click.option(
+    "--plan", type=FILE, metavar="FILE", help=f"plan.json of the model. [pull, push: {DEFAULT_PLAN}]"
+)
+@click.option(
+    "--baud",
+    default=DEFAULT_BAUD,
+    show_default=True,
+    type=click.IntRange(9600, 3000000),
+    help="Rate to agree on.",
+)
+@click.pass_context
+def cli(
+    ctx: click.Context,
+    port: str | None,
+    emulate: Path | None,
+    native: Path | None,
+    plan: Path | None,
+    baud: int,
+) -> None:
+    """Talk to a device that runs microtrain: show it images, teach it, fetch what it learned.
+
+    \b
+    python tools/device --port /dev/ttyACM0 info
+    python tools/device --port /dev/ttyACM0 --baud 921600 train photos/train --eval photos/test
+    python tools/device --emulate .pio/build/disco_f746ng/firmware.elf infer digit.png
+    """
+    ctx.obj = Target(port, emulate, native, plan, baud)
+
+
+@cli.command()
+@click.pass_obj
+def info(target: Target) -> None:
+    """Show board, model, input size and memory."""
+    with target.connect() as device:
+        about = device.info
+        h, w, c = about.shape
+        rows = {
+            "board": about.board,
+            "model": f"{about.model} {about.model_id}",
+            "input": f"{h} x {w} x {c}",
+            "classes": about.classes,
+            "arena": f"{about.arena_bytes} bytes",
+            "trainables": f"{about.trainable_bytes} bytes, sha256 {device.sha()}",
+        }
+    for key, value in rows.items():
+        click.echo(f"{key:11}{value}")
+
+
+@cli.command()
+@click.argument("images", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.pass_obj
+def infer(target: Target, images: tuple[Path, ...]) -> None:
+    """Print the class and its probability for each image file."""
+    with target.connect() as device:
+        for path in images:
+            result = device.infer(load_image(path, device.info.shape))
+            click.echo(f"{path}: class {result.label} ({softmax(result.logits)[result.label]:.1%})")
+
+
+@cli.command("train")
+@click.argument("folder", type=FOLDER)
+@click.option(
+    "--epochs", default=1, show_default=True, type=click.IntRange(1), help="Passes over the images."
+)
+@click.option(
+    "--seed",
+    default=0,
+    show_default=True,
+    type=click.IntRange(0, 2**32 - 1),
+    help="Of the order and the rounding.",
+)
+@click.option("--eval", "test_folder", type=FOLDER, help="Held-out images: accuracy before and after.")
+@click.option("--eval-every", default=0, type=click.IntRange(0), metavar="N", help="And after every N steps.")
+@click.option("--limit", default=0, type=click.IntRange(0), metavar="N", help="At most N images an epoch.")
+@click.option(
+    "--rate",
+    default=1.0,
+    show_default=True,
+    type=click.FloatRange(0, 1000),
+    help="Factor on the learning rates.",
+)
+@click.option("--curve", type=FILE, help="Save the learning curve, as .svg and .png.")
+@click.option("--log", "log_path", type=FILE, help="Save every step as JSON.")
+@click.pass_obj
+def train_command(
+    target: Target,
+    folder: Path,
+    test_folder: Path | None,
+    curve: Path | None,
+    log_path: Path | None,
+    **settings: Any,
+) -> None:
+    """Train on a folder of images, one folder a class (sorted names are classes 0, 1, 2, ...)."""
+    with target.connect() as device:
+        training = scan(folder, device.info.classes)
+        testing = scan(test_folder, device.info.classes) if test_folder is not None else None
+        if testing is not None and testing.classes != training.classes:
+            raise DeviceError(f"{folder} and {test_folder} have different class folders: name them alike.")
+        log = new_log(device, training.classes, Settings(**settings))
+        bars = Bars()
+        try:
+            train(device, training, testing, log, bars)
+        finally:
+            bars.close()
+            save(log, curve, log_path)
+    click.echo(f"{len(log.steps)} steps, sha256 {log.sha256}")
+    for result in log.evaluations:
+        click.echo(f"after {result.step:5} steps: {result.accuracy:.1%} of {result.total} held-out images")
+
+
+@cli.command("eval")
+@click.argument("folder", type=FOLDER)
+@click.option("--limit", default=0, type=click.IntRange(0), metavar="N", help="At most N images.")
+@click.pass_obj
+def eval_command(target: Target, folder: Path, limit: int) -> None:
+    """Measure the accuracy on a folder of images, one folder a class."""
+    with target.connect() as device:
+        dataset = scan(folder, device.info.classes)
+        bars = Bars()
+        try:
+            result = evaluate(device, dataset, bars, limit=limit)
+        finally:
+            bars.close()
+    show_evaluation(result, dataset.classes)
+
+
+@cli.command()
+@click.option(
+    "-o", "--output", default=Path("trained.npz"), show_default=True, type=FILE, help="Named arrays."
+)
+@click.option("--state-dict", type=FILE, metavar="OUT.pt", help="Also a PyTorch state dict; needs --model.")
+@click.option("--model", type=FILE, metavar="MODEL.pt", help="The model that was converted.")
+@click.pass_obj
+def pull(target: Target, output: Path, state_dict: Path | None, model: Path | None) -> None:
+    """Fetch the trained weights."""
+    if state_dict is not None and model is None:
+        raise DeviceError("--state-dict needs --model MODEL.pt, the model that was converted.")
+    with target.connect() as device:
+        plan = target.plan_of(device)
+        arrays = unpack(plan, device.pull())
+    notes: list[str] = []
+    if state_dict is not None and model is not None:
+        from device.model_file import load_model_file, save_state
+        from device.state_dict import merge
+
+        merged, notes = merge(plan, arrays, load_model_file(model))
+        save_state(state_dict, merged)
+        notes.insert(0, f"{state_dict}: {len(merged)} tensors")
+    save_npz(output, plan, arrays)
+    click.echo("\n".join([f"{output}: {len(arrays)} tensors, {plan.size} bytes", *notes]))
+
+
+@cli.command()
+@click.argument("file", type=FILE)
+@click.pass_obj
+def push(target: Target, file: Path) -> None:
+    """Replace the trained weights by those in an .npz that `pull` wrote."""
+    with target.connect() as device:
+        plan = target.plan_of(device)
+        device.push(pack(plan, load_npz(file, plan)))
+        click.echo(f"{file}: {plan.size} bytes, sha256 {device.sha()}")
+
+
+@cli.command()
+@click.pass_obj
+def stats(target: Target) -> None:
+    """Show the device's counters."""
+    with target.connect() as device:
+        for key, value in device.stats().items():
+            click.echo(f"{key:15} {value}")
+
+
+@cli.command()
+@click.pass_obj
+def reset(target: Target) -> None:
+    """Forget everything learned: trainables and counters as after conversion."""
+    with target.connect() as device:
+        device.reset()
+        click.echo(f"reset, sha256 {device.sha()}")
+
+
+@cli.command()
+@click.pass_obj
+def monitor(target: Target) -> None:
+    """Type protocol lines and see the answers (`help` lists them; Ctrl-C ends)."""
+    port, _ = target.open_port()
+    try:
+        terminal.monitor(port, sys.stdin, sys.stdout)
+    finally:
+        port.close()
+
+
+def save(log: Log, curve: Path | None, log_path: Path | None) -> None:
+    """Write what is asked for; an interrupted session keeps what it has."""
+    if log_path is not None:
+        log.save(log_path)
+    if curve is not None and log.steps:
+        from device.curve import save_curve
+
+        click.echo("learning curve: " + ", ".join(str(path) for path in save_curve(curve, log)))
+
+
+def show_evaluation(result: Evaluation, classes: tuple[str, ...]) -> None:
+    width = max(len(name) for name in classes)
+    for name, (correct, total) in zip(classes, result.by_class, strict=True):
+        if total:
+            click.echo(f"{name:{width}}  {correct:5} of {total:5}  {correct / total:6.1%}")
+    click.echo(f"accuracy {result.accuracy:.1%} of {result.total} images")
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    powers = np.exp(logits.astype(np.float64) - logits.max())
+    return np.asarray(powers / powers.sum())
+
+
+def main() -> None:
+    cli(prog_name="python tools/device")

@@ -1,0 +1,273 @@
+"""The device as a Python object: every command of docs/protocol.md as a method."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+import numpy as np
+
+from device.conversation import COMPUTE_S, PROBE_S, Answer, Conversation, greet
+from device.errors import AnswerError, DeviceError, NoAnswerError
+from device.link import DEFAULT_BAUD, Port, SerialPort
+from device.protocol import DATA, DATA_BYTES, ROW, WEIGHTS, Frame, crc32, encode
+
+TRIES = 4  # a frame, or a whole pull, is sent this often before the line is called bad
+BAUDS = (DEFAULT_BAUD, 921600, 460800, 1000000, 2000000, 230400)  # where a device may have been left
+
+
+@dataclass(frozen=True)
+class Info:
+    """What a device says about itself.
+
+    model_id   8 hex digits (see plan.short_id)
+    shape      (height, width, channels) of an image
+    """
+
+    board: str
+    model: str
+    model_id: str
+    shape: tuple[int, int, int]
+    classes: int
+    arena_bytes: int
+    trainable_bytes: int
+    api: int
+    frame_max: int
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Result of an inference: float32 logits [classes] and the class they point to."""
+
+    logits: np.ndarray
+    label: int
+
+
+@dataclass(frozen=True)
+class Step:
+    """Result of a training step: the class predicted before the update, and the loss."""
+
+    predicted: int
+    loss: float
+
+
+class Device:
+    """A microtrain device at the other end of a port. Use as a context manager."""
+
+    def __init__(self, port: Port, where: str = "the port", baud: int = DEFAULT_BAUD) -> None:
+        self.port = port
+        self.where = where
+        self._talk = Conversation(port)
+        self._sequence = 0
+        self._baud = DEFAULT_BAUD
+        self._find()
+        if baud != self._baud:
+            self.set_baud(baud)
+        self.info = self._read_info()
+
+    def __enter__(self) -> Device:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Leave the device at its default rate, so that the next program finds it."""
+        try:
+            if self._baud != DEFAULT_BAUD:
+                self.set_baud(DEFAULT_BAUD)
+        except DeviceError:
+            pass  # it is gone already: nothing to leave in order
+        finally:
+            self.port.close()
+
+    def infer(self, image: np.ndarray) -> Prediction:
+        """Logits of one image, uint8 [h][w][c]."""
+        answer = self._with_image(image, "infer")
+        logits = next((line.split()[1:] for line in answer.lines if line.startswith("logits ")), [])
+        if len(logits) != self.info.classes:
+            raise DeviceError(
+                f"the device sent {len(logits)} logits, not {self.info.classes}: {answer.lines!r}."
+            )
+        values = [struct.unpack(">f", bytes.fromhex(digits))[0] for digits in logits]
+        return Prediction(np.array(values, np.float32), int(answer.final.split()[2]))
+
+    def train(self, image: np.ndarray, label: int) -> Step:
+        """One training step on one image, uint8 [h][w][c]."""
+        _, _, _, predicted, loss = self._with_image(image, f"train {label}").final.split()
+        return Step(int(predicted), float(loss))
+
+    def evaluate(self, image: np.ndarray, label: int) -> int:
+        """Class predicted for one image, counted in the device's statistics."""
+        return int(self._with_image(image, f"eval {label}").final.split()[3])
+
+    def send_image(self, image: np.ndarray) -> None:
+        """Send an image row by row, uint8 [h][w][c] of the model's size; a corrupt row is sent again."""
+        if image.dtype != np.uint8 or image.shape != self.info.shape:
+            raise DeviceError(f"an image must be uint8 {self.info.shape}, not {image.dtype} {image.shape}.")
+        self._talk.command("image", "ok image")
+        for y, row in enumerate(image):
+            self._send_frame(ROW, y, row.tobytes(), f"ok row {y}", f"image row {y}")
+
+    def stats(self) -> dict[str, str]:
+        """The device's counters by name."""
+        return dict(split_pair(line) for line in self._talk.command("stats").lines)
+
+    def clear_stats(self) -> None:
+        self._talk.command("stats clear")
+
+    def sha(self) -> str:
+        """SHA-256 of the trainables, 64 hex digits."""
+        return self._talk.command("sha", "ok sha").final.split()[2]
+
+    def reset(self) -> None:
+        """Trainables and counters as after conversion."""
+        self._talk.command("reset", "ok reset")
+
+    def rate(self, factor: float) -> None:
+        """Multiply the scheme's learning rates by `factor`, 0..1000."""
+        decimals = 9 - len(str(int(factor)))  # the device reads up to 9 digits
+        self._talk.command(f"rate {factor:.{decimals}f}", "ok rate")
+
+    def seed(self, number: int) -> None:
+        """Seed of the stochastic rounding, uint32."""
+        self._talk.command(f"seed {number}", "ok seed")
+
+    def pull(self) -> bytes:
+        """All trainables, as they lie in the device's memory."""
+        for _ in range(TRIES):
+            try:
+                answer = self._talk.command("pull", "ok pull")
+            except NoAnswerError:
+                self._talk.settle()
+                continue
+            block = join_frames(answer.frames)
+            size, check = int(answer.final.split()[2]), int(answer.final.split()[3], 16)
+            if len(block) == size and crc32(block) == check:
+                return block
+            self._talk.settle()
+        raise DeviceError(
+            f"the trainables arrived corrupt {TRIES} times: check the cable or use a lower --baud."
+        )
+
+    def push(self, block: bytes) -> None:
+        """Replace all trainables. The device takes them over only when all have arrived intact."""
+        if len(block) != self.info.trainable_bytes:
+            raise DeviceError(
+                f"{len(block)} bytes for a device with {self.info.trainable_bytes} of trainables."
+            )
+        self._talk.command(f"push {len(block)} {crc32(block):08x} {self.info.model_id}", "ok push")
+        for start in range(0, len(block), DATA_BYTES):
+            payload = block[start : start + DATA_BYTES]
+            last = start + len(payload) == len(block)
+            expect = "ok push done" if last else f"ok weights {start}"
+            self._send_frame(WEIGHTS, start, payload, expect, f"weights at {start}")
+
+    def set_baud(self, baud: int) -> None:
+        """Change the rate at both ends; where the device is not heard at the new one, both go back.
+
+        Does nothing on a port that has no rate (an emulator, a program, a socket).
+        """
+        port = self.port
+        if not isinstance(port, SerialPort) or not port.has_baud:
+            return
+        before = self._baud
+        self._talk.command(f"baud {baud}", "ok baud")
+        port.set_baud(baud)
+        try:
+            self._talk.command("ping", "ok pong", PROBE_S)
+            self._baud = baud
+        except (AnswerError, NoAnswerError) as error:
+            port.set_baud(before)
+            self._talk.settle(2.5)  # the device goes back by itself after 2 s
+            self._talk.command("ping", "ok pong")
+            raise DeviceError(f"the line does not work at {baud} baud: choose a lower --baud.") from error
+
+    def _find(self) -> None:
+        """Greet the device, at whatever rate it was left."""
+        rates = BAUDS if isinstance(self.port, SerialPort) and self.port.has_baud else BAUDS[:1]
+        first: DeviceError | None = None
+        for baud in rates:
+            if isinstance(self.port, SerialPort) and self.port.has_baud:
+                self.port.set_baud(baud)
+            try:
+                greet(self._talk, self.where, tries=1 if first else 3)
+                self._baud = baud
+                return
+            except NoAnswerError as error:
+                first = first or error
+        assert first is not None
+        raise first
+
+    def _read_info(self) -> Info:
+        answer = self._talk.command("info")
+        try:
+            return parse_info(dict(split_pair(line) for line in answer.lines))
+        except (KeyError, ValueError) as error:
+            raise DeviceError(
+                f"{self.where} answers `info` in a way this client does not know ({error}): "
+                "build and upload the firmware of this checkout."
+            ) from error
+
+    def _with_image(self, image: np.ndarray, command: str) -> Answer:
+        """Send an image and what shall be done with it; once more where the device misses rows."""
+        word = command.split()[0]
+        for attempt in range(2):
+            self.send_image(image)
+            try:
+                return self._talk.command(
+                    command, f"ok {command}" if word != "infer" else "ok infer", COMPUTE_S
+                )
+            except AnswerError as error:
+                if error.word != "image" or attempt:
+                    raise
+        raise AssertionError("unreachable")
+
+    def _send_frame(self, kind: int, position: int, payload: bytes, expect: str, what: str) -> None:
+        """Send one frame until it is acknowledged."""
+        for _ in range(TRIES):
+            self._sequence = (self._sequence + 1) & 0xFF
+            done = expect if expect.endswith("done") else f"{expect} {self._sequence}"
+            self._talk.send(encode(Frame(kind, self._sequence, position, payload)))
+            try:
+                self._talk.answer(what, done)
+                return
+            except NoAnswerError:
+                self._talk.settle()
+            except AnswerError as error:
+                if error.word not in ("frame", "command"):
+                    raise
+                self._talk.settle()
+        raise DeviceError(
+            f"{what} did not get through in {TRIES} tries: check the cable or use a lower --baud."
+        )
+
+
+def split_pair(line: str) -> tuple[str, str]:
+    key, _, value = line.partition(" ")
+    return key, value.strip()
+
+
+def parse_info(said: dict[str, str]) -> Info:
+    """The data lines of `info` as an object. KeyError or ValueError where one is missing or malformed."""
+    h, w, c = (int(n) for n in said["input"].split("x"))
+    return Info(
+        board=said["board"],
+        model=said["model"],
+        model_id=said["id"],
+        shape=(h, w, c),
+        classes=int(said["classes"]),
+        arena_bytes=int(said["arena"].split()[0]),
+        trainable_bytes=int(said["trainable"].split()[0]),
+        api=int(said["api"]),
+        frame_max=int(said["frame"]),
+    )
+
+
+def join_frames(frames: tuple[Frame, ...]) -> bytes:
+    """The bytes of DATA frames that follow one another without a gap; shorter where one is missing."""
+    block = b""
+    for frame in frames:
+        if frame.kind == DATA and frame.intact and frame.position == len(block):
+            block += frame.payload
+    return block

@@ -1,0 +1,176 @@
+"""A training session: images of a folder streamed in a seeded order, with evaluations between."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from device.client import Device
+from device.files import replacing
+from device.images import Dataset, Sample, load_image
+
+WINDOW = 100  # steps that the running accuracy looks back
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to train.
+
+    epochs      passes over the images
+    seed        of the order and of the device's stochastic rounding
+    limit       most images an epoch, 0: all
+    eval_every  steps between evaluations, 0: only before and after
+    rate        factor on the scheme's learning rates
+    """
+
+    epochs: int = 1
+    seed: int = 0
+    limit: int = 0
+    eval_every: int = 0
+    rate: float = 1.0
+
+
+@dataclass(frozen=True)
+class TrainStep:
+    """One step: its number from 1, the image, the class predicted before the update, the loss."""
+
+    step: int
+    epoch: int
+    file: str
+    label: int
+    predicted: int
+    loss: float
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Accuracy on held-out images after `step` steps. by_class: (correct, total) of each class."""
+
+    step: int
+    correct: int
+    total: int
+    by_class: tuple[tuple[int, int], ...]
+
+    @property
+    def accuracy(self) -> float:
+        return self.correct / self.total
+
+
+@dataclass
+class Log:
+    """Everything that happened, as the JSON log holds it."""
+
+    device: dict[str, Any]
+    classes: tuple[str, ...]
+    settings: Settings
+    steps: list[TrainStep] = field(default_factory=list)
+    evaluations: list[Evaluation] = field(default_factory=list)
+    sha256: str = ""
+
+    def running_accuracy(self) -> float:
+        """Share of right predictions over the last WINDOW steps, made before each image was learned."""
+        recent = self.steps[-WINDOW:]
+        return sum(s.predicted == s.label for s in recent) / len(recent) if recent else 0.0
+
+    def save(self, path: Path) -> None:
+        """Write the log as JSON; nothing half-written stays behind."""
+        document = {
+            "format": 1,
+            "device": self.device,
+            "classes": list(self.classes),
+            "settings": asdict(self.settings),
+            "evaluations": [{**asdict(e), "accuracy": e.accuracy} for e in self.evaluations],
+            "steps": [{**asdict(s), "loss": s.loss if math.isfinite(s.loss) else None} for s in self.steps],
+            "sha256": self.sha256,
+        }
+        with replacing(path) as part:
+            part.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+
+
+class Watcher(Protocol):
+    """Is told how a session goes on; an evaluation may begin and end within the training."""
+
+    def begin(self, what: str, total: int) -> None: ...
+    def advance(self, text: str) -> None: ...
+    def end(self) -> None: ...
+
+
+def new_log(device: Device, classes: tuple[str, ...], settings: Settings) -> Log:
+    about = asdict(device.info)
+    return Log({**about, "shape": list(device.info.shape)}, classes, settings)
+
+
+def evaluate(device: Device, dataset: Dataset, watcher: Watcher, step: int = 0, limit: int = 0) -> Evaluation:
+    """Accuracy on a data set. limit: most images, spread evenly over it, 0: all."""
+    samples = spread(dataset.samples, limit)
+    counts = [[0, 0] for _ in dataset.classes]
+    watcher.begin("evaluating", len(samples))
+    for sample in samples:
+        predicted = device.evaluate(load_image(sample.path, device.info.shape), sample.label)
+        counts[sample.label][0] += predicted == sample.label
+        counts[sample.label][1] += 1
+        correct, total = sum(c for c, _ in counts), sum(n for _, n in counts)
+        watcher.advance(f"accuracy {correct / total:.1%}")
+    watcher.end()
+    by_class = tuple((int(c), n) for c, n in counts)
+    return Evaluation(step, sum(c for c, _ in by_class), len(samples), by_class)
+
+
+def train(device: Device, training: Dataset, testing: Dataset | None, log: Log, watcher: Watcher) -> None:
+    """Train as log.settings say and write what happens into `log`, step by step."""
+    settings = log.settings
+    device.rate(settings.rate)
+    device.seed(settings.seed)
+    order = list(ordered(training, settings))
+    test = evaluator(device, testing, log, watcher)
+    test(0)
+    watcher.begin("training", len(order))
+    for number, (epoch, sample) in enumerate(order, 1):
+        result = device.train(load_image(sample.path, device.info.shape), sample.label)
+        name = f"{sample.path.parent.name}/{sample.path.name}"
+        log.steps.append(TrainStep(number, epoch, name, sample.label, result.predicted, result.loss))
+        watcher.advance(
+            f"loss {mean_loss(log.steps):.3f}, right before learning {log.running_accuracy():.1%}"
+        )
+        if settings.eval_every and number % settings.eval_every == 0 and number < len(order):
+            test(number)
+    watcher.end()
+    test(len(order))
+    log.sha256 = device.sha()
+
+
+def evaluator(device: Device, testing: Dataset | None, log: Log, watcher: Watcher) -> Callable[[int], None]:
+    """What evaluates after a given step, and does nothing where there is no test set."""
+
+    def test(step: int) -> None:
+        if testing is not None:
+            log.evaluations.append(evaluate(device, testing, watcher, step))
+
+    return test
+
+
+def ordered(dataset: Dataset, settings: Settings) -> Iterator[tuple[int, Sample]]:
+    """(epoch, sample) in the order of training: shuffled anew each epoch; a limit takes the first ones."""
+    for epoch in range(settings.epochs):
+        order = np.random.default_rng((settings.seed, epoch)).permutation(len(dataset.samples))
+        for index in order[: settings.limit or None]:
+            yield epoch, dataset.samples[index]
+
+
+def spread(samples: tuple[Sample, ...], limit: int) -> tuple[Sample, ...]:
+    """At most `limit` samples at even distances, so that every class has its share; 0: all."""
+    if not limit or limit >= len(samples):
+        return samples
+    return tuple(samples[i * len(samples) // limit] for i in range(limit))
+
+
+def mean_loss(steps: list[TrainStep]) -> float:
+    recent = deque((s.loss for s in steps[-WINDOW:]), WINDOW)
+    return sum(recent) / len(recent)

@@ -1,0 +1,95 @@
+"""What must not be in a firmware, and where it was found."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from elfcheck.elf import Elf, Instruction, read
+
+# double helpers of libgcc: RTABI section 4.1.2 (__aeabi_dadd, __aeabi_f2d, ...), older names (__muldf3, ...)
+DOUBLE_HELPER = re.compile(
+    r"__aeabi_(c?d(add|sub|rsub|mul|div|neg|cmp|rcmp)\w*|d2\w+|\w+2d)$"
+    r"|__(add|sub|mul|div|neg|cmp|eq|ne|lt|le|gt|ge|unord|pow)df\w*$"
+    r"|__(extendsfdf2|truncdfsf2|fixdf\w+|fixunsdf\w+|float\w*df)$"
+)
+FUSED = re.compile(r"v(fma|fms|fnma|fnms|mla|mls|nmla|nmls)(\.|$)")
+HEAP = re.compile(r"_*(malloc|calloc|realloc|free|memalign|sbrk)(_r)?$")
+PRINTF = re.compile(r"_*(v?(s|sn|f|as|d)?i?printf|(v?(s|f)?i?scanf)|puts|dtoa|strtod|printf_float)(_r)?$")
+
+CHECKPOINT_SECTORS = (
+    (0x08020000, 0x08040000, "4 (checkpoint A)"),
+    (0x080C0000, 0x08100000, "7 (checkpoint B)"),
+)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that must not be there.
+
+    rule   double | fused | heap | printf | sector | unknown
+    where  function or section
+    what   the instruction or symbol
+    """
+
+    rule: str
+    where: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what} ({REASONS[self.rule]})"
+
+
+REASONS = {
+    "double": "double precision: the FPU has none, and the numeric contract allows none; write 0.1f, not 0.1",
+    "fused": "fused or chained multiply-add rounds differently; build with -ffp-contract=off",
+    "heap": "the firmware has no heap",
+    "printf": "printf and its family; use firmware/include/text.h",
+    "sector": "upload would erase a checkpoint; see firmware/ld",
+    "unknown": "not an instruction this checker can read, so nothing is proven about it",
+}
+
+
+def check(path: Path) -> list[Finding]:
+    """All findings: instructions and calls by address, then sections, then symbols. Errors: elf.ElfError."""
+    elf = read(path)
+    return [*_instructions(elf), *_sectors(elf), *_symbols(elf)]
+
+
+def _forbidden(name: str) -> str | None:
+    """The rule that a function of this name breaks."""
+    rules = (("double", DOUBLE_HELPER), ("heap", HEAP), ("printf", PRINTF))
+    return next((rule for rule, pattern in rules if pattern.match(name)), None)
+
+
+def _symbols(elf: Elf) -> Iterator[Finding]:
+    for name in elf.functions:
+        if rule := _forbidden(name):
+            yield Finding(rule, "symbol table", name)
+
+
+def _sectors(elf: Elf) -> Iterator[Finding]:
+    for section in elf.loaded:
+        for start, end, name in CHECKPOINT_SECTORS:
+            if section.address < end and section.address + section.size > start:
+                yield Finding("sector", section.name, f"lies in flash sector {name}")
+
+
+def _instructions(elf: Elf) -> Iterator[Finding]:
+    for instruction in elf.instructions:
+        where = f"{instruction.function} at {instruction.address:#010x}"
+        called = None if _forbidden(instruction.function) else _forbidden(instruction.calls or "")
+        if rule := _rule(instruction):
+            yield Finding(rule, where, instruction.text)
+        elif called:
+            yield Finding(called, where, f"calls {instruction.calls}")
+
+
+def _rule(instruction: Instruction) -> str | None:
+    if instruction.mnemonic == "":
+        return "unknown"
+    if ".f64" in instruction.mnemonic:
+        return "double"
+    return "fused" if FUSED.match(instruction.mnemonic) else None

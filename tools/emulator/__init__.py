@@ -1,0 +1,19 @@
+"""An STM32F746G-DISCO in software: runs the firmware that would be flashed, counts, finds faults."""
+
+from .board import Board
+from .errors import EmulatorError, Fault
+from .loop import Stop, Until
+from .port import EmulatedPort
+from .report import FunctionCost, SramUse, measure_sram
+
+__all__ = [
+    "Board",
+    "EmulatedPort",
+    "EmulatorError",
+    "Fault",
+    "FunctionCost",
+    "SramUse",
+    "Stop",
+    "Until",
+    "measure_sram",
+]

@@ -1,0 +1,261 @@
+"""The STM32F746G-DISCO: memory, core and peripherals, and the loop that runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from .clock import VirtualClock
+from .core import Core
+from .elf import Image
+from .engine import Engine
+from .errors import EmulatorError, Fault
+from .loop import Loop, Stop, Until
+from .memory import ERASED, FLASH_BASE, Memory
+from .native import NEVER
+from .peripherals import usart
+from .peripherals.base import Peripheral
+from .peripherals.bus import Bus
+from .peripherals.clock import Pwr, Rcc
+from .peripherals.flash import FlashController
+from .peripherals.gpio import PORTS, Gpio
+from .registers import Register
+from .report import FunctionCost, SramUse, profile, sram_use
+from .systick import CycleCounter
+
+DEBUG_PAGE = 0xE004_2000
+LED_PORT, LED_PIN = "I", 1  # UM1907, 6.5
+BUTTON_PORT, BUTTON_PIN = "I", 11
+PAINT = 0xA5
+
+
+class Board:
+    """The board with a firmware in its flash, switched on.
+
+    elf            the firmware
+    strict         fault on unaligned LDM, LDRD, VLDR and so on as the chip does; costs speed
+    guest_faults   give faults to the firmware's own handlers instead of raising Fault
+    paced          bytes arrive at the programmed baud rate, whether the firmware reads them or not
+    paint          what SRAM holds after power-on
+
+    output         what the firmware has sent and nobody has taken, while no listener is there
+    """
+
+    def __init__(
+        self,
+        elf: Path | str,
+        *,
+        strict: bool = False,
+        guest_faults: bool = False,
+        paced: bool = False,
+        paint: int = PAINT,
+    ) -> None:
+        self.image = Image(Path(elf))
+        self.strict, self.guest_faults, self.paint = strict, guest_faults, paint
+        self.memory = Memory()
+        self._bus = Bus(self)
+        self._loop = Loop(self)
+        self._engine = Engine(self.memory, self._bus.read, self._bus.write, self._loop.bad_access)
+        self._state = self._engine.state
+        self._make_peripherals(paced)
+        self.output = bytearray()
+        self.last_fault: Fault | None = None
+        for address, data in self.image.segments:
+            self.memory.flash[address - FLASH_BASE : address - FLASH_BASE + len(data)] = data
+        if self.memory.flash[:8] == bytes([ERASED]) * 8:
+            raise EmulatorError(f"{elf} has no vector table at {FLASH_BASE:#010x}: check the linker script.")
+        self.power_on()
+
+    def _make_peripherals(self, paced: bool) -> None:
+        self.core = Core(self)
+        self.cycle_counter = CycleCounter(self)
+        self.rcc, self.pwr, self.flash = Rcc(self), Pwr(self), FlashController(self)
+        self.usart1 = usart.Usart(self, self._state.usart, paced)
+        self.gpio = {port: Gpio(self, port) for port in PORTS}
+        plain = [
+            Peripheral(self, "SYSCFG", 0x4001_3800, (0x44, 14)),
+            Peripheral(self, "IWDG", 0x4000_3000),
+            Peripheral(self, "DBGMCU", DEBUG_PAGE, None, {0: 0x1001_6449}),
+        ]
+        self.peripherals = [self.rcc, self.pwr, self.flash, self.usart1, *self.gpio.values(), *plain]
+        self._bus.connect(self.peripherals)
+        self.core.lines[usart.IRQ] = self.usart1.requests_interrupt
+
+    # ---------------------------------------------------------------- power
+    def power_on(self, paint: int | None = None) -> None:
+        """Switch on, or off and on again: flash is kept, SRAM is not, counting starts over.
+
+        paint   what SRAM then holds, from now on
+        """
+        self.paint = self.paint if paint is None else paint
+        self.memory.paint(self.paint)
+        self._state.total = 0
+        self.cut_count = NEVER
+        self.flash.cut_at = None
+        self.powered = True
+        self.clock = VirtualClock()
+        self.output.clear()
+        self.clear_profile()
+        self.reset()
+
+    def power_cut_at(
+        self,
+        instruction: int | None = None,
+        flash_operation: int | None = None,
+        torn: Callable[[int], bytes] | None = None,
+    ) -> None:
+        """Cut the power later; `run` then returns Stop.POWER_CUT.
+
+        instruction       after this many instructions since power-on
+        flash_operation   in the n-th programmed unit or erased sector from now on, 1 is the next
+        torn              what that operation leaves: see FlashController; None: just after it
+        """
+        self.cut_count = NEVER if instruction is None else instruction
+        self.flash.cut_at = None if flash_operation is None else self.flash.operations + flash_operation
+        self.flash.torn = torn
+
+    def cut_power(self) -> None:
+        self.powered = False
+        self.look_again()
+
+    def reset(self) -> None:
+        """System reset: core and peripherals, not SRAM."""
+        self._engine.restart(self._bus.pages, self.strict)
+        self.core.reset()
+        self.cycle_counter.reset()
+        for peripheral in self.peripherals:
+            peripheral.reset()
+        self.clock.set_rate(self.now, self.rcc.core_hz)
+        self.initial_sp = int.from_bytes(self.memory.flash[0:4], "little") & ~3
+        self._engine.set(Register.SP, self.initial_sp)
+        self._loop.restart(int.from_bytes(self.memory.flash[4:8], "little"))
+
+    # ---------------------------------------------------------------- what a user of the board sees
+    def run(
+        self,
+        seconds: float | None = None,
+        instructions: int | None = None,
+        *,
+        stop_on_sleep: bool = False,
+        until: Until | None = None,
+    ) -> Stop:
+        """Run the firmware, until the first of the reasons to stop.
+
+        seconds         virtual time
+        instructions    exact count
+        stop_on_sleep   return when the firmware sleeps and has taken all bytes
+        until           return after a line, or any byte, of output
+        Errors          Fault where the firmware fails; EmulatorError where the board has no power
+        """
+        if not self.powered:
+            raise EmulatorError("the power was cut: switch the board on again with power_on().")
+        return self._loop.run(seconds, instructions, stop_on_sleep, until)
+
+    def feed(self, data: bytes, baud: int | None = None) -> None:
+        """Bytes for the serial line, at the device's own rate or another one."""
+        self.usart1.feed(data, baud)
+
+    def take_output(self) -> bytes:
+        """What the firmware has sent since the last call."""
+        data = bytes(self.output)
+        self.output.clear()
+        return data
+
+    @property
+    def instructions(self) -> int:
+        """Retired since power-on."""
+        return int(self._state.total)
+
+    @property
+    def now(self) -> int:
+        """Core cycles since power-on, an instruction counted as one; sleep and stalls included."""
+        return int(self._state.total) + self.clock.idle_cycles
+
+    @property
+    def seconds(self) -> float:
+        """Virtual time since power-on."""
+        return self.clock.seconds(self.now)
+
+    @property
+    def pc(self) -> int:
+        return self._loop.pc & ~1
+
+    @property
+    def engine(self) -> Engine:
+        return self._engine
+
+    @property
+    def led(self) -> bool:
+        return self.gpio[LED_PORT].is_high(LED_PIN)
+
+    def button(self, on: bool) -> None:
+        """Press or release the blue button."""
+        self.gpio[BUTTON_PORT].hold(BUTTON_PIN, on)
+
+    def profile(self) -> dict[str, FunctionCost]:
+        """Instructions by function since power-on or `clear_profile`, the dearest first."""
+        return profile(self.image, self._engine.counters[0])
+
+    def clear_profile(self) -> None:
+        for counters in self._engine.counters:
+            counters.clear()
+
+    def sram_touched(self) -> SramUse:
+        """SRAM that differs from the paint; `measure_sram` also finds what was written with its value."""
+        return sram_use(self.image, self.initial_sp, self.touched_mask())
+
+    def touched_mask(self) -> bytes:
+        """A byte for each one of SRAM: 0 where it still is the paint, 1 elsewhere."""
+        table = bytes(int(value != self.paint) for value in range(256))
+        return self.memory.sram[:].translate(table)
+
+    def read_memory(self, address: int, size: int) -> bytes:
+        return self.memory.read(address, size)
+
+    def write_memory(self, address: int, data: bytes) -> None:
+        """Change flash or SRAM from outside, as a debugger does."""
+        memory, offset = self.memory.locate(address, len(data))
+        if memory is self.memory.flash:
+            self.write_flash(offset, data)
+        else:
+            memory[offset : offset + len(data)] = data
+
+    # ---------------------------------------------------------------- services for core and peripherals
+    def register(self, register: Register) -> int:
+        return self._engine.get(register)
+
+    def usart_status(self) -> int:
+        return self._engine.usart_status()
+
+    def stall(self, seconds: float) -> None:
+        """The core stands still for a while."""
+        self.clock.idle_cycles += round(seconds * self.clock.hz)
+
+    def stop_for(self, error: Exception) -> None:
+        """A register access failed; the run loop raises the error as soon as it may."""
+        if self._loop.trouble is None:
+            self._loop.trouble = error
+        self.look_again()
+
+    def look_again(self) -> None:
+        """Something may have changed for the run loop: leave the guest at the next basic block."""
+        self._state.deadline = 0
+
+    def clock_changed(self) -> None:
+        self.rcc.check(self.flash.wait_states, self.pwr.overdrive)
+        self.clock.set_rate(self.now, self.rcc.core_hz)
+        self.look_again()
+
+    def request_reset(self) -> None:
+        self._loop.reset_requested = True
+        self.look_again()
+
+    def fpu_enabled(self) -> None:
+        self._engine.remove_fpu_guard()
+
+    def open_flash(self, writable: bool) -> None:
+        self._engine.open_flash(writable)
+
+    def write_flash(self, offset: int, data: bytes) -> None:
+        self.memory.flash[offset : offset + len(data)] = data
+        self._engine.flash_changed(offset, len(data))

@@ -1,0 +1,92 @@
+"""The command line of the emulator."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from . import bridge, cycles
+from .board import Board
+from .errors import EmulatorError
+from .report import profile_table, sram_table
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("elf", type=click.Path(path_type=Path))
+@click.option("--pty", "use_pty", is_flag=True, help="Serial line on a pseudo-terminal; its name is printed.")
+@click.option("--tcp", type=int, metavar="PORT", help="Serial line on 127.0.0.1:PORT, 0 picks one; printed.")
+@click.option("--seconds", type=float, metavar="S", help="Stop after S virtual seconds.")
+@click.option(
+    "--strict", is_flag=True, help="Fault on unaligned LDM, LDRD, VLDR ... as the chip does; slower."
+)
+@click.option("--guest-faults", is_flag=True, help="Let the firmware's own fault handlers have the faults.")
+@click.option("--paced", is_flag=True, help="Bytes arrive at the baud rate, whether they are read or not.")
+@click.option("--profile", is_flag=True, help="At the end: instructions by function.")
+@click.option(
+    "--cycles", "with_cycles", is_flag=True, help="At the end: estimated cycles by function (llvm-mca)."
+)
+@click.option(
+    "--sram", is_flag=True, help="At the end: SRAM that was written, by variable, and the stack's depth."
+)
+def main(
+    elf: Path,
+    use_pty: bool,
+    tcp: int | None,
+    seconds: float | None,
+    strict: bool,
+    guest_faults: bool,
+    paced: bool,
+    profile: bool,
+    with_cycles: bool,
+    sram: bool,
+) -> None:
+    """Run the firmware ELF on an emulated STM32F746G-DISCO.
+
+    Without --pty or --tcp the serial line is standard input and output: `echo info | python tools/emulator
+    .pio/build/disco_f746ng/firmware.elf` asks the device one question and ends. What the emulator itself
+    has to say goes to standard error. Ctrl-C ends it, and then come the reports.
+    """
+    if use_pty and tcp is not None:
+        raise click.UsageError("--pty and --tcp exclude each other: the board has one serial line.")
+    try:
+        board = Board(elf, strict=strict, guest_faults=guest_faults, paced=paced)
+    except EmulatorError as error:
+        raise click.ClickException(str(error)) from error
+    failure = _serve(board, use_pty, tcp, seconds)
+    _say(f"{board.instructions:,} instructions in {board.seconds:.3f} virtual seconds")
+    if profile:
+        _say(profile_table(board.profile()))
+    if sram:
+        _say(sram_table(board.sram_touched()))
+    if with_cycles:
+        _say(cycles.report(board))
+    if failure is not None:
+        raise click.ClickException(failure)
+
+
+def _serve(board: Board, use_pty: bool, tcp: int | None, seconds: float | None) -> str | None:
+    """Run until something ends it. Returns what went wrong, or None."""
+    try:
+        if use_pty:
+            reason = bridge.serve_pty(board, seconds, _announce)
+        elif tcp is not None:
+            reason = bridge.serve_tcp(board, tcp, seconds, _announce)
+        else:
+            reason = bridge.serve(board, sys.stdin.fileno(), sys.stdout.fileno(), seconds)
+    except KeyboardInterrupt:
+        reason = "stopped"
+    except EmulatorError as error:
+        return str(error)
+    _say(reason)
+    return None
+
+
+def _announce(name: str) -> None:
+    click.echo(name)
+    sys.stdout.flush()
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)

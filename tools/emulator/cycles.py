@@ -1,0 +1,164 @@
+"""An ESTIMATE of cycles: how often each basic block ran, times what llvm-mca's Cortex-M7 takes for it.
+
+The model issues two instructions at once, in order. It knows nothing of caches, flash wait states and
+mispredicted branches: real numbers come from the device's own cycle counter.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .board import Board
+from .errors import EmulatorError
+from .memory import FLASH_BASE
+
+COVERED = 0.995  # share of all instructions whose blocks are looked at; the rest is scaled
+ITERATIONS = 100
+VERSIONS = ("llvm-mca", *(f"llvm-mca-{version}" for version in range(22, 13, -1)))
+CONDITIONS = "eq ne cs cc mi pl vs vc hi ls ge lt gt le hs lo".replace(" ", "|")
+BRANCH = re.compile(rf"b(?:l|lx|x)?({CONDITIONS})?(?:\.[nw])?$")
+LABEL = ".Lblock"
+
+
+@dataclass(frozen=True)
+class Block:
+    """A basic block in flash: `runs` times, `retired` instructions in all."""
+
+    address: int
+    size: int
+    runs: int
+    retired: int
+    length: int
+
+
+@dataclass
+class Estimate:
+    """cycles      of everything that ran; `by_function` of what was looked at
+    instructions   retired in flash
+    unknown        blocks that llvm-mca could not read; counted as a cycle an instruction
+    """
+
+    cycles: float = 0.0
+    instructions: int = 0
+    unknown: int = 0
+    by_function: dict[str, float] = field(default_factory=dict)
+
+
+def hot_blocks(board: Board) -> tuple[list[Block], int]:
+    """The dearest blocks, COVERED of all instructions, and the number of all instructions."""
+    counters = board.engine.counters[0]
+    retired = memoryview(counters.retired).cast("B").cast("Q")
+    blocks = []
+    for i, count in enumerate(retired):
+        if count:
+            note = counters.blocks[i]
+            blocks.append(Block(FLASH_BASE + 2 * i, note >> 16, counters.entries[i], count, note & 0xFFFF))
+    blocks.sort(key=lambda block: (-block.retired, block.address))
+    total, seen = sum(block.retired for block in blocks), 0
+    for i, block in enumerate(blocks):
+        seen += block.retired
+        if seen >= COVERED * total:
+            return blocks[: i + 1], total
+    return blocks, total
+
+
+def estimate(board: Board) -> Estimate:
+    """Cycles since power-on or `clear_profile`.
+
+    Errors   EmulatorError where llvm-mca or objdump is not installed
+    """
+    mca = next(filter(None, map(shutil.which, VERSIONS)), None)
+    objdump = shutil.which("arm-none-eabi-objdump")
+    if mca is None or objdump is None:
+        missing = "llvm-mca" if mca is None else "arm-none-eabi-objdump"
+        package = "llvm" if mca is None else "binutils-arm-none-eabi"
+        raise EmulatorError(f"no cycle estimate: {missing} is not on PATH (`apt install {package}`).")
+    blocks, total = hot_blocks(board)
+    code = _disassemble(objdump, board.image.path)
+    result = Estimate(instructions=total)
+    for block in blocks:
+        cycles = _block_cycles(mca, _source(code, block))
+        if cycles is None:
+            result.unknown += 1
+            cycles = float(block.length)
+        function = board.image.function(block.address)
+        name = function.name if function else "?"
+        result.by_function[name] = result.by_function.get(name, 0.0) + cycles * block.runs
+    seen = sum(block.retired for block in blocks)
+    result.cycles = sum(result.by_function.values()) * total / seen if seen else 0.0
+    return result
+
+
+def report(board: Board, rows: int = 20) -> str:
+    """The estimate as text, or the sentence that says why there is none."""
+    try:
+        result = estimate(board)
+    except EmulatorError as error:
+        return str(error)
+    lines = [f"{'est. cycles':>14}  function"]
+    ordered = sorted(result.by_function.items(), key=lambda item: (-item[1], item[0]))
+    lines += [f"{cycles:>14,.0f}  {name}" for name, cycles in ordered[:rows]]
+    lines.append(
+        f"{result.cycles:>14,.0f}  estimated for {result.instructions:,} instructions: "
+        "no caches, wait states or mispredicted branches in it"
+    )
+    return "\n".join(lines)
+
+
+def _disassemble(objdump: str, path: Path) -> dict[int, tuple[str, str]]:
+    """{address: (mnemonic, operands)}"""
+    command = [objdump, "-d", "--no-show-raw-insn", str(path)]
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    code = {}
+    for line in text.splitlines():
+        found = re.match(r"\s*([0-9a-f]+):\s+(\S+)\s*(.*)", line)
+        if found:
+            operands = re.split(r"[@;]", found[3])[0].strip()
+            code[int(found[1], 16)] = (found[2], operands)
+    return code
+
+
+def _source(code: dict[int, tuple[str, str]], block: Block) -> str:
+    """A block as assembler source. IT instructions stay, for what follows them is conditional."""
+    lines = [".syntax unified", ".thumb", f"{LABEL}:"]
+    for address in range(block.address, block.address + block.size, 2):
+        if address in code:
+            lines.append(_instruction(*code[address]))
+    return "\n".join(lines) + "\n"
+
+
+def _instruction(mnemonic: str, operands: str) -> str:
+    """objdump's text as llvm-mca takes it. Calls and returns become branches: their cost would be made up."""
+    branch = BRANCH.match(mnemonic)
+    if branch:
+        return f" b{branch[1] or ''}.w {LABEL}"
+    if mnemonic.startswith("cb"):
+        return f" cmp {operands.split(',')[0]}, #0\n b.w {LABEL}"
+    if mnemonic.startswith(("pop", "ldm")) and "pc" in operands:
+        rest = f" {mnemonic} {operands.replace(', pc', '')}\n" if ", pc" in operands else ""
+        return f"{rest} b.w {LABEL}"
+    if mnemonic.endswith(".w") and (operands.endswith("!") or re.search(r"\], #", operands)):
+        mnemonic = mnemonic[:-2]  # .w with write-back crashes llvm-mca (LLVM issue 97020)
+    return f" {mnemonic} {operands}"
+
+
+def _block_cycles(mca: str, source: str) -> float | None:
+    """Cycles of one run of a block in steady state, None where llvm-mca cannot say."""
+    options = [
+        "-mtriple=thumbv7em-none-eabi",
+        "-mcpu=cortex-m7",
+        f"-iterations={ITERATIONS}",
+        "-noalias",
+        "-json",
+    ]
+    result = subprocess.run([mca, *options, "-"], input=source, capture_output=True, text=True, check=False)
+    try:
+        regions = json.loads(result.stdout)["CodeRegions"]
+        return float(regions[0]["SummaryView"]["TotalCycles"]) / ITERATIONS
+    except (ValueError, KeyError, IndexError):
+        return None

@@ -1,0 +1,244 @@
+"""The processor: Unicorn with the memory map, and the native callbacks that count, guard and stop it."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+
+import unicorn
+from unicorn import arm_const
+from unicorn.unicorn_py3.unicorn import uclib
+
+from . import native
+from .errors import EmulatorError
+from .memory import (
+    FLASH_ALIAS,
+    FLASH_BASE,
+    FLASH_SIZE,
+    SRAM_BASE,
+    SRAM_SIZE,
+    SYSTEM_MEMORY,
+    SYSTEM_MEMORY_SIZE,
+    Memory,
+)
+from .native import NEVER, NativeState
+from .registers import Register
+
+PAGE = 4096
+USART_PAGE = 0x4001_1000
+READ_EXECUTE = unicorn.UC_PROT_READ | unicorn.UC_PROT_EXEC
+UNICORN_MINIMUM = (2, 1, 4)
+ReadRegister = Callable[[int, int], int]  # (address, size) -> value
+WriteRegister = Callable[[int, int, int], None]  # (address, size, value)
+BadAccess = Callable[[int, int, bytes], bool]  # (kind of access, address, data) -> whether it may go on
+
+
+class Counters:
+    """Counters of a memory: entries and instructions by halfword, and native.c's notes on each block."""
+
+    def __init__(self, size: int) -> None:
+        self.entries = (ctypes.c_uint64 * (size // 2))()
+        self.retired = (ctypes.c_uint64 * (size // 2))()
+        self.blocks = (ctypes.c_uint32 * (size // 2))()
+
+    def clear(self) -> None:
+        for array in (self.entries, self.retired):
+            ctypes.memset(array, 0, ctypes.sizeof(array))
+
+    def forget(self, offset: int, size: int) -> None:
+        """The code in these bytes has changed, and so have the blocks that reach into it from before."""
+        first = max(0, offset // 2 - 256)
+        last = min(len(self.blocks), (offset + size) // 2 + 1)
+        ctypes.memset(ctypes.addressof(self.blocks) + first * 4, 0, (last - first) * 4)
+
+
+class Engine:
+    """One processor from reset to reset.
+
+    state      what native.c and Python share
+    counters   of flash and of SRAM
+    """
+
+    def __init__(
+        self, memory: Memory, read: ReadRegister, write: WriteRegister, bad_access: BadAccess
+    ) -> None:
+        if unicorn.__version__ and unicorn.uc_version()[:2] < UNICORN_MINIMUM[:2]:
+            raise EmulatorError("Unicorn is too old: pip install 'unicorn>=2.1.4,<2.2'")
+        self.memory = memory
+        self._read, self._write, self._bad_access = read, write, bad_access
+        self._library = native.load()
+        self.counters = (Counters(FLASH_SIZE), Counters(SRAM_SIZE))
+        self.state = NativeState()
+        self._word = ctypes.c_uint32()
+        self._word_at = ctypes.byref(self._word)
+        self._fill_state()
+
+    def _fill_state(self) -> None:
+        state = self.state
+        areas = (
+            (self.memory.flash_view, FLASH_BASE, FLASH_SIZE),
+            (self.memory.sram_view, SRAM_BASE, SRAM_SIZE),
+        )
+        for i, (view, base, size) in enumerate(areas):
+            state.memory[i], state.base[i], state.size[i] = ctypes.addressof(view), base, size
+            for name in ("entries", "retired", "blocks"):
+                getattr(state, name)[i] = ctypes.addressof(getattr(self.counters[i], name))
+        for name in ("emu_stop", "reg_read", "reg_write"):
+            setattr(state, name, ctypes.cast(getattr(uclib, f"uc_{name}"), ctypes.c_void_p).value)
+        for name in native.REGISTERS:
+            setattr(state.reg, name, Register[name.upper()].value)
+        state.slow_read = native.SlowRead(lambda _uc, address, size: self._read(address, size))
+        state.slow_write = native.SlowWrite(
+            lambda _uc, address, size, value: self._write(address, size, value)
+        )
+        state.hard_limit = NEVER
+        state.interrupt = -1
+
+    # ---------------------------------------------------------------- set-up
+    def restart(self, pages: list[int], strict: bool) -> None:
+        """A new processor with everything mapped. `pages`: addresses of the pages with peripherals."""
+        self._uc = uc = unicorn.Uc(unicorn.UC_ARCH_ARM, unicorn.UC_MODE_THUMB)
+        uc.ctl_set_cpu_model(arm_const.UC_CPU_ARM_CORTEX_M7)  # UC_MODE_MCLASS would make it a Cortex-M33
+        for base in (FLASH_BASE, FLASH_ALIAS):
+            uc.mem_map_ptr(base, FLASH_SIZE, READ_EXECUTE, ctypes.addressof(self.memory.flash_view))
+        uc.mem_map_ptr(SRAM_BASE, SRAM_SIZE, unicorn.UC_PROT_ALL, ctypes.addressof(self.memory.sram_view))
+        system = ctypes.addressof(self.memory.system_view)
+        uc.mem_map_ptr(SYSTEM_MEMORY, SYSTEM_MEMORY_SIZE, unicorn.UC_PROT_READ, system)
+        for page in pages:
+            self._map_page(page)
+        uc.hook_add(unicorn.UC_HOOK_MEM_INVALID, self._on_bad_access)
+        self._hook(unicorn.UC_HOOK_BLOCK, "native_block")
+        self._hook(unicorn.UC_HOOK_INTR, "native_interrupt")
+        self._fpu_guard: int | None = self._hook(unicorn.UC_HOOK_CODE, "native_fpu_guard")
+        if strict:
+            self._hook(unicorn.UC_HOOK_MEM_READ | unicorn.UC_HOOK_MEM_WRITE, "native_alignment")
+
+    def _map_page(self, page: int) -> None:
+        if page == USART_PAGE:
+            read, write = self._library.native_usart_read, self._library.native_usart_write
+            argument = ctypes.byref(self.state)
+            status = uclib.uc_mmio_map(
+                self._handle, page, PAGE, *(_pointer(read), argument, _pointer(write), argument)
+            )
+            if status:
+                raise unicorn.UcError(status)
+            return
+        self._uc.mmio_map(
+            page,
+            PAGE,
+            lambda _uc, offset, size, _data: self._read(page + offset, size),
+            None,
+            lambda _uc, offset, size, value, _data: self._write(page + offset, size, value),
+            None,
+        )
+
+    @property
+    def _handle(self) -> ctypes.c_void_p:
+        handle = self._uc._uch
+        assert handle is not None
+        return handle
+
+    def _hook(self, kind: int, function: str) -> int:
+        """Install a callback of native.c for all addresses (an empty range, 1..0, means that)."""
+        hook = ctypes.c_size_t()
+        status = uclib.uc_hook_add(
+            self._handle,
+            ctypes.byref(hook),
+            kind,
+            _pointer(getattr(self._library, function)),
+            ctypes.byref(self.state),
+            ctypes.c_uint64(1),
+            ctypes.c_uint64(0),
+        )
+        if status:
+            raise unicorn.UcError(status)
+        return hook.value
+
+    def remove_fpu_guard(self) -> None:
+        if self._fpu_guard is not None:
+            uclib.uc_hook_del(self._handle, ctypes.c_size_t(self._fpu_guard))
+            self._fpu_guard = None
+
+    def _on_bad_access(
+        self, _uc: object, kind: int, address: int, size: int, value: int, _data: object
+    ) -> bool:
+        data = (value & (1 << 8 * size) - 1).to_bytes(size, "little")
+        allowed = self._bad_access(kind, address, data)
+        self.set(Register.EPSR, 1 << 24)  # such a hook leaves a stale ITSTATE behind
+        return allowed
+
+    # ---------------------------------------------------------------- running
+    def run(self, pc: int, until: int = 0xFFFF_FFFF) -> unicorn.UcError | None:
+        """Run from `pc` until the state's deadline, a sleep, an exception or an error, which is returned."""
+        self.state.stopped = self.state.violation = 0
+        self.state.interrupt = -1
+        try:
+            self._uc.emu_start(pc | 1, until)
+        except unicorn.UcError as error:
+            return error
+        return None
+
+    def step(self, pc: int, count: int) -> None:
+        """Retire exactly `count` instructions of the block at `pc`; those in an IT block go together."""
+        end = pc & ~1
+        for _ in range(count):
+            half = int.from_bytes(self.memory.read(end, 2), "little")
+            end += 4 if half >> 11 >= 0x1D else 2
+        total, deadline, limit = self.state.total, self.state.deadline, self.state.hard_limit
+        self.state.deadline = self.state.hard_limit = NEVER
+        self._uc.ctl_remove_cache(pc & ~1, (pc & ~1) + 256)
+        error = self.run(pc, end)
+        self._uc.ctl_remove_cache(pc & ~1, (pc & ~1) + 256)
+        self.state.total, self.state.deadline, self.state.hard_limit = total + count, deadline, limit
+        if error is not None:
+            raise error
+
+    def get(self, register: Register) -> int:
+        uclib.uc_reg_read(
+            self._handle, register, self._word_at
+        )  # the binding's own reg_read is five times slower
+        return self._word.value
+
+    def set(self, register: Register, value: int) -> None:
+        self._uc.reg_write(int(register), value)
+
+    def enter(self, number: int, pc: int, nested: bool, stacked: bool = True) -> int:
+        """Enter an exception. Returns 0, or the address where there is no room for its frame.
+
+        stacked   False: make do without a frame, as the chip does where there is no room for one
+        """
+        flags = int(nested) | int(not stacked) << 1
+        result: int = self._library.native_enter(self._handle, self.state, number, pc & ~1, flags)
+        return result
+
+    def leave(self, exc_return: int, outer: int) -> tuple[int, int]:
+        """Unstack a frame. Returns (0, where to go on), or (address where there is no frame, 0)."""
+        pc = ctypes.c_uint32()
+        result = self._library.native_leave(self._handle, self.state, exc_return, outer, ctypes.byref(pc))
+        return result, pc.value
+
+    def masks(self) -> int:
+        """PRIMASK in bit 0, FAULTMASK in bit 1, BASEPRI in bits 8 to 15."""
+        masks: int = self._library.native_masks(self._handle, self.state)
+        return masks
+
+    def usart_status(self) -> int:
+        status: int = self._library.native_usart_status(self.state)
+        return status
+
+    # ---------------------------------------------------------------- flash
+    def open_flash(self, writable: bool) -> None:
+        """Let stores through to flash, or no longer."""
+        self._uc.mem_protect(
+            FLASH_BASE, FLASH_SIZE, READ_EXECUTE | (unicorn.UC_PROT_WRITE if writable else 0)
+        )
+
+    def flash_changed(self, offset: int, size: int) -> None:
+        """Drop translations and counts of code that was overwritten."""
+        for base in (FLASH_BASE, FLASH_ALIAS):
+            self._uc.ctl_remove_cache(base + offset, base + offset + size)
+        self.counters[0].forget(offset, size)
+
+
+def _pointer(function: object) -> ctypes.c_void_p:
+    return ctypes.cast(function, ctypes.c_void_p)  # type: ignore[arg-type]

@@ -1,0 +1,102 @@
+"""The commands of Renode's monitor that suites use, on this board model."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+from .board import Board
+from .errors import EmulatorError
+
+IGNORED = {"using", "mach", "showAnalyzer", "logLevel", "logFile", "include", "i"}
+IGNORED_PAIRS = {"machine LoadPlatformDescription", "cpu PerformanceInMips", "sysbus.cpu PerformanceInMips"}
+WIDTHS = {"Byte": 1, "Word": 2, "DoubleWord": 4}
+
+
+class Monitor:
+    """Carries out one command a line. The board exists once `sysbus LoadELF` has been given.
+
+    options   how the board is made
+    """
+
+    def __init__(self, options: dict[str, bool]) -> None:
+        self._options = options
+        self._variables: dict[str, str] = {}
+        self._board: Board | None = None
+        self.on_board: Callable[[Board], None] = lambda board: None
+
+    @property
+    def board(self) -> Board:
+        if self._board is None:
+            raise EmulatorError(
+                "no firmware is loaded: `Execute Command  sysbus LoadELF @firmware.elf` first."
+            )
+        return self._board
+
+    def execute(self, line: str) -> str:
+        """One command. Returns what Renode would print.
+
+        Errors   EmulatorError where this board model has no such command
+        """
+        line = re.sub(r"\$(\w+)(?!\s*\??=)", self._expand, line.split("#")[0].strip())
+        assigned = re.match(r"\$(\w+)\s*(\?)?=\s*(.*)", line)
+        if assigned:
+            if not (assigned[2] and assigned[1] in self._variables):
+                self._variables[assigned[1]] = assigned[3]
+            return ""
+        words = shlex.split(line)
+        if not words or words[0] in IGNORED or " ".join(words[:2]) in IGNORED_PAIRS:
+            return ""
+        return self._dispatch(line, " ".join(words[:2]), words[2:])
+
+    def _expand(self, found: re.Match[str]) -> str:
+        return self._variables.get(found[1], found[0])
+
+    def _dispatch(self, line: str, head: str, arguments: list[str]) -> str:
+        target, _, verb = head.removeprefix("sysbus.").partition(" ")
+        if (target, verb) == ("sysbus", "LoadELF") and arguments:
+            self._board = Board(Path(arguments[0].removeprefix("@")), **self._options)
+            self.on_board(self._board)
+            return ""
+        if target == "sysbus" and arguments:
+            return self._memory(line, verb, arguments)
+        if (target, verb) == ("cpu", "ExecutedInstructions"):
+            return f"0x{self.board.instructions:016X}"
+        if (target, verb) == ("cpu", "PC"):
+            return f"0x{self.board.pc:X}"
+        if (target, verb) == ("machine", "Reset"):
+            self.board.reset()
+            return ""
+        if (target, verb) == ("emulation", "RunFor") and arguments:
+            self.board.run(seconds=seconds(arguments[0]))
+            return ""
+        raise _unknown(line)
+
+    def _memory(self, line: str, verb: str, arguments: list[str]) -> str:
+        if verb == "GetSymbolAddress":
+            symbols = self.board.image.symbols
+            if arguments[0] not in symbols:
+                raise EmulatorError(f"the firmware has no symbol {arguments[0]!r}: {line}")
+            return f"0x{symbols[arguments[0]]:X}"
+        access = re.fullmatch(r"(Read|Write)(Byte|Word|DoubleWord)", verb)
+        if access is None:
+            raise _unknown(line)
+        width, address = WIDTHS[access[2]], int(arguments[0], 0)
+        if access[1] == "Read":
+            value = int.from_bytes(self.board.read_memory(address, width), "little")
+            return f"0x{value:0{2 * width}X}"
+        self.board.write_memory(address, int(arguments[1], 0).to_bytes(width, "little"))
+        return ""
+
+
+def seconds(text: str) -> float:
+    """ "1.5" or "00:01:30"."""
+    return sum(float(part) * 60**i for i, part in enumerate(reversed(text.strip('"').split(":"))))
+
+
+def _unknown(line: str) -> EmulatorError:
+    return EmulatorError(
+        f"the board model has no monitor command `{line}`: keep suites to what both backends know."
+    )

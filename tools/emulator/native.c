@@ -1,0 +1,322 @@
+/* The emulator's hot path: everything that runs once a basic block, once a serial byte or once an exception.
+ *
+ * Loaded with ctypes (native.py mirrors `struct native` field by field). Not linked to Unicorn: the entry points used
+ * are passed in. Registers of the guest are named by Unicorn's numbers, also passed in.
+ */
+#include <stdint.h>
+#include <string.h>
+
+enum { FLASH = 0, SRAM = 1, REGIONS = 2 };
+enum { FLASH_ALIAS = 0x00200000, USART1_BASE = 0x40011000 };
+enum { RX_QUEUE = 4096, TX_QUEUE = 65536 };
+enum { USART_ISR = 0x1C, USART_ICR = 0x20, USART_RDR = 0x24, USART_TDR = 0x28 };
+enum { ISR_FE = 1 << 1, ISR_ORE = 1 << 3, ISR_RXNE = 1 << 5, ISR_TC = 1 << 6, ISR_TXE = 1 << 7 };
+enum { ISR_TEACK_REACK = 3 << 21 };
+enum { CR1_UE_TE = 1 << 0 | 1 << 3, CR1_UE_RE = 1 << 0 | 1 << 2 };
+enum { RX_FRAMING_ERROR = 1 << 8 };
+enum { STOP_ON_LINE = 1, STOP_ON_BYTE = 2 };
+enum { STOPPED = 1, STOPPED_AT_LIMIT = 2 };
+enum { ENTER_NESTED = 1, ENTER_UNSTACKED = 2 };
+enum { VIOLATION_ALIGNMENT = 1, VIOLATION_NO_FPU = 2 };
+
+struct registers {
+    int r0, r1, r2, r3, r12, lr, sp, pc, xpsr, nzcvqg, epsr, ipsr, control, s0, fpscr, primask, basepri, faultmask;
+};
+
+struct usart {
+    uint32_t powered;           /* its clock is on */
+    uint32_t cr1;               /* copy of CR1 */
+    uint32_t full;              /* 1: rdr holds a byte that was not read */
+    uint32_t rdr;               /* the byte */
+    uint32_t errors;            /* ISR_ORE and ISR_FE, until ICR clears them */
+    uint32_t rx_head, rx_tail;  /* positions modulo RX_QUEUE; equal: empty */
+    uint32_t tx_count, tx_stop; /* bytes sent; when to leave the guest: STOP_ON_ */
+    uint16_t rx[RX_QUEUE];      /* received bytes, RX_FRAMING_ERROR beside the byte */
+    uint8_t tx[TX_QUEUE];
+};
+
+struct native {
+    uint8_t *memory[REGIONS]; /* the host's view of guest memory */
+    uint32_t base[REGIONS], size[REGIONS];
+    uint64_t *entries[REGIONS];  /* times a block was entered, by halfword of its start */
+    uint64_t *retired[REGIONS];  /* instructions retired in blocks that start there */
+    uint32_t *blocks[REGIONS];   /* block size in bytes << 16 | instructions, 0: not yet seen */
+    uint64_t total;              /* instructions retired since power-on */
+    uint64_t deadline;           /* leave the guest before the first block that starts here or later */
+    uint64_t hard_limit;         /* leave before a block that would pass this count */
+    uint32_t stopped;            /* STOPPED, or 0 */
+    uint32_t watch_masks, masks; /* 1: also leave when native_masks is not `masks` any more */
+    uint32_t block;              /* address of the last block entered */
+    int32_t interrupt;           /* CPU exception reported by Unicorn, -1: none */
+    uint32_t violation, violation_pc, violation_address; /* VIOLATION_, or 0 */
+    int (*emu_stop)(void *);
+    int (*reg_read)(void *, int, void *);
+    int (*reg_write)(void *, int, const void *);
+    uint64_t (*slow_read)(void *, uint32_t, uint32_t);
+    void (*slow_write)(void *, uint32_t, uint32_t, uint64_t);
+    struct registers reg;
+    struct usart usart;
+};
+
+static uint32_t get(struct native *n, void *uc, int reg)
+{
+    uint32_t value = 0;
+    n->reg_read(uc, reg, &value);
+    return value;
+}
+
+static void set(struct native *n, void *uc, int reg, uint32_t value)
+{
+    n->reg_write(uc, reg, &value);
+}
+
+static uint16_t halfword(const uint8_t *at)
+{
+    uint16_t value;
+    memcpy(&value, at, sizeof value);
+    return value;
+}
+
+static uint32_t count_instructions(const uint8_t *code, uint32_t size)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < size; count++) {
+        i += (halfword(code + i) >> 11) >= 0x1d ? 4u : 2u;
+    }
+    return count;
+}
+
+/* PRIMASK, FAULTMASK and BASEPRI in one number. */
+uint32_t native_masks(void *uc, struct native *n)
+{
+    return (get(n, uc, n->reg.primask) & 1) | (get(n, uc, n->reg.faultmask) & 1) << 1 |
+           (get(n, uc, n->reg.basepri) & 0xff) << 8;
+}
+
+/* UC_HOOK_BLOCK: counts, and stops. Stopping here, before the block, is the only place where it is exact. */
+void native_block(void *uc, uint64_t address, uint32_t size, struct native *n)
+{
+    uint32_t at = (uint32_t)address - FLASH_ALIAS < n->size[FLASH] ? (uint32_t)address - FLASH_ALIAS + n->base[FLASH]
+                                                                   : (uint32_t)address;
+    int region = at - n->base[FLASH] < n->size[FLASH] ? FLASH : SRAM;
+    uint32_t offset = at - n->base[region];
+    if (offset >= n->size[region]) {
+        return;
+    }
+    uint32_t i = offset >> 1, known = n->blocks[region][i];
+    if (known >> 16 != size) {
+        known = size << 16 | count_instructions(n->memory[region] + offset, size);
+        n->blocks[region][i] = known;
+    }
+    uint32_t count = known & 0xffff;
+    if (n->total + count > n->hard_limit) {
+        n->stopped = STOPPED_AT_LIMIT;
+    } else if (n->total >= n->deadline || (n->watch_masks && native_masks(uc, n) != n->masks)) {
+        n->stopped = STOPPED;
+    }
+    if (n->stopped) {
+        n->emu_stop(uc);
+        return;
+    }
+    n->entries[region][i]++;
+    n->retired[region][i] += count;
+    n->total += count;
+    n->block = (uint32_t)address;
+}
+
+/* UC_HOOK_INTR: SVC, BKPT, exception return. */
+void native_interrupt(void *uc, uint32_t number, struct native *n)
+{
+    n->interrupt = (int32_t)number;
+    n->emu_stop(uc);
+}
+
+static void violate(struct native *n, void *uc, uint32_t kind, uint32_t pc, uint32_t address)
+{
+    n->violation = kind;
+    n->violation_pc = pc;
+    n->violation_address = address;
+    n->emu_stop(uc);
+}
+
+/* UC_HOOK_CODE until CPACR is set: an FPU instruction is a fault then, but Unicorn never checks. */
+void native_fpu_guard(void *uc, uint64_t address, uint32_t size, struct native *n)
+{
+    uint32_t offset = (uint32_t)address - n->base[FLASH];
+    if (size != 4 || offset >= n->size[FLASH]) {
+        return;
+    }
+    uint16_t first = halfword(n->memory[FLASH] + offset), second = halfword(n->memory[FLASH] + offset + 2);
+    if ((first & 0xEC00) == 0xEC00 && (second & 0x0E00) == 0x0A00) {
+        violate(n, uc, VIOLATION_NO_FPU, (uint32_t)address, (uint32_t)address);
+    }
+}
+
+/* LDM, STM, LDRD, STRD, LDREX, VLDR, VSTR, VLDM, VSTM, PUSH, POP: never unaligned on a Cortex-M7, whatever CCR says. */
+static int needs_alignment(uint16_t first, uint16_t second)
+{
+    return (first & 0xFE00) == 0xE800 || ((first & 0xFE00) == 0xEC00 && (second & 0x0E00) == 0x0A00) ||
+           (first & 0xF000) == 0xC000 || (first & 0xF600) == 0xB400;
+}
+
+/* UC_HOOK_MEM_READ and _WRITE in strict mode. Unicorn leaves a stale ITSTATE behind such hooks: cleared in EPSR. */
+void native_alignment(void *uc, int type, uint64_t address, int size, int64_t value, struct native *n)
+{
+    (void)type;
+    (void)value;
+    uint32_t pc = get(n, uc, n->reg.pc) & ~1u, offset = pc - n->base[FLASH];
+    set(n, uc, n->reg.epsr, 1u << 24);
+    if ((address & 3) == 0 || size < 4 || offset > n->size[FLASH] - 4) {
+        return;
+    }
+    if (needs_alignment(halfword(n->memory[FLASH] + offset), halfword(n->memory[FLASH] + offset + 2))) {
+        violate(n, uc, VIOLATION_ALIGNMENT, pc, (uint32_t)address);
+    }
+}
+
+/* ---------------------------------------------------------------- serial line */
+
+/* Move the next received byte to RDR if that is free. */
+static void usart_receive(struct usart *u)
+{
+    if (u->full || u->rx_head == u->rx_tail || (u->cr1 & CR1_UE_RE) != CR1_UE_RE) {
+        return;
+    }
+    uint16_t byte = u->rx[u->rx_head % RX_QUEUE];
+    u->rx_head++;
+    u->rdr = byte & 0xffu;
+    u->full = 1;
+    if (byte & RX_FRAMING_ERROR) {
+        u->errors |= ISR_FE;
+    }
+}
+
+uint32_t native_usart_status(struct native *n)
+{
+    usart_receive(&n->usart);
+    return ISR_TXE | ISR_TC | ISR_TEACK_REACK | n->usart.errors | (n->usart.full ? ISR_RXNE : 0u);
+}
+
+static void usart_send(struct native *n, uint8_t byte)
+{
+    struct usart *u = &n->usart;
+    if ((u->cr1 & CR1_UE_TE) != CR1_UE_TE || u->tx_count == TX_QUEUE) {
+        return;
+    }
+    u->tx[u->tx_count++] = byte;
+    if (u->tx_stop == STOP_ON_BYTE || (u->tx_stop == STOP_ON_LINE && byte == '\n') || u->tx_count > TX_QUEUE - 1024) {
+        n->deadline = 0;
+    }
+}
+
+/* uc_mmio_map callbacks for the page of USART1; what is not urgent goes on to Python. */
+uint64_t native_usart_read(void *uc, uint64_t offset, unsigned size, struct native *n)
+{
+    if (n->usart.powered && offset == USART_ISR) {
+        return native_usart_status(n);
+    }
+    if (n->usart.powered && offset == USART_RDR) {
+        uint32_t byte = n->usart.rdr;
+        n->usart.full = 0;
+        usart_receive(&n->usart);
+        return byte;
+    }
+    return n->slow_read(uc, (uint32_t)offset + USART1_BASE, size);
+}
+
+void native_usart_write(void *uc, uint64_t offset, unsigned size, uint64_t value, struct native *n)
+{
+    if (n->usart.powered && offset == USART_TDR) {
+        usart_send(n, (uint8_t)value);
+    } else if (n->usart.powered && offset == USART_ICR) {
+        n->usart.errors &= ~(uint32_t)value;
+    } else {
+        n->slow_write(uc, (uint32_t)offset + USART1_BASE, size, value);
+    }
+}
+
+/* ---------------------------------------------------------------- exceptions (ARMv7-M, B1.5.6 to B1.5.8) */
+
+enum { FRAME = 8, FRAME_FPU = 26, CONTROL_SPSEL = 2, CONTROL_FPCA = 4, XPSR_ALIGNED = 1 << 9, EPSR_T = 1 << 24 };
+
+static void read_frame(struct native *n, void *uc, uint32_t *frame, uint32_t pc, int fpu)
+{
+    const int core[] = {n->reg.r0, n->reg.r1, n->reg.r2, n->reg.r3, n->reg.r12, n->reg.lr};
+    for (int i = 0; i < 6; i++) {
+        frame[i] = get(n, uc, core[i]);
+    }
+    frame[6] = pc;
+    frame[7] = (get(n, uc, n->reg.xpsr) & ~(uint32_t)XPSR_ALIGNED) | EPSR_T;
+    if (!fpu) {
+        return;
+    }
+    for (int i = 0; i < 16; i++) {
+        frame[FRAME + i] = get(n, uc, n->reg.s0 + i);
+    }
+    frame[24] = get(n, uc, n->reg.fpscr);
+    frame[25] = 0;
+}
+
+/* Stack the frame and enter exception `number`, whose handler the caller then starts. Returns 0, or the address below
+ * SRAM that the frame would have reached: a stack overflow. FP registers are stacked at once, not lazily. */
+uint32_t native_enter(void *uc, struct native *n, uint32_t number, uint32_t pc, uint32_t flags)
+{
+    uint32_t frame[FRAME_FPU], control = get(n, uc, n->reg.control), sp = get(n, uc, n->reg.sp);
+    int fpu = (control & CONTROL_FPCA) != 0;
+    uint32_t size = fpu ? sizeof frame : FRAME * 4u, to = (sp - size) & ~7u;
+    read_frame(n, uc, frame, pc, fpu);
+    if ((sp & 4) != 0) {
+        frame[7] |= XPSR_ALIGNED;
+    }
+    uint32_t offset = to - n->base[SRAM];
+    if ((flags & ENTER_UNSTACKED) == 0) {
+        if (offset >= n->size[SRAM] || offset + size > n->size[SRAM]) {
+            return to;
+        }
+        memcpy(n->memory[SRAM] + offset, frame, size);
+    }
+    set(n, uc, n->reg.sp, to);
+    set(n, uc, n->reg.ipsr, number); /* Unicorn switches to the main stack here */
+    set(n, uc, n->reg.control, control & 1u);
+    set(n, uc, n->reg.epsr, EPSR_T);
+    uint32_t mode = (flags & ENTER_NESTED) != 0 ? 1u : (control & CONTROL_SPSEL) != 0 ? 0xDu : 9u;
+    set(n, uc, n->reg.lr, 0xFFFFFFE0u | (fpu ? 0u : 0x10u) | mode);
+    return 0;
+}
+
+/* Return from an exception to the one below it (`outer`, 0: thread). *pc is where to go on. Returns 0, or the address
+ * outside SRAM where a frame should have been. */
+uint32_t native_leave(void *uc, struct native *n, uint32_t exc_return, uint32_t outer, uint32_t *pc)
+{
+    int fpu = (exc_return & 0x10) == 0;
+    uint32_t frame[FRAME_FPU], size = fpu ? sizeof frame : FRAME * 4u;
+    uint32_t spsel = (exc_return & 0xF) == 0xD ? CONTROL_SPSEL : 0u;
+    set(n, uc, n->reg.control, (get(n, uc, n->reg.control) & 1u) | spsel);
+    set(n, uc, n->reg.ipsr, outer);
+    uint32_t sp = get(n, uc, n->reg.sp), offset = sp - n->base[SRAM];
+    if (offset >= n->size[SRAM] || offset + size > n->size[SRAM]) {
+        return sp;
+    }
+    memcpy(frame, n->memory[SRAM] + offset, size);
+    const int core[] = {n->reg.r0, n->reg.r1, n->reg.r2, n->reg.r3, n->reg.r12, n->reg.lr};
+    for (int i = 0; i < 6; i++) {
+        set(n, uc, core[i], frame[i]);
+    }
+    for (int i = 0; fpu && i < 16; i++) {
+        set(n, uc, n->reg.s0 + i, frame[FRAME + i]);
+    }
+    if (fpu) {
+        set(n, uc, n->reg.fpscr, frame[24]);
+    }
+    set(n, uc, n->reg.sp, sp + size + ((frame[7] & XPSR_ALIGNED) ? 4u : 0u));
+    set(n, uc, n->reg.control, (get(n, uc, n->reg.control) & 3u) | (fpu ? CONTROL_FPCA : 0u));
+    set(n, uc, n->reg.nzcvqg, frame[7]);
+    set(n, uc, n->reg.epsr, (frame[7] & 0x0700FC00u) | EPSR_T);
+    *pc = frame[6] | 1u;
+    return 0;
+}
+
+uint32_t native_size(void)
+{
+    return (uint32_t)sizeof(struct native);
+}

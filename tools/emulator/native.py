@@ -1,0 +1,148 @@
+"""Builds and loads native.c, once for each version of it and each kind of machine."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from .errors import EmulatorError
+
+SOURCE = Path(__file__).with_name("native.c")
+RX_QUEUE = 4096  # as in native.c
+TX_QUEUE = 65536
+RX_FRAMING_ERROR = 1 << 8
+VIOLATION_ALIGNMENT, VIOLATION_NO_FPU = 1, 2
+STOPPED_AT_LIMIT = 2
+NEVER = (1 << 64) - 1
+REGISTERS = (
+    *("r0", "r1", "r2", "r3", "r12", "lr", "sp", "pc"),
+    *("xpsr", "nzcvqg", "epsr", "ipsr", "control", "s0", "fpscr"),
+    *("primask", "basepri", "faultmask"),
+)
+
+Pointer = ctypes.c_void_p
+U32 = ctypes.c_uint32
+U64 = ctypes.c_uint64
+SlowRead = ctypes.CFUNCTYPE(U64, Pointer, U32, U32)
+SlowWrite = ctypes.CFUNCTYPE(None, Pointer, U32, U32, U64)
+
+
+class Registers(ctypes.Structure):
+    """Unicorn's numbers of the registers that native.c uses; struct registers."""
+
+    _fields_ = [(name, ctypes.c_int) for name in REGISTERS]
+
+
+class UsartState(ctypes.Structure):
+    """struct usart: the part of USART1 that must be fast."""
+
+    _fields_ = [
+        ("powered", U32),
+        ("cr1", U32),
+        ("full", U32),
+        ("rdr", U32),
+        ("errors", U32),
+        ("rx_head", U32),
+        ("rx_tail", U32),
+        ("tx_count", U32),
+        ("tx_stop", U32),
+        ("rx", ctypes.c_uint16 * RX_QUEUE),
+        ("tx", ctypes.c_uint8 * TX_QUEUE),
+    ]
+
+
+class NativeState(ctypes.Structure):
+    """struct native: what the callbacks and Python share. Index 0 is flash, 1 SRAM."""
+
+    _fields_ = [
+        ("memory", Pointer * 2),
+        ("base", U32 * 2),
+        ("size", U32 * 2),
+        ("entries", Pointer * 2),
+        ("retired", Pointer * 2),
+        ("blocks", Pointer * 2),
+        ("total", U64),
+        ("deadline", U64),
+        ("hard_limit", U64),
+        ("stopped", U32),
+        ("watch_masks", U32),
+        ("masks", U32),
+        ("block", U32),
+        ("interrupt", ctypes.c_int32),
+        ("violation", U32),
+        ("violation_pc", U32),
+        ("violation_address", U32),
+        ("emu_stop", Pointer),
+        ("reg_read", Pointer),
+        ("reg_write", Pointer),
+        ("slow_read", SlowRead),
+        ("slow_write", SlowWrite),
+        ("reg", Registers),
+        ("usart", UsartState),
+    ]
+
+
+def load() -> ctypes.CDLL:
+    """The compiled native.c.
+
+    Errors   EmulatorError where there is no C compiler, or it fails
+    """
+    source = SOURCE.read_bytes()
+    key = hashlib.sha256(source + platform.machine().encode() + platform.system().encode()).hexdigest()[:16]
+    library = _cache_folder() / f"native-{key}.so"
+    if not library.exists():
+        _compile(library)
+    loaded = ctypes.CDLL(str(library))
+    loaded.native_enter.argtypes = [Pointer, ctypes.POINTER(NativeState), U32, U32, U32]
+    loaded.native_enter.restype = U32
+    loaded.native_leave.argtypes = [Pointer, ctypes.POINTER(NativeState), U32, U32, ctypes.POINTER(U32)]
+    loaded.native_leave.restype = U32
+    loaded.native_masks.argtypes = [Pointer, ctypes.POINTER(NativeState)]
+    loaded.native_masks.restype = U32
+    loaded.native_usart_status.argtypes = [ctypes.POINTER(NativeState)]
+    loaded.native_usart_status.restype = U32
+    if loaded.native_size() != ctypes.sizeof(NativeState):
+        raise EmulatorError(f"{library} does not fit native.py: delete it and start again.")
+    return loaded
+
+
+def _compile(library: Path) -> None:
+    """Compile beside the library's place, then move it there: another process may be doing the same."""
+    compiler = next(
+        filter(None, map(shutil.which, (os.environ.get("CC") or "cc", "cc", "gcc", "clang"))), None
+    )
+    if compiler is None:
+        raise EmulatorError(
+            "the emulator compiles a small C file, and there is no C compiler (cc, gcc or clang) on PATH: "
+            "install one, for example with `apt install gcc`."
+        )
+    with tempfile.TemporaryDirectory(dir=library.parent) as folder:
+        made = Path(folder) / library.name
+        command = [compiler, "-std=c11", "-O2", "-shared", "-fPIC", "-o", str(made), str(SOURCE)]
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        if result.returncode != 0:
+            raise EmulatorError(f"`{' '.join(command)}` failed: {result.stderr.strip() or 'no message'}")
+        made.replace(library)
+
+
+def _cache_folder() -> Path:
+    """A folder of the user's own to keep the compiled file in."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    wanted = (Path(base) if base else Path.home() / ".cache") / "microtrain-emulator"
+    private = Path(tempfile.gettempdir()) / f"microtrain-emulator-{os.getuid()}"
+    for folder in (wanted, private):
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError:
+            continue
+        if folder.stat().st_uid == os.getuid() and os.access(folder, os.W_OK):
+            return folder
+    raise EmulatorError(
+        f"neither {wanted} nor {private} can be written: set XDG_CACHE_HOME to a folder of yours."
+    )

@@ -1,0 +1,1 @@
+"""The peripherals of the STM32F746 that the board layer uses."""

@@ -1,0 +1,114 @@
+"""Reset and clock control, and power control: how fast the core runs (RM0385, 4 and 5)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..errors import PeripheralFault
+from .base import Peripheral, bit
+
+if TYPE_CHECKING:
+    from ..board import Board
+
+HSI_HZ = 16_000_000
+HSE_HZ = 25_000_000  # the crystal on the Discovery board
+MAX_HZ = 216_000_000
+MAX_HZ_WITHOUT_OVERDRIVE = 180_000_000
+HZ_PER_WAIT_STATE = 30_000_000  # at 2.7 to 3.6 V (RM0385, table 5)
+RCC_BASE = 0x4002_3800
+PWR_BASE = 0x4000_7000
+CR, PLLCFGR, CFGR, BDCR, CSR = 0x00, 0x04, 0x08, 0x70, 0x74
+AHB1ENR, AHB2ENR, APB1ENR, APB2ENR = 0x30, 0x34, 0x40, 0x44
+HSE_SOURCE, PLL_SOURCE = 1, 2
+AHB_DIVIDERS = (2, 4, 8, 16, 64, 128, 256, 512)
+
+
+class Rcc(Peripheral):
+    """Oscillators are ready as soon as they are on; the clocks that follow from them are computed."""
+
+    def __init__(self, board: Board) -> None:
+        super().__init__(board, "RCC", RCC_BASE, None, {CR: 0x83, PLLCFGR: 0x2400_3010, AHB1ENR: 0x0010_0000})
+
+    def read(self, offset: int) -> int:
+        value = super().read(offset)
+        if offset == CR:  # each xxxRDY follows its xxxON
+            for on in (0, 16, 24, 26, 28):
+                value |= bit(value, on) << (on + 1)
+        elif offset == CFGR:  # SWS follows SW
+            value = value & ~0xC | (value & 3) << 2
+        elif offset in (BDCR, CSR):
+            value |= bit(value, 0) << 1
+        return value
+
+    def write(self, offset: int, value: int) -> None:
+        super().write(offset, value)
+        if offset in (CR, PLLCFGR, CFGR):
+            self.board.clock_changed()
+        elif AHB1ENR <= offset <= APB2ENR:
+            self.board.usart1.power(self.is_on((APB2ENR, 4)))
+
+    def is_on(self, clock: tuple[int, int] | None) -> bool:
+        """Whether a peripheral's clock is enabled."""
+        return clock is None or bool(bit(self.registers.get(clock[0], 0), clock[1]))
+
+    @property
+    def system_hz(self) -> int:
+        """SYSCLK."""
+        source = self.registers.get(CFGR, 0) & 3
+        if source == HSE_SOURCE:
+            return HSE_HZ
+        return self._pll_hz() if source == PLL_SOURCE else HSI_HZ
+
+    def _pll_hz(self) -> int:
+        """Frequency of the main PLL's output P (RM0385, 5.3.2)."""
+        config = self.registers[PLLCFGR]
+        m, n, p = config & 63, config >> 6 & 511, 2 * ((config >> 16 & 3) + 1)
+        if m < 2 or not bit(self.registers[CR], 24):
+            raise PeripheralFault(
+                "SYSCLK is the PLL, but RCC_CR has it off or PLLM is below 2", RCC_BASE + CFGR
+            )
+        return (HSE_HZ if bit(config, 22) else HSI_HZ) // m * n // p
+
+    @property
+    def core_hz(self) -> int:
+        """HCLK, the core's clock."""
+        divider = self.registers.get(CFGR, 0) >> 4 & 15
+        return self.system_hz // (AHB_DIVIDERS[divider - 8] if divider >= 8 else 1)
+
+    @property
+    def apb2_hz(self) -> int:
+        """PCLK2, which clocks USART1."""
+        divider = self.registers.get(CFGR, 0) >> 13 & 7
+        return self.core_hz >> (divider - 3 if divider >= 4 else 0)
+
+    def check(self, wait_states: int, overdrive: bool) -> None:
+        """Whether flash and regulator can follow the clock.
+
+        Errors   PeripheralFault where they cannot: the chip would read wrong instructions
+        """
+        hz = self.core_hz
+        needed = (hz - 1) // HZ_PER_WAIT_STATE
+        if hz > MAX_HZ:
+            raise PeripheralFault(f"a core clock of {hz} Hz is above the chip's {MAX_HZ}", RCC_BASE + CFGR)
+        if wait_states < needed:
+            kind = f"{hz} Hz needs {needed} flash wait states, FLASH_ACR has {wait_states}"
+            raise PeripheralFault(kind, RCC_BASE + CFGR)
+        if hz > MAX_HZ_WITHOUT_OVERDRIVE and not overdrive:
+            raise PeripheralFault(f"{hz} Hz needs over-drive, PWR_CR1 has it off", RCC_BASE + CFGR)
+
+
+class Pwr(Peripheral):
+    """Over-drive is ready as soon as it is on."""
+
+    def __init__(self, board: Board) -> None:
+        super().__init__(board, "PWR", PWR_BASE, (APB1ENR, 28), {0x00: 0xC000})
+
+    def read(self, offset: int) -> int:
+        value = super().read(offset)
+        if offset == 0x04:  # CSR1: VOSRDY always, ODRDY follows ODEN, ODSWRDY follows ODSWEN
+            value |= 1 << 14 | self.registers[0x00] & 3 << 16
+        return value
+
+    @property
+    def overdrive(self) -> bool:
+        return self.registers[0x00] >> 16 & 3 == 3

@@ -1,0 +1,51 @@
+"""General-purpose pins (RM0385, 6)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .base import Peripheral, bit
+
+if TYPE_CHECKING:
+    from ..board import Board
+
+MODER, IDR, ODR, BSRR = 0x00, 0x10, 0x14, 0x18
+OUTPUT = 1
+GPIO_BASE = 0x4002_0000
+PORTS = "ABCDEFGHIJK"
+
+
+class Gpio(Peripheral):
+    """A port of 16 pins: outputs read back, inputs read what was put on them from outside.
+
+    levels   bit n: pin n is held high from outside
+    """
+
+    def __init__(self, board: Board, port: str) -> None:
+        index = PORTS.index(port)
+        super().__init__(board, f"GPIO{port}", GPIO_BASE + 0x400 * index, (0x30, index))
+        self.levels = 0
+
+    def read(self, offset: int) -> int:
+        if offset != IDR:
+            return super().read(offset)
+        driven = sum(1 << pin for pin in range(16) if self._is_output(pin))
+        return self.registers.get(ODR, 0) & driven | self.levels & ~driven & 0xFFFF
+
+    def write(self, offset: int, value: int) -> None:
+        if offset == BSRR:  # low half sets, high half resets; setting wins
+            output = self.registers.get(ODR, 0)
+            self.registers[ODR] = output & ~(value >> 16) & 0xFFFF | value & 0xFFFF
+        else:
+            super().write(offset, value)
+
+    def _is_output(self, pin: int) -> bool:
+        return self.registers.get(MODER, 0) >> 2 * pin & 3 == OUTPUT
+
+    def is_high(self, pin: int) -> bool:
+        """Whether the firmware drives a pin high."""
+        return self._is_output(pin) and bool(bit(self.registers.get(ODR, 0), pin))
+
+    def hold(self, pin: int, high: bool) -> None:
+        """Put a level on a pin from outside."""
+        self.levels = self.levels & ~(1 << pin) | int(high) << pin

@@ -1,0 +1,147 @@
+"""USART1, the ST-LINK's virtual COM port (RM0385, 31). Sending, receiving and the status are in native.c."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ..native import RX_FRAMING_ERROR, RX_QUEUE, UsartState
+from .base import Peripheral
+
+if TYPE_CHECKING:
+    from ..board import Board
+
+BASE, IRQ = 0x4001_1000, 37
+CR1, BRR, RQR, ISR = 0x00, 0x0C, 0x18, 0x1C
+CR1_RXNEIE, CR1_TCIE, CR1_TXEIE = 1 << 5, 1 << 6, 1 << 7
+CR1_OVER8 = 1 << 15
+ISR_ORE, ISR_RXNE = 1 << 3, 1 << 5
+RQR_RXFRQ = 1 << 3
+BITS_A_BYTE = 10  # 8N1
+BURST = 512  # bytes that may arrive while the firmware is awake; half its receive ring
+TOLERANCE = 0.03  # of the baud rate, before bytes arrive damaged
+
+
+class Usart(Peripheral):
+    """The serial line.
+
+    Not paced (the default): bytes arrive as fast as the firmware takes them. After BURST of them the next
+    ones wait until it sleeps, or until the time has passed that they take on a real line: an idle firmware
+    loses nothing.
+    Paced: bytes arrive at the rate that is programmed, whether the firmware is ready or not, and overrun.
+
+    listeners   called with the bytes that the firmware sent
+    """
+
+    def __init__(self, board: Board, state: UsartState, paced: bool) -> None:
+        super().__init__(board, "USART1", BASE, (0x44, 4))
+        self.state = state
+        self.paced = paced
+        self.listeners: list[Callable[[bytes], None]] = []
+        self._waiting: deque[int] = deque()
+        self._noise = random.Random(0)
+        self.due: int | None = None
+
+    def reset(self) -> None:
+        """As after a system reset; bytes that are still on the line are lost."""
+        super().reset()
+        self._waiting.clear()
+        self.due = None
+        stop = self.state.tx_stop
+        self.state.powered = self.state.cr1 = self.state.full = self.state.errors = 0
+        self.state.rx_head = self.state.rx_tail = self.state.tx_count = 0
+        self.state.tx_stop = stop
+
+    def power(self, on: bool) -> None:
+        self.state.powered = int(on)
+
+    def write(self, offset: int, value: int) -> None:
+        super().write(offset, value)
+        if offset == CR1:
+            self.state.cr1 = value
+        elif offset == RQR and value & RQR_RXFRQ:
+            self.state.full = 0
+        self.board.look_again()
+
+    def read(self, offset: int) -> int:
+        return self.board.usart_status() if offset == ISR else super().read(offset)
+
+    @property
+    def baud(self) -> float:
+        """Bits a second that BRR stands for at the present clock, 0 before it is set."""
+        divider: float = self.registers.get(BRR, 0)
+        if self.registers.get(CR1, 0) & CR1_OVER8:
+            brr = self.registers.get(BRR, 0)
+            divider = (brr & ~15 | (brr & 7) << 1) / 2
+        return self.board.rcc.apb2_hz / divider if divider else 0.0
+
+    @property
+    def byte_cycles(self) -> int:
+        """Core cycles that one byte takes on the line."""
+        return max(1, round(BITS_A_BYTE * self.board.rcc.core_hz / (self.baud or 115200)))
+
+    def feed(self, data: bytes, baud: int | None = None) -> None:
+        """Bytes from the host.
+
+        baud   the host's rate; where it differs from the device's they arrive damaged. None: the device's own
+        """
+        if baud is None or abs(self.baud - baud) <= TOLERANCE * baud:
+            self._waiting.extend(data)
+        else:
+            self._waiting.extend(self._noise.randrange(256) | RX_FRAMING_ERROR for _ in data)
+        if self.due is None and self._waiting:
+            self.due = self.board.now + (self.byte_cycles if self.paced else 0)
+
+    def fire(self) -> None:
+        """The time `due` has come: the next bytes arrive."""
+        if self.paced:
+            self._arrive_until(self.board.now)
+        else:
+            self.refill()
+
+    def refill(self) -> None:
+        """Not paced: let the next burst arrive, if the firmware has taken the last one."""
+        if self.paced:
+            return
+        for _ in range(min(BURST, len(self._waiting)) if self.hungry else 0):
+            self._push(self._waiting.popleft())
+        self.due = self.board.now + BURST * self.byte_cycles if self._waiting else None
+
+    def _arrive_until(self, now: int) -> None:
+        """Paced: the bytes of the time that has passed; one is lost where the one before it was not read."""
+        while self.due is not None and self.due <= now:
+            byte = self._waiting.popleft()
+            if self.board.usart_status() & ISR_RXNE:
+                self.state.errors |= ISR_ORE
+            else:
+                self._push(byte)
+            self.due = self.due + self.byte_cycles if self._waiting else None
+
+    def _push(self, byte: int) -> None:
+        self.state.rx[self.state.rx_tail % RX_QUEUE] = byte
+        self.state.rx_tail += 1
+
+    @property
+    def hungry(self) -> bool:
+        """Whether the firmware has taken all that has arrived."""
+        return self.state.rx_head == self.state.rx_tail and not self.state.full
+
+    def requests_interrupt(self) -> bool:
+        """The level of the interrupt line."""
+        cr1 = self.state.cr1
+        if not cr1 & 1:
+            return False
+        if cr1 & CR1_RXNEIE and self.board.usart_status() & (ISR_RXNE | ISR_ORE):
+            return True
+        return bool(cr1 & (CR1_TXEIE | CR1_TCIE))  # the transmitter is always ready
+
+    def drain(self) -> bytes:
+        """What the firmware has sent since the last call."""
+        count = self.state.tx_count
+        if not count:
+            return b""
+        data = bytes(memoryview(self.state.tx)[:count])
+        self.state.tx_count = 0
+        return data

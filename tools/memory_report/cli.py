@@ -1,0 +1,132 @@
+"""Command line of the memory report."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from memory_report.errors import ReportError
+from memory_report.firmware import load_firmware
+from memory_report.picture import check_suffix, draw
+from memory_report.plan import Plan, load_plan
+from memory_report.show import show, show_diff
+from memory_report.stack import analyse
+from memory_report.usage import as_json, make_report
+
+ELF = Path(".pio/build/disco_f746ng/firmware.elf")
+PLAN = Path("firmware/generated/plan.json")
+FILE = click.Path(dir_okay=False, path_type=Path)
+WIDTH = 120
+
+
+class Bytes(click.ParamType):
+    """A size: 131072, 128K, 128KB or 1M."""
+
+    name = "SIZE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        found = re.fullmatch(r"(\d+) *([kKmM]?)[bB]?", str(value))
+        if not found:
+            self.fail(f"{value!r} is not a size: write 131072, 128K or 1M.", param, ctx)
+        return int(found[1]) * {"": 1, "k": 1024, "m": 1024 * 1024}[found[2].lower()]
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--elf", default=ELF, show_default=True, type=FILE, help="The linked firmware.")
+@click.option("--plan", type=FILE, help=f"plan.json of its model. [default: {PLAN}, where it is there]")
+@click.option("--json", "json_path", type=FILE, metavar="FILE", help="Also write the report as JSON.")
+@click.option("--diff", type=FILE, metavar="OLD.json", help="Show what grew since that report.")
+@click.option(
+    "--picture", type=FILE, metavar="FILE.svg|.html", help="Draw the arena over one training iteration."
+)
+@click.option("--budget-sram", type=Bytes(), help="Instead of the plan's.")
+@click.option("--budget-flash", type=Bytes(), help="Instead of the plan's.")
+def cli(
+    elf: Path,
+    plan: Path | None,
+    json_path: Path | None,
+    diff: Path | None,
+    picture: Path | None,
+    budget_sram: int | None,
+    budget_flash: int | None,
+) -> None:
+    """Show how much flash, SRAM and stack a firmware needs, against the chip and the budget.
+
+    All-in SRAM is everything the CPU can write: .data, .bss (with the arena and the trainables) and the worst
+    stack, proven from the machine code. Exits with 1 where a limit is passed or the stack not bounded.
+    """
+    try:
+        passed = run(elf, plan, json_path, diff, picture, (budget_sram, budget_flash))
+    except ReportError as error:
+        raise click.ClickException(str(error)) from error
+    sys.exit(0 if passed else 1)
+
+
+def run(
+    elf: Path,
+    plan_path: Path | None,
+    json_path: Path | None,
+    diff: Path | None,
+    picture: Path | None,
+    budgets: tuple[int | None, int | None],
+) -> bool:
+    """Make the report; True where nothing is over a limit."""
+    firmware = load_firmware(elf)
+    plan = choose_plan(plan_path)
+    if picture is not None and plan is None:
+        raise ReportError(f"--picture needs a plan, and {PLAN} is not there: name one with --plan.")
+    if picture is not None:
+        check_suffix(picture.suffix)
+    old = load_report(diff) if diff is not None else None
+    report = make_report(firmware, plan, analyse(firmware), *budgets)
+    console = Console(width=WIDTH, highlight=False)
+    show(console, report)
+    document = as_json(report)
+    if old is not None:
+        show_diff(console, old, document)
+    if json_path is not None:
+        write(json_path, json.dumps(document, indent=1) + "\n")
+    if picture is not None and plan is not None:
+        write(picture, draw(plan, picture.suffix))
+        console.print(f"arena over the steps: {picture}", markup=False)
+    return not report.failures()
+
+
+def choose_plan(path: Path | None) -> Plan | None:
+    """The plan that was named, or the one beside the firmware where it exists."""
+    if path is None and not PLAN.exists():
+        return None
+    return load_plan(path or PLAN)
+
+
+def load_report(path: Path) -> dict[str, Any]:
+    try:
+        document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if document["format"] != 1 or not {"flash", "sram", "symbols"} <= document.keys():
+            raise ValueError("not a report")
+    except FileNotFoundError as error:
+        raise ReportError(f"no such report: {path}.") from error
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ReportError(f"{path} is not a report that --json wrote.") from error
+    return document
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file under its name only when it is whole."""
+    part = path.with_name(path.name + ".part")
+    try:
+        part.write_text(text, encoding="utf-8")
+        part.replace(path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise ReportError(f"{path} cannot be written: {error.strerror}.") from error
+
+
+def main() -> None:
+    cli(prog_name="python tools/memory_report")
