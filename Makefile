@@ -4,13 +4,14 @@ SHELL := /bin/bash
 export PLATFORMIO_SETTING_ENABLE_TELEMETRY := no
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: help setup demo test test-all lint renode format clean
+.PHONY: help setup demo test test-all golden lint renode format clean
 
 help:
 	@echo "make demo      train the example on the emulated board; results in build/demo/"
 	@echo "make test      all quick tests"
 	@echo "make test-all  the slow ones too"
 	@echo "make lint      ruff, mypy, clang-format, warnings as errors"
+	@echo "make golden    the published networks against golden data (MICROTRAIN_DATA)"
 	@echo "make renode    the Robot suites, on Renode where it is installed and on the board model"
 
 setup:
@@ -26,7 +27,11 @@ test-all: setup
 	@$(PYTHON) -m pytest -n 2
 
 renode: setup
+	@mkdir -p build && pio run -s -e disco_f746ng > build/renode.log || { cat build/renode.log; exit 1; }
 	@$(PYTHON) renode/run.py
+
+golden: setup
+	@$(PYTHON) tools/golden
 
 lint: setup
 	@$(PYTHON) -m ruff check .

@@ -62,6 +62,7 @@ Info Names Board And Input
 
 The Same Image Gives The Same Logits
     Boot
+    Train On Pattern            3    1
     ${first}=                   Logits Of Pattern    7
     ${other}=                   Logits Of Pattern    8
     ${again}=                   Logits Of Pattern    7

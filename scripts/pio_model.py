@@ -16,6 +16,7 @@ root = Path(env.subst("$PROJECT_DIR"))
 testing = "__test" in COMMAND_LINE_TARGETS
 
 EXAMPLE = "examples/digits/model.pt"
+OPTIONS = ["--scheme", "examples/digits/scheme.yaml", "--classes", "10"]
 GENERATED = "firmware/generated"
 UNIT_TEST_MODEL = "test/fixtures/null_model"
 
@@ -32,7 +33,7 @@ def advice(folder: str) -> str:
 def convert_example() -> None:
     """Run the converter on the example; ends the build with a sentence where it fails."""
     print(f"{GENERATED} holds no model: converting {EXAMPLE}")
-    command = [env.subst("$PYTHONEXE"), "tools/convert", EXAMPLE, "-o", GENERATED]
+    command = [env.subst("$PYTHONEXE"), "tools/convert", EXAMPLE, *OPTIONS, "-o", GENERATED]
     for needed in command[1:3]:
         if not (root / needed).exists():
             stop(f"{GENERATED} holds no model and {needed} is not there; {advice(GENERATED)}")

@@ -36,20 +36,27 @@ class Built:
 
 
 def run(arguments: list[str], **extra: str) -> str:
-    """Run a command in the project's root; returns its output, fails the test with it."""
+    """Run a command ("python" is this one) in the project root; the test fails with its output."""
+    program = sys.executable if arguments[0] == "python" else arguments[0]
     done = subprocess.run(
-        arguments, cwd=ROOT, env={**os.environ, **extra}, capture_output=True, text=True, check=False
+        [program, *arguments[1:]],
+        cwd=ROOT,
+        env={**os.environ, **extra},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
 
 
-def build_example(scheme: Path, folder: Path) -> Built:
+def build_example(scheme: Path, folder: Path, board: bool = True) -> Built:
+    """Convert the example with a scheme and build it for this machine and, if asked, for the board."""
     generated, pio = folder / "generated", folder / "pio"
     arguments = [str(EXAMPLE / "model.pt"), "--scheme", str(scheme), "--classes", "10", "-o", str(generated)]
-    run([sys.executable, "tools/convert", *arguments])
+    run(["python", "tools/convert", *arguments])
     program = str(Path(sys.executable).with_name("pio"))
-    environments = ["-e", "disco_f746ng", "-e", "native"]
+    environments = ["-e", "native", *(["-e", "disco_f746ng"] if board else [])]
     output = run(
         [program, "run", *environments], MICROTRAIN_MODEL=str(generated), PLATFORMIO_BUILD_DIR=str(pio)
     )

@@ -58,7 +58,7 @@ def plant(folder: Path, code: str, where: str = "    (void)train;\n") -> Path:
 def symbols(elf: Path) -> dict[str, int]:
     with elf.open("rb") as file:
         table = ELFFile(file).get_section_by_name(".symtab")
-        return {s.name: s["st_value"] for s in table.iter_symbols()}  # type: ignore[union-attr]
+        return {s.name: s["st_value"] for s in table.iter_symbols()}
 
 
 def test_no_warning(log: str) -> None:

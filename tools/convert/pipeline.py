@@ -34,13 +34,18 @@ class Compiled:
         return self.plan.arena + block_bytes(layout(self.graph)) + FIRMWARE_SRAM
 
 
-def compile_graph(quantized: Graph, scheme: Scheme, classes: int) -> Compiled:
-    """Turn a quantized forward graph and a scheme into a planned training graph."""
+def training_graph(quantized: Graph, scheme: Scheme, classes: int) -> Graph:
+    """Turn a quantized forward graph and a scheme into a scheduled training graph."""
     graph = verify(with_head(quantized, classes, scheme.head))
     graph = verify(apply(graph, scheme))
     graph = verify(differentiate(graph, scheme.loss))
     graph = verify(prune(graph))
-    graph = verify(schedule(graph))
+    return verify(schedule(graph))
+
+
+def compile_graph(quantized: Graph, scheme: Scheme, classes: int) -> Compiled:
+    """The training graph of a model and a scheme, with its memory plan."""
+    graph = training_graph(quantized, scheme, classes)
     arena = plan(graph)
     check_plan(graph, arena)
     return Compiled(graph, arena, scheme)

@@ -5,60 +5,29 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from dataclasses import dataclass
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 
 import click
 import numpy as np
-from device.client import Device
 from device.curve import save_curve
 from device.errors import DeviceError
 from device.images import Dataset, load_image, scan
-from device.link import EmulatorPort, Port, ProgramPort
-from device.session import Log, Settings, new_log, train
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from device.link import EmulatorPort
+from device.session import Settings
+from emulator import EmulatorError
 
 from .build import ROOT, Firmware, StepError, build, command, convert
 from .measure import all_in_sram, step_instructions
+from .sessions import Result, bar, session, start_host_sessions
 
 EXAMPLE = ROOT / "examples/digits"
 OUTPUT = ROOT / "build/demo"
-SCHEMES = ("scheme", "head", "bias")
 TITLES = {"scheme": "sparse update", "head": "head only", "bias": "head and biases"}
 CLASSES = 10
-EPOCHS = 2
-EVAL_EVERY = 400
+EPOCHS = 1
+RATE = 3.0  # peak of the cosine schedule, times the schemes' rates; chosen on a part of the training images
 SRAM_IMAGES = 3
-
-console = Console()
-
-
-@dataclass(frozen=True)
-class Result:
-    """Accuracy before and after a session, in 0..1, and what it left behind."""
-
-    before: float
-    after: float
-    log: Log
-
-
-class Bar:
-    """One progress bar for everything a session does."""
-
-    def __init__(self, title: str, progress: Progress) -> None:
-        self.title, self.progress = title, progress
-        self.task = progress.add_task(title, total=None, text="")
-
-    def begin(self, what: str, total: int) -> None:
-        self.progress.reset(self.task, total=total, description=f"{self.title}: {what}")
-
-    def advance(self, text: str) -> None:
-        self.progress.advance(self.task)
-        self.progress.update(self.task, text=text)
-
-    def end(self) -> None:
-        pass
 
 
 @click.command()
@@ -66,11 +35,14 @@ class Bar:
     "--epochs", type=click.IntRange(1), default=EPOCHS, show_default=True, help="Passes over the images."
 )
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True)
-def main(epochs: int, seed: int) -> None:
+@click.option(
+    "--eval-every", type=click.IntRange(0), default=0, metavar="N", help="Evaluate after every N steps."
+)
+def main(epochs: int, seed: int, eval_every: int) -> None:
     """Convert, build, measure and train the digits example; results go to build/demo/."""
     try:
-        run(Settings(epochs=epochs, seed=seed, eval_every=EVAL_EVERY))
-    except (StepError, DeviceError) as error:
+        run(Settings(epochs, seed, eval_every=eval_every, rate=RATE, schedule="cosine"))
+    except (StepError, DeviceError, EmulatorError) as error:
         click.echo(f"demo: {error}", err=True)
         sys.exit(1)
 
@@ -78,22 +50,24 @@ def main(epochs: int, seed: int) -> None:
 def run(settings: Settings) -> None:
     """The whole demo, in the order in which a user would do it."""
     images = export_images()
-    console.print("converting and building: the sparse scheme, head only, head and biases")
-    built = {name: make(name, board=name == "scheme") for name in SCHEMES}
-    memory = memory_report(built["scheme"])
-    training, testing = scan(images / "train", CLASSES), scan(images / "test", CLASSES)
+    click.echo("converting and building the example with three schemes")
+    built = make_all()
     elf = built["scheme"].elf
     assert elf is not None
-    console.print(f"training on the emulated board: {elf.relative_to(ROOT)}")
-    device = session("emulated STM32F746", EmulatorPort(elf), training, testing, settings)
-    console.print("the same steps on this machine, and the two simpler schemes beside them")
-    host = {
-        n: session(f"host, {TITLES[n]}", ProgramPort(built[n].program), training, testing, settings)
-        for n in SCHEMES
-    }
+    memory = memory_report(built["scheme"])
+    training, testing = scan(images / "train", CLASSES), scan(images / "test", CLASSES)
+    click.echo(
+        f"training {elf.relative_to(ROOT)} on the emulated board, and the same on this machine beside it"
+    )
+    with ProcessPoolExecutor(1) as pool:
+        programs = {name: firmware.program for name, firmware in built.items()}
+        running = start_host_sessions(pool, programs, training, testing, settings)
+        with bar("emulated STM32F746") as watcher:
+            device = session(EmulatorPort(elf), "the emulated board", training, testing, settings, watcher)
+        host = {name: future.result() for name, future in running.items()}
     report = summary(device, host, memory, elf, training)
     save(report, device)
-    tell(report, device, host)
+    tell(report, host)
 
 
 def export_images() -> Path:
@@ -105,12 +79,16 @@ def export_images() -> Path:
     return folder
 
 
-def make(name: str, board: bool) -> Firmware:
-    """Convert the example with a scheme and build it."""
-    table = convert(EXAMPLE / "model.pt", EXAMPLE / f"{name}.yaml", CLASSES, OUTPUT / name)
-    if board:
-        console.print(table, highlight=False, markup=False, soft_wrap=True)
-    return build(OUTPUT / name, OUTPUT / f"pio-{name}", board)
+def make_all() -> dict[str, Firmware]:
+    """Convert the example with each scheme and build it: the sparse one for the board too."""
+    with ThreadPoolExecutor(2) as pool:
+        schemes = {name: EXAMPLE / f"{name}.yaml" for name in TITLES}
+        jobs = {
+            n: pool.submit(convert, EXAMPLE / "model.pt", s, CLASSES, OUTPUT / n) for n, s in schemes.items()
+        }
+        tables = {name: job.result() for name, job in jobs.items()}
+    click.echo(tables["scheme"])
+    return {name: build(OUTPUT / name, OUTPUT / f"pio-{name}", board=name == "scheme") for name in TITLES}
 
 
 def memory_report(firmware: Firmware) -> dict[str, int]:
@@ -124,26 +102,9 @@ def memory_report(firmware: Firmware) -> dict[str, int]:
         str(OUTPUT / "memory.json"),
     ]
     arguments += ["--picture", str(OUTPUT / "arena.svg")]
-    text = command([sys.executable, "tools/memory_report", *arguments], OUTPUT / "memory.log")
-    console.print(text, highlight=False, markup=False, soft_wrap=True)
+    click.echo(command([sys.executable, "tools/memory_report", *arguments], OUTPUT / "memory.log"))
     document = json.loads((OUTPUT / "memory.json").read_text(encoding="utf-8"))
     return {"sram": document["sram"]["total"], "flash": document["flash"]["total"]}
-
-
-def session(title: str, port: Port, training: Dataset, testing: Dataset, settings: Settings) -> Result:
-    """One whole session on one device."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.fields[text]}"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, transient=True) as progress, Device(port, title) as device:
-        log = new_log(device, training.classes, settings)
-        train(device, training, testing, log, Bar(title, progress))
-    before, after = log.evaluations[0].accuracy, log.evaluations[-1].accuracy
-    console.print(f"  {title}: {before:.1%} -> {after:.1%}, trainables {log.sha256[:16]}", highlight=False)
-    return Result(before, after, log)
 
 
 def summary(
@@ -179,26 +140,20 @@ def save(report: dict[str, object], device: Result) -> None:
     save_curve(OUTPUT / "curve", device.log)
 
 
-def tell(report: dict[str, object], device: Result, host: dict[str, Result]) -> None:
-    """The result in a few lines; exit 1 where the host and the device disagree."""
-    console.print(
-        f"\naccuracy on {report['test_images']} unseen images of the device's world", highlight=False
-    )
-    for name in SCHEMES:
-        console.print(
-            f"  {TITLES[name]:<16} {host[name].before:6.1%} -> {host[name].after:6.1%}", highlight=False
-        )
-    console.print(
-        f"SRAM {report['sram_reported']:,} B reported, {report['sram_measured']:,} B measured; flash "
-        f"{report['flash_bytes']:,} B; a training step {report['step_instructions']:,} instructions",
-        highlight=False,
-    )
-    same = report["sha256_host"] == report["sha256_device"]
-    console.print(f"trainables after {report['train_steps']} steps, SHA-256", highlight=False)
-    console.print(f"  board {report['sha256_device']}\n  host  {report['sha256_host']}", highlight=False)
+def tell(report: dict[str, object], host: dict[str, Result]) -> None:
+    """The result in a few lines. StepError where the host and the device disagree."""
     where = OUTPUT.relative_to(ROOT)
-    console.print(
-        f"{where}/curve.svg  {where}/arena.svg  {where}/report.json  {where}/session.json", highlight=False
-    )
-    if not same:
+    lines = [f"accuracy on {report['test_images']} unseen images of the device's world"]
+    lines += [f"  {title:<16} {host[n].before:6.1%} -> {host[n].after:6.1%}" for n, title in TITLES.items()]
+    lines += [
+        f"all-in SRAM {report['sram_reported']:,} B reported, {report['sram_measured']:,} B measured",
+        f"flash {report['flash_bytes']:,} B; instructions: inference {report['inference_instructions']:,}, "
+        f"training step {report['step_instructions']:,}",
+        f"SHA-256 of the trainables after {report['train_steps']} steps",
+        f"  board {report['sha256_device']}",
+        f"  host  {report['sha256_host']}",
+        f"learning curve {where}/curve.svg, arena {where}/arena.svg, numbers {where}/report.json",
+    ]
+    click.echo("\n".join(lines))
+    if report["sha256_host"] != report["sha256_device"]:
         raise StepError("the board's weights differ from the host's: this is a bug, please report it")

@@ -189,6 +189,13 @@ def infer(target: Target, images: tuple[Path, ...]) -> None:
     type=click.FloatRange(0, 1000),
     help="Factor on the learning rates.",
 )
+@click.option(
+    "--schedule",
+    type=click.Choice(["constant", "cosine"]),
+    default="constant",
+    show_default=True,
+    help="Of the learning rates; cosine falls to 0 over the session and takes a higher --rate.",
+)
 @click.option("--curve", type=FILE, help="Save the learning curve, as .svg and .png.")
 @click.option("--log", "log_path", type=FILE, help="Save every step as JSON.")
 @click.pass_obj

@@ -10,8 +10,9 @@ import numpy as np
 from device.conversation import COMPUTE_S, PROBE_S, Answer, Conversation, greet
 from device.errors import AnswerError, DeviceError, NoAnswerError
 from device.link import DEFAULT_BAUD, Port, SerialPort
-from device.protocol import DATA, DATA_BYTES, ROW, WEIGHTS, Frame, crc32, encode
+from device.protocol import DATA, DATA_BYTES, FRAME_OVERHEAD, ROW, WEIGHTS, Frame, crc32, encode
 
+WINDOW_BYTES = 512  # of frames on their way without an answer: half the device's receive ring
 TRIES = 4  # a frame, or a whole pull, is sent this often before the line is called bad
 BAUDS = (DEFAULT_BAUD, 921600, 460800, 1000000, 2000000, 230400)  # where a device may have been left
 
@@ -106,8 +107,10 @@ class Device:
         if image.dtype != np.uint8 or image.shape != self.info.shape:
             raise DeviceError(f"an image must be uint8 {self.info.shape}, not {image.dtype} {image.shape}.")
         self._talk.command("image", "ok image")
-        for y, row in enumerate(image):
-            self._send_frame(ROW, y, row.tobytes(), f"ok row {y}", f"image row {y}")
+        frame = image[0].nbytes + FRAME_OVERHEAD
+        group = max(1, WINDOW_BYTES // frame)
+        for start in range(0, len(image), group):
+            self._send_rows(start, image[start : start + group])
 
     def stats(self) -> dict[str, str]:
         """The device's counters by name."""
@@ -222,6 +225,23 @@ class Device:
                 if error.word != "image" or attempt:
                     raise
         raise AssertionError("unreachable")
+
+    def _send_rows(self, start: int, rows: np.ndarray) -> None:
+        """Send neighbouring rows in one go; where an answer is missing or bad, again and one by one."""
+        sent = []
+        for y, row in enumerate(rows, start):
+            self._sequence = (self._sequence + 1) & 0xFF
+            sent.append((y, self._sequence, row.tobytes()))
+        self._talk.send(b"".join(encode(Frame(ROW, sequence, y, data)) for y, sequence, data in sent))
+        try:
+            for y, sequence, _ in sent:
+                self._talk.answer(f"image row {y}", f"ok row {y} {sequence}")
+        except (NoAnswerError, AnswerError) as error:
+            if isinstance(error, AnswerError) and error.word not in ("frame", "command"):
+                raise
+            self._talk.settle()
+            for y, _, data in sent:
+                self._send_frame(ROW, y, data, f"ok row {y}", f"image row {y}")
 
     def _send_frame(self, kind: int, position: int, payload: bytes, expect: str, what: str) -> None:
         """Send one frame until it is acknowledged."""

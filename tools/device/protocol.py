@@ -12,6 +12,7 @@ SYNC = b"\xa5\x5a"
 ROW, WEIGHTS, DATA = 1, 2, 3
 HEADER = struct.Struct("<2sBBIH")  # sync, type, sequence number, position, payload length
 HEADER_BYTES = HEADER.size + 2
+FRAME_OVERHEAD = HEADER_BYTES + 4  # bytes of a frame beside its payload
 FRAME_LIMIT = 1024
 DATA_BYTES = 512
 LINE_LIMIT = 4096  # longer than anything the device says: 32 classes' logits are 300 characters

@@ -17,6 +17,7 @@ from device.files import replacing
 from device.images import Dataset, Sample, load_image
 
 WINDOW = 100  # steps that the running accuracy looks back
+RATE_EVERY = 10  # steps between changes of a scheduled learning rate
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class Settings:
     limit       most images an epoch, 0: all
     eval_every  steps between evaluations, 0: only before and after
     rate        factor on the scheme's learning rates
+    schedule    "constant", or "cosine": from `rate` down to 0 over the whole session
     """
 
     epochs: int = 1
@@ -35,6 +37,13 @@ class Settings:
     limit: int = 0
     eval_every: int = 0
     rate: float = 1.0
+    schedule: str = "constant"
+
+    def rate_at(self, step: int, steps: int) -> float:
+        """Factor on the learning rates at a step, counted from 0, of `steps`."""
+        if self.schedule == "constant":
+            return self.rate
+        return self.rate * 0.5 * (1.0 + math.cos(math.pi * step / steps))
 
 
 @dataclass(frozen=True)
@@ -126,13 +135,14 @@ def evaluate(device: Device, dataset: Dataset, watcher: Watcher, step: int = 0, 
 def train(device: Device, training: Dataset, testing: Dataset | None, log: Log, watcher: Watcher) -> None:
     """Train as log.settings say and write what happens into `log`, step by step."""
     settings = log.settings
-    device.rate(settings.rate)
     device.seed(settings.seed)
     order = list(ordered(training, settings))
     test = evaluator(device, testing, log, watcher)
     test(0)
     watcher.begin("training", len(order))
     for number, (epoch, sample) in enumerate(order, 1):
+        if number % RATE_EVERY == 1:
+            device.rate(settings.rate_at(number - 1, len(order)))
         result = device.train(load_image(sample.path, device.info.shape), sample.label)
         name = f"{sample.path.parent.name}/{sample.path.name}"
         log.steps.append(TrainStep(number, epoch, name, sample.label, result.predicted, result.loss))
@@ -142,6 +152,7 @@ def train(device: Device, training: Dataset, testing: Dataset | None, log: Log, 
         if settings.eval_every and number % settings.eval_every == 0 and number < len(order):
             test(number)
     watcher.end()
+    device.rate(1.0)
     test(len(order))
     log.sha256 = device.sha()
 

@@ -1,0 +1,96 @@
+"""Training sessions of the demo: one on the emulated board, several on this machine beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from device.client import Device
+from device.images import Dataset
+from device.link import Port, ProgramPort
+from device.session import Log, Settings, Watcher, new_log, train
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+
+@dataclass(frozen=True)
+class Result:
+    """Accuracy on the held-out images before and after a session, in 0..1, and its log."""
+
+    before: float
+    after: float
+    log: Log
+
+
+class Silent:
+    """A watcher that shows nothing."""
+
+    def begin(self, what: str, total: int) -> None:
+        pass
+
+    def advance(self, text: str) -> None:
+        pass
+
+    def end(self) -> None:
+        pass
+
+
+class Bar:
+    """A watcher that draws one progress bar for everything a session does."""
+
+    def __init__(self, title: str, progress: Progress) -> None:
+        self.title, self.progress = title, progress
+        self.task = progress.add_task(title, total=None, text="")
+
+    def begin(self, what: str, total: int) -> None:
+        self.progress.reset(self.task, total=total, description=f"  {self.title}: {what}", text="")
+
+    def advance(self, text: str) -> None:
+        self.progress.update(self.task, advance=1, text=text)
+
+    def end(self) -> None:
+        pass
+
+
+@contextmanager
+def bar(title: str) -> Iterator[Bar]:
+    """A progress bar on the terminal; it goes when the session is over."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[text]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, transient=True) as progress:
+        yield Bar(title, progress)
+
+
+def session(
+    port: Port, title: str, training: Dataset, testing: Dataset, settings: Settings, watcher: Watcher
+) -> Result:
+    """One whole session on one device."""
+    with Device(port, title) as device:
+        log = new_log(device, training.classes, settings)
+        train(device, training, testing, log, watcher)
+    return Result(log.evaluations[0].accuracy, log.evaluations[-1].accuracy, log)
+
+
+def host_session(program: Path, training: Dataset, testing: Dataset, settings: Settings) -> Result:
+    """A session on the firmware that was built for this machine; runs in a process of its own."""
+    return session(ProgramPort(program), str(program), training, testing, settings, Silent())
+
+
+def start_host_sessions(
+    pool: ProcessPoolExecutor,
+    programs: dict[str, Path],
+    training: Dataset,
+    testing: Dataset,
+    settings: Settings,
+) -> dict[str, Future[Result]]:
+    """Begin a session of each program; they run one after the other beside what the caller does."""
+    return {
+        name: pool.submit(host_session, program, training, testing, settings)
+        for name, program in programs.items()
+    }
