@@ -87,7 +87,7 @@ def test_the_plan_of_mcunet_is_within_2_percent(data: Data) -> None:
 
 
 def test_an_unknown_scheme_lists_the_known_ones() -> None:
-    with pytest.raises(ConvertError, match="mbv2-49kb.*proxyless-98kb"):
+    with pytest.raises(ConvertError, match=r"mbv2-49kb.*proxyless-98kb"):
         find(Path("mcunet-50kb"))
 
 
