@@ -8,28 +8,23 @@ VENV=.venv
 TORCH=2.13.0
 stamp="$VENV/.installed-$(cat requirements.txt scripts/setup.sh | sha256sum | cut -c1-16)"
 
-# program (or file) that shows a package is there -> package
-declare -A PACKAGES=(
-    [gcc]=gcc
-    [clang]=clang
-    [clang-format]=clang-format
-    [arm-none-eabi-gcc]=gcc-arm-none-eabi
-    [/usr/lib/arm-none-eabi/include/stdio.h]=libnewlib-arm-none-eabi
-)
-
 missing=()
-for probe in "${!PACKAGES[@]}"; do
-    if [[ $probe = /* ]]; then
-        # any toolchain that brings its own C library will do
-        echo '#include <string.h>' | arm-none-eabi-gcc -E -x c - >/dev/null 2>&1 || missing+=("${PACKAGES[$probe]}")
-    else
-        command -v "$probe" >/dev/null || missing+=("${PACKAGES[$probe]}")
-    fi
-done
-python3 -c 'import venv, ensurepip' 2>/dev/null || missing+=(python3-venv)
+need() { # need PACKAGE PROBE...: the package is missing where the probe fails
+    local package=$1
+    shift
+    "$@" >/dev/null 2>&1 || missing+=("$package")
+}
+compiles() { echo '#include <stdio.h>' | "$1" -E -x c -; }
+
+need gcc command -v gcc
+need libc6-dev compiles gcc
+need clang command -v clang
+need clang-format command -v clang-format
+need gcc-arm-none-eabi command -v arm-none-eabi-gcc
+need libnewlib-arm-none-eabi compiles arm-none-eabi-gcc
+need python3-venv python3 -c 'import venv, ensurepip'
 
 if ((${#missing[@]})); then
-    mapfile -t missing < <(printf '%s\n' "${missing[@]}" | sort)
     if [[ $(id -u) -ne 0 ]]; then
         echo "setup: these packages are missing; install them and run make again:" >&2
         echo "    sudo apt-get install ${missing[*]}" >&2

@@ -127,6 +127,12 @@ def elf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(tmp_path_factory.mktemp("elf"))
 
 
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Away from a plan that a build of the project may have left."""
+    monkeypatch.chdir(tmp_path)
+
+
 def run(*arguments: object) -> Any:
     return CliRunner().invoke(cli.cli, [str(a) for a in arguments])
 

@@ -6,6 +6,7 @@ import hashlib
 import json
 import sys
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -114,11 +115,18 @@ def show_warning(message: Warning | str, *_: object, **__: object) -> None:
 def load(model: Path, trust: bool, input_shape: tuple[int, int, int] | None) -> LoadedModel:
     """Read the model with the front end for its kind of file."""
     if model.suffix != ".pkl":
-        return load_model(model, trust=trust, input_shape=input_shape)
+        loaded = load_model(model, trust=trust, input_shape=input_shape)
+        return replace(loaded, graph=loaded.graph.replace(name=model_name(model)))
     c, h, w = input_shape or (3, IMAGE, IMAGE)
     if c != 3 or h != w:
         raise ConvertError(f"{model.name} takes square RGB images: pass --input 3xNxN, not {c}x{h}x{w}")
     return LoadedModel(read_checkpoint(model, h), None, (), (), (), "checkpoint")
+
+
+def model_name(model: Path) -> str:
+    """The file's name; a file called model.pt takes that of its folder."""
+    folder = model.resolve().parent.name
+    return folder if model.stem == "model" and folder else model.stem
 
 
 def class_count(loaded: LoadedModel) -> int:

@@ -16,7 +16,7 @@ from .trainables import block_bytes, layout, new_head
 from .verify import verify
 
 # SRAM of the firmware beside the model: stack, serial ring, frame buffer, session (memory_report tells).
-FIRMWARE_SRAM = 6144
+FIRMWARE_SRAM = 3072
 FIRMWARE_FLASH = 40960
 
 
