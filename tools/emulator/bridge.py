@@ -89,7 +89,10 @@ def serve_tcp(board: Board, port: int, limit_s: float | None, announce: Callable
 
 def serve_pty(board: Board, limit_s: float | None, announce: Callable[[str], None]) -> str:
     """A pseudo-terminal; clients may come and go, for our own end of it stays open."""
-    master, slave = pty.openpty()
+    try:
+        master, slave = pty.openpty()
+    except OSError as error:
+        raise EmulatorError(f"this machine gives no pseudo-terminal ({error}): use --tcp PORT.") from error
     try:
         tty.setraw(slave)
         announce(os.ttyname(slave))
