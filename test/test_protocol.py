@@ -252,7 +252,7 @@ def test_truncated_frame_times_out(device: Program) -> None:
     for size in (1, 2, 11, 12, 15, 23):
         start = time.monotonic()
         assert device.ask(frame(ROW, 0, bytes(W))[:size]) == "err frame timeout"
-        assert 0.4 < time.monotonic() - start < 3.0
+        assert time.monotonic() - start > 0.4  # not at once: the frame might still have gone on
     assert device.ask("ping") == "ok pong"
     assert device.sha() == before
 
