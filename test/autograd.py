@@ -24,7 +24,7 @@ def gradients(executor: Executor, label: int, loss: str = "cross_entropy") -> di
     graph = env.graph
     leaves: dict[Key, torch.Tensor] = {}
     values = {graph.input.tensor: _nchw(env.values[graph.input.tensor])}
-    for node in graph.forward_nodes:
+    for node in graph.forward_layers:
         if node.op == "gather":
             continue
         if node.op == "head":

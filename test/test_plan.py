@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 from convert.check_plan import check_plan
 from convert.ir import ConvertError
-from convert.pipeline import Compiled, compile_graph
-from convert.plan import Plan
+from convert.pipeline import Compiled, compile_graph, training_graph
+from convert.plan import Plan, plan
 from convert.scheme import Scheme, convolutions
+from convert.trainables import block_bytes, layout
 from networks import random_network, residual_network
 
 
@@ -25,17 +26,24 @@ def test_random_networks_reach_the_lower_bound_within_2_percent(seed: int) -> No
     scheme = Scheme(
         "all", biases=-1, weights=dict.fromkeys(convolutions(graph), 0.5), fraction_bits=seed % 3 * 4
     )
-    result = compile_graph(graph, scheme, 4)
-    assert result.plan.lower_bound <= result.plan.arena <= 1.02 * result.plan.lower_bound
+    found = plan(training_graph(graph, scheme, 4))
+    assert found.lower_bound <= found.arena <= 1.02 * found.lower_bound
 
 
 def test_the_plan_is_the_same_every_time() -> None:
     assert compiled().plan == compiled().plan
 
 
-def moved(plan: Plan, name: str, offset: int) -> Plan:
-    placements = {**plan.placements, name: replace(plan.placements[name], offset=offset)}
-    return replace(plan, placements=placements)
+def test_the_arena_holds_a_push_of_all_trainables() -> None:
+    graph = random_network(0)
+    scheme = Scheme("all", biases=-1, weights=dict.fromkeys(convolutions(graph), 1.0), fraction_bits=8)
+    result = compile_graph(graph, scheme, 4)
+    assert result.plan.arena >= block_bytes(layout(result.graph))
+
+
+def moved(placed: Plan, name: str, offset: int) -> Plan:
+    placements = {**placed.placements, name: replace(placed.placements[name], offset=offset)}
+    return replace(placed, placements=placements)
 
 
 def test_every_collision_is_caught() -> None:

@@ -71,6 +71,9 @@ class Shape(click.ParamType):
 @click.option(
     "--budget-flash", type=click.IntRange(1), default=1024, show_default=True, help="Flash image in KB."
 )
+@click.option(
+    "--whole", is_flag=True, help="Keep every tensor whole: no row-by-row streaming of frozen layers."
+)
 @click.option("--trust", is_flag=True, help="Load a pickled module, which may execute code from the file.")
 def main(
     model: Path,
@@ -81,6 +84,7 @@ def main(
     output: Path,
     budget_sram: int,
     budget_flash: int,
+    whole: bool,
     trust: bool,
 ) -> None:
     """Turn MODEL (.pt: torch.export archive, TorchScript, or a module saved whole) and a sparse update scheme
@@ -97,9 +101,9 @@ def main(
         wanted = classes or class_count(loaded)
         quantized = quantize_model(loaded, calibration)
         compiled = (
-            compile_graph(quantized, find_scheme(scheme), wanted)
+            compile_graph(quantized, find_scheme(scheme), wanted, not whole)
             if scheme
-            else default_scheme(quantized, wanted, budget_sram * KB)
+            else default_scheme(quantized, wanted, budget_sram * KB, not whole)
         )
         write(compiled, loaded, model, output, {"sram": budget_sram * KB, "flash": budget_flash * KB})
     except (ConvertError, HostLibError) as error:

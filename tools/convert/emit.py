@@ -21,7 +21,7 @@ from .trainables import Trainable, block_bytes, initial_block, layout
 
 API_VERSION = 1
 ID_LINE = "#define MODEL_ID"
-INCLUDES = ("conv2d", "elementwise", "head", "pool")
+INCLUDES = ("conv2d", "elementwise", "head", "pool", "stream")
 
 
 @dataclass(frozen=True)

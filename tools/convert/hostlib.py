@@ -322,6 +322,27 @@ def pool_struct(x: Shape, y: Shape, window: Window, x_zero: int) -> Pool:
     return Pool(**values, **vars(window), x_zero=x_zero)
 
 
+class StreamStage(ctypes.Structure):
+    _fields_ = (
+        ("row", ctypes.POINTER(Conv2d)),
+        ("w", ctypes.c_void_p),
+        ("b", ctypes.c_void_p),
+        ("h_in", ctypes.c_uint16),
+        ("h_out", ctypes.c_uint16),
+        *((n, ctypes.c_uint8) for n in ("stride_h", "pad_h", "depthwise")),
+    )
+
+
+def stream_scratch(rows: list[tuple[Conv2d, bool]], add: bool) -> int:
+    """Scratch of a chain of convolutions (row parameters, depthwise), with or without a residual add."""
+    array = (StreamStage * len(rows))()
+    for stage, (row, depthwise) in zip(array, rows, strict=True):
+        stage.row, stage.depthwise = ctypes.pointer(row), int(depthwise)
+    function = ctypes.CDLL(str(load().path)).stream_fwd_scratch
+    function.restype = ctypes.c_uint32
+    return int(function(array, len(rows), int(add)))
+
+
 def scratch_bytes(kernel: str, params: Record, *extra: int) -> int:
     """Scratch that a kernel needs, asked of the kernel's own C function.
 

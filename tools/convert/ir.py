@@ -126,6 +126,7 @@ class Node:
     clamp    error ops: applied to the result
     factors  error ops: what each input is multiplied with
     channels gather: the channels kept; bwd_w: positions of the trained channels in the saved input
+    parts    stream: the nodes it runs row by row; the tensors between them are never whole
     """
 
     op: str
@@ -138,6 +139,7 @@ class Node:
     clamp: Clamp | None = None
     factors: tuple[float, ...] = ()
     channels: tuple[int, ...] | None = None
+    parts: tuple[Node, ...] = ()
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -177,6 +179,11 @@ class Graph:
     @property
     def forward_nodes(self) -> tuple[Node, ...]:
         return self.nodes if self.forward < 0 else self.nodes[: self.forward]
+
+    @property
+    def forward_layers(self) -> tuple[Node, ...]:
+        """The forward nodes with every stream taken apart: one node a layer."""
+        return tuple(part for n in self.forward_nodes for part in (n.parts or (n,)))
 
     @property
     def backward_nodes(self) -> tuple[Node, ...]:

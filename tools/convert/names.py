@@ -59,6 +59,10 @@ class Names:
         """Address of a layer's parameter struct: conv, weights, trained, bias_update, head."""
         return f"&{kind}_{identifier(node.layer or node.name)}"
 
+    def stream(self, node: Node) -> str:
+        """A stream goes by the tensor it makes."""
+        return f"&stream_{identifier(node.outputs[0])}"
+
     def channels(self, node: Node) -> str:
         """Table of the trained channels of a partly trained layer."""
         return f"channels_{identifier(node.layer or node.name)}"

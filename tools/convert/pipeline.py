@@ -1,4 +1,4 @@
-"""The compiler: frontend > quantize > autodiff > prune > schedule > plan > emit."""
+"""The compiler: frontend > quantize > autodiff > prune > fuse > schedule > plan > emit."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from .autodiff import differentiate
 from .check_plan import check_plan
 from .emit import Output, emit
+from .fuse import fuse
 from .ir import ConvertError, Graph
 from .plan import Plan, plan
 from .prune import prune
@@ -34,21 +35,26 @@ class Compiled:
         return self.plan.arena + block_bytes(layout(self.graph)) + FIRMWARE_SRAM
 
 
-def training_graph(quantized: Graph, scheme: Scheme, classes: int) -> Graph:
-    """Turn a quantized forward graph and a scheme into a scheduled training graph."""
+def training_graph(quantized: Graph, scheme: Scheme, classes: int, streamed: bool = True) -> Graph:
+    """Turn a quantized forward graph and a scheme into a scheduled training graph.
+
+    streamed  run chains of frozen layers row by row; the bytes are the same without
+    """
     graph = verify(with_head(quantized, classes, scheme.head))
     graph = verify(apply(graph, scheme))
     graph = verify(differentiate(graph, scheme.loss))
     graph = verify(prune(graph))
+    graph = verify(fuse(graph)) if streamed else graph
     return verify(schedule(graph))
 
 
-def compile_graph(quantized: Graph, scheme: Scheme, classes: int) -> Compiled:
+def compile_graph(quantized: Graph, scheme: Scheme, classes: int, streamed: bool = True) -> Compiled:
     """The training graph of a model and a scheme, with its memory plan."""
-    graph = training_graph(quantized, scheme, classes)
+    graph = training_graph(quantized, scheme, classes, streamed)
     arena = plan(graph)
     check_plan(graph, arena)
-    return Compiled(graph, arena, scheme)
+    staging = block_bytes(layout(graph))  # a push of new trainables is collected in the arena
+    return Compiled(graph, replace(arena, arena=max(arena.arena, staging)), scheme)
 
 
 def generate(compiled: Compiled, origin: str) -> Output:
@@ -68,7 +74,7 @@ def with_head(graph: Graph, classes: int, start: str) -> Graph:
     )
 
 
-def default_scheme(quantized: Graph, classes: int, budget_sram: int) -> Compiled:
+def default_scheme(quantized: Graph, classes: int, budget_sram: int, streamed: bool = True) -> Compiled:
     """The largest of a family of schemes that fits the SRAM budget.
 
     The family trains all weights of the last n convolutions with 8 fraction bits and the biases of the last
@@ -79,7 +85,7 @@ def default_scheme(quantized: Graph, classes: int, budget_sram: int) -> Compiled
         weights: dict[str | int, float | tuple[int, ...]] = dict.fromkeys(names[len(names) - count :], 1.0)
         biases = min(2 * count, len(names))
         scheme = Scheme(f"last-{count}", biases=biases, weights=weights, fraction_bits=8)
-        compiled = compile_graph(quantized, scheme, classes)
+        compiled = compile_graph(quantized, scheme, classes, streamed)
         if compiled.sram <= budget_sram or count == 0:
             return compiled
     raise AssertionError("unreachable: count 0 returns")

@@ -42,7 +42,7 @@ class Row:
 
 def rows(compiled: Compiled) -> list[Row]:
     """The layers in forward order."""
-    return [_row(compiled, node) for node in compiled.graph.forward_nodes if node.op != "gather"]
+    return [_row(compiled, node) for node in compiled.graph.forward_layers if node.op != "gather"]
 
 
 def _row(compiled: Compiled, node: Node) -> Row:
@@ -50,7 +50,8 @@ def _row(compiled: Compiled, node: Node) -> Row:
     x, y = graph.tensors[node.inputs[0]], graph.tensors[node.outputs[0]]
     window = node.window
     own = [p for p in plan.placements.values() if p.name == f"saved:{node.name}"]
-    kept = [plan.placements[t] for t in (node.outputs[0],) if plan.placements[t].kind == "saved"]
+    placed = [plan.placements[t] for t in node.outputs[:1] if t in plan.placements]
+    kept = [p for p in placed if p.kind == "saved"]
     masks = [plan.placements[t] for t in node.outputs[1:]]
     return Row(
         layer=node.name,

@@ -177,7 +177,7 @@ def apply(graph: Graph, scheme: Scheme) -> Graph:
 
 def convolutions(graph: Graph) -> list[str]:
     """Layer names of the convolutions (hidden linear layers included) in forward order, without the head."""
-    return [n.layer for n in graph.forward_nodes if n.op in ("conv2d", "dwconv2d") and n.layer]
+    return [n.layer for n in graph.forward_layers if n.op in ("conv2d", "dwconv2d") and n.layer]
 
 
 def _layer_name(key: str | int, names: list[str], graph: Graph, scheme: Scheme) -> str:

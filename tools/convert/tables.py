@@ -11,7 +11,7 @@ import numpy as np
 from . import hostlib
 from .ir import Graph, Layer, Node
 from .names import Names, identifier, number
-from .ops import conv, elementwise, head, pool
+from .ops import conv, elementwise, head, pool, stream
 from .trainables import channel_order, split_weight
 
 COLUMNS = 110
@@ -29,7 +29,7 @@ class Table:
 def collect(graph: Graph) -> list[Table]:
     """All tables of a model in forward order, each once."""
     tables: list[Table] = []
-    for node in graph.forward_nodes:
+    for node in graph.forward_layers:
         tables += layer_tables(graph, node)
     return tables
 
@@ -73,7 +73,9 @@ def body(values: np.ndarray) -> str:
 def structs(names: Names) -> Iterator[str]:
     """Parameter structs of every layer."""
     for node in names.graph.forward_nodes:
-        if node.op in ("conv2d", "dwconv2d"):
+        if node.op == "stream":
+            yield _stream_structs(names, node)
+        elif node.op in ("conv2d", "dwconv2d"):
             yield _conv_structs(names, node)
         elif node.op in ("avgpool", "maxpool"):
             yield _struct("pool", "pool", node.name, pool.c_struct(names.graph, node))
@@ -81,6 +83,26 @@ def structs(names: Names) -> Iterator[str]:
             yield _struct("add", "add", node.name, elementwise.c_struct(names.graph, node))
         elif node.op == "head":
             yield _struct("head", "head", node.layer or "", head.c_struct(names.graph, node))
+
+
+def _stream_structs(names: Names, node: Node) -> str:
+    """The row parameters of each stage, the stages, and the stream."""
+    text, entries = "", []
+    for part in stream.stages(node):
+        cid = identifier(part.layer or "")
+        fields = _numbers(conv.row_struct(names.graph, part)) | {"m": f"m_{cid}"}
+        text += _struct("conv2d", "row", cid, fields) + _weights_struct(names, part.layer or "")
+        full = conv.c_struct(names.graph, part)
+        shape = f"{full.h_in}, {full.h_out}, {full.stride_h}, {full.pad_h}, {int(part.op == 'dwconv2d')}"
+        entries.append(f"    {{&row_{cid}, &weights_{cid}, {names.bias(part.layer or '')}, {shape}}},")
+    add, last, cid = "NULL", node.parts[-1], identifier(node.outputs[0])
+    if last.op == "add":
+        record = elementwise.c_struct(names.graph, last)
+        record.pixels = names.graph.tensors[last.outputs[0]].shape[1]
+        text += _struct("add", "add", last.name, record)
+        add = f"&add_{identifier(last.name)}"
+    text += f"static const struct stream_stage stages_{cid}[] = {{\n" + "\n".join(entries) + "\n};\n"
+    return text + f"static const struct stream stream_{cid} = {{stages_{cid}, {add}, {len(entries)}}};\n"
 
 
 def _struct(kind: str, variable: str, name: str, fields: hostlib.Record | Mapping[str, object]) -> str:
@@ -106,14 +128,18 @@ def _conv_structs(names: Names, node: Node) -> str:
     layer, cid = graph.layers[name], identifier(name)
     fields = _numbers(conv.c_struct(graph, node)) | {"m": f"m_{cid}"}
     text = _struct("conv2d", "conv", name, fields)
+    return text + _weights_struct(names, name) + _trained_structs(names, name, layer)
+
+
+def _weights_struct(names: Names, name: str) -> str:
+    layer, cid = names.graph.layers[name], identifier(name)
     split: dict[str, object] = {
         "frozen": f"w_{cid}" if len(layer.trained) < layer.columns else "NULL",
         "trained": names.trained(name, "weight") or "NULL",
         "order": f"order_{cid}" if channel_order(layer) else "NULL",
         "c_trained": len(layer.trained),
     }
-    text += _struct("split_weights", "weights", name, split)
-    return text + _trained_structs(names, name, layer)
+    return _struct("split_weights", "weights", name, split)
 
 
 def _trained_structs(names: Names, name: str, layer: Layer) -> str:

@@ -72,7 +72,7 @@ def _shape(array: np.ndarray, dtype: str, layer: Layer) -> tuple[int, ...]:
 
 
 def _in_order(graph: Graph) -> Mapping[str, Layer]:
-    return {n.layer: graph.layers[n.layer] for n in graph.forward_nodes if n.layer}
+    return {n.layer: graph.layers[n.layer] for n in graph.forward_layers if n.layer}
 
 
 def _tensors(graph: Graph, name: str, layer: Layer) -> list[tuple[str, str, np.ndarray, np.ndarray | None]]:
@@ -95,7 +95,7 @@ def _tensors(graph: Graph, name: str, layer: Layer) -> list[tuple[str, str, np.n
 
 def input_scale(graph: Graph, layer: str) -> float:
     """Scale of the tensor that a layer reads."""
-    node = next(n for n in graph.forward_nodes if n.layer == layer)
+    node = next(n for n in graph.forward_layers if n.layer == layer)
     return graph.tensors[node.inputs[0]].scale
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def forward_of(graph: Graph, node: Node) -> Node:
     """The forward node of the layer that a backward node belongs to."""
-    return next(n for n in graph.forward_nodes if n.layer == node.layer)
+    return next(n for n in graph.forward_layers if n.layer == node.layer)
 
 
 def geometry(graph: Graph, node: Node) -> tuple[Tensor, Tensor, Window]:
@@ -39,6 +39,13 @@ def c_struct(graph: Graph, node: Node) -> hostlib.Conv2d:
     """The kernels' parameter struct of a node's layer, without its table of multipliers."""
     x, y, k = geometry(graph, node)
     return hostlib.conv2d_struct(x.shape, y.shape, k, x.zero, y.zero, guard_bits(y.channels, k))
+
+
+def row_struct(graph: Graph, node: Node) -> hostlib.Conv2d:
+    """Parameters of one output row of a layer: its window of kh rows is the image, padding included."""
+    record = c_struct(graph, node)
+    record.h_in, record.h_out, record.stride_h, record.pad_h = record.kh, 1, 1, 0
+    return record
 
 
 def _forward_shapes(graph: Graph, node: Node) -> tuple[Shape, ...]:
@@ -226,7 +233,7 @@ def qas_biases(graph: Graph, name: str) -> np.ndarray:
     """256 / (s_x * s_w)^2, 0 for dead channels."""
     layer = graph.layers[name]
     assert layer.weight_scale is not None
-    x = next(n for n in graph.forward_nodes if n.layer == name).inputs[0]
+    x = next(n for n in graph.forward_layers if n.layer == name).inputs[0]
     return _qas(layer, layer.weight_scale * graph.tensors[x].scale, 256.0)
 
 

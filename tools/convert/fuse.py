@@ -1,0 +1,56 @@
+"""Streaming: chains of frozen convolutions become one step that runs row by row.
+
+What is inside such a chain never exists whole: each stage keeps a window of as many rows as its kernel is
+high. A chain ends where a tensor has another reader (a residual add, a saved input) or leaves a mask behind,
+and with the residual add over its own input.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from .ir import Graph, Node
+
+STAGES_MAX = 12  # STREAM_STAGES_MAX of kernels/stream.h
+CONVOLUTIONS = ("conv2d", "dwconv2d")
+
+
+def fuse(graph: Graph) -> Graph:
+    """Replace every chain of at least two streamable convolutions in the forward pass by one stream node."""
+    nodes = list(graph.forward_nodes)
+    fused: list[Node] = []
+    while nodes:
+        chain = _chain(graph, nodes)
+        if len(chain) < 2:
+            fused.append(nodes.pop(0))
+            continue
+        del nodes[: len(chain)]
+        name = f"{chain[0].name} .. {chain[-1].name}"
+        fused.append(Node("stream", name, chain[0].inputs[:1], chain[-1].outputs, parts=tuple(chain)))
+    return graph.replace(nodes=(*fused, *graph.backward_nodes), forward=len(fused))
+
+
+def _chain(graph: Graph, nodes: list[Node]) -> list[Node]:
+    """The longest chain that begins with the first of the nodes."""
+    chain: list[Node] = []
+    for node in nodes:
+        if _closes(graph, chain, node):
+            return [*chain, replace(node, inputs=(chain[-1].outputs[0], chain[0].inputs[0]))]
+        follows = not chain or (node.inputs == chain[-1].outputs and len(graph.readers(node.inputs[0])) == 1)
+        if not (_streamable(node) and follows and len(chain) < STAGES_MAX):
+            break
+        chain.append(node)
+    return chain
+
+
+def _streamable(node: Node) -> bool:
+    """A convolution that leaves nothing behind for the backward pass."""
+    return node.op in CONVOLUTIONS and len(node.outputs) == 1
+
+
+def _closes(graph: Graph, chain: list[Node], node: Node) -> bool:
+    """True for the residual add of the chain's result and its input."""
+    if node.op != "add" or not chain or len(node.outputs) != 1:
+        return False
+    result = chain[-1].outputs[0]
+    return set(node.inputs) == {result, chain[0].inputs[0]} and len(graph.readers(result)) == 1
