@@ -113,18 +113,18 @@ def test_exp_and_log_are_accurate(name: str) -> None:
 # Faults: file, text, what stands there instead, the check that must notice. Each breaks one promise.
 FAULTS: dict[str, tuple[str, str, str, str]] = {
     "forward ignores x_zero": (
-        "dot.h",
-        "(int16_t)(*bytes - zero)",
-        "(int16_t)(*bytes + 0 * zero)",
+        "dense.c",
+        "(int16_t)(bytes[k] - zero)",
+        "(int16_t)(bytes[k] + 0 * zero)",
         "conv2d_fwd",
     ),
     "padding is 0": ("conv2d.c", "memset(bytes, p->x_zero, first)", "memset(bytes, 0, first)", "conv2d_fwd"),
-    "requantization truncates": ("dot.h", "(int32_t)rintf(clampf(v", "(int32_t)(clampf(v", "conv2d_fwd"),
+    "requantization truncates": ("chip.h", "(int32_t)rintf(clampf(v", "(int32_t)(clampf(v", "conv2d_fwd"),
     "mask says all pass": ("conv2d.c", "v == q ? bit : 0", "v != q + 9999 ? bit : 0", "conv2d_fwd"),
     "no common scale": ("conv2d.c", "scale[o] / largest * one", "one", "conv2d_bwd_x"),
-    "sign of dX": ("conv2d.c", "(int16_t)(r[o] * *at)", "(int16_t)(-r[o] * *at)", "conv2d_bwd_x"),
+    "sign of dX": ("dense.c", "(r ? r[k] : 1)", "(r ? -r[k] : 1)", "conv2d_bwd_x"),
     "dX ignores the stride": ("conv2d.c", "at % stride == 0", "at % stride >= 0", "conv2d_bwd_x"),
-    "dW ignores x_zero": ("conv2d_update.c", "d->x_zero * esum[i]", "0 * esum[i]", "conv2d_bwd_w"),
+    "dW ignores x_zero": ("conv2d_update.c", "d->x_zero * sums[", "0 * sums[", "conv2d_bwd_w"),
     "update truncates": (
         "update.h",
         "(int32_t)noise) >> shift",
@@ -145,12 +145,14 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
         "v != q + 9999 ? bit : 0u",
         "dwconv2d_fwd",
     ),
-    "trained columns read as frozen": (
+    "trained channels taken for frozen": (
         "conv2d.c",
-        "w->trained + (column - frozen)",
-        "w->trained",
+        "w->order ? w->order + frozen : NULL, clamp",
+        "w->order ? w->order : NULL, clamp",
         "conv2d_bwd_x",
     ),
+    "columns of another span": ("conv2d.c", "w += col->at.first;", "w += 0 * col->at.first;", "conv2d_bwd_x"),
+    "pixels of another span": ("conv2d.c", "(out->at.first + lane) * p->c_in", "lane * p->c_in", "conv2d_fwd"),
     "bias has no bound": ("conv2d_update.c", "b > limit + delta ? limit : ", "", "bias_update"),
     "gather forgets the index": ("conv2d_update.c", "x[index[i]]", "x[index[0] + i]", "gather"),
     "depthwise ignores x_zero": (

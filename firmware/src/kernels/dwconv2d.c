@@ -8,7 +8,7 @@
 #include "kernels/conv2d.h"
 
 #include "channel.h"
-#include "dot.h"
+#include "chip.h"
 #include "update.h"
 
 /* ---- rings ------------------------------------------------------------------------------------------------------ */
