@@ -39,6 +39,12 @@ ALWAYS_INLINE void store_u32(void *p, uint32_t word)
     memcpy(p, &word, sizeof word);
 }
 
+/* Two int16 as a word, the first below. */
+ALWAYS_INLINE uint32_t pack_halves(int32_t low, int32_t high)
+{
+    return ((uint32_t)low & 0xffffu) | (uint32_t)high << 16;
+}
+
 #if KERNELS_DSP
 
 ALWAYS_INLINE int32_t widen_02(uint32_t word)
@@ -59,12 +65,6 @@ ALWAYS_INLINE int32_t widen_13_add(int16x2_t shift, uint32_t word)
     int32_t pair;
     __asm__("sxtab16 %0, %1, %2, ror #8" : "=r"(pair) : "r"(shift), "r"(word));
     return pair;
-}
-
-/* Two int16 as a word, the first below. */
-ALWAYS_INLINE uint32_t pack_halves(int32_t low, int32_t high)
-{
-    return ((uint32_t)low & 0xffffu) | (uint32_t)high << 16;
 }
 
 /* rint to int32 in one instruction, saturating (FPSCR: round to nearest even). */
