@@ -48,7 +48,8 @@ def build(folder: Path, level: str = "-O2") -> Path:
     """ELF of all kernels, linked at the start of flash, for calls by symbol."""
     memory = folder / "memory.c"
     memory.write_text(MEMORY_C)
-    sources = [str(p) for p in sorted((hostlib.ROOT / "firmware" / "src" / "kernels").glob("*.c"))]
+    folder_of = hostlib.ROOT / "firmware" / "src" / "kernels"
+    sources = [str(p) for p in sorted(folder_of.glob("*.[cS]"))]
     include = f"-I{hostlib.ROOT / 'firmware' / 'include'}"
     elf = folder / "kernels.elf"
     link = (

@@ -9,7 +9,7 @@
 #ifndef KERNELS_CHANNEL_H
 #define KERNELS_CHANNEL_H
 
-#include "dot.h"
+#include "chip.h"
 
 /* The int8 error of one channel and the mask in front of it, pixel by pixel. */
 struct channel {

@@ -2,7 +2,7 @@
 #include "kernels/conv2d.h"
 
 #include "channel.h"
-#include "dot.h"
+#include "dense.h"
 
 /* A 1x1 kernel that reads pixel i for output i. */
 static int is_pointwise(const struct conv2d *p)
@@ -67,99 +67,118 @@ static void fetch_field(const struct conv2d *p, const int8_t *x, uint32_t pixel,
     }
 }
 
-/* Panel of one output pixel for one weight matrix. */
-static void pack_pixel(const struct conv2d *p, const int8_t *x, uint32_t pixel, const struct part *part, int16_t *panel)
-{
-    if (part->k == 0) {
-        return;
-    }
-    const int8_t *bytes = x + pixel * p->c_in;
-    if (part->order || !is_pointwise(p)) {
-        int8_t *end = (int8_t *)panel + part->k;
-        fetch_field(p, x, pixel, part, end);
-        bytes = end;
-    }
-    panel_expand(panel, bytes, p->x_zero, part->k);
-}
-
-/* Outputs that are summed before they are requantized: one byte of the mask. */
-enum { GROUP = 8 };
-
-/* Two pixels at a time. One alone stands in both places. */
-struct pair {
-    const int16_t *panel[2]; /* frozen part, then trained part */
-    int8_t *y[2];
-    uint8_t *mask[2]; /* NULL: none */
+/* What a span of output pixels needs. */
+struct outputs {
+    int16_t *tile;  /* frozen part, then trained part */
+    int32_t *sums;  /* [BLOCK][lanes]; while a pixel is packed, its bytes [part.k] */
+    struct span at; /* output pixels */
 };
 
-/* Requantizes n sums, two apart, of outputs o on. Returns their mask bits. */
-ALWAYS_INLINE uint32_t put_outputs(const int32_t *sums, const float *m, int32_t zero, uint32_t n, int8_t *y)
+/* Output channels that are summed before they are requantized: whole bytes of the mask. */
+enum { BLOCK = 32 };
+
+/* Packs the inputs of the span's pixels for one weight matrix. */
+static void pack_pixels(const struct conv2d *p, const int8_t *x, const struct part *part, const struct outputs *out,
+                        int16_t *tile)
+{
+    int direct = is_pointwise(p) && !part->order;
+    for (uint32_t lane = 0; part->k && lane < out->at.live; lane++) {
+        const int8_t *bytes = x + (out->at.first + lane) * p->c_in;
+        if (!direct) {
+            fetch_field(p, x, out->at.first + lane, part, (int8_t *)out->sums);
+            bytes = (int8_t *)out->sums;
+        }
+        pack_bytes(tile, out->at.lanes, lane, bytes, part->k, p->x_zero);
+    }
+}
+
+/* Requantizes n sums, `lanes` apart. Returns their mask bits. */
+ALWAYS_INLINE uint32_t put_outputs(const int32_t *sums, uint32_t lanes, const float *m, int32_t zero, uint32_t n,
+                                   int8_t *y)
 {
     uint32_t bits = 0;
     for (uint32_t j = 0, bit = 1; j < n; j++, bit <<= 1) {
-        int32_t v = requantize_wide(sums[2 * j], m[j]) + zero, q = saturate8(v);
+        int32_t v = requantize_wide(sums[j * lanes], m[j]) + zero, q = saturate8(v);
         y[j] = (int8_t)q;
         bits |= v == q ? bit : 0;
     }
     return bits;
 }
 
-/* Outputs o .. o + n of a pair of pixels; o is a multiple of GROUP. */
-static void put_group(const struct conv2d *p, const struct part part[2], const int32_t *b, const struct pair *at,
-                      uint32_t o, uint32_t n)
+/* Requantizes the sums of output channels o .. o + n of the span; o is a multiple of BLOCK. */
+static void put_block(const struct conv2d *p, const struct outputs *out, uint32_t o, uint32_t n, int8_t *y,
+                      uint8_t *mask)
 {
-    int32_t sums[2 * GROUP];
-    for (uint32_t j = 0; j < n; j++) {
-        sums[2 * j] = sums[2 * j + 1] = b[o + j];
+    const struct span *at = &out->at;
+    y += at->first * p->c_out + o;
+    if (!mask && at->live == at->lanes) {
+        requantize_lanes(out->sums, at->lanes, p->m + o, n, p->y_zero, y, p->c_out);
+        return;
     }
-    uint32_t offset = 0;
-    for (int i = 0; i < 2; i++) {
-        if (part[i].k) {
-            const int8_t *w = part[i].w + o * part[i].k;
-            dot_rows(at->panel[0] + offset, at->panel[1] + offset, w, part[i].k, n, sums);
-        }
-        offset += panel_size(part[i].k);
-    }
-    for (uint32_t j = 0; j < 2; j++) {
-        uint32_t bits = put_outputs(sums + j, p->m + o, p->y_zero, n, at->y[j] + o);
-        if (at->mask[j]) {
-            at->mask[j][o / GROUP] = (uint8_t)bits;
+    uint32_t stride = mask_stride(p->c_out);
+    mask = mask ? mask + at->first * stride + o / 8 : NULL;
+    for (uint32_t lane = 0; lane < at->live; lane++, y += p->c_out) {
+        for (uint32_t i = 0; i < n; i += 8) {
+            const int32_t *sums = out->sums + i * at->lanes + lane;
+            uint32_t bits = put_outputs(sums, at->lanes, p->m + o + i, p->y_zero, n - i < 8 ? n - i : 8, y + i);
+            if (mask) {
+                mask[lane * stride + i / 8] = (uint8_t)bits;
+            }
         }
     }
 }
 
-static uint32_t pixel_panel(const struct conv2d *p)
+/* Output channels o .. o + n of the span's pixels. */
+static void put_span(const struct conv2d *p, const struct part part[2], const int32_t *b, const struct outputs *out,
+                     int8_t *y, uint8_t *mask)
 {
-    /* two parts, each rounded up: one place more than the sum at most */
-    return panel_size((uint32_t)p->kh * p->kw * p->c_in) + 2;
+    const int16_t *second = out->tile + round_up4(part[0].k) * out->at.lanes;
+    for (uint32_t o = 0; o < p->c_out; o += BLOCK) {
+        uint32_t n = p->c_out - o < BLOCK ? p->c_out - o : (uint32_t)BLOCK, lanes = out->at.lanes;
+        if (part[0].k) {
+            dot_rows(out->tile, lanes, part[0].w + o * part[0].k, part[0].k, n, b + o, out->sums);
+        } else {
+            dot_rows(second, lanes, part[1].w + o * part[1].k, part[1].k, n, b + o, out->sums);
+        }
+        if (part[0].k && part[1].k) {
+            dot_rows_add(second, lanes, part[1].w + o * part[1].k, part[1].k, n, out->sums);
+        }
+        put_block(p, out, o, n, y, mask);
+    }
+}
+
+static uint32_t output_pixels(const struct conv2d *p)
+{
+    return (uint32_t)p->h_out * p->w_out;
+}
+
+/* Bytes for the sums of a block, and for the inputs of a pixel where they are gathered. */
+static uint32_t block_bytes(const struct conv2d *p)
+{
+    uint32_t k = round_up4((uint32_t)p->kh * p->kw * p->c_in);
+    uint32_t sums = 4 * (p->c_out < BLOCK ? p->c_out : (uint32_t)BLOCK) * most_lanes(output_pixels(p));
+    return k > sums ? k : sums;
 }
 
 uint32_t conv2d_fwd_scratch(const struct conv2d *p)
 {
-    return 2 * pixel_panel(p) * (uint32_t)sizeof(int16_t);
+    /* two parts, each rounded up to a group: a group more than the sum at most */
+    return block_bytes(p) + tile_bytes((uint32_t)p->kh * p->kw * p->c_in + 4, most_lanes(output_pixels(p)));
 }
 
 void conv2d_fwd_s8(const struct conv2d *p, const int8_t *x, const struct split_weights *w, const int32_t *b, int8_t *y,
                    uint8_t *mask, void *scratch)
 {
     const struct part part[2] = {part_of(p, w, 0), part_of(p, w, 1)};
-    uint32_t second = panel_size(part[0].k), pixels = (uint32_t)p->h_out * p->w_out, stride = mask_stride(p->c_out);
-    for (uint32_t i = 0; i < pixels; i += 2) {
-        struct pair at;
-        for (uint32_t j = 0; j < 2; j++) {
-            uint32_t pixel = i + j < pixels ? i + j : i;
-            int16_t *panel = (int16_t *)scratch + (pixel - i) * pixel_panel(p);
-            if (pixel == i + j) {
-                pack_pixel(p, x, pixel, &part[0], panel);
-                pack_pixel(p, x, pixel, &part[1], panel + second);
-            }
-            at.panel[j] = panel;
-            at.y[j] = y + pixel * p->c_out;
-            at.mask[j] = mask ? mask + pixel * stride : NULL;
-        }
-        for (uint32_t o = 0; o < p->c_out; o += GROUP) {
-            put_group(p, part, b, &at, o, p->c_out - o < GROUP ? p->c_out - o : GROUP);
-        }
+    struct outputs out = {.sums = scratch};
+    out.tile = (int16_t *)(void *)((int8_t *)scratch + block_bytes(p));
+    uint32_t pixels = output_pixels(p);
+    for (uint32_t i = 0; i < pixels; i = out.at.first + out.at.live) {
+        out.at = span_at(i, pixels);
+        int16_t *second = out.tile + round_up4(part[0].k) * out.at.lanes;
+        pack_pixels(p, x, &part[0], &out, out.tile);
+        pack_pixels(p, x, &part[1], &out, second);
+        put_span(p, part, b, &out, y, mask);
     }
 }
 
@@ -167,14 +186,16 @@ void conv2d_fwd_s8(const struct conv2d *p, const int8_t *x, const struct split_w
 
 /* Pixels whose sums are kept in scratch between the search for the peak and the rounding. A larger image is
  * computed twice, strip by strip. */
-enum { STRIP = 512 };
+enum { STRIP = 256 };
 
-/* What bwd_x works on: two input channels against all errors. */
+/* What bwd_x works on: a span of input channels against all errors. */
 struct columns {
     const struct conv2d *p;
     const int8_t *ey;
-    const int16_t *a0, *a1; /* [kh * kw] panels of c_out values, a0 == a1 where one channel is left */
-    int32_t *sums;          /* [strip][2] */
+    const int16_t *r; /* [c_out] */
+    int16_t *tile;    /* [kh * kw] tiles of c_out values */
+    int32_t *sums;    /* [strip][lanes] */
+    struct span at;   /* columns of one weight matrix */
 };
 
 static uint32_t input_pixels(const struct conv2d *p)
@@ -187,14 +208,10 @@ static uint32_t strip_pixels(const struct conv2d *p)
     return input_pixels(p) < STRIP ? input_pixels(p) : (uint32_t)STRIP;
 }
 
-static uint32_t column_panels(const struct conv2d *p)
-{
-    return (uint32_t)p->kh * p->kw * panel_size(p->c_out);
-}
-
 uint32_t conv2d_bwd_x_scratch(const struct conv2d *p)
 {
-    return 8 * strip_pixels(p) + (2 * column_panels(p) + panel_size(p->c_out)) * (uint32_t)sizeof(int16_t);
+    uint32_t lanes = most_lanes(p->c_in), taps = (uint32_t)p->kh * p->kw;
+    return 4 * lanes * strip_pixels(p) + taps * tile_bytes(p->c_out, lanes) + round_up4(2u * p->c_out);
 }
 
 /* r[o] = rint(scale[o] / S * 2^guard), 0..256. Returns S / 2^guard. */
@@ -210,22 +227,14 @@ static float align_errors(const struct conv2d *p, const float *scale, int16_t *r
     return largest / one;
 }
 
-/* panel[kh * kw][o] = r[o] * w[o][tap][column] of a matrix of `count` columns; |r * w| <= 2^15. */
-static void pack_column(const struct conv2d *p, const int8_t *w, uint32_t count, const int16_t *r, int16_t *panel)
+/* Tiles [kh * kw] of the span: r[o] * w[o][tap][column] of a matrix of `count` columns; |r * w| <= 2^15. */
+static void pack_span(const struct columns *col, const int8_t *w, uint32_t count)
 {
-    uint32_t taps = (uint32_t)p->kh * p->kw, row = taps * count, full = p->c_out & ~3u;
-    for (uint32_t tap = 0; tap < taps; tap++, w += count, panel += panel_size(p->c_out)) {
-        const int8_t *at = w;
-        uint32_t o = 0;
-        for (; o < full; o += 4, at += 4 * row) {
-            panel[o] = (int16_t)(r[o] * at[0]);
-            panel[o + PANEL_1] = (int16_t)(r[o + 1] * at[row]);
-            panel[o + PANEL_2] = (int16_t)(r[o + 2] * at[2 * row]);
-            panel[o + 3] = (int16_t)(r[o + 3] * at[3 * row]);
-        }
-        for (; o < p->c_out; o++, at += row) {
-            panel[o] = (int16_t)(r[o] * *at);
-        }
+    uint32_t taps = (uint32_t)col->p->kh * col->p->kw, c = col->p->c_out;
+    int16_t *tile = col->tile;
+    w += col->at.first;
+    for (uint32_t tap = 0; tap < taps; tap++, w += count, tile += round_up4(c) * col->at.lanes) {
+        pack_columns(tile, &col->at, w, taps * count, col->r, c);
     }
 }
 
@@ -235,18 +244,17 @@ ALWAYS_INLINE int32_t output_index(int32_t at, int32_t stride, int32_t size)
     return at >= 0 && at % stride == 0 && at / stride < size ? at / stride : -1;
 }
 
-/* The two sums of one input pixel: every tap through which some output reads it. */
-static void sum_window(const struct columns *col, int32_t y, int32_t x, int32_t sums[2])
+/* The sums of one input pixel: every tap through which some output reads it. */
+static void sum_window(const struct columns *col, int32_t y, int32_t x, int32_t *sums)
 {
     const struct conv2d *p = col->p;
-    uint32_t segment = panel_size(p->c_out), offset = 0;
+    const int16_t *tile = col->tile;
     for (int32_t ky = 0; ky < p->kh; ky++) {
         int32_t oy = output_index(y + p->pad_h - ky, p->stride_h, p->h_out);
-        for (int32_t kx = 0; kx < p->kw; kx++, offset += segment) {
+        for (int32_t kx = 0; kx < p->kw; kx++, tile += round_up4(p->c_out) * col->at.lanes) {
             int32_t ox = oy < 0 ? -1 : output_index(x + p->pad_w - kx, p->stride_w, p->w_out);
             if (ox >= 0) {
-                const int8_t *e = col->ey + (oy * p->w_out + ox) * p->c_out;
-                dot_rows(col->a0 + offset, col->a1 + offset, e, p->c_out, 1, sums);
+                dot_rows_add(tile, col->at.lanes, col->ey + (oy * p->w_out + ox) * p->c_out, p->c_out, 1, sums);
             }
         }
     }
@@ -254,15 +262,15 @@ static void sum_window(const struct columns *col, int32_t y, int32_t x, int32_t 
 
 static void sums_strip(const struct columns *col, uint32_t first, uint32_t n)
 {
-    memset(col->sums, 0, 2 * n * sizeof *col->sums);
     if (is_pointwise(col->p)) {
         uint32_t c = col->p->c_out;
-        dot_rows(col->a0, col->a1, col->ey + first * c, c, n, col->sums);
+        dot_rows(col->tile, col->at.lanes, col->ey + first * c, c, n, NULL, col->sums);
         return;
     }
+    memset(col->sums, 0, n * col->at.lanes * sizeof *col->sums);
     int32_t y = (int32_t)(first / col->p->w_in), x = (int32_t)(first % col->p->w_in);
     for (uint32_t j = 0; j < n; j++) {
-        sum_window(col, y, x, col->sums + 2 * j);
+        sum_window(col, y, x, col->sums + j * col->at.lanes);
         if (++x == col->p->w_in) {
             x = 0;
             y++;
@@ -270,21 +278,20 @@ static void sums_strip(const struct columns *col, uint32_t first, uint32_t n)
     }
 }
 
-/* Errors of `live` (1 or 2) input channels: peak over all pixels, then rounding. */
-static void put_columns(const struct columns *col, const struct channel ch[2], const float unit[2],
-                        float *const scale[2], uint32_t live)
+/* Errors of the span's channels: peak over all pixels, then rounding. unit: real gradient of 1 in a sum. */
+static void put_columns(const struct columns *col, const struct channel *ch, const float *unit, float *const *scale)
 {
-    uint32_t pixels = input_pixels(col->p), strip = strip_pixels(col->p);
-    int32_t peak[2] = {0, 0};
+    uint32_t pixels = input_pixels(col->p), strip = strip_pixels(col->p), lanes = col->at.lanes;
+    int32_t peak[LANES] = {0};
     for (uint32_t i = 0; i < pixels; i += strip) {
         uint32_t n = pixels - i < strip ? pixels - i : strip;
         sums_strip(col, i, n);
-        for (uint32_t j = 0; j < live; j++) {
-            peak[j] = channel_peak(&ch[j], i, n, col->sums + j, 2, peak[j]);
+        for (uint32_t j = 0; j < col->at.live; j++) {
+            peak[j] = channel_peak(&ch[j], i, n, col->sums + j, lanes, peak[j]);
         }
     }
-    float gain[2] = {0.0f, 0.0f};
-    for (uint32_t j = 0; j < live; j++) {
+    float gain[LANES];
+    for (uint32_t j = 0; j < col->at.live; j++) {
         gain[j] = channel_gain((float)peak[j], unit[j], scale[j]);
     }
     for (uint32_t i = 0; i < pixels; i += strip) {
@@ -292,36 +299,40 @@ static void put_columns(const struct columns *col, const struct channel ch[2], c
         if (pixels > strip) {
             sums_strip(col, i, n);
         }
-        for (uint32_t j = 0; j < live; j++) {
-            channel_write(&ch[j], i, n, col->sums + j, 2, gain[j]);
+        for (uint32_t j = 0; j < col->at.live; j++) {
+            channel_write(&ch[j], i, n, col->sums + j, lanes, gain[j]);
         }
+    }
+}
+
+/* The channels of one of the two weight matrices, whose columns are `count` from column `first` on. */
+static void put_part(struct columns *col, const int8_t *w, uint32_t count, const uint16_t *order,
+                     const struct clamp *clamp, const struct error_s8 *ex, float aligned)
+{
+    for (uint32_t i = 0; i < count; i = col->at.first + col->at.live) {
+        struct channel ch[LANES] = {{0}};
+        float unit[LANES] = {0.0f}, *scale[LANES] = {NULL};
+        col->at = span_at(i, count);
+        pack_span(col, w, count);
+        for (uint32_t j = 0; j < col->at.live; j++) {
+            uint32_t column = col->at.first + j, at = order ? order[column] : column;
+            ch[j] = channel_of(ex, clamp, col->p->c_in, at);
+            unit[j] = channel_unit(clamp, at, aligned);
+            scale[j] = &ex->scale[at];
+        }
+        put_columns(col, ch, unit, scale);
     }
 }
 
 void conv2d_bwd_x_s8(const struct conv2d *p, const struct error_s8 *ey, const struct split_weights *w,
                      const struct clamp *clamp, const struct error_s8 *ex, void *scratch)
 {
-    int32_t *sums = scratch;
-    int16_t *panels = (int16_t *)(void *)(sums + 2 * strip_pixels(p));
-    int16_t *r = panels + 2 * column_panels(p);
+    uint32_t lanes = most_lanes(p->c_in), frozen = (uint32_t)p->c_in - w->c_trained;
+    struct columns col = {.p = p, .ey = ey->q, .sums = scratch};
+    int16_t *r = (int16_t *)(void *)(col.sums + lanes * strip_pixels(p));
+    col.tile = r + round_up4(2u * p->c_out) / 2;
+    col.r = r;
     float aligned = align_errors(p, ey->scale, r);
-    uint32_t frozen = (uint32_t)p->c_in - w->c_trained;
-    for (uint32_t i = 0; i < p->c_in; i += 2) {
-        uint32_t live = p->c_in - i > 1 ? 2 : 1;
-        struct columns col = {.p = p, .ey = ey->q, .a0 = panels, .a1 = panels, .sums = sums};
-        struct channel ch[2] = {{0}};
-        float unit[2] = {0.0f, 0.0f}, *scale[2] = {NULL, NULL};
-        for (uint32_t j = 0; j < live; j++) {
-            uint32_t column = i + j, at = w->order ? w->order[column] : column;
-            const int8_t *from = column < frozen ? w->frozen + column : w->trained + (column - frozen);
-            pack_column(p, from, column < frozen ? frozen : w->c_trained, r, panels + j * column_panels(p));
-            ch[j] = channel_of(ex, clamp, p->c_in, at);
-            unit[j] = channel_unit(clamp, at, aligned);
-            scale[j] = &ex->scale[at];
-        }
-        if (live > 1) {
-            col.a1 = panels + column_panels(p);
-        }
-        put_columns(&col, ch, unit, scale, live);
-    }
+    put_part(&col, w->frozen, frozen, w->order, clamp, ex, aligned);
+    put_part(&col, w->trained, w->c_trained, w->order ? w->order + frozen : NULL, clamp, ex, aligned);
 }

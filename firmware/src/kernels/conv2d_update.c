@@ -2,79 +2,92 @@
  * Contract: kernels/conv2d.h. */
 #include "kernels/conv2d.h"
 
-#include "dot.h"
+#include "dense.h"
 #include "update.h"
 
-/* Saved input channels that are transposed at once: many where the image is small, for speed, few where it is large,
- * for memory. */
-enum { BLOCK = 8 };
+/* Pixels whose errors make up a tile at once, and saved input channels that are transposed at once: many where the
+ * image is small, for speed, few where it is large, for memory. */
+enum { CHUNK = 256, BLOCK = 32, ROW_BYTES = 2048 };
 
-static uint32_t block_channels(uint32_t pixels, uint32_t c_trained)
+static uint32_t output_pixels(const struct conv2d *p)
 {
-    uint32_t block = pixels <= 256 ? (uint32_t)BLOCK : pixels <= 512 ? 4 : 2;
-    return block < c_trained ? block : c_trained;
+    return (uint32_t)p->h_out * p->w_out;
 }
 
-static uint32_t padded_pixels(const struct conv2d *p)
+static uint32_t chunk_pixels(const struct conv2d *p)
 {
-    return round_up4((uint32_t)p->h_out * p->w_out);
+    return output_pixels(p) < CHUNK ? output_pixels(p) : (uint32_t)CHUNK;
+}
+
+/* The row of ones behind the block's rows takes part in ROW_BYTES. */
+static uint32_t block_channels(const struct conv2d *p, uint32_t c_trained)
+{
+    uint32_t rows = ROW_BYTES / output_pixels(p), block = rows < 3 ? 2 : rows - 1 < BLOCK ? rows - 1 : (uint32_t)BLOCK;
+    return block < c_trained ? block : c_trained;
 }
 
 uint32_t conv2d_bwd_w_scratch(const struct conv2d *p, uint16_t c_trained)
 {
-    uint32_t pixels = padded_pixels(p);
-    return pixels * (block_channels(pixels, c_trained) + 2 * (uint32_t)sizeof(int16_t));
+    uint32_t rows = block_channels(p, c_trained) + 1, lanes = most_lanes(p->c_out);
+    uint32_t sums = 4 * rows * lanes, tile = tile_bytes(chunk_pixels(p), lanes);
+    return sums + tile + round_up4(rows * output_pixels(p));
 }
 
 /* One tap and a block of trained channels. */
 struct block {
     uint32_t ky, kx;
     uint32_t first, count; /* trained channels */
-    uint32_t pixels;       /* of the output, rounded up to 4 */
-    int8_t *rows;          /* [count][pixels] saved inputs under the tap, padding as x_zero */
-    int16_t *panels;       /* [2][pixels] errors of two output channels, 0 behind the last pixel */
+    int32_t *sums;         /* [count + 1][lanes] */
+    int16_t *tile;         /* errors of a chunk of pixels */
+    int8_t *rows;          /* by chunk: [count + 1][pixels of it], saved inputs under the tap, then ones */
 };
 
-/* row[pixel] = what output `pixel` sees of one saved channel through the block's tap. */
+/* row[i] = what output first + i sees of one saved channel through the block's tap, padding as x_zero. */
 static void pack_row(const struct conv2d *p, const struct saved_input *x, const struct block *at, uint32_t channel,
-                     int8_t *row)
+                     uint32_t first, uint32_t n, int8_t *row)
 {
     const int8_t *from = x->x + (x->index ? x->index[channel] : channel);
-    int32_t left = (int32_t)at->kx - p->pad_w, y = (int32_t)at->ky - p->pad_h;
-    for (uint32_t oy = 0; oy < p->h_out; oy++, y += p->stride_h) {
-        int32_t inside = y >= 0 && y < p->h_in, ix = left;
-        for (uint32_t ox = 0; ox < p->w_out; ox++, ix += p->stride_w) {
-            int32_t seen = inside && ix >= 0 && ix < p->w_in;
-            *row++ = seen ? from[(y * p->w_in + ix) * x->c_x] : (int8_t)p->x_zero;
+    int32_t left = (int32_t)at->kx - p->pad_w, ox = (int32_t)(first % p->w_out);
+    int32_t iy = (int32_t)(first / p->w_out) * p->stride_h + (int32_t)at->ky - p->pad_h;
+    for (const int8_t *end = row + n; row != end; row++) {
+        int32_t ix = ox * p->stride_w + left;
+        int32_t seen = iy >= 0 && iy < p->h_in && ix >= 0 && ix < p->w_in;
+        *row = seen ? from[(iy * p->w_in + ix) * x->c_x] : (int8_t)p->x_zero;
+        if (++ox == p->w_out) {
+            ox = 0;
+            iy += p->stride_h;
         }
-    }
-    for (uint32_t i = (uint32_t)p->h_out * p->w_out; i < at->pixels; i++) {
-        *row++ = 0;
     }
 }
 
-/* panel[pixel] = error of one output channel. Returns the sum of the errors. */
-static int32_t pack_errors(const int8_t *e, uint32_t c, uint32_t pixels, uint32_t padded, int16_t *panel)
+/* All rows of the block. */
+static void pack_rows(const struct conv2d *p, const struct saved_input *x, const struct block *at)
 {
-    int32_t sum = 0;
-    uint32_t full = pixels & ~3u, i = 0;
-    for (; i < full; i += 4, e += 4 * c) {
-        int32_t e0 = e[0], e1 = e[c], e2 = e[2 * c], e3 = e[3 * c];
-        panel[i] = (int16_t)e0;
-        panel[i + PANEL_1] = (int16_t)e1;
-        panel[i + PANEL_2] = (int16_t)e2;
-        panel[i + 3] = (int16_t)e3;
-        sum += e0 + e1 + e2 + e3;
+    int8_t *row = at->rows;
+    for (uint32_t i = 0, pixels = output_pixels(p), n; i < pixels; i += n) {
+        n = pixels - i < CHUNK ? pixels - i : (uint32_t)CHUNK;
+        for (uint32_t t = 0; t < at->count; t++, row += n) {
+            pack_row(p, x, at, at->first + t, i, n, row);
+        }
+        memset(row, 1, n);
+        row += n;
     }
-    if (i < padded) {
-        static const uint8_t place[4] = {0, PANEL_1, PANEL_2, 3};
-        for (uint32_t j = 0; j < 4; j++, e += c) {
-            int32_t v = i + j < pixels ? *e : 0;
-            panel[i + place[j]] = (int16_t)v;
-            sum += v;
+}
+
+/* sums[t][lane] = sum over the pixels of errors of output channel span->first + lane and saved channel t; behind the
+ * last of these the sum of the errors alone. */
+static void correlate(const struct conv2d *p, const int8_t *e, const struct block *at, const struct span *span)
+{
+    uint32_t pixels = output_pixels(p), rows = at->count + 1;
+    for (uint32_t i = 0, n; i < pixels; i += n) {
+        n = pixels - i < CHUNK ? pixels - i : (uint32_t)CHUNK;
+        pack_columns(at->tile, span, e + i * p->c_out + span->first, p->c_out, NULL, n);
+        if (i) {
+            dot_rows_add(at->tile, span->lanes, at->rows + i * rows, n, rows, at->sums);
+        } else {
+            dot_rows(at->tile, span->lanes, at->rows, n, rows, NULL, at->sums);
         }
     }
-    return sum;
 }
 
 /* Everything the update of one layer needs beside the block. */
@@ -83,55 +96,45 @@ struct descent {
     uint32_t key;
     uint32_t taps, c_trained;
     int32_t x_zero;
+    float lr;
 };
 
-/* Gradients and steps of the block's weights of output channels o and, if live is 2, o + 1.
+/* All weights of one tap and a block of trained channels.
  * sum e * (x - zero) = sum e * x - zero * sum e, exact in int32. */
-static void descend(const struct descent *d, const struct block *at, uint32_t tap, uint32_t o, uint32_t live,
-                    const int32_t esum[2], const float factor[2])
+static void descend_block(const struct conv2d *p, const struct error_s8 *ey, const struct descent *d,
+                          const struct block *at)
 {
-    int32_t sums[2 * BLOCK] = {0};
-    dot_rows(at->panels, live > 1 ? at->panels + at->pixels : at->panels, at->rows, at->pixels, at->count, sums);
-    for (uint32_t i = 0; i < live; i++) {
-        struct steps steps = {.sums = sums + i, .stride = 2, .shift = d->x_zero * esum[i], .factor = factor[i]};
-        update_weights(d->w, ((o + i) * d->taps + tap) * d->c_trained + at->first, at->count, &steps, d->key);
-    }
-}
-
-/* All weights of one tap and a block of trained channels. */
-static void descend_block(const struct conv2d *p, const struct error_s8 *ey, const struct saved_input *x,
-                          const struct descent *d, const struct block *at, float lr)
-{
-    uint32_t pixels = (uint32_t)p->h_out * p->w_out, tap = at->ky * p->kw + at->kx;
-    for (uint32_t t = 0; t < at->count; t++) {
-        pack_row(p, x, at, at->first + t, at->rows + t * at->pixels);
-    }
-    for (uint32_t o = 0; o < p->c_out; o += 2) {
-        uint32_t live = p->c_out - o > 1 ? 2 : 1;
-        int32_t esum[2] = {0, 0};
-        float factor[2] = {0.0f, 0.0f};
-        for (uint32_t i = 0; i < live; i++) {
-            esum[i] = pack_errors(ey->q + o + i, p->c_out, pixels, at->pixels, at->panels + i * at->pixels);
-            factor[i] = lr * d->w->qas[o + i] * ey->scale[o + i];
+    uint32_t tap = at->ky * p->kw + at->kx;
+    for (uint32_t o = 0; o < p->c_out;) {
+        struct span span = span_at(o, p->c_out);
+        correlate(p, ey->q, at, &span);
+        for (; o < span.first + span.live; o++) {
+            const int32_t *sums = at->sums + (o - span.first);
+            struct steps steps = {.sums = sums, .stride = span.lanes};
+            steps.shift = d->x_zero * sums[at->count * span.lanes];
+            steps.factor = d->lr * d->w->qas[o] * ey->scale[o];
+            update_weights(d->w, (o * d->taps + tap) * d->c_trained + at->first, at->count, &steps, d->key);
         }
-        descend(d, at, tap, o, live, esum, factor);
     }
 }
 
 void conv2d_bwd_w_s8(const struct conv2d *p, const struct error_s8 *ey, const struct saved_input *x, uint16_t c_trained,
                      const struct trained_weights *w, const struct sgd *sgd, void *scratch)
 {
-    uint32_t pixels = padded_pixels(p), most = block_channels(pixels, c_trained);
-    struct descent d = {.w = w, .key = random_key(sgd->seed, sgd->step, w->id)};
+    uint32_t most = block_channels(p, c_trained), lanes = most_lanes(p->c_out);
+    struct descent d = {.w = w, .key = random_key(sgd->seed, sgd->step, w->id), .lr = sgd->lr_weight};
     d.taps = (uint32_t)p->kh * p->kw;
     d.c_trained = c_trained;
     d.x_zero = p->x_zero;
-    struct block at = {.pixels = pixels, .panels = scratch, .rows = (int8_t *)((int16_t *)scratch + 2 * pixels)};
+    struct block at = {.sums = scratch};
+    at.tile = (int16_t *)(void *)(at.sums + (most + 1) * lanes);
+    at.rows = (int8_t *)at.tile + tile_bytes(chunk_pixels(p), lanes);
     for (at.ky = 0; at.ky < p->kh; at.ky++) {
         for (at.kx = 0; at.kx < p->kw; at.kx++) {
             for (at.first = 0; at.first < c_trained; at.first += most) {
                 at.count = c_trained - at.first < most ? c_trained - at.first : most;
-                descend_block(p, ey, x, &d, &at, sgd->lr_weight);
+                pack_rows(p, x, &at);
+                descend_block(p, ey, &d, &at);
             }
         }
     }

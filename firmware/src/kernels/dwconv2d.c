@@ -1,191 +1,102 @@
 /* Depthwise convolution: forward, gradient to the input, gradient to the weights with the update folded in.
- * Contract: kernels/conv2d.h.
- *
- * One channel at a time goes through a ring of kh image rows, widened to int16, zero point taken out, padded with
- * zeros: the channel is read once and no padded plane exists. The gradient to the input is the same sum over the
- * errors with flipped taps; with a stride, zeros stand between the errors.
- */
-#include "kernels/conv2d.h"
-
+ * Contract: kernels/conv2d.h; how images are read: planes.h. */
 #include "channel.h"
-#include "dot.h"
+#include "planes.h"
 #include "update.h"
 
-/* ---- rings ------------------------------------------------------------------------------------------------------ */
-
-/* A channel of an image as windows see it: place i of window row r is column (i - pad_w) / space_w of image row
- * (r - pad_h) / space_h, or zero where there is none. */
-struct plane {
-    const int8_t *at; /* the channel's value of pixel 0 */
-    uint32_t c;
-    int32_t h, w, zero, pad_h, pad_w, space_h, space_w;
-    uint32_t places; /* of a window row, even */
-};
-
-/* The last kh window rows of a plane; row r lies in slot r % kh. */
-struct ring {
-    int16_t *rows; /* [kh][places] */
-    uint32_t kh, kw;
-    uint32_t filled; /* rows below this one have been there */
-};
-
-/* int16 values of a row of taps, such that they can be read in pairs. */
-ALWAYS_INLINE uint32_t tap_places(uint32_t kw)
-{
-    return (kw + 1) & ~1u;
-}
-
-/* Places of a window row for n outputs: one more than they see, because taps are read in pairs. */
-static uint32_t row_places(uint32_t n, uint32_t stride, uint32_t kw)
-{
-    return panel_size((n - 1) * stride + kw + 1);
-}
-
-/* Padding is written once, by clear_ring; a row of the image overwrites only the places that hold its pixels, a row
- * outside sets those to zero. */
-static void fill_row(const struct plane *plane, uint32_t r, int16_t *row)
-{
-    int32_t y = (int32_t)r - plane->pad_h, i = plane->pad_w, step = plane->space_w, inside = y >= 0;
-    if (plane->space_h > 1) {
-        inside = inside && y % plane->space_h == 0;
-        y /= plane->space_h;
-    }
-    if (!inside || y >= plane->h) {
-        memset(row, 0, plane->places * sizeof *row);
-        return;
-    }
-    uint32_t c = plane->c;
-    const int8_t *at = plane->at + (uint32_t)(y * plane->w) * c;
-    int32_t zero = plane->zero, places = (int32_t)plane->places, last = i + plane->w * step;
-    for (; i < 0; i += step) {
-        at += c;
-    }
-    for (last = last < places ? last : places; i < last; i += step, at += c) {
-        row[i] = (int16_t)(*at - zero);
-    }
-}
-
-/* An empty ring. */
-static struct ring clear_ring(const struct conv2d *p, const struct plane *plane, int16_t *rows)
-{
-    memset(rows, 0, p->kh * plane->places * sizeof *rows);
-    return (struct ring){.rows = rows, .kh = p->kh, .kw = p->kw};
-}
-
-/* Makes window rows top .. top + kh - 1 present; top never goes back. */
-static void advance(struct ring *ring, const struct plane *plane, uint32_t top)
-{
-    uint32_t r = ring->filled > top ? ring->filled : top;
-    for (; r < top + ring->kh; r++) {
-        fill_row(plane, r, ring->rows + r % ring->kh * plane->places);
-    }
-    ring->filled = r;
-}
-
-/* taps[kh][tap_places(kw)] of one channel, forward or flipped, zero behind the last of a row. */
-static void pack_taps(const int8_t *w, uint32_t kh, uint32_t kw, int flip, int16_t *taps)
-{
-    for (uint32_t y = 0; y < kh; y++) {
-        for (uint32_t x = 0; x < tap_places(kw); x++) {
-            uint32_t i = y * kw + x;
-            *taps++ = x < kw ? w[flip ? kh * kw - 1 - i : i] : 0;
-        }
-    }
-}
-
-/* One row of taps over one row of values. */
-ALWAYS_INLINE int32_t dot_taps(const int16_t *row, const int16_t *taps, uint32_t kw, int32_t acc)
-{
-#if KERNELS_DSP
-#pragma GCC unroll 4
-    for (uint32_t i = 0; i < tap_places(kw); i += 2) {
-        acc = __smlad((int32_t)load_u32(row + i), (int32_t)load_u32(taps + i), acc);
-    }
-#else
-#pragma GCC unroll 7
-    for (uint32_t i = 0; i < kw; i++) {
-        acc += row[i] * taps[i];
-    }
-#endif
-    return acc;
-}
-
-/* sums[i] = window at column i * stride of the kh rows from `top` on. */
-ALWAYS_INLINE void sum_row_body(const int16_t *rows, uint32_t places, uint32_t top, const int16_t *taps, uint32_t n,
-                                uint32_t stride, int32_t *sums, uint32_t kh, uint32_t kw)
-{
-    uint32_t slot = top % kh;
-    for (uint32_t i = 0; i < n; i++) {
-        int32_t acc = 0;
-#pragma GCC unroll 7
-        for (uint32_t y = 0; y < kh; y++) {
-            uint32_t at = slot + y < kh ? slot + y : slot + y - kh;
-            acc = dot_taps(rows + at * places + i * stride, taps + y * tap_places(kw), kw, acc);
-        }
-        sums[i] = acc;
-    }
-}
-
-static void sum_row(const struct ring *ring, const struct plane *plane, uint32_t top, const int16_t *taps, uint32_t n,
-                    uint32_t stride, int32_t *sums)
-{
-    const int16_t *rows = ring->rows;
-    uint32_t places = plane->places;
-    if (ring->kh == 3 && ring->kw == 3) {
-        sum_row_body(rows, places, top, taps, n, stride, sums, 3, 3);
-    } else if (ring->kh == 5 && ring->kw == 5) {
-        sum_row_body(rows, places, top, taps, n, stride, sums, 5, 5);
-    } else if (ring->kh == 7 && ring->kw == 7) {
-        sum_row_body(rows, places, top, taps, n, stride, sums, 7, 7);
-    } else {
-        sum_row_body(rows, places, top, taps, n, stride, sums, ring->kh, ring->kw);
-    }
-}
-
 /* Row i of the split weights: its taps and the channel it is for. */
-static const int8_t *weight_row(const struct conv2d *p, const struct split_weights *w, uint32_t i, uint32_t *channel)
+static const int8_t *weight_row(const struct conv2d *p, const struct split_weights *w, uint32_t i, uint16_t *channel)
 {
     uint32_t frozen = (uint32_t)p->c_in - w->c_trained, taps = (uint32_t)p->kh * p->kw;
-    *channel = w->order ? w->order[i] : i;
+    *channel = w->order ? w->order[i] : (uint16_t)i;
     return i < frozen ? w->frozen + i * taps : w->trained + (i - frozen) * taps;
+}
+
+/* Up to PLANES rows of the split weights. */
+struct group {
+    uint32_t lanes;
+    uint16_t channel[PLANES];
+    const int8_t *w[PLANES];
+};
+
+static struct group group_at(const struct conv2d *p, const struct split_weights *w, uint32_t first)
+{
+    uint32_t left = p->c_in - first;
+    struct group group = {.lanes = left < PLANES ? left : (uint32_t)PLANES};
+    for (uint32_t i = 0; i < group.lanes; i++) {
+        group.w[i] = weight_row(p, w, first + i, &group.channel[i]);
+    }
+    return group;
+}
+
+/* Scratch: sums, then taps, then planes. */
+struct buffers {
+    int32_t *sums;
+    void *taps;
+    int16_t *planes;
+};
+
+static struct buffers buffers_of(const struct view *v, uint32_t sums_bytes, void *scratch)
+{
+    uint8_t *taps = (uint8_t *)scratch + sums_bytes;
+    return (struct buffers){.sums = scratch, .taps = taps, .planes = (int16_t *)(void *)(taps + taps_bytes(v))};
+}
+
+static uint32_t planes_of(uint32_t channels)
+{
+    return channels < PLANES ? channels : (uint32_t)PLANES;
 }
 
 /* ---- forward ---------------------------------------------------------------------------------------------------- */
 
-static struct plane input_plane(const struct conv2d *p, const int8_t *at, uint32_t c)
-{
-    struct plane plane = {.at = at, .c = c, .h = p->h_in, .w = p->w_in, .zero = p->x_zero};
-    plane.pad_h = p->pad_h;
-    plane.pad_w = p->pad_w;
-    plane.space_h = plane.space_w = 1;
-    plane.places = row_places(p->w_out, p->stride_w, p->kw);
-    return plane;
-}
-
-static uint32_t taps_and_ring(const struct conv2d *p, uint32_t places)
-{
-    return p->kh * (tap_places(p->kw) + places) * (uint32_t)sizeof(int16_t);
-}
-
 uint32_t dwconv2d_fwd_scratch(const struct conv2d *p)
 {
-    return 4u * p->w_out + taps_and_ring(p, row_places(p->w_out, p->stride_w, p->kw));
+    struct view v = view_of_input(p, NULL, p->c_in);
+    return tile_sums_bytes(&v) + taps_bytes(&v) + planes_of(p->c_in) * plane_bytes(&v);
 }
 
-/* One row of one channel: y of its first pixel. With a mask, of which the channel's bit is still 0, that is set
- * where nothing saturates; `masked` is a literal. */
-ALWAYS_INLINE void put_row(const struct conv2d *p, const int32_t *sums, int32_t b, uint32_t ch, int8_t *y,
-                           uint8_t *mask, int masked)
+#if KERNELS_DSP
+void requantize_channel(const int32_t *sums, uint32_t n, int32_t zero, int8_t *y, uint32_t c, float m);
+#endif
+
+/* y[i * c] = output of sums[i]. */
+ALWAYS_INLINE void put_row(const int32_t *sums, uint32_t n, int32_t zero, int8_t *y, uint32_t c, float m)
+{
+#if KERNELS_DSP
+    requantize_channel(sums, n, zero, y, c, m);
+#else
+    for (const int32_t *end = sums + n; sums != end; sums++, y += c) {
+        *y = (int8_t)saturate8(requantize_wide(*sums, m) + zero);
+    }
+#endif
+}
+
+/* The same with a mask, of which the channel's bit is still 0: it is set where nothing saturates. */
+static void put_row_masked(const int32_t *sums, uint32_t n, const struct conv2d *p, uint32_t ch, int8_t *y,
+                           uint8_t *mask)
 {
     uint32_t c = p->c_out, stride = mask_stride(c), bit = 1u << (ch & 7u);
     int32_t zero = p->y_zero;
     float m = p->m[ch];
-    for (const int32_t *end = sums + p->w_out; sums != end; sums++, y += c) {
-        int32_t v = requantize_wide(*sums + b, m) + zero, q = saturate8(v);
+    for (const int32_t *end = sums + n; sums != end; sums++, y += c, mask += stride) {
+        int32_t v = requantize_wide(*sums, m) + zero, q = saturate8(v);
         *y = (int8_t)q;
-        if (masked) {
-            *mask = (uint8_t)(*mask | (v == q ? bit : 0u));
-            mask += stride;
+        *mask = (uint8_t)(*mask | (v == q ? bit : 0u));
+    }
+}
+
+/* A channel's outputs in a tile. Rows that follow one another in memory are one long row. */
+static void put_tile(const struct conv2d *p, const struct tile *tile, const int32_t *sums, uint32_t ch, int8_t *y,
+                     uint8_t *mask)
+{
+    int joined = tile->w == p->w_out && tile->row == tile->w;
+    uint32_t n = joined ? tile->w * tile->h : tile->w, c = p->c_out;
+    for (uint32_t row = 0; row < (joined ? 1u : tile->h); row++, sums += tile->row) {
+        uint32_t pixel = (tile->y + row) * p->w_out + tile->x;
+        if (mask) {
+            put_row_masked(sums, n, p, ch, y + pixel * c + ch, mask + pixel * mask_stride(c) + (ch >> 3));
+        } else {
+            put_row(sums, n, p->y_zero, y + pixel * c + ch, c, p->m[ch]);
         }
     }
 }
@@ -193,26 +104,22 @@ ALWAYS_INLINE void put_row(const struct conv2d *p, const int32_t *sums, int32_t 
 void dwconv2d_fwd_s8(const struct conv2d *p, const int8_t *x, const struct split_weights *w, const int32_t *b,
                      int8_t *y, uint8_t *mask, void *scratch)
 {
-    int32_t *sums = scratch;
-    int16_t *taps = (int16_t *)(void *)(sums + p->w_out);
-    int16_t *rows = taps + p->kh * tap_places(p->kw);
-    uint32_t stride = mask_stride(p->c_out);
+    struct view v = view_of_input(p, x, p->c_in);
+    struct buffers at = buffers_of(&v, tile_sums_bytes(&v), scratch);
     if (mask) {
-        memset(mask, 0, (uint32_t)p->h_out * p->w_out * stride);
+        memset(mask, 0, (uint32_t)p->h_out * p->w_out * mask_stride(p->c_out));
     }
-    for (uint32_t i = 0; i < p->c_in; i++) {
-        uint32_t ch;
-        pack_taps(weight_row(p, w, i, &ch), p->kh, p->kw, 0, taps);
-        struct plane plane = input_plane(p, x + ch, p->c_in);
-        struct ring ring = clear_ring(p, &plane, rows);
-        for (uint32_t oy = 0; oy < p->h_out; oy++) {
-            uint32_t top = oy * p->stride_h, pixel = oy * p->w_out;
-            advance(&ring, &plane, top);
-            sum_row(&ring, &plane, top, taps, p->w_out, p->stride_w, sums);
-            if (mask) {
-                put_row(p, sums, b[ch], ch, y + pixel * p->c_out + ch, mask + pixel * stride + (ch >> 3), 1);
-            } else {
-                put_row(p, sums, b[ch], ch, y + pixel * p->c_out + ch, NULL, 0);
+    for (struct tile tile = first_tile(&v); tile.h; next_tile(&v, &tile)) {
+        clear_planes(&v, at.planes, planes_of(p->c_in));
+        for (uint32_t i = 0; i < p->c_in; i += PLANES) {
+            struct group group = group_at(p, w, i);
+            fill_planes(&v, &tile, group.channel, group.lanes, at.planes);
+            for (uint32_t lane = 0; lane < group.lanes; lane++) {
+                uint32_t ch = group.channel[lane];
+                const int16_t *plane = at.planes + lane * plane_bytes(&v) / sizeof *plane;
+                pack_taps(&v, group.w[lane], 0, at.taps);
+                sum_windows(&v, &tile, plane, at.taps, b[ch], at.sums);
+                put_tile(p, &tile, at.sums, ch, y, mask);
             }
         }
     }
@@ -220,80 +127,113 @@ void dwconv2d_fwd_s8(const struct conv2d *p, const int8_t *x, const struct split
 
 /* ---- gradient to the input -------------------------------------------------------------------------------------- */
 
-/* Pixels whose sums are kept between the search for the peak and the rounding; a larger image is computed twice, row
- * by row. */
-enum { PLANE = 1024 };
+/* Pixels of which the sums of a group of channels are kept between the search for the peak and the rounding; a larger
+ * image is computed twice, tile by tile. */
+enum { KEPT_PIXELS = 256 };
 
-static uint32_t input_pixels(const struct conv2d *p)
+/* Bytes of sums of a channel of an image whose sums are all kept. */
+static uint32_t image_sums_bytes(const struct view *v)
 {
-    return (uint32_t)p->h_in * p->w_in;
+    uint32_t bytes = 0;
+    for (struct tile tile = first_tile(v); tile.h; next_tile(v, &tile)) {
+        bytes += tile.h * tile.row * (uint32_t)sizeof(int32_t);
+    }
+    return bytes;
 }
 
-static uint32_t kept_pixels(const struct conv2d *p)
+static int is_kept(const struct view *v)
 {
-    return input_pixels(p) <= PLANE ? input_pixels(p) : p->w_in;
+    return v->h * v->w <= KEPT_PIXELS;
+}
+
+static uint32_t group_sums_bytes(const struct view *v, uint32_t channels)
+{
+    return planes_of(channels) * (is_kept(v) ? image_sums_bytes(v) : tile_sums_bytes(v));
 }
 
 uint32_t dwconv2d_bwd_x_scratch(const struct conv2d *p)
 {
-    return 4 * kept_pixels(p) + taps_and_ring(p, row_places(p->w_in, 1, p->kw));
+    struct view v = view_of_errors(p, NULL);
+    uint32_t planes = planes_of(p->c_in) * plane_bytes(&v);
+    return group_sums_bytes(&v, p->c_in) + planes_of(p->c_in) * taps_bytes(&v) + planes;
 }
 
-static struct plane error_plane(const struct conv2d *p, const int8_t *at)
-{
-    struct plane plane = {.at = at, .c = p->c_out, .h = p->h_out, .w = p->w_out};
-    plane.pad_h = p->kh - 1 - p->pad_h;
-    plane.pad_w = p->kw - 1 - p->pad_w;
-    plane.space_h = p->stride_h;
-    plane.space_w = p->stride_w;
-    plane.places = row_places(p->w_in, 1, p->kw);
-    return plane;
-}
+/* What bwd_x works on: a group of channels, a tile at a time. */
+struct errors {
+    const struct conv2d *p;
+    struct view v;
+    struct buffers at; /* taps and sums by lane */
+    struct group group;
+    struct channel ch[PLANES];
+    int32_t peak[PLANES];
+    float gain[PLANES];
+};
 
-/* Sums of the whole channel, row by row; the peak of those that pass. */
-static int32_t sum_plane(const struct conv2d *p, const struct plane *plane, int16_t *rows, const int16_t *taps,
-                         const struct channel *ch, int32_t *sums)
+/* Sums of a tile of all lanes, from sums[lane * lane_sums] on. */
+static void sum_tile(struct errors *e, const struct tile *tile, int32_t *sums, uint32_t lane_sums)
 {
-    struct ring ring = clear_ring(p, plane, rows);
-    uint32_t step = kept_pixels(p) == input_pixels(p) ? p->w_in : 0;
-    int32_t peak = 0;
-    for (uint32_t y = 0; y < p->h_in; y++, sums += step) {
-        advance(&ring, plane, y);
-        sum_row(&ring, plane, y, taps, p->w_in, 1, sums);
-        peak = channel_peak(ch, y * p->w_in, p->w_in, sums, 1, peak);
+    const struct view *v = &e->v;
+    fill_planes(v, tile, e->group.channel, e->group.lanes, e->at.planes);
+    for (uint32_t lane = 0; lane < e->group.lanes; lane++) {
+        const int16_t *plane = e->at.planes + lane * plane_bytes(v) / sizeof *plane;
+        const uint8_t *taps = (const uint8_t *)e->at.taps + lane * taps_bytes(v);
+        sum_windows(v, tile, plane, taps, 0, sums + lane * lane_sums);
     }
-    return peak;
 }
 
-static void put_plane(const struct conv2d *p, const struct plane *plane, int16_t *rows, const int16_t *taps,
-                      const struct channel *ch, int32_t *sums, float gain)
+/* Looks for the peak of one lane's tile, or with `write` rounds it. Rows that follow one another are one long row. */
+static void put_errors(struct errors *e, const struct tile *tile, const int32_t *sums, uint32_t lane, int write)
 {
-    if (kept_pixels(p) == input_pixels(p)) {
-        channel_write(ch, 0, input_pixels(p), sums, 1, gain);
-        return;
+    int joined = tile->w == e->v.w && tile->row == tile->w;
+    uint32_t n = joined ? tile->w * tile->h : tile->w;
+    for (uint32_t row = 0; row < (joined ? 1u : tile->h); row++, sums += tile->row) {
+        uint32_t pixel = (tile->y + row) * e->v.w + tile->x;
+        if (write) {
+            channel_write(&e->ch[lane], pixel, n, sums, 1, e->gain[lane]);
+        } else {
+            e->peak[lane] = channel_peak(&e->ch[lane], pixel, n, sums, 1, e->peak[lane]);
+        }
     }
-    struct ring ring = clear_ring(p, plane, rows);
-    for (uint32_t y = 0; y < p->h_in; y++) {
-        advance(&ring, plane, y);
-        sum_row(&ring, plane, y, taps, p->w_in, 1, sums);
-        channel_write(ch, y * p->w_in, p->w_in, sums, 1, gain);
+}
+
+/* All tiles of the group; without `write` up to the peak, with it the rounding. */
+static void pass_group(struct errors *e, int write)
+{
+    int kept = is_kept(&e->v);
+    uint32_t lane_sums = (kept ? image_sums_bytes(&e->v) : tile_sums_bytes(&e->v)) / sizeof(int32_t);
+    int32_t *sums = e->at.sums;
+    for (struct tile tile = first_tile(&e->v); tile.h; next_tile(&e->v, &tile)) {
+        if (!kept || !write) {
+            clear_planes(&e->v, e->at.planes, e->group.lanes);
+            sum_tile(e, &tile, sums, lane_sums);
+        }
+        for (uint32_t lane = 0; lane < e->group.lanes; lane++) {
+            put_errors(e, &tile, sums + lane * lane_sums, lane, write);
+        }
+        sums += kept ? tile.h * tile.row : 0;
     }
 }
 
 void dwconv2d_bwd_x_s8(const struct conv2d *p, const struct error_s8 *ey, const struct split_weights *w,
                        const struct clamp *clamp, const struct error_s8 *ex, void *scratch)
 {
-    int32_t *sums = scratch;
-    int16_t *taps = (int16_t *)(void *)(sums + kept_pixels(p));
-    int16_t *rows = taps + p->kh * tap_places(p->kw);
-    for (uint32_t i = 0; i < p->c_in; i++) {
-        uint32_t at;
-        pack_taps(weight_row(p, w, i, &at), p->kh, p->kw, 1, taps);
-        struct plane plane = error_plane(p, ey->q + at);
-        struct channel ch = channel_of(ex, clamp, p->c_in, at);
-        int32_t peak = sum_plane(p, &plane, rows, taps, &ch, sums);
-        float gain = channel_gain((float)peak, channel_unit(clamp, at, ey->scale[at]), &ex->scale[at]);
-        put_plane(p, &plane, rows, taps, &ch, sums, gain);
+    struct errors e = {.p = p, .v = view_of_errors(p, ey->q)};
+    e.at = buffers_of(&e.v, group_sums_bytes(&e.v, p->c_in), scratch);
+    e.at.planes = (int16_t *)(void *)((uint8_t *)e.at.taps + planes_of(p->c_in) * taps_bytes(&e.v));
+    for (uint32_t i = 0; i < p->c_in; i += PLANES) {
+        e.group = group_at(p, w, i);
+        for (uint32_t lane = 0; lane < e.group.lanes; lane++) {
+            e.ch[lane] = channel_of(ex, clamp, p->c_in, e.group.channel[lane]);
+            e.peak[lane] = 0;
+            pack_taps(&e.v, e.group.w[lane], 1, (uint8_t *)e.at.taps + lane * taps_bytes(&e.v));
+        }
+        pass_group(&e, 0);
+        for (uint32_t lane = 0; lane < e.group.lanes; lane++) {
+            uint32_t at = e.group.channel[lane];
+            float unit = channel_unit(clamp, at, ey->scale[at]);
+            e.gain[lane] = channel_gain((float)e.peak[lane], unit, &ex->scale[at]);
+        }
+        pass_group(&e, 1);
     }
 }
 
@@ -301,9 +241,9 @@ void dwconv2d_bwd_x_s8(const struct conv2d *p, const struct error_s8 *ey, const 
 
 uint32_t dwconv2d_bwd_w_scratch(const struct conv2d *p, uint16_t c_trained)
 {
-    uint32_t sums = 4u * p->kh * p->kw, errors = panel_size(p->w_out) * (uint32_t)sizeof(int16_t);
-    uint32_t ring = p->kh * row_places(p->w_out, p->stride_w, p->kw) * (uint32_t)sizeof(int16_t);
-    return c_trained ? sums + errors + ring : 0;
+    struct view v = view_of_input(p, NULL, p->c_in);
+    uint32_t sums = 4u * p->kh * p->kw, errors = TILE_WIDTH * (uint32_t)sizeof(int16_t);
+    return c_trained ? sums + errors + plane_bytes(&v) : 0;
 }
 
 /* sums[x] += errors of a row against what tap x of a row of taps saw; `taps` is a literal. Errors are zero up to the
@@ -349,23 +289,24 @@ static void correlate(const int16_t *e, const int16_t *row, uint32_t n, uint32_t
     }
 }
 
-/* Sums of all taps of one channel. scratch behind the sums: a row of errors, then the ring. */
-static void correlate_channel(const struct conv2d *p, const int8_t *e, const struct plane *plane, int32_t *sums)
+/* Sums of all taps of one channel. e: its error of pixel 0; errors: [TILE_WIDTH] of a row of a tile. */
+static void correlate_channel(const struct conv2d *p, const int8_t *e, const struct view *v, uint16_t channel,
+                              int16_t *errors, int16_t *plane, int32_t *sums)
 {
-    uint32_t taps = (uint32_t)p->kh * p->kw;
-    int16_t *errors = (int16_t *)(void *)(sums + taps);
-    struct ring ring = clear_ring(p, plane, errors + panel_size(p->w_out));
-    memset(sums, 0, taps * sizeof *sums);
-    errors[panel_size(p->w_out) - 1] = 0;
-    for (uint32_t oy = 0; oy < p->h_out; oy++) {
-        uint32_t top = oy * p->stride_h;
-        advance(&ring, plane, top);
-        for (uint32_t ox = 0; ox < p->w_out; ox++, e += p->c_out) {
-            errors[ox] = *e;
-        }
-        for (uint32_t y = 0; y < p->kh; y++) {
-            const int16_t *row = ring.rows + (top + y) % p->kh * plane->places;
-            correlate(errors, row, p->w_out, p->stride_w, sums + y * p->kw, p->kw);
+    memset(sums, 0, (uint32_t)p->kh * p->kw * sizeof *sums);
+    for (struct tile tile = first_tile(v); tile.h; next_tile(v, &tile)) {
+        clear_planes(v, plane, 1);
+        fill_planes(v, &tile, &channel, 1, plane);
+        errors[(tile.w - 1) | 1u] = 0; /* the place that makes up the last pair, or one that is written */
+        for (uint32_t oy = 0; oy < tile.h; oy++) {
+            const int8_t *from = e + ((tile.y + oy) * p->w_out + tile.x) * p->c_out;
+            for (uint32_t ox = 0; ox < tile.w; ox++, from += p->c_out) {
+                errors[ox] = *from;
+            }
+            for (uint32_t y = 0; y < p->kh; y++) {
+                const int16_t *row = plane + (oy * v->stride_h + y) * v->places + v->shift;
+                correlate(errors, row, tile.w, p->stride_w, sums + y * p->kw, p->kw);
+            }
         }
     }
 }
@@ -376,10 +317,12 @@ void dwconv2d_bwd_w_s8(const struct conv2d *p, const struct error_s8 *ey, const 
 {
     int32_t *sums = scratch;
     uint32_t key = random_key(sgd->seed, sgd->step, w->id), taps = (uint32_t)p->kh * p->kw;
+    int16_t *errors = (int16_t *)(void *)(sums + taps);
+    struct view v = view_of_input(p, x->x, x->c_x);
     for (uint32_t i = 0; i < c_trained; i++) {
         uint32_t ch = channels ? channels[i] : i;
-        struct plane plane = input_plane(p, x->x + (x->index ? x->index[i] : i), x->c_x);
-        correlate_channel(p, ey->q + ch, &plane, sums);
+        uint16_t saved = x->index ? x->index[i] : (uint16_t)i;
+        correlate_channel(p, ey->q + ch, &v, saved, errors, errors + TILE_WIDTH, sums);
         float factor = sgd->lr_weight * w->qas[ch] * ey->scale[ch];
         struct steps steps = {.sums = sums, .stride = 1, .shift = 0, .factor = factor};
         update_weights(w, i * taps, taps, &steps, key);

@@ -2,7 +2,7 @@
 #include "kernels/elementwise.h"
 
 #include "channel.h"
-#include "dot.h"
+#include "chip.h"
 
 /* Stored value of one sum of an add before saturation: limited to +-1024, then zero added. */
 ALWAYS_INLINE int32_t add_value(const struct add *p, int32_t a, int32_t b)

@@ -2,7 +2,7 @@
 #ifndef KERNELS_UPDATE_H
 #define KERNELS_UPDATE_H
 
-#include "dot.h"
+#include "chip.h"
 #include "kernels/conv2d.h"
 
 /* (q + noise) >> shift, q = round_step(step), noise < 2^shift. */

@@ -1,0 +1,80 @@
+/* Panels and the micro-kernels under dense forward, bwd_x and bwd_w.
+ *
+ * A tile is a few panels side by side, its lanes: rows of n int16 values. Against a tile stand plain int8 rows of n
+ * bytes, of any alignment, one behind the other. Only the packers differ between the three products:
+ *
+ *   forward  lane: x - x_zero of a pixel           row: weights of an output channel
+ *   bwd_x    lane: r * w of an input channel       row: errors of a pixel
+ *   bwd_w    lane: errors of an output channel     row: saved inputs of a channel over the pixels
+ *
+ * Sums are int32 [count][lanes]. The order of the values in memory is panel_place()'s. On Armv7E-M values lie in groups
+ * of four as dense_armv7em.S reads them; a row of n values that fill no group begins with the group that is not full,
+ * so that the groups behind it are whole and no byte outside the row is read.
+ */
+#ifndef KERNELS_DENSE_H
+#define KERNELS_DENSE_H
+
+#include "chip.h"
+
+enum { LANES = 6, FEW_LANES = 4 };
+
+/* A part of `count` things that fills a tile. The last part of several overlaps the one before it. */
+struct span {
+    uint32_t first;
+    uint32_t lanes; /* LANES or FEW_LANES */
+    uint32_t live;  /* lanes in use; fewer than `lanes` only where count < FEW_LANES */
+};
+
+/* The span that holds thing `at`, and as many behind it as there are. */
+ALWAYS_INLINE struct span span_at(uint32_t at, uint32_t count)
+{
+    uint32_t left = count - at;
+    struct span span = {.first = at, .lanes = left > FEW_LANES && count >= LANES ? LANES : FEW_LANES};
+    span.live = count < span.lanes ? count : span.lanes;
+    span.first = left < span.live ? count - span.live : at;
+    return span;
+}
+
+/* Bytes of a tile: a multiple of 4. */
+ALWAYS_INLINE uint32_t tile_bytes(uint32_t n, uint32_t lanes)
+{
+    return round_up4(n) * lanes * (uint32_t)sizeof(int16_t);
+}
+
+/* Lanes of the largest span of `count` things. */
+ALWAYS_INLINE uint32_t most_lanes(uint32_t count)
+{
+    return count >= LANES ? LANES : FEW_LANES;
+}
+
+/* Index of value k of a lane in its tile. */
+ALWAYS_INLINE uint32_t panel_place(uint32_t n, uint32_t lanes, uint32_t lane, uint32_t k)
+{
+#if KERNELS_DSP
+    uint32_t pad = round_up4(n) - n, at = k + pad < 4 ? k : k + pad;
+    return ((at >> 2) * 2 + (at & 1u)) * 2 * lanes + 2 * lane + ((at >> 1) & 1u);
+#else
+    (void)n;
+    return k * lanes + lane;
+#endif
+}
+
+/* Lane `lane` of a tile = bytes - zero; all of it is written, also what no value lies in. */
+void pack_bytes(int16_t *tile, uint32_t lanes, uint32_t lane, const int8_t *bytes, uint32_t n, int32_t zero);
+
+/* All live lanes of a span: value k of lane i is r[k] * rows[k * step + i]; r NULL: 1. */
+void pack_columns(int16_t *tile, const struct span *span, const int8_t *rows, uint32_t step, const int16_t *r,
+                  uint32_t n);
+
+/* sums[row][lane] = bias[row] + panel . row; bias NULL: 0. */
+void dot_rows(const int16_t *tile, uint32_t lanes, const int8_t *rows, uint32_t n, uint32_t count, const int32_t *bias,
+              int32_t *sums);
+
+/* sums[row][lane] += panel . row */
+void dot_rows_add(const int16_t *tile, uint32_t lanes, const int8_t *rows, uint32_t n, uint32_t count, int32_t *sums);
+
+/* y[lane * c + i] = output of sums[i][lane], for `count` channels; all lanes are live. */
+void requantize_lanes(const int32_t *sums, uint32_t lanes, const float *m, uint32_t count, int32_t zero, int8_t *y,
+                      uint32_t c);
+
+#endif

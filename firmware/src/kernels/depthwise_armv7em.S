@@ -1,0 +1,305 @@
+/* Depthwise micro-kernels for Armv7E-M with the DSP extension. Contract: planes.h.
+ *
+ * Pairs of neighbouring columns of a plane lie in a word. A window that begins at an even column takes its taps as
+ * pairs A = (w0 w1) (w2 w3) .. and w[last] alone, one that begins at an odd column as w0 alone and pairs
+ * B = (w1 w2) (w3 w4) ..; so both are kept, A and B of pair 0, A and B of pair 1, ...
+ */
+#if defined(__ARM_FEATURE_DSP) && defined(__ARM_FP)
+
+    .syntax unified
+    .thumb
+
+    .macro  begin name
+    .section .text.\name, "ax", %progbits
+    .balign 4
+    .global \name
+    .type   \name, %function
+\name:
+    .endm
+
+    .macro  end name
+    .size   \name, . - \name
+    .endm
+
+    .equ    ROW, 48             /* bytes of a plane's row: FAST_PLACES */
+
+/* Frame: by offset from sp. */
+    .equ    ROW_END, 0          /* where the windows of this row end */
+    .equ    ROWS, 4             /* left */
+    .equ    BIAS, 8
+    .equ    TAPS, 12
+    .equ    SUMS, 16
+    .equ    SKIP, 20            /* from the end of a row of windows to the next */
+    .equ    FRAME, 28           /* 9 registers and this: a multiple of 8 */
+
+    .altmacro
+
+    .macro  product op, sum, x, tap, start
+    \op     r\sum, \x, r\tap, r\start
+    .endm
+
+/* What word `i` of plane row `row` adds to the four windows. x: its register; first: register of the pair of taps
+ * A0. The first product of a window starts from r11, which holds the bias until it becomes the last window's sum. */
+    .macro  products k, s, row, i, x, first
+    .irp    j, 0, 1, 2, 3
+    .set    column, \j * \s + \k / 2 - \k / 4 * 2
+    .set    pair, \i - column / 2
+    .set    start, 8 + \j
+    .ifeq   \row
+    .ifeq   pair
+    .set    start, 11
+    .endif
+    .endif
+    .ifge   pair
+    .ifle   pair - \k / 2
+    .ifeq   column - column / 2 * 2
+    .ifne   pair - \k / 2
+    product smlad, %8 + \j, \x, %\first + 2 * pair, %start
+    .else
+    product smlabt, %8 + \j, \x, %\first + 2 * pair - 1, %start
+    .endif
+    .else
+    .ifeq   pair
+    product smlatb, %8 + \j, \x, %\first, %start
+    .else
+    product smlad, %8 + \j, \x, %\first + 2 * pair - 1, %start
+    .endif
+    .endif
+    .endif
+    .endif
+    .endr
+    .endm
+
+/* A row of taps over a row of the plane. words: 32-bit words that four windows see of a row. */
+    .macro  plane_row k, s, row, first, words
+    .irp    i, 0, 2, 4, 6
+    .iflt   \i + 1 - \words
+    ldrd    r12, lr, [r0, #ROW * \row + 4 * \i]
+    .else
+    .iflt   \i - \words
+    ldr     r12, [r0, #ROW * \row + 4 * \i]
+    .endif
+    .endif
+    .iflt   \i - \words
+    products \k, \s, \row, \i, r12, \first
+    .endif
+    .iflt   \i + 1 - \words
+    products \k, \s, \row, %\i + 1, lr, \first
+    .endif
+    .endr
+    .endm
+
+/* void name(const int16_t *plane, const uint32_t *taps, uint32_t rows, uint32_t columns, int32_t bias,
+ *           int32_t *sums)
+ *
+ * Registers: r0 plane, r8-r11 sums of four windows, r12 and lr words of the plane; taps in r1-r6 (3x3), read row
+ * by row through r1 into r2-r5 (5x5) or r2-r7 (7x7); r7 where the sums go, but for 7x7. */
+    .macro  windows name, k, s
+    begin   \name
+    push    {r4-r11, lr}
+    sub     sp, sp, #FRAME
+    ldrd    r4, r7, [sp, #FRAME + 36]
+    str     r4, [sp, #BIAS]
+    str     r2, [sp, #ROWS]
+    str     r1, [sp, #TAPS]
+    str     r7, [sp, #SUMS]
+    lsl     r3, r3, #\s
+    add     r4, r0, r3
+    str     r4, [sp, #ROW_END]
+    rsb     r3, r3, #ROW * \s
+    str     r3, [sp, #SKIP]
+    .if     \k == 3
+    ldm     r1, {r1-r6}
+    .endif
+.Lfour_\name:
+    ldr     r11, [sp, #BIAS]
+    .if     \k == 3
+    .irp    row, 0, 1, 2
+    plane_row 3, \s, \row, %1 + 2 * \row, %(3 * \s + 5) / 2
+    .endr
+    .endif
+    .if     \k == 5
+    ldr     r1, [sp, #TAPS]
+    .irp    row, 0, 1, 2, 3, 4
+    ldm     r1!, {r2-r5}
+    plane_row 5, \s, \row, 2, %(3 * \s + 6) / 2
+    .endr
+    .endif
+    .if     \k == 7
+    ldr     r1, [sp, #TAPS]
+    .irp    row, 0, 1, 2, 3, 4, 5, 6
+    ldm     r1!, {r2-r7}
+    plane_row 7, \s, \row, 2, %(3 * \s + 9) / 2
+    .endr
+    ldr     r7, [sp, #SUMS]
+    .endif
+    stm     r7!, {r8-r11}
+    .if     \k == 7
+    str     r7, [sp, #SUMS]
+    .endif
+    ldr     r12, [sp, #ROW_END]
+    add     r0, r0, #8 * \s
+    cmp     r0, r12
+    bne     .Lfour_\name
+    ldr     lr, [sp, #SKIP]
+    add     r0, r0, lr
+    add     r12, r12, #ROW * \s
+    ldr     lr, [sp, #ROWS]
+    subs    lr, lr, #1
+    strd    r12, lr, [sp, #ROW_END]
+    bne     .Lfour_\name
+    add     sp, sp, #FRAME
+    pop     {r4-r11, pc}
+    end     \name
+    .endm
+
+    windows windows_3x3, 3, 1
+    windows windows_3x3_stride2, 3, 2
+    windows windows_5x5, 5, 1
+    windows windows_5x5_stride2, 5, 2
+    windows windows_7x7, 7, 1
+    windows windows_7x7_stride2, 7, 2
+
+    .noaltmacro
+
+/* void planes_of_four(const struct strip *strip)
+ *
+ * Registers: r0 x, r1 bytes from pixel to pixel, r2 place of plane 0, r3 bytes from plane to plane, r4 - zero twice,
+ * r5 place of plane 3, r6 pixels left. */
+    begin   planes_of_four
+    push    {r4-r11, lr}
+    sub     sp, sp, #20
+    ldm     r0!, {r1-r4}
+    ldm     r0, {r5-r10}
+    stm     sp, {r6-r10}        /* columns, rows, x_skip, place_skip, odd */
+    mov     r0, r1
+    mov     r1, r2
+    mov     r2, r3
+    mov     r3, r4
+    mov     r4, r5
+    add     r5, r3, r3, lsl #1
+    add     r5, r5, r2
+.Lrow_of_four:
+    ldr     r6, [sp]
+    ldr     r7, [sp, #16]
+    cbz     r7, .Leven_of_four
+    ldr     r7, [r0]
+    add     r0, r0, r1
+    sxtab16 r9, r4, r7
+    sxtab16 r10, r4, r7, ror #8
+    strh    r9, [r2]
+    strh    r10, [r2, r3]
+    lsr     r9, r9, #16
+    lsr     r10, r10, #16
+    strh    r9, [r2, r3, lsl #1]
+    add     r2, r2, #2
+    strh    r10, [r5], #2
+    subs    r6, r6, #1
+.Leven_of_four:
+    subs    r6, r6, #2
+    blt     .Llast_of_four
+.Lpair_of_four:
+    ldr     r7, [r0]
+    ldr     r8, [r0, r1]
+    add     r0, r0, r1, lsl #1
+    sxtab16 r9, r4, r7
+    sxtab16 r10, r4, r8
+    sxtab16 r11, r4, r7, ror #8
+    sxtab16 r12, r4, r8, ror #8
+    pkhbt   r7, r9, r10, lsl #16
+    pkhtb   r8, r10, r9, asr #16
+    pkhbt   r9, r11, r12, lsl #16
+    pkhtb   r10, r12, r11, asr #16
+    str     r8, [r2, r3, lsl #1]
+    str     r9, [r2, r3]
+    str     r7, [r2], #4
+    str     r10, [r5], #4
+    subs    r6, r6, #2
+    bge     .Lpair_of_four
+.Llast_of_four:
+    cmn     r6, #1
+    bne     .Lnext_of_four
+    ldr     r7, [r0]
+    add     r0, r0, r1
+    sxtab16 r9, r4, r7
+    sxtab16 r10, r4, r7, ror #8
+    strh    r9, [r2]
+    strh    r10, [r2, r3]
+    lsr     r9, r9, #16
+    lsr     r10, r10, #16
+    strh    r9, [r2, r3, lsl #1]
+    add     r2, r2, #2
+    strh    r10, [r5], #2
+.Lnext_of_four:
+    ldrd    r8, r9, [sp, #8]
+    add     r0, r0, r8
+    add     r2, r2, r9
+    add     r5, r5, r9
+    ldr     r7, [sp, #4]
+    subs    r7, r7, #1
+    str     r7, [sp, #4]
+    bne     .Lrow_of_four
+    add     sp, sp, #20
+    pop     {r4-r11, pc}
+    end     planes_of_four
+
+/* void requantize_channel(const int32_t *sums, uint32_t n, int32_t zero, int8_t *y, uint32_t c, float m)
+ *
+ * Registers: r0 sums, r1 left, r2 zero, r3 y, r4 c, r5-r8 values. QADD, because a rounded product may be as large as
+ * an int32 can be. */
+    begin   requantize_channel
+    push    {r4-r8, lr}
+    ldr     r4, [sp, #24]
+    subs    r1, r1, #4
+    blt     .Lfew_of_channel
+.Lfour_of_channel:
+    vldmia  r0!, {s4-s7}
+    .irp    v, s4, s5, s6, s7
+    vcvt.f32.s32 \v, \v
+    .endr
+    .irp    v, s4, s5, s6, s7
+    vmul.f32 \v, \v, s0
+    .endr
+    .irp    v, s4, s5, s6, s7
+    vcvtr.s32.f32 \v, \v
+    .endr
+    vmov    r5, r6, s4, s5
+    vmov    r7, r8, s6, s7
+    .irp    v, r5, r6, r7, r8
+    qadd    \v, \v, r2
+    .endr
+    .irp    v, r5, r6, r7, r8
+    ssat    \v, #8, \v
+    .endr
+    strb    r5, [r3]
+    strb    r6, [r3, r4]
+    add     r3, r3, r4, lsl #1
+    strb    r7, [r3]
+    strb    r8, [r3, r4]
+    add     r3, r3, r4, lsl #1
+    subs    r1, r1, #4
+    bge     .Lfour_of_channel
+.Lfew_of_channel:
+    adds    r1, r1, #4
+    beq     .Lend_of_channel
+.Lone_of_channel:
+    vldmia  r0!, {s4}
+    vcvt.f32.s32 s4, s4
+    vmul.f32 s4, s4, s0
+    vcvtr.s32.f32 s4, s4
+    vmov    r5, s4
+    qadd    r5, r5, r2
+    ssat    r5, #8, r5
+    strb    r5, [r3]
+    add     r3, r3, r4
+    subs    r1, r1, #1
+    bne     .Lone_of_channel
+.Lend_of_channel:
+    pop     {r4-r8, pc}
+    end     requantize_channel
+
+#endif
+
+#if defined(__linux__) && defined(__ELF__)
+    .section .note.GNU-stack, "", %progbits
+#endif

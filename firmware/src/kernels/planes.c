@@ -1,0 +1,290 @@
+/* Unpacking and summing of planes. Contract: planes.h. */
+#include "planes.h"
+
+#if KERNELS_DSP
+
+/* Rows of an image for planes_of_four(); the order is that of depthwise_armv7em.S. */
+struct strip {
+    const int8_t *x;      /* four channels of the first pixel */
+    uint32_t c;           /* bytes from pixel to pixel */
+    int16_t *plane;       /* place of the first pixel in plane 0 */
+    uint32_t plane_bytes; /* from plane to plane */
+    uint32_t shift;       /* minus the zero point, in both halves */
+    uint32_t columns, rows;
+    uint32_t x_skip, place_skip; /* bytes from the end of a row to the next */
+    uint32_t odd;                /* the first pixel lies at an odd place */
+};
+
+void planes_of_four(const struct strip *strip);
+void windows_3x3(const int16_t *plane, const uint32_t *taps, uint32_t rows, uint32_t columns, int32_t bias,
+                 int32_t *sums);
+void windows_5x5(const int16_t *plane, const uint32_t *taps, uint32_t rows, uint32_t columns, int32_t bias,
+                 int32_t *sums);
+void windows_7x7(const int16_t *plane, const uint32_t *taps, uint32_t rows, uint32_t columns, int32_t bias,
+                 int32_t *sums);
+void windows_3x3_stride2(const int16_t *plane, const uint32_t *taps, uint32_t rows, uint32_t columns, int32_t bias,
+                         int32_t *sums);
+void windows_5x5_stride2(const int16_t *plane, const uint32_t *taps, uint32_t rows, uint32_t columns, int32_t bias,
+                         int32_t *sums);
+void windows_7x7_stride2(const int16_t *plane, const uint32_t *taps, uint32_t rows, uint32_t columns, int32_t bias,
+                         int32_t *sums);
+
+#endif
+
+/* ---- views and tiles -------------------------------------------------------------------------------------------- */
+
+static int is_fast(const struct view *v)
+{
+    int square = v->kh == v->kw && (v->kw == 3 || v->kw == 5 || v->kw == 7);
+    return KERNELS_DSP && square && v->stride_h == v->stride_w && v->stride_w <= 2;
+}
+
+/* Sizes that follow from the rest. Summed four at a time, windows of a tile must not leave the row. */
+static void lay_out(struct view *v)
+{
+    v->fast = is_fast(v);
+    v->shift = v->fast && v->kw != 5 ? 1 : 0;
+    uint32_t least = (v->shift + v->kw + 3 * v->stride_w + 1) & ~1u;
+    v->places = least > FAST_PLACES ? least : (uint32_t)FAST_PLACES;
+    uint32_t fit = ((v->places - v->shift - v->kw) / v->stride_w + 1) & ~3u;
+    v->tile_w = fit < TILE_WIDTH ? fit : (uint32_t)TILE_WIDTH;
+    v->tile_h = v->stride_h > 1 ? TILE_HEIGHT / 2 : (uint32_t)TILE_HEIGHT;
+    v->tile_h = v->h < v->tile_h ? v->h : v->tile_h;
+}
+
+struct view view_of_input(const struct conv2d *p, const int8_t *x, uint32_t c)
+{
+    struct view v = {.image = x, .image_h = p->h_in, .image_w = p->w_in, .zero = p->x_zero, .c = c};
+    v.pad_h = p->pad_h;
+    v.pad_w = p->pad_w;
+    v.space_h = v.space_w = 1;
+    v.kh = p->kh;
+    v.kw = p->kw;
+    v.stride_h = p->stride_h;
+    v.stride_w = p->stride_w;
+    v.h = p->h_out;
+    v.w = p->w_out;
+    lay_out(&v);
+    return v;
+}
+
+struct view view_of_errors(const struct conv2d *p, const int8_t *ey)
+{
+    struct view v = {.image = ey, .image_h = p->h_out, .image_w = p->w_out, .c = p->c_out};
+    v.pad_h = p->kh - 1 - p->pad_h;
+    v.pad_w = p->kw - 1 - p->pad_w;
+    v.space_h = p->stride_h;
+    v.space_w = p->stride_w;
+    v.kh = p->kh;
+    v.kw = p->kw;
+    v.stride_h = v.stride_w = 1;
+    v.h = p->h_in;
+    v.w = p->w_in;
+    lay_out(&v);
+    return v;
+}
+
+uint32_t plane_bytes(const struct view *v)
+{
+    return ((v->tile_h - 1) * v->stride_h + v->kh) * v->places * (uint32_t)sizeof(int16_t);
+}
+
+uint32_t taps_bytes(const struct view *v)
+{
+    return v->kh * (v->kw | 1u) * (uint32_t)sizeof(uint32_t);
+}
+
+uint32_t tile_sums_bytes(const struct view *v)
+{
+    uint32_t w = round_up4(v->w);
+    return v->tile_h * (w < v->tile_w ? w : v->tile_w) * (uint32_t)sizeof(int32_t);
+}
+
+/* The tile at (y, x), as large as fits. */
+static struct tile tile_at(const struct view *v, uint32_t y, uint32_t x)
+{
+    struct tile tile = {.y = y, .x = x};
+    tile.h = v->h - y < v->tile_h ? v->h - y : v->tile_h;
+    tile.w = v->w - x < v->tile_w ? v->w - x : v->tile_w;
+    tile.row = round_up4(tile.w);
+    return tile;
+}
+
+struct tile first_tile(const struct view *v)
+{
+    return tile_at(v, 0, 0);
+}
+
+void next_tile(const struct view *v, struct tile *tile)
+{
+    uint32_t x = tile->x + tile->w, y = tile->y;
+    if (x == v->w) {
+        x = 0;
+        y += tile->h;
+    }
+    *tile = y < v->h ? tile_at(v, y, x) : (struct tile){.h = 0};
+}
+
+/* ---- unpacking -------------------------------------------------------------------------------------------------- */
+
+void clear_planes(const struct view *v, int16_t *planes, uint32_t lanes)
+{
+    memset(planes, 0, lanes * plane_bytes(v));
+}
+
+/* Along one axis: the image pixels first .. first + n lie at places `at`, at + space, ... of the window. */
+struct overlap {
+    int32_t first, n, at;
+};
+
+/* origin: what place 0 is in the coordinates of the image, zeros between its pixels counted. */
+static struct overlap overlap_of(int32_t origin, int32_t places, int32_t size, int32_t space)
+{
+    struct overlap o = {.first = origin > 0 ? (origin + space - 1) / space : 0};
+    o.at = o.first * space - origin;
+    int32_t seen = o.at < places ? (places - o.at + space - 1) / space : 0, left = size - o.first;
+    o.n = left < 0 ? 0 : seen < left ? seen : left;
+    return o;
+}
+
+/* One channel, place by place. */
+static void fill_plane(const struct view *v, struct overlap rows, struct overlap columns, const int8_t *image,
+                       int16_t *plane)
+{
+    int32_t zero = v->zero, places = (int32_t)v->places;
+    uint32_t c = v->c;
+    for (int32_t i = 0; i < rows.n; i++) {
+        const int8_t *from = image + (uint32_t)((rows.first + i) * v->image_w + columns.first) * c;
+        int16_t *to = plane + (rows.at + i * v->space_h) * places + columns.at;
+        for (int32_t j = 0; j < columns.n; j++, from += c, to += v->space_w) {
+            *to = (int16_t)(*from - zero);
+        }
+    }
+}
+
+#if KERNELS_DSP
+
+/* Four neighbouring channels at once. */
+static void fill_four(const struct view *v, struct overlap rows, struct overlap columns, const int8_t *image,
+                      int16_t *planes)
+{
+    struct strip strip = {.c = v->c, .plane_bytes = plane_bytes(v)};
+    strip.x = image + (uint32_t)(rows.first * v->image_w + columns.first) * v->c;
+    strip.plane = planes + rows.at * (int32_t)v->places + columns.at;
+    strip.shift = ((uint32_t)-v->zero & 0xffffu) * 0x10001u;
+    strip.columns = (uint32_t)columns.n;
+    strip.rows = (uint32_t)rows.n;
+    strip.x_skip = (uint32_t)(v->image_w - columns.n) * v->c;
+    strip.place_skip = (v->places - strip.columns) * (uint32_t)sizeof(int16_t);
+    strip.odd = (uint32_t)columns.at & 1u;
+    planes_of_four(&strip);
+}
+
+#endif
+
+void fill_planes(const struct view *v, const struct tile *tile, const uint16_t *channels, uint32_t lanes,
+                 int16_t *planes)
+{
+    int32_t top = (int32_t)(tile->y * v->stride_h) - v->pad_h;
+    int32_t left = (int32_t)(tile->x * v->stride_w) - v->pad_w - (int32_t)v->shift;
+    int32_t height = (int32_t)((tile->h - 1) * v->stride_h + v->kh);
+    struct overlap rows = overlap_of(top, height, v->image_h, v->space_h);
+    struct overlap columns = overlap_of(left, (int32_t)v->places, v->image_w, v->space_w);
+    if (rows.n == 0 || columns.n == 0) {
+        return;
+    }
+#if KERNELS_DSP
+    int neighbours = lanes == PLANES && channels[3] == channels[0] + 3 && channels[1] == channels[0] + 1 &&
+                     channels[2] == channels[0] + 2;
+    if (neighbours && v->space_h == 1 && v->space_w == 1) {
+        fill_four(v, rows, columns, v->image + channels[0], planes);
+        return;
+    }
+#endif
+    for (uint32_t lane = 0; lane < lanes; lane++) {
+        fill_plane(v, rows, columns, v->image + channels[lane], planes + lane * plane_bytes(v) / sizeof *planes);
+    }
+}
+
+/* ---- summing ---------------------------------------------------------------------------------------------------- */
+
+/* Pairs A0 B0 A1 B1 .. a row, as depthwise_armv7em.S reads them; size: a literal. */
+ALWAYS_INLINE void pack_pairs(const int8_t *w, int32_t step, uint32_t size, uint32_t *taps)
+{
+    for (uint32_t y = 0; y < size; y++) {
+        int32_t before = *w;
+        w += step;
+#pragma GCC unroll 3
+        for (uint32_t i = 0; i < size / 2; i++) {
+            int32_t middle = w[0], after = w[step];
+            w += 2 * step;
+            *taps++ = pack_halves(before, middle);
+            *taps++ = pack_halves(middle, after);
+            before = after;
+        }
+    }
+}
+
+void pack_taps(const struct view *v, const int8_t *w, int flip, void *taps)
+{
+    uint32_t n = v->kh * v->kw;
+    int32_t step = flip ? -1 : 1;
+    const int8_t *first = flip ? w + n - 1 : w;
+    if (!v->fast) {
+        for (int32_t *tap = taps, *end = tap + n; tap != end; tap++, first += step) {
+            *tap = *first;
+        }
+    } else if (v->kw == 3) {
+        pack_pairs(first, step, 3, taps);
+    } else if (v->kw == 5) {
+        pack_pairs(first, step, 5, taps);
+    } else {
+        pack_pairs(first, step, 7, taps);
+    }
+}
+
+/* One window, tap by tap. */
+static int32_t sum_window(const struct view *v, const int16_t *row, const int32_t *taps, int32_t sum)
+{
+    for (uint32_t y = 0; y < v->kh; y++, row += v->places) {
+        for (uint32_t x = 0; x < v->kw; x++) {
+            sum += row[x] * *taps++;
+        }
+    }
+    return sum;
+}
+
+#if KERNELS_DSP
+
+static void sum_fast(const struct view *v, const struct tile *tile, const int16_t *plane, const uint32_t *taps,
+                     int32_t bias, int32_t *sums)
+{
+    uint32_t h = tile->h, w = tile->row;
+    if (v->stride_w == 1) {
+        v->kw == 3   ? windows_3x3(plane, taps, h, w, bias, sums)
+        : v->kw == 5 ? windows_5x5(plane, taps, h, w, bias, sums)
+                     : windows_7x7(plane, taps, h, w, bias, sums);
+    } else {
+        v->kw == 3   ? windows_3x3_stride2(plane, taps, h, w, bias, sums)
+        : v->kw == 5 ? windows_5x5_stride2(plane, taps, h, w, bias, sums)
+                     : windows_7x7_stride2(plane, taps, h, w, bias, sums);
+    }
+}
+
+#endif
+
+void sum_windows(const struct view *v, const struct tile *tile, const int16_t *plane, const void *taps, int32_t bias,
+                 int32_t *sums)
+{
+#if KERNELS_DSP
+    if (v->fast) {
+        sum_fast(v, tile, plane, taps, bias, sums);
+        return;
+    }
+#endif
+    for (uint32_t y = 0; y < tile->h; y++, plane += v->stride_h * v->places, sums += tile->row) {
+        for (uint32_t x = 0; x < tile->w; x++) {
+            sums[x] = sum_window(v, plane + v->shift + x * v->stride_w, taps, bias);
+        }
+    }
+}

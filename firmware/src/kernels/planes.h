@@ -1,0 +1,62 @@
+/* Planes: what depthwise convolutions read. A tile of a few output rows and columns sees a window of the image; of up
+ * to four channels at a time the window is unpacked into planes, rows of int16 values with the zero point taken out
+ * and zeros where there is no image. The gradient to the input is the same sum over the errors with flipped taps; with
+ * a stride, zeros stand between the errors.
+ *
+ * Planes have rows of at least FAST_PLACES values, so that depthwise_armv7em.S, which knows that length, can sum
+ * square kernels of 3, 5 and 7 taps.
+ */
+#ifndef KERNELS_PLANES_H
+#define KERNELS_PLANES_H
+
+#include "chip.h"
+#include "kernels/conv2d.h"
+
+enum { PLANES = 4, FAST_PLACES = 24, TILE_WIDTH = 16, TILE_HEIGHT = 8 };
+
+/* An image as windows see it: its pixel (y, x) is row y * space_h + pad_h, column x * space_w + pad_w of what the
+ * windows slide over, windows of kh * kw taps at every stride_h-th row and stride_w-th column. */
+struct view {
+    const int8_t *image; /* [image_h][image_w][c] */
+    int32_t image_h, image_w, zero, pad_h, pad_w, space_h, space_w;
+    uint32_t c, kh, kw, stride_h, stride_w;
+    uint32_t h, w;           /* windows, that is outputs */
+    uint32_t tile_h, tile_w; /* outputs of a tile at most */
+    uint32_t shift;          /* place of the first window's first tap in a row */
+    uint32_t places;         /* of a row, even */
+    int fast;                /* depthwise_armv7em.S sums it */
+};
+
+/* Outputs y .. y + h, x .. x + w of a view. Their sums lie `row` apart from row to row. */
+struct tile {
+    uint32_t y, x, h, w, row;
+};
+
+/* How windows of p see its input; of how its input sees the errors. */
+struct view view_of_input(const struct conv2d *p, const int8_t *x, uint32_t c);
+struct view view_of_errors(const struct conv2d *p, const int8_t *ey);
+
+/* Bytes of one plane; of the taps of a channel; of the sums of a channel in a tile. */
+uint32_t plane_bytes(const struct view *v);
+uint32_t taps_bytes(const struct view *v);
+uint32_t tile_sums_bytes(const struct view *v);
+
+/* The first tile of a view; the next one, or h 0 behind the last. */
+struct tile first_tile(const struct view *v);
+void next_tile(const struct view *v, struct tile *tile);
+
+/* Zeros in all places of `lanes` planes. */
+void clear_planes(const struct view *v, int16_t *planes, uint32_t lanes);
+
+/* Unpacks what the tile sees of the listed channels. Places without image stay as they are. */
+void fill_planes(const struct view *v, const struct tile *tile, const uint16_t *channels, uint32_t lanes,
+                 int16_t *planes);
+
+/* Taps of a channel as sum_windows() reads them, forward or flipped. */
+void pack_taps(const struct view *v, const int8_t *w, int flip, void *taps);
+
+/* sums[row of the tile][tile->row] = bias + window . taps */
+void sum_windows(const struct view *v, const struct tile *tile, const int16_t *plane, const void *taps, int32_t bias,
+                 int32_t *sums);
+
+#endif
