@@ -152,7 +152,12 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
         "conv2d_bwd_x",
     ),
     "columns of another span": ("conv2d.c", "w += col->at.first;", "w += 0 * col->at.first;", "conv2d_bwd_x"),
-    "pixels of another span": ("conv2d.c", "(out->at.first + lane) * p->c_in", "lane * p->c_in", "conv2d_fwd"),
+    "pixels of another span": (
+        "conv2d.c",
+        "(out->at.first + lane) * p->c_in",
+        "lane * p->c_in",
+        "conv2d_fwd",
+    ),
     "bias has no bound": ("conv2d_update.c", "b > limit + delta ? limit : ", "", "bias_update"),
     "gather forgets the index": ("conv2d_update.c", "x[index[i]]", "x[index[0] + i]", "gather"),
     "depthwise ignores x_zero": (

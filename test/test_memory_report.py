@@ -202,6 +202,12 @@ def test_what_cannot_be_bounded_is_an_error(body: str, problem: str, tmp_path: P
     assert len(problems) == 1 and problems[0].startswith(problem)
 
 
+def test_stores_at_the_stack_pointer_do_not_move_it(tmp_path: Path) -> None:
+    body = r"sub sp, #400\n stm.w sp, {r0, r1, r4, r5}\n ldm.w sp, {r0, r1}\n add sp, #400\n bx lr"
+    stack = stack_of(tmp_path, f'NAKED void deep(void) {{ __asm("{body}"); }}', "bl deep")
+    assert stack.problems == () and stack.thread.frames[-1].bytes == 400
+
+
 def test_a_pointer_with_a_known_value_is_followed(tmp_path: Path) -> None:
     """Long calls: the address is loaded just before, from a literal or by movw and movt."""
     extra = 'NAKED void deep(void) { __asm("sub sp, #256\\n add sp, #256\\n bx lr"); }'

@@ -13,6 +13,7 @@ from memory_report.errors import ReportError
 from memory_report.firmware import Firmware, Symbol
 
 PUSHES = {arm.ARM_INS_PUSH, arm.ARM_INS_VPUSH, arm.ARM_INS_STMDB, arm.ARM_INS_VSTMDB}
+MULTIPLE = ("stm", "ldm", "vstm", "vldm")
 POPS = {arm.ARM_INS_POP, arm.ARM_INS_VPOP, arm.ARM_INS_LDM, arm.ARM_INS_VLDMIA}
 CONSTANT_WINDOW = 12  # instructions to look back for the value of a register
 
@@ -211,6 +212,8 @@ class Reader:
             return (self.sign(i) * self.list_bytes(i, ops[1:]) if i.writeback else 0), None
         if i.writeback and self.sp_index(i) is not None:
             return -(self.sp_index(i) or 0), None
+        if i.mnemonic.startswith(MULTIPLE) and not i.writeback:
+            return 0, None  # stores or loads at sp and leaves it where it is
         if not self.writes_sp(i):
             return 0, None
         return self.arithmetic(i)

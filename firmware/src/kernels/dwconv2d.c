@@ -200,7 +200,7 @@ static void put_errors(struct errors *e, const struct tile *tile, const int32_t 
 static void pass_group(struct errors *e, int write)
 {
     int kept = is_kept(&e->v);
-    uint32_t lane_sums = (kept ? image_sums_bytes(&e->v) : tile_sums_bytes(&e->v)) / sizeof(int32_t);
+    uint32_t lane_sums = (kept ? image_sums_bytes(&e->v) : tile_sums_bytes(&e->v)) / (uint32_t)sizeof(int32_t);
     int32_t *sums = e->at.sums;
     for (struct tile tile = first_tile(&e->v); tile.h; next_tile(&e->v, &tile)) {
         if (!kept || !write) {
