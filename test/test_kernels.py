@@ -114,11 +114,11 @@ def test_exp_and_log_are_accurate(name: str) -> None:
 FAULTS: dict[str, tuple[str, str, str, str]] = {
     "forward ignores x_zero": (
         "dense.c",
-        "(int16_t)(bytes[k] - zero)",
-        "(int16_t)(bytes[k] + 0 * zero)",
+        "(int16_t)(row[k] - zero)",
+        "(int16_t)(row[k] + 0 * zero)",
         "conv2d_fwd",
     ),
-    "padding is 0": ("conv2d.c", "memset(bytes, p->x_zero, first)", "memset(bytes, 0, first)", "conv2d_fwd"),
+    "padding is 0": ("conv2d.c", "memset(bytes, p->x_zero, p->kh", "memset(bytes, 0, p->kh", "conv2d_fwd"),
     "requantization truncates": ("chip.h", "(int32_t)rintf(clampf(v", "(int32_t)(clampf(v", "conv2d_fwd"),
     "mask says all pass": ("conv2d.c", "v == q ? bit : 0", "v != q + 9999 ? bit : 0", "conv2d_fwd"),
     "no common scale": ("conv2d.c", "scale[o] / largest * one", "one", "conv2d_bwd_x"),
@@ -152,12 +152,7 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
         "conv2d_bwd_x",
     ),
     "columns of another span": ("conv2d.c", "w += col->at.first;", "w += 0 * col->at.first;", "conv2d_bwd_x"),
-    "pixels of another span": (
-        "conv2d.c",
-        "(out->at.first + lane) * p->c_in",
-        "lane * p->c_in",
-        "conv2d_fwd",
-    ),
+    "pixels of another span": ("conv2d.c", "x + at->first * p->c_in", "x", "conv2d_fwd"),
     "bias has no bound": ("conv2d_update.c", "b > limit + delta ? limit : ", "", "bias_update"),
     "gather forgets the index": ("conv2d_update.c", "x[index[i]]", "x[index[0] + i]", "gather"),
     "depthwise ignores x_zero": (

@@ -3,6 +3,7 @@
 
 #include "channel.h"
 #include "dense.h"
+#include "requantize.h"
 
 /* A 1x1 kernel that reads pixel i for output i. */
 static int is_pointwise(const struct conv2d *p)
@@ -34,11 +35,22 @@ static struct part part_of(const struct conv2d *p, const struct split_weights *w
     return part;
 }
 
-/* Copies `count` channels of `pixels` neighbouring pixels of x, which point at the first of them. */
+/* Copies a few bytes: too few for a call. */
+ALWAYS_INLINE void copy_bytes(int8_t *to, const int8_t *from, uint32_t n)
+{
+    for (; n >= 4; n -= 4, to += 4, from += 4) {
+        store_u32(to, load_u32(from));
+    }
+    for (; n; n--) {
+        *to++ = *from++;
+    }
+}
+
+/* Copies the part's channels of `pixels` neighbouring pixels of x, which points at the first of them. */
 ALWAYS_INLINE void fetch_pixels(const int8_t *x, uint32_t pixels, uint32_t c, const struct part *part, int8_t *bytes)
 {
     if (!part->order) {
-        memcpy(bytes, x, pixels * c);
+        copy_bytes(bytes, x, pixels * c);
         return;
     }
     for (; pixels; pixels--, x += c) {
@@ -53,17 +65,18 @@ static void fetch_field(const struct conv2d *p, const int8_t *x, uint32_t pixel,
 {
     int32_t top = (int32_t)(pixel / p->w_out) * p->stride_h - p->pad_h;
     int32_t left = (int32_t)(pixel % p->w_out) * p->stride_w - p->pad_w;
-    int32_t begin = left < 0 ? -left : 0, end = p->w_in - left;
-    end = end > p->kw ? p->kw : end;
-    for (int32_t y = top; y < top + p->kh; y++, bytes += p->kw * part->count) {
-        if (y < 0 || y >= p->h_in || end <= begin) {
-            memset(bytes, p->x_zero, p->kw * part->count);
-            continue;
+    int32_t first_y = top < 0 ? -top : 0, last_y = p->h_in - top < p->kh ? p->h_in - top : p->kh;
+    int32_t first_x = left < 0 ? -left : 0, last_x = p->w_in - left < p->kw ? p->w_in - left : p->kw;
+    uint32_t row = p->kw * part->count, seen = last_x > first_x ? (uint32_t)(last_x - first_x) : 0;
+    if (last_y - first_y < p->kh || seen < p->kw) {
+        memset(bytes, p->x_zero, p->kh * row);
+    }
+    if (seen) {
+        bytes += (uint32_t)first_y * row + (uint32_t)first_x * part->count;
+        x += ((top + first_y) * p->w_in + left + first_x) * p->c_in;
+        for (int32_t y = first_y; y < last_y; y++, bytes += row, x += p->w_in * p->c_in) {
+            fetch_pixels(x, seen, p->c_in, part, bytes);
         }
-        uint32_t first = (uint32_t)begin * part->count, last = (uint32_t)end * part->count;
-        memset(bytes, p->x_zero, first);
-        fetch_pixels(x + (y * p->w_in + left + begin) * p->c_in, (uint32_t)(end - begin), p->c_in, part, bytes + first);
-        memset(bytes + last, p->x_zero, p->kw * part->count - last);
     }
 }
 
@@ -77,18 +90,39 @@ struct outputs {
 /* Output channels that are summed before they are requantized: whole bytes of the mask. */
 enum { BLOCK = 32 };
 
-/* Packs the inputs of the span's pixels for one weight matrix. */
+static uint32_t output_pixels(const struct conv2d *p)
+{
+    return (uint32_t)p->h_out * p->w_out;
+}
+
+/* Bytes for the sums of a block, and for the inputs of a pixel where they are gathered. */
+static uint32_t block_bytes(const struct conv2d *p)
+{
+    uint32_t k = round_up4((uint32_t)p->kh * p->kw * p->c_in);
+    uint32_t sums = 4 * (p->c_out < BLOCK ? p->c_out : (uint32_t)BLOCK) * most_lanes(output_pixels(p));
+    return k > sums ? k : sums;
+}
+
+/* Packs the inputs of the span's pixels for one weight matrix. What has to be gathered is gathered where the sums will
+ * be, if that has room for all lanes, else lane by lane. */
 static void pack_pixels(const struct conv2d *p, const int8_t *x, const struct part *part, const struct outputs *out,
                         int16_t *tile)
 {
-    int direct = is_pointwise(p) && !part->order;
-    for (uint32_t lane = 0; part->k && lane < out->at.live; lane++) {
-        const int8_t *bytes = x + (out->at.first + lane) * p->c_in;
-        if (!direct) {
-            fetch_field(p, x, out->at.first + lane, part, (int8_t *)out->sums);
-            bytes = (int8_t *)out->sums;
+    const struct span *at = &out->at;
+    int8_t *bytes = (int8_t *)out->sums;
+    int full = at->live == at->lanes;
+    if (full && is_pointwise(p) && !part->order) {
+        pack_rows(tile, at->lanes, x + at->first * p->c_in, p->c_in, part->k, p->x_zero);
+    } else if (full && part->k * at->lanes <= block_bytes(p)) {
+        for (uint32_t lane = 0; lane < at->live; lane++) {
+            fetch_field(p, x, at->first + lane, part, bytes + lane * part->k);
         }
-        pack_bytes(tile, out->at.lanes, lane, bytes, part->k, p->x_zero);
+        pack_rows(tile, at->lanes, bytes, part->k, part->k, p->x_zero);
+    } else {
+        for (uint32_t lane = 0; lane < at->live; lane++) {
+            fetch_field(p, x, at->first + lane, part, bytes);
+            pack_lane(tile, at->lanes, lane, bytes, part->k, p->x_zero);
+        }
     }
 }
 
@@ -105,6 +139,26 @@ ALWAYS_INLINE uint32_t put_outputs(const int32_t *sums, uint32_t lanes, const fl
     return bits;
 }
 
+/* One lane's outputs of n channels, and their mask unless NULL. */
+static void put_lane(const int32_t *sums, uint32_t lanes, const float *m, int32_t zero, uint32_t n, int8_t *y,
+                     uint8_t *mask)
+{
+    uint32_t i = 0;
+#if KERNELS_DSP
+    if (mask && n >= 8) {
+        i = n & ~7u;
+        lanes == LANES ? requantize6_masked(sums, m, y, zero, n / 8, mask)
+                       : requantize4_masked(sums, m, y, zero, n / 8, mask);
+    }
+#endif
+    for (; i < n; i += 8) {
+        uint32_t bits = put_outputs(sums + i * lanes, lanes, m + i, zero, n - i < 8 ? n - i : 8, y + i);
+        if (mask) {
+            mask[i / 8] = (uint8_t)bits;
+        }
+    }
+}
+
 /* Requantizes the sums of output channels o .. o + n of the span; o is a multiple of BLOCK. */
 static void put_block(const struct conv2d *p, const struct outputs *out, uint32_t o, uint32_t n, int8_t *y,
                       uint8_t *mask)
@@ -116,15 +170,10 @@ static void put_block(const struct conv2d *p, const struct outputs *out, uint32_
         return;
     }
     uint32_t stride = mask_stride(p->c_out);
-    mask = mask ? mask + at->first * stride + o / 8 : NULL;
+    uint8_t *bits = mask ? mask + at->first * stride + o / 8 : NULL;
     for (uint32_t lane = 0; lane < at->live; lane++, y += p->c_out) {
-        for (uint32_t i = 0; i < n; i += 8) {
-            const int32_t *sums = out->sums + i * at->lanes + lane;
-            uint32_t bits = put_outputs(sums, at->lanes, p->m + o + i, p->y_zero, n - i < 8 ? n - i : 8, y + i);
-            if (mask) {
-                mask[lane * stride + i / 8] = (uint8_t)bits;
-            }
-        }
+        put_lane(out->sums + lane, at->lanes, p->m + o, p->y_zero, n, y, bits);
+        bits = bits ? bits + stride : NULL;
     }
 }
 
@@ -147,19 +196,6 @@ static void put_span(const struct conv2d *p, const struct part part[2], const in
     }
 }
 
-static uint32_t output_pixels(const struct conv2d *p)
-{
-    return (uint32_t)p->h_out * p->w_out;
-}
-
-/* Bytes for the sums of a block, and for the inputs of a pixel where they are gathered. */
-static uint32_t block_bytes(const struct conv2d *p)
-{
-    uint32_t k = round_up4((uint32_t)p->kh * p->kw * p->c_in);
-    uint32_t sums = 4 * (p->c_out < BLOCK ? p->c_out : (uint32_t)BLOCK) * most_lanes(output_pixels(p));
-    return k > sums ? k : sums;
-}
-
 uint32_t conv2d_fwd_scratch(const struct conv2d *p)
 {
     /* two parts, each rounded up to a group: a group more than the sum at most */
@@ -175,9 +211,12 @@ void conv2d_fwd_s8(const struct conv2d *p, const int8_t *x, const struct split_w
     uint32_t pixels = output_pixels(p);
     for (uint32_t i = 0; i < pixels; i = out.at.first + out.at.live) {
         out.at = span_at(i, pixels);
-        int16_t *second = out.tile + round_up4(part[0].k) * out.at.lanes;
-        pack_pixels(p, x, &part[0], &out, out.tile);
-        pack_pixels(p, x, &part[1], &out, second);
+        if (part[0].k) {
+            pack_pixels(p, x, &part[0], &out, out.tile);
+        }
+        if (part[1].k) {
+            pack_pixels(p, x, &part[1], &out, out.tile + round_up4(part[0].k) * out.at.lanes);
+        }
         put_span(p, part, b, &out, y, mask);
     }
 }
@@ -278,6 +317,49 @@ static void sums_strip(const struct columns *col, uint32_t first, uint32_t n)
     }
 }
 
+#if KERNELS_DSP
+
+/* Pixels first .. first + n of the span, whose channels are neighbours: sums, masked, as floats. */
+static void float_strip(const struct columns *col, const struct channel *ch, uint32_t first, uint32_t n, float *peak)
+{
+    static const uint8_t all[2] = {0xff, 0xff};
+    struct mask_view mask = {.bytes = all, .second = 1};
+    sums_strip(col, first, n);
+    if (ch->mask) {
+        mask.bytes = ch->mask + first * ch->mask_step;
+        mask.stride = ch->mask_step;
+        mask.shift = ch->bit;
+        mask.second = (ch->bit + col->at.lanes - 1) / 8;
+    }
+    col->at.lanes == LANES ? mask_errors6(col->sums, n, &mask, peak) : mask_errors4(col->sums, n, &mask, peak);
+}
+
+/* put_columns() for a full span of neighbouring channels. */
+static void put_neighbours(const struct columns *col, const struct channel *ch, const float *unit, float *const *scale)
+{
+    uint32_t pixels = input_pixels(col->p), strip = strip_pixels(col->p), c = col->p->c_in;
+    float peak[LANES] = {0.0f}, gain[LANES];
+    for (uint32_t i = 0; i < pixels; i += strip) {
+        float_strip(col, ch, i, pixels - i < strip ? pixels - i : strip, peak);
+    }
+    for (uint32_t j = 0; j < col->at.lanes; j++) {
+        gain[j] = channel_gain(peak[j], unit[j], scale[j]);
+    }
+    for (uint32_t i = 0; i < pixels; i += strip) {
+        uint32_t n = pixels - i < strip ? pixels - i : strip;
+        if (pixels > strip) {
+            float_strip(col, ch, i, n, peak);
+        }
+        if (col->at.lanes == LANES) {
+            put_errors6(col->sums, n, gain, ch->q + i * c, c);
+        } else {
+            put_errors4(col->sums, n, gain, ch->q + i * c, c);
+        }
+    }
+}
+
+#endif
+
 /* Errors of the span's channels: peak over all pixels, then rounding. unit: real gradient of 1 in a sum. */
 static void put_columns(const struct columns *col, const struct channel *ch, const float *unit, float *const *scale)
 {
@@ -320,6 +402,12 @@ static void put_part(struct columns *col, const int8_t *w, uint32_t count, const
             unit[j] = channel_unit(clamp, at, aligned);
             scale[j] = &ex->scale[at];
         }
+#if KERNELS_DSP
+        if (!order && col->at.live == col->at.lanes) {
+            put_neighbours(col, ch, unit, scale);
+            continue;
+        }
+#endif
         put_columns(col, ch, unit, scale);
     }
 }

@@ -43,8 +43,8 @@ struct block {
 };
 
 /* row[i] = what output first + i sees of one saved channel through the block's tap, padding as x_zero. */
-static void pack_row(const struct conv2d *p, const struct saved_input *x, const struct block *at, uint32_t channel,
-                     uint32_t first, uint32_t n, int8_t *row)
+static void pack_saved_row(const struct conv2d *p, const struct saved_input *x, const struct block *at,
+                           uint32_t channel, uint32_t first, uint32_t n, int8_t *row)
 {
     const int8_t *from = x->x + (x->index ? x->index[channel] : channel);
     int32_t left = (int32_t)at->kx - p->pad_w, ox = (int32_t)(first % p->w_out);
@@ -61,13 +61,13 @@ static void pack_row(const struct conv2d *p, const struct saved_input *x, const 
 }
 
 /* All rows of the block. */
-static void pack_rows(const struct conv2d *p, const struct saved_input *x, const struct block *at)
+static void pack_saved(const struct conv2d *p, const struct saved_input *x, const struct block *at)
 {
     int8_t *row = at->rows;
     for (uint32_t i = 0, pixels = output_pixels(p), n; i < pixels; i += n) {
         n = pixels - i < CHUNK ? pixels - i : (uint32_t)CHUNK;
         for (uint32_t t = 0; t < at->count; t++, row += n) {
-            pack_row(p, x, at, at->first + t, i, n, row);
+            pack_saved_row(p, x, at, at->first + t, i, n, row);
         }
         memset(row, 1, n);
         row += n;
@@ -133,7 +133,7 @@ void conv2d_bwd_w_s8(const struct conv2d *p, const struct error_s8 *ey, const st
         for (at.kx = 0; at.kx < p->kw; at.kx++) {
             for (at.first = 0; at.first < c_trained; at.first += most) {
                 at.count = c_trained - at.first < most ? c_trained - at.first : most;
-                pack_rows(p, x, &at);
+                pack_saved(p, x, &at);
                 descend_block(p, ey, &d, &at);
             }
         }
@@ -149,16 +149,43 @@ static int32_t subtract_within(int32_t b, int32_t delta, int32_t limit)
     return b < delta - limit ? -limit : b - delta;
 }
 
+/* sums[ch] of channels ch .. ch + n: the errors of all pixels. */
+static void sum_errors(const int8_t *q, uint32_t pixels, uint32_t c, uint32_t n, int32_t *sums)
+{
+#if KERNELS_DSP
+    /* Four channels in two words; a half word holds the sum of 256 errors. */
+    for (uint32_t i = 0; n == 4 && i < pixels; i += 256) {
+        int16x2_t even = 0, odd = 0;
+        for (uint32_t j = i; j < pixels && j < i + 256; j++, q += c) {
+            uint32_t word = load_u32(q);
+            even = __sxtab16(even, (int8x4_t)word);
+            odd = (int16x2_t)widen_13_add(odd, word);
+        }
+        sums[0] += (int16_t)even;
+        sums[1] += (int16_t)odd;
+        sums[2] += even >> 16;
+        sums[3] += odd >> 16;
+    }
+    pixels = n == 4 ? 0 : pixels;
+#endif
+    for (uint32_t i = 0; i < pixels; i++, q += c) {
+        for (uint32_t ch = 0; ch < n; ch++) {
+            sums[ch] += q[ch];
+        }
+    }
+}
+
 void bias_update_s32(uint32_t pixels, uint32_t c, const struct error_s8 *ey, const struct trained_bias *b,
                      const struct sgd *sgd)
 {
     uint32_t key = random_key(sgd->seed, sgd->step, b->id);
+    int32_t sums[4] = {0};
     for (uint32_t ch = 0; ch < c; ch++) {
-        int32_t sum = 0;
-        for (uint32_t i = 0; i < pixels; i++) {
-            sum += ey->q[i * c + ch];
+        if ((ch & 3u) == 0) {
+            memset(sums, 0, sizeof sums);
+            sum_errors(ey->q + ch, pixels, c, c - ch < 4 ? c - ch : 4, sums);
         }
-        float step = sgd->lr_bias * ey->scale[ch] * b->qas[ch] * (float)sum;
+        float step = sgd->lr_bias * ey->scale[ch] * b->qas[ch] * (float)sums[ch & 3u];
         int32_t noise = (int32_t)(random16(key, ch) & 0xffu);
         b->b[ch] = subtract_within(b->b[ch], (round_step(step) + noise) >> 8, b->limit);
     }

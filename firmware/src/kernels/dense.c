@@ -1,5 +1,24 @@
 /* Packing and the micro-kernels of dense tiles: portable C, and the way to dense_armv7em.S. */
 #include "dense.h"
+#include "requantize.h"
+
+#if KERNELS_DSP
+
+/* dense_armv7em.S; n >= 4, count >= 1, groups >= 1. */
+void dot6_bias(const int16_t *tile, const int8_t *rows, uint32_t n, uint32_t count, int32_t *sums, const int32_t *bias);
+void dot4_bias(const int16_t *tile, const int8_t *rows, uint32_t n, uint32_t count, int32_t *sums, const int32_t *bias);
+void dot6_zero(const int16_t *tile, const int8_t *rows, uint32_t n, uint32_t count, int32_t *sums);
+void dot4_zero(const int16_t *tile, const int8_t *rows, uint32_t n, uint32_t count, int32_t *sums);
+void dot6_add(const int16_t *tile, const int8_t *rows, uint32_t n, uint32_t count, int32_t *sums);
+void dot4_add(const int16_t *tile, const int8_t *rows, uint32_t n, uint32_t count, int32_t *sums);
+void pack6(int16_t *tile, const int8_t *rows, uint32_t step, uint32_t groups, uint32_t minus_zero);
+void columns6(int16_t *tile, const int8_t *rows, uint32_t step, uint32_t groups, const int16_t *r);
+void columns4(int16_t *tile, const int8_t *rows, uint32_t step, uint32_t groups, const int16_t *r);
+void columns6_scaled(int16_t *tile, const int8_t *rows, uint32_t step, uint32_t groups, const int16_t *r);
+void columns4_scaled(int16_t *tile, const int8_t *rows, uint32_t step, uint32_t groups, const int16_t *r);
+void pack4(int16_t *tile, const int8_t *rows, uint32_t step, uint32_t groups, uint32_t minus_zero);
+
+#endif
 
 /* Two int16 places of a lane that hold zeros. */
 ALWAYS_INLINE void clear_group(int16_t *tile, uint32_t lanes, uint32_t lane)
@@ -10,85 +29,49 @@ ALWAYS_INLINE void clear_group(int16_t *tile, uint32_t lanes, uint32_t lane)
     }
 }
 
-/* lanes: a literal. */
-ALWAYS_INLINE void pack_body(int16_t *tile, uint32_t lanes, uint32_t lane, const int8_t *bytes, uint32_t n,
-                             int32_t zero)
+void pack_lane(int16_t *tile, uint32_t lanes, uint32_t lane, const int8_t *row, uint32_t n, int32_t zero)
 {
-    uint32_t k = 0;
-#if KERNELS_DSP
-    if (n & 3u) {
+    if (KERNELS_DSP && (n & 3u)) {
         clear_group(tile, lanes, lane);
     }
-    for (; k < (n & 3u); k++) {
-        tile[panel_place(n, lanes, lane, k)] = (int16_t)(bytes[k] - zero);
-    }
-    const int16x2_t shift = (int16x2_t)(((uint32_t)-zero & 0xffffu) * 0x10001u);
-    int16_t *to = tile + 2 * lane + (k ? 4 * lanes : 0);
-    for (; k < n; k += 4, to += 4 * lanes) {
-        uint32_t word = load_u32(bytes + k);
-        store_u32(to, (uint32_t)__sxtab16(shift, (int8x4_t)word));
-        store_u32(to + 2 * lanes, (uint32_t)widen_13_add(shift, word));
-    }
-#else
-    for (; k < n; k++) {
-        tile[panel_place(n, lanes, lane, k)] = (int16_t)(bytes[k] - zero);
-    }
-#endif
-}
-
-void pack_bytes(int16_t *tile, uint32_t lanes, uint32_t lane, const int8_t *bytes, uint32_t n, int32_t zero)
-{
-    if (lanes == LANES) {
-        pack_body(tile, LANES, lane, bytes, n, zero);
-    } else {
-        pack_body(tile, FEW_LANES, lane, bytes, n, zero);
+    for (uint32_t k = 0; k < n; k++) {
+        tile[panel_place(n, lanes, lane, k)] = (int16_t)(row[k] - zero);
     }
 }
 
 #if KERNELS_DSP
 
-/* Values k, k + 2 of four lanes, from row k, which has `r0` as factor, and row k + 2. scaled: a literal. */
-ALWAYS_INLINE void columns_half(int16_t *to, const int8_t *rows, uint32_t step, int16_t r0, int16_t r2, int scaled)
+/* The leading group of rows of n values, n >= 4 no multiple of 4: packed whole, what is of the next group cut off. */
+static void pack_leading(int16_t *tile, uint32_t lanes, const int8_t *rows, uint32_t step, uint32_t n, uint32_t minus)
 {
-    uint32_t low = load_u32(rows), high = load_u32(rows + 2 * step);
-    int32_t a = widen_02(low), b = widen_02(high), c = widen_13(low), d = widen_13(high);
-    if (scaled) {
-        store_u32(to, pack_halves((int16_t)a * r0, (int16_t)b * r2));
-        store_u32(to + 2, pack_halves((int16_t)c * r0, (int16_t)d * r2));
-        store_u32(to + 4, pack_halves((a >> 16) * r0, (b >> 16) * r2));
-        store_u32(to + 6, pack_halves((c >> 16) * r0, (d >> 16) * r2));
-    } else {
-        store_u32(to, pack_halves(a, b));
-        store_u32(to + 2, pack_halves(c, d));
-        store_u32(to + 4, pack_halves(a >> 16, b >> 16));
-        store_u32(to + 6, pack_halves(c >> 16, d >> 16));
-    }
-}
-
-/* The same of two lanes. */
-ALWAYS_INLINE void columns_pair(int16_t *to, const int8_t *rows, uint32_t step, int16_t r0, int16_t r2)
-{
-    store_u32(to, pack_halves(r0 * rows[0], r2 * rows[2 * step]));
-    store_u32(to + 2, pack_halves(r0 * rows[1], r2 * rows[2 * step + 1]));
-}
-
-/* Whole groups of n values; lanes, scaled: literals. */
-ALWAYS_INLINE void columns_groups(int16_t *to, uint32_t lanes, const int8_t *rows, uint32_t step, const int16_t *r,
-                                  uint32_t n, int scaled)
-{
-    for (uint32_t k = 0; k < n; k += 4, rows += 2 * step) {
-#pragma GCC unroll 2
-        for (uint32_t half = 0; half < 2; half++, to += 2 * lanes, rows += step) {
-            int16_t r0 = scaled ? r[k + half] : 1, r2 = scaled ? r[k + half + 2] : 1;
-            columns_half(to, rows, step, r0, r2, scaled);
-            if (lanes == LANES) {
-                columns_pair(to + 8, rows + 4, step, r0, r2);
-            }
-        }
+    uint32_t even = (n & 3u) > 2 ? 0xffffffffu : 0xffffu, odd = (n & 3u) > 1 ? 0xffffu : 0;
+    lanes == LANES ? pack6(tile, rows, step, 1, minus) : pack4(tile, rows, step, 1, minus);
+    for (uint32_t lane = 0; lane < lanes; lane++, tile += 2) {
+        store_u32(tile, load_u32(tile) & even);
+        store_u32(tile + 2 * lanes, load_u32(tile + 2 * lanes) & odd);
     }
 }
 
 #endif
+
+void pack_rows(int16_t *tile, uint32_t lanes, const int8_t *rows, uint32_t step, uint32_t n, int32_t zero)
+{
+#if KERNELS_DSP
+    if (n >= 4) {
+        uint32_t minus = ((uint32_t)-zero & 0xffffu) * 0x10001u;
+        if (n & 3u) {
+            pack_leading(tile, lanes, rows, step, n, minus);
+            tile += 4 * lanes;
+            rows += n & 3u;
+        }
+        lanes == LANES ? pack6(tile, rows, step, n / 4, minus) : pack4(tile, rows, step, n / 4, minus);
+        return;
+    }
+#endif
+    for (uint32_t lane = 0; lane < lanes; lane++, rows += step) {
+        pack_lane(tile, lanes, lane, rows, n, zero);
+    }
+}
 
 /* Values from..to of all live lanes, one by one. */
 static void columns_scalar(int16_t *tile, const struct span *span, const int8_t *rows, uint32_t step, const int16_t *r,
@@ -115,17 +98,15 @@ void pack_columns(int16_t *tile, const struct span *span, const int8_t *rows, ui
         columns_scalar(tile, span, rows, step, r, n, scalar);
     }
 #if KERNELS_DSP
-    int16_t *to = tile + (scalar ? 4 * span->lanes : 0);
+    tile += scalar ? 4 * span->lanes : 0;
     rows += scalar * step;
-    uint32_t rest = n - scalar;
-    if (r && span->lanes == LANES) {
-        columns_groups(to, LANES, rows, step, r + scalar, rest, 1);
-    } else if (r) {
-        columns_groups(to, FEW_LANES, rows, step, r + scalar, rest, 1);
-    } else if (span->lanes == LANES) {
-        columns_groups(to, LANES, rows, step, NULL, rest, 0);
-    } else {
-        columns_groups(to, FEW_LANES, rows, step, NULL, rest, 0);
+    uint32_t groups = (n - scalar) / 4;
+    if (groups && r) {
+        r += scalar;
+        span->lanes == LANES ? columns6_scaled(tile, rows, step, groups, r)
+                             : columns4_scaled(tile, rows, step, groups, r);
+    } else if (groups) {
+        span->lanes == LANES ? columns6(tile, rows, step, groups, NULL) : columns4(tile, rows, step, groups, NULL);
     }
 #endif
 }
@@ -158,20 +139,6 @@ static void fill_bias(int32_t *sums, uint32_t lanes, const int32_t *bias, uint32
         }
     }
 }
-
-#if KERNELS_DSP
-
-/* dense_armv7em.S; n >= 4, count >= 1. */
-void dot6_bias(const int16_t *tile, const int8_t *rows, uint32_t n, uint32_t count, int32_t *sums, const int32_t *bias);
-void dot4_bias(const int16_t *tile, const int8_t *rows, uint32_t n, uint32_t count, int32_t *sums, const int32_t *bias);
-void dot6_zero(const int16_t *tile, const int8_t *rows, uint32_t n, uint32_t count, int32_t *sums);
-void dot4_zero(const int16_t *tile, const int8_t *rows, uint32_t n, uint32_t count, int32_t *sums);
-void dot6_add(const int16_t *tile, const int8_t *rows, uint32_t n, uint32_t count, int32_t *sums);
-void dot4_add(const int16_t *tile, const int8_t *rows, uint32_t n, uint32_t count, int32_t *sums);
-void requantize6(const int32_t *sums, const float *m, uint32_t count, int32_t zero, int8_t *y, uint32_t c);
-void requantize4(const int32_t *sums, const float *m, uint32_t count, int32_t zero, int8_t *y, uint32_t c);
-
-#endif
 
 void dot_rows(const int16_t *tile, uint32_t lanes, const int8_t *rows, uint32_t n, uint32_t count, const int32_t *bias,
               int32_t *sums)

@@ -59,8 +59,11 @@ ALWAYS_INLINE uint32_t panel_place(uint32_t n, uint32_t lanes, uint32_t lane, ui
 #endif
 }
 
-/* Lane `lane` of a tile = bytes - zero; all of it is written, also what no value lies in. */
-void pack_bytes(int16_t *tile, uint32_t lanes, uint32_t lane, const int8_t *bytes, uint32_t n, int32_t zero);
+/* One lane of a tile = row - zero; all of it is written, also what no value lies in. */
+void pack_lane(int16_t *tile, uint32_t lanes, uint32_t lane, const int8_t *row, uint32_t n, int32_t zero);
+
+/* All lanes: lane i from rows + i * step. */
+void pack_rows(int16_t *tile, uint32_t lanes, const int8_t *rows, uint32_t step, uint32_t n, int32_t zero);
 
 /* All live lanes of a span: value k of lane i is r[k] * rows[k * step + i]; r NULL: 1. */
 void pack_columns(int16_t *tile, const struct span *span, const int8_t *rows, uint32_t step, const int16_t *r,

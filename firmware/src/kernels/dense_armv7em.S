@@ -10,20 +10,7 @@
  */
 #if defined(__ARM_FEATURE_DSP) && defined(__ARM_FP)
 
-    .syntax unified
-    .thumb
-
-    .macro  begin name
-    .section .text.\name, "ax", %progbits
-    .balign 4
-    .global \name
-    .type   \name, %function
-\name:
-    .endm
-
-    .macro  end name
-    .size   \name, . - \name
-    .endm
+#include "assembly.inc"
 
 /* Registers: r0 panels, r1 row, r2 four bytes of the row, r3 two of them widened, r4-r7 panel words,
  * r8-r12, lr sums. init: what the first product of a lane is added to: its sum, nothing, or the bias in `lr`
@@ -177,77 +164,134 @@
     dot     dot4_zero, 4, zero
     dot     dot4_add, 4, sum
 
-/* void name(const int32_t *sums, const float *m, uint32_t count, int32_t zero, int8_t *y, uint32_t c)
+/* void name(int16_t *tile, const int8_t *rows, uint32_t step, uint32_t groups, uint32_t minus_zero)
  *
- * Registers: r0 sums, r1 m, r2 count, r3 zero, r4 y of lane 0, r5 c, r12 y of lane 3, r6-r11 values.
- * QADD, because a rounded product may be as large as an int32 can be. */
-    .macro  each instruction, lanes
-    .irp    lane, 0, 1, 2, 3, 4, 5
-    .if     \lane < \lanes
-    \instruction \lane
-    .endif
-    .endr
-    .endm
-
-    .macro  to_float lane
-    vcvt.f32.s32 s\lane, s\lane
-    .endm
-
-    .macro  times_m lane
-    vmul.f32 s\lane, s\lane, s6
-    .endm
-
-    .macro  to_int lane
-    vcvtr.s32.f32 s\lane, s\lane
-    .endm
-
-    .macro  saturate first, others:vararg
-    .irp    v, \first, \others
-    qadd    \v, \v, r3
-    .endr
-    .irp    v, \first, \others
-    ssat    \v, #8, \v
-    .endr
-    .endm
-
-    .macro  requantize name, lanes
+ * All lanes: groups of four bytes of rows that lie `step` apart. Registers: r0 tile, r1 row 0, r2 step, r3 groups,
+ * r12 row 3, lr minus the zero point in both halves, r4-r9 words of the rows. */
+    .macro  pack name, lanes
     begin   \name
     push    {r4-r11, lr}
-    ldrd    r4, r5, [sp, #36]
-    add     r12, r5, r5, lsl #1
-    add     r12, r12, r4
-.Lnext_\name:
+    ldr     lr, [sp, #36]
+    add     r12, r2, r2, lsl #1
+    add     r12, r12, r1
+.Lgroup_\name:
+    ldr     r5, [r1, r2]
+    ldr     r6, [r1, r2, lsl #1]
     .if     \lanes == 6
-    vldmia  r0!, {s0-s5}
-    .else
-    vldmia  r0!, {s0-s3}
+    ldr     r8, [r1, r2, lsl #2]
+    ldr     r9, [r12, r2, lsl #1]
     .endif
-    vldmia  r1!, {s6}
-    each    to_float, \lanes
-    each    times_m, \lanes
-    each    to_int, \lanes
-    vmov    r6, r7, s0, s1
-    vmov    r8, r9, s2, s3
+    ldr     r4, [r1], #4
+    ldr     r7, [r12], #4
+    sxtab16 r10, lr, r4
+    sxtab16 r11, lr, r5
+    strd    r10, r11, [r0], #8
+    sxtab16 r10, lr, r6
+    sxtab16 r11, lr, r7
+    strd    r10, r11, [r0], #8
     .if     \lanes == 6
-    vmov    r10, r11, s4, s5
-    saturate r6, r7, r8, r9, r10, r11
-    strb    r10, [r4, r5, lsl #2]
-    strb    r11, [r12, r5, lsl #1]
-    .else
-    saturate r6, r7, r8, r9
+    sxtab16 r10, lr, r8
+    sxtab16 r11, lr, r9
+    strd    r10, r11, [r0], #8
+    sxtab16 r8, lr, r8, ror #8
+    sxtab16 r9, lr, r9, ror #8
     .endif
-    strb    r7, [r4, r5]
-    strb    r8, [r4, r5, lsl #1]
-    strb    r6, [r4], #1
-    strb    r9, [r12], #1
-    subs    r2, r2, #1
-    bne     .Lnext_\name
+    sxtab16 r4, lr, r4, ror #8
+    sxtab16 r5, lr, r5, ror #8
+    sxtab16 r6, lr, r6, ror #8
+    sxtab16 r7, lr, r7, ror #8
+    .if     \lanes == 6
+    stm     r0!, {r4-r9}
+    .else
+    stm     r0!, {r4-r7}
+    .endif
+    subs    r3, r3, #1
+    bne     .Lgroup_\name
     pop     {r4-r11, pc}
     end     \name
     .endm
 
-    requantize requantize6, 6
-    requantize requantize4, 4
+    pack    pack6, 6
+    pack    pack4, 4
+
+/* Two words of a tile: lanes whose values are the low halves of \a (value k) and \b (value k + 2), each times its
+ * factor if scaled, then the lanes of the high halves in \high. half: b or t, where the factors are. */
+    .macro  two_columns a, b, half, low, high, scaled
+    .if     \scaled
+    smulb\half \low, \a, r8
+    smulb\half \high, \b, r9
+    pkhbt   \low, \low, \high, lsl #16
+    smult\half \a, \a, r8
+    smult\half \b, \b, r9
+    pkhbt   \high, \a, \b, lsl #16
+    .else
+    pkhbt   \low, \a, \b, lsl #16
+    pkhtb   \high, \b, \a, asr #16
+    .endif
+    .endm
+
+/* Values k and k + 2 of all lanes: rows r1 and r1 + 2 * step; then r1 is a row further. */
+    .macro  half_group lanes, half, scaled
+    ldr     r4, [r1]
+    ldr     r6, [r1, r2, lsl #1]
+    sxtb16  r5, r4, ror #8
+    sxtb16  r4, r4
+    sxtb16  r7, r6, ror #8
+    sxtb16  r6, r6
+    two_columns r4, r6, \half, r10, r12, \scaled
+    two_columns r5, r7, \half, r11, lr, \scaled
+    strd    r10, r11, [r0], #8
+    strd    r12, lr, [r0], #8
+    .if     \lanes == 6
+    add     lr, r1, #4
+    ldrsh   r4, [lr]
+    ldrsh   r6, [lr, r2, lsl #1]
+    sxtb    r10, r4
+    asr     r4, r4, #8
+    sxtb    r11, r6
+    asr     r6, r6, #8
+    .if     \scaled
+    smulb\half r10, r10, r8
+    smulb\half r11, r11, r9
+    smulb\half r4, r4, r8
+    smulb\half r6, r6, r9
+    .endif
+    pkhbt   r10, r10, r11, lsl #16
+    pkhbt   r11, r4, r6, lsl #16
+    strd    r10, r11, [r0], #8
+    .endif
+    add     r1, r1, r2
+    .endm
+
+/* void name(int16_t *tile, const int8_t *rows, uint32_t step, uint32_t groups, const int16_t *r)
+ *
+ * All lanes: value k of lane i from rows[k * step + i], scaled: times r[k]. Registers: r0 tile, r1 row, r2 step,
+ * r3 groups, r8 and r9 factors of values k, k + 1 and of k + 2, k + 3. */
+    .macro  columns name, lanes, scaled
+    begin   \name
+    push    {r4-r11, lr}
+    sub     sp, sp, #4
+.Lgroup_\name:
+    .if     \scaled
+    ldr     r4, [sp, #40]
+    ldr     r8, [r4], #4
+    ldr     r9, [r4], #4
+    str     r4, [sp, #40]
+    .endif
+    half_group \lanes, b, \scaled
+    half_group \lanes, t, \scaled
+    add     r1, r1, r2, lsl #1
+    subs    r3, r3, #1
+    bne     .Lgroup_\name
+    add     sp, sp, #4
+    pop     {r4-r11, pc}
+    end     \name
+    .endm
+
+    columns columns6, 6, 0
+    columns columns4, 4, 0
+    columns columns6_scaled, 6, 1
+    columns columns4_scaled, 4, 1
 
 #endif
 

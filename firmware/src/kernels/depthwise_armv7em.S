@@ -6,20 +6,7 @@
  */
 #if defined(__ARM_FEATURE_DSP) && defined(__ARM_FP)
 
-    .syntax unified
-    .thumb
-
-    .macro  begin name
-    .section .text.\name, "ax", %progbits
-    .balign 4
-    .global \name
-    .type   \name, %function
-\name:
-    .endm
-
-    .macro  end name
-    .size   \name, . - \name
-    .endm
+#include "assembly.inc"
 
     .equ    ROW, 48             /* bytes of a plane's row: FAST_PLACES */
 
@@ -242,61 +229,6 @@
     add     sp, sp, #20
     pop     {r4-r11, pc}
     end     planes_of_four
-
-/* void requantize_channel(const int32_t *sums, uint32_t n, int32_t zero, int8_t *y, uint32_t c, float m)
- *
- * Registers: r0 sums, r1 left, r2 zero, r3 y, r4 c, r5-r8 values. QADD, because a rounded product may be as large as
- * an int32 can be. */
-    begin   requantize_channel
-    push    {r4-r8, lr}
-    ldr     r4, [sp, #24]
-    subs    r1, r1, #4
-    blt     .Lfew_of_channel
-.Lfour_of_channel:
-    vldmia  r0!, {s4-s7}
-    .irp    v, s4, s5, s6, s7
-    vcvt.f32.s32 \v, \v
-    .endr
-    .irp    v, s4, s5, s6, s7
-    vmul.f32 \v, \v, s0
-    .endr
-    .irp    v, s4, s5, s6, s7
-    vcvtr.s32.f32 \v, \v
-    .endr
-    vmov    r5, r6, s4, s5
-    vmov    r7, r8, s6, s7
-    .irp    v, r5, r6, r7, r8
-    qadd    \v, \v, r2
-    .endr
-    .irp    v, r5, r6, r7, r8
-    ssat    \v, #8, \v
-    .endr
-    strb    r5, [r3]
-    strb    r6, [r3, r4]
-    add     r3, r3, r4, lsl #1
-    strb    r7, [r3]
-    strb    r8, [r3, r4]
-    add     r3, r3, r4, lsl #1
-    subs    r1, r1, #4
-    bge     .Lfour_of_channel
-.Lfew_of_channel:
-    adds    r1, r1, #4
-    beq     .Lend_of_channel
-.Lone_of_channel:
-    vldmia  r0!, {s4}
-    vcvt.f32.s32 s4, s4
-    vmul.f32 s4, s4, s0
-    vcvtr.s32.f32 s4, s4
-    vmov    r5, s4
-    qadd    r5, r5, r2
-    ssat    r5, #8, r5
-    strb    r5, [r3]
-    add     r3, r3, r4
-    subs    r1, r1, #1
-    bne     .Lone_of_channel
-.Lend_of_channel:
-    pop     {r4-r8, pc}
-    end     requantize_channel
 
 #endif
 

@@ -2,6 +2,7 @@
  * Contract: kernels/conv2d.h; how images are read: planes.h. */
 #include "channel.h"
 #include "planes.h"
+#include "requantize.h"
 #include "update.h"
 
 /* Row i of the split weights: its taps and the channel it is for. */
@@ -52,52 +53,51 @@ static uint32_t planes_of(uint32_t channels)
 uint32_t dwconv2d_fwd_scratch(const struct conv2d *p)
 {
     struct view v = view_of_input(p, NULL, p->c_in);
-    return tile_sums_bytes(&v) + taps_bytes(&v) + planes_of(p->c_in) * plane_bytes(&v);
+    return tile_sums_bytes(&v) + taps_bytes(&v) + planes_bytes(&v, planes_of(p->c_in));
 }
 
-#if KERNELS_DSP
-void requantize_channel(const int32_t *sums, uint32_t n, int32_t zero, int8_t *y, uint32_t c, float m);
-#endif
-
-/* y[i * c] = output of sums[i]. */
-ALWAYS_INLINE void put_row(const int32_t *sums, uint32_t n, int32_t zero, int8_t *y, uint32_t c, float m)
-{
-#if KERNELS_DSP
-    requantize_channel(sums, n, zero, y, c, m);
-#else
-    for (const int32_t *end = sums + n; sums != end; sums++, y += c) {
-        *y = (int8_t)saturate8(requantize_wide(*sums, m) + zero);
-    }
-#endif
-}
-
-/* The same with a mask, of which the channel's bit is still 0: it is set where nothing saturates. */
+/* Outputs of n sums, with a mask of which the channel's bit is still 0: it is set where nothing saturates. */
 static void put_row_masked(const int32_t *sums, uint32_t n, const struct conv2d *p, uint32_t ch, int8_t *y,
                            uint8_t *mask)
 {
     uint32_t c = p->c_out, stride = mask_stride(c), bit = 1u << (ch & 7u);
     int32_t zero = p->y_zero;
     float m = p->m[ch];
+#if KERNELS_DSP
+    requantize_channel_masked(sums, n, zero, y, c, mask, stride, bit, m);
+#else
     for (const int32_t *end = sums + n; sums != end; sums++, y += c, mask += stride) {
         int32_t v = requantize_wide(*sums, m) + zero, q = saturate8(v);
         *y = (int8_t)q;
         *mask = (uint8_t)(*mask | (v == q ? bit : 0u));
     }
+#endif
 }
 
-/* A channel's outputs in a tile. Rows that follow one another in memory are one long row. */
-static void put_tile(const struct conv2d *p, const struct tile *tile, const int32_t *sums, uint32_t ch, int8_t *y,
-                     uint8_t *mask)
+/* A channel's outputs in a tile; y: of the tile's first. */
+static void put_tile(const struct conv2d *p, const struct tile *tile, const int32_t *sums, uint32_t ch, int8_t *y)
 {
-    int joined = tile->w == p->w_out && tile->row == tile->w;
-    uint32_t n = joined ? tile->w * tile->h : tile->w, c = p->c_out;
-    for (uint32_t row = 0; row < (joined ? 1u : tile->h); row++, sums += tile->row) {
-        uint32_t pixel = (tile->y + row) * p->w_out + tile->x;
-        if (mask) {
-            put_row_masked(sums, n, p, ch, y + pixel * c + ch, mask + pixel * mask_stride(c) + (ch >> 3));
-        } else {
-            put_row(sums, n, p->y_zero, y + pixel * c + ch, c, p->m[ch]);
+    uint32_t c = p->c_out;
+#if KERNELS_DSP
+    struct runs runs = {tile->runs, 4 * (tile->row - tile->run), (p->w_out - tile->run) * c, tile->run};
+    runs.sums_skip = tile->runs == 1 ? 0 : runs.sums_skip;
+    requantize_channel(sums, &runs, p->y_zero, y, c, p->m[ch]);
+#else
+    for (uint32_t i = 0; i < tile->runs; i++, sums += tile->row, y += p->w_out * c) {
+        for (uint32_t j = 0; j < tile->run; j++) {
+            y[j * c] = (int8_t)saturate8(requantize_wide(sums[j], p->m[ch]) + p->y_zero);
         }
+    }
+#endif
+}
+
+/* The same with a mask. */
+static void put_tile_masked(const struct conv2d *p, const struct tile *tile, const int32_t *sums, uint32_t ch,
+                            int8_t *y, uint8_t *mask)
+{
+    for (uint32_t i = 0; i < tile->runs; i++, sums += tile->row, y += p->w_out * p->c_out) {
+        put_row_masked(sums, tile->run, p, ch, y, mask);
+        mask += p->w_out * mask_stride(p->c_out);
     }
 }
 
@@ -110,16 +110,22 @@ void dwconv2d_fwd_s8(const struct conv2d *p, const int8_t *x, const struct split
         memset(mask, 0, (uint32_t)p->h_out * p->w_out * mask_stride(p->c_out));
     }
     for (struct tile tile = first_tile(&v); tile.h; next_tile(&v, &tile)) {
+        uint32_t pixel = tile.y * p->w_out + tile.x;
         clear_planes(&v, at.planes, planes_of(p->c_in));
         for (uint32_t i = 0; i < p->c_in; i += PLANES) {
             struct group group = group_at(p, w, i);
             fill_planes(&v, &tile, group.channel, group.lanes, at.planes);
             for (uint32_t lane = 0; lane < group.lanes; lane++) {
                 uint32_t ch = group.channel[lane];
-                const int16_t *plane = at.planes + lane * plane_bytes(&v) / sizeof *plane;
+                const int16_t *plane = at.planes + lane * v.plane;
                 pack_taps(&v, group.w[lane], 0, at.taps);
                 sum_windows(&v, &tile, plane, at.taps, b[ch], at.sums);
-                put_tile(p, &tile, at.sums, ch, y, mask);
+                if (mask) {
+                    put_tile_masked(p, &tile, at.sums, ch, y + pixel * p->c_out + ch,
+                                    mask + pixel * mask_stride(p->c_out) + (ch >> 3));
+                } else {
+                    put_tile(p, &tile, at.sums, ch, y + pixel * p->c_out + ch);
+                }
             }
         }
     }
@@ -154,7 +160,7 @@ static uint32_t group_sums_bytes(const struct view *v, uint32_t channels)
 uint32_t dwconv2d_bwd_x_scratch(const struct conv2d *p)
 {
     struct view v = view_of_errors(p, NULL);
-    uint32_t planes = planes_of(p->c_in) * plane_bytes(&v);
+    uint32_t planes = planes_bytes(&v, planes_of(p->c_in));
     return group_sums_bytes(&v, p->c_in) + planes_of(p->c_in) * taps_bytes(&v) + planes;
 }
 
@@ -165,8 +171,9 @@ struct errors {
     struct buffers at; /* taps and sums by lane */
     struct group group;
     struct channel ch[PLANES];
-    int32_t peak[PLANES];
+    float peak[PLANES];
     float gain[PLANES];
+    uint32_t tiles, lane_sums; /* of a channel */
 };
 
 /* Sums of a tile of all lanes, from sums[lane * lane_sums] on. */
@@ -175,24 +182,46 @@ static void sum_tile(struct errors *e, const struct tile *tile, int32_t *sums, u
     const struct view *v = &e->v;
     fill_planes(v, tile, e->group.channel, e->group.lanes, e->at.planes);
     for (uint32_t lane = 0; lane < e->group.lanes; lane++) {
-        const int16_t *plane = e->at.planes + lane * plane_bytes(v) / sizeof *plane;
+        const int16_t *plane = e->at.planes + lane * v->plane;
         const uint8_t *taps = (const uint8_t *)e->at.taps + lane * taps_bytes(v);
         sum_windows(v, tile, plane, taps, 0, sums + lane * lane_sums);
     }
 }
 
-/* Looks for the peak of one lane's tile, or with `write` rounds it. Rows that follow one another are one long row. */
-static void put_errors(struct errors *e, const struct tile *tile, const int32_t *sums, uint32_t lane, int write)
+/* n sums of one lane from `pixel` on: looks for the peak, or with `write` rounds them. With `fresh` they are ints as
+ * they were summed; on Armv7E-M the first pass leaves floats. */
+static void put_run(struct errors *e, uint32_t lane, uint32_t pixel, uint32_t n, int32_t *sums, int write, int fresh)
 {
-    int joined = tile->w == e->v.w && tile->row == tile->w;
-    uint32_t n = joined ? tile->w * tile->h : tile->w;
-    for (uint32_t row = 0; row < (joined ? 1u : tile->h); row++, sums += tile->row) {
-        uint32_t pixel = (tile->y + row) * e->v.w + tile->x;
-        if (write) {
-            channel_write(&e->ch[lane], pixel, n, sums, 1, e->gain[lane]);
-        } else {
-            e->peak[lane] = channel_peak(&e->ch[lane], pixel, n, sums, 1, e->peak[lane]);
-        }
+    const struct channel *ch = &e->ch[lane];
+#if KERNELS_DSP
+    static const uint8_t all = 0xff;
+    struct mask_view mask = {.bytes = &all, .shift = 31};
+    if (ch->mask) {
+        mask = (struct mask_view){ch->mask + pixel * ch->mask_step, ch->mask_step, 31u - ch->bit, 0};
+    }
+    if (fresh) {
+        e->peak[lane] = mask_channel(sums, n, &mask, e->peak[lane]);
+    }
+    if (write) {
+        put_channel_errors(sums, n, ch->q + pixel * ch->c, ch->c, e->gain[lane]);
+    }
+#else
+    (void)fresh;
+    if (write) {
+        channel_write(ch, pixel, n, sums, 1, e->gain[lane]);
+    } else {
+        float peak = (float)channel_peak(ch, pixel, n, sums, 1, 0);
+        e->peak[lane] = peak > e->peak[lane] ? peak : e->peak[lane];
+    }
+#endif
+}
+
+/* put_run() of one lane's tile. */
+static void put_errors(struct errors *e, const struct tile *tile, int32_t *sums, uint32_t lane, int write, int fresh)
+{
+    uint32_t pixel = tile->y * e->v.w + tile->x;
+    for (uint32_t i = 0; i < tile->runs; i++, sums += tile->row, pixel += e->v.w) {
+        put_run(e, lane, pixel, tile->run, sums, write, fresh);
     }
 }
 
@@ -200,15 +229,18 @@ static void put_errors(struct errors *e, const struct tile *tile, const int32_t 
 static void pass_group(struct errors *e, int write)
 {
     int kept = is_kept(&e->v);
-    uint32_t lane_sums = (kept ? image_sums_bytes(&e->v) : tile_sums_bytes(&e->v)) / (uint32_t)sizeof(int32_t);
+    uint32_t lane_sums = e->lane_sums;
     int32_t *sums = e->at.sums;
     for (struct tile tile = first_tile(&e->v); tile.h; next_tile(&e->v, &tile)) {
-        if (!kept || !write) {
-            clear_planes(&e->v, e->at.planes, e->group.lanes);
+        int fresh = !kept || !write;
+        if (fresh) {
+            if (e->tiles > 1) {
+                clear_planes(&e->v, e->at.planes, e->group.lanes);
+            }
             sum_tile(e, &tile, sums, lane_sums);
         }
         for (uint32_t lane = 0; lane < e->group.lanes; lane++) {
-            put_errors(e, &tile, sums + lane * lane_sums, lane, write);
+            put_errors(e, &tile, sums + lane * lane_sums, lane, write, fresh);
         }
         sums += kept ? tile.h * tile.row : 0;
     }
@@ -219,19 +251,24 @@ void dwconv2d_bwd_x_s8(const struct conv2d *p, const struct error_s8 *ey, const 
 {
     struct errors e = {.p = p, .v = view_of_errors(p, ey->q)};
     e.at = buffers_of(&e.v, group_sums_bytes(&e.v, p->c_in), scratch);
+    e.lane_sums = (is_kept(&e.v) ? image_sums_bytes(&e.v) : tile_sums_bytes(&e.v)) / (uint32_t)sizeof(int32_t);
     e.at.planes = (int16_t *)(void *)((uint8_t *)e.at.taps + planes_of(p->c_in) * taps_bytes(&e.v));
+    for (struct tile tile = first_tile(&e.v); tile.h; next_tile(&e.v, &tile)) {
+        e.tiles++;
+    }
+    clear_planes(&e.v, e.at.planes, planes_of(p->c_in));
     for (uint32_t i = 0; i < p->c_in; i += PLANES) {
         e.group = group_at(p, w, i);
         for (uint32_t lane = 0; lane < e.group.lanes; lane++) {
             e.ch[lane] = channel_of(ex, clamp, p->c_in, e.group.channel[lane]);
-            e.peak[lane] = 0;
+            e.peak[lane] = 0.0f;
             pack_taps(&e.v, e.group.w[lane], 1, (uint8_t *)e.at.taps + lane * taps_bytes(&e.v));
         }
         pass_group(&e, 0);
         for (uint32_t lane = 0; lane < e.group.lanes; lane++) {
             uint32_t at = e.group.channel[lane];
             float unit = channel_unit(clamp, at, ey->scale[at]);
-            e.gain[lane] = channel_gain((float)e.peak[lane], unit, &ex->scale[at]);
+            e.gain[lane] = channel_gain(e.peak[lane], unit, &ex->scale[at]);
         }
         pass_group(&e, 1);
     }
@@ -243,7 +280,7 @@ uint32_t dwconv2d_bwd_w_scratch(const struct conv2d *p, uint16_t c_trained)
 {
     struct view v = view_of_input(p, NULL, p->c_in);
     uint32_t sums = 4u * p->kh * p->kw, errors = TILE_WIDTH * (uint32_t)sizeof(int16_t);
-    return c_trained ? sums + errors + plane_bytes(&v) : 0;
+    return c_trained ? sums + errors + planes_bytes(&v, 1) : 0;
 }
 
 /* sums[x] += errors of a row against what tap x of a row of taps saw; `taps` is a literal. Errors are zero up to the

@@ -50,6 +50,7 @@ static void lay_out(struct view *v)
     v->tile_w = fit < TILE_WIDTH ? fit : (uint32_t)TILE_WIDTH;
     v->tile_h = v->stride_h > 1 ? TILE_HEIGHT / 2 : (uint32_t)TILE_HEIGHT;
     v->tile_h = v->h < v->tile_h ? v->h : v->tile_h;
+    v->plane = ((v->tile_h - 1) * v->stride_h + v->kh) * v->places;
 }
 
 struct view view_of_input(const struct conv2d *p, const int8_t *x, uint32_t c)
@@ -84,9 +85,9 @@ struct view view_of_errors(const struct conv2d *p, const int8_t *ey)
     return v;
 }
 
-uint32_t plane_bytes(const struct view *v)
+uint32_t planes_bytes(const struct view *v, uint32_t lanes)
 {
-    return ((v->tile_h - 1) * v->stride_h + v->kh) * v->places * (uint32_t)sizeof(int16_t);
+    return lanes * v->plane * (uint32_t)sizeof(int16_t);
 }
 
 uint32_t taps_bytes(const struct view *v)
@@ -107,6 +108,8 @@ static struct tile tile_at(const struct view *v, uint32_t y, uint32_t x)
     tile.h = v->h - y < v->tile_h ? v->h - y : v->tile_h;
     tile.w = v->w - x < v->tile_w ? v->w - x : v->tile_w;
     tile.row = round_up4(tile.w);
+    tile.runs = tile.w == v->w && tile.row == tile.w ? 1 : tile.h;
+    tile.run = tile.runs == 1 ? tile.w * tile.h : tile.w;
     return tile;
 }
 
@@ -129,7 +132,7 @@ void next_tile(const struct view *v, struct tile *tile)
 
 void clear_planes(const struct view *v, int16_t *planes, uint32_t lanes)
 {
-    memset(planes, 0, lanes * plane_bytes(v));
+    memset(planes, 0, planes_bytes(v, lanes));
 }
 
 /* Along one axis: the image pixels first .. first + n lie at places `at`, at + space, ... of the window. */
@@ -168,7 +171,7 @@ static void fill_plane(const struct view *v, struct overlap rows, struct overlap
 static void fill_four(const struct view *v, struct overlap rows, struct overlap columns, const int8_t *image,
                       int16_t *planes)
 {
-    struct strip strip = {.c = v->c, .plane_bytes = plane_bytes(v)};
+    struct strip strip = {.c = v->c, .plane_bytes = planes_bytes(v, 1)};
     strip.x = image + (uint32_t)(rows.first * v->image_w + columns.first) * v->c;
     strip.plane = planes + rows.at * (int32_t)v->places + columns.at;
     strip.shift = ((uint32_t)-v->zero & 0xffffu) * 0x10001u;
@@ -202,7 +205,7 @@ void fill_planes(const struct view *v, const struct tile *tile, const uint16_t *
     }
 #endif
     for (uint32_t lane = 0; lane < lanes; lane++) {
-        fill_plane(v, rows, columns, v->image + channels[lane], planes + lane * plane_bytes(v) / sizeof *planes);
+        fill_plane(v, rows, columns, v->image + channels[lane], planes + lane * v->plane);
     }
 }
 

@@ -24,20 +24,23 @@ struct view {
     uint32_t tile_h, tile_w; /* outputs of a tile at most */
     uint32_t shift;          /* place of the first window's first tap in a row */
     uint32_t places;         /* of a row, even */
+    uint32_t plane;          /* places of a plane */
     int fast;                /* depthwise_armv7em.S sums it */
 };
 
-/* Outputs y .. y + h, x .. x + w of a view. Their sums lie `row` apart from row to row. */
+/* Outputs y .. y + h, x .. x + w of a view. Their sums lie `row` apart from row to row. Rows that follow one another
+ * both in the image and in the sums make one run. */
 struct tile {
     uint32_t y, x, h, w, row;
+    uint32_t runs, run; /* runs of `run` outputs */
 };
 
 /* How windows of p see its input; of how its input sees the errors. */
 struct view view_of_input(const struct conv2d *p, const int8_t *x, uint32_t c);
 struct view view_of_errors(const struct conv2d *p, const int8_t *ey);
 
-/* Bytes of one plane; of the taps of a channel; of the sums of a channel in a tile. */
-uint32_t plane_bytes(const struct view *v);
+/* Bytes of the planes of some channels; of the taps of a channel; of the sums of a channel in a tile. */
+uint32_t planes_bytes(const struct view *v, uint32_t lanes);
 uint32_t taps_bytes(const struct view *v);
 uint32_t tile_sums_bytes(const struct view *v);
 

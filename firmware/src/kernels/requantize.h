@@ -1,0 +1,48 @@
+/* From sums to int8 on Armv7E-M: requantize_armv7em.S. Portable C has the same in channel.h and in the kernels. */
+#ifndef KERNELS_REQUANTIZE_H
+#define KERNELS_REQUANTIZE_H
+
+#include "chip.h"
+
+#if KERNELS_DSP
+
+/* Bits of a mask as the assembly walks through them, pixel by pixel. */
+struct mask_view {
+    const uint8_t *bytes; /* of the first pixel */
+    uint32_t stride;      /* to the next pixel's */
+    uint32_t shift;       /* lanes: of the first lane's bit; one channel: left, until its bit is the sign */
+    uint32_t second;      /* lanes: where their last bits are, 0 or 1 */
+};
+
+/* y[lane * c + i] = output of sums[i][lane], 6 or 4 lanes, for `count` channels. */
+void requantize6(const int32_t *sums, const float *m, uint32_t count, int32_t zero, int8_t *y, uint32_t c);
+void requantize4(const int32_t *sums, const float *m, uint32_t count, int32_t zero, int8_t *y, uint32_t c);
+
+/* One lane of them, eight channels for each of `bytes` bytes of the mask; bytes >= 1. */
+void requantize6_masked(const int32_t *sums, const float *m, int8_t *y, int32_t zero, uint32_t bytes, uint8_t *mask);
+void requantize4_masked(const int32_t *sums, const float *m, int8_t *y, int32_t zero, uint32_t bytes, uint8_t *mask);
+
+/* Runs of outputs of one channel; bytes to skip behind a run. */
+struct runs {
+    uint32_t count, sums_skip, y_skip, length;
+};
+
+/* y[i * c] = output of sums[i] of one channel; masked: and its bit, until then 0, in mask[i * stride]. */
+void requantize_channel(const int32_t *sums, const struct runs *runs, int32_t zero, int8_t *y, uint32_t c, float m);
+void requantize_channel_masked(const int32_t *sums, uint32_t n, int32_t zero, int8_t *y, uint32_t c, uint8_t *mask,
+                               uint32_t stride, uint32_t bit, float m);
+
+/* Sums [pixels][lanes] become floats, 0 where the mask stops them; peaks[lane] grows to the largest magnitude. */
+void mask_errors6(int32_t *sums, uint32_t pixels, const struct mask_view *mask, float *peaks);
+void mask_errors4(int32_t *sums, uint32_t pixels, const struct mask_view *mask, float *peaks);
+
+/* q[pixel * c + lane] = rint(sum * gain[lane]) of such floats. */
+void put_errors6(const int32_t *sums, uint32_t pixels, const float *gains, int8_t *q, uint32_t c);
+void put_errors4(const int32_t *sums, uint32_t pixels, const float *gains, int8_t *q, uint32_t c);
+
+/* The same two of one channel: [n] sums. Returns the peak, at least `peak`. */
+float mask_channel(int32_t *sums, uint32_t n, const struct mask_view *mask, float peak);
+void put_channel_errors(const int32_t *sums, uint32_t n, int8_t *q, uint32_t c, float gain);
+
+#endif
+#endif

@@ -1,0 +1,457 @@
+/* From sums to int8 for Armv7E-M with the DSP extension: outputs, with and without a mask, and errors.
+ * Contract: requantize.h.
+ *
+ * Sums go through the FPU a few at a time. VCVTR rounds to nearest even (FPSCR) and saturates, so what follows is QADD:
+ * a rounded product may be as large as an int32 can be.
+ */
+#if defined(__ARM_FEATURE_DSP) && defined(__ARM_FP)
+
+#include "assembly.inc"
+
+    .macro  each instruction, first, others:vararg
+    .irp    v, \first, \others
+    \instruction \v
+    .endr
+    .endm
+
+    .macro  to_float v
+    vcvt.f32.s32 \v, \v
+    .endm
+
+    .macro  to_int v
+    vcvtr.s32.f32 \v, \v
+    .endm
+
+    .macro  saturate zero, first, others:vararg
+    .irp    v, \first, \others
+    qadd    \v, \v, \zero
+    .endr
+    .irp    v, \first, \others
+    ssat    \v, #8, \v
+    .endr
+    .endm
+
+    .macro  times factor, first, others:vararg
+    .irp    v, \first, \others
+    vmul.f32 \v, \v, \factor
+    .endr
+    .endm
+
+/* ---- outputs ---------------------------------------------------------------------------------------------------- */
+
+/* void name(const int32_t *sums, const float *m, uint32_t count, int32_t zero, int8_t *y, uint32_t c)
+ *
+ * Registers: r0 sums, r1 m, r2 count, r3 zero, r4 y of lane 0, r5 c, r12 y of lane 3, r6-r11 values. */
+    .macro  requantize name, lanes
+    begin   \name
+    push    {r4-r11, lr}
+    ldrd    r4, r5, [sp, #36]
+    add     r12, r5, r5, lsl #1
+    add     r12, r12, r4
+.Lnext_\name:
+    .if     \lanes == 6
+    vldmia  r0!, {s0-s5}
+    vldmia  r1!, {s6}
+    each    to_float, s0, s1, s2, s3, s4, s5
+    times   s6, s0, s1, s2, s3, s4, s5
+    each    to_int, s0, s1, s2, s3, s4, s5
+    vmov    r10, r11, s4, s5
+    .else
+    vldmia  r0!, {s0-s3}
+    vldmia  r1!, {s6}
+    each    to_float, s0, s1, s2, s3
+    times   s6, s0, s1, s2, s3
+    each    to_int, s0, s1, s2, s3
+    .endif
+    vmov    r6, r7, s0, s1
+    vmov    r8, r9, s2, s3
+    .if     \lanes == 6
+    saturate r3, r6, r7, r8, r9, r10, r11
+    strb    r10, [r4, r5, lsl #2]
+    strb    r11, [r12, r5, lsl #1]
+    .else
+    saturate r3, r6, r7, r8, r9
+    .endif
+    strb    r7, [r4, r5]
+    strb    r8, [r4, r5, lsl #1]
+    strb    r6, [r4], #1
+    strb    r9, [r12], #1
+    subs    r2, r2, #1
+    bne     .Lnext_\name
+    pop     {r4-r11, pc}
+    end     \name
+    .endm
+
+    requantize requantize6, 6
+    requantize requantize4, 4
+
+/* A value, its byte of y and its bit of the mask. */
+    .macro  put_masked v, index
+    qadd    \v, \v, r3
+    ssat    lr, #8, \v
+    strb    lr, [r2, #\index]
+    cmp     \v, lr
+    it      eq
+    orreq   r12, r12, #1 << \index
+    .endm
+
+/* void name(const int32_t *sums, const float *m, int8_t *y, int32_t zero, uint32_t bytes, uint8_t *mask)
+ *
+ * One lane, eight channels for each byte of the mask. Registers: r0 sums, r1 m, r2 y, r3 zero, r4-r11 values,
+ * r12 mask bits. */
+    .macro  requantize_masked name, lanes
+    begin   \name
+    push    {r4-r11, lr}
+.Lnext_\name:
+    .irp    i, 0, 1, 2, 3, 4, 5, 6, 7
+    vldr    s\i, [r0, #4 * \lanes * \i]
+    .endr
+    add     r0, r0, #32 * \lanes
+    vldmia  r1!, {s8-s15}
+    each    to_float, s0, s1, s2, s3, s4, s5, s6, s7
+    vmul.f32 s0, s0, s8
+    vmul.f32 s1, s1, s9
+    vmul.f32 s2, s2, s10
+    vmul.f32 s3, s3, s11
+    vmul.f32 s4, s4, s12
+    vmul.f32 s5, s5, s13
+    vmul.f32 s6, s6, s14
+    vmul.f32 s7, s7, s15
+    each    to_int, s0, s1, s2, s3, s4, s5, s6, s7
+    vmov    r4, r5, s0, s1
+    vmov    r6, r7, s2, s3
+    vmov    r8, r9, s4, s5
+    vmov    r10, r11, s6, s7
+    mov     r12, #0
+    put_masked r4, 0
+    put_masked r5, 1
+    put_masked r6, 2
+    put_masked r7, 3
+    put_masked r8, 4
+    put_masked r9, 5
+    put_masked r10, 6
+    put_masked r11, 7
+    add     r2, r2, #8
+    ldrd    r4, r5, [sp, #36]
+    strb    r12, [r5], #1
+    subs    r4, r4, #1
+    strd    r4, r5, [sp, #36]
+    bne     .Lnext_\name
+    pop     {r4-r11, pc}
+    end     \name
+    .endm
+
+    requantize_masked requantize6_masked, 6
+    requantize_masked requantize4_masked, 4
+
+/* void requantize_channel(const int32_t *sums, const struct runs *runs, int32_t zero, int8_t *y, uint32_t c, float m)
+ *
+ * Registers: r0 sums, r1 left of a run, r2 zero, r3 y, r4 c, r5-r8 values, r9 runs, r10 and r11 what to skip behind a
+ * run of sums and of y, r12 length of a run. */
+    begin   requantize_channel
+    push    {r4-r11, lr}
+    ldr     r4, [sp, #36]
+    ldm     r1, {r9-r12}
+.Lrun:
+    subs    r1, r12, #4
+    blt     .Lfew_of_run
+.Lfour_of_run:
+    vldmia  r0!, {s4-s7}
+    each    to_float, s4, s5, s6, s7
+    times   s0, s4, s5, s6, s7
+    each    to_int, s4, s5, s6, s7
+    vmov    r5, r6, s4, s5
+    vmov    r7, r8, s6, s7
+    saturate r2, r5, r6, r7, r8
+    strb    r5, [r3]
+    strb    r6, [r3, r4]
+    add     r3, r3, r4, lsl #1
+    strb    r7, [r3]
+    strb    r8, [r3, r4]
+    add     r3, r3, r4, lsl #1
+    subs    r1, r1, #4
+    bge     .Lfour_of_run
+.Lfew_of_run:
+    adds    r1, r1, #4
+    beq     .Lend_of_run
+.Lone_of_run:
+    vldmia  r0!, {s4}
+    to_float s4
+    times   s0, s4
+    to_int  s4
+    vmov    r5, s4
+    saturate r2, r5
+    strb    r5, [r3]
+    add     r3, r3, r4
+    subs    r1, r1, #1
+    bne     .Lone_of_run
+.Lend_of_run:
+    add     r0, r0, r10
+    add     r3, r3, r11
+    subs    r9, r9, #1
+    bne     .Lrun
+    pop     {r4-r11, pc}
+    end     requantize_channel
+
+/* One value of a channel, to y and to the mask. */
+    .macro  put_channel v
+    qadd    \v, \v, r2
+    ssat    lr, #8, \v
+    strb    lr, [r3]
+    add     r3, r3, r4
+    cmp     \v, lr
+    ldrb    lr, [r9]
+    it      eq
+    orreq   lr, lr, r11
+    strb    lr, [r9]
+    add     r9, r9, r10
+    .endm
+
+/* void requantize_channel_masked(const int32_t *sums, uint32_t n, int32_t zero, int8_t *y, uint32_t c, uint8_t *mask,
+ *                                uint32_t stride, uint32_t bit, float m)
+ *
+ * Registers: r0 sums, r1 left, r2 zero, r3 y, r4 c, r5-r8 values, r9 mask, r10 stride, r11 bit. */
+    begin   requantize_channel_masked
+    push    {r4-r11, lr}
+    ldr     r4, [sp, #36]
+    ldrd    r9, r10, [sp, #40]
+    ldr     r11, [sp, #48]
+    subs    r1, r1, #4
+    blt     .Lfew_masked
+.Lfour_masked:
+    vldmia  r0!, {s4-s7}
+    each    to_float, s4, s5, s6, s7
+    times   s0, s4, s5, s6, s7
+    each    to_int, s4, s5, s6, s7
+    vmov    r5, r6, s4, s5
+    vmov    r7, r8, s6, s7
+    each    put_channel, r5, r6, r7, r8
+    subs    r1, r1, #4
+    bge     .Lfour_masked
+.Lfew_masked:
+    adds    r1, r1, #4
+    beq     .Lend_masked
+.Lone_masked:
+    vldmia  r0!, {s4}
+    to_float s4
+    times   s0, s4
+    to_int  s4
+    vmov    r5, s4
+    put_channel r5
+    subs    r1, r1, #1
+    bne     .Lone_masked
+.Lend_masked:
+    pop     {r4-r11, pc}
+    end     requantize_channel_masked
+
+/* ---- errors ----------------------------------------------------------------------------------------------------- */
+
+/* Sums in r\first.. where a bit of r12 is set, else 0. */
+    .macro  mask_sums bit, v, others:vararg
+    sbfx    lr, r12, #\bit, #1
+    and     \v, \v, lr
+    .ifnb   \others
+    mask_sums (\bit + 1), \others
+    .endif
+    .endm
+
+    .macro  absolute v
+    vabs.f32 \v, \v
+    .endm
+
+/* void name(int32_t *sums, uint32_t pixels, const struct mask_view *mask, float *peaks)
+ *
+ * Sums that the mask stops become 0, all become floats in their places; peaks[lane] = the largest magnitude, or what
+ * it was. The bits of the lanes lie in one or two bytes, read one by one, so that none behind the mask is read.
+ * Registers: r0 sums, r1 pixels, r2 mask, r3 stride, r4 shift, r5 second byte, r6-r11 sums, r12 bits, s8-s13 peaks. */
+    .macro  mask_errors name, lanes
+    begin   \name
+    push    {r3-r11, lr}
+    .if     \lanes == 6
+    vldmia  r3, {s8-s13}
+    .else
+    vldmia  r3, {s8-s11}
+    .endif
+    ldm     r2, {r2-r5}
+.Lpixel_\name:
+    ldrb    r12, [r2]
+    ldrb    lr, [r2, r5]
+    add     r2, r2, r3
+    orr     r12, r12, lr, lsl #8
+    lsr     r12, r12, r4
+    .if     \lanes == 6
+    ldm     r0, {r6-r11}
+    mask_sums 0, r6, r7, r8, r9, r10, r11
+    vmov    s4, s5, r10, r11
+    .else
+    ldm     r0, {r6-r9}
+    mask_sums 0, r6, r7, r8, r9
+    .endif
+    vmov    s0, s1, r6, r7
+    vmov    s2, s3, r8, r9
+    .if     \lanes == 6
+    each    to_float, s0, s1, s2, s3, s4, s5
+    vstmia  r0!, {s0-s5}
+    each    absolute, s0, s1, s2, s3, s4, s5
+    vmaxnm.f32 s12, s12, s4
+    vmaxnm.f32 s13, s13, s5
+    .else
+    each    to_float, s0, s1, s2, s3
+    vstmia  r0!, {s0-s3}
+    each    absolute, s0, s1, s2, s3
+    .endif
+    vmaxnm.f32 s8, s8, s0
+    vmaxnm.f32 s9, s9, s1
+    vmaxnm.f32 s10, s10, s2
+    vmaxnm.f32 s11, s11, s3
+    subs    r1, r1, #1
+    bne     .Lpixel_\name
+    ldr     r3, [sp]
+    .if     \lanes == 6
+    vstmia  r3, {s8-s13}
+    .else
+    vstmia  r3, {s8-s11}
+    .endif
+    pop     {r3-r11, pc}
+    end     \name
+    .endm
+
+    mask_errors mask_errors6, 6
+    mask_errors mask_errors4, 4
+
+/* void name(const float *sums, uint32_t pixels, const float *gains, int8_t *q, uint32_t c)
+ *
+ * q[lane] of each pixel = rint(sum * gain). Registers: r0 sums, r1 pixels, r3 q, r4 c, r6-r11 values. */
+    .macro  put_errors name, lanes
+    begin   \name
+    push    {r4-r11, lr}
+    ldr     r4, [sp, #36]
+    .if     \lanes == 6
+    vldmia  r2, {s8-s13}
+    .else
+    vldmia  r2, {s8-s11}
+    .endif
+.Lpixel_\name:
+    .if     \lanes == 6
+    vldmia  r0!, {s0-s5}
+    vmul.f32 s4, s4, s12
+    vmul.f32 s5, s5, s13
+    .else
+    vldmia  r0!, {s0-s3}
+    .endif
+    vmul.f32 s0, s0, s8
+    vmul.f32 s1, s1, s9
+    vmul.f32 s2, s2, s10
+    vmul.f32 s3, s3, s11
+    each    to_int, s0, s1, s2, s3
+    .if     \lanes == 6
+    each    to_int, s4, s5
+    vmov    r10, r11, s4, s5
+    strb    r10, [r3, #4]
+    strb    r11, [r3, #5]
+    .endif
+    vmov    r6, r7, s0, s1
+    vmov    r8, r9, s2, s3
+    strb    r6, [r3]
+    strb    r7, [r3, #1]
+    strb    r8, [r3, #2]
+    strb    r9, [r3, #3]
+    add     r3, r3, r4
+    subs    r1, r1, #1
+    bne     .Lpixel_\name
+    pop     {r4-r11, pc}
+    end     \name
+    .endm
+
+    put_errors put_errors6, 6
+    put_errors put_errors4, 4
+
+/* A sum of a channel where its bit of the mask is set, else 0. */
+    .macro  mask_one v
+    ldrb    r12, [r2]
+    add     r2, r2, r3
+    lsl     r12, r12, r4
+    and     \v, \v, r12, asr #31
+    .endm
+
+/* float mask_channel(int32_t *sums, uint32_t n, const struct mask_view *mask, float peak)
+ *
+ * The same for one channel, whose bit is bit 31 - shift of its byte. Registers: r0 sums, r1 left, r2 mask, r3 stride,
+ * r4 shift, r5-r8 sums, s0 peak. */
+    begin   mask_channel
+    push    {r4-r8, lr}
+    ldm     r2, {r2-r4}
+    subs    r1, r1, #4
+    blt     .Lfew_sums
+.Lfour_sums:
+    ldm     r0, {r5-r8}
+    each    mask_one, r5, r6, r7, r8
+    vmov    s4, s5, r5, r6
+    vmov    s6, s7, r7, r8
+    each    to_float, s4, s5, s6, s7
+    vstmia  r0!, {s4-s7}
+    each    absolute, s4, s5, s6, s7
+    .irp    v, s4, s5, s6, s7
+    vmaxnm.f32 s0, s0, \v
+    .endr
+    subs    r1, r1, #4
+    bge     .Lfour_sums
+.Lfew_sums:
+    adds    r1, r1, #4
+    beq     .Lend_sums
+.Lone_sum:
+    ldr     r5, [r0]
+    mask_one r5
+    vmov    s4, r5
+    to_float s4
+    vstmia  r0!, {s4}
+    absolute s4
+    vmaxnm.f32 s0, s0, s4
+    subs    r1, r1, #1
+    bne     .Lone_sum
+.Lend_sums:
+    pop     {r4-r8, pc}
+    end     mask_channel
+
+/* void put_channel_errors(const float *sums, uint32_t n, int8_t *q, uint32_t c, float gain)
+ *
+ * Registers: r0 sums, r1 left, r2 q, r3 c, r4-r7 values. */
+    begin   put_channel_errors
+    push    {r4-r7, lr}
+    subs    r1, r1, #4
+    blt     .Lfew_errors
+.Lfour_errors:
+    vldmia  r0!, {s4-s7}
+    times   s0, s4, s5, s6, s7
+    each    to_int, s4, s5, s6, s7
+    vmov    r4, r5, s4, s5
+    vmov    r6, r7, s6, s7
+    strb    r4, [r2]
+    strb    r5, [r2, r3]
+    add     r2, r2, r3, lsl #1
+    strb    r6, [r2]
+    strb    r7, [r2, r3]
+    add     r2, r2, r3, lsl #1
+    subs    r1, r1, #4
+    bge     .Lfour_errors
+.Lfew_errors:
+    adds    r1, r1, #4
+    beq     .Lend_errors
+.Lone_error:
+    vldmia  r0!, {s4}
+    times   s0, s4
+    to_int  s4
+    vmov    r4, s4
+    strb    r4, [r2]
+    add     r2, r2, r3
+    subs    r1, r1, #1
+    bne     .Lone_error
+.Lend_errors:
+    pop     {r4-r7, pc}
+    end     put_channel_errors
+
+#endif
+
+#if defined(__linux__) && defined(__ELF__)
+    .section .note.GNU-stack, "", %progbits
+#endif
