@@ -43,16 +43,15 @@ class NativeModel:
             [compiler, *FLAGS, *include, *map(str, sources), "-lm", "-o", str(library)], check=True
         )
         self.lib = ctypes.CDLL(str(library))
-        self.lib.model_input.restype = ctypes.c_void_p
+        self.lib.model_row.restype = ctypes.c_void_p
         self.lib.model_logits.restype = ctypes.POINTER(ctypes.c_float)
         self.lib.model_backward.restype = ctypes.c_float
         self.lib.model_backward.argtypes = [ctypes.c_uint32, ctypes.POINTER(Sgd)]
         text = output.files["model.h"]
         self.trainable_bytes = _define(text, "MODEL_TRAINABLE_BYTES")
         self.classes = _define(text, "MODEL_CLASSES")
-        self.pixels = (
-            _define(text, "MODEL_HEIGHT") * _define(text, "MODEL_WIDTH") * _define(text, "MODEL_CHANNELS")
-        )
+        names = ("MODEL_HEIGHT", "MODEL_WIDTH", "MODEL_CHANNELS")
+        self.shape = tuple(_define(text, name) for name in names)
         self.reset()
 
     def _symbol(self, name: str) -> int:
@@ -65,9 +64,11 @@ class NativeModel:
 
     def forward(self, image: np.ndarray, train: bool) -> np.ndarray:
         """Logits of a stored image, int8 [h][w][c]."""
-        data = np.ascontiguousarray(image, np.int8)
-        assert data.size == self.pixels
-        ctypes.memmove(self.lib.model_input(), data.ctypes.data, data.size)
+        assert image.shape == self.shape
+        self.lib.model_start()
+        for row in np.ascontiguousarray(image, np.int8):
+            ctypes.memmove(self.lib.model_row(), row.ctypes.data, row.size)
+            self.lib.model_take_row()
         self.lib.model_forward(int(train))
         return np.array(self.lib.model_logits()[: self.classes], np.float32)
 

@@ -16,7 +16,7 @@ from device.errors import AnswerError, DeviceError, FaultError
 from device.images import load_image
 from device.plan import load_plan
 from device.protocol import DATA, Frame, Line, Receiver, crc16, crc32, encode
-from device.testing import CLASSES, MODEL_ID, SHAPE, FakeDevice
+from device.testing import ARENA, CLASSES, MODEL_ID, SHAPE, FakeDevice
 from device.weights import pack, save_npz, unpack
 from PIL import Image
 
@@ -276,6 +276,26 @@ def test_infer_eval_info_stats_reset(fake: FakeDevice, tmp_path: Path) -> None:
     assert "steps" in run("stats").output
     fake.block = bytes(24)
     assert hashlib.sha256(fake.initial).hexdigest() in run("reset").output
+
+
+def test_a_push_that_fails_half_way_is_undone() -> None:
+    """The device has no room to stage it: the client puts back what was there."""
+    size = 2 * ARENA
+    sent = [0]
+
+    def noise(data: bytes, count: int) -> bytes:
+        if data[:3] == b"\xa5\x5a\x02":
+            sent[0] += 1
+            if 2 <= sent[0] <= 5:
+                return data[:-1] + bytes([data[-1] ^ 1])
+        return data
+
+    fake = FakeDevice(noise, size=size)
+    before = fake.block
+    device = Device(fake)
+    with pytest.raises(DeviceError, match="weights at 512 did not get through"):
+        device.push(bytes(size))
+    assert fake.block == before
 
 
 def test_pull_and_push_files(fake: FakeDevice, tmp_path: Path) -> None:

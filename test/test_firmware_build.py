@@ -199,7 +199,7 @@ def test_every_call_is_direct(elf: Path) -> None:
 
 
 def test_planted_double_does_not_compile(planted_workspace: Path, tmp_path: Path) -> None:
-    model = plant(tmp_path, "    float tenth = (float)model_input()[0] * 0.1;\n    (void)tenth;\n")
+    model = plant(tmp_path, "    float tenth = (float)image()[0] * 0.1;\n    (void)tenth;\n")
     result = pio(planted_workspace, "run", "-e", "disco_f746ng", model=model)
     assert result.returncode != 0
     assert "to ‘double’" in result.stderr or "double-promotion" in result.stderr
@@ -212,7 +212,7 @@ def test_planted_faults_are_found_in_the_elf(
     declarations = (
         "void *malloc(size_t);\nint snprintf(char *, size_t, const char *, ...);\nvoid *_sbrk(int);\n"
     )
-    code = """    volatile float tenth = (float)model_input()[0];
+    code = """    volatile float tenth = (float)image()[0];
     tenth = tenth * 0.1;
     tenth = __builtin_fmaf(tenth, tenth, tenth);
     char *text = malloc(20);
@@ -279,7 +279,7 @@ def test_unit_tests_pass_and_leave_the_program_alone(workspace: Path, log: str) 
     before = program.read_bytes()
     result = pio(workspace, "test", "-e", "native")
     assert result.returncode == 0, result.stdout + result.stderr
-    assert "11 test cases: 11 succeeded" in result.stdout
+    assert "12 test cases: 12 succeeded" in result.stdout
     assert program.read_bytes() == before
 
 
@@ -299,4 +299,4 @@ def test_failing_unit_test_is_reported(tmp_path: Path) -> None:
     result = pio(tmp_path / "workspace", "test", "-e", "native", model=model, project=project)
     assert result.returncode != 0
     assert "crc16_is_ccitt_false:FAIL" in result.stdout
-    assert "1 failed, 10 succeeded" in result.stdout + result.stderr
+    assert "1 failed, 11 succeeded" in result.stdout + result.stderr

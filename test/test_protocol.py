@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 import re
+import shutil
 import struct
 import subprocess
 import time
@@ -14,10 +15,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pio_build import ROOT, build_once
+from pio_build import NULL_MODEL, ROOT, build, build_once
 from serial_program import ANSWER_S, DATA, ROW, WEIGHTS, H, Program, W, frame
 
 INITIAL = bytes(range(1, 65))
+CROWDED = 160  # bytes of trainables, more than the arena has
 DOCUMENTED = set(re.findall(r"^\| `([a-z]+)", (ROOT / "docs" / "protocol.md").read_text(), re.MULTILINE))
 
 
@@ -77,7 +79,7 @@ def test_info(device: Program) -> None:
         "trainable": "64",
         "frame": "512",
         "baud": "115200",
-        "api": "1",
+        "api": "2",
     }
 
 
@@ -105,7 +107,7 @@ def test_command(device: Program, line: str, answer: str) -> None:
 BAD_ARGUMENTS = """
     ping now; pattern; pattern 4294967296; pattern -1; train x; train 3; eval 3; stats now; led 2
     rate 1000.1; rate -1; rate 1e3; rate nan; seed 4294967296; baud 9599; baud 3000001
-    row 0 0; row 0 0 0; row 0 0 0g; row 0 4 00; row 8 0 00
+    row 0 0; row 0 0 0; row 0 0 0g; row 0 4 00; row 1 0 00; row 8 0 00
     push 64 0; push 64 xyz 6c6c756e
 """
 BAD_LINES = [
@@ -156,16 +158,29 @@ def test_pattern_is_the_documented_one(device: Program) -> None:
 
 
 def test_missing_rows_are_counted_and_a_step_consumes_the_image(device: Program) -> None:
-    for y in (0, 2, 3, 7):
+    for y in range(4):
         device.ask(frame(ROW, y, bytes(W)))
     assert device.ask("infer") == "err image rows missing 4"
-    for y in (1, 4, 5, 6):
+    for y in range(4, 8):
         device.ask(frame(ROW, y, bytes(W)))
     assert device.ask("infer").startswith("ok infer")
     assert device.ask("train 1") == "err image rows missing 8"
     device.ask("pattern 1")
     assert device.ask("image") == "ok image"
     assert device.ask("eval 1") == "err image rows missing 8"
+
+
+def test_rows_come_in_order_and_may_come_again(device: Program) -> None:
+    image = random.Random(3).randbytes(H * W)
+    rows = [image[W * y : W * (y + 1)] for y in range(H)]
+    device.ask(frame(ROW, 0, bytes(W)))  # of an image that is given up
+    for y in (0, 1, 2):
+        assert device.ask(frame(ROW, y, rows[y])).startswith(f"ok row {y}")
+    assert device.ask(frame(ROW, 4, rows[4])).startswith("err frame row is not the next one")
+    assert device.ask(frame(ROW, 1, bytes(W))).startswith("ok row 1")  # it is in: passed over
+    for y in range(3, H):
+        assert device.ask(frame(ROW, y, rows[y])).startswith(f"ok row {y}")
+    assert np.array_equal(device.logits(), expected_logits(image))
 
 
 def test_training_is_repeatable_and_reset_undoes_it(device: Program) -> None:
@@ -223,6 +238,7 @@ def test_statistics(device: Program) -> None:
         (frame(ROW, 0, b""), "length"),
         (frame(ROW, 0, bytes(513)), "length"),
         (frame(ROW, 0, bytes(65535)), "length"),
+        (frame(ROW, 3, bytes(W)), "row is not the next one"),
         (frame(ROW, H, bytes(W)), "row"),
         (frame(ROW, 0xFFFFFFFF, bytes(W)), "row"),
         (frame(DATA, 0, bytes(W)), "type"),
@@ -234,7 +250,7 @@ def test_bad_frame_is_answered_once_and_survived(device: Program, bad: bytes, se
     before = device.sha()
     answer = device.ask(bad)
     assert answer.startswith("err frame ") and sentence in answer
-    assert device.ask(frame(ROW, 3, bytes(W), 200)) == "ok row 3 200"
+    assert device.ask(frame(ROW, 0, bytes(W), 200)) == "ok row 0 200"
     assert device.sha() == before
 
 
@@ -270,9 +286,9 @@ def test_truncated_frame_times_out(device: Program) -> None:
     ],
 )
 def test_frame_is_found_behind_noise(device: Program, noise: bytes) -> None:
-    device.send(noise + frame(ROW, 5, bytes(W), 99) + b"\n")
+    device.send(noise + frame(ROW, 0, bytes(W), 99) + b"\n")
     said = device.quiet(0.7)
-    assert "ok row 5 99\r\n" in said
+    assert "ok row 0 99\r\n" in said
     assert device.ask("ping") == "ok pong"
 
 
@@ -284,8 +300,8 @@ def test_dropped_sync_byte_spoils_the_line_it_is_in(device: Program) -> None:
 
 
 def test_frame_in_the_middle_of_a_line(device: Program) -> None:
-    device.send(b"pi" + frame(ROW, 1, bytes(W)) + b"ng\n")
-    assert device.line() == "ok row 1 7"
+    device.send(b"pi" + frame(ROW, 0, bytes(W)) + b"ng\n")
+    assert device.line() == "ok row 0 7"
     assert device.line() == "ok pong"
 
 
@@ -362,6 +378,41 @@ def test_push_keeps_the_arena_until_it_ends(device: Program) -> None:
     assert device.ask("pattern 1") == "ok pattern"
     assert device.ask(frame(WEIGHTS, 0, bytes(64))).startswith("err frame no push")
     assert device.pull() == INITIAL
+
+
+@pytest.fixture(scope="module")
+def crowded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program for a model whose trainables are larger than its arena."""
+    folder = tmp_path_factory.mktemp("crowded")
+    model = folder / "model"
+    shutil.copytree(NULL_MODEL, model)
+    header = (model / "model.h").read_text()
+    (model / "model.h").write_text(
+        header.replace("MODEL_TRAINABLE_BYTES 64", f"MODEL_TRAINABLE_BYTES {CROWDED}")
+    )
+    return build(folder, "native_asan", model)
+
+
+def test_push_that_cannot_be_staged_is_all_or_marked(crowded: Path) -> None:
+    device = Program(crowded)
+    block = bytes(range(CROWDED))
+    start = f"push {CROWDED} {zlib.crc32(block):08x} 6c6c756e"
+    assert device.ask(start) == "ok push"
+    assert device.ask(frame(WEIGHTS, 0, block[:64])).startswith("ok weights 0")
+    assert device.ask("image") == "ok image"
+    for line in ("infer", "pattern 1", "pull"):
+        assert device.ask(line) == "err push trainables are incomplete: push again, or `reset`"
+    assert device.ask(start) == "ok push"
+    assert device.ask(frame(WEIGHTS, 0, bytes(CROWDED))).startswith("err push CRC")
+    assert device.ask("pattern 1").startswith("err push trainables are incomplete")
+    assert device.ask(start) == "ok push"
+    assert device.ask(frame(WEIGHTS, 0, block)) == "ok push done"
+    assert device.ask("pattern 1") == "ok pattern"
+    assert device.sha() == hashlib.sha256(block).hexdigest()
+    assert device.ask("reset") == "ok reset"
+    assert device.sha() == hashlib.sha256(INITIAL + bytes(CROWDED - 64)).hexdigest()
+    device.process.communicate(timeout=ANSWER_S)
+    assert device.process.returncode == 0
 
 
 # ---------------------------------------------------------------- the device as a whole

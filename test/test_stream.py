@@ -9,9 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from convert.check_plan import check_plan
 from convert.executor import Executor
-from convert.ir import Graph
-from convert.pipeline import compile_graph, generate
+from convert.ir import ConvertError, Graph
+from convert.pipeline import Compiled, Passes, compile_graph, generate
+from convert.plan import plan
 from convert.scheme import Scheme, convolutions
 from native_model import NativeModel
 from networks import Builder, random_network, residual_network
@@ -38,19 +40,64 @@ NETWORKS: dict[str, Callable[[], Graph]] = {
 }
 
 
+def planned(graph: Graph) -> Compiled:
+    """A graph whose passes a test has chosen, with its checked plan."""
+    placed = plan(graph)
+    check_plan(graph, placed)
+    return Compiled(graph, placed, HEAD)
+
+
+def assert_same_logits(compiled: Compiled, folder: Path) -> None:
+    """The generated C against the executor, which runs layer by layer."""
+    native, executor = NativeModel(generate(compiled, "a test"), folder), Executor(compiled.graph)
+    for image in images(compiled.graph, 4):
+        assert native.forward(image, train=False).tobytes() == executor.forward(image).tobytes()
+
+
 @pytest.mark.parametrize("name", NETWORKS)
 def test_rows_give_the_same_logits(name: str, tmp_path: Path) -> None:
-    graph = NETWORKS[name]()
-    compiled = compile_graph(graph, HEAD, 5)
+    compiled = compile_graph(NETWORKS[name](), HEAD, 5)
     assert any(node.op == "stream" for node in compiled.graph.nodes)
-    native, executor = NativeModel(generate(compiled, "a test"), tmp_path), Executor(compiled.graph)
-    for image in images(graph, 4):
-        assert native.forward(image, train=False).tobytes() == executor.forward(image).tobytes()
+    assert compiled.graph.arriving == (compiled.graph.nodes[0].op == "stream")
+    assert_same_logits(compiled, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["residual", "awkward"])
+@pytest.mark.parametrize("rows", [2, 3, 16])
+def test_the_result_does_not_depend_on_how_many_rows_enter_at_once(
+    name: str, rows: int, tmp_path: Path
+) -> None:
+    for arriving in (True, False):
+        graph = compile_graph(NETWORKS[name](), HEAD, 5, Passes(arriving=arriving)).graph
+        nodes = tuple(replace(n, rows=rows) if n.op == "stream" else n for n in graph.nodes)
+        assert_same_logits(planned(graph.replace(nodes=nodes)), tmp_path / str(arriving))
+
+
+@pytest.mark.parametrize("name", ["residual", "awkward"])
+def test_an_image_in_memory_is_eaten_by_what_grows_in_its_place(name: str, tmp_path: Path) -> None:
+    compiled = compile_graph(NETWORKS[name](), HEAD, 5, Passes(arriving=False))
+    first = compiled.graph.nodes[0]
+    image, result = (compiled.plan.placements[t] for t in (first.inputs[0], first.outputs[0]))
+    assert image.offset < result.offset + result.bytes
+    assert result.offset < image.offset + image.bytes
+    assert_same_logits(compiled, tmp_path)
+
+
+def test_growing_too_early_is_caught() -> None:
+    """The checker refuses a result that begins one place later than the rows allow."""
+    graph = awkward_network()
+    compiled = compile_graph(graph, HEAD, 5, Passes(arriving=False))
+    first = compiled.graph.nodes[0]
+    image, result = (compiled.plan.placements[t] for t in (first.inputs[0], first.outputs[0]))
+    late = image.offset + image.bytes - result.bytes
+    placements = {**compiled.plan.placements, result.name: replace(result, offset=late // 8 * 8)}
+    with pytest.raises(ConvertError, match="over its own input"):
+        check_plan(compiled.graph, replace(compiled.plan, placements=placements))
 
 
 def test_streaming_saves_memory_and_no_work() -> None:
     graph = residual_network(size=32)
-    whole, rows = (compile_graph(graph, HEAD, 5, streamed=streamed) for streamed in (False, True))
+    whole, rows = (compile_graph(graph, HEAD, 5, Passes(fused=fused)) for fused in (False, True))
     assert rows.plan.arena < 0.8 * whole.plan.arena
     assert len(rows.graph.nodes) < len(whole.graph.nodes)
 
@@ -80,9 +127,8 @@ def test_a_wrong_row_is_noticed(tmp_path: Path) -> None:
     compiled = compile_graph(awkward_network(), HEAD, 4)
     output = generate(compiled, "a test")
     text = output.files["model.c"]
-    start = text.index("stages_")
-    line = next(line for line in text[start:].splitlines() if line.endswith("1, 3, 1},"))
-    files = {**output.files, "model.c": text.replace(line, line.replace("1, 3, 1},", "1, 2, 1},"))}
+    assert ".pad_h = 3" in text
+    files = {**output.files, "model.c": text.replace(".pad_h = 3", ".pad_h = 2")}
     native = NativeModel(replace(output, files=files), tmp_path)
     executor = Executor(compiled.graph)
     found = [

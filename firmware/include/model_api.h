@@ -7,7 +7,7 @@
 #include "kernels/numeric.h"
 
 /* Raised with every change of this file or of the kernels' signatures; model.c refuses to compile against another. */
-#define MODEL_API_VERSION 1
+#define MODEL_API_VERSION 2
 
 struct model_info {
     const char *name;
@@ -22,18 +22,21 @@ struct model_info {
 
 extern const struct model_info model_info;
 
-/* All tensors of an inference or a training step. Nothing in it outlives a step but the input image, which the
- * runtime writes row by row before model_forward and which model_forward may overwrite. 8-byte aligned. */
+/* All tensors of an inference or a training step. Nothing in it outlives a step; from model_start to model_forward it
+ * holds the image, or what has been made of its rows so far. 8-byte aligned. */
 extern uint8_t model_arena[];
 
 /* Everything that learning changes: weights, fraction bits, biases, head. 4-byte aligned. */
 extern uint8_t model_trainables[];
 extern const uint8_t model_trainables_init[]; /* the state before any training, in flash */
 
-/* int8 [height][width][channels], in the arena */
-int8_t *model_input(void);
+/* An image comes in row by row, from the top: model_start, then `height` times the stored pixels, int8
+ * [width][channels], to where model_row points and model_take_row. Nothing that learning changes is touched. */
+void model_start(void);
+int8_t *model_row(void);
+void model_take_row(void);
 
-/* Image to logits. train != 0 also saves what model_backward needs. */
+/* The image to logits, once all its rows are in. train != 0 also saves what model_backward needs. */
 void model_forward(int train);
 
 /* float [classes] of the last model_forward; valid until the next one or model_backward. */

@@ -1,7 +1,7 @@
 /* A training session: the image that is being received, the trainables' history, statistics.
  *
- * The image lives in the model's arena (model_input), and a step reuses that memory: each inference or training step
- * consumes the image.
+ * The rows of an image go into the model one by one, from the top, and the first layers run as they come. Each inference
+ * or training step consumes the image; the trainables do not change before its last row is in.
  */
 #ifndef SESSION_H
 #define SESSION_H
@@ -23,11 +23,13 @@ enum {
     SESSION_ERR_GAP = -2,   /* bytes of a row that do not follow those before them */
     SESSION_ERR_IMAGE = -3, /* rows of the image are missing */
     SESSION_ERR_LABEL = -4, /* no such class */
+    SESSION_ERR_ORDER = -5, /* not the row that is next */
 };
 
 struct session {
-    uint32_t rows[(IMAGE_ROWS + 31) / 32]; /* bit y: row y is complete */
-    uint32_t part_row, part_end;           /* row that comes in parts, bytes of it so far */
+    uint32_t row;          /* that is next, 0..IMAGE_ROWS */
+    uint32_t part_end;     /* bytes of it so far, where it comes in parts */
+    uint32_t image_cycles; /* core cycles that went into the rows */
 
     uint32_t seed; /* of the stochastic rounding */
     uint32_t step; /* training steps since the last reset */
@@ -49,10 +51,10 @@ float session_mean_loss(const struct session *s); /* 0 before the first step */
 
 void session_forget_image(struct session *s);
 
-/* A whole row y: IMAGE_ROW_BYTES raw pixels. */
+/* A whole row y: IMAGE_ROW_BYTES raw pixels. Row 0 starts a new image; a row that is in already is passed over. */
 int session_put_row(struct session *s, uint32_t y, const uint8_t *pixels);
 
-/* size bytes of row y from byte x on; they follow one another, x = 0 starts the row over. */
+/* size bytes of the next row y from byte x on; they follow one another, x = 0 starts the row over. */
 int session_put_part(struct session *s, uint32_t y, uint32_t x, const uint8_t *pixels, uint32_t size);
 
 /* The whole image: byte i is hash32(n + i * 0x9e3779b9) & 255. */

@@ -1,7 +1,8 @@
 /* The trainables on their way to the host (pull) and back (push).
  *
  * A push is staged in the model's arena and copied to the trainables only when it is complete and its CRC holds. While
- * it is under way the arena holds no image.
+ * it is under way the arena holds no image. Where the arena is smaller than the trainables, the bytes go to their place
+ * at once; until a push is complete the trainables then count as incomplete, and nothing computes with them.
  */
 #ifndef TRANSFER_H
 #define TRANSFER_H
@@ -15,16 +16,16 @@ enum {
     TRANSFER_DONE = 1,       /* the last bytes came: the trainables are replaced */
     TRANSFER_ERR_SIZE = -1,  /* not the size of the trainables */
     TRANSFER_ERR_MODEL = -2, /* made for another model */
-    TRANSFER_ERR_ROOM = -3,  /* the arena is smaller than the trainables */
-    TRANSFER_ERR_NONE = -4,  /* no push is under way */
-    TRANSFER_ERR_RANGE = -5, /* empty, beyond the end, or a gap before it */
-    TRANSFER_ERR_CRC = -6,   /* complete, but corrupt: the push has ended */
+    TRANSFER_ERR_NONE = -3,  /* no push is under way */
+    TRANSFER_ERR_RANGE = -4, /* empty, beyond the end, or a gap before it */
+    TRANSFER_ERR_CRC = -5,   /* complete, but corrupt: the push has ended */
 };
 
 enum { TRANSFER_CHUNK = 512 }; /* bytes of trainables in a frame */
 
 struct transfer {
     uint8_t active;
+    uint8_t incomplete; /* a push began to overwrite the trainables and has not succeeded since */
     uint32_t received, crc;
 };
 

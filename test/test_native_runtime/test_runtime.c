@@ -140,18 +140,34 @@ static void image_needs_every_row(void)
     CHECK(session_infer(&s, &predicted) == SESSION_ERR_IMAGE); /* consumed */
 }
 
+static void rows_come_in_order(void)
+{
+    uint8_t row[8] = {0};
+    session_init(&s);
+    CHECK(session_put_row(&s, 1, row) == SESSION_ERR_ORDER);
+    CHECK(session_put_row(&s, 0, row) == SESSION_OK);
+    CHECK(session_put_row(&s, 1, row) == SESSION_OK);
+    CHECK(session_put_row(&s, 1, row) == SESSION_OK); /* sent again */
+    CHECK(session_put_row(&s, 3, row) == SESSION_ERR_ORDER);
+    CHECK(session_rows_missing(&s) == model_info.height - 2u);
+    CHECK(session_put_row(&s, 0, row) == SESSION_OK); /* another image */
+    CHECK(session_rows_missing(&s) == model_info.height - 1u);
+}
+
 static void row_in_parts_has_no_gaps(void)
 {
     uint8_t part[8] = {0, 255, 128, 1, 2, 3, 4, 5};
     session_init(&s);
     CHECK(session_put_part(&s, 0, 4, part, 4) == SESSION_ERR_GAP);
     CHECK(session_put_part(&s, 0, 0, part, 4) == SESSION_OK);
-    CHECK(session_put_part(&s, 1, 4, part, 4) == SESSION_ERR_GAP);
+    CHECK(session_put_part(&s, 1, 4, part, 4) == SESSION_ERR_ORDER);
     CHECK(session_put_part(&s, 0, 4, part, 5) == SESSION_ERR_ROW);
     CHECK(session_rows_missing(&s) == model_info.height);
     CHECK(session_put_part(&s, 0, 4, part, 4) == SESSION_OK);
     CHECK(session_rows_missing(&s) == model_info.height - 1u);
-    CHECK(model_input()[0] == -128 && model_input()[1] == 127 && model_input()[2] == 0);
+    const int8_t *stored = model_row() - MODEL_WIDTH * MODEL_CHANNELS;
+    CHECK(stored[0] == -128 && stored[1] == 127 && stored[2] == 0);
+    CHECK(session_put_part(&s, 2, 0, part, 4) == SESSION_ERR_ORDER);
     CHECK(session_put_part(&s, 0, 0, part, 4) == SESSION_OK); /* starts over */
     CHECK(session_rows_missing(&s) == model_info.height);
 }
@@ -163,7 +179,8 @@ static void step_learns_and_reset_forgets(void)
     session_init(&s);
     CHECK(memcmp(model_trainables, model_trainables_init, model_info.trainable_bytes) == 0);
     session_put_pattern(&s, 3);
-    CHECK(model_input()[5] == (int)(hash32(3u + 5u * 0x9e3779b9u) & 255u) - 128);
+    const int8_t *stored = model_row() - MODEL_HEIGHT * MODEL_WIDTH * MODEL_CHANNELS;
+    CHECK(stored[5] == (int)(hash32(3u + 5u * 0x9e3779b9u) & 255u) - 128);
     CHECK(session_train(&s, model_info.classes, &predicted, &loss) == SESSION_ERR_LABEL);
     CHECK(session_train(&s, 1, &predicted, &loss) == SESSION_OK);
     CHECK(s.step == 1 && s.losses == 1);
@@ -184,6 +201,7 @@ int main(void)
     RUN(words_as_numbers);
     RUN(words_as_floats);
     RUN(image_needs_every_row);
+    RUN(rows_come_in_order);
     RUN(row_in_parts_has_no_gaps);
     RUN(step_learns_and_reset_forgets);
     return 0;

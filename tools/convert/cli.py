@@ -18,7 +18,7 @@ from .frontend_torch import LoadedModel, load_model
 from .frontends.checkpoint import IMAGE, read_checkpoint
 from .hostlib import HostLibError
 from .ir import ConvertError, Graph
-from .pipeline import Compiled, compile_graph, default_scheme, generate
+from .pipeline import Compiled, Passes, compile_graph, default_scheme, generate
 from .quantize import quantize
 from .scheme import find as find_scheme
 
@@ -74,6 +74,11 @@ class Shape(click.ParamType):
 @click.option(
     "--whole", is_flag=True, help="Keep every tensor whole: no row-by-row streaming of frozen layers."
 )
+@click.option(
+    "--keep-image",
+    is_flag=True,
+    help="Keep the image whole in SRAM until a step runs: by default its rows are used up as they arrive.",
+)
 @click.option("--trust", is_flag=True, help="Load a pickled module, which may execute code from the file.")
 def main(
     model: Path,
@@ -85,6 +90,7 @@ def main(
     budget_sram: int,
     budget_flash: int,
     whole: bool,
+    keep_image: bool,
     trust: bool,
 ) -> None:
     """Turn MODEL (.pt: torch.export archive, TorchScript, or a module saved whole) and a sparse update scheme
@@ -100,10 +106,11 @@ def main(
         loaded = load(model, trust, input_shape)
         wanted = classes or class_count(loaded)
         quantized = quantize_model(loaded, calibration)
+        passes = Passes(fused=not whole, arriving=not keep_image)
         compiled = (
-            compile_graph(quantized, find_scheme(scheme), wanted, not whole)
+            compile_graph(quantized, find_scheme(scheme), wanted, passes)
             if scheme
-            else default_scheme(quantized, wanted, budget_sram * KB, not whole)
+            else default_scheme(quantized, wanted, budget_sram * KB, passes)
         )
         write(compiled, loaded, model, output, {"sram": budget_sram * KB, "flash": budget_flash * KB})
     except (ConvertError, HostLibError) as error:

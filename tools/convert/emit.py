@@ -19,7 +19,7 @@ from .plan import Placement, Plan
 from .scheme import Scheme
 from .trainables import Trainable, block_bytes, initial_block, layout
 
-API_VERSION = 1
+API_VERSION = 2
 ID_LINE = "#define MODEL_ID"
 INCLUDES = ("conv2d", "elementwise", "head", "pool", "stream")
 
@@ -155,7 +155,8 @@ def step_text(graph: Graph, step: int, node: Node) -> str:
     macs = TABLE[node.op].macs(graph, node)
     shapes = [_shape_text(graph, t) for t in (node.inputs[0], *node.outputs[:1])]
     work = f"  {macs} MAC" if macs else ""
-    return f"{step}: {node.op} {node.name}{work}  {' -> '.join(shapes)}"
+    again = " again" if node.again else ""
+    return f"{step}: {node.op} {node.name}{again}{work}  {' -> '.join(shapes)}"
 
 
 def _shape_text(graph: Graph, tensor: str) -> str:
@@ -171,8 +172,8 @@ def _step(names: Names, step: int, indent: str) -> str:
 def _forward(names: Names) -> str:
     graph = names.graph
     logits = names.at(graph.output)
-    lines = [f"int8_t *model_input(void) {{ return {names.at(graph.input.tensor)}; }}", ""]
-    lines += [
+    lines = [
+        *_rows(names),
         f"const float *model_logits(void) {{ return {logits}; }}",
         "",
         "void model_forward(int train)",
@@ -186,6 +187,32 @@ def _forward(names: Names) -> str:
         else:
             lines.append(_step(names, step, "    "))
     return "\n".join([*lines, "}\n"])
+
+
+def _rows(names: Names) -> list[str]:
+    """How the rows of an image get in: into the stream that eats them, or one after the other into memory."""
+    graph = names.graph
+    if graph.arriving:
+        stream, y, scratch = (
+            names.stream(graph.nodes[0]),
+            names.at(graph.nodes[0].outputs[0]),
+            names.scratch(),
+        )
+        return [
+            f"void model_start(void) {{ stream_begin({stream}, {scratch}); }}",
+            f"int8_t *model_row(void) {{ return stream_row({stream}, {scratch}); }}",
+            f"void model_take_row(void) {{ stream_take({stream}, {y}, {scratch}); }}",
+            "",
+        ]
+    image = names.at(graph.input.tensor)
+    return [
+        "static uint32_t rows;",
+        "",
+        "void model_start(void) { rows = 0; }",
+        f"int8_t *model_row(void) {{ return (int8_t *){image} + rows * MODEL_WIDTH * MODEL_CHANNELS; }}",
+        "void model_take_row(void) { rows++; }",
+        "",
+    ]
 
 
 def _backward(names: Names) -> str:

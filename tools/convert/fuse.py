@@ -2,7 +2,8 @@
 
 What is inside such a chain never exists whole: each stage keeps a window of as many rows as its kernel is
 high. A chain ends where a tensor has another reader (a residual add, a saved input) or leaves a mask behind,
-and with the residual add over its own input.
+and with the residual add over its own input. Where a chain begins at the image, the image's rows enter it as
+they arrive and the image is never whole either.
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ STAGES_MAX = 12  # STREAM_STAGES_MAX of kernels/stream.h
 CONVOLUTIONS = ("conv2d", "dwconv2d")
 
 
-def fuse(graph: Graph) -> Graph:
-    """Replace every chain of at least two streamable convolutions in the forward pass by one stream node."""
+def fuse(graph: Graph, arriving: bool = True) -> Graph:
+    """Replace every chain of at least two streamable convolutions in the forward pass by one stream node.
+
+    arriving  False: keep the image whole in memory until the first chain runs
+    """
     nodes = list(graph.forward_nodes)
     fused: list[Node] = []
     while nodes:
@@ -27,7 +31,9 @@ def fuse(graph: Graph) -> Graph:
         del nodes[: len(chain)]
         name = f"{chain[0].name} .. {chain[-1].name}"
         fused.append(Node("stream", name, chain[0].inputs[:1], chain[-1].outputs, parts=tuple(chain)))
-    return graph.replace(nodes=(*fused, *graph.backward_nodes), forward=len(fused))
+    begins = fused[0].op == "stream" and len(graph.readers(graph.input.tensor)) == 1
+    nodes = [*fused, *graph.backward_nodes]
+    return graph.replace(nodes=tuple(nodes), forward=len(fused), arriving=arriving and begins)
 
 
 def _chain(graph: Graph, nodes: list[Node]) -> list[Node]:
@@ -45,7 +51,8 @@ def _chain(graph: Graph, nodes: list[Node]) -> list[Node]:
 
 def _streamable(node: Node) -> bool:
     """A convolution that leaves nothing behind for the backward pass."""
-    return node.op in CONVOLUTIONS and len(node.outputs) == 1
+    small = node.window is not None and node.window.pad_h < node.window.kh
+    return node.op in CONVOLUTIONS and len(node.outputs) == 1 and small
 
 
 def _closes(graph: Graph, chain: list[Node], node: Node) -> bool:

@@ -182,6 +182,8 @@ KERNELS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "conv2d_bwd_w_scratch": (ctypes.c_uint32, (Conv2d, NUMBER)),
     "dwconv2d_fwd_scratch": (ctypes.c_uint32, (Conv2d,)),
     "dwconv2d_bwd_x_scratch": (ctypes.c_uint32, (Conv2d,)),
+    "dwconv2d_fwd_in_place": (ctypes.c_uint32, (Conv2d,)),
+    "dwconv2d_bwd_x_in_place": (ctypes.c_uint32, (Conv2d,)),
     "dwconv2d_bwd_w_scratch": (ctypes.c_uint32, (Conv2d, NUMBER)),
     "avgpool_bwd_x_scratch": (ctypes.c_uint32, (Pool,)),
     "maxpool_bwd_x_scratch": (ctypes.c_uint32, (Pool,)),
@@ -324,23 +326,30 @@ def pool_struct(x: Shape, y: Shape, window: Window, x_zero: int) -> Pool:
 
 class StreamStage(ctypes.Structure):
     _fields_ = (
-        ("row", ctypes.POINTER(Conv2d)),
+        ("conv", ctypes.POINTER(Conv2d)),
         ("w", ctypes.c_void_p),
         ("b", ctypes.c_void_p),
-        ("h_in", ctypes.c_uint16),
-        ("h_out", ctypes.c_uint16),
-        *((n, ctypes.c_uint8) for n in ("stride_h", "pad_h", "depthwise")),
+        ("depthwise", ctypes.c_uint8),
     )
 
 
-def stream_scratch(rows: list[tuple[Conv2d, bool]], add: bool) -> int:
-    """Scratch of a chain of convolutions (row parameters, depthwise), with or without a residual add."""
-    array = (StreamStage * len(rows))()
-    for stage, (row, depthwise) in zip(array, rows, strict=True):
-        stage.row, stage.depthwise = ctypes.pointer(row), int(depthwise)
+class Stream(ctypes.Structure):
+    _fields_ = (
+        ("stage", ctypes.POINTER(StreamStage)),
+        ("add", ctypes.POINTER(Add)),
+        *((n, ctypes.c_uint8) for n in ("stages", "rows", "resident")),
+    )
+
+
+def stream_scratch(stages: list[tuple[Conv2d, bool]], add: Add | None, rows: int, resident: bool) -> int:
+    """Scratch of a chain of convolutions (parameters, depthwise) that takes `rows` input rows at a time."""
+    array = (StreamStage * len(stages))()
+    for stage, (conv, depthwise) in zip(array, stages, strict=True):
+        stage.conv, stage.depthwise = ctypes.pointer(conv), int(depthwise)
+    stream = Stream(array, ctypes.pointer(add) if add else None, len(stages), rows, int(resident))
     function = ctypes.CDLL(str(load().path)).stream_fwd_scratch
     function.restype = ctypes.c_uint32
-    return int(function(array, len(rows), int(add)))
+    return int(function(ctypes.byref(stream)))
 
 
 def scratch_bytes(kernel: str, params: Record, *extra: int) -> int:

@@ -127,6 +127,8 @@ class Node:
     factors  error ops: what each input is multiplied with
     channels gather: the channels kept; bwd_w: positions of the trained channels in the saved input
     parts    stream: the nodes it runs row by row; the tensors between them are never whole
+    rows     stream: rows of its input that enter at once
+    again    name of the segment of recomputed nodes that this one belongs to; "" for all others
     """
 
     op: str
@@ -140,6 +142,8 @@ class Node:
     factors: tuple[float, ...] = ()
     channels: tuple[int, ...] | None = None
     parts: tuple[Node, ...] = ()
+    rows: int = 1
+    again: str = ""
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -159,7 +163,10 @@ class Input:
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """Nodes in execution order. The first `forward` of them are the forward pass (-1: all)."""
+    """Nodes in execution order. The first `forward` of them are the forward pass (-1: all).
+
+    arriving  the image is never whole: its rows enter the first node, a stream, as they come
+    """
 
     name: str
     input: Input
@@ -168,10 +175,16 @@ class Graph:
     nodes: tuple[Node, ...]
     layers: Mapping[str, Layer]
     forward: int = -1
+    arriving: bool = False
     classes: tuple[str, ...] = field(default=())
 
     def producer(self, tensor: str) -> Node | None:
         return next((n for n in self.nodes if tensor in n.outputs), None)
+
+    @property
+    def stored_input(self) -> tuple[str, ...]:
+        """The image's tensor where it is whole in memory, else nothing."""
+        return () if self.arriving else (self.input.tensor,)
 
     def readers(self, tensor: str) -> tuple[Node, ...]:
         return tuple(n for n in self.nodes if tensor in n.reads)

@@ -50,6 +50,8 @@ class Names:
         """Where a forward op writes its mask, or NULL; inference writes none."""
         if len(node.outputs) < 2:
             return "NULL"
+        if node.again:
+            return self.at(node.outputs[1])
         return f"train ? {self.at(node.outputs[1])} : NULL"
 
     def scratch(self) -> str:

@@ -9,16 +9,37 @@ from .check_plan import check_plan
 from .emit import Output, emit
 from .fuse import fuse
 from .ir import ConvertError, Graph
-from .plan import Plan, plan
+from .plan import Plan, peak, plan
 from .prune import prune
+from .recompute import recompute
 from .schedule import schedule
 from .scheme import Scheme, apply, convolutions
+from .strips import widen
 from .trainables import block_bytes, layout, new_head
 from .verify import verify
 
 # SRAM of the firmware beside the model: stack, serial ring, frame buffer, session (memory_report tells).
 FIRMWARE_SRAM = 3072
 FIRMWARE_FLASH = 40960
+
+
+@dataclass(frozen=True)
+class Passes:
+    """Which of the memory passes run. What a model computes is the same, bit for bit, without any of them.
+
+    in_place  outputs take the memory of inputs that die
+    fused     chains of frozen layers run row by row
+    arriving  the image's rows enter the first chain as they come; else the image is whole in memory
+    arena     bytes of arena above which what the backward pass needs is made again rather than kept
+    """
+
+    in_place: bool = True
+    fused: bool = True
+    arriving: bool = True
+    arena: int = 1 << 32
+
+
+ALL_PASSES = Passes()
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,26 +56,26 @@ class Compiled:
         return self.plan.arena + block_bytes(layout(self.graph)) + FIRMWARE_SRAM
 
 
-def training_graph(quantized: Graph, scheme: Scheme, classes: int, streamed: bool = True) -> Graph:
-    """Turn a quantized forward graph and a scheme into a scheduled training graph.
-
-    streamed  run chains of frozen layers row by row; the bytes are the same without
-    """
+def training_graph(quantized: Graph, scheme: Scheme, classes: int, passes: Passes = ALL_PASSES) -> Graph:
+    """Turn a quantized forward graph and a scheme into a scheduled training graph."""
     graph = verify(with_head(quantized, classes, scheme.head))
     graph = verify(apply(graph, scheme))
     graph = verify(differentiate(graph, scheme.loss))
     graph = verify(prune(graph))
-    graph = verify(fuse(graph)) if streamed else graph
-    return verify(schedule(graph))
+
+    def ordered(graph: Graph) -> Graph:
+        return schedule(fuse(graph, passes.arriving) if passes.fused else graph)
+
+    graph = verify(recompute(graph, lambda g: peak(ordered(g), passes.in_place), passes.arena))
+    return verify(ordered(graph))
 
 
-def compile_graph(quantized: Graph, scheme: Scheme, classes: int, streamed: bool = True) -> Compiled:
+def compile_graph(quantized: Graph, scheme: Scheme, classes: int, passes: Passes = ALL_PASSES) -> Compiled:
     """The training graph of a model and a scheme, with its memory plan."""
-    graph = training_graph(quantized, scheme, classes, streamed)
-    arena = plan(graph)
-    check_plan(graph, arena)
-    staging = block_bytes(layout(graph))  # a push of new trainables is collected in the arena
-    return Compiled(graph, replace(arena, arena=max(arena.arena, staging)), scheme)
+    graph = training_graph(quantized, scheme, classes, passes)
+    graph, arena = widen(graph, plan(graph, passes.in_place))
+    check_plan(verify(graph), arena)
+    return Compiled(graph, arena, scheme)
 
 
 def generate(compiled: Compiled, origin: str) -> Output:
@@ -74,7 +95,7 @@ def with_head(graph: Graph, classes: int, start: str) -> Graph:
     )
 
 
-def default_scheme(quantized: Graph, classes: int, budget_sram: int, streamed: bool = True) -> Compiled:
+def default_scheme(quantized: Graph, classes: int, budget_sram: int, passes: Passes = ALL_PASSES) -> Compiled:
     """The largest of a family of schemes that fits the SRAM budget.
 
     The family trains all weights of the last n convolutions with 8 fraction bits and the biases of the last
@@ -85,7 +106,7 @@ def default_scheme(quantized: Graph, classes: int, budget_sram: int, streamed: b
         weights: dict[str | int, float | tuple[int, ...]] = dict.fromkeys(names[len(names) - count :], 1.0)
         biases = min(2 * count, len(names))
         scheme = Scheme(f"last-{count}", biases=biases, weights=weights, fraction_bits=8)
-        compiled = compile_graph(quantized, scheme, classes, streamed)
+        compiled = compile_graph(quantized, scheme, classes, passes)
         if compiled.sram <= budget_sram or count == 0:
             return compiled
     raise AssertionError("unreachable: count 0 returns")

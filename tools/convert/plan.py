@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .ir import Graph, Tensor
 from .ops import TABLE
@@ -17,18 +17,37 @@ WORK = 4.0  # the solver's own deterministic measure of work; about that many se
 
 
 @dataclass(frozen=True)
-class Buffer:
-    """Bytes of the arena that belong to one tensor (or to several that share them) from birth to death.
+class Piece:
+    """Bytes low .. low + size of a buffer, taken from step `birth` to step `death`, inclusive."""
 
-    size          bytes, > 0, a multiple of ALIGNMENT
-    birth, death  first and last step, inclusive, at which the bytes must not be touched by others
-    tensors       the tensor names; more than one where an op works in place
-    """
-
-    size: int
     birth: int
     death: int
-    tensors: tuple[str, ...]
+    low: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Bytes of the arena that belong to one tensor, or to several that grow in each other's place.
+
+    pieces   the bytes taken over time; no two at the same step; multiples of ALIGNMENT, the lowest 0
+    tensors  tensor name -> its first byte
+    """
+
+    pieces: tuple[Piece, ...]
+    tensors: Mapping[str, int]
+
+    @property
+    def birth(self) -> int:
+        return min(p.birth for p in self.pieces)
+
+    @property
+    def death(self) -> int:
+        return max(p.death for p in self.pieces)
+
+    @property
+    def height(self) -> int:
+        return max(p.low + p.size for p in self.pieces)
 
 
 @dataclass(frozen=True)
@@ -76,71 +95,93 @@ def tensor_bytes(tensor: Tensor) -> int:
 
 
 def lifetimes(graph: Graph) -> dict[str, tuple[int, int]]:
-    """First and last step of each tensor, inclusive. The image is there before step 0."""
-    life: dict[str, tuple[int, int]] = {graph.input.tensor: (0, 0)}
+    """First and last step of each tensor, inclusive. An image that is kept whole is there before step 0."""
+    life: dict[str, tuple[int, int]] = dict.fromkeys(graph.stored_input, (0, 0))
     for step, node in enumerate(graph.nodes):
         for tensor in node.outputs:
             life[tensor] = (step, step)
         for tensor in node.reads:
-            life[tensor] = (life[tensor][0], step)
+            if tensor in life:
+                life[tensor] = (life[tensor][0], step)
     return life
 
 
-def buffers(graph: Graph) -> list[Buffer]:
-    """All buffers of a graph: tensors, in-place chains merged, and each step's scratch."""
+def buffers(graph: Graph, in_place: bool = True) -> list[Buffer]:
+    """All buffers of a graph: tensors, those that share their memory together, and each step's scratch."""
     life = lifetimes(graph)
-    shared = _in_place(graph, life)
-    chains: dict[str, list[str]] = {}
-    for tensor in life:
-        chains.setdefault(_root(tensor, shared), []).append(tensor)
+    links = _in_place(graph, life) if in_place else {}
+    chains: dict[str, dict[str, int]] = {}  # first tensor of a chain -> tensors and their places
+    for tensor in life:  # in order of birth: a tensor comes after the one whose place it takes
+        if tensor not in links:
+            chains[tensor] = {tensor: 0}
+            continue
+        source, before = links[tensor]
+        chain = next(c for c in chains.values() if source in c)
+        chain[tensor] = chain[source] - align(before)
     result = []
     for chain in chains.values():
-        sizes = [parts(graph.tensors[t]) for t in chain]
-        birth, death = min(life[t][0] for t in chain), max(life[t][1] for t in chain)
-        for i in range(max(len(s) for s in sizes)):
-            names = tuple(list(s)[i] for s in sizes if i < len(s))
-            size = max(s[name] for s in sizes for name in s if name in names)
-            result.append(Buffer(align(size), birth, death, names))
+        names = {t: parts(graph.tensors[t]) for t in chain}
+        for i in range(max(len(n) for n in names.values())):
+            boxes = [
+                (list(n)[i], Piece(*life[t], chain[t], align(list(n.values())[i])))
+                for t, n in names.items()
+                if i < len(n)
+            ]
+            result.append(_joined(boxes))
     for step, node in enumerate(graph.nodes):
         scratch = TABLE[node.op].scratch(graph, node)
         if scratch:
-            result.append(Buffer(align(scratch), step, step, (f"scratch:{step}",)))
+            result.append(_joined([(f"scratch:{step}", Piece(step, step, 0, align(scratch)))]))
     return result
 
 
-def _in_place(graph: Graph, life: Mapping[str, tuple[int, int]]) -> dict[str, str]:
-    """Tensor -> the dying input whose memory it takes."""
-    shared: dict[str, str] = {}
+def _joined(boxes: list[tuple[str, Piece]]) -> Buffer:
+    """One buffer of named pieces; where two are alive at a step, it takes the bytes of both."""
+    lowest = min(p.low for _, p in boxes)
+    pieces: list[Piece] = []
+    for step in range(min(p.birth for _, p in boxes), max(p.death for _, p in boxes) + 1):
+        alive = [p for _, p in boxes if p.birth <= step <= p.death]
+        low, high = min(p.low for p in alive), max(p.low + p.size for p in alive)
+        if pieces and (pieces[-1].low, pieces[-1].size) == (low - lowest, high - low):
+            pieces[-1] = replace(pieces[-1], death=step)
+        else:
+            pieces.append(Piece(step, step, low - lowest, high - low))
+    return Buffer(tuple(pieces), {name: p.low - lowest for name, p in boxes})
+
+
+def _in_place(graph: Graph, life: Mapping[str, tuple[int, int]]) -> dict[str, tuple[str, int]]:
+    """Tensor -> the dying input in whose memory it grows, and how many bytes before it at least."""
+    links: dict[str, tuple[str, int]] = {}
     for step, node in enumerate(graph.nodes):
-        for position in TABLE[node.op].in_place:
-            if position >= len(node.inputs):
-                continue
-            source, result = node.inputs[position], node.outputs[0]
-            same = parts(graph.tensors[source]).values(), parts(graph.tensors[result]).values()
-            if life[source][1] == step and list(same[0]) == list(same[1]) and node.inputs.count(source) == 1:
-                shared[result] = source
+        for position, before in TABLE[node.op].in_place(graph, node).items():
+            source = node.inputs[position]
+            if life[source][1] == step and node.inputs.count(source) == 1:
+                links[node.outputs[0]] = source, before
                 break
-    return shared
-
-
-def _root(tensor: str, shared: Mapping[str, str]) -> str:
-    while tensor in shared:
-        tensor = shared[tensor]
-    return tensor
+    return links
 
 
 def bytes_alive(items: Sequence[Buffer]) -> dict[int, int]:
     """Bytes alive at each step."""
-    steps = range(max((b.death for b in items), default=0) + 1)
-    return {s: sum(b.size for b in items if b.birth <= s <= b.death) for s in steps}
+    alive = dict.fromkeys(range(max((b.death for b in items), default=0) + 1), 0)
+    for piece in (p for b in items for p in b.pieces):
+        for step in range(piece.birth, piece.death + 1):
+            alive[step] += piece.size
+    return alive
+
+
+def peak(graph: Graph, in_place: bool = True) -> int:
+    """Bytes alive at the busiest step: no plan of this order of steps can be smaller."""
+    return max(bytes_alive(buffers(graph, in_place)).values())
 
 
 def place(items: Sequence[Buffer], bound: int) -> tuple[list[int], int]:
     """Offset of each buffer and the arena's size: first fit in several orders, then a solver if need be."""
+    area = [sum(p.size * (p.death - p.birth + 1) for p in item.pieces) for item in items]
     keys: tuple[Callable[[int], tuple[int, ...]], ...] = (
-        lambda i: (-items[i].size, items[i].birth, i),
-        lambda i: (-(items[i].death - items[i].birth + 1) * items[i].size, i),
-        lambda i: (-(items[i].death - items[i].birth), -items[i].size, i),
+        lambda i: (-items[i].height, items[i].birth, i),
+        lambda i: (-area[i], i),
+        lambda i: (-(items[i].death - items[i].birth), -items[i].height, i),
     )
     orders = [sorted(range(len(items)), key=key) for key in keys]
     offsets, arena = min((first_fit(items, order) for order in orders), key=lambda placed: placed[1])
@@ -148,22 +189,28 @@ def place(items: Sequence[Buffer], bound: int) -> tuple[list[int], int]:
 
 
 def first_fit(items: Sequence[Buffer], order: Sequence[int]) -> tuple[list[int], int]:
-    """Each buffer in the lowest gap that fits, in the given order."""
+    """Each buffer at the lowest offset where it fits, in the given order."""
     offsets = [-1] * len(items)
     for index in order:
-        item, offset = items[index], 0
-        rivals = (i for i, o in enumerate(offsets) if o >= 0 and overlap(item, items[i]))
-        for start, size in sorted((offsets[i], items[i].size) for i in rivals):
-            if offset + item.size <= start:
-                break
-            offset = max(offset, start + size)
-        offsets[index] = offset
-    return offsets, max(o + item.size for o, item in zip(offsets, items, strict=True))
+        placed = [(items[i], offset) for i, offset in enumerate(offsets) if offset >= 0]
+        offsets[index] = _lowest(items[index], placed)
+    return offsets, max(o + item.height for o, item in zip(offsets, items, strict=True))
 
 
-def overlap(a: Buffer, b: Buffer) -> bool:
-    """True when both are alive at some step."""
-    return a.birth <= b.death and b.birth <= a.death
+def _lowest(item: Buffer, placed: Sequence[tuple[Buffer, int]]) -> int:
+    """The lowest offset at which no piece of the buffer meets a piece of those that are placed."""
+    taken = []  # offsets from .. to, exclusive, at which some piece would meet another
+    for rival, at in placed:
+        for a in item.pieces:
+            for b in rival.pieces:
+                if a.birth <= b.death and b.birth <= a.death:
+                    taken.append((at + b.low - a.low - a.size + 1, at + b.low + b.size - a.low))
+    offset = 0
+    for start, end in sorted(taken):
+        if start > offset:
+            break
+        offset = max(offset, end)
+    return offset
 
 
 def solve(items: Sequence[Buffer], bound: int, hint: list[int], arena: int) -> tuple[list[int], int]:
@@ -178,11 +225,12 @@ def solve(items: Sequence[Buffer], bound: int, hint: list[int], arena: int) -> t
     top = model.new_int_var(bound // ALIGNMENT, arena // ALIGNMENT, "top")
     offsets, times, spaces = [], [], []
     for i, item in enumerate(items):
-        size = item.size // ALIGNMENT
-        offset = model.new_int_var(0, arena // ALIGNMENT - size, f"offset{i}")
-        times.append(model.new_fixed_size_interval_var(item.birth, item.death - item.birth + 1, f"time{i}"))
-        spaces.append(model.new_fixed_size_interval_var(offset, size, f"space{i}"))
-        model.add(offset + size <= top)
+        offset = model.new_int_var(0, (arena - item.height) // ALIGNMENT, f"offset{i}")
+        for j, p in enumerate(item.pieces):
+            times.append(model.new_fixed_size_interval_var(p.birth, p.death - p.birth + 1, f"time{i}.{j}"))
+            low, size = p.low // ALIGNMENT, p.size // ALIGNMENT
+            spaces.append(model.new_fixed_size_interval_var(offset + low, size, f"space{i}.{j}"))
+        model.add(offset + item.height // ALIGNMENT <= top)
         model.add_hint(offset, hint[i] // ALIGNMENT)
         offsets.append(offset)
     model.add_no_overlap_2d(times, spaces)
@@ -197,25 +245,26 @@ def solve(items: Sequence[Buffer], bound: int, hint: list[int], arena: int) -> t
     return [solver.value(o) * ALIGNMENT for o in offsets], int(solver.objective_value) * ALIGNMENT
 
 
-def plan(graph: Graph) -> Plan:
-    """Place every tensor."""
-    items = buffers(graph)
+def plan(graph: Graph, in_place: bool = True) -> Plan:
+    """Place every tensor. in_place: let outputs take the memory of inputs that die."""
+    items = buffers(graph, in_place)
     alive = bytes_alive(items)
     bound = max(alive.values())
     offsets, arena = place(items, bound)
     placements = {}
     life = lifetimes(graph)
-    for index, item in enumerate(items):
-        for name in item.tensors:
+    for offset, item in zip(offsets, items, strict=True):
+        for name, low in item.tensors.items():
             tensor = name.removesuffix("/scale")
             birth, death = life.get(tensor, (item.birth, item.death))
-            size = parts(graph.tensors[tensor])[name] if tensor in life else item.size
-            placements[name] = Placement(name, offsets[index], size, birth, death, kind(graph, name, death))
+            size = parts(graph.tensors[tensor])[name] if tensor in life else item.height
+            place_kind = kind(graph, name, birth, death)
+            placements[name] = Placement(name, offset + low, size, birth, death, place_kind)
     peak = next(s for s, n in alive.items() if n == bound)
     return Plan(placements, arena, bound, peak)
 
 
-def kind(graph: Graph, name: str, death: int) -> str:
+def kind(graph: Graph, name: str, birth: int, death: int) -> str:
     """What a part of a tensor is, for reports (docs/plan.md lists the kinds)."""
     if name.startswith("scratch:"):
         return "scratch"
@@ -225,5 +274,6 @@ def kind(graph: Graph, name: str, death: int) -> str:
     if name == graph.input.tensor:
         return "input"
     if tensor.dtype == "s8":
-        return "saved" if 0 <= graph.forward <= death else "activation"
+        forward = birth < graph.forward or graph.forward < 0
+        return "saved" if forward and 0 <= graph.forward <= death else "activation"
     return {"error": "error", "bits": "mask", "u8": "saved", "f32": "head"}[tensor.dtype]

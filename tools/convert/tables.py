@@ -71,12 +71,14 @@ def body(values: np.ndarray) -> str:
 
 
 def structs(names: Names) -> Iterator[str]:
-    """Parameter structs of every layer."""
-    for node in names.graph.forward_nodes:
+    """Parameter structs of every layer, then the streams made of them."""
+    whole = (*names.graph.forward_nodes, *(n for n in names.graph.backward_nodes if n.again))
+    for node in names.graph.forward_layers:
+        if node.op in ("conv2d", "dwconv2d"):
+            yield _conv_structs(names, node)
+    for node in {n.name: n for n in whole if n.op not in ("conv2d", "dwconv2d")}.values():
         if node.op == "stream":
             yield _stream_structs(names, node)
-        elif node.op in ("conv2d", "dwconv2d"):
-            yield _conv_structs(names, node)
         elif node.op in ("avgpool", "maxpool"):
             yield _struct("pool", "pool", node.name, pool.c_struct(names.graph, node))
         elif node.op == "add":
@@ -86,23 +88,19 @@ def structs(names: Names) -> Iterator[str]:
 
 
 def _stream_structs(names: Names, node: Node) -> str:
-    """The row parameters of each stage, the stages, and the stream."""
+    """The stages and the stream; its residual add has parameters of one row."""
     text, entries = "", []
     for part in stream.stages(node):
         cid = identifier(part.layer or "")
-        fields = _numbers(conv.row_struct(names.graph, part)) | {"m": f"m_{cid}"}
-        text += _struct("conv2d", "row", cid, fields) + _weights_struct(names, part.layer or "")
-        full = conv.c_struct(names.graph, part)
-        shape = f"{full.h_in}, {full.h_out}, {full.stride_h}, {full.pad_h}, {int(part.op == 'dwconv2d')}"
-        entries.append(f"    {{&row_{cid}, &weights_{cid}, {names.bias(part.layer or '')}, {shape}}},")
-    add, last, cid = "NULL", node.parts[-1], identifier(node.outputs[0])
-    if last.op == "add":
-        record = elementwise.c_struct(names.graph, last)
-        record.pixels = names.graph.tensors[last.outputs[0]].shape[1]
-        text += _struct("add", "add", last.name, record)
-        add = f"&add_{identifier(last.name)}"
+        bias, depthwise = names.bias(part.layer or ""), int(part.op == "dwconv2d")
+        entries.append(f"    {{&conv_{cid}, &weights_{cid}, {bias}, {depthwise}}},")
+    add, record, cid = "NULL", stream.row_add(names.graph, node), identifier(node.outputs[0])
+    if record is not None:
+        text += _struct("add", "row_add", node.parts[-1].name, record)
+        add = f"&row_add_{identifier(node.parts[-1].name)}"
     text += f"static const struct stream_stage stages_{cid}[] = {{\n" + "\n".join(entries) + "\n};\n"
-    return text + f"static const struct stream stream_{cid} = {{stages_{cid}, {add}, {len(entries)}}};\n"
+    numbers = f"{len(entries)}, {node.rows}, {int(stream.resident(names.graph, node))}"
+    return text + f"static const struct stream stream_{cid} = {{stages_{cid}, {add}, {numbers}}};\n"
 
 
 def _struct(kind: str, variable: str, name: str, fields: hostlib.Record | Mapping[str, object]) -> str:
@@ -124,11 +122,10 @@ def _value(value: object) -> str:
 
 
 def _conv_structs(names: Names, node: Node) -> str:
-    graph, name = names.graph, node.layer or ""
-    layer, cid = graph.layers[name], identifier(name)
-    fields = _numbers(conv.c_struct(graph, node)) | {"m": f"m_{cid}"}
-    text = _struct("conv2d", "conv", name, fields)
-    return text + _weights_struct(names, name) + _trained_structs(names, name, layer)
+    name = node.layer or ""
+    fields = _numbers(conv.c_struct(names.graph, node)) | {"m": f"m_{identifier(name)}"}
+    text = _struct("conv2d", "conv", name, fields) + _weights_struct(names, name)
+    return text + _trained_structs(names, name, names.graph.layers[name])
 
 
 def _weights_struct(names: Names, name: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .ir import Graph, Node
 from .ops import TABLE
-from .schedule import reads_weights, updates_weights
+from .schedule import spoils
 
 
 def verify(graph: Graph) -> Graph:
@@ -42,8 +42,6 @@ def _check_node(graph: Graph, node: Node, written: set[str]) -> None:
 
 
 def _check_order(graph: Graph, node: Node, step: int) -> None:
-    if not updates_weights(node):
-        return
-    late = [n for n in graph.nodes[step + 1 :] if reads_weights(n) and n.layer == node.layer]
+    late = [n for n in graph.nodes[step + 1 :] if spoils(node, n)]
     if late:
         raise ValueError(f"{late[0].op} of {late[0].name} runs after the update of its weights")

@@ -154,11 +154,34 @@ class Device:
         )
 
     def push(self, block: bytes) -> None:
-        """Replace all trainables. The device takes them over only when all have arrived intact."""
+        """Replace all trainables. Where they do not arrive intact, the device has its old ones afterwards."""
         if len(block) != self.info.trainable_bytes:
             raise DeviceError(
                 f"{len(block)} bytes for a device with {self.info.trainable_bytes} of trainables."
             )
+        if self.info.arena_bytes >= self.info.trainable_bytes:  # the device stages them
+            self._push(block)
+            return
+        before = self._copy()
+        try:
+            self._push(block)
+        except DeviceError:
+            self._talk.settle()
+            if before:
+                self._push(before)
+            raise
+
+    def _copy(self) -> bytes | None:
+        """The trainables, or None where an earlier push left them incomplete."""
+        try:
+            return self.pull()
+        except AnswerError as error:
+            if error.word != "push":
+                raise
+            return None
+
+    def _push(self, block: bytes) -> None:
+        """Send the bytes; the device takes them over only when the CRC of all of them holds."""
         self._talk.command(f"push {len(block)} {crc32(block):08x} {self.info.model_id}", "ok push")
         for start in range(0, len(block), DATA_BYTES):
             payload = block[start : start + DATA_BYTES]

@@ -10,6 +10,7 @@ from device.protocol import DATA, ROW, WEIGHTS, Frame, Line, Receiver, crc32, en
 
 SHAPE = (4, 5, 1)
 CLASSES = 3
+ARENA = 1536  # a push of more is not staged
 MODEL_ID = "cdab2301" + "0" * 56
 SHORT_ID = "0123abcd"  # its first four bytes as a little-endian number
 
@@ -69,6 +70,8 @@ class FakeDevice:
             self.say(f"ok row {frame.position} {frame.sequence}")
         elif frame.kind == WEIGHTS and self.staged is not None:
             self.staged[frame.position : frame.position + len(frame.payload)] = frame.payload
+            if len(self.staged) > ARENA:
+                self.block = bytes(self.staged)
             done = frame.position + len(frame.payload) == len(self.staged)
             self.say("ok push done" if done else f"ok weights {frame.position} {frame.sequence}")
             if done:
@@ -79,7 +82,9 @@ class FakeDevice:
 
     def do_info(self) -> None:
         self.say("board fake", "model tiny", f"id {SHORT_ID}", "input 4x5x1", f"classes {CLASSES}")
-        self.say("arena 100", f"trainable {len(self.block)}", "baud 115200", "api 1", "frame 512", "ok info")
+        self.say(
+            f"arena {ARENA}", f"trainable {len(self.block)}", "baud 115200", "api 1", "frame 512", "ok info"
+        )
 
     def do_image(self) -> None:
         self.rows = {}

@@ -1,8 +1,11 @@
 /* A chain of convolutions that runs row by row: the tensors between its stages never exist whole.
  *
- * Each stage keeps a window of as many input rows as its kernel is high. A row that enters the chain travels down it
- * as far as the windows allow; nothing is computed twice, and every row is made by the very kernels that make whole
- * tensors, so the bytes are the same. An inverted bottleneck is such a chain, with its residual add at the end.
+ * Each stage keeps a window of as many input rows as its kernel is high, and room for those that enter at once. Rows
+ * that enter the chain travel down it as far as the windows allow; nothing is computed twice, and every row is made by
+ * the very kernels that make whole tensors, so the bytes are the same however many rows enter at once. An inverted
+ * bottleneck is such a chain, with its residual add at the end.
+ *
+ * The input is a tensor in memory (stream_fwd_s8), or comes row by row from outside (the functions below it).
  */
 #ifndef KERNELS_STREAM_H
 #define KERNELS_STREAM_H
@@ -12,29 +15,37 @@
 
 enum { STREAM_STAGES_MAX = 12 };
 
-/* One convolution of the chain. */
+/* One convolution of the chain: the layer's parameters, with pad_h < kh. */
 struct stream_stage {
-    const struct conv2d *row; /* one output row: h_in = kh, h_out = 1, stride_h = 1, pad_h = 0; else as the layer */
+    const struct conv2d *conv;
     const struct split_weights *w;
     const int32_t *b;
-    uint16_t h_in, h_out; /* rows of the layer */
-    uint8_t stride_h, pad_h;
     uint8_t depthwise;
 };
 
 struct stream {
     const struct stream_stage *stage;
-    const struct add *add; /* y = add(last stage, x), for one row (pixels = w_out); NULL: none */
-    uint16_t stages;       /* 1..STREAM_STAGES_MAX */
+    const struct add *add; /* y = add(last stage, x), its pixels those of one row; NULL: none */
+    uint8_t stages;        /* 2..STREAM_STAGES_MAX */
+    uint8_t rows;          /* rows of x that enter at once, >= 1: more of them take more scratch and fewer calls */
+    uint8_t resident;      /* x is a tensor in memory; 0: it comes row by row, and add is NULL */
 };
 
 /* y = the chain applied to x.
  *
  * x        int8  [h_in][w_in][c_in] of the first stage
- * y        int8  [h_out][w_out][c_out] of the last stage; may not overlap x
- * scratch  stream_fwd_scratch(stage, stages, add != NULL) bytes, 4-byte aligned: windows, one row, the kernels' scratch
+ * y        int8  [h_out][w_out][c_out] of the last stage. May begin in x or before it, as long as no row of y reaches
+ *          a row of x that has not entered yet: tools/convert/ops/stream.py works out by how much
+ * scratch  stream_fwd_scratch(s) bytes, 4-byte aligned: progress, windows, the kernels' scratch
  */
 void stream_fwd_s8(const struct stream *s, const int8_t *x, int8_t *y, void *scratch);
-uint32_t stream_fwd_scratch(const struct stream_stage *stage, uint32_t stages, uint32_t add);
+uint32_t stream_fwd_scratch(const struct stream *s);
+
+/* The same by rows from outside: begin, then for each row of x write it to where stream_row points, w_in * c_in bytes,
+ * and call stream_take, then end. The scratch stays untouched by others from begin to end, y from the first row. */
+void stream_begin(const struct stream *s, void *scratch);
+int8_t *stream_row(const struct stream *s, void *scratch);
+void stream_take(const struct stream *s, int8_t *y, void *scratch);
+void stream_end(const struct stream *s, int8_t *y, void *scratch);
 
 #endif

@@ -56,6 +56,13 @@ uint32_t dwconv2d_fwd_scratch(const struct conv2d *p)
     return tile_sums_bytes(&v) + taps_bytes(&v) + planes_bytes(&v, planes_of(p->c_in));
 }
 
+uint32_t dwconv2d_fwd_in_place(const struct conv2d *p)
+{
+    struct view v = view_of_input(p, NULL, p->c_in);
+    struct tile tile = first_tile(&v);
+    return tile.h == v.h && tile.w == v.w;
+}
+
 /* Outputs of n sums, with a mask of which the channel's bit is still 0: it is set where nothing saturates. */
 static void put_row_masked(const int32_t *sums, uint32_t n, const struct conv2d *p, uint32_t ch, int8_t *y,
                            uint8_t *mask)
@@ -162,6 +169,12 @@ uint32_t dwconv2d_bwd_x_scratch(const struct conv2d *p)
     struct view v = view_of_errors(p, NULL);
     uint32_t planes = planes_bytes(&v, planes_of(p->c_in));
     return group_sums_bytes(&v, p->c_in) + planes_of(p->c_in) * taps_bytes(&v) + planes;
+}
+
+uint32_t dwconv2d_bwd_x_in_place(const struct conv2d *p)
+{
+    struct view v = view_of_errors(p, NULL);
+    return is_kept(&v) != 0;
 }
 
 /* What bwd_x works on: a group of channels, a tile at a time. */

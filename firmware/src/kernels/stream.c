@@ -3,145 +3,254 @@
 
 #include <string.h>
 
-/* Where a chain stands. */
+/* Where a stage stands. Rows are counted with the padding above the image, in offsets from the scratch, which are as
+ * large on every machine. */
 struct progress {
-    const struct stream *s;
-    const int8_t *x;
-    int8_t *y;
-    int8_t *window[STREAM_STAGES_MAX]; /* [kh][w_in][c_in] of each stage */
-    int8_t *row;                       /* output row that waits for its residual add */
-    void *scratch;                     /* of the kernels */
-    uint16_t fed[STREAM_STAGES_MAX];   /* rows that entered the window, padding included */
-    uint16_t made[STREAM_STAGES_MAX];  /* rows that came out */
+    uint32_t window; /* [window_rows][w_in][c_in] */
+    uint16_t first;  /* row that is the first of the window */
+    uint16_t fed;    /* rows that entered; first..fed are in the window */
+    uint16_t made;   /* output rows */
+    uint16_t most;   /* rows that enter at once */
 };
+
+/* Scratch: this, progress of each stage, windows, rows that wait for their residual add, the kernels' scratch. */
+struct head {
+    uint32_t sums;    /* offset of those rows */
+    uint32_t kernel;  /* offset of the kernels' scratch */
+    uint32_t waiting; /* rows that entered since the chain last ran */
+};
+
+/* A chain on its way. */
+struct run {
+    const struct stream *s;
+    const int8_t *x; /* NULL: rows come from outside */
+    int8_t *y;
+    uint8_t *scratch;
+    struct head *head;
+    struct progress *stage;
+};
+
+static struct run run_of(const struct stream *s, const int8_t *x, int8_t *y, void *scratch)
+{
+    struct head *head = scratch;
+    return (struct run){s, x, y, scratch, head, (struct progress *)(void *)(head + 1)};
+}
 
 static uint32_t align4(uint32_t bytes)
 {
     return (bytes + 3u) & ~3u;
 }
 
-static uint32_t row_bytes(const struct stream_stage *stage)
+static uint32_t in_bytes(const struct conv2d *p)
 {
-    return (uint32_t)stage->row->w_in * stage->row->c_in;
+    return (uint32_t)p->w_in * p->c_in;
 }
 
-static uint32_t out_bytes(const struct stream_stage *stage)
+static uint32_t out_bytes(const struct conv2d *p)
 {
-    return (uint32_t)stage->row->w_out * stage->row->c_out;
+    return (uint32_t)p->w_out * p->c_out;
 }
 
-static uint32_t window_bytes(const struct stream_stage *stage)
+/* Most output rows that `rows` new input rows complete. */
+static uint32_t rows_completed(const struct conv2d *p, uint32_t rows)
 {
-    return align4(stage->row->kh * row_bytes(stage));
+    return (rows + p->stride_h - 1u) / p->stride_h;
 }
 
-static uint32_t kernel_scratch(const struct stream_stage *stage)
+/* True where a stage reads its rows from x itself. */
+static int reads_x(const struct stream *s, uint32_t i)
 {
-    return stage->depthwise ? dwconv2d_fwd_scratch(stage->row) : conv2d_fwd_scratch(stage->row);
+    const struct conv2d *p = s->stage[i].conv;
+    return i == 0 && s->resident && p->kh == 1 && p->stride_h == 1 && p->pad_h == 0;
 }
 
-uint32_t stream_fwd_scratch(const struct stream_stage *stage, uint32_t stages, uint32_t add)
+/* Bytes of the window of stage i when `rows` enter at once. */
+static uint32_t window_bytes(const struct stream *s, uint32_t i, uint32_t rows)
 {
-    uint32_t bytes = add ? align4(out_bytes(&stage[stages - 1])) : 0, most = 0;
-    for (uint32_t i = 0; i < stages; i++) {
-        uint32_t scratch = kernel_scratch(&stage[i]);
-        bytes += window_bytes(&stage[i]);
+    const struct conv2d *p = s->stage[i].conv;
+    return reads_x(s, i) ? 0 : align4((p->kh - 1u + rows) * in_bytes(p));
+}
+
+/* The layer's parameters for `rows` output rows whose input, padding included, is the image. */
+static struct conv2d strip_of(const struct stream_stage *stage, uint32_t rows)
+{
+    struct conv2d p = *stage->conv;
+    p.h_in = (uint16_t)((rows - 1) * p.stride_h + p.kh);
+    p.h_out = (uint16_t)rows;
+    p.pad_h = 0;
+    return p;
+}
+
+static uint32_t kernel_scratch(const struct stream_stage *stage, uint32_t rows)
+{
+    uint32_t most = 0;
+    for (; rows; rows--) {
+        struct conv2d p = strip_of(stage, rows);
+        uint32_t bytes = stage->depthwise ? dwconv2d_fwd_scratch(&p) : conv2d_fwd_scratch(&p);
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
+uint32_t stream_fwd_scratch(const struct stream *s)
+{
+    uint32_t bytes = (uint32_t)sizeof(struct head) + s->stages * (uint32_t)sizeof(struct progress);
+    uint32_t rows = s->rows, most = 0;
+    for (uint32_t i = 0; i < s->stages; i++) {
+        bytes += window_bytes(s, i, rows);
+        rows = rows_completed(s->stage[i].conv, rows);
+        uint32_t scratch = kernel_scratch(&s->stage[i], rows);
         most = scratch > most ? scratch : most;
     }
-    return bytes + most;
+    return bytes + most + (s->add ? align4(rows * out_bytes(s->stage[s->stages - 1].conv)) : 0);
 }
 
 /* Empty windows, with the padding above the image already in them. */
-static void start(struct progress *at, int8_t *scratch)
+void stream_begin(const struct stream *s, void *scratch)
 {
-    const struct stream *s = at->s;
+    struct run at = run_of(s, NULL, NULL, scratch);
+    uint32_t offset = (uint32_t)sizeof(struct head) + s->stages * (uint32_t)sizeof(struct progress), rows = s->rows;
     for (uint32_t i = 0; i < s->stages; i++) {
-        const struct stream_stage *stage = &s->stage[i];
-        at->window[i] = scratch;
-        at->fed[i] = stage->pad_h;
-        at->made[i] = 0;
-        memset(scratch, stage->row->x_zero, stage->row->kh * row_bytes(stage));
-        scratch += window_bytes(stage);
+        const struct conv2d *p = s->stage[i].conv;
+        at.stage[i] = (struct progress){.window = offset, .fed = p->pad_h, .most = (uint16_t)rows};
+        memset(at.scratch + offset, p->x_zero, p->pad_h * in_bytes(p));
+        offset += window_bytes(s, i, rows);
+        rows = rows_completed(p, rows);
     }
-    at->row = scratch;
-    at->scratch = scratch + (s->add ? align4(out_bytes(&s->stage[s->stages - 1])) : 0);
+    at.head->sums = offset;
+    at.head->kernel = offset + (s->add ? align4(rows * out_bytes(s->stage[s->stages - 1].conv)) : 0);
+    at.head->waiting = 0;
 }
 
-/* Moves a window on by one row and returns the place of the new one. */
-static int8_t *open_row(struct progress *at, uint32_t i)
+static int8_t *window_row(const struct run *at, uint32_t i, uint32_t row)
 {
-    const struct stream_stage *stage = &at->s->stage[i];
-    uint32_t bytes = row_bytes(stage);
-    int8_t *row = at->window[i];
-    for (uint32_t k = 1; k < stage->row->kh; k++, row += bytes) {
-        memcpy(row, row + bytes, bytes);
+    const struct progress *stage = &at->stage[i];
+    return (int8_t *)at->scratch + stage->window + (row - stage->first) * in_bytes(at->s->stage[i].conv);
+}
+
+/* Drops the rows of a window that no later output needs; returns the place of the next to enter. */
+static int8_t *open_window(const struct run *at, uint32_t i)
+{
+    struct progress *stage = &at->stage[i];
+    uint32_t next = stage->made * (uint32_t)at->s->stage[i].conv->stride_h;
+    next = next < stage->fed ? next : stage->fed;
+    if (next > stage->first) {
+        uint32_t kept = (stage->fed - next) * in_bytes(at->s->stage[i].conv);
+        memmove(at->scratch + stage->window, window_row(at, i, next), kept);
+        stage->first = (uint16_t)next;
     }
-    at->fed[i]++;
-    return row;
+    return window_row(at, i, stage->fed);
 }
 
-/* True when the newest row of a window completed one that is an output. */
-static int is_ready(const struct progress *at, uint32_t i)
+/* Output rows for which a stage has all it needs. */
+static uint32_t rows_ready(const struct run *at, uint32_t i)
 {
-    const struct stream_stage *stage = &at->s->stage[i];
-    return at->fed[i] == at->made[i] * stage->stride_h + stage->row->kh && at->made[i] < stage->h_out;
+    const struct conv2d *p = at->s->stage[i].conv;
+    const struct progress *stage = &at->stage[i];
+    uint32_t need = stage->made * (uint32_t)p->stride_h + p->kh, left = (uint32_t)p->h_out - stage->made;
+    uint32_t ready = stage->fed < need ? 0 : (stage->fed - need) / p->stride_h + 1u;
+    return ready < left ? ready : left;
 }
 
-static void make_row(const struct progress *at, uint32_t i, int8_t *out)
-{
-    const struct stream_stage *stage = &at->s->stage[i];
-    if (stage->depthwise) {
-        dwconv2d_fwd_s8(stage->row, at->window[i], stage->w, stage->b, out, NULL, at->scratch);
-    } else {
-        conv2d_fwd_s8(stage->row, at->window[i], stage->w, stage->b, out, NULL, at->scratch);
-    }
-}
-
-/* The last stage's next row into y, with the residual added. */
-static void finish_row(struct progress *at, uint32_t i)
+/* The next `rows` output rows of stage i to where they belong, from its input rows x. */
+static void make_rows(const struct run *at, uint32_t i, const int8_t *x, uint32_t rows)
 {
     const struct stream *s = at->s;
-    uint32_t offset = at->made[i] * out_bytes(&s->stage[i]);
-    if (!s->add) {
-        make_row(at, i, at->y + offset);
+    const struct stream_stage *stage = &s->stage[i];
+    const struct conv2d p = strip_of(stage, rows);
+    int last = i + 1u == s->stages;
+    uint32_t offset = at->stage[i].made * out_bytes(&p);
+    int8_t *y = !last ? open_window(at, i + 1) : s->add ? (int8_t *)at->scratch + at->head->sums : at->y + offset;
+    void *scratch = at->scratch + at->head->kernel;
+    if (stage->depthwise) {
+        dwconv2d_fwd_s8(&p, x, stage->w, stage->b, y, NULL, scratch);
     } else {
-        make_row(at, i, at->row);
-        add_fwd_s8(s->add, at->row, at->x + offset, at->y + offset, NULL);
+        conv2d_fwd_s8(&p, x, stage->w, stage->b, y, NULL, scratch);
     }
-    at->made[i]++;
+    if (!last) {
+        at->stage[i + 1].fed = (uint16_t)(at->stage[i + 1].fed + rows);
+    } else if (s->add) {
+        struct add add = *s->add;
+        add.pixels *= rows;
+        add_fwd_s8(&add, y, at->x + offset, at->y + offset, NULL);
+    }
+    at->stage[i].made = (uint16_t)(at->stage[i].made + rows);
 }
 
-/* Gives stage i a row (NULL: padding) and follows it down the chain. */
-static void feed(struct progress *at, uint32_t i, const int8_t *row)
+/* Runs the chain from stage i on, whose window has new rows, as far as it goes. */
+static void advance(const struct run *at, uint32_t i)
 {
-    const struct stream_stage *stage = &at->s->stage[i];
-    int8_t *slot = open_row(at, i);
-    if (row) {
-        memcpy(slot, row, row_bytes(stage));
-    } else {
-        memset(slot, stage->row->x_zero, row_bytes(stage));
+    uint32_t rows;
+    for (; i < at->s->stages && (rows = rows_ready(at, i)) != 0; i++) {
+        uint32_t next = at->stage[i].made * (uint32_t)at->s->stage[i].conv->stride_h;
+        make_rows(at, i, window_row(at, i, next), rows);
     }
-    for (; is_ready(at, i); i++) {
-        if (i + 1u == at->s->stages) {
-            finish_row(at, i);
-            return;
+}
+
+/* Lets the padding below the image in, stage by stage. */
+static void finish(const struct run *at)
+{
+    for (uint32_t i = 0; i < at->s->stages; i++) {
+        const struct conv2d *p = at->s->stage[i].conv;
+        struct progress *stage = &at->stage[i];
+        while (stage->made < p->h_out) {
+            uint32_t left = (p->h_out - 1u) * p->stride_h + p->kh - stage->fed;
+            uint32_t rows = left < stage->most ? left : stage->most;
+            memset(open_window(at, i), p->x_zero, rows * in_bytes(p));
+            stage->fed = (uint16_t)(stage->fed + rows);
+            advance(at, i);
         }
-        make_row(at, i, open_row(at, i + 1));
-        at->made[i]++;
+    }
+}
+
+/* Lets the next rows of x in. */
+static void enter(const struct run *at, uint32_t rows)
+{
+    struct progress *stage = &at->stage[0];
+    uint32_t bytes = in_bytes(at->s->stage[0].conv);
+    if (reads_x(at->s, 0)) {
+        make_rows(at, 0, at->x + stage->made * bytes, rows);
+        advance(at, 1);
+    } else {
+        uint32_t row = stage->fed - at->s->stage[0].conv->pad_h;
+        memcpy(open_window(at, 0), at->x + row * bytes, rows * bytes);
+        stage->fed = (uint16_t)(stage->fed + rows);
+        advance(at, 0);
     }
 }
 
 void stream_fwd_s8(const struct stream *s, const int8_t *x, int8_t *y, void *scratch)
 {
-    struct progress at = {.s = s, .x = x, .y = y};
-    start(&at, scratch);
-    uint32_t bytes = row_bytes(&s->stage[0]);
-    for (uint32_t row = 0; row < s->stage[0].h_in; row++) {
-        feed(&at, 0, x + row * bytes);
+    struct run at = run_of(s, x, y, scratch);
+    uint32_t left = s->stage[0].conv->h_in;
+    stream_begin(s, scratch);
+    while (left) {
+        uint32_t rows = left < s->rows ? left : s->rows;
+        enter(&at, rows);
+        left -= rows;
     }
-    for (uint32_t i = 0; i < s->stages; i++) {
-        while (at.made[i] < s->stage[i].h_out) {
-            feed(&at, i, NULL);
-        }
+    finish(&at);
+}
+
+int8_t *stream_row(const struct stream *s, void *scratch)
+{
+    struct run at = run_of(s, NULL, NULL, scratch);
+    return at.head->waiting ? window_row(&at, 0, at.stage[0].fed) : open_window(&at, 0);
+}
+
+void stream_take(const struct stream *s, int8_t *y, void *scratch)
+{
+    struct run at = run_of(s, NULL, y, scratch);
+    at.stage[0].fed++;
+    if (++at.head->waiting == s->rows) {
+        at.head->waiting = 0;
+        advance(&at, 0);
     }
+}
+
+void stream_end(const struct stream *s, int8_t *y, void *scratch)
+{
+    struct run at = run_of(s, NULL, y, scratch);
+    advance(&at, 0);
+    finish(&at);
 }

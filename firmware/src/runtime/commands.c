@@ -190,16 +190,15 @@ static int run_push(struct protocol *p, const struct words *w)
         return reply_ok("ok push");
     case TRANSFER_ERR_SIZE:
         return reply_error("push", "size is not that of the trainables");
-    case TRANSFER_ERR_MODEL:
-        return reply_error("push", "made for another model");
     default:
-        return reply_error("push", "trainables do not fit the arena in which they are staged");
+        return reply_error("push", "made for another model");
     }
 }
 
 static int run_reset(struct protocol *p)
 {
     p->transfer.active = 0;
+    p->transfer.incomplete = 0;
     session_reset(&p->session);
     return reply_ok("ok reset");
 }
@@ -292,6 +291,9 @@ int command_run(struct protocol *p, char *line)
     }
     if (entry->uses_arena && p->transfer.active) {
         return reply_error("busy", "a push is under way; `image` ends it");
+    }
+    if (p->transfer.incomplete && (entry->uses_arena || command == PULL)) {
+        return reply_error("push", "trainables are incomplete: push again, or `reset`");
     }
     return run(p, (enum command)command, &w);
 }

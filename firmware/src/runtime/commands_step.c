@@ -39,6 +39,8 @@ static int run_row(struct session *s, const struct words *w)
         return reply_ok_u32("ok row", y);
     case SESSION_ERR_GAP:
         return reply_error("argument", "bytes do not follow those before them; start the row at 0");
+    case SESSION_ERR_ORDER:
+        return reply_error("argument", "rows come in order, from 0 on; `infer` tells how many are missing");
     default:
         return reply_error("argument", "bytes are outside the image");
     }

@@ -46,10 +46,18 @@ static void take_row(struct protocol *p)
         (void)reply_error("busy", "a push is under way; `image` ends it");
     } else if (frame->size != IMAGE_ROW_BYTES) {
         frame_error(p, "length is not that of one image row");
-    } else if (session_put_row(&p->session, frame->position, receiver_payload(&p->receiver)) != SESSION_OK) {
-        frame_error(p, "row is outside the image");
     } else {
-        frame_ok(p, "ok row");
+        switch (session_put_row(&p->session, frame->position, receiver_payload(&p->receiver))) {
+        case SESSION_OK:
+            frame_ok(p, "ok row");
+            break;
+        case SESSION_ERR_ORDER:
+            frame_error(p, "row is not the next one; rows come in order, from 0 on");
+            break;
+        default:
+            frame_error(p, "row is outside the image");
+            break;
+        }
     }
 }
 
@@ -68,7 +76,8 @@ static void take_weights(struct protocol *p)
         break;
     case TRANSFER_ERR_CRC:
         p->frames_bad++;
-        (void)reply_error("push", "CRC of all bytes is wrong; the trainables are unchanged");
+        (void)reply_error("push", p->transfer.incomplete ? "CRC of all bytes is wrong; push again, or `reset`"
+                                                         : "CRC of all bytes is wrong; the trainables are unchanged");
         break;
     default:
         frame_error(p, "weights are outside the trainables or leave a gap");

@@ -39,14 +39,15 @@ float session_mean_loss(const struct session *s)
 
 void session_forget_image(struct session *s)
 {
-    memset(s->rows, 0, sizeof s->rows);
+    s->row = 0;
     s->part_end = 0;
 }
 
-/* Raw pixels to stored ones: sat8(rint(pixel * gain + offset)), each operation rounded to float32. */
-static void store_pixels(uint32_t y, uint32_t x, const uint8_t *pixels, uint32_t size)
+/* Raw pixels to stored ones: sat8(rint(pixel * gain + offset)), each operation rounded to float32. They belong to the
+ * next row, from byte x on. */
+static void store_pixels(uint32_t x, const uint8_t *pixels, uint32_t size)
 {
-    int8_t *out = model_input() + y * IMAGE_ROW_BYTES + x;
+    int8_t *out = model_row() + x;
     uint32_t channel = x % MODEL_CHANNELS;
     for (uint32_t i = 0; i < size; i++) {
         float product = (float)pixels[i] * model_info.input_gain[channel];
@@ -56,10 +57,21 @@ static void store_pixels(uint32_t y, uint32_t x, const uint8_t *pixels, uint32_t
     }
 }
 
-static void mark_row(struct session *s, uint32_t y, int complete)
+/* The first byte of an image: whatever was in the model's memory is gone. */
+static void start_image(struct session *s)
 {
-    uint32_t bit = 1u << (y % 32);
-    s->rows[y / 32] = complete ? s->rows[y / 32] | bit : s->rows[y / 32] & ~bit;
+    session_forget_image(s);
+    s->image_cycles = 0;
+    model_start();
+}
+
+static void take_row(struct session *s)
+{
+    uint32_t start = board_cycles();
+    model_take_row();
+    s->image_cycles += board_cycles() - start;
+    s->row++;
+    s->part_end = 0;
 }
 
 int session_put_row(struct session *s, uint32_t y, const uint8_t *pixels)
@@ -67,8 +79,16 @@ int session_put_row(struct session *s, uint32_t y, const uint8_t *pixels)
     if (y >= IMAGE_ROWS) {
         return SESSION_ERR_ROW;
     }
-    store_pixels(y, 0, pixels, IMAGE_ROW_BYTES);
-    mark_row(s, y, 1);
+    if (y == 0) {
+        start_image(s);
+    }
+    if (y > s->row) {
+        return SESSION_ERR_ORDER;
+    }
+    if (y == s->row) {
+        store_pixels(0, pixels, IMAGE_ROW_BYTES);
+        take_row(s);
+    }
     return SESSION_OK;
 }
 
@@ -77,35 +97,39 @@ int session_put_part(struct session *s, uint32_t y, uint32_t x, const uint8_t *p
     if (y >= IMAGE_ROWS || x >= IMAGE_ROW_BYTES || size > IMAGE_ROW_BYTES - x) {
         return SESSION_ERR_ROW;
     }
-    if (x != 0 && (y != s->part_row || x != s->part_end)) {
+    if (y == 0 && x == 0) {
+        start_image(s);
+    }
+    if (y != s->row) {
+        return SESSION_ERR_ORDER;
+    }
+    if (x != 0 && x != s->part_end) {
         return SESSION_ERR_GAP;
     }
-    store_pixels(y, x, pixels, size);
-    s->part_row = y;
+    store_pixels(x, pixels, size);
     s->part_end = x + size;
-    mark_row(s, y, s->part_end == IMAGE_ROW_BYTES);
+    if (s->part_end == IMAGE_ROW_BYTES) {
+        take_row(s);
+    }
     return SESSION_OK;
 }
 
 void session_put_pattern(struct session *s, uint32_t n)
 {
     uint32_t counter = n;
-    for (uint32_t y = 0; y < IMAGE_ROWS; y++) {
+    start_image(s);
+    while (s->row < IMAGE_ROWS) {
         for (uint32_t x = 0; x < IMAGE_ROW_BYTES; x++, counter += 0x9e3779b9u) {
             uint8_t pixel = (uint8_t)hash32(counter);
-            store_pixels(y, x, &pixel, 1);
+            store_pixels(x, &pixel, 1);
         }
-        mark_row(s, y, 1);
+        take_row(s);
     }
 }
 
 uint32_t session_rows_missing(const struct session *s)
 {
-    uint32_t missing = 0;
-    for (uint32_t y = 0; y < IMAGE_ROWS; y++) {
-        missing += !(s->rows[y / 32] >> (y % 32) & 1u);
-    }
-    return missing;
+    return IMAGE_ROWS - s->row;
 }
 
 static uint32_t best_class(void)
@@ -135,7 +159,7 @@ int session_infer(struct session *s, uint32_t *predicted)
     uint32_t start = board_cycles();
     int status = forward(s, 0, predicted);
     if (status == SESSION_OK) {
-        s->infer_cycles = board_cycles() - start;
+        s->infer_cycles = s->image_cycles + board_cycles() - start;
     }
     return status;
 }
@@ -171,7 +195,7 @@ int session_train(struct session *s, uint32_t label, uint32_t *predicted, float 
         .step = s->step,
     };
     *loss = model_backward(label, &sgd);
-    s->step_cycles = board_cycles() - start;
+    s->step_cycles = s->image_cycles + board_cycles() - start;
     s->step++;
     s->losses++;
     s->loss_sum += *loss;

@@ -6,6 +6,12 @@
 #include "crc.h"
 #include "model_api.h"
 
+/* Where a push is collected: in the arena, or right in the trainables where they are larger. */
+static uint8_t *place(void)
+{
+    return model_info.trainable_bytes > model_info.arena_bytes ? model_trainables : model_arena;
+}
+
 int transfer_start(struct transfer *t, uint32_t bytes, uint32_t crc, uint32_t model_id)
 {
     t->active = 0;
@@ -14,9 +20,6 @@ int transfer_start(struct transfer *t, uint32_t bytes, uint32_t crc, uint32_t mo
     }
     if (model_id != model_info.id) {
         return TRANSFER_ERR_MODEL;
-    }
-    if (bytes > model_info.arena_bytes) {
-        return TRANSFER_ERR_ROOM;
     }
     t->active = 1;
     t->received = 0;
@@ -33,17 +36,22 @@ int transfer_take(struct transfer *t, const struct frame *frame, const uint8_t *
     if (frame->size == 0 || from > t->received || frame->size > total - from) {
         return TRANSFER_ERR_RANGE;
     }
-    memcpy(model_arena + from, payload, frame->size);
+    uint8_t *bytes = place();
+    t->incomplete = bytes == model_trainables;
+    memcpy(bytes + from, payload, frame->size);
     uint32_t end = from + frame->size;
     t->received = end > t->received ? end : t->received;
     if (t->received < total) {
         return TRANSFER_OK;
     }
     t->active = 0;
-    if (crc32(0, model_arena, total) != t->crc) {
+    if (crc32(0, bytes, total) != t->crc) {
         return TRANSFER_ERR_CRC;
     }
-    memcpy(model_trainables, model_arena, total);
+    if (bytes != model_trainables) {
+        memcpy(model_trainables, bytes, total);
+    }
+    t->incomplete = 0;
     return TRANSFER_DONE;
 }
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .. import hostlib, reference
 from ..ir import Graph, Layer, Node, Shape, Tensor, Window, out_size
-from .table import Op
+from .table import Op, not_in_place
 
 if TYPE_CHECKING:
     from ..autodiff import Tape
@@ -39,13 +39,6 @@ def c_struct(graph: Graph, node: Node) -> hostlib.Conv2d:
     """The kernels' parameter struct of a node's layer, without its table of multipliers."""
     x, y, k = geometry(graph, node)
     return hostlib.conv2d_struct(x.shape, y.shape, k, x.zero, y.zero, guard_bits(y.channels, k))
-
-
-def row_struct(graph: Graph, node: Node) -> hostlib.Conv2d:
-    """Parameters of one output row of a layer: its window of kh rows is the image, padding included."""
-    record = c_struct(graph, node)
-    record.h_in, record.h_out, record.stride_h, record.pad_h = record.kh, 1, 1, 0
-    return record
 
 
 def _forward_shapes(graph: Graph, node: Node) -> tuple[Shape, ...]:
@@ -248,7 +241,16 @@ def bias_limit(layer: Layer) -> int:
     return 2**31 - 1 - taps * 255 * 128
 
 
-def _op(prefix: str) -> dict[str, Op]:
+def _in_place(kernel: str) -> Callable[[Graph, Node], Mapping[int, int]]:
+    """Where the kernel says so, the result may begin where the first input begins."""
+
+    def in_place(graph: Graph, node: Node) -> Mapping[int, int]:
+        return {0: 0} if getattr(hostlib.load(), f"{kernel}_in_place")(c_struct(graph, node)) else {}
+
+    return in_place
+
+
+def _op(prefix: str, depthwise: bool) -> dict[str, Op]:
     return {
         prefix: Op(
             _forward_shapes,
@@ -258,9 +260,15 @@ def _op(prefix: str) -> dict[str, Op]:
             _scratch(f"{prefix}_fwd"),
             _macs,
             clamps=True,
+            in_place=_in_place(f"{prefix}_fwd") if depthwise else not_in_place,
         ),
         f"{prefix}_bwd_x": Op(
-            _input_shape, _run_bwd_x, _call_bwd_x, scratch=_scratch(f"{prefix}_bwd_x"), macs=_macs
+            _input_shape,
+            _run_bwd_x,
+            _call_bwd_x,
+            scratch=_scratch(f"{prefix}_bwd_x"),
+            macs=_macs,
+            in_place=_in_place(f"{prefix}_bwd_x") if depthwise else not_in_place,
         ),
         f"{prefix}_bwd_w": Op(
             _no_output,
@@ -274,8 +282,8 @@ def _op(prefix: str) -> dict[str, Op]:
 
 
 OPS = {
-    **_op("conv2d"),
-    **_op("dwconv2d"),
+    **_op("conv2d", depthwise=False),
+    **_op("dwconv2d", depthwise=True),
     "bias_update": Op(_no_output, _run_bias, _call_bias, macs=_macs_bias, updates=True),
     "gather": Op(_gather_shape, _run_gather, _call_gather),
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,15 @@ def no_macs(graph: Graph, node: Node) -> int:
     return 0
 
 
+def not_in_place(graph: Graph, node: Node) -> Mapping[int, int]:
+    return {}
+
+
+def in_place_of(*positions: int) -> Callable[[Graph, Node], Mapping[int, int]]:
+    """For ops that go element by element: the output may begin where one of these inputs begins."""
+    return lambda graph, node: dict.fromkeys((p for p in positions if p < len(node.inputs)), 0)
+
+
 @dataclass(frozen=True)
 class Op:
     """One op of the IR.
@@ -38,7 +47,8 @@ class Op:
     macs      multiply-accumulates of one execution
     clamps    the output went through a saturation whose mask the backward pass needs
     updates   changes the layer's trainables: the node is there for its effect
-    in_place  positions of inputs whose memory the first output may take
+    in_place  inputs whose memory the first output may take: position -> by how many bytes at least it must
+              begin before that input
     """
 
     shapes: Callable[[Graph, Node], tuple[Shape, ...]]
@@ -49,4 +59,4 @@ class Op:
     macs: Callable[[Graph, Node], int] = no_macs
     clamps: bool = False
     updates: bool = False
-    in_place: tuple[int, ...] = ()
+    in_place: Callable[[Graph, Node], Mapping[int, int]] = not_in_place
