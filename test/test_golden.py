@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import ROOT
+from convert.executor import Executor
 from convert.frontends.checkpoint import read_checkpoint
 from convert.ir import ConvertError
-from convert.pipeline import compile_graph
+from convert.pipeline import compile_graph, with_head
 from convert.scheme import PUBLISHED, apply, find
 from golden.check import check_blocks, check_gradients, check_logits
 from golden.data import NETWORKS, VARIABLE, Data, stored
@@ -60,13 +61,23 @@ def test_gradients_equal_autograd(data: Data, network: str, errors: str, bar: fl
 
 def test_an_image_one_step_brighter_is_noticed(data: Data) -> None:
     """The comparison of blocks can fail."""
-    from convert.executor import Executor
-
     golden = data.train_step("mcunet-5fps")
     executor = Executor(read_checkpoint(data.checkpoint("mcunet-5fps"), integer_head=True))
     executor.forward(stored(np.minimum(golden["images_u8"][0], 254) + 1))
     expected = golden["0/block0_s8"][0].transpose(1, 2, 0)
     assert np.abs(executor.env.values["blocks.0.pointwise2.y"].astype(int) - expected).max() > 0
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_rows_of_the_classifier_are_multiplied_out(data: Data, network: str) -> None:
+    """A head that starts from ImageNet rows gives the int8 classifier's logits but for their rounding."""
+    rows = (281, 3, 999, 500)
+    whole = Executor(read_checkpoint(data.checkpoint(network), integer_head=True))
+    chosen = Executor(with_head(read_checkpoint(data.checkpoint(network)), len(rows), rows))
+    stored_logits = whole.env.graph.tensors["classifier.y"]
+    for image, _ in data.imagenet(3):
+        exact = whole.forward(image).reshape(-1)[list(rows)].astype(float) - stored_logits.zero
+        assert np.abs(chosen.forward(image) - exact * stored_logits.scale).max() < 0.501 * stored_logits.scale
 
 
 @pytest.mark.parametrize("name", SCHEMES)
