@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import pickle
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -100,45 +98,6 @@ def test_the_plan_of_mcunet_is_within_2_percent(data: Data) -> None:
 def test_an_unknown_scheme_lists_the_known_ones() -> None:
     with pytest.raises(ConvertError, match=r"mbv2-49kb.*proxyless-98kb"):
         find(Path("mcunet-50kb"))
-
-
-def checkpoint(data: Data) -> dict[str, Any]:
-    from convert.frontends.checkpoint import read_dict
-
-    return read_dict(data.checkpoint("mbv2-w0.35"))
-
-
-def broken(found: dict[str, Any], how: str) -> object:
-    block = found["blocks"][2]
-    if how == "key":
-        del block["pointwise1"]["params"]["w_scales"]
-    elif how == "shape":
-        params = block["depthwise"]["params"]
-        params["weight"] = params["weight"][1:]
-    elif how == "se":
-        block["se"] = {"reduce": 4}
-    elif how == "skip":
-        block["residual"]["params"]["weight"] = np.zeros(1)
-    elif how == "code":
-        found["blocks"] = [Path]
-    return found
-
-
-@pytest.mark.parametrize(
-    ("how", "said"),
-    [
-        ("key", "w_scales"),
-        ("shape", "weight of"),
-        ("se", "squeeze"),
-        ("skip", "skip path"),
-        ("code", "arrays"),
-    ],
-)
-def test_damaged_checkpoints_are_named(data: Data, tmp_path: Path, how: str, said: str) -> None:
-    path = tmp_path / "net.pkl"
-    path.write_bytes(pickle.dumps(broken(checkpoint(data), how)))
-    with pytest.raises(ConvertError, match=said):
-        read_checkpoint(path)
 
 
 def test_an_input_the_strides_do_not_divide(data: Data) -> None:

@@ -19,7 +19,7 @@ from .frontends.checkpoint import IMAGE, read_checkpoint
 from .hostlib import HostLibError
 from .ir import ConvertError, Graph
 from .pipeline import Compiled, compile_graph, default_scheme, generate
-from .quantize import quantize
+from .quantize import quantize, warn_dead
 from .scheme import Scheme
 from .scheme import find as find_scheme
 from .scheme import head_rows as checked_rows
@@ -150,7 +150,9 @@ def load(model: Path, trust: bool, input_shape: tuple[int, int, int] | None) -> 
     c, h, w = input_shape or (3, IMAGE, IMAGE)
     if c != 3 or h != w:
         raise ConvertError(f"{model.name} takes square RGB images: pass --input 3xNxN, not {c}x{h}x{w}")
-    return LoadedModel(read_checkpoint(model, h), None, (), (), (), "checkpoint")
+    graph = read_checkpoint(model, h)
+    warn_dead(graph.name, graph.layers)
+    return LoadedModel(graph, None, (), (), (), "checkpoint")
 
 
 def model_name(model: Path) -> str:
@@ -185,6 +187,8 @@ def compile_for(
 def quantize_model(loaded: LoadedModel, calibration: Path | None) -> Graph:
     """Calibrate on the user's images, or those in the file, and quantize."""
     if loaded.kind == "checkpoint":
+        if calibration:
+            raise ConvertError(f"{loaded.graph.name} is quantized already: leave --calibration out")
         return loaded.graph
     shape = loaded.graph.tensors[loaded.graph.input.tensor].shape
     images = load_calibration(calibration, shape) if calibration else loaded.calibration
