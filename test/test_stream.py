@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from convert.executor import Executor
 from convert.ir import Graph
+from convert.native_model import NativeModel
 from convert.pipeline import compile_graph, generate
 from convert.scheme import Scheme, convolutions
-from native_model import NativeModel
 from networks import Builder, random_network, residual_network
 from test_executor import images
 
