@@ -10,6 +10,7 @@ from typing import Any
 from .check import Gradient
 
 COLOURS = {"bias": "#2a6fbb", "weight": "#d2691e"}
+MARKS = {"bias": ".", "weight": "x"}
 FLOOR = 1e-7  # the picture's scale is logarithmic; a cosine nearer to 1 than this is drawn here
 
 
@@ -27,7 +28,7 @@ def spread(gradients: list[Gradient]) -> dict[str, dict[str, dict[str, float]]]:
 
 
 def draw(gradients: Mapping[str, list[Gradient]], path: Path) -> None:
-    """One row a network: 1 - cosine of every gradient against its layer, a dot an image."""
+    """One row a network: 1 - cosine of every gradient against its layer, a mark an image."""
     import matplotlib as mpl
 
     mpl.use("svg")
@@ -45,12 +46,13 @@ def draw(gradients: Mapping[str, list[Gradient]], path: Path) -> None:
 
 
 def draw_network(axes: Any, gradients: list[Gradient]) -> None:
-    """Dots of all images; a line through the layers' medians."""
+    """Marks of all images; a line through the layers' medians."""
     layers = [*dict.fromkeys(g.layer for g in gradients if g.layer != "classifier"), "classifier"]
     for kind, colour in COLOURS.items():
         own = [g for g in gradients if g.kind == kind]
         places = [layers.index(g.layer) for g in own]
-        axes.plot(places, [gap(g.cosine) for g in own], ".", color=colour, ms=4, alpha=0.6, label=kind)
+        gaps = [gap(g.cosine) for g in own]
+        axes.plot(places, gaps, MARKS[kind], color=colour, ms=5, alpha=0.7, label=kind)
     medians = spread(gradients)["bias"]
     axes.plot(
         range(len(layers)), [gap(medians[name]["median"]) for name in layers], color=COLOURS["bias"], lw=0.8
