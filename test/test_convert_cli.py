@@ -160,6 +160,30 @@ def test_schemes_that_do_not_fit(tmp_path: Path, text: str, said: str) -> None:
     assert said in refused(tmp_path / "out", MODEL, "--scheme", tmp_path / "s.yaml")
 
 
+@pytest.mark.parametrize("scheme", [[], ["--scheme", EXAMPLE / "head.yaml"]])
+def test_head_rows_by_flag(tmp_path: Path, scheme: list[str | Path]) -> None:
+    result = convert(MODEL, "--head-rows", "5,0-2", *scheme, "-o", tmp_path)
+    assert result.exit_code == 0, result.output
+    plan = json.loads((tmp_path / "plan.json").read_text())
+    assert plan["classes"] == 4
+    assert plan["scheme"]["head"] == {"rows": [5, 0, 1, 2]}
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ("1,x", "'x' is no row"),
+        ("7-3", "'7-3' is no row"),
+        ("1,2,0-1", "twice"),
+        ("1,70", "row 70 of the head does not exist"),
+        ("1,2,3", "3 rows of the model's own, for 2 classes"),
+    ],
+)
+def test_head_rows_that_do_not_fit(tmp_path: Path, rows: str, said: str) -> None:
+    classes = ("--classes", "2") if rows != "1,70" else ()
+    assert said in refused(tmp_path / "out", MODEL, "--head-rows", rows, *classes)
+
+
 def test_over_the_sram_budget(tmp_path: Path) -> None:
     scheme = EXAMPLE / "scheme.yaml"
     said = refused(tmp_path / "out", MODEL, "--scheme", scheme, "--classes", 10, "--budget-sram", 8)

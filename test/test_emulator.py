@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from emulator import Board, EmulatedPort, Fault, Stop, Until, cycles, native
+from emulator import Board, EmulatedPort, EmulatorError, Fault, Stop, Until, cycles, native
 from emulator.clock import VirtualClock
 from emulator.loop import Loop
 from emulator.registers import Register
@@ -110,6 +110,25 @@ def test_profile_adds_up_to_the_instructions(board: Board) -> None:
     costs = board.profile()
     assert costs["deep"].calls == 6
     assert sum(cost.instructions for cost in costs.values()) == board.instructions - before
+
+
+def test_a_watch_sees_every_call_and_costs_nothing(elf: Path) -> None:
+    plain, watched = booted(Board(elf)), Board(elf)
+    resets: list[int] = []
+    handled: list[int] = []
+    watched.watch("main", lambda: resets.append(watched.instructions))
+    booted(watched)
+    watched.watch("SVC_Handler", lambda: handled.append(watched.register(Register.IPSR)))
+    assert ask(watched, b"x") == ask(plain, b"x")
+    assert ask(watched, b"a") == ask(plain, b"a")
+    assert len(resets) == 1
+    assert handled == [11, 11, 11]
+    assert watched.instructions == plain.instructions
+
+
+def test_a_watch_on_nothing_is_one_sentence(board: Board) -> None:
+    with pytest.raises(EmulatorError, match="no function nowhere"):
+        board.watch("nowhere", lambda: None)
 
 
 def test_fpu_needs_cpacr(tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ import pytest
 from convert import reference
 from convert.executor import Executor
 from convert.ir import Graph
+from convert.native_model import NativeModel, Sgd
 from convert.pipeline import Compiled, compile_graph, generate
 from convert.scheme import Scheme, convolutions
-from native_model import NativeModel, Sgd
 from networks import random_network, residual_network
 
 RATES = {"lr_weight": 0.05, "lr_bias": 0.02, "lr_head": 0.1}

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import os
-import pickle
 import subprocess
 import sys
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from conftest import ROOT
+from convert.executor import Executor
 from convert.frontends.checkpoint import read_checkpoint
 from convert.ir import ConvertError
-from convert.pipeline import compile_graph
+from convert.pipeline import compile_graph, with_head
 from convert.scheme import PUBLISHED, apply, find
-from golden.check import check_blocks, check_gradients, check_logits
+from golden import board
+from golden.check import check_blocks, check_gradients, check_logits, compare_blocks
+from golden.cli import faults
 from golden.data import NETWORKS, VARIABLE, Data, stored
 from golden.data import find as find_data
+from golden.graphs import golden_scheme, step_graph
+from golden.host import HostModel, check_host
 
 pytestmark = pytest.mark.skipif(not os.environ.get(VARIABLE), reason=f"{VARIABLE} is not set")
+BLOCKS = {"mcunet-5fps": 14, "proxyless-w0.3": 20, "mbv2-w0.35": 17}
 SCHEMES = sorted(p.stem for p in PUBLISHED.glob("*.yaml"))
 
 
@@ -46,27 +52,97 @@ def test_all_logits_are_equal(data: Data, network: str) -> None:
 @pytest.mark.parametrize("network", NETWORKS)
 def test_every_block_output_is_equal(data: Data, network: str) -> None:
     differences = check_blocks(data, network)
-    assert len(differences) >= 14
+    assert len(differences) == BLOCKS[network] + 4
     assert max(differences.values()) == 0
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_host_c_is_numpy_and_golden(data: Data, network: str, tmp_path: Path) -> None:
+    found = check_host(data, network, 8, tmp_path)
+    assert (found.logits.equal, found.logits.max_diff) == (1.0, 0)
+    assert len(found.blocks) == BLOCKS[network] + 4
+    assert max(found.blocks.values()) == 0
+    assert found.tensors > 4 * 150
+    assert found.different == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("network", NETWORKS)
+def test_the_emulated_board_is_golden(data: Data, network: str, tmp_path: Path) -> None:
+    found = board.check_logits(data, network, 2, tmp_path / "elf")
+    assert (found.logits.equal, found.logits.max_diff) == (1.0, 0)
+    assert len(found.blocks) == BLOCKS[network] + 4
+    assert max(found.blocks.values()) == 0
+    assert board.check_training(data, network, tmp_path / "step") == [True] * 4
 
 
 @pytest.mark.parametrize(("errors", "bar"), [("fp32", 0.999), ("int8", 0.98)])
 @pytest.mark.parametrize("network", NETWORKS)
 def test_gradients_equal_autograd(data: Data, network: str, errors: str, bar: float) -> None:
     found = check_gradients(data, network, errors)
-    assert len(found) > 4 * 42
-    assert min(found.values()) > bar
+    golden = data.train_step(network)
+    expected = [key for key in golden if key.endswith("_grad")]
+    assert len(found) == len(expected) > 4 * 42
+    assert {(g.image, g.kind) for g in found if g.layer != "classifier"} >= {(i, "bias") for i in range(4)}
+    assert min(g.cosine for g in found) > bar
+
+
+def test_a_changed_weight_is_noticed(data: Data, tmp_path: Path) -> None:
+    """The comparison of host C with NumPy, and that with the golden data, can fail."""
+    golden = data.train_step("mcunet-5fps")
+    graph = step_graph(data, "mcunet-5fps", golden)
+    name = "blocks.3.depthwise"
+    weight = graph.layers[name].weight.copy()
+    weight[5, 1, 1] += 1
+    wrong = graph.replace(layers={**graph.layers, name: replace(graph.layers[name], weight=weight)})
+    host = HostModel(wrong, golden_scheme(golden), tmp_path)
+    executor = Executor(graph)
+    executor.forward(stored(golden["images_u8"][0]))
+    host.model.forward(stored(golden["images_u8"][0]), train=True)
+    assert f"{name}.y" in host.differences(executor)
+    assert "blocks.2.pointwise2.y" not in host.differences(executor)
+    run = partial(host.model.forward, train=False)
+    assert max(compare_blocks(run, host.tensor, wrong, golden).values()) > 0
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("c_logits_equal", 0.999), ("elf_blocks_max_diff", 1), ("elf_steps_equal", 3), ("min_cosine_int8", 0.9)],
+)
+def test_a_fault_is_named(key: str, value: float) -> None:
+    good = {
+        "logits_equal": 1.0,
+        "c_logits_equal": 1.0,
+        "elf_blocks_max_diff": 0,
+        "c_step_tensors_different": 0,
+        "elf_steps": 4,
+        "elf_steps_equal": 4,
+        "min_cosine_fp32": 1.0,
+        "min_cosine_int8": 0.997,
+    }
+    assert faults(good) == []
+    assert faults({**good, key: value}) == [key]
 
 
 def test_an_image_one_step_brighter_is_noticed(data: Data) -> None:
     """The comparison of blocks can fail."""
-    from convert.executor import Executor
-
     golden = data.train_step("mcunet-5fps")
     executor = Executor(read_checkpoint(data.checkpoint("mcunet-5fps"), integer_head=True))
     executor.forward(stored(np.minimum(golden["images_u8"][0], 254) + 1))
     expected = golden["0/block0_s8"][0].transpose(1, 2, 0)
     assert np.abs(executor.env.values["blocks.0.pointwise2.y"].astype(int) - expected).max() > 0
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_rows_of_the_classifier_are_multiplied_out(data: Data, network: str) -> None:
+    """A head that starts from ImageNet rows gives the int8 classifier's logits but for their rounding."""
+    rows = (281, 3, 999, 500)
+    whole = Executor(read_checkpoint(data.checkpoint(network), integer_head=True))
+    chosen = Executor(with_head(read_checkpoint(data.checkpoint(network)), len(rows), rows))
+    stored_logits = whole.env.graph.tensors["classifier.y"]
+    for image, _ in data.imagenet(3):
+        exact = whole.forward(image).reshape(-1)[list(rows)].astype(float) - stored_logits.zero
+        assert np.abs(chosen.forward(image) - exact * stored_logits.scale).max() < 0.501 * stored_logits.scale
 
 
 @pytest.mark.parametrize("name", SCHEMES)
@@ -89,45 +165,6 @@ def test_the_plan_of_mcunet_is_within_2_percent(data: Data) -> None:
 def test_an_unknown_scheme_lists_the_known_ones() -> None:
     with pytest.raises(ConvertError, match=r"mbv2-49kb.*proxyless-98kb"):
         find(Path("mcunet-50kb"))
-
-
-def checkpoint(data: Data) -> dict[str, Any]:
-    from convert.frontends.checkpoint import read_dict
-
-    return read_dict(data.checkpoint("mbv2-w0.35"))
-
-
-def broken(found: dict[str, Any], how: str) -> object:
-    block = found["blocks"][2]
-    if how == "key":
-        del block["pointwise1"]["params"]["w_scales"]
-    elif how == "shape":
-        params = block["depthwise"]["params"]
-        params["weight"] = params["weight"][1:]
-    elif how == "se":
-        block["se"] = {"reduce": 4}
-    elif how == "skip":
-        block["residual"]["params"]["weight"] = np.zeros(1)
-    elif how == "code":
-        found["blocks"] = [Path]
-    return found
-
-
-@pytest.mark.parametrize(
-    ("how", "said"),
-    [
-        ("key", "w_scales"),
-        ("shape", "weight of"),
-        ("se", "squeeze"),
-        ("skip", "skip path"),
-        ("code", "arrays"),
-    ],
-)
-def test_damaged_checkpoints_are_named(data: Data, tmp_path: Path, how: str, said: str) -> None:
-    path = tmp_path / "net.pkl"
-    path.write_bytes(pickle.dumps(broken(checkpoint(data), how)))
-    with pytest.raises(ConvertError, match=said):
-        read_checkpoint(path)
 
 
 def test_an_input_the_strides_do_not_divide(data: Data) -> None:

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from convert.executor import Executor
 from convert.ir import Graph
+from convert.native_model import NativeModel
+from convert.native_model import Sgd as SgdStruct
 from convert.pipeline import Compiled, Passes, compile_graph, generate
 from convert.plan import peak
 from convert.recompute import recompute, recomputed, run_again, segments
 from convert.reference import Sgd
 from convert.schedule import spoils
 from convert.scheme import Scheme, convolutions
-from native_model import NativeModel
-from native_model import Sgd as SgdStruct
 from networks import residual_network
 from test_executor import images
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from convert.autodiff import differentiate
 from convert.ir import ConvertError
+from convert.pipeline import with_head
 from convert.prune import prune
 from convert.scheme import Scheme, apply, column_norms, convolutions, load
 from networks import residual_network
@@ -43,6 +44,11 @@ def test_a_full_file(tmp_path: Path) -> None:
         ("select: best", "select"),
         ("loss: hinge", "loss"),
         ("head: ones", "head"),
+        ("head: {rows: [1, 1]}", "row 1 of the head stands there twice"),
+        ("head: {rows: [1, -2]}", "rows of head"),
+        ("head: {rows: 3}", "rows of head"),
+        ("head: {rows: [4]}", "two rows at least"),
+        ("head: [1, 2]", "must be one of"),
         ("learning_rate: -1", "learning rate"),
         ("learning_rate: .nan", "learning rate"),
         ("learning_rate: {wait: 1}", "unknown learning rate"),
@@ -54,6 +60,24 @@ def test_a_full_file(tmp_path: Path) -> None:
 def test_wrong_files_are_named(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(ConvertError, match=said):
         load_text(tmp_path, text)
+
+
+def test_the_head_starts_from_chosen_rows(tmp_path: Path) -> None:
+    scheme = load_text(tmp_path, "head: {rows: [4, 0, 2]}")
+    assert scheme.summary()["head"] == {"rows": [4, 0, 2]}
+    graph = residual_network(classes=5)
+    own, new = (g.layers["head"] for g in (graph, with_head(graph, 3, scheme.head)))
+    np.testing.assert_array_equal(new.weight, own.weight[[4, 0, 2]])
+    np.testing.assert_array_equal(new.bias, own.bias[[4, 0, 2]])
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [((0, 1), "2 rows of the model's own, for 3 classes"), ((0, 5, 1), "row 5 .* rows 0 to 4")],
+)
+def test_rows_that_do_not_fit_the_head(rows: tuple[int, ...], said: str) -> None:
+    with pytest.raises(ConvertError, match=said):
+        with_head(residual_network(classes=5), 3, rows)
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

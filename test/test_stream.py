@@ -12,10 +12,10 @@ import pytest
 from convert.check_plan import check_plan
 from convert.executor import Executor
 from convert.ir import ConvertError, Graph
+from convert.native_model import NativeModel
 from convert.pipeline import Compiled, Passes, compile_graph, generate
 from convert.plan import plan
 from convert.scheme import Scheme, convolutions
-from native_model import NativeModel
 from networks import Builder, random_network, residual_network
 from test_executor import images
 

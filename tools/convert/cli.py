@@ -19,8 +19,10 @@ from .frontends.checkpoint import IMAGE, read_checkpoint
 from .hostlib import HostLibError
 from .ir import ConvertError, Graph
 from .pipeline import Compiled, Passes, compile_graph, default_scheme, generate
-from .quantize import quantize
+from .quantize import quantize, warn_dead
+from .scheme import Scheme
 from .scheme import find as find_scheme
+from .scheme import head_rows as checked_rows
 
 ROOT = Path(__file__).resolve().parents[2]
 KB = 1024
@@ -40,6 +42,29 @@ class Shape(click.ParamType):
         return int(parts[0]), int(parts[1]), int(parts[2])
 
 
+class Rows(click.ParamType):
+    """Numbers and ranges of rows, as in 281,285,970-979."""
+
+    name = "ROWS"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        rows: list[int] = []
+        for part in str(value).split(","):
+            first, _, last = part.partition("-")
+            ends = (first, last or first)
+            if not all(e.isascii() and e.isdigit() and len(e) <= 5 for e in ends) or int(ends[0]) > int(
+                ends[1]
+            ):
+                self.fail(f"{part!r} is no row or range of rows such as 281 or 970-979", param, ctx)
+            rows += range(int(ends[0]), int(ends[1]) + 1)
+        try:
+            return checked_rows(tuple(rows), "--head-rows")
+        except ConvertError as error:
+            self.fail(str(error), param, ctx)
+
+
 @click.command()
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option(
@@ -54,6 +79,11 @@ class Shape(click.ParamType):
 )
 @click.option(
     "--classes", type=click.IntRange(2, 65535), help="Classes of the new task; the model's own if not given."
+)
+@click.option(
+    "--head-rows",
+    type=Rows(),
+    help="Start the head from these rows of the model's own, as in 281,285,970-979: one a class.",
 )
 @click.option(
     "--input", "input_shape", type=Shape(), help="Input shape, for a module saved whole or TorchScript."
@@ -85,6 +115,7 @@ def main(
     calibration: Path | None,
     scheme: Path | None,
     classes: int | None,
+    head_rows: tuple[int, ...] | None,
     input_shape: tuple[int, int, int] | None,
     output: Path,
     budget_sram: int,
@@ -104,14 +135,9 @@ def main(
     warnings.showwarning = show_warning
     try:
         loaded = load(model, trust, input_shape)
-        wanted = classes or class_count(loaded)
         quantized = quantize_model(loaded, calibration)
         passes = Passes(fused=not whole, arriving=not keep_image)
-        compiled = (
-            compile_graph(quantized, find_scheme(scheme), wanted, passes)
-            if scheme
-            else default_scheme(quantized, wanted, budget_sram * KB, passes)
-        )
+        compiled = compile_for(quantized, scheme, classes, head_rows, budget_sram * KB, passes)
         write(compiled, loaded, model, output, {"sram": budget_sram * KB, "flash": budget_flash * KB})
     except (ConvertError, HostLibError) as error:
         click.echo(f"convert: {error}", err=True)
@@ -131,7 +157,9 @@ def load(model: Path, trust: bool, input_shape: tuple[int, int, int] | None) -> 
     c, h, w = input_shape or (3, IMAGE, IMAGE)
     if c != 3 or h != w:
         raise ConvertError(f"{model.name} takes square RGB images: pass --input 3xNxN, not {c}x{h}x{w}")
-    return LoadedModel(read_checkpoint(model, h), None, (), (), (), "checkpoint")
+    graph = read_checkpoint(model, h)
+    warn_dead(graph.name, graph.layers)
+    return LoadedModel(graph, None, (), (), (), "checkpoint")
 
 
 def model_name(model: Path) -> str:
@@ -140,14 +168,34 @@ def model_name(model: Path) -> str:
     return folder if model.stem == "model" and folder else model.stem
 
 
-def class_count(loaded: LoadedModel) -> int:
-    """Classes of the model's own head."""
-    return loaded.graph.tensors[loaded.graph.output].channels
+def compile_for(
+    quantized: Graph,
+    path: Path | None,
+    classes: int | None,
+    head_rows: tuple[int, ...] | None,
+    budget_sram: int,
+    passes: Passes,
+) -> Compiled:
+    """Compile with the scheme that was asked for, or the largest one that fits `budget_sram` bytes.
+
+    classes    None: as many as the head has rows to start from, or the model's own
+    head_rows  rows of the model's own head, in place of what the scheme says; None: the scheme's
+    """
+    scheme = find_scheme(path) if path else Scheme("default")
+    head = head_rows or scheme.head
+    wanted = classes or (
+        len(head) if isinstance(head, tuple) else quantized.tensors[quantized.output].channels
+    )
+    if path is None:
+        return default_scheme(quantized, wanted, budget_sram, passes, head)
+    return compile_graph(quantized, replace(scheme, head=head), wanted, passes)
 
 
 def quantize_model(loaded: LoadedModel, calibration: Path | None) -> Graph:
     """Calibrate on the user's images, or those in the file, and quantize."""
     if loaded.kind == "checkpoint":
+        if calibration:
+            raise ConvertError(f"{loaded.graph.name} is quantized already: leave --calibration out")
         return loaded.graph
     shape = loaded.graph.tensors[loaded.graph.input.tensor].shape
     images = load_calibration(calibration, shape) if calibration else loaded.calibration

@@ -15,7 +15,7 @@ from .recompute import recompute
 from .schedule import schedule
 from .scheme import Scheme, apply, convolutions
 from .strips import widen
-from .trainables import block_bytes, layout, new_head
+from .trainables import HeadStart, block_bytes, layout, new_head
 from .verify import verify
 
 # SRAM of the firmware beside the model: stack, serial ring, frame buffer, session (memory_report tells).
@@ -82,7 +82,7 @@ def generate(compiled: Compiled, origin: str) -> Output:
     return emit(compiled.graph, compiled.plan, compiled.scheme, origin)
 
 
-def with_head(graph: Graph, classes: int, start: str) -> Graph:
+def with_head(graph: Graph, classes: int, start: HeadStart) -> Graph:
     """The graph with the head of the new task."""
     node = graph.forward_nodes[-1]
     if node.op != "head" or node.layer is None:
@@ -95,7 +95,13 @@ def with_head(graph: Graph, classes: int, start: str) -> Graph:
     )
 
 
-def default_scheme(quantized: Graph, classes: int, budget_sram: int, passes: Passes = ALL_PASSES) -> Compiled:
+def default_scheme(
+    quantized: Graph,
+    classes: int,
+    budget_sram: int,
+    passes: Passes = ALL_PASSES,
+    head: HeadStart = "zeros",
+) -> Compiled:
     """The largest of a family of schemes that fits the SRAM budget.
 
     The family trains all weights of the last n convolutions with 8 fraction bits and the biases of the last
@@ -105,7 +111,7 @@ def default_scheme(quantized: Graph, classes: int, budget_sram: int, passes: Pas
     for count in range(len(names), -1, -1):
         weights: dict[str | int, float | tuple[int, ...]] = dict.fromkeys(names[len(names) - count :], 1.0)
         biases = min(2 * count, len(names))
-        scheme = Scheme(f"last-{count}", biases=biases, weights=weights, fraction_bits=8)
+        scheme = Scheme(f"last-{count}", biases=biases, weights=weights, fraction_bits=8, head=head)
         compiled = compile_graph(quantized, scheme, classes, passes)
         if compiled.sram <= budget_sram or count == 0:
             return compiled

@@ -40,7 +40,7 @@ def quantize(graph: Graph, ranges: Mapping[str, tuple[float, float]]) -> Graph:
             layers[name] = quantize_layer(name, graph.layers[name], tensors[node.inputs[0]], y)
         elif node.layer:
             layers[node.layer] = graph.layers[node.layer]
-    _warn_dead(graph.name, layers)
+    warn_dead(graph.name, layers)
     return graph.replace(input=entry, tensors=tensors, layers=layers)
 
 
@@ -120,7 +120,7 @@ def quantize_layer(name: str, layer: Layer, x: Tensor, y: Tensor) -> Layer:
     stored = np.clip(np.rint(weight / scale[:, None]), -127, 127)
     stored[dead] = 0
     biases = np.clip(np.rint(bias / (x.scale * scale)), -room, room).astype(np.int64)
-    _prove(name, stored, biases, scale, x, y)
+    prove(name, stored, biases, scale, x, y)
     return replace(
         layer,
         weight=stored.astype(np.int8).reshape(layer.weight.shape),
@@ -130,12 +130,13 @@ def quantize_layer(name: str, layer: Layer, x: Tensor, y: Tensor) -> Layer:
     )
 
 
-def _prove(
-    name: str, stored: np.ndarray, biases: np.ndarray, scale: np.ndarray, x: Tensor, y: Tensor
-) -> None:
-    """max |sum| + |bias| < 2^31 and a usable float32 multiplier, for every channel."""
+def prove(name: str, stored: np.ndarray, biases: np.ndarray, scale: np.ndarray, x: Tensor, y: Tensor) -> None:
+    """max |sum| + |bias| < 2^31 and a usable float32 multiplier, for every channel; else ConvertError.
+
+    stored  int8 [channels][taps]; biases  int64 [channels]; scale  of the weights, [channels]
+    """
     reach = max(127 - x.zero, x.zero + 128)
-    most = np.abs(stored).sum(axis=1).astype(np.int64) * reach + np.abs(biases)
+    most = np.abs(stored.astype(np.int64)).sum(axis=1) * reach + np.abs(biases)
     if (most > INT32_MAX).any():
         channel = int(most.argmax())
         raise ConvertError(f"layer {name}: sums of channel {channel} can reach {most[channel]}, beyond int32")
@@ -146,11 +147,11 @@ def _prove(
         channel = int(bad.argmax())
         raise ConvertError(
             f"layer {name}: the requantization multiplier of channel {channel} is {m[channel]:g}; "
-            "its weights and the calibrated ranges do not belong together"
+            "its weights and the ranges of its tensors do not belong together"
         )
 
 
-def _warn_dead(name: str, layers: Mapping[str, Layer]) -> None:
+def warn_dead(name: str, layers: Mapping[str, Layer]) -> None:
     """One warning for all channels that were folded into constants."""
     counts = {
         n: int(layer.dead.sum()) for n, layer in layers.items() if layer.dead is not None and layer.dead.any()

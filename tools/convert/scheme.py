@@ -12,10 +12,12 @@ import numpy as np
 import yaml
 
 from .ir import ConvertError, Graph, Layer
+from .trainables import HeadStart
 
 KEYS = {"name", "network", "biases", "weights", "select", "fraction_bits", "loss", "learning_rate", "head"}
 PUBLISHED = Path(__file__).resolve().parent / "schemes"
 RATES = ("weight", "bias", "head")
+HEADS = ("zeros", "random", "keep")
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,7 @@ class Scheme:
     weights       layer name or convolution index -> fraction of its input channels in (0, 1], or the channels
     select        how the channels of a fraction are chosen: "norm" (largest L2 norm) or "first"
     rates         learning rates of weights, biases and head, in real-valued units
-    head          the head's start: "zeros", "random" or "keep" (the model's own rows)
+    head          the head's start: "zeros", "random", "keep" (the model's own rows), or which of those rows
     network       name of the only model it is for, None: any
     """
 
@@ -37,7 +39,7 @@ class Scheme:
     fraction_bits: int = 0
     loss: str = "cross_entropy"
     rates: tuple[float, float, float] = (0.01, 0.01, 0.01)
-    head: str = "zeros"
+    head: HeadStart = "zeros"
     network: str | None = None
 
     def summary(self) -> dict[str, Any]:
@@ -51,7 +53,7 @@ class Scheme:
             "fraction_bits": self.fraction_bits,
             "loss": self.loss,
             "learning_rate": dict(zip(RATES, self.rates, strict=True)),
-            "head": self.head,
+            "head": {"rows": list(self.head)} if isinstance(self.head, tuple) else self.head,
         }
 
 
@@ -94,7 +96,7 @@ def parse(data: Mapping[str, Any], where: str, name: str) -> Scheme:
         select=_choice(data, "select", ("norm", "first"), where),
         fraction_bits=_choice(data, "fraction_bits", (0, 4, 8), where),
         loss=_choice(data, "loss", ("cross_entropy", "mse"), where),
-        head=_choice(data, "head", ("zeros", "random", "keep"), where),
+        head=_head(data.get("head", HEADS[0]), where),
     )
     return replace(scheme, rates=_rates(data.get("learning_rate", 0.01), where))
 
@@ -134,6 +136,29 @@ def _columns(key: Any, entry: Any, where: str) -> float | tuple[int, ...]:
     raise ConvertError(
         f"{where}: the fraction of {key} is {entry!r}; it must be in (0, 1], or {{channels: [...]}}"
     )
+
+
+def _head(value: Any, where: str) -> HeadStart:
+    if isinstance(value, Mapping) and set(value) == {"rows"}:
+        rows = value["rows"]
+        if isinstance(rows, list) and all(type(r) is int and r >= 0 for r in rows):
+            return head_rows(tuple(rows), where)
+        raise ConvertError(f"{where}: the rows of head must be a list of numbers, 0 or more")
+    if isinstance(value, str) and value in HEADS:
+        return value
+    raise ConvertError(
+        f"{where}: head is {value!r}; it must be one of {', '.join(HEADS)}, or {{rows: [...]}}"
+    )
+
+
+def head_rows(rows: tuple[int, ...], where: str) -> tuple[int, ...]:
+    """The rows, after a check that there are two or more and none is named twice: ConvertError."""
+    if len(rows) < 2:
+        raise ConvertError(f"{where}: a head needs two rows at least, not {len(rows)}")
+    twice = next((r for i, r in enumerate(rows) if r in rows[:i]), None)
+    if twice is not None:
+        raise ConvertError(f"{where}: row {twice} of the head stands there twice; a row makes one class")
+    return rows
 
 
 def _rates(value: Any, where: str) -> tuple[float, float, float]:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .ir import Graph, Layer, Source
+from .ir import ConvertError, Graph, Layer, Source
 
 HEAD_SEED = 0
+HeadStart = str | tuple[int, ...]  # "zeros", "random", "keep", or rows of the model's own head
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,11 +129,16 @@ def initial_block(items: tuple[Trainable, ...]) -> bytes:
     return bytes(block)
 
 
-def new_head(layer: Layer, features: int, classes: int, start: str) -> Layer:
+def new_head(layer: Layer, features: int, classes: int, start: HeadStart) -> Layer:
     """The head for a new task: [classes][features] float32 weights and biases.
 
-    start  "zeros", "random" (uniform +-1/sqrt(features), seeded) or "keep" (the model's rows, zeros for more)
+    start  "zeros", "random" (uniform +-1/sqrt(features), seeded), "keep" (the model's rows, zeros for more)
+           or the rows of the model's own head that the classes start from, in that order
+    Errors  ConvertError where there are not as many rows as classes, or the model has no such row
     """
+    if isinstance(start, tuple):
+        own = _own_rows(layer, classes, start)
+        return Layer(layer.weight[own], layer.bias[own], layer.source)
     weight = np.zeros((classes, features), np.float32)
     bias = np.zeros(classes, np.float32)
     if start == "random":
@@ -142,3 +148,13 @@ def new_head(layer: Layer, features: int, classes: int, start: str) -> Layer:
         rows = min(classes, len(layer.weight))
         weight[:rows], bias[:rows] = layer.weight[:rows], layer.bias[:rows]
     return Layer(weight, bias, layer.source)
+
+
+def _own_rows(layer: Layer, classes: int, rows: tuple[int, ...]) -> list[int]:
+    """Rows of the model's own head, one for each class of the new one."""
+    if len(rows) != classes:
+        raise ConvertError(f"the head starts from {len(rows)} rows of the model's own, for {classes} classes")
+    last = len(layer.weight) - 1
+    if max(rows) > last:
+        raise ConvertError(f"row {max(rows)} of the head does not exist: the model has rows 0 to {last}")
+    return list(rows)

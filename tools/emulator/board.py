@@ -212,6 +212,16 @@ class Board:
     def read_memory(self, address: int, size: int) -> bytes:
         return self.memory.read(address, size)
 
+    def watch(self, function: str, callback: Callable[[], None]) -> None:
+        """Call back each time the firmware enters a function; `register` then tells its arguments.
+
+        Errors   EmulatorError where the firmware has no such function
+        """
+        found = next((f for f in self.image.functions if f.name == function), None)
+        if found is None:
+            raise EmulatorError(f"{self.image.path} has no function {function}.")
+        self._engine.watch(found.address, callback)
+
     def write_memory(self, address: int, data: bytes) -> None:
         """Change flash or SRAM from outside, as a debugger does."""
         memory, offset = self.memory.locate(address, len(data))

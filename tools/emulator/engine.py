@@ -69,6 +69,7 @@ class Engine:
         self._library = native.load()
         self.counters = (Counters(FLASH_SIZE), Counters(SRAM_SIZE))
         self.state = NativeState()
+        self._watched: list[tuple[int, Callable[[], None]]] = []
         self._word = ctypes.c_uint32()
         self._word_at = ctypes.byref(self._word)
         self._fill_state()
@@ -112,6 +113,17 @@ class Engine:
         self._fpu_guard: int | None = self._hook(unicorn.UC_HOOK_CODE, "native_fpu_guard")
         if strict:
             self._hook(unicorn.UC_HOOK_MEM_READ | unicorn.UC_HOOK_MEM_WRITE, "native_alignment")
+        for address, callback in self._watched:
+            self._watch(address, callback)
+
+    def watch(self, address: int, callback: Callable[[], None]) -> None:
+        """Call back each time the instruction at this address is about to run, now and after every reset."""
+        self._watched.append((address & ~1, callback))
+        self._watch(address & ~1, callback)
+        self._uc.ctl_remove_cache(address & ~1, (address & ~1) + 2)
+
+    def _watch(self, address: int, callback: Callable[[], None]) -> None:
+        self._uc.hook_add(unicorn.UC_HOOK_CODE, lambda *_: callback(), None, address, address)
 
     def _map_page(self, page: int) -> None:
         if page == USART_PAGE:

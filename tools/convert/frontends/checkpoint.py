@@ -12,15 +12,15 @@ from __future__ import annotations
 import io
 import pickle
 import zipfile
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..ir import ConvertError, Graph, Input, Layer, Node, Source, Tensor, Window, out_size
-from ..quantize import DEAD_MULTIPLIER, DEAD_SCALE
+from ..quantize import DEAD_MULTIPLIER, DEAD_SCALE, prove
+from .checkpoint_fields import Conv, Quantization, mapping, read_block, read_conv, read_residual
 
 IMAGE = 128
 ALLOWED = {
@@ -32,8 +32,6 @@ ALLOWED = {
     ("numpy", "dtype"),
     ("_codecs", "encode"),
 }
-CONV_KEYS = {"in_channel", "out_channel", "kernel_size", "stride", "groups", "params"}
-PARAM_KEYS = {"weight", "bias", "w_scales", "x_scale", "x_zero", "y_scale", "y_zero"}
 
 
 class _ArraysOnly(pickle.Unpickler):
@@ -53,13 +51,13 @@ def read_dict(path: Path) -> dict[str, Any]:
         found = _ArraysOnly(io.BytesIO(data)).load()
     except OSError as error:
         raise ConvertError(f"cannot read {path}: {error.strerror}") from error
-    except (pickle.UnpicklingError, StopIteration, zipfile.BadZipFile, EOFError, ValueError) as error:
-        raise ConvertError(f"{path.name} is no quantized checkpoint of plain arrays: {error}") from error
-    if not isinstance(found, dict) or not {"first_conv", "blocks", "classifier"} <= set(found):
-        raise ConvertError(
-            f"{path.name} is no quantized checkpoint: it lacks first_conv, blocks or classifier"
-        )
-    return found
+    except Exception as error:  # a damaged pickle may raise anything
+        line = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ConvertError(f"{path.name} is no quantized checkpoint of plain arrays: {line}") from error
+    mapping(f"{path.name} is no quantized checkpoint: it", found, ("first_conv", "blocks", "classifier"))
+    if not isinstance(found["blocks"], list | tuple) or not found["blocks"]:
+        raise ConvertError(f"{path.name} is no quantized checkpoint: its blocks are no list of blocks")
+    return dict(found)
 
 
 @dataclass
@@ -71,115 +69,116 @@ class _Builder:
     nodes: list[Node] = field(default_factory=list)
     layers: dict[str, Layer] = field(default_factory=dict)
 
-    def tensor(self, name: str, shape: tuple[int, int, int], params: Mapping[str, Any], side: str) -> str:
-        scale, zero = float(params[f"{side}_scale"]), int(params[f"{side}_zero"])
-        self.tensors[name] = Tensor(name, shape, "s8", scale, zero)
+    def tensor(self, name: str, shape: tuple[int, int, int], like: Quantization) -> str:
+        self.tensors[name] = Tensor(name, shape, "s8", like.scale, like.zero)
         return name
 
-    def conv(self, x: str, name: str, conv: Mapping[str, Any]) -> str:
+    def check_input(self, x: str, name: str, said: Quantization) -> None:
+        """What a layer says of its input must be what the tensor is quantized to."""
+        tensor = self.tensors[x]
+        if (tensor.scale, tensor.zero) != (said.scale, said.zero):
+            raise ConvertError(
+                f"{self.file}: {name} expects an input of scale {said.scale:g} and zero {said.zero}, "
+                f"but {x} has {tensor.scale:g} and {tensor.zero}"
+            )
+
+    def conv(self, x: str, name: str, conv: Conv) -> str:
         """Append one convolution; returns its output."""
-        params = check_conv(self.file, name, conv)
         h, w, c_in = self.tensors[x].shape
-        kh, kw = conv["kernel_size"]
-        stride, pad = int(conv["stride"]), ((kh - 1) // 2, (kw - 1) // 2)
-        if conv["in_channel"] != c_in:
-            raise ConvertError(f"{self.file}: {name} reads {conv['in_channel']} channels, but gets {c_in}")
+        (kh, kw), stride = conv.kernel, conv.stride
+        pad = ((kh - 1) // 2, (kw - 1) // 2)
+        if conv.c_in != c_in:
+            raise ConvertError(f"{self.file}: {name} reads {conv.c_in} channels, but gets {c_in}")
+        self.check_input(x, name, conv.x)
         if h % stride or w % stride:
             raise ConvertError(f"{self.file}: stride {stride} of {name} does not divide its {h}x{w} input")
         window = Window(kh, kw, stride, stride, *pad)
-        shape = (out_size(h, kh, stride, pad[0]), out_size(w, kw, stride, pad[1]), int(conv["out_channel"]))
-        y = self.tensor(f"{name}.y", shape, params, "y")
-        depthwise = conv["groups"] > 1
-        self.layers[name] = _layer(name, params, depthwise)
-        self.nodes.append(Node("dwconv2d" if depthwise else "conv2d", name, (x,), (y,), name, window))
+        shape = (out_size(h, kh, stride, pad[0]), out_size(w, kw, stride, pad[1]), conv.c_out)
+        y = self.tensor(f"{name}.y", shape, conv.y)
+        layer = _layer(name, conv)
+        assert layer.weight_scale is not None
+        stored = layer.weight.reshape(conv.c_out, -1)
+        prove(name, stored, layer.bias.astype(np.int64), layer.weight_scale, self.tensors[x], self.tensors[y])
+        self.layers[name] = layer
+        self.nodes.append(Node("dwconv2d" if conv.depthwise else "conv2d", name, (x,), (y,), name, window))
         return y
 
-    def block(self, x: str, number: int, block: Mapping[str, Any]) -> str:
+    def block(self, x: str, number: int, found: Any) -> str:
         """Append one inverted bottleneck: pointwise > depthwise > pointwise, and its residual add."""
         name = f"blocks.{number}"
-        if block.get("se") is not None:
-            raise ConvertError(f"{self.file}: {name} has a squeeze-and-excite branch, which is not supported")
+        block = read_block(f"{self.file}: {name}", found)
         y = x
         for part in ("pointwise1", "depthwise", "pointwise2"):
-            if block.get(part) is not None:
-                y = self.conv(y, f"{name}.{part}", block[part])
-        residual = block.get("residual")
-        if residual is None:
+            if block[part] is not None:
+                y = self.conv(y, f"{name}.{part}", self.read(f"{name}.{part}", block[part]))
+        if block["residual"] is None:
             return y
-        if "weight" in residual["params"]:
-            raise ConvertError(f"{self.file}: {name} has a convolution in its skip path: not supported")
-        out = self.tensor(f"{name}.add", self.tensors[y].shape, residual["params"], "y")
+        skip, total = read_residual(f"{self.file}: {name}", block["residual"])
+        self.check_input(x, f"{name}.residual", skip)
+        if self.tensors[x].shape != self.tensors[y].shape:
+            raise ConvertError(
+                f"{self.file}: {name} adds {self.tensors[x].shape} to {self.tensors[y].shape}; "
+                "the shapes must be equal"
+            )
+        out = self.tensor(f"{name}.add", self.tensors[y].shape, total)
         self.nodes.append(Node("add", f"{name}.add", (y, x), (out,)))
         return out
 
-
-def check_conv(file: str, name: str, conv: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The parameters of a convolution, after a check of its keys and shapes."""
-    missing = sorted(CONV_KEYS - set(conv)) or sorted(PARAM_KEYS - set(conv["params"]))
-    if missing:
-        raise ConvertError(f"{file}: {name} has no {missing[0]}")
-    params: Mapping[str, Any] = conv["params"]
-    c_in = conv["in_channel"] // conv["groups"]
-    expected = (conv["out_channel"], c_in, *conv["kernel_size"])
-    if params["weight"].shape != expected or params["weight"].dtype != np.int8:
-        found = f"{params['weight'].dtype} {params['weight'].shape}"
-        raise ConvertError(f"{file}: the weight of {name} is {found}, not int8 {expected}")
-    for key in ("bias", "w_scales"):
-        if params[key].shape != expected[:1]:
-            raise ConvertError(f"{file}: {key} of {name} has shape {params[key].shape}, not {expected[:1]}")
-    if conv["groups"] not in (1, conv["in_channel"]):
-        raise ConvertError(f"{file}: {name} has {conv['groups']} groups; 1 and depthwise are supported")
-    return params
+    def read(self, name: str, found: Any) -> Conv:
+        return read_conv(f"{self.file}: {name}", found)
 
 
-def _layer(name: str, params: Mapping[str, Any], depthwise: bool) -> Layer:
+def _layer(name: str, conv: Conv) -> Layer:
     """Constants of a convolution; channels with a scale below DEAD_SCALE become constants."""
-    weight = params["weight"][:, 0] if depthwise else params["weight"].transpose(0, 2, 3, 1)
-    weight, bias = np.ascontiguousarray(weight), params["bias"].astype(np.int64)
-    scale = params["w_scales"].astype(np.float64)
+    weight = conv.weight[:, 0] if conv.depthwise else conv.weight.transpose(0, 2, 3, 1)
+    weight, bias, scale = np.array(weight, order="C"), conv.bias.copy(), conv.weight_scale.copy()
     dead = scale < DEAD_SCALE
-    if dead.any():
-        ratio = float(params["x_scale"]) / float(params["y_scale"])
-        value = np.rint(np.clip(bias * scale * ratio, -512, 512))
-        weight, bias, scale = weight.copy(), bias.copy(), scale.copy()
-        weight[dead] = 0
-        bias[dead] = (value[dead] / DEAD_MULTIPLIER).astype(np.int64)
-        scale[dead] = DEAD_MULTIPLIER / ratio
-    return Layer(weight, bias.astype(np.int32), Source(f"{name}.weight", f"{name}.bias"), scale, dead)
+    ratio = conv.x.scale / conv.y.scale
+    value = np.rint(np.clip(bias * scale * ratio, -512, 512))
+    weight[dead] = 0
+    bias[dead] = (value[dead] / DEAD_MULTIPLIER).astype(np.int64)
+    scale[dead] = DEAD_MULTIPLIER / ratio
+    limited = np.clip(bias, -(2**31), 2**31 - 1).astype(np.int32)
+    return Layer(weight, limited, Source(f"{name}.weight", f"{name}.bias"), scale, dead)
 
 
 def read_checkpoint(path: Path, image: int = IMAGE, integer_head: bool = False) -> Graph:
     """The quantized forward graph of a checkpoint for an image of `image` x `image` x 3.
 
     integer_head  keep the int8 classifier of the file (an oracle for tests) in place of a float head
+    Errors        ConvertError names the layer and the field that is missing, malformed or not supported
     """
     found = read_dict(path)
     if found.get("feature_mix") is not None:
         raise ConvertError(f"{path.name} has a feature_mix layer, which is not supported")
     b = _Builder(path.name)
-    first = check_conv(path.name, "first_conv", found["first_conv"])
-    entry = Tensor("image", (image, image, 3), "s8", float(first["x_scale"]), int(first["x_zero"]))
-    b.tensors["image"] = entry
-    x = b.conv("image", "first_conv", found["first_conv"])
+    first = b.read("first_conv", found["first_conv"])
+    b.tensor("image", (image, image, 3), first.x)
+    x = b.conv("image", "first_conv", first)
     for number, block in enumerate(found["blocks"]):
         x = b.block(x, number, block)
     features = b.tensors[x]
     h, w, c = features.shape
-    b.tensors["features"] = Tensor("features", (1, 1, c), "s8", features.scale, features.zero)
+    b.tensors["features"] = replace(features, name="features", shape=(1, 1, c))
     b.nodes.append(Node("avgpool", "pool", (x,), ("features",), None, Window(h, w, h, w)))
     pixel = Input("image", (1.0,) * 3, (-128.0,) * 3)
-    if integer_head:
-        output = b.conv("features", "classifier", found["classifier"])
-    else:
-        output = _float_head(b, check_conv(path.name, "classifier", found["classifier"]))
+    classifier = b.read("classifier", found["classifier"])
+    output = b.conv("features", "classifier", classifier) if integer_head else _float_head(b, classifier)
     return Graph(path.stem, pixel, output, b.tensors, tuple(b.nodes), b.layers)
 
 
-def _float_head(b: _Builder, params: Mapping[str, Any]) -> str:
-    """The classifier in float: its rows start a head that keeps them."""
-    scale = params["w_scales"].astype(np.float64)
-    weight = (params["weight"][:, :, 0, 0] * scale[:, None]).astype(np.float32)
-    bias = (params["bias"] * (scale * float(params["x_scale"]))).astype(np.float32)
+def _float_head(b: _Builder, conv: Conv) -> str:
+    """The classifier in float: its rows may start a new head."""
+    features = b.tensors["features"]
+    b.check_input("features", "classifier", conv.x)
+    if (conv.c_in, conv.kernel) != (features.channels, (1, 1)):
+        size = "x".join(map(str, conv.kernel))
+        raise ConvertError(
+            f"{b.file}: classifier is a {size} convolution of {conv.c_in} channels, "
+            f"not a 1x1 one of the {features.channels} features"
+        )
+    weight = (conv.weight[:, :, 0, 0] * conv.weight_scale[:, None]).astype(np.float32)
+    bias = (conv.bias * (conv.weight_scale * conv.x.scale)).astype(np.float32)
     b.layers["classifier"] = Layer(weight, bias, Source("classifier.weight", "classifier.bias"))
     b.tensors["logits"] = Tensor("logits", (1, 1, len(bias)), "f32")
     b.nodes.append(Node("head", "classifier", ("features",), ("logits",), "classifier"))

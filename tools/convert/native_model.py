@@ -7,9 +7,10 @@ import subprocess
 from pathlib import Path
 
 import numpy as np
-from convert.emit import Output
 
-FIRMWARE = Path(__file__).resolve().parent.parent / "firmware"
+from .emit import Output
+
+FIRMWARE = Path(__file__).resolve().parents[2] / "firmware"
 FLAGS = ["-std=c11", "-O2", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
 
 
@@ -74,6 +75,10 @@ class NativeModel:
 
     def backward(self, label: int, sgd: Sgd) -> float:
         return float(self.lib.model_backward(label, ctypes.byref(sgd)))
+
+    def arena(self, offset: int, size: int) -> bytes:
+        """What the last step left in some bytes of the arena."""
+        return ctypes.string_at(self._symbol("model_arena") + offset, size)
 
     def trainables(self) -> bytes:
         return ctypes.string_at(self._symbol("model_trainables"), self.trainable_bytes)
