@@ -37,13 +37,13 @@ lint: setup
 	@$(PYTHON) -m ruff check .
 	@$(PYTHON) -m ruff format --check .
 	@$(PYTHON) -m mypy tools examples/digits test renode
-	@clang-format --dry-run --Werror $$(git ls-files 'firmware/*.[ch]' 'test/*.[ch]' 'tools/*.c')
+	@clang-format --dry-run --Werror $$(git ls-files 'firmware/*.[ch]' 'test/*.[ch]' 'tools/*.[ch]')
 	@MICROTRAIN_MODEL=test/fixtures/null_model PLATFORMIO_BUILD_DIR=build/lint pio run -s -e disco_f746ng -e native
 
 format: setup
 	@$(PYTHON) -m ruff check --fix-only -q .
 	@$(PYTHON) -m ruff format -q .
-	@clang-format -i $$(git ls-files 'firmware/*.[ch]' 'test/*.[ch]' 'tools/*.c')
+	@clang-format -i $$(git ls-files 'firmware/*.[ch]' 'test/*.[ch]' 'tools/*.[ch]')
 
 clean:
 	rm -rf build .pio firmware/generated

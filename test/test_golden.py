@@ -21,7 +21,7 @@ from golden.data import NETWORKS, VARIABLE, Data, stored
 from golden.data import find as find_data
 
 pytestmark = pytest.mark.skipif(not os.environ.get(VARIABLE), reason=f"{VARIABLE} is not set")
-SCHEMES = sorted(p.stem for p in PUBLISHED.glob("*.yaml"))
+SCHEMES = sorted(p.stem for p in PUBLISHED.glob("*-*kb.yaml"))
 
 
 @pytest.fixture(scope="module")
