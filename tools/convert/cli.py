@@ -20,10 +20,12 @@ from .hostlib import HostLibError
 from .ir import ConvertError, Graph
 from .pipeline import Compiled, compile_graph, default_scheme, generate
 from .quantize import quantize
+from .scheme import Scheme
 from .scheme import find as find_scheme
 
 ROOT = Path(__file__).resolve().parents[2]
 KB = 1024
+NATIVE = "native"
 
 
 class Shape(click.ParamType):
@@ -50,7 +52,12 @@ class Shape(click.ParamType):
 @click.option(
     "--scheme",
     type=click.Path(path_type=Path),
-    help="Sparse update scheme: a YAML file (docs/schemes.md) or the name of a published one.",
+    help="Sparse update scheme: a YAML file (docs/schemes.md) or the name of one in tools/convert/schemes.",
+)
+@click.option(
+    "--fraction-bits",
+    type=click.Choice(["0", "4", "8"]),
+    help="Extra bits of each trained weight, instead of the scheme's.",
 )
 @click.option(
     "--classes", type=click.IntRange(2, 65535), help="Classes of the new task; the model's own if not given."
@@ -72,6 +79,13 @@ class Shape(click.ParamType):
     "--budget-flash", type=click.IntRange(1), default=1024, show_default=True, help="Flash image in KB."
 )
 @click.option(
+    "--board",
+    type=click.Choice(["disco_f746ng", NATIVE]),
+    default="disco_f746ng",
+    show_default=True,
+    help="What it is for. native, this machine (`pio run -e native`), has no budgets.",
+)
+@click.option(
     "--whole", is_flag=True, help="Keep every tensor whole: no row-by-row streaming of frozen layers."
 )
 @click.option("--trust", is_flag=True, help="Load a pickled module, which may execute code from the file.")
@@ -79,11 +93,13 @@ def main(
     model: Path,
     calibration: Path | None,
     scheme: Path | None,
+    fraction_bits: str | None,
     classes: int | None,
     input_shape: tuple[int, int, int] | None,
     output: Path,
     budget_sram: int,
     budget_flash: int,
+    board: str,
     whole: bool,
     trust: bool,
 ) -> None:
@@ -96,19 +112,28 @@ def main(
       python tools/convert model.pt --calibration photos/ --classes 5 --scheme my.yaml --budget-sram 160
     """
     warnings.showwarning = show_warning
+    if fraction_bits and not scheme:
+        raise click.UsageError("--fraction-bits changes a scheme: name one with --scheme.")
+    budget = {"sram": budget_sram * KB, "flash": budget_flash * KB} if board != NATIVE else None
     try:
         loaded = load(model, trust, input_shape)
         wanted = classes or class_count(loaded)
         quantized = quantize_model(loaded, calibration)
         compiled = (
-            compile_graph(quantized, find_scheme(scheme), wanted, not whole)
+            compile_graph(quantized, choose_scheme(scheme, fraction_bits), wanted, not whole)
             if scheme
-            else default_scheme(quantized, wanted, budget_sram * KB, not whole)
+            else default_scheme(quantized, wanted, budget["sram"] if budget else sys.maxsize, not whole)
         )
-        write(compiled, loaded, model, output, {"sram": budget_sram * KB, "flash": budget_flash * KB})
+        write(compiled, loaded, model, output, budget)
     except (ConvertError, HostLibError) as error:
         click.echo(f"convert: {error}", err=True)
         sys.exit(1)
+
+
+def choose_scheme(name: Path, fraction_bits: str | None) -> Scheme:
+    """The scheme that was named, with other fraction bits where they are given."""
+    scheme = find_scheme(name)
+    return scheme if fraction_bits is None else replace(scheme, fraction_bits=int(fraction_bits))
 
 
 def show_warning(message: Warning | str, *_: object, **__: object) -> None:
@@ -152,9 +177,12 @@ def quantize_model(loaded: LoadedModel, calibration: Path | None) -> Graph:
     return quantize(loaded.graph, measure_ranges(loaded.graph, images))
 
 
-def write(compiled: Compiled, loaded: LoadedModel, model: Path, output: Path, budget: dict[str, int]) -> None:
-    """Check the budget, write the four files (all or none) and print the table."""
-    report.check_budget(compiled, budget)
+def write(
+    compiled: Compiled, loaded: LoadedModel, model: Path, output: Path, budget: report.Budget | None
+) -> None:
+    """Check the budget, if any, write the four files (all or none) and print the table."""
+    if budget is not None:
+        report.check_budget(compiled, budget)
     digest = hashlib.sha256(model.read_bytes()).hexdigest()
     generated = generate(compiled, f"{model.name} (sha256 {digest[:16]})")
     source = {"file": model.name, "sha256": digest, "kind": loaded.kind}
