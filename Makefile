@@ -4,7 +4,7 @@ SHELL := /bin/bash
 export PLATFORMIO_SETTING_ENABLE_TELEMETRY := no
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: help setup demo test test-all golden lint renode format clean
+.PHONY: help setup demo test test-all golden bench lint renode format clean
 
 help:
 	@echo "make demo      train the example on the emulated board; results in build/demo/"
@@ -12,6 +12,7 @@ help:
 	@echo "make test-all  the slow ones too"
 	@echo "make lint      ruff, mypy, clang-format, warnings as errors"
 	@echo "make golden    the published networks against golden data (MICROTRAIN_DATA)"
+	@echo "make bench     the published networks on the emulated board: docs/bench.md (MICROTRAIN_DATA)"
 	@echo "make renode    the Robot suites, on Renode where it is installed and on the board model"
 
 setup:
@@ -33,17 +34,20 @@ renode: setup
 golden: setup
 	@$(PYTHON) tools/golden
 
+bench: setup
+	@$(PYTHON) tools/bench
+
 lint: setup
 	@$(PYTHON) -m ruff check .
 	@$(PYTHON) -m ruff format --check .
 	@$(PYTHON) -m mypy tools examples/digits test renode
-	@clang-format --dry-run --Werror $$(git ls-files 'firmware/*.[ch]' 'test/*.[ch]' 'tools/*.c')
+	@clang-format --dry-run --Werror $$(git ls-files 'firmware/*.[ch]' 'test/*.[ch]' 'tools/*.[ch]')
 	@MICROTRAIN_MODEL=test/fixtures/null_model PLATFORMIO_BUILD_DIR=build/lint pio run -s -e disco_f746ng -e native
 
 format: setup
 	@$(PYTHON) -m ruff check --fix-only -q .
 	@$(PYTHON) -m ruff format -q .
-	@clang-format -i $$(git ls-files 'firmware/*.[ch]' 'test/*.[ch]' 'tools/*.c')
+	@clang-format -i $$(git ls-files 'firmware/*.[ch]' 'test/*.[ch]' 'tools/*.[ch]')
 
 clean:
 	rm -rf build .pio firmware/generated

@@ -191,6 +191,35 @@ def test_over_the_sram_budget(tmp_path: Path) -> None:
     assert "peak" in said
 
 
+def test_this_machine_has_no_budget(tmp_path: Path) -> None:
+    options = ("--scheme", "full", "--budget-sram", 8)
+    assert "over the budget" in refused(tmp_path / "out", MODEL, *options)
+    assert convert(MODEL, *options, "--board", "native", "-o", tmp_path).exit_code == 0
+    plan = json.loads((tmp_path / "plan.json").read_text())
+    assert plan["budget"] is None
+    assert {row["trained"] for row in plan["layers"] if "conv2d" in row["op"]} > {"weight 16/16 + bias"}
+
+
+def test_this_machine_trains_everything_where_no_scheme_is_named(tmp_path: Path) -> None:
+    assert convert(MODEL, "--board", "native", "--budget-sram", 8, "-o", tmp_path).exit_code == 0
+    plan = json.loads((tmp_path / "plan.json").read_text())
+    assert plan["scheme"]["name"] == "last-16"
+
+
+@pytest.mark.parametrize(("bits", "kinds"), [("0", set()), ("4", {"u4"}), ("8", {"s8"})])
+def test_fraction_bits_replace_the_schemes(tmp_path: Path, bits: str, kinds: set[str]) -> None:
+    options = ("--scheme", "last-6", "--fraction-bits", bits)
+    assert convert(MODEL, *options, "-o", tmp_path).exit_code == 0
+    plan = json.loads((tmp_path / "plan.json").read_text())
+    tensors = plan["trainables"]["tensors"]
+    assert plan["scheme"]["fraction_bits"] == int(bits)
+    assert {t["dtype"] for t in tensors if t["kind"] == "fraction"} == kinds
+
+
+def test_fraction_bits_need_a_scheme(tmp_path: Path) -> None:
+    assert "name one with --scheme" in refused(tmp_path / "out", MODEL, "--fraction-bits", "4")
+
+
 def test_over_the_flash_budget(tmp_path: Path) -> None:
     said = refused(tmp_path / "out", MODEL, "--scheme", EXAMPLE / "head.yaml", "--budget-flash", 41)
     assert "flash" in said

@@ -10,7 +10,7 @@ from convert.autodiff import differentiate
 from convert.ir import ConvertError
 from convert.pipeline import with_head
 from convert.prune import prune
-from convert.scheme import Scheme, apply, column_norms, convolutions, load
+from convert.scheme import Scheme, apply, column_norms, convolutions, find, load
 from networks import residual_network
 
 
@@ -35,6 +35,7 @@ def test_a_full_file(tmp_path: Path) -> None:
         ("biases: -1", "biases"),
         ("biases: many", "biases"),
         ("weights: [1]", "weights must map"),
+        ("weights: everything", "or be `all`"),
         ("weights: {a: 0}", "fraction of a"),
         ("weights: {a: 1.5}", "fraction of a"),
         ("weights: {a: {channels: [1, 1]}}", "channels of a"),
@@ -90,6 +91,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     [
         (Scheme("s", weights={"nowhere": 0.5}), "no convolution 'nowhere'"),
         (Scheme("s", weights={99: 0.5}), "no convolution 99"),
+        (Scheme("s", weights={-99: 0.5}), "no convolution -99"),
         (Scheme("s", weights={0: 0.01}), "is none"),
         (Scheme("s", weights={0: (1, 40)}), "channel 40"),
         (Scheme("s", biases=1000), "1000 convolutions"),
@@ -98,6 +100,39 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 def test_schemes_that_do_not_fit_the_network(scheme: Scheme, said: str) -> None:
     with pytest.raises(ConvertError, match=said):
         apply(residual_network(), scheme)
+
+
+def test_negative_numbers_count_from_the_end() -> None:
+    graph = residual_network()
+    last = convolutions(graph)[-1]
+    layers = apply(graph, Scheme("s", weights={-1: 1.0})).layers
+    assert {name for name, layer in layers.items() if layer.trained} == {last}
+
+
+def test_all_stands_for_every_convolution_and_later_entries_count(tmp_path: Path) -> None:
+    graph = residual_network()
+    first, *rest = convolutions(graph)
+    assert load_text(tmp_path, "weights: all").weights == {"all": 1.0}
+    layers = apply(graph, load_text(tmp_path, "weights: {all: 1, 0: {channels: [0]}}")).layers
+    assert layers[first].trained == (0,)
+    assert all(len(layers[name].trained) == layers[name].columns for name in rest)
+
+
+@pytest.mark.parametrize(
+    ("name", "weights", "biases"),
+    [("head-only", 0, 0), ("bias-only", 0, None), ("last-6", 6, 6), ("full", None, None)],
+)
+def test_generic_schemes_fit_any_network(name: str, weights: int | None, biases: int | None) -> None:
+    graph = residual_network()
+    names = convolutions(graph)
+    layers = apply(graph, find(Path(name))).layers
+    assert [n for n in names if layers[n].trained] == last(names, weights)
+    assert [n for n in names if layers[n].bias_trained] == last(names, biases)
+
+
+def last(names: list[str], count: int | None) -> list[str]:
+    """The last `count` names; None: all."""
+    return names if count is None else names[len(names) - count :]
 
 
 def test_norm_selects_the_largest_columns() -> None:

@@ -26,6 +26,7 @@ from .scheme import head_rows as checked_rows
 
 ROOT = Path(__file__).resolve().parents[2]
 KB = 1024
+NATIVE = "native"
 
 
 class Shape(click.ParamType):
@@ -75,7 +76,12 @@ class Rows(click.ParamType):
 @click.option(
     "--scheme",
     type=click.Path(path_type=Path),
-    help="Sparse update scheme: a YAML file (docs/schemes.md) or the name of a published one.",
+    help="Sparse update scheme: a YAML file (docs/schemes.md) or the name of one in tools/convert/schemes.",
+)
+@click.option(
+    "--fraction-bits",
+    type=click.Choice(["0", "4", "8"]),
+    help="Extra bits of each trained weight, instead of the scheme's.",
 )
 @click.option(
     "--classes", type=click.IntRange(2, 65535), help="Classes of the new task; the model's own if not given."
@@ -102,6 +108,13 @@ class Rows(click.ParamType):
     "--budget-flash", type=click.IntRange(1), default=1024, show_default=True, help="Flash image in KB."
 )
 @click.option(
+    "--board",
+    type=click.Choice(["disco_f746ng", NATIVE]),
+    default="disco_f746ng",
+    show_default=True,
+    help="What it is for. native, this machine (`pio run -e native`), has no budgets.",
+)
+@click.option(
     "--whole", is_flag=True, help="Keep every tensor whole: no row-by-row streaming of frozen layers."
 )
 @click.option(
@@ -114,12 +127,14 @@ def main(
     model: Path,
     calibration: Path | None,
     scheme: Path | None,
+    fraction_bits: str | None,
     classes: int | None,
     head_rows: tuple[int, ...] | None,
     input_shape: tuple[int, int, int] | None,
     output: Path,
     budget_sram: int,
     budget_flash: int,
+    board: str,
     whole: bool,
     keep_image: bool,
     trust: bool,
@@ -133,15 +148,26 @@ def main(
       python tools/convert model.pt --calibration photos/ --classes 5 --scheme my.yaml --budget-sram 160
     """
     warnings.showwarning = show_warning
+    if fraction_bits and not scheme:
+        raise click.UsageError("--fraction-bits changes a scheme: name one with --scheme.")
+    budget = {"sram": budget_sram * KB, "flash": budget_flash * KB} if board != NATIVE else None
     try:
         loaded = load(model, trust, input_shape)
         quantized = quantize_model(loaded, calibration)
         passes = Passes(fused=not whole, arriving=not keep_image)
-        compiled = compile_for(quantized, scheme, classes, head_rows, budget_sram * KB, passes)
-        write(compiled, loaded, model, output, {"sram": budget_sram * KB, "flash": budget_flash * KB})
+        room = budget["sram"] if budget else sys.maxsize
+        chosen = choose_scheme(scheme, fraction_bits) if scheme else None
+        compiled = compile_for(quantized, chosen, classes, head_rows, room, passes)
+        write(compiled, loaded, model, output, budget)
     except (ConvertError, HostLibError) as error:
         click.echo(f"convert: {error}", err=True)
         sys.exit(1)
+
+
+def choose_scheme(name: Path, fraction_bits: str | None) -> Scheme:
+    """The scheme that was named, with other fraction bits where they are given."""
+    scheme = find_scheme(name)
+    return scheme if fraction_bits is None else replace(scheme, fraction_bits=int(fraction_bits))
 
 
 def show_warning(message: Warning | str, *_: object, **__: object) -> None:
@@ -170,23 +196,22 @@ def model_name(model: Path) -> str:
 
 def compile_for(
     quantized: Graph,
-    path: Path | None,
+    scheme: Scheme | None,
     classes: int | None,
     head_rows: tuple[int, ...] | None,
     budget_sram: int,
     passes: Passes,
 ) -> Compiled:
-    """Compile with the scheme that was asked for, or the largest one that fits `budget_sram` bytes.
+    """Compile with the given scheme, or the largest default one that fits `budget_sram` bytes.
 
     classes    None: as many as the head has rows to start from, or the model's own
     head_rows  rows of the model's own head, in place of what the scheme says; None: the scheme's
     """
-    scheme = find_scheme(path) if path else Scheme("default")
-    head = head_rows or scheme.head
+    head = head_rows or (scheme.head if scheme else "zeros")
     wanted = classes or (
         len(head) if isinstance(head, tuple) else quantized.tensors[quantized.output].channels
     )
-    if path is None:
+    if scheme is None:
         return default_scheme(quantized, wanted, budget_sram, passes, head)
     return compile_graph(quantized, replace(scheme, head=head), wanted, passes)
 
@@ -207,9 +232,12 @@ def quantize_model(loaded: LoadedModel, calibration: Path | None) -> Graph:
     return quantize(loaded.graph, measure_ranges(loaded.graph, images))
 
 
-def write(compiled: Compiled, loaded: LoadedModel, model: Path, output: Path, budget: dict[str, int]) -> None:
-    """Check the budget, write the four files (all or none) and print the table."""
-    report.check_budget(compiled, budget)
+def write(
+    compiled: Compiled, loaded: LoadedModel, model: Path, output: Path, budget: report.Budget | None
+) -> None:
+    """Check the budget, if any, write the four files (all or none) and print the table."""
+    if budget is not None:
+        report.check_budget(compiled, budget)
     digest = hashlib.sha256(model.read_bytes()).hexdigest()
     generated = generate(compiled, f"{model.name} (sha256 {digest[:16]})")
     source = {"file": model.name, "sha256": digest, "kind": loaded.kind}

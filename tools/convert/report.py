@@ -20,6 +20,7 @@ from .trainables import block_bytes, layout
 WEIGHT_REGION = 512 * 1024
 CHECKPOINT_SLOT = 128 * 1024
 PEAK_TENSORS = 5
+Budget = dict[str, int]  # bytes by memory: sram, flash
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ def flash_bytes(compiled: Compiled) -> dict[str, int]:
 
 
 def plan_json(
-    compiled: Compiled, output: Output, source: dict[str, str], budget: dict[str, int]
+    compiled: Compiled, output: Output, source: dict[str, str], budget: Budget | None
 ) -> dict[str, Any]:
     """plan.json, see docs/plan.md."""
     graph, plan = compiled.graph, compiled.plan
@@ -177,7 +178,7 @@ def _tensors_json(graph: Graph, plan: Plan) -> list[dict[str, Any]]:
     return result
 
 
-def print_table(compiled: Compiled, budget: dict[str, int], console: Console) -> None:
+def print_table(compiled: Compiled, budget: Budget | None, console: Console) -> None:
     """A row a layer, then the totals against the budget."""
     table = Table(title=f"{compiled.graph.name}, scheme {compiled.scheme.name}", header_style="bold")
     for name in ("layer", "op", "in", "out", "kernel"):
@@ -201,7 +202,7 @@ def print_table(compiled: Compiled, budget: dict[str, int], console: Console) ->
     _print_totals(compiled, budget, console)
 
 
-def _print_totals(compiled: Compiled, budget: dict[str, int], console: Console) -> None:
+def _print_totals(compiled: Compiled, budget: Budget | None, console: Console) -> None:
     graph, plan = compiled.graph, compiled.plan
     macs = {"forward": 0, "backward": 0}
     for i, node in enumerate(graph.nodes):
@@ -211,8 +212,8 @@ def _print_totals(compiled: Compiled, budget: dict[str, int], console: Console) 
         f"MACs        forward {macs['forward']:,}, backward {macs['backward']:,}",
         f"arena       {plan.arena:,} B (lower bound {plan.lower_bound:,} B), peak at step {plan.peak_step}",
         f"trainables  {trained:,} B",
-        f"SRAM        {compiled.sram:,} B of {budget['sram']:,} B, {FIRMWARE_SRAM:,} B for the firmware",
-        f"flash       {sum(flash_bytes(compiled).values()) + FIRMWARE_FLASH:,} B of {budget['flash']:,} B, "
+        f"SRAM        {compiled.sram:,} B{_of(budget, 'sram')}, {FIRMWARE_SRAM:,} B for the firmware",
+        f"flash       {sum(flash_bytes(compiled).values()) + FIRMWARE_FLASH:,} B{_of(budget, 'flash')}, "
         f"{FIRMWARE_FLASH:,} B for the firmware (both estimates; `pio run` measures)",
     ]
     if trained > CHECKPOINT_SLOT:
@@ -220,7 +221,11 @@ def _print_totals(compiled: Compiled, budget: dict[str, int], console: Console) 
     console.print("\n".join(lines), highlight=False)
 
 
-def check_budget(compiled: Compiled, budget: dict[str, int]) -> None:
+def _of(budget: Budget | None, memory: str) -> str:
+    return f" of {budget[memory]:,} B" if budget is not None else ""
+
+
+def check_budget(compiled: Compiled, budget: Budget) -> None:
     """Raise ConvertError saying by how much and because of what the budget is exceeded."""
     _check_sram(compiled, budget["sram"])
     _check_flash(compiled, budget["flash"])

@@ -18,6 +18,7 @@ KEYS = {"name", "network", "biases", "weights", "select", "fraction_bits", "loss
 PUBLISHED = Path(__file__).resolve().parent / "schemes"
 RATES = ("weight", "bias", "head")
 HEADS = ("zeros", "random", "keep")
+ALL = "all"  # in the place of a layer: every convolution
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,8 @@ class Scheme:
     """What is trained, and how.
 
     biases        of the last k convolutions; -1: of all
-    weights       layer name or convolution index -> fraction of its input channels in (0, 1], or the channels
+    weights       layer name, convolution index (from the end if negative) or ALL -> fraction of its input
+                  channels in (0, 1], or the channels; of two entries for a layer the later one counts
     select        how the channels of a fraction are chosen: "norm" (largest L2 norm) or "first"
     rates         learning rates of weights, biases and head, in real-valued units
     head          the head's start: "zeros", "random", "keep" (the model's own rows), or which of those rows
@@ -58,7 +60,7 @@ class Scheme:
 
 
 def find(name: Path) -> Scheme:
-    """A scheme file, or one of the published schemes by its name ("mcunet-49kb")."""
+    """A scheme file, or one that comes with the converter by its name ("mcunet-49kb", "last-6")."""
     published = PUBLISHED / f"{name}.yaml"
     if not name.exists() and name.parent == Path() and not name.suffix:
         if published.exists():
@@ -119,8 +121,12 @@ def _biases(value: Any, where: str) -> int:
 
 
 def _weights(value: Any, where: str) -> dict[str | int, float | tuple[int, ...]]:
+    if value == ALL:
+        return {ALL: 1.0}
     if not isinstance(value, Mapping):
-        raise ConvertError(f"{where}: weights must map layers to fractions, as in `blocks.2.expand: 0.5`")
+        raise ConvertError(
+            f"{where}: weights must map layers to fractions, as in `blocks.2.expand: 0.5`, or be `all`"
+        )
     return {key: _columns(key, entry, where) for key, entry in value.items()}
 
 
@@ -194,9 +200,9 @@ def apply(graph: Graph, scheme: Scheme) -> Graph:
     for name in names[first:]:
         layers[name] = replace(layers[name], bias_trained=True)
     for key, entry in scheme.weights.items():
-        name = _layer_name(key, names, graph, scheme)
-        channels = _select(layers[name], name, entry, scheme)
-        layers[name] = replace(layers[name], trained=channels, fraction_bits=scheme.fraction_bits)
+        for name in names if key == ALL else [_layer_name(key, names, graph, scheme)]:
+            channels = _select(layers[name], name, entry, scheme)
+            layers[name] = replace(layers[name], trained=channels, fraction_bits=scheme.fraction_bits)
     return graph.replace(layers=layers)
 
 
@@ -206,14 +212,14 @@ def convolutions(graph: Graph) -> list[str]:
 
 
 def _layer_name(key: str | int, names: list[str], graph: Graph, scheme: Scheme) -> str:
-    if isinstance(key, int) and 0 <= key < len(names):
+    if isinstance(key, int) and -len(names) <= key < len(names):
         return names[key]
     if key in names:
         return str(key)
     known = f"{names[0]} ... {names[-1]}" if len(names) > 8 else ", ".join(names)
     raise ConvertError(
         f"scheme {scheme.name}: {graph.name} has no convolution {key!r}; there are {known} "
-        f"(or numbers 0 to {len(names) - 1})"
+        f"(or numbers 0 to {len(names) - 1}, from the end -1 to {-len(names)})"
     )
 
 

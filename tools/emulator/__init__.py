@@ -4,10 +4,12 @@ from .board import Board
 from .errors import EmulatorError, Fault
 from .loop import Stop, Until
 from .port import EmulatedPort
-from .report import FunctionCost, SramUse, measure_sram
+from .report import CacheUse, CallCost, FunctionCost, SramUse, measure_sram
 
 __all__ = [
     "Board",
+    "CacheUse",
+    "CallCost",
     "EmulatedPort",
     "EmulatorError",
     "Fault",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from . import native
 from .clock import VirtualClock
 from .core import Core
 from .elf import Image
@@ -12,7 +13,7 @@ from .engine import Engine
 from .errors import EmulatorError, Fault
 from .loop import Loop, Stop, Until
 from .memory import ERASED, FLASH_BASE, Memory
-from .native import NEVER
+from .native import CALLS_MAX, NEVER
 from .peripherals import usart
 from .peripherals.base import Peripheral
 from .peripherals.bus import Bus
@@ -20,7 +21,7 @@ from .peripherals.clock import Pwr, Rcc
 from .peripherals.flash import FlashController
 from .peripherals.gpio import PORTS, Gpio
 from .registers import Register
-from .report import FunctionCost, SramUse, profile, sram_use
+from .report import CacheUse, CallCost, FunctionCost, SramUse, profile, sram_use
 from .systick import CycleCounter
 
 DEBUG_PAGE = 0xE004_2000
@@ -36,6 +37,7 @@ class Board:
     strict         fault on unaligned LDM, LDRD, VLDR and so on as the chip does; costs speed
     guest_faults   give faults to the firmware's own handlers instead of raising Fault
     paced          bytes arrive at the programmed baud rate, whether the firmware reads them or not
+    caches         model the caches: needed by estimates of cycles (cycles.py); costs speed
     paint          what SRAM holds after power-on
 
     output         what the firmware has sent and nobody has taken, while no listener is there
@@ -48,10 +50,11 @@ class Board:
         strict: bool = False,
         guest_faults: bool = False,
         paced: bool = False,
+        caches: bool = False,
         paint: int = PAINT,
     ) -> None:
         self.image = Image(Path(elf))
-        self.strict, self.guest_faults, self.paint = strict, guest_faults, paint
+        self.strict, self.guest_faults, self.caches, self.paint = strict, guest_faults, caches, paint
         self.memory = Memory()
         self._bus = Bus(self)
         self._loop = Loop(self)
@@ -59,6 +62,7 @@ class Board:
         self._state = self._engine.state
         self._make_peripherals(paced)
         self.output = bytearray()
+        self._watched: tuple[str, ...] = ()
         self.last_fault: Fault | None = None
         for address, data in self.image.segments:
             self.memory.flash[address - FLASH_BASE : address - FLASH_BASE + len(data)] = data
@@ -89,7 +93,7 @@ class Board:
         """
         self.paint = self.paint if paint is None else paint
         self.memory.paint(self.paint)
-        self._state.total = 0
+        self._state.total = self._state.thread = 0
         self.cut_count = NEVER
         self.flash.cut_at = None
         self.powered = True
@@ -120,7 +124,7 @@ class Board:
 
     def reset(self) -> None:
         """System reset: core and peripherals, not SRAM."""
-        self._engine.restart(self._bus.pages, self.strict)
+        self._engine.restart(self._bus.pages, self.strict, self.caches)
         self.core.reset()
         self.cycle_counter.reset()
         for peripheral in self.peripherals:
@@ -199,6 +203,35 @@ class Board:
     def clear_profile(self) -> None:
         for counters in self._engine.counters:
             counters.clear()
+        self._state.cache_use = native.CacheCounts()
+
+    def watch_calls(self, functions: Iterable[str], only_inside: bool = False) -> None:
+        """Count what calls of these functions take, from now on, and clear the profile.
+
+        only_inside   the profile and the cache model count nothing but what runs inside such calls
+        Errors        EmulatorError where the ELF has no such function, or there are too many
+        """
+        self._watched = tuple(functions)
+        missing = [name for name in self._watched if name not in self.image.symbols]
+        if missing:
+            raise EmulatorError(f"{self.image.path} has no function {missing[0]}: nothing to watch.")
+        if len(self._watched) > CALLS_MAX:
+            raise EmulatorError(
+                f"{len(self._watched)} functions are more than the {CALLS_MAX} that can be watched at once."
+            )
+        self._engine.watch_calls([self.image.symbols[name] & ~1 for name in self._watched], only_inside)
+        self.clear_profile()
+
+    def calls(self) -> dict[str, CallCost]:
+        """Calls of each watched function since `watch_calls`, and the instructions in those that returned."""
+        calls = zip(self._watched, self._state.calls, strict=False)
+        return {name: CallCost(int(call.count), int(call.instructions)) for name, call in calls}
+
+    def cache_use(self) -> CacheUse:
+        """What the caches did since power-on or `clear_profile`; zeros where they are not modelled."""
+        counts = self._state.cache_use
+        stalls = sum(sum(memoryview(c.stalls).cast("B").cast("Q")) for c in self._engine.counters)
+        return CacheUse(counts.instruction_misses, counts.data_misses, counts.write_backs, stalls)
 
     def sram_touched(self) -> SramUse:
         """SRAM that differs from the paint; `measure_sram` also finds what was written with its value."""

@@ -25,7 +25,10 @@ from .report import profile_table, sram_table
 @click.option("--paced", is_flag=True, help="Bytes arrive at the baud rate, whether they are read or not.")
 @click.option("--profile", is_flag=True, help="At the end: instructions by function.")
 @click.option(
-    "--cycles", "with_cycles", is_flag=True, help="At the end: estimated cycles by function (llvm-mca)."
+    "--cycles",
+    "with_cycles",
+    is_flag=True,
+    help="At the end: estimated cycles by function (llvm-mca and a model of the caches); slower.",
 )
 @click.option(
     "--sram", is_flag=True, help="At the end: SRAM that was written, by variable, and the stack's depth."
@@ -51,7 +54,7 @@ def main(
     if use_pty and tcp is not None:
         raise click.UsageError("--pty and --tcp exclude each other: the board has one serial line.")
     try:
-        board = Board(elf, strict=strict, guest_faults=guest_faults, paced=paced)
+        board = Board(elf, strict=strict, guest_faults=guest_faults, paced=paced, caches=with_cycles)
     except EmulatorError as error:
         raise click.ClickException(str(error)) from error
     failure = _serve(board, use_pty, tcp, seconds)

@@ -1,7 +1,10 @@
-"""An ESTIMATE of cycles: how often each basic block ran, times what llvm-mca's Cortex-M7 takes for it.
+"""An ESTIMATE of cycles: how often each basic block ran, times what llvm-mca's Cortex-M7 takes for it, and
+the cycles that the modelled caches made it wait.
 
-The model issues two instructions at once, in order. It knows nothing of caches, flash wait states and
-mispredicted branches: real numbers come from the device's own cycle counter.
+llvm-mca issues two instructions at once, in order. The cache model sees every fetch, load and store that the
+firmware makes (cache.h states its assumptions); a board made without `caches=True` has none, and the estimate
+is that of a core that never waits. Neither knows mispredicted branches: real numbers come from the device's
+own cycle counter.
 """
 
 from __future__ import annotations
@@ -11,11 +14,13 @@ import re
 import shutil
 import subprocess
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from .board import Board
 from .errors import EmulatorError
 from .memory import FLASH_BASE
+from .report import CacheUse
 
 COVERED = 0.995  # share of all instructions whose blocks are looked at; the rest is scaled
 ITERATIONS = 100
@@ -27,26 +32,35 @@ LABEL = ".Lblock"
 
 @dataclass(frozen=True)
 class Block:
-    """A basic block in flash: `runs` times, `retired` instructions in all."""
+    """A basic block in flash: `runs` times, `retired` instructions and `stalls` cycles in all."""
 
     address: int
     size: int
     runs: int
     retired: int
+    stalls: int
     length: int
 
 
 @dataclass
 class Estimate:
-    """cycles      of everything that ran; `by_function` of what was looked at
+    """issue       cycles to issue everything that ran in flash, no access ever waiting
+    cache          misses, and the cycles that they cost; zeros where the board models no caches
     instructions   retired in flash
     unknown        blocks that llvm-mca could not read; counted as a cycle an instruction
+    by_function    issue and stall cycles of the blocks that were looked at
     """
 
-    cycles: float = 0.0
+    cache: CacheUse
+    issue: float = 0.0
     instructions: int = 0
     unknown: int = 0
     by_function: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def cycles(self) -> float:
+        """Of everything: issue and stalls."""
+        return self.issue + self.cache.stalls
 
 
 def hot_blocks(board: Board) -> tuple[list[Block], int]:
@@ -57,7 +71,8 @@ def hot_blocks(board: Board) -> tuple[list[Block], int]:
     for i, count in enumerate(retired):
         if count:
             note = counters.blocks[i]
-            blocks.append(Block(FLASH_BASE + 2 * i, note >> 16, counters.entries[i], count, note & 0xFFFF))
+            numbers = counters.entries[i], count, counters.stalls[i]
+            blocks.append(Block(FLASH_BASE + 2 * i, note >> 16, *numbers, note & 0xFFFF))
     blocks.sort(key=lambda block: (-block.retired, block.address))
     total, seen = sum(block.retired for block in blocks), 0
     for i, block in enumerate(blocks):
@@ -80,7 +95,8 @@ def estimate(board: Board) -> Estimate:
         raise EmulatorError(f"no cycle estimate: {missing} is not on PATH (`apt install {package}`).")
     blocks, total = hot_blocks(board)
     code = _disassemble(objdump, board.image.path)
-    result = Estimate(instructions=total)
+    result = Estimate(board.cache_use(), instructions=total)
+    issue = 0.0
     for block in blocks:
         cycles = _block_cycles(mca, _source(code, block))
         if cycles is None:
@@ -88,9 +104,10 @@ def estimate(board: Board) -> Estimate:
             cycles = float(block.length)
         function = board.image.function(block.address)
         name = function.name if function else "?"
-        result.by_function[name] = result.by_function.get(name, 0.0) + cycles * block.runs
+        issue += cycles * block.runs
+        result.by_function[name] = result.by_function.get(name, 0.0) + cycles * block.runs + block.stalls
     seen = sum(block.retired for block in blocks)
-    result.cycles = sum(result.by_function.values()) * total / seen if seen else 0.0
+    result.issue = issue * total / seen if seen else 0.0
     return result
 
 
@@ -105,9 +122,20 @@ def report(board: Board, rows: int = 20) -> str:
     lines += [f"{cycles:>14,.0f}  {name}" for name, cycles in ordered[:rows]]
     lines.append(
         f"{result.cycles:>14,.0f}  estimated for {result.instructions:,} instructions: "
-        "no caches, wait states or mispredicted branches in it"
+        f"{_parts(board, result)}, no mispredicted branches"
     )
     return "\n".join(lines)
+
+
+def _parts(board: Board, result: Estimate) -> str:
+    """What an estimate is made of, in words."""
+    if not board.caches:
+        return "no caches, no wait states"
+    use = result.cache
+    return (
+        f"{result.issue:,.0f} to issue them, {use.stalls:,} of waiting for {use.instruction_misses:,} lines "
+        f"of code and {use.data_misses:,} of data ({use.write_backs:,} written back)"
+    )
 
 
 def _disassemble(objdump: str, path: Path) -> dict[int, tuple[str, str]]:
@@ -147,6 +175,7 @@ def _instruction(mnemonic: str, operands: str) -> str:
     return f" {mnemonic} {operands}"
 
 
+@cache
 def _block_cycles(mca: str, source: str) -> float | None:
     """Cycles of one run of a block in steady state, None where llvm-mca cannot say."""
     options = [

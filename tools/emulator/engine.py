@@ -26,6 +26,7 @@ from .registers import Register
 
 PAGE = 4096
 USART_PAGE = 0x4001_1000
+INSTRUCTION_CACHE, DATA_CACHE = (64, 2), (32, 4)  # sets and ways; 4 KB each
 READ_EXECUTE = unicorn.UC_PROT_READ | unicorn.UC_PROT_EXEC
 UNICORN_MINIMUM = (2, 1, 4)
 ReadRegister = Callable[[int, int], int]  # (address, size) -> value
@@ -34,15 +35,17 @@ BadAccess = Callable[[int, int, bytes], bool]  # (kind of access, address, data)
 
 
 class Counters:
-    """Counters of a memory: entries and instructions by halfword, and native.c's notes on each block."""
+    """Counters of a memory: entries, instructions and stall cycles by halfword, and native.c's notes on each
+    block."""
 
     def __init__(self, size: int) -> None:
         self.entries = (ctypes.c_uint64 * (size // 2))()
         self.retired = (ctypes.c_uint64 * (size // 2))()
+        self.stalls = (ctypes.c_uint64 * (size // 2))()
         self.blocks = (ctypes.c_uint32 * (size // 2))()
 
     def clear(self) -> None:
-        for array in (self.entries, self.retired):
+        for array in (self.entries, self.retired, self.stalls):
             ctypes.memset(array, 0, ctypes.sizeof(array))
 
     def forget(self, offset: int, size: int) -> None:
@@ -82,7 +85,7 @@ class Engine:
         )
         for i, (view, base, size) in enumerate(areas):
             state.memory[i], state.base[i], state.size[i] = ctypes.addressof(view), base, size
-            for name in ("entries", "retired", "blocks"):
+            for name in ("entries", "retired", "stalls", "blocks"):
                 getattr(state, name)[i] = ctypes.addressof(getattr(self.counters[i], name))
         for name in ("emu_stop", "reg_read", "reg_write"):
             setattr(state, name, ctypes.cast(getattr(uclib, f"uc_{name}"), ctypes.c_void_p).value)
@@ -96,8 +99,10 @@ class Engine:
         state.interrupt = -1
 
     # ---------------------------------------------------------------- set-up
-    def restart(self, pages: list[int], strict: bool) -> None:
+    def restart(self, pages: list[int], strict: bool, caches: bool) -> None:
         """A new processor with everything mapped. `pages`: addresses of the pages with peripherals."""
+        self._forget_calls()
+        self._empty_caches(caches)
         self._uc = uc = unicorn.Uc(unicorn.UC_ARCH_ARM, unicorn.UC_MODE_THUMB)
         uc.ctl_set_cpu_model(arm_const.UC_CPU_ARM_CORTEX_M7)  # UC_MODE_MCLASS would make it a Cortex-M33
         for base in (FLASH_BASE, FLASH_ALIAS):
@@ -113,6 +118,9 @@ class Engine:
         self._fpu_guard: int | None = self._hook(unicorn.UC_HOOK_CODE, "native_fpu_guard")
         if strict:
             self._hook(unicorn.UC_HOOK_MEM_READ | unicorn.UC_HOOK_MEM_WRITE, "native_alignment")
+        if caches:
+            self._hook(unicorn.UC_HOOK_MEM_READ | unicorn.UC_HOOK_MEM_WRITE, "native_data_access")
+
         for address, callback in self._watched:
             self._watch(address, callback)
 
@@ -124,6 +132,32 @@ class Engine:
 
     def _watch(self, address: int, callback: Callable[[], None]) -> None:
         self._uc.hook_add(unicorn.UC_HOOK_CODE, lambda *_: callback(), None, address, address)
+
+    def _forget_calls(self) -> None:
+        """No exception and no watched call is in progress."""
+        self.state.handlers = self.state.inside = 0
+        for call in self.state.calls:
+            call.active = 0
+
+    def _empty_caches(self, modelled: bool) -> None:
+        self.state.caches_on = int(modelled)
+        for cache, (sets, ways) in (
+            (self.state.instruction_cache, INSTRUCTION_CACHE),
+            (self.state.data_cache, DATA_CACHE),
+        ):
+            ctypes.memset(ctypes.addressof(cache), 0, ctypes.sizeof(cache))
+            cache.sets, cache.ways = sets, ways
+
+    def watch_calls(self, entries: list[int], only_inside: bool) -> None:
+        """Count the calls of the functions at these addresses from now on, CALLS_MAX at most.
+
+        only_inside   entries, instructions, stalls and misses count nothing but what runs in these calls
+        """
+        state = self.state
+        ctypes.memset(ctypes.addressof(state.calls), 0, ctypes.sizeof(state.calls))
+        for call, entry in zip(state.calls, entries, strict=False):
+            call.entry = entry
+        state.call_count, state.inside, state.only_inside = len(entries), 0, int(only_inside)
 
     def _map_page(self, page: int) -> None:
         if page == USART_PAGE:
@@ -197,11 +231,13 @@ class Engine:
             half = int.from_bytes(self.memory.read(end, 2), "little")
             end += 4 if half >> 11 >= 0x1D else 2
         total, deadline, limit = self.state.total, self.state.deadline, self.state.hard_limit
+        thread = self.state.thread + (0 if self.state.handlers else count)
         self.state.deadline = self.state.hard_limit = NEVER
         self._uc.ctl_remove_cache(pc & ~1, (pc & ~1) + 256)
         error = self.run(pc, end)
         self._uc.ctl_remove_cache(pc & ~1, (pc & ~1) + 256)
         self.state.total, self.state.deadline, self.state.hard_limit = total + count, deadline, limit
+        self.state.thread = thread
         if error is not None:
             raise error
 

@@ -1,62 +1,11 @@
 /* The emulator's hot path: everything that runs once a basic block, once a serial byte or once an exception.
  *
- * Loaded with ctypes (native.py mirrors `struct native` field by field). Not linked to Unicorn: the entry points used
+ * Loaded with ctypes. Not linked to Unicorn: the entry points used
  * are passed in. Registers of the guest are named by Unicorn's numbers, also passed in.
  */
-#include <stdint.h>
+#include "native.h"
+
 #include <string.h>
-
-enum { FLASH = 0, SRAM = 1, REGIONS = 2 };
-enum { FLASH_ALIAS = 0x00200000, USART1_BASE = 0x40011000 };
-enum { RX_QUEUE = 4096, TX_QUEUE = 65536 };
-enum { USART_ISR = 0x1C, USART_ICR = 0x20, USART_RDR = 0x24, USART_TDR = 0x28 };
-enum { ISR_FE = 1 << 1, ISR_ORE = 1 << 3, ISR_RXNE = 1 << 5, ISR_TC = 1 << 6, ISR_TXE = 1 << 7 };
-enum { ISR_TEACK_REACK = 3 << 21 };
-enum { CR1_UE_TE = 1 << 0 | 1 << 3, CR1_UE_RE = 1 << 0 | 1 << 2 };
-enum { RX_FRAMING_ERROR = 1 << 8 };
-enum { STOP_ON_LINE = 1, STOP_ON_BYTE = 2 };
-enum { STOPPED = 1, STOPPED_AT_LIMIT = 2 };
-enum { ENTER_NESTED = 1, ENTER_UNSTACKED = 2 };
-enum { VIOLATION_ALIGNMENT = 1, VIOLATION_NO_FPU = 2 };
-
-struct registers {
-    int r0, r1, r2, r3, r12, lr, sp, pc, xpsr, nzcvqg, epsr, ipsr, control, s0, fpscr, primask, basepri, faultmask;
-};
-
-struct usart {
-    uint32_t powered;           /* its clock is on */
-    uint32_t cr1;               /* copy of CR1 */
-    uint32_t full;              /* 1: rdr holds a byte that was not read */
-    uint32_t rdr;               /* the byte */
-    uint32_t errors;            /* ISR_ORE and ISR_FE, until ICR clears them */
-    uint32_t rx_head, rx_tail;  /* positions modulo RX_QUEUE; equal: empty */
-    uint32_t tx_count, tx_stop; /* bytes sent; when to leave the guest: STOP_ON_ */
-    uint16_t rx[RX_QUEUE];      /* received bytes, RX_FRAMING_ERROR beside the byte */
-    uint8_t tx[TX_QUEUE];
-};
-
-struct native {
-    uint8_t *memory[REGIONS]; /* the host's view of guest memory */
-    uint32_t base[REGIONS], size[REGIONS];
-    uint64_t *entries[REGIONS];  /* times a block was entered, by halfword of its start */
-    uint64_t *retired[REGIONS];  /* instructions retired in blocks that start there */
-    uint32_t *blocks[REGIONS];   /* block size in bytes << 16 | instructions, 0: not yet seen */
-    uint64_t total;              /* instructions retired since power-on */
-    uint64_t deadline;           /* leave the guest before the first block that starts here or later */
-    uint64_t hard_limit;         /* leave before a block that would pass this count */
-    uint32_t stopped;            /* STOPPED, or 0 */
-    uint32_t watch_masks, masks; /* 1: also leave when native_masks is not `masks` any more */
-    uint32_t block;              /* address of the last block entered */
-    int32_t interrupt;           /* CPU exception reported by Unicorn, -1: none */
-    uint32_t violation, violation_pc, violation_address; /* VIOLATION_, or 0 */
-    int (*emu_stop)(void *);
-    int (*reg_read)(void *, int, void *);
-    int (*reg_write)(void *, int, const void *);
-    uint64_t (*slow_read)(void *, uint32_t, uint32_t);
-    void (*slow_write)(void *, uint32_t, uint32_t, uint64_t);
-    struct registers reg;
-    struct usart usart;
-};
 
 static uint32_t get(struct native *n, void *uc, int reg)
 {
@@ -93,6 +42,53 @@ uint32_t native_masks(void *uc, struct native *n)
            (get(n, uc, n->reg.basepri) & 0xff) << 8;
 }
 
+/* Begin and end the calls of the functions that are watched. A block of a handler belongs to none. */
+static void watch_calls(struct native *n, void *uc, uint32_t address)
+{
+    for (uint32_t i = 0; i < n->call_count; i++) {
+        struct call *c = &n->calls[i];
+        if (!c->active && address == c->entry) {
+            c->active = 1;
+            c->back = get(n, uc, n->reg.lr) & ~1u;
+            c->sp = get(n, uc, n->reg.sp);
+            c->since = n->thread;
+            c->count++;
+            n->inside++;
+        } else if (c->active && address == c->back && get(n, uc, n->reg.sp) == c->sp) {
+            c->active = 0;
+            c->instructions += n->thread - c->since;
+            n->inside--;
+        }
+    }
+}
+
+static int counts(const struct native *n)
+{
+    return !n->only_inside || (n->inside && !n->handlers);
+}
+
+/* Note what an access to a cache did; a stall belongs to the block that runs. */
+static void note_access(struct native *n, uint32_t result, uint32_t address, uint64_t *misses)
+{
+    if (result == HIT || !counts(n)) {
+        return;
+    }
+    ++*misses;
+    n->cache_use.write_backs += result == MISS_WRITE_BACK;
+    int region = n->block - n->base[FLASH] < n->size[FLASH] ? FLASH : SRAM;
+    uint32_t offset = n->block - n->base[region];
+    if (offset < n->size[region]) {
+        n->stalls[region][offset >> 1] += cache_stall(result, address);
+    }
+}
+
+static void fetch(struct native *n, uint32_t address, uint32_t size)
+{
+    for (uint32_t at = address & ~(LINE_BYTES - 1u); at < address + size && !in_dtcm(at); at += LINE_BYTES) {
+        note_access(n, cache_access(&n->instruction_cache, at, 0), at, &n->cache_use.instruction_misses);
+    }
+}
+
 /* UC_HOOK_BLOCK: counts, and stops. Stopping here, before the block, is the only place where it is exact. */
 void native_block(void *uc, uint64_t address, uint32_t size, struct native *n)
 {
@@ -118,10 +114,19 @@ void native_block(void *uc, uint64_t address, uint32_t size, struct native *n)
         n->emu_stop(uc);
         return;
     }
-    n->entries[region][i]++;
-    n->retired[region][i] += count;
+    n->block = at;
+    if (n->call_count && !n->handlers) {
+        watch_calls(n, uc, at);
+    }
+    if (counts(n)) {
+        n->entries[region][i]++;
+        n->retired[region][i] += count;
+    }
     n->total += count;
-    n->block = (uint32_t)address;
+    n->thread += n->handlers ? 0u : count;
+    if (n->caches_on) {
+        fetch(n, at, size);
+    }
 }
 
 /* UC_HOOK_INTR: SVC, BKPT, exception return. */
@@ -171,6 +176,26 @@ void native_alignment(void *uc, int type, uint64_t address, int size, int64_t va
     }
     if (needs_alignment(halfword(n->memory[FLASH] + offset), halfword(n->memory[FLASH] + offset + 2))) {
         violate(n, uc, VIOLATION_ALIGNMENT, pc, (uint32_t)address);
+    }
+}
+
+static void data_access(struct native *n, uint32_t address, int write)
+{
+    int region = address - n->base[FLASH] < n->size[FLASH] ? FLASH : SRAM;
+    if (address - n->base[region] < n->size[region] && !in_dtcm(address)) {
+        note_access(n, cache_access(&n->data_cache, address, write), address, &n->cache_use.data_misses);
+    }
+}
+
+/* UC_HOOK_MEM_READ and _WRITE where the caches are modelled. For EPSR see native_alignment. */
+void native_data_access(void *uc, int type, uint64_t address, int size, int64_t value, struct native *n)
+{
+    (void)value;
+    set(n, uc, n->reg.epsr, 1u << 24);
+    uint32_t first = (uint32_t)address, last = first + (uint32_t)size - 1u;
+    data_access(n, first, type == MEM_WRITE);
+    if (first / LINE_BYTES != last / LINE_BYTES) {
+        data_access(n, last, type == MEM_WRITE);
     }
 }
 
@@ -275,6 +300,7 @@ uint32_t native_enter(void *uc, struct native *n, uint32_t number, uint32_t pc, 
         }
         memcpy(n->memory[SRAM] + offset, frame, size);
     }
+    n->handlers++;
     set(n, uc, n->reg.sp, to);
     set(n, uc, n->reg.ipsr, number); /* Unicorn switches to the main stack here */
     set(n, uc, n->reg.control, control & 1u);
@@ -298,6 +324,7 @@ uint32_t native_leave(void *uc, struct native *n, uint32_t exc_return, uint32_t 
         return sp;
     }
     memcpy(frame, n->memory[SRAM] + offset, size);
+    n->handlers--;
     const int core[] = {n->reg.r0, n->reg.r1, n->reg.r2, n->reg.r3, n->reg.r12, n->reg.lr};
     for (int i = 0; i < 6; i++) {
         set(n, uc, core[i], frame[i]);

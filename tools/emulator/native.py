@@ -14,11 +14,13 @@ from pathlib import Path
 from .errors import EmulatorError
 
 SOURCE = Path(__file__).with_name("native.c")
-RX_QUEUE = 4096  # as in native.c
+HEADERS = (SOURCE.with_name("cache.h"), SOURCE.with_name("native.h"))
+RX_QUEUE = 4096  # as in native.h
 TX_QUEUE = 65536
 RX_FRAMING_ERROR = 1 << 8
 VIOLATION_ALIGNMENT, VIOLATION_NO_FPU = 1, 2
 STOPPED_AT_LIMIT = 2
+CALLS_MAX, SETS_MAX, WAYS_MAX = 64, 64, 4  # as in native.h and cache.h
 NEVER = (1 << 64) - 1
 REGISTERS = (
     *("r0", "r1", "r2", "r3", "r12", "lr", "sp", "pc"),
@@ -57,6 +59,32 @@ class UsartState(ctypes.Structure):
     ]
 
 
+class Call(ctypes.Structure):
+    """struct call: a function whose calls are counted."""
+
+    _fields_ = [
+        ("entry", U32),
+        ("active", U32),
+        ("back", U32),
+        ("sp", U32),
+        ("since", U64),
+        ("count", U64),
+        ("instructions", U64),
+    ]
+
+
+class Cache(ctypes.Structure):
+    """struct cache of cache.h."""
+
+    _fields_ = [("sets", U32), ("ways", U32), ("lines", U32 * WAYS_MAX * SETS_MAX)]
+
+
+class CacheCounts(ctypes.Structure):
+    """struct cache_use: misses and lines written back."""
+
+    _fields_ = [("instruction_misses", U64), ("data_misses", U64), ("write_backs", U64)]
+
+
 class NativeState(ctypes.Structure):
     """struct native: what the callbacks and Python share. Index 0 is flash, 1 SRAM."""
 
@@ -67,7 +95,9 @@ class NativeState(ctypes.Structure):
         ("entries", Pointer * 2),
         ("retired", Pointer * 2),
         ("blocks", Pointer * 2),
+        ("stalls", Pointer * 2),
         ("total", U64),
+        ("thread", U64),
         ("deadline", U64),
         ("hard_limit", U64),
         ("stopped", U32),
@@ -78,6 +108,15 @@ class NativeState(ctypes.Structure):
         ("violation", U32),
         ("violation_pc", U32),
         ("violation_address", U32),
+        ("handlers", U32),
+        ("call_count", U32),
+        ("inside", U32),
+        ("only_inside", U32),
+        ("caches_on", U32),
+        ("calls", Call * CALLS_MAX),
+        ("instruction_cache", Cache),
+        ("data_cache", Cache),
+        ("cache_use", CacheCounts),
         ("emu_stop", Pointer),
         ("reg_read", Pointer),
         ("reg_write", Pointer),
@@ -93,7 +132,7 @@ def load() -> ctypes.CDLL:
 
     Errors   EmulatorError where there is no C compiler, or it fails
     """
-    source = SOURCE.read_bytes()
+    source = b"".join(path.read_bytes() for path in (*HEADERS, SOURCE))
     key = hashlib.sha256(source + platform.machine().encode() + platform.system().encode()).hexdigest()[:16]
     library = _cache_folder() / f"native-{key}.so"
     if not library.exists():

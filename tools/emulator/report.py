@@ -27,6 +27,30 @@ class FunctionCost:
 
 
 @dataclass(frozen=True)
+class CallCost:
+    """calls          that began
+    instructions   of those that returned: with what they call, without exception handlers"""
+
+    calls: int
+    instructions: int
+
+
+@dataclass(frozen=True)
+class CacheUse:
+    """An ESTIMATE (cache.h has its assumptions).
+
+    instruction_misses, data_misses   lines that had to be fetched
+    write_backs                       lines that were written and had to leave
+    stalls                            cycles that the core stood still for all that
+    """
+
+    instruction_misses: int
+    data_misses: int
+    write_backs: int
+    stalls: int
+
+
+@dataclass(frozen=True)
 class SramUse:
     """Bytes of SRAM that were written.
 

@@ -1,0 +1,75 @@
+"""What is measured: each published network with its schemes, and the full update that no board holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fnmatch import fnmatch
+
+CLASSES = 10
+BUDGET_KB = 128
+BEST = f"best-{BUDGET_KB}"
+FULL = "full"
+SCHEMES = {
+    "mcunet-5fps": ("mcunet-49kb", "mcunet-74kb", "mcunet-99kb", "mcunet-124kb", "mcunet-148kb"),
+    "proxyless-w0.3": (
+        "proxyless-49kb",
+        "proxyless-74kb",
+        "proxyless-98kb",
+        "proxyless-120kb",
+        "proxyless-148kb",
+    ),
+    "mbv2-w0.35": ("mbv2-49kb", "mbv2-73kb", "mbv2-99kb", "mbv2-123kb", "mbv2-138kb"),
+}
+GENERIC = ("head-only", "bias-only", "last-6", BEST)
+BAR = ("mcunet-49kb", "mcunet-99kb", "proxyless-98kb", "mbv2-99kb")
+BAR_BITS = (4, 8)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A network and how it is trained.
+
+    scheme          a name that `convert --scheme` knows, or BEST: what it chooses by itself for BUDGET_KB
+    fraction_bits   instead of the scheme's; None: those
+    """
+
+    network: str
+    scheme: str
+    fraction_bits: int | None = None
+
+    @property
+    def name(self) -> str:
+        bits = "" if self.fraction_bits is None else f"+{self.fraction_bits}b"
+        return f"{self.network}/{self.scheme}{bits}"
+
+    @property
+    def folder(self) -> str:
+        return self.name.replace("/", "-")
+
+    @property
+    def on_board(self) -> bool:
+        """False where the board must refuse it, and this machine runs it instead."""
+        return self.scheme != FULL
+
+    def options(self) -> list[str]:
+        """Options of tools/convert."""
+        if self.scheme == BEST:
+            return ["--classes", str(CLASSES), "--budget-sram", str(BUDGET_KB)]
+        bits = [] if self.fraction_bits is None else ["--fraction-bits", str(self.fraction_bits)]
+        return ["--classes", str(CLASSES), "--scheme", self.scheme, *bits]
+
+
+def all_cases() -> list[Case]:
+    """Every case, in the order of the table."""
+    cases = []
+    for network, published in SCHEMES.items():
+        for scheme in (*published, *GENERIC, FULL):
+            cases.append(Case(network, scheme))
+            cases += [Case(network, scheme, bits) for bits in BAR_BITS if scheme in BAR]
+    return cases
+
+
+def choose(patterns: tuple[str, ...]) -> list[Case]:
+    """The cases whose name holds one of the patterns, * and ? standing for anything. None: all."""
+    wanted = [f"*{pattern}*" for pattern in patterns] or ["*"]
+    return [case for case in all_cases() if any(fnmatch(case.name, pattern) for pattern in wanted)]

@@ -1,0 +1,87 @@
+/* What native.c and native.py share: struct native, which native.py mirrors field by field. */
+#ifndef EMULATOR_NATIVE_H
+#define EMULATOR_NATIVE_H
+
+#include <stdint.h>
+
+#include "cache.h"
+
+enum { FLASH = 0, SRAM = 1, REGIONS = 2 };
+enum { FLASH_ALIAS = 0x00200000, USART1_BASE = 0x40011000 };
+enum { RX_QUEUE = 4096, TX_QUEUE = 65536 };
+enum { USART_ISR = 0x1C, USART_ICR = 0x20, USART_RDR = 0x24, USART_TDR = 0x28 };
+enum { ISR_FE = 1 << 1, ISR_ORE = 1 << 3, ISR_RXNE = 1 << 5, ISR_TC = 1 << 6, ISR_TXE = 1 << 7 };
+enum { ISR_TEACK_REACK = 3 << 21 };
+enum { CR1_UE_TE = 1 << 0 | 1 << 3, CR1_UE_RE = 1 << 0 | 1 << 2 };
+enum { RX_FRAMING_ERROR = 1 << 8 };
+enum { STOP_ON_LINE = 1, STOP_ON_BYTE = 2 };
+enum { STOPPED = 1, STOPPED_AT_LIMIT = 2 };
+enum { ENTER_NESTED = 1, ENTER_UNSTACKED = 2 };
+enum { VIOLATION_ALIGNMENT = 1, VIOLATION_NO_FPU = 2 };
+enum { CALLS_MAX = 64, MEM_WRITE = 17 };
+
+struct registers {
+    int r0, r1, r2, r3, r12, lr, sp, pc, xpsr, nzcvqg, epsr, ipsr, control, s0, fpscr, primask, basepri, faultmask;
+};
+
+struct usart {
+    uint32_t powered;           /* its clock is on */
+    uint32_t cr1;               /* copy of CR1 */
+    uint32_t full;              /* 1: rdr holds a byte that was not read */
+    uint32_t rdr;               /* the byte */
+    uint32_t errors;            /* ISR_ORE and ISR_FE, until ICR clears them */
+    uint32_t rx_head, rx_tail;  /* positions modulo RX_QUEUE; equal: empty */
+    uint32_t tx_count, tx_stop; /* bytes sent; when to leave the guest: STOP_ON_ */
+    uint16_t rx[RX_QUEUE];      /* received bytes, RX_FRAMING_ERROR beside the byte */
+    uint8_t tx[TX_QUEUE];
+};
+
+/* A function whose calls are counted, callees included, exception handlers not. */
+struct call {
+    uint32_t entry;        /* address of its first instruction */
+    uint32_t active;       /* 1: a call is in progress; a call within it belongs to it */
+    uint32_t back, sp;     /* where that call returns to, and the stack pointer then */
+    uint64_t since;        /* `thread` when it began */
+    uint64_t count;        /* calls that began */
+    uint64_t instructions; /* in calls that returned */
+};
+
+/* What the caches did, since it was last cleared. */
+struct cache_use {
+    uint64_t instruction_misses, data_misses, write_backs;
+};
+
+struct native {
+    uint8_t *memory[REGIONS]; /* the host's view of guest memory */
+    uint32_t base[REGIONS], size[REGIONS];
+    uint64_t *entries[REGIONS];  /* times a block was entered, by halfword of its start */
+    uint64_t *retired[REGIONS];  /* instructions retired in blocks that start there */
+    uint32_t *blocks[REGIONS];   /* block size in bytes << 16 | instructions, 0: not yet seen */
+    uint64_t *stalls[REGIONS];   /* cycles that blocks that start there waited for a cache */
+    uint64_t total;              /* instructions retired since power-on */
+    uint64_t thread;             /* of these, outside exception handlers */
+    uint64_t deadline;           /* leave the guest before the first block that starts here or later */
+    uint64_t hard_limit;         /* leave before a block that would pass this count */
+    uint32_t stopped;            /* STOPPED, or 0 */
+    uint32_t watch_masks, masks; /* 1: also leave when native_masks is not `masks` any more */
+    uint32_t block;              /* address of the last block entered */
+    int32_t interrupt;           /* CPU exception reported by Unicorn, -1: none */
+    uint32_t violation, violation_pc, violation_address; /* VIOLATION_, or 0 */
+    uint32_t handlers;                                   /* exception handlers in progress */
+    uint32_t call_count;                                 /* of `calls` in use */
+    uint32_t inside;                                     /* calls in progress */
+    uint32_t only_inside; /* 1: entries, retired, stalls and cache_use count nothing but calls in progress */
+    uint32_t caches_on;   /* 1: the caches are modelled */
+    struct call calls[CALLS_MAX];
+    struct cache instruction_cache, data_cache;
+    struct cache_use cache_use;
+    int (*emu_stop)(void *);
+    int (*reg_read)(void *, int, void *);
+    int (*reg_write)(void *, int, const void *);
+    uint64_t (*slow_read)(void *, uint32_t, uint32_t);
+    void (*slow_write)(void *, uint32_t, uint32_t, uint64_t);
+    struct registers reg;
+    struct usart usart;
+};
+
+#endif
