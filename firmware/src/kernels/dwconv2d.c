@@ -5,11 +5,9 @@
 #include "requantize.h"
 #include "update.h"
 
-/* Row i of the split weights: its taps and the channel it is for. */
-static const int8_t *weight_row(const struct conv2d *p, const struct split_weights *w, uint32_t i, uint16_t *channel)
+/* Taps of row i of the split weights. */
+ALWAYS_INLINE const int8_t *weight_row(const struct split_weights *w, uint32_t frozen, uint32_t taps, uint32_t i)
 {
-    uint32_t frozen = (uint32_t)p->c_in - w->c_trained, taps = (uint32_t)p->kh * p->kw;
-    *channel = w->order ? w->order[i] : (uint16_t)i;
     return i < frozen ? w->frozen + i * taps : w->trained + (i - frozen) * taps;
 }
 
@@ -22,10 +20,11 @@ struct group {
 
 static struct group group_at(const struct conv2d *p, const struct split_weights *w, uint32_t first)
 {
-    uint32_t left = p->c_in - first;
+    uint32_t left = p->c_in - first, frozen = (uint32_t)p->c_in - w->c_trained, taps = (uint32_t)p->kh * p->kw;
     struct group group = {.lanes = left < PLANES ? left : (uint32_t)PLANES};
     for (uint32_t i = 0; i < group.lanes; i++) {
-        group.w[i] = weight_row(p, w, first + i, &group.channel[i]);
+        group.channel[i] = w->order ? w->order[first + i] : (uint16_t)(first + i);
+        group.w[i] = weight_row(w, frozen, taps, first + i);
     }
     return group;
 }
@@ -79,12 +78,10 @@ static void put_tile(const struct conv2d *p, const struct tile *tile, const int3
 {
     uint32_t c = p->c_out;
 #if KERNELS_DSP
-    struct runs runs = {tile->runs, 4 * (tile->row - tile->run), (p->w_out - tile->run) * c, tile->run};
-    runs.sums_skip = tile->runs == 1 ? 0 : runs.sums_skip;
-    requantize_channel(sums, &runs, p->y_zero, y, c, p->m[ch]);
+    requantize_channel(sums, &tile->runs, p->y_zero, y, c, p->m[ch]);
 #else
-    for (uint32_t i = 0; i < tile->runs; i++, sums += tile->row, y += p->w_out * c) {
-        for (uint32_t j = 0; j < tile->run; j++) {
+    for (uint32_t i = 0; i < tile->runs.count; i++, sums += tile->row, y += p->w_out * c) {
+        for (uint32_t j = 0; j < tile->runs.length; j++) {
             y[j * c] = (int8_t)saturate8(requantize_wide(sums[j], p->m[ch]) + p->y_zero);
         }
     }
@@ -95,8 +92,8 @@ static void put_tile(const struct conv2d *p, const struct tile *tile, const int3
 static void put_tile_masked(const struct conv2d *p, const struct tile *tile, const int32_t *sums, uint32_t ch,
                             int8_t *y, uint8_t *mask)
 {
-    for (uint32_t i = 0; i < tile->runs; i++, sums += tile->row, y += p->w_out * p->c_out) {
-        put_row_masked(sums, tile->run, p, ch, y, mask);
+    for (uint32_t i = 0; i < tile->runs.count; i++, sums += tile->row, y += p->w_out * p->c_out) {
+        put_row_masked(sums, tile->runs.length, p, ch, y, mask);
         mask += p->w_out * mask_stride(p->c_out);
     }
 }
@@ -220,8 +217,8 @@ static void put_run(struct errors *e, uint32_t lane, uint32_t pixel, uint32_t n,
 static void put_errors(struct errors *e, const struct tile *tile, int32_t *sums, uint32_t lane, int write, int fresh)
 {
     uint32_t pixel = tile->y * e->v.w + tile->x;
-    for (uint32_t i = 0; i < tile->runs; i++, sums += tile->row, pixel += e->v.w) {
-        put_run(e, lane, pixel, tile->run, sums, write, fresh);
+    for (uint32_t i = 0; i < tile->runs.count; i++, sums += tile->row, pixel += e->v.w) {
+        put_run(e, lane, pixel, tile->runs.length, sums, write, fresh);
     }
 }
 
