@@ -170,6 +170,7 @@ struct errors {
     struct channel ch[PLANES];
     float peak[PLANES];
     float gain[PLANES];
+    struct tile first;
     uint32_t tiles, lane_sums; /* of a channel */
 };
 
@@ -228,7 +229,7 @@ static void pass_group(struct errors *e, int write)
     int kept = is_kept(&e->v);
     uint32_t lane_sums = e->lane_sums;
     int32_t *sums = e->at.sums;
-    for (struct tile tile = first_tile(&e->v); tile.h; next_tile(&e->v, &tile)) {
+    for (struct tile tile = e->first; tile.h; next_tile(&e->v, &tile)) {
         int fresh = !kept || !write;
         if (fresh) {
             if (e->tiles > 1) {
@@ -250,7 +251,8 @@ void dwconv2d_bwd_x_s8(const struct conv2d *p, const struct error_s8 *ey, const 
     e.at = buffers_of(&e.v, group_sums_bytes(&e.v, p->c_in), scratch);
     e.lane_sums = (is_kept(&e.v) ? image_sums_bytes(&e.v) : tile_sums_bytes(&e.v)) / (uint32_t)sizeof(int32_t);
     e.at.planes = (int16_t *)(void *)((uint8_t *)e.at.taps + planes_of(p->c_in) * taps_bytes(&e.v));
-    for (struct tile tile = first_tile(&e.v); tile.h; next_tile(&e.v, &tile)) {
+    e.first = first_tile(&e.v);
+    for (struct tile tile = e.first; tile.h; next_tile(&e.v, &tile)) {
         e.tiles++;
     }
     clear_planes(&e.v, e.at.planes, planes_of(p->c_in));

@@ -149,7 +149,11 @@ void next_tile(const struct view *v, struct tile *tile)
         x = 0;
         y += tile->h;
     }
-    *tile = y < v->h ? tile_at(v, y, x) : (struct tile){.h = 0};
+    if (y < v->h) {
+        *tile = tile_at(v, y, x);
+    } else {
+        tile->h = 0;
+    }
 }
 
 /* ---- unpacking -------------------------------------------------------------------------------------------------- */
@@ -276,6 +280,17 @@ static void sum_fast(const struct view *v, const struct tile *tile, const int16_
 
 #endif
 
+/* Any kernel, tap by tap. */
+NEVER_INLINE void sum_slow(const struct view *v, const struct tile *tile, const int16_t *plane, const int32_t *taps,
+                           int32_t bias, int32_t *sums)
+{
+    for (uint32_t y = 0; y < tile->h; y++, plane += v->stride_h * v->places, sums += tile->row) {
+        for (uint32_t x = 0; x < tile->w; x++) {
+            sums[x] = sum_window(v, plane + v->shift + x * v->stride_w, taps, bias);
+        }
+    }
+}
+
 void sum_windows(const struct view *v, const struct tile *tile, const int16_t *plane, const void *taps, int32_t bias,
                  int32_t *sums)
 {
@@ -285,9 +300,5 @@ void sum_windows(const struct view *v, const struct tile *tile, const int16_t *p
         return;
     }
 #endif
-    for (uint32_t y = 0; y < tile->h; y++, plane += v->stride_h * v->places, sums += tile->row) {
-        for (uint32_t x = 0; x < tile->w; x++) {
-            sums[x] = sum_window(v, plane + v->shift + x * v->stride_w, taps, bias);
-        }
-    }
+    sum_slow(v, tile, plane, taps, bias, sums);
 }
