@@ -9,6 +9,9 @@
 
 #define ALWAYS_INLINE __attribute__((always_inline)) static inline
 
+/* A seldom way whose registers would burden the usual one. */
+#define NEVER_INLINE __attribute__((noinline)) static
+
 #if defined(__ARM_FEATURE_DSP) && defined(__ARM_FP)
 #define KERNELS_DSP 1
 #include <arm_acle.h>

@@ -35,11 +35,15 @@ static struct part part_of(const struct conv2d *p, const struct split_weights *w
     return part;
 }
 
-/* Copies a few bytes: too few for a call. */
+/* Copies a few bytes: too few for a call. The last word overlaps the one before it. */
 ALWAYS_INLINE void copy_bytes(int8_t *to, const int8_t *from, uint32_t n)
 {
-    for (; n >= 4; n -= 4, to += 4, from += 4) {
-        store_u32(to, load_u32(from));
+    if (n >= 4) {
+        for (uint32_t i = 0; i < n - 4; i += 4) {
+            store_u32(to + i, load_u32(from + i));
+        }
+        store_u32(to + n - 4, load_u32(from + n - 4));
+        return;
     }
     for (; n; n--) {
         *to++ = *from++;
@@ -60,22 +64,78 @@ ALWAYS_INLINE void fetch_pixels(const int8_t *x, uint32_t pixels, uint32_t c, co
     }
 }
 
-/* bytes[kh][kw][count] = what output `pixel` sees of x, padding as x_zero. */
-static void fetch_field(const struct conv2d *p, const int8_t *x, uint32_t pixel, const struct part *part, int8_t *bytes)
+/* The input pixel at the upper left of what an output sees; may lie in the padding. */
+struct corner {
+    int32_t y, x;
+};
+
+static struct corner corner_of(const struct conv2d *p, uint32_t pixel)
 {
-    int32_t top = (int32_t)(pixel / p->w_out) * p->stride_h - p->pad_h;
-    int32_t left = (int32_t)(pixel % p->w_out) * p->stride_w - p->pad_w;
-    int32_t first_y = top < 0 ? -top : 0, last_y = p->h_in - top < p->kh ? p->h_in - top : p->kh;
-    int32_t first_x = left < 0 ? -left : 0, last_x = p->w_in - left < p->kw ? p->w_in - left : p->kw;
-    uint32_t row = p->kw * part->count, seen = last_x > first_x ? (uint32_t)(last_x - first_x) : 0;
-    if (last_y - first_y < p->kh || seen < p->kw) {
-        memset(bytes, p->x_zero, p->kh * row);
+    int32_t y = (int32_t)(pixel / p->w_out), x = (int32_t)(pixel % p->w_out);
+    return (struct corner){y * p->stride_h - p->pad_h, x * p->stride_w - p->pad_w};
+}
+
+/* The corner of the next output. */
+ALWAYS_INLINE void next_corner(const struct conv2d *p, struct corner *at)
+{
+    at->x += p->stride_w;
+    if (at->x == p->w_out * p->stride_w - p->pad_w) {
+        at->x = -p->pad_w;
+        at->y += p->stride_h;
     }
-    if (seen) {
+}
+
+/* bytes[kh][kw][count] = what the output at the corner sees, padding as x_zero. */
+static void fetch_field(const struct conv2d *p, const int8_t *x, struct corner at, const struct part *part,
+                        int8_t *bytes)
+{
+    int32_t first_y = at.y < 0 ? -at.y : 0, last_y = p->h_in - at.y < p->kh ? p->h_in - at.y : p->kh;
+    int32_t first_x = at.x < 0 ? -at.x : 0, last_x = p->w_in - at.x < p->kw ? p->w_in - at.x : p->kw;
+    uint32_t row = p->kw * part->count;
+    memset(bytes, p->x_zero, p->kh * row);
+    if (last_x > first_x) {
         bytes += (uint32_t)first_y * row + (uint32_t)first_x * part->count;
-        x += ((top + first_y) * p->w_in + left + first_x) * p->c_in;
+        x += ((at.y + first_y) * p->w_in + at.x + first_x) * p->c_in;
         for (int32_t y = first_y; y < last_y; y++, bytes += row, x += p->w_in * p->c_in) {
-            fetch_pixels(x, seen, p->c_in, part, bytes);
+            fetch_pixels(x, (uint32_t)(last_x - first_x), p->c_in, part, bytes);
+        }
+    }
+}
+
+/* True where `n` outputs from the one at the corner on lie in one row and see no padding. */
+static int is_inside(const struct conv2d *p, struct corner at, uint32_t n)
+{
+    int32_t last = at.x + (int32_t)(n - 1) * p->stride_w;
+    return at.y >= 0 && at.x >= 0 && at.y + p->kh <= p->h_in && last + p->kw <= p->w_in &&
+           last < p->w_out * p->stride_w - p->pad_w;
+}
+
+/* The same for n such outputs and all channels. */
+static void fetch_inside(const struct conv2d *p, const int8_t *x, struct corner at, uint32_t n, int8_t *bytes)
+{
+    uint32_t rows = p->kh, row = (uint32_t)p->kw * p->c_in, step = (uint32_t)p->w_in * p->c_in;
+    uint32_t next = (uint32_t)p->stride_w * p->c_in;
+    for (x += (at.y * p->w_in + at.x) * p->c_in; n; n--, x += next) {
+        const int8_t *from = x;
+        for (uint32_t y = rows; y; y--, bytes += row, from += step) {
+            copy_bytes(bytes, from, row);
+        }
+    }
+}
+
+/* What n outputs see, from the one at the corner on: bytes[n][part->k]. */
+static void fetch_fields(const struct conv2d *p, const int8_t *x, struct corner at, uint32_t n, const struct part *part,
+                         int8_t *bytes)
+{
+    if (!part->order && is_inside(p, at, n)) {
+        fetch_inside(p, x, at, n, bytes);
+        return;
+    }
+    for (; n; n--, next_corner(p, &at), bytes += part->k) {
+        if (!part->order && is_inside(p, at, 1)) {
+            fetch_inside(p, x, at, 1, bytes);
+        } else {
+            fetch_field(p, x, at, part, bytes);
         }
     }
 }
@@ -88,7 +148,7 @@ struct outputs {
 };
 
 /* Output channels that are summed before they are requantized: whole bytes of the mask. */
-enum { BLOCK = 32 };
+enum { BLOCK = 48 };
 
 static uint32_t output_pixels(const struct conv2d *p)
 {
@@ -113,14 +173,15 @@ static void pack_pixels(const struct conv2d *p, const int8_t *x, const struct pa
     int full = at->live == at->lanes;
     if (full && is_pointwise(p) && !part->order) {
         pack_rows(tile, at->lanes, x + at->first * p->c_in, p->c_in, part->k, p->x_zero);
-    } else if (full && part->k * at->lanes <= block_bytes(p)) {
-        for (uint32_t lane = 0; lane < at->live; lane++) {
-            fetch_field(p, x, at->first + lane, part, bytes + lane * part->k);
-        }
+        return;
+    }
+    struct corner corner = corner_of(p, at->first);
+    if (full && part->k * at->lanes <= block_bytes(p)) {
+        fetch_fields(p, x, corner, at->live, part, bytes);
         pack_rows(tile, at->lanes, bytes, part->k, part->k, p->x_zero);
     } else {
-        for (uint32_t lane = 0; lane < at->live; lane++) {
-            fetch_field(p, x, at->first + lane, part, bytes);
+        for (uint32_t lane = 0; lane < at->live; lane++, next_corner(p, &corner)) {
+            fetch_fields(p, x, corner, 1, part, bytes);
             pack_lane(tile, at->lanes, lane, bytes, part->k, p->x_zero);
         }
     }
@@ -177,20 +238,19 @@ static void put_block(const struct conv2d *p, const struct outputs *out, uint32_
     }
 }
 
-/* Output channels o .. o + n of the span's pixels. */
+/* All output channels of the span's pixels. */
 static void put_span(const struct conv2d *p, const struct part part[2], const int32_t *b, const struct outputs *out,
                      int8_t *y, uint8_t *mask)
 {
-    const int16_t *second = out->tile + round_up4(part[0].k) * out->at.lanes;
-    for (uint32_t o = 0; o < p->c_out; o += BLOCK) {
-        uint32_t n = p->c_out - o < BLOCK ? p->c_out - o : (uint32_t)BLOCK, lanes = out->at.lanes;
-        if (part[0].k) {
-            dot_rows(out->tile, lanes, part[0].w + o * part[0].k, part[0].k, n, b + o, out->sums);
-        } else {
-            dot_rows(second, lanes, part[1].w + o * part[1].k, part[1].k, n, b + o, out->sums);
-        }
-        if (part[0].k && part[1].k) {
-            dot_rows_add(second, lanes, part[1].w + o * part[1].k, part[1].k, n, out->sums);
+    int both = part[0].k && part[1].k;
+    const struct part *first = part[0].k ? &part[0] : &part[1];
+    const int16_t *tile = out->tile, *second = tile + round_up4(part[0].k) * out->at.lanes;
+    const int8_t *w = first->w;
+    for (uint32_t o = 0, n; o < p->c_out; o += n, w += n * first->k) {
+        n = p->c_out - o < BLOCK ? p->c_out - o : (uint32_t)BLOCK;
+        dot_rows(tile, out->at.lanes, w, first->k, n, b + o, out->sums);
+        if (both) {
+            dot_rows_add(second, out->at.lanes, part[1].w + o * part[1].k, part[1].k, n, out->sums);
         }
         put_block(p, out, o, n, y, mask);
     }

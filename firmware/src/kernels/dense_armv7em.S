@@ -5,68 +5,109 @@
  *
  *     [lane 0 k0 k2] [lane 1 k0 k2] ...  [lane 0 k1 k3] [lane 1 k1 k3] ...
  *
- * Six lanes are as many as the registers hold beside the four words that one LDM brings:
- * 18 instructions for 24 multiply-accumulates.
+ * Six lanes are as many as the registers hold beside the four words that one LDM brings: 18 instructions for 24
+ * multiply-accumulates, 16 cycles by llvm-mca. LDRD instead of LDM would be 21 instructions.
  */
 #if defined(__ARM_FEATURE_DSP) && defined(__ARM_FP)
 
 #include "assembly.inc"
 
-/* Registers: r0 panels, r1 row, r2 four bytes of the row, r3 two of them widened, r4-r7 panel words,
+/* Registers: r0 panels, r1 row, r2 and r3 four bytes of the row and two of them widened, r4-r7 panel words,
  * r8-r12, lr sums. init: what the first product of a lane is added to: its sum, nothing, or the bias in `lr`
  * (six lanes) or r11 (four lanes), which is why the last lane comes last. */
 
-    .macro  product sum, panel, init
+    .macro  product sum, panel, pair, init
     .ifc    \init, zero
-    smuad   \sum, \panel, r3
+    smuad   \sum, \panel, \pair
     .else
     .ifc    \init, sum
-    smlad   \sum, \panel, r3, \sum
+    smlad   \sum, \panel, \pair, \sum
     .else
-    smlad   \sum, \panel, r3, \init
+    smlad   \sum, \panel, \pair, \init
     .endif
     .endif
     .endm
 
-/* Four values of a row against the panels; r2 is loaded. */
-    .macro  group lanes, init
+/* Four values of a row against the panels. `raw` holds them, `pair` the first two widened. What is short stands in
+ * front of a product, which it is issued with. next: where the four values behind them are, seen from r1, or none;
+ * they are left in `pair`, the first two widened in `raw`. */
+    .macro  group lanes, init, raw, pair, next=none
     ldm     r0!, {r4-r7}
-    sxtb16  r3, r2
-    product r8, r4, \init
-    product r9, r5, \init
-    product r10, r6, \init
-    product r11, r7, \init
+    product r8, r4, \pair, \init
+    sxtb16  \raw, \raw, ror #8
+    product r9, r5, \pair, \init
+    product r10, r6, \pair, \init
+    product r11, r7, \pair, \init
     ldm     r0!, {r4-r7}
     .if     \lanes == 6
-    product r12, r4, \init
-    product lr, r5, \init
-    sxtb16  r3, r2, ror #8
-    product r8, r6, sum
-    product r9, r7, sum
+    product r12, r4, \pair, \init
+    product lr, r5, \pair, \init
+    after   \pair, \next
+    product r8, r6, \raw, sum
+    product r9, r7, \raw, sum
     ldm     r0!, {r4-r7}
-    product r10, r4, sum
-    product r11, r5, sum
-    product r12, r6, sum
-    product lr, r7, sum
+    product r10, r4, \raw, sum
+    product r11, r5, \raw, sum
+    product r12, r6, \raw, sum
+    product lr, r7, \raw, sum
     .else
-    sxtb16  r3, r2, ror #8
-    product r8, r4, sum
-    product r9, r5, sum
-    product r10, r6, sum
-    product r11, r7, sum
+    after   \pair, \next
+    product r8, r4, \raw, sum
+    product r9, r5, \raw, sum
+    product r10, r6, \raw, sum
+    product r11, r7, \raw, sum
+    .endif
+    .ifnc   \next, none
+    sxtb16  \raw, \pair
     .endif
     .endm
+
+    .macro  after to, at
+    .ifnc   \at, none
+    ldr     \to, [r1, #\at]
+    .endif
+    .endm
+
+    .equ    UNROLL, 8           /* even: two groups swap r2 and r3 twice */
+    .equ    AHEAD, 4 * UNROLL   /* r1 is so many bytes in front of what is read */
+
+/* Group `at` of the unrolled loop. .Lgroup_name_at: r2 and r3 are loaded. */
+    .macro  loop_group name, lanes, at
+    .if     \at > 0
+.Lgroup_\name\()_\at:
+    .endif
+    .if     \at == UNROLL - 1
+    group   \lanes, sum, r3, r2
+    .elseif \at & 1
+    group   \lanes, sum, r3, r2, 4 * \at + 4 - AHEAD
+    .else
+    group   \lanes, sum, r2, r3, 4 * \at + 4 - AHEAD
+    .endif
+    .endm
+
+/* The way into the loop at group `at`. */
+    .macro  way_in name, at
+    .if     \at & 1
+    ldr.w   r3, [r1, #4 * \at - AHEAD]
+    sxtb16  r2, r3
+    .else
+    ldr.w   r2, [r1, #4 * \at - AHEAD]
+    sxtb16  r3, r2
+    .endif
+    b.w     .Lgroup_\name\()_\at
+    .endm
+
+    .equ    WAY_IN, 12          /* bytes of each */
 
 /* Frame: what a row needs, by offset from sp. */
     .equ    PANELS, 0
-    .equ    STEP, 4     /* bytes from the first group of a row to the second: 1 to 4 */
+    .equ    STEP, 4     /* what makes the loop's r1 from the row's */
     .equ    BIAS, 8
-    .equ    ENTRY, 12   /* where the unrolled loop is entered */
+    .equ    ENTRY, 12   /* where a row goes on behind its first group */
     .equ    SUMS, 16
     .equ    SUMS_END, 20
     .equ    PANELS_END, 24
     .equ    FRAME, 28   /* 9 registers and this: a multiple of 8 */
-    .equ    UNROLL, 4
 
 /* void name(const int16_t *panels, const int8_t *rows, uint32_t n, uint32_t count, int32_t *sums
  *           [, const int32_t *bias]) */
@@ -87,9 +128,6 @@
     lsl     r5, r3, #4
     .endif
     str     r0, [sp, #PANELS_END]
-    sub     r4, r4, #1              /* beside the first */
-    sub     r2, r2, r4, lsl #2
-    str     r2, [sp, #STEP]
     ldr     r6, [sp, #FRAME + 36]
     str     r6, [sp, #SUMS]
     add     r5, r5, r6
@@ -100,18 +138,25 @@
     str     r6, [sp, #BIAS]
     .endif
     .endif
+    add     r1, r1, #AHEAD
+    sub     r4, r4, #1              /* groups beside the first, which has 1 to 4 values */
+    sub     r2, r2, r4, lsl #2
     adr     r6, .Ldone_\name
     cbz     r4, .Lenter_\name
-    rsb     r4, r4, #0
-    and     r4, r4, #UNROLL - 1     /* groups that the first round leaves out */
-    mov     r5, #(.Lend_\name - .Lloop_\name) / UNROLL
     adr     r6, .Lloop_\name
+    rsb     r4, r4, #0
+    ands    r4, r4, #UNROLL - 1     /* groups that the first round leaves out */
+    beq     .Lenter_\name
+    sub     r2, r2, r4, lsl #2
+    mov     r5, #WAY_IN
+    adr     r6, .Lways_in_\name - WAY_IN
     mla     r6, r4, r5, r6
 .Lenter_\name:
     orr     r6, r6, #1
     str     r6, [sp, #ENTRY]
+    str     r2, [sp, #STEP]
 .Lrow_\name:
-    ldr     r2, [r1]
+    ldr     r2, [r1, #-AHEAD]
     .ifc    \init, zero
     ldm     sp, {r0, r4}
     .else
@@ -129,19 +174,27 @@
     str     r5, [sp, #BIAS]
     .endif
     .endif
+    sxtb16  r3, r2
     add     r1, r1, r4
-    group   \lanes, \init
+    group   \lanes, \init, r2, r3
     ldr     pc, [sp, #ENTRY]
     .balign 4
-.Lloop_\name:
-    .rept   UNROLL
-    ldr     r2, [r1], #4
-    group   \lanes, sum
+.Lways_in_\name:
+    .irp    at, 1, 2, 3, 4, 5, 6, 7
+    way_in  \name, \at
     .endr
-.Lend_\name:
+    .balign 4
+.Lloop_\name:
+    ldr     r2, [r1, #-AHEAD]
+    sxtb16  r3, r2
+    .irp    at, 0, 1, 2, 3, 4, 5, 6, 7
+    loop_group \name, \lanes, \at
+    .endr
     ldr     r3, [sp, #PANELS_END]
+    add     r1, r1, #AHEAD
     cmp     r0, r3
     bne     .Lloop_\name
+    .balign 4
 .Ldone_\name:
     ldrd    r2, r3, [sp, #SUMS]
     .if     \lanes == 6

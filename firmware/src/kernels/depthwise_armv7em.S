@@ -149,6 +149,115 @@
 
     .noaltmacro
 
+/* ---- taps ------------------------------------------------------------------------------------------------------- */
+
+/* A word of weights at w + offset, or with flip its bytes in reverse order: bytes 0, 2 in r2 and bytes 1, 3 in r3. */
+    .macro  four_taps offset, flip
+    ldr     r3, [r0, #\offset]
+    .if     \flip
+    rev     r3, r3
+    .endif
+    sxtb16  r2, r3
+    sxtb16  r3, r3, ror #8
+    .endm
+
+/* Pairs (b0 b1) (b1 b2) of such a word; of bytes 1 to 3 with `late`. */
+    .macro  two_pairs a, b, late=0
+    .if     \late
+    pkhbt   \a, r3, r2
+    pkhtb   \b, r3, r2, asr #16
+    .else
+    pkhbt   \a, r2, r3, lsl #16
+    pkhbt   \b, r3, r2
+    .endif
+    .endm
+
+/* void name(const int8_t *w, uint32_t *taps)
+ *
+ * Rows of taps as pairs A0 B0 A1 B1 .. Flipped: the last weight comes first. No byte outside w is read. */
+    .macro  taps_of_3 name, flip
+    begin   \name
+    push    {r4-r8, lr}
+    .if     \flip
+    four_taps 5, 1
+    two_pairs r4, r5
+    four_taps 3, 1
+    two_pairs r6, r7, 1
+    four_taps 0, 1
+    two_pairs r8, r12, 1
+    .else
+    four_taps 0, 0
+    two_pairs r4, r5
+    four_taps 3, 0
+    two_pairs r6, r7
+    four_taps 5, 0
+    two_pairs r8, r12, 1
+    .endif
+    stm     r1, {r4-r8, r12}
+    pop     {r4-r8, pc}
+    end     \name
+    .endm
+
+    taps_of_3 taps_3x3, 0
+    taps_of_3 taps_3x3_flipped, 1
+
+/* Five taps: bytes 0 to 3 of the row, then its last pair from bytes 1 to 4. */
+    .macro  taps_of_5 name, flip
+    begin   \name
+    push    {r4-r8, lr}
+    mov     r12, #5
+    .if     \flip
+    add     r0, r0, #20
+    .endif
+.Lrow_\name:
+    four_taps \flip, \flip
+    two_pairs r4, r5
+    pkhtb   r6, r3, r2, asr #16
+    ldr     r2, [r0, #1 - \flip]
+    .if     \flip
+    rev     r2, r2
+    .endif
+    sxtb16  r2, r2, ror #8
+    pkhtb   r7, r2, r3, asr #16
+    stm     r1!, {r4-r7}
+    add     r0, r0, #5 - 10 * \flip
+    subs    r12, r12, #1
+    bne     .Lrow_\name
+    pop     {r4-r8, pc}
+    end     \name
+    .endm
+
+    taps_of_5 taps_5x5, 0
+    taps_of_5 taps_5x5_flipped, 1
+
+/* Seven taps: bytes 0 to 3 of the row, then bytes 3 to 6. */
+    .macro  taps_of_7 name, flip
+    begin   \name
+    push    {r4-r9, lr}
+    mov     r12, #7
+    .if     \flip
+    add     r0, r0, #42
+    .endif
+.Lrow_\name:
+    four_taps 3 * \flip, \flip
+    two_pairs r4, r5
+    pkhtb   r6, r3, r2, asr #16
+    four_taps 3 - 3 * \flip, \flip
+    two_pairs r7, r8
+    pkhtb   r9, r3, r2, asr #16
+    stm     r1!, {r4-r9}
+    add     r0, r0, #7 - 14 * \flip
+    subs    r12, r12, #1
+    bne     .Lrow_\name
+    pop     {r4-r9, pc}
+    end     \name
+    .endm
+
+    taps_of_7 taps_7x7, 0
+    taps_of_7 taps_7x7_flipped, 1
+
+/* ---- planes ----------------------------------------------------------------------------------------------------- */
+
 /* void planes_of_four(const struct strip *strip)
  *
  * Registers: r0 x, r1 bytes from pixel to pixel, r2 place of plane 0, r3 bytes from plane to plane, r4 - zero twice,

@@ -5,11 +5,9 @@
 #include "requantize.h"
 #include "update.h"
 
-/* Row i of the split weights: its taps and the channel it is for. */
-static const int8_t *weight_row(const struct conv2d *p, const struct split_weights *w, uint32_t i, uint16_t *channel)
+/* Taps of row i of the split weights. */
+ALWAYS_INLINE const int8_t *weight_row(const struct split_weights *w, uint32_t frozen, uint32_t taps, uint32_t i)
 {
-    uint32_t frozen = (uint32_t)p->c_in - w->c_trained, taps = (uint32_t)p->kh * p->kw;
-    *channel = w->order ? w->order[i] : (uint16_t)i;
     return i < frozen ? w->frozen + i * taps : w->trained + (i - frozen) * taps;
 }
 
@@ -22,10 +20,11 @@ struct group {
 
 static struct group group_at(const struct conv2d *p, const struct split_weights *w, uint32_t first)
 {
-    uint32_t left = p->c_in - first;
+    uint32_t left = p->c_in - first, frozen = (uint32_t)p->c_in - w->c_trained, taps = (uint32_t)p->kh * p->kw;
     struct group group = {.lanes = left < PLANES ? left : (uint32_t)PLANES};
     for (uint32_t i = 0; i < group.lanes; i++) {
-        group.w[i] = weight_row(p, w, first + i, &group.channel[i]);
+        group.channel[i] = w->order ? w->order[first + i] : (uint16_t)(first + i);
+        group.w[i] = weight_row(w, frozen, taps, first + i);
     }
     return group;
 }
@@ -86,12 +85,10 @@ static void put_tile(const struct conv2d *p, const struct tile *tile, const int3
 {
     uint32_t c = p->c_out;
 #if KERNELS_DSP
-    struct runs runs = {tile->runs, 4 * (tile->row - tile->run), (p->w_out - tile->run) * c, tile->run};
-    runs.sums_skip = tile->runs == 1 ? 0 : runs.sums_skip;
-    requantize_channel(sums, &runs, p->y_zero, y, c, p->m[ch]);
+    requantize_channel(sums, &tile->runs, p->y_zero, y, c, p->m[ch]);
 #else
-    for (uint32_t i = 0; i < tile->runs; i++, sums += tile->row, y += p->w_out * c) {
-        for (uint32_t j = 0; j < tile->run; j++) {
+    for (uint32_t i = 0; i < tile->runs.count; i++, sums += tile->row, y += p->w_out * c) {
+        for (uint32_t j = 0; j < tile->runs.length; j++) {
             y[j * c] = (int8_t)saturate8(requantize_wide(sums[j], p->m[ch]) + p->y_zero);
         }
     }
@@ -102,8 +99,8 @@ static void put_tile(const struct conv2d *p, const struct tile *tile, const int3
 static void put_tile_masked(const struct conv2d *p, const struct tile *tile, const int32_t *sums, uint32_t ch,
                             int8_t *y, uint8_t *mask)
 {
-    for (uint32_t i = 0; i < tile->runs; i++, sums += tile->row, y += p->w_out * p->c_out) {
-        put_row_masked(sums, tile->run, p, ch, y, mask);
+    for (uint32_t i = 0; i < tile->runs.count; i++, sums += tile->row, y += p->w_out * p->c_out) {
+        put_row_masked(sums, tile->runs.length, p, ch, y, mask);
         mask += p->w_out * mask_stride(p->c_out);
     }
 }
@@ -186,6 +183,7 @@ struct errors {
     struct channel ch[PLANES];
     float peak[PLANES];
     float gain[PLANES];
+    struct tile first;
     uint32_t tiles, lane_sums; /* of a channel */
 };
 
@@ -233,8 +231,8 @@ static void put_run(struct errors *e, uint32_t lane, uint32_t pixel, uint32_t n,
 static void put_errors(struct errors *e, const struct tile *tile, int32_t *sums, uint32_t lane, int write, int fresh)
 {
     uint32_t pixel = tile->y * e->v.w + tile->x;
-    for (uint32_t i = 0; i < tile->runs; i++, sums += tile->row, pixel += e->v.w) {
-        put_run(e, lane, pixel, tile->run, sums, write, fresh);
+    for (uint32_t i = 0; i < tile->runs.count; i++, sums += tile->row, pixel += e->v.w) {
+        put_run(e, lane, pixel, tile->runs.length, sums, write, fresh);
     }
 }
 
@@ -244,7 +242,7 @@ static void pass_group(struct errors *e, int write)
     int kept = is_kept(&e->v);
     uint32_t lane_sums = e->lane_sums;
     int32_t *sums = e->at.sums;
-    for (struct tile tile = first_tile(&e->v); tile.h; next_tile(&e->v, &tile)) {
+    for (struct tile tile = e->first; tile.h; next_tile(&e->v, &tile)) {
         int fresh = !kept || !write;
         if (fresh) {
             if (e->tiles > 1) {
@@ -266,7 +264,8 @@ void dwconv2d_bwd_x_s8(const struct conv2d *p, const struct error_s8 *ey, const 
     e.at = buffers_of(&e.v, group_sums_bytes(&e.v, p->c_in), scratch);
     e.lane_sums = (is_kept(&e.v) ? image_sums_bytes(&e.v) : tile_sums_bytes(&e.v)) / (uint32_t)sizeof(int32_t);
     e.at.planes = (int16_t *)(void *)((uint8_t *)e.at.taps + planes_of(p->c_in) * taps_bytes(&e.v));
-    for (struct tile tile = first_tile(&e.v); tile.h; next_tile(&e.v, &tile)) {
+    e.first = first_tile(&e.v);
+    for (struct tile tile = e.first; tile.h; next_tile(&e.v, &tile)) {
         e.tiles++;
     }
     clear_planes(&e.v, e.at.planes, planes_of(p->c_in));

@@ -49,22 +49,39 @@ void error_pass_s8(uint32_t pixels, uint32_t c, const struct error_s8 *in, float
     }
 }
 
+/* Two errors of one channel and what a unit of each is worth. */
+struct pair {
+    const int8_t *a, *b;
+    float a_unit, b_unit;
+};
+
+ALWAYS_INLINE float pair_sum(const struct pair *pair, uint32_t at)
+{
+    return (float)pair->a[at] * pair->a_unit + (float)pair->b[at] * pair->b_unit;
+}
+
+/* Largest magnitude of the sums that pass. */
+ALWAYS_INLINE float pair_peak(const struct pair *pair, const struct channel *ch, uint32_t pixels)
+{
+    float peak = 0.0f;
+    for (uint32_t pixel = 0, at = 0; pixel < pixels; pixel++, at += ch->c) {
+        if (channel_passes(ch, pixel)) {
+            peak = larger_magnitude_f32(peak, pair_sum(pair, at));
+        }
+    }
+    return peak;
+}
+
 void error_add_s8(uint32_t pixels, uint32_t c, const struct error_s8 *a, float a_factor, const struct error_s8 *b,
                   float b_factor, const struct clamp *clamp, const struct error_s8 *out)
 {
     for (uint32_t i = 0; i < c; i++) {
         struct channel ch = channel_of(out, clamp, c, i);
-        const int8_t *qa = a->q + i, *qb = b->q + i;
-        float sa = a->scale[i] * a_factor, sb = b->scale[i] * b_factor, peak = 0.0f;
-        for (uint32_t pixel = 0; pixel < pixels; pixel++) {
-            if (channel_passes(&ch, pixel)) {
-                peak = larger_magnitude_f32(peak, (float)qa[pixel * c] * sa + (float)qb[pixel * c] * sb);
-            }
-        }
+        struct pair pair = {a->q + i, b->q + i, a->scale[i] * a_factor, b->scale[i] * b_factor};
+        float peak = pair_peak(&pair, &ch, pixels);
         float gain = channel_gain(peak, channel_unit(clamp, i, 1.0f), &out->scale[i]);
-        for (uint32_t pixel = 0; pixel < pixels; pixel++) {
-            float v = (float)qa[pixel * c] * sa + (float)qb[pixel * c] * sb;
-            channel_put(&ch, pixel, v, gain);
+        for (uint32_t pixel = 0, at = 0; pixel < pixels; pixel++, at += c) {
+            channel_put(&ch, pixel, pair_sum(&pair, at), gain);
         }
     }
 }

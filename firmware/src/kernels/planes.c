@@ -16,6 +16,12 @@ struct strip {
 };
 
 void planes_of_four(const struct strip *strip);
+void taps_3x3(const int8_t *w, uint32_t *taps);
+void taps_5x5(const int8_t *w, uint32_t *taps);
+void taps_7x7(const int8_t *w, uint32_t *taps);
+void taps_3x3_flipped(const int8_t *w, uint32_t *taps);
+void taps_5x5_flipped(const int8_t *w, uint32_t *taps);
+void taps_7x7_flipped(const int8_t *w, uint32_t *taps);
 void windows_3x3(const int16_t *plane, const uint32_t *taps, uint32_t rows, uint32_t columns, int32_t bias,
                  int32_t *sums);
 void windows_5x5(const int16_t *plane, const uint32_t *taps, uint32_t rows, uint32_t columns, int32_t bias,
@@ -36,7 +42,8 @@ void windows_7x7_stride2(const int16_t *plane, const uint32_t *taps, uint32_t ro
 static int is_fast(const struct view *v)
 {
     int square = v->kh == v->kw && (v->kw == 3 || v->kw == 5 || v->kw == 7);
-    return KERNELS_DSP && square && v->stride_h == v->stride_w && v->stride_w <= 2;
+    int one_stride = v->stride_h == v->stride_w || v->h == 1;
+    return KERNELS_DSP && square && one_stride && v->stride_w <= 2;
 }
 
 /* Sizes that follow from the rest. Summed four at a time, windows of a tile must not leave the row. */
@@ -101,6 +108,16 @@ uint32_t tile_sums_bytes(const struct view *v)
     return v->tile_h * (w < v->tile_w ? w : v->tile_w) * (uint32_t)sizeof(int32_t);
 }
 
+/* origin: what place 0 is in the coordinates of the image, zeros between its pixels counted. */
+static struct overlap overlap_of(int32_t origin, int32_t places, int32_t size, int32_t space)
+{
+    struct overlap o = {.first = origin > 0 ? (origin + space - 1) / space : 0};
+    o.at = o.first * space - origin;
+    int32_t seen = o.at < places ? (places - o.at + space - 1) / space : 0, left = size - o.first;
+    o.n = left < 0 ? 0 : seen < left ? seen : left;
+    return o;
+}
+
 /* The tile at (y, x), as large as fits. */
 static struct tile tile_at(const struct view *v, uint32_t y, uint32_t x)
 {
@@ -108,8 +125,15 @@ static struct tile tile_at(const struct view *v, uint32_t y, uint32_t x)
     tile.h = v->h - y < v->tile_h ? v->h - y : v->tile_h;
     tile.w = v->w - x < v->tile_w ? v->w - x : v->tile_w;
     tile.row = round_up4(tile.w);
-    tile.runs = tile.w == v->w && tile.row == tile.w ? 1 : tile.h;
-    tile.run = tile.runs == 1 ? tile.w * tile.h : tile.w;
+    if (tile.w == v->w && tile.row == tile.w) {
+        tile.runs = (struct runs){.count = 1, .length = tile.w * tile.h};
+    } else {
+        tile.runs = (struct runs){tile.h, 4 * (tile.row - tile.w), (v->w - tile.w) * v->c, tile.w};
+    }
+    int32_t top = (int32_t)(y * v->stride_h) - v->pad_h, left = (int32_t)(x * v->stride_w) - v->pad_w;
+    int32_t height = (int32_t)((tile.h - 1) * v->stride_h + v->kh);
+    tile.rows = overlap_of(top, height, v->image_h, v->space_h);
+    tile.columns = overlap_of(left - (int32_t)v->shift, (int32_t)v->places, v->image_w, v->space_w);
     return tile;
 }
 
@@ -125,7 +149,11 @@ void next_tile(const struct view *v, struct tile *tile)
         x = 0;
         y += tile->h;
     }
-    *tile = y < v->h ? tile_at(v, y, x) : (struct tile){.h = 0};
+    if (y < v->h) {
+        *tile = tile_at(v, y, x);
+    } else {
+        tile->h = 0;
+    }
 }
 
 /* ---- unpacking -------------------------------------------------------------------------------------------------- */
@@ -135,25 +163,10 @@ void clear_planes(const struct view *v, int16_t *planes, uint32_t lanes)
     memset(planes, 0, planes_bytes(v, lanes));
 }
 
-/* Along one axis: the image pixels first .. first + n lie at places `at`, at + space, ... of the window. */
-struct overlap {
-    int32_t first, n, at;
-};
-
-/* origin: what place 0 is in the coordinates of the image, zeros between its pixels counted. */
-static struct overlap overlap_of(int32_t origin, int32_t places, int32_t size, int32_t space)
-{
-    struct overlap o = {.first = origin > 0 ? (origin + space - 1) / space : 0};
-    o.at = o.first * space - origin;
-    int32_t seen = o.at < places ? (places - o.at + space - 1) / space : 0, left = size - o.first;
-    o.n = left < 0 ? 0 : seen < left ? seen : left;
-    return o;
-}
-
 /* One channel, place by place. */
-static void fill_plane(const struct view *v, struct overlap rows, struct overlap columns, const int8_t *image,
-                       int16_t *plane)
+static void fill_plane(const struct view *v, const struct tile *tile, const int8_t *image, int16_t *plane)
 {
+    struct overlap rows = tile->rows, columns = tile->columns;
     int32_t zero = v->zero, places = (int32_t)v->places;
     uint32_t c = v->c;
     for (int32_t i = 0; i < rows.n; i++) {
@@ -168,9 +181,9 @@ static void fill_plane(const struct view *v, struct overlap rows, struct overlap
 #if KERNELS_DSP
 
 /* Four neighbouring channels at once. */
-static void fill_four(const struct view *v, struct overlap rows, struct overlap columns, const int8_t *image,
-                      int16_t *planes)
+static void fill_four(const struct view *v, const struct tile *tile, const int8_t *image, int16_t *planes)
 {
+    struct overlap rows = tile->rows, columns = tile->columns;
     struct strip strip = {.c = v->c, .plane_bytes = planes_bytes(v, 1)};
     strip.x = image + (uint32_t)(rows.first * v->image_w + columns.first) * v->c;
     strip.plane = planes + rows.at * (int32_t)v->places + columns.at;
@@ -188,61 +201,52 @@ static void fill_four(const struct view *v, struct overlap rows, struct overlap 
 void fill_planes(const struct view *v, const struct tile *tile, const uint16_t *channels, uint32_t lanes,
                  int16_t *planes)
 {
-    int32_t top = (int32_t)(tile->y * v->stride_h) - v->pad_h;
-    int32_t left = (int32_t)(tile->x * v->stride_w) - v->pad_w - (int32_t)v->shift;
-    int32_t height = (int32_t)((tile->h - 1) * v->stride_h + v->kh);
-    struct overlap rows = overlap_of(top, height, v->image_h, v->space_h);
-    struct overlap columns = overlap_of(left, (int32_t)v->places, v->image_w, v->space_w);
-    if (rows.n == 0 || columns.n == 0) {
+    if (tile->rows.n == 0 || tile->columns.n == 0) {
         return;
     }
 #if KERNELS_DSP
     int neighbours = lanes == PLANES && channels[3] == channels[0] + 3 && channels[1] == channels[0] + 1 &&
                      channels[2] == channels[0] + 2;
     if (neighbours && v->space_h == 1 && v->space_w == 1) {
-        fill_four(v, rows, columns, v->image + channels[0], planes);
+        fill_four(v, tile, v->image + channels[0], planes);
         return;
     }
 #endif
     for (uint32_t lane = 0; lane < lanes; lane++) {
-        fill_plane(v, rows, columns, v->image + channels[lane], planes + lane * v->plane);
+        fill_plane(v, tile, v->image + channels[lane], planes + lane * v->plane);
     }
 }
 
 /* ---- summing ---------------------------------------------------------------------------------------------------- */
 
-/* Pairs A0 B0 A1 B1 .. a row, as depthwise_armv7em.S reads them; size: a literal. */
-ALWAYS_INLINE void pack_pairs(const int8_t *w, int32_t step, uint32_t size, uint32_t *taps)
+#if KERNELS_DSP
+
+/* Pairs A0 B0 A1 B1 .. a row of taps. */
+static void pack_pairs(const struct view *v, const int8_t *w, int flip, uint32_t *taps)
 {
-    for (uint32_t y = 0; y < size; y++) {
-        int32_t before = *w;
-        w += step;
-#pragma GCC unroll 3
-        for (uint32_t i = 0; i < size / 2; i++) {
-            int32_t middle = w[0], after = w[step];
-            w += 2 * step;
-            *taps++ = pack_halves(before, middle);
-            *taps++ = pack_halves(middle, after);
-            before = after;
-        }
+    if (v->kw == 3) {
+        flip ? taps_3x3_flipped(w, taps) : taps_3x3(w, taps);
+    } else if (v->kw == 5) {
+        flip ? taps_5x5_flipped(w, taps) : taps_5x5(w, taps);
+    } else {
+        flip ? taps_7x7_flipped(w, taps) : taps_7x7(w, taps);
     }
 }
 
+#endif
+
 void pack_taps(const struct view *v, const int8_t *w, int flip, void *taps)
 {
+#if KERNELS_DSP
+    if (v->fast) {
+        pack_pairs(v, w, flip, taps);
+        return;
+    }
+#endif
     uint32_t n = v->kh * v->kw;
-    int32_t step = flip ? -1 : 1;
-    const int8_t *first = flip ? w + n - 1 : w;
-    if (!v->fast) {
-        for (int32_t *tap = taps, *end = tap + n; tap != end; tap++, first += step) {
-            *tap = *first;
-        }
-    } else if (v->kw == 3) {
-        pack_pairs(first, step, 3, taps);
-    } else if (v->kw == 5) {
-        pack_pairs(first, step, 5, taps);
-    } else {
-        pack_pairs(first, step, 7, taps);
+    int32_t *tap = taps;
+    for (uint32_t i = 0; i < n; i++) {
+        tap[i] = flip ? w[n - 1 - i] : w[i];
     }
 }
 
@@ -276,6 +280,17 @@ static void sum_fast(const struct view *v, const struct tile *tile, const int16_
 
 #endif
 
+/* Any kernel, tap by tap. */
+NEVER_INLINE void sum_slow(const struct view *v, const struct tile *tile, const int16_t *plane, const int32_t *taps,
+                           int32_t bias, int32_t *sums)
+{
+    for (uint32_t y = 0; y < tile->h; y++, plane += v->stride_h * v->places, sums += tile->row) {
+        for (uint32_t x = 0; x < tile->w; x++) {
+            sums[x] = sum_window(v, plane + v->shift + x * v->stride_w, taps, bias);
+        }
+    }
+}
+
 void sum_windows(const struct view *v, const struct tile *tile, const int16_t *plane, const void *taps, int32_t bias,
                  int32_t *sums)
 {
@@ -285,9 +300,5 @@ void sum_windows(const struct view *v, const struct tile *tile, const int16_t *p
         return;
     }
 #endif
-    for (uint32_t y = 0; y < tile->h; y++, plane += v->stride_h * v->places, sums += tile->row) {
-        for (uint32_t x = 0; x < tile->w; x++) {
-            sums[x] = sum_window(v, plane + v->shift + x * v->stride_w, taps, bias);
-        }
-    }
+    sum_slow(v, tile, plane, taps, bias, sums);
 }

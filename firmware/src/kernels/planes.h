@@ -28,11 +28,23 @@ struct view {
     int fast;                /* depthwise_armv7em.S sums it */
 };
 
-/* Outputs y .. y + h, x .. x + w of a view. Their sums lie `row` apart from row to row. Rows that follow one another
- * both in the image and in the sums make one run. */
+/* Outputs of a channel that follow one another both in the image and in the sums: `count` runs of `length`, and the
+ * bytes from the end of a run to the next one. The order is that of requantize_armv7em.S. */
+struct runs {
+    uint32_t count, sums_skip, y_skip, length;
+};
+
+/* Along one axis: the image pixels first .. first + n lie at places `at`, at + space, ... of the window. */
+struct overlap {
+    int32_t first, n, at;
+};
+
+/* Outputs y .. y + h, x .. x + w of a view, and what they see of the image. Their sums lie `row` apart from row to
+ * row. */
 struct tile {
     uint32_t y, x, h, w, row;
-    uint32_t runs, run; /* runs of `run` outputs */
+    struct runs runs;
+    struct overlap rows, columns;
 };
 
 /* How windows of p see its input; of how its input sees the errors. */

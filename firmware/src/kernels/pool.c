@@ -115,12 +115,39 @@ static void pool_channel(const struct pool *p, const struct error_s8 *ey, const 
     }
 }
 
+/* The average of a whole image without padding: every pixel has its share in the one output. */
+static int is_global(const struct pool *p)
+{
+    return p->h_out == 1 && p->w_out == 1 && p->pad_h == 0 && p->pad_w == 0 && p->kh >= p->h_in && p->kw >= p->w_in;
+}
+
+/* pool_channel() where every pixel's sum is q. */
+static void spread_channel(const struct pool *p, int8_t q, const struct clamp *clamp, const struct error_s8 *ex,
+                           uint32_t i, float unit)
+{
+    struct channel ch = channel_of(ex, clamp, p->c, i);
+    uint32_t pixels = (uint32_t)p->h_in * p->w_in;
+    int32_t peak = 0;
+    for (uint32_t pixel = 0; pixel < pixels && peak == 0; pixel++) {
+        peak = channel_passes(&ch, pixel) ? larger_magnitude(0, q) : 0;
+    }
+    float gain = channel_gain((float)peak, channel_unit(clamp, i, unit), &ex->scale[i]);
+    for (uint32_t pixel = 0; pixel < pixels; pixel++) {
+        channel_put(&ch, pixel, q, gain);
+    }
+}
+
 void avgpool_bwd_x_s8(const struct pool *p, const struct error_s8 *ey, const struct clamp *clamp,
                       const struct error_s8 *ex, void *scratch)
 {
     (void)scratch;
     for (uint32_t i = 0; i < p->c; i++) {
-        pool_channel(p, ey, NULL, clamp, ex, i, ey->scale[i] / (float)(p->kh * p->kw));
+        float unit = ey->scale[i] / (float)(p->kh * p->kw);
+        if (is_global(p)) {
+            spread_channel(p, ey->q[i], clamp, ex, i, unit);
+        } else {
+            pool_channel(p, ey, NULL, clamp, ex, i, unit);
+        }
     }
 }
 

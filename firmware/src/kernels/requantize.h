@@ -4,6 +4,8 @@
 
 #include "chip.h"
 
+struct runs; /* planes.h */
+
 #if KERNELS_DSP
 
 /* Bits of a mask as the assembly walks through them, pixel by pixel. */
@@ -21,11 +23,6 @@ void requantize4(const int32_t *sums, const float *m, uint32_t count, int32_t ze
 /* One lane of them, eight channels for each of `bytes` bytes of the mask; bytes >= 1. */
 void requantize6_masked(const int32_t *sums, const float *m, int8_t *y, int32_t zero, uint32_t bytes, uint8_t *mask);
 void requantize4_masked(const int32_t *sums, const float *m, int8_t *y, int32_t zero, uint32_t bytes, uint8_t *mask);
-
-/* Runs of outputs of one channel; bytes to skip behind a run. */
-struct runs {
-    uint32_t count, sums_skip, y_skip, length;
-};
 
 /* y[i * c] = output of sums[i] of one channel; masked: and its bit, until then 0, in mask[i * stride]. */
 void requantize_channel(const int32_t *sums, const struct runs *runs, int32_t zero, int8_t *y, uint32_t c, float m);

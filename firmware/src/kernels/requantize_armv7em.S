@@ -39,6 +39,40 @@
 
 /* ---- outputs ---------------------------------------------------------------------------------------------------- */
 
+/* A channel's values pass through the FPU while those of the channel before are saturated and stored: a pair of
+ * instructions, one for each, is issued at once. Values are in s2-s7, later in r6-r11; the factor is in s8. */
+    .macro  float_and_zero v, r
+    vcvt.f32.s32 \v, \v
+    qadd    \r, \r, r3
+    .endm
+
+    .macro  times_and_saturate v, r
+    vmul.f32 \v, \v, s8
+    ssat    \r, #8, \r
+    .endm
+
+    .macro  int_and_store v, r, where:vararg
+    vcvtr.s32.f32 \v, \v
+    strb    \r, \where
+    .endm
+
+    .macro  load_channel lanes
+    .if     \lanes == 6
+    vldmia  r0!, {s2-s7}
+    .else
+    vldmia  r0!, {s2-s5}
+    .endif
+    vldmia  r1!, {s8}
+    .endm
+
+    .macro  move_channel lanes
+    vmov    r6, r7, s2, s3
+    vmov    r8, r9, s4, s5
+    .if     \lanes == 6
+    vmov    r10, r11, s6, s7
+    .endif
+    .endm
+
 /* void name(const int32_t *sums, const float *m, uint32_t count, int32_t zero, int8_t *y, uint32_t c)
  *
  * Registers: r0 sums, r1 m, r2 count, r3 zero, r4 y of lane 0, r5 c, r12 y of lane 3, r6-r11 values. */
@@ -48,23 +82,46 @@
     ldrd    r4, r5, [sp, #36]
     add     r12, r5, r5, lsl #1
     add     r12, r12, r4
-.Lnext_\name:
+    load_channel \lanes
+    each    to_float, s2, s3, s4, s5
+    times   s8, s2, s3, s4, s5
+    each    to_int, s2, s3, s4, s5
     .if     \lanes == 6
-    vldmia  r0!, {s0-s5}
-    vldmia  r1!, {s6}
-    each    to_float, s0, s1, s2, s3, s4, s5
-    times   s6, s0, s1, s2, s3, s4, s5
-    each    to_int, s0, s1, s2, s3, s4, s5
-    vmov    r10, r11, s4, s5
-    .else
-    vldmia  r0!, {s0-s3}
-    vldmia  r1!, {s6}
-    each    to_float, s0, s1, s2, s3
-    times   s6, s0, s1, s2, s3
-    each    to_int, s0, s1, s2, s3
+    each    to_float, s6, s7
+    times   s8, s6, s7
+    each    to_int, s6, s7
     .endif
-    vmov    r6, r7, s0, s1
-    vmov    r8, r9, s2, s3
+    subs    r2, r2, #1
+    move_channel \lanes
+    beq     .Llast_\name
+.Lnext_\name:
+    load_channel \lanes
+    float_and_zero s2, r6
+    float_and_zero s3, r7
+    float_and_zero s4, r8
+    float_and_zero s5, r9
+    .if     \lanes == 6
+    float_and_zero s6, r10
+    float_and_zero s7, r11
+    .endif
+    times_and_saturate s2, r6
+    times_and_saturate s3, r7
+    times_and_saturate s4, r8
+    times_and_saturate s5, r9
+    .if     \lanes == 6
+    times_and_saturate s6, r10
+    times_and_saturate s7, r11
+    int_and_store s6, r10, [r4, r5, lsl #2]
+    int_and_store s7, r11, [r12, r5, lsl #1]
+    .endif
+    int_and_store s2, r7, [r4, r5]
+    int_and_store s3, r8, [r4, r5, lsl #1]
+    int_and_store s4, r6, [r4], #1
+    int_and_store s5, r9, [r12], #1
+    subs    r2, r2, #1
+    move_channel \lanes
+    bne     .Lnext_\name
+.Llast_\name:
     .if     \lanes == 6
     saturate r3, r6, r7, r8, r9, r10, r11
     strb    r10, [r4, r5, lsl #2]
@@ -74,10 +131,8 @@
     .endif
     strb    r7, [r4, r5]
     strb    r8, [r4, r5, lsl #1]
-    strb    r6, [r4], #1
-    strb    r9, [r12], #1
-    subs    r2, r2, #1
-    bne     .Lnext_\name
+    strb    r6, [r4]
+    strb    r9, [r12]
     pop     {r4-r11, pc}
     end     \name
     .endm
@@ -146,8 +201,9 @@
 
 /* void requantize_channel(const int32_t *sums, const struct runs *runs, int32_t zero, int8_t *y, uint32_t c, float m)
  *
- * Registers: r0 sums, r1 left of a run, r2 zero, r3 y, r4 c, r5-r8 values, r9 runs, r10 and r11 what to skip behind a
- * run of sums and of y, r12 length of a run. */
+ * Four of a run pass through the FPU while the four before are saturated and stored. Registers: r0 sums, r1 left of a
+ * run, r2 zero, r3 y, r4 c, r5-r8 values, r9 runs, r10 and r11 what to skip behind a run of sums and of y, r12 length
+ * of a run. */
     begin   requantize_channel
     push    {r4-r11, lr}
     ldr     r4, [sp, #36]
@@ -155,13 +211,47 @@
 .Lrun:
     subs    r1, r12, #4
     blt     .Lfew_of_run
-.Lfour_of_run:
     vldmia  r0!, {s4-s7}
     each    to_float, s4, s5, s6, s7
     times   s0, s4, s5, s6, s7
     each    to_int, s4, s5, s6, s7
+    subs    r1, r1, #4
     vmov    r5, r6, s4, s5
     vmov    r7, r8, s6, s7
+    blt     .Llast_of_run
+.Lfour_of_run:
+    vldmia  r0!, {s4-s7}
+    vcvt.f32.s32 s4, s4
+    qadd    r5, r5, r2
+    vcvt.f32.s32 s5, s5
+    qadd    r6, r6, r2
+    vcvt.f32.s32 s6, s6
+    qadd    r7, r7, r2
+    vcvt.f32.s32 s7, s7
+    qadd    r8, r8, r2
+    vmul.f32 s4, s4, s0
+    ssat    r5, #8, r5
+    vmul.f32 s5, s5, s0
+    ssat    r6, #8, r6
+    vmul.f32 s6, s6, s0
+    strb    r5, [r3]
+    vmul.f32 s7, s7, s0
+    strb    r6, [r3, r4]
+    add     r3, r3, r4, lsl #1
+    vcvtr.s32.f32 s4, s4
+    ssat    r7, #8, r7
+    vcvtr.s32.f32 s5, s5
+    ssat    r8, #8, r8
+    vcvtr.s32.f32 s6, s6
+    strb    r7, [r3]
+    vcvtr.s32.f32 s7, s7
+    strb    r8, [r3, r4]
+    add     r3, r3, r4, lsl #1
+    subs    r1, r1, #4
+    vmov    r5, r6, s4, s5
+    vmov    r7, r8, s6, s7
+    bge     .Lfour_of_run
+.Llast_of_run:
     saturate r2, r5, r6, r7, r8
     strb    r5, [r3]
     strb    r6, [r3, r4]
@@ -169,8 +259,6 @@
     strb    r7, [r3]
     strb    r8, [r3, r4]
     add     r3, r3, r4, lsl #1
-    subs    r1, r1, #4
-    bge     .Lfour_of_run
 .Lfew_of_run:
     adds    r1, r1, #4
     beq     .Lend_of_run
