@@ -5,12 +5,6 @@
 #include "requantize.h"
 #include "update.h"
 
-/* Taps of row i of the split weights. */
-ALWAYS_INLINE const int8_t *weight_row(const struct split_weights *w, uint32_t frozen, uint32_t taps, uint32_t i)
-{
-    return i < frozen ? w->frozen + i * taps : w->trained + (i - frozen) * taps;
-}
-
 /* Up to PLANES rows of the split weights. */
 struct group {
     uint32_t lanes;
@@ -22,9 +16,11 @@ static struct group group_at(const struct conv2d *p, const struct split_weights 
 {
     uint32_t left = p->c_in - first, frozen = (uint32_t)p->c_in - w->c_trained, taps = (uint32_t)p->kh * p->kw;
     struct group group = {.lanes = left < PLANES ? left : (uint32_t)PLANES};
-    for (uint32_t i = 0; i < group.lanes; i++) {
+    const int8_t *row = first < frozen ? w->frozen + first * taps : w->trained + (first - frozen) * taps;
+    for (uint32_t i = 0; i < group.lanes; i++, row += taps) {
+        row = first + i == frozen ? w->trained : row;
+        group.w[i] = row;
         group.channel[i] = w->order ? w->order[first + i] : (uint16_t)(first + i);
-        group.w[i] = weight_row(w, frozen, taps, first + i);
     }
     return group;
 }
