@@ -162,7 +162,7 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
         "(int16_t)(*from + 0 * zero)",
         "dwconv2d_fwd",
     ),
-    "taps not flipped": ("dwconv2d.c", "group.w[lane], 1,", "group.w[lane], 0,", "dwconv2d_bwd_x"),
+    "taps not flipped": ("planes.c", "v->flip ? w[n - 1 - i] : w[i]", "w[i]", "dwconv2d_bwd_x"),
     "depthwise dW of another channel": (
         "dwconv2d.c",
         "ey->q + ch, &v",
@@ -173,8 +173,8 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
     "m not applied": ("channel.h", "unit * clamp->m[ch]", "unit + 0 * clamp->m[ch]", "conv2d_bwd_x"),
     "residual gradient dropped": (
         "elementwise.c",
-        "+ (float)qb[pixel * c] * sb",
-        "+ 0.0f * (float)qb[pixel * c] * sb",
+        "+ (float)pair->b[at] * pair->b_unit",
+        "+ 0.0f * (float)pair->b[at] * pair->b_unit",
         "error_add",
     ),
     "add ignores a zero point": ("elementwise.c", "(b - p->b_zero)", "(b - p->a_zero)", "add_fwd"),

@@ -10,6 +10,7 @@ from pathlib import Path
 import kernel_cases
 import numpy as np
 import pytest
+from convert import reference
 from convert.ir import Window
 from convert.reference import Conv, Error
 from kernel_twins import Twin
@@ -34,6 +35,36 @@ def twin(elf: Path) -> Twin:
 @pytest.mark.parametrize("name", kernel_cases.CHECKS)
 def test_numpy_equals_the_chip(twin: Twin, name: str) -> None:
     kernel_cases.run(name, twin, 60, seed=1)
+
+
+TILES = {"low": (3, 70, 5), "row": (1, 41, 4), "high": (21, 37, 6), "four": (4, 17, 3)}
+
+
+@pytest.mark.parametrize("shape", TILES.values(), ids=TILES.keys())
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("side", [3, 5, 7])
+def test_depthwise_images_of_several_tiles(
+    twin: Twin, side: int, stride: int, shape: tuple[int, int, int]
+) -> None:
+    """Tiles of either width, with parts of the last one missing."""
+    rng = np.random.default_rng(side + stride)
+    h, w, c = shape
+    window = Window(side, side, stride, stride, side // 2, side // 2)
+    m = rng.uniform(1e-4, 1e-3, c).astype(np.float32)
+    p = Conv(shape, ((h - 1) // stride + 1, (w - 1) // stride + 1, c), window, -7, 5, m, 4)
+    x, taps = kernel_cases.draw_s8(rng, p.x), rng.integers(-127, 128, (c, side, side), dtype=np.int8)
+    b = rng.integers(-9999, 9999, c, dtype=np.int32)
+    y, mask = twin.forward("dwconv2d", p, x, taps, b, kernel_cases.Split((), c, True), bool(stride - 1))
+    want, want_mask = reference.dwconv2d_fwd(p, x, taps, b)
+    np.testing.assert_array_equal(y, want)
+    kernel_cases.same_mask(mask, want_mask)
+    ey, clamp = kernel_cases.draw_error(rng, p.y), kernel_cases.draw_clamp(rng, p.x)
+    got = twin.backward_x("dwconv2d", p, ey, taps, clamp, kernel_cases.Split((), c, True))
+    kernel_cases.same_error(got, reference.dwconv2d_bwd_x(p, ey, taps, clamp))
+    trained = kernel_cases.draw_trained(rng, taps.shape, ey.scale)
+    sgd, channels = kernel_cases.draw_sgd(rng), np.arange(c, dtype=np.uint16)
+    step = twin.backward_w("dwconv2d", p, ey, x, None, channels, trained, sgd)
+    np.testing.assert_array_equal(step.w, reference.dwconv2d_bwd_w(p, ey, x, channels, trained, sgd).w)
 
 
 def test_the_dsp_path_is_there_and_nothing_forbidden(elf: Path) -> None:

@@ -163,27 +163,34 @@ static uint32_t block_bytes(const struct conv2d *p)
     return k > sums ? k : sums;
 }
 
-/* Packs the inputs of the span's pixels for one weight matrix. What has to be gathered is gathered where the sums will
- * be, if that has room for all lanes, else lane by lane. */
+/* Gathers the inputs of the span's pixels for one weight matrix where the sums will be, if that has room for all
+ * lanes, else lane by lane, and packs them. */
+NEVER_INLINE void gather_pixels(const struct conv2d *p, const int8_t *x, const struct part *part,
+                                const struct outputs *out, int16_t *tile)
+{
+    const struct span *at = &out->at;
+    int8_t *bytes = (int8_t *)out->sums;
+    struct corner corner = corner_of(p, at->first);
+    if (at->live == at->lanes && part->k * at->lanes <= block_bytes(p)) {
+        fetch_fields(p, x, corner, at->live, part, bytes);
+        pack_rows(tile, at->lanes, bytes, part->k, part->k, p->x_zero);
+        return;
+    }
+    for (uint32_t lane = 0; lane < at->live; lane++, next_corner(p, &corner)) {
+        fetch_fields(p, x, corner, 1, part, bytes);
+        pack_lane(tile, at->lanes, lane, bytes, part->k, p->x_zero);
+    }
+}
+
+/* Packs the inputs of the span's pixels for one weight matrix. */
 static void pack_pixels(const struct conv2d *p, const int8_t *x, const struct part *part, const struct outputs *out,
                         int16_t *tile)
 {
     const struct span *at = &out->at;
-    int8_t *bytes = (int8_t *)out->sums;
-    int full = at->live == at->lanes;
-    if (full && is_pointwise(p) && !part->order) {
+    if (at->live == at->lanes && !part->order && is_pointwise(p)) {
         pack_rows(tile, at->lanes, x + at->first * p->c_in, p->c_in, part->k, p->x_zero);
-        return;
-    }
-    struct corner corner = corner_of(p, at->first);
-    if (full && part->k * at->lanes <= block_bytes(p)) {
-        fetch_fields(p, x, corner, at->live, part, bytes);
-        pack_rows(tile, at->lanes, bytes, part->k, part->k, p->x_zero);
     } else {
-        for (uint32_t lane = 0; lane < at->live; lane++, next_corner(p, &corner)) {
-            fetch_fields(p, x, corner, 1, part, bytes);
-            pack_lane(tile, at->lanes, lane, bytes, part->k, p->x_zero);
-        }
+        gather_pixels(p, x, part, out, tile);
     }
 }
 
@@ -220,6 +227,19 @@ static void put_lane(const int32_t *sums, uint32_t lanes, const float *m, int32_
     }
 }
 
+/* put_block() lane by lane. */
+NEVER_INLINE void put_lanes(const struct conv2d *p, const struct outputs *out, uint32_t o, uint32_t n, int8_t *y,
+                            uint8_t *mask)
+{
+    const struct span *at = &out->at;
+    uint32_t stride = mask_stride(p->c_out);
+    uint8_t *bits = mask ? mask + at->first * stride + o / 8 : NULL;
+    for (uint32_t lane = 0; lane < at->live; lane++, y += p->c_out) {
+        put_lane(out->sums + lane, at->lanes, p->m + o, p->y_zero, n, y, bits);
+        bits = bits ? bits + stride : NULL;
+    }
+}
+
 /* Requantizes the sums of output channels o .. o + n of the span; o is a multiple of BLOCK. */
 static void put_block(const struct conv2d *p, const struct outputs *out, uint32_t o, uint32_t n, int8_t *y,
                       uint8_t *mask)
@@ -230,17 +250,12 @@ static void put_block(const struct conv2d *p, const struct outputs *out, uint32_
         requantize_lanes(out->sums, at->lanes, p->m + o, n, p->y_zero, y, p->c_out);
         return;
     }
-    uint32_t stride = mask_stride(p->c_out);
-    uint8_t *bits = mask ? mask + at->first * stride + o / 8 : NULL;
-    for (uint32_t lane = 0; lane < at->live; lane++, y += p->c_out) {
-        put_lane(out->sums + lane, at->lanes, p->m + o, p->y_zero, n, y, bits);
-        bits = bits ? bits + stride : NULL;
-    }
+    put_lanes(p, out, o, n, y, mask);
 }
 
 /* All output channels of the span's pixels. */
-static void put_span(const struct conv2d *p, const struct part part[2], const int32_t *b, const struct outputs *out,
-                     int8_t *y, uint8_t *mask)
+NEVER_INLINE void put_span(const struct conv2d *p, const struct part part[2], const int32_t *b,
+                           const struct outputs *out, int8_t *y, uint8_t *mask)
 {
     int both = part[0].k && part[1].k;
     const struct part *first = part[0].k ? &part[0] : &part[1];

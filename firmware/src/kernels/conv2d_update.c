@@ -192,22 +192,29 @@ static int32_t most_delta(uint32_t room, float m)
     return most < DELTA_MAX ? (int32_t)most : DELTA_MAX;
 }
 
+/* Steps of biases ch .. ch + n with these sums of errors; ch is even, so that neighbours share a hash. */
+static void descend_biases(const struct error_s8 *ey, const struct trained_bias *bias, const struct sgd *sgd,
+                           uint32_t key, uint32_t ch, uint32_t n, const int32_t *sums)
+{
+    for (uint32_t i = 0, noise = 0; i < n; i++, ch++) {
+        noise = i & 1u ? noise >> 16 : hash32(key + (ch >> 1) * 0x9e3779b9u);
+        float step = sgd->lr_bias * ey->scale[ch] * bias->qas[ch] * (float)sums[i];
+        int32_t delta = bias->delta[ch] - ((round_step(step) + (int32_t)(noise & 0xffu)) >> 8);
+        int32_t most = most_delta((uint32_t)bias->limit - (uint32_t)bias->base[ch], bias->m[ch]);
+        int32_t least = -most_delta((uint32_t)bias->limit + (uint32_t)bias->base[ch], bias->m[ch]);
+        bias->delta[ch] = (int16_t)(delta > most ? most : delta < least ? least : delta);
+    }
+}
+
 void bias_update_s32(uint32_t pixels, uint32_t c, const struct error_s8 *ey, const struct trained_bias *bias,
                      const struct sgd *sgd)
 {
     uint32_t key = random_key(sgd->seed, sgd->step, bias->id);
-    int32_t sums[4] = {0};
-    for (uint32_t ch = 0; ch < c; ch++) {
-        if ((ch & 3u) == 0) {
-            memset(sums, 0, sizeof sums);
-            sum_errors(ey->q + ch, pixels, c, c - ch < 4 ? c - ch : 4, sums);
-        }
-        float step = sgd->lr_bias * ey->scale[ch] * bias->qas[ch] * (float)sums[ch & 3u];
-        int32_t noise = (int32_t)(random16(key, ch) & 0xffu);
-        int32_t delta = bias->delta[ch] - ((round_step(step) + noise) >> 8);
-        int32_t most = most_delta((uint32_t)bias->limit - (uint32_t)bias->base[ch], bias->m[ch]);
-        int32_t least = -most_delta((uint32_t)bias->limit + (uint32_t)bias->base[ch], bias->m[ch]);
-        bias->delta[ch] = (int16_t)(delta > most ? most : delta < least ? least : delta);
+    for (uint32_t ch = 0; ch < c; ch += 4) {
+        int32_t sums[4] = {0};
+        uint32_t n = c - ch < 4 ? c - ch : 4;
+        sum_errors(ey->q + ch, pixels, c, n, sums);
+        descend_biases(ey, bias, sgd, key, ch, n, sums);
     }
 }
 

@@ -8,8 +8,6 @@
 
 #include "assembly.inc"
 
-    .equ    ROW, 48             /* bytes of a plane's row: FAST_PLACES */
-
 /* Frame: by offset from sp. */
     .equ    ROW_END, 0          /* where the windows of this row end */
     .equ    ROWS, 4             /* left */
@@ -57,14 +55,14 @@
     .endr
     .endm
 
-/* A row of taps over a row of the plane. words: 32-bit words that four windows see of a row. */
-    .macro  plane_row k, s, row, first, words
+/* A row of taps over a row of the plane. words: 32-bit words that four windows see of a row; pitch: bytes of a row. */
+    .macro  plane_row k, s, row, first, words, pitch
     .irp    i, 0, 2, 4, 6
     .iflt   \i + 1 - \words
-    ldrd    r12, lr, [r0, #ROW * \row + 4 * \i]
+    ldrd    r12, lr, [r0, #\pitch * \row + 4 * \i]
     .else
     .iflt   \i - \words
-    ldr     r12, [r0, #ROW * \row + 4 * \i]
+    ldr     r12, [r0, #\pitch * \row + 4 * \i]
     .endif
     .endif
     .iflt   \i - \words
@@ -81,7 +79,7 @@
  *
  * Registers: r0 plane, r8-r11 sums of four windows, r12 and lr words of the plane; taps in r1-r6 (3x3), read row
  * by row through r1 into r2-r5 (5x5) or r2-r7 (7x7); r7 where the sums go, but for 7x7. */
-    .macro  windows name, k, s
+    .macro  windows name, k, s, pitch
     begin   \name
     push    {r4-r11, lr}
     sub     sp, sp, #FRAME
@@ -93,7 +91,7 @@
     lsl     r3, r3, #\s
     add     r4, r0, r3
     str     r4, [sp, #ROW_END]
-    rsb     r3, r3, #ROW * \s
+    rsb     r3, r3, #\pitch * \s
     str     r3, [sp, #SKIP]
     .if     \k == 3
     ldm     r1, {r1-r6}
@@ -102,21 +100,21 @@
     ldr     r11, [sp, #BIAS]
     .if     \k == 3
     .irp    row, 0, 1, 2
-    plane_row 3, \s, \row, %1 + 2 * \row, %(3 * \s + 5) / 2
+    plane_row 3, \s, \row, %1 + 2 * \row, %(3 * \s + 5) / 2, \pitch
     .endr
     .endif
     .if     \k == 5
     ldr     r1, [sp, #TAPS]
     .irp    row, 0, 1, 2, 3, 4
     ldm     r1!, {r2-r5}
-    plane_row 5, \s, \row, 2, %(3 * \s + 6) / 2
+    plane_row 5, \s, \row, 2, %(3 * \s + 6) / 2, \pitch
     .endr
     .endif
     .if     \k == 7
     ldr     r1, [sp, #TAPS]
     .irp    row, 0, 1, 2, 3, 4, 5, 6
     ldm     r1!, {r2-r7}
-    plane_row 7, \s, \row, 2, %(3 * \s + 9) / 2
+    plane_row 7, \s, \row, 2, %(3 * \s + 9) / 2, \pitch
     .endr
     ldr     r7, [sp, #SUMS]
     .endif
@@ -130,7 +128,7 @@
     bne     .Lfour_\name
     ldr     lr, [sp, #SKIP]
     add     r0, r0, lr
-    add     r12, r12, #ROW * \s
+    add     r12, r12, #\pitch * \s
     ldr     lr, [sp, #ROWS]
     subs    lr, lr, #1
     strd    r12, lr, [sp, #ROW_END]
@@ -140,12 +138,21 @@
     end     \name
     .endm
 
-    windows windows_3x3, 3, 1
-    windows windows_3x3_stride2, 3, 2
-    windows windows_5x5, 5, 1
-    windows windows_5x5_stride2, 5, 2
-    windows windows_7x7, 7, 1
-    windows windows_7x7_stride2, 7, 2
+    .equ    NARROW, 48          /* bytes of a row: NARROW_PLACES and WIDE_PLACES */
+    .equ    WIDE, 80
+
+    windows windows_3x3, 3, 1, NARROW
+    windows windows_3x3_stride2, 3, 2, NARROW
+    windows windows_5x5, 5, 1, NARROW
+    windows windows_5x5_stride2, 5, 2, NARROW
+    windows windows_7x7, 7, 1, NARROW
+    windows windows_7x7_stride2, 7, 2, NARROW
+    windows wide_windows_3x3, 3, 1, WIDE
+    windows wide_windows_3x3_stride2, 3, 2, WIDE
+    windows wide_windows_5x5, 5, 1, WIDE
+    windows wide_windows_5x5_stride2, 5, 2, WIDE
+    windows wide_windows_7x7, 7, 1, WIDE
+    windows wide_windows_7x7_stride2, 7, 2, WIDE
 
     .noaltmacro
 

@@ -5,12 +5,6 @@
 #include "requantize.h"
 #include "update.h"
 
-/* Taps of row i of the split weights. */
-ALWAYS_INLINE const int8_t *weight_row(const struct split_weights *w, uint32_t frozen, uint32_t taps, uint32_t i)
-{
-    return i < frozen ? w->frozen + i * taps : w->trained + (i - frozen) * taps;
-}
-
 /* Up to PLANES rows of the split weights. */
 struct group {
     uint32_t lanes;
@@ -22,9 +16,11 @@ static struct group group_at(const struct conv2d *p, const struct split_weights 
 {
     uint32_t left = p->c_in - first, frozen = (uint32_t)p->c_in - w->c_trained, taps = (uint32_t)p->kh * p->kw;
     struct group group = {.lanes = left < PLANES ? left : (uint32_t)PLANES};
-    for (uint32_t i = 0; i < group.lanes; i++) {
+    const int8_t *row = first < frozen ? w->frozen + first * taps : w->trained + (first - frozen) * taps;
+    for (uint32_t i = 0; i < group.lanes; i++, row += taps) {
+        row = first + i == frozen ? w->trained : row;
+        group.w[i] = row;
         group.channel[i] = w->order ? w->order[first + i] : (uint16_t)(first + i);
-        group.w[i] = weight_row(w, frozen, taps, first + i);
     }
     return group;
 }
@@ -122,8 +118,7 @@ void dwconv2d_fwd_s8(const struct conv2d *p, const int8_t *x, const struct split
             for (uint32_t lane = 0; lane < group.lanes; lane++) {
                 uint32_t ch = group.channel[lane];
                 const int16_t *plane = at.planes + lane * v.plane;
-                pack_taps(&v, group.w[lane], 0, at.taps);
-                sum_windows(&v, &tile, plane, at.taps, b[ch], at.sums);
+                sum_windows(&v, &tile, plane, group.w[lane], at.taps, b[ch], at.sums);
                 if (mask) {
                     put_tile_masked(p, &tile, at.sums, ch, y + pixel * p->c_out + ch,
                                     mask + pixel * mask_stride(p->c_out) + (ch >> 3));
@@ -165,7 +160,7 @@ uint32_t dwconv2d_bwd_x_scratch(const struct conv2d *p)
 {
     struct view v = view_of_errors(p, NULL);
     uint32_t planes = planes_bytes(&v, planes_of(p->c_in));
-    return group_sums_bytes(&v, p->c_in) + planes_of(p->c_in) * taps_bytes(&v) + planes;
+    return group_sums_bytes(&v, p->c_in) + taps_bytes(&v) + planes;
 }
 
 uint32_t dwconv2d_bwd_x_in_place(const struct conv2d *p)
@@ -178,7 +173,7 @@ uint32_t dwconv2d_bwd_x_in_place(const struct conv2d *p)
 struct errors {
     const struct conv2d *p;
     struct view v;
-    struct buffers at; /* taps and sums by lane */
+    struct buffers at; /* sums by lane */
     struct group group;
     struct channel ch[PLANES];
     float peak[PLANES];
@@ -194,8 +189,7 @@ static void sum_tile(struct errors *e, const struct tile *tile, int32_t *sums, u
     fill_planes(v, tile, e->group.channel, e->group.lanes, e->at.planes);
     for (uint32_t lane = 0; lane < e->group.lanes; lane++) {
         const int16_t *plane = e->at.planes + lane * v->plane;
-        const uint8_t *taps = (const uint8_t *)e->at.taps + lane * taps_bytes(v);
-        sum_windows(v, tile, plane, taps, 0, sums + lane * lane_sums);
+        sum_windows(v, tile, plane, e->group.w[lane], e->at.taps, 0, sums + lane * lane_sums);
     }
 }
 
@@ -263,7 +257,6 @@ void dwconv2d_bwd_x_s8(const struct conv2d *p, const struct error_s8 *ey, const 
     struct errors e = {.p = p, .v = view_of_errors(p, ey->q)};
     e.at = buffers_of(&e.v, group_sums_bytes(&e.v, p->c_in), scratch);
     e.lane_sums = (is_kept(&e.v) ? image_sums_bytes(&e.v) : tile_sums_bytes(&e.v)) / (uint32_t)sizeof(int32_t);
-    e.at.planes = (int16_t *)(void *)((uint8_t *)e.at.taps + planes_of(p->c_in) * taps_bytes(&e.v));
     e.first = first_tile(&e.v);
     for (struct tile tile = e.first; tile.h; next_tile(&e.v, &tile)) {
         e.tiles++;
@@ -274,7 +267,6 @@ void dwconv2d_bwd_x_s8(const struct conv2d *p, const struct error_s8 *ey, const 
         for (uint32_t lane = 0; lane < e.group.lanes; lane++) {
             e.ch[lane] = channel_of(ex, clamp, p->c_in, e.group.channel[lane]);
             e.peak[lane] = 0.0f;
-            pack_taps(&e.v, e.group.w[lane], 1, (uint8_t *)e.at.taps + lane * taps_bytes(&e.v));
         }
         pass_group(&e, 0);
         for (uint32_t lane = 0; lane < e.group.lanes; lane++) {
@@ -291,7 +283,7 @@ void dwconv2d_bwd_x_s8(const struct conv2d *p, const struct error_s8 *ey, const 
 uint32_t dwconv2d_bwd_w_scratch(const struct conv2d *p, uint16_t c_trained)
 {
     struct view v = view_of_input(p, NULL, p->c_in);
-    uint32_t sums = 4u * p->kh * p->kw, errors = TILE_WIDTH * (uint32_t)sizeof(int16_t);
+    uint32_t sums = 4u * p->kh * p->kw, errors = v.tile_w * (uint32_t)sizeof(int16_t);
     return c_trained ? sums + errors + planes_bytes(&v, 1) : 0;
 }
 
@@ -338,7 +330,7 @@ static void correlate(const int16_t *e, const int16_t *row, uint32_t n, uint32_t
     }
 }
 
-/* Sums of all taps of one channel. e: its error of pixel 0; errors: [TILE_WIDTH] of a row of a tile. */
+/* Sums of all taps of one channel. e: its error of pixel 0; errors: [v->tile_w] of a row of a tile. */
 static void correlate_channel(const struct conv2d *p, const int8_t *e, const struct view *v, uint16_t channel,
                               int16_t *errors, int16_t *plane, int32_t *sums)
 {
@@ -371,7 +363,7 @@ void dwconv2d_bwd_w_s8(const struct conv2d *p, const struct error_s8 *ey, const 
     for (uint32_t i = 0; i < c_trained; i++) {
         uint32_t ch = channels ? channels[i] : i;
         uint16_t saved = x->index ? x->index[i] : (uint16_t)i;
-        correlate_channel(p, ey->q + ch, &v, saved, errors, errors + TILE_WIDTH, sums);
+        correlate_channel(p, ey->q + ch, &v, saved, errors, errors + v.tile_w, sums);
         float factor = sgd->lr_weight * w->qas[ch] * ey->scale[ch];
         struct steps steps = {.sums = sums, .stride = 1, .shift = 0, .factor = factor};
         update_weights(w, i * taps, taps, &steps, key);

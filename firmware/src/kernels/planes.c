@@ -34,6 +34,18 @@ void windows_5x5_stride2(const int16_t *plane, const uint32_t *taps, uint32_t ro
                          int32_t *sums);
 void windows_7x7_stride2(const int16_t *plane, const uint32_t *taps, uint32_t rows, uint32_t columns, int32_t bias,
                          int32_t *sums);
+void wide_windows_3x3(const int16_t *plane, const uint32_t *taps, uint32_t rows, uint32_t columns, int32_t bias,
+                      int32_t *sums);
+void wide_windows_5x5(const int16_t *plane, const uint32_t *taps, uint32_t rows, uint32_t columns, int32_t bias,
+                      int32_t *sums);
+void wide_windows_7x7(const int16_t *plane, const uint32_t *taps, uint32_t rows, uint32_t columns, int32_t bias,
+                      int32_t *sums);
+void wide_windows_3x3_stride2(const int16_t *plane, const uint32_t *taps, uint32_t rows, uint32_t columns, int32_t bias,
+                              int32_t *sums);
+void wide_windows_5x5_stride2(const int16_t *plane, const uint32_t *taps, uint32_t rows, uint32_t columns, int32_t bias,
+                              int32_t *sums);
+void wide_windows_7x7_stride2(const int16_t *plane, const uint32_t *taps, uint32_t rows, uint32_t columns, int32_t bias,
+                              int32_t *sums);
 
 #endif
 
@@ -46,15 +58,23 @@ static int is_fast(const struct view *v)
     return KERNELS_DSP && square && one_stride && v->stride_w <= 2;
 }
 
+/* A low image makes low tiles: wide ones take no more room than narrow high ones. */
+static int is_wide(const struct view *v)
+{
+    return v->w * v->stride_w > TILE_WIDTH && v->h * v->stride_h <= TILE_HEIGHT / 2;
+}
+
 /* Sizes that follow from the rest. Summed four at a time, windows of a tile must not leave the row. */
 static void lay_out(struct view *v)
 {
     v->fast = is_fast(v);
+    uint32_t usual = is_wide(v) ? WIDE_PLACES : NARROW_PLACES;
     v->shift = v->fast && v->kw != 5 ? 1 : 0;
     uint32_t least = (v->shift + v->kw + 3 * v->stride_w + 1) & ~1u;
-    v->places = least > FAST_PLACES ? least : (uint32_t)FAST_PLACES;
+    v->places = least > usual ? least : usual;
     uint32_t fit = ((v->places - v->shift - v->kw) / v->stride_w + 1) & ~3u;
-    v->tile_w = fit < TILE_WIDTH ? fit : (uint32_t)TILE_WIDTH;
+    uint32_t most = is_wide(v) ? 2 * TILE_WIDTH : TILE_WIDTH;
+    v->tile_w = fit < most ? fit : most;
     v->tile_h = v->stride_h > 1 ? TILE_HEIGHT / 2 : (uint32_t)TILE_HEIGHT;
     v->tile_h = v->h < v->tile_h ? v->h : v->tile_h;
     v->plane = ((v->tile_h - 1) * v->stride_h + v->kh) * v->places;
@@ -85,6 +105,7 @@ struct view view_of_errors(const struct conv2d *p, const int8_t *ey)
     v.space_w = p->stride_w;
     v.kh = p->kh;
     v.kw = p->kw;
+    v.flip = 1;
     v.stride_h = v.stride_w = 1;
     v.h = p->h_in;
     v.w = p->w_in;
@@ -219,37 +240,6 @@ void fill_planes(const struct view *v, const struct tile *tile, const uint16_t *
 
 /* ---- summing ---------------------------------------------------------------------------------------------------- */
 
-#if KERNELS_DSP
-
-/* Pairs A0 B0 A1 B1 .. a row of taps. */
-static void pack_pairs(const struct view *v, const int8_t *w, int flip, uint32_t *taps)
-{
-    if (v->kw == 3) {
-        flip ? taps_3x3_flipped(w, taps) : taps_3x3(w, taps);
-    } else if (v->kw == 5) {
-        flip ? taps_5x5_flipped(w, taps) : taps_5x5(w, taps);
-    } else {
-        flip ? taps_7x7_flipped(w, taps) : taps_7x7(w, taps);
-    }
-}
-
-#endif
-
-void pack_taps(const struct view *v, const int8_t *w, int flip, void *taps)
-{
-#if KERNELS_DSP
-    if (v->fast) {
-        pack_pairs(v, w, flip, taps);
-        return;
-    }
-#endif
-    uint32_t n = v->kh * v->kw;
-    int32_t *tap = taps;
-    for (uint32_t i = 0; i < n; i++) {
-        tap[i] = flip ? w[n - 1 - i] : w[i];
-    }
-}
-
 /* One window, tap by tap. */
 static int32_t sum_window(const struct view *v, const int16_t *row, const int32_t *taps, int32_t sum)
 {
@@ -263,27 +253,51 @@ static int32_t sum_window(const struct view *v, const int16_t *row, const int32_
 
 #if KERNELS_DSP
 
-static void sum_fast(const struct view *v, const struct tile *tile, const int16_t *plane, const uint32_t *taps,
-                     int32_t bias, int32_t *sums)
+static void sum_fast(const struct view *v, const struct tile *tile, const int16_t *plane, const int8_t *w,
+                     uint32_t *taps, int32_t bias, int32_t *sums)
 {
-    uint32_t h = tile->h, w = tile->row;
-    if (v->stride_w == 1) {
-        v->kw == 3   ? windows_3x3(plane, taps, h, w, bias, sums)
-        : v->kw == 5 ? windows_5x5(plane, taps, h, w, bias, sums)
-                     : windows_7x7(plane, taps, h, w, bias, sums);
+    uint32_t rows = tile->h, columns = tile->row;
+    int narrow = v->places == NARROW_PLACES;
+    if (v->kw == 3) {
+        v->flip ? taps_3x3_flipped(w, taps) : taps_3x3(w, taps);
+        if (v->stride_w == 1) {
+            narrow ? windows_3x3(plane, taps, rows, columns, bias, sums)
+                   : wide_windows_3x3(plane, taps, rows, columns, bias, sums);
+        } else {
+            narrow ? windows_3x3_stride2(plane, taps, rows, columns, bias, sums)
+                   : wide_windows_3x3_stride2(plane, taps, rows, columns, bias, sums);
+        }
+    } else if (v->kw == 5) {
+        v->flip ? taps_5x5_flipped(w, taps) : taps_5x5(w, taps);
+        if (v->stride_w == 1) {
+            narrow ? windows_5x5(plane, taps, rows, columns, bias, sums)
+                   : wide_windows_5x5(plane, taps, rows, columns, bias, sums);
+        } else {
+            narrow ? windows_5x5_stride2(plane, taps, rows, columns, bias, sums)
+                   : wide_windows_5x5_stride2(plane, taps, rows, columns, bias, sums);
+        }
     } else {
-        v->kw == 3   ? windows_3x3_stride2(plane, taps, h, w, bias, sums)
-        : v->kw == 5 ? windows_5x5_stride2(plane, taps, h, w, bias, sums)
-                     : windows_7x7_stride2(plane, taps, h, w, bias, sums);
+        v->flip ? taps_7x7_flipped(w, taps) : taps_7x7(w, taps);
+        if (v->stride_w == 1) {
+            narrow ? windows_7x7(plane, taps, rows, columns, bias, sums)
+                   : wide_windows_7x7(plane, taps, rows, columns, bias, sums);
+        } else {
+            narrow ? windows_7x7_stride2(plane, taps, rows, columns, bias, sums)
+                   : wide_windows_7x7_stride2(plane, taps, rows, columns, bias, sums);
+        }
     }
 }
 
 #endif
 
 /* Any kernel, tap by tap. */
-NEVER_INLINE void sum_slow(const struct view *v, const struct tile *tile, const int16_t *plane, const int32_t *taps,
-                           int32_t bias, int32_t *sums)
+NEVER_INLINE void sum_slow(const struct view *v, const struct tile *tile, const int16_t *plane, const int8_t *w,
+                           int32_t *taps, int32_t bias, int32_t *sums)
 {
+    uint32_t n = v->kh * v->kw;
+    for (uint32_t i = 0; i < n; i++) {
+        taps[i] = v->flip ? w[n - 1 - i] : w[i];
+    }
     for (uint32_t y = 0; y < tile->h; y++, plane += v->stride_h * v->places, sums += tile->row) {
         for (uint32_t x = 0; x < tile->w; x++) {
             sums[x] = sum_window(v, plane + v->shift + x * v->stride_w, taps, bias);
@@ -291,14 +305,14 @@ NEVER_INLINE void sum_slow(const struct view *v, const struct tile *tile, const 
     }
 }
 
-void sum_windows(const struct view *v, const struct tile *tile, const int16_t *plane, const void *taps, int32_t bias,
-                 int32_t *sums)
+void sum_windows(const struct view *v, const struct tile *tile, const int16_t *plane, const int8_t *w, void *taps,
+                 int32_t bias, int32_t *sums)
 {
 #if KERNELS_DSP
     if (v->fast) {
-        sum_fast(v, tile, plane, taps, bias, sums);
+        sum_fast(v, tile, plane, w, taps, bias, sums);
         return;
     }
 #endif
-    sum_slow(v, tile, plane, taps, bias, sums);
+    sum_slow(v, tile, plane, w, taps, bias, sums);
 }

@@ -3,8 +3,8 @@
  * and zeros where there is no image. The gradient to the input is the same sum over the errors with flipped taps; with
  * a stride, zeros stand between the errors.
  *
- * Planes have rows of at least FAST_PLACES values, so that depthwise_armv7em.S, which knows that length, can sum
- * square kernels of 3, 5 and 7 taps.
+ * Planes have rows of NARROW_PLACES values, or of WIDE_PLACES where the image is wide and the tile low; so
+ * depthwise_armv7em.S, which knows these lengths, can sum square kernels of 3, 5 and 7 taps.
  */
 #ifndef KERNELS_PLANES_H
 #define KERNELS_PLANES_H
@@ -12,7 +12,7 @@
 #include "chip.h"
 #include "kernels/conv2d.h"
 
-enum { PLANES = 4, FAST_PLACES = 24, TILE_WIDTH = 16, TILE_HEIGHT = 8 };
+enum { PLANES = 4, NARROW_PLACES = 24, WIDE_PLACES = 40, TILE_WIDTH = 16, TILE_HEIGHT = 8 };
 
 /* An image as windows see it: its pixel (y, x) is row y * space_h + pad_h, column x * space_w + pad_w of what the
  * windows slide over, windows of kh * kw taps at every stride_h-th row and stride_w-th column. */
@@ -26,6 +26,7 @@ struct view {
     uint32_t places;         /* of a row, even */
     uint32_t plane;          /* places of a plane */
     int fast;                /* depthwise_armv7em.S sums it */
+    int flip;                /* the last weight is the first tap */
 };
 
 /* Outputs of a channel that follow one another both in the image and in the sums: `count` runs of `length`, and the
@@ -51,7 +52,7 @@ struct tile {
 struct view view_of_input(const struct conv2d *p, const int8_t *x, uint32_t c);
 struct view view_of_errors(const struct conv2d *p, const int8_t *ey);
 
-/* Bytes of the planes of some channels; of the taps of a channel; of the sums of a channel in a tile. */
+/* Bytes of the planes of some channels; of the unpacked taps of one; of its sums in a tile. */
 uint32_t planes_bytes(const struct view *v, uint32_t lanes);
 uint32_t taps_bytes(const struct view *v);
 uint32_t tile_sums_bytes(const struct view *v);
@@ -67,11 +68,8 @@ void clear_planes(const struct view *v, int16_t *planes, uint32_t lanes);
 void fill_planes(const struct view *v, const struct tile *tile, const uint16_t *channels, uint32_t lanes,
                  int16_t *planes);
 
-/* Taps of a channel as sum_windows() reads them, forward or flipped. */
-void pack_taps(const struct view *v, const int8_t *w, int flip, void *taps);
-
-/* sums[row of the tile][tile->row] = bias + window . taps */
-void sum_windows(const struct view *v, const struct tile *tile, const int16_t *plane, const void *taps, int32_t bias,
-                 int32_t *sums);
+/* sums[row of the tile][tile->row] = bias + window . weights w of the channel; taps: room for taps_bytes(v). */
+void sum_windows(const struct view *v, const struct tile *tile, const int16_t *plane, const int8_t *w, void *taps,
+                 int32_t bias, int32_t *sums);
 
 #endif
