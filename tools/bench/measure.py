@@ -60,7 +60,8 @@ def instruction_counts(elf: Path, document: Numbers, image: np.ndarray, label: i
     device = Device(EmulatedPort(board))
     device.push(trained)
     phases = {"inference": lambda: device.infer(image), "step": lambda: device.train(image, label)}
-    counted = {name: count(board, run) for name, run in phases.items()}
+    ops = {step["op"] for step in document["steps"]} | {row["op"] for row in document["layers"]}
+    counted = {name: count(board, run, ops) for name, run in phases.items()}
     macs = kernel_macs(document)
     return {
         **{f"{name}_instructions": found["instructions"] for name, found in counted.items()},
@@ -76,10 +77,11 @@ def after_one_step(elf: Path, image: np.ndarray, label: int) -> bytes:
     return device.pull()
 
 
-def count(board: Board, run: Callable[[], object]) -> Numbers:
-    """What `run` makes the model do, without the serial line and interrupts."""
+def count(board: Board, run: Callable[[], object], ops: set[str]) -> Numbers:
+    """What `run` makes the model do, without the serial line and interrupts; `ops`: those of its plan."""
     entries = [name for name in ENTRIES if name in board.image.symbols]
-    kernels = sorted({f.name for f in board.image.functions if KERNEL.fullmatch(f.name)})
+    functions = {f.name for f in board.image.functions if KERNEL.fullmatch(f.name)}
+    kernels = sorted(name for name in functions if op_of(name) in ops)
     board.watch_calls([*entries, *kernels], only_inside=True)
     run()
     calls = board.calls()

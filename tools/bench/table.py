@@ -28,9 +28,9 @@ a number is more than 1 % above this table.
 
 ![All-in SRAM of every case](bench.svg)
 """
-KERNELS = """Calls and instructions of each kernel in a training step, with all that it calls:
-`stream_fwd_s8` runs the kernels of its layers, so their numbers are in its own, too. MACs are those of
-the layers that a kernel computes.
+KERNELS = """Calls and instructions of each kernel in a training step, with all that it calls: a stream runs
+the kernels of its layers, so their numbers are in its own, too. MACs are those of the layers that a
+kernel computes.
 """
 
 
