@@ -79,14 +79,13 @@ def after_one_step(elf: Path, image: np.ndarray, label: int) -> bytes:
 
 def count(board: Board, run: Callable[[], object], ops: set[str]) -> Numbers:
     """What `run` makes the model do, without the serial line and interrupts; `ops`: those of its plan."""
-    entries = [name for name in ENTRIES if name in board.image.symbols]
     functions = {f.name for f in board.image.functions if KERNEL.fullmatch(f.name)}
     kernels = sorted(name for name in functions if op_of(name) in ops)
-    board.watch_calls([*entries, *kernels], only_inside=True)
+    board.watch_calls([*ENTRIES, *kernels], only_inside=True)
     run()
     calls = board.calls()
     return {
-        "instructions": sum(calls[name].instructions for name in entries),
+        "instructions": sum(calls[name].instructions for name in ENTRIES),
         "cycles": estimate(board),
         "kernels": {name: calls[name] for name in kernels if calls[name].calls},
     }
@@ -105,7 +104,7 @@ def estimate(board: Board) -> Numbers:
 
 
 def kernel_macs(document: Numbers) -> dict[str, dict[str, int]]:
-    """Multiply-accumulates by phase and op; the layers of a stream count for their own ops, and for it."""
+    """Multiply-accumulates by phase and op; the layers of a stream count for their own ops."""
     forward: Counter[str] = Counter()
     backward: Counter[str] = Counter()
     for row in document["layers"]:
@@ -113,8 +112,6 @@ def kernel_macs(document: Numbers) -> dict[str, dict[str, int]]:
     for step in document["steps"]:
         if step["phase"] == "backward":
             backward[step["op"]] += step["macs"]
-        elif step["op"] == "stream":
-            forward["stream"] += step["macs"]
     return {"inference": dict(forward), "step": {**forward, **backward}}
 
 
