@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from convert import hostlib, reference
 from convert.ir import Window
-from convert.reference import Add, Array, Clamp, Conv, Error, Pool, Sgd, Trained
+from convert.reference import Add, Array, Bias, Clamp, Conv, Error, Pool, Sgd, Trained
 from kernel_twins import (
     Guarded,
     Split,
@@ -203,13 +203,17 @@ def check_bias_update(twin: Twin, rng: Rng) -> None:
     shape = (int(rng.integers(1, 9)), int(rng.integers(1, 9)), int(rng.integers(1, 40)))
     ey, sgd, c = draw_error(rng, shape), draw_sgd(rng), shape[2]
     limit = int(pick(rng, 2**31 - 1, 2**31 - 1 - 2**20, 100000))
-    b = rng.integers(-limit, limit, c, dtype=np.int32)
-    b[rng.random(c) < 0.2] = pick(rng, -limit, limit)
+    base = rng.integers(-limit, limit, c, dtype=np.int32)
+    base[rng.random(c) < 0.2] = pick(rng, -limit, limit)
+    low, high = pick(rng, (-6, 0), (-3, -1), (-12, 3))
+    m = (10.0 ** rng.uniform(low, high, c)).astype(np.float32)
+    room = np.minimum((limit - np.abs(base.astype(np.int64))) >> reference.bias_shift(m), 32767)
+    delta = np.clip(rng.integers(-32767, 32768, c), -room, room).astype(np.int16)
     gradient = ey.scale * sgd.lr_bias * np.sqrt(shape[0] * shape[1]) * 74
     qas = (256 * 10.0 ** rng.uniform(-3, 5, c) / np.maximum(gradient, 1e-12)).astype(np.float32)
-    tensor_id = int(rng.integers(2**32))
-    got = twin.bias_update(ey, b, qas, limit, tensor_id, sgd)
-    np.testing.assert_array_equal(got, reference.bias_update(ey, b, qas, limit, tensor_id, sgd))
+    b = Bias(base, delta, m, qas, limit, int(rng.integers(2**32)))
+    np.testing.assert_array_equal(twin.bias_expand(b), b.expanded)
+    np.testing.assert_array_equal(twin.bias_update(ey, b, sgd), reference.bias_update(ey, b, sgd))
 
 
 def check_gather(twin: Twin, rng: Rng) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from convert import hostlib
 from convert.hostlib import HostLib
-from convert.reference import Array, Clamp, Conv, Error, Pool, Sgd, Trained
+from convert.reference import Array, Bias, Clamp, Conv, Error, Pool, Sgd, Trained
 
 CANARY = 0xA5
 
@@ -71,6 +71,10 @@ class Split:
     def order(self) -> Array:
         rest = [i for i in range(self.count) if i not in self.channels]
         return np.array([*rest, *self.channels], np.uint16)
+
+
+def bias_struct(b: Bias, delta: Array) -> hostlib.TrainedBias:
+    return hostlib.TrainedBias(delta=delta, base=b.base, m=b.m, qas=b.qas, limit=b.limit, id=b.tensor_id)
 
 
 def error_struct(e: Error) -> hostlib.ErrorS8:
@@ -158,14 +162,21 @@ class Twin:
         fractions = None if frac is None else unpack_fraction(frac, w.frac_bits, w.w.shape)
         return Trained(stored, fractions, w.frac_bits, w.qas, w.id)
 
-    def bias_update(self, ey: Error, b: Array, qas: Array, limit: int, tensor_id: int, sgd: Sgd) -> Array:
+    def bias_update(self, ey: Error, b: Bias, sgd: Sgd) -> Array:
         guard = Guarded()
-        stored = guard.copy(b)
-        bias = hostlib.TrainedBias(b=stored, qas=qas, limit=limit, id=tensor_id)
+        delta = guard.copy(b.delta)
         pixels = ey.q.shape[0] * ey.q.shape[1]
-        self.lib.bias_update_s32(pixels, b.size, error_struct(ey), bias, sgd_struct(sgd))
+        struct = bias_struct(b, delta)
+        self.lib.bias_update_s32(pixels, b.base.size, error_struct(ey), struct, sgd_struct(sgd))
         guard.check()
-        return stored
+        return delta
+
+    def bias_expand(self, b: Bias) -> Array:
+        guard = Guarded()
+        result = guard.array(b.base.shape, np.int32)
+        self.lib.bias_expand_s32(b.base.size, bias_struct(b, b.delta), result)
+        guard.check()
+        return result
 
     def pool_backward(self, op: str, p: Pool, ey: Error, arg: Array | None, clamp: Clamp) -> Error:
         guard, struct = Guarded(), hostlib.pool_struct(p.x, p.y, p.window, p.x_zero)

@@ -26,10 +26,10 @@ def image(value: int = 0) -> np.ndarray:
 
 
 def plan_document(**changes: Any) -> dict[str, Any]:
-    """A plan for the fake device: 6 weights with 4 fraction bits, 2 biases, 1 x 1 head."""
+    """A plan for the fake device: 6 weights with 4 fraction bits, 4 biases, 1 x 1 head."""
     source = {"weight": "conv.weight", "bias": None, "bn": None}
     rows = [("w", "weight", "s8", [2, 1, 1, 3], 0, 6), ("f", "fraction", "u4", [2, 1, 1, 3], 8, 3)]
-    rows += [("b", "bias", "s32", [2], 12, 8), ("h", "head_weight", "f32", [1, 1], 20, 4)]
+    rows += [("b", "bias", "s16", [4], 12, 8), ("h", "head_weight", "f32", [1, 1], 20, 4)]
     tensors = [
         {"name": n, "layer": "conv", "kind": k, "dtype": d, "shape": s, "offset": o, "bytes": size,
          "channels": None, "dead": [], "scale": [0.1, 0.2], "source": source}
@@ -195,12 +195,12 @@ def test_trainables_pack_and_unpack(tmp_path: Path) -> None:
     block = bytearray(24)
     block[:6] = np.array([1, -2, 3, -127, 127, 0], np.int8).tobytes()
     block[8:11] = bytes([0x81, 0x7F, 0x20])
-    block[12:20] = np.array([-(2**31), 77], "<i4").tobytes()
+    block[12:20] = np.array([-(2**15), 77, 0, 1], "<i2").tobytes()
     block[20:24] = np.array([0.1], "<f4").tobytes()
     arrays = unpack(plan, bytes(block))
     assert arrays["w"].reshape(-1).tolist() == [1, -2, 3, -127, 127, 0]
     assert arrays["f"].reshape(-1).tolist() == [1, -8, -1, 7, 0, 2]
-    assert arrays["b"].tolist() == [-(2**31), 77]
+    assert arrays["b"].tolist() == [-(2**15), 77, 0, 1]
     assert pack(plan, arrays) == bytes(block)
     arrays["f"][0, 0, 0, 0] = 8
     with pytest.raises(DeviceError, match=r"f in the file leaves -8\.\.7"):

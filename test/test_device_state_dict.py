@@ -97,11 +97,11 @@ def test_a_convolution_with_batch_norm(net: Net) -> None:
     plan = make_plan(
         trained("conv", "weight", "s8", (4, 3, 3, 1), source, channels=(1,), scale=scale),
         trained("conv", "fraction", "u4", (4, 3, 3, 1), source, channels=(1,), scale=scale),
-        trained("conv", "bias", "s32", (4,), source, scale=scale * 0.05),
+        trained("conv", "bias", "s16", (4,), source, scale=scale * 0.05),
     )
     w = rng.integers(-127, 128, (4, 3, 3, 1), np.int8)
     part = rng.integers(-8, 8, (4, 3, 3, 1), np.int8)
-    b = rng.integers(-9000, 9000, 4, np.int32)
+    b = rng.integers(-9000, 9000, 4, np.int16)
     arrays = {"conv.weight": w, "conv.fraction": part, "conv.bias": b}
     state, notes = merge(plan, arrays, model_file(net))
     before, (after, bias) = folded(net, net.state_dict())[0], folded(net, state)
@@ -128,9 +128,9 @@ def test_depthwise_and_its_bias_behind_batch_norm(net: Net) -> None:
     scale, source = rng.uniform(0.001, 0.02, 4), Source("dw.weight", "dw.bias", "bn2")
     plan = make_plan(
         trained("dw", "weight", "s8", (2, 3, 3), source, channels=(1, 3), scale=scale),
-        trained("dw", "bias", "s32", (4,), source, scale=scale),
+        trained("dw", "bias", "s16", (4,), source, scale=scale),
     )
-    w, b = rng.integers(-127, 128, (2, 3, 3), np.int8), rng.integers(-99, 99, 4, np.int32)
+    w, b = rng.integers(-127, 128, (2, 3, 3), np.int8), rng.integers(-99, 99, 4, np.int16)
     state, _ = merge(plan, {"dw.weight": w, "dw.bias": b}, model_file(net))
     g, shift = gains(net.bn2)
     assert np.allclose(
@@ -149,9 +149,9 @@ def test_convolution_without_batch_norm(net: Net) -> None:
     source, scale = Source("plain.weight", "plain.bias", None), np.linspace(0.01, 0.05, 5)
     plan = make_plan(
         trained("plain", "weight", "s8", (5, 1, 1, 4), source, scale=scale),
-        trained("plain", "bias", "s32", (5,), source, scale=scale),
+        trained("plain", "bias", "s16", (5,), source, scale=scale),
     )
-    w, b = np.arange(20, dtype=np.int8).reshape(5, 1, 1, 4), np.arange(-2, 3, dtype=np.int32)
+    w, b = np.arange(20, dtype=np.int8).reshape(5, 1, 1, 4), np.arange(-2, 3, dtype=np.int16)
     state, _ = merge(plan, {"plain.weight": w, "plain.bias": b}, model_file(net))
     assert np.allclose(state["plain.weight"][:, :, 0, 0], w[:, 0, 0] * scale[:, None])
     assert np.allclose(state["plain.bias"], b * scale)
@@ -191,11 +191,11 @@ def test_dead_channels_stay_as_they_were(net: Net) -> None:
     source = Source("conv.weight", None, "bn")
     plan = make_plan(
         trained("conv", "weight", "s8", (4, 3, 3, 2), source, scale=np.ones(4), dead=(2,)),
-        trained("conv", "bias", "s32", (4,), source, scale=np.ones(4), dead=(2,)),
+        trained("conv", "bias", "s16", (4,), source, scale=np.ones(4), dead=(2,)),
     )
     arrays: dict[str, np.ndarray] = {
         "conv.weight": np.zeros((4, 3, 3, 2), np.int8),
-        "conv.bias": np.full(4, 7, np.int32),
+        "conv.bias": np.full(4, 7, np.int16),
     }
     state, _ = merge(plan, arrays, model_file(net))
     assert torch.equal(state["conv.weight"][2], net.conv.weight[2]) and state["bn.bias"][2] == net.bn.bias[2]
@@ -205,9 +205,9 @@ def test_dead_channels_stay_as_they_were(net: Net) -> None:
 def test_batch_norm_without_parameters_takes_the_bias_in_its_mean() -> None:
     conv, bn = nn.Conv2d(1, 2, 1, bias=False), nn.BatchNorm2d(2, affine=False, eps=EPS)
     model = nn.Sequential(conv, bn).eval()
-    plan = make_plan(trained("0", "bias", "s32", (2,), Source("0.weight", None, "1"), scale=np.full(2, 0.5)))
+    plan = make_plan(trained("0", "bias", "s16", (2,), Source("0.weight", None, "1"), scale=np.full(2, 0.5)))
     state, _ = merge(
-        plan, {"0.bias": np.array([3, -4], np.int32)}, ModelFile(dict(model.state_dict()), {"1": EPS})
+        plan, {"0.bias": np.array([3, -4], np.int16)}, ModelFile(dict(model.state_dict()), {"1": EPS})
     )
     model.load_state_dict(state)
     assert torch.allclose(model(torch.zeros(1, 1, 1, 1)).reshape(-1), torch.tensor([1.5, -2.0]), atol=1e-5)
@@ -241,7 +241,7 @@ def test_a_file_that_would_run_code_is_refused(net: Net, tmp_path: Path) -> None
             load_model_file(tmp_path / name)
     with pytest.raises(DeviceError, match=r"the model has no other\.weight"):
         merge(
-            make_plan(trained("x", "bias", "s32", (1,), Source("other.weight", None, None))),
+            make_plan(trained("x", "bias", "s16", (1,), Source("other.weight", None, None))),
             {},
             model_file(net),
         )

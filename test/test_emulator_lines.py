@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from emulator import Stop, Until
+from emulator.robotlib import BoardKeywords
 from emulator_firmware import FIXTURE, TOOLS, build
 
 ROOT = TOOLS.parent
@@ -21,6 +23,25 @@ PLANTED = "Planted Failure"
 @pytest.fixture(scope="module")
 def elf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(tmp_path_factory.mktemp("firmware"), "-DWAIT_STATES=7")
+
+
+class LateBoard:
+    """A board whose clock stays a hair before the end of what it was asked to run."""
+
+    seconds = 0.0
+    runs = 0
+
+    def run(self, **_limits: object) -> Stop:
+        self.runs += 1
+        assert self.runs == 1, "it was asked again for no time at all"
+        return Stop.LIMIT
+
+
+def test_a_search_ends_where_rounding_leaves_the_clock_a_hair_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    keywords, board = BoardKeywords(), LateBoard()
+    monkeypatch.setattr(keywords._monitor, "_board", board)
+    assert keywords._search(0.1, lambda: None, Until.LINE) is None
+    assert board.runs == 1
 
 
 def run_suites(

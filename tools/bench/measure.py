@@ -60,7 +60,8 @@ def instruction_counts(elf: Path, document: Numbers, image: np.ndarray, label: i
     device = Device(EmulatedPort(board))
     device.push(trained)
     phases = {"inference": lambda: device.infer(image), "step": lambda: device.train(image, label)}
-    counted = {name: count(board, run) for name, run in phases.items()}
+    ops = {step["op"] for step in document["steps"]} | {row["op"] for row in document["layers"]}
+    counted = {name: count(board, run, ops) for name, run in phases.items()}
     macs = kernel_macs(document)
     return {
         **{f"{name}_instructions": found["instructions"] for name, found in counted.items()},
@@ -76,15 +77,15 @@ def after_one_step(elf: Path, image: np.ndarray, label: int) -> bytes:
     return device.pull()
 
 
-def count(board: Board, run: Callable[[], object]) -> Numbers:
-    """What `run` makes the model do, without the serial line and interrupts."""
-    entries = [name for name in ENTRIES if name in board.image.symbols]
-    kernels = sorted({f.name for f in board.image.functions if KERNEL.fullmatch(f.name)})
-    board.watch_calls([*entries, *kernels], only_inside=True)
+def count(board: Board, run: Callable[[], object], ops: set[str]) -> Numbers:
+    """What `run` makes the model do, without the serial line and interrupts; `ops`: those of its plan."""
+    functions = {f.name for f in board.image.functions if KERNEL.fullmatch(f.name)}
+    kernels = sorted(name for name in functions if op_of(name) in ops)
+    board.watch_calls([*ENTRIES, *kernels], only_inside=True)
     run()
     calls = board.calls()
     return {
-        "instructions": sum(calls[name].instructions for name in entries),
+        "instructions": sum(calls[name].instructions for name in ENTRIES),
         "cycles": estimate(board),
         "kernels": {name: calls[name] for name in kernels if calls[name].calls},
     }
@@ -103,7 +104,7 @@ def estimate(board: Board) -> Numbers:
 
 
 def kernel_macs(document: Numbers) -> dict[str, dict[str, int]]:
-    """Multiply-accumulates by phase and op; the layers of a stream count for their own ops, and for it."""
+    """Multiply-accumulates by phase and op; the layers of a stream count for their own ops."""
     forward: Counter[str] = Counter()
     backward: Counter[str] = Counter()
     for row in document["layers"]:
@@ -111,8 +112,6 @@ def kernel_macs(document: Numbers) -> dict[str, dict[str, int]]:
     for step in document["steps"]:
         if step["phase"] == "backward":
             backward[step["op"]] += step["macs"]
-        elif step["op"] == "stream":
-            forward["stream"] += step["macs"]
     return {"inference": dict(forward), "step": {**forward, **backward}}
 
 

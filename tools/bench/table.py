@@ -19,18 +19,17 @@ a number is more than 1 % above this table.
 - **SRAM** is all-in: .data, .bss with arena and trainables, and the deepest stack. `reported` is proven
   from the ELF (`tools/memory_report`), `measured` is what boot, serial line, inference, training, pull
   and push touch.
-- **Instructions** are those of `model_forward` (an inference) and of `model_forward` and
-  `model_backward` (a step) with all that they call, without the serial line and interrupts. They repeat
-  exactly.
+- **Instructions** are those of `model_take_row` and `model_forward` (an inference), and `model_backward`
+  (a step), with all that they call, without the serial line and interrupts. They repeat exactly.
 - **Cycles** are an ESTIMATE: what llvm-mca's Cortex-M7 takes to issue each basic block, and the misses
   of modelled caches (4 KB of instructions, 4 KB of data; `tools/emulator/cache.h` has all assumptions).
   Nothing ran on silicon.
 
 ![All-in SRAM of every case](bench.svg)
 """
-KERNELS = """Calls and instructions of each kernel in a training step, with all that it calls:
-`stream_fwd_s8` runs the kernels of its layers, so their numbers are in its own, too. MACs are those of
-the layers that a kernel computes.
+KERNELS = """Calls and instructions of each kernel in a training step, with all that it calls: a stream runs
+the kernels of its layers, so their numbers are in its own, too. MACs are those of the layers that a
+kernel computes.
 """
 
 

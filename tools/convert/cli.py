@@ -14,11 +14,12 @@ from rich.console import Console
 
 from . import report
 from .calibrate import load_calibration, measure_ranges
+from .explain import print_waterfall
 from .frontend_torch import LoadedModel, load_model
 from .frontends.checkpoint import IMAGE, read_checkpoint
 from .hostlib import HostLibError
 from .ir import ConvertError, Graph
-from .pipeline import Compiled, Passes, compile_graph, default_scheme, generate
+from .pipeline import Compiled, Passes, compile_within, default_scheme, generate
 from .quantize import quantize, warn_dead
 from .scheme import Scheme
 from .scheme import find as find_scheme
@@ -122,6 +123,7 @@ class Rows(click.ParamType):
     is_flag=True,
     help="Keep the image whole in SRAM until a step runs: by default its rows are used up as they arrive.",
 )
+@click.option("--explain", is_flag=True, help="Print what each memory pass saves, every row a real plan.")
 @click.option("--trust", is_flag=True, help="Load a pickled module, which may execute code from the file.")
 def main(
     model: Path,
@@ -137,6 +139,7 @@ def main(
     board: str,
     whole: bool,
     keep_image: bool,
+    explain: bool,
     trust: bool,
 ) -> None:
     """Turn MODEL (.pt: torch.export archive, TorchScript, or a module saved whole) and a sparse update scheme
@@ -159,6 +162,8 @@ def main(
         chosen = choose_scheme(scheme, fraction_bits) if scheme else None
         compiled = compile_for(quantized, chosen, classes, head_rows, room, passes)
         write(compiled, loaded, model, output, budget)
+        if explain:
+            print_waterfall(quantized, compiled, Console(width=None if sys.stdout.isatty() else 160))
     except (ConvertError, HostLibError) as error:
         click.echo(f"convert: {error}", err=True)
         sys.exit(1)
@@ -202,7 +207,7 @@ def compile_for(
     budget_sram: int,
     passes: Passes,
 ) -> Compiled:
-    """Compile with the given scheme, or the largest default one that fits `budget_sram` bytes.
+    """Compile with the given scheme, or the largest default one, to fit `budget_sram` bytes.
 
     classes    None: as many as the head has rows to start from, or the model's own
     head_rows  rows of the model's own head, in place of what the scheme says; None: the scheme's
@@ -213,7 +218,7 @@ def compile_for(
     )
     if scheme is None:
         return default_scheme(quantized, wanted, budget_sram, passes, head)
-    return compile_graph(quantized, replace(scheme, head=head), wanted, passes)
+    return compile_within(quantized, replace(scheme, head=head), wanted, budget_sram, passes)
 
 
 def quantize_model(loaded: LoadedModel, calibration: Path | None) -> Graph:

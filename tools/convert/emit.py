@@ -15,6 +15,7 @@ from . import tables
 from .ir import Graph, Node
 from .names import Names, identifier, number
 from .ops import TABLE
+from .ops.stream import before_rows, kernel_scratch_at
 from .plan import Placement, Plan
 from .scheme import Scheme
 from .trainables import Trainable, block_bytes, initial_block, layout
@@ -166,7 +167,8 @@ def _shape_text(graph: Graph, tensor: str) -> str:
 def _step(names: Names, step: int, indent: str) -> str:
     node = names.graph.nodes[step]
     call = TABLE[node.op].call(replace(names, step=step), node)
-    return f"{indent}/* {step_text(names.graph, step, node)} */\n{indent}{call}"
+    lines = [f"/* {step_text(names.graph, step, node)} */", *call.splitlines()]
+    return "\n".join(indent + line for line in lines)
 
 
 def _forward(names: Names) -> str:
@@ -193,13 +195,11 @@ def _rows(names: Names) -> list[str]:
     """How the rows of an image get in: into the stream that eats them, or one after the other into memory."""
     graph = names.graph
     if graph.arriving:
-        stream, y, scratch = (
-            names.stream(graph.nodes[0]),
-            names.at(graph.nodes[0].outputs[0]),
-            names.scratch(),
-        )
+        first = graph.nodes[0]
+        stream, y, scratch = names.stream(first), names.at(first.outputs[0]), kernel_scratch_at(names, first)
+        begin = " ".join([*before_rows(names, first), f"stream_begin({stream}, {scratch});"])
         return [
-            f"void model_start(void) {{ stream_begin({stream}, {scratch}); }}",
+            f"void model_start(void) {{ {begin} }}",
             f"int8_t *model_row(void) {{ return stream_row({stream}, {scratch}); }}",
             f"void model_take_row(void) {{ stream_take({stream}, {y}, {scratch}); }}",
             "",

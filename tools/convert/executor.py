@@ -28,11 +28,13 @@ class State:
     weight    int8, all columns (the head: float32)
     fraction  signed fractions of the trained columns in their stored layout, int8, or None
     bias      int32 (the head: float32)
+    delta     what training added to the biases, int16 in the units of conv.bias_scale
     """
 
     weight: Array
     fraction: Array | None
     bias: Array
+    delta: Array
 
 
 @dataclass(eq=False)
@@ -122,7 +124,7 @@ class Executor:
 
 def _initial(layer: Layer) -> State:
     fraction = np.zeros(split_weight(layer)[1].shape, np.int8) if layer.fraction_bits else None
-    return State(layer.weight.copy(), fraction, layer.bias.copy())
+    return State(layer.weight.copy(), fraction, layer.bias.copy(), np.zeros(len(layer.bias), np.int16))
 
 
 def _stored(env: Env, layer: str, kind: str) -> bytes:
@@ -133,7 +135,7 @@ def _stored(env: Env, layer: str, kind: str) -> bytes:
         assert state.fraction is not None
         return pack_fraction(state.fraction, env.graph.layers[layer].fraction_bits)
     if kind == "bias":
-        return state.bias.astype("<i4").tobytes()
+        return state.delta.astype("<i2").tobytes()
     return (state.weight if kind == "head_weight" else state.bias).astype("<f4").tobytes()
 
 

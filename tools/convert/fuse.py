@@ -16,15 +16,16 @@ STAGES_MAX = 12  # STREAM_STAGES_MAX of kernels/stream.h
 CONVOLUTIONS = ("conv2d", "dwconv2d")
 
 
-def fuse(graph: Graph, arriving: bool = True) -> Graph:
+def fuse(graph: Graph, chained: bool = True, arriving: bool = True) -> Graph:
     """Replace every chain of at least two streamable convolutions in the forward pass by one stream node.
 
+    chained   False: a chain ends with its block, that is with the dense convolution behind a depthwise one
     arriving  False: keep the image whole in memory until the first chain runs
     """
     nodes = list(graph.forward_nodes)
     fused: list[Node] = []
     while nodes:
-        chain = _chain(graph, nodes)
+        chain = _chain(graph, nodes, chained)
         if len(chain) < 2:
             fused.append(nodes.pop(0))
             continue
@@ -36,14 +37,15 @@ def fuse(graph: Graph, arriving: bool = True) -> Graph:
     return graph.replace(nodes=tuple(nodes), forward=len(fused), arriving=arriving and begins)
 
 
-def _chain(graph: Graph, nodes: list[Node]) -> list[Node]:
+def _chain(graph: Graph, nodes: list[Node], chained: bool) -> list[Node]:
     """The longest chain that begins with the first of the nodes."""
     chain: list[Node] = []
     for node in nodes:
         if _closes(graph, chain, node):
             return [*chain, replace(node, inputs=(chain[-1].outputs[0], chain[0].inputs[0]))]
         follows = not chain or (node.inputs == chain[-1].outputs and len(graph.readers(node.inputs[0])) == 1)
-        if not (_streamable(node) and follows and len(chain) < STAGES_MAX):
+        complete = not chained and [n.op for n in chain[-2:]] == ["dwconv2d", "conv2d"]
+        if not (_streamable(node) and follows and len(chain) < STAGES_MAX) or complete:
             break
         chain.append(node)
     return chain

@@ -28,7 +28,9 @@ from .ir import Shape, Window
 ROOT = Path(__file__).resolve().parents[2]
 FLAGS = ("-std=c11", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC")
 
-S8, U8, U16, S32, F32 = (np.dtype(t) for t in (np.int8, np.uint8, np.uint16, np.int32, np.float32))
+S8, U8, S16, U16, S32, F32 = (
+    np.dtype(t) for t in (np.int8, np.uint8, np.int16, np.uint16, np.int32, np.float32)
+)
 
 
 class HostLibError(Exception):
@@ -98,12 +100,11 @@ class SavedInput(Record):
 
 class TrainedBias(Record):
     _fields_ = (
-        ("b", ctypes.c_void_p),
-        ("qas", ctypes.c_void_p),
+        *((n, ctypes.c_void_p) for n in ("delta", "base", "m", "qas")),
         ("limit", ctypes.c_int32),
         ("id", ctypes.c_uint32),
     )
-    _arrays_: ClassVar = {"b": S32, "qas": F32}
+    _arrays_: ClassVar = {"delta": S16, "base": S32, "m": F32, "qas": F32}
 
 
 class ErrorS8(Record):
@@ -162,6 +163,7 @@ KERNELS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "dwconv2d_bwd_x_s8": (None, (*_CONV, SplitWeights, Clamp, ErrorS8, SCRATCH)),
     "dwconv2d_bwd_w_s8": (None, (*_CONV, SavedInput, U16, NUMBER, *_STEP)),
     "bias_update_s32": (None, (NUMBER, NUMBER, ErrorS8, TrainedBias, Sgd)),
+    "bias_expand_s32": (None, (NUMBER, TrainedBias, S32)),
     "gather_s8": (None, (NUMBER, NUMBER, S8, U16, NUMBER, S8)),
     "add_fwd_s8": (None, (Add, S8, S8, S8, U8)),
     "error_pass_s8": (None, (NUMBER, NUMBER, ErrorS8, FACTOR, Clamp, ErrorS8)),

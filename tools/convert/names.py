@@ -54,8 +54,11 @@ class Names:
             return self.at(node.outputs[1])
         return f"train ? {self.at(node.outputs[1])} : NULL"
 
-    def scratch(self) -> str:
-        return f"AT(T_scratch_{self.step})" if f"scratch:{self.step}" in self.plan.placements else "NULL"
+    def scratch(self, offset: int = 0) -> str:
+        """Address in the scratch of this step."""
+        if f"scratch:{self.step}" not in self.plan.placements:
+            return "NULL"
+        return f"AT(T_scratch_{self.step} + {offset})" if offset else f"AT(T_scratch_{self.step})"
 
     def struct(self, kind: str, node: Node) -> str:
         """Address of a layer's parameter struct: conv, weights, trained, bias_update, head."""
@@ -69,8 +72,9 @@ class Names:
         """Table of the trained channels of a partly trained layer."""
         return f"channels_{identifier(node.layer or node.name)}"
 
-    def bias(self, layer: str) -> str:
-        return self.trained(layer, "bias") or f"b_{identifier(layer)}"
+    def frozen_bias(self, layer: str) -> str:
+        """Table of a layer's biases as converted."""
+        return f"b_{identifier(layer)}"
 
     def trained(self, layer: str, kind: str) -> str | None:
         """Address inside the block of trainables, or None where that is not trained."""

@@ -9,7 +9,7 @@ from .check_plan import check_plan
 from .emit import Output, emit
 from .fuse import fuse
 from .ir import ConvertError, Graph
-from .plan import Plan, peak, plan
+from .plan import GAP, Plan, peak, plan
 from .prune import prune
 from .recompute import recompute
 from .schedule import schedule
@@ -29,12 +29,14 @@ class Passes:
 
     in_place  outputs take the memory of inputs that die
     fused     chains of frozen layers run row by row
+    chained   such chains reach over several blocks
     arriving  the image's rows enter the first chain as they come; else the image is whole in memory
     arena     bytes of arena above which what the backward pass needs is made again rather than kept
     """
 
     in_place: bool = True
     fused: bool = True
+    chained: bool = True
     arriving: bool = True
     arena: int = 1 << 32
 
@@ -56,16 +58,21 @@ class Compiled:
         return self.plan.arena + block_bytes(layout(self.graph)) + FIRMWARE_SRAM
 
 
-def training_graph(quantized: Graph, scheme: Scheme, classes: int, passes: Passes = ALL_PASSES) -> Graph:
-    """Turn a quantized forward graph and a scheme into a scheduled training graph."""
+def sparse_graph(quantized: Graph, scheme: Scheme, classes: int) -> Graph:
+    """The training graph of a quantized forward graph, pruned to what the scheme trains."""
     graph = verify(with_head(quantized, classes, scheme.head))
     graph = verify(apply(graph, scheme))
     graph = verify(differentiate(graph, scheme.loss))
-    graph = verify(prune(graph))
+    return verify(prune(graph))
+
+
+def training_graph(quantized: Graph, scheme: Scheme, classes: int, passes: Passes = ALL_PASSES) -> Graph:
+    """The training graph in the order in which it runs."""
 
     def ordered(graph: Graph) -> Graph:
-        return schedule(fuse(graph, passes.arriving) if passes.fused else graph)
+        return schedule(fuse(graph, passes.chained, passes.arriving) if passes.fused else graph)
 
+    graph = sparse_graph(quantized, scheme, classes)
     graph = verify(recompute(graph, lambda g: peak(ordered(g), passes.in_place), passes.arena))
     return verify(ordered(graph))
 
@@ -73,9 +80,23 @@ def training_graph(quantized: Graph, scheme: Scheme, classes: int, passes: Passe
 def compile_graph(quantized: Graph, scheme: Scheme, classes: int, passes: Passes = ALL_PASSES) -> Compiled:
     """The training graph of a model and a scheme, with its memory plan."""
     graph = training_graph(quantized, scheme, classes, passes)
-    graph, arena = widen(graph, plan(graph, passes.in_place))
+    graph, arena = widen(graph, plan(graph, passes.in_place), passes.in_place)
     check_plan(verify(graph), arena)
     return Compiled(graph, arena, scheme)
+
+
+def compile_within(
+    quantized: Graph, scheme: Scheme, classes: int, budget_sram: int, passes: Passes = ALL_PASSES
+) -> Compiled:
+    """compile_graph(), with as much made again in the backward pass as it takes to keep to the budget.
+
+    The result may still be over the budget, where no recomputation helps.
+    """
+    compiled = compile_graph(quantized, scheme, classes, passes)
+    room = int((budget_sram - compiled.sram + compiled.plan.arena) * (1 - GAP))
+    if compiled.sram <= budget_sram or room <= 0:
+        return compiled
+    return compile_graph(quantized, scheme, classes, replace(passes, arena=room))
 
 
 def generate(compiled: Compiled, origin: str) -> Output:

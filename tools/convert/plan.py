@@ -7,9 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from .ir import Graph, Tensor
 from .ops import TABLE
+
+if TYPE_CHECKING:
+    from ortools.sat.python.cp_model import CpModel
 
 ALIGNMENT = 8
 GAP = 0.005  # of the arena: closer than this to the lower bound the solver stops
@@ -223,17 +227,9 @@ def solve(items: Sequence[Buffer], bound: int, hint: list[int], arena: int) -> t
 
     model = cp_model.CpModel()
     top = model.new_int_var(bound // ALIGNMENT, arena // ALIGNMENT, "top")
-    offsets, times, spaces = [], [], []
-    for i, item in enumerate(items):
-        offset = model.new_int_var(0, (arena - item.height) // ALIGNMENT, f"offset{i}")
-        for j, p in enumerate(item.pieces):
-            times.append(model.new_fixed_size_interval_var(p.birth, p.death - p.birth + 1, f"time{i}.{j}"))
-            low, size = p.low // ALIGNMENT, p.size // ALIGNMENT
-            spaces.append(model.new_fixed_size_interval_var(offset + low, size, f"space{i}.{j}"))
-        model.add(offset + item.height // ALIGNMENT <= top)
-        model.add_hint(offset, hint[i] // ALIGNMENT)
-        offsets.append(offset)
-    model.add_no_overlap_2d(times, spaces)
+    offsets, ends = pack(model, items, {}, arena, hint)
+    for end in ends:
+        model.add(end <= top)
     model.minimize(top)
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
@@ -245,23 +241,49 @@ def solve(items: Sequence[Buffer], bound: int, hint: list[int], arena: int) -> t
     return [solver.value(o) * ALIGNMENT for o in offsets], int(solver.objective_value) * ALIGNMENT
 
 
+def pack(
+    model: CpModel, items: Sequence[Buffer], sizes: Mapping[int, Any], arena: int, hint: Sequence[int]
+) -> tuple[list[Any], list[Any]]:
+    """Variables for the offset of each buffer and the ends of all pieces, in units of ALIGNMENT; none meet.
+
+    sizes  number of a buffer of a single piece -> the variable for its size
+    """
+    offsets, ends, times, spaces = [], [], [], []
+    for i, item in enumerate(items):
+        offset = model.new_int_var(0, arena // ALIGNMENT, f"offset{i}")
+        model.add_hint(offset, hint[i] // ALIGNMENT)
+        offsets.append(offset)
+        for j, p in enumerate(item.pieces):
+            end = model.new_int_var(0, arena // ALIGNMENT, f"end{i}.{j}")
+            size = sizes.get(i, p.size // ALIGNMENT)
+            spaces.append(model.new_interval_var(offset + p.low // ALIGNMENT, size, end, f"space{i}.{j}"))
+            times.append(model.new_fixed_size_interval_var(p.birth, p.death - p.birth + 1, f"time{i}.{j}"))
+            ends.append(end)
+    model.add_no_overlap_2d(times, spaces)
+    return offsets, ends
+
+
 def plan(graph: Graph, in_place: bool = True) -> Plan:
     """Place every tensor. in_place: let outputs take the memory of inputs that die."""
     items = buffers(graph, in_place)
     alive = bytes_alive(items)
     bound = max(alive.values())
     offsets, arena = place(items, bound)
-    placements = {}
-    life = lifetimes(graph)
+    peak = next(s for s, n in alive.items() if n == bound)
+    return Plan(placements(graph, items, offsets), arena, bound, peak)
+
+
+def placements(graph: Graph, items: Sequence[Buffer], offsets: Sequence[int]) -> dict[str, Placement]:
+    """Where each part of each tensor lies when the buffers lie at these offsets."""
+    life, found = lifetimes(graph), {}
     for offset, item in zip(offsets, items, strict=True):
         for name, low in item.tensors.items():
             tensor = name.removesuffix("/scale")
             birth, death = life.get(tensor, (item.birth, item.death))
             size = parts(graph.tensors[tensor])[name] if tensor in life else item.height
-            place_kind = kind(graph, name, birth, death)
-            placements[name] = Placement(name, offset + low, size, birth, death, place_kind)
-    peak = next(s for s, n in alive.items() if n == bound)
-    return Plan(placements, arena, bound, peak)
+            what = kind(graph, name, birth, death)
+            found[name] = Placement(name, offset + low, size, birth, death, what)
+    return found
 
 
 def kind(graph: Graph, name: str, birth: int, death: int) -> str:

@@ -223,12 +223,37 @@ def dwconv2d_bwd_w(p: Conv, ey: Error, x: Array, channels: Array, w: Trained, sg
     return _descend(w, sums, factor[:, None, None], sgd)
 
 
-def bias_update(ey: Error, b: Array, qas: Array, limit: int, tensor_id: int, sgd: Sgd) -> Array:
-    """Biases after one step, int32 [c]. qas = 256 / (s_x * s_w)^2."""
+@dataclass(frozen=True, eq=False)
+class Bias:
+    """Trained biases, [c]: base int32, delta int16 in units of 2^shift; struct trained_bias of conv2d.h."""
+
+    base: Array
+    delta: Array
+    m: Array
+    qas: Array
+    limit: int
+    tensor_id: int
+
+    @property
+    def expanded(self) -> Array:
+        """The biases, int32 [c]."""
+        return (self.base + (self.delta.astype(np.int64) << bias_shift(self.m))).astype(np.int32)
+
+
+def bias_shift(m: Array) -> Array:
+    """Log2 of the unit in which a bias is trained: 256 / m takes at most about 15 bits of it."""
+    exponent = m.astype(f32).view(np.uint32) >> 23
+    return np.clip(120 - exponent.astype(np.int64), 0, 15)
+
+
+def bias_update(ey: Error, b: Bias, sgd: Sgd) -> Array:
+    """What training has added after one step, int16 [c]."""
     sums = ey.q.astype(np.int64).sum(axis=(0, 1))
-    q = round_step(f32(sgd.lr_bias) * ey.scale * qas.astype(f32) * sums.astype(f32))
-    noise = random16(random_key(sgd.seed, sgd.step, tensor_id), b.size) & 0xFF
-    return np.clip(b.astype(np.int64) - ((q + noise) >> 8), -limit, limit).astype(np.int32)
+    q = round_step(f32(sgd.lr_bias) * ey.scale * b.qas.astype(f32) * sums.astype(f32))
+    noise = random16(random_key(sgd.seed, sgd.step, b.tensor_id), b.base.size) & 0xFF
+    base, shift = b.base.astype(np.int64), bias_shift(b.m)
+    most, least = (np.minimum((b.limit + side * base) >> shift, 32767) for side in (-1, 1))
+    return np.clip(b.delta.astype(np.int64) - ((q + noise) >> 8), -least, most).astype(np.int16)
 
 
 def gather(x: Array, index: Array) -> Array:

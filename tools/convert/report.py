@@ -154,6 +154,7 @@ def _trainable_json(item: Any) -> dict[str, Any]:
         "bytes": len(item.data),
         "channels": item.channels,
         "scale": None if item.scale is None else [float(s) for s in np.asarray(item.scale)],
+        "base": None if item.base is None else [float(b) for b in np.asarray(item.base)],
         "source": asdict(item.source),
         "dead": item.dead,
     }

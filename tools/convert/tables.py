@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -43,8 +43,7 @@ def layer_tables(graph: Graph, node: Node) -> Iterator[Table]:
     frozen = split_weight(layer)[0]
     if frozen.size:
         yield Table(f"MODEL_WEIGHTS int8_t w_{cid}[{frozen.size}]", frozen, "weights")
-    if not layer.bias_trained:
-        yield Table(f"MODEL_WEIGHTS int32_t b_{cid}[{len(layer.bias)}]", layer.bias, "biases")
+    yield Table(f"MODEL_WEIGHTS int32_t b_{cid}[{len(layer.bias)}]", layer.bias, "biases")
     yield Table(f"const float m_{cid}[{len(layer.bias)}]", conv.multipliers(graph, node), "tables")
     order = channel_order(layer)
     if order:
@@ -76,9 +75,10 @@ def structs(names: Names) -> Iterator[str]:
     for node in names.graph.forward_layers:
         if node.op in ("conv2d", "dwconv2d"):
             yield _conv_structs(names, node)
-    for node in {n.name: n for n in whole if n.op not in ("conv2d", "dwconv2d")}.values():
+    steps = {n.name: (i, n) for i, n in enumerate(names.graph.nodes) if n in whole}
+    for step, node in steps.values():
         if node.op == "stream":
-            yield _stream_structs(names, node)
+            yield _stream_structs(replace(names, step=step), node)
         elif node.op in ("avgpool", "maxpool"):
             yield _struct("pool", "pool", node.name, pool.c_struct(names.graph, node))
         elif node.op == "add":
@@ -91,8 +91,8 @@ def _stream_structs(names: Names, node: Node) -> str:
     """The stages and the stream; its residual add has parameters of one row."""
     text, entries = "", []
     for part in stream.stages(node):
-        cid = identifier(part.layer or "")
-        bias, depthwise = names.bias(part.layer or ""), int(part.op == "dwconv2d")
+        cid, depthwise = identifier(part.layer or ""), int(part.op == "dwconv2d")
+        bias, _ = conv.expand_biases(names, part, stream.biases_at(names.graph, node)[part.layer or ""])
         entries.append(f"    {{&conv_{cid}, &weights_{cid}, {bias}, {depthwise}}},")
     add, record, cid = "NULL", stream.row_add(names.graph, node), identifier(node.outputs[0])
     if record is not None:
@@ -161,7 +161,9 @@ def _trained_structs(names: Names, name: str, layer: Layer) -> str:
         )
     if layer.bias_trained:
         bias: dict[str, object] = {
-            "b": names.trained(name, "bias"),
+            "delta": names.trained(name, "bias"),
+            "base": names.frozen_bias(name),
+            "m": f"m_{cid}",
             "qas": f"qas_b_{cid}",
             "limit": conv.bias_limit(layer),
             "id": number + 1,

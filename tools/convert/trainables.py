@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .ir import ConvertError, Graph, Layer, Source
+from .ops.conv import bias_scale
 
 HEAD_SEED = 0
 HeadStart = str | tuple[int, ...]  # "zeros", "random", "keep", or rows of the model's own head
@@ -18,9 +19,10 @@ class Trainable:
     """One tensor of the block.
 
     kind      weight, fraction, bias, head_weight or head_bias
-    dtype     s8, u4 (two fractions a byte), s32 or f32
+    dtype     s8, u4 (two fractions a byte), s16 or f32
     channels  trained input channels (depthwise: channels), None: all
     scale     real value a unit, one a channel; None for the float head
+    base      real value of 0, one a channel: that of a bias before training; None where it is 0
     dead      output channels that were folded into constants
     data      its bytes before training
     """
@@ -34,6 +36,7 @@ class Trainable:
     data: bytes
     channels: tuple[int, ...] | None
     scale: np.ndarray | None
+    base: np.ndarray | None
     source: Source
     dead: tuple[int, ...]
 
@@ -60,6 +63,7 @@ def layout(graph: Graph) -> tuple[Trainable, ...]:
                     data=data,
                     channels=channels,
                     scale=scale,
+                    base=_base(graph, layer_name, layer) if kind == "bias" else None,
                     source=layer.source,
                     dead=() if layer.dead is None else tuple(int(c) for c in np.flatnonzero(layer.dead)),
                 )
@@ -90,8 +94,13 @@ def _tensors(graph: Graph, name: str, layer: Layer) -> list[tuple[str, str, np.n
             shape = weight.shape if layer.fraction_bits == 8 else (size,)
             found.append(("fraction", dtype, np.zeros(shape, np.uint8), layer.weight_scale))
     if layer.bias_trained:
-        found.append(("bias", "s32", layer.bias.astype("<i4"), layer.weight_scale * input_scale(graph, name)))
+        found.append(("bias", "s16", np.zeros(len(layer.bias), "<i2"), bias_scale(graph, name)))
     return found
+
+
+def _base(graph: Graph, name: str, layer: Layer) -> np.ndarray:
+    assert layer.weight_scale is not None
+    return np.asarray(layer.bias * layer.weight_scale * input_scale(graph, name))
 
 
 def input_scale(graph: Graph, layer: str) -> float:

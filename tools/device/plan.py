@@ -26,10 +26,11 @@ class Trained:
     """One tensor of the trainables.
 
     kind      weight, fraction, bias, head_weight or head_bias
-    dtype     s8, u4 (two an byte, even index in the low nibble, signed), s32 or f32
+    dtype     s8, u4 (two an byte, even index in the low nibble, signed), s16 or f32
     offset    bytes from the start of the trainables
     channels  trained input channels (depthwise: channels); None: all
     scale     real value a unit, an output channel each; None for floats
+    base      real value of 0, an output channel each; None: 0
     dead      output channels that conversion folded into constants
     """
 
@@ -44,6 +45,7 @@ class Trained:
     scale: np.ndarray | None
     source: Source
     dead: tuple[int, ...] = ()
+    base: np.ndarray | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,6 +111,7 @@ def parse_tensor(t: dict[str, Any]) -> Trained:
         scale=None if t["scale"] is None else np.array(t["scale"], np.float64),
         source=Source(source["weight"], source["bias"], source["bn"]),
         dead=tuple(t["dead"]),
+        base=None if t.get("base") is None else np.array(t["base"], np.float64),
     )
 
 

@@ -80,7 +80,7 @@ def merge_bias(plan: Plan, t: Trained, arrays: Arrays, model: ModelFile, merged:
     """The real bias into bn.bias (beta' = b_real - (b - mean) * g), the convolution's, or bn's mean."""
     assert t.scale is not None
     fold = folding(plan, t, model)
-    real = arrays[t.name].astype(np.float64) * t.scale
+    real = arrays[t.name].astype(np.float64) * t.scale + (0.0 if t.base is None else t.base)
     state = model.state
     name, value = bias_home(plan, t, state, fold, real)
     old = state[name].detach().double().numpy() if name in state else real

@@ -12,7 +12,7 @@ from device.errors import DeviceError
 from device.files import replacing
 from device.plan import Plan, Trained, short_id
 
-DTYPES: dict[str, np.dtype[Any]] = {"s8": np.dtype("<i1"), "s32": np.dtype("<i4"), "f32": np.dtype("<f4")}
+DTYPES: dict[str, np.dtype[Any]] = {"s8": np.dtype("<i1"), "s16": np.dtype("<i2"), "f32": np.dtype("<f4")}
 ID_KEY = "model_id"
 Arrays = dict[str, np.ndarray]
 

@@ -102,16 +102,22 @@ void dwconv2d_bwd_w_s8(const struct conv2d *p, const struct error_s8 *ey, const 
                        const struct sgd *sgd, void *scratch);
 uint32_t dwconv2d_bwd_w_scratch(const struct conv2d *p, uint16_t c_trained);
 
-/* Biases of one layer that are trained. */
+/* Biases of one layer that are trained: b[c] = base[c] + delta[c] * 2^shift(c). What training added takes 16 bits; its
+ * unit is so small that the whole range of int8 outputs, 256 / m[c], fits in them. */
 struct trained_bias {
-    int32_t *b;       /* [c] in units of s_x * s_w */
-    const float *qas; /* [c] 256 / (s_x * s_w)^2, 0 where the channel is dead */
-    int32_t limit;    /* |b| stays <= limit, so that no sum of the layer leaves int32 */
+    int16_t *delta;      /* [c] -32767..32767, 0 before any training */
+    const int32_t *base; /* [c] as converted, in units of s_x * s_w */
+    const float *m;      /* [c] of the layer: shift(c) is the least k, 0..15, with 256 / m[c] < 2^(15 + k), to a bit */
+    const float *qas;    /* [c] 256 / (s_x * s_w)^2 / 2^shift(c), 0 where the channel is dead */
+    int32_t limit;       /* |b| stays <= limit, so that no sum of the layer leaves int32 */
     uint32_t id;
 };
 
-/* b' = sat(b - ((q + (r & 0xFF)) >> 8)), q = sat(rint(lr * scale * qas * sum over pixels of ey)) */
-void bias_update_s32(uint32_t pixels, uint32_t c, const struct error_s8 *ey, const struct trained_bias *b,
+/* b[c] of all channels. */
+void bias_expand_s32(uint32_t c, const struct trained_bias *bias, int32_t *b);
+
+/* delta' = sat(delta - ((q + (r & 0xFF)) >> 8)), q = sat(rint(lr * scale * qas * sum over pixels of ey)) */
+void bias_update_s32(uint32_t pixels, uint32_t c, const struct error_s8 *ey, const struct trained_bias *bias,
                      const struct sgd *sgd);
 
 /* y[pixels][c_index] = the listed channels of x[pixels][c]: what a partly trained layer keeps of its input. */

@@ -140,15 +140,6 @@ void conv2d_bwd_w_s8(const struct conv2d *p, const struct error_s8 *ey, const st
     }
 }
 
-/* b saturated at +-limit after subtracting delta, |delta| < 2^24; no step leaves int32. */
-static int32_t subtract_within(int32_t b, int32_t delta, int32_t limit)
-{
-    if (delta < 0) {
-        return b > limit + delta ? limit : b - delta;
-    }
-    return b < delta - limit ? -limit : b - delta;
-}
-
 /* sums[ch] of channels ch .. ch + n: the errors of all pixels. */
 static void sum_errors(const int8_t *q, uint32_t pixels, uint32_t c, uint32_t n, int32_t *sums)
 {
@@ -175,27 +166,55 @@ static void sum_errors(const int8_t *q, uint32_t pixels, uint32_t c, uint32_t n,
     }
 }
 
-/* Steps of biases ch .. ch + n with these sums of errors; ch is even, so that neighbours share a hash. */
-static void descend_biases(const struct error_s8 *ey, const struct trained_bias *b, const struct sgd *sgd, uint32_t key,
-                           uint32_t ch, uint32_t n, const int32_t *sums)
+/* Exponent bits of a float whose unit is taken as it is; each one less doubles the unit. */
+enum { UNIT_EXPONENT = 120, SHIFT_MAX = 15, DELTA_MAX = 32767 };
+
+static uint32_t bias_shift(float m)
 {
-    for (uint32_t i = 0, noise = 0; i < n; i++, ch++) {
-        noise = i & 1u ? noise >> 16 : hash32(key + (ch >> 1) * 0x9e3779b9u);
-        float step = sgd->lr_bias * ey->scale[ch] * b->qas[ch] * (float)sums[i];
-        int32_t delta = (round_step(step) + (int32_t)(noise & 0xffu)) >> 8;
-        b->b[ch] = subtract_within(b->b[ch], delta, b->limit);
+    uint32_t bits, exponent;
+    memcpy(&bits, &m, sizeof bits);
+    exponent = bits >> 23;
+    uint32_t shift = exponent < UNIT_EXPONENT ? UNIT_EXPONENT - exponent : 0;
+    return shift < SHIFT_MAX ? shift : (uint32_t)SHIFT_MAX;
+}
+
+void bias_expand_s32(uint32_t c, const struct trained_bias *bias, int32_t *b)
+{
+    for (uint32_t ch = 0; ch < c; ch++) {
+        b[ch] = bias->base[ch] + bias->delta[ch] * (1 << bias_shift(bias->m[ch]));
     }
 }
 
-void bias_update_s32(uint32_t pixels, uint32_t c, const struct error_s8 *ey, const struct trained_bias *b,
+/* How far a bias may be from its base on one side, in units of its delta. room: limit -+ base, not negative. */
+static int32_t most_delta(uint32_t room, float m)
+{
+    uint32_t most = room >> bias_shift(m);
+    return most < DELTA_MAX ? (int32_t)most : DELTA_MAX;
+}
+
+/* Steps of biases ch .. ch + n with these sums of errors; ch is even, so that neighbours share a hash. */
+static void descend_biases(const struct error_s8 *ey, const struct trained_bias *bias, const struct sgd *sgd,
+                           uint32_t key, uint32_t ch, uint32_t n, const int32_t *sums)
+{
+    for (uint32_t i = 0, noise = 0; i < n; i++, ch++) {
+        noise = i & 1u ? noise >> 16 : hash32(key + (ch >> 1) * 0x9e3779b9u);
+        float step = sgd->lr_bias * ey->scale[ch] * bias->qas[ch] * (float)sums[i];
+        int32_t delta = bias->delta[ch] - ((round_step(step) + (int32_t)(noise & 0xffu)) >> 8);
+        int32_t most = most_delta((uint32_t)bias->limit - (uint32_t)bias->base[ch], bias->m[ch]);
+        int32_t least = -most_delta((uint32_t)bias->limit + (uint32_t)bias->base[ch], bias->m[ch]);
+        bias->delta[ch] = (int16_t)(delta > most ? most : delta < least ? least : delta);
+    }
+}
+
+void bias_update_s32(uint32_t pixels, uint32_t c, const struct error_s8 *ey, const struct trained_bias *bias,
                      const struct sgd *sgd)
 {
-    uint32_t key = random_key(sgd->seed, sgd->step, b->id);
+    uint32_t key = random_key(sgd->seed, sgd->step, bias->id);
     for (uint32_t ch = 0; ch < c; ch += 4) {
         int32_t sums[4] = {0};
         uint32_t n = c - ch < 4 ? c - ch : 4;
         sum_errors(ey->q + ch, pixels, c, n, sums);
-        descend_biases(ey, b, sgd, key, ch, n, sums);
+        descend_biases(ey, bias, sgd, key, ch, n, sums);
     }
 }
 

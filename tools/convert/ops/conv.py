@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -101,13 +102,37 @@ def _scratch_weights(kernel: str) -> Callable[[Graph, Node], int]:
     return scratch
 
 
+def biases_bytes(graph: Graph, node: Node) -> int:
+    """Scratch for the expanded biases of a forward node; 0 where they are frozen."""
+    layer = graph.layers[node.layer or ""]
+    return -(-4 * len(layer.bias) // 8) * 8 if layer.bias_trained else 0
+
+
+def _scratch_forward(kernel: str) -> Callable[[Graph, Node], int]:
+    """Expanded biases, then the kernel's scratch."""
+    own = _scratch(kernel)
+    return lambda graph, node: biases_bytes(graph, node) + own(graph, node)
+
+
+def expand_biases(names: Names, node: Node, offset: int) -> tuple[str, list[str]]:
+    """Where a layer's biases are when it runs, and what must run before that: none for frozen ones.
+
+    offset  from the start of the step's scratch
+    """
+    layer = node.layer or ""
+    if not names.graph.layers[layer].bias_trained:
+        return names.frozen_bias(layer), []
+    at, count = names.scratch(offset), len(names.graph.layers[layer].bias)
+    return at, [f"bias_expand_s32({count}, {names.struct('bias', node)}, {at});"]
+
+
 def _call_forward(names: Names, node: Node) -> str:
     x, y = names.at(node.inputs[0]), names.at(node.outputs[0])
     conv, weights = names.struct("conv", node), names.struct("weights", node)
-    bias = names.bias(node.layer or "")
-    return (
-        f"{node.op}_fwd_s8({conv}, {x}, {weights}, {bias}, {y}, {names.mask_out(node)}, {names.scratch()});"
-    )
+    bias, before = expand_biases(names, node, 0)
+    scratch = names.scratch(biases_bytes(names.graph, node))
+    call = f"{node.op}_fwd_s8({conv}, {x}, {weights}, {bias}, {y}, {names.mask_out(node)}, {scratch});"
+    return "\n".join([*before, call])
 
 
 def _call_bwd_x(names: Names, node: Node) -> str:
@@ -202,9 +227,10 @@ def _run_bias(env: Env, node: Node) -> None:
     error = env.values[node.inputs[0]]
     env.gradients[name, "bias"] = env.gradient(error).sum(axis=(0, 1))
     if not env.real:
-        layer, state = env.graph.layers[name], env.state[name]
-        qas, number = qas_biases(env.graph, name), weight_id(env.graph, name) + 1
-        state.bias = reference.bias_update(error, state.bias, qas, bias_limit(layer), number, env.sgd)
+        state = env.state[name]
+        bias = trained_bias(env.graph, name, state.delta)
+        state.delta = reference.bias_update(error, bias, env.sgd)
+        state.bias = replace(bias, delta=state.delta).expanded
 
 
 def _run_gather(env: Env, node: Node) -> None:
@@ -222,15 +248,33 @@ def qas_weights(layer: Layer) -> np.ndarray:
     return _qas(layer, layer.weight_scale, 65536.0)
 
 
-def qas_biases(graph: Graph, name: str) -> np.ndarray:
-    """256 / (s_x * s_w)^2, 0 for dead channels."""
+def trained_bias(graph: Graph, name: str, delta: np.ndarray) -> reference.Bias:
+    """The trained biases of a layer, given what training has added to them."""
+    layer = graph.layers[name]
+    node = next(n for n in graph.forward_layers if n.layer == name)
+    qas, m = qas_biases(graph, name), multipliers(graph, node)
+    return reference.Bias(layer.bias, delta, m, qas, bias_limit(layer), weight_id(graph, name) + 1)
+
+
+def bias_scale(graph: Graph, name: str) -> np.ndarray:
+    """Real value of the unit in which a layer's biases are trained, float64 [c]."""
     layer = graph.layers[name]
     assert layer.weight_scale is not None
-    x = next(n for n in graph.forward_layers if n.layer == name).inputs[0]
-    return _qas(layer, layer.weight_scale * graph.tensors[x].scale, 256.0)
+    node = next(n for n in graph.forward_layers if n.layer == name)
+    unit = 2.0 ** reference.bias_shift(multipliers(graph, node))
+    return np.asarray(layer.weight_scale * graph.tensors[node.inputs[0]].scale * unit)
 
 
-def _qas(layer: Layer, scale: np.ndarray, unit: float) -> np.ndarray:
+def qas_biases(graph: Graph, name: str) -> np.ndarray:
+    """256 / (s_x * s_w)^2, in units of what is trained; 0 for dead channels."""
+    layer = graph.layers[name]
+    assert layer.weight_scale is not None
+    node = next(n for n in graph.forward_layers if n.layer == name)
+    unit = 2.0 ** reference.bias_shift(multipliers(graph, node))
+    return _qas(layer, layer.weight_scale * graph.tensors[node.inputs[0]].scale, 256.0 / unit)
+
+
+def _qas(layer: Layer, scale: np.ndarray, unit: float | np.ndarray) -> np.ndarray:
     dead = np.zeros(len(scale), bool) if layer.dead is None else layer.dead
     return np.where(dead, 0.0, unit / np.square(scale)).astype(np.float32)
 
@@ -257,7 +301,7 @@ def _op(prefix: str, depthwise: bool) -> dict[str, Op]:
             _run_forward,
             _call_forward,
             _gradient,
-            _scratch(f"{prefix}_fwd"),
+            _scratch_forward(f"{prefix}_fwd"),
             _macs,
             clamps=True,
             in_place=_in_place(f"{prefix}_fwd") if depthwise else not_in_place,

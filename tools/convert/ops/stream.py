@@ -47,8 +47,33 @@ def _macs(graph: Graph, node: Node) -> int:
 
 
 def _scratch(graph: Graph, node: Node) -> int:
+    biases = sum(conv.biases_bytes(graph, part) for part in stages(node))
+    return biases + _kernel_scratch(graph, node)
+
+
+def _kernel_scratch(graph: Graph, node: Node) -> int:
     chain = [(conv.c_struct(graph, part), part.op == "dwconv2d") for part in stages(node)]
     return hostlib.stream_scratch(chain, row_add(graph, node), node.rows, resident(graph, node))
+
+
+def biases_at(graph: Graph, node: Node) -> dict[str, int]:
+    """Where in the step's scratch each stage's expanded biases are: before what the kernels use."""
+    places, offset = {}, 0
+    for part in stages(node):
+        places[part.layer or ""] = offset
+        offset += conv.biases_bytes(graph, part)
+    return places
+
+
+def kernel_scratch_at(names: Names, node: Node) -> str:
+    return names.scratch(sum(conv.biases_bytes(names.graph, part) for part in stages(node)))
+
+
+def before_rows(names: Names, node: Node) -> list[str]:
+    """What runs before the first row enters."""
+    places = biases_at(names.graph, node)
+    calls = (conv.expand_biases(names, part, places[part.layer or ""])[1] for part in stages(node))
+    return [line for lines in calls for line in lines]
 
 
 def _in_place(graph: Graph, node: Node) -> Mapping[int, int]:
@@ -84,10 +109,11 @@ def _run(env: Env, node: Node) -> None:
 
 def _call(names: Names, node: Node) -> str:
     """A resident stream runs here; one whose rows arrived before has only to be finished."""
-    stream, y, scratch = names.stream(node), names.at(node.outputs[0]), names.scratch()
+    stream, y, scratch = names.stream(node), names.at(node.outputs[0]), kernel_scratch_at(names, node)
     if not resident(names.graph, node):
         return f"stream_end({stream}, {y}, {scratch});"
-    return f"stream_fwd_s8({stream}, {names.at(node.inputs[0])}, {y}, {scratch});"
+    call = f"stream_fwd_s8({stream}, {names.at(node.inputs[0])}, {y}, {scratch});"
+    return "\n".join([*before_rows(names, node), call])
 
 
 OPS = {"stream": Op(_shapes, _run, _call, scratch=_scratch, macs=_macs, in_place=_in_place)}
