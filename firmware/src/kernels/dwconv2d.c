@@ -92,12 +92,37 @@ static void put_tile(const struct conv2d *p, const struct tile *tile, const int3
 }
 
 /* The same with a mask. */
-static void put_tile_masked(const struct conv2d *p, const struct tile *tile, const int32_t *sums, uint32_t ch,
-                            int8_t *y, uint8_t *mask)
+NEVER_INLINE void put_tile_masked(const struct conv2d *p, const struct tile *tile, const int32_t *sums, uint32_t ch,
+                                  int8_t *y, uint8_t *mask)
 {
     for (uint32_t i = 0; i < tile->runs.count; i++, sums += tile->row, y += p->w_out * p->c_out) {
         put_row_masked(sums, tile->runs.length, p, ch, y, mask);
         mask += p->w_out * mask_stride(p->c_out);
+    }
+}
+
+/* What forward writes. */
+struct outputs {
+    int8_t *y;
+    uint8_t *mask; /* or NULL */
+};
+
+/* The group's outputs in a tile, from its planes. */
+static void put_group(const struct conv2d *p, const struct view *v, const struct tile *tile, const struct group *group,
+                      const int32_t *b, const struct buffers *at, const struct outputs *out)
+{
+    uint32_t pixel = tile->y * p->w_out + tile->x;
+    int8_t *y = out->y + pixel * p->c_out;
+    const int16_t *plane = at->planes;
+    for (uint32_t lane = 0; lane < group->lanes; lane++, plane += v->plane) {
+        uint32_t ch = group->channel[lane];
+        sum_windows(v, tile, plane, group->w[lane], at->taps, b[ch], at->sums);
+        if (out->mask) {
+            uint8_t *mask = out->mask + pixel * mask_stride(p->c_out) + (ch >> 3);
+            put_tile_masked(p, tile, at->sums, ch, y + ch, mask);
+        } else {
+            put_tile(p, tile, at->sums, ch, y + ch);
+        }
     }
 }
 
@@ -106,26 +131,16 @@ void dwconv2d_fwd_s8(const struct conv2d *p, const int8_t *x, const struct split
 {
     struct view v = view_of_input(p, x, p->c_in);
     struct buffers at = buffers_of(&v, tile_sums_bytes(&v), scratch);
+    struct outputs out = {y, mask};
     if (mask) {
         memset(mask, 0, (uint32_t)p->h_out * p->w_out * mask_stride(p->c_out));
     }
     for (struct tile tile = first_tile(&v); tile.h; next_tile(&v, &tile)) {
-        uint32_t pixel = tile.y * p->w_out + tile.x;
         clear_planes(&v, at.planes, planes_of(p->c_in));
         for (uint32_t i = 0; i < p->c_in; i += PLANES) {
             struct group group = group_at(p, w, i);
             fill_planes(&v, &tile, group.channel, group.lanes, at.planes);
-            for (uint32_t lane = 0; lane < group.lanes; lane++) {
-                uint32_t ch = group.channel[lane];
-                const int16_t *plane = at.planes + lane * v.plane;
-                sum_windows(&v, &tile, plane, group.w[lane], at.taps, b[ch], at.sums);
-                if (mask) {
-                    put_tile_masked(p, &tile, at.sums, ch, y + pixel * p->c_out + ch,
-                                    mask + pixel * mask_stride(p->c_out) + (ch >> 3));
-                } else {
-                    put_tile(p, &tile, at.sums, ch, y + pixel * p->c_out + ch);
-                }
-            }
+            put_group(p, &v, &tile, &group, b, &at, &out);
         }
     }
 }

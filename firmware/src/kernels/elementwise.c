@@ -13,20 +13,50 @@ ALWAYS_INLINE int32_t add_value(const struct add *p, int32_t a, int32_t b)
     return round_limited(v) + p->y_zero;
 }
 
-void add_fwd_s8(const struct add *p, const int8_t *a, const int8_t *b, int8_t *y, uint8_t *mask)
+#if KERNELS_DSP
+/* elementwise_armv7em.S; n: a multiple of 4, not 0. */
+void add_values(const struct add *p, const int8_t *a, const int8_t *b, int8_t *y, uint32_t n);
+#endif
+
+/* n outputs without a mask. */
+static void add_unmasked(const struct add *p, const int8_t *a, const int8_t *b, int8_t *y, uint32_t n)
+{
+    uint32_t i = 0;
+#if KERNELS_DSP
+    i = n & ~3u;
+    if (i) {
+        add_values(p, a, b, y, i);
+    }
+#endif
+    for (; i < n; i++) {
+        y[i] = (int8_t)saturate8(add_value(p, a[i], b[i]));
+    }
+}
+
+/* n outputs, 8 at most, and their bits of the mask. p is a copy, which no store of an output can change. */
+ALWAYS_INLINE uint8_t add_masked(struct add p, const int8_t *a, const int8_t *b, int8_t *y, uint32_t n)
 {
     uint32_t bits = 0;
-    for (uint32_t pixel = 0; pixel < p->pixels; pixel++) {
-        for (uint32_t ch = 0; ch < p->c; ch++) {
-            int32_t v = add_value(p, *a++, *b++), q = saturate8(v);
-            *y++ = (int8_t)q;
-            bits |= (uint32_t)(v == q) << (ch & 7u);
-            if ((ch & 7u) == 7u || ch + 1u == p->c) {
-                if (mask) {
-                    *mask++ = (uint8_t)bits;
-                }
-                bits = 0;
-            }
+    for (uint32_t i = 0, bit = 1; i < n; i++, bit <<= 1) {
+        int32_t v = add_value(&p, a[i], b[i]), q = saturate8(v);
+        y[i] = (int8_t)q;
+        bits |= v == q ? bit : 0;
+    }
+    return (uint8_t)bits;
+}
+
+void add_fwd_s8(const struct add *p, const int8_t *a, const int8_t *b, int8_t *y, uint8_t *mask)
+{
+    uint32_t c = p->c;
+    if (!mask) {
+        add_unmasked(p, a, b, y, p->pixels * c);
+        return;
+    }
+    const struct add copy = *p;
+    for (uint32_t pixel = 0; pixel < copy.pixels; pixel++) {
+        for (uint32_t ch = 0, n; ch < c; ch += n, a += n, b += n, y += n) {
+            n = c - ch < 8 ? c - ch : 8;
+            *mask++ = add_masked(copy, a, b, y, n);
         }
     }
 }
@@ -37,12 +67,15 @@ void error_pass_s8(uint32_t pixels, uint32_t c, const struct error_s8 *in, float
     const int8_t *from = in->q;
     int8_t *to = out->q;
     const uint8_t *mask = clamp->mask;
-    for (uint32_t pixel = 0; pixel < pixels; pixel++) {
-        for (uint32_t ch = 0; ch < c; ch++) {
-            int8_t q = *from++;
-            *to++ = !mask || ((mask[ch >> 3] >> (ch & 7u)) & 1) ? q : 0;
+    if (!mask) {
+        memmove(to, from, pixels * c);
+    }
+    for (uint32_t pixel = 0; mask && pixel < pixels; pixel++) {
+        for (uint32_t ch = 0, bits = 0; ch < c; ch++, bits >>= 1) {
+            bits = ch & 7u ? bits : *mask++;
+            *to++ = bits & 1u ? *from : 0;
+            from++;
         }
-        mask = mask ? mask + mask_stride(c) : NULL;
     }
     for (uint32_t ch = 0; ch < c; ch++) {
         out->scale[ch] = channel_unit(clamp, ch, in->scale[ch] * factor);

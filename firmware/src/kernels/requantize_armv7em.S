@@ -40,14 +40,14 @@
 /* ---- outputs ---------------------------------------------------------------------------------------------------- */
 
 /* A channel's values pass through the FPU while those of the channel before are saturated and stored: a pair of
- * instructions, one for each, is issued at once. Values are in s2-s7, later in r6-r11; the factor is in s8. */
+ * instructions, one for each, is issued at once. Values are in r6-r11 when they leave the FPU. */
     .macro  float_and_zero v, r
     vcvt.f32.s32 \v, \v
     qadd    \r, \r, r3
     .endm
 
-    .macro  times_and_saturate v, r
-    vmul.f32 \v, \v, s8
+    .macro  times_and_saturate m, v, r
+    vmul.f32 \v, \v, \m
     ssat    \r, #8, \r
     .endm
 
@@ -56,71 +56,96 @@
     strb    \r, \where
     .endm
 
-    .macro  load_channel lanes
-    .if     \lanes == 6
-    vldmia  r0!, {s2-s7}
-    .else
-    vldmia  r0!, {s2-s5}
+    .macro  move_channel a, b, c, d, e, f
+    vmov    r6, r7, \a, \b
+    vmov    r8, r9, \c, \d
+    .ifnb   \e
+    vmov    r10, r11, \e, \f
     .endif
-    vldmia  r1!, {s8}
     .endm
 
-    .macro  move_channel lanes
-    vmov    r6, r7, s2, s3
-    vmov    r8, r9, s4, s5
-    .if     \lanes == 6
-    vmov    r10, r11, s6, s7
+/* A channel of factor m with sums a-f (six lanes) or a-d, and the values of the one before. */
+    .macro  next_channel m, a, b, c, d, e, f
+    float_and_zero \a, r6
+    float_and_zero \b, r7
+    float_and_zero \c, r8
+    float_and_zero \d, r9
+    .ifnb   \e
+    float_and_zero \e, r10
+    float_and_zero \f, r11
     .endif
+    times_and_saturate \m, \a, r6
+    times_and_saturate \m, \b, r7
+    times_and_saturate \m, \c, r8
+    times_and_saturate \m, \d, r9
+    .ifnb   \e
+    times_and_saturate \m, \e, r10
+    times_and_saturate \m, \f, r11
+    int_and_store \e, r10, [r4, r5, lsl #2]
+    int_and_store \f, r11, [r12, r5, lsl #1]
+    .endif
+    int_and_store \a, r7, [r4, r5]
+    int_and_store \b, r8, [r4, r5, lsl #1]
+    int_and_store \c, r6, [r4], #1
+    int_and_store \d, r9, [r12], #1
     .endm
 
 /* void name(const int32_t *sums, const float *m, uint32_t count, int32_t zero, int8_t *y, uint32_t c)
  *
- * Registers: r0 sums, r1 m, r2 count, r3 zero, r4 y of lane 0, r5 c, r12 y of lane 3, r6-r11 values. */
+ * Registers: r0 sums, r1 m, r2 left, r3 zero, r4 y of lane 0, r5 c, r12 y of lane 3, r6-r11 values. */
     .macro  requantize name, lanes
     begin   \name
     push    {r4-r11, lr}
     ldrd    r4, r5, [sp, #36]
     add     r12, r5, r5, lsl #1
     add     r12, r12, r4
-    load_channel \lanes
+    vldmia  r1!, {s14}
+    .if     \lanes == 6
+    vldmia  r0!, {s2-s7}
+    each    to_float, s2, s3, s4, s5, s6, s7
+    times   s14, s2, s3, s4, s5, s6, s7
+    each    to_int, s2, s3, s4, s5, s6, s7
+    move_channel s2, s3, s4, s5, s6, s7
+    .else
+    vldmia  r0!, {s2-s5}
     each    to_float, s2, s3, s4, s5
-    times   s8, s2, s3, s4, s5
+    times   s14, s2, s3, s4, s5
     each    to_int, s2, s3, s4, s5
-    .if     \lanes == 6
-    each    to_float, s6, s7
-    times   s8, s6, s7
-    each    to_int, s6, s7
+    move_channel s2, s3, s4, s5
     .endif
-    subs    r2, r2, #1
-    move_channel \lanes
-    beq     .Llast_\name
-.Lnext_\name:
-    load_channel \lanes
-    float_and_zero s2, r6
-    float_and_zero s3, r7
-    float_and_zero s4, r8
-    float_and_zero s5, r9
+    subs    r2, r2, #2
+    blt     .Llast_\name
+    beq     .Lone_\name
+.Ltwo_\name:
+    vldmia  r1!, {s14-s15}
     .if     \lanes == 6
-    float_and_zero s6, r10
-    float_and_zero s7, r11
+    vldmia  r0!, {s2-s13}
+    next_channel s14, s2, s3, s4, s5, s6, s7
+    move_channel s2, s3, s4, s5, s6, s7
+    next_channel s15, s8, s9, s10, s11, s12, s13
+    subs    r2, r2, #2
+    move_channel s8, s9, s10, s11, s12, s13
+    .else
+    vldmia  r0!, {s2-s9}
+    next_channel s14, s2, s3, s4, s5
+    move_channel s2, s3, s4, s5
+    next_channel s15, s6, s7, s8, s9
+    subs    r2, r2, #2
+    move_channel s6, s7, s8, s9
     .endif
-    times_and_saturate s2, r6
-    times_and_saturate s3, r7
-    times_and_saturate s4, r8
-    times_and_saturate s5, r9
+    bgt     .Ltwo_\name
+    blt     .Llast_\name
+.Lone_\name:
+    vldmia  r1!, {s14}
     .if     \lanes == 6
-    times_and_saturate s6, r10
-    times_and_saturate s7, r11
-    int_and_store s6, r10, [r4, r5, lsl #2]
-    int_and_store s7, r11, [r12, r5, lsl #1]
+    vldmia  r0!, {s2-s7}
+    next_channel s14, s2, s3, s4, s5, s6, s7
+    move_channel s2, s3, s4, s5, s6, s7
+    .else
+    vldmia  r0!, {s2-s5}
+    next_channel s14, s2, s3, s4, s5
+    move_channel s2, s3, s4, s5
     .endif
-    int_and_store s2, r7, [r4, r5]
-    int_and_store s3, r8, [r4, r5, lsl #1]
-    int_and_store s4, r6, [r4], #1
-    int_and_store s5, r9, [r12], #1
-    subs    r2, r2, #1
-    move_channel \lanes
-    bne     .Lnext_\name
 .Llast_\name:
     .if     \lanes == 6
     saturate r3, r6, r7, r8, r9, r10, r11
