@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from bench import build, measure, picture, records, table
-from bench.cases import BAR, BEST, GENERIC, SCHEMES, Case, all_cases, choose
+from bench.cases import BAR, BEST, GENERIC, SCHEMES, TIGHT_KB, Case, all_cases, choose
 from bench.cli import DOCS, main
 from bench.run import run_case
 from click.testing import CliRunner
@@ -48,19 +48,21 @@ class DigitsData(Data):
 def measured(example: Built, image: np.ndarray) -> dict[str, Any]:
     """The row of the digits example."""
     row = measure.on_board(example.elf, example.folder / "plan.json", image, 3)
-    return {"network": "digits", "scheme": "mcunet-49kb", **row}
+    return {"network": "digits", "scheme": "mcunet-49kb", "budget_kb": None, **row}
 
 
 # ---------------------------------------------------------------- cases
 def test_the_cases_are_all_published_schemes_and_the_generic_ones() -> None:
     cases = all_cases()
-    board = [case for case in cases if case.on_board and case.fraction_bits is None]
+    plain = [case for case in cases if case.fraction_bits is None and case.budget_kb is None]
+    board = [case for case in plain if case.on_board]
     published = {path.stem for path in PUBLISHED.glob("*-*kb.yaml")}
     assert len({case.name for case in cases}) == len(cases)
     assert {case.scheme for case in board} == published | set(GENERIC)
     assert len(board) == 27
     assert [case.network for case in cases if not case.on_board] == list(NETWORKS) == list(SCHEMES)
     assert sum(case.fraction_bits is not None for case in cases) == 2 * len(BAR)
+    assert {case.scheme: case.budget_kb for case in cases if case.budget_kb} == TIGHT_KB
 
 
 def test_cases_are_chosen_by_a_part_of_their_name_or_a_pattern() -> None:

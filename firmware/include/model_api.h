@@ -14,7 +14,7 @@ struct model_info {
     uint32_t id; /* first 4 bytes, little-endian, of the SHA-256 that plan.json calls model_id */
     uint16_t height, width, channels, classes;
     uint32_t arena_bytes;
-    uint32_t trainable_bytes; /* multiple of 4 */
+    uint32_t trainable_bytes, init_bytes; /* multiples of 4 */
     const float *input_gain;  /* [channels] stored = sat8(rint(pixel * gain + offset)), pixel 0..255 */
     const float *input_offset;
     float lr_weight, lr_bias, lr_head; /* the scheme's learning rates */
@@ -28,7 +28,8 @@ extern uint8_t model_arena[];
 
 /* Everything that learning changes: weights, fraction bits, biases, head. 4-byte aligned. */
 extern uint8_t model_trainables[];
-extern const uint8_t model_trainables_init[]; /* the state before any training, in flash */
+/* The state before any training, in flash: its first model_info.init_bytes; the rest is 0. */
+extern const uint8_t model_trainables_init[];
 
 /* An image comes in row by row, from the top: model_start, then `height` times the stored pixels, int8
  * [width][channels], to where model_row points and model_take_row. Nothing that learning changes is touched. */

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from demo.measure import all_in_sram
+from demo.measure import ENTRIES, all_in_sram
 from device.client import Device
 from device.link import ProgramPort
 from emulator import Board, CallCost, EmulatedPort, EmulatorError, cycles
@@ -19,7 +19,6 @@ from memory_report.plan import load_plan
 from memory_report.stack import analyse
 from memory_report.usage import Report, make_report
 
-ENTRIES = ("model_take_row", "model_forward", "model_backward")
 KERNEL = re.compile(r"[a-z0-9_]+_(s8|s32|f32)")  # <op>_<pass>_<type>
 Numbers = dict[str, Any]
 

@@ -36,11 +36,15 @@ def draw(rows: list[Row], path: Path) -> None:
         figure.savefig(path, metadata={"Date": None})
 
 
+def label(row: Row) -> str:
+    """Scheme, fraction bits, and the budget that recomputation keeps."""
+    bits = f" +{row['fraction_bits']} bits" if row["fraction_bits"] else ""
+    return row["scheme"] + bits + (f" in {row['budget_kb']} KB" if row["budget_kb"] else "")
+
+
 def bars(axes: Axes, network: str, rows: list[Row]) -> None:
     """The cases of one network, the first on top."""
-    names = [
-        row["scheme"] + (f" +{row['fraction_bits']} bits" if row["fraction_bits"] else "") for row in rows
-    ]
+    names = [label(row) for row in rows]
     places, left = range(len(rows)), [0.0] * len(rows)
     for part, colour in PARTS.items():
         sizes = [part_bytes(row, part) / KB for row in rows]

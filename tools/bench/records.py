@@ -8,7 +8,7 @@ from typing import Any
 
 Row = dict[str, Any]
 SUMMARY = (
-    *("network", "scheme", "fraction_bits", "sram_all_in", "arena", "stack", "flash_bytes"),
+    *("network", "scheme", "fraction_bits", "budget_kb", "sram_all_in", "arena", "stack", "flash_bytes"),
     *("inference_instructions", "step_instructions", "macs_forward", "macs_backward"),
 )
 COMPARED = (
@@ -38,9 +38,7 @@ def summary(rows: list[Row]) -> list[Row]:
 
 
 def same_case(a: Row, b: Row) -> bool:
-    return all(a[key] == b[key] for key in ("network", "scheme")) and a.get("fraction_bits") == b.get(
-        "fraction_bits"
-    )
+    return all(a.get(key) == b.get(key) for key in ("network", "scheme", "fraction_bits", "budget_kb"))
 
 
 def rises(table: list[Row], rows: list[Row]) -> list[str]:

@@ -62,7 +62,7 @@ def _numbers(case: Case, data: Data, compiler: str, folder: Path) -> tuple[dict[
         return known["row"], True
     program = build.build(generated, folder, board)
     plan = generated / "plan.json"
-    row = {"network": case.network, "scheme": case.scheme}
+    row = {"network": case.network, "scheme": case.scheme, "budget_kb": case.budget_kb}
     if case.on_board:
         row |= measure.on_board(program, plan, image, LABEL)
     else:

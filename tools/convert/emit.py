@@ -18,7 +18,7 @@ from .ops import TABLE
 from .ops.stream import before_rows, kernel_scratch_at
 from .plan import Placement, Plan
 from .scheme import Scheme
-from .trainables import Trainable, block_bytes, initial_block, layout
+from .trainables import Trainable, block_bytes, layout, stored_block
 
 API_VERSION = 2
 ID_LINE = "#define MODEL_ID"
@@ -65,7 +65,8 @@ def _header(graph: Graph, plan: Plan, items: tuple[Trainable, ...], origin: str)
         f"#define MODEL_HEIGHT {h}\n#define MODEL_WIDTH {w}\n#define MODEL_CHANNELS {c}",
         f"#define MODEL_CLASSES {graph.tensors[graph.output].channels}",
         f"#define MODEL_ARENA_BYTES {plan.arena}",
-        f"#define MODEL_TRAINABLE_BYTES {block_bytes(items)}\n",
+        f"#define MODEL_TRAINABLE_BYTES {block_bytes(items)}",
+        f"#define MODEL_INIT_BYTES {len(stored_block(items))}\n",
         *(f"extern {table.declaration};" for table in tables.collect(graph)),
         "\n#endif",
     ]
@@ -76,7 +77,7 @@ def _weights(names: Names, items: tuple[Trainable, ...], origin: str) -> str:
     lines = [_banner(origin, "Weights, biases and tables, each once."), '#include "model.h"\n']
     for table in tables.collect(names.graph):
         lines.append(f"{table.declaration} = {{\n{tables.body(table.values)}\n}};\n")
-    block = np.frombuffer(initial_block(items), np.uint8)
+    block = np.frombuffer(stored_block(items), np.uint8)
     lines.append(f"MODEL_WEIGHTS uint8_t model_trainables_init[{len(block)}] = {{\n{tables.body(block)}\n}};")
     return "\n".join(lines) + "\n"
 
@@ -129,6 +130,7 @@ const struct model_info model_info = {{
     .height = MODEL_HEIGHT, .width = MODEL_WIDTH, .channels = MODEL_CHANNELS, .classes = MODEL_CLASSES,
     .arena_bytes = MODEL_ARENA_BYTES,
     .trainable_bytes = MODEL_TRAINABLE_BYTES,
+    .init_bytes = MODEL_INIT_BYTES,
     .input_gain = input_gain,
     .input_offset = input_offset,
     .lr_weight = {weight}, .lr_bias = {bias}, .lr_head = {head},

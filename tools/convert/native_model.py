@@ -50,6 +50,7 @@ class NativeModel:
         self.lib.model_backward.argtypes = [ctypes.c_uint32, ctypes.POINTER(Sgd)]
         text = output.files["model.h"]
         self.trainable_bytes = _define(text, "MODEL_TRAINABLE_BYTES")
+        self.init_bytes = _define(text, "MODEL_INIT_BYTES")
         self.classes = _define(text, "MODEL_CLASSES")
         names = ("MODEL_HEIGHT", "MODEL_WIDTH", "MODEL_CHANNELS")
         self.shape = tuple(_define(text, name) for name in names)
@@ -59,9 +60,9 @@ class NativeModel:
         return ctypes.addressof(ctypes.c_uint8.in_dll(self.lib, name))
 
     def reset(self) -> None:
-        ctypes.memmove(
-            self._symbol("model_trainables"), self._symbol("model_trainables_init"), self.trainable_bytes
-        )
+        start = self._symbol("model_trainables")
+        ctypes.memset(start, 0, self.trainable_bytes)
+        ctypes.memmove(start, self._symbol("model_trainables_init"), self.init_bytes)
 
     def forward(self, image: np.ndarray, train: bool) -> np.ndarray:
         """Logits of a stored image, int8 [h][w][c]."""

@@ -21,6 +21,7 @@ from .verify import verify
 # SRAM of the firmware beside the model: stack, serial ring, frame buffer, session (memory_report tells).
 FIRMWARE_SRAM = 3072
 FIRMWARE_FLASH = 40960
+FRACTIONS = (1.0, 0.5, 0.25, 0.125)  # of a layer's input channels, in default schemes
 
 
 @dataclass(frozen=True)
@@ -125,15 +126,30 @@ def default_scheme(
 ) -> Compiled:
     """The largest of a family of schemes that fits the SRAM budget.
 
-    The family trains all weights of the last n convolutions with 8 fraction bits and the biases of the last
-    2n, for n from all of them down to 0 (head only).
+    The family trains the biases of the last 2n convolutions and, with 8 fraction bits, a fraction (FRACTIONS)
+    of the weights of the last n; n = 0 is the head alone, the answer where nothing fits.
     """
     names = convolutions(quantized)
-    for count in range(len(names), -1, -1):
-        weights: dict[str | int, float | tuple[int, ...]] = dict.fromkeys(names[len(names) - count :], 1.0)
+
+    def compiled(count: int, fraction: float) -> Compiled:
+        layers = {name: quantized.layers[name] for name in names[len(names) - count :]}
+        weights: dict[str | int, float | tuple[int, ...]] = {
+            name: max(fraction, 1 / layer.columns) for name, layer in layers.items()
+        }
+        name = f"last-{count}" if fraction == 1.0 else f"last-{count}@{fraction:g}"
         biases = min(2 * count, len(names))
-        scheme = Scheme(f"last-{count}", biases=biases, weights=weights, fraction_bits=8, head=head)
-        compiled = compile_graph(quantized, scheme, classes, passes)
-        if compiled.sram <= budget_sram or count == 0:
-            return compiled
-    raise AssertionError("unreachable: count 0 returns")
+        scheme = Scheme(name, biases=biases, weights=weights, fraction_bits=8, head=head)
+        return compile_graph(quantized, scheme, classes, passes)
+
+    best = compiled(0, 1.0)
+    for fraction in FRACTIONS:
+        fitting, too_many = 0, len(names) + 1
+        while too_many - fitting > 1:
+            count = (fitting + too_many) // 2
+            found = compiled(count, fraction)
+            if found.sram > budget_sram:
+                too_many = count
+                continue
+            fitting = count
+            best = max(best, found, key=lambda c: block_bytes(layout(c.graph)))
+    return best

@@ -15,7 +15,8 @@ from .ir import ConvertError, Graph, Node
 from .ops import TABLE
 from .pipeline import FIRMWARE_FLASH, FIRMWARE_SRAM, Compiled
 from .plan import Plan
-from .trainables import block_bytes, layout
+from .recompute import recomputed
+from .trainables import block_bytes, layout, stored_block
 
 WEIGHT_REGION = 512 * 1024
 CHECKPOINT_SLOT = 128 * 1024
@@ -96,7 +97,7 @@ def flash_bytes(compiled: Compiled) -> dict[str, int]:
     kinds = {"weights": 0, "biases": 0, "tables": 0}
     for table in tables.collect(compiled.graph):
         kinds[table.kind] += _nbytes(table)
-    return kinds | {"trainables_init": block_bytes(layout(compiled.graph))}
+    return kinds | {"trainables_init": len(stored_block(layout(compiled.graph)))}
 
 
 def plan_json(
@@ -217,6 +218,11 @@ def _print_totals(compiled: Compiled, budget: Budget | None, console: Console) -
         f"flash       {sum(flash_bytes(compiled).values()) + FIRMWARE_FLASH:,} B{_of(budget, 'flash')}, "
         f"{FIRMWARE_FLASH:,} B for the firmware (both estimates; `pio run` measures)",
     ]
+    again = recomputed(graph)
+    if again:
+        work = sum(TABLE[node.op].macs(graph, node) for node in again)
+        names = ", ".join(dict.fromkeys(node.name for node in again))
+        lines.insert(1, f"again       {work:,} MACs of backward, to keep to the budget: {names}")
     if trained > CHECKPOINT_SLOT:
         lines.append(f"note        the trainables exceed a checkpoint slot of {CHECKPOINT_SLOT:,} B")
     console.print("\n".join(lines), highlight=False)

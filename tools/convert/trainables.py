@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate
 
 import numpy as np
 
@@ -42,9 +43,8 @@ class Trainable:
 
 
 def layout(graph: Graph) -> tuple[Trainable, ...]:
-    """All trainables of a graph in forward order, each 4-byte aligned."""
+    """All trainables of a graph in forward order, 4-byte aligned; those that start as zeros come last."""
     result: list[Trainable] = []
-    offset = 0
     for layer_name, layer in _in_order(graph).items():
         for kind, dtype, array, scale in _tensors(graph, layer_name, layer):
             data = array.tobytes()
@@ -59,7 +59,7 @@ def layout(graph: Graph) -> tuple[Trainable, ...]:
                     kind=kind,
                     dtype=dtype,
                     shape=_shape(array, dtype, layer),
-                    offset=offset,
+                    offset=0,
                     data=data,
                     channels=channels,
                     scale=scale,
@@ -68,8 +68,13 @@ def layout(graph: Graph) -> tuple[Trainable, ...]:
                     dead=() if layer.dead is None else tuple(int(c) for c in np.flatnonzero(layer.dead)),
                 )
             )
-            offset += -(-len(data) // 4) * 4
-    return tuple(result)
+    return _placed(sorted(result, key=lambda item: not any(item.data)))
+
+
+def _placed(items: list[Trainable]) -> tuple[Trainable, ...]:
+    """The items one behind the other."""
+    offsets = accumulate((-(-len(item.data) // 4) * 4 for item in items), initial=0)
+    return tuple(replace(item, offset=offset) for item, offset in zip(items, offsets, strict=False))
 
 
 def _shape(array: np.ndarray, dtype: str, layer: Layer) -> tuple[int, ...]:
@@ -136,6 +141,12 @@ def initial_block(items: tuple[Trainable, ...]) -> bytes:
     for item in items:
         block[item.offset : item.offset + len(item.data)] = item.data
     return bytes(block)
+
+
+def stored_block(items: tuple[Trainable, ...]) -> bytes:
+    """The initial block without the zeros at its end: what the flash holds. At least 4 bytes."""
+    block = initial_block(items)
+    return block[: max(4, -(-len(block.rstrip(b"\0")) // 4) * 4)]
 
 
 def new_head(layer: Layer, features: int, classes: int, start: HeadStart) -> Layer:

@@ -18,7 +18,9 @@ void session_init(struct session *s)
 
 void session_reset(struct session *s)
 {
-    memcpy(model_trainables, model_trainables_init, model_info.trainable_bytes);
+    uint32_t given = model_info.init_bytes;
+    memcpy(model_trainables, model_trainables_init, given);
+    memset(model_trainables + given, 0, model_info.trainable_bytes - given);
     s->step = 0;
     session_forget_image(s);
     session_clear_stats(s);
