@@ -39,10 +39,6 @@ MEMORY_C = """
 #include <stddef.h>
 void *memcpy(void *d, const void *s, size_t n)
 { unsigned char *a = d; const unsigned char *b = s; while (n--) *a++ = *b++; return d; }
-void *memmove(void *d, const void *s, size_t n)
-{ unsigned char *a = d; const unsigned char *b = s;
-  if (a < b) while (n--) *a++ = *b++; else while (n--) a[n] = b[n];
-  return d; }
 void *memset(void *d, int v, size_t n)
 { unsigned char *a = d; while (n--) *a++ = (unsigned char)v; return d; }
 void *memmove(void *d, const void *s, size_t n)
