@@ -223,10 +223,12 @@ def test_the_picture_is_the_same_every_time(tmp_path: Path, measured: dict[str, 
 
 
 # ---------------------------------------------------------------- the checked-in numbers
-def test_the_checked_in_table_has_every_case() -> None:
+def test_the_checked_in_table_has_every_case_or_says_why_not() -> None:
+    document = (DOCS / "bench.md").read_text(encoding="utf-8")
     for rows in records.load(DOCS / "bench.json").values():
         found = {(row["network"], row["scheme"]) for row in rows}
-        assert found == {(case.network, case.scheme) for case in all_cases()}
+        missing = [case for case in all_cases() if (case.network, case.scheme) not in found]
+        assert all(f"- {case.name}: " in document for case in missing)
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from .records import Row
 
 KB = 1024
 CHIP_KB = 320
-# Peak memory of the paper's engine with sparse update and reordering (arXiv 2206.15472, fig. 9)
+# Peak memory of the paper's engine with sparse update and reordering (arXiv 2206.15472)
 PAPER_KB = {"mcunet-5fps": 173, "proxyless-w0.3": 135, "mbv2-w0.35": 141}
 PARTS = {"arena": "#4477aa", "trainables": "#ee9933", "stack": "#aa3377", "other": "#999999"}
 INK = "#333333"
