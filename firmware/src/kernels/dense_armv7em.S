@@ -110,12 +110,31 @@
 /* Frame: what a row needs, by offset from sp. */
     .equ    PANELS, 0
     .equ    STEP, 4     /* what makes the first round's r1 from the row's */
-    .equ    BIAS, 8
-    .equ    ENTRY, 12   /* where a row goes on behind its first group */
-    .equ    SUMS, 16
-    .equ    SUMS_END, 20
+    .equ    BIAS, 8     /* of the next row */
+    .equ    SUMS, 12
+    .equ    SUMS_END, 16
+    .equ    ENTRY, 20   /* where a row goes on behind its first group */
     .equ    PANELS_END, 24
     .equ    FRAME, 28   /* 9 registers and this: a multiple of 8 */
+
+/* What the first products of a row are added to, and SUMS; r5: BIAS, r6: SUMS. */
+    .macro  begin_row lanes, init
+    .ifc    \init, zero
+    str     r6, [sp, #SUMS]
+    .else
+    .ifc    \init, sum
+    str     r6, [sp, #SUMS]
+    .if     \lanes == 6
+    ldm     r6, {r8-r12, lr}
+    .else
+    ldm     r6, {r8-r11}
+    .endif
+    .else
+    ldr     \init, [r5], #4
+    strd    r5, r6, [sp, #BIAS]
+    .endif
+    .endif
+    .endm
 
 /* void name(const int16_t *panels, const int8_t *rows, uint32_t n, uint32_t count, int32_t *sums
  *           [, const int32_t *bias]) */
@@ -140,12 +159,6 @@
     str     r6, [sp, #SUMS]
     add     r5, r5, r6
     str     r5, [sp, #SUMS_END]
-    .ifnc   \init, zero
-    .ifnc   \init, sum
-    ldr     r6, [sp, #FRAME + 40]
-    str     r6, [sp, #BIAS]
-    .endif
-    .endif
     sub     r1, r1, #AHEAD
     sub     r4, r4, #1              /* groups beside the first, which has 1 to 4 values */
     sub     r2, r2, r4, lsl #2
@@ -163,25 +176,27 @@
     orr     r6, r6, #1
     str     r6, [sp, #ENTRY]
     str     r2, [sp, #STEP]
-.Lrow_\name:
-    ldr     r2, [r1, #AHEAD]
-    .ifc    \init, zero
     ldm     sp, {r0, r4}
-    .else
-    .ifc    \init, sum
-    ldm     sp, {r0, r4}
-    ldr     r5, [sp, #SUMS]
+    .ifnc   \init, zero
+    .ifnc   \init, sum
+    ldr     r5, [sp, #FRAME + 40]
+    .endif
+    .endif
+    ldr     r6, [sp, #SUMS]
+    b       .Lfirst_\name
+    .balign 4
+.Ldone_\name:
+    ldm     sp, {r0, r4-r7}
     .if     \lanes == 6
-    ldm     r5, {r8-r12, lr}
+    stm     r6!, {r8-r12, lr}
     .else
-    ldm     r5, {r8-r11}
+    stm     r6!, {r8-r11}
     .endif
-    .else
-    ldm     sp, {r0, r4, r5}
-    ldr     \init, [r5], #4
-    str     r5, [sp, #BIAS]
-    .endif
-    .endif
+    cmp     r6, r7
+    beq     .Lend_\name
+.Lfirst_\name:
+    begin_row \lanes, \init
+    ldr     r2, [r1, #AHEAD]
     sxtb16  r3, r2
     add     r1, r1, r4
     group   \lanes, \init, r2, r3
@@ -200,18 +215,9 @@
     .endr
     ldr     r3, [sp, #PANELS_END]
     cmp     r0, r3
-    bne     .Lloop_\name
-    .balign 4
-.Ldone_\name:
-    ldrd    r2, r3, [sp, #SUMS]
-    .if     \lanes == 6
-    stm     r2!, {r8-r12, lr}
-    .else
-    stm     r2!, {r8-r11}
-    .endif
-    str     r2, [sp, #SUMS]
-    cmp     r2, r3
-    bne     .Lrow_\name
+    beq     .Ldone_\name
+    b       .Lloop_\name
+.Lend_\name:
     add     sp, sp, #FRAME
     pop     {r4-r11, pc}
     end     \name
