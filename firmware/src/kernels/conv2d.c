@@ -392,6 +392,19 @@ static void sums_strip(const struct columns *col, uint32_t first, uint32_t n)
     }
 }
 
+/* Where the errors go. */
+struct joint {
+    const struct error_s8 *ex;
+    const struct clamp *clamp;
+    float unit; /* real gradient of 1 in a sum, before the clamp */
+};
+
+/* channel_gain() of input channel ch. */
+static float joint_gain(const struct joint *to, uint32_t ch, float peak)
+{
+    return channel_gain(peak, channel_unit(to->clamp, ch, to->unit), &to->ex->scale[ch]);
+}
+
 #if KERNELS_DSP
 
 /* Pixels first .. first + n of the span, whose channels are neighbours: sums, masked, as floats. */
@@ -410,36 +423,42 @@ static void float_strip(const struct columns *col, const struct channel *ch, uin
 }
 
 /* put_columns() for a full span of neighbouring channels. */
-static void put_neighbours(const struct columns *col, const struct channel *ch, const float *unit, float *const *scale)
+static void put_neighbours(const struct columns *col, const struct joint *to)
 {
-    uint32_t pixels = input_pixels(col->p), strip = strip_pixels(col->p), c = col->p->c_in;
+    uint32_t pixels = input_pixels(col->p), strip = strip_pixels(col->p), c = col->p->c_in, at = col->at.first;
+    const struct channel ch = channel_of(to->ex, to->clamp, c, at);
     float peak[LANES] = {0.0f}, gain[LANES];
     for (uint32_t i = 0; i < pixels; i += strip) {
-        float_strip(col, ch, i, pixels - i < strip ? pixels - i : strip, peak);
+        float_strip(col, &ch, i, pixels - i < strip ? pixels - i : strip, peak);
     }
     for (uint32_t j = 0; j < col->at.lanes; j++) {
-        gain[j] = channel_gain(peak[j], unit[j], scale[j]);
+        gain[j] = joint_gain(to, at + j, peak[j]);
     }
     for (uint32_t i = 0; i < pixels; i += strip) {
         uint32_t n = pixels - i < strip ? pixels - i : strip;
         if (pixels > strip) {
-            float_strip(col, ch, i, n, peak);
+            float_strip(col, &ch, i, n, peak);
         }
         if (col->at.lanes == LANES) {
-            put_errors6(col->sums, n, gain, ch->q + i * c, c);
+            put_errors6(col->sums, n, gain, ch.q + i * c, c);
         } else {
-            put_errors4(col->sums, n, gain, ch->q + i * c, c);
+            put_errors4(col->sums, n, gain, ch.q + i * c, c);
         }
     }
 }
 
 #endif
 
-/* Errors of the span's channels: peak over all pixels, then rounding. unit: real gradient of 1 in a sum. */
-static void put_columns(const struct columns *col, const struct channel *ch, const float *unit, float *const *scale)
+/* Errors of the span's channels, column i of channel order[i]: peak over all pixels, then rounding. */
+NEVER_INLINE void put_columns(const struct columns *col, const uint16_t *order, const struct joint *to)
 {
     uint32_t pixels = input_pixels(col->p), strip = strip_pixels(col->p), lanes = col->at.lanes;
+    struct channel ch[LANES] = {{0}};
     int32_t peak[LANES] = {0};
+    float gain[LANES];
+    for (uint32_t j = 0, i = col->at.first; j < col->at.live; j++, i++) {
+        ch[j] = channel_of(to->ex, to->clamp, col->p->c_in, order ? order[i] : i);
+    }
     for (uint32_t i = 0; i < pixels; i += strip) {
         uint32_t n = pixels - i < strip ? pixels - i : strip;
         sums_strip(col, i, n);
@@ -447,9 +466,8 @@ static void put_columns(const struct columns *col, const struct channel *ch, con
             peak[j] = channel_peak(&ch[j], i, n, col->sums + j, lanes, peak[j]);
         }
     }
-    float gain[LANES];
-    for (uint32_t j = 0; j < col->at.live; j++) {
-        gain[j] = channel_gain((float)peak[j], unit[j], scale[j]);
+    for (uint32_t j = 0, i = col->at.first; j < col->at.live; j++, i++) {
+        gain[j] = joint_gain(to, order ? order[i] : i, (float)peak[j]);
     }
     for (uint32_t i = 0; i < pixels; i += strip) {
         uint32_t n = pixels - i < strip ? pixels - i : strip;
@@ -462,28 +480,20 @@ static void put_columns(const struct columns *col, const struct channel *ch, con
     }
 }
 
-/* The channels of one of the two weight matrices, whose columns are `count` from column `first` on. */
+/* The channels of one of the two weight matrices, which has `count` columns; NULL order: all in natural order. */
 static void put_part(struct columns *col, const int8_t *w, uint32_t count, const uint16_t *order,
-                     const struct clamp *clamp, const struct error_s8 *ex, float aligned)
+                     const struct joint *to)
 {
     for (uint32_t i = 0; i < count; i = col->at.first + col->at.live) {
-        struct channel ch[LANES] = {{0}};
-        float unit[LANES] = {0.0f}, *scale[LANES] = {NULL};
         col->at = span_at(i, count);
         pack_span(col, w, count);
-        for (uint32_t j = 0; j < col->at.live; j++) {
-            uint32_t column = col->at.first + j, at = order ? order[column] : column;
-            ch[j] = channel_of(ex, clamp, col->p->c_in, at);
-            unit[j] = channel_unit(clamp, at, aligned);
-            scale[j] = &ex->scale[at];
-        }
 #if KERNELS_DSP
         if (!order && col->at.live == col->at.lanes) {
-            put_neighbours(col, ch, unit, scale);
+            put_neighbours(col, to);
             continue;
         }
 #endif
-        put_columns(col, ch, unit, scale);
+        put_columns(col, order, to);
     }
 }
 
@@ -495,7 +505,7 @@ void conv2d_bwd_x_s8(const struct conv2d *p, const struct error_s8 *ey, const st
     int16_t *r = (int16_t *)(void *)(col.sums + lanes * strip_pixels(p));
     col.tile = r + round_up4(2u * p->c_out) / 2;
     col.r = r;
-    float aligned = align_errors(p, ey->scale, r);
-    put_part(&col, w->frozen, frozen, w->order, clamp, ex, aligned);
-    put_part(&col, w->trained, w->c_trained, w->order ? w->order + frozen : NULL, clamp, ex, aligned);
+    const struct joint to = {ex, clamp, align_errors(p, ey->scale, r)};
+    put_part(&col, w->frozen, frozen, w->order, &to);
+    put_part(&col, w->trained, w->c_trained, w->order ? w->order + frozen : NULL, &to);
 }
