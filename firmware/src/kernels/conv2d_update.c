@@ -192,7 +192,7 @@ static void sum_errors(const int8_t *q, uint32_t pixels, uint32_t c, uint32_t n,
 }
 
 /* Exponent bits of a float whose unit is taken as it is; each one less doubles the unit. */
-enum { UNIT_EXPONENT = 120, SHIFT_MAX = 15, DELTA_MAX = 32767 };
+enum { UNIT_EXPONENT = 118, SHIFT_MAX = 15, DELTA_MAX = 32767 };
 
 static uint32_t bias_shift(float m)
 {
