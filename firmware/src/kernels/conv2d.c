@@ -410,15 +410,9 @@ static float joint_gain(const struct joint *to, uint32_t ch, float peak)
 /* Pixels first .. first + n of the span, whose channels are neighbours: sums, masked, as floats. */
 static void float_strip(const struct columns *col, const struct channel *ch, uint32_t first, uint32_t n, float *peak)
 {
-    static const uint8_t all[2] = {0xff, 0xff};
-    struct mask_view mask = {.bytes = all, .second = 1};
+    struct mask_view mask = {ch->mask + first * ch->mask_step, ch->mask_step, ch->bit, 0};
+    mask.second = (ch->bit + col->at.lanes - 1) / 8;
     sums_strip(col, first, n);
-    if (ch->mask) {
-        mask.bytes = ch->mask + first * ch->mask_step;
-        mask.stride = ch->mask_step;
-        mask.shift = ch->bit;
-        mask.second = (ch->bit + col->at.lanes - 1) / 8;
-    }
     col->at.lanes == LANES ? mask_errors6(col->sums, n, &mask, peak) : mask_errors4(col->sums, n, &mask, peak);
 }
 
@@ -463,7 +457,7 @@ NEVER_INLINE void put_columns(const struct columns *col, const uint16_t *order, 
         uint32_t n = pixels - i < strip ? pixels - i : strip;
         sums_strip(col, i, n);
         for (uint32_t j = 0; j < col->at.live; j++) {
-            peak[j] = channel_peak(&ch[j], i, n, col->sums + j, lanes, peak[j]);
+            peak[j] = channel_peak(ch[j], i, n, col->sums + j, lanes, peak[j]);
         }
     }
     for (uint32_t j = 0, i = col->at.first; j < col->at.live; j++, i++) {
@@ -475,7 +469,7 @@ NEVER_INLINE void put_columns(const struct columns *col, const uint16_t *order, 
             sums_strip(col, i, n);
         }
         for (uint32_t j = 0; j < col->at.live; j++) {
-            channel_write(&ch[j], i, n, col->sums + j, lanes, gain[j]);
+            channel_write(ch[j], i, n, col->sums + j, lanes, gain[j]);
         }
     }
 }

@@ -214,12 +214,8 @@ static void put_run(struct errors *e, uint32_t lane, uint32_t pixel, uint32_t n,
 {
     const struct channel *ch = &e->ch[lane];
 #if KERNELS_DSP
-    static const uint8_t all = 0xff;
-    struct mask_view mask = {.bytes = &all, .shift = 31};
-    if (ch->mask) {
-        mask = (struct mask_view){ch->mask + pixel * ch->mask_step, ch->mask_step, 31u - ch->bit, 0};
-    }
     if (fresh) {
+        struct mask_view mask = {ch->mask + pixel * ch->mask_step, ch->mask_step, 31u - ch->bit, 0};
         e->peak[lane] = mask_channel(sums, n, &mask, e->peak[lane]);
     }
     if (write) {
@@ -228,9 +224,9 @@ static void put_run(struct errors *e, uint32_t lane, uint32_t pixel, uint32_t n,
 #else
     (void)fresh;
     if (write) {
-        channel_write(ch, pixel, n, sums, 1, e->gain[lane]);
+        channel_write(*ch, pixel, n, sums, 1, e->gain[lane]);
     } else {
-        float peak = (float)channel_peak(ch, pixel, n, sums, 1, 0);
+        float peak = (float)channel_peak(*ch, pixel, n, sums, 1, 0);
         e->peak[lane] = peak > e->peak[lane] ? peak : e->peak[lane];
     }
 #endif
