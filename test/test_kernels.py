@@ -169,7 +169,7 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
         "ey->q, &v",
         "dwconv2d_bwd_w",
     ),
-    "mask not applied": ("channel.h", "ch->bit) & 1u : 1u", "ch->bit) | 1u : 1u", "conv2d_bwd_x"),
+    "mask not applied": ("channel.h", "sum & ((int32_t)", "sum | 0 * ((int32_t)", "conv2d_bwd_x"),
     "m not applied": ("channel.h", "unit * clamp->m[ch]", "unit + 0 * clamp->m[ch]", "conv2d_bwd_x"),
     "residual gradient dropped": (
         "elementwise.c",

@@ -35,9 +35,17 @@ static struct part part_of(const struct conv2d *p, const struct split_weights *w
     return part;
 }
 
-/* Copies a few bytes: too few for a call. The last word overlaps the one before it. */
+/* Copies a few bytes: too few for a call. The last word overlaps the one before it. Three pixels of three channels are
+ * the usual case. */
 ALWAYS_INLINE void copy_bytes(int8_t *to, const int8_t *from, uint32_t n)
 {
+    if (n - 8 <= 4) {
+        uint32_t first = load_u32(from), second = load_u32(from + 4), last = load_u32(from + n - 4);
+        store_u32(to, first);
+        store_u32(to + 4, second);
+        store_u32(to + n - 4, last);
+        return;
+    }
     if (n >= 4) {
         for (uint32_t i = 0; i < n - 4; i += 4) {
             store_u32(to + i, load_u32(from + i));
@@ -410,15 +418,9 @@ static float joint_gain(const struct joint *to, uint32_t ch, float peak)
 /* Pixels first .. first + n of the span, whose channels are neighbours: sums, masked, as floats. */
 static void float_strip(const struct columns *col, const struct channel *ch, uint32_t first, uint32_t n, float *peak)
 {
-    static const uint8_t all[2] = {0xff, 0xff};
-    struct mask_view mask = {.bytes = all, .second = 1};
+    struct mask_view mask = {ch->mask + first * ch->mask_step, ch->mask_step, ch->bit, 0};
+    mask.second = (ch->bit + col->at.lanes - 1) / 8;
     sums_strip(col, first, n);
-    if (ch->mask) {
-        mask.bytes = ch->mask + first * ch->mask_step;
-        mask.stride = ch->mask_step;
-        mask.shift = ch->bit;
-        mask.second = (ch->bit + col->at.lanes - 1) / 8;
-    }
     col->at.lanes == LANES ? mask_errors6(col->sums, n, &mask, peak) : mask_errors4(col->sums, n, &mask, peak);
 }
 
@@ -463,7 +465,7 @@ NEVER_INLINE void put_columns(const struct columns *col, const uint16_t *order, 
         uint32_t n = pixels - i < strip ? pixels - i : strip;
         sums_strip(col, i, n);
         for (uint32_t j = 0; j < col->at.live; j++) {
-            peak[j] = channel_peak(&ch[j], i, n, col->sums + j, lanes, peak[j]);
+            peak[j] = channel_peak(ch[j], i, n, col->sums + j, lanes, peak[j]);
         }
     }
     for (uint32_t j = 0, i = col->at.first; j < col->at.live; j++, i++) {
@@ -475,7 +477,7 @@ NEVER_INLINE void put_columns(const struct columns *col, const uint16_t *order, 
             sums_strip(col, i, n);
         }
         for (uint32_t j = 0; j < col->at.live; j++) {
-            channel_write(&ch[j], i, n, col->sums + j, lanes, gain[j]);
+            channel_write(ch[j], i, n, col->sums + j, lanes, gain[j]);
         }
     }
 }

@@ -298,7 +298,7 @@
     .endif
     .endm
 
-/* Values k and k + 2 of all lanes: rows r1 and r1 + 2 * step; then r1 is a row further. */
+/* Values k and k + 2 of all lanes: rows r1 and lr = r1 + 2 * step. */
     .macro  half_group lanes, half, scaled
     ldr     r4, [r1]
     ldr     r6, [r1, r2, lsl #1]
@@ -310,14 +310,12 @@
     two_columns r5, r7, \half, r11, lr, \scaled
     strd    r10, r11, [r0], #8
     strd    r12, lr, [r0], #8
+    add     lr, r1, r2, lsl #1
     .if     \lanes == 6
-    add     lr, r1, #4
-    ldrsh   r4, [lr]
-    ldrsh   r6, [lr, r2, lsl #1]
-    sxtb    r10, r4
-    asr     r4, r4, #8
-    sxtb    r11, r6
-    asr     r6, r6, #8
+    ldrsb   r10, [r1, #4]
+    ldrsb   r11, [lr, #4]
+    ldrsb   r4, [r1, #5]
+    ldrsb   r6, [lr, #5]
     .if     \scaled
     smulb\half r10, r10, r8
     smulb\half r11, r11, r9
@@ -328,28 +326,37 @@
     pkhbt   r11, r4, r6, lsl #16
     strd    r10, r11, [r0], #8
     .endif
-    add     r1, r1, r2
     .endm
 
 /* void name(int16_t *tile, const int8_t *rows, uint32_t step, uint32_t groups, const int16_t *r)
  *
  * All lanes: value k of lane i from rows[k * step + i], scaled: times r[k]. Registers: r0 tile, r1 row, r2 step,
- * r3 groups, r8 and r9 factors of values k, k + 1 and of k + 2, k + 3. */
+ * r3 groups or, scaled, r up to the end in [sp]; r8 and r9 factors of values k, k + 1 and of k + 2, k + 3. */
     .macro  columns name, lanes, scaled
     begin   \name
     push    {r4-r11, lr}
     sub     sp, sp, #4
+    .if     \scaled
+    mov     r4, r3
+    ldr     r3, [sp, #40]
+    add     r4, r3, r4, lsl #3
+    str     r4, [sp]
+    .endif
 .Lgroup_\name:
     .if     \scaled
-    ldr     r4, [sp, #40]
-    ldr     r8, [r4], #4
-    ldr     r9, [r4], #4
-    str     r4, [sp, #40]
+    ldr     r8, [r3], #4
+    ldr     r9, [r3], #4
     .endif
     half_group \lanes, b, \scaled
+    add     r1, r1, r2
     half_group \lanes, t, \scaled
-    add     r1, r1, r2, lsl #1
+    add     r1, lr, r2
+    .if     \scaled
+    ldr     r4, [sp]
+    cmp     r3, r4
+    .else
     subs    r3, r3, #1
+    .endif
     bne     .Lgroup_\name
     add     sp, sp, #4
     pop     {r4-r11, pc}

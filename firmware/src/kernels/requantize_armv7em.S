@@ -165,23 +165,36 @@
     requantize requantize6, 6
     requantize requantize4, 4
 
-/* A value, its byte of y and its bit of the mask. */
-    .macro  put_masked v, index
+/* Four values from \index on as a word of y, the last first, and their bits of the mask, shifted into r12. With 128
+ * added an output is 0 to 255, and only one that saturates is larger before than after, as unsigned numbers. */
+    .macro  mask_value v
     qadd    \v, \v, r3
-    ssat    lr, #8, \v
-    strb    lr, [r2, #\index]
-    cmp     \v, lr
-    it      eq
-    orreq   r12, r12, #1 << \index
+    usat    lr, #8, \v
+    cmp     lr, \v
+    adc     r12, r12, r12
+    .endm
+
+    .macro  put_masked index, a, b, c, d
+    mask_value \d
+    lsl     \d, lr, #24
+    mask_value \c
+    orr     \d, \d, lr, lsl #16
+    mask_value \b
+    orr     \d, \d, lr, lsl #8
+    mask_value \a
+    orr     \d, \d, lr
+    eor     \d, \d, #0x80808080
+    str     \d, [r2, #\index]
     .endm
 
 /* void name(const int32_t *sums, const float *m, int8_t *y, int32_t zero, uint32_t bytes, uint8_t *mask)
  *
- * One lane, eight channels for each byte of the mask. Registers: r0 sums, r1 m, r2 y, r3 zero, r4-r11 values,
- * r12 mask bits. */
+ * One lane, eight channels for each byte of the mask. Registers: r0 sums, r1 m, r2 y, r3 zero and 128, r4-r11 values,
+ * r12 mask bits, of which the lowest byte is stored. */
     .macro  requantize_masked name, lanes
     begin   \name
     push    {r4-r11, lr}
+    add     r3, r3, #128
 .Lnext_\name:
     .irp    i, 0, 1, 2, 3, 4, 5, 6, 7
     vldr    s\i, [r0, #4 * \lanes * \i]
@@ -202,15 +215,8 @@
     vmov    r6, r7, s2, s3
     vmov    r8, r9, s4, s5
     vmov    r10, r11, s6, s7
-    mov     r12, #0
-    put_masked r4, 0
-    put_masked r5, 1
-    put_masked r6, 2
-    put_masked r7, 3
-    put_masked r8, 4
-    put_masked r9, 5
-    put_masked r10, 6
-    put_masked r11, 7
+    put_masked 4, r8, r9, r10, r11
+    put_masked 0, r4, r5, r6, r7
     add     r2, r2, #8
     ldrd    r4, r5, [sp, #36]
     strb    r12, [r5], #1
@@ -307,17 +313,15 @@
     end     requantize_channel
 
 /* One value of a channel, to y and to the mask. */
-    .macro  put_channel v
+    .macro  put_channel v, y, mask
     qadd    \v, \v, r2
     ssat    lr, #8, \v
-    strb    lr, [r3]
-    add     r3, r3, r4
+    strb    lr, \y
     cmp     \v, lr
-    ldrb    lr, [r9]
+    ldrb    lr, \mask
     it      eq
     orreq   lr, lr, r11
-    strb    lr, [r9]
-    add     r9, r9, r10
+    strb    lr, \mask
     .endm
 
 /* void requantize_channel_masked(const int32_t *sums, uint32_t n, int32_t zero, int8_t *y, uint32_t c, uint8_t *mask,
@@ -338,7 +342,14 @@
     each    to_int, s4, s5, s6, s7
     vmov    r5, r6, s4, s5
     vmov    r7, r8, s6, s7
-    each    put_channel, r5, r6, r7, r8
+    put_channel r5, "[r3]", "[r9]"
+    put_channel r6, "[r3, r4]", "[r9, r10]"
+    add     r3, r3, r4, lsl #1
+    add     r9, r9, r10, lsl #1
+    put_channel r7, "[r3]", "[r9]"
+    put_channel r8, "[r3, r4]", "[r9, r10]"
+    add     r3, r3, r4, lsl #1
+    add     r9, r9, r10, lsl #1
     subs    r1, r1, #4
     bge     .Lfour_masked
 .Lfew_masked:
@@ -350,7 +361,9 @@
     times   s0, s4
     to_int  s4
     vmov    r5, s4
-    put_channel r5
+    put_channel r5, "[r3]", "[r9]"
+    add     r3, r3, r4
+    add     r9, r9, r10
     subs    r1, r1, #1
     bne     .Lone_masked
 .Lend_masked:
@@ -480,9 +493,8 @@
     put_errors put_errors4, 4
 
 /* A sum of a channel where its bit of the mask is set, else 0. */
-    .macro  mask_one v
-    ldrb    r12, [r2]
-    add     r2, r2, r3
+    .macro  mask_one v, mask
+    ldrb    r12, \mask
     lsl     r12, r12, r4
     and     \v, \v, r12, asr #31
     .endm
@@ -498,7 +510,12 @@
     blt     .Lfew_sums
 .Lfour_sums:
     ldm     r0, {r5-r8}
-    each    mask_one, r5, r6, r7, r8
+    mask_one r5, "[r2]"
+    mask_one r6, "[r2, r3]"
+    add     r2, r2, r3, lsl #1
+    mask_one r7, "[r2]"
+    mask_one r8, "[r2, r3]"
+    add     r2, r2, r3, lsl #1
     vmov    s4, s5, r5, r6
     vmov    s6, s7, r7, r8
     each    to_float, s4, s5, s6, s7
@@ -514,7 +531,8 @@
     beq     .Lend_sums
 .Lone_sum:
     ldr     r5, [r0]
-    mask_one r5
+    mask_one r5, "[r2]"
+    add     r2, r2, r3
     vmov    s4, r5
     to_float s4
     vstmia  r0!, {s4}
