@@ -134,8 +134,8 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
     "update wraps": ("update.h", "value > limit ? limit : ", "", "conv2d_bwd_w"),
     "another random number": (
         "update.h",
-        "word >> 16 : word & 0xffffu",
-        "word & 0xffffu : word >> 16",
+        "noise >> 16, bits",
+        "noise & 0xffffu, bits",
         "conv2d_bwd_w",
     ),
     "fraction unsigned": ("update.h", "(nibble ^ 8u) - 8", "nibble", "conv2d_bwd_w"),
@@ -147,8 +147,8 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
     ),
     "trained channels taken for frozen": (
         "conv2d.c",
-        "w->order ? w->order + frozen : NULL, clamp",
-        "w->order ? w->order : NULL, clamp",
+        "w->order ? w->order + frozen : NULL, &to",
+        "w->order ? w->order : NULL, &to",
         "conv2d_bwd_x",
     ),
     "columns of another span": ("conv2d.c", "w += col->at.first;", "w += 0 * col->at.first;", "conv2d_bwd_x"),

@@ -86,25 +86,25 @@ ALWAYS_INLINE int32_t masked_sum(uint32_t mask, uint32_t bit, int32_t sum)
     return sum & ((int32_t)(mask << (31u - bit)) >> 31);
 }
 
-/* Largest |sum| among the `pixels` that pass, from pixel `first` on; sums lie `step` apart. */
-ALWAYS_INLINE int32_t channel_peak(struct channel ch, uint32_t first, uint32_t pixels, const int32_t *sums,
-                                   uint32_t step, int32_t peak)
+/* Sums from pixel `first` on, `step` apart, become 0 where the mask stops them. Returns the peak, at least `peak`. */
+ALWAYS_INLINE int32_t channel_mask(struct channel ch, uint32_t first, uint32_t pixels, int32_t *sums, uint32_t step,
+                                   int32_t peak)
 {
     ch.mask += first * ch.mask_step;
     for (; pixels; pixels--, sums += step, ch.mask += ch.mask_step) {
-        peak = larger_magnitude(peak, masked_sum(*ch.mask, ch.bit, *sums));
+        *sums = masked_sum(*ch.mask, ch.bit, *sums);
+        peak = larger_magnitude(peak, *sums);
     }
     return peak;
 }
 
-/* Their errors. */
+/* Errors of such sums. */
 ALWAYS_INLINE void channel_write(struct channel ch, uint32_t first, uint32_t pixels, const int32_t *sums, uint32_t step,
                                  float gain)
 {
-    ch.mask += first * ch.mask_step;
     ch.q += first * ch.c;
-    for (; pixels; pixels--, sums += step, ch.mask += ch.mask_step, ch.q += ch.c) {
-        *ch.q = channel_q((float)masked_sum(*ch.mask, ch.bit, *sums), gain);
+    for (; pixels; pixels--, sums += step, ch.q += ch.c) {
+        *ch.q = channel_q((float)*sums, gain);
     }
 }
 

@@ -5,13 +5,6 @@
 #include "dense.h"
 #include "requantize.h"
 
-/* A 1x1 kernel that reads pixel i for output i. */
-static int is_pointwise(const struct conv2d *p)
-{
-    return p->kh == 1 && p->kw == 1 && p->stride_h == 1 && p->stride_w == 1 && p->pad_h == 0 && p->pad_w == 0 &&
-           p->h_in == p->h_out && p->w_in == p->w_out;
-}
-
 /* ---- forward ---------------------------------------------------------------------------------------------------- */
 
 /* One of the two weight matrices and the input channels it is for. */
@@ -451,10 +444,19 @@ static void put_neighbours(const struct columns *col, const struct joint *to)
 
 #endif
 
+/* Sums of pixels first .. first + n of the span, masked; peak[lane] grows to the largest magnitude. */
+static void mask_strip(const struct columns *col, const struct channel *ch, uint32_t first, uint32_t n, int32_t *peak)
+{
+    sums_strip(col, first, n);
+    for (uint32_t j = 0; j < col->at.live; j++) {
+        peak[j] = channel_mask(ch[j], first, n, col->sums + j, col->at.lanes, peak[j]);
+    }
+}
+
 /* Errors of the span's channels, column i of channel order[i]: peak over all pixels, then rounding. */
 NEVER_INLINE void put_columns(const struct columns *col, const uint16_t *order, const struct joint *to)
 {
-    uint32_t pixels = input_pixels(col->p), strip = strip_pixels(col->p), lanes = col->at.lanes;
+    uint32_t pixels = input_pixels(col->p), strip = strip_pixels(col->p);
     struct channel ch[LANES] = {{0}};
     int32_t peak[LANES] = {0};
     float gain[LANES];
@@ -462,11 +464,7 @@ NEVER_INLINE void put_columns(const struct columns *col, const uint16_t *order, 
         ch[j] = channel_of(to->ex, to->clamp, col->p->c_in, order ? order[i] : i);
     }
     for (uint32_t i = 0; i < pixels; i += strip) {
-        uint32_t n = pixels - i < strip ? pixels - i : strip;
-        sums_strip(col, i, n);
-        for (uint32_t j = 0; j < col->at.live; j++) {
-            peak[j] = channel_peak(ch[j], i, n, col->sums + j, lanes, peak[j]);
-        }
+        mask_strip(col, ch, i, pixels - i < strip ? pixels - i : strip, peak);
     }
     for (uint32_t j = 0, i = col->at.first; j < col->at.live; j++, i++) {
         gain[j] = joint_gain(to, order ? order[i] : i, (float)peak[j]);
@@ -474,10 +472,10 @@ NEVER_INLINE void put_columns(const struct columns *col, const uint16_t *order, 
     for (uint32_t i = 0; i < pixels; i += strip) {
         uint32_t n = pixels - i < strip ? pixels - i : strip;
         if (pixels > strip) {
-            sums_strip(col, i, n);
+            mask_strip(col, ch, i, n, peak);
         }
         for (uint32_t j = 0; j < col->at.live; j++) {
-            channel_write(ch[j], i, n, col->sums + j, lanes, gain[j]);
+            channel_write(ch[j], i, n, col->sums + j, col->at.lanes, gain[j]);
         }
     }
 }

@@ -47,6 +47,14 @@ static void pack_saved_row(const struct conv2d *p, const struct saved_input *x, 
                            uint32_t channel, uint32_t first, uint32_t n, int8_t *row)
 {
     const int8_t *from = x->x + (x->index ? x->index[channel] : channel);
+    if (is_pointwise(p)) {
+        uint32_t step = x->c_x;
+        from += first * step;
+        for (const int8_t *end = row + n; row != end; from += step) {
+            *row++ = *from;
+        }
+        return;
+    }
     int32_t left = (int32_t)at->kx - p->pad_w, ox = (int32_t)(first % p->w_out);
     int32_t iy = (int32_t)(first / p->w_out) * p->stride_h + (int32_t)at->ky - p->pad_h;
     for (const int8_t *end = row + n; row != end; row++) {

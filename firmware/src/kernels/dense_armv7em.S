@@ -226,8 +226,8 @@
     unroll  16
     dot     dot6_bias, 6, lr
     dot     dot6_zero, 6, zero
-    dot     dot6_add, 6, sum
     unroll  8
+    dot     dot6_add, 6, sum
     dot     dot4_bias, 4, r11
     dot     dot4_zero, 4, zero
     dot     dot4_add, 4, sum

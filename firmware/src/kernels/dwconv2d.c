@@ -231,12 +231,12 @@ ALWAYS_INLINE void put_run(struct errors *e, uint32_t lane, uint32_t pixel, uint
         put_channel_errors(sums, n, ch->q + pixel * ch->c, ch->c, e->gain[lane]);
     }
 #else
-    (void)fresh;
+    if (fresh) {
+        float peak = (float)channel_mask(*ch, pixel, n, sums, 1, 0);
+        e->peak[lane] = peak > e->peak[lane] ? peak : e->peak[lane];
+    }
     if (write) {
         channel_write(*ch, pixel, n, sums, 1, e->gain[lane]);
-    } else {
-        float peak = (float)channel_peak(*ch, pixel, n, sums, 1, 0);
-        e->peak[lane] = peak > e->peak[lane] ? peak : e->peak[lane];
     }
 #endif
 }

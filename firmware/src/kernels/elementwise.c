@@ -14,8 +14,9 @@ ALWAYS_INLINE int32_t add_value(const struct add *p, int32_t a, int32_t b)
 }
 
 #if KERNELS_DSP
-/* elementwise_armv7em.S; n: a multiple of 4, not 0. */
+/* elementwise_armv7em.S; n: a multiple of 4, with a mask of 8, not 0. */
 void add_values(const struct add *p, const int8_t *a, const int8_t *b, int8_t *y, uint32_t n);
+void add_values_masked(const struct add *p, const int8_t *a, const int8_t *b, int8_t *y, uint32_t n, uint8_t *mask);
 #endif
 
 /* n outputs without a mask. */
@@ -52,6 +53,12 @@ void add_fwd_s8(const struct add *p, const int8_t *a, const int8_t *b, int8_t *y
         add_unmasked(p, a, b, y, p->pixels * c);
         return;
     }
+#if KERNELS_DSP
+    if (c % 8 == 0 && c && p->pixels) {
+        add_values_masked(p, a, b, y, p->pixels * c, mask);
+        return;
+    }
+#endif
     const struct add copy = *p;
     for (uint32_t pixel = 0; pixel < copy.pixels; pixel++) {
         for (uint32_t ch = 0, n; ch < c; ch += n, a += n, b += n, y += n) {

@@ -64,21 +64,53 @@
     vadd.f32 s11, s15, s19
     .endm
 
-    .macro  put_values
+/* With 128 added an output is 0 to 255, and only one that saturates is larger before than after, as unsigned numbers.
+ * Its bit comes in at the top of r11. */
+    .macro  put_masked v, rotate=rrx
+    qadd    \v, \v, r6
+    usat    lr, #8, \v
+    cmp     lr, \v
+    \rotate r11, r11
+    eor     lr, lr, #0x80
+    strb    lr, [r3], #1
+    .endm
+
+/* name: of its own label. The bits of eight values are a byte of the mask; a bit that runs ahead of them falls out
+ * with the eighth. */
+    .macro  put_values name, masked
     each    to_int, s4, s5, s6, s7
     vmov    r7, r8, s4, s5
     vmov    r9, r10, s6, s7
+    .if     \masked
+    vmov    r11, s20
+    each    put_masked, r7, r8, r9
+    put_masked r10, rrxs
+    bcc     .Lhalf_\name
+    ldr     r12, [sp, #MASK]
+    lsr     r11, r11, #24
+    strb    r11, [r12], #1
+    str     r12, [sp, #MASK]
+    mov     r11, #0x80
+.Lhalf_\name:
+    vmov    s20, r11
+    .else
     each    put, r7, r8, r9, r10
+    .endif
     .endm
 
-/* void add_values(const struct add *p, const int8_t *a, const int8_t *b, int8_t *y, uint32_t n)
+    .equ    COUNT, 60
+    .equ    MASK, 64
+
+/* void name(const struct add *p, const int8_t *a, const int8_t *b, int8_t *y, uint32_t n [, uint8_t *mask])
  *
- * n values, a multiple of 4 and not 0. Four are made ready for their division, which takes as long as thirteen other
- * instructions, while the four before are divided. Registers: r0 left, r1 a, r2 b, r3 y, r4 and r5 minus the zero
- * points in both halves, r6 zero point of y, s0-s2 scales, s4-s7 quotients, s8-s11 dividends. */
-    begin   add_values
+ * n values, a multiple of 4 and not 0; masked: of 8. Four are made ready for their division, which takes as long as
+ * thirteen other instructions, while the four before are divided. Registers: r0 left, r1 a, r2 b, r3 y, r4 and r5 minus
+ * the zero points in both halves, r6 zero point of y, masked: and 128, s0-s2 scales, s4-s7 quotients, s8-s11 dividends,
+ * s20 bits of the mask. */
+    .macro  residual name, masked
+    begin   \name
     push    {r4-r11, lr}
-    vpush   {d8-d9}
+    vpush   {d8-d10}
     ldrsh   r4, [r0, #6]
     ldrsh   r5, [r0, #8]
     ldrsh   r6, [r0, #10]
@@ -88,14 +120,19 @@
     pkhbt   r5, r5, r5, lsl #16
     add     r0, r0, #12
     vldmia  r0, {s0-s2}
-    ldr     r0, [sp, #52]
+    ldr     r0, [sp, #COUNT]
+    .if     \masked
+    add     r6, r6, #128
+    mov     r7, #0x80
+    vmov    s20, r7
+    .endif
     load_values
     float_values
     scale_values
     add_values
     subs    r0, r0, #4
-    beq     .Llast_values
-.Lnext_values:
+    beq     .Llast_\name
+.Lnext_\name:
     vdiv.f32 s4, s8, s2
     load_values
     vdiv.f32 s5, s9, s2
@@ -104,18 +141,22 @@
     scale_values
     vdiv.f32 s7, s11, s2
     add_values
-    put_values
+    put_values next_\name, \masked
     subs    r0, r0, #4
-    bne     .Lnext_values
-.Llast_values:
+    bne     .Lnext_\name
+.Llast_\name:
     vdiv.f32 s4, s8, s2
     vdiv.f32 s5, s9, s2
     vdiv.f32 s6, s10, s2
     vdiv.f32 s7, s11, s2
-    put_values
-    vpop    {d8-d9}
+    put_values last_\name, \masked
+    vpop    {d8-d10}
     pop     {r4-r11, pc}
-    end     add_values
+    end     \name
+    .endm
+
+    residual add_values, 0
+    residual add_values_masked, 1
 
 /* ---- sums of two errors ----------------------------------------------------------------------------------------- */
 

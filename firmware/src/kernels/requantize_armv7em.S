@@ -234,11 +234,12 @@
  *
  * Four of a run pass through the FPU while the four before are saturated and stored. Registers: r0 sums, r1 left of a
  * run, r2 zero, r3 y, r4 c, r5-r8 values, r9 runs, r10 and r11 what to skip behind a run of sums and of y, r12 length
- * of a run. */
+ * of a run, lr 3 c. */
     begin   requantize_channel
     push    {r4-r11, lr}
     ldr     r4, [sp, #36]
     ldm     r1, {r9-r12}
+    add     lr, r4, r4, lsl #1
 .Lrun:
     subs    r1, r12, #4
     blt     .Lfew_of_run
@@ -268,16 +269,15 @@
     strb    r5, [r3]
     vmul.f32 s7, s7, s0
     strb    r6, [r3, r4]
-    add     r3, r3, r4, lsl #1
     vcvtr.s32.f32 s4, s4
     ssat    r7, #8, r7
     vcvtr.s32.f32 s5, s5
     ssat    r8, #8, r8
     vcvtr.s32.f32 s6, s6
-    strb    r7, [r3]
+    strb    r7, [r3, r4, lsl #1]
     vcvtr.s32.f32 s7, s7
-    strb    r8, [r3, r4]
-    add     r3, r3, r4, lsl #1
+    strb    r8, [r3, lr]
+    add     r3, r3, r4, lsl #2
     subs    r1, r1, #4
     vmov    r5, r6, s4, s5
     vmov    r7, r8, s6, s7
@@ -286,10 +286,9 @@
     saturate r2, r5, r6, r7, r8
     strb    r5, [r3]
     strb    r6, [r3, r4]
-    add     r3, r3, r4, lsl #1
-    strb    r7, [r3]
-    strb    r8, [r3, r4]
-    add     r3, r3, r4, lsl #1
+    strb    r7, [r3, r4, lsl #1]
+    strb    r8, [r3, lr]
+    add     r3, r3, r4, lsl #2
 .Lfew_of_run:
     adds    r1, r1, #4
     beq     .Lend_of_run
@@ -327,12 +326,14 @@
 /* void requantize_channel_masked(const int32_t *sums, uint32_t n, int32_t zero, int8_t *y, uint32_t c, uint8_t *mask,
  *                                uint32_t stride, uint32_t bit, float m)
  *
- * Registers: r0 sums, r1 left, r2 zero, r3 y, r4 c, r5-r8 values, r9 mask, r10 stride, r11 bit. */
+ * Registers: r0 sums, r1 left, r2 zero, r3 y, r4 c, r5-r8 values, r9 mask, r10 stride, r11 bit,
+ * r12 3 c. */
     begin   requantize_channel_masked
     push    {r4-r11, lr}
     ldr     r4, [sp, #36]
     ldrd    r9, r10, [sp, #40]
     ldr     r11, [sp, #48]
+    add     r12, r4, r4, lsl #1
     subs    r1, r1, #4
     blt     .Lfew_masked
 .Lfour_masked:
@@ -344,11 +345,10 @@
     vmov    r7, r8, s6, s7
     put_channel r5, "[r3]", "[r9]"
     put_channel r6, "[r3, r4]", "[r9, r10]"
-    add     r3, r3, r4, lsl #1
     add     r9, r9, r10, lsl #1
-    put_channel r7, "[r3]", "[r9]"
-    put_channel r8, "[r3, r4]", "[r9, r10]"
-    add     r3, r3, r4, lsl #1
+    put_channel r7, "[r3, r4, lsl #1]", "[r9]"
+    put_channel r8, "[r3, r12]", "[r9, r10]"
+    add     r3, r3, r4, lsl #2
     add     r9, r9, r10, lsl #1
     subs    r1, r1, #4
     bge     .Lfour_masked
@@ -502,20 +502,20 @@
 /* float mask_channel(int32_t *sums, uint32_t n, const struct mask_view *mask, float peak)
  *
  * The same for one channel, whose bit is bit 31 - shift of its byte. Registers: r0 sums, r1 left, r2 mask, r3 stride,
- * r4 shift, r5-r8 sums, s0 peak. */
+ * r4 shift, r5-r8 sums, lr 3 strides, s0 peak. */
     begin   mask_channel
     push    {r4-r8, lr}
     ldm     r2, {r2-r4}
+    add     lr, r3, r3, lsl #1
     subs    r1, r1, #4
     blt     .Lfew_sums
 .Lfour_sums:
     ldm     r0, {r5-r8}
     mask_one r5, "[r2]"
     mask_one r6, "[r2, r3]"
-    add     r2, r2, r3, lsl #1
-    mask_one r7, "[r2]"
-    mask_one r8, "[r2, r3]"
-    add     r2, r2, r3, lsl #1
+    mask_one r7, "[r2, r3, lsl #1]"
+    mask_one r8, "[r2, lr]"
+    add     r2, r2, r3, lsl #2
     vmov    s4, s5, r5, r6
     vmov    s6, s7, r7, r8
     each    to_float, s4, s5, s6, s7
@@ -546,9 +546,10 @@
 
 /* void put_channel_errors(const float *sums, uint32_t n, int8_t *q, uint32_t c, float gain)
  *
- * Registers: r0 sums, r1 left, r2 q, r3 c, r4-r7 values. */
+ * Registers: r0 sums, r1 left, r2 q, r3 c, r4-r7 values, r12 3 c. */
     begin   put_channel_errors
     push    {r4-r7, lr}
+    add     r12, r3, r3, lsl #1
     subs    r1, r1, #4
     blt     .Lfew_errors
 .Lfour_errors:
@@ -559,10 +560,9 @@
     vmov    r6, r7, s6, s7
     strb    r4, [r2]
     strb    r5, [r2, r3]
-    add     r2, r2, r3, lsl #1
-    strb    r6, [r2]
-    strb    r7, [r2, r3]
-    add     r2, r2, r3, lsl #1
+    strb    r6, [r2, r3, lsl #1]
+    strb    r7, [r2, r12]
+    add     r2, r2, r3, lsl #2
     subs    r1, r1, #4
     bge     .Lfour_errors
 .Lfew_errors:
