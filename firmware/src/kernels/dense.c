@@ -111,24 +111,60 @@ void pack_columns(int16_t *tile, const struct span *span, const int8_t *rows, ui
 #endif
 }
 
-/* One lane against one row, value by value. */
-static int32_t dot_lane(const int16_t *tile, uint32_t lanes, uint32_t lane, const int8_t *row, uint32_t n)
+#if KERNELS_DSP
+
+/* Rows that are too short for the assembly. */
+ALWAYS_INLINE void dot_body(const int16_t *tile, const int8_t *rows, uint32_t n, uint32_t count, int32_t *sums,
+                            uint32_t lanes)
 {
-    int32_t sum = 0;
-    for (uint32_t k = 0; k < n; k++) {
-        sum += tile[panel_place(n, lanes, lane, k)] * row[k];
+    for (; count; count--, rows += n, sums += lanes) {
+        for (uint32_t lane = 0; lane < lanes; lane++) {
+            for (uint32_t k = 0; k < n; k++) {
+                sums[lane] += tile[panel_place(n, lanes, lane, k)] * rows[k];
+            }
+        }
     }
-    return sum;
 }
+
+#else
+
+enum { WIDE = 256 }; /* values of a row that are widened at once */
+
+/* Up to WIDE values of all lanes against a row. Of two int16 the host's compiler makes a multiply-add of pairs. */
+ALWAYS_INLINE void dot_wide(const int16_t *tile, uint32_t panel, const int8_t *row, uint32_t n, int32_t *sums,
+                            uint32_t lanes)
+{
+    int16_t wide[WIDE];
+    for (uint32_t k = 0; k < n; k++) {
+        wide[k] = row[k];
+    }
+    for (uint32_t lane = 0; lane < lanes; lane++, tile += panel) {
+        int32_t sum = 0;
+        for (uint32_t k = 0; k < n; k++) {
+            sum += tile[k] * wide[k];
+        }
+        sums[lane] += sum;
+    }
+}
+
+/* All lanes against each row; `lanes` is a literal. */
+ALWAYS_INLINE void dot_body(const int16_t *tile, const int8_t *rows, uint32_t n, uint32_t count, int32_t *sums,
+                            uint32_t lanes)
+{
+    for (; count; count--, sums += lanes) {
+        for (uint32_t k = 0, part; k < n; k += part, rows += part) {
+            part = n - k < WIDE ? n - k : (uint32_t)WIDE;
+            dot_wide(tile + k, round_up4(n), rows, part, sums, lanes);
+        }
+    }
+}
+
+#endif
 
 static void dot_portable(const int16_t *tile, uint32_t lanes, const int8_t *rows, uint32_t n, uint32_t count,
                          int32_t *sums)
 {
-    for (; count; count--, rows += n, sums += lanes) {
-        for (uint32_t lane = 0; lane < lanes; lane++) {
-            sums[lane] += dot_lane(tile, lanes, lane, rows, n);
-        }
-    }
+    lanes == LANES ? dot_body(tile, rows, n, count, sums, LANES) : dot_body(tile, rows, n, count, sums, FEW_LANES);
 }
 
 static void fill_bias(int32_t *sums, uint32_t lanes, const int32_t *bias, uint32_t count)

@@ -240,17 +240,6 @@ void fill_planes(const struct view *v, const struct tile *tile, const uint16_t *
 
 /* ---- summing ---------------------------------------------------------------------------------------------------- */
 
-/* One window, tap by tap. */
-static int32_t sum_window(const struct view *v, const int16_t *row, const int32_t *taps, int32_t sum)
-{
-    for (uint32_t y = 0; y < v->kh; y++, row += v->places) {
-        for (uint32_t x = 0; x < v->kw; x++) {
-            sum += row[x] * *taps++;
-        }
-    }
-    return sum;
-}
-
 #if KERNELS_DSP
 
 static void sum_fast(const struct view *v, const struct tile *tile, const int16_t *plane, const int8_t *w,
@@ -290,6 +279,41 @@ static void sum_fast(const struct view *v, const struct tile *tile, const int16_
 
 #endif
 
+/* The sums of n windows side by side, `stride` places apart, tap by tap; n <= 2 * TILE_WIDTH and stride are literals where
+ * that makes vector code on the host. */
+ALWAYS_INLINE void sum_row_body(const struct view *v, const int16_t *row, uint32_t n, uint32_t stride,
+                                const int32_t *taps, int32_t bias, int32_t *sums)
+{
+    int32_t acc[2 * TILE_WIDTH];
+    for (uint32_t x = 0; x < n; x++) {
+        acc[x] = bias;
+    }
+    for (uint32_t ky = 0; ky < v->kh; ky++, row += v->places) {
+        for (uint32_t kx = 0; kx < v->kw; kx++, taps++) {
+            for (uint32_t x = 0; x < n; x++) {
+                acc[x] += row[kx + x * stride] * *taps;
+            }
+        }
+    }
+    for (uint32_t x = 0; x < n; x++) {
+        sums[x] = acc[x];
+    }
+}
+
+static void sum_row(const struct view *v, const int16_t *row, uint32_t n, const int32_t *taps, int32_t bias,
+                    int32_t *sums)
+{
+    if (v->stride_w == 1 && n == 16) {
+        sum_row_body(v, row, 16, 1, taps, bias, sums);
+    } else if (v->stride_w == 1 && n == 8) {
+        sum_row_body(v, row, 8, 1, taps, bias, sums);
+    } else if (v->stride_w == 1 && n == 4) {
+        sum_row_body(v, row, 4, 1, taps, bias, sums);
+    } else {
+        sum_row_body(v, row, n, v->stride_w, taps, bias, sums);
+    }
+}
+
 /* Any kernel, tap by tap. */
 NEVER_INLINE void sum_slow(const struct view *v, const struct tile *tile, const int16_t *plane, const int8_t *w,
                            int32_t *taps, int32_t bias, int32_t *sums)
@@ -299,9 +323,7 @@ NEVER_INLINE void sum_slow(const struct view *v, const struct tile *tile, const 
         taps[i] = v->flip ? w[n - 1 - i] : w[i];
     }
     for (uint32_t y = 0; y < tile->h; y++, plane += v->stride_h * v->places, sums += tile->row) {
-        for (uint32_t x = 0; x < tile->w; x++) {
-            sums[x] = sum_window(v, plane + v->shift + x * v->stride_w, taps, bias);
-        }
+        sum_row(v, plane + v->shift, tile->w, taps, bias, sums);
     }
 }
 
