@@ -15,7 +15,7 @@ struct model_info {
     uint16_t height, width, channels, classes;
     uint32_t arena_bytes;
     uint32_t trainable_bytes, init_bytes; /* multiples of 4 */
-    const float *input_gain;  /* [channels] stored = sat8(rint(pixel * gain + offset)), pixel 0..255 */
+    const float *input_gain;              /* [channels] stored = sat8(rint(pixel * gain + offset)), pixel 0..255 */
     const float *input_offset;
     float lr_weight, lr_bias, lr_head; /* the scheme's learning rates */
 };

@@ -63,11 +63,11 @@ ALWAYS_INLINE float channel_gain(float peak, float unit, float *scale)
 /* q of a pixel. |sum| <= peak where it passes, so no saturation is needed. */
 ALWAYS_INLINE void channel_put(const struct channel *ch, uint32_t pixel, float sum, float gain)
 {
-    float v = channel_passes(ch, pixel) ? sum * gain : 0.0f;
 #if KERNELS_DSP
+    float v = channel_passes(ch, pixel) ? sum * gain : 0.0f;
     ch->q[pixel * ch->c] = (int8_t)round_nearest(v);
 #else
-    ch->q[pixel * ch->c] = (int8_t)rintf(v);
+    ch->q[pixel * ch->c] = (int8_t)rintf(sum * (float)channel_passes(ch, pixel) * gain); /* no branch to mispredict */
 #endif
 }
 
@@ -76,9 +76,7 @@ ALWAYS_INLINE int32_t channel_peak(const struct channel *ch, uint32_t first, uin
                                    uint32_t step, int32_t peak)
 {
     for (uint32_t j = 0; j < pixels; j++) {
-        if (channel_passes(ch, first + j)) {
-            peak = larger_magnitude(peak, sums[j * step]);
-        }
+        peak = larger_magnitude(peak, sums[j * step] * (int32_t)channel_passes(ch, first + j));
     }
     return peak;
 }

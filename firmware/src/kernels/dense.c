@@ -2,6 +2,10 @@
 #include "dense.h"
 #include "requantize.h"
 
+#if defined(__AVX2__)
+#include "dense_avx2.h"
+#endif
+
 #if KERNELS_DSP
 
 /* dense_armv7em.S; n >= 4, count >= 1, groups >= 1. */
@@ -91,6 +95,12 @@ void pack_columns(int16_t *tile, const struct span *span, const int8_t *rows, ui
                   uint32_t n)
 {
     uint32_t scalar = n;
+#if defined(__AVX2__)
+    if (span->live == LANES) {
+        columns_avx2(tile, rows, step, r, n);
+        return;
+    }
+#endif
 #if KERNELS_DSP
     scalar = span->live < span->lanes ? n : n & 3u;
 #endif
@@ -111,61 +121,37 @@ void pack_columns(int16_t *tile, const struct span *span, const int8_t *rows, ui
 #endif
 }
 
-#if KERNELS_DSP
+#if defined(__AVX2__)
 
-/* Rows that are too short for the assembly. */
-ALWAYS_INLINE void dot_body(const int16_t *tile, const int8_t *rows, uint32_t n, uint32_t count, int32_t *sums,
-                            uint32_t lanes)
+static void dot_portable(const int16_t *tile, uint32_t lanes, const int8_t *rows, uint32_t n, uint32_t count,
+                         int32_t *sums)
 {
-    for (; count; count--, rows += n, sums += lanes) {
-        for (uint32_t lane = 0; lane < lanes; lane++) {
-            for (uint32_t k = 0; k < n; k++) {
-                sums[lane] += tile[panel_place(n, lanes, lane, k)] * rows[k];
-            }
-        }
-    }
+    lanes == LANES ? dot_avx2(tile, LANES, rows, n, count, sums) : dot_avx2(tile, FEW_LANES, rows, n, count, sums);
 }
 
 #else
 
-enum { WIDE = 256 }; /* values of a row that are widened at once */
-
-/* Up to WIDE values of all lanes against a row. Of two int16 the host's compiler makes a multiply-add of pairs. */
-ALWAYS_INLINE void dot_wide(const int16_t *tile, uint32_t panel, const int8_t *row, uint32_t n, int32_t *sums,
-                            uint32_t lanes)
+/* One lane against one row, value by value. */
+static int32_t dot_lane(const int16_t *tile, uint32_t lanes, uint32_t lane, const int8_t *row, uint32_t n)
 {
-    int16_t wide[WIDE];
+    int32_t sum = 0;
     for (uint32_t k = 0; k < n; k++) {
-        wide[k] = row[k];
+        sum += tile[panel_place(n, lanes, lane, k)] * row[k];
     }
-    for (uint32_t lane = 0; lane < lanes; lane++, tile += panel) {
-        int32_t sum = 0;
-        for (uint32_t k = 0; k < n; k++) {
-            sum += tile[k] * wide[k];
-        }
-        sums[lane] += sum;
-    }
+    return sum;
 }
 
-/* All lanes against each row; `lanes` is a literal. */
-ALWAYS_INLINE void dot_body(const int16_t *tile, const int8_t *rows, uint32_t n, uint32_t count, int32_t *sums,
-                            uint32_t lanes)
+static void dot_portable(const int16_t *tile, uint32_t lanes, const int8_t *rows, uint32_t n, uint32_t count,
+                         int32_t *sums)
 {
-    for (; count; count--, sums += lanes) {
-        for (uint32_t k = 0, part; k < n; k += part, rows += part) {
-            part = n - k < WIDE ? n - k : (uint32_t)WIDE;
-            dot_wide(tile + k, round_up4(n), rows, part, sums, lanes);
+    for (; count; count--, rows += n, sums += lanes) {
+        for (uint32_t lane = 0; lane < lanes; lane++) {
+            sums[lane] += dot_lane(tile, lanes, lane, rows, n);
         }
     }
 }
 
 #endif
-
-static void dot_portable(const int16_t *tile, uint32_t lanes, const int8_t *rows, uint32_t n, uint32_t count,
-                         int32_t *sums)
-{
-    lanes == LANES ? dot_body(tile, rows, n, count, sums, LANES) : dot_body(tile, rows, n, count, sums, FEW_LANES);
-}
 
 static void fill_bias(int32_t *sums, uint32_t lanes, const int32_t *bias, uint32_t count)
 {

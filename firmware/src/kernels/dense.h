@@ -54,8 +54,8 @@ ALWAYS_INLINE uint32_t panel_place(uint32_t n, uint32_t lanes, uint32_t lane, ui
     uint32_t pad = round_up4(n) - n, at = k + pad < 4 ? k : k + pad;
     return ((at >> 2) * 2 + (at & 1u)) * 2 * lanes + 2 * lane + ((at >> 1) & 1u);
 #else
-    (void)lanes;
-    return lane * round_up4(n) + k;
+    (void)n;
+    return (k >> 1) * 2 * lanes + 2 * lane + (k & 1u);
 #endif
 }
 
