@@ -30,7 +30,7 @@ class Note:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A finished run. seconds: that its training steps took, evaluations left out."""
+    """A finished run. seconds: of a core that its training steps took, evaluations left out."""
 
     log: Log
     seconds: float
@@ -46,8 +46,8 @@ class Reporter:
 
     def begin(self, what: str, total: int) -> None:
         if self._since:
-            self.seconds += time.perf_counter() - self._since[-1]
-        self._since.append(time.perf_counter())
+            self.seconds += time.process_time() - self._since[-1]
+        self._since.append(time.process_time())
 
     def advance(self, text: str) -> None:
         if len(self._since) == 1 and self.log.steps and len(self.log.steps) % EVERY == 0:
@@ -57,9 +57,9 @@ class Reporter:
     def end(self) -> None:
         began = self._since.pop()
         if self._since:
-            self._since[-1] = time.perf_counter()
+            self._since[-1] = time.process_time()
         elif self.log.steps:
-            self.seconds += time.perf_counter() - began
+            self.seconds += time.process_time() - began
 
 
 notes_of_process: SimpleQueue[Note]

@@ -8,7 +8,7 @@
 #include "dense.h"
 
 enum {
-    ROWS = 4,   /* that share the loads of a tile */
+    ROWS = 8,   /* that share the loads of a tile */
     WIDE = 256, /* values of a row that are widened at once; even */
 };
 
