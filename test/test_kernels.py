@@ -134,8 +134,8 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
     "update wraps": ("update.h", "value > limit ? limit : ", "", "conv2d_bwd_w"),
     "another random number": (
         "update.h",
-        "word >> 16 : word & 0xffffu",
-        "word & 0xffffu : word >> 16",
+        "noise >> 16, bits",
+        "noise & 0xffffu, bits",
         "conv2d_bwd_w",
     ),
     "fraction unsigned": ("update.h", "(nibble ^ 8u) - 8", "nibble", "conv2d_bwd_w"),
@@ -147,14 +147,14 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
     ),
     "trained channels taken for frozen": (
         "conv2d.c",
-        "w->order ? w->order + frozen : NULL, clamp",
-        "w->order ? w->order : NULL, clamp",
+        "w->order ? w->order + frozen : NULL, &to",
+        "w->order ? w->order : NULL, &to",
         "conv2d_bwd_x",
     ),
     "columns of another span": ("conv2d.c", "w += col->at.first;", "w += 0 * col->at.first;", "conv2d_bwd_x"),
     "pixels of another span": ("conv2d.c", "x + at->first * p->c_in", "x", "conv2d_fwd"),
     "bias has no bound": ("conv2d_update.c", "delta > most ? most", "delta > most + 9 ? most", "bias_update"),
-    "bias in another unit": ("conv2d_update.c", "UNIT_EXPONENT = 120", "UNIT_EXPONENT = 121", "bias_update"),
+    "bias in another unit": ("conv2d_update.c", "UNIT_EXPONENT = 118", "UNIT_EXPONENT = 119", "bias_update"),
     "gather forgets the index": ("conv2d_update.c", "x[index[i]]", "x[index[0] + i]", "gather"),
     "depthwise ignores x_zero": (
         "planes.c",
@@ -169,7 +169,7 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
         "ey->q, &v",
         "dwconv2d_bwd_w",
     ),
-    "mask not applied": ("channel.h", "ch->bit) & 1u : 1u", "ch->bit) | 1u : 1u", "conv2d_bwd_x"),
+    "mask not applied": ("channel.h", "sum & ((int32_t)", "sum | 0 * ((int32_t)", "conv2d_bwd_x"),
     "m not applied": ("channel.h", "unit * clamp->m[ch]", "unit + 0 * clamp->m[ch]", "conv2d_bwd_x"),
     "residual gradient dropped": (
         "elementwise.c",

@@ -66,7 +66,7 @@ class Env:
             return Clamp()
         m = None
         if clamp.layer is not None:
-            forward = next(n for n in self.graph.forward_layers if n.layer == clamp.layer)
+            forward = self.graph.forward_of[clamp.layer]
             m = multipliers(self.graph, forward)
         return Clamp(self.values[clamp.mask] if clamp.mask else None, m)
 

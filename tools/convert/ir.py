@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -193,10 +194,15 @@ class Graph:
     def forward_nodes(self) -> tuple[Node, ...]:
         return self.nodes if self.forward < 0 else self.nodes[: self.forward]
 
-    @property
+    @cached_property
     def forward_layers(self) -> tuple[Node, ...]:
         """The forward nodes with every stream taken apart: one node a layer."""
         return tuple(part for n in self.forward_nodes for part in (n.parts or (n,)))
+
+    @cached_property
+    def forward_of(self) -> Mapping[str, Node]:
+        """Layer -> the forward node that runs it."""
+        return {n.layer: n for n in reversed(self.forward_layers) if n.layer is not None}
 
     @property
     def backward_nodes(self) -> tuple[Node, ...]:

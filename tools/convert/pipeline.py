@@ -19,7 +19,7 @@ from .trainables import HeadStart, block_bytes, layout, new_head
 from .verify import verify
 
 # SRAM of the firmware beside the model: stack, serial ring, frame buffer, session (memory_report tells).
-FIRMWARE_SRAM = 3072
+FIRMWARE_SRAM = 3328
 FIRMWARE_FLASH = 40960
 FRACTIONS = (1.0, 0.5, 0.25, 0.125)  # of a layer's input channels, in default schemes
 

@@ -141,6 +141,9 @@ def buffers(graph: Graph, in_place: bool = True) -> list[Buffer]:
 
 def _joined(boxes: list[tuple[str, Piece]]) -> Buffer:
     """One buffer of named pieces; where two are alive at a step, it takes the bytes of both."""
+    if len(boxes) == 1:
+        name, piece = boxes[0]
+        return Buffer((replace(piece, low=0),), {name: 0})
     lowest = min(p.low for _, p in boxes)
     pieces: list[Piece] = []
     for step in range(min(p.birth for _, p in boxes), max(p.death for _, p in boxes) + 1):

@@ -241,9 +241,9 @@ class Bias:
 
 
 def bias_shift(m: Array) -> Array:
-    """Log2 of the unit in which a bias is trained: 256 / m takes at most about 15 bits of it."""
+    """Log2 of the unit in which a bias is trained: 15 bits of it are at least 64 units of the output."""
     exponent = m.astype(f32).view(np.uint32) >> 23
-    return np.clip(120 - exponent.astype(np.int64), 0, 15)
+    return np.clip(118 - exponent.astype(np.int64), 0, 15)
 
 
 def bias_update(ey: Error, b: Bias, sgd: Sgd) -> Array:

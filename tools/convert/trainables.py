@@ -124,7 +124,7 @@ def _base(graph: Graph, name: str, layer: Layer) -> np.ndarray:
 
 def input_scale(graph: Graph, layer: str) -> float:
     """Scale of the tensor that a layer reads."""
-    node = next(n for n in graph.forward_layers if n.layer == layer)
+    node = graph.forward_of[layer]
     return graph.tensors[node.inputs[0]].scale
 
 

@@ -102,12 +102,12 @@ void dwconv2d_bwd_w_s8(const struct conv2d *p, const struct error_s8 *ey, const 
                        const struct sgd *sgd, void *scratch);
 uint32_t dwconv2d_bwd_w_scratch(const struct conv2d *p, uint16_t c_trained);
 
-/* Biases of one layer that are trained: b[c] = base[c] + delta[c] * 2^shift(c). What training added takes 16 bits; its
- * unit is so small that the whole range of int8 outputs, 256 / m[c], fits in them. */
+/* Biases of one layer that are trained: b[c] = base[c] + delta[c] * 2^shift(c). What training added takes 16 bits, in a
+ * unit in which they reach at least 64 units of the int8 output to either side: less than 1/256 of one, or a sum's. */
 struct trained_bias {
     int16_t *delta;      /* [c] -32767..32767, 0 before any training */
     const int32_t *base; /* [c] as converted, in units of s_x * s_w */
-    const float *m;      /* [c] of the layer: shift(c) is the least k, 0..15, with 256 / m[c] < 2^(15 + k), to a bit */
+    const float *m;      /* [c] of the layer; shift(c) = 118 - exponent bits of m[c], within 0..15 */
     const float *qas;    /* [c] 256 / (s_x * s_w)^2 / 2^shift(c), 0 where the channel is dead */
     int32_t limit;       /* |b| stays <= limit, so that no sum of the layer leaves int32 */
     uint32_t id;

@@ -15,7 +15,7 @@
 struct channel {
     int8_t *q; /* of pixel 0 */
     uint32_t c;
-    const uint8_t *mask; /* byte of pixel 0; NULL: everything passes */
+    const uint8_t *mask; /* byte of pixel 0 */
     uint32_t mask_step;
     uint32_t bit;
 };
@@ -25,8 +25,12 @@ struct channel {
 
 ALWAYS_INLINE struct channel channel_of(const struct error_s8 *e, const struct clamp *clamp, uint32_t c, uint32_t ch)
 {
-    struct channel out = {.q = e->q + ch, .c = c, .mask_step = mask_stride(c), .bit = ch & 7u};
-    out.mask = clamp->mask ? clamp->mask + (ch >> 3) : NULL;
+    static const uint8_t all[2] = {0xff, 0xff};
+    struct channel out = {.q = e->q + ch, .c = c, .mask = all, .mask_step = 0, .bit = ch & 7u};
+    if (clamp->mask) {
+        out.mask = clamp->mask + (ch >> 3);
+        out.mask_step = mask_stride(c);
+    }
     return out;
 }
 
@@ -38,7 +42,7 @@ ALWAYS_INLINE float channel_unit(const struct clamp *clamp, uint32_t ch, float u
 
 ALWAYS_INLINE uint32_t channel_passes(const struct channel *ch, uint32_t pixel)
 {
-    return ch->mask ? ((uint32_t)ch->mask[pixel * ch->mask_step] >> ch->bit) & 1u : 1u;
+    return ((uint32_t)ch->mask[pixel * ch->mask_step] >> ch->bit) & 1u;
 }
 
 ALWAYS_INLINE int32_t larger_magnitude(int32_t peak, int32_t sum)
@@ -60,32 +64,47 @@ ALWAYS_INLINE float channel_gain(float peak, float unit, float *scale)
     return *scale > 0.0f ? 127.0f / peak : 0.0f;
 }
 
-/* q of a pixel. |sum| <= peak where it passes, so no saturation is needed. */
-ALWAYS_INLINE void channel_put(const struct channel *ch, uint32_t pixel, float sum, float gain)
+/* Error of a sum that passes or is 0. |sum| <= peak, so no saturation is needed. */
+ALWAYS_INLINE int8_t channel_q(float sum, float gain)
 {
 #if KERNELS_DSP
-    float v = channel_passes(ch, pixel) ? sum * gain : 0.0f;
-    ch->q[pixel * ch->c] = (int8_t)round_nearest(v);
+    return (int8_t)round_nearest(sum * gain);
 #else
-    ch->q[pixel * ch->c] = (int8_t)rintf(sum * (float)channel_passes(ch, pixel) * gain); /* no branch to mispredict */
+    return (int8_t)rintf(sum * gain);
 #endif
 }
 
-/* Largest |sum| among the `pixels` that pass, from pixel `first` on; sums lie `step` apart. */
-ALWAYS_INLINE int32_t channel_peak(const struct channel *ch, uint32_t first, uint32_t pixels, const int32_t *sums,
-                                   uint32_t step, int32_t peak)
+/* q of a pixel. */
+ALWAYS_INLINE void channel_put(const struct channel *ch, uint32_t pixel, float sum, float gain)
 {
-    for (uint32_t j = 0; j < pixels; j++) {
-        peak = larger_magnitude(peak, sums[j * step] * (int32_t)channel_passes(ch, first + j));
+    ch->q[pixel * ch->c] = channel_q(channel_passes(ch, pixel) ? sum : 0.0f, gain);
+}
+
+/* A sum where the channel's bit of its pixel's mask is set, else 0. */
+ALWAYS_INLINE int32_t masked_sum(uint32_t mask, uint32_t bit, int32_t sum)
+{
+    return sum & ((int32_t)(mask << (31u - bit)) >> 31);
+}
+
+/* Sums from pixel `first` on, `step` apart, become 0 where the mask stops them. Returns the peak, at least `peak`. */
+ALWAYS_INLINE int32_t channel_mask(struct channel ch, uint32_t first, uint32_t pixels, int32_t *sums, uint32_t step,
+                                   int32_t peak)
+{
+    ch.mask += first * ch.mask_step;
+    for (; pixels; pixels--, sums += step, ch.mask += ch.mask_step) {
+        *sums = masked_sum(*ch.mask, ch.bit, *sums);
+        peak = larger_magnitude(peak, *sums);
     }
     return peak;
 }
 
-ALWAYS_INLINE void channel_write(const struct channel *ch, uint32_t first, uint32_t pixels, const int32_t *sums,
-                                 uint32_t step, float gain)
+/* Errors of such sums. */
+ALWAYS_INLINE void channel_write(struct channel ch, uint32_t first, uint32_t pixels, const int32_t *sums, uint32_t step,
+                                 float gain)
 {
-    for (uint32_t j = 0; j < pixels; j++) {
-        channel_put(ch, first + j, (float)sums[j * step], gain);
+    ch.q += first * ch.c;
+    for (; pixels; pixels--, sums += step, ch.q += ch.c) {
+        *ch.q = channel_q((float)*sums, gain);
     }
 }
 

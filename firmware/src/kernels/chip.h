@@ -42,6 +42,12 @@ ALWAYS_INLINE void store_u32(void *p, uint32_t word)
     memcpy(p, &word, sizeof word);
 }
 
+/* Four bits, each as a byte of ones or zeros, the first in the lowest byte: in memory the first of four. */
+ALWAYS_INLINE uint32_t bytes_of(uint32_t bits)
+{
+    return ((bits * 0x00204081u) & 0x01010101u) * 0xffu;
+}
+
 /* Two int16 as a word, the first below. gcc 12 takes two instructions for it where the chip has one. */
 ALWAYS_INLINE uint32_t pack_halves(int32_t low, int32_t high)
 {

@@ -5,13 +5,6 @@
 #include "dense.h"
 #include "requantize.h"
 
-/* A 1x1 kernel that reads pixel i for output i. */
-static int is_pointwise(const struct conv2d *p)
-{
-    return p->kh == 1 && p->kw == 1 && p->stride_h == 1 && p->stride_w == 1 && p->pad_h == 0 && p->pad_w == 0 &&
-           p->h_in == p->h_out && p->w_in == p->w_out;
-}
-
 /* ---- forward ---------------------------------------------------------------------------------------------------- */
 
 /* One of the two weight matrices and the input channels it is for. */
@@ -35,9 +28,17 @@ static struct part part_of(const struct conv2d *p, const struct split_weights *w
     return part;
 }
 
-/* Copies a few bytes: too few for a call. The last word overlaps the one before it. */
+/* Copies a few bytes: too few for a call. The last word overlaps the one before it. Three pixels of three channels are
+ * the usual case. */
 ALWAYS_INLINE void copy_bytes(int8_t *to, const int8_t *from, uint32_t n)
 {
+    if (n - 8 <= 4) {
+        uint32_t first = load_u32(from), second = load_u32(from + 4), last = load_u32(from + n - 4);
+        store_u32(to, first);
+        store_u32(to + 4, second);
+        store_u32(to + n - 4, last);
+        return;
+    }
     if (n >= 4) {
         for (uint32_t i = 0; i < n - 4; i += 4) {
             store_u32(to + i, load_u32(from + i));
@@ -394,98 +395,107 @@ static void sums_strip(const struct columns *col, uint32_t first, uint32_t n)
     }
 }
 
+/* Where the errors go. */
+struct joint {
+    const struct error_s8 *ex;
+    const struct clamp *clamp;
+    float unit; /* real gradient of 1 in a sum, before the clamp */
+};
+
+/* channel_gain() of input channel ch. */
+static float joint_gain(const struct joint *to, uint32_t ch, float peak)
+{
+    return channel_gain(peak, channel_unit(to->clamp, ch, to->unit), &to->ex->scale[ch]);
+}
+
 #if KERNELS_DSP
 
 /* Pixels first .. first + n of the span, whose channels are neighbours: sums, masked, as floats. */
 static void float_strip(const struct columns *col, const struct channel *ch, uint32_t first, uint32_t n, float *peak)
 {
-    static const uint8_t all[2] = {0xff, 0xff};
-    struct mask_view mask = {.bytes = all, .second = 1};
+    struct mask_view mask = {ch->mask + first * ch->mask_step, ch->mask_step, ch->bit, 0};
+    mask.second = (ch->bit + col->at.lanes - 1) / 8;
     sums_strip(col, first, n);
-    if (ch->mask) {
-        mask.bytes = ch->mask + first * ch->mask_step;
-        mask.stride = ch->mask_step;
-        mask.shift = ch->bit;
-        mask.second = (ch->bit + col->at.lanes - 1) / 8;
-    }
     col->at.lanes == LANES ? mask_errors6(col->sums, n, &mask, peak) : mask_errors4(col->sums, n, &mask, peak);
 }
 
 /* put_columns() for a full span of neighbouring channels. */
-static void put_neighbours(const struct columns *col, const struct channel *ch, const float *unit, float *const *scale)
+static void put_neighbours(const struct columns *col, const struct joint *to)
 {
-    uint32_t pixels = input_pixels(col->p), strip = strip_pixels(col->p), c = col->p->c_in;
+    uint32_t pixels = input_pixels(col->p), strip = strip_pixels(col->p), c = col->p->c_in, at = col->at.first;
+    const struct channel ch = channel_of(to->ex, to->clamp, c, at);
     float peak[LANES] = {0.0f}, gain[LANES];
     for (uint32_t i = 0; i < pixels; i += strip) {
-        float_strip(col, ch, i, pixels - i < strip ? pixels - i : strip, peak);
+        float_strip(col, &ch, i, pixels - i < strip ? pixels - i : strip, peak);
     }
     for (uint32_t j = 0; j < col->at.lanes; j++) {
-        gain[j] = channel_gain(peak[j], unit[j], scale[j]);
+        gain[j] = joint_gain(to, at + j, peak[j]);
     }
     for (uint32_t i = 0; i < pixels; i += strip) {
         uint32_t n = pixels - i < strip ? pixels - i : strip;
         if (pixels > strip) {
-            float_strip(col, ch, i, n, peak);
+            float_strip(col, &ch, i, n, peak);
         }
         if (col->at.lanes == LANES) {
-            put_errors6(col->sums, n, gain, ch->q + i * c, c);
+            put_errors6(col->sums, n, gain, ch.q + i * c, c);
         } else {
-            put_errors4(col->sums, n, gain, ch->q + i * c, c);
+            put_errors4(col->sums, n, gain, ch.q + i * c, c);
         }
     }
 }
 
 #endif
 
-/* Errors of the span's channels: peak over all pixels, then rounding. unit: real gradient of 1 in a sum. */
-static void put_columns(const struct columns *col, const struct channel *ch, const float *unit, float *const *scale)
+/* Sums of pixels first .. first + n of the span, masked; peak[lane] grows to the largest magnitude. */
+static void mask_strip(const struct columns *col, const struct channel *ch, uint32_t first, uint32_t n, int32_t *peak)
 {
-    uint32_t pixels = input_pixels(col->p), strip = strip_pixels(col->p), lanes = col->at.lanes;
-    int32_t peak[LANES] = {0};
-    for (uint32_t i = 0; i < pixels; i += strip) {
-        uint32_t n = pixels - i < strip ? pixels - i : strip;
-        sums_strip(col, i, n);
-        for (uint32_t j = 0; j < col->at.live; j++) {
-            peak[j] = channel_peak(&ch[j], i, n, col->sums + j, lanes, peak[j]);
-        }
-    }
-    float gain[LANES];
+    sums_strip(col, first, n);
     for (uint32_t j = 0; j < col->at.live; j++) {
-        gain[j] = channel_gain((float)peak[j], unit[j], scale[j]);
+        peak[j] = channel_mask(ch[j], first, n, col->sums + j, col->at.lanes, peak[j]);
+    }
+}
+
+/* Errors of the span's channels, column i of channel order[i]: peak over all pixels, then rounding. */
+NEVER_INLINE void put_columns(const struct columns *col, const uint16_t *order, const struct joint *to)
+{
+    uint32_t pixels = input_pixels(col->p), strip = strip_pixels(col->p);
+    struct channel ch[LANES] = {{0}};
+    int32_t peak[LANES] = {0};
+    float gain[LANES];
+    for (uint32_t j = 0, i = col->at.first; j < col->at.live; j++, i++) {
+        ch[j] = channel_of(to->ex, to->clamp, col->p->c_in, order ? order[i] : i);
+    }
+    for (uint32_t i = 0; i < pixels; i += strip) {
+        mask_strip(col, ch, i, pixels - i < strip ? pixels - i : strip, peak);
+    }
+    for (uint32_t j = 0, i = col->at.first; j < col->at.live; j++, i++) {
+        gain[j] = joint_gain(to, order ? order[i] : i, (float)peak[j]);
     }
     for (uint32_t i = 0; i < pixels; i += strip) {
         uint32_t n = pixels - i < strip ? pixels - i : strip;
         if (pixels > strip) {
-            sums_strip(col, i, n);
+            mask_strip(col, ch, i, n, peak);
         }
         for (uint32_t j = 0; j < col->at.live; j++) {
-            channel_write(&ch[j], i, n, col->sums + j, lanes, gain[j]);
+            channel_write(ch[j], i, n, col->sums + j, col->at.lanes, gain[j]);
         }
     }
 }
 
-/* The channels of one of the two weight matrices, whose columns are `count` from column `first` on. */
+/* The channels of one of the two weight matrices, which has `count` columns; NULL order: all in natural order. */
 static void put_part(struct columns *col, const int8_t *w, uint32_t count, const uint16_t *order,
-                     const struct clamp *clamp, const struct error_s8 *ex, float aligned)
+                     const struct joint *to)
 {
     for (uint32_t i = 0; i < count; i = col->at.first + col->at.live) {
-        struct channel ch[LANES] = {{0}};
-        float unit[LANES] = {0.0f}, *scale[LANES] = {NULL};
         col->at = span_at(i, count);
         pack_span(col, w, count);
-        for (uint32_t j = 0; j < col->at.live; j++) {
-            uint32_t column = col->at.first + j, at = order ? order[column] : column;
-            ch[j] = channel_of(ex, clamp, col->p->c_in, at);
-            unit[j] = channel_unit(clamp, at, aligned);
-            scale[j] = &ex->scale[at];
-        }
 #if KERNELS_DSP
         if (!order && col->at.live == col->at.lanes) {
-            put_neighbours(col, ch, unit, scale);
+            put_neighbours(col, to);
             continue;
         }
 #endif
-        put_columns(col, ch, unit, scale);
+        put_columns(col, order, to);
     }
 }
 
@@ -497,7 +507,7 @@ void conv2d_bwd_x_s8(const struct conv2d *p, const struct error_s8 *ey, const st
     int16_t *r = (int16_t *)(void *)(col.sums + lanes * strip_pixels(p));
     col.tile = r + round_up4(2u * p->c_out) / 2;
     col.r = r;
-    float aligned = align_errors(p, ey->scale, r);
-    put_part(&col, w->frozen, frozen, w->order, clamp, ex, aligned);
-    put_part(&col, w->trained, w->c_trained, w->order ? w->order + frozen : NULL, clamp, ex, aligned);
+    const struct joint to = {ex, clamp, align_errors(p, ey->scale, r)};
+    put_part(&col, w->frozen, frozen, w->order, &to);
+    put_part(&col, w->trained, w->c_trained, w->order ? w->order + frozen : NULL, &to);
 }

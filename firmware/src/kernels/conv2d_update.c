@@ -47,6 +47,14 @@ static void pack_saved_row(const struct conv2d *p, const struct saved_input *x, 
                            uint32_t channel, uint32_t first, uint32_t n, int8_t *row)
 {
     const int8_t *from = x->x + (x->index ? x->index[channel] : channel);
+    if (is_pointwise(p)) {
+        uint32_t step = x->c_x;
+        from += first * step;
+        for (const int8_t *end = row + n; row != end; from += step) {
+            *row++ = *from;
+        }
+        return;
+    }
     int32_t left = (int32_t)at->kx - p->pad_w, ox = (int32_t)(first % p->w_out);
     int32_t iy = (int32_t)(first / p->w_out) * p->stride_h + (int32_t)at->ky - p->pad_h;
     for (const int8_t *end = row + n; row != end; row++) {
@@ -140,26 +148,51 @@ void conv2d_bwd_w_s8(const struct conv2d *p, const struct error_s8 *ey, const st
     }
 }
 
-/* sums[ch] of channels ch .. ch + n: the errors of all pixels. */
-static void sum_errors(const int8_t *q, uint32_t pixels, uint32_t c, uint32_t n, int32_t *sums)
-{
 #if KERNELS_DSP
-    /* Four channels in two words; a half word holds the sum of 256 errors. */
-    for (uint32_t i = 0; n == 4 && i < pixels; i += 256) {
+
+/* Adds the errors of one pixel's four channels to two of them in `even` and two in `odd`. */
+ALWAYS_INLINE void add_errors(const int8_t *q, int16x2_t *even, int16x2_t *odd)
+{
+    uint32_t word = load_u32(q);
+    *even = __sxtab16(*even, (int8x4_t)word);
+    *odd = (int16x2_t)widen_13_add(*odd, word);
+}
+
+/* sum_errors() of four channels; a half word holds the sum of 256 errors. */
+static void sum_four(const int8_t *q, uint32_t pixels, uint32_t c, int32_t *sums)
+{
+    for (uint32_t n; pixels; pixels -= n) {
         int16x2_t even = 0, odd = 0;
-        for (uint32_t j = i; j < pixels && j < i + 256; j++, q += c) {
-            uint32_t word = load_u32(q);
-            even = __sxtab16(even, (int8x4_t)word);
-            odd = (int16x2_t)widen_13_add(odd, word);
+        n = pixels < 256 ? pixels : 256;
+        uint32_t i = n;
+        for (; i >= 4; i -= 4, q += 4 * c) {
+            add_errors(q, &even, &odd);
+            add_errors(q + c, &even, &odd);
+            add_errors(q + 2 * c, &even, &odd);
+            add_errors(q + 3 * c, &even, &odd);
+        }
+        for (; i; i--, q += c) {
+            add_errors(q, &even, &odd);
         }
         sums[0] += (int16_t)even;
         sums[1] += (int16_t)odd;
         sums[2] += even >> 16;
         sums[3] += odd >> 16;
     }
-    pixels = n == 4 ? 0 : pixels;
+}
+
 #endif
-    for (uint32_t i = 0; i < pixels; i++, q += c) {
+
+/* sums[ch] += the errors of all pixels, for n channels. */
+static void sum_errors(const int8_t *q, uint32_t pixels, uint32_t c, uint32_t n, int32_t *sums)
+{
+#if KERNELS_DSP
+    if (n == 4) {
+        sum_four(q, pixels, c, sums);
+        return;
+    }
+#endif
+    for (; pixels; pixels--, q += c) {
         for (uint32_t ch = 0; ch < n; ch++) {
             sums[ch] += q[ch];
         }
@@ -167,7 +200,7 @@ static void sum_errors(const int8_t *q, uint32_t pixels, uint32_t c, uint32_t n,
 }
 
 /* Exponent bits of a float whose unit is taken as it is; each one less doubles the unit. */
-enum { UNIT_EXPONENT = 120, SHIFT_MAX = 15, DELTA_MAX = 32767 };
+enum { UNIT_EXPONENT = 118, SHIFT_MAX = 15, DELTA_MAX = 32767 };
 
 static uint32_t bias_shift(float m)
 {
@@ -186,24 +219,21 @@ void bias_expand_s32(uint32_t c, const struct trained_bias *bias, int32_t *b)
 }
 
 /* How far a bias may be from its base on one side, in units of its delta. room: limit -+ base, not negative. */
-static int32_t most_delta(uint32_t room, float m)
+ALWAYS_INLINE int32_t most_delta(uint32_t room, uint32_t shift)
 {
-    uint32_t most = room >> bias_shift(m);
+    uint32_t most = room >> shift;
     return most < DELTA_MAX ? (int32_t)most : DELTA_MAX;
 }
 
-/* Steps of biases ch .. ch + n with these sums of errors; ch is even, so that neighbours share a hash. */
-static void descend_biases(const struct error_s8 *ey, const struct trained_bias *bias, const struct sgd *sgd,
-                           uint32_t key, uint32_t ch, uint32_t n, const int32_t *sums)
+/* Step of bias ch with this sum of errors. noise: 8 random bits. */
+ALWAYS_INLINE void descend_bias(const struct error_s8 *ey, const struct trained_bias *bias, float lr, uint32_t ch,
+                                int32_t sum, uint32_t noise)
 {
-    for (uint32_t i = 0, noise = 0; i < n; i++, ch++) {
-        noise = i & 1u ? noise >> 16 : hash32(key + (ch >> 1) * 0x9e3779b9u);
-        float step = sgd->lr_bias * ey->scale[ch] * bias->qas[ch] * (float)sums[i];
-        int32_t delta = bias->delta[ch] - ((round_step(step) + (int32_t)(noise & 0xffu)) >> 8);
-        int32_t most = most_delta((uint32_t)bias->limit - (uint32_t)bias->base[ch], bias->m[ch]);
-        int32_t least = -most_delta((uint32_t)bias->limit + (uint32_t)bias->base[ch], bias->m[ch]);
-        bias->delta[ch] = (int16_t)(delta > most ? most : delta < least ? least : delta);
-    }
+    uint32_t limit = (uint32_t)bias->limit, base = (uint32_t)bias->base[ch], shift = bias_shift(bias->m[ch]);
+    float step = lr * ey->scale[ch] * bias->qas[ch] * (float)sum;
+    int32_t delta = bias->delta[ch] - stochastic_shift(step, noise, 8);
+    int32_t most = most_delta(limit - base, shift), least = -most_delta(limit + base, shift);
+    bias->delta[ch] = (int16_t)(delta > most ? most : delta < least ? least : delta);
 }
 
 void bias_update_s32(uint32_t pixels, uint32_t c, const struct error_s8 *ey, const struct trained_bias *bias,
@@ -214,7 +244,13 @@ void bias_update_s32(uint32_t pixels, uint32_t c, const struct error_s8 *ey, con
         int32_t sums[4] = {0};
         uint32_t n = c - ch < 4 ? c - ch : 4;
         sum_errors(ey->q + ch, pixels, c, n, sums);
-        descend_biases(ey, bias, sgd, key, ch, n, sums);
+        for (uint32_t i = 0; i < n; i += 2) {
+            uint32_t noise = random_pair(key, ch + i);
+            descend_bias(ey, bias, sgd->lr_bias, ch + i, sums[i], noise & 0xffu);
+            if (i + 1 < n) {
+                descend_bias(ey, bias, sgd->lr_bias, ch + i + 1, sums[i + 1], noise >> 16 & 0xffu);
+            }
+        }
     }
 }
 

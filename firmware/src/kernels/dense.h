@@ -15,8 +15,16 @@
 #define KERNELS_DENSE_H
 
 #include "chip.h"
+#include "kernels/conv2d.h"
 
 enum { LANES = 6, FEW_LANES = 4 };
+
+/* A 1x1 kernel that reads pixel i for output i. */
+ALWAYS_INLINE int is_pointwise(const struct conv2d *p)
+{
+    return p->kh == 1 && p->kw == 1 && p->stride_h == 1 && p->stride_w == 1 && p->pad_h == 0 && p->pad_w == 0 &&
+           p->h_in == p->h_out && p->w_in == p->w_out;
+}
 
 /* A part of `count` things that fills a tile. The last part of several overlaps the one before it. */
 struct span {

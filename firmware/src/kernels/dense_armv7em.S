@@ -68,46 +68,73 @@
     .endif
     .endm
 
-    .equ    UNROLL, 8           /* even: two groups swap r2 and r3 twice */
-    .equ    AHEAD, 4 * UNROLL   /* r1 is so many bytes in front of what is read */
+/* Groups of a round of the loop, UNROLL: even, as two groups swap r2 and r3 twice. In a round r1 is where it begins;
+ * between rows it is AHEAD bytes, a round, in front of the row. */
+    .macro  unroll groups
+    .set    UNROLL, \groups
+    .set    AHEAD, 4 * UNROLL
+    .endm
 
 /* Group `at` of the unrolled loop. .Lgroup_name_at: r2 and r3 are loaded. */
     .macro  loop_group name, lanes, at
+    .if     \at < UNROLL
     .if     \at > 0
 .Lgroup_\name\()_\at:
     .endif
     .if     \at == UNROLL - 1
     group   \lanes, sum, r3, r2
     .elseif \at & 1
-    group   \lanes, sum, r3, r2, 4 * \at + 4 - AHEAD
+    group   \lanes, sum, r3, r2, 4 * \at + 4
     .else
-    group   \lanes, sum, r2, r3, 4 * \at + 4 - AHEAD
+    group   \lanes, sum, r2, r3, 4 * \at + 4
+    .endif
     .endif
     .endm
 
 /* The way into the loop at group `at`. */
     .macro  way_in name, at
+    .if     \at < UNROLL
     .if     \at & 1
-    ldr.w   r3, [r1, #4 * \at - AHEAD]
+    ldr.w   r3, [r1, #4 * \at]
     sxtb16  r2, r3
     .else
-    ldr.w   r2, [r1, #4 * \at - AHEAD]
+    ldr.w   r2, [r1, #4 * \at]
     sxtb16  r3, r2
     .endif
     b.w     .Lgroup_\name\()_\at
+    .endif
     .endm
 
     .equ    WAY_IN, 12          /* bytes of each */
 
 /* Frame: what a row needs, by offset from sp. */
     .equ    PANELS, 0
-    .equ    STEP, 4     /* what makes the loop's r1 from the row's */
-    .equ    BIAS, 8
-    .equ    ENTRY, 12   /* where a row goes on behind its first group */
-    .equ    SUMS, 16
-    .equ    SUMS_END, 20
+    .equ    STEP, 4     /* what makes the first round's r1 from the row's */
+    .equ    BIAS, 8     /* of the next row */
+    .equ    SUMS, 12
+    .equ    SUMS_END, 16
+    .equ    ENTRY, 20   /* where a row goes on behind its first group */
     .equ    PANELS_END, 24
     .equ    FRAME, 28   /* 9 registers and this: a multiple of 8 */
+
+/* What the first products of a row are added to, and SUMS; r5: BIAS, r6: SUMS. */
+    .macro  begin_row lanes, init
+    .ifc    \init, zero
+    str     r6, [sp, #SUMS]
+    .else
+    .ifc    \init, sum
+    str     r6, [sp, #SUMS]
+    .if     \lanes == 6
+    ldm     r6, {r8-r12, lr}
+    .else
+    ldm     r6, {r8-r11}
+    .endif
+    .else
+    ldr     \init, [r5], #4
+    strd    r5, r6, [sp, #BIAS]
+    .endif
+    .endif
+    .endm
 
 /* void name(const int16_t *panels, const int8_t *rows, uint32_t n, uint32_t count, int32_t *sums
  *           [, const int32_t *bias]) */
@@ -132,22 +159,16 @@
     str     r6, [sp, #SUMS]
     add     r5, r5, r6
     str     r5, [sp, #SUMS_END]
-    .ifnc   \init, zero
-    .ifnc   \init, sum
-    ldr     r6, [sp, #FRAME + 40]
-    str     r6, [sp, #BIAS]
-    .endif
-    .endif
-    add     r1, r1, #AHEAD
+    sub     r1, r1, #AHEAD
     sub     r4, r4, #1              /* groups beside the first, which has 1 to 4 values */
     sub     r2, r2, r4, lsl #2
     adr     r6, .Ldone_\name
     cbz     r4, .Lenter_\name
     adr     r6, .Lloop_\name
-    rsb     r4, r4, #0
-    ands    r4, r4, #UNROLL - 1     /* groups that the first round leaves out */
+    ands    r4, r4, #UNROLL - 1     /* groups of a first round that is not full */
     beq     .Lenter_\name
-    sub     r2, r2, r4, lsl #2
+    add     r2, r2, r4, lsl #2
+    rsb     r4, r4, #UNROLL
     mov     r5, #WAY_IN
     adr     r6, .Lways_in_\name - WAY_IN
     mla     r6, r4, r5, r6
@@ -155,63 +176,57 @@
     orr     r6, r6, #1
     str     r6, [sp, #ENTRY]
     str     r2, [sp, #STEP]
-.Lrow_\name:
-    ldr     r2, [r1, #-AHEAD]
-    .ifc    \init, zero
     ldm     sp, {r0, r4}
-    .else
-    .ifc    \init, sum
-    ldm     sp, {r0, r4}
-    ldr     r5, [sp, #SUMS]
+    .ifnc   \init, zero
+    .ifnc   \init, sum
+    ldr     r5, [sp, #FRAME + 40]
+    .endif
+    .endif
+    ldr     r6, [sp, #SUMS]
+    b       .Lfirst_\name
+    .balign 4
+.Ldone_\name:
+    ldm     sp, {r0, r4-r7}
     .if     \lanes == 6
-    ldm     r5, {r8-r12, lr}
+    stm     r6!, {r8-r12, lr}
     .else
-    ldm     r5, {r8-r11}
+    stm     r6!, {r8-r11}
     .endif
-    .else
-    ldm     sp, {r0, r4, r5}
-    ldr     \init, [r5], #4
-    str     r5, [sp, #BIAS]
-    .endif
-    .endif
+    cmp     r6, r7
+    beq     .Lend_\name
+.Lfirst_\name:
+    begin_row \lanes, \init
+    ldr     r2, [r1, #AHEAD]
     sxtb16  r3, r2
     add     r1, r1, r4
     group   \lanes, \init, r2, r3
     ldr     pc, [sp, #ENTRY]
     .balign 4
 .Lways_in_\name:
-    .irp    at, 1, 2, 3, 4, 5, 6, 7
+    .irp    at, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15
     way_in  \name, \at
     .endr
     .balign 4
 .Lloop_\name:
-    ldr     r2, [r1, #-AHEAD]
+    ldr     r2, [r1, #AHEAD]!
     sxtb16  r3, r2
-    .irp    at, 0, 1, 2, 3, 4, 5, 6, 7
+    .irp    at, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15
     loop_group \name, \lanes, \at
     .endr
     ldr     r3, [sp, #PANELS_END]
-    add     r1, r1, #AHEAD
     cmp     r0, r3
-    bne     .Lloop_\name
-    .balign 4
-.Ldone_\name:
-    ldrd    r2, r3, [sp, #SUMS]
-    .if     \lanes == 6
-    stm     r2!, {r8-r12, lr}
-    .else
-    stm     r2!, {r8-r11}
-    .endif
-    str     r2, [sp, #SUMS]
-    cmp     r2, r3
-    bne     .Lrow_\name
+    beq     .Ldone_\name
+    b       .Lloop_\name
+.Lend_\name:
     add     sp, sp, #FRAME
     pop     {r4-r11, pc}
     end     \name
     .endm
 
+    unroll  16
     dot     dot6_bias, 6, lr
     dot     dot6_zero, 6, zero
+    unroll  8
     dot     dot6_add, 6, sum
     dot     dot4_bias, 4, r11
     dot     dot4_zero, 4, zero
@@ -283,7 +298,7 @@
     .endif
     .endm
 
-/* Values k and k + 2 of all lanes: rows r1 and r1 + 2 * step; then r1 is a row further. */
+/* Values k and k + 2 of all lanes: rows r1 and lr = r1 + 2 * step. */
     .macro  half_group lanes, half, scaled
     ldr     r4, [r1]
     ldr     r6, [r1, r2, lsl #1]
@@ -295,14 +310,12 @@
     two_columns r5, r7, \half, r11, lr, \scaled
     strd    r10, r11, [r0], #8
     strd    r12, lr, [r0], #8
+    add     lr, r1, r2, lsl #1
     .if     \lanes == 6
-    add     lr, r1, #4
-    ldrsh   r4, [lr]
-    ldrsh   r6, [lr, r2, lsl #1]
-    sxtb    r10, r4
-    asr     r4, r4, #8
-    sxtb    r11, r6
-    asr     r6, r6, #8
+    ldrsb   r10, [r1, #4]
+    ldrsb   r11, [lr, #4]
+    ldrsb   r4, [r1, #5]
+    ldrsb   r6, [lr, #5]
     .if     \scaled
     smulb\half r10, r10, r8
     smulb\half r11, r11, r9
@@ -313,28 +326,37 @@
     pkhbt   r11, r4, r6, lsl #16
     strd    r10, r11, [r0], #8
     .endif
-    add     r1, r1, r2
     .endm
 
 /* void name(int16_t *tile, const int8_t *rows, uint32_t step, uint32_t groups, const int16_t *r)
  *
  * All lanes: value k of lane i from rows[k * step + i], scaled: times r[k]. Registers: r0 tile, r1 row, r2 step,
- * r3 groups, r8 and r9 factors of values k, k + 1 and of k + 2, k + 3. */
+ * r3 groups or, scaled, r up to the end in [sp]; r8 and r9 factors of values k, k + 1 and of k + 2, k + 3. */
     .macro  columns name, lanes, scaled
     begin   \name
     push    {r4-r11, lr}
     sub     sp, sp, #4
+    .if     \scaled
+    mov     r4, r3
+    ldr     r3, [sp, #40]
+    add     r4, r3, r4, lsl #3
+    str     r4, [sp]
+    .endif
 .Lgroup_\name:
     .if     \scaled
-    ldr     r4, [sp, #40]
-    ldr     r8, [r4], #4
-    ldr     r9, [r4], #4
-    str     r4, [sp, #40]
+    ldr     r8, [r3], #4
+    ldr     r9, [r3], #4
     .endif
     half_group \lanes, b, \scaled
+    add     r1, r1, r2
     half_group \lanes, t, \scaled
-    add     r1, r1, r2, lsl #1
+    add     r1, lr, r2
+    .if     \scaled
+    ldr     r4, [sp]
+    cmp     r3, r4
+    .else
     subs    r3, r3, #1
+    .endif
     bne     .Lgroup_\name
     add     sp, sp, #4
     pop     {r4-r11, pc}

@@ -268,13 +268,14 @@
 /* void planes_of_four(const struct strip *strip)
  *
  * Registers: r0 x, r1 bytes from pixel to pixel, r2 place of plane 0, r3 bytes from plane to plane, r4 - zero twice,
- * r5 place of plane 3, r6 pixels left. */
+ * r5 place of plane 3, r6 pixels left, lr rows left. */
     begin   planes_of_four
     push    {r4-r11, lr}
     sub     sp, sp, #20
     ldm     r0!, {r1-r4}
     ldm     r0, {r5-r10}
-    stm     sp, {r6-r10}        /* columns, rows, x_skip, place_skip, odd */
+    stm     sp, {r6, r8-r10}    /* columns, x_skip, place_skip, odd */
+    mov     lr, r7
     mov     r0, r1
     mov     r1, r2
     mov     r2, r3
@@ -284,7 +285,7 @@
     add     r5, r5, r2
 .Lrow_of_four:
     ldr     r6, [sp]
-    ldr     r7, [sp, #16]
+    ldr     r7, [sp, #12]
     cbz     r7, .Leven_of_four
     ldr     r7, [r0]
     add     r0, r0, r1
@@ -334,13 +335,11 @@
     add     r2, r2, #2
     strh    r10, [r5], #2
 .Lnext_of_four:
-    ldrd    r8, r9, [sp, #8]
+    ldrd    r8, r9, [sp, #4]
     add     r0, r0, r8
     add     r2, r2, r9
     add     r5, r5, r9
-    ldr     r7, [sp, #4]
-    subs    r7, r7, #1
-    str     r7, [sp, #4]
+    subs    lr, lr, #1
     bne     .Lrow_of_four
     add     sp, sp, #20
     pop     {r4-r11, pc}

@@ -17,6 +17,14 @@ static struct group group_at(const struct conv2d *p, const struct split_weights 
     uint32_t left = p->c_in - first, frozen = (uint32_t)p->c_in - w->c_trained, taps = (uint32_t)p->kh * p->kw;
     struct group group = {.lanes = left < PLANES ? left : (uint32_t)PLANES};
     const int8_t *row = first < frozen ? w->frozen + first * taps : w->trained + (first - frozen) * taps;
+    if (!w->order && group.lanes == PLANES && (frozen - first >= PLANES || first >= frozen)) {
+#pragma GCC unroll 4
+        for (uint32_t i = 0; i < PLANES; i++, row += taps) {
+            group.w[i] = row;
+            group.channel[i] = (uint16_t)(first + i);
+        }
+        return group;
+    }
     for (uint32_t i = 0; i < group.lanes; i++, row += taps) {
         row = first + i == frozen ? w->trained : row;
         group.w[i] = row;
@@ -210,34 +218,32 @@ static void sum_tile(struct errors *e, const struct tile *tile, int32_t *sums, u
 
 /* n sums of one lane from `pixel` on: looks for the peak, or with `write` rounds them. With `fresh` they are ints as
  * they were summed; on Armv7E-M the first pass leaves floats. */
-static void put_run(struct errors *e, uint32_t lane, uint32_t pixel, uint32_t n, int32_t *sums, int write, int fresh)
+ALWAYS_INLINE void put_run(struct errors *e, uint32_t lane, uint32_t pixel, uint32_t n, int32_t *sums, int write,
+                           int fresh)
 {
     const struct channel *ch = &e->ch[lane];
 #if KERNELS_DSP
-    static const uint8_t all = 0xff;
-    struct mask_view mask = {.bytes = &all, .shift = 31};
-    if (ch->mask) {
-        mask = (struct mask_view){ch->mask + pixel * ch->mask_step, ch->mask_step, 31u - ch->bit, 0};
-    }
     if (fresh) {
+        struct mask_view mask = {ch->mask + pixel * ch->mask_step, ch->mask_step, 31u - ch->bit, 0};
         e->peak[lane] = mask_channel(sums, n, &mask, e->peak[lane]);
     }
     if (write) {
         put_channel_errors(sums, n, ch->q + pixel * ch->c, ch->c, e->gain[lane]);
     }
 #else
-    (void)fresh;
-    if (write) {
-        channel_write(ch, pixel, n, sums, 1, e->gain[lane]);
-    } else {
-        float peak = (float)channel_peak(ch, pixel, n, sums, 1, 0);
+    if (fresh) {
+        float peak = (float)channel_mask(*ch, pixel, n, sums, 1, 0);
         e->peak[lane] = peak > e->peak[lane] ? peak : e->peak[lane];
+    }
+    if (write) {
+        channel_write(*ch, pixel, n, sums, 1, e->gain[lane]);
     }
 #endif
 }
 
 /* put_run() of one lane's tile. */
-static void put_errors(struct errors *e, const struct tile *tile, int32_t *sums, uint32_t lane, int write, int fresh)
+ALWAYS_INLINE void put_errors(struct errors *e, const struct tile *tile, int32_t *sums, uint32_t lane, int write,
+                              int fresh)
 {
     uint32_t pixel = tile->y * e->v.w + tile->x;
     for (uint32_t i = 0; i < tile->runs.count; i++, sums += tile->row, pixel += e->v.w) {
@@ -245,8 +251,8 @@ static void put_errors(struct errors *e, const struct tile *tile, int32_t *sums,
     }
 }
 
-/* All tiles of the group; without `write` up to the peak, with it the rounding. */
-static void pass_group(struct errors *e, int write)
+/* All tiles of the group; without `write`, a literal, up to the peak, with it the rounding. */
+ALWAYS_INLINE void pass_group(struct errors *e, int write)
 {
     int kept = is_kept(&e->v);
     uint32_t lane_sums = e->lane_sums;

@@ -14,8 +14,9 @@ ALWAYS_INLINE int32_t add_value(const struct add *p, int32_t a, int32_t b)
 }
 
 #if KERNELS_DSP
-/* elementwise_armv7em.S; n: a multiple of 4, not 0. */
+/* elementwise_armv7em.S; n: a multiple of 4, with a mask of 8, not 0. */
 void add_values(const struct add *p, const int8_t *a, const int8_t *b, int8_t *y, uint32_t n);
+void add_values_masked(const struct add *p, const int8_t *a, const int8_t *b, int8_t *y, uint32_t n, uint8_t *mask);
 #endif
 
 /* n outputs without a mask. */
@@ -52,6 +53,12 @@ void add_fwd_s8(const struct add *p, const int8_t *a, const int8_t *b, int8_t *y
         add_unmasked(p, a, b, y, p->pixels * c);
         return;
     }
+#if KERNELS_DSP
+    if (c % 8 == 0 && c && p->pixels) {
+        add_values_masked(p, a, b, y, p->pixels * c, mask);
+        return;
+    }
+#endif
     const struct add copy = *p;
     for (uint32_t pixel = 0; pixel < copy.pixels; pixel++) {
         for (uint32_t ch = 0, n; ch < c; ch += n, a += n, b += n, y += n) {
@@ -61,21 +68,39 @@ void add_fwd_s8(const struct add *p, const int8_t *a, const int8_t *b, int8_t *y
     }
 }
 
+/* Copies n bytes, 8 at most, of which the bits are set; the others become 0. */
+ALWAYS_INLINE void pass_bytes(const int8_t *from, uint32_t bits, uint32_t n, int8_t *to)
+{
+    if (n == 8) {
+        uint32_t first = load_u32(from) & bytes_of(bits & 15u), second = load_u32(from + 4) & bytes_of(bits >> 4);
+        store_u32(to, first);
+        store_u32(to + 4, second);
+        return;
+    }
+    for (; n; n--, bits >>= 1) {
+        *to++ = bits & 1u ? *from : 0;
+        from++;
+    }
+}
+
+/* The errors that the mask lets pass. */
+static void pass_masked(uint32_t pixels, uint32_t c, const int8_t *from, const uint8_t *mask, int8_t *to)
+{
+    for (; pixels; pixels--) {
+        for (uint32_t ch = 0, n; ch < c; ch += n, from += n, to += n) {
+            n = c - ch < 8 ? c - ch : 8;
+            pass_bytes(from, *mask++, n, to);
+        }
+    }
+}
+
 void error_pass_s8(uint32_t pixels, uint32_t c, const struct error_s8 *in, float factor, const struct clamp *clamp,
                    const struct error_s8 *out)
 {
-    const int8_t *from = in->q;
-    int8_t *to = out->q;
-    const uint8_t *mask = clamp->mask;
-    if (!mask) {
-        memmove(to, from, pixels * c);
-    }
-    for (uint32_t pixel = 0; mask && pixel < pixels; pixel++) {
-        for (uint32_t ch = 0, bits = 0; ch < c; ch++, bits >>= 1) {
-            bits = ch & 7u ? bits : *mask++;
-            *to++ = bits & 1u ? *from : 0;
-            from++;
-        }
+    if (clamp->mask) {
+        pass_masked(pixels, c, in->q, clamp->mask, out->q);
+    } else {
+        memmove(out->q, in->q, pixels * c);
     }
     for (uint32_t ch = 0; ch < c; ch++) {
         out->scale[ch] = channel_unit(clamp, ch, in->scale[ch] * factor);
@@ -105,16 +130,72 @@ ALWAYS_INLINE float pair_peak(const struct pair *pair, const struct channel *ch,
     return peak;
 }
 
+/* What error_add() is between. */
+struct joint {
+    const struct error_s8 *a, *b, *out;
+    const struct clamp *clamp;
+    float a_factor, b_factor;
+    uint32_t pixels, c;
+};
+
+/* One channel of error_add(). */
+NEVER_INLINE void add_channel(const struct joint *to, uint32_t i)
+{
+    const struct channel ch = channel_of(to->out, to->clamp, to->c, i);
+    const struct pair pair = {to->a->q + i, to->b->q + i, to->a->scale[i] * to->a_factor,
+                              to->b->scale[i] * to->b_factor};
+    float peak = pair_peak(&pair, &ch, to->pixels);
+    float gain = channel_gain(peak, channel_unit(to->clamp, i, 1.0f), &to->out->scale[i]);
+    for (uint32_t pixel = 0, at = 0; pixel < to->pixels; pixel++, at += to->c) {
+        channel_put(&ch, pixel, pair_sum(&pair, at), gain);
+    }
+}
+
+#if KERNELS_DSP
+
+/* Two errors of four neighbouring channels; the order is that of elementwise_armv7em.S. */
+struct four_pairs {
+    const int8_t *a, *b;
+    uint32_t c, pixels;
+    const uint8_t *mask; /* byte of pixel 0 */
+    uint32_t mask_step, bit;
+    float a_unit[4], b_unit[4];
+};
+
+/* peaks[4] = the largest magnitudes of the sums that pass; q[pixel * c + lane] = rint(sum * gain[lane]). */
+void peaks_of_pairs(const struct four_pairs *pairs, float *peaks);
+void put_pairs(const struct four_pairs *pairs, const float *gains, int8_t *q);
+
+/* Channels i to i + 3 of error_add(); i is a multiple of 4. */
+static void add_four_channels(const struct joint *to, uint32_t i)
+{
+    const struct channel ch = channel_of(to->out, to->clamp, to->c, i);
+    struct four_pairs pairs = {to->a->q + i, to->b->q + i, to->c, to->pixels, ch.mask, ch.mask_step, ch.bit, {0}, {0}};
+    float peaks[4], gains[4];
+    for (uint32_t j = 0; j < 4; j++) {
+        pairs.a_unit[j] = to->a->scale[i + j] * to->a_factor;
+        pairs.b_unit[j] = to->b->scale[i + j] * to->b_factor;
+    }
+    peaks_of_pairs(&pairs, peaks);
+    for (uint32_t j = 0; j < 4; j++) {
+        gains[j] = channel_gain(peaks[j], channel_unit(to->clamp, i + j, 1.0f), &to->out->scale[i + j]);
+    }
+    put_pairs(&pairs, gains, ch.q);
+}
+
+#endif
+
 void error_add_s8(uint32_t pixels, uint32_t c, const struct error_s8 *a, float a_factor, const struct error_s8 *b,
                   float b_factor, const struct clamp *clamp, const struct error_s8 *out)
 {
-    for (uint32_t i = 0; i < c; i++) {
-        struct channel ch = channel_of(out, clamp, c, i);
-        struct pair pair = {a->q + i, b->q + i, a->scale[i] * a_factor, b->scale[i] * b_factor};
-        float peak = pair_peak(&pair, &ch, pixels);
-        float gain = channel_gain(peak, channel_unit(clamp, i, 1.0f), &out->scale[i]);
-        for (uint32_t pixel = 0, at = 0; pixel < pixels; pixel++, at += c) {
-            channel_put(&ch, pixel, pair_sum(&pair, at), gain);
-        }
+    const struct joint to = {a, b, out, clamp, a_factor, b_factor, pixels, c};
+    uint32_t i = 0;
+#if KERNELS_DSP
+    for (; pixels && c - i >= 4; i += 4) {
+        add_four_channels(&to, i);
+    }
+#endif
+    for (; i < c; i++) {
+        add_channel(&to, i);
     }
 }

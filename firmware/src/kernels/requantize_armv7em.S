@@ -165,23 +165,36 @@
     requantize requantize6, 6
     requantize requantize4, 4
 
-/* A value, its byte of y and its bit of the mask. */
-    .macro  put_masked v, index
+/* Four values from \index on as a word of y, the last first, and their bits of the mask, shifted into r12. With 128
+ * added an output is 0 to 255, and only one that saturates is larger before than after, as unsigned numbers. */
+    .macro  mask_value v
     qadd    \v, \v, r3
-    ssat    lr, #8, \v
-    strb    lr, [r2, #\index]
-    cmp     \v, lr
-    it      eq
-    orreq   r12, r12, #1 << \index
+    usat    lr, #8, \v
+    cmp     lr, \v
+    adc     r12, r12, r12
+    .endm
+
+    .macro  put_masked index, a, b, c, d
+    mask_value \d
+    lsl     \d, lr, #24
+    mask_value \c
+    orr     \d, \d, lr, lsl #16
+    mask_value \b
+    orr     \d, \d, lr, lsl #8
+    mask_value \a
+    orr     \d, \d, lr
+    eor     \d, \d, #0x80808080
+    str     \d, [r2, #\index]
     .endm
 
 /* void name(const int32_t *sums, const float *m, int8_t *y, int32_t zero, uint32_t bytes, uint8_t *mask)
  *
- * One lane, eight channels for each byte of the mask. Registers: r0 sums, r1 m, r2 y, r3 zero, r4-r11 values,
- * r12 mask bits. */
+ * One lane, eight channels for each byte of the mask. Registers: r0 sums, r1 m, r2 y, r3 zero and 128, r4-r11 values,
+ * r12 mask bits, of which the lowest byte is stored. */
     .macro  requantize_masked name, lanes
     begin   \name
     push    {r4-r11, lr}
+    add     r3, r3, #128
 .Lnext_\name:
     .irp    i, 0, 1, 2, 3, 4, 5, 6, 7
     vldr    s\i, [r0, #4 * \lanes * \i]
@@ -202,15 +215,8 @@
     vmov    r6, r7, s2, s3
     vmov    r8, r9, s4, s5
     vmov    r10, r11, s6, s7
-    mov     r12, #0
-    put_masked r4, 0
-    put_masked r5, 1
-    put_masked r6, 2
-    put_masked r7, 3
-    put_masked r8, 4
-    put_masked r9, 5
-    put_masked r10, 6
-    put_masked r11, 7
+    put_masked 4, r8, r9, r10, r11
+    put_masked 0, r4, r5, r6, r7
     add     r2, r2, #8
     ldrd    r4, r5, [sp, #36]
     strb    r12, [r5], #1
@@ -228,11 +234,12 @@
  *
  * Four of a run pass through the FPU while the four before are saturated and stored. Registers: r0 sums, r1 left of a
  * run, r2 zero, r3 y, r4 c, r5-r8 values, r9 runs, r10 and r11 what to skip behind a run of sums and of y, r12 length
- * of a run. */
+ * of a run, lr 3 c. */
     begin   requantize_channel
     push    {r4-r11, lr}
     ldr     r4, [sp, #36]
     ldm     r1, {r9-r12}
+    add     lr, r4, r4, lsl #1
 .Lrun:
     subs    r1, r12, #4
     blt     .Lfew_of_run
@@ -262,16 +269,15 @@
     strb    r5, [r3]
     vmul.f32 s7, s7, s0
     strb    r6, [r3, r4]
-    add     r3, r3, r4, lsl #1
     vcvtr.s32.f32 s4, s4
     ssat    r7, #8, r7
     vcvtr.s32.f32 s5, s5
     ssat    r8, #8, r8
     vcvtr.s32.f32 s6, s6
-    strb    r7, [r3]
+    strb    r7, [r3, r4, lsl #1]
     vcvtr.s32.f32 s7, s7
-    strb    r8, [r3, r4]
-    add     r3, r3, r4, lsl #1
+    strb    r8, [r3, lr]
+    add     r3, r3, r4, lsl #2
     subs    r1, r1, #4
     vmov    r5, r6, s4, s5
     vmov    r7, r8, s6, s7
@@ -280,10 +286,9 @@
     saturate r2, r5, r6, r7, r8
     strb    r5, [r3]
     strb    r6, [r3, r4]
-    add     r3, r3, r4, lsl #1
-    strb    r7, [r3]
-    strb    r8, [r3, r4]
-    add     r3, r3, r4, lsl #1
+    strb    r7, [r3, r4, lsl #1]
+    strb    r8, [r3, lr]
+    add     r3, r3, r4, lsl #2
 .Lfew_of_run:
     adds    r1, r1, #4
     beq     .Lend_of_run
@@ -307,28 +312,28 @@
     end     requantize_channel
 
 /* One value of a channel, to y and to the mask. */
-    .macro  put_channel v
+    .macro  put_channel v, y, mask
     qadd    \v, \v, r2
     ssat    lr, #8, \v
-    strb    lr, [r3]
-    add     r3, r3, r4
+    strb    lr, \y
     cmp     \v, lr
-    ldrb    lr, [r9]
+    ldrb    lr, \mask
     it      eq
     orreq   lr, lr, r11
-    strb    lr, [r9]
-    add     r9, r9, r10
+    strb    lr, \mask
     .endm
 
 /* void requantize_channel_masked(const int32_t *sums, uint32_t n, int32_t zero, int8_t *y, uint32_t c, uint8_t *mask,
  *                                uint32_t stride, uint32_t bit, float m)
  *
- * Registers: r0 sums, r1 left, r2 zero, r3 y, r4 c, r5-r8 values, r9 mask, r10 stride, r11 bit. */
+ * Registers: r0 sums, r1 left, r2 zero, r3 y, r4 c, r5-r8 values, r9 mask, r10 stride, r11 bit,
+ * r12 3 c. */
     begin   requantize_channel_masked
     push    {r4-r11, lr}
     ldr     r4, [sp, #36]
     ldrd    r9, r10, [sp, #40]
     ldr     r11, [sp, #48]
+    add     r12, r4, r4, lsl #1
     subs    r1, r1, #4
     blt     .Lfew_masked
 .Lfour_masked:
@@ -338,7 +343,13 @@
     each    to_int, s4, s5, s6, s7
     vmov    r5, r6, s4, s5
     vmov    r7, r8, s6, s7
-    each    put_channel, r5, r6, r7, r8
+    put_channel r5, "[r3]", "[r9]"
+    put_channel r6, "[r3, r4]", "[r9, r10]"
+    add     r9, r9, r10, lsl #1
+    put_channel r7, "[r3, r4, lsl #1]", "[r9]"
+    put_channel r8, "[r3, r12]", "[r9, r10]"
+    add     r3, r3, r4, lsl #2
+    add     r9, r9, r10, lsl #1
     subs    r1, r1, #4
     bge     .Lfour_masked
 .Lfew_masked:
@@ -350,7 +361,9 @@
     times   s0, s4
     to_int  s4
     vmov    r5, s4
-    put_channel r5
+    put_channel r5, "[r3]", "[r9]"
+    add     r3, r3, r4
+    add     r9, r9, r10
     subs    r1, r1, #1
     bne     .Lone_masked
 .Lend_masked:
@@ -480,9 +493,8 @@
     put_errors put_errors4, 4
 
 /* A sum of a channel where its bit of the mask is set, else 0. */
-    .macro  mask_one v
-    ldrb    r12, [r2]
-    add     r2, r2, r3
+    .macro  mask_one v, mask
+    ldrb    r12, \mask
     lsl     r12, r12, r4
     and     \v, \v, r12, asr #31
     .endm
@@ -490,15 +502,20 @@
 /* float mask_channel(int32_t *sums, uint32_t n, const struct mask_view *mask, float peak)
  *
  * The same for one channel, whose bit is bit 31 - shift of its byte. Registers: r0 sums, r1 left, r2 mask, r3 stride,
- * r4 shift, r5-r8 sums, s0 peak. */
+ * r4 shift, r5-r8 sums, lr 3 strides, s0 peak. */
     begin   mask_channel
     push    {r4-r8, lr}
     ldm     r2, {r2-r4}
+    add     lr, r3, r3, lsl #1
     subs    r1, r1, #4
     blt     .Lfew_sums
 .Lfour_sums:
     ldm     r0, {r5-r8}
-    each    mask_one, r5, r6, r7, r8
+    mask_one r5, "[r2]"
+    mask_one r6, "[r2, r3]"
+    mask_one r7, "[r2, r3, lsl #1]"
+    mask_one r8, "[r2, lr]"
+    add     r2, r2, r3, lsl #2
     vmov    s4, s5, r5, r6
     vmov    s6, s7, r7, r8
     each    to_float, s4, s5, s6, s7
@@ -514,7 +531,8 @@
     beq     .Lend_sums
 .Lone_sum:
     ldr     r5, [r0]
-    mask_one r5
+    mask_one r5, "[r2]"
+    add     r2, r2, r3
     vmov    s4, r5
     to_float s4
     vstmia  r0!, {s4}
@@ -528,9 +546,10 @@
 
 /* void put_channel_errors(const float *sums, uint32_t n, int8_t *q, uint32_t c, float gain)
  *
- * Registers: r0 sums, r1 left, r2 q, r3 c, r4-r7 values. */
+ * Registers: r0 sums, r1 left, r2 q, r3 c, r4-r7 values, r12 3 c. */
     begin   put_channel_errors
     push    {r4-r7, lr}
+    add     r12, r3, r3, lsl #1
     subs    r1, r1, #4
     blt     .Lfew_errors
 .Lfour_errors:
@@ -541,10 +560,9 @@
     vmov    r6, r7, s6, s7
     strb    r4, [r2]
     strb    r5, [r2, r3]
-    add     r2, r2, r3, lsl #1
-    strb    r6, [r2]
-    strb    r7, [r2, r3]
-    add     r2, r2, r3, lsl #1
+    strb    r6, [r2, r3, lsl #1]
+    strb    r7, [r2, r12]
+    add     r2, r2, r3, lsl #2
     subs    r1, r1, #4
     bge     .Lfour_errors
 .Lfew_errors:

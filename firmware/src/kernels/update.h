@@ -64,18 +64,33 @@ ALWAYS_INLINE void update_weight(const struct trained_weights *w, uint32_t index
     }
 }
 
-/* random16(key, index) with one hash for two neighbours. */
-ALWAYS_INLINE void update_body(const struct trained_weights *w, uint32_t index, uint32_t count,
-                               const struct steps *steps, uint32_t key, uint32_t bits)
+/* random16() of `index` and its neighbour, that of the even one below. */
+ALWAYS_INLINE uint32_t random_pair(uint32_t key, uint32_t index)
 {
-    const int32_t *sums = steps->sums;
-    uint32_t word = hash32(key + (index >> 1) * 0x9e3779b9u);
-    for (uint32_t end = index + count; index < end; index++, sums += steps->stride) {
+    return hash32(key + (index >> 1) * 0x9e3779b9u);
+}
+
+/* The next step. */
+ALWAYS_INLINE float take_step(struct steps *steps)
+{
+    float step = steps->factor * (float)(*steps->sums - steps->shift);
+    steps->sums += steps->stride;
+    return step;
+}
+
+/* update_weights(); w and steps are copies, which no store of a weight can change. */
+ALWAYS_INLINE void update_body(struct trained_weights w, uint32_t index, uint32_t count, struct steps steps,
+                               uint32_t key, uint32_t bits)
+{
+    for (uint32_t end = index + count; index < end; index++) {
+        uint32_t noise = random_pair(key, index);
         if ((index & 1u) == 0) {
-            word = hash32(key + (index >> 1) * 0x9e3779b9u);
+            update_weight(&w, index, take_step(&steps), noise & 0xffffu, bits);
+            if (++index == end) {
+                break;
+            }
         }
-        uint32_t noise = (index & 1u) ? word >> 16 : word & 0xffffu;
-        update_weight(w, index, steps->factor * (float)(*sums - steps->shift), noise, bits);
+        update_weight(&w, index, take_step(&steps), noise >> 16, bits);
     }
 }
 
@@ -84,11 +99,11 @@ static inline void update_weights(const struct trained_weights *w, uint32_t inde
                                   const struct steps *steps, uint32_t key)
 {
     if (w->frac_bits == 8) {
-        update_body(w, index, count, steps, key, 8);
+        update_body(*w, index, count, *steps, key, 8);
     } else if (w->frac_bits == 4) {
-        update_body(w, index, count, steps, key, 4);
+        update_body(*w, index, count, *steps, key, 4);
     } else {
-        update_body(w, index, count, steps, key, 0);
+        update_body(*w, index, count, *steps, key, 0);
     }
 }
 

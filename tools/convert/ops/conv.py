@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def forward_of(graph: Graph, node: Node) -> Node:
     """The forward node of the layer that a backward node belongs to."""
-    return next(n for n in graph.forward_layers if n.layer == node.layer)
+    return graph.forward_of[node.layer or ""]
 
 
 def geometry(graph: Graph, node: Node) -> tuple[Tensor, Tensor, Window]:
@@ -251,7 +251,7 @@ def qas_weights(layer: Layer) -> np.ndarray:
 def trained_bias(graph: Graph, name: str, delta: np.ndarray) -> reference.Bias:
     """The trained biases of a layer, given what training has added to them."""
     layer = graph.layers[name]
-    node = next(n for n in graph.forward_layers if n.layer == name)
+    node = graph.forward_of[name]
     qas, m = qas_biases(graph, name), multipliers(graph, node)
     return reference.Bias(layer.bias, delta, m, qas, bias_limit(layer), weight_id(graph, name) + 1)
 
@@ -260,7 +260,7 @@ def bias_scale(graph: Graph, name: str) -> np.ndarray:
     """Real value of the unit in which a layer's biases are trained, float64 [c]."""
     layer = graph.layers[name]
     assert layer.weight_scale is not None
-    node = next(n for n in graph.forward_layers if n.layer == name)
+    node = graph.forward_of[name]
     unit = 2.0 ** reference.bias_shift(multipliers(graph, node))
     return np.asarray(layer.weight_scale * graph.tensors[node.inputs[0]].scale * unit)
 
@@ -269,7 +269,7 @@ def qas_biases(graph: Graph, name: str) -> np.ndarray:
     """256 / (s_x * s_w)^2, in units of what is trained; 0 for dead channels."""
     layer = graph.layers[name]
     assert layer.weight_scale is not None
-    node = next(n for n in graph.forward_layers if n.layer == name)
+    node = graph.forward_of[name]
     unit = 2.0 ** reference.bias_shift(multipliers(graph, node))
     return _qas(layer, layer.weight_scale * graph.tensors[node.inputs[0]].scale, 256.0 / unit)
 
