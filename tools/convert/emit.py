@@ -18,7 +18,7 @@ from .ops import TABLE
 from .ops.stream import before_rows, kernel_scratch_at
 from .plan import Placement, Plan
 from .scheme import Scheme
-from .trainables import Trainable, block_bytes, layout, stored_block
+from .trainables import Trainable, block_bytes, front_steps, layout, stored_block
 
 API_VERSION = 2
 ID_LINE = "#define MODEL_ID"
@@ -174,23 +174,46 @@ def _step(names: Names, step: int, indent: str) -> str:
 
 
 def _forward(names: Names) -> str:
-    graph = names.graph
-    logits = names.at(graph.output)
+    """The forward pass in two halves: a program for the host may keep what the first makes of an image."""
+    front, end = front_steps(names.graph), len(names.graph.forward_nodes)
     lines = [
         *_rows(names),
-        f"const float *model_logits(void) {{ return {logits}; }}",
+        f"const float *model_logits(void) {{ return {names.at(names.graph.output)}; }}",
+        "",
+        "/* Uses nothing that learns: what it makes of an image is always the same. */",
+        "static void forward_front(void)",
+        "{",
+        *(_step(names, step, "    ") for step in range(front)),
+        "}",
+        "",
+        "static void forward_rest(int train)",
+        "{",
+        *_rest(names, range(front, end)),
+        "}",
         "",
         "void model_forward(int train)",
         "{",
+        "    forward_front();",
+        "    forward_rest(train);",
+        "}\n",
     ]
-    if not any("train ?" in TABLE[n.op].call(names, n) or n.op == "gather" for n in graph.forward_nodes):
+    return "\n".join(lines)
+
+
+def _rest(names: Names, steps: range) -> list[str]:
+    """The steps that use what learns, and those that only training runs."""
+    lines = []
+    nodes = names.graph.nodes
+    if not any(
+        "train ?" in TABLE[n.op].call(names, n) or n.op == "gather" for n in nodes[steps.start : steps.stop]
+    ):
         lines.append("    (void)train; /* nothing is saved for the backward pass */")
-    for step, node in enumerate(graph.forward_nodes):
-        if node.op == "gather":
+    for step in steps:
+        if nodes[step].op == "gather":
             lines += ["    if (train) {", _step(names, step, "        "), "    }"]
         else:
             lines.append(_step(names, step, "    "))
-    return "\n".join([*lines, "}\n"])
+    return lines
 
 
 def _rows(names: Names) -> list[str]:

@@ -16,7 +16,7 @@ from .ops import TABLE
 from .pipeline import FIRMWARE_FLASH, FIRMWARE_SRAM, Compiled
 from .plan import Plan
 from .recompute import recomputed
-from .trainables import block_bytes, layout, stored_block
+from .trainables import block_bytes, front_steps, layout, stored_block
 
 WEIGHT_REGION = 512 * 1024
 CHECKPOINT_SLOT = 128 * 1024
@@ -133,6 +133,7 @@ def plan_json(
             }
             for i, node in enumerate(graph.nodes)
         ],
+        "front": front_steps(graph),
         "layers": [_row_json(row) for row in rows(compiled)],
         "flash": flash_bytes(compiled),
         "sram": {"arena": plan.arena, "trainables": block_bytes(items)},

@@ -81,6 +81,20 @@ def _shape(array: np.ndarray, dtype: str, layer: Layer) -> tuple[int, ...]:
     return split_weight(layer)[1].shape if dtype == "u4" else array.shape
 
 
+def front_steps(graph: Graph) -> int:
+    """Forward nodes before the first that uses something trained or differs between training and inference.
+
+    What they make of an image never changes.
+    """
+    trained = {item.layer for item in layout(graph)}
+    nodes = graph.forward_nodes
+    for step, node in enumerate(nodes):
+        learns = any(part.layer in trained for part in (node.parts or (node,)))
+        if learns or node.op == "gather" or len(node.outputs) > 1:
+            return step
+    return len(nodes)
+
+
 def _in_order(graph: Graph) -> Mapping[str, Layer]:
     return {n.layer: graph.layers[n.layer] for n in graph.forward_layers if n.layer}
 

@@ -129,8 +129,7 @@ class Device:
 
     def rate(self, factor: float) -> None:
         """Multiply the scheme's learning rates by `factor`, 0..1000."""
-        decimals = 9 - len(str(int(factor)))  # the device reads up to 9 digits
-        self._talk.command(f"rate {factor:.{decimals}f}", "ok rate")
+        self._talk.command(f"rate {decimal(factor)}", "ok rate")
 
     def seed(self, number: int) -> None:
         """Seed of the stochastic rounding, uint32."""
@@ -284,6 +283,11 @@ class Device:
         raise DeviceError(
             f"{what} did not get through in {TRIES} tries: check the cable or use a lower --baud."
         )
+
+
+def decimal(number: float) -> str:
+    """A number from 0 on as the device reads it: up to 9 digits."""
+    return f"{number:.{9 - len(str(int(number)))}f}"
 
 
 def split_pair(line: str) -> tuple[str, str]:

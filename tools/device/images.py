@@ -10,6 +10,7 @@ from PIL import Image, ImageOps
 
 from device.errors import DeviceError
 
+HELD_OUT = 5  # one image in so many of a class, where nothing says which ones to test with
 SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".pgm", ".ppm", ".pnm", ".tif", ".tiff"}
 
 
@@ -37,18 +38,23 @@ def load_image(path: Path, shape: tuple[int, int, int]) -> np.ndarray:
     Errors   DeviceError where the file is missing, no image, or the model takes neither 1 nor 3 channels
     """
     h, w, c = shape
-    if c not in (1, 3):
-        raise DeviceError(f"the model takes {c} channels: image files hold 1 (gray) or 3 (RGB) only.")
+    image = open_image(path, c)
+    if image.size != (w, h):
+        image = centre_crop(image, w, h).resize((w, h), Image.Resampling.BILINEAR)
+    return np.asarray(image, np.uint8).reshape(h, w, c)
+
+
+def open_image(path: Path, channels: int) -> Image.Image:
+    """An image file as 8-bit gray or RGB, upright, in its own size. Errors as load_image()."""
+    if channels not in (1, 3):
+        raise DeviceError(f"the model takes {channels} channels: image files hold 1 (gray) or 3 (RGB) only.")
     try:
         with Image.open(path) as file:
-            image = flatten(ImageOps.exif_transpose(file), "L" if c == 1 else "RGB")
-            if image.size != (w, h):
-                image = centre_crop(image, w, h).resize((w, h), Image.Resampling.BILINEAR)
+            return flatten(ImageOps.exif_transpose(file), "L" if channels == 1 else "RGB")
     except FileNotFoundError as error:
         raise DeviceError(f"no such image: {path}.") from error
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise DeviceError(f"{path} cannot be read as an image: remove or replace it.") from error
-    return np.asarray(image, np.uint8).reshape(h, w, c)
 
 
 def centre_crop(image: Image.Image, w: int, h: int) -> Image.Image:
@@ -103,3 +109,57 @@ def files(folder: Path) -> list[Path]:
 
 def shorten(names: list[str], most: int = 6) -> str:
     return ", ".join(names) if len(names) <= most else ", ".join(names[:most]) + ", ..."
+
+
+def split(folder: Path, classes: int) -> tuple[Dataset, Dataset]:
+    """Images to learn from and images to be tested with, of one folder.
+
+    It holds lists train.txt and val.txt, a line "CLASS/FILE" an image; or folders train and val (or test) of
+    class folders; or class folders, of which every HELD_OUT-th image is held out.
+
+    Errors   DeviceError where the folder is none of these, or as scan()
+    """
+    if (folder / "train.txt").is_file():
+        training, testing = (read_list(folder / name, classes) for name in ("train.txt", "val.txt"))
+    elif (folder / "train").is_dir():
+        held = next((folder / name for name in ("val", "test") if (folder / name).is_dir()), folder / "val")
+        training, testing = scan(folder / "train", classes), scan(held, classes)
+    else:
+        return hold_out(scan(folder, classes))
+    if training.classes != testing.classes:
+        raise DeviceError(f"{folder} trains and tests with different classes: name them alike.")
+    return training, testing
+
+
+def hold_out(dataset: Dataset) -> tuple[Dataset, Dataset]:
+    """Every HELD_OUT-th image of each class apart, to be tested with."""
+    training: list[Sample] = []
+    testing: list[Sample] = []
+    for label, name in enumerate(dataset.classes):
+        own = [sample for sample in dataset.samples if sample.label == label]
+        if len(own) < HELD_OUT:
+            raise DeviceError(f"class {name} has {len(own)} images: one in {HELD_OUT} is held out, add some.")
+        testing += own[::HELD_OUT]
+        training += [sample for number, sample in enumerate(own) if number % HELD_OUT]
+    return Dataset(dataset.classes, tuple(training)), Dataset(dataset.classes, tuple(testing))
+
+
+def read_list(file: Path, classes: int) -> Dataset:
+    """The images that a list names, one CLASS/FILE a line, relative to its folder; sorted classes are labels.
+
+    Errors   DeviceError where the list or an image is missing, or it has another number of classes
+    """
+    try:
+        lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise DeviceError(f"{file} cannot be read as a list of images, a line CLASS/FILE each.") from error
+    for line in lines:
+        if "/" not in line or not (file.parent / line).is_file():
+            raise DeviceError(f"{file} names {line[:60]!r}, which is no image CLASS/FILE in {file.parent}.")
+    names = sorted({line.split("/")[0] for line in lines})
+    if len(names) != classes:
+        raise DeviceError(
+            f"{file} names {len(names)} classes ({shorten(names)}), but the model has {classes} classes: "
+            "list as many, or convert the model with --classes."
+        )
+    return Dataset(tuple(names), tuple(Sample(file.parent / x, names.index(x.split("/")[0])) for x in lines))

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from device.client import Device
+from device.client import Info, Step
 from device.files import replacing
 from device.images import Dataset, Sample, load_image
 
@@ -103,6 +103,22 @@ class Log:
             part.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 
+class Learner(Protocol):
+    """What a session trains: a device at the other end of a line, or a model on this machine."""
+
+    @property
+    def info(self) -> Info: ...
+    def train(self, image: np.ndarray, label: int) -> Step: ...
+    def evaluate(self, image: np.ndarray, label: int) -> int: ...
+    def rate(self, factor: float) -> None: ...
+    def seed(self, number: int) -> None: ...
+    def sha(self) -> str: ...
+
+
+# An image as the learner takes it: of a sample, to learn from in an epoch, or (None) to be tested with.
+Show = Callable[[Sample, int | None], np.ndarray]
+
+
 class Watcher(Protocol):
     """Is told how a session goes on; an evaluation may begin and end within the training."""
 
@@ -111,18 +127,31 @@ class Watcher(Protocol):
     def end(self) -> None: ...
 
 
-def new_log(device: Device, classes: tuple[str, ...], settings: Settings) -> Log:
+def new_log(device: Learner, classes: tuple[str, ...], settings: Settings) -> Log:
     about = asdict(device.info)
     return Log({**about, "shape": list(device.info.shape)}, classes, settings)
 
 
-def evaluate(device: Device, dataset: Dataset, watcher: Watcher, step: int = 0, limit: int = 0) -> Evaluation:
+def pixels(device: Learner) -> Show:
+    """Images as their files hold them, uint8 [h][w][c]."""
+    return lambda sample, epoch: load_image(sample.path, device.info.shape)
+
+
+def evaluate(
+    device: Learner,
+    dataset: Dataset,
+    watcher: Watcher,
+    step: int = 0,
+    limit: int = 0,
+    show: Show | None = None,
+) -> Evaluation:
     """Accuracy on a data set. limit: most images, spread evenly over it, 0: all."""
+    show = show or pixels(device)
     samples = spread(dataset.samples, limit)
     counts = [[0, 0] for _ in dataset.classes]
     watcher.begin("evaluating", len(samples))
     for sample in samples:
-        predicted = device.evaluate(load_image(sample.path, device.info.shape), sample.label)
+        predicted = device.evaluate(show(sample, None), sample.label)
         counts[sample.label][0] += predicted == sample.label
         counts[sample.label][1] += 1
         correct, total = sum(c for c, _ in counts), sum(n for _, n in counts)
@@ -132,18 +161,25 @@ def evaluate(device: Device, dataset: Dataset, watcher: Watcher, step: int = 0, 
     return Evaluation(step, sum(c for c, _ in by_class), len(samples), by_class)
 
 
-def train(device: Device, training: Dataset, testing: Dataset | None, log: Log, watcher: Watcher) -> None:
+def train(
+    device: Learner,
+    training: Dataset,
+    testing: Dataset | None,
+    log: Log,
+    watcher: Watcher,
+    show: Show | None = None,
+) -> None:
     """Train as log.settings say and write what happens into `log`, step by step."""
-    settings = log.settings
+    settings, show = log.settings, show or pixels(device)
     device.seed(settings.seed)
     order = list(ordered(training, settings))
-    test = evaluator(device, testing, log, watcher)
+    test = evaluator(device, testing, log, watcher, show)
     test(0)
     watcher.begin("training", len(order))
     for number, (epoch, sample) in enumerate(order, 1):
         if number % RATE_EVERY == 1:
             device.rate(settings.rate_at(number - 1, len(order)))
-        result = device.train(load_image(sample.path, device.info.shape), sample.label)
+        result = device.train(show(sample, epoch), sample.label)
         name = f"{sample.path.parent.name}/{sample.path.name}"
         log.steps.append(TrainStep(number, epoch, name, sample.label, result.predicted, result.loss))
         watcher.advance(
@@ -157,12 +193,14 @@ def train(device: Device, training: Dataset, testing: Dataset | None, log: Log, 
     log.sha256 = device.sha()
 
 
-def evaluator(device: Device, testing: Dataset | None, log: Log, watcher: Watcher) -> Callable[[int], None]:
+def evaluator(
+    device: Learner, testing: Dataset | None, log: Log, watcher: Watcher, show: Show
+) -> Callable[[int], None]:
     """What evaluates after a given step, and does nothing where there is no test set."""
 
     def test(step: int) -> None:
         if testing is not None:
-            log.evaluations.append(evaluate(device, testing, watcher, step))
+            log.evaluations.append(evaluate(device, testing, watcher, step, show=show))
 
     return test
 

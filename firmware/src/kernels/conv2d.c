@@ -221,7 +221,9 @@ static void put_lane(const int32_t *sums, uint32_t lanes, const float *m, int32_
     }
 #endif
     for (; i < n; i += 8) {
-        uint32_t bits = put_outputs(sums + i * lanes, lanes, m + i, zero, n - i < 8 ? n - i : 8, y + i);
+        const int32_t *from = sums + i * lanes;
+        uint32_t bits = n - i < 8 ? put_outputs(from, lanes, m + i, zero, n - i, y + i)
+                                  : put_outputs(from, lanes, m + i, zero, 8, y + i);
         if (mask) {
             mask[i / 8] = (uint8_t)bits;
         }

@@ -2,6 +2,10 @@
 #include "dense.h"
 #include "requantize.h"
 
+#if defined(__AVX2__)
+#include "dense_avx2.h"
+#endif
+
 #if KERNELS_DSP
 
 /* dense_armv7em.S; n >= 4, count >= 1, groups >= 1. */
@@ -91,6 +95,12 @@ void pack_columns(int16_t *tile, const struct span *span, const int8_t *rows, ui
                   uint32_t n)
 {
     uint32_t scalar = n;
+#if defined(__AVX2__)
+    if (span->live == LANES) {
+        columns_avx2(tile, rows, step, r, n);
+        return;
+    }
+#endif
 #if KERNELS_DSP
     scalar = span->live < span->lanes ? n : n & 3u;
 #endif
@@ -111,6 +121,16 @@ void pack_columns(int16_t *tile, const struct span *span, const int8_t *rows, ui
 #endif
 }
 
+#if defined(__AVX2__)
+
+static void dot_portable(const int16_t *tile, uint32_t lanes, const int8_t *rows, uint32_t n, uint32_t count,
+                         int32_t *sums)
+{
+    lanes == LANES ? dot_avx2(tile, LANES, rows, n, count, sums) : dot_avx2(tile, FEW_LANES, rows, n, count, sums);
+}
+
+#else
+
 /* One lane against one row, value by value. */
 static int32_t dot_lane(const int16_t *tile, uint32_t lanes, uint32_t lane, const int8_t *row, uint32_t n)
 {
@@ -130,6 +150,8 @@ static void dot_portable(const int16_t *tile, uint32_t lanes, const int8_t *rows
         }
     }
 }
+
+#endif
 
 static void fill_bias(int32_t *sums, uint32_t lanes, const int32_t *bias, uint32_t count)
 {

@@ -63,7 +63,7 @@ ALWAYS_INLINE uint32_t panel_place(uint32_t n, uint32_t lanes, uint32_t lane, ui
     return ((at >> 2) * 2 + (at & 1u)) * 2 * lanes + 2 * lane + ((at >> 1) & 1u);
 #else
     (void)n;
-    return k * lanes + lane;
+    return (k >> 1) * 2 * lanes + 2 * lane + (k & 1u);
 #endif
 }
 

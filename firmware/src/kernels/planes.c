@@ -240,17 +240,6 @@ void fill_planes(const struct view *v, const struct tile *tile, const uint16_t *
 
 /* ---- summing ---------------------------------------------------------------------------------------------------- */
 
-/* One window, tap by tap. */
-static int32_t sum_window(const struct view *v, const int16_t *row, const int32_t *taps, int32_t sum)
-{
-    for (uint32_t y = 0; y < v->kh; y++, row += v->places) {
-        for (uint32_t x = 0; x < v->kw; x++) {
-            sum += row[x] * *taps++;
-        }
-    }
-    return sum;
-}
-
 #if KERNELS_DSP
 
 static void sum_fast(const struct view *v, const struct tile *tile, const int16_t *plane, const int8_t *w,
@@ -290,6 +279,41 @@ static void sum_fast(const struct view *v, const struct tile *tile, const int16_
 
 #endif
 
+/* Adds tap after tap to a tile's sums. n windows side by side, `stride` places apart, are literals where that makes
+ * vector code on the host. */
+ALWAYS_INLINE void add_taps_body(const struct view *v, const struct tile *tile, const int16_t *plane,
+                                 const int32_t *taps, int32_t *sums, uint32_t n, uint32_t stride)
+{
+    uint32_t down = v->stride_h * v->places, next = tile->row, rows = tile->h;
+    for (uint32_t ky = 0; ky < v->kh; ky++, plane += v->places) {
+        for (uint32_t kx = 0; kx < v->kw; kx++) {
+            const int16_t *row = plane + kx;
+            int32_t tap = *taps++, *to = sums;
+            for (uint32_t y = 0; y < rows; y++, row += down, to += next) {
+                for (uint32_t x = 0; x < n; x++) {
+                    to[x] += row[x * stride] * tap;
+                }
+            }
+        }
+    }
+}
+
+static void add_taps(const struct view *v, const struct tile *tile, const int16_t *plane, const int32_t *taps,
+                     int32_t *sums)
+{
+    if (v->stride_w == 1 && tile->w == 16) {
+        add_taps_body(v, tile, plane, taps, sums, 16, 1);
+    } else if (v->stride_w == 1 && tile->w == 8) {
+        add_taps_body(v, tile, plane, taps, sums, 8, 1);
+    } else if (v->stride_w == 1 && tile->w == 4) {
+        add_taps_body(v, tile, plane, taps, sums, 4, 1);
+    } else if (v->stride_w == 2 && tile->w == 4) {
+        add_taps_body(v, tile, plane, taps, sums, 4, 2);
+    } else {
+        add_taps_body(v, tile, plane, taps, sums, tile->w, v->stride_w);
+    }
+}
+
 /* Any kernel, tap by tap. */
 NEVER_INLINE void sum_slow(const struct view *v, const struct tile *tile, const int16_t *plane, const int8_t *w,
                            int32_t *taps, int32_t bias, int32_t *sums)
@@ -298,11 +322,10 @@ NEVER_INLINE void sum_slow(const struct view *v, const struct tile *tile, const 
     for (uint32_t i = 0; i < n; i++) {
         taps[i] = v->flip ? w[n - 1 - i] : w[i];
     }
-    for (uint32_t y = 0; y < tile->h; y++, plane += v->stride_h * v->places, sums += tile->row) {
-        for (uint32_t x = 0; x < tile->w; x++) {
-            sums[x] = sum_window(v, plane + v->shift + x * v->stride_w, taps, bias);
-        }
+    for (uint32_t i = 0; i < tile->h * tile->row; i++) {
+        sums[i] = bias;
     }
+    add_taps(v, tile, plane + v->shift, taps, sums);
 }
 
 void sum_windows(const struct view *v, const struct tile *tile, const int16_t *plane, const int8_t *w, void *taps,

@@ -1,0 +1,91 @@
+/* Dense micro-kernels of a host with AVX2: what the simulator runs. A pair of values of all lanes is one vector, and a
+ * multiply-add of pairs takes one instruction. The numbers are those of the portable code: exact int32 sums. */
+#ifndef KERNELS_DENSE_AVX2_H
+#define KERNELS_DENSE_AVX2_H
+
+#include <immintrin.h>
+
+#include "dense.h"
+
+enum {
+    ROWS = 8,   /* that share the loads of a tile */
+    WIDE = 256, /* values of a row that are widened at once; even */
+};
+
+/* The places of a vector of 8 words that belong to lanes. */
+ALWAYS_INLINE __m256i words_of(uint32_t lanes)
+{
+    int rest = lanes > FEW_LANES ? -1 : 0;
+    return _mm256_setr_epi32(-1, -1, -1, -1, rest, rest, 0, 0);
+}
+
+/* Pairs of a row in place k / 2, a zero behind an odd one. */
+ALWAYS_INLINE void widen_row(const int8_t *row, uint32_t n, int16_t *wide)
+{
+    for (uint32_t k = 0; k < n; k++) {
+        wide[k] = row[k];
+    }
+    wide[n] = 0;
+}
+
+/* sums[row][lane] += tile . row, of n <= WIDE values of `count` rows `step` apart; lanes and count are literals. */
+ALWAYS_INLINE void dot_block(const int16_t *tile, uint32_t lanes, const int8_t *rows, uint32_t step, uint32_t n,
+                             int32_t *sums, uint32_t count)
+{
+    int16_t wide[ROWS][WIDE + 2];
+    __m256i words = words_of(lanes), acc[ROWS];
+    for (uint32_t i = 0; i < count; i++) {
+        widen_row(rows + i * step, n, wide[i]);
+        acc[i] = _mm256_maskload_epi32(sums + i * lanes, words);
+    }
+    for (uint32_t k = 0; k < n; k += 2) {
+        __m256i pairs = _mm256_maskload_epi32((const int *)(const void *)(tile + k * lanes), words);
+        for (uint32_t i = 0; i < count; i++) {
+            __m256i pair = _mm256_set1_epi32((int)load_u32(&wide[i][k]));
+            acc[i] = _mm256_add_epi32(acc[i], _mm256_madd_epi16(pairs, pair));
+        }
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        _mm256_maskstore_epi32(sums + i * lanes, words, acc[i]);
+    }
+}
+
+/* sums[row][lane] += tile . row; lanes is a literal. */
+ALWAYS_INLINE void dot_avx2(const int16_t *tile, uint32_t lanes, const int8_t *rows, uint32_t n, uint32_t count,
+                            int32_t *sums)
+{
+    for (uint32_t k = 0, part; k < n; k += part, tile += part * lanes) {
+        part = n - k < WIDE ? n - k : (uint32_t)WIDE;
+        uint32_t row = 0;
+        for (; row + ROWS <= count; row += ROWS) {
+            dot_block(tile, lanes, rows + row * n + k, n, part, sums + row * lanes, ROWS);
+        }
+        for (; row < count; row++) {
+            dot_block(tile, lanes, rows + row * n + k, n, part, sums + row * lanes, 1);
+        }
+    }
+}
+
+/* LANES neighbouring bytes times r, as int16. */
+ALWAYS_INLINE __m128i six_times(const int8_t *row, int16_t r)
+{
+    uint16_t last;
+    memcpy(&last, row + 4, sizeof last);
+    __m128i bytes = _mm_insert_epi32(_mm_cvtsi32_si128((int)load_u32(row)), last, 1);
+    return _mm_mullo_epi16(_mm_cvtepi8_epi16(bytes), _mm_set1_epi16(r));
+}
+
+/* Values 0 .. n of LANES neighbouring columns: value k of lane i is r[k] * rows[k * step + i]; r NULL: 1. */
+ALWAYS_INLINE void columns_avx2(int16_t *tile, const int8_t *rows, uint32_t step, const int16_t *r, uint32_t n)
+{
+    for (uint32_t k = 0; k < n; k += 2, rows += 2 * step, tile += 2 * LANES) {
+        __m128i even = six_times(rows, r ? r[k] : 1), odd = _mm_setzero_si128();
+        if (k + 1 < n) {
+            odd = six_times(rows + step, r ? r[k + 1] : 1);
+        }
+        _mm_storeu_si128((__m128i *)(void *)tile, _mm_unpacklo_epi16(even, odd));
+        _mm_storel_epi64((__m128i *)(void *)(tile + 8), _mm_unpackhi_epi16(even, odd));
+    }
+}
+
+#endif

@@ -1,0 +1,220 @@
+"""The simulator learns what the device learns, whatever it keeps of the frozen front, and says so."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import EXAMPLE, ROOT, Built, run
+from convert.native_model import NativeModel, Sgd
+from convert.pipeline import Passes, compile_graph, generate
+from convert.report import plan_json
+from convert.scheme import Scheme, convolutions
+from demo.sessions import Silent, host_session
+from device.errors import DeviceError
+from device.images import load_image, scan, split
+from device.session import Settings, new_log, train
+from native.model import Model, compile_model
+from networks import random_network, residual_network
+from PIL import Image
+from simulate.augment import KINDS, Augmentation, photograph
+from simulate.blueprint import Blueprint, alive, load_blueprint
+from simulate.machine import FAST, Machine, library
+from simulate.records import Task, fill, show
+
+SETTINGS = Settings(epochs=3, seed=5, limit=70, rate=2.0, schedule="cosine")
+STILL = Augmentation((), 1)
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Some of the example's images: train/CLASS and test/CLASS."""
+    folder = tmp_path_factory.mktemp("simulate") / "digits"
+    run(["python", str(EXAMPLE / "export_images.py"), str(folder)])
+    for part in (*folder.glob("train/*"), *folder.glob("test/*")):
+        for file in sorted(part.iterdir())[10:]:
+            file.unlink()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def plan(example: Built) -> Blueprint:
+    return load_blueprint(example.folder)
+
+
+@pytest.fixture(scope="module")
+def task(plan: Blueprint, images: Path, tmp_path_factory: pytest.TempPathFactory) -> Task:
+    folder = tmp_path_factory.mktemp("work")
+    return Task(plan, library(plan, folder), *split(images, 10), STILL, SETTINGS.epochs, folder)
+
+
+def learn(task: Task, settings: Settings = SETTINGS) -> str:
+    """SHA-256 of the trainables after a session."""
+    machine = Machine(task.plan, task.library)
+    list(fill(task, 1))
+    log = new_log(machine, task.training.classes, settings)
+    train(machine, task.training, task.testing, log, Silent(), show(task, machine))
+    return log.sha256
+
+
+def test_the_simulator_learns_what_the_firmware_learns(task: Task, example: Built) -> None:
+    firmware = host_session(example.program, task.training, task.testing, SETTINGS)
+    assert learn(task) == firmware.log.sha256
+    assert learn(task, settings=replace(SETTINGS, seed=6)) != firmware.log.sha256
+
+
+@pytest.mark.parametrize("augmentation", [STILL, Augmentation(KINDS, 2)])
+def test_records_change_nothing(task: Task, augmentation: Augmentation) -> None:
+    kept = replace(task, augmentation=augmentation)
+    assert learn(kept) == learn(replace(kept, cache=None))
+    file = kept.records()
+    assert file is not None and file.is_file()
+
+
+def test_a_record_of_other_bytes_is_noticed(task: Task, tmp_path: Path) -> None:
+    (offset, size), *_ = task.plan.regions
+    wrong = replace(task.plan, regions=((offset + 8, size),))
+    assert learn(replace(task, plan=wrong, cache=tmp_path)) != learn(task)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_half_passes_are_the_whole_pass(tmp_path: Path, seed: int) -> None:
+    """Random networks and schemes, with recomputation: keep, scramble the arena, restore, and go on.
+
+    The halves run as the simulator compiles them, with vector instructions.
+    """
+    graph = residual_network() if seed == 0 else random_network(seed)
+    names = convolutions(graph)
+    count = (1, 3, len(names))[seed % 3]
+    scheme = Scheme("test", count, dict.fromkeys(names[-count:], 0.5), fraction_bits=8, head="random")
+    compiled = compile_graph(graph, scheme, 4, Passes(arena=1 if seed % 2 else 1 << 32))
+    output = generate(compiled, "a test")
+    document = json.loads(json.dumps(plan_json(compiled, output, {}, None)))
+    model, fast = NativeModel(output, tmp_path), tmp_path / "fast.so"
+    compile_model(tmp_path, fast, FAST)
+    rng = np.random.default_rng(seed)
+    stored = rng.integers(-128, 128, (5, *model.shape)).astype(np.int8)
+    whole, halves = learn_whole(model, stored), learn_halves(Model(tmp_path, fast), stored, document)
+    assert whole == halves
+    assert seed % 3 == 2 or document["front"] > 0
+
+
+def learn_whole(model: Model, stored: np.ndarray) -> bytes:
+    model.reset()
+    for step, image in enumerate(stored):
+        model.forward(image, train=True)
+        model.backward(step % 4, Sgd(0.05, 0.05, 0.05, 1, step))
+    return model.trainables()
+
+
+def learn_halves(model: Model, stored: np.ndarray, document: dict) -> bytes:
+    """The same from what the front left of each image, all of which is computed before."""
+    regions = alive(document["tensors"], document["front"])
+    model.reset()
+    kept = []
+    for image in stored:
+        model.front(image)
+        kept.append(model.keep(regions))
+    for step, record in enumerate(kept):
+        model.restore(((0, model.arena_bytes),), np.full(model.arena_bytes, 0xA5, np.uint8))
+        model.restore(regions, record)
+        if document["front"] == 0:
+            model.enter(stored[step])
+        model.rest(train=True)
+        model.backward(step % 4, Sgd(0.05, 0.05, 0.05, 1, step))
+    return model.trainables()
+
+
+def test_a_model_without_frozen_front_is_simulated_too(images: Path, tmp_path: Path) -> None:
+    command = ["python", "tools/convert", str(EXAMPLE / "model.pt"), "--scheme", "full", "--classes", "10"]
+    run([*command, "--board", "native", "-o", str(tmp_path / "full")])
+    plan = load_blueprint(tmp_path / "full")
+    task = Task(plan, library(plan, tmp_path), *split(images, 10), STILL, 1, tmp_path)
+    settings = Settings(limit=20)
+    assert plan.front == 0
+    assert learn(task, settings=settings) == learn(replace(task, cache=None), settings=settings)
+
+
+def test_alive_joins_neighbours_and_leaves_out_what_is_over() -> None:
+    def tensor(offset: int, size: int, birth: int, death: int) -> dict[str, int]:
+        return {"offset": offset, "bytes": size, "birth": birth, "death": death}
+
+    tensors = [
+        tensor(64, 32, 1, 2), tensor(96, 8, 0, 9), tensor(0, 16, 1, 3),
+        tensor(16, 48, 0, 1), tensor(0, 99, 2, 2),
+    ]  # fmt: skip
+    assert alive(tensors, 2) == ((0, 16), (64, 40))
+
+
+def test_variants_differ_and_come_again(images: Path) -> None:
+    path = next((images / "train/3").iterdir())
+    first, again, other = (photograph(path, (32, 32, 1), KINDS, n) for n in (1, 1, 2))
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+    assert np.array_equal(photograph(path, (32, 32, 1), KINDS, 0), load_image(path, (32, 32, 1)))
+    flipped = {photograph(path, (32, 32, 1), ("flip",), n).tobytes() for n in range(8)}
+    assert len(flipped) == 2
+
+
+def test_folders_are_split_as_they_say(images: Path, tmp_path: Path) -> None:
+    training, testing = split(images, 10)
+    assert (len(training.samples), len(testing.samples)) == (100, 100)
+    training, testing = split(images / "train", 10)
+    assert (len(training.samples), len(testing.samples)) == (80, 20)
+    assert not {s.path for s in training.samples} & {s.path for s in testing.samples}
+    listed = tmp_path / "listed"
+    shutil.copytree(images / "train", listed)
+    names = [f"{s.path.parent.name}/{s.path.name}" for s in scan(listed, 10).samples]
+    (listed / "train.txt").write_text("\n".join(names[1::2]) + "\n")
+    (listed / "val.txt").write_text("\n".join(names[::2]) + "\n")
+    training, testing = split(listed, 10)
+    assert [s.path for s in training.samples] == [listed / name for name in names[1::2]]
+    assert [s.label for s in testing.samples] == [int(name[0]) for name in names[::2]]
+    (listed / "val.txt").write_text("3/nowhere.png\n")
+    with pytest.raises(DeviceError, match=r"nowhere\.png"):
+        split(listed, 10)
+
+
+def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "tools/simulate", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def test_the_command_compares_seeds_and_rates(example: Built, images: Path, tmp_path: Path) -> None:
+    options = ["--epochs", "2", "--seed", "0", "--seed", "1", "--lr", "2", "--augment", "crop,light"]
+    done = simulate(str(example.folder), "--data", str(images), *options, "-o", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    document = json.loads((tmp_path / "results.json").read_text())
+    assert [(r["seed"], r["lr"], r["steps"]) for r in document["runs"]] == [(0, 2.0, 200), (1, 2.0, 200)]
+    first, second = document["runs"]
+    assert [point["step"] for point in first["accuracy"]["curve"]] == [0, 100, 200]
+    assert first["trained_sha256"] != second["trained_sha256"]
+    assert first["accuracy"]["after"] > first["accuracy"]["before"]
+    assert first["loss"]["mean"][-1] < first["loss"]["mean"][0]
+    assert "after 100 steps" in done.stderr
+    for name in ("lr2-seed0.svg", "lr2-seed1.svg"):
+        Image.open((tmp_path / name).with_suffix(".png")).verify()
+        assert "<svg" in (tmp_path / name).read_text()
+
+
+def test_bad_input_is_one_sentence(example: Built, images: Path, tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_text('{"format": 1}')
+    (tmp_path / "empty").mkdir()
+    folder, data = str(example.folder), str(images)
+    cases = {
+        "no such plan": (str(tmp_path / "nothing"), "--data", data),
+        "convert again": (str(tmp_path), "--data", data),
+        "no such folder": (folder, "--data", str(tmp_path / "nothing")),
+        "no class folders": (folder, "--data", str(tmp_path / "empty")),
+        "choose from": (folder, "--data", data, "--augment", "rotate"),
+    }
+    for words, arguments in cases.items():
+        done = simulate(*arguments)
+        assert done.returncode != 0
+        assert words in done.stderr and "Traceback" not in done.stderr, done.stderr

@@ -1,0 +1,1 @@
+"""Generated models as libraries of this machine."""

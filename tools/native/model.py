@@ -1,0 +1,124 @@
+"""A generated model, compiled for the host with the kernels it will run on, driven through model_api.h."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+FIRMWARE = Path(__file__).resolve().parents[2] / "firmware"
+HOST = Path(__file__).resolve().parent / "host.c"
+EXACT = ("-std=c11", "-ffp-contract=off", "-shared", "-fPIC")  # what the numbers depend on
+CHECKED = ("-O2", "-Wall", "-Wextra", "-Werror")
+Regions = tuple[tuple[int, int], ...]  # (offset, bytes) in the arena
+
+
+class Sgd(ctypes.Structure):
+    """struct sgd."""
+
+    _fields_ = [
+        ("lr_weight", ctypes.c_float),
+        ("lr_bias", ctypes.c_float),
+        ("lr_head", ctypes.c_float),
+        ("seed", ctypes.c_uint32),
+        ("step", ctypes.c_uint32),
+    ]
+
+
+def sources(folder: Path) -> list[Path]:
+    """Every file that a library is made of, beside headers; `folder` holds the generated files."""
+    return [*sorted((FIRMWARE / "src/kernels").glob("*.c")), HOST, folder / "model_weights.c"]
+
+
+def compile_model(folder: Path, library: Path, flags: Iterable[str] = CHECKED, compiler: str = "gcc") -> None:
+    """Make a shared library of the generated files in `folder`.
+
+    Errors   FileNotFoundError without that compiler, subprocess.CalledProcessError with its messages
+    """
+    include = [f"-I{FIRMWARE / 'include'}", f"-I{FIRMWARE / 'src/kernels'}", f"-I{folder}"]
+    arguments = [compiler, *EXACT, *flags, *include, *map(str, sources(folder)), "-lm", "-o", str(library)]
+    subprocess.run(arguments, check=True, capture_output=True, text=True)
+
+
+class Model:
+    """A library that compile_model() made. One at a time in a process: its memory is the library's."""
+
+    def __init__(self, folder: Path, library: Path) -> None:
+        self.lib = ctypes.CDLL(str(library.resolve()))
+        self.lib.model_row.restype = ctypes.c_void_p
+        self.lib.model_logits.restype = ctypes.POINTER(ctypes.c_float)
+        self.lib.model_backward.restype = ctypes.c_float
+        self.lib.model_backward.argtypes = [ctypes.c_uint32, ctypes.POINTER(Sgd)]
+        text = (folder / "model.h").read_text(encoding="utf-8")
+        self.trainable_bytes = _define(text, "MODEL_TRAINABLE_BYTES")
+        self.init_bytes = _define(text, "MODEL_INIT_BYTES")
+        self.arena_bytes = _define(text, "MODEL_ARENA_BYTES")
+        self.classes = _define(text, "MODEL_CLASSES")
+        names = ("MODEL_HEIGHT", "MODEL_WIDTH", "MODEL_CHANNELS")
+        self.shape = tuple(_define(text, name) for name in names)
+        self.reset()
+
+    def _symbol(self, name: str) -> int:
+        return ctypes.addressof(ctypes.c_uint8.in_dll(self.lib, name))
+
+    def reset(self) -> None:
+        """Trainables as after conversion."""
+        start = self._symbol("model_trainables")
+        ctypes.memset(start, 0, self.trainable_bytes)
+        ctypes.memmove(start, self._symbol("model_trainables_init"), self.init_bytes)
+
+    def enter(self, image: np.ndarray) -> None:
+        """Let in the rows of a stored image, int8 [h][w][c]."""
+        assert image.shape == self.shape
+        self.lib.model_start()
+        for row in np.ascontiguousarray(image, np.int8):
+            ctypes.memmove(self.lib.model_row(), row.ctypes.data, row.size)
+            self.lib.model_take_row()
+
+    def forward(self, image: np.ndarray, train: bool) -> np.ndarray:
+        """Logits of a stored image, int8 [h][w][c]."""
+        self.enter(image)
+        self.lib.model_forward(int(train))
+        return self.logits()
+
+    def front(self, image: np.ndarray) -> None:
+        """The first half of the forward pass: what it leaves depends on the stored image alone."""
+        self.enter(image)
+        self.lib.host_front()
+
+    def rest(self, train: bool) -> np.ndarray:
+        """The second half: logits float32 [classes]."""
+        self.lib.host_rest(int(train))
+        return self.logits()
+
+    def logits(self) -> np.ndarray:
+        return np.array(self.lib.model_logits()[: self.classes], np.float32)
+
+    def backward(self, label: int, sgd: Sgd) -> float:
+        """Loss, backward pass and update for the image of the last forward pass with train."""
+        return float(self.lib.model_backward(label, ctypes.byref(sgd)))
+
+    def arena(self, offset: int, size: int) -> bytes:
+        """What the last step left in some bytes of the arena."""
+        return ctypes.string_at(self._symbol("model_arena") + offset, size)
+
+    def keep(self, regions: Regions) -> np.ndarray:
+        """Copy of the regions of the arena, uint8 [sum of their bytes]."""
+        return np.frombuffer(b"".join(self.arena(*region) for region in regions), np.uint8)
+
+    def restore(self, regions: Regions, kept: np.ndarray) -> None:
+        """Put back what keep() returned."""
+        source = kept.ctypes.data
+        for offset, size in regions:
+            ctypes.memmove(self._symbol("model_arena") + offset, source, size)
+            source += size
+
+    def trainables(self) -> bytes:
+        return ctypes.string_at(self._symbol("model_trainables"), self.trainable_bytes)
+
+
+def _define(text: str, name: str) -> int:
+    return int(next(line.split()[2] for line in text.splitlines() if line.startswith(f"#define {name} ")))

@@ -1,0 +1,101 @@
+"""What a simulation needs of plan.json."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from device.errors import DeviceError
+from native.model import Regions
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Blueprint:
+    """A generated model, as its plan.json describes it.
+
+    folder   where model.c, model.h and model_weights.c lie
+    scheme   as it was resolved
+    shape    (height, width, channels) of an image
+    gain     stored = sat8(rint(pixel * gain + offset)), by channel; offset likewise
+    rates    learning rates of weights, biases and head
+    front    forward steps that use nothing trained
+    regions  bytes of the arena that are alive behind these
+    memory   bytes of SRAM: arena and trainables
+    """
+
+    folder: Path
+    name: str
+    model_id: str
+    scheme: dict[str, Any]
+    shape: tuple[int, int, int]
+    classes: int
+    gain: tuple[float, ...]
+    offset: tuple[float, ...]
+    rates: tuple[float, float, float]
+    front: int
+    regions: Regions
+    memory: dict[str, int]
+
+    def stored(self, pixels: np.ndarray) -> np.ndarray:
+        """uint8 [h][w][c] as the model takes it, int8; all arithmetic is float32, as on the device."""
+        gain, offset = np.array(self.gain, np.float32), np.array(self.offset, np.float32)
+        values = pixels.astype(np.float32) * gain + offset
+        return np.rint(np.clip(values, -128.0, 127.0)).astype(np.int8)
+
+
+def load_blueprint(path: Path) -> Blueprint:
+    """Read the plan of a generated folder, or the plan.json itself.
+
+    Errors   DeviceError where it is missing, of another format, or older than this program
+    """
+    file = path if path.suffix == ".json" else path / "plan.json"
+    try:
+        document = json.loads(file.read_text(encoding="utf-8"))
+        if document["format"] != FORMAT or "front" not in document:
+            raise DeviceError(f"{file} was written by another version of tools/convert: convert again.")
+        return parse(file.parent, document)
+    except FileNotFoundError as error:
+        raise DeviceError(
+            f"no such plan: {file}. `python tools/convert MODEL.pt -o FOLDER` writes it."
+        ) from error
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DeviceError(
+            f"{file} is not a plan.json that tools/convert wrote ({error!r}): convert again."
+        ) from error
+
+
+def parse(folder: Path, document: dict[str, Any]) -> Blueprint:
+    h, w, c = document["input"]["shape"]
+    rates = document["scheme"]["learning_rate"]
+    return Blueprint(
+        folder=folder,
+        name=document["name"],
+        model_id=document["model_id"],
+        scheme=document["scheme"],
+        shape=(h, w, c),
+        classes=document["classes"],
+        gain=tuple(document["input"]["gain"]),
+        offset=tuple(document["input"]["offset"]),
+        rates=(rates["weight"], rates["bias"], rates["head"]),
+        front=document["front"],
+        regions=alive(document["tensors"], document["front"]),
+        memory=document["sram"],
+    )
+
+
+def alive(tensors: list[dict[str, Any]], step: int) -> Regions:
+    """(offset, bytes) of what was made before a step and is used from it on, neighbours joined."""
+    joined: list[tuple[int, int]] = []
+    kept = [t for t in tensors if t["birth"] < step <= t["death"]]
+    for start, size in sorted((t["offset"], t["bytes"]) for t in kept):
+        if joined and start <= sum(joined[-1]):
+            first, before = joined.pop()
+            joined.append((first, max(before, start + size - first)))
+        else:
+            joined.append((start, size))
+    return tuple(joined)

@@ -1,0 +1,125 @@
+"""A device that is this machine: the generated C, and the session state the firmware keeps around it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+from pathlib import Path
+
+import numpy as np
+from device.client import Info, Step, decimal
+from device.errors import DeviceError
+from device.plan import short_id
+from native.model import EXACT, FIRMWARE, Model, Sgd, compile_model, sources
+
+from .blueprint import Blueprint
+
+FAST = ("-O3", "-march=native")
+SEED = 1  # SEED_DEFAULT of the firmware's session.c
+
+
+def library(plan: Blueprint, folder: Path, compiler: str = "gcc") -> Path:
+    """The model as a shared library in `folder`; made where there is none of these very sources.
+
+    Errors   DeviceError where the compiler is missing or refuses the files
+    """
+    path = folder / f"{digest(plan, compiler)}.so"
+    if path.is_file():
+        return path
+    folder.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(f".{os.getpid()}.part")
+    try:
+        compile_model(plan.folder, part, FAST, compiler)
+    except FileNotFoundError as error:
+        raise DeviceError(
+            f"{compiler} is not installed: the simulator compiles the model with it."
+        ) from error
+    except subprocess.CalledProcessError as error:
+        first = next((line for line in error.stderr.splitlines() if "error" in line), error.stderr.strip())
+        raise DeviceError(f"the model in {plan.folder} does not compile ({first}): convert again.") from error
+    part.replace(path)
+    return path
+
+
+def digest(plan: Blueprint, compiler: str) -> str:
+    """Names everything that a library is made of."""
+    headers = sorted(FIRMWARE.glob("include/**/*.h")) + sorted(FIRMWARE.glob("src/kernels/*.h"))
+    state = hashlib.sha256(" ".join((plan.model_id, compiler, *EXACT, *FAST)).encode())
+    for path in (*sources(plan.folder), plan.folder / "model.c", plan.folder / "model.h", *headers):
+        try:
+            state.update(path.read_bytes())
+        except OSError as error:
+            raise DeviceError(f"{path} cannot be read ({error.strerror}): convert again.") from error
+    return state.hexdigest()[:16]
+
+
+class Machine:
+    """A learner (device.session) that takes what the frozen front of the model made of an image.
+
+    One at a time in a process.
+    """
+
+    def __init__(self, plan: Blueprint, path: Path) -> None:
+        self.plan = plan
+        self.model = Model(plan.folder, path)
+        self._seed, self._rate, self._steps = SEED, np.float32(1), 0
+        self.info = Info(
+            board="this machine",
+            model=plan.name,
+            model_id=short_id(plan.model_id),
+            shape=plan.shape,
+            classes=plan.classes,
+            arena_bytes=self.model.arena_bytes,
+            trainable_bytes=self.model.trainable_bytes,
+            api=0,
+            frame_max=0,
+        )
+
+    @property
+    def record_bytes(self) -> int:
+        """Bytes of what look() returns."""
+        return (
+            sum(size for _, size in self.plan.regions) if self.plan.front else int(np.prod(self.plan.shape))
+        )
+
+    def look(self, pixels: np.ndarray) -> np.ndarray:
+        """What learning never changes about an image, uint8 [h][w][c]: the arena behind the frozen front.
+
+        Where the model has no such front it is the stored image. uint8 [record_bytes]
+        """
+        stored = self.plan.stored(pixels)
+        if not self.plan.front:
+            return stored.reshape(-1).view(np.uint8)
+        self.model.front(stored)
+        return self.model.keep(self.plan.regions)
+
+    def train(self, image: np.ndarray, label: int) -> Step:
+        """One training step on what look() returned."""
+        logits = self._forward(image, True)
+        weight, bias, head = (float(np.float32(rate) * self._rate) for rate in self.plan.rates)
+        loss = self.model.backward(label, Sgd(weight, bias, head, self._seed, self._steps))
+        self._steps += 1
+        return Step(int(np.argmax(logits)), loss)
+
+    def evaluate(self, image: np.ndarray, label: int) -> int:
+        """Class predicted for what look() returned."""
+        return int(np.argmax(self._forward(image, False)))
+
+    def _forward(self, record: np.ndarray, train: bool) -> np.ndarray:
+        if not self.plan.front:
+            return self.model.forward(record.view(np.int8).reshape(self.plan.shape), train)
+        self.model.restore(self.plan.regions, record)
+        return self.model.rest(train)
+
+    def rate(self, factor: float) -> None:
+        """Multiply the scheme's learning rates by the factor, with the digits that a device is sent."""
+        whole, _, places = decimal(factor).partition(".")
+        self._rate = np.float32(int(whole + places)) / np.float32(10 ** len(places))
+
+    def seed(self, number: int) -> None:
+        self._seed = number
+
+    def sha(self) -> str:
+        """SHA-256 of the trainables, 64 hex digits."""
+        return hashlib.sha256(self.model.trainables()).hexdigest()

@@ -1,0 +1,94 @@
+"""What a simulation leaves: results.json, and a learning curve of each run."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from device.curve import save_curve
+from device.files import replacing
+
+from .records import Task
+from .runs import Outcome
+
+LOSS_EVERY = 50  # steps that a point of the loss curve is the mean of
+
+
+def label(outcome: Outcome) -> str:
+    """Names a run in files and on the terminal."""
+    settings = outcome.log.settings
+    return f"lr{settings.rate:g}-seed{settings.seed}"
+
+
+def save(folder: Path, task: Task, outcomes: list[Outcome], data: Path, command: str) -> list[Path]:
+    """Write results.json and the curves; returns the files.
+
+    Errors   DeviceError where a file cannot be written
+    """
+    document = {
+        "format": 1,
+        "command": command,
+        "plan": {
+            "name": task.plan.name,
+            "model_id": task.plan.model_id,
+            "scheme": task.plan.scheme,
+            "sram": task.plan.memory,
+        },
+        "data": {
+            "folder": str(data),
+            "classes": list(task.training.classes),
+            "train": len(task.training.samples),
+            "test": len(task.testing.samples),
+        },
+        "augmentation": asdict(task.augmentation),
+        "runs": [of_run(outcome) for outcome in outcomes],
+        "by_lr": by_rate(outcomes),
+    }
+    with replacing(folder / "results.json") as part:
+        part.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    curves = [save_curve(folder / f"{label(outcome)}.svg", outcome.log)[0] for outcome in outcomes]
+    return [folder / "results.json", *curves]
+
+
+def of_run(outcome: Outcome) -> dict[str, Any]:
+    """One run, as results.json holds it."""
+    log, settings = outcome.log, outcome.log.settings
+    steps = len(log.steps)
+    return {
+        "seed": settings.seed,
+        "lr": settings.rate,
+        "schedule": settings.schedule,
+        "epochs": settings.epochs,
+        "steps": steps,
+        "accuracy": {
+            "before": log.evaluations[0].accuracy,
+            "after": log.evaluations[-1].accuracy,
+            "curve": [{"step": e.step, "accuracy": e.accuracy} for e in log.evaluations],
+        },
+        "loss": {"every": LOSS_EVERY, "mean": losses(outcome)},
+        "trained_sha256": log.sha256,
+        "steps_per_second": round(steps / outcome.seconds, 1),
+    }
+
+
+def losses(outcome: Outcome) -> list[float | None]:
+    """Mean loss of each LOSS_EVERY steps; None where it is not finite."""
+    values = [step.loss for step in outcome.log.steps]
+    means = [
+        statistics.fmean(values[start : start + LOSS_EVERY]) for start in range(0, len(values), LOSS_EVERY)
+    ]
+    return [mean if math.isfinite(mean) else None for mean in means]
+
+
+def by_rate(outcomes: list[Outcome]) -> list[dict[str, float]]:
+    """Mean and standard deviation of the final accuracy over the seeds, for each learning rate."""
+    rates = dict.fromkeys(outcome.log.settings.rate for outcome in outcomes)
+    rows = []
+    for rate in rates:
+        final = [o.log.evaluations[-1].accuracy for o in outcomes if o.log.settings.rate == rate]
+        rows.append({"lr": rate, "accuracy": statistics.fmean(final), "deviation": statistics.pstdev(final)})
+    return rows
