@@ -281,7 +281,7 @@ def build(
     """Compile the kernels unless the cache holds them already. Returns the library's path.
 
     kernels  folder of the sources, the firmware's if None; cache  folder of the results, build/host if None
-    level    optimisation, which changes no result
+    level    flags of optimisation, which change no result
     """
     cc = compiler(cc)
     include = ROOT / "firmware" / "include"
@@ -298,7 +298,7 @@ def build(
     handle, part = tempfile.mkstemp(dir=cache, suffix=".part")
     os.close(handle)
     try:
-        command = [cc, *FLAGS, level, f"-I{include}", *map(str, sources), "-lm", "-o", part]
+        command = [cc, *FLAGS, *level.split(), f"-I{include}", *map(str, sources), "-lm", "-o", part]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise HostLibError(f"{cc} could not compile the kernels:\n{done.stderr.strip()}")
