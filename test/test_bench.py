@@ -233,9 +233,8 @@ def test_the_checked_in_table_has_every_case_or_says_why_not() -> None:
         assert all(f"- {case.name}: " in document for case in missing)
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not os.environ.get(VARIABLE), reason=f"{VARIABLE} is not set")
-@pytest.mark.parametrize("scheme", ["mcunet-49kb", "head-only"])
+@pytest.mark.parametrize("scheme", ["mcunet-49kb", pytest.param("head-only", marks=pytest.mark.slow)])
 def test_nothing_rose_above_the_checked_in_table(scheme: str, tmp_path: Path) -> None:
     compiler = build.compiler_version()
     rows = records.load(DOCS / "bench.json").get(compiler)
