@@ -235,7 +235,7 @@ class HostLib:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        library = ctypes.CDLL(str(path))
+        self.library = library = ctypes.CDLL(str(path))
         for name, (result, specs) in KERNELS.items():
             function = getattr(library, name)
             function.restype = result
@@ -349,7 +349,7 @@ def stream_scratch(stages: list[tuple[Conv2d, bool]], add: Add | None, rows: int
     for stage, (conv, depthwise) in zip(array, stages, strict=True):
         stage.conv, stage.depthwise = ctypes.pointer(conv), int(depthwise)
     stream = Stream(array, ctypes.pointer(add) if add else None, len(stages), rows, int(resident))
-    function = ctypes.CDLL(str(load().path)).stream_fwd_scratch
+    function = load().library.stream_fwd_scratch
     function.restype = ctypes.c_uint32
     return int(function(ctypes.byref(stream)))
 

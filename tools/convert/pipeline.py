@@ -1,4 +1,7 @@
-"""The compiler: frontend > quantize > autodiff > prune > fuse > schedule > plan > emit."""
+"""The compiler.
+
+frontend > quantize > autodiff > prune > recompute > fuse > schedule > plan > strips > emit
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from .check_plan import check_plan
 from .emit import Output, emit
 from .fuse import fuse
 from .ir import ConvertError, Graph
-from .plan import GAP, Plan, peak, plan
+from .plan import GAP, Plan, fits, peak, plan
 from .prune import prune
 from .recompute import recompute
 from .schedule import schedule
@@ -56,7 +59,12 @@ class Compiled:
     @property
     def sram(self) -> int:
         """Estimated all-in SRAM in bytes: arena, trainables and the firmware's own."""
-        return self.plan.arena + block_bytes(layout(self.graph)) + FIRMWARE_SRAM
+        return self.plan.arena + fixed_sram(self.graph)
+
+
+def fixed_sram(graph: Graph) -> int:
+    """Estimated bytes of SRAM beside the arena: trainables and the firmware's own."""
+    return block_bytes(layout(graph)) + FIRMWARE_SRAM
 
 
 def sparse_graph(quantized: Graph, scheme: Scheme, classes: int) -> Graph:
@@ -80,7 +88,11 @@ def training_graph(quantized: Graph, scheme: Scheme, classes: int, passes: Passe
 
 def compile_graph(quantized: Graph, scheme: Scheme, classes: int, passes: Passes = ALL_PASSES) -> Compiled:
     """The training graph of a model and a scheme, with its memory plan."""
-    graph = training_graph(quantized, scheme, classes, passes)
+    return planned(training_graph(quantized, scheme, classes, passes), scheme, passes)
+
+
+def planned(graph: Graph, scheme: Scheme, passes: Passes) -> Compiled:
+    """A training graph with its memory plan, its streams as wide as that leaves room for."""
     graph, arena = widen(graph, plan(graph, passes.in_place), passes.in_place)
     check_plan(verify(graph), arena)
     return Compiled(graph, arena, scheme)
@@ -93,11 +105,11 @@ def compile_within(
 
     The result may still be over the budget, where no recomputation helps.
     """
-    compiled = compile_graph(quantized, scheme, classes, passes)
-    room = int((budget_sram - compiled.sram + compiled.plan.arena) * (1 - GAP))
-    if compiled.sram <= budget_sram or room <= 0:
-        return compiled
-    return compile_graph(quantized, scheme, classes, replace(passes, arena=room))
+    graph = training_graph(quantized, scheme, classes, passes)
+    room = budget_sram - fixed_sram(graph)
+    if room <= 0 or fits(graph, room, passes.in_place):
+        return planned(graph, scheme, passes)
+    return compile_graph(quantized, scheme, classes, replace(passes, arena=int(room * (1 - GAP))))
 
 
 def generate(compiled: Compiled, origin: str) -> Output:
@@ -131,25 +143,26 @@ def default_scheme(
     """
     names = convolutions(quantized)
 
-    def compiled(count: int, fraction: float) -> Compiled:
+    def scheme_of(count: int, fraction: float) -> Scheme:
         layers = {name: quantized.layers[name] for name in names[len(names) - count :]}
         weights: dict[str | int, float | tuple[int, ...]] = {
             name: max(fraction, 1 / layer.columns) for name, layer in layers.items()
         }
         name = f"last-{count}" if fraction == 1.0 else f"last-{count}@{fraction:g}"
         biases = min(2 * count, len(names))
-        scheme = Scheme(name, biases=biases, weights=weights, fraction_bits=8, head=head)
-        return compile_graph(quantized, scheme, classes, passes)
+        return Scheme(name, biases=biases, weights=weights, fraction_bits=8, head=head)
 
-    best = compiled(0, 1.0)
+    best, most = scheme_of(0, 1.0), 0
     for fraction in FRACTIONS:
         fitting, too_many = 0, len(names) + 1
         while too_many - fitting > 1:
             count = (fitting + too_many) // 2
-            found = compiled(count, fraction)
-            if found.sram > budget_sram:
+            scheme = scheme_of(count, fraction)
+            graph = training_graph(quantized, scheme, classes, passes)
+            if not fits(graph, budget_sram - fixed_sram(graph), passes.in_place):
                 too_many = count
                 continue
             fitting = count
-            best = max(best, found, key=lambda c: block_bytes(layout(c.graph)))
-    return best
+            if fixed_sram(graph) > most:
+                best, most = scheme, fixed_sram(graph)
+    return compile_graph(quantized, best, classes, passes)

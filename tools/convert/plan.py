@@ -6,14 +6,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from .ir import Graph, Tensor
 from .ops import TABLE
 
 if TYPE_CHECKING:
-    from ortools.sat.python.cp_model import CpModel
+    from ortools.sat.python.cp_model import CpModel, CpSolver
 
 ALIGNMENT = 8
 GAP = 0.005  # of the arena: closer than this to the lower bound the solver stops
@@ -141,18 +142,12 @@ def buffers(graph: Graph, in_place: bool = True) -> list[Buffer]:
 
 def _joined(boxes: list[tuple[str, Piece]]) -> Buffer:
     """One buffer of named pieces; where two are alive at a step, it takes the bytes of both."""
-    if len(boxes) == 1:
-        name, piece = boxes[0]
-        return Buffer((replace(piece, low=0),), {name: 0})
     lowest = min(p.low for _, p in boxes)
-    pieces: list[Piece] = []
-    for step in range(min(p.birth for _, p in boxes), max(p.death for _, p in boxes) + 1):
-        alive = [p for _, p in boxes if p.birth <= step <= p.death]
+    pieces = []
+    for start, end in pairwise(sorted({s for _, p in boxes for s in (p.birth, p.death + 1)})):
+        alive = [p for _, p in boxes if p.birth <= start <= p.death]
         low, high = min(p.low for p in alive), max(p.low + p.size for p in alive)
-        if pieces and (pieces[-1].low, pieces[-1].size) == (low - lowest, high - low):
-            pieces[-1] = replace(pieces[-1], death=step)
-        else:
-            pieces.append(Piece(step, step, low - lowest, high - low))
+        pieces.append(Piece(start, end - 1, low - lowest, high - low))
     return Buffer(tuple(pieces), {name: p.low - lowest for name, p in boxes})
 
 
@@ -182,8 +177,24 @@ def peak(graph: Graph, in_place: bool = True) -> int:
     return max(bytes_alive(buffers(graph, in_place)).values())
 
 
+def fits(graph: Graph, arena: int, in_place: bool = True) -> bool:
+    """True where plan() needs at most `arena` bytes; solves only what the bound and first fit leave open."""
+    items = buffers(graph, in_place)
+    bound = max(bytes_alive(items).values())
+    if bound > arena:
+        return False
+    offsets, greedy = fit(items)
+    return greedy <= arena or solve(items, bound, offsets, greedy)[1] <= arena
+
+
 def place(items: Sequence[Buffer], bound: int) -> tuple[list[int], int]:
-    """Offset of each buffer and the arena's size: first fit in several orders, then a solver if need be."""
+    """Offset of each buffer and the arena's size: first fit, then a solver where that is above the bound."""
+    offsets, arena = fit(items)
+    return (offsets, arena) if arena == bound else solve(items, bound, offsets, arena)
+
+
+def fit(items: Sequence[Buffer]) -> tuple[list[int], int]:
+    """The best of first fits in several orders: offsets and the arena's size."""
     area = [sum(p.size * (p.death - p.birth + 1) for p in item.pieces) for item in items]
     keys: tuple[Callable[[int], tuple[int, ...]], ...] = (
         lambda i: (-items[i].height, items[i].birth, i),
@@ -191,8 +202,7 @@ def place(items: Sequence[Buffer], bound: int) -> tuple[list[int], int]:
         lambda i: (-(items[i].death - items[i].birth), -items[i].height, i),
     )
     orders = [sorted(range(len(items)), key=key) for key in keys]
-    offsets, arena = min((first_fit(items, order) for order in orders), key=lambda placed: placed[1])
-    return (offsets, arena) if arena == bound else solve(items, bound, offsets, arena)
+    return min((first_fit(items, order) for order in orders), key=lambda placed: placed[1])
 
 
 def first_fit(items: Sequence[Buffer], order: Sequence[int]) -> tuple[list[int], int]:
@@ -233,15 +243,26 @@ def solve(items: Sequence[Buffer], bound: int, hint: list[int], arena: int) -> t
     offsets, ends = pack(model, items, {}, arena, hint)
     for end in ends:
         model.add(end <= top)
-    model.minimize(top)
+    solver = minimised(model, top, WORK, GAP)
+    if solver is None:
+        return hint, arena
+    return [solver.value(o) * ALIGNMENT for o in offsets], int(solver.objective_value) * ALIGNMENT
+
+
+def minimised(model: CpModel, cost: Any, work: float, gap: float = 0.0) -> CpSolver | None:
+    """The solver with its best solution, the same on every machine; None where it found none.
+
+    work  after which it stops; gap  of the bound at which it stops
+    """
+    from ortools.sat.python import cp_model
+
+    model.minimize(cost)
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
     solver.parameters.random_seed = 0
-    solver.parameters.relative_gap_limit = GAP
-    solver.parameters.max_deterministic_time = WORK
-    if solver.solve(model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        return hint, arena
-    return [solver.value(o) * ALIGNMENT for o in offsets], int(solver.objective_value) * ALIGNMENT
+    solver.parameters.relative_gap_limit = gap
+    solver.parameters.max_deterministic_time = work
+    return solver if solver.solve(model) in (cp_model.OPTIMAL, cp_model.FEASIBLE) else None
 
 
 def pack(

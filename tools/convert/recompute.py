@@ -29,19 +29,19 @@ def recompute(graph: Graph, peak: Callable[[Graph], int], target: int) -> Graph:
     """
     chosen: frozenset[Segment] = frozenset()
     candidates = list(segments(graph))
-    most, work = peak(graph), _work(graph)
+    most, work = peak(graph), 0
     while most > target:
         found = []
         for option in _extended(chosen, candidates):
             changed = run_again(graph, option)
-            lower, more = peak(changed), _work(changed) - work
+            lower, more = peak(changed), recomputed_macs(changed) - work
             if lower < most:
                 found.append((more / (most - lower), lower, sorted(option)))
         if not found:
             break
         _, most, best = min(found)
         chosen = frozenset(best)
-        work = _work(run_again(graph, chosen))
+        work = recomputed_macs(run_again(graph, chosen))
     return run_again(graph, chosen)
 
 
@@ -50,16 +50,17 @@ def recomputed(graph: Graph) -> tuple[Node, ...]:
     return tuple(node for node in graph.backward_nodes if node.again)
 
 
+def recomputed_macs(graph: Graph) -> int:
+    """Multiply-accumulates of a training step that are done a second time."""
+    return sum(TABLE[node.op].macs(graph, node) for node in recomputed(graph))
+
+
 def _extended(chosen: frozenset[Segment], candidates: list[Segment]) -> Iterator[frozenset[Segment]]:
     """The chosen segments with one more, in place of those that lie inside it."""
     for first, end in candidates:
         overlapping = {s for s in chosen if s[0] < end and first < s[1]}
         if (first, end) not in chosen and all(first <= a and b <= end for a, b in overlapping):
             yield chosen - overlapping | {(first, end)}
-
-
-def _work(graph: Graph) -> int:
-    return sum(TABLE[node.op].macs(graph, node) for node in graph.backward_nodes)
 
 
 def segments(graph: Graph) -> Iterator[Segment]:

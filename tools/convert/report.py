@@ -15,7 +15,7 @@ from .ir import ConvertError, Graph, Node
 from .ops import TABLE
 from .pipeline import FIRMWARE_FLASH, FIRMWARE_SRAM, Compiled
 from .plan import Plan
-from .recompute import recomputed
+from .recompute import recomputed, recomputed_macs
 from .trainables import block_bytes, front_steps, layout, stored_block
 
 WEIGHT_REGION = 512 * 1024
@@ -221,9 +221,9 @@ def _print_totals(compiled: Compiled, budget: Budget | None, console: Console) -
     ]
     again = recomputed(graph)
     if again:
-        work = sum(TABLE[node.op].macs(graph, node) for node in again)
         names = ", ".join(dict.fromkeys(node.name for node in again))
-        lines.insert(1, f"again       {work:,} MACs of backward, to keep to the budget: {names}")
+        work = f"{recomputed_macs(graph):,} MACs of backward"
+        lines.insert(1, f"again       {work}, to keep to the budget: {names}")
     if trained > CHECKPOINT_SLOT:
         lines.append(f"note        the trainables exceed a checkpoint slot of {CHECKPOINT_SLOT:,} B")
     console.print("\n".join(lines), highlight=False)

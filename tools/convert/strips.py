@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from .ir import Graph, Node
 from .ops import TABLE
-from .plan import ALIGNMENT, Plan, align, buffers, pack, placements
+from .plan import ALIGNMENT, Plan, align, buffers, minimised, pack, placements
 
 ROWS_MAX = 16
 WORK = 2.0  # the solver's deterministic measure; about that many seconds
@@ -65,12 +65,8 @@ def _solve(
         for rows, var in taken[step].items():
             model.add_hint(var, rows == 1)
     offsets, _ = pack(model, items, sizes, plan.arena, hint)
-    model.minimize(sum(cost))
-    solver = cp_model.CpSolver()
-    solver.parameters.num_workers = 1
-    solver.parameters.random_seed = 0
-    solver.parameters.max_deterministic_time = WORK
-    if solver.solve(model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+    solver = minimised(model, sum(cost), WORK)
+    if solver is None:
         return None
     chosen = {s: next(r for r, var in options.items() if solver.value(var)) for s, options in taken.items()}
     return chosen, [solver.value(o) * ALIGNMENT for o in offsets]

@@ -71,11 +71,11 @@ def body(values: np.ndarray) -> str:
 
 def structs(names: Names) -> Iterator[str]:
     """Parameter structs of every layer, then the streams made of them."""
-    whole = (*names.graph.forward_nodes, *(n for n in names.graph.backward_nodes if n.again))
-    for node in names.graph.forward_layers:
+    graph = names.graph
+    for node in graph.forward_layers:
         if node.op in ("conv2d", "dwconv2d"):
             yield _conv_structs(names, node)
-    steps = {n.name: (i, n) for i, n in enumerate(names.graph.nodes) if n in whole}
+    steps = {n.name: (i, n) for i, n in enumerate(graph.nodes) if i < len(graph.forward_nodes) or n.again}
     for step, node in steps.values():
         if node.op == "stream":
             yield _stream_structs(replace(names, step=step), node)

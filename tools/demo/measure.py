@@ -9,11 +9,8 @@ import numpy as np
 from device.client import Device
 from emulator import Board, EmulatedPort, measure_sram
 
-ENTRIES = (
-    "model_take_row",
-    "model_forward",
-    "model_backward",
-)  # what a model does, firmware/include/model_api.h
+# What a model does, by firmware/include/model_api.h.
+ENTRIES = ("model_take_row", "model_forward", "model_backward")
 
 
 def all_in_sram(elf: Path, images: np.ndarray, labels: np.ndarray) -> int:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from device.errors import DeviceError
+
+Parsed = TypeVar("Parsed")
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,15 @@ class Plan:
 
 def load_plan(path: Path) -> Plan:
     """Read plan.json (docs/plan.md). DeviceError where it is missing or no plan of this format."""
+    return read_plan(path, parse, "`python tools/convert MODEL.pt` writes it; --plan names it.")
+
+
+def read_plan(path: Path, parse: Callable[[Path, dict[str, Any]], Parsed], hint: str) -> Parsed:
+    """What `parse` makes of a plan.json.
+
+    hint    says where a plan comes from
+    Errors  DeviceError where it is missing or no plan of this format
+    """
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         if document["format"] != 1:
@@ -74,9 +86,7 @@ def load_plan(path: Path) -> Plan:
             )
         return parse(path, document)
     except FileNotFoundError as error:
-        raise DeviceError(
-            f"no such plan: {path}. `python tools/convert MODEL.pt` writes it; --plan names it."
-        ) from error
+        raise DeviceError(f"no such plan: {path}. {hint}") from error
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DeviceError(
             f"{path} is not a plan.json that tools/convert wrote ({error!r}): convert again."

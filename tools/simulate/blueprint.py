@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from device.errors import DeviceError
+from device.plan import read_plan
 from native.model import Regions
-
-FORMAT = 1
 
 
 @dataclass(frozen=True)
@@ -54,26 +52,16 @@ def load_blueprint(path: Path) -> Blueprint:
     Errors   DeviceError where it is missing, of another format, or older than this program
     """
     file = path if path.suffix == ".json" else path / "plan.json"
-    try:
-        document = json.loads(file.read_text(encoding="utf-8"))
-        if document["format"] != FORMAT or "front" not in document:
-            raise DeviceError(f"{file} was written by another version of tools/convert: convert again.")
-        return parse(file.parent, document)
-    except FileNotFoundError as error:
-        raise DeviceError(
-            f"no such plan: {file}. `python tools/convert MODEL.pt -o FOLDER` writes it."
-        ) from error
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DeviceError(
-            f"{file} is not a plan.json that tools/convert wrote ({error!r}): convert again."
-        ) from error
+    return read_plan(file, parse, "`python tools/convert MODEL.pt -o FOLDER` writes it.")
 
 
-def parse(folder: Path, document: dict[str, Any]) -> Blueprint:
+def parse(file: Path, document: dict[str, Any]) -> Blueprint:
+    if "front" not in document:
+        raise DeviceError(f"{file} was written by another version of tools/convert: convert again.")
     h, w, c = document["input"]["shape"]
     rates = document["scheme"]["learning_rate"]
     return Blueprint(
-        folder=folder,
+        folder=file.parent,
         name=document["name"],
         model_id=document["model_id"],
         scheme=document["scheme"],

@@ -45,11 +45,11 @@ void session_forget_image(struct session *s)
     s->part_end = 0;
 }
 
-/* Raw pixels to stored ones: sat8(rint(pixel * gain + offset)), each operation rounded to float32. They belong to the
+/* Raw pixels to stored ones: sat8(rint(pixel * gain + offset)), each operation rounded to float32. They go to the model's
  * next row, from byte x on. */
-static void store_pixels(uint32_t x, const uint8_t *pixels, uint32_t size)
+static void store_pixels(int8_t *row, uint32_t x, const uint8_t *pixels, uint32_t size)
 {
-    int8_t *out = model_row() + x;
+    int8_t *out = row + x;
     uint32_t channel = x % MODEL_CHANNELS;
     for (uint32_t i = 0; i < size; i++) {
         float product = (float)pixels[i] * model_info.input_gain[channel];
@@ -88,7 +88,7 @@ int session_put_row(struct session *s, uint32_t y, const uint8_t *pixels)
         return SESSION_ERR_ORDER;
     }
     if (y == s->row) {
-        store_pixels(0, pixels, IMAGE_ROW_BYTES);
+        store_pixels(model_row(), 0, pixels, IMAGE_ROW_BYTES);
         take_row(s);
     }
     return SESSION_OK;
@@ -108,7 +108,7 @@ int session_put_part(struct session *s, uint32_t y, uint32_t x, const uint8_t *p
     if (x != 0 && x != s->part_end) {
         return SESSION_ERR_GAP;
     }
-    store_pixels(x, pixels, size);
+    store_pixels(model_row(), x, pixels, size);
     s->part_end = x + size;
     if (s->part_end == IMAGE_ROW_BYTES) {
         take_row(s);
@@ -121,9 +121,10 @@ void session_put_pattern(struct session *s, uint32_t n)
     uint32_t counter = n;
     start_image(s);
     while (s->row < IMAGE_ROWS) {
+        int8_t *row = model_row();
         for (uint32_t x = 0; x < IMAGE_ROW_BYTES; x++, counter += 0x9e3779b9u) {
             uint8_t pixel = (uint8_t)hash32(counter);
-            store_pixels(x, &pixel, 1);
+            store_pixels(row, x, &pixel, 1);
         }
         take_row(s);
     }

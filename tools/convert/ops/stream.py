@@ -47,13 +47,14 @@ def _macs(graph: Graph, node: Node) -> int:
 
 
 def _scratch(graph: Graph, node: Node) -> int:
-    biases = sum(conv.biases_bytes(graph, part) for part in stages(node))
-    return biases + _kernel_scratch(graph, node)
-
-
-def _kernel_scratch(graph: Graph, node: Node) -> int:
+    """Expanded biases, then the kernels' scratch."""
     chain = [(conv.c_struct(graph, part), part.op == "dwconv2d") for part in stages(node)]
-    return hostlib.stream_scratch(chain, row_add(graph, node), node.rows, resident(graph, node))
+    kernels = hostlib.stream_scratch(chain, row_add(graph, node), node.rows, resident(graph, node))
+    return _biases_bytes(graph, node) + kernels
+
+
+def _biases_bytes(graph: Graph, node: Node) -> int:
+    return sum(conv.biases_bytes(graph, part) for part in stages(node))
 
 
 def biases_at(graph: Graph, node: Node) -> dict[str, int]:
@@ -66,7 +67,7 @@ def biases_at(graph: Graph, node: Node) -> dict[str, int]:
 
 
 def kernel_scratch_at(names: Names, node: Node) -> str:
-    return names.scratch(sum(conv.biases_bytes(names.graph, part) for part in stages(node)))
+    return names.scratch(_biases_bytes(names.graph, node))
 
 
 def before_rows(names: Names, node: Node) -> list[str]:
