@@ -16,7 +16,7 @@ from convert.cli import main
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLE = ROOT / "examples/digits"
 MODEL = str(EXAMPLE / "model.pt")
-FILES = {"model.c", "model.h", "model_weights.c", "plan.json"}
+FILES = {"model.c", "model.h", "model_weights.c", "plan.json", "model.npz"}
 
 
 def convert(*arguments: str | Path | int) -> Result:

@@ -16,10 +16,10 @@ from convert.native_model import NativeModel, Sgd
 from convert.pipeline import Passes, compile_graph, generate
 from convert.report import plan_json
 from convert.scheme import Scheme, convolutions
-from demo.sessions import Silent, host_session
+from demo.sessions import host_session
 from device.errors import DeviceError
 from device.images import load_image, scan, split
-from device.session import Settings, new_log, train
+from device.session import Settings, Silent, new_log, train
 from native.model import Model, compile_model
 from networks import random_network, residual_network
 from PIL import Image

@@ -13,6 +13,7 @@ import click
 from rich.console import Console
 
 from . import report
+from .arrays import archive
 from .calibrate import load_calibration, measure_ranges
 from .explain import print_waterfall
 from .frontend_torch import LoadedModel, load_model
@@ -143,7 +144,7 @@ def main(
     trust: bool,
 ) -> None:
     """Turn MODEL (.pt: torch.export archive, TorchScript, or a module saved whole) and a sparse update scheme
-    into C for the microcontroller: model.c, model.h, model_weights.c and plan.json.
+    into C for the microcontroller: model.c, model.h, model_weights.c, plan.json and model.npz.
 
     \b
     Examples:
@@ -240,25 +241,27 @@ def quantize_model(loaded: LoadedModel, calibration: Path | None) -> Graph:
 def write(
     compiled: Compiled, loaded: LoadedModel, model: Path, output: Path, budget: report.Budget | None
 ) -> None:
-    """Check the budget, if any, write the four files (all or none) and print the table."""
+    """Check the budget, if any, write the files (all or none) and print the table."""
     if budget is not None:
         report.check_budget(compiled, budget)
     digest = hashlib.sha256(model.read_bytes()).hexdigest()
     generated = generate(compiled, f"{model.name} (sha256 {digest[:16]})")
     source = {"file": model.name, "sha256": digest, "kind": loaded.kind}
     document = report.plan_json(compiled, generated, source, budget)
-    files = generated.files | {"plan.json": json.dumps(document, indent=1) + "\n"}
+    texts = generated.files | {"plan.json": json.dumps(document, indent=1) + "\n"}
+    files = {name: text.encode() for name, text in texts.items()}
+    files["model.npz"] = archive(compiled.graph, generated.model_id)
     write_all(files, output)
     report.print_table(compiled, budget, Console(width=None if sys.stdout.isatty() else 160))
     click.echo(f"wrote {', '.join(sorted(files))} to {output}")
 
 
-def write_all(files: dict[str, str], folder: Path) -> None:
+def write_all(files: dict[str, bytes], folder: Path) -> None:
     """Write every file beside its final name first, then rename: nothing is left half-written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name, text in files.items():
-            (folder / f"{name}.new").write_text(text, encoding="utf-8")
+        for name, content in files.items():
+            (folder / f"{name}.new").write_bytes(content)
         for name in files:
             (folder / f"{name}.new").replace(folder / name)
     except OSError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,6 +19,10 @@ KEYS = {"name", "network", "biases", "weights", "select", "fraction_bits", "loss
 PUBLISHED = Path(__file__).resolve().parent / "schemes"
 RATES = ("weight", "bias", "head")
 HEADS = ("zeros", "random", "keep")
+COUNTED = re.compile(
+    r"(?P<what>last|bias)-(?P<count>[1-9][0-9]{0,3})"
+)  # schemes by the number of convolutions
+TUNED = 0.002  # learning rate of batch size 1 and a cosine schedule, docs/results.md
 ALL = "all"  # in the place of a layer: every convolution
 
 
@@ -63,11 +68,21 @@ def find(name: Path) -> Scheme:
     """A scheme file, or one that comes with the converter by its name ("mcunet-49kb", "last-6")."""
     published = PUBLISHED / f"{name}.yaml"
     if not name.exists() and name.parent == Path() and not name.suffix:
+        if counted := COUNTED.fullmatch(name.name):
+            return last(name.name, int(counted["count"]), weights=counted["what"] == "last")
         if published.exists():
             return load(published)
         known = ", ".join(sorted(p.stem for p in PUBLISHED.glob("*.yaml")))
-        raise ConvertError(f"there is no scheme {name}: give a YAML file, or one of {known}")
+        raise ConvertError(f"there is no scheme {name}: give a YAML file, or one of {known}, last-K, bias-K")
     return load(name)
+
+
+def last(name: str, count: int, weights: bool) -> Scheme:
+    """The biases of the last convolutions of any network and, if asked, all their weights."""
+    columns: dict[str | int, float | tuple[int, ...]] = (
+        dict.fromkeys(range(-count, 0), 1.0) if weights else {}
+    )
+    return Scheme(name, count, columns, rates=(TUNED, TUNED, TUNED))
 
 
 def load(path: Path) -> Scheme:

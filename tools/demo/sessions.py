@@ -11,7 +11,7 @@ from pathlib import Path
 from device.client import Device
 from device.images import Dataset
 from device.link import Port, ProgramPort
-from device.session import Log, Settings, Watcher, new_log, train
+from device.session import Log, Settings, Silent, Watcher, new_log, train
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 
@@ -22,19 +22,6 @@ class Result:
     before: float
     after: float
     log: Log
-
-
-class Silent:
-    """A watcher that shows nothing."""
-
-    def begin(self, what: str, total: int) -> None:
-        pass
-
-    def advance(self, text: str) -> None:
-        pass
-
-    def end(self) -> None:
-        pass
 
 
 class Bar:

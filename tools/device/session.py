@@ -74,7 +74,7 @@ class Evaluation:
 
 @dataclass
 class Log:
-    """Everything that happened, as the JSON log holds it."""
+    """Everything that happened, as the JSON log holds it. diverged: the step at which a guard ended it."""
 
     device: dict[str, Any]
     classes: tuple[str, ...]
@@ -82,6 +82,7 @@ class Log:
     steps: list[TrainStep] = field(default_factory=list)
     evaluations: list[Evaluation] = field(default_factory=list)
     sha256: str = ""
+    diverged: int | None = None
 
     def running_accuracy(self) -> float:
         """Share of right predictions over the last WINDOW steps, made before each image was learned."""
@@ -98,6 +99,7 @@ class Log:
             "evaluations": [{**asdict(e), "accuracy": e.accuracy} for e in self.evaluations],
             "steps": [{**asdict(s), "loss": s.loss if math.isfinite(s.loss) else None} for s in self.steps],
             "sha256": self.sha256,
+            "diverged": self.diverged,
         }
         with replacing(path) as part:
             part.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
@@ -125,6 +127,26 @@ class Watcher(Protocol):
     def begin(self, what: str, total: int) -> None: ...
     def advance(self, text: str) -> None: ...
     def end(self) -> None: ...
+
+
+class Guard(Protocol):
+    """Watches over the weights of a session."""
+
+    def spoiled(self, log: Log) -> bool:
+        """Asked after each step: True ends the session, with the weights that the guard put back."""
+
+
+class Silent:
+    """A watcher that shows nothing."""
+
+    def begin(self, what: str, total: int) -> None:
+        pass
+
+    def advance(self, text: str) -> None:
+        pass
+
+    def end(self) -> None:
+        pass
 
 
 def new_log(device: Learner, classes: tuple[str, ...], settings: Settings) -> Log:
@@ -168,6 +190,7 @@ def train(
     log: Log,
     watcher: Watcher,
     show: Show | None = None,
+    guard: Guard | None = None,
 ) -> None:
     """Train as log.settings say and write what happens into `log`, step by step."""
     settings, show = log.settings, show or pixels(device)
@@ -185,11 +208,14 @@ def train(
         watcher.advance(
             f"loss {mean_loss(log.steps):.3f}, right before learning {log.running_accuracy():.1%}"
         )
+        if guard is not None and guard.spoiled(log):
+            log.diverged = number
+            break
         if settings.eval_every and number % settings.eval_every == 0 and number < len(order):
             test(number)
     watcher.end()
     device.rate(1.0)
-    test(len(order))
+    test(len(log.steps))
     log.sha256 = device.sha()
 
 

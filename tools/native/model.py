@@ -116,6 +116,11 @@ class Model:
             ctypes.memmove(self._symbol("model_arena") + offset, source, size)
             source += size
 
+    def load(self, trainables: bytes) -> None:
+        """Put back what trainables() returned."""
+        assert len(trainables) == self.trainable_bytes
+        ctypes.memmove(self._symbol("model_trainables"), trainables, len(trainables))
+
     def trainables(self) -> bytes:
         return ctypes.string_at(self._symbol("model_trainables"), self.trainable_bytes)
 

@@ -22,7 +22,8 @@ class Blueprint:
     gain     stored = sat8(rint(pixel * gain + offset)), by channel; offset likewise
     rates    learning rates of weights, biases and head
     front    forward steps that use nothing trained
-    regions  bytes of the arena that are alive behind these
+    regions  bytes of the arena that are alive behind these: what is recorded of an image
+    kept     tensor -> where it begins in the record, and its shape
     memory   bytes of SRAM: arena and trainables
     """
 
@@ -37,6 +38,7 @@ class Blueprint:
     rates: tuple[float, float, float]
     front: int
     regions: Regions
+    kept: dict[str, tuple[int, tuple[int, ...]]]
     memory: dict[str, int]
 
     def stored(self, pixels: np.ndarray) -> np.ndarray:
@@ -60,6 +62,7 @@ def parse(file: Path, document: dict[str, Any]) -> Blueprint:
         raise DeviceError(f"{file} was written by another version of tools/convert: convert again.")
     h, w, c = document["input"]["shape"]
     rates = document["scheme"]["learning_rate"]
+    regions = alive(document["tensors"], document["front"])
     return Blueprint(
         folder=file.parent,
         name=document["name"],
@@ -71,7 +74,8 @@ def parse(file: Path, document: dict[str, Any]) -> Blueprint:
         offset=tuple(document["input"]["offset"]),
         rates=(rates["weight"], rates["bias"], rates["head"]),
         front=document["front"],
-        regions=alive(document["tensors"], document["front"]),
+        regions=regions,
+        kept=placed(document["tensors"], regions),
         memory=document["sram"],
     )
 
@@ -87,3 +91,14 @@ def alive(tensors: list[dict[str, Any]], step: int) -> Regions:
         else:
             joined.append((start, size))
     return tuple(joined)
+
+
+def placed(tensors: list[dict[str, Any]], regions: Regions) -> dict[str, tuple[int, tuple[int, ...]]]:
+    """Where each tensor that lies in the regions begins in a record of them, and its shape."""
+    places, before = {}, 0
+    for start, size in regions:
+        for t in tensors:
+            if start <= t["offset"] and t["offset"] + t["bytes"] <= start + size:
+                places[t["name"]] = before + t["offset"] - start, tuple(t["shape"])
+        before += size
+    return places

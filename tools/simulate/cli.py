@@ -10,11 +10,12 @@ from pathlib import Path
 
 import click
 from device.errors import DeviceError
-from device.images import split
+from device.images import hold_out, split
 from device.session import Settings
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from .arithmetic import ARITHMETICS, check
 from .augment import KINDS, Augmentation
 from .blueprint import Blueprint, load_blueprint
 from .machine import library
@@ -68,6 +69,13 @@ class Kinds(click.ParamType):
 @click.option(
     "--variants", default=8, show_default=True, type=click.IntRange(1), help="Of each image at most."
 )
+@click.option(
+    "--arithmetic", type=click.Choice(ARITHMETICS), default=ARITHMETICS[0], show_default=True,
+    help="The device's, or what it is compared with.",
+)  # fmt: skip
+@click.option(
+    "--validation", is_flag=True, help="Hold out one training image in five instead of the test images."
+)
 @click.option("--limit", default=0, type=click.IntRange(0), metavar="N", help="At most N images an epoch.")
 @click.option(
     "--eval-every", default=0, type=click.IntRange(0), metavar="N", help="Evaluate every N steps. [an epoch]"
@@ -84,6 +92,8 @@ def cli(
     schedule: str,
     kinds: tuple[str, ...],
     variants: int,
+    arithmetic: str,
+    validation: bool,
     limit: int,
     eval_every: int,
     no_cache: bool,
@@ -91,6 +101,8 @@ def cli(
     output: Path | None,
 ) -> None:
     """Fine-tune a converted model on this machine, with the device's own C code and random numbers.
+
+    --arithmetic float does it in PyTorch instead, with real-valued errors and float weights.
 
     PLAN is the folder that tools/convert wrote. DIR holds train.txt and val.txt (a line CLASS/FILE an image),
     or folders train and val (or test) of class folders, or class folders (one image in five is held out).
@@ -100,10 +112,13 @@ def cli(
     """
     try:
         model = load_blueprint(plan)
+        check(model, arithmetic)
         training, testing = split(data, model.classes)
-        made = library(model, WORK / "lib")
-        cache = None if no_cache else WORK / "records"
-        task = Task(model, made, training, testing, Augmentation(kinds, variants), epochs, cache)
+        if validation:
+            training, testing = hold_out(training)
+        made, trainer = library(model, WORK / "lib"), library(model, WORK / "lib", arithmetic)
+        cache, augmentation = None if no_cache else WORK / "records", Augmentation(kinds, variants)
+        task = Task(model, made, training, testing, augmentation, epochs, cache, arithmetic, trainer)
         pace = eval_every or min(limit or len(training.samples), len(training.samples))
         runs = [Settings(epochs, seed, limit, pace, rate, schedule) for rate, seed in product(rates, seeds)]
         outcomes = simulate(task, runs, jobs or os.cpu_count() or 1)
@@ -151,6 +166,10 @@ def show(model: Blueprint, outcomes: list[Outcome], files: list[Path]) -> None:
         change = f"{first.accuracy:6.1%} -> {last.accuracy:6.1%} of {last.total} held-out images"
         rate = len(outcome.log.steps) / outcome.seconds
         click.echo(f"  {label(outcome):16} {change}, {rate:.0f} steps/s, sha256 {outcome.log.sha256[:16]}")
+        if outcome.log.diverged:
+            click.echo(
+                f"    diverged at step {outcome.log.diverged}: these are the last good weights; lower --lr"
+            )
     click.echo(f"wrote {', '.join(map(str, files))}")
 
 

@@ -13,24 +13,26 @@ from device.errors import DeviceError
 from device.plan import short_id
 from native.model import EXACT, FIRMWARE, Model, Sgd, compile_model, sources
 
+from .arithmetic import TRUNCATING, adapt, flags
 from .blueprint import Blueprint
 
 FAST = ("-O3", "-march=native")
 SEED = 1  # SEED_DEFAULT of the firmware's session.c
 
 
-def library(plan: Blueprint, folder: Path, compiler: str = "gcc") -> Path:
+def library(plan: Blueprint, folder: Path, arithmetic: str = "device", compiler: str = "gcc") -> Path:
     """The model as a shared library in `folder`; made where there is none of these very sources.
 
     Errors   DeviceError where the compiler is missing or refuses the files
     """
-    path = folder / f"{digest(plan, compiler)}.so"
+    options = (*FAST, *flags(arithmetic))
+    path = folder / f"{digest(plan, compiler, options)}.so"
     if path.is_file():
         return path
     folder.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(f".{os.getpid()}.part")
     try:
-        compile_model(plan.folder, part, FAST, compiler)
+        compile_model(plan.folder, part, options, compiler)
     except FileNotFoundError as error:
         raise DeviceError(
             f"{compiler} is not installed: the simulator compiles the model with it."
@@ -42,10 +44,11 @@ def library(plan: Blueprint, folder: Path, compiler: str = "gcc") -> Path:
     return path
 
 
-def digest(plan: Blueprint, compiler: str) -> str:
+def digest(plan: Blueprint, compiler: str, options: tuple[str, ...]) -> str:
     """Names everything that a library is made of."""
-    headers = sorted(FIRMWARE.glob("include/**/*.h")) + sorted(FIRMWARE.glob("src/kernels/*.h"))
-    state = hashlib.sha256(" ".join((plan.model_id, compiler, *EXACT, *FAST)).encode())
+    folders = (FIRMWARE / "include", FIRMWARE / "src/kernels", TRUNCATING.parent)
+    headers = [path for folder in folders for path in sorted(folder.glob("**/*.h"))]
+    state = hashlib.sha256(" ".join((plan.model_id, compiler, *EXACT, *options)).encode())
     for path in (*sources(plan.folder), plan.folder / "model.c", plan.folder / "model.h", *headers):
         try:
             state.update(path.read_bytes())
@@ -57,12 +60,13 @@ def digest(plan: Blueprint, compiler: str) -> str:
 class Machine:
     """A learner (device.session) that takes what the frozen front of the model made of an image.
 
-    One at a time in a process.
+    One at a time in a process. arithmetic: that of the library at `path` (arithmetic.py).
     """
 
-    def __init__(self, plan: Blueprint, path: Path) -> None:
+    def __init__(self, plan: Blueprint, path: Path, arithmetic: str = "device") -> None:
         self.plan = plan
         self.model = Model(plan.folder, path)
+        adapt(self.model, plan, arithmetic)
         self._seed, self._rate, self._steps = SEED, np.float32(1), 0
         self.info = Info(
             board="this machine",
@@ -119,6 +123,13 @@ class Machine:
 
     def seed(self, number: int) -> None:
         self._seed = number
+
+    def trainables(self) -> bytes:
+        return self.model.trainables()
+
+    def load(self, trainables: bytes) -> None:
+        """Put back what trainables() returned."""
+        self.model.load(trainables)
 
     def sha(self) -> str:
         """SHA-256 of the trainables, 64 hex digits."""

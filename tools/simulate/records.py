@@ -6,6 +6,7 @@ images; test/test_simulate.py proves it.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 from collections.abc import Callable, Iterator
@@ -31,9 +32,10 @@ View = tuple[Path, int]  # image file and variant
 class Task:
     """All that the runs of a simulation share.
 
-    library  the compiled model
+    library  the compiled model, which makes the records whatever learns from them
     cache    folder for records; None: each image goes through the front whenever it is shown
     epochs   of the longest run
+    arithmetic  that learns (arithmetic.py); trainer: its library, where that is another one
     """
 
     plan: Blueprint
@@ -43,6 +45,12 @@ class Task:
     augmentation: Augmentation
     epochs: int
     cache: Path | None
+    arithmetic: str = "device"
+    trainer: Path | None = None
+
+    def machine(self) -> Machine:
+        """A machine that learns by the task's arithmetic."""
+        return Machine(self.plan, self.trainer or self.library, self.arithmetic)
 
     def views(self) -> list[View]:
         """Every view of an image that the runs need: training images by variant, then those of the tests."""
@@ -101,6 +109,14 @@ def fill(task: Task, jobs: int) -> Iterator[tuple[int, int]]:
     if path is None or path.is_file():
         return
     path.parent.mkdir(parents=True, exist_ok=True)
+    with path.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # a simulation beside this one may want the same records
+        if not path.is_file():
+            yield from fill_all(task, path, count, jobs)
+
+
+def fill_all(task: Task, path: Path, count: int, jobs: int) -> Iterator[tuple[int, int]]:
+    """fill() where nothing is there."""
     with replacing(path) as part, ProcessPoolExecutor(jobs) as pool:
         with part.open("wb") as file:
             file.truncate(count * Machine(task.plan, task.library).record_bytes)

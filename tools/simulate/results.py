@@ -32,6 +32,7 @@ def save(folder: Path, task: Task, outcomes: list[Outcome], data: Path, command:
     document = {
         "format": 1,
         "command": command,
+        "arithmetic": task.arithmetic,
         "plan": {
             "name": task.plan.name,
             "model_id": task.plan.model_id,
@@ -71,6 +72,7 @@ def of_run(outcome: Outcome) -> dict[str, Any]:
         },
         "loss": {"every": LOSS_EVERY, "mean": losses(outcome)},
         "trained_sha256": log.sha256,
+        "diverged": log.diverged,
         "steps_per_second": round(steps / outcome.seconds, 1),
     }
 

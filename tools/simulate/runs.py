@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, wait
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -11,11 +11,12 @@ from multiprocessing.queues import SimpleQueue
 
 from device.session import Log, Settings, new_log, train
 
-from .machine import Machine
+from .guard import LastGood
 from .records import Task, show
 
 EVERY = 50  # steps between two notes
 POLL_S = 0.2
+GROUP = 9  # runs side by side: more leave the caches
 
 
 @dataclass(frozen=True)
@@ -71,13 +72,33 @@ def join(notes: SimpleQueue[Note]) -> None:
     notes_of_process = notes
 
 
-def run(task: Task, number: int, settings: Settings) -> Outcome:
-    """One whole session; in a process of its own."""
-    machine = Machine(task.plan, task.library)
+def run(task: Task, number: int, settings: Settings) -> list[Outcome]:
+    """One session in C; in a process of its own."""
+    machine = task.machine()
     log = new_log(machine, task.training.classes, settings)
-    reporter = Reporter(number, log, notes_of_process)
-    train(machine, task.training, task.testing, log, reporter, show(task, machine))
-    return Outcome(log, reporter.seconds)
+    reporter, guard = Reporter(number, log, notes_of_process), LastGood(machine)
+    train(machine, task.training, task.testing, log, reporter, show(task, machine), guard)
+    return [Outcome(log, reporter.seconds)]
+
+
+def run_group(task: Task, numbers: Sequence[int], runs: Sequence[Settings]) -> list[Outcome]:
+    """Sessions in PyTorch, side by side; in a process of its own."""
+    from .side_by_side import sessions  # torch takes a second to load
+
+    def tick(logs: list[Log]) -> None:
+        if len(logs[0].steps) % EVERY == 0:
+            for number, log in zip(numbers, logs, strict=True):
+                latest = log.evaluations[-1]
+                notes_of_process.put(Note(number, len(log.steps), latest.step, latest.accuracy))
+
+    logs, seconds = sessions(task, runs, tick)
+    return [Outcome(log, seconds) for log in logs]
+
+
+def groups(count: int, jobs: int) -> list[range]:
+    """Runs that go side by side: no more than GROUP, and work for all cores."""
+    size = min(GROUP, -(-count // jobs))
+    return [range(start, min(start + size, count)) for start in range(0, count, size)]
 
 
 def run_all(task: Task, runs: list[Settings], jobs: int, tell: Callable[[Note], None]) -> list[Outcome]:
@@ -85,10 +106,13 @@ def run_all(task: Task, runs: list[Settings], jobs: int, tell: Callable[[Note], 
     context = get_context()
     notes: SimpleQueue[Note] = context.SimpleQueue()
     with ProcessPoolExecutor(jobs, context, join, (notes,)) as pool:
-        running = [pool.submit(run, task, number, settings) for number, settings in enumerate(runs)]
-        left = set(running)
+        if task.arithmetic == "float":
+            parts = [pool.submit(run_group, task, g, [runs[n] for n in g]) for g in groups(len(runs), jobs)]
+        else:
+            parts = [pool.submit(run, task, number, settings) for number, settings in enumerate(runs)]
+        left = set(parts)
         while left:
             left = wait(left, POLL_S).not_done
             while not notes.empty():
                 tell(notes.get())
-        return [future.result() for future in running]
+        return [outcome for part in parts for outcome in part.result()]

@@ -1,0 +1,155 @@
+"""The float reference: forward pass, gradients, and sessions that do not touch each other."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from convert.arrays import archive
+from convert.executor import Executor
+from convert.ir import Graph
+from convert.pipeline import Compiled, Passes, compile_graph
+from convert.reference import Sgd
+from convert.scheme import Scheme, convolutions
+from convert.trainables import front_steps
+from device.errors import DeviceError
+from networks import random_network, residual_network
+from simulate.network import Network, load_network
+from simulate.parallel import Parallel
+from simulate.rules import Rules
+
+RATES = torch.full((1, 3), 0.01)
+
+
+def compiled(graph: Graph, count: int, fraction: float, bits: int = 0) -> Compiled:
+    names = convolutions(graph)
+    scheme = Scheme("test", count, dict.fromkeys(names[-count:], fraction), fraction_bits=bits, head="random")
+    return compile_graph(graph, scheme, 4, Passes(fused=False))
+
+
+def network_of(model: Compiled, folder: Path) -> Network:
+    (folder / "model.npz").write_bytes(archive(model.graph, "an id"))
+    return load_network(folder, "an id")
+
+
+def given(names: tuple[str, ...], values: dict, runs: int = 1) -> dict[str, torch.Tensor]:
+    """The executor's tensors, the same for each run."""
+    return {
+        name: torch.tensor(values[name].astype(np.float32))
+        .permute(2, 0, 1)[None, :, None]
+        .repeat(runs, 1, 1, 1, 1)
+        for name in names
+    }
+
+
+def image_of(graph: Graph, seed: int) -> np.ndarray:
+    shape = graph.tensors[graph.input.tensor].shape
+    return np.random.default_rng(seed).integers(-128, 128, shape).astype(np.int8)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("fraction", [0.5, 1.0])
+def test_forward_and_gradients_are_those_of_the_reference(seed: int, fraction: float, tmp_path: Path) -> None:
+    """Every gradient against the NumPy executor with real errors, on random networks and schemes."""
+    graph = residual_network() if seed == 0 else random_network(seed)
+    model = compiled(graph, (2, 4, len(convolutions(graph)))[seed % 3], fraction)
+    executor = Executor(model.graph, errors="fp32")
+    logits = executor.forward(image_of(graph, seed))
+    executor.backward(1, Sgd(0.0, 0.0, 0.0, 0, 0))
+    network = network_of(model, tmp_path)
+    net = Parallel(network, front_steps(model.graph), 1)
+    sources = given(net.sources, executor.env.values)
+    np.testing.assert_allclose(net.forward(sources)[0, 0].detach(), logits.reshape(-1), rtol=1e-5, atol=1e-5)
+    _, loss, gradients = net.gradients(sources, torch.tensor([1]))
+    assert float(loss[0]) == pytest.approx(executor.env.loss, rel=1e-5)
+    for (name, kind), found in gradients.items():
+        wanted = executor.env.gradients[name, kind.removeprefix("head_")]
+        wanted = wanted.transpose(0, 3, 1, 2) if wanted.ndim == 4 else wanted
+        np.testing.assert_allclose(found[0].numpy(), wanted, rtol=1e-3, atol=1e-4 * np.abs(wanted).max())
+
+
+def test_runs_side_by_side_do_not_touch_each_other(tmp_path: Path) -> None:
+    """The same bits for a run alone and among others; other bits for another rate."""
+    graph = residual_network()
+    model = compiled(graph, 4, 0.5)
+    network, front = network_of(model, tmp_path), front_steps(model.graph)
+    executor = Executor(model.graph)
+    alone, among = Parallel(network, front, 1), Parallel(network, front, 5)
+    factors = torch.tensor([1.0, 3.0, 1.0, 0.1, 2.0])
+    for step in range(5):
+        executor.forward(image_of(graph, step))
+        values, label = executor.env.values, step % 4
+        alone.train(given(alone.sources, values), torch.tensor([label]), RATES)
+        among.train(given(among.sources, values, 5), torch.full((5,), label), factors[:, None] * RATES)
+    assert among.trained(2) == alone.trained(0) == among.trained(0)
+    assert among.trained(1) != alone.trained(0)
+
+
+def test_without_scaling_every_gradient_has_the_same_factor(tmp_path: Path) -> None:
+    model = compiled(residual_network(), 3, 1.0)
+    network, front = network_of(model, tmp_path), front_steps(model.graph)
+    plain = Parallel(network, front, 1, Rules(qas=False)).optimizer.qas
+    factors = torch.cat([f.reshape(-1) for (_, kind), f in plain.items() if kind in ("weight", "bias")])
+    assert factors.unique().numel() == 1 and float(factors[0]) == pytest.approx(network.plain_factor())
+    scaled = Parallel(network, front, 1).optimizer.qas
+    weights = torch.cat([f.reshape(-1) for (_, kind), f in scaled.items() if kind == "weight"])
+    assert weights.unique().numel() > 1
+    assert weights.min() < network.plain_factor() < weights.max()
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        Rules(weights="int8"),
+        Rules(weights="int8", fraction_bits=4),
+        Rules(weights="int8", rounding="truncate"),
+        Rules(errors="channel"),
+        Rules(errors="tensor2", error_rounding="stochastic"),
+        Rules(momentum=0.9),
+        Rules(accumulate=2),
+        Rules(kept=0.1),
+        Rules(gate=100.0),
+        Rules(head="int8"),
+    ],
+)
+def test_rules_change_what_is_learned_and_keep_what_they_promise(rules: Rules, tmp_path: Path) -> None:
+    graph = residual_network()
+    model = compiled(graph, 3, 1.0)
+    network, front = network_of(model, tmp_path), front_steps(model.graph)
+    executor = Executor(model.graph)
+    reference, net = Parallel(network, front, 1), Parallel(network, front, 1, rules)
+    start = net.trained(0)
+    for step in range(4):
+        executor.forward(image_of(graph, step))
+        for each in (reference, net):
+            each.train(given(each.sources, executor.env.values), torch.tensor([step]), RATES)
+    assert net.trained(0) != reference.trained(0)
+    assert (net.trained(0) == start) == (rules.gate > 0)
+    for (_, kind), value in net.parameters.items():
+        if kind == "weight" and rules.weights == "int8":
+            grid = value.detach() * 2.0**rules.fraction_bits
+            assert torch.equal(grid, grid.round()) and float(value.detach().abs().max()) <= 127
+
+
+def test_a_file_of_another_model_is_refused(tmp_path: Path) -> None:
+    model = compiled(residual_network(), 2, 1.0)
+    network_of(model, tmp_path)
+    with pytest.raises(DeviceError, match="different models"):
+        load_network(tmp_path, "another id")
+    (tmp_path / "model.npz").write_bytes(b"PK rubbish")
+    with pytest.raises(DeviceError, match="convert again"):
+        load_network(tmp_path, "an id")
+    (tmp_path / "model.npz").unlink()
+    with pytest.raises(DeviceError, match="no such file"):
+        load_network(tmp_path, "an id")
+
+
+def test_the_archive_is_the_same_every_time() -> None:
+    model = compiled(random_network(3), 3, 0.5, bits=4)
+    assert archive(model.graph, "x") == archive(model.graph, "x")
+    with np.load(io.BytesIO(archive(model.graph, "x"))) as file:
+        assert json.loads(str(file["graph"]))["model_id"] == "x"

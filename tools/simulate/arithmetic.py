@@ -1,0 +1,72 @@
+"""What a simulation computes with: the device's own arithmetic, or what it is compared with."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+
+import numpy as np
+from device.errors import DeviceError
+from native.model import HOST, Model
+
+from .blueprint import Blueprint
+from .network import Network, load_network
+
+# device         the firmware's C
+# float          PyTorch: real errors, float masters (parallel.py)
+# device-no-qas  the firmware's C with one constant in the place of quantization-aware scaling
+# truncating     the firmware's C, but weights truncate towards zero and wrap, as in the published engine
+ARITHMETICS = ("device", "float", "device-no-qas", "truncating")
+TRUNCATING = HOST.parent / "truncating.h"
+
+
+def flags(arithmetic: str) -> tuple[str, ...]:
+    """What the compiler is told more. A name alone makes a library of its own, for adapt() to change."""
+    if arithmetic == "truncating":
+        return "-include", str(TRUNCATING)
+    return ("-DPLAIN_SGD",) if arithmetic == "device-no-qas" else ()
+
+
+def check(plan: Blueprint, arithmetic: str) -> None:
+    """DeviceError where the plan cannot be trained so."""
+    bits = plan.scheme["fraction_bits"]
+    if arithmetic == "truncating" and bits:
+        raise DeviceError(
+            f"truncating weights are int8 alone, but scheme {plan.scheme['name']} has {bits} fraction bits: "
+            "convert with --fraction-bits 0."
+        )
+
+
+def adapt(model: Model, plan: Blueprint, arithmetic: str) -> None:
+    """Make a loaded library compute so."""
+    if arithmetic == "device-no-qas":
+        for symbol, values in plain_tables(load_network(plan.folder, plan.model_id)).items():
+            overwrite(model, symbol, values)
+
+
+def plain_tables(network: Network) -> dict[str, np.ndarray]:
+    """The tables of quantization-aware scaling with one constant everywhere, 0 for dead channels, float32.
+
+    Units are those of convert.ops.conv: weights 2^-16, biases 2^-8 of the unit they are trained in.
+    """
+    factor, tables = network.plain_factor(), {}
+    for step in network.steps:
+        layer = network.layers.get(step.layer or "")
+        if layer is None or layer.head:
+            continue
+        if layer.trained:
+            tables[f"qas_w_{layer.symbol}"] = np.where(layer.dead, 0.0, 65536.0 * factor)
+        if layer.bias_trained:
+            unit = layer.bias_unit / network.real_bias(step)
+            tables[f"qas_b_{layer.symbol}"] = np.where(layer.dead, 0.0, 256.0 / unit * factor)
+    return {symbol: values.astype(np.float32) for symbol, values in tables.items()}
+
+
+def overwrite(model: Model, symbol: str, values: np.ndarray) -> None:
+    """Other values in a constant table of a loaded library, in this process alone."""
+    start = ctypes.addressof(ctypes.c_uint8.in_dll(model.lib, symbol))
+    first = start // mmap.PAGESIZE * mmap.PAGESIZE
+    size, writable = start + values.nbytes - first, mmap.PROT_READ | mmap.PROT_WRITE
+    if ctypes.CDLL(None).mprotect(ctypes.c_void_p(first), ctypes.c_size_t(size), writable):
+        raise DeviceError(f"the system does not let table {symbol} be changed: use another arithmetic.")
+    ctypes.memmove(start, values.ctypes.data, values.nbytes)

@@ -1,0 +1,264 @@
+"""Several training sessions of one network side by side in PyTorch: the arithmetic that a paper would use.
+
+Forward is the device's quantized network. Errors are real numbers; weights and biases are float masters in
+stored units, rounded for the forward pass; rounding and its gradient pass straight through (arXiv 2206.15472
+section 3). Each session has its own weights and its own image a step, all of them take one step together.
+"""
+
+from __future__ import annotations
+
+import os
+
+# Float sums in one order on every x86 machine that has AVX2, whatever else it has.
+os.environ.setdefault("MKL_CBWR", "AVX2,STRICT")
+os.environ.setdefault("ATEN_CPU_CAPABILITY", "avx2")
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from .network import Network, Step
+from .rules import FLOAT, Rules, Sgd
+
+Tensor = torch.Tensor
+
+
+class Requantize(torch.autograd.Function):
+    """y = clamp(rint(sums * m)), sums without and y without zero points; m None: 1.
+
+    Behind it the error is masked where y saturated, and stored as the rules say.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, sums: Tensor, m: Tensor | None, zero: int, rules: Rules) -> Tensor:
+        rounded = torch.round(sums if m is None else sums * m)
+        y = rounded.clamp(-128 - zero, 127 - zero)
+        ctx.save_for_backward(y == rounded)
+        ctx.m, ctx.rules = m, rules
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
+        (mask,) = ctx.saved_tensors
+        e = ctx.rules.store_error(gradients[0] * mask)
+        return e if ctx.m is None else e * ctx.m, None, None, None
+
+
+class Round(torch.autograd.Function):
+    """Rounded to integers; the gradient passes."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return torch.round(x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        return gradients[0]
+
+
+def rounded(x: Tensor) -> Tensor:
+    return Round.apply(x)
+
+
+class Parallel:
+    """Sessions side by side, from the first step that learns on.
+
+    Activations are float32 [runs][c][images][h][w]: stored integers less their zero point. Parameters are
+    [runs][...].
+
+    network  whose steps from `front` on are computed; what these read must be given
+    rules    of the arithmetic
+    """
+
+    def __init__(
+        self, network: Network, front: int, runs: int, rules: Rules = FLOAT, device: str = "cpu"
+    ) -> None:
+        self.network, self.runs, self.rules, self.device = network, runs, rules, device
+        self.steps = [s for s in network.steps if s.step >= front]
+        self.constants = {s.layer: TorchLayer(network, s, device) for s in self.steps if s.layer}
+        self.parameters: dict[tuple[str, str], Tensor] = {}
+        for name, layer in self.constants.items():
+            for kind, value in layer.trainables().items():
+                start = value[None].repeat(runs, *[1] * value.ndim)
+                self.parameters[name, kind] = start.requires_grad_()
+        plain = None if rules.qas else network.plain_factor()
+        qas = {(name, kind): self.constants[name].qas(kind, plain) for name, kind in self.parameters}
+        self.optimizer = Sgd(rules, self.parameters, qas)
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Tensors that must be given: read by the steps and made by none."""
+        made = {s.output for s in self.steps}
+        return tuple(dict.fromkeys(t for s in self.steps for t in s.inputs if t not in made))
+
+    def forward(self, given: Mapping[str, Tensor]) -> Tensor:
+        """Logits [runs][images][classes] of the given tensors, stored integers [runs][c][images][h][w]."""
+        values = {name: tensor - self.network.tensors[name].zero for name, tensor in given.items()}
+        for step in self.steps:
+            values[step.output] = getattr(self, f"_{step.op}")(step, *(values[t] for t in step.inputs))
+        return values[self.network.output]
+
+    def train(self, given: Mapping[str, Tensor], labels: Tensor, rates: Tensor) -> tuple[Tensor, Tensor]:
+        """One step of every run on one image each. labels: [runs]; rates: [runs][weight, bias, head].
+
+        Returns  logits [runs][classes], loss [runs]
+        """
+        logits, loss, gradients = self.gradients(given, labels)
+        with torch.no_grad():
+            self.optimizer.step(gradients, rates)
+        return logits, loss
+
+    def gradients(
+        self, given: Mapping[str, Tensor], labels: Tensor
+    ) -> tuple[Tensor, Tensor, dict[tuple[str, str], Tensor]]:
+        """Logits, loss, and the gradient of each parameter with respect to its stored numbers."""
+        logits = self.forward(given)[:, 0]
+        loss = functional.cross_entropy(logits, labels, reduction="none")
+        taught = self.rules.taught(loss.detach())
+        found = torch.autograd.grad((loss * taught).sum(), list(self.parameters.values()))
+        return logits.detach(), loss.detach(), dict(zip(self.parameters, found, strict=True))
+
+    def state(self) -> list[Tensor]:
+        """A copy of all parameters."""
+        return [p.detach().clone() for p in self.parameters.values()]
+
+    def restore(self, run: int, state: list[Tensor]) -> None:
+        """Put back one run's part of what state() returned."""
+        with torch.no_grad():
+            for parameter, kept in zip(self.parameters.values(), state, strict=True):
+                parameter[run] = kept[run]
+
+    def trained(self, run: int) -> bytes:
+        """Parameters of a run in the order of the layers, float32."""
+        return b"".join(p[run].detach().cpu().numpy().tobytes() for p in self.parameters.values())
+
+    def _conv2d(self, step: Step, x: Tensor) -> Tensor:
+        layer, window, weight = self.constants[step.layer or ""], step.window, self._weight(step.layer or "")
+        assert window is not None
+        if window["kh"] == window["kw"] == window["stride_h"] == window["stride_w"] == 1:
+            runs, c, *pixels = x.shape
+            sums = torch.matmul(weight[..., 0, 0], x.reshape(runs, c, -1)).reshape(runs, -1, *pixels)
+        else:
+            weight = weight if weight.ndim == 5 else weight.expand(self.runs, *weight.shape)
+            sums = self._grouped(x, weight, window, self.runs)
+        return self._requantized(step, layer, sums)
+
+    def _dwconv2d(self, step: Step, x: Tensor) -> Tensor:
+        layer, window = self.constants[step.layer or ""], step.window
+        assert window is not None
+        weight = self._weight(step.layer or "").expand(self.runs, -1, -1, -1).unsqueeze(2)
+        return self._requantized(step, layer, self._grouped(x, weight, window, x.shape[0] * x.shape[1]))
+
+    def _grouped(self, x: Tensor, weight: Tensor, window: dict[str, int], groups: int) -> Tensor:
+        """A convolution of each run with its own weights [runs][c_out][c_in][kh][kw]."""
+        runs, c, images, h, w = x.shape
+        flat = x.permute(2, 0, 1, 3, 4).reshape(images, runs * c, h, w)
+        stride, pad = (window["stride_h"], window["stride_w"]), (window["pad_h"], window["pad_w"])
+        sums = functional.conv2d(flat, weight.flatten(0, 1), None, stride, pad, 1, groups)
+        return sums.reshape(images, runs, -1, *sums.shape[2:]).permute(1, 2, 0, 3, 4)
+
+    def _requantized(self, step: Step, layer: TorchLayer, sums: Tensor) -> Tensor:
+        bias = self.parameters.get((step.layer or "", "bias"))
+        bias = layer.bias if bias is None else rounded(bias)
+        zero = self.network.tensors[step.output].zero
+        return Requantize.apply(sums + bias[..., None, None, None], layer.multiplier, zero, self.rules)
+
+    def _weight(self, name: str) -> Tensor:
+        """Stored weights for the forward pass: as TorchLayer has them, or [runs][...]."""
+        layer, trained = self.constants[name], self.parameters.get((name, "weight"))
+        if trained is None:
+            return layer.weight
+        columns = rounded(trained)
+        if columns.shape[1:] == layer.weight.shape:
+            return columns
+        axis = 1 if layer.depthwise else 2
+        return layer.weight.expand(self.runs, *layer.weight.shape).index_copy(axis, layer.trained, columns)
+
+    def _add(self, step: Step, a: Tensor, b: Tensor) -> Tensor:
+        ta, tb, ty = (self.network.tensors[t] for t in (*step.inputs, step.output))
+        total = (a * ta.scale + b * tb.scale) / ty.scale
+        return Requantize.apply(total, None, ty.zero, self.rules)
+
+    def _avgpool(self, step: Step, x: Tensor) -> Tensor:
+        zero, window = self.network.tensors[step.inputs[0]].zero, step.window
+        assert window is not None
+        runs, c, images, h, w = x.shape
+        kernel, stride = (window["kh"], window["kw"]), (window["stride_h"], window["stride_w"])
+        pad = (window["pad_h"], window["pad_w"])
+        flat = x.reshape(runs, c * images, h, w)
+        sums = functional.avg_pool2d(flat, kernel, stride, pad, divisor_override=1)
+        count = kernel[0] * kernel[1]
+        y = rounded((sums + count * zero) / count) - zero
+        return y.reshape(runs, c, images, *sums.shape[2:])
+
+    def _maxpool(self, step: Step, x: Tensor) -> Tensor:
+        window = step.window
+        assert window is not None
+        runs, c, images, h, w = x.shape
+        kernel, stride = (window["kh"], window["kw"]), (window["stride_h"], window["stride_w"])
+        y = functional.max_pool2d(
+            x.reshape(runs, c * images, h, w), kernel, stride, (window["pad_h"], window["pad_w"])
+        )
+        return y.reshape(runs, c, images, *y.shape[2:])
+
+    def _head(self, step: Step, x: Tensor) -> Tensor:
+        stored = self.network.tensors[step.inputs[0]]
+        name = step.layer or ""
+        features = (x * stored.scale).permute(0, 2, 3, 4, 1).flatten(2)
+        weight, bias = self.parameters[name, "head_weight"], self.parameters[name, "head_bias"]
+        return features @ weight.transpose(1, 2) + bias[:, None]
+
+
+class TorchLayer:
+    """Constants of a layer as tensors.
+
+    weight   [c_out][c_in][kh][kw], depthwise [c][kh][kw], of the head [classes][features]
+    """
+
+    def __init__(self, network: Network, step: Step, device: str) -> None:
+        layer = network.layers[step.layer or ""]
+        self.depthwise, self.head = layer.weight.ndim == 3, layer.head
+        dense = not self.depthwise and not self.head
+        weight = layer.weight.transpose(0, 3, 1, 2) if dense else layer.weight
+        self.weight = torch.tensor(np.ascontiguousarray(weight), dtype=torch.float32, device=device)
+        self.bias = torch.tensor(layer.bias, dtype=torch.float32, device=device)
+        self.trained = torch.tensor(layer.trained, dtype=torch.long, device=device)
+        self.bias_trained = layer.bias_trained
+        self.scales: dict[str, Tensor] = {}
+        if not layer.head:
+            m = torch.tensor(layer.multiplier, device=device)
+            self.multiplier = m[:, None, None, None]
+            real = {"weight": layer.scale, "bias": network.real_bias(step)}
+            scales = {kind: np.where(layer.dead, np.inf, scale) for kind, scale in real.items()}
+            self.scales = {
+                kind: torch.tensor(s, dtype=torch.float32, device=device) for kind, s in scales.items()
+            }
+
+    def trainables(self) -> dict[str, Tensor]:
+        """Trained tensors of the layer at the start, by kind."""
+        if self.head:
+            return {"head_weight": self.weight, "head_bias": self.bias}
+        found = {}
+        if len(self.trained):
+            found["weight"] = self.weight.index_select(0 if self.depthwise else 1, self.trained)
+        if self.bias_trained:
+            found["bias"] = self.bias
+        return found
+
+    def qas(self, kind: str, plain: float | None) -> Tensor:
+        """Factor on the gradient of stored numbers: 1 / s^2, the step of real ones; 0 for dead channels.
+
+        plain   the same factor for all instead (without quantization-aware scaling)
+        """
+        if kind not in self.scales:
+            return torch.ones((), device=self.weight.device)
+        factor = self.scales[kind] ** -2
+        if plain is not None:
+            factor = torch.where(factor > 0, plain, factor)
+        if kind == "bias":
+            return factor
+        channels = factor[self.trained] if self.depthwise else factor
+        return channels.view(-1, *[1] * (self.weight.ndim - 1))
