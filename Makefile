@@ -4,7 +4,7 @@ SHELL := /bin/bash
 export PLATFORMIO_SETTING_ENABLE_TELEMETRY := no
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: help setup demo test test-all golden bench lint renode format clean
+.PHONY: help setup demo test test-all golden bench results verify-results lint renode format clean
 
 help:
 	@echo "make demo      train the example on the emulated board; results in build/demo/"
@@ -13,6 +13,8 @@ help:
 	@echo "make lint      ruff, mypy, clang-format, warnings as errors"
 	@echo "make golden    the published networks against golden data (MICROTRAIN_DATA)"
 	@echo "make bench     the published networks on the emulated board: docs/bench.md (MICROTRAIN_DATA)"
+	@echo "make results   accuracy on real data, hours: docs/results.md (MICROTRAIN_DATA)"
+	@echo "make verify-results ROW=n   run row n of docs/results.json again"
 	@echo "make renode    the Robot suites, on Renode where it is installed and on the board model"
 
 setup:
@@ -36,6 +38,16 @@ golden: setup
 
 bench: setup
 	@$(PYTHON) tools/bench
+
+results: setup
+	@$(PYTHON) tools/results core
+	@$(PYTHON) tools/results study
+	@$(PYTHON) tools/results front
+	@$(PYTHON) tools/results scaling
+	@$(PYTHON) tools/results report
+
+verify-results: setup
+	@$(PYTHON) tools/results verify $(ROW)
 
 lint: setup
 	@$(PYTHON) -m ruff check .

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
+import tarfile
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from bench.build import BOARD, build
 from conftest import EXAMPLE, ROOT, Built, run
 from convert.native_model import NativeModel, Sgd
 from convert.pipeline import Passes, compile_graph, generate
 from convert.report import plan_json
 from convert.scheme import Scheme, convolutions
 from demo.sessions import host_session
+from device.client import Device
 from device.errors import DeviceError
 from device.images import load_image, scan, split
+from device.link import EmulatorPort
 from device.session import Settings, Silent, new_log, train
 from native.model import Model, compile_model
 from networks import random_network, residual_network
@@ -218,3 +223,27 @@ def test_bad_input_is_one_sentence(example: Built, images: Path, tmp_path: Path)
         done = simulate(*arguments)
         assert done.returncode != 0
         assert words in done.stderr and "Traceback" not in done.stderr, done.stderr
+
+
+@pytest.mark.slow
+def test_the_board_learns_500_real_images_as_the_simulator_does(tmp_path: Path) -> None:
+    """MCUNet with the 99 KB scheme: the ELF that is flashed against the simulator's records."""
+    folder = os.environ.get("MICROTRAIN_DATA")
+    if not folder:
+        pytest.skip("MICROTRAIN_DATA is not set: it names the folder with models/ and sets/")
+    with tarfile.open(Path(folder) / "sets/clothing10_144.tar") as archive:
+        archive.extractall(tmp_path / "sets", filter="data")
+    model, generated = Path(folder) / "models/mcunet-5fps.pkl", tmp_path / "generated"
+    options = ["--scheme", "mcunet-99kb", "--classes", "10", "-o", str(generated)]
+    run(["python", "tools/convert", str(model), *options])
+    plan = load_blueprint(generated)
+    training, testing = split(tmp_path / "sets/clothing10_144", plan.classes)
+    settings = Settings(epochs=1, seed=3, limit=500, schedule="cosine")
+    task = Task(plan, library(plan, tmp_path), training, testing, STILL, 1, tmp_path)
+    simulated = learn(task, settings)
+    elf = build(generated, tmp_path / "firmware", BOARD)
+    with Device(EmulatorPort(elf)) as board:
+        log = new_log(board, training.classes, settings)
+        train(board, training, None, log, Silent())
+    assert len(log.steps) == 500
+    assert log.sha256 == simulated

@@ -30,6 +30,7 @@ class Settings:
     eval_every  steps between evaluations, 0: only before and after
     rate        factor on the scheme's learning rates
     schedule    "constant", or "cosine": from `rate` down to 0 over the whole session
+    warmup      steps over which the rate rises to that
     """
 
     epochs: int = 1
@@ -38,12 +39,14 @@ class Settings:
     eval_every: int = 0
     rate: float = 1.0
     schedule: str = "constant"
+    warmup: int = 0
 
     def rate_at(self, step: int, steps: int) -> float:
         """Factor on the learning rates at a step, counted from 0, of `steps`."""
+        rate = self.rate * min(1.0, (step + 1) / self.warmup) if self.warmup else self.rate
         if self.schedule == "constant":
-            return self.rate
-        return self.rate * 0.5 * (1.0 + math.cos(math.pi * step / steps))
+            return rate
+        return rate * 0.5 * (1.0 + math.cos(math.pi * step / steps))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,153 @@
+"""The tables of accuracy: which rate, which rows, what they say; and small sessions with exact hashes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Built, run
+from results.cases import BAR, EPOCHS, GRID, Cell, Session, core, family, front
+from results.cli import entry
+from results.picture import KINDS, draw, kind
+from results.plan import selection
+from results.run import command
+from results.store import add, best_rate, load, missing
+from results.study import VARIANTS
+from results.tables import T95, interval, markdown
+
+CELL = Cell("clothing10", "mcunet-5fps", "mcunet-99kb")
+
+
+def row(cell: Cell = CELL, lr: float = 0.002, seed: int = 0, accuracy: float = 0.8, **more: Any) -> dict:
+    keys = ("dataset", "network", "scheme", "fraction_bits", "arithmetic")
+    about = {key: getattr(cell, key) for key in keys}
+    hashes = {"plan_sha256": "p", "trained_sha256": "t", "sram_all_in": 100 << 10, "command": "c"}
+    about |= hashes
+    return about | {"lr": lr, "seed": seed, "accuracy": accuracy, "loss": 1.0, "steps": 9} | more
+
+
+def test_the_core_is_what_it_says() -> None:
+    cells = core()
+    assert len(cells) == len(EPOCHS) * len(BAR) * 4 == len({c.key for c in cells})
+    assert len(GRID) >= 6
+    ratios = [b / a for a, b in pairwise(GRID)]
+    assert max(ratios) == pytest.approx(min(ratios))
+    assert not {c.key for c in front()} & {c.key for c in cells}
+
+
+def test_a_rate_is_chosen_by_the_mean_over_networks() -> None:
+    other = replace(CELL, network="mbv2-w0.35", scheme="mbv2-99kb")
+    rows = [
+        *(row(CELL, lr, accuracy=a) for lr, a in ((0.001, 0.9), (0.002, 0.8))),
+        *(row(other, lr, accuracy=a) for lr, a in ((0.001, 0.5), (0.002, 0.7))),
+    ]
+    assert best_rate(rows, CELL) == best_rate(rows, other) == 0.002
+    assert best_rate(rows, replace(CELL, scheme="mcunet-49kb")) == 0.002
+    assert best_rate(rows, replace(CELL, scheme="last-3")) is None
+    assert best_rate(rows, replace(CELL, arithmetic="float")) is None
+    assert best_rate(rows, replace(CELL, dataset="cifar10")) is None
+
+
+def test_of_equal_rates_the_lower_loss_counts() -> None:
+    rows = [row(lr=0.001, loss=0.5), row(lr=0.002, loss=0.4)]
+    assert best_rate(rows, CELL) == 0.002
+
+
+def test_only_what_is_missing_is_run() -> None:
+    wanted = [Session(0.002, seed) for seed in (0, 1, 2)]
+    assert missing([row(seed=1)], CELL, wanted) == (Session(0.002, 0), Session(0.002, 2))
+    assert missing([row(seed=1, lr=0.001)], CELL, wanted) == tuple(wanted)
+
+
+def test_a_cell_is_judged_at_one_rate_and_tried_at_several(tmp_path: Path) -> None:
+    table = tmp_path / "t.json"
+    add(table, [row(lr=0.001), row(seed=1)])
+    add(table, [row(lr=0.004)])
+    assert [(r["lr"], r["seed"]) for r in load(table)] == [(0.004, 0), (0.002, 1)]
+    tried = tmp_path / "v.json"
+    add(tried, [row(lr=0.001, validation=True), row(lr=0.002, validation=True)])
+    assert len(load(tried)) == 2
+    assert len(table.read_text().splitlines()) == 4  # a line a row
+
+
+def test_an_entry_has_the_promised_keys() -> None:
+    found = entry(row(validation=False, diverged=None), 1234)
+    keys = "dataset network scheme fraction_bits arithmetic seed lr accuracy sram_all_in steps command"
+    assert set(found) == {*keys.split(), "plan_sha256", "trained_sha256"}
+    assert found["command"] == command(found)
+    assert "--fraction-bits 0 --arithmetic device --lr 0.002 --seed 0" in found["command"]
+
+
+def test_families_share_rates_and_only_rivals_are_tuned() -> None:
+    assert [family(s) for s in ("mcunet-49kb", "last-3", "bias-20", "head-only")] == [
+        "sparse", "last", "bias", "head",
+    ]  # fmt: skip
+    tuned = {family(job.cell.scheme) for job in selection(front(), (1.0,))}
+    assert "sparse" not in tuned
+
+
+def test_intervals_are_students() -> None:
+    assert interval([1.0]) == "+1.0"
+    assert interval([1.0, 2.0, 3.0]) == "+2.00 ± 2.48"
+    assert T95[2] == pytest.approx(4.303)
+
+
+def test_the_document_compares_in_pairs(tmp_path: Path) -> None:
+    rows = []
+    for cell in core():
+        gain = {"device": 0.02, "float": 0.0, "device-no-qas": -0.05, "truncating": -0.6}[cell.arithmetic]
+        rows += [row(cell, seed=seed, accuracy=0.7 + 0.01 * seed + gain) for seed in (0, 1, 2)]
+    rows += [row(cell, sram_all_in=n << 10) for n, cell in enumerate(front(), 50)]
+    studied = [
+        row(variant=variant, skipped=0.25, accuracy=0.8 + 0.001 * n, dataset=dataset)
+        for n, variant in enumerate(VARIANTS)
+        for dataset in EPOCHS
+    ]
+    scales = {"mcunet-5fps": [{"tensor": "a", "real": 1.0}, {"tensor": "b", "real": 2.0}]}
+    text = markdown(rows, studied, scales)
+    assert "| mcunet-5fps | 1.50 ± 0.50 |" in text
+    assert "| float | 80.1 (+0.1, 0.002) | 80.1 (+0.1, 0.002) | 25% |" in text
+    line = next(part for part in text.splitlines() if part.startswith("| float |"))
+    assert line.count("+2.00 ± 0.00") == 7
+    assert "mean of sparse minus" in text
+    draw(rows, tmp_path / "front.svg")
+    picture = (tmp_path / "front.svg").read_text()
+    assert all(label in picture for label in KINDS)
+    assert {kind(r) for r in rows} == set(KINDS)
+
+
+# The example's model after 400 steps: any change of the arithmetic shows here.
+DIGITS = {
+    "device": "ae203428e7720b9f44cdf399e633c34ab518c5adb49a9dfff2bf692874f66a6f",
+    "device-no-qas": "aa704edd38aafc7016a0e261c7eb96d88d9f7c040e10e3815d32f45cfd34def9",
+    "truncating": "be91cc1df41dfc70f692d121d1077ab4fea51ef404bf4b6889076116314d06e2",
+}
+
+
+@pytest.mark.parametrize("arithmetic", DIGITS)
+def test_small_sessions_have_exact_hashes(arithmetic: str, example: Built, tmp_path: Path) -> None:
+    run(["python", "examples/digits/export_images.py", str(tmp_path / "digits")])
+    out = tmp_path / "out"
+    options = ["--limit", "400", "--lr", "3", "--arithmetic", arithmetic, "--augment", "none"]
+    plan, data = str(example.folder), str(tmp_path / "digits")
+    run(["python", "tools/simulate", plan, "--data", data, *options, "-o", str(out)])
+    result = json.loads((out / "results.json").read_text())["runs"][0]
+    assert result["steps"] == 400
+    assert result["trained_sha256"] == DIGITS[arithmetic], result["accuracy"]
+
+
+def test_numbers_of_no_row_are_refused() -> None:
+    if not os.environ.get("MICROTRAIN_DATA"):
+        pytest.skip("MICROTRAIN_DATA is not set")
+    done = subprocess.run(
+        [sys.executable, "tools/results", "verify", "999999"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "999999 is none of them" in done.stderr
