@@ -247,3 +247,13 @@ def test_the_board_learns_500_real_images_as_the_simulator_does(tmp_path: Path) 
         train(board, training, None, log, Silent())
     assert len(log.steps) == 500
     assert log.sha256 == simulated
+
+
+def test_a_plan_of_another_model_is_refused(example: Built, tmp_path: Path) -> None:
+    folder = tmp_path / "mixed"
+    shutil.copytree(example.folder, folder)
+    document = json.loads((folder / "plan.json").read_text())
+    document["model_id"] = "0" * 64
+    (folder / "plan.json").write_text(json.dumps(document))
+    with pytest.raises(DeviceError, match="different models: convert again"):
+        library(load_blueprint(folder), tmp_path)

@@ -48,13 +48,14 @@ def markdown(rows: Sequence[Row], studied: Sequence[Row], scales: Mapping[str, S
 SCALING = """![Norms of weights against those of gradients](results-qas.svg)
 
 log10 of norm(W) / norm(G) of every weight and bias tensor of all convolutions
-(`python tools/results scaling`): mean and standard deviation over the tensors. One learning rate has to serve
-them all, so the deviation counts: of stored integers it is orders of magnitude, with QAS that of the real ones.
+(`python tools/results scaling`): mean and standard deviation over the tensors. One learning rate has to
+serve them all, so the deviation counts: of stored integers it is orders of magnitude, with QAS that of the
+real ones.
 """
-STUDIED = """One thing changed at a time from the device's arithmetic (int8 weights rounded stochastically, int8
-errors with a scale a channel, float head, plain SGD), in PyTorch (`python tools/results study`): {network}, each
-variant at the best of three rates for each data set, mean of two seeds on a fifth of the training images, held
-out. Differences under a point are noise.
+STUDIED = """One thing changed at a time from the device's arithmetic (int8 weights rounded stochastically,
+int8 errors with a scale a channel, float head, plain SGD), in PyTorch (`python tools/results study`):
+{network}, each variant at the best of three rates for each data set, mean of two seeds on a fifth of the
+training images, held out. Differences under a point are noise.
 """
 FRONT = """One seed a point. ![Accuracy against all-in SRAM](results.svg)
 """

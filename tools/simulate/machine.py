@@ -25,6 +25,7 @@ def library(plan: Blueprint, folder: Path, arithmetic: str = "device", compiler:
 
     Errors   DeviceError where the compiler is missing or refuses the files
     """
+    check_model(plan)
     options = (*FAST, *flags(arithmetic))
     path = folder / f"{digest(plan, compiler, options)}.so"
     if path.is_file():
@@ -42,6 +43,17 @@ def library(plan: Blueprint, folder: Path, arithmetic: str = "device", compiler:
         raise DeviceError(f"the model in {plan.folder} does not compile ({first}): convert again.") from error
     part.replace(path)
     return path
+
+
+def check_model(plan: Blueprint) -> None:
+    """DeviceError where the C files beside a plan are missing or of another model."""
+    header = plan.folder / "model.h"
+    try:
+        same = f"0x{short_id(plan.model_id)}u" in header.read_text(encoding="utf-8")
+    except OSError as error:
+        raise DeviceError(f"{header} cannot be read ({error.strerror}): convert again.") from error
+    if not same:
+        raise DeviceError(f"plan.json and model.h in {plan.folder} are of different models: convert again.")
 
 
 def digest(plan: Blueprint, compiler: str, options: tuple[str, ...]) -> str:
