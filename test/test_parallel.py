@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from conftest import ROOT, Built, run
 from convert.arrays import archive
 from convert.executor import Executor
 from convert.ir import Graph
@@ -153,3 +156,17 @@ def test_the_archive_is_the_same_every_time() -> None:
     assert archive(model.graph, "x") == archive(model.graph, "x")
     with np.load(io.BytesIO(archive(model.graph, "x"))) as file:
         assert json.loads(str(file["graph"]))["model_id"] == "x"
+
+
+def test_a_device_that_torch_has_not_is_named(example: Built, tmp_path: Path) -> None:
+    run(["python", "examples/digits/export_images.py", str(tmp_path / "digits")])
+    options = ["--limit", "9", "--arithmetic", "float", "--torch-device", "cuda:77", "-o", str(tmp_path)]
+    done = subprocess.run(
+        [sys.executable, "tools/simulate", str(example.folder), "--data", str(tmp_path / "digits"), *options],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "no device cuda:77" in done.stderr and "Traceback" not in done.stderr

@@ -26,7 +26,9 @@ def test_a_full_file(tmp_path: Path) -> None:
         "name: n\nbiases: 3\nweights:\n  layer1: 0.5\n  7: {channels: [4, 1]}\n"
         "select: first\nfraction_bits: 4\nloss: mse\nlearning_rate: {weight: 0.1, head: 0.2}\nhead: random\n",
     )
-    assert scheme == Scheme("n", 3, {"layer1": 0.5, 7: (1, 4)}, "first", 4, "mse", (0.1, 0.01, 0.2), "random")
+    assert scheme == Scheme(
+        "n", 3, {"layer1": 0.5, 7: (1, 4)}, "first", 4, "mse", (0.1, 0.002, 0.2), "random"
+    )
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ HEADS = ("zeros", "random", "keep")
 COUNTED = re.compile(
     r"(?P<what>last|bias)-(?P<count>[1-9][0-9]{0,3})"
 )  # schemes by the number of convolutions
-TUNED = 0.002  # learning rate of batch size 1 and a cosine schedule, docs/results.md
+RATE = 0.002  # where nothing else is said: good for pretrained networks at batch size 1, docs/results.md
 ALL = "all"  # in the place of a layer: every convolution
 
 
@@ -45,7 +45,7 @@ class Scheme:
     select: str = "norm"
     fraction_bits: int = 0
     loss: str = "cross_entropy"
-    rates: tuple[float, float, float] = (0.01, 0.01, 0.01)
+    rates: tuple[float, float, float] = (RATE, RATE, RATE)
     head: HeadStart = "zeros"
     network: str | None = None
 
@@ -82,7 +82,7 @@ def last(name: str, count: int, weights: bool) -> Scheme:
     columns: dict[str | int, float | tuple[int, ...]] = (
         dict.fromkeys(range(-count, 0), 1.0) if weights else {}
     )
-    return Scheme(name, count, columns, rates=(TUNED, TUNED, TUNED))
+    return Scheme(name, count, columns)
 
 
 def load(path: Path) -> Scheme:
@@ -115,7 +115,7 @@ def parse(data: Mapping[str, Any], where: str, name: str) -> Scheme:
         loss=_choice(data, "loss", ("cross_entropy", "mse"), where),
         head=_head(data.get("head", HEADS[0]), where),
     )
-    return replace(scheme, rates=_rates(data.get("learning_rate", 0.01), where))
+    return replace(scheme, rates=_rates(data.get("learning_rate", RATE), where))
 
 
 def _choice(data: Mapping[str, Any], key: str, allowed: tuple[Any, ...], where: str) -> Any:
@@ -189,7 +189,7 @@ def _rates(value: Any, where: str) -> tuple[float, float, float]:
         raise ConvertError(f"{where}: unknown learning rate {unknown[0]!r}; there are {', '.join(RATES)}")
     rates = []
     for key in RATES:
-        rate = table.get(key, 0.01)
+        rate = table.get(key, RATE)
         if not isinstance(rate, int | float) or isinstance(rate, bool) or not 0.0 <= rate < math.inf:
             raise ConvertError(
                 f"{where}: the learning rate of {key} is {rate!r}; it must be a number, 0 or more"

@@ -55,8 +55,8 @@ def cells() -> list[Cell]:
             dataset, NETWORK, BAR[NETWORK], arithmetic="study", rules=rules, variant=name,
             warmup=500 if name.startswith("warm-up") else 0,
         )
+        for dataset in reversed(EPOCHS)
         for name, rules in VARIANTS.items()
-        for dataset in EPOCHS
     ]  # fmt: skip
 
 

@@ -74,6 +74,9 @@ class Kinds(click.ParamType):
     help="The device's, or what it is compared with.",
 )  # fmt: skip
 @click.option(
+    "--torch-device", default="cpu", show_default=True, metavar="NAME", help="Of float, as in cuda:0."
+)
+@click.option(
     "--validation", is_flag=True, help="Hold out one training image in five instead of the test images."
 )
 @click.option("--limit", default=0, type=click.IntRange(0), metavar="N", help="At most N images an epoch.")
@@ -93,6 +96,7 @@ def cli(
     kinds: tuple[str, ...],
     variants: int,
     arithmetic: str,
+    torch_device: str,
     validation: bool,
     limit: int,
     eval_every: int,
@@ -118,7 +122,9 @@ def cli(
             training, testing = hold_out(training)
         made, trainer = library(model, WORK / "lib"), library(model, WORK / "lib", arithmetic)
         cache, augmentation = None if no_cache else WORK / "records", Augmentation(kinds, variants)
-        task = Task(model, made, training, testing, augmentation, epochs, cache, arithmetic, trainer)
+        task = Task(
+            model, made, training, testing, augmentation, epochs, cache, arithmetic, trainer, torch_device
+        )
         pace = eval_every or min(limit or len(training.samples), len(training.samples))
         runs = [Settings(epochs, seed, limit, pace, rate, schedule) for rate, seed in product(rates, seeds)]
         outcomes = simulate(task, runs, jobs or os.cpu_count() or 1)

@@ -36,6 +36,7 @@ class Task:
     cache    folder for records; None: each image goes through the front whenever it is shown
     epochs   of the longest run
     arithmetic  that learns (arithmetic.py); trainer: its library, where that is another one
+    device      of PyTorch, for the float arithmetic
     """
 
     plan: Blueprint
@@ -47,6 +48,7 @@ class Task:
     cache: Path | None
     arithmetic: str = "device"
     trainer: Path | None = None
+    device: str = "cpu"
 
     def machine(self) -> Machine:
         """A machine that learns by the task's arithmetic."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
+from device.errors import DeviceError
 from device.images import Sample
 from device.session import RATE_EVERY, Evaluation, Log, Settings, TrainStep, new_log, ordered
 
@@ -27,14 +28,12 @@ class Group:
     tick   is told after each step
     """
 
-    def __init__(
-        self, task: Task, settings: Sequence[Settings], rules: Rules, device: str, tick: Ticker
-    ) -> None:
+    def __init__(self, task: Task, settings: Sequence[Settings], rules: Rules, tick: Ticker) -> None:
         machine = task.machine()
         network = load_network(task.plan.folder, task.plan.model_id)
-        self.task, self.device, self.tick = task, device, tick
+        self.task, self.device, self.tick = task, task.device, tick
         self.logs = [new_log(machine, task.training.classes, s) for s in settings]
-        self.net = Parallel(network, task.plan.front, len(settings), rules, device)
+        self.net = Parallel(network, task.plan.front, len(settings), rules, task.device)
         self.show = show(task, machine)
         self.rates = np.array(task.plan.rates, np.float32)
         self.seconds = 0.0
@@ -117,10 +116,17 @@ class Group:
 
 
 def sessions(
-    task: Task, settings: Sequence[Settings], tick: Ticker, rules: Rules = FLOAT, device: str = "cpu"
+    task: Task, settings: Sequence[Settings], tick: Ticker, rules: Rules = FLOAT
 ) -> tuple[list[Log], float]:
-    """Logs of runs side by side, and the seconds of a core that each took."""
+    """Logs of runs side by side, and the seconds of a core that each took.
+
+    Errors   DeviceError where PyTorch has no such device
+    """
     torch.set_num_threads(1)
-    group = Group(task, settings, rules, device, tick)
+    try:
+        torch.zeros(1, device=task.device)
+    except (RuntimeError, AssertionError) as error:
+        raise DeviceError(f"PyTorch has no device {task.device} here: leave --torch-device out.") from error
+    group = Group(task, settings, rules, tick)
     group.run()
     return group.logs, group.seconds / len(settings)
