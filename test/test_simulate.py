@@ -257,3 +257,9 @@ def test_a_plan_of_another_model_is_refused(example: Built, tmp_path: Path) -> N
     (folder / "plan.json").write_text(json.dumps(document))
     with pytest.raises(DeviceError, match="different models: convert again"):
         library(load_blueprint(folder), tmp_path)
+
+
+def test_a_rate_rises_over_the_warm_up() -> None:
+    settings = Settings(rate=2.0, warmup=4)
+    assert [settings.rate_at(step, 10) for step in range(6)] == [0.5, 1.0, 1.5, 2.0, 2.0, 2.0]
+    assert replace(settings, schedule="cosine").rate_at(9, 10) < 0.1

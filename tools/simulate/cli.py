@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -63,6 +64,9 @@ class Kinds(click.ParamType):
     help="Of the learning rates; cosine falls to 0 over the session.",
 )  # fmt: skip
 @click.option(
+    "--warmup", default=0, type=click.IntRange(0), metavar="N", help="Steps of rising learning rates."
+)
+@click.option(
     "--augment", "kinds", type=Kinds(), default=",".join(KINDS), show_default=True,
     help="How training images vary from epoch to epoch, or none.",
 )  # fmt: skip
@@ -93,6 +97,7 @@ def cli(
     rates: tuple[float, ...],
     seeds: tuple[int, ...],
     schedule: str,
+    warmup: int,
     kinds: tuple[str, ...],
     variants: int,
     arithmetic: str,
@@ -126,7 +131,8 @@ def cli(
             model, made, training, testing, augmentation, epochs, cache, arithmetic, trainer, torch_device
         )
         pace = eval_every or min(limit or len(training.samples), len(training.samples))
-        runs = [Settings(epochs, seed, limit, pace, rate, schedule) for rate, seed in product(rates, seeds)]
+        base = Settings(epochs, limit=limit, eval_every=pace, schedule=schedule, warmup=warmup)
+        runs = [replace(base, rate=rate, seed=seed) for rate, seed in product(rates, seeds)]
         outcomes = simulate(task, runs, jobs or os.cpu_count() or 1)
         folder = output or WORK / model.name
         folder.mkdir(parents=True, exist_ok=True)

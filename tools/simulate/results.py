@@ -63,6 +63,7 @@ def of_run(outcome: Outcome) -> dict[str, Any]:
         "seed": settings.seed,
         "lr": settings.rate,
         "schedule": settings.schedule,
+        "warmup": settings.warmup,
         "epochs": settings.epochs,
         "steps": steps,
         "accuracy": {
