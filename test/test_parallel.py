@@ -15,6 +15,8 @@ from conftest import ROOT, Built, run
 from convert.arrays import archive
 from convert.executor import Executor
 from convert.ir import Graph
+from convert.ops import TABLE
+from convert.ops.table import no_gradient
 from convert.pipeline import Compiled, Passes, compile_graph
 from convert.reference import Sgd
 from convert.scheme import Scheme, convolutions
@@ -170,3 +172,9 @@ def test_a_device_that_torch_has_not_is_named(example: Built, tmp_path: Path) ->
     )
     assert done.returncode == 1
     assert "no device cuda:77" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_every_op_of_a_forward_pass_is_known() -> None:
+    forward = [name for name, op in TABLE.items() if op.gradient is not no_gradient]
+    assert forward
+    assert [name for name in forward if not hasattr(Parallel, f"_{name}")] == []
