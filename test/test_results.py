@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from conftest import Built, run
-from results.cases import BAR, EPOCHS, GRID, Cell, Session, core, family, front
+from results.cases import BAR, COLUMNS, EPOCHS, GRID, Cell, Session, core, family, front
 from results.cli import entry
 from results.picture import KINDS, draw, kind
 from results.plan import selection
@@ -35,7 +35,7 @@ def row(cell: Cell = CELL, lr: float = 0.002, seed: int = 0, accuracy: float = 0
 
 def test_the_core_is_what_it_says() -> None:
     cells = core()
-    assert len(cells) == len(EPOCHS) * len(BAR) * 4 == len({c.key for c in cells})
+    assert len(cells) == len(EPOCHS) * len(BAR) * len(COLUMNS) == len({c.key for c in cells})
     assert len(GRID) >= 6
     ratios = [b / a for a, b in pairwise(GRID)]
     assert max(ratios) == pytest.approx(min(ratios))
@@ -114,7 +114,7 @@ def test_the_document_compares_in_pairs(tmp_path: Path) -> None:
     text = markdown(rows, studied, scales)
     assert "| mcunet-5fps | 1.50 ± 0.50 |" in text
     assert "| float | 80.1 (+0.1, 0.002) | 80.1 (+0.1, 0.002) | 25% |" in text
-    line = next(part for part in text.splitlines() if part.startswith("| float |"))
+    line = next(part for part in text.splitlines() if part.startswith("| device, 4 fraction bits - float |"))
     assert line.count("+2.00 ± 0.00") == 7
     assert "mean of sparse minus" in text
     draw(rows, tmp_path / "front.svg")

@@ -22,7 +22,8 @@ RIVALS = {
     "proxyless-w0.3": {"proxyless-49kb": ("last-1", "bias-47"), "proxyless-98kb": ("last-3", "bias-52")},
     "mbv2-w0.35": {"mbv2-49kb": ("last-1", "bias-34"), "mbv2-99kb": ("last-4", "bias-43")},
 }
-ARITHMETICS = ("device", "float", "device-no-qas", "truncating")
+# Arithmetic and fraction bits of the core table.
+COLUMNS = (("device", 0), ("device", 4), ("device", 8), ("float", 0), ("device-no-qas", 0), ("truncating", 0))
 
 
 def family(scheme: str) -> str:
@@ -92,10 +93,10 @@ class Job:
 
 
 def core() -> list[Cell]:
-    """Both data sets, three networks, the 99 KB schemes, four arithmetics."""
+    """Both data sets, three networks, the 99 KB schemes, every column of the core table."""
     return [
-        Cell(dataset, network, scheme, arithmetic=arithmetic)
-        for arithmetic in ARITHMETICS
+        Cell(dataset, network, scheme, bits, arithmetic)
+        for arithmetic, bits in COLUMNS
         for dataset in EPOCHS
         for network, scheme in BAR.items()
     ]
@@ -110,5 +111,5 @@ def front() -> list[Cell]:
         for dataset in EPOCHS:
             base = Cell(dataset, network, "")
             cells += [replace(base, scheme=s) for s in dict.fromkeys(schemes) if s != BAR[network]]
-            cells += [replace(base, scheme=s, fraction_bits=b) for s in (small, BAR[network]) for b in (4, 8)]
+            cells += [replace(base, scheme=small, fraction_bits=bits) for bits in (4, 8)]
     return cells

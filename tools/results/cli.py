@@ -13,9 +13,10 @@ import click
 from demo.build import StepError
 from device.errors import DeviceError
 from golden.data import DataError, find
+from simulate.arithmetic import ARITHMETICS
 
 from . import picture, scaling, study, tables
-from .cases import ARITHMETICS, FRONT_GRID, GRID, SEEDS, Cell, Job, Session, core, front
+from .cases import FRONT_GRID, GRID, SEEDS, Cell, Job, Session, core, front
 from .execute import Row, prepare
 from .plan import final, hours, selection
 from .run import command, known_sram, run

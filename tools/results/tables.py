@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
 
-from .cases import ARITHMETICS, BAR, EPOCHS, RIVALS, Cell
+from .cases import BAR, COLUMNS, EPOCHS, RIVALS, Cell
 from .store import Row, of_cell
 from .study import NETWORK, VARIANTS
 
@@ -71,9 +72,13 @@ def core_table(rows: Sequence[Row]) -> str:
     body = []
     for dataset in EPOCHS:
         for network, scheme in BAR.items():
-            cells = [of_cell(rows, Cell(dataset, network, scheme, arithmetic=a)) for a in ARITHMETICS]
+            cells = [of_cell(rows, Cell(dataset, network, scheme, bits, a)) for a, bits in COLUMNS]
             body.append([dataset, network, scheme, *map(spread, cells)])
-    return table(("data", "network", "scheme", *ARITHMETICS), body)
+    return table(("data", "network", "scheme", *(title(*column) for column in COLUMNS)), body)
+
+
+def title(arithmetic: str, bits: int) -> str:
+    return f"{arithmetic}, {bits} fraction bits" if bits else arithmetic
 
 
 def spread(rows: Sequence[Row]) -> str:
@@ -84,15 +89,13 @@ def spread(rows: Sequence[Row]) -> str:
     return f"{statistics.fmean(values):.1f}{deviation} ({rows[0]['lr']:g})"
 
 
-def differences(rows: Sequence[Row], other: str) -> dict[tuple[str, str], list[float]]:
-    """Device minus another arithmetic, by cell, paired by seed, in points."""
+def differences(rows: Sequence[Row], bits: int, other: str) -> dict[tuple[str, str], list[float]]:
+    """Device with some fraction bits minus another arithmetic, by cell, paired by seed, in points."""
     found = {}
     for dataset in EPOCHS:
         for network, scheme in BAR.items():
-            ours, theirs = (
-                accuracies(of_cell(rows, Cell(dataset, network, scheme, arithmetic=a)))
-                for a in ("device", other)
-            )
+            ours = accuracies(of_cell(rows, Cell(dataset, network, scheme, bits)))
+            theirs = accuracies(of_cell(rows, Cell(dataset, network, scheme, arithmetic=other)))
             pairs = [ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())]
             if pairs:
                 found[dataset, network] = pairs
@@ -101,17 +104,21 @@ def differences(rows: Sequence[Row], other: str) -> dict[tuple[str, str], list[f
 
 def paired(rows: Sequence[Row]) -> str:
     """What the device wins over each other arithmetic, with 95 % intervals."""
-    lines = [
-        "Device minus the others in points, paired by seed and order, with 95 % intervals (Student's t):\n"
-    ]
-    body = []
-    for other in ARITHMETICS[1:]:
-        cells = differences(rows, other)
-        if cells:
+    body: list[list[str]] = []
+    titles: list[str] = []
+    ours = [bits for arithmetic, bits in COLUMNS if arithmetic == "device"]
+    others = [arithmetic for arithmetic, _ in COLUMNS if arithmetic != "device"]
+    for bits, other in product(ours, others):
+        cells = differences(rows, bits, other)
+        if len(cells) == len(EPOCHS) * len(BAR):
             means = [statistics.fmean(pairs) for pairs in cells.values()]
-            body.append([other, *(interval(pairs) for pairs in cells.values()), interval(means)])
+            name = f"{title('device', bits)} - {other}"
+            body.append([name, *(interval(pairs) for pairs in cells.values()), interval(means)])
             titles = [f"{network} {dataset}" for dataset, network in cells]
-    return "\n".join([*lines, table(("device minus", *titles, "mean over cells"), body)]) if body else ""
+    if not body:
+        return ""
+    text = "Differences in points, paired by seed and order, with 95 % intervals (Student's t):\n\n"
+    return text + table(("", *titles, "mean over cells"), body)
 
 
 def interval(values: Sequence[float]) -> str:
