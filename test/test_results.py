@@ -52,6 +52,9 @@ def test_a_rate_is_chosen_by_the_mean_over_networks() -> None:
     assert best_rate(rows, replace(CELL, scheme="mcunet-49kb")) == 0.002
     assert best_rate(rows, replace(CELL, scheme="last-3")) is None
     assert best_rate(rows, replace(CELL, arithmetic="float")) is None
+    assert best_rate(rows, replace(CELL, fraction_bits=4)) is None
+    bits = [row(replace(CELL, fraction_bits=4), 0.008)]
+    assert best_rate(rows + bits, replace(CELL, fraction_bits=8)) == 0.008
     assert best_rate(rows, replace(CELL, dataset="cifar10")) is None
 
 

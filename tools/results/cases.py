@@ -23,7 +23,7 @@ RIVALS = {
     "mbv2-w0.35": {"mbv2-49kb": ("last-1", "bias-34"), "mbv2-99kb": ("last-4", "bias-43")},
 }
 # Arithmetic and fraction bits of the core table.
-COLUMNS = (("device", 0), ("device", 4), ("device", 8), ("float", 0), ("device-no-qas", 0), ("truncating", 0))
+COLUMNS = (("device", 0), ("device", 4), ("float", 0), ("device-no-qas", 0), ("truncating", 0))
 
 
 def family(scheme: str) -> str:
@@ -112,4 +112,5 @@ def front() -> list[Cell]:
             base = Cell(dataset, network, "")
             cells += [replace(base, scheme=s) for s in dict.fromkeys(schemes) if s != BAR[network]]
             cells += [replace(base, scheme=small, fraction_bits=bits) for bits in (4, 8)]
+            cells += [replace(base, scheme=BAR[network], fraction_bits=8)]
     return cells

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from .cases import BAR, Cell, Job, Session, family
+from .cases import BAR, COLUMNS, Cell, Job, Session, family
 from .store import RATES, RESULTS, best_rate, load, missing
 
 STEPS_PER_SECOND = {"float": 150, "study": 150}  # of a core; the others:
@@ -15,11 +15,8 @@ def selection(cells: Iterable[Cell], grid: Iterable[float]) -> list[Job]:
     """Sessions on validation images that choose learning rates; sparse schemes share that of the core's."""
     rows = load(RATES)
     wanted = [Session(lr, 0, validation=True) for lr in grid]
-    cells = [
-        c
-        for c in cells
-        if family(c.scheme) != "sparse" or (c.scheme == BAR[c.network] and not c.fraction_bits)
-    ]
+    known = {(BAR[network], bits) for network in BAR for _, bits in COLUMNS}
+    cells = [c for c in cells if family(c.scheme) != "sparse" or (c.scheme, c.fraction_bits) in known]
     return _jobs((cell, missing(rows, cell, wanted)) for cell in cells)
 
 

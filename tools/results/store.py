@@ -75,6 +75,10 @@ def best_rate(rows: Iterable[Row], cell: Cell) -> float | None:
 
 
 def tuned_with(cell: Cell, row: Row) -> bool:
-    """Whether a validation row counts for the cell's rate: same data, arithmetic and kind of scheme."""
+    """Whether a validation row counts for the cell's rate: same data, arithmetic and kind of scheme.
+
+    Schemes with fraction bits share one, whatever their number.
+    """
     same = row["dataset"] == cell.dataset and row["arithmetic"] == cell.arithmetic
-    return same and family(row["scheme"]) == family(cell.scheme)
+    bits = bool(row["fraction_bits"]) == bool(cell.fraction_bits)
+    return same and bits and family(row["scheme"]) == family(cell.scheme)
