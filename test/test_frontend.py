@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 import torch_networks
-from convert.calibrate import run_float
+from convert.batched import run_float
 from convert.frontend_torch import LoadedModel, load_model
 from convert.ir import ConvertError, Graph, Input
 from convert.verify import verify

@@ -78,11 +78,12 @@ def test_int8_errors_point_the_same_way(seed: int) -> None:
 
 def test_the_example_with_int8_errors() -> None:
     """Every gradient the example's scheme needs, over several images of the device's world."""
-    from convert.cli import quantize_model
     from convert.frontend_torch import load_model
+    from convert.ptq import Choices, calibration_images, quantize_model
     from convert.scheme import load
 
-    graph = quantize_model(load_model(EXAMPLE / "model.pt"), None)
+    loaded = load_model(EXAMPLE / "model.pt")
+    graph = quantize_model(loaded, calibration_images(loaded, None), Choices())
     scheme = replace(load(EXAMPLE / "scheme.yaml"), head="random")
     compiled = compile_graph(graph, scheme, 10)
     executor = Executor(compiled.graph)

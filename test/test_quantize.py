@@ -9,12 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from convert import calibrate, reference
-from convert.calibrate import check_images, load_calibration, measure_ranges, run_float
+from convert import batched, calibrate, reference
+from convert.batched import run_float
+from convert.calibrate import check_images, load_calibration
 from convert.frontend_torch import load_model
 from convert.ir import ConvertError, Graph, Input, Layer, Node, Source, Tensor
 from convert.quantize import quantize, quantize_input, quantize_layer, scale_and_zero
+from convert.ranges import measure_ranges
 from convert.verify import verify
+from device.images import load_image
 from PIL import Image
 from torch_networks import NETWORKS, images_for, randomise, write
 
@@ -318,8 +321,8 @@ def test_ranges_do_not_depend_on_the_batches(tmp_path: Path, monkeypatch: pytest
     images = images_of(graph, 7, seed=3)
     whole = measure_ranges(graph, images)
     assert set(whole) == set(graph.tensors)
-    monkeypatch.setattr(calibrate, "BATCH_BYTES", 1)
-    assert calibrate.batch_size(graph) == 1
+    monkeypatch.setattr(batched, "BATCH_BYTES", 1)
+    assert batched.batch_size(graph) == 1
     single = measure_ranges(graph, images)
     for name, (low, high) in whole.items():
         assert single[name] == pytest.approx((low, high), rel=1e-5, abs=1e-6)
@@ -335,10 +338,26 @@ def test_images_of_a_folder(tmp_path: Path) -> None:
     save_image(tmp_path / "b" / "deep" / "2.PNG", (6, 4), "L", 20)
     save_image(tmp_path / "a" / "1.bmp", (6, 4), value=10)
     (tmp_path / "a" / "labels.txt").write_text("1")
-    images = load_calibration(tmp_path, (4, 6, 3))
+    with pytest.warns(UserWarning, match=r"of 2 images of .*: 1 converted to RGB, as tools/device does"):
+        images = load_calibration(tmp_path, (4, 6, 3))
     assert images.shape == (2, 4, 6, 3) and images.dtype == np.uint8
     assert images[0].max() == 10 and images[1].min() == 20
-    assert load_calibration(tmp_path, (4, 6, 1)).shape == (2, 4, 6, 1)
+    with pytest.warns(UserWarning, match=r": 1 converted to L,"):
+        assert load_calibration(tmp_path, (4, 6, 1)).shape == (2, 4, 6, 1)
+
+
+def test_images_of_another_size_are_what_the_device_is_shown_and_that_is_said(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(5).integers(0, 256, (10, 9, 3), np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "a.png")
+    save_image(tmp_path / "b.png", (6, 4))
+    (tmp_path / "nothing").mkdir()
+    with pytest.warns(UserWarning) as caught:
+        images = load_calibration(tmp_path, (4, 6, 3))
+    assert np.array_equal(images[0], load_image(tmp_path / "a.png", (4, 6, 3)))
+    assert [str(w.message).replace(str(tmp_path), "IMAGES") for w in caught] == [
+        "IMAGES/nothing holds no images",
+        "of 2 images of IMAGES: 1 cropped and resized to 4x6, as tools/device does",
+    ]
 
 
 def test_wrong_images_of_a_folder_are_sentences(tmp_path: Path) -> None:
@@ -347,16 +366,14 @@ def test_wrong_images_of_a_folder_are_sentences(tmp_path: Path) -> None:
         load_calibration(tmp_path / "empty", (4, 6, 3))
     with pytest.raises(ConvertError, match="no such file or folder"):
         load_calibration(tmp_path / "nowhere", (4, 6, 3))
-    save_image(tmp_path / "size" / "x.png", (6, 5))
-    with pytest.raises(ConvertError, match=r"x\.png is 5x6 .*model's input is 4x6"):
-        load_calibration(tmp_path / "size", (4, 6, 3))
+    save_image(tmp_path / "size" / "x.png", (6, 4))
     with pytest.raises(ConvertError, match="cannot have 2 channels"):
         load_calibration(tmp_path / "size", (4, 6, 2))
     (tmp_path / "torn").mkdir()
     save_image(tmp_path / "torn" / "whole.png", (64, 64))
     data = (tmp_path / "torn" / "whole.png").read_bytes()
     (tmp_path / "torn" / "part.png").write_bytes(data[: len(data) // 2])
-    with pytest.raises(ConvertError, match=r"part\.png cannot be read"):
+    with pytest.raises(ConvertError, match=r"part\.png cannot be read as an image: remove or replace it$"):
         load_calibration(tmp_path / "torn", (64, 64, 3))
 
 

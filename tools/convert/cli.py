@@ -14,14 +14,16 @@ from rich.console import Console
 
 from . import report
 from .arrays import archive
-from .calibrate import load_calibration, measure_ranges
 from .explain import print_waterfall
 from .frontend_torch import LoadedModel, load_model
 from .frontends.checkpoint import IMAGE, read_checkpoint
 from .hostlib import HostLibError
 from .ir import ConvertError, Graph
 from .pipeline import Compiled, Passes, compile_within, default_scheme, generate
-from .quantize import quantize, warn_dead
+from .ptq import Choices, calibration_images, quantization_report, quantize_model
+from .quantization_report import draw, print_report
+from .quantize import warn_dead
+from .ranges import DEFAULT, RULES
 from .scheme import Scheme
 from .scheme import find as find_scheme
 from .scheme import head_rows as checked_rows
@@ -74,6 +76,34 @@ class Rows(click.ParamType):
     "--calibration",
     type=click.Path(path_type=Path),
     help="Folder of images or .npz with `images` uint8 [N,h,w,c].",
+)
+@click.option(
+    "--ranges",
+    "rule",
+    type=click.Choice(list(RULES)),
+    default=DEFAULT,
+    show_default=True,
+    help="Which activations int8 covers: all that calibration saw, all but the rarest, or the least error.",
+)
+@click.option(
+    "--bias-correction/--no-bias-correction",
+    "correct",
+    default=False,
+    show_default=True,
+    help="Put what rounding shifts each channel's mean by into its bias.",
+)
+@click.option(
+    "--quantization",
+    "compared",
+    is_flag=True,
+    help="Compare int8 with the float model, layer by layer: a table, quantization.svg and .json.",
+)
+@click.option(
+    "--evaluate",
+    "labelled",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Images the model was not trained on, a folder for each of its own classes, for --quantization.",
 )
 @click.option(
     "--scheme",
@@ -129,6 +159,10 @@ class Rows(click.ParamType):
 def main(
     model: Path,
     calibration: Path | None,
+    rule: str,
+    correct: bool,
+    compared: bool,
+    labelled: Path | None,
     scheme: Path | None,
     fraction_bits: str | None,
     classes: int | None,
@@ -157,14 +191,17 @@ def main(
     budget = {"sram": budget_sram * KB, "flash": budget_flash * KB} if board != NATIVE else None
     try:
         loaded = load(model, trust, input_shape)
-        quantized = quantize_model(loaded, calibration)
+        choices = Choices(calibration, rule, correct)
+        quantized, report_files = quantized_with_report(
+            loaded, choices, compared or labelled is not None, labelled
+        )
         passes = Passes(fused=not whole, arriving=not keep_image)
         room = budget["sram"] if budget else sys.maxsize
         chosen = choose_scheme(scheme, fraction_bits) if scheme else None
         compiled = compile_for(quantized, chosen, classes, head_rows, room, passes)
-        write(compiled, loaded, model, output, budget)
+        write(compiled, loaded, model, output, budget, report_files)
         if explain:
-            print_waterfall(quantized, compiled, Console(width=None if sys.stdout.isatty() else 160))
+            print_waterfall(quantized, compiled, console())
     except (ConvertError, HostLibError) as error:
         click.echo(f"convert: {error}", err=True)
         sys.exit(1)
@@ -222,37 +259,54 @@ def compile_for(
     return compile_within(quantized, replace(scheme, head=head), wanted, budget_sram, passes)
 
 
-def quantize_model(loaded: LoadedModel, calibration: Path | None) -> Graph:
-    """Calibrate on the user's images, or those in the file, and quantize."""
+def quantized_with_report(
+    loaded: LoadedModel, choices: Choices, compared: bool, labelled: Path | None
+) -> tuple[Graph, dict[str, str]]:
+    """The int8 graph; with `compared` its quantization report is printed, and returned as files."""
     if loaded.kind == "checkpoint":
-        if calibration:
-            raise ConvertError(f"{loaded.graph.name} is quantized already: leave --calibration out")
-        return loaded.graph
-    shape = loaded.graph.tensors[loaded.graph.input.tensor].shape
-    images = load_calibration(calibration, shape) if calibration else loaded.calibration
-    if images is None:
-        raise ConvertError(
-            f"{loaded.graph.name} carries no calibration images: pass --calibration DIR with some typical "
-            "images, or an .npz with `images` uint8 [N,h,w,c]"
-        )
-    return quantize(loaded.graph, measure_ranges(loaded.graph, images))
+        if choices != Choices() or compared:
+            raise ConvertError(
+                f"{loaded.graph.name} is quantized already: leave --calibration, --ranges, "
+                "--bias-correction, --quantization and --evaluate out"
+            )
+        return loaded.graph, {}
+    images = calibration_images(loaded, choices.calibration)
+    quantized = quantize_model(loaded, images, choices)
+    if not compared:
+        return quantized, {}
+    made = quantization_report(loaded.graph, quantized, images, choices, labelled)
+    print_report(made, console())
+    return quantized, {
+        "quantization.json": json.dumps(made.json(), indent=1) + "\n",
+        "quantization.svg": draw(made),
+    }
+
+
+def console() -> Console:
+    """The terminal, or wide where the output goes into a file."""
+    return Console(width=None if sys.stdout.isatty() else 160)
 
 
 def write(
-    compiled: Compiled, loaded: LoadedModel, model: Path, output: Path, budget: report.Budget | None
+    compiled: Compiled,
+    loaded: LoadedModel,
+    model: Path,
+    output: Path,
+    budget: report.Budget | None,
+    more: dict[str, str],
 ) -> None:
-    """Check the budget, if any, write the files (all or none) and print the table."""
+    """Check the budget, if any, write the files and `more` (all or none) and print the table."""
     if budget is not None:
         report.check_budget(compiled, budget)
     digest = hashlib.sha256(model.read_bytes()).hexdigest()
     generated = generate(compiled, f"{model.name} (sha256 {digest[:16]})")
     source = {"file": model.name, "sha256": digest, "kind": loaded.kind}
     document = report.plan_json(compiled, generated, source, budget)
-    texts = generated.files | {"plan.json": json.dumps(document, indent=1) + "\n"}
+    texts = generated.files | {"plan.json": json.dumps(document, indent=1) + "\n"} | more
     files = {name: text.encode() for name, text in texts.items()}
     files["model.npz"] = archive(compiled.graph, generated.model_id)
     write_all(files, output)
-    report.print_table(compiled, budget, Console(width=None if sys.stdout.isatty() else 160))
+    report.print_table(compiled, budget, console())
     click.echo(f"wrote {', '.join(sorted(files))} to {output}")
 
 

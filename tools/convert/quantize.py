@@ -106,7 +106,7 @@ def quantize_layer(name: str, layer: Layer, x: Tensor, y: Tensor) -> Layer:
     """
     channels = len(layer.weight)
     taps = layer.weight.size // channels
-    room = min(BIAS_ROOM, INT32_MAX - taps * 255 * 128)
+    room = bias_room(taps)
     if room < 2**24:
         raise ConvertError(
             f"layer {name} sums {taps} products an output, too many for int32; 65000 are the most"
@@ -128,6 +128,11 @@ def quantize_layer(name: str, layer: Layer, x: Tensor, y: Tensor) -> Layer:
         weight_scale=scale,
         dead=dead,
     )
+
+
+def bias_room(taps: int) -> int:
+    """|bias| at most of a layer that sums so many products an output."""
+    return min(BIAS_ROOM, INT32_MAX - taps * 255 * 128)
 
 
 def prove(name: str, stored: np.ndarray, biases: np.ndarray, scale: np.ndarray, x: Tensor, y: Tensor) -> None:

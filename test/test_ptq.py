@@ -1,0 +1,401 @@
+"""Post-training quantization: ranges by rule, corrected biases, the report beside the float model."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+from convert import ranges
+from convert.batched import run_float, run_int8, stored_pixels
+from convert.bias_correction import MOST_IMAGES, correct_biases, count_images
+from convert.cli import main
+from convert.evaluation import load_labelled, own_classes
+from convert.ir import ConvertError, Graph
+from convert.quantization import Accuracy, Report, compare, top1
+from convert.quantization_report import answers, draw
+from convert.quantize import quantize
+from convert.ranges import RULES, Profile, measure_ranges, profile_tensors
+from PIL import Image
+from test_quantize import float_graph, images_of, run_node, store_image
+from torch_networks import NETWORKS, images_for, randomise, torch_logits, write
+
+SHAPE = (3, 20, 24)  # of the network "mobilenet", (c, h, w)
+
+
+def pair(name: str, tmp_path: Path, rule: str = "minmax") -> tuple[Graph, Graph, np.ndarray]:
+    """A float network, its int8 twin, and images for both that it was not calibrated on."""
+    graph = float_graph(name, tmp_path)
+    quantized = quantize(graph, measure_ranges(graph, images_of(graph, 24, seed=1), rule))
+    return graph, quantized, images_of(graph, 6, seed=2)
+
+
+def logits_of_twins(graph: Graph, image: np.ndarray) -> np.ndarray:
+    """Logits of one image by the kernels' NumPy twins."""
+    env = {graph.input.tensor: store_image(graph, image)}
+    for node in graph.nodes:
+        env[node.outputs[0]] = run_node(graph, node, env)
+    return env[graph.output]
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_batches_are_bit_for_bit_the_kernels_twins(name: str, tmp_path: Path) -> None:
+    _, quantized, images = pair(name, tmp_path)
+    found: dict[str, np.ndarray] = {}
+    logits = run_int8(quantized, images, found.__setitem__)
+    for i, image in enumerate(images):
+        env = {quantized.input.tensor: store_image(quantized, image)}
+        assert np.array_equal(found[quantized.input.tensor][i], env[quantized.input.tensor])
+        for node in quantized.nodes:
+            tensor = node.outputs[0]
+            env[tensor] = run_node(quantized, node, env)
+            assert found[tensor][i].tobytes() == env[tensor].tobytes(), node.name
+        assert logits[i].tobytes() == env[quantized.output].tobytes()
+
+
+def test_that_comparison_sees_one_unit_of_one_bias(tmp_path: Path) -> None:
+    _, quantized, images = pair("mobilenet", tmp_path)
+    node = next(n for n in quantized.nodes if n.name == "blocks.0.project")
+    layer = quantized.layers[node.layer or ""]
+    m = quantized.tensors[node.inputs[0]].scale * np.asarray(layer.weight_scale)
+    unit = int(np.ceil(quantized.tensors[node.outputs[0]].scale / m[0]))  # one int8 step of channel 0
+    wrong = replace(layer, bias=layer.bias + np.eye(1, len(layer.bias), dtype=np.int32)[0] * unit)
+    changed = quantized.replace(layers={**quantized.layers, node.layer or "": wrong})
+    runs: list[dict[str, np.ndarray]] = [{}, {}]
+    for graph, found in zip((quantized, changed), runs, strict=True):
+        run_int8(graph, images, found.__setitem__)
+    different = [name for name in runs[0] if not np.array_equal(runs[0][name], runs[1][name])]
+    assert different[0] == node.outputs[0]
+
+
+# ---- ranges
+
+
+def profile_of(*parts: np.ndarray) -> Profile:
+    profile = Profile()
+    for part in parts:
+        profile.add(part.astype(np.float32))
+    return profile
+
+
+def test_batches_and_their_order_do_not_change_a_histogram() -> None:
+    values = np.random.default_rng(3).normal(0, 1, 5000) ** 3
+    whole, parts = profile_of(values), profile_of(*np.split(values[::-1], 10))
+    assert (whole.low, whole.high, whole.width) == (parts.low, parts.high, parts.width)
+    assert np.array_equal(whole.counts, parts.counts) and whole.counts.sum() == 5000
+    expected, _ = np.histogram(values.astype(np.float32), whole.edges)
+    assert np.array_equal(whole.counts, expected)
+    used = np.flatnonzero(whole.counts)
+    assert max(abs(used - ranges.BINS // 2)) >= ranges.BINS // 4, "bins are as narrow as they can be"
+
+
+def test_a_tensor_of_zeros_has_a_range() -> None:
+    profile = profile_of(np.zeros(10))
+    assert {RULES[rule](profile) for rule in RULES} == {(0.0, 0.0)}
+
+
+@pytest.mark.parametrize("rule", ["percentile", "mse"])
+def test_rare_outliers_are_left_out_and_others_kept(rule: str) -> None:
+    values = np.random.default_rng(4).normal(0, 1, 200_000)
+    with_outliers = np.append(values, [-20.0, 30.0])
+    low, high = RULES[rule](profile_of(with_outliers))
+    assert -20 < low <= values.min() * 0.5 and values.max() * 0.5 <= high < 30
+    assert RULES["minmax"](profile_of(with_outliers)) == (-20.0, 30.0)
+
+
+def squared_error(values: np.ndarray, ends: tuple[float, float]) -> float:
+    """By the definition, without a histogram: 255 steps between the ends, zero one of them."""
+    low, high = min(ends[0], 0.0), max(ends[1], 0.0)
+    scale = (high - low) / 255.0
+    first = np.rint(low / scale)
+    return float(np.square(np.clip(np.rint(values / scale), first, first + 255) * scale - values).sum())
+
+
+@pytest.mark.parametrize("shape", ["normal", "laplace", "relu"])
+def test_mse_has_less_error_than_minmax_and_a_tighter_or_looser_range(shape: str) -> None:
+    rng = np.random.default_rng(6)
+    values = {
+        "normal": rng.normal(0.5, 1, 50_000),
+        "laplace": rng.laplace(0, 1, 50_000),
+        "relu": np.maximum(rng.laplace(0, 1, 50_000), 0),
+    }[shape]
+    low, high = RULES["mse"](profile_of(values))
+    best = squared_error(values, (low, high))
+    assert best < squared_error(values, RULES["minmax"](profile_of(values)))
+    for wider in (0.85, 1.15):
+        assert best < squared_error(values, (low * wider, high * wider))
+
+
+# ---- bias correction
+
+
+def mean_shift(graph: Graph, quantized: Graph, images: np.ndarray) -> float:
+    """How far the channels' means are from the float model's, all convolutions together, in int8 steps."""
+    real: dict[str, np.ndarray] = {}
+    stored: dict[str, np.ndarray] = {}
+    run_float(graph, images, real.__setitem__)
+    run_int8(quantized, images, stored.__setitem__)
+    shifts = []
+    for node in graph.nodes:
+        if node.op in ("conv2d", "dwconv2d") and node.act == "none":
+            y = quantized.tensors[node.outputs[0]]
+            difference = (stored[y.name].astype(np.float64) - y.zero) - real[y.name] / y.scale
+            shifts.append(difference.mean(axis=(0, 1, 2)))
+    return float(np.abs(np.concatenate(shifts)).mean())
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_correction_moves_the_means_to_the_float_models(name: str, tmp_path: Path) -> None:
+    graph, quantized, images = pair(name, tmp_path)
+    corrected = correct_biases(graph, quantized, images)
+    before, after = (mean_shift(graph, q, images) for q in (quantized, corrected))
+    assert after < 0.6 * before
+    assert all(np.array_equal(quantized.layers[n].weight, corrected.layers[n].weight) for n in graph.layers)
+
+
+def test_correction_undoes_any_shift_of_the_biases(tmp_path: Path) -> None:
+    graph, quantized, images = pair("mobilenet", tmp_path)
+    shifted = {
+        name: layer if layer.weight_scale is None else replace(layer, bias=layer.bias + np.int32(1000))
+        for name, layer in quantized.layers.items()
+    }
+    wanted = correct_biases(graph, quantized, images)
+    found = correct_biases(graph, quantized.replace(layers=shifted), images)
+    for name, layer in wanted.layers.items():
+        assert np.abs(found.layers[name].bias - layer.bias).max() <= 1, (
+            name
+        )  # a half may be rounded either way
+
+
+def test_constant_channels_keep_their_bias(tmp_path: Path) -> None:
+    graph = float_graph("mobilenet", tmp_path)
+    name = "blocks.1.depthwise"
+    weight = graph.layers[name].weight.copy()
+    weight[2] = 1e-9
+    graph = graph.replace(layers={**graph.layers, name: replace(graph.layers[name], weight=weight)})
+    images = images_of(graph, 8, seed=1)
+    with pytest.warns(UserWarning, match="became constants"):
+        quantized = quantize(graph, measure_ranges(graph, images))
+    corrected = correct_biases(graph, quantized, images)
+    assert corrected.layers[name].bias[2] == quantized.layers[name].bias[2]
+    assert not np.array_equal(corrected.layers[name].bias, quantized.layers[name].bias)
+
+
+def test_many_or_large_images_are_thinned_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = float_graph("mobilenet", tmp_path)
+    assert count_images(graph, 10) == 10
+    assert count_images(graph, 100_000) == MOST_IMAGES
+    monkeypatch.setattr("convert.bias_correction.MOST_BYTES", 5 * 3 * 20 * 24 * 7)
+    assert count_images(graph, 100) < 7
+    monkeypatch.setattr("convert.bias_correction.MOST_BYTES", 1)
+    assert count_images(graph, 100) == 1
+
+
+# ---- the report
+
+
+def report_of(graph: Graph, quantized: Graph, images: np.ndarray) -> Report:
+    layers, accuracy = compare(graph, quantized, images)
+    return Report(graph.name, "minmax", False, len(images), tuple(layers), accuracy)
+
+
+def test_a_spoilt_layer_stands_out(tmp_path: Path) -> None:
+    graph, quantized, images = pair("mobilenet", tmp_path)
+    name = "blocks.1.project"
+    layer = quantized.layers[name]
+    coarse = replace(layer, weight=(layer.weight // 32 * 32).astype(np.int8))
+    spoilt = report_of(graph, quantized.replace(layers={**quantized.layers, name: coarse}), images)
+    good = {row.layer: row for row in report_of(graph, quantized, images).layers}
+    for row in spoilt.layers:
+        if row.layer == name:
+            assert row.own_db < good[name].own_db - 10 and row.total_db < good[name].total_db - 10
+            assert row.weights_db is not None and row.weights_db < 20
+        else:
+            assert row.own_db == good[row.layer].own_db, "what a layer loses alone hangs on no other"
+    assert spoilt.layers[-1].total_db < good["head"].total_db
+
+
+def test_clipping_is_the_share_outside_the_range(tmp_path: Path) -> None:
+    graph = float_graph("mobilenet", tmp_path)
+    images = images_of(graph, 8, seed=1)
+    found = dict(measure_ranges(graph, images))
+    name = "blocks.1.project"
+    values: dict[str, np.ndarray] = {}
+    run_float(graph, images, values.__setitem__)
+    found[name] = (found[name][0] / 3, found[name][1] / 3)
+    rows = {row.layer: row for row in compare(graph, quantize(graph, found), images)[0]}
+    low, high = rows[name].int8_range or (0, 0)
+    half = (high - low) / 510
+    outside = ((values[name] < low - half) | (values[name] > high + half)).mean()
+    assert outside > 0.01 and rows[name].clipped == pytest.approx(outside)
+    assert rows["stem.0"].clipped == 0.0
+    assert rows[name].float_range == (values[name].min(), values[name].max())
+
+
+def test_the_report_is_deterministic_and_holds_every_layer(tmp_path: Path) -> None:
+    graph, quantized, images = pair("mobilenet", tmp_path)
+    report = report_of(graph, quantized, images)
+    picture = draw(report)
+    assert picture == draw(report_of(graph, quantized, images))
+    document = json.loads(json.dumps(report.json()))
+    assert [row["layer"] for row in document["layers"]] == [node.name for node in graph.nodes]
+    assert all(f"<!-- {node.name} -->" in picture for node in graph.nodes)
+    assert answers(report.accuracy) == f"the same answer on {report.accuracy.same:.1%} of 6 images"
+
+
+# ---- labelled images
+
+
+def class_folder(folder: Path, names: list[str], shape: tuple[int, ...], count: int = 3) -> Path:
+    """PNG files of random pixels; shape: (c, h, w)."""
+    rng = np.random.default_rng(8)
+    for name in names:
+        (folder / name).mkdir(parents=True)
+        for i in range(count):
+            pixels = rng.integers(0, 256, (*shape[1:], shape[0]), np.uint8)
+            Image.fromarray(pixels if shape[0] == 3 else pixels[..., 0]).save(folder / name / f"{i}.png")
+    return folder
+
+
+def test_top1_is_that_of_the_model_in_pytorch(tmp_path: Path) -> None:
+    """Labels are PyTorch's own answers, one of them wrong."""
+    net = randomise(NETWORKS["mobilenet"](), 7)
+    graph, quantized, _ = pair("mobilenet", tmp_path)
+    images = images_for(net, 20, seed=9)
+    answer = torch_logits(net, images).argmax(axis=1)
+    rng = np.random.default_rng(1)
+    labels = answer.copy()
+    labels[4] = (labels[4] + 1) % 5
+    for k in range(5):
+        (tmp_path / "own" / "abcde"[k]).mkdir(parents=True)
+    order = []
+    for i, image in enumerate(images):
+        Image.fromarray(image).save(tmp_path / "own" / "abcde"[labels[i]] / f"{i:02}.png")
+    for k in set(range(5)) - set(labels):
+        pixels = rng.integers(0, 256, images[0].shape, np.uint8)
+        Image.fromarray(pixels).save(tmp_path / "own" / "abcde"[k] / "x.png")
+        order.append(int(torch_logits(net, pixels[None]).argmax() == k))
+    labelled = load_labelled(tmp_path / "own", graph)
+    accuracy = top1(graph, quantized, labelled)
+    assert accuracy.images == 20 + len(order)
+    assert accuracy.float_right == pytest.approx((19 + sum(order)) / accuracy.images)
+    int8 = np.stack([logits_of_twins(quantized, image) for image in labelled.images]).argmax(axis=1)
+    assert accuracy.int8_right == pytest.approx((int8 == labelled.labels).mean())
+
+
+def test_folders_are_matched_with_the_models_names(tmp_path: Path) -> None:
+    graph = float_graph("mobilenet", tmp_path).replace(classes=("zebra", "ant", "bee", "cow", "dog"))
+    folder = class_folder(tmp_path / "own", ["ant", "zebra"], SHAPE)
+    assert load_labelled(folder, graph).labels.tolist() == [1, 1, 1, 0, 0, 0]
+    assert not own_classes(folder, graph)
+    class_folder(folder, ["bee", "cow", "dog"], SHAPE)
+    assert own_classes(folder, graph)
+    assert not own_classes(folder / "ant", graph) and not own_classes(tmp_path / "nowhere", graph)
+
+
+def broken(folder: Path) -> None:
+    (folder / "c" / "torn.png").write_bytes((folder / "c" / "0.png").read_bytes()[:60])
+
+
+def emptied(folder: Path) -> None:
+    for path in (folder / "b").iterdir():
+        path.unlink()
+
+
+@pytest.mark.parametrize(
+    ("names", "classes", "spoil", "sentence"),
+    [
+        ("a", "", None, "own has 1 class folders: accuracy needs one folder of images for each class, two"),
+        (
+            "abcdefg",
+            "",
+            None,
+            r"own has 7 class folders, but the head of model has 5 outputs: labels",
+        ),
+        ("abc", "", None, "own has 3 class folders for the 5 outputs of model, whose file names no classes"),
+        (
+            "abx",
+            "abcde",
+            None,
+            r"class folders that model does not know \(x\); its classes are a, b, c,",
+        ),
+        ("abcde", "", emptied, r"no images in .*own/b: every class needs at least one"),
+        ("abcde", "", broken, r"torn\.png cannot be read as an image: remove or replace it$"),
+    ],
+)
+def test_wrong_folders_are_sentences(
+    names: str, classes: str, spoil: Callable[[Path], None] | None, sentence: str, tmp_path: Path
+) -> None:
+    graph = float_graph("mobilenet", tmp_path).replace(classes=tuple(classes))
+    folder = class_folder(tmp_path / "own", list(names), SHAPE)
+    if spoil:
+        spoil(folder)
+    with pytest.raises(ConvertError, match=sentence):
+        load_labelled(folder, graph)
+
+
+def test_a_large_folder_is_thinned_out_and_that_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = float_graph("mobilenet", tmp_path)
+    folder = class_folder(tmp_path / "own", list("abcde"), SHAPE, 2)
+    monkeypatch.setattr("convert.evaluation.MOST_IMAGES", 5)
+    with pytest.warns(UserWarning, match=r"evaluating on 5 of 10 images of .*own"):
+        assert load_labelled(folder, graph).labels.tolist() == [0, 1, 2, 3, 4]
+
+
+# ---- the command
+
+
+def convert(tmp_path: Path, *arguments: object) -> Result:
+    model = write(randomise(NETWORKS["mobilenet"](), 7), tmp_path / "net.pt", "exported")
+    with warnings.catch_warnings():
+        return CliRunner().invoke(
+            main, [str(model), "-o", str(tmp_path / "out"), *(str(a) for a in arguments)]
+        )
+
+
+def test_the_command_writes_the_report(tmp_path: Path) -> None:
+    folder = class_folder(tmp_path / "own", list("abcde"), SHAPE)
+    result = convert(
+        tmp_path, "--calibration", folder, "--quantization", "--ranges", "mse", "--bias-correction"
+    )
+    assert result.exit_code == 0, result.output
+    document = json.loads((tmp_path / "out/quantization.json").read_text())
+    assert (document["rule"], document["corrected"], document["compared"]) == ("mse", True, 15)
+    accuracy = Accuracy(**document["accuracy"])
+    assert accuracy.images == 15 and accuracy.float_right is not None
+    assert answers(accuracy) in result.output
+    assert (tmp_path / "out/quantization.svg").read_text().startswith("<?xml")
+
+
+def test_rules_and_correction_reach_the_generated_code(tmp_path: Path) -> None:
+    folder = class_folder(tmp_path / "own", list("abcde"), SHAPE)
+    made = set()
+    for arguments in ([], ["--ranges", "mse"], ["--ranges", "percentile"], ["--bias-correction"]):
+        assert convert(tmp_path, "--calibration", folder, *arguments).exit_code == 0
+        made.add(json.loads((tmp_path / "out/plan.json").read_text())["model_id"])
+        assert not (tmp_path / "out/quantization.json").exists()
+    assert len(made) >= 3, "percentile may find nothing to leave out of so few values"
+
+
+def test_evaluation_asks_for_the_report_and_says_what_is_wrong(tmp_path: Path) -> None:
+    folder = class_folder(tmp_path / "own", list("abcdef"), SHAPE)
+    result = convert(tmp_path, "--calibration", folder, "--evaluate", folder)
+    assert result.exit_code == 1
+    assert "convert: " in result.output and "labels would go beyond it" in result.output
+    assert not (tmp_path / "out").exists()
+
+
+def test_profiles_hold_every_tensor(tmp_path: Path) -> None:
+    graph = float_graph("mobilenet", tmp_path)
+    images = images_of(graph, 5, seed=1)
+    profiles = profile_tensors(graph, images)
+    assert set(profiles) == set(graph.tensors)
+    assert all(p.counts.sum() == 5 * graph.tensors[n].elements for n, p in profiles.items())
+    assert stored_pixels(graph, images).dtype == np.int8
