@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 from convert import ranges
-from convert.batched import run_float, run_int8, stored_pixels
+from convert.batched import run_float, run_int8, stored_pixels, sums
 from convert.bias_correction import MOST_IMAGES, correct_biases, count_images
 from convert.cli import main
 from convert.evaluation import load_labelled, own_classes
@@ -56,6 +56,21 @@ def test_batches_are_bit_for_bit_the_kernels_twins(name: str, tmp_path: Path) ->
             env[tensor] = run_node(quantized, node, env)
             assert found[tensor][i].tobytes() == env[tensor].tobytes(), node.name
         assert logits[i].tobytes() == env[quantized.output].tobytes()
+
+
+def test_sums_beyond_float32_are_exact_too(tmp_path: Path) -> None:
+    """A bias of more than 24 bits: a float32 sum would lose its last ones."""
+    quantized = pair("mobilenet", tmp_path)[1]
+    node = next(n for n in quantized.nodes if n.name == "blocks.0.project")
+    layer = quantized.layers[node.layer or ""]
+    large = replace(layer, bias=layer.bias + np.int32(2**25 + 1))
+    stored = np.random.default_rng(2).integers(
+        -128, 128, (2, *quantized.tensors[node.inputs[0]].shape), np.int8
+    )
+    wide = quantized.replace(layers={**quantized.layers, node.layer or "": large})
+    difference = sums(wide, node, stored) - sums(quantized, node, stored)
+    assert (difference == 2**25 + 1).all()
+    assert sums(quantized, node, stored).dtype == np.float32 and sums(wide, node, stored).dtype == np.float64
 
 
 def test_that_comparison_sees_one_unit_of_one_bias(tmp_path: Path) -> None:
@@ -362,9 +377,8 @@ def convert(tmp_path: Path, *arguments: object) -> Result:
 
 def test_the_command_writes_the_report(tmp_path: Path) -> None:
     folder = class_folder(tmp_path / "own", list("abcde"), SHAPE)
-    result = convert(
-        tmp_path, "--calibration", folder, "--quantization", "--ranges", "mse", "--bias-correction"
-    )
+    options = ("--calibration", folder, "--quantization", "--ranges", "mse", "--bias-correction")
+    result = convert(tmp_path, *options)
     assert result.exit_code == 0, result.output
     document = json.loads((tmp_path / "out/quantization.json").read_text())
     assert (document["rule"], document["corrected"], document["compared"]) == ("mse", True, 15)

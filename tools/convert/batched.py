@@ -11,10 +11,11 @@ from rich.progress import Progress
 
 from .ir import ConvertError, Graph, Layer, Node, Window
 from .ops.conv import multipliers
-from .reference_numeric import requantize, rint_s32, sat8
+from .reference_numeric import sat8
 
 BATCH_BYTES = 32 << 20
 PROGRESS_AFTER_S = 2.0
+EXACT_F32 = 2**24  # integers up to here, and sums that stay below it in any order, are exact in float32
 
 Values = Mapping[str, np.ndarray]
 Observe = Callable[[str, np.ndarray], None]
@@ -130,9 +131,10 @@ def int8_node(graph: Graph, node: Node, env: Values) -> np.ndarray:
         b = graph.tensors[node.inputs[1]]
         left = centred(stored, x.zero) * np.float32(x.scale)
         right = centred(env[b.name], b.zero) * np.float32(b.scale)
-        return sat8(rint_s32((left + right) / np.float32(y.scale), 1024.0) + y.zero)
+        return _requantized((left + right) / np.float32(y.scale), y.zero)
     if node.op in ("conv2d", "dwconv2d"):
-        return sat8(requantize(sums(graph, node, stored), multipliers(graph, node)) + y.zero)
+        total = sums(graph, node, stored).astype(np.float32)
+        return _requantized(total * multipliers(graph, node), y.zero)
     assert node.window is not None, node.name
     if node.op == "avgpool":
         total = np.add.reduce(list(_taps(stored.astype(np.float32), node.window, x.zero)))
@@ -148,14 +150,24 @@ def centred(stored: np.ndarray, zero: int) -> np.ndarray:
 
 
 def sums(graph: Graph, node: Node, stored: np.ndarray) -> np.ndarray:
-    """The int32 sums of a convolution, bias included, as float64, which holds them exactly.
+    """The int32 sums of a convolution, bias included, as floats wide enough to hold every one exactly.
 
     stored  int8 [N, h, w, c_in]
     """
     assert node.window is not None, node.name
     layer = graph.layers[node.layer or ""]
-    x = centred(stored, graph.tensors[node.inputs[0]].zero).astype(np.float64)
-    return window_sums(x, layer.weight.astype(np.float64), node.window) + layer.bias
+    reach = np.abs(layer.weight.astype(np.int64)).reshape(len(layer.bias), -1).sum(axis=1) * 255
+    most = int((reach + np.abs(layer.bias.astype(np.int64))).max())
+    wide = np.float32 if most < EXACT_F32 else np.float64
+    x = centred(stored, graph.tensors[node.inputs[0]].zero).astype(wide, copy=False)
+    return window_sums(x, layer.weight.astype(wide), node.window) + layer.bias.astype(wide)
+
+
+def _requantized(values: np.ndarray, zero: int) -> np.ndarray:
+    """sat8((int)rint(value) + zero) of float32 values, which are overwritten."""
+    np.rint(np.clip(values, -1024.0, 1024.0, out=values), out=values)
+    values += np.float32(zero)
+    return np.clip(values, -128.0, 127.0, out=values).astype(np.int8)
 
 
 def _logits(layer: Layer, features: np.ndarray) -> np.ndarray:
