@@ -66,7 +66,7 @@ def draw(report: Report) -> str:
         top.set(ylabel="signal to noise, dB", title=f"{report.model}: {answers(report.accuracy)}")
         top.legend(loc="best", fontsize=8)
         bottom.bar(places, [100 * r.clipped for r in rows], color=CLIPPED)
-        bottom.set(ylabel="clipped, %")
+        bottom.set(ylabel="clipped, %", ylim=(0.0, max(1.0, *(105 * r.clipped for r in rows))))
         bottom.set_xticks(places, [r.layer for r in rows], rotation=90, fontsize=6)
         for axes in (top, bottom):
             axes.grid(alpha=0.25)
