@@ -25,7 +25,7 @@ SETS = {"photos": "cifar10", "clothes": "clothing10_144"}
 SMALL = {  # what the quick test does less of: words of the guide -> words that it runs
     "own/model.pt 40": "own/model.pt 1",
     "--epochs 8": "--epochs 1",
-    "--lr 1 --lr 4 --lr 16": "--lr 4",
+    "--lr 5 --lr 20 --lr 80": "--lr 20",
     "--limit 400": "--limit 8",
     "--budget-sram 64": "--budget-sram 40",  # fewer bytes to pull
 }
