@@ -50,11 +50,11 @@ def run(arguments: list[str], **extra: str) -> str:
     return done.stdout + done.stderr
 
 
-def build_example(scheme: Path, folder: Path, board: bool = True) -> Built:
+def build_example(scheme: Path, folder: Path, board: bool = True, *options: str) -> Built:
     """Convert the example with a scheme and build it for this machine and, if asked, for the board."""
     generated, pio = folder / "generated", folder / "pio"
     arguments = [str(EXAMPLE / "model.pt"), "--scheme", str(scheme), "--classes", "10", "-o", str(generated)]
-    run(["python", "tools/convert", *arguments])
+    run(["python", "tools/convert", *arguments, *options])
     program = str(Path(sys.executable).with_name("pio"))
     environments = ["-e", "native", *(["-e", "disco_f746ng"] if board else [])]
     output = run(

@@ -62,7 +62,7 @@ def device(program: Path) -> Iterator[Program]:
 
 def test_help_names_every_documented_command(device: Program) -> None:
     lines = device.ask_all("help")
-    assert len(DOCUMENTED) == 19
+    assert len(DOCUMENTED) == 20
     assert {re.split(r"[ :]", line)[0] for line in lines[:-1]} == DOCUMENTED
     assert lines[-1] == "ok"
 
@@ -79,7 +79,8 @@ def test_info(device: Program) -> None:
         "trainable": "64",
         "frame": "512",
         "baud": "115200",
-        "api": "2",
+        "records": "0",
+        "api": "3",
     }
 
 
@@ -108,7 +109,7 @@ BAD_ARGUMENTS = """
     ping now; pattern; pattern 4294967296; pattern -1; train x; train 3; eval 3; stats now; led 2
     rate 1000.1; rate -1; rate 1e3; rate nan; seed 4294967296; baud 9599; baud 3000001
     row 0 0; row 0 0 0; row 0 0 0g; row 0 4 00; row 1 0 00; row 8 0 00
-    push 64 0; push 64 xyz 6c6c756e
+    push 64 0; push 64 xyz 6c6c756e; replay 4; replay clear
 """
 BAD_LINES = [
     *((line.strip(), "argument") for line in BAD_ARGUMENTS.strip().replace("\n", ";").split(";")),
@@ -224,6 +225,57 @@ def test_statistics(device: Program) -> None:
     device.ask("stats clear")
     stats = dict(line.split() for line in device.ask_all("stats")[:-1])
     assert (stats["steps"], stats["evaluated"], stats["loss"]) == ("3", "0", "0.0000")
+
+
+# ---------------------------------------------------------------- replay
+
+
+@pytest.fixture(scope="module")
+def remembering(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program for the null model with a replay buffer of 6 records."""
+    return build(*with_header(tmp_path_factory, "MODEL_RECORDS 0", "MODEL_RECORDS 6"))
+
+
+def learn_patterns(device: Program, count: int) -> str:
+    """SHA-256 after a step on each of the first test patterns."""
+    for n in range(count):
+        device.ask(f"pattern {n}")
+        assert device.ask(f"train {n % 3}").startswith("ok train")
+    return device.sha()
+
+
+def counters(device: Program) -> tuple[str, str, str]:
+    stats = dict(line.split() for line in device.ask_all("stats")[:-1])
+    return stats["steps"], stats["replays"], stats["records_held"]
+
+
+def test_replayed_steps_are_steps(remembering: Path) -> None:
+    device = Program(remembering)
+    assert counters(device) == ("0", "4", "0")
+    assert device.ask("replay 3") == "ok replay 3"
+    learned = learn_patterns(device, 10)
+    assert counters(device) == ("40", "3", "6")
+    assert device.ask("reset") == "ok reset"
+    assert counters(device) == ("0", "3", "0")
+    assert learn_patterns(device, 10) == learned
+    device.ask("reset")
+    device.ask("replay 2")
+    assert learn_patterns(device, 10) != learned
+    device.process.communicate(timeout=ANSWER_S)
+    assert device.process.returncode == 0
+
+
+def test_without_replay_images_are_recorded_and_change_nothing(remembering: Path, device: Program) -> None:
+    other = Program(remembering)
+    assert other.ask("replay 0") == "ok replay 0"
+    assert learn_patterns(other, 7) == learn_patterns(device, 7)
+    assert counters(other) == ("7", "0", "6")
+    assert other.ask("replay clear") == "ok replay clear"
+    assert counters(other) == ("7", "0", "0")
+    for line in ("replay 101", "replay x", "replay -1"):
+        assert other.ask(line) == "err argument replay takes a number of steps, 0..100, or `clear`"
+    other.process.communicate(timeout=ANSWER_S)
+    assert other.process.returncode == 0
 
 
 # ---------------------------------------------------------------- frames
@@ -383,14 +435,19 @@ def test_push_keeps_the_arena_until_it_ends(device: Program) -> None:
 @pytest.fixture(scope="module")
 def crowded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The program for a model whose trainables are larger than its arena."""
-    folder = tmp_path_factory.mktemp("crowded")
+    size = "MODEL_TRAINABLE_BYTES"
+    return build(*with_header(tmp_path_factory, f"{size} 64", f"{size} {CROWDED}"))
+
+
+def with_header(factory: pytest.TempPathFactory, old: str, new: str) -> tuple[Path, str, Path]:
+    """What build() takes, for the null model with another line in its header."""
+    folder = factory.mktemp("other")
     model = folder / "model"
     shutil.copytree(NULL_MODEL, model)
     header = (model / "model.h").read_text()
-    (model / "model.h").write_text(
-        header.replace("MODEL_TRAINABLE_BYTES 64", f"MODEL_TRAINABLE_BYTES {CROWDED}")
-    )
-    return build(folder, "native_asan", model)
+    assert old in header
+    (model / "model.h").write_text(header.replace(old, new))
+    return folder, "native_asan", model
 
 
 def test_push_that_cannot_be_staged_is_all_or_marked(crowded: Path) -> None:

@@ -7,7 +7,7 @@
 #include "kernels/numeric.h"
 
 /* Raised with every change of this file or of the kernels' signatures; model.c refuses to compile against another. */
-#define MODEL_API_VERSION 2
+#define MODEL_API_VERSION 3
 
 struct model_info {
     const char *name;
@@ -39,6 +39,14 @@ void model_take_row(void);
 
 /* The image to logits, once all its rows are in. train != 0 also saves what model_backward needs. */
 void model_forward(int train);
+
+/* The forward pass in two parts, only where model.h says that MODEL_RECORDS > 0: what the first makes of an image uses
+ * nothing that learns, and a record holds all that the second needs of it. Between them model_keep copies it out;
+ * model_recall puts it back, in place of the first part and of the image's rows. uint8 [MODEL_RECORD_BYTES] */
+void model_front(void);
+void model_keep(uint8_t *record);
+void model_recall(const uint8_t *record);
+void model_rest(int train);
 
 /* float [classes] of the last model_forward; valid until the next one or model_backward. */
 const float *model_logits(void);

@@ -31,20 +31,21 @@ struct session {
     uint32_t part_end;     /* bytes of it so far, where it comes in parts */
     uint32_t image_cycles; /* core cycles that went into the rows */
 
-    uint32_t seed; /* of the stochastic rounding */
-    uint32_t step; /* training steps since the last reset */
-    float rate;    /* factor on the scheme's learning rates */
+    uint32_t seed;    /* of the stochastic rounding */
+    uint32_t step;    /* training steps since the last reset, replayed ones included */
+    float rate;       /* factor on the scheme's learning rates */
+    uint32_t replays; /* steps on old records behind each training step */
 
     uint32_t evaluated, correct; /* by session_eval */
-    uint32_t losses;             /* training steps whose losses are summed in loss_sum */
+    uint32_t losses;             /* training steps on new images whose losses are summed in loss_sum */
     float loss_sum;
     uint32_t infer_cycles, step_cycles; /* core cycles of the last one */
 };
 
-/* Trainables as after conversion, seed 1, rate 1, no image. */
+/* Trainables as after conversion, seed 1, rate 1, REPLAY_DEFAULT replayed steps, no image. */
 void session_init(struct session *s);
 
-/* Trainables, step counter and statistics as after conversion; seed and rate stay. */
+/* Trainables, step counter, replay buffer and statistics as after conversion; seed, rate and replays stay. */
 void session_reset(struct session *s);
 void session_clear_stats(struct session *s);
 float session_mean_loss(const struct session *s); /* 0 before the first step */
@@ -68,7 +69,8 @@ int session_infer(struct session *s, uint32_t *predicted);
 /* Inference, counted against its label. */
 int session_eval(struct session *s, uint32_t label, uint32_t *predicted);
 
-/* One training step; *predicted is the class before the update. */
+/* One training step; *predicted is the class before the update. Where there is a replay buffer (MODEL_RECORDS > 0), it
+ * may take a record of the image, and `replays` steps on records follow; step_cycles counts them too. */
 int session_train(struct session *s, uint32_t label, uint32_t *predicted, float *loss);
 
 #endif

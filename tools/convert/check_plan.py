@@ -18,6 +18,8 @@ def check_plan(graph: Graph, plan: Plan) -> None:
     for name in graph.stored_input:
         _claim(owner, plan, graph.tensors[name])
     for step, node in enumerate(graph.nodes):
+        if graph.record and step == graph.cut:
+            _forget(owner, plan, graph)
         where = f"step {step} ({node.op} of {node.name})"
         later = {t for n in graph.nodes[step + 1 :] for t in n.reads}
         scratch = TABLE[node.op].scratch(graph, node)
@@ -37,6 +39,14 @@ def check_plan(graph: Graph, plan: Plan) -> None:
         for name in (*reads, *node.outputs):
             if name in later or name in node.outputs:
                 _expect(owner, plan, graph.tensors[name], where)
+
+
+def _forget(owner: list[str | None], plan: Plan, graph: Graph) -> None:
+    """Leave in the arena what a record puts back, as a replayed step begins."""
+    kept = {part for name in graph.record for part, _, _ in _ranges(plan, graph.tensors[name])}
+    for name in graph.record:
+        _expect(owner, plan, graph.tensors[name], "the record for replay")
+    owner[:] = [part if part in kept else None for part in owner]
 
 
 def _ranges(plan: Plan, tensor: Tensor) -> list[tuple[str, int, int]]:

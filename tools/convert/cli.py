@@ -19,11 +19,12 @@ from .frontend_torch import LoadedModel, load_model
 from .frontends.checkpoint import IMAGE, read_checkpoint
 from .hostlib import HostLibError
 from .ir import ConvertError, Graph
-from .pipeline import Compiled, Passes, compile_within, default_scheme, generate
+from .pipeline import Compiled, Passes, compile_within, default_scheme, generate, with_buffer
 from .ptq import Choices, calibration_images, quantization_report, quantize_model
 from .quantization_report import draw, print_report
 from .quantize import warn_dead
 from .ranges import DEFAULT, RULES
+from .replay import RECORDS_MAX, Request
 from .scheme import Scheme
 from .scheme import find as find_scheme
 from .scheme import head_rows as checked_rows
@@ -68,6 +69,21 @@ class Rows(click.ParamType):
             return checked_rows(tuple(rows), "--head-rows")
         except ConvertError as error:
             self.fail(str(error), param, ctx)
+
+
+class Records(click.ParamType):
+    """A number of records, bytes as in 64KB, or "spare"."""
+
+    name = "N|nKB|spare"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Request:
+        text = str(value).lower()
+        number = text.removesuffix("kb")
+        if text == "spare":
+            return Request()
+        if not (number.isascii() and number.isdigit() and 0 < int(number) <= RECORDS_MAX):
+            self.fail(f"{value} is no number of records, no size such as 64KB, and not spare", param, ctx)
+        return Request(bytes=int(number) * KB) if number != text else Request(records=int(number))
 
 
 @click.command()
@@ -154,6 +170,11 @@ class Rows(click.ParamType):
     is_flag=True,
     help="Keep the image whole in SRAM until a step runs: by default its rows are used up as they arrive.",
 )
+@click.option(
+    "--replay",
+    type=Records(),
+    help="Buffer for replaying old images in SRAM: records, a size, or all that the budget leaves.",
+)
 @click.option("--explain", is_flag=True, help="Print what each memory pass saves, every row a real plan.")
 @click.option("--trust", is_flag=True, help="Load a pickled module, which may execute code from the file.")
 def main(
@@ -174,6 +195,7 @@ def main(
     board: str,
     whole: bool,
     keep_image: bool,
+    replay: Request | None,
     explain: bool,
     trust: bool,
 ) -> None:
@@ -195,10 +217,12 @@ def main(
         quantized, report_files = quantized_with_report(
             loaded, choices, compared or labelled is not None, labelled
         )
-        passes = Passes(fused=not whole, arriving=not keep_image)
+        passes = Passes(fused=not whole, arriving=not keep_image, replay=replay)
         room = budget["sram"] if budget else sys.maxsize
         chosen = choose_scheme(scheme, fraction_bits) if scheme else None
         compiled = compile_for(quantized, chosen, classes, head_rows, room, passes)
+        if replay:
+            compiled = with_buffer(compiled, replay, budget["sram"] if budget else None)
         write(compiled, loaded, model, output, budget, report_files)
         if explain:
             print_waterfall(quantized, compiled, console())

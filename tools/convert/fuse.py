@@ -2,8 +2,8 @@
 
 What is inside such a chain never exists whole: each stage keeps a window of as many rows as its kernel is
 high. A chain ends where a tensor has another reader (a residual add, a saved input) or leaves a mask behind,
-and with the residual add over its own input. Where a chain begins at the image, the image's rows enter it as
-they arrive and the image is never whole either.
+where a replayed step goes on (replay.py), and with the residual add over its own input. Where a chain begins
+at the image, the image's rows enter it as they arrive and the image is never whole either.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ def fuse(graph: Graph, chained: bool = True, arriving: bool = True) -> Graph:
         del nodes[: len(chain)]
         name = f"{chain[0].name} .. {chain[-1].name}"
         fused.append(Node("stream", name, chain[0].inputs[:1], chain[-1].outputs, parts=tuple(chain)))
-    begins = fused[0].op == "stream" and len(graph.readers(graph.input.tensor)) == 1
+    image = graph.input.tensor
+    begins = fused[0].op == "stream" and len(graph.readers(image)) == 1 and image not in graph.record
     nodes = [*fused, *graph.backward_nodes]
     return graph.replace(nodes=tuple(nodes), forward=len(fused), arriving=arriving and begins)
 
@@ -41,6 +42,8 @@ def _chain(graph: Graph, nodes: list[Node], chained: bool) -> list[Node]:
     """The longest chain that begins with the first of the nodes."""
     chain: list[Node] = []
     for node in nodes:
+        if chain and graph.record[-1:] == chain[-1].outputs:
+            break
         if _closes(graph, chain, node):
             return [*chain, replace(node, inputs=(chain[-1].outputs[0], chain[0].inputs[0]))]
         follows = not chain or (node.inputs == chain[-1].outputs and len(graph.readers(node.inputs[0])) == 1)

@@ -167,6 +167,7 @@ class Graph:
     """Nodes in execution order. The first `forward` of them are the forward pass (-1: all).
 
     arriving  the image is never whole: its rows enter the first node, a stream, as they come
+    record    frozen layers' results that a replayed step goes on from, in order of birth; () without replay
     """
 
     name: str
@@ -177,6 +178,7 @@ class Graph:
     layers: Mapping[str, Layer]
     forward: int = -1
     arriving: bool = False
+    record: tuple[str, ...] = ()
     classes: tuple[str, ...] = field(default=())
 
     def producer(self, tensor: str) -> Node | None:
@@ -203,6 +205,12 @@ class Graph:
     def forward_of(self) -> Mapping[str, Node]:
         """Layer -> the forward node that runs it."""
         return {n.layer: n for n in reversed(self.forward_layers) if n.layer is not None}
+
+    @property
+    def cut(self) -> int:
+        """Forward nodes that a replayed step leaves out: up to the one that completes the record."""
+        made = [i for i, n in enumerate(self.forward_nodes, 1) if set(n.outputs) & set(self.record)]
+        return max(made, default=0)
 
     @property
     def backward_nodes(self) -> tuple[Node, ...]:

@@ -15,6 +15,7 @@ from .ir import ConvertError, Graph
 from .plan import GAP, Plan, fits, peak, plan
 from .prune import prune
 from .recompute import recompute
+from .replay import Request, buffer_bytes, with_record
 from .schedule import schedule
 from .scheme import Scheme, apply, convolutions
 from .strips import widen
@@ -36,6 +37,7 @@ class Passes:
     chained   such chains reach over several blocks
     arriving  the image's rows enter the first chain as they come; else the image is whole in memory
     arena     bytes of arena above which what the backward pass needs is made again rather than kept
+    replay    the buffer of old records that a firmware should have beside the model, if any
     """
 
     in_place: bool = True
@@ -43,6 +45,7 @@ class Passes:
     chained: bool = True
     arriving: bool = True
     arena: int = 1 << 32
+    replay: Request | None = None
 
 
 ALL_PASSES = Passes()
@@ -50,21 +53,30 @@ ALL_PASSES = Passes()
 
 @dataclass(frozen=True, eq=False)
 class Compiled:
-    """A training graph with its memory plan."""
+    """A training graph with its memory plan.
+
+    records  of the replay buffer; 0: none
+    """
 
     graph: Graph
     plan: Plan
     scheme: Scheme
+    records: int = 0
+
+    @property
+    def replay_bytes(self) -> int:
+        """SRAM of the replay buffer."""
+        return buffer_bytes(self.graph, self.records) if self.records else 0
 
     @property
     def sram(self) -> int:
-        """Estimated all-in SRAM in bytes: arena, trainables and the firmware's own."""
-        return self.plan.arena + fixed_sram(self.graph)
+        """Estimated all-in SRAM in bytes: arena, trainables, replay buffer and the firmware's own."""
+        return self.plan.arena + fixed_sram(self.graph) + self.replay_bytes
 
 
-def fixed_sram(graph: Graph) -> int:
-    """Estimated bytes of SRAM beside the arena: trainables and the firmware's own."""
-    return block_bytes(layout(graph)) + FIRMWARE_SRAM
+def fixed_sram(graph: Graph, replay: Request | None = None) -> int:
+    """Estimated bytes of SRAM beside the arena: trainables, replay buffer and the firmware's own."""
+    return block_bytes(layout(graph)) + FIRMWARE_SRAM + (replay.needed(graph) if replay else 0)
 
 
 def sparse_graph(quantized: Graph, scheme: Scheme, classes: int) -> Graph:
@@ -79,6 +91,7 @@ def training_graph(quantized: Graph, scheme: Scheme, classes: int, passes: Passe
     """The training graph in the order in which it runs."""
 
     def ordered(graph: Graph) -> Graph:
+        graph = with_record(graph) if passes.replay else graph
         return schedule(fuse(graph, passes.chained, passes.arriving) if passes.fused else graph)
 
     graph = sparse_graph(quantized, scheme, classes)
@@ -106,14 +119,20 @@ def compile_within(
     The result may still be over the budget, where no recomputation helps.
     """
     graph = training_graph(quantized, scheme, classes, passes)
-    room = budget_sram - fixed_sram(graph)
+    room = budget_sram - fixed_sram(graph, passes.replay)
     if room <= 0 or fits(graph, room, passes.in_place):
         return planned(graph, scheme, passes)
     return compile_graph(quantized, scheme, classes, replace(passes, arena=int(room * (1 - GAP))))
 
 
+def with_buffer(compiled: Compiled, request: Request, budget_sram: int | None) -> Compiled:
+    """The model with a replay buffer of the requested size; budget_sram: bytes, None: none."""
+    spare = None if budget_sram is None else budget_sram - compiled.sram
+    return replace(compiled, records=request.size(compiled.graph, spare))
+
+
 def generate(compiled: Compiled, origin: str) -> Output:
-    return emit(compiled.graph, compiled.plan, compiled.scheme, origin)
+    return emit(compiled.graph, compiled.plan, compiled.scheme, origin, compiled.records)
 
 
 def with_head(graph: Graph, classes: int, start: HeadStart) -> Graph:
@@ -159,7 +178,8 @@ def default_scheme(
             count = (fitting + too_many) // 2
             scheme = scheme_of(count, fraction)
             graph = training_graph(quantized, scheme, classes, passes)
-            if not fits(graph, budget_sram - fixed_sram(graph), passes.in_place):
+            room = budget_sram - fixed_sram(graph, passes.replay)
+            if not fits(graph, room, passes.in_place):
                 too_many = count
                 continue
             fitting = count

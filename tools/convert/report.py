@@ -16,6 +16,7 @@ from .ops import TABLE
 from .pipeline import FIRMWARE_FLASH, FIRMWARE_SRAM, Compiled
 from .plan import Plan
 from .recompute import recomputed, recomputed_macs
+from .replay import record_bytes
 from .trainables import block_bytes, front_steps, layout, stored_block
 
 WEIGHT_REGION = 512 * 1024
@@ -134,9 +135,23 @@ def plan_json(
             for i, node in enumerate(graph.nodes)
         ],
         "front": front_steps(graph),
+        "replay": _replay_json(compiled),
         "layers": [_row_json(row) for row in rows(compiled)],
         "flash": flash_bytes(compiled),
-        "sram": {"arena": plan.arena, "trainables": block_bytes(items)},
+        "sram": {"arena": plan.arena, "trainables": block_bytes(items), "replay": compiled.replay_bytes},
+    }
+
+
+def _replay_json(compiled: Compiled) -> dict[str, Any] | None:
+    """The replay buffer, where there is one."""
+    if not compiled.records:
+        return None
+    graph = compiled.graph
+    return {
+        "records": compiled.records,
+        "record_bytes": record_bytes(graph),
+        "tensors": graph.record,
+        "step": graph.cut,
     }
 
 
@@ -215,6 +230,7 @@ def _print_totals(compiled: Compiled, budget: Budget | None, console: Console) -
         f"MACs        forward {macs['forward']:,}, backward {macs['backward']:,}",
         f"arena       {plan.arena:,} B (lower bound {plan.lower_bound:,} B), peak at step {plan.peak_step}",
         f"trainables  {trained:,} B",
+        *_replay_lines(compiled),
         f"SRAM        {compiled.sram:,} B{_of(budget, 'sram')}, {FIRMWARE_SRAM:,} B for the firmware",
         f"flash       {sum(flash_bytes(compiled).values()) + FIRMWARE_FLASH:,} B{_of(budget, 'flash')}, "
         f"{FIRMWARE_FLASH:,} B for the firmware (both estimates; `pio run` measures)",
@@ -227,6 +243,15 @@ def _print_totals(compiled: Compiled, budget: Budget | None, console: Console) -
     if trained > CHECKPOINT_SLOT:
         lines.append(f"note        the trainables exceed a checkpoint slot of {CHECKPOINT_SLOT:,} B")
     console.print("\n".join(lines), highlight=False)
+
+
+def _replay_lines(compiled: Compiled) -> list[str]:
+    if not compiled.records:
+        return []
+    graph = compiled.graph
+    what = f"what {graph.nodes[graph.cut - 1].name} leaves of an image" if graph.cut else "the image itself"
+    size = f"{compiled.records} records of {record_bytes(graph):,} B, {what}"
+    return [f"replay      {compiled.replay_bytes:,} B: {size}"]
 
 
 def _of(budget: Budget | None, memory: str) -> str:

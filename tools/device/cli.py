@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from device import monitor as terminal
-from device.client import Device
+from device.client import REPLAY_MAX, Device
 from device.errors import DeviceError
 from device.images import load_image, scan
 from device.link import DEFAULT_BAUD, EmulatorPort, Port, ProgramPort, SerialPort
@@ -150,6 +150,7 @@ def info(target: Target) -> None:
             "input": f"{h} x {w} x {c}",
             "classes": about.classes,
             "arena": f"{about.arena_bytes} bytes",
+            "replay": f"{about.records} records" if about.records else "no buffer",
             "trainables": f"{about.trainable_bytes} bytes, sha256 {device.sha()}",
         }
     for key, value in rows.items():
@@ -195,6 +196,19 @@ def infer(target: Target, images: tuple[Path, ...]) -> None:
     default="constant",
     show_default=True,
     help="Of the learning rates; cosine falls to 0 over the session and takes a higher --rate.",
+)
+@click.option(
+    "--order",
+    type=click.Choice(["shuffled", "classes"]),
+    default="shuffled",
+    show_default=True,
+    help="Of the images; classes come one after the other, each for all of its epochs.",
+)
+@click.option(
+    "--replay",
+    type=click.IntRange(0, REPLAY_MAX),
+    metavar="K",
+    help="Steps on old images behind each new one, where there is a replay buffer. [as the device is set]",
 )
 @click.option("--curve", type=FILE, help="Save the learning curve, as .svg and .png.")
 @click.option("--log", "log_path", type=FILE, help="Save every step as JSON.")

@@ -14,6 +14,8 @@ from device.protocol import DATA, DATA_BYTES, FRAME_OVERHEAD, ROW, WEIGHTS, Fram
 
 WINDOW_BYTES = 512  # of frames on their way without an answer: half the device's receive ring
 TRIES = 4  # a frame, or a whole pull, is sent this often before the line is called bad
+REPLAY_MAX = 100  # of firmware/include/replay.h
+NO_RECORDS = "there is no replay buffer: convert the model with --replay."
 BAUDS = (DEFAULT_BAUD, 921600, 460800, 1000000, 2000000, 230400)  # where a device may have been left
 
 
@@ -23,6 +25,7 @@ class Info:
 
     model_id   8 hex digits (see plan.short_id)
     shape      (height, width, channels) of an image
+    records    of the replay buffer, 0: none
     """
 
     board: str
@@ -32,6 +35,7 @@ class Info:
     classes: int
     arena_bytes: int
     trainable_bytes: int
+    records: int
     api: int
     frame_max: int
 
@@ -134,6 +138,15 @@ class Device:
     def seed(self, number: int) -> None:
         """Seed of the stochastic rounding, uint32."""
         self._talk.command(f"seed {number}", "ok seed")
+
+    def replay(self, count: int) -> None:
+        """Training steps on old records behind each new one.
+
+        Errors   DeviceError where the firmware has no replay buffer
+        """
+        if not self.info.records:
+            raise DeviceError(NO_RECORDS)
+        self._talk.command(f"replay {count}", "ok replay")
 
     def pull(self) -> bytes:
         """All trainables, as they lie in the device's memory."""
@@ -306,6 +319,7 @@ def parse_info(said: dict[str, str]) -> Info:
         classes=int(said["classes"]),
         arena_bytes=int(said["arena"].split()[0]),
         trainable_bytes=int(said["trainable"].split()[0]),
+        records=int(said["records"]),
         api=int(said["api"]),
         frame_max=int(said["frame"]),
     )

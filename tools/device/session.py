@@ -31,6 +31,8 @@ class Settings:
     rate        factor on the scheme's learning rates
     schedule    "constant", or "cosine": from `rate` down to 0 over the whole session
     warmup      steps over which the rate rises to that
+    order       "shuffled", or "classes": one class after the other, each for all of its epochs
+    replay      steps on old images behind each new one, None: as many as the learner takes by itself
     """
 
     epochs: int = 1
@@ -40,6 +42,8 @@ class Settings:
     rate: float = 1.0
     schedule: str = "constant"
     warmup: int = 0
+    order: str = "shuffled"
+    replay: int | None = None
 
     def rate_at(self, step: int, steps: int) -> float:
         """Factor on the learning rates at a step, counted from 0, of `steps`."""
@@ -117,6 +121,7 @@ class Learner(Protocol):
     def evaluate(self, image: np.ndarray, label: int) -> int: ...
     def rate(self, factor: float) -> None: ...
     def seed(self, number: int) -> None: ...
+    def replay(self, count: int) -> None: ...
     def sha(self) -> str: ...
 
 
@@ -198,7 +203,9 @@ def train(
     """Train as log.settings say and write what happens into `log`, step by step."""
     settings, show = log.settings, show or pixels(device)
     device.seed(settings.seed)
-    order = list(ordered(training, settings))
+    if settings.replay is not None:
+        device.replay(settings.replay)
+    order = ordered(training, settings)
     test = evaluator(device, testing, log, watcher, show)
     test(0)
     watcher.begin("training", len(order))
@@ -214,7 +221,7 @@ def train(
         if guard is not None and guard.spoiled(log):
             log.diverged = number
             break
-        if settings.eval_every and number % settings.eval_every == 0 and number < len(order):
+        if number < len(order) and due(settings, number, sample, order[number][1]):
             test(number)
     watcher.end()
     device.rate(1.0)
@@ -234,8 +241,25 @@ def evaluator(
     return test
 
 
-def ordered(dataset: Dataset, settings: Settings) -> Iterator[tuple[int, Sample]]:
-    """(epoch, sample) in the order of training: shuffled anew each epoch; a limit takes the first ones."""
+def due(settings: Settings, number: int, sample: Sample, following: Sample) -> bool:
+    """True where an evaluation comes between two samples: every so many steps, and behind each class."""
+    paced = settings.eval_every > 0 and number % settings.eval_every == 0
+    return paced or (settings.order == "classes" and sample.label != following.label)
+
+
+def ordered(dataset: Dataset, settings: Settings) -> list[tuple[int, Sample]]:
+    """(epoch, sample) in the order of training: shuffled anew each epoch; a limit takes the first ones.
+
+    One class after the other, in an order that the seed draws, where the settings say so.
+    """
+    order = list(shuffled(dataset, settings))
+    if settings.order == "classes":
+        turns = np.random.default_rng((settings.seed, settings.epochs)).permutation(len(dataset.classes))
+        order.sort(key=lambda shown: int(turns[shown[1].label]))
+    return order
+
+
+def shuffled(dataset: Dataset, settings: Settings) -> Iterator[tuple[int, Sample]]:
     for epoch in range(settings.epochs):
         order = np.random.default_rng((settings.seed, epoch)).permutation(len(dataset.samples))
         for index in order[: settings.limit or None]:

@@ -83,8 +83,9 @@ class FakeDevice:
     def do_info(self) -> None:
         self.say("board fake", "model tiny", f"id {SHORT_ID}", "input 4x5x1", f"classes {CLASSES}")
         self.say(
-            f"arena {ARENA}", f"trainable {len(self.block)}", "baud 115200", "api 1", "frame 512", "ok info"
+            f"arena {ARENA}", f"trainable {len(self.block)}", "baud 115200", "records 6", "api 1", "frame 512"
         )
+        self.say("ok info")
 
     def do_image(self) -> None:
         self.rows = {}
@@ -122,6 +123,9 @@ class FakeDevice:
 
     def do_seed(self, number: str) -> None:
         self.say(f"ok seed {number}")
+
+    def do_replay(self, count: str) -> None:
+        self.say(f"ok replay {count}")
 
     def do_sha(self) -> None:
         self.say(f"ok sha {sha256(self.block).hexdigest()}")

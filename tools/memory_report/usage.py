@@ -16,6 +16,7 @@ SERIAL = re.compile(r"ring|rx|tx|uart|usart|serial|protocol|receiver|frame|line"
 INIT = "model_trainables_init"
 ARENA = "model_arena"
 TRAINABLES = "model_trainables"
+REPLAY = "replay_buffer"
 
 
 @dataclass(frozen=True)
@@ -163,7 +164,7 @@ def sram_kinds(firmware: Firmware, stack: Stack) -> dict[str, int]:
         home, part = firmware.section_at(symbol.address), part_of(symbol)
         if home is not None and SRAM.holds(home.address) and part is not None:
             kinds[".data" if home.bits else ".bss, the rest"] -= symbol.size
-            kinds[part] += symbol.size
+            kinds[part] = kinds.get(part, 0) + symbol.size
     return {**kinds, "worst stack": stack.worst}
 
 
@@ -173,6 +174,8 @@ def part_of(symbol: Symbol) -> str | None:
         return "arena"
     if symbol.name == TRAINABLES:
         return "trainables"
+    if symbol.name == REPLAY:
+        return "replay buffer"
     return "serial buffers" if SERIAL.search(symbol.name) or SERIAL.search(symbol.file) else None
 
 

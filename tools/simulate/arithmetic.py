@@ -37,6 +37,15 @@ def check(plan: Blueprint, arithmetic: str) -> None:
         )
 
 
+def check_order(arithmetic: str, order: str, records: int) -> None:
+    """DeviceError where the images cannot be shown so."""
+    if arithmetic == "float" and (order != "shuffled" or records):
+        raise DeviceError(
+            "--arithmetic float learns from shuffled images and has no replay buffer: "
+            "leave --order and --replay out, and pass --records 0."
+        )
+
+
 def adapt(model: Model, plan: Blueprint, arithmetic: str) -> None:
     """Make a loaded library compute so."""
     if arithmetic == "device-no-qas":

@@ -25,6 +25,7 @@ class Blueprint:
     regions  bytes of the arena that are alive behind these: what is recorded of an image
     kept     tensor -> where it begins in the record, and its shape
     memory   bytes of SRAM: arena and trainables
+    records  of the replay buffer; 0: none
     """
 
     folder: Path
@@ -40,6 +41,7 @@ class Blueprint:
     regions: Regions
     kept: dict[str, tuple[int, tuple[int, ...]]]
     memory: dict[str, int]
+    records: int
 
     def stored(self, pixels: np.ndarray) -> np.ndarray:
         """uint8 [h][w][c] as the model takes it, int8; all arithmetic is float32, as on the device."""
@@ -77,6 +79,7 @@ def parse(file: Path, document: dict[str, Any]) -> Blueprint:
         regions=regions,
         kept=placed(document["tensors"], regions),
         memory=document["sram"],
+        records=document["replay"]["records"] if document.get("replay") else 0,
     )
 
 

@@ -10,17 +10,19 @@ from itertools import product
 from pathlib import Path
 
 import click
+from device.client import REPLAY_MAX
 from device.errors import DeviceError
 from device.images import hold_out, split
 from device.session import Settings
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from .arithmetic import ARITHMETICS, check
+from .arithmetic import ARITHMETICS, check, check_order
 from .augment import KINDS, Augmentation
 from .blueprint import Blueprint, load_blueprint
 from .machine import library
 from .records import Task, fill
+from .replay import DEFAULT, buffer_size
 from .results import label, save
 from .runs import Note, Outcome, run_all
 
@@ -83,6 +85,17 @@ class Kinds(click.ParamType):
 @click.option(
     "--validation", is_flag=True, help="Hold out one training image in five instead of the test images."
 )
+@click.option(
+    "--order", type=click.Choice(["shuffled", "classes"]), default="shuffled", show_default=True,
+    help="Of the training images; classes come one after the other, each for all of its epochs.",
+)  # fmt: skip
+@click.option(
+    "--replay", type=click.IntRange(0, REPLAY_MAX), metavar="K",
+    help=f"Steps on old images behind each new one. [{DEFAULT} with a replay buffer]",
+)  # fmt: skip
+@click.option(
+    "--records", type=click.IntRange(0), metavar="N", help="Of the replay buffer, instead of the plan's.",
+)  # fmt: skip
 @click.option("--limit", default=0, type=click.IntRange(0), metavar="N", help="At most N images an epoch.")
 @click.option(
     "--eval-every", default=0, type=click.IntRange(0), metavar="N", help="Evaluate every N steps. [an epoch]"
@@ -103,6 +116,9 @@ def cli(
     arithmetic: str,
     torch_device: str,
     validation: bool,
+    order: str,
+    replay: int | None,
+    records: int | None,
     limit: int,
     eval_every: int,
     no_cache: bool,
@@ -125,13 +141,26 @@ def cli(
         training, testing = split(data, model.classes)
         if validation:
             training, testing = hold_out(training)
+        memory = buffer_size(model, records, replay)
+        check_order(arithmetic, order, memory)
         made, trainer = library(model, WORK / "lib"), library(model, WORK / "lib", arithmetic)
         cache, augmentation = None if no_cache else WORK / "records", Augmentation(kinds, variants)
         task = Task(
-            model, made, training, testing, augmentation, epochs, cache, arithmetic, trainer, torch_device
+            model,
+            made,
+            training,
+            testing,
+            augmentation,
+            epochs,
+            cache,
+            arithmetic,
+            trainer,
+            torch_device,
+            memory,
         )
-        pace = eval_every or min(limit or len(training.samples), len(training.samples))
-        base = Settings(epochs, limit=limit, eval_every=pace, schedule=schedule, warmup=warmup)
+        epoch = min(limit or len(training.samples), len(training.samples))
+        pace = eval_every or (epoch if order == "shuffled" else 0)
+        base = Settings(epochs, 0, limit, pace, 0.0, schedule, warmup, order, replay)
         runs = [replace(base, rate=rate, seed=seed) for rate, seed in product(rates, seeds)]
         outcomes = simulate(task, runs, jobs or os.cpu_count() or 1)
         folder = output or WORK / model.name

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import numpy as np
-from device.client import Info, Step, decimal
+from device.client import NO_RECORDS, Info, Step, decimal
 from device.errors import DeviceError
 from device.plan import short_id
 from native.model import EXACT, FIRMWARE, Model, Sgd, compile_model, sources
@@ -88,6 +88,7 @@ class Machine:
             classes=plan.classes,
             arena_bytes=self.model.arena_bytes,
             trainable_bytes=self.model.trainable_bytes,
+            records=0,
             api=0,
             frame_max=0,
         )
@@ -142,6 +143,10 @@ class Machine:
     def load(self, trainables: bytes) -> None:
         """Put back what trainables() returned."""
         self.model.load(trainables)
+
+    def replay(self, count: int) -> None:
+        """Errors   DeviceError: this machine remembers nothing"""
+        raise DeviceError(NO_RECORDS)
 
     def sha(self) -> str:
         """SHA-256 of the trainables, 64 hex digits."""

@@ -37,6 +37,7 @@ class Task:
     epochs   of the longest run
     arithmetic  that learns (arithmetic.py); trainer: its library, where that is another one
     device      of PyTorch, for the float arithmetic
+    memory   records of a replay buffer; 0: none
     """
 
     plan: Blueprint
@@ -49,6 +50,7 @@ class Task:
     arithmetic: str = "device"
     trainer: Path | None = None
     device: str = "cpu"
+    memory: int = 0
 
     def machine(self) -> Machine:
         """A machine that learns by the task's arithmetic."""

@@ -13,6 +13,7 @@ from device.curve import save_curve
 from device.files import replacing
 
 from .records import Task
+from .replay import DEFAULT
 from .runs import Outcome
 
 LOSS_EVERY = 50  # steps that a point of the loss curve is the mean of
@@ -65,17 +66,31 @@ def of_run(outcome: Outcome) -> dict[str, Any]:
         "schedule": settings.schedule,
         "warmup": settings.warmup,
         "epochs": settings.epochs,
+        "order": settings.order,
+        "replay": replay_of(outcome),
         "steps": steps,
         "accuracy": {
             "before": log.evaluations[0].accuracy,
             "after": log.evaluations[-1].accuracy,
-            "curve": [{"step": e.step, "accuracy": e.accuracy} for e in log.evaluations],
+            "curve": [
+                {"step": e.step, "accuracy": e.accuracy, "by_class": e.by_class} for e in log.evaluations
+            ],
         },
         "loss": {"every": LOSS_EVERY, "mean": losses(outcome)},
         "trained_sha256": log.sha256,
         "diverged": log.diverged,
         "steps_per_second": round(steps / outcome.seconds, 1),
     }
+
+
+def replay_of(outcome: Outcome) -> dict[str, int] | None:
+    """Records of the replay buffer, and replayed steps behind each new one; None without a buffer."""
+    settings, records = outcome.log.settings, outcome.log.device["records"]
+    return (
+        {"records": records, "steps": DEFAULT if settings.replay is None else settings.replay}
+        if records
+        else None
+    )
 
 
 def losses(outcome: Outcome) -> list[float | None]:

@@ -13,6 +13,7 @@ from device.session import Log, Settings, new_log, train
 
 from .guard import LastGood
 from .records import Task, show
+from .replay import Rehearsing
 
 EVERY = 50  # steps between two notes
 POLL_S = 0.2
@@ -75,9 +76,10 @@ def join(notes: SimpleQueue[Note]) -> None:
 def run(task: Task, number: int, settings: Settings) -> list[Outcome]:
     """One session in C; in a process of its own."""
     machine = task.machine()
-    log = new_log(machine, task.training.classes, settings)
+    learner = Rehearsing(machine, task.memory) if task.memory else machine
+    log = new_log(learner, task.training.classes, settings)
     reporter, guard = Reporter(number, log, notes_of_process), LastGood(machine)
-    train(machine, task.training, task.testing, log, reporter, show(task, machine), guard)
+    train(learner, task.training, task.testing, log, reporter, show(task, machine), guard)
     return [Outcome(log, reporter.seconds)]
 
 

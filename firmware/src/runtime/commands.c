@@ -5,6 +5,7 @@
 #include "commands.h"
 #include "model_api.h"
 #include "protocol.h"
+#include "replay.h"
 #include "reply.h"
 #include "sha256.h"
 #include "text.h"
@@ -34,6 +35,8 @@ static const struct entry table[COMMANDS] = {
     [STATS] = {"stats", "stats [clear]: counters; clear: zero those of evaluation and loss", 0, 1, 0},
     [RATE] = {"rate", "rate F: multiply the scheme's learning rates by F, 0..1000", 1, 1, 0},
     [SEED] = {"seed", "seed N: seed of the stochastic rounding", 1, 1, 0},
+    [REPLAY] = {"replay", "replay K|clear: steps on old records behind each new one, 0..100; clear: forget them", 1, 1,
+                0},
     [SHA] = {"sha", "sha: SHA-256 of the trainables", 0, 0, 0},
     [PULL] = {"pull", "pull: send the trainables as DATA frames", 0, 0, 0},
     [PUSH] = {"push", "push BYTES CRC ID: replace the trainables by those in the WEIGHTS frames that follow", 3, 3, 0},
@@ -99,6 +102,7 @@ static int run_info(const struct protocol *p)
     reply_pair("trainable", model_info.trainable_bytes);
     reply_pair("frame", FRAME_PAYLOAD_MAX);
     reply_pair("baud", p->baud);
+    reply_pair("records", MODEL_RECORDS);
     reply_pair("api", MODEL_API_VERSION);
     return reply_ok("ok");
 }
@@ -121,6 +125,10 @@ static int run_stats(struct protocol *p, const struct words *w)
         return reply_ok("ok");
     }
     reply_pair("steps", s->step);
+#if MODEL_RECORDS > 0
+    reply_pair("replays", s->replays);
+    reply_pair("records_held", replay_held());
+#endif
     reply_pair("evaluated", s->evaluated);
     reply_pair("correct", s->correct);
     reply_text("loss");
@@ -153,6 +161,26 @@ static int run_seed(struct session *s, const char *word)
         return reply_error("argument", "seed takes a number, 0..4294967295");
     }
     return reply_ok_u32("ok seed", s->seed);
+}
+
+static int run_replay(struct session *s, const char *word)
+{
+#if MODEL_RECORDS > 0
+    uint32_t count;
+    if (strcmp(word, "clear") == 0) {
+        replay_clear();
+        return reply_ok("ok replay clear");
+    }
+    if (!parse_u32(word, &count) || count > REPLAY_MAX) {
+        return reply_error("argument", "replay takes a number of steps, 0..100, or `clear`");
+    }
+    s->replays = count;
+    return reply_ok_u32("ok replay", count);
+#else
+    (void)s;
+    (void)word;
+    return reply_error("argument", "this firmware has no replay buffer: convert with --replay");
+#endif
 }
 
 static int run_sha(void)
@@ -236,6 +264,8 @@ static int run_setting(struct protocol *p, enum command command, const struct wo
         return run_rate(&p->session, w->word[1]);
     case SEED:
         return run_seed(&p->session, w->word[1]);
+    case REPLAY:
+        return run_replay(&p->session, w->word[1]);
     case BAUD:
         return run_baud(p, w->word[1]);
     default:

@@ -21,6 +21,7 @@ enum command {
     STATS,
     RATE,
     SEED,
+    REPLAY,
     SHA,
     PULL,
     PUSH,

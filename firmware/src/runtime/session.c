@@ -5,6 +5,7 @@
 
 #include "board.h"
 #include "model_api.h"
+#include "replay.h"
 
 enum { SEED_DEFAULT = 1 };
 
@@ -13,6 +14,7 @@ void session_init(struct session *s)
     memset(s, 0, sizeof *s);
     s->seed = SEED_DEFAULT;
     s->rate = 1.0f;
+    s->replays = REPLAY_DEFAULT;
     session_reset(s);
 }
 
@@ -22,6 +24,9 @@ void session_reset(struct session *s)
     memcpy(model_trainables, model_trainables_init, given);
     memset(model_trainables + given, 0, model_info.trainable_bytes - given);
     s->step = 0;
+#if MODEL_RECORDS > 0
+    replay_clear();
+#endif
     session_forget_image(s);
     session_clear_stats(s);
 }
@@ -145,26 +150,17 @@ static uint32_t best_class(void)
     return best;
 }
 
-/* Forward pass over the received image, which is consumed. */
-static int forward(struct session *s, int train, uint32_t *predicted)
+int session_infer(struct session *s, uint32_t *predicted)
 {
     if (session_rows_missing(s)) {
         return SESSION_ERR_IMAGE;
     }
-    session_forget_image(s);
-    model_forward(train);
-    *predicted = best_class();
-    return SESSION_OK;
-}
-
-int session_infer(struct session *s, uint32_t *predicted)
-{
     uint32_t start = board_cycles();
-    int status = forward(s, 0, predicted);
-    if (status == SESSION_OK) {
-        s->infer_cycles = s->image_cycles + board_cycles() - start;
-    }
-    return status;
+    session_forget_image(s);
+    model_forward(0);
+    *predicted = best_class();
+    s->infer_cycles = s->image_cycles + board_cycles() - start;
+    return SESSION_OK;
 }
 
 int session_eval(struct session *s, uint32_t label, uint32_t *predicted)
@@ -180,16 +176,23 @@ int session_eval(struct session *s, uint32_t label, uint32_t *predicted)
     return status;
 }
 
-int session_train(struct session *s, uint32_t label, uint32_t *predicted, float *loss)
+/* Forward pass of a training step on the received image, which may become a record. */
+static void forward_new(const struct session *s, uint32_t label)
 {
-    if (label >= model_info.classes) {
-        return SESSION_ERR_LABEL;
-    }
-    uint32_t start = board_cycles();
-    int status = forward(s, 1, predicted);
-    if (status != SESSION_OK) {
-        return status;
-    }
+#if MODEL_RECORDS > 0
+    model_front();
+    replay_keep(label, s->seed, s->step);
+    model_rest(1);
+#else
+    (void)s;
+    (void)label;
+    model_forward(1);
+#endif
+}
+
+/* Backward pass and update. Returns the loss. */
+static float learn(struct session *s, uint32_t label)
+{
     struct sgd sgd = {
         .lr_weight = model_info.lr_weight * s->rate,
         .lr_bias = model_info.lr_bias * s->rate,
@@ -197,9 +200,38 @@ int session_train(struct session *s, uint32_t label, uint32_t *predicted, float 
         .seed = s->seed,
         .step = s->step,
     };
-    *loss = model_backward(label, &sgd);
-    s->step_cycles = s->image_cycles + board_cycles() - start;
     s->step++;
+    return model_backward(label, &sgd);
+}
+
+static void replay(struct session *s)
+{
+#if MODEL_RECORDS > 0
+    for (uint32_t k = 0; k < s->replays; k++) {
+        uint32_t label = replay_recall(s->seed, s->step);
+        model_rest(1);
+        (void)learn(s, label);
+    }
+#else
+    (void)s;
+#endif
+}
+
+int session_train(struct session *s, uint32_t label, uint32_t *predicted, float *loss)
+{
+    if (label >= model_info.classes) {
+        return SESSION_ERR_LABEL;
+    }
+    if (session_rows_missing(s)) {
+        return SESSION_ERR_IMAGE;
+    }
+    uint32_t start = board_cycles();
+    session_forget_image(s);
+    forward_new(s, label);
+    *predicted = best_class();
+    *loss = learn(s, label);
+    replay(s);
+    s->step_cycles = s->image_cycles + board_cycles() - start;
     s->losses++;
     s->loss_sum += *loss;
     return SESSION_OK;

@@ -1,0 +1,288 @@
+"""The replay buffer: one reservoir in C and in Python, the same learning on device and in the simulator."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import replace
+from itertools import groupby
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import EXAMPLE, ROOT, Built, build_example, run
+from convert.check_plan import check_plan
+from convert.ir import ConvertError, Graph
+from convert.native_model import NativeModel, Sgd
+from convert.pipeline import FIRMWARE_SRAM, Passes, generate, planned, training_graph
+from convert.plan import lifetimes, plan
+from convert.replay import STACK_RESERVE, Request, record_bytes
+from convert.scheme import Scheme, convolutions
+from convert.trainables import front_steps
+from demo.sessions import Silent, host_session
+from device.client import Device
+from device.errors import DeviceError
+from device.images import Dataset, load_image, split
+from device.link import ProgramPort
+from device.session import Settings, new_log, ordered, train
+from emulator import EmulatedPort
+from networks import random_network, residual_network
+from simulate.blueprint import Blueprint, load_blueprint
+from simulate.machine import Machine, library
+from simulate.replay import Buffer, Rehearsing, buffer_size
+
+RECORDS, CLASSES = 12, 3
+SETTINGS = Settings(epochs=2, seed=7, rate=2.0, order="classes", replay=3)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """The example with a replay buffer, for this machine and for the board."""
+    folder = tmp_path_factory.mktemp("replay")
+    return build_example(EXAMPLE / "scheme.yaml", folder, True, "--replay", "16")
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> tuple[Dataset, Dataset]:
+    """Four images a class to learn from and four to be tested with."""
+    folder = tmp_path_factory.mktemp("images") / "digits"
+    run(["python", str(EXAMPLE / "export_images.py"), str(folder)])
+    for part in (*folder.glob("train/*"), *folder.glob("test/*")):
+        for file in sorted(part.iterdir())[4:]:
+            file.unlink()
+    return split(folder, 10)
+
+
+@pytest.fixture(scope="module")
+def c_buffer(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    """replay.c around the null model."""
+    path = tmp_path_factory.mktemp("c") / "replay.so"
+    null = ROOT / "test/fixtures/null_model"
+    sources = [ROOT / "firmware/src/runtime/replay.c", null / "model.c", null / "model_weights.c"]
+    flags = ["-std=c11", "-Wall", "-Werror", "-shared", "-fPIC", f"-DMODEL_RECORDS={RECORDS}"]
+    include = [f"-I{ROOT / 'firmware/include'}", f"-I{null}"]
+    subprocess.run(["gcc", *flags, *include, *map(str, sources), "-lm", "-o", str(path)], check=True)
+    return ctypes.CDLL(str(path))
+
+
+def stream(kind: str, count: int = 400) -> list[int]:
+    """Labels of images in the order in which they come."""
+    rng = np.random.default_rng(3)
+    if kind == "classes":
+        return [i * CLASSES // count for i in range(count)]
+    shares = (0.9, 0.08, 0.02) if kind == "rare" else None
+    return [int(k) for k in rng.choice(CLASSES, count, p=shares)]
+
+
+@pytest.mark.parametrize("kind", ["classes", "shuffled", "rare"])
+def test_c_and_python_keep_and_recall_the_same(c_buffer: ctypes.CDLL, kind: str) -> None:
+    """Each image is its number, so that what lies in a record tells which image it is."""
+    arena = (ctypes.c_uint32 * 1).in_dll(c_buffer, "model_arena")
+    c_buffer.replay_clear()
+    buffer, kept = Buffer(RECORDS, CLASSES), [-1] * RECORDS
+    for step, label in enumerate(stream(kind)):
+        arena[0] = step
+        c_buffer.replay_keep(label, 5, step)
+        place = buffer.keep(label, 5, step)
+        if place is not None:
+            kept[place] = step
+        assert c_buffer.replay_held() == len(buffer.labels)
+        for other in range(3):
+            place = buffer.recall(5, 1000 * step + other)
+            assert c_buffer.replay_recall(5, 1000 * step + other) == buffer.labels[place]
+            assert arena[0] == kept[place]
+
+
+def test_another_seed_draws_others(c_buffer: ctypes.CDLL) -> None:
+    buffers = [Buffer(RECORDS, CLASSES) for _ in range(2)]
+    for step, label in enumerate(stream("shuffled")):
+        for seed, buffer in enumerate(buffers):
+            buffer.keep(label, seed, step)
+    recalled = [[buffer.recall(seed, s) for s in range(20)] for seed, buffer in enumerate(buffers)]
+    assert recalled[0] != recalled[1]
+
+
+@pytest.mark.parametrize("kind", ["classes", "shuffled"])
+def test_classes_share_the_records(kind: str) -> None:
+    buffer = Buffer(RECORDS, CLASSES)
+    for step, label in enumerate(stream(kind)):
+        buffer.keep(label, 1, step)
+    assert max(Counter(buffer.labels).values()) - min(Counter(buffer.labels).values()) <= 1
+    assert len(buffer.labels) == RECORDS
+
+
+def test_all_images_of_a_class_are_as_likely_to_be_kept() -> None:
+    """Of 60 images of a class in a buffer that has 4 records for it, each is there in 1 of 15 trials."""
+    trials, shown = 3000, 60
+    times = np.zeros(shown)
+    for seed in range(trials):
+        buffer, kept = Buffer(RECORDS, CLASSES), [-1] * RECORDS
+        for step in range(shown * CLASSES):
+            place = buffer.keep(step % CLASSES, seed, step)
+            if place is not None:
+                kept[place] = step
+        for step in kept:
+            times[step // CLASSES] += 1
+    share = times / (trials * CLASSES)
+    assert abs(share - RECORDS / CLASSES / shown).max() < 0.015
+    drawn = Counter(Buffer.recall(buffer, 9, step) for step in range(12000))
+    assert len(drawn) == RECORDS and all(875 < count < 1125 for count in drawn.values())
+
+
+def simulated(plan: Blueprint, folder: Path, images: tuple[Dataset, Dataset], settings: Settings) -> str:
+    """SHA-256 of the trainables after a session of the simulator."""
+    machine = Machine(plan, library(plan, folder))
+    learner = Rehearsing(machine, plan.records)
+    log = new_log(learner, images[0].classes, settings)
+    train(learner, *images, log, Silent(), lambda s, _: machine.look(load_image(s.path, plan.shape)))
+    return log.sha256
+
+
+def test_the_simulator_replays_what_the_firmware_replays(
+    built: Built, images: tuple[Dataset, Dataset], tmp_path: Path
+) -> None:
+    plan = load_blueprint(built.folder)
+    firmware = host_session(built.program, *images, SETTINGS)
+    assert simulated(plan, tmp_path, images, SETTINGS) == firmware.log.sha256
+    assert simulated(plan, tmp_path, images, replace(SETTINGS, replay=2)) != firmware.log.sha256
+    default = host_session(built.program, *images, replace(SETTINGS, replay=None))
+    assert simulated(plan, tmp_path, images, replace(SETTINGS, replay=4)) == default.log.sha256
+
+
+def test_the_board_replays_what_the_simulator_replays(
+    built: Built, images: tuple[Dataset, Dataset], tmp_path: Path
+) -> None:
+    """The ELF that would be flashed, on the emulated board; more images than records."""
+    settings = replace(SETTINGS, epochs=1, limit=22)
+    with Device(EmulatedPort(built.elf)) as device:
+        assert device.info.records == 16
+        log = new_log(device, images[0].classes, settings)
+        train(device, images[0], None, log, Silent())
+        stats = device.stats()
+        assert (stats["steps"], stats["replays"], stats["records_held"]) == ("88", "3", "16")
+    learned = simulated(load_blueprint(built.folder), tmp_path, (images[0], images[1]), settings)
+    assert learned == log.sha256
+
+
+def test_the_report_counts_the_buffer(built: Built, tmp_path: Path) -> None:
+    file = tmp_path / "report.json"
+    files = ["--elf", str(built.elf), "--plan", str(built.folder / "plan.json")]
+    run(["python", "tools/memory_report", *files, "--json", str(file)])
+    kinds = json.loads(file.read_text())["sram"]["kinds"]
+    document = json.loads((built.folder / "plan.json").read_text())
+    assert kinds["replay buffer"] == document["sram"]["replay"] > 16 * document["replay"]["record_bytes"]
+
+
+def recorded(seed: int) -> Graph:
+    """A random network's training graph with a record."""
+    graph = residual_network() if seed == 0 else random_network(seed)
+    names = convolutions(graph)
+    scheme = Scheme("test", 2, dict.fromkeys(names[-(1 + seed % 3) :], 0.5), fraction_bits=8, head="random")
+    return training_graph(graph, scheme, 4, Passes(arena=1 if seed % 2 else 1 << 32, replay=Request(4)))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_record_is_the_smallest_cut(seed: int) -> None:
+    """No other boundary between the frozen steps has fewer bytes alive, and nor has the image."""
+    graph = recorded(seed)
+    life, size = lifetimes(graph), record_bytes(graph)
+    for step in range(1, front_steps(graph) + 1):
+        alive = [t for t, (birth, death) in life.items() if birth < step <= death]
+        assert sum(graph.tensors[t].elements for t in alive) >= size
+    assert graph.tensors[graph.input.tensor].elements >= size
+    assert 0 <= graph.cut <= front_steps(graph)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_record_is_all_that_a_step_needs(seed: int, tmp_path: Path) -> None:
+    """Train from records in an arena that was scrambled before, and from whole images: the same bytes."""
+    graph = recorded(seed)
+    compiled = planned(graph, Scheme("test"), Passes())
+    output = generate(replace(compiled, records=4), "a test")
+    model = NativeModel(output, tmp_path)
+    rng = np.random.default_rng(seed)
+    stored = rng.integers(-128, 128, (4, *model.shape)).astype(np.int8)
+    sgd = [Sgd(0.05, 0.05, 0.05, 1, step) for step in range(4)]
+    for step, image in enumerate(stored):
+        model.forward(image, train=True)
+        model.backward(step, sgd[step])
+    whole = model.trainables()
+    model.reset()
+    assert model.trainables() != whole
+    records = [np.zeros(record_bytes(graph), np.uint8) for _ in stored]
+    for image, record in zip(stored, records, strict=True):
+        model.enter(image)
+        model.lib.model_front()
+        model.lib.model_keep(record.ctypes.data_as(ctypes.c_void_p))
+    for step, record in enumerate(records):
+        model.restore(((0, model.arena_bytes),), np.full(model.arena_bytes, 0xA5, np.uint8))
+        model.lib.model_recall(record.ctypes.data_as(ctypes.c_void_p))
+        model.lib.model_rest(1)
+        model.backward(step, sgd[step])
+    assert model.trainables() == whole
+
+
+def test_a_record_that_lacks_a_tensor_is_caught() -> None:
+    graph = training_graph(residual_network(), Scheme("head"), 4, Passes(fused=False))
+    placed, life = plan(graph), lifetimes(graph)
+    cuts = [tuple(t for t, (b, d) in life.items() if b < s <= d) for s in range(1, front_steps(graph) + 1)]
+    for record in cuts:
+        check_plan(graph.replace(record=record), placed)
+    inside_a_block = next(record for record in cuts if len(record) > 1)
+    with pytest.raises(ConvertError, match=f"memory plan: .* needs {inside_a_block[0]}"):
+        check_plan(graph.replace(record=inside_a_block[1:]), placed)
+
+
+BAD = {
+    "0": "no number of records",
+    "-3": "no number of records",
+    "64MB": "no number of records",
+    "9": "9 records are too few for the replay buffer of digits: it holds one of each of 10 classes",
+    "1KB": "0 records are too few",
+    "300KB": "over the budget of 327,680 B",
+    "spare --board native": "no budget of SRAM",
+}
+
+
+@pytest.mark.parametrize("option", BAD)
+def test_a_buffer_that_cannot_be_is_one_sentence(option: str, tmp_path: Path) -> None:
+    command = [str(EXAMPLE / "model.pt"), "--classes", "10", "--scheme", str(EXAMPLE / "scheme.yaml")]
+    done = subprocess.run(
+        [sys.executable, "tools/convert", *command, "-o", str(tmp_path), "--replay", *option.split()],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode != 0 and not list(tmp_path.iterdir())
+    assert BAD[option] in done.stderr and "Traceback" not in done.stderr, done.stderr
+
+
+def test_spare_is_what_the_budget_leaves(tmp_path: Path) -> None:
+    command = [str(EXAMPLE / "model.pt"), "--classes", "10", "--scheme", str(EXAMPLE / "scheme.yaml")]
+    run(
+        ["python", "tools/convert", *command, "--replay", "spare", "--budget-sram", "64", "-o", str(tmp_path)]
+    )
+    document = json.loads((tmp_path / "plan.json").read_text())
+    room = 64 * 1024 - sum(document["sram"].values()) - FIRMWARE_SRAM - STACK_RESERVE
+    assert 0 <= room < document["replay"]["record_bytes"] + 4
+
+
+def test_replay_where_there_is_no_buffer_is_refused(example: Built, images: tuple[Dataset, Dataset]) -> None:
+    with Device(ProgramPort(example.program)) as device, pytest.raises(DeviceError, match="no replay buffer"):
+        device.replay(1)
+    plan = load_blueprint(example.folder)
+    with pytest.raises(DeviceError, match="no replay buffer"):
+        buffer_size(plan, None, 4)
+    with pytest.raises(DeviceError, match="fewer than the 10 classes"):
+        buffer_size(plan, 9, None)
+    assert buffer_size(plan, None, None) == 0 and buffer_size(plan, 20, 4) == 20
+
+
+def test_classes_come_one_after_the_other(images: tuple[Dataset, Dataset]) -> None:
+    labels = [sample.label for _, sample in ordered(images[0], SETTINGS)]
+    assert len(labels) == 80 and len(list(groupby(labels))) == 10
+    others = [sample.label for _, sample in ordered(images[0], replace(SETTINGS, seed=8))]
+    assert others != labels and sorted(others) == sorted(labels)
+    shuffled = ordered(images[0], replace(SETTINGS, order="shuffled"))
+    assert len(list(groupby(sample.label for _, sample in shuffled))) > 40

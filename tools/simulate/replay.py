@@ -1,0 +1,133 @@
+"""The device's replay buffer (firmware/src/runtime/replay.c): the same records, drawn with the same numbers.
+
+A record here is whatever the machine takes for an image: the frozen layers make the same of it once more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from device.client import NO_RECORDS, Step
+from device.errors import DeviceError
+
+from .blueprint import Blueprint
+from .machine import SEED, Machine
+
+DEFAULT = 4  # REPLAY_DEFAULT of replay.h: replayed steps behind each new one
+KEEP, RECALL = 0x80000000, 0x80000001  # what the random numbers are for, beyond all tensor ids
+MASK = 0xFFFFFFFF
+
+
+def buffer_size(plan: Blueprint, records: int | None, count: int | None) -> int:
+    """Records of the buffer that a simulation has.
+
+    records  asked for, None: those of the plan
+    count    replayed steps asked for, None: the default
+    Errors   DeviceError where steps are asked for and there are no records, or too few for the classes
+    """
+    size = plan.records if records is None else records
+    if count is not None and not size:
+        raise DeviceError(f"{plan.name}: {NO_RECORDS} --records N tries one out.")
+    if 0 < size < plan.classes:
+        raise DeviceError(
+            f"{size} records are fewer than the {plan.classes} classes: pass a larger --records."
+        )
+    return size
+
+
+def hash32(x: int) -> int:
+    """hash32 of kernels/numeric.h."""
+    x = ((x ^ x >> 16) * 0x7FEB352D) & MASK
+    x = ((x ^ x >> 15) * 0x846CA68B) & MASK
+    return x ^ x >> 16
+
+
+def random_key(seed: int, step: int, what: int) -> int:
+    """random_key of kernels/numeric.h."""
+    return hash32((hash32((hash32(seed) + step) & MASK) + what) & MASK)
+
+
+def below(random: int, n: int) -> int:
+    """A number below n of 32 random bits."""
+    return random * n >> 32
+
+
+class Buffer:
+    """Which images are kept, class by class, and which is shown again.
+
+    labels   of the records held, by place
+    """
+
+    def __init__(self, records: int, classes: int) -> None:
+        self.records = records
+        self.labels: list[int] = []
+        self._seen = [0] * classes
+
+    def keep(self, label: int, seed: int, step: int) -> int | None:
+        """Let in an image of a class; returns its place, None where it is left out."""
+        self._seen[label] += 1
+        place = self._place(label, random_key(seed, step, KEEP))
+        if place == len(self.labels):
+            self.labels.append(label)
+        elif place is not None:
+            self.labels[place] = label
+        return place
+
+    def recall(self, seed: int, step: int) -> int:
+        """The place of the record for a replayed step."""
+        return below(random_key(seed, step, RECALL), len(self.labels))
+
+    def _place(self, label: int, random: int) -> int | None:
+        if len(self.labels) < self.records:
+            return len(self.labels)
+        stored = [self.labels.count(k) for k in range(len(self._seen))]
+        own, most = stored[label], max(stored)
+        if own + 1 < most:
+            largest = [i for i, k in enumerate(self.labels) if stored[k] == most]
+            return largest[below(random, len(largest))]
+        n = below(random, self._seen[label])
+        return [i for i, k in enumerate(self.labels) if k == label][n] if n < own else None
+
+
+class Rehearsing:
+    """A machine with a replay buffer: a learner (device.session), as a firmware converted with --replay."""
+
+    def __init__(self, machine: Machine, records: int) -> None:
+        self.info = replace(machine.info, records=records)
+        self._machine = machine
+        self._buffer = Buffer(records, machine.info.classes)
+        self._records = np.zeros((records, machine.record_bytes), np.uint8)
+        self._count, self._seed, self._steps = DEFAULT, SEED, 0
+
+    def train(self, image: np.ndarray, label: int) -> Step:
+        """One training step on what look() returned, then the replayed ones."""
+        place = self._buffer.keep(label, self._seed, self._steps)
+        if place is not None:
+            self._records[place] = image
+        result = self._learn(image, label)
+        for _ in range(self._count):
+            place = self._buffer.recall(self._seed, self._steps)
+            self._learn(self._records[place], self._buffer.labels[place])
+        return result
+
+    def _learn(self, image: np.ndarray, label: int) -> Step:
+        self._steps += 1
+        return self._machine.train(image, label)
+
+    def evaluate(self, image: np.ndarray, label: int) -> int:
+        return self._machine.evaluate(image, label)
+
+    def rate(self, factor: float) -> None:
+        self._machine.rate(factor)
+
+    def seed(self, number: int) -> None:
+        self._seed = number
+        self._machine.seed(number)
+
+    def replay(self, count: int) -> None:
+        """Replayed steps behind each new one."""
+        self._count = count
+
+    def sha(self) -> str:
+        return self._machine.sha()
