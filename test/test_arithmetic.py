@@ -86,7 +86,7 @@ def test_truncating_needs_whole_weights(example: Built) -> None:
 class Trained:
     """Something that counts how often it is asked."""
 
-    info = Info("", "", "", (1, 1, 1), 10, 0, 0, 0, 0)
+    info = Info("", "", "", (1, 1, 1), 10, 0, 0, 0, 0, 0)
 
     def __init__(self) -> None:
         self.bytes = b"0"

@@ -62,7 +62,7 @@ def device(program: Path) -> Iterator[Program]:
 
 def test_help_names_every_documented_command(device: Program) -> None:
     lines = device.ask_all("help")
-    assert len(DOCUMENTED) == 20
+    assert len(DOCUMENTED) == 21
     assert {re.split(r"[ :]", line)[0] for line in lines[:-1]} == DOCUMENTED
     assert lines[-1] == "ok"
 
@@ -109,7 +109,7 @@ BAD_ARGUMENTS = """
     ping now; pattern; pattern 4294967296; pattern -1; train x; train 3; eval 3; stats now; led 2
     rate 1000.1; rate -1; rate 1e3; rate nan; seed 4294967296; baud 9599; baud 3000001
     row 0 0; row 0 0 0; row 0 0 0g; row 0 4 00; row 1 0 00; row 8 0 00
-    push 64 0; push 64 xyz 6c6c756e; replay 4; replay clear
+    push 64 0; push 64 xyz 6c6c756e; replay 4; replay clear; rehearse 1
 """
 BAD_LINES = [
     *((line.strip(), "argument") for line in BAD_ARGUMENTS.strip().replace("\n", ";").split(";")),
@@ -255,6 +255,11 @@ def test_replayed_steps_are_steps(remembering: Path) -> None:
     assert device.ask("replay 3") == "ok replay 3"
     learned = learn_patterns(device, 10)
     assert counters(device) == ("40", "3", "6")
+    device.ask(frame(ROW, 0, bytes(W)))
+    assert device.ask("rehearse 5") == "ok rehearse 5"
+    assert device.ask("infer") == "err image rows missing 8"
+    assert counters(device) == ("45", "3", "6")
+    assert device.sha() != learned
     assert device.ask("reset") == "ok reset"
     assert counters(device) == ("0", "3", "0")
     assert learn_patterns(device, 10) == learned
@@ -272,6 +277,9 @@ def test_without_replay_images_are_recorded_and_change_nothing(remembering: Path
     assert counters(other) == ("7", "0", "6")
     assert other.ask("replay clear") == "ok replay clear"
     assert counters(other) == ("7", "0", "0")
+    assert other.ask("rehearse 1") == "err argument there are no records to rehearse"
+    for line in ("rehearse 0", "rehearse 101", "rehearse x"):
+        assert other.ask(line) == "err argument rehearse takes a number of steps, 1..100"
     for line in ("replay 101", "replay x", "replay -1"):
         assert other.ask(line) == "err argument replay takes a number of steps, 0..100, or `clear`"
     other.process.communicate(timeout=ANSWER_S)

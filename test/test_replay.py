@@ -35,7 +35,7 @@ from simulate.machine import Machine, library
 from simulate.replay import Buffer, Rehearsing, buffer_size
 
 RECORDS, CLASSES = 12, 3
-SETTINGS = Settings(epochs=2, seed=7, rate=2.0, order="classes", replay=3)
+SETTINGS = Settings(epochs=2, seed=7, rate=2.0, order="classes", replay=3, rehearse=25)
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +147,8 @@ def test_the_simulator_replays_what_the_firmware_replays(
     plan = load_blueprint(built.folder)
     firmware = host_session(built.program, *images, SETTINGS)
     assert simulated(plan, tmp_path, images, SETTINGS) == firmware.log.sha256
-    assert simulated(plan, tmp_path, images, replace(SETTINGS, replay=2)) != firmware.log.sha256
+    for other in (replace(SETTINGS, replay=2), replace(SETTINGS, rehearse=0)):
+        assert simulated(plan, tmp_path, images, other) != firmware.log.sha256
     default = host_session(built.program, *images, replace(SETTINGS, replay=None))
     assert simulated(plan, tmp_path, images, replace(SETTINGS, replay=4)) == default.log.sha256
 
@@ -162,7 +163,7 @@ def test_the_board_replays_what_the_simulator_replays(
         log = new_log(device, images[0].classes, settings)
         train(device, images[0], None, log, Silent())
         stats = device.stats()
-        assert (stats["steps"], stats["replays"], stats["records_held"]) == ("88", "3", "16")
+        assert (stats["steps"], stats["replays"], stats["records_held"]) == ("113", "3", "16")
     learned = simulated(load_blueprint(built.folder), tmp_path, (images[0], images[1]), settings)
     assert learned == log.sha256
 
@@ -173,7 +174,7 @@ def test_the_report_counts_the_buffer(built: Built, tmp_path: Path) -> None:
     run(["python", "tools/memory_report", *files, "--json", str(file)])
     kinds = json.loads(file.read_text())["sram"]["kinds"]
     document = json.loads((built.folder / "plan.json").read_text())
-    assert kinds["replay buffer"] == document["sram"]["replay"] > 16 * document["replay"]["record_bytes"]
+    assert kinds["replay buffer"] == document["replay"]["bytes"] > 16 * document["replay"]["record_bytes"]
 
 
 def recorded(seed: int) -> Graph:
@@ -264,7 +265,11 @@ def test_spare_is_what_the_budget_leaves(tmp_path: Path) -> None:
         ["python", "tools/convert", *command, "--replay", "spare", "--budget-sram", "64", "-o", str(tmp_path)]
     )
     document = json.loads((tmp_path / "plan.json").read_text())
-    room = 64 * 1024 - sum(document["sram"].values()) - FIRMWARE_SRAM - STACK_RESERVE
+    assert (
+        document["all_in_sram"]
+        == FIRMWARE_SRAM + sum(document["sram"].values()) + document["replay"]["bytes"]
+    )
+    room = 64 * 1024 - document["all_in_sram"] - STACK_RESERVE
     assert 0 <= room < document["replay"]["record_bytes"] + 4
 
 
@@ -273,10 +278,10 @@ def test_replay_where_there_is_no_buffer_is_refused(example: Built, images: tupl
         device.replay(1)
     plan = load_blueprint(example.folder)
     with pytest.raises(DeviceError, match="no replay buffer"):
-        buffer_size(plan, None, 4)
+        buffer_size(plan, None, True)
     with pytest.raises(DeviceError, match="fewer than the 10 classes"):
-        buffer_size(plan, 9, None)
-    assert buffer_size(plan, None, None) == 0 and buffer_size(plan, 20, 4) == 20
+        buffer_size(plan, 9, False)
+    assert buffer_size(plan, None, False) == 0 and buffer_size(plan, 20, True) == 20
 
 
 def test_classes_come_one_after_the_other(images: tuple[Dataset, Dataset]) -> None:

@@ -13,7 +13,7 @@
 
 enum {
     REPLAY_DEFAULT = 4, /* replayed steps behind each new one */
-    REPLAY_MAX = 100,
+    REPLAY_MAX = 100,   /* replayed steps in one go */
 };
 
 /* No records, no class seen. */

@@ -24,6 +24,7 @@ enum {
     SESSION_ERR_IMAGE = -3, /* rows of the image are missing */
     SESSION_ERR_LABEL = -4, /* no such class */
     SESSION_ERR_ORDER = -5, /* not the row that is next */
+    SESSION_ERR_EMPTY = -6, /* no records to replay */
 };
 
 struct session {
@@ -72,5 +73,8 @@ int session_eval(struct session *s, uint32_t label, uint32_t *predicted);
 /* One training step; *predicted is the class before the update. Where there is a replay buffer (MODEL_RECORDS > 0), it
  * may take a record of the image, and `replays` steps on records follow; step_cycles counts them too. */
 int session_train(struct session *s, uint32_t label, uint32_t *predicted, float *loss);
+
+/* Training steps on records alone. Rows received so far are lost. */
+int session_rehearse(struct session *s, uint32_t count);
 
 #endif

@@ -138,7 +138,8 @@ def plan_json(
         "replay": _replay_json(compiled),
         "layers": [_row_json(row) for row in rows(compiled)],
         "flash": flash_bytes(compiled),
-        "sram": {"arena": plan.arena, "trainables": block_bytes(items), "replay": compiled.replay_bytes},
+        "sram": {"arena": plan.arena, "trainables": block_bytes(items)},
+        "all_in_sram": compiled.sram,
     }
 
 
@@ -150,6 +151,7 @@ def _replay_json(compiled: Compiled) -> dict[str, Any] | None:
     return {
         "records": compiled.records,
         "record_bytes": record_bytes(graph),
+        "bytes": compiled.replay_bytes,
         "tensors": graph.record,
         "step": graph.cut,
     }

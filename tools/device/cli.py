@@ -210,6 +210,13 @@ def infer(target: Target, images: tuple[Path, ...]) -> None:
     metavar="K",
     help="Steps on old images behind each new one, where there is a replay buffer. [as the device is set]",
 )
+@click.option(
+    "--rehearse",
+    default=0,
+    type=click.IntRange(0),
+    metavar="N",
+    help="At the end, N steps on old images alone.",
+)
 @click.option("--curve", type=FILE, help="Save the learning curve, as .svg and .png.")
 @click.option("--log", "log_path", type=FILE, help="Save every step as JSON.")
 @click.pass_obj

@@ -14,7 +14,7 @@ from device.protocol import DATA, DATA_BYTES, FRAME_OVERHEAD, ROW, WEIGHTS, Fram
 
 WINDOW_BYTES = 512  # of frames on their way without an answer: half the device's receive ring
 TRIES = 4  # a frame, or a whole pull, is sent this often before the line is called bad
-REPLAY_MAX = 100  # of firmware/include/replay.h
+REPLAY_MAX = 100  # of firmware/include/replay.h: replayed steps in one go
 NO_RECORDS = "there is no replay buffer: convert the model with --replay."
 BAUDS = (DEFAULT_BAUD, 921600, 460800, 1000000, 2000000, 230400)  # where a device may have been left
 
@@ -147,6 +147,16 @@ class Device:
         if not self.info.records:
             raise DeviceError(NO_RECORDS)
         self._talk.command(f"replay {count}", "ok replay")
+
+    def rehearse(self, count: int) -> None:
+        """Training steps on old records alone.
+
+        Errors   DeviceError where the firmware has no replay buffer, or nothing is in it
+        """
+        if not self.info.records:
+            raise DeviceError(NO_RECORDS)
+        for start in range(0, count, REPLAY_MAX):
+            self._talk.command(f"rehearse {min(REPLAY_MAX, count - start)}", "ok rehearse", COMPUTE_S)
 
     def pull(self) -> bytes:
         """All trainables, as they lie in the device's memory."""

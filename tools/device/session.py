@@ -6,7 +6,7 @@ import json
 import math
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -33,6 +33,7 @@ class Settings:
     warmup      steps over which the rate rises to that
     order       "shuffled", or "classes": one class after the other, each for all of its epochs
     replay      steps on old images behind each new one, None: as many as the learner takes by itself
+    rehearse    steps on old images alone, at the end of the session, with a rate that falls to 0
     """
 
     epochs: int = 1
@@ -44,6 +45,7 @@ class Settings:
     warmup: int = 0
     order: str = "shuffled"
     replay: int | None = None
+    rehearse: int = 0
 
     def rate_at(self, step: int, steps: int) -> float:
         """Factor on the learning rates at a step, counted from 0, of `steps`."""
@@ -122,6 +124,7 @@ class Learner(Protocol):
     def rate(self, factor: float) -> None: ...
     def seed(self, number: int) -> None: ...
     def replay(self, count: int) -> None: ...
+    def rehearse(self, count: int) -> None: ...
     def sha(self) -> str: ...
 
 
@@ -224,9 +227,27 @@ def train(
         if number < len(order) and due(settings, number, sample, order[number][1]):
             test(number)
     watcher.end()
+    done = len(log.steps)
+    if settings.rehearse and not log.diverged:
+        test(done)
+        rehearse(device, settings, watcher)
+        done += settings.rehearse
     device.rate(1.0)
-    test(len(log.steps))
+    test(done)
     log.sha256 = device.sha()
+
+
+def rehearse(device: Learner, settings: Settings, watcher: Watcher) -> None:
+    """Train on what the learner remembers, with a rate that falls from that of the session to 0."""
+    falling = replace(settings, schedule="cosine", warmup=0)
+    watcher.begin("rehearsing", settings.rehearse)
+    for step in range(0, settings.rehearse, RATE_EVERY):
+        device.rate(falling.rate_at(step, settings.rehearse))
+        count = min(RATE_EVERY, settings.rehearse - step)
+        device.rehearse(count)
+        for _ in range(count):
+            watcher.advance("")
+    watcher.end()
 
 
 def evaluator(

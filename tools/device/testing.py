@@ -127,6 +127,9 @@ class FakeDevice:
     def do_replay(self, count: str) -> None:
         self.say(f"ok replay {count}")
 
+    def do_rehearse(self, count: str) -> None:
+        self.say(f"ok rehearse {count}")
+
     def do_sha(self) -> None:
         self.say(f"ok sha {sha256(self.block).hexdigest()}")
 

@@ -94,6 +94,10 @@ class Kinds(click.ParamType):
     help=f"Steps on old images behind each new one. [{DEFAULT} with a replay buffer]",
 )  # fmt: skip
 @click.option(
+    "--rehearse", default=0, type=click.IntRange(0), metavar="N",
+    help="At the end, N steps on old images alone, with a rate that falls to 0.",
+)  # fmt: skip
+@click.option(
     "--records", type=click.IntRange(0), metavar="N", help="Of the replay buffer, instead of the plan's.",
 )  # fmt: skip
 @click.option("--limit", default=0, type=click.IntRange(0), metavar="N", help="At most N images an epoch.")
@@ -118,6 +122,7 @@ def cli(
     validation: bool,
     order: str,
     replay: int | None,
+    rehearse: int,
     records: int | None,
     limit: int,
     eval_every: int,
@@ -141,7 +146,7 @@ def cli(
         training, testing = split(data, model.classes)
         if validation:
             training, testing = hold_out(training)
-        memory = buffer_size(model, records, replay)
+        memory = buffer_size(model, records, rehearse > 0 or replay is not None)
         check_order(arithmetic, order, memory)
         made, trainer = library(model, WORK / "lib"), library(model, WORK / "lib", arithmetic)
         cache, augmentation = None if no_cache else WORK / "records", Augmentation(kinds, variants)
@@ -160,7 +165,7 @@ def cli(
         )
         epoch = min(limit or len(training.samples), len(training.samples))
         pace = eval_every or (epoch if order == "shuffled" else 0)
-        base = Settings(epochs, 0, limit, pace, 0.0, schedule, warmup, order, replay)
+        base = Settings(epochs, 0, limit, pace, 0.0, schedule, warmup, order, replay, rehearse)
         runs = [replace(base, rate=rate, seed=seed) for rate, seed in product(rates, seeds)]
         outcomes = simulate(task, runs, jobs or os.cpu_count() or 1)
         folder = output or WORK / model.name

@@ -148,6 +148,10 @@ class Machine:
         """Errors   DeviceError: this machine remembers nothing"""
         raise DeviceError(NO_RECORDS)
 
+    def rehearse(self, count: int) -> None:
+        """Errors   DeviceError: this machine remembers nothing"""
+        raise DeviceError(NO_RECORDS)
+
     def sha(self) -> str:
         """SHA-256 of the trainables, 64 hex digits."""
         return hashlib.sha256(self.model.trainables()).hexdigest()

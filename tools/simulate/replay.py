@@ -19,15 +19,15 @@ KEEP, RECALL = 0x80000000, 0x80000001  # what the random numbers are for, beyond
 MASK = 0xFFFFFFFF
 
 
-def buffer_size(plan: Blueprint, records: int | None, count: int | None) -> int:
+def buffer_size(plan: Blueprint, records: int | None, wanted: bool) -> int:
     """Records of the buffer that a simulation has.
 
     records  asked for, None: those of the plan
-    count    replayed steps asked for, None: the default
-    Errors   DeviceError where steps are asked for and there are no records, or too few for the classes
+    wanted   something is to be replayed
+    Errors   DeviceError where it is and there are no records, or too few for the classes
     """
     size = plan.records if records is None else records
-    if count is not None and not size:
+    if wanted and not size:
         raise DeviceError(f"{plan.name}: {NO_RECORDS} --records N tries one out.")
     if 0 < size < plan.classes:
         raise DeviceError(
@@ -106,10 +106,14 @@ class Rehearsing:
         if place is not None:
             self._records[place] = image
         result = self._learn(image, label)
-        for _ in range(self._count):
+        self.rehearse(self._count)
+        return result
+
+    def rehearse(self, count: int) -> None:
+        """Training steps on records alone; there is one at least."""
+        for _ in range(count):
             place = self._buffer.recall(self._seed, self._steps)
             self._learn(self._records[place], self._buffer.labels[place])
-        return result
 
     def _learn(self, image: np.ndarray, label: int) -> Step:
         self._steps += 1

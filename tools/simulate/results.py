@@ -11,6 +11,7 @@ from typing import Any
 
 from device.curve import save_curve
 from device.files import replacing
+from device.session import Evaluation, Log
 
 from .records import Task
 from .replay import DEFAULT
@@ -73,7 +74,7 @@ def of_run(outcome: Outcome) -> dict[str, Any]:
             "before": log.evaluations[0].accuracy,
             "after": log.evaluations[-1].accuracy,
             "curve": [
-                {"step": e.step, "accuracy": e.accuracy, "by_class": e.by_class} for e in log.evaluations
+                {"step": e.step, "accuracy": e.accuracy, "seen": of_seen(log, e)} for e in log.evaluations
             ],
         },
         "loss": {"every": LOSS_EVERY, "mean": losses(outcome)},
@@ -83,14 +84,20 @@ def of_run(outcome: Outcome) -> dict[str, Any]:
     }
 
 
+def of_seen(log: Log, evaluation: Evaluation) -> float | None:
+    """Accuracy on the held-out images of the classes that were learned from before; None before all."""
+    seen = {step.label for step in log.steps[: evaluation.step]}
+    counts = [evaluation.by_class[label] for label in seen]
+    return sum(correct for correct, _ in counts) / sum(total for _, total in counts) if counts else None
+
+
 def replay_of(outcome: Outcome) -> dict[str, int] | None:
-    """Records of the replay buffer, and replayed steps behind each new one; None without a buffer."""
+    """Records of the buffer, and replayed steps behind each new one and at the end; None without a buffer."""
     settings, records = outcome.log.settings, outcome.log.device["records"]
-    return (
-        {"records": records, "steps": DEFAULT if settings.replay is None else settings.replay}
-        if records
-        else None
-    )
+    if not records:
+        return None
+    steps = DEFAULT if settings.replay is None else settings.replay
+    return {"records": records, "steps": steps, "rehearse": settings.rehearse}
 
 
 def losses(outcome: Outcome) -> list[float | None]:

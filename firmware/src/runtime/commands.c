@@ -37,6 +37,7 @@ static const struct entry table[COMMANDS] = {
     [SEED] = {"seed", "seed N: seed of the stochastic rounding", 1, 1, 0},
     [REPLAY] = {"replay", "replay K|clear: steps on old records behind each new one, 0..100; clear: forget them", 1, 1,
                 0},
+    [REHEARSE] = {"rehearse", "rehearse N: steps on old records alone, 1..100", 1, 1, 1},
     [SHA] = {"sha", "sha: SHA-256 of the trainables", 0, 0, 0},
     [PULL] = {"pull", "pull: send the trainables as DATA frames", 0, 0, 0},
     [PUSH] = {"push", "push BYTES CRC ID: replace the trainables by those in the WEIGHTS frames that follow", 3, 3, 0},

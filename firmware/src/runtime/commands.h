@@ -22,6 +22,7 @@ enum command {
     RATE,
     SEED,
     REPLAY,
+    REHEARSE,
     SHA,
     PULL,
     PUSH,
@@ -37,7 +38,7 @@ struct words {
     char *word[WORDS_MAX]; /* word[0] is the command */
 };
 
-/* ROW, PATTERN, INFER, TRAIN or EVAL. Returns 1 after `ok`, 0 after `err`. */
+/* ROW, PATTERN, INFER, TRAIN, REHEARSE or EVAL. Returns 1 after `ok`, 0 after `err`. */
 int command_step(struct session *s, enum command command, const struct words *w);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include "commands.h"
 #include "model_api.h"
+#include "replay.h"
 #include "reply.h"
 #include "text.h"
 
@@ -92,6 +93,18 @@ static int run_train(struct session *s, const char *word)
     return 1;
 }
 
+static int run_rehearse(struct session *s, const char *word)
+{
+    uint32_t count;
+    if (!parse_u32(word, &count) || count < 1 || count > REPLAY_MAX) {
+        return reply_error("argument", "rehearse takes a number of steps, 1..100");
+    }
+    if (session_rehearse(s, count) != SESSION_OK) {
+        return reply_error("argument", "there are no records to rehearse");
+    }
+    return reply_ok_u32("ok rehearse", count);
+}
+
 static int run_eval(struct session *s, const char *word)
 {
     uint32_t label, predicted;
@@ -119,6 +132,8 @@ int command_step(struct session *s, enum command command, const struct words *w)
         return run_infer(s);
     case TRAIN:
         return run_train(s, w->word[1]);
+    case REHEARSE:
+        return run_rehearse(s, w->word[1]);
     default:
         return run_eval(s, w->word[1]);
     }

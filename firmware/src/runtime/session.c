@@ -204,16 +204,23 @@ static float learn(struct session *s, uint32_t label)
     return model_backward(label, &sgd);
 }
 
-static void replay(struct session *s)
+int session_rehearse(struct session *s, uint32_t count)
 {
 #if MODEL_RECORDS > 0
-    for (uint32_t k = 0; k < s->replays; k++) {
+    if (replay_held() == 0) {
+        return SESSION_ERR_EMPTY;
+    }
+    session_forget_image(s);
+    for (uint32_t k = 0; k < count; k++) {
         uint32_t label = replay_recall(s->seed, s->step);
         model_rest(1);
         (void)learn(s, label);
     }
+    return SESSION_OK;
 #else
     (void)s;
+    (void)count;
+    return SESSION_ERR_EMPTY;
 #endif
 }
 
@@ -230,7 +237,7 @@ int session_train(struct session *s, uint32_t label, uint32_t *predicted, float 
     forward_new(s, label);
     *predicted = best_class();
     *loss = learn(s, label);
-    replay(s);
+    (void)session_rehearse(s, s->replays);
     s->step_cycles = s->image_cycles + board_cycles() - start;
     s->losses++;
     s->loss_sum += *loss;
