@@ -4,7 +4,7 @@ SHELL := /bin/bash
 export PLATFORMIO_SETTING_ENABLE_TELEMETRY := no
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: help setup demo test test-all golden bench results verify-results lint renode format clean
+.PHONY: help setup demo test test-all golden bench replay results verify-results lint renode format clean
 
 help:
 	@echo "make demo      train the example on the emulated board; results in build/demo/"
@@ -15,6 +15,7 @@ help:
 	@echo "make bench     the published networks on the emulated board: docs/bench.md (MICROTRAIN_DATA)"
 	@echo "make results   accuracy on real data, hours: docs/results.md (MICROTRAIN_DATA)"
 	@echo "make verify-results ROW=n   run row n of docs/results.json again"
+	@echo "make replay    what a replay buffer keeps of classes that are past: docs/replay.md (MICROTRAIN_DATA)"
 	@echo "make renode    the Robot suites, on Renode where it is installed and on the board model"
 
 setup:
@@ -48,6 +49,9 @@ results: setup
 
 verify-results: setup
 	@$(PYTHON) tools/results verify $(ROW)
+
+replay: setup
+	@$(PYTHON) tools/forgetting
 
 lint: setup
 	@$(PYTHON) -m ruff check .

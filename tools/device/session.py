@@ -230,24 +230,26 @@ def train(
     done = len(log.steps)
     if settings.rehearse and not log.diverged:
         test(done)
-        rehearse(device, settings, watcher)
-        done += settings.rehearse
+        done += rehearse(device, settings, watcher)
     device.rate(1.0)
     test(done)
     log.sha256 = device.sha()
 
 
-def rehearse(device: Learner, settings: Settings, watcher: Watcher) -> None:
-    """Train on what the learner remembers, with a rate that falls from that of the session to 0."""
+def rehearse(device: Learner, settings: Settings, watcher: Watcher) -> int:
+    """Train on what the learner remembers, with a rate that falls from that of the session to 0.
+
+    Returns the steps.
+    """
     falling = replace(settings, schedule="cosine", warmup=0)
-    watcher.begin("rehearsing", settings.rehearse)
-    for step in range(0, settings.rehearse, RATE_EVERY):
+    starts = range(0, settings.rehearse, RATE_EVERY)
+    watcher.begin("rehearsing", len(starts))
+    for step in starts:
         device.rate(falling.rate_at(step, settings.rehearse))
-        count = min(RATE_EVERY, settings.rehearse - step)
-        device.rehearse(count)
-        for _ in range(count):
-            watcher.advance("")
+        device.rehearse(min(RATE_EVERY, settings.rehearse - step))
+        watcher.advance("")
     watcher.end()
+    return settings.rehearse
 
 
 def evaluator(

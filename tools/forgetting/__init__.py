@@ -1,0 +1,1 @@
+"""What a network forgets when classes come one after the other, and what a replay buffer keeps."""

@@ -1,0 +1,85 @@
+"""Command line: measure, then write docs/replay.json, the table of docs/replay.md and docs/replay.svg."""
+
+from __future__ import annotations
+
+import json
+import os
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import click
+from demo.build import ROOT
+from rich.console import Console
+
+from . import picture, table
+from .cases import CASES, MAIN, Case
+from .run import WORK, RunError, best_rate, measure, plan_of
+
+DOCS = ROOT / "docs"
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--data", type=click.Path(path_type=Path, exists=True), metavar="DIR",
+    help="The images, unpacked. [sets/clothing10_144.tar in MICROTRAIN_DATA]",
+)  # fmt: skip
+@click.option(
+    "--network", type=click.Path(path_type=Path, exists=True), metavar="FILE.pkl",
+    help="[models/mcunet-5fps.pkl in MICROTRAIN_DATA]",
+)  # fmt: skip
+@click.option("--first", type=click.IntRange(1), default=len(CASES), help="Only the first N cases.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), default=DOCS, show_default="docs")
+def main(data: Path | None, network: Path | None, first: int, output: Path) -> None:
+    """Measure how much of joint training a replay buffer keeps when classes come one after the other.
+
+    What was measured before and has not changed is not measured again (build/forgetting).
+    """
+    folder = Path(os.environ.get("MICROTRAIN_DATA", ""))
+    network = network or folder / "models/mcunet-5fps.pkl"
+    if not network.is_file():
+        raise click.ClickException(f"no such network: {network}; set MICROTRAIN_DATA or pass --network.")
+    try:
+        images = data or unpacked(folder / "sets/clothing10_144.tar")
+        rows, rates = measure_all(CASES[:first], network.resolve(), images.resolve())
+        document = {"format": 1, "rates": rates, "rows": rows}
+        (output / "replay.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        table.insert(output / "replay.md", rows)
+        picture.draw(output / "replay.svg", rows)
+    except (RunError, OSError, ValueError) as error:
+        raise click.ClickException(str(error)) from error
+    click.echo(f"wrote replay.json, replay.md and replay.svg to {output}")
+
+
+def unpacked(archive: Path) -> Path:
+    """The folder in build/ that holds the archive's images.
+
+    Errors   RunError where there is no such archive
+    """
+    folder = ROOT / WORK / "data"
+    if not (folder / archive.stem).is_dir():
+        try:
+            with tarfile.open(archive) as file:
+                file.extractall(folder, filter="data")
+        except (OSError, tarfile.TarError) as error:
+            raise RunError(
+                f"{archive} cannot be unpacked ({error}); set MICROTRAIN_DATA or pass --data."
+            ) from error
+    return folder / archive.stem
+
+
+def measure_all(
+    cases: tuple[Case, ...], network: Path, data: Path
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """The rows, and the rates they were measured with."""
+    console = Console(stderr=True)
+    plans = {scheme: plan_of(scheme, network) for scheme in dict.fromkeys([MAIN, *(c.scheme for c in cases)])}
+    rates: dict[str, Any] = {}
+    rows = []
+    for case in cases:
+        kind = "replay" if case.records else "plain"
+        if kind not in rates:
+            rates[kind] = best_rate(case, plans[MAIN]["replay"]["records"], data)
+        rows.append(measure(case, plans[case.scheme], rates[kind], data))
+        console.print(f"{case.name}: {rows[-1]['mean']:.1%}", highlight=False)
+    return rows, rates
