@@ -58,7 +58,7 @@ def test_a_row_shares_the_rate_of_its_family() -> None:
 
 
 def test_a_smaller_buffer_takes_less_sram() -> None:
-    plan = {"all_in_sram": 1000, "replay": {"records": 10, "record_bytes": 38, "bytes": 424}}
+    plan = {"replay": {"records": 10, "record_bytes": 38, "bytes": 424, "all_in_sram": 1000}}
     assert [all_in(plan, records) for records in (10, 4, 0)] == [1000, 760, 576]
 
 

@@ -80,7 +80,7 @@ def test_info(device: Program) -> None:
         "frame": "512",
         "baud": "115200",
         "records": "0",
-        "api": "3",
+        "api": "2",
     }
 
 
@@ -233,7 +233,8 @@ def test_statistics(device: Program) -> None:
 @pytest.fixture(scope="module")
 def remembering(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The program for the null model with a replay buffer of 6 records."""
-    return build(*with_header(tmp_path_factory, "MODEL_RECORDS 0", "MODEL_RECORDS 6"))
+    line = "#define MODEL_RECORD_BYTES 64"
+    return build(*with_header(tmp_path_factory, line, f"#define MODEL_RECORDS 6\n{line}"))
 
 
 def learn_patterns(device: Program, count: int) -> str:

@@ -266,10 +266,10 @@ def test_spare_is_what_the_budget_leaves(tmp_path: Path) -> None:
     )
     document = json.loads((tmp_path / "plan.json").read_text())
     assert (
-        document["all_in_sram"]
+        document["replay"]["all_in_sram"]
         == FIRMWARE_SRAM + sum(document["sram"].values()) + document["replay"]["bytes"]
     )
-    room = 64 * 1024 - document["all_in_sram"] - STACK_RESERVE
+    room = 64 * 1024 - document["replay"]["all_in_sram"] - STACK_RESERVE
     assert 0 <= room < document["replay"]["record_bytes"] + 4
 
 

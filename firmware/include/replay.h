@@ -11,6 +11,12 @@
 
 #include <stdint.h>
 
+#include "model.h"
+
+#ifndef MODEL_RECORDS
+#define MODEL_RECORDS 0 /* no buffer */
+#endif
+
 enum {
     REPLAY_DEFAULT = 4, /* replayed steps behind each new one */
     REPLAY_MAX = 100,   /* replayed steps in one go */

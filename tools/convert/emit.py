@@ -21,7 +21,7 @@ from .replay import record_bytes
 from .scheme import Scheme
 from .trainables import Trainable, block_bytes, front_steps, layout, stored_block
 
-API_VERSION = 3
+API_VERSION = 2
 ID_LINE = "#define MODEL_ID"
 INCLUDES = ("conv2d", "elementwise", "head", "pool", "stream")
 
@@ -71,9 +71,9 @@ def _header(graph: Graph, plan: Plan, items: tuple[Trainable, ...], origin: str,
         f"#define MODEL_CLASSES {graph.tensors[graph.output].channels}",
         f"#define MODEL_ARENA_BYTES {plan.arena}",
         f"#define MODEL_TRAINABLE_BYTES {block_bytes(items)}",
-        f"#define MODEL_INIT_BYTES {len(stored_block(items))}",
-        f"#define MODEL_RECORDS {records}",
-        f"#define MODEL_RECORD_BYTES {record_bytes(graph)}\n",
+        f"#define MODEL_INIT_BYTES {len(stored_block(items))}\n",
+        *([f"#define MODEL_RECORDS {records}"] if records else ()),
+        *([f"#define MODEL_RECORD_BYTES {record_bytes(graph)}\n"] if records else ()),
         *(f"extern {table.declaration};" for table in tables.collect(graph)),
         "\n#endif",
     ]

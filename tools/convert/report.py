@@ -135,23 +135,20 @@ def plan_json(
             for i, node in enumerate(graph.nodes)
         ],
         "front": front_steps(graph),
-        "replay": _replay_json(compiled),
+        **({"replay": _replay_json(compiled)} if compiled.records else {}),
         "layers": [_row_json(row) for row in rows(compiled)],
         "flash": flash_bytes(compiled),
         "sram": {"arena": plan.arena, "trainables": block_bytes(items)},
-        "all_in_sram": compiled.sram,
     }
 
 
-def _replay_json(compiled: Compiled) -> dict[str, Any] | None:
-    """The replay buffer, where there is one."""
-    if not compiled.records:
-        return None
+def _replay_json(compiled: Compiled) -> dict[str, Any]:
     graph = compiled.graph
     return {
         "records": compiled.records,
         "record_bytes": record_bytes(graph),
         "bytes": compiled.replay_bytes,
+        "all_in_sram": compiled.sram,
         "tensors": graph.record,
         "step": graph.cut,
     }

@@ -105,6 +105,6 @@ def all_in(plan: dict[str, Any], records: int) -> int:
     """Estimated bytes of SRAM with a buffer of another size."""
     replay = plan["replay"]
     if not records:
-        return plan["all_in_sram"] - replay["bytes"]
+        return replay["all_in_sram"] - replay["bytes"]
     label = 2  # bytes beside a record
-    return plan["all_in_sram"] - (replay["records"] - records) * (replay["record_bytes"] + label)
+    return replay["all_in_sram"] - (replay["records"] - records) * (replay["record_bytes"] + label)

@@ -79,7 +79,7 @@ def parse(file: Path, document: dict[str, Any]) -> Blueprint:
         regions=regions,
         kept=placed(document["tensors"], regions),
         memory=document["sram"],
-        records=document["replay"]["records"] if document.get("replay") else 0,
+        records=document["replay"]["records"] if "replay" in document else 0,
     )
 
 

@@ -1,6 +1,5 @@
 #include "replay.h"
 
-#include "model.h"
 #include "model_api.h"
 
 #if MODEL_RECORDS > 0
