@@ -42,7 +42,8 @@ def markdown(rows: Sequence[Row], studied: Sequence[Row], scales: Mapping[str, S
     parts = [INTRO.format(epochs=epochs), "## The 99 KB schemes\n", core_table(rows), paired(rows)]
     parts += ["## Accuracy against memory\n", FRONT, front_table(rows), rivals_table(rows)]
     parts += ["## Quantization-aware scaling\n", SCALING, scaling_table(scales)]
-    parts += ["## The arithmetic of training\n", STUDIED.format(network=NETWORK), study_table(studied)]
+    if {row["dataset"] for row in studied} == set(EPOCHS):
+        parts += ["## The arithmetic of training\n", STUDIED.format(network=NETWORK), study_table(studied)]
     return "\n".join(parts)
 
 
