@@ -30,6 +30,12 @@ class Note:
     accuracy: float
 
 
+def note(run: int, log: Log) -> Note:
+    """How far a run with this log is."""
+    latest = log.evaluations[-1]
+    return Note(run, len(log.steps), latest.step, latest.accuracy)
+
+
 @dataclass(frozen=True)
 class Outcome:
     """A finished run. seconds: of a core that its training steps took, evaluations left out."""
@@ -53,8 +59,7 @@ class Reporter:
 
     def advance(self, text: str) -> None:
         if len(self._since) == 1 and self.log.steps and len(self.log.steps) % EVERY == 0:
-            latest = self.log.evaluations[-1]
-            self.notes.put(Note(self.run, len(self.log.steps), latest.step, latest.accuracy))
+            self.notes.put(note(self.run, self.log))
 
     def end(self) -> None:
         began = self._since.pop()
@@ -90,8 +95,7 @@ def run_group(task: Task, numbers: Sequence[int], runs: Sequence[Settings]) -> l
     def tick(logs: list[Log]) -> None:
         if len(logs[0].steps) % EVERY == 0:
             for number, log in zip(numbers, logs, strict=True):
-                latest = log.evaluations[-1]
-                notes_of_process.put(Note(number, len(log.steps), latest.step, latest.accuracy))
+                notes_of_process.put(note(number, log))
 
     logs, seconds = sessions(task, runs, tick)
     return [Outcome(log, seconds) for log in logs]

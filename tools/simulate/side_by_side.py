@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from device.errors import DeviceError
 from device.images import Sample
-from device.session import RATE_EVERY, Evaluation, Log, Settings, TrainStep, new_log, ordered
+from device.session import RATE_EVERY, WINDOW, Evaluation, Log, Settings, TrainStep, new_log, ordered
 
 from .guard import diverges
 from .network import load_network
@@ -85,7 +85,7 @@ class Group:
                 log.diverged = number
                 self.net.restore(run, good)
                 rates[run] = 0.0
-        return self.net.state() if number % 100 == 0 else good
+        return self.net.state() if number % WINDOW == 0 else good
 
     def given(self, records: np.ndarray) -> dict[str, Tensor]:
         """The network's sources of records uint8 [runs][images][bytes], each [runs][c][images][h][w]."""
