@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,3 +28,24 @@ def replacing(path: Path) -> Iterator[Path]:
         ) from error
     finally:
         part.unlink(missing_ok=True)
+
+
+def unpacked(archive: Path, folder: Path) -> Path:
+    """The one folder that a tar archive holds, as `folder`; unpacked where there is none yet.
+
+    Errors   DeviceError where the archive is missing or damaged
+    """
+    if folder.is_dir():
+        return folder
+    part = folder.with_name(f"{folder.name}.{os.getpid()}.part")
+    try:
+        with tarfile.open(archive) as file:
+            file.extractall(part, filter="data")
+        next(p for p in part.iterdir() if p.is_dir()).replace(folder)
+    except (OSError, tarfile.TarError, StopIteration) as error:
+        raise DeviceError(
+            f"{archive} cannot be unpacked ({error}): MICROTRAIN_DATA names the folder it is in."
+        ) from error
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+    return folder

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import tarfile
 from pathlib import Path
 from typing import Any
 
 import click
 from demo.build import ROOT
+from device.errors import DeviceError
+from device.files import unpacked
 from rich.console import Console
 
 from . import picture, table
@@ -17,6 +18,7 @@ from .cases import CASES, MAIN, Case
 from .run import WORK, RunError, best_rate, measure, plan_of
 
 DOCS = ROOT / "docs"
+IMAGES = "clothing10_144"
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -40,32 +42,15 @@ def main(data: Path | None, network: Path | None, first: int, output: Path) -> N
     if not network.is_file():
         raise click.ClickException(f"no such network: {network}; set MICROTRAIN_DATA or pass --network.")
     try:
-        images = data or unpacked(folder / "sets/clothing10_144.tar")
+        images = data or unpacked(folder / f"sets/{IMAGES}.tar", ROOT / WORK / "data" / IMAGES)
         rows, rates = measure_all(CASES[:first], network.resolve(), images.resolve())
         document = {"format": 1, "rates": rates, "rows": rows}
         (output / "replay.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
         table.insert(output / "replay.md", rows)
         picture.draw(output / "replay.svg", rows)
-    except (RunError, OSError, ValueError) as error:
+    except (RunError, DeviceError, OSError, ValueError) as error:
         raise click.ClickException(str(error)) from error
     click.echo(f"wrote replay.json, replay.md and replay.svg to {output}")
-
-
-def unpacked(archive: Path) -> Path:
-    """The folder in build/ that holds the archive's images.
-
-    Errors   RunError where there is no such archive
-    """
-    folder = ROOT / WORK / "data"
-    if not (folder / archive.stem).is_dir():
-        try:
-            with tarfile.open(archive) as file:
-                file.extractall(folder, filter="data")
-        except (OSError, tarfile.TarError) as error:
-            raise RunError(
-                f"{archive} cannot be unpacked ({error}); set MICROTRAIN_DATA or pass --data."
-            ) from error
-    return folder / archive.stem
 
 
 def measure_all(

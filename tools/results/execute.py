@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import subprocess
 import sys
-import tarfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from demo.build import ROOT
 from device.errors import DeviceError
+from device.files import unpacked
 from device.images import hold_out, split
 from device.session import Settings, Silent, new_log, train
 from simulate.arithmetic import check
@@ -30,17 +30,7 @@ Row = dict[str, Any]
 def prepare(data: Path) -> None:
     """Unpack the image sets once. DeviceError where an archive is missing or damaged."""
     for name, archive in ARCHIVES.items():
-        folder = WORK / "sets" / name
-        if folder.exists():
-            continue
-        part = folder.with_suffix(".part")
-        try:
-            with tarfile.open(data / "sets" / archive) as file:
-                file.extractall(part, filter="data")
-        except (OSError, tarfile.TarError) as error:
-            raise DeviceError(f"{data / 'sets' / archive} cannot be unpacked: {error}.") from error
-        inner = next(p for p in part.iterdir() if p.is_dir())
-        inner.replace(folder)
+        unpacked(data / "sets" / archive, WORK / "sets" / name)
 
 
 def convert(cell: Cell, data: Path) -> Blueprint:
