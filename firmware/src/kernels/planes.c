@@ -279,39 +279,59 @@ static void sum_fast(const struct view *v, const struct tile *tile, const int16_
 
 #endif
 
-/* Adds tap after tap to a tile's sums. n windows side by side, `stride` places apart, are literals where that makes
- * vector code on the host. */
-ALWAYS_INLINE void add_taps_body(const struct view *v, const struct tile *tile, const int16_t *plane,
-                                 const int32_t *taps, int32_t *sums, uint32_t n, uint32_t stride)
+/* Adds the taps' products to the sums of windows beside one another, `stride` places apart. */
+ALWAYS_INLINE void add_taps_to(const struct view *v, const int16_t *plane, const int32_t *taps, int32_t *sums,
+                               uint32_t n, uint32_t stride)
 {
-    uint32_t down = v->stride_h * v->places, next = tile->row, rows = tile->h;
     for (uint32_t ky = 0; ky < v->kh; ky++, plane += v->places) {
         for (uint32_t kx = 0; kx < v->kw; kx++) {
-            const int16_t *row = plane + kx;
-            int32_t tap = *taps++, *to = sums;
-            for (uint32_t y = 0; y < rows; y++, row += down, to += next) {
-                for (uint32_t x = 0; x < n; x++) {
-                    to[x] += row[x * stride] * tap;
-                }
+            int32_t tap = *taps++;
+            for (uint32_t x = 0; x < n; x++) {
+                sums[x] += plane[kx + x * stride] * tap;
             }
         }
     }
 }
 
-static void add_taps(const struct view *v, const struct tile *tile, const int16_t *plane, const int32_t *taps,
-                     int32_t *sums)
+#if !KERNELS_DSP
+
+/* The same of n windows in registers; n and stride are literals: vector code. */
+ALWAYS_INLINE void add_taps_at_once(const struct view *v, const int16_t *plane, const int32_t *taps, int32_t *sums,
+                                    uint32_t n, uint32_t stride)
 {
-    if (v->stride_w == 1 && tile->w == 16) {
-        add_taps_body(v, tile, plane, taps, sums, 16, 1);
-    } else if (v->stride_w == 1 && tile->w == 8) {
-        add_taps_body(v, tile, plane, taps, sums, 8, 1);
-    } else if (v->stride_w == 1 && tile->w == 4) {
-        add_taps_body(v, tile, plane, taps, sums, 4, 1);
-    } else if (v->stride_w == 2 && tile->w == 4) {
-        add_taps_body(v, tile, plane, taps, sums, 4, 2);
+    int32_t local[TILE_WIDTH];
+    memcpy(local, sums, n * sizeof(int32_t));
+    add_taps_to(v, plane, taps, local, n, stride);
+    memcpy(sums, local, n * sizeof(int32_t));
+}
+
+static int add_few_taps(const struct view *v, const int16_t *plane, const int32_t *taps, int32_t *sums, uint32_t n)
+{
+    if (v->stride_w == 1 && n == 16) {
+        add_taps_at_once(v, plane, taps, sums, 16, 1);
+    } else if (v->stride_w == 1 && n == 8) {
+        add_taps_at_once(v, plane, taps, sums, 8, 1);
+    } else if (v->stride_w == 1 && n == 4) {
+        add_taps_at_once(v, plane, taps, sums, 4, 1);
+    } else if (v->stride_w == 2 && n == 4) {
+        add_taps_at_once(v, plane, taps, sums, 4, 2);
     } else {
-        add_taps_body(v, tile, plane, taps, sums, tile->w, v->stride_w);
+        return 0;
     }
+    return 1;
+}
+
+#endif
+
+/* A row of windows. */
+ALWAYS_INLINE void add_taps(const struct view *v, const int16_t *plane, const int32_t *taps, int32_t *sums, uint32_t n)
+{
+#if !KERNELS_DSP
+    if (add_few_taps(v, plane, taps, sums, n)) {
+        return;
+    }
+#endif
+    add_taps_to(v, plane, taps, sums, n, v->stride_w);
 }
 
 /* Any kernel, tap by tap. */
@@ -325,7 +345,10 @@ NEVER_INLINE void sum_slow(const struct view *v, const struct tile *tile, const 
     for (uint32_t i = 0; i < tile->h * tile->row; i++) {
         sums[i] = bias;
     }
-    add_taps(v, tile, plane + v->shift, taps, sums);
+    plane += v->shift;
+    for (uint32_t y = 0; y < tile->h; y++, plane += v->stride_h * v->places, sums += tile->row) {
+        add_taps(v, plane, taps, sums, tile->w);
+    }
 }
 
 void sum_windows(const struct view *v, const struct tile *tile, const int16_t *plane, const int8_t *w, void *taps,
