@@ -43,7 +43,7 @@ def test_the_bare_command_converts_the_example(tmp_path: Path) -> None:
     )
     assert result.returncode == 0, result.stderr
     assert {p.name for p in tmp_path.iterdir()} == FILES
-    assert "scheme last-" in result.stdout
+    assert "scheme bias-16+" in result.stdout
     assert "blocks.0.expand" in result.stdout
 
 
@@ -203,7 +203,7 @@ def test_this_machine_has_no_budget(tmp_path: Path) -> None:
 def test_this_machine_trains_everything_where_no_scheme_is_named(tmp_path: Path) -> None:
     assert convert(MODEL, "--board", "native", "--budget-sram", 8, "-o", tmp_path).exit_code == 0
     plan = json.loads((tmp_path / "plan.json").read_text())
-    assert plan["scheme"]["name"] == "last-16"
+    assert plan["scheme"]["name"] == "bias-16+16"
 
 
 @pytest.mark.parametrize(("bits", "kinds"), [("0", set()), ("4", {"u4"}), ("8", {"s8"})])

@@ -32,18 +32,18 @@ class Case:
     """A network and how it is trained.
 
     scheme          a name that `convert --scheme` knows, or BEST: what it chooses by itself for BUDGET_KB
-    fraction_bits   instead of the scheme's; None: those
+    fraction_bits   of trained weights; BEST has its own
     budget_kb       of all-in SRAM, to be kept by recomputation; None: the whole board
     """
 
     network: str
     scheme: str
-    fraction_bits: int | None = None
+    fraction_bits: int = 0
     budget_kb: int | None = None
 
     @property
     def name(self) -> str:
-        bits = "" if self.fraction_bits is None else f"+{self.fraction_bits}b"
+        bits = f"+{self.fraction_bits}b" if self.fraction_bits else ""
         budget = "" if self.budget_kb is None else f"@{self.budget_kb}KB"
         return f"{self.network}/{self.scheme}{bits}{budget}"
 
@@ -60,7 +60,7 @@ class Case:
         """Options of tools/convert."""
         if self.scheme == BEST:
             return ["--classes", str(CLASSES), "--budget-sram", str(BUDGET_KB)]
-        bits = [] if self.fraction_bits is None else ["--fraction-bits", str(self.fraction_bits)]
+        bits = ["--fraction-bits", str(self.fraction_bits)]
         budget = [] if self.budget_kb is None else ["--budget-sram", str(self.budget_kb)]
         return ["--classes", str(CLASSES), "--scheme", self.scheme, *bits, *budget]
 

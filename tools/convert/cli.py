@@ -14,12 +14,13 @@ from rich.console import Console
 
 from . import report
 from .arrays import archive
+from .default_scheme import default_scheme
 from .explain import print_waterfall
 from .frontend_torch import LoadedModel, load_model
 from .frontends.checkpoint import IMAGE, read_checkpoint
 from .hostlib import HostLibError
 from .ir import ConvertError, Graph
-from .pipeline import Compiled, Passes, compile_within, default_scheme, generate, with_buffer
+from .pipeline import Compiled, Passes, compile_within, generate, with_buffer
 from .ptq import Choices, calibration_images, quantization_report, quantize_model
 from .quantization_report import draw, print_report
 from .quantize import warn_dead

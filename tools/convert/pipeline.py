@@ -17,7 +17,7 @@ from .prune import prune
 from .recompute import recompute
 from .replay import Request, buffer_bytes, with_record
 from .schedule import schedule
-from .scheme import Scheme, apply, convolutions
+from .scheme import Scheme, apply
 from .strips import widen
 from .trainables import HeadStart, block_bytes, layout, new_head
 from .verify import verify
@@ -25,7 +25,6 @@ from .verify import verify
 # SRAM of the firmware beside the model: stack, serial ring, frame buffer, session (memory_report tells).
 FIRMWARE_SRAM = 3328
 FIRMWARE_FLASH = 40960
-FRACTIONS = (1.0, 0.5, 0.25, 0.125)  # of a layer's input channels, in default schemes
 
 
 @dataclass(frozen=True)
@@ -146,43 +145,3 @@ def with_head(graph: Graph, classes: int, start: HeadStart) -> Graph:
     return graph.replace(
         layers={**graph.layers, node.layer: head}, tensors={**graph.tensors, graph.output: logits}
     )
-
-
-def default_scheme(
-    quantized: Graph,
-    classes: int,
-    budget_sram: int,
-    passes: Passes = ALL_PASSES,
-    head: HeadStart = "zeros",
-) -> Compiled:
-    """The largest of a family of schemes that fits the SRAM budget.
-
-    The family trains the biases of the last 2n convolutions and, with 8 fraction bits, a fraction (FRACTIONS)
-    of the weights of the last n; n = 0 is the head alone, the answer where nothing fits.
-    """
-    names = convolutions(quantized)
-
-    def scheme_of(count: int, fraction: float) -> Scheme:
-        layers = {name: quantized.layers[name] for name in names[len(names) - count :]}
-        weights: dict[str | int, float | tuple[int, ...]] = {
-            name: max(fraction, 1 / layer.columns) for name, layer in layers.items()
-        }
-        name = f"last-{count}" if fraction == 1.0 else f"last-{count}@{fraction:g}"
-        biases = min(2 * count, len(names))
-        return Scheme(name, biases=biases, weights=weights, fraction_bits=8, head=head)
-
-    best, most = scheme_of(0, 1.0), 0
-    for fraction in FRACTIONS:
-        fitting, too_many = 0, len(names) + 1
-        while too_many - fitting > 1:
-            count = (fitting + too_many) // 2
-            scheme = scheme_of(count, fraction)
-            graph = training_graph(quantized, scheme, classes, passes)
-            room = budget_sram - fixed_sram(graph, passes.replay)
-            if not fits(graph, room, passes.in_place):
-                too_many = count
-                continue
-            fitting = count
-            if fixed_sram(graph) > most:
-                best, most = scheme, fixed_sram(graph)
-    return compile_graph(quantized, best, classes, passes)

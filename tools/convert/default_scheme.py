@@ -1,0 +1,77 @@
+"""What is trained where the user names no scheme: many biases, and a share of the weights that widen.
+
+Biases take little and gain most of what there is to gain; of weights, those of pointwise convolutions that
+widen, at a few of their input channels each, gain most a byte (docs/results.md, docs/search.md).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+from .ir import Graph, Layer
+from .pipeline import ALL_PASSES, Compiled, Passes, compile_graph, fixed_sram, training_graph
+from .plan import GAP, peak
+from .scheme import Scheme, convolutions
+from .trainables import HeadStart
+
+BIASES = 0.5  # of the bytes above the head alone may go to biases, before weights
+FRACTIONS = (0.125, 0.25, 0.5, 1.0)  # of a layer's input channels
+FRACTION_BITS = 4
+
+
+def default_scheme(
+    quantized: Graph,
+    classes: int,
+    budget_sram: int,
+    passes: Passes = ALL_PASSES,
+    head: HeadStart = "zeros",
+) -> Compiled:
+    """A scheme that fits the SRAM budget; the head alone where nothing else does.
+
+    It trains the biases of the last k convolutions, as many as fit their share of the budget, and as much of
+    their widening layers as fits: fraction after fraction, the smallest layers first. Where they all fit
+    whole, the other layers follow.
+    """
+
+    def need(scheme: Scheme) -> float:
+        graph = training_graph(quantized, scheme, classes, passes)
+        return peak(graph, passes.in_place) * (1 + GAP) + fixed_sram(graph, passes.replay)
+
+    names = convolutions(quantized)
+    scheme = Scheme("head-only", fraction_bits=FRACTION_BITS, head=head)
+    least = need(scheme)
+    room, count, too_many = least + BIASES * (budget_sram - least), 0, len(names) + 1
+    while too_many - count > 1:
+        middle = (count + too_many) // 2
+        if need(replace(scheme, biases=middle)) <= room:
+            count = middle
+        else:
+            too_many = middle
+    scheme = replace(scheme, name=f"bias-{count}" if count else scheme.name, biases=count)
+    reached = names[len(names) - count :]
+    first = widening(quantized, reached)
+    for layers in (first, [name for name in reached if name not in first]):
+        for fraction, name in product(FRACTIONS, layers):
+            share = max(fraction, 1 / quantized.layers[name].columns)
+            more = replace(scheme, weights={**scheme.weights, name: share})
+            if need(more) <= budget_sram:
+                scheme = more
+        if any(scheme.weights.get(name) != 1.0 for name in layers):
+            break
+    if scheme.weights:
+        scheme = replace(scheme, name=f"{scheme.name}+{len(scheme.weights)}")
+    return compile_graph(quantized, scheme, classes, passes)
+
+
+def widening(graph: Graph, names: list[str]) -> list[str]:
+    """The pointwise convolutions with more outputs than inputs, or all dense ones where there are none; the
+    smallest first."""
+    layers = {name: graph.layers[name] for name in names if not graph.layers[name].depthwise}
+    found = [name for name, layer in layers.items() if widens(layer)] or list(layers)
+    return sorted(found, key=lambda name: layers[name].weight.size)
+
+
+def widens(layer: Layer) -> bool:
+    outputs, height, width, inputs = layer.weight.shape
+    return height == width == 1 and outputs > inputs
