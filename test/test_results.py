@@ -126,7 +126,7 @@ def test_the_document_compares_in_pairs(tmp_path: Path) -> None:
     assert "| float | 80.1 (+0.1, 0.002) | 80.1 (+0.1, 0.002) | 25% |" in text
     line = next(part for part in text.splitlines() if part.startswith("| device, 4 fraction bits - float |"))
     assert line.count("+2.00 ± 0.00") == 7
-    assert "mean of sparse minus" in text
+    assert "mean with 4 fraction bits minus" in text
     draw(rows, tmp_path / "front.svg")
     picture = (tmp_path / "front.svg").read_text()
     assert all(label in picture for label in KINDS)
