@@ -4,7 +4,7 @@ SHELL := /bin/bash
 export PLATFORMIO_SETTING_ENABLE_TELEMETRY := no
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: help setup demo test test-all golden bench replay results verify-results lint renode format clean
+.PHONY: help setup demo test test-all golden bench instructions replay results verify-results lint renode format clean
 
 help:
 	@echo "make demo      train the example on the emulated board; results in build/demo/"
@@ -52,6 +52,9 @@ verify-results: setup
 
 replay: setup
 	@$(PYTHON) tools/forgetting
+
+instructions: setup
+	@$(PYTHON) tools/search/fit_instructions.py
 
 lint: setup
 	@$(PYTHON) -m ruff check .

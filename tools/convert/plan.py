@@ -287,12 +287,16 @@ def pack(
     return offsets, ends
 
 
-def plan(graph: Graph, in_place: bool = True) -> Plan:
-    """Place every tensor. in_place: let outputs take the memory of inputs that die."""
+def plan(graph: Graph, in_place: bool = True, solved: bool = True) -> Plan:
+    """Place every tensor.
+
+    in_place  let outputs take the memory of inputs that die
+    solved    False: first fit alone, in milliseconds, some percent above the bound
+    """
     items = buffers(graph, in_place)
     alive = bytes_alive(items)
     bound = max(alive.values())
-    offsets, arena = place(items, bound)
+    offsets, arena = place(items, bound) if solved else fit(items)
     peak = next(s for s, n in alive.items() if n == bound)
     return Plan(placements(graph, items, offsets), arena, bound, peak)
 

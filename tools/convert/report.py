@@ -93,12 +93,12 @@ def _trained(graph: Graph, node: Node) -> str:
     return " + ".join(what) or "-"
 
 
-def flash_bytes(compiled: Compiled) -> dict[str, int]:
+def flash_bytes(graph: Graph) -> dict[str, int]:
     """Flash of the model by kind; the firmware's own code is not in it."""
     kinds = {"weights": 0, "biases": 0, "tables": 0}
-    for table in tables.collect(compiled.graph):
+    for table in tables.collect(graph):
         kinds[table.kind] += _nbytes(table)
-    return kinds | {"trainables_init": len(stored_block(layout(compiled.graph)))}
+    return kinds | {"trainables_init": len(stored_block(layout(graph)))}
 
 
 def plan_json(
@@ -137,7 +137,7 @@ def plan_json(
         "front": front_steps(graph),
         **({"replay": _replay_json(compiled)} if compiled.records else {}),
         "layers": [_row_json(row) for row in rows(compiled)],
-        "flash": flash_bytes(compiled),
+        "flash": flash_bytes(graph),
         "sram": {"arena": plan.arena, "trainables": block_bytes(items)},
     }
 
@@ -224,14 +224,14 @@ def _print_totals(compiled: Compiled, budget: Budget | None, console: Console) -
     macs = {"forward": 0, "backward": 0}
     for i, node in enumerate(graph.nodes):
         macs["forward" if i < len(graph.forward_nodes) else "backward"] += TABLE[node.op].macs(graph, node)
-    trained = block_bytes(layout(graph))
+    trained, flash = block_bytes(layout(graph)), sum(flash_bytes(graph).values()) + FIRMWARE_FLASH
     lines = [
         f"MACs        forward {macs['forward']:,}, backward {macs['backward']:,}",
         f"arena       {plan.arena:,} B (lower bound {plan.lower_bound:,} B), peak at step {plan.peak_step}",
         f"trainables  {trained:,} B",
         *_replay_lines(compiled),
         f"SRAM        {compiled.sram:,} B{_of(budget, 'sram')}, {FIRMWARE_SRAM:,} B for the firmware",
-        f"flash       {sum(flash_bytes(compiled).values()) + FIRMWARE_FLASH:,} B{_of(budget, 'flash')}, "
+        f"flash       {flash:,} B{_of(budget, 'flash')}, "
         f"{FIRMWARE_FLASH:,} B for the firmware (both estimates; `pio run` measures)",
     ]
     again = recomputed(graph)
@@ -277,7 +277,7 @@ def _check_sram(compiled: Compiled, budget: int) -> None:
 
 
 def _check_flash(compiled: Compiled, budget: int) -> None:
-    kinds = flash_bytes(compiled)
+    kinds = flash_bytes(compiled.graph)
     region = kinds["weights"] + kinds["biases"] + kinds["trainables_init"]
     if region > WEIGHT_REGION:
         raise ConvertError(

@@ -11,7 +11,7 @@ import numpy as np
 
 FIRMWARE = Path(__file__).resolve().parents[2] / "firmware"
 HOST = Path(__file__).resolve().parent / "host.c"
-EXACT = ("-std=c11", "-ffp-contract=off", "-shared", "-fPIC")  # what the numbers depend on
+EXACT = ("-std=c11", "-ffp-contract=off", "-fPIC")  # what the numbers depend on
 CHECKED = ("-O2", "-Wall", "-Wextra", "-Werror")
 Regions = tuple[tuple[int, int], ...]  # (offset, bytes) in the arena
 
@@ -28,19 +28,42 @@ class Sgd(ctypes.Structure):
     ]
 
 
+def kernels() -> list[Path]:
+    """The C files of the kernels."""
+    return sorted((FIRMWARE / "src/kernels").glob("*.c"))
+
+
 def sources(folder: Path) -> list[Path]:
     """Every file that a library is made of, beside headers; `folder` holds the generated files."""
-    return [*sorted((FIRMWARE / "src/kernels").glob("*.c")), HOST, folder / "model_weights.c"]
+    return [*kernels(), HOST, folder / "model_weights.c"]
 
 
-def compile_model(folder: Path, library: Path, flags: Iterable[str] = CHECKED, compiler: str = "gcc") -> None:
+def compile_model(
+    folder: Path,
+    library: Path,
+    flags: Iterable[str] = CHECKED,
+    compiler: str = "gcc",
+    objects: Path | None = None,
+) -> None:
     """Make a shared library of the generated files in `folder`.
 
+    objects  what compile_kernels() made with the same flags; None: the kernels are compiled as well
     Errors   FileNotFoundError without that compiler, subprocess.CalledProcessError with its messages
     """
-    include = [f"-I{FIRMWARE / 'include'}", f"-I{FIRMWARE / 'src/kernels'}", f"-I{folder}"]
-    arguments = [compiler, *EXACT, *flags, *include, *map(str, sources(folder)), "-lm", "-o", str(library)]
-    subprocess.run(arguments, check=True, capture_output=True, text=True)
+    parts = sources(folder)
+    if objects is not None:
+        parts = [path for path in parts if path not in kernels()] + [objects]
+    _compile([compiler, *EXACT, "-shared", *flags, f"-I{folder}", *map(str, parts), "-lm"], library)
+
+
+def compile_kernels(path: Path, flags: Iterable[str], compiler: str = "gcc") -> None:
+    """Make one object file of all kernels, for many models. Errors as compile_model()."""
+    _compile([compiler, *EXACT, "-r", *flags, *map(str, kernels())], path)
+
+
+def _compile(command: list[str], output: Path) -> None:
+    include = [f"-I{FIRMWARE / 'include'}", f"-I{FIRMWARE / 'src/kernels'}"]
+    subprocess.run([*command, *include, "-o", str(output)], check=True, capture_output=True, text=True)
 
 
 class Model:

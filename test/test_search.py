@@ -1,0 +1,479 @@
+"""The search: costs are the compiler's, trials the device's, its best one is the best, and it resumes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import cache
+from itertools import product
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import pytest
+from conftest import EXAMPLE, ROOT
+from conftest import run as run_command
+from convert.cut import behind, cuts
+from convert.executor import Executor
+from convert.frontends.checkpoint import read_checkpoint
+from convert.ir import ConvertError, Graph
+from convert.pipeline import FIRMWARE_SRAM, compile_graph
+from convert.scheme import Scheme, convolutions, find
+from device.errors import DeviceError
+from device.images import hold_out, scan
+from device.session import Settings, Silent, new_log, train
+from networks import random_network, residual_network
+from PIL import Image
+from search import exact, features
+from search.build import compile_here, compile_kernels_once, convert
+from search.cli import checked, images
+from search.contribution import Gains, Plan, gains, last_biases, smooth, trials
+from search.cost import Budget, Costs, base_of, bases, compiled
+from search.engine import Engine, engine
+from search.evolution import Problem, search_evolutionary, search_random
+from search.features import WHOLE
+from search.finalists import APART, apart, different
+from search.lab import Lab, bottlenecks, last_bottleneck
+from search.pipeline import Request, Result, search
+from search.proxy import by_channel
+from search.space import FRACTIONS, Candidate, Space, space_of
+from search.store import Outcomes, fill
+from search.trial import Tail, Trial, first_bottleneck, run
+
+Item = TypeVar("Item")
+ALONE = Engine(jobs=1)
+WIDE = Budget(1 << 20)
+CLASSES = 4
+
+
+def quiet(name: str, total: int, items: Iterable[Item]) -> Iterator[Item]:
+    yield from items
+
+
+@pytest.fixture(scope="module")
+def graph() -> Graph:
+    return residual_network(classes=CLASSES)
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A class is a bright corner: 15 images each."""
+    folder = tmp_path_factory.mktemp("photos")
+    rng = np.random.default_rng(3)
+    for label, number in product(range(CLASSES), range(15)):
+        pixels = rng.integers(0, 110, (12, 12, 3)).astype(np.uint8)
+        corner = pixels[6 * (label // 2) :, 6 * (label % 2) :][:6, :6]
+        corner += np.uint8(120)
+        (folder / f"corner{label}").mkdir(exist_ok=True)
+        Image.fromarray(pixels).save(folder / f"corner{label}" / f"{number:02}.png")
+    return folder
+
+
+def new_lab(graph: Graph, photos: Path, folder: Path) -> Lab:
+    lab = Lab(graph, CLASSES, *hold_out(scan(photos, CLASSES)), folder, variants=2)
+    lab.scratch.mkdir(parents=True)
+    compile_kernels_once(lab)
+    list(features.fill(lab, ALONE))
+    return lab
+
+
+@pytest.fixture(scope="module")
+def lab(graph: Graph, photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Lab:
+    return new_lab(graph, photos, tmp_path_factory.mktemp("lab"))
+
+
+@pytest.fixture(scope="module")
+def space(graph: Graph) -> Space:
+    return space_of(graph, (0, 4), 0.01)
+
+
+def all_bases(graph: Graph, space: Space, budget: Budget = WIDE) -> Costs:
+    keys = list(product(range(len(space.layers) + 1), space.bits))
+    found = {key: base_of(graph, space, CLASSES, *key, budget) for key in keys}
+    return Costs({key: base for key, base in found.items() if base is not None})
+
+
+@pytest.fixture(scope="module")
+def costs(graph: Graph, space: Space) -> Costs:
+    return all_bases(graph, space)
+
+
+# --- networks behind a cut ---
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_behind_a_cut_computes_the_same(seed: int) -> None:
+    whole = random_network(seed)
+    shape = whole.tensors[whole.input.tensor].shape
+    image = np.random.default_rng(seed).integers(-128, 128, shape).astype(np.int8)
+    runner = Executor(whole)
+    logits, values = runner.forward(image), runner.env.values
+    assert cuts(whole)[0] == whole.input.tensor
+    for tensor in cuts(whole):
+        assert np.array_equal(Executor(behind(whole, tensor)).forward(values[tensor]), logits)
+
+
+def test_a_cut_needs_all_that_is_behind_it(graph: Graph) -> None:
+    inside = next(n.outputs[0] for n in graph.nodes if n.outputs[0] not in cuts(graph))
+    with pytest.raises(ConvertError, match="cannot be cut"):
+        behind(graph, inside)
+
+
+def test_bottlenecks_are_small_cuts(graph: Graph) -> None:
+    found = bottlenecks(graph)
+    assert found[0] == graph.input.tensor
+    assert set(found) < set(cuts(graph))
+    names = convolutions(graph)
+    assert last_bottleneck(graph, names[0]) == graph.input.tensor
+    assert last_bottleneck(graph, names[-1]) != graph.input.tensor
+
+
+# --- trials ---
+
+
+def whole_sha(lab: Lab, trial: Trial) -> str:
+    """SHA-256 of what training the whole network from its images leaves."""
+    machine = Tail(*compile_here(convert(lab.graph, trial.scheme, lab.classes, WHOLE), lab))
+    log = new_log(machine, lab.training.classes, Settings(trial.epochs, rate=trial.rate, schedule="cosine"))
+    train(machine, lab.training, None, log, Silent(), lambda s, epoch: lab.stored(lab.view(s, epoch)))
+    return log.sha256
+
+
+@pytest.mark.parametrize("place", [0, 3, 7, -2])
+def test_a_trial_learns_what_the_whole_network_learns(lab: Lab, place: int) -> None:
+    names = convolutions(lab.graph)
+    first = place % len(names)
+    scheme = Scheme("t", len(names) - first, {names[first]: 0.5, names[-1]: 1.0}, fraction_bits=4)
+    trial = Trial(scheme, 2, 0, 0.01, 0)
+    found = run(lab, trial)
+    assert found.sha256 == whole_sha(lab, trial)
+    assert (first_bottleneck(lab.graph, scheme) == lab.graph.input.tensor) == (first == 0)
+    assert found.diverged is None
+    assert run(lab, trial) == found != run(lab, replace(trial, seed=1))
+
+
+def test_outcomes_are_kept_and_a_half_written_one_is_not(lab: Lab) -> None:
+    wanted = [Trial(last_biases(k), 1, 0, 0.01, 0) for k in (0, 1)]
+    outcomes = Outcomes(lab)
+    assert outcomes.missing([*wanted, wanted[0]]) == wanted
+    assert len(list(fill(lab, outcomes, wanted, ALONE))) == 2
+    with outcomes.path.open("a") as file:
+        file.write('{"trial": "half')
+    again = Outcomes(lab)
+    assert again.missing(wanted) == []
+    assert again[wanted[1]] == outcomes[wanted[1]]
+    assert list(fill(lab, again, wanted, ALONE)) == []
+
+
+# --- costs ---
+
+
+def random_candidates(space: Space, count: int, seed: int) -> list[Candidate]:
+    rng = np.random.default_rng(seed)
+    found = []
+    for _ in range(count):
+        levels = [int(rng.choice([0, *usable])) if rng.random() < 0.5 else 0 for usable in space.usable]
+        biases, bits = int(rng.integers(len(levels) + 1)), int(rng.choice(space.bits))
+        found.append(Candidate(biases, tuple(levels), bits).normal())
+    return found
+
+
+def test_costs_are_the_compilers(graph: Graph, space: Space, costs: Costs) -> None:
+    for candidate in random_candidates(space, 25, 1):
+        true, fast = compiled(graph, space.scheme(candidate), CLASSES).cost, costs.of(candidate)
+        assert fast is not None
+        assert fast.sram == true.sram
+        assert fast.flash == pytest.approx(true.flash, abs=200)
+        assert fast.instructions == pytest.approx(true.instructions, rel=0.01)
+
+
+@pytest.mark.parametrize("seed", [1, 4, 6])
+def test_costs_of_other_networks(seed: int) -> None:
+    graph = random_network(seed)
+    space = space_of(graph, (0,), 0.01)
+    costs = all_bases(graph, space)
+    for candidate in random_candidates(space, 6, seed):
+        found = costs.of(candidate)
+        assert found is not None
+        assert found.sram == compiled(graph, space.scheme(candidate), CLASSES).cost.sram
+
+
+def test_what_alone_is_too_much_is_left_out(graph: Graph, space: Space, costs: Costs) -> None:
+    least = compiled(graph, Scheme("head-only"), CLASSES).cost.sram
+    assert base_of(graph, space, CLASSES, 0, 0, Budget(least - 1)) is None
+    tight = all_bases(graph, space, Budget(least + 300))
+    assert set(tight.bases) < set(costs.bases)
+    assert set(tight.weights()) < set(costs.weights())
+    found = dict(bases(graph, space, CLASSES, Budget(least + 300), [(0, 0), (9, 0)], ALONE))
+    assert found[0, 0] is not None
+    assert found[9, 0] is None
+
+
+def test_space_has_no_fraction_twice(graph: Graph, space: Space) -> None:
+    for name, usable in zip(space.layers, space.usable, strict=True):
+        counts = [int(graph.layers[name].columns * FRACTIONS[level - 1] + 0.5) for level in usable]
+        assert len(set(counts)) == len(counts) > 0
+        assert 0 not in counts
+
+
+def test_instructions_are_those_of_the_bench() -> None:
+    """Every case of docs/bench.json that runs on the board, within 3 %."""
+    folder = os.environ.get("MICROTRAIN_DATA")
+    if not folder:
+        pytest.skip("MICROTRAIN_DATA is not set: it names the folder with models/")
+
+    @cache
+    def checkpoint(name: str) -> Graph:
+        return read_checkpoint(Path(folder) / f"models/{name}.pkl")
+
+    (rows,) = json.loads((ROOT / "docs/bench.json").read_text()).values()
+    far = {}
+    for row in rows:
+        if row["budget_kb"] is None and "step_instructions" in row and row["scheme"] == row["chosen"]:
+            graph = checkpoint(row["network"])
+            scheme = replace(find(Path(row["scheme"])), fraction_bits=row["fraction_bits"])
+            ratio = compiled(graph, scheme, 10).instructions / row["step_instructions"]
+            if abs(ratio - 1) > 0.03:
+                far[f"{row['network']}/{row['scheme']}+{row['fraction_bits']}"] = ratio
+    assert far == {}
+
+
+# --- gains and searches ---
+
+
+def test_gains_rise(lab: Lab, space: Space, costs: Costs) -> None:
+    assert smooth([0.1, 0.3, 0.2, -1.0]) == pytest.approx(sorted(smooth([0.1, 0.3, 0.2, -1.0])))
+    assert smooth([-0.5]) == [0.0]
+    few = Costs({key: base for key, base in costs.bases.items() if key[0] <= 2})
+    plan, outcomes = Plan(1, 0, 0.01, (0,)), Outcomes(lab)
+    list(fill(lab, outcomes, trials(space, few, plan), Engine(2)))
+    found = gains(space, few, plan, outcomes)
+    assert found.biases[0] == 0.0
+    assert list(found.biases.values()) == sorted(found.biases.values())
+    assert set(found.weights) == set(few.weights())
+    for layer, bits in {(layer, bits) for layer, _, bits in found.weights}:
+        levels = sorted(level for other, level, b in found.weights if (other, b) == (layer, bits))
+        rising = [found.weights[layer, level, bits] for level in levels]
+        assert rising == sorted(rising)
+        assert rising[0] >= 0.0
+
+
+@pytest.fixture(scope="module")
+def problem(space: Space, costs: Costs) -> tuple[Problem, Gains]:
+    """Gains at random and a budget between the least and the most."""
+    rng = np.random.default_rng(5)
+    biases = {k: 0.01 * k**0.5 for k in costs.biases()}
+    weights: dict[tuple[int, int, int], float] = {}
+    for layer, level, bits in costs.weights():
+        weights[layer, level, bits] = weights.get((layer, level - 1, bits), 0.0) + rng.uniform(0.0, 0.02)
+    found = Gains(biases, weights)
+    sizes = [cost.sram for c in random_candidates(space, 60, 2) if (cost := costs.of(c))]
+    return Problem(space, costs, Budget(int(np.quantile(sizes, 0.6))), found.score), found
+
+
+def test_the_exact_optimum_is_one(problem: tuple[Problem, Gains], space: Space) -> None:
+    task, found = problem
+    few = {key: base for key, base in task.costs.bases.items() if key in ((3, 0), (4, 4))}
+    small = replace(
+        task,
+        costs=Costs(few),
+        budget=Budget(int(np.mean([base.cost([]).sram for base in few.values()])) + 700),
+    )
+    best = exact.best(small, found)
+    scores = []
+    for biases, bits in few:
+        near = [(0,)] * (len(space.layers) - biases) + [(0, *u) for u in space.usable[-biases:]]
+        for levels in product(*near):
+            candidate = Candidate(biases, levels, bits)
+            if small.feasible(candidate):
+                scores.append(found.score(candidate))
+    assert best.score == pytest.approx(max(scores), abs=1e-4)
+    assert small.feasible(best.candidate)
+
+
+def test_evolution_comes_near_the_optimum_and_beats_chance(problem: tuple[Problem, Gains]) -> None:
+    task, found = problem
+    optimum = exact.best(task, found).score
+    scores = {
+        search_: [max(s.score for s in search_(task, 4000, seed)) for seed in range(5)]
+        for search_ in (search_evolutionary, search_random)
+    }
+    assert np.median(scores[search_evolutionary]) >= 0.99 * optimum
+    assert max(scores[search_evolutionary]) <= optimum + 1e-6
+    assert np.median(scores[search_evolutionary]) > np.median(scores[search_random])
+
+
+def test_searches_are_repaired_and_repeat(problem: tuple[Problem, Gains]) -> None:
+    task, _ = problem
+    for search_ in (search_evolutionary, search_random):
+        evaluated = list(search_(task, 150, 3))
+        assert len(evaluated) == 150
+        assert all(task.feasible(s.candidate) for s in evaluated)
+        assert evaluated == list(search_(task, 150, 3))
+
+
+def test_finalists_differ(problem: tuple[Problem, Gains]) -> None:
+    task, _ = problem
+    evaluated = list(search_evolutionary(task, 600, 0))
+    found = different(evaluated, 5)
+    assert len(found) == 5
+    assert {c.bits for c in found} == {s.candidate.bits for s in evaluated}
+    assert all(apart(a, b) for i, a in enumerate(found) for b in found[:i])
+    assert max(evaluated, key=lambda s: s.score).candidate in found
+    assert not apart(found[0], found[0])
+    assert APART > 1
+
+
+# --- the whole thing ---
+
+
+def request_for(budget: int) -> Request:
+    return Request(Budget(budget), Plan(1, 0, 0.01, (0,)), Plan(2, 0, 0.01, (0, 1)), 300, 3, 0.6, 0)
+
+
+@pytest.fixture(scope="module")
+def result(graph: Graph, photos: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Lab, Result]:
+    lab = new_lab(graph, photos, tmp_path_factory.mktemp("search"))
+    budget = compiled(graph, Scheme("b", 6), CLASSES).cost.sram + 200
+    return lab, search(lab, space_of(graph, (0, 4), 0.01), request_for(budget), ALONE, quiet)
+
+
+def test_the_winner_keeps_to_the_budget(result: tuple[Lab, Result]) -> None:
+    lab, found = result
+    assert found.compiled.sram <= found.problem.budget.sram
+    scheme = found.problem.space.scheme(found.winner)
+    assert compile_graph(lab.graph, scheme, CLASSES).sram == found.compiled.sram
+    accuracies = [accuracy for accuracy, _ in found.ranked]
+    assert accuracies == sorted(accuracies, reverse=True)
+    measured = {layer for layer, _, _ in found.gains.weights}
+    assert len(measured) == -(-len(convolutions(lab.graph)) * 6 // 10) or len(measured) < 7
+    assert not lab.scratch.exists()
+
+
+def test_a_search_goes_on_where_it_was(result: tuple[Lab, Result]) -> None:
+    lab, found = result
+    path = lab.folder / "trials.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines[: len(lines) // 2]) + lines[-1][:20])
+    again = search(lab, found.problem.space, request_for(found.problem.budget.sram), ALONE, quiet)
+    assert again.winner == found.winner
+    assert again.ranked == found.ranked
+    assert sorted(path.read_text().splitlines(keepends=True)) == sorted(lines)
+
+
+def test_a_budget_below_the_smallest_plan(lab: Lab, space: Space) -> None:
+    with pytest.raises(ConvertError, match="the smallest, the head alone, takes") as error:
+        search(lab, space, request_for(900), ALONE, quiet)
+    assert "B of SRAM" in str(error.value)
+
+
+def test_folders_of_images(photos: Path, tmp_path: Path) -> None:
+    assert len(images(photos).samples) == 15 * CLASSES
+    (tmp_path / "one" / "cat").mkdir(parents=True)
+    with pytest.raises(DeviceError, match="1 class folders: a search needs two"):
+        images(tmp_path / "one")
+    with pytest.raises(DeviceError, match="no such folder"):
+        images(tmp_path / "none")
+
+
+def test_a_cache_of_another_model_is_refused(tmp_path: Path) -> None:
+    one = {"model": "a", "images": "b", "kernels": "c"}
+    assert checked(tmp_path / "cache", one, "net") == tmp_path / "cache"
+    assert checked(tmp_path / "cache", one, "net") == tmp_path / "cache"
+    with pytest.raises(DeviceError, match="measured with other model and images"):
+        checked(tmp_path / "cache", one | {"model": "x", "images": "y"}, "net")
+
+
+def test_ray_is_an_extra() -> None:
+    try:
+        import ray  # noqa: F401
+    except ImportError:
+        with pytest.raises(DeviceError, match="pip install ray"):
+            engine(2, "ray")
+
+
+def test_proxies_sum_over_all_but_the_channels() -> None:
+    dense, depthwise = np.ones((5, 2, 3, 3, 2)), np.ones((7, 3, 3, 2))
+    assert by_channel(dense).tolist() == [[45.0, 45.0]] * 2
+    assert by_channel(depthwise).tolist() == [[9.0, 9.0]] * 7
+
+
+# --- the command ---
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Eight training images of each of the example's classes."""
+    folder = tmp_path_factory.mktemp("digits") / "images"
+    run_command(["python", str(EXAMPLE / "export_images.py"), str(folder)])
+    for part in folder.glob("*/*"):
+        for file in sorted(part.iterdir())[8:]:
+            file.unlink()
+    return folder
+
+
+MODEL = str(EXAMPLE / "model.pt")
+LITTLE = {
+    "epochs": 1,
+    "final-epochs": 1,
+    "final-seeds": 1,
+    "finalists": 2,
+    "measured": 0.3,
+    "evaluations": 400,
+}
+
+
+def command(digits: Path, output: Path) -> list[str]:
+    about = {"data": digits, "budget-sram": 22, "fraction-bits": 0, "cache": output.parent / "cache"} | {
+        "evaluations": 400
+    }
+    options = [word for name, value in (about | LITTLE).items() for word in (f"--{name}", str(value))]
+    return ["python", "tools/search", MODEL, *options, "-o", str(output)]
+
+
+def test_the_command_writes_a_scheme_that_converts(digits: Path, tmp_path: Path) -> None:
+    output = tmp_path / "mine.yaml"
+    said = run_command(command(digits, output))
+    first = output.read_text()
+    document = json.loads((tmp_path / "mine.json").read_text())
+    assert document["winner"]["sram"] <= 22 * 1024
+    assert len(document["finalists"]) == 2
+    assert set(document["proxies"]["spearman"]) == {"weights", "biases"}
+    assert "all-in SRAM" in said
+    for end in ("contribution", "search"):
+        assert "<svg" in (tmp_path / f"mine-{end}.svg").read_text()
+    assert "random" in (tmp_path / "mine-search.svg").read_text()
+    generated = tmp_path / "generated"
+    made = ["--scheme", str(output), "--classes", "10", "-o", str(generated)]
+    run_command(["python", "tools/convert", MODEL, *made])
+    sram = json.loads((generated / "plan.json").read_text())["sram"]
+    assert sram["arena"] + sram["trainables"] + FIRMWARE_SRAM == document["winner"]["sram"]
+    trials = (tmp_path / "cache/trials.jsonl").read_bytes()
+    run_command(command(digits, output))
+    assert output.read_text() == first
+    assert (tmp_path / "cache/trials.jsonl").read_bytes() == trials
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "sentence"),
+    [
+        ("--budget-sram", "2", "the smallest, the head alone, takes"),
+        ("--data", "/nowhere", "no such folder: /nowhere"),
+        ("--fraction-bits", "3", "choose from 0, 4 and 8"),
+    ],
+)
+def test_bad_input_gets_a_sentence(
+    digits: Path, tmp_path: Path, option: str, value: str, sentence: str
+) -> None:
+    words = command(digits, tmp_path / "x.yaml")
+    words[words.index(option) + 1] = value
+    words[0] = sys.executable
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert sentence in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "x.yaml").exists()

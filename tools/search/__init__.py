@@ -1,0 +1,1 @@
+"""Which layers to train: contribution analysis, and a search under budgets of memory and work."""

@@ -1,0 +1,48 @@
+"""Models compiled for this machine, quickly: memory by first fit, the kernels once for all of them."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+
+from convert.emit import emit
+from convert.ir import Graph
+from convert.pipeline import Compiled, Passes, training_graph
+from convert.plan import plan
+from convert.report import plan_json
+from convert.scheme import Scheme
+from device.files import replacing
+from native.model import compile_kernels, compile_model
+from simulate.blueprint import Blueprint, load_blueprint
+from simulate.machine import FAST
+
+from .lab import Lab
+
+
+def convert(graph: Graph, scheme: Scheme, classes: int, passes: Passes) -> Compiled:
+    """A plan for a machine with memory to spare."""
+    trained = training_graph(graph, scheme, classes, passes)
+    return Compiled(trained, plan(trained, passes.in_place, solved=False), scheme)
+
+
+def compile_here(compiled: Compiled, lab: Lab) -> tuple[Blueprint, Path]:
+    """The library of a model, in a new folder of lab.scratch.
+
+    Nothing there is deleted while processes run: a library is known to its process by its inode.
+    """
+    folder = Path(tempfile.mkdtemp(dir=lab.scratch))
+    output = emit(compiled.graph, compiled.plan, compiled.scheme, "a search")
+    source = {"file": compiled.graph.name, "sha256": "", "kind": "search"}
+    document = plan_json(compiled, output, source, None)
+    for name, text in (output.files | {"plan.json": json.dumps(document)}).items():
+        (folder / name).write_text(text, encoding="utf-8")
+    compile_model(folder, folder / "model.so", FAST, objects=lab.kernels)
+    return load_blueprint(folder), folder / "model.so"
+
+
+def compile_kernels_once(lab: Lab) -> None:
+    """The kernels of all models, where they are missing."""
+    if not lab.kernels.is_file():
+        with replacing(lab.kernels) as part:
+            compile_kernels(part, FAST)

@@ -1,0 +1,235 @@
+"""Command line: a model, a folder of images, a budget; out comes a scheme."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import click
+from convert.cli import load, quantized_with_report
+from convert.hostlib import HostLibError
+from convert.ir import ConvertError, Graph
+from convert.ptq import Choices
+from convert.scheme import RATE
+from device.errors import DeviceError
+from device.images import Dataset, hold_out, scan, split
+from native.model import kernels
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bars
+
+from . import output
+from .contribution import Plan
+from .cost import Budget
+from .engine import BACKENDS, engine
+from .lab import Lab
+from .pipeline import Request, search
+from .space import space_of
+
+WORK = Path("build/search")
+FOLDER = click.Path(path_type=Path)
+KB, MILLION = 1024, 1e6
+Item = TypeVar("Item")
+
+
+class Bits(click.ParamType):
+    """Numbers of fraction bits to choose from, separated by commas."""
+
+    name = "bits"
+
+    def convert(
+        self, value: str | tuple[int, ...], param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        if not isinstance(value, str):
+            return value
+        if set(value.split(",")) - {"0", "4", "8"}:
+            self.fail(f"{value}: choose from 0, 4 and 8, as in 0,4.", param, ctx)
+        return tuple(sorted({int(bits) for bits in value.split(",")}))
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("model", type=FOLDER)
+@click.option("--data", type=FOLDER, required=True, metavar="DIR", help="Images to train on, see above.")
+@click.option("--budget-sram", type=click.FloatRange(1), required=True, metavar="KB", help="All-in.")
+@click.option("--budget-flash", type=click.FloatRange(1), default=1024, show_default=True, metavar="KB")
+@click.option(
+    "--budget-step-minstr", type=click.FloatRange(0.001), metavar="M",
+    help="Million instructions of a training step, forward and backward.",
+)  # fmt: skip
+@click.option("-o", "--output", "path", type=FOLDER, default=Path("scheme.yaml"), show_default=True)
+@click.option(
+    "--fraction-bits", "bits", type=Bits(), default="0,4", show_default=True, help="Choices for the search."
+)
+@click.option("--lr", default=RATE, show_default=True, type=click.FloatRange(0, min_open=True))
+@click.option(
+    "--epochs", default=2, show_default=True, type=click.IntRange(1),
+    help="Passes over the images to measure a contribution with.",
+)  # fmt: skip
+@click.option(
+    "--final-epochs", default=4, show_default=True, type=click.IntRange(1), help="To rank finalists with."
+)
+@click.option(
+    "--limit", default=0, type=click.IntRange(0), metavar="N", help="At most N images an epoch. [all]"
+)
+@click.option("--finalists", default=6, show_default=True, type=click.IntRange(1))
+@click.option(
+    "--final-seeds", default=2, show_default=True, type=click.IntRange(1), help="Sessions a finalist."
+)
+@click.option(
+    "--measured", default=1.0, show_default=True, type=click.FloatRange(0, 1, min_open=True), metavar="SHARE",
+    help="Of the layers, best by Fisher information, whose contributions are measured.",
+)  # fmt: skip
+@click.option(
+    "--evaluations", default=10000, show_default=True, type=click.IntRange(1), help="Of the evolution."
+)
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0, 2**32 - 1))
+@click.option("--calibration", type=FOLDER, metavar="DIR", help="As of tools/convert.")
+@click.option("--trust", is_flag=True, help="As of tools/convert.")
+@click.option("--cache", type=FOLDER, metavar="DIR", help=f"For what is measured. [{WORK}/...]")
+@click.option("--jobs", default=0, type=click.IntRange(0), metavar="N", help="Processes. [all cores]")
+@click.option(
+    "--engine", "backend", type=click.Choice(BACKENDS), default=BACKENDS[0], show_default=True,
+    help="This machine, or all of a Ray cluster (`pip install ray`).",
+)  # fmt: skip
+def cli(
+    model: Path,
+    data: Path,
+    budget_sram: float,
+    budget_flash: float,
+    budget_step_minstr: float | None,
+    path: Path,
+    bits: tuple[int, ...],
+    lr: float,
+    epochs: int,
+    limit: int,
+    final_epochs: int,
+    finalists: int,
+    final_seeds: int,
+    measured: float,
+    evaluations: int,
+    seed: int,
+    calibration: Path | None,
+    trust: bool,
+    cache: Path | None,
+    jobs: int,
+    backend: str,
+) -> None:
+    """Find which biases and weights of MODEL to train within a budget, by what training them gains on DIR.
+
+    MODEL is what tools/convert takes. DIR holds train.txt and val.txt (a line CLASS/FILE an image), or
+    folders train and val (or test) of class folders, or class folders. One training image in five is held out
+    to judge by; test images are not looked at.
+
+    What is measured is kept: a search that was stopped goes on where it was, and one with another budget
+    measures only what is new.
+
+    \b
+    python tools/search model.pt --data photos --budget-sram 128 -o scheme.yaml
+    """
+    try:
+        training, validation = hold_out(images(data))
+        graph = quantized(model, calibration, trust)
+        budget = Budget(
+            int(budget_sram * KB),
+            budget_flash * KB,
+            budget_step_minstr * MILLION if budget_step_minstr else float("inf"),
+        )
+        request = Request(
+            budget,
+            Plan(epochs, limit, lr, (seed,)),
+            Plan(final_epochs, limit, lr, tuple(range(seed, seed + final_seeds))),
+            evaluations,
+            finalists,
+            measured,
+            seed,
+        )
+        classes = len(training.classes)
+        identity = {
+            "model": digest_graph(graph),
+            "images": digest_files([s.path for d in (training, validation) for s in d.samples]),
+            "kernels": digest_files(kernels()),
+        }
+        folder = checked(cache, identity, graph.name)
+        lab = Lab(graph, classes, training, validation, folder, max(epochs, final_epochs))
+        space = space_of(graph, bits, lr)
+        result = search(lab, space, request, engine(jobs or os.cpu_count() or 1, backend), progress)
+        files = output.write(path, lab, request, result, str(data))
+    except (ConvertError, HostLibError, DeviceError, OSError) as error:
+        raise click.ClickException(str(error)) from error
+    output.show(result, files)
+
+
+def images(data: Path) -> Dataset:
+    """The images to learn from and judge by; those that `data` sets apart for tests are left alone."""
+    listed, train = data / "train.txt", data / "train"
+    if listed.is_file():
+        names = {line.split("/")[0] for line in listed.read_text(encoding="utf-8").split()}
+        return split(data, len(names))[0]
+    folder = train if train.is_dir() else data
+    if not folder.is_dir():
+        raise DeviceError(f"no such folder: {folder}.")
+    names = {p.name for p in folder.iterdir() if p.is_dir() and not p.name.startswith(".")}
+    if len(names) < 2:
+        raise DeviceError(f"{folder} holds {len(names)} class folders: a search needs two or more.")
+    return scan(folder, len(names))
+
+
+def quantized(model: Path, calibration: Path | None, trust: bool) -> Graph:
+    """The int8 forward graph, as tools/convert makes it."""
+    return quantized_with_report(load(model, trust, None), Choices(calibration), False, None)[0]
+
+
+def digest_graph(graph: Graph) -> str:
+    """SHA-256 of everything that a forward graph computes with."""
+    state = hashlib.sha256(repr((graph.input, graph.nodes, sorted(graph.tensors.items()))).encode())
+    for name, layer in sorted(graph.layers.items()):
+        state.update(name.encode())
+        for array in (layer.weight, layer.bias, layer.weight_scale, layer.dead):
+            state.update(b"" if array is None else array.tobytes())
+    return state.hexdigest()
+
+
+def digest_files(paths: Iterable[Path]) -> str:
+    """SHA-256 of some files' names, without their folders, and bytes."""
+    state = hashlib.sha256()
+    for path in paths:
+        state.update(f"{path.parent.name}/{path.name}".encode())
+        state.update(hashlib.sha256(path.read_bytes()).digest())
+    return state.hexdigest()
+
+
+def checked(cache: Path | None, identity: dict[str, str], name: str) -> Path:
+    """The folder for what is measured; one that was named must be new or of the same model and images."""
+    every = hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:12]
+    folder = cache or WORK / f"{name}-{every}"
+    about = folder / "about.json"
+    if about.is_file():
+        known = json.loads(about.read_text(encoding="utf-8"))
+        other = [what for what, digest in identity.items() if known.get(what) != digest]
+        if other:
+            raise DeviceError(
+                f"{folder} holds what was measured with other {' and '.join(other)}: "
+                "name another folder with --cache, or leave the option out."
+            )
+    folder.mkdir(parents=True, exist_ok=True)
+    about.write_text(json.dumps(identity, indent=1) + "\n", encoding="utf-8")
+    return folder
+
+
+def progress(name: str, total: int, items: Iterable[Item]) -> Iterator[Item]:
+    """The items, with a bar on stderr."""
+    columns = (TextColumn("{task.description:22}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Bars(*columns, console=Console(stderr=True)) as bars:
+        bar = bars.add_task(name, total=total)
+        for item in items:
+            bars.advance(bar)
+            yield item
+        bars.update(bar, completed=total)
+
+
+def main() -> None:
+    cli(prog_name="python tools/search")

@@ -1,0 +1,206 @@
+"""What candidates cost, from the compiler itself.
+
+The bytes alive at a step of a scheme are those of its biases alone and, for each layer whose weights are
+trained as well, what that adds there. So compilations of one such layer each give the cost of every scheme,
+in microseconds and to the byte (test/test_search.py compares). What is left to a full conversion is where the
+planner does not reach the bytes alive (within 0.5 %).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+from convert.ir import Graph
+from convert.pipeline import FIRMWARE_FLASH, fixed_sram, training_graph
+from convert.plan import buffers, bytes_alive
+from convert.report import flash_bytes
+from convert.scheme import Scheme
+
+from .engine import Engine
+from .instructions import step_instructions
+from .space import Candidate, Space
+
+Key = tuple[str, ...]
+Choice = tuple[int, int]  # number of a convolution and level
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Bytes of all-in SRAM, bytes of flash, instructions of a training step."""
+
+    sram: int
+    flash: float = float("inf")
+    instructions: float = float("inf")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of a scheme: bytes and instructions of a training step."""
+
+    sram: int
+    flash: int
+    instructions: float
+
+    def within(self, budget: Budget) -> bool:
+        return (
+            self.sram <= budget.sram
+            and self.flash <= budget.flash
+            and self.instructions <= budget.instructions
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Compilation:
+    """What a scheme costs: bytes alive at each step of the training graph, and beside that."""
+
+    alive: Mapping[Key, int]
+    fixed: int
+    flash: int
+    instructions: float
+
+    @property
+    def cost(self) -> Cost:
+        return Cost(max(self.alive.values()) + self.fixed, self.flash, self.instructions)
+
+
+@dataclass(frozen=True, eq=False)
+class Added:
+    """What the trained weights of a layer add to the biases of the last k convolutions.
+
+    alive   bytes at each of the base's steps, int64 [steps]
+    own     (step of the base, bytes): alive at the steps that only this layer has, and the step of the base
+            that has the bytes of the other layers
+    fixed, flash, instructions   more of each
+    """
+
+    alive: np.ndarray
+    own: tuple[tuple[int, int], ...]
+    fixed: int
+    flash: int
+    instructions: float
+
+
+@dataclass(frozen=True, eq=False)
+class Base:
+    """Schemes with the same biases and the same number of fraction bits."""
+
+    alive: np.ndarray
+    fixed: int
+    flash: int
+    instructions: float
+    added: Mapping[Choice, Added]
+
+    def without(self, layers: Collection[int]) -> Base:
+        """Less the choices of some layers."""
+        return replace(self, added={c: added for c, added in self.added.items() if c[0] not in layers})
+
+    def cost(self, choices: Iterable[Choice]) -> Cost:
+        """Of the scheme with these weights."""
+        chosen = [self.added[choice] for choice in choices]
+        more = sum((added.alive for added in chosen), np.zeros_like(self.alive))
+        peak = int((self.alive + more).max())
+        for added in chosen:
+            peak = max([peak, *(bytes_ + int(more[at] - added.alive[at]) for at, bytes_ in added.own)])
+        fixed = self.fixed + sum(added.fixed for added in chosen)
+        flash = self.flash + sum(added.flash for added in chosen)
+        return Cost(peak + fixed, flash, self.instructions + sum(added.instructions for added in chosen))
+
+
+def compiled(graph: Graph, scheme: Scheme, classes: int) -> Compilation:
+    """What the compiler says of a scheme, but for the planner's last half percent."""
+    trained = training_graph(graph, scheme, classes)
+    alive = bytes_alive(buffers(trained))
+    steps = {(n.op, n.name, *n.outputs[:1]): alive.get(i, 0) for i, n in enumerate(trained.nodes)}
+    flash = sum(flash_bytes(trained).values()) + FIRMWARE_FLASH
+    return Compilation(steps, fixed_sram(trained), flash, step_instructions(trained))
+
+
+def base_of(graph: Graph, space: Space, classes: int, biases: int, bits: int, budget: Budget) -> Base | None:
+    """Every scheme with these biases and fraction bits; None where none fits the budget.
+
+    Choices that do not fit by themselves are left out: no scheme has them.
+    """
+    count = len(space.layers)
+
+    def compile_one(*choices: Choice) -> Compilation:
+        levels = dict(choices)
+        candidate = Candidate(biases, tuple(levels.get(i, 0) for i in range(count)), bits)
+        return compiled(graph, space.scheme(candidate), classes)
+
+    alone = compile_one()
+    if not alone.cost.within(budget):
+        return None
+    added: dict[Choice, Added] = {}
+    for layer in range(count - biases, count):
+        for level in space.usable[layer]:
+            found = compile_one((layer, level))
+            if not found.cost.within(budget):
+                break
+            added[layer, level] = difference(alone, found)
+    alive = np.array(list(alone.alive.values()), np.int64)
+    return Base(alive, alone.fixed, alone.flash, alone.instructions, added)
+
+
+def difference(base: Compilation, more: Compilation) -> Added:
+    """What `more`, with one layer's weights trained, adds to `base`."""
+    places = {key: place for place, key in enumerate(base.alive)}
+    alive = np.array([more.alive[key] - bytes_ for key, bytes_ in base.alive.items()], np.int64)
+    own, following = [], len(places) - 1
+    for key, bytes_ in reversed(list(more.alive.items())):
+        if key in places:
+            following = places[key]
+        else:
+            own.append((following, bytes_))
+    return Added(
+        alive,
+        tuple(own),
+        more.fixed - base.fixed,
+        more.flash - base.flash,
+        more.instructions - base.instructions,
+    )
+
+
+class Costs:
+    """The bases of a search, by biases and fraction bits."""
+
+    def __init__(self, bases: Mapping[tuple[int, int], Base]) -> None:
+        self.bases = bases
+
+    def biases(self) -> list[int]:
+        """Numbers of biases that fit."""
+        return sorted({k for k, _ in self.bases})
+
+    def weights(self) -> list[tuple[int, int, int]]:
+        """(layer, level, bits) of all weights that fit."""
+        return sorted({(*choice, bits) for (_, bits), base in self.bases.items() for choice in base.added})
+
+    def without(self, dropped: Collection[int]) -> Costs:
+        """The costs of candidates that do not train the weights of some layers."""
+        return Costs({key: base.without(dropped) for key, base in self.bases.items()})
+
+    def of(self, candidate: Candidate) -> Cost | None:
+        """None: too much by its biases or by one layer alone."""
+        base = self.bases.get((candidate.biases, candidate.bits))
+        choices = [(layer, level) for layer, level in enumerate(candidate.levels) if level]
+        return base.cost(choices) if base and all(c in base.added for c in choices) else None
+
+
+def bases(
+    graph: Graph,
+    space: Space,
+    classes: int,
+    budget: Budget,
+    keys: Iterable[tuple[int, int]],
+    engine: Engine,
+) -> Iterator[tuple[tuple[int, int], Base | None]]:
+    """base_of() for each (biases, bits), as they are found."""
+    yield from engine.each(partial(keyed_base, graph, space, classes, budget), keys)
+
+
+def keyed_base(
+    graph: Graph, space: Space, classes: int, budget: Budget, key: tuple[int, int]
+) -> tuple[tuple[int, int], Base | None]:
+    return key, base_of(graph, space, classes, *key, budget)

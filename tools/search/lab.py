@@ -1,0 +1,100 @@
+"""What every trial of a search shares: the model, the images, and what the model's front makes of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from convert.cut import cuts
+from convert.ir import Graph
+from device.images import Dataset, Sample
+from simulate.augment import Augmentation, photograph
+from simulate.records import View
+
+
+@dataclass(frozen=True, eq=False)
+class Lab:
+    """A model to train on images.
+
+    graph       quantized forward graph
+    training    images to learn from; validation: images to judge by
+    folder      for what is computed once
+    variants    of each training image; epoch e sees variant e mod variants
+    """
+
+    graph: Graph
+    classes: int
+    training: Dataset
+    validation: Dataset
+    folder: Path
+    variants: int
+    augmentation: Augmentation = field(default_factory=Augmentation)
+
+    @property
+    def kernels(self) -> Path:
+        """The kernels of all models, compiled."""
+        return self.folder / "kernels.o"
+
+    @property
+    def scratch(self) -> Path:
+        """For files that nobody needs later."""
+        return self.folder / "scratch"
+
+    @property
+    def features(self) -> Path:
+        """What stands at every bottleneck(), int8 [views][sum of their elements]."""
+        return self.folder / "features.s8"
+
+    @cached_property
+    def views(self) -> list[View]:
+        """Every view of an image that trials see."""
+        count = self.augmentation.needed(self.variants)
+        seen = [(sample.path, variant) for sample in self.training.samples for variant in range(count)]
+        return [*seen, *((sample.path, 0) for sample in self.validation.samples)]
+
+    @cached_property
+    def places(self) -> dict[str, tuple[int, int]]:
+        """Bottleneck -> where it begins in a row of the features, and its elements."""
+        found, at = {}, 0
+        for tensor in bottlenecks(self.graph):
+            size = self.graph.tensors[tensor].elements
+            found[tensor] = at, size
+            at += size
+        return found
+
+    @property
+    def width(self) -> int:
+        """Bytes of a row of the features."""
+        return sum(size for _, size in self.places.values())
+
+    def view(self, sample: Sample, epoch: int | None) -> View:
+        """What a session shows of a sample (device.session.Show)."""
+        return sample.path, 0 if epoch is None else epoch % self.augmentation.needed(self.variants)
+
+    def stored(self, view: View) -> np.ndarray:
+        """A view as the model takes it, int8 [h][w][c]."""
+        about = self.graph.input
+        pixels = photograph(view[0], self.graph.tensors[about.tensor].shape, self.augmentation.kinds, view[1])
+        gain, offset = np.array(about.gain, np.float32), np.array(about.offset, np.float32)
+        values = pixels.astype(np.float32) * gain + offset
+        return np.rint(np.clip(values, -128.0, 127.0)).astype(np.int8)
+
+
+def bottlenecks(graph: Graph) -> list[str]:
+    """Cuts of a graph that take little to keep: no larger than their neighbours. The input is one."""
+    found = cuts(graph)
+    sizes = [graph.tensors[t].elements for t in found]
+    inner = zip(found[1:], sizes[:-1], sizes[1:], [*sizes[2:], sizes[-1]], strict=True)
+    return [found[0], *(t for t, before, size, after in inner if size <= before and size <= after)]
+
+
+def last_bottleneck(graph: Graph, layer: str) -> str:
+    """The last of the bottlenecks that the layer depends on."""
+    before: list[str] = [graph.input.tensor]
+    for node in graph.forward_nodes:
+        if node.layer == layer:
+            break
+        before += node.outputs
+    return next(t for t in reversed(bottlenecks(graph)) if t in before)

@@ -1,0 +1,118 @@
+"""What a search leaves behind: the scheme, what it was found with, and pictures."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+from device.files import replacing
+
+from . import picture
+from .contribution import Gains
+from .evolution import Scored, search_random
+from .lab import Lab
+from .pipeline import Request, Result
+from .proxy import correlations
+from .space import FRACTIONS, Candidate, Space
+
+KB = 1024
+
+
+def write(path: Path, lab: Lab, request: Request, result: Result, data: str) -> list[Path]:
+    """The scheme at `path`, and beside it NAME.json, NAME-contribution.svg and NAME-search.svg."""
+    beside = [path.with_name(f"{path.stem}{end}") for end in (".json", "-contribution.svg", "-search.svg")]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    texts = [
+        scheme_text(path.stem, lab, result, data),
+        json.dumps(document(lab, request, result), indent=1) + "\n",
+        picture.contributions(result.problem.space, result.gains),
+        picture.progress(result.evaluated, rivals(request, result)),
+    ]
+    for file, text in zip((path, *beside), texts, strict=True):
+        with replacing(file) as part:
+            part.write_text(text, encoding="utf-8")
+    return [path, *beside]
+
+
+def rivals(request: Request, result: Result) -> list[Scored]:
+    """What random search evaluates in as many evaluations."""
+    return list(search_random(result.problem, request.evaluations, request.seed))
+
+
+def scheme_text(name: str, lab: Lab, result: Result, data: str) -> str:
+    """A scheme file (docs/schemes.md)."""
+    winner, space = result.winner, result.problem.space
+    weights = described(space, winner)["weights"]
+    layers = [f"  {layer}: {fraction:g}" for layer, fraction in weights.items()]
+    accuracy = f"{result.ranked[0][0]:.1%} of its validation images"
+    return "\n".join(
+        [
+            f"# Found by tools/search on {Path(data).name}: {accuracy},",
+            f"# {result.compiled.sram:,} B of SRAM, all in.",
+            f"name: {name}",
+            f"network: {lab.graph.name}",
+            f"biases: {winner.biases}",
+            *(["weights:  # fraction of the layer's input channels", *layers] if layers else []),
+            f"fraction_bits: {winner.bits}",
+            f"learning_rate: {space.rate:g}",
+        ]
+    ) + "\n"  # fmt: skip
+
+
+def document(lab: Lab, request: Request, result: Result) -> dict[str, Any]:
+    """Everything that was measured and found, as plain data."""
+    space, costs = result.problem.space, result.problem.costs
+    cost = costs.of(result.winner)
+    assert cost is not None
+    return {
+        "network": lab.graph.name,
+        "images": {"training": len(lab.training.samples), "validation": len(lab.validation.samples)},
+        "budget": {k: v for k, v in vars(request.budget).items() if v != float("inf")},
+        "winner": described(space, result.winner)
+        | {
+            "score": result.problem.score(result.winner),
+            "sram": result.compiled.sram,
+            "bytes_alive": cost.sram,
+            "flash": cost.flash,
+            "step_instructions": round(cost.instructions),
+        },
+        "finalists": [
+            described(space, c) | {"accuracy": a, "score": result.problem.score(c)} for a, c in result.ranked
+        ],
+        "contributions": gains_document(space, result.gains),
+        "proxies": {"spearman": correlations(lab, space, result.proxies, result.gains)},
+        "evaluations": len(result.evaluated),
+    }
+
+
+def described(space: Space, candidate: Candidate) -> dict[str, Any]:
+    chosen = zip(space.layers, candidate.levels, strict=True)
+    return {
+        "biases": candidate.biases,
+        "weights": {layer: FRACTIONS[level - 1] for layer, level in chosen if level},
+        "fraction_bits": candidate.bits,
+    }
+
+
+def gains_document(space: Space, gains: Gains) -> dict[str, Any]:
+    """Gains in accuracy, 0..1."""
+    weights: dict[str, dict[str, dict[str, float]]] = {}
+    for (layer, level, bits), gain in gains.weights.items():
+        own = weights.setdefault(space.layers[layer], {}).setdefault(str(bits), {})
+        own[f"{FRACTIONS[level - 1]:g}"] = round(gain, 5)
+    return {"biases": {str(k): round(v, 5) for k, v in gains.biases.items()}, "weights": weights}
+
+
+def show(result: Result, files: list[Path]) -> None:
+    """The result in a few lines."""
+    for accuracy, candidate in result.ranked:
+        about = described(result.problem.space, candidate)
+        weights = ", ".join(f"{layer}@{fraction:g}" for layer, fraction in about["weights"].items())
+        mark = "*" if candidate == result.winner else " "
+        trained = f"{candidate.biases} biases, {candidate.bits} fraction bits, {weights or 'no weights'}"
+        click.echo(f"{mark} {accuracy:6.1%}, score {result.problem.score(candidate):.3f}: {trained}")
+    sram = result.compiled.sram
+    click.echo(f"all-in SRAM {sram:,} B of {result.problem.budget.sram:,} B")
+    click.echo(f"wrote {', '.join(map(str, files))}")
