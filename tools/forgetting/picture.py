@@ -41,7 +41,7 @@ def draw(path: Path, rows: list[dict[str, Any]]) -> None:
         axes.set_ylabel("accuracy on these classes, %")
         axes.set_title(f"MCUNet, {MAIN} scheme, clothing10: each image shown once")
         axes.grid(alpha=0.3)
-        axes.legend(loc="lower left", fontsize=9)
+        figure.legend(loc="outside lower center", ncols=3, fontsize=9, frameon=False)
         figure.savefig(path, metadata={"Date": None})
         plt.close(figure)
 
