@@ -33,6 +33,7 @@ from .space import space_of
 WORK = Path("build/search")
 FOLDER = click.Path(path_type=Path)
 KB, MILLION = 1024, 1e6
+VARIANTS = 2  # of each training image: more would fill the disk with features
 Item = TypeVar("Item")
 
 
@@ -154,7 +155,7 @@ def cli(
             "kernels": digest_files(kernels()),
         }
         folder = checked(cache, identity, graph.name)
-        lab = Lab(graph, classes, training, validation, folder, max(epochs, final_epochs))
+        lab = Lab(graph, classes, training, validation, folder, VARIANTS)
         space = space_of(graph, bits, lr)
         result = search(lab, space, request, engine(jobs or os.cpu_count() or 1, backend), progress)
         files = output.write(path, lab, request, result, str(data))

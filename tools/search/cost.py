@@ -14,7 +14,7 @@ from functools import partial
 
 import numpy as np
 from convert.ir import Graph
-from convert.pipeline import FIRMWARE_FLASH, fixed_sram, training_graph
+from convert.pipeline import FIRMWARE_FLASH, Compiled, fixed_sram, training_graph
 from convert.plan import buffers, bytes_alive
 from convert.report import flash_bytes
 from convert.scheme import Scheme
@@ -116,6 +116,12 @@ def compiled(graph: Graph, scheme: Scheme, classes: int) -> Compilation:
     steps = {(n.op, n.name, *n.outputs[:1]): alive.get(i, 0) for i, n in enumerate(trained.nodes)}
     flash = sum(flash_bytes(trained).values()) + FIRMWARE_FLASH
     return Compilation(steps, fixed_sram(trained), flash, step_instructions(trained))
+
+
+def cost_of(plan: Compiled) -> Cost:
+    """Of a whole conversion."""
+    flash = sum(flash_bytes(plan.graph).values()) + FIRMWARE_FLASH
+    return Cost(plan.sram, flash, step_instructions(plan.graph))
 
 
 def base_of(graph: Graph, space: Space, classes: int, biases: int, bits: int, budget: Budget) -> Base | None:

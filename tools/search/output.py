@@ -11,6 +11,7 @@ from device.files import replacing
 
 from . import picture
 from .contribution import Gains
+from .cost import cost_of
 from .evolution import Scored, search_random
 from .lab import Lab
 from .pipeline import Request, Result
@@ -64,8 +65,8 @@ def scheme_text(name: str, lab: Lab, result: Result, data: str) -> str:
 def document(lab: Lab, request: Request, result: Result) -> dict[str, Any]:
     """Everything that was measured and found, as plain data."""
     space, costs = result.problem.space, result.problem.costs
-    cost = costs.of(result.winner)
-    assert cost is not None
+    cost, alive = cost_of(result.compiled), costs.of(result.winner)
+    assert alive is not None
     return {
         "network": lab.graph.name,
         "images": {"training": len(lab.training.samples), "validation": len(lab.validation.samples)},
@@ -73,8 +74,8 @@ def document(lab: Lab, request: Request, result: Result) -> dict[str, Any]:
         "winner": described(space, result.winner)
         | {
             "score": result.problem.score(result.winner),
-            "sram": result.compiled.sram,
-            "bytes_alive": cost.sram,
+            "sram": cost.sram,
+            "searched_sram": alive.sram,
             "flash": cost.flash,
             "step_instructions": round(cost.instructions),
         },
