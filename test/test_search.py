@@ -32,7 +32,7 @@ from search import exact, features
 from search.build import compile_here, compile_kernels_once, convert
 from search.cli import checked, images
 from search.contribution import Gains, Plan, gains, last_biases, smooth, trials
-from search.cost import Budget, Costs, base_of, bases, compiled
+from search.cost import Budget, Costs, base_of, bases, compiled, cost_of
 from search.engine import Engine, engine
 from search.evolution import Problem, search_evolutionary, search_random
 from search.features import WHOLE
@@ -220,8 +220,15 @@ def test_space_has_no_fraction_twice(graph: Graph, space: Space) -> None:
         assert 0 not in counts
 
 
-def test_instructions_are_those_of_the_bench() -> None:
-    """Every case of docs/bench.json that runs on the board, within 3 %."""
+QUICK = ("mcunet-49kb", "mbv2-99kb", "proxyless-98kb")
+
+
+@pytest.mark.parametrize("schemes", [QUICK, pytest.param(None, marks=pytest.mark.slow)])
+def test_instructions_are_those_of_the_bench(schemes: tuple[str, ...] | None) -> None:
+    """Of the cases in docs/bench.json: a conversion within 3 %, what the search assumes within 10 %.
+
+    The biases of all layers reach back to 64x64 pixels, which few counted steps do: they are within 7 %.
+    """
     folder = os.environ.get("MICROTRAIN_DATA")
     if not folder:
         pytest.skip("MICROTRAIN_DATA is not set: it names the folder with models/")
@@ -231,14 +238,22 @@ def test_instructions_are_those_of_the_bench() -> None:
         return read_checkpoint(Path(folder) / f"models/{name}.pkl")
 
     (rows,) = json.loads((ROOT / "docs/bench.json").read_text()).values()
-    far = {}
+    ratios = {}
     for row in rows:
-        if row["budget_kb"] is None and "step_instructions" in row and row["scheme"] == row["chosen"]:
+        named = row["scheme"] in schemes if schemes else row["scheme"] == row.get("chosen")
+        if named and row["budget_kb"] is None and "step_instructions" in row:
             graph = checkpoint(row["network"])
             scheme = replace(find(Path(row["scheme"])), fraction_bits=row["fraction_bits"])
-            ratio = compiled(graph, scheme, 10).instructions / row["step_instructions"]
-            if abs(ratio - 1) > 0.03:
-                far[f"{row['network']}/{row['scheme']}+{row['fraction_bits']}"] = ratio
+            found = cost_of(compile_graph(graph, scheme, 10)), compiled(graph, scheme, 10)
+            name = f"{row['network']}/{row['scheme']}+{row['fraction_bits']}"
+            ratios[name] = [cost.instructions / row["step_instructions"] - 1 for cost in found]
+    assert len(ratios) >= 9
+    limits = {name: (0.07 if "/bias-only" in name else 0.03, 0.1) for name in ratios}
+    far = {
+        n: both
+        for n, both in ratios.items()
+        if any(abs(r) > most for r, most in zip(both, limits[n], strict=True))
+    }
     assert far == {}
 
 

@@ -24,6 +24,7 @@ from .instructions import step_instructions
 from .space import Candidate, Space
 
 Key = tuple[str, ...]
+ROWS = 8
 Choice = tuple[int, int]  # number of a convolution and level
 
 
@@ -115,7 +116,12 @@ def compiled(graph: Graph, scheme: Scheme, classes: int) -> Compilation:
     alive = bytes_alive(buffers(trained))
     steps = {(n.op, n.name, *n.outputs[:1]): alive.get(i, 0) for i, n in enumerate(trained.nodes)}
     flash = sum(flash_bytes(trained).values()) + FIRMWARE_FLASH
-    return Compilation(steps, fixed_sram(trained), flash, step_instructions(trained))
+    return Compilation(steps, fixed_sram(trained), flash, step_instructions(widened(trained)))
+
+
+def widened(graph: Graph) -> Graph:
+    """The graph with streams as wide as a conversion mostly makes them, where the arena leaves room."""
+    return graph.replace(nodes=tuple(replace(n, rows=ROWS) if n.parts else n for n in graph.nodes))
 
 
 def cost_of(plan: Compiled) -> Cost:

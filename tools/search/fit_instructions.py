@@ -51,8 +51,8 @@ class Counted:
 
 
 def plans(network: str) -> Iterable[Scheme]:
-    """Every published scheme, the smallest with fraction bits, biases alone and the last layers."""
-    published = [find(Path(name)) for name in SCHEMES[network]]
+    """Every published scheme with int8 weights, one with fraction bits, biases alone and the last layers."""
+    published = [replace(find(Path(name)), fraction_bits=0) for name in SCHEMES[network]]
     yield from published
     yield from (replace(published[1], fraction_bits=bits) for bits in BITS[1:])
     yield from (find(Path(name)) for name in RIVALS)
