@@ -74,7 +74,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def new_lab(graph: Graph, photos: Path, folder: Path) -> Lab:
-    lab = Lab(graph, CLASSES, *hold_out(scan(photos, CLASSES)), folder, variants=2)
+    lab = Lab(graph, CLASSES, *hold_out(scan(photos, CLASSES)), folder)
     lab.scratch.mkdir(parents=True)
     compile_kernels_once(lab)
     list(features.fill(lab, ALONE))

@@ -101,6 +101,11 @@ def flash_bytes(graph: Graph) -> dict[str, int]:
     return kinds | {"trainables_init": len(stored_block(layout(graph)))}
 
 
+def flash_total(graph: Graph) -> int:
+    """Flash of the model and, estimated, of the firmware's own code."""
+    return sum(flash_bytes(graph).values()) + FIRMWARE_FLASH
+
+
 def plan_json(
     compiled: Compiled, output: Output, source: dict[str, str], budget: Budget | None
 ) -> dict[str, Any]:
@@ -224,14 +229,14 @@ def _print_totals(compiled: Compiled, budget: Budget | None, console: Console) -
     macs = {"forward": 0, "backward": 0}
     for i, node in enumerate(graph.nodes):
         macs["forward" if i < len(graph.forward_nodes) else "backward"] += TABLE[node.op].macs(graph, node)
-    trained, flash = block_bytes(layout(graph)), sum(flash_bytes(graph).values()) + FIRMWARE_FLASH
+    trained = block_bytes(layout(graph))
     lines = [
         f"MACs        forward {macs['forward']:,}, backward {macs['backward']:,}",
         f"arena       {plan.arena:,} B (lower bound {plan.lower_bound:,} B), peak at step {plan.peak_step}",
         f"trainables  {trained:,} B",
         *_replay_lines(compiled),
         f"SRAM        {compiled.sram:,} B{_of(budget, 'sram')}, {FIRMWARE_SRAM:,} B for the firmware",
-        f"flash       {flash:,} B{_of(budget, 'flash')}, "
+        f"flash       {flash_total(graph):,} B{_of(budget, 'flash')}, "
         f"{FIRMWARE_FLASH:,} B for the firmware (both estimates; `pio run` measures)",
     ]
     again = recomputed(graph)
@@ -284,7 +289,7 @@ def _check_flash(compiled: Compiled, budget: int) -> None:
             f"{compiled.graph.name} has {region:,} B of weights and biases, {region - WEIGHT_REGION:,} B "
             f"more than the {WEIGHT_REGION:,} B of flash between the checkpoint slots: use a smaller network"
         )
-    flash = sum(kinds.values()) + FIRMWARE_FLASH
+    flash = flash_total(compiled.graph)
     if flash <= budget:
         return
     raise ConvertError(

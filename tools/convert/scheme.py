@@ -226,15 +226,6 @@ def convolutions(graph: Graph) -> list[str]:
     return [n.layer for n in graph.forward_layers if n.op in ("conv2d", "dwconv2d") and n.layer]
 
 
-def by_name(graph: Graph, scheme: Scheme) -> Scheme:
-    """The same scheme with layers by their names."""
-    names = convolutions(graph)
-    weights: dict[str | int, float | tuple[int, ...]] = {}
-    for key, entry in scheme.weights.items():
-        weights |= dict.fromkeys(names if key == ALL else [_layer_name(key, names, graph, scheme)], entry)
-    return replace(scheme, weights=weights, biases=len(names) if scheme.biases < 0 else scheme.biases)
-
-
 def _layer_name(key: str | int, names: list[str], graph: Graph, scheme: Scheme) -> str:
     if isinstance(key, int) and -len(names) <= key < len(names):
         return names[key]

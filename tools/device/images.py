@@ -78,14 +78,19 @@ def flatten(image: Image.Image, mode: str) -> Image.Image:
     return image if image.mode == mode else image.convert(mode)
 
 
+def class_folders(folder: Path) -> list[str]:
+    """Sorted names of the class folders. DeviceError where there is no such folder."""
+    if not folder.is_dir():
+        raise DeviceError(f"no such folder: {folder}.")
+    return sorted(p.name for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
+
+
 def scan(folder: Path, classes: int) -> Dataset:
     """A folder with one folder a class; the sorted folder names are the labels 0, 1, 2, ...
 
     Errors   DeviceError where the folder is missing, has another number of classes, or an empty class
     """
-    if not folder.is_dir():
-        raise DeviceError(f"no such folder: {folder}.")
-    names = sorted(p.name for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
+    names = class_folders(folder)
     if not names:
         raise DeviceError(f"{folder} holds no class folders: it needs one folder of images for each class.")
     if len(names) != classes:
@@ -144,8 +149,10 @@ def hold_out(dataset: Dataset) -> tuple[Dataset, Dataset]:
     return Dataset(dataset.classes, tuple(training)), Dataset(dataset.classes, tuple(testing))
 
 
-def read_list(file: Path, classes: int) -> Dataset:
+def read_list(file: Path, classes: int | None) -> Dataset:
     """The images that a list names, one CLASS/FILE a line, relative to its folder; sorted classes are labels.
+
+    classes  that it must name; None: any number
 
     Errors   DeviceError where the list or an image is missing, or it has another number of classes
     """
@@ -157,7 +164,7 @@ def read_list(file: Path, classes: int) -> Dataset:
         if "/" not in line or not (file.parent / line).is_file():
             raise DeviceError(f"{file} names {line[:60]!r}, which is no image CLASS/FILE in {file.parent}.")
     names = sorted({line.split("/")[0] for line in lines})
-    if len(names) != classes:
+    if classes is not None and len(names) != classes:
         raise DeviceError(
             f"{file} names {len(names)} classes ({shorten(names)}), but the model has {classes} classes: "
             "list as many, or convert the model with --classes."

@@ -35,7 +35,12 @@ def kernels() -> list[Path]:
 
 def sources(folder: Path) -> list[Path]:
     """Every file that a library is made of, beside headers; `folder` holds the generated files."""
-    return [*kernels(), HOST, folder / "model_weights.c"]
+    return [*kernels(), *own_sources(folder)]
+
+
+def own_sources(folder: Path) -> list[Path]:
+    """Those of them that no other model shares."""
+    return [HOST, folder / "model_weights.c"]
 
 
 def compile_model(
@@ -50,9 +55,7 @@ def compile_model(
     objects  what compile_kernels() made with the same flags; None: the kernels are compiled as well
     Errors   FileNotFoundError without that compiler, subprocess.CalledProcessError with its messages
     """
-    parts = sources(folder)
-    if objects is not None:
-        parts = [path for path in parts if path not in kernels()] + [objects]
+    parts = sources(folder) if objects is None else [*own_sources(folder), objects]
     _compile([compiler, *EXACT, "-shared", *flags, f"-I{folder}", *map(str, parts), "-lm"], library)
 
 

@@ -16,7 +16,7 @@ from convert.ir import ConvertError, Graph
 from convert.ptq import Choices
 from convert.scheme import RATE
 from device.errors import DeviceError
-from device.images import Dataset, hold_out, scan, split
+from device.images import Dataset, class_folders, hold_out, read_list, scan, split
 from native.model import kernels
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
@@ -33,7 +33,6 @@ from .space import space_of
 WORK = Path("build/search")
 FOLDER = click.Path(path_type=Path)
 KB, MILLION = 1024, 1e6
-VARIANTS = 2  # of each training image: more would fill the disk with features
 Item = TypeVar("Item")
 
 
@@ -155,7 +154,7 @@ def cli(
             "kernels": digest_files(kernels()),
         }
         folder = checked(cache, identity, graph.name)
-        lab = Lab(graph, classes, training, validation, folder, VARIANTS)
+        lab = Lab(graph, classes, training, validation, folder)
         space = space_of(graph, bits, lr)
         result = search(lab, space, request, engine(jobs or os.cpu_count() or 1, backend), progress)
         files = output.write(path, lab, request, result, str(data))
@@ -166,14 +165,11 @@ def cli(
 
 def images(data: Path) -> Dataset:
     """The images to learn from and judge by; those that `data` sets apart for tests are left alone."""
-    listed, train = data / "train.txt", data / "train"
+    listed = data / "train.txt"
     if listed.is_file():
-        names = {line.split("/")[0] for line in listed.read_text(encoding="utf-8").split()}
-        return split(data, len(names))[0]
-    folder = train if train.is_dir() else data
-    if not folder.is_dir():
-        raise DeviceError(f"no such folder: {folder}.")
-    names = {p.name for p in folder.iterdir() if p.is_dir() and not p.name.startswith(".")}
+        return split(data, len(read_list(listed, None).classes))[0]
+    folder = data / "train" if (data / "train").is_dir() else data
+    names = class_folders(folder)
     if len(names) < 2:
         raise DeviceError(f"{folder} holds {len(names)} class folders: a search needs two or more.")
     return scan(folder, len(names))

@@ -14,9 +14,9 @@ from functools import partial
 
 import numpy as np
 from convert.ir import Graph
-from convert.pipeline import FIRMWARE_FLASH, Compiled, fixed_sram, training_graph
+from convert.pipeline import Compiled, fixed_sram, training_graph
 from convert.plan import buffers, bytes_alive
-from convert.report import flash_bytes
+from convert.report import flash_total
 from convert.scheme import Scheme
 
 from .engine import Engine
@@ -24,8 +24,8 @@ from .instructions import step_instructions
 from .space import Candidate, Space
 
 Key = tuple[str, ...]
-ROWS = 8
 Choice = tuple[int, int]  # number of a convolution and level
+ROWS = 8  # of a stream that enter at once
 
 
 @dataclass(frozen=True)
@@ -115,8 +115,8 @@ def compiled(graph: Graph, scheme: Scheme, classes: int) -> Compilation:
     trained = training_graph(graph, scheme, classes)
     alive = bytes_alive(buffers(trained))
     steps = {(n.op, n.name, *n.outputs[:1]): alive.get(i, 0) for i, n in enumerate(trained.nodes)}
-    flash = sum(flash_bytes(trained).values()) + FIRMWARE_FLASH
-    return Compilation(steps, fixed_sram(trained), flash, step_instructions(widened(trained)))
+    work = step_instructions(widened(trained))
+    return Compilation(steps, fixed_sram(trained), flash_total(trained), work)
 
 
 def widened(graph: Graph) -> Graph:
@@ -126,8 +126,7 @@ def widened(graph: Graph) -> Graph:
 
 def cost_of(plan: Compiled) -> Cost:
     """Of a whole conversion."""
-    flash = sum(flash_bytes(plan.graph).values()) + FIRMWARE_FLASH
-    return Cost(plan.sram, flash, step_instructions(plan.graph))
+    return Cost(plan.sram, flash_total(plan.graph), step_instructions(plan.graph))
 
 
 def base_of(graph: Graph, space: Space, classes: int, biases: int, bits: int, budget: Budget) -> Base | None:

@@ -70,11 +70,10 @@ def add_budget(model: CpModel, base: Base, chosen: Mapping[Choice, IntVar], budg
     """The busiest step keeps to the bytes of SRAM, flash and instructions to theirs."""
     room = budget.sram - base.fixed
     fixed = sum(base.added[c].fixed * x for c, x in chosen.items())
-    rows = {tuple(int(base.added[c].alive[step]) for c in chosen) for step in range(len(base.alive))}
-    most = dict.fromkeys(rows, -1)
+    most: dict[tuple[int, ...], int] = {}  # of steps to which the choices add the same, the busiest counts
     for step, alive in enumerate(base.alive):
         row = tuple(int(base.added[c].alive[step]) for c in chosen)
-        most[row] = max(most[row], int(alive))
+        most[row] = max(most.get(row, 0), int(alive))
     for row, alive in most.items():
         model.add(fixed + sum(n * x for n, x in zip(row, chosen.values(), strict=True)) <= room - alive)
     for choice, x in chosen.items():

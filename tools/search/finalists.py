@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import numpy as np
 from convert.ir import ConvertError
 from convert.pipeline import Compiled, compile_graph
 
-from .contribution import Plan
+from .contribution import Plan, mean
 from .cost import cost_of
 from .evolution import Problem, Scored
 from .lab import Lab
@@ -46,10 +45,7 @@ def ranked(
     problem: Problem, plan: Plan, candidates: Iterable[Candidate], outcomes: Outcomes
 ) -> list[tuple[float, Candidate]]:
     """Mean accuracy over the seeds, the best first."""
-    found = []
-    for candidate in candidates:
-        scheme = problem.space.scheme(candidate)
-        found.append((float(np.mean([outcomes[t].accuracy for t in plan.trials(scheme)])), candidate))
+    found = [(mean(outcomes, plan, problem.space.scheme(candidate)), candidate) for candidate in candidates]
     return sorted(found, key=lambda pair: -pair[0])
 
 

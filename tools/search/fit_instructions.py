@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench.build import BOARD, build
 from bench.cases import CLASSES, SCHEMES
 from bench.measure import ENTRIES, KERNEL, after_one_step
-from convert.cli import load
+from convert.frontends.checkpoint import read_checkpoint
 from convert.ir import Graph, Node
 from convert.pipeline import compile_graph, generate
 from convert.scheme import Scheme, find
@@ -147,7 +147,7 @@ def main() -> None:
     """Build, count and fit; tools/search/instructions.json. Needs the test data and PlatformIO."""
     steps: list[Counted] = []
     for network in SCHEMES:
-        graph = load(find_data().checkpoint(network), False, None).graph
+        graph = read_checkpoint(find_data().checkpoint(network))
         for scheme in plans(network):
             click.echo(f"{network}, {scheme.name}, {scheme.fraction_bits} fraction bits")
             steps += counted(graph, scheme)

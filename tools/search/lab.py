@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -10,8 +10,11 @@ import numpy as np
 from convert.cut import cuts
 from convert.ir import Graph
 from device.images import Dataset, Sample
-from simulate.augment import Augmentation, photograph
+from simulate.augment import KINDS, Augmentation, photograph
+from simulate.blueprint import stored
 from simulate.records import View
+
+FEW = Augmentation(KINDS, 2)  # more variants of each image would fill the disk with features
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,7 +24,6 @@ class Lab:
     graph       quantized forward graph
     training    images to learn from; validation: images to judge by
     folder      for what is computed once
-    variants    of each training image; epoch e sees variant e mod variants
     """
 
     graph: Graph
@@ -29,8 +31,7 @@ class Lab:
     training: Dataset
     validation: Dataset
     folder: Path
-    variants: int
-    augmentation: Augmentation = field(default_factory=Augmentation)
+    augmentation: Augmentation = FEW
 
     @property
     def kernels(self) -> Path:
@@ -50,7 +51,7 @@ class Lab:
     @cached_property
     def views(self) -> list[View]:
         """Every view of an image that trials see."""
-        count = self.augmentation.needed(self.variants)
+        count = self.augmentation.needed(self.augmentation.variants)
         seen = [(sample.path, variant) for sample in self.training.samples for variant in range(count)]
         return [*seen, *((sample.path, 0) for sample in self.validation.samples)]
 
@@ -71,15 +72,13 @@ class Lab:
 
     def view(self, sample: Sample, epoch: int | None) -> View:
         """What a session shows of a sample (device.session.Show)."""
-        return sample.path, 0 if epoch is None else epoch % self.augmentation.needed(self.variants)
+        return sample.path, 0 if epoch is None else self.augmentation.of_epoch(epoch)
 
     def stored(self, view: View) -> np.ndarray:
         """A view as the model takes it, int8 [h][w][c]."""
         about = self.graph.input
         pixels = photograph(view[0], self.graph.tensors[about.tensor].shape, self.augmentation.kinds, view[1])
-        gain, offset = np.array(about.gain, np.float32), np.array(about.offset, np.float32)
-        values = pixels.astype(np.float32) * gain + offset
-        return np.rint(np.clip(values, -128.0, 127.0)).astype(np.int8)
+        return stored(pixels, about.gain, about.offset)
 
 
 def bottlenecks(graph: Graph) -> list[str]:

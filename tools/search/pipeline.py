@@ -16,7 +16,7 @@ from convert.scheme import Scheme
 from . import contribution, features, finalists, store
 from .build import compile_kernels_once
 from .contribution import Gains, Plan
-from .cost import Budget, Costs, bases, compiled
+from .cost import Budget, Costs, bases, cost_of
 from .engine import Engine
 from .evolution import Problem, Scored, search_evolutionary
 from .lab import Lab
@@ -109,7 +109,7 @@ def affordable(lab: Lab, space: Space, budget: Budget, engine: Engine, progress:
 def too_small(lab: Lab, budget: Budget) -> str:
     """Says what the smallest plan takes and why."""
     least = compile_graph(lab.graph, Scheme("head-only"), lab.classes)
-    cost = compiled(lab.graph, Scheme("head-only"), lab.classes).cost
+    cost = cost_of(least)
     return (
         f"no scheme of {lab.graph.name} is within the budget: the smallest, the head alone, takes "
         f"{least.sram:,} B of SRAM ({peak_text(least.plan)}, beside {fixed_sram(least.graph):,} B of "

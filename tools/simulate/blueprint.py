@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,9 +46,13 @@ class Blueprint:
 
     def stored(self, pixels: np.ndarray) -> np.ndarray:
         """uint8 [h][w][c] as the model takes it, int8; all arithmetic is float32, as on the device."""
-        gain, offset = np.array(self.gain, np.float32), np.array(self.offset, np.float32)
-        values = pixels.astype(np.float32) * gain + offset
-        return np.rint(np.clip(values, -128.0, 127.0)).astype(np.int8)
+        return stored(pixels, self.gain, self.offset)
+
+
+def stored(pixels: np.ndarray, gain: Sequence[float], offset: Sequence[float]) -> np.ndarray:
+    """sat8(rint(pixel * gain + offset)) by channel, in float32 as on the device; [h][w][c]"""
+    values = pixels.astype(np.float32) * np.array(gain, np.float32) + np.array(offset, np.float32)
+    return np.rint(np.clip(values, -128.0, 127.0)).astype(np.int8)
 
 
 def load_blueprint(path: Path) -> Blueprint:
