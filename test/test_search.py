@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cache
@@ -23,6 +26,7 @@ from convert.frontends.checkpoint import read_checkpoint
 from convert.ir import ConvertError, Graph
 from convert.pipeline import FIRMWARE_SRAM, compile_graph
 from convert.scheme import Scheme, convolutions, find
+from convert.scheme import load as load_scheme
 from device.errors import DeviceError
 from device.images import hold_out, scan
 from device.session import Settings, Silent, new_log, train
@@ -36,18 +40,20 @@ from search.cost import Budget, Costs, base_of, bases, compiled, cost_of
 from search.engine import Engine, engine
 from search.evolution import Problem, search_evolutionary, search_random
 from search.features import WHOLE
-from search.finalists import APART, apart, different
+from search.finalists import APART, apart, chosen
 from search.lab import Lab, bottlenecks, last_bottleneck
+from search.output import write
 from search.pipeline import Request, Result, search
 from search.proxy import by_channel
 from search.space import FRACTIONS, Candidate, Space, space_of
 from search.store import Outcomes, fill
-from search.trial import Tail, Trial, first_bottleneck, run
+from search.trial import Tail, Trial, first_bottleneck, log_likelihood, run
 
 Item = TypeVar("Item")
 ALONE = Engine(jobs=1)
 WIDE = Budget(1 << 20)
 CLASSES = 4
+RATE = 0.5  # what a network with weights at random needs
 
 
 def quiet(name: str, total: int, items: Iterable[Item]) -> Iterator[Item]:
@@ -61,15 +67,14 @@ def graph() -> Graph:
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A class is a bright corner: 15 images each."""
+    """A class is a bright band, which a flip leaves where it is: 15 images each."""
     folder = tmp_path_factory.mktemp("photos")
     rng = np.random.default_rng(3)
     for label, number in product(range(CLASSES), range(15)):
         pixels = rng.integers(0, 110, (12, 12, 3)).astype(np.uint8)
-        corner = pixels[6 * (label // 2) :, 6 * (label % 2) :][:6, :6]
-        corner += np.uint8(120)
-        (folder / f"corner{label}").mkdir(exist_ok=True)
-        Image.fromarray(pixels).save(folder / f"corner{label}" / f"{number:02}.png")
+        pixels[3 * label : 3 * label + 3] += np.uint8(120)
+        (folder / f"band{label}").mkdir(exist_ok=True)
+        Image.fromarray(pixels).save(folder / f"band{label}" / f"{number:02}.png")
     return folder
 
 
@@ -88,7 +93,7 @@ def lab(graph: Graph, photos: Path, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture(scope="module")
 def space(graph: Graph) -> Space:
-    return space_of(graph, (0, 4), 0.01)
+    return space_of(graph, (0, 4), RATE)
 
 
 def all_bases(graph: Graph, space: Space, budget: Budget = WIDE) -> Costs:
@@ -138,7 +143,7 @@ def test_bottlenecks_are_small_cuts(graph: Graph) -> None:
 def whole_sha(lab: Lab, trial: Trial) -> str:
     """SHA-256 of what training the whole network from its images leaves."""
     machine = Tail(*compile_here(convert(lab.graph, trial.scheme, lab.classes, WHOLE), lab))
-    log = new_log(machine, lab.training.classes, Settings(trial.epochs, rate=trial.rate, schedule="cosine"))
+    log = new_log(machine, lab.training.classes, Settings(trial.epochs, schedule="cosine"))
     train(machine, lab.training, None, log, Silent(), lambda s, epoch: lab.stored(lab.view(s, epoch)))
     return log.sha256
 
@@ -147,8 +152,9 @@ def whole_sha(lab: Lab, trial: Trial) -> str:
 def test_a_trial_learns_what_the_whole_network_learns(lab: Lab, place: int) -> None:
     names = convolutions(lab.graph)
     first = place % len(names)
-    scheme = Scheme("t", len(names) - first, {names[first]: 0.5, names[-1]: 1.0}, fraction_bits=4)
-    trial = Trial(scheme, 2, 0, 0.01, 0)
+    weights: dict[str | int, float | tuple[int, ...]] = {names[first]: 0.5, names[-1]: 1.0}
+    scheme = Scheme("t", len(names) - first, weights, fraction_bits=4, rates=(RATE, RATE, RATE))
+    trial = Trial(scheme, 2, 0, 0)
     found = run(lab, trial)
     assert found.sha256 == whole_sha(lab, trial)
     assert (first_bottleneck(lab.graph, scheme) == lab.graph.input.tensor) == (first == 0)
@@ -156,8 +162,28 @@ def test_a_trial_learns_what_the_whole_network_learns(lab: Lab, place: int) -> N
     assert run(lab, trial) == found != run(lab, replace(trial, seed=1))
 
 
-def test_outcomes_are_kept_and_a_half_written_one_is_not(lab: Lab) -> None:
-    wanted = [Trial(last_biases(k), 1, 0, 0.01, 0) for k in (0, 1)]
+def test_trials_learn(lab: Lab, space: Space) -> None:
+    """A class is a bright band: few passes at the scheme's own rates are enough to see that."""
+    start, after = (run(lab, Trial(last_biases(space, 12), epochs, 0, 0)) for epochs in (1, 12))
+    assert after.accuracy >= 0.5 > 0.3 >= start.accuracy
+    assert after.likelihood > start.likelihood + 0.02
+
+
+def test_likelihood_is_free_of_how_sure_a_network_is() -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 4, 200)
+    logits = rng.normal(size=(200, 4))
+    logits[np.arange(200), labels] += 1.0
+    found = log_likelihood(logits, labels)
+    assert -np.log(4) < found < -0.5
+    assert log_likelihood(0.1 * logits, labels) == pytest.approx(found, abs=1e-6)
+    assert log_likelihood(7.0 * logits, labels) == pytest.approx(found, abs=1e-6)
+    logits[np.arange(200), labels] += 1.0
+    assert log_likelihood(logits, labels) > found
+
+
+def test_outcomes_are_kept_and_a_half_written_one_is_not(lab: Lab, space: Space) -> None:
+    wanted = [Trial(last_biases(space, k), 1, 0, 0) for k in (0, 1)]
     outcomes = Outcomes(lab)
     assert outcomes.missing([*wanted, wanted[0]]) == wanted
     assert len(list(fill(lab, outcomes, wanted, ALONE))) == 2
@@ -264,7 +290,7 @@ def test_gains_rise(lab: Lab, space: Space, costs: Costs) -> None:
     assert smooth([0.1, 0.3, 0.2, -1.0]) == pytest.approx(sorted(smooth([0.1, 0.3, 0.2, -1.0])))
     assert smooth([-0.5]) == [0.0]
     few = Costs({key: base for key, base in costs.bases.items() if key[0] <= 2})
-    plan, outcomes = Plan(1, 0, 0.01, (0,)), Outcomes(lab)
+    plan, outcomes = Plan(1, 0, (0,)), Outcomes(lab)
     list(fill(lab, outcomes, trials(space, few, plan), Engine(2)))
     found = gains(space, few, plan, outcomes)
     assert found.biases[0] == 0.0
@@ -331,14 +357,18 @@ def test_searches_are_repaired_and_repeat(problem: tuple[Problem, Gains]) -> Non
         assert evaluated == list(search_(task, 150, 3))
 
 
-def test_finalists_differ(problem: tuple[Problem, Gains]) -> None:
+def test_finalists_differ(lab: Lab, problem: tuple[Problem, Gains]) -> None:
     task, _ = problem
     evaluated = list(search_evolutionary(task, 600, 0))
-    found = different(evaluated, 5)
-    assert len(found) == 5
-    assert {c.bits for c in found} == {s.candidate.bits for s in evaluated}
+    found = chosen(lab, task, evaluated, 600, 5, 0)
+    assert len(found) >= 3
+    assert max(c.biases for c in found) - min(c.biases for c in found) > max(task.costs.biases()) // 2
+    assert all(task.feasible(c) for c in found)
     assert all(apart(a, b) for i, a in enumerate(found) for b in found[:i])
-    assert max(evaluated, key=lambda s: s.score).candidate in found
+    assert all(
+        cost_of(compile_graph(lab.graph, task.space.scheme(c), CLASSES)).within(task.budget) for c in found
+    )
+    assert task.score(found[0]) >= 0.97 * max(s.score for s in evaluated)
     assert not apart(found[0], found[0])
     assert APART > 1
 
@@ -347,23 +377,23 @@ def test_finalists_differ(problem: tuple[Problem, Gains]) -> None:
 
 
 def request_for(budget: int) -> Request:
-    return Request(Budget(budget), Plan(1, 0, 0.01, (0,)), Plan(2, 0, 0.01, (0, 1)), 300, 3, 0.6, 0)
+    return Request(Budget(budget), Plan(1, 0, (0,)), Plan(2, 0, (0, 1)), 300, 3, 0.6, 0)
 
 
 @pytest.fixture(scope="module")
 def result(graph: Graph, photos: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Lab, Result]:
     lab = new_lab(graph, photos, tmp_path_factory.mktemp("search"))
     budget = compiled(graph, Scheme("b", 6), CLASSES).cost.sram + 200
-    return lab, search(lab, space_of(graph, (0, 4), 0.01), request_for(budget), ALONE, quiet)
+    return lab, search(lab, space_of(graph, (0, 4), RATE), request_for(budget), ALONE, quiet)
 
 
 def test_the_winner_keeps_to_the_budget(result: tuple[Lab, Result]) -> None:
     lab, found = result
     assert found.compiled.sram <= found.problem.budget.sram
-    scheme = found.problem.space.scheme(found.winner)
+    scheme = found.problem.space.scheme(found.winner.candidate)
     assert compile_graph(lab.graph, scheme, CLASSES).sram == found.compiled.sram
-    accuracies = [accuracy for accuracy, _ in found.ranked]
-    assert accuracies == sorted(accuracies, reverse=True)
+    likelihoods = [finalist.likelihood for finalist in found.ranked]
+    assert likelihoods == sorted(likelihoods, reverse=True)
     measured = {layer for layer, _, _ in found.gains.weights}
     assert len(measured) == -(-len(convolutions(lab.graph)) * 6 // 10) or len(measured) < 7
     assert not lab.scratch.exists()
@@ -378,6 +408,17 @@ def test_a_search_goes_on_where_it_was(result: tuple[Lab, Result]) -> None:
     assert again.winner == found.winner
     assert again.ranked == found.ranked
     assert sorted(path.read_text().splitlines(keepends=True)) == sorted(lines)
+
+
+def test_a_budget_for_the_head_alone(graph: Graph, photos: Path, tmp_path: Path) -> None:
+    lab = new_lab(graph, photos, tmp_path)
+    budget = compile_graph(graph, Scheme("head-only"), CLASSES).sram
+    found = search(lab, space_of(graph, (4,), RATE), request_for(budget), ALONE, quiet)
+    assert found.winner.candidate == Candidate(0, (0,) * len(convolutions(graph)), 4)
+    written = write(tmp_path / "s.yaml", lab, request_for(budget), found, "photos")
+    assert load_scheme(written[0]).biases == 0
+    about = json.loads(written[1].read_text())
+    assert about["proxies"]["spearman"]["weights"] == {"norm": None, "fisher": None}
 
 
 def test_a_budget_below_the_smallest_plan(lab: Lab, space: Space) -> None:
@@ -439,13 +480,13 @@ LITTLE = {
     "finalists": 2,
     "measured": 0.3,
     "evaluations": 400,
+    "lr": 0.1,
+    "compare": 2,
 }
 
 
 def command(digits: Path, output: Path) -> list[str]:
-    about = {"data": digits, "budget-sram": 22, "fraction-bits": 0, "cache": output.parent / "cache"} | {
-        "evaluations": 400
-    }
+    about = {"data": digits, "budget-sram": 22, "fraction-bits": 0, "cache": output.parent / "cache"}
     options = [word for name, value in (about | LITTLE).items() for word in (f"--{name}", str(value))]
     return ["python", "tools/search", MODEL, *options, "-o", str(output)]
 
@@ -461,7 +502,9 @@ def test_the_command_writes_a_scheme_that_converts(digits: Path, tmp_path: Path)
     assert "all-in SRAM" in said
     for end in ("contribution", "search"):
         assert "<svg" in (tmp_path / f"mine-{end}.svg").read_text()
-    assert "random" in (tmp_path / "mine-search.svg").read_text()
+    assert {"random", "optimum"} <= set(re.findall(r"[a-z]+", (tmp_path / "mine-search.svg").read_text()))
+    compared = document["comparison"]
+    assert compared["exact"] >= max(compared["evolutionary"] + compared["random"]) - 1e-6
     generated = tmp_path / "generated"
     made = ["--scheme", str(output), "--classes", "10", "-o", str(generated)]
     run_command(["python", "tools/convert", MODEL, *made])
@@ -473,9 +516,40 @@ def test_the_command_writes_a_scheme_that_converts(digits: Path, tmp_path: Path)
     assert (tmp_path / "cache/trials.jsonl").read_bytes() == trials
 
 
+def killed_after(words: list[str], seconds: float) -> bool:
+    """Start the command and kill it, with all its processes, without a warning; False where it had ended."""
+    process = subprocess.Popen(
+        [sys.executable, *words[1:]], cwd=ROOT, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        return True
+    return False
+
+
+def test_a_search_that_is_killed_resumes_and_finds_the_same(digits: Path, tmp_path: Path) -> None:
+    undisturbed, killed = tmp_path / "undisturbed/s.yaml", tmp_path / "killed/s.yaml"
+    began = time.monotonic()
+    run_command(command(digits, undisturbed))
+    whole = time.monotonic() - began
+    rng = np.random.default_rng(int(began))  # other points each time
+    points = [whole * share for share in (*rng.uniform(0.1, 0.95, 3), 0.3)]
+    assert sum(killed_after(command(digits, killed), seconds) for seconds in points) >= 2, points
+    run_command(command(digits, killed))
+    for name in ("s.yaml", "s.json", "s-contribution.svg", "s-search.svg"):
+        assert killed.with_name(name).read_bytes() == undisturbed.with_name(name).read_bytes(), points
+    trials = (path.with_name("cache") / "trials.jsonl" for path in (killed, undisturbed))
+    one, other = (sorted(path.read_text().splitlines()) for path in trials)
+    assert one == other
+
+
 @pytest.mark.parametrize(
     ("option", "value", "sentence"),
     [
+        ("--lr", "0.000001", "raise --lr, now 1e-06, or --epochs"),
         ("--budget-sram", "2", "the smallest, the head alone, takes"),
         ("--data", "/nowhere", "no such folder: /nowhere"),
         ("--fraction-bits", "3", "choose from 0, 4 and 8"),
@@ -484,8 +558,7 @@ def test_the_command_writes_a_scheme_that_converts(digits: Path, tmp_path: Path)
 def test_bad_input_gets_a_sentence(
     digits: Path, tmp_path: Path, option: str, value: str, sentence: str
 ) -> None:
-    words = command(digits, tmp_path / "x.yaml")
-    words[words.index(option) + 1] = value
+    words = [*command(digits, tmp_path / "x.yaml"), option, value]
     words[0] = sys.executable
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode != 0

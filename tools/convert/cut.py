@@ -23,7 +23,8 @@ def behind(graph: Graph, tensor: str) -> Graph:
     """The forward graph of what comes behind a tensor of cuts(), which becomes its input.
 
     A pixel p of the new network is the stored value p - 128. Training it changes the same bytes that
-    training the whole network changes, where nothing before the tensor is trained.
+    training the whole network changes, where nothing before the tensor is trained: it keeps the layers before
+    the tensor in its table, whose places number the streams of random bits (ops.conv.weight_id).
     """
     if tensor == graph.input.tensor:
         return graph
@@ -32,13 +33,11 @@ def behind(graph: Graph, tensor: str) -> Graph:
     place = next(i for i, n in enumerate(graph.nodes) if tensor in n.outputs) + 1
     nodes = graph.nodes[place:]
     used = {t for n in nodes for t in (*n.inputs, *n.outputs)}
-    layers = {n.layer for n in nodes}
     channels = graph.tensors[tensor].channels
     return verify(
         graph.replace(
             input=Input(tensor, (1.0,) * channels, (-MIDDLE,) * channels),
             nodes=nodes,
             tensors={name: t for name, t in graph.tensors.items() if name in used},
-            layers={name: layer for name, layer in graph.layers.items() if name in layers},
         )
     )

@@ -66,7 +66,7 @@ class Bits(click.ParamType):
 )
 @click.option("--lr", default=RATE, show_default=True, type=click.FloatRange(0, min_open=True))
 @click.option(
-    "--epochs", default=2, show_default=True, type=click.IntRange(1),
+    "--epochs", default=1, show_default=True, type=click.IntRange(1),
     help="Passes over the images to measure a contribution with.",
 )  # fmt: skip
 @click.option(
@@ -86,6 +86,10 @@ class Bits(click.ParamType):
 @click.option(
     "--evaluations", default=10000, show_default=True, type=click.IntRange(1), help="Of the evolution."
 )
+@click.option(
+    "--compare", default=0, type=click.IntRange(0), metavar="SEEDS",
+    help="Of evolution and random search, to compare with the proven optimum.",
+)  # fmt: skip
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0, 2**32 - 1))
 @click.option("--calibration", type=FOLDER, metavar="DIR", help="As of tools/convert.")
 @click.option("--trust", is_flag=True, help="As of tools/convert.")
@@ -111,6 +115,7 @@ def cli(
     final_seeds: int,
     measured: float,
     evaluations: int,
+    compare: int,
     seed: int,
     calibration: Path | None,
     trust: bool,
@@ -140,12 +145,13 @@ def cli(
         )
         request = Request(
             budget,
-            Plan(epochs, limit, lr, (seed,)),
-            Plan(final_epochs, limit, lr, tuple(range(seed, seed + final_seeds))),
+            Plan(epochs, limit, (seed,)),
+            Plan(final_epochs, limit, tuple(range(seed, seed + final_seeds))),
             evaluations,
             finalists,
             measured,
             seed,
+            compare,
         )
         classes = len(training.classes)
         identity = {

@@ -1,12 +1,16 @@
-"""Contribution analysis (arXiv 2206.15472, section 3.2): what training one thing alone gains.
+"""Contribution analysis (arXiv 2206.15472, section 3.2): what training one thing gains.
 
-One thing is the biases of the last k convolutions, or a fraction of one layer's weights; the head learns with
-it. The gain is against training the head alone.
+The biases of the last k convolutions against the head alone; a fraction of one layer's weights against the
+biases that are trained beside it in any scheme (those behind the layer), and those of the last half of the
+network: without them a layer's weights would be credited with what biases do for a fraction of the bytes.
+Gains are in the log-likelihood of the validation images (trial.log_likelihood), which tells apart what the
+accuracy of a few hundred images, which moves in whole images, does not (docs/search.md).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from convert.scheme import Scheme
@@ -17,6 +21,8 @@ from .space import FRACTIONS, Candidate, Space
 from .store import Outcomes
 from .trial import Trial
 
+Measure = Literal["likelihood", "accuracy"]  # of Outcome
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -24,16 +30,15 @@ class Plan:
 
     epochs: int
     limit: int
-    rate: float
     seeds: tuple[int, ...]
 
     def trials(self, scheme: Scheme) -> list[Trial]:
-        return [Trial(scheme, self.epochs, self.limit, self.rate, seed) for seed in self.seeds]
+        return [Trial(scheme, self.epochs, self.limit, seed) for seed in self.seeds]
 
 
 @dataclass(frozen=True)
 class Gains:
-    """biases: k -> gain; weights: (layer, level, bits) -> gain; both in accuracy, 0..1, smoothed."""
+    """biases: k -> gain; weights: (layer, level, bits) -> gain; in nats, smoothed."""
 
     biases: dict[int, float]
     weights: dict[tuple[int, int, int], float]
@@ -46,37 +51,48 @@ class Gains:
         )
 
 
-def alone(space: Space, layer: int, level: int, bits: int) -> Scheme:
-    """A layer's weights and nothing else but the head."""
-    return Scheme("alone", 0, {space.layers[layer]: FRACTIONS[level - 1]}, fraction_bits=bits)
+def beside(space: Space, layer: int) -> int:
+    """How many biases are trained beside a layer's weights to measure those."""
+    count = len(space.layers)
+    return max(count - layer, count // 2)
 
 
-def last_biases(count: int) -> Scheme:
+def one_layer(space: Space, layer: int, level: int, bits: int) -> Scheme:
+    """A layer's weights with the biases beside them."""
+    chosen: dict[str | int, float | tuple[int, ...]] = {space.layers[layer]: FRACTIONS[level - 1]}
+    return Scheme("one layer", beside(space, layer), chosen, fraction_bits=bits, rates=space.rates)
+
+
+def last_biases(space: Space, count: int) -> Scheme:
     """The biases of the last convolutions and the head; 0: the head alone."""
-    return Scheme("alone", count)
+    return Scheme("biases", count, rates=space.rates)
 
 
 def trials(space: Space, costs: Costs, plan: Plan) -> list[Trial]:
     """All that has to be tried: everything that some scheme within the budget trains."""
-    weights = [alone(space, *choice) for choice in costs.weights()]
-    schemes = [last_biases(0), *(last_biases(k) for k in costs.biases() if k), *weights]
+    counts = {0, *costs.biases(), *(beside(space, layer) for layer, _, _ in costs.weights())}
+    weights = [one_layer(space, *choice) for choice in costs.weights()]
+    schemes = [*(last_biases(space, k) for k in sorted(counts)), *weights]
     return [trial for scheme in schemes for trial in plan.trials(scheme)]
 
 
-def gains(space: Space, costs: Costs, plan: Plan, outcomes: Outcomes) -> Gains:
+def gains(
+    space: Space, costs: Costs, plan: Plan, outcomes: Outcomes, measure: Measure = "likelihood"
+) -> Gains:
     """What the trials say.
 
     Training more does not gain less: where a trial says so it is noise, and the nearest rising curve
     (isotonic regression) over the biases, and over the fractions of a layer, takes its place.
     """
-    start = mean(outcomes, plan, last_biases(0))
+    start = mean(outcomes, plan, last_biases(space, 0), measure)
     counts = [k for k in costs.biases() if k]
-    found = [mean(outcomes, plan, last_biases(k)) - start for k in counts]
+    found = [mean(outcomes, plan, last_biases(space, k), measure) - start for k in counts]
     biases = {0: 0.0} | dict(zip(counts, smooth(found), strict=True))
     weights: dict[tuple[int, int, int], float] = {}
     for layer, bits in dict.fromkeys((layer, bits) for layer, _, bits in costs.weights()):
         levels = [level for other, level, b in costs.weights() if (other, b) == (layer, bits)]
-        found = [mean(outcomes, plan, alone(space, layer, level, bits)) - start for level in levels]
+        start = mean(outcomes, plan, last_biases(space, beside(space, layer)), measure)
+        found = [mean(outcomes, plan, one_layer(space, layer, n, bits), measure) - start for n in levels]
         weights |= {(layer, level, bits): gain for level, gain in zip(levels, smooth(found), strict=True)}
     return Gains(biases, weights)
 
@@ -88,6 +104,6 @@ def smooth(values: list[float]) -> list[float]:
     return [float(v) for v in IsotonicRegression(y_min=0.0).fit_transform(range(len(values)), values)]
 
 
-def mean(outcomes: Outcomes, plan: Plan, scheme: Scheme) -> float:
-    """Accuracy over the seeds."""
-    return float(np.mean([outcomes[trial].accuracy for trial in plan.trials(scheme)]))
+def mean(outcomes: Outcomes, plan: Plan, scheme: Scheme, measure: Measure) -> float:
+    """Over the seeds."""
+    return float(np.mean([getattr(outcomes[trial], measure) for trial in plan.trials(scheme)]))

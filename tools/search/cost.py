@@ -192,6 +192,10 @@ class Costs:
         """The costs of candidates that do not train the weights of some layers."""
         return Costs({key: base.without(dropped) for key, base in self.bases.items()})
 
+    def only(self, keys: Iterable[tuple[int, int]]) -> Costs:
+        """The costs of candidates with these (biases, fraction bits)."""
+        return Costs({key: self.bases[key] for key in keys})
+
     def of(self, candidate: Candidate) -> Cost | None:
         """None: too much by its biases or by one layer alone."""
         base = self.bases.get((candidate.biases, candidate.bits))

@@ -110,9 +110,10 @@ def mutated(problem: Problem, candidate: Candidate, rng: np.random.Generator) ->
     if rng.uniform() < 0.3:
         biases += int(rng.integers(-MOVED, MOVED + 1))
     if rng.uniform() < 0.1:
-        bits = problem.space.bits[rng.integers(len(problem.space.bits))]
-    most = max(k for k, b in problem.costs.bases if b == bits)
-    return Candidate(min(max(biases, 0), most), tuple(levels), bits)
+        known = sorted({b for _, b in problem.costs.bases})
+        bits = known[rng.integers(len(known))]
+    counts = [k for k, b in problem.costs.bases if b == bits]
+    return Candidate(min(max(biases, min(counts)), max(counts)), tuple(levels), bits)
 
 
 def repaired(problem: Problem, candidate: Candidate, rng: np.random.Generator) -> Candidate:
@@ -125,5 +126,9 @@ def repaired(problem: Problem, candidate: Candidate, rng: np.random.Generator) -
             levels[layer] = max((x for x in problem.space.usable[layer] if x < levels[layer]), default=0)
             candidate = replace(candidate, levels=tuple(levels))
         else:
-            candidate = replace(candidate, biases=candidate.biases - 1).normal()
+            fewer = (
+                key for key in problem.costs.bases if key[1] == candidate.bits and key[0] < candidate.biases
+            )
+            biases, bits = max(fewer, default=min(problem.costs.bases))
+            candidate = replace(candidate, biases=biases, bits=bits)
     return candidate

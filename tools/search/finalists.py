@@ -2,32 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+from itertools import islice
 
-from convert.ir import ConvertError
+import numpy as np
 from convert.pipeline import Compiled, compile_graph
 
 from .contribution import Plan, mean
-from .cost import cost_of
-from .evolution import Problem, Scored
+from .cost import Costs, cost_of
+from .evolution import Problem, Scored, search_evolutionary
 from .lab import Lab
 from .space import Candidate
 from .store import Outcomes
 from .trial import Trial
 
 APART = 3  # layers in whose level two finalists differ at least
+TRIED = 300  # best candidates that are converted whole to find one that keeps to the budget
 
 
-def different(evaluated: Iterable[Scored], count: int) -> list[Candidate]:
-    """The best candidates that are no near copies of better ones; the best of each number of fraction bits is
-    among them."""
-    ordered = sorted({s.candidate: s for s in evaluated}.values(), key=lambda s: -s.score)
-    first = {s.candidate.bits: s.candidate for s in reversed(ordered)}
-    found = [s.candidate for s in ordered if s.candidate in first.values()][:count]
-    for scored in ordered:
-        if len(found) >= count:
-            break
-        if all(apart(scored.candidate, other) for other in found):
+def chosen(
+    lab: Lab, problem: Problem, evaluated: Collection[Scored], evaluations: int, count: int, seed: int
+) -> list[Candidate]:
+    """The best candidates, each of another number of fraction bits or another band of numbers of biases; all
+    keep to the budget as whole plans.
+
+    Biases and weights do part of the same work, and fraction bits tell in long sessions: contributions add up
+    less well across these than within. How the memory is shared is settled by real training.
+    """
+    best: list[Scored] = []
+    for costs in regions(problem.costs, count):
+        inside = replace(problem, costs=costs)
+        known = [
+            scored for scored in evaluated if (scored.candidate.biases, scored.candidate.bits) in costs.bases
+        ]
+        own = search_evolutionary(inside, max(1, evaluations // count), seed)
+        ordered = sorted({s.candidate: s for s in (*known, *own)}.values(), key=lambda s: -s.score)
+        best += list(islice((s for s in ordered[:TRIED] if converted(lab, problem, s.candidate)), 1))
+    return different(best, count)
+
+
+def regions(costs: Costs, count: int) -> list[Costs]:
+    """`count` parts of the costs, at least one for each number of fraction bits."""
+    kinds = sorted({bits for _, bits in costs.bases})
+    parts = []
+    for place, bits in enumerate(kinds):
+        counts = sorted(k for k, b in costs.bases if b == bits)
+        bands = max(1, count // len(kinds) + (place >= len(kinds) - count % len(kinds)))
+        parts += [costs.only([(k, bits) for k in band.tolist()]) for band in np.array_split(counts, bands)]
+    return [part for part in parts if part.bases]
+
+
+def different(best: Iterable[Scored], count: int) -> list[Candidate]:
+    """The best candidates that are no near copies of better ones."""
+    found: list[Candidate] = []
+    for scored in sorted(best, key=lambda s: -s.score):
+        if len(found) < count and all(apart(scored.candidate, other) for other in found):
             found.append(scored.candidate)
     return found
 
@@ -41,21 +71,28 @@ def trials(problem: Problem, plan: Plan, candidates: Iterable[Candidate]) -> lis
     return [trial for candidate in candidates for trial in plan.trials(problem.space.scheme(candidate))]
 
 
+@dataclass(frozen=True)
+class Finalist:
+    """Means over its sessions (trial.Outcome)."""
+
+    candidate: Candidate
+    accuracy: float
+    likelihood: float
+
+
 def ranked(
     problem: Problem, plan: Plan, candidates: Iterable[Candidate], outcomes: Outcomes
-) -> list[tuple[float, Candidate]]:
-    """Mean accuracy over the seeds, the best first."""
-    found = [(mean(outcomes, plan, problem.space.scheme(candidate)), candidate) for candidate in candidates]
-    return sorted(found, key=lambda pair: -pair[0])
-
-
-def converted(lab: Lab, problem: Problem, candidates: Iterable[Candidate]) -> tuple[Candidate, Compiled]:
-    """The first that keeps to the budget as a whole plan. ConvertError where none does."""
+) -> list[Finalist]:
+    """By likelihood, the best first."""
+    found = []
     for candidate in candidates:
-        compiled = compile_graph(lab.graph, problem.space.scheme(candidate), lab.classes)
-        if cost_of(compiled).within(problem.budget):
-            return candidate, compiled
-    raise ConvertError(
-        f"no finalist keeps to {problem.budget.sram:,} B of SRAM as a whole plan, which may take 0.5 % "
-        "more than the search counts: raise --finalists, or the budget by a little"
-    )
+        scheme = problem.space.scheme(candidate)
+        accuracy, likelihood = (mean(outcomes, plan, scheme, m) for m in ("accuracy", "likelihood"))
+        found.append(Finalist(candidate, accuracy, likelihood))
+    return sorted(found, key=lambda finalist: -finalist.likelihood)
+
+
+def converted(lab: Lab, problem: Problem, candidate: Candidate) -> Compiled | None:
+    """The whole plan, which may take 0.5 % more than the search counts; None where it is over the budget."""
+    compiled = compile_graph(lab.graph, problem.space.scheme(candidate), lab.classes)
+    return compiled if cost_of(compiled).within(problem.budget) else None

@@ -10,9 +10,11 @@ import click
 from device.files import replacing
 
 from . import picture
+from .comparison import SEARCHES, Comparison
 from .contribution import Gains
 from .cost import cost_of
 from .evolution import Scored, search_random
+from .finalists import Finalist
 from .lab import Lab
 from .pipeline import Request, Result
 from .proxy import correlations
@@ -29,7 +31,7 @@ def write(path: Path, lab: Lab, request: Request, result: Result, data: str) -> 
         scheme_text(path.stem, lab, result, data),
         json.dumps(document(lab, request, result), indent=1) + "\n",
         picture.contributions(result.problem.space, result.gains),
-        picture.progress(result.evaluated, rivals(request, result)),
+        picture.progress(result.evaluated, rivals(request, result), result.comparison),
     ]
     for file, text in zip((path, *beside), texts, strict=True):
         with replacing(file) as part:
@@ -44,10 +46,10 @@ def rivals(request: Request, result: Result) -> list[Scored]:
 
 def scheme_text(name: str, lab: Lab, result: Result, data: str) -> str:
     """A scheme file (docs/schemes.md)."""
-    winner, space = result.winner, result.problem.space
+    winner, space = result.winner.candidate, result.problem.space
     weights = described(space, winner)["weights"]
     layers = [f"  {layer}: {fraction:g}" for layer, fraction in weights.items()]
-    accuracy = f"{result.ranked[0][0]:.1%} of its validation images"
+    accuracy = f"{result.winner.accuracy:.1%} of its validation images"
     return "\n".join(
         [
             f"# Found by tools/search on {Path(data).name}: {accuracy},",
@@ -65,27 +67,36 @@ def scheme_text(name: str, lab: Lab, result: Result, data: str) -> str:
 def document(lab: Lab, request: Request, result: Result) -> dict[str, Any]:
     """Everything that was measured and found, as plain data."""
     space, costs = result.problem.space, result.problem.costs
-    cost, alive = cost_of(result.compiled), costs.of(result.winner)
+    cost, alive = cost_of(result.compiled), costs.of(result.winner.candidate)
     assert alive is not None
     return {
         "network": lab.graph.name,
         "images": {"training": len(lab.training.samples), "validation": len(lab.validation.samples)},
         "budget": {k: v for k, v in vars(request.budget).items() if v != float("inf")},
-        "winner": described(space, result.winner)
+        "winner": finalist(result, result.winner)
         | {
-            "score": result.problem.score(result.winner),
             "sram": cost.sram,
             "searched_sram": alive.sram,
             "flash": cost.flash,
             "step_instructions": round(cost.instructions),
         },
-        "finalists": [
-            described(space, c) | {"accuracy": a, "score": result.problem.score(c)} for a, c in result.ranked
-        ],
-        "contributions": gains_document(space, result.gains),
+        "finalists": [finalist(result, one) for one in result.ranked],
+        "contributions": {
+            "likelihood": gains_document(space, result.gains),
+            "accuracy": gains_document(space, result.accuracies),
+        },
         "proxies": {"spearman": correlations(lab, space, result.proxies, result.gains)},
         "evaluations": len(result.evaluated),
+        "comparison": comparison_document(result.comparison),
     }
+
+
+def comparison_document(found: Comparison | None) -> dict[str, Any] | None:
+    """Best scores by seed, and their medians as shares of the optimum."""
+    if found is None:
+        return None
+    shares = {how: round(found.median(how), 5) for how in SEARCHES}
+    return vars(found) | {"median_of_exact": shares}
 
 
 def described(space: Space, candidate: Candidate) -> dict[str, Any]:
@@ -97,8 +108,14 @@ def described(space: Space, candidate: Candidate) -> dict[str, Any]:
     }
 
 
+def finalist(result: Result, one: Finalist) -> dict[str, Any]:
+    about = {"accuracy": one.accuracy, "likelihood": one.likelihood}
+    score = result.problem.score(one.candidate)
+    return described(result.problem.space, one.candidate) | about | {"score": score}
+
+
 def gains_document(space: Space, gains: Gains) -> dict[str, Any]:
-    """Gains in accuracy, 0..1."""
+    """Gains, in nats and 0..1."""
     weights: dict[str, dict[str, dict[str, float]]] = {}
     for (layer, level, bits), gain in gains.weights.items():
         own = weights.setdefault(space.layers[layer], {}).setdefault(str(bits), {})
@@ -108,12 +125,17 @@ def gains_document(space: Space, gains: Gains) -> dict[str, Any]:
 
 def show(result: Result, files: list[Path]) -> None:
     """The result in a few lines."""
-    for accuracy, candidate in result.ranked:
-        about = described(result.problem.space, candidate)
+    for one in result.ranked:
+        about = described(result.problem.space, one.candidate)
         weights = ", ".join(f"{layer}@{fraction:g}" for layer, fraction in about["weights"].items())
-        mark = "*" if candidate == result.winner else " "
-        trained = f"{candidate.biases} biases, {candidate.bits} fraction bits, {weights or 'no weights'}"
-        click.echo(f"{mark} {accuracy:6.1%}, score {result.problem.score(candidate):.3f}: {trained}")
+        mark = "*" if one == result.winner else " "
+        trained = (
+            f"{about['biases']} biases, {about['fraction_bits']} fraction bits, {weights or 'no weights'}"
+        )
+        click.echo(f"{mark} {one.accuracy:6.1%}, log-likelihood {one.likelihood:.3f}: {trained}")
     sram = result.compiled.sram
+    if found := result.comparison:
+        shares = ", ".join(f"{how} search {found.median(how):.1%}" for how in SEARCHES)
+        click.echo(f"of the optimum, median of {len(found.random)} seeds: {shares}")
     click.echo(f"all-in SRAM {sram:,} B of {result.problem.budget.sram:,} B")
     click.echo(f"wrote {', '.join(map(str, files))}")

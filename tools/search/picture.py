@@ -10,6 +10,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from .comparison import Comparison
 from .contribution import Gains
 from .evolution import Scored
 from .space import FRACTIONS, Space
@@ -35,12 +36,16 @@ def contributions(space: Space, gains: Gains) -> str:
         bits = sorted({b for _, _, b in gains.weights})
         grid = figure.subplots(1 + len(bits), 1, squeeze=False)[:, 0]
         ks = sorted(gains.biases)
-        grid[0].plot(ks, [100 * gains.biases[k] for k in ks], color="#4477aa", drawstyle="steps-mid")
+        grid[0].plot(ks, [gains.biases[k] for k in ks], color="#4477aa", drawstyle="steps-mid")
         grid[0].set_xlabel("biases of the last k convolutions")
         for axes, count in zip(grid[1:], bits, strict=True):
             bars(axes, space, {c[:2]: gain for c, gain in gains.weights.items() if c[2] == count})
-            axes.set_title(f"weights, {count} fraction bits", loc="left", fontsize=9)
-        grid[0].set_title("gain in accuracy over the head alone, points", loc="left", fontsize=9)
+            axes.set_title(
+                f"weights, {count} fraction bits: gain over the biases beside them, nats",
+                loc="left",
+                fontsize=9,
+            )
+        grid[0].set_title("gain in log-likelihood over the head alone, nats", loc="left", fontsize=9)
         for axes in grid:
             axes.grid(color="#eeeeee", axis="y")
             axes.set_axisbelow(True)
@@ -54,22 +59,24 @@ def bars(axes: Axes, space: Space, gains: dict[tuple[int, int], float]) -> None:
     for level, (fraction, shade) in enumerate(zip(FRACTIONS, SHADES, strict=True), 1):
         own = [(place, gains[layer, level]) for place, layer in enumerate(layers) if (layer, level) in gains]
         at = [place + (level - 2.5) * width for place, _ in own]
-        axes.bar(at, [100 * gain for _, gain in own], width, color=shade, label=f"{fraction:g}")
+        axes.bar(at, [gain for _, gain in own], width, color=shade, label=f"{fraction:g}")
     axes.set_xticks(range(len(layers)), [space.layers[layer] for layer in layers], rotation=90, fontsize=7)
     axes.legend(title="of its channels", ncols=len(FRACTIONS), frameon=False, fontsize=8, title_fontsize=8)
 
 
-def progress(evolved: Sequence[Scored], random: Sequence[Scored]) -> str:
-    """Best score so far against evaluations."""
+def progress(evolved: Sequence[Scored], random: Sequence[Scored], comparison: Comparison | None) -> str:
+    """Best score so far against evaluations, and the optimum where it is known."""
 
     def draw(figure: Figure) -> None:
         axes = figure.subplots()
         for (name, colour), evaluated in zip(LINES.items(), (evolved, random), strict=True):
             best = list(accumulate((s.score for s in evaluated), max))
-            axes.plot(range(1, len(best) + 1), [100 * b for b in best], color=colour, label=name)
+            axes.plot(range(1, len(best) + 1), best, color=colour, label=name)
+        if comparison:
+            axes.axhline(comparison.exact, color="#228833", linestyle=":", label="optimum")
         axes.set_xscale("log")
         axes.set_xlabel("evaluations")
-        axes.set_ylabel("best sum of contributions, points")
+        axes.set_ylabel("best sum of contributions, nats")
         axes.grid(color="#eeeeee")
         axes.legend(frameon=False)
 

@@ -6,19 +6,21 @@ import math
 import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, get_args
 
 from convert.ir import ConvertError
 from convert.pipeline import Compiled, compile_graph, fixed_sram
 from convert.report import peak_text
 from convert.scheme import Scheme
 
-from . import contribution, features, finalists, store
+from . import comparison, contribution, features, finalists, store
 from .build import compile_kernels_once
+from .comparison import Comparison, collected
 from .contribution import Gains, Plan
 from .cost import Budget, Costs, bases, cost_of
 from .engine import Engine
 from .evolution import Problem, Scored, search_evolutionary
+from .finalists import Finalist
 from .lab import Lab
 from .proxy import Proxies, load_proxies, measure
 from .space import Candidate, Space
@@ -26,6 +28,7 @@ from .store import Outcomes
 from .trial import Trial
 
 Item = TypeVar("Item")
+LEAST_GAIN = 0.002  # nats, of the best contribution; below it nothing can be ranked
 
 
 class Progress(Protocol):
@@ -41,6 +44,7 @@ class Request:
     contributions  how they are measured
     final          how finalists are trained
     measured       share of the layers, best by the proxy, whose contributions are measured
+    compared       seeds to compare the evolution with random search and the proven optimum by
     """
 
     budget: Budget
@@ -50,6 +54,7 @@ class Request:
     finalists: int
     measured: float
     seed: int
+    compared: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,16 +62,22 @@ class Result:
     """What was found.
 
     evaluated  by the evolution, in order
-    ranked     finalists by mean accuracy on the validation images
+    ranked     finalists, the best first
+    accuracies gains in accuracy, as `gains` are in likelihood
     """
 
     problem: Problem
     gains: Gains
+    accuracies: Gains
     proxies: Proxies
     evaluated: list[Scored]
-    ranked: list[tuple[float, Candidate]]
-    winner: Candidate
+    ranked: list[Finalist]
     compiled: Compiled
+    comparison: Comparison | None
+
+    @property
+    def winner(self) -> Finalist:
+        return self.ranked[0]
 
 
 def search(lab: Lab, space: Space, request: Request, engine: Engine, progress: Progress) -> Result:
@@ -82,16 +93,25 @@ def search(lab: Lab, space: Space, request: Request, engine: Engine, progress: P
         outcomes = Outcomes(lab)
         alone = contribution.trials(space, costs, request.contributions)
         tried(lab, outcomes, alone, engine, progress, "contributions")
-        gains = contribution.gains(space, costs, request.contributions, outcomes)
+        gains, accuracies = (
+            contribution.gains(space, costs, request.contributions, outcomes, measure)
+            for measure in get_args(contribution.Measure)
+        )
+        must_gain(lab, gains, space.rate)
         problem = Problem(space, costs, request.budget, gains.score)
         evolution = search_evolutionary(problem, request.evaluations, request.seed)
         evaluated = list(progress("evolution", request.evaluations, evolution))
-        best = finalists.different(evaluated, request.finalists)
+        rivals = comparison.tasks(request.compared)
+        scores = comparison.compare(problem, gains, request.evaluations, rivals, engine)
+        compared = dict(progress("comparison", len(rivals), scores))
+        best = finalists.chosen(lab, problem, evaluated, request.evaluations, request.finalists, request.seed)
+        must_have(best, request.budget)
         sessions = finalists.trials(problem, request.final, best)
         tried(lab, outcomes, sessions, engine, progress, "finalists")
         ranked = finalists.ranked(problem, request.final, best, outcomes)
-        winner, whole = finalists.converted(lab, problem, [candidate for _, candidate in ranked])
-        return Result(problem, gains, proxies, evaluated, ranked, winner, whole)
+        whole = finalists.converted(lab, problem, ranked[0].candidate)
+        assert whole is not None, "finalists keep to the budget"
+        return Result(problem, gains, accuracies, proxies, evaluated, ranked, whole, collected(compared))
     finally:
         shutil.rmtree(lab.scratch, ignore_errors=True)
 
@@ -116,6 +136,27 @@ def too_small(lab: Lab, budget: Budget) -> str:
         f"trainables and firmware), {cost.flash:,} B of flash and {cost.instructions / 1e6:.1f} M "
         "instructions a step; raise the budget, or use a smaller network or input"
     )
+
+
+def must_gain(lab: Lab, gains: Gains, rate: float) -> None:
+    """ConvertError where more than the head fits the budget and training it has changed next to nothing."""
+    measured = [*(gain for k, gain in gains.biases.items() if k), *gains.weights.values()]
+    most = max(measured, default=LEAST_GAIN)
+    if most < LEAST_GAIN:
+        raise ConvertError(
+            f"training biases or weights of {lab.graph.name} hardly changes what it says of the validation "
+            f"images (at most {most:.4f} nats more likely than with less): raise "
+            f"--lr, now {rate:g}, or --epochs"
+        )
+
+
+def must_have(best: list[Candidate], budget: Budget) -> None:
+    """ConvertError where no candidate was left."""
+    if not best:
+        raise ConvertError(
+            f"no scheme that was found keeps to {budget.sram:,} B of SRAM as a whole plan, which may take "
+            "0.5 % more than the search counts: raise the budget by a little"
+        )
 
 
 def known_proxies(lab: Lab, progress: Progress) -> Proxies:

@@ -18,7 +18,7 @@ from device.files import replacing
 from scipy.stats import spearmanr
 
 from .build import convert
-from .contribution import Gains, alone
+from .contribution import Gains, one_layer
 from .features import EVERYTHING, WHOLE
 from .lab import Lab
 from .space import Space
@@ -41,7 +41,7 @@ class Proxies:
 
     def of_weights(self, lab: Lab, space: Space, layer: int, level: int) -> np.ndarray:
         name = space.layers[layer]
-        channels = apply(lab.graph, alone(space, layer, level, 0)).layers[name].trained
+        channels = apply(lab.graph, one_layer(space, layer, level, 0)).layers[name].trained
         return self.weights[name][list(channels)].sum(axis=0)
 
     def save(self, path: Path) -> None:
@@ -101,18 +101,25 @@ def by_channel(squared: np.ndarray) -> np.ndarray:
     return squared.sum(axis=(1, 2) if squared.ndim == 4 else (0, 2, 3))
 
 
-def correlations(lab: Lab, space: Space, proxies: Proxies, gains: Gains) -> dict[str, dict[str, float]]:
-    """Spearman's rank correlation of each proxy with the gains: of weights and of biases."""
-    bits = min(bits for _, _, bits in gains.weights)
+def correlations(
+    lab: Lab, space: Space, proxies: Proxies, gains: Gains
+) -> dict[str, dict[str, float | None]]:
+    """Spearman's rank correlation of each proxy with the gains: of weights and of biases; None: too few."""
+    bits = min((bits for _, _, bits in gains.weights), default=0)
     choices = [(layer, level) for layer, level, b in gains.weights if b == bits]
-    weights = np.array([proxies.of_weights(lab, space, *choice) for choice in choices])
     counts = [k for k in gains.biases if k]
-    biases = np.array([proxies.of_biases(lab, k) for k in counts])
     return {
-        "weights": rank(weights, [gains.weights[*choice, bits] for choice in choices]),
-        "biases": rank(biases, [gains.biases[k] for k in counts]),
+        "weights": rank(
+            [proxies.of_weights(lab, space, *choice) for choice in choices],
+            [gains.weights[*choice, bits] for choice in choices],
+        ),
+        "biases": rank([proxies.of_biases(lab, k) for k in counts], [gains.biases[k] for k in counts]),
     }
 
 
-def rank(found: np.ndarray, gains: list[float]) -> dict[str, float]:
-    return {name: float(spearmanr(found[:, i], gains).statistic) for i, name in enumerate(NAMES)}
+def rank(found: list[np.ndarray], gains: list[float]) -> dict[str, float | None]:
+    """found: of each gain, the proxies in the order of NAMES."""
+    if len(set(gains)) < 2:
+        return dict.fromkeys(NAMES)
+    columns = zip(NAMES, np.array(found).T, strict=True)
+    return {name: float(spearmanr(column, gains).statistic) for name, column in columns}

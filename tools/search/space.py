@@ -34,7 +34,7 @@ class Space:
     """What candidates are made of.
 
     layers  the convolutions in forward order; usable: the levels that each of them can have
-    bits    numbers of fraction bits; rate: learning rate that schemes are written with
+    bits    numbers of fraction bits; rate: learning rate of weights, biases and head
     """
 
     layers: tuple[str, ...]
@@ -47,8 +47,11 @@ class Space:
         weights: dict[str | int, float | tuple[int, ...]] = {
             layer: FRACTIONS[level - 1] for layer, level in chosen if level
         }
-        rates = (self.rate, self.rate, self.rate)
-        return Scheme(name, candidate.biases, weights, fraction_bits=candidate.bits, rates=rates)
+        return Scheme(name, candidate.biases, weights, fraction_bits=candidate.bits, rates=self.rates)
+
+    @property
+    def rates(self) -> tuple[float, float, float]:
+        return self.rate, self.rate, self.rate
 
 
 def space_of(graph: Graph, bits: tuple[int, ...], rate: float) -> Space:

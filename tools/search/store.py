@@ -41,7 +41,7 @@ class Outcomes:
 
 def name(trial: Trial) -> str:
     """Names a trial by all that it is."""
-    names = ("epochs", "limit", "rate", "seed")
+    names = ("epochs", "limit", "seed")
     session = {name: getattr(trial, name) for name in names}
     about = trial.scheme.summary() | {"name": ""} | session
     return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:24]

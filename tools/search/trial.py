@@ -14,6 +14,8 @@ from convert.ir import Graph
 from convert.pipeline import Passes
 from convert.scheme import Scheme, apply, convolutions
 from device.session import Settings, Silent, new_log, train
+from scipy.optimize import minimize_scalar
+from scipy.special import logsumexp
 from simulate.guard import LastGood
 from simulate.machine import Machine
 
@@ -22,26 +24,26 @@ from .features import shown
 from .lab import Lab, last_bottleneck
 
 WHOLE = Passes(fused=False)
+TEMPERATURES = 4.0  # the logarithm of the temperature is sought within this of 0
 
 
 @dataclass(frozen=True)
 class Trial:
-    """epochs: passes over the images, or over `limit` of them, others in each epoch, where that is not 0;
-    rate: of weights, biases and head, falls to 0 on a cosine."""
+    """epochs: passes over the images, or over `limit` of them, others in each epoch, where that is not 0. The
+    scheme's learning rates fall to 0 on a cosine."""
 
     scheme: Scheme
     epochs: int
     limit: int
-    rate: float
     seed: int
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """accuracy: share of the validation images; confidence: mean probability of their right class."""
+    """accuracy: share of the validation images; likelihood: log_likelihood() of their right classes."""
 
     accuracy: float
-    confidence: float
+    likelihood: float
     diverged: int | None
     sha256: str
 
@@ -52,11 +54,9 @@ class Tail(Machine):
     def _forward(self, record: np.ndarray, train: bool) -> np.ndarray:
         return self.model.forward(record, train)
 
-    def probabilities(self, record: np.ndarray) -> np.ndarray:
-        """Of each class."""
-        logits = self._forward(record, False).astype(np.float64)
-        powers = np.exp(logits - logits.max())
-        return powers / powers.sum()
+    def logits(self, record: np.ndarray) -> np.ndarray:
+        """float32 [classes]"""
+        return self._forward(record, False)
 
 
 def run(lab: Lab, trial: Trial) -> Outcome:
@@ -64,15 +64,28 @@ def run(lab: Lab, trial: Trial) -> Outcome:
     cut = first_bottleneck(lab.graph, trial.scheme)
     compiled = convert(behind(lab.graph, cut), trial.scheme, lab.classes, WHOLE)
     machine, show = Tail(*compile_here(compiled, lab)), shown(lab, cut)
-    settings = Settings(trial.epochs, limit=trial.limit, schedule="cosine", seed=trial.seed, rate=trial.rate)
+    settings = Settings(trial.epochs, limit=trial.limit, schedule="cosine", seed=trial.seed)
     log = new_log(machine, lab.training.classes, settings)
     train(machine, lab.training, None, log, Silent(), show, LastGood(machine))
     samples = lab.validation.samples
-    found = np.array([machine.probabilities(show(s, None)) for s in samples])
+    logits = np.array([machine.logits(show(s, None)) for s in samples], np.float64)
     labels = np.array([s.label for s in samples])
-    accuracy = float(np.mean(found.argmax(axis=1) == labels))
-    confidence = float(np.mean(found[np.arange(len(labels)), labels]))
-    return Outcome(accuracy, confidence, log.diverged, log.sha256)
+    accuracy = float(np.mean(logits.argmax(axis=1) == labels))
+    return Outcome(accuracy, log_likelihood(logits, labels), log.diverged, log.sha256)
+
+
+def log_likelihood(logits: np.ndarray, labels: np.ndarray) -> float:
+    """Mean log of the right class's probability, in nats, at the temperature that suits these images best.
+
+    logits float64 [images][classes]; labels int [images]. The temperature takes out how sure of itself a
+    session has become, which grows with every step, and leaves how well it tells the classes apart.
+    """
+
+    def loss(inverse: float) -> float:
+        scaled = logits * np.exp(inverse)
+        return float(np.mean(logsumexp(scaled, axis=1) - scaled[np.arange(len(labels)), labels]))
+
+    return -float(minimize_scalar(loss, bounds=(-TEMPERATURES, TEMPERATURES), method="bounded").fun)
 
 
 def first_bottleneck(graph: Graph, scheme: Scheme) -> str:
