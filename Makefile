@@ -44,6 +44,7 @@ results: setup
 	@$(PYTHON) tools/results core
 	@$(PYTHON) tools/results study
 	@$(PYTHON) tools/results front
+	@$(PYTHON) tools/results search
 	@$(PYTHON) tools/results scaling
 	@$(PYTHON) tools/results report
 

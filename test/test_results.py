@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import statistics
 import subprocess
 import sys
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,14 @@ from convert.report import plan_json
 from convert.scheme import Scheme, convolutions
 from networks import residual_network
 from PIL import Image
-from results.cases import BAR, COLUMNS, EPOCHS, GRID, Cell, Session, core, family, front
+from results.cases import BAR, COLUMNS, EPOCHS, GRID, SEEDS, Cell, Session, core, family, front
 from results.cli import entry
-from results.picture import KINDS, draw, kind
+from results.picture import KINDS, SEARCHED, draw, draw_searches, kind
 from results.plan import selection
 from results.run import command
-from results.store import add, best_rate, load, missing
+from results.search_tables import comparison
+from results.searches import BITS, TABLE, Search, gains, rows_of, searches, summary
+from results.store import RESULTS, Row, add, best_rate, load, missing
 from results.study import VARIANTS
 from results.tables import T95, interval, markdown
 
@@ -120,8 +123,10 @@ def test_the_document_compares_in_pairs(tmp_path: Path) -> None:
         for n, variant in enumerate(VARIANTS)
         for dataset in EPOCHS
     ]
+    rows += [row(Cell("cifar10", CELL.network, searches()[0].name))]
     scales = {"mcunet-5fps": [{"tensor": "a", "real": 1.0}, {"tensor": "b", "real": 2.0}]}
-    text = markdown(rows, studied, scales)
+    text = markdown(rows, studied, scales, "what was found")
+    assert "what was found" in text
     assert "| mcunet-5fps | 1.50 ± 0.50 |" in text
     assert "| float | 80.1 (+0.1, 0.002) | 80.1 (+0.1, 0.002) | 25% |" in text
     line = next(part for part in text.splitlines() if part.startswith("| device, 4 fraction bits - float |"))
@@ -131,6 +136,59 @@ def test_the_document_compares_in_pairs(tmp_path: Path) -> None:
     picture = (tmp_path / "front.svg").read_text()
     assert all(label in picture for label in KINDS)
     assert {kind(r) for r in rows} == set(KINDS)
+
+
+def searched_rows() -> list[Row]:
+    """Of all searches, as if they had found what wins a point or two."""
+    rows = []
+    for number, (search, seed) in enumerate(product(searches(), (0, 1, 2))):
+        bytes_all_in = {"sram_all_in": (100 << 10) + number // 3, "seed": seed}
+        found = Cell(search.judged_on, search.network, search.name, BITS)
+        rows += [row(search.rival(), accuracy=0.8, **bytes_all_in)]
+        rows += [row(found, accuracy=0.81 + 0.01 * (number % 2), **bytes_all_in)]
+    return rows
+
+
+def test_what_searches_find_is_compared_in_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Search, "found", lambda s: Cell(s.judged_on, s.network, s.name, BITS))
+    rows = searched_rows()
+    made = [row for search in searches() for row in rows_of(search, rows)]
+    assert len(made) == len(rows) == 72
+    promised = {
+        "network",
+        "budget_bytes",
+        "found_on",
+        "judged_on",
+        "scheme",
+        "seed",
+        "accuracy",
+        "sram_all_in",
+    }
+    assert all(promised | {"command", "trained_sha256"} <= set(r) for r in made)
+    assert {r["scheme"] for r in made} == {"found", "published"}
+    assert all(r["found_on"] != r["judged_on"] for r in made)
+    won = gains(made)
+    assert all(
+        values == pytest.approx([1, 2, 1]) or values == pytest.approx([2, 1, 2]) for values in won.values()
+    )
+    assert summary(made)[-1] == "mean +1.50, worst cell +1.33"
+    assert "| mean over cells |" in comparison(made)
+    draw_searches(made, tmp_path / "search.svg")
+    assert all(label in (tmp_path / "search.svg").read_text() for label in SEARCHED)
+
+
+@pytest.mark.skipif(not TABLE.is_file(), reason="no search has been run")
+def test_the_checked_in_comparison_is_that_of_the_rows() -> None:
+    """docs/search.json against docs/results.json and the schemes that ship; the bars of the search."""
+    table = load(TABLE)
+    assert table == [r for search in searches() for r in rows_of(search, load(RESULTS))]
+    won = gains(table)
+    assert len(won) == 12
+    assert all(len(values) == len(SEEDS) for values in won.values())
+    assert all(r["sram_all_in"] <= r["budget_bytes"] for r in table)
+    means = [statistics.fmean(values) for values in won.values()]
+    assert statistics.fmean(means) >= 0.5
+    assert min(means) >= -1.5
 
 
 # A network after 240 steps: any change of the arithmetic shows here. (The example will not do: its activation

@@ -7,15 +7,17 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from fnmatch import fnmatch
+from functools import partial
 from pathlib import Path
 
 import click
 from demo.build import StepError
 from device.errors import DeviceError
 from golden.data import DataError, find
+from search.engine import Engine
 from simulate.arithmetic import ARITHMETICS
 
-from . import picture, scaling, study, tables
+from . import picture, scaling, search_tables, searches, study, tables
 from .cases import FRONT_GRID, GRID, SEEDS, Cell, Job, Session, core, front
 from .execute import Row, prepare
 from .plan import final, hours, selection
@@ -57,6 +59,14 @@ def front_command(only: str, jobs: int) -> None:
     guarded(lambda data: work(chosen(front(), only), FRONT_GRID, SEEDS[:1], data, jobs))
 
 
+@cli.command("search")
+@click.option("--only", default="*", metavar="PATTERN", help="PUBLISHED-DATASET, with *.")
+@JOBS
+def search_command(only: str, jobs: int) -> None:
+    """Schemes found by tools/search on one data set against the published ones on the other."""
+    guarded(lambda data: compare_searches(only, data, jobs))
+
+
 @cli.command("study")
 @JOBS
 def study_command(jobs: int) -> None:
@@ -72,13 +82,17 @@ def scaling_command() -> None:
 
 @cli.command("report")
 def report_command() -> None:
-    """docs/results.md and docs/results.svg from the checked-in rows."""
+    """docs/results.md and its pictures from the checked-in rows."""
     rows = load(RESULTS)
     scales = json.loads(scaling.NUMBERS.read_text(encoding="utf-8"))
-    (DOCS / "results.md").write_text(tables.markdown(rows, load(STUDY), scales), encoding="utf-8")
+    searched = load(searches.TABLE)
+    about = search_tables.section(searched, load(searches.RUNS)) if searched else ""
+    (DOCS / "results.md").write_text(tables.markdown(rows, load(STUDY), scales, about), encoding="utf-8")
     picture.draw(rows, DOCS / "results.svg")
+    if searched:
+        picture.draw_searches(searched, DOCS / "search.svg")
     scaling.draw(scales, scaling.FIGURE)
-    click.echo("wrote docs/results.md, docs/results.svg and docs/results-qas.svg")
+    click.echo("wrote docs/results.md and its pictures")
 
 
 @cli.command("run")
@@ -136,6 +150,24 @@ def work(
         about = Cell(*(rows[0][k] for k in ("dataset", "network", "scheme", "fraction_bits")))
         bytes_all_in = known_sram(about, known, data)
         add(RESULTS, [entry(row, bytes_all_in) for row in rows])
+
+
+def compare_searches(pattern: str, data: Path, processes: int) -> None:
+    """Search where there is no scheme yet, then train both; docs/search.json."""
+    wanted = [search for search in searches.searches() if fnmatch(search.name, pattern)]
+    if not wanted:
+        raise DeviceError(f"no search is called {pattern}; the first is {searches.searches()[0].name}.")
+    for search in wanted:
+        if not search.scheme.is_file():
+            click.echo(f"searching {search.name}")
+            searches.find(search, data)
+    work([cell for search in wanted for cell in (search.rival(), search.found())], (), SEEDS, data, processes)
+    count = partial(searches.count_instructions, data=data)
+    for search, instructions in Engine(processes).each(count, searches.uncounted(wanted)):
+        searches.keep_count(search, instructions)
+    table = searches.write(searches.searches(), load(RESULTS))
+    for line in searches.summary(table):
+        click.echo(line)
 
 
 def learn(variants: list[Job], data: Path, processes: int) -> None:

@@ -1,8 +1,9 @@
-"""docs/results.svg: accuracy of the device's arithmetic against all-in SRAM."""
+"""docs/results.svg and docs/search.svg: accuracy of the device's arithmetic against all-in SRAM."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import statistics
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import matplotlib as mpl
@@ -11,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from .cases import EPOCHS, family
+from .searches import searches
 from .store import Row
 
 KINDS = {
@@ -20,11 +22,16 @@ KINDS = {
     "last layers": ("^", "#ee6677"),
     "biases": ("v", "#ccbb44"),
     "head only": ("x", "#777777"),
+    "found by the search": ("*", "#aa3377"),
 }
+FOUND = {search.name for search in searches()}
+SEARCHED = {"published": KINDS["sparse, 4 fraction bits"], "found": KINDS["found by the search"]}
 
 
 def kind(row: Row) -> str:
     """The key of KINDS that a scheme belongs to."""
+    if row["scheme"] in FOUND:
+        return "found by the search"
     bits = row["fraction_bits"]
     sparse = f"sparse, {bits} fraction bits" if bits else "sparse"
     return {"head": "head only", "last": "last layers", "bias": "biases", "sparse": sparse}[
@@ -34,13 +41,26 @@ def kind(row: Row) -> str:
 
 def draw(rows: Sequence[Row], path: Path) -> None:
     """A panel a data set and network, a point a plan, seed 0."""
-    rows = [row for row in rows if row["arithmetic"] == "device" and row["seed"] == 0]
+    panels(
+        [row for row in rows if row["arithmetic"] == "device" and row["seed"] == 0], "dataset", panel, path
+    )
+
+
+def draw_searches(rows: Sequence[Row], path: Path) -> None:
+    """A panel a data set that was judged on and a network, a point a scheme: mean and range of its seeds.
+
+    rows    docs/search.json
+    """
+    panels(rows, "judged_on", searched_panel, path)
+
+
+def panels(rows: Sequence[Row], by: str, fill: Callable[[Axes, list[Row]], None], path: Path) -> None:
     with mpl.rc_context({"font.size": 9, "svg.hashsalt": "microtrain", "svg.fonttype": "none"}):
         figure = Figure(figsize=(10, 6), layout="constrained")
         grid = figure.subplots(len(EPOCHS), len(SCHEMES), sharex=True, sharey="row", squeeze=False)
         for line, dataset in zip(grid, EPOCHS, strict=True):
             for axes, network in zip(line, SCHEMES, strict=True):
-                panel(axes, [r for r in rows if (r["dataset"], r["network"]) == (dataset, network)])
+                fill(axes, [r for r in rows if (r[by], r["network"]) == (dataset, network)])
                 axes.set_title(f"{dataset}, {network}", loc="left", fontsize=9)
             line[0].set_ylabel("accuracy, %")
         for axes in grid[-1]:
@@ -61,4 +81,18 @@ def panel(axes: Axes, rows: Sequence[Row]) -> None:
             line = "-" if name == "sparse" else ""
             x, y = zip(*own, strict=True)
             axes.plot(x, y, line, marker=marker, color=colour, label=name, markersize=5, linewidth=1)
+    axes.grid(color="#eeeeee")
+
+
+def searched_panel(axes: Axes, rows: Sequence[Row]) -> None:
+    for kind, (marker, colour) in SEARCHED.items():
+        schemes = sorted({(row["sram_all_in"], row["name"]) for row in rows if row["scheme"] == kind})
+        own = [[100 * row["accuracy"] for row in rows if row["name"] == name] for _, name in schemes]
+        means = [statistics.fmean(values) for values in own]
+        spans = [[m - min(v) for m, v in zip(means, own, strict=True)]]
+        spans += [[max(v) - m for m, v in zip(means, own, strict=True)]]
+        x = [sram / 1024 for sram, _ in schemes]
+        axes.errorbar(
+            x, means, spans, marker=marker, color=colour, label=kind, markersize=6, linewidth=1, capsize=2
+        )
     axes.grid(color="#eeeeee")

@@ -9,7 +9,12 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from bench import build
-from bench.measure import memory
+from bench.measure import after_one_step, memory
+from bench.run import LABEL
+from demo.measure import ENTRIES
+from device.client import Device
+from emulator import Board, EmulatedPort
+from golden.data import Data
 
 from .cases import Cell, Job
 from .execute import WORK, Row, convert, execute
@@ -36,11 +41,28 @@ def command(row: Row) -> str:
     return COMMAND + "".join(f" --{name.replace('_', '-')} {shlex.quote(str(row[name]))}" for name in names)
 
 
-def sram(cell: Cell, data: Path) -> int:
-    """All-in SRAM in bytes of the firmware with the cell's plan, from its ELF."""
+def firmware(cell: Cell, data: Path) -> tuple[Path, Path]:
+    """The ELF with the cell's plan, and its plan.json."""
     plan = convert(cell, data)
     elf = build.build(plan.folder, WORK / "firmware" / cell.plan, build.BOARD)
-    return memory(elf, plan.folder / "plan.json").sram_total
+    return elf, plan.folder / "plan.json"
+
+
+def sram(cell: Cell, data: Path) -> int:
+    """All-in SRAM in bytes, from the ELF."""
+    return memory(*firmware(cell, data)).sram_total
+
+
+def step_instructions(cell: Cell, data: Path) -> int:
+    """Of a training step on the emulated board, forward and backward."""
+    elf, _ = firmware(cell, data)
+    image = Data(data).train_step(cell.network)["images_u8"][0]
+    trained, board = after_one_step(elf, image, LABEL), Board(elf)
+    device = Device(EmulatedPort(board))
+    device.push(trained)
+    board.watch_calls(ENTRIES, only_inside=True)
+    device.train(image, LABEL)
+    return sum(call.instructions for call in board.calls().values())
 
 
 def known_sram(cell: Cell, rows: list[Row], data: Path) -> int:

@@ -28,9 +28,13 @@ def load(path: Path) -> list[Row]:
 
 
 def save(path: Path, rows: Iterable[Row]) -> None:
-    """Write a table in the order of its keys, a line a row, so that a diff shows what changed."""
-    ordered = sorted(rows, key=identity)
-    lines = ",\n".join(json.dumps(row) for row in ordered)
+    """Write a table in the order of its keys."""
+    write_lines(path, sorted(rows, key=identity))
+
+
+def write_lines(path: Path, rows: Iterable[Row]) -> None:
+    """A line a row, so that a diff shows what changed."""
+    lines = ",\n".join(json.dumps(row) for row in rows)
     with replacing(path) as part:
         part.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
 
@@ -39,6 +43,13 @@ def add(path: Path, rows: Iterable[Row]) -> None:
     """Put rows into a table, in the place of those of the same identity."""
     known = {identity(row): row for row in load(path)}
     save(path, (known | {identity(row): row for row in rows}).values())
+
+
+def drop(path: Path, cell: Cell) -> None:
+    """Take the rows of a cell out of a table."""
+    rows = load(path)
+    gone = of_cell(rows, cell)
+    save(path, (row for row in rows if row not in gone))
 
 
 def identity(row: Row) -> tuple[Any, ...]:

@@ -33,14 +33,19 @@ images; last layers, biases and the head alone have theirs.
 """
 
 
-def markdown(rows: Sequence[Row], studied: Sequence[Row], scales: Mapping[str, Sequence[Row]]) -> str:
+def markdown(
+    rows: Sequence[Row], studied: Sequence[Row], scales: Mapping[str, Sequence[Row]], searched: str
+) -> str:
     """The whole document.
 
-    rows     docs/results.json; studied: docs/results-arithmetic.json; scales: docs/results-qas.json
+    rows      docs/results.json; studied: docs/results-arithmetic.json; scales: docs/results-qas.json
+    searched  the text on the schemes that were found
     """
     epochs = ", ".join(f"{count} passes over {name}" for name, count in EPOCHS.items())
     parts = [INTRO.format(epochs=epochs), "## The 99 KB schemes\n", core_table(rows), paired(rows)]
     parts += ["## Accuracy against memory\n", FRONT, front_table(rows), rivals_table(rows)]
+    if searched:
+        parts += ["## Schemes found by the search\n", searched]
     parts += ["## Quantization-aware scaling\n", SCALING, scaling_table(scales)]
     if {row["dataset"] for row in studied} == set(EPOCHS):
         parts += ["## The arithmetic of training\n", STUDIED.format(network=NETWORK), study_table(studied)]

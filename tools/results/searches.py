@@ -1,0 +1,189 @@
+"""Schemes found by tools/search against the published ones at the same bytes: docs/search.json.
+
+Found on one data set, judged on the other: what a user gets who searches on what images there are.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.cases import SCHEMES
+from convert.scheme import PUBLISHED, load
+from demo.build import ROOT
+from device.errors import DeviceError
+
+from .cases import BAR, EPOCHS, Cell
+from .execute import WORK
+from .run import sram, step_instructions
+from .store import DOCS, RESULTS, Row, drop, of_cell, write_lines
+from .store import load as load_rows
+
+TABLE = DOCS / "search.json"
+RUNS = DOCS / "search-runs.json"
+BITS = 4  # of the published schemes as they ship
+# How schemes are searched: the rate that sparse schemes with fraction bits train at, and images an epoch.
+RATES = {"cifar10": 0.002, "clothing10": 0.001}
+LIMITS = {"cifar10": 800, "clothing10": 0}
+COMPARED = 5  # seeds of evolution and random search, against the proven optimum
+KB = 1024
+
+
+@dataclass(frozen=True)
+class Search:
+    """For a scheme that takes no more SRAM than a published one, on one data set."""
+
+    network: str
+    published: str
+    found_on: str
+
+    @property
+    def name(self) -> str:
+        """Of the scheme that is found."""
+        return f"{self.published}-{self.found_on}"
+
+    @property
+    def judged_on(self) -> str:
+        return next(name for name in EPOCHS if name != self.found_on)
+
+    @property
+    def scheme(self) -> Path:
+        """The scheme file, which ships with the converter."""
+        return PUBLISHED / f"{self.name}.yaml"
+
+    def rival(self) -> Cell:
+        """The sessions of the published scheme."""
+        return Cell(self.judged_on, self.network, self.published, BITS)
+
+    def found(self) -> Cell:
+        """The sessions of the scheme that was found."""
+        return Cell(self.judged_on, self.network, self.name, load(self.scheme).fraction_bits)
+
+
+def searches() -> list[Search]:
+    """Every network, at its 49 and 99 KB-class schemes, on every data set."""
+    small = [(network, schemes[0]) for network, schemes in SCHEMES.items()]
+    pairs = [pair for network, least in small for pair in ((network, least), (network, BAR[network]))]
+    return [Search(network, published, dataset) for dataset in EPOCHS for network, published in pairs]
+
+
+def arguments(search: Search, budget: int, data: Path, output: Path) -> list[str]:
+    """What runs tools/search, as a user would."""
+    return [
+        "tools/search",
+        str(data / "models" / f"{search.network}.pkl"),
+        *("--data", str(WORK / "sets" / search.found_on)),
+        *("--budget-sram", repr(budget / KB)),
+        *("--fraction-bits", str(BITS)),
+        *("--lr", f"{RATES[search.found_on]:g}"),
+        *("--limit", str(LIMITS[search.found_on])),
+        *("--compare", str(COMPARED)),
+        *("--cache", str(WORK / "search" / f"{search.network}-{search.found_on}")),
+        *("-o", str(output)),
+    ]
+
+
+def find(search: Search, data: Path) -> None:
+    """Search, with its progress shown; the scheme goes beside the published ones.
+
+    Errors   DeviceError where the search ends with an error
+    """
+    output = WORK / "search" / f"{search.name}.yaml"
+    budget = sram(search.rival(), data)
+    done = subprocess.run([sys.executable, *arguments(search, budget, data, output)], cwd=ROOT, check=False)
+    if done.returncode:
+        raise DeviceError(f"the search for {search.name} failed: see above.")
+    shutil.copy(output, search.scheme)
+    keep(search, json.loads(output.with_suffix(".json").read_text(encoding="utf-8")))
+    shutil.rmtree(WORK / "plans" / search.found().plan, ignore_errors=True)
+    drop(RESULTS, search.found())
+
+
+def keep(search: Search, document: Row) -> None:
+    """Keep what the search said of itself in docs/search-runs.json."""
+    known = {row["name"]: row for row in load_rows(RUNS)}
+    kept = ("budget", "winner", "finalists", "proxies", "evaluations", "comparison")
+    known[search.name] = {"name": search.name} | {key: document[key] for key in kept}
+    write_lines(RUNS, [known[s.name] for s in searches() if s.name in known])
+
+
+def count_instructions(search: Search, data: Path) -> tuple[Search, int]:
+    """Of a training step with the found scheme, on the emulated board."""
+    return search, step_instructions(search.found(), data)
+
+
+def uncounted(chosen: Sequence[Search]) -> list[Search]:
+    """Searches whose winner's instructions nobody has counted yet."""
+    known = {row["name"] for row in load_rows(RUNS) if "counted_instructions" in row}
+    return [search for search in chosen if search.name not in known]
+
+
+def keep_count(search: Search, instructions: int) -> None:
+    rows = load_rows(RUNS)
+    for row in rows:
+        if row["name"] == search.name:
+            row["counted_instructions"] = instructions
+    write_lines(RUNS, rows)
+
+
+def rows_of(search: Search, rows: Sequence[Row]) -> list[Row]:
+    """Rows of docs/search.json: the sessions of both schemes, the published one's named by the same search.
+
+    rows    docs/results.json
+    """
+    published, found = (sorted(of_cell(rows, c), key=seed_of) for c in (search.rival(), search.found()))
+    budget = published[0]["sram_all_in"] if published else 0
+    about = {
+        "network": search.network,
+        "budget_bytes": budget,
+        "found_on": search.found_on,
+        "judged_on": search.judged_on,
+    }
+    kept = ("seed", "accuracy", "sram_all_in", "fraction_bits", "lr", "command", "trained_sha256")
+    return [
+        about | {"scheme": kind, "name": row["scheme"]} | {key: row[key] for key in kept}
+        for kind, own in (("found", found), ("published", published))
+        for row in own
+    ]
+
+
+def seed_of(row: Row) -> int:
+    return int(row["seed"])
+
+
+def write(chosen: Sequence[Search], rows: Sequence[Row]) -> list[Row]:
+    """docs/search.json; returns its rows."""
+    table = [row for search in chosen if search.scheme.is_file() for row in rows_of(search, rows)]
+    write_lines(TABLE, table)
+    return table
+
+
+def gains(table: Sequence[Row]) -> dict[tuple[str, int, str], list[float]]:
+    """Points that found schemes win over published ones, by seed: (network, budget, judged on) -> [seeds]."""
+    accuracy = {(*cell_of(row), row["scheme"], row["seed"]): 100.0 * row["accuracy"] for row in table}
+    found: dict[tuple[str, int, str], list[float]] = {}
+    for row in table:
+        other = (*cell_of(row), "published", row["seed"])
+        if row["scheme"] == "found" and other in accuracy:
+            found.setdefault(cell_of(row), []).append(100.0 * row["accuracy"] - accuracy[other])
+    return found
+
+
+def cell_of(row: Row) -> tuple[str, int, str]:
+    return row["network"], row["budget_bytes"], row["judged_on"]
+
+
+def summary(table: Sequence[Row]) -> list[str]:
+    """A line a cell, and one on all."""
+    cells = gains(table)
+    means = {cell: statistics.fmean(values) for cell, values in cells.items()}
+    lines = [f"{n}, {b:,} B, judged on {d}: {means[n, b, d]:+.2f}" for n, b, d in cells]
+    if means:
+        lines.append(f"mean {statistics.fmean(means.values()):+.2f}, worst cell {min(means.values()):+.2f}")
+    return lines
