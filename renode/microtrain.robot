@@ -113,10 +113,11 @@ Garbage Leaves The Weights Alone
     ${after}=                   Trainables
     Should Be Equal             ${before}    ${after}
 
-Restart Brings The Banner And The First Weights
+Restart After A Reset Brings The Banner And The First Weights
     Boot
     ${start}=                   Trainables
     Train On Pattern            5    0
+    Ask                         reset    ^ok reset$
     Ask                         reboot    ^ok reboot$
     Wait For Line On Uart       ^ready$    treatAsRegex=true
     ${again}=                   Trainables

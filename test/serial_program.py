@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import binascii
+import os
 import select
 import struct
 import subprocess
@@ -25,10 +26,20 @@ def frame(kind: int, position: int, payload: bytes, sequence: int = 7) -> bytes:
 class Program:
     """The firmware as a process, its serial line the pipes."""
 
-    def __init__(self, path: Path) -> None:
-        self.process = subprocess.Popen([path], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    def __init__(self, path: Path, flash: Path | None = None) -> None:
+        """flash: the file that holds its checkpoints; None: it forgets them when it ends."""
+        environment = os.environ | ({"MICROTRAIN_FLASH": str(flash)} if flash else {})
+        self.process = subprocess.Popen(
+            [path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+        )
         self.pending = b""
+        self.boot()
+
+    def boot(self) -> None:
         assert self.line().startswith("microtrain native null ")
+        assert self.line() == "start power"
+        self.checkpoint = self.line()
+        assert self.checkpoint.startswith("checkpoint ")
         assert self.line() == "ready"
 
     def send(self, data: bytes | str) -> None:

@@ -88,7 +88,12 @@ def test_infer_train_and_counters() -> None:
         device.reset()
         assert device.sha() == before
         assert device.evaluate(image(6), 2) == 0
-        assert device.stats() == {"steps": "7", "evaluated": "0"}
+        assert device.stats()["steps"] == "7"
+        assert device.save() == 1
+        device.autosave(5)
+        assert device.stats()["saves"] == "1"
+        device.forget()
+        assert device.stats()["saves"] == "0"
     assert fake.closed
 
 
@@ -274,6 +279,8 @@ def test_infer_eval_info_stats_reset(fake: FakeDevice, tmp_path: Path) -> None:
     assert "accuracy 100.0% of 6 images" in run("eval", folder, "--limit", 6).output
     assert "4 x 5 x 1" in run("info").output
     assert "steps" in run("stats").output
+    assert "checkpoint 1, 90 saves left" in run("save").output
+    assert "no checkpoint left" in run("forget").output
     fake.block = bytes(24)
     assert hashlib.sha256(fake.initial).hexdigest() in run("reset").output
 

@@ -78,7 +78,7 @@ def test_clang_accepts_the_same_sources() -> None:
 def test_native_program_speaks_the_protocol(workspace: Path, log: str) -> None:
     program = workspace / "build" / "native" / "program"
     result = subprocess.run([program], input="ping\n", text=True, capture_output=True, timeout=10, check=True)
-    assert result.stdout.split("\n")[1:3] == ["ready", "ok pong"]
+    assert result.stdout.split("\n")[1:5] == ["start power", "checkpoint none", "ready", "ok pong"]
 
 
 # ---------------------------------------------------------------- memory layout
@@ -179,7 +179,50 @@ def test_crash_says_why_and_restarts(crashing: Path, label: int, words: list[str
     assert len(faults) == 4 and all(word in faults[0] for word in words), lines
     pc = int(faults[2].split()[2], 16)
     assert symbols(crashing)["model_backward"] - 1 <= pc < symbols(crashing)["model_backward"] + 1000
-    assert lines[-3].startswith("microtrain disco_f746ng null ") and lines[-2] == "ready"
+    banner, start, crashed, checkpoint, ready = lines[-6:-1]
+    assert banner.startswith("microtrain disco_f746ng null ") and ready == "ready"
+    assert (start, checkpoint) == ("start software", "checkpoint none")
+    number = {"BusFault": 5, "UsageFault": 6}[words[0]]
+    assert crashed.startswith(f"crashed 1 times, last: exception {number} pc {pc:08x} lr ")
+    board.feed(b"pattern 1\ntrain %d\n" % label)
+    board.run(seconds=0.5)
+    assert b"crashed 2 times" in board.take_output()
+    board.power_on()
+    board.run(seconds=0.1)
+    said = bytes(board.take_output())
+    assert b"start power" in said and b"crashed" not in said
+
+
+HANGS = """    if (label == 0) for (volatile uint32_t i = 0;; i++) { }
+    if (label == 1) {
+        *(volatile uint32_t *)0xe000e010u = 0; /* no tick ends the sleep */
+        for (;;) __asm volatile("cpsid i\\n wfi");
+    }
+"""
+
+
+@pytest.fixture(scope="module")
+def hanging(planted_workspace: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Firmware that hangs in a training step, awake or asleep."""
+    model = plant(tmp_path_factory.mktemp("hang"), HANGS, "const struct sgd *sgd)\n{\n")
+    return build(planted_workspace, "disco_f746ng", model)
+
+
+@pytest.mark.parametrize("label", [pytest.param(0, marks=pytest.mark.slow), 1])
+def test_a_hang_ends_in_a_reset(hanging: Path, label: int) -> None:
+    board = Board(hanging)
+    board.run(seconds=0.1)
+    board.feed(b"pattern 1\ntrain %d\n" % label)
+    board.run(seconds=6.0)
+    assert b"start" not in board.take_output().partition(b"ok pattern")[2]
+    board.run(seconds=5.0)
+    assert b"start watchdog" in board.take_output()
+
+
+def test_an_idle_board_is_not_reset(elf: Path) -> None:
+    board = Board(elf)
+    board.run(seconds=25.0)
+    assert board.take_output().count(b"ready") == 1
 
 
 # ---------------------------------------------------------------- elfcheck

@@ -9,6 +9,7 @@ enum {
     BOARD_OK = 0,
     BOARD_ERR_TIMEOUT = -1, /* the hardware did not answer in time */
     BOARD_ERR_RANGE = -2,   /* an argument the hardware cannot do */
+    BOARD_ERR_FLASH = -3,   /* the flash reports an error */
 };
 
 enum { BOARD_BAUD_DEFAULT = 115200 };
@@ -29,11 +30,36 @@ uint32_t board_serial_lost(void);     /* bytes lost since the start: overruns, n
 /* Sleep until an interrupt (a received byte, the millisecond tick) has come. */
 void board_wait(void);
 
+/* Nothing hangs: a watchdog resets the board when this, board_wait or board_serial_write has not been called for 6 s. */
+void board_alive(void);
+
+/* Why the board started, in a word: "power", "pin", "software" or "watchdog". */
+const char *board_start_cause(void);
+
+/* Flash for checkpoints: slots that are erased as a whole, to 0xff, and written once, in words at multiples of 4. The
+ * core may stand still meanwhile, up to 4 s for an erase: bytes that arrive then are lost and counted. */
+enum { BOARD_SLOTS = 2 };
+const uint8_t *board_slot(uint32_t slot); /* to read it, 8-byte aligned */
+uint32_t board_slot_bytes(uint32_t slot); /* a multiple of 32 */
+int board_slot_erase(uint32_t slot);
+int board_slot_write(uint32_t slot, uint32_t offset, const void *words, uint32_t size);
+
 uint32_t board_millis(void); /* since board_init, wraps */
 uint32_t board_cycles(void); /* core clock cycles, wraps */
 
 void board_led(int on);
 int board_button(void); /* 1 while the user button is pressed */
+
+/* The last crash since power-on, kept over resets (ARMv7-M ARM, sections B1.5.6 and B3.2.15). */
+struct board_crash {
+    uint32_t count;     /* of crashes since power-on */
+    uint32_t exception; /* number: 2 NMI, 3 HardFault, 4 MemManage, 5 BusFault, 6 UsageFault */
+    uint32_t cfsr, hfsr, sp;
+    uint32_t pc, lr; /* 0 where the stack could not be read */
+};
+
+/* NULL where there was none. */
+const struct board_crash *board_crash(void);
 
 _Noreturn void board_reset(void);
 

@@ -4,6 +4,7 @@
 
 #include <stdint.h>
 
+#include "checkpoint.h"
 #include "receiver.h"
 #include "session.h"
 #include "transfer.h"
@@ -14,6 +15,7 @@ struct protocol {
     struct receiver receiver;
     struct session session;
     struct transfer transfer;
+    struct checkpoint checkpoint;
     uint32_t frames_ok, frames_bad;
     uint32_t baud;      /* in use */
     uint32_t next_baud; /* to switch to after the answer to `baud`, else 0 */
@@ -21,7 +23,7 @@ struct protocol {
     uint32_t baud_since_ms;
 };
 
-/* Fresh session, then the boot banner. */
+/* The session of the newest checkpoint, or a fresh one, then the boot banner. */
 void protocol_start(struct protocol *p);
 
 /* Answer everything that has arrived. Returns when nothing is left to do but wait. */

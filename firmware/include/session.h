@@ -32,10 +32,11 @@ struct session {
     uint32_t part_end;     /* bytes of it so far, where it comes in parts */
     uint32_t image_cycles; /* core cycles that went into the rows */
 
-    uint32_t seed;    /* of the stochastic rounding */
-    uint32_t step;    /* training steps since the last reset, replayed ones included */
-    float rate;       /* factor on the scheme's learning rates */
-    uint32_t replays; /* steps on old records behind each training step */
+    uint32_t seed;     /* of the stochastic rounding */
+    uint32_t step;     /* training steps since the last reset, replayed ones included */
+    float rate;        /* factor on the scheme's learning rates */
+    uint32_t replays;  /* steps on old records behind each training step */
+    uint32_t autosave; /* training steps from one checkpoint to the next, 0: none by themselves */
 
     uint32_t evaluated, correct; /* by session_eval */
     uint32_t losses;             /* training steps on new images whose losses are summed in loss_sum */

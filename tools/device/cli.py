@@ -217,6 +217,10 @@ def infer(target: Target, images: tuple[Path, ...]) -> None:
     metavar="N",
     help="At the end, N steps on old images alone.",
 )
+@click.option(
+    "--autosave", type=click.IntRange(0), metavar="N",
+    help="Checkpoint to flash after every N steps, 0: never. [as the device is set]",
+)  # fmt: skip
 @click.option("--curve", type=FILE, help="Save the learning curve, as .svg and .png.")
 @click.option("--log", "log_path", type=FILE, help="Save every step as JSON.")
 @click.pass_obj
@@ -224,6 +228,7 @@ def train_command(
     target: Target,
     folder: Path,
     test_folder: Path | None,
+    autosave: int | None,
     curve: Path | None,
     log_path: Path | None,
     **settings: Any,
@@ -234,6 +239,8 @@ def train_command(
         testing = scan(test_folder, device.info.classes) if test_folder is not None else None
         if testing is not None and testing.classes != training.classes:
             raise DeviceError(f"{folder} and {test_folder} have different class folders: name them alike.")
+        if autosave is not None:
+            device.autosave(autosave)
         log = new_log(device, training.classes, Settings(**settings))
         bars = Bars()
         try:
@@ -315,6 +322,24 @@ def reset(target: Target) -> None:
     with target.connect() as device:
         device.reset()
         click.echo(f"reset, sha256 {device.sha()}")
+
+
+@cli.command("save")
+@click.pass_obj
+def save_command(target: Target) -> None:
+    """Checkpoint to flash: what was learned is there after a restart."""
+    with target.connect() as device:
+        number = device.save()
+        click.echo(f"checkpoint {number}, {device.stats()['saves_left']} saves left")
+
+
+@cli.command()
+@click.pass_obj
+def forget(target: Target) -> None:
+    """Erase all checkpoints; what was learned stays until the device restarts."""
+    with target.connect() as device:
+        device.forget()
+        click.echo("no checkpoint left")
 
 
 @cli.command()

@@ -131,6 +131,21 @@ class Device:
         """Trainables and counters as after conversion."""
         self._talk.command("reset", "ok reset")
 
+    def save(self) -> int:
+        """Checkpoint to flash; returns its number.
+
+        Errors   AnswerError where the flash holds what another model has learned, or is worn out
+        """
+        return int(self._talk.command("save", "ok save").final.split()[2])
+
+    def autosave(self, steps: int) -> None:
+        """Checkpoint after every so many training steps; 0: never."""
+        self._talk.command(f"autosave {steps}", "ok autosave")
+
+    def forget(self) -> None:
+        """Erase all checkpoints; what the device has learned stays until it restarts."""
+        self._talk.command("forget", "ok forget")
+
     def rate(self, factor: float) -> None:
         """Multiply the scheme's learning rates by `factor`, 0..1000."""
         self._talk.command(f"rate {decimal(factor)}", "ok rate")

@@ -13,6 +13,7 @@ FLOOD_BYTES = 1 << 20  # this much without an answer is noise, not a device
 SILENCE_S = 0.6  # longer than the 500 ms after which the device gives up a frame
 ANSWER_S = 3.0
 COMPUTE_S = 60.0  # an inference or a training step
+BUSY_S = 10.0  # longer than the erase of a flash sector, which `busy` announces
 PROBE_S = 1.0
 
 
@@ -74,6 +75,8 @@ class Conversation:
                 raise AnswerError(word, sentence, command)
             elif item.text.split()[: len(expect.split())] == expect.split():
                 return Answer(tuple(lines), tuple(frames), item.text)
+            elif item.text.startswith("busy "):
+                timeout_s = max(timeout_s, BUSY_S)
             elif item.text.split()[0] != "ok":
                 lines.append(item.text)
         raise NoAnswerError(
@@ -113,11 +116,11 @@ class Conversation:
             report = [text, *self.listen(PROBE_S)]
             said = "; ".join(line for line in report if line.startswith("fault "))
             raise FaultError(
-                f"the firmware crashed: {said}. The device restarts; what it had learned is lost."
+                f"the firmware crashed: {said}. The device restarts with its last checkpoint, if it has one."
             )
         if text.startswith("microtrain "):
             raise FaultError(
-                f"the device restarted (it says `{text}`): what it had learned is lost. "
+                f"the device restarted (it says `{text}`), with its last checkpoint, if it has one. "
                 "Was its reset button pressed, or its power cut?"
             )
 

@@ -26,10 +26,13 @@ class FakeDevice:
         self.block = self.initial = bytes(i & 255 for i in range(size))
         self.rows: dict[int, bytes] = {}
         self.staged: bytearray | None = None
-        self.received, self.out = Receiver(), bytearray(b"microtrain fake tiny 0123abcd\r\nready\r\n")
+        self.received, self.out = (
+            Receiver(),
+            bytearray(b"microtrain fake tiny 0123abcd\r\ncheckpoint none\r\nready\r\n"),
+        )
         self.writes = self.trained = self.pulls = 0
         self.commands: list[str] = []
-        self.corrupt_pulls = 0
+        self.corrupt_pulls = self.saves = 0
         self.closed = False
 
     def write(self, data: bytes) -> None:
@@ -116,7 +119,18 @@ class FakeDevice:
             self.say(f"ok eval {label} {k} 1 1")
 
     def do_stats(self, word: str = "") -> None:
-        self.say("steps 7", "evaluated 0", "ok stats")
+        self.say("steps 7", "evaluated 0", f"saves {self.saves}", "saves_left 90", "ok stats")
+
+    def do_save(self) -> None:
+        self.saves += 1
+        self.say("busy erasing flash, up to 4 s", f"ok save {self.saves}")
+
+    def do_autosave(self, steps: str) -> None:
+        self.say(f"ok autosave {steps}")
+
+    def do_forget(self) -> None:
+        self.saves = 0
+        self.say("ok forget")
 
     def do_rate(self, factor: str) -> None:
         self.say(f"ok rate {factor}")

@@ -17,9 +17,10 @@ from .native import CALLS_MAX, NEVER
 from .peripherals import usart
 from .peripherals.base import Peripheral
 from .peripherals.bus import Bus
-from .peripherals.clock import Pwr, Rcc
+from .peripherals.clock import POWER_ON, SOFTWARE, WATCHDOG, Pwr, Rcc
 from .peripherals.flash import FlashController
 from .peripherals.gpio import PORTS, Gpio
+from .peripherals.watchdog import Watchdog
 from .registers import Register
 from .report import CacheUse, CallCost, FunctionCost, SramUse, profile, sram_use
 from .systick import CycleCounter
@@ -78,10 +79,11 @@ class Board:
         self.gpio = {port: Gpio(self, port) for port in PORTS}
         plain = [
             Peripheral(self, "SYSCFG", 0x4001_3800, (0x44, 14)),
-            Peripheral(self, "IWDG", 0x4000_3000),
             Peripheral(self, "DBGMCU", DEBUG_PAGE, None, {0: 0x1001_6449}),
         ]
-        self.peripherals = [self.rcc, self.pwr, self.flash, self.usart1, *self.gpio.values(), *plain]
+        self.watchdog = Watchdog(self)
+        known = [self.rcc, self.pwr, self.flash, self.usart1, self.watchdog]
+        self.peripherals = [*known, *self.gpio.values(), *plain]
         self._bus.connect(self.peripherals)
         self.core.lines[usart.IRQ] = self.usart1.requests_interrupt
 
@@ -100,6 +102,7 @@ class Board:
         self.clock = VirtualClock()
         self.output.clear()
         self.clear_profile()
+        self.rcc.causes = POWER_ON
         self.reset()
 
     def power_cut_at(
@@ -289,7 +292,12 @@ class Board:
         self.clock.set_rate(self.now, self.rcc.core_hz)
         self.look_again()
 
+    def watchdog_reset(self) -> None:
+        self.rcc.causes |= WATCHDOG
+        self.reset()
+
     def request_reset(self) -> None:
+        self.rcc.causes |= SOFTWARE
         self._loop.reset_requested = True
         self.look_again()
 

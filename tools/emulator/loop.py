@@ -101,7 +101,7 @@ class Loop:
     def _look_around(self, limits: _Limits) -> Stop | None:
         """Fire timers, take exceptions, and see whether the run is over."""
         board = self.board
-        for timer in (board.core.systick, board.usart1):
+        for timer in (board.core.systick, board.usart1, board.watchdog):
             if timer.due is not None and timer.due <= board.now:
                 timer.fire()
         if board.instructions >= board.cut_count:
@@ -132,6 +132,7 @@ class Loop:
         events = [
             tick.due if not asleep or tick.wakes else None,
             self.board.usart1.due,
+            self.board.watchdog.due,
             None if limits.end_s is None else self._end(limits),
         ]
         return min((event for event in events if event is not None), default=None)

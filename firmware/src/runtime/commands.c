@@ -42,7 +42,10 @@ static const struct entry table[COMMANDS] = {
     [PULL] = {"pull", "pull: send the trainables as DATA frames", 0, 0, 0},
     [PUSH] = {"push", "push BYTES CRC ID: replace the trainables by those in the WEIGHTS frames that follow", 3, 3, 0},
     [RESET] = {"reset", "reset: trainables, step counter and statistics as after conversion", 0, 0, 0},
-    [REBOOT] = {"reboot", "reboot: restart", 0, 0, 0},
+    [SAVE] = {"save", "save: checkpoint to flash", 0, 0, 0},
+    [AUTOSAVE] = {"autosave", "autosave N: checkpoint after every N training steps, 0: none", 1, 1, 0},
+    [FORGET] = {"forget", "forget: erase all checkpoints; the trainables stay", 0, 0, 0},
+    [REBOOT] = {"reboot", "reboot: save what is new since the last checkpoint, then restart", 0, 0, 0},
     [BAUD] = {"baud", "baud N: change the rate, 9600..3000000; needs a line at the new rate within 2 s", 1, 1, 0},
     [LED] = {"led", "led 0|1: LED off or on", 1, 1, 0},
 };
@@ -141,6 +144,10 @@ static int run_stats(struct protocol *p, const struct words *w)
     reply_pair("infer_cycles", s->infer_cycles);
     reply_pair("step_cycles", s->step_cycles);
     reply_pair("uptime_ms", board_millis());
+    reply_pair("saves", p->checkpoint.saves);
+    reply_pair("erases_a", p->checkpoint.erases[0]);
+    reply_pair("erases_b", p->checkpoint.erases[1]);
+    reply_pair("saves_left", checkpoint_saves_left(&p->checkpoint));
     return reply_ok("ok");
 }
 
@@ -252,8 +259,38 @@ static int run_led(const char *word)
     return reply_ok("ok led");
 }
 
-_Noreturn static void run_reboot(void)
+static int fail_save(int status)
 {
+    return reply_error("flash", checkpoint_reason(status));
+}
+
+static int run_save(struct protocol *p)
+{
+    int status = checkpoint_save(&p->checkpoint, &p->session);
+    return status == CHECKPOINT_OK ? reply_ok_u32("ok save", p->checkpoint.saves) : fail_save(status);
+}
+
+static int run_autosave(struct session *s, const char *word)
+{
+    if (!parse_u32(word, &s->autosave)) {
+        return reply_error("argument", "autosave takes a number of steps, 0..4294967295");
+    }
+    return reply_ok_u32("ok autosave", s->autosave);
+}
+
+static int run_forget(struct protocol *p)
+{
+    int status = checkpoint_forget(&p->checkpoint);
+    return status == CHECKPOINT_OK ? reply_ok("ok forget") : fail_save(status);
+}
+
+/* A checkpoint that cannot be written does not keep a device from restarting: it says so first. */
+_Noreturn static void run_reboot(struct protocol *p)
+{
+    if (p->session.step != p->checkpoint.saved_step && !p->transfer.incomplete) {
+        int status = checkpoint_save(&p->checkpoint, &p->session);
+        command_unsaved(status);
+    }
     reply_line("ok reboot");
     board_reset();
 }
@@ -267,6 +304,8 @@ static int run_setting(struct protocol *p, enum command command, const struct wo
         return run_seed(&p->session, w->word[1]);
     case REPLAY:
         return run_replay(&p->session, w->word[1]);
+    case AUTOSAVE:
+        return run_autosave(&p->session, w->word[1]);
     case BAUD:
         return run_baud(p, w->word[1]);
     default:
@@ -295,10 +334,14 @@ static int run(struct protocol *p, enum command command, const struct words *w)
         return run_push(p, w);
     case RESET:
         return run_reset(p);
+    case SAVE:
+        return run_save(p);
+    case FORGET:
+        return run_forget(p);
     case REBOOT:
-        run_reboot();
+        run_reboot(p);
     default:
-        return table[command].uses_arena ? command_step(&p->session, command, w) : run_setting(p, command, w);
+        return table[command].uses_arena ? command_step(p, command, w) : run_setting(p, command, w);
     }
 }
 
@@ -323,7 +366,7 @@ int command_run(struct protocol *p, char *line)
     if (entry->uses_arena && p->transfer.active) {
         return reply_error("busy", "a push is under way; `image` ends it");
     }
-    if (p->transfer.incomplete && (entry->uses_arena || command == PULL)) {
+    if (p->transfer.incomplete && (entry->uses_arena || command == PULL || command == SAVE)) {
         return reply_error("push", "trainables are incomplete: push again, or `reset`");
     }
     return run(p, (enum command)command, &w);

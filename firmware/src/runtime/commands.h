@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#include "session.h"
+#include "protocol.h"
 
 enum { WORDS_MAX = 5 };
 
@@ -27,6 +27,9 @@ enum command {
     PULL,
     PUSH,
     RESET,
+    SAVE,
+    AUTOSAVE,
+    FORGET,
     REBOOT,
     BAUD,
     LED,
@@ -39,6 +42,9 @@ struct words {
 };
 
 /* ROW, PATTERN, INFER, TRAIN, REHEARSE or EVAL. Returns 1 after `ok`, 0 after `err`. */
-int command_step(struct session *s, enum command command, const struct words *w);
+int command_step(struct protocol *p, enum command command, const struct words *w);
+
+/* The line `unsaved: REASON` where a checkpoint that nobody asked for could not be written. */
+void command_unsaved(int status);
 
 #endif

@@ -77,14 +77,30 @@ static int run_infer(struct session *s)
     return reply_ok_u32("ok infer", predicted);
 }
 
-static int run_train(struct session *s, const char *word)
+void command_unsaved(int status)
 {
+    if (status != CHECKPOINT_OK) {
+        reply_text("unsaved: the flash ");
+        reply_line(checkpoint_reason(status));
+    }
+}
+
+/* In front of the answer, which the host waits for: it sends nothing while the flash is being erased. */
+static void autosave(struct protocol *p)
+{
+    command_unsaved(checkpoint_autosave(&p->checkpoint, &p->session));
+}
+
+static int run_train(struct protocol *p, const char *word)
+{
+    struct session *s = &p->session;
     uint32_t label, predicted;
     float loss;
     int status = parse_u32(word, &label) ? session_train(s, label, &predicted, &loss) : SESSION_ERR_LABEL;
     if (status != SESSION_OK) {
         return fail_step(s, status);
     }
+    autosave(p);
     reply_text("ok train");
     reply_u32(label);
     reply_u32(predicted);
@@ -93,8 +109,9 @@ static int run_train(struct session *s, const char *word)
     return 1;
 }
 
-static int run_rehearse(struct session *s, const char *word)
+static int run_rehearse(struct protocol *p, const char *word)
 {
+    struct session *s = &p->session;
     uint32_t count;
     if (!parse_u32(word, &count) || count < 1 || count > REPLAY_MAX) {
         return reply_error("argument", "rehearse takes a number of steps, 1..100");
@@ -102,6 +119,7 @@ static int run_rehearse(struct session *s, const char *word)
     if (session_rehearse(s, count) != SESSION_OK) {
         return reply_error("argument", "there are no records to rehearse");
     }
+    autosave(p);
     return reply_ok_u32("ok rehearse", count);
 }
 
@@ -121,8 +139,9 @@ static int run_eval(struct session *s, const char *word)
     return 1;
 }
 
-int command_step(struct session *s, enum command command, const struct words *w)
+int command_step(struct protocol *p, enum command command, const struct words *w)
 {
+    struct session *s = &p->session;
     switch (command) {
     case ROW:
         return run_row(s, w);
@@ -131,9 +150,9 @@ int command_step(struct session *s, enum command command, const struct words *w)
     case INFER:
         return run_infer(s);
     case TRAIN:
-        return run_train(s, w->word[1]);
+        return run_train(p, w->word[1]);
     case REHEARSE:
-        return run_rehearse(s, w->word[1]);
+        return run_rehearse(p, w->word[1]);
     default:
         return run_eval(s, w->word[1]);
     }

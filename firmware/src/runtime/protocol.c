@@ -6,6 +6,58 @@
 #include "model_api.h"
 #include "reply.h"
 
+/* Where the trainables come from. */
+static void say_checkpoint(const struct checkpoint *c)
+{
+    switch (c->status) {
+    case CHECKPOINT_OK:
+        reply_text("checkpoint");
+        reply_u32(c->saves);
+        reply_text(" of step");
+        reply_u32(c->saved_step);
+        break;
+    case CHECKPOINT_NONE:
+        reply_text("checkpoint none");
+        break;
+    case CHECKPOINT_ERR_MODEL:
+        reply_text("checkpoint refused: it is of model ");
+        reply_hex(c->model_id, 8);
+        reply_text("; `forget` erases it");
+        break;
+    default:
+        reply_text("checkpoint refused: its layout is version");
+        reply_u32(c->version);
+        reply_text("; `forget` erases it");
+        break;
+    }
+    reply_end();
+}
+
+/* Why the device has started, and how it last failed. */
+static void say_start(void)
+{
+    const struct board_crash *crash = board_crash();
+    reply_text("start ");
+    reply_line(board_start_cause());
+    if (crash) {
+        reply_text("crashed");
+        reply_u32(crash->count);
+        reply_text(" times, last: exception");
+        reply_u32(crash->exception);
+        reply_text(" pc ");
+        reply_hex(crash->pc, 8);
+        reply_text(" lr ");
+        reply_hex(crash->lr, 8);
+        reply_text(" sp ");
+        reply_hex(crash->sp, 8);
+        reply_text(" cfsr ");
+        reply_hex(crash->cfsr, 8);
+        reply_text(" hfsr ");
+        reply_hex(crash->hfsr, 8);
+        reply_end();
+    }
+}
+
 void protocol_start(struct protocol *p)
 {
     memset(p, 0, sizeof *p);
@@ -19,6 +71,9 @@ void protocol_start(struct protocol *p)
     reply_text(" ");
     reply_hex(model_info.id, 8);
     reply_end();
+    say_start();
+    checkpoint_load(&p->checkpoint, &p->session);
+    say_checkpoint(&p->checkpoint);
     reply_line("ready");
 }
 

@@ -201,6 +201,7 @@ static float learn(struct session *s, uint32_t label)
         .step = s->step,
     };
     s->step++;
+    board_alive();
     return model_backward(label, &sgd);
 }
 

@@ -23,8 +23,18 @@ HSE_SOURCE, PLL_SOURCE = 1, 2
 AHB_DIVIDERS = (2, 4, 8, 16, 64, 128, 256, 512)
 
 
+PIN = 1 << 26  # in CSR, set with every cause of a reset
+POWER_ON, SOFTWARE, WATCHDOG = 1 << 27 | 1 << 25 | PIN, 1 << 28 | PIN, 1 << 29 | PIN
+CSR_FORGET = 1 << 24
+
+
 class Rcc(Peripheral):
-    """Oscillators are ready as soon as they are on; the clocks that follow from them are computed."""
+    """Oscillators are ready as soon as they are on; the clocks that follow from them are computed.
+
+    causes   of the resets since the firmware last cleared them, as in CSR
+    """
+
+    causes = POWER_ON
 
     def __init__(self, board: Board) -> None:
         super().__init__(board, "RCC", RCC_BASE, None, {CR: 0x83, PLLCFGR: 0x2400_3010, AHB1ENR: 0x0010_0000})
@@ -38,10 +48,12 @@ class Rcc(Peripheral):
             value = value & ~0xC | (value & 3) << 2
         elif offset in (BDCR, CSR):
             value |= bit(value, 0) << 1
-        return value
+        return value | self.causes if offset == CSR else value
 
     def write(self, offset: int, value: int) -> None:
-        super().write(offset, value)
+        super().write(offset, value & ~CSR_FORGET if offset == CSR else value)
+        if offset == CSR and value & CSR_FORGET:
+            self.causes = 0
         if offset in (CR, PLLCFGR, CFGR):
             self.board.clock_changed()
         elif AHB1ENR <= offset <= APB2ENR:

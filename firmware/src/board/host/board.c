@@ -1,17 +1,19 @@
 /* board.h on a POSIX system: the serial line is stdin and stdout, so that `program` speaks the device's protocol over a
  * pipe. It ends with status 0 when stdin does. Cycles are nanoseconds; there is no button; the rate of a pipe is what
- * it is.
+ * it is. Checkpoints are kept in the file that MICROTRAIN_FLASH names, where it is set; without it a restart loses them.
  */
 #define _POSIX_C_SOURCE 200809L
 
 #include "board.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <float.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -22,6 +24,11 @@ enum { IN_BYTES = 65536, OUT_BYTES = 65536, TICK_MS = 20, BAUD_MIN = 9600, BAUD_
 static uint8_t in[IN_BYTES], out[OUT_BYTES];
 static size_t in_from, in_end, out_size;
 static uint64_t start_ns;
+
+/* Sectors 4 and 7 of the chip, one behind the other. */
+static const uint32_t slot_bytes[BOARD_SLOTS] = {128 << 10, 256 << 10};
+enum { FLASH_BYTES = 384 << 10 };
+static uint8_t memory[FLASH_BYTES], *flash = memory;
 
 static uint64_t now_ns(void)
 {
@@ -59,9 +66,63 @@ static void fill(int timeout_ms)
     in_end = n > 0 ? (size_t)n : 0;
 }
 
+/* A new file is erased flash. */
+static void open_flash(const char *name)
+{
+    int file = open(name, O_RDWR | O_CREAT, 0666);
+    off_t size = file < 0 ? -1 : lseek(file, 0, SEEK_END);
+    int fits = size == FLASH_BYTES || (size == 0 && ftruncate(file, FLASH_BYTES) == 0);
+    void *mapped = fits ? mmap(NULL, FLASH_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0) : MAP_FAILED;
+    if (mapped == MAP_FAILED) {
+        (void)fprintf(stderr, "microtrain: MICROTRAIN_FLASH: %s is no file of %d bytes\n", name, FLASH_BYTES);
+        exit(1);
+    }
+    (void)close(file);
+    flash = mapped;
+    if (size == 0) {
+        memset(flash, 0xff, FLASH_BYTES);
+    }
+}
+
 int board_init(void)
 {
+    const char *name = getenv("MICROTRAIN_FLASH");
     start_ns = now_ns();
+    if (name) {
+        open_flash(name);
+    } else {
+        memset(flash, 0xff, FLASH_BYTES);
+    }
+    return BOARD_OK;
+}
+
+const uint8_t *board_slot(uint32_t slot)
+{
+    return flash + (slot ? slot_bytes[0] : 0);
+}
+
+uint32_t board_slot_bytes(uint32_t slot)
+{
+    return slot_bytes[slot];
+}
+
+int board_slot_erase(uint32_t slot)
+{
+    memset(flash + (slot ? slot_bytes[0] : 0), 0xff, slot_bytes[slot]);
+    return BOARD_OK;
+}
+
+/* Bits only ever go from 1 to 0, as on the chip. */
+int board_slot_write(uint32_t slot, uint32_t offset, const void *words, uint32_t size)
+{
+    if (offset % 4 || size % 4 || offset > slot_bytes[slot] || size > slot_bytes[slot] - offset) {
+        return BOARD_ERR_RANGE;
+    }
+    uint8_t *to = flash + (slot ? slot_bytes[0] : 0) + offset;
+    const uint8_t *from = words;
+    for (uint32_t i = 0; i < size; i++) {
+        to[i] &= from[i];
+    }
     return BOARD_OK;
 }
 
@@ -114,6 +175,13 @@ void board_wait(void)
     }
 }
 
+void board_alive(void) {}
+
+const char *board_start_cause(void)
+{
+    return "power";
+}
+
 uint32_t board_millis(void)
 {
     return (uint32_t)((now_ns() - start_ns) / 1000000u);
@@ -132,6 +200,11 @@ void board_led(int on)
 int board_button(void)
 {
     return 0;
+}
+
+const struct board_crash *board_crash(void)
+{
+    return NULL;
 }
 
 /* Start the program over, as a chip does: memory fresh, bytes that waited unread lost. */

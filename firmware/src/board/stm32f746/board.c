@@ -21,6 +21,7 @@ int board_init(void)
     cache_enable();
     int clock = clock_init();
     time_init();
+    watchdog_init();
     pins_init();
     int line = usart_init(BOARD_BAUD_DEFAULT);
     return fpu != BOARD_OK ? fpu : clock != BOARD_OK ? clock : line;
@@ -38,6 +39,7 @@ size_t board_serial_read(uint8_t *data, size_t size)
 
 int board_serial_write(const uint8_t *data, size_t size)
 {
+    watchdog_feed();
     return usart_write(data, size);
 }
 
@@ -54,6 +56,7 @@ uint32_t board_serial_lost(void)
 /* With interrupts masked a byte that comes between the look and the WFI still ends the sleep. */
 void board_wait(void)
 {
+    watchdog_feed();
     __asm volatile("cpsid i" ::: "memory");
     if (usart_empty()) {
         data_barrier();
@@ -61,6 +64,38 @@ void board_wait(void)
     }
     __asm volatile("cpsie i" ::: "memory");
     instruction_barrier();
+}
+
+const uint8_t *board_slot(uint32_t slot)
+{
+    return flash_slot(slot);
+}
+
+uint32_t board_slot_bytes(uint32_t slot)
+{
+    return flash_slot_bytes(slot);
+}
+
+int board_slot_erase(uint32_t slot)
+{
+    (void)usart_flush(); /* what was said last is to be seen before the core stands still */
+    watchdog_feed();
+    return flash_erase(slot);
+}
+
+int board_slot_write(uint32_t slot, uint32_t offset, const void *words, uint32_t size)
+{
+    return flash_write(slot, offset, words, size);
+}
+
+void board_alive(void)
+{
+    watchdog_feed();
+}
+
+const char *board_start_cause(void)
+{
+    return watchdog_start_cause();
 }
 
 uint32_t board_millis(void)

@@ -1,5 +1,5 @@
 /* ARMv7-M ARM, section B2.2.7. The DTCM (first 64 KB of SRAM) is not cached; nothing but the core writes memory here,
- * so there is no coherency to keep. */
+ * so that the data cache is wrong about flash alone, after it was erased or programmed. */
 #include "drivers.h"
 #include "registers.h"
 
@@ -14,6 +14,18 @@ static void invalidate_data(void)
         for (uint32_t way = 0; way <= ways; way++) {
             DCISW = way << 30 | set << 5; /* four ways, lines of 32 bytes */
         }
+    }
+    data_barrier();
+}
+
+enum { LINE_BYTES = 32 };
+
+void cache_forget(const uint8_t *start, uint32_t size)
+{
+    uint32_t end = (uint32_t)start + size;
+    data_barrier();
+    for (uint32_t line = (uint32_t)start / LINE_BYTES * LINE_BYTES; line < end; line += LINE_BYTES) {
+        DCIMVAC = line;
     }
     data_barrier();
 }

@@ -17,6 +17,9 @@ uint32_t clock_apb2_hz(void);
 /* Instruction and data cache, invalidated and switched on. */
 void cache_enable(void);
 
+/* Drop what the data cache holds of memory that has changed behind it. */
+void cache_forget(const uint8_t *start, uint32_t size);
+
 /* USART1 at baud, receiving by interrupt. Returns a BOARD_ code. */
 int usart_init(uint32_t baud);
 int usart_baud(uint32_t baud);
@@ -30,6 +33,18 @@ uint32_t usart_lost(void);
 void time_init(void);
 uint32_t time_millis(void);
 uint32_t time_cycles(void);
+void time_passed(uint32_t cycles); /* count core cycles in which no tick could be taken */
+
+/* The checkpoint slots: sectors 4 and 7 (firmware/ld). */
+const uint8_t *flash_slot(uint32_t slot);
+uint32_t flash_slot_bytes(uint32_t slot);
+int flash_erase(uint32_t slot);
+int flash_write(uint32_t slot, uint32_t offset, const uint8_t *words, uint32_t size);
+
+/* A reset after 6 s or more without a feed. */
+void watchdog_init(void);
+void watchdog_feed(void);
+const char *watchdog_start_cause(void);
 
 /* LED LD1 (PI1) and user button B1 (PI11). */
 void pins_init(void);

@@ -1,6 +1,7 @@
 /* A crash says why: registers and the reason in words on the serial line, lines that begin with `fault `, then a reset.
  * ARMv7-M ARM, sections B1.5.6 (stack frame) and B3.2.15 (fault status). */
 #include "board.h"
+#include "crc.h"
 #include "drivers.h"
 #include "reply.h"
 #include "registers.h"
@@ -38,6 +39,47 @@ static const struct reason reasons[] = {
     {BIT(24), "unaligned access"},
     {BIT(25), "division by zero"},
 };
+
+/* Bytes that mean nothing after power-on: the check says whether they are a record. */
+struct kept {
+    struct board_crash crash;
+    uint32_t check;
+};
+
+__attribute__((section(".noinit"))) static struct kept kept;
+
+static uint32_t check_of(const struct board_crash *crash)
+{
+    return ~crc32(0, (const uint8_t *)crash, sizeof *crash);
+}
+
+const struct board_crash *board_crash(void)
+{
+    return kept.check == check_of(&kept.crash) ? &kept.crash : NULL;
+}
+
+static int readable(const struct exception_frame *frame)
+{
+    uint32_t address = (uint32_t)frame;
+    return address >= (uint32_t)__stack_limit && address <= (uint32_t)__ram_end - sizeof *frame;
+}
+
+static void keep(uint32_t number, const struct exception_frame *frame)
+{
+    uint32_t count = board_crash() ? kept.crash.count : 0;
+    int known = readable(frame);
+    kept.crash = (struct board_crash){
+        .count = count + 1,
+        .exception = number,
+        .cfsr = SCB->CFSR,
+        .hfsr = SCB->HFSR,
+        .sp = (uint32_t)frame,
+        .pc = known ? frame->pc : 0,
+        .lr = known ? frame->lr : 0,
+    };
+    kept.check = check_of(&kept.crash);
+    data_barrier();
+}
 
 void fault_init(void)
 {
@@ -81,12 +123,11 @@ static void say_reason(uint32_t number, uint32_t status, const struct exception_
 
 static void say_registers(const struct exception_frame *frame)
 {
-    uint32_t address = (uint32_t)frame;
-    say_register("fault sp ", address);
+    say_register("fault sp ", (uint32_t)frame);
     say_register(" cfsr ", SCB->CFSR);
     say_register(" hfsr ", SCB->HFSR);
     reply_end();
-    if (address < (uint32_t)__stack_limit || address > (uint32_t)__ram_end - sizeof *frame) {
+    if (!readable(frame)) {
         reply_line("fault registers were not saved: no memory at sp");
         return;
     }
@@ -107,6 +148,7 @@ _Noreturn __attribute__((used)) static void fault_report(const struct exception_
 {
     uint32_t number;
     __asm volatile("mrs %0, ipsr" : "=r"(number));
+    keep(number, frame);
     if (!(USART1->CR1 & USART_CR1_UE)) {
         (void)usart_init(BOARD_BAUD_DEFAULT); /* a crash before board_init was through */
     }

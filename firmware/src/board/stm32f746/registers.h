@@ -9,12 +9,22 @@
 
 /* FLASH interface, RM0385 chapter 3 */
 struct flash_registers {
-    volatile uint32_t ACR;
+    volatile uint32_t ACR, KEYR, OPTKEYR, SR, CR;
 };
 #define FLASH ((struct flash_registers *)0x40023c00u)
 #define FLASH_ACR_LATENCY_7WS 7u
 #define FLASH_ACR_PRFTEN BIT(8)
 #define FLASH_ACR_ARTEN BIT(9)
+#define FLASH_KEY_1 0x45670123u
+#define FLASH_KEY_2 0xcdef89abu
+#define FLASH_SR_ERRORS (BIT(1) | BIT(4) | BIT(5) | BIT(6) | BIT(7)) /* OPERR WRPERR PGAERR PGPERR ERSERR */
+#define FLASH_SR_BSY BIT(16)
+#define FLASH_CR_PG BIT(0)
+#define FLASH_CR_SER BIT(1)
+#define FLASH_CR_SNB(sector) ((sector) << 3)
+#define FLASH_CR_PSIZE_32 (2u << 8) /* needs 2.7 V or more */
+#define FLASH_CR_STRT BIT(16)
+#define FLASH_CR_LOCK BIT(31)
 
 /* PWR, RM0385 chapter 4 */
 struct pwr_registers {
@@ -33,7 +43,8 @@ struct rcc_registers {
     volatile uint32_t AHB1RSTR, AHB2RSTR, AHB3RSTR, reserved0;
     volatile uint32_t APB1RSTR, APB2RSTR, reserved1[2];
     volatile uint32_t AHB1ENR, AHB2ENR, AHB3ENR, reserved2;
-    volatile uint32_t APB1ENR, APB2ENR;
+    volatile uint32_t APB1ENR, APB2ENR, reserved3[10];
+    volatile uint32_t BDCR, CSR;
 };
 #define RCC ((struct rcc_registers *)0x40023800u)
 #define RCC_CR_HSION BIT(0)
@@ -61,6 +72,19 @@ struct rcc_registers {
 #define RCC_AHB1ENR_GPIOIEN BIT(8)
 #define RCC_APB1ENR_PWREN BIT(28)
 #define RCC_APB2ENR_USART1EN BIT(4)
+#define RCC_CSR_RMVF BIT(24)
+#define RCC_CSR_PORRSTF BIT(27)
+#define RCC_CSR_SFTRSTF BIT(28)
+#define RCC_CSR_IWDGRSTF BIT(29)
+
+/* IWDG, RM0385 chapter 25 */
+struct watchdog_registers {
+    volatile uint32_t KR, PR, RLR, SR;
+};
+#define IWDG ((struct watchdog_registers *)0x40003000u)
+#define IWDG_KR_FEED 0xaaaau
+#define IWDG_KR_UNLOCK 0x5555u
+#define IWDG_KR_START 0xccccu
 
 /* GPIO, RM0385 chapter 6 */
 struct gpio_registers {
@@ -135,6 +159,7 @@ struct scb_registers {
 #define CCSIDR (*(volatile uint32_t *)0xe000ed80u)
 #define CSSELR (*(volatile uint32_t *)0xe000ed84u)
 #define ICIALLU (*(volatile uint32_t *)0xe000ef50u)
+#define DCIMVAC (*(volatile uint32_t *)0xe000ef5cu)
 #define DCISW (*(volatile uint32_t *)0xe000ef60u)
 
 static inline void data_barrier(void)

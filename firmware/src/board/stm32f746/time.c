@@ -24,6 +24,13 @@ void time_init(void)
     DWT->CTRL |= DWT_CTRL_CYCCNTENA;
 }
 
+void time_passed(uint32_t cycles)
+{
+    __asm volatile("cpsid i" ::: "memory"); /* a tick between reading and writing would be lost */
+    millis += cycles / (clock_core_hz() / TICKS_A_SECOND);
+    __asm volatile("cpsie i" ::: "memory");
+}
+
 uint32_t time_millis(void)
 {
     return millis;

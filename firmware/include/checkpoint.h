@@ -1,0 +1,58 @@
+/* Checkpoints in flash: what learning has changed, kept over resets and power cuts.
+ *
+ * A slot (board.h) is erased as a whole. It begins with a header, then records follow one after the other, a save each,
+ * until it is full; then the other slot is erased. The newest record whose CRC holds counts. It is never in the slot
+ * that is being erased, and a record's CRC is written last, so that a power cut at any moment leaves the state from
+ * before the save or that from after it.
+ *
+ * What was learned by another model, or laid out by another version, is neither loaded nor overwritten until
+ * checkpoint_forget.
+ */
+#ifndef CHECKPOINT_H
+#define CHECKPOINT_H
+
+#include <stdint.h>
+
+#include "board.h"
+#include "session.h"
+
+enum {
+    CHECKPOINT_OK = 0,
+    CHECKPOINT_NONE = 1,         /* nothing has been saved */
+    CHECKPOINT_ERR_MODEL = -1,   /* the slots hold what another model has learned */
+    CHECKPOINT_ERR_VERSION = -2, /* they hold records of another layout */
+    CHECKPOINT_ERR_SIZE = -3,    /* the trainables do not fit a slot */
+    CHECKPOINT_ERR_FLASH = -4,   /* the flash does not hold what is written: worn out */
+};
+
+enum { CHECKPOINT_ERASES_MAX = 10000 }; /* that a sector is good for: STM32F746 data sheet, table 55 */
+
+struct checkpoint {
+    int status;                   /* of the slots: OK, NONE, ERR_MODEL or ERR_VERSION */
+    uint32_t model_id, version;   /* of what the slots hold, where that is refused */
+    uint32_t slot, offset;        /* of the newest record */
+    uint32_t saves;               /* number of the newest record: counts all saves */
+    uint32_t erases[BOARD_SLOTS]; /* of each slot */
+    uint32_t saved_step;          /* session.step of the newest record */
+};
+
+/* Look at the slots and load the newest record, if there is one. */
+void checkpoint_load(struct checkpoint *c, struct session *s);
+
+/* Save the trainables and the session's seed, step, rate, replays, autosave and statistics. Says `busy` on the line
+ * before an erase, which takes up to 4 s. After an error the newest record is what it was. */
+int checkpoint_save(struct checkpoint *c, const struct session *s);
+
+/* Erase all slots; the session stays as it is. CHECKPOINT_OK or CHECKPOINT_ERR_FLASH. */
+int checkpoint_forget(struct checkpoint *c);
+
+/* Save where session.autosave steps or more have been trained since the last save. CHECKPOINT_OK where not. */
+int checkpoint_autosave(struct checkpoint *c, const struct session *s);
+
+/* An error in words. */
+const char *checkpoint_reason(int status);
+
+/* Saves until the first slot has been erased CHECKPOINT_ERASES_MAX times. */
+uint32_t checkpoint_saves_left(const struct checkpoint *c);
+
+#endif

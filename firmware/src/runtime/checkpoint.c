@@ -1,0 +1,298 @@
+#include "checkpoint.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#include "crc.h"
+#include "model_api.h"
+#include "reply.h"
+
+#define SLOT_MAGIC 0x4c53544du   /* "MTSL" */
+#define RECORD_MAGIC 0x5243544du /* "MTCR" */
+#define ERASED 0xffffffffu
+
+enum { VERSION = 1, ALIGNMENT = 32 };
+
+/* At the start of a slot, written right after its erase: a slot without one was not erased to the end. Its layout stays
+ * with all versions. crc: of all before it. */
+struct slot_header {
+    uint32_t magic, version, model_id, erases, reserved[3], crc;
+};
+
+/* In front of the trainables. crc: of all before it and of the trainables. */
+struct record {
+    uint32_t magic, number; /* of the save, from 1 on */
+    uint32_t erases[BOARD_SLOTS];
+    uint32_t seed, step, replays, autosave;
+    float rate, loss_sum;
+    uint32_t evaluated, correct, losses;
+    uint32_t reserved[2], crc;
+};
+#define HEADER_BYTES ((uint32_t)sizeof(struct slot_header))
+#define RECORD_BYTES ((uint32_t)sizeof(struct record))
+_Static_assert(sizeof(struct slot_header) == ALIGNMENT, "records must begin at multiples of ALIGNMENT");
+_Static_assert(sizeof(struct record) % 4 == 0, "a record is written in words");
+
+/* Bytes from one record to the next. */
+static uint32_t stride(void)
+{
+    return (RECORD_BYTES + model_info.trainable_bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+static uint32_t records_in(uint32_t slot)
+{
+    return (board_slot_bytes(slot) - HEADER_BYTES) / stride();
+}
+
+static uint32_t record_offset(uint32_t index)
+{
+    return HEADER_BYTES + index * stride();
+}
+
+static struct record read_record(uint32_t slot, uint32_t offset)
+{
+    struct record r;
+    memcpy(&r, board_slot(slot) + offset, sizeof r);
+    return r;
+}
+
+static uint32_t crc_of(const struct record *r, const uint8_t *trainables)
+{
+    uint32_t crc = crc32(0, (const uint8_t *)r, offsetof(struct record, crc));
+    return crc32(crc, trainables, model_info.trainable_bytes);
+}
+
+static int whole(uint32_t slot, uint32_t offset)
+{
+    struct record r = read_record(slot, offset);
+    return r.magic == RECORD_MAGIC && r.crc == crc_of(&r, board_slot(slot) + offset + sizeof r);
+}
+
+static int blank(uint32_t slot, uint32_t offset, uint32_t size)
+{
+    const uint8_t *bytes = board_slot(slot) + offset;
+    for (uint32_t i = 0; i < size; i += 4) {
+        uint32_t word;
+        memcpy(&word, bytes + i, sizeof word);
+        if (word != ERASED) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* Returns 0 where the slot was not erased to the end. */
+static int read_header(uint32_t slot, struct slot_header *h)
+{
+    memcpy(h, board_slot(slot), sizeof *h);
+    return h->magic == SLOT_MAGIC && h->crc == crc32(0, (const uint8_t *)h, offsetof(struct slot_header, crc));
+}
+
+/* Whether the slot may hold records of this model. */
+static int ready(uint32_t slot)
+{
+    struct slot_header h;
+    return read_header(slot, &h) && h.version == VERSION && h.model_id == model_info.id;
+}
+
+/* Find the newest whole record. Returns 0 where there is none. */
+static int newest(struct checkpoint *c)
+{
+    for (uint32_t slot = 0; slot < BOARD_SLOTS; slot++) {
+        for (uint32_t i = 0; ready(slot) && i < records_in(slot); i++) {
+            uint32_t offset = record_offset(i), number = read_record(slot, offset).number;
+            if (number > c->saves && whole(slot, offset)) {
+                c->slot = slot;
+                c->offset = offset;
+                c->saves = number;
+            }
+        }
+    }
+    return c->saves > 0;
+}
+
+/* How often the slots were erased, and whether what they hold is of another model or version. */
+static void look_at_slots(struct checkpoint *c)
+{
+    struct slot_header h;
+    for (uint32_t slot = 0; slot < BOARD_SLOTS; slot++) {
+        if (!read_header(slot, &h)) {
+            continue;
+        }
+        c->erases[slot] = h.erases;
+        if (!ready(slot) && !blank(slot, sizeof h, ALIGNMENT)) {
+            c->status = h.version == VERSION ? CHECKPOINT_ERR_MODEL : CHECKPOINT_ERR_VERSION;
+            c->model_id = h.model_id;
+            c->version = h.version;
+        }
+    }
+}
+
+static void restore(struct checkpoint *c, struct session *s)
+{
+    struct record r = read_record(c->slot, c->offset);
+    memcpy(model_trainables, board_slot(c->slot) + c->offset + sizeof r, model_info.trainable_bytes);
+    s->seed = r.seed;
+    s->step = r.step;
+    s->rate = r.rate;
+    s->replays = r.replays;
+    s->autosave = r.autosave;
+    s->evaluated = r.evaluated;
+    s->correct = r.correct;
+    s->losses = r.losses;
+    s->loss_sum = r.loss_sum;
+    c->saved_step = r.step;
+    for (uint32_t slot = 0; slot < BOARD_SLOTS; slot++) {
+        c->erases[slot] = r.erases[slot] > c->erases[slot] ? r.erases[slot] : c->erases[slot];
+    }
+    c->status = CHECKPOINT_OK;
+}
+
+void checkpoint_load(struct checkpoint *c, struct session *s)
+{
+    memset(c, 0, sizeof *c);
+    c->status = CHECKPOINT_NONE;
+    look_at_slots(c);
+    if (c->status == CHECKPOINT_NONE && newest(c)) {
+        restore(c, s);
+    }
+}
+
+/* Erase a slot and give it its header. */
+static int erase(struct checkpoint *c, uint32_t slot)
+{
+    reply_line("busy erasing flash, up to 4 s");
+    if (board_slot_erase(slot) != BOARD_OK) {
+        return CHECKPOINT_ERR_FLASH;
+    }
+    c->erases[slot]++;
+    struct slot_header h = {
+        .magic = SLOT_MAGIC, .version = VERSION, .model_id = model_info.id, .erases = c->erases[slot]};
+    memset(h.reserved, 0xff, sizeof h.reserved);
+    h.crc = crc32(0, (const uint8_t *)&h, offsetof(struct slot_header, crc));
+    int status = board_slot_write(slot, 0, &h, sizeof h);
+    return status == BOARD_OK ? CHECKPOINT_OK : CHECKPOINT_ERR_FLASH;
+}
+
+/* A place in the slot that nothing has been written to; 0 where there is none. */
+static uint32_t free_place(uint32_t slot)
+{
+    for (uint32_t i = 0; ready(slot) && i < records_in(slot); i++) {
+        if (blank(slot, record_offset(i), stride())) {
+            return record_offset(i);
+        }
+    }
+    return 0;
+}
+
+/* The trainables first, then the header, whose last word is the CRC. */
+static int write_record(const struct checkpoint *c, const struct session *s, uint32_t slot, uint32_t offset)
+{
+    struct record r = {
+        .magic = RECORD_MAGIC,
+        .number = c->saves + 1,
+        .seed = s->seed,
+        .step = s->step,
+        .replays = s->replays,
+        .autosave = s->autosave,
+        .rate = s->rate,
+        .loss_sum = s->loss_sum,
+        .evaluated = s->evaluated,
+        .correct = s->correct,
+        .losses = s->losses,
+    };
+    memcpy(r.erases, c->erases, sizeof r.erases);
+    memset(r.reserved, 0xff, sizeof r.reserved);
+    r.crc = crc_of(&r, model_trainables);
+    uint32_t payload = offset + RECORD_BYTES;
+    int status = board_slot_write(slot, payload, model_trainables, model_info.trainable_bytes);
+    status = status == BOARD_OK ? board_slot_write(slot, offset, &r, sizeof r) : status;
+    return status == BOARD_OK && whole(slot, offset) ? CHECKPOINT_OK : CHECKPOINT_ERR_FLASH;
+}
+
+/* Write to a free place of the slot; a place that does not hold what is written is used up, and the next one tried. */
+static int save_in(struct checkpoint *c, const struct session *s, uint32_t slot)
+{
+    uint32_t offset;
+    while ((offset = free_place(slot)) != 0) {
+        if (write_record(c, s, slot, offset) == CHECKPOINT_OK) {
+            c->slot = slot;
+            c->offset = offset;
+            c->saves++;
+            c->saved_step = s->step;
+            c->status = CHECKPOINT_OK;
+            return CHECKPOINT_OK;
+        }
+        if (blank(slot, offset, stride())) {
+            return CHECKPOINT_ERR_FLASH; /* it takes nothing at all */
+        }
+    }
+    return CHECKPOINT_ERR_FLASH;
+}
+
+int checkpoint_save(struct checkpoint *c, const struct session *s)
+{
+    if (c->status < 0) {
+        return c->status;
+    }
+    if (records_in(0) == 0) {
+        return CHECKPOINT_ERR_SIZE;
+    }
+    /* where the newest record is; then the others, as they are; then the others, erased */
+    for (uint32_t turn = 0; turn < BOARD_SLOTS; turn++) {
+        if (save_in(c, s, (c->slot + turn) % BOARD_SLOTS) == CHECKPOINT_OK) {
+            return CHECKPOINT_OK;
+        }
+    }
+    for (uint32_t turn = c->status == CHECKPOINT_NONE ? 0 : 1; turn < BOARD_SLOTS; turn++) {
+        uint32_t slot = (c->slot + turn) % BOARD_SLOTS;
+        if (erase(c, slot) == CHECKPOINT_OK && save_in(c, s, slot) == CHECKPOINT_OK) {
+            return CHECKPOINT_OK;
+        }
+    }
+    return CHECKPOINT_ERR_FLASH;
+}
+
+int checkpoint_autosave(struct checkpoint *c, const struct session *s)
+{
+    return s->autosave && s->step - c->saved_step >= s->autosave ? checkpoint_save(c, s) : CHECKPOINT_OK;
+}
+
+const char *checkpoint_reason(int status)
+{
+    switch (status) {
+    case CHECKPOINT_ERR_MODEL:
+        return "holds what another model has learned; `forget` erases it";
+    case CHECKPOINT_ERR_VERSION:
+        return "holds checkpoints of another version; `forget` erases them";
+    case CHECKPOINT_ERR_SIZE:
+        return "has no slot that is large enough for the trainables";
+    default:
+        return "does not hold what is written, it may be worn out; the last checkpoint stays";
+    }
+}
+
+int checkpoint_forget(struct checkpoint *c)
+{
+    int status = CHECKPOINT_OK;
+    for (uint32_t slot = 0; slot < BOARD_SLOTS; slot++) {
+        status = erase(c, slot) == CHECKPOINT_OK ? status : CHECKPOINT_ERR_FLASH;
+    }
+    if (status == CHECKPOINT_OK) {
+        c->status = CHECKPOINT_NONE;
+        c->slot = 0;
+        c->saves = 0;
+        c->saved_step = 0;
+    }
+    return status;
+}
+
+uint32_t checkpoint_saves_left(const struct checkpoint *c)
+{
+    uint32_t left = 0;
+    for (uint32_t slot = 0; slot < BOARD_SLOTS; slot++) {
+        uint32_t erases = c->erases[slot] < CHECKPOINT_ERASES_MAX ? c->erases[slot] : CHECKPOINT_ERASES_MAX;
+        left += (CHECKPOINT_ERASES_MAX - erases) * records_in(slot);
+    }
+    return left;
+}

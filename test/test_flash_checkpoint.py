@@ -1,0 +1,348 @@
+"""Checkpoints: what a device has learned is there after a restart, whatever happens while it is saved."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import struct
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from emulator import Board, Stop, Until
+from pio_build import NULL_MODEL, ROOT, build_once, pio
+from serial_program import ANSWER_S, Program
+
+SLOTS = ((0, 128 << 10), (128 << 10, 256 << 10))  # in the file that is the flash: offset, bytes
+HEADER, RECORD, STRIDE = 32, 64, 128  # bytes; the null model has 64 of trainables
+MODEL_ID = 0x6C6C756E
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    workspace, _ = build_once(tmp_path_factory, "pio-asan", "native_asan")
+    return workspace / "build" / "native_asan" / "program"
+
+
+@pytest.fixture
+def flash(tmp_path: Path) -> Path:
+    return tmp_path / "flash.bin"
+
+
+@contextmanager
+def running(program: Path, flash: Path) -> Iterator[Program]:
+    """A device from power on to power off."""
+    device = Program(program, flash)
+    yield device
+    device.process.communicate(timeout=ANSWER_S)
+    assert device.process.returncode == 0
+
+
+def learn(device: Program, steps: int, first: int = 0) -> None:
+    for step in range(first, first + steps):
+        assert device.ask(f"pattern {step}") == "ok pattern"
+        assert device.ask(f"train {step % 3}").startswith("ok train")
+
+
+def stats(device: Program) -> dict[str, str]:
+    return dict(line.split(" ", 1) for line in device.ask_all("stats")[:-1])
+
+
+def test_what_was_saved_is_there_after_a_restart(program: Path, flash: Path) -> None:
+    with running(program, flash) as device:
+        assert device.checkpoint == "checkpoint none"
+        device.ask("seed 77")
+        device.ask("rate 0.5")
+        device.ask("autosave 100")
+        learn(device, 5)
+        saved = device.pull()
+        assert device.ask_all("save") == ["busy erasing flash, up to 4 s", "ok save 1"]
+        learn(device, 2, 5)
+        assert device.pull() != saved
+    with running(program, flash) as device:
+        assert device.checkpoint == "checkpoint 1 of step 5"
+        assert device.pull() == saved
+        assert stats(device)["steps"] == "5"
+        learn(device, 2, 5)
+        again = device.pull()
+    with running(program, flash) as device:  # autosave, seed and rate came back with it
+        learn(device, 2, 5)
+        assert device.pull() == again
+        assert device.ask("seed 78") == "ok seed 78"
+        learn(device, 97, 7)
+        assert stats(device)["saves"] == "1"
+        learn(device, 1)
+        assert stats(device)["saves"] == "2"
+
+
+def test_a_learner_goes_on_as_if_never_interrupted(program: Path, flash: Path, tmp_path: Path) -> None:
+    with running(program, tmp_path / "other.bin") as device:
+        learn(device, 12)
+        undisturbed = device.pull()
+    for start in range(0, 12, 4):
+        with running(program, flash) as device:
+            learn(device, 4, start)
+            device.ask("save")
+    with running(program, flash) as device:
+        assert device.pull() == undisturbed
+
+
+def test_a_controlled_restart_saves_what_is_new(program: Path, flash: Path) -> None:
+    with running(program, flash) as device:
+        learn(device, 3)
+        learned = device.pull()
+        assert device.ask("reboot") == "ok reboot"
+        device.boot()
+        assert device.checkpoint == "checkpoint 1 of step 3"
+        assert device.pull() == learned
+        device.ask("reboot")
+        device.boot()
+        assert device.checkpoint == "checkpoint 1 of step 3"  # nothing was new
+
+
+def test_slots_fill_before_one_is_erased(program: Path, flash: Path) -> None:
+    places = [(size - HEADER) // STRIDE for _, size in SLOTS]
+    with running(program, flash) as device:
+        for number in range(1, sum(places) + 2):
+            learn(device, 1, number)
+            said = device.ask_all("save")
+            erasing = number in (1, places[0] + 1, sum(places) + 1)
+            assert said == ["busy erasing flash, up to 4 s"] * erasing + [f"ok save {number}"]
+        assert (stats(device)["erases_a"], stats(device)["erases_b"]) == ("2", "1")
+        assert stats(device)["saves_left"] == str((10000 - 2) * places[0] + (10000 - 1) * places[1])
+        learned = device.pull()
+    with running(program, flash) as device:
+        assert device.checkpoint == f"checkpoint {number} of step {number}"
+        assert device.pull() == learned
+
+
+def test_a_corrupt_checkpoint_gives_way_to_the_one_before(program: Path, flash: Path) -> None:
+    with running(program, flash) as device:
+        learn(device, 1)
+        before = device.pull()
+        device.ask("save")
+        learn(device, 1)
+        device.ask("save")
+    damaged = bytearray(flash.read_bytes())
+    damaged[HEADER + STRIDE + RECORD + 3] ^= 0x10
+    flash.write_bytes(damaged)
+    with running(program, flash) as device:
+        assert device.checkpoint == "checkpoint 1 of step 1"
+        assert device.pull() == before
+        assert device.ask("save") == "ok save 2"  # behind the damaged one
+    with running(program, flash) as device:
+        assert device.checkpoint == "checkpoint 2 of step 1"
+
+
+def header(model_id: int, version: int) -> bytes:
+    head = struct.pack("<4I", 0x4C53544D, version, model_id, 3) + b"\xff" * 12
+    return head + struct.pack("<I", zlib.crc32(head))
+
+
+@pytest.mark.parametrize(
+    ("model_id", "version", "reason"),
+    [(0x1234ABCD, 1, "it is of model 1234abcd"), (MODEL_ID, 2, "its layout is version 2")],
+)
+def test_what_others_learned_is_refused_and_kept(
+    program: Path, flash: Path, model_id: int, version: int, reason: str
+) -> None:
+    with running(program, flash) as device:
+        initial = device.pull()
+        learn(device, 1)
+        device.ask("save")
+    other = bytearray(flash.read_bytes())
+    other[:HEADER] = header(model_id, version)
+    flash.write_bytes(other)
+    with running(program, flash) as device:
+        assert device.checkpoint == f"checkpoint refused: {reason}; `forget` erases it"
+        assert device.pull() == initial
+        assert device.ask("save").startswith("err flash holds")
+        learn(device, 1)
+        device.ask("autosave 1")
+        assert any(line.startswith("unsaved: the flash holds") for line in train_lines(device))
+        device.ask("reboot")
+        device.boot()
+        assert device.checkpoint.startswith("checkpoint refused")
+        assert flash.read_bytes() == other
+        assert device.ask_all("forget")[-1] == "ok forget"
+        assert device.ask("save") == "ok save 1"
+        assert (stats(device)["erases_a"], stats(device)["erases_b"]) == ("4", "1")
+    with running(program, flash) as device:
+        assert device.checkpoint == "checkpoint 1 of step 0"
+
+
+def train_lines(device: Program) -> list[str]:
+    device.ask("pattern 1")
+    return device.ask_all("train 1")
+
+
+def test_forget_keeps_the_trainables(program: Path, flash: Path) -> None:
+    with running(program, flash) as device:
+        learn(device, 2)
+        learned = device.pull()
+        device.ask("save")
+        assert device.ask_all("forget")[-1] == "ok forget"
+        assert device.pull() == learned
+    with running(program, flash) as device:
+        assert device.checkpoint == "checkpoint none"
+
+
+def test_autosave_takes_a_number(program: Path, flash: Path) -> None:
+    with running(program, flash) as device:
+        assert device.ask("autosave soon").startswith("err argument autosave takes a number")
+
+
+def test_a_file_of_another_size_is_refused(program: Path, flash: Path) -> None:
+    flash.write_bytes(b"x")
+    with pytest.raises(AssertionError):
+        Program(program, flash)
+
+
+# ---------------------------------------------------------------- power cuts, on the emulated board
+
+SLOT_A, SLOT_B = 0x20000, 0xC0000  # in flash
+SAVE_OPERATIONS = (RECORD + 64) // 4  # words
+ERASE_OPERATIONS = 1 + HEADER // 4
+
+
+@pytest.fixture(scope="module")
+def board(tmp_path_factory: pytest.TempPathFactory) -> Board:
+    workspace, _ = build_once(tmp_path_factory, "pio-null", "disco_f746ng", "native")
+    return Board(workspace / "build/disco_f746ng/firmware.elf")
+
+
+def lines(board: Board, last: tuple[str, ...]) -> list[str]:
+    """What the board says, up to a line that begins with one of `last`; less where the power is cut."""
+    said: list[str] = []
+    while not said or not said[-1].startswith(last):
+        stop = board.run(seconds=10.0, until=Until.LINE)
+        said += board.take_output().decode("ascii").splitlines()
+        if stop is Stop.POWER_CUT:
+            break
+        assert stop is Stop.OUTPUT, said
+    return said
+
+
+def ask(board: Board, command: str) -> list[str]:
+    board.feed(command.encode("ascii") + b"\n")
+    return lines(board, ("ok", "err"))
+
+
+def boot(board: Board) -> str:
+    """Power on; returns what it says of its checkpoint."""
+    board.power_on()
+    banner, start, checkpoint, ready = lines(board, ("ready",))
+    assert banner.startswith("microtrain") and start == "start power" and ready == "ready"
+    return checkpoint
+
+
+def train(board: Board, step: int) -> None:
+    assert ask(board, f"pattern {step}")[-1] == "ok pattern"
+    assert ask(board, f"train {step % 3}")[-1].startswith("ok train")
+
+
+def state(board: Board) -> tuple[str, str]:
+    """(SHA-256 of the trainables, step): all that learning has changed."""
+    step = next(line for line in ask(board, "stats") if line.startswith("steps "))
+    return ask(board, "sha")[-1], step
+
+
+def saved_once(board: Board, slot_full: bool) -> tuple[bytes, tuple[str, str]]:
+    """Flash with one checkpoint, and its state. slot_full: the next one needs an erase."""
+    board.memory.flash[SLOT_A : SLOT_A + 0x20000] = b"\xff" * 0x20000
+    board.memory.flash[SLOT_B : SLOT_B + 0x40000] = b"\xff" * 0x40000
+    boot(board)
+    train(board, 1)
+    assert ask(board, "save")[-1] == "ok save 1"
+    if slot_full:
+        rest = SLOT_A + HEADER + STRIDE
+        board.memory.flash[rest : SLOT_A + 0x20000] = b"\x00" * (SLOT_A + 0x20000 - rest)
+    return board.memory.flash[:], state(board)
+
+
+def cut_save_everywhere(board: Board, slot_full: bool, torn: bool) -> None:
+    """Cut the power in each flash operation of a save: the old state or the new one, and it can save again.
+
+    torn   the operation has changed some of its bits, at random
+    """
+    flash, old = saved_once(board, slot_full)
+    draws = random.Random(5)
+    operations = SAVE_OPERATIONS + ERASE_OPERATIONS * slot_full
+    outcomes = []
+    for operation in range(1, operations + 2):
+        board.memory.flash[:] = flash
+        assert boot(board) == "checkpoint 1 of step 1"
+        train(board, 2)
+        new = state(board)
+        board.power_cut_at(flash_operation=operation, torn=draws.randbytes if torn else None)
+        said = ask(board, "save")
+        assert (said[-1:] == ["ok save 2"]) == (operation > operations)
+        boot(board)
+        found = state(board)
+        assert found in (old, new)
+        outcomes.append(found == new)
+        train(board, 3)
+        third = state(board)
+        assert ask(board, "save")[-1].startswith("ok save")
+        boot(board)
+        assert state(board) == third
+    assert outcomes[-1]
+    assert not any(outcomes[: operations - 1])
+
+
+@pytest.mark.parametrize("slot_full", [False, True])
+@pytest.mark.parametrize("torn", [False, True])
+def test_power_cut_at_every_flash_operation_of_a_save(board: Board, slot_full: bool, torn: bool) -> None:
+    cut_save_everywhere(board, slot_full, torn)
+
+
+BUGS = {
+    "no CRC": ("r.magic == RECORD_MAGIC && r.crc == crc_of(", "r.magic == RECORD_MAGIC && 0 != crc_of("),
+    "one slot only": ("(c->slot + turn) % BOARD_SLOTS", "(c->slot + 0 * turn) % BOARD_SLOTS"),
+    "seed not saved": (".seed = s->seed,", ".seed = 1,"),
+}
+
+
+@pytest.fixture(params=list(BUGS))
+def broken(request: pytest.FixtureRequest, tmp_path: Path) -> Board:
+    """A board whose firmware has a bug in its checkpoints."""
+    project = tmp_path / "project"
+    for name in ("platform", "scripts", "firmware"):
+        ignored = shutil.ignore_patterns("generated", "__pycache__")
+        shutil.copytree(ROOT / name, project / name, ignore=ignored)
+    shutil.copy(ROOT / "platformio.ini", project / "platformio.ini")
+    source = project / "firmware/src/runtime/checkpoint.c"
+    before, after = BUGS[request.param]
+    text = source.read_text()
+    assert before in text
+    source.write_text(text.replace(before, after))
+    result = pio(tmp_path / "pio", "run", "-e", "disco_f746ng", model=NULL_MODEL, project=project)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return Board(tmp_path / "pio/build/disco_f746ng/firmware.elf")
+
+
+def test_planted_bugs_are_caught(broken: Board) -> None:
+    with pytest.raises(AssertionError):
+        for slot_full in (False, True):
+            cut_save_everywhere(broken, slot_full, torn=True)
+        goes_on_with_its_seed(broken)
+
+
+def goes_on_with_its_seed(board: Board) -> None:
+    """A board that was reset after a save learns what one that was not learns."""
+    saved_once(board, slot_full=False)
+    ask(board, "seed 77")
+    ask(board, "save")
+    flash = board.memory.flash[:]
+    train(board, 2)
+    undisturbed = state(board)
+    board.memory.flash[:] = flash
+    boot(board)
+    train(board, 2)
+    assert state(board) == undisturbed
+
+
+def test_a_board_goes_on_with_its_seed(board: Board) -> None:
+    goes_on_with_its_seed(board)
