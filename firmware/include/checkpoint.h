@@ -25,7 +25,7 @@ enum {
     CHECKPOINT_ERR_FLASH = -4,   /* the flash does not hold what is written: worn out */
 };
 
-enum { CHECKPOINT_ERASES_MAX = 10000 }; /* that a sector is good for: STM32F746 data sheet, table 55 */
+enum { CHECKPOINT_ERASES_MAX = 10000 }; /* that a sector is good for: STM32F746 data sheet, flash endurance */
 
 struct checkpoint {
     int status;                   /* of the slots: OK, NONE, ERR_MODEL or ERR_VERSION */

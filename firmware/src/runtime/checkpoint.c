@@ -39,7 +39,7 @@ static uint32_t stride(void)
     return (RECORD_BYTES + model_info.trainable_bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-static uint32_t records_in(uint32_t slot)
+static uint32_t capacity(uint32_t slot)
 {
     return (board_slot_bytes(slot) - HEADER_BYTES) / stride();
 }
@@ -95,11 +95,18 @@ static int ready(uint32_t slot)
     return read_header(slot, &h) && h.version == VERSION && h.model_id == model_info.id;
 }
 
+/* Records of this model, written or still free, that the slot has as it is. */
+static uint32_t records_in(uint32_t slot)
+{
+    return ready(slot) ? capacity(slot) : 0;
+}
+
 /* Find the newest whole record. Returns 0 where there is none. */
 static int newest(struct checkpoint *c)
 {
     for (uint32_t slot = 0; slot < BOARD_SLOTS; slot++) {
-        for (uint32_t i = 0; ready(slot) && i < records_in(slot); i++) {
+        uint32_t count = records_in(slot);
+        for (uint32_t i = 0; i < count; i++) {
             uint32_t offset = record_offset(i), number = read_record(slot, offset).number;
             if (number > c->saves && whole(slot, offset)) {
                 c->slot = slot;
@@ -177,7 +184,8 @@ static int erase(struct checkpoint *c, uint32_t slot)
 /* A place in the slot that nothing has been written to; 0 where there is none. */
 static uint32_t free_place(uint32_t slot)
 {
-    for (uint32_t i = 0; ready(slot) && i < records_in(slot); i++) {
+    uint32_t count = records_in(slot);
+    for (uint32_t i = 0; i < count; i++) {
         if (blank(slot, record_offset(i), stride())) {
             return record_offset(i);
         }
@@ -235,7 +243,7 @@ int checkpoint_save(struct checkpoint *c, const struct session *s)
     if (c->status < 0) {
         return c->status;
     }
-    if (records_in(0) == 0) {
+    if (capacity(0) == 0) {
         return CHECKPOINT_ERR_SIZE;
     }
     /* where the newest record is; then the others, as they are; then the others, erased */
@@ -292,7 +300,7 @@ uint32_t checkpoint_saves_left(const struct checkpoint *c)
     uint32_t left = 0;
     for (uint32_t slot = 0; slot < BOARD_SLOTS; slot++) {
         uint32_t erases = c->erases[slot] < CHECKPOINT_ERASES_MAX ? c->erases[slot] : CHECKPOINT_ERASES_MAX;
-        left += (CHECKPOINT_ERASES_MAX - erases) * records_in(slot);
+        left += (CHECKPOINT_ERASES_MAX - erases) * capacity(slot);
     }
     return left;
 }

@@ -1,4 +1,4 @@
-"""The independent watchdog (RM0385, 25): resets the board unless it is fed in time."""
+"""The independent watchdog (RM0385, chapter on the IWDG): resets the board unless it is fed in time."""
 
 from __future__ import annotations
 

@@ -96,9 +96,14 @@ int board_init(void)
     return BOARD_OK;
 }
 
-const uint8_t *board_slot(uint32_t slot)
+static uint8_t *slot_start(uint32_t slot)
 {
     return flash + (slot ? slot_bytes[0] : 0);
+}
+
+const uint8_t *board_slot(uint32_t slot)
+{
+    return slot_start(slot);
 }
 
 uint32_t board_slot_bytes(uint32_t slot)
@@ -108,7 +113,7 @@ uint32_t board_slot_bytes(uint32_t slot)
 
 int board_slot_erase(uint32_t slot)
 {
-    memset(flash + (slot ? slot_bytes[0] : 0), 0xff, slot_bytes[slot]);
+    memset(slot_start(slot), 0xff, slot_bytes[slot]);
     return BOARD_OK;
 }
 
@@ -118,7 +123,7 @@ int board_slot_write(uint32_t slot, uint32_t offset, const void *words, uint32_t
     if (offset % 4 || size % 4 || offset > slot_bytes[slot] || size > slot_bytes[slot] - offset) {
         return BOARD_ERR_RANGE;
     }
-    uint8_t *to = flash + (slot ? slot_bytes[0] : 0) + offset;
+    uint8_t *to = slot_start(slot) + offset;
     const uint8_t *from = words;
     for (uint32_t i = 0; i < size; i++) {
         to[i] &= from[i];

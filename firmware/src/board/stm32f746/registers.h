@@ -77,7 +77,7 @@ struct rcc_registers {
 #define RCC_CSR_SFTRSTF BIT(28)
 #define RCC_CSR_IWDGRSTF BIT(29)
 
-/* IWDG, RM0385 chapter 25 */
+/* Independent watchdog, RM0385, chapter on the IWDG */
 struct watchdog_registers {
     volatile uint32_t KR, PR, RLR, SR;
 };
