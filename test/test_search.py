@@ -40,7 +40,7 @@ from search.cost import Budget, Costs, base_of, bases, compiled, cost_of
 from search.engine import Engine, engine
 from search.evolution import Problem, search_evolutionary, search_random
 from search.features import WHOLE
-from search.finalists import APART, apart, chosen
+from search.finalists import APART, LAST, apart, chosen, likeliest, promising
 from search.lab import Lab, bottlenecks, last_bottleneck
 from search.output import write
 from search.pipeline import Request, Result, search
@@ -373,11 +373,32 @@ def test_finalists_differ(lab: Lab, problem: tuple[Problem, Gains]) -> None:
     assert APART > 1
 
 
+def test_rounds_learn_what_sums_of_contributions_do_not_know(
+    lab: Lab, problem: tuple[Problem, Gains]
+) -> None:
+    """Sessions in which a layer is worth less than its contributions say, and 4 fraction bits more."""
+    task, found = problem
+
+    def truth(candidate: Candidate) -> float:
+        late = sum(found.weights[n, x, candidate.bits] for n, x in enumerate(candidate.levels) if n > 4 and x)
+        return found.score(candidate) - 1.5 * late + 0.02 * (candidate.bits == 4)
+
+    known = {c: truth(c) for c in chosen(lab, task, [], 600, 6, 0)}
+    first = max(known.values())
+    for _ in range(3):
+        entered = promising(lab, task, found.parts, known, 4, 1200, 0)
+        assert len({*entered, *known}) == 4 + len(known)
+        assert all(task.feasible(c) for c in entered)
+        known |= {c: truth(c) for c in entered}
+    assert max(known.values()) > first + 0.01
+    assert truth(likeliest(found.parts, known)[0]) > first
+
+
 # --- the whole thing ---
 
 
 def request_for(budget: int) -> Request:
-    return Request(Budget(budget), Plan(1, 0, (0,)), Plan(2, 0, (0, 1)), 300, 3, 0.6, 0)
+    return Request(Budget(budget), Plan(1, 0, (0,)), Plan(2, 0, (0, 1)), 300, 3, 2, 0.6, 0)
 
 
 @pytest.fixture(scope="module")
@@ -392,8 +413,10 @@ def test_the_winner_keeps_to_the_budget(result: tuple[Lab, Result]) -> None:
     assert found.compiled.sram <= found.problem.budget.sram
     scheme = found.problem.space.scheme(found.winner.candidate)
     assert compile_graph(lab.graph, scheme, CLASSES).sram == found.compiled.sram
-    likelihoods = [finalist.likelihood for finalist in found.ranked]
-    assert likelihoods == sorted(likelihoods, reverse=True)
+    for sessions in (2, 1):
+        likelihoods = [one.likelihood for one in found.ranked if one.sessions == sessions]
+        assert likelihoods == sorted(likelihoods, reverse=True)
+    assert [one.sessions for one in found.ranked[: LAST + 1]] == [2] * LAST + [1]
     measured = {layer for layer, _, _ in found.gains.weights}
     assert len(measured) == -(-len(convolutions(lab.graph)) * 6 // 10) or len(measured) < 7
     assert not lab.scratch.exists()
@@ -478,6 +501,7 @@ LITTLE = {
     "final-epochs": 1,
     "final-seeds": 1,
     "finalists": 2,
+    "rounds": 2,
     "measured": 0.3,
     "evaluations": 400,
     "lr": 0.1,
@@ -497,7 +521,7 @@ def test_the_command_writes_a_scheme_that_converts(digits: Path, tmp_path: Path)
     first = output.read_text()
     document = json.loads((tmp_path / "mine.json").read_text())
     assert document["winner"]["sram"] <= 22 * 1024
-    assert len(document["finalists"]) == 2
+    assert len(document["finalists"]) == 4
     assert set(document["proxies"]["spearman"]) == {"weights", "biases"}
     assert "all-in SRAM" in said
     for end in ("contribution", "search"):

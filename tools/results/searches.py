@@ -28,9 +28,11 @@ from .store import load as load_rows
 TABLE = DOCS / "search.json"
 RUNS = DOCS / "search-runs.json"
 BITS = 4  # of the published schemes as they ship
-# How schemes are searched: the rate that sparse schemes with fraction bits train at, and images an epoch.
+# How schemes are searched: the rate that sparse schemes with fraction bits train at, images an epoch, and the
+# share of the layers whose contributions are measured.
 RATES = {"cifar10": 0.002, "clothing10": 0.001}
 LIMITS = {"cifar10": 800, "clothing10": 0}
+MEASURED = {"cifar10": 0.5, "clothing10": 1.0}
 COMPARED = 5  # seeds of evolution and random search, against the proven optimum
 KB = 1024
 
@@ -83,6 +85,7 @@ def arguments(search: Search, budget: int, data: Path, output: Path) -> list[str
         *("--fraction-bits", str(BITS)),
         *("--lr", f"{RATES[search.found_on]:g}"),
         *("--limit", str(LIMITS[search.found_on])),
+        *("--measured", f"{MEASURED[search.found_on]:g}"),
         *("--compare", str(COMPARED)),
         *("--cache", str(WORK / "search" / f"{search.network}-{search.found_on}")),
         *("-o", str(output)),

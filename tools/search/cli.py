@@ -70,14 +70,31 @@ class Bits(click.ParamType):
     help="Passes over the images to measure a contribution with.",
 )  # fmt: skip
 @click.option(
-    "--final-epochs", default=4, show_default=True, type=click.IntRange(1), help="To rank finalists with."
+    "--final-epochs", default=4, show_default=True, type=click.IntRange(1), help="To train finalists."
 )
 @click.option(
     "--limit", default=0, type=click.IntRange(0), metavar="N", help="At most N images an epoch. [all]"
 )
-@click.option("--finalists", default=6, show_default=True, type=click.IntRange(1))
 @click.option(
-    "--final-seeds", default=2, show_default=True, type=click.IntRange(1), help="Sessions a finalist."
+    "--finalists",
+    default=6,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Candidates that are trained for real in a round.",
+)
+@click.option(
+    "--rounds",
+    default=5,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Of finalists; each learns from those before.",
+)
+@click.option(
+    "--final-seeds",
+    default=3,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Sessions of the last three.",
 )
 @click.option(
     "--measured", default=1.0, show_default=True, type=click.FloatRange(0, 1, min_open=True), metavar="SHARE",
@@ -112,6 +129,7 @@ def cli(
     limit: int,
     final_epochs: int,
     finalists: int,
+    rounds: int,
     final_seeds: int,
     measured: float,
     evaluations: int,
@@ -149,6 +167,7 @@ def cli(
             Plan(final_epochs, limit, tuple(range(seed, seed + final_seeds))),
             evaluations,
             finalists,
+            rounds,
             measured,
             seed,
             compare,

@@ -43,12 +43,15 @@ class Gains:
     biases: dict[int, float]
     weights: dict[tuple[int, int, int], float]
 
+    def parts(self, candidate: Candidate) -> tuple[float, float]:
+        """Of the biases and of the weights."""
+        chosen = ((layer, level) for layer, level in enumerate(candidate.levels) if level)
+        weights = sum(self.weights[layer, level, candidate.bits] for layer, level in chosen)
+        return self.biases.get(candidate.biases, 0.0), weights
+
     def score(self, candidate: Candidate) -> float:
         """The sum that a search maximises."""
-        chosen = ((layer, level) for layer, level in enumerate(candidate.levels) if level)
-        return self.biases.get(candidate.biases, 0.0) + sum(
-            self.weights[layer, level, candidate.bits] for layer, level in chosen
-        )
+        return sum(self.parts(candidate))
 
 
 def beside(space: Space, layer: int) -> int:

@@ -42,7 +42,7 @@ class Cost:
     """Of a scheme: bytes and instructions of a training step."""
 
     sram: int
-    flash: int
+    flash: float
     instructions: float
 
     def within(self, budget: Budget) -> bool:
@@ -97,6 +97,11 @@ class Base:
     def without(self, layers: Collection[int]) -> Base:
         """Less the choices of some layers."""
         return replace(self, added={c: added for c, added in self.added.items() if c[0] not in layers})
+
+    def within(self, budget: Budget) -> Base | None:
+        """Less the choices that do not fit the budget by themselves; None where the biases alone do not."""
+        fit = {choice: added for choice, added in self.added.items() if self.cost([choice]).within(budget)}
+        return replace(self, added=fit) if self.cost([]).within(budget) else None
 
     def cost(self, choices: Iterable[Choice]) -> Cost:
         """Of the scheme with these weights."""
@@ -191,6 +196,11 @@ class Costs:
     def without(self, dropped: Collection[int]) -> Costs:
         """The costs of candidates that do not train the weights of some layers."""
         return Costs({key: base.without(dropped) for key, base in self.bases.items()})
+
+    def within(self, budget: Budget) -> Costs:
+        """The costs of candidates that a budget leaves."""
+        fit = {key: base.within(budget) for key, base in self.bases.items()}
+        return Costs({key: base for key, base in fit.items() if base})
 
     def only(self, keys: Iterable[tuple[int, int]]) -> Costs:
         """The costs of candidates with these (biases, fraction bits)."""

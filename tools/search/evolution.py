@@ -6,7 +6,7 @@ go.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -52,11 +52,14 @@ def search_random(problem: Problem, evaluations: int, seed: int) -> Iterator[Sco
         yield problem.scored(random_candidate(problem, rng), rng)
 
 
-def search_evolutionary(problem: Problem, evaluations: int, seed: int) -> Iterator[Scored]:
-    """Everything that is evaluated. The first POPULATION are random; then each child that is better than the
-    worst of the population takes its place, so that the best one always stays."""
+def search_evolutionary(
+    problem: Problem, evaluations: int, seed: int, start: Iterable[Candidate] = ()
+) -> Iterator[Scored]:
+    """Everything that is evaluated. The first POPULATION are random, beside those it starts with; then each
+    child that is better than the worst of the population takes its place, so that the best one always
+    stays."""
     rng = np.random.default_rng(seed)
-    population: dict[Candidate, float] = {}
+    population = {candidate: problem.score(candidate) for candidate in start}
     for number in range(evaluations):
         if number < POPULATION:
             child = random_candidate(problem, rng)

@@ -1,9 +1,14 @@
-"""The last step of a search: the best candidates trained for real, and the winner converted."""
+"""The last step of a search: the best candidates trained for real, in rounds, and the winner converted.
+
+The first round takes the best sums of contributions; each later one what the sessions before let hope most of
+(surrogate.py). The few that are expected to be best at the end are trained again with other seeds.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import islice
 
 import numpy as np
@@ -15,10 +20,12 @@ from .evolution import Problem, Scored, search_evolutionary
 from .lab import Lab
 from .space import Candidate
 from .store import Outcomes
+from .surrogate import Parts, Surrogate
 from .trial import Trial
 
 APART = 3  # layers in whose level two finalists differ at least
 TRIED = 300  # best candidates that are converted whole to find one that keeps to the budget
+LAST = 3  # candidates that are trained again with other seeds
 
 
 def chosen(
@@ -67,6 +74,44 @@ def apart(one: Candidate, other: Candidate) -> bool:
     return one.bits != other.bits or changed + abs(one.biases - other.biases) >= APART
 
 
+def promising(
+    lab: Lab,
+    problem: Problem,
+    parts: Parts,
+    known: Mapping[Candidate, float],
+    count: int,
+    evaluations: int,
+    seed: int,
+) -> list[Candidate]:
+    """The candidates to train next, all within the budget as whole plans.
+
+    Each is believed to turn out as expected before the next is chosen, so that they differ ("kriging
+    believer": Ginsbourger, Le Riche and Carraro, Kriging is well-suited to parallelize optimization, 2010).
+
+    known    likelihoods of those that were trained
+    """
+    believed = dict(known)
+    found: list[Candidate] = []
+    for number in range(count):
+        surrogate = Surrogate(parts, believed)
+        hopes = replace(problem, score=cache(surrogate.hoped))
+        evaluated = search_evolutionary(hopes, max(1, evaluations // count), seed + number, known)
+        ordered = sorted({s.candidate: s.score for s in evaluated}.items(), key=lambda item: -item[1])
+        new = (c for c, _ in ordered[:TRIED] if c not in believed and converted(lab, problem, c))
+        best = next(new, None)
+        if best is None:
+            break
+        found.append(best)
+        believed[best] = surrogate.expected(best)
+    return found
+
+
+def likeliest(parts: Parts, known: Mapping[Candidate, float]) -> list[Candidate]:
+    """The LAST that are expected to be best: what a lucky session was worth is not taken at its word."""
+    surrogate = Surrogate(parts, known)
+    return sorted(known, key=lambda candidate: -surrogate.expected(candidate))[:LAST]
+
+
 def trials(problem: Problem, plan: Plan, candidates: Iterable[Candidate]) -> list[Trial]:
     return [trial for candidate in candidates for trial in plan.trials(problem.space.scheme(candidate))]
 
@@ -78,6 +123,7 @@ class Finalist:
     candidate: Candidate
     accuracy: float
     likelihood: float
+    sessions: int
 
 
 def ranked(
@@ -88,7 +134,7 @@ def ranked(
     for candidate in candidates:
         scheme = problem.space.scheme(candidate)
         accuracy, likelihood = (mean(outcomes, plan, scheme, m) for m in ("accuracy", "likelihood"))
-        found.append(Finalist(candidate, accuracy, likelihood))
+        found.append(Finalist(candidate, accuracy, likelihood, len(plan.seeds)))
     return sorted(found, key=lambda finalist: -finalist.likelihood)
 
 

@@ -21,6 +21,7 @@ from .proxy import correlations
 from .space import FRACTIONS, Candidate, Space
 
 KB = 1024
+SHOWN = 6  # finalists
 
 
 def write(path: Path, lab: Lab, request: Request, result: Result, data: str) -> list[Path]:
@@ -109,7 +110,7 @@ def described(space: Space, candidate: Candidate) -> dict[str, Any]:
 
 
 def finalist(result: Result, one: Finalist) -> dict[str, Any]:
-    about = {"accuracy": one.accuracy, "likelihood": one.likelihood}
+    about = {"accuracy": one.accuracy, "likelihood": one.likelihood, "sessions": one.sessions}
     score = result.problem.score(one.candidate)
     return described(result.problem.space, one.candidate) | about | {"score": score}
 
@@ -125,7 +126,7 @@ def gains_document(space: Space, gains: Gains) -> dict[str, Any]:
 
 def show(result: Result, files: list[Path]) -> None:
     """The result in a few lines."""
-    for one in result.ranked:
+    for one in result.ranked[:SHOWN]:
         about = described(result.problem.space, one.candidate)
         weights = ", ".join(f"{layer}@{fraction:g}" for layer, fraction in about["weights"].items())
         mark = "*" if one == result.winner else " "

@@ -1,11 +1,11 @@
-"""The search: features > costs > proxies > contributions > evolution > finalists > conversion."""
+"""The search: features > costs > proxies > contributions > evolution > rounds of finalists > conversion."""
 
 from __future__ import annotations
 
 import math
 import shutil
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar, get_args
 
 from convert.ir import ConvertError
@@ -13,7 +13,7 @@ from convert.pipeline import Compiled, compile_graph, fixed_sram
 from convert.report import peak_text
 from convert.scheme import Scheme
 
-from . import comparison, contribution, features, finalists, store
+from . import comparison, contribution, features, finalists, kept_costs, store
 from .build import compile_kernels_once
 from .comparison import Comparison, collected
 from .contribution import Gains, Plan
@@ -42,7 +42,8 @@ class Request:
     """What the user asks for.
 
     contributions  how they are measured
-    final          how finalists are trained
+    final          how finalists are trained: with the first of its seeds, the last few with all
+    finalists      candidates of each of the `rounds`
     measured       share of the layers, best by the proxy, whose contributions are measured
     compared       seeds to compare the evolution with random search and the proven optimum by
     """
@@ -52,6 +53,7 @@ class Request:
     final: Plan
     evaluations: int
     finalists: int
+    rounds: int
     measured: float
     seed: int
     compared: int = 0
@@ -62,7 +64,7 @@ class Result:
     """What was found.
 
     evaluated  by the evolution, in order
-    ranked     finalists, the best first
+    ranked     finalists: those trained with all seeds, then the others, the best first
     accuracies gains in accuracy, as `gains` are in likelihood
     """
 
@@ -106,9 +108,7 @@ def search(lab: Lab, space: Space, request: Request, engine: Engine, progress: P
         compared = dict(progress("comparison", len(rivals), scores))
         best = finalists.chosen(lab, problem, evaluated, request.evaluations, request.finalists, request.seed)
         must_have(best, request.budget)
-        sessions = finalists.trials(problem, request.final, best)
-        tried(lab, outcomes, sessions, engine, progress, "finalists")
-        ranked = finalists.ranked(problem, request.final, best, outcomes)
+        ranked = trained_for_real(lab, problem, gains, request, best, outcomes, engine, progress)
         whole = finalists.converted(lab, problem, ranked[0].candidate)
         assert whole is not None, "finalists keep to the budget"
         return Result(problem, gains, accuracies, proxies, evaluated, ranked, whole, collected(compared))
@@ -116,14 +116,44 @@ def search(lab: Lab, space: Space, request: Request, engine: Engine, progress: P
         shutil.rmtree(lab.scratch, ignore_errors=True)
 
 
+def trained_for_real(
+    lab: Lab,
+    problem: Problem,
+    gains: Gains,
+    request: Request,
+    entered: list[Candidate],
+    outcomes: Outcomes,
+    engine: Engine,
+    progress: Progress,
+) -> list[Finalist]:
+    """All finalists, ranked as Result says. entered: those of the first round."""
+    final, once = request.final, replace(request.final, seeds=request.final.seeds[:1])
+    first: list[Finalist] = []
+    for number in range(request.rounds):
+        field = [*(one.candidate for one in first), *entered]
+        tried(lab, outcomes, finalists.trials(problem, once, entered), engine, progress, "finalists")
+        first = finalists.ranked(problem, once, field, outcomes)
+        known = {one.candidate: one.likelihood for one in first}
+        if number + 1 < request.rounds:
+            choice = request.finalists, request.evaluations, request.seed
+            entered = finalists.promising(lab, problem, gains.parts, known, *choice)
+    last = finalists.likeliest(gains.parts, known)
+    tried(lab, outcomes, finalists.trials(problem, final, last), engine, progress, "finalists, other seeds")
+    others = [one for one in first if one.candidate not in last]
+    return [*finalists.ranked(problem, final, last, outcomes), *others]
+
+
 def affordable(lab: Lab, space: Space, budget: Budget, engine: Engine, progress: Progress) -> Costs:
     """Costs of all schemes within the budget. ConvertError where there is none, with what the least takes."""
-    keys = [(biases, bits) for biases in range(len(space.layers) + 1) for bits in space.bits]
-    found = dict(progress("costs", len(keys), bases(lab.graph, space, lab.classes, budget, keys, engine)))
-    within = {key: base for key in keys if (base := found[key]) is not None}
-    if not within:
+    costs = kept_costs.known(lab, space, budget)
+    if costs is None:
+        keys = [(biases, bits) for biases in range(len(space.layers) + 1) for bits in space.bits]
+        found = dict(progress("costs", len(keys), bases(lab.graph, space, lab.classes, budget, keys, engine)))
+        costs = Costs({key: base for key in keys if (base := found[key]) is not None})
+        kept_costs.keep(lab, space, budget, costs)
+    if not costs.bases:
         raise ConvertError(too_small(lab, budget))
-    return Costs(within)
+    return costs
 
 
 def too_small(lab: Lab, budget: Budget) -> str:
