@@ -40,7 +40,7 @@ from search.cost import Budget, Costs, base_of, bases, compiled, cost_of
 from search.engine import Engine, engine
 from search.evolution import Problem, search_evolutionary, search_random
 from search.features import WHOLE
-from search.finalists import APART, LAST, apart, chosen, likeliest, promising
+from search.finalists import APART, LAST, apart, cautious, chosen, likeliest, promising
 from search.lab import Lab, bottlenecks, last_bottleneck
 from search.output import write
 from search.pipeline import Request, Result, search
@@ -360,15 +360,16 @@ def test_searches_are_repaired_and_repeat(problem: tuple[Problem, Gains]) -> Non
 def test_finalists_differ(lab: Lab, problem: tuple[Problem, Gains]) -> None:
     task, _ = problem
     evaluated = list(search_evolutionary(task, 600, 0))
-    found = chosen(lab, task, evaluated, 600, 5, 0)
+    careful = cautious(task)
+    found = chosen(careful, evaluated, 600, 5, 0)
     assert len(found) >= 3
     assert max(c.biases for c in found) - min(c.biases for c in found) > max(task.costs.biases()) // 2
-    assert all(task.feasible(c) for c in found)
+    assert all(careful.feasible(c) for c in found)
     assert all(apart(a, b) for i, a in enumerate(found) for b in found[:i])
     assert all(
         cost_of(compile_graph(lab.graph, task.space.scheme(c), CLASSES)).within(task.budget) for c in found
     )
-    assert task.score(found[0]) >= 0.97 * max(s.score for s in evaluated)
+    assert task.score(found[0]) >= 0.97 * max(s.score for s in evaluated if careful.feasible(s.candidate))
     assert not apart(found[0], found[0])
     assert APART > 1
 
@@ -383,15 +384,15 @@ def test_rounds_learn_what_sums_of_contributions_do_not_know(
         late = sum(found.weights[n, x, candidate.bits] for n, x in enumerate(candidate.levels) if n > 4 and x)
         return found.score(candidate) - 1.5 * late + 0.02 * (candidate.bits == 4)
 
-    known = {c: truth(c) for c in chosen(lab, task, [], 600, 6, 0)}
+    known = {c: truth(c) for c in chosen(task, [], 600, 6, 0)}
     first = max(known.values())
     for _ in range(3):
-        entered = promising(lab, task, found.parts, known, 4, 1200, 0)
+        entered = promising(task, found.parts, known, 1200, 4, 0)
         assert len({*entered, *known}) == 4 + len(known)
         assert all(task.feasible(c) for c in entered)
         known |= {c: truth(c) for c in entered}
     assert max(known.values()) > first + 0.01
-    assert truth(likeliest(found.parts, known)[0]) > first
+    assert truth(likeliest(lab, task, found.parts, known)[0]) > first
 
 
 # --- the whole thing ---

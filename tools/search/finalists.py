@@ -24,28 +24,34 @@ from .surrogate import Parts, Surrogate
 from .trial import Trial
 
 APART = 3  # layers in whose level two finalists differ at least
-TRIED = 300  # best candidates that are converted whole to find one that keeps to the budget
+KEPT_BACK = 0.005  # of the SRAM
 LAST = 3  # candidates that are trained again with other seeds
 
 
+def cautious(problem: Problem) -> Problem:
+    """The problem with KEPT_BACK of its SRAM kept back for what a whole plan may take beyond the search's
+    count, so that finalists are chosen without conversions; the problem itself where nothing would be left."""
+    budget = replace(problem.budget, sram=int(problem.budget.sram * (1 - KEPT_BACK)))
+    costs = problem.costs.within(budget)
+    return replace(problem, costs=costs, budget=budget) if costs.bases else problem
+
+
 def chosen(
-    lab: Lab, problem: Problem, evaluated: Collection[Scored], evaluations: int, count: int, seed: int
+    problem: Problem, evaluated: Collection[Scored], evaluations: int, count: int, seed: int
 ) -> list[Candidate]:
-    """The best candidates, each of another number of fraction bits or another band of numbers of biases; all
-    keep to the budget as whole plans.
+    """The best candidates, each of another number of fraction bits or another band of numbers of biases.
 
     Biases and weights do part of the same work, and fraction bits tell in long sessions: contributions add up
     less well across these than within. How the memory is shared is settled by real training.
+
+    evaluated    by the evolution, under the same costs or larger ones
     """
     best: list[Scored] = []
     for costs in regions(problem.costs, count):
         inside = replace(problem, costs=costs)
-        known = [
-            scored for scored in evaluated if (scored.candidate.biases, scored.candidate.bits) in costs.bases
-        ]
+        known = (scored for scored in evaluated if inside.feasible(scored.candidate))
         own = search_evolutionary(inside, max(1, evaluations // count), seed)
-        ordered = sorted({s.candidate: s for s in (*known, *own)}.values(), key=lambda s: -s.score)
-        best += list(islice((s for s in ordered[:TRIED] if converted(lab, problem, s.candidate)), 1))
+        best.append(max((*known, *own), key=lambda s: s.score))
     return different(best, count)
 
 
@@ -75,15 +81,14 @@ def apart(one: Candidate, other: Candidate) -> bool:
 
 
 def promising(
-    lab: Lab,
     problem: Problem,
     parts: Parts,
     known: Mapping[Candidate, float],
-    count: int,
     evaluations: int,
+    count: int,
     seed: int,
 ) -> list[Candidate]:
-    """The candidates to train next, all within the budget as whole plans.
+    """The candidates to train next.
 
     Each is believed to turn out as expected before the next is chosen, so that they differ ("kriging
     believer": Ginsbourger, Le Riche and Carraro, Kriging is well-suited to parallelize optimization, 2010).
@@ -96,20 +101,21 @@ def promising(
         surrogate = Surrogate(parts, believed)
         hopes = replace(problem, score=cache(surrogate.hoped))
         evaluated = search_evolutionary(hopes, max(1, evaluations // count), seed + number, known)
-        ordered = sorted({s.candidate: s.score for s in evaluated}.items(), key=lambda item: -item[1])
-        new = (c for c, _ in ordered[:TRIED] if c not in believed and converted(lab, problem, c))
-        best = next(new, None)
+        new = (s for s in evaluated if s.candidate not in believed)
+        best = max(new, key=lambda s: s.score, default=None)
         if best is None:
             break
-        found.append(best)
-        believed[best] = surrogate.expected(best)
+        found.append(best.candidate)
+        believed[best.candidate] = surrogate.expected(best.candidate)
     return found
 
 
-def likeliest(parts: Parts, known: Mapping[Candidate, float]) -> list[Candidate]:
-    """The LAST that are expected to be best: what a lucky session was worth is not taken at its word."""
+def likeliest(lab: Lab, problem: Problem, parts: Parts, known: Mapping[Candidate, float]) -> list[Candidate]:
+    """The LAST that are expected to be best, what a lucky session was worth not taken at its word, and that
+    keep to the budget as whole plans."""
     surrogate = Surrogate(parts, known)
-    return sorted(known, key=lambda candidate: -surrogate.expected(candidate))[:LAST]
+    ordered = sorted(known, key=lambda candidate: -surrogate.expected(candidate))
+    return list(islice((c for c in ordered if converted(lab, problem, c)), LAST))
 
 
 def trials(problem: Problem, plan: Plan, candidates: Iterable[Candidate]) -> list[Trial]:

@@ -106,9 +106,7 @@ def search(lab: Lab, space: Space, request: Request, engine: Engine, progress: P
         rivals = comparison.tasks(request.compared)
         scores = comparison.compare(problem, gains, request.evaluations, rivals, engine)
         compared = dict(progress("comparison", len(rivals), scores))
-        best = finalists.chosen(lab, problem, evaluated, request.evaluations, request.finalists, request.seed)
-        must_have(best, request.budget)
-        ranked = trained_for_real(lab, problem, gains, request, best, outcomes, engine, progress)
+        ranked = trained_for_real(lab, problem, gains, evaluated, request, outcomes, engine, progress)
         whole = finalists.converted(lab, problem, ranked[0].candidate)
         assert whole is not None, "finalists keep to the budget"
         return Result(problem, gains, accuracies, proxies, evaluated, ranked, whole, collected(compared))
@@ -120,24 +118,24 @@ def trained_for_real(
     lab: Lab,
     problem: Problem,
     gains: Gains,
+    evaluated: list[Scored],
     request: Request,
-    entered: list[Candidate],
     outcomes: Outcomes,
     engine: Engine,
     progress: Progress,
 ) -> list[Finalist]:
-    """All finalists, ranked as Result says. entered: those of the first round."""
+    """All finalists, ranked as Result says."""
     final, once = request.final, replace(request.final, seeds=request.final.seeds[:1])
-    first: list[Finalist] = []
+    task, effort = finalists.cautious(problem), (request.evaluations, request.finalists, request.seed)
+    field = finalists.chosen(task, evaluated, *effort)
     for number in range(request.rounds):
-        field = [*(one.candidate for one in first), *entered]
-        tried(lab, outcomes, finalists.trials(problem, once, entered), engine, progress, "finalists")
+        tried(lab, outcomes, finalists.trials(problem, once, field), engine, progress, "finalists")
         first = finalists.ranked(problem, once, field, outcomes)
         known = {one.candidate: one.likelihood for one in first}
         if number + 1 < request.rounds:
-            choice = request.finalists, request.evaluations, request.seed
-            entered = finalists.promising(lab, problem, gains.parts, known, *choice)
-    last = finalists.likeliest(gains.parts, known)
+            field += finalists.promising(task, gains.parts, known, *effort)
+    last = finalists.likeliest(lab, problem, gains.parts, known)
+    must_have(last, request.budget)
     tried(lab, outcomes, finalists.trials(problem, final, last), engine, progress, "finalists, other seeds")
     others = [one for one in first if one.candidate not in last]
     return [*finalists.ranked(problem, final, last, outcomes), *others]
