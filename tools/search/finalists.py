@@ -29,8 +29,8 @@ LAST = 3  # candidates that are trained again with other seeds
 
 
 def cautious(problem: Problem) -> Problem:
-    """The problem with KEPT_BACK of its SRAM kept back for what a whole plan may take beyond the search's
-    count, so that finalists are chosen without conversions; the problem itself where nothing would be left."""
+    """The problem without KEPT_BACK of its SRAM, which a whole plan may take beyond the search's count: so
+    finalists are chosen without conversions. The problem itself where nothing would be left."""
     budget = replace(problem.budget, sram=int(problem.budget.sram * (1 - KEPT_BACK)))
     costs = problem.costs.within(budget)
     return replace(problem, costs=costs, budget=budget) if costs.bases else problem
