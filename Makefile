@@ -31,7 +31,7 @@ test-all: setup
 	@$(PYTHON) -m pytest -n 2
 
 renode: setup
-	@mkdir -p build && pio run -s -e disco_f746ng > build/renode.log || { cat build/renode.log; exit 1; }
+	@mkdir -p build && pio run -s -e disco_f746ng -e native > build/renode.log || { cat build/renode.log; exit 1; }
 	@$(PYTHON) renode/run.py
 
 golden: setup

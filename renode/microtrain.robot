@@ -2,49 +2,20 @@
 The firmware on its serial line (docs/protocol.md), on Renode and on the board model: `make renode`.
 Only keywords that both know. The suite knows no model: whatever network is in the ELF, it must pass.
 
-*** Variables ***
-${ELF}                  ${CURDIR}/../.pio/build/disco_f746ng/firmware.elf
-${PLATFORM}             ${CURDIR}/stm32f746.repl
-${SHA}                  ^ok sha ([0-9a-f]{64})$
+*** Settings ***
+Resource                keywords.resource
 
 *** Keywords ***
-Boot
-    Execute Command             mach create "disco"
-    Execute Command             machine LoadPlatformDescription @${PLATFORM}
-    Execute Command             sysbus LoadELF @${ELF}
-    Create Terminal Tester      sysbus.usart1    timeout=30    defaultWaitForEcho=false
-    Start Emulation
-    Wait For Line On Uart       ready
-
-Ask
-    [Arguments]                 ${command}    ${answer}
-    Write Line To Uart          ${command}    waitForEcho=false
-    ${found}=                   Wait For Line On Uart    ${answer}    treatAsRegex=true
-    RETURN                      ${found}
-
-Trainables
-    ${found}=                   Ask    sha    ${SHA}
-    RETURN                      ${found.groups[0]}
-
 Logits Of Pattern
     [Arguments]                 ${number}
     Ask                         pattern ${number}    ^ok pattern$
     ${logits}=                  Ask    infer    ^logits(( [0-9a-f]{8})+)$
     Wait For Line On Uart       ^ok infer \\d+$    treatAsRegex=true
-    RETURN                      ${logits.groups[0]}
-
-Train On Pattern
-    [Arguments]                 ${number}    ${label}
-    Ask                         pattern ${number}    ^ok pattern$
-    Ask                         train ${label}    ^ok train ${label} \\d+ \\d+\\.\\d{4}$
+    RETURN                      ${logits.Groups[0]}
 
 *** Test Cases ***
 Banner Comes Before Ready
-    Execute Command             mach create "disco"
-    Execute Command             machine LoadPlatformDescription @${PLATFORM}
-    Execute Command             sysbus LoadELF @${ELF}
-    Create Terminal Tester      sysbus.usart1    timeout=30    defaultWaitForEcho=false
-    Start Emulation
+    Power On
     Wait For Line On Uart       ^microtrain disco_f746ng \\S+ [0-9a-f]{8}$    treatAsRegex=true
     Wait For Line On Uart       ^ready$    treatAsRegex=true
 

@@ -1,16 +1,96 @@
-"""`python renode/run.py [SUITE ...]`: suites on the board model and, where it is installed, on Renode."""
+"""`python renode/run.py [SUITE ...]`: suites on the board model and, where it is installed, on Renode.
 
+Without SUITE all that lie beside this file. Those of the example (training.robot) need the host simulator of the
+same model, and the one of the flash controller its own firmware, which is built here.
+"""
+
+from __future__ import annotations
+
+import subprocess
 import sys
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "tools"))
+import click
 
-from emulator.robotrun import main  # noqa: E402
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+sys.path.insert(0, str(ROOT / "tools"))
+
+from emulator.robotrun import run_everywhere  # noqa: E402
+from golden_session import OtherModelError, write_golden  # noqa: E402
+
+BUILD = Path(".pio/build")
+EXERCISER = ROOT / "test" / "fixtures" / "emulator"
+EXERCISER_FLAGS = (
+    *("-std=c11", "-O2", "-g", "-ffreestanding", "-nostdlib", "-DWAIT_STATES=7"),
+    *("-mcpu=cortex-m7", "-mthumb", "-mfpu=fpv5-sp-d16", "-mfloat-abi=hard", "-Wl,--no-warn-rwx-segments"),
+)
+NEEDS_GOLDEN, NEEDS_EXERCISER = "training.robot", "flash.robot"
+
+
+def build_exerciser(folder: Path) -> Path:
+    """The firmware that drives the flash controller for flash.robot."""
+    elf = folder / "exerciser.elf"
+    sources = [str(EXERCISER / name) for name in ("board.c", "main.c")]
+    command = ["arm-none-eabi-gcc", *EXERCISER_FLAGS, "-T", str(EXERCISER / "link.ld"), *sources, "-o", str(elf)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise click.ClickException(f"the firmware of {NEEDS_EXERCISER} was not built: {done.stderr}")
+    return elf
+
+
+def prepare(suites: list[Path], program: Path, folder: Path) -> tuple[list[Path], dict[str, str]]:
+    """The suites that can run, and the variables that they need beside ${ELF}."""
+    folder.mkdir(parents=True, exist_ok=True)
+    names, variables = {suite.name for suite in suites}, {}
+    if NEEDS_EXERCISER in names:
+        variables["EXERCISER"] = str(build_exerciser(folder).resolve())
+    if NEEDS_GOLDEN in names:
+        path = (folder / "golden.json").resolve()
+        if not program.is_file():
+            raise click.ClickException(
+                f"no such program: {program}. Build it with `pio run -e native`, or name it with --program."
+            )
+        try:
+            write_golden(program, path)
+            variables["GOLDEN"] = str(path)
+        except OtherModelError as error:
+            click.echo(f"{NEEDS_GOLDEN}: left out, {error}")
+            suites = [suite for suite in suites if suite.name != NEEDS_GOLDEN]
+    return suites, variables
+
+
+@click.command(help=__doc__, context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("suites", nargs=-1, type=click.Path(exists=True, path_type=Path))
+@click.option(
+    "--elf",
+    type=click.Path(path_type=Path),
+    default=BUILD / "disco_f746ng" / "firmware.elf",
+    show_default=True,
+    help="Firmware to run.",
+)
+@click.option(
+    "--program",
+    type=click.Path(path_type=Path),
+    default=BUILD / "native" / "program",
+    show_default=True,
+    help="The same firmware built for this machine.",
+)
+@click.option(
+    "--results",
+    type=click.Path(path_type=Path),
+    default=Path("build/renode"),
+    show_default=True,
+    help="Folder for the logs.",
+)
+def main(suites: tuple[Path, ...], elf: Path, program: Path, results: Path) -> None:
+    paths = list(suites) or sorted(HERE.glob("*.robot"))
+    if not elf.is_file():
+        raise click.ClickException(f"no such firmware: {elf}. Build it with `pio run`, or name it with --elf.")
+    paths, variables = prepare(paths, program, results)
+    if not run_everywhere(paths, {"ELF": str(elf.resolve()), **variables}, results):
+        raise click.exceptions.Exit(1)
+
 
 if __name__ == "__main__":
-    arguments = sys.argv[1:]
-    given = [
-        argument for argument in arguments if argument.endswith(".robot") or argument in ("-h", "--help")
-    ]
-    main(arguments if given else [*arguments, str(HERE / "microtrain.robot")])
+    main()

@@ -2,27 +2,170 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import pytest
 from conftest import ROOT, Built
+from emulator import EmulatorError
+from emulator.robotlib import BoardKeywords
+from robot.api import TestSuite
+from robot.running.resourcemodel import ResourceFile
+
+RENODE = ROOT / "renode"
+SUITES = sorted(RENODE.glob("*.robot"))
+SHARED = RENODE / "keywords.resource"
+KINDS = ("Keywords of Renode", "Keywords of Robot Framework", "Commands of the monitor")
 
 
+# ---------------------------------------------------------------- what the suites may use
+def listed(kind: str) -> dict[str, list[str]]:
+    """A part of the list: entries, each with what stands two spaces or more behind it."""
+    text = (RENODE / "KEYWORDS").read_text()
+    after = text.split(kind, 1)[1].split("\n\n", 2)[1]
+    entries = [re.split(r" {2,}", line.strip(), maxsplit=1) for line in after.splitlines()]
+    return {entry[0]: entry[1].split() if len(entry) > 1 else [] for entry in entries}
+
+
+def calls(body: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Keywords and their arguments, those in loops and branches included."""
+    for item in body:
+        if getattr(item, "name", None) and hasattr(item, "args"):
+            yield item.name, tuple(map(str, item.args))
+        yield from calls(getattr(item, "body", ()))
+
+
+def strangers(suite: Path) -> list[str]:
+    """What a suite uses although the list does not have it."""
+    parsed = TestSuite.from_file_system(suite)
+    own = [*parsed.resource.keywords, *ResourceFile.from_file_system(SHARED).keywords]
+    known, renode = {keyword.name for keyword in own} | set(listed(KINDS[1])), listed(KINDS[0])
+    found = []
+    for name, arguments in calls([*parsed.tests, *own]):
+        if name == "Execute Command" and not any(fits(arguments[0], command) for command in listed(KINDS[2])):
+            found.append(arguments[0])
+        named = [argument.split("=")[0] for argument in arguments if re.match(r"\w+=", argument)]
+        if name in renode:
+            found += [f"{name} {argument}" for argument in named if argument not in renode[name]]
+        elif name not in known:
+            found.append(name)
+    return found
+
+
+def fits(command: str, pattern: str) -> bool:
+    """Whether a monitor command is one of the list."""
+    words, wanted = command.split(), pattern.split()
+    return len(words) == len(wanted) and all(
+        word == want or want.isupper() for word, want in zip(words, wanted, strict=True)
+    )
+
+
+@pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.name)
+def test_suites_use_only_what_both_know(suite: Path) -> None:
+    assert strangers(suite) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "stranger"),
+    [
+        ("Wait For Log Entry    x", "Wait For Log Entry"),
+        ("Execute Command    sysbus.cpu IsHalted true", "sysbus.cpu IsHalted true"),
+        ("Execute Command    sysbus ReadDoubleWord", "sysbus ReadDoubleWord"),
+        ("Write Line To Uart    ping    pauseEmulation=true", "Write Line To Uart pauseEmulation"),
+        ("FOR    ${i}    IN    1\n        Log    ${i}\n    END", "Log"),
+    ],
+)
+def test_a_keyword_that_only_one_knows_is_noticed(line: str, stranger: str, tmp_path: Path) -> None:
+    suite = tmp_path / "stranger.robot"
+    suite.write_text(f"*** Test Cases ***\nStrange\n    {line}\n")
+    assert strangers(suite) == [stranger]
+
+
+@pytest.mark.parametrize("keyword", listed(KINDS[0]))
+def test_the_board_model_has_each_keyword_with_its_arguments(keyword: str) -> None:
+    method = getattr(BoardKeywords, keyword.lower().replace(" ", "_"))
+    assert set(listed(KINDS[0])[keyword]) <= set(inspect.signature(method).parameters)
+
+
+def test_the_board_model_has_each_monitor_command(example: Built) -> None:
+    values = {"FILE": f"@{example.elf}", "TIME": '"0.001"', "NAME": '"main"', "COUNT": "1000000"}
+    values |= {"ADDRESS": "0x20000000", "VALUE": "1"}
+    keywords = BoardKeywords()
+    for command in sorted(listed(KINDS[2]), key=lambda command: "LoadELF" not in command):
+        keywords.execute_command(" ".join(values.get(word, word) for word in command.split()))
+    with pytest.raises(EmulatorError, match="keep suites to what both"):
+        keywords.execute_command("sysbus.cpu IsHalted true")
+
+
+# ---------------------------------------------------------------- the suites
 def run_suites(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "renode/run.py", *map(str, arguments)]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
-def test_the_suites_pass_on_the_example(example: Built) -> None:
-    done = run_suites("--elf", example.elf)
+def test_the_suites_pass_on_the_example(example: Built, tmp_path: Path) -> None:
+    done = run_suites("--elf", example.elf, "--program", example.program, "--results", tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "Renode" in done.stdout
+    assert "board model: passed" in done.stdout
+    assert "Renode: " in done.stdout
+    for suite in SUITES:
+        assert re.search(rf"^{suite.stem.title()} |\.{suite.stem.title()} ", done.stdout, re.MULTILINE), suite
 
 
-def test_a_failing_suite_fails_the_run(example: Built, tmp_path: Path) -> None:
-    suite = tmp_path / "wrong.robot"
-    text = (ROOT / "renode/microtrain.robot").read_text()
-    suite.write_text(text.replace("ok pong", "ok nothing of the kind"))
-    assert "ok pong" in text
-    assert run_suites("--elf", example.elf, suite).returncode != 0
+@pytest.mark.parametrize(
+    ("suite", "right", "wrong"),
+    [
+        ("microtrain.robot", "ok pong", "ok nothing of the kind"),
+        ("checkpoint.robot", "1 of step 1=${saved}", "1 of step 1=${newer}"),
+        ("training.robot", "${last} < 0.8", "${last} < 0.1"),
+        ("board.robot", "^start watchdog$", "^start power$"),
+        ("flash.robot", "and=0f000f00", "and=ff0f0ff0"),
+    ],
+)
+def test_a_failing_suite_fails_the_run(
+    suite: str, right: str, wrong: str, example: Built, tmp_path: Path
+) -> None:
+    text = (RENODE / suite).read_text()
+    assert right in text
+    (tmp_path / suite).write_text(text.replace(right, wrong))
+    for shared in (SHARED, RENODE / "board.resc"):
+        (tmp_path / shared.name).write_text(shared.read_text())
+    arguments = ("--elf", example.elf, "--program", example.program, "--results", tmp_path / "results")
+    done = run_suites(*arguments, tmp_path / suite)
+    assert done.returncode == 1, done.stderr
+    assert "board model: FAILED" in done.stdout
+
+
+def test_weights_that_differ_from_the_simulators_are_noticed(example: Built, tmp_path: Path) -> None:
+    """The session of another rate: the suite is right, the firmware is not the one that was simulated."""
+    wrong = tmp_path / "wrong.sh"
+    wrong.write_text(f'#!/bin/sh\n(echo "rate 1.01"; cat) | {example.program} | grep -v --line-buffered "ok rate"\n')
+    wrong.chmod(0o755)
+    done = run_suites("--elf", example.elf, "--program", wrong, "--results", tmp_path, RENODE / "training.robot")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "board model: FAILED" in done.stdout
+
+
+def test_the_examples_suite_is_left_out_for_another_model(tmp_path: Path) -> None:
+    other = tmp_path / "other.sh"
+    other.write_text('#!/bin/sh\nprintf "microtrain native other 01234567\\r\\nready\\r\\n"\n'
+                     'read command; printf "input 8x8x1\\r\\nok\\r\\n"\nsleep 1\n')
+    other.chmod(0o755)
+    elf = tmp_path / "some.elf"
+    elf.touch()
+    done = run_suites("--elf", elf, "--program", other, "--results", tmp_path, RENODE / "training.robot")
+    assert "training.robot: left out, the firmware's input 8x8x1 is not the example's 32x32x1" in done.stdout
+
+
+def test_no_host_simulator_is_one_sentence(tmp_path: Path) -> None:
+    elf = tmp_path / "some.elf"
+    elf.touch()
+    done = run_suites("--elf", elf, "--program", tmp_path / "none", RENODE / "training.robot")
+    assert done.returncode == 1
+    assert "pio run -e native" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -17,7 +17,7 @@ from .native import CALLS_MAX, NEVER
 from .peripherals import usart
 from .peripherals.base import Peripheral
 from .peripherals.bus import Bus
-from .peripherals.clock import POWER_ON, SOFTWARE, WATCHDOG, Pwr, Rcc
+from .peripherals.clock import PIN, POWER_ON, SOFTWARE, WATCHDOG, Pwr, Rcc
 from .peripherals.flash import FlashController
 from .peripherals.gpio import PORTS, Gpio
 from .peripherals.watchdog import Watchdog
@@ -25,7 +25,7 @@ from .registers import Register
 from .report import CacheUse, CallCost, FunctionCost, SramUse, profile, sram_use
 from .systick import CycleCounter
 
-DEBUG_PAGE = 0xE004_2000
+PERIPHERALS, DEBUG_PAGE = 0x4000_0000, 0xE004_2000
 LED_PORT, LED_PIN = "I", 1  # UM1907, 6.5
 BUTTON_PORT, BUTTON_PIN = "I", 11
 PAINT = 0xA5
@@ -199,6 +199,11 @@ class Board:
         """Press or release the blue button."""
         self.gpio[BUTTON_PORT].hold(BUTTON_PIN, on)
 
+    def press_reset(self) -> None:
+        """Press the black button."""
+        self.rcc.causes |= PIN
+        self.reset()
+
     def profile(self) -> dict[str, FunctionCost]:
         """Instructions by function since power-on or `clear_profile`, the dearest first."""
         return profile(self.image, self._engine.counters[0])
@@ -266,6 +271,18 @@ class Board:
         else:
             memory[offset : offset + len(data)] = data
 
+    def debug_read(self, address: int, size: int) -> int:
+        """1, 2 or 4 bytes as a debugger reads them, also of a peripheral's register."""
+        if address >= PERIPHERALS:
+            return self._bus.read(address, size)
+        return int.from_bytes(self.read_memory(address, size), "little")
+
+    def debug_write(self, address: int, size: int, value: int) -> None:
+        if address >= PERIPHERALS:
+            self._bus.write(address, size, value)
+        else:
+            self.write_memory(address, value.to_bytes(size, "little"))
+
     # ---------------------------------------------------------------- services for core and peripherals
     def register(self, register: Register) -> int:
         return self._engine.get(register)
@@ -276,6 +293,7 @@ class Board:
     def stall(self, seconds: float) -> None:
         """The core stands still for a while."""
         self.clock.idle_cycles += round(seconds * self.clock.hz)
+        self.look_again()
 
     def stop_for(self, error: Exception) -> None:
         """A register access failed; the run loop raises the error as soon as it may."""

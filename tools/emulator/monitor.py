@@ -9,8 +9,9 @@ from pathlib import Path
 
 from .board import Board
 from .errors import EmulatorError
+from .loop import Stop, Until
 
-IGNORED = {"using", "mach", "showAnalyzer", "logLevel", "logFile", "include", "i"}
+IGNORED = {"using", "mach", "showAnalyzer", "logLevel", "logFile", "include", "i", "pause", "start"}
 IGNORED_PAIRS = {"machine LoadPlatformDescription", "cpu PerformanceInMips", "sysbus.cpu PerformanceInMips"}
 WIDTHS = {"Byte": 1, "Word": 2, "DoubleWord": 4}
 
@@ -66,13 +67,33 @@ class Monitor:
             return f"0x{self.board.instructions:016X}"
         if (target, verb) == ("cpu", "PC"):
             return f"0x{self.board.pc:X}"
-        if (target, verb) == ("machine", "Reset"):
-            self.board.reset()
-            return ""
         if (target, verb) == ("emulation", "RunFor") and arguments:
-            self.board.run(seconds=seconds(arguments[0]))
-            return ""
-        raise _unknown(line)
+            self.run(seconds(arguments[0]))
+        elif not self._outside(target, verb, arguments):
+            raise _unknown(line)
+        return ""
+
+    def _outside(self, target: str, verb: str, arguments: list[str]) -> bool:
+        """What a user does to the board: buttons and power. False where it is none of these."""
+        match target, verb, arguments:
+            case "machine", "Reset", []:
+                self.board.press_reset()
+            case "resetAndClock", "PowerCycle", []:
+                self.board.power_on()
+            case "flashController", "PowerFailsIn", [operations]:
+                self.board.power_cut_at(flash_operation=int(operations, 0))
+            case "gpioPortI.userButton", "Press" | "Release", []:
+                self.board.button(verb == "Press")
+            case _:
+                return False
+        return True
+
+    def run(self, seconds: float, until: Until | None = None) -> Stop:
+        """Run the board; where its power is cut it comes back at once."""
+        stop = self.board.run(seconds=seconds, until=until)
+        if stop is Stop.POWER_CUT:
+            self.board.power_on()
+        return stop
 
     def _memory(self, line: str, verb: str, arguments: list[str]) -> str:
         if verb == "GetSymbolAddress":
@@ -85,9 +106,8 @@ class Monitor:
             raise _unknown(line)
         width, address = WIDTHS[access[2]], int(arguments[0], 0)
         if access[1] == "Read":
-            value = int.from_bytes(self.board.read_memory(address, width), "little")
-            return f"0x{value:0{2 * width}X}"
-        self.board.write_memory(address, int(arguments[1], 0).to_bytes(width, "little"))
+            return f"0x{self.board.debug_read(address, width):0{2 * width}X}"
+        self.board.debug_write(address, width, int(arguments[1], 0))
         return ""
 
 

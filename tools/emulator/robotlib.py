@@ -15,6 +15,7 @@ from .loop import Stop, Until
 from .monitor import Monitor
 
 DEFAULT_TIMEOUT_S = 8.0
+LED_LOOK_S = 0.001
 Match = dict[str, Any]
 
 
@@ -54,9 +55,9 @@ class Tester:
 
 def _match(content: str, line: str, regex: bool) -> Match | None:
     if not regex:
-        return {"line": line, "groups": []} if content in line else None
+        return {"Line": line, "Groups": []} if content in line else None
     found = re.search(content, line)
-    return {"line": line, "groups": list(found.groups())} if found else None
+    return {"Line": line, "Groups": list(found.groups())} if found else None
 
 
 def _true(value: object) -> bool:
@@ -78,6 +79,7 @@ class BoardKeywords:
         self._monitor = Monitor(self._options)
         self._monitor.on_board = self._connect
         self._testers: list[Tester] = []
+        self._led_timeouts_s: list[float] = []
         self._default_timeout_s = DEFAULT_TIMEOUT_S
         self._wait_for_echo = True
 
@@ -125,14 +127,16 @@ class BoardKeywords:
         return self._testers[int(number or 0)]
 
     def _search(self, seconds: float, find: Callable[[], Match | None], until: Until) -> Match | None:
-        """Run until something is found or the time is up."""
+        """Run until something is found or the time is up. After a power cut the clock starts anew."""
         board = self._monitor.board
         end_s = board.seconds + seconds
         found = find()
         while found is None and board.seconds < end_s:
-            stop = board.run(seconds=end_s - board.seconds, until=until)
+            stop = self._monitor.run(end_s - board.seconds, until)
             found = find()
-            if stop is not Stop.OUTPUT:
+            if stop is Stop.POWER_CUT:
+                end_s = board.seconds + seconds
+            elif stop is not Stop.OUTPUT:
                 break  # also where a rounded sum leaves `seconds` a hair before the end
         return found
 
@@ -158,8 +162,9 @@ class BoardKeywords:
             raise AssertionError(
                 f"Terminal tester failed! It waited for {content!r}.\n\nFull report:\n{said}"
             )
-        logger.info(f"{found['line']!r} at {self._monitor.board.seconds:.6f} virtual seconds")
-        return DotDict(found)
+        seconds = self._monitor.board.seconds
+        logger.info(f"{found['Line']!r} at {seconds:.6f} virtual seconds")
+        return DotDict(found, Timestamp=seconds)
 
     def wait_for_prompt_on_uart(
         self,
@@ -209,6 +214,27 @@ class BoardKeywords:
     def test_if_uart_is_idle(self, timeout: float, testerId: int | None = None) -> None:
         tester = self._tester(testerId)
         before = len(tester.report), tester.current
-        self._monitor.board.run(seconds=float(timeout))
+        self._monitor.run(float(timeout))
         if (len(tester.report), tester.current) != before:
             raise AssertionError("the UART was not idle")
+
+    # ---------------------------------------------------------------- LED
+    def create_led_tester(self, led: str, defaultTimeout: float = 0, machine: object = None) -> int:
+        if not led.endswith("gpioPortI.userLed"):
+            raise EmulatorError(f"the board model has no LED {led!r}: use sysbus.gpioPortI.userLed.")
+        self._led_timeouts_s.append(float(defaultTimeout))
+        return len(self._led_timeouts_s) - 1
+
+    def assert_led_state(
+        self, state: object, timeout: float | None = None, testerId: int = 0, pauseEmulation: object = None
+    ) -> None:
+        """Wait until the LED is as it should be."""
+        if not self._led_timeouts_s:
+            raise EmulatorError("no LED tester: `Create Led Tester  sysbus.gpioPortI.userLed` first.")
+        seconds = self._led_timeouts_s[int(testerId)] if timeout is None else float(timeout)
+        board, wanted = self._monitor.board, _true(state)
+        end_s = board.seconds + seconds
+        while board.led != wanted and board.seconds < end_s:
+            self._monitor.run(min(LED_LOOK_S, end_s - board.seconds))
+        if board.led != wanted:
+            raise AssertionError(f"the LED is not {'on' if wanted else 'off'} after {seconds} virtual seconds")
