@@ -1,6 +1,7 @@
 """What the host simulator says to the images that training.robot sends: the file of its variable ${GOLDEN}.
 
-The host simulator is the firmware built for this machine (`pio run -e native`); it speaks the device's protocol.
+The host simulator is the firmware built for this machine (`pio run -e native`); it speaks the device's
+protocol.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`python renode/run.py [SUITE ...]`: suites on the board model and, where it is installed, on Renode.
 
-Without SUITE all that lie beside this file. Those of the example (training.robot) need the host simulator of the
-same model, and the one of the flash controller its own firmware, which is built here.
+Without SUITE all that lie beside this file. The one of the example (training.robot) needs the host simulator
+of the same model; the one of the flash controller (flash.robot) has its own firmware, which is built here.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ import click
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
-sys.path.insert(0, str(ROOT / "tools"))
+sys.path[:0] = [str(ROOT / "tools"), str(ROOT)]
 
 from emulator.robotrun import run_everywhere  # noqa: E402
-from golden_session import OtherModelError, write_golden  # noqa: E402
+
+from renode.golden_session import OtherModelError, write_golden  # noqa: E402
 
 BUILD = Path(".pio/build")
 EXERCISER = ROOT / "test" / "fixtures" / "emulator"
@@ -32,7 +33,15 @@ def build_exerciser(folder: Path) -> Path:
     """The firmware that drives the flash controller for flash.robot."""
     elf = folder / "exerciser.elf"
     sources = [str(EXERCISER / name) for name in ("board.c", "main.c")]
-    command = ["arm-none-eabi-gcc", *EXERCISER_FLAGS, "-T", str(EXERCISER / "link.ld"), *sources, "-o", str(elf)]
+    command = [
+        "arm-none-eabi-gcc",
+        *EXERCISER_FLAGS,
+        "-T",
+        str(EXERCISER / "link.ld"),
+        *sources,
+        "-o",
+        str(elf),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise click.ClickException(f"the firmware of {NEEDS_EXERCISER} was not built: {done.stderr}")
@@ -86,7 +95,9 @@ def prepare(suites: list[Path], program: Path, folder: Path) -> tuple[list[Path]
 def main(suites: tuple[Path, ...], elf: Path, program: Path, results: Path) -> None:
     paths = list(suites) or sorted(HERE.glob("*.robot"))
     if not elf.is_file():
-        raise click.ClickException(f"no such firmware: {elf}. Build it with `pio run`, or name it with --elf.")
+        raise click.ClickException(
+            f"no such firmware: {elf}. Build it with `pio run`, or name it with --elf."
+        )
     paths, variables = prepare(paths, program, results)
     if not run_everywhere(paths, {"ELF": str(elf.resolve()), **variables}, results):
         raise click.exceptions.Exit(1)

@@ -14,7 +14,7 @@ import pytest
 from conftest import ROOT, Built
 from emulator import EmulatorError
 from emulator.robotlib import BoardKeywords
-from robot.api import TestSuite
+from robot import api
 from robot.running.resourcemodel import ResourceFile
 
 RENODE = ROOT / "renode"
@@ -42,7 +42,7 @@ def calls(body: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 def strangers(suite: Path) -> list[str]:
     """What a suite uses although the list does not have it."""
-    parsed = TestSuite.from_file_system(suite)
+    parsed = api.TestSuite.from_file_system(suite)
     own = [*parsed.resource.keywords, *ResourceFile.from_file_system(SHARED).keywords]
     known, renode = {keyword.name for keyword in own} | set(listed(KINDS[1])), listed(KINDS[0])
     found = []
@@ -117,6 +117,7 @@ def test_the_suites_pass_on_the_example(example: Built, tmp_path: Path) -> None:
         assert re.search(rf"^{suite.stem.title()} |\.{suite.stem.title()} ", done.stdout, re.MULTILINE), suite
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("suite", "right", "wrong"),
     [
@@ -141,20 +142,27 @@ def test_a_failing_suite_fails_the_run(
     assert "board model: FAILED" in done.stdout
 
 
+@pytest.mark.slow
 def test_weights_that_differ_from_the_simulators_are_noticed(example: Built, tmp_path: Path) -> None:
     """The session of another rate: the suite is right, the firmware is not the one that was simulated."""
     wrong = tmp_path / "wrong.sh"
-    wrong.write_text(f'#!/bin/sh\n(echo "rate 1.01"; cat) | {example.program} | grep -v --line-buffered "ok rate"\n')
+    wrong.write_text(
+        f'#!/bin/sh\n(echo "rate 1.01"; cat) | {example.program} | grep -v --line-buffered "ok rate"\n'
+    )
     wrong.chmod(0o755)
-    done = run_suites("--elf", example.elf, "--program", wrong, "--results", tmp_path, RENODE / "training.robot")
+    done = run_suites(
+        "--elf", example.elf, "--program", wrong, "--results", tmp_path, RENODE / "training.robot"
+    )
     assert done.returncode == 1, done.stdout + done.stderr
     assert "board model: FAILED" in done.stdout
 
 
 def test_the_examples_suite_is_left_out_for_another_model(tmp_path: Path) -> None:
     other = tmp_path / "other.sh"
-    other.write_text('#!/bin/sh\nprintf "microtrain native other 01234567\\r\\nready\\r\\n"\n'
-                     'read command; printf "input 8x8x1\\r\\nok\\r\\n"\nsleep 1\n')
+    other.write_text(
+        '#!/bin/sh\nprintf "microtrain native other 01234567\\r\\nready\\r\\n"\n'
+        'read command; printf "input 8x8x1\\r\\nok\\r\\n"\nsleep 1\n'
+    )
     other.chmod(0o755)
     elf = tmp_path / "some.elf"
     elf.touch()

@@ -237,4 +237,6 @@ class BoardKeywords:
         while board.led != wanted and board.seconds < end_s:
             self._monitor.run(min(LED_LOOK_S, end_s - board.seconds))
         if board.led != wanted:
-            raise AssertionError(f"the LED is not {'on' if wanted else 'off'} after {seconds} virtual seconds")
+            raise AssertionError(
+                f"the LED is not {'on' if wanted else 'off'} after {seconds} virtual seconds"
+            )
