@@ -18,8 +18,6 @@ sys.path[:0] = [str(ROOT / "tools"), str(ROOT)]
 
 from emulator.robotrun import run_everywhere  # noqa: E402
 
-from renode.golden_session import OtherModelError, write_golden  # noqa: E402
-
 BUILD = Path(".pio/build")
 EXERCISER = ROOT / "test" / "fixtures" / "emulator"
 EXERCISER_FLAGS = (
@@ -60,6 +58,8 @@ def prepare(suites: list[Path], program: Path, folder: Path) -> tuple[list[Path]
             raise click.ClickException(
                 f"no such program: {program}. Build it with `pio run -e native`, or name it with --program."
             )
+        from renode.golden_session import OtherModelError, write_golden  # scikit-learn takes its time
+
         try:
             write_golden(program, path)
             variables["GOLDEN"] = str(path)
@@ -99,6 +99,8 @@ def main(suites: tuple[Path, ...], elf: Path, program: Path, results: Path) -> N
             f"no such firmware: {elf}. Build it with `pio run`, or name it with --elf."
         )
     paths, variables = prepare(paths, program, results)
+    if not paths:
+        raise click.ClickException("no suite is left that fits this firmware.")
     if not run_everywhere(paths, {"ELF": str(elf.resolve()), **variables}, results):
         raise click.exceptions.Exit(1)
 

@@ -168,6 +168,9 @@ def test_the_examples_suite_is_left_out_for_another_model(tmp_path: Path) -> Non
     elf.touch()
     done = run_suites("--elf", elf, "--program", other, "--results", tmp_path, RENODE / "training.robot")
     assert "training.robot: left out, the firmware's input 8x8x1 is not the example's 32x32x1" in done.stdout
+    assert done.returncode == 1
+    assert "no suite is left" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_no_host_simulator_is_one_sentence(tmp_path: Path) -> None:
