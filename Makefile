@@ -4,7 +4,7 @@ SHELL := /bin/bash
 export PLATFORMIO_SETTING_ENABLE_TELEMETRY := no
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: help setup demo test test-all golden bench instructions replay results verify-results lint renode format clean
+.PHONY: help setup demo test test-all golden bench instructions replay soak results verify-results lint renode format clean
 
 help:
 	@echo "make demo      train the example on the emulated board; results in build/demo/"
@@ -16,6 +16,7 @@ help:
 	@echo "make results   accuracy on real data, hours: docs/results.md (MICROTRAIN_DATA)"
 	@echo "make verify-results ROW=n   run row n of docs/results.json again"
 	@echo "make replay    what a replay buffer keeps of classes that are past: docs/replay.md (MICROTRAIN_DATA)"
+	@echo "make soak      power cuts, a fuzzed line and a week of troubles: build/soak.json"
 	@echo "make renode    the Robot suites, on Renode where it is installed and on the board model"
 
 setup:
@@ -53,6 +54,9 @@ verify-results: setup
 
 replay: setup
 	@$(PYTHON) tools/forgetting
+
+soak: setup
+	@$(PYTHON) tools/soak
 
 instructions: setup
 	@$(PYTHON) tools/search/fit_instructions.py

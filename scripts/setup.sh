@@ -16,15 +16,9 @@ need() { # need PACKAGE PROBE...: the package is missing where the probe fails
 }
 compiles() { echo '#include <stdio.h>' | "$1" -E -x c -; }
 
-need gcc command -v gcc
-need libc6-dev compiles gcc
-need clang command -v clang
-need clang-format command -v clang-format
-need gcc-arm-none-eabi command -v arm-none-eabi-gcc
-need libnewlib-arm-none-eabi compiles arm-none-eabi-gcc
-need python3-venv python3 -c 'import venv, ensurepip'
-
-if ((${#missing[@]})); then
+has_fuzzer() { compgen -G "$(clang -print-resource-dir)/lib/*/libclang_rt.fuzzer*"; } # libFuzzer
+install() { # what is missing
+    ((${#missing[@]})) || return 0
     if [[ $(id -u) -ne 0 ]]; then
         echo "setup: these packages are missing; install them and run make again:" >&2
         echo "    sudo apt-get install ${missing[*]}" >&2
@@ -39,7 +33,19 @@ if ((${#missing[@]})); then
         exit 1
     fi
     rm -f "$log"
-fi
+    missing=()
+}
+
+need gcc command -v gcc
+need libc6-dev compiles gcc
+need clang command -v clang
+need clang-format command -v clang-format
+need gcc-arm-none-eabi command -v arm-none-eabi-gcc
+need libnewlib-arm-none-eabi compiles arm-none-eabi-gcc
+need python3-venv python3 -c 'import venv, ensurepip'
+install
+need "libclang-rt-$(clang -dumpversion | cut -d. -f1)-dev" has_fuzzer # a part of clang itself elsewhere
+install
 
 [[ -e $stamp ]] && exit 0
 

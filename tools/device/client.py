@@ -142,6 +142,12 @@ class Device:
         """Checkpoint after every so many training steps; 0: never."""
         self._talk.command(f"autosave {steps}", "ok autosave")
 
+    def reboot(self) -> None:
+        """Restart; steps since the last checkpoint are saved first."""
+        self._talk.command("reboot", "ok reboot")
+        self._talk.listen(PROBE_S)
+        greet(self._talk, self.where)
+
     def forget(self) -> None:
         """Erase all checkpoints; what the device has learned stays until it restarts."""
         self._talk.command("forget", "ok forget")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from device.errors import AnswerError, DeviceError, FaultError, NoAnswerError
@@ -15,6 +16,7 @@ ANSWER_S = 3.0
 COMPUTE_S = 60.0  # an inference or a training step
 BUSY_S = 10.0  # longer than the erase of a flash sector, which `busy` announces
 PROBE_S = 1.0
+BANNER = re.compile(r"microtrain \S+ \S+ [0-9a-f]{8}$")
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,8 @@ class Conversation:
         while (item := self.next(timeout_s)) is not None:
             if isinstance(item, Frame):
                 frames.append(item)
+            elif not item.intact:
+                continue  # whatever it says, it may be wrong
             elif item.text.startswith("err "):
                 word, _, sentence = item.text[4:].partition(" ")
                 raise AnswerError(word, sentence, command)
@@ -118,9 +122,10 @@ class Conversation:
             raise FaultError(
                 f"the firmware crashed: {said}. The device restarts with its last checkpoint, if it has one."
             )
-        if text.startswith("microtrain "):
+        banner = BANNER.search(text)  # behind what it was saying when it was cut off
+        if banner:
             raise FaultError(
-                f"the device restarted (it says `{text}`), with its last checkpoint, if it has one. "
+                f"the device restarted (it says `{banner[0]}`), with its last checkpoint, if it has one. "
                 "Was its reset button pressed, or its power cut?"
             )
 

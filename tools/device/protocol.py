@@ -37,9 +37,10 @@ class Frame:
 
 @dataclass(frozen=True)
 class Line:
-    """One line of text, without its end."""
+    """One line of text, without its end. intact: False where bytes that no line holds were left out."""
 
     text: str
+    intact: bool = True
 
 
 def crc16(data: bytes) -> int:
@@ -70,6 +71,7 @@ class Receiver:
     def __init__(self) -> None:
         self._bytes = bytearray()
         self._text = bytearray()
+        self._spoiled = False  # the line that is coming in has lost bytes
         self.dropped = 0  # bytes that belonged to no line and no frame
 
     def feed(self, data: bytes) -> Iterator[Line | Frame]:
@@ -90,7 +92,11 @@ class Receiver:
     def reset(self) -> None:
         """Forget a half-received line or frame."""
         self._bytes.clear()
+        self._forget_line()
+
+    def _forget_line(self) -> None:
         self._text.clear()
+        self._spoiled = False
 
     @property
     def inside_frame(self) -> bool:
@@ -113,7 +119,7 @@ class Receiver:
         intact = struct.unpack_from("<I", self._bytes, HEADER_BYTES + size)[0] == crc32(payload)
         if intact:
             del self._bytes[:length]
-            self._text.clear()
+            self._forget_line()
         else:
             self._drop()  # bytes may be missing: the next frame can start inside what looked like this one
         return Frame(kind, sequence, position, payload, intact)
@@ -125,13 +131,15 @@ class Receiver:
         for byte in text:
             if byte in b"\r\n":
                 if self._text:
-                    yield Line(self._text.decode("ascii"))
-                self._text.clear()
+                    yield Line(self._text.decode("ascii"), not self._spoiled)
+                self._forget_line()
             elif 32 <= byte < 127 and len(self._text) < LINE_LIMIT:
                 self._text.append(byte)
             else:
                 self.dropped += 1
+                self._spoiled = True
 
     def _drop(self) -> None:
         del self._bytes[0]
         self.dropped += 1
+        self._spoiled = True

@@ -127,6 +127,7 @@ class Board:
 
     def reset(self) -> None:
         """System reset: core and peripherals, not SRAM."""
+        self.flash.settle()
         self._engine.restart(self._bus.pages, self.strict, self.caches)
         self.core.reset()
         self.cycle_counter.reset()
@@ -199,11 +200,6 @@ class Board:
         """Press or release the blue button."""
         self.gpio[BUTTON_PORT].hold(BUTTON_PIN, on)
 
-    def press_reset(self) -> None:
-        """Press the black button."""
-        self.rcc.causes |= PIN
-        self.reset()
-
     def profile(self) -> dict[str, FunctionCost]:
         """Instructions by function since power-on or `clear_profile`, the dearest first."""
         return profile(self.image, self._engine.counters[0])
@@ -250,6 +246,11 @@ class Board:
         table = bytes(int(value != self.paint) for value in range(256))
         return self.memory.sram[:].translate(table)
 
+    def press_reset(self) -> None:
+        """Press and release the black button: a reset that leaves SRAM alone."""
+        self.rcc.causes |= PIN
+        self.reset()
+
     def read_memory(self, address: int, size: int) -> bytes:
         return self.memory.read(address, size)
 
@@ -262,6 +263,11 @@ class Board:
         if found is None:
             raise EmulatorError(f"{self.image.path} has no function {function}.")
         self._engine.watch(found.address, callback)
+
+    def flash_content(self) -> bytes:
+        """What a power cut at this moment leaves in flash."""
+        self.flash.settle()
+        return self.memory.flash[:]
 
     def write_memory(self, address: int, data: bytes) -> None:
         """Change flash or SRAM from outside, as a debugger does."""

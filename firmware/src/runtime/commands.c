@@ -129,6 +129,7 @@ static int run_stats(struct protocol *p, const struct words *w)
         return reply_ok("ok");
     }
     reply_pair("steps", s->step);
+    reply_pair("seed", s->seed);
 #if MODEL_RECORDS > 0
     reply_pair("replays", s->replays);
     reply_pair("records_held", replay_held());
