@@ -346,3 +346,41 @@ def goes_on_with_its_seed(board: Board) -> None:
 
 def test_a_board_goes_on_with_its_seed(board: Board) -> None:
     goes_on_with_its_seed(board)
+
+
+def test_a_forget_that_fails_half_way_keeps_no_place_of_what_is_erased(board: Board) -> None:
+    saved_once(board, slot_full=False)
+    board.flash.worn = {7}
+    try:
+        assert ask(board, "forget")[-1].startswith("err flash")
+        assert "saves 0" in ask(board, "stats")
+        here = state(board)
+        board.feed(b"reboot\n")  # saves what is saved nowhere else
+        assert "checkpoint 1 of step 1" in lines(board, ("ready",))
+        assert state(board) == here
+        train(board, 2)
+        learned = state(board)
+        assert ask(board, "save")[-1] == "ok save 2"
+        boot(board)
+        assert state(board) == learned
+    finally:
+        board.flash.worn = set()
+
+
+def test_a_forget_that_fails_half_way_finds_what_is_left(board: Board) -> None:
+    """The older checkpoint in the slot that could not be erased is what the next start would load."""
+    _, old = saved_once(board, slot_full=True)
+    train(board, 2)
+    assert ask(board, "save")[-1] == "ok save 2"  # in the second slot
+    train(board, 3)
+    board.flash.worn = {7}
+    try:
+        assert ask(board, "forget")[-1].startswith("err flash")
+        assert "saves 2" in ask(board, "stats")
+        learned = state(board)
+        assert learned != old
+        assert ask(board, "save")[-1] == "ok save 3"
+        boot(board)
+        assert state(board) == learned
+    finally:
+        board.flash.worn = set()

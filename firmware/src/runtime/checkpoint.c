@@ -155,12 +155,22 @@ static void restore(struct checkpoint *c, struct session *s)
     c->status = CHECKPOINT_OK;
 }
 
+/* What the slots hold now. Returns 0 where there is no record to load. */
+static int look(struct checkpoint *c)
+{
+    c->status = CHECKPOINT_NONE;
+    c->slot = 0;
+    c->offset = 0;
+    c->saves = 0;
+    c->saved_step = 0;
+    look_at_slots(c);
+    return c->status == CHECKPOINT_NONE && newest(c);
+}
+
 void checkpoint_load(struct checkpoint *c, struct session *s)
 {
     memset(c, 0, sizeof *c);
-    c->status = CHECKPOINT_NONE;
-    look_at_slots(c);
-    if (c->status == CHECKPOINT_NONE && newest(c)) {
+    if (look(c)) {
         restore(c, s);
     }
 }
@@ -286,11 +296,9 @@ int checkpoint_forget(struct checkpoint *c)
     for (uint32_t slot = 0; slot < BOARD_SLOTS; slot++) {
         status = erase(c, slot) == CHECKPOINT_OK ? status : CHECKPOINT_ERR_FLASH;
     }
-    if (status == CHECKPOINT_OK) {
-        c->status = CHECKPOINT_NONE;
-        c->slot = 0;
-        c->saves = 0;
-        c->saved_step = 0;
+    if (look(c)) { /* in a slot that could not be erased: the next start would load it */
+        c->status = CHECKPOINT_OK;
+        c->saved_step = read_record(c->slot, c->offset).step;
     }
     return status;
 }

@@ -17,7 +17,7 @@ ACR, KEYR, OPTKEYR, SR, CR, OPTCR = 0x00, 0x04, 0x08, 0x0C, 0x10, 0x14
 KEYS = [0x4567_0123, 0xCDEF_89AB]
 CR_PG, CR_SER, CR_MER, CR_STRT, CR_LOCK = 1 << 0, 1 << 1, 1 << 2, 1 << 16, 1 << 31
 SR_CLEARED_BY_WRITING = 0xF3
-SR_PGPERR, SR_ERSERR = 1 << 6, 1 << 7
+SR_OPERR, SR_PGPERR, SR_ERSERR = 1 << 1, 1 << 6, 1 << 7
 SECTORS = (
     *((i * 0x8000, 0x8000) for i in range(4)),
     (0x20000, 0x20000),
@@ -45,6 +45,7 @@ class FlashController(Peripheral):
 
     operations   programmed units and erased sectors since the board was made
     wear         erases of each sector
+    worn         sectors that can no longer be erased
     cut_at       power fails in this operation, None: never
     torn         function of a byte count: mask of that size, 1 for each bit that the operation has
                  not reached. None: the power fails just after it
@@ -54,6 +55,7 @@ class FlashController(Peripheral):
         super().__init__(board, "FLASH", BASE, None, {CR: CR_LOCK, OPTCR: 0xC0FF_AAFD})
         self.operations = 0
         self.wear = [0] * len(SECTORS)
+        self.worn: set[int] = set()
         self.cut_at: int | None = None
         self.torn: Callable[[int], bytes] | None = None
         self._keys: list[int] = []
@@ -109,6 +111,9 @@ class FlashController(Peripheral):
         offset, size = SECTORS[sector]
         self.operations += 1
         self.wear[sector] += 1
+        if sector in self.worn:
+            self._status |= SR_OPERR
+            return
         content = bytes([ERASED]) * size
         if self._power_fails():
             if self.torn is not None:  # some bits are not erased yet
