@@ -7,7 +7,13 @@
 #include "kernels/numeric.h"
 
 /* Raised with every change of this file or of the kernels' signatures; model.c refuses to compile against another. */
-#define MODEL_API_VERSION 2
+#define MODEL_API_VERSION 3
+
+/* A constant table. */
+struct model_part {
+    const void *bytes;
+    uint32_t size;
+};
 
 struct model_info {
     const char *name;
@@ -18,6 +24,9 @@ struct model_info {
     const float *input_gain;              /* [channels] stored = sat8(rint(pixel * gain + offset)), pixel 0..255 */
     const float *input_offset;
     float lr_weight, lr_bias, lr_head; /* the scheme's learning rates */
+    const struct model_part *parts;    /* all tables in flash, the state before any training last */
+    uint32_t part_count;
+    uint32_t parts_crc; /* CRC-32 of their bytes one behind the other, computed at conversion */
 };
 
 extern const struct model_info model_info;

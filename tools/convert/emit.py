@@ -7,6 +7,7 @@ but the graph and the plan, so a diff of generated code means something.
 from __future__ import annotations
 
 import hashlib
+import zlib
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,7 +22,7 @@ from .replay import record_bytes
 from .scheme import Scheme
 from .trainables import Trainable, block_bytes, front_steps, layout, stored_block
 
-API_VERSION = 2
+API_VERSION = 3
 ID_LINE = "#define MODEL_ID"
 INCLUDES = ("conv2d", "elementwise", "head", "pool", "stream")
 
@@ -102,6 +103,7 @@ def _model(names: Names, scheme: Scheme, origin: str) -> str:
             "uint8_t model_arena[MODEL_ARENA_BYTES] __attribute__((aligned(8)));",
             "uint8_t model_trainables[MODEL_TRAINABLE_BYTES] __attribute__((aligned(8)));\n",
             _offsets(plan),
+            _parts(names),
             _info(graph, scheme),
             *tables.structs(names),
             _error_structs(names),
@@ -123,6 +125,18 @@ def _offset_name(placement: Placement) -> str:
     return f"T_{identifier(placement.name)}"
 
 
+def _parts(names: Names) -> str:
+    """All tables in flash, and the CRC-32 of what they must hold."""
+    found = tables.collect(names.graph)
+    block = stored_block(tuple(names.trainables.values()))
+    crc = zlib.crc32(b"".join([*(table.bytes for table in found), block]))
+    sizes = [*(f"{{{t.name}, sizeof {t.name}}}" for t in found), "{model_trainables_init, MODEL_INIT_BYTES}"]
+    lines = [f"    {entry}," for entry in sizes]
+    return "\n".join(
+        [f"#define PARTS_CRC 0x{crc:08x}u", "static const struct model_part parts[] = {", *lines, "};\n"]
+    )
+
+
 def _info(graph: Graph, scheme: Scheme) -> str:
     gain = ", ".join(number(v) for v in graph.input.gain)
     offset = ", ".join(number(v) for v in graph.input.offset)
@@ -141,6 +155,7 @@ const struct model_info model_info = {{
     .input_gain = input_gain,
     .input_offset = input_offset,
     .lr_weight = {weight}, .lr_bias = {bias}, .lr_head = {head},
+    .parts = parts, .part_count = sizeof parts / sizeof parts[0], .parts_crc = PARTS_CRC,
 }};
 """
 

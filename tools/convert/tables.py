@@ -15,6 +15,7 @@ from .ops import conv, elementwise, head, pool, stream
 from .trainables import channel_order, split_weight
 
 COLUMNS = 110
+C_TYPES = {"int8_t": "i1", "uint16_t": "<u2", "int32_t": "<i4", "float": "<f4"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,6 +25,15 @@ class Table:
     declaration: str
     values: np.ndarray
     kind: str
+
+    @property
+    def name(self) -> str:
+        return self.declaration.split()[-1].split("[")[0]
+
+    @property
+    def bytes(self) -> bytes:
+        """As they lie in flash."""
+        return self.values.astype(C_TYPES[self.declaration.split()[-2]]).tobytes()
 
 
 def collect(graph: Graph) -> list[Table]:

@@ -324,6 +324,14 @@ def reset(target: Target) -> None:
         click.echo(f"reset, sha256 {device.sha()}")
 
 
+@cli.command()
+@click.pass_obj
+def selftest(target: Target) -> None:
+    """Test the device: its kernels, the model in its flash, its memory. Nothing learned changes."""
+    with target.connect() as device:
+        click.echo("\n".join(device.selftest()))
+
+
 @cli.command("save")
 @click.pass_obj
 def save_command(target: Target) -> None:

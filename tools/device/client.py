@@ -127,6 +127,24 @@ class Device:
         """SHA-256 of the trainables, 64 hex digits."""
         return self._talk.command("sha", "ok sha").final.split()[2]
 
+    def selftest(self) -> tuple[str, ...]:
+        """Kernels, flash and memory, a line each; images on their way are lost.
+
+        Errors   AnswerError where one of them is wrong, with these lines
+        """
+        self._talk.send(b"selftest\n")
+        lines: list[str] = []
+        while (item := self._talk.next(COMPUTE_S)) is not None:
+            if isinstance(item, Frame) or not item.intact:
+                continue
+            if item.text == "ok selftest":
+                return tuple(lines)
+            if item.text.startswith("err "):
+                word, _, sentence = item.text[4:].partition(" ")
+                raise AnswerError(word, "; ".join([*lines, sentence]), "selftest")
+            lines.append(item.text)
+        raise NoAnswerError("the self-test does not end: press the reset button and try again.", lines)
+
     def reset(self) -> None:
         """Trainables and counters as after conversion."""
         self._talk.command("reset", "ok reset")

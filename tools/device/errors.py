@@ -31,7 +31,7 @@ class FaultError(DeviceError):
 class AnswerError(DeviceError):
     """The device answered `err WORD sentence`.
 
-    word    one of command, argument, image, frame, busy, push (docs/protocol.md)
+    word    one of command, argument, image, frame, busy, push, flash, selftest (docs/protocol.md)
     """
 
     def __init__(self, word: str, sentence: str, command: str) -> None:
@@ -47,5 +47,6 @@ ADVICE = {
     "image": "An image row was lost on the way: repeat the command, at a lower --baud if it happens again.",
     "frame": "The line is noisy: check the cable or use a lower --baud, then repeat the command.",
     "busy": "Wait until the device is done, then repeat the command.",
+    "selftest": "Upload the firmware again; if it stays so, the chip is damaged.",
     "push": "Nothing on the device has changed: push again, with the file and plan of the model it runs.",
 }

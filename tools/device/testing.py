@@ -121,6 +121,9 @@ class FakeDevice:
     def do_stats(self, word: str = "") -> None:
         self.say("steps 7", "evaluated 0", f"saves {self.saves}", "saves_left 90", "ok stats")
 
+    def do_selftest(self) -> None:
+        self.say("kernels ok", "weights 01234567 ok", f"memory {ARENA} bytes ok", "ok selftest")
+
     def do_save(self) -> None:
         self.saves += 1
         self.say("busy erasing flash, up to 4 s", f"ok save {self.saves}")

@@ -39,6 +39,7 @@ static const struct entry table[COMMANDS] = {
                 0},
     [REHEARSE] = {"rehearse", "rehearse N: steps on old records alone, 1..100", 1, 1, 1},
     [SHA] = {"sha", "sha: SHA-256 of the trainables", 0, 0, 0},
+    [SELFTEST] = {"selftest", "selftest: kernels, flash of the model, memory; the image is lost", 0, 0, 1},
     [PULL] = {"pull", "pull: send the trainables as DATA frames", 0, 0, 0},
     [PUSH] = {"push", "push BYTES CRC ID: replace the trainables by those in the WEIGHTS frames that follow", 3, 3, 0},
     [RESET] = {"reset", "reset: trainables, step counter and statistics as after conversion", 0, 0, 0},
@@ -329,6 +330,8 @@ static int run(struct protocol *p, enum command command, const struct words *w)
         return run_stats(p, w);
     case SHA:
         return run_sha();
+    case SELFTEST:
+        return command_selftest(&p->session);
     case PULL:
         return run_pull();
     case PUSH:

@@ -24,6 +24,7 @@ enum command {
     REPLAY,
     REHEARSE,
     SHA,
+    SELFTEST,
     PULL,
     PUSH,
     RESET,
@@ -43,6 +44,9 @@ struct words {
 
 /* ROW, PATTERN, INFER, TRAIN, REHEARSE or EVAL. Returns 1 after `ok`, 0 after `err`. */
 int command_step(struct protocol *p, enum command command, const struct words *w);
+
+/* `selftest`: a data line a part, then `ok selftest` or `err selftest ...`. */
+int command_selftest(struct session *s);
 
 /* The line `unsaved: REASON` where a checkpoint that nobody asked for could not be written. */
 void command_unsaved(int status);

@@ -1,0 +1,25 @@
+/* The device looks at itself: kernels, flash and memory. Nothing that learning changes is touched. */
+#ifndef SELFTEST_H
+#define SELFTEST_H
+
+#include <stdint.h>
+
+enum {
+    SELFTEST_OK = 0,
+    SELFTEST_ERR_KERNEL = -1, /* a kernel does not compute what it should */
+    SELFTEST_ERR_FLASH = -2,  /* the model's tables are not what was converted */
+    SELFTEST_ERR_MEMORY = -3, /* a bit of the arena does not hold its value */
+    SELFTEST_NO_ROOM = 1,     /* the arena is smaller than what the kernels need: not tried */
+};
+
+/* Convolutions of built-in vectors, in the arena, whose contents are lost. *failed: the first wrong one, from 0 on. */
+int selftest_kernels(uint32_t *failed);
+
+/* CRC-32 of the model's tables in flash against model_info.parts_crc. *found: the CRC as it is. */
+int selftest_flash(uint32_t *found);
+
+/* March C- (van de Goor 1991) over the arena in words, with two backgrounds: stuck bits, and most ways in which a word
+ * changes another one. Contents are lost. *bad: the offset of the first word that fails. */
+int selftest_memory(uint32_t *bad);
+
+#endif
