@@ -32,8 +32,9 @@ test-all: setup
 	@$(PYTHON) -m pytest -n 2
 
 renode: setup
-	@mkdir -p build && pio run -s -e disco_f746ng -e native > build/renode.log || { cat build/renode.log; exit 1; }
+	@mkdir -p build && pio run -s -e disco_f746ng -e native -e camera > build/renode.log || { cat build/renode.log; exit 1; }
 	@$(PYTHON) renode/run.py
+	@$(PYTHON) renode/run.py --elf .pio/build/camera/firmware.elf --results build/renode/camera renode/camera.robot
 
 golden: setup
 	@$(PYTHON) tools/golden
@@ -66,7 +67,7 @@ lint: setup
 	@$(PYTHON) -m ruff format --check .
 	@$(PYTHON) -m mypy tools examples/digits test renode
 	@clang-format --dry-run --Werror $$(git ls-files 'firmware/*.[ch]' 'test/*.[ch]' 'tools/*.[ch]')
-	@MICROTRAIN_MODEL=test/fixtures/null_model PLATFORMIO_BUILD_DIR=build/lint pio run -s -e disco_f746ng -e native
+	@MICROTRAIN_MODEL=test/fixtures/null_model PLATFORMIO_BUILD_DIR=build/lint pio run -s -e disco_f746ng -e camera -e native
 
 format: setup
 	@$(PYTHON) -m ruff check --fix-only -q .

@@ -37,7 +37,7 @@ def build(workspace: Path, environment: str, model: Path = NULL_MODEL) -> Path:
     """Build one environment; returns the ELF or the program. AssertionError with the log where it fails."""
     result = pio(workspace, "run", "-e", environment, model=model)
     assert result.returncode == 0, result.stdout + result.stderr
-    name = "firmware.elf" if environment == "disco_f746ng" else "program"
+    name = "program" if environment.startswith("native") else "firmware.elf"
     return workspace / "build" / environment / name
 
 

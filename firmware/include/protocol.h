@@ -5,6 +5,9 @@
 #include <stdint.h>
 
 #include "checkpoint.h"
+#if MICROTRAIN_CAMERA
+#include "demo.h"
+#endif
 #include "receiver.h"
 #include "session.h"
 #include "transfer.h"
@@ -21,6 +24,9 @@ struct protocol {
     uint32_t next_baud; /* to switch to after the answer to `baud`, else 0 */
     uint32_t old_baud;  /* to go back to while `baud` is on trial, else 0 */
     uint32_t baud_since_ms;
+#if MICROTRAIN_CAMERA
+    struct demo demo;
+#endif
 };
 
 /* The session of the newest checkpoint, or a fresh one, then the boot banner. */

@@ -25,6 +25,9 @@ int main(void)
     protocol_start(&protocol);
     for (;;) {
         protocol_poll(&protocol);
+#if MICROTRAIN_CAMERA
+        demo_poll(&protocol);
+#endif
         board_wait();
     }
 }

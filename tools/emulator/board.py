@@ -17,9 +17,12 @@ from .native import CALLS_MAX, NEVER
 from .peripherals import usart
 from .peripherals.base import Peripheral
 from .peripherals.bus import Bus
+from .peripherals.camera import Camera
 from .peripherals.clock import PIN, POWER_ON, SOFTWARE, WATCHDOG, Pwr, Rcc
 from .peripherals.flash import FlashController
 from .peripherals.gpio import PORTS, Gpio
+from .peripherals.i2c import I2c
+from .peripherals.spi import Spi
 from .peripherals.watchdog import Watchdog
 from .registers import Register
 from .report import CacheUse, CallCost, FunctionCost, SramUse, profile, sram_use
@@ -28,6 +31,7 @@ from .systick import CycleCounter
 PERIPHERALS, DEBUG_PAGE = 0x4000_0000, 0xE004_2000
 LED_PORT, LED_PIN = "I", 1  # UM1907, 6.5
 BUTTON_PORT, BUTTON_PIN = "I", 11
+LABEL_PORT, LABEL_PIN = "G", 6  # D2 of the Arduino header, to ground
 PAINT = 0xA5
 
 
@@ -77,14 +81,19 @@ class Board:
         self.rcc, self.pwr, self.flash = Rcc(self), Pwr(self), FlashController(self)
         self.usart1 = usart.Usart(self, self._state.usart, paced)
         self.gpio = {port: Gpio(self, port) for port in PORTS}
+        self.spi2, self.i2c1 = Spi(self, self._state.spi), I2c(self)
         plain = [
+            Peripheral(self, "FMC", 0xA000_0000, (0x38, 0)),
+            Peripheral(self, "LTDC", 0x4001_6800, (0x44, 26)),
             Peripheral(self, "SYSCFG", 0x4001_3800, (0x44, 14)),
             Peripheral(self, "DBGMCU", DEBUG_PAGE, None, {0: 0x1001_6449}),
         ]
         self.watchdog = Watchdog(self)
-        known = [self.rcc, self.pwr, self.flash, self.usart1, self.watchdog]
+        known = [self.rcc, self.pwr, self.flash, self.usart1, self.watchdog, self.spi2, self.i2c1]
         self.peripherals = [*known, *self.gpio.values(), *plain]
         self._bus.connect(self.peripherals)
+        self.camera: Camera | None = None
+        self.label_button(False)
         self.core.lines[usart.IRQ] = self.usart1.requests_interrupt
 
     # ---------------------------------------------------------------- power
@@ -103,6 +112,8 @@ class Board:
         self.output.clear()
         self.clear_profile()
         self.rcc.causes = POWER_ON
+        if self.camera is not None:
+            self.camera.reset()
         self.reset()
 
     def power_cut_at(
@@ -199,6 +210,15 @@ class Board:
     def button(self, on: bool) -> None:
         """Press or release the blue button."""
         self.gpio[BUTTON_PORT].hold(BUTTON_PIN, on)
+
+    def label_button(self, on: bool) -> None:
+        """Press or release the second button, which the camera demo has."""
+        self.gpio[LABEL_PORT].hold(LABEL_PIN, not on)
+
+    def connect_camera(self) -> Camera:
+        """Put an ArduCAM on the Arduino header."""
+        self.camera = Camera(self)
+        return self.camera
 
     def profile(self) -> dict[str, FunctionCost]:
         """Instructions by function since power-on or `clear_profile`, the dearest first."""

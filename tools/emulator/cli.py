@@ -23,6 +23,12 @@ from .report import profile_table, sram_table
 )
 @click.option("--guest-faults", is_flag=True, help="Let the firmware's own fault handlers have the faults.")
 @click.option("--paced", is_flag=True, help="Bytes arrive at the baud rate, whether they are read or not.")
+@click.option(
+    "--camera",
+    type=click.Path(exists=True, path_type=Path),
+    metavar="DIR",
+    help="Connect an ArduCAM that sees the pictures of a folder one after the other (`pio run -e camera`).",
+)
 @click.option("--profile", is_flag=True, help="At the end: instructions by function.")
 @click.option(
     "--cycles",
@@ -41,6 +47,7 @@ def main(
     strict: bool,
     guest_faults: bool,
     paced: bool,
+    camera: Path | None,
     profile: bool,
     with_cycles: bool,
     sram: bool,
@@ -55,6 +62,8 @@ def main(
         raise click.UsageError("--pty and --tcp exclude each other: the board has one serial line.")
     try:
         board = Board(elf, strict=strict, guest_faults=guest_faults, paced=paced, caches=with_cycles)
+        if camera is not None:
+            board.connect_camera().show_file(camera)
     except EmulatorError as error:
         raise click.ClickException(str(error)) from error
     failure = _serve(board, use_pty, tcp, seconds)

@@ -15,6 +15,8 @@ from .memory import (
     FLASH_ALIAS,
     FLASH_BASE,
     FLASH_SIZE,
+    SDRAM_BASE,
+    SDRAM_SIZE,
     SRAM_BASE,
     SRAM_SIZE,
     SYSTEM_MEMORY,
@@ -25,8 +27,9 @@ from .native import NEVER, NativeState
 from .registers import Register
 
 PAGE = 4096
-USART_PAGE = 0x4001_1000
+USART_PAGE, SPI_PAGE = 0x4001_1000, 0x4000_3000
 INSTRUCTION_CACHE, DATA_CACHE = (64, 2), (32, 4)  # sets and ways; 4 KB each
+READ_WRITE = unicorn.UC_PROT_READ | unicorn.UC_PROT_WRITE
 READ_EXECUTE = unicorn.UC_PROT_READ | unicorn.UC_PROT_EXEC
 UNICORN_MINIMUM = (2, 1, 4)
 ReadRegister = Callable[[int, int], int]  # (address, size) -> value
@@ -110,6 +113,8 @@ class Engine:
         uc.mem_map_ptr(SRAM_BASE, SRAM_SIZE, unicorn.UC_PROT_ALL, ctypes.addressof(self.memory.sram_view))
         system = ctypes.addressof(self.memory.system_view)
         uc.mem_map_ptr(SYSTEM_MEMORY, SYSTEM_MEMORY_SIZE, unicorn.UC_PROT_READ, system)
+        sdram = ctypes.addressof(self.memory.sdram_view)
+        uc.mem_map_ptr(SDRAM_BASE, SDRAM_SIZE, READ_WRITE, sdram)
         for page in pages:
             self._map_page(page)
         uc.hook_add(unicorn.UC_HOOK_MEM_INVALID, self._on_bad_access)
@@ -160,8 +165,10 @@ class Engine:
         state.call_count, state.inside, state.only_inside = len(entries), 0, int(only_inside)
 
     def _map_page(self, page: int) -> None:
-        if page == USART_PAGE:
-            read, write = self._library.native_usart_read, self._library.native_usart_write
+        if page in (USART_PAGE, SPI_PAGE):
+            name = "usart" if page == USART_PAGE else "spi"
+            read = getattr(self._library, f"native_{name}_read")
+            write = getattr(self._library, f"native_{name}_write")
             argument = ctypes.byref(self.state)
             status = uclib.uc_mmio_map(
                 self._handle, page, PAGE, *(_pointer(read), argument, _pointer(write), argument)

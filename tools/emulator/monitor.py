@@ -74,7 +74,7 @@ class Monitor:
         return ""
 
     def _outside(self, target: str, verb: str, arguments: list[str]) -> bool:
-        """What a user does to the board: buttons and power. False where it is none of these."""
+        """What a user does to the board: buttons, power, and what the camera sees. False for anything else."""
         match target, verb, arguments:
             case "machine", "Reset", []:
                 self.board.press_reset()
@@ -84,6 +84,11 @@ class Monitor:
                 self.board.power_cut_at(flash_operation=int(operations, 0))
             case "gpioPortI.userButton", "Press" | "Release", []:
                 self.board.button(verb == "Press")
+            case "gpioPortG.labelButton", "Press" | "Release", []:
+                self.board.label_button(verb == "Press")
+            case "spi2.camera", "ImageSource", [file]:
+                camera = self.board.camera or self.board.connect_camera()
+                camera.show_file(Path(file.removeprefix("@")))
             case _:
                 return False
         return True

@@ -260,6 +260,33 @@ void native_usart_write(void *uc, uint64_t offset, unsigned size, uint64_t value
     }
 }
 
+/* ---------------------------------------------------------------- a picture from the camera */
+
+/* uc_mmio_map callbacks for the page that SPI2 is on. */
+uint64_t native_spi_read(void *uc, uint64_t offset, unsigned size, struct native *n)
+{
+    struct spi *s = &n->spi;
+    if (s->streaming && offset == SPI2_SR) {
+        return SPI_SR_TXE | (s->full ? SPI_SR_RXNE : 0u);
+    }
+    if (s->streaming && offset == SPI2_DR) {
+        s->full = 0;
+        return s->rdr;
+    }
+    return n->slow_read(uc, (uint32_t)offset + SPI2_PAGE, size);
+}
+
+void native_spi_write(void *uc, uint64_t offset, unsigned size, uint64_t value, struct native *n)
+{
+    struct spi *s = &n->spi;
+    if (s->streaming && offset == SPI2_DR && size == 1 && s->at < s->end) {
+        s->rdr = s->stream[s->at++];
+        s->full = 1;
+    } else {
+        n->slow_write(uc, (uint32_t)offset + SPI2_PAGE, size, value);
+    }
+}
+
 /* ---------------------------------------------------------------- exceptions (ARMv7-M, B1.5.6 to B1.5.8) */
 
 enum { FRAME = 8, FRAME_FPU = 26, CONTROL_SPSEL = 2, CONTROL_FPCA = 4, XPSR_ALIGNED = 1 << 9, EPSR_T = 1 << 24 };

@@ -7,7 +7,8 @@
 #include "cache.h"
 
 enum { FLASH = 0, SRAM = 1, REGIONS = 2 };
-enum { FLASH_ALIAS = 0x00200000, USART1_BASE = 0x40011000 };
+enum { FLASH_ALIAS = 0x00200000, USART1_BASE = 0x40011000, SPI2_PAGE = 0x40003000 };
+enum { SPI2_SR = 0x808, SPI2_DR = 0x80C, SPI_SR_RXNE = 1 << 0, SPI_SR_TXE = 1 << 1 };
 enum { RX_QUEUE = 4096, TX_QUEUE = 65536 };
 enum { USART_ISR = 0x1C, USART_ICR = 0x20, USART_RDR = 0x24, USART_TDR = 0x28 };
 enum { ISR_FE = 1 << 1, ISR_ORE = 1 << 3, ISR_RXNE = 1 << 5, ISR_TC = 1 << 6, ISR_TXE = 1 << 7 };
@@ -34,6 +35,14 @@ struct usart {
     uint32_t tx_count, tx_stop; /* bytes sent; when to leave the guest: STOP_ON_ */
     uint16_t rx[RX_QUEUE];      /* received bytes, RX_FRAMING_ERROR beside the byte */
     uint8_t tx[TX_QUEUE];
+};
+
+/* A chip on SPI2 that hands out bytes one after the other, whatever it is sent. */
+struct spi {
+    uint32_t streaming; /* SPI2 is on and the chip is in its burst read; else Python serves the registers */
+    uint32_t full, rdr; /* a byte that was not read, as in struct usart */
+    uint32_t at, end;   /* stream[at..end) is still to come */
+    const uint8_t *stream;
 };
 
 /* A function whose calls are counted, callees included, exception handlers not. */
@@ -82,6 +91,7 @@ struct native {
     void (*slow_write)(void *, uint32_t, uint32_t, uint64_t);
     struct registers reg;
     struct usart usart;
+    struct spi spi;
 };
 
 #endif

@@ -59,6 +59,19 @@ class UsartState(ctypes.Structure):
     ]
 
 
+class SpiState(ctypes.Structure):
+    """struct spi: a burst read of the camera's picture."""
+
+    _fields_ = [
+        ("streaming", U32),
+        ("full", U32),
+        ("rdr", U32),
+        ("at", U32),
+        ("end", U32),
+        ("stream", Pointer),
+    ]
+
+
 class Call(ctypes.Structure):
     """struct call: a function whose calls are counted."""
 
@@ -124,6 +137,7 @@ class NativeState(ctypes.Structure):
         ("slow_write", SlowWrite),
         ("reg", Registers),
         ("usart", UsartState),
+        ("spi", SpiState),
     ]
 
 

@@ -49,6 +49,14 @@ static const struct entry table[COMMANDS] = {
     [REBOOT] = {"reboot", "reboot: save what is new since the last checkpoint, then restart", 0, 0, 0},
     [BAUD] = {"baud", "baud N: change the rate, 9600..3000000; needs a line at the new rate within 2 s", 1, 1, 0},
     [LED] = {"led", "led 0|1: LED off or on", 1, 1, 0},
+#if MICROTRAIN_CAMERA
+    [CAMERA] = {"camera", "camera: set the camera up again", 0, 0, 0},
+    [CAPTURE] = {"capture", "capture: a picture for `infer`, `train` or `eval`", 0, 0, 1},
+    [SHOOT] = {"shoot", "shoot [L]: a picture and what the mode says, with label L or that of the first button", 0, 1,
+               1},
+    [MODE] = {"mode", "mode infer|train|evaluate: what a shot does", 1, 1, 0},
+    [LABEL] = {"label", "label A [B]: classes that the two buttons stand for", 1, 2, 0},
+#endif
 };
 
 /* Split at spaces, in place. count is WORDS_MAX + 1 where there are too many. */
@@ -251,12 +259,17 @@ static int run_baud(struct protocol *p, const char *word)
     return reply_ok_u32("ok baud", baud);
 }
 
-static int run_led(const char *word)
+static int run_led(struct protocol *p, const char *word)
 {
     uint32_t on;
     if (!parse_u32(word, &on) || on > 1) {
         return reply_error("argument", "led takes 0 or 1");
     }
+#if MICROTRAIN_CAMERA
+    light_off(&p->demo.light);
+#else
+    (void)p;
+#endif
     board_led((int)on);
     return reply_ok("ok led");
 }
@@ -311,7 +324,7 @@ static int run_setting(struct protocol *p, enum command command, const struct wo
     case BAUD:
         return run_baud(p, w->word[1]);
     default:
-        return run_led(w->word[1]);
+        return run_led(p, w->word[1]);
     }
 }
 
@@ -344,6 +357,14 @@ static int run(struct protocol *p, enum command command, const struct words *w)
         return run_forget(p);
     case REBOOT:
         run_reboot(p);
+#if MICROTRAIN_CAMERA
+    case CAMERA:
+    case CAPTURE:
+    case SHOOT:
+    case MODE:
+    case LABEL:
+        return command_demo(p, command, w);
+#endif
     default:
         return table[command].uses_arena ? command_step(p, command, w) : run_setting(p, command, w);
     }

@@ -34,6 +34,13 @@ enum command {
     REBOOT,
     BAUD,
     LED,
+#if MICROTRAIN_CAMERA
+    CAMERA,
+    CAPTURE,
+    SHOOT,
+    MODE,
+    LABEL,
+#endif
     COMMANDS
 };
 
@@ -47,6 +54,11 @@ int command_step(struct protocol *p, enum command command, const struct words *w
 
 /* `selftest`: a data line a part, then `ok selftest` or `err selftest ...`. */
 int command_selftest(struct session *s);
+
+#if MICROTRAIN_CAMERA
+/* CAMERA, CAPTURE, SHOOT, MODE or LABEL. Returns 1 after `ok`, 0 after `err`. */
+int command_demo(struct protocol *p, enum command command, const struct words *w);
+#endif
 
 /* The line `unsaved: REASON` where a checkpoint that nobody asked for could not be written. */
 void command_unsaved(int status);

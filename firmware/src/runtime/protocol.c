@@ -74,6 +74,9 @@ void protocol_start(struct protocol *p)
     say_start();
     checkpoint_load(&p->checkpoint, &p->session);
     say_checkpoint(&p->checkpoint);
+#if MICROTRAIN_CAMERA
+    demo_start(&p->demo);
+#endif
     reply_line("ready");
 }
 

@@ -16,7 +16,10 @@ class Peripheral:
     name     as in the reference manual
     base     its address
     clock    (offset of its enable register in RCC, bit), None: always on
+    byte_registers   offsets of registers that take bytes: one written there does not keep what was in it
     """
+
+    byte_registers: frozenset[int] = frozenset()
 
     def __init__(
         self,

@@ -44,11 +44,15 @@ class Bus:
         if not self.board.powered:
             return
         try:
-            if size < 4:
+            if size < 4 and not self._takes_bytes(address):
                 value = self._widen(address, size, value)
             self._write_word(address & ~3, value & 0xFFFF_FFFF)
         except Exception as error:
             self.board.stop_for(error)
+
+    def _takes_bytes(self, address: int) -> bool:
+        peripheral = self._blocks.get(address & ~(BLOCK - 1))
+        return peripheral is not None and address & (BLOCK - 1) in peripheral.byte_registers
 
     def _widen(self, address: int, size: int, value: int) -> int:
         """A byte or halfword within its register; GPIO and NVIC are written so."""

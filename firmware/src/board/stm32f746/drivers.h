@@ -54,6 +54,20 @@ int pins_button(void);
 /* Own handlers for MemManage, BusFault and UsageFault; division by zero faults. */
 void fault_init(void);
 
+/* SPI2 and a chip on it: bytes go both ways at once. While the chip is selected LED LD1 is its clock. */
+void spi_init(void);
+void spi_select(void);
+void spi_release(void);
+int spi_exchange(uint8_t out, uint8_t *in); /* BOARD_OK or BOARD_ERR_TIMEOUT */
+
+/* I2C1: one register of the device at a 7-bit address. BOARD_ERR_TIMEOUT where nobody answers or the bus is stuck. */
+void i2c_init(void);
+int i2c_write(uint32_t address, uint8_t reg, uint8_t value);
+int i2c_read(uint32_t address, uint8_t reg, uint8_t *value);
+
+/* The OV2640 image sensor, set up for pictures of CAMERA_WIDTH x CAMERA_HEIGHT in RGB565. Returns CAMERA_ codes. */
+int ov2640_open(uint32_t *id);
+
 _Noreturn void system_reset(void);
 
 #endif

@@ -69,7 +69,10 @@ struct rcc_registers {
 #define RCC_CFGR_PPRE2_DIV2 (4u << 13)
 #define RCC_AHB1ENR_GPIOAEN BIT(0)
 #define RCC_AHB1ENR_GPIOBEN BIT(1)
+#define RCC_AHB1ENR_GPIOGEN BIT(6)
 #define RCC_AHB1ENR_GPIOIEN BIT(8)
+#define RCC_APB1ENR_SPI2EN BIT(14)
+#define RCC_APB1ENR_I2C1EN BIT(21)
 #define RCC_APB1ENR_PWREN BIT(28)
 #define RCC_APB2ENR_USART1EN BIT(4)
 #define RCC_CSR_RMVF BIT(24)
@@ -92,10 +95,12 @@ struct gpio_registers {
 };
 #define GPIOA ((struct gpio_registers *)0x40020000u)
 #define GPIOB ((struct gpio_registers *)0x40020400u)
+#define GPIOG ((struct gpio_registers *)0x40021800u)
 #define GPIOI ((struct gpio_registers *)0x40022000u)
 #define GPIO_MODE_OUTPUT 1u
 #define GPIO_MODE_ALTERNATE 2u
 #define GPIO_PULL_UP 1u
+#define GPIO_SPEED_25_MHZ 1u
 
 /* Vector table, RM0385 chapter 10 */
 enum { USART1_IRQ = 37, EXTERNAL_INTERRUPTS = 98 };
@@ -115,6 +120,43 @@ struct usart_registers {
 #define USART_ISR_RXNE BIT(5)
 #define USART_ISR_TC BIT(6)
 #define USART_ISR_TXE BIT(7)
+
+/* I2C, RM0385 chapter 30 */
+struct i2c_registers {
+    volatile uint32_t CR1, CR2, OAR1, OAR2, TIMINGR, TIMEOUTR, ISR, ICR, PECR, RXDR, TXDR;
+};
+#define I2C1 ((struct i2c_registers *)0x40005400u)
+#define I2C_CR1_PE BIT(0)
+#define I2C_CR2_RD_WRN BIT(10)
+#define I2C_CR2_START BIT(13)
+#define I2C_CR2_NBYTES(n) ((n) << 16)
+#define I2C_CR2_AUTOEND BIT(25)
+#define I2C_TIMINGR_PRESC(n) ((n) << 28)
+#define I2C_TIMINGR_SCLDEL(n) ((n) << 20)
+#define I2C_TIMINGR_SDADEL(n) ((n) << 16)
+#define I2C_TIMINGR_SCLH(n) ((n) << 8)
+#define I2C_TIMINGR_SCLL(n) (n)
+#define I2C_ISR_TXIS BIT(1)
+#define I2C_ISR_RXNE BIT(2)
+#define I2C_ISR_NACKF BIT(4)
+#define I2C_ISR_STOPF BIT(5)
+#define I2C_ISR_BUSY BIT(15)
+
+/* SPI, RM0385 chapter 32 */
+struct spi_registers {
+    volatile uint32_t CR1, CR2, SR, DR;
+};
+#define SPI2 ((struct spi_registers *)0x40003800u)
+#define SPI_CR1_MSTR BIT(2)
+#define SPI_CR1_BR_DIV8 (2u << 3)
+#define SPI_CR1_SPE BIT(6)
+#define SPI_CR1_SSI BIT(8)
+#define SPI_CR1_SSM BIT(9)
+#define SPI_CR2_DS_8BIT (7u << 8)
+#define SPI_CR2_FRXTH BIT(12) /* RXNE with every byte */
+#define SPI_SR_RXNE BIT(0)
+#define SPI_SR_TXE BIT(1)
+#define SPI_SR_BSY BIT(7)
 
 /* Data watchpoint and trace, ARMv7-M ARM section C1.8; lock access register: CoreSight */
 struct dwt_registers {

@@ -1,0 +1,101 @@
+/* I2C1 on the Arduino header: SCL PB8 (D15), SDA PB9 (D14): UM1907, Arduino connectors. RM0385 chapter 30. 100 kHz from
+ * APB1's 54 MHz. Registers of a device are written and read as SCCB wants it (OmniVision's serial camera control bus):
+ * one byte of address, one of data, and a stop, no repeated start, between the two halves of a read. */
+#include "board.h"
+#include "drivers.h"
+#include "registers.h"
+
+enum { SCL = 8, SDA = 9, AF4 = 4 };
+enum { WAIT_MS = 10 }; /* a byte takes 0.09 ms */
+
+/* 54 MHz / 14 gives steps of 0.259 us: SCL low 20 of them, high 16, data set up 5 and held 2. */
+#define TIMING_100_KHZ                                                                                                 \
+    (I2C_TIMINGR_PRESC(13u) | I2C_TIMINGR_SCLDEL(4u) | I2C_TIMINGR_SDADEL(2u) | I2C_TIMINGR_SCLH(15u) |                \
+     I2C_TIMINGR_SCLL(19u))
+
+static void set_pin(uint32_t pin)
+{
+    uint32_t shift = 4 * (pin - 8);
+    GPIOB->AFRH = (GPIOB->AFRH & ~(15u << shift)) | (uint32_t)AF4 << shift;
+    GPIOB->OTYPER |= BIT(pin);
+    GPIOB->PUPDR = (GPIOB->PUPDR & ~(3u << 2 * pin)) | GPIO_PULL_UP << 2 * pin;
+    GPIOB->MODER = (GPIOB->MODER & ~(3u << 2 * pin)) | GPIO_MODE_ALTERNATE << 2 * pin;
+}
+
+void i2c_init(void)
+{
+    RCC->AHB1ENR |= RCC_AHB1ENR_GPIOBEN;
+    RCC->APB1ENR |= RCC_APB1ENR_I2C1EN;
+    (void)RCC->APB1ENR; /* the clocks are there after one read */
+    set_pin(SCL);
+    set_pin(SDA);
+    I2C1->CR1 = 0;
+    I2C1->TIMINGR = TIMING_100_KHZ;
+    I2C1->CR1 = I2C_CR1_PE;
+}
+
+/* Until one of the flags is up (level 1), or all are down (level 0). */
+static int wait_for(uint32_t flags, int level)
+{
+    uint32_t start = time_millis();
+    while (((I2C1->ISR & flags) != 0) != level) {
+        if (time_millis() - start > WAIT_MS) {
+            return BOARD_ERR_TIMEOUT;
+        }
+    }
+    return BOARD_OK;
+}
+
+/* Ends the transfer: the stop has been sent. BOARD_ERR_TIMEOUT where it has not, or the device has refused a byte. */
+static int finish(void)
+{
+    int status = wait_for(I2C_ISR_STOPF, 1);
+    int refused = (I2C1->ISR & I2C_ISR_NACKF) != 0;
+    I2C1->ICR = I2C_ISR_STOPF | I2C_ISR_NACKF; /* the same bits clear the flags */
+    return refused ? BOARD_ERR_TIMEOUT : status;
+}
+
+static int start(uint32_t address, uint32_t size, uint32_t direction)
+{
+    if (wait_for(I2C_ISR_BUSY, 0) != BOARD_OK) {
+        return BOARD_ERR_TIMEOUT;
+    }
+    I2C1->CR2 = address << 1 | direction | I2C_CR2_NBYTES(size) | I2C_CR2_AUTOEND | I2C_CR2_START;
+    return BOARD_OK;
+}
+
+static int send(uint32_t address, const uint8_t *bytes, uint32_t size)
+{
+    if (start(address, size, 0) != BOARD_OK) {
+        return BOARD_ERR_TIMEOUT;
+    }
+    for (uint32_t i = 0; i < size; i++) {
+        if (wait_for(I2C_ISR_TXIS | I2C_ISR_NACKF, 1) != BOARD_OK) {
+            return BOARD_ERR_TIMEOUT;
+        }
+        if (I2C1->ISR & I2C_ISR_NACKF) {
+            break; /* finish() tells */
+        }
+        I2C1->TXDR = bytes[i];
+    }
+    return finish();
+}
+
+int i2c_write(uint32_t address, uint8_t reg, uint8_t value)
+{
+    const uint8_t bytes[2] = {reg, value};
+    return send(address, bytes, sizeof bytes);
+}
+
+int i2c_read(uint32_t address, uint8_t reg, uint8_t *value)
+{
+    if (send(address, &reg, 1) != BOARD_OK || start(address, 1, I2C_CR2_RD_WRN) != BOARD_OK) {
+        return BOARD_ERR_TIMEOUT;
+    }
+    int status = wait_for(I2C_ISR_RXNE | I2C_ISR_NACKF, 1);
+    if (status == BOARD_OK && I2C1->ISR & I2C_ISR_RXNE) {
+        *value = (uint8_t)I2C1->RXDR;
+    }
+    int end = finish();
+    return status != BOARD_OK ? status : end;
+}

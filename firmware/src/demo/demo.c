@@ -1,0 +1,134 @@
+#include "demo.h"
+
+#include "board.h"
+#include "label_button.h"
+#include "model_api.h"
+#include "protocol.h"
+#include "reply.h"
+#include "shot.h"
+
+enum {
+    BOUNCE_MS = 30,  /* a level that lasts this long counts */
+    LONG_MS = 1000,  /* a press of this length changes the mode */
+    ANSWER_MS = 5000 /* for the second press of a factory reset */
+};
+
+static void say_camera(int status)
+{
+    reply_text(status < CAMERA_OK ? "camera none: " : "camera 320x240 sensor ");
+    if (status < CAMERA_OK) {
+        reply_text(camera_reason(status));
+    } else {
+        reply_hex(camera_id(), 4);
+    }
+    reply_text(status == CAMERA_NO_ID ? ", which is no id: taken for an OV2640" : "");
+    reply_end();
+}
+
+void demo_start(struct demo *d)
+{
+    label_button_init();
+    d->label[1] = model_info.classes > 1;
+    int status = camera_open();
+    d->camera_ready = status >= CAMERA_OK;
+    say_camera(status);
+    if (board_button()) {
+        d->question = QUESTION_HELD;
+        d->button[0].level = d->button[0].down = d->button[0].used = 1;
+        light_question(&d->light);
+        reply_line("factory reset? let the button go, then press it within 5 s to forget everything learned");
+    }
+}
+
+static void forget_everything(struct protocol *p)
+{
+    int status = checkpoint_forget(&p->checkpoint);
+    p->transfer.active = p->transfer.incomplete = 0;
+    session_init(&p->session);
+    reply_text("factory reset ");
+    reply_line(status == CHECKPOINT_OK ? "done" : "of the trainables only: the flash cannot be erased");
+}
+
+static void end_question(struct demo *d)
+{
+    d->question = QUESTION_NONE;
+    light_off(&d->light);
+}
+
+/* The steps of the factory reset: the button is let go, then pressed in time, or not. */
+static void follow_question(struct protocol *p)
+{
+    struct demo *d = &p->demo;
+    struct button *b = &d->button[0];
+    if (d->question == QUESTION_HELD && !b->down) {
+        d->question = QUESTION_ASKED;
+        d->question_ms = board_millis();
+    } else if (d->question == QUESTION_ASKED && b->down) {
+        b->used = 1;
+        end_question(d);
+        forget_everything(p);
+    } else if (d->question == QUESTION_ASKED && board_millis() - d->question_ms >= ANSWER_MS) {
+        end_question(d);
+        reply_line("factory reset not confirmed: everything learned stays");
+    }
+}
+
+static void press(struct protocol *p, uint32_t number)
+{
+    int status = shot_take(p, p->demo.label[number]);
+    if (status == SHOT_OK) {
+        reply_text("shot ");
+        shot_say(p);
+    } else {
+        reply_text("no shot: ");
+        reply_line(shot_reason(status));
+    }
+}
+
+static void next_mode(struct demo *d)
+{
+    d->mode = (d->mode + 1) % MODES;
+    light_mode(&d->light, d->mode);
+    reply_text("mode ");
+    reply_line(shot_mode_names[d->mode]);
+}
+
+static void debounce(struct button *b, int level)
+{
+    uint32_t now = board_millis();
+    if (level != b->level) {
+        b->level = (uint8_t)level;
+        b->since_ms = now;
+    }
+}
+
+/* A short press takes effect when it ends, a long one while it lasts. */
+static void follow_button(struct protocol *p, uint32_t number, int level)
+{
+    struct button *b = &p->demo.button[number];
+    debounce(b, level);
+    uint32_t lasted_ms = board_millis() - b->since_ms;
+    if (lasted_ms < BOUNCE_MS) {
+        return;
+    }
+    int ended = b->down && !b->level;
+    b->used = (uint8_t)(b->used && b->down);
+    b->down = b->level;
+    if (p->demo.question != QUESTION_NONE || b->used) {
+        return;
+    }
+    if (ended) {
+        press(p, number);
+    } else if (b->down && lasted_ms >= LONG_MS) {
+        b->used = 1;
+        next_mode(&p->demo);
+    }
+}
+
+void demo_poll(struct protocol *p)
+{
+    follow_button(p, 0, board_button());
+    follow_button(p, 1, label_button());
+    follow_question(p);
+    light_tick(&p->demo.light);
+}

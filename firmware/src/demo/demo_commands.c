@@ -1,0 +1,99 @@
+/* The demo's own commands. */
+#include <string.h>
+
+#include "commands.h"
+#include "model_api.h"
+#include "reply.h"
+#include "shot.h"
+#include "text.h"
+
+static int fail(int status)
+{
+    return reply_error(status == SHOT_ERR_LABEL  ? "argument"
+                       : status == SHOT_ERR_BUSY ? "busy"
+                                                 : "camera",
+                       shot_reason(status));
+}
+
+static int run_camera(struct demo *d)
+{
+    int status = camera_open();
+    d->camera_ready = status >= CAMERA_OK;
+    reply_text("sensor ");
+    reply_hex(camera_id(), 4);
+    reply_end();
+    if (status < CAMERA_OK) {
+        return fail(status);
+    }
+    if (status == CAMERA_NO_ID) {
+        reply_line("warning the sensor tells no id; it is taken for an OV2640");
+    }
+    return reply_ok("ok camera 320x240");
+}
+
+static int run_capture(struct protocol *p)
+{
+    int status = shot_capture(&p->demo, &p->session);
+    return status == CAMERA_OK ? reply_ok("ok capture") : fail(status);
+}
+
+static int run_shoot(struct protocol *p, const struct words *w)
+{
+    uint32_t label = p->demo.label[0];
+    if (w->count == 2 && !parse_u32(w->word[1], &label)) {
+        return fail(SHOT_ERR_LABEL);
+    }
+    int status = shot_take(p, label);
+    if (status != SHOT_OK) {
+        return fail(status);
+    }
+    reply_text("ok shoot ");
+    shot_say(p);
+    return 1;
+}
+
+static int run_mode(struct demo *d, const char *word)
+{
+    for (uint32_t mode = 0; mode < MODES; mode++) {
+        if (strcmp(word, shot_mode_names[mode]) == 0) {
+            d->mode = (enum demo_mode)mode;
+            light_mode(&d->light, mode);
+            reply_text("ok mode ");
+            reply_line(word);
+            return 1;
+        }
+    }
+    return reply_error("argument", "mode takes infer, train or evaluate");
+}
+
+static int run_label(struct demo *d, const struct words *w)
+{
+    uint32_t label[BUTTONS] = {d->label[0], d->label[1]};
+    for (uint32_t i = 0; i + 1 < w->count; i++) {
+        if (!parse_u32(w->word[i + 1], &label[i]) || label[i] >= model_info.classes) {
+            return fail(SHOT_ERR_LABEL);
+        }
+    }
+    memcpy(d->label, label, sizeof label);
+    reply_text("ok label");
+    reply_u32(d->label[0]);
+    reply_u32(d->label[1]);
+    reply_end();
+    return 1;
+}
+
+int command_demo(struct protocol *p, enum command command, const struct words *w)
+{
+    switch (command) {
+    case CAMERA:
+        return run_camera(&p->demo);
+    case CAPTURE:
+        return run_capture(p);
+    case SHOOT:
+        return run_shoot(p, w);
+    case MODE:
+        return run_mode(&p->demo, w->word[1]);
+    default:
+        return run_label(&p->demo, w);
+    }
+}

@@ -1,0 +1,131 @@
+#include "shot.h"
+
+#include "board.h"
+#include "commands.h"
+#include "model_api.h"
+#include "reply.h"
+
+const char *const shot_mode_names[MODES] = {
+    [MODE_INFER] = "infer", [MODE_TRAIN] = "train", [MODE_EVALUATE] = "evaluate"};
+
+/* The rows of a picture that has been taken, on their way to the model. */
+static int pass_rows(struct demo *d, struct session *s)
+{
+    scaler_begin(&d->scaler);
+    for (uint32_t y = 0; y < CAMERA_HEIGHT; y++) {
+        if (camera_row(d->pixels) != CAMERA_OK) {
+            session_forget_image(s);
+            return CAMERA_ERR_SPI;
+        }
+        if (scaler_take(&d->scaler, y, d->pixels)) {
+            (void)session_put_row(s, d->scaler.y - 1u, d->scaler.row); /* they come in order */
+        }
+    }
+    camera_release();
+    return CAMERA_OK;
+}
+
+int shot_capture(struct demo *d, struct session *s)
+{
+    if (!d->camera_ready) {
+        int opened = camera_open();
+        if (opened < CAMERA_OK) {
+            return opened;
+        }
+    }
+    session_forget_image(s);
+    int status = camera_capture();
+    if (status == CAMERA_OK) {
+        status = pass_rows(d, s);
+    }
+    d->camera_ready = status == CAMERA_OK; /* a camera that has failed is set up again for the next picture */
+    return status;
+}
+
+static uint32_t percent(float probability)
+{
+    return (uint32_t)(100.0f * probability + 0.5f);
+}
+
+/* Of the predicted class, by the softmax of the logits. */
+static uint32_t confidence(uint32_t predicted)
+{
+    const float *logits = model_logits();
+    float sum = 0.0f;
+    for (uint32_t k = 0; k < model_info.classes; k++) {
+        sum += exp_f32(logits[k] - logits[predicted]);
+    }
+    return percent(1.0f / sum);
+}
+
+static void step(struct protocol *p, struct shot *shot)
+{
+    struct session *s = &p->session;
+    switch (p->demo.mode) {
+    case MODE_TRAIN:
+        (void)session_train(s, shot->label, &shot->predicted, &shot->loss);
+        shot->percent = percent(exp_f32(-shot->loss)); /* the loss is the label's cross-entropy */
+        command_unsaved(checkpoint_autosave(&p->checkpoint, s));
+        break;
+    case MODE_EVALUATE:
+        (void)session_eval(s, shot->label, &shot->predicted);
+        shot->percent = confidence(shot->predicted);
+        break;
+    default:
+        (void)session_infer(s, &shot->predicted);
+        shot->percent = confidence(shot->predicted);
+        break;
+    }
+}
+
+int shot_take(struct protocol *p, uint32_t label)
+{
+    struct demo *d = &p->demo;
+    if (p->transfer.active || p->transfer.incomplete) {
+        return SHOT_ERR_BUSY;
+    }
+    if (label >= model_info.classes) {
+        return SHOT_ERR_LABEL;
+    }
+    int status = shot_capture(d, &p->session);
+    if (status != CAMERA_OK) {
+        light_error(&d->light);
+        return status;
+    }
+    d->shot.label = label;
+    step(p, &d->shot);
+    light_prediction(&d->light, d->shot.predicted, d->shot.percent);
+    return SHOT_OK;
+}
+
+void shot_say(const struct protocol *p)
+{
+    const struct demo *d = &p->demo;
+    const struct shot *shot = &d->shot;
+    reply_text(shot_mode_names[d->mode]);
+    if (d->mode != MODE_INFER) {
+        reply_u32(shot->label);
+    }
+    reply_u32(shot->predicted);
+    reply_u32(shot->percent);
+    if (d->mode == MODE_TRAIN) {
+        reply_f32(shot->loss);
+    }
+    if (d->mode == MODE_EVALUATE) {
+        reply_u32(p->session.correct);
+        reply_u32(p->session.evaluated);
+    }
+    reply_end();
+}
+
+const char *shot_reason(int status)
+{
+    switch (status) {
+    case SHOT_ERR_BUSY:
+        return "a push is under way or incomplete; `image` or `reset` ends it";
+    case SHOT_ERR_LABEL:
+        return "the label is not a class of the model";
+    default:
+        return camera_reason(status);
+    }
+}

@@ -1,0 +1,26 @@
+/* What the files of the demo share. */
+#ifndef SHOT_H
+#define SHOT_H
+
+#include "protocol.h"
+
+enum {
+    SHOT_OK = 0,
+    SHOT_ERR_BUSY = 1, /* a push is under way or has failed; negative codes are the camera's */
+    SHOT_ERR_LABEL = 2,
+};
+
+/* A picture into the model's rows. CAMERA_ codes; opens the camera where that has not worked before. */
+int shot_capture(struct demo *d, struct session *s);
+
+/* A picture, and what the mode says with it. SHOT_ or CAMERA_ code. */
+int shot_take(struct protocol *p, uint32_t label);
+
+/* Mode and result: "infer 3 97", "train 1 3 12 2.1203", "evaluate 1 1 88 17 20". */
+void shot_say(const struct protocol *p);
+
+const char *shot_reason(int status);
+
+extern const char *const shot_mode_names[MODES];
+
+#endif

@@ -1,0 +1,117 @@
+"""A person teaches the camera demo two classes, 20 shots each by button: from chance to knowing unseen pictures.
+
+And the Robot suite of the demo."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from camera_demo import Demo
+from conftest import ROOT, Built, run
+from PIL import Image
+
+sys.path.insert(0, str(ROOT / "examples/digits"))
+import dataset
+
+SHOTS, UNSEEN = 20, 20  # of each class
+PAIRS = [(3, 8), (4, 9)]
+GARMENTS = ("dress", "shoes")
+
+
+@pytest.fixture(scope="module")
+def elf(example: Built, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The camera firmware of the example."""
+    return build(example.folder, tmp_path_factory.mktemp("camera"))
+
+
+def build(model: Path, folder: Path) -> Path:
+    program = str(Path(sys.executable).with_name("pio"))
+    run(
+        [program, "run", "-e", "camera"],
+        MICROTRAIN_MODEL=str(model),
+        PLATFORMIO_BUILD_DIR=str(folder),
+    )
+    return folder / "camera/firmware.elf"
+
+
+def pictures(images: np.ndarray, labels: np.ndarray, digit: int, count: int) -> list[Image.Image]:
+    """The first so many pictures of a digit."""
+    return [Image.fromarray(image[:, :, 0]) for image in images[labels == digit][:count]]
+
+
+def show(demo: Demo, scenes: list[list[Image.Image]]) -> list[str]:
+    """Hold up the classes in turn, each time with a press of its button. Returns what was said."""
+    said = []
+    for pair in zip(*scenes, strict=True):
+        for button, scene in enumerate(pair):
+            demo.camera.show(scene)
+            said.append(demo.press(button).strip())
+    return said
+
+
+def accuracy(demo: Demo, scenes: list[list[Image.Image]]) -> float:
+    demo.ask("mode evaluate")
+    demo.ask("stats clear")
+    correct, total = show(demo, scenes)[-1].split()[-2:]
+    assert int(total) == sum(len(scene) for scene in scenes)
+    return int(correct) / int(total)
+
+
+def learn(demo: Demo, shots: list[list[Image.Image]], unseen: list[list[Image.Image]]) -> tuple[float, float]:
+    """Accuracy on the unseen pictures before and after the shots."""
+    demo.boot()
+    before = accuracy(demo, unseen)
+    demo.ask("mode train")
+    assert all(line.startswith("shot train") for line in show(demo, shots))
+    return before, accuracy(demo, unseen)
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_two_classes_are_learned_from_twenty_shots_each(elf: Path, pair: tuple[int, int]) -> None:
+    train_images, train_labels, test_images, test_labels = dataset.device_split()
+    shots = [pictures(train_images, train_labels, digit, SHOTS) for digit in pair]
+    unseen = [pictures(test_images, test_labels, digit, UNSEEN) for digit in pair]
+    before, after = learn(Demo(elf), shots, unseen)
+    print(f"digits {pair}: {before:.3f} > {after:.3f}")
+    assert abs(before - 0.5) <= 0.1
+    assert after > 0.85
+
+
+@pytest.mark.slow
+def test_mcunet_learns_two_garments(tmp_path: Path) -> None:
+    """The published network and photos: MICROTRAIN_DATA."""
+    data = os.environ.get("MICROTRAIN_DATA")
+    if not data:
+        pytest.skip("MICROTRAIN_DATA is not set: it names the folder with models/ and sets/")
+    with tarfile.open(Path(data) / "sets/clothing10_144.tar") as archive:
+        archive.extractall(tmp_path, filter="data")
+    photos = [sorted((tmp_path / "clothing10_144" / name).glob("*.jpg")) for name in GARMENTS]
+    shots = [[Image.open(p).convert("RGB") for p in files[:SHOTS]] for files in photos]
+    unseen = [[Image.open(p).convert("RGB") for p in files[SHOTS : SHOTS + UNSEEN]] for files in photos]
+    model = ["--scheme", "mcunet-49kb", "--classes", "10", "-o", str(tmp_path / "generated")]
+    run(["python", "tools/convert", str(Path(data) / "models/mcunet-5fps.pkl"), *model])
+    demo = Demo(build(tmp_path / "generated", tmp_path / "pio"))
+    before, after = learn(demo, shots, unseen)
+    print(f"{GARMENTS}: {before:.3f} > {after:.3f}")
+    assert abs(before - 0.5) <= 0.1
+    assert after > 0.85
+
+
+def test_the_suite_passes_on_the_board_model(elf: Path) -> None:
+    command = ["python", "renode/run.py", "--elf", str(elf), "renode/camera.robot"]
+    said = run(command)
+    assert "board model: passed" in said
+
+
+def test_a_failing_suite_fails_the_run(elf: Path, tmp_path: Path) -> None:
+    suite = tmp_path / "wrong.robot"
+    text = (ROOT / "renode/camera.robot").read_text()
+    assert "^ok capture$" in text
+    suite.write_text(text.replace("^ok capture$", "^ok nothing$").replace("timeout=60", "timeout=1"))
+    with pytest.raises(AssertionError):
+        run(["python", "renode/run.py", "--elf", str(elf), str(suite)])
