@@ -11,6 +11,7 @@ import pytest
 from camera_demo import Demo
 from camera_twin import scale
 from emulator import Board, EmulatorError
+from emulator.peripherals import display
 from emulator.peripherals.camera import CameraFault, Ov2640, rgb565
 from PIL import Image
 from pio_build import build_once
@@ -325,6 +326,49 @@ def test_the_led_flickers_where_there_is_no_picture(demo: Demo) -> None:
 def test_the_led_tells_the_mode(demo: Demo) -> None:
     demo.ask("mode evaluate")
     assert len(blinks(demo, 2)) == 2  # the third has no end to its pause
+
+
+# ---------------------------------------------------------------- display
+
+
+def shown(demo: Demo) -> np.ndarray:
+    picture = display.picture(demo.board)
+    assert picture is not None
+    return np.asarray(picture)
+
+
+def bar(demo: Demo) -> int:
+    """Length of the green bar in pixels."""
+    return int((shown(demo)[154] == (0, 255, 0)).all(axis=1).sum())
+
+
+def test_the_display_shows_the_picture_and_the_confidence(demo: Demo, photos: list[Image.Image]) -> None:
+    demo.camera.show(photos[0])
+    percent = int(demo.answer("shoot").split()[4])
+    words = np.frombuffer(rgb565(photos[0], SIZE), ">u2").reshape(240, 320).astype(np.int64)
+    colours = [(words >> 11) * 255 // 31, (words >> 5 & 63) * 255 // 63, (words & 31) * 255 // 31]
+    assert np.array_equal(shown(demo)[16:256, :320], np.stack(colours, axis=-1))
+    assert bar(demo) == 136 * percent // 100
+    assert shown(demo)[52:130, 332:].any()
+
+
+def test_the_display_says_that_there_is_no_picture(demo: Demo) -> None:
+    demo.ask("shoot")
+    before = shown(demo)
+    demo.camera.set_fault(CameraFault.NEVER_FULL)
+    demo.ask("shoot")
+    assert bar(demo) == 0
+    assert ((shown(demo) == (255, 0, 0)).all(axis=2)).any() and not (
+        (before == (255, 0, 0)).all(axis=2)
+    ).any()
+
+
+def test_without_sdram_the_demo_goes_on(elf: Path) -> None:
+    demo = Demo(elf)
+    demo.board.fmc.registers[0x158] = 1 << 5  # SDSR: busy for ever
+    demo.boot()
+    assert display.picture(demo.board) is None
+    assert demo.answer("shoot").startswith("ok shoot infer")
 
 
 # ---------------------------------------------------------------- the plain firmware

@@ -1,6 +1,4 @@
-"""A person teaches the camera demo two classes, 20 shots each by button: from chance to knowing unseen pictures.
-
-And the Robot suite of the demo."""
+"""A person teaches the camera demo two classes, 20 shots each by button; and the Robot suite of the demo."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@
 #include "camera.h"
 #include "light.h"
 #include "scaler.h"
+#include "screen.h"
 #include "session.h"
 
 enum demo_mode { MODE_INFER, MODE_TRAIN, MODE_EVALUATE, MODES };
@@ -40,6 +41,7 @@ struct demo {
     uint32_t label[BUTTONS];
     struct shot shot;
     struct light light;
+    struct screen screen;
     struct button button[BUTTONS];
     enum demo_question question;
     uint32_t question_ms; /* when it was asked */

@@ -82,9 +82,11 @@ class Board:
         self.usart1 = usart.Usart(self, self._state.usart, paced)
         self.gpio = {port: Gpio(self, port) for port in PORTS}
         self.spi2, self.i2c1 = Spi(self, self._state.spi), I2c(self)
+        self.fmc = Peripheral(self, "FMC", 0xA000_0000, (0x38, 0))
+        self.ltdc = Peripheral(self, "LTDC", 0x4001_6800, (0x44, 26))
         plain = [
-            Peripheral(self, "FMC", 0xA000_0000, (0x38, 0)),
-            Peripheral(self, "LTDC", 0x4001_6800, (0x44, 26)),
+            self.fmc,
+            self.ltdc,
             Peripheral(self, "SYSCFG", 0x4001_3800, (0x44, 14)),
             Peripheral(self, "DBGMCU", DEBUG_PAGE, None, {0: 0x1001_6449}),
         ]

@@ -10,6 +10,7 @@ import click
 from . import bridge, cycles
 from .board import Board
 from .errors import EmulatorError
+from .peripherals import display
 from .report import profile_table, sram_table
 
 
@@ -28,6 +29,12 @@ from .report import profile_table, sram_table
     type=click.Path(exists=True, path_type=Path),
     metavar="DIR",
     help="Connect an ArduCAM that sees the pictures of a folder one after the other (`pio run -e camera`).",
+)
+@click.option(
+    "--screen",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE.png",
+    help="At the end: save what the LCD shows.",
 )
 @click.option("--profile", is_flag=True, help="At the end: instructions by function.")
 @click.option(
@@ -48,6 +55,7 @@ def main(
     guest_faults: bool,
     paced: bool,
     camera: Path | None,
+    screen: Path | None,
     profile: bool,
     with_cycles: bool,
     sram: bool,
@@ -74,6 +82,8 @@ def main(
         _say(sram_table(board.sram_touched()))
     if with_cycles:
         _say(cycles.report(board))
+    if screen is not None:
+        _save_screen(board, screen)
     if failure is not None:
         raise click.ClickException(failure)
 
@@ -93,6 +103,17 @@ def _serve(board: Board, use_pty: bool, tcp: int | None, seconds: float | None) 
         return str(error)
     _say(reason)
     return None
+
+
+def _save_screen(board: Board, path: Path) -> None:
+    try:
+        picture = display.picture(board)
+        if picture is None:
+            _say(f"the LCD is dark: {path} is not written")
+        else:
+            picture.save(path)
+    except (EmulatorError, OSError, ValueError) as error:
+        raise click.ClickException(f"--screen: {error}") from error
 
 
 def _announce(name: str) -> None:

@@ -28,6 +28,7 @@ static void say_camera(int status)
 void demo_start(struct demo *d)
 {
     label_button_init();
+    screen_open(&d->screen);
     d->label[1] = model_info.classes > 1;
     int status = camera_open();
     d->camera_ready = status >= CAMERA_OK;

@@ -1,5 +1,7 @@
 #include "shot.h"
 
+#include <stddef.h>
+
 #include "board.h"
 #include "commands.h"
 #include "model_api.h"
@@ -17,6 +19,7 @@ static int pass_rows(struct demo *d, struct session *s)
             session_forget_image(s);
             return CAMERA_ERR_SPI;
         }
+        screen_row(&d->screen, y, d->pixels);
         if (scaler_take(&d->scaler, y, d->pixels)) {
             (void)session_put_row(s, d->scaler.y - 1u, d->scaler.row); /* they come in order */
         }
@@ -78,6 +81,21 @@ static void step(struct protocol *p, struct shot *shot)
     }
 }
 
+void shot_show(const struct protocol *p, int status)
+{
+    const struct demo *d = &p->demo;
+    const struct panel panel = {
+        .mode = shot_mode_names[d->mode],
+        .complaint = status == SHOT_OK ? NULL : "no picture",
+        .class = d->shot.predicted,
+        .percent = d->shot.percent,
+        .steps = p->session.step,
+        .correct = p->session.correct,
+        .counted = p->session.evaluated,
+    };
+    screen_panel(&d->screen, &panel);
+}
+
 int shot_take(struct protocol *p, uint32_t label)
 {
     struct demo *d = &p->demo;
@@ -90,10 +108,12 @@ int shot_take(struct protocol *p, uint32_t label)
     int status = shot_capture(d, &p->session);
     if (status != CAMERA_OK) {
         light_error(&d->light);
+        shot_show(p, status);
         return status;
     }
     d->shot.label = label;
     step(p, &d->shot);
+    shot_show(p, SHOT_OK);
     light_prediction(&d->light, d->shot.predicted, d->shot.percent);
     return SHOT_OK;
 }

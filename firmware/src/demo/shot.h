@@ -19,6 +19,9 @@ int shot_take(struct protocol *p, uint32_t label);
 /* Mode and result: "infer 3 97", "train 1 3 12 2.1203", "evaluate 1 1 88 17 20". */
 void shot_say(const struct protocol *p);
 
+/* The panel beside the picture, after a shot that ended with this status. */
+void shot_show(const struct protocol *p, int status);
+
 const char *shot_reason(int status);
 
 extern const char *const shot_mode_names[MODES];

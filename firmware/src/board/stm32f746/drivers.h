@@ -68,6 +68,12 @@ int i2c_read(uint32_t address, uint8_t reg, uint8_t *value);
 /* The OV2640 image sensor, set up for pictures of CAMERA_WIDTH x CAMERA_HEIGHT in RGB565. Returns CAMERA_ codes. */
 int ov2640_open(uint32_t *id);
 
+/* Pins of a port, 0 for A, to an alternate function, as fast as they go. */
+void pins_alternate(uint32_t port, uint32_t pins, uint32_t function);
+
+/* The board's 8 MB of SDRAM. NULL where it does not hold what is written. Device memory: aligned accesses only. */
+volatile uint16_t *sdram_open(void);
+
 _Noreturn void system_reset(void);
 
 #endif

@@ -44,7 +44,8 @@ struct rcc_registers {
     volatile uint32_t APB1RSTR, APB2RSTR, reserved1[2];
     volatile uint32_t AHB1ENR, AHB2ENR, AHB3ENR, reserved2;
     volatile uint32_t APB1ENR, APB2ENR, reserved3[10];
-    volatile uint32_t BDCR, CSR;
+    volatile uint32_t BDCR, CSR, reserved4[2];
+    volatile uint32_t SSCGR, PLLI2SCFGR, PLLSAICFGR, DCKCFGR1;
 };
 #define RCC ((struct rcc_registers *)0x40023800u)
 #define RCC_CR_HSION BIT(0)
@@ -53,6 +54,8 @@ struct rcc_registers {
 #define RCC_CR_HSERDY BIT(17)
 #define RCC_CR_PLLON BIT(24)
 #define RCC_CR_PLLRDY BIT(25)
+#define RCC_CR_PLLSAION BIT(28)
+#define RCC_CR_PLLSAIRDY BIT(29)
 #define RCC_PLLCFGR_PLLM(m) (m)
 #define RCC_PLLCFGR_PLLN(n) ((n) << 6)
 #define RCC_PLLCFGR_PLLP_2 (0u << 16)
@@ -71,10 +74,17 @@ struct rcc_registers {
 #define RCC_AHB1ENR_GPIOBEN BIT(1)
 #define RCC_AHB1ENR_GPIOGEN BIT(6)
 #define RCC_AHB1ENR_GPIOIEN BIT(8)
+#define RCC_AHB3ENR_FMCEN BIT(0)
 #define RCC_APB1ENR_SPI2EN BIT(14)
 #define RCC_APB1ENR_I2C1EN BIT(21)
 #define RCC_APB1ENR_PWREN BIT(28)
 #define RCC_APB2ENR_USART1EN BIT(4)
+#define RCC_APB2ENR_LTDCEN BIT(26)
+#define RCC_PLLSAICFGR_PLLSAIN(n) ((n) << 6)
+#define RCC_PLLSAICFGR_PLLSAIQ(q) ((q) << 24)
+#define RCC_PLLSAICFGR_PLLSAIR(r) ((r) << 28)
+#define RCC_DCKCFGR1_PLLSAIDIVR_MASK (3u << 16)
+#define RCC_DCKCFGR1_PLLSAIDIVR_4 (1u << 16)
 #define RCC_CSR_RMVF BIT(24)
 #define RCC_CSR_PORRSTF BIT(27)
 #define RCC_CSR_SFTRSTF BIT(28)
@@ -97,10 +107,12 @@ struct gpio_registers {
 #define GPIOB ((struct gpio_registers *)0x40020400u)
 #define GPIOG ((struct gpio_registers *)0x40021800u)
 #define GPIOI ((struct gpio_registers *)0x40022000u)
+#define GPIO_PORT(n) ((struct gpio_registers *)(0x40020000u + 0x400u * (n))) /* A is 0 */
 #define GPIO_MODE_OUTPUT 1u
 #define GPIO_MODE_ALTERNATE 2u
 #define GPIO_PULL_UP 1u
 #define GPIO_SPEED_25_MHZ 1u
+#define GPIO_SPEED_FASTEST 3u
 
 /* Vector table, RM0385 chapter 10 */
 enum { USART1_IRQ = 37, EXTERNAL_INTERRUPTS = 98 };
@@ -157,6 +169,51 @@ struct spi_registers {
 #define SPI_SR_RXNE BIT(0)
 #define SPI_SR_TXE BIT(1)
 #define SPI_SR_BSY BIT(7)
+
+/* Flexible memory controller, its SDRAM part, RM0385 chapter 13 */
+struct sdram_registers {
+    volatile uint32_t SDCR1, SDCR2, SDTR1, SDTR2, SDCMR, SDRTR, SDSR;
+};
+#define FMC_SDRAM ((struct sdram_registers *)0xa0000140u)
+#define FMC_SDCR_NR_12 (1u << 2)
+#define FMC_SDCR_MWID_16 (1u << 4)
+#define FMC_SDCR_NB_4 BIT(6)
+#define FMC_SDCR_CAS(n) ((n) << 7)
+#define FMC_SDCR_SDCLK_HALF (2u << 10)
+#define FMC_SDCR_RBURST BIT(12)
+#define FMC_SDTR_TMRD(n) ((n)-1u)
+#define FMC_SDTR_TXSR(n) (((n)-1u) << 4)
+#define FMC_SDTR_TRAS(n) (((n)-1u) << 8)
+#define FMC_SDTR_TRC(n) (((n)-1u) << 12)
+#define FMC_SDTR_TWR(n) (((n)-1u) << 16)
+#define FMC_SDTR_TRP(n) (((n)-1u) << 20)
+#define FMC_SDTR_TRCD(n) (((n)-1u) << 24)
+#define FMC_SDCMR_CLOCK_ON 1u
+#define FMC_SDCMR_PRECHARGE_ALL 2u
+#define FMC_SDCMR_REFRESH 3u
+#define FMC_SDCMR_LOAD_MODE 4u
+#define FMC_SDCMR_CTB1 BIT(4)
+#define FMC_SDCMR_NRFS(n) (((n)-1u) << 5)
+#define FMC_SDCMR_MRD(mode) ((mode) << 9)
+#define FMC_SDRTR_COUNT(n) ((n) << 1)
+#define FMC_SDSR_BUSY BIT(5)
+
+/* LCD controller, RM0385 chapter 18; the first layer's registers begin at 0x84 */
+struct ltdc_registers {
+    volatile uint32_t reserved0[2];
+    volatile uint32_t SSCR, BPCR, AWCR, TWCR, GCR, reserved1[2], SRCR, reserved2, BCCR;
+};
+struct ltdc_layer_registers {
+    volatile uint32_t CR, WHPCR, WVPCR, CKCR, PFCR, CACR, DCCR, BFCR, reserved0[2];
+    volatile uint32_t CFBAR, CFBLR, CFBLNR;
+};
+#define LTDC ((struct ltdc_registers *)0x40016800u)
+#define LTDC_LAYER1 ((struct ltdc_layer_registers *)0x40016884u)
+#define LTDC_GCR_LTDCEN BIT(0)
+#define LTDC_SRCR_IMR BIT(0)
+#define LTDC_LCR_LEN BIT(0)
+#define LTDC_LPFCR_RGB565 2u
+#define LTDC_LBFCR_CONSTANT_ALPHA (4u << 8 | 5u)
 
 /* Data watchpoint and trace, ARMv7-M ARM section C1.8; lock access register: CoreSight */
 struct dwt_registers {
