@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tarfile
+from fnmatch import fnmatch
 from pathlib import Path
 
 import numpy as np
@@ -98,6 +100,32 @@ def test_mcunet_learns_two_garments(tmp_path: Path) -> None:
     print(f"{GARMENTS}: {before:.3f} > {after:.3f}")
     assert abs(before - 0.5) <= 0.1
     assert after > 0.85
+
+
+def checklist() -> list[tuple[str, list[str]]]:
+    """Commands of docs/hardware.md and the answers it promises."""
+    text = (ROOT / "docs/hardware.md").read_text()
+    block = text.split("<!-- test/test_camera_session.py asks these -->\n```\n")[1].split("```")[0]
+    parts = [part.splitlines() for part in block.split("> ")[1:]]
+    return [(command, answer) for command, *answer in parts]
+
+
+def test_the_checklist_is_what_the_firmware_answers(elf: Path) -> None:
+    demo = Demo(elf)
+    demo.boot()
+    assert len(checklist()) == 8
+    for command, answer in checklist():
+        said = demo.ask(command)
+        assert len(said) == len(answer), said
+        assert all(map(fnmatch, said, answer)), said
+
+
+def test_all_commands_are_documented(elf: Path) -> None:
+    demo = Demo(elf)
+    demo.boot()
+    tables = (ROOT / "docs/protocol.md").read_text() + (ROOT / "docs/hardware.md").read_text()
+    documented = set(re.findall(r"^\| `([a-z]+)[` ]", tables, re.MULTILINE))
+    assert {re.split(r"[ :]", line)[0] for line in demo.ask("help")[:-1]} <= documented
 
 
 def test_the_suite_passes_on_the_board_model(elf: Path) -> None:

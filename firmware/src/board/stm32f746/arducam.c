@@ -20,6 +20,7 @@ enum {
     STATUS_DONE = 1 << 3,
 };
 enum {
+    POWER_UP_MS = 500,
     RESET_MS = 100,
     SETTLE_MS = 500,   /* some frames, for exposure and white balance */
     PICTURE_MS = 2000, /* two frames at the slowest rate, with room */
@@ -71,6 +72,18 @@ static int test_chip(void)
     return CAMERA_OK;
 }
 
+/* After power-on it takes its time before it answers. */
+static int wait_for_chip(void)
+{
+    for (uint32_t start = time_millis(); time_millis() - start < POWER_UP_MS;) {
+        if (test_chip() == CAMERA_OK) {
+            return CAMERA_OK;
+        }
+        board_wait();
+    }
+    return CAMERA_ERR_SPI;
+}
+
 static int reset_chip(void)
 {
     if (chip_write(RESET, RESET_ON) != CAMERA_OK) {
@@ -87,7 +100,7 @@ int camera_open(void)
     sensor_id = 0;
     spi_init();
     i2c_init();
-    if (test_chip() != CAMERA_OK || reset_chip() != CAMERA_OK) {
+    if (wait_for_chip() != CAMERA_OK || reset_chip() != CAMERA_OK) {
         return CAMERA_ERR_SPI;
     }
     int status = ov2640_open(&sensor_id);
