@@ -46,7 +46,7 @@ class Demo:
         hold(True)
         said = self.wait(seconds)
         hold(False)
-        return said + self.wait(0.5)
+        return said + self.wait(1.0)
 
     def logits(self) -> np.ndarray:
         """Of the image that is in."""
