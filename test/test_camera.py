@@ -363,6 +363,18 @@ def test_the_display_says_that_there_is_no_picture(demo: Demo) -> None:
     ).any()
 
 
+def test_the_display_follows_the_mode(demo: Demo) -> None:
+    def text() -> bytes:
+        return shown(demo)[16:30, 332:].tobytes()
+
+    first = text()
+    assert not shown(demo)[52:190, 332:].any()  # no result before the first shot
+    demo.ask("mode train")
+    second = text()
+    assert demo.press(0, 1.5).startswith("mode evaluate")
+    assert len({first, second, text()}) == 3 and any(first)
+
+
 def test_without_sdram_the_demo_goes_on(elf: Path) -> None:
     demo = Demo(elf)
     demo.board.fmc.registers[0x158] = 1 << 5  # SDSR: busy for ever

@@ -66,13 +66,17 @@ def test_no_warning(log: str) -> None:
     assert "warning" not in log.lower()
 
 
-def test_clang_accepts_the_same_sources() -> None:
+@pytest.mark.parametrize("camera", [False, True])
+def test_clang_accepts_the_same_sources(camera: bool) -> None:
     if shutil.which("clang") is None:
         pytest.skip("clang is not installed")
     sources = [p for p in (ROOT / "firmware" / "src").rglob("*.c") if "stm32f746" not in p.parts]
-    include = [f"-I{ROOT / 'firmware' / 'include'}", f"-I{ROOT / 'firmware' / 'src'}", f"-I{NULL_MODEL}"]
+    sources = [p for p in sources if camera or "demo" not in p.parts]
+    folders = [ROOT / "firmware/include", ROOT / "firmware/src", ROOT / "firmware/src/runtime", NULL_MODEL]
+    include = [f"-I{folder}" for folder in folders]
     assert len(sources) > 12
-    subprocess.run(["clang", "-fsyntax-only", *STRICT, *include, *sources], check=True)
+    flags = [*STRICT, f"-DMICROTRAIN_CAMERA={int(camera)}"]
+    subprocess.run(["clang", "-fsyntax-only", *flags, *include, *sources], check=True)
 
 
 def test_native_program_speaks_the_protocol(workspace: Path, log: str) -> None:

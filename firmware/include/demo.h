@@ -28,6 +28,7 @@ enum demo_question { QUESTION_NONE, QUESTION_HELD, QUESTION_ASKED };
 
 /* What the last shot brought. */
 struct shot {
+    int status; /* 0: it succeeded */
     uint32_t label, predicted;
     uint32_t percent; /* probability of the predicted class; in training that of the label, before the update */
     float loss;       /* in training */
@@ -50,7 +51,7 @@ struct demo {
 struct protocol;
 
 /* The lines of the boot banner. */
-void demo_start(struct demo *d);
+void demo_start(struct protocol *p);
 
 /* Buttons and LED; to be called at least every few milliseconds. */
 void demo_poll(struct protocol *p);

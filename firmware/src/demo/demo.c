@@ -25,14 +25,17 @@ static void say_camera(int status)
     reply_end();
 }
 
-void demo_start(struct demo *d)
+void demo_start(struct protocol *p)
 {
+    struct demo *d = &p->demo;
     label_button_init();
     screen_open(&d->screen);
+    d->shot.status = SHOT_NONE;
     d->label[1] = model_info.classes > 1;
     int status = camera_open();
     d->camera_ready = status >= CAMERA_OK;
     say_camera(status);
+    shot_show(p);
     if (board_button()) {
         d->question = QUESTION_HELD;
         d->button[0].level = d->button[0].down = d->button[0].used = 1;
@@ -46,6 +49,7 @@ static void forget_everything(struct protocol *p)
     int status = checkpoint_forget(&p->checkpoint);
     p->transfer.active = p->transfer.incomplete = 0;
     session_init(&p->session);
+    shot_show(p);
     reply_text("factory reset ");
     reply_line(status == CHECKPOINT_OK ? "done" : "of the trainables only: the flash cannot be erased");
 }
@@ -86,9 +90,11 @@ static void press(struct protocol *p, uint32_t number)
     }
 }
 
-static void next_mode(struct demo *d)
+static void next_mode(struct protocol *p)
 {
+    struct demo *d = &p->demo;
     d->mode = (d->mode + 1) % MODES;
+    shot_show(p);
     light_mode(&d->light, d->mode);
     reply_text("mode ");
     reply_line(shot_mode_names[d->mode]);
@@ -122,7 +128,7 @@ static void follow_button(struct protocol *p, uint32_t number, int level)
         press(p, number);
     } else if (b->down && lasted_ms >= LONG_MS) {
         b->used = 1;
-        next_mode(&p->demo);
+        next_mode(p);
     }
 }
 

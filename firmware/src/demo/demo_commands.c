@@ -52,12 +52,14 @@ static int run_shoot(struct protocol *p, const struct words *w)
     return 1;
 }
 
-static int run_mode(struct demo *d, const char *word)
+static int run_mode(struct protocol *p, const char *word)
 {
+    struct demo *d = &p->demo;
     for (uint32_t mode = 0; mode < MODES; mode++) {
         if (strcmp(word, shot_mode_names[mode]) == 0) {
             d->mode = (enum demo_mode)mode;
             light_mode(&d->light, mode);
+            shot_show(p);
             reply_text("ok mode ");
             reply_line(word);
             return 1;
@@ -92,7 +94,7 @@ int command_demo(struct protocol *p, enum command command, const struct words *w
     case SHOOT:
         return run_shoot(p, w);
     case MODE:
-        return run_mode(&p->demo, w->word[1]);
+        return run_mode(p, w->word[1]);
     default:
         return run_label(&p->demo, w);
     }

@@ -81,12 +81,18 @@ static void step(struct protocol *p, struct shot *shot)
     }
 }
 
-void shot_show(const struct protocol *p, int status)
+/* In place of a result, NULL where there is one. */
+static const char *complaint(int status)
+{
+    return status == SHOT_OK ? NULL : status == SHOT_NONE ? "" : "no picture";
+}
+
+void shot_show(const struct protocol *p)
 {
     const struct demo *d = &p->demo;
     const struct panel panel = {
         .mode = shot_mode_names[d->mode],
-        .complaint = status == SHOT_OK ? NULL : "no picture",
+        .complaint = complaint(d->shot.status),
         .class = d->shot.predicted,
         .percent = d->shot.percent,
         .steps = p->session.step,
@@ -106,14 +112,15 @@ int shot_take(struct protocol *p, uint32_t label)
         return SHOT_ERR_LABEL;
     }
     int status = shot_capture(d, &p->session);
+    d->shot.status = status;
     if (status != CAMERA_OK) {
         light_error(&d->light);
-        shot_show(p, status);
+        shot_show(p);
         return status;
     }
     d->shot.label = label;
     step(p, &d->shot);
-    shot_show(p, SHOT_OK);
+    shot_show(p);
     light_prediction(&d->light, d->shot.predicted, d->shot.percent);
     return SHOT_OK;
 }

@@ -8,6 +8,7 @@ enum {
     SHOT_OK = 0,
     SHOT_ERR_BUSY = 1, /* a push is under way or has failed; negative codes are the camera's */
     SHOT_ERR_LABEL = 2,
+    SHOT_NONE = 3, /* none has been taken yet */
 };
 
 /* A picture into the model's rows. CAMERA_ codes; opens the camera where that has not worked before. */
@@ -19,8 +20,8 @@ int shot_take(struct protocol *p, uint32_t label);
 /* Mode and result: "infer 3 97", "train 1 3 12 2.1203", "evaluate 1 1 88 17 20". */
 void shot_say(const struct protocol *p);
 
-/* The panel beside the picture, after a shot that ended with this status. */
-void shot_show(const struct protocol *p, int status);
+/* The panel beside the picture: mode, last shot, counts. */
+void shot_show(const struct protocol *p);
 
 const char *shot_reason(int status);
 

@@ -75,7 +75,7 @@ void protocol_start(struct protocol *p)
     checkpoint_load(&p->checkpoint, &p->session);
     say_checkpoint(&p->checkpoint);
 #if MICROTRAIN_CAMERA
-    demo_start(&p->demo);
+    demo_start(p);
 #endif
     reply_line("ready");
 }
