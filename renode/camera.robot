@@ -3,38 +3,23 @@ The camera demo (docs/hardware.md), on Renode and on the board model: `make reno
 Only keywords that both know. The suite knows no model: whatever network is in the ELF, it must pass. Its scenes are
 raw RGB565 pictures: a bright half on the left or on the right, of a brightness that varies, with noise.
 
+*** Settings ***
+Resource                keywords.resource
+
 *** Variables ***
 ${ELF}                  ${CURDIR}/../.pio/build/camera/firmware.elf
-${PLATFORM}             ${CURDIR}/stm32f746.repl
-${WITH_CAMERA}          ${CURDIR}/camera.repl
-${SHA}                  ^ok sha ([0-9a-f]{64})$
+${CAMERA}               ${CURDIR}/camera.repl
 ${SHOTS}                20
 
 *** Keywords ***
-Create Board
-    [Arguments]                 ${platform}
-    Execute Command             mach create "disco"
-    Execute Command             machine LoadPlatformDescription @${platform}
-    Execute Command             sysbus LoadELF @${ELF}
-    Create Terminal Tester      sysbus.usart1    timeout=60    defaultWaitForEcho=false
-
-Boot
-    Create Board                ${WITH_CAMERA}
+Boot With Camera
+    Create Board
+    Execute Command             machine LoadPlatformDescription @${CAMERA}
     ${scene}=                   Scene    left    0
     Show                        ${scene}
     Start Emulation
     Wait For Line On Uart       ^camera 320x240 sensor [0-9a-f]{4}    treatAsRegex=true
     Wait For Line On Uart       ^ready$    treatAsRegex=true
-
-Ask
-    [Arguments]                 ${command}    ${answer}
-    Write Line To Uart          ${command}    waitForEcho=false
-    ${found}=                   Wait For Line On Uart    ${answer}    treatAsRegex=true
-    RETURN                      ${found}
-
-Trainables
-    ${found}=                   Ask    sha    ${SHA}
-    RETURN                      ${found.groups[0]}
 
 Show
     [Arguments]                 ${file}
@@ -66,17 +51,17 @@ Shoot
 
 *** Test Cases ***
 A Picture Becomes An Image
-    Boot
+    Boot With Camera
     Ask                         capture    ^ok capture$
     ${first}=                   Ask    infer    ^logits(.*)$
     Wait For Line On Uart       ^ok infer \\d+$    treatAsRegex=true
     Ask                         capture    ^ok capture$
     ${again}=                   Ask    infer    ^logits(.*)$
     Wait For Line On Uart       ^ok infer \\d+$    treatAsRegex=true
-    Should Be Equal             ${first.groups[0]}    ${again.groups[0]}
+    Should Be Equal             ${first.Groups[0]}    ${again.Groups[0]}
 
 Modes And Labels
-    Boot
+    Boot With Camera
     Ask                         shoot    ^ok shoot infer \\d+ \\d+$
     Ask                         mode train    ^ok mode train$
     Ask                         label 1 0    ^ok label 1 0$
@@ -87,19 +72,19 @@ Modes And Labels
     Ask                         label 99999    ^err argument
 
 Buttons Take Labelled Pictures
-    Boot
+    Boot With Camera
     Ask                         mode train    ^ok mode train$
     Execute Command             sysbus.gpioPortI.userButton Press
-    Execute Command             emulation RunFor "0.1"
+    Test If Uart Is Idle        0.1
     Execute Command             sysbus.gpioPortI.userButton Release
     Wait For Line On Uart       ^shot train 0 \\d+ \\d+ \\d+\\.\\d{4}$    treatAsRegex=true
     Execute Command             sysbus.gpioPortG.labelButton Press
-    Execute Command             emulation RunFor "0.1"
+    Test If Uart Is Idle        0.1
     Execute Command             sysbus.gpioPortG.labelButton Release
     Wait For Line On Uart       ^shot train 1 \\d+ \\d+ \\d+\\.\\d{4}$    treatAsRegex=true
 
 The Led Shows A Prediction
-    Boot
+    Boot With Camera
     Create Led Tester           sysbus.gpioPortI.userLed
     Assert Led State            false
     Ask                         shoot    ^ok shoot infer \\d+ \\d+$
@@ -107,7 +92,7 @@ The Led Shows A Prediction
     Assert Led State            false    timeout=2
 
 A Person Shows Two Scenes
-    Boot
+    Boot With Camera
     Ask                         mode train    ^ok mode train$
     FOR    ${number}    IN RANGE    ${SHOTS}
         Shoot                   left     ${number}    shoot 0    ^ok shoot train 0 \\d+ \\d+ \\d+\\.\\d{4}$
@@ -119,11 +104,11 @@ A Person Shows Two Scenes
         Shoot                   left     ${number}    shoot 0    ^ok shoot evaluate 0 \\d+ \\d+ \\d+ \\d+$
         ${last}=                Shoot    right    ${number}    shoot 1    ^ok shoot evaluate 1 \\d+ \\d+ (\\d+) \\d+$
     END
-    ${correct}=                 Convert To Integer    ${last.groups[0]}
+    ${correct}=                 Convert To Integer    ${last.Groups[0]}
     Should Be True              ${correct} >= 17
 
 A Reset Forgets What The Camera Taught
-    Boot
+    Boot With Camera
     ${before}=                  Trainables
     Ask                         mode train    ^ok mode train$
     Ask                         shoot 1    ^ok shoot train 1 \\d+ \\d+ \\d+\\.\\d{4}$
@@ -134,8 +119,7 @@ A Reset Forgets What The Camera Taught
     Should Be Equal             ${before}    ${restored}
 
 Without A Camera The Serial Line Goes On
-    Create Board                ${PLATFORM}
-    Start Emulation
+    Power On
     Wait For Line On Uart       ^camera none: no camera answers on SPI    treatAsRegex=true
     Wait For Line On Uart       ^ready$    treatAsRegex=true
     Ask                         shoot    ^err camera no camera answers on SPI

@@ -74,7 +74,7 @@ class Monitor:
         return ""
 
     def _outside(self, target: str, verb: str, arguments: list[str]) -> bool:
-        """What a user does to the board: buttons, power, and what the camera sees. False for anything else."""
+        """What a user does to the board: buttons, power, a scene. False where it is none of these."""
         match target, verb, arguments:
             case "machine", "Reset", []:
                 self.board.press_reset()

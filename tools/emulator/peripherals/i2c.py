@@ -1,4 +1,4 @@
-"""I2C1 on the Arduino header (RM0385, 30), as a master with automatic end, and the chips on it."""
+"""I2C1 on the Arduino header (RM0385, 30), as a master, and the chips on it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 BASE = 0x4000_5400
 CR1, CR2, TIMINGR, ISR, ICR, RXDR, TXDR = 0x00, 0x04, 0x10, 0x18, 0x1C, 0x24, 0x28
 CR1_PE, CR2_READ, CR2_START, CR2_AUTOEND = 1 << 0, 1 << 10, 1 << 13, 1 << 25
-TXE, TXIS, RXNE, NACKF, STOPF, BUSY = 1 << 0, 1 << 1, 1 << 2, 1 << 4, 1 << 5, 1 << 15
+TXE, TXIS, RXNE, NACKF, STOPF, TC, BUSY = 1 << 0, 1 << 1, 1 << 2, 1 << 4, 1 << 5, 1 << 6, 1 << 15
 PINS, AF4 = (("B", 8), ("B", 9)), 4  # SCL, SDA: D15, D14
 OTYPER = 0x04
 
@@ -47,7 +47,7 @@ class I2c(Peripheral):
 
     def read(self, offset: int) -> int:
         if offset == ISR:
-            busy = BUSY if self.stuck or self._left else 0
+            busy = BUSY if self.stuck or self._left or self._flags & TC else 0
             return TXE | self._flags | busy
         if offset == RXDR:
             return self._receive()
@@ -69,8 +69,7 @@ class I2c(Peripheral):
     def _start(self, value: int) -> None:
         if not self.registers.get(CR1, 0) & CR1_PE or not self.registers.get(TIMINGR, 0):
             raise PeripheralFault("I2C1 starts while it is off or has no timing", BASE + CR2)
-        if not value & CR2_AUTOEND:
-            raise PeripheralFault("I2C1 of this board model ends each transfer by itself", BASE + CR2)
+        self._flags &= ~TC
         if self.stuck:
             return
         device = self.devices.get(value >> 1 & 0x7F) if self._connected else None
@@ -80,6 +79,11 @@ class I2c(Peripheral):
         self._device, self._left = device, value >> 16 & 0xFF
         self._data = bytearray(device.read(self._left) if value & CR2_READ else b"")
         self._flags |= RXNE if value & CR2_READ else TXIS
+
+    @property
+    def _end(self) -> int:
+        """What is up behind the last byte: a stop has been sent, or a repeated start may follow."""
+        return STOPF if self.registers.get(CR2, 0) & CR2_AUTOEND else TC
 
     @property
     def _connected(self) -> bool:
@@ -92,7 +96,7 @@ class I2c(Peripheral):
         self._data.append(byte)
         self._left -= 1
         if self._left == 0:
-            self._flags = self._flags & ~TXIS | STOPF
+            self._flags = self._flags & ~TXIS | self._end
             self._device.write(bytes(self._data))
 
     def _receive(self) -> int:
@@ -100,5 +104,5 @@ class I2c(Peripheral):
             return 0
         self._left -= 1
         if self._left == 0:
-            self._flags = self._flags & ~RXNE | STOPF
+            self._flags = self._flags & ~RXNE | self._end
         return self._data.pop(0)

@@ -1,6 +1,6 @@
 /* I2C1 on the Arduino header: SCL PB8 (D15), SDA PB9 (D14): UM1907, Arduino connectors. RM0385 chapter 30. 100 kHz from
- * APB1's 54 MHz. Registers of a device are written and read as SCCB wants it (OmniVision's serial camera control bus):
- * one byte of address, one of data, and a stop, no repeated start, between the two halves of a read. */
+ * APB1's 54 MHz. A register of a device is one byte of address and one of data; between the two halves of a read is a
+ * repeated start, as Linux's drivers of OmniVision's sensors have it, and as Renode's sensor expects. */
 #include "board.h"
 #include "drivers.h"
 #include "registers.h"
@@ -55,43 +55,43 @@ static int finish(void)
     return refused ? BOARD_ERR_TIMEOUT : status;
 }
 
-static int start(uint32_t address, uint32_t size, uint32_t direction)
+/* end: I2C_CR2_AUTOEND for a stop behind the last byte, 0 where a repeated start follows. */
+static void start(uint32_t address, uint32_t size, uint32_t direction, uint32_t end)
+{
+    I2C1->CR2 = address << 1 | direction | I2C_CR2_NBYTES(size) | end | I2C_CR2_START;
+}
+
+/* On a free bus. BOARD_ERR_TIMEOUT also where the device refuses: the stop has then been sent. */
+static int send(uint32_t address, const uint8_t *bytes, uint32_t size, uint32_t end)
 {
     if (wait_for(I2C_ISR_BUSY, 0) != BOARD_OK) {
         return BOARD_ERR_TIMEOUT;
     }
-    I2C1->CR2 = address << 1 | direction | I2C_CR2_NBYTES(size) | I2C_CR2_AUTOEND | I2C_CR2_START;
-    return BOARD_OK;
-}
-
-static int send(uint32_t address, const uint8_t *bytes, uint32_t size)
-{
-    if (start(address, size, 0) != BOARD_OK) {
-        return BOARD_ERR_TIMEOUT;
-    }
+    start(address, size, 0, end);
     for (uint32_t i = 0; i < size; i++) {
         if (wait_for(I2C_ISR_TXIS | I2C_ISR_NACKF, 1) != BOARD_OK) {
             return BOARD_ERR_TIMEOUT;
         }
         if (I2C1->ISR & I2C_ISR_NACKF) {
-            break; /* finish() tells */
+            return finish();
         }
         I2C1->TXDR = bytes[i];
     }
-    return finish();
+    return end ? finish() : wait_for(I2C_ISR_TC, 1);
 }
 
 int i2c_write(uint32_t address, uint8_t reg, uint8_t value)
 {
     const uint8_t bytes[2] = {reg, value};
-    return send(address, bytes, sizeof bytes);
+    return send(address, bytes, sizeof bytes, I2C_CR2_AUTOEND);
 }
 
 int i2c_read(uint32_t address, uint8_t reg, uint8_t *value)
 {
-    if (send(address, &reg, 1) != BOARD_OK || start(address, 1, I2C_CR2_RD_WRN) != BOARD_OK) {
+    if (send(address, &reg, 1, 0) != BOARD_OK) {
         return BOARD_ERR_TIMEOUT;
     }
+    start(address, 1, I2C_CR2_RD_WRN, I2C_CR2_AUTOEND);
     int status = wait_for(I2C_ISR_RXNE | I2C_ISR_NACKF, 1);
     if (status == BOARD_OK && I2C1->ISR & I2C_ISR_RXNE) {
         *value = (uint8_t)I2C1->RXDR;

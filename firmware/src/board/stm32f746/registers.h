@@ -152,6 +152,7 @@ struct i2c_registers {
 #define I2C_ISR_RXNE BIT(2)
 #define I2C_ISR_NACKF BIT(4)
 #define I2C_ISR_STOPF BIT(5)
+#define I2C_ISR_TC BIT(6)
 #define I2C_ISR_BUSY BIT(15)
 
 /* SPI, RM0385 chapter 32 */
