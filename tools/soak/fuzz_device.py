@@ -17,6 +17,7 @@ from emulator import Board, Fault
 from .line import BoardLine, LineError
 
 BATCH = 20  # frames between two looks at the board
+ROW_BYTES, PUSH_BYTES = 8, 64  # of the model that the board has
 SILENCE_S = 0.7  # longer than a frame may take to arrive
 HARMLESS = (
     *("help", "ping", "info", "image", "row 0 0 00ff", "infer", "eval 1", "stats", "sha", "led 1", "push"),
@@ -37,7 +38,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Item:
-    """Bytes for the line. frames: how many of them are intact."""
+    """Bytes for the line. intact: frames in them that the board may take."""
 
     data: bytes
     intact: int = 0
@@ -56,14 +57,24 @@ def some_frame(draws: random.Random) -> Frame:
     return Frame(kind, draws.randrange(256), position, draws.randbytes(size))
 
 
+def acceptable(frame: Frame) -> int:
+    """1 for a row of the image, and for weights, which a line may have announced."""
+    size = len(frame.payload)
+    return int(
+        (frame.kind == ROW and size == ROW_BYTES) or (frame.kind == WEIGHTS and 0 < size <= PUSH_BYTES)
+    )
+
+
 def odd_frame(draws: random.Random) -> Item:
     """Intact, but not what the board waits for: no push is complete with the CRC that was announced."""
-    return Item(encode(some_frame(draws)), intact=1)
+    frame = some_frame(draws)
+    return Item(encode(frame), intact=acceptable(frame))
 
 
 def damaged_frame(draws: random.Random) -> Item:
     """A few flipped bits, a byte lost or one too many."""
-    data = bytearray(encode(some_frame(draws)))
+    frame = some_frame(draws)
+    data = bytearray(encode(frame))
     what = draws.randrange(4)
     if what == 0:
         del data[draws.randrange(len(data))]
@@ -72,7 +83,7 @@ def damaged_frame(draws: random.Random) -> Item:
     else:
         for place in draws.sample(range(8 * len(data)), draws.choice((1, 1, 2, 7))):
             data[place // 8] ^= 1 << place % 8
-    return Item(bytes(data), intact=int(what == 1))  # where the last byte has come twice
+    return Item(bytes(data), intact=acceptable(frame) * (what == 1))  # where the last byte has come twice
 
 
 def wrong_length(draws: random.Random) -> Item:
@@ -81,7 +92,10 @@ def wrong_length(draws: random.Random) -> Item:
     size = draws.choice((0, 513, 520, 0xFFFF, draws.randrange(1200)))
     header = HEADER.pack(SYNC, frame.kind, frame.sequence, frame.position, size)
     rest = encode(frame)[HEADER_BYTES:] + draws.randbytes(draws.randrange(700))
-    return Item(header + struct.pack("<H", crc16(header)) + rest, intact=int(size == len(frame.payload)))
+    return Item(
+        header + struct.pack("<H", crc16(header)) + rest,
+        intact=acceptable(frame) * (size == len(frame.payload)),
+    )
 
 
 def damaged_line(draws: random.Random) -> Item:

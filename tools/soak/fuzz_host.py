@@ -42,8 +42,8 @@ def build(folder: Path, firmware: Path = ROOT / "firmware") -> Path:
     """Compile the fuzzer. StepError where clang or its libFuzzer is not installed, or it does not compile."""
     if shutil.which("clang") is None:
         raise StepError("clang is not installed, and the fuzzer needs its libFuzzer: run `make setup`.")
-    sources = [*HERE.glob("*.c"), *(firmware / "src/runtime").glob("*.c"), *NULL_MODEL.glob("*.c")]
-    sources.append(firmware / "src/kernels/numeric.c")
+    folders = (HERE, firmware / "src/runtime", firmware / "src/kernels", NULL_MODEL)
+    sources = [source for part in folders for source in part.glob("*.c")]
     includes = [f"-I{path}" for path in (firmware / "include", NULL_MODEL, HERE)]
     program = folder / "fuzz_line"
     folder.mkdir(parents=True, exist_ok=True)

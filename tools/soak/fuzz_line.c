@@ -4,6 +4,7 @@
  * end of each line or frame that the decoder finds in them, and must then have answered it exactly once, and changed
  * nothing unless it is a whole line or an intact frame; and what outlives a restart only by a command that may do so.
  * At the end it must still answer `ping`. Anything else aborts. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -93,6 +94,18 @@ static unsigned finals(void)
     return count;
 }
 
+/* Whether a text is among what was said. */
+static int says(const char *text)
+{
+    size_t size = strlen(text);
+    for (size_t at = 0; at + size <= fuzz_board.sent; at++) {
+        if (memcmp(fuzz_board.output + at, text, size) == 0) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
 /* Let the device answer what waits; a restart drops the rest of it, as on the chip. */
 static void poll_device(void)
 {
@@ -109,6 +122,13 @@ struct step {
     size_t end;
     unsigned answers;
     int lasting, passing, silent;
+    uint32_t announced; /* CRC of the last push so far */
+};
+
+/* What lines have announced: whether WEIGHTS frames may be taken, and the CRC-32 of all that they bring. */
+struct push {
+    int begun;
+    uint32_t crc;
 };
 
 /* Bytes that the device has, but has not looked at yet, are lost in a restart. */
@@ -118,24 +138,25 @@ static int restarts(const char *line)
     return strncmp(line, "reboot", 6) == 0 && line[6 + strspn(line + 6, " ")] == '\0';
 }
 
-static void add(struct step *s, enum meaning what, const struct decoder *d, int *pushing)
+static void add(struct step *s, enum meaning what, const struct decoder *d, struct push *push)
 {
     s->answers++;
     s->silent |= what == MEANS_TIMEOUT;
     if (what == MEANS_LINE) {
-        *pushing |= strncmp(d->line + strspn(d->line, " "), "push", 4) == 0;
+        push->begun |= sscanf(d->line, " push %*s %" SCNx32, &push->crc) == 1;
         s->lasting |= may_change(d->line);
         s->passing = 1;
     } else if (what == MEANS_FRAME) {
-        s->lasting |= d->frame_type == FRAME_WEIGHTS && *pushing;
+        s->lasting |= d->frame_type == FRAME_WEIGHTS && push->begun;
         s->passing = 1;
     }
+    s->announced = push->crc;
     frames += what != MEANS_LINE && what != MEANS_BAD_LINE;
     lines += what == MEANS_LINE || what == MEANS_BAD_LINE;
 }
 
 /* Returns the number of steps, at most one for each byte and one for what is left. */
-static size_t decode(struct decoder *d, const uint8_t *data, size_t size, int *pushing, struct step *steps)
+static size_t decode(struct decoder *d, const uint8_t *data, size_t size, struct push *push, struct step *steps)
 {
     size_t count = 0;
     enum meaning what;
@@ -144,7 +165,7 @@ static size_t decode(struct decoder *d, const uint8_t *data, size_t size, int *p
         if (count == 0 || steps[count - 1].end < d->end) {
             steps[count++] = (struct step){.end = d->end};
         }
-        add(&steps[count - 1], what, d, pushing);
+        add(&steps[count - 1], what, d, push);
         if (what == MEANS_LINE && restarts(d->line)) {
             d->at = d->end;
         }
@@ -161,6 +182,9 @@ static void check(const struct step *s, const struct lasting *l, const struct pa
     if (finals() != s->answers) {
         fail("a line or frame is not answered once");
     }
+    if (says("ok push done") && decoder_crc32(model_trainables, model_info.trainable_bytes) != s->announced) {
+        fail("a push is taken over that is not what was announced");
+    }
     if (!s->lasting && memcmp(l, &l_now, sizeof *l) != 0) {
         fail("what was learned, a setting or a checkpoint has changed");
     }
@@ -170,12 +194,12 @@ static void check(const struct step *s, const struct lasting *l, const struct pa
 }
 
 /* Send bytes, step by step, and then be silent for a while. */
-static void send(struct decoder *d, const uint8_t *data, size_t size, int *pushing)
+static void send(struct decoder *d, const uint8_t *data, size_t size, struct push *push)
 {
     static struct step steps[INPUT_MAX + 1];
     static struct lasting l;
     static struct passing p;
-    size_t count = decode(d, data, size, pushing, steps), sent = 0;
+    size_t count = decode(d, data, size, push, steps), sent = 0;
     for (size_t i = 0; i < count; sent = steps[i++].end) {
         take_state(&l, &p);
         fuzz_board.input = data + sent;
@@ -211,15 +235,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     }
     struct decoder d = {0};
-    int pushing = 0;
+    struct push push = {0};
     memset(&fuzz_board, 0, sizeof fuzz_board);
     memset(fuzz_board.flash, 0xff, sizeof fuzz_board.flash);
     fuzz_board.chunk = 1u + data[0];
     size_t pause = (data[1] + 256u * data[2]) % (size - HEAD + 1);
     protocol_start(&device);
-    send(&d, data + HEAD, pause, &pushing);
-    send(&d, data + HEAD + pause, size - HEAD - pause, &pushing);
-    send(&d, (const uint8_t *)"\nping\n", 6, &pushing);
+    send(&d, data + HEAD, pause, &push);
+    send(&d, data + HEAD + pause, size - HEAD - pause, &push);
+    send(&d, (const uint8_t *)"\nping\n", 6, &push);
     if (strstr((const char *)fuzz_board.output, "ok pong") == NULL) {
         fail("no answer to `ping`");
     }
