@@ -68,9 +68,7 @@ def panels(rows: Sequence[Row], by: str, fill: Callable[[Axes, list[Row]], None]
         handles = {
             label: h for a in figure.axes for h, label in zip(*a.get_legend_handles_labels(), strict=True)
         }
-        figure.legend(
-            handles.values(), handles, loc="outside upper center", ncols=len(handles), frameon=False
-        )
+        figure.legend(handles.values(), handles, loc="outside upper center", ncols=4, frameon=False)
         figure.savefig(path, metadata={"Date": None})
 
 
