@@ -319,7 +319,8 @@ def test_the_led_flickers_where_there_is_no_picture(demo: Demo) -> None:
     demo.ask("shoot")
     seen = blinks(demo, 3)
     assert 18 <= len(seen) <= 19
-    assert all(abs(on - 50) <= 1 and abs(off - 50) <= 1 for on, off in seen)
+    # the first one begins while the answer is still on its way
+    assert all(abs(on - 50) <= 1 and abs(off - 50) <= 1 for on, off in seen[1:]), seen
     assert not demo.board.led
 
 

@@ -62,7 +62,7 @@ def device(program: Path) -> Iterator[Program]:
 
 def test_help_names_every_documented_command(device: Program) -> None:
     lines = device.ask_all("help")
-    assert len(DOCUMENTED) == 24
+    assert len(DOCUMENTED) == 25
     assert {re.split(r"[ :]", line)[0] for line in lines[:-1]} == DOCUMENTED
     assert lines[-1] == "ok"
 
@@ -80,7 +80,7 @@ def test_info(device: Program) -> None:
         "frame": "512",
         "baud": "115200",
         "records": "0",
-        "api": "2",
+        "api": "3",
     }
 
 
