@@ -38,7 +38,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Item:
-    """Bytes for the line. intact: frames in them that the board may take."""
+    """Bytes for the line. intact: frames and `row` lines in them that the board may take."""
 
     data: bytes
     intact: int = 0
@@ -100,11 +100,12 @@ def wrong_length(draws: random.Random) -> Item:
 
 def damaged_line(draws: random.Random) -> Item:
     line = bytearray(draws.choice(HARMLESS).encode("ascii"))
+    row = line.startswith(b"row")  # is answered like a frame
     if draws.randrange(2):
         line.insert(draws.randrange(len(line) + 1), draws.choice((0, 9, 127, 128, 255, 0x5A)))
     if draws.randrange(8) == 0:
         line += b"x" * draws.randrange(100, 2000)
-    return Item(bytes(line) + draws.choice((b"\n", b"\r\n", b"\r")))
+    return Item(bytes(line) + draws.choice((b"\n", b"\r\n", b"\r")), intact=int(row))
 
 
 def garbage(draws: random.Random) -> Item:
