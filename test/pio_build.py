@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -57,3 +58,25 @@ def build_once(factory: pytest.TempPathFactory, name: str, *environments: str) -
             assert result.returncode == 0, result.stdout + result.stderr
             log.write_text(result.stdout + result.stderr)
     return workspace, log.read_text()
+
+
+def with_bug(folder: Path, file: str, before: str, after: str) -> Path:
+    """A copy of the project, in folder/project, with a bug in a file of firmware/src/runtime."""
+    project = folder / "project"
+    for name in ("platform", "scripts", "firmware"):
+        ignored = shutil.ignore_patterns("generated", "__pycache__")
+        shutil.copytree(ROOT / name, project / name, ignore=ignored)
+    shutil.copy(ROOT / "platformio.ini", project / "platformio.ini")
+    source = project / "firmware/src/runtime" / file
+    text = source.read_text()
+    assert before in text
+    source.write_text(text.replace(before, after))
+    return project
+
+
+def board_with_bug(folder: Path, file: str, before: str, after: str) -> Path:
+    """The board's ELF of such a copy."""
+    project = with_bug(folder, file, before, after)
+    result = pio(folder / "pio", "run", "-e", "disco_f746ng", project=project)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return folder / "pio/build/disco_f746ng/firmware.elf"

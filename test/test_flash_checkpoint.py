@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import shutil
 import struct
 import zlib
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from emulator import Board, Stop, Until
-from pio_build import NULL_MODEL, ROOT, build_once, pio
+from pio_build import board_with_bug, build_once
 from serial_program import ANSWER_S, Program
 
 SLOTS = ((0, 128 << 10), (128 << 10, 256 << 10))  # in the file that is the flash: offset, bytes
@@ -308,19 +307,7 @@ BUGS = {
 @pytest.fixture(params=list(BUGS))
 def broken(request: pytest.FixtureRequest, tmp_path: Path) -> Board:
     """A board whose firmware has a bug in its checkpoints."""
-    project = tmp_path / "project"
-    for name in ("platform", "scripts", "firmware"):
-        ignored = shutil.ignore_patterns("generated", "__pycache__")
-        shutil.copytree(ROOT / name, project / name, ignore=ignored)
-    shutil.copy(ROOT / "platformio.ini", project / "platformio.ini")
-    source = project / "firmware/src/runtime/checkpoint.c"
-    before, after = BUGS[request.param]
-    text = source.read_text()
-    assert before in text
-    source.write_text(text.replace(before, after))
-    result = pio(tmp_path / "pio", "run", "-e", "disco_f746ng", model=NULL_MODEL, project=project)
-    assert result.returncode == 0, result.stdout + result.stderr
-    return Board(tmp_path / "pio/build/disco_f746ng/firmware.elf")
+    return Board(board_with_bug(tmp_path, "checkpoint.c", *BUGS[request.param]))
 
 
 def test_planted_bugs_are_caught(broken: Board) -> None:

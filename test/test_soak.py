@@ -3,46 +3,23 @@
 from __future__ import annotations
 
 import random
-import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 from conftest import Built
-from pio_build import NULL_MODEL, ROOT, build_once, pio
+from pio_build import ROOT, board_with_bug, build_once, with_bug
 from soak import fuzz_device, fuzz_host, power, week
 from soak.hard_life import HardLife
 
 CUTS, ROUNDS, ROOM = 150, 10, 1024  # the first slot is full after a few saves: the second one is erased
 HOST_FRAMES, DEVICE_FRAMES = 40_000, 1_000
-RUNTIME = "firmware/src/runtime"
 
 
 @pytest.fixture(scope="module")
 def elf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     workspace, _ = build_once(tmp_path_factory, "pio-null", "disco_f746ng", "native")
     return workspace / "build/disco_f746ng/firmware.elf"
-
-
-def with_bug(folder: Path, file: str, before: str, after: str) -> Path:
-    """A copy of the project whose firmware has a bug."""
-    project = folder / "project"
-    for name in ("platform", "scripts", "firmware"):
-        ignored = shutil.ignore_patterns("generated", "__pycache__")
-        shutil.copytree(ROOT / name, project / name, ignore=ignored)
-    shutil.copy(ROOT / "platformio.ini", project / "platformio.ini")
-    source = project / RUNTIME / file
-    text = source.read_text()
-    assert text.count(before) == 1
-    source.write_text(text.replace(before, after))
-    return project
-
-
-def board_with_bug(folder: Path, file: str, before: str, after: str) -> Path:
-    project = with_bug(folder, file, before, after)
-    result = pio(folder / "pio", "run", "-e", "disco_f746ng", model=NULL_MODEL, project=project)
-    assert result.returncode == 0, result.stdout + result.stderr
-    return folder / "pio/build/disco_f746ng/firmware.elf"
 
 
 # ---------------------------------------------------------------- power cuts
