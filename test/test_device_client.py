@@ -273,6 +273,17 @@ def test_an_interrupted_session_keeps_its_log(fake: FakeDevice, tmp_path: Path) 
     assert len(json.loads((tmp_path / "log.json").read_text())["steps"]) == 5
 
 
+def test_a_session_ends_where_the_device_goes_back(fake: FakeDevice, tmp_path: Path) -> None:
+    fake.diverges_at = 7
+    result = run("train", make_folder(tmp_path / "d"), "--log", tmp_path / "log.json")
+    assert result.exit_code == 0, result.output
+    assert (
+        "diverged at step 7: the device is back at its last checkpoint; use a lower --rate" in result.output
+    )
+    document = json.loads((tmp_path / "log.json").read_text())
+    assert document["diverged"] == len(document["steps"]) == 7
+
+
 def test_infer_eval_info_stats_reset(fake: FakeDevice, tmp_path: Path) -> None:
     folder = make_folder(tmp_path / "d")
     assert "class 2" in run("infer", folder / "c2" / "1.png").output

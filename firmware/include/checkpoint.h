@@ -39,15 +39,20 @@ struct checkpoint {
 /* Look at the slots and load the newest record, if there is one. */
 void checkpoint_load(struct checkpoint *c, struct session *s);
 
-/* Save the trainables and the session's seed, step, rate, replays, autosave and statistics. Says `busy` on the line
+/* Save the trainables and the session's seed, step, rate, replays, autosave, guard and statistics. Says `busy` on the line
  * before an erase, which takes up to 4 s. After an error the newest record is what it was. */
 int checkpoint_save(struct checkpoint *c, const struct session *s);
 
 /* Erase all slots; the session stays as it is. CHECKPOINT_OK or CHECKPOINT_ERR_FLASH. */
 int checkpoint_forget(struct checkpoint *c);
 
-/* Save where session.autosave steps or more have been trained since the last save. CHECKPOINT_OK where not. */
+/* Save where session.autosave steps or more have been trained since the last save, and the guard is calm. CHECKPOINT_OK
+ * where not. */
 int checkpoint_autosave(struct checkpoint *c, const struct session *s);
+
+/* Back to the newest checkpoint as after a restart, or to the conversion where there is none; but at half of the present
+ * rate, so that what has diverged does not do so again and again. */
+void checkpoint_roll_back(struct checkpoint *c, struct session *s);
 
 /* An error in words. */
 const char *checkpoint_reason(int status);

@@ -8,6 +8,7 @@
 
 #include <stdint.h>
 
+#include "guard.h"
 #include "model.h"
 
 enum {
@@ -37,6 +38,7 @@ struct session {
     float rate;        /* factor on the scheme's learning rates */
     uint32_t replays;  /* steps on old records behind each training step */
     uint32_t autosave; /* training steps from one checkpoint to the next, 0: none by themselves */
+    struct guard guard;
 
     uint32_t evaluated, correct; /* by session_eval */
     uint32_t losses;             /* training steps on new images whose losses are summed in loss_sum */
@@ -44,10 +46,10 @@ struct session {
     uint32_t infer_cycles, step_cycles; /* core cycles of the last one */
 };
 
-/* Trainables as after conversion, seed 1, rate 1, REPLAY_DEFAULT replayed steps, no image. */
+/* Trainables as after conversion, seed 1, rate 1, REPLAY_DEFAULT replayed steps, the guard on, no image. */
 void session_init(struct session *s);
 
-/* Trainables, step counter, replay buffer and statistics as after conversion; seed, rate and replays stay. */
+/* Trainables, step counter, replay buffer and statistics as after conversion; seed, rate, replays and guard stay. */
 void session_reset(struct session *s);
 void session_clear_stats(struct session *s);
 float session_mean_loss(const struct session *s); /* 0 before the first step */

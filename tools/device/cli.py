@@ -249,6 +249,10 @@ def train_command(
             bars.close()
             save(log, curve, log_path)
     click.echo(f"{len(log.steps)} steps, sha256 {log.sha256}")
+    if log.diverged:
+        click.echo(
+            f"diverged at step {log.diverged}: the device is back at its last checkpoint; use a lower --rate"
+        )
     for result in log.evaluations:
         click.echo(f"after {result.step:5} steps: {result.accuracy:.1%} of {result.total} held-out images")
 

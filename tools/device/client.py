@@ -50,10 +50,14 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Step:
-    """Result of a training step: the class predicted before the update, and the loss."""
+    """Result of a training step: the class predicted before the update, and the loss.
+
+    diverged   training has, and the device is back at its last checkpoint
+    """
 
     predicted: int
     loss: float
+    diverged: bool = False
 
 
 class Device:
@@ -99,8 +103,10 @@ class Device:
 
     def train(self, image: np.ndarray, label: int) -> Step:
         """One training step on one image, uint8 [h][w][c]."""
-        _, _, _, predicted, loss = self._with_image(image, f"train {label}").final.split()
-        return Step(int(predicted), float(loss))
+        answer = self._with_image(image, f"train {label}")
+        _, _, _, predicted, loss = answer.final.split()
+        diverged = any(line.startswith("diverged:") for line in answer.lines)
+        return Step(int(predicted), float(loss), diverged)
 
     def evaluate(self, image: np.ndarray, label: int) -> int:
         """Class predicted for one image, counted in the device's statistics."""
@@ -159,6 +165,10 @@ class Device:
     def autosave(self, steps: int) -> None:
         """Checkpoint after every so many training steps; 0: never."""
         self._talk.command(f"autosave {steps}", "ok autosave")
+
+    def guard(self, on: bool) -> None:
+        """Whether the device goes back to its last checkpoint where training diverges."""
+        self._talk.command(f"guard {int(on)}", "ok guard")
 
     def reboot(self) -> None:
         """Restart; steps since the last checkpoint are saved first."""

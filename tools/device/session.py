@@ -83,7 +83,8 @@ class Evaluation:
 
 @dataclass
 class Log:
-    """Everything that happened, as the JSON log holds it. diverged: the step at which a guard ended it."""
+    """Everything that happened, as the JSON log holds it. diverged: the step at which a guard, or the
+    device's own, ended it."""
 
     device: dict[str, Any]
     classes: tuple[str, ...]
@@ -221,7 +222,7 @@ def train(
         watcher.advance(
             f"loss {mean_loss(log.steps):.3f}, right before learning {log.running_accuracy():.1%}"
         )
-        if guard is not None and guard.spoiled(log):
+        if result.diverged or (guard is not None and guard.spoiled(log)):
             log.diverged = number
             break
         if number < len(order) and due(settings, number, sample, order[number][1]):

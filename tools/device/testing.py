@@ -33,6 +33,7 @@ class FakeDevice:
         self.writes = self.trained = self.pulls = 0
         self.commands: list[str] = []
         self.corrupt_pulls = self.saves = 0
+        self.diverges_at: int | None = None  # steps of training
         self.closed = False
 
     def write(self, data: bytes) -> None:
@@ -112,6 +113,8 @@ class FakeDevice:
         if (k := self.predict()) is not None:
             self.trained += 1
             self.block = bytes((b + int(label)) & 255 for b in self.block)
+            if self.trained == self.diverges_at:
+                self.say("diverged: back to step 0 at rate 0.5000")
             self.say(f"ok train {label} {k} 0.1250")
 
     def do_eval(self, label: str) -> None:

@@ -27,7 +27,7 @@ static unsigned long long frames, lines; /* that were sent, valid or not */
 /* What outlives a restart, or is saved to. */
 struct lasting {
     uint8_t trainables[64];
-    uint32_t seed, step, replays, autosave, saves;
+    uint32_t seed, step, replays, autosave, guard, saves;
     float rate;
     uint8_t flash[FUZZ_FLASH_BYTES];
 };
@@ -47,6 +47,7 @@ static void take_state(struct lasting *l, struct passing *p)
     l->step = device.session.step;
     l->replays = device.session.replays;
     l->autosave = device.session.autosave;
+    l->guard = device.session.guard.on;
     l->saves = device.checkpoint.saves;
     l->rate = device.session.rate;
     memcpy(l->flash, fuzz_board.flash, sizeof l->flash);

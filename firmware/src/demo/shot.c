@@ -68,7 +68,7 @@ static void step(struct protocol *p, struct shot *shot)
     case MODE_TRAIN:
         (void)session_train(s, shot->label, &shot->predicted, &shot->loss);
         shot->percent = percent(exp_f32(-shot->loss)); /* the loss is the label's cross-entropy */
-        command_unsaved(checkpoint_autosave(&p->checkpoint, s));
+        command_trained(p);
         break;
     case MODE_EVALUATE:
         (void)session_eval(s, shot->label, &shot->predicted);

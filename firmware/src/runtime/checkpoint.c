@@ -26,7 +26,7 @@ struct record {
     uint32_t seed, step, replays, autosave;
     float rate, loss_sum;
     uint32_t evaluated, correct, losses;
-    uint32_t reserved[2], crc;
+    uint32_t guard, reserved, crc;
 };
 #define HEADER_BYTES ((uint32_t)sizeof(struct slot_header))
 #define RECORD_BYTES ((uint32_t)sizeof(struct record))
@@ -144,6 +144,7 @@ static void restore(struct checkpoint *c, struct session *s)
     s->rate = r.rate;
     s->replays = r.replays;
     s->autosave = r.autosave;
+    guard_start(&s->guard, r.guard != 0);
     s->evaluated = r.evaluated;
     s->correct = r.correct;
     s->losses = r.losses;
@@ -213,6 +214,8 @@ static int write_record(const struct checkpoint *c, const struct session *s, uin
         .step = s->step,
         .replays = s->replays,
         .autosave = s->autosave,
+        .guard = s->guard.on,
+        .reserved = ERASED,
         .rate = s->rate,
         .loss_sum = s->loss_sum,
         .evaluated = s->evaluated,
@@ -220,7 +223,6 @@ static int write_record(const struct checkpoint *c, const struct session *s, uin
         .losses = s->losses,
     };
     memcpy(r.erases, c->erases, sizeof r.erases);
-    memset(r.reserved, 0xff, sizeof r.reserved);
     r.crc = crc_of(&r, model_trainables);
     uint32_t payload = offset + RECORD_BYTES;
     int status = board_slot_write(slot, payload, model_trainables, model_info.trainable_bytes);
@@ -273,7 +275,22 @@ int checkpoint_save(struct checkpoint *c, const struct session *s)
 
 int checkpoint_autosave(struct checkpoint *c, const struct session *s)
 {
-    return s->autosave && s->step - c->saved_step >= s->autosave ? checkpoint_save(c, s) : CHECKPOINT_OK;
+    int due = s->autosave && s->step - c->saved_step >= s->autosave && guard_calm(&s->guard);
+    return due ? checkpoint_save(c, s) : CHECKPOINT_OK;
+}
+
+void checkpoint_roll_back(struct checkpoint *c, struct session *s)
+{
+    float rate = s->rate;
+    if (look(c)) {
+        restore(c, s);
+        session_forget_image(s);
+    } else {
+        session_reset(s);
+    }
+    s->rate = 0.5f * rate;
+    guard_start(&s->guard, 1);
+    s->guard.rollbacks++;
 }
 
 const char *checkpoint_reason(int status)

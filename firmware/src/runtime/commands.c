@@ -45,6 +45,8 @@ static const struct entry table[COMMANDS] = {
     [RESET] = {"reset", "reset: trainables, step counter and statistics as after conversion", 0, 0, 0},
     [SAVE] = {"save", "save: checkpoint to flash", 0, 0, 0},
     [AUTOSAVE] = {"autosave", "autosave N: checkpoint after every N training steps, 0: none", 1, 1, 0},
+    [GUARD] = {"guard", "guard 0|1: 1: back to the last checkpoint, at half the rate, where training diverges", 1, 1,
+               0},
     [FORGET] = {"forget", "forget: erase all checkpoints; the trainables stay", 0, 0, 0},
     [REBOOT] = {"reboot", "reboot: save what is new since the last checkpoint, then restart", 0, 0, 0},
     [BAUD] = {"baud", "baud N: change the rate, 9600..3000000; needs a line at the new rate within 2 s", 1, 1, 0},
@@ -155,6 +157,7 @@ static int run_stats(struct protocol *p, const struct words *w)
     reply_pair("step_cycles", s->step_cycles);
     reply_pair("uptime_ms", board_millis());
     reply_pair("saves", p->checkpoint.saves);
+    reply_pair("rollbacks", s->guard.rollbacks);
     reply_pair("erases_a", p->checkpoint.erases[0]);
     reply_pair("erases_b", p->checkpoint.erases[1]);
     reply_pair("saves_left", checkpoint_saves_left(&p->checkpoint));
@@ -293,6 +296,16 @@ static int run_autosave(struct session *s, const char *word)
     return reply_ok_u32("ok autosave", s->autosave);
 }
 
+static int run_guard(struct session *s, const char *word)
+{
+    uint32_t on;
+    if (!parse_u32(word, &on) || on > 1) {
+        return reply_error("argument", "guard takes 0 or 1");
+    }
+    guard_start(&s->guard, on);
+    return reply_ok_u32("ok guard", on);
+}
+
 static int run_forget(struct protocol *p)
 {
     int status = checkpoint_forget(&p->checkpoint);
@@ -321,6 +334,8 @@ static int run_setting(struct protocol *p, enum command command, const struct wo
         return run_replay(&p->session, w->word[1]);
     case AUTOSAVE:
         return run_autosave(&p->session, w->word[1]);
+    case GUARD:
+        return run_guard(&p->session, w->word[1]);
     case BAUD:
         return run_baud(p, w->word[1]);
     default:

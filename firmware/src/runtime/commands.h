@@ -30,6 +30,7 @@ enum command {
     RESET,
     SAVE,
     AUTOSAVE,
+    GUARD,
     FORGET,
     REBOOT,
     BAUD,
@@ -59,6 +60,10 @@ int command_selftest(struct session *s);
 /* CAMERA, CAPTURE, SHOOT, MODE or LABEL. Returns 1 after `ok`, 0 after `err`. */
 int command_demo(struct protocol *p, enum command command, const struct words *w);
 #endif
+
+/* After training steps: a checkpoint where one is due; back to the last one, with a line `diverged: ...`, where the guard
+ * says so. */
+void command_trained(struct protocol *p);
 
 /* The line `unsaved: REASON` where a checkpoint that nobody asked for could not be written. */
 void command_unsaved(int status);

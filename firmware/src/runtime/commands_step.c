@@ -86,9 +86,20 @@ void command_unsaved(int status)
 }
 
 /* In front of the answer, which the host waits for: it sends nothing while the flash is being erased. */
-static void autosave(struct protocol *p)
+void command_trained(struct protocol *p)
 {
-    command_unsaved(checkpoint_autosave(&p->checkpoint, &p->session));
+    struct session *s = &p->session;
+    if (guard_diverged(&s->guard)) {
+        checkpoint_roll_back(&p->checkpoint, s);
+        reply_text("diverged: back to step");
+        reply_u32(s->step);
+        reply_text(" at rate");
+        reply_f32(s->rate);
+        reply_end();
+        return;
+    }
+    int status = checkpoint_autosave(&p->checkpoint, s);
+    command_unsaved(status);
 }
 
 static int run_train(struct protocol *p, const char *word)
@@ -100,7 +111,7 @@ static int run_train(struct protocol *p, const char *word)
     if (status != SESSION_OK) {
         return fail_step(s, status);
     }
-    autosave(p);
+    command_trained(p);
     reply_text("ok train");
     reply_u32(label);
     reply_u32(predicted);
@@ -119,7 +130,7 @@ static int run_rehearse(struct protocol *p, const char *word)
     if (session_rehearse(s, count) != SESSION_OK) {
         return reply_error("argument", "there are no records to rehearse");
     }
-    autosave(p);
+    command_trained(p);
     return reply_ok_u32("ok rehearse", count);
 }
 

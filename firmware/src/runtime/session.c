@@ -15,6 +15,7 @@ void session_init(struct session *s)
     s->seed = SEED_DEFAULT;
     s->rate = 1.0f;
     s->replays = REPLAY_DEFAULT;
+    s->guard.on = 1;
     session_reset(s);
 }
 
@@ -24,6 +25,7 @@ void session_reset(struct session *s)
     memcpy(model_trainables, model_trainables_init, given);
     memset(model_trainables + given, 0, model_info.trainable_bytes - given);
     s->step = 0;
+    guard_start(&s->guard, s->guard.on);
 #if MODEL_RECORDS > 0
     replay_clear();
 #endif
@@ -202,7 +204,9 @@ static float learn(struct session *s, uint32_t label)
     };
     s->step++;
     board_alive();
-    return model_backward(label, &sgd);
+    float loss = model_backward(label, &sgd);
+    guard_see(&s->guard, loss);
+    return loss;
 }
 
 int session_rehearse(struct session *s, uint32_t count)
