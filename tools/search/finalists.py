@@ -110,12 +110,15 @@ def promising(
     return found
 
 
-def likeliest(lab: Lab, problem: Problem, parts: Parts, known: Mapping[Candidate, float]) -> list[Candidate]:
+def likeliest(
+    lab: Lab, problem: Problem, parts: Parts, known: Mapping[Candidate, float]
+) -> dict[Candidate, Compiled]:
     """The LAST that are expected to be best, what a lucky session was worth not taken at its word, and that
-    keep to the budget as whole plans."""
+    keep to the budget as whole plans; with these."""
     surrogate = Surrogate(parts, known)
     ordered = sorted(known, key=lambda candidate: -surrogate.expected(candidate))
-    return list(islice((c for c in ordered if converted(lab, problem, c)), LAST))
+    plans = ((candidate, converted(lab, problem, candidate)) for candidate in ordered)
+    return dict(islice(((candidate, plan) for candidate, plan in plans if plan is not None), LAST))
 
 
 def trials(problem: Problem, plan: Plan, candidates: Iterable[Candidate]) -> list[Trial]:

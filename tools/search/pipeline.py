@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar, get_args
 
@@ -106,9 +106,7 @@ def search(lab: Lab, space: Space, request: Request, engine: Engine, progress: P
         rivals = comparison.tasks(request.compared)
         scores = comparison.compare(problem, gains, request.evaluations, rivals, engine)
         compared = dict(progress("comparison", len(rivals), scores))
-        ranked = trained_for_real(lab, problem, gains, evaluated, request, outcomes, engine, progress)
-        whole = finalists.converted(lab, problem, ranked[0].candidate)
-        assert whole is not None, "finalists keep to the budget"
+        ranked, whole = trained_for_real(lab, problem, gains, evaluated, request, outcomes, engine, progress)
         return Result(problem, gains, accuracies, proxies, evaluated, ranked, whole, collected(compared))
     finally:
         shutil.rmtree(lab.scratch, ignore_errors=True)
@@ -123,8 +121,8 @@ def trained_for_real(
     outcomes: Outcomes,
     engine: Engine,
     progress: Progress,
-) -> list[Finalist]:
-    """All finalists, ranked as Result says."""
+) -> tuple[list[Finalist], Compiled]:
+    """All finalists, ranked as Result says, and the whole plan of the first."""
     final, once = request.final, replace(request.final, seeds=request.final.seeds[:1])
     task, effort = finalists.cautious(problem), (request.evaluations, request.finalists, request.seed)
     field = finalists.chosen(task, evaluated, *effort)
@@ -138,7 +136,8 @@ def trained_for_real(
     must_have(last, request.budget)
     tried(lab, outcomes, finalists.trials(problem, final, last), engine, progress, "finalists, other seeds")
     others = [one for one in first if one.candidate not in last]
-    return [*finalists.ranked(problem, final, last, outcomes), *others]
+    ranked = [*finalists.ranked(problem, final, last, outcomes), *others]
+    return ranked, last[ranked[0].candidate]
 
 
 def affordable(lab: Lab, space: Space, budget: Budget, engine: Engine, progress: Progress) -> Costs:
@@ -178,7 +177,7 @@ def must_gain(lab: Lab, gains: Gains, rate: float) -> None:
         )
 
 
-def must_have(best: list[Candidate], budget: Budget) -> None:
+def must_have(best: Collection[Candidate], budget: Budget) -> None:
     """ConvertError where no candidate was left."""
     if not best:
         raise ConvertError(

@@ -18,9 +18,8 @@ from emulator import Board, Fault
 
 from .line import BoardLine, LineError, State
 
-ROUNDS = (
-    30  # training steps, each with two saves: enough to fill a slot and the next, and to erase both again
-)
+# Training steps, each with two saves: enough to fill a slot and the next, and to erase both again.
+ROUNDS = 30
 FIRST, FIRST_END, LAST = 0x20000, 0x40000, 0x100000  # the first slot; the flash before it never changes
 
 
