@@ -53,19 +53,27 @@ def test_a_flipped_bit_in_flash_is_found(line: BoardLine, symbol: str) -> None:
     assert said[-1].startswith("err selftest")
 
 
-@pytest.mark.parametrize("symbol", ["selftest_dense_y", "selftest_depthwise_w"])
-def test_a_wrong_kernel_is_found(line: BoardLine, symbol: str) -> None:
-    """Another result than the built-in one; here the built-in one is changed."""
+@pytest.mark.parametrize(
+    ("symbol", "kernel"),
+    [
+        ("selftest_dense_w", "dense convolution"),
+        ("selftest_depthwise_w", "depthwise convolution"),
+        ("selftest_mask", "gradient to the input"),
+        ("selftest_qas", "update of the weights"),
+    ],
+)
+def test_a_wrong_result_of_a_kernel_is_found(line: BoardLine, symbol: str, kernel: str) -> None:
+    """Here because one of its operands is changed."""
     board = line.board
     place = board.image.symbols[symbol] + 7
     old = board.read_memory(place, 1)
-    board.write_memory(place, bytes([old[0] ^ 0x40]))
+    board.write_memory(place, bytes([old[0] ^ 0x04]))
     try:
         line.boot()
         said = line.ask("selftest")
     finally:
         board.write_memory(place, old)
-    assert said[0].startswith("kernels wrong:")
+    assert said[0] == f"kernels wrong: {kernel}"
     assert said[-1].startswith("err selftest")
 
 

@@ -12,7 +12,10 @@ enum {
     SELFTEST_NO_ROOM = 1,     /* the arena is smaller than what the kernels need: not tried */
 };
 
-/* Convolutions of built-in vectors, in the arena, whose contents are lost. *failed: the first wrong one, from 0 on. */
+enum { SELFTEST_DENSE, SELFTEST_DEPTHWISE, SELFTEST_INPUT_GRADIENT, SELFTEST_UPDATE, SELFTEST_KERNELS };
+
+/* A dense and a depthwise convolution, the gradient to the dense one's input and the update of its weights, of built-in
+ * vectors, in the arena, whose contents are lost. *failed: the first that is wrong or has no room. */
 int selftest_kernels(uint32_t *failed);
 
 /* CRC-32 of the model's tables in flash against model_info.parts_crc. *found: the CRC as it is. */

@@ -193,7 +193,7 @@ def _integers(p: Conv, e: Array, x: Array) -> tuple[Array, Array]:
     return e.astype(np.int64), x.astype(np.int64) - p.x_zero
 
 
-def _descend(w: Trained, sums: Array, factor: Array, sgd: Sgd) -> Trained:
+def descend(w: Trained, sums: Array, factor: Array, sgd: Sgd) -> Trained:
     """The stochastic step: w -= factor * sums / 2^16. factor: float32, broadcast against sums."""
     shift = 16 - w.frac_bits
     noise = random16(random_key(sgd.seed, sgd.step, w.id), w.w.size).reshape(w.w.shape)
@@ -213,14 +213,14 @@ def conv2d_bwd_w(p: Conv, ey: Error, x: Array, w: Trained, sgd: Sgd) -> Trained:
     """The trained columns after one step. x [h, w, c_trained]: the saved input of the trained channels."""
     factor = f32(sgd.lr_weight) * w.qas.astype(f32) * ey.scale
     sums = conv2d_weight_sums_of(p, *_integers(p, ey.q, x))
-    return _descend(w, sums, factor[:, None, None, None], sgd)
+    return descend(w, sums, factor[:, None, None, None], sgd)
 
 
 def dwconv2d_bwd_w(p: Conv, ey: Error, x: Array, channels: Array, w: Trained, sgd: Sgd) -> Trained:
     """The same for depthwise. channels [c_trained]: those of the trained rows and of x."""
     factor = f32(sgd.lr_weight) * w.qas.astype(f32)[channels] * ey.scale[channels]
     sums = dwconv2d_weight_sums_of(p, *_integers(p, ey.q[:, :, channels], x))
-    return _descend(w, sums, factor[:, None, None], sgd)
+    return descend(w, sums, factor[:, None, None], sgd)
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,10 +6,16 @@
 
 static void say_kernels(int status, uint32_t failed)
 {
+    static const char *const names[] = {
+        [SELFTEST_DENSE] = "dense convolution",
+        [SELFTEST_DEPTHWISE] = "depthwise convolution",
+        [SELFTEST_INPUT_GRADIENT] = "gradient to the input",
+        [SELFTEST_UPDATE] = "update of the weights",
+    };
     reply_text("kernels ");
     if (status == SELFTEST_ERR_KERNEL) {
-        reply_text("wrong:");
-        reply_line(failed ? " depthwise convolution" : " dense convolution");
+        reply_text("wrong: ");
+        reply_line(names[failed]);
     } else {
         reply_line(status == SELFTEST_OK ? "ok" : "not tried: the arena is too small for them");
     }

@@ -8,41 +8,114 @@
 #include "model_api.h"
 #include "selftest_vectors.h"
 
-static uint32_t aligned(uint32_t bytes)
+enum {
+    PIXELS = SELFTEST_SIZE * SELFTEST_SIZE,
+    SCALE_BYTES = SELFTEST_CHANNELS * sizeof(float),
+    FRAC_BITS = 4,
+    FRAC_BYTES = sizeof selftest_dense_w * FRAC_BITS / 8,
+};
+
+/* Each kernel has its result at the start of the arena and its scratch behind that; NULL where there is no room. */
+static uint8_t *scratch_behind(uint32_t result, uint32_t scratch)
 {
-    return (bytes + 7) / 8 * 8;
+    uint32_t start = (result + 7) / 8 * 8;
+    return start + scratch > model_info.arena_bytes ? NULL : model_arena + start;
 }
 
-/* The dense and the depthwise convolution: the result at the start of the arena, the scratch behind it. */
+static int check(uint32_t result, uint32_t crc)
+{
+    return crc32(0, model_arena, result) == crc ? SELFTEST_OK : SELFTEST_ERR_KERNEL;
+}
+
 static int run_dense(void)
 {
     struct split_weights w = {.frozen = selftest_dense_w};
-    uint32_t out = aligned(sizeof selftest_dense_y);
-    if (out + conv2d_fwd_scratch(&selftest_dense) > model_info.arena_bytes) {
+    uint32_t size = PIXELS * SELFTEST_OUT;
+    uint8_t *scratch = scratch_behind(size, conv2d_fwd_scratch(&selftest_dense));
+    if (!scratch) {
         return SELFTEST_NO_ROOM;
     }
-    conv2d_fwd_s8(&selftest_dense, selftest_x, &w, selftest_b, (int8_t *)model_arena, NULL, model_arena + out);
-    return memcmp(model_arena, selftest_dense_y, sizeof selftest_dense_y) ? SELFTEST_ERR_KERNEL : SELFTEST_OK;
+    conv2d_fwd_s8(&selftest_dense, selftest_x, &w, selftest_b, (int8_t *)model_arena, NULL, scratch);
+    return check(size, SELFTEST_DENSE_CRC);
 }
 
 static int run_depthwise(void)
 {
     struct split_weights w = {.frozen = selftest_depthwise_w};
-    uint32_t out = aligned(sizeof selftest_depthwise_y);
-    if (out + dwconv2d_fwd_scratch(&selftest_depthwise) > model_info.arena_bytes) {
+    uint32_t size = PIXELS * SELFTEST_CHANNELS;
+    uint8_t *scratch = scratch_behind(size, dwconv2d_fwd_scratch(&selftest_depthwise));
+    if (!scratch) {
         return SELFTEST_NO_ROOM;
     }
-    dwconv2d_fwd_s8(&selftest_depthwise, selftest_x, &w, selftest_b, (int8_t *)model_arena, NULL, model_arena + out);
-    return memcmp(model_arena, selftest_depthwise_y, sizeof selftest_depthwise_y) ? SELFTEST_ERR_KERNEL : SELFTEST_OK;
+    dwconv2d_fwd_s8(&selftest_depthwise, selftest_x, &w, selftest_b, (int8_t *)model_arena, NULL, scratch);
+    return check(size, SELFTEST_DEPTHWISE_CRC);
+}
+
+/* The error behind the dense convolution; the kernels only read it. */
+static struct error_s8 error(void)
+{
+    return (struct error_s8){.q = (int8_t *)(uintptr_t)selftest_e, .scale = (float *)(uintptr_t)selftest_e_scale};
+}
+
+static int run_input_gradient(void)
+{
+    struct error_s8 ey = error();
+    struct error_s8 ex = {.scale = (float *)(void *)model_arena, .q = (int8_t *)model_arena + SCALE_BYTES};
+    struct split_weights w = {.frozen = selftest_dense_w};
+    struct clamp clamp = {.mask = selftest_mask, .m = selftest_m};
+    uint32_t size = SCALE_BYTES + PIXELS * SELFTEST_CHANNELS;
+    uint8_t *scratch = scratch_behind(size, conv2d_bwd_x_scratch(&selftest_dense));
+    if (!scratch) {
+        return SELFTEST_NO_ROOM;
+    }
+    conv2d_bwd_x_s8(&selftest_dense, &ey, &w, &clamp, &ex, scratch);
+    return check(size, SELFTEST_INPUT_GRADIENT_CRC);
+}
+
+static int run_update(void)
+{
+    struct error_s8 ey = error();
+    struct saved_input x = {.x = selftest_x, .c_x = SELFTEST_CHANNELS};
+    struct trained_weights w = {
+        .w = (int8_t *)model_arena,
+        .frac = model_arena + sizeof selftest_dense_w,
+        .frac_bits = FRAC_BITS,
+        .qas = selftest_qas,
+    };
+    struct sgd sgd = {.lr_weight = 1.0f};
+    uint32_t size = sizeof selftest_dense_w + FRAC_BYTES;
+    uint8_t *scratch = scratch_behind(size, conv2d_bwd_w_scratch(&selftest_dense, SELFTEST_CHANNELS));
+    if (!scratch) {
+        return SELFTEST_NO_ROOM;
+    }
+    memcpy(w.w, selftest_dense_w, sizeof selftest_dense_w);
+    memset(w.frac, 0, FRAC_BYTES);
+    conv2d_bwd_w_s8(&selftest_dense, &ey, &x, SELFTEST_CHANNELS, &w, &sgd, scratch);
+    return check(size, SELFTEST_UPDATE_CRC);
+}
+
+static int run(uint32_t kernel)
+{
+    switch (kernel) {
+    case SELFTEST_DENSE:
+        return run_dense();
+    case SELFTEST_DEPTHWISE:
+        return run_depthwise();
+    case SELFTEST_INPUT_GRADIENT:
+        return run_input_gradient();
+    default:
+        return run_update();
+    }
 }
 
 int selftest_kernels(uint32_t *failed)
 {
-    *failed = 0;
-    int status = run_dense();
-    if (status == SELFTEST_OK) {
-        *failed = 1;
-        status = run_depthwise();
+    int status = SELFTEST_OK;
+    for (*failed = 0; *failed < SELFTEST_KERNELS; (*failed)++) {
+        status = run(*failed);
+        if (status != SELFTEST_OK) {
+            break;
+        }
     }
     return status;
 }
