@@ -10,9 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from emulator import Board, Stop, Until
+from emulator import Board
 from pio_build import board_with_bug, build_once
 from serial_program import ANSWER_S, Program
+from soak.line import BoardLine, LineError, State
 
 SLOTS = ((0, 128 << 10), (128 << 10, 256 << 10))  # in the file that is the flash: offset, bytes
 HEADER, RECORD, STRIDE = 32, 64, 128  # bytes; the null model has 64 of trainables
@@ -207,94 +208,65 @@ ERASE_OPERATIONS = 1 + HEADER // 4
 
 
 @pytest.fixture(scope="module")
-def board(tmp_path_factory: pytest.TempPathFactory) -> Board:
+def line(tmp_path_factory: pytest.TempPathFactory) -> BoardLine:
     workspace, _ = build_once(tmp_path_factory, "pio-null", "disco_f746ng", "native")
-    return Board(workspace / "build/disco_f746ng/firmware.elf")
+    return BoardLine(Board(workspace / "build/disco_f746ng/firmware.elf"))
 
 
-def lines(board: Board, last: tuple[str, ...]) -> list[str]:
-    """What the board says, up to a line that begins with one of `last`; less where the power is cut."""
-    said: list[str] = []
-    while not said or not said[-1].startswith(last):
-        stop = board.run(seconds=10.0, until=Until.LINE)
-        said += board.take_output().decode("ascii").splitlines()
-        if stop is Stop.POWER_CUT:
-            break
-        assert stop is Stop.OUTPUT, said
-    return said
-
-
-def ask(board: Board, command: str) -> list[str]:
-    board.feed(command.encode("ascii") + b"\n")
-    return lines(board, ("ok", "err"))
-
-
-def boot(board: Board) -> str:
-    """Power on; returns what it says of its checkpoint."""
-    board.power_on()
-    banner, start, checkpoint, ready = lines(board, ("ready",))
-    assert banner.startswith("microtrain") and start == "start power" and ready == "ready"
-    return checkpoint
-
-
-def train(board: Board, step: int) -> None:
-    assert ask(board, f"pattern {step}")[-1] == "ok pattern"
-    assert ask(board, f"train {step % 3}")[-1].startswith("ok train")
-
-
-def state(board: Board) -> tuple[str, str]:
-    """(SHA-256 of the trainables, step): all that learning has changed."""
-    step = next(line for line in ask(board, "stats") if line.startswith("steps "))
-    return ask(board, "sha")[-1], step
-
-
-def saved_once(board: Board, slot_full: bool) -> tuple[bytes, tuple[str, str]]:
+def saved_once(line: BoardLine, slot_full: bool) -> tuple[bytes, State]:
     """Flash with one checkpoint, and its state. slot_full: the next one needs an erase."""
-    board.memory.flash[SLOT_A : SLOT_A + 0x20000] = b"\xff" * 0x20000
-    board.memory.flash[SLOT_B : SLOT_B + 0x40000] = b"\xff" * 0x40000
-    boot(board)
-    train(board, 1)
-    assert ask(board, "save")[-1] == "ok save 1"
+    line.board.memory.flash[SLOT_A : SLOT_A + 0x20000] = b"\xff" * 0x20000
+    line.board.memory.flash[SLOT_B : SLOT_B + 0x40000] = b"\xff" * 0x40000
+    line.boot()
+    line.train(1, 3)
+    assert line.ask("save")[-1] == "ok save 1"
     if slot_full:
         rest = SLOT_A + HEADER + STRIDE
-        board.memory.flash[rest : SLOT_A + 0x20000] = b"\x00" * (SLOT_A + 0x20000 - rest)
-    return board.memory.flash[:], state(board)
+        line.board.memory.flash[rest : SLOT_A + 0x20000] = b"\x00" * (SLOT_A + 0x20000 - rest)
+    return line.board.memory.flash[:], line.state()
 
 
-def cut_save_everywhere(board: Board, slot_full: bool, torn: bool) -> None:
+def saves(line: BoardLine) -> bool:
+    """Whether the second save comes to its end; the power may fail before."""
+    try:
+        return line.do("save") == "ok save 2"
+    except LineError:
+        return False
+
+
+def cut_save_everywhere(line: BoardLine, slot_full: bool, torn: bool) -> None:
     """Cut the power in each flash operation of a save: the old state or the new one, and it can save again.
 
     torn   the operation has changed some of its bits, at random
     """
-    flash, old = saved_once(board, slot_full)
+    flash, old = saved_once(line, slot_full)
     draws = random.Random(5)
     operations = SAVE_OPERATIONS + ERASE_OPERATIONS * slot_full
     outcomes = []
     for operation in range(1, operations + 2):
-        board.memory.flash[:] = flash
-        assert boot(board) == "checkpoint 1 of step 1"
-        train(board, 2)
-        new = state(board)
-        board.power_cut_at(flash_operation=operation, torn=draws.randbytes if torn else None)
-        said = ask(board, "save")
-        assert (said[-1:] == ["ok save 2"]) == (operation > operations)
-        boot(board)
-        found = state(board)
+        line.board.memory.flash[:] = flash
+        assert line.boot() == "checkpoint 1 of step 1"
+        line.train(2, 3)
+        new = line.state()
+        line.board.power_cut_at(flash_operation=operation, torn=draws.randbytes if torn else None)
+        assert saves(line) == (operation > operations)
+        line.boot()
+        found = line.state()
         assert found in (old, new)
         outcomes.append(found == new)
-        train(board, 3)
-        third = state(board)
-        assert ask(board, "save")[-1].startswith("ok save")
-        boot(board)
-        assert state(board) == third
+        line.train(3, 3)
+        third = line.state()
+        assert line.ask("save")[-1].startswith("ok save")
+        line.boot()
+        assert line.state() == third
     assert outcomes[-1]
     assert not any(outcomes[: operations - 1])
 
 
 @pytest.mark.parametrize("slot_full", [False, True])
 @pytest.mark.parametrize("torn", [False, True])
-def test_power_cut_at_every_flash_operation_of_a_save(board: Board, slot_full: bool, torn: bool) -> None:
-    cut_save_everywhere(board, slot_full, torn)
+def test_power_cut_at_every_flash_operation_of_a_save(line: BoardLine, slot_full: bool, torn: bool) -> None:
+    cut_save_everywhere(line, slot_full, torn)
 
 
 BUGS = {
@@ -305,69 +277,68 @@ BUGS = {
 
 
 @pytest.fixture(params=list(BUGS))
-def broken(request: pytest.FixtureRequest, tmp_path: Path) -> Board:
+def broken(request: pytest.FixtureRequest, tmp_path: Path) -> BoardLine:
     """A board whose firmware has a bug in its checkpoints."""
-    return Board(board_with_bug(tmp_path, "checkpoint.c", *BUGS[request.param]))
+    return BoardLine(Board(board_with_bug(tmp_path, "checkpoint.c", *BUGS[request.param])))
 
 
-def test_planted_bugs_are_caught(broken: Board) -> None:
+def test_planted_bugs_are_caught(broken: BoardLine) -> None:
     with pytest.raises(AssertionError):
         for slot_full in (False, True):
             cut_save_everywhere(broken, slot_full, torn=True)
         goes_on_with_its_seed(broken)
 
 
-def goes_on_with_its_seed(board: Board) -> None:
+def goes_on_with_its_seed(line: BoardLine) -> None:
     """A board that was reset after a save learns what one that was not learns."""
-    saved_once(board, slot_full=False)
-    ask(board, "seed 77")
-    ask(board, "save")
-    flash = board.memory.flash[:]
-    train(board, 2)
-    undisturbed = state(board)
-    board.memory.flash[:] = flash
-    boot(board)
-    train(board, 2)
-    assert state(board) == undisturbed
+    saved_once(line, slot_full=False)
+    line.ask("seed 77")
+    line.ask("save")
+    flash = line.board.memory.flash[:]
+    line.train(2, 3)
+    undisturbed = line.state()
+    line.board.memory.flash[:] = flash
+    line.boot()
+    line.train(2, 3)
+    assert line.state() == undisturbed
 
 
-def test_a_board_goes_on_with_its_seed(board: Board) -> None:
-    goes_on_with_its_seed(board)
+def test_a_board_goes_on_with_its_seed(line: BoardLine) -> None:
+    goes_on_with_its_seed(line)
 
 
-def test_a_forget_that_fails_half_way_keeps_no_place_of_what_is_erased(board: Board) -> None:
-    saved_once(board, slot_full=False)
-    board.flash.worn = {7}
+def test_a_forget_that_fails_half_way_keeps_no_place_of_what_is_erased(line: BoardLine) -> None:
+    saved_once(line, slot_full=False)
+    line.board.flash.worn = {7}
     try:
-        assert ask(board, "forget")[-1].startswith("err flash")
-        assert "saves 0" in ask(board, "stats")
-        here = state(board)
-        board.feed(b"reboot\n")  # saves what is saved nowhere else
-        assert "checkpoint 1 of step 1" in lines(board, ("ready",))
-        assert state(board) == here
-        train(board, 2)
-        learned = state(board)
-        assert ask(board, "save")[-1] == "ok save 2"
-        boot(board)
-        assert state(board) == learned
+        assert line.ask("forget")[-1].startswith("err flash")
+        assert "saves 0" in line.ask("stats")
+        here = line.state()
+        assert line.reboot() == "checkpoint 1 of step 1"  # it saves what is saved nowhere else
+        assert line.state() == here
+        line.train(2, 3)
+        learned = line.state()
+        assert line.ask("save")[-1] == "ok save 2"
+        line.boot()
+        assert line.state() == learned
     finally:
-        board.flash.worn = set()
+        line.board.flash.worn = set()
 
 
-def test_a_forget_that_fails_half_way_finds_what_is_left(board: Board) -> None:
+def test_a_forget_that_fails_half_way_finds_what_is_left(line: BoardLine) -> None:
     """The older checkpoint in the slot that could not be erased is what the next start would load."""
-    _, old = saved_once(board, slot_full=True)
-    train(board, 2)
-    assert ask(board, "save")[-1] == "ok save 2"  # in the second slot
-    train(board, 3)
-    board.flash.worn = {7}
+    _, old = saved_once(line, slot_full=True)
+    line.train(2, 3)
+    assert line.ask("save")[-1] == "ok save 2"  # in the second slot
+    line.train(3, 3)
+    line.board.flash.worn = {7}
     try:
-        assert ask(board, "forget")[-1].startswith("err flash")
-        assert "saves 2" in ask(board, "stats")
-        learned = state(board)
+        assert line.ask("forget")[-1].startswith("err flash")
+        assert "saves 2" in line.ask("stats")
+        learned = line.state()
         assert learned != old
-        assert ask(board, "save")[-1] == "ok save 3"
-        boot(board)
-        assert state(board) == learned
+        assert line.ask("save")[-1] == "ok save 3"
+        line.boot()
+        assert line.state() == learned
     finally:
-        board.flash.worn = set()
+        line.board.flash.worn = set()

@@ -41,8 +41,16 @@ class BoardLine:
         """Power on; returns what it says of its checkpoint. LineError where it does not start."""
         self.board.power_on()
         self._part = b""
-        said = self._until(("ready",))
-        if len(said) != 4 or said[1] != "start power":
+        return self._started("power")
+
+    def reboot(self) -> str:
+        """Restart on command; returns what it says of its checkpoint."""
+        self.board.feed(b"reboot\n")
+        return self._started("software")
+
+    def _started(self, cause: str) -> str:
+        said = self._until(("ready",))[-4:]
+        if len(said) != 4 or said[1] != f"start {cause}":
             raise LineError(f"the board starts with {said!r}")
         return said[2]
 
