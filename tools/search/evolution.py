@@ -15,8 +15,13 @@ from .cost import Budget, Costs
 from .space import Candidate, Space
 
 POPULATION, TOURNAMENT = 100, 5
+ISLANDS, ISOLATED = (
+    5,
+    0.5,
+)  # populations that evolve apart, and the share of the evaluations for which they do
+LEAST = 400  # evaluations of an island
 CROSSED = 0.7  # of the children have two parents
-CHANGED = 2.0  # layers whose level a mutation draws anew, on average
+CHANGED = 2.0  # layers whose level a mutation changes, on average
 MOVED = 3  # biases that a mutation adds or takes at most
 
 
@@ -55,13 +60,43 @@ def search_random(problem: Problem, evaluations: int, seed: int) -> Iterator[Sco
 def search_evolutionary(
     problem: Problem, evaluations: int, seed: int, start: Iterable[Candidate] = ()
 ) -> Iterator[Scored]:
-    """Everything that is evaluated. The first POPULATION are random, beside those it starts with; then each
-    child that is better than the worst of the population takes its place, so that the best one always
-    stays."""
+    """Everything that is evaluated: first on islands, each with a band of the numbers of biases, then by all
+    that these have found together with those it starts with.
+
+    Few biases with many weights and many with few are hills apart, which no small change leads between.
+    """
     rng = np.random.default_rng(seed)
     population = {candidate: problem.score(candidate) for candidate in start}
+    each = int(ISOLATED * evaluations) // ISLANDS
+    islands = regions(problem.costs, ISLANDS) if each >= LEAST else []
+    for costs in islands:
+        own: dict[Candidate, float] = {}
+        yield from evolve(replace(problem, costs=costs), own, each, rng)
+        population |= own
+    best = sorted(population, key=population.__getitem__, reverse=True)[:POPULATION]
+    together = {candidate: population[candidate] for candidate in best}
+    yield from evolve(problem, together, evaluations - each * len(islands), rng)
+
+
+def regions(costs: Costs, count: int) -> list[Costs]:
+    """`count` parts of the costs by the number of biases, at least one for each number of fraction bits."""
+    kinds = sorted({bits for _, bits in costs.bases})
+    parts = []
+    for place, bits in enumerate(kinds):
+        counts = sorted(k for k, b in costs.bases if b == bits)
+        bands = max(1, count // len(kinds) + (place >= len(kinds) - count % len(kinds)))
+        parts += [costs.only([(k, bits) for k in band.tolist()]) for band in np.array_split(counts, bands)]
+    return [part for part in parts if part.bases]
+
+
+def evolve(
+    problem: Problem, population: dict[Candidate, float], evaluations: int, rng: np.random.Generator
+) -> Iterator[Scored]:
+    """Everything that is evaluated. The population is filled up at random; then each child that is better
+    than its worst one takes that one's place, so that the best one always stays."""
+    strangers = POPULATION - len(population)
     for number in range(evaluations):
-        if number < POPULATION:
+        if number < strangers:
             child = random_candidate(problem, rng)
         else:
             child = mutated(problem, offspring(population, rng), rng)
@@ -103,12 +138,12 @@ def tournament(population: dict[Candidate, float], rng: np.random.Generator) -> 
 
 
 def mutated(problem: Problem, candidate: Candidate, rng: np.random.Generator) -> Candidate:
-    """Some levels drawn anew, at times biases and bits as well."""
+    """Some levels one up or down, or drawn anew; at times biases and bits as well."""
     levels = list(candidate.levels)
     near = range(len(levels) - max(k for k, _ in problem.costs.bases), len(levels))
     for layer in near:
         if rng.uniform() < CHANGED / len(near):
-            levels[layer] = 0 if rng.uniform() < 0.5 else drawn(problem.space.usable[layer], rng)
+            levels[layer] = changed(problem.space.usable[layer], levels[layer], rng)
     biases, bits = candidate.biases, candidate.bits
     if rng.uniform() < 0.3:
         biases += int(rng.integers(-MOVED, MOVED + 1))
@@ -117,6 +152,15 @@ def mutated(problem: Problem, candidate: Candidate, rng: np.random.Generator) ->
         bits = known[rng.integers(len(known))]
     counts = [k for k, b in problem.costs.bases if b == bits]
     return Candidate(min(max(biases, min(counts)), max(counts)), tuple(levels), bits)
+
+
+def changed(usable: tuple[int, ...], level: int, rng: np.random.Generator) -> int:
+    """A neighbour of the level in half of the cases, else none or any."""
+    if rng.uniform() < 0.5:
+        ladder = (0, *usable)
+        place = ladder.index(level) + (1 if rng.uniform() < 0.5 else -1)
+        return ladder[min(max(place, 0), len(usable))]
+    return 0 if rng.uniform() < 0.5 else drawn(usable, rng)
 
 
 def repaired(problem: Problem, candidate: Candidate, rng: np.random.Generator) -> Candidate:

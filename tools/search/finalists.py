@@ -11,12 +11,11 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import islice
 
-import numpy as np
 from convert.pipeline import Compiled, compile_graph
 
 from .contribution import Plan, mean
-from .cost import Costs, cost_of
-from .evolution import Problem, Scored, search_evolutionary
+from .cost import cost_of
+from .evolution import Problem, Scored, regions, search_evolutionary
 from .lab import Lab
 from .space import Candidate
 from .store import Outcomes
@@ -53,17 +52,6 @@ def chosen(
         own = search_evolutionary(inside, max(1, evaluations // count), seed)
         best.append(max((*known, *own), key=lambda s: s.score))
     return different(best, count)
-
-
-def regions(costs: Costs, count: int) -> list[Costs]:
-    """`count` parts of the costs, at least one for each number of fraction bits."""
-    kinds = sorted({bits for _, bits in costs.bases})
-    parts = []
-    for place, bits in enumerate(kinds):
-        counts = sorted(k for k, b in costs.bases if b == bits)
-        bands = max(1, count // len(kinds) + (place >= len(kinds) - count % len(kinds)))
-        parts += [costs.only([(k, bits) for k in band.tolist()]) for band in np.array_split(counts, bands)]
-    return [part for part in parts if part.bases]
 
 
 def different(best: Iterable[Scored], count: int) -> list[Candidate]:
