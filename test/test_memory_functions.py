@@ -19,7 +19,7 @@ if shutil.which("arm-none-eabi-gcc") is None:
 import unicorn
 from unicorn import arm_const as arm
 
-SOURCE = hostlib.ROOT / "firmware" / "src" / "board" / "stm32f746" / "memory_armv7m.S"
+SOURCE = hostlib.ROOT / "firmware" / "src" / "board" / "stm32" / "memory_armv7m.S"
 CODE, RAM, SIZE = 0x08000000, 0x20000000, 0x1000
 STACK, RETURN = RAM + 2 * SIZE, CODE + 0x800
 

@@ -2,6 +2,7 @@
  * Source: ArduCAM, "ArduCAM-M-2MP Plus hardware application note", register tables and SPI timing. */
 #include "board.h"
 #include "camera.h"
+#include "camera_drivers.h"
 #include "drivers.h"
 
 enum {

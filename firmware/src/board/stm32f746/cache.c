@@ -1,7 +1,7 @@
 /* ARMv7-M ARM, section B2.2.7. The DTCM (first 64 KB of SRAM) is not cached; nothing but the core writes memory here,
  * so that the data cache is wrong about flash alone, after it was erased or programmed. */
 #include "drivers.h"
-#include "registers.h"
+#include "hardware.h"
 
 /* Invalidate the data cache line by line: its content is unknown after reset. */
 static void invalidate_data(void)

@@ -2,8 +2,9 @@
  * APB1's 54 MHz. A register of a device is one byte of address and one of data; between the two halves of a read is a
  * repeated start, as Linux's drivers of OmniVision's sensors have it, and as Renode's sensor expects. */
 #include "board.h"
+#include "camera_drivers.h"
 #include "drivers.h"
-#include "registers.h"
+#include "hardware.h"
 
 enum { SCL = 8, SDA = 9, AF4 = 4 };
 enum { WAIT_MS = 10 }; /* a byte takes 0.09 ms */

@@ -2,7 +2,7 @@
  * chip's own pull-up. RM0385 chapter 6. */
 #include "label_button.h"
 
-#include "registers.h"
+#include "hardware.h"
 
 enum { BUTTON = 6 };
 

@@ -4,8 +4,9 @@
 
 #include "board.h"
 #include "display.h"
+#include "camera_drivers.h"
 #include "drivers.h"
-#include "registers.h"
+#include "hardware.h"
 
 enum { AF9 = 9, AF14 = 14, PORT_E = 4, PORT_G = 6, PORT_I = 8, PORT_J = 9, PORT_K = 10 };
 enum { DISP = 12, BACKLIGHT = 3 }; /* PI12, PK3 */

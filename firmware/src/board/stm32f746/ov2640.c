@@ -4,6 +4,7 @@
  * explains are written: the reserved ones, which tune colours and noise, keep their reset values. */
 #include "board.h"
 #include "camera.h"
+#include "camera_drivers.h"
 #include "drivers.h"
 
 enum { ADDRESS = 0x30, FULL_WIDTH = 1600, FULL_HEIGHT = 1200, RESET_MS = 10 };

@@ -3,8 +3,9 @@
 #include <stddef.h>
 
 #include "board.h"
+#include "camera_drivers.h"
 #include "drivers.h"
-#include "registers.h"
+#include "hardware.h"
 
 enum { AF12 = 12, PORTS = 8, CAS_LATENCY = 3, POWER_UP_MS = 1, REFRESHES = 8 };
 enum { COMMAND_TRIES = 20000 }; /* looks at the busy flag; a command takes some tens of cycles */

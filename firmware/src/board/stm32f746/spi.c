@@ -4,8 +4,8 @@
  * PI1 also drives LED LD1. It is the clock while the chip is selected and the LED's output otherwise: a chip that is not
  * selected does not listen to its clock. The LED then glows while bytes come in. */
 #include "board.h"
-#include "drivers.h"
-#include "registers.h"
+#include "camera_drivers.h"
+#include "hardware.h"
 
 enum { SCK = 1, MISO = 14, MOSI = 15, SELECT = 8, AF5 = 5 };
 enum { BYTE_TRIES = 10000 }; /* looks at a flag; a byte takes 256 core cycles */

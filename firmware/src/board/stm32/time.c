@@ -19,7 +19,7 @@ void time_init(void)
     SYSTICK->CVR = 0;
     SYSTICK->CSR = SYSTICK_CSR_CLKSOURCE_CORE | SYSTICK_CSR_TICKINT | SYSTICK_CSR_ENABLE;
     DEMCR |= DEMCR_TRCENA;
-    DWT_LAR = DWT_LAR_KEY; /* the Cortex-M7's DWT is locked after reset */
+    DWT_LAR = DWT_LAR_KEY; /* the Cortex-M7's DWT is locked after reset; others have no lock */
     DWT->CYCCNT = 0;
     DWT->CTRL |= DWT_CTRL_CYCCNTENA;
 }

@@ -3,8 +3,8 @@
 #include "board.h"
 #include "crc.h"
 #include "drivers.h"
+#include "hardware.h"
 #include "reply.h"
-#include "registers.h"
 
 enum { PAUSE_TRIES = 3000000 }; /* 0.1 s at 216 MHz: the line empties, a reset loop stays readable */
 
@@ -149,7 +149,7 @@ _Noreturn __attribute__((used)) static void fault_report(const struct exception_
     uint32_t number;
     __asm volatile("mrs %0, ipsr" : "=r"(number));
     keep(number, frame);
-    if (!(USART1->CR1 & USART_CR1_UE)) {
+    if (!(SERIAL->CR1 & SERIAL_CR1_UE)) {
         (void)usart_init(BOARD_BAUD_DEFAULT); /* a crash before board_init was through */
     }
     reply_end(); /* ends a line that was being written */

@@ -1,8 +1,8 @@
-/* The two flash sectors that hold checkpoints. RM0385 chapter 3: one bank, so that the core stands still while it is
+/* The two flash sectors that hold checkpoints. RM0385 and RM0390, chapter 3: one bank, so that the core stands still while it is
  * erased or programmed. */
 #include "board.h"
 #include "drivers.h"
-#include "registers.h"
+#include "hardware.h"
 
 enum { ERASE_TRIES = 200000000 }; /* looks at BSY: more than 4 s at 216 MHz, were the core to run on meanwhile */
 
@@ -14,8 +14,8 @@ struct slot {
 };
 
 static const struct slot slots[BOARD_SLOTS] = {
-    {__checkpoint_a_start, __checkpoint_a_end, 4},
-    {__checkpoint_b_start, __checkpoint_b_end, 7},
+    {__checkpoint_a_start, __checkpoint_a_end, SLOT_A_SECTOR},
+    {__checkpoint_b_start, __checkpoint_b_end, SLOT_B_SECTOR},
 };
 
 const uint8_t *flash_slot(uint32_t slot)

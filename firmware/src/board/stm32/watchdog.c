@@ -1,4 +1,4 @@
-/* The independent watchdog, and what the last reset was for. RM0385, chapters on the IWDG and the RCC. */
+/* The independent watchdog, and what the last reset was for. RM0385 and RM0390, chapters on the IWDG and the RCC. */
 #include "drivers.h"
 #include "registers.h"
 

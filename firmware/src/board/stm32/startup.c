@@ -1,6 +1,6 @@
 /* From reset to main: FPU, memory, vector table. */
 #include "drivers.h"
-#include "registers.h"
+#include "hardware.h"
 
 extern uint32_t __stack_top[], __data_start[], __data_end[], __bss_start[], __bss_end[];
 extern const uint32_t __data_load[];
@@ -13,7 +13,7 @@ void MemManage_Handler(void);
 void BusFault_Handler(void);
 void UsageFault_Handler(void);
 void SysTick_Handler(void);
-void USART1_IRQHandler(void);
+void Serial_IRQHandler(void);
 void Unexpected_Handler(void);
 
 union vector {
@@ -31,9 +31,9 @@ __attribute__((section(".isr_vector"), used)) static const union vector vectors[
     {.handler = UsageFault_Handler},
     [7 ... 14] = {.handler = Unexpected_Handler},
     [15] = {.handler = SysTick_Handler},
-    [16 ... 16 + USART1_IRQ - 1] = {.handler = Unexpected_Handler},
-    [16 + USART1_IRQ] = {.handler = USART1_IRQHandler},
-    [16 + USART1_IRQ + 1 ... 16 + EXTERNAL_INTERRUPTS - 1] = {.handler = Unexpected_Handler},
+    [16 ... 16 + SERIAL_IRQ - 1] = {.handler = Unexpected_Handler},
+    [16 + SERIAL_IRQ] = {.handler = Serial_IRQHandler},
+    [16 + SERIAL_IRQ + 1 ... 16 + EXTERNAL_INTERRUPTS - 1] = {.handler = Unexpected_Handler},
 };
 
 _Noreturn void Reset_Handler(void)

@@ -1,25 +1,21 @@
-/* 216 MHz: RM0385 sections 3.3.2 (wait states), 4.1.4 (over-drive) and 5.2 (clocks). */
+/* The chip's full speed, hardware.h's PLL_HZ: RM0385 sections 3.3.2 (wait states), 4.1.4 (over-drive) and 5.2 (clocks);
+ * RM0390, chapters 3, 5 and 6. */
 #include "board.h"
 #include "drivers.h"
-#include "registers.h"
+#include "hardware.h"
 
-enum { HSI_HZ = 16000000, PLL_HZ = 216000000 };
+enum { HSI_HZ = 16000000 };
 
-/* Both give a 1 MHz PLL input, a 432 MHz VCO, 216 MHz for the core and 48 MHz at Q. */
-#define PLL_COMMON (RCC_PLLCFGR_PLLN(432u) | RCC_PLLCFGR_PLLP_2 | RCC_PLLCFGR_PLLQ(9u) | RCC_PLLCFGR_PLLR_2)
-#define PLL_FROM_HSE (PLL_COMMON | RCC_PLLCFGR_PLLSRC_HSE | RCC_PLLCFGR_PLLM(25u))
-#define PLL_FROM_HSI (PLL_COMMON | RCC_PLLCFGR_PLLM(16u))
-
-static uint32_t core_hz = HSI_HZ, apb2_hz = HSI_HZ;
+static uint32_t core_hz = HSI_HZ, bus_hz = HSI_HZ;
 
 uint32_t clock_core_hz(void)
 {
     return core_hz;
 }
 
-uint32_t clock_apb2_hz(void)
+uint32_t clock_serial_hz(void)
 {
-    return apb2_hz;
+    return bus_hz;
 }
 
 static int wait_for(const volatile uint32_t *reg, uint32_t mask, uint32_t value)
@@ -47,7 +43,7 @@ static int start_from_hsi(void)
     return wait_for(&RCC->CR, RCC_CR_PLLRDY, 0);
 }
 
-/* Voltage scale 1 and over-drive, which 216 MHz needs; the PLL is running, but not yet used. */
+/* Over-drive, which full speed needs beside voltage scale 1; the PLL is running, but not yet used. */
 static int enable_overdrive(void)
 {
     PWR->CR1 |= PWR_CR1_ODEN;
@@ -60,12 +56,12 @@ static int enable_overdrive(void)
 
 static int switch_to_pll(void)
 {
-    FLASH->ACR = FLASH_ACR_LATENCY_7WS | FLASH_ACR_PRFTEN | FLASH_ACR_ARTEN;
-    if (wait_for(&FLASH->ACR, FLASH_ACR_LATENCY_7WS, FLASH_ACR_LATENCY_7WS) != BOARD_OK ||
+    FLASH->ACR = FLASH_WAIT_STATES | FLASH_ACR_SPEED;
+    if (wait_for(&FLASH->ACR, FLASH_ACR_LATENCY_MASK, FLASH_WAIT_STATES) != BOARD_OK ||
         wait_for(&RCC->CR, RCC_CR_PLLRDY, RCC_CR_PLLRDY) != BOARD_OK) {
         return BOARD_ERR_TIMEOUT;
     }
-    /* AHB 216 MHz, APB1 54 MHz, APB2 108 MHz: their limits */
+    /* both buses at their limits */
     RCC->CFGR = RCC_CFGR_PPRE1_DIV4 | RCC_CFGR_PPRE2_DIV2;
     RCC->CFGR |= RCC_CFGR_SW_PLL;
     return wait_for(&RCC->CFGR, RCC_CFGR_SWS_MASK, RCC_CFGR_SWS_PLL);
@@ -79,14 +75,14 @@ int clock_init(void)
         return BOARD_ERR_TIMEOUT;
     }
     PWR->CR1 |= PWR_CR1_VOS_SCALE_1;
-    RCC->CR |= RCC_CR_HSEON;
-    int crystal = wait_for(&RCC->CR, RCC_CR_HSERDY, RCC_CR_HSERDY) == BOARD_OK;
-    RCC->PLLCFGR = crystal ? PLL_FROM_HSE : PLL_FROM_HSI;
+    RCC->CR |= HSE_ON;
+    int external = wait_for(&RCC->CR, RCC_CR_HSERDY, RCC_CR_HSERDY) == BOARD_OK;
+    RCC->PLLCFGR = external ? PLL_FROM_HSE : PLL_FROM_HSI;
     RCC->CR |= RCC_CR_PLLON;
     if (enable_overdrive() != BOARD_OK || switch_to_pll() != BOARD_OK) {
         return BOARD_ERR_TIMEOUT;
     }
     core_hz = PLL_HZ;
-    apb2_hz = PLL_HZ / 2;
+    bus_hz = PLL_SERIAL_HZ;
     return BOARD_OK;
 }

@@ -1,7 +1,7 @@
-/* board.h on the 32F746GDISCOVERY. */
+/* board.h on an STM32F4 or STM32F7. */
 #include "board.h"
 #include "drivers.h"
-#include "registers.h"
+#include "hardware.h"
 
 /* FPSCR: rounding mode, flush to zero, default NaN (ARMv7-M ARM, section A2.5.3). The numeric contract needs all 0. */
 enum { FPSCR_MODES = 3 << 22 | 1 << 24 | 1 << 25 };
@@ -29,7 +29,7 @@ int board_init(void)
 
 const char *board_name(void)
 {
-    return "disco_f746ng";
+    return BOARD_NAME;
 }
 
 size_t board_serial_read(uint8_t *data, size_t size)
