@@ -67,7 +67,7 @@ lint: setup
 	@$(PYTHON) -m ruff format --check .
 	@$(PYTHON) -m mypy tools examples/digits test renode
 	@clang-format --dry-run --Werror $$(git ls-files 'firmware/*.[ch]' 'test/*.[ch]' 'tools/*.[ch]')
-	@MICROTRAIN_MODEL=test/fixtures/null_model PLATFORMIO_BUILD_DIR=build/lint pio run -s -e disco_f746ng -e camera -e native
+	@MICROTRAIN_MODEL=test/fixtures/null_model PLATFORMIO_BUILD_DIR=build/lint pio run -s -e disco_f746ng -e camera -e nucleo_f446re -e native
 
 format: setup
 	@$(PYTHON) -m ruff check --fix-only -q .

@@ -52,8 +52,8 @@ def registry_is_reachable() -> bool:
     return True
 
 
-class Stm32f7Platform(PlatformBase):
-    """A board means the STM32F7, no board the host."""
+class Stm32Platform(PlatformBase):
+    """A board means an STM32, no board the host."""
 
     embedded = True
 

@@ -210,7 +210,7 @@
 
     .macro  grow peak, v
     vabs.f32 \v, \v
-    vmaxnm.f32 \peak, \peak, \v
+    larger  \peak, \v
     .endm
 
 /* void peaks_of_pairs(const struct four_pairs *pairs, float *peaks) */

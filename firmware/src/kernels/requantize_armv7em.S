@@ -419,17 +419,17 @@
     each    to_float, s0, s1, s2, s3, s4, s5
     vstmia  r0!, {s0-s5}
     each    absolute, s0, s1, s2, s3, s4, s5
-    vmaxnm.f32 s12, s12, s4
-    vmaxnm.f32 s13, s13, s5
+    larger  s12, s4
+    larger  s13, s5
     .else
     each    to_float, s0, s1, s2, s3
     vstmia  r0!, {s0-s3}
     each    absolute, s0, s1, s2, s3
     .endif
-    vmaxnm.f32 s8, s8, s0
-    vmaxnm.f32 s9, s9, s1
-    vmaxnm.f32 s10, s10, s2
-    vmaxnm.f32 s11, s11, s3
+    larger  s8, s0
+    larger  s9, s1
+    larger  s10, s2
+    larger  s11, s3
     subs    r1, r1, #1
     bne     .Lpixel_\name
     ldr     r3, [sp]
@@ -522,7 +522,7 @@
     vstmia  r0!, {s4-s7}
     each    absolute, s4, s5, s6, s7
     .irp    v, s4, s5, s6, s7
-    vmaxnm.f32 s0, s0, \v
+    larger  s0, \v
     .endr
     subs    r1, r1, #4
     bge     .Lfour_sums
@@ -537,7 +537,7 @@
     to_float s4
     vstmia  r0!, {s4}
     absolute s4
-    vmaxnm.f32 s0, s0, s4
+    larger  s0, s4
     subs    r1, r1, #1
     bne     .Lone_sum
 .Lend_sums:

@@ -75,7 +75,10 @@ int clock_init(void)
         return BOARD_ERR_TIMEOUT;
     }
     PWR->CR1 |= PWR_CR1_VOS_SCALE_1;
-    RCC->CR |= HSE_ON;
+    if (HSE_BYPASS) {
+        RCC->CR |= HSE_BYPASS; /* before HSEON */
+    }
+    RCC->CR |= RCC_CR_HSEON;
     int external = wait_for(&RCC->CR, RCC_CR_HSERDY, RCC_CR_HSERDY) == BOARD_OK;
     RCC->PLLCFGR = external ? PLL_FROM_HSE : PLL_FROM_HSI;
     RCC->CR |= RCC_CR_PLLON;

@@ -1,6 +1,6 @@
-"""Builds firmware.elf and firmware.hex for the STM32F7 and uploads them.
+"""Builds firmware.elf and firmware.hex for an STM32 and uploads them.
 
-An upload writes the code and the weights and nothing else: the flash sectors between and after them hold
+An upload writes the code and the weights and nothing else: the flash sectors between or after them hold
 checkpoints. So no image without gaps (one .bin of the whole flash) is ever made.
 """
 
@@ -17,9 +17,14 @@ board = env.BoardConfig()
 platform = env.PioPlatform()
 
 NO_BOARD = (
-    "Is the board's ST-LINK port (CN14 on the 32F746GDISCOVERY) connected, "
+    f"Is the board's ST-LINK port ({board.get('upload.usb_port')}) connected, "
     "and may this user open it (udev rules)?"
 )
+
+
+def script_folder() -> Path:
+    """Where the linker script is, and what it includes."""
+    return (Path(env.subst("$PROJECT_DIR")) / board.get("build.ldscript")).resolve().parent
 
 
 def configure_toolchain() -> None:
@@ -43,17 +48,18 @@ def configure_toolchain() -> None:
     )
     if env.get("PROGNAME", "program") == "program":
         env.Replace(PROGNAME="firmware")
+    fpu = str(board.get("build.fpu"))
     machine = [
         f"-mcpu={board.get('build.cpu')}",
         "-mthumb",
-        f"-mfpu={board.get('build.fpu')}",
+        f"-mfpu={fpu}",
         "-mfloat-abi=hard",
     ]
     env.Append(
         ASFLAGS=machine,
         ASPPFLAGS=["-x", "assembler-with-cpp"],
         CCFLAGS=[*machine, "-ffunction-sections", "-fdata-sections"],
-        CPPDEFINES=[("F_CPU", "$BOARD_F_CPU")],
+        CPPDEFINES=[("F_CPU", "$BOARD_F_CPU"), ("FPU_V5", int(fpu.startswith("fpv5")))],
         LINKFLAGS=[
             *machine,
             "-nostartfiles",
@@ -61,6 +67,7 @@ def configure_toolchain() -> None:
             "-Wl,--gc-sections",
             "-Wl,--fatal-warnings",
             "-Wl,-Map,${TARGET.base}.map",
+            f"-Wl,-L{script_folder()}",
         ],
         LIBS=["m"],
     )
@@ -133,7 +140,7 @@ def build() -> None:
     image: Any = f"{base}.hex"
     if "nobuild" not in COMMAND_LINE_TARGETS:
         elf = env.BuildProgram()
-        env.Depends(elf, str(Path(env.GetActualLDScript()).resolve()))
+        env.Depends(elf, sorted(map(str, script_folder().glob("*.ld"))))
         image = env.ElfToHex(image, elf)
         env.Depends(image, "checkprogsize")
     AlwaysBuild(env.Alias("nobuild", image))
