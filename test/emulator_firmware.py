@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
 from emulator import Board, Fault, Stop, Until
 
+from renode import exerciser
+
 FIXTURE = Path(__file__).parent / "fixtures" / "emulator"
 TOOLS = Path(__file__).parents[1] / "tools"
-FLAGS = [
-    *("-std=c11", "-O2", "-g", "-ffreestanding", "-nostdlib", "-ffp-contract=off"),
-    *("-mcpu=cortex-m7", "-mthumb", "-mfpu=fpv5-sp-d16", "-mfloat-abi=hard"),
-    *("-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wdouble-promotion", "-Werror"),
-    *("-Wl,--no-warn-rwx-segments", "-T", str(FIXTURE / "link.ld")),
-]
+STRICT = ("-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wdouble-promotion", "-Werror")
 
 
-def build(folder: Path, *defines: str) -> Path:
-    elf = folder / "firmware.elf"
-    sources = [str(FIXTURE / name) for name in ("board.c", "main.c")]
-    subprocess.run(["arm-none-eabi-gcc", *FLAGS, *defines, *sources, "-o", str(elf)], check=True)
-    return elf
+def build(folder: Path, *defines: str, board: str = "disco_f746ng") -> Path:
+    return exerciser.build(folder / "firmware.elf", board, *STRICT, *defines)
 
 
 def booted(board: Board) -> Board:

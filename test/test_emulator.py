@@ -201,7 +201,7 @@ def test_bytes_wait_for_a_firmware_that_does_not_read(board: Board) -> None:
 
 def test_paced_line_runs_at_the_baud_rate(elf: Path) -> None:
     board = booted(Board(elf, paced=True))
-    assert board.usart1.baud == pytest.approx(115200, rel=0.01)
+    assert board.usart.baud == pytest.approx(115200, rel=0.01)
     before = board.seconds
     board.feed(b"e" + b"x" * 100)
     board.run(seconds=0.02)

@@ -1,4 +1,4 @@
-"""An STM32F746G-DISCO in software: runs the firmware that would be flashed, counts, finds faults."""
+"""The boards in software: runs the firmware that would be flashed, counts, finds faults."""
 
 from .board import Board
 from .errors import EmulatorError, Fault

@@ -1,4 +1,4 @@
-"""The STM32F746G-DISCO: memory, core and peripherals, and the loop that runs them."""
+"""A board: memory, core and peripherals of its chip, and the loop that runs them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from . import native
+from .chips import Chip
 from .clock import VirtualClock
 from .core import Core
 from .elf import Image
@@ -20,7 +21,7 @@ from .peripherals.bus import Bus
 from .peripherals.camera import Camera
 from .peripherals.clock import PIN, POWER_ON, SOFTWARE, WATCHDOG, Pwr, Rcc
 from .peripherals.flash import FlashController
-from .peripherals.gpio import PORTS, Gpio
+from .peripherals.gpio import Gpio
 from .peripherals.i2c import I2c
 from .peripherals.spi import Spi
 from .peripherals.watchdog import Watchdog
@@ -29,8 +30,6 @@ from .report import CacheUse, CallCost, FunctionCost, SramUse, profile, sram_use
 from .systick import CycleCounter
 
 PERIPHERALS, DEBUG_PAGE = 0x4000_0000, 0xE004_2000
-LED_PORT, LED_PIN = "I", 1  # UM1907, 6.5
-BUTTON_PORT, BUTTON_PIN = "I", 11
 LABEL_PORT, LABEL_PIN = "G", 6  # D2 of the Arduino header, to ground
 PAINT = 0xA5
 
@@ -38,13 +37,14 @@ PAINT = 0xA5
 class Board:
     """The board with a firmware in its flash, switched on.
 
-    elf            the firmware
+    elf            the firmware, which says which board it is for
     strict         fault on unaligned LDM, LDRD, VLDR and so on as the chip does; costs speed
     guest_faults   give faults to the firmware's own handlers instead of raising Fault
     paced          bytes arrive at the programmed baud rate, whether the firmware reads them or not
-    caches         model the caches: needed by estimates of cycles (cycles.py); costs speed
+    caches         model the Cortex-M7's caches: needed by estimates of cycles (cycles.py); costs speed
     paint          what SRAM holds after power-on
 
+    chip           the board's chip
     output         what the firmware has sent and nobody has taken, while no listener is there
     """
 
@@ -60,7 +60,10 @@ class Board:
     ) -> None:
         self.image = Image(Path(elf))
         self.strict, self.guest_faults, self.caches, self.paint = strict, guest_faults, caches, paint
-        self.memory = Memory()
+        self.chip: Chip = self.image.chip
+        if caches and not self.chip.has_caches:
+            raise EmulatorError(f"the {self.chip.cpu} of {self.chip.board} has no caches to model.")
+        self.memory = Memory(self.chip)
         self._bus = Bus(self)
         self._loop = Loop(self)
         self._engine = Engine(self.memory, self._bus.read, self._bus.write, self._loop.bad_access)
@@ -79,24 +82,26 @@ class Board:
         self.core = Core(self)
         self.cycle_counter = CycleCounter(self)
         self.rcc, self.pwr, self.flash = Rcc(self), Pwr(self), FlashController(self)
-        self.usart1 = usart.Usart(self, self._state.usart, paced)
-        self.gpio = {port: Gpio(self, port) for port in PORTS}
-        self.spi2, self.i2c1 = Spi(self, self._state.spi), I2c(self)
-        self.fmc = Peripheral(self, "FMC", 0xA000_0000, (0x38, 0))
-        self.ltdc = Peripheral(self, "LTDC", 0x4001_6800, (0x44, 26))
+        self.usart = usart.Usart(self, self._state.usart, self.chip.serial, paced)
+        self.gpio = {port: Gpio(self, port) for port in self.chip.ports}
+        id_code = self.chip.revision << 16 | 0x6000 | self.chip.device_id
         plain = [
-            self.fmc,
-            self.ltdc,
             Peripheral(self, "SYSCFG", 0x4001_3800, (0x44, 14)),
-            Peripheral(self, "DBGMCU", DEBUG_PAGE, None, {0: 0x1001_6449}),
+            Peripheral(self, "DBGMCU", DEBUG_PAGE, None, {0: id_code}),
         ]
         self.watchdog = Watchdog(self)
-        known = [self.rcc, self.pwr, self.flash, self.usart1, self.watchdog, self.spi2, self.i2c1]
+        known = [self.rcc, self.pwr, self.flash, self.usart, self.watchdog]
+        self.camera: Camera | None = None
+        if self.chip.has_camera:
+            self.spi2, self.i2c1 = Spi(self, self._state.spi), I2c(self)
+            self.fmc = Peripheral(self, "FMC", 0xA000_0000, (0x38, 0))
+            self.ltdc = Peripheral(self, "LTDC", 0x4001_6800, (0x44, 26))
+            plain += [self.spi2, self.i2c1, self.fmc, self.ltdc]
+            self.label_button(False)
         self.peripherals = [*known, *self.gpio.values(), *plain]
         self._bus.connect(self.peripherals)
-        self.camera: Camera | None = None
-        self.label_button(False)
-        self.core.lines[usart.IRQ] = self.usart1.requests_interrupt
+        self.button(False)
+        self.core.lines[self.chip.serial.irq] = self.usart.requests_interrupt
 
     # ---------------------------------------------------------------- power
     def power_on(self, paint: int | None = None) -> None:
@@ -174,7 +179,7 @@ class Board:
 
     def feed(self, data: bytes, baud: int | None = None) -> None:
         """Bytes for the serial line, at the device's own rate or another one."""
-        self.usart1.feed(data, baud)
+        self.usart.feed(data, baud)
 
     def take_output(self) -> bytes:
         """What the firmware has sent since the last call."""
@@ -207,18 +212,25 @@ class Board:
 
     @property
     def led(self) -> bool:
-        return self.gpio[LED_PORT].is_high(LED_PIN)
+        port, pin = self.chip.led
+        return self.gpio[port].is_high(pin)
 
     def button(self, on: bool) -> None:
         """Press or release the blue button."""
-        self.gpio[BUTTON_PORT].hold(BUTTON_PIN, on)
+        port, pin = self.chip.button
+        self.gpio[port].hold(pin, on == self.chip.pressed)
 
     def label_button(self, on: bool) -> None:
         """Press or release the second button, which the camera demo has."""
         self.gpio[LABEL_PORT].hold(LABEL_PIN, not on)
 
     def connect_camera(self) -> Camera:
-        """Put an ArduCAM on the Arduino header."""
+        """Put an ArduCAM on the Arduino header.
+
+        Errors   EmulatorError where the camera demo knows no such board
+        """
+        if not self.chip.has_camera:
+            raise EmulatorError(f"{self.chip.board} has no camera: the demo is the STM32F746G-DISCO's.")
         self.camera = Camera(self)
         return self.camera
 

@@ -9,6 +9,7 @@ import click
 
 from . import bridge, cycles
 from .board import Board
+from .elf import Image
 from .errors import EmulatorError
 from .peripherals import display
 from .report import profile_table, sram_table
@@ -41,7 +42,7 @@ from .report import profile_table, sram_table
     "--cycles",
     "with_cycles",
     is_flag=True,
-    help="At the end: estimated cycles by function (llvm-mca and a model of the caches); slower.",
+    help="At the end: estimated cycles by function (llvm-mca, a model of the Cortex-M7's caches); slower.",
 )
 @click.option(
     "--sram", is_flag=True, help="At the end: SRAM that was written, by variable, and the stack's depth."
@@ -60,7 +61,7 @@ def main(
     with_cycles: bool,
     sram: bool,
 ) -> None:
-    """Run the firmware ELF on an emulated STM32F746G-DISCO.
+    """Run the firmware ELF on an emulated board: the one that it was built for.
 
     Without --pty or --tcp the serial line is standard input and output: `echo info | python tools/emulator
     .pio/build/disco_f746ng/firmware.elf` asks the device one question and ends. What the emulator itself
@@ -69,7 +70,8 @@ def main(
     if use_pty and tcp is not None:
         raise click.UsageError("--pty and --tcp exclude each other: the board has one serial line.")
     try:
-        board = Board(elf, strict=strict, guest_faults=guest_faults, paced=paced, caches=with_cycles)
+        caches = with_cycles and Image(elf).chip.has_caches
+        board = Board(elf, strict=strict, guest_faults=guest_faults, paced=paced, caches=caches)
         if camera is not None:
             board.connect_camera().show_file(camera)
     except EmulatorError as error:

@@ -1,4 +1,4 @@
-"""What Unicorn leaves out of a Cortex-M7: exceptions and their priorities, and the system control space.
+"""What Unicorn leaves out of a Cortex-M: exceptions and their priorities, and the system control space.
 
 Source: ARMv7-M architecture reference manual, B1.5 and B3."""
 
@@ -22,14 +22,24 @@ CPUID, ICSR, VTOR, AIRCR, CCR = 0xD00, 0xD04, 0xD08, 0xD0C, 0xD14
 SHPR1, SHCSR, CFSR, HFSR, BFAR = 0xD18, 0xD24, 0xD28, 0xD2C, 0xD38
 CCSIDR, CSSELR, CPACR, DEMCR, STIR = 0xD80, 0xD84, 0xD88, 0xDFC, 0xF00
 ISER, ICER, ISPR, ICPR, IPR = 0x100, 0x180, 0x200, 0x280, 0x400
+MPU_TYPE, MVFR0, MVFR1, MVFR2 = 0xD90, 0xF40, 0xF44, 0xF48
 CONSTANT = {
-    CPUID: 0x411F_C271,  # Cortex-M7 r1p1
-    0xD78: 0x0900_0003,  # CLIDR: one level of separate caches
-    0xD7C: 0x8303_C003,  # CTR
-    0xD90: 0x0000_0800,  # MPU_TYPE: 8 regions
-    0xF40: 0x1011_0021,  # MVFR0: single precision only
-    0xF44: 0x1100_0011,  # MVFR1
-    0xF48: 0x0000_0040,  # MVFR2
+    "cortex-m7": {
+        CPUID: 0x411F_C271,  # r1p1
+        0xD78: 0x0900_0003,  # CLIDR: one level of separate caches
+        0xD7C: 0x8303_C003,  # CTR
+        MPU_TYPE: 0x0000_0800,  # 8 regions
+        MVFR0: 0x1011_0021,  # single precision only
+        MVFR1: 0x1100_0011,
+        MVFR2: 0x0000_0040,  # FPv5
+    },
+    "cortex-m4": {
+        CPUID: 0x410F_C241,  # r0p1
+        MPU_TYPE: 0x0000_0800,
+        MVFR0: 0x1011_0021,
+        MVFR1: 0x1100_0011,
+        MVFR2: 0,  # FPv4
+    },
 }
 CACHE_SIZE_ID = {0: 0xF003_E019, 1: 0xF007_E009}  # 4 KB of data, 4 KB of instructions, lines of 32 bytes
 ENABLE_BIT = {MEM_MANAGE: 16, BUS_FAULT: 17, USAGE_FAULT: 18}  # in SHCSR
@@ -46,6 +56,7 @@ class Core:
     def __init__(self, board: Board) -> None:
         self.board = board
         self.lines: dict[int, Callable[[], bool]] = {}
+        self._constant = CONSTANT[board.chip.cpu]
         self.systick = SysTick(board, lambda: self.pend(SYSTICK))
         self.reset()
 
@@ -102,8 +113,8 @@ class Core:
     def read(self, offset: int) -> int:
         if offset in (0x10, 0x14, 0x18, 0x1C):
             return self.systick.read(offset)
-        if offset in CONSTANT:
-            return CONSTANT[offset]
+        if offset in self._constant:
+            return self._constant[offset]
         if ISER <= offset < ISPR:
             return self._bits(self.enabled, offset & 0x7F)
         if ISPR <= offset < IPR - 0x100:
@@ -117,7 +128,7 @@ class Core:
             return (self.active[-1] if self.active else 0) | pending
         if offset == AIRCR:
             return 0xFA05_0000 | self._registers.get(AIRCR, 0) & 0x700
-        if offset == CCSIDR:
+        if offset == CCSIDR and self.board.chip.has_caches:
             return CACHE_SIZE_ID[self._registers.get(CSSELR, 0) & 1]
         return self._registers.get(offset, 0)
 

@@ -1,10 +1,10 @@
-"""An ESTIMATE of cycles: how often each basic block ran, times what llvm-mca's Cortex-M7 takes for it, and
-the cycles that the modelled caches made it wait.
+"""An ESTIMATE of cycles: how often each basic block ran, times what llvm-mca's model of the core takes for
+it, and the cycles that the modelled caches made it wait.
 
-llvm-mca issues two instructions at once, in order. The cache model sees every fetch, load and store that the
-firmware makes (cache.h states its assumptions); a board made without `caches=True` has none, and the estimate
-is that of a core that never waits. Neither knows mispredicted branches: real numbers come from the device's
-own cycle counter.
+llvm-mca issues in order, on the Cortex-M7 two instructions at once. The cache model sees every fetch, load
+and store that the firmware makes (cache.h states its assumptions); a board made without `caches=True`, and a
+Cortex-M4, have none, and the estimate is that of a core that never waits. Neither knows mispredicted
+branches: real numbers come from the device's own cycle counter.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def estimate(board: Board) -> Estimate:
     result = Estimate(board.cache_use(), instructions=total)
     issue = 0.0
     for block in blocks:
-        cycles = _block_cycles(mca, _source(code, block))
+        cycles = _block_cycles(mca, board.chip.cpu, _source(code, block))
         if cycles is None:
             result.unknown += 1
             cycles = float(block.length)
@@ -176,11 +176,11 @@ def _instruction(mnemonic: str, operands: str) -> str:
 
 
 @cache
-def _block_cycles(mca: str, source: str) -> float | None:
+def _block_cycles(mca: str, cpu: str, source: str) -> float | None:
     """Cycles of one run of a block in steady state, None where llvm-mca cannot say."""
     options = [
         "-mtriple=thumbv7em-none-eabi",
-        "-mcpu=cortex-m7",
+        f"-mcpu={cpu}",
         f"-iterations={ITERATIONS}",
         "-noalias",
         "-json",

@@ -12,8 +12,9 @@ from elftools.dwarf.lineprogram import LineProgram
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
+from .chips import CHIPS, STM32F746, Chip
 from .errors import EmulatorError
-from .memory import FLASH_BASE, FLASH_SIZE
+from .memory import FLASH_BASE
 
 
 @dataclass(frozen=True)
@@ -35,8 +36,9 @@ class Section:
 
 
 class Image:
-    """An ELF file for the Cortex-M7.
+    """An ELF file for one of the chips.
 
+    chip        the one that its linker script names
     segments    (address in flash, bytes) of what is to be programmed
     symbols     {name: value}
     functions   sorted by address
@@ -62,15 +64,18 @@ class Image:
     def _read(self, elf: ELFFile) -> None:
         if elf["e_machine"] != "EM_ARM":
             raise EmulatorError(f"{self.path} is not for ARM: give the .elf of the board's environment.")
+        self._read_symbols(elf)
+        self.chip = self._find_chip()
         self.segments = [
             (segment["p_paddr"], segment.data())
             for segment in elf.iter_segments()
             if segment["p_type"] == "PT_LOAD" and segment["p_filesz"]
         ]
         for address, data in self.segments:
-            if address < FLASH_BASE or address + len(data) > FLASH_BASE + FLASH_SIZE:
+            if address < FLASH_BASE or address + len(data) > FLASH_BASE + self.chip.flash_size:
                 raise EmulatorError(
-                    f"{self.path} has {len(data)} bytes for {address:#010x}, outside the 1 MB of flash: "
+                    f"{self.path} has {len(data)} bytes for {address:#010x}, outside the "
+                    f"{self.chip.flash_size // 1024} KB of the {self.chip.name}'s flash: "
                     "check the linker script."
                 )
         self.sections = [
@@ -78,7 +83,17 @@ class Image:
             for section in elf.iter_sections()
             if section["sh_flags"] & 2 and section["sh_size"]
         ]
-        self._read_symbols(elf)
+
+    def _find_chip(self) -> Chip:
+        """The chip of the symbol __device_id; without one the STM32F746."""
+        number = self.symbols.get("__device_id", STM32F746.device_id)
+        if number not in CHIPS:
+            known = ", ".join(f"{chip.name} ({chip.device_id:#x})" for chip in CHIPS.values())
+            raise EmulatorError(
+                f"{self.path} is for a chip with the device id {number:#x}, of which there is no model; "
+                f"there are {known}."
+            )
+        return CHIPS[number]
 
     def _read_symbols(self, elf: ELFFile) -> None:
         self.symbols: dict[str, int] = {}

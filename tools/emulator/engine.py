@@ -11,23 +11,16 @@ from unicorn.unicorn_py3.unicorn import uclib
 
 from . import native
 from .errors import EmulatorError
-from .memory import (
-    FLASH_ALIAS,
-    FLASH_BASE,
-    FLASH_SIZE,
-    SDRAM_BASE,
-    SDRAM_SIZE,
-    SRAM_BASE,
-    SRAM_SIZE,
-    SYSTEM_MEMORY,
-    SYSTEM_MEMORY_SIZE,
-    Memory,
-)
+from .memory import FLASH_BASE, SDRAM_BASE, SDRAM_SIZE, SRAM_BASE, SYSTEM_MEMORY_SIZE, Memory
 from .native import NEVER, NativeState
 from .registers import Register
 
 PAGE = 4096
-USART_PAGE, SPI_PAGE = 0x4001_1000, 0x4000_3000
+SPI_PAGE = 0x4000_3000
+CPU_MODEL = {
+    "cortex-m4": arm_const.UC_CPU_ARM_CORTEX_M4,
+    "cortex-m7": arm_const.UC_CPU_ARM_CORTEX_M7,
+}  # UC_MODE_MCLASS would make each a Cortex-M33
 INSTRUCTION_CACHE, DATA_CACHE = (64, 2), (32, 4)  # sets and ways; 4 KB each
 READ_WRITE = unicorn.UC_PROT_READ | unicorn.UC_PROT_WRITE
 READ_EXECUTE = unicorn.UC_PROT_READ | unicorn.UC_PROT_EXEC
@@ -73,7 +66,7 @@ class Engine:
         self.memory = memory
         self._read, self._write, self._bad_access = read, write, bad_access
         self._library = native.load()
-        self.counters = (Counters(FLASH_SIZE), Counters(SRAM_SIZE))
+        self.counters = (Counters(len(memory.flash)), Counters(len(memory.sram)))
         self.state = NativeState()
         self._watched: list[tuple[int, Callable[[], None]]] = []
         self._word = ctypes.c_uint32()
@@ -83,13 +76,14 @@ class Engine:
     def _fill_state(self) -> None:
         state = self.state
         areas = (
-            (self.memory.flash_view, FLASH_BASE, FLASH_SIZE),
-            (self.memory.sram_view, SRAM_BASE, SRAM_SIZE),
+            (self.memory.flash_view, FLASH_BASE, len(self.memory.flash)),
+            (self.memory.sram_view, SRAM_BASE, len(self.memory.sram)),
         )
         for i, (view, base, size) in enumerate(areas):
             state.memory[i], state.base[i], state.size[i] = ctypes.addressof(view), base, size
             for name in ("entries", "retired", "stalls", "blocks"):
                 getattr(state, name)[i] = ctypes.addressof(getattr(self.counters[i], name))
+        state.alias = self.memory.flash_bases[-1]
         for name in ("emu_stop", "reg_read", "reg_write"):
             setattr(state, name, ctypes.cast(getattr(uclib, f"uc_{name}"), ctypes.c_void_p).value)
         for name in native.REGISTERS:
@@ -107,14 +101,8 @@ class Engine:
         self._forget_calls()
         self._empty_caches(caches)
         self._uc = uc = unicorn.Uc(unicorn.UC_ARCH_ARM, unicorn.UC_MODE_THUMB)
-        uc.ctl_set_cpu_model(arm_const.UC_CPU_ARM_CORTEX_M7)  # UC_MODE_MCLASS would make it a Cortex-M33
-        for base in (FLASH_BASE, FLASH_ALIAS):
-            uc.mem_map_ptr(base, FLASH_SIZE, READ_EXECUTE, ctypes.addressof(self.memory.flash_view))
-        uc.mem_map_ptr(SRAM_BASE, SRAM_SIZE, unicorn.UC_PROT_ALL, ctypes.addressof(self.memory.sram_view))
-        system = ctypes.addressof(self.memory.system_view)
-        uc.mem_map_ptr(SYSTEM_MEMORY, SYSTEM_MEMORY_SIZE, unicorn.UC_PROT_READ, system)
-        sdram = ctypes.addressof(self.memory.sdram_view)
-        uc.mem_map_ptr(SDRAM_BASE, SDRAM_SIZE, READ_WRITE, sdram)
+        uc.ctl_set_cpu_model(CPU_MODEL[self.memory.chip.cpu])
+        self._map_memory(uc)
         for page in pages:
             self._map_page(page)
         uc.hook_add(unicorn.UC_HOOK_MEM_INVALID, self._on_bad_access)
@@ -128,6 +116,17 @@ class Engine:
 
         for address, callback in self._watched:
             self._watch(address, callback)
+
+    def _map_memory(self, uc: unicorn.Uc) -> None:
+        memory, whole = self.memory, unicorn.UC_PROT_ALL
+        flash, sram = ctypes.addressof(memory.flash_view), ctypes.addressof(memory.sram_view)
+        for base in memory.flash_bases:
+            uc.mem_map_ptr(base, len(memory.flash), READ_EXECUTE, flash)
+        uc.mem_map_ptr(SRAM_BASE, len(memory.sram), whole, sram)
+        system = ctypes.addressof(memory.system_view)
+        uc.mem_map_ptr(memory.system_base, SYSTEM_MEMORY_SIZE, unicorn.UC_PROT_READ, system)
+        if memory.sdram_view is not None:
+            uc.mem_map_ptr(SDRAM_BASE, SDRAM_SIZE, READ_WRITE, ctypes.addressof(memory.sdram_view))
 
     def watch(self, address: int, callback: Callable[[], None]) -> None:
         """Call back each time the instruction at this address is about to run, now and after every reset."""
@@ -165,8 +164,9 @@ class Engine:
         state.call_count, state.inside, state.only_inside = len(entries), 0, int(only_inside)
 
     def _map_page(self, page: int) -> None:
-        if page in (USART_PAGE, SPI_PAGE):
-            name = "usart" if page == USART_PAGE else "spi"
+        usart_page = self.state.usart.page
+        if page == usart_page or (page == SPI_PAGE and self.memory.chip.has_camera):
+            name = "usart" if page == usart_page else "spi"
             read = getattr(self._library, f"native_{name}_read")
             write = getattr(self._library, f"native_{name}_write")
             argument = ctypes.byref(self.state)
@@ -285,12 +285,12 @@ class Engine:
     def open_flash(self, writable: bool) -> None:
         """Let stores through to flash, or no longer."""
         self._uc.mem_protect(
-            FLASH_BASE, FLASH_SIZE, READ_EXECUTE | (unicorn.UC_PROT_WRITE if writable else 0)
+            FLASH_BASE, len(self.memory.flash), READ_EXECUTE | (unicorn.UC_PROT_WRITE if writable else 0)
         )
 
     def flash_changed(self, offset: int, size: int) -> None:
         """Drop translations and counts of code that was overwritten."""
-        for base in (FLASH_BASE, FLASH_ALIAS):
+        for base in self.memory.flash_bases:
             self._uc.ctl_remove_cache(base + offset, base + offset + size)
         self.counters[0].forget(offset, size)
 

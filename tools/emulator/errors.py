@@ -8,7 +8,7 @@ class EmulatorError(Exception):
 
 
 class Fault(EmulatorError):  # noqa: N818 - the processor's own word for it
-    """The firmware did what a Cortex-M7 faults on, or what this board has not got.
+    """The firmware did what a Cortex-M faults on, or what this board has not got.
 
     kind       what happened ("BusFault on write", ...)
     address    the address that was accessed, or the instruction's

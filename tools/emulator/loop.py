@@ -10,9 +10,8 @@ import unicorn
 
 from .core import BUS_FAULT, HARD_FAULT, SVC, USAGE_FAULT
 from .errors import Fault, PeripheralFault
-from .memory import FLASH_ALIAS, FLASH_BASE, FLASH_SIZE
+from .memory import FLASH_BASE
 from .native import NEVER, STOPPED_AT_LIMIT, VIOLATION_ALIGNMENT
-from .peripherals.flash import offset_in_flash
 from .registers import Register
 
 if TYPE_CHECKING:
@@ -101,7 +100,7 @@ class Loop:
     def _look_around(self, limits: _Limits) -> Stop | None:
         """Fire timers, take exceptions, and see whether the run is over."""
         board = self.board
-        for timer in (board.core.systick, board.usart1, board.watchdog):
+        for timer in (board.core.systick, board.usart, board.watchdog):
             if timer.due is not None and timer.due <= board.now:
                 timer.fire()
         if board.instructions >= board.cut_count:
@@ -131,7 +130,7 @@ class Loop:
         tick = self.board.core.systick
         events = [
             tick.due if not asleep or tick.wakes else None,
-            self.board.usart1.due,
+            self.board.usart.due,
             self.board.watchdog.due,
             None if limits.end_s is None else self._end(limits),
         ]
@@ -140,10 +139,10 @@ class Loop:
     def _sleep(self, limits: _Limits) -> Stop | None:
         """WFI: let bytes arrive, else skip to the next event."""
         board = self.board
-        if not board.usart1.paced and board.usart1.due is not None and board.usart1.hungry:
-            board.usart1.refill()
+        if not board.usart.paced and board.usart.due is not None and board.usart.hungry:
+            board.usart.refill()
             return None
-        if limits.stop_on_sleep and (board.usart1.due is None or not board.usart1.hungry):
+        if limits.stop_on_sleep and (board.usart.due is None or not board.usart.hungry):
             return Stop.SLEEP
         event = self._next_event(limits, asleep=True)
         if event is None:
@@ -200,15 +199,15 @@ class Loop:
 
     def _deliver(self) -> None:
         """Hand on what the firmware has sent."""
-        data = self.board.usart1.drain()
+        data = self.board.usart.drain()
         if not data:
             return
         self._sent = (
             self._sent or self.board.engine.state.usart.tx_stop != TX_STOP[Until.LINE] or b"\n" in data
         )
-        if not self.board.usart1.listeners:
+        if not self.board.usart.listeners:
             self.board.output += data
-        for listener in self.board.usart1.listeners:
+        for listener in self.board.usart.listeners:
             listener(data)
 
     # ---------------------------------------------------------------- exceptions
@@ -257,10 +256,11 @@ class Loop:
     # ---------------------------------------------------------------- faults
     def bad_access(self, kind: int, address: int, data: bytes) -> bool:
         """Unicorn found an access that the memory map forbids. True: it may go on."""
-        in_flash = FLASH_BASE <= address < FLASH_BASE + FLASH_SIZE
+        offset = address - FLASH_BASE
+        in_flash = 0 <= offset < self.board.chip.flash_size
         if kind == unicorn.UC_MEM_WRITE_PROT and in_flash and self.board.powered:
             try:
-                if self.board.flash.store(offset_in_flash(address), data):
+                if self.board.flash.store(offset, data):
                     return True
             except Exception as error:
                 self.board.stop_for(error)
@@ -306,7 +306,7 @@ class Loop:
         image, pc = self.board.image, pc & ~1
         text = f"{kind} at {address:#010x}: pc {image.where(pc)}"
         link = self.board.engine.get(Register.LR)
-        if any(base <= link < base + FLASH_SIZE for base in (FLASH_BASE, FLASH_ALIAS)):
+        if self.board.memory.in_flash(link):
             text += f", called from {image.where((link & ~1) - 2)}"
         sp, limit = self.board.engine.get(Register.SP), image.symbols.get("__stack_limit")
         if limit is not None and sp < limit + NEAR_STACK_LIMIT:

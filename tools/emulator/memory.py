@@ -1,47 +1,57 @@
-"""An STM32F746NG's memory (RM0385, 2.2.2), 1 MB of flash and 320 KB of SRAM, and the board's SDRAM."""
+"""The memories of a chip and its board: flash, SRAM, the page with the unique id, and perhaps SDRAM."""
 
 from __future__ import annotations
 
 import ctypes
 import mmap
 
+from .chips import Chip
+
 FLASH_BASE = 0x0800_0000
-FLASH_ALIAS = 0x0020_0000  # the same flash through the ITCM bus
-FLASH_SIZE = 1 << 20
 SRAM_BASE = 0x2000_0000
-SRAM_SIZE = 320 * 1024
 SDRAM_BASE = 0xC000_0000  # on the FMC, which is not modelled: it is simply there
 SDRAM_SIZE = 8 << 20
 ERASED = 0xFF
 
-SYSTEM_MEMORY = 0x1FF0_F000  # page with the unique id and the size of the flash (RM0385, 41.1 and 41.2)
-SYSTEM_MEMORY_SIZE = 4096
+SYSTEM_MEMORY_SIZE = 4096  # the page with the unique id and the size of the flash
 UNIQUE_ID = bytes(range(0x10, 0x1C))
 
 
 class Memory:
     """Host memory shared with Unicorn: it can be read, painted and programmed without going through it.
 
-    flash, sram, sdram   the bytes
+    flash, sram, sdram   the bytes; no SDRAM: None
     flash_view, ...      the same as ctypes arrays, for their addresses
     """
 
-    def __init__(self) -> None:
-        self.flash = mmap.mmap(-1, FLASH_SIZE)
-        self.sram = mmap.mmap(-1, SRAM_SIZE)
-        self.sdram = mmap.mmap(-1, SDRAM_SIZE)
+    def __init__(self, chip: Chip) -> None:
+        self.chip = chip
+        self.flash = mmap.mmap(-1, chip.flash_size)
+        self.sram = mmap.mmap(-1, chip.sram_size)
+        self.sdram = mmap.mmap(-1, SDRAM_SIZE) if chip.has_camera else None
         self.system = mmap.mmap(-1, SYSTEM_MEMORY_SIZE)
-        self.flash_view = (ctypes.c_char * FLASH_SIZE).from_buffer(self.flash)
-        self.sram_view = (ctypes.c_char * SRAM_SIZE).from_buffer(self.sram)
-        self.sdram_view = (ctypes.c_char * SDRAM_SIZE).from_buffer(self.sdram)
+        self.flash_view = (ctypes.c_char * chip.flash_size).from_buffer(self.flash)
+        self.sram_view = (ctypes.c_char * chip.sram_size).from_buffer(self.sram)
+        self.sdram_view = (ctypes.c_char * SDRAM_SIZE).from_buffer(self.sdram) if self.sdram else None
         self.system_view = (ctypes.c_char * SYSTEM_MEMORY_SIZE).from_buffer(self.system)
-        self.flash[:] = bytes([ERASED]) * FLASH_SIZE
-        self.system[0x420:0x42C] = UNIQUE_ID
-        self.system[0x442:0x444] = (FLASH_SIZE // 1024).to_bytes(2, "little")
+        self.flash[:] = bytes([ERASED]) * chip.flash_size
+        unique_id, flash_kb = (a % SYSTEM_MEMORY_SIZE for a in (chip.unique_id, chip.flash_kb))
+        self.system[unique_id : unique_id + len(UNIQUE_ID)] = UNIQUE_ID
+        self.system[flash_kb : flash_kb + 2] = (chip.flash_size // 1024).to_bytes(2, "little")
+
+    @property
+    def system_base(self) -> int:
+        return self.chip.unique_id & -SYSTEM_MEMORY_SIZE
+
+    @property
+    def flash_bases(self) -> list[int]:
+        """Where flash is seen."""
+        alias = self.chip.flash_alias
+        return [FLASH_BASE] if alias is None else [FLASH_BASE, alias]
 
     def paint(self, value: int) -> None:
         """Fill SRAM, whose content after power-on is undefined."""
-        self.sram[:] = bytes([value]) * SRAM_SIZE
+        self.sram[:] = bytes([value]) * len(self.sram)
 
     def read(self, address: int, size: int) -> bytes:
         """Bytes of flash, SRAM or SDRAM.
@@ -53,16 +63,16 @@ class Memory:
 
     def locate(self, address: int, size: int) -> tuple[mmap.mmap, int]:
         """The memory that holds `size` bytes at `address`, and the offset there."""
-        areas = (
-            (self.flash, FLASH_BASE),
-            (self.sram, SRAM_BASE),
-            (self.sdram, SDRAM_BASE),
-            (self.flash, FLASH_ALIAS),
-        )
+        areas = [(self.flash, base) for base in self.flash_bases] + [(self.sram, SRAM_BASE)]
+        if self.sdram:
+            areas.append((self.sdram, SDRAM_BASE))
         for memory, base in areas:
             if base <= address and address + size <= base + len(memory):
                 return memory, address - base
         raise ValueError(f"{size} bytes at {address:#010x} are neither in flash nor in SRAM nor in SDRAM")
 
+    def in_flash(self, address: int) -> bool:
+        return any(base <= address < base + len(self.flash) for base in self.flash_bases)
+
     def in_sram(self, address: int, size: int) -> bool:
-        return address >= SRAM_BASE and address + size <= SRAM_BASE + SRAM_SIZE
+        return address >= SRAM_BASE and address + size <= SRAM_BASE + len(self.sram)

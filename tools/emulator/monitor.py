@@ -82,9 +82,9 @@ class Monitor:
                 self.board.power_on()
             case "flashController", "PowerFailsIn", [operations]:
                 self.board.power_cut_at(flash_operation=int(operations, 0))
-            case "gpioPortI.userButton", "Press" | "Release", []:
+            case button, "Press" | "Release", [] if button == self.name("userButton"):
                 self.board.button(verb == "Press")
-            case "gpioPortG.labelButton", "Press" | "Release", []:
+            case "gpioPortG.labelButton", "Press" | "Release", [] if self.board.chip.has_camera:
                 self.board.label_button(verb == "Press")
             case "spi2.camera", "ImageSource", [file]:
                 camera = self.board.camera or self.board.connect_camera()
@@ -92,6 +92,12 @@ class Monitor:
             case _:
                 return False
         return True
+
+    def name(self, part: str) -> str:
+        """What a part of the board is called, as on Renode: usart, userLed or userButton."""
+        chip = self.board.chip
+        pins = {"userLed": chip.led, "userButton": chip.button}
+        return f"gpioPort{pins[part][0]}.{part}" if part in pins else chip.serial.name.lower()
 
     def run(self, seconds: float, until: Until | None = None) -> Stop:
         """Run the board; where its power is cut it comes back at once."""

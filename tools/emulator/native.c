@@ -92,8 +92,10 @@ static void fetch(struct native *n, uint32_t address, uint32_t size)
 /* UC_HOOK_BLOCK: counts, and stops. Stopping here, before the block, is the only place where it is exact. */
 void native_block(void *uc, uint64_t address, uint32_t size, struct native *n)
 {
-    uint32_t at = (uint32_t)address - FLASH_ALIAS < n->size[FLASH] ? (uint32_t)address - FLASH_ALIAS + n->base[FLASH]
-                                                                   : (uint32_t)address;
+    uint32_t at = (uint32_t)address;
+    if (at - n->alias < n->size[FLASH]) {
+        at += n->base[FLASH] - n->alias;
+    }
     int region = at - n->base[FLASH] < n->size[FLASH] ? FLASH : SRAM;
     uint32_t offset = at - n->base[region];
     if (offset >= n->size[region]) {
@@ -204,7 +206,7 @@ void native_data_access(void *uc, int type, uint64_t address, int size, int64_t 
 /* Move the next received byte to RDR if that is free. */
 static void usart_receive(struct usart *u)
 {
-    if (u->full || u->rx_head == u->rx_tail || (u->cr1 & CR1_UE_RE) != CR1_UE_RE) {
+    if (u->full || u->rx_head == u->rx_tail || (u->cr1 & (u->enable | CR1_RE)) != (u->enable | CR1_RE)) {
         return;
     }
     uint16_t byte = u->rx[u->rx_head % RX_QUEUE];
@@ -219,13 +221,14 @@ static void usart_receive(struct usart *u)
 uint32_t native_usart_status(struct native *n)
 {
     usart_receive(&n->usart);
-    return ISR_TXE | ISR_TC | ISR_TEACK_REACK | n->usart.errors | (n->usart.full ? ISR_RXNE : 0u);
+    uint32_t ready = ISR_TXE | ISR_TC | (n->usart.older ? 0u : (uint32_t)ISR_TEACK_REACK);
+    return ready | n->usart.errors | (n->usart.full ? ISR_RXNE : 0u);
 }
 
 static void usart_send(struct native *n, uint8_t byte)
 {
     struct usart *u = &n->usart;
-    if ((u->cr1 & CR1_UE_TE) != CR1_UE_TE || u->tx_count == TX_QUEUE) {
+    if ((u->cr1 & (u->enable | CR1_TE)) != (u->enable | CR1_TE) || u->tx_count == TX_QUEUE) {
         return;
     }
     u->tx[u->tx_count++] = byte;
@@ -234,29 +237,34 @@ static void usart_send(struct native *n, uint8_t byte)
     }
 }
 
-/* uc_mmio_map callbacks for the page of USART1; what is not urgent goes on to Python. */
+/* uc_mmio_map callbacks for the page of the USART; what is not urgent goes on to Python. */
 uint64_t native_usart_read(void *uc, uint64_t offset, unsigned size, struct native *n)
 {
-    if (n->usart.powered && offset == USART_ISR) {
-        return native_usart_status(n);
+    struct usart *u = &n->usart;
+    if (u->powered && offset == u->status) {
+        uint32_t status = native_usart_status(n);
+        u->seen = u->older ? u->errors : 0u;
+        return status;
     }
-    if (n->usart.powered && offset == USART_RDR) {
-        uint32_t byte = n->usart.rdr;
-        n->usart.full = 0;
-        usart_receive(&n->usart);
+    if (u->powered && offset == u->receive) {
+        uint32_t byte = u->rdr;
+        u->full = 0;
+        u->errors &= ~u->seen;
+        u->seen = 0;
+        usart_receive(u);
         return byte;
     }
-    return n->slow_read(uc, (uint32_t)offset + USART1_BASE, size);
+    return n->slow_read(uc, (uint32_t)offset + u->page, size);
 }
 
 void native_usart_write(void *uc, uint64_t offset, unsigned size, uint64_t value, struct native *n)
 {
-    if (n->usart.powered && offset == USART_TDR) {
+    if (n->usart.powered && offset == n->usart.send) {
         usart_send(n, (uint8_t)value);
-    } else if (n->usart.powered && offset == USART_ICR) {
+    } else if (n->usart.powered && offset == n->usart.clear && !n->usart.older) {
         n->usart.errors &= ~(uint32_t)value;
     } else {
-        n->slow_write(uc, (uint32_t)offset + USART1_BASE, size, value);
+        n->slow_write(uc, (uint32_t)offset + n->usart.page, size, value);
     }
 }
 

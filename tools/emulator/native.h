@@ -7,13 +7,12 @@
 #include "cache.h"
 
 enum { FLASH = 0, SRAM = 1, REGIONS = 2 };
-enum { FLASH_ALIAS = 0x00200000, USART1_BASE = 0x40011000, SPI2_PAGE = 0x40003000 };
+enum { SPI2_PAGE = 0x40003000 };
 enum { SPI2_SR = 0x808, SPI2_DR = 0x80C, SPI_SR_RXNE = 1 << 0, SPI_SR_TXE = 1 << 1 };
 enum { RX_QUEUE = 4096, TX_QUEUE = 65536 };
-enum { USART_ISR = 0x1C, USART_ICR = 0x20, USART_RDR = 0x24, USART_TDR = 0x28 };
 enum { ISR_FE = 1 << 1, ISR_ORE = 1 << 3, ISR_RXNE = 1 << 5, ISR_TC = 1 << 6, ISR_TXE = 1 << 7 };
-enum { ISR_TEACK_REACK = 3 << 21 };
-enum { CR1_UE_TE = 1 << 0 | 1 << 3, CR1_UE_RE = 1 << 0 | 1 << 2 };
+enum { ISR_TEACK_REACK = 3 << 21 }; /* not on the older kind of USART */
+enum { CR1_RE = 1 << 2, CR1_TE = 1 << 3 };
 enum { RX_FRAMING_ERROR = 1 << 8 };
 enum { STOP_ON_LINE = 1, STOP_ON_BYTE = 2 };
 enum { STOPPED = 1, STOPPED_AT_LIMIT = 2 };
@@ -25,15 +24,20 @@ struct registers {
     int r0, r1, r2, r3, r12, lr, sp, pc, xpsr, nzcvqg, epsr, ipsr, control, s0, fpscr, primask, basepri, faultmask;
 };
 
+/* Flags and CR1 as both kinds of USART have them; the older kind has no register that clears errors. */
 struct usart {
-    uint32_t powered;           /* its clock is on */
-    uint32_t cr1;               /* copy of CR1 */
-    uint32_t full;              /* 1: rdr holds a byte that was not read */
-    uint32_t rdr;               /* the byte */
-    uint32_t errors;            /* ISR_ORE and ISR_FE, until ICR clears them */
-    uint32_t rx_head, rx_tail;  /* positions modulo RX_QUEUE; equal: empty */
-    uint32_t tx_count, tx_stop; /* bytes sent; when to leave the guest: STOP_ON_ */
-    uint16_t rx[RX_QUEUE];      /* received bytes, RX_FRAMING_ERROR beside the byte */
+    uint32_t page;                                /* the address that the offsets of the registers count from */
+    uint32_t status, receive, send, clear, older; /* ISR or SR, RDR, TDR or DR, ICR; 1: the older kind */
+    uint32_t enable;                              /* UE in CR1 */
+    uint32_t seen;                                /* older kind: errors that SR has told; reading DR clears them */
+    uint32_t powered;                             /* its clock is on */
+    uint32_t cr1;                                 /* copy of CR1 */
+    uint32_t full;                                /* 1: rdr holds a byte that was not read */
+    uint32_t rdr;                                 /* the byte */
+    uint32_t errors;                              /* ISR_ORE and ISR_FE, until they are cleared */
+    uint32_t rx_head, rx_tail;                    /* positions modulo RX_QUEUE; equal: empty */
+    uint32_t tx_count, tx_stop;                   /* bytes sent; when to leave the guest: STOP_ON_ */
+    uint16_t rx[RX_QUEUE];                        /* received bytes, RX_FRAMING_ERROR beside the byte */
     uint8_t tx[TX_QUEUE];
 };
 
@@ -63,6 +67,7 @@ struct cache_use {
 struct native {
     uint8_t *memory[REGIONS]; /* the host's view of guest memory */
     uint32_t base[REGIONS], size[REGIONS];
+    uint32_t alias;              /* where flash is seen once more; base[FLASH]: nowhere */
     uint64_t *entries[REGIONS];  /* times a block was entered, by halfword of its start */
     uint64_t *retired[REGIONS];  /* instructions retired in blocks that start there */
     uint32_t *blocks[REGIONS];   /* block size in bytes << 16 | instructions, 0: not yet seen */

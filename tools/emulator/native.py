@@ -42,9 +42,10 @@ class Registers(ctypes.Structure):
 
 
 class UsartState(ctypes.Structure):
-    """struct usart: the part of USART1 that must be fast."""
+    """struct usart: the part of the serial line that must be fast."""
 
     _fields_ = [
+        *((name, U32) for name in ("page", "status", "receive", "send", "clear", "older", "enable", "seen")),
         ("powered", U32),
         ("cr1", U32),
         ("full", U32),
@@ -105,6 +106,7 @@ class NativeState(ctypes.Structure):
         ("memory", Pointer * 2),
         ("base", U32 * 2),
         ("size", U32 * 2),
+        ("alias", U32),
         ("entries", Pointer * 2),
         ("retired", Pointer * 2),
         ("blocks", Pointer * 2),

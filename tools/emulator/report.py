@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .elf import Image
-from .memory import FLASH_BASE, FLASH_SIZE, SRAM_BASE, SRAM_SIZE
+from .memory import FLASH_BASE, SRAM_BASE
 
 if TYPE_CHECKING:
     from .board import Board
@@ -73,7 +73,7 @@ def profile(image: Image, counters: Counters) -> dict[str, FunctionCost]:
     retired, entries = memoryview(counters.retired).cast("B").cast("Q"), counters.entries
     costs: dict[str, FunctionCost] = {}
     for function in image.functions:
-        if not FLASH_BASE <= function.address < FLASH_BASE + FLASH_SIZE:
+        if not FLASH_BASE <= function.address < FLASH_BASE + image.chip.flash_size:
             continue
         first = (function.address - FLASH_BASE) >> 1
         instructions = sum(retired[first : first + max(function.size, 2) // 2])
@@ -89,7 +89,7 @@ def sram_use(image: Image, initial_sp: int, touched: bytes) -> SramUse:
     touched      a byte for each one of SRAM, 1 where it was written
     """
     limit = image.symbols.get("__stack_limit", SRAM_BASE) - SRAM_BASE
-    top = min(initial_sp, SRAM_BASE + SRAM_SIZE) - SRAM_BASE
+    top = min(initial_sp - SRAM_BASE, len(touched))
     stack = touched[limit:top]
     lowest = stack.find(1)
     depth = len(stack) - lowest if lowest >= 0 else 0
@@ -98,7 +98,7 @@ def sram_use(image: Image, initial_sp: int, touched: bytes) -> SramUse:
     by_symbol = {STACK: stack.count(1)}
     for variable in image.variables:
         first = variable.address - SRAM_BASE
-        if 0 <= first < SRAM_SIZE:
+        if 0 <= first < len(touched):
             count = rest[first : first + variable.size].count(1)
             rest[first : first + variable.size] = bytes(variable.size)
             if count:
@@ -107,7 +107,7 @@ def sram_use(image: Image, initial_sp: int, touched: bytes) -> SramUse:
     by_section = {
         section.name: touched[section.address - SRAM_BASE :][: section.size].count(1)
         for section in image.sections
-        if 0 <= section.address - SRAM_BASE < SRAM_SIZE
+        if 0 <= section.address - SRAM_BASE < len(touched)
     }
     ordered = dict(sorted(by_symbol.items(), key=lambda item: (-item[1], item[0])))
     total = touched.count(1) - stack.count(1) + depth
@@ -126,7 +126,7 @@ def measure_sram(board: Board, scenario: Callable[[Board], object]) -> SramUse:
         board.power_on(paint)
         scenario(board)
         masks.append(int.from_bytes(board.touched_mask(), "little"))
-    union = (masks[0] | masks[1]).to_bytes(SRAM_SIZE, "little")
+    union = (masks[0] | masks[1]).to_bytes(len(board.memory.sram), "little")
     return sram_use(board.image, board.initial_sp, union)
 
 

@@ -84,7 +84,7 @@ class BoardKeywords:
         self._wait_for_echo = True
 
     def _connect(self, board: Board) -> None:
-        board.usart1.listeners.append(self._receive)
+        board.usart.listeners.append(self._receive)
 
     def _receive(self, data: bytes) -> None:
         for tester in self._testers:
@@ -116,14 +116,22 @@ class BoardKeywords:
     ) -> int:
         """One machine, paused between keywords, one line end: most options have nothing to choose."""
         self._wait_for_echo = _true(defaultWaitForEcho)
-        if not uart.endswith("usart1"):
-            raise EmulatorError(f"the board model has no UART {uart!r}: use sysbus.usart1.")
+        self._check(uart, "UART", "usart")
         self._testers.append(Tester(self._default_timeout_s if timeout is None else float(timeout)))
         return len(self._testers) - 1
 
+    def _check(self, given: str, kind: str, part: str) -> None:
+        """Errors   EmulatorError where the board calls its UART or LED something else"""
+        name = self._monitor.name(part)
+        if given.removeprefix("sysbus.") != name:
+            board = self._monitor.board.chip.board
+            raise EmulatorError(f"{board} has no {kind} {given!r}: use sysbus.{name}.")
+
     def _tester(self, number: int | None) -> Tester:
         if not self._testers:
-            raise EmulatorError("no terminal tester: `Create Terminal Tester  sysbus.usart1` first.")
+            raise EmulatorError(
+                f"no terminal tester: `Create Terminal Tester  sysbus.{self._monitor.name('usart')}` first."
+            )
         return self._testers[int(number or 0)]
 
     def _search(self, seconds: float, find: Callable[[], Match | None], until: Until) -> Match | None:
@@ -220,8 +228,7 @@ class BoardKeywords:
 
     # ---------------------------------------------------------------- LED
     def create_led_tester(self, led: str, defaultTimeout: float = 0, machine: object = None) -> int:
-        if not led.endswith("gpioPortI.userLed"):
-            raise EmulatorError(f"the board model has no LED {led!r}: use sysbus.gpioPortI.userLed.")
+        self._check(led, "LED", "userLed")
         self._led_timeouts_s.append(float(defaultTimeout))
         return len(self._led_timeouts_s) - 1
 
@@ -230,7 +237,9 @@ class BoardKeywords:
     ) -> None:
         """Wait until the LED is as it should be."""
         if not self._led_timeouts_s:
-            raise EmulatorError("no LED tester: `Create Led Tester  sysbus.gpioPortI.userLed` first.")
+            raise EmulatorError(
+                f"no LED tester: `Create Led Tester  sysbus.{self._monitor.name('userLed')}` first."
+            )
         seconds = self._led_timeouts_s[int(testerId)] if timeout is None else float(timeout)
         board, wanted = self._monitor.board, _true(state)
         end_s = board.seconds + seconds

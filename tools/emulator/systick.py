@@ -88,6 +88,7 @@ class CycleCounter:
 
     def __init__(self, board: Board) -> None:
         self.board = board
+        self._has_lock = board.chip.cpu == "cortex-m7"
         self.reset()
 
     def reset(self) -> None:
@@ -105,7 +106,7 @@ class CycleCounter:
     def write(self, offset: int, value: int) -> None:
         if offset == DWT_LAR:
             self._unlocked = value == UNLOCK
-        elif not (self._unlocked and self.board.core.trace_enabled):
+        elif not ((self._unlocked or not self._has_lock) and self.board.core.trace_enabled):
             return
         elif offset == DWT_CYCCNT:
             self._start = self.board.now - value if self._running else value

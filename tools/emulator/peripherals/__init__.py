@@ -1,1 +1,1 @@
-"""The peripherals of the STM32F746 that the board layer uses."""
+"""The peripherals of the chips that the board layer uses."""

@@ -1,4 +1,4 @@
-"""Reset and clock control, and power control: how fast the core runs (RM0385, 4 and 5)."""
+"""Reset and clock control, and power control: how fast the core runs (RM0385, 4 and 5; RM0390, 5 and 6)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,7 @@ if TYPE_CHECKING:
     from ..board import Board
 
 HSI_HZ = 16_000_000
-HSE_HZ = 25_000_000  # the crystal on the Discovery board
-MAX_HZ = 216_000_000
-MAX_HZ_WITHOUT_OVERDRIVE = 180_000_000
-HZ_PER_WAIT_STATE = 30_000_000  # at 2.7 to 3.6 V (RM0385, table 5)
+HZ_PER_WAIT_STATE = 30_000_000  # at 2.7 to 3.6 V, on both chips (RM0385, table 5)
 RCC_BASE = 0x4002_3800
 PWR_BASE = 0x4000_7000
 CR, PLLCFGR, CFGR, BDCR, CSR = 0x00, 0x04, 0x08, 0x70, 0x74
@@ -57,7 +54,7 @@ class Rcc(Peripheral):
         if offset in (CR, PLLCFGR, CFGR):
             self.board.clock_changed()
         elif AHB1ENR <= offset <= APB2ENR:
-            self.board.usart1.power(self.is_on((APB2ENR, 4)))
+            self.board.usart.power(self.is_on(self.board.usart.clock))
 
     def is_on(self, clock: tuple[int, int] | None) -> bool:
         """Whether a peripheral's clock is enabled."""
@@ -68,7 +65,7 @@ class Rcc(Peripheral):
         """SYSCLK."""
         source = self.registers.get(CFGR, 0) & 3
         if source == HSE_SOURCE:
-            return HSE_HZ
+            return self.board.chip.hse_hz
         return self._pll_hz() if source == PLL_SOURCE else HSI_HZ
 
     def _pll_hz(self) -> int:
@@ -79,7 +76,7 @@ class Rcc(Peripheral):
             raise PeripheralFault(
                 "SYSCLK is the PLL, but RCC_CR has it off or PLLM is below 2", RCC_BASE + CFGR
             )
-        return (HSE_HZ if bit(config, 22) else HSI_HZ) // m * n // p
+        return (self.board.chip.hse_hz if bit(config, 22) else HSI_HZ) // m * n // p
 
     @property
     def core_hz(self) -> int:
@@ -87,10 +84,9 @@ class Rcc(Peripheral):
         divider = self.registers.get(CFGR, 0) >> 4 & 15
         return self.system_hz // (AHB_DIVIDERS[divider - 8] if divider >= 8 else 1)
 
-    @property
-    def apb2_hz(self) -> int:
-        """PCLK2, which clocks USART1."""
-        divider = self.registers.get(CFGR, 0) >> 13 & 7
+    def apb_hz(self, bus: int) -> int:
+        """PCLK1 or PCLK2, which clock the peripherals."""
+        divider = self.registers.get(CFGR, 0) >> {1: 10, 2: 13}[bus] & 7
         return self.core_hz >> (divider - 3 if divider >= 4 else 0)
 
     def check(self, wait_states: int, overdrive: bool) -> None:
@@ -98,14 +94,20 @@ class Rcc(Peripheral):
 
         Errors   PeripheralFault where they cannot: the chip would read wrong instructions
         """
-        hz = self.core_hz
+        hz, chip = self.core_hz, self.board.chip
         needed = (hz - 1) // HZ_PER_WAIT_STATE
-        if hz > MAX_HZ:
-            raise PeripheralFault(f"a core clock of {hz} Hz is above the chip's {MAX_HZ}", RCC_BASE + CFGR)
+        clocks = (
+            ("core", hz, chip.max_hz),
+            *((f"APB{i}", self.apb_hz(i), chip.apb_max_hz[i - 1]) for i in (1, 2)),
+        )
+        for name, found, limit in clocks:
+            if found > limit:
+                kind = f"a clock of {found} Hz is above the {limit} of the chip's {name}"
+                raise PeripheralFault(kind, RCC_BASE + CFGR)
         if wait_states < needed:
             kind = f"{hz} Hz needs {needed} flash wait states, FLASH_ACR has {wait_states}"
             raise PeripheralFault(kind, RCC_BASE + CFGR)
-        if hz > MAX_HZ_WITHOUT_OVERDRIVE and not overdrive:
+        if hz > chip.max_hz_without_overdrive and not overdrive:
             raise PeripheralFault(f"{hz} Hz needs over-drive, PWR_CR1 has it off", RCC_BASE + CFGR)
 
 

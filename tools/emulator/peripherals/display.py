@@ -21,10 +21,12 @@ DISP, BACKLIGHT = ("I", 12), ("K", 3)
 def picture(board: Board) -> Image.Image | None:
     """The picture on the panel, None while it is dark.
 
-    Errors   EmulatorError where it is set up for another panel or another format
+    Errors   EmulatorError where there is none, or it is set up for another panel or another format
     """
     from PIL import Image
 
+    if not board.chip.has_camera:
+        raise EmulatorError(f"{board.chip.board} has no display.")
     get = board.ltdc.registers.get
     lit = all(board.gpio[port].is_high(pin) for port, pin in (DISP, BACKLIGHT))
     if not (lit and get(GCR, 0) & 1 and get(LAYER_CR, 0) & 1):

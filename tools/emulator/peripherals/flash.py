@@ -1,4 +1,4 @@
-"""The flash interface (RM0385, 3): locked by keys, clears bits, erases sectors; the core stalls meanwhile."""
+"""The flash interface (RM0385, 3; RM0390, 3): keys, clearing bits, erasing sectors while the core stalls."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..memory import ERASED, FLASH_BASE, FLASH_SIZE
+from ..memory import ERASED
 from .base import Peripheral
 
 if TYPE_CHECKING:
@@ -18,13 +18,7 @@ KEYS = [0x4567_0123, 0xCDEF_89AB]
 CR_PG, CR_SER, CR_MER, CR_STRT, CR_LOCK = 1 << 0, 1 << 1, 1 << 2, 1 << 16, 1 << 31
 SR_CLEARED_BY_WRITING = 0xF3
 SR_OPERR, SR_PGPERR, SR_ERSERR = 1 << 1, 1 << 6, 1 << 7
-SECTORS = (
-    *((i * 0x8000, 0x8000) for i in range(4)),
-    (0x20000, 0x20000),
-    *((i * 0x40000, 0x40000) for i in range(1, 4)),
-)  # (offset, bytes)
-PROGRAM_S = 16e-6  # one unit of 1, 2 or 4 bytes (STM32F746 data sheet, table 53)
-ERASE_S = {0x8000: 0.25, 0x20000: 0.5, 0x40000: 1.0}
+PROGRAM_S = 16e-6  # one unit of 1, 2 or 4 bytes (data sheets of both chips, table on the flash)
 WINDOW = 256  # bytes around a store that are looked at for others of the same basic block
 
 
@@ -44,6 +38,7 @@ class FlashController(Peripheral):
     `settle` puts the AND of old and new content there and closes it.
 
     operations   programmed units and erased sectors since the board was made
+    sectors      (offset, bytes) of each
     wear         erases of each sector
     worn         sectors that can no longer be erased
     cut_at       power fails in this operation, None: never
@@ -54,7 +49,8 @@ class FlashController(Peripheral):
     def __init__(self, board: Board) -> None:
         super().__init__(board, "FLASH", BASE, None, {CR: CR_LOCK, OPTCR: 0xC0FF_AAFD})
         self.operations = 0
-        self.wear = [0] * len(SECTORS)
+        self.sectors = board.chip.places
+        self.wear = [0] * len(self.sectors)
         self.worn: set[int] = set()
         self.cut_at: int | None = None
         self.torn: Callable[[int], bytes] | None = None
@@ -100,15 +96,15 @@ class FlashController(Peripheral):
         if not value & CR_STRT:
             return
         if value & CR_MER:
-            for sector in range(len(SECTORS)):
+            for sector in range(len(self.sectors)):
                 self._erase(sector)
-        elif value & CR_SER and value >> 3 & 15 < len(SECTORS):
+        elif value & CR_SER and value >> 3 & 15 < len(self.sectors):
             self._erase(value >> 3 & 15)
         else:
             self._status |= SR_ERSERR
 
     def _erase(self, sector: int) -> None:
-        offset, size = SECTORS[sector]
+        offset, size = self.sectors[sector]
         self.operations += 1
         self.wear[sector] += 1
         if sector in self.worn:
@@ -122,7 +118,7 @@ class FlashController(Peripheral):
             self.board.cut_power()
             return
         self.board.write_flash(offset, content)
-        self.board.stall(ERASE_S[size])
+        self.board.stall(self.board.chip.erase_s[size])
 
     def store(self, offset: int, data: bytes) -> bool:
         """A store hit flash. True: it may go on, `settle` corrects what it leaves."""
@@ -131,7 +127,7 @@ class FlashController(Peripheral):
             return False
         self.settle()
         first = max(0, offset - WINDOW // 2)
-        old = bytes(self.board.memory.flash[first : min(FLASH_SIZE, offset + WINDOW // 2)])
+        old = bytes(self.board.memory.flash[first : min(len(self.board.memory.flash), offset + WINDOW // 2)])
         wrong_size = len(data) != 1 << (control >> 8 & 3)
         if wrong_size:
             self._status |= SR_PGPERR
@@ -172,11 +168,6 @@ class FlashController(Peripheral):
 
     def _power_fails(self) -> bool:
         return self.cut_at is not None and self.operations >= self.cut_at
-
-
-def offset_in_flash(address: int) -> int:
-    """Offset of an address in flash, be it on the AXI bus or the alias below it."""
-    return (address - FLASH_BASE) % FLASH_SIZE
 
 
 def _and(a: bytes, b: bytes) -> bytes:

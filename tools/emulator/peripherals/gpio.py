@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 MODER, IDR, ODR, BSRR, AFRL = 0x00, 0x10, 0x14, 0x18, 0x20
 OUTPUT, ALTERNATE = 1, 2
 GPIO_BASE = 0x4002_0000
-PORTS = "ABCDEFGHIJK"
 
 
 class Gpio(Peripheral):
@@ -24,7 +23,7 @@ class Gpio(Peripheral):
     """
 
     def __init__(self, board: Board, port: str) -> None:
-        index = PORTS.index(port)
+        index = board.chip.ports.index(port)
         super().__init__(board, f"GPIO{port}", GPIO_BASE + 0x400 * index, (0x30, index))
         self.levels = 0
         self.watchers: list[Callable[[], None]] = []

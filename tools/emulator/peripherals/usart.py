@@ -1,20 +1,21 @@
-"""USART1, the ST-LINK's virtual COM port (RM0385, 31). Sending, receiving and the status are in native.c."""
+"""The USART of the ST-LINK's virtual COM port (RM0385, 31; RM0390, USART); what is urgent is in native.c."""
 
 from __future__ import annotations
 
 import random
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..chips import SerialLine
+from ..engine import PAGE
 from ..native import RX_FRAMING_ERROR, RX_QUEUE, UsartState
 from .base import Peripheral
 
 if TYPE_CHECKING:
     from ..board import Board
 
-BASE, IRQ = 0x4001_1000, 37
-CR1, BRR, RQR, ISR = 0x00, 0x0C, 0x18, 0x1C
 CR1_RXNEIE, CR1_TCIE, CR1_TXEIE = 1 << 5, 1 << 6, 1 << 7
 CR1_OVER8 = 1 << 15
 ISR_ORE, ISR_RXNE = 1 << 3, 1 << 5
@@ -22,6 +23,24 @@ RQR_RXFRQ = 1 << 3
 BITS_A_BYTE = 10  # 8N1
 BURST = 512  # bytes that may arrive while the firmware is awake; half its receive ring
 TOLERANCE = 0.03  # of the baud rate, before bytes arrive damaged
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Offsets of the registers, and CR1's UE. The older kind clears errors where DR is read behind SR."""
+
+    cr1: int
+    brr: int
+    status: int
+    receive: int
+    send: int
+    enable: int
+    clear: int | None = None
+    request: int | None = None
+
+
+NEWER = Layout(0x00, 0x0C, 0x1C, 0x24, 0x28, 1 << 0, clear=0x20, request=0x18)
+OLDER = Layout(0x0C, 0x08, 0x00, 0x04, 0x04, 1 << 13)
 
 
 class Usart(Peripheral):
@@ -35,9 +54,14 @@ class Usart(Peripheral):
     listeners   called with the bytes that the firmware sent
     """
 
-    def __init__(self, board: Board, state: UsartState, paced: bool) -> None:
-        super().__init__(board, "USART1", BASE, (0x44, 4))
+    def __init__(self, board: Board, state: UsartState, line: SerialLine, paced: bool) -> None:
+        super().__init__(board, line.name, line.base, line.clock)
         self.state = state
+        self._apb = line.apb
+        self.layout = at = OLDER if line.older else NEWER
+        state.page, offset = line.base & -PAGE, line.base % PAGE
+        state.status, state.receive, state.send = offset + at.status, offset + at.receive, offset + at.send
+        state.clear, state.older, state.enable = offset + (at.clear or 0), int(line.older), at.enable
         self.paced = paced
         self.listeners: list[Callable[[bytes], None]] = []
         self._waiting: deque[int] = deque()
@@ -50,7 +74,7 @@ class Usart(Peripheral):
         self._waiting.clear()
         self.due = None
         stop = self.state.tx_stop
-        self.state.powered = self.state.cr1 = self.state.full = self.state.errors = 0
+        self.state.powered = self.state.cr1 = self.state.full = self.state.errors = self.state.seen = 0
         self.state.rx_head = self.state.rx_tail = self.state.tx_count = 0
         self.state.tx_stop = stop
 
@@ -59,23 +83,23 @@ class Usart(Peripheral):
 
     def write(self, offset: int, value: int) -> None:
         super().write(offset, value)
-        if offset == CR1:
+        if offset == self.layout.cr1:
             self.state.cr1 = value
-        elif offset == RQR and value & RQR_RXFRQ:
+        elif offset == self.layout.request and value & RQR_RXFRQ:
             self.state.full = 0
         self.board.look_again()
 
     def read(self, offset: int) -> int:
-        return self.board.usart_status() if offset == ISR else super().read(offset)
+        return self.board.usart_status() if offset == self.layout.status else super().read(offset)
 
     @property
     def baud(self) -> float:
         """Bits a second that BRR stands for at the present clock, 0 before it is set."""
-        divider: float = self.registers.get(BRR, 0)
-        if self.registers.get(CR1, 0) & CR1_OVER8:
-            brr = self.registers.get(BRR, 0)
+        brr = self.registers.get(self.layout.brr, 0)
+        divider: float = brr
+        if self.state.cr1 & CR1_OVER8:
             divider = (brr & ~15 | (brr & 7) << 1) / 2
-        return self.board.rcc.apb2_hz / divider if divider else 0.0
+        return self.board.rcc.apb_hz(self._apb) / divider if divider else 0.0
 
     @property
     def byte_cycles(self) -> int:
@@ -131,7 +155,7 @@ class Usart(Peripheral):
     def requests_interrupt(self) -> bool:
         """The level of the interrupt line."""
         cr1 = self.state.cr1
-        if not cr1 & 1:
+        if not cr1 & self.layout.enable:
             return False
         if cr1 & CR1_RXNEIE and self.board.usart_status() & (ISR_RXNE | ISR_ORE):
             return True

@@ -1,0 +1,30 @@
+"""The firmware that exercises a board model (test/fixtures/emulator): how it is built for each board."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+FOLDER = Path(__file__).resolve().parent.parent / "test" / "fixtures" / "emulator"
+FLAGS = (
+    *("-std=c11", "-O2", "-g", "-ffreestanding", "-nostdlib", "-ffp-contract=off"),
+    *("-mthumb", "-mfloat-abi=hard", "-Wl,--no-warn-rwx-segments", "-T", str(FOLDER / "link.ld")),
+)
+BOARDS = {
+    "disco_f746ng": ("-mcpu=cortex-m7", "-mfpu=fpv5-sp-d16"),
+    "nucleo_f446re": (
+        *("-mcpu=cortex-m4", "-mfpu=fpv4-sp-d16", "-DSTM32F446"),
+        *("-Wl,--defsym=RAM_SIZE=128K", "-Wl,--defsym=CANVAS=0x20010000", "-Wl,--defsym=__device_id=0x421"),
+    ),
+}
+
+
+def build(elf: Path, board: str, *more: str) -> Path:
+    """Compile and link it; `more` flags come last.
+
+    Errors   subprocess.CalledProcessError with the compiler's words in `stderr`
+    """
+    sources = [str(FOLDER / name) for name in ("board.c", "main.c")]
+    command = ["arm-none-eabi-gcc", *FLAGS, *BOARDS[board], *more, *sources, "-o", str(elf)]
+    subprocess.run(command, capture_output=True, text=True, check=True)
+    return elf
