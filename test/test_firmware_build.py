@@ -9,13 +9,22 @@ import sys
 from pathlib import Path
 
 import pytest
-from elfcheck.elf import read
+from elfcheck.elf import ElfError, read
 from elfcheck.rules import check
 from elftools.elf.elffile import ELFFile
 from emulator.board import Board
 from pio_build import NULL_MODEL, ROOT, build, build_once, pio
 
 ARM_GCC = ["arm-none-eabi-gcc", "-mcpu=cortex-m7", "-mthumb", "-mfloat-abi=hard", "-std=c11", "-O2"]
+SLOTS = [
+    f"-Wl,--defsym=__checkpoint_{name}={address}"
+    for name, address in (
+        ("a_start", "0x08020000"),
+        ("a_end", "0x08040000"),
+        ("b_start", "0"),
+        ("b_end", "0"),
+    )
+]
 STRICT = ["-std=c11", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wdouble-promotion", "-Werror"]
 
 
@@ -289,8 +298,29 @@ def test_double_instructions_are_found(tmp_path: Path) -> None:
     source.write_text("double f(double a, double b) { return a + b; }\n")
     elf = tmp_path / "double.elf"
     flags = ["-mfpu=fpv5-d16", "-nostdlib", "-Wl,-e,0", "-Wl,-Ttext=0x08030000"]
-    subprocess.run([*ARM_GCC, *flags, source, "-o", elf], check=True)
+    subprocess.run([*ARM_GCC, *flags, *SLOTS, source, "-o", elf], check=True)
     assert [(f.rule, f.where.split()[0]) for f in check(elf)] == [("double", "f"), ("sector", ".text")]
+
+
+@pytest.mark.parametrize(("fpu", "rules"), [("fpv5-sp-d16", []), ("fpv4-sp-d16", ["fpu"])])
+def test_what_only_fpv5_has_is_found_where_the_fpu_is_older(
+    tmp_path: Path, fpu: str, rules: list[str]
+) -> None:
+    """The assembler takes it for any FPU, and the chip does not."""
+    source = tmp_path / "larger.c"
+    source.write_text('float f(float a) { __asm("vmaxnm.f32 %0, %0, %0" : "+t"(a)); return a; }\n')
+    elf = tmp_path / "larger.elf"
+    flags = [f"-mfpu={fpu}", "-nostdlib", "-Wl,-e,0", "-Wl,-Ttext=0x08000000"]
+    subprocess.run([*ARM_GCC, *flags, *SLOTS, source, "-o", elf], check=True)
+    assert [f.rule for f in check(elf)] == rules
+
+
+def test_elfcheck_of_another_linker_script_is_a_sentence(tmp_path: Path) -> None:
+    source, elf = tmp_path / "empty.c", tmp_path / "empty.elf"
+    source.write_text("int f(void) { return 0; }\n")
+    subprocess.run([*ARM_GCC, "-mfpu=fpv5-sp-d16", "-nostdlib", "-Wl,-e,0", source, "-o", elf], check=True)
+    with pytest.raises(ElfError, match="has no __checkpoint_a_start"):
+        check(elf)
 
 
 @pytest.mark.parametrize(("file", "message"), [("absent.elf", "cannot read"), ("text.elf", "not an ELF")])

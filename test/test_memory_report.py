@@ -38,7 +38,13 @@ ENTRY(Reset_Handler)
 MEMORY { CODE (rx) : ORIGIN = 0x08000000, LENGTH = 128K
          CKPT (r) : ORIGIN = 0x08020000, LENGTH = 128K
          WEIGHTS (r) : ORIGIN = 0x08040000, LENGTH = 512K
+         CKPT2 (r) : ORIGIN = 0x080c0000, LENGTH = 256K
          RAM (rw) : ORIGIN = 0x20000000, LENGTH = 320K }
+__code_start = ORIGIN(CODE); __code_end = __code_start + LENGTH(CODE);
+__checkpoint_a_start = ORIGIN(CKPT); __checkpoint_a_end = __checkpoint_a_start + LENGTH(CKPT);
+__weights_region_start = ORIGIN(WEIGHTS); __weights_region_end = __weights_region_start + LENGTH(WEIGHTS);
+__checkpoint_b_start = ORIGIN(CKPT2); __checkpoint_b_end = __checkpoint_b_start + LENGTH(CKPT2);
+__ram_start = ORIGIN(RAM); __ram_end = __ram_start + LENGTH(RAM);
 SECTIONS {
   .isr_vector : { KEEP(*(.isr_vector)) } > CODE
   .text : { *(.text*) } > CODE
@@ -84,10 +90,17 @@ __attribute__((used)) uint32_t other[5];
 """
 
 
-def build(folder: Path, extra: str = "", call: str = "nop", arena: int = 256, name: str = "firmware") -> Path:
+def build(
+    folder: Path,
+    extra: str = "",
+    call: str = "nop",
+    arena: int = 256,
+    name: str = "firmware",
+    script: str = LINKER_SCRIPT,
+) -> Path:
     """Compile and link the source above. extra: more functions, of which the reset handler calls `call`."""
     folder.mkdir(exist_ok=True)
-    (folder / "link.ld").write_text(LINKER_SCRIPT)
+    (folder / "link.ld").write_text(script)
     source = SOURCE.replace("EXTRA", extra).replace("CALL", call).replace("ARENA", str(arena))
     (folder / f"{name}.c").write_text(source)
     elf = folder / f"{name}.elf"
@@ -172,8 +185,8 @@ def test_report_is_exact(elf: Path, tmp_path: Path) -> None:
     }  # fmt: skip
     assert report["sram"]["total"] == 676
     assert report["sram"]["arena"] == {"activation": 96, "error": 64, "scratch": 40, "mask": 16, "unused": 40}
-    assert report["flash"]["regions"]["weights, sectors 5-6"] == {"used": 1064, "size": 524288}
-    assert report["flash"]["regions"]["checkpoint A, sector 4"]["used"] == 0
+    assert report["flash"]["regions"]["weights"] == {"used": 1064, "size": 524288}
+    assert report["flash"]["regions"]["checkpoint A"]["used"] == 0
     assert report["symbols"]["weights"] == {"bytes": 1000, "where": "flash"}
     assert "Reset_Handler 8 > middle 16 > tail 8 > floats 32" in result.output
 
@@ -264,7 +277,18 @@ def test_chip_stack_and_checkpoint_limits(tmp_path: Path) -> None:
     assert result.exit_code == 1 and "116 more than are reserved" in result.output
     slot = '__attribute__((used, section(".checkpoint"))) const int slot[4] = {1};'
     result = run("--elf", build(tmp_path, slot), "--plan", write_plan(tmp_path))
-    assert result.exit_code == 1 and "checkpoint A, sector 4 holds 16 bytes" in result.output
+    assert result.exit_code == 1 and "checkpoint A holds 16 bytes" in result.output
+
+
+def test_the_sizes_are_those_that_the_linker_script_gave(tmp_path: Path) -> None:
+    """The same firmware on a chip with little SRAM is over, and without the symbols nothing is known."""
+    small = LINKER_SCRIPT.replace("LENGTH = 320K", "LENGTH = 2K").replace("LENGTH = 256K", "LENGTH = 64K")
+    out = tmp_path / "small.json"
+    assert run("--elf", build(tmp_path, script=small), "--json", out).exit_code == 0
+    report = json.loads(out.read_text())
+    assert (report["sram"]["chip"], report["flash"]["chip"]) == (2048, (128 + 128 + 512 + 64) * 1024)
+    result = run("--elf", build(tmp_path, script=LINKER_SCRIPT.replace("__ram_end =", "ram_end =")))
+    assert result.exit_code == 1 and "has no __ram_start and __ram_end" in result.output
 
 
 def test_diff_names_what_grew(tmp_path: Path) -> None:

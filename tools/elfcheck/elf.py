@@ -14,6 +14,8 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import Section as ElftoolsSection
 from elftools.elf.sections import Symbol, SymbolTableSection
 
+FP_ARMV8 = 7
+
 
 class ElfError(Exception):
     """One sentence: what is wrong with the file."""
@@ -45,9 +47,19 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Elf:
+    """fpv5: linked for an FPU with the instructions of FPv5."""
+
     functions: tuple[str, ...]
+    addresses: dict[str, int]
+    fpv5: bool
     loaded: tuple[Section, ...]
     instructions: tuple[Instruction, ...]
+
+    def address(self, name: str) -> int:
+        """Value of a symbol. ElfError where there is none."""
+        if name not in self.addresses:
+            raise ElfError(f"the ELF has no {name}: link it with a script of firmware/ld.")
+        return self.addresses[name]
 
 
 def read(path: Path) -> Elf:
@@ -70,7 +82,17 @@ def _read(elf: ELFFile, path: Path) -> Elf:
     symbols = [symbol for symbol in table.iter_symbols() if symbol.name]
     names = {s.name for s in symbols if s["st_info"]["type"] in ("STT_FUNC", "STT_NOTYPE")}
     functions = tuple(sorted(name for name in names if not name.startswith("$")))
-    return Elf(functions, tuple(_loaded(elf)), tuple(_instructions(elf, symbols)))
+    addresses = {symbol.name: symbol["st_value"] for symbol in symbols}
+    return Elf(functions, addresses, _has_fpv5(elf), tuple(_loaded(elf)), tuple(_instructions(elf, symbols)))
+
+
+def _has_fpv5(elf: ELFFile) -> bool:
+    """By the build attributes (addenda to the Arm ABI, Tag_FP_arch): 7 and 8 are FP for Armv8."""
+    section = elf.get_section_by_name(".ARM.attributes")
+    if section is None:
+        return False
+    attributes = (a for part in section.subsections for sub in part.subsubsections for a in sub.attributes)
+    return any(a.tag == "TAG_FP_ARCH" and a.value >= FP_ARMV8 for a in attributes)
 
 
 def _loaded(elf: ELFFile) -> Iterator[Section]:

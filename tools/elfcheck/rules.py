@@ -15,21 +15,19 @@ DOUBLE_HELPER = re.compile(
     r"|__(add|sub|mul|div|neg|cmp|eq|ne|lt|le|gt|ge|unord|pow)df\w*$"
     r"|__(extendsfdf2|truncdfsf2|fixdf\w+|fixunsdf\w+|float\w*df)$"
 )
+FPV5 = re.compile(r"v(maxnm|minnm|rint[axzmnpr]|sel(eq|ge|gt|vs)|cvt[amnp])(\.|$)")
 FUSED = re.compile(r"v(fma|fms|fnma|fnms|mla|mls|nmla|nmls)(\.|$)")
 HEAP = re.compile(r"_*(malloc|calloc|realloc|free|memalign|sbrk)(_r)?$")
 PRINTF = re.compile(r"_*(v?(s|sn|f|as|d)?i?printf|(v?(s|f)?i?scanf)|puts|dtoa|strtod|printf_float)(_r)?$")
 
-CHECKPOINT_SECTORS = (
-    (0x08020000, 0x08040000, "4 (checkpoint A)"),
-    (0x080C0000, 0x08100000, "7 (checkpoint B)"),
-)
+CHECKPOINTS = {"A": "__checkpoint_a", "B": "__checkpoint_b"}  # symbols of firmware/ld, with _start and _end
 
 
 @dataclass(frozen=True)
 class Finding:
     """One thing that must not be there.
 
-    rule   double | fused | heap | printf | sector | unknown
+    rule   double | fused | fpu | heap | printf | sector | unknown
     where  function or section
     what   the instruction or symbol
     """
@@ -45,6 +43,7 @@ class Finding:
 REASONS = {
     "double": "double precision: the FPU has none, and the numeric contract allows none; write 0.1f, not 0.1",
     "fused": "fused or chained multiply-add rounds differently; build with -ffp-contract=off",
+    "fpu": "an instruction of FPv5, which the Cortex-M4's FPU has not; see FPU_V5",
     "heap": "the firmware has no heap",
     "printf": "printf and its family; use firmware/include/text.h",
     "sector": "upload would erase a checkpoint; see firmware/ld",
@@ -72,24 +71,27 @@ def _symbols(elf: Elf) -> Iterator[Finding]:
 
 def _sectors(elf: Elf) -> Iterator[Finding]:
     for section in elf.loaded:
-        for start, end, name in CHECKPOINT_SECTORS:
+        for name, symbol in CHECKPOINTS.items():
+            start, end = elf.address(f"{symbol}_start"), elf.address(f"{symbol}_end")
             if section.address < end and section.address + section.size > start:
-                yield Finding("sector", section.name, f"lies in flash sector {name}")
+                yield Finding("sector", section.name, f"lies in the flash of checkpoint {name}")
 
 
 def _instructions(elf: Elf) -> Iterator[Finding]:
     for instruction in elf.instructions:
         where = f"{instruction.function} at {instruction.address:#010x}"
         called = None if _forbidden(instruction.function) else _forbidden(instruction.calls or "")
-        if rule := _rule(instruction):
+        if rule := _rule(instruction, elf.fpv5):
             yield Finding(rule, where, instruction.text)
         elif called:
             yield Finding(called, where, f"calls {instruction.calls}")
 
 
-def _rule(instruction: Instruction) -> str | None:
+def _rule(instruction: Instruction, fpv5: bool) -> str | None:
     if instruction.mnemonic == "":
         return "unknown"
     if ".f64" in instruction.mnemonic:
         return "double"
+    if FPV5.match(instruction.mnemonic) and not fpv5:
+        return "fpu"
     return "fused" if FUSED.match(instruction.mnemonic) else None

@@ -1,10 +1,20 @@
-"""The chip's memories (RM0385, section 2.2.2 and table 3), flash divided as in firmware/ld."""
+"""The chip's memories, as the linker script of the firmware divides them (firmware/ld)."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
-KB = 1024
+from memory_report.errors import ReportError
+
+REGIONS = {
+    "code": "__code",
+    "weights": "__weights_region",
+    "checkpoint A": "__checkpoint_a",
+    "checkpoint B": "__checkpoint_b",
+}
+RAM = "__ram"
 
 
 @dataclass(frozen=True)
@@ -23,13 +33,26 @@ class Region:
         return self.start <= address < self.end
 
 
-FLASH = Region("flash", 0x08000000, 1024 * KB)
-SRAM = Region("SRAM", 0x20000000, 320 * KB)
-ITCM = Region("ITCM RAM", 0x00000000, 16 * KB)
+@dataclass(frozen=True)
+class Chip:
+    """regions: what the flash is divided into, by address; they follow one another."""
 
-FLASH_REGIONS = (
-    Region("code, sectors 0-3", 0x08000000, 128 * KB),
-    Region("checkpoint A, sector 4", 0x08020000, 128 * KB),
-    Region("weights, sectors 5-6", 0x08040000, 512 * KB),
-    Region("checkpoint B, sector 7", 0x080C0000, 256 * KB),
-)
+    flash: Region
+    sram: Region
+    regions: tuple[Region, ...]
+
+
+def chip_of(path: Path, names: Mapping[str, int]) -> Chip:
+    """The chip that an ELF was linked for, by its symbols. ReportError where they are missing."""
+
+    def region(name: str, symbol: str) -> Region:
+        start, end = (names.get(f"{symbol}_{which}") for which in ("start", "end"))
+        if start is None or end is None:
+            raise ReportError(
+                f"{path} has no {symbol}_start and {symbol}_end: link with a script of firmware/ld."
+            )
+        return Region(name, start, end - start)
+
+    regions = sorted((region(*item) for item in REGIONS.items()), key=lambda r: r.start)
+    flash = Region("flash", regions[0].start, regions[-1].end - regions[0].start)
+    return Chip(flash, region("SRAM", RAM), tuple(regions))

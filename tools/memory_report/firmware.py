@@ -12,6 +12,7 @@ from elftools.common.exceptions import ELFError
 from elftools.elf.constants import SH_FLAGS
 from elftools.elf.elffile import ELFFile
 
+from memory_report.chip import Chip, chip_of
 from memory_report.errors import ReportError
 
 
@@ -51,6 +52,7 @@ class Firmware:
     """An ELF file, read.
 
     names   every symbol's address, linker script symbols included
+    chip    the one that it was linked for
     marks   (address, "t" or "d") where code and literal data begin (ELF for the Arm architecture, 5.5.5)
     """
 
@@ -61,6 +63,7 @@ class Firmware:
     marks: tuple[tuple[int, str], ...]
     contents: tuple[tuple[int, bytes], ...]
     entry: int
+    chip: Chip
 
     def read(self, address: int, size: int) -> bytes:
         """Bytes as they lie in memory before start. ReportError outside the sections with contents."""
@@ -122,6 +125,7 @@ def read_elf(path: Path, elf: Any) -> Firmware:
         tuple(sorted(marks)),
         tuple(contents),
         elf["e_entry"] & ~1,
+        chip_of(path, names),
     )
 
 

@@ -7,7 +7,6 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from memory_report.chip import FLASH, SRAM
 from memory_report.stack import EXCEPTION_FRAME, Path
 from memory_report.usage import Report
 
@@ -19,12 +18,11 @@ def show(console: Console, report: Report) -> None:
     title = report.firmware.path.name
     if report.plan is not None:
         title += f", model {report.plan.name} {report.plan.id:08x}"
+    sram, flash = report.firmware.chip.sram.size, report.firmware.chip.flash.size
     console.print(
-        kinds_table(f"SRAM of {title}", report.sram, SRAM.size, report.sram_budget, report.arena, report)
+        kinds_table(f"SRAM of {title}", report.sram, sram, report.sram_budget, report.arena, report)
     )
-    console.print(
-        kinds_table(f"Flash of {title}", report.flash, FLASH.size, report.flash_budget, None, report)
-    )
+    console.print(kinds_table(f"Flash of {title}", report.flash, flash, report.flash_budget, None, report))
     console.print(regions_table(report))
     show_stack(console, report)
     console.print(symbols_table(report))

@@ -6,7 +6,6 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from memory_report.chip import FLASH, FLASH_REGIONS, ITCM, SRAM
 from memory_report.errors import ReportError
 from memory_report.firmware import Firmware, Section, Symbol
 from memory_report.plan import Plan, arena_kinds
@@ -49,8 +48,9 @@ class Report:
 
     def failures(self) -> list[str]:
         """Sentences on whatever is over a limit or not proven."""
-        found = over("SRAM", self.sram_total, SRAM.size, self.sram_budget)
-        found += over("flash", self.flash_total, FLASH.size, self.flash_budget)
+        chip = self.firmware.chip
+        found = over("SRAM", self.sram_total, chip.sram.size, self.sram_budget)
+        found += over("flash", self.flash_total, chip.flash.size, self.flash_budget)
         for name, (used, size) in self.regions.items():
             if used > size or (used and name.startswith("checkpoint")):
                 room = size if not name.startswith("checkpoint") else 0
@@ -113,15 +113,15 @@ def check_same_model(firmware: Firmware, plan: Plan) -> None:
 def check_places(firmware: Firmware) -> None:
     for section in firmware.sections:
         for address in {section.address, section.load}:
-            if not any(r.holds(address) for r in (FLASH, SRAM, ITCM)):
+            if not any(r.holds(address) for r in (firmware.chip.flash, firmware.chip.sram)):
                 raise ReportError(
                     f"section {section.name} lies at {address:#010x}, outside flash and SRAM: "
                     "check the linker script."
                 )
 
 
-def in_ram(section: Section) -> bool:
-    return SRAM.holds(section.address) or ITCM.holds(section.address)
+def in_ram(firmware: Firmware, section: Section) -> bool:
+    return firmware.chip.sram.holds(section.address)
 
 
 def is_stack(firmware: Firmware, section: Section) -> bool:
@@ -134,9 +134,9 @@ def is_stack(firmware: Firmware, section: Section) -> bool:
 def flash_kinds(firmware: Firmware) -> dict[str, int]:
     kinds = {"code": 0, "weights": 0, "tables": 0, "trainables' start values": 0, ".data's start values": 0}
     for section in firmware.sections:
-        if not section.bits or not FLASH.holds(section.load):
+        if not section.bits or not firmware.chip.flash.holds(section.load):
             continue
-        if in_ram(section):
+        if in_ram(firmware, section):
             kind = ".data's start values" if section.write else "code"
         elif section.execute or "vector" in section.name:
             kind = "code"
@@ -154,15 +154,12 @@ def sram_kinds(firmware: Firmware, stack: Stack) -> dict[str, int]:
     """All memory that the CPU can write, by use. The named parts are taken out of their sections."""
     kinds = {".data": 0, ".bss, the rest": 0, "arena": 0, "trainables": 0, "serial buffers": 0}
     for section in firmware.sections:
-        if not in_ram(section) or is_stack(firmware, section):
-            continue
-        if ITCM.holds(section.address):
-            kinds["ITCM RAM"] = kinds.get("ITCM RAM", 0) + section.size
+        if not in_ram(firmware, section) or is_stack(firmware, section):
             continue
         kinds[".data" if section.bits else ".bss, the rest"] += section.size
     for symbol in objects(firmware):
         home, part = firmware.section_at(symbol.address), part_of(symbol)
-        if home is not None and SRAM.holds(home.address) and part is not None:
+        if home is not None and in_ram(firmware, home) and part is not None:
             kinds[".data" if home.bits else ".bss, the rest"] -= symbol.size
             kinds[part] = kinds.get(part, 0) + symbol.size
     return {**kinds, "worst stack": stack.worst}
@@ -185,8 +182,8 @@ def objects(firmware: Firmware) -> list[Symbol]:
 
 def region_use(firmware: Firmware) -> dict[str, tuple[int, int]]:
     """Bytes of flash used in each region, padding between sections included."""
-    used = {region.name: (0, region.size) for region in FLASH_REGIONS}
-    for region in FLASH_REGIONS:
+    used = {}
+    for region in firmware.chip.regions:
         ends = [
             min(s.load + s.size, region.end) - region.start
             for s in firmware.sections
@@ -202,7 +199,7 @@ def symbol_sizes(firmware: Firmware) -> dict[str, tuple[int, str]]:
         section = firmware.section_at(symbol.address)
         if section is not None and symbol.size:
             name = symbol.name if symbol.name not in sizes else f"{symbol.name} ({symbol.file})"
-            sizes[name] = (symbol.size, "SRAM" if in_ram(section) else "flash")
+            sizes[name] = (symbol.size, "SRAM" if in_ram(firmware, section) else "flash")
     return dict(sorted(sizes.items(), key=lambda s: (-s[1][0], s[0])))
 
 
@@ -216,14 +213,14 @@ def as_json(report: Report) -> dict[str, Any]:
         "flash": {
             "kinds": report.flash,
             "total": report.flash_total,
-            "chip": FLASH.size,
+            "chip": report.firmware.chip.flash.size,
             "budget": report.flash_budget,
             "regions": {name: {"used": used, "size": size} for name, (used, size) in report.regions.items()},
         },
         "sram": {
             "kinds": report.sram,
             "total": report.sram_total,
-            "chip": SRAM.size,
+            "chip": report.firmware.chip.sram.size,
             "budget": report.sram_budget,
             "arena": report.arena,
         },
