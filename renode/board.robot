@@ -5,8 +5,6 @@ The board itself: why it started, LED, button, watchdog, memory. The suite knows
 Resource                keywords.resource
 
 *** Variables ***
-${GPIOI_IDR}            0x40022010
-${BUTTON}               0x800
 ${IWDG_KR}              0x40003000
 ${IWDG_PR}              0x40003004
 ${IWDG_RLR}             0x40003008
@@ -14,8 +12,8 @@ ${IWDG_RLR}             0x40003008
 *** Keywords ***
 Button Should Read
     [Arguments]                 ${expected}
-    ${pins}=                    Execute Command    sysbus ReadDoubleWord ${GPIOI_IDR}
-    ${down}=                    Evaluate    int($pins, 16) & ${BUTTON} != 0
+    ${pins}=                    Execute Command    sysbus ReadDoubleWord ${BUTTON_REGISTER}
+    ${down}=                    Evaluate    int($pins, 16) & ${BUTTON_MASK} == ${BUTTON_DOWN}
     Should Be Equal As Strings    ${down}    ${expected}
 
 *** Test Cases ***
@@ -54,7 +52,7 @@ The Watchdog Leaves A Waiting Board Alone
 
 The LED Follows The Command
     Boot
-    Create Led Tester           sysbus.gpioPortI.userLed
+    Create Led Tester           ${USER_LED}
     Assert Led State            false    timeout=0
     Ask                         led 1    ^ok led$
     Assert Led State            true    timeout=0.1
@@ -64,7 +62,7 @@ The LED Follows The Command
 The Button Reaches Its Pin
     Boot
     Button Should Read          False
-    Execute Command             sysbus.gpioPortI.userButton Press
+    Execute Command             ${USER_BUTTON} Press
     Button Should Read          True
-    Execute Command             sysbus.gpioPortI.userButton Release
+    Execute Command             ${USER_BUTTON} Release
     Button Should Read          False

@@ -10,11 +10,13 @@ FLAGS = (
     *("-std=c11", "-O2", "-g", "-ffreestanding", "-nostdlib", "-ffp-contract=off"),
     *("-mthumb", "-mfloat-abi=hard", "-Wl,--no-warn-rwx-segments", "-T", str(FOLDER / "link.ld")),
 )
+SECTOR = {"disco_f746ng": 4, "nucleo_f446re": 6}  # that it erases and programs
+CANVAS = {"disco_f746ng": 0x2002_0000, "nucleo_f446re": 0x2001_0000}  # SRAM that it writes on command only
 BOARDS = {
     "disco_f746ng": ("-mcpu=cortex-m7", "-mfpu=fpv5-sp-d16"),
     "nucleo_f446re": (
-        *("-mcpu=cortex-m4", "-mfpu=fpv4-sp-d16", "-DSTM32F446"),
-        *("-Wl,--defsym=RAM_SIZE=128K", "-Wl,--defsym=CANVAS=0x20010000", "-Wl,--defsym=__device_id=0x421"),
+        *("-mcpu=cortex-m4", "-mfpu=fpv4-sp-d16", "-DSTM32F446", "-Wl,--defsym=__device_id=0x421"),
+        *("-Wl,--defsym=RAM_SIZE=128K", f"-Wl,--defsym=CANVAS={CANVAS['nucleo_f446re']:#x}"),
     ),
 }
 

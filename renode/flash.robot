@@ -1,12 +1,9 @@
 *** Comments ***
-The flash controller of RM0385, chapter 3, driven by a firmware that was written for this (test/fixtures/emulator): the
-same answers of Renode's model, peripherals/flash.cs, and of the board model's.
+The flash controller (RM0385 and RM0390, chapter 3), driven by a firmware that was written for this
+(test/fixtures/emulator): the same answers of Renode's model, peripherals/flash.cs, and of the board model's.
 
 *** Settings ***
 Resource                keywords.resource
-
-*** Variables ***
-${SECTOR_4}             0x08020000
 
 *** Keywords ***
 Start Exerciser
@@ -15,7 +12,7 @@ Start Exerciser
 
 Word Should Be
     [Arguments]                 ${offset}    ${expected}
-    ${address}=                 Evaluate    hex(${SECTOR_4} + ${offset})
+    ${address}=                 Evaluate    hex(${SECTOR} + ${offset})
     ${value}=                   Execute Command    sysbus ReadDoubleWord ${address}
     Should Be Equal As Integers    ${value}    ${expected}
 
@@ -23,8 +20,9 @@ Power Fails In Operation
     [Documentation]    The sector holds zeros; what the operations before the power cut have made of its first words.
     [Arguments]                 ${operation}    ${first}    ${second}
     Start Exerciser
-    Execute Command             sysbus WriteDoubleWord ${SECTOR_4} 0
-    Execute Command             sysbus WriteDoubleWord 0x08020004 0
+    ${next}=                    Evaluate    hex(${SECTOR} + 4)
+    Execute Command             sysbus WriteDoubleWord ${SECTOR} 0
+    Execute Command             sysbus WriteDoubleWord ${next} 0
     Execute Command             sysbus.flashController PowerFailsIn ${operation}
     Write To Uart               f
     Wait For Line On Uart       ^boot$    treatAsRegex=true
@@ -58,7 +56,7 @@ The Lock Holds
 The Core Stands Still While A Sector Is Erased
     Start Exerciser
     Write To Uart               f
-    Should Not Be On Uart       erased    timeout=0.45
+    Should Not Be On Uart       erased    timeout=${STILL_ERASING_S}
     Wait For Line On Uart       erased    timeout=0.1
 
 A Power Cut Leaves What Was Done
@@ -82,5 +80,5 @@ Flash Outlives Power And SRAM Does Not
     Execute Command             sysbus.resetAndClock PowerCycle
     Wait For Line On Uart       ^boot$    treatAsRegex=true
     Word Should Be              4    0xcafef00d
-    ${sram}=                    Execute Command    sysbus ReadDoubleWord 0x20020000
+    ${sram}=                    Execute Command    sysbus ReadDoubleWord ${CANVAS}
     Should Be Equal As Integers    ${sram}    0xa5a5a5a5

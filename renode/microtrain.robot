@@ -16,7 +16,7 @@ Logits Of Pattern
 *** Test Cases ***
 Banner Comes Before Ready
     Power On
-    Wait For Line On Uart       ^microtrain disco_f746ng \\S+ [0-9a-f]{8}$    treatAsRegex=true
+    Wait For Line On Uart       ^microtrain ${BOARD} \\S+ [0-9a-f]{8}$    treatAsRegex=true
     Wait For Line On Uart       ^ready$    treatAsRegex=true
 
 Ping Is Answered
@@ -25,7 +25,7 @@ Ping Is Answered
 
 Info Names Board And Input
     Boot
-    Ask                         info    ^board disco_f746ng$
+    Ask                         info    ^board ${BOARD}$
     Wait For Line On Uart       ^input \\d+x\\d+x\\d+$    treatAsRegex=true
     Wait For Line On Uart       ^classes \\d+$    treatAsRegex=true
     Wait For Line On Uart       ^baud 115200$    treatAsRegex=true

@@ -17,43 +17,31 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 sys.path[:0] = [str(ROOT / "tools"), str(ROOT)]
 
+from emulator.elf import Image  # noqa: E402
+from emulator.errors import EmulatorError  # noqa: E402
 from emulator.robotrun import run_everywhere  # noqa: E402
+
+from renode import boards, exerciser  # noqa: E402
 
 BUILD = Path(".pio/build")
 CAMERA = HERE / "camera.robot"
-EXERCISER = ROOT / "test" / "fixtures" / "emulator"
-EXERCISER_FLAGS = (
-    *("-std=c11", "-O2", "-g", "-ffreestanding", "-nostdlib", "-DWAIT_STATES=7"),
-    *("-mcpu=cortex-m7", "-mthumb", "-mfpu=fpv5-sp-d16", "-mfloat-abi=hard", "-Wl,--no-warn-rwx-segments"),
-)
 NEEDS_GOLDEN, NEEDS_EXERCISER = "training.robot", "flash.robot"
 
 
-def build_exerciser(folder: Path) -> Path:
+def build_exerciser(folder: Path, board: str) -> Path:
     """The firmware that drives the flash controller for flash.robot."""
-    elf = folder / "exerciser.elf"
-    sources = [str(EXERCISER / name) for name in ("board.c", "main.c")]
-    command = [
-        "arm-none-eabi-gcc",
-        *EXERCISER_FLAGS,
-        "-T",
-        str(EXERCISER / "link.ld"),
-        *sources,
-        "-o",
-        str(elf),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise click.ClickException(f"the firmware of {NEEDS_EXERCISER} was not built: {done.stderr}")
-    return elf
+    try:
+        return exerciser.build(folder / "exerciser.elf", board)
+    except subprocess.CalledProcessError as error:
+        raise click.ClickException(f"no firmware for {NEEDS_EXERCISER}: {error.stderr}") from error
 
 
-def prepare(suites: list[Path], program: Path, folder: Path) -> tuple[list[Path], dict[str, str]]:
-    """The suites that can run, and the variables that they need beside ${ELF}."""
+def prepare(suites: list[Path], program: Path, folder: Path, board: str) -> tuple[list[Path], dict[str, str]]:
+    """The suites that can run, and the variables that they need beside ${ELF} and the board's."""
     folder.mkdir(parents=True, exist_ok=True)
     names, variables = {suite.name for suite in suites}, {}
     if NEEDS_EXERCISER in names:
-        variables["EXERCISER"] = str(build_exerciser(folder).resolve())
+        variables["EXERCISER"] = str(build_exerciser(folder, board).resolve())
     if NEEDS_GOLDEN in names:
         path = (folder / "golden.json").resolve()
         if not program.is_file():
@@ -78,7 +66,7 @@ def prepare(suites: list[Path], program: Path, folder: Path) -> tuple[list[Path]
     type=click.Path(path_type=Path),
     default=BUILD / "disco_f746ng" / "firmware.elf",
     show_default=True,
-    help="Firmware to run.",
+    help="Firmware to run; it says which board it is for.",
 )
 @click.option(
     "--program",
@@ -100,10 +88,16 @@ def main(suites: tuple[Path, ...], elf: Path, program: Path, results: Path) -> N
         raise click.ClickException(
             f"no such firmware: {elf}. Build it with `pio run`, or name it with --elf."
         )
-    paths, variables = prepare(paths, program, results)
+    try:
+        chip = Image(elf).chip
+    except EmulatorError as error:
+        raise click.ClickException(str(error)) from error
+    paths, needed = prepare(paths, program, results, chip.board)
     if not paths:
         raise click.ClickException("no suite is left that fits this firmware.")
-    if not run_everywhere(paths, {"ELF": str(elf.resolve()), **variables}, results):
+    variables = {"ELF": str(elf.resolve()), **boards.variables(chip), **needed}
+    unknown = None if chip.board in boards.ON_RENODE else f"renode/ has no description of {chip.board}"
+    if not run_everywhere(paths, variables, results, unknown):
         raise click.exceptions.Exit(1)
 
 

@@ -43,7 +43,7 @@ Mean Loss
 *** Test Cases ***
 The Firmware Is The One That Was Simulated
     Power On
-    Wait For Line On Uart       ^microtrain disco_f746ng ${MODEL}$    treatAsRegex=true
+    Wait For Line On Uart       ^microtrain ${BOARD} ${MODEL}$    treatAsRegex=true
 
 Logits Are The Simulator's
     Boot

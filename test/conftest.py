@@ -64,6 +64,15 @@ def build_example(scheme: Path, folder: Path, board: bool = True, *options: str)
 
 
 @pytest.fixture(scope="session")
+def nucleo_elf(example: Built, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The very files that were converted for `example`, built for the smaller board."""
+    folder, program = tmp_path_factory.mktemp("nucleo"), str(Path(sys.executable).with_name("pio"))
+    extra = {"MICROTRAIN_MODEL": str(example.folder), "PLATFORMIO_BUILD_DIR": str(folder)}
+    run([program, "run", "-e", "nucleo_f446re"], **extra)
+    return folder / "nucleo_f446re/firmware.elf"
+
+
+@pytest.fixture(scope="session")
 def example(tmp_path_factory: pytest.TempPathFactory) -> Built:
     """The example with its sparse scheme."""
     return build_example(EXAMPLE / "scheme.yaml", tmp_path_factory.mktemp("example"))

@@ -1,4 +1,4 @@
-"""The kernels as the chip runs them: built by the cross compiler, called one by one on Unicorn's Cortex-M7.
+"""The kernels as a chip runs them: built by the cross compiler, called one by one on Unicorn's Cortex-M.
 
 `ArmLib` has the methods of `convert.hostlib.HostLib`, so a `Twin` works on it unchanged. Arrays are copied
 into the emulated memory, bytes at odd addresses, with canaries between them, and back after the call.
@@ -20,9 +20,15 @@ from elftools.elf.elffile import ELFFile
 from unicorn import arm_const as arm
 
 CC = "arm-none-eabi-gcc"
-CPU = ("-mcpu=cortex-m7", "-mthumb", "-mfpu=fpv5-sp-d16", "-mfloat-abi=hard")
+CPUS = {
+    "cortex-m7": ("-mcpu=cortex-m7", "-mfpu=fpv5-sp-d16", "-DFPU_V5=1"),
+    "cortex-m4": ("-mcpu=cortex-m4", "-mfpu=fpv4-sp-d16", "-DFPU_V5=0"),
+}
+MODELS = {"cortex-m7": arm.UC_CPU_ARM_CORTEX_M7, "cortex-m4": arm.UC_CPU_ARM_CORTEX_M4}
+RINT = hostlib.ROOT / "firmware" / "src" / "board" / "stm32f446" / "rint.c"  # where the FPU has no VRINTX
 FLAGS = (
-    *CPU,
+    "-mthumb",
+    "-mfloat-abi=hard",
     "-std=c11",
     "-ffp-contract=off",
     "-Wall",
@@ -48,12 +54,13 @@ void *memmove(void *d, const void *s, size_t n)
 """
 
 
-def build(folder: Path, level: str = "-O2") -> Path:
+def build(folder: Path, level: str = "-O2", cpu: str = "cortex-m7") -> Path:
     """ELF of all kernels, linked at the start of flash, for calls by symbol."""
     memory = folder / "memory.c"
     memory.write_text(MEMORY_C)
     folder_of = hostlib.ROOT / "firmware" / "src" / "kernels"
     sources = [str(p) for p in sorted(folder_of.glob("*.[cS]"))]
+    sources += [str(RINT)] if cpu == "cortex-m4" else []
     include = f"-I{hostlib.ROOT / 'firmware' / 'include'}"
     elf = folder / "kernels.elf"
     link = (
@@ -64,8 +71,21 @@ def build(folder: Path, level: str = "-O2") -> Path:
         "-Wl,-e0",
     )
     objects = folder / "memory.o"
-    subprocess.run([CC, *CPU, "-O2", *link[1:3], "-c", str(memory), "-o", str(objects)], check=True)
-    command = [CC, *FLAGS, level, include, *sources, str(objects), link[0], *link[3:], "-o", str(elf)]
+    machine = (*CPUS[cpu], *FLAGS[:2])
+    subprocess.run([CC, *machine, "-O2", *link[1:3], "-c", str(memory), "-o", str(objects)], check=True)
+    command = [
+        CC,
+        *CPUS[cpu],
+        *FLAGS,
+        level,
+        include,
+        *sources,
+        str(objects),
+        link[0],
+        *link[3:],
+        "-o",
+        str(elf),
+    ]
     subprocess.run(command, check=True)
     return elf
 
@@ -127,10 +147,10 @@ class Memory:
 class ArmLib:
     """The kernels of an ELF as methods, by the headers' names. count: count each call's instructions."""
 
-    def __init__(self, elf: Path, count: bool = False) -> None:
+    def __init__(self, elf: Path, count: bool = False, cpu: str = "cortex-m7") -> None:
         self.instructions = 0
         self._uc = unicorn.Uc(unicorn.UC_ARCH_ARM, unicorn.UC_MODE_THUMB)
-        self._uc.ctl_set_cpu_model(arm.UC_CPU_ARM_CORTEX_M7)
+        self._uc.ctl_set_cpu_model(MODELS[cpu])
         self._uc.mem_map(CODE, 0x100000)
         self._uc.mem_map(RAM, SIZE)
         with elf.open("rb") as file:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner, Result
+from convert import boards
 from convert.cli import main
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -189,6 +191,35 @@ def test_over_the_sram_budget(tmp_path: Path) -> None:
     said = refused(tmp_path / "out", MODEL, "--scheme", scheme, "--classes", 10, "--budget-sram", 8)
     assert "over the budget" in said
     assert "peak" in said
+
+
+@pytest.mark.parametrize(("board", "kb"), [("disco_f746ng", (320, 1024)), ("nucleo_f446re", (128, 512))])
+def test_the_budget_is_the_boards_where_none_is_given(
+    board: str, kb: tuple[int, int], tmp_path: Path
+) -> None:
+    scheme = EXAMPLE / "scheme.yaml"
+    assert convert(MODEL, "--scheme", scheme, "--board", board, "-o", tmp_path).exit_code == 0
+    plan = json.loads((tmp_path / "plan.json").read_text())
+    assert plan["budget"] == {"sram": kb[0] * 1024, "flash": kb[1] * 1024}
+
+
+def test_a_default_scheme_fits_the_smaller_board(tmp_path: Path) -> None:
+    assert convert(MODEL, "--board", "nucleo_f446re", "-o", tmp_path).exit_code == 0
+    plan = json.loads((tmp_path / "plan.json").read_text())
+    assert plan["arena"]["bytes"] + plan["trainables"]["bytes"] < 128 * 1024
+
+
+def test_weights_that_their_flash_cannot_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = replace(boards.find("nucleo_f446re"), weights=30_000)
+    monkeypatch.setattr(boards, "find", lambda name: small)
+    said = refused(tmp_path / "out", MODEL, "--board", "nucleo_f446re", "--scheme", EXAMPLE / "head.yaml")
+    assert "B more than the 30,000 B of flash that nucleo_f446re has for them" in said
+
+
+def test_no_such_board(tmp_path: Path) -> None:
+    result = convert(MODEL, "--board", "arduino", "-o", tmp_path)
+    assert result.exit_code == 2
+    assert "'disco_f746ng', 'nucleo_f446re', 'native'" in result.output
 
 
 def test_this_machine_has_no_budget(tmp_path: Path) -> None:

@@ -13,13 +13,17 @@ from typing import Any
 import pytest
 from conftest import ROOT, Built
 from emulator import EmulatorError
+from emulator.chips import STM32F446, STM32F746
 from emulator.robotlib import BoardKeywords
 from robot import api
 from robot.running.resourcemodel import ResourceFile
 
+from renode import boards
+
 RENODE = ROOT / "renode"
 SUITES = sorted(RENODE.glob("*.robot"))
 SHARED = RENODE / "keywords.resource"
+COMMON = set(SUITES) - {RENODE / "camera.robot"}
 KINDS = ("Keywords of Renode", "Keywords of Robot Framework", "Commands of the monitor")
 
 
@@ -40,6 +44,12 @@ def calls(body: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
         yield from calls(getattr(item, "body", ()))
 
 
+def board_variables() -> dict[str, str]:
+    """The variables that keywords.resource gives the suites, by their names with ${}."""
+    found = ResourceFile.from_file_system(SHARED).variables
+    return {variable.name: "".join(map(str, variable.value)) for variable in found}
+
+
 def strangers(suite: Path) -> list[str]:
     """What a suite uses although the list does not have it."""
     parsed = api.TestSuite.from_file_system(suite)
@@ -58,7 +68,9 @@ def strangers(suite: Path) -> list[str]:
 
 
 def fits(command: str, pattern: str) -> bool:
-    """Whether a monitor command is one of the list."""
+    """Whether a monitor command is one of the list, with what the F746's board calls its parts."""
+    for name in ("${USER_LED}", "${USER_BUTTON}"):
+        command = command.replace(name, board_variables()[name])
     words, wanted = command.split(), pattern.split()
     return len(words) == len(wanted) and all(
         word == want or want.isupper() for word, want in zip(words, wanted, strict=True)
@@ -113,8 +125,40 @@ def test_the_suites_pass_on_the_example(example: Built, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "board model: passed" in done.stdout
     assert "Renode: " in done.stdout
-    for suite in set(SUITES) - {RENODE / "camera.robot"}:
+    for suite in COMMON:
         assert re.search(rf"^{suite.stem.title()} |\.{suite.stem.title()} ", done.stdout, re.MULTILINE), suite
+
+
+def test_the_suites_pass_on_the_smaller_board(example: Built, nucleo_elf: Path, tmp_path: Path) -> None:
+    """The same files, the same images: training.robot compares with the same host simulator."""
+    done = run_suites("--elf", nucleo_elf, "--program", example.program, "--results", tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "board model: passed\nRenode: NOT RUN (renode/ has no description of nucleo_f446re)" in done.stdout
+    for suite in COMMON:
+        assert re.search(rf"^{suite.stem.title()} |\.{suite.stem.title()} ", done.stdout, re.MULTILINE), suite
+
+
+def test_without_variables_a_suite_means_the_f746s_board() -> None:
+    disco = {f"${{{name}}}": value for name, value in boards.variables(STM32F746).items()}
+    assert disco.items() <= board_variables().items()
+    other = boards.variables(STM32F446)
+    assert (other["UART"], other["USER_LED"]) == ("sysbus.usart2", "sysbus.gpioPortA.userLed")
+    button = tuple(other[f"BUTTON_{part}"] for part in ("REGISTER", "MASK", "DOWN"))
+    assert button == ("0x40020810", "0x2000", "0x0")
+    assert (other["SECTOR"], other["STILL_ERASING_S"]) == ("0x08040000", "0.95")
+
+
+def test_another_boards_names_are_refused(nucleo_elf: Path) -> None:
+    keywords = BoardKeywords()
+    keywords.execute_command(f"sysbus LoadELF @{nucleo_elf}")
+    with pytest.raises(EmulatorError, match=r"nucleo_f446re has no UART .*: use sysbus\.usart2"):
+        keywords.create_terminal_tester("sysbus.usart1")
+    with pytest.raises(EmulatorError, match=r"nucleo_f446re has no LED .*: use sysbus\.gpioPortA\.userLed"):
+        keywords.create_led_tester("sysbus.gpioPortI.userLed")
+    for command in ("sysbus.gpioPortI.userButton Press", "sysbus.gpioPortG.labelButton Press"):
+        with pytest.raises(EmulatorError, match="keep suites to what both"):
+            keywords.execute_command(command)
+    keywords.execute_command("sysbus.gpioPortC.userButton Press")
 
 
 @pytest.mark.slow
@@ -157,26 +201,26 @@ def test_weights_that_differ_from_the_simulators_are_noticed(example: Built, tmp
     assert "board model: FAILED" in done.stdout
 
 
-def test_the_examples_suite_is_left_out_for_another_model(tmp_path: Path) -> None:
+def test_the_examples_suite_is_left_out_for_another_model(example: Built, tmp_path: Path) -> None:
     other = tmp_path / "other.sh"
     other.write_text(
         '#!/bin/sh\nprintf "microtrain native other 01234567\\r\\nready\\r\\n"\n'
         'read command; printf "input 8x8x1\\r\\nok\\r\\n"\nsleep 1\n'
     )
     other.chmod(0o755)
-    elf = tmp_path / "some.elf"
-    elf.touch()
-    done = run_suites("--elf", elf, "--program", other, "--results", tmp_path, RENODE / "training.robot")
+    arguments = ("--elf", example.elf, "--program", other, "--results", tmp_path)
+    done = run_suites(*arguments, RENODE / "training.robot")
     assert "training.robot: left out, the firmware's input 8x8x1 is not the example's 32x32x1" in done.stdout
     assert done.returncode == 1
     assert "no suite is left" in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_no_host_simulator_is_one_sentence(tmp_path: Path) -> None:
-    elf = tmp_path / "some.elf"
-    elf.touch()
-    done = run_suites("--elf", elf, "--program", tmp_path / "none", RENODE / "training.robot")
+def test_no_host_simulator_is_one_sentence(example: Built, tmp_path: Path) -> None:
+    done = run_suites("--elf", example.elf, "--program", tmp_path / "none", RENODE / "training.robot")
     assert done.returncode == 1
     assert "pio run -e native" in done.stderr
     assert "Traceback" not in done.stderr
+    (tmp_path / "some.elf").touch()
+    done = run_suites("--elf", tmp_path / "some.elf", RENODE / "board.robot")
+    assert done.returncode == 1 and "is not an ELF file" in done.stderr and "Traceback" not in done.stderr

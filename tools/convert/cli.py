@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from . import report
+from . import boards, report
 from .arrays import archive
 from .default_scheme import default_scheme
 from .explain import print_waterfall
@@ -151,15 +151,16 @@ class Records(click.ParamType):
     show_default="firmware/generated",
 )
 @click.option(
-    "--budget-sram", type=click.IntRange(1), default=320, show_default=True, help="All-in SRAM in KB."
+    "--budget-sram", type=click.IntRange(1), show_default="all of the board's", help="All-in SRAM in KB."
 )
 @click.option(
-    "--budget-flash", type=click.IntRange(1), default=1024, show_default=True, help="Flash image in KB."
+    "--budget-flash", type=click.IntRange(1), show_default="all of the board's", help="Flash image in KB."
 )
 @click.option(
     "--board",
-    type=click.Choice(["disco_f746ng", NATIVE]),
-    default="disco_f746ng",
+    "board_name",
+    type=click.Choice([*boards.names(), NATIVE]),
+    default=boards.DEFAULT,
     show_default=True,
     help="What it is for. native, this machine (`pio run -e native`), has no budgets.",
 )
@@ -191,9 +192,9 @@ def main(
     head_rows: tuple[int, ...] | None,
     input_shape: tuple[int, int, int] | None,
     output: Path,
-    budget_sram: int,
-    budget_flash: int,
-    board: str,
+    budget_sram: int | None,
+    budget_flash: int | None,
+    board_name: str,
     whole: bool,
     keep_image: bool,
     replay: Request | None,
@@ -211,7 +212,8 @@ def main(
     warnings.showwarning = show_warning
     if fraction_bits and not scheme:
         raise click.UsageError("--fraction-bits changes a scheme: name one with --scheme.")
-    budget = {"sram": budget_sram * KB, "flash": budget_flash * KB} if board != NATIVE else None
+    board = boards.find(board_name) if board_name != NATIVE else None
+    budget = budget_of(board, budget_sram, budget_flash) if board else None
     try:
         loaded = load(model, trust, input_shape)
         choices = Choices(calibration, rule, correct)
@@ -224,12 +226,20 @@ def main(
         compiled = compile_for(quantized, chosen, classes, head_rows, room, passes)
         if replay:
             compiled = with_buffer(compiled, replay, budget["sram"] if budget else None)
-        write(compiled, loaded, model, output, budget, report_files)
+        write(compiled, loaded, model, output, board, budget, report_files)
         if explain:
             print_waterfall(quantized, compiled, console())
     except (ConvertError, HostLibError) as error:
         click.echo(f"convert: {error}", err=True)
         sys.exit(1)
+
+
+def budget_of(board: boards.Board, sram_kb: int | None, flash_kb: int | None) -> report.Budget:
+    """What was asked for, where nothing was all that the board has."""
+    return {
+        "sram": board.sram if sram_kb is None else sram_kb * KB,
+        "flash": board.flash if flash_kb is None else flash_kb * KB,
+    }
 
 
 def choose_scheme(name: Path, fraction_bits: str | None) -> Scheme:
@@ -317,12 +327,13 @@ def write(
     loaded: LoadedModel,
     model: Path,
     output: Path,
+    board: boards.Board | None,
     budget: report.Budget | None,
     more: dict[str, str],
 ) -> None:
     """Check the budget, if any, write the files and `more` (all or none) and print the table."""
-    if budget is not None:
-        report.check_budget(compiled, budget)
+    if board is not None and budget is not None:
+        report.check_budget(compiled, budget, board)
     digest = hashlib.sha256(model.read_bytes()).hexdigest()
     generated = generate(compiled, f"{model.name} (sha256 {digest[:16]})")
     source = {"file": model.name, "sha256": digest, "kind": loaded.kind}
@@ -331,7 +342,7 @@ def write(
     files = {name: text.encode() for name, text in texts.items()}
     files["model.npz"] = archive(compiled.graph, generated.model_id)
     write_all(files, output)
-    report.print_table(compiled, budget, console())
+    report.print_table(compiled, budget, console(), board)
     click.echo(f"wrote {', '.join(sorted(files))} to {output}")
 
 

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from . import tables
+from .boards import Board
 from .emit import Output, step_text
 from .ir import ConvertError, Graph, Node
 from .ops import TABLE
@@ -19,8 +20,6 @@ from .recompute import recomputed, recomputed_macs
 from .replay import record_bytes
 from .trainables import block_bytes, front_steps, layout, stored_block
 
-WEIGHT_REGION = 512 * 1024
-CHECKPOINT_SLOT = 128 * 1024
 PEAK_TENSORS = 5
 Budget = dict[str, int]  # bytes by memory: sram, flash
 
@@ -200,7 +199,9 @@ def _tensors_json(graph: Graph, plan: Plan) -> list[dict[str, Any]]:
     return result
 
 
-def print_table(compiled: Compiled, budget: Budget | None, console: Console) -> None:
+def print_table(
+    compiled: Compiled, budget: Budget | None, console: Console, board: Board | None = None
+) -> None:
     """A row a layer, then the totals against the budget."""
     table = Table(title=f"{compiled.graph.name}, scheme {compiled.scheme.name}", header_style="bold")
     for name in ("layer", "op", "in", "out", "kernel"):
@@ -221,10 +222,10 @@ def print_table(compiled: Compiled, budget: Budget | None, console: Console) -> 
             *(f"{n:,}" if n else "" for n in numbers),
         )
     console.print(table)
-    _print_totals(compiled, budget, console)
+    _print_totals(compiled, budget, console, board)
 
 
-def _print_totals(compiled: Compiled, budget: Budget | None, console: Console) -> None:
+def _print_totals(compiled: Compiled, budget: Budget | None, console: Console, board: Board | None) -> None:
     graph, plan = compiled.graph, compiled.plan
     macs = {"forward": 0, "backward": 0}
     for i, node in enumerate(graph.nodes):
@@ -244,8 +245,8 @@ def _print_totals(compiled: Compiled, budget: Budget | None, console: Console) -
         names = ", ".join(dict.fromkeys(node.name for node in again))
         work = f"{recomputed_macs(graph):,} MACs of backward"
         lines.insert(1, f"again       {work}, to keep to the budget: {names}")
-    if trained > CHECKPOINT_SLOT:
-        lines.append(f"note        the trainables exceed a checkpoint slot of {CHECKPOINT_SLOT:,} B")
+    if board is not None and trained > board.slot:
+        lines.append(f"note        the trainables exceed a checkpoint slot of {board.slot:,} B")
     console.print("\n".join(lines), highlight=False)
 
 
@@ -262,9 +263,10 @@ def _of(budget: Budget | None, memory: str) -> str:
     return f" of {budget[memory]:,} B" if budget is not None else ""
 
 
-def check_budget(compiled: Compiled, budget: Budget) -> None:
+def check_budget(compiled: Compiled, budget: Budget, board: Board) -> None:
     """Raise ConvertError saying by how much and because of what the budget is exceeded."""
     _check_sram(compiled, budget["sram"])
+    _check_weights(compiled, board)
     _check_flash(compiled, budget["flash"])
 
 
@@ -281,14 +283,19 @@ def _check_sram(compiled: Compiled, budget: int) -> None:
     )
 
 
-def _check_flash(compiled: Compiled, budget: int) -> None:
+def _check_weights(compiled: Compiled, board: Board) -> None:
     kinds = flash_bytes(compiled.graph)
     region = kinds["weights"] + kinds["biases"] + kinds["trainables_init"]
-    if region > WEIGHT_REGION:
+    if region > board.weights:
         raise ConvertError(
-            f"{compiled.graph.name} has {region:,} B of weights and biases, {region - WEIGHT_REGION:,} B "
-            f"more than the {WEIGHT_REGION:,} B of flash between the checkpoint slots: use a smaller network"
+            f"{compiled.graph.name} has {region:,} B of weights and biases, {region - board.weights:,} B "
+            f"more than the {board.weights:,} B of flash that {board.name} has for them: "
+            "use a smaller network"
         )
+
+
+def _check_flash(compiled: Compiled, budget: int) -> None:
+    kinds = flash_bytes(compiled.graph)
     flash = flash_total(compiled.graph)
     if flash <= budget:
         return

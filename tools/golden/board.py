@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from convert import reference, report
+from convert import boards, reference, report
 from convert.check_plan import check_plan
 from convert.executor import Executor
 from convert.frontends.checkpoint import read_checkpoint
@@ -128,7 +128,7 @@ def classifier_parts(graph: Graph) -> int:
     """Parts into which the ImageNet classifier must be cut, so that one fits the flash beside the network."""
     layers = [layer for layer in graph.layers.values() if layer.weight_scale is not None]
     used = sum(align(layer.weight.size) + align(4 * len(layer.bias)) for layer in layers)
-    room = report.WEIGHT_REGION - used - block_bytes(layout(graph))
+    room = boards.find(ENVIRONMENT).weights - used - block_bytes(layout(graph))
     features = graph.tensors["features"].channels
     return -(-IMAGENET_CLASSES * (features + 4) // room)
 
@@ -159,7 +159,8 @@ def build_elf(compiled: Compiled, folder: Path) -> Path:
     generated.mkdir(parents=True, exist_ok=True)
     output = generate(compiled, "golden data")
     source = {"file": compiled.graph.name, "sha256": "", "kind": "checkpoint"}
-    document = report.plan_json(compiled, output, source, {"sram": 320 * 1024, "flash": 1024 * 1024})
+    board = boards.find(ENVIRONMENT)
+    document = report.plan_json(compiled, output, source, {"sram": board.sram, "flash": board.flash})
     for name, text in {**output.files, "plan.json": json.dumps(document)}.items():
         (generated / name).write_text(text, encoding="utf-8")
     pio = str(Path(sys.executable).with_name("pio"))

@@ -1,0 +1,29 @@
+"""What suites call the parts of a board: the variables of keywords.resource, for any of the boards."""
+
+from __future__ import annotations
+
+from emulator.chips import Chip
+from emulator.peripherals.gpio import GPIO_BASE, IDR
+
+from renode.exerciser import CANVAS, SECTOR
+
+ON_RENODE = ("disco_f746ng",)  # boards that board.resc describes
+MARGIN_S = 0.05  # before and after the end of an erase
+
+
+def variables(chip: Chip) -> dict[str, str]:
+    """{name: value} without ${}."""
+    port, pin = chip.button
+    offset, size = chip.places[SECTOR[chip.board]]
+    return {
+        "BOARD": chip.board,
+        "UART": f"sysbus.{chip.serial.name.lower()}",
+        "USER_LED": f"sysbus.gpioPort{chip.led[0]}.userLed",
+        "USER_BUTTON": f"sysbus.gpioPort{port}.userButton",
+        "BUTTON_REGISTER": f"{GPIO_BASE + 0x400 * chip.ports.index(port) + IDR:#010x}",
+        "BUTTON_MASK": f"{1 << pin:#x}",
+        "BUTTON_DOWN": f"{int(chip.pressed) << pin:#x}",
+        "SECTOR": f"{0x0800_0000 + offset:#010x}",
+        "STILL_ERASING_S": f"{chip.erase_s[size] - MARGIN_S:g}",
+        "CANVAS": f"{CANVAS[chip.board]:#010x}",
+    }
