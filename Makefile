@@ -32,9 +32,10 @@ test-all: setup
 	@$(PYTHON) -m pytest -n 2
 
 renode: setup
-	@mkdir -p build && pio run -s -e disco_f746ng -e native -e camera > build/renode.log || { cat build/renode.log; exit 1; }
+	@mkdir -p build && pio run -s -e disco_f746ng -e native -e camera -e nucleo_f446re > build/renode.log || { cat build/renode.log; exit 1; }
 	@$(PYTHON) renode/run.py
 	@$(PYTHON) renode/run.py --elf .pio/build/camera/firmware.elf --results build/renode/camera renode/camera.robot
+	@$(PYTHON) renode/run.py --elf .pio/build/nucleo_f446re/firmware.elf --results build/renode/nucleo
 
 golden: setup
 	@$(PYTHON) tools/golden

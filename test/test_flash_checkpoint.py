@@ -202,28 +202,38 @@ def test_a_file_of_another_size_is_refused(program: Path, flash: Path) -> None:
 
 # ---------------------------------------------------------------- power cuts, on the emulated board
 
-SLOT_A, SLOT_B = 0x20000, 0xC0000  # in flash
+FLASH = 0x0800_0000
 SAVE_OPERATIONS = (RECORD + 64) // 4  # words
 ERASE_OPERATIONS = 1 + HEADER // 4
 
 
-@pytest.fixture(scope="module")
-def line(tmp_path_factory: pytest.TempPathFactory) -> BoardLine:
-    workspace, _ = build_once(tmp_path_factory, "pio-null", "disco_f746ng", "native")
-    return BoardLine(Board(workspace / "build/disco_f746ng/firmware.elf"))
+@pytest.fixture(scope="module", params=["disco_f746ng", "nucleo_f446re"])
+def line(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> BoardLine:
+    nucleo = request.param == "nucleo_f446re"
+    environments = ("pio-nucleo", request.param) if nucleo else ("pio-null", request.param, "native")
+    workspace, _ = build_once(tmp_path_factory, *environments)
+    return BoardLine(Board(workspace / "build" / request.param / "firmware.elf"))
+
+
+def slot(board: Board, name: str) -> slice:
+    """Where a slot, "a" or "b", is in flash."""
+    start, end = (board.image.symbols[f"__checkpoint_{name}_{edge}"] - FLASH for edge in ("start", "end"))
+    return slice(start, end)
 
 
 def saved_once(line: BoardLine, slot_full: bool) -> tuple[bytes, State]:
     """Flash with one checkpoint, and its state. slot_full: the next one needs an erase."""
-    line.board.memory.flash[SLOT_A : SLOT_A + 0x20000] = b"\xff" * 0x20000
-    line.board.memory.flash[SLOT_B : SLOT_B + 0x40000] = b"\xff" * 0x40000
+    flash = line.board.memory.flash
+    for place in (slot(line.board, "a"), slot(line.board, "b")):
+        flash[place] = b"\xff" * (place.stop - place.start)
     line.boot()
     line.train(1, 3)
     assert line.ask("save")[-1] == "ok save 1"
     if slot_full:
-        rest = SLOT_A + HEADER + STRIDE
-        line.board.memory.flash[rest : SLOT_A + 0x20000] = b"\x00" * (SLOT_A + 0x20000 - rest)
-    return line.board.memory.flash[:], line.state()
+        first = slot(line.board, "a")
+        rest = slice(first.start + HEADER + STRIDE, first.stop)
+        flash[rest] = bytes(rest.stop - rest.start)
+    return flash[:], line.state()
 
 
 def saves(line: BoardLine) -> bool:
