@@ -14,6 +14,7 @@ import pytest
 import unicorn
 from conftest import ROOT, Built
 from convert import boards
+from elfcheck.elf import read
 from elfcheck.rules import check
 from elftools.elf.elffile import ELFFile
 from emulator import Board, Fault, Stop, Until
@@ -138,6 +139,13 @@ def test_the_board_runs_at_its_limits(nucleo_elf: Path) -> None:
 
 def test_the_numeric_contract_holds(nucleo_elf: Path) -> None:
     assert check(nucleo_elf) == []
+
+
+def test_no_handler_is_so_short_that_a_division_loses_its_result(nucleo_elf: Path) -> None:
+    """Arm erratum 776924 of the Cortex-M4: VDIV under a handler of one or two instructions."""
+    functions = [instruction.function for instruction in read(nucleo_elf).instructions]
+    assert "vdiv.f32" in {instruction.mnemonic for instruction in read(nucleo_elf).instructions}
+    assert all(functions.count(name) >= 4 for name in ("SysTick_Handler", "Serial_IRQHandler"))
 
 
 # ---------------------------------------------------------------- checkpoints, and the other chip's numbers

@@ -8,6 +8,8 @@ void SysTick_Handler(void);
 
 static volatile uint32_t millis;
 
+/* A Cortex-M4 may lose the result of a VDIV that a handler of one or two instructions interrupts (Arm erratum 776924):
+ * this one, the shortest, has five. */
 void SysTick_Handler(void)
 {
     millis++;
