@@ -135,6 +135,8 @@ def test_the_board_runs_at_its_limits(nucleo_elf: Path) -> None:
     assert board.flash.registers[0] == 5 | 7 << 8  # wait states; prefetch and both of the flash's caches
     assert board.rcc.registers[0] >> 16 & 5 == 5  # HSE on, and bypassed
     assert board.usart.baud == pytest.approx(115200, rel=0.005)
+    assert {"board nucleo_f446re", "arena 10024", "trainable 10504"} <= set(ask(board, "info"))
+    assert "saves_left 240000" in ask(board, "stats")  # as docs/hardware.md says
 
 
 def test_the_numeric_contract_holds(nucleo_elf: Path) -> None:
