@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import struct
 import subprocess
@@ -148,6 +149,18 @@ def test_no_handler_is_so_short_that_a_division_loses_its_result(nucleo_elf: Pat
     functions = [instruction.function for instruction in read(nucleo_elf).instructions]
     assert "vdiv.f32" in {instruction.mnemonic for instruction in read(nucleo_elf).instructions}
     assert all(functions.count(name) >= 4 for name in ("SysTick_Handler", "Serial_IRQHandler"))
+
+
+def test_an_upload_is_for_this_board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With an OpenOCD that only says what it was asked, and fails as it does without a board."""
+    program = tmp_path / "openocd"
+    program.write_text('#!/bin/sh\necho asked: "$@"\nexit 1\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    result = pio(tmp_path / "pio", "run", "-e", "nucleo_f446re", "-t", "upload")
+    assert result.returncode != 0
+    assert re.search(r"asked: -f board/st_nucleo_f4.cfg -c program {\S+firmware.elf} verify", result.stdout)
+    assert "upload failed. Is the board's ST-LINK port (CN1 on the NUCLEO-F446RE)" in result.stderr
 
 
 # ---------------------------------------------------------------- checkpoints, and the other chip's numbers

@@ -118,11 +118,11 @@ class Engine:
             self._watch(address, callback)
 
     def _map_memory(self, uc: unicorn.Uc) -> None:
-        memory, whole = self.memory, unicorn.UC_PROT_ALL
+        memory = self.memory
         flash, sram = ctypes.addressof(memory.flash_view), ctypes.addressof(memory.sram_view)
         for base in memory.flash_bases:
             uc.mem_map_ptr(base, len(memory.flash), READ_EXECUTE, flash)
-        uc.mem_map_ptr(SRAM_BASE, len(memory.sram), whole, sram)
+        uc.mem_map_ptr(SRAM_BASE, len(memory.sram), unicorn.UC_PROT_ALL, sram)
         system = ctypes.addressof(memory.system_view)
         uc.mem_map_ptr(memory.system_base, SYSTEM_MEMORY_SIZE, unicorn.UC_PROT_READ, system)
         if memory.sdram_view is not None:
