@@ -9,9 +9,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from itertools import product
 from pathlib import Path
 from typing import TypeVar
@@ -541,32 +541,39 @@ def test_the_command_writes_a_scheme_that_converts(digits: Path, tmp_path: Path)
     assert (tmp_path / "cache/trials.jsonl").read_bytes() == trials
 
 
-def killed_after(words: list[str], seconds: float) -> bool:
+def killed_when(words: list[str], reached: Callable[[], bool]) -> bool:
     """Start the command and kill it, with all its processes, without a warning; False where it had ended."""
     process = subprocess.Popen(
         [sys.executable, *words[1:]], cwd=ROOT, stderr=subprocess.DEVNULL, start_new_session=True
     )
-    try:
-        process.wait(seconds)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        return True
+    while process.poll() is None:
+        if reached():
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            return True
+        time.sleep(0.01)
     return False
 
 
+def holds(trials: Path, count: int) -> bool:
+    """Whether so many trials have been run."""
+    return trials.is_file() and trials.read_bytes().count(b"\n") >= count
+
+
 def test_a_search_that_is_killed_resumes_and_finds_the_same(digits: Path, tmp_path: Path) -> None:
+    """Killed once its features are there, and after some of its trials, others each time."""
     undisturbed, killed = tmp_path / "undisturbed/s.yaml", tmp_path / "killed/s.yaml"
-    began = time.monotonic()
     run_command(command(digits, undisturbed))
-    whole = time.monotonic() - began
-    rng = np.random.default_rng(int(began))  # other points each time
-    points = [whole * share for share in (*rng.uniform(0.1, 0.95, 3), 0.3)]
-    assert sum(killed_after(command(digits, killed), seconds) for seconds in points) >= 2, points
+    cache = killed.with_name("cache")
+    trials = [path.with_name("cache") / "trials.jsonl" for path in (undisturbed, killed)]
+    count = len(trials[0].read_bytes().splitlines())
+    points = sorted(int(n) for n in np.random.default_rng().integers(1, count * 9 // 10, 3))
+    assert killed_when(command(digits, killed), (cache / "features.s8").is_file)
+    for point in points:
+        assert killed_when(command(digits, killed), partial(holds, trials[1], point)), points
     run_command(command(digits, killed))
     for name in ("s.yaml", "s.json", "s-contribution.svg", "s-search.svg"):
         assert killed.with_name(name).read_bytes() == undisturbed.with_name(name).read_bytes(), points
-    trials = (path.with_name("cache") / "trials.jsonl" for path in (killed, undisturbed))
     one, other = (sorted(path.read_text().splitlines()) for path in trials)
     assert one == other
 
