@@ -153,7 +153,7 @@ def work(
 
 
 def compare_searches(pattern: str, data: Path, processes: int) -> None:
-    """Search where there is no scheme yet, then train both; docs/search.json."""
+    """Search where there is no scheme yet, then train both on both sets of images; docs/search.json."""
     wanted = [search for search in searches.searches() if fnmatch(search.name, pattern)]
     if not wanted:
         raise DeviceError(f"no search is called {pattern}; the first is {searches.searches()[0].name}.")
@@ -161,7 +161,7 @@ def compare_searches(pattern: str, data: Path, processes: int) -> None:
         if not search.scheme.is_file():
             click.echo(f"searching {search.name}")
             searches.find(search, data)
-    work([cell for search in wanted for cell in (search.rival(), search.found())], (), SEEDS, data, processes)
+    work([cell for search in wanted for cell in search.cells()], (), SEEDS, data, processes)
     count = partial(searches.count_instructions, data=data)
     for search, instructions in Engine(processes).each(count, searches.uncounted(wanted)):
         searches.keep_count(search, instructions)

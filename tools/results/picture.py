@@ -25,7 +25,11 @@ KINDS = {
     "found by the search": ("*", "#aa3377"),
 }
 FOUND = {search.name for search in searches()}
-SEARCHED = {"published": KINDS["sparse, 4 fraction bits"], "found": KINDS["found by the search"]}
+SEARCHED = {
+    "published": KINDS["sparse, 4 fraction bits"],
+    "found on the other images": KINDS["found by the search"],
+    "found on images of the same kind": ("P", "#ee6677"),
+}
 
 
 def kind(row: Row) -> str:
@@ -82,9 +86,17 @@ def panel(axes: Axes, rows: Sequence[Row]) -> None:
     axes.grid(color="#eeeeee")
 
 
+def searched_kind(row: Row) -> str:
+    """The key of SEARCHED that a row of docs/search.json belongs to."""
+    if row["scheme"] == "published":
+        return "published"
+    same = row["found_on"] == row["judged_on"]
+    return "found on images of the same kind" if same else "found on the other images"
+
+
 def searched_panel(axes: Axes, rows: Sequence[Row]) -> None:
     for kind, (marker, colour) in SEARCHED.items():
-        schemes = sorted({(row["sram_all_in"], row["name"]) for row in rows if row["scheme"] == kind})
+        schemes = sorted({(row["sram_all_in"], row["name"]) for row in rows if searched_kind(row) == kind})
         own = [[100 * row["accuracy"] for row in rows if row["name"] == name] for _, name in schemes]
         means = [statistics.fmean(values) for values in own]
         spans = [[m - min(v) for m, v in zip(means, own, strict=True)]]

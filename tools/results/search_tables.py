@@ -5,35 +5,41 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from .searches import gains
+from .searches import gains, place_of
 from .store import Row
 from .tables import interval, table
 
-TEXT = """`tools/search` on one data set, judged on the other's test images at no more all-in SRAM than the
-published scheme takes, paired by seed and order, at one learning rate (`python tools/results search`;
-docs/search.json, [docs/search.md](search.md)). ![Found and published schemes](search.svg)
+TEXT = """`tools/search` on one data set, judged on the test images of the other, which it has never seen,
+and on those of the same one, at no more all-in SRAM than the published scheme takes, paired by seed and
+order, at one learning rate (`python tools/results search`; docs/search.json, [docs/search.md](search.md)).
+![Found and published schemes](search.svg)
 """
 
 
 def section(rows: Sequence[Row], runs: Sequence[Row]) -> str:
     """rows: docs/search.json; runs: docs/search-runs.json"""
-    return "\n".join([TEXT, comparison(rows), searched(runs)])
+    both = [
+        f"Judged on {images}:\n\n{comparison(rows, crossed)}"
+        for crossed, images in ((True, "the other images"), (False, "images of the same kind"))
+    ]
+    return "\n".join([TEXT, *both, searched(runs)])
 
 
-def comparison(rows: Sequence[Row]) -> str:
-    """A line a cell: bytes and accuracies of both, and what the found scheme wins."""
+def comparison(rows: Sequence[Row], crossed: bool) -> str:
+    """A line a place: bytes and accuracies of both, and what the found scheme wins."""
     body, means = [], []
-    for (network, budget, dataset), won in gains(rows).items():
-        own = [
-            r for r in rows if (r["network"], r["budget_bytes"], r["judged_on"]) == (network, budget, dataset)
-        ]
+    for place, won in gains(rows).items():
+        if place.crossed != crossed:
+            continue
+        own = [row for row in rows if place_of(row) == place]
         found, published = ([r for r in own if r["scheme"] == kind] for kind in ("found", "published"))
-        sizes = f"{found[0]['sram_all_in']:,} / {budget:,}"
-        body.append([found[0]["name"], dataset, sizes, accuracy(found), accuracy(published), interval(won)])
+        sizes = f"{found[0]['sram_all_in']:,} / {place.budget_bytes:,}"
+        accuracies = accuracy(found), accuracy(published)
+        body.append([found[0]["name"], place.judged_on, sizes, *accuracies, interval(won)])
         means.append(statistics.fmean(won))
     if not body:
         return ""
-    body.append(["mean over cells", "", "", "", "", interval(means)])
+    body.append(["mean", "", "", "", "", interval(means)])
     return table(
         ("scheme", "judged on", "SRAM, B: found / published", "found", "published", "difference"), body
     )

@@ -1,6 +1,7 @@
 """Schemes found by tools/search against the published ones at the same bytes: docs/search.json.
 
-Found on one data set, judged on the other: what a user gets who searches on what images there are.
+Found on one data set, judged on the test images of both: of the other, which the search has never seen, and
+of its own, which is what a user gets.
 """
 
 from __future__ import annotations
@@ -51,21 +52,21 @@ class Search:
         return f"{self.published}-{self.found_on}"
 
     @property
-    def judged_on(self) -> str:
-        return next(name for name in EPOCHS if name != self.found_on)
-
-    @property
     def scheme(self) -> Path:
         """The scheme file, which ships with the converter."""
         return PUBLISHED / f"{self.name}.yaml"
 
-    def rival(self) -> Cell:
+    def rival(self, judged_on: str) -> Cell:
         """The sessions of the published scheme."""
-        return Cell(self.judged_on, self.network, self.published, BITS)
+        return Cell(judged_on, self.network, self.published, BITS)
 
-    def found(self) -> Cell:
+    def found(self, judged_on: str) -> Cell:
         """The sessions of the scheme that was found."""
-        return Cell(self.judged_on, self.network, self.name, load(self.scheme).fraction_bits)
+        return Cell(judged_on, self.network, self.name, load(self.scheme).fraction_bits)
+
+    def cells(self) -> list[Cell]:
+        """All sessions."""
+        return [cell for dataset in EPOCHS for cell in (self.rival(dataset), self.found(dataset))]
 
 
 def searches() -> list[Search]:
@@ -98,14 +99,16 @@ def find(search: Search, data: Path) -> None:
     Errors   DeviceError where the search ends with an error
     """
     output = WORK / "search" / f"{search.name}.yaml"
-    budget = sram(search.rival(), data)
+    budget = sram(search.rival(search.found_on), data)
     done = subprocess.run([sys.executable, *arguments(search, budget, data, output)], cwd=ROOT, check=False)
     if done.returncode:
         raise DeviceError(f"the search for {search.name} failed: see above.")
     shutil.copy(output, search.scheme)
     keep(search, json.loads(output.with_suffix(".json").read_text(encoding="utf-8")))
-    shutil.rmtree(WORK / "plans" / search.found().plan, ignore_errors=True)
-    drop(RESULTS, search.found())
+    for dataset in EPOCHS:
+        stale = search.found(dataset)
+        shutil.rmtree(WORK / "plans" / stale.plan, ignore_errors=True)
+        drop(RESULTS, stale)
 
 
 def keep(search: Search, document: Row) -> None:
@@ -118,7 +121,7 @@ def keep(search: Search, document: Row) -> None:
 
 def count_instructions(search: Search, data: Path) -> tuple[Search, int]:
     """Of a training step with the found scheme, on the emulated board."""
-    return search, step_instructions(search.found(), data)
+    return search, step_instructions(search.found(search.found_on), data)
 
 
 def uncounted(chosen: Sequence[Search]) -> list[Search]:
@@ -140,13 +143,20 @@ def rows_of(search: Search, rows: Sequence[Row]) -> list[Row]:
 
     rows    docs/results.json
     """
-    published, found = (sorted(of_cell(rows, c), key=seed_of) for c in (search.rival(), search.found()))
+    return [row for dataset in EPOCHS for row in judged(search, dataset, rows)]
+
+
+def judged(search: Search, dataset: str, rows: Sequence[Row]) -> list[Row]:
+    """Its rows of one data set."""
+    published, found = (
+        sorted(of_cell(rows, c), key=seed_of) for c in (search.rival(dataset), search.found(dataset))
+    )
     budget = published[0]["sram_all_in"] if published else 0
     about = {
         "network": search.network,
         "budget_bytes": budget,
         "found_on": search.found_on,
-        "judged_on": search.judged_on,
+        "judged_on": dataset,
     }
     kept = ("seed", "accuracy", "sram_all_in", "fraction_bits", "lr", "command", "trained_sha256")
     return [
@@ -167,26 +177,47 @@ def write(chosen: Sequence[Search], rows: Sequence[Row]) -> list[Row]:
     return table
 
 
-def gains(table: Sequence[Row]) -> dict[tuple[str, int, str], list[float]]:
-    """Points that found schemes win over published ones, by seed: (network, budget, judged on) -> [seeds]."""
-    accuracy = {(*cell_of(row), row["scheme"], row["seed"]): 100.0 * row["accuracy"] for row in table}
-    found: dict[tuple[str, int, str], list[float]] = {}
+@dataclass(frozen=True)
+class Place:
+    """Where two schemes are compared."""
+
+    network: str
+    budget_bytes: int
+    found_on: str
+    judged_on: str
+
+    @property
+    def crossed(self) -> bool:
+        """Judged on images that the search has not seen the like of."""
+        return self.found_on != self.judged_on
+
+
+def place_of(row: Row) -> Place:
+    return Place(row["network"], row["budget_bytes"], row["found_on"], row["judged_on"])
+
+
+def gains(table: Sequence[Row]) -> dict[Place, list[float]]:
+    """Points that found schemes win over published ones, by seed."""
+    published = {
+        (place_of(row), row["seed"]): row["accuracy"] for row in table if row["scheme"] == "published"
+    }
+    found: dict[Place, list[float]] = {}
     for row in table:
-        other = (*cell_of(row), "published", row["seed"])
-        if row["scheme"] == "found" and other in accuracy:
-            found.setdefault(cell_of(row), []).append(100.0 * row["accuracy"] - accuracy[other])
+        place, seed = place_of(row), row["seed"]
+        if row["scheme"] == "found" and (place, seed) in published:
+            found.setdefault(place, []).append(100.0 * (row["accuracy"] - published[place, seed]))
     return found
 
 
-def cell_of(row: Row) -> tuple[str, int, str]:
-    return row["network"], row["budget_bytes"], row["judged_on"]
-
-
 def summary(table: Sequence[Row]) -> list[str]:
-    """A line a cell, and one on all."""
-    cells = gains(table)
-    means = {cell: statistics.fmean(values) for cell, values in cells.items()}
-    lines = [f"{n}, {b:,} B, judged on {d}: {means[n, b, d]:+.2f}" for n, b, d in cells]
-    if means:
-        lines.append(f"mean {statistics.fmean(means.values()):+.2f}, worst cell {min(means.values()):+.2f}")
+    """A line a place, and one on all of each kind."""
+    means = {place: statistics.fmean(values) for place, values in gains(table).items()}
+    lines = [
+        f"{p.network}, {p.budget_bytes:,} B, found on {p.found_on}, judged on {p.judged_on}: {mean:+.2f}"
+        for p, mean in means.items()
+    ]
+    for crossed, images in ((True, "the other images"), (False, "images of the same kind")):
+        own = [mean for place, mean in means.items() if place.crossed == crossed]
+        if own:
+            lines.append(f"judged on {images}: mean {statistics.fmean(own):+.2f}, worst {min(own):+.2f}")
     return lines
