@@ -98,12 +98,16 @@ def test_an_entry_has_the_promised_keys() -> None:
     assert "--fraction-bits 0 --arithmetic device --lr 0.002 --seed 0" in found["command"]
 
 
-def test_families_share_rates_and_only_rivals_are_tuned() -> None:
-    assert [family(s) for s in ("mcunet-49kb", "last-3", "bias-20", "head-only")] == [
-        "sparse", "last", "bias", "head",
+def test_families_share_rates_and_only_rivals_are_tuned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Search, "found", lambda s, dataset: Cell(dataset, s.network, s.name, BITS))
+    assert [family(s) for s in ("mcunet-49kb", "last-3", "bias-20", "head-only", "mbv2-49kb-cifar10")] == [
+        "sparse", "last", "bias", "head", "found on cifar10",
     ]  # fmt: skip
     tuned = {family(job.cell.scheme) for job in selection(front(), (1.0,))}
     assert "sparse" not in tuned
+    found = [search.found("cifar10") for search in searches()]
+    tuned = {job.cell.scheme for job in selection(found, (1.0,))}
+    assert tuned == {s.name for s in searches() if s.published in BAR.values()}
 
 
 def test_intervals_are_students() -> None:

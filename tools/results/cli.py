@@ -18,7 +18,7 @@ from search.engine import Engine
 from simulate.arithmetic import ARITHMETICS
 
 from . import picture, scaling, search_tables, searches, study, tables
-from .cases import FRONT_GRID, GRID, SEEDS, Cell, Job, Session, core, front
+from .cases import FOUND_GRID, FRONT_GRID, GRID, SEEDS, Cell, Job, Session, core, front
 from .execute import Row, prepare
 from .plan import final, hours, selection
 from .run import command, known_sram, run
@@ -161,7 +161,7 @@ def compare_searches(pattern: str, data: Path, processes: int) -> None:
         if not search.scheme.is_file():
             click.echo(f"searching {search.name}")
             searches.find(search, data)
-    work([cell for search in wanted for cell in search.cells()], (), SEEDS, data, processes)
+    work([cell for search in wanted for cell in search.cells()], FOUND_GRID, SEEDS, data, processes)
     count = partial(searches.count_instructions, data=data)
     for search, instructions in Engine(processes).each(count, searches.uncounted(wanted)):
         searches.keep_count(search, instructions)

@@ -12,12 +12,19 @@ STEPS_PER_SECOND_C = 320
 
 
 def selection(cells: Iterable[Cell], grid: Iterable[float]) -> list[Job]:
-    """Sessions on validation images that choose learning rates; sparse schemes share that of the core's."""
+    """Sessions on validation images that choose learning rates; sparse schemes share that of the core's, and
+    those found on one data set that of the 99 KB class among them."""
     rows = load(RATES)
     wanted = [Session(lr, 0, validation=True) for lr in grid]
-    known = {(BAR[network], bits) for network in BAR for _, bits in COLUMNS}
-    cells = [c for c in cells if family(c.scheme) != "sparse" or (c.scheme, c.fraction_bits) in known]
-    return _jobs((cell, missing(rows, cell, wanted)) for cell in cells)
+    return _jobs((cell, missing(rows, cell, wanted)) for cell in cells if _chooses(cell))
+
+
+def _chooses(cell: Cell) -> bool:
+    kind = family(cell.scheme)
+    if kind.startswith("found"):
+        return cell.scheme.startswith(BAR[cell.network])
+    core = {(BAR[cell.network], bits) for _, bits in COLUMNS}
+    return kind != "sparse" or (cell.scheme, cell.fraction_bits) in core
 
 
 def final(cells: Iterable[Cell], seeds: Iterable[int]) -> list[Job]:
