@@ -93,3 +93,14 @@ Restart After A Reset Brings The Banner And The First Weights
     Wait For Line On Uart       ^ready$    treatAsRegex=true
     ${again}=                   Trainables
     Should Be Equal             ${start}    ${again}
+
+The Self-Test Passes And Changes Nothing Learned
+    Boot
+    Train On Pattern            5    0
+    ${before}=                  Trainables
+    Ask                         selftest    ^kernels (ok|not tried: .*)$
+    Wait For Line On Uart       ^weights [0-9a-f]{8} ok$    treatAsRegex=true
+    Wait For Line On Uart       ^memory \\d+ bytes ok$    treatAsRegex=true
+    Wait For Line On Uart       ^ok selftest$    treatAsRegex=true
+    ${after}=                   Trainables
+    Should Be Equal             ${before}    ${after}
