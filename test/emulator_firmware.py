@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from emulator import Board, Fault, Stop, Until
+from emulator import Board, EmulatedPort, Fault, Stop, Until
 
 from renode import exerciser
 
@@ -44,6 +44,28 @@ def fault_of(board: Board, command: bytes) -> Fault:
     with pytest.raises(Fault) as caught:
         board.run(seconds=1)
     return caught.value
+
+
+def overrun_is_noted_once(elf: Path) -> Board:
+    """The line overruns a firmware that erases flash: the core stalls for far longer than bytes take."""
+    board = booted(Board(elf, paced=True))
+    board.feed(b"f" + b"?" * 8)
+    board.run(seconds=2)
+    assert int.from_bytes(board.read_memory(board.image.symbols["lost"], 4), "little") == 1
+    assert board.take_output().count(b"what?") == 1
+    return board
+
+
+def other_baud_arrives_damaged(elf: Path) -> None:
+    """And what is sent at the right one after that is understood."""
+    port = EmulatedPort(elf)
+    port.read(100, 1.0)
+    port.set_baud(9600)
+    port.write(b"aaaa")
+    assert b"third" not in port.read(1000, 0.1)
+    port.set_baud(115200)
+    port.write(b"a")
+    assert b"third" in port.read(1000, 0.1)
 
 
 def line_of(text: str) -> str:

@@ -14,7 +14,16 @@ from emulator import Board, EmulatedPort, EmulatorError, Fault, Stop, Until, cyc
 from emulator.clock import VirtualClock
 from emulator.loop import Loop
 from emulator.registers import Register
-from emulator_firmware import TOOLS, ask, booted, build, fault_of, line_of
+from emulator_firmware import (
+    TOOLS,
+    ask,
+    booted,
+    build,
+    fault_of,
+    line_of,
+    other_baud_arrives_damaged,
+    overrun_is_noted_once,
+)
 
 HZ = 216_000_000
 
@@ -214,23 +223,11 @@ def test_paced_line_runs_at_the_baud_rate(elf: Path) -> None:
 
 
 def test_paced_line_overruns_a_firmware_that_does_not_read(elf: Path) -> None:
-    board = booted(Board(elf, paced=True))
-    board.feed(b"f" + b"?" * 8)  # erasing flash stalls the core far longer than bytes take
-    board.run(seconds=2)
-    lost = int.from_bytes(board.read_memory(board.image.symbols["lost"], 4), "little")
-    assert lost == 1  # one overrun is noted, however many bytes it took
-    assert board.take_output().count(b"what?") == 1
+    overrun_is_noted_once(elf)
 
 
 def test_other_baud_rate_arrives_damaged(elf: Path) -> None:
-    port = EmulatedPort(elf)
-    port.read(100, 1.0)
-    port.set_baud(9600)
-    port.write(b"aaaa")
-    assert b"third" not in port.read(1000, 0.1)
-    port.set_baud(115200)
-    port.write(b"a")
-    assert b"third" in port.read(1000, 0.1)
+    other_baud_arrives_damaged(elf)
 
 
 # ---------------------------------------------------------------- faults

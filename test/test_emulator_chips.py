@@ -5,9 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from emulator import Board, EmulatedPort, EmulatorError, Fault
+from emulator import Board, EmulatorError, Fault
 from emulator.chips import CHIPS, STM32F446, STM32F746, Chip
-from emulator_firmware import ask, booted, build, fault_of
+from emulator_firmware import (
+    ask,
+    booted,
+    build,
+    fault_of,
+    other_baud_arrives_damaged,
+    overrun_is_noted_once,
+)
 
 KB = 1024
 SLOTS = {"disco_f746ng": (4, 7), "nucleo_f446re": (6, 7)}  # sectors
@@ -78,20 +85,9 @@ def test_led_and_button_have_the_boards_levels(elf: Path, chip: Chip) -> None:
 
 
 def test_the_older_usart_forgets_errors_where_its_data_are_read(nucleo: Path) -> None:
-    board = booted(Board(nucleo, paced=True))
-    board.feed(b"f" + b"?" * 8)
-    board.run(seconds=2)
-    assert int.from_bytes(board.read_memory(board.image.symbols["lost"], 4), "little") == 1
-    assert board.take_output().count(b"what?") == 1
+    board = overrun_is_noted_once(nucleo)
     assert board.usart_status() & 0b1010 == 0
-    port = EmulatedPort(nucleo)
-    port.read(100, 1.0)
-    port.set_baud(9600)
-    port.write(b"aaaa")
-    assert b"third" not in port.read(1000, 0.1)
-    port.set_baud(115200)
-    port.write(b"a")
-    assert b"third" in port.read(1000, 0.1)
+    other_baud_arrives_damaged(nucleo)
 
 
 def test_a_cortex_m4_has_no_fpv5(nucleo: Path, tmp_path: Path) -> None:

@@ -23,19 +23,38 @@ from device.errors import DeviceError
 from .cases import BAR, EPOCHS, Cell
 from .execute import WORK
 from .run import sram, step_instructions
-from .store import DOCS, RESULTS, Row, drop, of_cell, write_lines
+from .store import DOCS, RATES, RESULTS, Row, drop, of_cell, write_lines
 from .store import load as load_rows
 
 TABLE = DOCS / "search.json"
 RUNS = DOCS / "search-runs.json"
 BITS = 4  # of the published schemes as they ship
-# How schemes are searched: the rate that sparse schemes with fraction bits train at, images an epoch, and the
-# share of the layers whose contributions are measured.
-RATES = {"cifar10": 0.002, "clothing10": 0.001}
-LIMITS = {"cifar10": 800, "clothing10": 0}
-MEASURED = {"cifar10": 0.5, "clothing10": 1.0}
 COMPARED = 5  # seeds of evolution and random search, against the proven optimum
 KB = 1024
+
+
+@dataclass(frozen=True)
+class Effort:
+    """What a search on one data set takes.
+
+    lr             sparse schemes with fraction bits train at
+    limit          images an epoch of a contribution; 0: all
+    measured       share of the layers whose contributions are measured
+    rounds         of finalists
+    final_epochs   finalists train: about as long as schemes are judged after
+    """
+
+    lr: float
+    limit: int
+    measured: float
+    rounds: int
+    final_epochs: int
+
+
+EFFORTS = {
+    "cifar10": Effort(0.002, limit=800, measured=0.5, rounds=3, final_epochs=2),
+    "clothing10": Effort(0.001, limit=0, measured=1.0, rounds=5, final_epochs=4),
+}
 
 
 @dataclass(frozen=True)
@@ -78,15 +97,18 @@ def searches() -> list[Search]:
 
 def arguments(search: Search, budget: int, data: Path, output: Path) -> list[str]:
     """What runs tools/search, as a user would."""
+    effort = EFFORTS[search.found_on]
     return [
         "tools/search",
         str(data / "models" / f"{search.network}.pkl"),
         *("--data", str(WORK / "sets" / search.found_on)),
         *("--budget-sram", repr(budget / KB)),
         *("--fraction-bits", str(BITS)),
-        *("--lr", f"{RATES[search.found_on]:g}"),
-        *("--limit", str(LIMITS[search.found_on])),
-        *("--measured", f"{MEASURED[search.found_on]:g}"),
+        *("--lr", f"{effort.lr:g}"),
+        *("--limit", str(effort.limit)),
+        *("--measured", f"{effort.measured:g}"),
+        *("--rounds", str(effort.rounds)),
+        *("--final-epochs", str(effort.final_epochs)),
         *("--compare", str(COMPARED)),
         *("--cache", str(WORK / "search" / f"{search.network}-{search.found_on}")),
         *("-o", str(output)),
@@ -108,7 +130,8 @@ def find(search: Search, data: Path) -> None:
     for dataset in EPOCHS:
         stale = search.found(dataset)
         shutil.rmtree(WORK / "plans" / stale.plan, ignore_errors=True)
-        drop(RESULTS, stale)
+        for table in (RATES, RESULTS):
+            drop(table, stale)
 
 
 def keep(search: Search, document: Row) -> None:

@@ -70,11 +70,13 @@ class Bits(click.ParamType):
     help="Passes over the images to measure a contribution with.",
 )  # fmt: skip
 @click.option(
-    "--final-epochs", default=4, show_default=True, type=click.IntRange(1), help="To train finalists."
-)
+    "--limit", default=0, type=click.IntRange(0), metavar="N",
+    help="At most N images an epoch to measure a contribution with. [all]",
+)  # fmt: skip
 @click.option(
-    "--limit", default=0, type=click.IntRange(0), metavar="N", help="At most N images an epoch. [all]"
-)
+    "--final-epochs", default=4, show_default=True, type=click.IntRange(1),
+    help="Passes over all images to train finalists.",
+)  # fmt: skip
 @click.option(
     "--finalists",
     default=6,
@@ -164,7 +166,7 @@ def cli(
         request = Request(
             budget,
             Plan(epochs, limit, (seed,)),
-            Plan(final_epochs, limit, tuple(range(seed, seed + final_seeds))),
+            Plan(final_epochs, 0, tuple(range(seed, seed + final_seeds))),
             evaluations,
             finalists,
             rounds,
