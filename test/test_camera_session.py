@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-import tarfile
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 from camera_demo import Demo
 from conftest import ROOT, Built, run
+from device.files import unpacked
 from PIL import Image
 
 sys.path.insert(0, str(ROOT / "examples/digits"))
@@ -88,9 +88,8 @@ def test_mcunet_learns_two_garments(tmp_path: Path) -> None:
     data = os.environ.get("MICROTRAIN_DATA")
     if not data:
         pytest.skip("MICROTRAIN_DATA is not set: it names the folder with models/ and sets/")
-    with tarfile.open(Path(data) / "sets/clothing10_144.tar") as archive:
-        archive.extractall(tmp_path, filter="data")
-    photos = [sorted((tmp_path / "clothing10_144" / name).glob("*.jpg")) for name in GARMENTS]
+    images = unpacked(Path(data) / "sets/clothing10_144.tar", tmp_path / "images")
+    photos = [sorted((images / name).glob("*.jpg")) for name in GARMENTS]
     shots = [[Image.open(p).convert("RGB") for p in files[:SHOTS]] for files in photos]
     unseen = [[Image.open(p).convert("RGB") for p in files[SHOTS : SHOTS + UNSEEN]] for files in photos]
     model = ["--scheme", "mcunet-49kb", "--classes", "10", "-o", str(tmp_path / "generated")]

@@ -9,7 +9,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tarfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import ROOT
+from device.files import unpacked
 from PIL import Image
 
 GUIDE = ROOT / "docs/own-model.md"
@@ -134,9 +134,7 @@ def test_the_guide_runs_all_that_it_shows() -> None:
 
 def unpack(archive: Path, scratch: Path, folder: Path) -> None:
     """The images that an archive's train.txt and val.txt list, as class folders."""
-    with tarfile.open(archive) as tar:
-        tar.extractall(scratch, filter="data")
-    source = scratch / archive.stem
+    source = unpacked(archive, scratch / archive.stem)
     for part in ("train", "val"):
         for line in (source / f"{part}.txt").read_text().split():
             (folder / part / line).parent.mkdir(parents=True, exist_ok=True)

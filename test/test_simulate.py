@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tarfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from convert.scheme import Scheme, convolutions
 from demo.sessions import host_session
 from device.client import Device
 from device.errors import DeviceError
+from device.files import unpacked
 from device.images import load_image, scan, split
 from device.link import EmulatorPort
 from device.session import Settings, Silent, new_log, train
@@ -231,13 +231,12 @@ def test_the_board_learns_500_real_images_as_the_simulator_does(tmp_path: Path) 
     folder = os.environ.get("MICROTRAIN_DATA")
     if not folder:
         pytest.skip("MICROTRAIN_DATA is not set: it names the folder with models/ and sets/")
-    with tarfile.open(Path(folder) / "sets/clothing10_144.tar") as archive:
-        archive.extractall(tmp_path / "sets", filter="data")
+    images = unpacked(Path(folder) / "sets/clothing10_144.tar", tmp_path / "images")
     model, generated = Path(folder) / "models/mcunet-5fps.pkl", tmp_path / "generated"
     options = ["--scheme", "mcunet-99kb", "--classes", "10", "-o", str(generated)]
     run(["python", "tools/convert", str(model), *options])
     plan = load_blueprint(generated)
-    training, testing = split(tmp_path / "sets/clothing10_144", plan.classes)
+    training, testing = split(images, plan.classes)
     settings = Settings(epochs=1, seed=3, limit=500, schedule="cosine")
     task = Task(plan, library(plan, tmp_path), training, testing, STILL, 1, tmp_path)
     simulated = learn(task, settings)

@@ -40,7 +40,9 @@ def unpacked(archive: Path, folder: Path) -> Path:
     part = folder.with_name(f"{folder.name}.{os.getpid()}.part")
     try:
         with tarfile.open(archive) as file:
-            file.extractall(part, filter="data")
+            if hasattr(tarfile, "data_filter"):  # not in Python 3.11 before 3.11.4
+                file.extraction_filter = tarfile.data_filter
+            file.extractall(part)
         next(p for p in part.iterdir() if p.is_dir()).replace(folder)
     except (OSError, tarfile.TarError, StopIteration) as error:
         raise DeviceError(
