@@ -185,18 +185,32 @@ def test_what_searches_find_is_compared_in_pairs(tmp_path: Path, monkeypatch: py
     assert all(label in (tmp_path / "search.svg").read_text() for label in SEARCHED)
 
 
+NAMES = {"mcunet-5fps": "MCUNet", "proxyless-w0.3": "ProxylessNAS", "mbv2-w0.35": "MobileNetV2"}
+
+
 @pytest.mark.skipif(not TABLE.is_file(), reason="no search has been run")
 def test_the_checked_in_comparison_is_that_of_the_rows() -> None:
-    """docs/search.json against docs/results.json and the schemes that ship; the bars of the search."""
+    """docs/search.json against docs/results.json and the schemes that ship, docs/search.md against it."""
     table = load(TABLE)
     assert table == [r for search in searches() for r in rows_of(search, load(RESULTS))]
     won = gains(table)
-    assert len(won) == 24
+    assert sum(place.crossed for place in won) == 12
     assert all(len(values) == len(SEEDS) for values in won.values())
     assert all(r["sram_all_in"] <= r["budget_bytes"] for r in table)
-    means = [statistics.fmean(values) for place, values in won.items() if place.crossed]
-    assert statistics.fmean(means) >= 0.5
-    assert min(means) >= -1.5
+    means = {place: statistics.fmean(values) for place, values in won.items()}
+    sharp = [mean for place, mean in means.items() if place.crossed and place.found_on == "clothing10"]
+    assert statistics.fmean(sharp) >= 0.5 and min(sharp) >= -1.5  # found on cifar10: docs/search.md
+    told = TABLE.with_name("search.md").read_text(encoding="utf-8").splitlines()
+    for found_on, network in dict.fromkeys((place.found_on, place.network) for place in won):
+        own = [p for p in won if (p.found_on, p.network) == (found_on, network)]
+        for crossed in (True, False):
+            both = " / ".join(f"{means[p]:+.2f}" for p in own if p.crossed == crossed)
+            line = next(part for part in told if part.startswith(f"| {found_on} | {NAMES[network]} |"))
+            assert f"| {both or '-'} |" in line
+    mean = next(part for part in told if part.startswith("| mean |"))
+    for crossed in (True, False):
+        every = statistics.fmean(m for place, m in means.items() if place.crossed == crossed)
+        assert f"| {every:+.2f} |" in mean
 
 
 # A network after 240 steps: any change of the arithmetic shows here. (The example will not do: its activation

@@ -170,10 +170,12 @@ def rows_of(search: Search, rows: Sequence[Row]) -> list[Row]:
 
 
 def judged(search: Search, dataset: str, rows: Sequence[Row]) -> list[Row]:
-    """Its rows of one data set."""
+    """Its rows of one data set; none where the scheme has not been judged there."""
     published, found = (
         sorted(of_cell(rows, c), key=seed_of) for c in (search.rival(dataset), search.found(dataset))
     )
+    if not found:
+        return []
     budget = published[0]["sram_all_in"] if published else 0
     about = {
         "network": search.network,
