@@ -198,19 +198,33 @@ def test_the_checked_in_comparison_is_that_of_the_rows() -> None:
     assert all(len(values) == len(SEEDS) for values in won.values())
     assert all(r["sram_all_in"] <= r["budget_bytes"] for r in table)
     means = {place: statistics.fmean(values) for place, values in won.items()}
-    sharp = [mean for place, mean in means.items() if place.crossed and place.found_on == "clothing10"]
-    assert statistics.fmean(sharp) >= 0.5 and min(sharp) >= -1.5  # found on cifar10: docs/search.md
     told = TABLE.with_name("search.md").read_text(encoding="utf-8").splitlines()
     for found_on, network in dict.fromkeys((place.found_on, place.network) for place in won):
         own = [p for p in won if (p.found_on, p.network) == (found_on, network)]
-        for crossed in (True, False):
-            both = " / ".join(f"{means[p]:+.2f}" for p in own if p.crossed == crossed)
-            line = next(part for part in told if part.startswith(f"| {found_on} | {NAMES[network]} |"))
-            assert f"| {both or '-'} |" in line
-    mean = next(part for part in told if part.startswith("| mean |"))
-    for crossed in (True, False):
-        every = statistics.fmean(m for place, m in means.items() if place.crossed == crossed)
-        assert f"| {every:+.2f} |" in mean
+        other, same = (
+            " / ".join(f"{means[p]:+.2f}" for p in own if p.crossed == crossed) for crossed in (True, False)
+        )
+        assert f"| {found_on} | {NAMES[network]} | {other} | {same or '-'} |" in told
+    crossed_mean, own_mean = (
+        statistics.fmean(m for p, m in means.items() if p.crossed == crossed) for crossed in (True, False)
+    )
+    assert f"| mean | | {crossed_mean:+.2f} | {own_mean:+.2f} |" in told
+
+
+@pytest.mark.skipif(not TABLE.is_file(), reason="no search has been run")
+@pytest.mark.parametrize(
+    "found_on",
+    [
+        "clothing10",
+        pytest.param("cifar10", marks=pytest.mark.xfail(strict=True, reason="docs/search.md says why")),
+    ],
+)
+def test_found_schemes_are_ahead_on_the_other_images(found_on: str) -> None:
+    """The bars of the search, which are over both directions: neither may hide behind the other."""
+    won = gains(load(TABLE))
+    means = [statistics.fmean(v) for place, v in won.items() if place.crossed and place.found_on == found_on]
+    assert statistics.fmean(means) >= 0.5
+    assert min(means) >= -1.5
 
 
 # A network after 240 steps: any change of the arithmetic shows here. (The example will not do: its activation
