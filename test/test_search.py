@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import cache, partial
@@ -18,6 +19,7 @@ from typing import TypeVar
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from conftest import EXAMPLE, ROOT
 from conftest import run as run_command
 from convert.cut import behind, cuts
@@ -34,7 +36,7 @@ from networks import random_network, residual_network
 from PIL import Image
 from search import exact, features
 from search.build import compile_here, compile_kernels_once, convert
-from search.cli import checked, images
+from search.cli import checked, cli, images
 from search.contribution import Gains, Plan, gains, last_biases, smooth, trials
 from search.cost import Budget, Costs, base_of, bases, compiled, cost_of
 from search.engine import Engine, engine
@@ -597,3 +599,19 @@ def test_bad_input_gets_a_sentence(
     assert sentence in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "x.yaml").exists()
+
+
+def test_warnings_are_a_line_each(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def warned(model: Path, *_: object) -> Graph:
+        warnings.warn("62 channels became constants", stacklevel=2)
+        raise ConvertError("and that is all.")
+
+    monkeypatch.setattr("search.cli.quantized", warned)
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+    arguments = ["model.pt", "--data", str(photos), "--budget-sram", "100"]
+    done = CliRunner().invoke(cli, arguments)
+    assert done.exit_code == 1
+    assert done.output.splitlines() == [
+        "convert: 62 channels became constants",
+        "Error: and that is all.",
+    ]

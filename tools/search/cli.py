@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
 import click
-from convert.cli import load, quantized_with_report
+from convert.cli import load, quantized_with_report, show_warning
 from convert.hostlib import HostLibError
 from convert.ir import ConvertError, Graph
 from convert.ptq import Choices
@@ -155,6 +156,7 @@ def cli(
     \b
     python tools/search model.pt --data photos --budget-sram 128 -o scheme.yaml
     """
+    warnings.showwarning = show_warning
     try:
         training, validation = hold_out(images(data))
         graph = quantized(model, calibration, trust)
