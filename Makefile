@@ -48,6 +48,7 @@ results: setup
 	@$(PYTHON) tools/results study
 	@$(PYTHON) tools/results front
 	@$(PYTHON) tools/results search
+	@$(PYTHON) tools/results further
 	@$(PYTHON) tools/results scaling
 	@$(PYTHON) tools/results report
 

@@ -19,10 +19,15 @@ from convert.arrays import archive
 from convert.pipeline import compile_graph, generate
 from convert.report import plan_json
 from convert.scheme import Scheme, convolutions
+from device.errors import DeviceError
+from device.images import hold_out, scan
+from device.session import Settings
 from networks import residual_network
 from PIL import Image
-from results.cases import BAR, COLUMNS, EPOCHS, GRID, SEEDS, Cell, Session, core, family, front
+from results import further
+from results.cases import BAR, COLUMNS, EPOCHS, GRID, SEEDS, Cell, Job, Session, core, family, front
 from results.cli import entry
+from results.execute import one
 from results.picture import KINDS, SEARCHED, draw, draw_searches, kind
 from results.plan import selection
 from results.run import command
@@ -31,6 +36,10 @@ from results.searches import BITS, TABLE, Search, gains, rows_of, searches, summ
 from results.store import RESULTS, Row, add, best_rate, load, missing
 from results.study import VARIANTS
 from results.tables import T95, interval, markdown
+from simulate.augment import Augmentation
+from simulate.blueprint import load_blueprint
+from simulate.machine import library
+from simulate.records import Task, fill
 
 CELL = Cell("clothing10", "mcunet-5fps", "mcunet-99kb")
 
@@ -127,7 +136,7 @@ def test_the_document_compares_in_pairs(tmp_path: Path) -> None:
         for n, variant in enumerate(VARIANTS)
         for dataset in EPOCHS
     ]
-    rows += [row(Cell("cifar10", CELL.network, searches()[0].name))]
+    rows += [row(Cell("cifar10", CELL.network, search.name)) for search in searches()]
     scales = {"mcunet-5fps": [{"tensor": "a", "real": 1.0}, {"tensor": "b", "real": 2.0}]}
     text = markdown(rows, studied, scales, "what was found")
     assert "what was found" in text
@@ -270,6 +279,88 @@ def test_small_sessions_have_exact_hashes(arithmetic: str, small: Path, tmp_path
     result = json.loads((tmp_path / "results.json").read_text())["runs"][0]
     assert result["steps"] == 240
     assert result["trained_sha256"] == HASHES[arithmetic], result["accuracy"]
+
+
+def task_of_small(small: Path, folder: Path) -> Task:
+    plan = load_blueprint(small / "plan")
+    training, testing = hold_out(scan(small / "images", 4))
+    made = library(plan, folder / "lib")
+    return Task(plan, made, training, testing, Augmentation(), 1, folder / "records")
+
+
+def test_a_session_is_judged_on_further_images(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It learns what it learns without them; images it has learned from are judged as such."""
+    task = task_of_small(small, tmp_path)
+    monkeypatch.setattr(further, "task_of", lambda cell, validation, data: task)
+    session = Session(0.002, 0)
+    list(fill(task, 1))
+    plain = one(task, Settings(1, schedule="cosine", rate=0.002))
+    for images in (task.testing, task.training):
+        monkeypatch.setattr(further, "images", lambda classes, images=images: images)
+        (found,) = further.judge(Job(CELL, (session,)), tmp_path)
+        assert found["trained_sha256"] == plain.sha256
+        assert (found["test_images"], found["further_images"]) == (12, len(images.samples))
+        assert found["accuracy"] == round(plain.evaluations[-1].accuracy, 6)
+        if images is task.testing:
+            assert found["further_accuracy"] == found["accuracy"] == further.pooled(found)
+
+
+def further_row(seed: int, sha256: str, accuracy: float, more: float) -> dict:
+    about = {"network": CELL.network, "scheme": CELL.scheme, "seed": seed, "lr": 0.001}
+    return about | {
+        "test_images": 100,
+        "accuracy": accuracy,
+        "further_images": 300,
+        "further_accuracy": more,
+        "trained_sha256": sha256,
+    }
+
+
+def test_further_images_count_as_the_test_images_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(further, "TABLE", tmp_path / "further.json")
+    place = {"network": CELL.network, "budget_bytes": 9, "found_on": "cifar10", "judged_on": "clothing10"}
+    session = {"seed": 0, "lr": 0.001, "fraction_bits": 4}
+    searched = [
+        place | session | {"scheme": kind, "name": kind, "accuracy": 0.0, "trained_sha256": kind}
+        for kind in ("found", "published")
+    ]
+    assert [job.cell.scheme for job in further.wanted(searched, [])] == ["found", "published"]
+    old = further_row(0, "of a scheme that is gone", 0.1, 0.1)
+    table = further.keep([further_row(0, "published", 0.80, 0.80)], [old], searched)
+    assert [row["trained_sha256"] for row in table] == ["published"]
+    assert [job.cell.scheme for job in further.wanted(searched, table)] == ["found"]
+    table = further.keep([further_row(0, "found", 0.84, 0.88)], table, searched)
+    assert load(further.TABLE) == table and not further.wanted(searched, table)
+    assert list(further.won(searched, table).values()) == [pytest.approx((8.0, 7.0))]
+    assert further.summary(searched, table)[-1] == "found on cifar10: mean +8.00, all images +7.00"
+    with pytest.raises(DeviceError, match="learned other bytes"):
+        further.keep([old], table, searched)
+
+
+@pytest.mark.skipif(not further.TABLE.is_file(), reason="nobody has judged on further images")
+def test_the_checked_in_further_rows_are_of_the_same_sessions() -> None:
+    """docs/search-further.json against docs/search.json, docs/search.md against it."""
+    searched, table = load(TABLE), load(further.TABLE)
+    assert not further.wanted(searched, table)
+    accuracies = {row["trained_sha256"]: row["accuracy"] for row in searched}
+    assert all(row["accuracy"] == accuracies[row["trained_sha256"]] for row in table)
+    told = TABLE.with_name("search.md").read_text(encoding="utf-8").splitlines()
+    won, test = further.won(searched, table), gains(searched)
+    for found_on, network in dict.fromkeys((place.found_on, place.network) for place in won):
+        own = [place for place in won if (place.found_on, place.network) == (found_on, network)]
+        numbers = [(statistics.fmean(test[place]), *won[place]) for place in own]
+        columns = [" / ".join(f"{n:+.2f}" for n in column) for column in zip(*numbers, strict=True)]
+        assert "| {} | {} | {} | {} | {} |".format(found_on, NAMES[network], *columns) in told
+    for found_on in EPOCHS:
+        means = [
+            statistics.fmean(column)
+            for column in zip(
+                *((statistics.fmean(test[p]), *won[p]) for p in won if p.found_on == found_on), strict=True
+            )
+        ]
+        assert "| {} | mean | {:+.2f} | {:+.2f} | {:+.2f} |".format(found_on, *means) in told
 
 
 def test_numbers_of_no_row_are_refused() -> None:

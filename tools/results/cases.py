@@ -12,7 +12,7 @@ EPOCHS = {"cifar10": 2, "clothing10": 5}
 STUDY_EPOCHS = {"cifar10": 1, "clothing10": 5}
 ARCHIVES = {"cifar10": "cifar10.tar", "clothing10": "clothing10_144.tar"}
 GRID = (0.0005, 0.001, 0.002, 0.004, 0.008, 0.016)  # learning rates, the same for every arithmetic
-FRONT_GRID, FOUND_GRID = GRID[1:4], GRID[:3]
+FRONT_GRID = GRID[1:4]
 SEEDS = (0, 1, 2)
 BAR = {"mcunet-5fps": "mcunet-99kb", "proxyless-w0.3": "proxyless-98kb", "mbv2-w0.35": "mbv2-99kb"}
 # What a user without a search would train in the same all-in SRAM: the last convolutions, or biases alone.

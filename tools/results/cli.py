@@ -17,9 +17,9 @@ from golden.data import DataError, find
 from search.engine import Engine
 from simulate.arithmetic import ARITHMETICS
 
-from . import picture, scaling, search_tables, searches, study, tables
-from .cases import FOUND_GRID, FRONT_GRID, GRID, SEEDS, Cell, Job, Session, core, front
-from .execute import Row, prepare
+from . import further, picture, scaling, search_tables, searches, study, tables
+from .cases import FRONT_GRID, GRID, SEEDS, Cell, Job, Session, core, front
+from .execute import Row, execute, prepare
 from .plan import final, hours, selection
 from .run import command, known_sram, run
 from .store import DOCS, RATES, RESULTS, STUDY, add, load
@@ -65,6 +65,13 @@ def front_command(only: str, jobs: int) -> None:
 def search_command(only: str, jobs: int) -> None:
     """Schemes found by tools/search on one data set against the published ones on the other."""
     guarded(lambda data: compare_searches(only, data, jobs))
+
+
+@cli.command("further")
+@JOBS
+def further_command(jobs: int) -> None:
+    """The sessions of docs/search.json on clothing10 again, judged on more images."""
+    guarded(lambda data: judge_further(data, jobs))
 
 
 @cli.command("study")
@@ -161,12 +168,23 @@ def compare_searches(pattern: str, data: Path, processes: int) -> None:
         if not search.scheme.is_file():
             click.echo(f"searching {search.name}")
             searches.find(search, data)
-    work([cell for search in wanted for cell in search.cells()], FOUND_GRID, SEEDS, data, processes)
+    work([cell for search in wanted for cell in search.cells()], GRID, SEEDS, data, processes)
     count = partial(searches.count_instructions, data=data)
     for search, instructions in Engine(processes).each(count, searches.uncounted(wanted)):
         searches.keep_count(search, instructions)
     table = searches.write(searches.searches(), load(RESULTS))
     for line in searches.summary(table):
+        click.echo(line)
+
+
+def judge_further(data: Path, processes: int) -> None:
+    """Run what docs/search-further.json lacks."""
+    searched = load(searches.TABLE)
+    missing = further.wanted(searched, load(further.TABLE))
+    announce("judging on further images", missing, processes)
+    for rows in finished(missing, data, processes, further.judge):
+        further.keep(rows, load(further.TABLE), searched)
+    for line in further.summary(searched, further.keep((), load(further.TABLE), searched)):
         click.echo(line)
 
 
@@ -181,10 +199,12 @@ def announce(what: str, jobs: list[Job], processes: int) -> None:
     click.echo(f"{what}: {sessions} sessions, about {hours(jobs):.1f} core-hours on {processes} cores")
 
 
-def finished(jobs: list[Job], data: Path, processes: int) -> Iterator[list[Row]]:
+def finished(
+    jobs: list[Job], data: Path, processes: int, function: Callable[[Job, Path], list[Row]] = execute
+) -> Iterator[list[Row]]:
     """Rows of each job as it comes, with a line on it and the time left."""
     began, done, total = time.monotonic(), 0, sum(job.steps for job in jobs)
-    for job, rows in run(jobs, data, processes):
+    for job, rows in run(jobs, data, processes, function):
         done += job.steps
         left = (time.monotonic() - began) / done * (total - done)
         best = max(rows, key=lambda row: row["accuracy"])

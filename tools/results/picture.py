@@ -12,7 +12,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from .cases import EPOCHS, family
-from .searches import searches
 from .store import Row
 
 KINDS = {
@@ -22,25 +21,21 @@ KINDS = {
     "last layers": ("^", "#ee6677"),
     "biases": ("v", "#ccbb44"),
     "head only": ("x", "#777777"),
-    "found by the search": ("*", "#aa3377"),
+    "found on cifar10": ("P", "#332288"),
+    "found on clothing10": ("*", "#aa3377"),
 }
-FOUND = {search.name for search in searches()}
 SEARCHED = {
     "published": KINDS["sparse, 4 fraction bits"],
-    "found on the other images": KINDS["found by the search"],
+    "found on the other images": ("*", "#aa3377"),
     "found on images of the same kind": ("P", "#ee6677"),
 }
 
 
 def kind(row: Row) -> str:
     """The key of KINDS that a scheme belongs to."""
-    if row["scheme"] in FOUND:
-        return "found by the search"
-    bits = row["fraction_bits"]
+    bits, own = row["fraction_bits"], family(row["scheme"])
     sparse = f"sparse, {bits} fraction bits" if bits else "sparse"
-    return {"head": "head only", "last": "last layers", "bias": "biases", "sparse": sparse}[
-        family(row["scheme"])
-    ]
+    return {"head": "head only", "last": "last layers", "bias": "biases", "sparse": sparse}.get(own, own)
 
 
 def draw(rows: Sequence[Row], path: Path) -> None:

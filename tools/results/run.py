@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
@@ -22,11 +22,13 @@ from .execute import WORK, Row, convert, execute
 COMMAND = "python tools/results run"
 
 
-def run(jobs: list[Job], data: Path, processes: int) -> Iterator[tuple[Job, list[Row]]]:
+def run(
+    jobs: list[Job], data: Path, processes: int, function: Callable[[Job, Path], list[Row]] = execute
+) -> Iterator[tuple[Job, list[Row]]]:
     """Finished jobs as they come. A library is loaded once a process: each job has a new one."""
     pool = ProcessPoolExecutor(processes, get_context("spawn"), max_tasks_per_child=1)
     with pool:
-        running = {pool.submit(execute, job, data): job for job in jobs}
+        running = {pool.submit(function, job, data): job for job in jobs}
         try:
             for future in as_completed(running):
                 yield running[future], future.result()
