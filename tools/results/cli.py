@@ -180,11 +180,12 @@ def compare_searches(pattern: str, data: Path, processes: int) -> None:
 def judge_further(data: Path, processes: int) -> None:
     """Run what docs/search-further.json lacks."""
     searched = load(searches.TABLE)
-    missing = further.wanted(searched, load(further.TABLE))
+    table = further.keep((), load(further.TABLE), searched)
+    missing = further.wanted(searched, table)
     announce("judging on further images", missing, processes)
     for rows in finished(missing, data, processes, further.judge):
-        further.keep(rows, load(further.TABLE), searched)
-    for line in further.summary(searched, further.keep((), load(further.TABLE), searched)):
+        table = further.keep(rows, table, searched)
+    for line in further.summary(searched, table):
         click.echo(line)
 
 

@@ -13,12 +13,12 @@ from demo.build import ROOT
 from device.errors import DeviceError
 from device.files import unpacked
 from device.images import hold_out, split
-from device.session import Settings, Silent, new_log, train
+from device.session import Log, Settings, Silent, new_log, train
 from simulate.arithmetic import check
 from simulate.augment import Augmentation
 from simulate.blueprint import Blueprint, load_blueprint
 from simulate.guard import LastGood
-from simulate.machine import library
+from simulate.machine import Machine, library
 from simulate.records import Task, fill, show
 
 from .cases import ARCHIVES, CLASSES, Cell, Job, Session
@@ -72,8 +72,7 @@ def execute(job: Job, data: Path) -> list[Row]:
     """All sessions of a job; a row each."""
     task = task_of(job.cell, job.sessions[0].validation, data)
     list(fill(task, 1))
-    base = Settings(task.epochs, schedule="cosine", warmup=job.cell.warmup)
-    settings = [replace(base, seed=s.seed, rate=s.lr) for s in job.sessions]
+    settings = settings_of(job, task.epochs)
     if task.arithmetic == "float":
         from simulate.side_by_side import sessions
 
@@ -84,11 +83,25 @@ def execute(job: Job, data: Path) -> list[Row]:
     return [row(job.cell, s, log, plan) for s, log in zip(job.sessions, logs, strict=True)]
 
 
-def one(task: Task, settings: Settings) -> Any:
+def settings_of(job: Job, epochs: int) -> list[Settings]:
+    """Of each session of a job."""
+    base = Settings(epochs, schedule="cosine", warmup=job.cell.warmup)
+    return [replace(base, seed=s.seed, rate=s.lr) for s in job.sessions]
+
+
+def one(task: Task, settings: Settings) -> Log:
+    return trained(task, settings, task)[1]
+
+
+def trained(task: Task, settings: Settings, records: Task) -> tuple[Machine, Log]:
+    """A machine after a session, and what happened in it.
+
+    records    the task itself, or one like it with more images: whose records show the images
+    """
     machine = task.machine()
     log = new_log(machine, task.training.classes, settings)
-    train(machine, task.training, task.testing, log, Silent(), show(task, machine), LastGood(machine))
-    return log
+    train(machine, task.training, task.testing, log, Silent(), show(records, machine), LastGood(machine))
+    return machine, log
 
 
 def row(cell: Cell, session: Session, log: Any, plan: str) -> Row:

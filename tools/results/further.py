@@ -13,12 +13,11 @@ from pathlib import Path
 
 from device.errors import DeviceError
 from device.images import Dataset, Sample, read_list
-from device.session import Settings, Silent, evaluate, new_log, train
-from simulate.guard import LastGood
+from device.session import Silent, evaluate
 from simulate.records import fill, show
 
 from .cases import Cell, Job, Session
-from .execute import WORK, task_of
+from .execute import WORK, settings_of, task_of, trained
 from .searches import Place, gains
 from .store import DOCS, Row, write_lines
 
@@ -54,13 +53,9 @@ def judge(job: Job, data: Path) -> list[Row]:
     shown = replace(task, testing=replace(further, samples=task.testing.samples + further.samples))
     list(fill(shown, 1))
     rows = []
-    for session in job.sessions:
-        machine = task.machine()
-        settings = Settings(task.epochs, schedule="cosine", seed=session.seed, rate=session.lr)
-        log = new_log(machine, task.training.classes, settings)
-        images_of = show(shown, machine)
-        train(machine, task.training, task.testing, log, Silent(), images_of, LastGood(machine))
-        found = evaluate(machine, further, Silent(), len(log.steps), show=images_of)
+    for session, settings in zip(job.sessions, settings_of(job, task.epochs), strict=True):
+        machine, log = trained(task, settings, shown)
+        found = evaluate(machine, further, Silent(), len(log.steps), show=show(shown, machine))
         rows.append(
             {
                 "network": job.cell.network,
