@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from device.errors import DeviceError
-from device.model_file import ModelFile, load_model_file, save_state
+from device.model_file import load_state, save_state
 from device.plan import Plan, Source, Trained
 from device.state_dict import merge
 from torch import nn
@@ -71,8 +72,8 @@ def gains(bn: nn.BatchNorm2d) -> tuple[np.ndarray, np.ndarray]:
     return g, bn.bias.detach().double().numpy() - bn.running_mean.double().numpy() * g
 
 
-def model_file(net: nn.Module) -> ModelFile:
-    return ModelFile(dict(net.state_dict()), {"bn": EPS, "bn2": EPS})
+def model_file(net: nn.Module) -> dict[str, Any]:
+    return dict(net.state_dict())
 
 
 def folded(net: Net, state: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
@@ -93,7 +94,7 @@ def folded(net: Net, state: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
 def test_a_convolution_with_batch_norm(net: Net) -> None:
     """One trained input channel of two, with fraction bits; the response of conv + bn is the device's."""
     rng = np.random.default_rng(1)
-    scale, source = rng.uniform(0.001, 0.02, 4), Source("conv.weight", None, "bn")
+    scale, source = rng.uniform(0.001, 0.02, 4), Source("conv.weight", None, "bn", EPS)
     plan = make_plan(
         trained("conv", "weight", "s8", (4, 3, 3, 1), source, channels=(1,), scale=scale),
         trained("conv", "fraction", "u4", (4, 3, 3, 1), source, channels=(1,), scale=scale),
@@ -116,16 +117,19 @@ def test_a_convolution_with_batch_norm(net: Net) -> None:
 
 def test_the_wrong_eps_would_show(net: Net) -> None:
     """The comparison above can fail: with torch's default eps the weights are off."""
-    scale, source = np.full(4, 0.01), Source("conv.weight", None, "bn")
+    scale, source = np.full(4, 0.01), Source("conv.weight", None, "bn", 1e-5)
     plan = make_plan(trained("conv", "weight", "s8", (4, 3, 3, 2), source, scale=scale))
     w = np.full((4, 3, 3, 2), 100, np.int8)
-    state, _ = merge(plan, {"conv.weight": w}, ModelFile(dict(net.state_dict())))
+    state, _ = merge(plan, {"conv.weight": w}, model_file(net))
     assert np.abs(folded(net, state)[0] - 1.0).max() > 1e-4
+    older = make_plan(replace(plan.tensors[0], source=replace(source, eps=None)))
+    with pytest.raises(DeviceError, match="does not say the eps of bn"):
+        merge(older, {"conv.weight": w}, model_file(net))
 
 
 def test_depthwise_and_its_bias_behind_batch_norm(net: Net) -> None:
     rng = np.random.default_rng(2)
-    scale, source = rng.uniform(0.001, 0.02, 4), Source("dw.weight", "dw.bias", "bn2")
+    scale, source = rng.uniform(0.001, 0.02, 4), Source("dw.weight", "dw.bias", "bn2", EPS)
     plan = make_plan(
         trained("dw", "weight", "s8", (2, 3, 3), source, channels=(1, 3), scale=scale),
         trained("dw", "bias", "s16", (4,), source, scale=scale),
@@ -188,7 +192,7 @@ def test_a_head_of_more_classes(net: Net) -> None:
 def test_dead_channels_stay_as_they_were(net: Net) -> None:
     with torch.no_grad():
         net.bn.weight[2] = 0
-    source = Source("conv.weight", None, "bn")
+    source = Source("conv.weight", None, "bn", EPS)
     plan = make_plan(
         trained("conv", "weight", "s8", (4, 3, 3, 2), source, scale=np.ones(4), dead=(2,)),
         trained("conv", "bias", "s16", (4,), source, scale=np.ones(4), dead=(2,)),
@@ -205,30 +209,28 @@ def test_dead_channels_stay_as_they_were(net: Net) -> None:
 def test_batch_norm_without_parameters_takes_the_bias_in_its_mean() -> None:
     conv, bn = nn.Conv2d(1, 2, 1, bias=False), nn.BatchNorm2d(2, affine=False, eps=EPS)
     model = nn.Sequential(conv, bn).eval()
-    plan = make_plan(trained("0", "bias", "s16", (2,), Source("0.weight", None, "1"), scale=np.full(2, 0.5)))
-    state, _ = merge(
-        plan, {"0.bias": np.array([3, -4], np.int16)}, ModelFile(dict(model.state_dict()), {"1": EPS})
+    plan = make_plan(
+        trained("0", "bias", "s16", (2,), Source("0.weight", None, "1", EPS), scale=np.full(2, 0.5))
     )
+    state, _ = merge(plan, {"0.bias": np.array([3, -4], np.int16)}, dict(model.state_dict()))
     model.load_state_dict(state)
     assert torch.allclose(model(torch.zeros(1, 1, 1, 1)).reshape(-1), torch.tensor([1.5, -2.0]), atol=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.parametrize("kind", ["export", "script", "trace", "state"])
+@pytest.mark.parametrize("kind", ["export", "script", "trace", "state", "legacy"])
 def test_every_kind_of_model_file(kind: str, net: Net, tmp_path: Path) -> None:
     path, x = tmp_path / "model.pt", torch.zeros(1, 2, 4, 4)
     if kind == "export":
         torch.export.save(torch.export.export(net, (x,)), path)
-    elif kind == "state":
-        torch.save(net.state_dict(), path)
+    elif kind in ("state", "legacy"):
+        torch.save(net.state_dict(), path, _use_new_zipfile_serialization=kind == "state")
     else:
         torch.jit.save(torch.jit.script(net) if kind == "script" else torch.jit.trace(net, x), path)
-    model = load_model_file(path)
-    assert set(model.state) == set(net.state_dict())
-    assert torch.equal(model.state["conv.weight"], net.conv.weight)
-    if kind != "state":
-        assert model.eps("bn") == model.eps("bn2") == pytest.approx(EPS)
-    save_state(tmp_path / "out.pt", model.state)
+    state = load_state(path)
+    assert set(state) == set(net.state_dict())
+    assert all(torch.equal(state[name], value) for name, value in net.state_dict().items())
+    save_state(tmp_path / "out.pt", state)
     Net().load_state_dict(torch.load(tmp_path / "out.pt", weights_only=True))
     assert sorted(p.name for p in tmp_path.iterdir()) == ["model.pt", "out.pt"]
 
@@ -238,7 +240,7 @@ def test_a_file_that_would_run_code_is_refused(net: Net, tmp_path: Path) -> None
     (tmp_path / "text.pt").write_text("no model")
     for name in ("whole.pt", "text.pt"):
         with pytest.raises(DeviceError, match="holds no state dict that loads without running code"):
-            load_model_file(tmp_path / name)
+            load_state(tmp_path / name)
     with pytest.raises(DeviceError, match=r"the model has no other\.weight"):
         merge(
             make_plan(trained("x", "bias", "s16", (1,), Source("other.weight", None, None))),

@@ -118,6 +118,7 @@ def test_batch_norm_is_folded_with_its_eps(tmp_path: Path) -> None:
     net.bn.running_var.fill_(0.01)  # type: ignore[union-attr, operator]
     graph = load(write(net, tmp_path / "model.pt", "exported"), net).graph
     state = {k: v.double().numpy() for k, v in net.state_dict().items()}
+    assert graph.layers["conv"].source.eps == 0.25  # what `device pull --state-dict` divides by
     gain = state["bn.weight"] / np.sqrt(0.01 + 0.25)
     weight = (state["conv.weight"] * gain[:, None, None, None]).transpose(0, 2, 3, 1)
     bias = (state["conv.bias"] - state["bn.running_mean"]) * gain + state["bn.bias"]

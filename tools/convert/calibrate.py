@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import warnings
-import zipfile
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
+from base.errors import FileError
+from base.npz import read_npz
 from device.errors import DeviceError
 from device.images import SUFFIXES, load_image, shorten
 from PIL import Image
@@ -32,9 +33,8 @@ def load_calibration(path: Path, shape: Shape) -> np.ndarray:
     if not path.is_file():
         raise ConvertError(f"no such file or folder of calibration images: {path}")
     try:
-        with np.load(path, allow_pickle=False) as file:
-            images = file["images"]
-    except (KeyError, IndexError, TypeError, ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+        images = read_npz(path)["images"]
+    except (KeyError, FileError) as error:
         raise ConvertError(
             f"{path} is not an .npz with `images` uint8 [N, h, w, c]; give such a file or a folder of images"
         ) from error

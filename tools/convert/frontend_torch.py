@@ -1,6 +1,6 @@
 """Front end: a PyTorch model file in, the float graph out.
 
-torch itself is imported only here and in frontends/torchscript.py.
+Files are read as data, without torch. A module saved whole is the exception: it is code, and asks for trust.
 """
 
 from __future__ import annotations
@@ -11,23 +11,22 @@ import contextlib
 import io
 import json
 import logging
-import pickle
-import struct
 import sys
 import warnings
 import zipfile
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
+from base.archive import open_archive, reason
+from base.errors import FileError
+from base.npz import read_npz
 
 from .frontends.exported import read_exported
 from .frontends.fold import clean
-from .frontends.torchscript import read_torchscript
+from .frontends.torchscript import read_objects, read_torchscript
 from .ir import ConvertError, Graph, Input
 
 EXTRA = "extra/microtrain.json"
@@ -63,19 +62,17 @@ def load_model(
     Raises ConvertError for whatever the user can mend.
     """
     try:
-        kind = _kind(path)
+        kind = kind_of(path)
         graph = clean(_read(path, kind, trust, input_shape))
         extra = _extra(path) if zipfile.is_zipfile(path) else {}
-    except (
-        zipfile.BadZipFile,
-        zlib.error,
-        struct.error,
-        UnicodeDecodeError,
-        EOFError,
-        RuntimeError,
-    ) as error:
-        line = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ConvertError(f"{path.name} is a damaged file ({line}); save the model again") from error
+    except ConvertError:
+        raise
+    except FileError as error:
+        raise ConvertError(str(error)) from error
+    except Exception as error:  # whatever a damaged file leads to
+        raise ConvertError(
+            f"{path.name} is a damaged file ({reason(error)}); save the model again"
+        ) from error
     mean, std = _normalisation(path, extra, graph)
     gain = tuple(1.0 / (255.0 * s) for s in std)
     offset = tuple(-m / s for m, s in zip(mean, std, strict=True))
@@ -87,27 +84,27 @@ def _read(path: Path, kind: str, trust: bool, input_shape: tuple[int, int, int] 
     """The raw graph of a file of the given kind."""
     if kind == "module":
         return _read_module(path, trust, input_shape)
-    if kind == "torchscript":
+    with open_archive(path, path.stem) as archive:
+        if kind == "exported":
+            raw, shape = read_exported(archive)
+            if input_shape not in (None, shape):
+                raise ConvertError(
+                    f"{path.name} was exported for an input of {_by(shape)}, not {_by(input_shape or shape)}"
+                )
+            return raw
         if input_shape is None:
             raise ConvertError(
                 f"{path.name} is TorchScript, which does not say its input's shape: pass --input CxHxW"
             )
-        return read_torchscript(path, path.stem, input_shape)
-    with zipfile.ZipFile(path) as file:
-        raw, shape = read_exported(file, path.stem)
-    if input_shape not in (None, shape):
-        raise ConvertError(
-            f"{path.name} was exported for an input of {_by(shape)}, not {_by(input_shape or shape)}"
-        )
-    return raw
+        return read_torchscript(archive, input_shape)
 
 
 def _by(shape: tuple[int, ...]) -> str:
     return "x".join(map(str, shape))
 
 
-def _kind(path: Path) -> str:
-    """What kind of file it is, by looking at it without loading anything."""
+def kind_of(path: Path) -> str:
+    """exported, torchscript or module: what kind of file it is, by looking at it without loading anything."""
     if not path.exists():
         raise ConvertError(f"no such file: {path}")
     if not path.is_file():
@@ -120,8 +117,8 @@ def _kind(path: Path) -> str:
                 return "module"
             what = "is damaged or cut short" if start == b"PK" else "is not a PyTorch model"
             raise ConvertError(f"{path.name} {what}; write one with {EXPORT_HINT}")
-        with zipfile.ZipFile(path) as archive:
-            names = {name.partition("/")[2] or name for name in archive.namelist()}
+        with open_archive(path, path.name) as archive:
+            names = set(archive.paths)
     except OSError as error:
         raise ConvertError(f"cannot read {path}: {error.strerror}") from error
     if "archive_format" in names or any(n.startswith("models/") and n.endswith(".json") for n in names):
@@ -137,7 +134,11 @@ def _kind(path: Path) -> str:
 
 def _read_module(path: Path, trust: bool, input_shape: tuple[int, int, int] | None) -> Graph:
     """The raw graph of a module saved whole: exported here and read like any other export."""
-    module = _unpickle(path, trust)
+    if not trust:
+        raise _untrusted(path)
+    module = _unpickle(path)
+    import torch
+
     if not isinstance(module, torch.nn.Module):
         raise ConvertError(
             f"{path.name} holds a {type(module).__name__}, weights at most but no network; "
@@ -153,42 +154,41 @@ def _read_module(path: Path, trust: bool, input_shape: tuple[int, int, int] | No
             program = torch.export.export(module.cpu().eval(), (torch.zeros(1, *input_shape),))
             torch.export.save(program, buffer)
     except Exception as error:  # whatever the user's own forward() raises
-        line = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ConvertError(
-            f"torch.export cannot export {path.name} for an input of {_by(input_shape)}: {line}"
+            f"torch.export cannot export {path.name} for an input of {_by(input_shape)}: {reason(error)}"
         ) from error
-    with zipfile.ZipFile(buffer) as file:
-        return read_exported(file, path.stem)[0]
+    with open_archive(buffer, path.stem) as archive:
+        return read_exported(archive)[0]
 
 
-def _unpickle(path: Path, trust: bool) -> Any:
-    """What a pickle holds. Without trust only plain tensors are loaded, which executes nothing."""
-    refused = (
-        pickle.UnpicklingError,
-        RuntimeError,
-        EOFError,
-        ValueError,
-        AttributeError,
-        ImportError,
-        KeyError,
-    )
+def _untrusted(path: Path) -> ConvertError:
+    """Why a pickle is not loaded: it holds a network, which is code, or weights alone."""
     try:
-        with _quiet():
-            return torch.load(path, map_location="cpu", weights_only=True)
-    except refused as error:
-        if not trust:
-            raise ConvertError(
-                f"{path.name} is a pickle, and loading it may execute code from the file; if you trust it "
-                f"pass --trust, else write the model with {EXPORT_HINT}"
-            ) from error
+        with open_archive(path, path.name) as archive:
+            found = read_objects(archive, "data")
+    except FileError:
+        found = None  # an old file without an archive, or a damaged one
+    if isinstance(found, dict) and any(isinstance(value, np.ndarray) for value in found.values()):
+        return ConvertError(
+            f"{path.name} holds weights at most but no network; write the network with {EXPORT_HINT}"
+        )
+    return ConvertError(
+        f"{path.name} is a pickle, and loading it may execute code from the file; if you trust it "
+        f"pass --trust, else write the model with {EXPORT_HINT}"
+    )
+
+
+def _unpickle(path: Path) -> Any:
+    """What a pickle holds. This runs its code: only for files that the user trusts."""
+    import torch
+
     try:
         with _quiet(), _importable(path.resolve().parent):
             return torch.load(path, map_location="cpu", weights_only=False)
     except Exception as error:  # a pickle may raise anything
-        line = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ConvertError(
-            f"{path.name} cannot be loaded: {line}; put the file that defines its classes beside it, or "
-            f"write the model with {EXPORT_HINT}"
+            f"{path.name} cannot be loaded: {reason(error)}; put the file that defines its classes beside "
+            f"it, or write the model with {EXPORT_HINT}"
         ) from error
 
 
@@ -218,12 +218,11 @@ def _quiet() -> Iterator[None]:
 
 def _extra(path: Path) -> dict[str, Any]:
     """microtrain.json inside the file; {} where there is none."""
-    with zipfile.ZipFile(path) as archive:
-        found = [n for n in archive.namelist() if n.partition("/")[2] == EXTRA]
-        text = archive.read(found[0]) if found else b"{}"
+    with open_archive(path, path.name) as archive:
+        text = archive.bytes(EXTRA) if EXTRA in archive.paths else b"{}"
     try:
         extra = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConvertError(f"microtrain.json inside {path.name} is not JSON ({error})") from error
     if not isinstance(extra, dict):
         raise ConvertError(
@@ -271,10 +270,9 @@ def _calibration(path: Path, extra: dict[str, Any]) -> np.ndarray | None:
         raise problem
     try:
         packed = base64.b64decode(entry["data"], validate=True)
-        with np.load(io.BytesIO(packed), allow_pickle=False) as file:
-            images = file["images"]
-    except (KeyError, TypeError, ValueError, OSError, EOFError, binascii.Error, zipfile.BadZipFile) as error:
+        images = read_npz(io.BytesIO(packed), path.name)["images"]
+    except (KeyError, TypeError, ValueError, binascii.Error, FileError) as error:
         raise problem from error
-    if not isinstance(images, np.ndarray) or images.dtype != np.uint8 or images.ndim != 4:
+    if images.dtype != np.uint8 or images.ndim != 4:
         raise problem
     return images

@@ -14,11 +14,12 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
+from base.errors import Error
 
 Shape = tuple[int, int, int]
 
 
-class ConvertError(Exception):
+class ConvertError(Error):
     """Something the user can mend: one sentence that names the thing and the way out."""
 
 
@@ -66,11 +67,15 @@ class Window:
 
 @dataclass(frozen=True)
 class Source:
-    """Names in the model's state dict that a layer was made from; None where it has none."""
+    """Names in the model's state dict that a layer was made from; None where it has none.
+
+    eps  of the batch norm, which a state dict does not hold
+    """
 
     weight: str
     bias: str | None = None
     bn: str | None = None
+    eps: float | None = None
 
 
 @dataclass(frozen=True, eq=False)

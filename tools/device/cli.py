@@ -289,10 +289,10 @@ def pull(target: Target, output: Path, state_dict: Path | None, model: Path | No
         arrays = unpack(plan, device.pull())
     notes: list[str] = []
     if state_dict is not None and model is not None:
-        from device.model_file import load_model_file, save_state
+        from device.model_file import load_state, save_state
         from device.state_dict import merge
 
-        merged, notes = merge(plan, arrays, load_model_file(model))
+        merged, notes = merge(plan, arrays, load_state(model))
         save_state(state_dict, merged)
         notes.insert(0, f"{state_dict}: {len(merged)} tensors")
     save_npz(output, plan, arrays)

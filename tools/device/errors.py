@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from base.errors import Error
 
-class DeviceError(Exception):
+
+class DeviceError(Error):
     """Something the user can mend: one sentence that names the thing and the way out."""
 
 

@@ -17,11 +17,15 @@ Parsed = TypeVar("Parsed")
 
 @dataclass(frozen=True)
 class Source:
-    """Names in the model's state dict that a layer was made from; None where it has none."""
+    """Names in the model's state dict that a layer was made from, None where it has none.
+
+    eps  of the batch norm
+    """
 
     weight: str
     bias: str | None
     bn: str | None
+    eps: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,7 +123,7 @@ def parse_tensor(t: dict[str, Any]) -> Trained:
         size=t["bytes"],
         channels=None if t["channels"] is None else tuple(t["channels"]),
         scale=None if t["scale"] is None else np.array(t["scale"], np.float64),
-        source=Source(source["weight"], source["bias"], source["bn"]),
+        source=Source(source["weight"], source["bias"], source["bn"], source.get("eps")),
         dead=tuple(t["dead"]),
         base=None if t.get("base") is None else np.array(t["base"], np.float64),
     )

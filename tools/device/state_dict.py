@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from device.errors import DeviceError
-from device.model_file import ModelFile, State
+from device.model_file import State
 from device.plan import Plan, Trained
 from device.weights import Arrays
 
@@ -36,28 +36,28 @@ class Folding:
     dead: np.ndarray
 
 
-def merge(plan: Plan, arrays: Arrays, model: ModelFile) -> tuple[State, list[str]]:
+def merge(plan: Plan, arrays: Arrays, state: State) -> tuple[State, list[str]]:
     """A copy of the model's state dict with the trained tensors in it, and remarks on what changed its shape.
 
     Errors   DeviceError where the state dict lacks a name of the plan or has another shape
     """
-    merged = {name: value.clone() for name, value in model.state.items()}
+    merged = {name: value.clone() for name, value in state.items()}
     notes: list[str] = []
     for t in plan.tensors:
         lookup(merged, t.source.weight, plan)
         if t.kind == "weight":
-            merge_weight(plan, t, arrays, model, merged)
+            merge_weight(plan, t, arrays, state, merged)
         elif t.kind == "bias":
-            merge_bias(plan, t, arrays, model, merged)
+            merge_bias(plan, t, arrays, state, merged)
         elif t.kind in ("head_weight", "head_bias"):
             notes += merge_head(plan, t, arrays[t.name], merged)
     return merged, notes
 
 
-def merge_weight(plan: Plan, t: Trained, arrays: Arrays, model: ModelFile, merged: State) -> None:
+def merge_weight(plan: Plan, t: Trained, arrays: Arrays, state: State, merged: State) -> None:
     """W[:, channels] = w * s_w / g; depthwise W[channels]. Dead channels stay as they are."""
-    original = weight_4d(plan, t, model.state)
-    fold = folding(plan, t, model)
+    original = weight_4d(plan, t, state)
+    fold = folding(plan, t, state)
     stored = real_integers(plan, t, arrays)
     result = original.copy()
     depthwise = stored.ndim == 3
@@ -73,15 +73,14 @@ def merge_weight(plan: Plan, t: Trained, arrays: Arrays, model: ModelFile, merge
         unit = per_channel(t, np.arange(original.shape[0]), original.shape[0]) / gain_or_one(fold)
         values = stored.transpose(0, 3, 1, 2) * unit[:, None, None, None]
         result[:, columns] = np.where(fold.dead[:, None, None, None], original[:, columns], values)
-    put(merged, t.source.weight, restore_shape(t, result, model.state))
+    put(merged, t.source.weight, restore_shape(t, result, state))
 
 
-def merge_bias(plan: Plan, t: Trained, arrays: Arrays, model: ModelFile, merged: State) -> None:
+def merge_bias(plan: Plan, t: Trained, arrays: Arrays, state: State, merged: State) -> None:
     """The real bias into bn.bias (beta' = b_real - (b - mean) * g), the convolution's, or bn's mean."""
     assert t.scale is not None
-    fold = folding(plan, t, model)
+    fold = folding(plan, t, state)
     real = arrays[t.name].astype(np.float64) * t.scale + (0.0 if t.base is None else t.base)
-    state = model.state
     name, value = bias_home(plan, t, state, fold, real)
     old = state[name].detach().double().numpy() if name in state else real
     put(merged, name, np.where(fold.dead, old, value), like=state.get(name, state[t.source.weight]))
@@ -126,9 +125,8 @@ def merge_head(plan: Plan, t: Trained, array: np.ndarray, merged: State) -> list
     return [f"{t.source.weight} has {matrix.shape[0]} classes now, {old.shape[0]} in the original model."]
 
 
-def folding(plan: Plan, t: Trained, model: ModelFile) -> Folding:
+def folding(plan: Plan, t: Trained, state: State) -> Folding:
     """g and the folded bias of the layer that `t` belongs to, from the original state dict."""
-    state = model.state
     weight = lookup(state, t.source.weight, plan)
     c_out = weight.shape[0]
     bias = lookup(state, t.source.bias, plan) if t.source.bias else np.zeros(c_out)
@@ -137,10 +135,20 @@ def folding(plan: Plan, t: Trained, model: ModelFile) -> Folding:
         bn = t.source.bn
         gamma = lookup(state, f"{bn}.weight", plan) if f"{bn}.weight" in state else np.ones(c_out)
         beta = lookup(state, f"{bn}.bias", plan) if f"{bn}.bias" in state else np.zeros(c_out)
-        gain = gamma / np.sqrt(lookup(state, f"{bn}.running_var", plan) + model.eps(bn))
+        gain = gamma / np.sqrt(lookup(state, f"{bn}.running_var", plan) + eps_of(plan, t))
         shift = (bias - lookup(state, f"{bn}.running_mean", plan)) * gain + beta
     dead = np.isin(np.arange(c_out), t.dead)
     return Folding(gain, shift, dead)
+
+
+def eps_of(plan: Plan, t: Trained) -> float:
+    """eps of the batch norm behind a layer, as conversion read it from the model."""
+    if t.source.eps is None:
+        raise DeviceError(
+            f"{plan.path} does not say the eps of {t.source.bn}, since an older tools/convert wrote it: "
+            "convert again."
+        )
+    return t.source.eps
 
 
 def gain_or_one(fold: Folding) -> np.ndarray:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from base.errors import FileError
+from base.npz import read_npz
 
 from device.errors import DeviceError
 from device.files import replacing
@@ -70,12 +71,11 @@ def save_npz(path: Path, plan: Plan, arrays: Arrays) -> None:
 
 def load_npz(path: Path, plan: Plan) -> Arrays:
     """Read an .npz that save_npz wrote for the model of `plan`. DeviceError otherwise."""
+    if not path.exists():
+        raise DeviceError(f"no such file: {path}.")
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {key: file[key] for key in file.files}
-    except FileNotFoundError as error:
-        raise DeviceError(f"no such file: {path}.") from error
-    except (OSError, ValueError, zipfile.BadZipFile, AttributeError) as error:
+        arrays = read_npz(path)
+    except FileError as error:
         raise DeviceError(f"{path} is not an .npz file that `pull` wrote.") from error
     if ID_KEY not in arrays:
         raise DeviceError(f"{path} names no model ({ID_KEY} is missing): push a file that `pull` wrote.")

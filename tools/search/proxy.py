@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from base.npz import read_npz
 from convert.arrays import archive
 from convert.scheme import apply, convolutions
 from device.files import replacing
@@ -57,10 +58,9 @@ class Proxies:
 def load_proxies(path: Path) -> Proxies:
     """What Proxies.save() wrote."""
     tables: dict[str, dict[str, np.ndarray]] = {"weights": {}, "biases": {}}
-    with np.load(path) as file:
-        for key in file.files:
-            kind, _, name = key.partition("/")
-            tables[kind][name] = file[key]
+    for key, array in read_npz(path).items():
+        kind, _, name = key.partition("/")
+        tables[kind][name] = array
     return Proxies(**tables)
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from base.errors import FileError
+from base.npz import read_npz
 from device.errors import DeviceError
 
 
@@ -107,16 +108,15 @@ def load_network(folder: Path, model_id: str) -> Network:
     Errors   DeviceError where it is missing, damaged, or of another model than the plan
     """
     path = folder / "model.npz"
+    if not path.exists():
+        raise DeviceError(f"no such file: {path}. tools/convert writes it: convert again.")
     try:
-        with np.load(path) as file:
-            arrays = {key: file[key] for key in file.files}
+        arrays = read_npz(path)
         description = json.loads(str(arrays.pop("graph")))
         if description["format"] != 1 or description["model_id"] != model_id:
             raise DeviceError(f"{path} and plan.json are of different models: convert again.")
         return parse(description, arrays)
-    except FileNotFoundError as error:
-        raise DeviceError(f"no such file: {path}. tools/convert writes it: convert again.") from error
-    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+    except (FileError, ValueError, KeyError, TypeError) as error:
         raise DeviceError(f"{path} is not what tools/convert wrote ({error!r}): convert again.") from error
 
 

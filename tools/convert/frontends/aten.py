@@ -48,10 +48,22 @@ NEAREST: dict[str, str] = {
 
 def lower(low: Lowering, call: Call) -> Any:
     """Append what one call means to the graph and return its value; an unsupported op is an error."""
-    rule = TABLE.get(call.op.rstrip("_") if call.op.rstrip("_") in TABLE else call.op)
+    rule = TABLE.get(_entry(call.op))
     if rule is None:
         raise unsupported(call)
     return rule(low, call)
+
+
+def names_of(op: str, args: Sequence[Any]) -> list[str]:
+    """Names of an op's arguments by position, for files that name none of them."""
+    if op == "to" and len(args) > 1 and type(args[1]) is not int:
+        return ["self", "device", "dtype"]
+    return SIGNATURES.get(_entry(op), "self").split()
+
+
+def _entry(op: str) -> str:
+    """The op's name in the tables; the trailing _ says that it works in place."""
+    return op.rstrip("_") if op.rstrip("_") in TABLE else op
 
 
 def unsupported(call: Call) -> Exception:
@@ -155,7 +167,7 @@ def batch_norm(low: Lowering, call: Call) -> Act:
     if call.get("training", False):
         raise call.error("the batch norm is in training mode; call model.eval() before the model is saved")
     mean, var = (low.constant(call, call.args.get(k), k) for k in ("running_mean", "running_var"))
-    eps = float(call.get("eps", 1e-5))
+    eps = float(call.get("eps", call.get("epsilon", 1e-5)))
     if var.value.shape != (low.shape(x)[2],):
         raise call.error(
             f"a batch norm of {var.value.size} channels follows {low.shape(x)[2]} channels; use {NO_NORM}"
@@ -172,7 +184,7 @@ def batch_norm(low: Lowering, call: Call) -> Act:
     shift = offset - mean.value.astype(np.float64) * factor
     prefix = mean.name.removesuffix(".running_mean")
     name = f"bn:{prefix}:{len(low.nodes)}"
-    low.layers[name] = Layer(factor, shift, Source(prefix))
+    low.layers[name] = Layer(factor, shift, Source(prefix, eps=eps))
     return low.emit(call, "bn", (x,), low.shape(x), dims=x.dims, layer=name)
 
 
@@ -363,6 +375,17 @@ def size(low: Lowering, call: Call) -> Any:
     return list(dims) if at is None else dims[at]
 
 
+def number_type(low: Lowering, call: Call) -> int:
+    """dtype of an activation."""
+    low.activation(call, call.x)
+    return SCALAR_FLOAT
+
+
+def no(low: Lowering, call: Call) -> bool:
+    """Questions about where an activation lies and what it is for: none applies to a deployed model."""
+    return False
+
+
 TABLE: dict[str, Rule] = {
     **dict.fromkeys(("conv2d", "convolution", "_convolution", "_convolution_mode"), conv2d),
     **dict.fromkeys(("mm", "matmul"), matmul),
@@ -378,6 +401,8 @@ TABLE: dict[str, Rule] = {
     ),
     **dict.fromkeys(("to", "_to_copy", "float"), convert_type),
     **dict.fromkeys(("size", "sym_size", "dim"), size),
+    **dict.fromkeys(("requires_grad", "is_cuda", "is_quantized", "is_sparse"), no),
+    "dtype": number_type,
     "linear": linear,
     "addmm": addmm,
     "relu": relu,
@@ -391,4 +416,37 @@ TABLE: dict[str, Rule] = {
     "flatten": flatten,
     "squeeze": squeeze,
     "unsqueeze": unsqueeze,
+}
+
+# Arguments by position, as native_functions.yaml has them. An op that is not here takes `self` alone.
+_CONVOLUTION = "input weight bias stride padding dilation"
+_NORM = "input weight bias running_mean running_var"
+SIGNATURES: dict[str, str] = {
+    **dict.fromkeys(("conv2d", "_convolution_mode"), f"{_CONVOLUTION} groups"),
+    **dict.fromkeys(("convolution", "_convolution"), f"{_CONVOLUTION} transposed output_padding groups"),
+    **dict.fromkeys(
+        ("batch_norm", "cudnn_batch_norm", "native_batch_norm"), f"{_NORM} training momentum eps"
+    ),
+    "_native_batch_norm_legit": f"{_NORM} training momentum eps",
+    "_native_batch_norm_legit_no_training": f"{_NORM} momentum eps",
+    "mm": "self mat2",
+    "matmul": "self other",
+    "max_pool2d": "self kernel_size stride padding dilation ceil_mode",
+    "max_pool2d_with_indices": "self kernel_size stride padding dilation ceil_mode",
+    "avg_pool2d": "self kernel_size stride padding ceil_mode count_include_pad divisor_override",
+    **dict.fromkeys(("adaptive_avg_pool2d", "_adaptive_avg_pool2d"), "self output_size"),
+    **dict.fromkeys(("view", "_unsafe_view"), "self size"),
+    "reshape": "self shape",
+    "transpose": "self dim0 dim1",
+    "permute": "self dims",
+    "to": "self dtype",
+    **dict.fromkeys(("size", "sym_size", "squeeze", "unsqueeze"), "self dim"),
+    "linear": "input weight bias",
+    "addmm": "self mat1 mat2",
+    "hardtanh": "self min_val max_val",
+    "clamp": "self min max",
+    "clamp_min": "self min",
+    "add": "self other",
+    "mean": "self dim keepdim",
+    "flatten": "self start_dim end_dim",
 }

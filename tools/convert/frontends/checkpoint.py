@@ -1,59 +1,44 @@
 """Front end for the published quantized checkpoints (MCUNet-5FPS, ProxylessNAS-w0.3, MobileNetV2-w0.35).
 
 The file is a dict of `first_conv`, `blocks`, `feature_mix` and `classifier` whose convolutions hold int8
-weights, int32 biases and all scales: the graph comes out quantized already. Read without torch, by an
-unpickler that knows NumPy arrays and nothing else.
+weights, int32 biases and all scales: the graph comes out quantized already. Read without torch and without
+executing anything (base/pickles.py).
 
 Source: the release that goes with arXiv 2206.15472.
 """
 
 from __future__ import annotations
 
-import io
-import pickle
 import zipfile
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from base.archive import open_archive
+from base.errors import FileError
+from base.pickles import read_pickle
 
 from ..ir import ConvertError, Graph, Input, Layer, Node, Source, Tensor, Window, out_size
 from ..quantize import DEAD_MULTIPLIER, DEAD_SCALE, prove
 from .checkpoint_fields import Conv, Quantization, mapping, read_block, read_conv, read_residual
 
 IMAGE = 128
-ALLOWED = {
-    ("numpy.core.multiarray", "_reconstruct"),
-    ("numpy._core.multiarray", "_reconstruct"),
-    ("numpy.core.multiarray", "scalar"),
-    ("numpy._core.multiarray", "scalar"),
-    ("numpy", "ndarray"),
-    ("numpy", "dtype"),
-    ("_codecs", "encode"),
-}
-
-
-class _ArraysOnly(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in ALLOWED:
-            raise pickle.UnpicklingError(f"it holds {module}.{name}")
-        return super().find_class(module, name)
 
 
 def read_dict(path: Path) -> dict[str, Any]:
     """The checkpoint's dict; ConvertError where the file is something else."""
     try:
         data = path.read_bytes()
-        if zipfile.is_zipfile(path):
-            with zipfile.ZipFile(path) as archive:
-                data = archive.read(next(n for n in archive.namelist() if n.endswith("data.pkl")))
-        found = _ArraysOnly(io.BytesIO(data)).load()
     except OSError as error:
         raise ConvertError(f"cannot read {path}: {error.strerror}") from error
-    except Exception as error:  # a damaged pickle may raise anything
-        line = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ConvertError(f"{path.name} is no quantized checkpoint of plain arrays: {line}") from error
+    try:
+        if zipfile.is_zipfile(path):
+            with open_archive(path, path.name) as archive:
+                data = archive.bytes("data.pkl")
+        found = read_pickle(data, path.name)
+    except FileError as error:
+        raise ConvertError(f"{path.name} is no quantized checkpoint of plain arrays: {error}") from error
     mapping(f"{path.name} is no quantized checkpoint: it", found, ("first_conv", "blocks", "classifier"))
     if not isinstance(found["blocks"], list | tuple) or not found["blocks"]:
         raise ConvertError(f"{path.name} is no quantized checkpoint: its blocks are no list of blocks")

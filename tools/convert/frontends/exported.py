@@ -7,12 +7,14 @@ Format: torch/_export/serde/schema.py, torch/csrc/export/pt2_archive_constants.h
 
 from __future__ import annotations
 
-import json
-import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+from base.archive import Archive, reason
+from base.errors import Error
+from base.pickles import strided
 
 from ..ir import ConvertError, Graph
 from .aten import lower
@@ -20,44 +22,58 @@ from .lowering import Call, Lowering, Param
 from .scalars import applies, evaluate
 
 SCHEMA_MAJOR = 8
-DTYPES = {1: "u1", 2: "i1", 3: "<i2", 4: "<i4", 5: "<i8", 6: "<f2", 7: "<f4", 8: "<f8", 12: "?"}
-BFLOAT16 = 13
+DTYPES = {
+    1: "u1",
+    2: "i1",
+    3: "<i2",
+    4: "<i4",
+    5: "<i8",
+    6: "<f2",
+    7: "<f4",
+    8: "<f8",
+    12: "?",
+    13: "bfloat16",
+}
 
 
-class Archive:
-    """One archive: its files by their path below the root folder."""
-
-    def __init__(self, file: zipfile.ZipFile, name: str) -> None:
-        self.file = file
-        self.name = name
-        self.paths = {p.partition("/")[2]: p for p in file.namelist()}
-
-    def bytes(self, path: str) -> bytes:
-        if path not in self.paths:
-            raise ConvertError(f"{self.name} is a torch.export file without {path}; save it again")
-        return self.file.read(self.paths[path])
-
-    def json(self, path: str) -> Any:
-        return json.loads(self.bytes(path))
-
-
-def read_exported(file: zipfile.ZipFile, name: str) -> tuple[Graph, tuple[int, int, int]]:
+def read_exported(archive: Archive) -> tuple[Graph, tuple[int, int, int]]:
     """The raw graph of a torch.export archive, and its input shape (c, h, w)."""
-    archive = Archive(file, name)
+    with _damaged(archive.name):
+        return _program(archive).read()
+
+
+def state_of(archive: Archive) -> dict[str, np.ndarray]:
+    """Parameters, buffers and constants by their names in the state dict."""
+    with _damaged(archive.name):
+        return _program(archive).state()
+
+
+@contextmanager
+def _damaged(name: str) -> Iterator[None]:
+    """Whatever reading a damaged file raises, as a sentence."""
+    try:
+        yield
+    except Error:
+        raise
+    except Exception as error:
+        raise ConvertError(
+            f"{name} is a damaged torch.export file ({reason(error)}); save it again"
+        ) from error
+
+
+def _program(archive: Archive) -> _Program:
+    """The one program of the archive."""
     models = [p for p in archive.paths if p.startswith("models/") and p.endswith(".json")]
     if len(models) != 1:
-        raise ConvertError(f"{name} holds {len(models)} exported programs; it must hold one")
-    try:
-        program = archive.json(models[0])
-        major = program["schema_version"]["major"]
-        if major != SCHEMA_MAJOR:
-            raise ConvertError(
-                f"{name} was written with version {major} of torch.export's format, which cannot be read; "
-                "save it again with a torch from 2.8 on"
-            )
-        return _Program(archive, models[0].split("/")[-1].removesuffix(".json"), program).read()
-    except (KeyError, TypeError, IndexError, AttributeError, ValueError, StopIteration) as error:
-        raise ConvertError(f"{name} is a damaged torch.export file ({error!r}); save it again") from error
+        raise ConvertError(f"{archive.name} holds {len(models)} exported programs; it must hold one")
+    program = archive.json(models[0])
+    major = program["schema_version"]["major"]
+    if major != SCHEMA_MAJOR:
+        raise ConvertError(
+            f"{archive.name} was written with version {major} of torch.export's format, which cannot be "
+            "read; save it again with a torch from 2.8 on"
+        )
+    return _Program(archive, models[0].split("/")[-1].removesuffix(".json"), program)
 
 
 class _Program:
@@ -69,7 +85,6 @@ class _Program:
         self.signature = program["graph_module"]["signature"]
         self.weights = archive.json(f"data/weights/{model}_weights_config.json")["config"]
         self.constants = archive.json(f"data/constants/{model}_constants_config.json")["config"]
-        self.loaded: dict[str, bytes] = {}
         self.low = Lowering(archive.name)
         self.env: dict[str, Any] = {}
 
@@ -87,6 +102,9 @@ class _Program:
             self._node(node)
         outputs = [self._argument(o) for o in self.graph["outputs"]]
         return self.low.finish(outputs), (dims[1], dims[2], dims[3])
+
+    def state(self) -> dict[str, np.ndarray]:
+        return {name: self._array(name, entry, False) for name, entry in self.weights.items()}
 
     def _size(self, size: Mapping[str, Any], position: int) -> int:
         """One dimension of the input; a batch of any size counts as 1."""
@@ -117,20 +135,19 @@ class _Program:
                 f"{name} of {self.archive.name} is stored as a pickle, which may execute code; "
                 "make it a plain tensor before export"
             )
-        dtype = "<u2" if meta["dtype"] == BFLOAT16 else DTYPES.get(meta["dtype"])
+        dtype = DTYPES.get(meta["dtype"])
         if dtype is None:
             raise ConvertError(
                 f"{name} of {self.archive.name} has an unknown number type; convert it to float32"
             )
-        path = f"data/{'constants' if constant else 'weights'}/{entry['path_name']}"
-        if path not in self.loaded:
-            self.loaded[path] = self.archive.bytes(path)
-        values = _strided(self.loaded[path], np.dtype(dtype), meta)
-        if values is None:
-            raise ConvertError(f"{name} of {self.archive.name} is cut short; save the file again")
-        if meta["dtype"] == BFLOAT16:
-            return (values.astype(np.uint32) << 16).view(np.float32)
-        return values
+        data = self.archive.bytes(f"data/{'constants' if constant else 'weights'}/{entry['path_name']}")
+        shape, strides = (tuple(s["as_int"] for s in meta[key]) for key in ("sizes", "strides"))
+        try:
+            return strided(data, dtype, shape, strides, meta["storage_offset"]["as_int"])
+        except ValueError as error:
+            raise ConvertError(
+                f"{name} of {self.archive.name} is cut short ({error}); save the file again"
+            ) from error
 
     def _node(self, node: Mapping[str, Any]) -> None:
         args = {i["name"]: self._argument(i["arg"]) for i in node["inputs"]}
@@ -171,19 +188,6 @@ class _Program:
                 f"{self.archive.name} uses {name}, a second result of an op; only first ones are supported"
             )
         return self.env[name]
-
-
-def _strided(data: bytes, dtype: np.dtype[Any], meta: Mapping[str, Any]) -> np.ndarray | None:
-    """A tensor inside the bytes of its storage; None where it reaches beyond them."""
-    shape = tuple(int(s["as_int"]) for s in meta["sizes"])
-    strides = tuple(int(s["as_int"]) for s in meta["strides"])
-    first = int(meta["storage_offset"]["as_int"])
-    flat = np.frombuffer(data, dtype, count=len(data) // dtype.itemsize)
-    reach = first + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
-    if min((first, *strides, *shape), default=0) < 0 or (0 not in shape and reach >= flat.size):
-        return None
-    steps = tuple(s * dtype.itemsize for s in strides)
-    return np.lib.stride_tricks.as_strided(flat[first:], shape, steps, writeable=False)
 
 
 def _op_name(target: str) -> str:

@@ -59,7 +59,7 @@ def _folded(layer: Layer, norm: Layer, prefix: str) -> Layer:
     factor = np.broadcast_to(norm.weight, layer.bias.shape).astype(np.float64)
     weight = layer.weight.astype(np.float64) * factor.reshape((-1,) + (1,) * (layer.weight.ndim - 1))
     bias = layer.bias.astype(np.float64) * factor + norm.bias
-    source = Source(layer.source.weight, layer.source.bias, prefix)
+    source = Source(layer.source.weight, layer.source.bias, prefix, norm.source.eps)
     with np.errstate(over="ignore"):
         return Layer(weight.astype(np.float32), bias.astype(np.float32), source)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 SCALARS: dict[str, Callable[..., Any]] = {
@@ -29,8 +29,8 @@ SCALARS: dict[str, Callable[..., Any]] = {
     "Float": float,
     "NumToTensor": lambda a: a,
     "ScalarImplicit": lambda a: a,
-    "format": lambda text, *rest: str(text).format(*rest),
-    "append": lambda items, item: items.append(item),
+    "format": lambda text, *rest: fill(text, rest),
+    "append": lambda items, item: list.append(items, item),
     "_assert_scalar": lambda *rest: None,
     "_assert_tensor_metadata": lambda *rest: None,
     "sym_constrain_range_for_size": lambda *rest: None,
@@ -39,7 +39,7 @@ SCALARS: dict[str, Callable[..., Any]] = {
 
 # The same names exist for tensors: these are evaluated only where all arguments are numbers.
 ARITHMETIC: dict[str, Callable[..., Any]] = {
-    "add": lambda a, b, *alpha: a + b,
+    "add": lambda a, b, *alpha: a + b,  # texts too: they are part of messages
     "sub": lambda a, b, *alpha: a - b,
     "mul": operator.mul,
     "div": operator.truediv,
@@ -53,7 +53,7 @@ ARITHMETIC: dict[str, Callable[..., Any]] = {
 
 
 def applies(op: str, args: list[Any]) -> bool:
-    """True where the op is one between numbers (or lists of them), with these arguments."""
+    """True where the op is one between numbers or texts (or lists of them), with these arguments."""
     return op in SCALARS or (op in ARITHMETIC and all(_is_plain(a) for a in args))
 
 
@@ -61,10 +61,22 @@ def _is_plain(value: Any) -> bool:
     return (
         all(map(_is_plain, value))
         if isinstance(value, list)
-        else value is None or isinstance(value, int | float)
+        else value is None or isinstance(value, int | float | str)
     )
 
 
 def evaluate(op: str, args: list[Any]) -> Any:
-    """The value of a scalar op."""
-    return (SCALARS.get(op) or ARITHMETIC[op])(*args)
+    """The value of a scalar op. ValueError where a number leaves int64, as it would in torch."""
+    if op == "mul" and not all(isinstance(a, int | float) for a in args):
+        raise ValueError("a product of lists")
+    value = (SCALARS.get(op) or ARITHMETIC[op])(*args)
+    if isinstance(value, int) and abs(value) >= 2**63:
+        raise ValueError("a number beyond int64")
+    return value
+
+
+def fill(text: str, values: Sequence[Any]) -> str:
+    """The text with a value in the place of each {}: nothing else that str.format knows."""
+    for value in values:
+        text = text.replace("{}", str(value), 1)
+    return text

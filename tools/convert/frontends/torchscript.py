@@ -1,178 +1,323 @@
-"""Reads TorchScript (torch.jit.save), scripted or traced.
+"""Reads TorchScript (torch.jit.save), scripted or traced, without torch and without running it.
 
-A small interpreter walks the graphs method by method, unfrozen, so that every op knows the path of its
-module and every weight its name in the state dict. Numbers are computed, tensor ops go to the walker; no
-code of the file is run.
+torch.jit.load would call what a file defines as `__setstate__`, which may write files. Here the archive is
+data: objects come out of its pickle as plain attributes (base/pickles.py), methods out of its source text,
+and a small interpreter walks these. Numbers are computed, tensor ops go to the walker, all else is an error.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
+import ast
+import math
+from collections.abc import Callable, Iterator
 from typing import Any
 
-import torch
+import numpy as np
+from base.archive import Archive, reason
+from base.errors import Error
+from base.pickles import Instance, read_pickle
 
 from ..ir import ConvertError, Graph
-from .aten import lower
+from .aten import lower, names_of
 from .lowering import Act, Call, Lowering, Param
 from .scalars import applies, evaluate
+from .script_source import Source
 
-MAX_LOOP = 10_000
-
-
-class Object:
-    """A module (or other object) of the file, with its path from the root."""
-
-    def __init__(self, value: Any, path: str) -> None:
-        self.value = value
-        self.path = path
-
-    @property
-    def builtin(self) -> bool:
-        return "torch.nn.modules." in str(self.value._type()) and ".container." not in str(self.value._type())
-
-    def attribute(self, name: str) -> Any:
-        value = self.value.getattr(name)
-        path = f"{self.path}.{name}" if self.path else name
-        if isinstance(value, torch.Tensor):
-            return to_param(path, value)
-        if isinstance(value, torch._C.ScriptObject):
-            return Object(value, path)
-        return value
+MAX_STEPS = 200_000  # expressions that reading a model may take
+MAX_TENSORS = 100_000
+NAMES = {"True": True, "False": False, "None": None, "inf": math.inf, "nan": math.nan}
+CASTS = {"int": "Int", "float": "Float", "bool": "Bool"}
 
 
-def to_param(name: str, value: torch.Tensor) -> Param:
-    """A constant tensor; half precision is widened, quantized ones are refused."""
-    if value.is_quantized:
-        raise ConvertError(f"{name} is a quantized tensor; convert the float model, it is quantized here")
-    tensor = value.detach().cpu()
-    return Param(name, (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy())
-
-
-def read_torchscript(path: Path, name: str, input_shape: tuple[int, int, int]) -> Graph:
+def read_torchscript(archive: Archive, input_shape: tuple[int, int, int]) -> Graph:
     """The raw graph of a TorchScript file for an input of (c, h, w)."""
-    unit = torch._C.CompilationUnit()
-    load: Any = (
-        torch._C.import_ir_module
-    )  # what torch.jit.load calls; here the unit with its functions is kept
-    low = Lowering(name)
+    low = Lowering(archive.name)
     image = low.input((1, *input_shape))
     try:
-        root = load(unit, str(path), torch.device("cpu"), {}, False)
-        outputs = _Interpreter(low, unit).method(Object(root, ""), "forward", [image])
-    except (RuntimeError, KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
-        line = (str(error).strip() or type(error).__name__).splitlines()[0]
+        root = read_objects(archive, "data")
+        outputs = _Interpreter(low, archive).method(Module(root, ""), "forward", [image], {})
+    except Error:
+        raise
+    except Exception as error:  # whatever a damaged program does
         raise ConvertError(
-            f"{name} is TorchScript that is damaged or beyond what is read here ({line}); "
+            f"{low.name} is TorchScript that is damaged or beyond what is read here ({reason(error)}); "
             "export the model with torch.export instead"
         ) from error
     return low.finish(list(outputs) if isinstance(outputs, tuple) else [outputs])
 
 
+def read_objects(archive: Archive, name: str) -> Any:
+    """The root of one of the archive's pickles: "data" is the model, "constants" a tuple."""
+    return read_pickle(archive.bytes(f"{name}.pkl"), archive.name, lambda key: archive.bytes(f"{name}/{key}"))
+
+
+def state_of(archive: Archive) -> dict[str, np.ndarray]:
+    """Parameters and buffers by their names in the state dict."""
+    state: dict[str, np.ndarray] = {}
+    for path, value in _tensors(read_objects(archive, "data"), ""):
+        state[path] = value
+        if len(state) > MAX_TENSORS:
+            raise ConvertError(f"{archive.name} has more than {MAX_TENSORS} tensors; save the model again")
+    return state
+
+
+def _tensors(value: Any, path: str) -> Iterator[tuple[str, np.ndarray]]:
+    if isinstance(value, np.ndarray):
+        yield path, value
+    elif isinstance(value, Instance):
+        for name, item in value.attributes.items():
+            yield from _tensors(item, f"{path}.{name}" if path else str(name))
+
+
+class Module:
+    """An object of the file, with its path from the root."""
+
+    def __init__(self, value: Instance, path: str) -> None:
+        self.value = value
+        self.path = path
+
+    @property
+    def builtin(self) -> bool:
+        return "torch.nn.modules." in self.value.kind and ".container." not in self.value.kind
+
+    def attribute(self, name: str) -> Any:
+        if name not in self.value.attributes:
+            raise KeyError(f"{self.path or 'the model'} has no {name}")
+        value = self.value.attributes[name]
+        path = f"{self.path}.{name}" if self.path else name
+        if isinstance(value, np.ndarray):
+            return Param(path, value)
+        if isinstance(value, Instance) and "quantized" in value.kind + str(value.args):
+            raise ConvertError(f"{path} is quantized; convert the float model, it is quantized here")
+        return Module(value, path) if isinstance(value, Instance) else value
+
+
+class _Function:
+    """A free function, called for a module."""
+
+    def __init__(self, node: ast.FunctionDef) -> None:
+        self.node = node
+
+
+class _Returned(BaseException):
+    """Leaves a function with its value."""
+
+    def __init__(self, value: Any) -> None:
+        super().__init__()
+        self.value = value
+
+
 class _Interpreter:
-    """Evaluates TorchScript graphs with activations as symbols."""
+    """Runs the text with activations as symbols. One method for each kind of statement and expression."""
 
-    def __init__(self, low: Lowering, unit: Any) -> None:
+    def __init__(self, low: Lowering, archive: Archive) -> None:
         self.low = low
-        self.unit = unit
+        self.archive = archive
+        self.source = Source(archive)
+        self.steps = 0
+        self._constants: Any = None
 
-    def method(self, owner: Object, name: str, args: list[Any]) -> Any:
-        graph = owner.value._get_method(name).graph
-        return self.run(graph, owner, [owner, *args])
+    def method(self, owner: Module, name: str, args: list[Any], keywords: dict[str, Any]) -> Any:
+        """Call a method of a module."""
+        methods = self.source.klass(owner.value.kind).methods
+        if name not in methods:
+            raise KeyError(f"{owner.value.kind} has no method {name}")
+        return self.run(methods[name], owner, [owner, *args], keywords)
 
-    def run(self, graph: Any, owner: Object, args: list[Any]) -> Any:
-        """Call a graph on behalf of a module; returns its value."""
-        names = [i.debugName() for i in graph.inputs()]
-        if len(names) != len(args):
+    def run(self, function: ast.FunctionDef, owner: Module, args: list[Any], keywords: dict[str, Any]) -> Any:
+        """Call a function on behalf of a module; returns its value."""
+        names = [a.arg for a in function.args.args]
+        given = dict(zip(names, args, strict=False)) | keywords
+        defaults = dict(zip(reversed(names), reversed(function.args.defaults), strict=False))
+        missing = [n for n in names if n not in given and n not in defaults]
+        if missing or len(args) > len(names):
             takes = (
                 f"{len(names) - 1} inputs"
                 if not owner.path
                 else f"{len(names) - 1} arguments in {owner.path}"
             )
             raise ConvertError(f"{self.low.name} takes {takes}; it must take one image tensor")
-        env = dict(zip(names, args, strict=True))
-        self.block(graph, owner, env)
-        outputs = [env[o.debugName()] for o in graph.outputs()]
-        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+        frame = _Frame(self, owner, {})
+        frame.names = {n: given[n] if n in given else frame.value(defaults[n]) for n in names}
+        try:
+            frame.block(function.body)
+        except _Returned as result:
+            return result.value
+        return None
 
-    def block(self, block: Any, owner: Object, env: dict[str, Any]) -> None:
-        for node in block.nodes():
-            values = self.node(node, owner, env, [env[i.debugName()] for i in node.inputs()])
-            for output, value in zip(node.outputs(), values, strict=False):
-                env[output.debugName()] = value
-
-    def node(self, node: Any, owner: Object, env: dict[str, Any], args: list[Any]) -> list[Any]:
-        """The values of one node's outputs."""
-        kind = node.kind()
-        if kind == "prim::If":
-            return self.branch(node, owner, env, args[0])
-        if kind == "prim::Loop":
-            return self.loop(node, owner, env, args)
-        if kind == "prim::Constant":
-            return [_constant(node, owner)]
-        if kind == "prim::GetAttr":
-            return [args[0].attribute(node.s("name"))]
-        if kind in ("prim::ListConstruct", "prim::TupleConstruct"):
-            return [list(args) if kind == "prim::ListConstruct" else tuple(args)]
-        if kind in ("prim::ListUnpack", "prim::TupleUnpack"):
-            return list(args[0])
-        if kind == "prim::CallMethod":
-            return [self.method(args[0], node.s("name"), args[1:])]
-        if kind == "prim::CallFunction":
-            return [self.run(self.unit.find_function(args[0]).graph, owner, args[1:])]
-        if kind == "prim::RaiseException":
+    def step(self) -> None:
+        self.steps += 1
+        if self.steps > MAX_STEPS:
             raise ConvertError(
-                f"{self.low.name} refuses an input of this shape: {args[0]}; see --input CxHxW"
+                f"{self.low.name} runs for more than {MAX_STEPS} steps; export it with torch.export"
             )
-        if kind in ("prim::unchecked_cast", "prim::requires_grad"):
-            return [args[0]]
-        return [self.operation(node, owner, args)]
 
-    def branch(self, node: Any, owner: Object, env: dict[str, Any], condition: Any) -> list[Any]:
-        chosen = list(node.blocks())[0 if condition else 1]
-        self.block(chosen, owner, env)
-        return [env[o.debugName()] for o in chosen.outputs()]
+    def constant(self, name: str, owner: Module) -> Any:
+        """CONSTANTS.c3, a tensor or other value that the file keeps in its second pickle."""
+        if self._constants is None:
+            self._constants = read_objects(self.archive, "constants")
+        value = self._constants[int(name.removeprefix("c"))]
+        return Param(f"{owner.path or 'forward'}:{name}", value) if isinstance(value, np.ndarray) else value
 
-    def loop(self, node: Any, owner: Object, env: dict[str, Any], args: list[Any]) -> list[Any]:
-        trips, going, *carried = args
-        body = next(iter(node.blocks()))
-        names = [i.debugName() for i in body.inputs()]
-        turn = 0
-        while going and turn < min(trips, MAX_LOOP):
-            env.update(zip(names, [turn, *carried], strict=True))
-            self.block(body, owner, env)
-            going, *carried = (env[o.debugName()] for o in body.outputs())
-            turn += 1
-        return carried
-
-    def operation(self, node: Any, owner: Object, args: list[Any]) -> Any:
-        """An aten op: of numbers it is evaluated, of tensors it goes to the walker."""
-        op = node.kind().partition("::")[2]
-        if applies(op, args):
+    def operation(self, op: str, owner: Module, args: list[Any], keywords: dict[str, Any]) -> Any:
+        """An op: of numbers it is evaluated, of tensors it goes to the walker."""
+        if applies(op, args) and not keywords:
             return evaluate(op, args)
-        names = _argument_names(node)
-        call = Call(op, owner.path, owner.builtin, dict(zip(names, args, strict=False)))
-        if not any(isinstance(v, Act | Param) for a in args for v in (a if isinstance(a, list) else [a])):
-            raise call.error(
-                f"the TorchScript op {node.kind()} is not supported; export with torch.export instead"
-            )
+        call = Call(
+            op, owner.path, owner.builtin, dict(zip(names_of(op, args), args, strict=False)) | keywords
+        )
+        everything = [*args, *keywords.values()]
+        if not any(
+            isinstance(v, Act | Param) for a in everything for v in (a if isinstance(a, list) else [a])
+        ):
+            raise call.error(f"the TorchScript op {op} is not supported; export with torch.export instead")
         return lower(self.low, call)
 
 
-def _constant(node: Any, owner: Object) -> Any:
-    """A constant; a function stands for itself by its qualified name, a rank 0 tensor for its number."""
-    output = node.output()
-    if str(output.type().kind()) == "FunctionType":
-        return output.type().annotation_str
-    value = output.toIValue()
-    return (
-        to_param(f"{owner.path or 'forward'}:constant", value) if isinstance(value, torch.Tensor) else value
-    )
+class _Frame:
+    """A function that is running: its names and the module it runs for."""
+
+    def __init__(self, interpreter: _Interpreter, owner: Module, names: dict[str, Any]) -> None:
+        self.all = interpreter
+        self.owner = owner
+        self.names = names
+
+    def block(self, statements: list[ast.stmt]) -> None:
+        for statement in statements:
+            self.all.step()
+            self.statement(statement)
+
+    def statement(self, node: ast.stmt) -> None:
+        match node:
+            case ast.Assign(targets=[target]):
+                self.bind(target, self.value(node.value))
+            case ast.Expr():
+                self.value(node.value)
+            case ast.Return():
+                raise _Returned(None if node.value is None else self.value(node.value))
+            case ast.If():
+                self.block(node.body if self.value(node.test) else node.orelse)
+            case ast.For(target=ast.Name(id=name), iter=ast.Call(func=ast.Name(id="range"), args=[count])):
+                for turn in range(self.value(count)):
+                    self.names[name] = turn
+                    self.block(node.body)
+            case ast.While():
+                while self.value(node.test):
+                    self.block(node.body)
+            case ast.Pass():
+                pass
+            case _:
+                raise ValueError(f"the statement {ast.unparse(node)[:60]}")
+
+    def bind(self, target: ast.expr, value: Any) -> None:
+        match target:
+            case ast.Name():
+                self.names[target.id] = value
+            case ast.Tuple() if isinstance(value, tuple | list) and len(value) == len(target.elts):
+                for part, item in zip(target.elts, value, strict=True):
+                    self.bind(part, item)
+            case _:
+                raise ValueError(f"an assignment to {ast.unparse(target)[:60]}")
+
+    def value(self, node: ast.expr) -> Any:
+        """The value of an expression."""
+        self.all.step()
+        match node:
+            case ast.Constant():
+                return node.value
+            case ast.Name(id=name):
+                return self.names[name] if name in self.names else NAMES[name]
+            case ast.List() | ast.Tuple():
+                items = [self.value(e) for e in node.elts]
+                return items if isinstance(node, ast.List) else tuple(items)
+            case ast.Dict():
+                pairs = zip(node.keys, node.values, strict=True)
+                return {self.value(k): self.value(v) for k, v in pairs if k is not None}
+            case ast.UnaryOp(op=ast.USub()):
+                return evaluate("neg", [self.value(node.operand)])
+            case ast.IfExp():
+                return self.value(node.body if self.value(node.test) else node.orelse)
+            case ast.Subscript():
+                return evaluate("__getitem__", [self.value(node.value), self.value(node.slice)])
+            case ast.Attribute():
+                return self.attribute(node)
+            case ast.Call():
+                return self.call(node)
+        raise ValueError(f"the expression {ast.unparse(node)[:60]}")
+
+    def attribute(self, node: ast.Attribute) -> Any:
+        """An attribute of a module, a constant of the file, or a function by its whole name."""
+        path = dotted(node)
+        if path is not None and path.startswith("CONSTANTS."):
+            return self.all.constant(node.attr, self.owner)
+        if path is not None and path.startswith("__torch__."):
+            return _Function(self.all.source.function(path))
+        return self.member(self.value(node.value), node.attr)
+
+    def member(self, value: Any, name: str) -> Any:
+        if not isinstance(value, Module):
+            raise ValueError(f"the attribute {name}")
+        if name in value.value.attributes:
+            return value.attribute(name)
+        constants = self.all.source.klass(value.value.kind).constants
+        return self.value(constants[name])
+
+    def call(self, node: ast.Call) -> Any:
+        """A call of an op, a function or a method, or a word that is written like one."""
+        path = dotted(node.func) or ""
+        word = _WORDS.get(path) if path not in self.names else None
+        if word is not None:
+            return word(self, node)
+        args = [self.value(a) for a in node.args]
+        keywords = {k.arg: self.value(k.value) for k in node.keywords if k.arg is not None}
+        if path == "ops.prim.RaiseException":
+            raise ConvertError(
+                f"{self.all.low.name} refuses an input of this shape: {args[0]}; see --input CxHxW"
+            )
+        root, _, op = path.partition(".")
+        if root in ("torch", "ops") and root not in self.names:
+            return self.all.operation(op.rpartition(".")[2], self.owner, args, keywords)
+        if path in CASTS:
+            return self.all.operation(CASTS[path], self.owner, args, keywords)
+        if isinstance(node.func, ast.Attribute) and root != "__torch__":
+            owner = self.value(node.func.value)
+            if isinstance(owner, Module):
+                return self.all.method(owner, node.func.attr, args, keywords)
+        function = self.value(node.func)
+        if not isinstance(function, _Function):
+            raise ValueError(f"the call {ast.unparse(node)[:60]}")
+        return self.all.run(function.node, self.owner, args, keywords)
 
 
-def _argument_names(node: Any) -> list[str]:
-    """Names of an op's arguments in its schema."""
-    schema = node.schema()
-    if schema.startswith("("):
-        return []
-    return [a.name for a in torch._C.parse_schema(schema).arguments]
+def dotted(node: ast.expr) -> str | None:
+    """A chain of names as text, "torch.nn.functional"; None for anything else."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else None
+
+
+def _typed(frame: _Frame, node: ast.Call) -> Any:
+    """annotate(Type, value), unchecked_cast(Type, value): the value."""
+    return frame.value(node.args[1])
+
+
+def _member(frame: _Frame, node: ast.Call) -> Any:
+    """getattr(module, "0")"""
+    return frame.member(frame.value(node.args[0]), frame.value(node.args[1]))
+
+
+def _nothing(frame: _Frame, node: ast.Call) -> Any:
+    """uninitialized(Type) and torch.device("cpu"): values that nothing depends on."""
+    return None
+
+
+_WORDS: dict[str, Callable[[_Frame, ast.Call], Any]] = {
+    "annotate": _typed,
+    "unchecked_cast": _typed,
+    "ops.prim.unchecked_cast": _typed,
+    "getattr": _member,
+    "uninitialized": _nothing,
+    "torch.device": _nothing,
+}

@@ -1,0 +1,1 @@
+"""What every tool stands on; imports nothing of them."""
