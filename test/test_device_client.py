@@ -224,7 +224,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeDevice:
 
 
 def run(*arguments: object) -> Any:
-    return CliRunner().invoke(cli.cli, ["--port", "fake", *map(str, arguments)])
+    return CliRunner().invoke(cli.main, ["--port", "fake", *map(str, arguments)])
 
 
 def fails(sentence: str, *arguments: object) -> None:
@@ -373,7 +373,7 @@ def test_file_errors(fake: FakeDevice, tmp_path: Path) -> None:
 
 def test_port_errors(tmp_path: Path) -> None:
     def message(*arguments: object) -> str:
-        result = CliRunner().invoke(cli.cli, [*map(str, arguments), "info"])
+        result = CliRunner().invoke(cli.main, [*map(str, arguments), "info"])
         assert result.exit_code == 1 and isinstance(result.exception, SystemExit)
         return str(result.output)
 
@@ -395,5 +395,5 @@ def test_a_silent_port_is_no_device(fake: FakeDevice) -> None:
 
 
 def test_monitor_shows_what_the_device_says(fake: FakeDevice) -> None:
-    result = CliRunner().invoke(cli.cli, ["--port", "fake", "monitor"], input="ping\nsha\n")
+    result = CliRunner().invoke(cli.main, ["--port", "fake", "monitor"], input="ping\nsha\n")
     assert "ok pong\n" in result.output and "ok sha " in result.output

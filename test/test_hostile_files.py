@@ -6,8 +6,10 @@ import contextlib
 import json
 import pickle
 import resource
+import signal
 import subprocess
 import sys
+import time
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -19,8 +21,11 @@ import torch
 from base.errors import FileError
 from base.npz import read_npz
 from base.pickles import Instance, read_pickle
+from convert import scheme
 from convert.frontend_torch import load_model
+from convert.frontends.aten import lower
 from convert.frontends.checkpoint import read_checkpoint
+from convert.frontends.lowering import Call, Lowering, Param
 from convert.ir import ConvertError
 from device.errors import DeviceError
 from device.model_file import load_state
@@ -275,3 +280,55 @@ def test_hostile_source_text_ends_with_a_sentence(body: str, words: str, tmp_pat
         load_model(path, input_shape=SHAPE)
     assert len(str(caught.value).splitlines()) == 1
     assert not Path("written").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("biases: 1\nbiases: 2\n", "the key 'biases' stands there twice"),
+        ("weights:\n  a: 1\n  b: 1\n  a: 0.5\n", "the key 'a' stands there twice"),
+        ("weights:\n  true: 0.5\n", "names the layer True; put the name in quotes"),
+        ("weights:\n  1.5: 0.5\n", r"names the layer 1\.5; put the name in quotes"),
+        ("a: &a [x]\nbiases: *a\n", "aliases such as"),
+        ("biases: 1" + "0" * 5000, "is not a YAML file|biases is"),
+        ("biases: '" + "x" * 100000 + "'", "biases is 'xx"),
+        ("[" * 20000, "is not a YAML file"),
+        ("weights:\n  ? [a, b]\n  : 1\n", "is not a YAML file"),
+    ],
+)
+def test_a_scheme_that_is_none_is_a_short_sentence(text: str, words: str, tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text(text)
+    with pytest.raises(ConvertError, match=words) as caught:
+        scheme.load(tmp_path / "s.yaml")
+    assert len(str(caught.value).splitlines()) == 1 and len(str(caught.value)) < 400
+
+
+def test_many_head_rows_take_no_time() -> None:
+    """It was quadratic: 100,000 rows took minutes."""
+    begin = time.process_time()
+    assert len(scheme.head_rows(tuple(range(100_000)), "it")) == 100_000
+    with pytest.raises(ConvertError, match="row 7 of the head stands there twice"):
+        scheme.head_rows((*range(100_000), 7), "it")
+    assert time.process_time() - begin < 5
+
+
+@pytest.mark.parametrize("op", ["conv", "pool"])
+def test_a_stride_of_zero_is_a_sentence(op: str) -> None:
+    low = Lowering("net")
+    x = low.input((1, 1, 8, 8))
+    args = {"input": x, "self": x, "stride": [0, 0], "kernel_size": [2, 2]}
+    args["weight"] = Param("w", np.ones((4, 1, 3, 3), np.float32))
+    with pytest.raises(ConvertError, match=r"layer a\.b: a stride of 0x0"):
+        lower(low, Call("conv2d" if op == "conv" else "max_pool2d", "a.b", False, args))
+
+
+@pytest.mark.parametrize("delay", [0.05, 0.3, 0.6, 1.0])
+def test_ctrl_c_during_imports_leaves_no_traceback(delay: float) -> None:
+    started = subprocess.Popen(
+        [sys.executable, ROOT / "tools/search", "--help"], stderr=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    time.sleep(delay)
+    started.send_signal(signal.SIGINT)
+    _, errors = started.communicate(timeout=60)
+    assert started.returncode in (0, 130, -signal.SIGINT)
+    assert delay < 0.2 or b"Traceback" not in errors  # Python itself starts for a while

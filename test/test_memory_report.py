@@ -147,7 +147,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(*arguments: object) -> Any:
-    return CliRunner().invoke(cli.cli, [str(a) for a in arguments])
+    return CliRunner().invoke(cli.main, [str(a) for a in arguments])
 
 
 def stack_of(folder: Path, extra: str = "", call: str = "nop") -> Stack:

@@ -36,7 +36,7 @@ from networks import random_network, residual_network
 from PIL import Image
 from search import exact, features
 from search.build import compile_here, compile_kernels_once, convert
-from search.cli import checked, cli, images
+from search.cli import checked, images, main
 from search.contribution import Gains, Plan, gains, last_biases, smooth, trials
 from search.cost import Budget, Costs, base_of, bases, compiled, cost_of
 from search.engine import Engine, engine
@@ -609,7 +609,7 @@ def test_warnings_are_a_line_each(photos: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("search.cli.quantized", warned)
     monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
     arguments = ["model.pt", "--data", str(photos), "--budget-sram", "100"]
-    done = CliRunner().invoke(cli, arguments)
+    done = CliRunner().invoke(main, arguments)
     assert done.exit_code == 1
     assert done.output.splitlines() == [
         "convert: 62 channels became constants",

@@ -10,7 +10,7 @@ import pytest
 import selftest_vectors
 from click.testing import CliRunner
 from conftest import Built
-from device.cli import cli
+from device.cli import main
 from emulator import Board, Stop, Until
 from pio_build import build_once
 from soak.line import BoardLine
@@ -107,7 +107,7 @@ def test_the_converter_lists_every_table(example: Built) -> None:
 
 
 def test_the_client_shows_it(example: Built) -> None:
-    result = CliRunner().invoke(cli, ["--native", str(example.program), "selftest"])
+    result = CliRunner().invoke(main, ["--native", str(example.program), "selftest"])
     assert result.exit_code == 0, result.output
     assert result.output.splitlines()[0] == "kernels ok"
 

@@ -2,6 +2,17 @@
 
 from __future__ import annotations
 
+import reprlib
+
+
+def short(value: object) -> str:
+    """A value for a sentence, however large it is."""
+    return _SHORT.repr(value)
+
+
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 60
+
 
 def printable(text: str) -> str:
     """The text with ? for every character that a terminal obeys or that cannot be seen."""

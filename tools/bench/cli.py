@@ -10,6 +10,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
 import click
+from base.terminal import console
 from demo.build import ROOT, StepError
 from golden.data import Data, DataError, find
 from rich.console import Console
@@ -53,13 +54,13 @@ def main(only: tuple[str, ...], jobs: int) -> None:
 
 def run_all(cases: list[Case], data: Data, compiler: str, jobs: int) -> list[Outcome]:
     """Run the cases side by side, a line for each that is done; in the order in which they were given."""
-    console = Console(highlight=False)
+    terminal = console()
     done: dict[Case, Outcome] = {}
-    with progress(console) as bar:
+    with progress(terminal) as bar:
         task = bar.add_task("cases", total=len(cases))
         for outcome in results(cases, data, compiler, jobs):
             done[outcome.case] = outcome
-            console.print(line(outcome), markup=False, soft_wrap=True)
+            terminal.print(line(outcome), soft_wrap=True)
             bar.advance(task)
     return [done[case] for case in cases]
 
@@ -71,9 +72,9 @@ def results(cases: list[Case], data: Data, compiler: str, jobs: int) -> Iterator
             yield future.result()
 
 
-def progress(console: Console) -> Progress:
+def progress(terminal: Console) -> Progress:
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
-    return Progress(*columns, console=console, transient=True)
+    return Progress(*columns, console=terminal, transient=True)
 
 
 def line(outcome: Outcome) -> str:

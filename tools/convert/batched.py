@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
+from base.terminal import console
 from numpy.lib.stride_tricks import sliding_window_view
-from rich.console import Console
 from rich.progress import Progress
 
 from .ir import ConvertError, Graph, Layer, Node, Window
@@ -41,8 +41,8 @@ def run_int8(graph: Graph, images: np.ndarray, observe: Observe | None = None) -
 def batches(graph: Graph, images: np.ndarray, what: str) -> Iterator[np.ndarray]:
     """The images in batches that fit BATCH_BYTES; a progress bar on stderr where it takes long."""
     size = batch_size(graph)
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+    terminal = console(stderr=True)
+    with Progress(console=terminal, transient=True, disable=not terminal.is_terminal) as progress:
         task = progress.add_task(what, total=len(images), visible=False)
         for start in range(0, len(images), size):
             yield images[start : start + size]

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import getpass
 import hashlib
 import json
 import sys
+import tempfile
 import warnings
 from dataclasses import replace
 from pathlib import Path
 
 import click
+from base.terminal import console, say
+from filelock import FileLock
 from rich.console import Console
 
 from . import boards, report
@@ -20,6 +24,7 @@ from .frontend_torch import LoadedModel, load_model
 from .frontends.checkpoint import IMAGE, read_checkpoint
 from .hostlib import HostLibError
 from .ir import ConvertError, Graph
+from .names import safe_name
 from .pipeline import Compiled, Passes, compile_within, generate, with_buffer
 from .ptq import Choices, calibration_images, quantization_report, quantize_model
 from .quantization_report import draw, print_report
@@ -228,9 +233,9 @@ def main(
             compiled = with_buffer(compiled, replay, budget["sram"] if budget else None)
         write(compiled, loaded, model, output, board, budget, report_files)
         if explain:
-            print_waterfall(quantized, compiled, console())
+            print_waterfall(quantized, compiled, screen())
     except (ConvertError, HostLibError) as error:
-        click.echo(f"convert: {error}", err=True)
+        say(f"convert: {error}", err=True)
         sys.exit(1)
 
 
@@ -250,7 +255,7 @@ def choose_scheme(name: Path, fraction_bits: str | None) -> Scheme:
 
 def show_warning(message: Warning | str, *_: object, **__: object) -> None:
     """A warning as one line, without the place in our code that raised it."""
-    click.echo(f"convert: {message}", err=True)
+    say(f"convert: {message}", err=True)
 
 
 def load(model: Path, trust: bool, input_shape: tuple[int, int, int] | None) -> LoadedModel:
@@ -269,7 +274,7 @@ def load(model: Path, trust: bool, input_shape: tuple[int, int, int] | None) -> 
 def model_name(model: Path) -> str:
     """The file's name; a file called model.pt takes that of its folder."""
     folder = model.resolve().parent.name
-    return folder if model.stem == "model" and folder else model.stem
+    return safe_name(folder if model.stem == "model" and folder else model.stem)
 
 
 def compile_for(
@@ -310,16 +315,16 @@ def quantized_with_report(
     if not compared:
         return quantized, {}
     made = quantization_report(loaded.graph, quantized, images, choices, labelled)
-    print_report(made, console())
+    print_report(made, screen())
     return quantized, {
         "quantization.json": json.dumps(made.json(), indent=1) + "\n",
         "quantization.svg": draw(made),
     }
 
 
-def console() -> Console:
+def screen() -> Console:
     """The terminal, or wide where the output goes into a file."""
-    return Console(width=None if sys.stdout.isatty() else 160)
+    return console(width=None if sys.stdout.isatty() else 160)
 
 
 def write(
@@ -342,17 +347,28 @@ def write(
     files = {name: text.encode() for name, text in texts.items()}
     files["model.npz"] = archive(compiled.graph, generated.model_id)
     write_all(files, output)
-    report.print_table(compiled, budget, console(), board)
-    click.echo(f"wrote {', '.join(sorted(files))} to {output}")
+    report.print_table(compiled, budget, screen(), board)
+    say(f"wrote {', '.join(sorted(files))} to {output}")
 
 
 def write_all(files: dict[str, bytes], folder: Path) -> None:
-    """Write every file beside its final name first, then rename: nothing is left half-written."""
+    """Write every file elsewhere first, then move them in, one process at a time.
+
+    So nothing is left half-written, and of two conversions into one folder the files of one are left.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name, content in files.items():
-            (folder / f"{name}.new").write_bytes(content)
-        for name in files:
-            (folder / f"{name}.new").replace(folder / name)
+        with tempfile.TemporaryDirectory(prefix=".new-", dir=folder) as new, alone(folder):
+            for name, content in files.items():
+                (Path(new) / name).write_bytes(content)
+            for name in files:
+                (Path(new) / name).replace(folder / name)
     except OSError as error:
         raise ConvertError(f"cannot write to {folder}: {error.strerror}") from error
+
+
+def alone(folder: Path) -> FileLock:
+    """Waits until no other process of this user writes to the folder."""
+    owner = f"{getpass.getuser()}:{folder.resolve()}"
+    name = f"microtrain-{hashlib.sha256(owner.encode()).hexdigest()[:16]}.lock"
+    return FileLock(Path(tempfile.gettempdir()) / name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,9 +16,32 @@ if TYPE_CHECKING:
     from .trainables import Trainable
 
 
+LONGEST = 80  # characters of a name
+
+
+def safe_name(name: str) -> str:
+    """The name with _ for all but letters, digits and `.`, `+`, `-` of ASCII: it may stand anywhere."""
+    text = re.sub(r"[^A-Za-z0-9_.+-]", "_", name) or "_"
+    if len(text) <= LONGEST:
+        return text
+    return f"{text[:LONGEST]}_{hashlib.sha256(name.encode(errors='replace')).hexdigest()[:8]}"
+
+
 def identifier(name: str) -> str:
-    """A C identifier for a tensor or layer name."""
-    return re.sub(r"\W", "_", name.replace(":", "_"))
+    """A C identifier, or the end of one, for a tensor or layer name."""
+    return re.sub(r"\W", "_", name, flags=re.ASCII)
+
+
+def comment(text: str) -> str:
+    """The text as it may stand in a C comment: one that cannot end it, and no trigraphs."""
+    plain = re.sub(r"[^ -~]", "_", text)
+    return re.sub(r"\*(?=/)|/(?=\*)|\?(?=\?)|\\", "_", plain)
+
+
+def c_string(text: str) -> str:
+    """A C string literal of the text's ASCII characters."""
+    escaped = re.sub(r'(["\\?])', r"\\\1", re.sub(r"[^ -~]", "_", text))
+    return f'"{escaped}"'
 
 
 def number(value: float) -> str:

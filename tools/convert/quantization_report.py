@@ -24,7 +24,7 @@ def print_report(report: Report, console: Console) -> None:
         table.add_row(*_cells(row))
     console.print(table)
     how = f"ranges by {report.rule}, biases {'corrected' if report.corrected else 'not corrected'}"
-    console.print(f"{answers(report.accuracy)}; {how}", highlight=False)
+    console.print(f"{answers(report.accuracy)}; {how}")
 
 
 def _cells(row: LayerError) -> tuple[str, ...]:

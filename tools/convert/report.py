@@ -247,7 +247,7 @@ def _print_totals(compiled: Compiled, budget: Budget | None, console: Console, b
         lines.insert(1, f"again       {work}, to keep to the budget: {names}")
     if board is not None and trained > board.slot:
         lines.append(f"note        the trainables exceed a checkpoint slot of {board.slot:,} B")
-    console.print("\n".join(lines), highlight=False)
+    console.print("\n".join(lines))
 
 
 def _replay_lines(compiled: Compiled) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import Any
 
 import numpy as np
 import yaml
+from base.archive import reason
+from base.errors import short
 
 from .ir import ConvertError, Graph, Layer
 from .trainables import HeadStart
@@ -85,14 +88,32 @@ def last(name: str, count: int, weights: bool) -> Scheme:
     return Scheme(name, count, columns)
 
 
+class _Loader(yaml.SafeLoader):
+    """YAML's plain types, and no key twice: of two entries one would be lost without a word."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            raise ConvertError("aliases such as *name are not read; write the value out")
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
+        twice = next((key for key, count in keys.items() if count > 1), None)
+        if twice is not None:
+            raise ConvertError(f"the key {short(twice)} stands there twice; one entry is enough")
+        return super().construct_mapping(node, deep)
+
+
 def load(path: Path) -> Scheme:
     """Read a scheme file; ConvertError names the file and the key that is wrong."""
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        data = yaml.load(path.read_text(encoding="utf-8"), _Loader)
     except OSError as error:
         raise ConvertError(f"cannot read the scheme {path}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        line = str(error).splitlines()[0]
+    except ConvertError as error:
+        raise ConvertError(f"{path}: {error}") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        line = reason(error)
         raise ConvertError(f"{path} is not a YAML file ({line}); docs/schemes.md shows one") from error
     if not isinstance(data, dict):
         raise ConvertError(f"{path} holds no scheme: it must be a YAML mapping, see docs/schemes.md")
@@ -103,7 +124,9 @@ def parse(data: Mapping[str, Any], where: str, name: str) -> Scheme:
     """Check a scheme's keys and values. `where` names it in messages."""
     unknown = sorted(str(k) for k in data if k not in KEYS)
     if unknown:
-        raise ConvertError(f"{where}: unknown key {unknown[0]!r}; the keys are {', '.join(sorted(KEYS))}")
+        raise ConvertError(
+            f"{where}: unknown key {short(unknown[0])}; the keys are {', '.join(sorted(KEYS))}"
+        )
     network = data.get("network")
     scheme = Scheme(
         name=str(data.get("name", name)),
@@ -121,7 +144,9 @@ def parse(data: Mapping[str, Any], where: str, name: str) -> Scheme:
 def _choice(data: Mapping[str, Any], key: str, allowed: tuple[Any, ...], where: str) -> Any:
     value = data.get(key, allowed[0])
     if isinstance(value, bool) or value not in allowed:
-        raise ConvertError(f"{where}: {key} is {value!r}; it must be one of {', '.join(map(str, allowed))}")
+        raise ConvertError(
+            f"{where}: {key} is {short(value)}; it must be one of {', '.join(map(str, allowed))}"
+        )
     return value
 
 
@@ -131,7 +156,7 @@ def _biases(value: Any, where: str) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value
     raise ConvertError(
-        f'{where}: biases is {value!r}; it must be "all" or the number of last convolutions, 0 or more'
+        f'{where}: biases is {short(value)}; it must be "all" or the number of last convolutions, 0 or more'
     )
 
 
@@ -142,6 +167,9 @@ def _weights(value: Any, where: str) -> dict[str | int, float | tuple[int, ...]]
         raise ConvertError(
             f"{where}: weights must map layers to fractions, as in `blocks.2.expand: 0.5`, or be `all`"
         )
+    for key in value:
+        if not isinstance(key, str | int) or isinstance(key, bool):
+            raise ConvertError(f"{where}: weights names the layer {short(key)}; put the name in quotes")
     return {key: _columns(key, entry, where) for key, entry in value.items()}
 
 
@@ -155,7 +183,7 @@ def _columns(key: Any, entry: Any, where: str) -> float | tuple[int, ...]:
     if isinstance(entry, int | float) and not isinstance(entry, bool) and 0.0 < entry <= 1.0:
         return float(entry)
     raise ConvertError(
-        f"{where}: the fraction of {key} is {entry!r}; it must be in (0, 1], or {{channels: [...]}}"
+        f"{where}: the fraction of {key} is {short(entry)}; it must be in (0, 1], or {{channels: [...]}}"
     )
 
 
@@ -168,7 +196,7 @@ def _head(value: Any, where: str) -> HeadStart:
     if isinstance(value, str) and value in HEADS:
         return value
     raise ConvertError(
-        f"{where}: head is {value!r}; it must be one of {', '.join(HEADS)}, or {{rows: [...]}}"
+        f"{where}: head is {short(value)}; it must be one of {', '.join(HEADS)}, or {{rows: [...]}}"
     )
 
 
@@ -176,7 +204,7 @@ def head_rows(rows: tuple[int, ...], where: str) -> tuple[int, ...]:
     """The rows, after a check that there are two or more and none is named twice: ConvertError."""
     if len(rows) < 2:
         raise ConvertError(f"{where}: a head needs two rows at least, not {len(rows)}")
-    twice = next((r for i, r in enumerate(rows) if r in rows[:i]), None)
+    twice = next((r for r, count in Counter(rows).items() if count > 1), None)
     if twice is not None:
         raise ConvertError(f"{where}: row {twice} of the head stands there twice; a row makes one class")
     return rows
@@ -186,13 +214,15 @@ def _rates(value: Any, where: str) -> tuple[float, float, float]:
     table = value if isinstance(value, Mapping) else dict.fromkeys(RATES, value)
     unknown = [k for k in table if k not in RATES]
     if unknown:
-        raise ConvertError(f"{where}: unknown learning rate {unknown[0]!r}; there are {', '.join(RATES)}")
+        raise ConvertError(
+            f"{where}: unknown learning rate {short(unknown[0])}; there are {', '.join(RATES)}"
+        )
     rates = []
     for key in RATES:
         rate = table.get(key, RATE)
         if not isinstance(rate, int | float) or isinstance(rate, bool) or not 0.0 <= rate < math.inf:
             raise ConvertError(
-                f"{where}: the learning rate of {key} is {rate!r}; it must be a number, 0 or more"
+                f"{where}: the learning rate of {key} is {short(rate)}; it must be a number, 0 or more"
             )
         rates.append(float(rate))
     return rates[0], rates[1], rates[2]
@@ -233,7 +263,7 @@ def _layer_name(key: str | int, names: list[str], graph: Graph, scheme: Scheme) 
         return str(key)
     known = f"{names[0]} ... {names[-1]}" if len(names) > 8 else ", ".join(names)
     raise ConvertError(
-        f"scheme {scheme.name}: {graph.name} has no convolution {key!r}; there are {known} "
+        f"scheme {scheme.name}: {graph.name} has no convolution {short(key)}; there are {known} "
         f"(or numbers 0 to {len(names) - 1}, from the end -1 to {-len(names)})"
     )
 

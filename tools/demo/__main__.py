@@ -1,11 +1,11 @@
-"""`python tools/demo`"""
+"""`python tools/demo`: puts tools/ on the path and starts the command."""
 
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from demo.cli import main
+from base.launch import launch
 
 if __name__ == "__main__":
-    main(prog_name="demo")
+    launch("demo")

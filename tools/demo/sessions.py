@@ -45,9 +45,9 @@ class Bar:
 def bar(title: str) -> Iterator[Bar]:
     """A progress bar on the terminal; it goes when the session is over."""
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
-        TextColumn("{task.fields[text]}"),
+        TextColumn("{task.fields[text]}", markup=False),
         TimeRemainingColumn(),
     )
     with Progress(*columns, transient=True) as progress:

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 import numpy as np
-from rich.console import Console
+from base.terminal import console, say
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from device import monitor as terminal
@@ -84,7 +84,7 @@ class Bars:
     def __init__(self) -> None:
         self._progress = Progress(
             TextColumn("{task.description:10}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
-            TextColumn("{task.fields[text]}"), console=Console(stderr=True),
+            TextColumn("{task.fields[text]}", markup=False), console=console(stderr=True),
         )  # fmt: skip
         self._progress.start()
         self._running: list[TaskID] = []
@@ -119,7 +119,7 @@ class Bars:
     help="Rate to agree on.",
 )
 @click.pass_context
-def cli(
+def main(
     ctx: click.Context,
     port: str | None,
     emulate: Path | None,
@@ -137,7 +137,7 @@ def cli(
     ctx.obj = Target(port, emulate, native, plan, baud)
 
 
-@cli.command()
+@main.command()
 @click.pass_obj
 def info(target: Target) -> None:
     """Show board, model, input size and memory."""
@@ -154,10 +154,10 @@ def info(target: Target) -> None:
             "trainables": f"{about.trainable_bytes} bytes, sha256 {device.sha()}",
         }
     for key, value in rows.items():
-        click.echo(f"{key:11}{value}")
+        say(f"{key:11}{value}")
 
 
-@cli.command()
+@main.command()
 @click.argument("images", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.pass_obj
 def infer(target: Target, images: tuple[Path, ...]) -> None:
@@ -165,10 +165,10 @@ def infer(target: Target, images: tuple[Path, ...]) -> None:
     with target.connect() as device:
         for path in images:
             result = device.infer(load_image(path, device.info.shape))
-            click.echo(f"{path}: class {result.label} ({softmax(result.logits)[result.label]:.1%})")
+            say(f"{path}: class {result.label} ({softmax(result.logits)[result.label]:.1%})")
 
 
-@cli.command("train")
+@main.command("train")
 @click.argument("folder", type=FOLDER)
 @click.option(
     "--epochs", default=1, show_default=True, type=click.IntRange(1), help="Passes over the images."
@@ -248,16 +248,14 @@ def train_command(
         finally:
             bars.close()
             save(log, curve, log_path)
-    click.echo(f"{len(log.steps)} steps, sha256 {log.sha256}")
+    say(f"{len(log.steps)} steps, sha256 {log.sha256}")
     if log.diverged:
-        click.echo(
-            f"diverged at step {log.diverged}: the device is back at its last checkpoint; use a lower --rate"
-        )
+        say(f"diverged at step {log.diverged}: the device is back at its last checkpoint; use a lower --rate")
     for result in log.evaluations:
-        click.echo(f"after {result.step:5} steps: {result.accuracy:.1%} of {result.total} held-out images")
+        say(f"after {result.step:5} steps: {result.accuracy:.1%} of {result.total} held-out images")
 
 
-@cli.command("eval")
+@main.command("eval")
 @click.argument("folder", type=FOLDER)
 @click.option("--limit", default=0, type=click.IntRange(0), metavar="N", help="At most N images.")
 @click.pass_obj
@@ -273,7 +271,7 @@ def eval_command(target: Target, folder: Path, limit: int) -> None:
     show_evaluation(result, dataset.classes)
 
 
-@cli.command()
+@main.command()
 @click.option(
     "-o", "--output", default=Path("trained.npz"), show_default=True, type=FILE, help="Named arrays."
 )
@@ -296,10 +294,10 @@ def pull(target: Target, output: Path, state_dict: Path | None, model: Path | No
         save_state(state_dict, merged)
         notes.insert(0, f"{state_dict}: {len(merged)} tensors")
     save_npz(output, plan, arrays)
-    click.echo("\n".join([f"{output}: {len(arrays)} tensors, {plan.size} bytes", *notes]))
+    say("\n".join([f"{output}: {len(arrays)} tensors, {plan.size} bytes", *notes]))
 
 
-@cli.command()
+@main.command()
 @click.argument("file", type=FILE)
 @click.pass_obj
 def push(target: Target, file: Path) -> None:
@@ -307,54 +305,54 @@ def push(target: Target, file: Path) -> None:
     with target.connect() as device:
         plan = target.plan_of(device)
         device.push(pack(plan, load_npz(file, plan)))
-        click.echo(f"{file}: {plan.size} bytes, sha256 {device.sha()}")
+        say(f"{file}: {plan.size} bytes, sha256 {device.sha()}")
 
 
-@cli.command()
+@main.command()
 @click.pass_obj
 def stats(target: Target) -> None:
     """Show the device's counters."""
     with target.connect() as device:
         for key, value in device.stats().items():
-            click.echo(f"{key:15} {value}")
+            say(f"{key:15} {value}")
 
 
-@cli.command()
+@main.command()
 @click.pass_obj
 def reset(target: Target) -> None:
     """Forget everything learned: trainables and counters as after conversion."""
     with target.connect() as device:
         device.reset()
-        click.echo(f"reset, sha256 {device.sha()}")
+        say(f"reset, sha256 {device.sha()}")
 
 
-@cli.command()
+@main.command()
 @click.pass_obj
 def selftest(target: Target) -> None:
     """Test the device: its kernels, the model in its flash, its memory. Nothing learned changes."""
     with target.connect() as device:
-        click.echo("\n".join(device.selftest()))
+        say("\n".join(device.selftest()))
 
 
-@cli.command("save")
+@main.command("save")
 @click.pass_obj
 def save_command(target: Target) -> None:
     """Checkpoint to flash: what was learned is there after a restart."""
     with target.connect() as device:
         number = device.save()
-        click.echo(f"checkpoint {number}, {device.stats()['saves_left']} saves left")
+        say(f"checkpoint {number}, {device.stats()['saves_left']} saves left")
 
 
-@cli.command()
+@main.command()
 @click.pass_obj
 def forget(target: Target) -> None:
     """Erase all checkpoints; what was learned stays until the device restarts."""
     with target.connect() as device:
         device.forget()
-        click.echo("no checkpoint left")
+        say("no checkpoint left")
 
 
-@cli.command()
+@main.command()
 @click.pass_obj
 def monitor(target: Target) -> None:
     """Type protocol lines and see the answers (`help` lists them; Ctrl-C ends)."""
@@ -372,21 +370,17 @@ def save(log: Log, curve: Path | None, log_path: Path | None) -> None:
     if curve is not None and log.steps:
         from device.curve import save_curve
 
-        click.echo("learning curve: " + ", ".join(str(path) for path in save_curve(curve, log)))
+        say("learning curve: " + ", ".join(str(path) for path in save_curve(curve, log)))
 
 
 def show_evaluation(result: Evaluation, classes: tuple[str, ...]) -> None:
     width = max(len(name) for name in classes)
     for name, (correct, total) in zip(classes, result.by_class, strict=True):
         if total:
-            click.echo(f"{name:{width}}  {correct:5} of {total:5}  {correct / total:6.1%}")
-    click.echo(f"accuracy {result.accuracy:.1%} of {result.total} images")
+            say(f"{name:{width}}  {correct:5} of {total:5}  {correct / total:6.1%}")
+    say(f"accuracy {result.accuracy:.1%} of {result.total} images")
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
     powers = np.exp(logits.astype(np.float64) - logits.max())
     return np.asarray(powers / powers.sum())
-
-
-def main() -> None:
-    cli(prog_name="python tools/device")

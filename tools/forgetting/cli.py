@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import click
+from base.terminal import console
 from demo.build import ROOT
 from device.errors import DeviceError
 from device.files import unpacked
-from rich.console import Console
 
 from . import picture, table
 from .cases import CASES, MAIN, Case
@@ -57,7 +57,7 @@ def measure_all(
     cases: tuple[Case, ...], network: Path, data: Path
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """The rows, and the rates they were measured with."""
-    console = Console(stderr=True)
+    terminal = console(stderr=True)
     plans = {scheme: plan_of(scheme, network) for scheme in dict.fromkeys([MAIN, *(c.scheme for c in cases)])}
     rates: dict[str, Any] = {}
     rows = []
@@ -66,5 +66,5 @@ def measure_all(
         if kind not in rates:
             rates[kind] = best_rate(case, plans[MAIN]["replay"]["records"], data)
         rows.append(measure(case, plans[case.scheme], rates[kind], data))
-        console.print(f"{case.name}: {rows[-1]['mean']:.1%}", highlight=False)
+        terminal.print(f"{case.name}: {rows[-1]['mean']:.1%}")
     return rows, rates

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
+from base.terminal import console
 
 from memory_report.errors import ReportError
 from memory_report.firmware import load_firmware
@@ -47,7 +47,7 @@ class Bytes(click.ParamType):
 )
 @click.option("--budget-sram", type=Bytes(), help="Instead of the plan's.")
 @click.option("--budget-flash", type=Bytes(), help="Instead of the plan's.")
-def cli(
+def main(
     elf: Path,
     plan: Path | None,
     json_path: Path | None,
@@ -85,16 +85,16 @@ def run(
         check_suffix(picture.suffix)
     old = load_report(diff) if diff is not None else None
     report = make_report(firmware, plan, analyse(firmware), *budgets)
-    console = Console(width=WIDTH, highlight=False)
-    show(console, report)
+    terminal = console(width=WIDTH)
+    show(terminal, report)
     document = as_json(report)
     if old is not None:
-        show_diff(console, old, document)
+        show_diff(terminal, old, document)
     if json_path is not None:
         write(json_path, json.dumps(document, indent=1) + "\n")
     if picture is not None and plan is not None:
         write(picture, draw(plan, picture.suffix))
-        console.print(f"arena over the steps: {picture}", markup=False)
+        terminal.print(f"arena over the steps: {picture}")
     return not report.failures()
 
 
@@ -126,7 +126,3 @@ def write(path: Path, text: str) -> None:
     except OSError as error:
         part.unlink(missing_ok=True)
         raise ReportError(f"{path} cannot be written: {error.strerror}.") from error
-
-
-def main() -> None:
-    cli(prog_name="python tools/memory_report")

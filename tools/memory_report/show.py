@@ -27,7 +27,7 @@ def show(console: Console, report: Report) -> None:
     show_stack(console, report)
     console.print(symbols_table(report))
     for sentence in report.failures():
-        console.print(f"OVER: {sentence}", style="bold red", markup=False, highlight=False)
+        console.print(f"OVER: {sentence}", style="bold red")
 
 
 def kinds_table(
@@ -74,14 +74,14 @@ def show_stack(console: Console, report: Report) -> None:
         else ""
     )
     text = f"Worst stack: {stack.worst:,} bytes{reserved} = thread {stack.thread.bytes:,}{handler}"
-    console.print(text, style="bold", highlight=False)
+    console.print(text, style="bold")
     for name, path in (
         ("thread", stack.thread),
         ("handler", stack.handler),
         ("fault, not counted", stack.fault),
     ):
         if path.frames:
-            console.print(f"  {name}: {path_text(path)}", markup=False, highlight=False)
+            console.print(f"  {name}: {path_text(path)}")
 
 
 def path_text(path: Path) -> str:

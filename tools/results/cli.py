@@ -35,7 +35,7 @@ ONLY = click.option(
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
-def cli() -> None:
+def main() -> None:
     """Train the published networks on real data in several arithmetics: docs/results.md.
 
     Needs the test data: MICROTRAIN_DATA names its folder. What is finished is kept in docs/results.json and
@@ -43,7 +43,7 @@ def cli() -> None:
     """
 
 
-@cli.command("core")
+@main.command("core")
 @ONLY
 @JOBS
 def core_command(only: str, jobs: int) -> None:
@@ -51,7 +51,7 @@ def core_command(only: str, jobs: int) -> None:
     guarded(lambda data: work(chosen(core(), only), GRID, SEEDS, data, jobs))
 
 
-@cli.command("front")
+@main.command("front")
 @ONLY
 @JOBS
 def front_command(only: str, jobs: int) -> None:
@@ -59,7 +59,7 @@ def front_command(only: str, jobs: int) -> None:
     guarded(lambda data: work(chosen(front(), only), FRONT_GRID, SEEDS[:1], data, jobs))
 
 
-@cli.command("search")
+@main.command("search")
 @click.option("--only", default="*", metavar="PATTERN", help="PUBLISHED-DATASET, with *.")
 @JOBS
 def search_command(only: str, jobs: int) -> None:
@@ -67,27 +67,27 @@ def search_command(only: str, jobs: int) -> None:
     guarded(lambda data: compare_searches(only, data, jobs))
 
 
-@cli.command("further")
+@main.command("further")
 @JOBS
 def further_command(jobs: int) -> None:
     """The sessions of docs/search.json on clothing10 again, judged on more images."""
     guarded(lambda data: judge_further(data, jobs))
 
 
-@cli.command("study")
+@main.command("study")
 @JOBS
 def study_command(jobs: int) -> None:
     """Variants of the training arithmetic, one thing changed at a time, in PyTorch."""
     guarded(lambda data: learn(study.jobs(), data, jobs))
 
 
-@cli.command("scaling")
+@main.command("scaling")
 def scaling_command() -> None:
     """Weights against gradients with and without quantization-aware scaling: docs/results-qas.svg."""
     guarded(scaling.write)
 
 
-@cli.command("report")
+@main.command("report")
 def report_command() -> None:
     """docs/results.md and its pictures from the checked-in rows."""
     rows = load(RESULTS)
@@ -102,7 +102,7 @@ def report_command() -> None:
     click.echo("wrote docs/results.md and its pictures")
 
 
-@cli.command("run")
+@main.command("run")
 @click.option("--dataset", required=True)
 @click.option("--network", required=True)
 @click.option("--scheme", required=True)
@@ -118,7 +118,7 @@ def run_command(
     guarded(lambda data: click.echo(told(only_row(job, data))))
 
 
-@cli.command("verify")
+@main.command("verify")
 @click.argument("number", type=int)
 def verify_command(number: int) -> None:
     """Run row NUMBER of docs/results.json again (from 0) and compare accuracy and SHA-256."""
@@ -239,7 +239,3 @@ def verify(number: int, data: Path) -> None:
     wrong = [key for key in keys if found[key] != known[key]]
     if wrong:
         raise DeviceError(f"row {number} differs in {', '.join(wrong)}: run `make results` for a new table.")
-
-
-def main() -> None:
-    cli(prog_name="python tools/results")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import click
+from base.terminal import console
 from convert.cli import load, quantized_with_report, show_warning
 from convert.hostlib import HostLibError
 from convert.ir import ConvertError, Graph
@@ -19,7 +20,6 @@ from convert.scheme import RATE
 from device.errors import DeviceError
 from device.images import Dataset, class_folders, hold_out, read_list, scan, split
 from native.model import kernels
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
@@ -119,7 +119,7 @@ class Bits(click.ParamType):
     "--engine", "backend", type=click.Choice(BACKENDS), default=BACKENDS[0], show_default=True,
     help="This machine, or all of a Ray cluster (`pip install ray`).",
 )  # fmt: skip
-def cli(
+def main(
     model: Path,
     data: Path,
     budget_sram: float,
@@ -249,13 +249,9 @@ def checked(cache: Path | None, identity: dict[str, str], name: str) -> Path:
 def progress(name: str, total: int, items: Iterable[Item]) -> Iterator[Item]:
     """The items, with a bar on stderr."""
     columns = (TextColumn("{task.description:22}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Bars(*columns, console=Console(stderr=True)) as bars:
+    with Bars(*columns, console=console(stderr=True)) as bars:
         bar = bars.add_task(name, total=total)
         for item in items:
             bars.advance(bar)
             yield item
         bars.update(bar, completed=total)
-
-
-def main() -> None:
-    cli(prog_name="python tools/search")

@@ -1,11 +1,11 @@
-"""`python tools/simulate ...` runs this folder: put `tools/` on the path, then start the command line."""
+"""`python tools/simulate`: puts tools/ on the path and starts the command."""
 
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from simulate.cli import main
+from base.launch import launch
 
 if __name__ == "__main__":
-    main()
+    launch("simulate")

@@ -10,11 +10,11 @@ from itertools import product
 from pathlib import Path
 
 import click
+from base.terminal import console, say
 from device.client import REPLAY_MAX
 from device.errors import DeviceError
 from device.images import hold_out, split
 from device.session import Settings
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from .arithmetic import ARITHMETICS, check, check_order
@@ -107,7 +107,7 @@ class Kinds(click.ParamType):
 @click.option("--no-cache", is_flag=True, help="Compute every layer in every step.")
 @click.option("--jobs", default=0, type=click.IntRange(0), metavar="N", help="Processes. [all cores]")
 @click.option("-o", "--output", type=FOLDER, metavar="DIR", help=f"For results. [{WORK}/NAME of the model]")
-def cli(
+def main(
     plan: Path,
     data: Path,
     epochs: int,
@@ -178,8 +178,13 @@ def cli(
 
 def simulate(task: Task, runs: list[Settings], jobs: int) -> list[Outcome]:
     """Compute the records, then run everything, with progress bars and early reports on stderr."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True)) as progress:
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console(stderr=True)) as progress:
         bar = progress.add_task("frozen layers", total=None, visible=False)
         for done, total in fill(task, jobs):
             progress.update(bar, completed=done, total=total, visible=True)
@@ -192,9 +197,7 @@ def simulate(task: Task, runs: list[Settings], jobs: int) -> list[Outcome]:
             progress.update(bars[note.run], completed=note.steps)
             if note.evaluated > reported[note.run]:
                 reported[note.run] = note.evaluated
-                progress.console.print(
-                    f"{names[note.run]}: {note.accuracy:.1%} after {note.evaluated} steps", highlight=False
-                )
+                progress.console.print(f"{names[note.run]}: {note.accuracy:.1%} after {note.evaluated} steps")
 
         outcomes = run_all(task, runs, jobs, tell)
         for bar in bars:
@@ -204,20 +207,12 @@ def simulate(task: Task, runs: list[Settings], jobs: int) -> list[Outcome]:
 
 def show(model: Blueprint, outcomes: list[Outcome], files: list[Path]) -> None:
     """The result in a line a run."""
-    click.echo(
-        f"{model.name}, scheme {model.scheme['name']}, {len(outcomes[0].log.steps)} steps of batch size 1"
-    )
+    say(f"{model.name}, scheme {model.scheme['name']}, {len(outcomes[0].log.steps)} steps of batch size 1")
     for outcome in outcomes:
         first, last = outcome.log.evaluations[0], outcome.log.evaluations[-1]
         change = f"{first.accuracy:6.1%} -> {last.accuracy:6.1%} of {last.total} held-out images"
         rate = len(outcome.log.steps) / outcome.seconds
-        click.echo(f"  {label(outcome):16} {change}, {rate:.0f} steps/s, sha256 {outcome.log.sha256[:16]}")
+        say(f"  {label(outcome):16} {change}, {rate:.0f} steps/s, sha256 {outcome.log.sha256[:16]}")
         if outcome.log.diverged:
-            click.echo(
-                f"    diverged at step {outcome.log.diverged}: these are the last good weights; lower --lr"
-            )
-    click.echo(f"wrote {', '.join(map(str, files))}")
-
-
-def main() -> None:
-    cli(prog_name="python tools/simulate")
+            say(f"    diverged at step {outcome.log.diverged}: these are the last good weights; lower --lr")
+    say(f"wrote {', '.join(map(str, files))}")

@@ -11,11 +11,11 @@ from typing import Any
 
 import click
 import numpy as np
+from base.terminal import console
 from demo.build import StepError, command
 from device.errors import DeviceError
 from device.images import load_image, scan
 from emulator import EmulatorError, Fault
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from . import fuzz_device, fuzz_host, power, week
@@ -165,6 +165,6 @@ def tell(failures: list[str]) -> bool:
 def bar(title: str, total: int) -> Iterator[Callable[[int], None]]:
     """A progress bar on the terminal; yields what advances it."""
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    with Progress(*columns, console=console(stderr=True), transient=True) as progress:
         task = progress.add_task(title, total=total)
         yield lambda count: progress.advance(task, count)

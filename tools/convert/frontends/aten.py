@@ -98,7 +98,7 @@ def conv2d(low: Lowering, call: Call) -> Act:
         )
     if per_group * groups != c_in:
         raise call.error(f"the convolution wants {per_group * groups} input channels and gets {c_in}")
-    sh, sw = pair(call.get("stride", 1))
+    sh, sw = _stride(call, (1, 1))
     ph, pw = _padding(call, kh, kw)
     window = Window(kh, kw, sh, sw, ph, pw)
     values = weight.value[:, 0] if depthwise else weight.value.transpose(0, 2, 3, 1)
@@ -106,6 +106,13 @@ def conv2d(low: Lowering, call: Call) -> Act:
     layer = low.layer(call, weight, values, call.args.get("bias"), shape)
     out = (out_size(h, kh, sh, ph), out_size(w, kw, sw, pw), c_out)
     return low.emit(call, "dwconv2d" if depthwise else "conv2d", (x,), out, layer=layer, window=window)
+
+
+def _stride(call: Call, default: tuple[int, int]) -> tuple[int, int]:
+    stride = pair(call.get("stride", None) or default)
+    if min(stride) < 1:
+        raise call.error(f"a stride of {stride[0]}x{stride[1]}; 1 is the least")
+    return stride
 
 
 def _padding(call: Call, kh: int, kw: int) -> tuple[int, int]:
@@ -259,7 +266,7 @@ def max_pool2d(low: Lowering, call: Call) -> Act:
 
 def _pool_window(call: Call) -> Window:
     kh, kw = pair(call.args["kernel_size"])
-    sh, sw = pair(call.get("stride", None) or (kh, kw))
+    sh, sw = _stride(call, (kh, kw))
     return Window(kh, kw, sh, sw, *pair(call.get("padding", 0)))
 
 

@@ -20,6 +20,7 @@ from base.errors import FileError
 from base.pickles import read_pickle
 
 from ..ir import ConvertError, Graph, Input, Layer, Node, Source, Tensor, Window, out_size
+from ..names import safe_name
 from ..quantize import DEAD_MULTIPLIER, DEAD_SCALE, prove
 from .checkpoint_fields import Conv, Quantization, mapping, read_block, read_conv, read_residual
 
@@ -149,7 +150,7 @@ def read_checkpoint(path: Path, image: int = IMAGE, integer_head: bool = False) 
     pixel = Input("image", (1.0,) * 3, (-128.0,) * 3)
     classifier = b.read("classifier", found["classifier"])
     output = b.conv("features", "classifier", classifier) if integer_head else _float_head(b, classifier)
-    return Graph(path.stem, pixel, output, b.tensors, tuple(b.nodes), b.layers)
+    return Graph(safe_name(path.stem), pixel, output, b.tensors, tuple(b.nodes), b.layers)
 
 
 def _float_head(b: _Builder, conv: Conv) -> str:

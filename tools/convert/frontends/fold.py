@@ -6,12 +6,13 @@ linear layer becomes the head and all others convolutions. What cannot be folded
 
 from __future__ import annotations
 
-import re
+import warnings
 from dataclasses import replace
 
 import numpy as np
 
 from ..ir import ConvertError, Graph, Layer, Node, Source, Tensor
+from ..names import LONGEST, identifier, safe_name
 
 FOLDABLE = ("conv2d", "dwconv2d", "linear")
 MONOTONIC = ("maxpool",)  # relu(maxpool(x)) = maxpool(relu(x))
@@ -127,43 +128,58 @@ def make_head(graph: Graph) -> Graph:
 
 
 def rename(graph: Graph) -> Graph:
-    """Name tensors after the nodes that write them, unique also as C identifiers."""
+    """Name tensors after the nodes that write them; all names are safe, and unique also as C identifiers."""
     taken: set[str] = set()
     names = {graph.input.tensor: _unique("input", taken)}
+    layers = _layer_names(graph)
     nodes = []
     for node in graph.nodes:
-        name = node.layer or _unique(node.name, taken)
+        name = layers[node.layer] if node.layer else _unique(safe_name(node.name), taken)
         old = node.outputs[0]
         names[old] = _unique("logits" if node.op == "head" else name, taken) if node.layer else name
         renamed = tuple(names[i] for i in node.inputs)
-        nodes.append(replace(node, name=name, inputs=renamed, outputs=(names[old],)))
+        layer = layers[node.layer] if node.layer else None
+        nodes.append(replace(node, name=name, layer=layer, inputs=renamed, outputs=(names[old],)))
     tensors: dict[str, Tensor] = {}
     for old, new in names.items():
         tensors[new] = replace(graph.tensors[old], name=new)
     entry = replace(graph.input, tensor=names[graph.input.tensor])
-    return graph.replace(nodes=tuple(nodes), tensors=tensors, input=entry, output=names[graph.output])
+    return graph.replace(
+        nodes=tuple(nodes),
+        tensors=tensors,
+        layers={layers[old]: layer for old, layer in graph.layers.items()},
+        input=entry,
+        output=names[graph.output],
+    )
+
+
+def _layer_names(graph: Graph) -> dict[str, str]:
+    """What each layer is called from here on; one warning says which had another name in the file."""
+    taken: set[str] = set()
+    names = {old: _unique(safe_name(old), taken) for old in graph.layers}
+    changed = [f"{old[:LONGEST]} is called {new}" for old, new in names.items() if old != new]
+    if changed:
+        more = f", and {len(changed) - 3} more" if len(changed) > 3 else ""
+        warnings.warn(f"layer names made safe: {', '.join(changed[:3])}{more}", stacklevel=4)
+    return names
 
 
 def _unique(name: str, taken: set[str]) -> str:
     """The name, with a number behind it where another one has the same C identifier."""
     result, count = name, 1
-    while re.sub(r"\W", "_", result) in taken:
+    while identifier(result) in taken:
         count += 1
         result = f"{name}_{count}"
-    taken.add(re.sub(r"\W", "_", result))
+    taken.add(identifier(result))
     return result
 
 
 def check_layers(graph: Graph) -> Graph:
     """The graph unchanged, or an error naming a layer that cannot be used."""
-    identifiers: dict[str, str] = {}
     for name, layer in graph.layers.items():
         if not (np.isfinite(layer.weight).all() and np.isfinite(layer.bias).all()):
             raise ConvertError(
                 f"layer {name} has NaN or infinite weights once its batch norm {layer.source.bn} is folded "
                 "into it; save the model from before its training diverged"
             )
-        other = identifiers.setdefault(re.sub(r"\W", "_", name), name)
-        if other != name:
-            raise ConvertError(f"layers {other} and {name} would get the same name in C; rename one of them")
     return graph
