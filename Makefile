@@ -4,7 +4,7 @@ SHELL := /bin/bash
 export PLATFORMIO_SETTING_ENABLE_TELEMETRY := no
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: help setup demo test test-all golden bench instructions replay soak results verify-results lint renode format clean
+.PHONY: help setup demo test test-all golden bench instructions replay soak attack results verify-results lint renode format clean
 
 help:
 	@echo "make demo      train the example on the emulated board; results in build/demo/"
@@ -17,6 +17,7 @@ help:
 	@echo "make verify-results ROW=n   run row n of docs/results.json again"
 	@echo "make replay    what a replay buffer keeps of classes that are past: docs/replay.md (MICROTRAIN_DATA)"
 	@echo "make soak      power cuts, a fuzzed line and a week of troubles: build/soak.json"
+	@echo "make attack    hostile files and names, power cuts, extreme sums: build/attack.json"
 	@echo "make renode    the Robot suites, on Renode where it is installed and on the board model"
 
 setup:
@@ -60,6 +61,10 @@ replay: setup
 
 soak: setup
 	@$(PYTHON) tools/soak
+	@$(PYTHON) tools/attack files
+
+attack: setup
+	@$(PYTHON) tools/attack
 
 instructions: setup
 	@$(PYTHON) tools/search/fit_instructions.py

@@ -14,10 +14,10 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-import hostile
 import numpy as np
 import pytest
 import torch
+from attack import corpus as hostile
 from base.errors import FileError
 from base.npz import read_npz
 from base.pickles import Instance, read_pickle

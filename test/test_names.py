@@ -6,9 +6,9 @@ import json
 import subprocess
 from pathlib import Path
 
-import hostile
 import pytest
 import torch
+from attack import corpus as hostile
 from attack import names as attack
 from base.errors import Error
 from click.testing import CliRunner

@@ -13,6 +13,7 @@ from .errors import FileError
 
 MAX_BYTES = 1 << 30  # unpacked, all files together
 MAX_FILES = 1 << 16
+LONGEST = 120  # characters of what a file says, in a sentence
 METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # the others allocate what the file asks for
 
 
@@ -36,7 +37,7 @@ class Archive:
     def bytes(self, path: str) -> bytes:
         """One file. FileError where it is missing or damaged."""
         if path not in self._entries:
-            raise FileError(f"{self.name} lacks {path}; save it again")
+            raise FileError(f"{self.name} lacks {path[:LONGEST]}; save it again")
         if path not in self._read:
             try:
                 self._read[path] = self._file.read(self._entries[path])
@@ -81,7 +82,7 @@ def damaged(name: str, error: BaseException) -> FileError:
     return FileError(f"{name} is a damaged file ({reason(error)}); save it again")
 
 
-def reason(error: BaseException, most: int = 120) -> str:
+def reason(error: BaseException, most: int = LONGEST) -> str:
     """The first line of an error, cut to a length that a sentence bears."""
     line = (str(error).strip().splitlines() or [type(error).__name__])[0]
     return line if len(line) <= most else f"{line[:most]}..."

@@ -23,6 +23,7 @@ import numpy as np
 from base.archive import open_archive, reason
 from base.errors import FileError
 from base.npz import read_npz
+from base.reading import reading
 
 from .frontends.exported import read_exported
 from .frontends.fold import clean
@@ -61,23 +62,25 @@ def load_model(
     input_shape  (c, h, w); needed where the file does not say it
     Raises ConvertError for whatever the user can mend.
     """
-    try:
+    wrong = f"{path.name} is a damaged file"
+    with _of_convert(), reading(ConvertError, lambda why: f"{wrong} ({why}); save the model again"):
         kind = kind_of(path)
         graph = clean(_read(path, kind, trust, input_shape))
         extra = _extra(path) if zipfile.is_zipfile(path) else {}
-    except ConvertError:
-        raise
-    except FileError as error:
-        raise ConvertError(str(error)) from error
-    except Exception as error:  # whatever a damaged file leads to
-        raise ConvertError(
-            f"{path.name} is a damaged file ({reason(error)}); save the model again"
-        ) from error
     mean, std = _normalisation(path, extra, graph)
     gain = tuple(1.0 / (255.0 * s) for s in std)
     offset = tuple(-m / s for m, s in zip(mean, std, strict=True))
     graph = graph.replace(input=Input(graph.input.tensor, gain, offset), classes=_class_names(path, extra))
     return LoadedModel(graph, _calibration(path, extra), mean, std, graph.classes, kind)
+
+
+@contextlib.contextmanager
+def _of_convert() -> Iterator[None]:
+    """What the base readers say of a file, as the converter's own error."""
+    try:
+        yield
+    except FileError as error:
+        raise ConvertError(str(error)) from error
 
 
 def _read(path: Path, kind: str, trust: bool, input_shape: tuple[int, int, int] | None) -> Graph:

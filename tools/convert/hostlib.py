@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+from base.errors import Error
 
 from .ir import Shape, Window
 
@@ -33,7 +34,7 @@ S8, U8, S16, U16, S32, F32 = (
 )
 
 
-class HostLibError(Exception):
+class HostLibError(Error):
     """The kernels cannot be built or called: one sentence that names the reason and the way out."""
 
 

@@ -8,10 +8,12 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from base.errors import Error
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
-class StepError(Exception):
+class StepError(Error):
     """A command of the demo failed; its output is in the log."""
 
 

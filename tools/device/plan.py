@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+from base.errors import short
+from base.reading import reading
 
 from device.errors import DeviceError
 
@@ -82,19 +84,16 @@ def read_plan(path: Path, parse: Callable[[Path, dict[str, Any]], Parsed], hint:
     hint    says where a plan comes from
     Errors  DeviceError where it is missing or no plan of this format
     """
-    try:
+    if not path.exists():
+        raise DeviceError(f"no such plan: {path}. {hint}")
+    wrong = f"{path} is not a plan.json that tools/convert wrote"
+    with reading(DeviceError, lambda why: f"{wrong} ({why}): convert again."):
         document = json.loads(path.read_text(encoding="utf-8"))
         if document["format"] != 1:
             raise DeviceError(
-                f"{path} has plan format {document['format']}, this client reads 1: convert again."
+                f"{path} has plan format {short(document['format'])}, this client reads 1: convert again."
             )
         return parse(path, document)
-    except FileNotFoundError as error:
-        raise DeviceError(f"no such plan: {path}. {hint}") from error
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DeviceError(
-            f"{path} is not a plan.json that tools/convert wrote ({error!r}): convert again."
-        ) from error
 
 
 def parse(path: Path, document: dict[str, Any]) -> Plan:

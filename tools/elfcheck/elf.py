@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import capstone
-from elftools.common.exceptions import ELFError as ElftoolsError
+from base.errors import Error
+from base.reading import reading
 from elftools.elf.constants import SH_FLAGS
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import Section as ElftoolsSection
@@ -17,7 +18,7 @@ from elftools.elf.sections import Symbol, SymbolTableSection
 FP_ARMV8 = 7
 
 
-class ElfError(Exception):
+class ElfError(Error):
     """One sentence: what is wrong with the file."""
 
 
@@ -65,12 +66,11 @@ class Elf:
 def read(path: Path) -> Elf:
     """Take an ELF apart. Errors: ElfError."""
     try:
-        with path.open("rb") as file:
-            return _read(ELFFile(file), path)
+        file = path.open("rb")
     except OSError as error:
         raise ElfError(f"cannot read {path}: {error.strerror}; build it with `pio run`.") from error
-    except (ElftoolsError, AssertionError) as error:
-        raise ElfError(f"{path} is not an ELF file ({error}); build one with `pio run`.") from error
+    with file, reading(ElfError, lambda why: f"{path} is not an ELF file ({why}); build one with `pio run`."):
+        return _read(ELFFile(file), path)
 
 
 def _read(elf: ELFFile, path: Path) -> Elf:

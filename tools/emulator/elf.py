@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from elftools.common.exceptions import ELFError
+from base.reading import reading
 from elftools.dwarf.lineprogram import LineProgram
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
@@ -49,17 +49,18 @@ class Image:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            with path.open("rb") as file:
-                self._read(ELFFile(file))
+            file = path.open("rb")
         except OSError as error:
             reason = error.strerror or str(error)
             raise EmulatorError(
                 f"cannot read {path}: {reason}. Build the firmware with `pio run`."
             ) from error
-        except ELFError as error:
-            raise EmulatorError(
-                f"{path} is not an ELF file ({error}): give the .elf that `pio run` makes."
-            ) from error
+        wrong = f"{path} is not an ELF file"
+        with (
+            file,
+            reading(EmulatorError, lambda why: f"{wrong} ({why}): give the .elf that `pio run` makes."),
+        ):
+            self._read(ELFFile(file))
 
     def _read(self, elf: ELFFile) -> None:
         if elf["e_machine"] != "EM_ARM":

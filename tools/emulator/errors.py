@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from base.errors import Error
 
-class EmulatorError(Exception):
+
+class EmulatorError(Error):
     """Something the user can mend: one sentence that names the thing and the way out."""
 
 

@@ -11,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from base.errors import Error
 from demo.build import ROOT
 
 from .cases import CLASSES, RATES, SEEDS, SPARE, Case, family
@@ -18,7 +19,7 @@ from .cases import CLASSES, RATES, SEEDS, SPARE, Case, family
 WORK = Path("build/forgetting")
 
 
-class RunError(Exception):
+class RunError(Error):
     """A command that failed, in one sentence."""
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from base.errors import Error
 from PIL import Image
 
 VARIABLE = "MICROTRAIN_DATA"
@@ -22,7 +23,7 @@ IMAGENET = "nips17_imagenet_labels_176"
 SIDE = 128
 
 
-class DataError(Exception):
+class DataError(Error):
     """The test data is not there: one sentence."""
 
 

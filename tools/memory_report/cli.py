@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from base.reading import reading
 from base.terminal import console
 
 from memory_report.errors import ReportError
@@ -106,14 +107,12 @@ def choose_plan(path: Path | None) -> Plan | None:
 
 
 def load_report(path: Path) -> dict[str, Any]:
-    try:
+    if not path.exists():
+        raise ReportError(f"no such report: {path}.")
+    with reading(ReportError, lambda _: f"{path} is not a report that --json wrote."):
         document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         if document["format"] != 1 or not {"flash", "sram", "symbols"} <= document.keys():
             raise ValueError("not a report")
-    except FileNotFoundError as error:
-        raise ReportError(f"no such report: {path}.") from error
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ReportError(f"{path} is not a report that --json wrote.") from error
     return document
 
 

@@ -1,5 +1,7 @@
 """What the user can mend."""
 
+from base.errors import Error
 
-class ReportError(Exception):
+
+class ReportError(Error):
     """One sentence that names the thing and the way out."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from elftools.common.exceptions import ELFError
+from base.reading import reading
 from elftools.elf.constants import SH_FLAGS
 from elftools.elf.elffile import ELFFile
 
@@ -90,18 +90,14 @@ class Firmware:
 
 def load_firmware(path: Path) -> Firmware:
     """Read an ELF. ReportError where it is missing, no ELF, or not for Arm."""
-    try:
-        with path.open("rb") as file:
-            elf = ELFFile(file)
-            if elf["e_machine"] != "EM_ARM" or elf["e_type"] != "ET_EXEC":
-                raise ReportError(
-                    f"{path} is not a linked firmware for Arm: name the firmware.elf of `pio run`."
-                )
-            return read_elf(path, elf)
-    except FileNotFoundError as error:
-        raise ReportError(f"no such ELF file: {path}. `pio run` builds it; --elf names it.") from error
-    except (OSError, ELFError, UnicodeDecodeError) as error:
-        raise ReportError(f"{path} is not an ELF file that can be read ({error}): build again.") from error
+    if not path.exists():
+        raise ReportError(f"no such ELF file: {path}. `pio run` builds it; --elf names it.")
+    wrong = f"{path} is not an ELF file that can be read"
+    with reading(ReportError, lambda why: f"{wrong} ({why}): build again."), path.open("rb") as file:
+        elf = ELFFile(file)
+        if elf["e_machine"] != "EM_ARM" or elf["e_type"] != "ET_EXEC":
+            raise ReportError(f"{path} is not a linked firmware for Arm: name the firmware.elf of `pio run`.")
+        return read_elf(path, elf)
 
 
 def read_elf(path: Path, elf: Any) -> Firmware:

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from base.errors import short
+from base.reading import reading
+
 from memory_report.errors import ReportError
 
 
@@ -70,21 +73,18 @@ class Plan:
 
 def load_plan(path: Path) -> Plan:
     """Read plan.json (docs/plan.md). ReportError where it is missing or no plan of this format."""
-    try:
+    if not path.exists():
+        raise ReportError(
+            f"no such plan: {path}. `python tools/convert MODEL.pt` writes it; --plan names it."
+        )
+    wrong = f"{path} is not a plan.json that tools/convert wrote"
+    with reading(ReportError, lambda why: f"{wrong} ({why}): convert again."):
         document = json.loads(path.read_text(encoding="utf-8"))
         if document["format"] != 1:
             raise ReportError(
-                f"{path} has plan format {document['format']}, this report reads 1: convert again."
+                f"{path} has plan format {short(document['format'])}, this report reads 1: convert again."
             )
         return parse(path, document)
-    except FileNotFoundError as error:
-        raise ReportError(
-            f"no such plan: {path}. `python tools/convert MODEL.pt` writes it; --plan names it."
-        ) from error
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ReportError(
-            f"{path} is not a plan.json that tools/convert wrote ({error!r}): convert again."
-        ) from error
 
 
 def parse(path: Path, document: dict[str, Any]) -> Plan:

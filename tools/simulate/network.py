@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from base.errors import FileError
 from base.npz import read_npz
+from base.reading import reading
 from device.errors import DeviceError
 
 
@@ -110,14 +110,13 @@ def load_network(folder: Path, model_id: str) -> Network:
     path = folder / "model.npz"
     if not path.exists():
         raise DeviceError(f"no such file: {path}. tools/convert writes it: convert again.")
-    try:
+    wrong = f"{path} is not what tools/convert wrote"
+    with reading(DeviceError, lambda why: f"{wrong} ({why}): convert again."):
         arrays = read_npz(path)
         description = json.loads(str(arrays.pop("graph")))
         if description["format"] != 1 or description["model_id"] != model_id:
             raise DeviceError(f"{path} and plan.json are of different models: convert again.")
         return parse(description, arrays)
-    except (FileError, ValueError, KeyError, TypeError) as error:
-        raise DeviceError(f"{path} is not what tools/convert wrote ({error!r}): convert again.") from error
 
 
 def parse(description: dict[str, Any], arrays: dict[str, np.ndarray]) -> Network:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from base.errors import Error
 from emulator import Board, Stop, Until
 
 ANSWER_S = 30.0  # virtual seconds: longer than an erase or a training step
 FINAL = ("ok", "err")
 
 
-class LineError(Exception):
+class LineError(Error):
     """The board does not answer, or not as it should: a sentence with what it said."""
 
 

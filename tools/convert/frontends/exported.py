@@ -7,14 +7,14 @@ Format: torch/_export/serde/schema.py, torch/csrc/export/pt2_archive_constants.h
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
-from base.archive import Archive, reason
-from base.errors import Error
+from base.archive import Archive
 from base.pickles import strided
+from base.reading import reading
 
 from ..ir import ConvertError, Graph
 from .aten import lower
@@ -48,17 +48,9 @@ def state_of(archive: Archive) -> dict[str, np.ndarray]:
         return _program(archive).state()
 
 
-@contextmanager
-def _damaged(name: str) -> Iterator[None]:
-    """Whatever reading a damaged file raises, as a sentence."""
-    try:
-        yield
-    except Error:
-        raise
-    except Exception as error:
-        raise ConvertError(
-            f"{name} is a damaged torch.export file ({reason(error)}); save it again"
-        ) from error
+def _damaged(name: str) -> AbstractContextManager[None]:
+    wrong = f"{name} is a damaged torch.export file"
+    return reading(ConvertError, lambda why: f"{wrong} ({why}); save it again")
 
 
 def _program(archive: Archive) -> _Program:

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from base.archive import Archive, reason
-from base.errors import Error
+from base.archive import Archive
 from base.pickles import Instance, read_pickle
+from base.reading import reading
 
 from ..ir import ConvertError, Graph
 from .aten import lower, names_of
@@ -33,16 +33,10 @@ def read_torchscript(archive: Archive, input_shape: tuple[int, int, int]) -> Gra
     """The raw graph of a TorchScript file for an input of (c, h, w)."""
     low = Lowering(archive.name)
     image = low.input((1, *input_shape))
-    try:
+    beyond = f"{low.name} is TorchScript that is damaged or beyond what is read here"
+    with reading(ConvertError, lambda why: f"{beyond} ({why}); export the model with torch.export instead"):
         root = read_objects(archive, "data")
         outputs = _Interpreter(low, archive).method(Module(root, ""), "forward", [image], {})
-    except Error:
-        raise
-    except Exception as error:  # whatever a damaged program does
-        raise ConvertError(
-            f"{low.name} is TorchScript that is damaged or beyond what is read here ({reason(error)}); "
-            "export the model with torch.export instead"
-        ) from error
     return low.finish(list(outputs) if isinstance(outputs, tuple) else [outputs])
 
 
