@@ -481,6 +481,32 @@ def test_push_that_cannot_be_staged_is_all_or_marked(crowded: Path) -> None:
     assert device.process.returncode == 0
 
 
+def test_nothing_is_done_with_incomplete_trainables(crowded: Path, tmp_path: Path) -> None:
+    device = Program(crowded, tmp_path / "flash.bin")
+    block = bytes(range(CROWDED))
+    device.ask("pattern 1")
+    device.ask("train 1")  # a step that `reboot` would save
+    device.ask(f"push {CROWDED} {zlib.crc32(block):08x} 6c6c756e")
+    assert device.ask(frame(ROW, 0, bytes(W))).startswith("err busy")
+    assert device.ask(frame(WEIGHTS, 0, block[:64])).startswith("ok weights 0")
+    assert device.ask(frame(ROW, 0, bytes(W))).startswith("err busy")
+    device.ask("image")
+    steps = ("row 0 0 00", "pattern 1", "infer", "train 1", "eval 1", "rehearse 1", "selftest")
+    for asked in (frame(ROW, 0, bytes(W)), *steps, "pull", "sha", "save"):
+        assert device.ask_all(asked) == ["err push trainables are incomplete: push again, or `reset`"]
+    assert stats_line(device, "frames_bad") == "3"
+    device.ask("reboot")
+    device.boot()
+    assert device.checkpoint == "checkpoint none"
+    assert device.ask(frame(ROW, 0, bytes(W), 1)) == "ok row 0 1"
+    device.process.communicate(timeout=ANSWER_S)
+    assert device.process.returncode == 0
+
+
+def stats_line(device: Program, key: str) -> str:
+    return dict(line.split(" ", 1) for line in device.ask_all("stats")[:-1])[key]
+
+
 # ---------------------------------------------------------------- the device as a whole
 
 

@@ -39,4 +39,7 @@ void protocol_poll(struct protocol *p);
  * place. Returns 1 after `ok`, 0 after `err`. */
 int command_run(struct protocol *p, char *line);
 
+/* Whether a push lets the trainables be used, and the arena where it is needed too. Answers `err` where not. */
+int command_may_use(const struct protocol *p, int arena);
+
 #endif

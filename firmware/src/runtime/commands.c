@@ -16,48 +16,51 @@ enum {
     BAUD_MAX = 3000000,
 };
 
-/* uses_arena: needs the memory in which a push is staged. */
+/* What a command needs that a push may have taken: whole trainables; these and the memory in which a push is staged. */
+enum { NOTHING, TRAINABLES, ARENA };
+
 struct entry {
     const char *name, *help;
-    uint8_t arguments_min, arguments_max, uses_arena;
+    uint8_t arguments_min, arguments_max, needs;
 };
 
 static const struct entry table[COMMANDS] = {
-    [HELP] = {"help", "help: this list", 0, 0, 0},
-    [PING] = {"ping", "ping: answer `ok pong`", 0, 0, 0},
-    [INFO] = {"info", "info: board, model, sizes", 0, 0, 0},
-    [IMAGE] = {"image", "image: forget the rows received so far", 0, 0, 0},
-    [ROW] = {"row", "row Y X HEX: up to 48 bytes of image row Y from byte X on", 3, 3, 1},
-    [PATTERN] = {"pattern", "pattern N: fill the image with test pattern N", 1, 1, 1},
-    [INFER] = {"infer", "infer: logits (hex float32) and class of the image", 0, 0, 1},
-    [TRAIN] = {"train", "train L: one training step with label L", 1, 1, 1},
-    [EVAL] = {"eval", "eval L: inference, counted against label L", 1, 1, 1},
-    [STATS] = {"stats", "stats [clear]: counters; clear: zero those of evaluation and loss", 0, 1, 0},
-    [RATE] = {"rate", "rate F: multiply the scheme's learning rates by F, 0..1000", 1, 1, 0},
-    [SEED] = {"seed", "seed N: seed of the stochastic rounding", 1, 1, 0},
+    [HELP] = {"help", "help: this list", 0, 0, NOTHING},
+    [PING] = {"ping", "ping: answer `ok pong`", 0, 0, NOTHING},
+    [INFO] = {"info", "info: board, model, sizes", 0, 0, NOTHING},
+    [IMAGE] = {"image", "image: forget the rows received so far", 0, 0, NOTHING},
+    [ROW] = {"row", "row Y X HEX: up to 48 bytes of image row Y from byte X on", 3, 3, ARENA},
+    [PATTERN] = {"pattern", "pattern N: fill the image with test pattern N", 1, 1, ARENA},
+    [INFER] = {"infer", "infer: logits (hex float32) and class of the image", 0, 0, ARENA},
+    [TRAIN] = {"train", "train L: one training step with label L", 1, 1, ARENA},
+    [EVAL] = {"eval", "eval L: inference, counted against label L", 1, 1, ARENA},
+    [STATS] = {"stats", "stats [clear]: counters; clear: zero those of evaluation and loss", 0, 1, NOTHING},
+    [RATE] = {"rate", "rate F: multiply the scheme's learning rates by F, 0..1000", 1, 1, NOTHING},
+    [SEED] = {"seed", "seed N: seed of the stochastic rounding", 1, 1, NOTHING},
     [REPLAY] = {"replay", "replay K|clear: steps on old records behind each new one, 0..100; clear: forget them", 1, 1,
-                0},
-    [REHEARSE] = {"rehearse", "rehearse N: steps on old records alone, 1..100", 1, 1, 1},
-    [SHA] = {"sha", "sha: SHA-256 of the trainables", 0, 0, 0},
-    [SELFTEST] = {"selftest", "selftest: kernels, flash of the model, memory; the image is lost", 0, 0, 1},
-    [PULL] = {"pull", "pull: send the trainables as DATA frames", 0, 0, 0},
-    [PUSH] = {"push", "push BYTES CRC ID: replace the trainables by those in the WEIGHTS frames that follow", 3, 3, 0},
-    [RESET] = {"reset", "reset: trainables, step counter and statistics as after conversion", 0, 0, 0},
-    [SAVE] = {"save", "save: checkpoint to flash", 0, 0, 0},
-    [AUTOSAVE] = {"autosave", "autosave N: checkpoint after every N training steps, 0: none", 1, 1, 0},
+                NOTHING},
+    [REHEARSE] = {"rehearse", "rehearse N: steps on old records alone, 1..100", 1, 1, ARENA},
+    [SHA] = {"sha", "sha: SHA-256 of the trainables", 0, 0, TRAINABLES},
+    [SELFTEST] = {"selftest", "selftest: kernels, flash of the model, memory; the image is lost", 0, 0, ARENA},
+    [PULL] = {"pull", "pull: send the trainables as DATA frames", 0, 0, TRAINABLES},
+    [PUSH] = {"push", "push BYTES CRC ID: replace the trainables by those in the WEIGHTS frames that follow", 3, 3,
+              NOTHING},
+    [RESET] = {"reset", "reset: trainables, step counter and statistics as after conversion", 0, 0, NOTHING},
+    [SAVE] = {"save", "save: checkpoint to flash", 0, 0, TRAINABLES},
+    [AUTOSAVE] = {"autosave", "autosave N: checkpoint after every N training steps, 0: none", 1, 1, NOTHING},
     [GUARD] = {"guard", "guard 0|1: 1: back to the last checkpoint, at half the rate, where training diverges", 1, 1,
-               0},
-    [FORGET] = {"forget", "forget: erase all checkpoints; the trainables stay", 0, 0, 0},
-    [REBOOT] = {"reboot", "reboot: save what is new since the last checkpoint, then restart", 0, 0, 0},
-    [BAUD] = {"baud", "baud N: change the rate, 9600..3000000; needs a line at the new rate within 2 s", 1, 1, 0},
-    [LED] = {"led", "led 0|1: LED off or on", 1, 1, 0},
+               NOTHING},
+    [FORGET] = {"forget", "forget: erase all checkpoints; the trainables stay", 0, 0, NOTHING},
+    [REBOOT] = {"reboot", "reboot: save what is new since the last checkpoint, then restart", 0, 0, NOTHING},
+    [BAUD] = {"baud", "baud N: change the rate, 9600..3000000; needs a line at the new rate within 2 s", 1, 1, NOTHING},
+    [LED] = {"led", "led 0|1: LED off or on", 1, 1, NOTHING},
 #if MICROTRAIN_CAMERA
-    [CAMERA] = {"camera", "camera: set the camera up again", 0, 0, 0},
-    [CAPTURE] = {"capture", "capture: a picture for `infer`, `train` or `eval`", 0, 0, 1},
+    [CAMERA] = {"camera", "camera: set the camera up again", 0, 0, NOTHING},
+    [CAPTURE] = {"capture", "capture: a picture for `infer`, `train` or `eval`", 0, 0, ARENA},
     [SHOOT] = {"shoot", "shoot [L]: a picture and what the mode says, with label L or that of the first button", 0, 1,
-               1},
-    [MODE] = {"mode", "mode infer|train|evaluate: what a shot does", 1, 1, 0},
-    [LABEL] = {"label", "label A [B]: classes that the two buttons stand for", 1, 2, 0},
+               ARENA},
+    [MODE] = {"mode", "mode infer|train|evaluate: what a shot does", 1, 1, NOTHING},
+    [LABEL] = {"label", "label A [B]: classes that the two buttons stand for", 1, 2, NOTHING},
 #endif
 };
 
@@ -381,8 +384,19 @@ static int run(struct protocol *p, enum command command, const struct words *w)
         return command_demo(p, command, w);
 #endif
     default:
-        return table[command].uses_arena ? command_step(p, command, w) : run_setting(p, command, w);
+        return table[command].needs == ARENA ? command_step(p, command, w) : run_setting(p, command, w);
     }
+}
+
+int command_may_use(const struct protocol *p, int arena)
+{
+    if (arena && p->transfer.active) {
+        return reply_error("busy", "a push is under way; `image` ends it");
+    }
+    if (p->transfer.incomplete) {
+        return reply_error("push", "trainables are incomplete: push again, or `reset`");
+    }
+    return 1;
 }
 
 int command_run(struct protocol *p, char *line)
@@ -403,11 +417,8 @@ int command_run(struct protocol *p, char *line)
     if (w.count - 1 < entry->arguments_min || w.count - 1 > entry->arguments_max) {
         return reply_error("argument", entry->help);
     }
-    if (entry->uses_arena && p->transfer.active) {
-        return reply_error("busy", "a push is under way; `image` ends it");
-    }
-    if (p->transfer.incomplete && (entry->uses_arena || command == PULL || command == SAVE)) {
-        return reply_error("push", "trainables are incomplete: push again, or `reset`");
+    if (entry->needs != NOTHING && !command_may_use(p, entry->needs == ARENA)) {
+        return 0;
     }
     return run(p, (enum command)command, &w);
 }

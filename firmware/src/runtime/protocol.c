@@ -99,9 +99,8 @@ static void frame_ok(struct protocol *p, const char *what)
 static void take_row(struct protocol *p)
 {
     const struct frame *frame = &p->receiver.frame;
-    if (p->transfer.active) {
+    if (!command_may_use(p, 1)) {
         p->frames_bad++;
-        (void)reply_error("busy", "a push is under way; `image` ends it");
     } else if (frame->size != IMAGE_ROW_BYTES) {
         frame_error(p, "length is not that of one image row");
     } else {
