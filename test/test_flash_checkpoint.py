@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from attack.cuts import slot
 from emulator import Board
 from pio_build import board_with_bug, build_once
 from serial_program import ANSWER_S, Program
@@ -202,23 +203,20 @@ def test_a_file_of_another_size_is_refused(program: Path, flash: Path) -> None:
 
 # ---------------------------------------------------------------- power cuts, on the emulated board
 
-FLASH = 0x0800_0000
 SAVE_OPERATIONS = (RECORD + 64) // 4  # words
 ERASE_OPERATIONS = 1 + HEADER // 4
 
 
+def null_elf(factory: pytest.TempPathFactory, board: str) -> Path:
+    """The null model for a board."""
+    nucleo = board == "nucleo_f446re"
+    workspace, _ = build_once(factory, *(("pio-nucleo", board) if nucleo else ("pio-null", board, "native")))
+    return workspace / "build" / board / "firmware.elf"
+
+
 @pytest.fixture(scope="module", params=["disco_f746ng", "nucleo_f446re"])
 def line(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> BoardLine:
-    nucleo = request.param == "nucleo_f446re"
-    environments = ("pio-nucleo", request.param) if nucleo else ("pio-null", request.param, "native")
-    workspace, _ = build_once(tmp_path_factory, *environments)
-    return BoardLine(Board(workspace / "build" / request.param / "firmware.elf"))
-
-
-def slot(board: Board, name: str) -> slice:
-    """Where a slot, "a" or "b", is in flash."""
-    start, end = (board.image.symbols[f"__checkpoint_{name}_{edge}"] - FLASH for edge in ("start", "end"))
-    return slice(start, end)
+    return BoardLine(Board(null_elf(tmp_path_factory, request.param)))
 
 
 def saved_once(line: BoardLine, slot_full: bool) -> tuple[bytes, State]:

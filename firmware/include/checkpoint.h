@@ -1,9 +1,10 @@
 /* Checkpoints in flash: what learning has changed, kept over resets and power cuts.
  *
  * A slot (board.h) is erased as a whole. It begins with a header, then records follow one after the other, a save each,
- * until it is full; then the other slot is erased. The newest record whose CRC holds counts. It is never in the slot
- * that is being erased, and a record's CRC is written last, so that a power cut at any moment leaves the state from
- * before the save or that from after it.
+ * until it is full; then the other slot is erased. The newest record whose CRC holds counts, also below a damaged header.
+ * It is never in the slot that is being erased, and a record's CRC is written last, so that a power cut at any moment
+ * leaves the state from before the save or that from after it. checkpoint_forget clears a word of each older record
+ * before it erases: a power cut leaves the newest one or none.
  *
  * What was learned by another model, or laid out by another version, is neither loaded nor overwritten until
  * checkpoint_forget.
@@ -23,6 +24,7 @@ enum {
     CHECKPOINT_ERR_VERSION = -2, /* they hold records of another layout */
     CHECKPOINT_ERR_SIZE = -3,    /* the trainables do not fit a slot */
     CHECKPOINT_ERR_FLASH = -4,   /* the flash does not hold what is written: worn out */
+    CHECKPOINT_ERR_ERASE = -5,   /* a slot cannot be erased: worn out */
 };
 
 enum { CHECKPOINT_ERASES_MAX = 10000 }; /* that a sector is good for: STM32F746 data sheet, flash endurance */
@@ -31,7 +33,7 @@ struct checkpoint {
     int status;                   /* of the slots: OK, NONE, ERR_MODEL or ERR_VERSION */
     uint32_t model_id, version;   /* of what the slots hold, where that is refused */
     uint32_t slot, offset;        /* of the newest record */
-    uint32_t saves;               /* number of the newest record: counts all saves */
+    uint32_t saves;               /* number of the newest record: counts all saves, wraps */
     uint32_t erases[BOARD_SLOTS]; /* of each slot */
     uint32_t saved_step;          /* session.step of the newest record */
 };
@@ -43,7 +45,8 @@ void checkpoint_load(struct checkpoint *c, struct session *s);
  * before an erase, which takes up to 4 s. After an error the newest record is what it was. */
 int checkpoint_save(struct checkpoint *c, const struct session *s);
 
-/* Erase all slots; the session stays as it is. CHECKPOINT_OK or CHECKPOINT_ERR_FLASH. */
+/* Erase all slots; the session stays as it is. A power cut or an error leaves the newest record or none.
+ * CHECKPOINT_OK, CHECKPOINT_ERR_FLASH or CHECKPOINT_ERR_ERASE. */
 int checkpoint_forget(struct checkpoint *c);
 
 /* Save where session.autosave steps or more have been trained since the last save, and the guard is calm. CHECKPOINT_OK

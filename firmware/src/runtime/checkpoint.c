@@ -8,25 +8,26 @@
 #include "reply.h"
 
 #define SLOT_MAGIC 0x4c53544du   /* "MTSL" */
-#define RECORD_MAGIC 0x5243544du /* "MTCR" */
+#define RECORD_MAGIC 0x5243544du /* "MTCR"; another VERSION takes another: a damaged header does not tell them apart */
 #define ERASED 0xffffffffu
 
 enum { VERSION = 1, ALIGNMENT = 32 };
 
-/* At the start of a slot, written right after its erase: a slot without one was not erased to the end. Its layout stays
- * with all versions. crc: of all before it. */
+/* At the start of a slot, cleared right before its erase and written right after it: only a slot with a whole one is
+ * written to. Its layout stays with all versions. crc: of all before it. */
 struct slot_header {
     uint32_t magic, version, model_id, erases, reserved[3], crc;
 };
 
-/* In front of the trainables. crc: of all before it and of the trainables. */
+/* In front of the trainables. crc: of all before it and of the trainables. model_id: ERASED in records of older firmware,
+ * which only the slot's header tells from those of another model. */
 struct record {
-    uint32_t magic, number; /* of the save, from 1 on */
+    uint32_t magic, number; /* of the save, from 1 on; wraps */
     uint32_t erases[BOARD_SLOTS];
     uint32_t seed, step, replays, autosave;
     float rate, loss_sum;
     uint32_t evaluated, correct, losses;
-    uint32_t guard, reserved, crc;
+    uint32_t guard, model_id, crc;
 };
 #define HEADER_BYTES ((uint32_t)sizeof(struct slot_header))
 #define RECORD_BYTES ((uint32_t)sizeof(struct record))
@@ -62,60 +63,78 @@ static uint32_t crc_of(const struct record *r, const uint8_t *trainables)
     return crc32(crc, trainables, model_info.trainable_bytes);
 }
 
-static int whole(uint32_t slot, uint32_t offset)
+static uint32_t read_word(uint32_t slot, uint32_t offset)
 {
-    struct record r = read_record(slot, offset);
-    return r.magic == RECORD_MAGIC && r.crc == crc_of(&r, board_slot(slot) + offset + sizeof r);
+    uint32_t word;
+    memcpy(&word, board_slot(slot) + offset, sizeof word);
+    return word;
 }
 
 static int blank(uint32_t slot, uint32_t offset, uint32_t size)
 {
-    const uint8_t *bytes = board_slot(slot) + offset;
     for (uint32_t i = 0; i < size; i += 4) {
-        uint32_t word;
-        memcpy(&word, bytes + i, sizeof word);
-        if (word != ERASED) {
+        if (read_word(slot, offset + i) != ERASED) {
             return 0;
         }
     }
     return 1;
 }
 
-/* Returns 0 where the slot was not erased to the end. */
+/* Returns 0 where it is damaged, or the slot was not erased to the end. */
 static int read_header(uint32_t slot, struct slot_header *h)
 {
     memcpy(h, board_slot(slot), sizeof *h);
     return h->magic == SLOT_MAGIC && h->crc == crc32(0, (const uint8_t *)h, offsetof(struct slot_header, crc));
 }
 
-/* Whether the slot may hold records of this model. */
-static int ready(uint32_t slot)
+/* Whose records a slot holds, by its header. */
+enum owner { NOBODY, THIS_MODEL, ANOTHER };
+
+static enum owner owner(uint32_t slot)
 {
     struct slot_header h;
-    return read_header(slot, &h) && h.version == VERSION && h.model_id == model_info.id;
+    if (!read_header(slot, &h)) {
+        return NOBODY;
+    }
+    return h.version == VERSION && h.model_id == model_info.id ? THIS_MODEL : ANOTHER;
 }
 
-/* Records of this model, written or still free, that the slot has as it is. */
-static uint32_t records_in(uint32_t slot)
+/* Places in the slot to look for records of this model. Without a header each record speaks for itself, since a damaged one
+ * and an erase that was cut short look the same: what the latter leaves is older than the newest record elsewhere, or is
+ * itself the newest (checkpoint_forget). */
+static uint32_t places(uint32_t slot)
 {
-    return ready(slot) ? capacity(slot) : 0;
+    return owner(slot) == ANOTHER ? 0 : capacity(slot);
+}
+
+static int whole(uint32_t slot, uint32_t offset)
+{
+    struct record r = read_record(slot, offset);
+    return r.magic == RECORD_MAGIC && r.crc == crc_of(&r, board_slot(slot) + offset + sizeof r) &&
+           (r.model_id == model_info.id || (r.model_id == ERASED && owner(slot) == THIS_MODEL));
+}
+
+/* Numbers of saves wrap: the newer one is less than half of their range ahead (RFC 1982, section 3.2). */
+static int newer(uint32_t number, uint32_t than)
+{
+    return number - than - 1u < 0x7fffffffu;
 }
 
 /* Find the newest whole record. Returns 0 where there is none. */
 static int newest(struct checkpoint *c)
 {
     for (uint32_t slot = 0; slot < BOARD_SLOTS; slot++) {
-        uint32_t count = records_in(slot);
+        uint32_t count = places(slot);
         for (uint32_t i = 0; i < count; i++) {
-            uint32_t offset = record_offset(i), number = read_record(slot, offset).number;
-            if (number > c->saves && whole(slot, offset)) {
+            uint32_t offset = record_offset(i), number = read_word(slot, offset + offsetof(struct record, number));
+            if ((c->offset == 0 || newer(number, c->saves)) && whole(slot, offset)) {
                 c->slot = slot;
                 c->offset = offset;
                 c->saves = number;
             }
         }
     }
-    return c->saves > 0;
+    return c->offset != 0;
 }
 
 /* How often the slots were erased, and whether what they hold is of another model or version. */
@@ -127,7 +146,7 @@ static void look_at_slots(struct checkpoint *c)
             continue;
         }
         c->erases[slot] = h.erases;
-        if (!ready(slot) && !blank(slot, sizeof h, ALIGNMENT)) {
+        if (owner(slot) == ANOTHER && !blank(slot, sizeof h, ALIGNMENT)) {
             c->status = h.version == VERSION ? CHECKPOINT_ERR_MODEL : CHECKPOINT_ERR_VERSION;
             c->model_id = h.model_id;
             c->version = h.version;
@@ -176,10 +195,21 @@ void checkpoint_load(struct checkpoint *c, struct session *s)
     }
 }
 
-/* Erase a slot and give it its header. */
+/* Clear the magic word of a header or record at offset, so that it does not count any more. Returns 0 where it stays. */
+static int strike(uint32_t slot, uint32_t offset, uint32_t magic)
+{
+    static const uint32_t cleared = 0;
+    if (read_word(slot, offset) == magic) {
+        (void)board_slot_write(slot, offset, &cleared, sizeof cleared);
+    }
+    return read_word(slot, offset) != magic;
+}
+
+/* Erase a slot and give it its header. An erase that is cut short might leave the old one. */
 static int erase(struct checkpoint *c, uint32_t slot)
 {
     reply_line("busy erasing flash, up to 4 s");
+    (void)strike(slot, 0, SLOT_MAGIC);
     if (board_slot_erase(slot) != BOARD_OK) {
         return CHECKPOINT_ERR_FLASH;
     }
@@ -195,7 +225,7 @@ static int erase(struct checkpoint *c, uint32_t slot)
 /* A place in the slot that nothing has been written to; 0 where there is none. */
 static uint32_t free_place(uint32_t slot)
 {
-    uint32_t count = records_in(slot);
+    uint32_t count = owner(slot) == THIS_MODEL ? capacity(slot) : 0;
     for (uint32_t i = 0; i < count; i++) {
         if (blank(slot, record_offset(i), stride())) {
             return record_offset(i);
@@ -215,7 +245,7 @@ static int write_record(const struct checkpoint *c, const struct session *s, uin
         .replays = s->replays,
         .autosave = s->autosave,
         .guard = s->guard.on,
-        .reserved = ERASED,
+        .model_id = model_info.id,
         .rate = s->rate,
         .loss_sum = s->loss_sum,
         .evaluated = s->evaluated,
@@ -302,16 +332,37 @@ const char *checkpoint_reason(int status)
         return "holds checkpoints of another version; `forget` erases them";
     case CHECKPOINT_ERR_SIZE:
         return "has no slot that is large enough for the trainables";
+    case CHECKPOINT_ERR_ERASE:
+        return "cannot be erased, it may be worn out";
     default:
         return "does not hold what is written, it may be worn out; the last checkpoint stays";
     }
 }
 
+/* Returns 0 where another one stays. */
+static int strike_all_but_the_newest(const struct checkpoint *c)
+{
+    for (uint32_t slot = 0; slot < BOARD_SLOTS; slot++) {
+        uint32_t count = places(slot);
+        for (uint32_t i = 0; i < count; i++) {
+            uint32_t offset = record_offset(i);
+            if ((slot != c->slot || offset != c->offset) && !strike(slot, offset, RECORD_MAGIC)) {
+                return 0;
+            }
+        }
+    }
+    return 1;
+}
+
+/* The newest record may outlive an erase that is cut short or fails; then no older one may. */
 int checkpoint_forget(struct checkpoint *c)
 {
+    if (!strike_all_but_the_newest(c)) {
+        return CHECKPOINT_ERR_FLASH;
+    }
     int status = CHECKPOINT_OK;
     for (uint32_t slot = 0; slot < BOARD_SLOTS; slot++) {
-        status = erase(c, slot) == CHECKPOINT_OK ? status : CHECKPOINT_ERR_FLASH;
+        status = erase(c, slot) == CHECKPOINT_OK ? status : CHECKPOINT_ERR_ERASE;
     }
     if (look(c)) { /* in a slot that could not be erased: the next start would load it */
         c->status = CHECKPOINT_OK;

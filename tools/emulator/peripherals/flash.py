@@ -42,6 +42,7 @@ class FlashController(Peripheral):
     wear         erases of each sector
     worn         sectors that can no longer be erased
     cut_at       power fails in this operation, None: never
+    before_operation   called before each of them
     torn         function of a byte count: mask of that size, 1 for each bit that the operation has
                  not reached. None: the power fails just after it
     """
@@ -54,6 +55,7 @@ class FlashController(Peripheral):
         self.worn: set[int] = set()
         self.cut_at: int | None = None
         self.torn: Callable[[int], bytes] | None = None
+        self.before_operation: Callable[[], None] | None = None
         self._keys: list[int] = []
         self._status = 0
         self._open: _Store | None = None
@@ -105,7 +107,7 @@ class FlashController(Peripheral):
 
     def _erase(self, sector: int) -> None:
         offset, size = self.sectors[sector]
-        self.operations += 1
+        self._count()
         self.wear[sector] += 1
         if sector in self.worn:
             self._status |= SR_OPERR
@@ -155,8 +157,13 @@ class FlashController(Peripheral):
             if not self.board.powered:
                 return
 
-    def _program(self, offset: int, old: bytes, new: bytes) -> None:
+    def _count(self) -> None:
+        if self.before_operation is not None:
+            self.before_operation()
         self.operations += 1
+
+    def _program(self, offset: int, old: bytes, new: bytes) -> None:
+        self._count()
         if self._power_fails():
             if self.torn is not None:  # some bits are not cleared yet
                 new = _or(new, self.torn(len(new)))
