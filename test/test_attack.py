@@ -23,7 +23,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_damaged_files_of_all_kinds_are_read_or_refused(tmp_path: Path) -> None:
     seeds = corpus.seeds(tmp_path / "corpus", None)
     assert set(seeds) == set(readers.READERS) - {"firmware"} == set(files.SHARES) - {"firmware"}
-    done = []
+    done: list[int] = []
     report = files.attack_files(tmp_path, seeds, 900, 7, done.append)
     assert report.files == sum(done) > 800
     assert report.executed == [] and report.failures == []
@@ -32,7 +32,7 @@ def test_damaged_files_of_all_kinds_are_read_or_refused(tmp_path: Path) -> None:
 
 
 def attempt(reader: object, path: Path, monkeypatch: pytest.MonkeyPatch) -> str | None:
-    monkeypatch.setitem(readers.READERS, "model", reader)  # type: ignore[arg-type]
+    monkeypatch.setitem(readers.READERS, "model", reader)
     path.write_bytes(b"x")
     return worker.attempt("model", path, path.parent)
 

@@ -23,6 +23,7 @@ FOLDER = ROOT / "build/attack"
 RESULT = ROOT / "build/attack.json"
 FILES, NAMES, CUTS = 100_000, 200, 1_000
 LEAST_COSINE = 0.99
+NULL_CLASSES = 3  # of soak.firmware.smallest()
 SEED = click.option(
     "--seed", type=click.IntRange(0, 2**31), default=1, show_default=True, help="Of all that is random."
 )
@@ -115,10 +116,10 @@ def compile_names(count: int, seed: int) -> bool:
 
 def cut_forgets(count: int, seed: int) -> bool:
     """Returns whether no cut brought an older checkpoint back."""
-    elf = firmware.example(FOLDER).elf
+    elf = firmware.smallest(FOLDER).elf
     assert elf is not None
     with bar("power cuts", count) as advance:
-        report = cuts.cut_forget(elf, firmware.CLASSES, count, seed, lambda: advance(1))
+        report = cuts.cut_forget(elf, NULL_CLASSES, count, seed, lambda: advance(1))
     note(forget_cuts=report.cuts, forget_losses=len(report.losses))
     say(f"cuts: {report.cuts} power cuts in `forget`; {len(report.losses)} losses")
     return tell(report.losses)
