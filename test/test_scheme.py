@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from convert.autodiff import differentiate
 from convert.ir import ConvertError
+from convert.names import number
 from convert.pipeline import with_head
 from convert.prune import prune
 from convert.scheme import Scheme, apply, column_norms, convolutions, find, load
@@ -54,6 +55,12 @@ def test_a_full_file(tmp_path: Path) -> None:
         ("head: [1, 2]", "must be one of"),
         ("learning_rate: -1", "learning rate"),
         ("learning_rate: .nan", "learning rate"),
+        ("learning_rate: 1e39", "learning rate of weight is '1e39'"),
+        ("learning_rate: 1.0e+39", "learning rate of weight is 1e[+]39; it must be 0 or a number"),
+        ("learning_rate: {bias: 1.0e-39}", "learning rate of bias is 1e-39; it must be 0 or a number"),
+        ("learning_rate: .inf", "learning rate of weight is inf"),
+        (f"learning_rate: {10**400}", "learning rate of weight is 1000+[.][.][.]0+; it must be 0"),
+        ("learning_rate: true", "learning rate"),
         ("learning_rate: {wait: 1}", "unknown learning rate"),
         ("momentum: 0.9", "unknown key 'momentum'"),
         ("- 1", "no scheme"),
@@ -72,6 +79,19 @@ def test_the_head_starts_from_chosen_rows(tmp_path: Path) -> None:
     own, new = (g.layers["head"] for g in (graph, with_head(graph, 3, scheme.head)))
     np.testing.assert_array_equal(new.weight, own.weight[[4, 0, 2]])
     np.testing.assert_array_equal(new.bias, own.bias[[4, 0, 2]])
+
+
+@pytest.mark.parametrize("rate", [0, 1e-37, 3.4e38, 1])
+def test_rates_that_float32_holds_are_taken(tmp_path: Path, rate: float) -> None:
+    assert load_text(tmp_path, f"learning_rate: {rate:.1e}").rates == (rate, rate, rate)
+
+
+@pytest.mark.parametrize("value", [1e39, -1e39, float("inf"), float("nan")])
+def test_no_number_of_generated_code_is_infinite(value: float) -> None:
+    """An `inff` in model.c would not compile."""
+    with pytest.raises(ConvertError, match="no finite float32"):
+        number(value)
+    assert np.float32(number(3.4e38)[:-1]) == np.float32(3.4e38)
 
 
 @pytest.mark.parametrize(

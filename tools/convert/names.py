@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .ir import Graph, Node
+from .ir import ConvertError, Graph, Node
 
 if TYPE_CHECKING:
     from .plan import Plan
@@ -45,7 +45,14 @@ def c_string(text: str) -> str:
 
 
 def number(value: float) -> str:
-    """A float32 constant, shortest text that reads back as the same bits."""
+    """A float32 constant, shortest text that reads back as the same bits. ConvertError if it is not finite."""
+    with np.errstate(over="ignore"):
+        finite = bool(np.isfinite(np.float32(value)))
+    if not finite:
+        raise ConvertError(
+            f"the generated code would hold {value!r}, which is no finite float32: "
+            "the scheme's rates and the model's scales and weights must stay below 3.4e38"
+        )
     text = np.format_float_scientific(np.float32(value), trim="0") if value else "0.0"
     return f"{text}f"
 

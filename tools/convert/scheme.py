@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -25,6 +24,7 @@ HEADS = ("zeros", "random", "keep")
 COUNTED = re.compile(
     r"(?P<what>last|bias)-(?P<count>[1-9][0-9]{0,3})"
 )  # schemes by the number of convolutions
+LEAST_RATE, MOST_RATE = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
 RATE = 0.002  # where nothing else is said: good for pretrained networks at batch size 1, docs/results.md
 ALL = "all"  # in the place of a layer: every convolution
 
@@ -220,12 +220,20 @@ def _rates(value: Any, where: str) -> tuple[float, float, float]:
     rates = []
     for key in RATES:
         rate = table.get(key, RATE)
-        if not isinstance(rate, int | float) or isinstance(rate, bool) or not 0.0 <= rate < math.inf:
+        if not _is_rate(rate):
             raise ConvertError(
-                f"{where}: the learning rate of {key} is {short(rate)}; it must be a number, 0 or more"
+                f"{where}: the learning rate of {key} is {short(rate)}; it must be 0 or a number "
+                f"from {LEAST_RATE:.3g} to {MOST_RATE:.3g}, the float32 range"
             )
         rates.append(float(rate))
     return rates[0], rates[1], rates[2]
+
+
+def _is_rate(value: Any) -> bool:
+    """True for 0 and for what float32 holds as a finite normal number above 0."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    return value == 0 or LEAST_RATE <= value <= MOST_RATE
 
 
 def apply(graph: Graph, scheme: Scheme) -> Graph:
