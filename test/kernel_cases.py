@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from convert import hostlib, reference
 from convert.ir import Window
+from convert.ops.conv import guard_bits
 from convert.reference import Add, Array, Bias, Clamp, Conv, Error, Pool, Sgd, Trained
 from kernel_twins import (
     Guarded,
@@ -72,9 +73,10 @@ def draw_conv(rng: Rng, depthwise: bool, side: int = 8) -> Conv:
         )
     spread = np.sqrt(c_in * k.kh * k.kw) * 100 * pick(rng, 0.001, 1, 1, 30)
     m = (rng.uniform(0.2, 2.0, c_out) / spread).astype(np.float32)
-    guard = max(g for g in range(9) if c_out * k.kh * k.kw * 127 * 128 << g < 2**31)
+    x, y = (h, w, c_in), (h_out, w_out, c_out)
+    guard = guard_bits(x, y, k)
     guard = int(pick(rng, guard, rng.integers(0, guard + 1)))
-    return Conv((h, w, c_in), (h_out, w_out, c_out), k, draw_zero(rng), draw_zero(rng), m, guard)
+    return Conv(x, y, k, draw_zero(rng), draw_zero(rng), m, guard)
 
 
 def draw_split(rng: Rng, channels: int) -> Split:

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from attack.gradients import MAPS, everything_trained, hidden_linear, min_cosine_hidden_linear
 from autograd import cosine, gradients
 from convert import reference
 from convert.executor import Executor
-from convert.ir import Graph, Node
+from convert.ir import Graph, Node, Shape, Window, out_size
+from convert.ops import TABLE, conv
 from convert.pipeline import Compiled, compile_graph
 from convert.scheme import Scheme, convolutions
 from convert.verify import verify
@@ -74,6 +76,48 @@ def test_magnitudes_are_right_too() -> None:
 def test_int8_errors_point_the_same_way(seed: int) -> None:
     found = cosines(everything(residual_network(seed)).graph, "int8")
     assert min(found.values()) > 0.98, found
+
+
+@pytest.mark.parametrize(("shape", "width"), MAPS, ids=[f"{m} to {n}" for m, n in MAPS])
+def test_gradients_through_a_hidden_linear_layer_over_a_map(shape: Shape, width: int) -> None:
+    """One output reads each pixel, so the sums have room for all fraction bits however large the map is."""
+    graph = everything_trained(hidden_linear(shape, width))
+    assert min(cosines(graph, "int8").values()) > 0.99
+    node = next(n for n in graph.nodes if n.op == "conv2d_bwd_x")
+    assert conv.c_struct(graph, node).guard == 8
+    assert TABLE[node.op].scratch(graph, node) < 12_000
+
+
+def test_a_guard_that_counts_every_tap_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planted fault: as if every tap of the kernel reached the same pixel."""
+    assert min_cosine_hidden_linear(MAPS[:2]) > 0.999
+    monkeypatch.setattr(conv, "taps_at_a_pixel", lambda x, y, k: k.kh * k.kw)
+    assert min_cosine_hidden_linear(MAPS[:2]) < 0.99
+
+
+def test_taps_at_a_pixel_are_those_that_a_gradient_of_ones_meets() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        k = Window(
+            *(int(n) for n in (*rng.integers(1, 8, 2), *rng.integers(1, 5, 2), *rng.integers(0, 4, 2)))
+        )
+        h, w = (max(int(rng.integers(1, 12)), n) for n in (k.kh, k.kw))
+        y = (out_size(h, k.kh, k.stride_h, k.pad_h), out_size(w, k.kw, k.stride_w, k.pad_w), 1)
+        p = reference.Conv((h, w, 1), y, k, 0, 0, np.ones(1, np.float32))
+        ones = ((tap, np.ones(y, np.int64)) for tap in reference.taps_of(k))
+        assert conv.taps_at_a_pixel(p.x, p.y, k) == reference.scatter(p, ones).max()
+
+
+def test_a_guard_never_lets_a_sum_leave_int32() -> None:
+    rng = np.random.default_rng(1)
+    for _ in range(300):
+        k = Window(*(int(n) for n in (*rng.integers(1, 256, 2), *rng.integers(1, 9, 2))))
+        h, w, c = (int(n) for n in (k.kh + rng.integers(60), k.kw + rng.integers(60), rng.integers(1, 130)))
+        y = (out_size(h, k.kh, k.stride_h, 0), out_size(w, k.kw, k.stride_w, 0), c)
+        meeting = c * conv.taps_at_a_pixel((h, w, 1), y, k) * 127 * 128
+        guard = conv.guard_bits((h, w, 1), y, k)
+        assert meeting << guard < 2**31 or guard == 0
+        assert guard == 8 or meeting << guard + 1 >= 2**31
 
 
 def test_the_example_with_int8_errors() -> None:

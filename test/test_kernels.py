@@ -36,6 +36,27 @@ def test_numpy_equals_c(twin: Twin, name: str) -> None:
     kernel_cases.run(name, twin, 200)
 
 
+WHOLE = {"small": (5, 4, 7), "two strips": (24, 23, 5), "few": (18, 17, 3)}
+
+
+@pytest.mark.parametrize("shape", WHOLE.values(), ids=WHOLE.keys())
+@pytest.mark.parametrize("outside", [0, 1])
+def test_kernels_as_large_as_the_map(twin: Twin, shape: tuple[int, int, int], outside: int) -> None:
+    """A hidden linear layer; with padding a kernel that reaches over the map's edges."""
+    rng, c_out = np.random.default_rng(outside), 11
+    window = Window(shape[0], shape[1], 1, 1, outside, outside)
+    side = 1 + 2 * outside
+    p = Conv(shape, (side, side, c_out), window, -5, 3, np.full(c_out, 0.001, np.float32), 6)
+    ey = Error(rng.integers(-127, 128, p.y, dtype=np.int8), rng.uniform(0.1, 1, c_out).astype(np.float32))
+    w = rng.integers(-128, 128, (c_out, *shape), dtype=np.int8)
+    clamp = kernel_cases.draw_clamp(rng, shape)
+    for split in (Split((), shape[2], True), Split((2, 0), shape[2])):
+        got = twin.backward_x("conv2d", p, ey, w, clamp, split)
+        kernel_cases.same_error(got, reference.conv2d_bwd_x(p, ey, w, clamp))
+    largest = twin.lib.conv2d_bwd_x_scratch(hostlib.conv2d_struct(shape, p.y, window, 0, 0, 6))
+    assert largest <= 4 * 6 * 256 + 2 * 6 * 12 + 24
+
+
 LARGE = {"conv": (24, 23, 5), "strips": (33, 32, 3), "four": (17, 20, 9), "two": (23, 24, 5)}
 
 
@@ -125,7 +146,8 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
     "mask says all pass": ("conv2d.c", "v == q ? bit : 0", "v != q + 9999 ? bit : 0", "conv2d_fwd"),
     "no common scale": ("conv2d.c", "scale[o] / largest * one", "one", "conv2d_bwd_x"),
     "sign of dX": ("dense.c", "(r ? r[k] : 1)", "(r ? -r[k] : 1)", "conv2d_bwd_x"),
-    "dX ignores the stride": ("conv2d.c", "at % stride == 0", "at % stride >= 0", "conv2d_bwd_x"),
+    "dX of a tile that another tap left": ("conv2d.c", "packed = 0;", "packed = ky + kx;", "conv2d_bwd_x"),
+    "dX ignores the stride": ("conv2d.c", "sums += stride * lanes", "sums += lanes", "conv2d_bwd_x"),
     "dW ignores x_zero": ("conv2d_update.c", "d->x_zero * sums[", "0 * sums[", "conv2d_bwd_w"),
     "update truncates": (
         "update.h",
@@ -153,7 +175,12 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
         "w->order ? w->order : NULL, &to",
         "conv2d_bwd_x",
     ),
-    "columns of another span": ("conv2d.c", "w += col->at.first;", "w += 0 * col->at.first;", "conv2d_bwd_x"),
+    "columns of another span": (
+        "conv2d.c",
+        "= w + col->at.first;",
+        "= w + 0 * col->at.first;",
+        "conv2d_bwd_x",
+    ),
     "pixels of another span": ("conv2d.c", "x + at->first * p->c_in", "x", "conv2d_fwd"),
     "bias has no bound": ("conv2d_update.c", "delta > most ? most", "delta > most + 9 ? most", "bias_update"),
     "bias in another unit": ("conv2d_update.c", "UNIT_EXPONENT = 118", "UNIT_EXPONENT = 119", "bias_update"),

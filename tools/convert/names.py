@@ -45,7 +45,7 @@ def c_string(text: str) -> str:
 
 
 def number(value: float) -> str:
-    """A float32 constant, shortest text that reads back as the same bits. ConvertError if it is not finite."""
+    """A float32 constant, shortest text that reads back as the same bits; ConvertError if not finite."""
     with np.errstate(over="ignore"):
         finite = bool(np.isfinite(np.float32(value)))
     if not finite:

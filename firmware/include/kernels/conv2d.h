@@ -19,7 +19,8 @@ struct conv2d {
     uint8_t kh, kw, stride_h, stride_w, pad_h, pad_w; /* pad at top and left; the rest follows from h_out */
     int16_t x_zero, y_zero;                           /* -128..127 */
     uint8_t guard;                                    /* fraction bits of aligned errors in bwd_x, 0..8, so that
-                                                         c_out * kh * kw * 127 * 128 << guard < 2^31 */
+                                                         c_out * taps * 127 * 128 << guard < 2^31, where taps is the
+                                                         most outputs that read one input pixel, kh * kw at most */
     const float *m;                                   /* [c_out] s_x * s_w[c] / s_y, finite, > 0 */
 };
 

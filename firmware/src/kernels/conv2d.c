@@ -310,9 +310,11 @@ struct columns {
     const struct conv2d *p;
     const int8_t *ey;
     const int16_t *r; /* [c_out] */
-    int16_t *tile;    /* [kh * kw] tiles of c_out values */
+    const int8_t *w;  /* the span's first column of tap 0 and output channel 0 */
+    uint32_t count;   /* columns of the weight matrix */
+    int16_t *tile;    /* of one tap: c_out values */
     int32_t *sums;    /* [strip][lanes] */
-    struct span at;   /* columns of one weight matrix */
+    struct span at;   /* columns of the weight matrix */
 };
 
 static uint32_t input_pixels(const struct conv2d *p)
@@ -327,8 +329,8 @@ static uint32_t strip_pixels(const struct conv2d *p)
 
 uint32_t conv2d_bwd_x_scratch(const struct conv2d *p)
 {
-    uint32_t lanes = most_lanes(p->c_in), taps = (uint32_t)p->kh * p->kw;
-    return 4 * lanes * strip_pixels(p) + taps * tile_bytes(p->c_out, lanes) + round_up4(2u * p->c_out);
+    uint32_t lanes = most_lanes(p->c_in);
+    return 4 * lanes * strip_pixels(p) + tile_bytes(p->c_out, lanes) + round_up4(2u * p->c_out);
 }
 
 /* r[o] = rint(scale[o] / S * 2^guard), 0..256. Returns S / 2^guard. */
@@ -344,53 +346,81 @@ static float align_errors(const struct conv2d *p, const float *scale, int16_t *r
     return largest / one;
 }
 
-/* Tiles [kh * kw] of the span: r[o] * w[o][tap][column] of a matrix of `count` columns; |r * w| <= 2^15. */
-static void pack_span(const struct columns *col, const int8_t *w, uint32_t count)
+static uint32_t taps_of(const struct conv2d *p)
 {
-    uint32_t taps = (uint32_t)col->p->kh * col->p->kw, c = col->p->c_out;
-    int16_t *tile = col->tile;
-    w += col->at.first;
-    for (uint32_t tap = 0; tap < taps; tap++, w += count, tile += round_up4(c) * col->at.lanes) {
-        pack_columns(tile, &col->at, w, taps * count, col->r, c);
+    return (uint32_t)p->kh * p->kw;
+}
+
+/* The tile of one tap: r[o] * w[o][tap][column]; |r * w| <= 2^15. */
+static void pack_tap(const struct columns *col, uint32_t tap)
+{
+    uint32_t step = taps_of(col->p) * col->count;
+    pack_columns(col->tile, &col->at, col->w + tap * col->count, step, col->r, col->p->c_out);
+}
+
+/* Half-open range of outputs along one axis. */
+struct range {
+    int32_t begin, end;
+};
+
+/* Those of `size` outputs that read inputs begin .. end through a tap. offset: from an output's corner to what it reads,
+ * less the corner of output 0. */
+static struct range outputs_of(int32_t begin, int32_t end, int32_t offset, int32_t stride, int32_t size)
+{
+    int32_t from = begin - offset, to = end - 1 - offset;
+    int32_t first = from > 0 ? (from + stride - 1) / stride : 0, last = to < 0 ? 0 : to / stride + 1;
+    return (struct range){first, last < size ? last : size};
+}
+
+/* Adds the errors of neighbouring outputs, through the packed tap, to the sums of the pixels that they read: the first
+ * one's, then every `stride` pixels. */
+static void add_errors(const struct columns *col, const int8_t *errors, uint32_t count, uint32_t stride, int32_t *sums)
+{
+    uint32_t c = col->p->c_out, lanes = col->at.lanes;
+    if (stride == 1) {
+        dot_rows_add(col->tile, lanes, errors, c, count, sums);
+        return;
+    }
+    for (; count; count--, errors += c, sums += stride * lanes) {
+        dot_rows_add(col->tile, lanes, errors, c, 1, sums);
     }
 }
 
-/* Output index that reads input `at` through a tap, or -1. */
-ALWAYS_INLINE int32_t output_index(int32_t at, int32_t stride, int32_t size)
-{
-    return at >= 0 && at % stride == 0 && at / stride < size ? at / stride : -1;
-}
-
-/* The sums of one input pixel: every tap through which some output reads it. */
-static void sum_window(const struct columns *col, int32_t y, int32_t x, int32_t *sums)
+/* Adds to the sums of pixels first .. end what reaches them through tap (ky, kx). */
+static void add_tap(const struct columns *col, int32_t ky, int32_t kx, int32_t first, int32_t end)
 {
     const struct conv2d *p = col->p;
-    const int16_t *tile = col->tile;
-    for (int32_t ky = 0; ky < p->kh; ky++) {
-        int32_t oy = output_index(y + p->pad_h - ky, p->stride_h, p->h_out);
-        for (int32_t kx = 0; kx < p->kw; kx++, tile += round_up4(p->c_out) * col->at.lanes) {
-            int32_t ox = oy < 0 ? -1 : output_index(x + p->pad_w - kx, p->stride_w, p->w_out);
-            if (ox >= 0) {
-                dot_rows_add(tile, col->at.lanes, col->ey + (oy * p->w_out + ox) * p->c_out, p->c_out, 1, sums);
-            }
+    int32_t w = p->w_in, top = ky - p->pad_h, left = kx - p->pad_w, packed = 0;
+    struct range rows = outputs_of(first / w, (end - 1) / w + 1, top, p->stride_h, p->h_out);
+    for (int32_t oy = rows.begin; oy < rows.end; oy++) {
+        int32_t row = (oy * p->stride_h + top) * w; /* its first pixel */
+        int32_t begin = row < first ? first - row : 0, stop = row + w > end ? end - row : w;
+        struct range at = outputs_of(begin, stop, left, p->stride_w, p->w_out);
+        if (at.begin >= at.end) {
+            continue;
         }
+        if (!packed) {
+            pack_tap(col, (uint32_t)(ky * p->kw + kx));
+            packed = 1;
+        }
+        int32_t pixel = row + at.begin * p->stride_w + left;
+        add_errors(col, col->ey + (oy * p->w_out + at.begin) * p->c_out, (uint32_t)(at.end - at.begin), p->stride_w,
+                   col->sums + (uint32_t)(pixel - first) * col->at.lanes);
     }
 }
 
+/* The sums of pixels first .. first + n. */
 static void sums_strip(const struct columns *col, uint32_t first, uint32_t n)
 {
-    if (is_pointwise(col->p)) {
-        uint32_t c = col->p->c_out;
-        dot_rows(col->tile, col->at.lanes, col->ey + first * c, c, n, NULL, col->sums);
+    const struct conv2d *p = col->p;
+    if (is_pointwise(p)) {
+        dot_rows(col->tile, col->at.lanes, col->ey + first * p->c_out, p->c_out, n, NULL, col->sums);
         return;
     }
     memset(col->sums, 0, n * col->at.lanes * sizeof *col->sums);
-    int32_t y = (int32_t)(first / col->p->w_in), x = (int32_t)(first % col->p->w_in);
-    for (uint32_t j = 0; j < n; j++) {
-        sum_window(col, y, x, col->sums + j * col->at.lanes);
-        if (++x == col->p->w_in) {
-            x = 0;
-            y++;
+    for (int32_t ky = 0; ky < p->kh; ky++) {
+        for (int32_t kx = 0; kx < p->kw; kx++) {
+            add_tap(col, ky, kx, (int32_t)first, (int32_t)(first + n));
         }
     }
 }
@@ -486,9 +516,13 @@ NEVER_INLINE void put_columns(const struct columns *col, const uint16_t *order, 
 static void put_part(struct columns *col, const int8_t *w, uint32_t count, const uint16_t *order,
                      const struct joint *to)
 {
+    col->count = count;
     for (uint32_t i = 0; i < count; i = col->at.first + col->at.live) {
         col->at = span_at(i, count);
-        pack_span(col, w, count);
+        col->w = w + col->at.first;
+        if (is_pointwise(col->p)) {
+            pack_tap(col, 0);
+        }
 #if KERNELS_DSP
         if (!order && col->at.live == col->at.lanes) {
             put_neighbours(col, to);

@@ -30,16 +30,30 @@ def geometry(graph: Graph, node: Node) -> tuple[Tensor, Tensor, Window]:
     return graph.tensors[forward.inputs[0]], graph.tensors[forward.outputs[0]], forward.window
 
 
-def guard_bits(c_out: int, window: Window) -> int:
+def taps_at_a_pixel(x: Shape, y: Shape, k: Window) -> int:
+    """The most outputs that read one input pixel: as many errors of a channel meet in its gradient."""
+    rows = _outputs_at_a_pixel(x[0], y[0], k.kh, k.stride_h, k.pad_h)
+    return rows * _outputs_at_a_pixel(x[1], y[1], k.kw, k.stride_w, k.pad_w)
+
+
+def _outputs_at_a_pixel(size: int, outputs: int, kernel: int, stride: int, pad: int) -> int:
+    """The most outputs along one axis that read the same input."""
+    padded = np.arange(size) + pad
+    first = np.maximum(-((kernel - 1 - padded) // stride), 0)
+    last = np.minimum(padded // stride, outputs - 1)
+    return max(0, int((last - first).max()) + 1)
+
+
+def guard_bits(x: Shape, y: Shape, window: Window) -> int:
     """Fraction bits of aligned errors in bwd_x: the most, up to 8, that keep every sum inside int32."""
-    taps = c_out * window.kh * window.kw
-    return max(g for g in range(9) if g == 0 or taps * 127 * 128 << g < 2**31)
+    meeting = y[2] * taps_at_a_pixel(x, y, window)
+    return max(g for g in range(9) if g == 0 or meeting * 127 * 128 << g < 2**31)
 
 
 def c_struct(graph: Graph, node: Node) -> hostlib.Conv2d:
     """The kernels' parameter struct of a node's layer, without its table of multipliers."""
     x, y, k = geometry(graph, node)
-    return hostlib.conv2d_struct(x.shape, y.shape, k, x.zero, y.zero, guard_bits(y.channels, k))
+    return hostlib.conv2d_struct(x.shape, y.shape, k, x.zero, y.zero, guard_bits(x.shape, y.shape, k))
 
 
 def _forward_shapes(graph: Graph, node: Node) -> tuple[Shape, ...]:
@@ -167,8 +181,8 @@ def _call_gather(names: Names, node: Node) -> str:
 
 def _params(env: Env, node: Node) -> reference.Conv:
     x, y, window = geometry(env.graph, node)
-    m = multipliers(env.graph, forward_of(env.graph, node))
-    return reference.Conv(x.shape, y.shape, window, x.zero, y.zero, m, guard_bits(y.channels, window))
+    m, guard = multipliers(env.graph, forward_of(env.graph, node)), guard_bits(x.shape, y.shape, window)
+    return reference.Conv(x.shape, y.shape, window, x.zero, y.zero, m, guard)
 
 
 def multipliers(graph: Graph, node: Node) -> np.ndarray:
