@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from convert import hostlib, reference
 from convert.ir import Window
-from convert.ops.conv import guard_bits
+from convert.ops.bounds import guard_bits
 from convert.reference import Add, Array, Bias, Clamp, Conv, Error, Pool, Sgd, Trained
 from kernel_twins import (
     Guarded,

@@ -12,7 +12,7 @@ from autograd import cosine, gradients
 from convert import reference
 from convert.executor import Executor
 from convert.ir import Graph, Node, Shape, Window, out_size
-from convert.ops import TABLE, conv
+from convert.ops import TABLE, bounds, conv
 from convert.pipeline import Compiled, compile_graph
 from convert.scheme import Scheme, convolutions
 from convert.verify import verify
@@ -91,7 +91,7 @@ def test_gradients_through_a_hidden_linear_layer_over_a_map(shape: Shape, width:
 def test_a_guard_that_counts_every_tap_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted fault: as if every tap of the kernel reached the same pixel."""
     assert min_cosine_hidden_linear(MAPS[:2]) > 0.999
-    monkeypatch.setattr(conv, "taps_at_a_pixel", lambda x, y, k: k.kh * k.kw)
+    monkeypatch.setattr(bounds, "taps_at_a_pixel", lambda x, y, k: k.kh * k.kw)
     assert min_cosine_hidden_linear(MAPS[:2]) < 0.99
 
 
@@ -105,7 +105,7 @@ def test_taps_at_a_pixel_are_those_that_a_gradient_of_ones_meets() -> None:
         y = (out_size(h, k.kh, k.stride_h, k.pad_h), out_size(w, k.kw, k.stride_w, k.pad_w), 1)
         p = reference.Conv((h, w, 1), y, k, 0, 0, np.ones(1, np.float32))
         ones = ((tap, np.ones(y, np.int64)) for tap in reference.taps_of(k))
-        assert conv.taps_at_a_pixel(p.x, p.y, k) == reference.scatter(p, ones).max()
+        assert bounds.taps_at_a_pixel(p.x, p.y, k) == reference.scatter(p, ones).max()
 
 
 def test_a_guard_never_lets_a_sum_leave_int32() -> None:
@@ -114,8 +114,8 @@ def test_a_guard_never_lets_a_sum_leave_int32() -> None:
         k = Window(*(int(n) for n in (*rng.integers(1, 256, 2), *rng.integers(1, 9, 2))))
         h, w, c = (int(n) for n in (k.kh + rng.integers(60), k.kw + rng.integers(60), rng.integers(1, 130)))
         y = (out_size(h, k.kh, k.stride_h, 0), out_size(w, k.kw, k.stride_w, 0), c)
-        meeting = c * conv.taps_at_a_pixel((h, w, 1), y, k) * 127 * 128
-        guard = conv.guard_bits((h, w, 1), y, k)
+        meeting = c * bounds.taps_at_a_pixel((h, w, 1), y, k) * 127 * 128
+        guard = bounds.guard_bits((h, w, 1), y, k)
         assert meeting << guard < 2**31 or guard == 0
         assert guard == 8 or meeting << guard + 1 >= 2**31
 

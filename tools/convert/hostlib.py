@@ -59,6 +59,8 @@ class Record(ctypes.Structure):
             self._alive[name] = value
             value = address(value, self._arrays_[name], f"{type(self).__name__}.{name}")
         super().__setattr__(name, value)
+        if isinstance(value, int) and name not in self._arrays_ and getattr(self, name) != value:
+            raise HostLibError(f"{type(self).__name__}.{name} has no room for {value}")
 
 
 class Conv2d(Record):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from .accumulators import prove, warn_coarse
 from .autodiff import differentiate
 from .check_plan import check_plan
 from .emit import Output, emit
@@ -79,11 +80,14 @@ def fixed_sram(graph: Graph, replay: Request | None = None) -> int:
 
 
 def sparse_graph(quantized: Graph, scheme: Scheme, classes: int) -> Graph:
-    """The training graph of a quantized forward graph, pruned to what the scheme trains."""
+    """The training graph of a quantized forward graph, pruned to what the scheme trains.
+
+    Raises ConvertError where an integer of a kernel could overflow.
+    """
     graph = verify(with_head(quantized, classes, scheme.head))
     graph = verify(apply(graph, scheme))
     graph = verify(differentiate(graph, scheme.loss))
-    return verify(prune(graph))
+    return prove(verify(prune(graph)))
 
 
 def training_graph(quantized: Graph, scheme: Scheme, classes: int, passes: Passes = ALL_PASSES) -> Graph:
@@ -106,7 +110,8 @@ def compile_graph(quantized: Graph, scheme: Scheme, classes: int, passes: Passes
 def planned(graph: Graph, scheme: Scheme, passes: Passes) -> Compiled:
     """A training graph with its memory plan, its streams as wide as that leaves room for."""
     graph, arena = widen(graph, plan(graph, passes.in_place), passes.in_place)
-    check_plan(verify(graph), arena)
+    check_plan(prove(verify(graph)), arena)
+    warn_coarse(graph)
     return Compiled(graph, arena, scheme)
 
 

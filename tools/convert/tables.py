@@ -12,6 +12,7 @@ from . import hostlib
 from .ir import Graph, Layer, Node
 from .names import Names, identifier, number
 from .ops import conv, elementwise, head, pool, stream
+from .ops.bounds import bias_limit
 from .trainables import channel_order, split_weight
 
 COLUMNS = 110
@@ -175,7 +176,7 @@ def _trained_structs(names: Names, name: str, layer: Layer) -> str:
             "base": names.frozen_bias(name),
             "m": f"m_{cid}",
             "qas": f"qas_b_{cid}",
-            "limit": conv.bias_limit(layer),
+            "limit": bias_limit(layer),
             "id": number + 1,
         }
         text += _struct("trained_bias", "bias", name, bias)

@@ -51,6 +51,16 @@ struct saved_input {
     uint16_t c_x;
 };
 
+/* Integers. Sums are int32 and never wrap: conversion proves for each layer that none of these leaves it, whatever the
+ * image, the errors and the training (tools/convert/ops/bounds.py). reach: max |x - x_zero|, 255 at most.
+ *
+ *   forward       |b| + sum |w| * reach                                 65,793 products an output at most
+ *   bwd_x         c_out * taps * 127 * 128 << guard                     taps as for guard; depthwise taps * 127 * 128
+ *   bwd_w         h_out * w_out * 127 * max(reach, 128)                 66,311 outputs where x_zero is -128, else more
+ *   biases        pixels * 127
+ *
+ * Products are of an int8 and an int16: |x - x_zero| <= 255 and |r * w| <= 2^15. */
+
 /* y[h_out][w_out][c_out] = sat8(rint((b + sum (x - x_zero) * w) * m) + y_zero)
  *
  * x        int8   [h_in][w_in][c_in]

@@ -1,6 +1,7 @@
 /* The float32 classifier head, its loss and its plain SGD. Any number of classes.
  *
- * Sums run over the features (or classes) in index order, one float32 rounding an operation. */
+ * Sums run over the features (or classes) in index order, one float32 rounding an operation. Weights are numbered in
+ * 32 bits, classes * features < 2^31. */
 #ifndef KERNELS_HEAD_H
 #define KERNELS_HEAD_H
 

@@ -1,4 +1,5 @@
-/* Average and maximum pooling, windowed and global (kernel = image). Input and output share scale and zero. */
+/* Average and maximum pooling, windowed and global (kernel = image). Input and output share scale and zero.
+ * Sums are int32: kh * kw * 128 at most forward, 127 for each window over a pixel backward. */
 #ifndef KERNELS_POOL_H
 #define KERNELS_POOL_H
 

@@ -9,45 +9,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .. import hostlib, reference
-from ..ir import Graph, Layer, Node, Shape, Tensor, Window, out_size
+from ..ir import Graph, Layer, Node, Shape, out_size
+from . import bounds
+from .bounds import bias_limit, forward_of, geometry, guard_bits
 from .table import Op, not_in_place
 
 if TYPE_CHECKING:
     from ..autodiff import Tape
     from ..executor import Env
     from ..names import Names
-
-
-def forward_of(graph: Graph, node: Node) -> Node:
-    """The forward node of the layer that a backward node belongs to."""
-    return graph.forward_of[node.layer or ""]
-
-
-def geometry(graph: Graph, node: Node) -> tuple[Tensor, Tensor, Window]:
-    """Input, output and window of the layer's forward node."""
-    forward = forward_of(graph, node)
-    assert forward.window is not None, forward.name
-    return graph.tensors[forward.inputs[0]], graph.tensors[forward.outputs[0]], forward.window
-
-
-def taps_at_a_pixel(x: Shape, y: Shape, k: Window) -> int:
-    """The most outputs that read one input pixel: as many errors of a channel meet in its gradient."""
-    rows = _outputs_at_a_pixel(x[0], y[0], k.kh, k.stride_h, k.pad_h)
-    return rows * _outputs_at_a_pixel(x[1], y[1], k.kw, k.stride_w, k.pad_w)
-
-
-def _outputs_at_a_pixel(size: int, outputs: int, kernel: int, stride: int, pad: int) -> int:
-    """The most outputs along one axis that read the same input."""
-    padded = np.arange(size) + pad
-    first = np.maximum(-((kernel - 1 - padded) // stride), 0)
-    last = np.minimum(padded // stride, outputs - 1)
-    return max(0, int((last - first).max()) + 1)
-
-
-def guard_bits(x: Shape, y: Shape, window: Window) -> int:
-    """Fraction bits of aligned errors in bwd_x: the most, up to 8, that keep every sum inside int32."""
-    meeting = y[2] * taps_at_a_pixel(x, y, window)
-    return max(g for g in range(9) if g == 0 or meeting * 127 * 128 << g < 2**31)
 
 
 def c_struct(graph: Graph, node: Node) -> hostlib.Conv2d:
@@ -293,12 +263,6 @@ def _qas(layer: Layer, scale: np.ndarray, unit: float | np.ndarray) -> np.ndarra
     return np.where(dead, 0.0, unit / np.square(scale)).astype(np.float32)
 
 
-def bias_limit(layer: Layer) -> int:
-    """|b| up to which no sum of the layer can leave int32, whatever the weights and inputs."""
-    taps = int(layer.weight.size) // len(layer.weight)
-    return 2**31 - 1 - taps * 255 * 128
-
-
 def _in_place(kernel: str) -> Callable[[Graph, Node], Mapping[int, int]]:
     """Where the kernel says so, the result may begin where the first input begins."""
 
@@ -317,6 +281,7 @@ def _op(prefix: str, depthwise: bool) -> dict[str, Op]:
             _gradient,
             _scratch_forward(f"{prefix}_fwd"),
             _macs,
+            accumulators=bounds.conv_forward,
             clamps=True,
             in_place=_in_place(f"{prefix}_fwd") if depthwise else not_in_place,
         ),
@@ -324,6 +289,7 @@ def _op(prefix: str, depthwise: bool) -> dict[str, Op]:
             _input_shape,
             _run_bwd_x,
             _call_bwd_x,
+            accumulators=bounds.depthwise_input_gradient if depthwise else bounds.conv_input_gradient,
             scratch=_scratch(f"{prefix}_bwd_x"),
             macs=_macs,
             in_place=_in_place(f"{prefix}_bwd_x") if depthwise else not_in_place,
@@ -332,6 +298,7 @@ def _op(prefix: str, depthwise: bool) -> dict[str, Op]:
             _no_output,
             _run_bwd_w,
             _call_bwd_w,
+            accumulators=bounds.depthwise_weight_gradient if depthwise else bounds.conv_weight_gradient,
             scratch=_scratch_weights(f"{prefix}_bwd_w"),
             macs=_macs_weights,
             updates=True,
@@ -342,6 +309,8 @@ def _op(prefix: str, depthwise: bool) -> dict[str, Op]:
 OPS = {
     **_op("conv2d", depthwise=False),
     **_op("dwconv2d", depthwise=True),
-    "bias_update": Op(_no_output, _run_bias, _call_bias, macs=_macs_bias, updates=True),
-    "gather": Op(_gather_shape, _run_gather, _call_gather),
+    "bias_update": Op(
+        _no_output, _run_bias, _call_bias, accumulators=bounds.bias_gradient, macs=_macs_bias, updates=True
+    ),
+    "gather": Op(_gather_shape, _run_gather, _call_gather, accumulators=bounds.no_integers),
 }

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from .. import hostlib, reference
 from ..ir import Graph, Node, Shape
 from ..names import number
+from . import bounds
 from .table import Op, in_place_of
 
 if TYPE_CHECKING:
@@ -80,7 +81,19 @@ def _run_sum(env: Env, node: Node) -> None:
 
 
 OPS = {
-    "add": Op(_shapes, _run_add, _call_add, _gradient, clamps=True, in_place=in_place_of(0, 1)),
-    "error_pass": Op(_shapes, _run_pass, _call_pass, in_place=in_place_of(0)),
-    "error_add": Op(_shapes, _run_sum, _call_sum, in_place=in_place_of(0, 1)),
+    "add": Op(
+        _shapes,
+        _run_add,
+        _call_add,
+        _gradient,
+        accumulators=bounds.residual_add,
+        clamps=True,
+        in_place=in_place_of(0, 1),
+    ),
+    "error_pass": Op(
+        _shapes, _run_pass, _call_pass, accumulators=bounds.no_integers, in_place=in_place_of(0)
+    ),
+    "error_add": Op(
+        _shapes, _run_sum, _call_sum, accumulators=bounds.no_integers, in_place=in_place_of(0, 1)
+    ),
 }

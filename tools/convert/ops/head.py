@@ -8,6 +8,7 @@ import numpy as np
 
 from .. import hostlib, reference
 from ..ir import Graph, Node, Shape, Tensor
+from . import bounds
 from .table import Op, in_place_of
 
 if TYPE_CHECKING:
@@ -123,9 +124,15 @@ def _run_bwd_w(env: Env, node: Node) -> None:
 
 
 OPS = {
-    "head": Op(_logits_shape, _run_forward, _call_forward, _gradient, macs=_macs),
-    "loss_cross_entropy": Op(_same_shape, _run_loss, _call_loss, in_place=in_place_of(0)),
-    "loss_mse": Op(_same_shape, _run_loss, _call_loss, in_place=in_place_of(0)),
-    "head_bwd_x": Op(_features_shape, _run_bwd_x, _call_bwd_x, scratch=_scratch, macs=_macs),
-    "head_bwd_w": Op(_no_output, _run_bwd_w, _call_bwd_w, macs=_macs, updates=True),
+    "head": Op(_logits_shape, _run_forward, _call_forward, _gradient, accumulators=bounds.head, macs=_macs),
+    "loss_cross_entropy": Op(
+        _same_shape, _run_loss, _call_loss, accumulators=bounds.no_integers, in_place=in_place_of(0)
+    ),
+    "loss_mse": Op(
+        _same_shape, _run_loss, _call_loss, accumulators=bounds.no_integers, in_place=in_place_of(0)
+    ),
+    "head_bwd_x": Op(
+        _features_shape, _run_bwd_x, _call_bwd_x, accumulators=bounds.head, scratch=_scratch, macs=_macs
+    ),
+    "head_bwd_w": Op(_no_output, _run_bwd_w, _call_bwd_w, accumulators=bounds.head, macs=_macs, updates=True),
 }

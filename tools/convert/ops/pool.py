@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from .. import hostlib, reference
 from ..ir import Graph, Node, Shape, Window, out_size
+from . import bounds
 from .table import Op
 
 if TYPE_CHECKING:
@@ -102,12 +103,18 @@ def _run_bwd_x(env: Env, node: Node) -> None:
 
 
 def _bwd(kernel: str) -> Op:
-    return Op(_input_shape, _run_bwd_x, _call_bwd_x, scratch=_scratch(kernel))
+    return Op(
+        _input_shape, _run_bwd_x, _call_bwd_x, accumulators=bounds.pool_gradient, scratch=_scratch(kernel)
+    )
 
 
 OPS = {
-    "avgpool": Op(_forward_shapes, _run_average, _call_average, _gradient_average),
+    "avgpool": Op(
+        _forward_shapes, _run_average, _call_average, _gradient_average, accumulators=bounds.average_pool
+    ),
     "avgpool_bwd_x": _bwd("avgpool_bwd_x"),
-    "maxpool": Op(_forward_shapes, _run_maximum, _call_maximum, _gradient_maximum),
+    "maxpool": Op(
+        _forward_shapes, _run_maximum, _call_maximum, _gradient_maximum, accumulators=bounds.maximum_pool
+    ),
     "maxpool_bwd_x": _bwd("maxpool_bwd_x"),
 }

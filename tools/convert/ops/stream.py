@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from .. import hostlib
 from ..ir import Graph, Node, Shape
-from . import conv, elementwise
+from . import bounds, conv, elementwise
 from .table import Op
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def rows_entered(graph: Graph, node: Node, row: int) -> int:
     """Input rows of a stream that must have entered before output row `row` can be made."""
     last = row
     for part in reversed(stages(node)):
-        x, _, window = conv.geometry(graph, part)
+        x, _, window = bounds.geometry(graph, part)
         last = min(last * window.stride_h + window.kh - 1 - window.pad_h, x.shape[0] - 1)
     return max(last, 0) + 1
 
@@ -117,4 +117,8 @@ def _call(names: Names, node: Node) -> str:
     return "\n".join([*before_rows(names, node), call])
 
 
-OPS = {"stream": Op(_shapes, _run, _call, scratch=_scratch, macs=_macs, in_place=_in_place)}
+OPS = {
+    "stream": Op(
+        _shapes, _run, _call, accumulators=bounds.stream, scratch=_scratch, macs=_macs, in_place=_in_place
+    )
+}
