@@ -39,6 +39,7 @@ FLAGS = (
 )
 CODE, RAM, SIZE, STACK = 0x08000000, 0x20000000, 0x400000, 0x4000
 CANARY = 0xA5
+DEFAULT_NAN = 1 << 25  # of FPSCR, as board_init() sets it
 RETURN = CODE + 0xFFFF0
 
 MEMORY_C = """
@@ -200,6 +201,7 @@ class ArmLib:
             uc.mem_write(stack + 4 * i, word.to_bytes(4, "little"))
         for register, value in zip(range(arm.UC_ARM_REG_S0, arm.UC_ARM_REG_S0 + 4), floats, strict=False):
             uc.reg_write(register, int(np.asarray(value).view(np.uint32)))
+        uc.reg_write(arm.UC_ARM_REG_FPSCR, DEFAULT_NAN)
         uc.reg_write(arm.UC_ARM_REG_SP, stack)
         uc.reg_write(arm.UC_ARM_REG_LR, RETURN | 1)
         self.instructions = 0

@@ -369,6 +369,74 @@ def check_exp_log(twin: Twin, rng: Rng) -> None:
     np.testing.assert_array_equal(got, reference.log_f32(positive))
 
 
+def spoil(rng: Rng, values: Array) -> Array:
+    """Some of what training that diverges leaves behind: infinite, too large, no numbers of any kind."""
+    odd = np.array(
+        [0x7F800000, 0xFF800000, 0x7FC00000, 0xFFC00000, 0x7FC12345, 0xFFFFFFFF, 0x7F7FFFFF], np.uint32
+    )
+    chosen = rng.choice(odd.view(np.float32), values.shape)
+    return np.where(rng.random(values.shape) < pick(rng, 0.05, 0.3, 1.0), chosen, values).astype(np.float32)
+
+
+def same_bits(got: Array, want: Array) -> None:
+    np.testing.assert_array_equal(np.asarray(got, np.float32).view(np.uint32), want.view(np.uint32))
+
+
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")
+def check_overflow_of_errors(twin: Twin, rng: Rng) -> None:
+    """Errors whose scales are infinite or no numbers, through every kernel that takes or makes some."""
+    p = draw_conv(rng, False)
+    ey, clamp, sgd = draw_error(rng, p.y), draw_clamp(rng, p.x), draw_sgd(rng)
+    ey = Error(ey.q, np.abs(spoil(rng, ey.scale)))
+    w = draw_s8(rng, (p.y[2], p.window.kh, p.window.kw, p.x[2]))
+    got = twin.backward_x("conv2d", p, ey, w, clamp, draw_split(rng, p.x[2]))
+    same_error(got, reference.conv2d_bwd_x(p, ey, w, clamp))
+    x, trained = draw_s8(rng, p.x), draw_trained(rng, w.shape, np.ones(p.y[2]))
+    stepped = twin.backward_w("conv2d", p, ey, x, None, None, trained, sgd)
+    np.testing.assert_array_equal(stepped.w, reference.conv2d_bwd_w(p, ey, x, trained, sgd).w)
+    zeros = np.zeros(p.y[2], np.int32)
+    b = Bias(zeros, zeros.astype(np.int16), p.m, np.full(p.y[2], 1e9, np.float32), 2**30, 5)
+    np.testing.assert_array_equal(twin.bias_update(ey, b, sgd), reference.bias_update(ey, b, sgd))
+    other, factors = draw_error(rng, p.y), tuple(float(f) for f in spoil(rng, np.ones(2, np.float32)))
+    clamp, guard = draw_clamp(rng, p.y), Guarded()
+    out = _copy_error(guard, other)
+    ends = (clamp_struct(clamp), error_struct(out))
+    records = (error_struct(ey), factors[0], error_struct(other), factors[1])
+    twin.lib.error_add_s8(p.y[0] * p.y[1], p.y[2], *records, *ends)
+    same_error(out, reference.error_add(ey, factors[0], other, factors[1], clamp))
+    twin.lib.error_pass_s8(p.y[0] * p.y[1], p.y[2], error_struct(ey), factors[0], *ends)
+    same_error(out, reference.error_pass(ey, factors[0], clamp))
+
+
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")
+def check_overflow_of_the_head(twin: Twin, rng: Rng) -> None:
+    """Logits, losses and weights of a head that has diverged, bit for bit."""
+    c, classes, guard, sgd = int(rng.integers(1, 30)), int(rng.integers(1, 14)), Guarded(), draw_sgd(rng)
+    x, shape = draw_s8(rng, (1, 1, c)), (1, 1, c)
+    w = guard.copy(spoil(rng, rng.normal(0, 0.3, (classes, c)).astype(np.float32)))
+    b = guard.copy(spoil(rng, rng.normal(0, 1, classes).astype(np.float32)))
+    p = hostlib.Head(pixels=1, c=c, classes=classes, x_zero=3, x_scale=0.5)
+    logits, label = guard.array((classes,), np.float32), int(rng.integers(classes))
+    twin.lib.head_fwd_f32(p, x, w, b, logits)
+    same_bits(logits, reference.head_fwd(x, 3, 0.5, w, b))
+    for name in ("cross_entropy", "mse"):
+        source, grad = spoil(rng, logits), guard.array((classes,), np.float32)
+        loss = getattr(twin.lib, f"loss_{name}_f32")(classes, source, label, grad)
+        want, want_grad = getattr(reference, f"loss_{name}")(source, label)
+        np.testing.assert_array_equal(np.float32(loss), want)
+        np.testing.assert_array_equal(grad, want_grad)
+    clamp = draw_clamp(rng, shape)
+    ex = Error(guard.array(shape, np.int8), guard.array((c,), np.float32))
+    scratch = guard.array((twin.lib.head_bwd_x_scratch(p),), np.uint8)
+    twin.lib.head_bwd_x_f32(p, grad, w, clamp_struct(clamp), error_struct(ex), scratch)
+    same_error(ex, reference.head_bwd_x(shape, 0.5, grad, w, clamp))
+    want_w, want_b = reference.head_bwd_w(x, 3, 0.5, grad, w, b, sgd)
+    twin.lib.head_bwd_w_f32(p, grad, x, w, b, sgd_struct(sgd))
+    guard.check()
+    same_bits(w, want_w)
+    same_bits(b, want_b)
+
+
 CHECKS: dict[str, Callable[[Twin, Rng], None]] = {
     name.removeprefix("check_"): check for name, check in list(globals().items()) if name.startswith("check_")
 }

@@ -217,6 +217,19 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
     "last of equals": ("pool.c", "at = v > best", "at = v >= best", "maxpool"),
     "head ignores x_zero": ("head.c", "(x - p->x_zero)", "(x)", "head"),
     "loss of another class": ("head.c", "logits[label] - top", "logits[0] - top", "losses"),
+    "a step that is no number": (
+        "update.h",
+        "round_step(step)",
+        "(int32_t)rintf(clampf(step, -2147418112.0f, 2147418112.0f))",
+        "overflow_of_errors",
+    ),
+    "a peak that is no number": (
+        "channel.h",
+        "magnitude > peak ? magnitude : peak;\n}\n\n/* What turns",
+        "magnitude <= peak ? peak : magnitude;\n}\n\n/* What turns",
+        "overflow_of_errors",
+    ),
+    "what is no number keeps its sign": ("head.c", "kept_f32(*w - ", "(*w - ", "overflow_of_the_head"),
     "exp off by one unit": ("numeric.c", "y = y + 1.0f;", "y = y + 0x1.000002p+0f;", "exp_log"),
 }
 

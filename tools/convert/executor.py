@@ -19,6 +19,8 @@ from .reference import Clamp, Error, Sgd
 from .trainables import layout, split_weight
 
 Array = np.ndarray
+# Training may leave float32: numeric.h says what comes of it.
+OVERFLOW: dict[str, Any] = {"over": "ignore", "invalid": "ignore", "divide": "ignore"}
 
 
 @dataclass(eq=False)
@@ -97,6 +99,7 @@ class Executor:
             graph, {name: _initial(layer) for name, layer in graph.layers.items()}, errors == "fp32"
         )
 
+    @np.errstate(**OVERFLOW)
     def forward(self, image: Array) -> Array:
         """Float32 logits of an image; keeps what `backward` needs."""
         env = self.env
@@ -105,6 +108,7 @@ class Executor:
             TABLE[node.op].run(env, node)
         return np.asarray(env.values[env.graph.output])
 
+    @np.errstate(**OVERFLOW)
     def backward(self, label: int, sgd: Sgd) -> float:
         """Loss of the last image; runs the backward pass and (int8 errors) the update."""
         env = self.env

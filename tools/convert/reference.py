@@ -24,12 +24,15 @@ from .reference_numeric import (
     Sgd,
     exp_f32,
     f32,
+    kept,
+    largest,
     log_f32,
     quantize_error,
     random16,
     random_key,
     requantize,
     rint_s32,
+    round_s32,
     round_step,
     sat8,
 )
@@ -155,10 +158,10 @@ def scatter(p: Conv | Pool, terms: Iterable[tuple[tuple[int, int], Array]], dtyp
 
 def align(scale: Array, guard: int) -> tuple[Array, Any]:
     """Factors 0 .. 2^guard that bring channels of an error to one scale, and that scale / 2^guard."""
-    largest, one = f32(scale.max()), f32(2**guard)
-    if largest == 0:
+    most, one = f32(largest(scale)), f32(2**guard)
+    if most == 0:
         return np.zeros(scale.shape, np.int64), f32(0)
-    return np.rint(scale / largest * one).astype(np.int64), largest / one
+    return round_s32(scale / most * one), most / one
 
 
 def conv2d_bwd_x(p: Conv, ey: Error, w: Array, clamp: Clamp) -> Error:
@@ -336,18 +339,21 @@ def head_fwd(x: Array, x_zero: int, x_scale: float, w: Array, b: Array) -> Array
     logits = b.astype(f32)
     for column, feature in zip(w.T, features(x, x_zero, x_scale), strict=True):
         logits = logits + column * feature
-    return logits
+    return kept(logits)
 
 
 def loss_cross_entropy(logits: Array, label: int) -> tuple[Any, Array]:
     """Loss and its gradient with respect to the logits."""
-    shifted = logits - logits.max()
+    top = logits[0]
+    for logit in logits[1:]:
+        top = logit if logit > top else top
+    shifted = logits - top
     powers = exp_f32(shifted)
     total = f32(0)
     for power in powers:
         total = total + power
     onehot = (np.arange(logits.size) == label).astype(f32)
-    return log_f32(total) - shifted[label], powers / total - onehot
+    return kept(log_f32(total) - shifted[label]), powers / total - onehot
 
 
 def loss_mse(logits: Array, label: int) -> tuple[Any, Array]:
@@ -356,7 +362,7 @@ def loss_mse(logits: Array, label: int) -> tuple[Any, Array]:
     total = f32(0)
     for square in d * d:
         total = total + square
-    return total / f32(logits.size), f32(2) * d / f32(logits.size)
+    return kept(total / f32(logits.size)), f32(2) * d / f32(logits.size)
 
 
 def head_bwd_x(shape: Shape, x_scale: float, grad: Array, w: Array, clamp: Clamp) -> Error:
@@ -372,4 +378,4 @@ def head_bwd_w(
 ) -> tuple[Array, Array]:
     """Weights and biases of the head after one step."""
     step = f32(sgd.lr_head) * grad
-    return w - step[:, None] * features(x, x_zero, x_scale), b - step
+    return kept(w - step[:, None] * features(x, x_zero, x_scale)), kept(b - step)

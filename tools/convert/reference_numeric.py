@@ -56,8 +56,24 @@ def sat8(v: Array) -> Array:
 
 
 def rint_s32(v: Array, limit: float) -> Array:
-    """Round half to even after clamping to +-limit."""
-    return np.rint(np.clip(v, f32(-limit), f32(limit))).astype(np.int64)
+    """Round half to even after clamping to +-limit; 0 for what is no number."""
+    return np.rint(np.clip(np.where(np.isnan(v), f32(0), v), f32(-limit), f32(limit))).astype(np.int64)
+
+
+def round_s32(v: Array) -> Array:
+    """Round half to even to int32, saturating; 0 for what is no number. int64."""
+    inside = np.where(np.isnan(v), 0.0, v.astype(np.float64))
+    return np.clip(np.rint(inside), -(2.0**31), 2.0**31 - 1).astype(np.int64)
+
+
+def kept(v: Any) -> Any:
+    """Float32, a number or an array, as it is kept: what is no number as 0x7fc00000."""
+    return np.where(np.isnan(v), f32(np.nan), v)[()]
+
+
+def largest(v: Array, axis: tuple[int, ...] = (0,)) -> Array:
+    """The largest of magnitudes that are numbers, 0 where there are none."""
+    return np.fmax(np.fmax.reduce(v, axis=axis), 0)
 
 
 def requantize(acc: Array, m: Array) -> Array:
@@ -129,9 +145,10 @@ def exp_f32(x: Array | f32) -> Array:
 
 def log_f32(x: Array | f32) -> Array:
     """Natural logarithm of positive, normal float32 values."""
-    mantissa, exponent = np.frexp(np.asarray(x, f32))
+    bits = np.asarray(x, f32).view(np.uint32)
+    mantissa = ((bits & 0x007FFFFF) | 0x3F000000).astype(np.uint32).view(f32)
     small = mantissa < f32(float.fromhex("0x1.6a09e6p-1"))
-    e = (exponent - small).astype(f32)
+    e = ((bits >> 23).astype(np.int64) - 126 - small).astype(f32)
     r = np.where(small, mantissa + mantissa, mantissa) - f32(1)
     z = r * r
     y = _horner(r, _LOG) * r * z
@@ -148,8 +165,8 @@ def quantize_error(sums: Array, unit: Array | float, clamp: Clamp) -> Error:
     units: Array = np.broadcast_to(np.asarray(unit, f32), sums.shape[2:])
     units = units if clamp.m is None else units * clamp.m
     passing = np.where(clamp.mask, sums, 0) if clamp.mask is not None else sums
-    peak = np.abs(passing).max(axis=(0, 1)).astype(f32)
+    peak = largest(np.abs(passing), axis=(0, 1)).astype(f32)
     scale = np.where(peak >= PEAK_MIN, peak / f32(127) * units, f32(0)).astype(f32)
     live = scale > 0
     gain = np.where(live, f32(127) / np.where(live, peak, f32(1)), f32(0))
-    return Error(np.rint(passing.astype(f32) * gain).astype(np.int8), scale)
+    return Error(round_s32(passing.astype(f32) * gain).astype(np.int8), scale)

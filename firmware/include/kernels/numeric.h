@@ -7,6 +7,11 @@
  *   forward    y = sat8((int)rint((float)acc * m[c]) + zero)     product rounded to float before rint
  *   error      real gradient of a stored unit = scale[c] * q     int8 q, one float scale a channel
  *   update     w' = sat(w - ((q + (r & 0xFFFF)) >> 16)), q = sat(rint(step * 2^16))
+ *
+ * Training may overflow float32; the bits are the same on every machine even then. A float becomes an integer as Arm's
+ * VCVTR makes it one: rint, saturating, 0 for what is no number (round_s32). Comparisons never choose what is no number:
+ * a peak or a largest scale is that of the numbers. What is no number is kept in trainables, logits and losses as
+ * 0x7fc00000, whatever made it (kept_f32).
  */
 #ifndef KERNELS_NUMERIC_H
 #define KERNELS_NUMERIC_H
@@ -57,8 +62,28 @@ static inline float clampf(float v, float low, float high)
     return v < low ? low : v > high ? high : v;
 }
 
+/* rint(v) as an int32, saturating; 0 for what is no number. */
+static inline int32_t round_s32(float v)
+{
+    if (v >= 2147483648.0f) {
+        return INT32_MAX;
+    }
+    return v >= -2147483648.0f ? (int32_t)rintf(v) : v < 0.0f ? INT32_MIN : 0;
+}
+
+/* v, and what is no number in the one form in which it is kept. A Cortex-M makes no other: its FPU is in default NaN mode
+ * (board_init). */
+static inline float kept_f32(float v)
+{
+#if defined(__ARM_ARCH_PROFILE) && __ARM_ARCH_PROFILE == 'M'
+    return v;
+#else
+    return v == v ? v : NAN;
+#endif
+}
+
 /* The requantized sum before its zero point is added and before saturation, limited to +-1024 (beyond
- * +-255 every output is saturated, whatever the zero point). */
+ * +-255 every output is saturated, whatever the zero point). m is finite, so the product is a number. */
 static inline int32_t requantize(int32_t acc, float m)
 {
     return (int32_t)rintf(clampf((float)acc * m, -1024.0f, 1024.0f));
@@ -87,10 +112,10 @@ static inline uint32_t random16(uint32_t key, uint32_t index)
     return (index & 1u) ? word >> 16 : word & 0xffffu;
 }
 
-/* sat(rint(v)) to the range that leaves room for the 16 random bits: +-(2^31 - 2^16). */
+/* sat(rint(v)) to the range that leaves room for the 16 random bits: +-(2^31 - 2^16). 0 for what is no number. */
 static inline int32_t round_step(float v)
 {
-    return (int32_t)rintf(clampf(v, -2147418112.0f, 2147418112.0f));
+    return (int32_t)rintf(clampf(v == v ? v : 0.0f, -2147418112.0f, 2147418112.0f));
 }
 
 /* exp(x) in float32, own polynomial: the same bits on every machine. x <= 0 expected; below -87

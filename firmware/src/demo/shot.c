@@ -45,9 +45,10 @@ int shot_capture(struct demo *d, struct session *s)
     return status;
 }
 
+/* 0 for what is no number. */
 static uint32_t percent(float probability)
 {
-    return (uint32_t)(100.0f * probability + 0.5f);
+    return probability >= 1.0f ? 100 : probability > 0.0f ? (uint32_t)(100.0f * probability + 0.5f) : 0;
 }
 
 /* Of the predicted class, by the softmax of the logits. */

@@ -1,6 +1,6 @@
 /* Errors, a channel at a time: the way from exact sums to int8 with one scale a channel.
  *
- *   peak = max over the pixels that pass the mask of |sum|
+ *   peak = max over the pixels that pass the mask of |sum|     of those that are numbers
  *   q    = rint(sum * (127 / peak))                            so that the largest |q| is 127
  *   scale = (peak / 127) * unit                                unit: real gradient of 1 in a sum
  *
@@ -64,20 +64,20 @@ ALWAYS_INLINE float channel_gain(float peak, float unit, float *scale)
     return *scale > 0.0f ? 127.0f / peak : 0.0f;
 }
 
-/* Error of a sum that passes or is 0. |sum| <= peak, so no saturation is needed. */
-ALWAYS_INLINE int8_t channel_q(float sum, float gain)
-{
-#if KERNELS_DSP
-    return (int8_t)round_nearest(sum * gain);
-#else
-    return (int8_t)rintf(sum * gain);
-#endif
-}
-
-/* q of a pixel. */
+/* q of a pixel. A sum is at most the peak, or infinite with gain 0, or no number: the result is -127 to 127. */
 ALWAYS_INLINE void channel_put(const struct channel *ch, uint32_t pixel, float sum, float gain)
 {
-    ch->q[pixel * ch->c] = channel_q(channel_passes(ch, pixel) ? sum : 0.0f, gain);
+    ch->q[pixel * ch->c] = (int8_t)round_nearest((channel_passes(ch, pixel) ? sum : 0.0f) * gain);
+}
+
+/* q of a whole sum that passes or is 0: at most the peak, so that it fits. */
+ALWAYS_INLINE int8_t channel_q(int32_t sum, float gain)
+{
+#if KERNELS_DSP
+    return (int8_t)round_nearest((float)sum * gain);
+#else
+    return (int8_t)rintf((float)sum * gain);
+#endif
 }
 
 /* A sum where the channel's bit of its pixel's mask is set, else 0. */
@@ -104,7 +104,7 @@ ALWAYS_INLINE void channel_write(struct channel ch, uint32_t first, uint32_t pix
 {
     ch.q += first * ch.c;
     for (; pixels; pixels--, sums += step, ch.q += ch.c) {
-        *ch.q = channel_q((float)*sums, gain);
+        *ch.q = channel_q(*sums, gain);
     }
 }
 

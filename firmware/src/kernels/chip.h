@@ -82,7 +82,7 @@ ALWAYS_INLINE int32_t widen_13_add(int16x2_t shift, uint32_t word)
     return pair;
 }
 
-/* rint to int32 in one instruction, saturating (FPSCR: round to nearest even). */
+/* round_s32() in one instruction (FPSCR: round to nearest even). */
 ALWAYS_INLINE int32_t round_nearest(float v)
 {
     int32_t r;
@@ -107,6 +107,11 @@ ALWAYS_INLINE int32_t saturate8(int32_t v)
 }
 
 #else
+
+ALWAYS_INLINE int32_t round_nearest(float v)
+{
+    return round_s32(v);
+}
 
 ALWAYS_INLINE int32_t round_limited(float v)
 {

@@ -341,7 +341,7 @@ static float align_errors(const struct conv2d *p, const float *scale, int16_t *r
         largest = scale[o] > largest ? scale[o] : largest;
     }
     for (uint32_t o = 0; o < p->c_out; o++) {
-        r[o] = (int16_t)(largest > 0.0f ? rintf(scale[o] / largest * one) : 0.0f);
+        r[o] = (int16_t)(largest > 0.0f ? round_nearest(scale[o] / largest * one) : 0);
     }
     return largest / one;
 }
@@ -376,18 +376,14 @@ static struct range outputs_of(int32_t begin, int32_t end, int32_t offset, int32
  * one's, then every `stride` pixels. */
 static void add_errors(const struct columns *col, const int8_t *errors, uint32_t count, uint32_t stride, int32_t *sums)
 {
-    uint32_t c = col->p->c_out, lanes = col->at.lanes;
-    if (stride == 1) {
-        dot_rows_add(col->tile, lanes, errors, c, count, sums);
-        return;
-    }
-    for (; count; count--, errors += c, sums += stride * lanes) {
-        dot_rows_add(col->tile, lanes, errors, c, 1, sums);
+    uint32_t c = col->p->c_out, lanes = col->at.lanes, at_once = stride == 1 ? count : 1;
+    for (; count; count -= at_once, errors += c, sums += stride * lanes) {
+        dot_rows_add(col->tile, lanes, errors, c, at_once, sums);
     }
 }
 
 /* Adds to the sums of pixels first .. end what reaches them through tap (ky, kx). */
-static void add_tap(const struct columns *col, int32_t ky, int32_t kx, int32_t first, int32_t end)
+NEVER_INLINE void add_tap(const struct columns *col, int32_t ky, int32_t kx, int32_t first, int32_t end)
 {
     const struct conv2d *p = col->p;
     int32_t w = p->w_in, top = ky - p->pad_h, left = kx - p->pad_w, packed = 0;

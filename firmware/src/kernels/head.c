@@ -22,7 +22,7 @@ void head_fwd_f32(const struct head *p, const int8_t *x, const float *w, const f
         for (uint32_t i = 0; i < features; i++) {
             sum = sum + *w++ * feature(p, x[i]);
         }
-        logits[k] = sum;
+        logits[k] = kept_f32(sum);
     }
 }
 
@@ -41,7 +41,7 @@ float loss_cross_entropy_f32(uint32_t classes, const float *logits, uint32_t lab
     for (uint32_t k = 0; k < classes; k++) {
         grad[k] = grad[k] / sum - (k == label ? 1.0f : 0.0f);
     }
-    return log_f32(sum) - margin;
+    return kept_f32(log_f32(sum) - margin);
 }
 
 float loss_mse_f32(uint32_t classes, const float *logits, uint32_t label, float *grad)
@@ -52,7 +52,7 @@ float loss_mse_f32(uint32_t classes, const float *logits, uint32_t label, float 
         sum = sum + d * d;
         grad[k] = 2.0f * d / n;
     }
-    return sum / n;
+    return kept_f32(sum / n);
 }
 
 uint32_t head_bwd_x_scratch(const struct head *p)
@@ -89,8 +89,8 @@ void head_bwd_w_f32(const struct head *p, const float *grad, const int8_t *x, fl
     for (uint32_t k = 0; k < p->classes; k++) {
         float step = sgd->lr_head * grad[k];
         for (uint32_t i = 0; i < features; i++, w++) {
-            *w = *w - step * feature(p, x[i]);
+            *w = kept_f32(*w - step * feature(p, x[i]));
         }
-        b[k] = b[k] - step;
+        b[k] = kept_f32(b[k] - step);
     }
 }

@@ -3,15 +3,16 @@
 #include "drivers.h"
 #include "hardware.h"
 
-/* FPSCR: rounding mode, flush to zero, default NaN (ARMv7-M ARM, section A2.5.3). The numeric contract needs all 0. */
-enum { FPSCR_MODES = 3 << 22 | 1 << 24 | 1 << 25 };
+/* FPSCR: rounding mode, flush to zero, default NaN (ARMv7-M ARM, section A2.5.3). The numeric contract needs the nearest,
+ * none, and the default NaN. */
+enum { FPSCR_MODES = 3 << 22 | 1 << 24 | 1 << 25, DEFAULT_NAN = 1 << 25 };
 
 static int fpu_init(void)
 {
-    FPDSCR = 0; /* what an exception handler starts with */
-    uint32_t modes = 0;
+    FPDSCR = DEFAULT_NAN; /* what an exception handler starts with */
+    uint32_t modes = DEFAULT_NAN;
     __asm volatile("vmsr fpscr, %1\n\tvmrs %0, fpscr" : "=r"(modes) : "r"(modes));
-    return modes & FPSCR_MODES ? BOARD_ERR_RANGE : BOARD_OK;
+    return (modes & FPSCR_MODES) == DEFAULT_NAN ? BOARD_OK : BOARD_ERR_RANGE;
 }
 
 int board_init(void)
