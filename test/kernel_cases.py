@@ -177,6 +177,25 @@ def _check_backward_w(op: str, twin: Twin, rng: Rng, side: int = 8) -> None:
         np.testing.assert_array_equal(got.frac, want.frac)
 
 
+def check_conv2d_of_few(twin: Twin, rng: Rng) -> None:
+    """One to three outputs or inputs fill no tile; sums are so long that what else lies in it would show."""
+    few, shape = int(rng.integers(1, 4)), (7, 7, int(rng.integers(15, 21)))
+    whole = Conv(shape, (1, 1, 3), Window(7, 7), draw_zero(rng), 0, np.full(3, 1e-5, np.float32))
+    x, w = draw_s8(rng, shape), np.full((3, *shape), pick(rng, -128, 127), np.int8)
+    y, _ = twin.forward("conv2d", whole, x, w, np.zeros(3, np.int32), Split((), shape[2], True), False)
+    np.testing.assert_array_equal(y, reference.conv2d_fwd(whole, x, w, np.zeros(3, np.int32))[0])
+    wide = Conv((1, 2, few), (1, 2, 1001), Window(1, 1), 0, 0, np.ones(1001, np.float32), 7)
+    ey, w = draw_error(rng, wide.y), draw_s8(rng, (1001, 1, 1, few))
+    got = twin.backward_x("conv2d", wide, ey, w, Clamp(), Split((), few, True))
+    same_error(got, reference.conv2d_bwd_x(wide, ey, w, Clamp()))
+    large = Conv((33, 32, 2), (33, 32, few), Window(1, 1), draw_zero(rng), 0, np.ones(few, np.float32))
+    ey = Error(draw_s8(rng, large.y, -127), np.ones(few, np.float32))
+    x, trained = draw_s8(rng, large.x), draw_trained(rng, (few, 1, 1, 2), np.full(few, 1e5))
+    sgd = draw_sgd(rng)
+    stepped = twin.backward_w("conv2d", large, ey, x, None, None, trained, sgd)
+    np.testing.assert_array_equal(stepped.w, reference.conv2d_bwd_w(large, ey, x, trained, sgd).w)
+
+
 def check_conv2d_fwd(twin: Twin, rng: Rng) -> None:
     _check_forward("conv2d", twin, rng)
 

@@ -177,6 +177,7 @@ NEVER_INLINE void gather_pixels(const struct conv2d *p, const int8_t *x, const s
         pack_rows(tile, at->lanes, bytes, part->k, part->k, p->x_zero);
         return;
     }
+    clear_lanes(tile, at, part->k);
     for (uint32_t lane = 0; lane < at->live; lane++, next_corner(p, &corner)) {
         fetch_fields(p, x, corner, 1, part, bytes);
         pack_lane(tile, at->lanes, lane, bytes, part->k, p->x_zero);

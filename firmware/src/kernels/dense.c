@@ -37,6 +37,8 @@ void pack_lane(int16_t *tile, uint32_t lanes, uint32_t lane, const int8_t *row, 
 {
     if (KERNELS_DSP && (n & 3u)) {
         clear_group(tile, lanes, lane);
+    } else if (n & 1u) {
+        tile[panel_place(n, lanes, lane, n)] = 0; /* makes up the last pair */
     }
     for (uint32_t k = 0; k < n; k++) {
         tile[panel_place(n, lanes, lane, k)] = (int16_t)(row[k] - zero);
@@ -81,8 +83,11 @@ void pack_rows(int16_t *tile, uint32_t lanes, const int8_t *rows, uint32_t step,
 static void columns_scalar(int16_t *tile, const struct span *span, const int8_t *rows, uint32_t step, const int16_t *r,
                            uint32_t n, uint32_t last)
 {
-    for (uint32_t lane = 0; (n & 3u) && lane < span->lanes; lane++) {
+    for (uint32_t lane = 0; KERNELS_DSP && (n & 3u) && lane < span->lanes; lane++) {
         clear_group(tile, span->lanes, lane);
+    }
+    for (uint32_t lane = 0; !KERNELS_DSP && (n & 1u) && lane < span->lanes; lane++) {
+        tile[panel_place(n, span->lanes, lane, n)] = 0; /* makes up the last pair */
     }
     for (uint32_t k = 0; k < last; k++, rows += step) {
         for (uint32_t lane = 0; lane < span->live; lane++) {
@@ -95,6 +100,7 @@ void pack_columns(int16_t *tile, const struct span *span, const int8_t *rows, ui
                   uint32_t n)
 {
     uint32_t scalar = n;
+    clear_lanes(tile, span, n);
 #if defined(__AVX2__)
     if (span->live == LANES) {
         columns_avx2(tile, rows, step, r, n);

@@ -67,6 +67,15 @@ ALWAYS_INLINE uint32_t panel_place(uint32_t n, uint32_t lanes, uint32_t lane, ui
 #endif
 }
 
+/* Zeros in a tile of which not all lanes are live: C sums all of them, and what scratch held before could overflow. The
+ * chip's sums wrap, and nobody reads them. */
+ALWAYS_INLINE void clear_lanes(int16_t *tile, const struct span *span, uint32_t n)
+{
+    if (!KERNELS_DSP && span->live < span->lanes) {
+        memset(tile, 0, tile_bytes(n, span->lanes));
+    }
+}
+
 /* One lane of a tile = row - zero; all of it is written, also what no value lies in. */
 void pack_lane(int16_t *tile, uint32_t lanes, uint32_t lane, const int8_t *row, uint32_t n, int32_t zero);
 

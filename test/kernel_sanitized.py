@@ -1,0 +1,26 @@
+"""Random cases of all kernels in a library built with sanitizers: LIBRARY CASES [--raw].
+
+The process must be started under the sanitizers' runtime or under valgrind. --raw leaves the memory that
+kernels are given as it was allocated: valgrind then knows what was never written.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import kernel_cases
+from convert.hostlib import HostLib
+from kernel_twins import Guarded, Twin
+
+
+def main(library: str, cases: str, *options: str) -> None:
+    Guarded.margin, Guarded.filled = 0, "--raw" not in options
+    twin = Twin(HostLib(Path(library)))
+    for name in kernel_cases.CHECKS:
+        kernel_cases.run(name, twin, int(cases), seed=7)
+    print("all kernels ran")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
