@@ -15,6 +15,8 @@ import torch
 from PIL import Image
 from torch import nn
 
+from .line import record
+
 
 class Bomb:
     """Makes a file when it is unpickled."""
@@ -155,6 +157,7 @@ def seeds(folder: Path, elf: Path | None) -> dict[str, list[Path]]:
         "weights": [arrays(folder / "trained.npz", model_id=np.array("0" * 64), w=np.eye(3, dtype=np.int8))],
         "image": images(folder),
         "scheme": schemes(folder),
+        "line": [record(folder / "line.bin")],
         **converted(folder, models[0]),
     }
     return found if elf is None else {**found, "firmware": [elf]}

@@ -102,6 +102,13 @@ def firmware(path: Path) -> None:
             continue
 
 
+def line(path: Path) -> None:
+    """What a device says, as the client takes it."""
+    from .line import Replay, session
+
+    session(Replay(path.read_bytes()))
+
+
 READERS: dict[str, Callable[[Path], None]] = {
     "model": model,
     "checkpoint": checkpoint,
@@ -113,6 +120,7 @@ READERS: dict[str, Callable[[Path], None]] = {
     "network": network,
     "weights": weights,
     "firmware": firmware,
+    "line": line,
 }
 
 
