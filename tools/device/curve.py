@@ -24,7 +24,7 @@ def save_curve(path: Path, log: Log) -> tuple[Path, Path]:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    with matplotlib.rc_context({"svg.hashsalt": "microtrain", "font.size": 10}):
+    with matplotlib.rc_context({"svg.hashsalt": "microtrain", "font.size": 10, "text.parse_math": False}):
         figure, (top, bottom) = plt.subplots(
             2, 1, figsize=(8, 6), sharex=True, height_ratios=(2, 1), layout="constrained"
         )
