@@ -14,9 +14,10 @@ import pytest
 from click.testing import CliRunner
 from memory_report import cli
 from memory_report.firmware import load_firmware
+from memory_report.interrupts import analyse
 from memory_report.picture import draw
 from memory_report.plan import arena_kinds, load_plan
-from memory_report.stack import EXCEPTION_FRAME, Stack, analyse
+from memory_report.stack import EXCEPTION_FRAME, Stack
 
 CC = "arm-none-eabi-gcc"
 CPU = ["-mcpu=cortex-m7", "-mthumb", "-mfpu=fpv5-sp-d16", "-mfloat-abi=hard"]
@@ -97,11 +98,12 @@ def build(
     arena: int = 256,
     name: str = "firmware",
     script: str = LINKER_SCRIPT,
+    source: str = SOURCE,
 ) -> Path:
-    """Compile and link the source above. extra: more functions, of which the reset handler calls `call`."""
+    """Compile and link a source. extra: more functions, of which the reset handler calls `call`."""
     folder.mkdir(exist_ok=True)
     (folder / "link.ld").write_text(script)
-    source = SOURCE.replace("EXTRA", extra).replace("CALL", call).replace("ARENA", str(arena))
+    source = source.replace("EXTRA", extra).replace("CALL", call).replace("ARENA", str(arena))
     (folder / f"{name}.c").write_text(source)
     elf = folder / f"{name}.elf"
     subprocess.run([CC, *FLAGS, f"{name}.c", "-T", "link.ld", "-o", elf.name], cwd=folder, check=True)
@@ -150,8 +152,8 @@ def run(*arguments: object) -> Any:
     return CliRunner().invoke(cli.main, [str(a) for a in arguments])
 
 
-def stack_of(folder: Path, extra: str = "", call: str = "nop") -> Stack:
-    return analyse(load_firmware(build(folder, extra, call)))
+def stack_of(folder: Path, extra: str = "", call: str = "nop", source: str = SOURCE) -> Stack:
+    return analyse(load_firmware(build(folder, extra, call, source=source)))
 
 
 def test_stack_is_exact(elf: Path) -> None:

@@ -20,6 +20,7 @@ from elfcheck.rules import check
 from elftools.elf.elffile import ELFFile
 from emulator import Board, Fault, Stop, Until
 from memory_report.firmware import load_firmware
+from memory_report.interrupts import analyse
 from pio_build import NULL_MODEL, pio
 from unicorn import arm_const as arm
 
@@ -104,6 +105,13 @@ def rounded(folder: Path, cpu: str, values: np.ndarray) -> np.ndarray:
 
 
 # ---------------------------------------------------------------- the chip's own places
+def test_the_stack_is_bounded_with_one_handler_at_a_time(elf: Path) -> None:
+    """Every jump of the kernels is followed, and no priority is written."""
+    stack = analyse(load_firmware(elf))
+    assert stack.problems == () and stack.nested == ()
+    assert [frame.name for frame in stack.handler.frames] == ["Serial_IRQHandler"]
+
+
 def test_regions_are_whole_sectors_and_the_driver_erases_the_slots(elf: Path) -> None:
     """Linker script, the driver's table, the board file and the emulator's chip say the same."""
     board, firmware = Board(elf), load_firmware(elf)

@@ -15,8 +15,8 @@ from device.client import Device
 from device.link import ProgramPort
 from emulator import Board, CallCost, EmulatedPort, EmulatorError, cycles
 from memory_report.firmware import load_firmware
+from memory_report.interrupts import analyse
 from memory_report.plan import load_plan
-from memory_report.stack import analyse
 from memory_report.usage import Report, make_report
 
 KERNEL = re.compile(r"[a-z0-9_]+_(s8|s32|f32)")  # <op>_<pass>_<type>

@@ -14,10 +14,10 @@ from base.terminal import console
 
 from memory_report.errors import ReportError
 from memory_report.firmware import load_firmware
+from memory_report.interrupts import analyse
 from memory_report.picture import check_suffix, draw
 from memory_report.plan import Plan, load_plan
 from memory_report.show import show, show_diff
-from memory_report.stack import analyse
 from memory_report.usage import as_json, make_report
 
 ELF = Path(".pio/build/disco_f746ng/firmware.elf")

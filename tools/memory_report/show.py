@@ -68,16 +68,17 @@ def regions_table(report: Report) -> Table:
 def show_stack(console: Console, report: Report) -> None:
     stack = report.stack
     reserved = "" if stack.reserved is None else f" of {stack.reserved:,} reserved"
-    handler = (
-        f" + exception frame {EXCEPTION_FRAME} + handler {stack.handler.bytes:,}"
-        if stack.handler.frames
-        else ""
+    handler = "".join(
+        f" + exception frame {EXCEPTION_FRAME} + handler {path.bytes:,}"
+        for path in (stack.handler, *stack.nested)
+        if path.frames
     )
     text = f"Worst stack: {stack.worst:,} bytes{reserved} = thread {stack.thread.bytes:,}{handler}"
     console.print(text, style="bold")
     for name, path in (
         ("thread", stack.thread),
         ("handler", stack.handler),
+        *(("nested handler", path) for path in stack.nested),
         ("fault, not counted", stack.fault),
     ):
         if path.frames:

@@ -1,25 +1,28 @@
 """The deepest the stack can get: call graph and frames read from the machine code.
 
-    worst = thread + exception frame + deepest interrupt handler
+    worst = thread + for each exception that can be on top of another: frame + handler
 
-The thread is everything that the reset handler reaches. All interrupts have one priority, so that one handler
-at most is on top of it. An exception stores up to 0x68 bytes (with the FPU's registers: Armv7-M Architecture
-Reference Manual, B1.5.6) and up to 4 more to align the stack to 8. Fault handlers, and the one handler of all
-the interrupts that nobody enables, end the program: they are shown, not counted.
+The thread is everything that the reset handler reaches; interrupts.py says which exceptions count. An
+exception stores up to 0x68 bytes (with the FPU's registers, at once or later: Armv7-M Architecture Reference
+Manual, B1.5.6 and B1.5.7) and up to 4 more to align the stack to 8.
+
+What is trusted, not proven: stores through pointers and into arrays stay inside their objects, so that they
+change neither saved registers nor registers of the core; the index of a jump table is one of its entries.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 
+from memory_report.effects import Routine, Write
 from memory_report.errors import ReportError
-from memory_report.firmware import Firmware, Symbol
+from memory_report.firmware import Firmware
 from memory_report.instructions import Code
+from memory_report.routine import Walk
 
 EXCEPTION_FRAME = 0x68 + 4
-FAULT_VECTORS = range(2, 7)  # NMI, HardFault, MemManage, BusFault, UsageFault
-FIRST_VECTOR = 2
-ENDLESS = 1 << 20  # a depth that only a loop which pushes can reach
+DEEPEST_CALLS = 100
 
 
 @dataclass(frozen=True)
@@ -45,137 +48,83 @@ class Path:
 class Stack:
     """Result. reserved: bytes between __stack_limit and __stack_top, None where the ELF has no such names.
 
-    handler   deepest interrupt handler; empty where the vector table holds none but fault handlers
+    handler   deepest handler that interrupts the thread; empty where the vector table holds none that count
+    nested    further handlers that can be on top of it at the same time
+    fault     deepest of those that end the program: not counted
     problems  why the true depth may be larger; none: the bound is proven
     """
 
     thread: Path
     handler: Path
+    nested: tuple[Path, ...]
     fault: Path
     reserved: int | None
     problems: tuple[str, ...]
 
     @property
     def worst(self) -> int:
-        return self.thread.bytes + (EXCEPTION_FRAME + self.handler.bytes if self.handler.frames else 0)
-
-
-@dataclass(frozen=True)
-class Use:
-    """Stack of one function by itself: its own most, and its depth at each call."""
-
-    most: int
-    calls: dict[int, int] = field(default_factory=dict)
+        handlers = [path for path in (self.handler, *self.nested) if path.frames]
+        return self.thread.bytes + sum(EXCEPTION_FRAME + path.bytes for path in handlers)
 
 
 class Analysis:
-    """Depths of functions, each computed once."""
+    """Routines and their depths, each computed once."""
 
     def __init__(self, firmware: Firmware) -> None:
-        self.firmware = firmware
         self.code = Code(firmware)
-        self.problems: dict[str, None] = {}  # ordered, no doubles
-        self._uses: dict[int, Use] = {}
+        self._routines: dict[int, Routine] = {}
         self._paths: dict[int, Path] = {}
-        self._active: list[Symbol] = []
+        self._active: dict[int, Walk] = {}
+
+    def routine(self, address: int) -> Routine:
+        """What the code at an address does; inside a recursion a guess, together with a problem.
+
+        Errors   ReportError where calls are nested deeper than this follows
+        """
+        address &= ~1
+        if address in self._active:
+            walks = list(self._active.values())
+            cycle = [w.routine.name for w in walks[list(self._active).index(address) :]]
+            walks[-1].routine.problems[f"recursion: {' > '.join((*cycle, cycle[0]))}"] = None
+            return Routine(cycle[0], returns=True)
+        if len(self._active) == DEEPEST_CALLS:
+            top = next(iter(self._active.values())).routine.name
+            raise ReportError(f"more than {DEEPEST_CALLS} functions call one another in a row below {top}.")
+        if address not in self._routines:
+            self._active[address] = Walk(self.code, address, self.routine)
+            self._routines[address] = self._active[address].run()
+            del self._active[address]
+        return self._routines[address]
+
+    def reached(self, roots: Iterable[int]) -> list[Routine]:
+        """Every routine that these may call, each once."""
+        found: dict[int, Routine] = {}
+        work = [root & ~1 for root in reversed(list(roots))]
+        while work:
+            address = work.pop()
+            if address not in found:
+                found[address] = self.routine(address)
+                work += reversed(found[address].calls)
+        return list(found.values())
+
+    def problems(self, roots: Iterable[int]) -> list[str]:
+        return list(dict.fromkeys(text for routine in self.reached(roots) for text in routine.problems))
+
+    def writes(self, roots: Iterable[int]) -> list[Write]:
+        return list(dict.fromkeys(write for routine in self.reached(roots) for write in routine.writes))
 
     def path(self, address: int) -> Path:
-        """The deepest chain of calls that starts with the function at an address."""
+        """The deepest chain of calls that starts with the code at an address; a recursion counts once."""
         address &= ~1
-        if address in self._paths:
-            return self._paths[address]
-        function = self.code.function_at(address)
-        if function is None:
-            self.problems[
-                f"code at {address:#010x} belongs to no function: give it a symbol of type function"
-            ] = None
-            return Path()
-        if function in self._active:
-            cycle = [*(f.name for f in self._active[self._active.index(function) :]), function.name]
-            self.problems[f"recursion: {' > '.join(cycle)}"] = None
-            return Path()
-        self._active.append(function)
-        use = self.use(function)
-        best = Path((Frame(function.name, use.most),))
-        for target, depth in use.calls.items():
-            below = self.path(target)
-            if depth + below.bytes > best.bytes or (
-                depth + below.bytes == best.bytes and len(best.frames) == 1
-            ):
-                best = Path((Frame(function.name, depth), *below.frames))
-        self._active.pop()
-        self._paths[address] = best
-        return best
-
-    def use(self, function: Symbol) -> Use:
-        """Follow every way through a function; where ways meet, the deeper one counts."""
-        if function.address in self._uses:
-            return self._uses[function.address]
-        depths: dict[int, int] = {}
-        calls: dict[int, int] = {}
-        most = 0
-        work = [(function.address, 0)]
-        while work:
-            address, depth = work.pop()
-            if depths.get(address, -1) >= depth:
-                continue
-            depths[address] = depth
-            step = self.code.step(address)
-            if step is None:
-                continue  # behind a call that does not return
-            if step.problem:
-                self.problems[f"{function.name} {step.problem}"] = None
-            after = max(0, depth + step.grows)
-            most = max(most, after)
-            if most > ENDLESS:
-                self.problems[f"{function.name} grows its stack in a loop"] = None
-                break
-            for target in (*step.calls, *step.jumps):
-                calls[target] = max(calls.get(target, 0), after)
-            work += [(address, after) for address in step.next]
-        self._uses[function.address] = Use(most, calls)
-        return self._uses[function.address]
-
-
-def vectors(firmware: Firmware) -> list[int]:
-    """Handlers of the vector table, by number; 0: none. Empty where there is no table."""
-    section = next((s for s in firmware.sections if "vector" in s.name), None)
-    if section is None:
-        return []
-    return [firmware.word(section.address + 4 * i) for i in range(section.size // 4)]
-
-
-def analyse(firmware: Firmware) -> Stack:
-    """The deepest stack of a firmware.
-
-    Errors   ReportError where the ELF has no reset handler
-    """
-    analysis = Analysis(firmware)
-    table = vectors(firmware)
-    reset = table[1] if len(table) > 1 else firmware.entry
-    if analysis.code.function_at(reset & ~1) is None:
-        raise ReportError(
-            f"{firmware.path} has no reset handler (vector 1, or the entry point): build the firmware."
-        )
-    faults = fault_handlers(table)
-    handlers = {handler for handler in table[FIRST_VECTOR:] if handler} - faults
-    thread = analysis.path(reset)
-    handler = deepest(analysis, handlers)
-    counted = tuple(analysis.problems)
-    fault = deepest(analysis, faults)
-    names = firmware.names
-    reserved = None
-    if "__stack_top" in names and "__stack_limit" in names:
-        reserved = names["__stack_top"] - names["__stack_limit"]
-    return Stack(thread, handler, fault, reserved, counted)
-
-
-def fault_handlers(table: list[int]) -> set[int]:
-    """Handlers of faults, and the one that fills most of the table, for interrupts that nobody enables."""
-    faults = {table[i] for i in FAULT_VECTORS if i < len(table) and table[i]}
-    rest = [handler for handler in table[FAULT_VECTORS.stop :] if handler]
-    return faults | {handler for handler in rest if rest.count(handler) > len(rest) // 2 and len(rest) > 2}
-
-
-def deepest(analysis: Analysis, roots: set[int]) -> Path:
-    return max((analysis.path(root) for root in sorted(roots)), key=lambda p: p.bytes, default=Path())
+        if address not in self._paths:
+            routine = self.routine(address)
+            self._paths[address] = Path()
+            best = Path((Frame(routine.name, routine.most),))
+            for target, depth in routine.calls.items():
+                below = self.path(target)
+                if depth + below.bytes > best.bytes or (
+                    depth + below.bytes == best.bytes and len(best.frames) == 1
+                ):
+                    best = Path((Frame(routine.name, depth), *below.frames))
+            self._paths[address] = best
+        return self._paths[address]

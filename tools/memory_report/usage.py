@@ -230,6 +230,7 @@ def as_json(report: Report) -> dict[str, Any]:
             "exception_frame": EXCEPTION_FRAME,
             "thread": path_json(stack.thread),
             "handler": path_json(stack.handler),
+            **({"nested": [path_json(path) for path in stack.nested]} if stack.nested else {}),
             "fault": path_json(stack.fault),
             "problems": list(stack.problems),
         },

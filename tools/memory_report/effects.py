@@ -1,0 +1,316 @@
+"""What one instruction does to registers and stack, in the terms of values.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from operator import mul, or_
+from typing import Any
+
+from capstone import arm
+
+from memory_report.instructions import Code
+from memory_report.values import (
+    CORE,
+    KEPT,
+    LOW,
+    LR,
+    PC,
+    SP,
+    SYSTEM_SPACE,
+    Entry,
+    Numbers,
+    OnStack,
+    State,
+    System,
+    Value,
+    combine,
+    is_system,
+    masked,
+    number,
+    numbers,
+    plus,
+)
+
+PUSHES = {arm.ARM_INS_PUSH, arm.ARM_INS_VPUSH}
+POPS = {arm.ARM_INS_POP, arm.ARM_INS_VPOP}
+MULTIPLE = ("ldm", "stm", "vldm", "vstm", "push", "pop", "vpush", "vpop", "fldm", "fstm")
+LOADS = ("ldr", "lda", "vldr")
+STORES = ("st", "vst", "push", "vpush", "fst")
+MOVES = {arm.ARM_INS_MOV, arm.ARM_INS_MOVW, arm.ARM_INS_MOVS}
+ADDS = {arm.ARM_INS_ADD: 1, arm.ARM_INS_ADDW: 1, arm.ARM_INS_SUB: -1, arm.ARM_INS_SUBW: -1}
+COMPARES = {arm.ARM_INS_CMP, arm.ARM_INS_CMN, arm.ARM_INS_TST, arm.ARM_INS_TEQ}
+# Their first operand is all that they write; of any other instruction each operand may be.
+ONE_RESULT = {
+    *MOVES, *ADDS, arm.ARM_INS_MOVT, arm.ARM_INS_MVN, arm.ARM_INS_ADR, arm.ARM_INS_RSB, arm.ARM_INS_ADC,
+    arm.ARM_INS_SBC, arm.ARM_INS_AND, arm.ARM_INS_ORR, arm.ARM_INS_ORN, arm.ARM_INS_EOR, arm.ARM_INS_BIC,
+    arm.ARM_INS_LSL, arm.ARM_INS_LSR, arm.ARM_INS_ASR, arm.ARM_INS_ROR, arm.ARM_INS_MUL, arm.ARM_INS_MLA,
+    arm.ARM_INS_MLS, arm.ARM_INS_SDIV, arm.ARM_INS_UDIV, arm.ARM_INS_UBFX, arm.ARM_INS_SBFX, arm.ARM_INS_BFI,
+    arm.ARM_INS_BFC, arm.ARM_INS_CLZ, arm.ARM_INS_RBIT, arm.ARM_INS_REV, arm.ARM_INS_UXTB, arm.ARM_INS_UXTH,
+    arm.ARM_INS_SXTB, arm.ARM_INS_SXTH, arm.ARM_INS_SSAT, arm.ARM_INS_USAT,
+}  # fmt: skip
+STACK_REGISTERS = ("msp", "psp", "control")
+READ = 1  # an operand's access
+OPERATIONS: dict[int, Callable[[int, int], int]] = {
+    arm.ARM_INS_ORR: or_,
+    arm.ARM_INS_MUL: mul,
+    arm.ARM_INS_RSB: lambda x, y: y - x,
+}
+
+
+@dataclass(frozen=True)
+class Write:
+    """A store to the system control space. address, value: None where not known."""
+
+    where: str
+    address: int | None
+    size: int
+    value: int | None
+
+
+@dataclass
+class Routine:
+    """What was found out about the code that is entered at one address.
+
+    most      deepest stack of its own, bytes
+    calls     depth at each call; jumps that do not come back are calls here
+    returns   whether it may come back
+    result    r0 when it does
+    changes   registers of KEPT that it does not give back as they were
+    reads     registers whose value from entry it uses for more than saving it
+    above     words above its own stack that it writes, as bytes above the stack pointer at entry
+    writes    its stores to the system control space
+    problems  why its stack may be deeper, or not be what the caller expects
+    """
+
+    name: str
+    most: int = 0
+    calls: dict[int, int] = field(default_factory=dict)
+    returns: bool = False
+    result: Value = None
+    changes: set[int] = field(default_factory=set)
+    reads: set[int] = field(default_factory=set)
+    above: set[int] = field(default_factory=set)
+    writes: dict[Write, None] = field(default_factory=dict)
+    problems: dict[str, None] = field(default_factory=dict)
+
+    def problem(self, text: str) -> None:
+        self.problems[f"{self.name} {text}"] = None
+
+    def uses(self, value: Value) -> None:
+        """A value is used for more than being saved or copied."""
+        if isinstance(value, Entry) and value.register != LR:
+            self.reads.add(value.register)
+
+    def hands_on(self, value: Value, address: int) -> None:
+        """A value goes where it is not followed: to memory, or to a function that uses it."""
+        self.uses(value)
+        if is_system(value):
+            self.writes[Write(f"{self.name} at {address:#010x}", None, 0, None)] = None
+
+
+class Effects:
+    """Applies instructions to states, and keeps what the routine is asked for later."""
+
+    def __init__(self, code: Code, routine: Routine) -> None:
+        self.code = code
+        self.routine = routine
+
+    def apply(self, i: Any, state: State) -> None:
+        """All of an instruction but where it goes; state.left where it writes pc."""
+        if i.id in COMPARES or i.id == arm.ARM_INS_IT:
+            return
+        if i.id == arm.ARM_INS_SVC:  # its handler answers in r0 to r3
+            for register in LOW[:4]:
+                state.set(register, None)
+        elif i.id == arm.ARM_INS_MSR:
+            self.special(i)
+        elif i.insn_name().startswith(MULTIPLE):
+            self.multiple(i, state)
+        elif any(op.type == arm.ARM_OP_MEM for op in i.operands):
+            self.access(i, state)
+        else:
+            self.compute(i, state)
+
+    def special(self, i: Any) -> None:
+        if i.op_str.startswith(STACK_REGISTERS):
+            self.routine.problem(f"sets the stack pointer (`{text(i)}`)")
+
+    def multiple(self, i: Any, state: State) -> None:
+        """Loads and stores of several registers, pushes and pops."""
+        implied = i.id in PUSHES | POPS
+        base = SP if implied else i.operands[0].reg
+        registers = [op.reg for op in i.operands[0 if implied else 1 :]]
+        sizes = [8 if i.reg_name(register).startswith("d") else 4 for register in registers]
+        start = state.get(base)
+        self.routine.uses(start)
+        down = i.id in PUSHES or "db" in i.insn_name()
+        rest = 4 if i.insn_name().endswith("x") else 0  # fldmx and fstmx move a word more
+        end = plus(start, number(sum(sizes) + rest), -1 if down else 1)
+        places = [end if down else start]
+        for size in sizes[:-1]:
+            places.append(plus(places[-1], number(size)))
+        if i.insn_name().startswith(STORES):
+            for register, size, place in zip(registers, sizes, places, strict=True):
+                self.store(i, state, place, size, state.get(register), is_system(start))
+            loaded = []
+        else:
+            loaded = [(r, self.load(state, p)) for r, p in zip(registers, places, strict=True)]
+        if implied or i.writeback:
+            self.write(i, state, base, end if end is not None or not is_system(start) else System())
+        for register, value in loaded:
+            self.write(i, state, register, value)
+
+    def access(self, i: Any, state: State) -> None:
+        """Loads and stores of one or two registers."""
+        place = next(n for n, op in enumerate(i.operands) if op.type == arm.ARM_OP_MEM)
+        memory, data = i.operands[place].mem, [op.reg for op in i.operands[:place]]
+        base = number(i.address + 4 & ~3) if memory.base == PC else state.get(memory.base)
+        offset = number(memory.disp) if not memory.index else None
+        self.routine.uses(base)
+        self.routine.uses(state.get(memory.index) if memory.index else None)
+        moved = plus(base, offset)
+        address = base if i.post_index else moved
+        system = is_system(base) or bool(memory.index and is_system(state.get(memory.index)))
+        loads: list[tuple[int, Value]] = []
+        if i.insn_name().startswith(STORES):
+            if "ex" in i.insn_name():
+                loads = [(data.pop(0), None)]  # whether the exclusive store was done
+            for n, register in enumerate(data):
+                part = plus(address, number(4 * n))
+                self.store(i, state, part, width(i, register), state.get(register), system)
+        else:
+            whole = i.insn_name().startswith(LOADS) and width(i, data[0] if data else 0) >= 4
+            parts = (plus(address, number(4 * n)) for n in range(len(data)))
+            loads = [(r, self.load(state, p) if whole else None) for r, p in zip(data, parts, strict=True)]
+        if i.writeback:
+            amount = number(i.operands[place + 1].imm) if i.post_index else offset
+            self.write(i, state, memory.base, plus(base, amount) or (System() if system else None))
+        for register, value in loads:
+            self.write(i, state, register, value)
+
+    def load(self, state: State, place: Value) -> Value:
+        """A word: saved on the stack, or in memory that nothing writes."""
+        if isinstance(place, OnStack):
+            return state.slots.get(place.depth)
+        if not isinstance(place, Numbers):
+            return None
+        words = [self.constant(address) for address in place.values]
+        return numbers(word for word in words if word is not None) if None not in words else None
+
+    def constant(self, address: int) -> int | None:
+        """A word that nothing writes: of the code's literals or of constants."""
+        section = self.code.firmware.section_at(address)
+        if section is None or not section.bits or (section.write and not section.execute):
+            return None
+        if address + 4 > section.address + section.size:
+            return None
+        return self.code.firmware.word(address)
+
+    def store(self, i: Any, state: State, place: Value, size: int, value: Value, system: bool) -> None:
+        """system: the address was made from one in the system control space."""
+        if isinstance(place, OnStack):
+            self.store_on_stack(i, state, place.depth, size, value)
+            return
+        self.routine.hands_on(value, i.address)
+        if isinstance(value, OnStack):
+            state.share()
+        where = f"{self.routine.name} at {i.address:#010x}"
+        if isinstance(place, Numbers):
+            word = value.one if isinstance(value, Numbers) else None
+            for address in sorted(a for a in place.values if a in SYSTEM_SPACE):
+                self.routine.writes[Write(where, address, size, word)] = None
+        elif system:
+            self.routine.writes[Write(where, None, size, None)] = None
+
+    def store_on_stack(self, i: Any, state: State, depth: int, size: int, value: Value) -> None:
+        self.routine.most = max(self.routine.most, depth)
+        self.routine.above |= set(range(max(0, -depth) & ~3, size - depth, 4))
+        if isinstance(value, OnStack):
+            state.share()
+        saved = isinstance(value, Entry) and (value.register in KEPT or value.register == LR)
+        state.save(depth, size, value if saved or isinstance(value, Numbers) else None)
+        if not saved:
+            self.routine.hands_on(value, i.address)
+
+    def compute(self, i: Any, state: State) -> None:
+        """Everything else: moves and additions are followed, other results are not known."""
+        registers = [op.reg for op in i.operands if op.type == arm.ARM_OP_REG and op.reg in CORE]
+        results = registers[:1] if i.id in ONE_RESULT else registers
+        value = self.value(i, state)
+        if i.id not in MOVES:
+            read = i.operands[0 if i.operands and i.operands[0].access & READ else 1 :]
+            sources = [state.get(op.reg) for op in read if op.type == arm.ARM_OP_REG and op.reg in CORE]
+            for source in sources:
+                self.routine.uses(source)
+            if value is None and any(is_system(source) for source in sources):
+                value = System()
+        implied = [r for r in i.regs_access()[1] if r not in registers]
+        for register in dict.fromkeys((*results, *implied)):
+            self.write(i, state, register, value)
+
+    def value(self, i: Any, state: State) -> Value:
+        """The result of a move or an addition."""
+        if i.id not in ONE_RESULT or any(op.shift.type for op in i.operands):
+            return None
+        operands = [self.operand(i, op, state) for op in i.operands]
+        if i.id in MOVES:
+            return operands[1]
+        if i.id == arm.ARM_INS_MVN:
+            return combine(operands[1], operands[1], lambda x, _: ~x)
+        if i.id == arm.ARM_INS_MOVT:
+            return combine(operands[0], operands[1], lambda x, y: x & 0xFFFF | y << 16)
+        if i.id == arm.ARM_INS_ADR:
+            return plus(number(i.address + 4 & ~3), operands[1])
+        if i.id in ADDS:
+            return plus(operands[-2], operands[-1], ADDS[i.id])
+        if i.id == arm.ARM_INS_AND:
+            return masked(operands[-2], operands[-1])
+        if i.id == arm.ARM_INS_MLA:
+            return plus(combine(operands[1], operands[2], mul), operands[3])
+        operation = OPERATIONS.get(i.id)
+        return combine(operands[-2], operands[-1], operation) if operation is not None else None
+
+    def operand(self, i: Any, operand: Any, state: State) -> Value:
+        if operand.type == arm.ARM_OP_IMM:
+            return number(operand.imm)
+        if operand.type != arm.ARM_OP_REG:
+            return None
+        return number(i.address + 4) if operand.reg == PC else state.get(operand.reg)
+
+    def write(self, i: Any, state: State, register: int, value: Value) -> None:
+        if register == SP:
+            self.move_stack(i, state, value)
+        elif register == PC:
+            state.left, state.target = True, value
+        elif register in CORE:
+            state.set(register, value)
+        else:  # the FPU's are not followed
+            self.routine.hands_on(value, i.address)
+
+    def move_stack(self, i: Any, state: State, value: Value) -> None:
+        """A new stack pointer. What is not known leaves it where it is, as a problem."""
+        if not isinstance(value, OnStack):
+            grows = "grows its stack by an amount that only it knows"
+            self.routine.problem(f"{grows if i.id in ADDS else 'sets the stack pointer'} (`{text(i)}`)")
+            return
+        if value.depth < 0:
+            self.routine.problem(
+                f"takes {-value.depth} bytes off the stack that it did not put there (`{text(i)}`)"
+            )
+        state.depth = max(0, value.depth)
+        state.slots = {slot: saved for slot, saved in state.slots.items() if slot <= state.depth}
+        self.routine.most = max(self.routine.most, state.depth)
+
+
+def text(i: Any) -> str:
+    return f"{i.mnemonic} {i.op_str}"
+
+
+def width(i: Any, register: int) -> int:
+    """Bytes that an instruction loads or stores of each register."""
+    name = i.insn_name()
+    if name.startswith("v"):
+        return 8 if i.reg_name(register).startswith("d") else 4
+    letters = name[3:].removeprefix("ex").removeprefix("s")
+    return {"b": 1, "h": 2}.get(letters[:1], 4)
