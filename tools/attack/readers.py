@@ -93,7 +93,7 @@ def firmware(path: Path) -> None:
     from elfcheck.rules import check
     from emulator.elf import Image
     from memory_report.firmware import load_firmware
-    from memory_report.stack import analyse
+    from memory_report.interrupts import analyse
 
     for read in (lambda: analyse(load_firmware(path)), lambda: check(path), lambda: Image(path)):
         try:
