@@ -22,7 +22,7 @@ BATCH = 500
 # Files of each kind in a hundred; what costs more to read comes less often.
 SHARES = {
     "model": 30, "state": 12, "checkpoint": 10, "scheme": 10, "plan": 10, "image": 10,
-    "calibration": 4, "weights": 4, "network": 4, "line": 5, "firmware": 1,
+    "calibration": 4, "weights": 4, "network": 4, "line": 5, "firmware": 0.2,
 }  # fmt: skip
 
 
@@ -66,7 +66,7 @@ def batches(seeds: dict[str, list[Path]], count: int) -> list[tuple[str, int, in
     whole = sum(share for kind, share in SHARES.items() if kind in seeds)
     found = []
     for kind in seeds:
-        files = max(1, count * SHARES[kind] // whole)
+        files = max(1, int(count * SHARES[kind] / whole))
         found += [(kind, first, min(BATCH, files - first)) for first in range(0, files, BATCH)]
     return found
 
