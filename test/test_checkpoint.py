@@ -171,7 +171,7 @@ WRONG: dict[str, tuple[Callable[[Found], object], str]] = {
     "no convolution": (lambda f: f["blocks"][1].update(block_of_nothing()), "has no convolution"),
     "mix": (top("feature_mix", conv(6, 6)), "feature_mix"),
     "classifier channels": (top("classifier", conv(7, 5)), "not a 1x1 one of the 6 features"),
-    "code": (top("blocks", [Path]), "of plain arrays: it holds pathlib"),
+    "code": (top("blocks", [Path]), "it holds pathlib"),
 }
 
 

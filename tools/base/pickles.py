@@ -45,16 +45,17 @@ class Instance:
         self.attributes = state if isinstance(state, dict) else {"state": state}
 
 
-def read_pickle(data: bytes, name: str, storages: Storages | None = None) -> Any:
+def read_pickle(data: bytes, name: str, storages: Storages | None = None, *, instances: bool = True) -> Any:
     """What a pickle holds: dicts, lists, tuples, numbers, text, arrays, and an Instance for all else.
 
-    name      of the file, for messages
-    storages  bytes of a torch storage by its key; None: the pickle holds no torch tensors
+    name       of the file, for messages
+    storages   bytes of a torch storage by its key; None: the pickle holds no torch tensors
+    instances  whether it may hold any; else it is refused with the name of the first
     Raises FileError where it is damaged.
     """
     try:
         check_opcodes(data)
-        return _plain(_Passive(io.BytesIO(data), storages).load(), {})
+        return _plain(_Passive(io.BytesIO(data), storages, instances).load(), {})
     except FileError:
         raise
     except Exception as error:  # a damaged pickle may raise anything
@@ -73,14 +74,17 @@ def check_opcodes(data: bytes) -> None:
 class _Passive(pickle.Unpickler):
     """Builds data. find_class() returns nothing that comes from outside this module."""
 
-    def __init__(self, file: io.BytesIO, storages: Storages | None) -> None:
+    def __init__(self, file: io.BytesIO, storages: Storages | None, instances: bool) -> None:
         super().__init__(file, encoding="latin-1")
         self.storages = storages
+        self.instances = instances
 
     def find_class(self, module: str, name: str) -> Any:
         if module == "torch" and name in STORAGES:
             return _StorageType(STORAGES[name])
         known = _KNOWN.get((module, name))
+        if known is None and not self.instances:
+            raise ValueError(f"it holds {module}.{name}")
         return known if known is not None else _unknown(f"{module}.{name}")
 
     def persistent_load(self, key: Any) -> Any:
@@ -130,7 +134,7 @@ class _Dtype:
 
     def dtype(self) -> np.dtype[Any]:
         found = np.dtype(self.code)
-        if found.kind not in "biuf" or found.names or found.subdtype:
+        if found.kind not in "biufUS" or found.names or found.subdtype:
             raise ValueError(f"it holds an array of {self.code}")
         return found.newbyteorder(">") if self.order == ">" else found
 

@@ -6,18 +6,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from .archive import reason
-from .errors import Error
+from .errors import Error, FileError
 
 
 @contextmanager
 def reading(kind: type[Error], sentence: Callable[[str], str]) -> Iterator[None]:
-    """Turns what a damaged file leads to, any exception, into one error; errors that say so already pass.
+    """Turns what a damaged file leads to, any exception, into one error; what is a sentence stays one.
 
     kind      of error to raise
     sentence  what it says, made of a line about what went wrong
     """
     try:
         yield
+    except FileError as error:
+        raise kind(str(error)) from error
     except Error:
         raise
     except Exception as error:

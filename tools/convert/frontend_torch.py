@@ -63,7 +63,7 @@ def load_model(
     Raises ConvertError for whatever the user can mend.
     """
     wrong = f"{path.name} is a damaged file"
-    with _of_convert(), reading(ConvertError, lambda why: f"{wrong} ({why}); save the model again"):
+    with reading(ConvertError, lambda why: f"{wrong} ({why}); save the model again"):
         kind = kind_of(path)
         graph = clean(_read(path, kind, trust, input_shape))
         extra = _extra(path) if zipfile.is_zipfile(path) else {}
@@ -72,15 +72,6 @@ def load_model(
     offset = tuple(-m / s for m, s in zip(mean, std, strict=True))
     graph = graph.replace(input=Input(graph.input.tensor, gain, offset), classes=_class_names(path, extra))
     return LoadedModel(graph, _calibration(path, extra), mean, std, graph.classes, kind)
-
-
-@contextlib.contextmanager
-def _of_convert() -> Iterator[None]:
-    """What the base readers say of a file, as the converter's own error."""
-    try:
-        yield
-    except FileError as error:
-        raise ConvertError(str(error)) from error
 
 
 def _read(path: Path, kind: str, trust: bool, input_shape: tuple[int, int, int] | None) -> Graph:

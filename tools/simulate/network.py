@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from base.errors import FileError
 from base.npz import read_npz
 from base.reading import reading
 from device.errors import DeviceError
@@ -110,9 +111,15 @@ def load_network(folder: Path, model_id: str) -> Network:
     path = folder / "model.npz"
     if not path.exists():
         raise DeviceError(f"no such file: {path}. tools/convert writes it: convert again.")
-    wrong = f"{path} is not what tools/convert wrote"
-    with reading(DeviceError, lambda why: f"{wrong} ({why}): convert again."):
+
+    def wrong(why: str) -> str:
+        return f"{path} is not what tools/convert wrote ({why}): convert again."
+
+    try:
         arrays = read_npz(path)
+    except FileError as error:
+        raise DeviceError(wrong(str(error))) from error
+    with reading(DeviceError, wrong):
         description = json.loads(str(arrays.pop("graph")))
         if description["format"] != 1 or description["model_id"] != model_id:
             raise DeviceError(f"{path} and plan.json are of different models: convert again.")

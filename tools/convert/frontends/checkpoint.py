@@ -37,7 +37,7 @@ def read_dict(path: Path) -> dict[str, Any]:
         if zipfile.is_zipfile(path):
             with open_archive(path, path.name) as archive:
                 data = archive.bytes("data.pkl")
-        found = read_pickle(data, path.name)
+        found = read_pickle(data, path.name, instances=False)
     except FileError as error:
         raise ConvertError(f"{path.name} is no quantized checkpoint of plain arrays: {error}") from error
     mapping(f"{path.name} is no quantized checkpoint: it", found, ("first_conv", "blocks", "classifier"))
