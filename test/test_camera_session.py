@@ -71,7 +71,7 @@ def learn(demo: Demo, shots: list[list[Image.Image]], unseen: list[list[Image.Im
     return before, accuracy(demo, unseen)
 
 
-@pytest.mark.parametrize("pair", PAIRS)
+@pytest.mark.parametrize("pair", [PAIRS[0], *(pytest.param(p, marks=pytest.mark.slow) for p in PAIRS[1:])])
 def test_two_classes_are_learned_from_twenty_shots_each(elf: Path, pair: tuple[int, int]) -> None:
     train_images, train_labels, test_images, test_labels = dataset.device_split()
     shots = [pictures(train_images, train_labels, digit, SHOTS) for digit in pair]

@@ -195,7 +195,13 @@ BUGS = {
 }
 
 
-@pytest.mark.parametrize(("bug", "cuts"), [("nothing is struck", 40), ("only the other slot is struck", 600)])
+@pytest.mark.parametrize(
+    ("bug", "cuts"),
+    [
+        ("nothing is struck", 40),
+        pytest.param("only the other slot is struck", 600, marks=pytest.mark.slow),
+    ],
+)
 def test_a_forget_that_goes_back_in_time_is_noticed(tmp_path: Path, bug: str, cuts: int) -> None:
     """The first is how it once was: slot A was erased, and the older checkpoint of slot B was left."""
     elf = board_with_bug(tmp_path, "checkpoint.c", *BUGS[bug])

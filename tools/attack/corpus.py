@@ -99,7 +99,7 @@ def with_pickle(path: Path, part: str, trace: Path) -> Path:
     return path
 
 
-def zip_bomb(path: Path, size: int = 3 << 30) -> Path:
+def zip_bomb(path: Path, size: int = 1200 << 20) -> Path:
     """An export with an entry that unpacks to `size` bytes."""
     exported(path)
     with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED, allowZip64=True) as file:
