@@ -5,15 +5,11 @@ from __future__ import annotations
 import json
 import sys
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
-from base.errors import Error
-from base.terminal import console, say
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from base.terminal import Sentences, bar, say
 from soak import firmware
 
 from . import corpus, cuts, files, gradients, names
@@ -27,16 +23,6 @@ NULL_CLASSES = 3  # of soak.firmware.smallest()
 SEED = click.option(
     "--seed", type=click.IntRange(0, 2**31), default=1, show_default=True, help="Of all that is random."
 )
-
-
-class Sentences(click.Group):
-    """Prints what the user can mend as one sentence and exits with 1."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except Error as error:
-            raise click.ClickException(str(error)) from error
 
 
 @click.group(
@@ -148,12 +134,3 @@ def tell(failures: list[str]) -> bool:
     for failure in failures[:10]:
         say(failure, err=True)
     return not failures
-
-
-@contextmanager
-def bar(title: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar on the terminal; yields what advances it."""
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=console(stderr=True), transient=True) as progress:
-        task = progress.add_task(title, total=total)
-        yield lambda count: progress.advance(task, count)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import click
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from .errors import printable
+from .errors import Error, printable
 
 
 def say(text: str, err: bool = False) -> None:
@@ -26,3 +29,27 @@ class _Plain(Console):
 def console(**settings: Any) -> Console:
     """A terminal for tables and bars. settings: of rich.console.Console."""
     return _Plain(**{"markup": False, "highlight": False, **settings})
+
+
+class Sentences(click.Group):
+    """Prints what the user can mend as one sentence and exits with 1."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except Error as error:
+            raise click.ClickException(str(error)) from error
+
+
+@contextmanager
+def bar(title: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A progress bar on the terminal; yields what advances it."""
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console(stderr=True), transient=True) as progress:
+        task = progress.add_task(title, total=total)
+        yield lambda count: progress.advance(task, count)

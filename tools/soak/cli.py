@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
-from base.terminal import console
-from demo.build import StepError, command
-from device.errors import DeviceError
+from base.terminal import Sentences, bar
+from demo.build import command
 from device.images import load_image, scan
-from emulator import EmulatorError, Fault
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from . import fuzz_device, fuzz_host, power, week
 from .firmware import CLASSES, EXAMPLE, ROOT, example, smallest
-from .line import LineError
 
 FOLDER = ROOT / "build/soak"
 RESULT = ROOT / "build/soak.json"
@@ -28,16 +22,6 @@ CUTS, HOST_FRAMES, DEVICE_FRAMES, STEPS = 2_000, 1_000_000, 20_000, 10_000
 SEED = click.option(
     "--seed", type=click.IntRange(0, 2**31), default=1, show_default=True, help="Of all that is random."
 )
-
-
-class Sentences(click.Group):
-    """Prints what the user can mend as one sentence and exits with 1."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except (StepError, DeviceError, EmulatorError, LineError, Fault) as error:
-            raise click.ClickException(str(error)) from error
 
 
 @click.group(
@@ -159,12 +143,3 @@ def tell(failures: list[str]) -> bool:
     for failure in failures[:10]:
         click.echo(failure, err=True)
     return not failures
-
-
-@contextmanager
-def bar(title: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar on the terminal; yields what advances it."""
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=console(stderr=True), transient=True) as progress:
-        task = progress.add_task(title, total=total)
-        yield lambda count: progress.advance(task, count)
