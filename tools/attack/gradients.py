@@ -15,6 +15,7 @@ from convert.ops.bounds import geometry, guard_bits, reach
 from convert.pipeline import compile_graph, training_graph
 from convert.reference import Clamp, Error, Sgd
 from convert.scheme import Scheme
+from golden.check import cosine
 
 STILL = Sgd(0.0, 0.0, 0.0, 0, 0)
 CLASSES = 5
@@ -70,15 +71,6 @@ EVERYTHING = Scheme("all", -1, {"all": 1.0}, head="random")
 def everything_trained(graph: Graph) -> Graph:
     """The training graph of a scheme that trains every weight and bias."""
     return compile_graph(graph, EVERYTHING, CLASSES).graph
-
-
-def cosine(a: np.ndarray, b: np.ndarray) -> float:
-    """Cosine of the angle between two gradients; 1 for two that are zero."""
-    a, b = a.reshape(-1).astype(np.float64), b.reshape(-1).astype(np.float64)
-    norms = float(np.linalg.norm(a) * np.linalg.norm(b))
-    if norms == 0:
-        return float(not a.any() and not b.any())
-    return float(a @ b) / norms
 
 
 def least_cosine(graph: Graph, image: np.ndarray, label: int = 1) -> float:

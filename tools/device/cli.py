@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 import numpy as np
-from base.terminal import console, say
+from base.terminal import Sentences, console, say
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from device import monitor as terminal
@@ -24,16 +24,6 @@ from device.weights import load_npz, pack, save_npz, unpack
 DEFAULT_PLAN = Path("firmware/generated/plan.json")
 FILE = click.Path(dir_okay=False, path_type=Path)
 FOLDER = click.Path(path_type=Path)
-
-
-class Sentences(click.Group):
-    """Prints what the user can mend as one sentence and exits with 1."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except DeviceError as error:
-            raise click.ClickException(str(error)) from error
 
 
 @dataclass(frozen=True)
