@@ -12,10 +12,10 @@ help:
 	@echo "make test-all  the slow ones too"
 	@echo "make lint      ruff, mypy, clang-format, warnings as errors"
 	@echo "make golden    the published networks against golden data (MICROTRAIN_DATA)"
-	@echo "make bench     the published networks on the emulated board: docs/bench.md (MICROTRAIN_DATA)"
-	@echo "make results   accuracy on real data, hours: docs/results.md (MICROTRAIN_DATA)"
-	@echo "make verify-results ROW=n   run row n of docs/results.json again"
-	@echo "make replay    what a replay buffer keeps of classes that are past: docs/replay.md (MICROTRAIN_DATA)"
+	@echo "make bench     the published networks on the emulated board: lab/pages/bench.md (MICROTRAIN_DATA)"
+	@echo "make results   accuracy on real data, hours: lab/pages/results.md (MICROTRAIN_DATA)"
+	@echo "make verify-results ROW=n   run row n of lab/pages/results.json again"
+	@echo "make replay    what a replay buffer keeps of classes that are past: lab/pages/replay.md (MICROTRAIN_DATA)"
 	@echo "make soak      power cuts, a fuzzed line and a week of troubles: build/soak.json"
 	@echo "make attack    hostile files and names, power cuts, extreme sums: build/attack.json"
 	@echo "make renode    the Robot suites, on Renode where it is installed and on the board model"
@@ -39,47 +39,47 @@ renode: setup
 	@$(PYTHON) renode/run.py --elf .pio/build/nucleo_f446re/firmware.elf --results build/renode/nucleo
 
 golden: setup
-	@$(PYTHON) tools/golden
+	@$(PYTHON) lab/golden
 
 bench: setup
-	@$(PYTHON) tools/bench
+	@$(PYTHON) lab/bench
 
 results: setup
-	@$(PYTHON) tools/results core
-	@$(PYTHON) tools/results study
-	@$(PYTHON) tools/results front
-	@$(PYTHON) tools/results search
-	@$(PYTHON) tools/results further
-	@$(PYTHON) tools/results scaling
-	@$(PYTHON) tools/results report
+	@$(PYTHON) lab/results core
+	@$(PYTHON) lab/results study
+	@$(PYTHON) lab/results front
+	@$(PYTHON) lab/results search
+	@$(PYTHON) lab/results further
+	@$(PYTHON) lab/results scaling
+	@$(PYTHON) lab/results report
 
 verify-results: setup
-	@$(PYTHON) tools/results verify $(ROW)
+	@$(PYTHON) lab/results verify $(ROW)
 
 replay: setup
-	@$(PYTHON) tools/forgetting
+	@$(PYTHON) lab/forgetting
 
 soak: setup
-	@$(PYTHON) tools/soak
-	@$(PYTHON) tools/attack files
+	@$(PYTHON) lab/soak
+	@$(PYTHON) lab/attack files
 
 attack: setup
-	@$(PYTHON) tools/attack
+	@$(PYTHON) lab/attack
 
 instructions: setup
-	@$(PYTHON) tools/search/fit_instructions.py
+	@$(PYTHON) lab/instructions
 
 lint: setup
 	@$(PYTHON) -m ruff check .
 	@$(PYTHON) -m ruff format --check .
-	@$(PYTHON) -m mypy tools examples/digits test renode
-	@clang-format --dry-run --Werror $$(git ls-files 'firmware/*.[ch]' 'test/*.[ch]' 'tools/*.[ch]')
+	@$(PYTHON) -m mypy microtrain lab examples/digits test renode
+	@clang-format --dry-run --Werror $$(git ls-files 'firmware/*.[ch]' 'test/*.[ch]' 'tools/*.[ch]' 'lab/*.[ch]')
 	@MICROTRAIN_MODEL=test/fixtures/null_model PLATFORMIO_BUILD_DIR=build/lint pio run -s -e disco_f746ng -e camera -e nucleo_f446re -e native
 
 format: setup
 	@$(PYTHON) -m ruff check --fix-only -q .
 	@$(PYTHON) -m ruff format -q .
-	@clang-format -i $$(git ls-files 'firmware/*.[ch]' 'test/*.[ch]' 'tools/*.[ch]')
+	@clang-format -i $$(git ls-files 'firmware/*.[ch]' 'test/*.[ch]' 'tools/*.[ch]' 'lab/*.[ch]')
 
 clean:
 	rm -rf build .pio firmware/generated

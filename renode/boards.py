@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from emulator.chips import Chip
-from emulator.peripherals.gpio import GPIO_BASE, IDR
-
+from microtrain.emulator.chips import Chip
+from microtrain.emulator.peripherals.gpio import GPIO_BASE, IDR
 from renode.exerciser import CANVAS, SECTOR
 
 ON_RENODE = ("disco_f746ng",)  # boards that board.resc describes

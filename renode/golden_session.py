@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "examples" / "digits")]
+sys.path[:0] = [str(ROOT), str(ROOT / "examples/digits")]
 
 import dataset  # noqa: E402
-from device.conversation import COMPUTE_S, Conversation  # noqa: E402
-from device.link import ProgramPort  # noqa: E402
+
+from microtrain.device.conversation import COMPUTE_S, Conversation  # noqa: E402
+from microtrain.device.link import ProgramPort  # noqa: E402
 
 PROBES, STEPS, UNSEEN = 5, 90, 30  # images: inferred, trained on, held out
 PART_BYTES = 512  # of rows on their way without an answer: half the device's receive ring

@@ -15,12 +15,11 @@ import click
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
-sys.path[:0] = [str(ROOT / "tools"), str(ROOT)]
+sys.path.insert(0, str(ROOT))
 
-from emulator.elf import Image  # noqa: E402
-from emulator.errors import EmulatorError  # noqa: E402
-from emulator.robotrun import run_everywhere  # noqa: E402
-
+from microtrain.emulator.elf import Image  # noqa: E402
+from microtrain.emulator.errors import EmulatorError  # noqa: E402
+from microtrain.emulator.robotrun import run_everywhere  # noqa: E402
 from renode import boards, exerciser  # noqa: E402
 
 BUILD = Path(".pio/build")

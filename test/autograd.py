@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from convert.executor import Executor
-from convert.ir import Graph, Node, Tensor
 from torch.nn import functional as F  # noqa: N812
+
+from microtrain.convert.ir import Graph, Node, Tensor
+from microtrain.convert.reference.executor import Executor
 
 torch.set_num_threads(1)
 Key = tuple[str, str]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from emulator import Board, Stop, Until
-from emulator.peripherals.camera import CameraFault
+
+from microtrain.emulator import Board, Stop, Until
+from microtrain.emulator.peripherals.camera import CameraFault
 
 
 class Demo:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from emulator import Board, EmulatedPort, Fault, Stop, Until
 
+from microtrain.emulator import Board, EmulatedPort, Fault, Stop, Until
 from renode import exerciser
 
 FIXTURE = Path(__file__).parent / "fixtures" / "emulator"

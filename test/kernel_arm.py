@@ -14,10 +14,12 @@ from typing import Any
 
 import numpy as np
 import unicorn
-from convert import hostlib
-from convert.hostlib import KERNELS, Record
 from elftools.elf.elffile import ELFFile
 from unicorn import arm_const as arm
+
+from microtrain.base.paths import ROOT
+from microtrain.convert.reference import hostlib
+from microtrain.convert.reference.hostlib import KERNELS, Record
 
 CC = "arm-none-eabi-gcc"
 CPUS = {
@@ -25,7 +27,7 @@ CPUS = {
     "cortex-m4": ("-mcpu=cortex-m4", "-mfpu=fpv4-sp-d16", "-DFPU_V5=0"),
 }
 MODELS = {"cortex-m7": arm.UC_CPU_ARM_CORTEX_M7, "cortex-m4": arm.UC_CPU_ARM_CORTEX_M4}
-RINT = hostlib.ROOT / "firmware" / "src" / "board" / "stm32f446" / "rint.c"  # where the FPU has no VRINTX
+RINT = ROOT / "firmware" / "src" / "board" / "stm32f446" / "rint.c"  # where the FPU has no VRINTX
 FLAGS = (
     "-mthumb",
     "-mfloat-abi=hard",
@@ -59,10 +61,10 @@ def build(folder: Path, level: str = "-O2", cpu: str = "cortex-m7") -> Path:
     """ELF of all kernels, linked at the start of flash, for calls by symbol."""
     memory = folder / "memory.c"
     memory.write_text(MEMORY_C)
-    folder_of = hostlib.ROOT / "firmware" / "src" / "kernels"
+    folder_of = ROOT / "firmware" / "src" / "kernels"
     sources = [str(p) for p in sorted(folder_of.glob("*.[cS]"))]
     sources += [str(RINT)] if cpu == "cortex-m4" else []
-    include = f"-I{hostlib.ROOT / 'firmware' / 'include'}"
+    include = f"-I{ROOT / 'firmware' / 'include'}"
     elf = folder / "kernels.elf"
     link = (
         "-nostdlib",

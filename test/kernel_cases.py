@@ -10,10 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from convert import hostlib, reference
-from convert.ir import Window
-from convert.ops.bounds import guard_bits
-from convert.reference import Add, Array, Bias, Clamp, Conv, Error, Pool, Sgd, Trained
 from kernel_twins import (
     Guarded,
     Split,
@@ -23,6 +19,12 @@ from kernel_twins import (
     pack_mask,
     sgd_struct,
 )
+
+from microtrain.convert.ir import Window
+from microtrain.convert.ops.bounds import guard_bits
+from microtrain.convert.reference import hostlib
+from microtrain.convert.reference import kernels as reference
+from microtrain.convert.reference.kernels import Add, Array, Bias, Clamp, Conv, Error, Pool, Sgd, Trained
 
 Rng = np.random.Generator
 KERNELS = ((1, 1), (1, 1), (3, 3), (3, 3), (5, 5), (7, 7), (1, 3), (3, 2), (2, 5), (4, 4))

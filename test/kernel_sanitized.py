@@ -10,8 +10,9 @@ import sys
 from pathlib import Path
 
 import kernel_cases
-from convert.hostlib import HostLib
 from kernel_twins import Guarded, Twin
+
+from microtrain.convert.reference.hostlib import HostLib
 
 
 def main(library: str, cases: str, *options: str) -> None:

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from convert import hostlib
-from convert.hostlib import HostLib
-from convert.reference import Array, Bias, Clamp, Conv, Error, Pool, Sgd, Trained
+
+from microtrain.convert.reference import hostlib
+from microtrain.convert.reference.hostlib import HostLib
+from microtrain.convert.reference.kernels import Array, Bias, Clamp, Conv, Error, Pool, Sgd, Trained
 
 CANARY = 0xA5
 

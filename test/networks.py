@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-from convert.ir import Graph, Input, Layer, Node, Source, Tensor, Window, out_size
+
+from microtrain.convert.ir import Graph, Input, Layer, Node, Source, Tensor, Window, out_size
 
 
 @dataclass

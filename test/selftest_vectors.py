@@ -10,8 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from convert import reference
 from torch.nn.functional import conv2d
+
+from microtrain.convert.reference import kernels as reference
 
 HEADER = Path(__file__).parents[1] / "firmware/src/runtime/selftest_vectors.h"
 SIZE, CHANNELS, OUT = 5, 4, 6

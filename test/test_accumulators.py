@@ -7,18 +7,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from attack import gradients as attack
-from attack.gradients import Extreme, everything_trained, extreme_graph, least_cosine, stored_image
-from convert import hostlib, pipeline, reference
-from convert.accumulators import accumulators, prove, warn_coarse
-from convert.executor import Executor
-from convert.ir import ConvertError, Graph, Node, Source, Tensor, Window
-from convert.ir import Layer as IrLayer
-from convert.native_model import NativeModel, Sgd
-from convert.ops import TABLE, Op, bounds
-from convert.pipeline import compile_graph, generate, training_graph
-from convert.scheme import Scheme
 from networks import Builder, random_network, residual_network
+
+from lab.attack import gradients as attack
+from lab.attack.gradients import Extreme, everything_trained, extreme_graph, least_cosine, stored_image
+from microtrain.convert import pipeline
+from microtrain.convert.ir import ConvertError, Graph, Node, Source, Tensor, Window
+from microtrain.convert.ir import Layer as IrLayer
+from microtrain.convert.ops import TABLE, Op, bounds
+from microtrain.convert.passes.accumulators import accumulators, prove, warn_coarse
+from microtrain.convert.pipeline import compile_graph, generate, training_graph
+from microtrain.convert.reference import hostlib
+from microtrain.convert.reference import kernels as reference
+from microtrain.convert.reference.executor import Executor
+from microtrain.convert.reference.native_model import NativeModel, Sgd
+from microtrain.convert.scheme import Scheme
 
 ALL = Scheme("all", -1, {"all": 1.0}, head="random")
 

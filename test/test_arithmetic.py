@@ -10,23 +10,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import ROOT, Built, run
-from convert.executor import Executor
-from convert.native_model import NativeModel, Sgd
-from convert.ops.conv import qas_weights
-from convert.pipeline import compile_graph, generate
-from convert.reference import Sgd as ReferenceSgd
-from convert.scheme import Scheme, convolutions
-from convert.trainables import layout
-from device.client import Info
-from device.errors import DeviceError
-from device.session import WINDOW, Log, Settings, TrainStep
-from native.model import Model, compile_model
 from networks import residual_network
-from simulate.arithmetic import check, flags, plain_tables
-from simulate.blueprint import load_blueprint
-from simulate.guard import LastGood, diverges
-from simulate.machine import Machine, library
-from simulate.network import load_network
+
+from microtrain.convert.ops.conv import qas_weights
+from microtrain.convert.pipeline import compile_graph, generate
+from microtrain.convert.reference.executor import Executor
+from microtrain.convert.reference.kernels import Sgd as ReferenceSgd
+from microtrain.convert.reference.native_model import NativeModel, Sgd
+from microtrain.convert.scheme import Scheme, convolutions
+from microtrain.convert.trainables import layout
+from microtrain.device.client import Info
+from microtrain.device.errors import DeviceError
+from microtrain.device.session import WINDOW, Log, Settings, TrainStep
+from microtrain.native.model import Model, compile_model
+from microtrain.simulate.arithmetic import check, flags, plain_tables
+from microtrain.simulate.blueprint import load_blueprint
+from microtrain.simulate.guard import LastGood, diverges
+from microtrain.simulate.machine import Machine, library
+from microtrain.simulate.network import load_network
 
 LR = 0.05
 

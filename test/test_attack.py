@@ -1,4 +1,4 @@
-"""The attacks of tools/attack, in small; and that they notice what they look for."""
+"""The attacks of lab/attack, in small; and that they notice what they look for."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from attack import corpus, files, mutate, readers, worker
-from convert.ir import ConvertError
 from pio_build import ROOT
+
+from lab.attack import corpus, files, mutate, readers, worker
+from microtrain.convert.ir import ConvertError
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
@@ -80,7 +81,7 @@ CONFINED = """
 import os, pickle, subprocess, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from attack import sandbox
+from lab.attack import sandbox
 inside, outside = Path(sys.argv[2]), Path(sys.argv[3])
 print("confined", sandbox.confine(inside))
 watch = sandbox.Watch(inside)
@@ -107,7 +108,7 @@ def test_the_sandbox_holds(tmp_path: Path) -> None:
     inside, outside = tmp_path / "in", tmp_path / "out"
     inside.mkdir()
     outside.mkdir()
-    command = [sys.executable, "-c", CONFINED, str(ROOT / "tools"), str(inside), str(outside)]
+    command = [sys.executable, "-c", CONFINED, str(ROOT), str(inside), str(outside)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     said = dict(line.split(" ", 1) for line in done.stdout.splitlines())
     if said["confined"] == "False":

@@ -1,4 +1,4 @@
-"""`python tools/bench`: what it measures, what it remembers, and what it calls a rise."""
+"""`python lab/bench`: what it measures, what it remembers, and what it calls a rise."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bench import build, measure, picture, records, table
-from bench.cases import BAR, BEST, GENERIC, SCHEMES, TIGHT_KB, Case, all_cases, choose
-from bench.cli import DOCS, main
-from bench.run import run_case
 from click.testing import CliRunner
 from conftest import EXAMPLE, Built
-from convert.scheme import PUBLISHED
-from demo.build import StepError
-from device.client import Device
-from emulator import Board, EmulatedPort
-from golden.data import NETWORKS, VARIABLE, Data, find
+
+from lab.bench import build, measure, picture, records, table
+from lab.bench.cases import BAR, BEST, GENERIC, SCHEMES, TIGHT_KB, Case, all_cases, choose
+from lab.bench.cli import PAGES, main
+from lab.bench.run import run_case
+from lab.golden.data import NETWORKS, VARIABLE, Data, find
+from microtrain.base.build import StepError
+from microtrain.convert.scheme import PUBLISHED
+from microtrain.device.client import Device
+from microtrain.emulator import Board, EmulatedPort
 
 CCR = 0xE000_ED14
 CACHES_ON = 1 << 16 | 1 << 17
@@ -226,8 +227,8 @@ def test_the_picture_is_the_same_every_time(tmp_path: Path, measured: dict[str, 
 
 # ---------------------------------------------------------------- the checked-in numbers
 def test_the_checked_in_table_has_every_case_or_says_why_not() -> None:
-    document = (DOCS / "bench.md").read_text(encoding="utf-8")
-    for rows in records.load(DOCS / "bench.json").values():
+    document = (PAGES / "bench.md").read_text(encoding="utf-8")
+    for rows in records.load(PAGES / "bench.json").values():
         found = {(row["network"], row["scheme"]) for row in rows}
         missing = [case for case in all_cases() if (case.network, case.scheme) not in found]
         assert all(f"- {case.name}: " in document for case in missing)
@@ -237,9 +238,9 @@ def test_the_checked_in_table_has_every_case_or_says_why_not() -> None:
 @pytest.mark.parametrize("scheme", ["mcunet-49kb", pytest.param("head-only", marks=pytest.mark.slow)])
 def test_nothing_rose_above_the_checked_in_table(scheme: str, tmp_path: Path) -> None:
     compiler = build.compiler_version()
-    rows = records.load(DOCS / "bench.json").get(compiler)
+    rows = records.load(PAGES / "bench.json").get(compiler)
     if rows is None:
-        pytest.skip(f"docs/bench.json has no rows of {compiler}: `make bench` adds them")
+        pytest.skip(f"lab/pages/bench.json has no rows of {compiler}: `make bench` adds them")
     outcome = run_case(Case("mcunet-5fps", scheme), find(), compiler, tmp_path)
     assert outcome.error is None and outcome.row is not None
     assert records.rises(rows, [outcome.row]) == []

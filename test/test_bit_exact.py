@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import EXAMPLE, ROOT, Built
-from device.client import Device
-from device.link import EmulatorPort, Port, ProgramPort
+
+from microtrain.device.client import Device
+from microtrain.device.link import EmulatorPort, Port, ProgramPort
 
 STEPS = 200
 SEED = 12345

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 from camera_demo import Demo
 from camera_twin import scale
-from emulator import Board, EmulatorError
-from emulator.peripherals import display
-from emulator.peripherals.camera import CameraFault, Ov2640, rgb565
 from PIL import Image
 from pio_build import build_once
 from sklearn.datasets import load_sample_image
+
+from microtrain.emulator import Board, EmulatorError
+from microtrain.emulator.peripherals import display
+from microtrain.emulator.peripherals.camera import CameraFault, Ov2640, rgb565
 
 SIZE = (320, 240)
 FAULTS = {

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from camera_demo import Demo
 from conftest import ROOT, Built, run
-from device.files import unpacked
 from PIL import Image
+
+from microtrain.base.files import unpacked
 
 sys.path.insert(0, str(ROOT / "examples/digits"))
 import dataset

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
-from convert.cli import main
-from convert.executor import Executor
-from convert.frontends.checkpoint import read_checkpoint
-from convert.pipeline import training_graph
-from convert.scheme import Scheme
+
+from microtrain.convert.cli import main
+from microtrain.convert.frontends.checkpoint import read_checkpoint
+from microtrain.convert.pipeline import training_graph
+from microtrain.convert.reference.executor import Executor
+from microtrain.convert.scheme import Scheme
 
 Found = dict[str, Any]
 SCALES = {"x_scale": 0.02, "x_zero": -3, "y_scale": 0.02, "y_zero": -3}

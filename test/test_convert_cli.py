@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner, Result
-from convert import boards
-from convert.cli import main
+
+from microtrain.convert import boards
+from microtrain.convert.cli import main
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLE = ROOT / "examples/digits"

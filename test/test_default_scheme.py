@@ -6,10 +6,11 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from convert.default_scheme import BIASES, FRACTION_BITS, default_scheme, widening
-from convert.pipeline import compile_graph
-from convert.scheme import Scheme, convolutions
 from networks import Builder, residual_network
+
+from microtrain.convert.default_scheme import BIASES, FRACTION_BITS, default_scheme, widening
+from microtrain.convert.pipeline import compile_graph
+from microtrain.convert.scheme import Scheme, convolutions
 
 CLASSES = 5
 GRAPH = residual_network()

@@ -10,15 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from device import cli, link
-from device.client import Device
-from device.errors import AnswerError, DeviceError, FaultError
-from device.images import load_image
-from device.plan import load_plan
-from device.protocol import DATA, Frame, Line, Receiver, crc16, crc32, encode
-from device.testing import ARENA, CLASSES, MODEL_ID, SHAPE, FakeDevice
-from device.weights import pack, save_npz, unpack
 from PIL import Image
+
+from microtrain.device import cli, link
+from microtrain.device.client import Device
+from microtrain.device.errors import AnswerError, DeviceError, FaultError
+from microtrain.device.plan import load_plan
+from microtrain.device.protocol import DATA, Frame, Line, Receiver, crc16, crc32, encode
+from microtrain.device.testing import ARENA, CLASSES, MODEL_ID, SHAPE, FakeDevice
+from microtrain.device.weights import pack, save_npz, unpack
+from microtrain.samples.images import load_image
 
 
 def image(value: int = 0) -> np.ndarray:

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from device.errors import DeviceError
-from device.model_file import load_state, save_state
-from device.plan import Plan, Source, Trained
-from device.state_dict import merge
 from torch import nn
+
+from microtrain.device.errors import DeviceError
+from microtrain.device.model_file import load_state, save_state
+from microtrain.device.plan import Plan, Source, Trained
+from microtrain.device.state_dict import merge
 
 EPS = 1e-3
 

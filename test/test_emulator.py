@@ -10,10 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from emulator import Board, EmulatedPort, EmulatorError, Fault, Stop, Until, cycles, native
-from emulator.clock import VirtualClock
-from emulator.loop import Loop
-from emulator.registers import Register
 from emulator_firmware import (
     TOOLS,
     ask,
@@ -24,6 +20,11 @@ from emulator_firmware import (
     other_baud_arrives_damaged,
     overrun_is_noted_once,
 )
+
+from microtrain.emulator import Board, EmulatedPort, EmulatorError, Fault, Stop, Until, cycles, native
+from microtrain.emulator.clock import VirtualClock
+from microtrain.emulator.loop import Loop
+from microtrain.emulator.registers import Register
 
 HZ = 216_000_000
 

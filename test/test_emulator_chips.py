@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from emulator import Board, EmulatorError, Fault
-from emulator.chips import CHIPS, STM32F446, STM32F746, Chip
 from emulator_firmware import (
     ask,
     booted,
@@ -15,6 +13,9 @@ from emulator_firmware import (
     other_baud_arrives_damaged,
     overrun_is_noted_once,
 )
+
+from microtrain.emulator import Board, EmulatorError, Fault
+from microtrain.emulator.chips import CHIPS, STM32F446, STM32F746, Chip
 
 KB = 1024
 SLOTS = {"disco_f746ng": (4, 7), "nucleo_f446re": (6, 7)}  # sectors

@@ -9,9 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from emulator import Board, CacheUse, EmulatorError, cycles, native
-from emulator.engine import Engine
 from emulator_firmware import ask, booted, build
+
+from microtrain.emulator import Board, CacheUse, EmulatorError, cycles, native
+from microtrain.emulator.engine import Engine
 
 HIT, MISS, MISS_WRITE_BACK = 0, 1, 2  # as in cache.h
 LINE = 32

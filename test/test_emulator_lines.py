@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from emulator import Stop, Until
-from emulator.robotlib import BoardKeywords
 from emulator_firmware import FIXTURE, TOOLS, build
+
+from microtrain.emulator import Stop, Until
+from microtrain.emulator.robotlib import BoardKeywords
 
 ROOT = TOOLS.parent
 SUITE = FIXTURE / "echo.robot"

@@ -6,8 +6,9 @@ import functools
 from pathlib import Path
 
 import pytest
-from emulator import Board, EmulatorError, Stop, Until, measure_sram
 from emulator_firmware import ask, ask_booted, booted, build, fault_of, line_of
+
+from microtrain.emulator import Board, EmulatorError, Stop, Until, measure_sram
 
 SECTOR_4 = 0x0802_0000
 

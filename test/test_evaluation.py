@@ -11,17 +11,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
-from convert.cli import main, quantized_with_report
-from convert.evaluation import load_labelled, own_classes
-from convert.frontend_torch import load_model
-from convert.ir import ConvertError
-from convert.ptq import Choices
-from convert.quantization import Accuracy, top1
-from convert.quantization_report import answers
 from PIL import Image
 from test_ptq import logits_of_twins, pair
 from test_quantize import float_graph
 from torch_networks import NETWORKS, images_for, randomise, torch_logits, write
+
+from microtrain.convert.cli import main, quantized_with_report
+from microtrain.convert.frontends.module import load_model
+from microtrain.convert.ir import ConvertError
+from microtrain.convert.quantize.evaluation import load_labelled, own_classes
+from microtrain.convert.quantize.fidelity import Accuracy, top1
+from microtrain.convert.quantize.fidelity_report import answers
+from microtrain.convert.quantize.ptq import Choices
 
 SHAPE = (3, 20, 24)  # of the network "mobilenet", (c, h, w)
 
@@ -119,7 +120,7 @@ def test_a_large_folder_is_thinned_out_and_that_is_said(
 ) -> None:
     graph = float_graph("mobilenet", tmp_path)
     folder = class_folder(tmp_path / "own", list("abcde"), SHAPE, 2)
-    monkeypatch.setattr("convert.evaluation.MOST_IMAGES", 5)
+    monkeypatch.setattr("microtrain.convert.quantize.evaluation.MOST_IMAGES", 5)
     with pytest.warns(UserWarning, match=r"evaluating on 5 of 10 images of .*own"):
         assert load_labelled(folder, graph).labels.tolist() == [0, 1, 2, 3, 4]
 

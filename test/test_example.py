@@ -8,11 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import EXAMPLE, ROOT, Built, build_example, run
-from demo.cli import RATE
-from demo.measure import all_in_sram
-from demo.sessions import host_session
-from device.images import Dataset, load_image, scan
-from device.session import Settings
+
+from microtrain.demo.cli import RATE
+from microtrain.demo.measure import all_in_sram
+from microtrain.demo.sessions import host_session
+from microtrain.device.session import Settings
+from microtrain.samples.images import Dataset, load_image, scan
 
 SEEDS = (0, 1, 2)
 

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from convert import reference
-from convert.executor import Executor
-from convert.ir import Graph
-from convert.native_model import NativeModel, Sgd
-from convert.pipeline import Compiled, compile_graph, generate
-from convert.scheme import Scheme, convolutions
 from networks import random_network, residual_network
+
+from microtrain.convert.ir import Graph
+from microtrain.convert.pipeline import Compiled, compile_graph, generate
+from microtrain.convert.reference import kernels as reference
+from microtrain.convert.reference.executor import Executor
+from microtrain.convert.reference.native_model import NativeModel, Sgd
+from microtrain.convert.scheme import Scheme, convolutions
 
 RATES = {"lr_weight": 0.05, "lr_bias": 0.02, "lr_head": 0.1}
 COMPILERS = ["gcc", "clang"]

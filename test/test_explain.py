@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import io
 
-from convert.explain import gradients, print_waterfall, waterfall
-from convert.ir import Graph
-from convert.pipeline import (
+from networks import residual_network
+from rich.console import Console
+
+from microtrain.convert.emit.explain import gradients, print_waterfall, waterfall
+from microtrain.convert.emit.report import plan_json, print_table
+from microtrain.convert.ir import Graph
+from microtrain.convert.passes.recompute import recomputed
+from microtrain.convert.pipeline import (
     FIRMWARE_SRAM,
     Compiled,
     Passes,
@@ -15,11 +20,7 @@ from convert.pipeline import (
     generate,
     sparse_graph,
 )
-from convert.recompute import recomputed
-from convert.report import plan_json, print_table
-from convert.scheme import Scheme, convolutions
-from networks import residual_network
-from rich.console import Console
+from microtrain.convert.scheme import Scheme, convolutions
 
 CLASSES = 5
 

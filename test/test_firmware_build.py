@@ -9,11 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from elfcheck.elf import ElfError, read
-from elfcheck.rules import check
 from elftools.elf.elffile import ELFFile
-from emulator.board import Board
 from pio_build import NULL_MODEL, ROOT, build, build_once, pio
+
+from microtrain.elfcheck.elf import ElfError, read
+from microtrain.elfcheck.rules import check
+from microtrain.emulator.board import Board
 
 ARM_GCC = ["arm-none-eabi-gcc", "-mcpu=cortex-m7", "-mthumb", "-mfloat-abi=hard", "-std=c11", "-O2"]
 SLOTS = [

@@ -10,11 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from attack.cuts import slot
-from emulator import Board
 from pio_build import board_with_bug, build_once
 from serial_program import ANSWER_S, Program
-from soak.line import BoardLine, LineError, State
+
+from lab.attack.cuts import slot
+from lab.soak.line import BoardLine, LineError, State
+from microtrain.emulator import Board
 
 SLOTS = ((0, 128 << 10), (128 << 10, 256 << 10))  # in the file that is the flash: offset, bytes
 HEADER, RECORD, STRIDE = 32, 64, 128  # bytes; the null model has 64 of trainables

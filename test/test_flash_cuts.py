@@ -10,7 +10,12 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from attack.cuts import (
+from pio_build import board_with_bug
+from serial_program import WEIGHTS, H, W, frame
+from test_flash_checkpoint import HEADER, MODEL_ID, RECORD, STRIDE, header, null_elf
+from test_guard import SPOILED
+
+from lab.attack.cuts import (
     SLOTS,
     blank,
     blocks,
@@ -22,13 +27,9 @@ from attack.cuts import (
     slot,
     watch,
 )
-from emulator import Board
-from pio_build import board_with_bug
-from serial_program import WEIGHTS, H, W, frame
-from soak.line import BoardLine, State
-from soak.power import Plan, Survivor
-from test_flash_checkpoint import HEADER, MODEL_ID, RECORD, STRIDE, header, null_elf
-from test_guard import SPOILED
+from lab.soak.line import BoardLine, State
+from lab.soak.power import Plan, Survivor
+from microtrain.emulator import Board
 
 CLASSES = 3
 SECONDS = 4  # see cut_twice

@@ -1,4 +1,4 @@
-"""The checked-in figures of docs/replay.md: in step with one another, above the bar, and made as they say."""
+"""Figures of pages/replay.md: in step with one another, above the bar, and made as they say."""
 
 from __future__ import annotations
 
@@ -10,28 +10,29 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from conftest import ROOT
-from forgetting import picture, table
-from forgetting.cases import CASES, MAIN, SPARE, Case, family
-from forgetting.cli import main
-from forgetting.run import all_in
 
-DOCS = ROOT / "docs"
+from lab.forgetting import picture, table
+from lab.forgetting.cases import CASES, MAIN, SPARE, Case, family
+from lab.forgetting.cli import main
+from lab.forgetting.run import all_in
+
+PAGES = ROOT / "lab/pages"
 BAR = 0.8  # of joint training
 
 
 @pytest.fixture
 def rows() -> list[dict]:
-    return json.loads((DOCS / "replay.json").read_text())["rows"]
+    return json.loads((PAGES / "replay.json").read_text())["rows"]
 
 
 def test_the_table_is_that_of_the_json(rows: list[dict], tmp_path: Path) -> None:
     file = tmp_path / "replay.md"
-    shutil.copy(DOCS / "replay.md", file)
+    shutil.copy(PAGES / "replay.md", file)
     table.insert(file, rows)
-    assert file.read_text() == (DOCS / "replay.md").read_text()
+    assert file.read_text() == (PAGES / "replay.md").read_text()
     rows[0]["before_rehearsal"] = [0.5]
     table.insert(file, rows)
-    assert file.read_text() != (DOCS / "replay.md").read_text()
+    assert file.read_text() != (PAGES / "replay.md").read_text()
 
 
 def test_replay_keeps_four_fifths_of_joint_training(rows: list[dict]) -> None:
@@ -64,7 +65,7 @@ def test_a_smaller_buffer_takes_less_sram() -> None:
 
 def test_the_picture_is_the_same_every_time(rows: list[dict], tmp_path: Path) -> None:
     picture.draw(tmp_path / "replay.svg", rows)
-    assert (tmp_path / "replay.svg").read_bytes() == (DOCS / "replay.svg").read_bytes()
+    assert (tmp_path / "replay.svg").read_bytes() == (PAGES / "replay.svg").read_bytes()
 
 
 def test_bad_input_is_one_sentence(tmp_path: Path) -> None:

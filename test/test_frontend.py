@@ -13,13 +13,14 @@ import numpy as np
 import pytest
 import torch
 import torch_networks
-from convert.batched import run_float
-from convert.frontend_torch import LoadedModel, load_model
-from convert.ir import ConvertError, Graph, Input
-from convert.verify import verify
 from torch import nn
 from torch.nn import functional
 from torch_networks import NETWORKS, images_for, randomise, torch_logits, write
+
+from microtrain.convert.frontends.module import LoadedModel, load_model
+from microtrain.convert.ir import ConvertError, Graph, Input
+from microtrain.convert.reference.batched import run_float
+from microtrain.convert.verify import verify
 
 WAYS = ("exported", "decomposed", "dynamic", "scripted", "traced", "module")
 

@@ -12,18 +12,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import ROOT
-from convert.executor import Executor
-from convert.frontends.checkpoint import read_checkpoint
-from convert.ir import ConvertError
-from convert.pipeline import compile_graph, with_head
-from convert.scheme import PUBLISHED, apply, find
-from golden import board
-from golden.check import check_blocks, check_gradients, check_logits, compare_blocks
-from golden.cli import faults
-from golden.data import NETWORKS, VARIABLE, Data, stored
-from golden.data import find as find_data
-from golden.graphs import golden_scheme, step_graph
-from golden.host import HostModel, check_host
+
+from lab.golden import board
+from lab.golden.check import check_blocks, check_gradients, check_logits, compare_blocks
+from lab.golden.cli import faults
+from lab.golden.data import NETWORKS, VARIABLE, Data, stored
+from lab.golden.data import find as find_data
+from lab.golden.graphs import golden_scheme, step_graph
+from lab.golden.host import HostModel, check_host
+from microtrain.convert.frontends.checkpoint import read_checkpoint
+from microtrain.convert.ir import ConvertError
+from microtrain.convert.pipeline import compile_graph, with_head
+from microtrain.convert.reference.executor import Executor
+from microtrain.convert.scheme import PUBLISHED, apply, find
 
 pytestmark = pytest.mark.skipif(not os.environ.get(VARIABLE), reason=f"{VARIABLE} is not set")
 BLOCKS = {"mcunet-5fps": 14, "proxyless-w0.3": 20, "mbv2-w0.35": 17}

@@ -7,16 +7,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from attack.gradients import MAPS, everything_trained, hidden_linear, min_cosine_hidden_linear
 from autograd import cosine, gradients
-from convert import reference
-from convert.executor import Executor
-from convert.ir import Graph, Node, Shape, Window, out_size
-from convert.ops import TABLE, bounds, conv
-from convert.pipeline import Compiled, compile_graph
-from convert.scheme import Scheme, convolutions
-from convert.verify import verify
 from networks import random_network, residual_network
+
+from lab.attack.gradients import MAPS, everything_trained, hidden_linear, min_cosine_hidden_linear
+from microtrain.convert.ir import Graph, Node, Shape, Window, out_size
+from microtrain.convert.ops import TABLE, bounds, conv
+from microtrain.convert.pipeline import Compiled, compile_graph
+from microtrain.convert.reference import kernels as reference
+from microtrain.convert.reference.executor import Executor
+from microtrain.convert.scheme import Scheme, convolutions
+from microtrain.convert.verify import verify
 
 EXAMPLE = Path(__file__).resolve().parent.parent / "examples/digits"
 STILL = reference.Sgd(0.0, 0.0, 0.0, 0, 0)
@@ -122,9 +123,9 @@ def test_a_guard_never_lets_a_sum_leave_int32() -> None:
 
 def test_the_example_with_int8_errors() -> None:
     """Every gradient the example's scheme needs, over several images of the device's world."""
-    from convert.frontend_torch import load_model
-    from convert.ptq import Choices, calibration_images, quantize_model
-    from convert.scheme import load
+    from microtrain.convert.frontends.module import load_model
+    from microtrain.convert.quantize.ptq import Choices, calibration_images, quantize_model
+    from microtrain.convert.scheme import load
 
     loaded = load_model(EXAMPLE / "model.pt")
     graph = quantize_model(loaded, calibration_images(loaded, None), Choices())

@@ -8,12 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import Built
-from device.client import Device, Step
-from device.link import Port, ProgramPort
-from emulator.port import EmulatedPort
 from pio_build import build_once
 from serial_program import WEIGHTS, H, Program, W, frame
 from test_flash_checkpoint import learn, stats
+
+from microtrain.device.client import Device, Step
+from microtrain.device.link import Port, ProgramPort
+from microtrain.emulator.port import EmulatedPort
 
 BRIGHT = bytes([255]) * (H * W)
 # Of the null model, whose class k is the sum over every third pixel: sure of class 0 on a bright image.

@@ -17,21 +17,22 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from attack import corpus as hostile
-from base.errors import FileError
-from base.npz import read_npz
-from base.pickles import Instance, read_pickle
-from convert import scheme
-from convert.frontend_torch import load_model
-from convert.frontends.aten import lower
-from convert.frontends.checkpoint import read_checkpoint
-from convert.frontends.lowering import Call, Lowering, Param
-from convert.ir import ConvertError
-from device.errors import DeviceError
-from device.model_file import load_state
 from pio_build import ROOT
-from search import kept_costs
-from search.cost import Budget
+
+from lab.attack import corpus as hostile
+from microtrain.base.errors import FileError
+from microtrain.base.npz import read_npz
+from microtrain.base.pickles import Instance, read_pickle
+from microtrain.convert import scheme
+from microtrain.convert.frontends.aten import lower
+from microtrain.convert.frontends.checkpoint import read_checkpoint
+from microtrain.convert.frontends.lowering import Call, Lowering, Param
+from microtrain.convert.frontends.module import load_model
+from microtrain.convert.ir import ConvertError
+from microtrain.device.errors import DeviceError
+from microtrain.device.model_file import load_state
+from microtrain.search import kept_costs
+from microtrain.search.cost import Budget
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 SHAPE = (1, 8, 8)
@@ -208,7 +209,7 @@ def limited(code: str, *args: object, megabytes: int = 1500) -> subprocess.Compl
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (megabytes << 20, megabytes << 20))
 
-    text = f"import sys; sys.path.insert(0, {str(ROOT / 'tools')!r})\n{code}"
+    text = f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{code}"
     return subprocess.run(
         [sys.executable, "-c", text, *map(str, args)],
         capture_output=True, text=True, timeout=120, preexec_fn=limit, check=False,
@@ -217,7 +218,7 @@ def limited(code: str, *args: object, megabytes: int = 1500) -> subprocess.Compl
 
 def test_a_zip_bomb_is_not_expanded(tmp_path: Path) -> None:
     path = hostile.zip_bomb(tmp_path / "bomb.pt")
-    code = "from pathlib import Path\nfrom convert.frontend_torch import load_model\n"
+    code = "from pathlib import Path\nfrom microtrain.convert.frontends.module import load_model\n"
     code += "load_model(Path(sys.argv[1]))"
     done = limited(code, path)
     assert "ConvertError: bomb.pt would unpack to" in done.stderr.splitlines()[-1], done.stderr

@@ -12,14 +12,17 @@ from typing import Any
 import kernel_cases
 import numpy as np
 import pytest
-from convert import hostlib, reference
-from convert.hostlib import HostLib, HostLibError
-from convert.ir import Window
-from convert.reference import Clamp, Conv, Error
 from kernel_cases import CHECKS
 from kernel_twins import Split, Twin
 
-KERNELS = hostlib.ROOT / "firmware" / "src" / "kernels"
+from microtrain.base.paths import ROOT
+from microtrain.convert.ir import Window
+from microtrain.convert.reference import hostlib
+from microtrain.convert.reference import kernels as reference
+from microtrain.convert.reference.hostlib import HostLib, HostLibError
+from microtrain.convert.reference.kernels import Clamp, Conv, Error
+
+KERNELS = ROOT / "firmware" / "src" / "kernels"
 
 
 @pytest.fixture(scope="module", params=["gcc", "clang", "gcc -O3 -march=native"])
@@ -280,10 +283,10 @@ def test_without_a_compiler_one_sentence_says_so(monkeypatch: pytest.MonkeyPatch
 
 def test_two_processes_may_build_at_once(tmp_path: Path) -> None:
     code = (
-        "import sys, pathlib; from convert import hostlib;"
+        "import sys, pathlib; from microtrain.convert.reference import hostlib;"
         "print(hostlib.HostLib(hostlib.build(cache=pathlib.Path(sys.argv[1]))).exp_f32(0.0))"
     )
-    path = {**os.environ, "PYTHONPATH": str(hostlib.ROOT / "tools")}
+    path = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", code, str(tmp_path)]
     both = [subprocess.Popen(command, env=path, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     assert [process.communicate()[0].strip() for process in both] == ["1.0", "1.0"]

@@ -10,10 +10,11 @@ from pathlib import Path
 import kernel_cases
 import numpy as np
 import pytest
-from convert import reference
-from convert.ir import Window
-from convert.reference import Conv, Error
 from kernel_twins import Twin
+
+from microtrain.convert.ir import Window
+from microtrain.convert.reference import kernels as reference
+from microtrain.convert.reference.kernels import Conv, Error
 
 pytest.importorskip("unicorn", reason="Unicorn is not installed")
 if shutil.which("arm-none-eabi-gcc") is None:

@@ -10,10 +10,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from convert import hostlib
+
+from microtrain.base.paths import ROOT
+from microtrain.convert.reference import hostlib
 
 RUNNER = Path(__file__).with_name("kernel_sanitized.py")
-KERNELS = hostlib.ROOT / "firmware" / "src" / "kernels"
+KERNELS = ROOT / "firmware" / "src" / "kernels"
 SANITIZED = "-O1 -g -fno-sanitize-recover=all -fsanitize=address,undefined -shared-libasan"
 AVX2 = ("", " -mavx2")
 
@@ -32,7 +34,7 @@ def sanitized(
 
 
 def run(command: list[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    paths = os.pathsep.join([str(hostlib.ROOT / "tools"), str(hostlib.ROOT / "test")])
+    paths = os.pathsep.join([str(ROOT), str(ROOT / "test")])
     environment = {**environment, "PYTHONPATH": paths}
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 

@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
-from convert import reference, reference_f32
-from convert.ir import Window
-from convert.reference import Array, Clamp, Conv, Error, Pool
+
+from microtrain.convert.ir import Window
+from microtrain.convert.reference import kernels as reference
+from microtrain.convert.reference import real as reference_f32
+from microtrain.convert.reference.kernels import Array, Clamp, Conv, Error, Pool
 
 torch.set_num_threads(1)
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from convert import hostlib
 from elftools.elf.elffile import ELFFile
+
+from microtrain.base.paths import ROOT
 
 pytest.importorskip("unicorn", reason="Unicorn is not installed")
 if shutil.which("arm-none-eabi-gcc") is None:
@@ -19,7 +20,7 @@ if shutil.which("arm-none-eabi-gcc") is None:
 import unicorn
 from unicorn import arm_const as arm
 
-SOURCE = hostlib.ROOT / "firmware" / "src" / "board" / "stm32" / "memory_armv7m.S"
+SOURCE = ROOT / "firmware" / "src" / "board" / "stm32" / "memory_armv7m.S"
 CODE, RAM, SIZE = 0x08000000, 0x20000000, 0x1000
 STACK, RETURN = RAM + 2 * SIZE, CODE + 0x800
 

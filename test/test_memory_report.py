@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from memory_report import cli
-from memory_report.firmware import load_firmware
-from memory_report.interrupts import analyse
-from memory_report.picture import draw
-from memory_report.plan import arena_kinds, load_plan
-from memory_report.stack import EXCEPTION_FRAME, Stack
+
+from microtrain.memory_report import cli
+from microtrain.memory_report.firmware import load_firmware
+from microtrain.memory_report.interrupts import analyse
+from microtrain.memory_report.picture import draw
+from microtrain.memory_report.plan import arena_kinds, load_plan
+from microtrain.memory_report.stack import EXCEPTION_FRAME, Stack
 
 CC = "arm-none-eabi-gcc"
 CPU = ["-mcpu=cortex-m7", "-mthumb", "-mfpu=fpv5-sp-d16", "-mfloat-abi=hard"]

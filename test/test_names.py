@@ -8,16 +8,18 @@ from pathlib import Path
 
 import pytest
 import torch
-from attack import corpus as hostile
-from attack import names as attack
-from base.errors import Error
 from click.testing import CliRunner
-from convert import emit, names
-from convert.cli import main
-from convert.ir import ConvertError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pio_build import ROOT
+
+from lab.attack import corpus as hostile
+from lab.attack import names as attack
+from microtrain.base.errors import Error
+from microtrain.convert.cli import main
+from microtrain.convert.emit import code as emit
+from microtrain.convert.emit import names
+from microtrain.convert.ir import ConvertError
 
 CODE = "a*/ extern int system(const char *); __attribute__((constructor)) void f(void) "
 CODE += '{ system("touch pwned"); } /*'
@@ -121,7 +123,7 @@ def test_names_that_only_c_confuses_are_told_apart(tmp_path: Path) -> None:
 
 
 def hostile_graph(path: Path):  # type: ignore[no-untyped-def]
-    from convert.frontend_torch import load_model
+    from microtrain.convert.frontends.module import load_model
 
     return load_model(path).graph
 

@@ -14,15 +14,16 @@ import numpy as np
 import pytest
 import unicorn
 from conftest import ROOT, Built
-from convert import boards
-from elfcheck.elf import read
-from elfcheck.rules import check
 from elftools.elf.elffile import ELFFile
-from emulator import Board, Fault, Stop, Until
-from memory_report.firmware import load_firmware
-from memory_report.interrupts import analyse
 from pio_build import NULL_MODEL, pio
 from unicorn import arm_const as arm
+
+from microtrain.convert import boards
+from microtrain.elfcheck.elf import read
+from microtrain.elfcheck.rules import check
+from microtrain.emulator import Board, Fault, Stop, Until
+from microtrain.memory_report.firmware import load_firmware
+from microtrain.memory_report.interrupts import analyse
 
 FLASH = 0x0800_0000
 STEPS = 60

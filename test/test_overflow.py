@@ -9,16 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import Built, build_example
-from convert import reference
-from convert.executor import Executor
-from convert.native_model import Sgd
-from convert.pipeline import Compiled, compile_graph, generate
-from convert.scheme import Scheme, convolutions
-from device.client import Device
-from device.link import EmulatorPort, Port, ProgramPort
-from native.model import Model, compile_model
 from networks import residual_network
 from test_bit_exact import SEED, samples
+
+from microtrain.convert.pipeline import Compiled, compile_graph, generate
+from microtrain.convert.reference import kernels as reference
+from microtrain.convert.reference.executor import Executor
+from microtrain.convert.reference.native_model import Sgd
+from microtrain.convert.scheme import Scheme, convolutions
+from microtrain.device.client import Device
+from microtrain.device.link import EmulatorPort, Port, ProgramPort
+from microtrain.native.model import Model, compile_model
 
 BUILDS = tuple((compiler, level) for compiler in ("gcc", "clang") for level in ("-O0", "-O3"))
 NAN = 0x7FC00000

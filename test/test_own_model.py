@@ -16,8 +16,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import ROOT
-from device.files import unpacked
 from PIL import Image
+
+from microtrain.base.files import unpacked
 
 GUIDE = ROOT / "docs/own-model.md"
 BLOCK = re.compile(r"^```(\w+)(?: file=(\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)

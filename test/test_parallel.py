@@ -12,20 +12,21 @@ import numpy as np
 import pytest
 import torch
 from conftest import ROOT, Built, run
-from convert.arrays import archive
-from convert.executor import Executor
-from convert.ir import Graph
-from convert.ops import TABLE
-from convert.ops.table import no_gradient
-from convert.pipeline import Compiled, Passes, compile_graph
-from convert.reference import Sgd
-from convert.scheme import Scheme, convolutions
-from convert.trainables import front_steps
-from device.errors import DeviceError
 from networks import random_network, residual_network
-from simulate.network import Network, load_network
-from simulate.parallel import Parallel
-from simulate.rules import Rules
+
+from microtrain.convert.emit.arrays import archive
+from microtrain.convert.ir import Graph
+from microtrain.convert.ops import TABLE
+from microtrain.convert.ops.table import no_gradient
+from microtrain.convert.pipeline import Compiled, Passes, compile_graph
+from microtrain.convert.reference.executor import Executor
+from microtrain.convert.reference.kernels import Sgd
+from microtrain.convert.scheme import Scheme, convolutions
+from microtrain.convert.trainables import front_steps
+from microtrain.device.errors import DeviceError
+from microtrain.simulate.network import Network, load_network
+from microtrain.simulate.parallel import Parallel
+from microtrain.simulate.rules import Rules
 
 RATES = torch.full((1, 3), 0.01)
 

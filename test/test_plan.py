@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from convert.check_plan import check_plan
-from convert.ir import ConvertError
-from convert.pipeline import Compiled, compile_graph, training_graph
-from convert.plan import Plan, plan
-from convert.scheme import Scheme, convolutions
-from convert.trainables import block_bytes, layout
 from networks import random_network, residual_network
+
+from microtrain.convert.ir import ConvertError
+from microtrain.convert.memory.check_plan import check_plan
+from microtrain.convert.memory.plan import Plan, plan
+from microtrain.convert.pipeline import Compiled, compile_graph, training_graph
+from microtrain.convert.scheme import Scheme, convolutions
+from microtrain.convert.trainables import block_bytes, layout
 
 
 def compiled(seed: int = 0) -> Compiled:

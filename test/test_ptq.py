@@ -8,16 +8,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from convert import ranges
-from convert.batched import run_float, run_int8, stored_pixels, sums
-from convert.bias_correction import MOST_IMAGES, correct_biases, count_images
-from convert.ir import Graph
-from convert.quantization import Report, compare
-from convert.quantization_report import answers, draw
-from convert.quantize import quantize
-from convert.ranges import RULES, Profile, measure_ranges, profile_tensors
 from test_quantize import float_graph, images_of, run_node, store_image
 from torch_networks import NETWORKS
+
+from microtrain.convert.ir import Graph
+from microtrain.convert.quantize import ranges
+from microtrain.convert.quantize.bias_correction import MOST_IMAGES, correct_biases, count_images
+from microtrain.convert.quantize.fidelity import Report, compare
+from microtrain.convert.quantize.fidelity_report import answers, draw
+from microtrain.convert.quantize.int8 import quantize
+from microtrain.convert.quantize.ranges import RULES, Profile, measure_ranges, profile_tensors
+from microtrain.convert.reference.batched import run_float, run_int8, stored_pixels, sums
 
 
 def pair(name: str, tmp_path: Path, rule: str = "minmax") -> tuple[Graph, Graph, np.ndarray]:
@@ -197,9 +198,9 @@ def test_many_or_large_images_are_thinned_out(tmp_path: Path, monkeypatch: pytes
     graph = float_graph("mobilenet", tmp_path)
     assert count_images(graph, 10) == 10
     assert count_images(graph, 100_000) == MOST_IMAGES
-    monkeypatch.setattr("convert.bias_correction.MOST_BYTES", 5 * 3 * 20 * 24 * 7)
+    monkeypatch.setattr("microtrain.convert.quantize.bias_correction.MOST_BYTES", 5 * 3 * 20 * 24 * 7)
     assert count_images(graph, 100) < 7
-    monkeypatch.setattr("convert.bias_correction.MOST_BYTES", 1)
+    monkeypatch.setattr("microtrain.convert.quantize.bias_correction.MOST_BYTES", 1)
     assert count_images(graph, 100) == 1
 
 

@@ -9,17 +9,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from convert import batched, calibrate, reference
-from convert.batched import run_float
-from convert.calibrate import check_images, load_calibration
-from convert.frontend_torch import load_model
-from convert.ir import ConvertError, Graph, Input, Layer, Node, Source, Tensor
-from convert.quantize import quantize, quantize_input, quantize_layer, scale_and_zero
-from convert.ranges import measure_ranges
-from convert.verify import verify
-from device.images import load_image
 from PIL import Image
 from torch_networks import NETWORKS, images_for, randomise, write
+
+from microtrain.convert.frontends.module import load_model
+from microtrain.convert.ir import ConvertError, Graph, Input, Layer, Node, Source, Tensor
+from microtrain.convert.quantize import calibrate
+from microtrain.convert.quantize.calibrate import check_images, load_calibration
+from microtrain.convert.quantize.int8 import quantize, quantize_input, quantize_layer, scale_and_zero
+from microtrain.convert.quantize.ranges import measure_ranges
+from microtrain.convert.reference import batched
+from microtrain.convert.reference import kernels as reference
+from microtrain.convert.reference.batched import run_float
+from microtrain.convert.verify import verify
+from microtrain.samples.images import load_image
 
 torch.set_num_threads(1)
 

@@ -6,18 +6,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from convert.executor import Executor
-from convert.ir import Graph
-from convert.native_model import NativeModel
-from convert.native_model import Sgd as SgdStruct
-from convert.pipeline import Compiled, Passes, compile_graph, generate
-from convert.plan import peak
-from convert.recompute import recompute, recomputed, run_again, segments
-from convert.reference import Sgd
-from convert.schedule import spoils
-from convert.scheme import Scheme, convolutions
 from networks import residual_network
 from test_executor import images
+
+from microtrain.convert.ir import Graph
+from microtrain.convert.memory.plan import peak
+from microtrain.convert.passes.recompute import recompute, recomputed, run_again, segments
+from microtrain.convert.passes.schedule import spoils
+from microtrain.convert.pipeline import Compiled, Passes, compile_graph, generate
+from microtrain.convert.reference.executor import Executor
+from microtrain.convert.reference.kernels import Sgd
+from microtrain.convert.reference.native_model import NativeModel
+from microtrain.convert.reference.native_model import Sgd as SgdStruct
+from microtrain.convert.scheme import Scheme, convolutions
 
 STEPS = 6
 LEAST = Passes(arena=0)

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 from conftest import ROOT, Built
-from emulator import EmulatorError
-from emulator.chips import STM32F446, STM32F746
-from emulator.robotlib import BoardKeywords
 from robot import api
 from robot.running.resourcemodel import ResourceFile
 
+from microtrain.emulator import EmulatorError
+from microtrain.emulator.chips import STM32F446, STM32F746
+from microtrain.emulator.robotlib import BoardKeywords
 from renode import boards
 
 RENODE = ROOT / "renode"

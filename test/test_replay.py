@@ -14,25 +14,26 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import EXAMPLE, ROOT, Built, build_example, run
-from convert.check_plan import check_plan
-from convert.ir import ConvertError, Graph
-from convert.native_model import NativeModel, Sgd
-from convert.pipeline import FIRMWARE_SRAM, Passes, generate, planned, training_graph
-from convert.plan import lifetimes, plan
-from convert.replay import STACK_RESERVE, Request, record_bytes
-from convert.scheme import Scheme, convolutions
-from convert.trainables import front_steps
-from demo.sessions import Silent, host_session
-from device.client import Device
-from device.errors import DeviceError
-from device.images import Dataset, load_image, split
-from device.link import ProgramPort
-from device.session import Settings, new_log, ordered, train
-from emulator import EmulatedPort
 from networks import random_network, residual_network
-from simulate.blueprint import Blueprint, load_blueprint
-from simulate.machine import Machine, library
-from simulate.replay import Buffer, Rehearsing, buffer_size
+
+from microtrain.convert.ir import ConvertError, Graph
+from microtrain.convert.memory.check_plan import check_plan
+from microtrain.convert.memory.plan import lifetimes, plan
+from microtrain.convert.memory.replay import STACK_RESERVE, Request, record_bytes
+from microtrain.convert.pipeline import FIRMWARE_SRAM, Passes, generate, planned, training_graph
+from microtrain.convert.reference.native_model import NativeModel, Sgd
+from microtrain.convert.scheme import Scheme, convolutions
+from microtrain.convert.trainables import front_steps
+from microtrain.demo.sessions import Silent, host_session
+from microtrain.device.client import Device
+from microtrain.device.errors import DeviceError
+from microtrain.device.link import ProgramPort
+from microtrain.device.session import Settings, new_log, ordered, train
+from microtrain.emulator import EmulatedPort
+from microtrain.samples.images import Dataset, load_image, split
+from microtrain.simulate.blueprint import Blueprint, load_blueprint
+from microtrain.simulate.machine import Machine, library
+from microtrain.simulate.replay import Buffer, Rehearsing, buffer_size
 
 RECORDS, CLASSES = 12, 3
 SETTINGS = Settings(epochs=2, seed=7, rate=2.0, order="classes", replay=3, rehearse=25)

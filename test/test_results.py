@@ -15,31 +15,32 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import run
-from convert.arrays import archive
-from convert.pipeline import compile_graph, generate
-from convert.report import plan_json
-from convert.scheme import Scheme, convolutions
-from device.errors import DeviceError
-from device.images import hold_out, scan
-from device.session import Settings
 from networks import residual_network
 from PIL import Image
-from results import further
-from results.cases import BAR, COLUMNS, EPOCHS, GRID, SEEDS, Cell, Job, Session, core, family, front
-from results.cli import entry
-from results.execute import one
-from results.picture import KINDS, SEARCHED, draw, draw_searches, kind
-from results.plan import selection
-from results.run import command
-from results.search_tables import comparison
-from results.searches import BITS, TABLE, Search, gains, rows_of, searches, summary
-from results.store import RESULTS, Row, add, best_rate, load, missing
-from results.study import VARIANTS
-from results.tables import T95, interval, markdown
-from simulate.augment import Augmentation
-from simulate.blueprint import load_blueprint
-from simulate.machine import library
-from simulate.records import Task, fill
+
+from lab.results import further
+from lab.results.cases import BAR, COLUMNS, EPOCHS, GRID, SEEDS, Cell, Job, Session, core, family, front
+from lab.results.cli import entry
+from lab.results.execute import one
+from lab.results.picture import KINDS, SEARCHED, draw, draw_searches, kind
+from lab.results.plan import selection
+from lab.results.run import command
+from lab.results.search_tables import comparison
+from lab.results.searches import BITS, TABLE, Search, gains, rows_of, searches, summary
+from lab.results.store import RESULTS, Row, add, best_rate, load, missing
+from lab.results.study import VARIANTS
+from lab.results.tables import T95, interval, markdown
+from microtrain.convert.emit.arrays import archive
+from microtrain.convert.emit.report import plan_json
+from microtrain.convert.pipeline import compile_graph, generate
+from microtrain.convert.scheme import Scheme, convolutions
+from microtrain.device.errors import DeviceError
+from microtrain.device.session import Settings
+from microtrain.samples.images import hold_out, scan
+from microtrain.simulate.augment import Augmentation
+from microtrain.simulate.blueprint import load_blueprint
+from microtrain.simulate.machine import library
+from microtrain.simulate.records import Task, fill
 
 CELL = Cell("clothing10", "mcunet-5fps", "mcunet-99kb")
 
@@ -199,7 +200,7 @@ NAMES = {"mcunet-5fps": "MCUNet", "proxyless-w0.3": "ProxylessNAS", "mbv2-w0.35"
 
 @pytest.mark.skipif(not TABLE.is_file(), reason="no search has been run")
 def test_the_checked_in_comparison_is_that_of_the_rows() -> None:
-    """docs/search.json against docs/results.json and the schemes that ship, docs/search.md against it."""
+    """pages/search.json against pages/results.json and the schemes that ship, pages/search.md against it."""
     table = load(TABLE)
     assert table == [r for search in searches() for r in rows_of(search, load(RESULTS))]
     won = gains(table)
@@ -225,7 +226,7 @@ def test_the_checked_in_comparison_is_that_of_the_rows() -> None:
     "found_on",
     [
         "clothing10",
-        pytest.param("cifar10", marks=pytest.mark.xfail(strict=True, reason="docs/search.md says why")),
+        pytest.param("cifar10", marks=pytest.mark.xfail(strict=True, reason="pages/search.md says why")),
     ],
 )
 def test_found_schemes_are_ahead_on_the_other_images(found_on: str) -> None:
@@ -341,7 +342,7 @@ def test_further_images_count_as_the_test_images_do(tmp_path: Path, monkeypatch:
 
 @pytest.mark.skipif(not further.TABLE.is_file(), reason="nobody has judged on further images")
 def test_the_checked_in_further_rows_are_of_the_same_sessions() -> None:
-    """docs/search-further.json against docs/search.json, docs/search.md against it."""
+    """pages/search-further.json against pages/search.json, pages/search.md against it."""
     searched, table = load(TABLE), load(further.TABLE)
     assert not further.wanted(searched, table)
     accuracies = {row["trained_sha256"]: row["accuracy"] for row in searched}
@@ -367,7 +368,7 @@ def test_numbers_of_no_row_are_refused() -> None:
     if not os.environ.get("MICROTRAIN_DATA"):
         pytest.skip("MICROTRAIN_DATA is not set")
     done = subprocess.run(
-        [sys.executable, "tools/results", "verify", "999999"], capture_output=True, text=True, check=False
+        [sys.executable, "lab/results", "verify", "999999"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 1
     assert "999999 is none of them" in done.stderr

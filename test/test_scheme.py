@@ -6,13 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from convert.autodiff import differentiate
-from convert.ir import ConvertError
-from convert.names import number
-from convert.pipeline import with_head
-from convert.prune import prune
-from convert.scheme import Scheme, apply, column_norms, convolutions, find, load
 from networks import residual_network
+
+from microtrain.convert.emit.names import number
+from microtrain.convert.ir import ConvertError
+from microtrain.convert.passes.autodiff import differentiate
+from microtrain.convert.passes.prune import prune
+from microtrain.convert.pipeline import with_head
+from microtrain.convert.scheme import Scheme, apply, column_norms, convolutions, find, load
 
 
 def load_text(tmp_path: Path, text: str) -> Scheme:

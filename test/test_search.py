@@ -22,34 +22,35 @@ import pytest
 from click.testing import CliRunner
 from conftest import EXAMPLE, ROOT
 from conftest import run as run_command
-from convert.cut import behind, cuts
-from convert.executor import Executor
-from convert.frontends.checkpoint import read_checkpoint
-from convert.ir import ConvertError, Graph
-from convert.pipeline import FIRMWARE_SRAM, compile_graph
-from convert.scheme import Scheme, convolutions, find
-from convert.scheme import load as load_scheme
-from device.errors import DeviceError
-from device.images import hold_out, scan
-from device.session import Settings, Silent, new_log, train
 from networks import random_network, residual_network
 from PIL import Image
-from search import exact, features
-from search.build import compile_here, compile_kernels_once, convert
-from search.cli import checked, images, main
-from search.contribution import Gains, Plan, gains, last_biases, smooth, trials
-from search.cost import Budget, Costs, base_of, bases, compiled, cost_of
-from search.engine import Engine, engine
-from search.evolution import Problem, search_evolutionary, search_random
-from search.features import WHOLE
-from search.finalists import APART, LAST, apart, cautious, chosen, likeliest, promising
-from search.lab import Lab, bottlenecks, last_bottleneck
-from search.output import write
-from search.pipeline import Request, Result, search
-from search.proxy import by_channel
-from search.space import FRACTIONS, Candidate, Space, space_of
-from search.store import Outcomes, fill
-from search.trial import Tail, Trial, first_bottleneck, log_likelihood, run
+
+from microtrain.convert.frontends.checkpoint import read_checkpoint
+from microtrain.convert.ir import ConvertError, Graph
+from microtrain.convert.passes.cut import behind, cuts
+from microtrain.convert.pipeline import FIRMWARE_SRAM, compile_graph
+from microtrain.convert.reference.executor import Executor
+from microtrain.convert.scheme import Scheme, convolutions, find
+from microtrain.convert.scheme import load as load_scheme
+from microtrain.device.errors import DeviceError
+from microtrain.device.session import Settings, Silent, new_log, train
+from microtrain.samples.images import hold_out, scan
+from microtrain.search import exact, features
+from microtrain.search.build import compile_here, compile_kernels_once, convert
+from microtrain.search.cli import checked, images, main
+from microtrain.search.contribution import Gains, Plan, gains, last_biases, smooth, trials
+from microtrain.search.cost import Budget, Costs, base_of, bases, compiled, cost_of
+from microtrain.search.engine import Engine, engine
+from microtrain.search.evolution import Problem, search_evolutionary, search_random
+from microtrain.search.features import WHOLE
+from microtrain.search.finalists import APART, LAST, apart, cautious, chosen, likeliest, promising
+from microtrain.search.lab import Lab, bottlenecks, last_bottleneck
+from microtrain.search.output import write
+from microtrain.search.pipeline import Request, Result, search
+from microtrain.search.proxy import by_channel
+from microtrain.search.space import FRACTIONS, Candidate, Space, space_of
+from microtrain.search.store import Outcomes, fill
+from microtrain.search.trial import Tail, Trial, first_bottleneck, log_likelihood, run
 
 Item = TypeVar("Item")
 ALONE = Engine(jobs=1)
@@ -253,7 +254,7 @@ QUICK = ("mcunet-49kb", "mbv2-99kb", "proxyless-98kb")
 
 @pytest.mark.parametrize("schemes", [QUICK, pytest.param(None, marks=pytest.mark.slow)])
 def test_instructions_are_those_of_the_bench(schemes: tuple[str, ...] | None) -> None:
-    """Of the cases in docs/bench.json: a conversion within 3 %, what the search assumes within 10 %.
+    """Of the cases in lab/pages/bench.json: a conversion within 3 %, what the search assumes within 10 %.
 
     The biases of all layers reach back to 64x64 pixels, which few counted steps do: they are within 7 %.
     """
@@ -265,7 +266,7 @@ def test_instructions_are_those_of_the_bench(schemes: tuple[str, ...] | None) ->
     def checkpoint(name: str) -> Graph:
         return read_checkpoint(Path(folder) / f"models/{name}.pkl")
 
-    (rows,) = json.loads((ROOT / "docs/bench.json").read_text()).values()
+    (rows,) = json.loads((ROOT / "lab/pages/bench.json").read_text()).values()
     ratios = {}
     for row in rows:
         named = row["scheme"] in schemes if schemes else row["scheme"] == row.get("chosen")

@@ -10,10 +10,11 @@ import pytest
 import selftest_vectors
 from click.testing import CliRunner
 from conftest import Built
-from device.cli import main
-from emulator import Board, Stop, Until
 from pio_build import build_once
-from soak.line import BoardLine
+
+from lab.soak.line import BoardLine
+from microtrain.device.cli import main
+from microtrain.emulator import Board, Stop, Until
 
 
 def test_vectors_are_what_pytorch_computes() -> None:

@@ -12,26 +12,27 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bench.build import BOARD, build
 from conftest import EXAMPLE, ROOT, Built, run
-from convert.native_model import NativeModel, Sgd
-from convert.pipeline import Passes, compile_graph, generate
-from convert.report import plan_json
-from convert.scheme import Scheme, convolutions
-from demo.sessions import host_session
-from device.client import Device
-from device.errors import DeviceError
-from device.files import unpacked
-from device.images import load_image, scan, split
-from device.link import EmulatorPort
-from device.session import Settings, Silent, new_log, train
-from native.model import Model, compile_model
 from networks import random_network, residual_network
 from PIL import Image
-from simulate.augment import KINDS, Augmentation, photograph
-from simulate.blueprint import Blueprint, alive, load_blueprint
-from simulate.machine import FAST, Machine, library
-from simulate.records import Task, fill, show
+
+from lab.bench.build import BOARD, build
+from microtrain.base.files import unpacked
+from microtrain.convert.emit.report import plan_json
+from microtrain.convert.pipeline import Passes, compile_graph, generate
+from microtrain.convert.reference.native_model import NativeModel, Sgd
+from microtrain.convert.scheme import Scheme, convolutions
+from microtrain.demo.sessions import host_session
+from microtrain.device.client import Device
+from microtrain.device.errors import DeviceError
+from microtrain.device.link import EmulatorPort
+from microtrain.device.session import Settings, Silent, new_log, train
+from microtrain.native.model import Model, compile_model
+from microtrain.samples.images import load_image, scan, split
+from microtrain.simulate.augment import KINDS, Augmentation, photograph
+from microtrain.simulate.blueprint import Blueprint, alive, load_blueprint
+from microtrain.simulate.machine import FAST, Machine, library
+from microtrain.simulate.records import Task, fill, show
 
 SETTINGS = Settings(epochs=3, seed=5, limit=70, rate=2.0, schedule="cosine")
 STILL = Augmentation((), 1)

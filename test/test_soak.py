@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from conftest import Built
 from pio_build import ROOT, board_with_bug, build_once, with_bug
-from soak import fuzz_device, fuzz_host, power, week
-from soak.hard_life import HardLife
+
+from lab.soak import fuzz_device, fuzz_host, power, week
+from lab.soak.hard_life import HardLife
 
 CUTS, ROUNDS, ROOM = 150, 10, 1024  # the first slot is full after a few saves: the second one is erased
 HOST_FRAMES, DEVICE_FRAMES = 40_000, 1_000
@@ -124,8 +125,8 @@ def test_a_session_that_loses_a_step_is_not_equal(example: Built, monkeypatch: p
 
 
 def test_a_calm_life_has_no_troubles(example: Built) -> None:
-    from device.client import Device
-    from emulator import Board
+    from microtrain.device.client import Device
+    from microtrain.emulator import Board
 
     port = HardLife(Board(example.elf), random.Random(1), 10**15, 0.0)
     with Device(port, "the board") as device:

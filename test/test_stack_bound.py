@@ -7,11 +7,12 @@ import shutil
 from pathlib import Path
 
 import pytest
-from memory_report.errors import ReportError
-from memory_report.firmware import load_firmware
-from memory_report.interrupts import analyse
-from memory_report.stack import EXCEPTION_FRAME
 from test_memory_report import CC, LINKER_SCRIPT, SOURCE, build, run, stack_of
+
+from microtrain.memory_report.errors import ReportError
+from microtrain.memory_report.firmware import load_firmware
+from microtrain.memory_report.interrupts import analyse
+from microtrain.memory_report.stack import EXCEPTION_FRAME
 
 pytestmark = pytest.mark.skipif(shutil.which(CC) is None, reason=f"{CC} is not installed")
 

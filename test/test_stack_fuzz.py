@@ -9,12 +9,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from memory_report import values
-from memory_report.firmware import Firmware, load_firmware
-from memory_report.routine import Walk
-from memory_report.stack import Analysis
 from stack_programs import BITS, Program
 from test_memory_report import CC, CPU, LINKER_SCRIPT
+
+from microtrain.memory_report import values
+from microtrain.memory_report.firmware import Firmware, load_firmware
+from microtrain.memory_report.routine import Walk
+from microtrain.memory_report.stack import Analysis
 
 pytest.importorskip("unicorn", reason="Unicorn is not installed")
 if shutil.which(CC) is None:

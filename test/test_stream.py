@@ -9,15 +9,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from convert.check_plan import check_plan
-from convert.executor import Executor
-from convert.ir import ConvertError, Graph
-from convert.native_model import NativeModel
-from convert.pipeline import Compiled, Passes, compile_graph, generate
-from convert.plan import plan
-from convert.scheme import Scheme, convolutions
 from networks import Builder, random_network, residual_network
 from test_executor import images
+
+from microtrain.convert.ir import ConvertError, Graph
+from microtrain.convert.memory.check_plan import check_plan
+from microtrain.convert.memory.plan import plan
+from microtrain.convert.pipeline import Compiled, Passes, compile_graph, generate
+from microtrain.convert.reference.executor import Executor
+from microtrain.convert.reference.native_model import NativeModel
+from microtrain.convert.scheme import Scheme, convolutions
 
 HEAD = Scheme("head", head="random")
 

@@ -8,18 +8,19 @@ import sys
 from pathlib import Path
 
 import pytest
-from convert import cli
-from convert.pipeline import Compiled, compile_graph, generate
-from convert.scheme import Scheme
 from networks import residual_network
 from pio_build import ROOT
+
+from microtrain.convert import cli
+from microtrain.convert.pipeline import Compiled, compile_graph, generate
+from microtrain.convert.scheme import Scheme
 
 INCLUDE = ROOT / "firmware/include"
 WRITER = """
 import sys
 from pathlib import Path
 sys.path[:0] = [sys.argv[1]]
-from convert.cli import write_all
+from microtrain.convert.cli import write_all
 for turn in range(60):
     write_all({f"{i}.txt": sys.argv[3].encode() for i in range(8)}, Path(sys.argv[2]))
 """
@@ -55,7 +56,7 @@ def test_the_model_id_does_not_depend_on_that_check() -> None:
 
 def test_processes_that_write_into_one_folder_leave_the_files_of_one(tmp_path: Path) -> None:
     folder = tmp_path / "generated"
-    commands = [[sys.executable, "-c", WRITER, str(ROOT / "tools"), str(folder), who] for who in "ab"]
+    commands = [[sys.executable, "-c", WRITER, str(ROOT), str(folder), who] for who in "ab"]
     running = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for command in commands]
     for process in running:
         assert process.communicate(timeout=120)[1] == "" and process.returncode == 0

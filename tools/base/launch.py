@@ -1,4 +1,4 @@
-"""Starts a command: what each folder's `__main__.py` does once tools/ is on the path."""
+"""Starts a command from its folder: what each `__main__.py` does once the package is on the path."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import importlib
 import sys
 
 
-def launch(name: str) -> None:
-    """Run NAME.cli.main. Ctrl-C ends it without a traceback, also while modules are being imported."""
+def launch(room: str, name: str) -> None:
+    """Run ROOM.cli.main. Ctrl-C ends it without a traceback, also while modules are being imported.
+
+    name  of the command, as it was typed
+    """
     try:
-        importlib.import_module(f"{name}.cli").main(prog_name=f"python tools/{name}")
+        importlib.import_module(f"{room}.cli").main(prog_name=name)
     except KeyboardInterrupt:
-        print(f"{name}: stopped", file=sys.stderr)
+        print(f"{room.rpartition('.')[2]}: stopped", file=sys.stderr)
         sys.exit(130)  # 128 + SIGINT, as shells say it

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
 
-FOLDER = Path(__file__).resolve().parents[2] / "platform" / "boards"
+from microtrain.base.paths import ROOT
+
+FOLDER = ROOT / "platform/boards"
 DEFAULT = "disco_f746ng"
 
 

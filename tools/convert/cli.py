@@ -12,30 +12,32 @@ from dataclasses import replace
 from pathlib import Path
 
 import click
-from base.terminal import console, say
 from filelock import FileLock
 from rich.console import Console
 
-from . import boards, report
-from .arrays import archive
+from microtrain.base.paths import ROOT
+from microtrain.base.terminal import console, say
+
+from . import boards
 from .default_scheme import default_scheme
-from .explain import print_waterfall
-from .frontend_torch import LoadedModel, load_model
+from .emit import report
+from .emit.arrays import archive
+from .emit.explain import print_waterfall
+from .emit.names import safe_name
 from .frontends.checkpoint import IMAGE, read_checkpoint
-from .hostlib import HostLibError
+from .frontends.module import LoadedModel, load_model
 from .ir import ConvertError, Graph
-from .names import safe_name
+from .memory.replay import RECORDS_MAX, Request
 from .pipeline import Compiled, Passes, compile_within, generate, with_buffer
-from .ptq import Choices, calibration_images, quantization_report, quantize_model
-from .quantization_report import draw, print_report
-from .quantize import warn_dead
-from .ranges import DEFAULT, RULES
-from .replay import RECORDS_MAX, Request
+from .quantize.fidelity_report import draw, print_report
+from .quantize.int8 import warn_dead
+from .quantize.ptq import Choices, calibration_images, quantization_report, quantize_model
+from .quantize.ranges import DEFAULT, RULES
+from .reference.hostlib import HostLibError
 from .scheme import Scheme
 from .scheme import find as find_scheme
 from .scheme import head_rows as checked_rows
 
-ROOT = Path(__file__).resolve().parents[2]
 KB = 1024
 NATIVE = "native"
 

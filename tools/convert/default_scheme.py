@@ -1,7 +1,7 @@
 """What is trained where the user names no scheme: many biases, and a share of the weights that widen.
 
 Biases take little and gain most of what there is to gain; of weights, those of pointwise convolutions that
-widen, at a few of their input channels each, gain most a byte (docs/results.md, docs/search.md).
+widen, at a few of their input channels each, gain most a byte (lab/pages/results.md, lab/pages/search.md).
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from dataclasses import replace
 from itertools import product
 
 from .ir import Graph, Layer
+from .memory.plan import GAP, peak
 from .pipeline import ALL_PASSES, Compiled, Passes, compile_graph, fixed_sram, training_graph
-from .plan import GAP, peak
 from .scheme import Scheme, convolutions
 from .trainables import HeadStart
 

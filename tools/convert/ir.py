@@ -14,7 +14,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
-from base.errors import Error
+
+from microtrain.base.errors import Error
 
 Shape = tuple[int, int, int]
 

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from .accumulators import prove, warn_coarse
-from .autodiff import differentiate
-from .check_plan import check_plan
-from .emit import Output, emit
-from .fuse import fuse
+from .emit.code import Output, emit
 from .ir import ConvertError, Graph
-from .plan import GAP, Plan, fits, peak, plan
-from .prune import prune
-from .recompute import recompute
-from .replay import Request, buffer_bytes, with_record
-from .schedule import schedule
+from .memory.check_plan import check_plan
+from .memory.plan import GAP, Plan, fits, peak, plan
+from .memory.replay import Request, buffer_bytes, with_record
+from .memory.strips import widen
+from .passes.accumulators import prove, warn_coarse
+from .passes.autodiff import differentiate
+from .passes.fuse import fuse
+from .passes.prune import prune
+from .passes.recompute import recompute
+from .passes.schedule import schedule
 from .scheme import Scheme, apply
-from .strips import widen
 from .trainables import HeadStart, block_bytes, layout, new_head
 from .verify import verify
 

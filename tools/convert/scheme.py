@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 import yaml
-from base.archive import reason
-from base.errors import short
+
+from microtrain.base.archive import reason
+from microtrain.base.errors import short
 
 from .ir import ConvertError, Graph, Layer
 from .trainables import HeadStart
@@ -25,7 +26,7 @@ COUNTED = re.compile(
     r"(?P<what>last|bias)-(?P<count>[1-9][0-9]{0,3})"
 )  # schemes by the number of convolutions
 LEAST_RATE, MOST_RATE = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
-RATE = 0.002  # where nothing else is said: good for pretrained networks at batch size 1, docs/results.md
+RATE = 0.002  # where nothing else is said: good for pretrained networks at batch size 1, lab/pages/results.md
 ALL = "all"  # in the place of a layer: every convolution
 
 

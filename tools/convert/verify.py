@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .ir import Graph, Node
 from .ops import TABLE
-from .schedule import spoils
+from .passes.schedule import spoils
 
 
 def verify(graph: Graph) -> Graph:

@@ -1,11 +1,11 @@
-"""`python tools/demo`: puts tools/ on the path and starts the command."""
+"""`python tools/demo` in a checkout."""
 
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from base.launch import launch
+from microtrain.base.launch import launch
 
 if __name__ == "__main__":
-    launch("demo")
+    launch("microtrain.demo", "python tools/demo")

@@ -10,14 +10,16 @@ from pathlib import Path
 
 import click
 import numpy as np
-from device.curve import save_curve
-from device.errors import DeviceError
-from device.images import Dataset, load_image, scan
-from device.link import EmulatorPort
-from device.session import Settings
-from emulator import EmulatorError
 
-from .build import ROOT, Firmware, StepError, build, command, convert
+from microtrain.base.build import Firmware, StepError, build, command, convert
+from microtrain.base.paths import ROOT
+from microtrain.device.curve import save_curve
+from microtrain.device.errors import DeviceError
+from microtrain.device.link import EmulatorPort
+from microtrain.device.session import Settings
+from microtrain.emulator import EmulatorError
+from microtrain.samples.images import Dataset, load_image, scan
+
 from .measure import all_in_sram, step_instructions
 from .sessions import Result, bar, session, start_host_sessions
 

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from device.client import Device
-from emulator import Board, EmulatedPort, measure_sram
+
+from microtrain.device.client import Device
+from microtrain.emulator import Board, EmulatedPort, measure_sram
 
 # What a model does, by firmware/include/model_api.h.
 ENTRIES = ("model_take_row", "model_forward", "model_backward")

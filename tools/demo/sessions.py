@@ -8,11 +8,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from device.client import Device
-from device.images import Dataset
-from device.link import Port, ProgramPort
-from device.session import Log, Settings, Silent, Watcher, new_log, train
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from microtrain.device.client import Device
+from microtrain.device.link import Port, ProgramPort
+from microtrain.device.session import Log, Settings, Silent, Watcher, new_log, train
+from microtrain.samples.images import Dataset
 
 
 @dataclass(frozen=True)

@@ -9,17 +9,18 @@ from typing import Any
 
 import click
 import numpy as np
-from base.terminal import Sentences, console, say
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from device import monitor as terminal
-from device.client import REPLAY_MAX, Device
-from device.errors import DeviceError
-from device.images import load_image, scan
-from device.link import DEFAULT_BAUD, EmulatorPort, Port, ProgramPort, SerialPort
-from device.plan import Plan, check_same_model, load_plan
-from device.session import Evaluation, Log, Settings, evaluate, new_log, train
-from device.weights import load_npz, pack, save_npz, unpack
+from microtrain.base.terminal import Sentences, console, say
+from microtrain.samples.images import load_image, scan
+
+from . import monitor as terminal
+from .client import REPLAY_MAX, Device
+from .errors import DeviceError
+from .link import DEFAULT_BAUD, EmulatorPort, Port, ProgramPort, SerialPort
+from .plan import Plan, check_same_model, load_plan
+from .session import Evaluation, Log, Settings, evaluate, new_log, train
+from .weights import load_npz, pack, save_npz, unpack
 
 DEFAULT_PLAN = Path("firmware/generated/plan.json")
 FILE = click.Path(dir_okay=False, path_type=Path)
@@ -277,8 +278,8 @@ def pull(target: Target, output: Path, state_dict: Path | None, model: Path | No
         arrays = unpack(plan, device.pull())
     notes: list[str] = []
     if state_dict is not None and model is not None:
-        from device.model_file import load_state, save_state
-        from device.state_dict import merge
+        from .model_file import load_state, save_state
+        from .state_dict import merge
 
         merged, notes = merge(plan, arrays, load_state(model))
         save_state(state_dict, merged)
@@ -358,7 +359,7 @@ def save(log: Log, curve: Path | None, log_path: Path | None) -> None:
     if log_path is not None:
         log.save(log_path)
     if curve is not None and log.steps:
-        from device.curve import save_curve
+        from .curve import save_curve
 
         say("learning curve: " + ", ".join(str(path) for path in save_curve(curve, log)))
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from device.conversation import COMPUTE_S, PROBE_S, Answer, Conversation, greet
-from device.errors import AnswerError, DeviceError, NoAnswerError
-from device.link import DEFAULT_BAUD, Port, SerialPort
-from device.protocol import DATA, DATA_BYTES, FRAME_OVERHEAD, ROW, WEIGHTS, Frame, crc32, encode
+from .conversation import COMPUTE_S, PROBE_S, Answer, Conversation, greet
+from .errors import AnswerError, DeviceError, NoAnswerError
+from .link import DEFAULT_BAUD, Port, SerialPort
+from .protocol import DATA, DATA_BYTES, FRAME_OVERHEAD, ROW, WEIGHTS, Frame, crc32, encode
 
 WINDOW_BYTES = 512  # of frames on their way without an answer: half the device's receive ring
 TRIES = 4  # a frame, or a whole pull, is sent this often before the line is called bad

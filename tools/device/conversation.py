@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from device.errors import AnswerError, DeviceError, FaultError, NoAnswerError
-from device.link import Port
-from device.protocol import Frame, Line, Receiver
+from .errors import AnswerError, DeviceError, FaultError, NoAnswerError
+from .link import Port
+from .protocol import Frame, Line, Receiver
 
 READ_BYTES = 4096
 FLOOD_BYTES = 1 << 20  # this much without an answer is noise, not a device

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from device.errors import DeviceError
-from device.session import WINDOW, Log
+from .errors import DeviceError
+from .session import WINDOW, Log
 
 SETTLED = 9  # steps before a mean over fewer is worth drawing
 BLUE, ORANGE, GRAY = "#1f6fb4", "#d9600c", "#666666"

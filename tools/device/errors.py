@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from base.errors import Error
+from microtrain.base.errors import Error
 
 
 class DeviceError(Error):

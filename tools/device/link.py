@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 
 import serial
 
-from device.errors import LinkError
+from .errors import LinkError
 
 DEFAULT_BAUD = 115200
 T = TypeVar("T")
@@ -129,7 +129,7 @@ class EmulatorPort:
         if not elf.is_file():
             raise LinkError(f"no such ELF file: {elf}. Build it with `pio run`.")
         try:
-            from emulator import EmulatedPort  # type: ignore[attr-defined,unused-ignore]
+            from microtrain.emulator import EmulatedPort  # type: ignore[attr-defined,unused-ignore]
         except ImportError as error:
             raise LinkError(f"the emulator cannot be loaded ({error}): run `make setup` first.") from error
         try:

@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from base.archive import open_archive
-from base.errors import Error
-from convert.frontend_torch import kind_of
-from convert.frontends import exported, torchscript
 
-from device.errors import DeviceError
-from device.files import replacing
+from microtrain.base.archive import open_archive
+from microtrain.base.errors import Error
+from microtrain.base.files import replacing
+from microtrain.convert.frontends import exported, torchscript
+from microtrain.convert.frontends.module import kind_of
+
+from .errors import DeviceError
 
 State = dict[str, Any]  # names to torch tensors
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import select
 from typing import TextIO
 
-from device.link import Port
+from .link import Port
 
 POLL_S = 0.05
 QUIET_S = 1.0  # after the input ends: how long the device may stay silent before the terminal closes

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-from base.errors import short
-from base.reading import reading
 
-from device.errors import DeviceError
+from microtrain.base.errors import short
+from microtrain.base.reading import reading
+
+from .errors import DeviceError
 
 Parsed = TypeVar("Parsed")
 

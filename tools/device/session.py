@@ -12,9 +12,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from device.client import Info, Step
-from device.files import replacing
-from device.images import Dataset, Sample, load_image
+from microtrain.base.files import replacing
+from microtrain.samples.images import Dataset, Sample, load_image
+
+from .client import Info, Step
 
 WINDOW = 100  # steps that the running accuracy looks back
 RATE_EVERY = 10  # steps between changes of a scheduled learning rate

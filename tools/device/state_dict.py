@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from device.errors import DeviceError
-from device.model_file import State
-from device.plan import Plan, Trained
-from device.weights import Arrays
+from .errors import DeviceError
+from .model_file import State
+from .plan import Plan, Trained
+from .weights import Arrays
 
 FRACTION_BITS = {"s8": 8, "u4": 4}
 

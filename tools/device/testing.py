@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable
 from hashlib import sha256
 
-from device.protocol import DATA, ROW, WEIGHTS, Frame, Line, Receiver, crc32, encode
+from .protocol import DATA, ROW, WEIGHTS, Frame, Line, Receiver, crc32, encode
 
 SHAPE = (4, 5, 1)
 CLASSES = 3

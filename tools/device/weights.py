@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from base.errors import FileError
-from base.npz import read_npz
 
-from device.errors import DeviceError
-from device.files import replacing
-from device.plan import Plan, Trained, short_id
+from microtrain.base.errors import FileError
+from microtrain.base.files import replacing
+from microtrain.base.npz import read_npz
+
+from .errors import DeviceError
+from .plan import Plan, Trained, short_id
 
 DTYPES: dict[str, np.dtype[Any]] = {"s8": np.dtype("<i1"), "s16": np.dtype("<i2"), "f32": np.dtype("<f4")}
 ID_KEY = "model_id"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from elfcheck.elf import ElfError
-from elfcheck.rules import check
+from .elf import ElfError
+from .rules import check
 
 SHOWN = 20
 

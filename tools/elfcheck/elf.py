@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import capstone
-from base.errors import Error
-from base.reading import reading
 from elftools.elf.constants import SH_FLAGS
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import Section as ElftoolsSection
 from elftools.elf.sections import Symbol, SymbolTableSection
+
+from microtrain.base.errors import Error
+from microtrain.base.reading import reading
 
 FP_ARMV8 = 7
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from elfcheck.elf import Elf, Instruction, read
+from .elf import Elf, Instruction, read
 
 # double helpers of libgcc: RTABI section 4.1.2 (__aeabi_dadd, __aeabi_f2d, ...), older names (__muldf3, ...)
 DOUBLE_HELPER = re.compile(

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from base.reading import reading
 from elftools.dwarf.lineprogram import LineProgram
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
+
+from microtrain.base.reading import reading
 
 from .chips import CHIPS, STM32F746, Chip
 from .errors import EmulatorError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from base.errors import Error
+from microtrain.base.errors import Error
 
 
 class EmulatorError(Error):

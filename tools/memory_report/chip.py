@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from memory_report.errors import ReportError
+from .errors import ReportError
 
 REGIONS = {
     "code": "__code",

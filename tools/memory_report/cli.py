@@ -9,16 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import click
-from base.reading import reading
-from base.terminal import console
 
-from memory_report.errors import ReportError
-from memory_report.firmware import load_firmware
-from memory_report.interrupts import analyse
-from memory_report.picture import check_suffix, draw
-from memory_report.plan import Plan, load_plan
-from memory_report.show import show, show_diff
-from memory_report.usage import as_json, make_report
+from microtrain.base.reading import reading
+from microtrain.base.terminal import console
+
+from .errors import ReportError
+from .firmware import load_firmware
+from .interrupts import analyse
+from .picture import check_suffix, draw
+from .plan import Plan, load_plan
+from .show import show, show_diff
+from .usage import as_json, make_report
 
 ELF = Path(".pio/build/disco_f746ng/firmware.elf")
 PLAN = Path("firmware/generated/plan.json")

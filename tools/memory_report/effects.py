@@ -9,8 +9,8 @@ from typing import Any
 
 from capstone import arm
 
-from memory_report.instructions import Code
-from memory_report.values import (
+from .instructions import Code
+from .values import (
     CORE,
     KEPT,
     LOW,

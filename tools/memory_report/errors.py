@@ -1,6 +1,6 @@
 """What the user can mend."""
 
-from base.errors import Error
+from microtrain.base.errors import Error
 
 
 class ReportError(Error):

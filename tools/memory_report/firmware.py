@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from base.reading import reading
 from elftools.elf.constants import SH_FLAGS
 from elftools.elf.elffile import ELFFile
 
-from memory_report.chip import Chip, chip_of
-from memory_report.errors import ReportError
+from microtrain.base.reading import reading
+
+from .chip import Chip, chip_of
+from .errors import ReportError
 
 
 @dataclass(frozen=True)

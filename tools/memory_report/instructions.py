@@ -9,7 +9,7 @@ from typing import Any
 
 import capstone
 
-from memory_report.firmware import Firmware, Symbol
+from .firmware import Firmware, Symbol
 
 WIDE = 0x1D  # the upper five bits of a first halfword from here on: an instruction of two (Armv7-M ARM, A5.1)
 

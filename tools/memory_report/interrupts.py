@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from memory_report.effects import Write
-from memory_report.errors import ReportError
-from memory_report.firmware import Firmware, Section
-from memory_report.instructions import Code
-from memory_report.stack import Analysis, Path, Stack
-from memory_report.values import SYSTEM_SPACE
+from .effects import Write
+from .errors import ReportError
+from .firmware import Firmware, Section
+from .instructions import Code
+from .stack import Analysis, Path, Stack
+from .values import SYSTEM_SPACE
 
 NMI, HARD_FAULT = 2, 3
 ABOVE_ALL = (NMI, HARD_FAULT)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
-from memory_report.errors import ReportError
-from memory_report.plan import Plan, Tensor, arena_kinds
+from .errors import ReportError
+from .plan import Plan, Tensor, arena_kinds
 
 COLOURS = {
     "input": "#4e79a7",

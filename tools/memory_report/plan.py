@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from base.errors import short
-from base.reading import reading
+from microtrain.base.errors import short
+from microtrain.base.reading import reading
 
-from memory_report.errors import ReportError
+from .errors import ReportError
 
 
 @dataclass(frozen=True)

@@ -7,21 +7,9 @@ from typing import Any
 
 from capstone import arm
 
-from memory_report.effects import Effects, Routine, text
-from memory_report.instructions import Code, Unknown
-from memory_report.values import (
-    KEPT,
-    LOW,
-    LR,
-    PC,
-    RETURN,
-    Entry,
-    Numbers,
-    OnStack,
-    State,
-    Value,
-    meet,
-)
+from .effects import Effects, Routine, text
+from .instructions import Code, Unknown
+from .values import KEPT, LOW, LR, PC, RETURN, Entry, Numbers, OnStack, State, Value, meet
 
 ENDLESS = 1 << 20  # a depth that only a loop which pushes can reach
 DEPTHS = 64  # so many depths at one instruction, too

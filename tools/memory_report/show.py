@@ -7,8 +7,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from memory_report.stack import EXCEPTION_FRAME, Path
-from memory_report.usage import Report
+from .stack import EXCEPTION_FRAME, Path
+from .usage import Report
 
 BIGGEST = 12
 

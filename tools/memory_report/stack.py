@@ -15,11 +15,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from memory_report.effects import Routine, Write
-from memory_report.errors import ReportError
-from memory_report.firmware import Firmware
-from memory_report.instructions import Code
-from memory_report.routine import Walk
+from .effects import Routine, Write
+from .errors import ReportError
+from .firmware import Firmware
+from .instructions import Code
+from .routine import Walk
 
 EXCEPTION_FRAME = 0x68 + 4
 DEEPEST_CALLS = 100

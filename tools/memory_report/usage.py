@@ -6,10 +6,10 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from memory_report.errors import ReportError
-from memory_report.firmware import Firmware, Section, Symbol
-from memory_report.plan import Plan, arena_kinds
-from memory_report.stack import EXCEPTION_FRAME, Path, Stack
+from .errors import ReportError
+from .firmware import Firmware, Section, Symbol
+from .plan import Plan, arena_kinds
+from .stack import EXCEPTION_FRAME, Path, Stack
 
 SERIAL = re.compile(r"ring|rx|tx|uart|usart|serial|protocol|receiver|frame|line", re.IGNORECASE)
 INIT = "model_trainables_init"

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-FIRMWARE = Path(__file__).resolve().parents[2] / "firmware"
+from microtrain.base.paths import FIRMWARE
+
 HOST = Path(__file__).resolve().parent / "host.c"
 EXACT = ("-std=c11", "-ffp-contract=off", "-fPIC")  # what the numbers depend on
 CHECKED = ("-O2", "-Wall", "-Wextra", "-Werror")

@@ -6,16 +6,16 @@ import json
 import tempfile
 from pathlib import Path
 
-from convert.emit import emit
-from convert.ir import Graph
-from convert.pipeline import Compiled, Passes, training_graph
-from convert.plan import plan
-from convert.report import plan_json
-from convert.scheme import Scheme
-from device.files import replacing
-from native.model import compile_kernels, compile_model
-from simulate.blueprint import Blueprint, load_blueprint
-from simulate.machine import FAST
+from microtrain.base.files import replacing
+from microtrain.convert.emit.code import emit
+from microtrain.convert.emit.report import plan_json
+from microtrain.convert.ir import Graph
+from microtrain.convert.memory.plan import plan
+from microtrain.convert.pipeline import Compiled, Passes, training_graph
+from microtrain.convert.scheme import Scheme
+from microtrain.native.model import compile_kernels, compile_model
+from microtrain.simulate.blueprint import Blueprint, load_blueprint
+from microtrain.simulate.machine import FAST
 
 from .lab import Lab
 

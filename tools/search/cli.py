@@ -11,17 +11,18 @@ from pathlib import Path
 from typing import TypeVar
 
 import click
-from base.terminal import console
-from convert.cli import load, quantized_with_report, show_warning
-from convert.hostlib import HostLibError
-from convert.ir import ConvertError, Graph
-from convert.ptq import Choices
-from convert.scheme import RATE
-from device.errors import DeviceError
-from device.images import Dataset, class_folders, hold_out, read_list, scan, split
-from native.model import kernels
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
+
+from microtrain.base.terminal import console
+from microtrain.convert.cli import load, quantized_with_report, show_warning
+from microtrain.convert.ir import ConvertError, Graph
+from microtrain.convert.quantize.ptq import Choices
+from microtrain.convert.reference.hostlib import HostLibError
+from microtrain.convert.scheme import RATE
+from microtrain.device.errors import DeviceError
+from microtrain.native.model import kernels
+from microtrain.samples.images import Dataset, class_folders, hold_out, read_list, scan, split
 
 from . import output
 from .contribution import Plan

@@ -4,7 +4,7 @@ The biases of the last k convolutions against the head alone; a fraction of one 
 biases that are trained beside it in any scheme (those behind the layer), and those of the last half of the
 network: without them a layer's weights would be credited with what biases do for a fraction of the bytes.
 Gains are in the log-likelihood of the validation images (trial.log_likelihood), which tells apart what the
-accuracy of a few hundred images, which moves in whole images, does not (docs/search.md).
+accuracy of a few hundred images, which moves in whole images, does not (lab/pages/search.md).
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from convert.scheme import Scheme
 from sklearn.isotonic import IsotonicRegression
+
+from microtrain.convert.scheme import Scheme
 
 from .cost import Costs
 from .space import FRACTIONS, Candidate, Space

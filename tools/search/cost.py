@@ -13,11 +13,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
-from convert.ir import Graph
-from convert.pipeline import Compiled, fixed_sram, training_graph
-from convert.plan import buffers, bytes_alive
-from convert.report import flash_total
-from convert.scheme import Scheme
+
+from microtrain.convert.emit.report import flash_total
+from microtrain.convert.ir import Graph
+from microtrain.convert.memory.plan import buffers, bytes_alive
+from microtrain.convert.pipeline import Compiled, fixed_sram, training_graph
+from microtrain.convert.scheme import Scheme
 
 from .engine import Engine
 from .instructions import step_instructions

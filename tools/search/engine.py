@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import joblib
-from device.errors import DeviceError
+
+from microtrain.device.errors import DeviceError
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")

@@ -7,11 +7,12 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from convert.pipeline import Passes
-from convert.scheme import ALL, Scheme
-from device.files import replacing
-from device.session import Show
-from native.model import Model
+
+from microtrain.base.files import replacing
+from microtrain.convert.pipeline import Passes
+from microtrain.convert.scheme import ALL, Scheme
+from microtrain.device.session import Show
+from microtrain.native.model import Model
 
 from .build import compile_here, convert
 from .engine import Engine

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import islice
 
-from convert.pipeline import Compiled, compile_graph
+from microtrain.convert.pipeline import Compiled, compile_graph
 
 from .contribution import Plan, mean
 from .cost import cost_of

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from convert.ir import Graph, Node
-from convert.ops import TABLE
+from microtrain.convert.ir import Graph, Node
+from microtrain.convert.ops import TABLE
 
 COEFFICIENTS = Path(__file__).with_name("instructions.json")
 TILE = 6  # lanes of a dense tile

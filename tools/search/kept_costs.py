@@ -9,9 +9,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import convert
 import numpy as np
-from device.files import replacing
+
+from microtrain.base.files import replacing
+from microtrain.base.paths import PACKAGE
 
 from . import cost, instructions, space
 from .cost import Added, Base, Budget, Cost, Costs
@@ -28,7 +29,7 @@ def path(lab: Lab, space: Space) -> Path:
 def compiler() -> str:
     """Names all source that costs depend on."""
     sources = [Path(module.__file__ or "") for module in (cost, instructions, space)]
-    sources += [instructions.COEFFICIENTS, *Path(convert.__file__ or "").parent.rglob("*.py")]
+    sources += [instructions.COEFFICIENTS, *(PACKAGE / "convert").rglob("*.py")]
     state = hashlib.sha256()
     for source in sorted(sources):
         state.update(source.read_bytes())

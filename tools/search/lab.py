@@ -7,12 +7,13 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-from convert.cut import cuts
-from convert.ir import Graph
-from device.images import Dataset, Sample
-from simulate.augment import KINDS, Augmentation, photograph
-from simulate.blueprint import stored
-from simulate.records import View
+
+from microtrain.convert.ir import Graph
+from microtrain.convert.passes.cut import cuts
+from microtrain.samples.images import Dataset, Sample
+from microtrain.simulate.augment import KINDS, Augmentation, photograph
+from microtrain.simulate.blueprint import stored
+from microtrain.simulate.records import View
 
 FEW = Augmentation(KINDS, 2)  # more variants of each image would fill the disk with features
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import click
-from device.files import replacing
+
+from microtrain.base.files import replacing
 
 from . import picture
 from .comparison import SEARCHES, Comparison

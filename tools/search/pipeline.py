@@ -8,10 +8,10 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar, get_args
 
-from convert.ir import ConvertError
-from convert.pipeline import Compiled, compile_graph, fixed_sram
-from convert.report import peak_text
-from convert.scheme import Scheme
+from microtrain.convert.emit.report import peak_text
+from microtrain.convert.ir import ConvertError
+from microtrain.convert.pipeline import Compiled, compile_graph, fixed_sram
+from microtrain.convert.scheme import Scheme
 
 from . import comparison, contribution, features, finalists, kept_costs, store
 from .build import compile_kernels_once

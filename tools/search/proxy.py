@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from base.npz import read_npz
-from convert.arrays import archive
-from convert.scheme import apply, convolutions
-from device.files import replacing
 from scipy.stats import spearmanr
+
+from microtrain.base.files import replacing
+from microtrain.base.npz import read_npz
+from microtrain.convert.emit.arrays import archive
+from microtrain.convert.scheme import apply, convolutions
 
 from .build import convert
 from .contribution import Gains, one_layer
@@ -67,8 +68,9 @@ def load_proxies(path: Path) -> Proxies:
 def measure(lab: Lab) -> Proxies:
     """One pass over IMAGES training images. Needs PyTorch."""
     import torch
-    from simulate.network import load_network
-    from simulate.parallel import Parallel
+
+    from microtrain.simulate.network import load_network
+    from microtrain.simulate.parallel import Parallel
 
     torch.set_num_threads(1)
     compiled = convert(lab.graph, EVERYTHING, lab.classes, WHOLE)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from convert.ir import Graph
-from convert.scheme import Scheme, convolutions
+from microtrain.convert.ir import Graph
+from microtrain.convert.scheme import Scheme, convolutions
 
 FRACTIONS = (0.125, 0.25, 0.5, 1.0)  # of a layer's input channels; level i of a layer is FRACTIONS[i - 1]
 

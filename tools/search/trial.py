@@ -9,15 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from convert.cut import behind
-from convert.ir import Graph
-from convert.pipeline import Passes
-from convert.scheme import Scheme, apply, convolutions
-from device.session import Settings, Silent, new_log, train
 from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp
-from simulate.guard import LastGood
-from simulate.machine import Machine
+
+from microtrain.convert.ir import Graph
+from microtrain.convert.passes.cut import behind
+from microtrain.convert.pipeline import Passes
+from microtrain.convert.scheme import Scheme, apply, convolutions
+from microtrain.device.session import Settings, Silent, new_log, train
+from microtrain.simulate.guard import LastGood
+from microtrain.simulate.machine import Machine
 
 from .build import compile_here, convert
 from .features import shown

@@ -6,8 +6,9 @@ import ctypes
 import mmap
 
 import numpy as np
-from device.errors import DeviceError
-from native.model import HOST, Model
+
+from microtrain.device.errors import DeviceError
+from microtrain.native.model import HOST, Model
 
 from .blueprint import Blueprint
 from .network import Network, load_network

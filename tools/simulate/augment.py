@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from device.images import centre_crop, load_image, open_image
 from PIL import Image
+
+from microtrain.samples.images import centre_crop, load_image, open_image
 
 KINDS = ("flip", "crop", "light")
 CROP_LEAST = 0.8  # of the sides of the centre crop

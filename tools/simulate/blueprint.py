@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from device.errors import DeviceError
-from device.plan import read_plan
-from native.model import Regions
+
+from microtrain.device.errors import DeviceError
+from microtrain.device.plan import read_plan
+from microtrain.native.model import Regions
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,13 @@ from itertools import product
 from pathlib import Path
 
 import click
-from base.terminal import console, say
-from device.client import REPLAY_MAX
-from device.errors import DeviceError
-from device.images import hold_out, split
-from device.session import Settings
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from microtrain.base.terminal import console, say
+from microtrain.device.client import REPLAY_MAX
+from microtrain.device.errors import DeviceError
+from microtrain.device.session import Settings
+from microtrain.samples.images import hold_out, split
 
 from .arithmetic import ARITHMETICS, check, check_order
 from .augment import KINDS, Augmentation

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Protocol
 
-from device.client import Info
-from device.session import WINDOW, Log, TrainStep
+from microtrain.device.client import Info
+from microtrain.device.session import WINDOW, Log, TrainStep
 
 LOSS_MOST = 4.0  # mean loss of a window, in units of what guessing costs
 

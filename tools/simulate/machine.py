@@ -8,10 +8,11 @@ import subprocess
 from pathlib import Path
 
 import numpy as np
-from device.client import NO_RECORDS, Info, Step, decimal
-from device.errors import DeviceError
-from device.plan import short_id
-from native.model import EXACT, FIRMWARE, Model, Sgd, compile_model, sources
+
+from microtrain.device.client import NO_RECORDS, Info, Step, decimal
+from microtrain.device.errors import DeviceError
+from microtrain.device.plan import short_id
+from microtrain.native.model import EXACT, FIRMWARE, Model, Sgd, compile_model, sources
 
 from .arithmetic import TRUNCATING, adapt, flags
 from .blueprint import Blueprint

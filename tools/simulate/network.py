@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from base.errors import FileError
-from base.npz import read_npz
-from base.reading import reading
-from device.errors import DeviceError
+
+from microtrain.base.errors import FileError
+from microtrain.base.npz import read_npz
+from microtrain.base.reading import reading
+from microtrain.device.errors import DeviceError
 
 
 def empty() -> np.ndarray:

@@ -16,9 +16,10 @@ from pathlib import Path
 
 import numpy as np
 import PIL
-from device.errors import DeviceError
-from device.files import replacing
-from device.images import Dataset, Sample
+
+from microtrain.base.files import replacing
+from microtrain.device.errors import DeviceError
+from microtrain.samples.images import Dataset, Sample
 
 from .augment import Augmentation, photograph
 from .blueprint import Blueprint

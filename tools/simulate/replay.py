@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from device.client import NO_RECORDS, Step
-from device.errors import DeviceError
+
+from microtrain.device.client import NO_RECORDS, Step
+from microtrain.device.errors import DeviceError
 
 from .blueprint import Blueprint
 from .machine import SEED, Machine

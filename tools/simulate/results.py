@@ -9,9 +9,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from device.curve import save_curve
-from device.files import replacing
-from device.session import Evaluation, Log
+from microtrain.base.files import replacing
+from microtrain.device.curve import save_curve
+from microtrain.device.session import Evaluation, Log
 
 from .records import Task
 from .replay import DEFAULT

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.queues import SimpleQueue
 
-from device.session import Log, Settings, new_log, train
+from microtrain.device.session import Log, Settings, new_log, train
 
 from .guard import LastGood
 from .records import Task, show

@@ -8,9 +8,19 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
-from device.errors import DeviceError
-from device.images import Sample
-from device.session import RATE_EVERY, WINDOW, Evaluation, Log, Settings, TrainStep, new_log, ordered
+
+from microtrain.device.errors import DeviceError
+from microtrain.device.session import (
+    RATE_EVERY,
+    WINDOW,
+    Evaluation,
+    Log,
+    Settings,
+    TrainStep,
+    new_log,
+    ordered,
+)
+from microtrain.samples.images import Sample
 
 from .guard import diverges
 from .network import load_network

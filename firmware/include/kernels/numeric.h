@@ -1,6 +1,6 @@
 /* The numeric contract: every rounding, saturation and random number of the engine.
  *
- * One contract, three implementations that agree bit for bit: tools/convert/reference.py (NumPy),
+ * One contract, three implementations that agree bit for bit: tools/convert/reference/kernels.py (NumPy),
  * this portable C, and whatever faster path a chip gets. All float arithmetic is IEEE single
  * precision, one rounding an operation, in the order written here (-ffp-contract=off).
  *

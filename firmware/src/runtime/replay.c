@@ -13,7 +13,7 @@ enum { NOWHERE = MODEL_RECORDS };
 
 static const uint32_t random_keep = 0x80000000u, random_recall = 0x80000001u; /* beyond all tensor ids */
 
-/* tools/convert/replay.py counts these bytes. */
+/* tools/convert/memory/replay.py counts these bytes. */
 static struct {
     uint32_t held;
     uint32_t seen[MODEL_CLASSES];   /* images of a class since the last clear */

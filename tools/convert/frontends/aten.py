@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ..ir import Layer, Source, Window, out_size
+from microtrain.convert.ir import Layer, Source, Window, out_size
+
 from .lowering import Act, Call, Lowering, Param
 
 SCALAR_FLOAT = 6  # c10::ScalarType::Float

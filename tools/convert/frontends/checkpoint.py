@@ -15,13 +15,24 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from base.archive import open_archive
-from base.errors import FileError
-from base.pickles import read_pickle
 
-from ..ir import ConvertError, Graph, Input, Layer, Node, Source, Tensor, Window, out_size
-from ..names import safe_name
-from ..quantize import DEAD_MULTIPLIER, DEAD_SCALE, prove
+from microtrain.base.archive import open_archive
+from microtrain.base.errors import FileError
+from microtrain.base.pickles import read_pickle
+from microtrain.convert.emit.names import safe_name
+from microtrain.convert.ir import (
+    ConvertError,
+    Graph,
+    Input,
+    Layer,
+    Node,
+    Source,
+    Tensor,
+    Window,
+    out_size,
+)
+from microtrain.convert.quantize.int8 import DEAD_MULTIPLIER, DEAD_SCALE, prove
+
 from .checkpoint_fields import Conv, Quantization, mapping, read_block, read_conv, read_residual
 
 IMAGE = 128

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..ir import ConvertError
+from microtrain.convert.ir import ConvertError
 
 CONV_KEYS = ("in_channel", "out_channel", "kernel_size", "stride", "groups", "params")
 PARAM_KEYS = ("weight", "bias", "w_scales", "x_scale", "x_zero", "y_scale", "y_zero")

@@ -12,11 +12,12 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
-from base.archive import Archive
-from base.pickles import strided
-from base.reading import reading
 
-from ..ir import ConvertError, Graph
+from microtrain.base.archive import Archive
+from microtrain.base.pickles import strided
+from microtrain.base.reading import reading
+from microtrain.convert.ir import ConvertError, Graph
+
 from .aten import lower
 from .lowering import Call, Lowering, Param
 from .scalars import applies, evaluate

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..ir import ConvertError, Graph, Layer, Node, Source, Tensor
-from ..names import LONGEST, identifier, safe_name
+from microtrain.convert.emit.names import LONGEST, identifier, safe_name
+from microtrain.convert.ir import ConvertError, Graph, Layer, Node, Source, Tensor
 
 FOLDABLE = ("conv2d", "dwconv2d", "linear")
 MONOTONIC = ("maxpool",)  # relu(maxpool(x)) = maxpool(relu(x))

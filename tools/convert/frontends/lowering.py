@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..ir import ConvertError, Graph, Input, Layer, Node, Shape, Source, Tensor, Window
+from microtrain.convert.ir import ConvertError, Graph, Input, Layer, Node, Shape, Source, Tensor, Window
 
 MAX_WINDOW = 255  # the kernels keep sizes and strides of windows in a byte
 

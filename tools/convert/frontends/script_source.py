@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, field
 
-from base.archive import Archive, damaged
+from microtrain.base.archive import Archive, damaged
 
 MAX_SOURCE = 16 << 20  # bytes a file
 

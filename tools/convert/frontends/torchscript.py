@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from base.archive import Archive
-from base.pickles import Instance, read_pickle
-from base.reading import reading
 
-from ..ir import ConvertError, Graph
+from microtrain.base.archive import Archive
+from microtrain.base.pickles import Instance, read_pickle
+from microtrain.base.reading import reading
+from microtrain.convert.ir import ConvertError, Graph
+
 from .aten import lower, names_of
 from .lowering import Act, Call, Lowering, Param
 from .scalars import applies, evaluate

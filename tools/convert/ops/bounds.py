@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..ir import Graph, Layer, Node, Shape, Tensor, Window
+from microtrain.convert.ir import Graph, Layer, Node, Shape, Tensor, Window
 
 INT32_MAX, INT16_MAX = 2**31 - 1, 2**15 - 1
 ERROR, STORED, WEIGHT = 127, 128, 128  # largest magnitudes of an int8 error, activation and weight

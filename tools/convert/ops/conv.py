@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .. import hostlib, reference
-from ..ir import Graph, Layer, Node, Shape, out_size
+from microtrain.convert.ir import Graph, Layer, Node, Shape, out_size
+from microtrain.convert.reference import hostlib
+from microtrain.convert.reference import kernels as reference
+
 from . import bounds
 from .bounds import bias_limit, forward_of, geometry, guard_bits
 from .table import Op, not_in_place
 
 if TYPE_CHECKING:
-    from ..autodiff import Tape
-    from ..executor import Env
-    from ..names import Names
+    from microtrain.convert.emit.names import Names
+    from microtrain.convert.passes.autodiff import Tape
+    from microtrain.convert.reference.executor import Env
 
 
 def c_struct(graph: Graph, node: Node) -> hostlib.Conv2d:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .. import hostlib, reference
-from ..ir import Graph, Node, Shape
-from ..names import number
+from microtrain.convert.emit.names import number
+from microtrain.convert.ir import Graph, Node, Shape
+from microtrain.convert.reference import hostlib
+from microtrain.convert.reference import kernels as reference
+
 from . import bounds
 from .table import Op, in_place_of
 
 if TYPE_CHECKING:
-    from ..autodiff import Tape
-    from ..executor import Env
-    from ..names import Names
+    from microtrain.convert.emit.names import Names
+    from microtrain.convert.passes.autodiff import Tape
+    from microtrain.convert.reference.executor import Env
 
 
 def c_struct(graph: Graph, node: Node) -> hostlib.Add:

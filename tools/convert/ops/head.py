@@ -6,15 +6,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .. import hostlib, reference
-from ..ir import Graph, Node, Shape, Tensor
+from microtrain.convert.ir import Graph, Node, Shape, Tensor
+from microtrain.convert.reference import hostlib
+from microtrain.convert.reference import kernels as reference
+
 from . import bounds
 from .table import Op, in_place_of
 
 if TYPE_CHECKING:
-    from ..autodiff import Tape
-    from ..executor import Env
-    from ..names import Names
+    from microtrain.convert.emit.names import Names
+    from microtrain.convert.passes.autodiff import Tape
+    from microtrain.convert.reference.executor import Env
 
 
 def forward_of(graph: Graph, node: Node) -> Node:

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from .. import hostlib, reference
-from ..ir import Graph, Node, Shape, Window, out_size
+from microtrain.convert.ir import Graph, Node, Shape, Window, out_size
+from microtrain.convert.reference import hostlib
+from microtrain.convert.reference import kernels as reference
+
 from . import bounds
 from .table import Op
 
 if TYPE_CHECKING:
-    from ..autodiff import Tape
-    from ..executor import Env
-    from ..names import Names
+    from microtrain.convert.emit.names import Names
+    from microtrain.convert.passes.autodiff import Tape
+    from microtrain.convert.reference.executor import Env
 
 
 def window_of(node: Node) -> Window:

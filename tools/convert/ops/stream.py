@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from .. import hostlib
-from ..ir import Graph, Node, Shape
+from microtrain.convert.ir import Graph, Node, Shape
+from microtrain.convert.reference import hostlib
+
 from . import bounds, conv, elementwise
 from .table import Op
 
 if TYPE_CHECKING:
-    from ..executor import Env
-    from ..names import Names
+    from microtrain.convert.emit.names import Names
+    from microtrain.convert.reference.executor import Env
 
 PARTS = {**conv.OPS, **elementwise.OPS}
 

@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ..ir import Graph, Node, Shape
+from microtrain.convert.ir import Graph, Node, Shape
+
 from .bounds import Bounds
 
 if TYPE_CHECKING:
-    from ..autodiff import Tape
-    from ..executor import Env
-    from ..names import Names
+    from microtrain.convert.emit.names import Names
+    from microtrain.convert.passes.autodiff import Tape
+    from microtrain.convert.reference.executor import Env
 
 
 def no_gradient(tape: Tape, node: Node, error: str | None) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..engine import PAGE
-from ..errors import PeripheralFault
+from microtrain.emulator.engine import PAGE
+from microtrain.emulator.errors import PeripheralFault
+
 from .base import BLOCK, Peripheral
 
 if TYPE_CHECKING:
-    from ..board import Board
+    from microtrain.emulator.board import Board
 
 DWT_PAGE, SCS_PAGE = 0xE000_1000, 0xE000_E000
 

@@ -9,12 +9,12 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import EmulatorError
+from microtrain.emulator.errors import EmulatorError
 
 if TYPE_CHECKING:
     from PIL import Image
 
-    from ..board import Board
+    from microtrain.emulator.board import Board
 
 # The ArduChip's registers
 TEST, FIFO_CONTROL, BURST_READ, SINGLE_READ, STATUS, FIFO_SIZE = 0x00, 0x04, 0x3C, 0x3D, 0x41, 0x42

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..errors import PeripheralFault
+from microtrain.emulator.errors import PeripheralFault
+
 from .base import Peripheral, bit
 
 if TYPE_CHECKING:
-    from ..board import Board
+    from microtrain.emulator.board import Board
 
 HSI_HZ = 16_000_000
 HZ_PER_WAIT_STATE = 30_000_000  # at 2.7 to 3.6 V, on both chips (RM0385, table 5)

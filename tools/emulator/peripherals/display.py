@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..errors import EmulatorError
+from microtrain.emulator.errors import EmulatorError
 
 if TYPE_CHECKING:
     from PIL import Image
 
-    from ..board import Board
+    from microtrain.emulator.board import Board
 
 BPCR, AWCR, GCR = 0x0C, 0x10, 0x18
 LAYER_CR, LAYER_PFCR, LAYER_CFBAR, LAYER_CFBLR, LAYER_CFBLNR = 0x84, 0x94, 0xAC, 0xB0, 0xB4

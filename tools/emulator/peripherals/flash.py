@@ -6,11 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..memory import ERASED
+from microtrain.emulator.memory import ERASED
+
 from .base import Peripheral
 
 if TYPE_CHECKING:
-    from ..board import Board
+    from microtrain.emulator.board import Board
 
 BASE = 0x4002_3C00
 ACR, KEYR, OPTKEYR, SR, CR, OPTCR = 0x00, 0x04, 0x08, 0x0C, 0x10, 0x14

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from .base import Peripheral, bit
 
 if TYPE_CHECKING:
-    from ..board import Board
+    from microtrain.emulator.board import Board
 
 MODER, IDR, ODR, BSRR, AFRL = 0x00, 0x10, 0x14, 0x18, 0x20
 OUTPUT, ALTERNATE = 1, 2

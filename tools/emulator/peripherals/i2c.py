@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from ..errors import PeripheralFault
+from microtrain.emulator.errors import PeripheralFault
+
 from .base import Peripheral
 
 if TYPE_CHECKING:
-    from ..board import Board
+    from microtrain.emulator.board import Board
 
 BASE = 0x4000_5400
 CR1, CR2, TIMINGR, ISR, ICR, RXDR, TXDR = 0x00, 0x04, 0x10, 0x18, 0x1C, 0x24, 0x28

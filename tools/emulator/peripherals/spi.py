@@ -6,12 +6,13 @@ import ctypes
 from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
-from ..errors import PeripheralFault
-from ..native import SpiState
+from microtrain.emulator.errors import PeripheralFault
+from microtrain.emulator.native import SpiState
+
 from .base import Peripheral
 
 if TYPE_CHECKING:
-    from ..board import Board
+    from microtrain.emulator.board import Board
 
 BASE = 0x4000_3800
 CR1, CR2, SR, DR = 0x00, 0x04, 0x08, 0x0C

@@ -8,13 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..chips import SerialLine
-from ..engine import PAGE
-from ..native import RX_FRAMING_ERROR, RX_QUEUE, UsartState
+from microtrain.emulator.chips import SerialLine
+from microtrain.emulator.engine import PAGE
+from microtrain.emulator.native import RX_FRAMING_ERROR, RX_QUEUE, UsartState
+
 from .base import Peripheral
 
 if TYPE_CHECKING:
-    from ..board import Board
+    from microtrain.emulator.board import Board
 
 CR1_RXNEIE, CR1_TCIE, CR1_TXEIE = 1 << 5, 1 << 6, 1 << 7
 CR1_OVER8 = 1 << 15

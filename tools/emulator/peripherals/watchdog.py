@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from .base import Peripheral
 
 if TYPE_CHECKING:
-    from ..board import Board
+    from microtrain.emulator.board import Board
 
 BASE = 0x4000_3000
 KR, PR, RLR = 0x00, 0x04, 0x08

@@ -1,0 +1,1 @@
+"""What reproduces the paper and measures microtrain; no part of what users install."""

@@ -1,0 +1,144 @@
+"""Every reader of files that the tools have, by the kind of file: what a fuzzer drives."""
+
+from __future__ import annotations
+
+import warnings
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+CONVERTED = 16  # one of so many models is converted as well, which takes longer
+SHAPE = (8, 8, 1)
+INPUT = (1, 8, 8)
+
+
+def model(path: Path) -> None:
+    """A model as `convert` reads it, up to the generated C where it is small enough."""
+    from microtrain.convert.cli import load
+    from microtrain.convert.pipeline import compile_graph, generate
+    from microtrain.convert.quantize.int8 import quantize
+    from microtrain.convert.scheme import Scheme
+
+    loaded = load(path, False, INPUT)
+    graph = loaded.graph
+    small = sum(layer.weight.size for layer in graph.layers.values()) < 10_000
+    if small and zlib.crc32(path.read_bytes()) % CONVERTED == 0:
+        if loaded.kind != "checkpoint":
+            graph = quantize(graph, dict.fromkeys(graph.tensors, (-4.0, 4.0)))
+        generate(compile_graph(graph, Scheme("s", 1), 3), path.name)
+
+
+def checkpoint(path: Path) -> None:
+    from microtrain.convert.frontends.checkpoint import read_checkpoint
+
+    read_checkpoint(path, 8)
+
+
+def state(path: Path) -> None:
+    from microtrain.device.model_file import load_state
+
+    load_state(path)
+
+
+def calibration(path: Path) -> None:
+    from microtrain.convert.quantize.calibrate import load_calibration
+
+    load_calibration(path, SHAPE)
+
+
+def image(path: Path) -> None:
+    from microtrain.samples.images import load_image
+
+    load_image(path, (8, 8, 3))
+
+
+def scheme(path: Path) -> None:
+    from microtrain.convert.scheme import load
+
+    load(path)
+
+
+def plan(path: Path) -> None:
+    """plan.json as the client, the simulator and the memory report read it."""
+    from microtrain.base.errors import Error
+    from microtrain.device.plan import load_plan
+    from microtrain.memory_report.plan import load_plan as load_report_plan
+    from microtrain.simulate.blueprint import load_blueprint
+
+    for read in (load_plan, load_report_plan, load_blueprint):
+        try:
+            read(path)
+        except Error:
+            continue
+
+
+def network(path: Path) -> None:
+    from microtrain.simulate.network import load_network
+
+    load_network(path.parent, "0" * 64)
+
+
+def weights(path: Path) -> None:
+    from microtrain.base.npz import read_npz
+
+    for array in read_npz(path).values():
+        np.asarray(array).sum() if array.dtype.kind in "biuf" else str(array)
+
+
+def firmware(path: Path) -> None:
+    """An ELF as the memory report, the rule checker and the emulator read it."""
+    from microtrain.base.errors import Error
+    from microtrain.elfcheck.rules import check
+    from microtrain.emulator.elf import Image
+    from microtrain.memory_report.firmware import load_firmware
+    from microtrain.memory_report.interrupts import analyse
+
+    for read in (lambda: analyse(load_firmware(path)), lambda: check(path), lambda: Image(path)):
+        try:
+            read()
+        except Error:
+            continue
+
+
+def line(path: Path) -> None:
+    """What a device says, as the client takes it."""
+    from .line import Replay, session
+
+    session(Replay(path.read_bytes()))
+
+
+READERS: dict[str, Callable[[Path], None]] = {
+    "model": model,
+    "checkpoint": checkpoint,
+    "state": state,
+    "calibration": calibration,
+    "image": image,
+    "scheme": scheme,
+    "plan": plan,
+    "network": network,
+    "weights": weights,
+    "firmware": firmware,
+    "line": line,
+}
+
+
+def prepare() -> None:
+    """What readers build or import on first use."""
+    from microtrain.convert.reference import hostlib
+
+    hostlib.load()
+
+
+def read(kind: str, path: Path) -> str | None:
+    """Read a file. The sentence that refused it, or None where it was taken; anything else is raised."""
+    from microtrain.base.errors import Error
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            READERS[kind](path)
+        except Error as error:
+            return str(error)
+    return None

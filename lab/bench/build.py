@@ -1,0 +1,88 @@
+"""From a case to a firmware, with the very commands that a user has; and a digest of what went into it."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from microtrain.base.build import StepError, command
+from microtrain.base.paths import ROOT
+
+from .cases import Case
+
+SOURCES = ("firmware/include", "firmware/src", "firmware/ld", "platform", "scripts", "platformio.ini")
+MEASURING = (
+    "lab/bench/measure.py",
+    "tools/demo/measure.py",
+    "tools/device",
+    "tools/emulator",
+    "tools/memory_report",
+)
+COMPILER = "arm-none-eabi-gcc"
+BOARD, NATIVE = "disco_f746ng", "native"
+
+
+def compiler_version() -> str:
+    """`arm-none-eabi-gcc 12.2.1 20221205`. StepError where there is none."""
+    if shutil.which(COMPILER) is None:
+        raise StepError(f"{COMPILER} is not on PATH: run `make setup`.")
+    first = subprocess.run([COMPILER, "--version"], capture_output=True, text=True, check=True).stdout
+    found = re.search(r"\) (\S.*)", first.splitlines()[0])
+    return f"{COMPILER} {found[1] if found else first.splitlines()[0]}"
+
+
+def convert(case: Case, model: Path, folder: Path, board: str = BOARD) -> Path:
+    """Run tools/convert; returns the folder it wrote. StepError with what it says where it refuses."""
+    generated = folder / "generated"
+    done = _convert(case, model, generated, board)
+    if done.returncode:
+        raise StepError(_last_line(done.stderr))
+    return generated
+
+
+def refusal(case: Case, model: Path, folder: Path) -> str:
+    """What tools/convert says instead of converting for the board. StepError where it does not refuse."""
+    done = _convert(case, model, folder / "refused", BOARD)
+    if done.returncode != 1 or "Traceback" in done.stderr:
+        raise StepError(f"{case.name} should be refused in one sentence, and was not.")
+    return _last_line(done.stderr)
+
+
+def _convert(case: Case, model: Path, output: Path, board: str) -> subprocess.CompletedProcess[str]:
+    arguments = [str(model), *case.options(), "--board", board, "-o", str(output)]
+    return subprocess.run(
+        [sys.executable, "tools/convert", *arguments], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+
+def _last_line(text: str) -> str:
+    return (text.strip().splitlines() or ["it said nothing"])[-1].removeprefix("convert: ")
+
+
+def build(generated: Path, folder: Path, environment: str) -> Path:
+    """Run `pio run` in a workspace of its own; returns the ELF or the program. StepError where it fails."""
+    workspace = folder / "pio"
+    extra = {"MICROTRAIN_MODEL": str(generated), "PLATFORMIO_WORKSPACE_DIR": str(workspace)}
+    extra["PLATFORMIO_BUILD_DIR"] = str(workspace / "build")
+    pio = str(Path(sys.executable).with_name("pio"))
+    command([pio, "run", "-s", "-e", environment], folder / "pio.log", extra)
+    return workspace / "build" / environment / ("firmware.elf" if environment == BOARD else "program")
+
+
+def digest(generated: Path, compiler: str, image: bytes) -> str:
+    """SHA-256 of everything that a case's numbers depend on."""
+    total = hashlib.sha256(f"{compiler} {shutil.which('llvm-mca')}".encode() + image)
+    for path in sorted(_files([generated, *(ROOT / name for name in (*SOURCES, *MEASURING))])):
+        total.update(str(path).encode() + hashlib.sha256(path.read_bytes()).digest())
+    return total.hexdigest()
+
+
+def _files(places: Iterable[Path]) -> Iterable[Path]:
+    for place in places:
+        found = place.rglob("*") if place.is_dir() else [place]
+        yield from (p for p in found if p.is_file() and p.suffix not in (".pyc", ".new"))

@@ -1,0 +1,58 @@
+"""pages/bench.json: the checked-in numbers, each compiler version's by themselves; and what got worse."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+Row = dict[str, Any]
+SUMMARY = (
+    *("network", "scheme", "fraction_bits", "budget_kb", "sram_all_in", "arena", "stack", "flash_bytes"),
+    *("inference_instructions", "step_instructions", "macs_forward", "macs_backward"),
+)
+COMPARED = (
+    *("sram_all_in", "sram_measured", "arena", "stack", "flash_bytes"),
+    *("inference_instructions", "step_instructions"),
+)
+TOLERANCE = 0.01
+
+
+def load(path: Path) -> dict[str, list[Row]]:
+    """{compiler: rows} of a table; {} where there is none yet."""
+    if not path.exists():
+        return {}
+    tables: dict[str, list[Row]] = json.loads(path.read_text(encoding="utf-8"))
+    return tables
+
+
+def save(path: Path, compiler: str, rows: list[Row]) -> None:
+    """Replace one compiler's rows; those of others stay."""
+    tables = load(path) | {compiler: rows}
+    path.write_text(json.dumps(tables, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def summary(rows: list[Row]) -> list[Row]:
+    """What build/bench.json holds: the main numbers of what runs on the board."""
+    return [{key: row[key] for key in SUMMARY} for row in rows if "refused" not in row]
+
+
+def same_case(a: Row, b: Row) -> bool:
+    return all(a.get(key) == b.get(key) for key in ("network", "scheme", "fraction_bits", "budget_kb"))
+
+
+def rises(table: list[Row], rows: list[Row]) -> list[str]:
+    """A sentence for every number that is more than 1 % above its place in the table, or has none there."""
+    found = []
+    for row in rows:
+        title = f"{row['network']} with {row['scheme']}"
+        known = next((other for other in table if same_case(other, row)), None)
+        if known is None:
+            found.append(f"{title} is not in the table: run `make bench`.")
+            continue
+        found += [
+            f"{title}: {key} rose from {known[key]:,} to {row[key]:,}; if that is wanted, run `make bench`."
+            for key in COMPARED
+            if row[key] > known[key] * (1 + TOLERANCE)
+        ]
+    return found

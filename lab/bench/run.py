@@ -1,0 +1,81 @@
+"""Run a case, unless it was run before with the very same input."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lab.golden.data import Data
+from microtrain.base.build import StepError
+from microtrain.base.paths import ROOT
+from microtrain.device.errors import DeviceError
+from microtrain.emulator import EmulatorError
+from microtrain.memory_report.errors import ReportError
+
+from . import build, measure
+from .cases import Case
+
+OUTPUT = ROOT / "build/bench"
+LABEL = 3
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a case ended.
+
+    row      its numbers, with `network` and `scheme`; None where it failed
+    error    what went wrong, one sentence
+    known    it was run before
+    """
+
+    case: Case
+    row: dict[str, Any] | None
+    error: str | None
+    known: bool
+    seconds: float
+
+
+def run_case(case: Case, data: Data, compiler: str, output: Path = OUTPUT) -> Outcome:
+    """Convert, build, run and measure one case; never raises what a user could cause."""
+    start = time.monotonic()
+    try:
+        row, known = _numbers(case, data, compiler, output / case.folder)
+        error = None
+    except (StepError, DeviceError, EmulatorError, ReportError) as caught:
+        row, known, error = None, False, str(caught)
+    except OSError as caught:
+        row, known, error = None, False, f"{caught.filename or 'a file'}: {caught.strerror}"
+    return Outcome(case, row, error, known, time.monotonic() - start)
+
+
+def _numbers(case: Case, data: Data, compiler: str, folder: Path) -> tuple[dict[str, Any], bool]:
+    """A case's row, and whether it was known."""
+    image = data.train_step(case.network)["images_u8"][0]
+    model = data.checkpoint(case.network)
+    board = build.BOARD if case.on_board else build.NATIVE
+    generated = build.convert(case, model, folder, board)
+    key, result = build.digest(generated, compiler, image.tobytes()), folder / "result.json"
+    known = _load(result)
+    if known is not None and known["digest"] == key:
+        return known["row"], True
+    program = build.build(generated, folder, board)
+    plan = generated / "plan.json"
+    row = {"network": case.network, "scheme": case.scheme, "budget_kb": case.budget_kb}
+    if case.on_board:
+        row |= measure.on_board(program, plan, image, LABEL)
+    else:
+        row |= {"refused": build.refusal(case, model, folder), **measure.on_host(program, plan, image, LABEL)}
+    result.write_text(json.dumps({"digest": key, "row": row}, indent=1) + "\n", encoding="utf-8")
+    return row, False
+
+
+def _load(path: Path) -> dict[str, Any] | None:
+    """A result that was written before; None where there is none, or it is damaged."""
+    try:
+        document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return document if {"digest", "row"} <= document.keys() else None
+    except (OSError, ValueError, AttributeError):
+        return None

@@ -1,0 +1,153 @@
+"""Fits the coefficients of instructions.py to what the emulated board counts: `make instructions`.
+
+Each published network is compiled with several schemes, built with PlatformIO and run for one training step;
+the entries into kernels that the generated code calls itself tell what each step took.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+
+import click
+import numpy as np
+from scipy.optimize import nnls
+
+from lab.bench.build import BOARD, build
+from lab.bench.cases import CLASSES, SCHEMES
+from lab.bench.measure import ENTRIES, KERNEL, after_one_step
+from lab.golden.data import find as find_data
+from microtrain.base.paths import ROOT
+from microtrain.convert.frontends.checkpoint import read_checkpoint
+from microtrain.convert.ir import Graph, Node
+from microtrain.convert.pipeline import compile_graph, generate
+from microtrain.convert.scheme import Scheme, find
+from microtrain.device.client import Device
+from microtrain.emulator import Board, EmulatedPort
+from microtrain.emulator.registers import Register
+from microtrain.search.instructions import COEFFICIENTS, OTHER, Model, estimate, kind, terms
+
+WORK = ROOT / "build/instructions"
+BITS = (0, 4, 8)
+RIVALS = ("head-only", "bias-only", "bias-40", "last-2")
+
+
+@dataclass(frozen=True, eq=False)
+class Counted:
+    """A step of a compiled model and its instructions."""
+
+    graph: Graph
+    node: Node
+    instructions: int
+
+
+def plans(network: str) -> Iterable[Scheme]:
+    """Every published scheme with int8 weights, one with fraction bits, biases alone and the last layers."""
+    published = [replace(find(Path(name)), fraction_bits=0) for name in SCHEMES[network]]
+    yield from published
+    yield from (replace(published[1], fraction_bits=bits) for bits in BITS[1:])
+    yield from (find(Path(name)) for name in RIVALS)
+
+
+def counted(graph: Graph, scheme: Scheme) -> list[Counted]:
+    """The steps of a scheme on the emulated board."""
+    compiled = compile_graph(graph, scheme, CLASSES)
+    folder = WORK / f"{graph.name}-{scheme.name}-{scheme.fraction_bits}"
+    (folder / "generated").mkdir(parents=True, exist_ok=True)
+    for name, text in generate(compiled, "instructions").files.items():
+        (folder / "generated" / name).write_text(text, encoding="utf-8")
+    return count(build(folder / "generated", folder, BOARD), compiled.graph)
+
+
+def count(elf: Path, graph: Graph) -> list[Counted]:
+    """Instructions of every step but the last, whose end is not seen."""
+    height, width, channels = graph.tensors[graph.input.tensor].shape
+    image = np.random.default_rng(0).integers(0, 256, (height // 8, width // 8, channels)).astype(np.uint8)
+    image = image.repeat(8, axis=0).repeat(8, axis=1)
+    trained = after_one_step(elf, image, 1)
+    board = Board(elf)
+    device = Device(EmulatedPort(board))
+    device.push(trained)
+    entries = watch(board)
+    board.watch_calls(["model_take_row"])
+    device.train(image, 1)
+    found = assigned(graph, entries)
+    if graph.arriving:  # most of the first stream runs as the rows come
+        rows = board.calls()["model_take_row"].instructions
+        found[0] = replace(found[0], instructions=found[0].instructions + rows)
+    return found
+
+
+def watch(board: Board) -> list[tuple[str, int]]:
+    """A list that gets the name of each kernel that generated code calls, and the instructions so far."""
+    callers = [f for f in board.image.functions if f.name in (*ENTRIES, "forward_front", "forward_rest")]
+    spans = [(f.address & ~1, (f.address & ~1) + f.size) for f in callers]
+    entries: list[tuple[str, int]] = []
+
+    def note(name: str) -> None:
+        caller = board.register(Register.LR) & ~1
+        if any(start <= caller < end for start, end in spans):
+            entries.append((name, board.instructions))
+
+    for function in board.image.functions:
+        if KERNEL.fullmatch(function.name) or function.name == "stream_end":
+            board.watch(function.name, partial(note, function.name))
+    return entries
+
+
+def assigned(graph: Graph, entries: list[tuple[str, int]]) -> list[Counted]:
+    """Each step with the instructions from its first call to the first one of the next step."""
+    starts, place = [], 0
+    for _ in graph.nodes:
+        starts.append(entries[place][1])
+        place += 2 if entries[place][0] == "bias_expand_s32" else 1
+    if place != len(entries):
+        raise click.ClickException(f"{graph.name}: {len(entries)} calls for {len(graph.nodes)} steps.")
+    pairs = zip(graph.nodes, pairwise(starts), strict=False)
+    return [Counted(graph, node, end - start) for node, (start, end) in pairs]
+
+
+def fit(steps: Iterable[Counted]) -> Model:
+    """Non-negative least squares for each kind of step, relative to the root of what it takes."""
+    kinds: dict[str, list[Counted]] = defaultdict(list)
+    for step in steps:
+        kinds[kind(step.graph, step.node)].append(step)
+    rows = {name: [(terms(s.graph, s.node), s.instructions) for s in own] for name, own in kinds.items()}
+    everything = [
+        ({"macs": found["macs"], "out elements": found["out elements"]}, count)
+        for name, own in rows.items()
+        if name != "stream"
+        for found, count in own
+    ]
+    return {OTHER: fitted(everything)} | {name: fitted(own) for name, own in sorted(rows.items())}
+
+
+def fitted(rows: Sequence[tuple[Mapping[str, float], float]]) -> dict[str, float]:
+    """The coefficients that are not 0."""
+    names = sorted({name for found, _ in rows for name in found})
+    matrix = np.array([[found.get(name, 0.0) for name in names] for found, _ in rows])
+    target = np.array([instructions for _, instructions in rows])
+    weight = 1.0 / np.sqrt(np.maximum(target, 100.0))
+    scale = np.maximum(matrix.max(axis=0), 1e-9)
+    solution, _ = nnls(matrix / scale * weight[:, None], target * weight)
+    return {name: float(f"{c:.6g}") for name, c in zip(names, solution / scale, strict=True) if c > 0}
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+def main() -> None:
+    """Build, count and fit; tools/search/instructions.json. Needs the test data and PlatformIO."""
+    steps: list[Counted] = []
+    for network in SCHEMES:
+        graph = read_checkpoint(find_data().checkpoint(network))
+        for scheme in plans(network):
+            click.echo(f"{network}, {scheme.name}, {scheme.fraction_bits} fraction bits")
+            steps += counted(graph, scheme)
+    model = fit(steps)
+    COEFFICIENTS.write_text(json.dumps(model, indent=1) + "\n", encoding="utf-8")
+    found = sum(estimate(s.graph, s.node, model) for s in steps)
+    click.echo(f"estimate: {found / sum(s.instructions for s in steps) - 1:+.2%} over {len(steps)} steps")

@@ -1,0 +1,3 @@
+"""microtrain: on-device training for microcontrollers."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,53 @@
+"""Writing a file so that nothing half-written ever bears its name."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from microtrain.device.errors import DeviceError
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A path to write to, which takes the name `path` when the block ends well and vanishes otherwise.
+
+    Errors   DeviceError where the file cannot be written
+    """
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        yield part
+        part.replace(path)
+    except (OSError, RuntimeError) as error:
+        raise DeviceError(
+            f"{path} cannot be written ({getattr(error, 'strerror', None) or error})."
+        ) from error
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def unpacked(archive: Path, folder: Path) -> Path:
+    """The one folder that a tar archive holds, as `folder`; unpacked where there is none yet.
+
+    Errors   DeviceError where the archive is missing or damaged
+    """
+    if folder.is_dir():
+        return folder
+    part = folder.with_name(f"{folder.name}.{os.getpid()}.part")
+    try:
+        with tarfile.open(archive) as file:
+            if hasattr(tarfile, "data_filter"):  # not in Python 3.11 before 3.11.4
+                file.extraction_filter = tarfile.data_filter
+            file.extractall(part)
+        next(p for p in part.iterdir() if p.is_dir()).replace(folder)
+    except (OSError, tarfile.TarError, StopIteration) as error:
+        raise DeviceError(
+            f"{archive} cannot be unpacked ({error}): MICROTRAIN_DATA names the folder it is in."
+        ) from error
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+    return folder

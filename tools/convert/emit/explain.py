@@ -1,0 +1,127 @@
+"""Where the memory goes: the same training, planned with one memory pass after the other switched on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from rich.console import Console
+from rich.table import Table
+
+from microtrain.convert.ir import Graph, Node
+from microtrain.convert.memory.plan import Buffer, Piece, align, buffers, bytes_alive, place
+from microtrain.convert.ops import TABLE
+from microtrain.convert.passes.recompute import recomputed_macs
+from microtrain.convert.pipeline import (
+    FIRMWARE_SRAM,
+    Compiled,
+    Passes,
+    compile_graph,
+    sparse_graph,
+    training_graph,
+)
+from microtrain.convert.scheme import ALL, Scheme
+from microtrain.convert.trainables import block_bytes, layout
+
+BAR = 30  # characters of the longest bar
+NOTHING = Passes(in_place=False, fused=False, chained=False, arriving=False)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One plan: what is switched on beside what the rows above have, and its bytes.
+
+    backward  alive at the busiest step of the backward pass
+    sram      arena, trainables and the firmware's own
+    """
+
+    name: str
+    what: str
+    arena: int
+    backward: int
+    trainables: int
+
+    @property
+    def sram(self) -> int:
+        return self.arena + self.trainables + FIRMWARE_SRAM
+
+
+def waterfall(quantized: Graph, scheme: Scheme, classes: int) -> Iterator[Row]:
+    """Plans of a network and a scheme, from the full update on."""
+    full = replace(scheme, biases=-1, weights={ALL: 1.0})
+    for name, what, plain in (
+        ("full update", "all weights and biases, a buffer for every gradient", full),
+        ("sparse update", "what the scheme trains, backward pruned to it", scheme),
+    ):
+        graph = sparse_graph(quantized, plain, classes)
+        yield _row(name, what, graph, (*buffers(graph, in_place=False), *gradients(graph)))
+    graph = training_graph(quantized, scheme, classes, NOTHING)
+    what = "each gradient applied where it is summed; steps reordered"
+    yield _row("+ immediate update", what, graph, buffers(graph, in_place=False))
+    in_place = replace(NOTHING, in_place=True)
+    for name, what, passes in (
+        ("+ in-place", "results take the memory of what they are made from", in_place),
+        ("+ fused streaming", "frozen blocks run row by row", replace(in_place, fused=True)),
+        ("+ chained", "rows flow through several blocks, the image's as they arrive", Passes()),
+        ("+ recompute", "masks and saved inputs made again, wherever that lowers the peak", Passes(arena=0)),
+    ):
+        compiled = compile_graph(quantized, scheme, classes, passes)
+        again = recomputed_macs(compiled.graph)
+        if again:
+            what += f": {again:,} MACs a step"
+        graph, arena = compiled.graph, compiled.plan.arena
+        alive = bytes_alive(buffers(graph, passes.in_place))
+        yield Row(name, what, arena, _backward(graph, alive), block_bytes(layout(graph)))
+
+
+def _row(name: str, what: str, graph: Graph, items: tuple[Buffer, ...] | list[Buffer]) -> Row:
+    alive = bytes_alive(items)
+    _, arena = place(items, max(alive.values()))
+    return Row(name, what, arena, _backward(graph, alive), block_bytes(layout(graph)))
+
+
+def _backward(graph: Graph, alive: Mapping[int, int]) -> int:
+    return max(size for step, size in alive.items() if step >= graph.forward)
+
+
+def gradients(graph: Graph) -> list[Buffer]:
+    """A float32 buffer for each gradient, from where it is summed to the end of the step."""
+    last = len(graph.nodes) - 1
+    sizes = [(step, node, _elements(graph, node)) for step, node in enumerate(graph.nodes)]
+    return [
+        Buffer((Piece(step, last, 0, align(4 * size)),), {f"gradient:{step}": 0})
+        for step, node, size in sizes
+        if size and TABLE[node.op].updates
+    ]
+
+
+def _elements(graph: Graph, node: Node) -> int:
+    """Elements of the gradient that an update node sums."""
+    layer = graph.layers.get(node.layer or "")
+    if layer is None:
+        return 0
+    if node.op == "bias_update":
+        return int(layer.bias.size)
+    if node.op == "head_bwd_w":
+        return int(layer.weight.size + layer.bias.size)
+    return int(layer.weight.size) * len(layer.trained) // layer.columns
+
+
+def print_waterfall(quantized: Graph, compiled: Compiled, console: Console) -> None:
+    """The rows as a table with bars, each printed when its plan is there."""
+    scheme, graph = compiled.scheme, compiled.graph
+    table = Table(title=f"{graph.name}, scheme {scheme.name}: SRAM by memory pass", header_style="bold")
+    table.add_column("pass")
+    for name in ("backward B", "arena B", "trainables B", "SRAM B"):
+        table.add_column(name, justify="right")
+    table.add_column("")
+    table.add_column("what it does")
+    most = 0
+    with console.status("planning") as status:
+        for row in waterfall(quantized, scheme, graph.tensors[graph.output].channels):
+            status.update(f"planned: {row.name}")
+            most = max(most, row.sram)
+            bar = "#" * max(1, round(BAR * row.sram / most))
+            numbers = (row.backward, row.arena, row.trainables, row.sram)
+            table.add_row(row.name, *(f"{n:,}" for n in numbers), bar, row.what)
+    console.print(table)

@@ -1,0 +1,273 @@
+"""Front end: a PyTorch model file in, the float graph out.
+
+Files are read as data, without torch. A module saved whole is the exception: it is code, and asks for trust.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import io
+import json
+import logging
+import sys
+import warnings
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from microtrain.base.archive import open_archive, reason
+from microtrain.base.errors import FileError
+from microtrain.base.npz import read_npz
+from microtrain.base.reading import reading
+from microtrain.convert.ir import ConvertError, Graph, Input
+
+from .exported import read_exported
+from .fold import clean
+from .torchscript import read_objects, read_torchscript
+
+EXTRA = "extra/microtrain.json"
+EXPORT_HINT = 'torch.export.save(torch.export.export(model.eval(), (example,)), "model.pt")'
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedModel:
+    """A model file as read.
+
+    graph        float: all tensors f32, batch norms folded, the head last; its input is the normalised
+                 pixel, pixel * gain[c] + offset[c]
+    calibration  uint8 [N, h, w, c] images that travelled in the file, or None
+    mean, std    a value a channel: the model wants (pixel / 255 - mean) / std
+    class_names  of the model's own classes, () where the file has none
+    kind         "exported", "torchscript" or "module"
+    """
+
+    graph: Graph
+    calibration: np.ndarray | None
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    class_names: tuple[str, ...]
+    kind: str
+
+
+def load_model(
+    path: Path, *, trust: bool = False, input_shape: tuple[int, int, int] | None = None
+) -> LoadedModel:
+    """Read a torch.export archive, TorchScript, or (with `trust`) a module saved whole.
+
+    input_shape  (c, h, w); needed where the file does not say it
+    Raises ConvertError for whatever the user can mend.
+    """
+    wrong = f"{path.name} is a damaged file"
+    with reading(ConvertError, lambda why: f"{wrong} ({why}); save the model again"):
+        kind = kind_of(path)
+        graph = clean(_read(path, kind, trust, input_shape))
+        extra = _extra(path) if zipfile.is_zipfile(path) else {}
+    mean, std = _normalisation(path, extra, graph)
+    gain = tuple(1.0 / (255.0 * s) for s in std)
+    offset = tuple(-m / s for m, s in zip(mean, std, strict=True))
+    graph = graph.replace(input=Input(graph.input.tensor, gain, offset), classes=_class_names(path, extra))
+    return LoadedModel(graph, _calibration(path, extra), mean, std, graph.classes, kind)
+
+
+def _read(path: Path, kind: str, trust: bool, input_shape: tuple[int, int, int] | None) -> Graph:
+    """The raw graph of a file of the given kind."""
+    if kind == "module":
+        return _read_module(path, trust, input_shape)
+    with open_archive(path, path.stem) as archive:
+        if kind == "exported":
+            raw, shape = read_exported(archive)
+            if input_shape not in (None, shape):
+                raise ConvertError(
+                    f"{path.name} was exported for an input of {_by(shape)}, not {_by(input_shape or shape)}"
+                )
+            return raw
+        if input_shape is None:
+            raise ConvertError(
+                f"{path.name} is TorchScript, which does not say its input's shape: pass --input CxHxW"
+            )
+        return read_torchscript(archive, input_shape)
+
+
+def _by(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape))
+
+
+def kind_of(path: Path) -> str:
+    """exported, torchscript or module: what kind of file it is, by looking at it without loading anything."""
+    if not path.exists():
+        raise ConvertError(f"no such file: {path}")
+    if not path.is_file():
+        raise ConvertError(f"{path} is not a file; give the .pt file of a model")
+    try:
+        with path.open("rb") as file:
+            start = file.read(2)
+        if not zipfile.is_zipfile(path):
+            if start[:1] == b"\x80" and len(start) > 1 and start[1] in range(2, 6):
+                return "module"
+            what = "is damaged or cut short" if start == b"PK" else "is not a PyTorch model"
+            raise ConvertError(f"{path.name} {what}; write one with {EXPORT_HINT}")
+        with open_archive(path, path.name) as archive:
+            names = set(archive.paths)
+    except OSError as error:
+        raise ConvertError(f"cannot read {path}: {error.strerror}") from error
+    if "archive_format" in names or any(n.startswith("models/") and n.endswith(".json") for n in names):
+        return "exported"
+    if "serialized_exported_program.json" in names:
+        raise ConvertError(f"{path.name} was exported by a torch before 2.8; save it again with a later one")
+    if "constants.pkl" in names:
+        return "torchscript"
+    if "data.pkl" in names:
+        return "module"
+    raise ConvertError(f"{path.name} is a zip file but holds no PyTorch model; write one with {EXPORT_HINT}")
+
+
+def _read_module(path: Path, trust: bool, input_shape: tuple[int, int, int] | None) -> Graph:
+    """The raw graph of a module saved whole: exported here and read like any other export."""
+    if not trust:
+        raise _untrusted(path)
+    module = _unpickle(path)
+    import torch
+
+    if not isinstance(module, torch.nn.Module):
+        raise ConvertError(
+            f"{path.name} holds a {type(module).__name__}, weights at most but no network; "
+            f"write the network with {EXPORT_HINT}"
+        )
+    if input_shape is None:
+        raise ConvertError(
+            f"{path.name} is a saved module, which does not say its input's shape: pass --input CxHxW"
+        )
+    buffer = io.BytesIO()
+    try:
+        with _quiet():
+            program = torch.export.export(module.cpu().eval(), (torch.zeros(1, *input_shape),))
+            torch.export.save(program, buffer)
+    except Exception as error:  # whatever the user's own forward() raises
+        raise ConvertError(
+            f"torch.export cannot export {path.name} for an input of {_by(input_shape)}: {reason(error)}"
+        ) from error
+    with open_archive(buffer, path.stem) as archive:
+        return read_exported(archive)[0]
+
+
+def _untrusted(path: Path) -> ConvertError:
+    """Why a pickle is not loaded: it holds a network, which is code, or weights alone."""
+    try:
+        with open_archive(path, path.name) as archive:
+            found = read_objects(archive, "data")
+    except FileError:
+        found = None  # an old file without an archive, or a damaged one
+    if isinstance(found, dict) and any(isinstance(value, np.ndarray) for value in found.values()):
+        return ConvertError(
+            f"{path.name} holds weights at most but no network; write the network with {EXPORT_HINT}"
+        )
+    return ConvertError(
+        f"{path.name} is a pickle, and loading it may execute code from the file; if you trust it "
+        f"pass --trust, else write the model with {EXPORT_HINT}"
+    )
+
+
+def _unpickle(path: Path) -> Any:
+    """What a pickle holds. This runs its code: only for files that the user trusts."""
+    import torch
+
+    try:
+        with _quiet(), _importable(path.resolve().parent):
+            return torch.load(path, map_location="cpu", weights_only=False)
+    except Exception as error:  # a pickle may raise anything
+        raise ConvertError(
+            f"{path.name} cannot be loaded: {reason(error)}; put the file that defines its classes beside "
+            f"it, or write the model with {EXPORT_HINT}"
+        ) from error
+
+
+@contextlib.contextmanager
+def _importable(folder: Path) -> Iterator[None]:
+    """Lets a pickle import modules that lie beside it or in the current folder."""
+    added = [str(folder), str(Path.cwd())]
+    sys.path.extend(added)
+    try:
+        yield
+    finally:
+        for entry in added:
+            sys.path.remove(entry)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keeps torch's warnings and logs of internals off the screen."""
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def _extra(path: Path) -> dict[str, Any]:
+    """microtrain.json inside the file; {} where there is none."""
+    with open_archive(path, path.name) as archive:
+        text = archive.bytes(EXTRA) if EXTRA in archive.paths else b"{}"
+    try:
+        extra = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConvertError(f"microtrain.json inside {path.name} is not JSON ({error})") from error
+    if not isinstance(extra, dict):
+        raise ConvertError(
+            f"microtrain.json inside {path.name} must be an object with calibration, input, classes"
+        )
+    return extra
+
+
+def _normalisation(
+    path: Path, extra: dict[str, Any], graph: Graph
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and std a channel; 0 and 1 where the file has none."""
+    channels = graph.tensors[graph.input.tensor].channels
+    entry = extra.get("input", {})
+    result = []
+    for key, default in (("mean", 0.0), ("std", 1.0)):
+        values: Any = entry.get(key, [default]) if isinstance(entry, dict) else None
+        numbers = isinstance(values, list) and all(type(v) in (int, float) and np.isfinite(v) for v in values)
+        if not numbers or len(values) not in (1, channels) or (key == "std" and min(values) <= 0):
+            wanted = f"1 or {channels} numbers" + (" above 0" if key == "std" else "")
+            raise ConvertError(
+                f"microtrain.json in {path.name}: input.{key} is {values!r}; it must be {wanted}"
+            )
+        result.append(tuple(float(v) for v in values) * (channels // len(values)))
+    return result[0], result[1]
+
+
+def _class_names(path: Path, extra: dict[str, Any]) -> tuple[str, ...]:
+    names = extra.get("classes", [])
+    if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
+        raise ConvertError(f"microtrain.json inside {path.name}: classes must be a list of names")
+    return tuple(names)
+
+
+def _calibration(path: Path, extra: dict[str, Any]) -> np.ndarray | None:
+    """The images in the file, checked later against the model's input."""
+    entry = extra.get("calibration")
+    if entry is None:
+        return None
+    problem = ConvertError(
+        f"microtrain.json inside {path.name}: calibration must be {{format: npz-base64, data: ...}} "
+        "of an .npz with `images` uint8 [N, h, w, c]"
+    )
+    if not isinstance(entry, dict) or entry.get("format") != "npz-base64":
+        raise problem
+    try:
+        packed = base64.b64decode(entry["data"], validate=True)
+        images = read_npz(io.BytesIO(packed), path.name)["images"]
+    except (KeyError, TypeError, ValueError, binascii.Error, FileError) as error:
+        raise problem from error
+    if images.dtype != np.uint8 or images.ndim != 4:
+        raise problem
+    return images

@@ -1,0 +1,329 @@
+"""The memory planner: lifetimes of all tensors, and an offset in the arena for each.
+
+`check_plan.py` proves the result and shares no code with this file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from microtrain.convert.ir import Graph, Tensor
+from microtrain.convert.ops import TABLE
+
+if TYPE_CHECKING:
+    from ortools.sat.python.cp_model import CpModel, CpSolver
+
+ALIGNMENT = 8
+GAP = 0.005  # of the arena: closer than this to the lower bound the solver stops
+WORK = 4.0  # the solver's own deterministic measure of work; about that many seconds
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Bytes low .. low + size of a buffer, taken from step `birth` to step `death`, inclusive."""
+
+    birth: int
+    death: int
+    low: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Bytes of the arena that belong to one tensor, or to several that grow in each other's place.
+
+    pieces   the bytes taken over time; no two at the same step; multiples of ALIGNMENT, the lowest 0
+    tensors  tensor name -> its first byte
+    """
+
+    pieces: tuple[Piece, ...]
+    tensors: Mapping[str, int]
+
+    @property
+    def birth(self) -> int:
+        return min(p.birth for p in self.pieces)
+
+    @property
+    def death(self) -> int:
+        return max(p.death for p in self.pieces)
+
+    @property
+    def height(self) -> int:
+        return max(p.low + p.size for p in self.pieces)
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where one part of a tensor lies: its name ("err:x" for int8 data, "err:x/scale" for the scales)."""
+
+    name: str
+    offset: int
+    bytes: int
+    birth: int
+    death: int
+    kind: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Offsets of everything in the arena of one model.
+
+    arena        bytes
+    lower_bound  bytes alive at the busiest step: no plan for this schedule can be smaller
+    peak_step    the busiest step
+    """
+
+    placements: Mapping[str, Placement]
+    arena: int
+    lower_bound: int
+    peak_step: int
+
+
+def align(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def parts(tensor: Tensor) -> dict[str, int]:
+    """Buffers that a tensor consists of, and their bytes."""
+    if tensor.dtype == "error":
+        return {tensor.name: tensor.elements, f"{tensor.name}/scale": 4 * tensor.channels}
+    if tensor.dtype == "bits":
+        return {tensor.name: tensor.pixels * ((tensor.channels + 7) // 8)}
+    return {tensor.name: tensor.elements * {"f32": 4, "s8": 1, "u8": 1}[tensor.dtype]}
+
+
+def tensor_bytes(tensor: Tensor) -> int:
+    return sum(align(size) for size in parts(tensor).values())
+
+
+def lifetimes(graph: Graph) -> dict[str, tuple[int, int]]:
+    """First and last step of each tensor, inclusive. An image that is kept whole is there before step 0."""
+    life: dict[str, tuple[int, int]] = dict.fromkeys(graph.stored_input, (0, 0))
+    for step, node in enumerate(graph.nodes):
+        for tensor in node.outputs:
+            life[tensor] = (step, step)
+        for tensor in node.reads:
+            if tensor in life:
+                life[tensor] = (life[tensor][0], step)
+    return life
+
+
+def buffers(graph: Graph, in_place: bool = True) -> list[Buffer]:
+    """All buffers of a graph: tensors, those that share their memory together, and each step's scratch."""
+    life = lifetimes(graph)
+    links = _in_place(graph, life) if in_place else {}
+    chains: dict[str, dict[str, int]] = {}  # first tensor of a chain -> tensors and their places
+    for tensor in life:  # in order of birth: a tensor comes after the one whose place it takes
+        if tensor not in links:
+            chains[tensor] = {tensor: 0}
+            continue
+        source, before = links[tensor]
+        chain = next(c for c in chains.values() if source in c)
+        chain[tensor] = chain[source] - align(before)
+    result = []
+    for chain in chains.values():
+        names = {t: parts(graph.tensors[t]) for t in chain}
+        for i in range(max(len(n) for n in names.values())):
+            boxes = [
+                (list(n)[i], Piece(*life[t], chain[t], align(list(n.values())[i])))
+                for t, n in names.items()
+                if i < len(n)
+            ]
+            result.append(_joined(boxes))
+    for step, node in enumerate(graph.nodes):
+        scratch = TABLE[node.op].scratch(graph, node)
+        if scratch:
+            result.append(_joined([(f"scratch:{step}", Piece(step, step, 0, align(scratch)))]))
+    return result
+
+
+def _joined(boxes: list[tuple[str, Piece]]) -> Buffer:
+    """One buffer of named pieces; where two are alive at a step, it takes the bytes of both."""
+    lowest = min(p.low for _, p in boxes)
+    pieces = []
+    for start, end in pairwise(sorted({s for _, p in boxes for s in (p.birth, p.death + 1)})):
+        alive = [p for _, p in boxes if p.birth <= start <= p.death]
+        low, high = min(p.low for p in alive), max(p.low + p.size for p in alive)
+        pieces.append(Piece(start, end - 1, low - lowest, high - low))
+    return Buffer(tuple(pieces), {name: p.low - lowest for name, p in boxes})
+
+
+def _in_place(graph: Graph, life: Mapping[str, tuple[int, int]]) -> dict[str, tuple[str, int]]:
+    """Tensor -> the dying input in whose memory it grows, and how many bytes before it at least."""
+    links: dict[str, tuple[str, int]] = {}
+    for step, node in enumerate(graph.nodes):
+        for position, before in TABLE[node.op].in_place(graph, node).items():
+            source = node.inputs[position]
+            if life[source][1] == step and node.inputs.count(source) == 1:
+                links[node.outputs[0]] = source, before
+                break
+    return links
+
+
+def bytes_alive(items: Sequence[Buffer]) -> dict[int, int]:
+    """Bytes alive at each step."""
+    alive = dict.fromkeys(range(max((b.death for b in items), default=0) + 1), 0)
+    for piece in (p for b in items for p in b.pieces):
+        for step in range(piece.birth, piece.death + 1):
+            alive[step] += piece.size
+    return alive
+
+
+def peak(graph: Graph, in_place: bool = True) -> int:
+    """Bytes alive at the busiest step: no plan of this order of steps can be smaller."""
+    return max(bytes_alive(buffers(graph, in_place)).values())
+
+
+def fits(graph: Graph, arena: int, in_place: bool = True) -> bool:
+    """True where plan() needs at most `arena` bytes; solves only what the bound and first fit leave open."""
+    items = buffers(graph, in_place)
+    bound = max(bytes_alive(items).values())
+    if bound > arena:
+        return False
+    offsets, greedy = fit(items)
+    return greedy <= arena or solve(items, bound, offsets, greedy)[1] <= arena
+
+
+def place(items: Sequence[Buffer], bound: int) -> tuple[list[int], int]:
+    """Offset of each buffer and the arena's size: first fit, then a solver where that is above the bound."""
+    offsets, arena = fit(items)
+    return (offsets, arena) if arena == bound else solve(items, bound, offsets, arena)
+
+
+def fit(items: Sequence[Buffer]) -> tuple[list[int], int]:
+    """The best of first fits in several orders: offsets and the arena's size."""
+    area = [sum(p.size * (p.death - p.birth + 1) for p in item.pieces) for item in items]
+    keys: tuple[Callable[[int], tuple[int, ...]], ...] = (
+        lambda i: (-items[i].height, items[i].birth, i),
+        lambda i: (-area[i], i),
+        lambda i: (-(items[i].death - items[i].birth), -items[i].height, i),
+    )
+    orders = [sorted(range(len(items)), key=key) for key in keys]
+    return min((first_fit(items, order) for order in orders), key=lambda placed: placed[1])
+
+
+def first_fit(items: Sequence[Buffer], order: Sequence[int]) -> tuple[list[int], int]:
+    """Each buffer at the lowest offset where it fits, in the given order."""
+    offsets = [-1] * len(items)
+    for index in order:
+        placed = [(items[i], offset) for i, offset in enumerate(offsets) if offset >= 0]
+        offsets[index] = _lowest(items[index], placed)
+    return offsets, max(o + item.height for o, item in zip(offsets, items, strict=True))
+
+
+def _lowest(item: Buffer, placed: Sequence[tuple[Buffer, int]]) -> int:
+    """The lowest offset at which no piece of the buffer meets a piece of those that are placed."""
+    taken = []  # offsets from .. to, exclusive, at which some piece would meet another
+    for rival, at in placed:
+        for a in item.pieces:
+            for b in rival.pieces:
+                if a.birth <= b.death and b.birth <= a.death:
+                    taken.append((at + b.low - a.low - a.size + 1, at + b.low + b.size - a.low))
+    offset = 0
+    for start, end in sorted(taken):
+        if start > offset:
+            break
+        offset = max(offset, end)
+    return offset
+
+
+def solve(items: Sequence[Buffer], bound: int, hint: list[int], arena: int) -> tuple[list[int], int]:
+    """Two-dimensional packing by OR-tools' CP-SAT: time is given, offsets are sought, the top is minimised.
+
+    Starts from `hint` and stops at `bound`, near it (GAP), or after a fixed amount of work: the result is
+    the same on every machine.
+    """
+    from ortools.sat.python import cp_model
+
+    model = cp_model.CpModel()
+    top = model.new_int_var(bound // ALIGNMENT, arena // ALIGNMENT, "top")
+    offsets, ends = pack(model, items, {}, arena, hint)
+    for end in ends:
+        model.add(end <= top)
+    solver = minimised(model, top, WORK, GAP)
+    if solver is None:
+        return hint, arena
+    return [solver.value(o) * ALIGNMENT for o in offsets], int(solver.objective_value) * ALIGNMENT
+
+
+def minimised(model: CpModel, cost: Any, work: float, gap: float = 0.0) -> CpSolver | None:
+    """The solver with its best solution, the same on every machine; None where it found none.
+
+    work  after which it stops; gap  of the bound at which it stops
+    """
+    from ortools.sat.python import cp_model
+
+    model.minimize(cost)
+    solver = cp_model.CpSolver()
+    solver.parameters.num_workers = 1
+    solver.parameters.random_seed = 0
+    solver.parameters.relative_gap_limit = gap
+    solver.parameters.max_deterministic_time = work
+    return solver if solver.solve(model) in (cp_model.OPTIMAL, cp_model.FEASIBLE) else None
+
+
+def pack(
+    model: CpModel, items: Sequence[Buffer], sizes: Mapping[int, Any], arena: int, hint: Sequence[int]
+) -> tuple[list[Any], list[Any]]:
+    """Variables for the offset of each buffer and the ends of all pieces, in units of ALIGNMENT; none meet.
+
+    sizes  number of a buffer of a single piece -> the variable for its size
+    """
+    offsets, ends, times, spaces = [], [], [], []
+    for i, item in enumerate(items):
+        offset = model.new_int_var(0, arena // ALIGNMENT, f"offset{i}")
+        model.add_hint(offset, hint[i] // ALIGNMENT)
+        offsets.append(offset)
+        for j, p in enumerate(item.pieces):
+            end = model.new_int_var(0, arena // ALIGNMENT, f"end{i}.{j}")
+            size = sizes.get(i, p.size // ALIGNMENT)
+            spaces.append(model.new_interval_var(offset + p.low // ALIGNMENT, size, end, f"space{i}.{j}"))
+            times.append(model.new_fixed_size_interval_var(p.birth, p.death - p.birth + 1, f"time{i}.{j}"))
+            ends.append(end)
+    model.add_no_overlap_2d(times, spaces)
+    return offsets, ends
+
+
+def plan(graph: Graph, in_place: bool = True, solved: bool = True) -> Plan:
+    """Place every tensor.
+
+    in_place  let outputs take the memory of inputs that die
+    solved    False: first fit alone, in milliseconds, some percent above the bound
+    """
+    items = buffers(graph, in_place)
+    alive = bytes_alive(items)
+    bound = max(alive.values())
+    offsets, arena = place(items, bound) if solved else fit(items)
+    peak = next(s for s, n in alive.items() if n == bound)
+    return Plan(placements(graph, items, offsets), arena, bound, peak)
+
+
+def placements(graph: Graph, items: Sequence[Buffer], offsets: Sequence[int]) -> dict[str, Placement]:
+    """Where each part of each tensor lies when the buffers lie at these offsets."""
+    life, found = lifetimes(graph), {}
+    for offset, item in zip(offsets, items, strict=True):
+        for name, low in item.tensors.items():
+            tensor = name.removesuffix("/scale")
+            birth, death = life.get(tensor, (item.birth, item.death))
+            size = parts(graph.tensors[tensor])[name] if tensor in life else item.height
+            what = kind(graph, name, birth, death)
+            found[name] = Placement(name, offset + low, size, birth, death, what)
+    return found
+
+
+def kind(graph: Graph, name: str, birth: int, death: int) -> str:
+    """What a part of a tensor is, for reports (docs/plan.md lists the kinds)."""
+    if name.startswith("scratch:"):
+        return "scratch"
+    if name.endswith("/scale"):
+        return "error_scale"
+    tensor = graph.tensors[name]
+    if name == graph.input.tensor:
+        return "input"
+    if tensor.dtype == "s8":
+        forward = birth < graph.forward or graph.forward < 0
+        return "saved" if forward and 0 <= graph.forward <= death else "activation"
+    return {"error": "error", "bits": "mask", "u8": "saved", "f32": "head"}[tensor.dtype]

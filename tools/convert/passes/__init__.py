@@ -1,0 +1,1 @@
+"""Passes over the training graph, Graph -> Graph: autodiff, pruning, streaming, order, recomputation."""

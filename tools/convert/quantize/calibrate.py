@@ -1,0 +1,113 @@
+"""Calibration images: typical ones, from a folder or an .npz."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+from PIL import Image
+
+from microtrain.base.errors import FileError
+from microtrain.base.npz import read_npz
+from microtrain.convert.ir import ConvertError, Shape
+from microtrain.device.errors import DeviceError
+from microtrain.samples.images import SUFFIXES, load_image, shorten
+
+MAX_IMAGES = 1024
+MODES = {1: "L", 3: "RGB"}
+
+Item = TypeVar("Item")
+
+
+def load_calibration(path: Path, shape: Shape) -> np.ndarray:
+    """Images uint8 [N, h, w, c] from a folder of image files (any depth) or an .npz with `images`.
+
+    shape  (h, w, c) of the model's input; image files of another size or mode are made to fit, which is said
+    Of more than MAX_IMAGES files that many are taken, evenly spaced in the order of their names.
+    Raises ConvertError for no images, arrays of another shape and files that cannot be read.
+    """
+    if path.is_dir():
+        return _folder(path, shape)
+    if not path.is_file():
+        raise ConvertError(f"no such file or folder of calibration images: {path}")
+    try:
+        images = read_npz(path)["images"]
+    except (KeyError, FileError) as error:
+        raise ConvertError(
+            f"{path} is not an .npz with `images` uint8 [N, h, w, c]; give such a file or a folder of images"
+        ) from error
+    return check_images(images, shape, str(path))
+
+
+def check_images(images: np.ndarray, shape: Shape, where: str) -> np.ndarray:
+    """The images unchanged if there are any, of the model's size; else a ConvertError."""
+    h, w, c = shape
+    if images.dtype != np.uint8 or images.ndim != 4:
+        raise ConvertError(
+            f"{where}: calibration images are {images.dtype} {list(images.shape)}; "
+            f"they must be uint8 [N, {h}, {w}, {c}]"
+        )
+    if len(images) == 0:
+        raise ConvertError(f"{where}: 0 calibration images; some typical ones, 16 or more, are needed")
+    if images.shape[1:] != shape:
+        raise ConvertError(
+            f"{where}: calibration images are {_by(images.shape[1:])} (height x width x channels) but the "
+            f"model's input is {_by(shape)}; resize them"
+        )
+    return images
+
+
+def _by(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape))
+
+
+def image_files(folder: Path) -> list[Path]:
+    """Image files of a folder at any depth, by name; a folder in it without any is warned of."""
+    found = sorted(p for p in folder.rglob("*") if p.suffix.lower() in SUFFIXES and p.is_file())
+    filled = {parent for path in found for parent in path.parents}
+    empty = [p for p in sorted(folder.rglob("*")) if p.is_dir() and p not in filled]
+    if found and empty:
+        warnings.warn(f"{shorten([str(p) for p in empty])} holds no images", stacklevel=3)
+    return found
+
+
+def _folder(folder: Path, shape: Shape) -> np.ndarray:
+    files = image_files(folder)
+    if not files:
+        raise ConvertError(f"{folder} holds 0 calibration images; put some typical ones there, 16 or more")
+    if len(files) > MAX_IMAGES:
+        warnings.warn(f"calibrating on {MAX_IMAGES} of {len(files)} images of {folder}", stacklevel=3)
+    return read_images(evenly(files, MAX_IMAGES), shape, str(folder))
+
+
+def evenly(items: list[Item], most: int) -> list[Item]:
+    """At most so many of the items, evenly spaced."""
+    return items if len(items) <= most else [items[i * len(items) // most] for i in range(most)]
+
+
+def read_images(files: list[Path], shape: Shape, where: str) -> np.ndarray:
+    """Image files as the device tool shows them to the board; one warning counts those that were changed."""
+    h, w, c = shape
+    if c not in MODES:
+        raise ConvertError(
+            f"image files cannot have {c} channels; pass an .npz with `images` uint8 [N, {h}, {w}, {c}]"
+        )
+    images = np.empty((len(files), *shape), np.uint8)
+    resized = converted = 0
+    for image, path in zip(images, files, strict=True):
+        try:
+            image[:] = load_image(path, shape)
+            with Image.open(path) as header:
+                resized += header.size != (w, h)
+                converted += header.mode != MODES[c]
+        except DeviceError as error:
+            raise ConvertError(str(error).removesuffix(".")) from error
+    changes = [f"{resized} cropped and resized to {h}x{w}"] * bool(resized)
+    changes += [f"{converted} converted to {MODES[c]}"] * bool(converted)
+    if changes:
+        warnings.warn(
+            f"of {len(files)} images of {where}: {', '.join(changes)}, as tools/device does", stacklevel=3
+        )
+    return images

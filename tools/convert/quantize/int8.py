@@ -1,0 +1,169 @@
+"""Post-training quantization: float graph and ranges in, int8 graph out.
+
+Activations int8, one scale and zero a tensor; weights int8, symmetric, a scale a channel; biases int32 in
+units of s_x * s_w; the head stays float. Every activation scale is a float32 number, since C computes with
+it; all other scales are derived in double precision from those.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from microtrain.convert.ir import ConvertError, Graph, Input, Layer, Node, Tensor
+
+DEAD_SCALE = 1e-6  # weight scale below which a channel cannot be trained: its step would be divided by s_w^2
+DEAD_MULTIPLIER = 2.0**-10  # output units a bias unit of a dead channel
+FLAT_RANGE = 1e-6  # a narrower range than this is no range
+BIAS_ROOM = 2**30  # |bias| at most: as much again is left for training
+INT32_MAX = 2**31 - 1
+
+
+def quantize(graph: Graph, ranges: Mapping[str, tuple[float, float]]) -> Graph:
+    """Quantize a float graph by the ranges (least, greatest) of its tensors.
+
+    Channels too small to train are folded into constants; one UserWarning counts them.
+    Raises ConvertError where a tensor has no range or a layer's sums cannot stay inside int32.
+    """
+    entry, first = quantize_input(graph)
+    tensors = {first.name: first}
+    layers: dict[str, Layer] = {}
+    for node in graph.nodes:
+        y = _output(graph, node, tensors, ranges)
+        tensors[y.name] = y
+        if node.op in ("conv2d", "dwconv2d"):
+            name = node.layer or ""
+            layers[name] = quantize_layer(name, graph.layers[name], tensors[node.inputs[0]], y)
+        elif node.layer:
+            layers[node.layer] = graph.layers[node.layer]
+    warn_dead(graph.name, layers)
+    return graph.replace(input=entry, tensors=tensors, layers=layers)
+
+
+def float32(value: float) -> float:
+    """The nearest number that float32 holds."""
+    return float(np.float32(value))
+
+
+def quantize_input(graph: Graph) -> tuple[Input, Tensor]:
+    """How pixels are stored, from the float graph's own gain and offset.
+
+    One mean and std for all channels, mean in [0, 1]: the stored value is pixel - 128, its scale that of one
+    pixel step and its zero the pixel nearest the mean; so no image loses a bit, and real values are right to
+    half a pixel step. Otherwise all channels are scaled into the one range that holds every normalised pixel.
+    """
+    old = graph.tensors[graph.input.tensor]
+    gain, offset = np.array(graph.input.gain), np.array(graph.input.offset)
+    zero = np.rint(-offset[0] / gain[0]) - 128.0
+    if (gain == gain[0]).all() and (offset == offset[0]).all() and -128.0 <= zero <= 127.0:
+        tensor = replace(old, dtype="s8", scale=float32(gain[0]), zero=int(zero))
+        return Input(old.name, (1.0,) * len(gain), (-128.0,) * len(gain)), tensor
+    ends = np.concatenate([offset, offset + 255.0 * gain])
+    scale, at = scale_and_zero(float(ends.min()), float(ends.max()))
+    gains = tuple(float32(g / scale) for g in gain)
+    offsets = tuple(float32(o / scale + at) for o in offset)
+    return Input(old.name, gains, offsets), replace(old, dtype="s8", scale=scale, zero=at)
+
+
+def scale_and_zero(low: float, high: float) -> tuple[float, int]:
+    """Scale and zero point of an int8 tensor over a range; real zero is always one of its values."""
+    low, high = min(low, 0.0), max(high, 0.0)
+    if high - low < FLAT_RANGE:
+        low, high = 0.0, 1.0
+    scale = float32((high - low) / 255.0)
+    return scale, int(np.clip(np.rint(-128.0 - low / scale), -128, 127))
+
+
+def _output(
+    graph: Graph, node: Node, done: Mapping[str, Tensor], ranges: Mapping[str, tuple[float, float]]
+) -> Tensor:
+    """The quantized output tensor of a node. Poolings keep the scale and zero of their input."""
+    old = graph.tensors[node.outputs[0]]
+    if node.op == "head":
+        return old
+    if node.op in ("avgpool", "maxpool"):
+        x = done[node.inputs[0]]
+        return replace(old, dtype="s8", scale=x.scale, zero=x.zero)
+    low, high = ranges.get(old.name, (math.nan, math.nan))
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise ConvertError(f"tensor {old.name} of {node.name} has no finite range: calibrate on more images")
+    if node.act != "none":
+        low = 0.0
+    scale, zero = scale_and_zero(low, high)
+    return replace(old, dtype="s8", scale=scale, zero=zero)
+
+
+def quantize_layer(name: str, layer: Layer, x: Tensor, y: Tensor) -> Layer:
+    """Quantize a convolution between the int8 tensors x and y.
+
+    Weight scales are max |w| / 127, larger only where a bias would not fit its integer otherwise. A channel
+    that is dead, or whose weights would all round to zero beside its bias, gets weights 0, the bias that
+    gives the same constant output, and a harmless scale.
+    """
+    channels = len(layer.weight)
+    taps = layer.weight.size // channels
+    room = bias_room(taps)
+    if room < 2**24:
+        raise ConvertError(
+            f"layer {name} sums {taps} products an output, too many for int32; 65000 are the most"
+        )
+    weight = layer.weight.astype(np.float64).reshape(channels, taps)
+    bias = layer.bias.astype(np.float64)
+    peak = np.abs(weight).max(axis=1)
+    scale = np.maximum(peak / 127.0, np.abs(bias) / (x.scale * room))
+    dead = (peak / 127.0 < DEAD_SCALE) | (peak < 0.5 * scale)
+    scale[dead] = DEAD_MULTIPLIER * y.scale / x.scale
+    stored = np.clip(np.rint(weight / scale[:, None]), -127, 127)
+    stored[dead] = 0
+    biases = np.clip(np.rint(bias / (x.scale * scale)), -room, room).astype(np.int64)
+    prove(name, stored, biases, scale, x, y)
+    return replace(
+        layer,
+        weight=stored.astype(np.int8).reshape(layer.weight.shape),
+        bias=biases.astype(np.int32),
+        weight_scale=scale,
+        dead=dead,
+    )
+
+
+def bias_room(taps: int) -> int:
+    """|bias| at most of a layer that sums so many products an output."""
+    return min(BIAS_ROOM, INT32_MAX - taps * 255 * 128)
+
+
+def prove(name: str, stored: np.ndarray, biases: np.ndarray, scale: np.ndarray, x: Tensor, y: Tensor) -> None:
+    """max |sum| + |bias| < 2^31 and a usable float32 multiplier, for every channel; else ConvertError.
+
+    stored  int8 [channels][taps]; biases  int64 [channels]; scale  of the weights, [channels]
+    """
+    reach = max(127 - x.zero, x.zero + 128)
+    most = np.abs(stored.astype(np.int64)).sum(axis=1) * reach + np.abs(biases)
+    if (most > INT32_MAX).any():
+        channel = int(most.argmax())
+        raise ConvertError(f"layer {name}: sums of channel {channel} can reach {most[channel]}, beyond int32")
+    with np.errstate(over="ignore", under="ignore"):
+        m = (x.scale * scale / y.scale).astype(np.float32)
+    bad = ~(np.isfinite(m) & (m >= np.finfo(np.float32).tiny))
+    if bad.any():
+        channel = int(bad.argmax())
+        raise ConvertError(
+            f"layer {name}: the requantization multiplier of channel {channel} is {m[channel]:g}; "
+            "its weights and the ranges of its tensors do not belong together"
+        )
+
+
+def warn_dead(name: str, layers: Mapping[str, Layer]) -> None:
+    """One warning for all channels that were folded into constants."""
+    counts = {
+        n: int(layer.dead.sum()) for n, layer in layers.items() if layer.dead is not None and layer.dead.any()
+    }
+    if counts:
+        warnings.warn(
+            f"{name}: {sum(counts.values())} channels have weights too small to matter and became constants "
+            f"({', '.join(f'{n}: {count}' for n, count in counts.items())})",
+            stacklevel=3,
+        )

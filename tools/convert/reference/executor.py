@@ -1,0 +1,154 @@
+"""Runs a training graph in NumPy: the oracle of generated code.
+
+With int8 errors it does what the device does, bit for bit, update included. With real errors ("fp32") it
+runs the same graph with unrounded float64 gradients and updates nothing: those are compared with autograd.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from microtrain.convert.ir import Graph, Layer
+from microtrain.convert.ops import TABLE
+from microtrain.convert.ops.conv import multipliers
+from microtrain.convert.trainables import layout, split_weight
+
+from . import kernels as reference
+from . import real as reference_f32
+from .kernels import Clamp, Error, Sgd
+
+Array = np.ndarray
+# Training may leave float32: numeric.h says what comes of it.
+OVERFLOW: dict[str, Any] = {"over": "ignore", "invalid": "ignore", "divide": "ignore"}
+
+
+@dataclass(eq=False)
+class State:
+    """What learning changes of one layer.
+
+    weight    int8, all columns (the head: float32)
+    fraction  signed fractions of the trained columns in their stored layout, int8, or None
+    bias      int32 (the head: float32)
+    delta     what training added to the biases, int16 in the units of conv.bias_scale
+    """
+
+    weight: Array
+    fraction: Array | None
+    bias: Array
+    delta: Array
+
+
+@dataclass(eq=False)
+class Env:
+    """Values of one run.
+
+    values     tensor -> int8 [h, w, c], bool mask, uint8 positions, Error or float64 gradient, float32 logits
+    gradients  (layer, "weight" | "bias") -> real gradient with respect to the stored integers, before QAS
+    real       True: float64 errors, no update
+    """
+
+    graph: Graph
+    state: dict[str, State]
+    real: bool = False
+    values: dict[str, Any] = field(default_factory=dict)
+    gradients: dict[tuple[str, str], Array] = field(default_factory=dict)
+    label: int = 0
+    sgd: Sgd = field(default_factory=lambda: Sgd(0.0, 0.0, 0.0, 0, 0))
+    loss: float = 0.0
+
+    @property
+    def backend(self) -> Any:
+        """The backward kernels: int8 or real-valued errors."""
+        return reference_f32 if self.real else reference
+
+    def clamp(self, clamp: Any) -> Clamp:
+        """The arrays behind a node's clamp."""
+        if clamp is None:
+            return Clamp()
+        m = None
+        if clamp.layer is not None:
+            forward = self.graph.forward_of[clamp.layer]
+            m = multipliers(self.graph, forward)
+        return Clamp(self.values[clamp.mask] if clamp.mask else None, m)
+
+    def gradient(self, error: Any) -> Array:
+        """The real gradient that an error stands for, float64 [h, w, c]."""
+        return error.gradient if isinstance(error, Error) else error
+
+    def trained_columns(self, layer: str) -> Array:
+        return split_weight(replace(self.graph.layers[layer], weight=self.state[layer].weight))[1]
+
+    def set_trained_columns(self, layer: str, columns: Array) -> None:
+        info = self.graph.layers[layer]
+        weight = self.state[layer].weight.copy()
+        trained = list(info.trained)
+        if info.depthwise:
+            weight[trained] = columns
+        else:
+            weight[..., trained] = columns
+        self.state[layer].weight = weight
+
+
+class Executor:
+    """One model in training. Images are stored int8 [h, w, c]."""
+
+    def __init__(self, graph: Graph, errors: str = "int8") -> None:
+        assert errors in ("int8", "fp32"), errors
+        self.env = Env(
+            graph, {name: _initial(layer) for name, layer in graph.layers.items()}, errors == "fp32"
+        )
+
+    @np.errstate(**OVERFLOW)
+    def forward(self, image: Array) -> Array:
+        """Float32 logits of an image; keeps what `backward` needs."""
+        env = self.env
+        env.values = {env.graph.input.tensor: image}
+        for node in env.graph.forward_nodes:
+            TABLE[node.op].run(env, node)
+        return np.asarray(env.values[env.graph.output])
+
+    @np.errstate(**OVERFLOW)
+    def backward(self, label: int, sgd: Sgd) -> float:
+        """Loss of the last image; runs the backward pass and (int8 errors) the update."""
+        env = self.env
+        env.label, env.sgd, env.gradients = label, sgd, {}
+        for node in env.graph.backward_nodes:
+            TABLE[node.op].run(env, node)
+        return env.loss
+
+    def trainables(self) -> bytes:
+        """The block of trainables, as it lies in the device's memory."""
+        env = self.env
+        block = bytearray()
+        for item in layout(env.graph):
+            block += b"\0" * (item.offset - len(block)) + _stored(env, item.layer, item.kind)
+        return bytes(block) + b"\0" * (-len(block) % 4)
+
+
+def _initial(layer: Layer) -> State:
+    fraction = np.zeros(split_weight(layer)[1].shape, np.int8) if layer.fraction_bits else None
+    return State(layer.weight.copy(), fraction, layer.bias.copy(), np.zeros(len(layer.bias), np.int16))
+
+
+def _stored(env: Env, layer: str, kind: str) -> bytes:
+    state = env.state[layer]
+    if kind == "weight":
+        return env.trained_columns(layer).tobytes()
+    if kind == "fraction":
+        assert state.fraction is not None
+        return pack_fraction(state.fraction, env.graph.layers[layer].fraction_bits)
+    if kind == "bias":
+        return state.delta.astype("<i2").tobytes()
+    return (state.weight if kind == "head_weight" else state.bias).astype("<f4").tobytes()
+
+
+def pack_fraction(fraction: Array, bits: int) -> bytes:
+    """Fractions as stored: 8 bits a byte, or two a byte with the even element in the low nibble."""
+    flat = fraction.reshape(-1).view(np.uint8)
+    if bits == 8:
+        return flat.tobytes()
+    even = np.append(flat, np.zeros(flat.size % 2, np.uint8)) & 15
+    return (even[0::2] | even[1::2] << 4).astype(np.uint8).tobytes()

@@ -1,0 +1,1 @@
+"""Image files and folders of classes, as a model takes them."""
