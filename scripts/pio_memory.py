@@ -11,26 +11,25 @@ from SCons.Script import DefaultEnvironment
 
 env = DefaultEnvironment()
 root = Path(env.subst("$PROJECT_DIR"))
-TOOL = "tools/memory_report"
 
 
 def report(env: Any) -> int:
     """Run the tool; returns its exit status."""
     elf = env.subst("$BUILD_DIR/${PROGNAME}.elf")
-    command = [env.subst("$PYTHONEXE"), TOOL, "--elf", elf, "--plan", env.get("MICROTRAIN_PLAN", "")]
+    command = [*env["MICROTRAIN"], "report", "--elf", elf, "--plan", env.get("MICROTRAIN_PLAN", "")]
     return subprocess.run(command, cwd=root, check=False).returncode
 
 
 def after_link(target: Any, source: Any, env: Any) -> int:
-    if (root / TOOL / "__main__.py").is_file():
+    if env["MICROTRAIN"][0]:
         report(env)
     return 0
 
 
 def on_demand(target: Any, source: Any, env: Any) -> int:
-    if (root / TOOL / "__main__.py").is_file():
+    if env["MICROTRAIN"][0]:
         return report(env)
-    print(f"Error: {TOOL} is not there; this checkout is incomplete.")
+    print("Error: there is no command microtrain: `pip install microtrain`.")
     return 1
 
 

@@ -4,7 +4,9 @@ PlatformIO lists the source files right after this script, so the conversion has
 cannot be one more build step.
 """
 
+import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -27,18 +29,26 @@ def stop(sentence: str) -> None:
 
 
 def advice(folder: str) -> str:
-    return f"run `python tools/convert MODEL.pt -o {folder}`."
+    return f"run `microtrain convert MODEL.pt -o {folder}`."
+
+
+def microtrain() -> list[str]:
+    """The command: this checkout's, the one of the Python that runs PlatformIO, or the one on PATH."""
+    if (root / "microtrain").is_dir() or importlib.util.find_spec("microtrain"):
+        return [env.subst("$PYTHONEXE"), "-m", "microtrain"]
+    return [shutil.which("microtrain") or ""]
 
 
 def convert_example() -> None:
     """Run the converter on the example; ends the build with a sentence where it fails."""
     print(f"{GENERATED} holds no model: converting {EXAMPLE}")
-    command = [env.subst("$PYTHONEXE"), "tools/convert", EXAMPLE, *OPTIONS, "-o", GENERATED]
-    for needed in command[1:3]:
-        if not (root / needed).exists():
-            stop(f"{GENERATED} holds no model and {needed} is not there; {advice(GENERATED)}")
+    command = [*env["MICROTRAIN"], "convert", EXAMPLE, *OPTIONS, "-o", GENERATED]
+    if not (root / EXAMPLE).exists():
+        stop(f"{GENERATED} holds no model and {EXAMPLE} is not there; {advice(GENERATED)}")
+    if not command[0]:
+        stop(f"{GENERATED} holds no model and there is no command microtrain: `pip install microtrain`.")
     if subprocess.run(command, cwd=root, check=False).returncode:
-        stop(f"`python {' '.join(command[1:])}` failed; its message stands above.")
+        stop(f"`{' '.join(command)}` failed; its message stands above.")
 
 
 def model_folder() -> Path:
@@ -53,6 +63,7 @@ def model_folder() -> Path:
     return folder
 
 
+env["MICROTRAIN"] = microtrain()
 if not env.IsCleanTarget():
     model = model_folder()
     env["MICROTRAIN_PLAN"] = str(model / "plan.json")

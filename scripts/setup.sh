@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 
 VENV=.venv
 TORCH=2.13.0
-stamp="$VENV/.installed-$(cat requirements.txt scripts/setup.sh | sha256sum | cut -c1-16)"
+stamp="$VENV/.installed-$(cat pyproject.toml scripts/setup.sh | sha256sum | cut -c1-16)"
 
 missing=()
 need() { # need PACKAGE PROBE...: the package is missing where the probe fails
@@ -62,6 +62,6 @@ if ! "$VENV/bin/python" -c 'import torch' 2>/dev/null; then
         exit 1
     fi
 fi
-"${pip[@]}" -r requirements.txt
+"${pip[@]}" -e ".[dev]"
 rm -f "$VENV"/.installed-*
 touch "$stamp"

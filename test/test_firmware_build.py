@@ -339,7 +339,7 @@ def test_elfcheck_of_no_elf_is_a_sentence(tmp_path: Path, file: str, message: st
 def test_absent_model_is_a_sentence(planted_workspace: Path, tmp_path: Path) -> None:
     result = pio(planted_workspace, "run", "-e", "native", model=tmp_path / "nothing")
     assert result.returncode != 0
-    assert "there is no model.c; run `python tools/convert MODEL.pt -o" in result.stderr
+    assert "there is no model.c; run `microtrain convert MODEL.pt -o" in result.stderr
     assert "Traceback" not in result.stderr
 
 

@@ -607,7 +607,7 @@ def test_warnings_are_a_line_each(photos: Path, monkeypatch: pytest.MonkeyPatch)
         warnings.warn("62 channels became constants", stacklevel=2)
         raise ConvertError("and that is all.")
 
-    monkeypatch.setattr("search.cli.quantized", warned)
+    monkeypatch.setattr("microtrain.search.cli.quantized", warned)
     monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
     arguments = ["model.pt", "--data", str(photos), "--budget-sram", "100"]
     done = CliRunner().invoke(main, arguments)

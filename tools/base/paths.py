@@ -13,6 +13,15 @@ ROOT = PACKAGE.parent if CHECKOUT else PACKAGE / "project"
 FIRMWARE = ROOT / "firmware"
 
 
+def project() -> Path | None:
+    """The PlatformIO project that is being worked in; else the checkout, None without either."""
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        if (folder / "platformio.ini").is_file() and (folder / "firmware/include/model_api.h").is_file():
+            return folder
+    return ROOT if CHECKOUT else None
+
+
 def cache() -> Path:
     """What can be made again: build/ in a checkout, a folder of the user's elsewhere."""
     if CHECKOUT:

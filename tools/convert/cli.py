@@ -15,7 +15,7 @@ import click
 from filelock import FileLock
 from rich.console import Console
 
-from microtrain.base.paths import ROOT
+from microtrain.base import paths
 from microtrain.base.terminal import console, say
 
 from . import boards
@@ -40,6 +40,16 @@ from .scheme import head_rows as checked_rows
 
 KB = 1024
 NATIVE = "native"
+
+
+def generated() -> Path:
+    """Where the firmware looks for the model: in the project that is being worked in."""
+    project = paths.project()
+    if project is None:
+        raise click.UsageError(
+            "there is no PlatformIO project here: `microtrain new FOLDER` makes one, or give -o."
+        )
+    return project / "firmware/generated"
 
 
 class Shape(click.ParamType):
@@ -154,8 +164,8 @@ class Records(click.ParamType):
     "-o",
     "--output",
     type=click.Path(path_type=Path),
-    default=ROOT / "firmware/generated",
-    show_default="firmware/generated",
+    default=generated,
+    show_default="firmware/generated of the project",
 )
 @click.option(
     "--budget-sram", type=click.IntRange(1), show_default="all of the board's", help="All-in SRAM in KB."

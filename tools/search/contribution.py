@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from sklearn.isotonic import IsotonicRegression
 
 from microtrain.convert.scheme import Scheme
 
@@ -103,8 +102,11 @@ def gains(
 
 def smooth(values: list[float]) -> list[float]:
     """The nearest values that rise and are not below 0."""
+    from sklearn.isotonic import IsotonicRegression
+
     if not values:
         return []
+
     return [float(v) for v in IsotonicRegression(y_min=0.0).fit_transform(range(len(values)), values)]
 
 

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-
-from ortools.sat.python.cp_model import OPTIMAL, CpModel, CpSolver, IntVar
+from typing import TYPE_CHECKING
 
 from .contribution import Gains
 from .cost import Base, Budget, Choice
 from .evolution import Problem, Scored
 from .space import Candidate
+
+if TYPE_CHECKING:
+    from ortools.sat.python.cp_model import CpModel, IntVar
 
 UNIT = 1e-6  # of a score
 
@@ -45,6 +47,8 @@ def bound(problem: Problem, gains: Gains, biases: int, bits: int) -> float:
 
 def best_of(problem: Problem, gains: Gains, biases: int, bits: int, least: float) -> Scored | None:
     """The best candidate with these biases and bits; None where none scores more than `least`."""
+    from ortools.sat.python.cp_model import OPTIMAL, CpModel, CpSolver
+
     base = problem.costs.bases[biases, bits]
     model = CpModel()
     chosen = {choice: model.new_bool_var(f"{choice}") for choice in base.added}

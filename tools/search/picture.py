@@ -5,15 +5,16 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-
-import matplotlib as mpl
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING
 
 from .comparison import Comparison
 from .contribution import Gains
 from .evolution import Scored
 from .space import FRACTIONS, Space
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 SHADES = ("#c6dbef", "#6baed6", "#2171b5", "#08306b")  # of the fractions
 LINES = {"evolutionary": "#4477aa", "random": "#bbbbbb"}
@@ -21,6 +22,9 @@ LINES = {"evolutionary": "#4477aa", "random": "#bbbbbb"}
 
 def drawn(size: tuple[float, float], draw: Callable[[Figure], None]) -> str:
     """An SVG text that depends on nothing but what is drawn."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
     with mpl.rc_context({"font.size": 9, "svg.hashsalt": "microtrain", "svg.fonttype": "none"}):
         figure = Figure(figsize=size, layout="constrained")
         draw(figure)

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from scipy.stats import spearmanr
 
 from microtrain.base.files import replacing
 from microtrain.base.npz import read_npz
@@ -121,6 +120,8 @@ def correlations(
 
 def rank(found: list[np.ndarray], gains: list[float]) -> dict[str, float | None]:
     """found: of each gain, the proxies in the order of NAMES."""
+    from scipy.stats import spearmanr
+
     if len(set(gains)) < 2:
         return dict.fromkeys(NAMES)
     columns = zip(NAMES, np.array(found).T, strict=True)

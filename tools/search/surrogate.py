@@ -12,9 +12,6 @@ import warnings
 from collections.abc import Callable, Mapping
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.gaussian_process import GaussianProcessRegressor
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, WhiteKernel
 
 from .space import FRACTIONS, Candidate
 
@@ -35,6 +32,10 @@ class Surrogate:
         self.mean, self.unit = values.mean(), values.std() or 1.0
         spread = np.std([parts(candidate) for candidate in trained], axis=0)
         self.spread = np.where(spread > 0, spread, 1.0)
+        from sklearn.exceptions import ConvergenceWarning
+        from sklearn.gaussian_process import GaussianProcessRegressor
+        from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, WhiteKernel
+
         kernel = ConstantKernel() * DotProduct() + ConstantKernel() * RBF(2.0) + WhiteKernel()
         self.process = GaussianProcessRegressor(kernel, random_state=0)
         with warnings.catch_warnings():

@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import minimize_scalar
-from scipy.special import logsumexp
 
 from microtrain.convert.ir import Graph
 from microtrain.convert.passes.cut import behind
@@ -81,6 +79,8 @@ def log_likelihood(logits: np.ndarray, labels: np.ndarray) -> float:
     logits float64 [images][classes]; labels int [images]. The temperature takes out how sure of itself a
     session has become, which grows with every step, and leaves how well it tells the classes apart.
     """
+    from scipy.optimize import minimize_scalar
+    from scipy.special import logsumexp
 
     def loss(inverse: float) -> float:
         scaled = logits * np.exp(inverse)

@@ -1,0 +1,5 @@
+"""`python -m microtrain`."""
+
+from microtrain.cli import main
+
+main(prog_name="microtrain")
