@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The numeric contract: every rounding, saturation and random number of the engine.
  *
  * One contract, three implementations that agree bit for bit: tools/convert/reference/kernels.py (NumPy),
@@ -80,13 +81,6 @@ static inline float kept_f32(float v)
 #else
     return v == v ? v : NAN;
 #endif
-}
-
-/* The requantized sum before its zero point is added and before saturation, limited to +-1024 (beyond
- * +-255 every output is saturated, whatever the zero point). m is finite, so the product is a number. */
-static inline int32_t requantize(int32_t acc, float m)
-{
-    return (int32_t)rintf(clampf((float)acc * m, -1024.0f, 1024.0f));
 }
 
 /* A counter-based hash (the "lowbias32" finaliser of C. Wellons): a pure function of its input. */

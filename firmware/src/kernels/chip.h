@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the chip does in one instruction and portable C in several. */
 #ifndef KERNELS_CHIP_H
 #define KERNELS_CHIP_H
@@ -22,12 +23,6 @@
 ALWAYS_INLINE uint32_t round_up4(uint32_t n)
 {
     return (n + 3u) & ~3u;
-}
-
-/* int16 places of a panel of n values, such that the next one is 4-byte aligned. */
-ALWAYS_INLINE uint32_t panel_size(uint32_t n)
-{
-    return (n + 1u) & ~1u;
 }
 
 ALWAYS_INLINE uint32_t load_u32(const void *p)
@@ -125,7 +120,8 @@ ALWAYS_INLINE int32_t saturate8(int32_t v)
 
 #endif
 
-/* requantize(), as fast as the chip can. */
+/* The requantized sum before its zero point is added and before saturation, limited far beyond +-255, where every output
+ * is saturated whatever the zero point. m is finite, so the product is a number. */
 ALWAYS_INLINE int32_t requantize_wide(int32_t acc, float m)
 {
     return round_limited((float)acc * m);
