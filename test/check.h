@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The smallest test framework, whose lines test_custom_runner.py reads. A main returns 0 whatever failed: PlatformIO
  * takes another status for a crash. */
 #ifndef CHECK_H

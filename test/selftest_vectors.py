@@ -101,6 +101,7 @@ def text() -> str:
         "UPDATE": update(x, dense, error, qas),
     }
     parts = [
+        "/* SPDX-License-Identifier: Apache-2.0 */",
         "/* Vectors of the self-test, as PyTorch computes them. Written by test/selftest_vectors.py. */",
         "#ifndef SELFTEST_VECTORS_H\n#define SELFTEST_VECTORS_H\n",
         '#include "kernels/conv2d.h"\n\n/* clang-format off */',

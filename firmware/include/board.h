@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a board gives to the runtime. Knows nothing of models. See CONTRIBUTING.md, "Add a board". */
 #ifndef BOARD_H
 #define BOARD_H

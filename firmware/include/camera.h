@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A camera that keeps one picture in its own memory and hands it out row by row. Knows nothing of models. */
 #ifndef CAMERA_H
 #define CAMERA_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Checkpoints in flash: what learning has changed, kept over resets and power cuts.
  *
  * A slot (board.h) is erased as a whole. It begins with a header, then records follow one after the other, a save each,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Check sums of the serial protocol. */
 #ifndef CRC_H
 #define CRC_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The camera demo: a camera and two buttons beside the serial line (docs/hardware.md). Only in builds with
  * MICROTRAIN_CAMERA. A shot is a picture, scaled and passed row by row into the model, and one step on it. */
 #ifndef DEMO_H

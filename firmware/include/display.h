@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A display and its picture memory, which nothing else uses. */
 #ifndef DISPLAY_H
 #define DISPLAY_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Watches the losses of training steps. Training has diverged where their running mean, over about GUARD_STEPS of them,
  * is far above the loss of guessing, or no number: tools/simulate/guard.py says the same of a session on a host. */
 #ifndef GUARD_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A second button, which the camera demo takes for its second class. */
 #ifndef LABEL_BUTTON_H
 #define LABEL_BUTTON_H

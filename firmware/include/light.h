@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Patterns of the one LED: a number of blinks, a pause, and over again or not. docs/hardware.md says what they mean. */
 #ifndef LIGHT_H
 #define LIGHT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What generated code (model.c) promises to the runtime. One model is linked into a firmware. */
 #ifndef MODEL_API_H
 #define MODEL_API_H

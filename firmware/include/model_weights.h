@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Where generated code puts its constant tables: on the chip in the flash sectors kept for weights (section .weights,
  * see firmware/ld), on a host wherever the compiler likes.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The serial protocol of docs/protocol.md: what the device answers to lines and frames. */
 #ifndef PROTOCOL_H
 #define PROTOCOL_H

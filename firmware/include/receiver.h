@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Takes the serial stream apart into lines and frames (docs/protocol.md), whatever stands between them. */
 #ifndef RECEIVER_H
 #define RECEIVER_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The replay buffer: records of old images (model_keep), which training steps are taken on between new images, so that
  * classes shown one after the other are not forgotten. Only in builds whose model was converted with --replay.
  *

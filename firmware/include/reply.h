@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the device says: pieces of text written straight to the serial line.
  *
  * A line is `reply_text(...)` and friends, then `reply_end()`. A piece that the line does not take in time (no host,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* From the rows of a camera picture to those of the network's input, on the fly: the largest part in the middle that has
  * the input's shape, each of its pixels the mean of those it covers.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the camera demo shows on a display: the picture on the left, beside it mode, class, confidence and counts. Does
  * nothing where there is no display. */
 #ifndef SCREEN_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The device looks at itself: kernels, flash and memory. Nothing that learning changes is touched. */
 #ifndef SELFTEST_H
 #define SELFTEST_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A training session: the image that is being received, the trainables' history, statistics.
  *
  * The rows of an image go into the model one by one, from the top, and the first layers run as they come. Each inference

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Numbers to text and back, without printf, strtod or double. */
 #ifndef TEXT_H
 #define TEXT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The trainables on their way to the host (pull) and back (push).
  *
  * A push is staged in the model's arena and copied to the trainables only when it is complete and its CRC holds. While

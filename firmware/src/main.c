@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The firmware: answer the serial line, sleep, repeat. */
 #include "board.h"
 #include "protocol.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Check sums, SHA-256, text and the session, by themselves: `pio test -e native`. */
 #include "../check.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Convolution, dense and depthwise: forward, gradient to the input, gradient to the weights with
  * the update folded in.
  *

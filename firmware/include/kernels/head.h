@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The float32 classifier head, its loss and its plain SGD. Any number of classes.
  *
  * Sums run over the features (or classes) in index order, one float32 rounding an operation. Weights are numbered in

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Average and maximum pooling, windowed and global (kernel = image). Input and output share scale and zero.
  * Sums are int32: kh * kw * 128 at most forward, 127 for each window over a pixel backward. */
 #ifndef KERNELS_POOL_H

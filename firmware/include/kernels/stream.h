@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A chain of convolutions that runs row by row: the tensors between its stages never exist whole.
  *
  * Each stage keeps a window of as many input rows as its kernel is high, and room for those that enter at once. Rows

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Letters of 5x7 pixels: seven rows from the top, the left pixel in bit 4. Only those that the screen needs. */
 #ifndef GLYPHS_H
 #define GLYPHS_H

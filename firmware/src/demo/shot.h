@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the files of the demo share. */
 #ifndef SHOT_H
 #define SHOT_H

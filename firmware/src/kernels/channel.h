@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Errors, a channel at a time: the way from exact sums to int8 with one scale a channel.
  *
  *   peak = max over the pixels that pass the mask of |sum|     of those that are numbers

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Dense convolution: gradient to the weights with the update folded in; bias update; gather.
  * Contract: kernels/conv2d.h. */
 #include "kernels/conv2d.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Packing and the micro-kernels of dense tiles: portable C, and the way to dense_armv7em.S. */
 #include "dense.h"
 #include "requantize.h"

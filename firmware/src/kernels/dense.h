@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Panels and the micro-kernels under dense forward, bwd_x and bwd_w.
  *
  * A tile is a few panels side by side, its lanes: rows of n int16 values. Against a tile stand plain int8 rows of n

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Dense micro-kernels for Armv7E-M with the DSP extension. Contract and panel layout: dense.h.
  *
  * A tile holds LANES int16 panels, word by word side by side; against them one int8 row a time is streamed, as it

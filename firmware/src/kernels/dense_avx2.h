@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Dense micro-kernels of a host with AVX2: what the simulator runs. A pair of values of all lanes is one vector, and a
  * multiply-add of pairs takes one instruction. The numbers are those of the portable code: exact int32 sums. */
 #ifndef KERNELS_DENSE_AVX2_H

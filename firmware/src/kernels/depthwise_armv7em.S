@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Depthwise micro-kernels for Armv7E-M with the DSP extension. Contract: planes.h.
  *
  * Pairs of neighbouring columns of a plane lie in a word. A window that begins at an even column takes its taps as

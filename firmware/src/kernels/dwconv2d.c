@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Depthwise convolution: forward, gradient to the input, gradient to the weights with the update folded in.
  * Contract: kernels/conv2d.h; how images are read: planes.h. */
 #include "channel.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Residual add and the joints of the error graph. Contract: kernels/elementwise.h. */
 #include "kernels/elementwise.h"
 

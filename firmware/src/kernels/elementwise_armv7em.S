@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Residual add and sums of two errors for Armv7E-M with the DSP extension. Contract: kernels/elementwise.h. */
 #if defined(__ARM_FEATURE_DSP) && defined(__ARM_FP)
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The float32 classifier head, its losses and its plain SGD. Contract: kernels/head.h. */
 #include "kernels/head.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* exp and log in float32. Contract: kernels/numeric.h.
  *
  * The polynomials interpolate their functions at Chebyshev nodes; with the roundings, the results are within 2 units

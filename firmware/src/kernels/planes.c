@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Unpacking and summing of planes. Contract: planes.h. */
 #include "planes.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Planes: what depthwise convolutions read. A tile of a few output rows and columns sees a window of the image; of up
  * to four channels at a time the window is unpacked into planes, rows of int16 values with the zero point taken out
  * and zeros where there is no image. The gradient to the input is the same sum over the errors with flipped taps; with

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Average and maximum pooling. Contract: kernels/pool.h.
  *
  * The gradients are gathered: an input pixel sums what the windows over it say, once for the peak of its channel and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* From sums to int8 on Armv7E-M: requantize_armv7em.S. Portable C has the same in channel.h and in the kernels. */
 #ifndef KERNELS_REQUANTIZE_H
 #define KERNELS_REQUANTIZE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* From sums to int8 for Armv7E-M with the DSP extension: outputs, with and without a mask, and errors.
  * Contract: requantize.h.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Row-by-row chains. Contract: kernels/stream.h. */
 #include "kernels/stream.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The step of one trained weight: stochastic rounding, fraction bits, saturation. */
 #ifndef KERNELS_UPDATE_H
 #define KERNELS_UPDATE_H

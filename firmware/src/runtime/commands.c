@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The text commands of docs/protocol.md. A command answers by itself and returns 1 after `ok`, 0 after `err`. */
 #include <string.h>
 

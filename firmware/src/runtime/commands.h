@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the two files with the text commands share. */
 #ifndef COMMANDS_H
 #define COMMANDS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The command `selftest`. */
 #include "commands.h"
 #include "model_api.h"

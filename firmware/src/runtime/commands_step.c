@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The text commands that send an image and use it. */
 #include <string.h>
 

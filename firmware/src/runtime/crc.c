@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "crc.h"
 
 /* Both go four bits at a time: 16-entry tables are 96 bytes of flash, and a 1 KB row takes 15 thousand instructions. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Vectors of the self-test, as PyTorch computes them. Written by test/selftest_vectors.py. */
 #ifndef SELFTEST_VECTORS_H
 #define SELFTEST_VECTORS_H

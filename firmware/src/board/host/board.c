@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* board.h on a POSIX system: the serial line is stdin and stdout, so that `program` speaks the device's protocol over a
  * pipe. It ends with status 0 when stdin does. Cycles are nanoseconds; there is no button; the rate of a pipe is what
  * it is. Checkpoints are kept in the file that MICROTRAIN_FLASH names, where it is set; without it a restart loses them.

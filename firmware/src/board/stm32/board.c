@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* board.h on an STM32F4 or STM32F7. */
 #include "board.h"
 #include "drivers.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The chip's full speed, hardware.h's PLL_HZ: RM0385 sections 3.3.2 (wait states), 4.1.4 (over-drive) and 5.2 (clocks);
  * RM0390, chapters 3, 5 and 6. */
 #include "board.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the files of a board on an STM32 promise one another. board.h is what the rest of the firmware sees. */
 #ifndef DRIVERS_H
 #define DRIVERS_H

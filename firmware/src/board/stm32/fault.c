@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A crash says why: registers and the reason in words on the serial line, lines that begin with `fault `, then a reset.
  * ARMv7-M ARM, sections B1.5.6 (stack frame) and B3.2.15 (fault status). */
 #include "board.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The two flash sectors that hold checkpoints. RM0385 and RM0390, chapter 3: one bank, so that the core stands still while it is
  * erased or programmed. */
 #include "board.h"

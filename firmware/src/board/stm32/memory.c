@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* C library functions that compiled code calls, beside those of memory_armv7m.S: they leave the linker no reason to
  * take anything from the library. */
 #include <stddef.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* memcpy, memmove and memset of the C library: newlib-nano's go byte by byte, and the rows of streamed layers move
  * often. Eight words at a time where both ends are aligned, else word by word.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Registers that the STM32F7 and the STM32F4 both have, named as in RM0385, the reference manual of the STM32F746
  * (chapter in the comment), those of the core as in the Armv7-M Architecture Reference Manual (ARMv7-M ARM). What one
  * chip has of its own is in its folder's hardware.h. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* From reset to main: FPU, memory, vector table. */
 #include "drivers.h"
 #include "hardware.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* SysTick every millisecond, and the cycle counter of the DWT. */
 #include "drivers.h"
 #include "registers.h"

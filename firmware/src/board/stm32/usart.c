@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The serial line, on the USART that hardware.h names: 8 bits, no parity, one stop bit, oversampling by 16. */
 #include "board.h"
 #include "drivers.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The independent watchdog, and what the last reset was for. RM0385 and RM0390, chapters on the IWDG and the RCC. */
 #include "drivers.h"
 #include "registers.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The Cortex-M4 has no caches; the flash has small ones of its own, for code and for constants, which the clock's set-up
  * switches on with the wait states. RM0390, chapter on the flash, adaptive real-time memory accelerator. */
 #include "drivers.h"

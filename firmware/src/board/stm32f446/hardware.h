@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the NUCLEO-F446RE and its STM32F446RE have of their own, named as in RM0390: what the files in ../stm32 ask every
  * board for. */
 #ifndef HARDWARE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* LED LD2 on PA5, active high, and user button B1 on PC13, which pulls it low (UM1724, sections on LEDs and push
  * buttons; the pull-up is on the board). RM0390, chapter on the GPIO. */
 #include "drivers.h"

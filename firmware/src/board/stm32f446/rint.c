@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* rintf of the C library, which compiled code calls: the Cortex-M7's FPU has an instruction for it, VRINTX, this chip's
  * FPv4 has none. The same bits, NaNs and signs of zeros included: test/test_nucleo.py. */
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* camera.h on the ArduCAM Mini 2MP Plus: an OV2640 and a picture memory with a register interface, the ArduChip, on SPI2.
  * Source: ArduCAM, "ArduCAM-M-2MP Plus hardware application note", register tables and SPI timing. */
 #include "board.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ARMv7-M ARM, section B2.2.7. The DTCM (first 64 KB of SRAM) is not cached; nothing but the core writes memory here,
  * so that the data cache is wrong about flash alone, after it was erased or programmed. */
 #include "drivers.h"

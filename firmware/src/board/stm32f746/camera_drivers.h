@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the files of the camera and the display promise one another, beside drivers.h. */
 #ifndef CAMERA_DRIVERS_H
 #define CAMERA_DRIVERS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the 32F746GDISCOVERY and its STM32F746 have of their own, named as in RM0385. First what the files in ../stm32
  * ask every board for. */
 #ifndef HARDWARE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* I2C1 on the Arduino header: SCL PB8 (D15), SDA PB9 (D14): UM1907, Arduino connectors. RM0385 chapter 30. 100 kHz from
  * APB1's 54 MHz. A register of a device is one byte of address and one of data; between the two halves of a read is a
  * repeated start, as Linux's drivers of OmniVision's sensors have it, and as Renode's sensor expects. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* label_button.h on PG6, D2 of the Arduino header (UM1907, Arduino connectors): a button from there to ground, with the
  * chip's own pull-up. RM0385 chapter 6. */
 #include "label_button.h"

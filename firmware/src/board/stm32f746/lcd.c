@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* display.h on the board's LCD, a RK043FN48H of 480x272, on the LTDC: UM1907, section on the LCD; RM0385 chapter 18;
  * Rocktech, RK043FN48H-CT672B specification, for the timings. The picture is in the SDRAM. */
 #include <stddef.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The OV2640 image sensor: OmniVision, "OV2640 data sheet" 1.6, tables 12 (bank 0, image processing) and 13 (bank 1,
  * sensor). After its reset it takes 1600x1200 at up to 15 frames a second with its own exposure, gain and white balance;
  * what is set here is the way from there to CAMERA_WIDTH x CAMERA_HEIGHT in RGB565. Only registers that the data sheet

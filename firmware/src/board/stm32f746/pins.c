@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* LED LD1 on PI1 and user button B1 on PI11, both active high (UM1907, sections 6.12 and 6.13). RM0385 chapter 6. */
 #include "drivers.h"
 #include "hardware.h"

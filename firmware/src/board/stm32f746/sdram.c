@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The board's SDRAM, MT48LC4M32B2B5-6A with 16 of its 32 data lines wired, on bank 1 of the FMC: UM1907, section on the
  * SDRAM; RM0385 section 13.7; Micron, MT48LC4M32B2 data sheet, -6A. Its clock is half of the core's 216 MHz. */
 #include <stddef.h>

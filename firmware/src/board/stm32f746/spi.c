@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* SPI2 on the Arduino header: SCK PI1 (D13), MISO PB14 (D12), MOSI PB15 (D11), chip select PA8 (D10): UM1907, Arduino
  * connectors. RM0385 chapter 32. Mode 0, 8 bits, 54 MHz / 8 = 6.75 MHz.
  *
