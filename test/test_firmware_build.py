@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -166,6 +167,14 @@ CRASHES = """    if (label == 0) *(volatile uint32_t *)0x30000000u = 1;
 """
 
 
+FAULT_LINES = (
+    r"fault [A-Z]\w+ [56](: [^:]+)+",
+    "fault sp X cfsr X hfsr X".replace("X", "[0-9a-f]{8}"),
+    "fault pc X lr X xpsr X".replace("X", "[0-9a-f]{8}"),
+    "fault r0 X r1 X r2 X r3 X r12 X".replace("X", "[0-9a-f]{8}"),
+)
+
+
 @pytest.fixture(scope="module")
 def crashing(planted_workspace: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Firmware that crashes in a training step, in a way that the label chooses."""
@@ -191,6 +200,7 @@ def test_crash_says_why_and_restarts(crashing: Path, label: int, words: list[str
     assert lines[0] == "ok pattern"
     faults = [line for line in lines if line.startswith("fault ")]
     assert len(faults) == 4 and all(word in faults[0] for word in words), lines
+    assert all(re.fullmatch(form, line) for form, line in zip(FAULT_LINES, faults, strict=True)), faults
     pc = int(faults[2].split()[2], 16)
     assert symbols(crashing)["model_backward"] - 1 <= pc < symbols(crashing)["model_backward"] + 1000
     banner, start, crashed, checkpoint, ready = lines[-6:-1]

@@ -43,7 +43,7 @@ def build(folder: Path, firmware: Path = ROOT / "firmware") -> Path:
     """Compile the fuzzer. StepError where clang or its libFuzzer is not installed, or it does not compile."""
     if shutil.which("clang") is None:
         raise StepError("clang is not installed, and the fuzzer needs its libFuzzer: run `make setup`.")
-    folders = (HERE, firmware / "src/runtime", firmware / "src/kernels", NULL_MODEL)
+    folders = (HERE, *(firmware / "src" / room for room in ("base", "runtime", "kernels")), NULL_MODEL)
     sources = [source for part in folders for source in part.glob("*.c")]
     includes = [f"-I{path}" for path in (firmware / "include", NULL_MODEL, HERE)]
     program = folder / "fuzz_line"

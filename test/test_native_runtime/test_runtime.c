@@ -8,7 +8,7 @@
 #include "crc.h"
 #include "model_api.h"
 #include "session.h"
-#include "sha256.h"
+#include "runtime/sha256.h"
 #include "text.h"
 
 static const uint8_t digits[] = "123456789";

@@ -14,7 +14,7 @@ from .protocol import DATA, DATA_BYTES, FRAME_OVERHEAD, ROW, WEIGHTS, Frame, crc
 
 WINDOW_BYTES = 512  # of frames on their way without an answer: half the device's receive ring
 TRIES = 4  # a frame, or a whole pull, is sent this often before the line is called bad
-REPLAY_MAX = 100  # of firmware/include/replay.h: replayed steps in one go
+REPLAY_MAX = 100  # of firmware/src/runtime/replay.h: replayed steps in one go
 NO_RECORDS = "there is no replay buffer: convert the model with --replay."
 BAUDS = (DEFAULT_BAUD, 921600, 460800, 1000000, 2000000, 230400)  # where a device may have been left
 

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A crash says why: registers and the reason in words on the serial line, lines that begin with `fault `, then a reset.
  * ARMv7-M ARM, sections B1.5.6 (stack frame) and B3.2.15 (fault status). */
+#include <string.h>
+
 #include "board.h"
 #include "crc.h"
 #include "drivers.h"
 #include "hardware.h"
-#include "reply.h"
+#include "text.h"
 
 enum { PAUSE_TRIES = 3000000 }; /* 0.1 s at 216 MHz: the line empties, a reset loop stays readable */
 
@@ -88,10 +90,30 @@ void fault_init(void)
     SCB->CCR |= SCB_CCR_DIV_0_TRP;
 }
 
+/* A line that nobody takes is lost: there is nobody to tell. */
+static void say(const char *text)
+{
+    (void)board_serial_write((const uint8_t *)text, strlen(text));
+}
+
+static void say_number(uint32_t value)
+{
+    char digits[TEXT_U32_MAX + 1];
+    digits[text_u32(digits, value)] = '\0';
+    say(digits);
+}
+
 static void say_register(const char *name, uint32_t value)
 {
-    reply_text(name);
-    reply_hex(value, 8);
+    char digits[] = "00000000";
+    (void)text_hex(digits, value, 8);
+    say(name);
+    say(digits);
+}
+
+static void end_line(void)
+{
+    say("\r\n");
 }
 
 static const char *exception_name(uint32_t number)
@@ -102,16 +124,17 @@ static const char *exception_name(uint32_t number)
 
 static void say_reason(uint32_t number, uint32_t status, const struct exception_frame *frame)
 {
-    reply_text("fault ");
-    reply_text(exception_name(number));
-    reply_u32(number);
+    say("fault ");
+    say(exception_name(number));
+    say(" ");
+    say_number(number);
     if ((uint32_t)frame < (uint32_t)__stack_limit) {
-        reply_text(": stack overflow");
+        say(": stack overflow");
     }
     for (uint32_t i = 0; i < sizeof reasons / sizeof reasons[0]; i++) {
         if (status & reasons[i].mask) {
-            reply_text(": ");
-            reply_text(reasons[i].text);
+            say(": ");
+            say(reasons[i].text);
         }
     }
     if (status & SCB_CFSR_MMARVALID) {
@@ -119,7 +142,7 @@ static void say_reason(uint32_t number, uint32_t status, const struct exception_
     } else if (status & SCB_CFSR_BFARVALID) {
         say_register(" at 0x", SCB->BFAR);
     }
-    reply_end();
+    end_line();
 }
 
 static void say_registers(const struct exception_frame *frame)
@@ -127,21 +150,21 @@ static void say_registers(const struct exception_frame *frame)
     say_register("fault sp ", (uint32_t)frame);
     say_register(" cfsr ", SCB->CFSR);
     say_register(" hfsr ", SCB->HFSR);
-    reply_end();
+    end_line();
     if (!readable(frame)) {
-        reply_line("fault registers were not saved: no memory at sp");
+        say("fault registers were not saved: no memory at sp\r\n");
         return;
     }
     say_register("fault pc ", frame->pc);
     say_register(" lr ", frame->lr);
     say_register(" xpsr ", frame->xpsr);
-    reply_end();
+    end_line();
     say_register("fault r0 ", frame->r0);
     say_register(" r1 ", frame->r1);
     say_register(" r2 ", frame->r2);
     say_register(" r3 ", frame->r3);
     say_register(" r12 ", frame->r12);
-    reply_end();
+    end_line();
 }
 
 /* Called by the handlers below with a stack that has room. */
@@ -153,7 +176,7 @@ _Noreturn __attribute__((used)) static void fault_report(const struct exception_
     if (!(SERIAL->CR1 & SERIAL_CR1_UE)) {
         (void)usart_init(BOARD_BAUD_DEFAULT); /* a crash before board_init was through */
     }
-    reply_end(); /* ends a line that was being written */
+    end_line(); /* ends a line that was being written */
     say_reason(number, SCB->CFSR, frame);
     say_registers(frame);
     (void)usart_flush();
