@@ -1,4 +1,4 @@
-"""firmware/include/scaler.h in NumPy: from a camera's RGB565 picture to the network's input."""
+"""examples/camera/scaler.h in NumPy: from a camera's RGB565 picture to the network's input."""
 
 from __future__ import annotations
 

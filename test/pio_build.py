@@ -60,13 +60,19 @@ def build_once(factory: pytest.TempPathFactory, name: str, *environments: str) -
     return workspace, log.read_text()
 
 
-def with_bug(folder: Path, file: str, before: str, after: str) -> Path:
-    """A copy of the project, in folder/project, with a bug in a file of firmware/src/runtime."""
+def copy_project(folder: Path) -> Path:
+    """A copy of the project, in folder/project: all that a build of the firmware needs."""
     project = folder / "project"
     for name in ("platform", "scripts", "firmware"):
         ignored = shutil.ignore_patterns("generated", "__pycache__")
         shutil.copytree(ROOT / name, project / name, ignore=ignored)
     shutil.copy(ROOT / "platformio.ini", project / "platformio.ini")
+    return project
+
+
+def with_bug(folder: Path, file: str, before: str, after: str) -> Path:
+    """A copy of the project, in folder/project, with a bug in a file of firmware/src/runtime."""
+    project = copy_project(folder)
     source = project / "firmware/src/runtime" / file
     text = source.read_text()
     assert before in text

@@ -391,7 +391,7 @@ def test_without_sdram_the_demo_goes_on(elf: Path) -> None:
 def test_the_plain_firmware_knows_nothing_of_it(tmp_path_factory: pytest.TempPathFactory) -> None:
     workspace, _ = build_once(tmp_path_factory, "pio-null", "disco_f746ng", "native")
     board = Board(workspace / "build/disco_f746ng/firmware.elf")
-    assert not {"camera_open", "demo_poll", "spi_init", "i2c_init"} & set(board.image.symbols)
+    assert not {"camera_open", "demo_command", "spi_init", "i2c_init"} & set(board.image.symbols)
     demo = Demo(workspace / "build/disco_f746ng/firmware.elf")
     assert not any(line.startswith("camera") for line in demo.boot())
     assert demo.answer("camera").startswith("err command")

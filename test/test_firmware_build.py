@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from elftools.elf.elffile import ELFFile
-from pio_build import NULL_MODEL, ROOT, build, build_once, pio
+from pio_build import NULL_MODEL, ROOT, build, build_once, copy_project, pio
 
 from microtrain.elfcheck.elf import ElfError, read
 from microtrain.elfcheck.rules import check
@@ -82,12 +82,11 @@ def test_clang_accepts_the_same_sources(camera: bool) -> None:
     if shutil.which("clang") is None:
         pytest.skip("clang is not installed")
     sources = [p for p in (ROOT / "firmware" / "src").rglob("*.c") if not p.parent.name.startswith("stm32")]
-    sources = [p for p in sources if camera or "demo" not in p.parts]
-    folders = [ROOT / "firmware/include", ROOT / "firmware/src", ROOT / "firmware/src/runtime", NULL_MODEL]
+    sources = sorted((ROOT / "examples/camera").glob("*.c")) if camera else sources
+    folders = [ROOT / "firmware/include", ROOT / "firmware/src", ROOT / "examples/camera", NULL_MODEL]
     include = [f"-I{folder}" for folder in folders]
-    assert len(sources) > 12
-    flags = [*STRICT, f"-DMICROTRAIN_CAMERA={int(camera)}"]
-    subprocess.run(["clang", "-fsyntax-only", *flags, *include, *sources], check=True)
+    assert len(sources) > (5 if camera else 12)
+    subprocess.run(["clang", "-fsyntax-only", *STRICT, *include, *sources], check=True)
 
 
 def test_native_program_speaks_the_protocol(workspace: Path, log: str) -> None:
@@ -351,6 +350,60 @@ def test_absent_model_is_a_sentence(planted_workspace: Path, tmp_path: Path) -> 
     assert result.returncode != 0
     assert "there is no model.c; run `microtrain convert MODEL.pt -o" in result.stderr
     assert "Traceback" not in result.stderr
+
+
+APPLICATION = """#include "application.h"
+#include "board.h"
+#include "commands.h"
+#include "reply.h"
+
+#define TABLE(ROW) \\
+    ROW(greet, reply_ok_u32("ok greet", p->session.step), 0, 0, NEEDS_NOTHING, "greet: say the step")
+enum { TABLE(COMMAND_NUMBER) TABLE_ROWS };
+static const struct command table[] = {TABLE(COMMAND_ENTRY)};
+
+void application_start(struct protocol *p) { (void)p; reply_line("greeter"); }
+void application_poll(struct protocol *p) { (void)p; }
+void application_help(void) { command_help(table, TABLE_ROWS); }
+void application_led(int on) { reply_line(on ? "bright" : "dark"); }
+int application_command(struct protocol *p, const struct words *w)
+{
+    int row = command_find(p, table, TABLE_ROWS, w);
+    switch (row) {
+        TABLE(COMMAND_CASE)
+    }
+    return row;
+}
+"""
+
+
+def with_application(folder: Path, name: str) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    """The firmware for this machine, of a copy of the project; the application is in this folder of it."""
+    project = copy_project(folder)
+    settings = (project / "platformio.ini").read_text()
+    wanted = f"[env:native]\ncustom_application = {name}\n"
+    (project / "platformio.ini").write_text(settings.replace("[env:native]\n", wanted))
+    (project / "mine").mkdir()
+    (project / "mine/greeter.c").write_text(APPLICATION)
+    program = folder / "pio/build/native/program"
+    return program, pio(folder / "pio", "run", "-e", "native", project=project)
+
+
+def test_an_application_of_ones_own(tmp_path: Path) -> None:
+    program, built = with_application(tmp_path, "mine")
+    assert built.returncode == 0, built.stdout + built.stderr
+    typed = "greet\ngreet twice\nled 1\nwave\nhelp\n"
+    done = subprocess.run([program], input=typed, text=True, capture_output=True, timeout=10, check=True)
+    said = done.stdout.splitlines()[3:]
+    assert said[:4] == ["greeter", "ready", "ok greet 0", "err argument greet: say the step"]
+    assert said[4:6] == ["bright", "ok led"] and said[6].startswith("err command unknown")
+    assert said[-2:] == ["greet: say the step", "ok"]
+
+
+def test_an_application_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
+    _, built = with_application(tmp_path, "yours")
+    assert built.returncode != 0
+    assert "Error: custom_application is yours, where there is no source of C." in built.stderr
 
 
 def test_upload_without_a_board_says_what_to_check(workspace: Path, log: str) -> None:

@@ -1,10 +1,17 @@
-"""What the firmware's sources promise without being run: their licence."""
+"""What the firmware's sources promise: licence, which room includes which, a handler for each command."""
 
 from __future__ import annotations
 
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
+import pytest
 from networks import residual_network
+from pio_build import NULL_MODEL
 
 from microtrain.convert.pipeline import compile_graph, generate
 from microtrain.convert.scheme import Scheme
@@ -49,3 +56,200 @@ def test_what_is_generated_says_whose_it_is() -> None:
     for text in texts.values():
         head = text.partition("*/")[0]
         assert "It belongs to whoever ran the conversion." in head and "SPDX" not in text
+
+
+# ---------------------------------------------------------------- rooms
+
+# Which room may include which. What a board, an application and generated code promise is a room by itself.
+ROOMS = {
+    "main": {"runtime", "application.h", "board.h"},
+    "application": {"runtime", "application.h", "model", "board.h", "board", "base"},
+    "runtime": {"application.h", "model", "kernels", "board.h", "base"},
+    "board": {"board.h", "base"},
+    "model": {"kernels"},
+    "kernels": set(),
+    "base": set(),
+    "application.h": set(),
+    "board.h": set(),
+}
+PROMISES = {"application.h": "application.h", "board.h": "board.h", "model_api.h": "model"}
+PROMISES |= {"model_weights.h": "model", "model.h": "model"}
+FOR_GENERATED_CODE = {"kernels", "model"}  # rooms whose headers model.c includes
+LENT = ("application", "hardware.h")  # drivers of an application need the chip's registers
+
+
+class Arrow(NamedTuple):
+    """One #include: file and header by their names, and the rooms that they are in."""
+
+    file: str
+    header: str
+    start: str
+    end: str
+    private: bool
+
+
+def room(path: Path, root: Path) -> str:
+    """The room of a source, by its folder; of a public header by what implements it."""
+    parts = path.relative_to(root).parts
+    if parts[0] == "examples" or path.name == "application.c":
+        return "application"
+    if parts[1] == "src":
+        return "main" if path.name == "main.c" else parts[2]
+    if parts[2] == "kernels":
+        return "kernels"
+    rooms = {p.parent.name for p in (root / "firmware/src").rglob(f"{path.stem}.c")}
+    return PROMISES.get(path.name) or next(iter(rooms), "nowhere")
+
+
+def end_of(header: str, path: Path, files: list[Path], root: Path) -> tuple[str, bool]:
+    """The room of a header that a source includes, and whether it is one of the room's private headers."""
+    beside = [p for p in files if p == path.parent / header]
+    found = beside or [p for p in files if p.as_posix().endswith(f"/{header}")]
+    ends = {(room(p, root), "src" in p.relative_to(root).parts) for p in found}
+    ends = ends or {(PROMISES.get(header, "nowhere"), False)}
+    assert len(ends) == 1, f"{path.name}: {header} may be any of {found}"
+    return ends.pop()
+
+
+def arrows(root: Path) -> Iterator[Arrow]:
+    """Every #include of the firmware and its examples but those of the C library."""
+    files = sources(root / "firmware", root / "examples")
+    for path in files:
+        for header in re.findall(r'^#include "(.+)"', path.read_text(encoding="utf-8"), re.MULTILINE):
+            yield Arrow(path.name, header, room(path, root), *end_of(header, path, files, root))
+
+
+def is_wrong(arrow: Arrow) -> bool:
+    """It runs up, or into a room past its promises."""
+    if arrow.start == arrow.end:
+        return False
+    private = arrow.private and (arrow.start, arrow.header) != LENT
+    return arrow.end not in ROOMS[arrow.start] or private
+
+
+def wrong(root: Path) -> list[tuple[str, str]]:
+    return [(arrow.file, arrow.header) for arrow in arrows(root) if is_wrong(arrow)]
+
+
+def of_one_room(root: Path) -> list[str]:
+    """Headers in firmware/include that no other room, nor a header of another room's use, includes."""
+    found = list(arrows(root))
+    public = {path.name: room(path, root) for path in (root / "firmware/include").rglob("*.h")}
+    needed = {name for name, where in public.items() if where in FOR_GENERATED_CODE}
+    needed |= {arrow.header for arrow in found if arrow.start != arrow.end}
+    for _ in public:  # what a header that is needed includes is needed with it
+        needed |= {arrow.header for arrow in found if arrow.file in needed}
+    return sorted(set(public) - needed)
+
+
+def copy(folder: Path) -> Path:
+    for name in ("firmware", "examples"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("generated", "digits"))
+    return folder
+
+
+def test_no_include_runs_up() -> None:
+    found = list(arrows(ROOT))
+    assert len(found) > 150
+    assert {arrow.start for arrow in found} == set(ROOMS) - {"board.h", "application.h"}
+    assert wrong(ROOT) == []
+
+
+def test_the_public_headers_are_those_that_others_need() -> None:
+    assert of_one_room(ROOT) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "header"),
+    [
+        ("firmware/src/board/stm32/fault.c", "reply.h"),
+        ("firmware/src/board/host/board.c", "model_api.h"),
+        ("firmware/src/kernels/pool.c", "board.h"),
+        ("firmware/src/base/crc.c", "board.h"),
+        ("firmware/src/runtime/session.c", "demo.h"),
+        ("firmware/src/runtime/session.c", "drivers.h"),
+        ("firmware/src/main.c", "runtime/replay.h"),
+        ("examples/camera/shot.c", "handlers.h"),
+        ("firmware/include/board.h", "session.h"),
+    ],
+)
+def test_a_planted_include_that_runs_up_is_noticed(tmp_path: Path, file: str, header: str) -> None:
+    root = copy(tmp_path)
+    text = (root / file).read_text()
+    (root / file).write_text(text.replace("#include", f'#include "{header}"\n#include', 1))
+    assert wrong(root) == [(Path(file).name, header)]
+
+
+def test_a_public_header_of_one_room_is_noticed(tmp_path: Path) -> None:
+    root = copy(tmp_path)
+    shutil.move(root / "firmware/src/runtime/replay.h", root / "firmware/include/replay.h")
+    assert of_one_room(root) == ["replay.h"]
+
+
+# ---------------------------------------------------------------- commands
+
+TABLES = {"runtime": FIRMWARE / "src/runtime/commands.c", "camera": ROOT / "examples/camera/demo_commands.c"}
+STRICT = ["-std=c11", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wdouble-promotion", "-Werror"]
+FOLDERS = [FIRMWARE / "include", FIRMWARE / "src/runtime", ROOT / "examples/camera", NULL_MODEL]
+INCLUDE = [f"-I{folder}" for folder in FOLDERS]
+LAST_ROWS = {
+    "runtime": r"    ROW\(led, .*\n.*",
+    "camera": r"    ROW\(label, .*\n.*",
+}
+
+
+def with_row(table: str, row: str) -> str:
+    """The source of a table with this text in place of its last row, which the text may call LAST."""
+    text = TABLES[table].read_text()
+    (last,) = re.findall(LAST_ROWS[table], text)
+    return text.replace(last, row.replace("LAST", last))
+
+
+def compiled(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
+    source = folder / "commands.c"
+    source.write_text(text)
+    command = ["gcc", "-c", *STRICT, *INCLUDE, str(source), "-o", str(folder / "commands.o")]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ('LAST ROW(forgotten, run_forgotten(p), 0, 0, NEEDS_NOTHING, "forgotten")', "run_forgotten"),
+        ('LAST ROW(forgotten, 0, 0, NEEDS_NOTHING, "forgotten")', "requires 6 arguments"),
+        ("LAST LAST", "redeclaration of enumerator"),
+        ('ROW(other, reply_ok("ok"), 0, 0, NEEDS_NOTHING, "other")', "defined but not used"),
+    ],
+    ids=["no such handler", "no handler", "twice", "a handler without a row"],
+)
+def test_a_command_and_its_handler_come_together(tmp_path: Path, table: str, row: str, message: str) -> None:
+    assert compiled(tmp_path, with_row(table, "LAST")).returncode == 0
+    done = compiled(tmp_path, with_row(table, row))
+    assert done.returncode != 0 and message in done.stderr
+
+
+def test_a_row_is_all_that_a_command_needs(tmp_path: Path) -> None:
+    """Its name, its dispatch, its arguments and its line of `help`; and what has no row does nothing."""
+    row = 'LAST ROW(hello, reply_ok("ok hello"), 0, 1, NEEDS_NOTHING, "hello [X]: a greeting")'
+    own = {"commands.c": with_row("runtime", row)}
+    (tmp_path / "commands.c").write_text(own["commands.c"])
+    found = [p for p in sources(FIRMWARE / "src") if p.suffix == ".c" and "board" not in p.parts]
+    found = [p for p in found if p.name not in own] + [FIRMWARE / "src/board/host/board.c"]
+    program, model = tmp_path / "program", sorted(NULL_MODEL.glob("*.c"))
+    units = map(str, [*found, *model, tmp_path / "commands.c"])
+    subprocess.run(["gcc", "-std=c11", *INCLUDE, *units, "-lm", "-o", str(program)], check=True)
+    lines = "hello\nhello you\nhello you all\nhellas\nhelp\n"
+    done = subprocess.run([program], input=lines, capture_output=True, text=True, timeout=10, check=True)
+    said = done.stdout.splitlines()[4:]
+    assert said[:4] == ["ok hello"] * 2 + ["err argument hello [X]: a greeting", said[3]]
+    assert said[3].startswith("err command unknown")
+    assert said[-2:] == ["hello [X]: a greeting", "ok"]
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_every_command_is_in_the_protocol(table: str) -> None:
+    names = re.findall(r"^    ROW\((\w+), ", TABLES[table].read_text(), re.MULTILINE)
+    text = (ROOT / "docs/protocol.md").read_text(encoding="utf-8")
+    assert len(names) >= 5
+    assert [name for name in names if not re.search(rf"`{name}\b", text)] == []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import struct
 import subprocess
 from pathlib import Path
@@ -15,7 +14,7 @@ import pytest
 import unicorn
 from conftest import ROOT, Built
 from elftools.elf.elffile import ELFFile
-from pio_build import NULL_MODEL, pio
+from pio_build import NULL_MODEL, copy_project, pio
 from unicorn import arm_const as arm
 
 from microtrain.convert import boards
@@ -252,11 +251,7 @@ def booted_baud(elf: Path) -> float:
 
 def built_with(changes: dict[str, str], folder: Path) -> Path:
     """The firmware with the null model, built from a copy whose hardware.h was changed."""
-    project = folder / "project"
-    for name in ("platform", "scripts", "firmware"):
-        ignored = shutil.ignore_patterns("generated", "__pycache__")
-        shutil.copytree(ROOT / name, project / name, ignore=ignored)
-    shutil.copy(ROOT / "platformio.ini", project / "platformio.ini")
+    project = copy_project(folder)
     header = project / "firmware/src/board/stm32f446/hardware.h"
     text = header.read_text()
     for before, after in changes.items():

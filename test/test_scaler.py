@@ -11,7 +11,7 @@ import pytest
 from camera_twin import CAMERA_HEIGHT, CAMERA_WIDTH, scale
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCE = ROOT / "firmware/src/demo/scaler.c"
+SOURCE = ROOT / "examples/camera/scaler.c"
 SHAPES = [
     (128, 128, 3),
     (32, 32, 1),
@@ -38,7 +38,7 @@ def build(folder: Path, shape: tuple[int, int, int], source: str) -> ctypes.CDLL
     (folder / "model.h").write_text("".join(sizes))
     (folder / "scaler.c").write_text(source)
     flags = ["-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
-    includes = [f"-I{folder}", f"-I{ROOT / 'firmware/include'}"]
+    includes = [f"-I{folder}", f"-I{SOURCE.parent}", f"-I{ROOT / 'firmware/include'}"]
     made = folder / "scaler.so"
     subprocess.run(["cc", *flags, *includes, "-o", made, folder / "scaler.c"], check=True)
     return ctypes.CDLL(str(made))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Check sums of the serial protocol. */
+/* Check sums. */
 #ifndef CRC_H
 #define CRC_H
 

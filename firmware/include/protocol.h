@@ -6,9 +6,6 @@
 #include <stdint.h>
 
 #include "checkpoint.h"
-#if MICROTRAIN_CAMERA
-#include "demo.h"
-#endif
 #include "receiver.h"
 #include "session.h"
 #include "transfer.h"
@@ -25,9 +22,6 @@ struct protocol {
     uint32_t next_baud; /* to switch to after the answer to `baud`, else 0 */
     uint32_t old_baud;  /* to go back to while `baud` is on trial, else 0 */
     uint32_t baud_since_ms;
-#if MICROTRAIN_CAMERA
-    struct demo demo;
-#endif
 };
 
 /* The session of the newest checkpoint, or a fresh one, then the boot banner. */
@@ -36,7 +30,7 @@ void protocol_start(struct protocol *p);
 /* Answer everything that has arrived. Returns when nothing is left to do but wait. */
 void protocol_poll(struct protocol *p);
 
-/* One line of text (commands.c): answers with data lines and one line `ok ...` or `err ...`. Takes the line apart in
+/* One line of text: answers with data lines and one line `ok ...` or `err ...`. Takes the line apart in
  * place. Returns 1 after `ok`, 0 after `err`. */
 int command_run(struct protocol *p, char *line);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The firmware: answer the serial line, sleep, repeat. */
+#include "application.h"
 #include "board.h"
 #include "protocol.h"
 #include "reply.h"
@@ -26,9 +27,7 @@ int main(void)
     protocol_start(&protocol);
     for (;;) {
         protocol_poll(&protocol);
-#if MICROTRAIN_CAMERA
-        demo_poll(&protocol);
-#endif
+        application_poll(&protocol);
         board_wait();
     }
 }

@@ -44,7 +44,7 @@ def build(folder: Path, firmware: Path = ROOT / "firmware") -> Path:
     if shutil.which("clang") is None:
         raise StepError("clang is not installed, and the fuzzer needs its libFuzzer: run `make setup`.")
     folders = (HERE, *(firmware / "src" / room for room in ("base", "runtime", "kernels")), NULL_MODEL)
-    sources = [source for part in folders for source in part.glob("*.c")]
+    sources = [source for part in folders for source in part.glob("*.c")] + [firmware / "src/application.c"]
     includes = [f"-I{path}" for path in (firmware / "include", NULL_MODEL, HERE)]
     program = folder / "fuzz_line"
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The text commands of docs/protocol.md. A command answers by itself and returns 1 after `ok`, 0 after `err`. */
+/* The text commands of docs/protocol.md. A handler answers by itself and returns 1 after `ok`, 0 after `err`. */
+#include "commands.h"
+
 #include <string.h>
 
+#include "application.h"
 #include "board.h"
-#include "commands.h"
+#include "handlers.h"
 #include "model_api.h"
-#include "protocol.h"
 #include "replay.h"
 #include "reply.h"
 #include "sha256.h"
@@ -17,80 +19,77 @@ enum {
     BAUD_MAX = 3000000,
 };
 
-/* What a command needs that a push may have taken: whole trainables; these and the memory in which a push is staged. */
-enum { NOTHING, TRAINABLES, ARENA };
+/* clang-format off */
+#define TABLE(ROW) \
+    ROW(help, run_help(), 0, 0, NEEDS_NOTHING, \
+        "help: this list") \
+    ROW(ping, reply_ok("ok pong"), 0, 0, NEEDS_NOTHING, \
+        "ping: answer `ok pong`") \
+    ROW(info, run_info(p), 0, 0, NEEDS_NOTHING, \
+        "info: board, model, sizes") \
+    ROW(image, command_image(p), 0, 0, NEEDS_NOTHING, \
+        "image: forget the rows received so far") \
+    ROW(row, command_row(&p->session, w), 3, 3, NEEDS_ARENA, \
+        "row Y X HEX: up to 48 bytes of image row Y from byte X on") \
+    ROW(pattern, command_pattern(&p->session, w->word[1]), 1, 1, NEEDS_ARENA, \
+        "pattern N: fill the image with test pattern N") \
+    ROW(infer, command_infer(&p->session), 0, 0, NEEDS_ARENA, \
+        "infer: logits (hex float32) and class of the image") \
+    ROW(train, command_train(p, w->word[1]), 1, 1, NEEDS_ARENA, \
+        "train L: one training step with label L") \
+    ROW(eval, command_eval(&p->session, w->word[1]), 1, 1, NEEDS_ARENA, \
+        "eval L: inference, counted against label L") \
+    ROW(stats, run_stats(p, w), 0, 1, NEEDS_NOTHING, \
+        "stats [clear]: counters; clear: zero those of evaluation and loss") \
+    ROW(rate, run_rate(&p->session, w->word[1]), 1, 1, NEEDS_NOTHING, \
+        "rate F: multiply the scheme's learning rates by F, 0..1000") \
+    ROW(seed, run_seed(&p->session, w->word[1]), 1, 1, NEEDS_NOTHING, \
+        "seed N: seed of the stochastic rounding") \
+    ROW(replay, run_replay(&p->session, w->word[1]), 1, 1, NEEDS_NOTHING, \
+        "replay K|clear: steps on old records behind each new one, 0..100; clear: forget them") \
+    ROW(rehearse, command_rehearse(p, w->word[1]), 1, 1, NEEDS_ARENA, \
+        "rehearse N: steps on old records alone, 1..100") \
+    ROW(sha, run_sha(), 0, 0, NEEDS_TRAINABLES, \
+        "sha: SHA-256 of the trainables") \
+    ROW(selftest, command_selftest(&p->session), 0, 0, NEEDS_ARENA, \
+        "selftest: kernels, flash of the model, memory; the image is lost") \
+    ROW(pull, run_pull(), 0, 0, NEEDS_TRAINABLES, \
+        "pull: send the trainables as DATA frames") \
+    ROW(push, run_push(p, w), 3, 3, NEEDS_NOTHING, \
+        "push BYTES CRC ID: replace the trainables by those in the WEIGHTS frames that follow") \
+    ROW(reset, run_reset(p), 0, 0, NEEDS_NOTHING, \
+        "reset: trainables, step counter and statistics as after conversion") \
+    ROW(save, run_save(p), 0, 0, NEEDS_TRAINABLES, \
+        "save: checkpoint to flash") \
+    ROW(autosave, run_autosave(&p->session, w->word[1]), 1, 1, NEEDS_NOTHING, \
+        "autosave N: checkpoint after every N training steps, 0: none") \
+    ROW(guard, run_guard(&p->session, w->word[1]), 1, 1, NEEDS_NOTHING, \
+        "guard 0|1: 1: back to the last checkpoint, at half the rate, where training diverges") \
+    ROW(forget, run_forget(p), 0, 0, NEEDS_NOTHING, \
+        "forget: erase all checkpoints; the trainables stay") \
+    ROW(reboot, run_reboot(p), 0, 0, NEEDS_NOTHING, \
+        "reboot: save what is new since the last checkpoint, then restart") \
+    ROW(baud, run_baud(p, w->word[1]), 1, 1, NEEDS_NOTHING, \
+        "baud N: change the rate, 9600..3000000; needs a line at the new rate within 2 s") \
+    ROW(led, run_led(w->word[1]), 1, 1, NEEDS_NOTHING, \
+        "led 0|1: LED off or on")
+/* clang-format on */
 
-struct entry {
-    const char *name, *help;
-    uint8_t arguments_min, arguments_max, needs;
-};
+enum { TABLE(COMMAND_NUMBER) TABLE_ROWS };
 
-static const struct entry table[COMMANDS] = {
-    [HELP] = {"help", "help: this list", 0, 0, NOTHING},
-    [PING] = {"ping", "ping: answer `ok pong`", 0, 0, NOTHING},
-    [INFO] = {"info", "info: board, model, sizes", 0, 0, NOTHING},
-    [IMAGE] = {"image", "image: forget the rows received so far", 0, 0, NOTHING},
-    [ROW] = {"row", "row Y X HEX: up to 48 bytes of image row Y from byte X on", 3, 3, ARENA},
-    [PATTERN] = {"pattern", "pattern N: fill the image with test pattern N", 1, 1, ARENA},
-    [INFER] = {"infer", "infer: logits (hex float32) and class of the image", 0, 0, ARENA},
-    [TRAIN] = {"train", "train L: one training step with label L", 1, 1, ARENA},
-    [EVAL] = {"eval", "eval L: inference, counted against label L", 1, 1, ARENA},
-    [STATS] = {"stats", "stats [clear]: counters; clear: zero those of evaluation and loss", 0, 1, NOTHING},
-    [RATE] = {"rate", "rate F: multiply the scheme's learning rates by F, 0..1000", 1, 1, NOTHING},
-    [SEED] = {"seed", "seed N: seed of the stochastic rounding", 1, 1, NOTHING},
-    [REPLAY] = {"replay", "replay K|clear: steps on old records behind each new one, 0..100; clear: forget them", 1, 1,
-                NOTHING},
-    [REHEARSE] = {"rehearse", "rehearse N: steps on old records alone, 1..100", 1, 1, ARENA},
-    [SHA] = {"sha", "sha: SHA-256 of the trainables", 0, 0, TRAINABLES},
-    [SELFTEST] = {"selftest", "selftest: kernels, flash of the model, memory; the image is lost", 0, 0, ARENA},
-    [PULL] = {"pull", "pull: send the trainables as DATA frames", 0, 0, TRAINABLES},
-    [PUSH] = {"push", "push BYTES CRC ID: replace the trainables by those in the WEIGHTS frames that follow", 3, 3,
-              NOTHING},
-    [RESET] = {"reset", "reset: trainables, step counter and statistics as after conversion", 0, 0, NOTHING},
-    [SAVE] = {"save", "save: checkpoint to flash", 0, 0, TRAINABLES},
-    [AUTOSAVE] = {"autosave", "autosave N: checkpoint after every N training steps, 0: none", 1, 1, NOTHING},
-    [GUARD] = {"guard", "guard 0|1: 1: back to the last checkpoint, at half the rate, where training diverges", 1, 1,
-               NOTHING},
-    [FORGET] = {"forget", "forget: erase all checkpoints; the trainables stay", 0, 0, NOTHING},
-    [REBOOT] = {"reboot", "reboot: save what is new since the last checkpoint, then restart", 0, 0, NOTHING},
-    [BAUD] = {"baud", "baud N: change the rate, 9600..3000000; needs a line at the new rate within 2 s", 1, 1, NOTHING},
-    [LED] = {"led", "led 0|1: LED off or on", 1, 1, NOTHING},
-#if MICROTRAIN_CAMERA
-    [CAMERA] = {"camera", "camera: set the camera up again", 0, 0, NOTHING},
-    [CAPTURE] = {"capture", "capture: a picture for `infer`, `train` or `eval`", 0, 0, ARENA},
-    [SHOOT] = {"shoot", "shoot [L]: a picture and what the mode says, with label L or that of the first button", 0, 1,
-               ARENA},
-    [MODE] = {"mode", "mode infer|train|evaluate: what a shot does", 1, 1, NOTHING},
-    [LABEL] = {"label", "label A [B]: classes that the two buttons stand for", 1, 2, NOTHING},
-#endif
-};
+static const struct command table[] = {TABLE(COMMAND_ENTRY)};
 
-/* Split at spaces, in place. count is WORDS_MAX + 1 where there are too many. */
-static void split(char *line, struct words *w)
+void command_help(const struct command *rows, uint32_t count)
 {
-    w->count = 0;
-    for (;;) {
-        while (*line == ' ') {
-            *line++ = '\0';
-        }
-        if (!*line || w->count > WORDS_MAX) {
-            return;
-        }
-        if (w->count < WORDS_MAX) {
-            w->word[w->count] = line;
-        }
-        w->count++;
-        while (*line && *line != ' ') {
-            line++;
-        }
+    for (uint32_t i = 0; i < count; i++) {
+        reply_line(rows[i].help);
     }
 }
 
 static int run_help(void)
 {
-    for (uint32_t i = 0; i < COMMANDS; i++) {
-        reply_line(table[i].help);
-    }
+    command_help(table, TABLE_ROWS);
+    application_help();
     return reply_ok("ok");
 }
 
@@ -124,13 +123,6 @@ static int run_info(const struct protocol *p)
     reply_pair("records", MODEL_RECORDS);
     reply_pair("api", MODEL_API_VERSION);
     return reply_ok("ok");
-}
-
-static int run_image(struct protocol *p)
-{
-    p->transfer.active = 0;
-    session_forget_image(&p->session);
-    return reply_ok("ok image");
 }
 
 static int run_stats(struct protocol *p, const struct words *w)
@@ -208,6 +200,16 @@ static int run_replay(struct session *s, const char *word)
 #endif
 }
 
+static int run_guard(struct session *s, const char *word)
+{
+    uint32_t on;
+    if (!parse_u32(word, &on) || on > 1) {
+        return reply_error("argument", "guard takes 0 or 1");
+    }
+    guard_start(&s->guard, on);
+    return reply_ok_u32("ok guard", on);
+}
+
 static int run_sha(void)
 {
     uint8_t digest[SHA256_BYTES];
@@ -256,31 +258,6 @@ static int run_reset(struct protocol *p)
     return reply_ok("ok reset");
 }
 
-static int run_baud(struct protocol *p, const char *word)
-{
-    uint32_t baud;
-    if (!parse_u32(word, &baud) || baud < BAUD_MIN || baud > BAUD_MAX) {
-        return reply_error("argument", "baud takes a rate, 9600..3000000");
-    }
-    p->next_baud = baud;
-    return reply_ok_u32("ok baud", baud);
-}
-
-static int run_led(struct protocol *p, const char *word)
-{
-    uint32_t on;
-    if (!parse_u32(word, &on) || on > 1) {
-        return reply_error("argument", "led takes 0 or 1");
-    }
-#if MICROTRAIN_CAMERA
-    light_off(&p->demo.light);
-#else
-    (void)p;
-#endif
-    board_led((int)on);
-    return reply_ok("ok led");
-}
-
 static int fail_save(int status)
 {
     return reply_error("flash", checkpoint_reason(status));
@@ -300,24 +277,34 @@ static int run_autosave(struct session *s, const char *word)
     return reply_ok_u32("ok autosave", s->autosave);
 }
 
-static int run_guard(struct session *s, const char *word)
-{
-    uint32_t on;
-    if (!parse_u32(word, &on) || on > 1) {
-        return reply_error("argument", "guard takes 0 or 1");
-    }
-    guard_start(&s->guard, on);
-    return reply_ok_u32("ok guard", on);
-}
-
 static int run_forget(struct protocol *p)
 {
     int status = checkpoint_forget(&p->checkpoint);
     return status == CHECKPOINT_OK ? reply_ok("ok forget") : fail_save(status);
 }
 
+static int run_baud(struct protocol *p, const char *word)
+{
+    uint32_t baud;
+    if (!parse_u32(word, &baud) || baud < BAUD_MIN || baud > BAUD_MAX) {
+        return reply_error("argument", "baud takes a rate, 9600..3000000");
+    }
+    p->next_baud = baud;
+    return reply_ok_u32("ok baud", baud);
+}
+
+static int run_led(const char *word)
+{
+    uint32_t on;
+    if (!parse_u32(word, &on) || on > 1) {
+        return reply_error("argument", "led takes 0 or 1");
+    }
+    application_led((int)on);
+    return reply_ok("ok led");
+}
+
 /* A checkpoint that cannot be written does not keep a device from restarting: it says so first. */
-_Noreturn static void run_reboot(struct protocol *p)
+static int run_reboot(struct protocol *p)
 {
     if (p->session.step != p->checkpoint.saved_step && !p->transfer.incomplete) {
         int status = checkpoint_save(&p->checkpoint, &p->session);
@@ -325,68 +312,6 @@ _Noreturn static void run_reboot(struct protocol *p)
     }
     reply_line("ok reboot");
     board_reset();
-}
-
-static int run_setting(struct protocol *p, enum command command, const struct words *w)
-{
-    switch (command) {
-    case RATE:
-        return run_rate(&p->session, w->word[1]);
-    case SEED:
-        return run_seed(&p->session, w->word[1]);
-    case REPLAY:
-        return run_replay(&p->session, w->word[1]);
-    case AUTOSAVE:
-        return run_autosave(&p->session, w->word[1]);
-    case GUARD:
-        return run_guard(&p->session, w->word[1]);
-    case BAUD:
-        return run_baud(p, w->word[1]);
-    default:
-        return run_led(p, w->word[1]);
-    }
-}
-
-static int run(struct protocol *p, enum command command, const struct words *w)
-{
-    switch (command) {
-    case HELP:
-        return run_help();
-    case PING:
-        return reply_ok("ok pong");
-    case INFO:
-        return run_info(p);
-    case IMAGE:
-        return run_image(p);
-    case STATS:
-        return run_stats(p, w);
-    case SHA:
-        return run_sha();
-    case SELFTEST:
-        return command_selftest(&p->session);
-    case PULL:
-        return run_pull();
-    case PUSH:
-        return run_push(p, w);
-    case RESET:
-        return run_reset(p);
-    case SAVE:
-        return run_save(p);
-    case FORGET:
-        return run_forget(p);
-    case REBOOT:
-        run_reboot(p);
-#if MICROTRAIN_CAMERA
-    case CAMERA:
-    case CAPTURE:
-    case SHOOT:
-    case MODE:
-    case LABEL:
-        return command_demo(p, command, w);
-#endif
-    default:
-        return table[command].needs == ARENA ? command_step(p, command, w) : run_setting(p, command, w);
-    }
 }
 
 int command_may_use(const struct protocol *p, int arena)
@@ -400,26 +325,68 @@ int command_may_use(const struct protocol *p, int arena)
     return 1;
 }
 
+int command_find(const struct protocol *p, const struct command *rows, uint32_t count, const struct words *w)
+{
+    uint32_t row = 0;
+    while (row < count && strcmp(w->word[0], rows[row].name) != 0) {
+        row++;
+    }
+    if (row == count) {
+        return COMMAND_UNKNOWN;
+    }
+    const struct command *command = &rows[row];
+    if (w->count - 1 < command->arguments_min || w->count - 1 > command->arguments_max) {
+        (void)reply_error("argument", command->help);
+        return COMMAND_REFUSED;
+    }
+    int needs = command->needs;
+    return needs == NEEDS_NOTHING || command_may_use(p, needs == NEEDS_ARENA) ? (int)row : COMMAND_REFUSED;
+}
+
+/* Split at spaces, in place. count is WORDS_MAX + 1 where there are too many. */
+static void split(char *line, struct words *w)
+{
+    w->count = 0;
+    for (;;) {
+        while (*line == ' ') {
+            *line++ = '\0';
+        }
+        if (!*line || w->count > WORDS_MAX) {
+            return;
+        }
+        if (w->count < WORDS_MAX) {
+            w->word[w->count] = line;
+        }
+        w->count++;
+        while (*line && *line != ' ') {
+            line++;
+        }
+    }
+}
+
+/* 1, 0, COMMAND_UNKNOWN or COMMAND_REFUSED. */
+static int run(struct protocol *p, const struct words *w)
+{
+    int row = command_find(p, table, TABLE_ROWS, w);
+    switch (row) {
+        TABLE(COMMAND_CASE)
+    }
+    return row;
+}
+
 int command_run(struct protocol *p, char *line)
 {
     struct words w;
-    uint32_t command = 0;
     split(line, &w);
     if (w.count == 0) {
         return reply_error("command", "line is empty");
     }
-    while (command < COMMANDS && strcmp(w.word[0], table[command].name) != 0) {
-        command++;
+    int answer = run(p, &w);
+    if (answer == COMMAND_UNKNOWN) {
+        answer = application_command(p, &w);
     }
-    if (command == COMMANDS) {
+    if (answer == COMMAND_UNKNOWN) {
         return reply_error("command", "unknown; `help` lists the commands");
     }
-    const struct entry *entry = &table[command];
-    if (w.count - 1 < entry->arguments_min || w.count - 1 > entry->arguments_max) {
-        return reply_error("argument", entry->help);
-    }
-    if (entry->needs != NOTHING && !command_may_use(p, entry->needs == ARENA)) {
-        return 0;
-    }
-    return run(p, (enum command)command, &w);
+    return answer == 1;
 }

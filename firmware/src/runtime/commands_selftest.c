@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The command `selftest`. */
-#include "commands.h"
+#include "handlers.h"
 #include "model_api.h"
 #include "reply.h"
 #include "selftest.h"

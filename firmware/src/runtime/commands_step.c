@@ -2,7 +2,7 @@
 /* The text commands that send an image and use it. */
 #include <string.h>
 
-#include "commands.h"
+#include "handlers.h"
 #include "model_api.h"
 #include "replay.h"
 #include "reply.h"
@@ -21,7 +21,14 @@ static int fail_step(const struct session *s, int status)
     return 0;
 }
 
-static int run_row(struct session *s, const struct words *w)
+int command_image(struct protocol *p)
+{
+    p->transfer.active = 0;
+    session_forget_image(&p->session);
+    return reply_ok("ok image");
+}
+
+int command_row(struct session *s, const struct words *w)
 {
     uint8_t pixels[PART_MAX];
     uint32_t y, x;
@@ -48,7 +55,7 @@ static int run_row(struct session *s, const struct words *w)
     }
 }
 
-static int run_pattern(struct session *s, const char *number)
+int command_pattern(struct session *s, const char *number)
 {
     uint32_t n;
     if (!parse_u32(number, &n)) {
@@ -58,7 +65,7 @@ static int run_pattern(struct session *s, const char *number)
     return reply_ok("ok pattern");
 }
 
-static int run_infer(struct session *s)
+int command_infer(struct session *s)
 {
     uint32_t predicted;
     int status = session_infer(s, &predicted);
@@ -103,7 +110,7 @@ void command_trained(struct protocol *p)
     command_unsaved(status);
 }
 
-static int run_train(struct protocol *p, const char *word)
+int command_train(struct protocol *p, const char *word)
 {
     struct session *s = &p->session;
     uint32_t label, predicted;
@@ -121,7 +128,7 @@ static int run_train(struct protocol *p, const char *word)
     return 1;
 }
 
-static int run_rehearse(struct protocol *p, const char *word)
+int command_rehearse(struct protocol *p, const char *word)
 {
     struct session *s = &p->session;
     uint32_t count;
@@ -135,7 +142,7 @@ static int run_rehearse(struct protocol *p, const char *word)
     return reply_ok_u32("ok rehearse", count);
 }
 
-static int run_eval(struct session *s, const char *word)
+int command_eval(struct session *s, const char *word)
 {
     uint32_t label, predicted;
     int status = parse_u32(word, &label) ? session_eval(s, label, &predicted) : SESSION_ERR_LABEL;
@@ -149,23 +156,4 @@ static int run_eval(struct session *s, const char *word)
     reply_u32(s->evaluated);
     reply_end();
     return 1;
-}
-
-int command_step(struct protocol *p, enum command command, const struct words *w)
-{
-    struct session *s = &p->session;
-    switch (command) {
-    case ROW:
-        return run_row(s, w);
-    case PATTERN:
-        return run_pattern(s, w->word[1]);
-    case INFER:
-        return run_infer(s);
-    case TRAIN:
-        return run_train(p, w->word[1]);
-    case REHEARSE:
-        return run_rehearse(p, w->word[1]);
-    default:
-        return run_eval(s, w->word[1]);
-    }
 }

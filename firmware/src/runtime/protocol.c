@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "application.h"
 #include "board.h"
 #include "model_api.h"
 #include "reply.h"
@@ -75,9 +76,7 @@ void protocol_start(struct protocol *p)
     say_start();
     checkpoint_load(&p->checkpoint, &p->session);
     say_checkpoint(&p->checkpoint);
-#if MICROTRAIN_CAMERA
-    demo_start(p);
-#endif
+    application_start(p);
     reply_line("ready");
 }
 

@@ -3,6 +3,7 @@
 #ifndef SHOT_H
 #define SHOT_H
 
+#include "demo.h"
 #include "protocol.h"
 
 enum {
@@ -16,13 +17,13 @@ enum {
 int shot_capture(struct demo *d, struct session *s);
 
 /* A picture, and what the mode says with it. SHOT_ or CAMERA_ code. */
-int shot_take(struct protocol *p, uint32_t label);
+int shot_take(struct demo *d, struct protocol *p, uint32_t label);
 
 /* Mode and result: "infer 3 97", "train 1 3 12 2.1203", "evaluate 1 1 88 17 20". */
-void shot_say(const struct protocol *p);
+void shot_say(const struct demo *d, const struct protocol *p);
 
 /* The panel beside the picture: mode, last shot, counts. */
-void shot_show(const struct protocol *p);
+void shot_show(const struct demo *d, const struct protocol *p);
 
 const char *shot_reason(int status);
 

@@ -6,7 +6,7 @@
  * selected does not listen to its clock. The LED then glows while bytes come in. */
 #include "board.h"
 #include "camera_drivers.h"
-#include "hardware.h"
+#include "camera_registers.h"
 
 enum { SCK = 1, MISO = 14, MOSI = 15, SELECT = 8, AF5 = 5 };
 enum { BYTE_TRIES = 10000 }; /* looks at a flag; a byte takes 256 core cycles */

@@ -4,8 +4,7 @@
  * repeated start, as Linux's drivers of OmniVision's sensors have it, and as Renode's sensor expects. */
 #include "board.h"
 #include "camera_drivers.h"
-#include "drivers.h"
-#include "hardware.h"
+#include "camera_registers.h"
 
 enum { SCL = 8, SDA = 9, AF4 = 4 };
 enum { WAIT_MS = 10 }; /* a byte takes 0.09 ms */
@@ -39,9 +38,9 @@ void i2c_init(void)
 /* Until one of the flags is up (level 1), or all are down (level 0). */
 static int wait_for(uint32_t flags, int level)
 {
-    uint32_t start = time_millis();
+    uint32_t start = board_millis();
     while (((I2C1->ISR & flags) != 0) != level) {
-        if (time_millis() - start > WAIT_MS) {
+        if (board_millis() - start > WAIT_MS) {
             return BOARD_ERR_TIMEOUT;
         }
     }

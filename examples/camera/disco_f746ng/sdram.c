@@ -5,8 +5,7 @@
 
 #include "board.h"
 #include "camera_drivers.h"
-#include "drivers.h"
-#include "hardware.h"
+#include "camera_registers.h"
 
 enum { AF12 = 12, PORTS = 8, CAS_LATENCY = 3, POWER_UP_MS = 1, REFRESHES = 8 };
 enum { COMMAND_TRIES = 20000 }; /* looks at the busy flag; a command takes some tens of cycles */
@@ -55,7 +54,7 @@ static int command(uint32_t what)
 static int start(void)
 {
     int status = command(FMC_SDCMR_CLOCK_ON);
-    for (uint32_t begin = time_millis(); time_millis() - begin <= POWER_UP_MS;) {
+    for (uint32_t begin = board_millis(); board_millis() - begin <= POWER_UP_MS;) {
     }
     if (status == BOARD_OK) {
         status = command(FMC_SDCMR_PRECHARGE_ALL);

@@ -6,7 +6,6 @@
 #include "board.h"
 #include "camera.h"
 #include "camera_drivers.h"
-#include "drivers.h"
 
 enum { ADDRESS = 0x30, FULL_WIDTH = 1600, FULL_HEIGHT = 1200, RESET_MS = 10 };
 
@@ -85,7 +84,7 @@ static int reset(void)
     if (set(BANK, BANK_SENSOR) != CAMERA_OK || set(COM7, COM7_RESET) != CAMERA_OK) {
         return CAMERA_ERR_BUS;
     }
-    for (uint32_t start = time_millis(); time_millis() - start <= RESET_MS;) {
+    for (uint32_t start = board_millis(); board_millis() - start <= RESET_MS;) {
         board_wait();
     }
     return CAMERA_OK;

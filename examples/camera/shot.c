@@ -63,10 +63,11 @@ static uint32_t confidence(uint32_t predicted)
     return percent(1.0f / sum);
 }
 
-static void step(struct protocol *p, struct shot *shot)
+static void step(struct demo *d, struct protocol *p)
 {
+    struct shot *shot = &d->shot;
     struct session *s = &p->session;
-    switch (p->demo.mode) {
+    switch (d->mode) {
     case MODE_TRAIN:
         (void)session_train(s, shot->label, &shot->predicted, &shot->loss);
         shot->percent = percent(exp_f32(-shot->loss)); /* the loss is the label's cross-entropy */
@@ -89,9 +90,8 @@ static const char *complaint(int status)
     return status == SHOT_OK ? NULL : status == SHOT_NONE ? "" : "no picture";
 }
 
-void shot_show(const struct protocol *p)
+void shot_show(const struct demo *d, const struct protocol *p)
 {
-    const struct demo *d = &p->demo;
     const struct panel panel = {
         .mode = shot_mode_names[d->mode],
         .complaint = complaint(d->shot.status),
@@ -104,9 +104,8 @@ void shot_show(const struct protocol *p)
     screen_panel(&d->screen, &panel);
 }
 
-int shot_take(struct protocol *p, uint32_t label)
+int shot_take(struct demo *d, struct protocol *p, uint32_t label)
 {
-    struct demo *d = &p->demo;
     if (p->transfer.active || p->transfer.incomplete) {
         return SHOT_ERR_BUSY;
     }
@@ -117,19 +116,18 @@ int shot_take(struct protocol *p, uint32_t label)
     d->shot.status = status;
     if (status != CAMERA_OK) {
         light_error(&d->light);
-        shot_show(p);
+        shot_show(d, p);
         return status;
     }
     d->shot.label = label;
-    step(p, &d->shot);
-    shot_show(p);
+    step(d, p);
+    shot_show(d, p);
     light_prediction(&d->light, d->shot.predicted, d->shot.percent);
     return SHOT_OK;
 }
 
-void shot_say(const struct protocol *p)
+void shot_say(const struct demo *d, const struct protocol *p)
 {
-    const struct demo *d = &p->demo;
     const struct shot *shot = &d->shot;
     reply_text(shot_mode_names[d->mode]);
     if (d->mode != MODE_INFER) {

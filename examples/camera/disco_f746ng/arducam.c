@@ -4,7 +4,6 @@
 #include "board.h"
 #include "camera.h"
 #include "camera_drivers.h"
-#include "drivers.h"
 
 enum {
     TEST = 0x00,
@@ -33,7 +32,7 @@ static uint32_t sensor_id;
 
 static void pause_ms(uint32_t ms)
 {
-    for (uint32_t start = time_millis(); time_millis() - start < ms;) {
+    for (uint32_t start = board_millis(); board_millis() - start < ms;) {
         board_wait();
     }
 }
@@ -77,7 +76,7 @@ static int test_chip(void)
 /* After power-on it takes its time before it answers. */
 static int wait_for_chip(void)
 {
-    for (uint32_t start = time_millis(); time_millis() - start < POWER_UP_MS;) {
+    for (uint32_t start = board_millis(); board_millis() - start < POWER_UP_MS;) {
         if (test_chip() == CAMERA_OK) {
             return CAMERA_OK;
         }
@@ -119,7 +118,7 @@ uint32_t camera_id(void)
 
 static int wait_for_picture(void)
 {
-    for (uint32_t start = time_millis(); time_millis() - start < PICTURE_MS;) {
+    for (uint32_t start = board_millis(); board_millis() - start < PICTURE_MS;) {
         uint8_t flags;
         if (chip_read(STATUS, &flags) != CAMERA_OK) {
             return CAMERA_ERR_SPI;

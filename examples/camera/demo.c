@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "demo.h"
+/* The application: what it says at the start, and what the buttons and the LED do. */
+#include "application.h"
 
 #include "board.h"
+#include "demo.h"
 #include "label_button.h"
 #include "model_api.h"
 #include "protocol.h"
@@ -13,6 +15,8 @@ enum {
     LONG_MS = 1000,  /* a press of this length changes the mode */
     ANSWER_MS = 5000 /* for the second press of a factory reset */
 };
+
+static struct demo demo;
 
 static void say_camera(int status)
 {
@@ -26,9 +30,9 @@ static void say_camera(int status)
     reply_end();
 }
 
-void demo_start(struct protocol *p)
+void application_start(struct protocol *p)
 {
-    struct demo *d = &p->demo;
+    struct demo *d = &demo;
     label_button_init();
     screen_open(&d->screen);
     d->shot.status = SHOT_NONE;
@@ -36,7 +40,7 @@ void demo_start(struct protocol *p)
     int status = camera_open();
     d->camera_ready = status >= CAMERA_OK;
     say_camera(status);
-    shot_show(p);
+    shot_show(d, p);
     if (board_button()) {
         d->question = QUESTION_HELD;
         d->button[0].level = d->button[0].down = d->button[0].used = 1;
@@ -45,12 +49,12 @@ void demo_start(struct protocol *p)
     }
 }
 
-static void forget_everything(struct protocol *p)
+static void forget_everything(const struct demo *d, struct protocol *p)
 {
     int status = checkpoint_forget(&p->checkpoint);
     p->transfer.active = p->transfer.incomplete = 0;
     session_init(&p->session);
-    shot_show(p);
+    shot_show(d, p);
     reply_text("factory reset ");
     reply_line(status == CHECKPOINT_OK ? "done" : "of the trainables only: the flash cannot be erased");
 }
@@ -62,9 +66,8 @@ static void end_question(struct demo *d)
 }
 
 /* The steps of the factory reset: the button is let go, then pressed in time, or not. */
-static void follow_question(struct protocol *p)
+static void follow_question(struct demo *d, struct protocol *p)
 {
-    struct demo *d = &p->demo;
     struct button *b = &d->button[0];
     if (d->question == QUESTION_HELD && !b->down) {
         d->question = QUESTION_ASKED;
@@ -72,30 +75,29 @@ static void follow_question(struct protocol *p)
     } else if (d->question == QUESTION_ASKED && b->down) {
         b->used = 1;
         end_question(d);
-        forget_everything(p);
+        forget_everything(d, p);
     } else if (d->question == QUESTION_ASKED && board_millis() - d->question_ms >= ANSWER_MS) {
         end_question(d);
         reply_line("factory reset not confirmed: everything learned stays");
     }
 }
 
-static void press(struct protocol *p, uint32_t number)
+static void press(struct demo *d, struct protocol *p, uint32_t number)
 {
-    int status = shot_take(p, p->demo.label[number]);
+    int status = shot_take(d, p, d->label[number]);
     if (status == SHOT_OK) {
         reply_text("shot ");
-        shot_say(p);
+        shot_say(d, p);
     } else {
         reply_text("no shot: ");
         reply_line(shot_reason(status));
     }
 }
 
-static void next_mode(struct protocol *p)
+static void next_mode(struct demo *d, const struct protocol *p)
 {
-    struct demo *d = &p->demo;
     d->mode = (d->mode + 1) % MODES;
-    shot_show(p);
+    shot_show(d, p);
     light_mode(&d->light, d->mode);
     reply_text("mode ");
     reply_line(shot_mode_names[d->mode]);
@@ -111,9 +113,9 @@ static void debounce(struct button *b, int level)
 }
 
 /* A short press takes effect when it ends, a long one while it lasts. */
-static void follow_button(struct protocol *p, uint32_t number, int level)
+static void follow_button(struct demo *d, struct protocol *p, uint32_t number, int level)
 {
-    struct button *b = &p->demo.button[number];
+    struct button *b = &d->button[number];
     debounce(b, level);
     uint32_t lasted_ms = board_millis() - b->since_ms;
     if (lasted_ms < BOUNCE_MS) {
@@ -122,21 +124,38 @@ static void follow_button(struct protocol *p, uint32_t number, int level)
     int ended = b->down && !b->level;
     b->used = (uint8_t)(b->used && b->down);
     b->down = b->level;
-    if (p->demo.question != QUESTION_NONE || b->used) {
+    if (d->question != QUESTION_NONE || b->used) {
         return;
     }
     if (ended) {
-        press(p, number);
+        press(d, p, number);
     } else if (b->down && lasted_ms >= LONG_MS) {
         b->used = 1;
-        next_mode(p);
+        next_mode(d, p);
     }
 }
 
-void demo_poll(struct protocol *p)
+void application_poll(struct protocol *p)
 {
-    follow_button(p, 0, board_button());
-    follow_button(p, 1, label_button());
-    follow_question(p);
-    light_tick(&p->demo.light);
+    follow_button(&demo, p, 0, board_button());
+    follow_button(&demo, p, 1, label_button());
+    follow_question(&demo, p);
+    light_tick(&demo.light);
+}
+
+int application_command(struct protocol *p, const struct words *w)
+{
+    return demo_command(&demo, p, w);
+}
+
+void application_help(void)
+{
+    demo_help();
+}
+
+/* A pattern ends: the LED is the command's. */
+void application_led(int on)
+{
+    light_off(&demo.light);
+    board_led(on);
 }

@@ -6,14 +6,15 @@
 #include "board.h"
 #include "display.h"
 #include "camera_drivers.h"
-#include "drivers.h"
-#include "hardware.h"
+#include "camera_registers.h"
 
 enum { AF9 = 9, AF14 = 14, PORT_E = 4, PORT_G = 6, PORT_I = 8, PORT_J = 9, PORT_K = 10 };
 enum { DISP = 12, BACKLIGHT = 3 }; /* PI12, PK3 */
 
 /* In pixel clocks and lines: sync, back porch, front porch. */
 enum { HSYNC = 41, HBP = 13, HFP = 32, VSYNC = 10, VBP = 2, VFP = 2 };
+
+enum { CLOCK_TRIES = 2000000 }; /* looks at the flag that the clock is stable */
 
 /* 1 MHz * 192 / 5 / 4 = 9.6 MHz, the pixel clock. */
 enum { PLLSAI_N = 192, PLLSAI_Q = 2, PLLSAI_R = 5 };
@@ -40,7 +41,7 @@ static int start_pixel_clock(void)
                       RCC_PLLSAICFGR_PLLSAIR((uint32_t)PLLSAI_R);
     RCC->DCKCFGR1 = (RCC->DCKCFGR1 & ~RCC_DCKCFGR1_PLLSAIDIVR_MASK) | RCC_DCKCFGR1_PLLSAIDIVR_4;
     RCC->CR |= RCC_CR_PLLSAION;
-    for (uint32_t tries = 0; tries < WAIT_TRIES; tries++) {
+    for (uint32_t tries = 0; tries < CLOCK_TRIES; tries++) {
         if (RCC->CR & RCC_CR_PLLSAIRDY) {
             return BOARD_OK;
         }

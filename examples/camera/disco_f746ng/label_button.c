@@ -3,7 +3,7 @@
  * chip's own pull-up. RM0385 chapter 6. */
 #include "label_button.h"
 
-#include "hardware.h"
+#include "camera_registers.h"
 
 enum { BUTTON = 6 };
 

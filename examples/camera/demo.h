@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The camera demo: a camera and two buttons beside the serial line (docs/hardware.md). Only in builds with
- * MICROTRAIN_CAMERA. A shot is a picture, scaled and passed row by row into the model, and one step on it. */
+/* The camera demo: a camera and two buttons beside the serial line (docs/hardware.md). A shot is a picture, scaled and
+ * passed row by row into the model, and one step on it. */
 #ifndef DEMO_H
 #define DEMO_H
 
@@ -50,11 +50,10 @@ struct demo {
 };
 
 struct protocol;
+struct words;
 
-/* The lines of the boot banner. */
-void demo_start(struct protocol *p);
-
-/* Buttons and LED; to be called at least every few milliseconds. */
-void demo_poll(struct protocol *p);
+/* The demo's own commands (demo_commands.c), as application_command and application_help have it. */
+int demo_command(struct demo *d, struct protocol *p, const struct words *w);
+void demo_help(void);
 
 #endif

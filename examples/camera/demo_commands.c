@@ -8,6 +8,24 @@
 #include "shot.h"
 #include "text.h"
 
+/* clang-format off */
+#define TABLE(ROW) \
+    ROW(camera, run_camera(d), 0, 0, NEEDS_NOTHING, \
+        "camera: set the camera up again") \
+    ROW(capture, run_capture(d, &p->session), 0, 0, NEEDS_ARENA, \
+        "capture: a picture for `infer`, `train` or `eval`") \
+    ROW(shoot, run_shoot(d, p, w), 0, 1, NEEDS_ARENA, \
+        "shoot [L]: a picture and what the mode says, with label L or that of the first button") \
+    ROW(mode, run_mode(d, p, w->word[1]), 1, 1, NEEDS_NOTHING, \
+        "mode infer|train|evaluate: what a shot does") \
+    ROW(label, run_label(d, w), 1, 2, NEEDS_NOTHING, \
+        "label A [B]: classes that the two buttons stand for")
+/* clang-format on */
+
+enum { TABLE(COMMAND_NUMBER) TABLE_ROWS };
+
+static const struct command table[] = {TABLE(COMMAND_ENTRY)};
+
 static int fail(int status)
 {
     return reply_error(status == SHOT_ERR_LABEL  ? "argument"
@@ -32,35 +50,34 @@ static int run_camera(struct demo *d)
     return reply_ok("ok camera 320x240");
 }
 
-static int run_capture(struct protocol *p)
+static int run_capture(struct demo *d, struct session *s)
 {
-    int status = shot_capture(&p->demo, &p->session);
+    int status = shot_capture(d, s);
     return status == CAMERA_OK ? reply_ok("ok capture") : fail(status);
 }
 
-static int run_shoot(struct protocol *p, const struct words *w)
+static int run_shoot(struct demo *d, struct protocol *p, const struct words *w)
 {
-    uint32_t label = p->demo.label[0];
+    uint32_t label = d->label[0];
     if (w->count == 2 && !parse_u32(w->word[1], &label)) {
         return fail(SHOT_ERR_LABEL);
     }
-    int status = shot_take(p, label);
+    int status = shot_take(d, p, label);
     if (status != SHOT_OK) {
         return fail(status);
     }
     reply_text("ok shoot ");
-    shot_say(p);
+    shot_say(d, p);
     return 1;
 }
 
-static int run_mode(struct protocol *p, const char *word)
+static int run_mode(struct demo *d, const struct protocol *p, const char *word)
 {
-    struct demo *d = &p->demo;
     for (uint32_t mode = 0; mode < MODES; mode++) {
         if (strcmp(word, shot_mode_names[mode]) == 0) {
             d->mode = (enum demo_mode)mode;
             light_mode(&d->light, mode);
-            shot_show(p);
+            shot_show(d, p);
             reply_text("ok mode ");
             reply_line(word);
             return 1;
@@ -85,18 +102,16 @@ static int run_label(struct demo *d, const struct words *w)
     return 1;
 }
 
-int command_demo(struct protocol *p, enum command command, const struct words *w)
+int demo_command(struct demo *d, struct protocol *p, const struct words *w)
 {
-    switch (command) {
-    case CAMERA:
-        return run_camera(&p->demo);
-    case CAPTURE:
-        return run_capture(p);
-    case SHOOT:
-        return run_shoot(p, w);
-    case MODE:
-        return run_mode(p, w->word[1]);
-    default:
-        return run_label(&p->demo, w);
+    int row = command_find(p, table, TABLE_ROWS, w);
+    switch (row) {
+        TABLE(COMMAND_CASE)
     }
+    return row;
+}
+
+void demo_help(void)
+{
+    command_help(table, TABLE_ROWS);
 }

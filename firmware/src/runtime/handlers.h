@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Handlers of commands that are not in commands.c, which says what calls them. Each answers by itself and returns 1 after
+ * `ok`, 0 after `err`. */
+#ifndef HANDLERS_H
+#define HANDLERS_H
+
+#include "commands.h"
+
+/* commands_step.c */
+int command_image(struct protocol *p);
+int command_row(struct session *s, const struct words *w);
+int command_pattern(struct session *s, const char *word);
+int command_infer(struct session *s);
+int command_train(struct protocol *p, const char *word);
+int command_eval(struct session *s, const char *word);
+int command_rehearse(struct protocol *p, const char *word);
+
+/* commands_selftest.c: a data line a part, then `ok selftest` or `err selftest ...`. */
+int command_selftest(struct session *s);
+
+/* The line `unsaved: REASON` where a checkpoint that nobody asked for could not be written. */
+void command_unsaved(int status);
+
+#endif
