@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from conftest import EXAMPLE, ROOT, Built, build_example, run
 
+from lab.claims import record
 from microtrain.demo.cli import RATE
 from microtrain.demo.measure import all_in_sram
 from microtrain.demo.sessions import host_session
@@ -87,3 +88,4 @@ def test_the_demo_writes_its_report() -> None:
     assert report["train_steps"] > 0
     assert 0 < report["flash_bytes"] < 2**20
     assert report["step_instructions"] > 0
+    assert record.differences(record.load(), record.demo()) == [], "`python lab/claims --measure`"

@@ -6,7 +6,9 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-BEGIN, END = "<!-- table: python lab/forgetting -->", "<!-- end of table -->"
+from lab import marks
+
+COMMAND = "python lab/forgetting"
 HEAD = (
     "| scheme | classes | records | replayed steps behind a new one | all-in SRAM | accuracy | of shuffled "
     "| rehearsed at the end | accuracy | of shuffled |\n|---|---|---|---|---|---|---|---|---|---|"
@@ -16,14 +18,10 @@ HEAD = (
 def insert(file: Path, rows: list[dict[str, Any]]) -> None:
     """Put the rows between the marks of a Markdown file.
 
-    Errors   OSError where it cannot be read or written, ValueError where it lacks the marks
+    Errors   OSError where it cannot be read or written, MarksError where it lacks the marks
     """
-    before, _, rest = file.read_text(encoding="utf-8").partition(BEGIN)
-    _, mark, after = rest.partition(END)
-    if not mark:
-        raise ValueError(f"{file} has no lines {BEGIN!r} and {END!r} for a table to stand between")
     lines = "\n".join([HEAD, *(line(row, joint(rows, row["scheme"])) for row in rows)])
-    file.write_text(f"{before}{BEGIN}\n{lines}\n{END}{after}", encoding="utf-8")
+    marks.insert(file, COMMAND, {"table": lines})
 
 
 def joint(rows: list[dict[str, Any]], scheme: str) -> float:
