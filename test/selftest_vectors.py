@@ -1,6 +1,6 @@
 """The vectors of the firmware's self-test: sums from PyTorch in float64, which is exact for int8.
 
-PYTHONPATH=tools python test/selftest_vectors.py     writes firmware/src/runtime/selftest_vectors.h
+PYTHONPATH=. python test/selftest_vectors.py     writes firmware/src/runtime/selftest_vectors.h
 """
 
 from __future__ import annotations
