@@ -11,25 +11,25 @@ from .records import Row
 CORE_HZ = 216e6
 INTRO = """# Benchmark
 
-Written by `make bench` (`python lab/bench`), compiler {compiler}; pages/bench.json has the same numbers
-and more. Each row is a network converted with a scheme, built with `pio run` and run on the emulated
+Written by `make bench` (`python lab/bench`), compiler {compiler}; [bench.json](bench.json) has the same
+numbers and more. Each row is a network converted with a scheme, built with `pio run` and run on the emulated
 board: batch size 1, 10 classes, 128x128 pixels, one image of the test data. `make test` fails where a
 number of MCUNet's 49 KB scheme is more than 1 % above this table.
 
 - **SRAM** is all-in: .data, .bss with arena and trainables, and the deepest stack. `reported` is proven
-  from the ELF (`tools/memory_report`), `measured` is what boot, serial line, inference, training, pull
+  from the ELF (`tools/memory_report`); `measured` is what boot, serial line, inference, training, pull
   and push touch.
-- **Instructions** are those of `model_take_row` and `model_forward` (an inference), and `model_backward`
-  (a step), with all that they call, without the serial line and interrupts. They repeat exactly.
-- **Cycles** are an ESTIMATE: what llvm-mca's Cortex-M7 takes to issue each basic block, and the misses
-  of modelled caches (4 KB of instructions, 4 KB of data; `tools/emulator/cache.h` has all assumptions).
-  Nothing ran on silicon.
+- **Instructions** are those of `model_take_row` and `model_forward` (an inference), and of `model_backward`
+  too (a step), with everything that they call, without the serial line and interrupts. They repeat exactly.
+- **Cycles** are an ESTIMATE: what llvm-mca's Cortex-M7 takes to issue each basic block, and what
+  the misses of modelled caches cost (4 KB + 4 KB; [all assumptions](emulator.md#cycles)). Nothing has run
+  on silicon.
 
 ![All-in SRAM of every case](bench.svg)
 """
-KERNELS = """Calls and instructions of each kernel in a training step, with all that it calls: a stream runs
-the kernels of its layers, so their numbers are in its own, too. MACs are those of the layers that a
-kernel computes.
+KERNELS = """Calls and instructions of each kernel in a training step, with everything that it calls. A stream
+runs the kernels of its layers, so it counts theirs too. MACs are those of the layers that a kernel
+computes.
 """
 
 
@@ -76,8 +76,8 @@ def memory_table(rows: list[Row]) -> str:
 
 
 def instruction_table(rows: list[Row]) -> str:
-    """Instructions in all, and a MAC: the step's own are those beyond an inference."""
-    columns = ("inference", "a MAC", "step", "backward", "a MAC", "MACs forward", "MACs backward")
+    """Instructions in all, and per MAC: the step's own are those beyond an inference."""
+    columns = ("inference", "per MAC", "step", "backward", "per MAC", "MACs forward", "MACs backward")
 
     def cells(row: Row) -> list[str]:
         inference, step = row["inference_instructions"], row["step_instructions"]
@@ -124,7 +124,7 @@ def kernel_table(row: Row) -> str:
         for name, k in row["kernels"]["step"].items()
     )
     heading = f"**{row['network']}, {row['scheme']}**\n\n"
-    return heading + table(("kernel", "calls", "instructions", "MACs", "a MAC"), cells, left=1)
+    return heading + table(("kernel", "calls", "instructions", "MACs", "per MAC"), cells, left=1)
 
 
 def full_update(rows: list[Row]) -> Iterable[str]:

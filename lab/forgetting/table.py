@@ -10,7 +10,7 @@ from lab import marks
 
 COMMAND = "python lab/forgetting"
 HEAD = (
-    "| scheme | classes | records | replayed steps behind a new one | all-in SRAM | accuracy | of shuffled "
+    "| scheme | classes | records | replayed steps after a new one | all-in SRAM | accuracy | of shuffled "
     "| rehearsed at the end | accuracy | of shuffled |\n|---|---|---|---|---|---|---|---|---|---|"
 )
 

@@ -9,9 +9,10 @@ from .searches import gains, place_of
 from .store import Row
 from .tables import interval, table
 
-TEXT = """`tools/search` on one data set, judged on the test images of the other, which it has never seen,
-and on those of the same one, at no more all-in SRAM than the published scheme takes, paired by seed and
-order, at one learning rate (`python lab/results search`; pages/search.json, [pages/search.md](search.md)).
+TEXT = """`tools/search` ran on one data set. Its schemes are judged on the test images of the other,
+which it has never seen, and on those of the same one, at no more all-in SRAM than the published scheme
+takes, paired by seed and order, at one learning rate
+(`python lab/results search`; [search.json](search.json), [search.md](search.md)).
 ![Found and published schemes](search.svg)
 """
 
@@ -73,7 +74,9 @@ def searched(runs: Sequence[Row]) -> str:
         "winner",
         "evolution / random, of optimum",
         "SRAM, B: searched / converted",
-        "million instructions a step: estimated / counted",
+        "million instructions per step: estimated / counted",
         "proxies' rank correlation: norm / Fisher",
     )
-    return "Each search: medians of five seeds, with 10,000 evaluations each.\n\n" + table(titles, body)
+    return "For each search, the medians of five seeds, with 10,000 evaluations each.\n\n" + table(
+        titles, body
+    )

@@ -1,6 +1,6 @@
 """The arithmetic of training, decided by measurement: one thing changed at a time, in PyTorch.
 
-The base is the device's: int8 weights rounded stochastically, int8 errors with a scale a channel, a float
+The base is the device's: int8 weights rounded stochastically, int8 errors with one scale per channel, a float
 head, plain SGD. Variants are judged on validation images, never on test images.
 """
 
@@ -25,13 +25,13 @@ VARIANTS = {
     "weights: 8 fraction bits": replace(BASE, fraction_bits=8),
     "weights: rounded to nearest": replace(BASE, rounding="nearest"),
     "errors: not rounded": replace(BASE, errors="float"),
-    "errors: a scale a pixel": replace(BASE, errors="pixel"),
-    "errors: a scale a tensor": replace(BASE, errors="tensor"),
-    "errors: a power of two a tensor": replace(BASE, errors="tensor2"),
-    "errors: a power of two a tensor, stochastic": replace(
+    "errors: one scale per pixel": replace(BASE, errors="pixel"),
+    "errors: one scale per tensor": replace(BASE, errors="tensor"),
+    "errors: one power of two per tensor": replace(BASE, errors="tensor2"),
+    "errors: one power of two per tensor, stochastic": replace(
         BASE, errors="tensor2", error_rounding="stochastic"
     ),
-    "errors: a scale a channel, stochastic": replace(BASE, error_rounding="stochastic"),
+    "errors: one scale per channel, stochastic": replace(BASE, error_rounding="stochastic"),
     "errors: largest 10 % kept": replace(BASE, kept=0.1),
     "errors: largest 1 % kept": replace(BASE, kept=0.01),
     "gradients: mean of 8": replace(BASE, accumulate=8, rates=(8.0, 8.0, 8.0)),
@@ -49,7 +49,7 @@ VARIANTS = {
 
 
 def cells() -> list[Cell]:
-    """A cell a variant and data set."""
+    """One cell per variant and data set."""
     return [
         Cell(
             dataset, NETWORK, BAR[NETWORK], arithmetic="study", rules=rules, variant=name,

@@ -15,14 +15,15 @@ from .study import NETWORK, VARIANTS
 T95 = {1: 12.71, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 8: 2.306, 11: 2.201, 17: 2.110}
 INTRO = """# Results
 
-Written by `make results` from pages/results.json, in which every row has the command that made it;
+Written by `make results` from [results.json](results.json), in which every row has the command that made it;
 `make verify-results ROW=n` runs row n again (counted from 0) and compares accuracy and SHA-256.
 
 Published int8 networks, pretrained on ImageNet, learn ten new classes: batch size 1, {epochs}, images
 varied as a camera in the hand would (flip, crop, light), learning rate down to 0 on a cosine, one rate for
 weights, biases and head. Each arithmetic has its own best rate of one grid for each data set, by the mean
-over the three networks on a fifth of the training images, held out (pages/results-rates.json), never on test
-images; last layers, biases and the head alone have theirs.
+over the three networks on a fifth of the training images, held out
+([results-rates.json](results-rates.json)), never on test images; last layers, biases and the head alone
+have theirs.
 
 - **device**: what the firmware computes, bit for bit: int8 weights, stochastic rounding, int8 errors.
 - **float**: the paper's simulator, in PyTorch: the same quantized forward pass, real-valued errors, float
@@ -56,16 +57,16 @@ SCALING = """![Norms of weights against those of gradients](results-qas.svg)
 
 log10 of norm(W) / norm(G) of every weight and bias tensor of all convolutions
 (`python lab/results scaling`): mean and standard deviation over the tensors. One learning rate has to
-serve them all, so the deviation counts: of stored integers it is orders of magnitude, with QAS that of the
-real ones.
+serve them all, so the deviation is what matters: for stored integers it is orders of magnitude, and with QAS
+that of the real ones.
 """
-STUDIED = """One thing changed at a time from the device's arithmetic (int8 weights rounded stochastically,
-int8 errors with a scale a channel, float head, plain SGD), in PyTorch (`python lab/results study`):
+STUDIED = """One thing is changed at a time from the device's arithmetic (int8 weights rounded stochastically,
+int8 errors with one scale per channel, float head, plain SGD), in PyTorch (`python lab/results study`):
 {network}, each variant at the best of three rates for each data set, mean of two seeds on a fifth of the
 training images, held out. Differences under a point are noise.
 """
 RIVALRY = """
-Sparse schemes against what a user without a search would train: the last layers (the fewest that take at
+Sparse schemes against what one would train without a search: the last layers (the fewest that take at
 least the bytes of the scheme) and biases alone (the most that take no more). One seed.
 
 """
