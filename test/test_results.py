@@ -97,7 +97,7 @@ def test_a_cell_is_judged_at_one_rate_and_tried_at_several(tmp_path: Path) -> No
     tried = tmp_path / "v.json"
     add(tried, [row(lr=0.001, validation=True), row(lr=0.002, validation=True)])
     assert len(load(tried)) == 2
-    assert len(table.read_text().splitlines()) == 4  # a line a row
+    assert len(table.read_text().splitlines()) == 4  # one line per row
 
 
 def test_an_entry_has_the_promised_keys() -> None:

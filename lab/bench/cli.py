@@ -40,7 +40,7 @@ def main(only: tuple[str, ...], jobs: int) -> None:
     """Measure the published networks on the emulated board: pages/bench.md, .json, .svg and build/bench.json.
 
     A case that was run before with the same generated files, firmware and compiler is not run again. With
-    --only, docs/ stays as it is: the table there is always one of all cases.
+    --only, lab/pages stays as it is: the table there is always one of all cases.
     """
     cases = choose(only)
     if not cases:

@@ -20,7 +20,7 @@ INK = "#333333"
 
 
 def draw(rows: list[Row], path: Path) -> None:
-    """A panel a network, a bar a case."""
+    """One panel per network, one bar per case."""
     board = [row for row in rows if "refused" not in row]
     panels = {network: [row for row in board if row["network"] == network] for network in SCHEMES}
     panels = {network: found for network, found in panels.items() if found}

@@ -28,7 +28,7 @@ def spread(gradients: list[Gradient]) -> dict[str, dict[str, dict[str, float]]]:
 
 
 def draw(gradients: Mapping[str, list[Gradient]], path: Path) -> None:
-    """One row a network: 1 - cosine of every gradient against its layer, a mark an image."""
+    """One row per network: 1 - cosine of every gradient against its layer, one mark per image."""
     import matplotlib as mpl
 
     mpl.use("svg")

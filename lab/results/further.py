@@ -108,7 +108,7 @@ def won(searched: Sequence[Row], table: Sequence[Row]) -> dict[Place, tuple[floa
 
 
 def summary(searched: Sequence[Row], table: Sequence[Row]) -> list[str]:
-    """A line a place, and the means of what was found on either set."""
+    """One line per place, and the means of what was found on either set."""
     found = won(searched, table)
     lines = [
         f"{p.network}, {p.budget_bytes:,} B, found on {p.found_on}: {further:+.2f}, all images {whole:+.2f}"

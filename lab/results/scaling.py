@@ -81,7 +81,7 @@ def write(data: Path) -> None:
 
 
 def draw(rows: dict[str, list[Row]], path: Path) -> None:
-    """A panel a network, a line a way of storing."""
+    """One panel per network, one line per way of storing."""
     with mpl.rc_context({"font.size": 9, "svg.hashsalt": "microtrain", "svg.fonttype": "none"}):
         figure = Figure(figsize=(10, 6.5), layout="constrained")
         grid = figure.subplots(len(rows), 1, squeeze=False)[:, 0]

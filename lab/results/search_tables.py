@@ -27,7 +27,7 @@ def section(rows: Sequence[Row], runs: Sequence[Row]) -> str:
 
 
 def comparison(rows: Sequence[Row], crossed: bool) -> str:
-    """A line a place: bytes and accuracies of both, and what the found scheme wins."""
+    """One line per place: bytes and accuracies of both, and what the found scheme wins."""
     body, means = [], []
     for place, won in gains(rows).items():
         if place.crossed != crossed:
@@ -52,7 +52,7 @@ def accuracy(rows: Sequence[Row]) -> str:
 
 
 def searched(runs: Sequence[Row]) -> str:
-    """A line a search: the winner, how good evolution was, and whether its costs were right."""
+    """One line per search: the winner, how good evolution was, and whether its costs were right."""
     body = []
     for run in runs:
         winner, compared = run["winner"], run["comparison"]

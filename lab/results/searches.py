@@ -38,7 +38,7 @@ class Effort:
     """What a search on one data set takes.
 
     lr             sparse schemes with fraction bits train at
-    limit          images an epoch of a contribution; 0: all
+    limit          images per epoch of a contribution; 0: all
     measured       share of the layers whose contributions are measured
     rounds         of finalists
     final_epochs   finalists train: about as long as schemes are judged after
@@ -235,7 +235,7 @@ def gains(table: Sequence[Row]) -> dict[Place, list[float]]:
 
 
 def summary(table: Sequence[Row]) -> list[str]:
-    """A line a place, and one on all of each kind."""
+    """One line per place, and one on all of each kind."""
     means = {place: statistics.fmean(values) for place, values in gains(table).items()}
     lines = [
         f"{p.network}, {p.budget_bytes:,} B, found on {p.found_on}, judged on {p.judged_on}: {mean:+.2f}"

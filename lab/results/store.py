@@ -33,7 +33,7 @@ def save(path: Path, rows: Iterable[Row]) -> None:
 
 
 def write_lines(path: Path, rows: Iterable[Row]) -> None:
-    """A line a row, so that a diff shows what changed."""
+    """One line per row, so that a diff shows what changed."""
     lines = ",\n".join(json.dumps(row) for row in rows)
     with replacing(path) as part:
         part.write_text(f"[\n{lines}\n]\n", encoding="utf-8")

@@ -117,14 +117,14 @@ class Records(click.ParamType):
     type=click.Choice(list(RULES)),
     default=DEFAULT,
     show_default=True,
-    help="Which activations int8 covers: all that calibration saw, all but the rarest, or the least error.",
+    help="How int8 ranges are chosen: all that calibration saw, all but the rarest, or with the least error.",
 )
 @click.option(
     "--bias-correction/--no-bias-correction",
     "correct",
     default=False,
     show_default=True,
-    help="Put what rounding shifts each channel's mean by into its bias.",
+    help="Correct each bias by what rounding the weights shifts its channel's mean by.",
 )
 @click.option(
     "--quantization",
@@ -137,7 +137,7 @@ class Records(click.ParamType):
     "labelled",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Images the model was not trained on, a folder for each of its own classes, for --quantization.",
+    help="For --quantization: images that the model was not trained on, a folder for each of its classes.",
 )
 @click.option(
     "--scheme",
@@ -155,7 +155,7 @@ class Records(click.ParamType):
 @click.option(
     "--head-rows",
     type=Rows(),
-    help="Start the head from these rows of the model's own, as in 281,285,970-979: one a class.",
+    help="Start the head from these rows of the model's own, as in 281,285,970-979: one per class.",
 )
 @click.option(
     "--input", "input_shape", type=Shape(), help="Input shape, for a module saved whole or TorchScript."
@@ -179,7 +179,7 @@ class Records(click.ParamType):
     type=click.Choice([*boards.names(), NATIVE]),
     default=boards.DEFAULT,
     show_default=True,
-    help="What it is for. native, this machine (`pio run -e native`), has no budgets.",
+    help="The board to convert for. native is this machine (`pio run -e native`), which has no budgets.",
 )
 @click.option(
     "--whole", is_flag=True, help="Keep every tensor whole: no row-by-row streaming of frozen layers."

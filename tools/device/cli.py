@@ -107,7 +107,7 @@ class Bars:
     default=DEFAULT_BAUD,
     show_default=True,
     type=click.IntRange(9600, 3000000),
-    help="Rate to agree on.",
+    help="Baud rate to agree on.",
 )
 @click.pass_context
 def main(
@@ -169,11 +169,13 @@ def infer(target: Target, images: tuple[Path, ...]) -> None:
     default=0,
     show_default=True,
     type=click.IntRange(0, 2**32 - 1),
-    help="Of the order and the rounding.",
+    help="Seed of the order and of the rounding.",
 )
 @click.option("--eval", "test_folder", type=FOLDER, help="Held-out images: accuracy before and after.")
-@click.option("--eval-every", default=0, type=click.IntRange(0), metavar="N", help="And after every N steps.")
-@click.option("--limit", default=0, type=click.IntRange(0), metavar="N", help="At most N images an epoch.")
+@click.option(
+    "--eval-every", default=0, type=click.IntRange(0), metavar="N", help="Also after every N steps."
+)
+@click.option("--limit", default=0, type=click.IntRange(0), metavar="N", help="At most N images per epoch.")
 @click.option(
     "--rate",
     default=1.0,
@@ -186,20 +188,20 @@ def infer(target: Target, images: tuple[Path, ...]) -> None:
     type=click.Choice(["constant", "cosine"]),
     default="constant",
     show_default=True,
-    help="Of the learning rates; cosine falls to 0 over the session and takes a higher --rate.",
+    help="Of the learning rates: cosine falls to 0 over the session and takes a higher --rate.",
 )
 @click.option(
     "--order",
     type=click.Choice(["shuffled", "classes"]),
     default="shuffled",
     show_default=True,
-    help="Of the images; classes come one after the other, each for all of its epochs.",
+    help="Order of the images: classes come one after the other, each for all of its epochs.",
 )
 @click.option(
     "--replay",
     type=click.IntRange(0, REPLAY_MAX),
     metavar="K",
-    help="Steps on old images behind each new one, where there is a replay buffer. [as the device is set]",
+    help="Steps on old images after each new one, where there is a replay buffer. [as the device is set]",
 )
 @click.option(
     "--rehearse",
@@ -224,7 +226,7 @@ def train_command(
     log_path: Path | None,
     **settings: Any,
 ) -> None:
-    """Train on a folder of images, one folder a class (sorted names are classes 0, 1, 2, ...)."""
+    """Train on a folder of images, one folder per class (sorted names are classes 0, 1, 2, ...)."""
     with target.connect() as device:
         training = scan(folder, device.info.classes)
         testing = scan(test_folder, device.info.classes) if test_folder is not None else None
@@ -251,7 +253,7 @@ def train_command(
 @click.option("--limit", default=0, type=click.IntRange(0), metavar="N", help="At most N images.")
 @click.pass_obj
 def eval_command(target: Target, folder: Path, limit: int) -> None:
-    """Measure the accuracy on a folder of images, one folder a class."""
+    """Measure the accuracy on a folder of images, one folder per class."""
     with target.connect() as device:
         dataset = scan(folder, device.info.classes)
         bars = Bars()

@@ -23,7 +23,7 @@ from .report import profile_table, sram_table
 @click.option(
     "--strict", is_flag=True, help="Fault on unaligned LDM, LDRD, VLDR ... as the chip does; slower."
 )
-@click.option("--guest-faults", is_flag=True, help="Let the firmware's own fault handlers have the faults.")
+@click.option("--guest-faults", is_flag=True, help="Leave faults to the firmware's own handlers.")
 @click.option("--paced", is_flag=True, help="Bytes arrive at the baud rate, whether they are read or not.")
 @click.option(
     "--camera",

@@ -47,8 +47,8 @@ class Bytes(click.ParamType):
 @click.option(
     "--picture", type=FILE, metavar="FILE.svg|.html", help="Draw the arena over one training iteration."
 )
-@click.option("--budget-sram", type=Bytes(), help="Instead of the plan's.")
-@click.option("--budget-flash", type=Bytes(), help="Instead of the plan's.")
+@click.option("--budget-sram", type=Bytes(), help="Budget of SRAM, instead of the plan's.")
+@click.option("--budget-flash", type=Bytes(), help="Budget of flash, instead of the plan's.")
 def main(
     elf: Path,
     plan: Path | None,

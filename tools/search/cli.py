@@ -56,15 +56,20 @@ class Bits(click.ParamType):
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("model", type=FOLDER)
 @click.option("--data", type=FOLDER, required=True, metavar="DIR", help="Images to train on, see above.")
-@click.option("--budget-sram", type=click.FloatRange(1), required=True, metavar="KB", help="All-in.")
+@click.option("--budget-sram", type=click.FloatRange(1), required=True, metavar="KB", help="For everything.")
 @click.option("--budget-flash", type=click.FloatRange(1), default=1024, show_default=True, metavar="KB")
 @click.option(
     "--budget-step-minstr", type=click.FloatRange(0.001), metavar="M",
-    help="Million instructions of a training step, forward and backward.",
+    help="Million instructions per training step, forward and backward.",
 )  # fmt: skip
 @click.option("-o", "--output", "path", type=FOLDER, default=Path("scheme.yaml"), show_default=True)
 @click.option(
-    "--fraction-bits", "bits", type=Bits(), default="0,4", show_default=True, help="Choices for the search."
+    "--fraction-bits",
+    "bits",
+    type=Bits(),
+    default="0,4",
+    show_default=True,
+    help="Numbers of fraction bits to choose from.",
 )
 @click.option("--lr", default=RATE, show_default=True, type=click.FloatRange(0, min_open=True))
 @click.option(
@@ -73,7 +78,7 @@ class Bits(click.ParamType):
 )  # fmt: skip
 @click.option(
     "--limit", default=0, type=click.IntRange(0), metavar="N",
-    help="At most N images an epoch to measure a contribution with. [all]",
+    help="At most N images per epoch to measure a contribution with. [all]",
 )  # fmt: skip
 @click.option(
     "--final-epochs", default=4, show_default=True, type=click.IntRange(1),
@@ -84,37 +89,37 @@ class Bits(click.ParamType):
     default=6,
     show_default=True,
     type=click.IntRange(1),
-    help="Candidates that are trained for real in a round.",
+    help="Candidates that are trained for real in each round.",
 )
 @click.option(
     "--rounds",
     default=5,
     show_default=True,
     type=click.IntRange(1),
-    help="Of finalists; each learns from those before.",
+    help="Rounds of finalists; each learns from those before.",
 )
 @click.option(
     "--final-seeds",
     default=3,
     show_default=True,
     type=click.IntRange(1),
-    help="Sessions of the last three.",
+    help="Seeds to train the last three with.",
 )
 @click.option(
     "--measured", default=1.0, show_default=True, type=click.FloatRange(0, 1, min_open=True), metavar="SHARE",
-    help="Of the layers, best by Fisher information, whose contributions are measured.",
+    help="Share of the layers, best by Fisher information, whose contributions are measured.",
 )  # fmt: skip
 @click.option(
-    "--evaluations", default=10000, show_default=True, type=click.IntRange(1), help="Of the evolution."
+    "--evaluations", default=10000, show_default=True, type=click.IntRange(1), help="Candidates to look at."
 )
 @click.option(
     "--compare", default=0, type=click.IntRange(0), metavar="SEEDS",
-    help="Of evolution and random search, to compare with the proven optimum.",
+    help="Compare evolution and random search with the proven optimum, with so many seeds each.",
 )  # fmt: skip
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0, 2**32 - 1))
-@click.option("--calibration", type=FOLDER, metavar="DIR", help="As of tools/convert.")
-@click.option("--trust", is_flag=True, help="As of tools/convert.")
-@click.option("--cache", type=FOLDER, metavar="DIR", help=f"For what is measured. [{WORK}/...]")
+@click.option("--calibration", type=FOLDER, metavar="DIR", help="As in tools/convert.")
+@click.option("--trust", is_flag=True, help="As in tools/convert.")
+@click.option("--cache", type=FOLDER, metavar="DIR", help=f"Where measurements are kept. [{WORK}/...]")
 @click.option("--jobs", default=0, type=click.IntRange(0), metavar="N", help="Processes. [all cores]")
 @click.option(
     "--engine", "backend", type=click.Choice(BACKENDS), default=BACKENDS[0], show_default=True,
@@ -147,7 +152,7 @@ def main(
 ) -> None:
     """Find which biases and weights of MODEL to train within a budget, by what training them gains on DIR.
 
-    MODEL is what tools/convert takes. DIR holds train.txt and val.txt (a line CLASS/FILE an image), or
+    MODEL is what tools/convert takes. DIR holds train.txt and val.txt (one line CLASS/FILE per image), or
     folders train and val (or test) of class folders, or class folders. One training image in five is held out
     to judge by; test images are not looked at.
 

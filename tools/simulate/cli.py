@@ -60,11 +60,11 @@ class Kinds(click.ParamType):
 )  # fmt: skip
 @click.option(
     "--seed", "seeds", multiple=True, default=(0,), show_default=True, type=click.IntRange(0, 2**32 - 1),
-    help="Of the order and the rounding; give several for a mean.",
+    help="Seed of the order and of the rounding; give several for a mean.",
 )  # fmt: skip
 @click.option(
     "--schedule", type=click.Choice(["cosine", "constant"]), default="cosine", show_default=True,
-    help="Of the learning rates; cosine falls to 0 over the session.",
+    help="Of the learning rates: cosine falls to 0 over the session.",
 )  # fmt: skip
 @click.option(
     "--warmup", default=0, type=click.IntRange(0), metavar="N", help="Steps of rising learning rates."
@@ -74,40 +74,46 @@ class Kinds(click.ParamType):
     help="How training images vary from epoch to epoch, or none.",
 )  # fmt: skip
 @click.option(
-    "--variants", default=8, show_default=True, type=click.IntRange(1), help="Of each image at most."
+    "--variants", default=8, show_default=True, type=click.IntRange(1), help="At most so many per image."
 )
 @click.option(
     "--arithmetic", type=click.Choice(ARITHMETICS), default=ARITHMETICS[0], show_default=True,
-    help="The device's, or what it is compared with.",
+    help="The device's, or one to compare it with.",
 )  # fmt: skip
 @click.option(
-    "--torch-device", default="cpu", show_default=True, metavar="NAME", help="Of float, as in cuda:0."
+    "--torch-device", default="cpu", show_default=True, metavar="NAME", help="Where float runs, as in cuda:0."
 )
 @click.option(
     "--validation", is_flag=True, help="Hold out one training image in five instead of the test images."
 )
 @click.option(
     "--order", type=click.Choice(["shuffled", "classes"]), default="shuffled", show_default=True,
-    help="Of the training images; classes come one after the other, each for all of its epochs.",
+    help="Order of the training images: classes come one after the other, each for all of its epochs.",
 )  # fmt: skip
 @click.option(
     "--replay", type=click.IntRange(0, REPLAY_MAX), metavar="K",
-    help=f"Steps on old images behind each new one. [{DEFAULT} with a replay buffer]",
+    help=f"Steps on old images after each new one. [{DEFAULT} with a replay buffer]",
 )  # fmt: skip
 @click.option(
     "--rehearse", default=0, type=click.IntRange(0), metavar="N",
     help="At the end, N steps on old images alone, with a rate that falls to 0.",
 )  # fmt: skip
 @click.option(
-    "--records", type=click.IntRange(0), metavar="N", help="Of the replay buffer, instead of the plan's.",
+    "--records", type=click.IntRange(0), metavar="N", help="Size of the replay buffer, if not the plan's.",
 )  # fmt: skip
-@click.option("--limit", default=0, type=click.IntRange(0), metavar="N", help="At most N images an epoch.")
+@click.option("--limit", default=0, type=click.IntRange(0), metavar="N", help="At most N images per epoch.")
 @click.option(
-    "--eval-every", default=0, type=click.IntRange(0), metavar="N", help="Evaluate every N steps. [an epoch]"
+    "--eval-every",
+    default=0,
+    type=click.IntRange(0),
+    metavar="N",
+    help="Evaluate every N steps. [each epoch]",
 )
 @click.option("--no-cache", is_flag=True, help="Compute every layer in every step.")
 @click.option("--jobs", default=0, type=click.IntRange(0), metavar="N", help="Processes. [all cores]")
-@click.option("-o", "--output", type=FOLDER, metavar="DIR", help=f"For results. [{WORK}/NAME of the model]")
+@click.option(
+    "-o", "--output", type=FOLDER, metavar="DIR", help=f"Where results go. [{WORK}/NAME of the model]"
+)
 def main(
     plan: Path,
     data: Path,
@@ -135,8 +141,9 @@ def main(
 
     --arithmetic float does it in PyTorch instead, with real-valued errors and float weights.
 
-    PLAN is the folder that tools/convert wrote. DIR holds train.txt and val.txt (a line CLASS/FILE an image),
-    or folders train and val (or test) of class folders, or class folders (one image in five is held out).
+    PLAN is the folder that tools/convert wrote. DIR holds train.txt and val.txt (one line CLASS/FILE per
+    image), or folders train and val (or test) of class folders, or class folders (one image in five is held
+    out).
 
     \b
     python tools/simulate firmware/generated --data photos --epochs 10 --lr 1 --lr 3 --seed 0 --seed 1
@@ -207,7 +214,7 @@ def simulate(task: Task, runs: list[Settings], jobs: int) -> list[Outcome]:
 
 
 def show(model: Blueprint, outcomes: list[Outcome], files: list[Path]) -> None:
-    """The result in a line a run."""
+    """The result, one line per run."""
     say(f"{model.name}, scheme {model.scheme['name']}, {len(outcomes[0].log.steps)} steps of batch size 1")
     for outcome in outcomes:
         first, last = outcome.log.evaluations[0], outcome.log.evaluations[-1]
