@@ -4,7 +4,7 @@ SHELL := /bin/bash
 export PLATFORMIO_SETTING_ENABLE_TELEMETRY := no
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: help setup demo test test-all golden bench instructions replay soak attack results verify-results lint renode format clean
+.PHONY: help setup demo test test-all golden bench instructions claims replay soak attack results verify-results lint renode format clean
 
 help:
 	@echo "make demo      train the example on the emulated board; results in build/demo/"
@@ -12,6 +12,7 @@ help:
 	@echo "make test-all  the slow ones too"
 	@echo "make lint      ruff, mypy, clang-format, warnings as errors"
 	@echo "make golden    the published networks against golden data (MICROTRAIN_DATA)"
+	@echo "make claims    the demo again, and its numbers into README and lab/pages/demo.md"
 	@echo "make bench     the published networks on the emulated board: lab/pages/bench.md (MICROTRAIN_DATA)"
 	@echo "make results   accuracy on real data, hours: lab/pages/results.md (MICROTRAIN_DATA)"
 	@echo "make verify-results ROW=n   run row n of lab/pages/results.json again"
@@ -65,6 +66,9 @@ soak: setup
 
 attack: setup
 	@$(PYTHON) lab/attack
+
+claims: setup
+	@$(PYTHON) lab/claims --measure
 
 instructions: setup
 	@$(PYTHON) lab/instructions
