@@ -78,7 +78,7 @@ def test_plain_sgd_has_one_constant_for_all(example: Built, tmp_path: Path) -> N
 
 def test_truncating_needs_whole_weights(example: Built) -> None:
     plan = load_blueprint(example.folder)
-    bits = replace(plan, scheme=plan.scheme | {"fraction_bits": 4})
+    bits = replace(plan, scheme=replace(plan.scheme, fraction_bits=4))
     check(plan, "truncating")
     with pytest.raises(DeviceError, match="--fraction-bits 0"):
         check(bits, "truncating")

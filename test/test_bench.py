@@ -19,6 +19,7 @@ from lab.bench.cli import PAGES, main
 from lab.bench.run import run_case
 from lab.golden.data import NETWORKS, VARIABLE, Data, find
 from microtrain.base.build import StepError
+from microtrain.base.plan import read_plan
 from microtrain.convert.scheme import PUBLISHED
 from microtrain.device.client import Device
 from microtrain.emulator import Board, EmulatedPort
@@ -87,7 +88,7 @@ def is_stream(kernel: str) -> bool:
 
 
 def test_counts_repeat_exactly(example: Built, measured: dict[str, Any], image: np.ndarray) -> None:
-    again = measure.instruction_counts(example.elf, dict(example.plan), image, 3)
+    again = measure.instruction_counts(example.elf, read_plan(example.folder / "plan.json"), image, 3)
     assert {key: measured[key] for key in again} == again
 
 

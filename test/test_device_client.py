@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import plans
 import pytest
 from click.testing import CliRunner
 from PIL import Image
 
+from microtrain.base.plan import read_plan
 from microtrain.device import cli, link
 from microtrain.device.client import Device
 from microtrain.device.errors import AnswerError, DeviceError, FaultError
-from microtrain.device.plan import load_plan
 from microtrain.device.protocol import DATA, Frame, Line, Receiver, crc16, crc32, encode
 from microtrain.device.testing import ARENA, CLASSES, MODEL_ID, SHAPE, FakeDevice
 from microtrain.device.weights import pack, save_npz, unpack
@@ -26,29 +27,21 @@ def image(value: int = 0) -> np.ndarray:
     return np.arange(value, value + 20, dtype=np.uint8).reshape(SHAPE)
 
 
-def plan_document(**changes: Any) -> dict[str, Any]:
+def tiny(**changes: Any) -> dict[str, Any]:
     """A plan for the fake device: 6 weights with 4 fraction bits, 4 biases, 1 x 1 head."""
-    source = {"weight": "conv.weight", "bias": None, "bn": None}
+    source = {"weight": "conv.weight", "bias": None, "bn": None, "eps": None}
     rows = [("w", "weight", "s8", [2, 1, 1, 3], 0, 6), ("f", "fraction", "u4", [2, 1, 1, 3], 8, 3)]
     rows += [("b", "bias", "s16", [4], 12, 8), ("h", "head_weight", "f32", [1, 1], 20, 4)]
     tensors = [
         {"name": n, "layer": "conv", "kind": k, "dtype": d, "shape": s, "offset": o, "bytes": size,
-         "channels": None, "dead": [], "scale": [0.1, 0.2], "source": source}
+         "channels": None, "scale": [0.1, 0.2], "base": None, "source": source, "dead": []}
         for n, k, d, s, o, size in rows
     ]  # fmt: skip
-    document = {
-        "format": 1,
-        "name": "tiny",
-        "model_id": MODEL_ID,
-        "trainables": {"bytes": 24, "tensors": tensors},
-    }
-    return {**document, **changes}
+    return {"name": "tiny", "model_id": MODEL_ID, "trainables": {"bytes": 24, "tensors": tensors}, **changes}
 
 
 def write_plan(folder: Path, **changes: Any) -> Path:
-    path = folder / "plan.json"
-    path.write_text(json.dumps(plan_document(**changes)))
-    return path
+    return plans.write_plan(folder, **tiny(**changes))
 
 
 def test_checksums_are_the_published_ones() -> None:
@@ -197,7 +190,7 @@ def test_images_are_cropped_and_resized(tmp_path: Path) -> None:
 
 
 def test_trainables_pack_and_unpack(tmp_path: Path) -> None:
-    plan = load_plan(write_plan(tmp_path))
+    plan = read_plan(write_plan(tmp_path))
     block = bytearray(24)
     block[:6] = np.array([1, -2, 3, -127, 127, 0], np.int8).tobytes()
     block[8:11] = bytes([0x81, 0x7F, 0x20])
@@ -327,16 +320,16 @@ def test_pull_and_push_files(fake: FakeDevice, tmp_path: Path) -> None:
     result = run("--plan", plan, "push", npz)
     assert result.exit_code == 0, result.output
     assert fake.block == fake.initial
-    other = load_plan(write_plan(tmp_path, model_id="f" * 64))
+    other = read_plan(write_plan(tmp_path, model_id="f" * 64))
     save_npz(npz, other, unpack(other, bytes(24)))
     fails("holds the weights of model ffffffff, but", "--plan", write_plan(tmp_path), "push", npz)
     arrays = {**unpack(other, bytes(24)), "w": np.zeros((2, 1, 1, 4), np.int8)}
-    save_npz(npz, load_plan(plan), arrays)
+    save_npz(npz, read_plan(plan), arrays)
     fails(
         "w in the file is int8 (2, 1, 1, 4), the model needs int8 (2, 1, 1, 3)", "--plan", plan, "push", npz
     )
     del arrays["w"]
-    save_npz(npz, load_plan(plan), arrays)
+    save_npz(npz, read_plan(plan), arrays)
     fails("the file lacks w", "--plan", plan, "push", npz)
     assert fake.block == fake.initial
 

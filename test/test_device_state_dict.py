@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from pio_build import NULL_MODEL
 from torch import nn
 
+from microtrain.base.plan import Plan, Source, Trainables, Trained, read_plan
 from microtrain.device.errors import DeviceError
 from microtrain.device.model_file import load_state, save_state
-from microtrain.device.plan import Plan, Source, Trained
 from microtrain.device.state_dict import merge
 
 EPS = 1e-3
@@ -56,14 +57,16 @@ def trained(name: str, kind: str, dtype: str, shape: tuple[int, ...], source: So
     scale = more.get("scale")
     return Trained(
         f"{name}.{kind}", name, kind, dtype, shape, 0, 0, more.get("channels"),
-        None if scale is None else np.asarray(scale, np.float64), source, more.get("dead", ()),
+        None if scale is None else tuple(scale), None, source, more.get("dead", ()),
     )  # fmt: skip
 
 
 def make_plan(*tensors: Trained) -> Plan:
-    inputs = {"hidden": (2, 2, 5), "head": (1, 1, 6)}
-    outputs = {"plain": (4, 4, 5), "pool": (2, 2, 5), "hidden": (1, 1, 6), "head": (1, 1, 3)}
-    return Plan(Path("plan.json"), "net", "0" * 64, 0, tensors, inputs, outputs)
+    shapes = {"plain": ((4, 4, 4), (4, 4, 5)), "pool": ((4, 4, 5), (2, 2, 5))}
+    shapes |= {"hidden": ((2, 2, 5), (1, 1, 6)), "head": ((1, 1, 6), (1, 1, 3))}
+    null = read_plan(NULL_MODEL / "plan.json")
+    layers = tuple(replace(null.layers[0], layer=name, input=x, output=y) for name, (x, y) in shapes.items())
+    return replace(null, name="net", layers=layers, trainables=Trainables(0, tensors))
 
 
 def gains(bn: nn.BatchNorm2d) -> tuple[np.ndarray, np.ndarray]:
@@ -123,7 +126,7 @@ def test_the_wrong_eps_would_show(net: Net) -> None:
     w = np.full((4, 3, 3, 2), 100, np.int8)
     state, _ = merge(plan, {"conv.weight": w}, model_file(net))
     assert np.abs(folded(net, state)[0] - 1.0).max() > 1e-4
-    older = make_plan(replace(plan.tensors[0], source=replace(source, eps=None)))
+    older = make_plan(replace(plan.trainables.tensors[0], source=replace(source, eps=None)))
     with pytest.raises(DeviceError, match="does not say the eps of bn"):
         merge(older, {"conv.weight": w}, model_file(net))
 

@@ -7,8 +7,10 @@ import io
 from networks import residual_network
 from rich.console import Console
 
+from microtrain.base.plan import Origin
+from microtrain.convert.emit.document import document
 from microtrain.convert.emit.explain import gradients, print_waterfall, waterfall
-from microtrain.convert.emit.report import plan_json, print_table
+from microtrain.convert.emit.report import print_table
 from microtrain.convert.ir import Graph
 from microtrain.convert.passes.recompute import recomputed
 from microtrain.convert.pipeline import (
@@ -71,8 +73,8 @@ def test_the_plan_says_what_is_made_again() -> None:
     print_table(least, None, Console(file=out, width=160))
     (line,) = (line for line in out.getvalue().splitlines() if line.startswith("again "))
     assert all(node.name in line for node in recomputed(least.graph))
-    document = plan_json(least, generate(least, "a test"), {}, None)
-    assert sum(" again" in step["text"] for step in document["steps"]) == len(recomputed(least.graph))
+    plan = document(least, generate(least, "a test"), Origin("", "", ""), None)
+    assert sum(" again" in step.text for step in plan.steps) == len(recomputed(least.graph))
 
 
 def test_as_much_is_made_again_as_the_budget_asks_for() -> None:

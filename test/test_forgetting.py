@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from conftest import ROOT
+from pio_build import NULL_MODEL
 
 from lab.forgetting import picture, table
 from lab.forgetting.cases import CASES, MAIN, SPARE, Case, family
 from lab.forgetting.cli import main
 from lab.forgetting.run import all_in
+from microtrain.base.plan import Replay, read_plan
 
 PAGES = ROOT / "lab/pages"
 BAR = 0.8  # of joint training
@@ -59,7 +61,8 @@ def test_a_row_shares_the_rate_of_its_family() -> None:
 
 
 def test_a_smaller_buffer_takes_less_sram() -> None:
-    plan = {"replay": {"records": 10, "record_bytes": 38, "bytes": 424, "all_in_sram": 1000}}
+    buffer = Replay(records=10, record_bytes=38, bytes=424, all_in_sram=1000, tensors=("input",), step=0)
+    plan = replace(read_plan(NULL_MODEL / "plan.json"), replay=buffer)
     assert [all_in(plan, records) for records in (10, 4, 0)] == [1000, 760, 576]
 
 

@@ -10,14 +10,16 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
 
+import plans
 import pytest
 from click.testing import CliRunner
 
+from microtrain.base.plan import read_plan
 from microtrain.memory_report import cli
+from microtrain.memory_report.arena import arena_kinds
 from microtrain.memory_report.firmware import load_firmware
 from microtrain.memory_report.interrupts import analyse
 from microtrain.memory_report.picture import draw
-from microtrain.memory_report.plan import arena_kinds, load_plan
 from microtrain.memory_report.stack import EXCEPTION_FRAME, Stack
 
 CC = "arm-none-eabi-gcc"
@@ -116,26 +118,21 @@ def tensor(name: str, kind: str, size: int, offset: int, birth: int, death: int)
             "shape": [1, 1, size], "dtype": "s8"}  # fmt: skip
 
 
-def plan_document(**changes: Any) -> dict[str, Any]:
+def write_plan(folder: Path, **changes: Any) -> Path:
     """Arena of 256 bytes; its peak is step 2: 96 + 64 (shared in place) + 40 + 16, 40 between them."""
     tensors = [tensor("image", "input", 96, 0, 0, 1), tensor("block.1/out", "activation", 96, 0, 2, 3)]
     tensors += [tensor("block.1/in", "saved", 64, 96, 0, 2), tensor("in place", "error", 64, 96, 2, 3)]
     tensors += [tensor("scratch:2", "scratch", 40, 160, 2, 2), tensor("mask<a>", "mask", 16, 240, 1, 3)]
     steps = [
-        {"index": i, "phase": "forward" if i < 2 else "backward", "op": f"op{i}", "layer": f"block.{i}"}
+        {"index": i, "phase": "forward" if i < 2 else "backward", "op": f"op{i}", "layer": f"block.{i}",
+         "macs": 0, "text": ""}
         for i in range(4)
-    ]
+    ]  # fmt: skip
     document = {
-        "format": 1, "name": "tiny", "model_id": MODEL_ID, "budget": {"sram": 4096, "flash": 8192},
+        "name": "tiny", "model_id": MODEL_ID, "budget": {"sram": 4096, "flash": 8192},
         "arena": {"bytes": 256, "lower_bound": 216, "peak_step": 2}, "tensors": tensors, "steps": steps,
     }  # fmt: skip
-    return {**document, **changes}
-
-
-def write_plan(folder: Path, **changes: Any) -> Path:
-    path = folder / "plan.json"
-    path.write_text(json.dumps(plan_document(**changes)))
-    return path
+    return plans.write_plan(folder, **{**document, **changes})
 
 
 @pytest.fixture(scope="module")
@@ -313,14 +310,14 @@ def test_equal_builds_give_equal_reports(elf: Path, tmp_path: Path) -> None:
 
 
 def test_arena_kinds_count_shared_bytes_once(tmp_path: Path) -> None:
-    plan = load_plan(write_plan(tmp_path))
+    plan = read_plan(write_plan(tmp_path))
     assert sum(arena_kinds(plan, 2).values()) == 256 and "saved" not in arena_kinds(plan, 2)
     assert arena_kinds(plan, 0) == {"input": 96, "saved": 64, "unused": 96}
 
 
 @pytest.mark.parametrize("suffix", [".svg", ".html"])
 def test_the_picture_shows_the_peak(suffix: str, tmp_path: Path) -> None:
-    plan = load_plan(write_plan(tmp_path))
+    plan = read_plan(write_plan(tmp_path))
     picture = draw(plan, suffix)
     assert ("<!doctype html>" in picture) == (suffix == ".html")
     root = ElementTree.fromstring(picture[picture.index("<svg") : picture.index("</svg>") + 6])

@@ -30,8 +30,9 @@ from lab.results.searches import BITS, TABLE, Search, gains, rows_of, searches, 
 from lab.results.store import RESULTS, Row, add, best_rate, load, missing
 from lab.results.study import VARIANTS
 from lab.results.tables import T95, interval, markdown
+from microtrain.base.plan import Origin, text
 from microtrain.convert.emit.arrays import archive
-from microtrain.convert.emit.report import plan_json
+from microtrain.convert.emit.document import document
 from microtrain.convert.pipeline import compile_graph, generate
 from microtrain.convert.scheme import Scheme, convolutions
 from microtrain.device.errors import DeviceError
@@ -256,10 +257,10 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     compiled = compile_graph(graph, scheme, 4)
     output = generate(compiled, "a test")
-    document = json.dumps(plan_json(compiled, output, {}, None))
+    plan = document(compiled, output, Origin("", "", ""), None)
     (folder / "plan").mkdir()
-    for name, text in (output.files | {"plan.json": document}).items():
-        (folder / "plan" / name).write_text(text)
+    for name, content in (output.files | {"plan.json": text(plan)}).items():
+        (folder / "plan" / name).write_text(content)
     (folder / "plan/model.npz").write_bytes(archive(compiled.graph, output.model_id))
     h, w, c = graph.tensors[graph.input.tensor].shape
     random = np.random.default_rng(0)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from networks import residual_network
 
+from microtrain.base.plan import HeadRows
 from microtrain.convert.emit.names import number
 from microtrain.convert.ir import ConvertError
 from microtrain.convert.passes.autodiff import differentiate
@@ -75,7 +76,7 @@ def test_wrong_files_are_named(tmp_path: Path, text: str, said: str) -> None:
 
 def test_the_head_starts_from_chosen_rows(tmp_path: Path) -> None:
     scheme = load_text(tmp_path, "head: {rows: [4, 0, 2]}")
-    assert scheme.summary()["head"] == {"rows": [4, 0, 2]}
+    assert scheme.summary().head == HeadRows((4, 0, 2))
     graph = residual_network(classes=5)
     own, new = (g.layers["head"] for g in (graph, with_head(graph, 3, scheme.head)))
     np.testing.assert_array_equal(new.weight, own.weight[[4, 0, 2]])

@@ -18,7 +18,8 @@ from PIL import Image
 
 from lab.bench.build import BOARD, build
 from microtrain.base.files import unpacked
-from microtrain.convert.emit.report import plan_json
+from microtrain.base.plan import Origin, Plan, Tensor
+from microtrain.convert.emit.document import document
 from microtrain.convert.pipeline import Passes, compile_graph, generate
 from microtrain.convert.reference.native_model import NativeModel, Sgd
 from microtrain.convert.scheme import Scheme, convolutions
@@ -101,14 +102,14 @@ def test_half_passes_are_the_whole_pass(tmp_path: Path, seed: int) -> None:
     scheme = Scheme("test", count, dict.fromkeys(names[-count:], 0.5), fraction_bits=8, head="random")
     compiled = compile_graph(graph, scheme, 4, Passes(arena=1 if seed % 2 else 1 << 32))
     output = generate(compiled, "a test")
-    document = json.loads(json.dumps(plan_json(compiled, output, {}, None)))
+    plan = document(compiled, output, Origin("", "", ""), None)
     model, fast = NativeModel(output, tmp_path), tmp_path / "fast.so"
     compile_model(tmp_path, fast, FAST)
     rng = np.random.default_rng(seed)
     stored = rng.integers(-128, 128, (5, *model.shape)).astype(np.int8)
-    whole, halves = learn_whole(model, stored), learn_halves(Model(tmp_path, fast), stored, document)
+    whole, halves = learn_whole(model, stored), learn_halves(Model(tmp_path, fast), stored, plan)
     assert whole == halves
-    assert seed % 3 == 2 or document["front"] > 0
+    assert seed % 3 == 2 or plan.front > 0
 
 
 def learn_whole(model: Model, stored: np.ndarray) -> bytes:
@@ -119,9 +120,9 @@ def learn_whole(model: Model, stored: np.ndarray) -> bytes:
     return model.trainables()
 
 
-def learn_halves(model: Model, stored: np.ndarray, document: dict) -> bytes:
+def learn_halves(model: Model, stored: np.ndarray, plan: Plan) -> bytes:
     """The same from what the front left of each image, all of which is computed before."""
-    regions = alive(document["tensors"], document["front"])
+    regions = alive(plan.tensors, plan.front)
     model.reset()
     kept = []
     for image in stored:
@@ -130,7 +131,7 @@ def learn_halves(model: Model, stored: np.ndarray, document: dict) -> bytes:
     for step, record in enumerate(kept):
         model.restore(((0, model.arena_bytes),), np.full(model.arena_bytes, 0xA5, np.uint8))
         model.restore(regions, record)
-        if document["front"] == 0:
+        if plan.front == 0:
             model.enter(stored[step])
         model.rest(train=True)
         model.backward(step % 4, Sgd(0.05, 0.05, 0.05, 1, step))
@@ -148,8 +149,8 @@ def test_a_model_without_frozen_front_is_simulated_too(images: Path, tmp_path: P
 
 
 def test_alive_joins_neighbours_and_leaves_out_what_is_over() -> None:
-    def tensor(offset: int, size: int, birth: int, death: int) -> dict[str, int]:
-        return {"offset": offset, "bytes": size, "birth": birth, "death": death}
+    def tensor(offset: int, size: int, birth: int, death: int) -> Tensor:
+        return Tensor("t", "activation", size, offset, birth, death, (size,), "u8")
 
     tensors = [
         tensor(64, 32, 1, 2), tensor(96, 8, 0, 9), tensor(0, 16, 1, 3),

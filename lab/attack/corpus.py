@@ -4,7 +4,6 @@ Annotations stay real: torch.jit.script does not take them as text.
 """
 
 import io
-import json
 import pickle
 import zipfile
 from collections.abc import Callable
@@ -198,8 +197,9 @@ def schemes(folder: Path) -> list[Path]:
 
 def converted(folder: Path, model: Path) -> dict[str, list[Path]]:
     """plan.json and model.npz of a conversion."""
+    from microtrain.base.plan import Origin, text
     from microtrain.convert.emit.arrays import archive
-    from microtrain.convert.emit.report import plan_json
+    from microtrain.convert.emit.document import document
     from microtrain.convert.frontends.module import load_model
     from microtrain.convert.pipeline import compile_graph, generate
     from microtrain.convert.quantize.int8 import quantize
@@ -207,9 +207,9 @@ def converted(folder: Path, model: Path) -> dict[str, list[Path]]:
 
     graph = load_model(model).graph
     compiled = compile_graph(quantize(graph, dict.fromkeys(graph.tensors, (-4.0, 4.0))), Scheme("s", 1), 3)
-    source = {"file": model.name, "sha256": "0" * 64, "kind": "exported"}
+    origin = Origin(model.name, "0" * 64, "exported")
     plan, network = folder / "plan.json", folder / "model.npz"
-    plan.write_text(json.dumps(plan_json(compiled, generate(compiled, "it"), source, None)))
+    plan.write_text(text(document(compiled, generate(compiled, "it"), origin, None)))
     network.write_bytes(archive(compiled.graph, "0" * 64))
     return {"plan": [plan], "network": [network]}
 

@@ -62,16 +62,12 @@ def scheme(path: Path) -> None:
 
 def plan(path: Path) -> None:
     """plan.json as the client, the simulator and the memory report read it."""
-    from microtrain.base.errors import Error
-    from microtrain.device.plan import load_plan
-    from microtrain.memory_report.plan import load_plan as load_report_plan
+    from microtrain.base.plan import read_plan
+    from microtrain.memory_report.arena import arena_kinds
     from microtrain.simulate.blueprint import load_blueprint
 
-    for read in (load_plan, load_report_plan, load_blueprint):
-        try:
-            read(path)
-        except Error:
-            continue
+    arena_kinds(read_plan(path), 0)
+    load_blueprint(path)
 
 
 def network(path: Path) -> None:

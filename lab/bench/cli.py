@@ -13,8 +13,8 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from lab.golden.data import Data, DataError, find
-from microtrain.base.build import StepError
+from lab.golden.data import Data, find
+from microtrain.base.errors import Error
 from microtrain.base.paths import ROOT
 from microtrain.base.terminal import console
 
@@ -47,7 +47,7 @@ def main(only: tuple[str, ...], jobs: int) -> None:
         raise click.UsageError(f"no case matches {' or '.join(only)}; the first is {all_cases()[0].name}.")
     try:
         data, compiler = find(), build.compiler_version()
-    except (DataError, StepError) as error:
+    except Error as error:
         click.echo(f"bench: {error}", err=True)
         sys.exit(1)
     outcomes = run_all(cases, data, compiler, jobs)

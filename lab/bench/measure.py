@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Callable
@@ -11,45 +10,46 @@ from typing import Any
 
 import numpy as np
 
+from microtrain.base.plan import Plan, read_plan
+from microtrain.base.schema import encode
 from microtrain.demo.measure import ENTRIES, all_in_sram
 from microtrain.device.client import Device
 from microtrain.device.link import ProgramPort
 from microtrain.emulator import Board, CallCost, EmulatedPort, EmulatorError, cycles
 from microtrain.memory_report.firmware import load_firmware
 from microtrain.memory_report.interrupts import analyse
-from microtrain.memory_report.plan import load_plan
 from microtrain.memory_report.usage import Report, make_report
 
 KERNEL = re.compile(r"[a-z0-9_]+_(s8|s32|f32)")  # <op>_<pass>_<type>
 Numbers = dict[str, Any]
 
 
-def memory(elf: Path, plan: Path) -> Report:
+def memory(elf: Path, plan: Plan) -> Report:
     """The report of tools/memory_report."""
     firmware = load_firmware(elf)
-    return make_report(firmware, load_plan(plan), analyse(firmware), None, None)
+    return make_report(firmware, plan, analyse(firmware), None, None)
 
 
-def byte_counts(report: Report, document: Numbers) -> Numbers:
+def byte_counts(report: Report, plan: Plan) -> Numbers:
     """All-in SRAM and its parts, flash and its kinds."""
     flash = {("trainables" if "trainables" in kind else kind): size for kind, size in report.flash.items()}
     return {
         "sram_all_in": report.sram_total,
-        "arena": document["sram"]["arena"],
-        "trainables": document["sram"]["trainables"],
+        "arena": plan.sram.arena,
+        "trainables": plan.sram.trainables,
         "stack": report.stack.worst,
         "flash_bytes": report.flash_total,
         "flash": flash,
     }
 
 
-def work(document: Numbers) -> Numbers:
+def work(plan: Plan) -> Numbers:
     """Multiply-accumulates of a plan."""
-    backward = sum(step["macs"] for step in document["steps"] if step["phase"] == "backward")
-    return {"macs_forward": sum(row["macs"] for row in document["layers"]), "macs_backward": backward}
+    backward = sum(step.macs for step in plan.steps if step.phase == "backward")
+    return {"macs_forward": sum(row.macs for row in plan.layers), "macs_backward": backward}
 
 
-def instruction_counts(elf: Path, document: Numbers, image: np.ndarray, label: int) -> Numbers:
+def instruction_counts(elf: Path, plan: Plan, image: np.ndarray, label: int) -> Numbers:
     """Instructions, estimated cycles and kernels of an inference and a training step.
 
     image  uint8 [h][w][c]. The state is that after one step: before it the head is zero, and so are all
@@ -60,9 +60,9 @@ def instruction_counts(elf: Path, document: Numbers, image: np.ndarray, label: i
     device = Device(EmulatedPort(board))
     device.push(trained)
     phases = {"inference": lambda: device.infer(image), "step": lambda: device.train(image, label)}
-    ops = {step["op"] for step in document["steps"]} | {row["op"] for row in document["layers"]}
+    ops = {step.op for step in plan.steps} | {row.op for row in plan.layers}
     counted = {name: count(board, run, ops) for name, run in phases.items()}
-    macs = kernel_macs(document)
+    macs = kernel_macs(plan)
     return {
         **{f"{name}_instructions": found["instructions"] for name, found in counted.items()},
         "cycles": {name: found["cycles"] for name, found in counted.items()},
@@ -103,15 +103,15 @@ def estimate(board: Board) -> Numbers:
     return {"estimate": round(found.cycles), "issue": round(found.issue), **numbers}
 
 
-def kernel_macs(document: Numbers) -> dict[str, dict[str, int]]:
+def kernel_macs(plan: Plan) -> dict[str, dict[str, int]]:
     """Multiply-accumulates by phase and op; the layers of a stream count for their own ops."""
     forward: Counter[str] = Counter()
     backward: Counter[str] = Counter()
-    for row in document["layers"]:
-        forward[row["op"]] += row["macs"]
-    for step in document["steps"]:
-        if step["phase"] == "backward":
-            backward[step["op"]] += step["macs"]
+    for row in plan.layers:
+        forward[row.op] += row.macs
+    for step in plan.steps:
+        if step.phase == "backward":
+            backward[step.op] += step.macs
     return {"inference": dict(forward), "step": {**forward, **backward}}
 
 
@@ -133,25 +133,25 @@ def op_of(function: str) -> str:
     return function.rpartition("_")[0].removesuffix("_fwd")
 
 
-def on_board(elf: Path, plan: Path, image: np.ndarray, label: int) -> Numbers:
+def on_board(elf: Path, path: Path, image: np.ndarray, label: int) -> Numbers:
     """Everything about a firmware for the board. EmulatorError where it faults, or passes a limit."""
-    document = json.loads(plan.read_text(encoding="utf-8"))
+    plan = read_plan(path)
     report = memory(elf, plan)
     if report.failures():
         raise EmulatorError(". ".join(report.failures()))
     return {
-        "chosen": document["scheme"]["name"],
-        "fraction_bits": document["scheme"]["fraction_bits"],
-        **byte_counts(report, document),
+        "chosen": plan.scheme.name,
+        "fraction_bits": plan.scheme.fraction_bits,
+        **byte_counts(report, plan),
         "sram_measured": all_in_sram(elf, image[np.newaxis], np.array([label])),
-        **work(document),
-        **instruction_counts(elf, document, image, label),
+        **work(plan),
+        **instruction_counts(elf, plan, image, label),
     }
 
 
-def on_host(program: Path, plan: Path, image: np.ndarray, label: int) -> Numbers:
+def on_host(program: Path, path: Path, image: np.ndarray, label: int) -> Numbers:
     """A training step on this machine, of what no board holds."""
-    document = json.loads(plan.read_text(encoding="utf-8"))
+    plan = read_plan(path)
     with Device(ProgramPort(program)) as device:
         loss = device.train(image, label).loss
-    return {**document["sram"], **work(document), "loss": loss}
+    return {**encode(plan.sram), **work(plan), "loss": loss}

@@ -9,11 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from lab.golden.data import Data
-from microtrain.base.build import StepError
+from microtrain.base.errors import Error
 from microtrain.base.paths import ROOT
-from microtrain.device.errors import DeviceError
-from microtrain.emulator import EmulatorError
-from microtrain.memory_report.errors import ReportError
 
 from . import build, measure
 from .cases import Case
@@ -44,7 +41,7 @@ def run_case(case: Case, data: Data, compiler: str, output: Path = OUTPUT) -> Ou
     try:
         row, known = _numbers(case, data, compiler, output / case.folder)
         error = None
-    except (StepError, DeviceError, EmulatorError, ReportError) as caught:
+    except Error as caught:
         row, known, error = None, False, str(caught)
     except OSError as caught:
         row, known, error = None, False, f"{caught.filename or 'a file'}: {caught.strerror}"

@@ -9,14 +9,14 @@ from typing import Any
 
 import click
 
+from microtrain.base.errors import Error
 from microtrain.base.files import unpacked
 from microtrain.base.paths import ROOT
 from microtrain.base.terminal import console
-from microtrain.device.errors import DeviceError
 
 from . import picture, table
 from .cases import CASES, MAIN, Case
-from .run import WORK, RunError, best_rate, measure, plan_of
+from .run import WORK, best_rate, measure, plan_of, replay_of
 
 PAGES = ROOT / "lab/pages"
 IMAGES = "clothing10_144"
@@ -49,7 +49,7 @@ def main(data: Path | None, network: Path | None, first: int, output: Path) -> N
         (output / "replay.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
         table.insert(output / "replay.md", rows)
         picture.draw(output / "replay.svg", rows)
-    except (RunError, DeviceError, OSError, ValueError) as error:
+    except (Error, OSError, ValueError) as error:
         raise click.ClickException(str(error)) from error
     click.echo(f"wrote replay.json, replay.md and replay.svg to {output}")
 
@@ -65,7 +65,7 @@ def measure_all(
     for case in cases:
         kind = "replay" if case.records else "plain"
         if kind not in rates:
-            rates[kind] = best_rate(case, plans[MAIN]["replay"]["records"], data)
+            rates[kind] = best_rate(case, replay_of(plans[MAIN]).records, data)
         rows.append(measure(case, plans[case.scheme], rates[kind], data))
         terminal.print(f"{case.name}: {rows[-1]['mean']:.1%}")
     return rows, rates

@@ -13,6 +13,7 @@ from typing import Any
 
 from microtrain.base.errors import Error
 from microtrain.base.paths import ROOT
+from microtrain.base.plan import Plan, Replay, read_plan
 
 from .cases import CLASSES, RATES, SEEDS, SPARE, Case, family
 
@@ -41,12 +42,12 @@ def call(arguments: list[str]) -> None:
         raise RunError(f"`python {shlex.join(arguments)}` failed: {last}")
 
 
-def plan_of(scheme: str, network: Path) -> dict[str, Any]:
-    """plan.json of the network with a scheme and as large a replay buffer as the board's SRAM leaves."""
+def plan_of(scheme: str, network: Path) -> Plan:
+    """The plan of the network with a scheme and as large a replay buffer as the board's SRAM leaves."""
     folder = WORK / scheme
     options = ["--scheme", scheme, "--classes", str(CLASSES), "--replay", "spare"]
     call(["tools/convert", str(network), *options, "-o", str(folder)])
-    return json.loads((ROOT / folder / "plan.json").read_text(encoding="utf-8"))
+    return read_plan(ROOT / folder / "plan.json")
 
 
 def simulate(case: Case, records: int, data: Path, rest: list[str], name: str) -> dict[str, Any]:
@@ -55,7 +56,7 @@ def simulate(case: Case, records: int, data: Path, rest: list[str], name: str) -
     options = [*case.options(records), *rest, "--jobs", "1", "-o", str(folder)]
     command = ["tools/simulate", str(plan), "--data", str(data), *options]
     file = ROOT / folder / "results.json"
-    model_id = json.loads((ROOT / plan / "plan.json").read_text(encoding="utf-8"))["model_id"]
+    model_id = read_plan(ROOT / plan / "plan.json").model_id
     if not (file.is_file() and same(file, command, model_id)):
         call(command)
     return {
@@ -78,9 +79,9 @@ def best_rate(case: Case, records: int, data: Path) -> dict[str, Any]:
     return {"rate": max(found, key=lambda rate: found[rate]), "by_rate": found, "command": results["command"]}
 
 
-def measure(case: Case, plan: dict[str, Any], rates: dict[str, Any], data: Path) -> dict[str, Any]:
+def measure(case: Case, plan: Plan, rates: dict[str, Any], data: Path) -> dict[str, Any]:
     """A row of pages/replay.json: accuracy on the test images by seed, after the session and on the way."""
-    records = plan["replay"]["records"] if case.records == SPARE else case.records
+    records = replay_of(plan).records if case.records == SPARE else case.records
     seeds = [word for seed in SEEDS for word in ("--seed", str(seed))]
     results = simulate(case, records, data, ["--lr", f"{rates['rate']:g}", *seeds], case.name)
     runs = results["runs"]
@@ -102,10 +103,16 @@ def measure(case: Case, plan: dict[str, Any], rates: dict[str, Any], data: Path)
     }
 
 
-def all_in(plan: dict[str, Any], records: int) -> int:
+def all_in(plan: Plan, records: int) -> int:
     """Estimated bytes of SRAM with a buffer of another size."""
-    replay = plan["replay"]
+    replay = replay_of(plan)
     if not records:
-        return replay["all_in_sram"] - replay["bytes"]
+        return replay.all_in_sram - replay.bytes
     label = 2  # bytes beside a record
-    return replay["all_in_sram"] - (replay["records"] - records) * (replay["record_bytes"] + label)
+    return replay.all_in_sram - (replay.records - records) * (replay.record_bytes + label)
+
+
+def replay_of(plan: Plan) -> Replay:
+    """The buffer of a plan that was made with one."""
+    assert plan.replay is not None, f"{plan.path} was converted without --replay"
+    return plan.replay

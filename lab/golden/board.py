@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -12,8 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from microtrain.base.build import command
+from microtrain.base.plan import Budget, Origin, text
 from microtrain.convert import boards
-from microtrain.convert.emit import report
+from microtrain.convert.emit.document import document
 from microtrain.convert.emit.names import identifier
 from microtrain.convert.frontends.checkpoint import read_checkpoint
 from microtrain.convert.ir import Graph
@@ -161,11 +161,11 @@ def build_elf(compiled: Compiled, folder: Path) -> Path:
     generated, build = folder / "generated", folder / "pio"
     generated.mkdir(parents=True, exist_ok=True)
     output = generate(compiled, "golden data")
-    source = {"file": compiled.graph.name, "sha256": "", "kind": "checkpoint"}
     board = boards.find(ENVIRONMENT)
-    document = report.plan_json(compiled, output, source, {"sram": board.sram, "flash": board.flash})
-    for name, text in {**output.files, "plan.json": json.dumps(document)}.items():
-        (generated / name).write_text(text, encoding="utf-8")
+    origin = Origin(compiled.graph.name, "", "checkpoint")
+    plan = document(compiled, output, origin, Budget(board.sram, board.flash))
+    for name, content in {**output.files, "plan.json": text(plan)}.items():
+        (generated / name).write_text(content, encoding="utf-8")
     pio = str(Path(sys.executable).with_name("pio"))
     extra = {"MICROTRAIN_MODEL": str(generated), "PLATFORMIO_BUILD_DIR": str(build)}
     command([pio, "run", "-s", "-e", ENVIRONMENT], folder / "pio.log", extra)

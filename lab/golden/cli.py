@@ -12,14 +12,12 @@ from typing import Any
 import click
 from rich.progress import Progress
 
-from microtrain.base.build import StepError
+from microtrain.base.errors import Error
 from microtrain.base.paths import ROOT
-from microtrain.device.errors import DeviceError
-from microtrain.emulator import EmulatorError
 
 from . import board
 from .check import Gradient, check_blocks, check_gradients, check_logits, dead_channels
-from .data import NETWORKS, Data, DataError, find
+from .data import NETWORKS, Data, find
 from .host import check_host
 from .picture import draw, spread
 
@@ -53,7 +51,7 @@ def main(images: int, board_images: int) -> None:
                 gradients[network] = check_gradients(data, network, "int8")
                 report[network] = check(data, network, images, min(images, board_images), progress)
                 report[network] |= gradient_row(data, network, gradients[network])
-    except (DataError, StepError, DeviceError, EmulatorError) as error:
+    except Error as error:
         click.echo(f"golden: {error}", err=True)
         sys.exit(1)
     save(report, gradients)

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import click
 
-from lab.golden.data import DataError, find
-from microtrain.base.build import StepError
+from lab.golden.data import find
+from microtrain.base.errors import Error
 from microtrain.device.errors import DeviceError
 from microtrain.search.engine import Engine
 from microtrain.simulate.arithmetic import ARITHMETICS
@@ -132,7 +132,7 @@ def guarded(what: Callable[[Path], None]) -> None:
         data = find().folder
         prepare(data)
         what(data)
-    except (DeviceError, DataError, StepError, OSError) as error:
+    except (Error, OSError) as error:
         raise click.ClickException(str(error)) from error
 
 

@@ -12,6 +12,7 @@ from lab.bench import build
 from lab.bench.measure import after_one_step, memory
 from lab.bench.run import LABEL
 from lab.golden.data import Data
+from microtrain.base.plan import Plan, read_plan
 from microtrain.demo.measure import ENTRIES
 from microtrain.device.client import Device
 from microtrain.emulator import Board, EmulatedPort
@@ -43,11 +44,11 @@ def command(row: Row) -> str:
     return COMMAND + "".join(f" --{name.replace('_', '-')} {shlex.quote(str(row[name]))}" for name in names)
 
 
-def firmware(cell: Cell, data: Path) -> tuple[Path, Path]:
-    """The ELF with the cell's plan, and its plan.json."""
-    plan = convert(cell, data)
-    elf = build.build(plan.folder, WORK / "firmware" / cell.plan, build.BOARD)
-    return elf, plan.folder / "plan.json"
+def firmware(cell: Cell, data: Path) -> tuple[Path, Plan]:
+    """The ELF with the cell's plan, and the plan."""
+    folder = convert(cell, data).folder
+    elf = build.build(folder, WORK / "firmware" / cell.plan, build.BOARD)
+    return elf, read_plan(folder / "plan.json")
 
 
 def sram(cell: Cell, data: Path) -> int:

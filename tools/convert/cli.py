@@ -16,12 +16,15 @@ from filelock import FileLock
 from rich.console import Console
 
 from microtrain.base import paths
+from microtrain.base.errors import Error
+from microtrain.base.plan import Budget, Origin, text
 from microtrain.base.terminal import console, say
 
 from . import boards
 from .default_scheme import default_scheme
 from .emit import report
 from .emit.arrays import archive
+from .emit.document import document
 from .emit.explain import print_waterfall
 from .emit.names import safe_name
 from .frontends.checkpoint import IMAGE, read_checkpoint
@@ -33,7 +36,6 @@ from .quantize.fidelity_report import draw, print_report
 from .quantize.int8 import warn_dead
 from .quantize.ptq import Choices, calibration_images, quantization_report, quantize_model
 from .quantize.ranges import DEFAULT, RULES
-from .reference.hostlib import HostLibError
 from .scheme import Scheme
 from .scheme import find as find_scheme
 from .scheme import head_rows as checked_rows
@@ -238,25 +240,25 @@ def main(
             loaded, choices, compared or labelled is not None, labelled
         )
         passes = Passes(fused=not whole, arriving=not keep_image, replay=replay)
-        room = budget["sram"] if budget else sys.maxsize
+        room = budget.sram if budget else sys.maxsize
         chosen = choose_scheme(scheme, fraction_bits) if scheme else None
         compiled = compile_for(quantized, chosen, classes, head_rows, room, passes)
         if replay:
-            compiled = with_buffer(compiled, replay, budget["sram"] if budget else None)
+            compiled = with_buffer(compiled, replay, budget.sram if budget else None)
         write(compiled, loaded, model, output, board, budget, report_files)
         if explain:
             print_waterfall(quantized, compiled, screen())
-    except (ConvertError, HostLibError) as error:
+    except Error as error:
         say(f"convert: {error}", err=True)
         sys.exit(1)
 
 
-def budget_of(board: boards.Board, sram_kb: int | None, flash_kb: int | None) -> report.Budget:
+def budget_of(board: boards.Board, sram_kb: int | None, flash_kb: int | None) -> Budget:
     """What was asked for, where nothing was all that the board has."""
-    return {
-        "sram": board.sram if sram_kb is None else sram_kb * KB,
-        "flash": board.flash if flash_kb is None else flash_kb * KB,
-    }
+    return Budget(
+        sram=board.sram if sram_kb is None else sram_kb * KB,
+        flash=board.flash if flash_kb is None else flash_kb * KB,
+    )
 
 
 def choose_scheme(name: Path, fraction_bits: str | None) -> Scheme:
@@ -345,7 +347,7 @@ def write(
     model: Path,
     output: Path,
     board: boards.Board | None,
-    budget: report.Budget | None,
+    budget: Budget | None,
     more: dict[str, str],
 ) -> None:
     """Check the budget, if any, write the files and `more` (all or none) and print the table."""
@@ -353,10 +355,9 @@ def write(
         report.check_budget(compiled, budget, board)
     digest = hashlib.sha256(model.read_bytes()).hexdigest()
     generated = generate(compiled, f"{model.name} (sha256 {digest[:16]})")
-    source = {"file": model.name, "sha256": digest, "kind": loaded.kind}
-    document = report.plan_json(compiled, generated, source, budget)
-    texts = generated.files | {"plan.json": json.dumps(document, indent=1) + "\n"} | more
-    files = {name: text.encode() for name, text in texts.items()}
+    plan = document(compiled, generated, Origin(model.name, digest, loaded.kind), budget)
+    texts = generated.files | {"plan.json": text(plan)} | more
+    files = {name: content.encode() for name, content in texts.items()}
     files["model.npz"] = archive(compiled.graph, generated.model_id)
     write_all(files, output)
     report.print_table(compiled, budget, screen(), board)

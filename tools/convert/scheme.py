@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import yaml
 
+from microtrain.base import plan
 from microtrain.base.archive import reason
 from microtrain.base.errors import short
 
@@ -53,19 +54,18 @@ class Scheme:
     head: HeadStart = "zeros"
     network: str | None = None
 
-    def summary(self) -> dict[str, Any]:
-        """The scheme as plain data, for plan.json."""
-        weights = {str(k): list(v) if isinstance(v, tuple) else v for k, v in self.weights.items()}
-        return {
-            "name": self.name,
-            "biases": "all" if self.biases < 0 else self.biases,
-            "weights": weights,
-            "select": self.select,
-            "fraction_bits": self.fraction_bits,
-            "loss": self.loss,
-            "learning_rate": dict(zip(RATES, self.rates, strict=True)),
-            "head": {"rows": list(self.head)} if isinstance(self.head, tuple) else self.head,
-        }
+    def summary(self) -> plan.Scheme:
+        """The scheme as plan.json says it."""
+        return plan.Scheme(
+            name=self.name,
+            biases="all" if self.biases < 0 else self.biases,
+            weights={str(layer): part for layer, part in self.weights.items()},
+            select=self.select,
+            fraction_bits=self.fraction_bits,
+            loss=self.loss,
+            learning_rate=plan.Rates(*self.rates),
+            head=plan.HeadRows(self.head) if isinstance(self.head, tuple) else self.head,
+        )
 
 
 def find(name: Path) -> Scheme:

@@ -12,12 +12,11 @@ import click
 import numpy as np
 
 from microtrain.base.build import Firmware, StepError, build, command, convert
+from microtrain.base.errors import Error
 from microtrain.base.paths import ROOT
 from microtrain.device.curve import save_curve
-from microtrain.device.errors import DeviceError
 from microtrain.device.link import EmulatorPort
 from microtrain.device.session import Settings
-from microtrain.emulator import EmulatorError
 from microtrain.samples.images import Dataset, load_image, scan
 
 from .measure import all_in_sram, step_instructions
@@ -44,7 +43,7 @@ def main(epochs: int, seed: int, eval_every: int) -> None:
     """Convert, build, measure and train the digits example; results go to build/demo/."""
     try:
         run(Settings(epochs, seed, eval_every=eval_every, rate=RATE, schedule="cosine"))
-    except (StepError, DeviceError, EmulatorError) as error:
+    except Error as error:
         click.echo(f"demo: {error}", err=True)
         sys.exit(1)
 

@@ -11,6 +11,7 @@ import click
 import numpy as np
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from microtrain.base.plan import Plan, read_plan
 from microtrain.base.terminal import Sentences, console, say
 from microtrain.samples.images import load_image, scan
 
@@ -18,7 +19,7 @@ from . import monitor as terminal
 from .client import REPLAY_MAX, Device
 from .errors import DeviceError
 from .link import DEFAULT_BAUD, EmulatorPort, Port, ProgramPort, SerialPort
-from .plan import Plan, check_same_model, load_plan
+from .plan import check_same_model
 from .session import Evaluation, Log, Settings, evaluate, new_log, train
 from .weights import load_npz, pack, save_npz, unpack
 
@@ -56,7 +57,7 @@ class Target:
         try:
             device = Device(port, where, self.baud)
             if self.plan is not None:
-                check_same_model(load_plan(self.plan), device.info.model, device.info.model_id, where)
+                check_same_model(read_plan(self.plan), device.info.model, device.info.model_id, where)
         except BaseException:
             port.close()
             raise
@@ -64,7 +65,7 @@ class Target:
 
     def plan_of(self, device: Device) -> Plan:
         """The plan of the model that the device runs: --plan, or the one beside the firmware."""
-        plan = load_plan(self.plan or DEFAULT_PLAN)
+        plan = read_plan(self.plan or DEFAULT_PLAN)
         check_same_model(plan, device.info.model, device.info.model_id, device.where)
         return plan
 
@@ -287,7 +288,7 @@ def pull(target: Target, output: Path, state_dict: Path | None, model: Path | No
         save_state(state_dict, merged)
         notes.insert(0, f"{state_dict}: {len(merged)} tensors")
     save_npz(output, plan, arrays)
-    say("\n".join([f"{output}: {len(arrays)} tensors, {plan.size} bytes", *notes]))
+    say("\n".join([f"{output}: {len(arrays)} tensors, {plan.trainables.bytes} bytes", *notes]))
 
 
 @main.command()
@@ -298,7 +299,7 @@ def push(target: Target, file: Path) -> None:
     with target.connect() as device:
         plan = target.plan_of(device)
         device.push(pack(plan, load_npz(file, plan)))
-        say(f"{file}: {plan.size} bytes, sha256 {device.sha()}")
+        say(f"{file}: {plan.trainables.bytes} bytes, sha256 {device.sha()}")
 
 
 @main.command()

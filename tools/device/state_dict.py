@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from microtrain.base.plan import Plan, Trained
+
 from .errors import DeviceError
 from .model_file import State
-from .plan import Plan, Trained
 from .weights import Arrays
 
 FRACTION_BITS = {"s8": 8, "u4": 4}
@@ -43,7 +44,7 @@ def merge(plan: Plan, arrays: Arrays, state: State) -> tuple[State, list[str]]:
     """
     merged = {name: value.clone() for name, value in state.items()}
     notes: list[str] = []
-    for t in plan.tensors:
+    for t in plan.trainables.tensors:
         lookup(merged, t.source.weight, plan)
         if t.kind == "weight":
             merge_weight(plan, t, arrays, state, merged)
@@ -80,7 +81,8 @@ def merge_bias(plan: Plan, t: Trained, arrays: Arrays, state: State, merged: Sta
     """The real bias into bn.bias (beta' = b_real - (b - mean) * g), the convolution's, or bn's mean."""
     assert t.scale is not None
     fold = folding(plan, t, state)
-    real = arrays[t.name].astype(np.float64) * t.scale + (0.0 if t.base is None else t.base)
+    base = 0.0 if t.base is None else np.array(t.base)
+    real = arrays[t.name].astype(np.float64) * np.array(t.scale) + base
     name, value = bias_home(plan, t, state, fold, real)
     old = state[name].detach().double().numpy() if name in state else real
     put(merged, name, np.where(fold.dead, old, value), like=state.get(name, state[t.source.weight]))
@@ -169,7 +171,8 @@ def real_integers(plan: Plan, t: Trained, arrays: Arrays) -> np.ndarray:
 def per_channel(t: Trained, channels: np.ndarray, c_out: int) -> np.ndarray:
     """s_w of the given output channels; the plan lists all of them, or the trained ones only."""
     assert t.scale is not None
-    return t.scale[channels] if len(t.scale) == c_out else t.scale
+    scale = np.array(t.scale, np.float64)
+    return scale[channels] if len(scale) == c_out else scale
 
 
 def weight_4d(plan: Plan, t: Trained, state: State) -> np.ndarray:
@@ -188,17 +191,13 @@ def restore_shape(t: Trained, weight: np.ndarray, state: State) -> np.ndarray:
 
 def flattened(plan: Plan, t: Trained, features: int) -> tuple[int, int, int]:
     """(h, w, c) of the map that a linear layer reads flattened: its own input, or the layer before."""
-    own = plan.inputs.get(t.layer)
-    if own is not None and own[0] * own[1] > 1 and int(np.prod(own)) == features:
+    names = [row.layer for row in plan.layers]
+    at = names.index(t.layer) if t.layer in names else len(names)
+    own = plan.layers[at].input if at < len(names) else (1, 1, 0)
+    before = plan.layers[at - 1].output if at else (1, 1, 0)
+    if own[0] * own[1] > 1 and int(np.prod(own)) == features:
         return own
-    before: tuple[int, int, int] | None = None
-    for name, shape in plan.outputs.items():
-        if name == t.layer:
-            break
-        before = shape
-    if before is not None and int(np.prod(before)) == features:
-        return before
-    return (1, 1, features)
+    return before if int(np.prod(before)) == features else (1, 1, features)
 
 
 def lookup(state: State, name: str | None, plan: Plan) -> np.ndarray:

@@ -10,9 +10,9 @@ import numpy as np
 from microtrain.base.errors import FileError
 from microtrain.base.files import replacing
 from microtrain.base.npz import read_npz
+from microtrain.base.plan import Plan, Trained, short_id
 
 from .errors import DeviceError
-from .plan import Plan, Trained, short_id
 
 DTYPES: dict[str, np.dtype[Any]] = {"s8": np.dtype("<i1"), "s16": np.dtype("<i2"), "f32": np.dtype("<f4")}
 ID_KEY = "model_id"
@@ -21,9 +21,10 @@ Arrays = dict[str, np.ndarray]
 
 def unpack(plan: Plan, block: bytes) -> Arrays:
     """The block as arrays by tensor name. DeviceError where the sizes differ."""
-    if len(block) != plan.size:
-        raise DeviceError(f"the device holds {len(block)} bytes of trainables, {plan.path} says {plan.size}.")
-    return {t.name: unpack_tensor(t, block[t.offset : t.offset + t.size]) for t in plan.tensors}
+    size, tensors = plan.trainables.bytes, plan.trainables.tensors
+    if len(block) != size:
+        raise DeviceError(f"the device holds {len(block)} bytes of trainables, {plan.path} says {size}.")
+    return {t.name: unpack_tensor(t, block[t.offset : t.offset + t.bytes]) for t in tensors}
 
 
 def unpack_tensor(t: Trained, data: bytes) -> np.ndarray:
@@ -37,8 +38,8 @@ def unpack_tensor(t: Trained, data: bytes) -> np.ndarray:
 
 def pack(plan: Plan, arrays: Arrays) -> bytes:
     """The inverse of unpack; bytes between tensors are 0. DeviceError names a tensor that does not fit."""
-    block = bytearray(plan.size)
-    for t in plan.tensors:
+    block = bytearray(plan.trainables.bytes)
+    for t in plan.trainables.tensors:
         if t.name not in arrays:
             raise DeviceError(
                 f"the file lacks {t.name}, which {plan.name} trains: is it from another scheme?"

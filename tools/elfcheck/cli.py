@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from .elf import ElfError
+from microtrain.base.errors import Error
+
 from .rules import check
 
 SHOWN = 20
@@ -23,7 +24,7 @@ def main(elf: Path) -> None:
     """
     try:
         findings = check(elf)
-    except ElfError as error:
+    except Error as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(2)
     for finding in findings[:SHOWN]:

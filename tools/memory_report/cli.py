@@ -10,6 +10,8 @@ from typing import Any
 
 import click
 
+from microtrain.base.errors import Error
+from microtrain.base.plan import Plan, read_plan
 from microtrain.base.reading import reading
 from microtrain.base.terminal import console
 
@@ -17,7 +19,6 @@ from .errors import ReportError
 from .firmware import load_firmware
 from .interrupts import analyse
 from .picture import check_suffix, draw
-from .plan import Plan, load_plan
 from .show import show, show_diff
 from .usage import as_json, make_report
 
@@ -65,7 +66,7 @@ def main(
     """
     try:
         passed = run(elf, plan, json_path, diff, picture, (budget_sram, budget_flash))
-    except ReportError as error:
+    except Error as error:
         raise click.ClickException(str(error)) from error
     sys.exit(0 if passed else 1)
 
@@ -104,7 +105,7 @@ def choose_plan(path: Path | None) -> Plan | None:
     """The plan that was named, or the one beside the firmware where it exists."""
     if path is None and not PLAN.exists():
         return None
-    return load_plan(path or PLAN)
+    return read_plan(path or PLAN)
 
 
 def load_report(path: Path) -> dict[str, Any]:

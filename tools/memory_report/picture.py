@@ -9,8 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
+from microtrain.base.plan import Plan, Tensor
+
+from .arena import arena_kinds
 from .errors import ReportError
-from .plan import Plan, Tensor, arena_kinds
 
 COLOURS = {
     "input": "#4e79a7",
@@ -64,7 +66,7 @@ def check_suffix(suffix: str) -> None:
 
 def svg(plan: Plan) -> str:
     last = max(t.death for t in plan.tensors) + 1
-    scale = Scale(max(last, len(plan.steps)), max(plan.arena, max(t.end for t in plan.tensors)))
+    scale = Scale(max(last, len(plan.steps)), max(plan.arena.bytes, max(t.end for t in plan.tensors)))
     width, height = LEFT + MAP_WIDTH + 24 + PANEL, TOP + HEIGHT + 100
     parts = [
         f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {width} {height}' "
@@ -73,7 +75,7 @@ def svg(plan: Plan) -> str:
         text(
             LEFT,
             24,
-            f"Arena of {plan.name}: {plan.arena:,} bytes over one training iteration",
+            f"Arena of {plan.name}: {plan.arena.bytes:,} bytes over one training iteration",
             size=17,
             bold=True,
         ),
@@ -162,9 +164,9 @@ def nice(size: float) -> int:
 
 def bound(plan: Plan, scale: Scale) -> list[str]:
     """The least that any placement of these tensors needs."""
-    y = scale.y(plan.lower_bound)
-    gap = 100 * (plan.arena / max(1, plan.lower_bound) - 1)
-    words = f"lower bound {plan.lower_bound:,} bytes (arena {gap:.1f} % above it)"
+    y = scale.y(plan.arena.lower_bound)
+    gap = 100 * (plan.arena.bytes / max(1, plan.arena.lower_bound) - 1)
+    words = f"lower bound {plan.arena.lower_bound:,} bytes (arena {gap:.1f} % above it)"
     return [
         f"<line x1='{LEFT}' y1='{y:.1f}' x2='{LEFT + MAP_WIDTH}' y2='{y:.1f}' "
         f"stroke='#222' stroke-width='1.2' stroke-dasharray='7 4'><title>{words}</title></line>",
@@ -174,10 +176,10 @@ def bound(plan: Plan, scale: Scale) -> list[str]:
 
 def peak(plan: Plan, scale: Scale) -> list[str]:
     """A frame around the busiest step."""
-    x, w = scale.x(plan.peak_step), scale.x(plan.peak_step + 1) - scale.x(plan.peak_step)
-    left = plan.peak_step < scale.steps / 2
+    x, w = scale.x(plan.arena.peak_step), scale.x(plan.arena.peak_step + 1) - scale.x(plan.arena.peak_step)
+    left = plan.arena.peak_step < scale.steps / 2
     place, anchor = (x, "start") if left else (x + w, "end")
-    words = f"peak: step {plan.peak_step}"
+    words = f"peak: step {plan.arena.peak_step}"
     return [
         f"<rect x='{x:.1f}' y='{TOP - 3}' width='{w:.1f}' height='{HEIGHT + 6}' fill='none' stroke='#b00020' "
         "stroke-width='2' pointer-events='none'/>",
@@ -220,9 +222,9 @@ def legend(plan: Plan, height: float) -> list[str]:
 def panel(plan: Plan) -> list[str]:
     """What is alive at the busiest step, the largest first."""
     x, y = LEFT + MAP_WIDTH + 24, TOP + 4
-    alive = plan.alive(plan.peak_step)
-    step = plan.steps[plan.peak_step] if 0 <= plan.peak_step < len(plan.steps) else None
-    found = [text(x, y - 14, f"What makes the peak, step {plan.peak_step}", 14, True, "fill='#b00020'")]
+    alive = plan.alive(plan.arena.peak_step)
+    step = plan.steps[plan.arena.peak_step] if 0 <= plan.arena.peak_step < len(plan.steps) else None
+    found = [text(x, y - 14, f"What makes the peak, step {plan.arena.peak_step}", 14, True, "fill='#b00020'")]
     if step is not None:
         found.append(
             text(x, y + 6, shorten(f"{step.phase}: {step.op} of {step.layer}", 58), 11, more="fill='#444'")
@@ -240,7 +242,7 @@ def panel(plan: Plan) -> list[str]:
         found.append(text(x + 17, y, f"and {len(rest)} smaller ones", 11, more="fill='#444'"))
         found.append(text(x + PANEL - 12, y, f"{sum(t.bytes for t in rest):,}", 11, more="text-anchor='end'"))
         y += 18
-    for kind, size in arena_kinds(plan, plan.peak_step).items():
+    for kind, size in arena_kinds(plan, plan.arena.peak_step).items():
         y += 15
         words = "between the tensors" if kind == "unused" else f"all {kind.replace('_', ' ')}"
         found.append(text(x + 17, y, words, 10.5, more="fill='#555'"))

@@ -43,8 +43,8 @@ def kinds_table(
     for name, size in kinds.items():
         table.add_row(name, f"{size:,}", percent(size, chip))
         if name == "arena" and arena is not None and report.plan is not None:
-            plan = report.plan
-            table.add_row(f"  at its peak, step {plan.peak_step} ({step_name(report)}):", "", "", style="dim")
+            peak = report.plan.arena.peak_step
+            table.add_row(f"  at its peak, step {peak} ({step_name(report)}):", "", "", style="dim")
             for kind, part in arena.items():
                 table.add_row(f"    {kind}", f"{part:,}", "", style="dim")
     total = sum(kinds.values())
@@ -131,9 +131,9 @@ def new_table(title: str, *columns: str) -> Table:
 
 def step_name(report: Report) -> str:
     plan = report.plan
-    if plan is None or not 0 <= plan.peak_step < len(plan.steps):
+    if plan is None or not 0 <= plan.arena.peak_step < len(plan.steps):
         return "?"
-    step = plan.steps[plan.peak_step]
+    step = plan.steps[plan.arena.peak_step]
     return f"{step.op} of {step.layer}"
 
 

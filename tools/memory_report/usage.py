@@ -6,9 +6,11 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from microtrain.base.plan import Plan
+
+from .arena import arena_kinds
 from .errors import ReportError
 from .firmware import Firmware, Section, Symbol
-from .plan import Plan, arena_kinds
 from .stack import EXCEPTION_FRAME, Path, Stack
 
 SERIAL = re.compile(r"ring|rx|tx|uart|usart|serial|protocol|receiver|frame|line", re.IGNORECASE)
@@ -78,8 +80,9 @@ def make_report(
     """Measure a firmware. ReportError where the plan is another model's, or a section is off the chip."""
     if plan is not None:
         check_same_model(firmware, plan)
-        sram_budget = plan.sram_budget if sram_budget is None else sram_budget
-        flash_budget = plan.flash_budget if flash_budget is None else flash_budget
+        board = plan.budget
+        sram_budget = board.sram if board and sram_budget is None else sram_budget
+        flash_budget = board.flash if board and flash_budget is None else flash_budget
     check_places(firmware)
     return Report(
         firmware,
@@ -87,7 +90,7 @@ def make_report(
         stack,
         flash_kinds(firmware),
         sram_kinds(firmware, stack),
-        arena_kinds(plan, plan.peak_step) if plan is not None else None,
+        arena_kinds(plan, plan.arena.peak_step) if plan is not None else None,
         region_use(firmware),
         symbol_sizes(firmware),
         flash_budget,
@@ -103,7 +106,7 @@ def check_same_model(firmware: Firmware, plan: Plan) -> None:
             f"{firmware.path} holds no model (model_info, {ARENA}): build the firmware, or drop --plan."
         )
     linked = firmware.word(info.address + 4)
-    if linked != plan.id or arena.size < plan.arena:
+    if linked != plan.id or arena.size < plan.arena.bytes:
         raise ReportError(
             f"{firmware.path} holds model {linked:08x}, but {plan.path} describes {plan.name} {plan.id:08x}: "
             "build again after converting, or name the right --plan."

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from pathlib import Path
 
 from microtrain.base.files import replacing
+from microtrain.base.plan import Origin, text
 from microtrain.convert.emit.code import emit
-from microtrain.convert.emit.report import plan_json
+from microtrain.convert.emit.document import document
 from microtrain.convert.ir import Graph
 from microtrain.convert.memory.plan import plan
 from microtrain.convert.pipeline import Compiled, Passes, training_graph
@@ -33,10 +33,9 @@ def compile_here(compiled: Compiled, lab: Lab) -> tuple[Blueprint, Path]:
     """
     folder = Path(tempfile.mkdtemp(dir=lab.scratch))
     output = emit(compiled.graph, compiled.plan, compiled.scheme, "a search")
-    source = {"file": compiled.graph.name, "sha256": "", "kind": "search"}
-    document = plan_json(compiled, output, source, None)
-    for name, text in (output.files | {"plan.json": json.dumps(document)}).items():
-        (folder / name).write_text(text, encoding="utf-8")
+    made = document(compiled, output, Origin(compiled.graph.name, "", "search"), None)
+    for name, content in (output.files | {"plan.json": text(made)}).items():
+        (folder / name).write_text(content, encoding="utf-8")
     compile_model(folder, folder / "model.so", FAST, objects=lab.kernels)
     return load_blueprint(folder), folder / "model.so"
 

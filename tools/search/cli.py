@@ -14,11 +14,11 @@ import click
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
+from microtrain.base.errors import Error
 from microtrain.base.terminal import console
 from microtrain.convert.cli import load, quantized_with_report, show_warning
-from microtrain.convert.ir import ConvertError, Graph
+from microtrain.convert.ir import Graph
 from microtrain.convert.quantize.ptq import Choices
-from microtrain.convert.reference.hostlib import HostLibError
 from microtrain.convert.scheme import RATE
 from microtrain.device.errors import DeviceError
 from microtrain.native.model import kernels
@@ -193,7 +193,7 @@ def main(
         space = space_of(graph, bits, lr)
         result = search(lab, space, request, engine(jobs or os.cpu_count() or 1, backend), progress)
         files = output.write(path, lab, request, result, str(data))
-    except (ConvertError, HostLibError, DeviceError, OSError) as error:
+    except (Error, OSError) as error:
         raise click.ClickException(str(error)) from error
     output.show(result, files)
 

@@ -14,7 +14,7 @@ from functools import partial
 
 import numpy as np
 
-from microtrain.convert.emit.report import flash_total
+from microtrain.convert.emit.document import flash_total
 from microtrain.convert.ir import Graph
 from microtrain.convert.memory.plan import buffers, bytes_alive
 from microtrain.convert.pipeline import Compiled, fixed_sram, training_graph

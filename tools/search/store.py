@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 
+from microtrain.base.schema import encode
+
 from .engine import Engine
 from .lab import Lab
 from .trial import Outcome, Trial, run
@@ -43,7 +45,7 @@ def name(trial: Trial) -> str:
     """Names a trial by all that it is."""
     names = ("epochs", "limit", "seed")
     session = {name: getattr(trial, name) for name in names}
-    about = trial.scheme.summary() | {"name": ""} | session
+    about = encode(trial.scheme.summary()) | {"name": ""} | session
     return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:24]
 
 

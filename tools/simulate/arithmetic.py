@@ -30,10 +30,10 @@ def flags(arithmetic: str) -> tuple[str, ...]:
 
 def check(plan: Blueprint, arithmetic: str) -> None:
     """DeviceError where the plan cannot be trained so."""
-    bits = plan.scheme["fraction_bits"]
+    bits = plan.scheme.fraction_bits
     if arithmetic == "truncating" and bits:
         raise DeviceError(
-            f"truncating weights are int8 alone, but scheme {plan.scheme['name']} has {bits} fraction bits: "
+            f"truncating weights are int8 alone, but scheme {plan.scheme.name} has {bits} fraction bits: "
             "convert with --fraction-bits 0."
         )
 

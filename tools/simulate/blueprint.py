@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from microtrain.device.errors import DeviceError
-from microtrain.device.plan import read_plan
+from microtrain.base.plan import Plan, Scheme, Sram, Tensor, read_plan
 from microtrain.native.model import Regions
 
 
@@ -33,7 +31,7 @@ class Blueprint:
     folder: Path
     name: str
     model_id: str
-    scheme: dict[str, Any]
+    scheme: Scheme
     shape: tuple[int, int, int]
     classes: int
     gain: tuple[float, ...]
@@ -42,7 +40,7 @@ class Blueprint:
     front: int
     regions: Regions
     kept: dict[str, tuple[int, tuple[int, ...]]]
-    memory: dict[str, int]
+    memory: Sram
     records: int
 
     def stored(self, pixels: np.ndarray) -> np.ndarray:
@@ -59,41 +57,38 @@ def stored(pixels: np.ndarray, gain: Sequence[float], offset: Sequence[float]) -
 def load_blueprint(path: Path) -> Blueprint:
     """Read the plan of a generated folder, or the plan.json itself.
 
-    Errors   DeviceError where it is missing, of another format, or older than this program
+    Errors   FileError where it is missing or no plan
     """
     file = path if path.suffix == ".json" else path / "plan.json"
-    return read_plan(file, parse, "`python tools/convert MODEL.pt -o FOLDER` writes it.")
+    return blueprint(read_plan(file, "`python tools/convert MODEL.pt -o FOLDER` writes it."))
 
 
-def parse(file: Path, document: dict[str, Any]) -> Blueprint:
-    if "front" not in document:
-        raise DeviceError(f"{file} was written by another version of tools/convert: convert again.")
-    h, w, c = document["input"]["shape"]
-    rates = document["scheme"]["learning_rate"]
-    regions = alive(document["tensors"], document["front"])
+def blueprint(plan: Plan) -> Blueprint:
+    rates = plan.scheme.learning_rate
+    regions = alive(plan.tensors, plan.front)
     return Blueprint(
-        folder=file.parent,
-        name=document["name"],
-        model_id=document["model_id"],
-        scheme=document["scheme"],
-        shape=(h, w, c),
-        classes=document["classes"],
-        gain=tuple(document["input"]["gain"]),
-        offset=tuple(document["input"]["offset"]),
-        rates=(rates["weight"], rates["bias"], rates["head"]),
-        front=document["front"],
+        folder=plan.path.parent,
+        name=plan.name,
+        model_id=plan.model_id,
+        scheme=plan.scheme,
+        shape=plan.input.shape,
+        classes=plan.classes,
+        gain=plan.input.gain,
+        offset=plan.input.offset,
+        rates=(rates.weight, rates.bias, rates.head),
+        front=plan.front,
         regions=regions,
-        kept=placed(document["tensors"], regions),
-        memory=document["sram"],
-        records=document["replay"]["records"] if "replay" in document else 0,
+        kept=placed(plan.tensors, regions),
+        memory=plan.sram,
+        records=plan.replay.records if plan.replay else 0,
     )
 
 
-def alive(tensors: list[dict[str, Any]], step: int) -> Regions:
+def alive(tensors: Sequence[Tensor], step: int) -> Regions:
     """(offset, bytes) of what was made before a step and is used from it on, neighbours joined."""
     joined: list[tuple[int, int]] = []
-    kept = [t for t in tensors if t["birth"] < step <= t["death"]]
-    for start, size in sorted((t["offset"], t["bytes"]) for t in kept):
+    kept = [t for t in tensors if t.birth < step <= t.death]
+    for start, size in sorted((t.offset, t.bytes) for t in kept):
         if joined and start <= sum(joined[-1]):
             first, before = joined.pop()
             joined.append((first, max(before, start + size - first)))
@@ -102,12 +97,12 @@ def alive(tensors: list[dict[str, Any]], step: int) -> Regions:
     return tuple(joined)
 
 
-def placed(tensors: list[dict[str, Any]], regions: Regions) -> dict[str, tuple[int, tuple[int, ...]]]:
+def placed(tensors: Sequence[Tensor], regions: Regions) -> dict[str, tuple[int, tuple[int, ...]]]:
     """Where each tensor that lies in the regions begins in a record of them, and its shape."""
     places, before = {}, 0
     for start, size in regions:
         for t in tensors:
-            if start <= t["offset"] and t["offset"] + t["bytes"] <= start + size:
-                places[t["name"]] = before + t["offset"] - start, tuple(t["shape"])
+            if start <= t.offset and t.end <= start + size:
+                places[t.name] = before + t.offset - start, t.shape
         before += size
     return places

@@ -12,9 +12,9 @@ from pathlib import Path
 import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from microtrain.base.errors import Error
 from microtrain.base.terminal import console, say
 from microtrain.device.client import REPLAY_MAX
-from microtrain.device.errors import DeviceError
 from microtrain.device.session import Settings
 from microtrain.samples.images import hold_out, split
 
@@ -179,7 +179,7 @@ def main(
         folder = output or WORK / model.name
         folder.mkdir(parents=True, exist_ok=True)
         files = save(folder, task, outcomes, data, shlex.join(sys.argv))
-    except (DeviceError, OSError) as error:
+    except (Error, OSError) as error:
         raise click.ClickException(str(error)) from error
     show(model, outcomes, files)
 
@@ -214,8 +214,8 @@ def simulate(task: Task, runs: list[Settings], jobs: int) -> list[Outcome]:
 
 
 def show(model: Blueprint, outcomes: list[Outcome], files: list[Path]) -> None:
-    """The result, one line per run."""
-    say(f"{model.name}, scheme {model.scheme['name']}, {len(outcomes[0].log.steps)} steps of batch size 1")
+    """The result in a line a run."""
+    say(f"{model.name}, scheme {model.scheme.name}, {len(outcomes[0].log.steps)} steps of batch size 1")
     for outcome in outcomes:
         first, last = outcome.log.evaluations[0], outcome.log.evaluations[-1]
         change = f"{first.accuracy:6.1%} -> {last.accuracy:6.1%} of {last.total} held-out images"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from microtrain.base.files import replacing
+from microtrain.base.schema import encode
 from microtrain.device.curve import save_curve
 from microtrain.device.session import Evaluation, Log
 
@@ -38,8 +39,8 @@ def save(folder: Path, task: Task, outcomes: list[Outcome], data: Path, command:
         "plan": {
             "name": task.plan.name,
             "model_id": task.plan.model_id,
-            "scheme": task.plan.scheme,
-            "sram": task.plan.memory,
+            "scheme": encode(task.plan.scheme),
+            "sram": encode(task.plan.memory),
         },
         "data": {
             "folder": str(data),

@@ -1,0 +1,297 @@
+"""plan.json, all of it: what `convert` says about a model that it generated (docs/plan.md).
+
+`convert` writes it with text(), every other tool reads it with read_plan(): both are of these dataclasses.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated
+
+from .errors import FileError, short
+from .reading import reading
+from .schema import NOT_IN_FILE, OPTIONAL, AtLeast, Matches, OneOf, decode, encode, key
+
+FORMAT = 1
+MADE_BY = "`python tools/convert MODEL.pt` writes it; --plan names it."
+
+Count = Annotated[int, AtLeast(0)]
+Floats = tuple[float, ...]
+Shape = tuple[Count, ...]
+Image = tuple[Count, Count, Count]  # height, width, channels
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The model file that was converted.
+
+    sha256  of the file; "" where there was none
+    kind    exported, torchscript, module, checkpoint, ...
+    """
+
+    file: str
+    sha256: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class Input:
+    """stored = sat8(rint(pixel * gain + offset)), by channel."""
+
+    shape: Image
+    gain: Floats
+    offset: Floats
+
+
+@dataclass(frozen=True)
+class Rates:
+    weight: float
+    bias: float
+    head: float
+
+
+@dataclass(frozen=True)
+class HeadRows:
+    """The head starts from these rows of the model's own."""
+
+    rows: tuple[Count, ...]
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """What is trained and how, as it was resolved (docs/schemes.md)."""
+
+    name: str
+    biases: int | str
+    weights: dict[str, float | tuple[Count, ...]]
+    select: str
+    fraction_bits: Count
+    loss: str
+    learning_rate: Rates
+    head: str | HeadRows
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Bytes that the board has."""
+
+    sram: Count
+    flash: Count
+
+
+@dataclass(frozen=True)
+class Arena:
+    """bytes: of its memory. lower_bound: bytes alive at the worst step, peak_step."""
+
+    bytes: Count
+    lower_bound: Count
+    peak_step: int
+
+
+@dataclass(frozen=True)
+class Source:
+    """Names in the model's state dict that a layer was made from, None where it has none.
+
+    eps  of the batch norm, which a state dict does not hold
+    """
+
+    weight: str
+    bias: str | None
+    bn: str | None
+    eps: float | None = None
+
+
+@dataclass(frozen=True)
+class Trained:
+    """One tensor of the trainables.
+
+    dtype     u4: two in a byte, the even index in the low nibble, signed
+    offset    bytes from the start of the trainables
+    channels  trained input channels (depthwise: channels); None: all
+    scale     real value of a unit, one for each output channel; None for floats
+    base      real value of 0, one for each output channel: of a bias before training; None: 0
+    dead      output channels that conversion folded into constants
+    """
+
+    name: str
+    layer: str
+    kind: Annotated[str, OneOf(("weight", "fraction", "bias", "head_weight", "head_bias"))]
+    dtype: Annotated[str, OneOf(("s8", "u4", "s16", "f32"))]
+    shape: Shape
+    offset: Count
+    bytes: Count
+    channels: tuple[Count, ...] | None
+    scale: Floats | None
+    base: Floats | None
+    source: Source
+    dead: tuple[Count, ...] = ()
+
+
+@dataclass(frozen=True)
+class Trainables:
+    bytes: Count
+    tensors: tuple[Trained, ...]
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A range of the arena that is in use from step `birth` to step `death`, inclusive."""
+
+    name: str
+    kind: str
+    bytes: Count
+    offset: Count
+    birth: int
+    death: int
+    shape: Shape
+    dtype: str
+
+    @property
+    def end(self) -> int:
+        return self.offset + self.bytes
+
+    def alive(self, step: int) -> bool:
+        return self.birth <= step <= self.death
+
+
+@dataclass(frozen=True)
+class Step:
+    """One kernel call. text: its line in model.c"""
+
+    index: Count
+    phase: Annotated[str, OneOf(("forward", "backward"))]
+    op: str
+    layer: str
+    macs: Count
+    text: str
+
+
+@dataclass(frozen=True)
+class Replay:
+    """The replay buffer.
+
+    all_in_sram  estimate of all SRAM: arena, trainables, buffer, the firmware's own
+    tensors      what a record holds of the arena
+    step         at which a replayed record begins
+    """
+
+    records: Count
+    record_bytes: Count
+    bytes: Count
+    all_in_sram: Count
+    tensors: tuple[str, ...]
+    step: Count
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A row of the table that convert prints; bytes by where they lie.
+
+    trained  "-", "bias", "weight 12/24 + bias", "all"
+    """
+
+    layer: str
+    op: str
+    input: Image = field(metadata=key("in"))
+    output: Image = field(metadata=key("out"))
+    kernel: tuple[Count, Count] | None
+    stride: tuple[Count, Count] | None
+    macs: Count
+    trained: str
+    flash_bytes: Count
+    trainable_bytes: Count
+    saved_bytes: Count
+    mask_bytes: Count
+
+
+@dataclass(frozen=True)
+class Flash:
+    """Bytes of the model by kind; the firmware's own code is not in it."""
+
+    weights: Count
+    biases: Count
+    tables: Count
+    trainables_init: Count
+
+
+@dataclass(frozen=True)
+class Sram:
+    arena: Count
+    trainables: Count
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A generated model.
+
+    model_id  64 hex digits; a device prints the first 8 as id_text() has them
+    budget    None: for the host, which has none
+    tensors   of the arena
+    front     forward steps before the first that uses something trained
+    replay    None: no replay buffer
+    layers    in forward order
+    path      the file it was read from
+    """
+
+    format: int
+    name: str
+    model_id: Annotated[str, Matches("[0-9a-f]{64}")]
+    source: Origin
+    input: Input
+    classes: Count
+    scheme: Scheme
+    budget: Budget | None
+    arena: Arena
+    trainables: Trainables
+    tensors: tuple[Tensor, ...]
+    steps: tuple[Step, ...]
+    front: Count
+    replay: Replay | None = field(metadata=OPTIONAL)
+    layers: tuple[Layer, ...]
+    flash: Flash
+    sram: Sram
+    path: Path = field(default=Path("plan.json"), metadata=NOT_IN_FILE, compare=False)
+
+    @property
+    def id(self) -> int:
+        """The model id as the firmware holds it: its first four bytes, little-endian (model_api.h)."""
+        return int(short_id(self.model_id), 16)
+
+    def alive(self, step: int) -> list[Tensor]:
+        """Tensors in use at a step, the largest first."""
+        return sorted((t for t in self.tensors if t.alive(step)), key=lambda t: (-t.bytes, t.name))
+
+    def find(self, layer: str, kind: str) -> Trained | None:
+        """What is trained of a layer."""
+        return next((t for t in self.trainables.tensors if (t.layer, t.kind) == (layer, kind)), None)
+
+
+def short_id(model_id: str) -> str:
+    """A model id as a device prints it: its first four bytes as a little-endian number, 8 hex digits."""
+    return f"{int.from_bytes(bytes.fromhex(model_id[:8]), 'little'):08x}"
+
+
+def text(plan: Plan) -> str:
+    """The content of plan.json."""
+    return json.dumps(encode(plan), indent=1) + "\n"
+
+
+def read_plan(path: Path, hint: str = MADE_BY) -> Plan:
+    """Read a plan.json.
+
+    hint    says where a plan comes from
+    Errors  FileError where it is missing, of another format, or a key is missing or wrong
+    """
+    if not path.exists():
+        raise FileError(f"no such plan: {path}. {hint}")
+    wrong = f"{path} is not a plan.json that tools/convert wrote"
+    with reading(FileError, lambda why: f"{wrong} ({why}): convert again."):
+        document = json.loads(path.read_text(encoding="utf-8"))
+        said = document.get("format", FORMAT) if isinstance(document, dict) else FORMAT
+        if said != FORMAT:
+            raise FileError(
+                f"{path} has plan format {short(said)}, this version reads {FORMAT}: convert again."
+            )
+        return replace(decode(Plan, document), path=path)

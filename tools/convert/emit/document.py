@@ -1,0 +1,173 @@
+"""The plan of a conversion: what plan.json says (docs/plan.md), and the table's rows."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import numpy as np
+
+from microtrain.base.plan import (
+    FORMAT,
+    Arena,
+    Budget,
+    Flash,
+    Input,
+    Layer,
+    Origin,
+    Replay,
+    Source,
+    Sram,
+    Step,
+    Tensor,
+    Trainables,
+    Trained,
+)
+from microtrain.base.plan import Plan as Document
+from microtrain.convert.ir import Graph, Node
+from microtrain.convert.memory.plan import Plan
+from microtrain.convert.memory.replay import record_bytes
+from microtrain.convert.ops import TABLE
+from microtrain.convert.pipeline import FIRMWARE_FLASH, Compiled
+from microtrain.convert.trainables import Trainable, block_bytes, front_steps, layout, stored_block
+
+from . import tables
+from .code import Output, step_text
+
+
+def document(compiled: Compiled, output: Output, source: Origin, budget: Budget | None) -> Document:
+    """All that plan.json says. source: the model file; budget: None for the host, which has none."""
+    graph, plan = compiled.graph, compiled.plan
+    items = layout(graph)
+    image = graph.tensors[graph.input.tensor]
+    return Document(
+        format=FORMAT,
+        name=graph.name,
+        model_id=output.model_id,
+        source=source,
+        input=Input(image.shape, graph.input.gain, graph.input.offset),
+        classes=graph.tensors[graph.output].channels,
+        scheme=compiled.scheme.summary(),
+        budget=budget,
+        arena=Arena(plan.arena, plan.lower_bound, plan.peak_step),
+        trainables=Trainables(block_bytes(items), tuple(_trained(t) for t in items)),
+        tensors=_tensors(graph, plan),
+        steps=tuple(_step(graph, i, node) for i, node in enumerate(graph.nodes)),
+        front=front_steps(graph),
+        replay=_replay(compiled) if compiled.records else None,
+        layers=rows(compiled),
+        flash=flash_of(graph),
+        sram=Sram(plan.arena, block_bytes(items)),
+    )
+
+
+def _trained(item: Trainable) -> Trained:
+    return Trained(
+        name=item.name,
+        layer=item.layer,
+        kind=item.kind,
+        dtype=item.dtype,
+        shape=item.shape,
+        offset=item.offset,
+        bytes=len(item.data),
+        channels=item.channels,
+        scale=_floats(item.scale),
+        base=_floats(item.base),
+        source=Source(**asdict(item.source)),
+        dead=item.dead,
+    )
+
+
+def _floats(values: np.ndarray | None) -> tuple[float, ...] | None:
+    return None if values is None else tuple(float(v) for v in np.asarray(values))
+
+
+def _tensors(graph: Graph, plan: Plan) -> tuple[Tensor, ...]:
+    result = []
+    for p in sorted(plan.placements.values(), key=lambda p: (p.birth, p.offset, p.name)):
+        tensor = graph.tensors.get(p.name)
+        shape = tensor.shape if tensor else (p.bytes,)
+        dtype = tensor.dtype if tensor else "f32" if p.kind == "error_scale" else "u8"
+        result.append(Tensor(p.name, p.kind, p.bytes, p.offset, p.birth, p.death, shape, dtype))
+    return tuple(result)
+
+
+def _step(graph: Graph, index: int, node: Node) -> Step:
+    phase = "forward" if index < len(graph.forward_nodes) else "backward"
+    macs = TABLE[node.op].macs(graph, node)
+    return Step(index, phase, node.op, node.name, macs, step_text(graph, index, node))
+
+
+def _replay(compiled: Compiled) -> Replay:
+    graph = compiled.graph
+    return Replay(
+        records=compiled.records,
+        record_bytes=record_bytes(graph),
+        bytes=compiled.replay_bytes,
+        all_in_sram=compiled.sram,
+        tensors=graph.record,
+        step=graph.cut,
+    )
+
+
+def rows(compiled: Compiled) -> tuple[Layer, ...]:
+    """The layers in forward order."""
+    return tuple(_row(compiled, node) for node in compiled.graph.forward_layers if node.op != "gather")
+
+
+def _row(compiled: Compiled, node: Node) -> Layer:
+    graph, plan = compiled.graph, compiled.plan
+    x, y = graph.tensors[node.inputs[0]], graph.tensors[node.outputs[0]]
+    window = node.window
+    own = [p for p in plan.placements.values() if p.name == f"saved:{node.name}"]
+    placed = [plan.placements[t] for t in node.outputs[:1] if t in plan.placements]
+    kept = [p for p in placed if p.kind == "saved"]
+    masks = [plan.placements[t] for t in node.outputs[1:]]
+    return Layer(
+        layer=node.name,
+        op=node.op,
+        input=x.shape,
+        output=y.shape,
+        kernel=(window.kh, window.kw) if window else None,
+        stride=(window.stride_h, window.stride_w) if window else None,
+        macs=TABLE[node.op].macs(graph, node),
+        trained=_learns(graph, node),
+        flash_bytes=sum(_nbytes(t) for t in tables.layer_tables(graph, node)),
+        trainable_bytes=sum(len(t.data) for t in layout(graph) if node.layer and t.layer == node.layer),
+        saved_bytes=sum(p.bytes for p in (*own, *kept)),
+        mask_bytes=sum(p.bytes for p in masks),
+    )
+
+
+def _nbytes(table: tables.Table) -> int:
+    width = 4 if table.values.dtype.kind == "f" or table.kind == "biases" else table.values.itemsize
+    return int(table.values.size) * width
+
+
+def _learns(graph: Graph, node: Node) -> str:
+    """What of a layer learns: "-", "bias", "weight 12/24 + bias", "all"."""
+    if node.op == "head":
+        return "all"
+    layer = graph.layers.get(node.layer or "")
+    if layer is None:
+        return ""
+    what = []
+    if layer.trained:
+        fraction = f"+{layer.fraction_bits}b" if layer.fraction_bits else ""
+        what.append(f"weight {len(layer.trained)}/{layer.columns}{fraction}")
+    if layer.bias_trained:
+        what.append("bias")
+    return " + ".join(what) or "-"
+
+
+def flash_of(graph: Graph) -> Flash:
+    """Flash of the model by kind; the firmware's own code is not in it."""
+    kinds = {"weights": 0, "biases": 0, "tables": 0}
+    for table in tables.collect(graph):
+        kinds[table.kind] += _nbytes(table)
+    return Flash(**kinds, trainables_init=len(stored_block(layout(graph))))
+
+
+def flash_total(graph: Graph) -> int:
+    """Flash of the model and, estimated, of the firmware's own code."""
+    kinds = flash_of(graph)
+    return kinds.weights + kinds.biases + kinds.tables + kinds.trainables_init + FIRMWARE_FLASH
