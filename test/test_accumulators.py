@@ -195,5 +195,5 @@ def test_coarse_gradients_are_warned_of() -> None:
 
 def test_a_number_that_a_struct_has_no_room_for_is_refused() -> None:
     """ctypes would keep its low bits."""
-    with pytest.raises(hostlib.HostLibError, match=r"Pool\.kh has no room for 300"):
+    with pytest.raises(hostlib.Error, match=r"Pool\.kh has no room for 300"):
         hostlib.pool_struct((300, 300, 1), (1, 1, 1), Window(300, 300), 0)

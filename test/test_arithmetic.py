@@ -12,6 +12,7 @@ import pytest
 from conftest import ROOT, Built, run
 from networks import residual_network
 
+from microtrain.base.errors import Error
 from microtrain.convert.ops.conv import qas_weights
 from microtrain.convert.pipeline import compile_graph, generate
 from microtrain.convert.reference.executor import Executor
@@ -20,7 +21,6 @@ from microtrain.convert.reference.native_model import NativeModel, Sgd
 from microtrain.convert.scheme import Scheme, convolutions
 from microtrain.convert.trainables import layout
 from microtrain.device.client import Info
-from microtrain.device.errors import DeviceError
 from microtrain.device.session import WINDOW, Log, Settings, TrainStep
 from microtrain.native.model import Model, compile_model
 from microtrain.simulate.arithmetic import check, flags, plain_tables
@@ -80,7 +80,7 @@ def test_truncating_needs_whole_weights(example: Built) -> None:
     plan = load_blueprint(example.folder)
     bits = replace(plan, scheme=replace(plan.scheme, fraction_bits=4))
     check(plan, "truncating")
-    with pytest.raises(DeviceError, match="--fraction-bits 0"):
+    with pytest.raises(Error, match="--fraction-bits 0"):
         check(bits, "truncating")
 
 

@@ -18,7 +18,7 @@ from lab.bench.cases import BAR, BEST, GENERIC, SCHEMES, TIGHT_KB, Case, all_cas
 from lab.bench.cli import PAGES, main
 from lab.bench.run import run_case
 from lab.golden.data import NETWORKS, VARIABLE, Data, find
-from microtrain.base.build import StepError
+from microtrain.base.errors import Error
 from microtrain.base.plan import read_plan
 from microtrain.convert.scheme import PUBLISHED
 from microtrain.device.client import Device
@@ -163,7 +163,7 @@ def test_a_pattern_without_a_case_is_refused() -> None:
 
 def test_no_cross_compiler_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(StepError, match="arm-none-eabi-gcc is not on PATH"):
+    with pytest.raises(Error, match="arm-none-eabi-gcc is not on PATH"):
         build.compiler_version()
 
 

@@ -13,7 +13,8 @@ import pytest
 from elftools.elf.elffile import ELFFile
 from pio_build import NULL_MODEL, ROOT, build, build_once, copy_project, pio
 
-from microtrain.elfcheck.elf import ElfError, read
+from microtrain.base.errors import Error
+from microtrain.elfcheck.elf import read
 from microtrain.elfcheck.rules import check
 from microtrain.emulator.board import Board
 
@@ -329,7 +330,7 @@ def test_elfcheck_of_another_linker_script_is_a_sentence(tmp_path: Path) -> None
     source, elf = tmp_path / "empty.c", tmp_path / "empty.elf"
     source.write_text("int f(void) { return 0; }\n")
     subprocess.run([*ARM_GCC, "-mfpu=fpv5-sp-d16", "-nostdlib", "-Wl,-e,0", source, "-o", elf], check=True)
-    with pytest.raises(ElfError, match="has no __checkpoint_a_start"):
+    with pytest.raises(Error, match="has no __checkpoint_a_start"):
         check(elf)
 
 

@@ -15,11 +15,12 @@ import pytest
 from kernel_cases import CHECKS
 from kernel_twins import Split, Twin
 
+from microtrain.base import errors
 from microtrain.base.paths import ROOT
 from microtrain.convert.ir import Window
 from microtrain.convert.reference import hostlib
 from microtrain.convert.reference import kernels as reference
-from microtrain.convert.reference.hostlib import HostLib, HostLibError
+from microtrain.convert.reference.hostlib import HostLib
 from microtrain.convert.reference.kernels import Clamp, Conv, Error
 
 KERNELS = ROOT / "firmware" / "src" / "kernels"
@@ -281,7 +282,7 @@ def test_a_write_outside_is_noticed(twin: Twin) -> None:
 def test_without_a_compiler_one_sentence_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CC", raising=False)
-    with pytest.raises(HostLibError, match="no C compiler on PATH"):
+    with pytest.raises(errors.Error, match="no C compiler on PATH"):
         hostlib.build(cache=tmp_path)
     assert not list(tmp_path.iterdir())
 
@@ -301,15 +302,15 @@ def test_two_processes_may_build_at_once(tmp_path: Path) -> None:
 def test_arrays_are_checked() -> None:
     lib = hostlib.load()
     x, index = np.zeros((2, 4), np.int8), np.zeros(1, np.uint16)
-    with pytest.raises(HostLibError, match="argument 3 of gather_s8 must be an array of int8, not int16"):
+    with pytest.raises(errors.Error, match="argument 3 of gather_s8 must be an array of int8, not int16"):
         lib.gather_s8(2, 4, x.astype(np.int16), index, 1, x)
-    with pytest.raises(HostLibError, match="C-contiguous"):
+    with pytest.raises(errors.Error, match="C-contiguous"):
         lib.gather_s8(2, 4, x[:, ::2], index, 1, x)
-    with pytest.raises(HostLibError, match=r"Clamp.mask must be an array of uint8, not bool"):
+    with pytest.raises(errors.Error, match=r"Clamp.mask must be an array of uint8, not bool"):
         hostlib.Clamp(mask=np.zeros(1, bool), m=None)
-    with pytest.raises(HostLibError, match="takes 6 arguments, not 1"):
+    with pytest.raises(errors.Error, match="takes 6 arguments, not 1"):
         lib.gather_s8(2)
-    with pytest.raises(HostLibError, match="has no field zero"):
+    with pytest.raises(errors.Error, match="has no field zero"):
         hostlib.Pool(zero=1)
 
 
@@ -318,5 +319,5 @@ def test_scratch_is_asked_of_the_kernel() -> None:
     assert hostlib.scratch_bytes("conv2d_fwd", p) == hostlib.scratch_bytes("conv2d_fwd_s8", p) > 0
     assert hostlib.scratch_bytes("conv2d_bwd_w", p, 48) > hostlib.scratch_bytes("conv2d_bwd_w", p, 1) > 0
     assert hostlib.scratch_bytes("add_fwd", p) == 0
-    with pytest.raises(HostLibError, match="there is no kernel conv9d"):
+    with pytest.raises(errors.Error, match="there is no kernel conv9d"):
         hostlib.scratch_bytes("conv9d", p)

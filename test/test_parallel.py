@@ -14,6 +14,7 @@ import torch
 from conftest import ROOT, Built, run
 from networks import random_network, residual_network
 
+from microtrain.base.errors import Error
 from microtrain.convert.emit.arrays import archive
 from microtrain.convert.ir import Graph
 from microtrain.convert.ops import TABLE
@@ -23,7 +24,6 @@ from microtrain.convert.reference.executor import Executor
 from microtrain.convert.reference.kernels import Sgd
 from microtrain.convert.scheme import Scheme, convolutions
 from microtrain.convert.trainables import front_steps
-from microtrain.device.errors import DeviceError
 from microtrain.simulate.network import Network, load_network
 from microtrain.simulate.parallel import Parallel
 from microtrain.simulate.rules import Rules
@@ -144,13 +144,13 @@ def test_rules_change_what_is_learned_and_keep_what_they_promise(rules: Rules, t
 def test_a_file_of_another_model_is_refused(tmp_path: Path) -> None:
     model = compiled(residual_network(), 2, 1.0)
     network_of(model, tmp_path)
-    with pytest.raises(DeviceError, match="different models"):
+    with pytest.raises(Error, match="different models"):
         load_network(tmp_path, "another id")
     (tmp_path / "model.npz").write_bytes(b"PK rubbish")
-    with pytest.raises(DeviceError, match="convert again"):
+    with pytest.raises(Error, match="convert again"):
         load_network(tmp_path, "an id")
     (tmp_path / "model.npz").unlink()
-    with pytest.raises(DeviceError, match="no such file"):
+    with pytest.raises(Error, match="no such file"):
         load_network(tmp_path, "an id")
 
 

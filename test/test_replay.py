@@ -16,6 +16,7 @@ import pytest
 from conftest import EXAMPLE, ROOT, Built, build_example, run
 from networks import random_network, residual_network
 
+from microtrain.base.errors import Error
 from microtrain.convert.ir import ConvertError, Graph
 from microtrain.convert.memory.check_plan import check_plan
 from microtrain.convert.memory.plan import lifetimes, plan
@@ -26,7 +27,6 @@ from microtrain.convert.scheme import Scheme, convolutions
 from microtrain.convert.trainables import front_steps
 from microtrain.demo.sessions import Silent, host_session
 from microtrain.device.client import Device
-from microtrain.device.errors import DeviceError
 from microtrain.device.link import ProgramPort
 from microtrain.device.session import Settings, new_log, ordered, train
 from microtrain.emulator import EmulatedPort
@@ -275,12 +275,12 @@ def test_spare_is_what_the_budget_leaves(tmp_path: Path) -> None:
 
 
 def test_replay_where_there_is_no_buffer_is_refused(example: Built, images: tuple[Dataset, Dataset]) -> None:
-    with Device(ProgramPort(example.program)) as device, pytest.raises(DeviceError, match="no replay buffer"):
+    with Device(ProgramPort(example.program)) as device, pytest.raises(Error, match="no replay buffer"):
         device.replay(1)
     plan = load_blueprint(example.folder)
-    with pytest.raises(DeviceError, match="no replay buffer"):
+    with pytest.raises(Error, match="no replay buffer"):
         buffer_size(plan, None, True)
-    with pytest.raises(DeviceError, match="fewer than the 10 classes"):
+    with pytest.raises(Error, match="fewer than the 10 classes"):
         buffer_size(plan, 9, False)
     assert buffer_size(plan, None, False) == 0 and buffer_size(plan, 20, True) == 20
 

@@ -30,12 +30,12 @@ from lab.results.searches import BITS, TABLE, Search, gains, rows_of, searches, 
 from lab.results.store import RESULTS, Row, add, best_rate, load, missing
 from lab.results.study import VARIANTS
 from lab.results.tables import T95, interval, markdown
+from microtrain.base.errors import Error
 from microtrain.base.plan import Origin, text
 from microtrain.convert.emit.arrays import archive
 from microtrain.convert.emit.document import document
 from microtrain.convert.pipeline import compile_graph, generate
 from microtrain.convert.scheme import Scheme, convolutions
-from microtrain.device.errors import DeviceError
 from microtrain.device.session import Settings
 from microtrain.samples.images import hold_out, scan
 from microtrain.simulate.augment import Augmentation
@@ -337,7 +337,7 @@ def test_further_images_count_as_the_test_images_do(tmp_path: Path, monkeypatch:
     assert load(further.TABLE) == table and not further.wanted(searched, table)
     assert list(further.won(searched, table).values()) == [pytest.approx((8.0, 7.0))]
     assert further.summary(searched, table)[-1] == "found on cifar10: mean +8.00, all images +7.00"
-    with pytest.raises(DeviceError, match="learned other bytes"):
+    with pytest.raises(Error, match="learned other bytes"):
         further.keep([old], table, searched)
 
 

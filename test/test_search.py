@@ -25,6 +25,7 @@ from conftest import run as run_command
 from networks import random_network, residual_network
 from PIL import Image
 
+from microtrain.base.errors import Error
 from microtrain.convert.frontends.checkpoint import read_checkpoint
 from microtrain.convert.ir import ConvertError, Graph
 from microtrain.convert.passes.cut import behind, cuts
@@ -32,7 +33,6 @@ from microtrain.convert.pipeline import FIRMWARE_SRAM, compile_graph
 from microtrain.convert.reference.executor import Executor
 from microtrain.convert.scheme import Scheme, convolutions, find
 from microtrain.convert.scheme import load as load_scheme
-from microtrain.device.errors import DeviceError
 from microtrain.device.session import Settings, Silent, new_log, train
 from microtrain.samples.images import hold_out, scan
 from microtrain.search import exact, features
@@ -457,9 +457,9 @@ def test_a_budget_below_the_smallest_plan(lab: Lab, space: Space) -> None:
 def test_folders_of_images(photos: Path, tmp_path: Path) -> None:
     assert len(images(photos).samples) == 15 * CLASSES
     (tmp_path / "one" / "cat").mkdir(parents=True)
-    with pytest.raises(DeviceError, match="1 class folders: a search needs two"):
+    with pytest.raises(Error, match="1 class folders: a search needs two"):
         images(tmp_path / "one")
-    with pytest.raises(DeviceError, match="no such folder"):
+    with pytest.raises(Error, match="no such folder"):
         images(tmp_path / "none")
 
 
@@ -467,7 +467,7 @@ def test_a_cache_of_another_model_is_refused(tmp_path: Path) -> None:
     one = {"model": "a", "images": "b", "kernels": "c"}
     assert checked(tmp_path / "cache", one, "net") == tmp_path / "cache"
     assert checked(tmp_path / "cache", one, "net") == tmp_path / "cache"
-    with pytest.raises(DeviceError, match="measured with other model and images"):
+    with pytest.raises(Error, match="measured with other model and images"):
         checked(tmp_path / "cache", one | {"model": "x", "images": "y"}, "net")
 
 
@@ -475,7 +475,7 @@ def test_ray_is_an_extra() -> None:
     try:
         import ray  # noqa: F401
     except ImportError:
-        with pytest.raises(DeviceError, match="pip install ray"):
+        with pytest.raises(Error, match="pip install ray"):
             engine(2, "ray")
 
 

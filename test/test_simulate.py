@@ -17,6 +17,7 @@ from networks import random_network, residual_network
 from PIL import Image
 
 from lab.bench.build import BOARD, build
+from microtrain.base.errors import Error
 from microtrain.base.files import unpacked
 from microtrain.base.plan import Origin, Plan, Tensor
 from microtrain.convert.emit.document import document
@@ -25,7 +26,6 @@ from microtrain.convert.reference.native_model import NativeModel, Sgd
 from microtrain.convert.scheme import Scheme, convolutions
 from microtrain.demo.sessions import host_session
 from microtrain.device.client import Device
-from microtrain.device.errors import DeviceError
 from microtrain.device.link import EmulatorPort
 from microtrain.device.session import Settings, Silent, new_log, train
 from microtrain.native.model import Model, compile_model
@@ -184,7 +184,7 @@ def test_folders_are_split_as_they_say(images: Path, tmp_path: Path) -> None:
     assert [s.path for s in training.samples] == [listed / name for name in names[1::2]]
     assert [s.label for s in testing.samples] == [int(name[0]) for name in names[::2]]
     (listed / "val.txt").write_text("3/nowhere.png\n")
-    with pytest.raises(DeviceError, match=r"nowhere\.png"):
+    with pytest.raises(Error, match=r"nowhere\.png"):
         split(listed, 10)
 
 
@@ -256,7 +256,7 @@ def test_a_plan_of_another_model_is_refused(example: Built, tmp_path: Path) -> N
     document = json.loads((folder / "plan.json").read_text())
     document["model_id"] = "0" * 64
     (folder / "plan.json").write_text(json.dumps(document))
-    with pytest.raises(DeviceError, match="different models: convert again"):
+    with pytest.raises(Error, match="different models: convert again"):
         library(load_blueprint(folder), tmp_path)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from test_memory_report import CC, LINKER_SCRIPT, SOURCE, build, run, stack_of
 
-from microtrain.memory_report.errors import ReportError
+from microtrain.base.errors import Error
 from microtrain.memory_report.firmware import load_firmware
 from microtrain.memory_report.interrupts import analyse
 from microtrain.memory_report.stack import EXCEPTION_FRAME
@@ -173,7 +173,7 @@ def test_a_table_of_addresses_is_read_only_where_the_jump_says(tmp_path: Path) -
 
 def test_calls_too_deep_to_follow_are_one_sentence(tmp_path: Path) -> None:
     chain = {f"f{n}": f"push {{r4, lr}}; bl f{n + 1}; pop {{r4, pc}}" for n in range(400)}
-    with pytest.raises(ReportError, match="call one another in a row below Reset_Handler"):
+    with pytest.raises(Error, match="call one another in a row below Reset_Handler"):
         attack(tmp_path, "b f0", **chain, f400="bx lr")
 
 

@@ -10,7 +10,8 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from microtrain.base.build import StepError, command
+from microtrain.base.build import command
+from microtrain.base.errors import Error
 from microtrain.base.paths import ROOT
 
 from .cases import Case
@@ -28,28 +29,28 @@ BOARD, NATIVE = "disco_f746ng", "native"
 
 
 def compiler_version() -> str:
-    """`arm-none-eabi-gcc 12.2.1 20221205`. StepError where there is none."""
+    """`arm-none-eabi-gcc 12.2.1 20221205`. Error where there is none."""
     if shutil.which(COMPILER) is None:
-        raise StepError(f"{COMPILER} is not on PATH: run `make setup`.")
+        raise Error(f"{COMPILER} is not on PATH: run `make setup`.")
     first = subprocess.run([COMPILER, "--version"], capture_output=True, text=True, check=True).stdout
     found = re.search(r"\) (\S.*)", first.splitlines()[0])
     return f"{COMPILER} {found[1] if found else first.splitlines()[0]}"
 
 
 def convert(case: Case, model: Path, folder: Path, board: str = BOARD) -> Path:
-    """Run tools/convert; returns the folder it wrote. StepError with what it says where it refuses."""
+    """Run tools/convert; returns the folder it wrote. Error with what it says where it refuses."""
     generated = folder / "generated"
     done = _convert(case, model, generated, board)
     if done.returncode:
-        raise StepError(_last_line(done.stderr))
+        raise Error(_last_line(done.stderr))
     return generated
 
 
 def refusal(case: Case, model: Path, folder: Path) -> str:
-    """What tools/convert says instead of converting for the board. StepError where it does not refuse."""
+    """What tools/convert says instead of converting for the board. Error where it does not refuse."""
     done = _convert(case, model, folder / "refused", BOARD)
     if done.returncode != 1 or "Traceback" in done.stderr:
-        raise StepError(f"{case.name} should be refused in one sentence, and was not.")
+        raise Error(f"{case.name} should be refused in one sentence, and was not.")
     return _last_line(done.stderr)
 
 
@@ -65,7 +66,7 @@ def _last_line(text: str) -> str:
 
 
 def build(generated: Path, folder: Path, environment: str) -> Path:
-    """Run `pio run` in a workspace of its own; returns the ELF or the program. StepError where it fails."""
+    """Run `pio run` in a workspace of its own; returns the ELF or the program. Error where it fails."""
     workspace = folder / "pio"
     extra = {"MICROTRAIN_MODEL": str(generated), "PLATFORMIO_WORKSPACE_DIR": str(workspace)}
     extra["PLATFORMIO_BUILD_DIR"] = str(workspace / "build")

@@ -20,14 +20,10 @@ from .cases import CLASSES, RATES, SEEDS, SPARE, Case, family
 WORK = Path("build/forgetting")
 
 
-class RunError(Error):
-    """A command that failed, in one sentence."""
-
-
 def call(arguments: list[str]) -> None:
     """Run a program of this project in its root; what it reports goes to the terminal.
 
-    Errors   RunError with its last line
+    Errors   Error with its last line
     """
     done = subprocess.run(
         [sys.executable, *arguments],
@@ -39,7 +35,7 @@ def call(arguments: list[str]) -> None:
     )
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise RunError(f"`python {shlex.join(arguments)}` failed: {last}")
+        raise Error(f"`python {shlex.join(arguments)}` failed: {last}")
 
 
 def plan_of(scheme: str, network: Path) -> Plan:

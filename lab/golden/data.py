@@ -24,10 +24,6 @@ IMAGENET = "nips17_imagenet_labels_176"
 SIDE = 128
 
 
-class DataError(Error):
-    """The test data is not there: one sentence."""
-
-
 @dataclass(frozen=True)
 class Data:
     """The folder of test data."""
@@ -64,10 +60,10 @@ def stored(image: np.ndarray) -> np.ndarray:
 
 
 def find() -> Data:
-    """The test data; DataError where the variable is unset or names no such folder."""
+    """The test data; Error where the variable is unset or names no such folder."""
     folder = os.environ.get(VARIABLE)
     if not folder:
-        raise DataError(f"{VARIABLE} is not set: it names the folder with models/, golden/ and sets/")
+        raise Error(f"{VARIABLE} is not set: it names the folder with models/, golden/ and sets/")
     if not (Path(folder) / "models").is_dir():
-        raise DataError(f"{VARIABLE} is {folder}, which holds no models/")
+        raise Error(f"{VARIABLE} is {folder}, which holds no models/")
     return Data(Path(folder))

@@ -14,7 +14,6 @@ import click
 
 from lab.golden.data import find
 from microtrain.base.errors import Error
-from microtrain.device.errors import DeviceError
 from microtrain.search.engine import Engine
 from microtrain.simulate.arithmetic import ARITHMETICS
 
@@ -139,7 +138,7 @@ def guarded(what: Callable[[Path], None]) -> None:
 def chosen(cells: list[Cell], pattern: str) -> list[Cell]:
     found = [cell for cell in cells if fnmatch(cell.key, pattern)]
     if not found:
-        raise DeviceError(f"no cell is called {pattern}; the first is {cells[0].key}.")
+        raise Error(f"no cell is called {pattern}; the first is {cells[0].key}.")
     return found
 
 
@@ -164,7 +163,7 @@ def compare_searches(pattern: str, data: Path, processes: int) -> None:
     """Search where there is no scheme yet, then train both on both sets of images; pages/search.json."""
     wanted = [search for search in searches.searches() if fnmatch(search.name, pattern)]
     if not wanted:
-        raise DeviceError(f"no search is called {pattern}; the first is {searches.searches()[0].name}.")
+        raise Error(f"no search is called {pattern}; the first is {searches.searches()[0].name}.")
     for search in wanted:
         if not search.scheme.is_file():
             click.echo(f"searching {search.name}")
@@ -231,7 +230,7 @@ def told(row: Row) -> str:
 def verify(number: int, data: Path) -> None:
     rows = load(RESULTS)
     if not 0 <= number < len(rows):
-        raise DeviceError(f"pages/results.json has rows 0 to {len(rows) - 1}: {number} is none of them.")
+        raise Error(f"pages/results.json has rows 0 to {len(rows) - 1}: {number} is none of them.")
     known = rows[number]
     cell = Cell(*(known[k] for k in ("dataset", "network", "scheme", "fraction_bits", "arithmetic")))
     found = only_row(Job(cell, (Session(known["lr"], known["seed"]),)), data)
@@ -239,4 +238,4 @@ def verify(number: int, data: Path) -> None:
     keys = ("accuracy", "trained_sha256", "plan_sha256", "steps")
     wrong = [key for key in keys if found[key] != known[key]]
     if wrong:
-        raise DeviceError(f"row {number} differs in {', '.join(wrong)}: run `make results` for a new table.")
+        raise Error(f"row {number} differs in {', '.join(wrong)}: run `make results` for a new table.")

@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from microtrain.base.errors import Error
 from microtrain.base.files import unpacked
 from microtrain.base.paths import ROOT
-from microtrain.device.errors import DeviceError
 from microtrain.device.session import Log, Settings, Silent, new_log, train
 from microtrain.samples.images import hold_out, split
 from microtrain.simulate.arithmetic import check
@@ -28,7 +28,7 @@ Row = dict[str, Any]
 
 
 def prepare(data: Path) -> None:
-    """Unpack the image sets once. DeviceError where an archive is missing or damaged."""
+    """Unpack the image sets once. Error where an archive is missing or damaged."""
     for name, archive in ARCHIVES.items():
         unpacked(data / "sets" / archive, WORK / "sets" / name)
 
@@ -51,7 +51,7 @@ def convert(cell: Cell, data: Path) -> Blueprint:
         ]
         done = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise DeviceError(done.stderr.strip().splitlines()[-1])
+            raise Error(done.stderr.strip().splitlines()[-1])
     return load_blueprint(folder)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from microtrain.device.errors import DeviceError
+from microtrain.base.errors import Error
 from microtrain.device.session import Silent, evaluate
 from microtrain.samples.images import Dataset, Sample, read_list
 from microtrain.simulate.records import fill, show
@@ -75,12 +75,12 @@ def judge(job: Job, data: Path) -> list[Row]:
 def keep(rows: Iterable[Row], known: Iterable[Row], searched: Sequence[Row]) -> list[Row]:
     """The table with more rows, without those of sessions that pages/search.json no longer has.
 
-    Errors   DeviceError where a session learned other bytes than it did for pages/search.json
+    Errors   Error where a session learned other bytes than it did for pages/search.json
     """
     current = {row["trained_sha256"] for row in searched}
     for row in rows:
         if row["trained_sha256"] not in current:
-            raise DeviceError(
+            raise Error(
                 f"{row['scheme']}, seed {row['seed']}, learned other bytes than pages/search.json says: "
                 "run `python lab/results search` first."
             )

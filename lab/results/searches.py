@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab.bench.cases import SCHEMES
+from microtrain.base.errors import Error
 from microtrain.base.paths import ROOT
 from microtrain.convert.scheme import PUBLISHED, load
-from microtrain.device.errors import DeviceError
 
 from .cases import BAR, EPOCHS, Cell
 from .execute import WORK
@@ -118,13 +118,13 @@ def arguments(search: Search, budget: int, data: Path, output: Path) -> list[str
 def find(search: Search, data: Path) -> None:
     """Search, with its progress shown; the scheme goes beside the published ones.
 
-    Errors   DeviceError where the search ends with an error
+    Errors   Error where the search ends with an error
     """
     output = WORK / "search" / f"{search.name}.yaml"
     budget = sram(search.rival(search.found_on), data)
     done = subprocess.run([sys.executable, *arguments(search, budget, data, output)], cwd=ROOT, check=False)
     if done.returncode:
-        raise DeviceError(f"the search for {search.name} failed: see above.")
+        raise Error(f"the search for {search.name} failed: see above.")
     shutil.copy(output, search.scheme)
     keep(search, json.loads(output.with_suffix(".json").read_text(encoding="utf-8")))
     for dataset in EPOCHS:

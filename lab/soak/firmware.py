@@ -13,7 +13,7 @@ CLASSES = 10
 
 
 def example(folder: Path) -> Firmware:
-    """The digits example with its sparse scheme. StepError where it does not build."""
+    """The digits example with its sparse scheme. Error where it does not build."""
     convert(EXAMPLE / "model.pt", EXAMPLE / "scheme.yaml", CLASSES, folder / "example")
     return build(folder / "example", folder / "pio-example", board=True)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from microtrain.base.build import StepError
+from microtrain.base.errors import Error
 from microtrain.base.paths import ROOT
 from microtrain.device.protocol import ROW, WEIGHTS, Frame, crc32, encode
 
@@ -40,9 +40,9 @@ class Report:
 
 
 def build(folder: Path, firmware: Path = ROOT / "firmware") -> Path:
-    """Compile the fuzzer. StepError where clang or its libFuzzer is not installed, or it does not compile."""
+    """Compile the fuzzer. Error where clang or its libFuzzer is not installed, or it does not compile."""
     if shutil.which("clang") is None:
-        raise StepError("clang is not installed, and the fuzzer needs its libFuzzer: run `make setup`.")
+        raise Error("clang is not installed, and the fuzzer needs its libFuzzer: run `make setup`.")
     folders = (HERE, *(firmware / "src" / room for room in ("base", "runtime", "kernels")), NULL_MODEL)
     sources = [source for part in folders for source in part.glob("*.c")] + [firmware / "src/application.c"]
     includes = [f"-I{path}" for path in (firmware / "include", NULL_MODEL, HERE)]
@@ -56,9 +56,9 @@ def build(folder: Path, firmware: Path = ROOT / "firmware") -> Path:
         check=False,
     )
     if "libclang_rt" in done.stderr:
-        raise StepError(f"clang has no libFuzzer for {platform.machine()}: run `make setup`.")
+        raise Error(f"clang has no libFuzzer for {platform.machine()}: run `make setup`.")
     if done.returncode:
-        raise StepError(f"the fuzzer does not compile:\n{done.stderr[-2000:]}")
+        raise Error(f"the fuzzer does not compile:\n{done.stderr[-2000:]}")
     return program
 
 

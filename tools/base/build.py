@@ -12,10 +12,6 @@ from .errors import Error
 from .paths import ROOT
 
 
-class StepError(Error):
-    """A command of the demo failed; its output is in the log."""
-
-
 @dataclass(frozen=True)
 class Firmware:
     """What one model and scheme became.
@@ -54,7 +50,7 @@ def build(generated: Path, folder: Path, board: bool) -> Firmware:
 def command(arguments: list[str], log: Path, extra: dict[str, str] | None = None) -> str:
     """Run a command in the project's root, its output into `log`; returns its standard output.
 
-    Errors   StepError with the end of the log
+    Errors   Error with the end of the log
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     done = subprocess.run(
@@ -63,5 +59,5 @@ def command(arguments: list[str], log: Path, extra: dict[str, str] | None = None
     log.write_text(done.stdout + done.stderr, encoding="utf-8")
     if done.returncode:
         tail = "\n".join((done.stdout + done.stderr).splitlines()[-15:])
-        raise StepError(f"{' '.join(arguments)} failed ({log} has all of it):\n{tail}")
+        raise Error(f"{' '.join(arguments)} failed ({log} has all of it):\n{tail}")
     return done.stdout

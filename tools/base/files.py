@@ -9,23 +9,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from microtrain.device.errors import DeviceError
+from microtrain.base.errors import FileError
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A path to write to, which takes the name `path` when the block ends well and vanishes otherwise.
 
-    Errors   DeviceError where the file cannot be written
+    Errors   FileError where the file cannot be written
     """
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         yield part
         part.replace(path)
     except (OSError, RuntimeError) as error:
-        raise DeviceError(
-            f"{path} cannot be written ({getattr(error, 'strerror', None) or error})."
-        ) from error
+        raise FileError(f"{path} cannot be written ({getattr(error, 'strerror', None) or error}).") from error
     finally:
         part.unlink(missing_ok=True)
 
@@ -33,7 +31,7 @@ def replacing(path: Path) -> Iterator[Path]:
 def unpacked(archive: Path, folder: Path) -> Path:
     """The one folder that a tar archive holds, as `folder`; unpacked where there is none yet.
 
-    Errors   DeviceError where the archive is missing or damaged
+    Errors   FileError where the archive is missing or damaged
     """
     if folder.is_dir():
         return folder
@@ -45,7 +43,7 @@ def unpacked(archive: Path, folder: Path) -> Path:
             file.extractall(part)
         next(p for p in part.iterdir() if p.is_dir()).replace(folder)
     except (OSError, tarfile.TarError, StopIteration) as error:
-        raise DeviceError(
+        raise FileError(
             f"{archive} cannot be unpacked ({error}): MICROTRAIN_DATA names the folder it is in."
         ) from error
     finally:

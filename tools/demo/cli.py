@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import numpy as np
 
-from microtrain.base.build import Firmware, StepError, build, command, convert
+from microtrain.base.build import Firmware, build, command, convert
 from microtrain.base.errors import Error
 from microtrain.base.paths import ROOT
 from microtrain.device.curve import save_curve
@@ -142,7 +142,7 @@ def save(report: dict[str, object], device: Result) -> None:
 
 
 def tell(report: dict[str, object], host: dict[str, Result]) -> None:
-    """The result in a few lines. StepError where the host and the device disagree."""
+    """The result in a few lines. Error where the host and the device disagree."""
     where = OUTPUT.relative_to(ROOT)
     lines = [f"accuracy on {report['test_images']} unseen images of the device's world"]
     lines += [f"  {title:<16} {host[n].before:6.1%} -> {host[n].after:6.1%}" for n, title in TITLES.items()]
@@ -157,4 +157,4 @@ def tell(report: dict[str, object], host: dict[str, Result]) -> None:
     ]
     click.echo("\n".join(lines))
     if report["sha256_host"] != report["sha256_device"]:
-        raise StepError("the board's weights differ from the host's: this is a bug, please report it")
+        raise Error("the board's weights differ from the host's: this is a bug, please report it")

@@ -19,10 +19,6 @@ from microtrain.base.reading import reading
 FP_ARMV8 = 7
 
 
-class ElfError(Error):
-    """One sentence: what is wrong with the file."""
-
-
 @dataclass(frozen=True)
 class Section:
     """A stretch of flash that an upload writes: load address and size in bytes."""
@@ -58,28 +54,28 @@ class Elf:
     instructions: tuple[Instruction, ...]
 
     def address(self, name: str) -> int:
-        """Value of a symbol. ElfError where there is none."""
+        """Value of a symbol. Error where there is none."""
         if name not in self.addresses:
-            raise ElfError(f"the ELF has no {name}: link it with a script of firmware/ld.")
+            raise Error(f"the ELF has no {name}: link it with a script of firmware/ld.")
         return self.addresses[name]
 
 
 def read(path: Path) -> Elf:
-    """Take an ELF apart. Errors: ElfError."""
+    """Take an ELF apart. Errors: Error."""
     try:
         file = path.open("rb")
     except OSError as error:
-        raise ElfError(f"cannot read {path}: {error.strerror}; build it with `pio run`.") from error
-    with file, reading(ElfError, lambda why: f"{path} is not an ELF file ({why}); build one with `pio run`."):
+        raise Error(f"cannot read {path}: {error.strerror}; build it with `pio run`.") from error
+    with file, reading(Error, lambda why: f"{path} is not an ELF file ({why}); build one with `pio run`."):
         return _read(ELFFile(file), path)
 
 
 def _read(elf: ELFFile, path: Path) -> Elf:
     table = elf.get_section_by_name(".symtab")
     if elf["e_machine"] != "EM_ARM":
-        raise ElfError(f"{path} is made for {elf['e_machine']}, not for Arm: name the firmware's ELF.")
+        raise Error(f"{path} is made for {elf['e_machine']}, not for Arm: name the firmware's ELF.")
     if not isinstance(table, SymbolTableSection):
-        raise ElfError(f"{path} has no symbol table: name the ELF that was linked, not a stripped one.")
+        raise Error(f"{path} has no symbol table: name the ELF that was linked, not a stripped one.")
     symbols = [symbol for symbol in table.iter_symbols() if symbol.name]
     names = {s.name for s in symbols if s["st_info"]["type"] in ("STT_FUNC", "STT_NOTYPE")}
     functions = tuple(sorted(name for name in names if not name.startswith("$")))

@@ -52,7 +52,7 @@ REASONS = {
 
 
 def check(path: Path) -> list[Finding]:
-    """All findings: instructions and calls by address, then sections, then symbols. Errors: elf.ElfError."""
+    """All findings: instructions and calls by address, then sections, then symbols. Errors: elf.Error."""
     elf = read(path)
     return [*_instructions(elf), *_sectors(elf), *_symbols(elf)]
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from .errors import ReportError
+from microtrain.base.errors import Error
 
 REGIONS = {
     "code": "__code",
@@ -43,14 +43,12 @@ class Chip:
 
 
 def chip_of(path: Path, names: Mapping[str, int]) -> Chip:
-    """The chip that an ELF was linked for, by its symbols. ReportError where they are missing."""
+    """The chip that an ELF was linked for, by its symbols. Error where they are missing."""
 
     def region(name: str, symbol: str) -> Region:
         start, end = (names.get(f"{symbol}_{which}") for which in ("start", "end"))
         if start is None or end is None:
-            raise ReportError(
-                f"{path} has no {symbol}_start and {symbol}_end: link with a script of firmware/ld."
-            )
+            raise Error(f"{path} has no {symbol}_start and {symbol}_end: link with a script of firmware/ld.")
         return Region(name, start, end - start)
 
     regions = sorted((region(*item) for item in REGIONS.items()), key=lambda r: r.start)

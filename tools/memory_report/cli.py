@@ -15,7 +15,6 @@ from microtrain.base.plan import Plan, read_plan
 from microtrain.base.reading import reading
 from microtrain.base.terminal import console
 
-from .errors import ReportError
 from .firmware import load_firmware
 from .interrupts import analyse
 from .picture import check_suffix, draw
@@ -83,7 +82,7 @@ def run(
     firmware = load_firmware(elf)
     plan = choose_plan(plan_path)
     if picture is not None and plan is None:
-        raise ReportError(f"--picture needs a plan, and {PLAN} is not there: name one with --plan.")
+        raise Error(f"--picture needs a plan, and {PLAN} is not there: name one with --plan.")
     if picture is not None:
         check_suffix(picture.suffix)
     old = load_report(diff) if diff is not None else None
@@ -110,8 +109,8 @@ def choose_plan(path: Path | None) -> Plan | None:
 
 def load_report(path: Path) -> dict[str, Any]:
     if not path.exists():
-        raise ReportError(f"no such report: {path}.")
-    with reading(ReportError, lambda _: f"{path} is not a report that --json wrote."):
+        raise Error(f"no such report: {path}.")
+    with reading(Error, lambda _: f"{path} is not a report that --json wrote."):
         document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         if document["format"] != 1 or not {"flash", "sram", "symbols"} <= document.keys():
             raise ValueError("not a report")
@@ -126,4 +125,4 @@ def write(path: Path, text: str) -> None:
         part.replace(path)
     except OSError as error:
         part.unlink(missing_ok=True)
-        raise ReportError(f"{path} cannot be written: {error.strerror}.") from error
+        raise Error(f"{path} cannot be written: {error.strerror}.") from error

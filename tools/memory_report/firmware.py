@@ -11,10 +11,10 @@ from typing import Any
 from elftools.elf.constants import SH_FLAGS
 from elftools.elf.elffile import ELFFile
 
+from microtrain.base.errors import Error
 from microtrain.base.reading import reading
 
 from .chip import Chip, chip_of
-from .errors import ReportError
 
 
 @dataclass(frozen=True)
@@ -67,11 +67,11 @@ class Firmware:
     chip: Chip
 
     def read(self, address: int, size: int) -> bytes:
-        """Bytes as they lie in memory before start. ReportError outside the sections with contents."""
+        """Bytes as they lie in memory before start. Error outside the sections with contents."""
         for start, data in self.contents:
             if start <= address and address + size <= start + len(data):
                 return data[address - start : address - start + size]
-        raise ReportError(f"{self.path} holds nothing at {address:#010x}: it is not a whole firmware image.")
+        raise Error(f"{self.path} holds nothing at {address:#010x}: it is not a whole firmware image.")
 
     def word(self, address: int) -> int:
         value: int = struct.unpack("<I", self.read(address, 4))[0]
@@ -90,14 +90,14 @@ class Firmware:
 
 
 def load_firmware(path: Path) -> Firmware:
-    """Read an ELF. ReportError where it is missing, no ELF, or not for Arm."""
+    """Read an ELF. Error where it is missing, no ELF, or not for Arm."""
     if not path.exists():
-        raise ReportError(f"no such ELF file: {path}. `pio run` builds it; --elf names it.")
+        raise Error(f"no such ELF file: {path}. `pio run` builds it; --elf names it.")
     wrong = f"{path} is not an ELF file that can be read"
-    with reading(ReportError, lambda why: f"{wrong} ({why}): build again."), path.open("rb") as file:
+    with reading(Error, lambda why: f"{wrong} ({why}): build again."), path.open("rb") as file:
         elf = ELFFile(file)
         if elf["e_machine"] != "EM_ARM" or elf["e_type"] != "ET_EXEC":
-            raise ReportError(f"{path} is not a linked firmware for Arm: name the firmware.elf of `pio run`.")
+            raise Error(f"{path} is not a linked firmware for Arm: name the firmware.elf of `pio run`.")
         return read_elf(path, elf)
 
 
@@ -112,7 +112,7 @@ def read_elf(path: Path, elf: Any) -> Firmware:
             contents.append((section["sh_addr"], section.data()))
     table = elf.get_section_by_name(".symtab")
     if table is None:
-        raise ReportError(f"{path} has no symbols: link it without -s and do not strip it.")
+        raise Error(f"{path} has no symbols: link it without -s and do not strip it.")
     names, symbols, marks = read_symbols(table)
     return Firmware(
         path,

@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from microtrain.base.errors import Error
+
 from .effects import Write
-from .errors import ReportError
 from .firmware import Firmware, Section
 from .instructions import Code
 from .stack import Analysis, Path, Stack
@@ -46,13 +47,13 @@ class Vectors:
 def analyse(firmware: Firmware) -> Stack:
     """The deepest stack of a firmware.
 
-    Errors   ReportError where the ELF has no reset handler, or calls are nested too deep
+    Errors   Error where the ELF has no reset handler, or calls are nested too deep
     """
     analysis = Analysis(firmware)
     table = first_table(analysis)
     reset = table.handlers.get(1, firmware.entry)
     if analysis.code.at(reset & ~1) is None:
-        raise ReportError(
+        raise Error(
             f"{firmware.path} has no reset handler (vector 1, or the entry point): build the firmware."
         )
     return Exceptions(analysis, table, reset).result()

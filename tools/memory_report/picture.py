@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
+from microtrain.base.errors import Error
 from microtrain.base.plan import Plan, Tensor
 
 from .arena import arena_kinds
-from .errors import ReportError
 
 COLOURS = {
     "input": "#4e79a7",
@@ -48,20 +48,18 @@ class Scale:
 
 
 def draw(plan: Plan, suffix: str) -> str:
-    """The picture as text; suffix: ".svg", ".html" or ".htm". ReportError for any other, or an empty plan."""
+    """The picture as text; suffix: ".svg", ".html" or ".htm". Error for any other, or an empty plan."""
     check_suffix(suffix)
     if not plan.tensors:
-        raise ReportError(f"{plan.path} lists no tensors: there is nothing to draw.")
+        raise Error(f"{plan.path} lists no tensors: there is nothing to draw.")
     picture = svg(plan)
     return picture if suffix.lower() == ".svg" else page(plan, picture)
 
 
 def check_suffix(suffix: str) -> None:
-    """ReportError where a file of this name cannot be drawn."""
+    """Error where a file of this name cannot be drawn."""
     if suffix.lower() not in (".svg", ".html", ".htm"):
-        raise ReportError(
-            f"a picture is written as .svg or .html, not as {suffix or 'a file without a suffix'!r}."
-        )
+        raise Error(f"a picture is written as .svg or .html, not as {suffix or 'a file without a suffix'!r}.")
 
 
 def svg(plan: Plan) -> str:

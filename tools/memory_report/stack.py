@@ -15,8 +15,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from microtrain.base.errors import Error
+
 from .effects import Routine, Write
-from .errors import ReportError
 from .firmware import Firmware
 from .instructions import Code
 from .routine import Walk
@@ -79,7 +80,7 @@ class Analysis:
     def routine(self, address: int) -> Routine:
         """What the code at an address does; inside a recursion a guess, together with a problem.
 
-        Errors   ReportError where calls are nested deeper than this follows
+        Errors   Error where calls are nested deeper than this follows
         """
         address &= ~1
         if address in self._active:
@@ -89,7 +90,7 @@ class Analysis:
             return Routine(cycle[0], returns=True)
         if len(self._active) == DEEPEST_CALLS:
             top = next(iter(self._active.values())).routine.name
-            raise ReportError(f"more than {DEEPEST_CALLS} functions call one another in a row below {top}.")
+            raise Error(f"more than {DEEPEST_CALLS} functions call one another in a row below {top}.")
         if address not in self._routines:
             self._active[address] = Walk(self.code, address, self.routine)
             self._routines[address] = self._active[address].run()

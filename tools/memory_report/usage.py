@@ -6,10 +6,10 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from microtrain.base.errors import Error
 from microtrain.base.plan import Plan
 
 from .arena import arena_kinds
-from .errors import ReportError
 from .firmware import Firmware, Section, Symbol
 from .stack import EXCEPTION_FRAME, Path, Stack
 
@@ -77,7 +77,7 @@ def over(what: str, used: int, chip: int, budget: int | None) -> list[str]:
 def make_report(
     firmware: Firmware, plan: Plan | None, stack: Stack, sram_budget: int | None, flash_budget: int | None
 ) -> Report:
-    """Measure a firmware. ReportError where the plan is another model's, or a section is off the chip."""
+    """Measure a firmware. Error where the plan is another model's, or a section is off the chip."""
     if plan is not None:
         check_same_model(firmware, plan)
         board = plan.budget
@@ -102,12 +102,12 @@ def check_same_model(firmware: Firmware, plan: Plan) -> None:
     """The id and the arena that were linked in must be the plan's."""
     info, arena = firmware.symbol("model_info"), firmware.symbol(ARENA)
     if info is None or arena is None:
-        raise ReportError(
+        raise Error(
             f"{firmware.path} holds no model (model_info, {ARENA}): build the firmware, or drop --plan."
         )
     linked = firmware.word(info.address + 4)
     if linked != plan.id or arena.size < plan.arena.bytes:
-        raise ReportError(
+        raise Error(
             f"{firmware.path} holds model {linked:08x}, but {plan.path} describes {plan.name} {plan.id:08x}: "
             "build again after converting, or name the right --plan."
         )
@@ -117,7 +117,7 @@ def check_places(firmware: Firmware) -> None:
     for section in firmware.sections:
         for address in {section.address, section.load}:
             if not any(r.holds(address) for r in (firmware.chip.flash, firmware.chip.sram)):
-                raise ReportError(
+                raise Error(
                     f"section {section.name} lies at {address:#010x}, outside flash and SRAM: "
                     "check the linker script."
                 )

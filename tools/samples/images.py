@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageOps
 
-from microtrain.device.errors import DeviceError
+from microtrain.base.errors import Error
 
 HELD_OUT = 5  # one image in so many of a class, where nothing says which ones to test with
 SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".pgm", ".ppm", ".pnm", ".tif", ".tiff"}
@@ -35,7 +35,7 @@ def load_image(path: Path, shape: tuple[int, int, int]) -> np.ndarray:
 
     An image that has the size already is not resampled.
 
-    Errors   DeviceError where the file is missing, no image, or the model takes neither 1 nor 3 channels
+    Errors   Error where the file is missing, no image, or the model takes neither 1 nor 3 channels
     """
     h, w, c = shape
     image = open_image(path, c)
@@ -47,14 +47,14 @@ def load_image(path: Path, shape: tuple[int, int, int]) -> np.ndarray:
 def open_image(path: Path, channels: int) -> Image.Image:
     """An image file as 8-bit gray or RGB, upright, in its own size. Errors as load_image()."""
     if channels not in (1, 3):
-        raise DeviceError(f"the model takes {channels} channels: image files hold 1 (gray) or 3 (RGB) only.")
+        raise Error(f"the model takes {channels} channels: image files hold 1 (gray) or 3 (RGB) only.")
     try:
         with Image.open(path) as file:
             return flatten(ImageOps.exif_transpose(file), "L" if channels == 1 else "RGB")
     except FileNotFoundError as error:
-        raise DeviceError(f"no such image: {path}.") from error
+        raise Error(f"no such image: {path}.") from error
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise DeviceError(f"{path} cannot be read as an image: remove or replace it.") from error
+        raise Error(f"{path} cannot be read as an image: remove or replace it.") from error
 
 
 def centre_crop(image: Image.Image, w: int, h: int) -> Image.Image:
@@ -79,29 +79,29 @@ def flatten(image: Image.Image, mode: str) -> Image.Image:
 
 
 def class_folders(folder: Path) -> list[str]:
-    """Sorted names of the class folders. DeviceError where there is no such folder."""
+    """Sorted names of the class folders. Error where there is no such folder."""
     if not folder.is_dir():
-        raise DeviceError(f"no such folder: {folder}.")
+        raise Error(f"no such folder: {folder}.")
     return sorted(p.name for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
 
 
 def scan(folder: Path, classes: int) -> Dataset:
     """A folder with one folder a class; the sorted folder names are the labels 0, 1, 2, ...
 
-    Errors   DeviceError where the folder is missing, has another number of classes, or an empty class
+    Errors   Error where the folder is missing, has another number of classes, or an empty class
     """
     names = class_folders(folder)
     if not names:
-        raise DeviceError(f"{folder} holds no class folders: it needs one folder of images for each class.")
+        raise Error(f"{folder} holds no class folders: it needs one folder of images for each class.")
     if len(names) != classes:
-        raise DeviceError(
+        raise Error(
             f"{folder} has {len(names)} class folders ({shorten(names)}), "
             f"but the model has {classes} classes: use as many folders, or convert the model with --classes."
         )
     samples = tuple(Sample(path, label) for label, name in enumerate(names) for path in files(folder / name))
     empty = set(range(classes)) - {sample.label for sample in samples}
     if empty:
-        raise DeviceError(
+        raise Error(
             f"no images in {', '.join(str(folder / names[k]) for k in sorted(empty))}: "
             f"every class needs at least one ({', '.join(sorted(SUFFIXES))})."
         )
@@ -122,7 +122,7 @@ def split(folder: Path, classes: int) -> tuple[Dataset, Dataset]:
     It holds lists train.txt and val.txt, a line "CLASS/FILE" an image; or folders train and val (or test) of
     class folders; or class folders, of which every HELD_OUT-th image is held out.
 
-    Errors   DeviceError where the folder is none of these, or as scan()
+    Errors   Error where the folder is none of these, or as scan()
     """
     if (folder / "train.txt").is_file():
         training, testing = (read_list(folder / name, classes) for name in ("train.txt", "val.txt"))
@@ -132,7 +132,7 @@ def split(folder: Path, classes: int) -> tuple[Dataset, Dataset]:
     else:
         return hold_out(scan(folder, classes))
     if training.classes != testing.classes:
-        raise DeviceError(f"{folder} trains and tests with different classes: name them alike.")
+        raise Error(f"{folder} trains and tests with different classes: name them alike.")
     return training, testing
 
 
@@ -143,7 +143,7 @@ def hold_out(dataset: Dataset) -> tuple[Dataset, Dataset]:
     for label, name in enumerate(dataset.classes):
         own = [sample for sample in dataset.samples if sample.label == label]
         if len(own) < HELD_OUT:
-            raise DeviceError(f"class {name} has {len(own)} images: one in {HELD_OUT} is held out, add some.")
+            raise Error(f"class {name} has {len(own)} images: one in {HELD_OUT} is held out, add some.")
         testing += own[::HELD_OUT]
         training += [sample for number, sample in enumerate(own) if number % HELD_OUT]
     return Dataset(dataset.classes, tuple(training)), Dataset(dataset.classes, tuple(testing))
@@ -154,18 +154,18 @@ def read_list(file: Path, classes: int | None) -> Dataset:
 
     classes  that it must name; None: any number
 
-    Errors   DeviceError where the list or an image is missing, or it has another number of classes
+    Errors   Error where the list or an image is missing, or it has another number of classes
     """
     try:
         lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
-        raise DeviceError(f"{file} cannot be read as a list of images, a line CLASS/FILE each.") from error
+        raise Error(f"{file} cannot be read as a list of images, a line CLASS/FILE each.") from error
     for line in lines:
         if "/" not in line or not (file.parent / line).is_file():
-            raise DeviceError(f"{file} names {line[:60]!r}, which is no image CLASS/FILE in {file.parent}.")
+            raise Error(f"{file} names {line[:60]!r}, which is no image CLASS/FILE in {file.parent}.")
     names = sorted({line.split("/")[0] for line in lines})
     if classes is not None and len(names) != classes:
-        raise DeviceError(
+        raise Error(
             f"{file} names {len(names)} classes ({shorten(names)}), but the model has {classes} classes: "
             "list as many, or convert the model with --classes."
         )

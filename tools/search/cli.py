@@ -20,7 +20,6 @@ from microtrain.convert.cli import load, quantized_with_report, show_warning
 from microtrain.convert.ir import Graph
 from microtrain.convert.quantize.ptq import Choices
 from microtrain.convert.scheme import RATE
-from microtrain.device.errors import DeviceError
 from microtrain.native.model import kernels
 from microtrain.samples.images import Dataset, class_folders, hold_out, read_list, scan, split
 
@@ -206,7 +205,7 @@ def images(data: Path) -> Dataset:
     folder = data / "train" if (data / "train").is_dir() else data
     names = class_folders(folder)
     if len(names) < 2:
-        raise DeviceError(f"{folder} holds {len(names)} class folders: a search needs two or more.")
+        raise Error(f"{folder} holds {len(names)} class folders: a search needs two or more.")
     return scan(folder, len(names))
 
 
@@ -243,7 +242,7 @@ def checked(cache: Path | None, identity: dict[str, str], name: str) -> Path:
         known = json.loads(about.read_text(encoding="utf-8"))
         other = [what for what, digest in identity.items() if known.get(what) != digest]
         if other:
-            raise DeviceError(
+            raise Error(
                 f"{folder} holds what was measured with other {' and '.join(other)}: "
                 "name another folder with --cache, or leave the option out."
             )

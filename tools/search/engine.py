@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import joblib
 
-from microtrain.device.errors import DeviceError
+from microtrain.base.errors import Error
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -31,11 +31,11 @@ class Engine:
 
 
 def engine(jobs: int, backend: str) -> Engine:
-    """Errors   DeviceError where Ray is asked for and not installed"""
+    """Errors   Error where Ray is asked for and not installed"""
     if backend == "ray":
         try:
             from ray.util.joblib import register_ray
         except ImportError as error:
-            raise DeviceError("Ray is not installed: `pip install ray`, or leave --engine out.") from error
+            raise Error("Ray is not installed: `pip install ray`, or leave --engine out.") from error
         register_ray()
     return Engine(jobs, backend)

@@ -7,7 +7,7 @@ import mmap
 
 import numpy as np
 
-from microtrain.device.errors import DeviceError
+from microtrain.base.errors import Error
 from microtrain.native.model import HOST, Model
 
 from .blueprint import Blueprint
@@ -29,19 +29,19 @@ def flags(arithmetic: str) -> tuple[str, ...]:
 
 
 def check(plan: Blueprint, arithmetic: str) -> None:
-    """DeviceError where the plan cannot be trained so."""
+    """Error where the plan cannot be trained so."""
     bits = plan.scheme.fraction_bits
     if arithmetic == "truncating" and bits:
-        raise DeviceError(
+        raise Error(
             f"truncating weights are int8 alone, but scheme {plan.scheme.name} has {bits} fraction bits: "
             "convert with --fraction-bits 0."
         )
 
 
 def check_order(arithmetic: str, order: str, records: int) -> None:
-    """DeviceError where the images cannot be shown so."""
+    """Error where the images cannot be shown so."""
     if arithmetic == "float" and (order != "shuffled" or records):
-        raise DeviceError(
+        raise Error(
             "--arithmetic float learns from shuffled images and has no replay buffer: "
             "leave --order and --replay out, and pass --records 0."
         )
@@ -78,5 +78,5 @@ def overwrite(model: Model, symbol: str, values: np.ndarray) -> None:
     first = start // mmap.PAGESIZE * mmap.PAGESIZE
     size, writable = start + values.nbytes - first, mmap.PROT_READ | mmap.PROT_WRITE
     if ctypes.CDLL(None).mprotect(ctypes.c_void_p(first), ctypes.c_size_t(size), writable):
-        raise DeviceError(f"the system does not let table {symbol} be changed: use another arithmetic.")
+        raise Error(f"the system does not let table {symbol} be changed: use another arithmetic.")
     ctypes.memmove(start, values.ctypes.data, values.nbytes)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
+from microtrain.base.errors import Error
 from microtrain.device.client import NO_RECORDS, Info, Step, decimal
-from microtrain.device.errors import DeviceError
 from microtrain.device.plan import short_id
 from microtrain.native.model import EXACT, FIRMWARE, Model, Sgd, compile_model, sources
 
@@ -24,7 +24,7 @@ SEED = 1  # SEED_DEFAULT of the firmware's session.c
 def library(plan: Blueprint, folder: Path, arithmetic: str = "device", compiler: str = "gcc") -> Path:
     """The model as a shared library in `folder`; made where there is none of these very sources.
 
-    Errors   DeviceError where the compiler is missing or refuses the files
+    Errors   Error where the compiler is missing or refuses the files
     """
     check_model(plan)
     options = (*FAST, *flags(arithmetic))
@@ -36,25 +36,23 @@ def library(plan: Blueprint, folder: Path, arithmetic: str = "device", compiler:
     try:
         compile_model(plan.folder, part, options, compiler)
     except FileNotFoundError as error:
-        raise DeviceError(
-            f"{compiler} is not installed: the simulator compiles the model with it."
-        ) from error
+        raise Error(f"{compiler} is not installed: the simulator compiles the model with it.") from error
     except subprocess.CalledProcessError as error:
         first = next((line for line in error.stderr.splitlines() if "error" in line), error.stderr.strip())
-        raise DeviceError(f"the model in {plan.folder} does not compile ({first}): convert again.") from error
+        raise Error(f"the model in {plan.folder} does not compile ({first}): convert again.") from error
     part.replace(path)
     return path
 
 
 def check_model(plan: Blueprint) -> None:
-    """DeviceError where the C files beside a plan are missing or of another model."""
+    """Error where the C files beside a plan are missing or of another model."""
     header = plan.folder / "model.h"
     try:
         same = f"0x{short_id(plan.model_id)}u" in header.read_text(encoding="utf-8")
     except OSError as error:
-        raise DeviceError(f"{header} cannot be read ({error.strerror}): convert again.") from error
+        raise Error(f"{header} cannot be read ({error.strerror}): convert again.") from error
     if not same:
-        raise DeviceError(f"plan.json and model.h in {plan.folder} are of different models: convert again.")
+        raise Error(f"plan.json and model.h in {plan.folder} are of different models: convert again.")
 
 
 def digest(plan: Blueprint, compiler: str, options: tuple[str, ...]) -> str:
@@ -66,7 +64,7 @@ def digest(plan: Blueprint, compiler: str, options: tuple[str, ...]) -> str:
         try:
             state.update(path.read_bytes())
         except OSError as error:
-            raise DeviceError(f"{path} cannot be read ({error.strerror}): convert again.") from error
+            raise Error(f"{path} cannot be read ({error.strerror}): convert again.") from error
     return state.hexdigest()[:16]
 
 
@@ -146,12 +144,12 @@ class Machine:
         self.model.load(trainables)
 
     def replay(self, count: int) -> None:
-        """Errors   DeviceError: this machine remembers nothing"""
-        raise DeviceError(NO_RECORDS)
+        """Errors   Error: this machine remembers nothing"""
+        raise Error(NO_RECORDS)
 
     def rehearse(self, count: int) -> None:
-        """Errors   DeviceError: this machine remembers nothing"""
-        raise DeviceError(NO_RECORDS)
+        """Errors   Error: this machine remembers nothing"""
+        raise Error(NO_RECORDS)
 
     def sha(self) -> str:
         """SHA-256 of the trainables, 64 hex digits."""

@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from microtrain.base.errors import FileError
+from microtrain.base.errors import Error, FileError
 from microtrain.base.npz import read_npz
 from microtrain.base.reading import reading
-from microtrain.device.errors import DeviceError
 
 
 def empty() -> np.ndarray:
@@ -107,11 +106,11 @@ class Network:
 def load_network(folder: Path, model_id: str) -> Network:
     """Read model.npz of a generated folder.
 
-    Errors   DeviceError where it is missing, damaged, or of another model than the plan
+    Errors   Error where it is missing, damaged, or of another model than the plan
     """
     path = folder / "model.npz"
     if not path.exists():
-        raise DeviceError(f"no such file: {path}. tools/convert writes it: convert again.")
+        raise Error(f"no such file: {path}. tools/convert writes it: convert again.")
 
     def wrong(why: str) -> str:
         return f"{path} is not what tools/convert wrote ({why}): convert again."
@@ -119,11 +118,11 @@ def load_network(folder: Path, model_id: str) -> Network:
     try:
         arrays = read_npz(path)
     except FileError as error:
-        raise DeviceError(wrong(str(error))) from error
-    with reading(DeviceError, wrong):
+        raise Error(wrong(str(error))) from error
+    with reading(Error, wrong):
         description = json.loads(str(arrays.pop("graph")))
         if description["format"] != 1 or description["model_id"] != model_id:
-            raise DeviceError(f"{path} and plan.json are of different models: convert again.")
+            raise Error(f"{path} and plan.json are of different models: convert again.")
         return parse(description, arrays)
 
 

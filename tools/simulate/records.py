@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 import PIL
 
+from microtrain.base.errors import Error
 from microtrain.base.files import replacing
-from microtrain.device.errors import DeviceError
 from microtrain.samples.images import Dataset, Sample
 
 from .augment import Augmentation, photograph
@@ -89,7 +89,7 @@ def identity(view: View) -> tuple[str, int, int, int]:
     try:
         about = path.stat()
     except OSError as error:
-        raise DeviceError(f"{path} cannot be read ({error.strerror}).") from error
+        raise Error(f"{path} cannot be read ({error.strerror}).") from error
     return str(path.resolve()), about.st_size, about.st_mtime_ns, variant
 
 

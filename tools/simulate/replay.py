@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from microtrain.base.errors import Error
 from microtrain.device.client import NO_RECORDS, Step
-from microtrain.device.errors import DeviceError
 
 from .blueprint import Blueprint
 from .machine import SEED, Machine
@@ -25,15 +25,13 @@ def buffer_size(plan: Blueprint, records: int | None, wanted: bool) -> int:
 
     records  asked for, None: those of the plan
     wanted   something is to be replayed
-    Errors   DeviceError where it is and there are no records, or too few for the classes
+    Errors   Error where it is and there are no records, or too few for the classes
     """
     size = plan.records if records is None else records
     if wanted and not size:
-        raise DeviceError(f"{plan.name}: {NO_RECORDS} --records N tries one out.")
+        raise Error(f"{plan.name}: {NO_RECORDS} --records N tries one out.")
     if 0 < size < plan.classes:
-        raise DeviceError(
-            f"{size} records are fewer than the {plan.classes} classes: pass a larger --records."
-        )
+        raise Error(f"{size} records are fewer than the {plan.classes} classes: pass a larger --records.")
     return size
 
 

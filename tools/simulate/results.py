@@ -30,7 +30,7 @@ def label(outcome: Outcome) -> str:
 def save(folder: Path, task: Task, outcomes: list[Outcome], data: Path, command: str) -> list[Path]:
     """Write results.json and the curves; returns the files.
 
-    Errors   DeviceError where a file cannot be written
+    Errors   Error where a file cannot be written
     """
     document = {
         "format": 1,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 
-from microtrain.device.errors import DeviceError
+from microtrain.base.errors import Error
 from microtrain.device.session import (
     RATE_EVERY,
     WINDOW,
@@ -130,13 +130,13 @@ def sessions(
 ) -> tuple[list[Log], float]:
     """Logs of runs side by side, and the seconds of a core that each took.
 
-    Errors   DeviceError where PyTorch has no such device
+    Errors   Error where PyTorch has no such device
     """
     torch.set_num_threads(1)
     try:
         torch.zeros(1, device=task.device)
     except (RuntimeError, AssertionError) as error:
-        raise DeviceError(f"PyTorch has no device {task.device} here: leave --torch-device out.") from error
+        raise Error(f"PyTorch has no device {task.device} here: leave --torch-device out.") from error
     group = Group(task, settings, rules, tick)
     group.run()
     return group.logs, group.seconds / len(settings)

@@ -9,10 +9,9 @@ from typing import TypeVar
 import numpy as np
 from PIL import Image
 
-from microtrain.base.errors import FileError
+from microtrain.base.errors import Error, FileError
 from microtrain.base.npz import read_npz
 from microtrain.convert.ir import ConvertError, Shape
-from microtrain.device.errors import DeviceError
 from microtrain.samples.images import SUFFIXES, load_image, shorten
 
 MAX_IMAGES = 1024
@@ -102,7 +101,7 @@ def read_images(files: list[Path], shape: Shape, where: str) -> np.ndarray:
             with Image.open(path) as header:
                 resized += header.size != (w, h)
                 converted += header.mode != MODES[c]
-        except DeviceError as error:
+        except Error as error:
             raise ConvertError(str(error).removesuffix(".")) from error
     changes = [f"{resized} cropped and resized to {h}x{w}"] * bool(resized)
     changes += [f"{converted} converted to {MODES[c]}"] * bool(converted)

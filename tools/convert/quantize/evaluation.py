@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
+from microtrain.base.errors import Error
 from microtrain.convert.ir import ConvertError, Graph
-from microtrain.device.errors import DeviceError
 from microtrain.samples.images import scan, shorten
 
 from .calibrate import evenly, read_images
@@ -51,7 +51,7 @@ def load_labelled(folder: Path, graph: Graph) -> Labelled:
     rows = label_rows(folder, graph)
     try:
         samples = list(scan(folder, len(rows)).samples)
-    except DeviceError as error:
+    except Error as error:
         raise ConvertError(str(error).removesuffix(".")) from error
     if len(samples) > MOST_IMAGES:
         warnings.warn(f"evaluating on {MOST_IMAGES} of {len(samples)} images of {folder}", stacklevel=2)

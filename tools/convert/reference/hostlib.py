@@ -35,10 +35,6 @@ S8, U8, S16, U16, S32, F32 = (
 )
 
 
-class HostLibError(Error):
-    """The kernels cannot be built or called: one sentence that names the reason and the way out."""
-
-
 class Record(ctypes.Structure):
     """A C struct that is filled by keyword; pointer fields take arrays, which it keeps alive.
 
@@ -52,7 +48,7 @@ class Record(ctypes.Structure):
         self._alive: dict[str, np.ndarray | None] = {}
         for name, value in values.items():
             if name not in {f[0] for f in self._fields_}:
-                raise HostLibError(f"struct {type(self).__name__} has no field {name}")
+                raise Error(f"struct {type(self).__name__} has no field {name}")
             setattr(self, name, value)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -61,7 +57,7 @@ class Record(ctypes.Structure):
             value = address(value, self._arrays_[name], f"{type(self).__name__}.{name}")
         super().__setattr__(name, value)
         if isinstance(value, int) and name not in self._arrays_ and getattr(self, name) != value:
-            raise HostLibError(f"{type(self).__name__}.{name} has no room for {value}")
+            raise Error(f"{type(self).__name__}.{name} has no room for {value}")
 
 
 class Conv2d(Record):
@@ -203,9 +199,9 @@ def address(array: np.ndarray | None, dtype: np.dtype[Any], name: str) -> int | 
         return None
     if not isinstance(array, np.ndarray) or array.dtype != dtype:
         found = array.dtype if isinstance(array, np.ndarray) else type(array).__name__
-        raise HostLibError(f"{name} must be an array of {dtype}, not {found}")
+        raise Error(f"{name} must be an array of {dtype}, not {found}")
     if not array.flags.c_contiguous:
-        raise HostLibError(f"{name} must be C-contiguous: pass numpy.ascontiguousarray of it")
+        raise Error(f"{name} must be C-contiguous: pass numpy.ascontiguousarray of it")
     return int(array.ctypes.data)
 
 
@@ -225,12 +221,12 @@ def _argument(spec: Any, value: Any, name: str) -> Any:
         return value
     if spec is SCRATCH:
         if value is not None and (not value.flags.c_contiguous or value.ctypes.data % 4):
-            raise HostLibError(f"{name} must be C-contiguous and 4-byte aligned")
+            raise Error(f"{name} must be C-contiguous and 4-byte aligned")
         return None if value is None else value.ctypes.data
     if isinstance(spec, np.dtype):
         return address(value, spec, name)
     if not isinstance(value, spec):
-        raise HostLibError(f"{name} must be a {spec.__name__}, not {type(value).__name__}")
+        raise Error(f"{name} must be a {spec.__name__}, not {type(value).__name__}")
     return ctypes.byref(value)
 
 
@@ -252,7 +248,7 @@ class HostLib:
     @staticmethod
     def _call(name: str, function: Any, specs: tuple[Any, ...], *values: Any) -> Any:
         if len(values) != len(specs):
-            raise HostLibError(f"{name} takes {len(specs)} arguments, not {len(values)}")
+            raise Error(f"{name} takes {len(specs)} arguments, not {len(values)}")
         pairs = enumerate(zip(specs, values, strict=True), 1)
         return function(*(_argument(s, v, f"argument {i} of {name}") for i, (s, v) in pairs))
 
@@ -264,7 +260,7 @@ def compiler(name: str | None = None) -> str:
         found = shutil.which(candidate)
         if found:
             return found
-    raise HostLibError(
+    raise Error(
         f"no C compiler on PATH (looked for {', '.join(wanted)}): install one, on Debian and Ubuntu with "
         "`apt-get install gcc`"
     )
@@ -293,7 +289,7 @@ def build(
     cache = cache or paths.cache() / "host"
     sources = sorted(kernels.glob("*.c"))
     if not sources:
-        raise HostLibError(f"no kernel sources in {kernels}: the checkout is not complete")
+        raise Error(f"no kernel sources in {kernels}: the checkout is not complete")
     inputs = [*sources, *sorted(kernels.glob("*.h")), *sorted((include / "kernels").glob("*.h"))]
     target = cache / f"kernels-{_identity(cc, level, inputs)}.so"
     if target.exists():
@@ -305,7 +301,7 @@ def build(
         command = [cc, *FLAGS, *level.split(), f"-I{include}", *map(str, sources), "-lm", "-o", part]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise HostLibError(f"{cc} could not compile the kernels:\n{done.stderr.strip()}")
+            raise Error(f"{cc} could not compile the kernels:\n{done.stderr.strip()}")
         Path(part).replace(target)  # atomic: two processes may build at once
     finally:
         Path(part).unlink(missing_ok=True)
@@ -369,4 +365,4 @@ def scratch_bytes(kernel: str, params: Record, *extra: int) -> int:
         return int(getattr(load(), f"{stem}_scratch")(params, *extra))
     if any(name.startswith(stem + "_") for name in KERNELS):
         return 0
-    raise HostLibError(f"there is no kernel {kernel}")
+    raise Error(f"there is no kernel {kernel}")
