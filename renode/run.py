@@ -17,8 +17,8 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 sys.path.insert(0, str(ROOT))
 
+from microtrain.base.errors import Error  # noqa: E402
 from microtrain.emulator.elf import Image  # noqa: E402
-from microtrain.emulator.errors import EmulatorError  # noqa: E402
 from microtrain.emulator.robotrun import run_everywhere  # noqa: E402
 from renode import boards, exerciser  # noqa: E402
 
@@ -89,7 +89,7 @@ def main(suites: tuple[Path, ...], elf: Path, program: Path, results: Path) -> N
         )
     try:
         chip = Image(elf).chip
-    except EmulatorError as error:
+    except Error as error:
         raise click.ClickException(str(error)) from error
     paths, needed = prepare(paths, program, results, chip.board)
     if not paths:

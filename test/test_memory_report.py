@@ -170,7 +170,7 @@ def test_report_is_exact(elf: Path, tmp_path: Path) -> None:
     result = run("--elf", elf, "--plan", write_plan(tmp_path), "--json", out)
     assert result.exit_code == 0, result.output
     report = json.loads(out.read_text())
-    size = {s.name: s.size for s in load_firmware(elf).sections}
+    size = {s.name: s.size for s in load_firmware(elf).elf.sections}
     assert report["flash"]["kinds"] == {
         "code": size[".isr_vector"] + size[".text"],
         "weights": 1000,

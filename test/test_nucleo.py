@@ -17,8 +17,9 @@ from elftools.elf.elffile import ELFFile
 from pio_build import NULL_MODEL, copy_project, pio
 from unicorn import arm_const as arm
 
+from microtrain.base.elf import read_elf
 from microtrain.convert import boards
-from microtrain.elfcheck.elf import read
+from microtrain.elfcheck.instructions import instructions
 from microtrain.elfcheck.rules import check
 from microtrain.emulator import Board, Fault, Stop, Until
 from microtrain.memory_report.firmware import load_firmware
@@ -154,8 +155,8 @@ def test_the_numeric_contract_holds(nucleo_elf: Path) -> None:
 
 def test_no_handler_is_so_short_that_a_division_loses_its_result(nucleo_elf: Path) -> None:
     """Arm erratum 776924 of the Cortex-M4: VDIV under a handler of one or two instructions."""
-    functions = [instruction.function for instruction in read(nucleo_elf).instructions]
-    assert "vdiv.f32" in {instruction.mnemonic for instruction in read(nucleo_elf).instructions}
+    functions = [instruction.function for instruction in instructions(read_elf(nucleo_elf))]
+    assert "vdiv.f32" in {instruction.mnemonic for instruction in instructions(read_elf(nucleo_elf))}
     assert all(functions.count(name) >= 4 for name in ("SysTick_Handler", "Serial_IRQHandler"))
 
 

@@ -40,7 +40,7 @@ class Core:
         self.uc.mem_map(FLASH, 0x100000)
         self.uc.mem_map(RAM, SIZE)
         self.uc.mem_map(0xE0000000, 0x100000)
-        for address, data in firmware.contents:
+        for address, data in firmware.elf.contents:
             self.uc.mem_write(address, data)
         self.uc.reg_write(arm.UC_ARM_REG_FPEXC, 1 << 30)
         self.lowest = TOP
@@ -86,7 +86,7 @@ def measured(programs: list[Program], firmware: Firmware) -> dict[str, int]:
     rng = random.Random(1)
     words = [0, (1 << BITS) - 1, *(rng.randrange(1 << BITS) for _ in range(INPUTS - 2))]
     return {
-        p.name: max(core.depth(firmware.names[f"{p.name}_main"] & ~1, word) for word in words)
+        p.name: max(core.depth(firmware.elf.names[f"{p.name}_main"] & ~1, word) for word in words)
         for p in programs
     }
 
@@ -95,7 +95,7 @@ def reports(programs: list[Program], firmware: Firmware) -> Iterator[tuple[Progr
     """Each program with its reported depth and the problems."""
     analysis = Analysis(firmware)
     for program in programs:
-        entry = firmware.names[f"{program.name}_main"]
+        entry = firmware.elf.names[f"{program.name}_main"]
         yield program, analysis.path(entry).bytes, analysis.problems([entry])
 
 

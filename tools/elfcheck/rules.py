@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from .elf import Elf, Instruction, read
+from microtrain.base.elf import Elf, read_elf
+
+from .instructions import Instruction, instructions
 
 # double helpers of libgcc: RTABI section 4.1.2 (__aeabi_dadd, __aeabi_f2d, ...), older names (__muldf3, ...)
 DOUBLE_HELPER = re.compile(
@@ -52,8 +54,8 @@ REASONS = {
 
 
 def check(path: Path) -> list[Finding]:
-    """All findings: instructions and calls by address, then sections, then symbols. Errors: elf.Error."""
-    elf = read(path)
+    """All findings: instructions and calls by address, then sections, then symbols. Errors: FileError."""
+    elf = read_elf(path).with_symbols()
     return [*_instructions(elf), *_sectors(elf), *_symbols(elf)]
 
 
@@ -64,21 +66,21 @@ def _forbidden(name: str) -> str | None:
 
 
 def _symbols(elf: Elf) -> Iterator[Finding]:
-    for name in elf.functions:
+    for name in sorted({s.name for s in elf.symbols if s.kind in ("function", "none")}):
         if rule := _forbidden(name):
             yield Finding(rule, "symbol table", name)
 
 
 def _sectors(elf: Elf) -> Iterator[Finding]:
-    for section in elf.loaded:
+    for section in elf.sections:
         for name, symbol in CHECKPOINTS.items():
-            start, end = elf.address(f"{symbol}_start"), elf.address(f"{symbol}_end")
-            if section.address < end and section.address + section.size > start:
+            start, end = elf.value(f"{symbol}_start"), elf.value(f"{symbol}_end")
+            if section.bits and section.load < end and section.load + section.size > start:
                 yield Finding("sector", section.name, f"lies in the flash of checkpoint {name}")
 
 
 def _instructions(elf: Elf) -> Iterator[Finding]:
-    for instruction in elf.instructions:
+    for instruction in instructions(elf):
         where = f"{instruction.function} at {instruction.address:#010x}"
         called = None if _forbidden(instruction.function) else _forbidden(instruction.calls or "")
         if rule := _rule(instruction, elf.fpv5):

@@ -72,7 +72,7 @@ class Board:
         self.output = bytearray()
         self._watched: tuple[str, ...] = ()
         self.last_fault: Fault | None = None
-        for address, data in self.image.segments:
+        for address, data in self.image.elf.segments:
             self.memory.flash[address - FLASH_BASE : address - FLASH_BASE + len(data)] = data
         if self.memory.flash[:8] == bytes([ERASED]) * 8:
             raise EmulatorError(f"{elf} has no vector table at {FLASH_BASE:#010x}: check the linker script.")

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import click
 
+from microtrain.base.errors import Error
+
 from . import bridge, cycles
 from .board import Board
 from .elf import Image
-from .errors import EmulatorError
 from .peripherals import display
 from .report import profile_table, sram_table
 
@@ -74,7 +75,7 @@ def main(
         board = Board(elf, strict=strict, guest_faults=guest_faults, paced=paced, caches=caches)
         if camera is not None:
             board.connect_camera().show_file(camera)
-    except EmulatorError as error:
+    except Error as error:
         raise click.ClickException(str(error)) from error
     failure = _serve(board, use_pty, tcp, seconds)
     _say(f"{board.instructions:,} instructions in {board.seconds:.3f} virtual seconds")
@@ -101,7 +102,7 @@ def _serve(board: Board, use_pty: bool, tcp: int | None, seconds: float | None) 
             reason = bridge.serve(board, sys.stdin.fileno(), sys.stdout.fileno(), seconds)
     except KeyboardInterrupt:
         reason = "stopped"
-    except EmulatorError as error:
+    except Error as error:
         return str(error)
     _say(reason)
     return None
@@ -114,7 +115,7 @@ def _save_screen(board: Board, path: Path) -> None:
             _say(f"the LCD is dark: {path} is not written")
         else:
             picture.save(path)
-    except (EmulatorError, OSError, ValueError) as error:
+    except (Error, OSError, ValueError) as error:
         raise click.ClickException(f"--screen: {error}") from error
 
 

@@ -106,7 +106,7 @@ def sram_use(image: Image, initial_sp: int, touched: bytes) -> SramUse:
     by_symbol[OTHER] = rest.count(1)
     by_section = {
         section.name: touched[section.address - SRAM_BASE :][: section.size].count(1)
-        for section in image.sections
+        for section in image.elf.sections
         if 0 <= section.address - SRAM_BASE < len(touched)
     }
     ordered = dict(sorted(by_symbol.items(), key=lambda item: (-item[1], item[0])))

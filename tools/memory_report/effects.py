@@ -200,12 +200,12 @@ class Effects:
 
     def constant(self, address: int) -> int | None:
         """A word that nothing writes: of the code's literals or of constants."""
-        section = self.code.firmware.section_at(address)
+        section = self.code.firmware.elf.section_at(address)
         if section is None or not section.bits or (section.write and not section.execute):
             return None
         if address + 4 > section.address + section.size:
             return None
-        return self.code.firmware.word(address)
+        return self.code.firmware.elf.word(address)
 
     def store(self, i: Any, state: State, place: Value, size: int, value: Value, system: bool) -> None:
         """system: the address was made from one in the system control space."""

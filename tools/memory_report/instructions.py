@@ -9,7 +9,9 @@ from typing import Any
 
 import capstone
 
-from .firmware import Firmware, Symbol
+from microtrain.base.elf import Symbol
+
+from .firmware import Firmware
 
 WIDE = 0x1D  # the upper five bits of a first halfword from here on: an instruction of two (Armv7-M ARM, A5.1)
 
@@ -29,7 +31,7 @@ class Code:
         self.firmware = firmware
         self.functions = [s for s in firmware.symbols if s.function]
         self._starts = [s.address for s in self.functions]
-        self._edges = sorted({*self._starts, *(address for address, _ in firmware.marks)})
+        self._edges = sorted({*self._starts, *(address for address, _ in firmware.elf.marks)})
         self._decoded: set[int] = set()
         self._instructions: dict[int, Any] = {}
         mode = capstone.CS_MODE_THUMB | capstone.CS_MODE_MCLASS | capstone.CS_MODE_V8
@@ -52,7 +54,7 @@ class Code:
         if function.size:
             return function.address + function.size
         index = bisect.bisect_right(self._starts, function.address)
-        section = self.firmware.section_at(function.address)
+        section = self.firmware.elf.section_at(function.address)
         limit = section.address + section.size if section else function.address
         return min(limit, self._starts[index]) if index < len(self._starts) else limit
 
@@ -66,7 +68,7 @@ class Code:
 
     def at(self, address: int) -> Any | None:
         """The instruction that begins at an address; None where none does."""
-        section = self.firmware.section_at(address)
+        section = self.firmware.elf.section_at(address)
         if section is None or not section.execute or not section.bits:
             return None
         index = bisect.bisect_right(self._edges, address)
@@ -75,13 +77,13 @@ class Code:
         high = min(end, self._edges[index]) if index < len(self._edges) else end
         if low not in self._decoded:
             self._decoded.add(low)
-            if self.firmware.mark_at(low) == "t":
+            if self.firmware.elf.mark_at(low) == "t":
                 self._decode(low, high)
         return self._instructions.get(address)
 
     def _decode(self, low: int, high: int) -> None:
         """Instructions between two edges; the disassembler starts again behind what it does not know."""
-        data = self.firmware.read(low, high - low)
+        data = self.firmware.elf.read(low, high - low)
         at = low
         while at < high:
             for instruction in self._decoder.disasm(data[at - low :], at):
@@ -97,7 +99,7 @@ class Code:
         found: list[int] = []
         at = start
         while self._is_data(at) and at < first_after(start, found):
-            distance = int.from_bytes(self.firmware.read(at, width), "little")
+            distance = int.from_bytes(self.firmware.elf.read(at, width), "little")
             fills_up = width == 1 and (at - start) % 2 == 1 and not self._is_data(at + 1)
             if distance or not fills_up:
                 found.append(start + 2 * distance)
@@ -109,20 +111,20 @@ class Code:
         found: list[int] = []
         at = start
         while self._is_data(at) and at < first_after(start, found):
-            target = self.firmware.word(at)
+            target = self.firmware.elf.word(at)
             if target & 1 and self.at(target & ~1) is not None:
                 found.append(target & ~1)
             at += 4
         return found
 
     def _is_data(self, address: int) -> bool:
-        section = self.firmware.section_at(address)
+        section = self.firmware.elf.section_at(address)
         return (
             section is not None
             and section.bits
             and not section.write
             and address + 4 <= section.address + section.size
-            and self.firmware.mark_at(address) == "d"
+            and self.firmware.elf.mark_at(address) == "d"
         )
 
 

@@ -14,10 +14,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from microtrain.base.elf import Section
 from microtrain.base.errors import Error
 
 from .effects import Write
-from .firmware import Firmware, Section
+from .firmware import Firmware
 from .instructions import Code
 from .stack import Analysis, Path, Stack
 from .values import SYSTEM_SPACE
@@ -51,7 +52,7 @@ def analyse(firmware: Firmware) -> Stack:
     """
     analysis = Analysis(firmware)
     table = first_table(analysis)
-    reset = table.handlers.get(1, firmware.entry)
+    reset = table.handlers.get(1, firmware.elf.entry)
     if analysis.code.at(reset & ~1) is None:
         raise Error(
             f"{firmware.path} has no reset handler (vector 1, or the entry point): build the firmware."
@@ -82,7 +83,7 @@ class Exceptions:
             places |= new
 
     def table_at(self, place: int) -> list[Vectors]:
-        section = self.firmware.section_at(place)
+        section = self.firmware.elf.section_at(place)
         if section is None or not section.bits or section.write:
             self.problems[f"the vector table is moved to {place:#010x}, where the ELF holds none"] = None
             return []
@@ -108,7 +109,7 @@ class Exceptions:
     def result(self) -> Stack:
         chain = self.chain()
         roots = self.roots()
-        names = self.firmware.names
+        names = self.firmware.elf.names
         reserved = None
         if "__stack_top" in names and "__stack_limit" in names:
             reserved = names["__stack_top"] - names["__stack_limit"]
@@ -147,7 +148,7 @@ class Exceptions:
                 yield f"{routine.name} changes the stack of what it interrupts"
         for section, address in pointers(self.analysis.code):
             yield f"{section.name} holds the address of a system register, {address:#010x}, for some pointer"
-        top = self.firmware.names.get("__stack_top")
+        top = self.firmware.elf.names.get("__stack_top")
         if top is not None and self.tables[0].stack not in (None, top):
             yield f"the stack begins at {self.tables[0].stack:#010x}, not at __stack_top"
         if not self.tables[0].handlers:
@@ -158,13 +159,13 @@ def first_table(analysis: Analysis) -> Vectors:
     """The table that a reset uses: at the start of the flash, or where a section's name says; else empty."""
     firmware = analysis.code.firmware
     start = firmware.chip.flash.start
-    boot = firmware.section_at(start)
+    boot = firmware.elf.section_at(start)
     if boot is not None and boot.bits and boot.size >= 8:
-        stack, reset = firmware.word(start), firmware.word(start + 4)
+        stack, reset = firmware.elf.word(start), firmware.elf.word(start + 4)
         begins = firmware.chip.sram.start < stack <= firmware.chip.sram.end
         if begins and reset & 1 and analysis.code.at(reset & ~1) is not None:
             return vectors(analysis, boot, start)
-    section = next((s for s in firmware.sections if "vector" in s.name and s.bits), None)
+    section = next((s for s in firmware.elf.sections if "vector" in s.name and s.bits), None)
     return Vectors({}) if section is None else vectors(analysis, section, section.address)
 
 
@@ -173,7 +174,7 @@ def vectors(analysis: Analysis, section: Section, place: int) -> Vectors:
     firmware = analysis.code.firmware
     only = "vector" in section.name
     end = min(section.address + section.size, place + 4 * MOST_VECTORS)
-    words = [firmware.word(address) for address in range(place, end - 3, 4)]
+    words = [firmware.elf.word(address) for address in range(place, end - 3, 4)]
     handlers = {n: w for n, w in enumerate(words) if n and (only or can_run(analysis, w))}
     return Vectors(handlers, words[0] if words else None)
 
@@ -190,14 +191,16 @@ def pointers(code: Code) -> Iterator[tuple[Section, int]]:
     Weights are numbers, not addresses; literals inside of functions are followed where they are loaded.
     """
     firmware = code.firmware
-    for section in firmware.sections:
+    for section in firmware.elf.sections:
         if not section.bits or section.name.startswith(".weights"):
             continue
         for address in range(section.address + 3 & ~3, section.address + section.size - 3, 4):
-            word = firmware.word(address)
+            word = firmware.elf.word(address)
             if word not in SYSTEM_SPACE or word % 4:
                 continue
-            if not section.execute or (firmware.mark_at(address) == "d" and not code.function_at(address)):
+            if not section.execute or (
+                firmware.elf.mark_at(address) == "d" and not code.function_at(address)
+            ):
                 yield section, word
 
 

@@ -61,7 +61,7 @@ class Walk:
         if i is None:
             self.routine.problem(f"goes to {address:#010x}, where no code is")
         elif isinstance(i, Unknown):
-            raw = self.code.firmware.read(address, i.size).hex()
+            raw = self.code.firmware.elf.read(address, i.size).hex()
             self.routine.problem(f"has an instruction that is not known ({raw})")
             self.go(address + i.size, state)
         elif i.id == arm.ARM_INS_IT or i.cc in (arm.ARM_CC_AL, arm.ARM_CC_INVALID):

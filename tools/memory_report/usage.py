@@ -6,11 +6,12 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from microtrain.base.elf import Section, Symbol
 from microtrain.base.errors import Error
 from microtrain.base.plan import Plan
 
 from .arena import arena_kinds
-from .firmware import Firmware, Section, Symbol
+from .firmware import Firmware
 from .stack import EXCEPTION_FRAME, Path, Stack
 
 SERIAL = re.compile(r"ring|rx|tx|uart|usart|serial|protocol|receiver|frame|line", re.IGNORECASE)
@@ -105,7 +106,7 @@ def check_same_model(firmware: Firmware, plan: Plan) -> None:
         raise Error(
             f"{firmware.path} holds no model (model_info, {ARENA}): build the firmware, or drop --plan."
         )
-    linked = firmware.word(info.address + 4)
+    linked = firmware.elf.word(info.address + 4)
     if linked != plan.id or arena.size < plan.arena.bytes:
         raise Error(
             f"{firmware.path} holds model {linked:08x}, but {plan.path} describes {plan.name} {plan.id:08x}: "
@@ -114,7 +115,7 @@ def check_same_model(firmware: Firmware, plan: Plan) -> None:
 
 
 def check_places(firmware: Firmware) -> None:
-    for section in firmware.sections:
+    for section in firmware.elf.sections:
         for address in {section.address, section.load}:
             if not any(r.holds(address) for r in (firmware.chip.flash, firmware.chip.sram)):
                 raise Error(
@@ -130,13 +131,13 @@ def in_ram(firmware: Firmware, section: Section) -> bool:
 def is_stack(firmware: Firmware, section: Section) -> bool:
     """The stack's reservation; what counts is what the stack can really reach."""
     return section.name == ".stack" or (
-        not section.bits and section.address == firmware.names.get("__stack_limit")
+        not section.bits and section.address == firmware.elf.names.get("__stack_limit")
     )
 
 
 def flash_kinds(firmware: Firmware) -> dict[str, int]:
     kinds = {"code": 0, "weights": 0, "tables": 0, "trainables' start values": 0, ".data's start values": 0}
-    for section in firmware.sections:
+    for section in firmware.elf.sections:
         if not section.bits or not firmware.chip.flash.holds(section.load):
             continue
         if in_ram(firmware, section):
@@ -156,12 +157,12 @@ def flash_kinds(firmware: Firmware) -> dict[str, int]:
 def sram_kinds(firmware: Firmware, stack: Stack) -> dict[str, int]:
     """All memory that the CPU can write, by use. The named parts are taken out of their sections."""
     kinds = {".data": 0, ".bss, the rest": 0, "arena": 0, "trainables": 0, "serial buffers": 0}
-    for section in firmware.sections:
+    for section in firmware.elf.sections:
         if not in_ram(firmware, section) or is_stack(firmware, section):
             continue
         kinds[".data" if section.bits else ".bss, the rest"] += section.size
     for symbol in objects(firmware):
-        home, part = firmware.section_at(symbol.address), part_of(symbol)
+        home, part = firmware.elf.section_at(symbol.address), part_of(symbol)
         if home is not None and in_ram(firmware, home) and part is not None:
             kinds[".data" if home.bits else ".bss, the rest"] -= symbol.size
             kinds[part] = kinds.get(part, 0) + symbol.size
@@ -189,7 +190,7 @@ def region_use(firmware: Firmware) -> dict[str, tuple[int, int]]:
     for region in firmware.chip.regions:
         ends = [
             min(s.load + s.size, region.end) - region.start
-            for s in firmware.sections
+            for s in firmware.elf.sections
             if s.bits and s.load < region.end and s.load + s.size > region.start
         ]
         used[region.name] = (max(ends, default=0), region.size)
@@ -199,7 +200,7 @@ def region_use(firmware: Firmware) -> dict[str, tuple[int, int]]:
 def symbol_sizes(firmware: Firmware) -> dict[str, tuple[int, str]]:
     sizes: dict[str, tuple[int, str]] = {}
     for symbol in firmware.symbols:
-        section = firmware.section_at(symbol.address)
+        section = firmware.elf.section_at(symbol.address)
         if section is not None and symbol.size:
             name = symbol.name if symbol.name not in sizes else f"{symbol.name} ({symbol.file})"
             sizes[name] = (symbol.size, "SRAM" if in_ram(firmware, section) else "flash")
