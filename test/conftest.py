@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from microtrain.base.pio import BOARD, NATIVE, build, pio, product
+
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLE = ROOT / "examples/digits"
 
@@ -52,24 +54,21 @@ def run(arguments: list[str], **extra: str) -> str:
 
 def build_example(scheme: Path, folder: Path, board: bool = True, *options: str) -> Built:
     """Convert the example with a scheme and build it for this machine and, if asked, for the board."""
-    generated, pio = folder / "generated", folder / "pio"
+    generated, workspace = folder / "generated", folder / "pio"
     arguments = [str(EXAMPLE / "model.pt"), "--scheme", str(scheme), "--classes", "10", "-o", str(generated)]
     run(["python", "tools/convert", *arguments, *options])
-    program = str(Path(sys.executable).with_name("pio"))
-    environments = ["-e", "native", *(["-e", "disco_f746ng"] if board else [])]
-    output = run(
-        [program, "run", *environments], MICROTRAIN_MODEL=str(generated), PLATFORMIO_BUILD_DIR=str(pio)
-    )
-    return Built(generated, pio / "disco_f746ng/firmware.elf", pio / "native/program", output)
+    environments = ["-e", NATIVE, *(["-e", BOARD] if board else [])]
+    done = pio("run", *environments, workspace=workspace, model=generated)
+    assert done.returncode == 0, done.stdout + done.stderr
+    elf, program = (product(workspace, name) for name in (BOARD, NATIVE))
+    return Built(generated, elf, program, done.stdout + done.stderr)
 
 
 @pytest.fixture(scope="session")
 def nucleo_elf(example: Built, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The very files that were converted for `example`, built for the smaller board."""
-    folder, program = tmp_path_factory.mktemp("nucleo"), str(Path(sys.executable).with_name("pio"))
-    extra = {"MICROTRAIN_MODEL": str(example.folder), "PLATFORMIO_BUILD_DIR": str(folder)}
-    run([program, "run", "-e", "nucleo_f446re"], **extra)
-    return folder / "nucleo_f446re/firmware.elf"
+    (elf,) = build(example.folder, tmp_path_factory.mktemp("nucleo") / "pio", "nucleo_f446re")
+    return elf
 
 
 @pytest.fixture(scope="session")

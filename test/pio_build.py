@@ -6,10 +6,12 @@ import fcntl
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from microtrain.base.pio import pio as run_pio
+from microtrain.base.pio import product
 
 ROOT = Path(__file__).resolve().parent.parent
 NULL_MODEL = ROOT / "test" / "fixtures" / "null_model"
@@ -19,27 +21,15 @@ def pio(
     workspace: Path, *arguments: str, model: Path = NULL_MODEL, project: Path = ROOT
 ) -> subprocess.CompletedProcess[str]:
     """Run PlatformIO; its build folder is workspace/build, and nothing else of this machine is touched."""
-    environment = dict(os.environ)
-    environment |= {
-        "MICROTRAIN_MODEL": str(model),
-        "PLATFORMIO_CORE_DIR": str(workspace / "core"),
-        "PLATFORMIO_WORKSPACE_DIR": str(workspace),
-        "PLATFORMIO_SETTING_ENABLE_TELEMETRY": "no",
-    }
-    for name in ("CC", "PLATFORMIO_BUILD_DIR"):
-        environment.pop(name, None)
-    command = [sys.executable, "-m", "platformio", *arguments]
-    return subprocess.run(
-        command, cwd=project, env=environment, text=True, capture_output=True, timeout=300, check=False
-    )
+    own = {"PLATFORMIO_CORE_DIR": str(workspace / "core"), "CC": None}
+    return run_pio(*arguments, workspace=workspace, model=model, project=project, extra=own)
 
 
 def build(workspace: Path, environment: str, model: Path = NULL_MODEL) -> Path:
     """Build one environment; returns the ELF or the program. AssertionError with the log where it fails."""
     result = pio(workspace, "run", "-e", environment, model=model)
     assert result.returncode == 0, result.stdout + result.stderr
-    name = "program" if environment.startswith("native") else "firmware.elf"
-    return workspace / "build" / environment / name
+    return product(workspace, environment)
 
 
 def build_once(factory: pytest.TempPathFactory, name: str, *environments: str) -> tuple[Path, str]:

@@ -23,7 +23,7 @@ from microtrain.convert.trainables import layout
 from microtrain.device.client import Info
 from microtrain.device.session import WINDOW, Log, Settings, TrainStep
 from microtrain.native.model import Model, compile_model
-from microtrain.simulate.arithmetic import check, flags, plain_tables
+from microtrain.simulate.arithmetic import check, forced, plain_tables
 from microtrain.simulate.blueprint import load_blueprint
 from microtrain.simulate.guard import LastGood, diverges
 from microtrain.simulate.machine import Machine, library
@@ -40,8 +40,8 @@ def test_truncating_weights_lose_what_is_below_a_unit(tmp_path: Path) -> None:
     model = compile_graph(graph, scheme, 4)
     output = generate(model, "a test")
     NativeModel(output, tmp_path)
-    compile_model(tmp_path, tmp_path / "truncating.so", flags("truncating"))
-    truncating, executor = Model(tmp_path, tmp_path / "truncating.so"), Executor(model.graph)
+    library = compile_model(tmp_path, tmp_path, forced=forced("truncating"))
+    truncating, executor = Model(tmp_path, library), Executor(model.graph)
     image = np.random.default_rng(0).integers(-128, 128, truncating.shape).astype(np.int8)
     truncating.forward(image, train=True)
     truncating.backward(1, Sgd(LR, LR, LR, 1, 0))

@@ -14,6 +14,7 @@ from camera_demo import Demo
 from conftest import ROOT, Built, run
 from PIL import Image
 
+from microtrain.base import pio
 from microtrain.base.files import unpacked
 
 sys.path.insert(0, str(ROOT / "examples/digits"))
@@ -31,13 +32,8 @@ def elf(example: Built, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def build(model: Path, folder: Path) -> Path:
-    program = str(Path(sys.executable).with_name("pio"))
-    run(
-        [program, "run", "-e", "camera"],
-        MICROTRAIN_MODEL=str(model),
-        PLATFORMIO_BUILD_DIR=str(folder),
-    )
-    return folder / "camera/firmware.elf"
+    (elf,) = pio.build(model, folder, "camera")
+    return elf
 
 
 def pictures(images: np.ndarray, labels: np.ndarray, digit: int, count: int) -> list[Image.Image]:

@@ -355,17 +355,6 @@ def test_no_compiler_is_one_sentence(elf: Path, tmp_path: Path) -> None:
     assert "Traceback" not in result.stderr
 
 
-def test_native_part_is_built_once_for_many_processes(elf: Path, tmp_path: Path) -> None:
-    command = [sys.executable, str(TOOLS / "emulator"), str(elf), "--seconds", "0.01"]
-    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
-    several = [
-        subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-        for _ in range(3)
-    ]
-    assert [process.wait(30) for process in several] == [0, 0, 0]
-    assert [path.suffix for path in (tmp_path / "microtrain-emulator").iterdir()] == [".so"]
-
-
 def test_native_part_has_no_warnings(tmp_path: Path) -> None:
     for compiler in ("gcc", "clang"):
         flags = ["-std=c11", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wdouble-promotion", "-Werror"]

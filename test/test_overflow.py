@@ -40,9 +40,7 @@ def models(diverging: Compiled, tmp_path_factory: pytest.TempPathFactory) -> dic
         (folder / name).write_text(text)
     built = {}
     for compiler, level in (b for b in BUILDS if shutil.which(b[0])):
-        library = folder / f"{compiler}{level}.so"
-        compile_model(folder, library, (level,), compiler)
-        built[compiler, level] = Model(folder, library)
+        built[compiler, level] = Model(folder, compile_model(folder, folder, (level,), compiler))
     return built
 
 

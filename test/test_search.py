@@ -36,7 +36,7 @@ from microtrain.convert.scheme import load as load_scheme
 from microtrain.device.session import Settings, Silent, new_log, train
 from microtrain.samples.images import hold_out, scan
 from microtrain.search import exact, features
-from microtrain.search.build import compile_here, compile_kernels_once, convert
+from microtrain.search.build import compile_here, convert
 from microtrain.search.cli import checked, images, main
 from microtrain.search.contribution import Gains, Plan, gains, last_biases, smooth, trials
 from microtrain.search.cost import Budget, Costs, base_of, bases, compiled, cost_of
@@ -84,7 +84,6 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def new_lab(graph: Graph, photos: Path, folder: Path) -> Lab:
     lab = Lab(graph, CLASSES, *hold_out(scan(photos, CLASSES)), folder)
     lab.scratch.mkdir(parents=True)
-    compile_kernels_once(lab)
     list(features.fill(lab, ALONE))
     return lab
 

@@ -103,8 +103,7 @@ def test_half_passes_are_the_whole_pass(tmp_path: Path, seed: int) -> None:
     compiled = compile_graph(graph, scheme, 4, Passes(arena=1 if seed % 2 else 1 << 32))
     output = generate(compiled, "a test")
     plan = document(compiled, output, Origin("", "", ""), None)
-    model, fast = NativeModel(output, tmp_path), tmp_path / "fast.so"
-    compile_model(tmp_path, fast, FAST)
+    model, fast = NativeModel(output, tmp_path), compile_model(tmp_path, tmp_path, FAST)
     rng = np.random.default_rng(seed)
     stored = rng.integers(-128, 128, (5, *model.shape)).astype(np.int8)
     whole, halves = learn_whole(model, stored), learn_halves(Model(tmp_path, fast), stored, plan)

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
+from microtrain.base.hostcc import compiler
 from microtrain.base.paths import FIRMWARE
 from microtrain.convert.emit.names import safe_name
 from microtrain.convert.frontends.aten import lower
@@ -25,7 +26,6 @@ from microtrain.convert.frontends.lowering import Act, Call, Lowering, Param
 from microtrain.convert.ir import Graph
 from microtrain.convert.pipeline import compile_graph, generate
 from microtrain.convert.quantize.int8 import quantize
-from microtrain.convert.reference.hostlib import compiler
 from microtrain.convert.scheme import Scheme
 
 INCLUDE = FIRMWARE / "include"

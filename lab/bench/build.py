@@ -6,13 +6,15 @@ import hashlib
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterable
 from pathlib import Path
+from subprocess import CompletedProcess
 
-from microtrain.base.build import command
+from microtrain.base import pio
+from microtrain.base.commands import last_line, ours, run
 from microtrain.base.errors import Error
 from microtrain.base.paths import ROOT
+from microtrain.base.pio import BOARD
 
 from .cases import Case
 
@@ -25,7 +27,6 @@ MEASURING = (
     "tools/memory_report",
 )
 COMPILER = "arm-none-eabi-gcc"
-BOARD, NATIVE = "disco_f746ng", "native"
 
 
 def compiler_version() -> str:
@@ -42,7 +43,7 @@ def convert(case: Case, model: Path, folder: Path, board: str = BOARD) -> Path:
     generated = folder / "generated"
     done = _convert(case, model, generated, board)
     if done.returncode:
-        raise Error(_last_line(done.stderr))
+        raise Error(_sentence(done))
     return generated
 
 
@@ -51,28 +52,21 @@ def refusal(case: Case, model: Path, folder: Path) -> str:
     done = _convert(case, model, folder / "refused", BOARD)
     if done.returncode != 1 or "Traceback" in done.stderr:
         raise Error(f"{case.name} should be refused in one sentence, and was not.")
-    return _last_line(done.stderr)
+    return _sentence(done)
 
 
-def _convert(case: Case, model: Path, output: Path, board: str) -> subprocess.CompletedProcess[str]:
-    arguments = [str(model), *case.options(), "--board", board, "-o", str(output)]
-    return subprocess.run(
-        [sys.executable, "tools/convert", *arguments], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+def _convert(case: Case, model: Path, output: Path, board: str) -> CompletedProcess[str]:
+    return run(ours("tools/convert", model, *case.options(), "--board", board, "-o", output))
 
 
-def _last_line(text: str) -> str:
-    return (text.strip().splitlines() or ["it said nothing"])[-1].removeprefix("convert: ")
+def _sentence(done: CompletedProcess[str]) -> str:
+    return last_line(done).removeprefix("convert: ")
 
 
 def build(generated: Path, folder: Path, environment: str) -> Path:
-    """Run `pio run` in a workspace of its own; returns the ELF or the program. Error where it fails."""
-    workspace = folder / "pio"
-    extra = {"MICROTRAIN_MODEL": str(generated), "PLATFORMIO_WORKSPACE_DIR": str(workspace)}
-    extra["PLATFORMIO_BUILD_DIR"] = str(workspace / "build")
-    pio = str(Path(sys.executable).with_name("pio"))
-    command([pio, "run", "-s", "-e", environment], folder / "pio.log", extra)
-    return workspace / "build" / environment / ("firmware.elf" if environment == BOARD else "program")
+    """Build in a workspace of its own; returns the ELF or the program. Error where it fails."""
+    (made,) = pio.build(generated, folder / "pio", environment)
+    return made
 
 
 def digest(generated: Path, compiler: str, image: bytes) -> str:

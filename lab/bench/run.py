@@ -11,6 +11,7 @@ from typing import Any
 from lab.golden.data import Data
 from microtrain.base.errors import Error
 from microtrain.base.paths import ROOT
+from microtrain.base.pio import BOARD, NATIVE
 
 from . import build, measure
 from .cases import Case
@@ -52,7 +53,7 @@ def _numbers(case: Case, data: Data, compiler: str, folder: Path) -> tuple[dict[
     """A case's row, and whether it was known."""
     image = data.train_step(case.network)["images_u8"][0]
     model = data.checkpoint(case.network)
-    board = build.BOARD if case.on_board else build.NATIVE
+    board = BOARD if case.on_board else NATIVE
     generated = build.convert(case, model, folder, board)
     key, result = build.digest(generated, compiler, image.tobytes()), folder / "result.json"
     known = _load(result)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import shlex
 import statistics
-import subprocess
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from microtrain.base.commands import last_line, ours, run
 from microtrain.base.errors import Error
 from microtrain.base.paths import ROOT
 from microtrain.base.plan import Plan, Replay, read_plan
@@ -25,17 +24,9 @@ def call(arguments: list[str]) -> None:
 
     Errors   Error with its last line
     """
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        cwd=ROOT,
-        stderr=subprocess.PIPE,
-        stdout=sys.stderr,
-        text=True,
-        check=False,
-    )
+    done = run(ours(*arguments), shown=True)
     if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise Error(f"`python {shlex.join(arguments)}` failed: {last}")
+        raise Error(f"`python {shlex.join(arguments)}` failed: {last_line(done)}")
 
 
 def plan_of(scheme: str, network: Path) -> Plan:

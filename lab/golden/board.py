@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from microtrain.base.build import command
+from microtrain.base.pio import build
 from microtrain.base.plan import Budget, Origin, text
 from microtrain.convert import boards
 from microtrain.convert.emit.document import document
@@ -158,7 +157,7 @@ def shown(image: np.ndarray) -> np.ndarray:
 
 def build_elf(compiled: Compiled, folder: Path) -> Path:
     """Write the generated files and build the firmware for the board, as `pio run` does."""
-    generated, build = folder / "generated", folder / "pio"
+    generated = folder / "generated"
     generated.mkdir(parents=True, exist_ok=True)
     output = generate(compiled, "golden data")
     board = boards.find(ENVIRONMENT)
@@ -166,10 +165,8 @@ def build_elf(compiled: Compiled, folder: Path) -> Path:
     plan = document(compiled, output, origin, Budget(board.sram, board.flash))
     for name, content in {**output.files, "plan.json": text(plan)}.items():
         (generated / name).write_text(content, encoding="utf-8")
-    pio = str(Path(sys.executable).with_name("pio"))
-    extra = {"MICROTRAIN_MODEL": str(generated), "PLATFORMIO_BUILD_DIR": str(build)}
-    command([pio, "run", "-s", "-e", ENVIRONMENT], folder / "pio.log", extra)
-    return build / ENVIRONMENT / "firmware.elf"
+    (elf,) = build(generated, folder / "pio", ENVIRONMENT)
+    return elf
 
 
 def check_training(data: Data, network: str, folder: Path, tick: Tick = nothing) -> list[bool]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from microtrain.base.commands import last_line, ours, run
 from microtrain.base.errors import Error
 from microtrain.base.files import unpacked
 from microtrain.base.paths import ROOT
@@ -39,19 +38,9 @@ def convert(cell: Cell, data: Path) -> Blueprint:
     model = data / "models" / f"{cell.network}.pkl"
     options = ["--classes", str(CLASSES), "--scheme", cell.scheme, "--fraction-bits", str(cell.fraction_bits)]
     if not (folder / "plan.json").exists():
-        arguments = [
-            sys.executable,
-            "tools/convert",
-            str(model),
-            *options,
-            "--board",
-            "native",
-            "-o",
-            str(folder),
-        ]
-        done = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, check=False)
+        done = run(ours("tools/convert", model, *options, "--board", "native", "-o", folder))
         if done.returncode:
-            raise Error(done.stderr.strip().splitlines()[-1])
+            raise Error(last_line(done))
     return load_blueprint(folder)
 
 

@@ -12,6 +12,7 @@ from lab.bench import build
 from lab.bench.measure import after_one_step, memory
 from lab.bench.run import LABEL
 from lab.golden.data import Data
+from microtrain.base.pio import BOARD
 from microtrain.base.plan import Plan, read_plan
 from microtrain.demo.measure import ENTRIES
 from microtrain.device.client import Device
@@ -47,7 +48,7 @@ def command(row: Row) -> str:
 def firmware(cell: Cell, data: Path) -> tuple[Path, Plan]:
     """The ELF with the cell's plan, and the plan."""
     folder = convert(cell, data).folder
-    elf = build.build(folder, WORK / "firmware" / cell.plan, build.BOARD)
+    elf = build.build(folder, WORK / "firmware" / cell.plan, BOARD)
     return elf, read_plan(folder / "plan.json")
 
 

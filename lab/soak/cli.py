@@ -10,7 +10,7 @@ from typing import Any
 import click
 import numpy as np
 
-from microtrain.base.build import command
+from microtrain.base.commands import logged, ours
 from microtrain.base.paths import ROOT
 from microtrain.base.terminal import Sentences, bar
 from microtrain.samples.images import load_image, scan
@@ -127,7 +127,7 @@ def lesson() -> week.Lesson:
     """The example's training images, shuffled."""
     images = FOLDER / "images"
     if not (images / "test").is_dir():
-        command([sys.executable, str(EXAMPLE / "export_images.py"), str(images)], FOLDER / "export.log")
+        logged(ours(str(EXAMPLE / "export_images.py"), images), FOLDER / "export.log")
     samples = scan(images / "train", CLASSES).samples
     order = np.random.default_rng(0).permutation(len(samples))
     pixels = np.stack([load_image(samples[n].path, (32, 32, 1)) for n in order])

@@ -11,7 +11,8 @@ from pathlib import Path
 import click
 import numpy as np
 
-from microtrain.base.build import Firmware, build, command, convert
+from microtrain.base.build import Firmware, build, convert
+from microtrain.base.commands import logged, ours
 from microtrain.base.errors import Error
 from microtrain.base.paths import ROOT
 from microtrain.device.curve import save_curve
@@ -76,7 +77,7 @@ def export_images() -> Path:
     folder = OUTPUT / "images"
     if not (folder / "test").is_dir():
         shutil.rmtree(folder, ignore_errors=True)
-        command([sys.executable, str(EXAMPLE / "export_images.py"), str(folder)], OUTPUT / "export.log")
+        logged(ours(str(EXAMPLE / "export_images.py"), folder), OUTPUT / "export.log")
     return folder
 
 
@@ -103,7 +104,7 @@ def memory_report(firmware: Firmware) -> dict[str, int]:
         str(OUTPUT / "memory.json"),
     ]
     arguments += ["--picture", str(OUTPUT / "arena.svg")]
-    click.echo(command([sys.executable, "tools/memory_report", *arguments], OUTPUT / "memory.log"))
+    click.echo(logged(ours("tools/memory_report", *arguments), OUTPUT / "memory.log"))
     document = json.loads((OUTPUT / "memory.json").read_text(encoding="utf-8"))
     return {"sram": document["sram"]["total"], "flash": document["flash"]["total"]}
 

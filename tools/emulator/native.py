@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-import hashlib
-import os
-import platform
-import shutil
-import subprocess
-import tempfile
 from pathlib import Path
+
+from microtrain.base.hostcc import Parts, compiled
 
 from .errors import EmulatorError
 
 SOURCE = Path(__file__).with_name("native.c")
-HEADERS = (SOURCE.with_name("cache.h"), SOURCE.with_name("native.h"))
 RX_QUEUE = 4096  # as in native.h
 TX_QUEUE = 65536
 RX_FRAMING_ERROR = 1 << 8
@@ -146,13 +141,10 @@ class NativeState(ctypes.Structure):
 def load() -> ctypes.CDLL:
     """The compiled native.c.
 
-    Errors   EmulatorError where there is no C compiler, or it fails
+    Errors   Error where there is no C compiler, or it fails
     """
-    source = b"".join(path.read_bytes() for path in (*HEADERS, SOURCE))
-    key = hashlib.sha256(source + platform.machine().encode() + platform.system().encode()).hexdigest()[:16]
-    library = _cache_folder() / f"native-{key}.so"
-    if not library.exists():
-        _compile(library)
+    flags = ("-std=c11", "-O2", "-shared", "-fPIC")
+    library = compiled(Parts("the emulator's native.c", "native", (SOURCE,), flags, (SOURCE.parent,)))
     loaded = ctypes.CDLL(str(library))
     loaded.native_enter.argtypes = [Pointer, ctypes.POINTER(NativeState), U32, U32, U32]
     loaded.native_enter.restype = U32
@@ -165,39 +157,3 @@ def load() -> ctypes.CDLL:
     if loaded.native_size() != ctypes.sizeof(NativeState):
         raise EmulatorError(f"{library} does not fit native.py: delete it and start again.")
     return loaded
-
-
-def _compile(library: Path) -> None:
-    """Compile beside the library's place, then move it there: another process may be doing the same."""
-    compiler = next(
-        filter(None, map(shutil.which, (os.environ.get("CC") or "cc", "cc", "gcc", "clang"))), None
-    )
-    if compiler is None:
-        raise EmulatorError(
-            "the emulator compiles a small C file, and there is no C compiler (cc, gcc or clang) on PATH: "
-            "install one, for example with `apt install gcc`."
-        )
-    with tempfile.TemporaryDirectory(dir=library.parent) as folder:
-        made = Path(folder) / library.name
-        command = [compiler, "-std=c11", "-O2", "-shared", "-fPIC", "-o", str(made), str(SOURCE)]
-        result = subprocess.run(command, capture_output=True, text=True, check=False)
-        if result.returncode != 0:
-            raise EmulatorError(f"`{' '.join(command)}` failed: {result.stderr.strip() or 'no message'}")
-        made.replace(library)
-
-
-def _cache_folder() -> Path:
-    """A folder of the user's own to keep the compiled file in."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    wanted = (Path(base) if base else Path.home() / ".cache") / "microtrain-emulator"
-    private = Path(tempfile.gettempdir()) / f"microtrain-emulator-{os.getuid()}"
-    for folder in (wanted, private):
-        try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError:
-            continue
-        if folder.stat().st_uid == os.getuid() and os.access(folder, os.W_OK):
-            return folder
-    raise EmulatorError(
-        f"neither {wanted} nor {private} can be written: set XDG_CACHE_HOME to a folder of yours."
-    )

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import ctypes
-import subprocess
-from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 
+from microtrain.base.hostcc import Parts, compiled
 from microtrain.base.paths import FIRMWARE
 
 HOST = Path(__file__).resolve().parent / "host.c"
 EXACT = ("-std=c11", "-ffp-contract=off", "-fPIC")  # what the numbers depend on
 CHECKED = ("-O2", "-Wall", "-Wextra", "-Werror")
+INCLUDE = (FIRMWARE / "include", FIRMWARE / "src/kernels")
 Regions = tuple[tuple[int, int], ...]  # (offset, bytes) in the arena
 
 
@@ -29,45 +29,42 @@ class Sgd(ctypes.Structure):
     ]
 
 
-def kernels() -> list[Path]:
+def kernels() -> tuple[Path, ...]:
     """The C files of the kernels."""
-    return sorted((FIRMWARE / "src/kernels").glob("*.c"))
-
-
-def sources(folder: Path) -> list[Path]:
-    """Every file that a library is made of, beside headers; `folder` holds the generated files."""
-    return [*kernels(), *own_sources(folder)]
-
-
-def own_sources(folder: Path) -> list[Path]:
-    """Those of them that no other model shares."""
-    return [HOST, folder / "model_weights.c"]
+    return tuple(sorted((FIRMWARE / "src/kernels").glob("*.c")))
 
 
 def compile_model(
     folder: Path,
-    library: Path,
-    flags: Iterable[str] = CHECKED,
-    compiler: str = "gcc",
+    into: Path,
+    flags: tuple[str, ...] = CHECKED,
+    cc: str = "gcc",
     objects: Path | None = None,
-) -> None:
-    """Make a shared library of the generated files in `folder`.
+    forced: Path | None = None,
+) -> Path:
+    """A shared library, in the folder `into`, of the generated files in `folder`.
 
     objects  what compile_kernels() made with the same flags; None: the kernels are compiled as well
-    Errors   FileNotFoundError without that compiler, subprocess.CalledProcessError with its messages
+    forced   a header that is included before every source
+    Errors   Error without that compiler, or where a file is missing or does not compile
     """
-    parts = sources(folder) if objects is None else [*own_sources(folder), objects]
-    _compile([compiler, *EXACT, "-shared", *flags, f"-I{folder}", *map(str, parts), "-lm"], library)
+    parts = Parts(
+        what=f"the model in {folder}",
+        name="model",
+        sources=(*((objects,) if objects else kernels()), HOST, folder / "model_weights.c"),
+        flags=(*EXACT, "-shared", *flags),
+        include=(*INCLUDE, folder),
+        others=(folder / "model.c",),
+        forced=forced,
+        hint="convert again",
+    )
+    return compiled(parts, into, cc)
 
 
-def compile_kernels(path: Path, flags: Iterable[str], compiler: str = "gcc") -> None:
-    """Make one object file of all kernels, for many models. Errors as compile_model()."""
-    _compile([compiler, *EXACT, "-r", *flags, *map(str, kernels())], path)
-
-
-def _compile(command: list[str], output: Path) -> None:
-    include = [f"-I{FIRMWARE / 'include'}", f"-I{FIRMWARE / 'src/kernels'}"]
-    subprocess.run([*command, *include, "-o", str(output)], check=True, capture_output=True, text=True)
+def compile_kernels(into: Path, flags: tuple[str, ...], cc: str = "gcc") -> Path:
+    """One object file of all kernels, for many models. Errors as compile_model()."""
+    parts = Parts("the kernels", "kernels", kernels(), (*EXACT, "-r", *flags), INCLUDE)
+    return compiled(parts, into, cc, ".o")
 
 
 class Model:

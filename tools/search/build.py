@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from microtrain.base.files import replacing
 from microtrain.base.plan import Origin, text
 from microtrain.convert.emit.code import emit
 from microtrain.convert.emit.document import document
@@ -36,12 +35,5 @@ def compile_here(compiled: Compiled, lab: Lab) -> tuple[Blueprint, Path]:
     made = document(compiled, output, Origin(compiled.graph.name, "", "search"), None)
     for name, content in (output.files | {"plan.json": text(made)}).items():
         (folder / name).write_text(content, encoding="utf-8")
-    compile_model(folder, folder / "model.so", FAST, objects=lab.kernels)
-    return load_blueprint(folder), folder / "model.so"
-
-
-def compile_kernels_once(lab: Lab) -> None:
-    """The kernels of all models, where they are missing."""
-    if not lab.kernels.is_file():
-        with replacing(lab.kernels) as part:
-            compile_kernels(part, FAST)
+    library = compile_model(folder, folder, FAST, objects=compile_kernels(lab.folder, FAST))
+    return load_blueprint(folder), library

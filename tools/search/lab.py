@@ -35,11 +35,6 @@ class Lab:
     augmentation: Augmentation = FEW
 
     @property
-    def kernels(self) -> Path:
-        """The kernels of all models, compiled."""
-        return self.folder / "kernels.o"
-
-    @property
     def scratch(self) -> Path:
         """For files that nobody needs later."""
         return self.folder / "scratch"

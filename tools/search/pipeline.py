@@ -12,9 +12,10 @@ from microtrain.convert.emit.report import peak_text
 from microtrain.convert.ir import ConvertError
 from microtrain.convert.pipeline import Compiled, compile_graph, fixed_sram
 from microtrain.convert.scheme import Scheme
+from microtrain.native.model import compile_kernels
+from microtrain.simulate.machine import FAST
 
 from . import comparison, contribution, features, finalists, kept_costs, store
-from .build import compile_kernels_once
 from .comparison import Comparison, collected
 from .contribution import Gains, Plan
 from .cost import Budget, Costs, bases, cost_of
@@ -86,7 +87,7 @@ def search(lab: Lab, space: Space, request: Request, engine: Engine, progress: P
     """Find the best scheme within the budget. Whatever is measured is kept in lab.folder."""
     lab.scratch.mkdir(parents=True, exist_ok=True)
     try:
-        compile_kernels_once(lab)
+        compile_kernels(lab.folder, FAST)
         for _ in progress("features of the images", len(lab.views), features.fill(lab, engine)):
             pass
         costs = affordable(lab, space, request.budget, engine, progress)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+from pathlib import Path
 
 import numpy as np
 
@@ -23,9 +24,12 @@ TRUNCATING = HOST.parent / "truncating.h"
 
 def flags(arithmetic: str) -> tuple[str, ...]:
     """What the compiler is told more. A name alone makes a library of its own, for adapt() to change."""
-    if arithmetic == "truncating":
-        return "-include", str(TRUNCATING)
     return ("-DPLAIN_SGD",) if arithmetic == "device-no-qas" else ()
+
+
+def forced(arithmetic: str) -> Path | None:
+    """A header that changes the kernels."""
+    return TRUNCATING if arithmetic == "truncating" else None
 
 
 def check(plan: Blueprint, arithmetic: str) -> None:

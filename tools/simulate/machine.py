@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +10,9 @@ import numpy as np
 from microtrain.base.errors import Error
 from microtrain.device.client import NO_RECORDS, Info, Step, decimal
 from microtrain.device.plan import short_id
-from microtrain.native.model import EXACT, FIRMWARE, Model, Sgd, compile_model, sources
+from microtrain.native.model import Model, Sgd, compile_model
 
-from .arithmetic import TRUNCATING, adapt, flags
+from .arithmetic import adapt, flags, forced
 from .blueprint import Blueprint
 
 FAST = ("-O3", "-march=native")
@@ -28,20 +26,7 @@ def library(plan: Blueprint, folder: Path, arithmetic: str = "device", compiler:
     """
     check_model(plan)
     options = (*FAST, *flags(arithmetic))
-    path = folder / f"{digest(plan, compiler, options)}.so"
-    if path.is_file():
-        return path
-    folder.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(f".{os.getpid()}.part")
-    try:
-        compile_model(plan.folder, part, options, compiler)
-    except FileNotFoundError as error:
-        raise Error(f"{compiler} is not installed: the simulator compiles the model with it.") from error
-    except subprocess.CalledProcessError as error:
-        first = next((line for line in error.stderr.splitlines() if "error" in line), error.stderr.strip())
-        raise Error(f"the model in {plan.folder} does not compile ({first}): convert again.") from error
-    part.replace(path)
-    return path
+    return compile_model(plan.folder, folder, options, compiler, forced=forced(arithmetic))
 
 
 def check_model(plan: Blueprint) -> None:
@@ -53,19 +38,6 @@ def check_model(plan: Blueprint) -> None:
         raise Error(f"{header} cannot be read ({error.strerror}): convert again.") from error
     if not same:
         raise Error(f"plan.json and model.h in {plan.folder} are of different models: convert again.")
-
-
-def digest(plan: Blueprint, compiler: str, options: tuple[str, ...]) -> str:
-    """Names everything that a library is made of."""
-    folders = (FIRMWARE / "include", FIRMWARE / "src/kernels", TRUNCATING.parent)
-    headers = [path for folder in folders for path in sorted(folder.glob("**/*.h"))]
-    state = hashlib.sha256(" ".join((plan.model_id, compiler, *EXACT, *options)).encode())
-    for path in (*sources(plan.folder), plan.folder / "model.c", plan.folder / "model.h", *headers):
-        try:
-            state.update(path.read_bytes())
-        except OSError as error:
-            raise Error(f"{path} cannot be read ({error.strerror}): convert again.") from error
-    return state.hexdigest()[:16]
 
 
 class Machine:

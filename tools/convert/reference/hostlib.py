@@ -13,18 +13,13 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import hashlib
-import os
-import shutil
-import subprocess
-import tempfile
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
-from microtrain.base import paths
 from microtrain.base.errors import Error
+from microtrain.base.hostcc import Parts, compiled
 from microtrain.base.paths import FIRMWARE
 from microtrain.convert.ir import Shape, Window
 
@@ -253,59 +248,21 @@ class HostLib:
         return function(*(_argument(s, v, f"argument {i} of {name}") for i, (s, v) in pairs))
 
 
-def compiler(name: str | None = None) -> str:
-    """Path of the C compiler: the given one, else $CC, else cc, gcc or clang."""
-    wanted = [name] if name else [os.environ.get("CC") or "cc", "gcc", "clang"]
-    for candidate in wanted:
-        found = shutil.which(candidate)
-        if found:
-            return found
-    raise Error(
-        f"no C compiler on PATH (looked for {', '.join(wanted)}): install one, on Debian and Ubuntu with "
-        "`apt-get install gcc`"
-    )
-
-
-def _identity(cc: str, level: str, sources: list[Path]) -> str:
-    """Hash of everything the library is made from: sources, flags, compiler and its version."""
-    done = subprocess.run([cc, "--version"], capture_output=True, text=True, check=False)
-    digest = hashlib.sha256(repr((Path(cc).name, done.stdout, level, FLAGS)).encode())
-    for path in sources:
-        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
-    return digest.hexdigest()[:16]
-
-
 def build(
     cc: str | None = None, kernels: Path | None = None, cache: Path | None = None, level: str = "-O2"
 ) -> Path:
     """Compile the kernels unless the cache holds them already. Returns the library's path.
 
-    kernels  folder of the sources, the firmware's if None; cache  folder of the results, build/host if None
+    kernels  folder of the sources, the firmware's if None; cache  folder of the results
     level    flags of optimisation, which change no result
     """
-    cc = compiler(cc)
-    include = FIRMWARE / "include"
     kernels = kernels or FIRMWARE / "src/kernels"
-    cache = cache or paths.cache() / "host"
-    sources = sorted(kernels.glob("*.c"))
+    sources = tuple(sorted(kernels.glob("*.c")))
     if not sources:
         raise Error(f"no kernel sources in {kernels}: the checkout is not complete")
-    inputs = [*sources, *sorted(kernels.glob("*.h")), *sorted((include / "kernels").glob("*.h"))]
-    target = cache / f"kernels-{_identity(cc, level, inputs)}.so"
-    if target.exists():
-        return target
-    cache.mkdir(parents=True, exist_ok=True)
-    handle, part = tempfile.mkstemp(dir=cache, suffix=".part")
-    os.close(handle)
-    try:
-        command = [cc, *FLAGS, *level.split(), f"-I{include}", *map(str, sources), "-lm", "-o", part]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise Error(f"{cc} could not compile the kernels:\n{done.stderr.strip()}")
-        Path(part).replace(target)  # atomic: two processes may build at once
-    finally:
-        Path(part).unlink(missing_ok=True)
-    return target
+    include = (FIRMWARE / "include", kernels)
+    parts = Parts("the kernels", "kernels", sources, (*FLAGS, *level.split()), include)
+    return compiled(parts, cache, cc)
 
 
 @functools.cache

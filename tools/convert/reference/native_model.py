@@ -17,6 +17,4 @@ class NativeModel(Model):
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in output.files.items():
             (folder / name).write_text(text)
-        library = folder / f"model-{compiler}.so"
-        compile_model(folder, library, compiler=compiler)
-        super().__init__(folder, library)
+        super().__init__(folder, compile_model(folder, folder, cc=compiler))

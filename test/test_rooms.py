@@ -1,0 +1,44 @@
+"""No room imports one of its own floor or above (test/rooms.py)."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import rooms
+
+
+def test_every_room_has_its_floor() -> None:
+    assert rooms.rooms_on_disk() == set(rooms.FLOOR)
+    drawn = {other for _, other, _ in rooms.arrows()}
+    assert drawn <= set(rooms.FLOOR), "a room is imported that has no floor"
+
+
+def test_no_arrow_runs_up() -> None:
+    assert rooms.upward() == []
+
+
+def test_the_base_stands_on_nothing() -> None:
+    assert not [arrow for arrow in rooms.arrows() if arrow[0] == "microtrain.base"]
+
+
+@pytest.mark.parametrize(
+    ("file", "line"),
+    [
+        ("tools/base/paths.py", "from microtrain.device.errors import DeviceError"),
+        ("tools/convert/ir.py", "import microtrain.search.cli"),
+        ("tools/device/plan.py", "from microtrain import simulate"),
+        ("tools/samples/images.py", "from ..native.model import Model"),
+        ("tools/demo/cli.py", "def late() -> None:\n    from lab.bench import table"),
+        ("lab/soak/line.py", "from lab.results import store"),
+    ],
+)
+def test_a_planted_arrow_is_caught(file: str, line: str, tmp_path: Path) -> None:
+    for name in ("tools", "lab"):
+        shutil.copytree(rooms.ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    before = rooms.upward(tmp_path)
+    with (tmp_path / file).open("a") as planted:
+        planted.write(f"\n{line}\n")
+    (new,) = set(rooms.upward(tmp_path)) - set(before)
+    assert new.startswith(file)

@@ -1,0 +1,130 @@
+"""The C compiler of this machine, and a folder that keeps what it made.
+
+    library = compiled(Parts("the kernels", "kernels", sources, ("-shared", "-fPIC"), (include,)), folder)
+
+What is kept bears a hash of all that it is made from in its name, so nothing is compiled twice and nothing is
+stale. Many processes may ask for the same at once.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import paths
+from .errors import Error
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a file is made from.
+
+    what     it is, in a sentence
+    name     of the file, to which the hash is added
+    sources  C files, or objects
+    flags    of the compiler: no paths, which the hash would not follow
+    include  folders of headers; every .h below them counts
+    others   files beside headers that the sources include
+    forced   a header that is included before each source
+    hint     the way out where it does not compile
+    """
+
+    what: str
+    name: str
+    sources: tuple[Path, ...]
+    flags: tuple[str, ...]
+    include: tuple[Path, ...] = ()
+    others: tuple[Path, ...] = ()
+    forced: Path | None = None
+    hint: str = "the checkout is not complete, or has a mistake"
+
+    def inputs(self) -> list[Path]:
+        """Every file that counts."""
+        headers = [path for folder in self.include for path in sorted(folder.glob("**/*.h"))]
+        return [*self.sources, *headers, *self.others, *([self.forced] if self.forced else [])]
+
+    def arguments(self) -> list[str]:
+        forced = ["-include", str(self.forced)] if self.forced else []
+        include = [f"-I{folder}" for folder in self.include]
+        libraries = [] if "-r" in self.flags else ["-lm"]
+        return [*self.flags, *forced, *include, *map(str, self.sources), *libraries]
+
+
+def compiled(parts: Parts, folder: Path | None = None, cc: str | None = None, suffix: str = ".so") -> Path:
+    """The file that the compiler makes of the parts, in `folder`; made where the folder lacks it.
+
+    folder   None: cache_folder()
+    cc       a compiler's name; None: compiler()
+    Errors   Error where there is no compiler, a source is missing, or it does not compile
+    """
+    found = compiler(cc)
+    folder = folder or cache_folder()
+    target = folder / f"{parts.name}-{_identity(found, parts)}{suffix}"
+    if target.is_file():
+        return target
+    folder.mkdir(parents=True, exist_ok=True)
+    handle, part = tempfile.mkstemp(dir=folder, suffix=".part")
+    os.close(handle)
+    try:
+        _compile([found, *parts.arguments(), "-o", part], parts)
+        Path(part).replace(target)  # atomic: another process may have made it meanwhile
+    finally:
+        Path(part).unlink(missing_ok=True)
+    return target
+
+
+def compiler(name: str | None = None) -> str:
+    """Path of the C compiler: the given one, else $CC, else cc, gcc or clang. Error where there is none."""
+    wanted = [name] if name else list(dict.fromkeys([os.environ.get("CC") or "cc", "cc", "gcc", "clang"]))
+    for candidate in wanted:
+        if found := shutil.which(candidate):
+            return found
+    raise Error(
+        f"no C compiler on PATH (looked for {', '.join(wanted)}): install one, on Debian and Ubuntu with "
+        "`apt-get install gcc`."
+    )
+
+
+def cache_folder() -> Path:
+    """Where compiled files are kept: a folder of the user's own that can be written."""
+    wanted = paths.cache() / "host"
+    private = Path(tempfile.gettempdir()) / f"microtrain-{os.getuid()}"
+    for folder in (wanted, private):
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError:
+            continue
+        if folder.stat().st_uid == os.getuid() and os.access(folder, os.W_OK):
+            return folder
+    raise Error(f"neither {wanted} nor {private} can be written: set XDG_CACHE_HOME to a folder of yours.")
+
+
+def _compile(command: list[str], parts: Parts) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or ["it said nothing"]
+        first = next((line for line in lines if "error:" in line), lines[0])
+        raise Error(f"{command[0]} could not compile {parts.what} ({first}): {parts.hint}.")
+
+
+def _identity(cc: str, parts: Parts) -> str:
+    """Hash of everything that the file is made from: sources, headers, flags, compiler and machine."""
+    state = hashlib.sha256(repr((Path(cc).name, _version(cc), platform.machine(), parts.flags)).encode())
+    for path in parts.inputs():
+        try:
+            state.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+        except OSError as error:
+            raise Error(f"{path} cannot be read ({error.strerror}): {parts.hint}.") from error
+    return state.hexdigest()[:16]
+
+
+@functools.cache
+def _version(cc: str) -> str:
+    return subprocess.run([cc, "--version"], capture_output=True, text=True, check=False).stdout

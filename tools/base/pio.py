@@ -1,0 +1,56 @@
+"""PlatformIO, run in a workspace of its own, with a model of choice."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from .commands import checked
+from .paths import ROOT
+
+BOARD, NATIVE = "disco_f746ng", "native"  # environments of platformio.ini
+
+
+def pio(
+    *words: str,
+    workspace: Path,
+    model: Path,
+    project: Path = ROOT,
+    extra: Mapping[str, str | None] | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """Run PlatformIO.
+
+    workspace  holds all that it makes; the build folder is workspace/build
+    model      folder of the generated model
+    extra      variables of the environment; None: unset
+    """
+    own = {
+        "MICROTRAIN_MODEL": str(model),
+        "PLATFORMIO_WORKSPACE_DIR": str(workspace),
+        "PLATFORMIO_BUILD_DIR": str(workspace / "build"),
+        "PLATFORMIO_SETTING_ENABLE_TELEMETRY": "no",
+        **(extra or {}),
+    }
+    kept = {name: value for name, value in os.environ.items() if name not in own}
+    environment = kept | {name: value for name, value in own.items() if value is not None}
+    command = [sys.executable, "-m", "platformio", *words]
+    return subprocess.run(command, cwd=project, env=environment, text=True, capture_output=True, check=False)
+
+
+def build(model: Path, workspace: Path, *environments: str) -> list[Path]:
+    """`pio run` of some environments; returns the ELF or the program of each.
+
+    Errors   Error with the end of the log, workspace.log, where it fails
+    """
+    selection = [word for name in environments for word in ("-e", name)]
+    checked(pio("run", "-s", *selection, workspace=workspace, model=model), workspace.with_suffix(".log"))
+    return [product(workspace, name) for name in environments]
+
+
+def product(workspace: Path, environment: str) -> Path:
+    """What a build of an environment makes."""
+    name = "program" if environment.startswith(NATIVE) else "firmware.elf"
+    return workspace / "build" / environment / name
