@@ -1,7 +1,7 @@
 """The rooms of the house, from the lowest to the highest, and which imports run up.
 
 A room imports rooms on the floors below its own, and nothing of its own floor or above. What users run never
-imports the lab, and a front end's or a compiler's needs never reach down into the base.
+imports the lab, and the base stands on nothing.
 """
 
 from __future__ import annotations
@@ -12,14 +12,17 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 FLOORS = (
-    ("microtrain.base",),  # errors, files that are not trusted, plan.json, ELF, the host's compiler, PlatformIO
+    (
+        "microtrain.base",
+    ),  # errors, files that are not trusted, plan.json, ELF, the host's compiler, PlatformIO
     ("microtrain.samples", "microtrain.native"),  # what is learned from; a generated model on this machine
     ("microtrain.convert", "microtrain.emulator"),  # the compiler; the board model
     ("microtrain.device", "microtrain.elfcheck", "microtrain.memory_report"),  # what talks and looks
     ("microtrain.simulate",),
     ("microtrain.search",),
-    ("microtrain.demo",),
-    ("lab.soak", "lab.golden", "lab.bench", "lab.forgetting"),
+    ("microtrain.demo", "microtrain.new"),
+    ("lab.soak", "lab.golden", "lab.forgetting"),
+    ("lab.bench",),
     ("lab.instructions", "lab.results", "lab.attack"),  # they stand on the lab's other rooms
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
@@ -46,7 +49,8 @@ def imports(file: Path, module: str) -> Iterator[str]:
 def room_of(module: str) -> str | None:
     """The room that a module lies in; None for a module of neither tools/ nor lab/."""
     parts = module.split(".")
-    return ".".join(parts[:2]) if parts[0] in ("microtrain", "lab") and len(parts) > 1 else None
+    inside = parts[0] in ("microtrain", "lab") and len(parts) > 1 and not parts[1].startswith("__")
+    return ".".join(parts[:2]) if inside else None
 
 
 def arrows(root: Path = ROOT) -> Iterator[tuple[str, str, Path]]:
@@ -58,6 +62,18 @@ def arrows(root: Path = ROOT) -> Iterator[tuple[str, str, Path]]:
             for other in map(room_of, imports(file, module)):
                 if own and other and other != own:
                     yield own, other, file.relative_to(root)
+
+
+def borrowed_heads(root: Path = ROOT) -> list[str]:
+    """Files that import the command line of another room: what they want belongs in a module of its own."""
+    found = []
+    for name, home in (("microtrain", root / "tools"), ("lab", root / "lab")):
+        for file in sorted(home.glob("*/**/*.py")):
+            module = ".".join([name, *file.relative_to(home).with_suffix("").parts])
+            heads = [x for x in imports(file, module) if x.split(".")[2:3] == ["cli"]]
+            if any(room_of(head) not in (None, room_of(module)) for head in heads):
+                found.append(str(file.relative_to(root)))
+    return found
 
 
 def upward(root: Path = ROOT) -> list[str]:

@@ -16,9 +16,10 @@ from test_ptq import logits_of_twins, pair
 from test_quantize import float_graph
 from torch_networks import NETWORKS, images_for, randomise, torch_logits, write
 
-from microtrain.convert.cli import main, quantized_with_report
+from microtrain.convert.cli import main
 from microtrain.convert.frontends.module import load_model
 from microtrain.convert.ir import ConvertError
+from microtrain.convert.loading import quantized_with_report
 from microtrain.convert.quantize.evaluation import load_labelled, own_classes
 from microtrain.convert.quantize.fidelity import Accuracy, top1
 from microtrain.convert.quantize.fidelity_report import answers

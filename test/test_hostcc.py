@@ -28,8 +28,7 @@ def parts(tmp_path: Path) -> Parts:
     (tmp_path / "part.c").write_text("static int part(void) { return NUMBER; }\n")
     source = tmp_path / "answer.c"
     source.write_text(
-        '#include "deep/number.h"\n#include "part.c"\n'
-        "int answer(void) { return part() * MORE + FORCED; }\n"
+        '#include "deep/number.h"\n#include "part.c"\nint answer(void) { return part() * MORE + FORCED; }\n'
     )
     include = (tmp_path / "include",)
     return Parts("the answer", "answer", (source,), (*FLAGS, "-DMORE=10"), include, (tmp_path / "part.c",),

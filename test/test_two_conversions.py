@@ -11,7 +11,8 @@ import pytest
 from networks import residual_network
 from pio_build import ROOT
 
-from microtrain.convert import cli
+from microtrain.convert import writing
+from microtrain.convert.ir import ConvertError
 from microtrain.convert.pipeline import Compiled, compile_graph, generate
 from microtrain.convert.scheme import Scheme
 
@@ -20,7 +21,7 @@ WRITER = """
 import sys
 from pathlib import Path
 sys.path[:0] = [sys.argv[1]]
-from microtrain.convert.cli import write_all
+from microtrain.convert.writing import write_all
 for turn in range(60):
     write_all({f"{i}.txt": sys.argv[3].encode() for i in range(8)}, Path(sys.argv[2]))
 """
@@ -66,5 +67,5 @@ def test_processes_that_write_into_one_folder_leave_the_files_of_one(tmp_path: P
 
 def test_a_folder_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(cli.ConvertError, match=r"cannot write to .*file/out"):
-        cli.write_all({"a": b""}, tmp_path / "file/out")
+    with pytest.raises(ConvertError, match=r"cannot write to .*file/out"):
+        writing.write_all({"a": b""}, tmp_path / "file/out")

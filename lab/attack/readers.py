@@ -16,7 +16,7 @@ INPUT = (1, 8, 8)
 
 def model(path: Path) -> None:
     """A model as `convert` reads it, up to the generated C where it is small enough."""
-    from microtrain.convert.cli import load
+    from microtrain.convert.loading import load
     from microtrain.convert.pipeline import compile_graph, generate
     from microtrain.convert.quantize.int8 import quantize
     from microtrain.convert.scheme import Scheme

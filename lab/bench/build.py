@@ -25,6 +25,8 @@ MEASURING = (
     "tools/device",
     "tools/emulator",
     "tools/memory_report",
+    "tools/base/elf.py",
+    "tools/base/plan.py",
 )
 COMPILER = "arm-none-eabi-gcc"
 

@@ -1,12 +1,12 @@
 """A command's options as one frozen dataclass: each is declared once, as a field.
 
-    @dataclass(frozen=True)
-    class Looks:
-        size: int = option("--size", type=click.IntRange(1), default=3, help="Of the picture.")
+@dataclass(frozen=True)
+class Looks:
+    size: int = option("--size", type=click.IntRange(1), default=3, help="Of the picture.")
 
-    @click.command()
-    @collected(Looks, into="looks")
-    def main(looks: Looks) -> None: ...
+@click.command()
+@collected(Looks, into="looks")
+def main(looks: Looks) -> None: ...
 """
 
 from __future__ import annotations
@@ -48,6 +48,6 @@ def collected(kind: type, into: str) -> Callable[[Function], Function]:
         for field in reversed(fields):
             names, attributes = field.metadata["names"], field.metadata["attributes"]
             command = click.option(*names, field.name, **attributes)(command)
-        return command  # type: ignore[no-any-return]
+        return command
 
     return decorate

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
 from microtrain.base.errors import Error
+from microtrain.base.options import collected, option
 
 from . import bridge, cycles
 from .board import Board
@@ -16,77 +18,82 @@ from .peripherals import display
 from .report import profile_table, sram_table
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """How a firmware is run, and what is reported of it."""
+
+    use_pty: bool = option(
+        "--pty", is_flag=True, help="Serial line on a pseudo-terminal; its name is printed."
+    )
+    tcp: int | None = option(
+        "--tcp", type=int, metavar="PORT", help="Serial line on 127.0.0.1:PORT, 0 picks one; printed."
+    )
+    seconds: float | None = option("--seconds", type=float, metavar="S", help="Stop after S virtual seconds.")
+    strict: bool = option(
+        "--strict", is_flag=True, help="Fault on unaligned LDM, LDRD, VLDR ... as the chip does; slower."
+    )
+    guest_faults: bool = option(
+        "--guest-faults", is_flag=True, help="Let the firmware's own fault handlers have the faults."
+    )
+    paced: bool = option(
+        "--paced", is_flag=True, help="Bytes arrive at the baud rate, whether they are read or not."
+    )
+    camera: Path | None = option(
+        "--camera",
+        type=click.Path(exists=True, path_type=Path),
+        metavar="DIR",
+        help="Connect an ArduCAM that sees the pictures of a folder one after the other "
+        "(`pio run -e camera`).",
+    )
+    screen: Path | None = option(
+        "--screen",
+        type=click.Path(dir_okay=False, path_type=Path),
+        metavar="FILE.png",
+        help="At the end: save what the LCD shows.",
+    )
+    profile: bool = option("--profile", is_flag=True, help="At the end: instructions by function.")
+    with_cycles: bool = option(
+        "--cycles",
+        is_flag=True,
+        help="At the end: estimated cycles by function (llvm-mca, a model of the Cortex-M7's caches); "
+        "slower.",
+    )
+    sram: bool = option(
+        "--sram", is_flag=True, help="At the end: SRAM that was written, by variable, and the stack's depth."
+    )
+
+
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("elf", type=click.Path(path_type=Path))
-@click.option("--pty", "use_pty", is_flag=True, help="Serial line on a pseudo-terminal; its name is printed.")
-@click.option("--tcp", type=int, metavar="PORT", help="Serial line on 127.0.0.1:PORT, 0 picks one; printed.")
-@click.option("--seconds", type=float, metavar="S", help="Stop after S virtual seconds.")
-@click.option(
-    "--strict", is_flag=True, help="Fault on unaligned LDM, LDRD, VLDR ... as the chip does; slower."
-)
-@click.option("--guest-faults", is_flag=True, help="Leave faults to the firmware's own handlers.")
-@click.option("--paced", is_flag=True, help="Bytes arrive at the baud rate, whether they are read or not.")
-@click.option(
-    "--camera",
-    type=click.Path(exists=True, path_type=Path),
-    metavar="DIR",
-    help="Connect an ArduCAM that sees the pictures of a folder one after the other (`pio run -e camera`).",
-)
-@click.option(
-    "--screen",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE.png",
-    help="At the end: save what the LCD shows.",
-)
-@click.option("--profile", is_flag=True, help="At the end: instructions by function.")
-@click.option(
-    "--cycles",
-    "with_cycles",
-    is_flag=True,
-    help="At the end: estimated cycles by function (llvm-mca, a model of the Cortex-M7's caches); slower.",
-)
-@click.option(
-    "--sram", is_flag=True, help="At the end: SRAM that was written, by variable, and the stack's depth."
-)
-def main(
-    elf: Path,
-    use_pty: bool,
-    tcp: int | None,
-    seconds: float | None,
-    strict: bool,
-    guest_faults: bool,
-    paced: bool,
-    camera: Path | None,
-    screen: Path | None,
-    profile: bool,
-    with_cycles: bool,
-    sram: bool,
-) -> None:
+@collected(Wanted, into="wanted")
+def main(elf: Path, wanted: Wanted) -> None:
     """Run the firmware ELF on an emulated board: the one that it was built for.
 
     Without --pty or --tcp the serial line is standard input and output: `echo info | python tools/emulator
     .pio/build/disco_f746ng/firmware.elf` asks the device one question and ends. What the emulator itself
     has to say goes to standard error. Ctrl-C ends it, and then come the reports.
     """
-    if use_pty and tcp is not None:
+    if wanted.use_pty and wanted.tcp is not None:
         raise click.UsageError("--pty and --tcp exclude each other: the board has one serial line.")
     try:
-        caches = with_cycles and Image(elf).chip.has_caches
-        board = Board(elf, strict=strict, guest_faults=guest_faults, paced=paced, caches=caches)
-        if camera is not None:
-            board.connect_camera().show_file(camera)
+        caches = wanted.with_cycles and Image(elf).chip.has_caches
+        board = Board(
+            elf, strict=wanted.strict, guest_faults=wanted.guest_faults, paced=wanted.paced, caches=caches
+        )
+        if wanted.camera is not None:
+            board.connect_camera().show_file(wanted.camera)
     except Error as error:
         raise click.ClickException(str(error)) from error
-    failure = _serve(board, use_pty, tcp, seconds)
+    failure = _serve(board, wanted.use_pty, wanted.tcp, wanted.seconds)
     _say(f"{board.instructions:,} instructions in {board.seconds:.3f} virtual seconds")
-    if profile:
+    if wanted.profile:
         _say(profile_table(board.profile()))
-    if sram:
+    if wanted.sram:
         _say(sram_table(board.sram_touched()))
-    if with_cycles:
+    if wanted.with_cycles:
         _say(cycles.report(board))
-    if screen is not None:
-        _save_screen(board, screen)
+    if wanted.screen is not None:
+        _save_screen(board, wanted.screen)
     if failure is not None:
         raise click.ClickException(failure)
 

@@ -7,6 +7,7 @@ import json
 import os
 import warnings
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,9 +16,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as Bars
 
 from microtrain.base.errors import Error
+from microtrain.base.options import collected, option
 from microtrain.base.terminal import console
-from microtrain.convert.cli import load, quantized_with_report, show_warning
 from microtrain.convert.ir import Graph
+from microtrain.convert.loading import load, quantized_with_report, show_warning
 from microtrain.convert.quantize.ptq import Choices
 from microtrain.convert.scheme import RATE
 from microtrain.native.model import kernels
@@ -28,7 +30,7 @@ from .contribution import Plan
 from .cost import Budget
 from .engine import BACKENDS, engine
 from .lab import Lab
-from .pipeline import Request, search
+from .pipeline import Request, Result, search
 from .space import space_of
 
 WORK = Path("build/search")
@@ -52,103 +54,114 @@ class Bits(click.ParamType):
         return tuple(sorted({int(bits) for bits in value.split(",")}))
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """What a search is asked for."""
+
+    data: Path = option(
+        "--data", type=FOLDER, required=True, metavar="DIR", help="Images to train on, see above."
+    )
+    budget_sram: float = option(
+        "--budget-sram", type=click.FloatRange(1), required=True, metavar="KB", help="All-in."
+    )
+    budget_flash: float = option(
+        "--budget-flash", type=click.FloatRange(1), default=1024, show_default=True, metavar="KB"
+    )
+    budget_step_minstr: float | None = option(
+        "--budget-step-minstr",
+        type=click.FloatRange(0.001),
+        metavar="M",
+        help="Million instructions of a training step, forward and backward.",
+    )
+    path: Path = option("-o", "--output", type=FOLDER, default=Path("scheme.yaml"), show_default=True)
+    bits: tuple[int, ...] = option(
+        "--fraction-bits", type=Bits(), default="0,4", show_default=True, help="Choices for the search."
+    )
+    lr: float = option("--lr", default=RATE, show_default=True, type=click.FloatRange(0, min_open=True))
+    epochs: int = option(
+        "--epochs",
+        default=1,
+        show_default=True,
+        type=click.IntRange(1),
+        help="Passes over the images to measure a contribution with.",
+    )
+    limit: int = option(
+        "--limit",
+        default=0,
+        type=click.IntRange(0),
+        metavar="N",
+        help="At most N images an epoch to measure a contribution with. [all]",
+    )
+    final_epochs: int = option(
+        "--final-epochs",
+        default=4,
+        show_default=True,
+        type=click.IntRange(1),
+        help="Passes over all images to train finalists.",
+    )
+    finalists: int = option(
+        "--finalists",
+        default=6,
+        show_default=True,
+        type=click.IntRange(1),
+        help="Candidates that are trained for real in a round.",
+    )
+    rounds: int = option(
+        "--rounds",
+        default=5,
+        show_default=True,
+        type=click.IntRange(1),
+        help="Of finalists; each learns from those before.",
+    )
+    final_seeds: int = option(
+        "--final-seeds",
+        default=3,
+        show_default=True,
+        type=click.IntRange(1),
+        help="Sessions of the last three.",
+    )
+    measured: float = option(
+        "--measured",
+        default=1.0,
+        show_default=True,
+        type=click.FloatRange(0, 1, min_open=True),
+        metavar="SHARE",
+        help="Of the layers, best by Fisher information, whose contributions are measured.",
+    )
+    evaluations: int = option(
+        "--evaluations", default=10000, show_default=True, type=click.IntRange(1), help="Of the evolution."
+    )
+    compare: int = option(
+        "--compare",
+        default=0,
+        type=click.IntRange(0),
+        metavar="SEEDS",
+        help="Of evolution and random search, to compare with the proven optimum.",
+    )
+    seed: int = option("--seed", default=0, show_default=True, type=click.IntRange(0, 2**32 - 1))
+    calibration: Path | None = option(
+        "--calibration", type=FOLDER, metavar="DIR", help="As of tools/convert."
+    )
+    trust: bool = option("--trust", is_flag=True, help="As of tools/convert.")
+    cache: Path | None = option(
+        "--cache", type=FOLDER, metavar="DIR", help=f"For what is measured. [{WORK}/...]"
+    )
+    jobs: int = option(
+        "--jobs", default=0, type=click.IntRange(0), metavar="N", help="Processes. [all cores]"
+    )
+    backend: str = option(
+        "--engine",
+        type=click.Choice(BACKENDS),
+        default=BACKENDS[0],
+        show_default=True,
+        help="This machine, or all of a Ray cluster (`pip install ray`).",
+    )
+
+
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("model", type=FOLDER)
-@click.option("--data", type=FOLDER, required=True, metavar="DIR", help="Images to train on, see above.")
-@click.option("--budget-sram", type=click.FloatRange(1), required=True, metavar="KB", help="For everything.")
-@click.option("--budget-flash", type=click.FloatRange(1), default=1024, show_default=True, metavar="KB")
-@click.option(
-    "--budget-step-minstr", type=click.FloatRange(0.001), metavar="M",
-    help="Million instructions per training step, forward and backward.",
-)  # fmt: skip
-@click.option("-o", "--output", "path", type=FOLDER, default=Path("scheme.yaml"), show_default=True)
-@click.option(
-    "--fraction-bits",
-    "bits",
-    type=Bits(),
-    default="0,4",
-    show_default=True,
-    help="Numbers of fraction bits to choose from.",
-)
-@click.option("--lr", default=RATE, show_default=True, type=click.FloatRange(0, min_open=True))
-@click.option(
-    "--epochs", default=1, show_default=True, type=click.IntRange(1),
-    help="Passes over the images to measure a contribution with.",
-)  # fmt: skip
-@click.option(
-    "--limit", default=0, type=click.IntRange(0), metavar="N",
-    help="At most N images per epoch to measure a contribution with. [all]",
-)  # fmt: skip
-@click.option(
-    "--final-epochs", default=4, show_default=True, type=click.IntRange(1),
-    help="Passes over all images to train finalists.",
-)  # fmt: skip
-@click.option(
-    "--finalists",
-    default=6,
-    show_default=True,
-    type=click.IntRange(1),
-    help="Candidates that are trained for real in each round.",
-)
-@click.option(
-    "--rounds",
-    default=5,
-    show_default=True,
-    type=click.IntRange(1),
-    help="Rounds of finalists; each learns from those before.",
-)
-@click.option(
-    "--final-seeds",
-    default=3,
-    show_default=True,
-    type=click.IntRange(1),
-    help="Seeds to train the last three with.",
-)
-@click.option(
-    "--measured", default=1.0, show_default=True, type=click.FloatRange(0, 1, min_open=True), metavar="SHARE",
-    help="Share of the layers, best by Fisher information, whose contributions are measured.",
-)  # fmt: skip
-@click.option(
-    "--evaluations", default=10000, show_default=True, type=click.IntRange(1), help="Candidates to look at."
-)
-@click.option(
-    "--compare", default=0, type=click.IntRange(0), metavar="SEEDS",
-    help="Compare evolution and random search with the proven optimum, with so many seeds each.",
-)  # fmt: skip
-@click.option("--seed", default=0, show_default=True, type=click.IntRange(0, 2**32 - 1))
-@click.option("--calibration", type=FOLDER, metavar="DIR", help="As in tools/convert.")
-@click.option("--trust", is_flag=True, help="As in tools/convert.")
-@click.option("--cache", type=FOLDER, metavar="DIR", help=f"Where measurements are kept. [{WORK}/...]")
-@click.option("--jobs", default=0, type=click.IntRange(0), metavar="N", help="Processes. [all cores]")
-@click.option(
-    "--engine", "backend", type=click.Choice(BACKENDS), default=BACKENDS[0], show_default=True,
-    help="This machine, or all of a Ray cluster (`pip install ray`).",
-)  # fmt: skip
-def main(
-    model: Path,
-    data: Path,
-    budget_sram: float,
-    budget_flash: float,
-    budget_step_minstr: float | None,
-    path: Path,
-    bits: tuple[int, ...],
-    lr: float,
-    epochs: int,
-    limit: int,
-    final_epochs: int,
-    finalists: int,
-    rounds: int,
-    final_seeds: int,
-    measured: float,
-    evaluations: int,
-    compare: int,
-    seed: int,
-    calibration: Path | None,
-    trust: bool,
-    cache: Path | None,
-    jobs: int,
-    backend: str,
-) -> None:
+@collected(Wanted, into="wanted")
+def main(model: Path, wanted: Wanted) -> None:
     """Find which biases and weights of MODEL to train within a budget, by what training them gains on DIR.
 
     MODEL is what tools/convert takes. DIR holds train.txt and val.txt (one line CLASS/FILE per image), or
@@ -163,38 +176,45 @@ def main(
     """
     warnings.showwarning = show_warning
     try:
-        training, validation = hold_out(images(data))
-        graph = quantized(model, calibration, trust)
-        budget = Budget(
-            int(budget_sram * KB),
-            budget_flash * KB,
-            budget_step_minstr * MILLION if budget_step_minstr else float("inf"),
-        )
-        request = Request(
-            budget,
-            Plan(epochs, limit, (seed,)),
-            Plan(final_epochs, 0, tuple(range(seed, seed + final_seeds))),
-            evaluations,
-            finalists,
-            rounds,
-            measured,
-            seed,
-            compare,
-        )
-        classes = len(training.classes)
-        identity = {
-            "model": digest_graph(graph),
-            "images": digest_files([s.path for d in (training, validation) for s in d.samples]),
-            "kernels": digest_files(kernels()),
-        }
-        folder = checked(cache, identity, graph.name)
-        lab = Lab(graph, classes, training, validation, folder)
-        space = space_of(graph, bits, lr)
-        result = search(lab, space, request, engine(jobs or os.cpu_count() or 1, backend), progress)
-        files = output.write(path, lab, request, result, str(data))
+        result, files = run(model, wanted)
     except (Error, OSError) as error:
         raise click.ClickException(str(error)) from error
     output.show(result, files)
+
+
+def run(model: Path, wanted: Wanted) -> tuple[Result, list[Path]]:
+    """Search, and write what was found."""
+    training, validation = hold_out(images(wanted.data))
+    graph = quantized(model, wanted.calibration, wanted.trust)
+    identity = {
+        "model": digest_graph(graph),
+        "images": digest_files([s.path for d in (training, validation) for s in d.samples]),
+        "kernels": digest_files(kernels()),
+    }
+    folder = checked(wanted.cache, identity, graph.name)
+    lab = Lab(graph, len(training.classes), training, validation, folder)
+    space = space_of(graph, wanted.bits, wanted.lr)
+    chosen = engine(wanted.jobs or os.cpu_count() or 1, wanted.backend)
+    request = request_of(wanted)
+    result = search(lab, space, request, chosen, progress)
+    return result, output.write(wanted.path, lab, request, result, str(wanted.data))
+
+
+def request_of(wanted: Wanted) -> Request:
+    """What the search itself is told of the options."""
+    step = wanted.budget_step_minstr * MILLION if wanted.budget_step_minstr else float("inf")
+    seeds = tuple(range(wanted.seed, wanted.seed + wanted.final_seeds))
+    return Request(
+        budget=Budget(int(wanted.budget_sram * KB), wanted.budget_flash * KB, step),
+        contributions=Plan(wanted.epochs, wanted.limit, (wanted.seed,)),
+        final=Plan(wanted.final_epochs, 0, seeds),
+        evaluations=wanted.evaluations,
+        finalists=wanted.finalists,
+        rounds=wanted.rounds,
+        measured=wanted.measured,
+        seed=wanted.seed,
+        compared=wanted.compare,
+    )
 
 
 def images(data: Path) -> Dataset:

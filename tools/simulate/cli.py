@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 
@@ -13,6 +13,7 @@ import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from microtrain.base.errors import Error
+from microtrain.base.options import collected, option
 from microtrain.base.terminal import console, say
 from microtrain.device.client import REPLAY_MAX
 from microtrain.device.session import Settings
@@ -48,95 +49,109 @@ class Kinds(click.ParamType):
         return tuple(kind for kind in KINDS if kind in kinds)
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """What a simulation is asked for."""
+
+    data: Path = option("--data", type=FOLDER, required=True, metavar="DIR", help="Images, see above.")
+    epochs: int = option(
+        "--epochs", default=1, show_default=True, type=click.IntRange(1), help="Passes over the images."
+    )
+    rates: tuple[float, ...] = option(
+        "--lr",
+        multiple=True,
+        default=(1.0,),
+        show_default=True,
+        type=click.FloatRange(0, 1000),
+        help="Factor on the scheme's learning rates; give several to compare them.",
+    )
+    seeds: tuple[int, ...] = option(
+        "--seed",
+        multiple=True,
+        default=(0,),
+        show_default=True,
+        type=click.IntRange(0, 2**32 - 1),
+        help="Of the order and the rounding; give several for a mean.",
+    )
+    schedule: str = option(
+        "--schedule",
+        type=click.Choice(["cosine", "constant"]),
+        default="cosine",
+        show_default=True,
+        help="Of the learning rates; cosine falls to 0 over the session.",
+    )
+    warmup: int = option(
+        "--warmup", default=0, type=click.IntRange(0), metavar="N", help="Steps of rising learning rates."
+    )
+    kinds: tuple[str, ...] = option(
+        "--augment",
+        type=Kinds(),
+        default=",".join(KINDS),
+        show_default=True,
+        help="How training images vary from epoch to epoch, or none.",
+    )
+    variants: int = option(
+        "--variants", default=8, show_default=True, type=click.IntRange(1), help="Of each image at most."
+    )
+    arithmetic: str = option(
+        "--arithmetic",
+        type=click.Choice(ARITHMETICS),
+        default=ARITHMETICS[0],
+        show_default=True,
+        help="The device's, or what it is compared with.",
+    )
+    torch_device: str = option(
+        "--torch-device", default="cpu", show_default=True, metavar="NAME", help="Of float, as in cuda:0."
+    )
+    validation: bool = option(
+        "--validation", is_flag=True, help="Hold out one training image in five instead of the test images."
+    )
+    order: str = option(
+        "--order",
+        type=click.Choice(["shuffled", "classes"]),
+        default="shuffled",
+        show_default=True,
+        help="Of the training images; classes come one after the other, each for all of its epochs.",
+    )
+    replay: int | None = option(
+        "--replay",
+        type=click.IntRange(0, REPLAY_MAX),
+        metavar="K",
+        help=f"Steps on old images behind each new one. [{DEFAULT} with a replay buffer]",
+    )
+    rehearse: int = option(
+        "--rehearse",
+        default=0,
+        type=click.IntRange(0),
+        metavar="N",
+        help="At the end, N steps on old images alone, with a rate that falls to 0.",
+    )
+    records: int | None = option(
+        "--records", type=click.IntRange(0), metavar="N", help="Of the replay buffer, instead of the plan's."
+    )
+    limit: int = option(
+        "--limit", default=0, type=click.IntRange(0), metavar="N", help="At most N images an epoch."
+    )
+    eval_every: int = option(
+        "--eval-every",
+        default=0,
+        type=click.IntRange(0),
+        metavar="N",
+        help="Evaluate every N steps. [an epoch]",
+    )
+    no_cache: bool = option("--no-cache", is_flag=True, help="Compute every layer in every step.")
+    jobs: int = option(
+        "--jobs", default=0, type=click.IntRange(0), metavar="N", help="Processes. [all cores]"
+    )
+    output: Path | None = option(
+        "-o", "--output", type=FOLDER, metavar="DIR", help=f"For results. [{WORK}/NAME of the model]"
+    )
+
+
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("plan", type=FOLDER)
-@click.option("--data", type=FOLDER, required=True, metavar="DIR", help="Images, see above.")
-@click.option(
-    "--epochs", default=1, show_default=True, type=click.IntRange(1), help="Passes over the images."
-)
-@click.option(
-    "--lr", "rates", multiple=True, default=(1.0,), show_default=True, type=click.FloatRange(0, 1000),
-    help="Factor on the scheme's learning rates; give several to compare them.",
-)  # fmt: skip
-@click.option(
-    "--seed", "seeds", multiple=True, default=(0,), show_default=True, type=click.IntRange(0, 2**32 - 1),
-    help="Seed of the order and of the rounding; give several for a mean.",
-)  # fmt: skip
-@click.option(
-    "--schedule", type=click.Choice(["cosine", "constant"]), default="cosine", show_default=True,
-    help="Of the learning rates: cosine falls to 0 over the session.",
-)  # fmt: skip
-@click.option(
-    "--warmup", default=0, type=click.IntRange(0), metavar="N", help="Steps of rising learning rates."
-)
-@click.option(
-    "--augment", "kinds", type=Kinds(), default=",".join(KINDS), show_default=True,
-    help="How training images vary from epoch to epoch, or none.",
-)  # fmt: skip
-@click.option(
-    "--variants", default=8, show_default=True, type=click.IntRange(1), help="At most so many per image."
-)
-@click.option(
-    "--arithmetic", type=click.Choice(ARITHMETICS), default=ARITHMETICS[0], show_default=True,
-    help="The device's, or one to compare it with.",
-)  # fmt: skip
-@click.option(
-    "--torch-device", default="cpu", show_default=True, metavar="NAME", help="Where float runs, as in cuda:0."
-)
-@click.option(
-    "--validation", is_flag=True, help="Hold out one training image in five instead of the test images."
-)
-@click.option(
-    "--order", type=click.Choice(["shuffled", "classes"]), default="shuffled", show_default=True,
-    help="Order of the training images: classes come one after the other, each for all of its epochs.",
-)  # fmt: skip
-@click.option(
-    "--replay", type=click.IntRange(0, REPLAY_MAX), metavar="K",
-    help=f"Steps on old images after each new one. [{DEFAULT} with a replay buffer]",
-)  # fmt: skip
-@click.option(
-    "--rehearse", default=0, type=click.IntRange(0), metavar="N",
-    help="At the end, N steps on old images alone, with a rate that falls to 0.",
-)  # fmt: skip
-@click.option(
-    "--records", type=click.IntRange(0), metavar="N", help="Size of the replay buffer, if not the plan's.",
-)  # fmt: skip
-@click.option("--limit", default=0, type=click.IntRange(0), metavar="N", help="At most N images per epoch.")
-@click.option(
-    "--eval-every",
-    default=0,
-    type=click.IntRange(0),
-    metavar="N",
-    help="Evaluate every N steps. [each epoch]",
-)
-@click.option("--no-cache", is_flag=True, help="Compute every layer in every step.")
-@click.option("--jobs", default=0, type=click.IntRange(0), metavar="N", help="Processes. [all cores]")
-@click.option(
-    "-o", "--output", type=FOLDER, metavar="DIR", help=f"Where results go. [{WORK}/NAME of the model]"
-)
-def main(
-    plan: Path,
-    data: Path,
-    epochs: int,
-    rates: tuple[float, ...],
-    seeds: tuple[int, ...],
-    schedule: str,
-    warmup: int,
-    kinds: tuple[str, ...],
-    variants: int,
-    arithmetic: str,
-    torch_device: str,
-    validation: bool,
-    order: str,
-    replay: int | None,
-    rehearse: int,
-    records: int | None,
-    limit: int,
-    eval_every: int,
-    no_cache: bool,
-    jobs: int,
-    output: Path | None,
-) -> None:
+@collected(Wanted, into="wanted")
+def main(plan: Path, wanted: Wanted) -> None:
     """Fine-tune a converted model on this machine, with the device's own C code and random numbers.
 
     --arithmetic float does it in PyTorch instead, with real-valued errors and float weights.
@@ -149,39 +164,59 @@ def main(
     python tools/simulate firmware/generated --data photos --epochs 10 --lr 1 --lr 3 --seed 0 --seed 1
     """
     try:
-        model = load_blueprint(plan)
-        check(model, arithmetic)
-        training, testing = split(data, model.classes)
-        if validation:
-            training, testing = hold_out(training)
-        memory = buffer_size(model, records, rehearse > 0 or replay is not None)
-        check_order(arithmetic, order, memory)
-        made, trainer = library(model, WORK / "lib"), library(model, WORK / "lib", arithmetic)
-        cache, augmentation = None if no_cache else WORK / "records", Augmentation(kinds, variants)
-        task = Task(
-            model,
-            made,
-            training,
-            testing,
-            augmentation,
-            epochs,
-            cache,
-            arithmetic,
-            trainer,
-            torch_device,
-            memory,
-        )
-        epoch = min(limit or len(training.samples), len(training.samples))
-        pace = eval_every or (epoch if order == "shuffled" else 0)
-        base = Settings(epochs, 0, limit, pace, 0.0, schedule, warmup, order, replay, rehearse)
-        runs = [replace(base, rate=rate, seed=seed) for rate, seed in product(rates, seeds)]
-        outcomes = simulate(task, runs, jobs or os.cpu_count() or 1)
-        folder = output or WORK / model.name
-        folder.mkdir(parents=True, exist_ok=True)
-        files = save(folder, task, outcomes, data, shlex.join(sys.argv))
+        model, outcomes, files = run(plan, wanted)
     except (Error, OSError) as error:
         raise click.ClickException(str(error)) from error
     show(model, outcomes, files)
+
+
+def run(plan: Path, wanted: Wanted) -> tuple[Blueprint, list[Outcome], list[Path]]:
+    """Every pair of a rate and a seed; returns the model, what came of each, and the files written."""
+    model = load_blueprint(plan)
+    task = task_of(model, wanted)
+    outcomes = simulate(task, settings_of(task, wanted), wanted.jobs or os.cpu_count() or 1)
+    folder = wanted.output or WORK / model.name
+    folder.mkdir(parents=True, exist_ok=True)
+    return model, outcomes, save(folder, task, outcomes, wanted.data, shlex.join(sys.argv))
+
+
+def task_of(model: Blueprint, wanted: Wanted) -> Task:
+    """What all runs share. Error where the model cannot learn so, or the images are not as they should be."""
+    check(model, wanted.arithmetic)
+    training, testing = split(wanted.data, model.classes)
+    if wanted.validation:
+        training, testing = hold_out(training)
+    memory = buffer_size(model, wanted.records, wanted.rehearse > 0 or wanted.replay is not None)
+    check_order(wanted.arithmetic, wanted.order, memory)
+    return Task(
+        plan=model,
+        library=library(model, WORK / "lib"),
+        training=training,
+        testing=testing,
+        augmentation=Augmentation(wanted.kinds, wanted.variants),
+        epochs=wanted.epochs,
+        cache=None if wanted.no_cache else WORK / "records",
+        arithmetic=wanted.arithmetic,
+        trainer=library(model, WORK / "lib", wanted.arithmetic),
+        device=wanted.torch_device,
+        memory=memory,
+    )
+
+
+def settings_of(task: Task, wanted: Wanted) -> list[Settings]:
+    """Of each run."""
+    epoch = min(wanted.limit or len(task.training.samples), len(task.training.samples))
+    base = Settings(
+        epochs=wanted.epochs,
+        limit=wanted.limit,
+        eval_every=wanted.eval_every or (epoch if wanted.order == "shuffled" else 0),
+        schedule=wanted.schedule,
+        warmup=wanted.warmup,
+        order=wanted.order,
+        replay=wanted.replay,
+        rehearse=wanted.rehearse,
+    )
+    return [replace(base, rate=rate, seed=seed) for rate, seed in product(wanted.rates, wanted.seeds)]
 
 
 def simulate(task: Task, runs: list[Settings], jobs: int) -> list[Outcome]:

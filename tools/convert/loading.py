@@ -1,0 +1,72 @@
+"""A model file as a quantized graph: what `convert` and `search` both begin with."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+
+from microtrain.base.terminal import console, say
+
+from .emit.names import safe_name
+from .frontends.checkpoint import IMAGE, read_checkpoint
+from .frontends.module import LoadedModel, load_model
+from .ir import ConvertError, Graph
+from .quantize.fidelity_report import draw, print_report
+from .quantize.int8 import warn_dead
+from .quantize.ptq import Choices, calibration_images, quantization_report, quantize_model
+
+
+def load(model: Path, trust: bool, input_shape: tuple[int, int, int] | None) -> LoadedModel:
+    """Read the model with the front end for its kind of file."""
+    if model.suffix != ".pkl":
+        loaded = load_model(model, trust=trust, input_shape=input_shape)
+        return replace(loaded, graph=loaded.graph.replace(name=model_name(model)))
+    c, h, w = input_shape or (3, IMAGE, IMAGE)
+    if c != 3 or h != w:
+        raise ConvertError(f"{model.name} takes square RGB images: pass --input 3xNxN, not {c}x{h}x{w}")
+    graph = read_checkpoint(model, h)
+    warn_dead(graph.name, graph.layers)
+    return LoadedModel(graph, None, (), (), (), "checkpoint")
+
+
+def model_name(model: Path) -> str:
+    """The file's name; a file called model.pt takes that of its folder."""
+    folder = model.resolve().parent.name
+    return safe_name(folder if model.stem == "model" and folder else model.stem)
+
+
+def quantized_with_report(
+    loaded: LoadedModel, choices: Choices, compared: bool, labelled: Path | None
+) -> tuple[Graph, dict[str, str]]:
+    """The int8 graph; with `compared` its quantization report is printed, and returned as files."""
+    if loaded.kind == "checkpoint":
+        if choices != Choices() or compared:
+            raise ConvertError(
+                f"{loaded.graph.name} is quantized already: leave --calibration, --ranges, "
+                "--bias-correction, --quantization and --evaluate out"
+            )
+        return loaded.graph, {}
+    images = calibration_images(loaded, choices.calibration)
+    quantized = quantize_model(loaded, images, choices)
+    if not compared:
+        return quantized, {}
+    made = quantization_report(loaded.graph, quantized, images, choices, labelled)
+    print_report(made, screen())
+    return quantized, {
+        "quantization.json": json.dumps(made.json(), indent=1) + "\n",
+        "quantization.svg": draw(made),
+    }
+
+
+def show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    """A warning as one line, without the place in our code that raised it."""
+    say(f"convert: {message}", err=True)
+
+
+def screen() -> Console:
+    """The terminal, or wide where the output goes into a file."""
+    return console(width=None if sys.stdout.isatty() else 160)
