@@ -14,7 +14,7 @@ from microtrain.demo.cli import RATE
 from microtrain.demo.measure import all_in_sram
 from microtrain.demo.sessions import host_session
 from microtrain.device.session import Settings
-from microtrain.samples.images import Dataset, load_image, scan
+from microtrain.samples.source import Dataset, load, scan
 
 SEEDS = (0, 1, 2)
 
@@ -62,7 +62,7 @@ def test_the_reported_sram_covers_what_the_emulator_measures(
     run(["python", "tools/memory_report", *arguments])
     reported = json.loads(report.read_text())["sram"]["total"]
     samples = images[0].samples[:: len(images[0].samples) // 3][:3]
-    pixels = np.stack([load_image(s.path, (32, 32, 1)) for s in samples])
+    pixels = np.stack([load(s.path, (32, 32, 1)) for s in samples])
     measured = all_in_sram(example.elf, pixels, np.array([s.label for s in samples]))
     print(f"reported {reported}, measured {measured}")
     assert measured <= reported <= 1.1 * measured

@@ -30,7 +30,7 @@ from microtrain.device.client import Device
 from microtrain.device.link import ProgramPort
 from microtrain.device.session import Settings, new_log, ordered, train
 from microtrain.emulator import EmulatedPort
-from microtrain.samples.images import Dataset, load_image, split
+from microtrain.samples.source import Dataset, load, split
 from microtrain.simulate.blueprint import Blueprint, load_blueprint
 from microtrain.simulate.machine import Machine, library
 from microtrain.simulate.replay import Buffer, Rehearsing, buffer_size
@@ -138,7 +138,7 @@ def simulated(plan: Blueprint, folder: Path, images: tuple[Dataset, Dataset], se
     machine = Machine(plan, library(plan, folder))
     learner = Rehearsing(machine, plan.records)
     log = new_log(learner, images[0].classes, settings)
-    train(learner, *images, log, Silent(), lambda s, _: machine.look(load_image(s.path, plan.shape)))
+    train(learner, *images, log, Silent(), lambda s, _: machine.look(load(s.path, plan.shape)))
     return log.sha256
 
 

@@ -37,8 +37,8 @@ from microtrain.convert.emit.document import document
 from microtrain.convert.pipeline import compile_graph, generate
 from microtrain.convert.scheme import Scheme, convolutions
 from microtrain.device.session import Settings
-from microtrain.samples.images import hold_out, scan
-from microtrain.simulate.augment import Augmentation
+from microtrain.samples.augment import Augmentation
+from microtrain.samples.source import hold_out, scan
 from microtrain.simulate.blueprint import load_blueprint
 from microtrain.simulate.machine import library
 from microtrain.simulate.records import Task, fill

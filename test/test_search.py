@@ -34,7 +34,7 @@ from microtrain.convert.reference.executor import Executor
 from microtrain.convert.scheme import Scheme, convolutions, find
 from microtrain.convert.scheme import load as load_scheme
 from microtrain.device.session import Settings, Silent, new_log, train
-from microtrain.samples.images import hold_out, scan
+from microtrain.samples.source import hold_out, scan
 from microtrain.search import exact, features
 from microtrain.search.build import compile_here, convert
 from microtrain.search.cli import checked, images, main

@@ -29,8 +29,9 @@ from microtrain.device.client import Device
 from microtrain.device.link import EmulatorPort
 from microtrain.device.session import Settings, Silent, new_log, train
 from microtrain.native.model import Model, compile_model
-from microtrain.samples.images import load_image, scan, split
-from microtrain.simulate.augment import KINDS, Augmentation, photograph
+from microtrain.samples.augment import Augmentation
+from microtrain.samples.images import WAYS, load_image, photograph
+from microtrain.samples.source import scan, split
 from microtrain.simulate.blueprint import Blueprint, alive, load_blueprint
 from microtrain.simulate.machine import FAST, Machine, library
 from microtrain.simulate.records import Task, fill, show
@@ -76,7 +77,7 @@ def test_the_simulator_learns_what_the_firmware_learns(task: Task, example: Buil
     assert learn(task, settings=replace(SETTINGS, seed=6)) != firmware.log.sha256
 
 
-@pytest.mark.parametrize("augmentation", [STILL, Augmentation(KINDS, 2)])
+@pytest.mark.parametrize("augmentation", [STILL, Augmentation(WAYS, 2)])
 def test_records_change_nothing(task: Task, augmentation: Augmentation) -> None:
     kept = replace(task, augmentation=augmentation)
     assert learn(kept) == learn(replace(kept, cache=None))
@@ -160,10 +161,10 @@ def test_alive_joins_neighbours_and_leaves_out_what_is_over() -> None:
 
 def test_variants_differ_and_come_again(images: Path) -> None:
     path = next((images / "train/3").iterdir())
-    first, again, other = (photograph(path, (32, 32, 1), KINDS, n) for n in (1, 1, 2))
+    first, again, other = (photograph(path, (32, 32, 1), WAYS, n) for n in (1, 1, 2))
     assert np.array_equal(first, again)
     assert not np.array_equal(first, other)
-    assert np.array_equal(photograph(path, (32, 32, 1), KINDS, 0), load_image(path, (32, 32, 1)))
+    assert np.array_equal(photograph(path, (32, 32, 1), WAYS, 0), load_image(path, (32, 32, 1)))
     flipped = {photograph(path, (32, 32, 1), ("flip",), n).tobytes() for n in range(8)}
     assert len(flipped) == 2
 

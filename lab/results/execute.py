@@ -12,9 +12,9 @@ from microtrain.base.errors import Error
 from microtrain.base.files import unpacked
 from microtrain.base.paths import ROOT
 from microtrain.device.session import Log, Settings, Silent, new_log, train
-from microtrain.samples.images import hold_out, split
+from microtrain.samples.augment import Augmentation
+from microtrain.samples.source import hold_out, split
 from microtrain.simulate.arithmetic import check
-from microtrain.simulate.augment import Augmentation
 from microtrain.simulate.blueprint import Blueprint, load_blueprint
 from microtrain.simulate.guard import LastGood
 from microtrain.simulate.machine import Machine, library

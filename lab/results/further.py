@@ -13,7 +13,7 @@ from pathlib import Path
 
 from microtrain.base.errors import Error
 from microtrain.device.session import Silent, evaluate
-from microtrain.samples.images import Dataset, Sample, read_list
+from microtrain.samples.source import Dataset, Sample, read_list
 from microtrain.simulate.records import fill, show
 
 from .cases import Cell, Job, Session

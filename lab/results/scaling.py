@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from microtrain.samples.images import load_image, split
+from microtrain.samples.source import load, split
 from microtrain.simulate.blueprint import Blueprint
 from microtrain.simulate.network import load_network
 from microtrain.simulate.parallel import Parallel, Tensor
@@ -55,7 +55,7 @@ def measure(network: str, data: Path) -> list[Row]:
 
 
 def stored(plan: Blueprint, net: Parallel, path: Path) -> dict[str, Tensor]:
-    image = plan.stored(load_image(path, plan.shape)).astype(np.float32)
+    image = plan.stored(load(path, plan.shape)).astype(np.float32)
     return {net.network.input: torch.from_numpy(image).permute(2, 0, 1)[None, :, None].contiguous()}
 
 

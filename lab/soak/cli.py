@@ -13,7 +13,7 @@ import numpy as np
 from microtrain.base.commands import logged, ours
 from microtrain.base.paths import ROOT
 from microtrain.base.terminal import Sentences, bar
-from microtrain.samples.images import load_image, scan
+from microtrain.samples.source import load, scan
 
 from . import fuzz_device, fuzz_host, power, week
 from .firmware import CLASSES, EXAMPLE, example, smallest
@@ -130,7 +130,7 @@ def lesson() -> week.Lesson:
         logged(ours(str(EXAMPLE / "export_images.py"), images), FOLDER / "export.log")
     samples = scan(images / "train", CLASSES).samples
     order = np.random.default_rng(0).permutation(len(samples))
-    pixels = np.stack([load_image(samples[n].path, (32, 32, 1)) for n in order])
+    pixels = np.stack([load(samples[n].path, (32, 32, 1)) for n in order])
     return week.Lesson(pixels, np.array([samples[n].label for n in order]))
 
 

@@ -18,7 +18,7 @@ from microtrain.base.paths import ROOT
 from microtrain.device.curve import save_curve
 from microtrain.device.link import EmulatorPort
 from microtrain.device.session import Settings
-from microtrain.samples.images import Dataset, load_image, scan
+from microtrain.samples.source import Dataset, load, scan
 
 from .measure import all_in_sram, step_instructions
 from .sessions import Result, bar, session, start_host_sessions
@@ -115,7 +115,7 @@ def summary(
     """What build/demo/report.json holds."""
     shape = tuple(device.log.device["shape"])
     samples = training.samples[:: len(training.samples) // SRAM_IMAGES][:SRAM_IMAGES]
-    images = np.stack([load_image(s.path, shape) for s in samples])
+    images = np.stack([load(s.path, shape) for s in samples])
     labels = np.array([s.label for s in samples])
     instructions = step_instructions(elf, images[0], int(labels[0]))
     return {

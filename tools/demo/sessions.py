@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from microtrain.device.client import Device
 from microtrain.device.link import Port, ProgramPort
 from microtrain.device.session import Log, Settings, Silent, Watcher, new_log, train
-from microtrain.samples.images import Dataset
+from microtrain.samples.source import Dataset
 
 
 @dataclass(frozen=True)

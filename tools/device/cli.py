@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from microtrain.base.plan import Plan, read_plan
 from microtrain.base.terminal import Sentences, console, say
-from microtrain.samples.images import load_image, scan
+from microtrain.samples.source import load, scan
 
 from . import monitor as terminal
 from .client import REPLAY_MAX, Device
@@ -156,7 +156,7 @@ def infer(target: Target, images: tuple[Path, ...]) -> None:
     """Print the class and its probability for each image file."""
     with target.connect() as device:
         for path in images:
-            result = device.infer(load_image(path, device.info.shape))
+            result = device.infer(load(path, device.info.shape))
             say(f"{path}: class {result.label} ({softmax(result.logits)[result.label]:.1%})")
 
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from microtrain.base.files import replacing
-from microtrain.samples.images import Dataset, Sample, load_image
+from microtrain.samples.source import Dataset, Sample, load
 
 from .client import Info, Step
 
@@ -169,7 +169,7 @@ def new_log(device: Learner, classes: tuple[str, ...], settings: Settings) -> Lo
 
 def pixels(device: Learner) -> Show:
     """Images as their files hold them, uint8 [h][w][c]."""
-    return lambda sample, epoch: load_image(sample.path, device.info.shape)
+    return lambda sample, epoch: load(sample.path, device.info.shape)
 
 
 def evaluate(

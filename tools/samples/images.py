@@ -1,8 +1,8 @@
-"""Image files as the model's input, and folders of class folders as a data set."""
+"""Image files as the model's input, and as a camera in a user's hand would take them once more."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -10,27 +10,18 @@ from PIL import Image, ImageOps
 
 from microtrain.base.errors import Error
 
-HELD_OUT = 5  # one image in so many of a class, where nothing says which ones to test with
-SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".pgm", ".ppm", ".pnm", ".tif", ".tiff"}
+from .kind import Kind, Shape
+
+SUFFIXES = frozenset(
+    {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".pgm", ".ppm", ".pnm", ".tif", ".tiff"}
+)
+MODES = {1: "L", 3: "RGB"}  # by channels
+WAYS = ("flip", "crop", "light")
+CROP_LEAST = 0.8  # of the sides of the centre crop
+CONTRAST, BRIGHTNESS = 0.2, 20.0  # most deviation: a factor around mid-gray, and grey values
 
 
-@dataclass(frozen=True)
-class Sample:
-    """One labelled image file."""
-
-    path: Path
-    label: int
-
-
-@dataclass(frozen=True)
-class Dataset:
-    """Images sorted by class and name. classes: folder names, in label order."""
-
-    classes: tuple[str, ...]
-    samples: tuple[Sample, ...]
-
-
-def load_image(path: Path, shape: tuple[int, int, int]) -> np.ndarray:
+def load_image(path: Path, shape: Shape) -> np.ndarray:
     """Read an image as uint8 [h][w][c]: centre crop to the aspect ratio, bilinear resize, gray or RGB.
 
     An image that has the size already is not resampled.
@@ -46,11 +37,11 @@ def load_image(path: Path, shape: tuple[int, int, int]) -> np.ndarray:
 
 def open_image(path: Path, channels: int) -> Image.Image:
     """An image file as 8-bit gray or RGB, upright, in its own size. Errors as load_image()."""
-    if channels not in (1, 3):
+    if channels not in MODES:
         raise Error(f"the model takes {channels} channels: image files hold 1 (gray) or 3 (RGB) only.")
     try:
         with Image.open(path) as file:
-            return flatten(ImageOps.exif_transpose(file), "L" if channels == 1 else "RGB")
+            return flatten(ImageOps.exif_transpose(file), MODES[channels])
     except FileNotFoundError as error:
         raise Error(f"no such image: {path}.") from error
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
@@ -78,95 +69,48 @@ def flatten(image: Image.Image, mode: str) -> Image.Image:
     return image if image.mode == mode else image.convert(mode)
 
 
-def class_folders(folder: Path) -> list[str]:
-    """Sorted names of the class folders. Error where there is no such folder."""
-    if not folder.is_dir():
-        raise Error(f"no such folder: {folder}.")
-    return sorted(p.name for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
+def changes(path: Path, shape: Shape) -> tuple[str, ...]:
+    """What load_image() does to a file beside reading it."""
+    h, w, c = shape
+    with Image.open(path) as header:
+        resized, converted = header.size != (w, h), header.mode != MODES[c]
+    found = (f"cropped and resized to {h}x{w}",) if resized else ()
+    return (*found, f"converted to {MODES[c]}") if converted else found
 
 
-def scan(folder: Path, classes: int) -> Dataset:
-    """A folder with one folder a class; the sorted folder names are the labels 0, 1, 2, ...
+def photograph(path: Path, shape: Shape, ways: tuple[str, ...], variant: int) -> np.ndarray:
+    """A variant of an image file, uint8 [h][w][c]; the same for the same class, file name and variant.
 
-    Errors   Error where the folder is missing, has another number of classes, or an empty class
+    Errors   as load_image()
     """
-    names = class_folders(folder)
-    if not names:
-        raise Error(f"{folder} holds no class folders: it needs one folder of images for each class.")
-    if len(names) != classes:
-        raise Error(
-            f"{folder} has {len(names)} class folders ({shorten(names)}), "
-            f"but the model has {classes} classes: use as many folders, or convert the model with --classes."
-        )
-    samples = tuple(Sample(path, label) for label, name in enumerate(names) for path in files(folder / name))
-    empty = set(range(classes)) - {sample.label for sample in samples}
-    if empty:
-        raise Error(
-            f"no images in {', '.join(str(folder / names[k]) for k in sorted(empty))}: "
-            f"every class needs at least one ({', '.join(sorted(SUFFIXES))})."
-        )
-    return Dataset(tuple(names), samples)
+    if variant == 0:
+        return load_image(path, shape)
+    h, w, c = shape
+    name = zlib.crc32(f"{path.parent.name}/{path.name}".encode())
+    random = np.random.default_rng((name, variant))
+    side, right, down, mirror, contrast, brightness = random.uniform(0.0, 1.0, 6)
+    image = centre_crop(open_image(path, c), w, h)
+    if "crop" in ways:
+        image = crop(image, CROP_LEAST + (1.0 - CROP_LEAST) * side, right, down)
+    if image.size != (w, h):
+        image = image.resize((w, h), Image.Resampling.BILINEAR)
+    if "flip" in ways and mirror < 0.5:
+        image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    pixels = np.asarray(image, np.uint8).reshape(h, w, c)
+    return relight(pixels, 2.0 * contrast - 1.0, 2.0 * brightness - 1.0) if "light" in ways else pixels
 
 
-def files(folder: Path) -> list[Path]:
-    return sorted(p for p in folder.iterdir() if p.suffix.lower() in SUFFIXES and p.is_file())
+def crop(image: Image.Image, side: float, right: float, down: float) -> Image.Image:
+    """A part of the image with sides `side` as long, at 0..1 of the way to the right and down."""
+    width, height = max(1, round(image.width * side)), max(1, round(image.height * side))
+    left, top = round((image.width - width) * right), round((image.height - height) * down)
+    return image.crop((left, top, left + width, top + height))
 
 
-def shorten(names: list[str], most: int = 6) -> str:
-    return ", ".join(names) if len(names) <= most else ", ".join(names[:most]) + ", ..."
+def relight(pixels: np.ndarray, contrast: float, brightness: float) -> np.ndarray:
+    """Other contrast and brightness, each -1..1 of the most there is."""
+    values = (pixels - 128.0) * (1.0 + CONTRAST * contrast) + 128.0 + BRIGHTNESS * brightness
+    return np.rint(np.clip(values, 0.0, 255.0)).astype(np.uint8)
 
 
-def split(folder: Path, classes: int) -> tuple[Dataset, Dataset]:
-    """Images to learn from and images to be tested with, of one folder.
-
-    It holds lists train.txt and val.txt, a line "CLASS/FILE" an image; or folders train and val (or test) of
-    class folders; or class folders, of which every HELD_OUT-th image is held out.
-
-    Errors   Error where the folder is none of these, or as scan()
-    """
-    if (folder / "train.txt").is_file():
-        training, testing = (read_list(folder / name, classes) for name in ("train.txt", "val.txt"))
-    elif (folder / "train").is_dir():
-        held = next((folder / name for name in ("val", "test") if (folder / name).is_dir()), folder / "val")
-        training, testing = scan(folder / "train", classes), scan(held, classes)
-    else:
-        return hold_out(scan(folder, classes))
-    if training.classes != testing.classes:
-        raise Error(f"{folder} trains and tests with different classes: name them alike.")
-    return training, testing
-
-
-def hold_out(dataset: Dataset) -> tuple[Dataset, Dataset]:
-    """Every HELD_OUT-th image of each class apart, to be tested with."""
-    training: list[Sample] = []
-    testing: list[Sample] = []
-    for label, name in enumerate(dataset.classes):
-        own = [sample for sample in dataset.samples if sample.label == label]
-        if len(own) < HELD_OUT:
-            raise Error(f"class {name} has {len(own)} images: one in {HELD_OUT} is held out, add some.")
-        testing += own[::HELD_OUT]
-        training += [sample for number, sample in enumerate(own) if number % HELD_OUT]
-    return Dataset(dataset.classes, tuple(training)), Dataset(dataset.classes, tuple(testing))
-
-
-def read_list(file: Path, classes: int | None) -> Dataset:
-    """The images that a list names, one CLASS/FILE a line, relative to its folder; sorted classes are labels.
-
-    classes  that it must name; None: any number
-
-    Errors   Error where the list or an image is missing, or it has another number of classes
-    """
-    try:
-        lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise Error(f"{file} cannot be read as a list of images, a line CLASS/FILE each.") from error
-    for line in lines:
-        if "/" not in line or not (file.parent / line).is_file():
-            raise Error(f"{file} names {line[:60]!r}, which is no image CLASS/FILE in {file.parent}.")
-    names = sorted({line.split("/")[0] for line in lines})
-    if classes is not None and len(names) != classes:
-        raise Error(
-            f"{file} names {len(names)} classes ({shorten(names)}), but the model has {classes} classes: "
-            "list as many, or convert the model with --classes."
-        )
-    return Dataset(tuple(names), tuple(Sample(file.parent / x, names.index(x.split("/")[0])) for x in lines))
+KIND = Kind("image", SUFFIXES, load_image, photograph, changes)

@@ -23,7 +23,7 @@ from microtrain.convert.loading import load, quantized_with_report, show_warning
 from microtrain.convert.quantize.ptq import Choices
 from microtrain.convert.scheme import RATE
 from microtrain.native.model import kernels
-from microtrain.samples.images import Dataset, class_folders, hold_out, read_list, scan, split
+from microtrain.samples.source import Dataset, class_folders, hold_out, read_list, scan, split
 
 from . import output
 from .contribution import Plan

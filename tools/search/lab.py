@@ -10,12 +10,13 @@ import numpy as np
 
 from microtrain.convert.ir import Graph
 from microtrain.convert.passes.cut import cuts
-from microtrain.samples.images import Dataset, Sample
-from microtrain.simulate.augment import KINDS, Augmentation, photograph
+from microtrain.samples.augment import Augmentation
+from microtrain.samples.images import WAYS
+from microtrain.samples.source import Dataset, Sample, vary
 from microtrain.simulate.blueprint import stored
 from microtrain.simulate.records import View
 
-FEW = Augmentation(KINDS, 2)  # more variants of each image would fill the disk with features
+FEW = Augmentation(WAYS, 2)  # more variants of each image would fill the disk with features
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +74,7 @@ class Lab:
     def stored(self, view: View) -> np.ndarray:
         """A view as the model takes it, int8 [h][w][c]."""
         about = self.graph.input
-        pixels = photograph(view[0], self.graph.tensors[about.tensor].shape, self.augmentation.kinds, view[1])
+        pixels = vary(view[0], self.graph.tensors[about.tensor].shape, self.augmentation.kinds, view[1])
         return stored(pixels, about.gain, about.offset)
 
 

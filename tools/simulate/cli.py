@@ -17,10 +17,11 @@ from microtrain.base.options import collected, option
 from microtrain.base.terminal import console, say
 from microtrain.device.client import REPLAY_MAX
 from microtrain.device.session import Settings
-from microtrain.samples.images import hold_out, split
+from microtrain.samples.augment import Augmentation
+from microtrain.samples.images import WAYS
+from microtrain.samples.source import hold_out, split
 
 from .arithmetic import ARITHMETICS, check, check_order
-from .augment import KINDS, Augmentation
 from .blueprint import Blueprint, load_blueprint
 from .machine import library
 from .records import Task, fill
@@ -43,10 +44,10 @@ class Kinds(click.ParamType):
         if not isinstance(value, str):
             return value
         kinds = () if value == "none" else tuple(value.split(","))
-        unknown = set(kinds) - set(KINDS)
+        unknown = set(kinds) - set(WAYS)
         if unknown:
-            self.fail(f"{', '.join(sorted(unknown))}: choose from {', '.join(KINDS)}, or none.", param, ctx)
-        return tuple(kind for kind in KINDS if kind in kinds)
+            self.fail(f"{', '.join(sorted(unknown))}: choose from {', '.join(WAYS)}, or none.", param, ctx)
+        return tuple(kind for kind in WAYS if kind in kinds)
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ class Wanted:
     kinds: tuple[str, ...] = option(
         "--augment",
         type=Kinds(),
-        default=",".join(KINDS),
+        default=",".join(WAYS),
         show_default=True,
         help="How training images vary from epoch to epoch, or none.",
     )

@@ -19,9 +19,9 @@ import PIL
 
 from microtrain.base.errors import Error
 from microtrain.base.files import replacing
-from microtrain.samples.images import Dataset, Sample
+from microtrain.samples.augment import Augmentation
+from microtrain.samples.source import Dataset, Sample, vary
 
-from .augment import Augmentation, photograph
 from .blueprint import Blueprint
 from .machine import Machine
 
@@ -68,7 +68,7 @@ class Task:
         return sample.path, 0 if epoch is None else self.augmentation.of_epoch(epoch)
 
     def record(self, machine: Machine, view: View) -> np.ndarray:
-        return machine.look(photograph(view[0], self.plan.shape, self.augmentation.kinds, view[1]))
+        return machine.look(vary(view[0], self.plan.shape, self.augmentation.kinds, view[1]))
 
     def records(self) -> Path | None:
         """The file of these views, this model and this way to compute them."""

@@ -20,7 +20,7 @@ from microtrain.device.session import (
     new_log,
     ordered,
 )
-from microtrain.samples.images import Sample
+from microtrain.samples.source import Sample
 
 from .guard import diverges
 from .network import load_network

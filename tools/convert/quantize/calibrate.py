@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
-from PIL import Image
 
 from microtrain.base.errors import Error, FileError
 from microtrain.base.npz import read_npz
 from microtrain.convert.ir import ConvertError, Shape
-from microtrain.samples.images import SUFFIXES, load_image, shorten
+from microtrain.samples.images import MODES
+from microtrain.samples.source import kind_of, load, shorten, suffixes
 
 MAX_IMAGES = 1024
-MODES = {1: "L", 3: "RGB"}
 
 Item = TypeVar("Item")
 
@@ -64,7 +64,8 @@ def _by(shape: tuple[int, ...]) -> str:
 
 def image_files(folder: Path) -> list[Path]:
     """Image files of a folder at any depth, by name; a folder in it without any is warned of."""
-    found = sorted(p for p in folder.rglob("*") if p.suffix.lower() in SUFFIXES and p.is_file())
+    kinds = suffixes()
+    found = sorted(p for p in folder.rglob("*") if p.suffix.lower() in kinds and p.is_file())
     filled = {parent for path in found for parent in path.parents}
     empty = [p for p in sorted(folder.rglob("*")) if p.is_dir() and p not in filled]
     if found and empty:
@@ -94,17 +95,14 @@ def read_images(files: list[Path], shape: Shape, where: str) -> np.ndarray:
             f"image files cannot have {c} channels; pass an .npz with `images` uint8 [N, {h}, {w}, {c}]"
         )
     images = np.empty((len(files), *shape), np.uint8)
-    resized = converted = 0
+    made: Counter[str] = Counter()
     for image, path in zip(images, files, strict=True):
         try:
-            image[:] = load_image(path, shape)
-            with Image.open(path) as header:
-                resized += header.size != (w, h)
-                converted += header.mode != MODES[c]
+            image[:] = load(path, shape)
+            made.update(kind_of(path).changes(path, shape))
         except Error as error:
             raise ConvertError(str(error).removesuffix(".")) from error
-    changes = [f"{resized} cropped and resized to {h}x{w}"] * bool(resized)
-    changes += [f"{converted} converted to {MODES[c]}"] * bool(converted)
+    changes = [f"{count} {change}" for change, count in sorted(made.items(), reverse=True)]
     if changes:
         warnings.warn(
             f"of {len(files)} images of {where}: {', '.join(changes)}, as tools/device does", stacklevel=3

@@ -10,7 +10,7 @@ import numpy as np
 
 from microtrain.base.errors import Error
 from microtrain.convert.ir import ConvertError, Graph
-from microtrain.samples.images import scan, shorten
+from microtrain.samples.source import scan, shorten
 
 from .calibrate import evenly, read_images
 

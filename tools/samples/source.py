@@ -1,0 +1,145 @@
+"""Where samples come from: folders of class folders, and lists. Images are the one kind there is yet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from microtrain.base.errors import Error
+
+from . import images
+from .kind import Kind, Shape
+
+KINDS: tuple[Kind, ...] = (images.KIND,)  # a file of none of them is read as the first
+HELD_OUT = 5  # one sample in so many of a class, where nothing says which ones to test with
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One labelled file."""
+
+    path: Path
+    label: int
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Samples sorted by class and name. classes: folder names, in label order."""
+
+    classes: tuple[str, ...]
+    samples: tuple[Sample, ...]
+
+
+def suffixes() -> frozenset[str]:
+    """Of every kind."""
+    return frozenset[str]().union(*(kind.suffixes for kind in KINDS))
+
+
+def kind_of(path: Path) -> Kind:
+    return next((kind for kind in KINDS if path.suffix.lower() in kind.suffixes), KINDS[0])
+
+
+def load(path: Path, shape: Shape) -> np.ndarray:
+    """A file as the model's input, uint8 [h][w][c]. Error where it cannot be read or does not fit."""
+    return kind_of(path).load(path, shape)
+
+
+def vary(path: Path, shape: Shape, ways: tuple[str, ...], variant: int) -> np.ndarray:
+    """The same, seen once more. Errors as load()."""
+    return kind_of(path).vary(path, shape, ways, variant)
+
+
+def class_folders(folder: Path) -> list[str]:
+    """Sorted names of the class folders. Error where there is no such folder."""
+    if not folder.is_dir():
+        raise Error(f"no such folder: {folder}.")
+    return sorted(p.name for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
+
+
+def scan(folder: Path, classes: int) -> Dataset:
+    """A folder with one folder a class; the sorted folder names are the labels 0, 1, 2, ...
+
+    Errors   Error where the folder is missing, has another number of classes, or an empty class
+    """
+    names = class_folders(folder)
+    if not names:
+        raise Error(f"{folder} holds no class folders: it needs one folder of images for each class.")
+    if len(names) != classes:
+        raise Error(
+            f"{folder} has {len(names)} class folders ({shorten(names)}), "
+            f"but the model has {classes} classes: use as many folders, or convert the model with --classes."
+        )
+    samples = tuple(Sample(path, label) for label, name in enumerate(names) for path in files(folder / name))
+    empty = set(range(classes)) - {sample.label for sample in samples}
+    if empty:
+        raise Error(
+            f"no images in {', '.join(str(folder / names[k]) for k in sorted(empty))}: "
+            f"every class needs at least one ({', '.join(sorted(suffixes()))})."
+        )
+    return Dataset(tuple(names), samples)
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted(p for p in folder.iterdir() if p.suffix.lower() in suffixes() and p.is_file())
+
+
+def shorten(names: list[str], most: int = 6) -> str:
+    return ", ".join(names) if len(names) <= most else ", ".join(names[:most]) + ", ..."
+
+
+def split(folder: Path, classes: int) -> tuple[Dataset, Dataset]:
+    """Images to learn from and images to be tested with, of one folder.
+
+    It holds lists train.txt and val.txt, a line "CLASS/FILE" an image; or folders train and val (or test) of
+    class folders; or class folders, of which every HELD_OUT-th image is held out.
+
+    Errors   Error where the folder is none of these, or as scan()
+    """
+    if (folder / "train.txt").is_file():
+        training, testing = (read_list(folder / name, classes) for name in ("train.txt", "val.txt"))
+    elif (folder / "train").is_dir():
+        held = next((folder / name for name in ("val", "test") if (folder / name).is_dir()), folder / "val")
+        training, testing = scan(folder / "train", classes), scan(held, classes)
+    else:
+        return hold_out(scan(folder, classes))
+    if training.classes != testing.classes:
+        raise Error(f"{folder} trains and tests with different classes: name them alike.")
+    return training, testing
+
+
+def hold_out(dataset: Dataset) -> tuple[Dataset, Dataset]:
+    """Every HELD_OUT-th image of each class apart, to be tested with."""
+    training: list[Sample] = []
+    testing: list[Sample] = []
+    for label, name in enumerate(dataset.classes):
+        own = [sample for sample in dataset.samples if sample.label == label]
+        if len(own) < HELD_OUT:
+            raise Error(f"class {name} has {len(own)} images: one in {HELD_OUT} is held out, add some.")
+        testing += own[::HELD_OUT]
+        training += [sample for number, sample in enumerate(own) if number % HELD_OUT]
+    return Dataset(dataset.classes, tuple(training)), Dataset(dataset.classes, tuple(testing))
+
+
+def read_list(file: Path, classes: int | None) -> Dataset:
+    """The images that a list names, one CLASS/FILE a line, relative to its folder; sorted classes are labels.
+
+    classes  that it must name; None: any number
+
+    Errors   Error where the list or an image is missing, or it has another number of classes
+    """
+    try:
+        lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise Error(f"{file} cannot be read as a list of images, a line CLASS/FILE each.") from error
+    for line in lines:
+        if "/" not in line or not (file.parent / line).is_file():
+            raise Error(f"{file} names {line[:60]!r}, which is no image CLASS/FILE in {file.parent}.")
+    names = sorted({line.split("/")[0] for line in lines})
+    if classes is not None and len(names) != classes:
+        raise Error(
+            f"{file} names {len(names)} classes ({shorten(names)}), but the model has {classes} classes: "
+            "list as many, or convert the model with --classes."
+        )
+    return Dataset(tuple(names), tuple(Sample(file.parent / x, names.index(x.split("/")[0])) for x in lines))
