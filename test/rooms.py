@@ -21,6 +21,7 @@ FLOORS = (
     ("microtrain.simulate",),
     ("microtrain.search",),
     ("microtrain.demo", "microtrain.new"),
+    ("microtrain.cli", "lab.notes"),
     ("lab.soak", "lab.golden", "lab.forgetting"),
     ("lab.bench",),
     ("lab.instructions", "lab.results", "lab.attack"),  # they stand on the lab's other rooms
@@ -29,9 +30,11 @@ FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 
 
 def rooms_on_disk(root: Path = ROOT) -> set[str]:
-    """Every package in tools/ and lab/, by the name that it is imported by."""
+    """Every package and module in tools/ and lab/, by the name that it is imported by."""
     homes = {"microtrain": root / "tools", "lab": root / "lab"}
-    return {f"{name}.{p.parent.name}" for name, home in homes.items() for p in home.glob("*/__init__.py")}
+    packages = {f"{name}.{p.parent.name}" for name, home in homes.items() for p in home.glob("*/__init__.py")}
+    modules = {f"{name}.{p.stem}" for name, home in homes.items() for p in home.glob("[!_]*.py")}
+    return packages | modules
 
 
 def imports(file: Path, module: str) -> Iterator[str]:
@@ -56,7 +59,7 @@ def room_of(module: str) -> str | None:
 def arrows(root: Path = ROOT) -> Iterator[tuple[str, str, Path]]:
     """(room, room that it imports, file), of all files of all rooms."""
     for name, home in (("microtrain", root / "tools"), ("lab", root / "lab")):
-        for file in sorted(home.glob("*/**/*.py")):
+        for file in sorted(home.glob("**/[!_]*.py")):
             module = ".".join([name, *file.relative_to(home).with_suffix("").parts])
             own = room_of(module)
             for other in map(room_of, imports(file, module)):
@@ -68,7 +71,7 @@ def borrowed_heads(root: Path = ROOT) -> list[str]:
     """Files that import the command line of another room: what they want belongs in a module of its own."""
     found = []
     for name, home in (("microtrain", root / "tools"), ("lab", root / "lab")):
-        for file in sorted(home.glob("*/**/*.py")):
+        for file in sorted(home.glob("**/[!_]*.py")):
             module = ".".join([name, *file.relative_to(home).with_suffix("").parts])
             heads = [x for x in imports(file, module) if x.split(".")[2:3] == ["cli"]]
             if any(room_of(head) not in (None, room_of(module)) for head in heads):

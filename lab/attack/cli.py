@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import warnings
-from typing import Any
 
 import click
 
+from lab.notes import note, tell
 from lab.soak import firmware
 from microtrain.base.paths import ROOT
 from microtrain.base.terminal import Sentences, bar, say
@@ -76,6 +75,7 @@ def read_files(count: int, seed: int) -> bool:
     with bar("files", count) as advance:
         report = files.attack_files(FOLDER, seeds, count, seed, advance)
     note(
+        RESULT,
         hostile_files=report.files,
         code_executed=len(report.executed),
         file_failures=len(report.failures),
@@ -95,7 +95,7 @@ def compile_names(count: int, seed: int) -> bool:
     """Returns whether no name became code."""
     with bar("names", count) as advance:
         report = names.attack_names(FOLDER / "names", count, seed, lambda: advance(1))
-    note(names_compiled=report.compiled, names_broken=len(report.broken))
+    note(RESULT, names_compiled=report.compiled, names_broken=len(report.broken))
     say(f"names: {report.compiled} networks with hostile names compiled; {len(report.broken)} broken")
     return tell(list(report.broken))
 
@@ -106,7 +106,7 @@ def cut_forgets(count: int, seed: int) -> bool:
     assert elf is not None
     with bar("power cuts", count) as advance:
         report = cuts.cut_forget(elf, NULL_CLASSES, count, seed, lambda: advance(1))
-    note(forget_cuts=report.cuts, forget_losses=len(report.losses))
+    note(RESULT, forget_cuts=report.cuts, forget_losses=len(report.losses))
     say(f"cuts: {report.cuts} power cuts in `forget`; {len(report.losses)} losses")
     return tell(report.losses)
 
@@ -115,22 +115,9 @@ def sum_gradients() -> bool:
     """Returns whether gradients and sums are right."""
     least = gradients.min_cosine_hidden_linear()
     wrong, cases = gradients.overflow_cases_wrong()
-    note(min_cosine_hidden_linear=least, overflow_cases=cases, overflow_cases_wrong=wrong)
+    note(RESULT, min_cosine_hidden_linear=least, overflow_cases=cases, overflow_cases_wrong=wrong)
     say(
         f"gradients: least cosine through hidden linear layers over maps {least:.5f}; "
         f"{wrong} of {cases} sums of extreme size wrong"
     )
     return least > LEAST_COSINE and not wrong
-
-
-def note(**numbers: Any) -> None:
-    """Put numbers into build/attack.json, beside those of the other parts."""
-    known = json.loads(RESULT.read_text(encoding="utf-8")) if RESULT.is_file() else {}
-    RESULT.parent.mkdir(parents=True, exist_ok=True)
-    RESULT.write_text(json.dumps({**known, **numbers}, indent=1) + "\n", encoding="utf-8")
-
-
-def tell(failures: list[str]) -> bool:
-    for failure in failures[:10]:
-        say(failure, err=True)
-    return not failures

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from lab import notes
+
 Row = dict[str, Any]
 SUMMARY = (
     *("network", "scheme", "fraction_bits", "budget_kb", "sram_all_in", "arena", "stack", "flash_bytes"),
@@ -20,9 +22,7 @@ TOLERANCE = 0.01
 
 def load(path: Path) -> dict[str, list[Row]]:
     """{compiler: rows} of a table; {} where there is none yet."""
-    if not path.exists():
-        return {}
-    tables: dict[str, list[Row]] = json.loads(path.read_text(encoding="utf-8"))
+    tables: dict[str, list[Row]] = notes.read(path, {})
     return tables
 
 

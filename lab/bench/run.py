@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lab import notes
 from lab.golden.data import Data
 from microtrain.base.errors import Error
 from microtrain.base.paths import ROOT
@@ -66,7 +67,7 @@ def _numbers(case: Case, data: Data, compiler: str, folder: Path) -> tuple[dict[
         row |= measure.on_board(program, plan, image, LABEL)
     else:
         row |= {"refused": build.refusal(case, model, folder), **measure.on_host(program, plan, image, LABEL)}
-    result.write_text(json.dumps({"digest": key, "row": row}, indent=1) + "\n", encoding="utf-8")
+    notes.write(result, {"digest": key, "row": row})
     return row, False
 
 

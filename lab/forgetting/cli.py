@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
 
 import click
 
+from lab import notes
 from microtrain.base.errors import Error
 from microtrain.base.files import unpacked
 from microtrain.base.paths import ROOT
@@ -46,7 +46,7 @@ def main(data: Path | None, network: Path | None, first: int, output: Path) -> N
         images = data or unpacked(folder / f"sets/{IMAGES}.tar", ROOT / WORK / "data" / IMAGES)
         rows, rates = measure_all(CASES[:first], network.resolve(), images.resolve())
         document = {"format": 1, "rates": rates, "rows": rows}
-        (output / "replay.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        notes.write(output / "replay.json", document)
         table.insert(output / "replay.md", rows)
         picture.draw(output / "replay.svg", rows)
     except (Error, OSError, ValueError) as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -12,6 +11,7 @@ from typing import Any
 import click
 from rich.progress import Progress
 
+from lab import notes
 from microtrain.base.errors import Error
 from microtrain.base.paths import ROOT
 
@@ -122,7 +122,7 @@ def gradient_row(data: Data, network: str, rounded: list[Gradient]) -> dict[str,
 def save(report: dict[str, dict[str, Any]], gradients: dict[str, list[Gradient]]) -> None:
     """Write golden.json and golden.svg, and print what is not by layer."""
     OUTPUT.mkdir(exist_ok=True)
-    (OUTPUT / "golden.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    notes.write(OUTPUT / "golden.json", report)
     draw(gradients, OUTPUT / "golden.svg")
     for network, row in report.items():
         click.echo(network)

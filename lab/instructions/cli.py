@@ -6,7 +6,6 @@ the entries into kernels that the generated code calls itself tell what each ste
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ import click
 import numpy as np
 from scipy.optimize import nnls
 
+from lab import notes
 from lab.bench.build import BOARD, build
 from lab.bench.cases import CLASSES, SCHEMES
 from lab.bench.measure import ENTRIES, KERNEL, after_one_step
@@ -148,6 +148,6 @@ def main() -> None:
             click.echo(f"{network}, {scheme.name}, {scheme.fraction_bits} fraction bits")
             steps += counted(graph, scheme)
     model = fit(steps)
-    COEFFICIENTS.write_text(json.dumps(model, indent=1) + "\n", encoding="utf-8")
+    notes.write(COEFFICIENTS, model)
     found = sum(estimate(s.graph, s.node, model) for s in steps)
     click.echo(f"estimate: {found / sum(s.instructions for s in steps) - 1:+.2%} over {len(steps)} steps")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import click
 
+from lab import notes
 from lab.golden.data import find
 from microtrain.base.errors import Error
 from microtrain.search.engine import Engine
@@ -91,7 +91,7 @@ def scaling_command() -> None:
 def report_command() -> None:
     """pages/results.md and its pictures from the checked-in rows."""
     rows = load(RESULTS)
-    scales = json.loads(scaling.NUMBERS.read_text(encoding="utf-8"))
+    scales = notes.read(scaling.NUMBERS, [])
     searched = load(searches.TABLE)
     about = search_tables.section(searched, load(searches.RUNS)) if searched else ""
     (PAGES / "results.md").write_text(tables.markdown(rows, load(STUDY), scales, about), encoding="utf-8")

@@ -7,7 +7,6 @@ W is divided by the scale and G multiplied with it; scaled by 1 / s^2 it is that
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
+from lab import notes
 from microtrain.samples.source import load, split
 from microtrain.simulate.blueprint import Blueprint
 from microtrain.simulate.network import load_network
@@ -76,7 +76,7 @@ def ratios(net: Parallel, layer: str, kind: str, gradient: Tensor) -> Row:
 def write(data: Path) -> None:
     """Measure the three networks; pages/results-qas.json and .svg."""
     rows = {network: measure(network, data) for network in BAR}
-    NUMBERS.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    notes.write(NUMBERS, rows)
     draw(rows, FIGURE)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from lab import notes
 from microtrain.base.files import replacing
 from microtrain.base.paths import ROOT
 
@@ -21,9 +22,7 @@ IDENTITY = ("dataset", "network", "scheme", "fraction_bits", "arithmetic")
 
 def load(path: Path) -> list[Row]:
     """The rows of a table; none where there is no file yet."""
-    if not path.exists():
-        return []
-    rows: list[Row] = json.loads(path.read_text(encoding="utf-8"))
+    rows: list[Row] = notes.read(path, [])
     return rows
 
 

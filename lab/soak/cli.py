@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from pathlib import Path
-from typing import Any
 
 import click
 import numpy as np
 
+from lab.notes import note, tell
 from microtrain.base.commands import logged, ours
 from microtrain.base.paths import ROOT
 from microtrain.base.terminal import Sentences, bar
@@ -79,7 +77,7 @@ def cut(cuts: int, seed: int) -> bool:
     assert firmware.elf is not None
     with bar("power cuts", cuts) as advance:
         report = power.cut_power(power.Plan(firmware.elf, CLASSES), cuts, seed, lambda: advance(1))
-    note({"power_cuts": report.cuts, "power_cut_losses": len(report.losses)})
+    note(RESULT, power_cuts=report.cuts, power_cut_losses=len(report.losses))
     click.echo(
         f"power cuts: {report.cuts}, {report.in_saves} of them in saves, {report.contents} contents of "
         f"the flash, {report.erases} erases in the session; {len(report.losses)} losses"
@@ -98,7 +96,7 @@ def fuzz(host: int, device: int, seed: int) -> bool:
         on_board = fuzz_device.fuzz(elf, device, seed, advance)
     failures = on_host.failures + on_board.failures
     counts = {"fuzz_frames_host": on_host.frames, "fuzz_frames_device": on_board.frames}
-    note({**counts, "fuzz_failures": len(failures)})
+    note(RESULT, **counts, fuzz_failures=len(failures))
     click.echo(
         f"fuzzing: {on_host.frames} frames and {on_host.lines} lines on this machine, {on_board.frames} "
         f"frames and lines on the board; {len(failures)} failures"
@@ -112,7 +110,7 @@ def live(steps: int, seed: int) -> bool:
     assert firmware.elf is not None
     with bar("steps of the week", steps) as advance:
         report = week.live(firmware.elf, firmware.program, lesson(), steps, seed, advance)
-    note({"week_steps": report.steps, "week_equal": report.equal})
+    note(RESULT, week_steps=report.steps, week_equal=report.equal)
     troubles = report.troubles
     click.echo(
         f"week: {report.steps} steps on the emulated board through {troubles.power_cuts} power cuts, "
@@ -132,16 +130,3 @@ def lesson() -> week.Lesson:
     order = np.random.default_rng(0).permutation(len(samples))
     pixels = np.stack([load(samples[n].path, (32, 32, 1)) for n in order])
     return week.Lesson(pixels, np.array([samples[n].label for n in order]))
-
-
-def note(numbers: dict[str, Any], path: Path = RESULT) -> None:
-    """Put numbers into build/soak.json, beside those of the other parts."""
-    known = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({**known, **numbers}, indent=1) + "\n", encoding="utf-8")
-
-
-def tell(failures: list[str]) -> bool:
-    for failure in failures[:10]:
-        click.echo(failure, err=True)
-    return not failures

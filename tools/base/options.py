@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import click
 
@@ -48,6 +48,6 @@ def collected(kind: type, into: str) -> Callable[[Function], Function]:
         for field in reversed(fields):
             names, attributes = field.metadata["names"], field.metadata["attributes"]
             command = click.option(*names, field.name, **attributes)(command)
-        return command
+        return cast(Function, command)
 
     return decorate

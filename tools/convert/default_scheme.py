@@ -6,6 +6,7 @@ widen, at a few of their input channels each, gain most a byte (lab/pages/result
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 
@@ -41,13 +42,8 @@ def default_scheme(
     names = convolutions(quantized)
     scheme = Scheme("head-only", fraction_bits=FRACTION_BITS, head=head)
     least = need(scheme)
-    room, count, too_many = least + BIASES * (budget_sram - least), 0, len(names) + 1
-    while too_many - count > 1:
-        middle = (count + too_many) // 2
-        if need(replace(scheme, biases=middle)) <= room:
-            count = middle
-        else:
-            too_many = middle
+    room = least + BIASES * (budget_sram - least)
+    count = most(len(names), lambda biases: need(replace(scheme, biases=biases)) <= room)
     scheme = replace(scheme, name=f"bias-{count}" if count else scheme.name, biases=count)
     reached = names[len(names) - count :]
     first = widening(quantized, reached)
@@ -62,6 +58,18 @@ def default_scheme(
     if scheme.weights:
         scheme = replace(scheme, name=f"{scheme.name}+{len(scheme.weights)}")
     return compile_graph(quantized, scheme, classes, passes)
+
+
+def most(limit: int, fits: Callable[[int], bool]) -> int:
+    """The largest number up to a limit that fits; 0 does, and so does all below one that does."""
+    count, too_many = 0, limit + 1
+    while too_many - count > 1:
+        middle = (count + too_many) // 2
+        if fits(middle):
+            count = middle
+        else:
+            too_many = middle
+    return count
 
 
 def widening(graph: Graph, names: list[str]) -> list[str]:
