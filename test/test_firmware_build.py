@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from pio_build import NULL_MODEL, ROOT, build, build_once, copy_project, pio
 
 from microtrain.base.elf import read_elf
