@@ -21,10 +21,16 @@ FLOORS = (
     ("microtrain.simulate",),
     ("microtrain.search",),
     ("microtrain.demo", "microtrain.new"),
-    ("microtrain.cli", "lab.notes"),
+    ("microtrain.cli", "lab.notes", "lab.marks"),
     ("lab.soak", "lab.golden", "lab.forgetting"),
     ("lab.bench",),
-    ("lab.instructions", "lab.results", "lab.attack"),  # they stand on the lab's other rooms
+    (
+        "lab.instructions",
+        "lab.results",
+        "lab.attack",
+        "lab.claims",
+        "lab.house",
+    ),
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 

@@ -6,7 +6,7 @@ import click
 
 from lab.bench import records
 from lab.marks import MarksError, insert
-from microtrain.base.build import StepError
+from microtrain.base.errors import Error
 from microtrain.base.paths import ROOT
 
 from . import record, text
@@ -26,7 +26,7 @@ def main(measure: bool) -> None:
             click.echo("running the demo, then its three schemes with three seeds each")
             record.save(record.measure())
         write()
-    except (StepError, MarksError) as error:
+    except (Error, MarksError) as error:
         raise click.ClickException(str(error)) from error
     click.echo("wrote the marked parts of README.md and lab/pages/demo.md")
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import statistics
-import sys
 from dataclasses import dataclass
 from typing import Any
 
 from lab.bench.build import compiler_version
-from microtrain.base.build import command
+from microtrain.base.commands import logged, ours
 from microtrain.base.paths import ROOT
 
 Record = dict[str, Any]
@@ -52,7 +51,7 @@ def save(record: Record) -> None:
 
 def measure() -> Record:
     """Run the demo, then every scheme with every seed and course on this machine."""
-    command([sys.executable, "tools/demo"], WORK / "demo.log")
+    logged(ours("tools/demo"), WORK / "demo.log")
     return {"format": 1, **demo(), "schemes": {name: scheme(name) for name in SCHEMES}}
 
 
@@ -81,10 +80,10 @@ def scheme(name: str) -> Record:
 def sessions(name: str, course: Course) -> list[float]:
     """Accuracy after a session of each seed, by the simulator: bit for bit what the board would have."""
     folder = WORK / f"{name}-{course.passes}"
-    arguments = ["tools/simulate", str(DEMO / name), "--data", str(DEMO / "images"), "--augment", "none"]
-    arguments += ["--epochs", str(course.passes), "--lr", str(course.factor), "--schedule", course.schedule]
-    arguments += [part for seed in SEEDS for part in ("--seed", str(seed))]
-    command([sys.executable, *arguments, "-o", str(folder)], WORK / f"{name}-{course.passes}.log")
+    arguments: list[object] = [DEMO / name, "--data", DEMO / "images", "--augment", "none", "-o", folder]
+    arguments += ["--epochs", course.passes, "--lr", course.factor, "--schedule", course.schedule]
+    arguments += [part for seed in SEEDS for part in ("--seed", seed)]
+    logged(ours("tools/simulate", *arguments), WORK / f"{name}-{course.passes}.log")
     runs = json.loads((folder / "results.json").read_text(encoding="utf-8"))["runs"]
     return [run["accuracy"]["after"] for run in runs]
 

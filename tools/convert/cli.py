@@ -109,14 +109,14 @@ class Wanted:
         type=click.Choice(list(RULES)),
         default=DEFAULT,
         show_default=True,
-        help="Which activations int8 covers: all that calibration saw, all but the rarest, or the "
+        help="How int8 ranges are chosen: all that calibration saw, all but the rarest, or with the "
         "least error.",
     )
     correct: bool = option(
         "--bias-correction/--no-bias-correction",
         default=False,
         show_default=True,
-        help="Put what rounding shifts each channel's mean by into its bias.",
+        help="Correct each bias by what rounding the weights shifts its channel's mean by.",
     )
     compared: bool = option(
         "--quantization",
@@ -127,7 +127,7 @@ class Wanted:
         "--evaluate",
         type=click.Path(path_type=Path),
         metavar="DIR",
-        help="Images the model was not trained on, a folder for each of its own classes, for --quantization.",
+        help="For --quantization: images that the model was not trained on, a folder for each class.",
     )
     scheme: Path | None = option(
         "--scheme",
@@ -148,7 +148,7 @@ class Wanted:
     head_rows: tuple[int, ...] | None = option(
         "--head-rows",
         type=Rows(),
-        help="Start the head from these rows of the model's own, as in 281,285,970-979: one a class.",
+        help="Start the head from these rows of the model's own, as in 281,285,970-979: one per class.",
     )
     input_shape: tuple[int, int, int] | None = option(
         "--input", type=Shape(), help="Input shape, for a module saved whole or TorchScript."
@@ -171,7 +171,7 @@ class Wanted:
         type=click.Choice([*boards.names(), NATIVE]),
         default=boards.DEFAULT,
         show_default=True,
-        help="What it is for. native, this machine (`pio run -e native`), has no budgets.",
+        help="The board to convert for. native is this machine (`pio run -e native`), which has no budgets.",
     )
     whole: bool = option(
         "--whole", is_flag=True, help="Keep every tensor whole: no row-by-row streaming of frozen layers."

@@ -33,7 +33,7 @@ class Wanted:
         "--strict", is_flag=True, help="Fault on unaligned LDM, LDRD, VLDR ... as the chip does; slower."
     )
     guest_faults: bool = option(
-        "--guest-faults", is_flag=True, help="Let the firmware's own fault handlers have the faults."
+        "--guest-faults", is_flag=True, help="Leave faults to the firmware's own handlers."
     )
     paced: bool = option(
         "--paced", is_flag=True, help="Bytes arrive at the baud rate, whether they are read or not."

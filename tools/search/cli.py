@@ -62,7 +62,7 @@ class Wanted:
         "--data", type=FOLDER, required=True, metavar="DIR", help="Images to train on, see above."
     )
     budget_sram: float = option(
-        "--budget-sram", type=click.FloatRange(1), required=True, metavar="KB", help="All-in."
+        "--budget-sram", type=click.FloatRange(1), required=True, metavar="KB", help="For everything."
     )
     budget_flash: float = option(
         "--budget-flash", type=click.FloatRange(1), default=1024, show_default=True, metavar="KB"
@@ -71,11 +71,15 @@ class Wanted:
         "--budget-step-minstr",
         type=click.FloatRange(0.001),
         metavar="M",
-        help="Million instructions of a training step, forward and backward.",
+        help="Million instructions per training step, forward and backward.",
     )
     path: Path = option("-o", "--output", type=FOLDER, default=Path("scheme.yaml"), show_default=True)
     bits: tuple[int, ...] = option(
-        "--fraction-bits", type=Bits(), default="0,4", show_default=True, help="Choices for the search."
+        "--fraction-bits",
+        type=Bits(),
+        default="0,4",
+        show_default=True,
+        help="Numbers of fraction bits to choose from.",
     )
     lr: float = option("--lr", default=RATE, show_default=True, type=click.FloatRange(0, min_open=True))
     epochs: int = option(
@@ -90,7 +94,7 @@ class Wanted:
         default=0,
         type=click.IntRange(0),
         metavar="N",
-        help="At most N images an epoch to measure a contribution with. [all]",
+        help="At most N images per epoch to measure a contribution with. [all]",
     )
     final_epochs: int = option(
         "--final-epochs",
@@ -104,21 +108,21 @@ class Wanted:
         default=6,
         show_default=True,
         type=click.IntRange(1),
-        help="Candidates that are trained for real in a round.",
+        help="Candidates that are trained for real in each round.",
     )
     rounds: int = option(
         "--rounds",
         default=5,
         show_default=True,
         type=click.IntRange(1),
-        help="Of finalists; each learns from those before.",
+        help="Rounds of finalists; each learns from those before.",
     )
     final_seeds: int = option(
         "--final-seeds",
         default=3,
         show_default=True,
         type=click.IntRange(1),
-        help="Sessions of the last three.",
+        help="Seeds to train the last three with.",
     )
     measured: float = option(
         "--measured",
@@ -126,25 +130,29 @@ class Wanted:
         show_default=True,
         type=click.FloatRange(0, 1, min_open=True),
         metavar="SHARE",
-        help="Of the layers, best by Fisher information, whose contributions are measured.",
+        help="Share of the layers, best by Fisher information, whose contributions are measured.",
     )
     evaluations: int = option(
-        "--evaluations", default=10000, show_default=True, type=click.IntRange(1), help="Of the evolution."
+        "--evaluations",
+        default=10000,
+        show_default=True,
+        type=click.IntRange(1),
+        help="Candidates to look at.",
     )
     compare: int = option(
         "--compare",
         default=0,
         type=click.IntRange(0),
         metavar="SEEDS",
-        help="Of evolution and random search, to compare with the proven optimum.",
+        help="Compare evolution and random search with the proven optimum, with so many seeds each.",
     )
     seed: int = option("--seed", default=0, show_default=True, type=click.IntRange(0, 2**32 - 1))
     calibration: Path | None = option(
-        "--calibration", type=FOLDER, metavar="DIR", help="As of tools/convert."
+        "--calibration", type=FOLDER, metavar="DIR", help="As in tools/convert."
     )
-    trust: bool = option("--trust", is_flag=True, help="As of tools/convert.")
+    trust: bool = option("--trust", is_flag=True, help="As in tools/convert.")
     cache: Path | None = option(
-        "--cache", type=FOLDER, metavar="DIR", help=f"For what is measured. [{WORK}/...]"
+        "--cache", type=FOLDER, metavar="DIR", help=f"Where measurements are kept. [{WORK}/...]"
     )
     jobs: int = option(
         "--jobs", default=0, type=click.IntRange(0), metavar="N", help="Processes. [all cores]"

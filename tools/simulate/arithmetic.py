@@ -1,4 +1,4 @@
-"""What a simulation computes with: the device's own arithmetic, or what it is compared with."""
+"""What a simulation computes with: the device's own arithmetic, or one to compare it with."""
 
 from __future__ import annotations
 

@@ -72,14 +72,14 @@ class Wanted:
         default=(0,),
         show_default=True,
         type=click.IntRange(0, 2**32 - 1),
-        help="Of the order and the rounding; give several for a mean.",
+        help="Seed of the order and of the rounding; give several for a mean.",
     )
     schedule: str = option(
         "--schedule",
         type=click.Choice(["cosine", "constant"]),
         default="cosine",
         show_default=True,
-        help="Of the learning rates; cosine falls to 0 over the session.",
+        help="Of the learning rates: cosine falls to 0 over the session.",
     )
     warmup: int = option(
         "--warmup", default=0, type=click.IntRange(0), metavar="N", help="Steps of rising learning rates."
@@ -92,17 +92,21 @@ class Wanted:
         help="How training images vary from epoch to epoch, or none.",
     )
     variants: int = option(
-        "--variants", default=8, show_default=True, type=click.IntRange(1), help="Of each image at most."
+        "--variants", default=8, show_default=True, type=click.IntRange(1), help="At most so many per image."
     )
     arithmetic: str = option(
         "--arithmetic",
         type=click.Choice(ARITHMETICS),
         default=ARITHMETICS[0],
         show_default=True,
-        help="The device's, or what it is compared with.",
+        help="The device's, or one to compare it with.",
     )
     torch_device: str = option(
-        "--torch-device", default="cpu", show_default=True, metavar="NAME", help="Of float, as in cuda:0."
+        "--torch-device",
+        default="cpu",
+        show_default=True,
+        metavar="NAME",
+        help="Where float runs, as in cuda:0.",
     )
     validation: bool = option(
         "--validation", is_flag=True, help="Hold out one training image in five instead of the test images."
@@ -112,13 +116,13 @@ class Wanted:
         type=click.Choice(["shuffled", "classes"]),
         default="shuffled",
         show_default=True,
-        help="Of the training images; classes come one after the other, each for all of its epochs.",
+        help="Order of the training images: classes come one after the other, each for all of its epochs.",
     )
     replay: int | None = option(
         "--replay",
         type=click.IntRange(0, REPLAY_MAX),
         metavar="K",
-        help=f"Steps on old images behind each new one. [{DEFAULT} with a replay buffer]",
+        help=f"Steps on old images after each new one. [{DEFAULT} with a replay buffer]",
     )
     rehearse: int = option(
         "--rehearse",
@@ -128,24 +132,24 @@ class Wanted:
         help="At the end, N steps on old images alone, with a rate that falls to 0.",
     )
     records: int | None = option(
-        "--records", type=click.IntRange(0), metavar="N", help="Of the replay buffer, instead of the plan's."
+        "--records", type=click.IntRange(0), metavar="N", help="Size of the replay buffer, if not the plan's."
     )
     limit: int = option(
-        "--limit", default=0, type=click.IntRange(0), metavar="N", help="At most N images an epoch."
+        "--limit", default=0, type=click.IntRange(0), metavar="N", help="At most N images per epoch."
     )
     eval_every: int = option(
         "--eval-every",
         default=0,
         type=click.IntRange(0),
         metavar="N",
-        help="Evaluate every N steps. [an epoch]",
+        help="Evaluate every N steps. [each epoch]",
     )
     no_cache: bool = option("--no-cache", is_flag=True, help="Compute every layer in every step.")
     jobs: int = option(
         "--jobs", default=0, type=click.IntRange(0), metavar="N", help="Processes. [all cores]"
     )
     output: Path | None = option(
-        "-o", "--output", type=FOLDER, metavar="DIR", help=f"For results. [{WORK}/NAME of the model]"
+        "-o", "--output", type=FOLDER, metavar="DIR", help=f"Where results go. [{WORK}/NAME of the model]"
     )
 
 
@@ -250,7 +254,7 @@ def simulate(task: Task, runs: list[Settings], jobs: int) -> list[Outcome]:
 
 
 def show(model: Blueprint, outcomes: list[Outcome], files: list[Path]) -> None:
-    """The result in a line a run."""
+    """The result, one line per run."""
     say(f"{model.name}, scheme {model.scheme.name}, {len(outcomes[0].log.steps)} steps of batch size 1")
     for outcome in outcomes:
         first, last = outcome.log.evaluations[0], outcome.log.evaluations[-1]
