@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A chain of convolutions that runs row by row: the tensors between its stages never exist whole.
+/* A chain of layers that runs row by row: the tensors between its stages never exist whole.
  *
  * Each stage keeps a window of as many input rows as its kernel is high, and room for those that enter at once. Rows
  * that enter the chain travel down it as far as the windows allow; nothing is computed twice, and every row is made by
@@ -19,18 +19,23 @@
 
 enum { STREAM_STAGES_MAX = 12 };
 
-/* One convolution of the chain: the layer's parameters, with pad_h < kh. */
+/* What makes the rows of a stage. From STREAM_OWN on it is stream_rows() of model.c, which has a case for each stage
+ * that is more than a convolution: one with an activation behind it, or another op. So a firmware holds the kernels
+ * that its model calls and no others. */
+enum stream_kind { STREAM_CONV2D, STREAM_DWCONV2D, STREAM_OWN };
+
+/* One stage of the chain: a layer that makes rows from a window of rows, and those that work on its rows in place. */
 struct stream_stage {
-    const struct conv2d *conv;
+    const struct conv2d *conv; /* its geometry, with pad_h < kh; rows of padding hold x_zero */
     const struct split_weights *w;
     const int32_t *b;
-    uint8_t depthwise;
+    uint8_t kind;
 };
 
 struct stream {
     const struct stream_stage *stage;
     const struct add *add; /* y = add(last stage, x), its pixels those of one row; NULL: none */
-    uint8_t stages;        /* 2..STREAM_STAGES_MAX */
+    uint8_t stages;        /* 1..STREAM_STAGES_MAX */
     uint8_t rows;          /* rows of x that enter at once, >= 1: more of them take more scratch and fewer calls */
     uint8_t resident;      /* x is a tensor in memory; 0: it comes row by row, and add is NULL */
 };
@@ -51,5 +56,14 @@ void stream_begin(const struct stream *s, void *scratch);
 int8_t *stream_row(const struct stream *s, void *scratch);
 void stream_take(const struct stream *s, int8_t *y, void *scratch);
 void stream_end(const struct stream *s, int8_t *y, void *scratch);
+
+/* Makes p->h_out rows of a stage of a kind from STREAM_OWN on. Model.c defines it where it has such stages; the one in
+ * stream.c, which no stage calls, stands in for it elsewhere.
+ *
+ * p        the stage's geometry for these rows: their input, padding included, is the image
+ * x        int8  [p->h_in][p->w_in][p->c_in]
+ * y        int8  [p->h_out][p->w_out][p->c_out]; not in x
+ * scratch  as the kernel of the stage's convolution needs */
+void stream_rows(const struct stream_stage *stage, const struct conv2d *p, const int8_t *x, int8_t *y, void *scratch);
 
 #endif

@@ -87,7 +87,9 @@ static uint32_t kernel_scratch(const struct stream_stage *stage, uint32_t rows)
     uint32_t most = 0;
     for (; rows; rows--) {
         struct conv2d p = strip_of(stage, rows);
-        uint32_t bytes = stage->depthwise ? dwconv2d_fwd_scratch(&p) : conv2d_fwd_scratch(&p);
+        uint32_t bytes = stage->kind == STREAM_DWCONV2D ? dwconv2d_fwd_scratch(&p)
+                         : stage->kind == STREAM_CONV2D ? conv2d_fwd_scratch(&p)
+                                                        : 0;
         most = bytes > most ? bytes : most;
     }
     return most;
@@ -121,6 +123,12 @@ void stream_begin(const struct stream *s, void *scratch)
     at.head->sums = offset;
     at.head->kernel = offset + (s->add ? align4(rows * out_bytes(s->stage[s->stages - 1].conv)) : 0);
     at.head->waiting = 0;
+}
+
+__attribute__((weak)) void stream_rows(const struct stream_stage *stage, const struct conv2d *p, const int8_t *x,
+                                       int8_t *y, void *scratch)
+{
+    (void)stage, (void)p, (void)x, (void)y, (void)scratch;
 }
 
 static int8_t *window_row(const struct run *at, uint32_t i, uint32_t row)
@@ -163,10 +171,12 @@ static void make_rows(const struct run *at, uint32_t i, const int8_t *x, uint32_
     uint32_t offset = at->stage[i].made * out_bytes(&p);
     int8_t *y = !last ? open_window(at, i + 1) : s->add ? (int8_t *)at->scratch + at->head->sums : at->y + offset;
     void *scratch = at->scratch + at->head->kernel;
-    if (stage->depthwise) {
+    if (stage->kind == STREAM_DWCONV2D) {
         dwconv2d_fwd_s8(&p, x, stage->w, stage->b, y, NULL, scratch);
-    } else {
+    } else if (stage->kind == STREAM_CONV2D) {
         conv2d_fwd_s8(&p, x, stage->w, stage->b, y, NULL, scratch);
+    } else {
+        stream_rows(stage, &p, x, y, scratch);
     }
     if (!last) {
         at->stage[i + 1].fed = (uint16_t)(at->stage[i + 1].fed + rows);
