@@ -19,7 +19,7 @@ from unicorn import arm_const as arm
 
 from microtrain.base.paths import ROOT
 from microtrain.convert.reference import hostlib
-from microtrain.convert.reference.hostlib import KERNELS, Record
+from microtrain.convert.reference.hostlib import Record, kernels
 
 CC = "arm-none-eabi-gcc"
 CPUS = {
@@ -170,12 +170,12 @@ class ArmLib:
         self.instructions += 1
 
     def __getattr__(self, name: str) -> Any:
-        if name not in KERNELS:
+        if name not in kernels():
             raise AttributeError(name)
         return functools.partial(self._call, name)
 
     def _call(self, name: str, *values: Any) -> Any:
-        result, specs = KERNELS[name]
+        result, specs = kernels()[name]
         memory, words, floats = Memory(self._uc), [], []
         for spec, value in zip(specs, values, strict=True):
             if spec is hostlib.FACTOR:

@@ -21,8 +21,8 @@ from kernel_twins import (
 )
 
 from microtrain.convert.ir import Window
+from microtrain.convert.ops import add, head, pool
 from microtrain.convert.ops.bounds import guard_bits
-from microtrain.convert.reference import hostlib
 from microtrain.convert.reference import kernels as reference
 from microtrain.convert.reference.kernels import Add, Array, Bias, Clamp, Conv, Error, Pool, Sgd, Trained
 
@@ -259,7 +259,7 @@ def check_add_fwd(twin: Twin, rng: Rng) -> None:
     left, right = guard.copy(a), guard.copy(b)
     y = pick(rng, guard.array(shape, np.int8), left, right)
     mask = guard.array((*shape[:2], (shape[2] + 7) // 8), np.uint8) if rng.integers(4) else None
-    struct = hostlib.Add(pixels=shape[0] * shape[1], c=shape[2], **vars(p))
+    struct = add.Add(pixels=shape[0] * shape[1], c=shape[2], **vars(p))
     twin.lib.add_fwd_s8(struct, left, right, y, mask)
     guard.check()
     np.testing.assert_array_equal(y, want)
@@ -309,8 +309,8 @@ def draw_pool(rng: Rng) -> Pool:
     return Pool((h, w, c), (*sizes, c), k, draw_zero(rng))
 
 
-def _pool_struct(p: Pool) -> hostlib.Pool:
-    return hostlib.pool_struct(p.x, p.y, p.window, p.x_zero)
+def _pool_struct(p: Pool) -> pool.Pool:
+    return pool.pool_struct(p.x, p.y, p.window, p.x_zero)
 
 
 def check_avgpool(twin: Twin, rng: Rng) -> None:
@@ -351,7 +351,7 @@ def check_head(twin: Twin, rng: Rng) -> None:
     x, shape = draw_s8(rng, (pixels, 1, c)), (pixels, 1, c)
     w = guard.copy(rng.normal(0, 0.3, (classes, pixels * c)).astype(np.float32))
     b = guard.copy(rng.normal(0, 1, classes).astype(np.float32))
-    p = hostlib.Head(pixels=pixels, c=c, classes=classes, x_zero=zero, x_scale=scale)
+    p = head.Head(pixels=pixels, c=c, classes=classes, x_zero=zero, x_scale=scale)
     logits = guard.array((classes,), np.float32)
     twin.lib.head_fwd_f32(p, x, w, b, logits)
     np.testing.assert_array_equal(logits, reference.head_fwd(x, zero, scale, w, b))
@@ -436,7 +436,7 @@ def check_overflow_of_the_head(twin: Twin, rng: Rng) -> None:
     x, shape = draw_s8(rng, (1, 1, c)), (1, 1, c)
     w = guard.copy(spoil(rng, rng.normal(0, 0.3, (classes, c)).astype(np.float32)))
     b = guard.copy(spoil(rng, rng.normal(0, 1, classes).astype(np.float32)))
-    p = hostlib.Head(pixels=1, c=c, classes=classes, x_zero=3, x_scale=0.5)
+    p = head.Head(pixels=1, c=c, classes=classes, x_zero=3, x_scale=0.5)
     logits, label = guard.array((classes,), np.float32), int(rng.integers(classes))
     twin.lib.head_fwd_f32(p, x, w, b, logits)
     same_bits(logits, reference.head_fwd(x, 3, 0.5, w, b))

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from microtrain.convert.ops import conv_structs, pool
 from microtrain.convert.reference import hostlib
 from microtrain.convert.reference.hostlib import HostLib
 from microtrain.convert.reference.kernels import Array, Bias, Clamp, Conv, Error, Pool, Sgd, Trained
@@ -82,8 +83,8 @@ class Split:
         return np.array([*rest, *self.channels], np.uint16)
 
 
-def bias_struct(b: Bias, delta: Array) -> hostlib.TrainedBias:
-    return hostlib.TrainedBias(delta=delta, base=b.base, m=b.m, qas=b.qas, limit=b.limit, id=b.tensor_id)
+def bias_struct(b: Bias, delta: Array) -> conv_structs.TrainedBias:
+    return conv_structs.TrainedBias(delta=delta, base=b.base, m=b.m, qas=b.qas, limit=b.limit, id=b.tensor_id)
 
 
 def error_struct(e: Error) -> hostlib.ErrorS8:
@@ -104,8 +105,8 @@ class Twin:
     def __init__(self, lib: HostLib) -> None:
         self.lib = lib
 
-    def _conv(self, p: Conv) -> hostlib.Conv2d:
-        struct = hostlib.conv2d_struct(p.x, p.y, p.window, p.x_zero, p.y_zero, p.guard)
+    def _conv(self, p: Conv) -> conv_structs.Conv2d:
+        struct = conv_structs.conv2d_struct(p.x, p.y, p.window, p.x_zero, p.y_zero, p.guard)
         struct.m = p.m
         return struct
 
@@ -113,12 +114,12 @@ class Twin:
         return guard.array((getattr(self.lib, f"{kernel}_scratch")(*args),), np.uint8)
 
     @staticmethod
-    def _weights(w: Array, split: Split, depthwise: bool) -> hostlib.SplitWeights:
+    def _weights(w: Array, split: Split, depthwise: bool) -> conv_structs.SplitWeights:
         axis = 0 if depthwise else -1
         order, trained = split.order, len(split.channels)
         frozen_part = np.ascontiguousarray(w.take(order[: len(order) - trained], axis=axis))
         trained_part = np.ascontiguousarray(w.take(order[len(order) - trained :], axis=axis))
-        return hostlib.SplitWeights(
+        return conv_structs.SplitWeights(
             frozen=frozen_part if frozen_part.size else None,
             trained=trained_part if trained_part.size else None,
             order=None if split.natural else order,
@@ -161,8 +162,8 @@ class Twin:
         packed = pack_fraction(w.frac, w.frac_bits)
         stored = guard.copy(w.w)
         frac = None if packed is None else guard.copy(packed)
-        step = hostlib.TrainedWeights(w=stored, frac=frac, frac_bits=w.frac_bits, qas=w.qas, id=w.id)
-        x = hostlib.SavedInput(x=saved, index=index, c_x=saved.shape[2])
+        step = conv_structs.TrainedWeights(w=stored, frac=frac, frac_bits=w.frac_bits, qas=w.qas, id=w.id)
+        x = conv_structs.SavedInput(x=saved, index=index, c_x=saved.shape[2])
         scratch = self._scratch(guard, f"{op}_bwd_w", struct, count)
         extra = (channels,) if op == "dwconv2d" else ()
         function = getattr(self.lib, f"{op}_bwd_w_s8")
@@ -188,7 +189,7 @@ class Twin:
         return result
 
     def pool_backward(self, op: str, p: Pool, ey: Error, arg: Array | None, clamp: Clamp) -> Error:
-        guard, struct = Guarded(), hostlib.pool_struct(p.x, p.y, p.window, p.x_zero)
+        guard, struct = Guarded(), pool.pool_struct(p.x, p.y, p.window, p.x_zero)
         ex = Error(guard.array(p.x, np.int8), guard.array((p.x[2],), np.float32))
         scratch = self._scratch(guard, f"{op}_bwd_x", struct)
         extra = (arg,) if op == "maxpool" else ()

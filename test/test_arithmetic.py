@@ -13,7 +13,7 @@ from conftest import ROOT, Built, run
 from networks import residual_network
 
 from microtrain.base.errors import Error
-from microtrain.convert.ops.conv import qas_weights
+from microtrain.convert.ops.conv_constants import qas_weights
 from microtrain.convert.pipeline import compile_graph, generate
 from microtrain.convert.reference.executor import Executor
 from microtrain.convert.reference.kernels import Sgd as ReferenceSgd

@@ -18,6 +18,7 @@ from kernel_twins import Split, Twin
 from microtrain.base import errors
 from microtrain.base.paths import ROOT
 from microtrain.convert.ir import Window
+from microtrain.convert.ops import conv_structs, pool
 from microtrain.convert.reference import hostlib
 from microtrain.convert.reference import kernels as reference
 from microtrain.convert.reference.hostlib import HostLib
@@ -57,7 +58,7 @@ def test_kernels_as_large_as_the_map(twin: Twin, shape: tuple[int, int, int], ou
     for split in (Split((), shape[2], True), Split((2, 0), shape[2])):
         got = twin.backward_x("conv2d", p, ey, w, clamp, split)
         kernel_cases.same_error(got, reference.conv2d_bwd_x(p, ey, w, clamp))
-    largest = twin.lib.conv2d_bwd_x_scratch(hostlib.conv2d_struct(shape, p.y, window, 0, 0, 6))
+    largest = twin.lib.conv2d_bwd_x_scratch(conv_structs.conv2d_struct(shape, p.y, window, 0, 0, 6))
     assert largest <= 4 * 6 * 256 + 2 * 6 * 12 + 24
 
 
@@ -311,11 +312,11 @@ def test_arrays_are_checked() -> None:
     with pytest.raises(errors.Error, match="takes 6 arguments, not 1"):
         lib.gather_s8(2)
     with pytest.raises(errors.Error, match="has no field zero"):
-        hostlib.Pool(zero=1)
+        pool.Pool(zero=1)
 
 
 def test_scratch_is_asked_of_the_kernel() -> None:
-    p = hostlib.conv2d_struct((8, 8, 48), (8, 8, 192), Window(1, 1), 0, 0, 8)
+    p = conv_structs.conv2d_struct((8, 8, 48), (8, 8, 192), Window(1, 1), 0, 0, 8)
     assert hostlib.scratch_bytes("conv2d_fwd", p) == hostlib.scratch_bytes("conv2d_fwd_s8", p) > 0
     assert hostlib.scratch_bytes("conv2d_bwd_w", p, 48) > hostlib.scratch_bytes("conv2d_bwd_w", p, 1) > 0
     assert hostlib.scratch_bytes("add_fwd", p) == 0

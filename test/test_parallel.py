@@ -17,8 +17,6 @@ from networks import random_network, residual_network
 from microtrain.base.errors import Error
 from microtrain.convert.emit.arrays import archive
 from microtrain.convert.ir import Graph
-from microtrain.convert.ops import TABLE
-from microtrain.convert.ops.table import no_gradient
 from microtrain.convert.pipeline import Compiled, Passes, compile_graph
 from microtrain.convert.reference.executor import Executor
 from microtrain.convert.reference.kernels import Sgd
@@ -173,9 +171,3 @@ def test_a_device_that_torch_has_not_is_named(example: Built, tmp_path: Path) ->
     )
     assert done.returncode == 1
     assert "no device cuda:77" in done.stderr and "Traceback" not in done.stderr
-
-
-def test_every_op_of_a_forward_pass_is_known() -> None:
-    forward = [name for name, op in TABLE.items() if op.gradient is not no_gradient]
-    assert forward
-    assert [name for name in forward if not hasattr(Parallel, f"_{name}")] == []

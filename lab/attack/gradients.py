@@ -21,7 +21,7 @@ from microtrain.convert.ir import (
     Window,
     out_size,
 )
-from microtrain.convert.ops import pool
+from microtrain.convert.ops import conv_structs, pool
 from microtrain.convert.ops.bounds import geometry, guard_bits, reach
 from microtrain.convert.pipeline import compile_graph, training_graph
 from microtrain.convert.reference import hostlib
@@ -258,7 +258,7 @@ class _Kernels:
 
     def __init__(self, p: reference.Conv, depthwise: bool) -> None:
         self.p, self.op, self.lib = p, "dwconv2d" if depthwise else "conv2d", hostlib.load()
-        self.struct = hostlib.conv2d_struct(p.x, p.y, p.window, p.x_zero, p.y_zero, p.guard)
+        self.struct = conv_structs.conv2d_struct(p.x, p.y, p.window, p.x_zero, p.y_zero, p.guard)
         self.struct.m = p.m
 
     def twin(self, kernel: str) -> Any:
@@ -271,8 +271,8 @@ class _Kernels:
             self.struct, *arguments, np.zeros(size + 4, np.uint8)[: size or 4]
         )
 
-    def _weights(self, weight: np.ndarray) -> hostlib.SplitWeights:
-        return hostlib.SplitWeights(frozen=None, trained=weight, order=None, c_trained=self.p.x[2])
+    def _weights(self, weight: np.ndarray) -> conv_structs.SplitWeights:
+        return conv_structs.SplitWeights(frozen=None, trained=weight, order=None, c_trained=self.p.x[2])
 
     def forward(self, x: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
         y = np.zeros(self.p.y, np.int8)
@@ -293,8 +293,8 @@ class _Kernels:
         depthwise = self.op == "dwconv2d"
         want = self.twin("bwd_w")(self.p, error, x, *((channels,) if depthwise else ()), before, sgd).w
         found = before.w.copy()
-        step = hostlib.TrainedWeights(w=found, frac=None, frac_bits=0, qas=before.qas, id=1)
-        saved, columns = hostlib.SavedInput(x=x, index=None, c_x=x.shape[2]), self.p.x[2]
+        step = conv_structs.TrainedWeights(w=found, frac=None, frac_bits=0, qas=before.qas, id=1)
+        saved, columns = conv_structs.SavedInput(x=x, index=None, c_x=x.shape[2]), self.p.x[2]
         rows = (None, columns) if depthwise else (columns,)
         self._run("bwd_w", _record(error), saved, *rows, step, hostlib.Sgd(**vars(sgd)), scratch=(columns,))
         return np.array_equal(found, want) and not np.array_equal(want, before.w)
@@ -308,7 +308,7 @@ class _Kernels:
             Sgd(1.0, 1.0, 1.0, 1, 2),
         )
         found = bias.delta.copy()
-        record = hostlib.TrainedBias(delta=found, base=zeros, m=self.p.m, qas=qas, limit=2**30, id=3)
+        record = conv_structs.TrainedBias(delta=found, base=zeros, m=self.p.m, qas=qas, limit=2**30, id=3)
         self.lib.bias_update_s32(pixels, c, _record(error), record, hostlib.Sgd(**vars(sgd)))
         return np.array_equal(found, reference.bias_update(error, bias, sgd)) and bool(found.all())
 

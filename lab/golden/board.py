@@ -18,6 +18,7 @@ from microtrain.convert.frontends.checkpoint import read_checkpoint
 from microtrain.convert.ir import Graph
 from microtrain.convert.memory.check_plan import check_plan
 from microtrain.convert.memory.plan import Plan, align, plan
+from microtrain.convert.ops import forward_op, saves
 from microtrain.convert.pipeline import Compiled, Passes, compile_graph, generate, training_graph
 from microtrain.convert.reference import kernels as reference
 from microtrain.convert.reference.executor import Executor
@@ -36,14 +37,6 @@ from .host import HostModel, decode
 SCHEMES = {"mcunet-5fps": "mcunet-49kb", "proxyless-w0.3": "proxyless-49kb", "mbv2-w0.35": "mbv2-49kb"}
 ENVIRONMENT = "disco_f746ng"
 SEED = 7
-KERNELS = {
-    "conv2d": ("conv2d_fwd_s8", "conv"),
-    "dwconv2d": ("dwconv2d_fwd_s8", "conv"),
-    "add": ("add_fwd_s8", "add"),
-    "avgpool": ("avgpool_fwd_s8", "pool"),
-    "maxpool": ("maxpool_fwd_s8", "pool"),
-    "stream": ("stream_fwd_s8", "stream"),
-}  # op -> its kernel and what generated code calls the parameter structs
 
 
 class LayerWatch:
@@ -60,12 +53,13 @@ class LayerWatch:
         self.values: dict[str, np.ndarray] = {}
         self._running: str | None = None
         addresses = {variable.name: variable.address for variable in board.image.variables}
+        layers = [
+            n for n in graph.forward_nodes if not saves(n) and graph.tensors[n.outputs[0]].dtype == "s8"
+        ]
         self._outputs = {
-            addresses[f"{KERNELS[n.op][1]}_{identifier(n.layer or n.name)}"]: n.outputs[0]
-            for n in graph.forward_nodes
-            if n.op in KERNELS
+            addresses[f"{forward_op(n).struct}_{identifier(n.layer or n.name)}"]: n.outputs[0] for n in layers
         }
-        for kernel in {KERNELS[n.op][0] for n in graph.forward_nodes if n.op in KERNELS}:
+        for kernel in {forward_op(n).kernel for n in layers}:
             board.watch(kernel, self._enter)
 
     def _enter(self) -> None:

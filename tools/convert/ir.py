@@ -229,3 +229,20 @@ class Graph:
 def out_size(size: int, kernel: int, stride: int, pad: int) -> int:
     """Pixels of a window's output along one axis, PyTorch's floor rule."""
     return (size + 2 * pad - kernel) // stride + 1
+
+
+def split_weight(layer: Layer) -> tuple[np.ndarray, np.ndarray]:
+    """Frozen and trained part of a layer's weights, both C-contiguous, in the kernels' layout."""
+    axis = 0 if layer.depthwise else 3
+    trained = np.array(layer.trained, dtype=np.intp)
+    frozen = np.setdiff1d(np.arange(layer.columns), trained)
+    take = layer.weight.take
+    return np.ascontiguousarray(take(frozen, axis=axis)), np.ascontiguousarray(take(trained, axis=axis))
+
+
+def channel_order(layer: Layer) -> tuple[int, ...] | None:
+    """Frozen channels, then trained ones; None where the split is trivial."""
+    if len(layer.trained) in (0, layer.columns):
+        return None
+    trained = set(layer.trained)
+    return (*(c for c in range(layer.columns) if c not in trained), *layer.trained)

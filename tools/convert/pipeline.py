@@ -13,6 +13,8 @@ from .memory.check_plan import check_plan
 from .memory.plan import GAP, Plan, fits, peak, plan
 from .memory.replay import Request, buffer_bytes, with_record
 from .memory.strips import widen
+from .ops import forward_op
+from .ops.table import Learns
 from .passes.accumulators import prove, warn_coarse
 from .passes.autodiff import differentiate
 from .passes.fuse import fuse
@@ -142,7 +144,7 @@ def generate(compiled: Compiled, origin: str) -> Output:
 def with_head(graph: Graph, classes: int, start: HeadStart) -> Graph:
     """The graph with the head of the new task."""
     node = graph.forward_nodes[-1]
-    if node.op != "head" or node.layer is None:
+    if forward_op(node).learns is not Learns.HEAD or node.layer is None:
         raise ConvertError(f"{graph.name} does not end in a linear layer: nothing can be its head")
     features = graph.tensors[node.inputs[0]].elements
     head = new_head(graph.layers[node.layer], features, classes, start)

@@ -16,7 +16,9 @@ from microtrain.base import plan
 from microtrain.base.archive import reason
 from microtrain.base.errors import short
 
-from .ir import ConvertError, Graph, Layer
+from .ir import ConvertError, Graph, Layer, Node
+from .ops import forward_op, saves
+from .ops.table import Learns
 from .trainables import HeadStart
 
 KEYS = {"name", "network", "biases", "weights", "select", "fraction_bits", "loss", "learning_rate", "head"}
@@ -262,7 +264,11 @@ def apply(graph: Graph, scheme: Scheme) -> Graph:
 
 def convolutions(graph: Graph) -> list[str]:
     """Layer names of the convolutions (hidden linear layers included) in forward order, without the head."""
-    return [n.layer for n in graph.forward_layers if n.op in ("conv2d", "dwconv2d") and n.layer]
+    return [n.layer for n in graph.forward_layers if n.layer and not saves(n) and _learns(n)]
+
+
+def _learns(node: Node) -> bool:
+    return forward_op(node).learns is Learns.COLUMNS
 
 
 def _layer_name(key: str | int, names: list[str], graph: Graph, scheme: Scheme) -> str:

@@ -8,8 +8,9 @@ from itertools import accumulate
 
 import numpy as np
 
-from .ir import ConvertError, Graph, Layer, Source
-from .ops.conv import bias_scale
+from .ir import ConvertError, Graph, Layer, Source, split_weight
+from .ops import saves
+from .ops.conv_constants import bias_scale
 
 HEAD_SEED = 0
 HeadStart = str | tuple[int, ...]  # "zeros", "random", "keep", or rows of the model's own head
@@ -90,7 +91,7 @@ def front_steps(graph: Graph) -> int:
     nodes = graph.forward_nodes
     for step, node in enumerate(nodes):
         learns = any(part.layer in trained for part in (node.parts or (node,)))
-        if learns or node.op == "gather" or len(node.outputs) > 1:
+        if learns or saves(node) or len(node.outputs) > 1:
             return step
     return len(nodes)
 
@@ -126,23 +127,6 @@ def input_scale(graph: Graph, layer: str) -> float:
     """Scale of the tensor that a layer reads."""
     node = graph.forward_of[layer]
     return graph.tensors[node.inputs[0]].scale
-
-
-def split_weight(layer: Layer) -> tuple[np.ndarray, np.ndarray]:
-    """Frozen and trained part of a layer's weights, both C-contiguous, in the kernels' layout."""
-    axis = 0 if layer.depthwise else 3
-    trained = np.array(layer.trained, dtype=np.intp)
-    frozen = np.setdiff1d(np.arange(layer.columns), trained)
-    take = layer.weight.take
-    return np.ascontiguousarray(take(frozen, axis=axis)), np.ascontiguousarray(take(trained, axis=axis))
-
-
-def channel_order(layer: Layer) -> tuple[int, ...] | None:
-    """Frozen channels, then trained ones; None where the split is trivial."""
-    if len(layer.trained) in (0, layer.columns):
-        return None
-    trained = set(layer.trained)
-    return (*(c for c in range(layer.columns) if c not in trained), *layer.trained)
 
 
 def block_bytes(items: tuple[Trainable, ...]) -> int:

@@ -29,7 +29,12 @@ class Stored:
 
 @dataclass(frozen=True)
 class Step:
-    """One layer of the forward pass. window: kh, kw, stride_h, stride_w, pad_h, pad_w; step: that runs it."""
+    """One layer of the forward pass.
+
+    step    that runs it
+    window  kh, kw, stride_h, stride_w, pad_h, pad_w
+    facts   what else the op has to say of it
+    """
 
     step: int
     op: str
@@ -37,6 +42,7 @@ class Step:
     inputs: tuple[str, ...]
     output: str
     window: dict[str, int] | None
+    facts: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)

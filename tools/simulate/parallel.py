@@ -20,6 +20,8 @@ import numpy as np
 import torch
 from torch.nn import functional
 
+from microtrain.convert.ops import forward_entry
+
 from .network import Network, Step
 from .rules import FLOAT, Rules, Sgd
 
@@ -98,7 +100,8 @@ class Parallel:
         """Logits [runs][images][classes] of the given tensors, stored integers [runs][c][images][h][w]."""
         values = {name: tensor - self.network.tensors[name].zero for name, tensor in given.items()}
         for step in self.steps:
-            values[step.output] = getattr(self, f"_{step.op}")(step, *(values[t] for t in step.inputs))
+            op = forward_entry(step.op)
+            values[step.output] = op.parallel(self, step, *(values[t] for t in step.inputs))
         return values[self.network.output]
 
     def train(self, given: Mapping[str, Tensor], labels: Tensor, rates: Tensor) -> tuple[Tensor, Tensor]:
@@ -135,22 +138,21 @@ class Parallel:
         """Parameters of a run in the order of the layers, float32."""
         return b"".join(p[run].detach().cpu().numpy().tobytes() for p in self.parameters.values())
 
-    def _conv2d(self, step: Step, x: Tensor) -> Tensor:
-        layer, window, weight = self.constants[step.layer or ""], step.window, self._weight(step.layer or "")
+    def dense(self, step: Step, x: Tensor) -> Tensor:
+        """The sums of a dense convolution without biases."""
+        window, weight = step.window, self._weight(step.layer or "")
         assert window is not None
         if window["kh"] == window["kw"] == window["stride_h"] == window["stride_w"] == 1:
             runs, c, *pixels = x.shape
-            sums = torch.matmul(weight[..., 0, 0], x.reshape(runs, c, -1)).reshape(runs, -1, *pixels)
-        else:
-            weight = weight if weight.ndim == 5 else weight.expand(self.runs, *weight.shape)
-            sums = self._grouped(x, weight, window, self.runs)
-        return self._requantized(step, layer, sums)
+            return torch.matmul(weight[..., 0, 0], x.reshape(runs, c, -1)).reshape(runs, -1, *pixels)
+        weight = weight if weight.ndim == 5 else weight.expand(self.runs, *weight.shape)
+        return self._grouped(x, weight, window, self.runs)
 
-    def _dwconv2d(self, step: Step, x: Tensor) -> Tensor:
-        layer, window = self.constants[step.layer or ""], step.window
-        assert window is not None
+    def depthwise(self, step: Step, x: Tensor) -> Tensor:
+        """The sums of a depthwise convolution without biases."""
+        assert step.window is not None
         weight = self._weight(step.layer or "").expand(self.runs, -1, -1, -1).unsqueeze(2)
-        return self._requantized(step, layer, self._grouped(x, weight, window, x.shape[0] * x.shape[1]))
+        return self._grouped(x, weight, step.window, x.shape[0] * x.shape[1])
 
     def _grouped(self, x: Tensor, weight: Tensor, window: dict[str, int], groups: int) -> Tensor:
         """A convolution of each run with its own weights [runs][c_out][c_in][kh][kw]."""
@@ -160,11 +162,20 @@ class Parallel:
         sums = functional.conv2d(flat, weight.flatten(0, 1), None, stride, pad, 1, groups)
         return sums.reshape(images, runs, -1, *sums.shape[2:]).permute(1, 2, 0, 3, 4)
 
-    def _requantized(self, step: Step, layer: TorchLayer, sums: Tensor) -> Tensor:
-        bias = self.parameters.get((step.layer or "", "bias"))
+    def requantized(self, step: Step, sums: Tensor) -> Tensor:
+        """The stored output of a convolution's sums."""
+        layer, bias = self.constants[step.layer or ""], self.parameters.get((step.layer or "", "bias"))
         bias = layer.bias if bias is None else rounded(bias)
         zero = self.network.tensors[step.output].zero
         return Requantize.apply(sums + bias[..., None, None, None], layer.multiplier, zero, self.rules)
+
+    def stored(self, step: Step, values: Tensor) -> Tensor:
+        """The stored output of values in its units."""
+        return Requantize.apply(values, None, self.network.tensors[step.output].zero, self.rules)
+
+    def rounded(self, values: Tensor) -> Tensor:
+        """To integers; the gradient passes."""
+        return rounded(values)
 
     def _weight(self, name: str) -> Tensor:
         """Stored weights for the forward pass: as TorchLayer has them, or [runs][...]."""
@@ -176,40 +187,6 @@ class Parallel:
             return columns
         axis = 1 if layer.depthwise else 2
         return layer.weight.expand(self.runs, *layer.weight.shape).index_copy(axis, layer.trained, columns)
-
-    def _add(self, step: Step, a: Tensor, b: Tensor) -> Tensor:
-        ta, tb, ty = (self.network.tensors[t] for t in (*step.inputs, step.output))
-        total = (a * ta.scale + b * tb.scale) / ty.scale
-        return Requantize.apply(total, None, ty.zero, self.rules)
-
-    def _avgpool(self, step: Step, x: Tensor) -> Tensor:
-        zero, window = self.network.tensors[step.inputs[0]].zero, step.window
-        assert window is not None
-        runs, c, images, h, w = x.shape
-        kernel, stride = (window["kh"], window["kw"]), (window["stride_h"], window["stride_w"])
-        pad = (window["pad_h"], window["pad_w"])
-        flat = x.reshape(runs, c * images, h, w)
-        sums = functional.avg_pool2d(flat, kernel, stride, pad, divisor_override=1)
-        count = kernel[0] * kernel[1]
-        y = rounded((sums + count * zero) / count) - zero
-        return y.reshape(runs, c, images, *sums.shape[2:])
-
-    def _maxpool(self, step: Step, x: Tensor) -> Tensor:
-        window = step.window
-        assert window is not None
-        runs, c, images, h, w = x.shape
-        kernel, stride = (window["kh"], window["kw"]), (window["stride_h"], window["stride_w"])
-        y = functional.max_pool2d(
-            x.reshape(runs, c * images, h, w), kernel, stride, (window["pad_h"], window["pad_w"])
-        )
-        return y.reshape(runs, c, images, *y.shape[2:])
-
-    def _head(self, step: Step, x: Tensor) -> Tensor:
-        stored = self.network.tensors[step.inputs[0]]
-        name = step.layer or ""
-        features = (x * stored.scale).permute(0, 2, 3, 4, 1).flatten(2)
-        weight, bias = self.parameters[name, "head_weight"], self.parameters[name, "head_bias"]
-        return features @ weight.transpose(1, 2) + bias[:, None]
 
 
 class TorchLayer:

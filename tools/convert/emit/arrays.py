@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from microtrain.convert.ir import Graph, Layer, Node
-from microtrain.convert.ops.conv import bias_scale, multipliers
+from microtrain.convert.ir import Graph, Node
+from microtrain.convert.ops import forward_op, saves
 
 from .names import identifier
 
@@ -19,10 +19,8 @@ def archive(graph: Graph, model_id: str) -> bytes:
     """The forward pass and the constants of its layers; the same bytes for the same graph."""
     entries: dict[str, Any] = {"graph": np.array(json.dumps(_description(graph, model_id)))}
     for _, node in _forward(graph):
-        if node.layer is not None:
-            entries |= {
-                f"{node.layer}/{key}": a for key, a in _constants(graph, node, graph.layers[node.layer])
-            }
+        found = forward_op(node).arrays(graph, node)
+        entries |= {f"{node.layer}/{key}": values for key, values in found.items()}
     file = io.BytesIO()
     np.savez_compressed(file, **entries)
     return file.getvalue()
@@ -30,7 +28,7 @@ def archive(graph: Graph, model_id: str) -> bytes:
 
 def _description(graph: Graph, model_id: str) -> dict[str, Any]:
     """Nodes, each with the forward step that runs it, tensors, and what of each layer is trained."""
-    nodes = [_node(step, node) for step, node in _forward(graph)]
+    nodes = [_node(graph, step, node) for step, node in _forward(graph)]
     used = {t for node in nodes for t in (*node["inputs"], node["output"])}
     return {
         "format": 1,
@@ -58,11 +56,12 @@ def _description(graph: Graph, model_id: str) -> dict[str, Any]:
 def _forward(graph: Graph) -> list[tuple[int, Node]]:
     """(forward step, layer it computes); what is only set aside for the backward pass is left out."""
     steps = [(step, part) for step, n in enumerate(graph.forward_nodes) for part in n.parts or (n,)]
-    return [(step, part) for step, part in steps if part.op != "gather"]
+    return [(step, part) for step, part in steps if not saves(part)]
 
 
-def _node(step: int, node: Node) -> dict[str, Any]:
+def _node(graph: Graph, step: int, node: Node) -> dict[str, Any]:
     window = None if node.window is None else asdict(node.window)
+    facts = forward_op(node).facts(graph, node)
     return {
         "step": step,
         "op": node.op,
@@ -70,18 +69,5 @@ def _node(step: int, node: Node) -> dict[str, Any]:
         "inputs": node.inputs,
         "output": node.outputs[0],
         "window": window,
+        **({"facts": facts} if facts else {}),
     }
-
-
-def _constants(graph: Graph, node: Node, layer: Layer) -> list[tuple[str, np.ndarray]]:
-    found = [("weight", layer.weight), ("bias", layer.bias)]
-    if layer.weight_scale is None:
-        return found
-    dead = np.zeros(len(layer.bias), bool) if layer.dead is None else layer.dead
-    return [
-        *found,
-        ("scale", layer.weight_scale),
-        ("bias_unit", bias_scale(graph, node.layer or "")),
-        ("multiplier", multipliers(graph, node)),
-        ("dead", dead),
-    ]

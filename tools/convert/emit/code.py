@@ -7,6 +7,7 @@ but the graph and the plan, so a diff of generated code means something.
 from __future__ import annotations
 
 import hashlib
+import re
 import zlib
 from dataclasses import dataclass, replace
 
@@ -15,8 +16,9 @@ import numpy as np
 from microtrain.convert.ir import ConvertError, Graph, Node
 from microtrain.convert.memory.plan import Placement, Plan, parts
 from microtrain.convert.memory.replay import record_bytes
-from microtrain.convert.ops import TABLE
-from microtrain.convert.ops.stream import before_rows, kernel_scratch_at
+from microtrain.convert.ops import TABLE, saves
+from microtrain.convert.ops.stream import before_rows, kernel_scratch_at, own_rows
+from microtrain.convert.ops.table import COMMON_HEADERS
 from microtrain.convert.scheme import Scheme
 from microtrain.convert.trainables import Trainable, block_bytes, front_steps, layout, stored_block
 
@@ -26,7 +28,6 @@ from .names import Names, c_string, comment, identifier, number
 API_VERSION = 3
 ID_LINE = "#define MODEL_ID"
 HEADER = '#include "model.h"'
-INCLUDES = ("conv2d", "elementwise", "head", "pool", "stream")
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ def emit(graph: Graph, plan: Plan, scheme: Scheme, origin: str, records: int = 0
         "model.c": _model(names, scheme, origin),
         "model_weights.c": _weights(names, items, origin),
     }
+    check_structs(files["model.c"])
     digest = hashlib.sha256("".join(files[name] for name in sorted(files)).encode()).hexdigest()
     word = int.from_bytes(bytes.fromhex(digest)[:4], "little")
     files["model.h"] = files["model.h"].replace(f"{ID_LINE} 0\n", f"{ID_LINE} 0x{word:08x}u\n")
@@ -76,6 +78,18 @@ def check_identifiers(graph: Graph, plan: Plan) -> None:
             other = found.setdefault(identifier(name), name)
             if other != name:
                 raise ConvertError(f"{other} and {name} would have the same name in C: rename one of them")
+
+
+def check_structs(model: str) -> None:
+    """ValueError where model.c uses a struct that it does not define: an op's entry lacks it."""
+    code = re.sub(r'/\*.*?\*/|"(?:\\.|[^"\\])*"', "", model, flags=re.DOTALL)
+    defined = set(re.findall(r"\bstruct \w+ (\w+)(?:\[\])? =", code))
+    missing = sorted(set(re.findall(r"&([A-Za-z_]\w*)", code)) - defined)
+    if missing:
+        raise ValueError(
+            f"model.c would use {', '.join(missing)}, which nothing defines: see layer_structs and "
+            "step_structs of the ops' entries"
+        )
 
 
 def _banner(origin: str, what: str) -> str:
@@ -122,7 +136,7 @@ def _model(names: Names, scheme: Scheme, origin: str) -> str:
         [
             _banner(origin, f"Model {graph.name}, scheme {scheme.name}: parameters and steps."),
             "#include <stddef.h>\n#include <string.h>\n" if graph.record else "#include <stddef.h>\n",
-            *(f'#include "kernels/{name}.h"' for name in INCLUDES),
+            *(f'#include "kernels/{name}.h"' for name in _headers(graph)),
             f"{HEADER}\n",
             "#define AT(offset) ((void *)(model_arena + (offset)))",
             "#define TRAINED(offset) ((void *)(model_trainables + (offset)))\n",
@@ -133,10 +147,17 @@ def _model(names: Names, scheme: Scheme, origin: str) -> str:
             _info(graph, scheme),
             *tables.structs(names),
             _error_structs(names),
+            *own_rows(names),
             _forward(names),
             _backward(names),
         ]
     )
+
+
+def _headers(graph: Graph) -> list[str]:
+    """Headers of the kernels that the model calls, and of those that every model includes."""
+    nodes = [part for node in graph.nodes for part in (node, *node.parts)]
+    return sorted({*COMMON_HEADERS, *(TABLE[node.op].header for node in nodes)})
 
 
 def _offsets(plan: Plan) -> str:
@@ -277,12 +298,10 @@ def _rest(names: Names, steps: range) -> list[str]:
     """The steps that use what learns, and those that only training runs."""
     lines = []
     nodes = names.graph.nodes
-    if not any(
-        "train ?" in TABLE[n.op].call(names, n) or n.op == "gather" for n in nodes[steps.start : steps.stop]
-    ):
+    if not any(saves(n) or len(n.outputs) > 1 for n in nodes[steps.start : steps.stop]):
         lines.append("    (void)train; /* nothing is saved for the backward pass */")
     for step in steps:
-        if nodes[step].op == "gather":
+        if saves(nodes[step]):
             lines += ["    if (train) {", _step(names, step, "        "), "    }"]
         else:
             lines.append(_step(names, step, "    "))

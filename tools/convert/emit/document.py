@@ -26,7 +26,9 @@ from microtrain.base.plan import Plan as Document
 from microtrain.convert.ir import Graph, Node
 from microtrain.convert.memory.plan import Plan
 from microtrain.convert.memory.replay import record_bytes
-from microtrain.convert.ops import TABLE
+from microtrain.convert.ops import TABLE, forward_op, saves
+from microtrain.convert.ops.ctext import Table
+from microtrain.convert.ops.table import Learns
 from microtrain.convert.pipeline import FIRMWARE_FLASH, Compiled
 from microtrain.convert.trainables import Trainable, block_bytes, front_steps, layout, stored_block
 
@@ -111,7 +113,7 @@ def _replay(compiled: Compiled) -> Replay:
 
 def rows(compiled: Compiled) -> tuple[Layer, ...]:
     """The layers in forward order."""
-    return tuple(_row(compiled, node) for node in compiled.graph.forward_layers if node.op != "gather")
+    return tuple(_row(compiled, node) for node in compiled.graph.forward_layers if not saves(node))
 
 
 def _row(compiled: Compiled, node: Node) -> Layer:
@@ -131,21 +133,21 @@ def _row(compiled: Compiled, node: Node) -> Layer:
         stride=(window.stride_h, window.stride_w) if window else None,
         macs=TABLE[node.op].macs(graph, node),
         trained=_learns(graph, node),
-        flash_bytes=sum(_nbytes(t) for t in tables.layer_tables(graph, node)),
+        flash_bytes=sum(_nbytes(t) for t in forward_op(node).tables(graph, node)),
         trainable_bytes=sum(len(t.data) for t in layout(graph) if node.layer and t.layer == node.layer),
         saved_bytes=sum(p.bytes for p in (*own, *kept)),
         mask_bytes=sum(p.bytes for p in masks),
     )
 
 
-def _nbytes(table: tables.Table) -> int:
+def _nbytes(table: Table) -> int:
     width = 4 if table.values.dtype.kind == "f" or table.kind == "biases" else table.values.itemsize
     return int(table.values.size) * width
 
 
 def _learns(graph: Graph, node: Node) -> str:
     """What of a layer learns: "-", "bias", "weight 12/24 + bias", "all"."""
-    if node.op == "head":
+    if forward_op(node).learns is Learns.HEAD:
         return "all"
     layer = graph.layers.get(node.layer or "")
     if layer is None:

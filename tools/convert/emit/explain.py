@@ -10,7 +10,8 @@ from rich.table import Table
 
 from microtrain.convert.ir import Graph, Node
 from microtrain.convert.memory.plan import Buffer, Piece, align, buffers, bytes_alive, place
-from microtrain.convert.ops import TABLE
+from microtrain.convert.ops import updates
+from microtrain.convert.ops.table import Updates
 from microtrain.convert.passes.recompute import recomputed_macs
 from microtrain.convert.pipeline import (
     FIRMWARE_SRAM,
@@ -91,7 +92,7 @@ def gradients(graph: Graph) -> list[Buffer]:
     return [
         Buffer((Piece(step, last, 0, align(4 * size)),), {f"gradient:{step}": 0})
         for step, node, size in sizes
-        if size and TABLE[node.op].updates
+        if size and updates(node) is not Updates.NOTHING
     ]
 
 
@@ -100,9 +101,9 @@ def _elements(graph: Graph, node: Node) -> int:
     layer = graph.layers.get(node.layer or "")
     if layer is None:
         return 0
-    if node.op == "bias_update":
+    if updates(node) is Updates.BIASES:
         return int(layer.bias.size)
-    if node.op == "head_bwd_w":
+    if updates(node) is Updates.HEAD:
         return int(layer.weight.size + layer.bias.size)
     return int(layer.weight.size) * len(layer.trained) // layer.columns
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Table as Printed
 
 from microtrain.base.plan import Budget
 from microtrain.convert.boards import Board
@@ -25,7 +25,7 @@ def print_table(
     compiled: Compiled, budget: Budget | None, console: Console, board: Board | None = None
 ) -> None:
     """A row a layer, then the totals against the budget."""
-    table = Table(title=f"{compiled.graph.name}, scheme {compiled.scheme.name}", header_style="bold")
+    table = Printed(title=f"{compiled.graph.name}, scheme {compiled.scheme.name}", header_style="bold")
     for name in ("layer", "op", "in", "out", "kernel"):
         table.add_column(name)
     for name in ("MACs", "trained", "flash B", "trainable B", "saved B", "mask B"):

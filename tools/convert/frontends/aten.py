@@ -1,172 +1,46 @@
-"""The aten ops that a model may use, one table: what each becomes in the float graph."""
+"""The aten ops that a model may use: what each becomes in the float graph.
+
+Those that become an op of the IR have their rules in the entries of the op table.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from microtrain.convert.ir import Layer, Source, Window, out_size
+from microtrain.convert.ir import Layer, Source
+from microtrain.convert.ops import TABLE
+from microtrain.convert.ops.table import Aten, ForwardOp
 
 from .lowering import Act, Call, Lowering, Param
+from .nearest import NO_ACTIVATION, NO_NORM, unsupported
 
 SCALAR_FLOAT = 6  # c10::ScalarType::Float
-
-Rule = Callable[[Lowering, Call], Any]
-
-NO_ACTIVATION = "relu or relu6"
-NO_NORM = "a batch norm right after a convolution or linear layer"
-NO_RESIZE = "a strided convolution or a pooling to make an image smaller; none makes it larger"
-NO_SLICE = "flatten, view or reshape of the whole tensor"
-NO_SOFTMAX = "leaving it out, since the loss on the device applies it to the logits"
-NO_SCALE = "a residual add; the input's mean and std belong into the file's microtrain.json"
-SUPPORTED = "conv2d, batch norm, relu, relu6, add, mean, average and max pooling, flatten, linear, dropout"
-
-NEAREST: dict[str, str] = {
-    **dict.fromkeys(("sigmoid", "hardsigmoid", "silu", "hardswish", "gelu", "mish", "tanh"), NO_ACTIVATION),
-    **dict.fromkeys(
-        ("leaky_relu", "elu", "selu", "celu", "prelu", "softplus", "threshold", "rrelu"), NO_ACTIVATION
-    ),
-    **dict.fromkeys(("layer_norm", "native_layer_norm", "group_norm", "native_group_norm"), NO_NORM),
-    **dict.fromkeys(("instance_norm", "rms_norm", "local_response_norm"), NO_NORM),
-    **dict.fromkeys(("softmax", "_softmax", "log_softmax", "_log_softmax"), NO_SOFTMAX),
-    **dict.fromkeys(("mul", "sub", "rsub", "div", "neg"), NO_SCALE),
-    **dict.fromkeys(("slice", "select", "split", "chunk", "permute", "transpose", "t"), NO_SLICE),
-    **dict.fromkeys(("upsample_nearest2d", "upsample_bilinear2d", "pixel_shuffle"), NO_RESIZE),
-    **dict.fromkeys(("conv_transpose2d", "conv_transpose1d"), NO_RESIZE),
-    **dict.fromkeys(("conv1d", "conv3d"), "conv2d"),
-    **dict.fromkeys(("cat", "concat", "concatenate", "stack"), "a residual add of two tensors of one shape"),
-    **dict.fromkeys(
-        ("pad", "constant_pad_nd", "reflection_pad2d"), "the padding argument of the convolution"
-    ),
-    **dict.fromkeys(
-        ("bmm", "einsum", "scaled_dot_product_attention", "lstm", "gru"), "convolutions and linear layers"
-    ),
-}
 
 
 def lower(low: Lowering, call: Call) -> Any:
     """Append what one call means to the graph and return its value; an unsupported op is an error."""
-    rule = TABLE.get(_entry(call.op))
-    if rule is None:
+    found = _entry(call.op)
+    if found is None:
         raise unsupported(call)
-    return rule(low, call)
+    return found.rule(low, call)
 
 
 def names_of(op: str, args: Sequence[Any]) -> list[str]:
     """Names of an op's arguments by position, for files that name none of them."""
     if op == "to" and len(args) > 1 and type(args[1]) is not int:
         return ["self", "device", "dtype"]
-    return SIGNATURES.get(_entry(op), "self").split()
+    found = _entry(op)
+    return found.arguments.split() if found else ["self"]
 
 
-def _entry(op: str) -> str:
-    """The op's name in the tables; the trailing _ says that it works in place."""
-    return op.rstrip("_") if op.rstrip("_") in TABLE else op
-
-
-def unsupported(call: Call) -> Exception:
-    op = call.op.rstrip("_") or call.op
-    return call.error(f"the op {op} is not supported; the nearest that is: {NEAREST.get(op, SUPPORTED)}")
-
-
-def pair(value: Any) -> tuple[int, int]:
-    """One number or two, as torch takes them for height and width."""
-    if isinstance(value, Sequence):
-        return (int(value[0]), int(value[-1]))
-    return int(value), int(value)
-
-
-def conv2d(low: Lowering, call: Call) -> Act:
-    x = low.image(call, call.x)
-    weight = low.constant(call, call.args.get("weight"), "weight")
-    if call.get("transposed", False):
-        raise call.error(f"a transposed convolution is not supported; the nearest that is: {NO_RESIZE}")
-    if weight.value.ndim != 4:
-        raise call.error("only two-dimensional convolutions are supported")
-    if pair(call.get("dilation", 1)) != (1, 1):
-        raise call.error("dilation is not supported; the nearest that is: a larger kernel, such as 5x5")
-    h, w, c_in = low.shape(x)
-    c_out, per_group, kh, kw = weight.value.shape
-    groups = int(call.get("groups", 1))
-    depthwise = groups > 1 and groups == c_in == c_out
-    if groups != 1 and not depthwise:
-        raise call.error(
-            f"a convolution of {c_in} to {c_out} channels in {groups} groups is not supported; "
-            f"the nearest that is: groups=1, or depthwise (groups={c_in}, {c_in} to {c_in} channels)"
-        )
-    if per_group * groups != c_in:
-        raise call.error(f"the convolution wants {per_group * groups} input channels and gets {c_in}")
-    sh, sw = _stride(call, (1, 1))
-    ph, pw = _padding(call, kh, kw)
-    window = Window(kh, kw, sh, sw, ph, pw)
-    values = weight.value[:, 0] if depthwise else weight.value.transpose(0, 2, 3, 1)
-    shape = (c_out, kh, kw) if depthwise else (c_out, kh, kw, c_in)
-    layer = low.layer(call, weight, values, call.args.get("bias"), shape)
-    out = (out_size(h, kh, sh, ph), out_size(w, kw, sw, pw), c_out)
-    return low.emit(call, "dwconv2d" if depthwise else "conv2d", (x,), out, layer=layer, window=window)
-
-
-def _stride(call: Call, default: tuple[int, int]) -> tuple[int, int]:
-    stride = pair(call.get("stride", None) or default)
-    if min(stride) < 1:
-        raise call.error(f"a stride of {stride[0]}x{stride[1]}; 1 is the least")
-    return stride
-
-
-def _padding(call: Call, kh: int, kw: int) -> tuple[int, int]:
-    padding = call.get("padding", 0)
-    if padding == "valid":
-        return 0, 0
-    if padding == "same":
-        if kh % 2 == 0 or kw % 2 == 0:
-            raise call.error(
-                f'padding="same" of a {kh}x{kw} kernel pads more on one side; '
-                "the nearest that is supported: an odd kernel, or padding as a number"
-            )
-        return kh // 2, kw // 2
-    return pair(padding)
-
-
-def linear(low: Lowering, call: Call) -> Act:
-    return _linear(low, call, call.x, call.args.get("weight"), call.args.get("bias"))
-
-
-def addmm(low: Lowering, call: Call) -> Act:
-    if call.get("alpha", 1) != 1 or call.get("beta", 1) != 1:
-        raise unsupported(call)
-    return _linear(low, call, call.args["mat1"], _turned(call, call.args["mat2"]), call.x)
-
-
-def matmul(low: Lowering, call: Call) -> Act:
-    other = call.args["mat2"] if "mat2" in call.args else call.args.get("other")
-    if not isinstance(other, Param):
-        raise call.error("a product of two activations is not supported; the nearest that is: a linear layer")
-    return _linear(low, call, call.x, _turned(call, other), None)
-
-
-def _turned(call: Call, value: Any) -> Any:
-    return Param(value.name, value.value.T) if isinstance(value, Param) and value.value.ndim == 2 else value
-
-
-def _linear(low: Lowering, call: Call, value: Any, weight: Any, bias: Any) -> Act:
-    """A linear layer over a map: a convolution whose window is the whole map; its columns go CHW to HWC."""
-    x = low.activation(call, value)
-    param = low.constant(call, weight, "weight")
-    h, w, c = low.shape(x)
-    classes, features = param.value.shape
-    if x.dims not in ((low.batch, h * w * c), (h * w * c,)):
-        raise call.error(
-            f"a linear layer reads a tensor of shape {list(x.dims)}; flatten the image before it"
-        )
-    if features != h * w * c:
-        raise call.error(f"the linear layer wants {features} features and gets {h * w * c}")
-    values = param.value.reshape(classes, c, h, w).transpose(0, 2, 3, 1)
-    layer = low.layer(call, param, values, bias, (classes, h, w, c))
-    dims = (*x.dims[:-1], classes)
-    return low.emit(call, "linear", (x,), (1, 1, classes), dims=dims, layer=layer, window=Window(h, w))
+def _entry(op: str) -> Aten | None:
+    """The rule of a call; the trailing _ of its name says that it works in place."""
+    rules = [RULES, *(entry.aten for entry in TABLE.values() if isinstance(entry, ForwardOp))]
+    return next((r[name] for name in (op.rstrip("_"), op) for r in rules if name in r), None)
 
 
 def batch_norm(low: Lowering, call: Call) -> Act:
@@ -220,103 +94,6 @@ def _clamp(low: Lowering, call: Call, least: float, most: float) -> Act:
             f"a clamp to {least:g}..{most:g} is not supported; the nearest that is: {NO_ACTIVATION}"
         )
     return low.emit(call, op, (x,), low.shape(x), dims=x.dims)
-
-
-def add(low: Lowering, call: Call) -> Any:
-    a, b = call.x, call.args.get("other")
-    if isinstance(a, Param) and call.op.endswith("_"):
-        raise call.error(f"{a.name} is changed by forward(); call model.eval() before the model is saved")
-    for value in (a, b):
-        if not isinstance(value, Act):
-            raise call.error("only the sum of two activations is supported, not that with a constant")
-    a, b = low.activation(call, a), low.activation(call, b)
-    if call.get("alpha", 1) != 1:
-        raise call.error("add with alpha is not supported; the nearest that is: a plain sum")
-    if a.dims != b.dims or low.shape(a) != low.shape(b):
-        raise call.error(
-            f"adds tensors of shapes {list(a.dims)} and {list(b.dims)}; they must have one shape"
-        )
-    if low.tensor_of(a) == low.tensor_of(b):
-        raise call.error(
-            "adds a tensor to itself; the nearest that is supported: twice the weights before it"
-        )
-    return low.emit(call, "add", (a, b), low.shape(a), dims=a.dims)
-
-
-def avg_pool2d(low: Lowering, call: Call) -> Act:
-    if call.args.get("divisor_override") is not None:
-        raise call.error("divisor_override is not supported; the nearest that is: the plain average")
-    window = _pool_window(call)
-    if (window.pad_h or window.pad_w) and not call.get("count_include_pad", True):
-        raise call.error(
-            "count_include_pad=False with padding is not supported; the nearest that is: padding=0"
-        )
-    return _pool(low, call, "avgpool", window)
-
-
-def max_pool2d(low: Lowering, call: Call) -> Act:
-    if pair(call.get("dilation", 1)) != (1, 1):
-        raise call.error("dilation is not supported; the nearest that is: a pooling without")
-    window = _pool_window(call)
-    if window.kh * window.kw > 256:
-        raise call.error(
-            f"a max pooling over {window.kh}x{window.kw} pixels is too large; 256 pixels are the most"
-        )
-    return _pool(low, call, "maxpool", window)
-
-
-def _pool_window(call: Call) -> Window:
-    kh, kw = pair(call.args["kernel_size"])
-    sh, sw = _stride(call, (kh, kw))
-    return Window(kh, kw, sh, sw, *pair(call.get("padding", 0)))
-
-
-def _pool(low: Lowering, call: Call, op: str, k: Window) -> Act:
-    x = low.image(call, call.x)
-    h, w, c = low.shape(x)
-    shape = (out_size(h, k.kh, k.stride_h, k.pad_h), out_size(w, k.kw, k.stride_w, k.pad_w), c)
-    rest = ((h + 2 * k.pad_h - k.kh) % k.stride_h, (w + 2 * k.pad_w - k.kw) % k.stride_w)
-    if call.get("ceil_mode", False) and rest != (0, 0):
-        raise call.error("ceil_mode=True is not supported; the nearest that is: ceil_mode=False")
-    return low.emit(call, op, (x,), shape, window=k)
-
-
-def adaptive_avg_pool2d(low: Lowering, call: Call) -> Act:
-    x = low.image(call, call.x)
-    h, w, c = low.shape(x)
-    rows, columns = pair(call.args["output_size"])
-    if h % rows or w % columns:
-        raise call.error(
-            f"adaptive pooling of {h}x{w} to {rows}x{columns} has windows of different sizes; "
-            f"the nearest that is supported: an output size that divides {h}x{w}, such as 1"
-        )
-    window = Window(h // rows, w // columns, h // rows, w // columns)
-    return low.emit(call, "avgpool", (x,), (rows, columns, c), window=window)
-
-
-def mean(low: Lowering, call: Call) -> Act:
-    """Global average: the mean over height and width in one call, or over the width and then the height."""
-    x = call.x
-    if not isinstance(x, Act):
-        raise unsupported(call)
-    h, w, c = low.shape(x)
-    axes = call.get("dim", None) or range(len(x.dims))
-    over = {int(a) % len(x.dims) for a in ([axes] if isinstance(axes, int) else axes)}
-    keep = bool(call.get("keepdim", False))
-    dims = tuple(1 if i in over else d for i, d in enumerate(x.dims) if keep or i not in over)
-    n = low.batch
-    whole = (x.dims == (n, c, h, w) and over == {2, 3}) or (x.dims == (n, c, h * w) and over == {2})
-    if x.half and over == {2}:
-        whole = True
-    elif x.dims == (n, c, h, w) and over == {3} and not x.half:
-        return Act(x.tensor, dims, half=True)
-    if not whole:
-        raise call.error(
-            f"a mean of {list(x.dims)} over {sorted(over)} is not supported; take the mean over (2, 3)"
-        )
-    return low.emit(
-        call, "avgpool", (Act(x.tensor, x.dims),), (1, 1, c), dims=dims, window=Window(h, w, h, w)
-    )
 
 
 def view(low: Lowering, call: Call) -> Act:
@@ -394,67 +171,36 @@ def no(low: Lowering, call: Call) -> bool:
     return False
 
 
-TABLE: dict[str, Rule] = {
-    **dict.fromkeys(("conv2d", "convolution", "_convolution", "_convolution_mode"), conv2d),
-    **dict.fromkeys(("mm", "matmul"), matmul),
-    **dict.fromkeys(("batch_norm", "_native_batch_norm_legit_no_training", "cudnn_batch_norm"), batch_norm),
-    **dict.fromkeys(("native_batch_norm", "_native_batch_norm_legit"), batch_norm),
-    **dict.fromkeys(("max_pool2d", "max_pool2d_with_indices"), max_pool2d),
-    **dict.fromkeys(("adaptive_avg_pool2d", "_adaptive_avg_pool2d"), adaptive_avg_pool2d),
-    **dict.fromkeys(("view", "reshape", "_unsafe_view"), view),
-    **dict.fromkeys(("t", "transpose", "permute"), turn),
-    **dict.fromkeys(("dropout", "dropout2d", "feature_dropout", "alpha_dropout", "native_dropout"), same),
-    **dict.fromkeys(
-        ("contiguous", "clone", "detach", "detach_copy", "alias", "identity", "lift_fresh_copy"), same
-    ),
-    **dict.fromkeys(("to", "_to_copy", "float"), convert_type),
-    **dict.fromkeys(("size", "sym_size", "dim"), size),
-    **dict.fromkeys(("requires_grad", "is_cuda", "is_quantized", "is_sparse"), no),
-    "dtype": number_type,
-    "linear": linear,
-    "addmm": addmm,
-    "relu": relu,
-    "relu6": relu6,
-    "hardtanh": hardtanh,
-    "clamp": clamp,
-    "clamp_min": clamp,
-    "add": add,
-    "avg_pool2d": avg_pool2d,
-    "mean": mean,
-    "flatten": flatten,
-    "squeeze": squeeze,
-    "unsqueeze": unsqueeze,
-}
-
-# Arguments by position, as native_functions.yaml has them. An op that is not here takes `self` alone.
-_CONVOLUTION = "input weight bias stride padding dilation"
 _NORM = "input weight bias running_mean running_var"
-SIGNATURES: dict[str, str] = {
-    **dict.fromkeys(("conv2d", "_convolution_mode"), f"{_CONVOLUTION} groups"),
-    **dict.fromkeys(("convolution", "_convolution"), f"{_CONVOLUTION} transposed output_padding groups"),
-    **dict.fromkeys(
-        ("batch_norm", "cudnn_batch_norm", "native_batch_norm"), f"{_NORM} training momentum eps"
-    ),
-    "_native_batch_norm_legit": f"{_NORM} training momentum eps",
-    "_native_batch_norm_legit_no_training": f"{_NORM} momentum eps",
-    "mm": "self mat2",
-    "matmul": "self other",
-    "max_pool2d": "self kernel_size stride padding dilation ceil_mode",
-    "max_pool2d_with_indices": "self kernel_size stride padding dilation ceil_mode",
-    "avg_pool2d": "self kernel_size stride padding ceil_mode count_include_pad divisor_override",
-    **dict.fromkeys(("adaptive_avg_pool2d", "_adaptive_avg_pool2d"), "self output_size"),
-    **dict.fromkeys(("view", "_unsafe_view"), "self size"),
-    "reshape": "self shape",
-    "transpose": "self dim0 dim1",
-    "permute": "self dims",
-    "to": "self dtype",
-    **dict.fromkeys(("size", "sym_size", "squeeze", "unsqueeze"), "self dim"),
-    "linear": "input weight bias",
-    "addmm": "self mat1 mat2",
-    "hardtanh": "self min_val max_val",
-    "clamp": "self min max",
-    "clamp_min": "self min",
-    "add": "self other",
-    "mean": "self dim keepdim",
-    "flatten": "self start_dim end_dim",
+_BATCH_NORM = Aten(f"{_NORM} training momentum eps", batch_norm)
+_SAME, _NO = Aten("self", same), Aten("self", no)
+_SIZE = Aten("self dim", size)
+
+# Calls that change no number, or are folded into the layer before them. All others are in the op table.
+RULES: dict[str, Aten] = {
+    **dict.fromkeys(("batch_norm", "cudnn_batch_norm", "native_batch_norm"), _BATCH_NORM),
+    "_native_batch_norm_legit": _BATCH_NORM,
+    "_native_batch_norm_legit_no_training": Aten(f"{_NORM} momentum eps", batch_norm),
+    **dict.fromkeys(("view", "_unsafe_view"), Aten("self size", view)),
+    "reshape": Aten("self shape", view),
+    "t": Aten("self", turn),
+    "transpose": Aten("self dim0 dim1", turn),
+    "permute": Aten("self dims", turn),
+    **dict.fromkeys(("dropout", "dropout2d", "feature_dropout", "alpha_dropout", "native_dropout"), _SAME),
+    **dict.fromkeys(("contiguous", "clone", "detach", "detach_copy", "alias", "identity"), _SAME),
+    "lift_fresh_copy": _SAME,
+    "to": Aten("self dtype", convert_type),
+    **dict.fromkeys(("_to_copy", "float"), Aten("self", convert_type)),
+    **dict.fromkeys(("size", "sym_size"), _SIZE),
+    "dim": Aten("self", size),
+    **dict.fromkeys(("requires_grad", "is_cuda", "is_quantized", "is_sparse"), _NO),
+    "dtype": Aten("self", number_type),
+    "relu": Aten("self", relu),
+    "relu6": Aten("self", relu6),
+    "hardtanh": Aten("self min_val max_val", hardtanh),
+    "clamp": Aten("self min max", clamp),
+    "clamp_min": Aten("self min", clamp),
+    "flatten": Aten("self start_dim end_dim", flatten),
+    "squeeze": Aten("self dim", squeeze),
+    "unsqueeze": Aten("self dim", unsqueeze),
 }

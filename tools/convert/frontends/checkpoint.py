@@ -31,6 +31,8 @@ from microtrain.convert.ir import (
     Window,
     out_size,
 )
+from microtrain.convert.ops import add, head, pool
+from microtrain.convert.ops import conv as conv_op
 from microtrain.convert.quantize.int8 import DEAD_MULTIPLIER, DEAD_SCALE, prove
 
 from .checkpoint_fields import Conv, Quantization, mapping, read_block, read_conv, read_residual
@@ -97,7 +99,7 @@ class _Builder:
         stored = layer.weight.reshape(conv.c_out, -1)
         prove(name, stored, layer.bias.astype(np.int64), layer.weight_scale, self.tensors[x], self.tensors[y])
         self.layers[name] = layer
-        self.nodes.append(Node("dwconv2d" if conv.depthwise else "conv2d", name, (x,), (y,), name, window))
+        self.nodes.append(conv_op.node_of(name, x, y, layer, window))
         return y
 
     def block(self, x: str, number: int, found: Any) -> str:
@@ -118,7 +120,7 @@ class _Builder:
                 "the shapes must be equal"
             )
         out = self.tensor(f"{name}.add", self.tensors[y].shape, total)
-        self.nodes.append(Node("add", f"{name}.add", (y, x), (out,)))
+        self.nodes.append(add.node_of(f"{name}.add", (y, x), out))
         return out
 
     def read(self, name: str, found: Any) -> Conv:
@@ -157,7 +159,7 @@ def read_checkpoint(path: Path, image: int = IMAGE, integer_head: bool = False) 
     features = b.tensors[x]
     h, w, c = features.shape
     b.tensors["features"] = replace(features, name="features", shape=(1, 1, c))
-    b.nodes.append(Node("avgpool", "pool", (x,), ("features",), None, Window(h, w, h, w)))
+    b.nodes.append(pool.node_of("pool", x, "features", Window(h, w, h, w)))
     pixel = Input("image", (1.0,) * 3, (-128.0,) * 3)
     classifier = b.read("classifier", found["classifier"])
     output = b.conv("features", "classifier", classifier) if integer_head else _float_head(b, classifier)
@@ -178,5 +180,5 @@ def _float_head(b: _Builder, conv: Conv) -> str:
     bias = (conv.bias * (conv.weight_scale * conv.x.scale)).astype(np.float32)
     b.layers["classifier"] = Layer(weight, bias, Source("classifier.weight", "classifier.bias"))
     b.tensors["logits"] = Tensor("logits", (1, 1, len(bias)), "f32")
-    b.nodes.append(Node("head", "classifier", ("features",), ("logits",), "classifier"))
+    b.nodes.append(head.node_of("classifier", "features", "logits"))
     return "logits"

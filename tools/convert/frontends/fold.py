@@ -13,9 +13,19 @@ import numpy as np
 
 from microtrain.convert.emit.names import LONGEST, identifier, safe_name
 from microtrain.convert.ir import ConvertError, Graph, Layer, Node, Source, Tensor
+from microtrain.convert.ops import TABLE, ForwardOp, conv, head
+from microtrain.convert.ops.table import Folds
 
-FOLDABLE = ("conv2d", "dwconv2d", "linear")
-MONOTONIC = ("maxpool",)  # relu(maxpool(x)) = maxpool(relu(x))
+TAKES_RELU = (Folds.NORM_AND_RELU, Folds.RELU)
+LINEAR = "linear"  # of the raw graph alone: it becomes the head or a convolution
+
+
+def folds(node: Node) -> Folds:
+    """What a node of the raw graph takes in of the layer behind it."""
+    if node.op == LINEAR:
+        return Folds.NORM_AND_RELU
+    op = TABLE.get(node.op)
+    return op.folds if isinstance(op, ForwardOp) else Folds.NOTHING
 
 
 def clean(graph: Graph) -> Graph:
@@ -42,7 +52,11 @@ def fold_batch_norms(graph: Graph) -> Graph:
         norm = graph.layers[node.layer or ""]
         before = graph.producer(node.inputs[0])
         prefix = norm.source.weight
-        if before is None or before.op not in FOLDABLE or len(graph.readers(node.inputs[0])) > 1:
+        if (
+            before is None
+            or folds(before) is not Folds.NORM_AND_RELU
+            or len(graph.readers(node.inputs[0])) > 1
+        ):
             raise ConvertError(
                 f"the batch norm {prefix} does not follow a convolution or linear layer of its own; "
                 "the nearest that is supported: one right behind such a layer"
@@ -92,10 +106,10 @@ def _fuse(graph: Graph, node: Node) -> Graph:
     """Fuse one activation; past a max pooling it is moved in front of it."""
     tensor = node.inputs[0]
     before = graph.producer(tensor)
-    while before is not None and before.op in MONOTONIC and len(graph.readers(tensor)) == 1:
+    while before is not None and folds(before) is Folds.RELU_PASSES and len(graph.readers(tensor)) == 1:
         tensor = before.inputs[0]
         before = graph.producer(tensor)
-    if before is None or before.op not in (*FOLDABLE, "add") or len(graph.readers(tensor)) > 1:
+    if before is None or folds(before) not in TAKES_RELU or len(graph.readers(tensor)) > 1:
         behind = "the input" if before is None else f"{before.name} ({before.op})"
         raise ConvertError(
             f"layer {node.name}: {node.op} of {behind} is not supported; the nearest that is: "
@@ -110,7 +124,7 @@ def _fuse(graph: Graph, node: Node) -> Graph:
 def make_head(graph: Graph) -> Graph:
     """The last linear layer becomes the head, every other one a convolution whose window is the whole map."""
     last = graph.producer(graph.output)
-    if last is None or last.op != "linear" or last.act != "none":
+    if last is None or last.op != LINEAR or last.act != "none":
         end = "its input" if last is None else f"{last.name} ({last.act if last.act != 'none' else last.op})"
         raise ConvertError(
             f"{graph.name} ends with {end}; it must end with a linear layer, one logit a class (nn.Linear)"
@@ -122,9 +136,9 @@ def make_head(graph: Graph) -> Graph:
     name = last.layer or ""
     layer = graph.layers[name]
     flat = replace(layer, weight=np.ascontiguousarray(layer.weight.reshape(len(layer.weight), -1)))
-    nodes = [replace(n, op="conv2d") if n.op == "linear" else n for n in graph.nodes if n is not last]
-    head = replace(last, op="head", window=None)
-    return graph.replace(nodes=(*nodes, head), layers={**graph.layers, name: flat})
+    nodes = [replace(n, op=conv.DENSE) if n.op == LINEAR else n for n in graph.nodes if n is not last]
+    last = replace(last, op=head.HEAD, window=None)
+    return graph.replace(nodes=(*nodes, last), layers={**graph.layers, name: flat})
 
 
 def rename(graph: Graph) -> Graph:
@@ -136,7 +150,7 @@ def rename(graph: Graph) -> Graph:
     for node in graph.nodes:
         name = layers[node.layer] if node.layer else _unique(safe_name(node.name), taken)
         old = node.outputs[0]
-        names[old] = _unique("logits" if node.op == "head" else name, taken) if node.layer else name
+        names[old] = _unique("logits" if node.op == head.HEAD else name, taken) if node.layer else name
         renamed = tuple(names[i] for i in node.inputs)
         layer = layers[node.layer] if node.layer else None
         nodes.append(replace(node, name=name, layer=layer, inputs=renamed, outputs=(names[old],)))

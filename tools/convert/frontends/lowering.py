@@ -5,7 +5,7 @@ The raw graph may hold four ops that `fold.py` removes again: bn, relu, relu6 an
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -214,3 +214,17 @@ class Lowering:
         channels = self.tensors["input"].channels
         identity = Input("input", (1.0,) * channels, (0.0,) * channels)
         return Graph(self.name, identity, output, dict(self.tensors), tuple(self.nodes), dict(self.layers))
+
+
+def pair(value: Any) -> tuple[int, int]:
+    """One number or two, as torch takes them for height and width."""
+    if isinstance(value, Sequence):
+        return (int(value[0]), int(value[-1]))
+    return int(value), int(value)
+
+
+def stride_of(call: Call, default: tuple[int, int]) -> tuple[int, int]:
+    stride = pair(call.get("stride", None) or default)
+    if min(stride) < 1:
+        raise call.error(f"a stride of {stride[0]}x{stride[1]}; 1 is the least")
+    return stride

@@ -102,7 +102,7 @@ def _grows_into(graph: Graph, plan: Plan, node: Node, result: str, source: str) 
     if source not in {node.inputs[i] for i in TABLE[node.op].in_place(graph, node)}:
         return False
     x, y = graph.tensors[source], graph.tensors[result]
-    if node.op != "stream":
+    if not node.parts:
         pairs = zip(_ranges(plan, x), _ranges(plan, y), strict=True)
         return all(a[1] == b[1] or a[2] <= b[1] or b[2] <= a[1] for a, b in pairs)
     x_start, y_start = plan.placements[source].offset, plan.placements[result].offset
@@ -111,12 +111,12 @@ def _grows_into(graph: Graph, plan: Plan, node: Node, result: str, source: str) 
         unread = x_start + entered * x_row
         if entered < x.shape[0] and y_start + made * y_row > unread:
             return False
-    return y_start <= x_start or node.parts[-1].op != "add"
+    return y_start <= x_start or source not in node.parts[-1].inputs[1:]
 
 
 def _rows_through(graph: Graph, node: Node) -> list[tuple[int, int]]:
     """(input rows that entered, output rows made) after each input row, each stage asked again and again."""
-    chain = [part for part in node.parts if part.op != "add"]
+    chain = [part for part in node.parts if part.window is not None]
     made = [0] * (len(chain) + 1)
     history = []
     for entered in range(1, graph.tensors[node.inputs[0]].shape[0] + 1):

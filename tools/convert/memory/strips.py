@@ -21,7 +21,7 @@ WORK = 2.0  # the solver's deterministic measure; about that many seconds
 
 def widen(graph: Graph, plan: Plan, in_place: bool = True) -> tuple[Graph, Plan]:
     """The graph with more rows at a time, and a plan for it in the same arena."""
-    choices = {step: _choices(graph, n, plan.arena) for step, n in enumerate(graph.nodes) if n.op == "stream"}
+    choices = {step: _choices(graph, n, plan.arena) for step, n in enumerate(graph.nodes) if n.parts}
     rows = _solve(graph, plan, choices, in_place) if choices else None
     if rows is None:
         return graph, plan
@@ -34,7 +34,7 @@ def widen(graph: Graph, plan: Plan, in_place: bool = True) -> tuple[Graph, Plan]
 
 def _choices(graph: Graph, node: Node, arena: int) -> dict[int, int]:
     """Rows at a time -> bytes of scratch."""
-    height, scratch = graph.tensors[node.inputs[0]].shape[0], TABLE["stream"].scratch
+    height, scratch = graph.tensors[node.inputs[0]].shape[0], TABLE[node.op].scratch
     rows = [1 << i for i in range(ROWS_MAX.bit_length()) if 1 << i <= height]
     sizes = {n: align(scratch(graph, replace(node, rows=n))) for n in rows}
     return {n: size for n, size in sizes.items() if size <= arena or n == 1}
@@ -61,7 +61,7 @@ def _solve(
         model.add(size == sum(options[rows] // ALIGNMENT * var for rows, var in taken[step].items()))
         model.add_hint(size, options[1] // ALIGNMENT)
         sizes[number[f"scratch:{step}"]] = size
-        work = TABLE["stream"].macs(graph, graph.nodes[step])
+        work = TABLE[graph.nodes[step].op].macs(graph, graph.nodes[step])
         cost += [work // rows * var for rows, var in taken[step].items()]
         for rows, var in taken[step].items():
             model.add_hint(var, rows == 1)

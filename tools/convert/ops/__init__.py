@@ -1,10 +1,37 @@
-"""The op table: everything the compiler knows of each op, in one entry."""
+"""The op table: everything that is known of each op, in one entry."""
 
 from __future__ import annotations
 
-from . import conv, elementwise, head, pool, stream
-from .table import Op
+from microtrain.convert.ir import Node
 
-TABLE: dict[str, Op] = {**conv.OPS, **elementwise.OPS, **pool.OPS, **head.OPS, **stream.OPS}
+from . import add, conv, gather, head, joints, pool, stream
+from .table import BackwardOp, ForwardOp, Op, SavingOp, Updates
 
-__all__ = ["TABLE", "Op"]
+FAMILIES = (conv, add, joints, gather, pool, head, stream)
+TABLE: dict[str, Op] = {op.name: op for family in FAMILIES for op in family.OPS}
+
+__all__ = ["TABLE", "BackwardOp", "ForwardOp", "Op", "forward_entry", "forward_op", "saves", "updates"]
+
+
+def forward_op(node: Node) -> ForwardOp:
+    """The entry of a layer. Raises ValueError for a node that is none."""
+    return forward_entry(node.op, f" of {node.name}")
+
+
+def forward_entry(name: str, where: str = "") -> ForwardOp:
+    """The entry of a name. Raises ValueError where it is not one of a layer."""
+    op = TABLE.get(name)
+    if not isinstance(op, ForwardOp):
+        raise ValueError(f"{name}{where} is not an op of a forward graph")
+    return op
+
+
+def saves(node: Node) -> bool:
+    """True where a node of the forward pass only sets something aside for the backward pass."""
+    return isinstance(TABLE[node.op], SavingOp)
+
+
+def updates(node: Node) -> Updates:
+    """What running a node changes of its layer."""
+    op = TABLE[node.op]
+    return op.updates if isinstance(op, BackwardOp) else Updates.NOTHING

@@ -2,30 +2,56 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from microtrain.convert.ir import Graph, Layer, Node, Shape, out_size
+from microtrain.convert.ir import Graph, Layer, Node, Shape, Window, out_size
 from microtrain.convert.reference import hostlib
 from microtrain.convert.reference import kernels as reference
+from microtrain.convert.reference.hostlib import NUMBER, S8, S32, SCRATCH, U8, U16, Clamp, ErrorS8, Sgd
+from microtrain.convert.reference.windows import centred, requantized, window_sums
 
-from . import bounds
-from .bounds import bias_limit, forward_of, geometry, guard_bits
-from .table import Op, not_in_place
+from . import bounds, conv_aten, conv_constants, conv_structs
+from .bounds import forward_of, geometry, guard_bits
+from .conv_constants import multipliers, qas_weights, trained_bias, weight_id
+from .conv_structs import Conv2d, SavedInput, SplitWeights, TrainedBias, TrainedWeights, c_struct
+from .outputs import by_range
+from .stage import WindowStage, no_stage_structs
+from .table import (
+    NO_ATEN,
+    NOT_ALIGNED,
+    BackwardOp,
+    Folds,
+    ForwardOp,
+    Learns,
+    Leaves,
+    Op,
+    Updates,
+    Values,
+    gathers_channels,
+    no_facts,
+    no_output,
+    no_scratch,
+    no_structs,
+    not_in_place,
+)
 
 if TYPE_CHECKING:
     from microtrain.convert.emit.names import Names
     from microtrain.convert.passes.autodiff import Tape
     from microtrain.convert.reference.executor import Env
 
+DENSE, DEPTHWISE = "conv2d", "dwconv2d"
+EXACT_F32 = 2**24  # integers up to here, and sums that stay below it in any order, are exact in float32
 
-def c_struct(graph: Graph, node: Node) -> hostlib.Conv2d:
-    """The kernels' parameter struct of a node's layer, without its table of multipliers."""
-    x, y, k = geometry(graph, node)
-    return hostlib.conv2d_struct(x.shape, y.shape, k, x.zero, y.zero, guard_bits(x.shape, y.shape, k))
+
+def node_of(name: str, x: str, y: str, layer: Layer, window: Window) -> Node:
+    """A convolution of a layer, whose weights say of which kind."""
+    return Node(DEPTHWISE if layer.depthwise else DENSE, name, (x,), (y,), name, window)
 
 
 def _forward_shapes(graph: Graph, node: Node) -> tuple[Shape, ...]:
@@ -38,15 +64,6 @@ def _forward_shapes(graph: Graph, node: Node) -> tuple[Shape, ...]:
 
 def _input_shape(graph: Graph, node: Node) -> tuple[Shape, ...]:
     return (geometry(graph, node)[0].shape,)
-
-
-def _no_output(graph: Graph, node: Node) -> tuple[Shape, ...]:
-    return ()
-
-
-def _gather_shape(graph: Graph, node: Node) -> tuple[Shape, ...]:
-    h, w, _ = graph.tensors[node.inputs[0]].shape
-    return ((h, w, len(node.channels or ())),)
 
 
 def _macs(graph: Graph, node: Node) -> int:
@@ -145,28 +162,14 @@ def _call_bias(names: Names, node: Node) -> str:
     return f"bias_update_s32({error.pixels}, {error.channels}, {names.error(error.name)}, {bias}, sgd);"
 
 
-def _call_gather(names: Names, node: Node) -> str:
-    x = names.graph.tensors[node.inputs[0]]
-    kept, out = len(node.channels or ()), names.at(node.outputs[0])
-    return f"gather_s8({x.pixels}, {x.channels}, {names.at(x.name)}, {names.channels(node)}, {kept}, {out});"
-
-
 def _params(env: Env, node: Node) -> reference.Conv:
     x, y, window = geometry(env.graph, node)
     m, guard = multipliers(env.graph, forward_of(env.graph, node)), guard_bits(x.shape, y.shape, window)
     return reference.Conv(x.shape, y.shape, window, x.zero, y.zero, m, guard)
 
 
-def multipliers(graph: Graph, node: Node) -> np.ndarray:
-    """m[c] = s_x * s_w[c] / s_y of a convolution, worked out in double, stored as float32."""
-    layer = graph.layers[node.layer or ""]
-    assert layer.weight_scale is not None
-    x, y = graph.tensors[node.inputs[0]], graph.tensors[node.outputs[0]]
-    return (x.scale * layer.weight_scale / y.scale).astype(np.float32)
-
-
 def _run_forward(env: Env, node: Node) -> None:
-    kernel = reference.dwconv2d_fwd if node.op == "dwconv2d" else reference.conv2d_fwd
+    kernel = reference.dwconv2d_fwd if node.op == DEPTHWISE else reference.conv2d_fwd
     state = env.state[node.layer or ""]
     results = kernel(_params(env, node), env.values[node.inputs[0]], state.weight, state.bias)
     env.values.update(zip(node.outputs, results, strict=False))
@@ -219,52 +222,6 @@ def _run_bias(env: Env, node: Node) -> None:
         state.bias = replace(bias, delta=state.delta).expanded
 
 
-def _run_gather(env: Env, node: Node) -> None:
-    env.values[node.outputs[0]] = reference.gather(env.values[node.inputs[0]], np.array(node.channels))
-
-
-def weight_id(graph: Graph, layer: str) -> int:
-    """Id of the random numbers of a layer's weights; its biases have the next one."""
-    return 2 * list(graph.layers).index(layer)
-
-
-def qas_weights(layer: Layer) -> np.ndarray:
-    """65536 / s_w^2, 0 for dead channels (quantization-aware scaling, arXiv 2206.15472 section 3.1)."""
-    assert layer.weight_scale is not None
-    return _qas(layer, layer.weight_scale, 65536.0)
-
-
-def trained_bias(graph: Graph, name: str, delta: np.ndarray) -> reference.Bias:
-    """The trained biases of a layer, given what training has added to them."""
-    layer = graph.layers[name]
-    node = graph.forward_of[name]
-    qas, m = qas_biases(graph, name), multipliers(graph, node)
-    return reference.Bias(layer.bias, delta, m, qas, bias_limit(layer), weight_id(graph, name) + 1)
-
-
-def bias_scale(graph: Graph, name: str) -> np.ndarray:
-    """Real value of the unit in which a layer's biases are trained, float64 [c]."""
-    layer = graph.layers[name]
-    assert layer.weight_scale is not None
-    node = graph.forward_of[name]
-    unit = 2.0 ** reference.bias_shift(multipliers(graph, node))
-    return np.asarray(layer.weight_scale * graph.tensors[node.inputs[0]].scale * unit)
-
-
-def qas_biases(graph: Graph, name: str) -> np.ndarray:
-    """256 / (s_x * s_w)^2, in units of what is trained; 0 for dead channels."""
-    layer = graph.layers[name]
-    assert layer.weight_scale is not None
-    node = graph.forward_of[name]
-    unit = 2.0 ** reference.bias_shift(multipliers(graph, node))
-    return _qas(layer, layer.weight_scale * graph.tensors[node.inputs[0]].scale, 256.0 / unit)
-
-
-def _qas(layer: Layer, scale: np.ndarray, unit: float | np.ndarray) -> np.ndarray:
-    dead = np.zeros(len(scale), bool) if layer.dead is None else layer.dead
-    return np.where(dead, 0.0, unit / np.square(scale)).astype(np.float32)
-
-
 def _in_place(kernel: str) -> Callable[[Graph, Node], Mapping[int, int]]:
     """Where the kernel says so, the result may begin where the first input begins."""
 
@@ -274,45 +231,194 @@ def _in_place(kernel: str) -> Callable[[Graph, Node], Mapping[int, int]]:
     return in_place
 
 
-def _op(prefix: str, depthwise: bool) -> dict[str, Op]:
-    return {
-        prefix: Op(
-            _forward_shapes,
-            _run_forward,
-            _call_forward,
-            _gradient,
-            _scratch_forward(f"{prefix}_fwd"),
-            _macs,
-            accumulators=bounds.conv_forward,
-            clamps=True,
-            in_place=_in_place(f"{prefix}_fwd") if depthwise else not_in_place,
-        ),
-        f"{prefix}_bwd_x": Op(
-            _input_shape,
-            _run_bwd_x,
-            _call_bwd_x,
-            accumulators=bounds.depthwise_input_gradient if depthwise else bounds.conv_input_gradient,
-            scratch=_scratch(f"{prefix}_bwd_x"),
-            macs=_macs,
-            in_place=_in_place(f"{prefix}_bwd_x") if depthwise else not_in_place,
-        ),
-        f"{prefix}_bwd_w": Op(
-            _no_output,
-            _run_bwd_w,
-            _call_bwd_w,
-            accumulators=bounds.depthwise_weight_gradient if depthwise else bounds.conv_weight_gradient,
-            scratch=_scratch_weights(f"{prefix}_bwd_w"),
-            macs=_macs_weights,
-            updates=True,
-        ),
-    }
+def _float_run(graph: Graph, node: Node, env: Values) -> np.ndarray:
+    assert node.window is not None, node.name
+    layer = graph.layers[node.layer or ""]
+    return window_sums(env[node.inputs[0]], layer.weight, node.window) + layer.bias
 
 
-OPS = {
-    **_op("conv2d", depthwise=False),
-    **_op("dwconv2d", depthwise=True),
-    "bias_update": Op(
-        _no_output, _run_bias, _call_bias, accumulators=bounds.bias_gradient, macs=_macs_bias, updates=True
-    ),
-    "gather": Op(_gather_shape, _run_gather, _call_gather, accumulators=bounds.no_integers),
-}
+def _int8_run(graph: Graph, node: Node, env: Values) -> np.ndarray:
+    total = sums(graph, node, env[node.inputs[0]]).astype(np.float32)
+    return requantized(total * multipliers(graph, node), graph.tensors[node.outputs[0]].zero)
+
+
+def sums(graph: Graph, node: Node, stored: np.ndarray) -> np.ndarray:
+    """The int32 sums of a convolution, bias included, as floats wide enough to hold every one exactly.
+
+    stored  int8 [N, h, w, c_in]
+    """
+    assert node.window is not None, node.name
+    layer = graph.layers[node.layer or ""]
+    reach = np.abs(layer.weight.astype(np.int64)).reshape(len(layer.bias), -1).sum(axis=1) * 255
+    most = int((reach + np.abs(layer.bias.astype(np.int64))).max())
+    wide = np.float32 if most < EXACT_F32 else np.float64
+    x = centred(stored, graph.tensors[node.inputs[0]].zero).astype(wide, copy=False)
+    return window_sums(x, layer.weight.astype(wide), node.window) + layer.bias.astype(wide)
+
+
+def _gathers_taps(graph: Graph, node: Node) -> int:
+    return int(graph.layers[node.layer or ""].weight[0].size)
+
+
+def _parallel_dense(run: Any, step: Any, x: Any) -> Any:
+    return run.requantized(step, run.dense(step, x))
+
+
+def _parallel_depthwise(run: Any, step: Any, x: Any) -> Any:
+    return run.requantized(step, run.depthwise(step, x))
+
+
+def _operands(names: Names, node: Node, offset: int) -> tuple[str, str, str]:
+    return names.struct("conv", node), names.struct("weights", node), expand_biases(names, node, offset)[0]
+
+
+def _before(names: Names, node: Node, offset: int) -> list[str]:
+    return expand_biases(names, node, offset)[1]
+
+
+def _rows(names: Names, node: Node) -> str:
+    return f"{node.op}_fwd_s8(p, x, stage->w, stage->b, y, NULL, scratch);"
+
+
+def _kernels(op: str, rows: tuple[Any, ...]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """C functions of forward, gradient to the input and gradient to the weights."""
+    number, errors = ctypes.c_uint32, (Conv2d, ErrorS8)
+    step = (TrainedWeights, Sgd, SCRATCH)
+    return (
+        {
+            f"{op}_fwd_s8": (None, (Conv2d, S8, SplitWeights, S32, S8, U8, SCRATCH)),
+            f"{op}_fwd_scratch": (number, (Conv2d,)),
+        },
+        {
+            f"{op}_bwd_x_s8": (None, (*errors, SplitWeights, Clamp, ErrorS8, SCRATCH)),
+            f"{op}_bwd_x_scratch": (number, (Conv2d,)),
+        },
+        {
+            f"{op}_bwd_w_s8": (None, (*errors, SavedInput, *rows, NUMBER, *step)),
+            f"{op}_bwd_w_scratch": (number, (Conv2d, NUMBER)),
+        },
+    )
+
+
+def _in_place_kernel(name: str) -> dict[str, Any]:
+    return {f"{name}_in_place": (ctypes.c_uint32, (Conv2d,))}
+
+
+EXPAND = {"bias_expand_s32": (None, (NUMBER, TrainedBias, S32))}
+
+
+def _guard(graph: Graph, node: Node) -> int:
+    x, y, window = geometry(graph, node)
+    return guard_bits(x.shape, y.shape, window)
+
+
+def _forward(op: str, depthwise: bool) -> ForwardOp:
+    kernels, _, _ = _kernels(op, ())
+    return ForwardOp(
+        op,
+        shapes=_forward_shapes,
+        run=_run_forward,
+        call=_call_forward,
+        accumulators=bounds.conv_forward,
+        scratch=_scratch_forward(f"{op}_fwd"),
+        macs=_macs,
+        in_place=_in_place(f"{op}_fwd") if depthwise else not_in_place,
+        kernels=kernels | (_in_place_kernel(f"{op}_fwd") if depthwise else EXPAND),
+        header="conv2d",
+        aten=NO_ATEN if depthwise else conv_aten.RULES,  # the rules make both kinds
+        folds=Folds.NORM_AND_RELU,
+        learns=Learns.COLUMNS,
+        output=by_range,
+        float_run=_float_run,
+        int8_run=_int8_run,
+        gathers=gathers_channels if depthwise else _gathers_taps,
+        gradient=_gradient,
+        leaves=Leaves.CLAMP_MASK,
+        tables=conv_constants.tables,
+        layer_structs=conv_structs.structs,
+        step_structs=no_structs,
+        kernel=f"{op}_fwd_s8",
+        struct="conv",
+        stage=_stage(depthwise),
+        arrays=conv_constants.arrays,
+        facts=no_facts,
+        parallel=_parallel_depthwise if depthwise else _parallel_dense,
+    )
+
+
+def _stage(depthwise: bool) -> WindowStage:
+    return WindowStage(
+        kind=int(depthwise),
+        mixes=not depthwise,
+        geometry=c_struct,
+        operands=_operands,
+        structs=no_stage_structs,
+        biases=biases_bytes,
+        before=_before,
+        rows=_rows,
+    )
+
+
+def _input_gradient(op: str, depthwise: bool) -> BackwardOp:
+    _, kernels, _ = _kernels(op, ())
+    return BackwardOp(
+        f"{op}_bwd_x",
+        shapes=_input_shape,
+        run=_run_bwd_x,
+        call=_call_bwd_x,
+        accumulators=bounds.depthwise_input_gradient if depthwise else bounds.conv_input_gradient,
+        scratch=_scratch(f"{op}_bwd_x"),
+        macs=_macs,
+        in_place=_in_place(f"{op}_bwd_x") if depthwise else not_in_place,
+        kernels=kernels | (_in_place_kernel(f"{op}_bwd_x") if depthwise else {}),
+        header="conv2d",
+        updates=Updates.NOTHING,
+        reads_weights=True,
+        guard=NOT_ALIGNED if depthwise else _guard,
+    )
+
+
+def _weight_gradient(op: str, depthwise: bool) -> BackwardOp:
+    _, _, kernels = _kernels(op, (U16,) if depthwise else ())
+    return BackwardOp(
+        f"{op}_bwd_w",
+        shapes=no_output,
+        run=_run_bwd_w,
+        call=_call_bwd_w,
+        accumulators=bounds.depthwise_weight_gradient if depthwise else bounds.conv_weight_gradient,
+        scratch=_scratch_weights(f"{op}_bwd_w"),
+        macs=_macs_weights,
+        in_place=not_in_place,
+        kernels=kernels,
+        header="conv2d",
+        updates=Updates.WEIGHTS,
+        reads_weights=False,
+        guard=NOT_ALIGNED,
+    )
+
+
+BIAS = BackwardOp(
+    "bias_update",
+    shapes=no_output,
+    run=_run_bias,
+    call=_call_bias,
+    accumulators=bounds.bias_gradient,
+    scratch=no_scratch,
+    macs=_macs_bias,
+    in_place=not_in_place,
+    kernels={"bias_update_s32": (None, (NUMBER, NUMBER, ErrorS8, TrainedBias, Sgd))},
+    header="conv2d",
+    updates=Updates.BIASES,
+    reads_weights=False,
+    guard=NOT_ALIGNED,
+)
+
+OPS: tuple[Op, ...] = (
+    _forward(DENSE, depthwise=False),
+    _input_gradient(DENSE, depthwise=False),
+    _weight_gradient(DENSE, depthwise=False),
+    _forward(DEPTHWISE, depthwise=True),
+    _input_gradient(DEPTHWISE, depthwise=True),
+    _weight_gradient(DEPTHWISE, depthwise=True),
+    BIAS,
+)

@@ -2,16 +2,44 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import ctypes
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from microtrain.convert.ir import Graph, Node, Shape, Tensor
 from microtrain.convert.reference import hostlib
 from microtrain.convert.reference import kernels as reference
+from microtrain.convert.reference.hostlib import F32, NUMBER, S8, SCRATCH, Clamp, ErrorS8, Record, Sgd
+from microtrain.convert.reference.windows import centred
 
-from . import bounds
-from .table import Op, in_place_of
+from .bounds import INT32_MAX, Accumulator, no_integers
+from .ctext import struct
+from .outputs import stays_float
+from .stage import NOT_A_STAGE
+from .table import (
+    NO_ATEN,
+    NOT_ALIGNED,
+    BackwardOp,
+    Folds,
+    ForwardOp,
+    Learns,
+    Leaves,
+    Op,
+    Updates,
+    Values,
+    gathers_channels,
+    in_place_of,
+    no_facts,
+    no_macs,
+    no_output,
+    no_scratch,
+    no_structs,
+    no_tables,
+    not_in_place,
+    shape_of_input,
+)
 
 if TYPE_CHECKING:
     from microtrain.convert.emit.names import Names
@@ -19,31 +47,39 @@ if TYPE_CHECKING:
     from microtrain.convert.reference.executor import Env
 
 
+HEAD = "head"
+
+
+class Head(Record):
+    _fields_ = (
+        *((n, ctypes.c_uint16) for n in ("pixels", "c", "classes")),
+        ("x_zero", ctypes.c_int16),
+        ("x_scale", ctypes.c_float),
+    )
+
+
+def node_of(name: str, x: str, logits: str) -> Node:
+    """The head of a layer of that name."""
+    return Node(HEAD, name, (x,), (logits,), name)
+
+
 def forward_of(graph: Graph, node: Node) -> Node:
     return next(n for n in graph.forward_nodes if n.layer == node.layer)
 
 
-def c_struct(graph: Graph, node: Node) -> hostlib.Head:
+def c_struct(graph: Graph, node: Node) -> Head:
     """The kernels' parameter struct of the head."""
     forward = forward_of(graph, node)
     x, y = graph.tensors[forward.inputs[0]], graph.tensors[forward.outputs[0]]
-    return hostlib.Head(pixels=x.pixels, c=x.channels, classes=y.channels, x_zero=x.zero, x_scale=x.scale)
+    return Head(pixels=x.pixels, c=x.channels, classes=y.channels, x_zero=x.zero, x_scale=x.scale)
 
 
 def _logits_shape(graph: Graph, node: Node) -> tuple[Shape, ...]:
     return ((1, 1, len(graph.layers[node.layer or ""].weight)),)
 
 
-def _same_shape(graph: Graph, node: Node) -> tuple[Shape, ...]:
-    return (graph.tensors[node.inputs[0]].shape,)
-
-
 def _features_shape(graph: Graph, node: Node) -> tuple[Shape, ...]:
     return (graph.tensors[forward_of(graph, node).inputs[0]].shape,)
-
-
-def _no_output(graph: Graph, node: Node) -> tuple[Shape, ...]:
-    return ()
 
 
 def _macs(graph: Graph, node: Node) -> int:
@@ -125,16 +161,134 @@ def _run_bwd_w(env: Env, node: Node) -> None:
         )
 
 
-OPS = {
-    "head": Op(_logits_shape, _run_forward, _call_forward, _gradient, accumulators=bounds.head, macs=_macs),
-    "loss_cross_entropy": Op(
-        _same_shape, _run_loss, _call_loss, accumulators=bounds.no_integers, in_place=in_place_of(0)
-    ),
-    "loss_mse": Op(
-        _same_shape, _run_loss, _call_loss, accumulators=bounds.no_integers, in_place=in_place_of(0)
-    ),
-    "head_bwd_x": Op(
-        _features_shape, _run_bwd_x, _call_bwd_x, accumulators=bounds.head, scratch=_scratch, macs=_macs
-    ),
-    "head_bwd_w": Op(_no_output, _run_bwd_w, _call_bwd_w, accumulators=bounds.head, macs=_macs, updates=True),
-}
+def _bounds(graph: Graph, node: Node) -> Iterator[Accumulator]:
+    """Sums are float32; counts are uint16, and weights are numbered in 32 bits."""
+    forward = forward_of(graph, node)
+    x, y = graph.tensors[forward.inputs[0]], graph.tensors[forward.outputs[0]]
+    way_out = "pool the features, or have fewer classes"
+    most = max(x.pixels, x.channels, y.channels)
+    yield Accumulator("a number of pixels, channels or classes", most, 65535, way_out)
+    yield Accumulator("the number of a weight", x.elements * y.channels, INT32_MAX, way_out)
+
+
+def _structs(names: Names, node: Node) -> Iterator[str]:
+    yield struct("head", "head", node.layer or "", c_struct(names.graph, node))
+
+
+def _float_run(graph: Graph, node: Node, env: Values) -> np.ndarray:
+    layer, x = graph.layers[node.layer or ""], env[node.inputs[0]]
+    return (x.reshape(len(x), -1) @ layer.weight.T + layer.bias).reshape(len(x), 1, 1, -1)
+
+
+def _int8_run(graph: Graph, node: Node, env: Values) -> np.ndarray:
+    """The sums in the device's order: from the bias on, feature by feature."""
+    layer, x = graph.layers[node.layer or ""], graph.tensors[node.inputs[0]]
+    features = centred(env[x.name], x.zero) * np.float32(x.scale)
+    flat = features.reshape(len(features), -1)
+    result = np.tile(layer.bias.astype(np.float32), (len(flat), 1))
+    for column, feature in zip(layer.weight.astype(np.float32).T, flat.T, strict=True):
+        result += feature[:, None] * column
+    return result.reshape(len(flat), 1, 1, -1)
+
+
+def _arrays(graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
+    layer = graph.layers[node.layer or ""]
+    return {"weight": layer.weight, "bias": layer.bias}
+
+
+def _parallel(run: Any, step: Any, x: Any) -> Any:
+    scale, name = run.network.tensors[step.inputs[0]].scale, step.layer
+    features = (x * scale).permute(0, 2, 3, 4, 1).flatten(2)
+    weight, bias = run.parameters[name, "head_weight"], run.parameters[name, "head_bias"]
+    return features @ weight.transpose(1, 2) + bias[:, None]
+
+
+def _loss(name: str) -> BackwardOp:
+    return BackwardOp(
+        name,
+        shapes=shape_of_input,
+        run=_run_loss,
+        call=_call_loss,
+        accumulators=no_integers,
+        scratch=no_scratch,
+        macs=no_macs,
+        in_place=in_place_of(0),
+        kernels={f"{name}_f32": (ctypes.c_float, (NUMBER, F32, NUMBER, F32))},
+        header="head",
+        updates=Updates.NOTHING,
+        reads_weights=False,
+        guard=NOT_ALIGNED,
+    )
+
+
+FORWARD = ForwardOp(
+    HEAD,
+    shapes=_logits_shape,
+    run=_run_forward,
+    call=_call_forward,
+    accumulators=_bounds,
+    scratch=no_scratch,
+    macs=_macs,
+    in_place=not_in_place,
+    kernels={"head_fwd_f32": (None, (Head, S8, F32, F32, F32))},
+    header="head",
+    aten=NO_ATEN,  # the last linear layer becomes it
+    folds=Folds.NOTHING,
+    learns=Learns.HEAD,
+    output=stays_float,
+    float_run=_float_run,
+    int8_run=_int8_run,
+    gathers=gathers_channels,
+    gradient=_gradient,
+    leaves=Leaves.NOTHING,
+    tables=no_tables,
+    layer_structs=no_structs,
+    step_structs=_structs,
+    kernel="head_fwd_f32",
+    struct="head",
+    stage=NOT_A_STAGE,
+    arrays=_arrays,
+    facts=no_facts,
+    parallel=_parallel,
+)
+INPUT_GRADIENT = BackwardOp(
+    "head_bwd_x",
+    shapes=_features_shape,
+    run=_run_bwd_x,
+    call=_call_bwd_x,
+    accumulators=_bounds,
+    scratch=_scratch,
+    macs=_macs,
+    in_place=not_in_place,
+    kernels={
+        "head_bwd_x_f32": (None, (Head, F32, F32, Clamp, ErrorS8, SCRATCH)),
+        "head_bwd_x_scratch": (ctypes.c_uint32, (Head,)),
+    },
+    header="head",
+    updates=Updates.NOTHING,
+    reads_weights=True,
+    guard=NOT_ALIGNED,
+)
+UPDATE = BackwardOp(
+    "head_bwd_w",
+    shapes=no_output,
+    run=_run_bwd_w,
+    call=_call_bwd_w,
+    accumulators=_bounds,
+    scratch=no_scratch,
+    macs=_macs,
+    in_place=not_in_place,
+    kernels={"head_bwd_w_f32": (None, (Head, F32, S8, F32, F32, Sgd))},
+    header="head",
+    updates=Updates.HEAD,
+    reads_weights=False,
+    guard=NOT_ALIGNED,
+)
+
+OPS: tuple[Op, ...] = (
+    FORWARD,
+    _loss("loss_cross_entropy"),
+    _loss("loss_mse"),
+    INPUT_GRADIENT,
+    UPDATE,
+)

@@ -2,20 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+import ctypes
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from microtrain.convert.ir import Graph, Node, Shape, Window, out_size
 from microtrain.convert.reference import hostlib
 from microtrain.convert.reference import kernels as reference
+from microtrain.convert.reference.hostlib import S8, SCRATCH, U8, Clamp, ErrorS8, Record, Signature
+from microtrain.convert.reference.numeric import sat8
+from microtrain.convert.reference.windows import taps
 
-from . import bounds
-from .table import Op
+from . import pool_aten
+from .bounds import ERROR, INT32_MAX, STORED, Accumulator, Bounds, fields, taps_at_a_pixel
+from .ctext import struct
+from .outputs import as_input
+from .stage import NOT_A_STAGE
+from .table import (
+    NOT_ALIGNED,
+    Aten,
+    BackwardOp,
+    BatchRun,
+    Folds,
+    ForwardOp,
+    Learns,
+    Leaves,
+    Op,
+    Updates,
+    Values,
+    gathers_channels,
+    no_arrays,
+    no_facts,
+    no_macs,
+    no_scratch,
+    no_structs,
+    no_tables,
+    not_in_place,
+)
 
 if TYPE_CHECKING:
     from microtrain.convert.emit.names import Names
     from microtrain.convert.passes.autodiff import Tape
     from microtrain.convert.reference.executor import Env
+
+AVERAGE, MAXIMUM = "avgpool", "maxpool"
+
+
+class Pool(Record):
+    _fields_ = (
+        *((n, ctypes.c_uint16) for n in ("h_in", "w_in", "c", "h_out", "w_out")),
+        *((n, ctypes.c_uint8) for n in ("kh", "kw", "stride_h", "stride_w", "pad_h", "pad_w")),
+        ("x_zero", ctypes.c_int16),
+    )
+
+
+def pool_struct(x: Shape, y: Shape, window: Window, x_zero: int) -> Pool:
+    """Parameters of a pooling from x to y."""
+    values = dict(zip(("h_in", "w_in", "c", "h_out", "w_out"), (*x, *y[:2]), strict=True))
+    return Pool(**values, **vars(window), x_zero=x_zero)
+
+
+def node_of(name: str, x: str, y: str, window: Window) -> Node:
+    """An average pooling."""
+    return Node(AVERAGE, name, (x,), (y,), None, window)
 
 
 def window_of(node: Node) -> Window:
@@ -23,17 +75,16 @@ def window_of(node: Node) -> Window:
     return node.window
 
 
-def c_struct(graph: Graph, node: Node) -> hostlib.Pool:
+def c_struct(graph: Graph, node: Node) -> Pool:
     """The kernels' parameter struct of a pooling layer."""
     forward = forward_of(graph, node)
     x, y = graph.tensors[forward.inputs[0]], graph.tensors[forward.outputs[0]]
-    return hostlib.pool_struct(x.shape, y.shape, window_of(forward), x.zero)
+    return pool_struct(x.shape, y.shape, window_of(forward), x.zero)
 
 
 def forward_of(graph: Graph, node: Node) -> Node:
-    return next(
-        n for n in graph.forward_nodes if n.name == node.name and n.op == node.op.removesuffix("_bwd_x")
-    )
+    """The pooling that a node belongs to; no two have one name."""
+    return next(n for n in graph.forward_layers if n.name == node.name and n.op in (AVERAGE, MAXIMUM))
 
 
 def _forward_shapes(graph: Graph, node: Node) -> tuple[Shape, ...]:
@@ -49,14 +100,14 @@ def _input_shape(graph: Graph, node: Node) -> tuple[Shape, ...]:
 
 def _gradient_average(tape: Tape, node: Node, error: str | None) -> None:
     if error is not None:
-        tape.send(node.inputs[0], Node("avgpool_bwd_x", node.name, (error,), ()))
+        tape.send(node.inputs[0], Node(f"{AVERAGE}_bwd_x", node.name, (error,), ()))
 
 
 def _gradient_maximum(tape: Tape, node: Node, error: str | None) -> None:
     """The error goes to where the maximum stood: the forward pass writes that down."""
     if error is not None:
-        positions = tape.tensor(f"arg:{node.outputs[0]}", node.outputs[0], "u8")
-        tape.send(node.inputs[0], Node("maxpool_bwd_x", node.name, (error, positions), ()))
+        inputs = (error, tape.left_by(node))
+        tape.send(node.inputs[0], Node(f"{MAXIMUM}_bwd_x", node.name, inputs, ()))
 
 
 def _scratch(kernel: str) -> Callable[[Graph, Node], int]:
@@ -104,19 +155,182 @@ def _run_bwd_x(env: Env, node: Node) -> None:
     env.values[node.outputs[0]] = kernel(_params(env, node), *inputs, env.clamp(node.clamp))
 
 
-def _bwd(kernel: str) -> Op:
-    return Op(
-        _input_shape, _run_bwd_x, _call_bwd_x, accumulators=bounds.pool_gradient, scratch=_scratch(kernel)
+def _shapes_of(graph: Graph, node: Node) -> tuple[Shape, Shape, Window]:
+    """Input, output and window of the pooling that a node belongs to."""
+    forward = forward_of(graph, node)
+    x, y = graph.tensors[forward.inputs[0]], graph.tensors[forward.outputs[0]]
+    return x.shape, y.shape, window_of(forward)
+
+
+def _average_bounds(graph: Graph, node: Node) -> Iterator[Accumulator]:
+    x, y, k = _shapes_of(graph, node)
+    yield from fields(x, y, k)
+    yield Accumulator("a sum of a window", k.kh * k.kw * STORED, INT32_MAX, "use a smaller window")
+
+
+def _maximum_bounds(graph: Graph, node: Node) -> Iterator[Accumulator]:
+    """The place of the maximum in its window takes a byte."""
+    x, y, k = _shapes_of(graph, node)
+    yield from fields(x, y, k)
+    yield Accumulator("a place in a window", k.kh * k.kw - 1, 255, "use a window of 256 pixels at most")
+
+
+def _gradient_bounds(graph: Graph, node: Node) -> Iterator[Accumulator]:
+    most = taps_at_a_pixel(*_shapes_of(graph, node)) * ERROR
+    yield Accumulator("a sum of the gradient to its input", most, INT32_MAX, "use a smaller window")
+
+
+def _structs(names: Names, node: Node) -> Iterator[str]:
+    yield struct("pool", "pool", node.name, c_struct(names.graph, node))
+
+
+def _float_average(graph: Graph, node: Node, env: Values) -> np.ndarray:
+    k = window_of(node)
+    total = np.add.reduce(list(taps(env[node.inputs[0]], k, 0.0)))
+    return np.asarray(total / np.float32(k.kh * k.kw))
+
+
+def _int8_average(graph: Graph, node: Node, env: Values) -> np.ndarray:
+    k, x = window_of(node), graph.tensors[node.inputs[0]]
+    total = np.add.reduce(list(taps(env[x.name].astype(np.float32), k, x.zero)))
+    return sat8(np.rint(total / np.float32(k.kh * k.kw)))
+
+
+def _float_maximum(graph: Graph, node: Node, env: Values) -> np.ndarray:
+    return np.maximum.reduce(list(taps(env[node.inputs[0]], window_of(node), -np.inf)))
+
+
+def _int8_maximum(graph: Graph, node: Node, env: Values) -> np.ndarray:
+    return np.maximum.reduce(list(taps(env[node.inputs[0]], window_of(node), -128)))
+
+
+def _windows(step: Any) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:
+    """Kernel, stride and padding as torch takes them."""
+    k = step.window
+    return (k["kh"], k["kw"]), (k["stride_h"], k["stride_w"]), (k["pad_h"], k["pad_w"])
+
+
+def _parallel_average(run: Any, step: Any, x: Any) -> Any:
+    from torch.nn import functional
+
+    zero = run.network.tensors[step.inputs[0]].zero
+    (kh, kw), stride, pad = _windows(step)
+    runs, c, images, h, w = x.shape
+    flat = x.reshape(runs, c * images, h, w)
+    sums = functional.avg_pool2d(flat, (kh, kw), stride, pad, divisor_override=1)
+    y = run.rounded((sums + kh * kw * zero) / (kh * kw)) - zero
+    return y.reshape(runs, c, images, *sums.shape[2:])
+
+
+def _parallel_maximum(run: Any, step: Any, x: Any) -> Any:
+    from torch.nn import functional
+
+    runs, c, images, h, w = x.shape
+    y = functional.max_pool2d(x.reshape(runs, c * images, h, w), *_windows(step))
+    return y.reshape(runs, c, images, *y.shape[2:])
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """What tells one pooling from the other."""
+
+    name: str
+    run: Callable[[Env, Node], None]
+    call: Callable[[Names, Node], str]
+    bounds: Bounds
+    arguments: Signature
+    aten: Mapping[str, Aten]
+    folds: Folds
+    batched: tuple[BatchRun, BatchRun]
+    gradient: Callable[[Tape, Node, str | None], None]
+    leaves: Leaves
+    parallel: Callable[..., Any]
+
+
+def _forward(kind: _Kind) -> ForwardOp:
+    return ForwardOp(
+        kind.name,
+        shapes=_forward_shapes,
+        run=kind.run,
+        call=kind.call,
+        accumulators=kind.bounds,
+        scratch=no_scratch,
+        macs=no_macs,
+        in_place=not_in_place,
+        kernels={f"{kind.name}_fwd_s8": kind.arguments},
+        header="pool",
+        aten=kind.aten,
+        folds=kind.folds,
+        learns=Learns.NOTHING,
+        output=as_input,
+        float_run=kind.batched[0],
+        int8_run=kind.batched[1],
+        gathers=gathers_channels,
+        gradient=kind.gradient,
+        leaves=kind.leaves,
+        tables=no_tables,
+        layer_structs=no_structs,
+        step_structs=_structs,
+        kernel=f"{kind.name}_fwd_s8",
+        struct="pool",
+        stage=NOT_A_STAGE,
+        arrays=no_arrays,
+        facts=no_facts,
+        parallel=kind.parallel,
     )
 
 
-OPS = {
-    "avgpool": Op(
-        _forward_shapes, _run_average, _call_average, _gradient_average, accumulators=bounds.average_pool
-    ),
-    "avgpool_bwd_x": _bwd("avgpool_bwd_x"),
-    "maxpool": Op(
-        _forward_shapes, _run_maximum, _call_maximum, _gradient_maximum, accumulators=bounds.maximum_pool
-    ),
-    "maxpool_bwd_x": _bwd("maxpool_bwd_x"),
-}
+def _backward(name: str, positions: tuple[Any, ...]) -> BackwardOp:
+    kernel = f"{name}_bwd_x"
+    return BackwardOp(
+        kernel,
+        shapes=_input_shape,
+        run=_run_bwd_x,
+        call=_call_bwd_x,
+        accumulators=_gradient_bounds,
+        scratch=_scratch(kernel),
+        macs=no_macs,
+        in_place=not_in_place,
+        kernels={
+            f"{kernel}_s8": (None, (Pool, ErrorS8, *positions, Clamp, ErrorS8, SCRATCH)),
+            f"{kernel}_scratch": (ctypes.c_uint32, (Pool,)),
+        },
+        header="pool",
+        updates=Updates.NOTHING,
+        reads_weights=False,
+        guard=NOT_ALIGNED,
+    )
+
+
+_AVERAGE = _Kind(
+    AVERAGE,
+    _run_average,
+    _call_average,
+    _average_bounds,
+    (None, (Pool, S8, S8)),
+    pool_aten.AVERAGE,
+    Folds.NOTHING,
+    (_float_average, _int8_average),
+    _gradient_average,
+    Leaves.NOTHING,
+    _parallel_average,
+)
+_MAXIMUM = _Kind(
+    MAXIMUM,
+    _run_maximum,
+    _call_maximum,
+    _maximum_bounds,
+    (None, (Pool, S8, S8, U8)),
+    pool_aten.MAXIMUM,
+    Folds.RELU_PASSES,
+    (_float_maximum, _int8_maximum),
+    _gradient_maximum,
+    Leaves.POSITIONS,
+    _parallel_maximum,
+)
+OPS: tuple[Op, ...] = (
+    _forward(_AVERAGE),
+    _backward(AVERAGE, ()),
+    _forward(_MAXIMUM),
+    _backward(MAXIMUM, (U8,)),
+)

@@ -1,36 +1,83 @@
-"""Chains of convolutions that run row by row."""
+"""Chains of layers that run row by row."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import ctypes
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from microtrain.convert.ir import Graph, Node, Shape
+from microtrain.convert import ops
+from microtrain.convert.emit.names import identifier
+from microtrain.convert.ir import Graph, Node, Shape, Window
 from microtrain.convert.reference import hostlib
+from microtrain.convert.reference.hostlib import Record
 
-from . import bounds, conv, elementwise
-from .table import Op
+from .bounds import SMALLER, Accumulator
+from .conv_structs import Conv2d, conv2d_struct
+from .ctext import numbers, struct
+from .stage import ClosingStage, ElementStage, Stage, WindowStage
+from .table import Op, StreamOp
 
 if TYPE_CHECKING:
     from microtrain.convert.emit.names import Names
     from microtrain.convert.reference.executor import Env
 
-PARTS = {**conv.OPS, **elementwise.OPS}
+STAGES_MAX = 12  # STREAM_STAGES_MAX of kernels/stream.h
+STREAM_OWN = 2  # of kernels/stream.h: the first kind of rows that model.c makes
+POINT = Window(1, 1)
 
 
-def stages(node: Node) -> tuple[Node, ...]:
-    """The convolutions of a stream."""
-    return tuple(part for part in node.parts if part.op != "add")
+@dataclass(frozen=True)
+class Rows:
+    """One stage: the node that makes rows from a window of rows, and those that work on them in place.
+
+    An element op that begins a stream is a stage as well: its window is one row.
+    """
+
+    first: Node
+    tail: tuple[Node, ...] = ()
+
+    @property
+    def window(self) -> Window:
+        return self.first.window or POINT
 
 
-def row_add(graph: Graph, node: Node) -> hostlib.Add | None:
-    """The kernels' parameters of the residual add that closes a stream, for one row; None without one."""
-    last = node.parts[-1]
-    if last.op != "add":
-        return None
-    record = elementwise.c_struct(graph, last)
-    record.pixels = graph.tensors[last.outputs[0]].shape[1]
-    return record
+def node_of(parts: Sequence[Node]) -> Node:
+    """The stream of a chain of nodes; beside the first one's input it reads what they read whole."""
+    chain = tuple(parts)
+    made = {t for part in chain for t in part.outputs}
+    whole = [t for part in chain for t in _whole(part) if t not in made]
+    inputs = tuple(dict.fromkeys((chain[0].inputs[0], *whole)))
+    return Node("stream", f"{chain[0].name} .. {chain[-1].name}", inputs, chain[-1].outputs, parts=chain)
+
+
+def stage_of(part: Node) -> Stage:
+    return ops.forward_op(part).stage
+
+
+def _whole(part: Node) -> tuple[str, ...]:
+    """Inputs of a part that are tensors in memory, whole, beside the rows that reach it."""
+    stage = stage_of(part)
+    return tuple(part.inputs[i] for i in stage.whole) if isinstance(stage, ElementStage) else ()
+
+
+def stages(parts: Sequence[Node]) -> tuple[Rows, ...]:
+    """The stages of a chain, without what closes it."""
+    found: list[Rows] = []
+    for part in parts:
+        stage = stage_of(part)
+        if isinstance(stage, WindowStage) or (isinstance(stage, ElementStage) and not found):
+            found.append(Rows(part))
+        elif isinstance(stage, ElementStage):
+            found[-1] = Rows(found[-1].first, (*found[-1].tail, part))
+    return tuple(found)
+
+
+def closing_row(graph: Graph, node: Node) -> Record | None:
+    """The kernel's parameters of what closes a stream, for one row; None where nothing does."""
+    stage = stage_of(node.parts[-1])
+    return stage.row(graph, node.parts[-1]) if isinstance(stage, ClosingStage) else None
 
 
 def resident(graph: Graph, node: Node) -> bool:
@@ -38,33 +85,107 @@ def resident(graph: Graph, node: Node) -> bool:
     return node.inputs[0] != graph.input.tensor or not graph.arriving
 
 
+def geometry(graph: Graph, rows: Rows) -> Record:
+    """The struct conv2d of a stage's rows."""
+    stage = stage_of(rows.first)
+    if isinstance(stage, WindowStage):
+        return stage.geometry(graph, rows.first)
+    x, y = (graph.tensors[t] for t in (rows.first.inputs[0], rows.first.outputs[0]))
+    return conv2d_struct(x.shape, y.shape, POINT, x.zero, y.zero, 0)
+
+
+def _own(rows: Rows) -> bool:
+    """True where model.c makes a stage's rows, since stream.c cannot."""
+    stage = stage_of(rows.first)
+    return bool(rows.tail) or not isinstance(stage, WindowStage) or stage.kind is None
+
+
+def _own_stages(graph: Graph) -> list[Rows]:
+    """All stages whose rows model.c makes, in the order of their kinds."""
+    return [rows for node in graph.nodes for rows in stages(node.parts) if _own(rows)]
+
+
+def _kind(graph: Graph, rows: Rows) -> int:
+    stage = stage_of(rows.first)
+    if _own(rows):
+        return STREAM_OWN + _own_stages(graph).index(rows)
+    assert isinstance(stage, WindowStage) and stage.kind is not None
+    return stage.kind
+
+
 def _shapes(graph: Graph, node: Node) -> tuple[Shape, ...]:
     last = node.parts[-1]
-    return PARTS[last.op].shapes(graph, last)
+    return ops.TABLE[last.op].shapes(graph, last)
 
 
 def _macs(graph: Graph, node: Node) -> int:
-    return sum(PARTS[part.op].macs(graph, part) for part in node.parts)
+    return sum(ops.TABLE[part.op].macs(graph, part) for part in node.parts)
+
+
+def _accumulators(graph: Graph, node: Node) -> Iterator[Accumulator]:
+    """Rows are counted with their padding in uint16; those that enter at once in a byte."""
+    for part in node.parts:
+        if part.window is not None:
+            height = graph.tensors[part.outputs[0]].shape[0]
+            rows = (height - 1) * part.window.stride_h + part.window.kh
+            yield Accumulator(f"a number of rows of {part.name}", rows, 65535, SMALLER)
+    yield Accumulator("a number of rows at once", node.rows, 255, SMALLER)
+
+
+class StreamStage(ctypes.Structure):
+    _fields_ = (
+        ("conv", ctypes.POINTER(Conv2d)),
+        ("w", ctypes.c_void_p),
+        ("b", ctypes.c_void_p),
+        ("kind", ctypes.c_uint8),
+    )
+
+
+class Stream(ctypes.Structure):
+    _fields_ = (
+        ("stage", ctypes.POINTER(StreamStage)),
+        ("add", ctypes.c_void_p),
+        *((n, ctypes.c_uint8) for n in ("stages", "rows", "resident")),
+    )
+
+
+def kernels_scratch(graph: Graph, node: Node) -> int:
+    """Scratch of the chain's windows and kernels: asks stream.c."""
+    chain = stages(node.parts)
+    array = (StreamStage * len(chain))()
+    for entry, rows in zip(array, chain, strict=True):
+        stage = stage_of(rows.first)
+        record = geometry(graph, rows)
+        assert isinstance(record, Conv2d)
+        entry.conv = ctypes.pointer(record)
+        builtin = isinstance(stage, WindowStage) and stage.kind is not None
+        entry.kind = stage.kind if isinstance(stage, WindowStage) and builtin else STREAM_OWN
+    row = closing_row(graph, node)
+    add = None if row is None else ctypes.addressof(row)
+    stream = Stream(array, add, len(chain), node.rows, int(resident(graph, node)))
+    function = hostlib.load().library.stream_fwd_scratch
+    function.restype = ctypes.c_uint32
+    return int(function(ctypes.byref(stream)))
 
 
 def _scratch(graph: Graph, node: Node) -> int:
     """Expanded biases, then the kernels' scratch."""
-    chain = [(conv.c_struct(graph, part), part.op == "dwconv2d") for part in stages(node)]
-    kernels = hostlib.stream_scratch(chain, row_add(graph, node), node.rows, resident(graph, node))
-    return _biases_bytes(graph, node) + kernels
+    return _biases_bytes(graph, node) + kernels_scratch(graph, node)
+
+
+def _biases_of(graph: Graph, rows: Rows) -> int:
+    stage = stage_of(rows.first)
+    return stage.biases(graph, rows.first) if isinstance(stage, WindowStage) else 0
 
 
 def _biases_bytes(graph: Graph, node: Node) -> int:
-    return sum(conv.biases_bytes(graph, part) for part in stages(node))
+    return sum(_biases_of(graph, rows) for rows in stages(node.parts))
 
 
-def biases_at(graph: Graph, node: Node) -> dict[str, int]:
+def _biases_at(graph: Graph, node: Node) -> list[int]:
     """Where in the step's scratch each stage's expanded biases are: before what the kernels use."""
-    places, offset = {}, 0
-    for part in stages(node):
-        places[part.layer or ""] = offset
-        offset += conv.biases_bytes(graph, part)
-    return places
+    sizes = [_biases_of(graph, rows) for rows in stages(node.parts)]
+    return [sum(sizes[:i]) for i in range(len(sizes))]
 
 
 def kernel_scratch_at(names: Names, node: Node) -> str:
@@ -73,9 +194,11 @@ def kernel_scratch_at(names: Names, node: Node) -> str:
 
 def before_rows(names: Names, node: Node) -> list[str]:
     """What runs before the first row enters."""
-    places = biases_at(names.graph, node)
-    calls = (conv.expand_biases(names, part, places[part.layer or ""])[1] for part in stages(node))
-    return [line for lines in calls for line in lines]
+    lines = []
+    for rows, offset in zip(stages(node.parts), _biases_at(names.graph, node), strict=True):
+        stage = stage_of(rows.first)
+        lines += stage.before(names, rows.first, offset) if isinstance(stage, WindowStage) else []
+    return lines
 
 
 def _in_place(graph: Graph, node: Node) -> Mapping[int, int]:
@@ -97,16 +220,16 @@ def _in_place(graph: Graph, node: Node) -> Mapping[int, int]:
 def rows_entered(graph: Graph, node: Node, row: int) -> int:
     """Input rows of a stream that must have entered before output row `row` can be made."""
     last = row
-    for part in reversed(stages(node)):
-        x, _, window = bounds.geometry(graph, part)
-        last = min(last * window.stride_h + window.kh - 1 - window.pad_h, x.shape[0] - 1)
+    for rows in reversed(stages(node.parts)):
+        height, k = graph.tensors[rows.first.inputs[0]].shape[0], rows.window
+        last = min(last * k.stride_h + k.kh - 1 - k.pad_h, height - 1)
     return max(last, 0) + 1
 
 
 def _run(env: Env, node: Node) -> None:
     """Layer by layer over whole tensors: the oracle of the rows."""
     for part in node.parts:
-        PARTS[part.op].run(env, part)
+        ops.TABLE[part.op].run(env, part)
 
 
 def _call(names: Names, node: Node) -> str:
@@ -118,8 +241,70 @@ def _call(names: Names, node: Node) -> str:
     return "\n".join([*before_rows(names, node), call])
 
 
-OPS = {
-    "stream": Op(
-        _shapes, _run, _call, accumulators=bounds.stream, scratch=_scratch, macs=_macs, in_place=_in_place
-    )
-}
+def _structs(names: Names, node: Node) -> Iterator[str]:
+    """The stages and the stream; what closes it has parameters of one row."""
+    graph, text, entries = names.graph, "", []
+    for rows, offset in zip(stages(node.parts), _biases_at(graph, node), strict=True):
+        stage = stage_of(rows.first)
+        if isinstance(stage, WindowStage):
+            text += stage.structs(names, rows.first)
+            operands = stage.operands(names, rows.first, offset)
+        else:
+            text += struct("conv2d", "rows", rows.first.name, numbers(geometry(graph, rows)))
+            operands = names.struct("rows", rows.first), "NULL", "NULL"
+        entries.append(f"    {{{', '.join(operands)}, {_kind(graph, rows)}}},")
+    add, record, cid = "NULL", closing_row(graph, node), identifier(node.outputs[0])
+    if record is not None:
+        text += struct("add", "row_add", node.parts[-1].name, record)
+        add = f"&row_add_{identifier(node.parts[-1].name)}"
+    text += f"static const struct stream_stage stages_{cid}[] = {{\n" + "\n".join(entries) + "\n};\n"
+    fields = f"{len(entries)}, {node.rows}, {int(resident(graph, node))}"
+    yield text + f"static const struct stream stream_{cid} = {{stages_{cid}, {add}, {fields}}};\n"
+
+
+def own_rows(names: Names) -> list[str]:
+    """stream_rows() of a model with stages that stream.c cannot make; nothing for one without."""
+    cases = []
+    for rows in _own_stages(names.graph):
+        parts = (rows.first, *rows.tail)
+        calls = [_rows_call(names, part, "y" if i else "x") for i, part in enumerate(parts)]
+        cases.append(f"    case {_kind(names.graph, rows)}:")
+        cases += [f"        {line}" for call in calls for line in call.splitlines()] + ["        break;"]
+    if not cases:
+        return []
+    return [
+        "void stream_rows(const struct stream_stage *stage, const struct conv2d *p, const int8_t *x,",
+        "                 int8_t *y, void *scratch)",
+        "{",
+        "    (void)x, (void)scratch;",
+        "    switch (stage->kind) {",
+        *cases,
+        "    }",
+        "}",
+        "",
+    ]
+
+
+def _rows_call(names: Names, part: Node, source: str) -> str:
+    stage = stage_of(part)
+    if isinstance(stage, WindowStage):
+        return stage.rows(names, part)
+    assert isinstance(stage, ElementStage), part.name
+    return stage.rows(names, part, source)
+
+
+OPS: tuple[Op, ...] = (
+    StreamOp(
+        "stream",
+        shapes=_shapes,
+        run=_run,
+        call=_call,
+        accumulators=_accumulators,
+        scratch=_scratch,
+        macs=_macs,
+        in_place=_in_place,
+        kernels={},
+        header="stream",
+        step_structs=_structs,
+    ),
+)

@@ -10,8 +10,8 @@ import warnings
 from collections.abc import Iterator
 
 from microtrain.convert.ir import ConvertError, Graph, Node
-from microtrain.convert.ops import TABLE
-from microtrain.convert.ops.bounds import INT32_MAX, Accumulator, geometry, guard_bits
+from microtrain.convert.ops import TABLE, BackwardOp
+from microtrain.convert.ops.bounds import INT32_MAX, Accumulator
 
 GUARD_LEAST = 6  # fraction bits of aligned errors below which a gradient may point elsewhere
 CHANNELS_BETTER = 2**31 // (127 * 128 << GUARD_LEAST)  # products that leave room for as many
@@ -40,7 +40,7 @@ def prove(graph: Graph) -> Graph:
 
 def warn_coarse(graph: Graph) -> None:
     """One warning for all layers through which gradients pass with few fraction bits."""
-    coarse = {n.name: _guard(graph, n) for n in graph.backward_nodes if n.op == "conv2d_bwd_x"}
+    coarse = {n.name: bits for n in graph.backward_nodes if (bits := _guard(graph, n)) is not None}
     coarse = {name: guard for name, guard in coarse.items() if guard < GUARD_LEAST}
     if coarse:
         warnings.warn(
@@ -51,6 +51,7 @@ def warn_coarse(graph: Graph) -> None:
         )
 
 
-def _guard(graph: Graph, node: Node) -> int:
-    x, y, window = geometry(graph, node)
-    return guard_bits(x.shape, y.shape, window)
+def _guard(graph: Graph, node: Node) -> int | None:
+    """Fraction bits to which a node aligns errors; None where it aligns none."""
+    op = TABLE[node.op]
+    return op.guard(graph, node) if isinstance(op, BackwardOp) and op.guard else None

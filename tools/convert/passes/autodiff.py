@@ -12,7 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from microtrain.convert.ir import Clamp, Graph, Node, Tensor
-from microtrain.convert.ops import TABLE
+from microtrain.convert.ops import forward_op, joints
+from microtrain.convert.ops.table import Leaves
 
 
 @dataclass
@@ -22,6 +23,7 @@ class Tape:
     tensors, nodes   of the backward pass so far
     contributions    tensor -> errors of its readers and the factor each enters with
     masks            tensors whose clamp mask the backward pass reads
+    left             tensor -> what the op that makes it must write down beside it
     """
 
     graph: Graph
@@ -30,11 +32,18 @@ class Tape:
     nodes: list[Node] = field(default_factory=list)
     contributions: dict[str, list[tuple[str, float]]] = field(default_factory=dict)
     masks: set[str] = field(default_factory=set)
+    left: dict[str, str] = field(default_factory=dict)
 
     def tensor(self, name: str, like: str, dtype: str) -> str:
         """Declare a backward tensor of the same shape as `like`."""
         self.tensors[name] = Tensor(name, self.graph.tensors[like].shape, dtype)
         return name
+
+    def left_by(self, node: Node) -> str:
+        """What the forward pass of a node writes down beside its result."""
+        y = node.outputs[0]
+        self.left[y] = self.tensor(f"arg:{y}", y, forward_op(node).leaves.value)
+        return self.left[y]
 
     def append(self, node: Node) -> None:
         self.nodes.append(node)
@@ -42,7 +51,7 @@ class Tape:
     def clamp_of(self, tensor: str) -> Clamp:
         """The clamp between a stored tensor and the sum of the op that made it."""
         producer = self.graph.producer(tensor)
-        if producer is None or not TABLE[producer.op].clamps:
+        if producer is None or forward_op(producer).leaves is not Leaves.CLAMP_MASK:
             return Clamp()
         self.masks.add(tensor)
         return Clamp(f"mask:{tensor}", producer.layer)
@@ -68,7 +77,7 @@ class Tape:
         if tensor == self.graph.input.tensor:
             return
         if len(self.graph.readers(tensor)) == 1:
-            self.send(tensor, Node("error_pass", name, (error,), (), factors=(factor,)))
+            self.send(tensor, joints.passed(name, error, factor))
         else:
             self.contributions.setdefault(tensor, []).append((error, factor))
 
@@ -84,9 +93,7 @@ class Tape:
             last = i == len(sent) - 1
             out = self.tensor(f"err:{tensor}" if last else f"grad:{tensor}.sum{i}", tensor, "error")
             clamp = self.clamp_of(tensor) if last else Clamp()
-            self.append(
-                Node("error_add", name, (total, other), (out,), clamp=clamp, factors=(factor, other_factor))
-            )
+            self.append(joints.summed(name, (total, other), (factor, other_factor), out, clamp))
             total, factor = out, 1.0
         return total
 
@@ -98,7 +105,7 @@ def differentiate(graph: Graph, loss: str = "cross_entropy") -> Graph:
     """
     tape = Tape(graph, loss)
     for node in reversed(graph.nodes):
-        TABLE[node.op].gradient(tape, node, tape.error_of(node.outputs[0]))
+        forward_op(node).gradient(tape, node, tape.error_of(node.outputs[0]))
     forward = tuple(_with_mask(node, tape) for node in graph.nodes)
     masks = {f"mask:{t}": Tensor(f"mask:{t}", graph.tensors[t].shape, "bits") for t in sorted(tape.masks)}
     tensors = {**graph.tensors, **masks, **tape.tensors}
@@ -108,5 +115,5 @@ def differentiate(graph: Graph, loss: str = "cross_entropy") -> Graph:
 def _with_mask(node: Node, tape: Tape) -> Node:
     """The forward node, writing also what its backward half will read (a mask, positions of maxima)."""
     extra = tuple(f"mask:{t}" for t in node.outputs if t in tape.masks)
-    extra += tuple(t for t in tape.tensors if t.startswith("arg:") and t == f"arg:{node.outputs[0]}")
+    extra += tuple(tape.left[t] for t in node.outputs if t in tape.left)
     return replace(node, outputs=(*node.outputs, *extra))

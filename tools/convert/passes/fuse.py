@@ -1,4 +1,4 @@
-"""Streaming: chains of frozen convolutions become one step that runs row by row.
+"""Streaming: chains of frozen layers become one step that runs row by row.
 
 What is inside such a chain never exists whole: each stage keeps a window of as many rows as its kernel is
 high. A chain ends where a tensor has another reader (a residual add, a saved input) or leaves a mask behind,
@@ -11,13 +11,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from microtrain.convert.ir import Graph, Node
-
-STAGES_MAX = 12  # STREAM_STAGES_MAX of kernels/stream.h
-CONVOLUTIONS = ("conv2d", "dwconv2d")
+from microtrain.convert.ops import saves, stream
+from microtrain.convert.ops.stage import ClosingStage, ElementStage, WindowStage
+from microtrain.convert.ops.stream import STAGES_MAX
 
 
 def fuse(graph: Graph, chained: bool = True, arriving: bool = True) -> Graph:
-    """Replace every chain of at least two streamable convolutions in the forward pass by one stream node.
+    """Replace every chain of at least two streamable layers in the forward pass by one stream node.
 
     chained   False: a chain ends with its block, that is with the dense convolution behind a depthwise one
     arriving  False: keep the image whole in memory until the first chain runs
@@ -26,14 +26,13 @@ def fuse(graph: Graph, chained: bool = True, arriving: bool = True) -> Graph:
     fused: list[Node] = []
     while nodes:
         chain = _chain(graph, nodes, chained)
-        if len(chain) < 2:
+        if len(chain) < 2 or not any(isinstance(stream.stage_of(n), WindowStage) for n in chain):
             fused.append(nodes.pop(0))
             continue
         del nodes[: len(chain)]
-        name = f"{chain[0].name} .. {chain[-1].name}"
-        fused.append(Node("stream", name, chain[0].inputs[:1], chain[-1].outputs, parts=tuple(chain)))
+        fused.append(stream.node_of(chain))
     image = graph.input.tensor
-    begins = fused[0].op == "stream" and len(graph.readers(image)) == 1 and image not in graph.record
+    begins = bool(fused[0].parts) and len(graph.readers(image)) == 1 and image not in graph.record
     nodes = [*fused, *graph.backward_nodes]
     return graph.replace(nodes=tuple(nodes), forward=len(fused), arriving=arriving and begins)
 
@@ -46,23 +45,41 @@ def _chain(graph: Graph, nodes: list[Node], chained: bool) -> list[Node]:
             break
         if _closes(graph, chain, node):
             return [*chain, replace(node, inputs=(chain[-1].outputs[0], chain[0].inputs[0]))]
-        follows = not chain or (node.inputs == chain[-1].outputs and len(graph.readers(node.inputs[0])) == 1)
-        complete = not chained and [n.op for n in chain[-2:]] == ["dwconv2d", "conv2d"]
-        if not (_streamable(node) and follows and len(chain) < STAGES_MAX) or complete:
+        if _complete(chain, chained) or not _follows(graph, chain, node):
             break
         chain.append(node)
     return chain
 
 
-def _streamable(node: Node) -> bool:
-    """A convolution that leaves nothing behind for the backward pass."""
-    small = node.window is not None and node.window.pad_h < node.window.kh
-    return node.op in CONVOLUTIONS and len(node.outputs) == 1 and small
+def _complete(chain: list[Node], chained: bool) -> bool:
+    """True where the blocks are to be kept apart, and the chain ends one."""
+    windows = [s for n in chain if isinstance(s := stream.stage_of(n), WindowStage)]
+    return not chained and [s.mixes for s in windows[-2:]] == [False, True]
+
+
+def _follows(graph: Graph, chain: list[Node], node: Node) -> bool:
+    """True for a layer that goes on with the chain's rows and leaves nothing behind for the backward pass."""
+    if len(node.outputs) != 1 or saves(node):
+        return False
+    stage = stream.stage_of(node)
+    if not isinstance(stage, WindowStage | ElementStage) or len(stream.stages([*chain, node])) > STAGES_MAX:
+        return False
+    if isinstance(stage, WindowStage):
+        alone = len(node.inputs) == 1
+        small = node.window is not None and node.window.pad_h < node.window.kh
+    else:
+        alone, small = len(node.inputs) == 1 + len(stage.whole), True
+    made = {t for n in chain for t in n.outputs}
+    apart = not made.intersection(node.inputs[1:]) and node.inputs[0] not in node.inputs[1:]
+    joined = not chain or (node.inputs[0] == chain[-1].outputs[0] and len(graph.readers(node.inputs[0])) == 1)
+    return alone and small and apart and joined
 
 
 def _closes(graph: Graph, chain: list[Node], node: Node) -> bool:
     """True for the residual add of the chain's result and its input."""
-    if node.op != "add" or not chain or len(node.outputs) != 1:
+    if not chain or len(node.outputs) != 1 or saves(node):
+        return False
+    if not isinstance(stream.stage_of(node), ClosingStage):
         return False
     result = chain[-1].outputs[0]
     return set(node.inputs) == {result, chain[0].inputs[0]} and len(graph.readers(result)) == 1

@@ -9,12 +9,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from microtrain.convert.ir import Graph, Node
-from microtrain.convert.ops import TABLE
+from microtrain.convert.ops import updates
+from microtrain.convert.ops.gather import gathered
+from microtrain.convert.ops.table import Updates
 
 
 def prune(graph: Graph) -> Graph:
     """Keep the updates of what the layers mark as trained, and what those depend on."""
-    kept = [n for n in graph.backward_nodes if not TABLE[n.op].updates or _wanted(graph, n)]
+    kept = [n for n in graph.backward_nodes if _wanted(graph, n)]
     backward = _live(kept)
     read = {t for n in backward for t in n.reads}
     forward = tuple(
@@ -28,10 +30,11 @@ def prune(graph: Graph) -> Graph:
 
 
 def _wanted(graph: Graph, node: Node) -> bool:
-    if node.op == "head_bwd_w":
-        return True
-    layer = graph.layers[node.layer or ""]
-    return layer.bias_trained if node.op == "bias_update" else bool(layer.trained)
+    """False for the update of what a layer does not train."""
+    what = updates(node)
+    if what is Updates.WEIGHTS:
+        return bool(graph.layers[node.layer or ""].trained)
+    return what is not Updates.BIASES or graph.layers[node.layer or ""].bias_trained
 
 
 def _live(nodes: list[Node]) -> tuple[Node, ...]:
@@ -39,7 +42,7 @@ def _live(nodes: list[Node]) -> tuple[Node, ...]:
     needed: set[str] = set()
     live: list[Node] = []
     for node in reversed(nodes):
-        if TABLE[node.op].updates or needed.intersection(node.outputs):
+        if updates(node) is not Updates.NOTHING or needed.intersection(node.outputs):
             needed.update(node.reads)
             live.append(node)
     return tuple(reversed(live))
@@ -62,21 +65,18 @@ def gather_inputs(graph: Graph) -> Graph:
             if x in whole:
                 node = replace(node, channels=trained)
             else:
-                saved = f"saved:{node.name}"
-                h, w, _ = graph.tensors[x].shape
-                tensors[saved] = replace(graph.tensors[x], name=saved, shape=(h, w, len(trained)))
                 at = next(i for i, n in enumerate(forward) if n.layer == node.layer)
-                forward.insert(
-                    at + 1, Node("gather", node.name, (x,), (saved,), layer=node.layer, channels=trained)
-                )
-                node = replace(node, inputs=(error, saved))
+                saving, saved = gathered(forward[at], graph.tensors[x], trained)
+                tensors[saved.name] = saved
+                forward.insert(at + 1, saving)
+                node = replace(node, inputs=(error, saved.name))
         backward.append(node)
     return graph.replace(tensors=tensors, nodes=(*forward, *backward), forward=len(forward))
 
 
 def _partial(graph: Graph, node: Node) -> bool:
     """True for the weight update of a layer of which only some channels are trained."""
-    if not node.op.endswith("2d_bwd_w"):
+    if updates(node) is not Updates.WEIGHTS:
         return False
     layer = graph.layers[node.layer or ""]
     return len(layer.trained) < layer.columns

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from microtrain.convert.ir import Graph, Node
-from microtrain.convert.ops import TABLE
+from microtrain.convert.ops import TABLE, forward_op, saves
+from microtrain.convert.ops.table import Learns
 
 Segment = tuple[int, int]  # forward nodes first .. last, the last one exclusive
 SPAN_MAX = 4  # blocks in a segment
@@ -74,8 +75,12 @@ def segments(graph: Graph) -> Iterator[Segment]:
     for number, first in enumerate(starts):
         last = starts[number + SPAN_MAX] if number + SPAN_MAX < len(starts) else len(nodes)
         for end in range(first + 1, last + 1):
-            if nodes[end - 1].op != "head" and kept.intersection(nodes[end - 1].outputs):
+            if not _is_head(nodes[end - 1]) and kept.intersection(nodes[end - 1].outputs):
                 yield first, end
+
+
+def _is_head(node: Node) -> bool:
+    return not saves(node) and forward_op(node).learns is Learns.HEAD
 
 
 def _read_later(nodes: tuple[Node, ...]) -> set[str]:
@@ -100,7 +105,7 @@ def run_again(graph: Graph, chosen: frozenset[Segment]) -> Graph:
     forward = tuple(
         replace(n, outputs=(n.outputs[0], *(t for t in n.outputs[1:] if t not in names)))
         for n in graph.forward_nodes
-        if n.op != "gather" or n.outputs[0] not in names
+        if not saves(n) or n.outputs[0] not in names
     )
     made = {t: t.removeprefix("again:") for n in copies for t in n.outputs}
     tensors = {**graph.tensors, **{n: replace(graph.tensors[t], name=n) for n, t in made.items()}}

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from microtrain.convert.ir import Graph, Node
 from microtrain.convert.memory.plan import tensor_bytes
-from microtrain.convert.ops import TABLE
+from microtrain.convert.ops import TABLE, BackwardOp, updates
+from microtrain.convert.ops.table import Updates
 
 
 def schedule(graph: Graph) -> Graph:
@@ -29,7 +30,8 @@ def schedule(graph: Graph) -> Graph:
             if ready.issuperset(n.reads) and not _too_early(n, waiting) and (not n.again or n.again in wanted)
         ]
         node = min(
-            candidates, key=lambda n: (_growth(graph, n, readers), not TABLE[n.op].updates, waiting.index(n))
+            candidates,
+            key=lambda n: (_growth(graph, n, readers), updates(n) is Updates.NOTHING, waiting.index(n)),
         )
         waiting.remove(node)
         order.append(node)
@@ -62,9 +64,11 @@ def spoils(update: Node, reader: Node) -> bool:
     The gradient to the input reads the weights as they were in the forward pass; a layer that is recomputed
     reads both.
     """
-    if not TABLE[update.op].updates or update.layer is None or update.layer != reader.layer:
+    if updates(update) is Updates.NOTHING or update.layer is None or update.layer != reader.layer:
         return False
-    return bool(reader.again) or (update.op.endswith("_bwd_w") and reader.op.endswith("_bwd_x"))
+    op = TABLE[reader.op]
+    reads = isinstance(op, BackwardOp) and op.reads_weights
+    return bool(reader.again) or (updates(update).weights and reads)
 
 
 def _growth(graph: Graph, node: Node, readers: dict[str, list[Node]]) -> int:

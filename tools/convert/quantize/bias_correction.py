@@ -12,6 +12,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from microtrain.convert.ir import Graph, Layer, Node
+from microtrain.convert.ops import forward_op
+from microtrain.convert.ops.conv import sums
+from microtrain.convert.ops.table import Learns
 from microtrain.convert.reference.batched import (
     activate,
     batches,
@@ -19,7 +22,6 @@ from microtrain.convert.reference.batched import (
     float_pixels,
     int8_node,
     stored_pixels,
-    sums,
 )
 
 from .int8 import bias_room, prove
@@ -49,7 +51,7 @@ def correct_biases(graph: Graph, quantized: Graph, images: np.ndarray) -> Graph:
         for batch in batches(graph, chosen, "correcting biases")
     ]
     for step, node in enumerate(graph.nodes[:-1]):
-        if node.op in ("conv2d", "dwconv2d"):
+        if forward_op(node).learns is Learns.COLUMNS:
             name = node.layer or ""
             layer = corrected(graph, quantized, node, pairs)
             quantized = quantized.replace(layers={**quantized.layers, name: layer})

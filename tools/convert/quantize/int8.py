@@ -7,18 +7,19 @@ it; all other scales are derived in double precision from those.
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
-from microtrain.convert.ir import ConvertError, Graph, Input, Layer, Node, Tensor
+from microtrain.convert.ir import ConvertError, Graph, Input, Layer, Tensor
+from microtrain.convert.ops import forward_op
+from microtrain.convert.ops.outputs import Output, float32, scale_and_zero
+from microtrain.convert.ops.table import Learns
 
 DEAD_SCALE = 1e-6  # weight scale below which a channel cannot be trained: its step would be divided by s_w^2
 DEAD_MULTIPLIER = 2.0**-10  # output units a bias unit of a dead channel
-FLAT_RANGE = 1e-6  # a narrower range than this is no range
 BIAS_ROOM = 2**30  # |bias| at most: as much again is left for training
 INT32_MAX = 2**31 - 1
 
@@ -33,20 +34,16 @@ def quantize(graph: Graph, ranges: Mapping[str, tuple[float, float]]) -> Graph:
     tensors = {first.name: first}
     layers: dict[str, Layer] = {}
     for node in graph.nodes:
-        y = _output(graph, node, tensors, ranges)
+        op = forward_op(node)
+        y = op.output(Output(node, graph.tensors[node.outputs[0]], tensors[node.inputs[0]], ranges))
         tensors[y.name] = y
-        if node.op in ("conv2d", "dwconv2d"):
+        if op.learns is Learns.COLUMNS:
             name = node.layer or ""
             layers[name] = quantize_layer(name, graph.layers[name], tensors[node.inputs[0]], y)
         elif node.layer:
             layers[node.layer] = graph.layers[node.layer]
     warn_dead(graph.name, layers)
     return graph.replace(input=entry, tensors=tensors, layers=layers)
-
-
-def float32(value: float) -> float:
-    """The nearest number that float32 holds."""
-    return float(np.float32(value))
 
 
 def quantize_input(graph: Graph) -> tuple[Input, Tensor]:
@@ -67,34 +64,6 @@ def quantize_input(graph: Graph) -> tuple[Input, Tensor]:
     gains = tuple(float32(g / scale) for g in gain)
     offsets = tuple(float32(o / scale + at) for o in offset)
     return Input(old.name, gains, offsets), replace(old, dtype="s8", scale=scale, zero=at)
-
-
-def scale_and_zero(low: float, high: float) -> tuple[float, int]:
-    """Scale and zero point of an int8 tensor over a range; real zero is always one of its values."""
-    low, high = min(low, 0.0), max(high, 0.0)
-    if high - low < FLAT_RANGE:
-        low, high = 0.0, 1.0
-    scale = float32((high - low) / 255.0)
-    return scale, int(np.clip(np.rint(-128.0 - low / scale), -128, 127))
-
-
-def _output(
-    graph: Graph, node: Node, done: Mapping[str, Tensor], ranges: Mapping[str, tuple[float, float]]
-) -> Tensor:
-    """The quantized output tensor of a node. Poolings keep the scale and zero of their input."""
-    old = graph.tensors[node.outputs[0]]
-    if node.op == "head":
-        return old
-    if node.op in ("avgpool", "maxpool"):
-        x = done[node.inputs[0]]
-        return replace(old, dtype="s8", scale=x.scale, zero=x.zero)
-    low, high = ranges.get(old.name, (math.nan, math.nan))
-    if not (math.isfinite(low) and math.isfinite(high)):
-        raise ConvertError(f"tensor {old.name} of {node.name} has no finite range: calibrate on more images")
-    if node.act != "none":
-        low = 0.0
-    scale, zero = scale_and_zero(low, high)
-    return replace(old, dtype="s8", scale=scale, zero=zero)
 
 
 def quantize_layer(name: str, layer: Layer, x: Tensor, y: Tensor) -> Layer:

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from microtrain.convert.ir import ConvertError, Graph
+from microtrain.convert.ops.outputs import scale_and_zero
 from microtrain.convert.reference.batched import batches, run_float
 
 from .calibrate import check_images
-from .int8 import scale_and_zero
 
 BINS = 8192
 NARROWEST = 2.0**-60

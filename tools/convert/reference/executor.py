@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from microtrain.convert.ir import Graph, Layer
+from microtrain.convert.ir import Graph, Layer, split_weight
 from microtrain.convert.ops import TABLE
-from microtrain.convert.ops.conv import multipliers
-from microtrain.convert.trainables import layout, split_weight
+from microtrain.convert.ops.conv_constants import multipliers
+from microtrain.convert.trainables import layout
 
 from . import kernels as reference
 from . import real as reference_f32

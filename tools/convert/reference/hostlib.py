@@ -6,7 +6,8 @@
 
 A kernel takes what its header in firmware/include/kernels says, NumPy arrays in place of pointers and None
 for NULL. Arrays must have the exact dtype and be C-contiguous: nothing is converted or copied. The struct
-classes below mirror the headers field by field.
+classes mirror the headers field by field: those of one op stand with its entry, which also says what its
+kernels take; those that several share stand here.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ import numpy as np
 from microtrain.base.errors import Error
 from microtrain.base.hostcc import Parts, compiled
 from microtrain.base.paths import FIRMWARE
-from microtrain.convert.ir import Shape, Window
 
 FLAGS = ("-std=c11", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC")
 
@@ -55,53 +55,6 @@ class Record(ctypes.Structure):
             raise Error(f"{type(self).__name__}.{name} has no room for {value}")
 
 
-class Conv2d(Record):
-    _fields_ = (
-        *((n, ctypes.c_uint16) for n in ("h_in", "w_in", "c_in", "h_out", "w_out", "c_out")),
-        *((n, ctypes.c_uint8) for n in ("kh", "kw", "stride_h", "stride_w", "pad_h", "pad_w")),
-        ("x_zero", ctypes.c_int16),
-        ("y_zero", ctypes.c_int16),
-        ("guard", ctypes.c_uint8),
-        ("m", ctypes.c_void_p),
-    )
-    _arrays_: ClassVar = {"m": F32}
-
-
-class SplitWeights(Record):
-    _fields_ = (
-        ("frozen", ctypes.c_void_p),
-        ("trained", ctypes.c_void_p),
-        ("order", ctypes.c_void_p),
-        ("c_trained", ctypes.c_uint16),
-    )
-    _arrays_: ClassVar = {"frozen": S8, "trained": S8, "order": U16}
-
-
-class TrainedWeights(Record):
-    _fields_ = (
-        ("w", ctypes.c_void_p),
-        ("frac", ctypes.c_void_p),
-        ("frac_bits", ctypes.c_uint8),
-        ("qas", ctypes.c_void_p),
-        ("id", ctypes.c_uint32),
-    )
-    _arrays_: ClassVar = {"w": S8, "frac": U8, "qas": F32}
-
-
-class SavedInput(Record):
-    _fields_ = (("x", ctypes.c_void_p), ("index", ctypes.c_void_p), ("c_x", ctypes.c_uint16))
-    _arrays_: ClassVar = {"x": S8, "index": U16}
-
-
-class TrainedBias(Record):
-    _fields_ = (
-        *((n, ctypes.c_void_p) for n in ("delta", "base", "m", "qas")),
-        ("limit", ctypes.c_int32),
-        ("id", ctypes.c_uint32),
-    )
-    _arrays_: ClassVar = {"delta": S16, "base": S32, "m": F32, "qas": F32}
-
-
 class ErrorS8(Record):
     _fields_ = (("q", ctypes.c_void_p), ("scale", ctypes.c_void_p))
     _arrays_: ClassVar = {"q": S8, "scale": F32}
@@ -120,72 +73,23 @@ class Sgd(Record):
     )
 
 
-class Add(Record):
-    _fields_ = (
-        ("pixels", ctypes.c_uint32),
-        ("c", ctypes.c_uint16),
-        *((n, ctypes.c_int16) for n in ("a_zero", "b_zero", "y_zero")),
-        *((n, ctypes.c_float) for n in ("a_scale", "b_scale", "y_scale")),
-    )
-
-
-class Pool(Record):
-    _fields_ = (
-        *((n, ctypes.c_uint16) for n in ("h_in", "w_in", "c", "h_out", "w_out")),
-        *((n, ctypes.c_uint8) for n in ("kh", "kw", "stride_h", "stride_w", "pad_h", "pad_w")),
-        ("x_zero", ctypes.c_int16),
-    )
-
-
-class Head(Record):
-    _fields_ = (
-        *((n, ctypes.c_uint16) for n in ("pixels", "c", "classes")),
-        ("x_zero", ctypes.c_int16),
-        ("x_scale", ctypes.c_float),
-    )
-
-
 NUMBER, FACTOR, SCRATCH = "uint32", "float", "scratch"
-_CONV = (Conv2d, ErrorS8)
-_STEP = (TrainedWeights, Sgd, SCRATCH)
+Signature = tuple[Any, tuple[Any, ...]]  # what a kernel returns and takes; a dtype: an array or None
 
-# One row a kernel: what it returns and what it takes; a dtype stands for an array or None.
-KERNELS: dict[str, tuple[Any, tuple[Any, ...]]] = {
-    "conv2d_fwd_s8": (None, (Conv2d, S8, SplitWeights, S32, S8, U8, SCRATCH)),
-    "conv2d_bwd_x_s8": (None, (*_CONV, SplitWeights, Clamp, ErrorS8, SCRATCH)),
-    "conv2d_bwd_w_s8": (None, (*_CONV, SavedInput, NUMBER, *_STEP)),
-    "dwconv2d_fwd_s8": (None, (Conv2d, S8, SplitWeights, S32, S8, U8, SCRATCH)),
-    "dwconv2d_bwd_x_s8": (None, (*_CONV, SplitWeights, Clamp, ErrorS8, SCRATCH)),
-    "dwconv2d_bwd_w_s8": (None, (*_CONV, SavedInput, U16, NUMBER, *_STEP)),
-    "bias_update_s32": (None, (NUMBER, NUMBER, ErrorS8, TrainedBias, Sgd)),
-    "bias_expand_s32": (None, (NUMBER, TrainedBias, S32)),
-    "gather_s8": (None, (NUMBER, NUMBER, S8, U16, NUMBER, S8)),
-    "add_fwd_s8": (None, (Add, S8, S8, S8, U8)),
-    "error_pass_s8": (None, (NUMBER, NUMBER, ErrorS8, FACTOR, Clamp, ErrorS8)),
-    "error_add_s8": (None, (NUMBER, NUMBER, ErrorS8, FACTOR, ErrorS8, FACTOR, Clamp, ErrorS8)),
-    "avgpool_fwd_s8": (None, (Pool, S8, S8)),
-    "avgpool_bwd_x_s8": (None, (Pool, ErrorS8, Clamp, ErrorS8, SCRATCH)),
-    "maxpool_fwd_s8": (None, (Pool, S8, S8, U8)),
-    "maxpool_bwd_x_s8": (None, (Pool, ErrorS8, U8, Clamp, ErrorS8, SCRATCH)),
-    "head_fwd_f32": (None, (Head, S8, F32, F32, F32)),
-    "loss_cross_entropy_f32": (ctypes.c_float, (NUMBER, F32, NUMBER, F32)),
-    "loss_mse_f32": (ctypes.c_float, (NUMBER, F32, NUMBER, F32)),
-    "head_bwd_x_f32": (None, (Head, F32, F32, Clamp, ErrorS8, SCRATCH)),
-    "head_bwd_w_f32": (None, (Head, F32, S8, F32, F32, Sgd)),
+BASICS: dict[str, Signature] = {
     "exp_f32": (ctypes.c_float, (FACTOR,)),
     "log_f32": (ctypes.c_float, (FACTOR,)),
-    "conv2d_fwd_scratch": (ctypes.c_uint32, (Conv2d,)),
-    "conv2d_bwd_x_scratch": (ctypes.c_uint32, (Conv2d,)),
-    "conv2d_bwd_w_scratch": (ctypes.c_uint32, (Conv2d, NUMBER)),
-    "dwconv2d_fwd_scratch": (ctypes.c_uint32, (Conv2d,)),
-    "dwconv2d_bwd_x_scratch": (ctypes.c_uint32, (Conv2d,)),
-    "dwconv2d_fwd_in_place": (ctypes.c_uint32, (Conv2d,)),
-    "dwconv2d_bwd_x_in_place": (ctypes.c_uint32, (Conv2d,)),
-    "dwconv2d_bwd_w_scratch": (ctypes.c_uint32, (Conv2d, NUMBER)),
-    "avgpool_bwd_x_scratch": (ctypes.c_uint32, (Pool,)),
-    "maxpool_bwd_x_scratch": (ctypes.c_uint32, (Pool,)),
-    "head_bwd_x_scratch": (ctypes.c_uint32, (Head,)),
 }
+
+
+def kernels() -> dict[str, Signature]:
+    """Every kernel by name: those of all entries of the op table, and what numeric.h offers."""
+    from microtrain.convert.ops import TABLE  # its entries are made of the records above
+
+    found = dict(BASICS)
+    for op in TABLE.values():
+        found |= op.kernels
+    return found
 
 
 def address(array: np.ndarray | None, dtype: np.dtype[Any], name: str) -> int | None:
@@ -230,15 +134,17 @@ class HostLib:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.library = library = ctypes.CDLL(str(path))
-        for name, (result, specs) in KERNELS.items():
-            function = getattr(library, name)
-            function.restype = result
-            function.argtypes = [_c_type(s) for s in specs]
-            setattr(self, name, functools.partial(self._call, name, function, specs))
+        self.library = ctypes.CDLL(str(path))
 
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"there is no kernel {name}; kernels: {', '.join(KERNELS)}")
+        known = kernels()
+        if name not in known:
+            raise AttributeError(f"there is no kernel {name}; kernels: {', '.join(known)}")
+        result, specs = known[name]
+        function = getattr(self.library, name)
+        function.restype = result
+        function.argtypes = [_c_type(s) for s in specs]
+        return functools.partial(self._call, name, function, specs)
 
     @staticmethod
     def _call(name: str, function: Any, specs: tuple[Any, ...], *values: Any) -> Any:
@@ -271,46 +177,6 @@ def load(cc: str | None = None) -> HostLib:
     return HostLib(build(cc))
 
 
-def conv2d_struct(x: Shape, y: Shape, window: Window, x_zero: int, y_zero: int, guard: int) -> Conv2d:
-    """Parameters of a convolution from x to y, without its table of multipliers (assign `.m` for a call)."""
-    values = dict(zip(("h_in", "w_in", "c_in", "h_out", "w_out", "c_out"), (*x, *y), strict=True))
-    return Conv2d(**values, **vars(window), x_zero=x_zero, y_zero=y_zero, guard=guard)
-
-
-def pool_struct(x: Shape, y: Shape, window: Window, x_zero: int) -> Pool:
-    """Parameters of a pooling from x to y."""
-    values = dict(zip(("h_in", "w_in", "c", "h_out", "w_out"), (*x, *y[:2]), strict=True))
-    return Pool(**values, **vars(window), x_zero=x_zero)
-
-
-class StreamStage(ctypes.Structure):
-    _fields_ = (
-        ("conv", ctypes.POINTER(Conv2d)),
-        ("w", ctypes.c_void_p),
-        ("b", ctypes.c_void_p),
-        ("depthwise", ctypes.c_uint8),
-    )
-
-
-class Stream(ctypes.Structure):
-    _fields_ = (
-        ("stage", ctypes.POINTER(StreamStage)),
-        ("add", ctypes.POINTER(Add)),
-        *((n, ctypes.c_uint8) for n in ("stages", "rows", "resident")),
-    )
-
-
-def stream_scratch(stages: list[tuple[Conv2d, bool]], add: Add | None, rows: int, resident: bool) -> int:
-    """Scratch of a chain of convolutions (parameters, depthwise) that takes `rows` input rows at a time."""
-    array = (StreamStage * len(stages))()
-    for stage, (conv, depthwise) in zip(array, stages, strict=True):
-        stage.conv, stage.depthwise = ctypes.pointer(conv), int(depthwise)
-    stream = Stream(array, ctypes.pointer(add) if add else None, len(stages), rows, int(resident))
-    function = load().library.stream_fwd_scratch
-    function.restype = ctypes.c_uint32
-    return int(function(ctypes.byref(stream)))
-
-
 def scratch_bytes(kernel: str, params: Record, *extra: int) -> int:
     """Scratch that a kernel needs, asked of the kernel's own C function.
 
@@ -318,8 +184,9 @@ def scratch_bytes(kernel: str, params: Record, *extra: int) -> int:
     extra   c_trained for bwd_w
     """
     stem = kernel.removesuffix("_s8").removesuffix("_s32").removesuffix("_f32")
-    if f"{stem}_scratch" in KERNELS:
+    known = kernels()
+    if f"{stem}_scratch" in known:
         return int(getattr(load(), f"{stem}_scratch")(params, *extra))
-    if any(name.startswith(stem + "_") for name in KERNELS):
+    if any(name.startswith(stem + "_") for name in known):
         return 0
     raise Error(f"there is no kernel {kernel}")

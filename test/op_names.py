@@ -1,0 +1,48 @@
+"""Where the sources name an op: string constants that are an op or one of its kernels."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from microtrain.base.paths import ROOT
+from microtrain.convert.ops import TABLE
+
+ROOMS = ("tools/convert", "tools/simulate", "lab/golden")
+OPS_ROOM = ROOT / "tools/convert/ops"
+# Words that are an op's name by chance: of schemes and plans for the classifier, Python's +, torch's conv2d.
+OTHER_WORDS = {
+    ("tools/convert/scheme.py", "head"),
+    ("tools/convert/memory/plan.py", "head"),
+    ("tools/convert/frontends/scalars.py", "add"),
+    ("tools/convert/frontends/nearest.py", "conv2d"),
+    ("tools/simulate/blueprint.py", "head"),
+}
+
+
+def sources() -> Iterator[Path]:
+    """The Python files that must not name an op."""
+    for room in ROOMS:
+        yield from (p for p in sorted((ROOT / room).rglob("*.py")) if OPS_ROOM not in p.parents)
+
+
+def named_in(text: str) -> list[str]:
+    """What a source names: an op of the table, one of its kernels, or a piece of such a name."""
+    tree = ast.parse(text)
+    kernels = {kernel for op in TABLE.values() for kernel in op.kernels}
+    pieces = ("_bwd_", "_fwd_", "loss_cross", "loss_mse")
+    found = []
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Constant) or not isinstance(node.value, str) or " " in node.value:
+            continue
+        word = node.value
+        if word in TABLE or word in kernels or any(piece in word for piece in pieces):
+            found.append(word)
+    return found
+
+
+def violations() -> list[tuple[str, str]]:
+    """(file, word) of everything that is named outside the room of the ops."""
+    named = [(str(p.relative_to(ROOT)), word) for p in sources() for word in named_in(p.read_text())]
+    return [each for each in named if each not in OTHER_WORDS]

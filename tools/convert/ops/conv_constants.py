@@ -1,0 +1,98 @@
+"""The constants of convolutions: multipliers, units of what is trained, tables in flash."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from microtrain.convert.emit.names import identifier
+from microtrain.convert.ir import Graph, Layer, Node, channel_order, split_weight
+from microtrain.convert.reference import kernels as reference
+
+from .bounds import bias_limit
+from .ctext import Table
+
+
+def multipliers(graph: Graph, node: Node) -> np.ndarray:
+    """m[c] = s_x * s_w[c] / s_y of a convolution, worked out in double, stored as float32."""
+    layer = graph.layers[node.layer or ""]
+    assert layer.weight_scale is not None
+    x, y = graph.tensors[node.inputs[0]], graph.tensors[node.outputs[0]]
+    return (x.scale * layer.weight_scale / y.scale).astype(np.float32)
+
+
+def weight_id(graph: Graph, layer: str) -> int:
+    """Id of the random numbers of a layer's weights; its biases have the next one."""
+    return 2 * list(graph.layers).index(layer)
+
+
+def qas_weights(layer: Layer) -> np.ndarray:
+    """65536 / s_w^2, 0 for dead channels (quantization-aware scaling, arXiv 2206.15472 section 3.1)."""
+    assert layer.weight_scale is not None
+    return _qas(layer, layer.weight_scale, 65536.0)
+
+
+def trained_bias(graph: Graph, name: str, delta: np.ndarray) -> reference.Bias:
+    """The trained biases of a layer, given what training has added to them."""
+    layer = graph.layers[name]
+    node = graph.forward_of[name]
+    qas, m = qas_biases(graph, name), multipliers(graph, node)
+    return reference.Bias(layer.bias, delta, m, qas, bias_limit(layer), weight_id(graph, name) + 1)
+
+
+def bias_scale(graph: Graph, name: str) -> np.ndarray:
+    """Real value of the unit in which a layer's biases are trained, float64 [c]."""
+    layer = graph.layers[name]
+    assert layer.weight_scale is not None
+    node = graph.forward_of[name]
+    unit = 2.0 ** reference.bias_shift(multipliers(graph, node))
+    return np.asarray(layer.weight_scale * graph.tensors[node.inputs[0]].scale * unit)
+
+
+def qas_biases(graph: Graph, name: str) -> np.ndarray:
+    """256 / (s_x * s_w)^2, in units of what is trained; 0 for dead channels."""
+    layer = graph.layers[name]
+    assert layer.weight_scale is not None
+    node = graph.forward_of[name]
+    unit = 2.0 ** reference.bias_shift(multipliers(graph, node))
+    return _qas(layer, layer.weight_scale * graph.tensors[node.inputs[0]].scale, 256.0 / unit)
+
+
+def _qas(layer: Layer, scale: np.ndarray, unit: float | np.ndarray) -> np.ndarray:
+    dead = np.zeros(len(scale), bool) if layer.dead is None else layer.dead
+    return np.where(dead, 0.0, unit / np.square(scale)).astype(np.float32)
+
+
+def tables(graph: Graph, node: Node) -> Iterator[Table]:
+    """The tables of a layer."""
+    name = node.layer or ""
+    layer, cid = graph.layers[name], identifier(name)
+    frozen = split_weight(layer)[0]
+    if frozen.size:
+        yield Table(f"MODEL_WEIGHTS int8_t w_{cid}[{frozen.size}]", frozen, "weights")
+    yield Table(f"MODEL_WEIGHTS int32_t b_{cid}[{len(layer.bias)}]", layer.bias, "biases")
+    yield Table(f"const float m_{cid}[{len(layer.bias)}]", multipliers(graph, node), "tables")
+    order = channel_order(layer)
+    if order:
+        yield Table(f"const uint16_t order_{cid}[{len(order)}]", np.array(order, np.uint16), "tables")
+        trained = np.array(layer.trained, np.uint16)
+        yield Table(f"const uint16_t channels_{cid}[{len(trained)}]", trained, "tables")
+    if layer.trained:
+        yield Table(f"const float qas_w_{cid}[{len(layer.bias)}]", qas_weights(layer), "tables")
+    if layer.bias_trained:
+        yield Table(f"const float qas_b_{cid}[{len(layer.bias)}]", qas_biases(graph, name), "tables")
+
+
+def arrays(graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
+    """What model.npz holds of a layer beside its weights and biases."""
+    layer = graph.layers[node.layer or ""]
+    assert layer.weight_scale is not None
+    return {
+        "weight": layer.weight,
+        "bias": layer.bias,
+        "scale": layer.weight_scale,
+        "bias_unit": bias_scale(graph, node.layer or ""),
+        "multiplier": multipliers(graph, node),
+        "dead": np.zeros(len(layer.bias), bool) if layer.dead is None else layer.dead,
+    }

@@ -1,0 +1,51 @@
+"""Constant tables and parameter structs as generated code writes them."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from microtrain.convert.emit.names import identifier, number
+from microtrain.convert.reference.hostlib import Record
+
+C_TYPES = {"int8_t": "i1", "int16_t": "<i2", "uint16_t": "<u2", "int32_t": "<i4", "float": "<f4"}
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """One constant array. `kind` is weights, biases or tables, as in reports of flash."""
+
+    declaration: str
+    values: np.ndarray
+    kind: str
+
+    @property
+    def name(self) -> str:
+        return self.declaration.split()[-1].split("[")[0]
+
+    @property
+    def bytes(self) -> bytes:
+        """As they lie in flash."""
+        return self.values.astype(C_TYPES[self.declaration.split()[-2]]).tobytes()
+
+
+def struct(kind: str, variable: str, name: str, fields: Record | Mapping[str, object]) -> str:
+    """A C definition of the struct; a Record gives its numbers."""
+    if isinstance(fields, Record):
+        fields = numbers(fields)
+    text = ", ".join(f".{key} = {_value(value)}" for key, value in fields.items())
+    return f"static const struct {kind} {variable}_{identifier(name)} = {{\n    {text},\n}};\n"
+
+
+def numbers(record: Record) -> dict[str, object]:
+    """The fields of a struct but for its pointers."""
+    return {
+        field[0]: getattr(record, field[0]) for field in record._fields_ if field[1] is not ctypes.c_void_p
+    }
+
+
+def _value(value: object) -> str:
+    return number(value) if isinstance(value, float) else str(value)

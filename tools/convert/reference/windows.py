@@ -1,0 +1,53 @@
+"""What the batched runs of several ops share: windows over images, and int8 numbers in float32."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from microtrain.convert.ir import Window
+
+
+def centred(stored: np.ndarray, zero: int) -> np.ndarray:
+    """int8 less its zero point, float32."""
+    return stored.astype(np.float32) - np.float32(zero)
+
+
+def requantized(values: np.ndarray, zero: int) -> np.ndarray:
+    """sat8((int)rint(value) + zero) of float32 values, which are overwritten."""
+    np.rint(np.clip(values, -1024.0, 1024.0, out=values), out=values)
+    values += np.float32(zero)
+    return np.clip(values, -128.0, 127.0, out=values).astype(np.int8)
+
+
+def window_sums(x: np.ndarray, weight: np.ndarray, k: Window) -> np.ndarray:
+    """A convolution without bias, [N, h_out, w_out, c_out]; weight (c_out, kh, kw, c_in) or (c, kh, kw)."""
+    if weight.ndim == 3:
+        by_tap = weight.reshape(len(weight), -1).T
+        return np.add.reduce([t * w for t, w in zip(taps(x, k, 0.0), by_tap, strict=True)])
+    windows = sliding_window_view(_padded(x, k, 0.0), (k.kh, k.kw), axis=(1, 2))
+    windows = windows[:, :: k.stride_h, :: k.stride_w]  # [n, oh, ow, c, kh, kw]
+    n, oh, ow = windows.shape[:3]
+    columns = windows.transpose(0, 1, 2, 4, 5, 3).reshape(n * oh * ow, -1)
+    return (columns @ weight.reshape(len(weight), -1).T).reshape(n, oh, ow, -1)
+
+
+def _padded(x: np.ndarray, k: Window, fill: float) -> np.ndarray:
+    if not (k.pad_h or k.pad_w):
+        return x
+    pads = ((0, 0), (k.pad_h, k.pad_h), (k.pad_w, k.pad_w), (0, 0))
+    return np.pad(x, pads, constant_values=x.dtype.type(fill))
+
+
+def taps(x: np.ndarray, k: Window, fill: float) -> Iterator[np.ndarray]:
+    """The image as every position of the window sees it, each [n, h_out, w_out, c]."""
+    padded = _padded(x, k, fill)
+    rows = (padded.shape[1] - k.kh) // k.stride_h + 1
+    columns = (padded.shape[2] - k.kw) // k.stride_w + 1
+    for ky in range(k.kh):
+        for kx in range(k.kw):
+            down = slice(ky, ky + (rows - 1) * k.stride_h + 1, k.stride_h)
+            across = slice(kx, kx + (columns - 1) * k.stride_w + 1, k.stride_w)
+            yield padded[:, down, across]
