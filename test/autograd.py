@@ -10,6 +10,7 @@ import torch
 from torch.nn import functional as F  # noqa: N812
 
 from microtrain.convert.ir import Graph, Node, Tensor
+from microtrain.convert.ops.activations import ACTIVATIONS
 from microtrain.convert.reference.executor import Executor
 
 torch.set_num_threads(1)
@@ -61,6 +62,9 @@ def _run(
     if node.op == "add":
         a, b = ((values[x.name] - x.zero) * x.scale for x in xs)
         return (a + b) / y.scale + y.zero
+    if node.op in ACTIVATIONS:
+        real = (values[xs[0].name] - xs[0].zero) * xs[0].scale
+        return torch.as_tensor(getattr(F, node.op)(real, *node.factors) / y.scale + y.zero)
     k = node.window
     assert k is not None
     if node.op == "avgpool":

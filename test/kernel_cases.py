@@ -21,7 +21,7 @@ from kernel_twins import (
 )
 
 from microtrain.convert.ir import Window
-from microtrain.convert.ops import add, head, pool
+from microtrain.convert.ops import activations, add, head, pool
 from microtrain.convert.ops.bounds import guard_bits
 from microtrain.convert.reference import kernels as reference
 from microtrain.convert.reference.kernels import Add, Array, Bias, Clamp, Conv, Error, Pool, Sgd, Trained
@@ -296,6 +296,25 @@ def check_error_add(twin: Twin, rng: Rng) -> None:
     twin.lib.error_add_s8(*sizes, error_struct(left), fa, error_struct(right), fb, *ends)
     guard.check()
     same_error(out, reference.error_add(a, fa, b, fb, clamp))
+
+
+def check_lookup(twin: Twin, rng: Rng) -> None:
+    """Any table, also slopes of both signs, in place or not."""
+    shape = (int(rng.integers(1, 6)), int(rng.integers(1, 6)), int(rng.integers(1, 20)))
+    guard, x, table = Guarded(), draw_s8(rng, shape), draw_s8(rng, (256,))
+    slope = rng.integers(-32768, 32768, 256).astype(np.int16) * rng.integers(0, 2, 256).astype(np.int16)
+    p = activations.Lookup(y=table, slope=slope, unit=float(np.float32(10.0 ** rng.uniform(-7, -2))))
+    source = guard.copy(x)
+    y = pick(rng, guard.array(shape, np.int8), source)
+    twin.lib.lookup_fwd_s8(p, x.size, source, y)
+    np.testing.assert_array_equal(y, activations.lookup_fwd(table, x))
+    ey, clamp = draw_error(rng, shape), draw_clamp(rng, shape)
+    error = _copy_error(guard, ey)
+    ex = error if rng.integers(2) else _copy_error(guard, draw_error(rng, shape))
+    ends = (clamp_struct(clamp), error_struct(ex))
+    twin.lib.lookup_bwd_x_s8(p, shape[0] * shape[1], shape[2], error_struct(error), x, *ends)
+    guard.check()
+    same_error(ex, activations.lookup_bwd_x(slope, p.unit, ey, x, clamp))
 
 
 def draw_pool(rng: Rng) -> Pool:

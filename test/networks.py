@@ -62,6 +62,11 @@ class Builder:
         self.nodes.append(Node("add", f"add{len(self.nodes)}", (a, b), (y,)))
         return y
 
+    def activation(self, op: str, x: str, *factors: float) -> str:
+        y = self._tensor(self.tensors[x].shape, 3.0 / 255, -60)
+        self.nodes.append(Node(op, f"{op}{len(self.nodes)}", (x,), (y,), factors=factors))
+        return y
+
     def pool(self, op: str, x: str, k: int, stride: int, pad: int = 0) -> str:
         h, w, c = self.tensors[x].shape
         shape = (out_size(h, k, stride, pad), out_size(w, k, stride, pad), c)

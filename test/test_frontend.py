@@ -241,7 +241,7 @@ class Tied(nn.Module):
 UNSUPPORTED: dict[str, tuple[nn.Module, int, tuple[str, ...]]] = {
     "sigmoid": (nn.Sigmoid(), 256, ("layer op", "sigmoid", "relu or relu6")),
     "silu": (nn.SiLU(), 256, ("layer op", "silu", "relu or relu6")),
-    "leaky": (nn.Sequential(nn.LeakyReLU()), 256, ("layer op.0", "leaky_relu", "relu or relu6")),
+    "leaky": (nn.Sequential(nn.LeakyReLU(-3.0)), 256, ("layer op.0", "slope of -3", "below 2")),
     "clamp": (nn.Hardtanh(-1.0, 1.0), 256, ("layer op", "clamp to -1..1", "relu or relu6")),
     "groups": (nn.Conv2d(4, 4, 3, padding=1, groups=2), 256, ("layer op", "2 groups", "depthwise (groups=4")),
     "multiplier": (

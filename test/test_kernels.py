@@ -223,6 +223,8 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
         "in->scale[ch] + 0 * factor",
         "error_pass",
     ),
+    "slope of another value": ("lookup.c", "p->slope[*x + 128]", "p->slope[*x + 127]", "lookup"),
+    "a unit without the scales": ("lookup.c", "ey->scale[i] * p->unit", "ey->scale[i]", "lookup"),
     "average ignores padding": ("pool.c", "(taps - seen) * p->x_zero", "0 * (taps - seen)", "avgpool"),
     "last of equals": ("pool.c", "at = v > best", "at = v >= best", "maxpool"),
     "head ignores x_zero": ("head.c", "(x - p->x_zero)", "(x)", "head"),

@@ -131,7 +131,7 @@ class Node:
     layer    key of Graph.layers whose constants it uses
     act      "none" | "relu" | "relu6": folded into the clamp by quantization
     clamp    error ops: applied to the result
-    factors  error ops: what each input is multiplied with
+    factors  error ops: what each input is multiplied with; activations: their own parameters
     channels gather: the channels kept; bwd_w: positions of the trained channels in the saved input
     parts    stream: the nodes it runs row by row; the tensors between them are never whole
     rows     stream: rows of its input that enter at once

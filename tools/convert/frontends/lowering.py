@@ -184,6 +184,7 @@ class Lowering:
         dims: tuple[int, ...] | None = None,
         layer: str | None = None,
         window: Window | None = None,
+        factors: tuple[float, ...] = (),
     ) -> Act:
         """Append a node; its output has the given shape (h, w, c), seen as `dims` (default: an image)."""
         if min(shape) < 1:
@@ -197,7 +198,8 @@ class Lowering:
         tensor = f"%{len(self.nodes)}"
         self.tensors[tensor] = Tensor(tensor, shape)
         read = tuple(self.tensor_of(a) for a in inputs)
-        self.nodes.append(Node(op, layer or call.node_name(op), read, (tensor,), layer=layer, window=window))
+        name = layer or call.node_name(op)
+        self.nodes.append(Node(op, name, read, (tensor,), layer=layer, window=window, factors=factors))
         result = Act(tensor, dims or (self.batch, shape[2], shape[0], shape[1]))
         if call.op.endswith("_"):
             self.current[read[0]] = tensor

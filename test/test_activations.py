@@ -1,0 +1,186 @@
+"""Activations by table: PyTorch's values and gradients, the same bytes everywhere, streamed like a ReLU6."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from networks import Builder
+from test_executor import partly_trained, run_both
+from test_gradients import cosines, everything
+from test_parallel import compiled, given, image_of, network_of
+from test_stream import assert_same_logits
+from torch import nn
+
+from microtrain.convert.frontends.module import load_model
+from microtrain.convert.ir import ConvertError, Graph
+from microtrain.convert.ops.activations import ACTIVATIONS, STEEPEST, slopes, stored
+from microtrain.convert.pipeline import compile_graph, generate
+from microtrain.convert.quantize.fidelity import compare
+from microtrain.convert.quantize.int8 import quantize
+from microtrain.convert.quantize.ranges import measure_ranges
+from microtrain.convert.reference.batched import run_float
+from microtrain.convert.reference.executor import Executor
+from microtrain.convert.reference.kernels import Sgd
+from microtrain.convert.reference.native_model import NativeModel
+from microtrain.convert.scheme import Scheme, convolutions
+from microtrain.convert.trainables import front_steps
+from microtrain.simulate.parallel import Parallel
+
+torch.set_num_threads(1)
+MODULES: dict[str, nn.Module] = {"leaky_relu": nn.LeakyReLU(0.1)}
+FACTORS = {"leaky_relu": (0.1,)}
+
+
+def network(op: str, seed: int = 0, size: int = 10) -> Graph:
+    """The activation behind convolutions of both kinds, behind an add, and where a tensor has two readers."""
+    factors = FACTORS.get(op, ())
+    b = Builder(np.random.default_rng(seed), (size, size, 3))
+    x = b.activation(op, b.conv("x", 9, 3, 2, relu=False), *factors)
+    inner = b.activation(op, b.conv(x, 20, relu=False), *factors)
+    inner = b.activation(op, b.depthwise(inner, 3, 1, relu=False), *factors)
+    x = b.activation(op, b.add(b.conv(inner, 9, relu=False), x), *factors)
+    return b.finish(b.conv(x, 7, 3), 5)
+
+
+class Plain(nn.Module):
+    """A stem and two blocks of one resolution each, on images large enough for streams to matter."""
+
+    def __init__(self, activation: nn.Module, side: int) -> None:
+        super().__init__()
+        self.shape = (3, side, side)
+        widths = ((3, 16, 1), (16, 48, 16), (48, 24, 1), (24, 72, 24), (72, 32, 1))
+        layers: list[nn.Module] = []
+        for i, (c_in, c_out, _) in enumerate(widths):
+            layers += [nn.Conv2d(c_in, c_out, 3 if i == 0 else 1, 2 if i == 0 else 1, 1 if i == 0 else 0)]
+            layers += [nn.BatchNorm2d(c_out), copy.deepcopy(activation)]
+            if c_out > 2 * c_in and i:
+                layers += [nn.Conv2d(c_out, c_out, 3, 2, 1, groups=c_out), nn.BatchNorm2d(c_out)]
+                layers += [copy.deepcopy(activation)]
+        self.body, self.head = nn.Sequential(*layers), nn.Linear(32, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.body(x).mean((2, 3)))
+
+
+def load(module: nn.Module, side: int, folder: Path) -> Graph:
+    path = folder / "model.pt2"
+    torch.export.save(torch.export.export(module, (torch.zeros(1, 3, side, side),)), path)
+    return load_model(path).graph
+
+
+def pixels(side: int, count: int = 8) -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, (count, side, side, 3)).astype(np.uint8)
+
+
+def test_every_activation_is_tested_here() -> None:
+    assert MODULES.keys() == ACTIVATIONS.keys()
+
+
+@pytest.mark.parametrize("op", ACTIVATIONS)
+def test_the_front_end_computes_what_torch_does(op: str, tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    module, images = Plain(MODULES[op], 24).eval(), pixels(24)
+    graph = load(module, 24, tmp_path)
+    assert sum(node.op == op for node in graph.nodes) == 7
+    with torch.no_grad():
+        wanted = module(torch.tensor(images / 255.0).permute(0, 3, 1, 2).float()).numpy()
+    np.testing.assert_allclose(run_float(graph, images), wanted, rtol=1e-3, atol=1e-3)
+    quantized = quantize(graph, measure_ranges(graph, images))
+    layers, _ = compare(graph, quantized, images)
+    assert min(row.own_db for row in layers) > 25
+    scripted = tmp_path / "scripted.pt"
+    torch.jit.save(torch.jit.script(module), scripted)
+    again = load_model(scripted, input_shape=(3, 24, 24)).graph
+    assert run_float(again, images).tobytes() == run_float(graph, images).tobytes()
+
+
+@pytest.mark.parametrize("op", ACTIVATIONS)
+def test_the_table_is_the_function_rounded_once(op: str) -> None:
+    graph = network(op)
+    for node in (n for n in graph.nodes if n.op == op):
+        x, y = graph.tensors[node.inputs[0]], graph.tensors[node.outputs[0]]
+        real = torch.tensor((np.arange(-128, 128) - x.zero) * x.scale, dtype=torch.float64).requires_grad_()
+        value = getattr(torch.nn.functional, op)(real, *node.factors)
+        value.sum().backward()
+        table, slope = stored(graph, node)
+        exact = value.detach().numpy() / y.scale + y.zero
+        inside = (np.rint(exact) >= -128) & (np.rint(exact) <= 127)
+        np.testing.assert_allclose(table, np.clip(exact, -128, 127), atol=0.5001)
+        assert real.grad is not None
+        wanted = np.where(inside, real.grad.numpy(), 0.0)
+        np.testing.assert_allclose(slope * y.scale / x.scale, wanted, atol=1e-12)
+        np.testing.assert_allclose(slopes(graph, node) / 2**14, wanted, atol=2**-14)
+
+
+@pytest.mark.parametrize("errors", ["fp32", "int8"])
+@pytest.mark.parametrize("op", ACTIVATIONS)
+def test_gradients_are_those_of_autograd(op: str, errors: str) -> None:
+    found = cosines(everything(network(op)).graph, errors)
+    assert min(found.values()) > (0.999 if errors == "fp32" else 0.98), found
+
+
+@pytest.mark.parametrize("op", ACTIVATIONS)
+def test_a_forgotten_slope_is_noticed(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The comparison with autograd can fail: the error passes as if y were x."""
+    graph = everything(network(op)).graph
+    each = ACTIVATIONS[op]
+    wrong = type(each)(each.name, each.value, lambda x, *f: np.ones_like(x), each.arguments, each.factors)
+    monkeypatch.setitem(ACTIVATIONS, op, wrong)
+    assert min(cosines(graph, "fp32").values()) < 0.999
+
+
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+@pytest.mark.parametrize("op", ACTIVATIONS)
+def test_generated_code_trains_like_the_executor(op: str, compiler: str, tmp_path: Path) -> None:
+    trained = partly_trained(network(op), 4)
+    run_both(trained, NativeModel(generate(trained, "a test"), tmp_path, compiler), 8)
+
+
+@pytest.mark.parametrize("op", ACTIVATIONS)
+def test_rows_give_the_same_logits(op: str, tmp_path: Path) -> None:
+    graph = compile_graph(network(op, size=19), Scheme("head", head="random"), 5)
+    streamed = [part.op for node in graph.graph.nodes for part in node.parts]
+    assert streamed.count(op) >= 3
+    assert_same_logits(graph, tmp_path)
+
+
+@pytest.mark.parametrize("op", ACTIVATIONS)
+def test_a_frozen_network_takes_the_memory_of_one_with_relu6(op: str, tmp_path: Path) -> None:
+    arenas = []
+    for i, module in enumerate((nn.ReLU6(), MODULES[op])):
+        torch.manual_seed(1)
+        folder = tmp_path / str(i)
+        folder.mkdir()
+        graph = load(Plain(module, 128).eval(), 128, folder)
+        quantized = quantize(graph, measure_ranges(graph, pixels(128, 2)))
+        arenas.append(compile_graph(quantized, Scheme("head"), 4).plan.arena)
+    assert arenas[1] <= 1.01 * arenas[0], arenas
+
+
+@pytest.mark.parametrize("op", ACTIVATIONS)
+def test_the_simulation_has_the_executors_gradients(op: str, tmp_path: Path) -> None:
+    graph = network(op)
+    model = compiled(graph, len(convolutions(graph)), 1.0)
+    executor = Executor(model.graph, errors="fp32")
+    logits = executor.forward(image_of(graph, 1))
+    executor.backward(1, Sgd(0.0, 0.0, 0.0, 0, 0))
+    net = Parallel(network_of(model, tmp_path), front_steps(model.graph), 1)
+    sources = given(net.sources, executor.env.values)
+    np.testing.assert_allclose(net.forward(sources)[0, 0].detach(), logits.reshape(-1), rtol=1e-5, atol=1e-5)
+    _, _, gradients = net.gradients(sources, torch.tensor([1]))
+    for (name, kind), found in gradients.items():
+        wanted = executor.env.gradients[name, kind.removeprefix("head_")]
+        wanted = wanted.transpose(0, 3, 1, 2) if wanted.ndim == 4 else wanted
+        np.testing.assert_allclose(found[0].numpy(), wanted, rtol=1e-3, atol=1e-4 * np.abs(wanted).max())
+
+
+def test_a_slope_too_steep_for_the_table_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(
+        ConvertError, match=r"a slope of 2\.5 is not supported; the nearest that is: one below"
+    ):
+        load(Plain(nn.LeakyReLU(2.5), 24).eval(), 24, tmp_path)
+    assert STEEPEST < 2

@@ -1,0 +1,279 @@
+"""Activations that a table of 256 values holds: one entry each, one kernel for all.
+
+An activation is a function of real numbers and its derivative; everything else follows. The result of each
+stored x stands in a table, and so does the derivative, which is 0 where the result is saturated: no mask is
+kept, the backward pass reads x again.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from microtrain.convert.emit.names import identifier
+from microtrain.convert.frontends.lowering import Act, Call, Lowering
+from microtrain.convert.ir import Graph, Node
+from microtrain.convert.reference.hostlib import NUMBER, S8, S16, Clamp, ErrorS8, Record
+from microtrain.convert.reference.numeric import f32, quantize_error
+
+from .bounds import ERROR, INT32_MAX, Accumulator
+from .ctext import Table, struct
+from .outputs import by_range
+from .stage import ElementStage
+from .table import (
+    NOT_ALIGNED,
+    Aten,
+    BackwardOp,
+    Folds,
+    ForwardOp,
+    Learns,
+    Leaves,
+    Op,
+    Updates,
+    Values,
+    gathers_channels,
+    in_place_of,
+    no_arrays,
+    no_macs,
+    no_scratch,
+    no_structs,
+    shape_of_input,
+)
+
+if TYPE_CHECKING:
+    from microtrain.convert.emit.names import Names
+    from microtrain.convert.passes.autodiff import Tape
+    from microtrain.convert.reference.executor import Env
+
+ONE = 2.0**14  # a derivative of 1 in the table
+STEEPEST = 32767 / ONE
+BACKWARD = "lookup_bwd_x"
+
+
+@dataclass(frozen=True)
+class Activation:
+    """What tells one activation from the others.
+
+    value, slope  the function and its derivative, of float64 values and the node's factors
+    arguments     names of the call's arguments by position
+    factors       the node's factors, from the call
+    """
+
+    name: str
+    value: Callable[..., np.ndarray]
+    slope: Callable[..., np.ndarray]
+    arguments: str
+    factors: Callable[[Call], tuple[float, ...]]
+
+
+class Lookup(Record):
+    _fields_ = (("y", ctypes.c_void_p), ("slope", ctypes.c_void_p), ("unit", ctypes.c_float))
+    _arrays_: ClassVar = {"y": S8, "slope": S16}
+
+
+def _leaky_slope(call: Call) -> tuple[float, ...]:
+    slope = float(call.get("negative_slope", 0.01))
+    if not abs(slope) < STEEPEST:
+        raise call.error(f"a slope of {slope:g} is not supported; the nearest that is: one below 2")
+    return (slope,)
+
+
+ACTIVATIONS = {
+    each.name: each
+    for each in (
+        Activation(
+            "leaky_relu",
+            lambda x, slope: np.where(x > 0, x, slope * x),
+            lambda x, slope: np.where(x > 0, 1.0, slope),
+            "self negative_slope",
+            _leaky_slope,
+        ),
+    )
+}
+
+
+def stored(graph: Graph, node: Node) -> tuple[np.ndarray, np.ndarray]:
+    """Of each x = -128..127: y, int8, and dy/dx in stored units, float64, 0 where y is saturated."""
+    x, y = graph.tensors[node.inputs[0]], graph.tensors[node.outputs[0]]
+    activation, real = ACTIVATIONS[node.op], x.scale * (np.arange(-128, 128) - x.zero).astype(np.float64)
+    value = np.rint(activation.value(real, *node.factors) / y.scale) + y.zero
+    inside = (value >= -128) & (value <= 127)
+    slope = np.where(inside, activation.slope(real, *node.factors), 0.0) * (x.scale / y.scale)
+    return np.clip(value, -128, 127).astype(np.int8), slope
+
+
+def unit(graph: Graph, node: Node) -> float:
+    """dy/dx in stored units where the table of slopes holds 1."""
+    x, y = graph.tensors[node.inputs[0]], graph.tensors[node.outputs[0]]
+    return float(f32(x.scale / y.scale / ONE))
+
+
+def slopes(graph: Graph, node: Node) -> np.ndarray:
+    """The derivatives as the kernel reads them, int16 [256]."""
+    x, y = graph.tensors[node.inputs[0]], graph.tensors[node.outputs[0]]
+    return np.rint(stored(graph, node)[1] / (x.scale / y.scale) * ONE).astype(np.int16)
+
+
+def lookup_fwd(table: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """The twin of lookup_fwd_s8."""
+    return np.asarray(table[x.astype(np.int16) + 128])
+
+
+def lookup_bwd_x(slope: np.ndarray, factor: float, ey: Any, x: np.ndarray, clamp: Any) -> Any:
+    """The twin of lookup_bwd_x_s8. slope: int16 [256]; factor: float32 of struct lookup."""
+    sums = ey.q.astype(np.int64) * slope[x.astype(np.int16) + 128]
+    return quantize_error(sums, ey.scale * f32(factor), clamp)
+
+
+def forward_of(graph: Graph, node: Node) -> Node:
+    """The activation that a backward node belongs to; no two have one name."""
+    return next(n for n in graph.forward_layers if n.name == node.name and n.op in ACTIVATIONS)
+
+
+def _run(env: Env, node: Node) -> None:
+    env.values[node.outputs[0]] = lookup_fwd(stored(env.graph, node)[0], env.values[node.inputs[0]])
+
+
+def _run_bwd_x(env: Env, node: Node) -> None:
+    forward, clamp = forward_of(env.graph, node), env.clamp(node.clamp)
+    error, x = (env.values[t] for t in node.inputs)
+    if env.real:
+        raw = error * stored(env.graph, forward)[1][x.astype(np.int16) + 128]
+        result = env.backend.clamped(raw, clamp)
+    else:
+        result = lookup_bwd_x(slopes(env.graph, forward), unit(env.graph, forward), error, x, clamp)
+    env.values[node.outputs[0]] = result
+
+
+def _gradient(tape: Tape, node: Node, error: str | None) -> None:
+    if error is not None:
+        tape.send(node.inputs[0], Node(BACKWARD, node.name, (error, node.inputs[0]), ()))
+
+
+def _call(names: Names, node: Node) -> str:
+    n, (x, y) = names.graph.tensors[node.inputs[0]].elements, (*node.inputs, node.outputs[0])
+    return f"lookup_fwd_s8({names.struct('lookup', node)}, {n}, {names.at(x)}, {names.at(y)});"
+
+
+def _call_bwd_x(names: Names, node: Node) -> str:
+    error = names.graph.tensors[node.inputs[0]]
+    ends = f"{names.clamp()}, {names.error(node.outputs[0])}"
+    read = f"{error.pixels}, {error.channels}, {names.error(error.name)}, {names.at(node.inputs[1])}"
+    return f"lookup_bwd_x_s8({names.struct('lookup', node)}, {read}, {ends});"
+
+
+def _rows(names: Names, node: Node, x: str) -> str:
+    n = "(uint32_t)p->h_out * p->w_out * p->c_out"
+    return f"lookup_fwd_s8({names.struct('lookup', node)}, {n}, {x}, y);"
+
+
+def _learns_through(graph: Graph, node: Node) -> bool:
+    return any(n.op == BACKWARD and n.name == node.name for n in graph.backward_nodes)
+
+
+def _tables(graph: Graph, node: Node) -> Iterator[Table]:
+    cid = identifier(node.name)
+    yield Table(f"const int8_t y_{cid}[256]", stored(graph, node)[0], "tables")
+    if _learns_through(graph, node):
+        yield Table(f"const int16_t slope_{cid}[256]", slopes(graph, node), "tables")
+
+
+def _structs(names: Names, node: Node) -> Iterator[str]:
+    cid = identifier(node.name)
+    slope = f"slope_{cid}" if _learns_through(names.graph, node) else "NULL"
+    fields = {"y": f"y_{cid}", "slope": slope, "unit": unit(names.graph, node)}
+    yield struct("lookup", "lookup", node.name, fields)
+
+
+def _facts(graph: Graph, node: Node) -> Mapping[str, Any]:
+    """y and dy/dx of each stored x."""
+    table, slope = stored(graph, node)
+    return {"table": table.tolist(), "slope": slope.tolist()}
+
+
+def _parallel(run: Any, step: Any, x: Any) -> Any:
+    """The table's result, and its slope as the gradient."""
+    tensors = run.network.tensors
+    at = (x + (tensors[step.inputs[0]].zero + 128)).long()
+    table, slope = (x.new_tensor(step.facts[key]) for key in ("table", "slope"))
+    through = x * slope[at]
+    return through + (table[at] - tensors[step.output].zero - through).detach()
+
+
+def _float_run(graph: Graph, node: Node, env: Values) -> np.ndarray:
+    value = ACTIVATIONS[node.op].value(env[node.inputs[0]], *(f32(f) for f in node.factors))
+    return np.asarray(value, np.float32)
+
+
+def _int8_run(graph: Graph, node: Node, env: Values) -> np.ndarray:
+    return lookup_fwd(stored(graph, node)[0], env[node.inputs[0]])
+
+
+def _forward_bounds(graph: Graph, node: Node) -> Iterator[Accumulator]:
+    yield Accumulator("a place in its table", 255, 255, "use another activation")
+
+
+def _bounds(graph: Graph, node: Node) -> Iterator[Accumulator]:
+    yield Accumulator("an error times a slope", ERROR * 32768, INT32_MAX, "use another activation")
+
+
+def _lower(low: Lowering, call: Call) -> Act:
+    x, name = low.activation(call, call.x), call.op.rstrip("_")
+    return low.emit(call, name, (x,), low.shape(x), dims=x.dims, factors=ACTIVATIONS[name].factors(call))
+
+
+def _forward(each: Activation) -> ForwardOp:
+    return ForwardOp(
+        each.name,
+        shapes=shape_of_input,
+        run=_run,
+        call=_call,
+        accumulators=_forward_bounds,
+        scratch=no_scratch,
+        macs=no_macs,
+        in_place=in_place_of(0),
+        kernels={"lookup_fwd_s8": (None, (Lookup, NUMBER, S8, S8))},
+        header="lookup",
+        aten={each.name: Aten(each.arguments, _lower)},
+        folds=Folds.NOTHING,
+        learns=Learns.NOTHING,
+        output=by_range,
+        float_run=_float_run,
+        int8_run=_int8_run,
+        gathers=gathers_channels,
+        gradient=_gradient,
+        leaves=Leaves.NOTHING,
+        tables=_tables,
+        layer_structs=_structs,
+        step_structs=no_structs,
+        kernel="lookup_fwd_s8",
+        struct="lookup",
+        stage=ElementStage((), _rows),
+        arrays=no_arrays,
+        facts=_facts,
+        parallel=_parallel,
+    )
+
+
+OPS: tuple[Op, ...] = (
+    *(_forward(each) for each in ACTIVATIONS.values()),
+    BackwardOp(
+        BACKWARD,
+        shapes=shape_of_input,
+        run=_run_bwd_x,
+        call=_call_bwd_x,
+        accumulators=_bounds,
+        scratch=no_scratch,
+        macs=no_macs,
+        in_place=in_place_of(0),
+        kernels={"lookup_bwd_x_s8": (None, (Lookup, NUMBER, NUMBER, ErrorS8, S8, Clamp, ErrorS8))},
+        header="lookup",
+        updates=Updates.NOTHING,
+        reads_weights=False,
+        guard=NOT_ALIGNED,
+    ),
+)
