@@ -82,6 +82,10 @@ def _leaky_slope(call: Call) -> tuple[float, ...]:
     return (slope,)
 
 
+def _no_factors(call: Call) -> tuple[float, ...]:
+    return ()
+
+
 ACTIVATIONS = {
     each.name: each
     for each in (
@@ -91,6 +95,13 @@ ACTIVATIONS = {
             lambda x, slope: np.where(x > 0, 1.0, slope),
             "self negative_slope",
             _leaky_slope,
+        ),
+        Activation(
+            "hardswish",
+            lambda x: x * np.clip(x + 3, 0, 6) / 6,
+            lambda x: np.where(x < -3, 0.0, np.where(x <= 3, x / 3 + 0.5, 1.0)),
+            "self",
+            _no_factors,
         ),
     )
 }
