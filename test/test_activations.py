@@ -31,7 +31,11 @@ from microtrain.convert.trainables import front_steps
 from microtrain.simulate.parallel import Parallel
 
 torch.set_num_threads(1)
-MODULES: dict[str, nn.Module] = {"leaky_relu": nn.LeakyReLU(0.1), "hardswish": nn.Hardswish()}
+MODULES: dict[str, nn.Module] = {
+    "leaky_relu": nn.LeakyReLU(0.1),
+    "hardswish": nn.Hardswish(),
+    "hardsigmoid": nn.Hardsigmoid(),
+}
 FACTORS = {"leaky_relu": (0.1,)}
 
 

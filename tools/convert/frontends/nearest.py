@@ -11,12 +11,12 @@ NO_SLICE = "flatten, view or reshape of the whole tensor"
 NO_SOFTMAX = "leaving it out, since the loss on the device applies it to the logits"
 NO_SCALE = "a residual add; the input's mean and std belong into the file's microtrain.json"
 SUPPORTED = (
-    "conv2d, batch norm, relu, relu6, leaky_relu, hardswish, add, mean, average and max pooling, flatten, "
-    "linear, dropout"
+    "conv2d, batch norm, relu, relu6, leaky_relu, hardswish, hardsigmoid, add, mean, average and max "
+    "pooling, flatten, linear, dropout"
 )
 
 NEAREST: dict[str, str] = {
-    **dict.fromkeys(("sigmoid", "hardsigmoid", "silu", "gelu", "mish", "tanh"), NO_ACTIVATION),
+    **dict.fromkeys(("sigmoid", "silu", "gelu", "mish", "tanh"), NO_ACTIVATION),
     **dict.fromkeys(("elu", "selu", "celu", "prelu", "softplus", "threshold", "rrelu"), NO_ACTIVATION),
     **dict.fromkeys(("layer_norm", "native_layer_norm", "group_norm", "native_group_norm"), NO_NORM),
     **dict.fromkeys(("instance_norm", "rms_norm", "local_response_norm"), NO_NORM),

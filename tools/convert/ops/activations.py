@@ -103,6 +103,13 @@ ACTIVATIONS = {
             "self",
             _no_factors,
         ),
+        Activation(
+            "hardsigmoid",
+            lambda x: np.clip(x + 3, 0, 6) / 6,
+            lambda x: np.where(abs(x) < 3, 1 / 6, 0.0),
+            "self",
+            _no_factors,
+        ),
     )
 }
 
