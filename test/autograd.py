@@ -62,6 +62,9 @@ def _run(
     if node.op == "add":
         a, b = ((values[x.name] - x.zero) * x.scale for x in xs)
         return (a + b) / y.scale + y.zero
+    if node.op == "scale_channels":
+        a, b = ((values[x.name] - x.zero) * x.scale for x in xs)
+        return a * b / y.scale + y.zero
     if node.op in ACTIVATIONS:
         real = (values[xs[0].name] - xs[0].zero) * xs[0].scale
         return torch.as_tensor(getattr(F, node.op)(real, *node.factors) / y.scale + y.zero)

@@ -21,7 +21,7 @@ from kernel_twins import (
 )
 
 from microtrain.convert.ir import Window
-from microtrain.convert.ops import activations, add, head, pool
+from microtrain.convert.ops import activations, add, head, pool, scale
 from microtrain.convert.ops.bounds import guard_bits
 from microtrain.convert.reference import kernels as reference
 from microtrain.convert.reference.kernels import Add, Array, Bias, Clamp, Conv, Error, Pool, Sgd, Trained
@@ -315,6 +315,33 @@ def check_lookup(twin: Twin, rng: Rng) -> None:
     twin.lib.lookup_bwd_x_s8(p, shape[0] * shape[1], shape[2], error_struct(error), x, *ends)
     guard.check()
     same_error(ex, activations.lookup_bwd_x(slope, p.unit, ey, x, clamp))
+
+
+def check_scale_channels(twin: Twin, rng: Rng) -> None:
+    shape = (int(rng.integers(1, 6)), int(rng.integers(1, 6)), int(rng.integers(1, 20)))
+    guard, x, s = Guarded(), draw_s8(rng, shape), draw_s8(rng, shape[2:])
+    zeros = {f"{name}_zero": draw_zero(rng) for name in "xsy"}
+    p = scale.Scale(**zeros, m=float(np.float32(10.0 ** rng.uniform(-5, -1))))
+    sizes = (p, shape[0] * shape[1], shape[2])
+    want, want_mask = scale.scale_channels_fwd(p, x, s)
+    source = guard.copy(x)
+    y = pick(rng, guard.array(shape, np.int8), source)
+    mask = guard.array((*shape[:2], (shape[2] + 7) // 8), np.uint8) if rng.integers(4) else None
+    twin.lib.scale_channels_fwd_s8(*sizes, source, s, y, mask)
+    np.testing.assert_array_equal(y, want)
+    same_mask(mask, want_mask)
+    ey, clamp = draw_error(rng, shape), draw_clamp(rng, shape)
+    error = _copy_error(guard, ey)
+    ex = error if rng.integers(2) else _copy_error(guard, draw_error(rng, shape))
+    one = (1, 1, shape[2])
+    clamp_s, es = draw_clamp(rng, one), _copy_error(guard, draw_error(rng, one))
+    ends = (clamp_struct(clamp_s), error_struct(es))
+    twin.lib.scale_channels_bwd_s_s8(*sizes, error_struct(error), x, *ends)
+    same_error(es, scale.scale_channels_bwd_s(p, ey, x, clamp_s))
+    ends = (clamp_struct(clamp), error_struct(ex))
+    twin.lib.scale_channels_bwd_x_s8(*sizes, error_struct(error), s, *ends)
+    guard.check()
+    same_error(ex, scale.scale_channels_bwd_x(p, ey, s, clamp))
 
 
 def draw_pool(rng: Rng) -> Pool:

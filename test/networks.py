@@ -67,6 +67,12 @@ class Builder:
         self.nodes.append(Node(op, f"{op}{len(self.nodes)}", (x,), (y,), factors=factors))
         return y
 
+    def scale(self, x: str, s: str) -> str:
+        """A map times one factor a channel."""
+        y = self._tensor(self.tensors[x].shape, 2.0 / 255, -128)
+        self.nodes.append(Node("scale_channels", f"scale{len(self.nodes)}", (x, s), (y,)))
+        return y
+
     def pool(self, op: str, x: str, k: int, stride: int, pad: int = 0) -> str:
         h, w, c = self.tensors[x].shape
         shape = (out_size(h, k, stride, pad), out_size(w, k, stride, pad), c)

@@ -11,7 +11,7 @@ NO_SLICE = "flatten, view or reshape of the whole tensor"
 NO_SOFTMAX = "leaving it out, since the loss on the device applies it to the logits"
 NO_SCALE = "a residual add; the input's mean and std belong into the file's microtrain.json"
 SUPPORTED = (
-    "conv2d, batch norm, relu, relu6, leaky_relu, hardswish, hardsigmoid, add, mean, average and max "
+    "conv2d, batch norm, relu, relu6, leaky_relu, hardswish, hardsigmoid, add, mul, mean, average and max "
     "pooling, flatten, linear, dropout"
 )
 

@@ -1,0 +1,31 @@
+/* A map times one factor a channel, as squeeze-and-excitation computes it. x - x_zero and s - s_zero take 9 bits. */
+#ifndef KERNELS_SCALE_H
+#define KERNELS_SCALE_H
+
+#include "kernels/numeric.h"
+
+struct scale {
+    int16_t x_zero, s_zero, y_zero;
+    float m; /* s_x * s_s / s_y: real value of a unit of the product, in units of y */
+};
+
+/* y = sat8(rint((float)((x - x_zero) * (s - s_zero)) * m) + y_zero), the product rounded to float32.
+ *
+ * x, y  int8  [pixels][c]; y may be x
+ * s     int8  [c]
+ * mask  bits  [pixels][mask_stride(c)], written unless NULL
+ */
+void scale_channels_fwd_s8(const struct scale *p, uint32_t pixels, uint32_t c, const int8_t *x, const int8_t *s,
+                           int8_t *y, uint8_t *mask);
+
+/* ex = clamp(ey * (s - s_zero)), int8 by channel. A unit of a sum is ey->scale[c] * m, rounded to float32.
+ * ey, ex  error [pixels][c]; ex may be ey (q and scale each) */
+void scale_channels_bwd_x_s8(const struct scale *p, uint32_t pixels, uint32_t c, const struct error_s8 *ey,
+                             const int8_t *s, const struct clamp *clamp, const struct error_s8 *ex);
+
+/* es = clamp(sum over the pixels of ey * (x - x_zero)), int32, then int8 by channel; units as above.
+ * es  error [1][c], in neither ey nor x */
+void scale_channels_bwd_s_s8(const struct scale *p, uint32_t pixels, uint32_t c, const struct error_s8 *ey,
+                             const int8_t *x, const struct clamp *clamp, const struct error_s8 *es);
+
+#endif

@@ -1,0 +1,263 @@
+"""A map times one factor a channel: the product in squeeze-and-excitation."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from microtrain.convert.frontends.lowering import Act, Call, Lowering
+from microtrain.convert.frontends.nearest import unsupported
+from microtrain.convert.ir import Graph, Node, Shape
+from microtrain.convert.reference.hostlib import NUMBER, S8, U8, Clamp, ErrorS8, Record, Signature
+from microtrain.convert.reference.numeric import f32, quantize_error, rint_s32, sat8
+from microtrain.convert.reference.windows import centred, requantized
+
+from .bounds import ERROR, INT32_MAX, SMALLER, Accumulator, Bounds, reach
+from .ctext import struct
+from .outputs import by_range
+from .stage import ElementStage
+from .table import (
+    NOT_ALIGNED,
+    Aten,
+    BackwardOp,
+    Folds,
+    ForwardOp,
+    Learns,
+    Leaves,
+    Op,
+    Updates,
+    Values,
+    gathers_channels,
+    in_place_of,
+    no_arrays,
+    no_facts,
+    no_scratch,
+    no_structs,
+    no_tables,
+    not_in_place,
+    shape_of_input,
+)
+
+if TYPE_CHECKING:
+    from microtrain.convert.emit.names import Names
+    from microtrain.convert.passes.autodiff import Tape
+    from microtrain.convert.reference.executor import Env
+
+SCALE = "scale_channels"
+TO_MAP, TO_FACTOR = f"{SCALE}_bwd_x", f"{SCALE}_bwd_s"
+
+
+class Scale(Record):
+    _fields_ = (
+        *((n, ctypes.c_int16) for n in ("x_zero", "s_zero", "y_zero")),
+        ("m", ctypes.c_float),
+    )
+
+
+def scale_channels_fwd(p: Scale, x: np.ndarray, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The twin of scale_channels_fwd_s8: y and its mask. x int8 [h, w, c]; s int8 [c]."""
+    product = (x.astype(np.int32) - p.x_zero) * (s.astype(np.int32) - p.s_zero)
+    v = rint_s32(product.astype(f32) * f32(p.m), 1024.0) + p.y_zero
+    return sat8(v), (v >= -128) & (v <= 127)
+
+
+def scale_channels_bwd_x(p: Scale, ey: Any, s: np.ndarray, clamp: Any) -> Any:
+    """The twin of scale_channels_bwd_x_s8."""
+    sums = ey.q.astype(np.int64) * (s.astype(np.int64) - p.s_zero)
+    return quantize_error(sums, ey.scale * f32(p.m), clamp)
+
+
+def scale_channels_bwd_s(p: Scale, ey: Any, x: np.ndarray, clamp: Any) -> Any:
+    """The twin of scale_channels_bwd_s_s8: an error of one pixel."""
+    sums = (ey.q.astype(np.int64) * (x.astype(np.int64) - p.x_zero)).sum(axis=(0, 1), keepdims=True)
+    return quantize_error(sums, ey.scale * f32(p.m), clamp)
+
+
+def forward_of(graph: Graph, node: Node) -> Node:
+    """The product that a node belongs to; no two have one name."""
+    return next(n for n in graph.forward_layers if n.name == node.name and n.op == SCALE)
+
+
+def c_struct(graph: Graph, node: Node) -> Scale:
+    """The kernels' parameters."""
+    forward = forward_of(graph, node)
+    x, s, y = (graph.tensors[t] for t in (*forward.inputs, forward.outputs[0]))
+    m = float(f32(x.scale * s.scale / y.scale))
+    return Scale(x_zero=x.zero, s_zero=s.zero, y_zero=y.zero, m=m)
+
+
+def _factor_shape(graph: Graph, node: Node) -> tuple[Shape, ...]:
+    return ((1, 1, graph.tensors[node.inputs[0]].channels),)
+
+
+def _macs(graph: Graph, node: Node) -> int:
+    return graph.tensors[node.inputs[0]].elements
+
+
+def _gradient(tape: Tape, node: Node, error: str | None) -> None:
+    if error is not None:
+        x, s = node.inputs
+        tape.send(x, Node(TO_MAP, node.name, (error, s), ()))
+        tape.send(s, Node(TO_FACTOR, node.name, (error, x), ()))
+
+
+def _run(env: Env, node: Node) -> None:
+    x, s = (env.values[t] for t in node.inputs)
+    env.values.update(zip(node.outputs, scale_channels_fwd(c_struct(env.graph, node), x, s), strict=False))
+
+
+def _run_to_map(env: Env, node: Node) -> None:
+    p, clamp = c_struct(env.graph, node), env.clamp(node.clamp)
+    error, s = (env.values[t] for t in node.inputs)
+    if env.real:
+        result = env.backend.clamped(error * ((s.astype(np.float64) - p.s_zero) * p.m), clamp)
+    else:
+        result = scale_channels_bwd_x(p, error, s, clamp)
+    env.values[node.outputs[0]] = result
+
+
+def _run_to_factor(env: Env, node: Node) -> None:
+    p, clamp = c_struct(env.graph, node), env.clamp(node.clamp)
+    error, x = (env.values[t] for t in node.inputs)
+    if env.real:
+        sums = (error * ((x.astype(np.float64) - p.x_zero) * p.m)).sum(axis=(0, 1), keepdims=True)
+        result = env.backend.clamped(sums, clamp)
+    else:
+        result = scale_channels_bwd_s(p, error, x, clamp)
+    env.values[node.outputs[0]] = result
+
+
+def _call(names: Names, node: Node) -> str:
+    x, s, y = (names.at(t) for t in (*node.inputs, node.outputs[0]))
+    y_of = names.graph.tensors[node.outputs[0]]
+    sizes = f"{names.struct('scale', node)}, {y_of.pixels}, {y_of.channels}"
+    return f"{SCALE}_fwd_s8({sizes}, {x}, {s}, {y}, {names.mask_out(node)});"
+
+
+def _call_backward(names: Names, node: Node) -> str:
+    error = names.graph.tensors[node.inputs[0]]
+    sizes = f"{names.struct('scale', node)}, {error.pixels}, {error.channels}"
+    ends = f"{names.clamp()}, {names.error(node.outputs[0])}"
+    return f"{node.op}_s8({sizes}, {names.error(error.name)}, {names.at(node.inputs[1])}, {ends});"
+
+
+def _rows(names: Names, node: Node, x: str) -> str:
+    sizes = f"{names.struct('scale', node)}, (uint32_t)p->h_out * p->w_out, p->c_out"
+    return f"{SCALE}_fwd_s8({sizes}, {x}, {names.at(node.inputs[1])}, y, NULL);"
+
+
+def _structs(names: Names, node: Node) -> Iterator[str]:
+    yield struct("scale", "scale", node.name, c_struct(names.graph, node))
+
+
+def _bounds(graph: Graph, node: Node) -> Iterator[Accumulator]:
+    """A product is exact in float32."""
+    x, s = (graph.tensors[t] for t in node.inputs)
+    yield Accumulator("a product of two inputs", reach(x) * reach(s), 2**24, SMALLER)
+
+
+def _map_bounds(graph: Graph, node: Node) -> Iterator[Accumulator]:
+    s = graph.tensors[node.inputs[1]]
+    yield Accumulator("an error times a factor", ERROR * reach(s), INT32_MAX, SMALLER)
+
+
+def _factor_bounds(graph: Graph, node: Node) -> Iterator[Accumulator]:
+    x = graph.tensors[node.inputs[1]]
+    yield Accumulator("the gradient of a factor", x.pixels * ERROR * reach(x), INT32_MAX, SMALLER)
+
+
+def _float_run(graph: Graph, node: Node, env: Values) -> np.ndarray:
+    return env[node.inputs[0]] * env[node.inputs[1]]
+
+
+def _int8_run(graph: Graph, node: Node, env: Values) -> np.ndarray:
+    p, (x, s) = c_struct(graph, node), (env[t] for t in node.inputs)
+    return requantized(centred(x, p.x_zero) * centred(s, p.s_zero) * f32(p.m), p.y_zero)
+
+
+def _parallel(run: Any, step: Any, x: Any, s: Any) -> Any:
+    tx, ts, ty = (run.network.tensors[t] for t in (*step.inputs, step.output))
+    return run.stored(step, x * s * (tx.scale * ts.scale / ty.scale))
+
+
+def lower(low: Lowering, call: Call) -> Act:
+    """The product of a map and a vector of its channels, in either order."""
+    a, b = call.x, call.args.get("other")
+    if not isinstance(a, Act) or not isinstance(b, Act):
+        raise unsupported(call)
+    a, b = low.image(call, a), low.image(call, b)
+    x, s = (b, a) if low.shape(a)[:2] == (1, 1) else (a, b)
+    if low.shape(s) != (1, 1, low.shape(x)[2]) or low.tensor_of(x) == low.tensor_of(s):
+        raise call.error(
+            f"the op mul of tensors of shapes {list(a.dims)} and {list(b.dims)} is not supported; the "
+            "nearest that is: a map times one factor a channel [n, c, 1, 1], or a residual add"
+        )
+    return low.emit(call, SCALE, (x, s), low.shape(x), dims=x.dims)
+
+
+ATEN: Mapping[str, Aten] = {"mul": Aten("self other", lower)}
+_SIZED = (Scale, NUMBER, NUMBER)
+
+
+def _backward(
+    name: str,
+    run: Callable[[Env, Node], None],
+    accumulators: Bounds,
+    shapes: Callable[[Graph, Node], tuple[Shape, ...]],
+    in_place: Callable[[Graph, Node], Mapping[int, int]],
+) -> BackwardOp:
+    takes: Signature = (None, (*_SIZED, ErrorS8, S8, Clamp, ErrorS8))
+    return BackwardOp(
+        name,
+        shapes=shapes,
+        run=run,
+        call=_call_backward,
+        accumulators=accumulators,
+        scratch=no_scratch,
+        macs=_macs,
+        in_place=in_place,
+        kernels={f"{name}_s8": takes},
+        header="scale",
+        updates=Updates.NOTHING,
+        reads_weights=False,
+        guard=NOT_ALIGNED,
+    )
+
+
+OPS: tuple[Op, ...] = (
+    ForwardOp(
+        SCALE,
+        shapes=shape_of_input,
+        run=_run,
+        call=_call,
+        accumulators=_bounds,
+        scratch=no_scratch,
+        macs=_macs,
+        in_place=in_place_of(0),
+        kernels={f"{SCALE}_fwd_s8": (None, (*_SIZED, S8, S8, S8, U8))},
+        header="scale",
+        aten=ATEN,
+        folds=Folds.RELU,
+        learns=Learns.NOTHING,
+        output=by_range,
+        float_run=_float_run,
+        int8_run=_int8_run,
+        gathers=gathers_channels,
+        gradient=_gradient,
+        leaves=Leaves.CLAMP_MASK,
+        tables=no_tables,
+        layer_structs=_structs,
+        step_structs=no_structs,
+        kernel=f"{SCALE}_fwd_s8",
+        struct="scale",
+        stage=ElementStage((1,), _rows),
+        arrays=no_arrays,
+        facts=no_facts,
+        parallel=_parallel,
+    ),
+    _backward(TO_MAP, _run_to_map, _map_bounds, shape_of_input, in_place_of(0)),
+    _backward(TO_FACTOR, _run_to_factor, _factor_bounds, _factor_shape, not_in_place),
+)
