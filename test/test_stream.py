@@ -34,9 +34,18 @@ def awkward_network() -> Graph:
     return b.finish(b.conv(x, 9), 4)
 
 
+def pooled_network() -> Graph:
+    """Poolings inside a chain, with padding on all sides and without, and one that ends it."""
+    b = Builder(np.random.default_rng(6), (21, 21, 3))
+    x = b.pool("maxpool", b.conv("x", 6, 3, relu=False), 3, 2, 1)
+    x = b.depthwise(b.pool("avgpool", x, 3, 1, 1), 3)
+    return b.finish(b.pool("avgpool", b.conv(x, 8), 2, 2), 4)
+
+
 NETWORKS: dict[str, Callable[[], Graph]] = {
     "residual": residual_network,
     "awkward": awkward_network,
+    "pooled": pooled_network,
     **{f"random {seed}": partial(random_network, seed) for seed in range(12)},
 }
 
@@ -63,7 +72,7 @@ def test_rows_give_the_same_logits(name: str, tmp_path: Path) -> None:
     assert_same_logits(compiled, tmp_path)
 
 
-@pytest.mark.parametrize("name", ["residual", "awkward"])
+@pytest.mark.parametrize("name", ["residual", "awkward", "pooled"])
 @pytest.mark.parametrize("rows", [2, 3, 16])
 def test_the_result_does_not_depend_on_how_many_rows_enter_at_once(
     name: str, rows: int, tmp_path: Path
@@ -101,6 +110,13 @@ def test_streaming_saves_memory_and_no_work() -> None:
     whole, rows = (compile_graph(graph, HEAD, 5, Passes(fused=fused)) for fused in (False, True))
     assert rows.plan.arena < 0.8 * whole.plan.arena
     assert len(rows.graph.nodes) < len(whole.graph.nodes)
+
+
+def test_poolings_are_stages_too_but_for_one_of_the_whole_map() -> None:
+    nodes = compile_graph(pooled_network(), HEAD, 4).graph.nodes
+    ops = [[part.op for part in node.parts] for node in nodes if node.parts]
+    assert ops == [["conv2d", "maxpool", "avgpool", "dwconv2d", "conv2d", "avgpool"]]
+    assert [node.op for node in nodes[1:3]] == ["avgpool", "head"]
 
 
 def test_what_the_backward_pass_needs_is_not_streamed() -> None:

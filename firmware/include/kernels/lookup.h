@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Activations by table: y depends on x alone, so 256 values say it all. */
 #ifndef KERNELS_LOOKUP_H
 #define KERNELS_LOOKUP_H

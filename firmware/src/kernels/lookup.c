@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Activations by table. Contract: kernels/lookup.h. */
 #include "kernels/lookup.h"
 

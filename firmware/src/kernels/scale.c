@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A map times one factor a channel. Contract: kernels/scale.h. */
 #include "kernels/scale.h"
 

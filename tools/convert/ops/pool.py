@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from microtrain.convert.emit.names import identifier
 from microtrain.convert.ir import Graph, Node, Shape, Window, out_size
 from microtrain.convert.reference import hostlib
 from microtrain.convert.reference import kernels as reference
@@ -18,9 +19,10 @@ from microtrain.convert.reference.windows import taps
 
 from . import pool_aten
 from .bounds import ERROR, INT32_MAX, STORED, Accumulator, Bounds, fields, taps_at_a_pixel
-from .ctext import struct
+from .conv_structs import conv2d_struct
+from .ctext import numbers, struct
 from .outputs import as_input
-from .stage import NOT_A_STAGE
+from .stage import WindowStage, no_biases, nothing_before
 from .table import (
     NOT_ALIGNED,
     Aten,
@@ -230,6 +232,44 @@ def _parallel_maximum(run: Any, step: Any, x: Any) -> Any:
     return y.reshape(runs, c, images, *y.shape[2:])
 
 
+def _padding(graph: Graph, node: Node) -> int:
+    """What rows of padding hold: the zero point, which is averaged with the image, or the least there is."""
+    return graph.tensors[node.inputs[0]].zero if node.op == AVERAGE else -128
+
+
+def _geometry(graph: Graph, node: Node) -> Record:
+    x, y = (graph.tensors[t] for t in (node.inputs[0], node.outputs[0]))
+    return conv2d_struct(x.shape, y.shape, window_of(node), _padding(graph, node), y.zero, 0)
+
+
+def _stage_structs(names: Names, node: Node) -> str:
+    geometry = numbers(_geometry(names.graph, node))
+    return "".join(_structs(names, node)) + struct("conv2d", "rows", node.name, geometry)
+
+
+def _operands(names: Names, node: Node, offset: int) -> tuple[str, str, str]:
+    return names.struct("rows", node), "NULL", "NULL"
+
+
+def _rows(names: Names, node: Node) -> str:
+    call = f"{node.op}_fwd_s8(&rows, x, y{', NULL' if node.op == MAXIMUM else ''});"
+    pool = f"pool_{identifier(node.name)}"
+    sizes = "rows.h_in = p->h_in, rows.h_out = p->h_out, rows.pad_h = 0;"
+    return f"{{\n    struct pool rows = {pool};\n    {sizes}\n    {call}\n}}"
+
+
+STAGE = WindowStage(
+    kind=None,
+    mixes=False,
+    geometry=_geometry,
+    operands=_operands,
+    structs=_stage_structs,
+    biases=no_biases,
+    before=nothing_before,
+    rows=_rows,
+)
+
+
 @dataclass(frozen=True)
 class _Kind:
     """What tells one pooling from the other."""
@@ -273,7 +313,7 @@ def _forward(kind: _Kind) -> ForwardOp:
         step_structs=_structs,
         kernel=f"{kind.name}_fwd_s8",
         struct="pool",
-        stage=NOT_A_STAGE,
+        stage=STAGE,
         arrays=no_arrays,
         facts=no_facts,
         parallel=kind.parallel,

@@ -65,8 +65,9 @@ def _follows(graph: Graph, chain: list[Node], node: Node) -> bool:
     if not isinstance(stage, WindowStage | ElementStage) or len(stream.stages([*chain, node])) > STAGES_MAX:
         return False
     if isinstance(stage, WindowStage):
-        alone = len(node.inputs) == 1
-        small = node.window is not None and node.window.pad_h < node.window.kh
+        alone, k = len(node.inputs) == 1, node.window
+        height = graph.tensors[node.inputs[0]].shape[0]
+        small = k is not None and k.pad_h < k.kh and (stage.kind is not None or k.kh < height)
     else:
         alone, small = len(node.inputs) == 1 + len(stage.whole), True
     made = {t for n in chain for t in n.outputs}
