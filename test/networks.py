@@ -62,15 +62,10 @@ class Builder:
         self.nodes.append(Node("add", f"add{len(self.nodes)}", (a, b), (y,)))
         return y
 
-    def activation(self, op: str, x: str, *factors: float) -> str:
-        y = self._tensor(self.tensors[x].shape, 3.0 / 255, -60)
-        self.nodes.append(Node(op, f"{op}{len(self.nodes)}", (x,), (y,), factors=factors))
-        return y
-
-    def scale(self, x: str, s: str) -> str:
-        """A map times one factor a channel."""
-        y = self._tensor(self.tensors[x].shape, 2.0 / 255, -128)
-        self.nodes.append(Node("scale_channels", f"scale{len(self.nodes)}", (x, s), (y,)))
+    def layer(self, op: str, *inputs: str, factors: tuple[float, ...] = ()) -> str:
+        """Any op whose result has the shape of its first input."""
+        y = self._tensor(self.tensors[inputs[0]].shape, 3.0 / 255, -60)
+        self.nodes.append(Node(op, f"{op}{len(self.nodes)}", inputs, (y,), factors=factors))
         return y
 
     def pool(self, op: str, x: str, k: int, stride: int, pad: int = 0) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -40,6 +41,18 @@ def named_in(text: str) -> list[str]:
         if word in TABLE or word in kernels or any(piece in word for piece in pieces):
             found.append(word)
     return found
+
+
+def files_naming(op: str) -> list[str]:
+    """Every tracked text file in which an op's name stands: what somebody who adds one has to touch."""
+    done = subprocess.run(
+        ["git", "grep", "-lw", "-e", op, "-e", f"{op}_[a-z0-9_]*", "--", ".", ":!lab/pages"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.stdout.split()
 
 
 def violations() -> list[tuple[str, str]]:

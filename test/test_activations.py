@@ -43,10 +43,10 @@ def network(op: str, seed: int = 0, size: int = 10) -> Graph:
     """The activation behind convolutions of both kinds, behind an add, and where a tensor has two readers."""
     factors = FACTORS.get(op, ())
     b = Builder(np.random.default_rng(seed), (size, size, 3))
-    x = b.activation(op, b.conv("x", 9, 3, 2, relu=False), *factors)
-    inner = b.activation(op, b.conv(x, 20, relu=False), *factors)
-    inner = b.activation(op, b.depthwise(inner, 3, 1, relu=False), *factors)
-    x = b.activation(op, b.add(b.conv(inner, 9, relu=False), x), *factors)
+    x = b.layer(op, b.conv("x", 9, 3, 2, relu=False), factors=factors)
+    inner = b.layer(op, b.conv(x, 20, relu=False), factors=factors)
+    inner = b.layer(op, b.depthwise(inner, 3, 1, relu=False), factors=factors)
+    x = b.layer(op, b.add(b.conv(inner, 9, relu=False), x), factors=factors)
     return b.finish(b.conv(x, 7, 3), 5)
 
 

@@ -18,7 +18,7 @@ from torch import nn
 from microtrain.convert.emit.arrays import archive
 from microtrain.convert.frontends.module import load_model
 from microtrain.convert.ir import Graph, Node
-from microtrain.convert.ops import TABLE, BackwardOp, ForwardOp, Op, bounds
+from microtrain.convert.ops import TABLE, BackwardOp, ForwardOp, Op, activations, bounds, scale
 from microtrain.convert.ops.outputs import Output
 from microtrain.convert.ops.stage import ElementStage
 from microtrain.convert.ops.table import (
@@ -88,6 +88,15 @@ def test_a_planted_name_is_noticed() -> None:
     }
     assert {text: op_names.named_in(text) for text in planted} == planted
     assert len(list(op_names.sources())) > 50
+
+
+@pytest.mark.parametrize("op", [*activations.ACTIVATIONS, scale.SCALE])
+def test_an_op_touches_few_files(op: str) -> None:
+    """Its entry and its kernel; the rest are tests and the list of what to use instead of what is missing."""
+    files = op_names.files_naming(op)
+    own = [name for name in files if name.startswith(("tools/", "firmware/"))]
+    assert 2 <= len(own) <= 4, own
+    assert len(files) <= 8, files
 
 
 # ---- an op that exists only here: y = -x, stored as -1 - x so that no value is lost

@@ -43,7 +43,8 @@ def excited(b: Builder, x: str) -> str:
     """The map times what a pooled copy of it says of each channel."""
     h, _, c = b.tensors[x].shape
     squeezed = b.conv(b.pool("avgpool", x, h, 1), 5)
-    return b.scale(x, b.activation("hardsigmoid", b.conv(squeezed, c, relu=False)))
+    factor = b.layer("hardsigmoid", b.conv(squeezed, c, relu=False))
+    return b.layer(scale.SCALE, x, factor)
 
 
 @pytest.mark.parametrize("errors", ["fp32", "int8"])
