@@ -65,7 +65,7 @@ def test_an_entry_that_leaves_a_field_out_is_an_error(name: str, field: str) -> 
 
 def test_a_struct_that_no_entry_defines_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """An entry that says it has no structs, but whose call uses one, does not get as far as gcc."""
-    graph = compile_graph(residual_network(), Scheme("head"), 5)
+    graph = compile_graph(residual_network(), Scheme("all", -1), 5)
     generate(graph, "a test")
     entry = TABLE["maxpool"]
     assert isinstance(entry, ForwardOp)
