@@ -13,6 +13,7 @@ from test_executor import RATES, images, run_both
 from torch_networks import randomise
 
 from lab.golden.board import build_elf, shown
+from microtrain.base.plan import Budget
 from microtrain.convert import boards
 from microtrain.convert.emit import report
 from microtrain.convert.frontends.module import load_model
@@ -30,7 +31,7 @@ from microtrain.device.client import Device
 from microtrain.emulator import EmulatedPort
 
 BOARD = boards.find("disco_f746ng")
-BUDGET = {"sram": BOARD.sram, "flash": BOARD.flash}
+BUDGET = Budget(sram=BOARD.sram, flash=BOARD.flash)
 OPS = {"conv2d": 42, "dwconv2d": 11, "hardswish": 19, "hardsigmoid": 9, "scale_channels": 9, "avgpool": 10}
 
 
