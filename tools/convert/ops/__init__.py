@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from microtrain.convert.ir import Node
 
-from . import activations, add, conv, gather, head, joints, pool, scale, stream
+from . import activations, add, bias, conv, gather, head, joints, pool, scale, stream
 from .table import BackwardOp, ForwardOp, Op, SavingOp, Updates
 
-FAMILIES = (conv, activations, add, joints, gather, pool, scale, head, stream)
+FAMILIES = (conv, bias, activations, add, joints, gather, pool, scale, head, stream)
 TABLE: dict[str, Op] = {op.name: op for family in FAMILIES for op in family.OPS}
 
 __all__ = ["TABLE", "BackwardOp", "ForwardOp", "Op", "forward_entry", "forward_op", "saves", "updates"]

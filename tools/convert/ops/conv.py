@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,9 +14,9 @@ from microtrain.convert.reference import kernels as reference
 from microtrain.convert.reference.hostlib import NUMBER, S8, S32, SCRATCH, U8, U16, Clamp, ErrorS8, Sgd
 from microtrain.convert.reference.windows import centred, requantized, window_sums
 
-from . import bounds, conv_aten, conv_constants, conv_structs
+from . import bias, bounds, conv_aten, conv_constants, conv_structs
 from .bounds import forward_of, geometry, guard_bits
-from .conv_constants import multipliers, qas_weights, trained_bias, weight_id
+from .conv_constants import multipliers, qas_weights, weight_id
 from .conv_structs import Conv2d, SavedInput, SplitWeights, TrainedBias, TrainedWeights, c_struct
 from .outputs import by_range
 from .stage import WindowStage, no_stage_structs
@@ -35,7 +34,6 @@ from .table import (
     gathers_channels,
     no_facts,
     no_output,
-    no_scratch,
     no_structs,
     not_in_place,
 )
@@ -76,16 +74,12 @@ def _macs_weights(graph: Graph, node: Node) -> int:
     return _macs(graph, node) * len(layer.trained) // layer.columns
 
 
-def _macs_bias(graph: Graph, node: Node) -> int:
-    return graph.tensors[node.inputs[0]].elements
-
-
 def _gradient(tape: Tape, node: Node, error: str | None) -> None:
     """Bias update, error to the input, weight update; the last comes after its weights were read."""
     if error is None:
         return
     x = node.inputs[0]
-    tape.append(Node("bias_update", node.name, (error,), (), layer=node.layer))
+    tape.append(Node(bias.UPDATE, node.name, (error,), (), layer=node.layer))
     tape.send(x, Node(f"{node.op}_bwd_x", node.name, (error,), (), layer=node.layer))
     tape.append(Node(f"{node.op}_bwd_w", node.name, (error, x), (), layer=node.layer))
 
@@ -156,12 +150,6 @@ def _call_bwd_w(names: Names, node: Node) -> str:
     return f"{node.op}_s8({conv}, {error}, {saved}, {rows}{count}, {trained}, sgd, {names.scratch()});"
 
 
-def _call_bias(names: Names, node: Node) -> str:
-    error = names.graph.tensors[node.inputs[0]]
-    bias = names.struct("bias", node)
-    return f"bias_update_s32({error.pixels}, {error.channels}, {names.error(error.name)}, {bias}, sgd);"
-
-
 def _params(env: Env, node: Node) -> reference.Conv:
     x, y, window = geometry(env.graph, node)
     m, guard = multipliers(env.graph, forward_of(env.graph, node)), guard_bits(x.shape, y.shape, window)
@@ -209,17 +197,6 @@ def _run_bwd_w(env: Env, node: Node) -> None:
         after = reference.conv2d_bwd_w(p, error, x, before, env.sgd)
     state.fraction = after.frac
     env.set_trained_columns(name, after.w)
-
-
-def _run_bias(env: Env, node: Node) -> None:
-    name = node.layer or ""
-    error = env.values[node.inputs[0]]
-    env.gradients[name, "bias"] = env.gradient(error).sum(axis=(0, 1))
-    if not env.real:
-        state = env.state[name]
-        bias = trained_bias(env.graph, name, state.delta)
-        state.delta = reference.bias_update(error, bias, env.sgd)
-        state.bias = replace(bias, delta=state.delta).expanded
 
 
 def _in_place(kernel: str) -> Callable[[Graph, Node], Mapping[int, int]]:
@@ -397,22 +374,6 @@ def _weight_gradient(op: str, depthwise: bool) -> BackwardOp:
     )
 
 
-BIAS = BackwardOp(
-    "bias_update",
-    shapes=no_output,
-    run=_run_bias,
-    call=_call_bias,
-    accumulators=bounds.bias_gradient,
-    scratch=no_scratch,
-    macs=_macs_bias,
-    in_place=not_in_place,
-    kernels={"bias_update_s32": (None, (NUMBER, NUMBER, ErrorS8, TrainedBias, Sgd))},
-    header="conv2d",
-    updates=Updates.BIASES,
-    reads_weights=False,
-    guard=NOT_ALIGNED,
-)
-
 OPS: tuple[Op, ...] = (
     _forward(DENSE, depthwise=False),
     _input_gradient(DENSE, depthwise=False),
@@ -420,5 +381,4 @@ OPS: tuple[Op, ...] = (
     _forward(DEPTHWISE, depthwise=True),
     _input_gradient(DEPTHWISE, depthwise=True),
     _weight_gradient(DEPTHWISE, depthwise=True),
-    BIAS,
 )

@@ -1,0 +1,61 @@
+"""The update of a layer's biases."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from microtrain.convert.ir import Graph, Node
+from microtrain.convert.reference import kernels as reference
+from microtrain.convert.reference.hostlib import NUMBER, ErrorS8, Sgd
+
+from . import bounds
+from .conv_constants import trained_bias
+from .conv_structs import TrainedBias
+from .table import NOT_ALIGNED, BackwardOp, Op, Updates, no_output, no_scratch, not_in_place
+
+if TYPE_CHECKING:
+    from microtrain.convert.emit.names import Names
+    from microtrain.convert.reference.executor import Env
+
+UPDATE = "bias_update"
+
+
+def _macs(graph: Graph, node: Node) -> int:
+    return graph.tensors[node.inputs[0]].elements
+
+
+def _call(names: Names, node: Node) -> str:
+    error = names.graph.tensors[node.inputs[0]]
+    bias = names.struct("bias", node)
+    return f"bias_update_s32({error.pixels}, {error.channels}, {names.error(error.name)}, {bias}, sgd);"
+
+
+def _run(env: Env, node: Node) -> None:
+    name = node.layer or ""
+    error = env.values[node.inputs[0]]
+    env.gradients[name, "bias"] = env.gradient(error).sum(axis=(0, 1))
+    if not env.real:
+        state = env.state[name]
+        bias = trained_bias(env.graph, name, state.delta)
+        state.delta = reference.bias_update(error, bias, env.sgd)
+        state.bias = replace(bias, delta=state.delta).expanded
+
+
+OPS: tuple[Op, ...] = (
+    BackwardOp(
+        UPDATE,
+        shapes=no_output,
+        run=_run,
+        call=_call,
+        accumulators=bounds.bias_gradient,
+        scratch=no_scratch,
+        macs=_macs,
+        in_place=not_in_place,
+        kernels={"bias_update_s32": (None, (NUMBER, NUMBER, ErrorS8, TrainedBias, Sgd))},
+        header="conv2d",
+        updates=Updates.BIASES,
+        reads_weights=False,
+        guard=NOT_ALIGNED,
+    ),
+)
