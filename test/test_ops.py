@@ -255,8 +255,7 @@ def compiled_with_flip(compiled: Compiled, folder: Path) -> Model:
     for name, text in generate(compiled, "a test").files.items():
         (folder / name).write_text(text)
     flags = (*CHECKED, f"-I{folder / 'include'}", str(folder / "flip.c"))
-    compile_model(folder, folder / "model.so", flags)
-    return Model(folder, folder / "model.so")
+    return Model(folder, compile_model(folder, folder, flags))
 
 
 @pytest.mark.parametrize("biases", [0, 2, -1])
