@@ -4,12 +4,13 @@ SHELL := /bin/bash
 export PLATFORMIO_SETTING_ENABLE_TELEMETRY := no
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: help setup demo test test-all golden bench instructions claims replay soak attack results verify-results lint renode format clean
+.PHONY: help setup demo test test-all coverage golden bench instructions claims replay soak attack results verify-results lint renode format clean
 
 help:
 	@echo "make demo      train the example on the emulated board; results in build/demo/"
 	@echo "make test      all quick tests"
 	@echo "make test-all  the slow ones too"
+	@echo "make coverage  which lines and branches the quick tests run: build/coverage.json, build/coverage/"
 	@echo "make lint      ruff, mypy, clang-format, warnings as errors"
 	@echo "make golden    the published networks against golden data (MICROTRAIN_DATA)"
 	@echo "make claims    the demo again, and its numbers into README and lab/pages/demo.md"
@@ -32,6 +33,9 @@ test: setup
 
 test-all: setup
 	@$(PYTHON) -m pytest -n 2
+
+coverage: setup
+	@$(PYTHON) lab/coverage
 
 renode: setup
 	@mkdir -p build && pio run -s -e disco_f746ng -e native -e camera -e nucleo_f446re > build/renode.log || { cat build/renode.log; exit 1; }

@@ -10,11 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from microtrain.base.pio import BOARD, NATIVE, build, pio, product
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLE = ROOT / "examples/digits"
+
+# The same examples on every machine and in every run; how long one takes says nothing on a busy machine.
+settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
+settings.load_profile("repeatable")
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""How much of Python and of the portable C the tests run: lines and branches, room by room."""

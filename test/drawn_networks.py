@@ -1,0 +1,130 @@
+"""Float networks and schemes that hypothesis draws: small, odd shapes, every op of a front end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from hypothesis import strategies as st
+
+from microtrain.convert.ir import Graph, Input, Layer, Node, Source, Tensor, Window, out_size
+from microtrain.convert.scheme import Scheme
+
+CLASSES = 3
+ACTS = ("none", "relu", "relu6")
+
+
+@dataclass
+class FloatBuilder:
+    """Appends float nodes; every method returns the name of the tensor it made."""
+
+    rng: np.random.Generator
+    shape: tuple[int, int, int]
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    nodes: list[Node] = field(default_factory=list)
+    layers: dict[str, Layer] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.tensors["x"] = Tensor("x", self.shape)
+
+    def conv(self, x: str, c_out: int, window: Window, act: str, depthwise: bool = False) -> str:
+        """A convolution whose channels differ in size by a factor of up to 30."""
+        c_in = self.tensors[x].channels
+        c_out = c_in if depthwise else c_out
+        shape = (c_out, window.kh, window.kw) if depthwise else (c_out, window.kh, window.kw, c_in)
+        fan_in = window.kh * window.kw * (1 if depthwise else c_in)
+        size = self.rng.uniform(0.1, 3.0, c_out) / fan_in**0.5
+        weight = self.rng.normal(0, 1, shape) * size.reshape(-1, *[1] * (len(shape) - 1))
+        name = f"layer{len(self.nodes)}"
+        bias = self.rng.normal(0, 0.3, c_out)
+        self.layers[name] = Layer(
+            weight.astype(np.float32), bias.astype(np.float32), Source(f"{name}.weight", f"{name}.bias")
+        )
+        op = "dwconv2d" if depthwise else "conv2d"
+        return self._append(Node(op, name, (x,), (), name, window, act), c_out)
+
+    def pool(self, op: str, x: str, window: Window) -> str:
+        return self._append(
+            Node(op, f"{op}{len(self.nodes)}", (x,), (), None, window), self.tensors[x].channels
+        )
+
+    def add(self, a: str, b: str, act: str) -> str:
+        name = self._name()
+        self.tensors[name] = Tensor(name, self.tensors[a].shape)
+        self.nodes.append(Node("add", f"add{len(self.nodes)}", (a, b), (name,), act=act))
+        return name
+
+    def finish(self, x: str) -> Graph:
+        """Global average pooling and the head."""
+        h, w, c = self.tensors[x].shape
+        x = self.pool("avgpool", x, Window(h, w)) if h * w > 1 else x
+        self.tensors["logits"] = Tensor("logits", (1, 1, CLASSES))
+        weight = self.rng.normal(0, 0.3, (CLASSES, c)).astype(np.float32)
+        self.layers["head"] = Layer(weight, np.zeros(CLASSES, np.float32), Source("head.weight", "head.bias"))
+        self.nodes.append(Node("head", "head", (x,), ("logits",), "head"))
+        channels = self.shape[2]
+        pixel = Input("x", (1 / 64,) * channels, (-2.0,) * channels)
+        return Graph("net", pixel, "logits", self.tensors, tuple(self.nodes), self.layers)
+
+    def _append(self, node: Node, channels: int) -> str:
+        h, w, _ = self.tensors[node.inputs[0]].shape
+        k = node.window
+        assert k is not None
+        shape = (out_size(h, k.kh, k.stride_h, k.pad_h), out_size(w, k.kw, k.stride_w, k.pad_w), channels)
+        name = self._name()
+        self.tensors[name] = Tensor(name, shape)
+        self.nodes.append(Node(node.op, node.name, node.inputs, (name,), node.layer, k, node.act))
+        return name
+
+    def _name(self) -> str:
+        return f"t{len(self.tensors)}"
+
+
+@st.composite
+def windows(draw: st.DrawFn, shape: tuple[int, int, int], most: int = 3, strides: int = 2) -> Window:
+    """A window that fits: kernel, stride and padding of each axis by themselves."""
+    axes = []
+    for size in shape[:2]:
+        kernel = draw(st.integers(1, min(size, most)))
+        axes.append((kernel, draw(st.integers(1, strides)), draw(st.integers(0, kernel // 2))))
+    (kh, sh, ph), (kw, sw, pw) = axes
+    return Window(kh, kw, sh, sw, ph, pw)
+
+
+@st.composite
+def float_networks(draw: st.DrawFn) -> Graph:
+    """One to five stages: convolutions, poolings, inverted bottlenecks with their residual add."""
+    shape = (draw(st.integers(3, 9)), draw(st.integers(3, 9)), draw(st.sampled_from((1, 3))))
+    b = FloatBuilder(np.random.default_rng(draw(st.integers(0, 2**16))), shape)
+    acts, channels = st.sampled_from(ACTS), st.integers(1, 7)
+    x = b.conv("x", draw(channels), draw(windows(shape)), draw(acts))
+    for kind in draw(st.lists(st.sampled_from(("conv", "dw", "block", "maxpool", "avgpool")), max_size=4)):
+        window = draw(windows(b.tensors[x].shape))
+        if kind in ("maxpool", "avgpool"):
+            x = b.pool(kind, x, window)
+        elif kind == "block":
+            middle = b.conv(x, draw(st.integers(2, 9)), Window(1, 1), draw(acts))
+            middle = b.conv(middle, 0, Window(3, 3, 1, 1, 1, 1), draw(acts), depthwise=True)
+            x = b.add(x, b.conv(middle, b.tensors[x].channels, Window(1, 1), "none"), "none")
+        else:
+            x = b.conv(x, draw(channels), window, draw(acts), depthwise=kind == "dw")
+    return b.finish(x)
+
+
+@st.composite
+def schemes(draw: st.DrawFn, graph: Graph) -> Scheme:
+    """Any biases, any columns of any layers, each number of fraction bits, both losses."""
+    layers = [(n.layer, graph.layers[n.layer].columns) for n in graph.nodes if n.layer and n.op != "head"]
+    chosen = draw(st.lists(st.sampled_from(layers), unique=True, max_size=4))
+    weights: dict[str | int, float | tuple[int, ...]] = {}
+    for name, columns in chosen:
+        some = st.sets(st.integers(0, columns - 1), min_size=1).map(lambda s: tuple(sorted(s)))
+        weights[name] = draw(st.one_of(st.just(1.0), some))
+    return Scheme(
+        "drawn",
+        draw(st.integers(-1, len(layers))),
+        weights,
+        fraction_bits=draw(st.sampled_from((0, 4, 8))),
+        loss=draw(st.sampled_from(("cross_entropy", "mse"))),
+        head=draw(st.sampled_from(("zeros", "random", "keep"))),
+    )
