@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
@@ -20,6 +21,16 @@ import click
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 UNSET = object()
+
+
+class Number(click.FloatRange):
+    """A decimal number within bounds. click lets `nan` pass them, and `inf` where there is no upper one."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{number} is not a finite number.", param, ctx)
+        return number
 
 
 def option(*names: str, default: Any = UNSET, **attributes: Any) -> Any:

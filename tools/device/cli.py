@@ -12,6 +12,7 @@ import numpy as np
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from microtrain.base.plan import Plan, read_plan
+from microtrain.base.options import Number
 from microtrain.base.terminal import Sentences, console, say
 from microtrain.samples.source import load, scan
 
@@ -181,7 +182,7 @@ def infer(target: Target, images: tuple[Path, ...]) -> None:
     "--rate",
     default=1.0,
     show_default=True,
-    type=click.FloatRange(0, 1000),
+    type=Number(0, 1000),
     help="Factor on the learning rates.",
 )
 @click.option(

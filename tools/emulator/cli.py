@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from microtrain.base.errors import Error
-from microtrain.base.options import collected, option
+from microtrain.base.options import Number, collected, option
 
 from . import bridge, cycles
 from .board import Board
@@ -26,9 +26,14 @@ class Wanted:
         "--pty", is_flag=True, help="Serial line on a pseudo-terminal; its name is printed."
     )
     tcp: int | None = option(
-        "--tcp", type=int, metavar="PORT", help="Serial line on 127.0.0.1:PORT, 0 picks one; printed."
+        "--tcp",
+        type=click.IntRange(0, 65535),
+        metavar="PORT",
+        help="Serial line on 127.0.0.1:PORT, 0 picks one; printed.",
     )
-    seconds: float | None = option("--seconds", type=float, metavar="S", help="Stop after S virtual seconds.")
+    seconds: float | None = option(
+        "--seconds", type=Number(0), metavar="S", help="Stop after S virtual seconds."
+    )
     strict: bool = option(
         "--strict", is_flag=True, help="Fault on unaligned LDM, LDRD, VLDR ... as the chip does; slower."
     )

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as Bars
 
 from microtrain.base.errors import Error
-from microtrain.base.options import collected, option
+from microtrain.base.options import Number, collected, option
 from microtrain.base.terminal import console
 from microtrain.convert.ir import Graph
 from microtrain.convert.loading import load, quantized_with_report, show_warning
@@ -62,14 +62,14 @@ class Wanted:
         "--data", type=FOLDER, required=True, metavar="DIR", help="Images to train on, see above."
     )
     budget_sram: float = option(
-        "--budget-sram", type=click.FloatRange(1), required=True, metavar="KB", help="For everything."
+        "--budget-sram", type=Number(1), required=True, metavar="KB", help="For everything."
     )
     budget_flash: float = option(
-        "--budget-flash", type=click.FloatRange(1), default=1024, show_default=True, metavar="KB"
+        "--budget-flash", type=Number(1), default=1024, show_default=True, metavar="KB"
     )
     budget_step_minstr: float | None = option(
         "--budget-step-minstr",
-        type=click.FloatRange(0.001),
+        type=Number(0.001),
         metavar="M",
         help="Million instructions per training step, forward and backward.",
     )
@@ -81,7 +81,7 @@ class Wanted:
         show_default=True,
         help="Numbers of fraction bits to choose from.",
     )
-    lr: float = option("--lr", default=RATE, show_default=True, type=click.FloatRange(0, min_open=True))
+    lr: float = option("--lr", default=RATE, show_default=True, type=Number(0, min_open=True))
     epochs: int = option(
         "--epochs",
         default=1,
@@ -128,7 +128,7 @@ class Wanted:
         "--measured",
         default=1.0,
         show_default=True,
-        type=click.FloatRange(0, 1, min_open=True),
+        type=Number(0, 1, min_open=True),
         metavar="SHARE",
         help="Share of the layers, best by Fisher information, whose contributions are measured.",
     )

@@ -13,7 +13,7 @@ import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from microtrain.base.errors import Error
-from microtrain.base.options import collected, option
+from microtrain.base.options import Number, collected, option
 from microtrain.base.terminal import console, say
 from microtrain.device.client import REPLAY_MAX
 from microtrain.device.session import Settings
@@ -63,7 +63,7 @@ class Wanted:
         multiple=True,
         default=(1.0,),
         show_default=True,
-        type=click.FloatRange(0, 1000),
+        type=Number(0, 1000),
         help="Factor on the scheme's learning rates; give several to compare them.",
     )
     seeds: tuple[int, ...] = option(
