@@ -29,7 +29,8 @@ def forget(folder: Path = FOLDER) -> None:
 
 def run_tests(arguments: list[str], folder: Path = FOLDER) -> int:
     """Run pytest with its arguments; counts go below the folder. Returns pytest's exit status."""
-    command = [sys.executable, "-m", "coverage", "run", SETTINGS, "-m", "pytest", *arguments]
+    pytest = ["-m", "pytest", "-p", "lab.coverage.patience", *arguments]
+    command = [sys.executable, "-m", "coverage", "run", SETTINGS, *pytest]
     return subprocess.run(command, cwd=ROOT, env=counting(os.environ, folder), check=False).returncode
 
 
