@@ -32,7 +32,7 @@ class State(ctypes.Structure):
 def build(folder: Path) -> ctypes.CDLL:
     """Compile the firmware without its boards, with the null model and the puppet."""
     firmware = ROOT / "firmware/src"
-    others = {firmware / "board", firmware / "demo", firmware / "main.c"}
+    others = {firmware / "board", firmware / "main.c"}
     sources = [p for p in sorted(firmware.rglob("*.c")) if not others & {p, *p.parents}]
     sources += [*sorted(NULL_MODEL.glob("*.c")), ROOT / "test/fixtures/puppet.c"]
     include = [f"-I{p}" for p in (ROOT / "firmware/include", firmware / "kernels", NULL_MODEL)]
