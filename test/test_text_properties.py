@@ -18,6 +18,7 @@ MANY = settings(max_examples=500)
 WORDS = st.text("0123456789.-+eExXaAfFnN @g", max_size=14)
 NUMBERS = st.from_regex(r"[0-9]{0,6}\.?[0-9]{0,6}", fullmatch=True)
 BITS = st.integers(0, 2**32 - 1)
+HALVES = st.integers(-(10**6), 10**6).map(lambda n: (2 * n + 1) / 32)  # a half behind the fourth digit
 
 
 @pytest.fixture(scope="module")
@@ -72,8 +73,13 @@ def test_only_integers_are_read(text: ctypes.CDLL, word: str) -> None:
     assert text.parse_hex_byte(word.encode()) == (int(word[:2], 16) if byte else -1)
 
 
+def bits_of(value: float) -> int:
+    (bits,) = struct.unpack("<I", struct.pack("<f", value))
+    return int(bits)
+
+
 @MANY
-@given(BITS)
+@given(st.one_of(BITS, HALVES.map(bits_of)))
 @example(0x00000001)
 @example(0x4F7FFFFF)  # the largest below 2^32
 @example(0x4F800000)
