@@ -29,6 +29,7 @@ FLOORS = (
         "lab.results",
         "lab.attack",
         "lab.claims",
+        "lab.coverage",
         "lab.house",
     ),
 )

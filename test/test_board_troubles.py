@@ -223,7 +223,9 @@ def test_a_crash_is_told_at_the_next_start(board: Puppet) -> None:
     assert not any(line.startswith("crashed") for line in board.start())
 
 
-TEXT = st.binary(max_size=12).map(lambda b: bytes(x for x in b if x not in (0xA5, 10, 13)))
+TEXT = st.binary(max_size=12).map(
+    lambda b: b"?" + bytes(x for x in b if x not in (0xA5, 10, 13))
+)  # no command
 FRAMES = st.lists(st.tuples(st.integers(0, 255), st.integers(0, 80), TEXT), min_size=1, max_size=8)
 
 

@@ -165,9 +165,7 @@ def test_memory_passes_change_no_number(case: Case) -> None:
 @pytest.fixture(scope="session")
 def kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """All kernels as one object file: a model then compiles in a fraction of a second."""
-    path = tmp_path_factory.mktemp("kernels") / "kernels.o"
-    compile_kernels(path, FLAGS)
-    return path
+    return compile_kernels(tmp_path_factory.mktemp("kernels"), FLAGS)
 
 
 class Compiler:
@@ -180,10 +178,9 @@ class Compiler:
         self.count += 1
         folder = self.folder / str(self.count)
         folder.mkdir()
-        for name, text in generate(compiled, "a test").files.items():
-            (folder / name).write_text(text.replace(*change) if change else text)
-        compile_model(folder, folder / "model.so", FLAGS, objects=self.kernels)
-        return Model(folder, folder / "model.so")
+        for name, code in generate(compiled, "a test").files.items():
+            (folder / name).write_text(code.replace(*change) if change else code)
+        return Model(folder, compile_model(folder, folder, FLAGS, objects=self.kernels))
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import io
 import json
 import pickle
 import zipfile
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -50,13 +50,18 @@ SCHEMES = st.builds(
 )
 
 
+def summary(scheme: Scheme) -> dict[str, Any]:
+    """A scheme as plan.json has it."""
+    return dict(json.loads(json.dumps(asdict(scheme.summary()))))
+
+
 def written(scheme: Scheme) -> dict[str, Any]:
     """A scheme as docs/schemes.md has it: channels are named, and layers may be numbers."""
     weights = {
         key: {"channels": list(entry)} if isinstance(entry, tuple) else entry
         for key, entry in scheme.weights.items()
     }
-    return {**scheme.summary(), "weights": weights}
+    return {**summary(scheme), "weights": weights}
 
 
 @MANY
@@ -64,7 +69,6 @@ def written(scheme: Scheme) -> dict[str, Any]:
 def test_a_scheme_that_is_written_is_read_again(scheme: Scheme) -> None:
     text = yaml.safe_dump(written(scheme), allow_unicode=True)
     assert parse(yaml.safe_load(text), "a test", "other") == scheme
-    assert json.loads(json.dumps(scheme.summary())) == scheme.summary()
 
 
 def test_schemes_that_differ_are_told_apart() -> None:
@@ -79,7 +83,7 @@ def test_schemes_that_differ_are_told_apart() -> None:
                     lambda inner: st.one_of(st.lists(inner, max_size=3),
                                             st.dictionaries(st.text(max_size=5), inner, max_size=3)),
                     max_leaves=6),
-       st.sampled_from(sorted(Scheme("s").summary())))  # fmt: skip
+       st.sampled_from(sorted(summary(Scheme("s")))))  # fmt: skip
 def test_any_value_of_a_key_is_read_or_refused(value: Any, key: str) -> None:
     try:
         scheme = parse({key: value}, "a test", "s")

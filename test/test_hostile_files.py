@@ -336,5 +336,6 @@ def test_ctrl_c_during_imports_leaves_no_traceback(delay: float) -> None:
     time.sleep(delay)
     started.send_signal(signal.SIGINT)
     _, errors = started.communicate(timeout=60)
-    assert started.returncode in (0, 130, -signal.SIGINT)
-    assert delay < 0.2 or b"Traceback" not in errors  # Python itself starts for a while
+    if delay > 0.2:  # Python itself starts for a while, and ends as it likes
+        assert started.returncode in (0, 130, -signal.SIGINT)
+        assert b"Traceback" not in errors

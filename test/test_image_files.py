@@ -9,7 +9,8 @@ import pytest
 from PIL import Image
 
 from microtrain.base.errors import Error
-from microtrain.samples.images import load_image, read_list, scan, split
+from microtrain.samples.images import load_image
+from microtrain.samples.source import read_list, scan, split
 
 GRAY, COLOUR = (4, 5, 1), (4, 5, 3)
 PLAIN = np.arange(20, dtype=np.uint8).reshape(4, 5)

@@ -11,8 +11,8 @@ import click
 import numpy as np
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from microtrain.base.plan import Plan, read_plan
 from microtrain.base.options import Number
+from microtrain.base.plan import Plan, read_plan
 from microtrain.base.terminal import Sentences, console, say
 from microtrain.samples.source import load, scan
 
