@@ -37,7 +37,8 @@ from microtrain.device.session import Settings, Silent, new_log, train
 from microtrain.samples.source import hold_out, scan
 from microtrain.search import exact, features
 from microtrain.search.build import compile_here, convert
-from microtrain.search.cli import checked, images, main
+from microtrain.search.cli import main
+from microtrain.search.command import checked, images
 from microtrain.search.contribution import Gains, Plan, gains, last_biases, smooth, trials
 from microtrain.search.cost import Budget, Costs, base_of, bases, compiled, cost_of
 from microtrain.search.engine import Engine, engine
@@ -606,7 +607,7 @@ def test_warnings_are_a_line_each(photos: Path, monkeypatch: pytest.MonkeyPatch)
         warnings.warn("62 channels became constants", stacklevel=2)
         raise ConvertError("and that is all.")
 
-    monkeypatch.setattr("microtrain.search.cli.quantized", warned)
+    monkeypatch.setattr("microtrain.search.command.quantized", warned)
     monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
     arguments = ["model.pt", "--data", str(photos), "--budget-sram", "100"]
     done = CliRunner().invoke(main, arguments)

@@ -1,33 +1,24 @@
-"""Command line of tools/convert."""
+"""Command line of tools/convert: what can be asked for. `command.py` does it, and is imported when asked."""
 
 from __future__ import annotations
 
 import sys
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from microtrain.base import paths
 from microtrain.base.errors import Error
 from microtrain.base.options import collected, option
-from microtrain.base.plan import Budget
 from microtrain.base.terminal import say
 
-from . import boards
-from .default_scheme import default_scheme
-from .emit.explain import print_waterfall
-from .ir import ConvertError, Graph
-from .loading import load, quantized_with_report, screen, show_warning
-from .memory.replay import RECORDS_MAX, Request
-from .pipeline import Compiled, Passes, compile_within, with_buffer
-from .quantize.ptq import Choices
-from .quantize.ranges import DEFAULT, RULES
-from .scheme import Scheme
-from .scheme import find as find_scheme
-from .scheme import head_rows as checked_rows
-from .writing import Model, Target, write
+from . import boards, defaults
+
+if TYPE_CHECKING:
+    from .memory.replay import Request
 
 KB = 1024
 NATIVE = "native"
@@ -74,6 +65,9 @@ class Rows(click.ParamType):
             ):
                 self.fail(f"{part!r} is no row or range of rows such as 281 or 970-979", param, ctx)
             rows += range(int(ends[0]), int(ends[1]) + 1)
+        from .ir import ConvertError
+        from .scheme import head_rows as checked_rows
+
         try:
             return checked_rows(tuple(rows), "--head-rows")
         except ConvertError as error:
@@ -86,6 +80,8 @@ class Records(click.ParamType):
     name = "N|nKB|spare"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Request:
+        from .memory.replay import RECORDS_MAX, Request
+
         text = str(value).lower()
         number = text.removesuffix("kb")
         if text == "spare":
@@ -106,8 +102,8 @@ class Wanted:
     )
     rule: str = option(
         "--ranges",
-        type=click.Choice(list(RULES)),
-        default=DEFAULT,
+        type=click.Choice(defaults.RULES),
+        default=defaults.RULE,
         show_default=True,
         help="How int8 ranges are chosen: all that calibration saw, all but the rarest, or with the "
         "least error.",
@@ -207,6 +203,9 @@ def main(model: Path, wanted: Wanted) -> None:
       python tools/convert examples/digits/model.pt
       python tools/convert model.pt --calibration photos/ --classes 5 --scheme my.yaml --budget-sram 160
     """
+    from .command import run
+    from .loading import show_warning
+
     warnings.showwarning = show_warning
     if wanted.fraction_bits and not wanted.scheme:
         raise click.UsageError("--fraction-bits changes a scheme: name one with --scheme.")
@@ -215,67 +214,3 @@ def main(model: Path, wanted: Wanted) -> None:
     except Error as error:
         say(f"convert: {error}", err=True)
         sys.exit(1)
-
-
-def run(model: Path, wanted: Wanted) -> None:
-    """Read, quantize, compile, write, and say what it costs."""
-    target = target_of(wanted)
-    loaded = load(model, wanted.trust, wanted.input_shape)
-    choices = Choices(wanted.calibration, wanted.rule, wanted.correct)
-    compared = wanted.compared or wanted.labelled is not None
-    quantized, report_files = quantized_with_report(loaded, choices, compared, wanted.labelled)
-    compiled = compiled_for(quantized, wanted, target.budget)
-    write(compiled, Model(model, loaded.kind), target, report_files)
-    if wanted.explain:
-        print_waterfall(quantized, compiled, screen())
-
-
-def target_of(wanted: Wanted) -> Target:
-    """The board and what of it may be used; where no budget is given, all that it has."""
-    if wanted.board_name == NATIVE:
-        return Target(wanted.output, None, None)
-    board = boards.find(wanted.board_name)
-    budget = Budget(
-        sram=board.sram if wanted.budget_sram is None else wanted.budget_sram * KB,
-        flash=board.flash if wanted.budget_flash is None else wanted.budget_flash * KB,
-    )
-    return Target(wanted.output, board, budget)
-
-
-def compiled_for(quantized: Graph, wanted: Wanted, budget: Budget | None) -> Compiled:
-    """With the scheme that was named, or the largest default one that fits; and with its replay buffer."""
-    passes = Passes(fused=not wanted.whole, arriving=not wanted.keep_image, replay=wanted.replay)
-    room = budget.sram if budget else sys.maxsize
-    scheme = choose_scheme(wanted.scheme, wanted.fraction_bits) if wanted.scheme else None
-    compiled = compile_for(quantized, scheme, wanted.classes, wanted.head_rows, room, passes)
-    if wanted.replay:
-        return with_buffer(compiled, wanted.replay, budget.sram if budget else None)
-    return compiled
-
-
-def choose_scheme(name: Path, fraction_bits: str | None) -> Scheme:
-    """The scheme that was named, with other fraction bits where they are given."""
-    scheme = find_scheme(name)
-    return scheme if fraction_bits is None else replace(scheme, fraction_bits=int(fraction_bits))
-
-
-def compile_for(
-    quantized: Graph,
-    scheme: Scheme | None,
-    classes: int | None,
-    head_rows: tuple[int, ...] | None,
-    budget_sram: int,
-    passes: Passes,
-) -> Compiled:
-    """Compile with the given scheme, or the largest default one, to fit `budget_sram` bytes.
-
-    classes    None: as many as the head has rows to start from, or the model's own
-    head_rows  rows of the model's own head, in place of what the scheme says; None: the scheme's
-    """
-    head = head_rows or (scheme.head if scheme else "zeros")
-    wanted = classes or (
-        len(head) if isinstance(head, tuple) else quantized.tensors[quantized.output].channels
-    )
-    if scheme is None:
-        return default_scheme(quantized, wanted, budget_sram, passes, head)
-    return compile_within(quantized, replace(scheme, head=head), wanted, budget_sram, passes)

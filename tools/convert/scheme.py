@@ -16,6 +16,7 @@ from microtrain.base import plan
 from microtrain.base.archive import reason
 from microtrain.base.errors import short
 
+from .defaults import RATE
 from .ir import ConvertError, Graph, Layer, Node
 from .ops import forward_op, saves
 from .ops.table import Learns
@@ -29,7 +30,6 @@ COUNTED = re.compile(
     r"(?P<what>last|bias)-(?P<count>[1-9][0-9]{0,3})"
 )  # schemes by the number of convolutions
 LEAST_RATE, MOST_RATE = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
-RATE = 0.002  # where nothing else is said: good for pretrained networks at batch size 1, lab/pages/results.md
 ALL = "all"  # in the place of a layer: every convolution
 
 

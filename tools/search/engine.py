@@ -13,7 +13,6 @@ from microtrain.base.errors import Error
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
-BACKENDS = ("loky", "ray")
 
 
 @dataclass(frozen=True)

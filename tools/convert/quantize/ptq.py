@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from microtrain.convert import defaults
 from microtrain.convert.frontends.module import LoadedModel
 from microtrain.convert.ir import ConvertError, Graph
 
@@ -15,7 +16,7 @@ from .calibrate import check_images, evenly, load_calibration
 from .evaluation import load_labelled, own_classes
 from .fidelity import MOST_IMAGES, Report, compare, top1
 from .int8 import quantize
-from .ranges import DEFAULT, measure_ranges
+from .ranges import measure_ranges
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Choices:
     """
 
     calibration: Path | None = None
-    rule: str = DEFAULT
+    rule: str = defaults.RULE
     correct: bool = False
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from microtrain.convert import defaults
 from microtrain.convert.ir import ConvertError, Graph
 from microtrain.convert.ops.outputs import scale_and_zero
 from microtrain.convert.reference.batched import batches, run_float
@@ -23,7 +24,6 @@ BINS = 8192
 NARROWEST = 2.0**-60
 CUT = 1e-5
 SHRINK = np.linspace(1.0, 0.2, 81)  # parts of an end of the range that the mse rule tries
-DEFAULT = "minmax"
 
 Range = tuple[float, float]
 Ranges = Mapping[str, Range]
@@ -83,7 +83,7 @@ def profile_tensors(graph: Graph, images: np.ndarray) -> dict[str, Profile]:
     return profiles
 
 
-def measure_ranges(graph: Graph, images: np.ndarray, rule: str = DEFAULT) -> Ranges:
+def measure_ranges(graph: Graph, images: np.ndarray, rule: str = defaults.RULE) -> Ranges:
     """The range (low, high) of every tensor of a float graph over uint8 images [N, h, w, c], by a rule."""
     return {name: RULES[rule](profile) for name, profile in profile_tensors(graph, images).items()}
 
@@ -121,4 +121,6 @@ def mse(profile: Profile) -> Range:
     return low, high
 
 
-RULES: Mapping[str, Callable[[Profile], Range]] = {"minmax": minmax, "percentile": percentile, "mse": mse}
+RULES: Mapping[str, Callable[[Profile], Range]] = dict(
+    zip(defaults.RULES, (minmax, percentile, mse), strict=True)
+)

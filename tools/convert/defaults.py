@@ -1,0 +1,7 @@
+"""What a conversion takes where nothing else is said; light, since every `--help` reads it."""
+
+from __future__ import annotations
+
+RULES = ("minmax", "percentile", "mse")  # of choosing a range from what calibration saw: quantize/ranges.py
+RULE = "minmax"
+RATE = 0.002  # learning rate; good for pretrained networks at batch size 1, lab/pages/results.md
