@@ -4,7 +4,7 @@ SHELL := /bin/bash
 export PLATFORMIO_SETTING_ENABLE_TELEMETRY := no
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: help setup demo test test-all coverage golden bench instructions claims replay soak attack results verify-results lint renode format clean
+.PHONY: help setup demo test test-all coverage golden bench instructions claims replay soak attack house results verify-results lint renode format clean
 
 help:
 	@echo "make demo      train the example on the emulated board; results in build/demo/"
@@ -20,6 +20,7 @@ help:
 	@echo "make replay    what a replay buffer keeps of classes that are past: lab/pages/replay.md (MICROTRAIN_DATA)"
 	@echo "make soak      power cuts, a fuzzed line and a week of troubles: build/soak.json"
 	@echo "make attack    hostile files and names, power cuts, extreme sums: build/attack.json"
+	@echo "make house     lines, arrows, files per op, seconds of --help: build/house.json"
 	@echo "make renode    the Robot suites, on Renode where it is installed and on the board model"
 
 setup:
@@ -73,6 +74,9 @@ attack: setup
 
 claims: setup
 	@$(PYTHON) lab/claims --measure
+
+house: setup
+	@$(PYTHON) lab/house
 
 instructions: setup
 	@$(PYTHON) lab/instructions

@@ -10,8 +10,8 @@ import pytest
 from conftest import EXAMPLE, ROOT, Built, build_example, run
 
 from lab.claims import record
-from microtrain.demo.cli import RATE
 from microtrain.demo.measure import all_in_sram
+from microtrain.demo.run import RATE
 from microtrain.demo.sessions import host_session
 from microtrain.device.session import Settings
 from microtrain.samples.source import Dataset, load, scan

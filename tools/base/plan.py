@@ -15,7 +15,7 @@ from .reading import reading
 from .schema import NOT_IN_FILE, OPTIONAL, AtLeast, Matches, OneOf, decode, encode, key
 
 FORMAT = 1
-MADE_BY = "`python tools/convert MODEL.pt` writes it; --plan names it."
+MADE_BY = "`microtrain convert MODEL.pt` writes it; --plan names it."
 
 Count = Annotated[int, AtLeast(0)]
 Floats = tuple[float, ...]
@@ -286,7 +286,7 @@ def read_plan(path: Path, hint: str = MADE_BY) -> Plan:
     """
     if not path.exists():
         raise FileError(f"no such plan: {path}. {hint}")
-    wrong = f"{path} is not a plan.json that tools/convert wrote"
+    wrong = f"{path} is not a plan.json that microtrain convert wrote"
     with reading(FileError, lambda why: f"{wrong} ({why}): convert again."):
         document = json.loads(path.read_text(encoding="utf-8"))
         said = document.get("format", FORMAT) if isinstance(document, dict) else FORMAT

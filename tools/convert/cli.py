@@ -200,8 +200,8 @@ def main(model: Path, wanted: Wanted) -> None:
 
     \b
     Examples:
-      python tools/convert examples/digits/model.pt
-      python tools/convert model.pt --calibration photos/ --classes 5 --scheme my.yaml --budget-sram 160
+      microtrain convert examples/digits/model.pt
+      microtrain convert model.pt --calibration photos/ --classes 5 --scheme my.yaml --budget-sram 160
     """
     from .command import run
     from .loading import show_warning

@@ -123,9 +123,9 @@ def main(
     """Talk to a device that runs microtrain: show it images, teach it, fetch what it learned.
 
     \b
-    python tools/device --port /dev/ttyACM0 info
-    python tools/device --port /dev/ttyACM0 --baud 921600 train photos/train --eval photos/test
-    python tools/device --emulate .pio/build/disco_f746ng/firmware.elf infer digit.png
+    microtrain device --port /dev/ttyACM0 info
+    microtrain device --port /dev/ttyACM0 --baud 921600 train photos/train --eval photos/test
+    microtrain device --emulate .pio/build/disco_f746ng/firmware.elf infer digit.png
     """
     ctx.obj = Target(port, emulate, native, plan, baud)
 

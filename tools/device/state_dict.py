@@ -147,7 +147,7 @@ def eps_of(plan: Plan, t: Trained) -> float:
     """eps of the batch norm behind a layer, as conversion read it from the model."""
     if t.source.eps is None:
         raise DeviceError(
-            f"{plan.path} does not say the eps of {t.source.bn}, since an older tools/convert wrote it: "
+            f"{plan.path} does not say the eps of {t.source.bn}, since an older microtrain convert wrote it: "
             "convert again."
         )
     return t.source.eps

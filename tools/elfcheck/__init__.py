@@ -1,1 +1,1 @@
-"""Proves that a firmware ELF keeps to the numeric contract: see `python tools/elfcheck --help`."""
+"""Proves that a firmware ELF keeps to the numeric contract: see `microtrain elfcheck --help`."""

@@ -128,9 +128,9 @@ class Wanted:
     )
     seed: int = option("--seed", default=0, show_default=True, type=click.IntRange(0, 2**32 - 1))
     calibration: Path | None = option(
-        "--calibration", type=FOLDER, metavar="DIR", help="As in tools/convert."
+        "--calibration", type=FOLDER, metavar="DIR", help="As in microtrain convert."
     )
-    trust: bool = option("--trust", is_flag=True, help="As in tools/convert.")
+    trust: bool = option("--trust", is_flag=True, help="As in microtrain convert.")
     cache: Path | None = option(
         "--cache", type=FOLDER, metavar="DIR", help=f"Where measurements are kept. [{WORK}/...]"
     )
@@ -152,15 +152,15 @@ class Wanted:
 def main(model: Path, wanted: Wanted) -> None:
     """Find which biases and weights of MODEL to train within a budget, by what training them gains on DIR.
 
-    MODEL is what tools/convert takes. DIR holds train.txt and val.txt (one line CLASS/FILE per image), or
-    folders train and val (or test) of class folders, or class folders. One training image in five is held out
-    to judge by; test images are not looked at.
+    MODEL is what `microtrain convert` takes. DIR holds train.txt and val.txt (one line CLASS/FILE per
+    image), or folders train and val (or test) of class folders, or class folders. One training image in five
+    is held out to judge by; test images are not looked at.
 
     What is measured is kept: a search that was stopped goes on where it was, and one with another budget
     measures only what is new.
 
     \b
-    python tools/search model.pt --data photos --budget-sram 128 -o scheme.yaml
+    microtrain search model.pt --data photos --budget-sram 128 -o scheme.yaml
     """
     try:
         require("search", "the search", "sklearn", "scipy", "torch")

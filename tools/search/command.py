@@ -83,7 +83,7 @@ def images(data: Path) -> Dataset:
 
 
 def quantized(model: Path, calibration: Path | None, trust: bool) -> Graph:
-    """The int8 forward graph, as tools/convert makes it."""
+    """The int8 forward graph, as `microtrain convert` makes it."""
     return quantized_with_report(load(model, trust, None), Choices(calibration), False, None)[0]
 
 

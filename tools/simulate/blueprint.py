@@ -60,7 +60,7 @@ def load_blueprint(path: Path) -> Blueprint:
     Errors   FileError where it is missing or no plan
     """
     file = path if path.suffix == ".json" else path / "plan.json"
-    return blueprint(read_plan(file, "`python tools/convert MODEL.pt -o FOLDER` writes it."))
+    return blueprint(read_plan(file, "`microtrain convert MODEL.pt -o FOLDER` writes it."))
 
 
 def blueprint(plan: Plan) -> Blueprint:

@@ -161,12 +161,12 @@ def main(plan: Path, wanted: Wanted) -> None:
 
     --arithmetic float does it in PyTorch instead, with real-valued errors and float weights.
 
-    PLAN is the folder that tools/convert wrote. DIR holds train.txt and val.txt (one line CLASS/FILE per
+    PLAN is the folder that microtrain convert wrote. DIR holds train.txt and val.txt (one line CLASS/FILE per
     image), or folders train and val (or test) of class folders, or class folders (one image in five is held
     out).
 
     \b
-    python tools/simulate firmware/generated --data photos --epochs 10 --lr 1 --lr 3 --seed 0 --seed 1
+    microtrain simulate firmware/generated --data photos --epochs 10 --lr 1 --lr 3 --seed 0 --seed 1
     """
     try:
         model, outcomes, files = run(plan, wanted)

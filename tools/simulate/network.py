@@ -116,10 +116,10 @@ def load_network(folder: Path, model_id: str) -> Network:
     """
     path = folder / "model.npz"
     if not path.exists():
-        raise Error(f"no such file: {path}. tools/convert writes it: convert again.")
+        raise Error(f"no such file: {path}. microtrain convert writes it: convert again.")
 
     def wrong(why: str) -> str:
-        return f"{path} is not what tools/convert wrote ({why}): convert again."
+        return f"{path} is not what microtrain convert wrote ({why}): convert again."
 
     try:
         arrays = read_npz(path)
