@@ -39,7 +39,8 @@ class Built:
 
     @property
     def plan(self) -> dict[str, object]:
-        return json.loads((self.folder / "plan.json").read_text())
+        result: dict[str, object] = json.loads((self.folder / "plan.json").read_text())
+        return result
 
 
 def run(arguments: list[str], **extra: str) -> str:

@@ -37,7 +37,8 @@ class Guarded:
         buffer = np.empty(size + 2 * self.margin, np.uint8)
         buffer[: None if self.filled else 0] = CANARY
         self._buffers.append(buffer)
-        return buffer[self.margin : self.margin + size].view(dtype).reshape(shape)
+        result: Array = buffer[self.margin : self.margin + size].view(dtype).reshape(shape)
+        return result
 
     def copy(self, values: Array) -> Array:
         result = self.array(values.shape, values.dtype)

@@ -42,7 +42,8 @@ class SqueezeExcitation(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         scale = self.fc2(self.activation(self.fc1(self.avgpool(x))))
-        return self.scale_activation(scale) * x
+        result: torch.Tensor = self.scale_activation(scale) * x
+        return result
 
 
 class InvertedResidual(nn.Module):
@@ -57,7 +58,8 @@ class InvertedResidual(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = self.block(x)
-        return y + x if self.residual else y
+        result: torch.Tensor = y + x if self.residual else y
+        return result
 
 
 class MobileNetV3Small(nn.Module):
@@ -77,4 +79,5 @@ class MobileNetV3Small(nn.Module):
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.classifier(torch.flatten(self.avgpool(self.features(x)), 1))
+        result: torch.Tensor = self.classifier(torch.flatten(self.avgpool(self.features(x)), 1))
+        return result

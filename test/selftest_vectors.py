@@ -26,7 +26,8 @@ def convolve(x: np.ndarray, w: np.ndarray, b: np.ndarray, m: np.ndarray, groups:
     acc = conv2d(real, torch.from_numpy(w.astype(np.float64)), padding=1, groups=groups)[0].numpy()
     total = acc.transpose(1, 2, 0) + b
     scaled = (total.astype(np.float32) * m).astype(np.float32)
-    return np.clip(np.rint(scaled) + Y_ZERO, -128, 127).astype(np.int8)
+    result: np.ndarray = np.clip(np.rint(scaled) + Y_ZERO, -128, 127).astype(np.int8)
+    return result
 
 
 def sums_of_gradients(x: np.ndarray, w: np.ndarray, e: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -67,7 +67,8 @@ class Plain(nn.Module):
         self.body, self.head = nn.Sequential(*layers), nn.Linear(32, 4)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.head(self.body(x).mean((2, 3)))
+        result: torch.Tensor = self.head(self.body(x).mean((2, 3)))
+        return result
 
 
 def load(module: nn.Module, side: int, folder: Path) -> Graph:

@@ -226,12 +226,13 @@ def test_a_crash_is_told_at_the_next_start(board: Puppet) -> None:
 TEXT = st.binary(max_size=12).map(
     lambda b: b"?" + bytes(x for x in b if x not in (0xA5, 10, 13))
 )  # no command
+Sent = tuple[int, int, bytes]
 FRAMES = st.lists(st.tuples(st.integers(0, 255), st.integers(0, 80), TEXT), min_size=1, max_size=8)
 
 
 @settings(max_examples=200)
 @given(FRAMES, st.integers(1, 40))
-def test_every_whole_frame_is_answered(library: ctypes.CDLL, frames: list, chunk: int) -> None:
+def test_every_whole_frame_is_answered(library: ctypes.CDLL, frames: list[Sent], chunk: int) -> None:
     """Between lines of noise, in chunks of any size: the client's frames reach the device as they are."""
     board = Puppet(library)
     board.state.chunk = chunk

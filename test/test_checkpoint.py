@@ -97,11 +97,13 @@ def test_head_rows_are_multiplied_out(tmp_path: Path) -> None:
 
 
 def second(found: Found, part: str = "depthwise") -> Found:
-    return found["blocks"][1][part]
+    result: Found = found["blocks"][1][part]
+    return result
 
 
 def params(found: Found, part: str = "depthwise") -> Found:
-    return second(found, part)["params"]
+    result: Found = second(found, part)["params"]
+    return result
 
 
 def setting(key: str, value: object) -> Callable[[Found], None]:

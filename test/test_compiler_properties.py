@@ -62,7 +62,8 @@ def stored(graph: Graph, pixels: np.ndarray) -> np.ndarray:
     """Images as the model takes them, int8."""
     gain, offset = (np.array(v, np.float32) for v in (graph.input.gain, graph.input.offset))
     values = pixels.astype(np.float32) * gain + offset
-    return np.rint(np.clip(values, -128, 127)).astype(np.int8)
+    result: np.ndarray = np.rint(np.clip(values, -128, 127)).astype(np.int8)
+    return result
 
 
 @quick(60)

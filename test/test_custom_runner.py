@@ -10,7 +10,7 @@ from platformio import public as pio
 LINE = re.compile(r"(?P<file>[^:]+):(?P<line>\d+):(?P<name>\S+):(?P<status>PASS|FAIL)(?:: (?P<message>.*))?$")
 
 
-class CustomTestRunner(pio.TestRunnerBase):
+class CustomTestRunner(pio.TestRunnerBase):  # type: ignore[misc]
     def on_testing_line_output(self, line: str) -> None:
         match = LINE.match(line.strip())
         if not match:

@@ -37,7 +37,8 @@ class Net(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.bn2(self.dw(torch.relu(self.bn(self.conv(x)))))
         x = torch.flatten(self.pool(self.plain(x)), 1)
-        return self.head(torch.relu(self.hidden(x)))
+        result: torch.Tensor = self.head(torch.relu(self.hidden(x)))
+        return result
 
 
 @pytest.fixture

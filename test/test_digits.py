@@ -12,6 +12,7 @@ import sys
 import zipfile
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,7 +36,7 @@ def make_model(dataset: ModuleType) -> ModuleType:
 
 
 @pytest.fixture(scope="module")
-def loaded() -> tuple[torch.export.ExportedProgram, dict]:
+def loaded() -> tuple[torch.export.ExportedProgram, dict[str, Any]]:
     """The exported program and what travels beside it."""
     extra = {"microtrain.json": ""}
     program = torch.export.load(io.BytesIO((EXAMPLE / "model.pt").read_bytes()), extra_files=extra)
@@ -118,7 +119,7 @@ def test_the_file_is_small_and_names_no_machine() -> None:
 
 
 def test_the_file_carries_its_calibration(
-    loaded: tuple[torch.export.ExportedProgram, dict], make_model: ModuleType
+    loaded: tuple[torch.export.ExportedProgram, dict[str, Any]], make_model: ModuleType
 ) -> None:
     extra = loaded[1]
     assert extra["calibration"]["format"] == "npz-base64"
@@ -132,7 +133,7 @@ def test_the_file_carries_its_calibration(
 
 
 def test_pretrained_accuracy(
-    loaded: tuple[torch.export.ExportedProgram, dict], dataset: ModuleType, make_model: ModuleType
+    loaded: tuple[torch.export.ExportedProgram, dict[str, Any]], dataset: ModuleType, make_model: ModuleType
 ) -> None:
     _, _, images, labels = dataset.pretrain_split()
     module = loaded[0].module()
@@ -142,7 +143,9 @@ def test_pretrained_accuracy(
     )
 
 
-def test_the_network_is_what_the_example_promises(loaded: tuple[torch.export.ExportedProgram, dict]) -> None:
+def test_the_network_is_what_the_example_promises(
+    loaded: tuple[torch.export.ExportedProgram, dict[str, Any]],
+) -> None:
     state = loaded[0].state_dict
     convolutions = {name[: -len(".weight")]: w for name, w in state.items() if w.dim() == 4}
     assert sum(w.numel() for w in convolutions.values()) < 40_000

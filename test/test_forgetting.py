@@ -6,6 +6,7 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -23,11 +24,12 @@ BAR = 0.8  # of joint training
 
 
 @pytest.fixture
-def rows() -> list[dict]:
-    return json.loads((PAGES / "replay.json").read_text())["rows"]
+def rows() -> list[dict[str, Any]]:
+    result: list[dict[str, Any]] = json.loads((PAGES / "replay.json").read_text())["rows"]
+    return result
 
 
-def test_the_table_is_that_of_the_json(rows: list[dict], tmp_path: Path) -> None:
+def test_the_table_is_that_of_the_json(rows: list[dict[str, Any]], tmp_path: Path) -> None:
     file = tmp_path / "replay.md"
     shutil.copy(PAGES / "replay.md", file)
     table.insert(file, rows)
@@ -37,7 +39,7 @@ def test_the_table_is_that_of_the_json(rows: list[dict], tmp_path: Path) -> None
     assert file.read_text() != (PAGES / "replay.md").read_text()
 
 
-def test_replay_keeps_four_fifths_of_joint_training(rows: list[dict]) -> None:
+def test_replay_keeps_four_fifths_of_joint_training(rows: list[dict[str, Any]]) -> None:
     for scheme in {row["scheme"] for row in rows}:
         whole = table.joint(rows, scheme)
         own = [row for row in rows if row["scheme"] == scheme and row["order"] == "classes"]
@@ -47,7 +49,7 @@ def test_replay_keeps_four_fifths_of_joint_training(rows: list[dict]) -> None:
         assert all(len(row["accuracy"]) >= 3 for row in own)
 
 
-def test_a_row_says_how_it_was_made(rows: list[dict]) -> None:
+def test_a_row_says_how_it_was_made(rows: list[dict[str, Any]]) -> None:
     for row, case in zip(rows, CASES, strict=False):
         assert all(option in row["command"].split() for option in case.options(row["records"]))
         assert f"--lr {row['rate']:g}" in row["command"] and "/tmp" not in row["command"]
@@ -66,7 +68,7 @@ def test_a_smaller_buffer_takes_less_sram() -> None:
     assert [all_in(plan, records) for records in (10, 4, 0)] == [1000, 760, 576]
 
 
-def test_the_picture_is_the_same_every_time(rows: list[dict], tmp_path: Path) -> None:
+def test_the_picture_is_the_same_every_time(rows: list[dict[str, Any]], tmp_path: Path) -> None:
     picture.draw(tmp_path / "replay.svg", rows)
     assert (tmp_path / "replay.svg").read_bytes() == (PAGES / "replay.svg").read_bytes()
 

@@ -113,7 +113,8 @@ def test_batch_norm_is_folded_with_its_eps(tmp_path: Path) -> None:
             self.head = nn.Linear(48, 2)
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.head(self.bn(self.conv(x)).flatten(1))
+            result: torch.Tensor = self.head(self.bn(self.conv(x)).flatten(1))
+            return result
 
     net = randomise(Net(), seed=5)
     net.bn.running_var.fill_(0.01)  # type: ignore[union-attr, operator]
@@ -186,7 +187,8 @@ class Wrapped(nn.Module):
         self.head = nn.Linear(features, 3)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.head(self.op(self.conv(x)).flatten(1))
+        result: torch.Tensor = self.head(self.op(self.conv(x)).flatten(1))
+        return result
 
 
 class Concat(nn.Module):
@@ -225,7 +227,8 @@ class Shared(nn.Module):
         self.inner = nn.Conv2d(4, 4, 1)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.inner(self.inner(x))
+        result: torch.Tensor = self.inner(self.inner(x))
+        return result
 
 
 class Tied(nn.Module):
@@ -235,7 +238,8 @@ class Tied(nn.Module):
         self.two.weight = self.one.weight
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.two(self.one(x))
+        result: torch.Tensor = self.two(self.one(x))
+        return result
 
 
 UNSUPPORTED: dict[str, tuple[nn.Module, int, tuple[str, ...]]] = {
@@ -351,7 +355,8 @@ def test_dead_code_is_named(tmp_path: Path) -> None:
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             self.unused(x)
-            return self.head(x.flatten(1))
+            result: torch.Tensor = self.head(x.flatten(1))
+            return result
 
     net = Dead().eval()
     with pytest.raises(ConvertError, match=r"layer unused \(conv2d\) has no part in the output"):

@@ -85,7 +85,8 @@ class Named(torch.nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         conv, head = (getattr(self, name) for name in self.names)
-        return head(torch.relu(conv(x)).flatten(1))
+        result: torch.Tensor = head(torch.relu(conv(x)).flatten(1))
+        return result
 
 
 @pytest.mark.parametrize("name", [CODE, "[/red]", 'a"b', "a\x1b[2Jb", "conv??/", "é" * 300])

@@ -231,7 +231,8 @@ class Flipped(nn.Module):
         x = -torch.relu(self.stem(x))
         y = -self.deep(torch.relu(self.point(x)))
         y = self.last(-y) + x
-        return self.head(y.mean((2, 3)))
+        result: torch.Tensor = self.head(y.mean((2, 3)))
+        return result
 
 
 @pytest.fixture

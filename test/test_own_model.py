@@ -101,7 +101,8 @@ def check(folder: Path, printed: str) -> dict[str, float]:
     assert "images in float" in printed
     simulated, learned = re.findall(r"sha256 ([0-9a-f]+)", printed)[-2:]
     assert learned.startswith(simulated), "the board learned what the simulator says"
-    return accuracy
+    result: dict[str, float] = accuracy
+    return result
 
 
 def tiny_set(folder: Path, seed: int) -> None:

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -40,7 +41,7 @@ def network_of(model: Compiled, folder: Path) -> Network:
     return load_network(folder, "an id")
 
 
-def given(names: tuple[str, ...], values: dict, runs: int = 1) -> dict[str, torch.Tensor]:
+def given(names: tuple[str, ...], values: dict[str, Any], runs: int = 1) -> dict[str, torch.Tensor]:
     """The executor's tensors, the same for each run."""
     return {
         name: torch.tensor(values[name].astype(np.float32))

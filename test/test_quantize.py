@@ -40,7 +40,8 @@ def images_of(graph: Graph, count: int, seed: int) -> np.ndarray:
 def store_image(graph: Graph, image: np.ndarray) -> np.ndarray:
     """uint8 [h, w, c] to the stored int8 input."""
     gain, offset = (np.array(v, np.float32) for v in (graph.input.gain, graph.input.offset))
-    return np.clip(np.rint(image.astype(np.float32) * gain + offset), -128, 127).astype(np.int8)
+    result: np.ndarray = np.clip(np.rint(image.astype(np.float32) * gain + offset), -128, 127).astype(np.int8)
+    return result
 
 
 def run_node(graph: Graph, node: Node, env: dict[str, np.ndarray]) -> np.ndarray:
@@ -238,7 +239,8 @@ def channel_output(layer: Layer, stored: np.ndarray, x: Tensor = X, y: Tensor = 
     sums = (stored.astype(np.int64) - x.zero) @ layer.weight[:, 0, 0].astype(np.int64).T + layer.bias
     assert np.abs(sums).max() < 2**31
     m = (x.scale * np.asarray(layer.weight_scale) / y.scale).astype(np.float32)
-    return np.clip(np.rint(sums.astype(np.float32) * m) + y.zero, -128, 127)
+    result: np.ndarray = np.clip(np.rint(sums.astype(np.float32) * m) + y.zero, -128, 127)
+    return result
 
 
 def test_dead_channels_become_the_same_constant() -> None:

@@ -46,7 +46,9 @@ from microtrain.simulate.records import Task, fill
 CELL = Cell("clothing10", "mcunet-5fps", "mcunet-99kb")
 
 
-def row(cell: Cell = CELL, lr: float = 0.002, seed: int = 0, accuracy: float = 0.8, **more: Any) -> dict:
+def row(
+    cell: Cell = CELL, lr: float = 0.002, seed: int = 0, accuracy: float = 0.8, **more: Any
+) -> dict[str, Any]:
     keys = ("dataset", "network", "scheme", "fraction_bits", "arithmetic")
     about = {key: getattr(cell, key) for key in keys}
     hashes = {"plan_sha256": "p", "trained_sha256": "t", "sram_all_in": 100 << 10, "command": "c"}
@@ -309,7 +311,7 @@ def test_a_session_is_judged_on_further_images(
             assert found["further_accuracy"] == found["accuracy"] == further.pooled(found)
 
 
-def further_row(seed: int, sha256: str, accuracy: float, more: float) -> dict:
+def further_row(seed: int, sha256: str, accuracy: float, more: float) -> dict[str, Any]:
     about = {"network": CELL.network, "scheme": CELL.scheme, "seed": seed, "lr": 0.001}
     return about | {
         "test_images": 100,

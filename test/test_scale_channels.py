@@ -106,7 +106,8 @@ class Product(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.body(x)
         y = x if self.whole else x.mean((2, 3), keepdim=True)
-        return self.head((y * x).mean((2, 3)))
+        result: torch.Tensor = self.head((y * x).mean((2, 3)))
+        return result
 
 
 @pytest.mark.parametrize("whole", [True, False])

@@ -6,6 +6,7 @@ import importlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -47,7 +48,7 @@ SETTINGS = [
 ]
 
 
-def wrong_values(kind: click.ParamType) -> list[str]:
+def wrong_values(kind: Any) -> list[str]:
     """Values that a setting of this kind refuses; none for plain text and files that are written."""
     if isinstance(kind, click.Choice):
         return ["nonsense", ""]

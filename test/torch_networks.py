@@ -33,7 +33,8 @@ class Bottleneck(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = self.project_norm(self.project(self.act(self.norm(self.depthwise(self.expand(x))))))
-        return x + y if self.residual else y
+        result: torch.Tensor = x + y if self.residual else y
+        return result
 
 
 class MobileNet(nn.Module):
@@ -53,7 +54,8 @@ class MobileNet(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.pool(self.blocks(self.stem(x)))
-        return self.head(self.drop(torch.flatten(x, 1)))
+        result: torch.Tensor = self.head(self.drop(torch.flatten(x, 1)))
+        return result
 
 
 class Pooled(nn.Module):
@@ -84,7 +86,8 @@ class Pooled(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.features(x)
         x = x.reshape(x.shape[0], -1)
-        return self.out(torch.relu(self.norm(self.hidden(x))))
+        result: torch.Tensor = self.out(torch.relu(self.norm(self.hidden(x))))
+        return result
 
 
 class Idioms(nn.Module):
@@ -109,7 +112,8 @@ class Idioms(nn.Module):
         x = functional.hardtanh(self.third(x), 0.0, 6.0).contiguous()
         x = functional.max_pool2d(functional.avg_pool2d(functional.conv2d(x, self.weight), 2), 2)
         x = x.reshape(x.size(0), x.size(1) * x.size(2) * x.size(3))
-        return self.out(functional.dropout(x, training=self.training))
+        result: torch.Tensor = self.out(functional.dropout(x, training=self.training))
+        return result
 
 
 class Sums(nn.Module):
@@ -130,7 +134,8 @@ class Sums(nn.Module):
         y = functional.relu(self.a(x) + self.b(x))
         z = functional.relu6(y + self.c(y))
         v = self.first(functional.relu(self.squash(z)).squeeze(-1).squeeze(2))
-        return self.last(functional.relu(v + z.flatten(2).mean(-1) + y.mean(3).mean(2)))
+        result: torch.Tensor = self.last(functional.relu(v + z.flatten(2).mean(-1) + y.mean(3).mean(2)))
+        return result
 
 
 NETWORKS: dict[str, Callable[[], nn.Module]] = {
@@ -196,4 +201,5 @@ def torch_logits(net: nn.Module, images: np.ndarray, mean: float = 0.0, std: flo
     with torch.no_grad():
         answer = net.double()((pixels - mean) / std).numpy()
     net.float()
-    return answer
+    result: np.ndarray = answer
+    return result

@@ -90,7 +90,8 @@ def pool(name: str) -> np.ndarray:
 def enlarge(digits: np.ndarray) -> np.ndarray:
     """Linear interpolation of uint8 [N, 8, 8] to uint8 [N, 32, 32], half-pixel centres, edges repeated."""
     rows = _interpolation(digits.shape[1])
-    return np.rint(rows @ digits.astype(np.float64) @ rows.T).astype(np.uint8)
+    result: np.ndarray = np.rint(rows @ digits.astype(np.float64) @ rows.T).astype(np.uint8)
+    return result
 
 
 def change(image: np.ndarray, number: int, world: DeviceWorld = DEVICE_WORLD) -> np.ndarray:

@@ -30,7 +30,8 @@ class InvertedBottleneck(nn.Module):
         y = self.act(self.expand_bn(self.expand(x)))
         y = self.act(self.depthwise_bn(self.depthwise(y)))
         y = self.project_bn(self.project(y))
-        return x + y if self.residual else y
+        result: torch.Tensor = x + y if self.residual else y
+        return result
 
 
 class DigitNet(nn.Module):
@@ -54,4 +55,5 @@ class DigitNet(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """x float [1, 1, 32, 32], pixels normalised to -1..1; returns logits [1, classes]."""
         x = self.act(self.stem_bn(self.stem(x)))
-        return self.head(self.pool(self.blocks(x)).flatten(1))
+        result: torch.Tensor = self.head(self.pool(self.blocks(x)).flatten(1))
+        return result

@@ -40,7 +40,8 @@ class Tiny(nn.Module):
         self.head = nn.Linear(64, 3)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.head(torch.relu(self.conv(x)).flatten(1))
+        result: torch.Tensor = self.head(torch.relu(self.conv(x)).flatten(1))
+        return result
 
 
 class Writer(nn.Module):
@@ -65,7 +66,8 @@ class Writer(nn.Module):
         torch.save(torch.zeros(1), state[0])
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.head(torch.relu(self.conv(x)).flatten(1))
+        result: torch.Tensor = self.head(torch.relu(self.conv(x)).flatten(1))
+        return result
 
 
 class WriterOutside(nn.Module):
@@ -77,7 +79,8 @@ class WriterOutside(nn.Module):
         self.extra = Writer(path)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.net(x)
+        result: torch.Tensor = self.net(x)
+        return result
 
 
 def scripted(path: Path, net: nn.Module) -> Path:

@@ -39,7 +39,8 @@ def draw(rows: list[Row], path: Path) -> None:
 def label(row: Row) -> str:
     """Scheme, fraction bits, and the budget that recomputation keeps."""
     bits = f" +{row['fraction_bits']} bits" if row["fraction_bits"] else ""
-    return row["scheme"] + bits + (f" in {row['budget_kb']} KB" if row["budget_kb"] else "")
+    result: str = row["scheme"] + bits + (f" in {row['budget_kb']} KB" if row["budget_kb"] else "")
+    return result
 
 
 def bars(axes: Axes, network: str, rows: list[Row]) -> None:

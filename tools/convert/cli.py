@@ -34,7 +34,7 @@ def generated() -> Path:
     return project / "firmware/generated"
 
 
-class Shape(click.ParamType):
+class Shape(click.ParamType):  # type: ignore[type-arg]
     """CxHxW, as in 3x128x128."""
 
     name = "CxHxW"
@@ -48,7 +48,7 @@ class Shape(click.ParamType):
         return int(parts[0]), int(parts[1]), int(parts[2])
 
 
-class Rows(click.ParamType):
+class Rows(click.ParamType):  # type: ignore[type-arg]
     """Numbers and ranges of rows, as in 281,285,970-979."""
 
     name = "ROWS"
@@ -74,7 +74,7 @@ class Rows(click.ParamType):
             self.fail(str(error), param, ctx)
 
 
-class Records(click.ParamType):
+class Records(click.ParamType):  # type: ignore[type-arg]
     """A number of records, bytes as in 64KB, or "spare"."""
 
     name = "N|nKB|spare"

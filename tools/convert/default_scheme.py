@@ -82,4 +82,5 @@ def widening(graph: Graph, names: list[str]) -> list[str]:
 
 def widens(layer: Layer) -> bool:
     outputs, height, width, inputs = layer.weight.shape
-    return height == width == 1 and outputs > inputs
+    result: bool = height == width == 1 and outputs > inputs
+    return result

@@ -106,7 +106,8 @@ class Layer:
     @property
     def columns(self) -> int:
         """How many channels the choice of `trained` is made from."""
-        return self.weight.shape[0] if self.depthwise else self.weight.shape[-1]
+        result: int = self.weight.shape[0] if self.depthwise else self.weight.shape[-1]
+        return result
 
 
 @dataclass(frozen=True)

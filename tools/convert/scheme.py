@@ -310,4 +310,5 @@ def column_norms(layer: Layer) -> np.ndarray:
     shape = (-1,) + (1,) * (layer.weight.ndim - 1)
     squared = (layer.weight.astype(np.float64) * layer.weight_scale.reshape(shape)) ** 2
     axes = (1, 2) if layer.depthwise else (0, 1, 2)
-    return np.sqrt(squared.sum(axis=axes))
+    result: np.ndarray = np.sqrt(squared.sum(axis=axes))
+    return result

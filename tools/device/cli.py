@@ -221,6 +221,7 @@ def infer(target: Target, images: tuple[Path, ...]) -> None:
 @click.pass_obj
 def train_command(
     target: Target,
+    /,
     folder: Path,
     test_folder: Path | None,
     autosave: int | None,

@@ -124,7 +124,8 @@ class Monitor:
 
 def seconds(text: str) -> float:
     """ "1.5" or "00:01:30"."""
-    return sum(float(part) * 60**i for i, part in enumerate(reversed(text.strip('"').split(":"))))
+    result: float = sum(float(part) * 60**i for i, part in enumerate(reversed(text.strip('"').split(":"))))
+    return result
 
 
 def _unknown(line: str) -> EmulatorError:

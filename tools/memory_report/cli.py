@@ -27,7 +27,7 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 WIDTH = 120
 
 
-class Bytes(click.ParamType):
+class Bytes(click.ParamType):  # type: ignore[type-arg]
     """A size: 131072, 128K, 128KB or 1M."""
 
     name = "SIZE"

@@ -19,7 +19,7 @@ WORK = Path("build/search")
 FOLDER = click.Path(path_type=Path)
 
 
-class Bits(click.ParamType):
+class Bits(click.ParamType):  # type: ignore[type-arg]
     """Numbers of fraction bits to choose from, separated by commas."""
 
     name = "bits"

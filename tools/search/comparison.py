@@ -27,7 +27,8 @@ class Comparison:
 
     def median(self, how: str) -> float:
         """Of the seeds, as a share of the optimum."""
-        return statistics.median(getattr(self, how)) / self.exact
+        result: float = statistics.median(getattr(self, how)) / self.exact
+        return result
 
 
 def tasks(seeds: int) -> list[Task]:

@@ -134,7 +134,8 @@ def tournament(population: dict[Candidate, float], rng: np.random.Generator) -> 
     """The best of a few at random."""
     candidates = list(population)
     few = [candidates[i] for i in rng.integers(len(candidates), size=TOURNAMENT)]
-    return max(few, key=population.__getitem__)
+    result: Candidate = max(few, key=population.__getitem__)
+    return result
 
 
 def mutated(problem: Problem, candidate: Candidate, rng: np.random.Generator) -> Candidate:

@@ -55,7 +55,8 @@ def fill_chunk(
 def mapped(lab: Lab, path: Path, mode: str) -> np.ndarray:
     """int8 [views][width]"""
     shape = (len(lab.views), lab.width)
-    return np.memmap(path, np.int8, mode, shape=shape)  # type: ignore[call-overload]
+    result: np.ndarray = np.memmap(path, np.int8, mode, shape=shape)  # type: ignore[call-overload]
+    return result
 
 
 def shown(lab: Lab, tensor: str) -> Show:

@@ -43,7 +43,8 @@ class Proxies:
     def of_weights(self, lab: Lab, space: Space, layer: int, level: int) -> np.ndarray:
         name = space.layers[layer]
         channels = apply(lab.graph, one_layer(space, layer, level, 0)).layers[name].trained
-        return self.weights[name][list(channels)].sum(axis=0)
+        result: np.ndarray = self.weights[name][list(channels)].sum(axis=0)
+        return result
 
     def save(self, path: Path) -> None:
         named = {"weights": self.weights, "biases": self.biases}
@@ -99,7 +100,8 @@ def measure(lab: Lab) -> Proxies:
 
 def by_channel(squared: np.ndarray) -> np.ndarray:
     """Sums of [c_out][c_in][kh][kw][2] over all but c_in, of a depthwise [c][kh][kw][2] over all but c."""
-    return squared.sum(axis=(1, 2) if squared.ndim == 4 else (0, 2, 3))
+    result: np.ndarray = squared.sum(axis=(1, 2) if squared.ndim == 4 else (0, 2, 3))
+    return result
 
 
 def correlations(

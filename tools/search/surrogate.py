@@ -49,9 +49,11 @@ class Surrogate:
         return np.array([*(self.parts(candidate) / self.spread), biases, candidate.bits / 4.0, *levels])
 
     def expected(self, candidate: Candidate) -> float:
-        return self.mean + self.unit * float(self.process.predict([self.place(candidate)])[0])
+        result: float = self.mean + self.unit * float(self.process.predict([self.place(candidate)])[0])
+        return result
 
     def hoped(self, candidate: Candidate) -> float:
         """A standard deviation above what is expected: what is worth a try."""
         mean, deviation = self.process.predict([self.place(candidate)], return_std=True)
-        return self.mean + self.unit * float(mean[0] + deviation[0])
+        result: float = self.mean + self.unit * float(mean[0] + deviation[0])
+        return result

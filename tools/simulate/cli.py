@@ -33,7 +33,7 @@ WORK = Path("build/simulate")
 FOLDER = click.Path(path_type=Path)
 
 
-class Kinds(click.ParamType):
+class Kinds(click.ParamType):  # type: ignore[type-arg]
     """Augmentations, separated by commas, or "none"."""
 
     name = "kinds"

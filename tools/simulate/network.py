@@ -74,7 +74,8 @@ class Constants:
     @property
     def columns(self) -> int:
         """Channels of which some are trained."""
-        return self.weight.shape[0] if self.weight.ndim == 3 else self.weight.shape[-1]
+        result: int = self.weight.shape[0] if self.weight.ndim == 3 else self.weight.shape[-1]
+        return result
 
 
 @dataclass(frozen=True, eq=False)

@@ -49,6 +49,11 @@ class Requantize(torch.autograd.Function):
         return e if ctx.m is None else e * ctx.m, None, None, None
 
 
+def requantize(sums: Tensor, m: Tensor | None, zero: int, rules: Rules) -> Tensor:
+    y: Tensor = Requantize.apply(sums, m, zero, rules)  # type: ignore[no-untyped-call]
+    return y
+
+
 class Round(torch.autograd.Function):
     """Rounded to integers; the gradient passes."""
 
@@ -62,7 +67,8 @@ class Round(torch.autograd.Function):
 
 
 def rounded(x: Tensor) -> Tensor:
-    return Round.apply(x)
+    result: Tensor = Round.apply(x)  # type: ignore[no-untyped-call]
+    return result
 
 
 class Parallel:
@@ -167,11 +173,11 @@ class Parallel:
         layer, bias = self.constants[step.layer or ""], self.parameters.get((step.layer or "", "bias"))
         bias = layer.bias if bias is None else rounded(bias)
         zero = self.network.tensors[step.output].zero
-        return Requantize.apply(sums + bias[..., None, None, None], layer.multiplier, zero, self.rules)
+        return requantize(sums + bias[..., None, None, None], layer.multiplier, zero, self.rules)
 
     def stored(self, step: Step, values: Tensor) -> Tensor:
         """The stored output of values in its units."""
-        return Requantize.apply(values, None, self.network.tensors[step.output].zero, self.rules)
+        return requantize(values, None, self.network.tensors[step.output].zero, self.rules)
 
     def rounded(self, values: Tensor) -> Tensor:
         """To integers; the gradient passes."""

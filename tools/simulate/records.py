@@ -105,7 +105,8 @@ def show(task: Task, machine: Machine) -> Callable[[Sample, int | None], np.ndar
 
 def mapped(path: Path, machine: Machine, views: int, mode: str) -> np.ndarray:
     """uint8 [views][record_bytes]"""
-    return np.memmap(path, np.uint8, mode, shape=(views, machine.record_bytes))  # type: ignore[call-overload]
+    result: np.ndarray = np.memmap(path, np.uint8, mode, shape=(views, machine.record_bytes))  # type: ignore[call-overload]
+    return result
 
 
 def fill(task: Task, jobs: int) -> Iterator[tuple[int, int]]:

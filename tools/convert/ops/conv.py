@@ -211,7 +211,8 @@ def _in_place(kernel: str) -> Callable[[Graph, Node], Mapping[int, int]]:
 def _float_run(graph: Graph, node: Node, env: Values) -> np.ndarray:
     assert node.window is not None, node.name
     layer = graph.layers[node.layer or ""]
-    return window_sums(env[node.inputs[0]], layer.weight, node.window) + layer.bias
+    result: np.ndarray = window_sums(env[node.inputs[0]], layer.weight, node.window) + layer.bias
+    return result
 
 
 def _int8_run(graph: Graph, node: Node, env: Values) -> np.ndarray:
@@ -230,7 +231,8 @@ def sums(graph: Graph, node: Node, stored: np.ndarray) -> np.ndarray:
     most = int((reach + np.abs(layer.bias.astype(np.int64))).max())
     wide = np.float32 if most < EXACT_F32 else np.float64
     x = centred(stored, graph.tensors[node.inputs[0]].zero).astype(wide, copy=False)
-    return window_sums(x, layer.weight.astype(wide), node.window) + layer.bias.astype(wide)
+    result: np.ndarray = window_sums(x, layer.weight.astype(wide), node.window) + layer.bias.astype(wide)
+    return result
 
 
 def _gathers_taps(graph: Graph, node: Node) -> int:

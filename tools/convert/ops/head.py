@@ -177,7 +177,8 @@ def _structs(names: Names, node: Node) -> Iterator[str]:
 
 def _float_run(graph: Graph, node: Node, env: Values) -> np.ndarray:
     layer, x = graph.layers[node.layer or ""], env[node.inputs[0]]
-    return (x.reshape(len(x), -1) @ layer.weight.T + layer.bias).reshape(len(x), 1, 1, -1)
+    result: np.ndarray = (x.reshape(len(x), -1) @ layer.weight.T + layer.bias).reshape(len(x), 1, 1, -1)
+    return result
 
 
 def _int8_run(graph: Graph, node: Node, env: Values) -> np.ndarray:

@@ -199,11 +199,13 @@ def _int8_average(graph: Graph, node: Node, env: Values) -> np.ndarray:
 
 
 def _float_maximum(graph: Graph, node: Node, env: Values) -> np.ndarray:
-    return np.maximum.reduce(list(taps(env[node.inputs[0]], window_of(node), -np.inf)))
+    result: np.ndarray = np.maximum.reduce(list(taps(env[node.inputs[0]], window_of(node), -np.inf)))
+    return result
 
 
 def _int8_maximum(graph: Graph, node: Node, env: Values) -> np.ndarray:
-    return np.maximum.reduce(list(taps(env[node.inputs[0]], window_of(node), -128)))
+    result: np.ndarray = np.maximum.reduce(list(taps(env[node.inputs[0]], window_of(node), -128)))
+    return result
 
 
 def _windows(step: Any) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:

@@ -134,7 +134,10 @@ def compare(graph: Graph, quantized: Graph, images: np.ndarray) -> tuple[list[La
 
 def rounded(tensor: Tensor, real: np.ndarray) -> np.ndarray:
     """Float values as an int8 tensor stores them."""
-    return np.clip(np.rint(real / np.float32(tensor.scale)) + tensor.zero, -128, 127).astype(np.int8)
+    result: np.ndarray = np.clip(np.rint(real / np.float32(tensor.scale)) + tensor.zero, -128, 127).astype(
+        np.int8
+    )
+    return result
 
 
 def real_values(tensor: Tensor, stored: np.ndarray) -> np.ndarray:

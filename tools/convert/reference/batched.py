@@ -93,7 +93,8 @@ def float_node(graph: Graph, node: Node, env: Values) -> np.ndarray:
 def activate(x: np.ndarray, act: str) -> np.ndarray:
     if act == "none":
         return x
-    return np.clip(x, np.float32(0.0), np.float32(6.0 if act == "relu6" else np.inf))
+    result: np.ndarray = np.clip(x, np.float32(0.0), np.float32(6.0 if act == "relu6" else np.inf))
+    return result
 
 
 # ---- int8

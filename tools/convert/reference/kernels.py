@@ -241,7 +241,8 @@ class Bias:
     @property
     def expanded(self) -> Array:
         """The biases, int32 [c]."""
-        return (self.base + (self.delta.astype(np.int64) << bias_shift(self.m))).astype(np.int32)
+        result: Array = (self.base + (self.delta.astype(np.int64) << bias_shift(self.m))).astype(np.int32)
+        return result
 
 
 def bias_shift(m: Array) -> Array:
@@ -257,7 +258,8 @@ def bias_update(ey: Error, b: Bias, sgd: Sgd) -> Array:
     noise = random16(random_key(sgd.seed, sgd.step, b.tensor_id), b.base.size) & 0xFF
     base, shift = b.base.astype(np.int64), bias_shift(b.m)
     most, least = (np.minimum((b.limit + side * base) >> shift, 32767) for side in (-1, 1))
-    return np.clip(b.delta.astype(np.int64) - ((q + noise) >> 8), -least, most).astype(np.int16)
+    result: Array = np.clip(b.delta.astype(np.int64) - ((q + noise) >> 8), -least, most).astype(np.int16)
+    return result
 
 
 def gather(x: Array, index: Array) -> Array:
@@ -307,7 +309,8 @@ def error_add(a: Error, a_factor: float, b: Error, b_factor: float, clamp: Clamp
 
 def avgpool_fwd(p: Pool, x: Array) -> Array:
     sums = sum((seen(x.astype(np.int64), p.window, t, p.y, p.x_zero) for t in taps_of(p.window)), _ZERO)
-    return np.rint(sums.astype(f32) / f32(p.window.kh * p.window.kw)).astype(np.int8)
+    result: Array = np.rint(sums.astype(f32) / f32(p.window.kh * p.window.kw)).astype(np.int8)
+    return result
 
 
 def maxpool_fwd(p: Pool, x: Array) -> tuple[Array, Array]:
@@ -340,7 +343,8 @@ def head_fwd(x: Array, x_zero: int, x_scale: float, w: Array, b: Array) -> Array
     logits = b.astype(f32)
     for column, feature in zip(w.T, features(x, x_zero, x_scale), strict=True):
         logits = logits + column * feature
-    return kept(logits)
+    result: Array = kept(logits)
+    return result
 
 
 def loss_cross_entropy(logits: Array, label: int) -> tuple[Any, Array]:

@@ -57,7 +57,8 @@ def sat8(v: Array) -> Array:
 
 def rint_s32(v: Array, limit: float) -> Array:
     """Round half to even after clamping to +-limit; 0 for what is no number."""
-    return np.rint(np.clip(np.where(np.isnan(v), f32(0), v), f32(-limit), f32(limit))).astype(np.int64)
+    clamped: Array = np.clip(np.where(np.isnan(v), f32(0), v), f32(-limit), f32(limit))
+    return np.rint(clamped).astype(np.int64)
 
 
 def round_s32(v: Array) -> Array:
@@ -73,7 +74,8 @@ def kept(v: Any) -> Any:
 
 def largest(v: Array, axis: tuple[int, ...] = (0,)) -> Array:
     """The largest of magnitudes that are numbers, 0 where there are none."""
-    return np.fmax(np.fmax.reduce(v, axis=axis), 0)
+    result: Array = np.fmax(np.fmax.reduce(v, axis=axis), 0)
+    return result
 
 
 def requantize(acc: Array, m: Array) -> Array:
@@ -88,7 +90,8 @@ def hash32(x: Array) -> Array:
     x = x * np.uint32(0x7FEB352D)
     x = x ^ (x >> np.uint32(15))
     x = x * np.uint32(0x846CA68B)
-    return x ^ (x >> np.uint32(16))
+    result: Array = x ^ (x >> np.uint32(16))
+    return result
 
 
 def _word(value: int) -> Array:
@@ -154,7 +157,8 @@ def log_f32(x: Array | f32) -> Array:
     y = _horner(r, _LOG) * r * z
     y = y + e * _LN2_LOW
     y = y - f32(0.5) * z
-    return (r + y) + e * _LN2_HIGH
+    result: Array = (r + y) + e * _LN2_HIGH
+    return result
 
 
 def quantize_error(sums: Array, unit: Array | float, clamp: Clamp) -> Error:

@@ -26,12 +26,14 @@ def window_sums(x: np.ndarray, weight: np.ndarray, k: Window) -> np.ndarray:
     """A convolution without bias, [N, h_out, w_out, c_out]; weight (c_out, kh, kw, c_in) or (c, kh, kw)."""
     if weight.ndim == 3:
         by_tap = weight.reshape(len(weight), -1).T
-        return np.add.reduce([t * w for t, w in zip(taps(x, k, 0.0), by_tap, strict=True)])
+        result: np.ndarray = np.add.reduce([t * w for t, w in zip(taps(x, k, 0.0), by_tap, strict=True)])
+        return result
     windows = sliding_window_view(_padded(x, k, 0.0), (k.kh, k.kw), axis=(1, 2))
     windows = windows[:, :: k.stride_h, :: k.stride_w]  # [n, oh, ow, c, kh, kw]
     n, oh, ow = windows.shape[:3]
     columns = windows.transpose(0, 1, 2, 4, 5, 3).reshape(n * oh * ow, -1)
-    return (columns @ weight.reshape(len(weight), -1).T).reshape(n, oh, ow, -1)
+    found: np.ndarray = (columns @ weight.reshape(len(weight), -1).T).reshape(n, oh, ow, -1)
+    return found
 
 
 def _padded(x: np.ndarray, k: Window, fill: float) -> np.ndarray:
