@@ -11,7 +11,7 @@ import torch
 from networks import Builder
 from test_executor import partly_trained, run_both
 from test_gradients import cosines, everything
-from test_parallel import compiled, given, image_of, network_of
+from test_parallel import assert_simulated, compiled, image_of
 from test_stream import assert_same_logits
 from torch import nn
 
@@ -23,12 +23,8 @@ from microtrain.convert.quantize.fidelity import compare
 from microtrain.convert.quantize.int8 import quantize
 from microtrain.convert.quantize.ranges import measure_ranges
 from microtrain.convert.reference.batched import run_float
-from microtrain.convert.reference.executor import Executor
-from microtrain.convert.reference.kernels import Sgd
 from microtrain.convert.reference.native_model import NativeModel
 from microtrain.convert.scheme import Scheme, convolutions
-from microtrain.convert.trainables import front_steps
-from microtrain.simulate.parallel import Parallel
 
 torch.set_num_threads(1)
 MODULES: dict[str, nn.Module] = {
@@ -170,17 +166,7 @@ def test_a_frozen_network_takes_the_memory_of_one_with_relu6(op: str, tmp_path: 
 def test_the_simulation_has_the_executors_gradients(op: str, tmp_path: Path) -> None:
     graph = network(op)
     model = compiled(graph, len(convolutions(graph)), 1.0)
-    executor = Executor(model.graph, errors="fp32")
-    logits = executor.forward(image_of(graph, 1))
-    executor.backward(1, Sgd(0.0, 0.0, 0.0, 0, 0))
-    net = Parallel(network_of(model, tmp_path), front_steps(model.graph), 1)
-    sources = given(net.sources, executor.env.values)
-    np.testing.assert_allclose(net.forward(sources)[0, 0].detach(), logits.reshape(-1), rtol=1e-5, atol=1e-5)
-    _, _, gradients = net.gradients(sources, torch.tensor([1]))
-    for (name, kind), found in gradients.items():
-        wanted = executor.env.gradients[name, kind.removeprefix("head_")]
-        wanted = wanted.transpose(0, 3, 1, 2) if wanted.ndim == 4 else wanted
-        np.testing.assert_allclose(found[0].numpy(), wanted, rtol=1e-3, atol=1e-4 * np.abs(wanted).max())
+    assert_simulated(model, image_of(graph, 1), tmp_path)
 
 
 def test_a_slope_too_steep_for_the_table_is_refused(tmp_path: Path) -> None:

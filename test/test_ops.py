@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import op_names
 import pytest
 import torch
 from networks import residual_network
 from test_executor import RATES, images
+from test_parallel import assert_simulated
 from torch import nn
 
-from microtrain.convert.emit.arrays import archive
+from lab.house import op_names
 from microtrain.convert.frontends.module import load_model
 from microtrain.convert.ir import Graph, Node
 from microtrain.convert.ops import TABLE, BackwardOp, ForwardOp, Op, activations, bounds, scale
@@ -48,8 +48,6 @@ from microtrain.convert.reference.kernels import Error
 from microtrain.convert.reference.native_model import Sgd
 from microtrain.convert.scheme import Scheme
 from microtrain.native.model import CHECKED, Model, compile_model
-from microtrain.simulate.network import load_network
-from microtrain.simulate.parallel import Parallel
 
 FIELDS = [(name, f.name) for name, op in TABLE.items() for f in fields(op) if f.name != "name"]
 
@@ -279,20 +277,7 @@ def test_an_op_of_this_test_goes_all_the_way(biases: int, flipped: Graph, tmp_pa
 def test_it_is_simulated_too(flipped: Graph, tmp_path: Path) -> None:
     """The float simulation and the executor with real errors: the same logits and gradients."""
     compiled = compile_graph(flipped, Scheme("t", -1, {"all": 1.0}, head="random"), 4, Passes(fused=False))
-    executor, image = Executor(compiled.graph, "fp32"), images(compiled.graph, 1)[0]
-    logits = executor.forward(image)
-    executor.backward(1, reference.Sgd(0.0, 0.0, 0.0, 0, 0))
-    (tmp_path / "model.npz").write_bytes(archive(compiled.graph, "an id"))
-    net = Parallel(load_network(tmp_path, "an id"), 0, 1)
-    given = {
-        compiled.graph.input.tensor: torch.tensor(image.astype(np.float32)).permute(2, 0, 1)[None, :, None]
-    }
-    np.testing.assert_allclose(net.forward(given)[0, 0].detach(), logits.reshape(-1), rtol=1e-5, atol=1e-5)
-    _, _, gradients = net.gradients(given, torch.tensor([1]))
-    for (name, kind), found in gradients.items():
-        wanted = executor.env.gradients[name, kind.removeprefix("head_")]
-        wanted = wanted.transpose(0, 3, 1, 2) if wanted.ndim == 4 else wanted
-        np.testing.assert_allclose(found[0].numpy(), wanted, rtol=1e-3, atol=1e-4 * np.abs(wanted).max())
+    assert_simulated(compiled, images(compiled.graph, 1)[0], tmp_path)
 
 
 def test_a_wrong_kernel_of_it_is_noticed(

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 from click.testing import CliRunner
 
+from lab.house.sources import parameters
 from microtrain.base.options import collected, option
 from microtrain.base.paths import ROOT
 
@@ -50,10 +51,8 @@ def test_options_stand_in_the_help_in_their_order_and_are_checked() -> None:
 def crowded(source: str) -> Iterator[str]:
     """Functions with more than MOST parameters; self and cls do not count."""
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            names = [a.arg for a in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
-            if len(names) - (names[:1] in (["self"], ["cls"])) > MOST:
-                yield node.name
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and parameters(node) > MOST:
+            yield node.name
 
 
 def test_no_function_has_more_parameters_than_a_reader_can_keep_apart() -> None:

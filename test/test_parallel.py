@@ -62,11 +62,15 @@ def test_forward_and_gradients_are_those_of_the_reference(seed: int, fraction: f
     """Every gradient against the NumPy executor with real errors, on random networks and schemes."""
     graph = residual_network() if seed == 0 else random_network(seed)
     model = compiled(graph, (2, 4, len(convolutions(graph)))[seed % 3], fraction)
+    assert_simulated(model, image_of(graph, seed), tmp_path)
+
+
+def assert_simulated(model: Compiled, image: np.ndarray, folder: Path) -> None:
+    """The float simulation has the logits, the loss and the gradients of the executor with real errors."""
     executor = Executor(model.graph, errors="fp32")
-    logits = executor.forward(image_of(graph, seed))
+    logits = executor.forward(image)
     executor.backward(1, Sgd(0.0, 0.0, 0.0, 0, 0))
-    network = network_of(model, tmp_path)
-    net = Parallel(network, front_steps(model.graph), 1)
+    net = Parallel(network_of(model, folder), front_steps(model.graph), 1)
     sources = given(net.sources, executor.env.values)
     np.testing.assert_allclose(net.forward(sources)[0, 0].detach(), logits.reshape(-1), rtol=1e-5, atol=1e-5)
     _, loss, gradients = net.gradients(sources, torch.tensor([1]))

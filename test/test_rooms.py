@@ -1,15 +1,16 @@
-"""No room imports one of its own floor or above (test/rooms.py)."""
+"""No room imports one of its own floor or above (lab/house/rooms.py)."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-import rooms
+
+from lab.house import rooms
 
 
 def test_every_room_has_its_floor() -> None:
-    assert rooms.rooms_on_disk() == set(rooms.FLOOR), "test/rooms.py lists every room"
+    assert rooms.rooms_on_disk() == set(rooms.FLOOR), "lab/house/rooms.py lists every room"
     drawn = {other for _, other, _ in rooms.arrows()}
     assert drawn <= set(rooms.FLOOR), "a room is imported that has no floor"
 

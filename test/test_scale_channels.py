@@ -12,7 +12,7 @@ import torch
 from networks import Builder
 from test_executor import partly_trained, run_both
 from test_gradients import cosines, everything
-from test_parallel import compiled, given, image_of, network_of
+from test_parallel import assert_simulated, compiled, image_of
 from test_stream import assert_same_logits
 from torch import nn
 
@@ -21,12 +21,8 @@ from microtrain.convert.ir import ConvertError, Graph, Node
 from microtrain.convert.ops import TABLE, scale
 from microtrain.convert.passes.accumulators import prove
 from microtrain.convert.pipeline import Passes, compile_graph, generate
-from microtrain.convert.reference.executor import Executor
-from microtrain.convert.reference.kernels import Sgd
 from microtrain.convert.reference.native_model import NativeModel
 from microtrain.convert.scheme import Scheme, convolutions
-from microtrain.convert.trainables import front_steps
-from microtrain.simulate.parallel import Parallel
 
 
 def network(seed: int = 0, size: int = 12, classes: int = 5) -> Graph:
@@ -83,17 +79,7 @@ def test_rows_give_the_same_logits(arriving: bool, tmp_path: Path) -> None:
 def test_the_simulation_has_the_executors_gradients(tmp_path: Path) -> None:
     graph = network()
     model = compiled(graph, len(convolutions(graph)), 1.0)
-    executor = Executor(model.graph, errors="fp32")
-    logits = executor.forward(image_of(graph, 1))
-    executor.backward(1, Sgd(0.0, 0.0, 0.0, 0, 0))
-    net = Parallel(network_of(model, tmp_path), front_steps(model.graph), 1)
-    sources = given(net.sources, executor.env.values)
-    np.testing.assert_allclose(net.forward(sources)[0, 0].detach(), logits.reshape(-1), rtol=1e-5, atol=1e-5)
-    _, _, gradients = net.gradients(sources, torch.tensor([1]))
-    for (name, kind), found in gradients.items():
-        wanted = executor.env.gradients[name, kind.removeprefix("head_")]
-        wanted = wanted.transpose(0, 3, 1, 2) if wanted.ndim == 4 else wanted
-        np.testing.assert_allclose(found[0].numpy(), wanted, rtol=1e-3, atol=1e-4 * np.abs(wanted).max())
+    assert_simulated(model, image_of(graph, 1), tmp_path)
 
 
 class Product(nn.Module):

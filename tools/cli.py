@@ -12,7 +12,7 @@ from . import __version__
 
 @dataclass(frozen=True)
 class Tool:
-    """room: its package, whose cli.main is the command; summary: the first sentence of its help."""
+    """room: its package, whose cli.main is the command; summary: what it does, in a line."""
 
     room: str
     summary: str

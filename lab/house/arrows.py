@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import fields
 
 from microtrain.base.paths import ROOT
@@ -10,18 +9,14 @@ from microtrain.convert.ops import TABLE
 from microtrain.convert.ops.activations import ACTIVATIONS
 from microtrain.convert.ops.scale import SCALE
 
-sys.path.append(str(ROOT / "test"))
-
-import op_names
-import rooms
-import test_firmware_sources as firmware
+from . import includes, op_names, rooms
 
 NEW_OPS = (*ACTIVATIONS, SCALE)  # those that were added when an op had become an entry
 
 
 def upward() -> list[str]:
     """Imports and includes from a lower room to a higher one."""
-    return rooms.upward() + [f"{file} includes {header}" for file, header in firmware.wrong(ROOT)]
+    return rooms.upward() + [f"{file} includes {header}" for file, header in includes.wrong(ROOT)]
 
 
 def silent_failures() -> list[str]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from microtrain.base.commands import run
 from microtrain.base.paths import ROOT
 
 PYTHON = ("*.py",)
@@ -33,8 +33,7 @@ class Function:
 def files(patterns: tuple[str, ...]) -> list[Path]:
     """Tracked files and those about to be."""
     command = ["git", "ls-files", "-co", "--exclude-standard", "-z", "--", *patterns]
-    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    names = sorted(name for name in listed.split("\0") if name and not name.startswith(MADE_UP))
+    names = sorted(name for name in run(command).stdout.split("\0") if name and not name.startswith(MADE_UP))
     return [ROOT / name for name in names if (ROOT / name).is_file()]
 
 
@@ -48,14 +47,17 @@ def lines(found: list[Path]) -> dict[str, int]:
 
 
 def python_functions(path: Path) -> Iterator[Function]:
-    """Every function of a file, also those inside others. `self` and `cls` are no parameters."""
+    """Every function of a file, also those inside others."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            a = node.args
-            names = [x.arg for x in (*a.posonlyargs, *a.args, *a.kwonlyargs)]
-            own = [name for name in names if name not in ("self", "cls")]
             length = (node.end_lineno or node.lineno) - node.lineno + 1
-            yield Function(str(path.relative_to(ROOT)), node.name, length, len(own))
+            yield Function(str(path.relative_to(ROOT)), node.name, length, parameters(node))
+
+
+def parameters(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """How many a function has. `self` and `cls`, as the first, are none."""
+    names = [a.arg for a in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
+    return len(names) - (names[:1] in (["self"], ["cls"]))
 
 
 def c_functions(path: Path) -> Iterator[Function]:

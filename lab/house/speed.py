@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import time
 
-from microtrain.base.paths import ROOT
+from microtrain.base.commands import run
 from microtrain.cli import TOOLS
 
 TURNS = 5
@@ -22,7 +21,7 @@ def help_seconds() -> dict[str, float]:
 def _timed(name: str) -> float:
     start = time.perf_counter()
     command = [sys.executable, "-m", "microtrain", *([name] if name else []), "--help"]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    run(command).check_returncode()
     return time.perf_counter() - start
 
 
@@ -30,5 +29,6 @@ def heavy_modules(name: str) -> list[str]:
     """What `microtrain NAME --help` imports of HEAVY."""
     code = LISTED.format(name) + f"print(*[m for m in {HEAVY!r} if m in sys.modules])"
     command = [sys.executable, "-c", code]
-    said = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    return said.splitlines()[-1].split()
+    done = run(command)
+    done.check_returncode()
+    return done.stdout.splitlines()[-1].split()

@@ -56,6 +56,9 @@ class Rows(click.ParamType):  # type: ignore[type-arg]
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[int, ...]:
+        from .ir import ConvertError
+        from .scheme import head_rows as checked_rows
+
         rows: list[int] = []
         for part in str(value).split(","):
             first, _, last = part.partition("-")
@@ -65,9 +68,6 @@ class Rows(click.ParamType):  # type: ignore[type-arg]
             ):
                 self.fail(f"{part!r} is no row or range of rows such as 281 or 970-979", param, ctx)
             rows += range(int(ends[0]), int(ends[1]) + 1)
-        from .ir import ConvertError
-        from .scheme import head_rows as checked_rows
-
         try:
             return checked_rows(tuple(rows), "--head-rows")
         except ConvertError as error:

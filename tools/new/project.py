@@ -21,10 +21,6 @@ IGNORE = ".pio/\nfirmware/generated/\n"
 DEFAULT_BOARD = re.compile(r"^default_envs = .*$", re.MULTILINE)
 
 
-class ProjectError(Error):
-    """A folder cannot become a project, or a project cannot be updated; nothing in it was changed."""
-
-
 @dataclass(frozen=True)
 class Record:
     """version: of microtrain; files: path in the project -> SHA-256 of what was written there."""
@@ -56,10 +52,10 @@ def contents(board: str) -> dict[str, bytes]:
 def create(folder: Path, board: str) -> None:
     """Write a new project.
 
-    Errors   ProjectError where the folder is there and not empty, or cannot be written
+    Errors   Error where the folder is there and not empty, or cannot be written
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ProjectError(f"{folder} is there and not empty: name a new folder, or --update a project.")
+        raise Error(f"{folder} is there and not empty: name a new folder, or --update a project.")
     files = contents(board)
     write(folder, files, Record(__version__, board, digests(files)))
 
@@ -67,7 +63,7 @@ def create(folder: Path, board: str) -> None:
 def update(folder: Path) -> list[str]:
     """Bring a project's files to those of this version; returns the paths that changed.
 
-    Errors   ProjectError where it is no project, or the user changed a file that this version changes too
+    Errors   Error where it is no project, or the user changed a file that this version changes too
     """
     record = load(folder)
     files = contents(record.board)
@@ -79,7 +75,7 @@ def update(folder: Path) -> list[str]:
     )
     if own:
         names = f"{', '.join(own[:6])}{', ...' if len(own) > 6 else ''}"
-        raise ProjectError(
+        raise Error(
             f"{names} in {folder} changed since microtrain wrote them, and this version changes them too: "
             "move your changes away, update, and make them again."
         )
@@ -95,18 +91,18 @@ def touched(path: Path, known: set[str | None]) -> bool:
 
 
 def load(folder: Path) -> Record:
-    """The record of a project. ProjectError where there is none that can be read."""
+    """The record of a project. Error where there is none that can be read."""
     path = folder / RECORD
     if not path.is_file():
-        raise ProjectError(f"{folder} has no {RECORD}: it is no project that `microtrain new` wrote.")
-    with reading(ProjectError, lambda why: f"{path} cannot be read ({why}): write a new project."):
+        raise Error(f"{folder} has no {RECORD}: it is no project that `microtrain new` wrote.")
+    with reading(Error, lambda why: f"{path} cannot be read ({why}): write a new project."):
         document = json.loads(path.read_text(encoding="utf-8"))
         files = {str(name): str(digest) for name, digest in document["files"].items()}
         return Record(str(document["version"]), str(document["board"]), files)
 
 
 def write(folder: Path, files: dict[str, bytes], record: Record) -> None:
-    """Write some files and the record of all. ProjectError where the folder cannot be written."""
+    """Write some files and the record of all. Error where the folder cannot be written."""
     text = json.dumps(asdict(record), indent=1, sort_keys=True) + "\n"
     try:
         for name, data in (files | {RECORD: text.encode("utf-8")}).items():
@@ -115,7 +111,7 @@ def write(folder: Path, files: dict[str, bytes], record: Record) -> None:
             with replacing(path) as part:
                 part.write_bytes(data)
     except OSError as error:
-        raise ProjectError(f"cannot write {error.filename or folder}: {error.strerror}.") from error
+        raise Error(f"cannot write {error.filename or folder}: {error.strerror}.") from error
 
 
 def digests(files: Mapping[str, bytes]) -> dict[str, str]:

@@ -164,8 +164,10 @@ def main(model: Path, wanted: Wanted) -> None:
     """
     try:
         require("search", "the search", "sklearn", "scipy", "torch")
+        from microtrain.convert.loading import show_warning
+
         from . import output
-        from .command import run, show_warning
+        from .command import run
 
         warnings.showwarning = show_warning
         result, files = run(model, wanted)

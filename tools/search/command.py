@@ -15,7 +15,7 @@ from rich.progress import Progress as Bars
 from microtrain.base.errors import Error
 from microtrain.base.terminal import console
 from microtrain.convert.ir import Graph
-from microtrain.convert.loading import load, quantized_with_report, show_warning
+from microtrain.convert.loading import load, quantized_with_report
 from microtrain.convert.quantize.ptq import Choices
 from microtrain.native.model import kernels
 from microtrain.samples.source import Dataset, class_folders, hold_out, read_list, scan, split
@@ -28,8 +28,6 @@ from .engine import engine
 from .lab import Lab
 from .pipeline import Request, Result, search
 from .space import space_of
-
-__all__ = ["run", "show_warning"]
 
 KB, MILLION = 1024, 1e6
 Item = TypeVar("Item")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+from microtrain.base.commands import run
 from microtrain.base.paths import ROOT
 from microtrain.convert.ops import TABLE
 
@@ -45,14 +45,8 @@ def named_in(text: str) -> list[str]:
 
 def files_naming(op: str) -> list[str]:
     """Every tracked text file in which an op's name stands: what somebody who adds one has to touch."""
-    done = subprocess.run(
-        ["git", "grep", "-lw", "-e", op, "-e", f"{op}_[a-z0-9_]*", "--", ".", ":!lab/pages"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return done.stdout.split()
+    words = ["git", "grep", "-lw", "-e", op, "-e", f"{op}_[a-z0-9_]*", "--", ".", ":!lab/pages"]
+    return run(words).stdout.split()
 
 
 def violations() -> list[tuple[str, str]]:

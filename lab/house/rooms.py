@@ -10,7 +10,8 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from microtrain.base.paths import ROOT
+
 FLOORS = (
     (
         "microtrain.base",
