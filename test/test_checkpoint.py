@@ -13,9 +13,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from microtrain.convert.cli import main
+from microtrain.convert.execute.executor import Executor
 from microtrain.convert.frontends.checkpoint import read_checkpoint
 from microtrain.convert.pipeline import training_graph
-from microtrain.convert.reference.executor import Executor
 from microtrain.convert.scheme import Scheme
 
 Found = dict[str, Any]

@@ -241,7 +241,17 @@ def make_folder(root: Path, classes: int = CLASSES, images: int = 4) -> Path:
 def test_train_command(fake: FakeDevice, tmp_path: Path) -> None:
     folder, log = make_folder(tmp_path / "d"), tmp_path / "log.json"
     arguments = ("train", folder, "--eval", folder, "--eval-every", 9, "--epochs", 2, "--seed", 5)
-    result = run(*arguments, "--rate", 0.5, "--log", log, "--curve", tmp_path / "curve.svg")
+    result = run(
+        *arguments,
+        "--lr-factor",
+        0.5,
+        "--schedule",
+        "constant",
+        "--log",
+        log,
+        "--curve",
+        tmp_path / "curve.svg",
+    )
     assert result.exit_code == 0, result.output
     document = json.loads(log.read_text())
     assert [e["step"] for e in document["evaluations"]] == [0, 9, 18, 24]
@@ -259,6 +269,90 @@ def test_train_command(fake: FakeDevice, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "again.json").read_text())["steps"] == steps
 
 
+def plan_with_rates(folder: Path, **rates: float) -> Path:
+    """A plan of the fake device's model whose scheme has these learning rates."""
+    scheme = {**plans.plan_document()["scheme"], "learning_rate": rates}
+    return plans.write_plan(folder, **{**tiny(), "scheme": scheme})
+
+
+def test_a_rate_is_a_learning_rate(fake: FakeDevice, tmp_path: Path) -> None:
+    """As in the simulator: absolute; the device is told the factor that makes it of the scheme's largest."""
+    folder, plan = (
+        make_folder(tmp_path / "d"),
+        plan_with_rates(tmp_path, weight=0.002, bias=0.002, head=0.004),
+    )
+    result = run("--plan", plan, "train", folder, "--lr", 0.01)
+    assert result.exit_code == 0, result.output
+    assert "rate 2.50000000" in fake.commands and fake.commands[-2] == "rate 1.00000000"
+    assert "rate 0.005/0.005/0.01 (weights/biases/head), cosine to 0" in result.output
+    falling = [float(c.split()[1]) for c in fake.commands if c.startswith("rate")][:-1]
+    assert falling == sorted(falling, reverse=True) and len(set(falling)) == len(falling) > 1
+
+
+def test_a_session_says_its_course(fake: FakeDevice, tmp_path: Path) -> None:
+    folder = make_folder(tmp_path / "d")
+    said = run("train", folder).output
+    assert "rate 1 x the scheme's, cosine to 0; augmentation flip, crop, light (8 variants)" in said
+    said = run("train", folder, "--schedule", "constant", "--augment", "none", "--rate", 3).output
+    assert "rate 3 x the scheme's, constant; augmentation none" in said
+    assert "--rate is called --lr-factor now" in said and "rate 3.00000000" in fake.commands
+
+
+def test_rates_that_cannot_be_had(fake: FakeDevice, tmp_path: Path) -> None:
+    folder = make_folder(tmp_path / "d")
+    fails("--lr needs the plan of the model", "train", folder, "--lr", 0.01)
+    fails("name one of them", "train", folder, "--lr", 0.01, "--lr-factor", 2)
+    plan = plan_with_rates(tmp_path, weight=0, bias=0, head=0)
+    fails("the scheme's are 0", "--plan", plan, "train", folder, "--lr", 0.01)
+    result = run("train", folder, "--lr", 40)
+    assert result.exit_code == 2 and "there is --lr-factor 40" in result.output
+    assert not fake.trained
+
+
+def test_a_plan_of_another_model_beside_the_firmware_is_told_of(
+    fake: FakeDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The firmware that was built last is perhaps not on the board."""
+    folder = make_folder(tmp_path / "d")
+    plan = plans.write_plan(tmp_path)
+    monkeypatch.setattr(cli, "DEFAULT_PLAN", plan)
+    said = run("train", folder).output
+    assert f"note: fake runs model tiny 0123abcd, but {plan} describes null" in said
+    assert len(said.split("note: ")) == 2 and fake.trained
+    plans.write_plan(tmp_path, **tiny())
+    assert "note: " not in run("train", folder).output
+
+
+def test_folders_that_are_not_classes(fake: FakeDevice, tmp_path: Path) -> None:
+    make_folder(tmp_path / "photos/train")
+    (tmp_path / "photos/test").mkdir()
+    fails(f"Is {tmp_path / 'photos/train'} meant?", "train", tmp_path / "photos")
+    make_folder(tmp_path / "one", classes=1)
+    fails("has 1 class folder (c0), but the model has 3 classes", "train", tmp_path / "one")
+
+
+def test_images_vary_as_in_the_simulator(fake: FakeDevice, tmp_path: Path) -> None:
+    """The first variant is the image as it is; the second one is another."""
+    root = tmp_path / "d"
+    for k in range(CLASSES):
+        (root / f"c{k}").mkdir(parents=True)
+        picture = np.random.default_rng(k).integers(0, 256, SHAPE[:2], np.uint8)
+        Image.fromarray(picture).save(root / f"c{k}" / "0.png")
+    seen: list[bytes] = []
+    original = fake.do_train
+
+    def note(label: str) -> None:
+        seen.append(b"".join(fake.rows.values()))
+        original(label)
+
+    fake.do_train = note  # type: ignore[method-assign]
+    run("train", root, "--epochs", 2)
+    assert len(seen) == 6 and len(set(seen)) == 6
+    seen.clear()
+    run("train", root, "--epochs", 2, "--augment", "none")
+    assert len(seen) == 6 and len(set(seen)) == 3
+
+
 def test_an_interrupted_session_keeps_its_log(fake: FakeDevice, tmp_path: Path) -> None:
     folder = make_folder(tmp_path / "d")
     original = fake.do_train
@@ -271,9 +365,7 @@ def test_a_session_ends_where_the_device_goes_back(fake: FakeDevice, tmp_path: P
     fake.diverges_at = 7
     result = run("train", make_folder(tmp_path / "d"), "--log", tmp_path / "log.json")
     assert result.exit_code == 0, result.output
-    assert (
-        "diverged at step 7: the device is back at its last checkpoint; use a lower --rate" in result.output
-    )
+    assert "diverged at step 7: the device is back at its last checkpoint; use a lower --lr" in result.output
     document = json.loads((tmp_path / "log.json").read_text())
     assert document["diverged"] == len(document["steps"]) == 7
 

@@ -157,7 +157,7 @@ def test_every_rate_can_be_told_to_the_device(library: ctypes.CDLL, rate: float)
 
 
 class Script:
-    """A port that says its pieces one after the other, one a read; then it is silent."""
+    """A port that says its pieces one after the other, one per read; then it is silent."""
 
     def __init__(self, *pieces: bytes, again: bytes = b"") -> None:
         self.pieces, self.again, self.sent = list(pieces), again, b""

@@ -14,8 +14,9 @@ from emulator_firmware import (
     overrun_is_noted_once,
 )
 
-from microtrain.emulator import Board, EmulatorError, Fault
+from microtrain.emulator import Board, EmulatedPort, EmulatorError, Fault
 from microtrain.emulator.chips import CHIPS, STM32F446, STM32F746, Chip
+from microtrain.emulator.peripherals.gpio import GPIO_BASE
 
 KB = 1024
 SLOTS = {"disco_f746ng": (4, 7), "nucleo_f446re": (6, 7)}  # sectors
@@ -83,6 +84,32 @@ def test_led_and_button_have_the_boards_levels(elf: Path, chip: Chip) -> None:
     assert board.led
     board.button(True)
     assert ask(board, b"g")["button"] == int(chip.pressed)
+
+
+def test_a_divider_of_half_the_size_is_garbage_both_ways(elf: Path, chip: Chip) -> None:
+    port = EmulatedPort(booted(Board(elf)))
+    port.write(b"a")
+    assert b"third" in port.read(1000, 0.1)
+    divider = chip.serial.base + port.board.usart.layout.brr
+    port.board.debug_write(divider, 4, port.board.debug_read(divider, 4) // 2)
+    port.write(b"a")
+    assert b"third" not in port.read(1000, 0.1)
+    said: list[bytes] = []
+    port.board.usart.listeners.append(said.append)
+    port.board.usart.host_baud = None
+    port.write(b"a")
+    port.read(1000, 0.1)
+    assert b"third" in b"".join(said)
+
+
+@pytest.mark.parametrize("way", ["send", "receive"])
+def test_a_pin_that_is_not_the_usarts_carries_nothing(elf: Path, chip: Chip, way: str) -> None:
+    port = EmulatedPort(booted(Board(elf)))
+    letter, pin = getattr(chip.serial, way)
+    modes = GPIO_BASE + 0x400 * chip.ports.index(letter)
+    port.board.debug_write(modes, 4, port.board.debug_read(modes, 4) & ~(3 << 2 * pin))
+    port.write(b"a")
+    assert port.read(1000, 0.1) == b""
 
 
 def test_the_older_usart_forgets_errors_where_its_data_are_read(nucleo: Path) -> None:

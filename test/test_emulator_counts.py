@@ -118,7 +118,7 @@ def test_streams_worked_out_by_hand(access: Callable[[native.Cache, int, int], i
 
 
 def walked(elf: Path, start: int, size: int, command: bytes) -> CacheUse:
-    """What the caches did while the firmware walked twice over memory, a word a line."""
+    """What the caches did while the firmware walked twice over memory, one word per line."""
     board = booted(Board(elf, caches=True))
     for name, value in (("walk_start", start), ("walk_bytes", size)):
         board.write_memory(board.image.symbols[name], value.to_bytes(4, "little"))

@@ -356,7 +356,7 @@ APPLICATION = """#include "application.h"
 #include "reply.h"
 
 #define TABLE(ROW) \\
-    ROW(greet, reply_ok_u32("ok greet", p->session.step), 0, 0, NEEDS_NOTHING, "greet: say the step")
+    ROW(greet, reply_ok_u32("ok greet", p->session.step), 0, 0, NEEDS_NOTHING, ": say the step")
 enum { TABLE(COMMAND_NUMBER) TABLE_ROWS };
 static const struct command table[] = {TABLE(COMMAND_ENTRY)};
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -13,9 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from microtrain.base import hostcc
 from microtrain.base.errors import Error
 from microtrain.base.hostcc import Parts, cache_folder, compiled, compiler
 from microtrain.base.paths import ROOT
+from renode import exerciser
 
 FLAGS = ("-std=c11", "-shared", "-fPIC")
 
@@ -114,3 +117,27 @@ def test_a_cache_that_cannot_be_written_is_replaced(tmp_path: Path, monkeypatch:
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path / "file"))
     with pytest.raises(Error, match="can be written: set XDG_CACHE_HOME"):
         cache_folder()
+
+
+@pytest.mark.skipif(shutil.which("arm-none-eabi-gcc") is None, reason="there is no compiler for Arm")
+def test_the_exerciser_is_kept_until_its_linker_script_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = exerciser.build(tmp_path / "first.elf", "disco_f746ng").read_bytes()
+
+    def refuse(*_: object) -> None:
+        raise Error("compiled again")
+
+    monkeypatch.setattr(hostcc, "_compile", refuse)
+    assert exerciser.build(tmp_path / "second.elf", "disco_f746ng").read_bytes() == first
+    other = tmp_path / exerciser.SCRIPT.name
+    other.write_text(exerciser.SCRIPT.read_text() + "/* changed */\n")
+    monkeypatch.setattr(exerciser, "SCRIPT", other)
+    with pytest.raises(Error, match="compiled again"):
+        exerciser.build(tmp_path / "third.elf", "disco_f746ng")
+
+
+def test_a_compiler_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(Error, match=r"looked for arm-none-eabi-gcc\).*`apt-get install gcc-arm-none-eabi`"):
+        compiler("arm-none-eabi-gcc")

@@ -11,15 +11,15 @@
 /* clang-format off */
 #define TABLE(ROW) \
     ROW(camera, run_camera(d), 0, 0, NEEDS_NOTHING, \
-        "camera: set the camera up again") \
+        ": set the camera up again") \
     ROW(capture, run_capture(d, &p->session), 0, 0, NEEDS_ARENA, \
-        "capture: a picture for `infer`, `train` or `eval`") \
+        ": a picture for `infer`, `train` or `eval`") \
     ROW(shoot, run_shoot(d, p, w), 0, 1, NEEDS_ARENA, \
-        "shoot [L]: a picture and what the mode says, with label L or that of the first button") \
+        " [L]: a picture and what the mode says, with label L or that of the first button") \
     ROW(mode, run_mode(d, p, w->word[1]), 1, 1, NEEDS_NOTHING, \
-        "mode infer|train|evaluate: what a shot does") \
+        " infer|train|evaluate: what a shot does") \
     ROW(label, run_label(d, w), 1, 2, NEEDS_NOTHING, \
-        "label A [B]: classes that the two buttons stand for")
+        " A [B]: classes that the two buttons stand for")
 /* clang-format on */
 
 enum { TABLE(COMMAND_NUMBER) TABLE_ROWS };

@@ -31,7 +31,7 @@ CLASSES = 10
 class DeviceWorld:
     """How a digit changes on its way to the device. Frozen before the network or a rate was tuned.
 
-    slant         pixels a row moves to the right for every row it is higher, at 32x32
+    slant         pixels that a row moves to the right for every row it is higher, at 32x32
     slant_jitter  a writer's slant lies in slant +- slant_jitter, uniformly
     pen           side of the square pen tip in pixels: strokes grow by (pen - 1) / 2 on each side
     paper, ink    grey value of the paper and of the darkest ink (the pretraining world: 0 and 255)

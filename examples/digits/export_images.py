@@ -17,7 +17,7 @@ from PIL import Image
 
 
 def write(folder: Path, images: np.ndarray, labels: np.ndarray) -> None:
-    """One file an image of uint8 [N, H, W, 1], in a folder named by its label."""
+    """One file per image of uint8 [N, H, W, 1], in a folder named by its label."""
     for label in sorted({int(k) for k in labels}):
         (folder / str(label)).mkdir(parents=True, exist_ok=True)
     for number, (image, label) in enumerate(zip(images, labels, strict=True)):

@@ -1,4 +1,4 @@
-"""The C compiler of this machine, and a folder that keeps what it made.
+"""The C compilers on this machine, and a folder that keeps what they made.
 
     library = compiled(Parts("the kernels", "kernels", sources, ("-shared", "-fPIC"), (include,)), folder)
 
@@ -29,9 +29,9 @@ class Parts:
     what     it is, in a sentence
     name     of the file, to which the hash is added
     sources  C files, or objects
-    flags    of the compiler: no paths, which the hash would not follow
+    flags    of the compiler; a file that one of them names is among `others`, since the hash follows no paths
     include  folders of headers; every .h below them counts
-    others   files beside headers that the sources include
+    others   further files that count
     forced   a header that is included before each source
     hint     the way out where it does not compile
     """
@@ -53,7 +53,7 @@ class Parts:
     def arguments(self) -> list[str]:
         forced = ["-include", str(self.forced)] if self.forced else []
         include = [f"-I{folder}" for folder in self.include]
-        libraries = [] if "-r" in self.flags else ["-lm"]
+        libraries = [] if {"-r", "-nostdlib"} & set(self.flags) else ["-lm"]
         return [*self.flags, *forced, *include, *map(str, self.sources), *libraries]
 
 
@@ -86,9 +86,10 @@ def compiler(name: str | None = None) -> str:
     for candidate in wanted:
         if found := shutil.which(candidate):
             return found
+    package = {"arm-none-eabi-gcc": "gcc-arm-none-eabi"}.get(name or "gcc", name or "gcc")
     raise Error(
         f"no C compiler on PATH (looked for {', '.join(wanted)}): install one, on Debian and Ubuntu with "
-        "`apt-get install gcc`."
+        f"`apt-get install {package}`."
     )
 
 

@@ -33,6 +33,24 @@ class Number(click.FloatRange):
         return number
 
 
+class LearningRate(Number):
+    """A learning rate: one step with 1 or more of it would undo all that a network knows.
+
+    --lr was a factor on the scheme's rates once; so whoever still means one is told.
+    """
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number = super().convert(value, param, ctx)
+        if number >= 1:
+            self.fail(
+                f"{number:g} is no learning rate, which is below 1; for a factor on the scheme's rates "
+                f"there is --lr-factor {number:g}.",
+                param,
+                ctx,
+            )
+        return number
+
+
 def option(*names: str, default: Any = UNSET, **attributes: Any) -> Any:
     """A field that a command takes as an option. names: "--size"; attributes: as click.option takes them."""
     if default is not UNSET:

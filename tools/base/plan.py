@@ -51,6 +51,11 @@ class Rates:
     bias: float
     head: float
 
+    @property
+    def all(self) -> tuple[float, float, float]:
+        """Of weights, biases and head."""
+        return self.weight, self.bias, self.head
+
 
 @dataclass(frozen=True)
 class HeadRows:

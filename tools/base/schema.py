@@ -118,9 +118,14 @@ def _value(kind: Any, value: Any, where: str) -> Any:
         return _sequence(arguments, value, where)
     if origin is dict:
         _check(isinstance(value, dict), value, where, "an object")
-        return {name: _value(arguments[1], one, f"{where}.{name}") for name, one in value.items()}
+        return {name: _value(arguments[1], one, _within(where, name)) for name, one in value.items()}
     _check(_is_scalar(kind, value), value, where, SCALARS[kind])
     return value
+
+
+def _within(where: str, name: str) -> str:
+    """The place of an entry whose name the file chose; in quotes what a sentence would not bear as it is."""
+    return f"{where}.{name}" if re.fullmatch(r"[\w.-]{1,60}", name) else f"{where}[{short(name)}]"
 
 
 def _object(kind: Any, value: Any, where: str) -> Any:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
 from .errors import Error, printable
@@ -39,17 +36,3 @@ class Sentences(click.Group):
             return super().invoke(ctx)
         except Error as error:
             raise click.ClickException(str(error)) from error
-
-
-@contextmanager
-def bar(title: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar on the terminal; yields what advances it."""
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console(stderr=True), transient=True) as progress:
-        task = progress.add_task(title, total=total)
-        yield lambda count: progress.advance(task, count)

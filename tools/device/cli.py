@@ -2,31 +2,66 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import click
 import numpy as np
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from microtrain.base.options import Number
+from microtrain.base.errors import Error
+from microtrain.base.options import LearningRate, Number, collected, option
 from microtrain.base.plan import Plan, read_plan
-from microtrain.base.terminal import Sentences, console, say
+from microtrain.base.progress import Bars
+from microtrain.base.terminal import Sentences, say
 from microtrain.samples.source import load, scan
 
 from . import monitor as terminal
 from .client import REPLAY_MAX, Device
 from .errors import DeviceError
 from .link import DEFAULT_BAUD, EmulatorPort, Port, ProgramPort, SerialPort
+from .options import FACTOR_HELP, LR_HELP, Course, Rates, factors, in_words
 from .plan import check_same_model
-from .session import Evaluation, Log, Settings, evaluate, new_log, train
+from .session import Evaluation, Log, evaluate, new_log, train, varied
+from .shown import Shown
 from .weights import load_npz, pack, save_npz, unpack
 
 DEFAULT_PLAN = Path("firmware/generated/plan.json")
 FILE = click.Path(dir_okay=False, path_type=Path)
 FOLDER = click.Path(path_type=Path)
+
+
+@dataclass(frozen=True)
+class Training(Course):
+    """What a session on a device is asked for."""
+
+    lr: float | None = option("--lr", type=LearningRate(0), help=LR_HELP)
+    given: float | None = option("--lr-factor", type=Number(0, 1000), help=FACTOR_HELP)
+    rate: float | None = option("--rate", type=Number(0, 1000), hidden=True, help="The old name of it.")
+    seed: int = option(
+        "--seed",
+        default=0,
+        show_default=True,
+        type=click.IntRange(0, 2**32 - 1),
+        help="Of the order and of the rounding.",
+    )
+    eval_every: int = option(
+        "--eval-every", default=0, type=click.IntRange(0), metavar="N", help="Also evaluate every N steps."
+    )
+    replay: int | None = option(
+        "--replay",
+        type=click.IntRange(0, REPLAY_MAX),
+        metavar="K",
+        help="Steps on old images after each new one, with a replay buffer. [as the device is set]",
+    )
+
+    def factor(self, rates: Rates | None) -> float:
+        """On the scheme's learning rates, where they are known. Errors as factors()."""
+        if self.rate is not None:
+            say("--rate is called --lr-factor now, and --lr takes a learning rate", err=True)
+        given = (value for value in (self.given, self.rate) if value is not None)
+        return factors([] if self.lr is None else [self.lr], list(given), rates)[0]
 
 
 @dataclass(frozen=True)
@@ -37,17 +72,29 @@ class Target:
     emulate: Path | None
     native: Path | None
     plan: Path | None
-    baud: int
+    baud: int | None
+    fresh: bool = False
 
     def open_port(self) -> tuple[Port, str]:
         """The byte port and what to call it. DeviceError where not exactly one is named."""
+        if self.fresh and self.emulate is None:
+            raise DeviceError(
+                "--fresh is for --emulate; a board forgets with the commands `forget` and `reset`."
+            )
         if sum(choice is not None for choice in (self.port, self.emulate, self.native)) != 1:
             raise DeviceError(
                 "name one device: --port /dev/ttyACM0, or --emulate FILE.elf, or --native PROGRAM."
             )
         if self.emulate is not None:
-            return EmulatorPort(self.emulate), str(self.emulate)
+            board = EmulatorPort(self.emulate, kept=True, fresh=self.fresh)
+            say(board.told, err=True)
+            return board, str(self.emulate)
         if self.native is not None:
+            if "MICROTRAIN_FLASH" not in os.environ:
+                say(
+                    f"{self.native} forgets all when it ends; MICROTRAIN_FLASH=FILE keeps what it saves",
+                    err=True,
+                )
             return ProgramPort(self.native), str(self.native)
         assert self.port is not None
         return SerialPort(self.port), self.port
@@ -56,7 +103,7 @@ class Target:
         """The device, greeted; with --plan it must run that plan's model."""
         port, where = self.open_port()
         try:
-            device = Device(port, where, self.baud)
+            device = Device(port, where, self.baud or DEFAULT_BAUD)
             if self.plan is not None:
                 check_same_model(read_plan(self.plan), device.info.model, device.info.model_id, where)
         except BaseException:
@@ -64,70 +111,69 @@ class Target:
             raise
         return device
 
+    def hurry(self, device: Device) -> None:
+        """Where no rate was asked for, take the fastest: for commands that move much."""
+        if self.baud is None and (baud := device.hurry()) != DEFAULT_BAUD:
+            say(f"the line runs at {baud} baud", err=True)
+
     def plan_of(self, device: Device) -> Plan:
         """The plan of the model that the device runs: --plan, or the one beside the firmware."""
         plan = read_plan(self.plan or DEFAULT_PLAN)
         check_same_model(plan, device.info.model, device.info.model_id, device.where)
         return plan
 
+    def rates_of(self, device: Device) -> Rates | None:
+        """The scheme's learning rates; None where no plan of the model is at hand and none was named.
 
-class Bars:
-    """Progress bars for a session."""
-
-    def __init__(self) -> None:
-        self._progress = Progress(
-            TextColumn("{task.description:10}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
-            TextColumn("{task.fields[text]}", markup=False), console=console(stderr=True),
-        )  # fmt: skip
-        self._progress.start()
-        self._running: list[TaskID] = []
-
-    def begin(self, what: str, total: int) -> None:
-        self._running.append(self._progress.add_task(what, total=total, text=""))
-
-    def advance(self, text: str) -> None:
-        self._progress.update(self._running[-1], advance=1, text=text)
-
-    def end(self) -> None:
-        task = self._running.pop()
-        self._progress.update(task, visible=not self._running)  # one within another goes when it is done
-        self._progress.stop_task(task)
-
-    def close(self) -> None:
-        self._progress.stop()
+        A plan of another model beside the firmware is told of: perhaps the new firmware was not uploaded.
+        """
+        if self.plan is None and not DEFAULT_PLAN.is_file():
+            return None
+        try:
+            return self.plan_of(device).scheme.learning_rate.all
+        except Error as error:
+            if self.plan is not None:
+                raise
+            say(f"note: {error}", err=True)
+            return None
 
 
 @click.group(cls=Sentences, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--port", metavar="PORT", help="Serial port (/dev/ttyACM0, COM3) or socket://HOST:PORT.")
-@click.option("--emulate", type=FILE, metavar="FILE.elf", help="Run this firmware on the emulated board.")
+@click.option(
+    "--emulate",
+    type=FILE,
+    metavar="FILE.elf",
+    help="Run this firmware on an emulated board, which stays on from command to command.",
+)
+@click.option("--fresh", is_flag=True, help="With --emulate: a new board, whatever the last one has learned.")
 @click.option("--native", type=FILE, metavar="PROGRAM", help="Run the firmware built for this machine.")
 @click.option(
     "--plan", type=FILE, metavar="FILE", help=f"plan.json of the model. [pull, push: {DEFAULT_PLAN}]"
 )
 @click.option(
     "--baud",
-    default=DEFAULT_BAUD,
-    show_default=True,
     type=click.IntRange(9600, 3000000),
-    help="Baud rate to agree on.",
+    help="Baud rate to keep to. [the fastest that a short test finds, to train, eval, pull and push]",
 )
 @click.pass_context
 def main(
     ctx: click.Context,
     port: str | None,
     emulate: Path | None,
+    fresh: bool,
     native: Path | None,
     plan: Path | None,
-    baud: int,
+    baud: int | None,
 ) -> None:
     """Talk to a device that runs microtrain: show it images, teach it, fetch what it learned.
 
     \b
     microtrain device --port /dev/ttyACM0 info
-    microtrain device --port /dev/ttyACM0 --baud 921600 train photos/train --eval photos/test
+    microtrain device --port /dev/ttyACM0 train photos/train --eval photos/test
     microtrain device --emulate .pio/build/disco_f746ng/firmware.elf infer digit.png
     """
-    ctx.obj = Target(port, emulate, native, plan, baud)
+    ctx.obj = Target(port, emulate, native, plan, baud, fresh)
 
 
 @main.command()
@@ -154,7 +200,7 @@ def info(target: Target) -> None:
 @click.argument("images", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.pass_obj
 def infer(target: Target, images: tuple[Path, ...]) -> None:
-    """Print the class and its probability for each image file."""
+    """Print the class and its probability for each file of IMAGES."""
     with target.connect() as device:
         for path in images:
             result = device.infer(load(path, device.info.shape))
@@ -163,55 +209,8 @@ def infer(target: Target, images: tuple[Path, ...]) -> None:
 
 @main.command("train")
 @click.argument("folder", type=FOLDER)
-@click.option(
-    "--epochs", default=1, show_default=True, type=click.IntRange(1), help="Passes over the images."
-)
-@click.option(
-    "--seed",
-    default=0,
-    show_default=True,
-    type=click.IntRange(0, 2**32 - 1),
-    help="Seed of the order and of the rounding.",
-)
 @click.option("--eval", "test_folder", type=FOLDER, help="Held-out images: accuracy before and after.")
-@click.option(
-    "--eval-every", default=0, type=click.IntRange(0), metavar="N", help="Also after every N steps."
-)
-@click.option("--limit", default=0, type=click.IntRange(0), metavar="N", help="At most N images per epoch.")
-@click.option(
-    "--rate",
-    default=1.0,
-    show_default=True,
-    type=Number(0, 1000),
-    help="Factor on the learning rates.",
-)
-@click.option(
-    "--schedule",
-    type=click.Choice(["constant", "cosine"]),
-    default="constant",
-    show_default=True,
-    help="Of the learning rates: cosine falls to 0 over the session and takes a higher --rate.",
-)
-@click.option(
-    "--order",
-    type=click.Choice(["shuffled", "classes"]),
-    default="shuffled",
-    show_default=True,
-    help="Order of the images: classes come one after the other, each for all of its epochs.",
-)
-@click.option(
-    "--replay",
-    type=click.IntRange(0, REPLAY_MAX),
-    metavar="K",
-    help="Steps on old images after each new one, where there is a replay buffer. [as the device is set]",
-)
-@click.option(
-    "--rehearse",
-    default=0,
-    type=click.IntRange(0),
-    metavar="N",
-    help="At the end, N steps on old images alone.",
-)
+@collected(Training, into="wanted")
 @click.option(
     "--autosave", type=click.IntRange(0), metavar="N",
     help="Checkpoint to flash after every N steps, 0: never. [as the device is set]",
@@ -227,26 +226,33 @@ def train_command(
     autosave: int | None,
     curve: Path | None,
     log_path: Path | None,
-    **settings: Any,
+    wanted: Training,
 ) -> None:
-    """Train on a folder of images, one folder per class (sorted names are classes 0, 1, 2, ...)."""
+    """Train on the images in FOLDER.
+
+    FOLDER holds a folder for each class; their sorted names are classes 0, 1, 2, ...
+    """
     with target.connect() as device:
         training = scan(folder, device.info.classes)
         testing = scan(test_folder, device.info.classes) if test_folder is not None else None
         if testing is not None and testing.classes != training.classes:
             raise DeviceError(f"{folder} and {test_folder} have different class folders: name them alike.")
+        rates = target.rates_of(device)
+        factor = wanted.factor(rates)
         if autosave is not None:
             device.autosave(autosave)
-        log = new_log(device, training.classes, Settings(**settings))
-        bars = Bars()
+        target.hurry(device)
+        say(in_words(wanted, (factor,), rates))
+        settings = wanted.settings(factor, wanted.seed, wanted.eval_every, wanted.replay)
+        log = new_log(device, training.classes, settings)
         try:
-            train(device, training, testing, log, bars)
+            with Bars() as bars:
+                train(device, training, testing, log, Shown(bars), varied(device, wanted.augmentation))
         finally:
-            bars.close()
             save(log, curve, log_path)
     say(f"{len(log.steps)} steps, sha256 {log.sha256}")
     if log.diverged:
-        say(f"diverged at step {log.diverged}: the device is back at its last checkpoint; use a lower --rate")
+        say(f"diverged at step {log.diverged}: the device is back at its last checkpoint; use a lower --lr")
     for result in log.evaluations:
         say(f"after {result.step:5} steps: {result.accuracy:.1%} of {result.total} held-out images")
 
@@ -256,14 +262,12 @@ def train_command(
 @click.option("--limit", default=0, type=click.IntRange(0), metavar="N", help="At most N images.")
 @click.pass_obj
 def eval_command(target: Target, folder: Path, limit: int) -> None:
-    """Measure the accuracy on a folder of images, one folder per class."""
+    """Measure the accuracy on the images in FOLDER, which holds a folder for each class."""
     with target.connect() as device:
         dataset = scan(folder, device.info.classes)
-        bars = Bars()
-        try:
-            result = evaluate(device, dataset, bars, limit=limit)
-        finally:
-            bars.close()
+        target.hurry(device)
+        with Bars() as bars:
+            result = evaluate(device, dataset, Shown(bars), limit=limit)
     show_evaluation(result, dataset.classes)
 
 
@@ -280,6 +284,7 @@ def pull(target: Target, output: Path, state_dict: Path | None, model: Path | No
         raise DeviceError("--state-dict needs --model MODEL.pt, the model that was converted.")
     with target.connect() as device:
         plan = target.plan_of(device)
+        target.hurry(device)
         arrays = unpack(plan, device.pull())
     notes: list[str] = []
     if state_dict is not None and model is not None:
@@ -297,9 +302,10 @@ def pull(target: Target, output: Path, state_dict: Path | None, model: Path | No
 @click.argument("file", type=FILE)
 @click.pass_obj
 def push(target: Target, file: Path) -> None:
-    """Replace the trained weights by those in an .npz that `pull` wrote."""
+    """Replace the trained weights by those in FILE, an .npz that `pull` wrote."""
     with target.connect() as device:
         plan = target.plan_of(device)
+        target.hurry(device)
         device.push(pack(plan, load_npz(file, plan)))
         say(f"{file}: {plan.trainables.bytes} bytes, sha256 {device.sha()}")
 

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from .conversation import COMPUTE_S, PROBE_S, Answer, Conversation, greet
-from .errors import AnswerError, DeviceError, NoAnswerError
-from .link import DEFAULT_BAUD, Port, SerialPort
+from .errors import AnswerError, DamagedError, DeviceError, NoAnswerError
+from .link import DEFAULT_BAUD, Port
 from .protocol import DATA, DATA_BYTES, FRAME_OVERHEAD, ROW, WEIGHTS, Frame, crc32, encode
+from .rate import Rate
 
 WINDOW_BYTES = 512  # of frames on their way without an answer: half the device's receive ring
 TRIES = 4  # a frame, or a whole pull, is sent this often before the line is called bad
 REPLAY_MAX = 100  # of firmware/src/runtime/replay.h: replayed steps in one go
 NO_RECORDS = "there is no replay buffer: convert the model with --replay."
-BAUDS = (DEFAULT_BAUD, 921600, 460800, 1000000, 2000000, 230400)  # where a device may have been left
 
 
 @dataclass(frozen=True)
@@ -68,10 +68,10 @@ class Device:
         self.where = where
         self._talk = Conversation(port)
         self._sequence = 0
-        self._baud = DEFAULT_BAUD
-        self._find()
-        if baud != self._baud:
-            self.set_baud(baud)
+        self._rate = Rate(port, self._talk)
+        self._hurried = False
+        self._rate.find(where)
+        self.set_baud(baud)
         self.info = self._read_info()
 
     def __enter__(self) -> Device:
@@ -83,8 +83,7 @@ class Device:
     def close(self) -> None:
         """Leave the device at its default rate, so that the next program finds it."""
         try:
-            if self._baud != DEFAULT_BAUD:
-                self.set_baud(DEFAULT_BAUD)
+            self.set_baud(DEFAULT_BAUD)
         except DeviceError:
             pass  # it is gone already: nothing to leave in order
         finally:
@@ -98,19 +97,23 @@ class Device:
             raise DeviceError(
                 f"the device sent {len(logits)} logits, not {self.info.classes}: {answer.lines!r}."
             )
-        values = [struct.unpack(">f", bytes.fromhex(digits))[0] for digits in logits]
-        return Prediction(np.array(values, np.float32), int(answer.final.split()[2]))
+        try:
+            values = [struct.unpack(">f", bytes.fromhex(digits))[0] for digits in logits]
+        except (ValueError, struct.error) as error:
+            raise DamagedError(" ".join(logits)) from error
+        return Prediction(np.array(values, np.float32), *answer.values(int))
 
     def train(self, image: np.ndarray, label: int) -> Step:
         """One training step on one image, uint8 [h][w][c]."""
         answer = self._with_image(image, f"train {label}")
-        _, _, _, predicted, loss = answer.final.split()
+        _, predicted, loss = answer.values(int, int, float)
         diverged = any(line.startswith("diverged:") for line in answer.lines)
-        return Step(int(predicted), float(loss), diverged)
+        return Step(predicted, loss, diverged)
 
     def evaluate(self, image: np.ndarray, label: int) -> int:
         """Class predicted for one image, counted in the device's statistics."""
-        return int(self._with_image(image, f"eval {label}").final.split()[3])
+        predicted: int = self._with_image(image, f"eval {label}").values(int, int)[1]
+        return predicted
 
     def send_image(self, image: np.ndarray) -> None:
         """Send an image row by row, uint8 [h][w][c] of the model's size; a corrupt row is sent again."""
@@ -126,12 +129,10 @@ class Device:
         """The device's counters by name."""
         return dict(split_pair(line) for line in self._talk.command("stats").lines)
 
-    def clear_stats(self) -> None:
-        self._talk.command("stats clear")
-
     def sha(self) -> str:
         """SHA-256 of the trainables, 64 hex digits."""
-        return self._talk.command("sha", "ok sha").final.split()[2]
+        digits: str = self._talk.command("sha", "ok sha").values(str)[0]
+        return digits
 
     def selftest(self) -> tuple[str, ...]:
         """Kernels, flash and memory, a line each; images on their way are lost.
@@ -160,7 +161,8 @@ class Device:
 
         Errors   AnswerError where the flash holds what another model has learned, or is worn out
         """
-        return int(self._talk.command("save", "ok save").final.split()[2])
+        number: int = self._talk.command("save", "ok save").values(int)[0]
+        return number
 
     def autosave(self, steps: int) -> None:
         """Checkpoint after every so many training steps; 0: never."""
@@ -212,14 +214,16 @@ class Device:
         for _ in range(TRIES):
             try:
                 answer = self._talk.command("pull", "ok pull")
-            except NoAnswerError:
+                size, check = answer.values(int, lambda digits: int(digits, 16))
+            except (NoAnswerError, DamagedError):
                 self._talk.settle()
+                self._lost()
                 continue
             block = join_frames(answer.frames)
-            size, check = int(answer.final.split()[2]), int(answer.final.split()[3], 16)
             if len(block) == size and crc32(block) == check:
                 return block
             self._talk.settle()
+            self._lost()
         raise DeviceError(
             f"the trainables arrived corrupt {TRIES} times: check the cable or use a lower --baud."
         )
@@ -261,40 +265,19 @@ class Device:
             self._send_frame(WEIGHTS, start, payload, expect, f"weights at {start}")
 
     def set_baud(self, baud: int) -> None:
-        """Change the rate at both ends; where the device is not heard at the new one, both go back.
+        """Change the rate of the line at both ends (Rate.change)."""
+        self._rate.change(baud)
 
-        Does nothing on a port that has no rate (an emulator, a program, a socket).
-        """
-        port = self.port
-        if not isinstance(port, SerialPort) or not port.has_baud:
-            return
-        before = self._baud
-        self._talk.command(f"baud {baud}", "ok baud")
-        port.set_baud(baud)
-        try:
-            self._talk.command("ping", "ok pong", PROBE_S)
-            self._baud = baud
-        except (AnswerError, NoAnswerError) as error:
-            port.set_baud(before)
-            self._talk.settle(2.5)  # the device goes back by itself after 2 s
-            self._talk.command("ping", "ok pong")
-            raise DeviceError(f"the line does not work at {baud} baud: choose a lower --baud.") from error
+    def hurry(self) -> int:
+        """Take the fastest rate that the line bears; returns it. Where it then loses a frame it goes back."""
+        self._hurried = True
+        return self._rate.raise_to_fastest()
 
-    def _find(self) -> None:
-        """Greet the device, at whatever rate it was left."""
-        rates = BAUDS if isinstance(self.port, SerialPort) and self.port.has_baud else BAUDS[:1]
-        first: DeviceError | None = None
-        for baud in rates:
-            if isinstance(self.port, SerialPort) and self.port.has_baud:
-                self.port.set_baud(baud)
-            try:
-                greet(self._talk, self.where, tries=1 if first else 3)
-                self._baud = baud
-                return
-            except NoAnswerError as error:
-                first = first or error
-        assert first is not None
-        raise first
+    def _lost(self) -> None:
+        """A frame was lost. At a rate that hurry() chose it may be the rate: back to the one before."""
+        if self._hurried:
+            self._hurried = False
+            self._rate.lower()
 
     def _read_info(self) -> Info:
         answer = self._talk.command("info")
@@ -334,6 +317,7 @@ class Device:
             if isinstance(error, AnswerError) and error.word not in ("frame", "command"):
                 raise
             self._talk.settle()
+            self._lost()
             for y, _, data in sent:
                 self._send_frame(ROW, y, data, f"ok row {y}", f"image row {y}")
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
-from .errors import AnswerError, DeviceError, FaultError, NoAnswerError
+from .errors import AnswerError, DamagedError, DeviceError, FaultError, NoAnswerError
 from .link import Port
 from .protocol import Frame, Line, Receiver
 
@@ -26,6 +28,17 @@ class Answer:
     lines: tuple[str, ...]
     frames: tuple[Frame, ...]
     final: str
+
+    def values(self, *kinds: Callable[[str], Any]) -> list[Any]:
+        """The words behind `ok COMMAND`, each read as its kind; more of them are passed over.
+
+        Errors   DamagedError where one is missing or no such thing
+        """
+        words = self.final.split()[2:]
+        try:
+            return [kind(word) for kind, word in zip(kinds, words[: len(kinds)], strict=True)]
+        except ValueError as error:
+            raise DamagedError(self.final) from error
 
 
 class Conversation:

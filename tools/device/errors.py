@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from microtrain.base.errors import Error
+from microtrain.base.errors import Error, short
 
 
 class DeviceError(Error):
@@ -28,6 +28,16 @@ class NoAnswerError(DeviceError):
 
 class FaultError(DeviceError):
     """The firmware crashed and said why on a line `fault ...`."""
+
+
+class DamagedError(DeviceError):
+    """An answer came, but not what the command is answered with: the line changed it on its way."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(
+            f"the answer {short(text)} arrived damaged: check the cable or use a lower --baud, "
+            "then repeat the command."
+        )
 
 
 class AnswerError(DeviceError):

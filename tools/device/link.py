@@ -123,19 +123,34 @@ class ProgramPort:
 
 
 class EmulatorPort:
-    """The emulated board with a firmware in its flash; its faults become sentences."""
+    """The emulated board with a firmware in its flash; its faults become sentences.
 
-    def __init__(self, elf: Path) -> None:
+    kept   the board stays on between commands, in a file beside the ELF; otherwise it is new and then gone
+    fresh  a new board takes the place of the one in the file
+    told   a line about the kept board, or nothing
+    """
+
+    def __init__(self, elf: Path, kept: bool = False, fresh: bool = False) -> None:
         if not elf.is_file():
             raise LinkError(f"no such ELF file: {elf}. Build it with `pio run`.")
         try:
-            from microtrain.emulator import EmulatedPort  # type: ignore[attr-defined,unused-ignore]
+            from microtrain.emulator import EmulatedPort, KeptPort  # type: ignore[attr-defined,unused-ignore]
         except ImportError as error:
             raise LinkError(f"the emulator cannot be loaded ({error}): run `make setup` first.") from error
         try:
-            self._port: Port = EmulatedPort(elf)
+            port = KeptPort(elf, fresh) if kept else EmulatedPort(elf)
         except Exception as error:  # the emulator's own errors are sentences already
             raise LinkError(f"the emulator cannot run {elf}: {error}") from error
+        self._port = port
+        self.told = port.told if isinstance(port, KeptPort) else ""
+
+    @property
+    def has_baud(self) -> bool:
+        return True
+
+    def set_baud(self, baud: int) -> None:
+        """The host's rate; where the firmware has another, bytes arrive damaged."""
+        self._port.set_baud(baud)
 
     def write(self, data: bytes) -> None:
         self._guard(lambda: self._port.write(data))

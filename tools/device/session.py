@@ -13,7 +13,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from microtrain.base.files import replacing
-from microtrain.samples.source import Dataset, Sample, load
+from microtrain.samples.augment import Augmentation
+from microtrain.samples.source import Dataset, Sample, load, vary
 
 from .client import Info, Step
 
@@ -27,7 +28,7 @@ class Settings:
 
     epochs      passes over the images
     seed        of the order and of the device's stochastic rounding
-    limit       most images an epoch, 0: all
+    limit       most images per epoch, 0: all
     eval_every  steps between evaluations, 0: only before and after
     rate        factor on the scheme's learning rates
     schedule    "constant", or "cosine": from `rate` down to 0 over the whole session
@@ -99,6 +100,12 @@ class Log:
         """Share of right predictions over the last WINDOW steps, made before each image was learned."""
         recent = self.steps[-WINDOW:]
         return sum(s.predicted == s.label for s in recent) / len(recent) if recent else 0.0
+
+    def in_words(self) -> str:
+        """How it went lately: the mean loss over the last WINDOW steps, and running_accuracy()."""
+        if not self.steps:
+            return ""
+        return f"loss {mean_loss(self.steps):.3f}, right before learning {self.running_accuracy():.1%}"
 
     def save(self, path: Path) -> None:
         """Write the log as JSON; nothing half-written stays behind."""
@@ -172,6 +179,16 @@ def pixels(device: Learner) -> Show:
     return lambda sample, epoch: load(sample.path, device.info.shape)
 
 
+def varied(device: Learner, augmentation: Augmentation) -> Show:
+    """The same, and otherwise from epoch to epoch where they are learned from."""
+
+    def show(sample: Sample, epoch: int | None) -> np.ndarray:
+        variant = 0 if epoch is None else augmentation.of_epoch(epoch)
+        return vary(sample.path, device.info.shape, augmentation.kinds, variant)
+
+    return show
+
+
 def evaluate(
     device: Learner,
     dataset: Dataset,
@@ -220,9 +237,7 @@ def train(
         result = device.train(show(sample, epoch), sample.label)
         name = f"{sample.path.parent.name}/{sample.path.name}"
         log.steps.append(TrainStep(number, epoch, name, sample.label, result.predicted, result.loss))
-        watcher.advance(
-            f"loss {mean_loss(log.steps):.3f}, right before learning {log.running_accuracy():.1%}"
-        )
+        watcher.advance(log.in_words())
         if result.diverged or (guard is not None and guard.spoiled(log)):
             log.diverged = number
             break

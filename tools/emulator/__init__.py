@@ -2,6 +2,7 @@
 
 from .board import Board
 from .errors import EmulatorError, Fault
+from .kept import KeptPort
 from .loop import Stop, Until
 from .port import EmulatedPort
 from .report import CacheUse, CallCost, FunctionCost, SramUse, measure_sram
@@ -14,6 +15,7 @@ __all__ = [
     "EmulatorError",
     "Fault",
     "FunctionCost",
+    "KeptPort",
     "SramUse",
     "Stop",
     "Until",

@@ -177,9 +177,13 @@ class Board:
             raise EmulatorError("the power was cut: switch the board on again with power_on().")
         return self._loop.run(seconds, instructions, stop_on_sleep, until)
 
-    def feed(self, data: bytes, baud: int | None = None) -> None:
-        """Bytes for the serial line, at the device's own rate or another one."""
-        self.usart.feed(data, baud)
+    def feed(self, data: bytes) -> None:
+        """Bytes for the serial line, at the rate of its host's end: `usart.host_baud`."""
+        self.usart.feed(data)
+
+    def deliver(self) -> None:
+        """Hand what the firmware has sent to who listens."""
+        self._loop.deliver()
 
     def take_output(self) -> bytes:
         """What the firmware has sent since the last call."""
@@ -209,6 +213,15 @@ class Board:
     @property
     def engine(self) -> Engine:
         return self._engine
+
+    @property
+    def loop(self) -> Loop:
+        return self._loop
+
+    @property
+    def asleep(self) -> bool:
+        """Whether the firmware waits for an interrupt."""
+        return self._loop.asleep
 
     @property
     def led(self) -> bool:

@@ -17,6 +17,8 @@ class SerialLine:
     clock   (offset of its enable register in RCC, bit)
     apb     the bus that clocks it, 1 or 2
     older   the STM32F4's kind, with SR and DR
+    send, receive   the pins that go to the ST-LINK: (port, pin)
+    function        the alternate function by which they are the USART's
     """
 
     name: str
@@ -25,6 +27,9 @@ class SerialLine:
     clock: tuple[int, int]
     apb: int
     older: bool
+    send: tuple[str, int]
+    receive: tuple[str, int]
+    function: int = 7
 
 
 @dataclass(frozen=True)
@@ -100,7 +105,7 @@ STM32F746 = Chip(  # RM0385; data sheet DS10916, tables on clocks and on flash; 
     max_hz_without_overdrive=180 * MHZ,
     apb_max_hz=(54 * MHZ, 108 * MHZ),
     ports="ABCDEFGHIJK",
-    serial=SerialLine("USART1", 0x4001_1000, 37, (0x44, 4), 2, older=False),
+    serial=SerialLine("USART1", 0x4001_1000, 37, (0x44, 4), 2, older=False, send=("A", 9), receive=("B", 7)),
     led=("I", 1),
     button=("I", 11),
     pressed=True,
@@ -124,7 +129,7 @@ STM32F446 = Chip(  # RM0390; data sheet DS10693, tables on clocks and on flash; 
     max_hz_without_overdrive=168 * MHZ,
     apb_max_hz=(45 * MHZ, 90 * MHZ),
     ports="ABCDEFGH",
-    serial=SerialLine("USART2", 0x4000_4400, 38, (0x40, 17), 1, older=True),
+    serial=SerialLine("USART2", 0x4000_4400, 38, (0x40, 17), 1, older=True, send=("A", 2), receive=("A", 3)),
     led=("A", 5),
     button=("C", 13),
     pressed=False,

@@ -47,7 +47,7 @@ class Estimate:
     """issue       cycles to issue everything that ran in flash, no access ever waiting
     cache          misses, and the cycles that they cost; zeros where the board models no caches
     instructions   retired in flash
-    unknown        blocks that llvm-mca could not read; counted as a cycle an instruction
+    unknown        blocks that llvm-mca could not read; counted as one cycle per instruction
     by_function    issue and stall cycles of the blocks that were looked at
     """
 

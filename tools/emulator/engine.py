@@ -248,13 +248,13 @@ class Engine:
         if error is not None:
             raise error
 
-    def get(self, register: Register) -> int:
+    def get(self, register: int) -> int:
         uclib.uc_reg_read(
             self._handle, register, self._word_at
         )  # the binding's own reg_read is five times slower
         return self._word.value
 
-    def set(self, register: Register, value: int) -> None:
+    def set(self, register: int, value: int) -> None:
         self._uc.reg_write(int(register), value)
 
     def enter(self, number: int, pc: int, nested: bool, stacked: bool = True) -> int:

@@ -162,7 +162,7 @@ class Loop:
         error = board.engine.run(self.pc)
         self.pc = board.engine.get(Register.PC)
         board.flash.settle()
-        self._deliver()
+        self.deliver()
         if board.powered:
             self._after_slice(error)
         return None
@@ -195,9 +195,9 @@ class Loop:
         elif state.stopped == STOPPED_AT_LIMIT and state.hard_limit > state.total:
             board.engine.step(self.pc, state.hard_limit - state.total)
             self.pc = board.engine.get(Register.PC)
-            self._deliver()
+            self.deliver()
 
-    def _deliver(self) -> None:
+    def deliver(self) -> None:
         """Hand on what the firmware has sent."""
         data = self.board.usart.drain()
         if not data:

@@ -73,6 +73,3 @@ class Memory:
 
     def in_flash(self, address: int) -> bool:
         return any(base <= address < base + len(self.flash) for base in self.flash_bases)
-
-    def in_sram(self, address: int, size: int) -> bool:
-        return address >= SRAM_BASE and address + size <= SRAM_BASE + len(self.sram)

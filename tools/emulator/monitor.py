@@ -17,7 +17,7 @@ WIDTHS = {"Byte": 1, "Word": 2, "DoubleWord": 4}
 
 
 class Monitor:
-    """Carries out one command a line. The board exists once `sysbus LoadELF` has been given.
+    """Carries out one command per line. The board exists once `sysbus LoadELF` has been given.
 
     options   how the board is made
     """
@@ -74,7 +74,7 @@ class Monitor:
         return ""
 
     def _outside(self, target: str, verb: str, arguments: list[str]) -> bool:
-        """What a user does to the board: buttons, power, a scene. False where it is none of these."""
+        """What a user does to the board: buttons, power, a scene, a byte. False where it is none of these."""
         match target, verb, arguments:
             case "machine", "Reset", []:
                 self.board.press_reset()
@@ -89,6 +89,8 @@ class Monitor:
             case "spi2.camera", "ImageSource", [file]:
                 camera = self.board.camera or self.board.connect_camera()
                 camera.show_file(Path(file.removeprefix("@")))
+            case line, "WriteChar", [byte] if line == self.name("usart"):
+                self.board.feed(bytes([int(byte, 0)]))
             case _:
                 return False
         return True

@@ -7,27 +7,27 @@ from pathlib import Path
 from .board import Board
 from .loop import Stop, Until
 
+DEFAULT_BAUD = 115200
 FLUSH_S = 0.05  # time for the firmware to finish what it has begun to say
 
 
 class EmulatedPort:
     """Like a serial port, but times are the board's own: virtual seconds, and they pass only in `read`.
 
-    board   the board behind it
-    baud    the host's rate; None: always the device's
+    board   the board behind it; the line starts at DEFAULT_BAUD, as the firmware does
     """
 
     def __init__(self, elf: Path | str | Board) -> None:
         self.board = elf if isinstance(elf, Board) else Board(elf)
-        self.baud: int | None = None
+        self.set_baud(DEFAULT_BAUD)
         self._received = bytearray()
 
     def set_baud(self, baud: int) -> None:
-        """From now on the host sends at this rate; bytes arrive damaged where the device has another one."""
-        self.baud = baud
+        """The host's rate from now on; bytes arrive damaged, both ways, where the device has another one."""
+        self.board.usart.host_baud = baud
 
     def write(self, data: bytes) -> None:
-        self.board.feed(data, self.baud)
+        self.board.feed(data)
 
     def read(self, size: int, timeout_s: float) -> bytes:
         """Up to `size` bytes, when the firmware has sent some and gone to sleep; b"" when none came in time.

@@ -12,6 +12,14 @@ class Register(IntEnum):
     R1 = arm_const.UC_ARM_REG_R1
     R2 = arm_const.UC_ARM_REG_R2
     R3 = arm_const.UC_ARM_REG_R3
+    R4 = arm_const.UC_ARM_REG_R4
+    R5 = arm_const.UC_ARM_REG_R5
+    R6 = arm_const.UC_ARM_REG_R6
+    R7 = arm_const.UC_ARM_REG_R7
+    R8 = arm_const.UC_ARM_REG_R8
+    R9 = arm_const.UC_ARM_REG_R9
+    R10 = arm_const.UC_ARM_REG_R10
+    R11 = arm_const.UC_ARM_REG_R11
     R12 = arm_const.UC_ARM_REG_R12
     SP = arm_const.UC_ARM_REG_SP
     LR = arm_const.UC_ARM_REG_LR
@@ -26,3 +34,8 @@ class Register(IntEnum):
     FAULTMASK = arm_const.UC_ARM_REG_FAULTMASK
     S0 = arm_const.UC_ARM_REG_S0
     FPSCR = arm_const.UC_ARM_REG_FPSCR
+
+    @classmethod
+    def general(cls) -> tuple[Register, ...]:
+        """R0 to R12."""
+        return tuple(cls[f"R{number}"] for number in range(13))

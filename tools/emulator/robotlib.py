@@ -13,6 +13,7 @@ from .board import Board
 from .errors import EmulatorError
 from .loop import Stop, Until
 from .monitor import Monitor
+from .port import DEFAULT_BAUD
 
 DEFAULT_TIMEOUT_S = 8.0
 LED_LOOK_S = 0.001
@@ -84,6 +85,8 @@ class BoardKeywords:
         self._wait_for_echo = True
 
     def _connect(self, board: Board) -> None:
+        """The terminal is at the rate that the firmware starts with; the suites never change it."""
+        board.usart.host_baud = DEFAULT_BAUD
         board.usart.listeners.append(self._receive)
 
     def _receive(self, data: bytes) -> None:

@@ -4,7 +4,7 @@
  *
  * Layout   activations and errors [h][w][c] (NHWC, N is always 1)
  *          dense weights [c_out][kh][kw][c_in], depthwise weights [c][kh][kw]
- * Numbers  real = scale * (q - zero); weights have zero 0 and a scale a channel of c_out
+ * Numbers  real = scale * (q - zero); weights have zero 0 and one scale per channel of c_out
  *          padding stands for real zero, that is q = x_zero
  * A linear layer is a 1x1 convolution over a 1x1 image. A depthwise convolution uses the same
  * struct with c_in == c_out.
@@ -39,7 +39,7 @@ struct split_weights {
 struct trained_weights {
     int8_t *w;         /* same layout as split_weights.trained, -127..127 */
     uint8_t *frac;     /* fraction bits of w, value w + frac / 2^frac_bits with signed frac in [-2^(f-1), 2^(f-1)):
-                          8 bits: int8 an element; 4 bits: two an byte, even index in the low nibble; 0 bits: NULL */
+                          8 bits: int8 per element; 4 bits: two per byte, even index in the low nibble; 0 bits: NULL */
     uint8_t frac_bits; /* 0, 4 or 8 */
     const float *qas;  /* [channels of s_w] 65536 / s_w^2, 0 where the channel is dead */
     uint32_t id;       /* tensor id of the random numbers */
@@ -55,7 +55,7 @@ struct saved_input {
 /* Integers. Sums are int32 and never wrap: conversion proves for each layer that none of these leaves it, whatever the
  * image, the errors and the training (tools/convert/ops/bounds.py). reach: max |x - x_zero|, 255 at most.
  *
- *   forward       |b| + sum |w| * reach                                 65,793 products an output at most
+ *   forward       |b| + sum |w| * reach                                 65,793 products per output at most
  *   bwd_x         c_out * taps * 127 * 128 << guard                     taps as for guard; depthwise taps * 127 * 128
  *   bwd_w         h_out * w_out * 127 * max(reach, 128)                 66,311 outputs where x_zero is -128, else more
  *   biases        pixels * 127

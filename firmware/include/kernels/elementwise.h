@@ -9,7 +9,7 @@ struct add {
     uint32_t pixels;
     uint16_t c;
     int16_t a_zero, b_zero, y_zero;
-    float a_scale, b_scale, y_scale; /* real value a unit */
+    float a_scale, b_scale, y_scale; /* real value per unit */
 };
 
 /* y = sat8(rint(((a - a_zero) * a_scale + (b - b_zero) * b_scale) / y_scale) + y_zero), every operation

@@ -6,7 +6,7 @@
  * precision, one rounding an operation, in the order written here (-ffp-contract=off).
  *
  *   forward    y = sat8((int)rint((float)acc * m[c]) + zero)     product rounded to float before rint
- *   error      real gradient of a stored unit = scale[c] * q     int8 q, one float scale a channel
+ *   error      real gradient of a stored unit = scale[c] * q     int8 q, one float scale per channel
  *   update     w' = sat(w - ((q + (r & 0xFFFF)) >> 16)), q = sat(rint(step * 2^16))
  *
  * Training may overflow float32; the bits are the same on every machine even then. A float becomes an integer as Arm's
@@ -27,7 +27,7 @@
  * schedule, so fused, tiled and in-place plans give the same bytes. */
 struct error_s8 {
     int8_t *q;    /* [pixels][c] */
-    float *scale; /* [c], real gradient a unit of q, >= 0 */
+    float *scale; /* [c], real gradient per unit of q, >= 0 */
 };
 
 /* What stands between a gradient of a stored tensor and the gradient of the sum it was made from.
@@ -47,7 +47,7 @@ struct sgd {
     uint32_t step; /* index of this step, from 0 */
 };
 
-/* Bytes of mask a pixel of c channels. */
+/* Bytes of mask per pixel of c channels. */
 static inline uint32_t mask_stride(uint32_t c)
 {
     return (c + 7u) / 8u;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A map times one factor a channel, as squeeze-and-excitation computes it. x - x_zero and s - s_zero take 9 bits. */
+/* A map times one factor per channel, as squeeze-and-excitation computes it. x - x_zero and s - s_zero take 9 bits. */
 #ifndef KERNELS_SCALE_H
 #define KERNELS_SCALE_H
 

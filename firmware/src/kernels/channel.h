@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Errors, a channel at a time: the way from exact sums to int8 with one scale a channel.
+/* Errors, a channel at a time: the way from exact sums to int8 with one scale per channel.
  *
  *   peak = max over the pixels that pass the mask of |sum|     of those that are numbers
  *   q    = rint(sum * (127 / peak))                            so that the largest |q| is 127

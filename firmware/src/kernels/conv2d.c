@@ -10,7 +10,7 @@ struct part {
     const int8_t *w;
     const uint16_t *order; /* NULL: all channels in natural order */
     uint32_t count;        /* channels */
-    uint32_t k;            /* weights an output channel */
+    uint32_t k;            /* weights per output channel */
 };
 
 static struct part part_of(const struct conv2d *p, const struct split_weights *w, int trained)

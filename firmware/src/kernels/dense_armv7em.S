@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Dense micro-kernels for Armv7E-M with the DSP extension. Contract and panel layout: dense.h.
  *
- * A tile holds LANES int16 panels, word by word side by side; against them one int8 row a time is streamed, as it
- * lies in memory. SXTB16 widens bytes 0, 2 and bytes 1, 3 of a word, so a group of four values is two words a lane:
+ * A tile holds LANES int16 panels, word by word side by side; against them one int8 row at a time is streamed, as it
+ * lies in memory. SXTB16 widens bytes 0, 2 and bytes 1, 3 of a word, so a group of four values is two words per lane:
  *
  *     [lane 0 k0 k2] [lane 1 k0 k2] ...  [lane 0 k1 k3] [lane 1 k1 k3] ...
  *

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A map times one factor a channel. Contract: kernels/scale.h. */
+/* A map times one factor per channel. Contract: kernels/scale.h. */
 #include "kernels/scale.h"
 
 #include "channel.h"

@@ -22,57 +22,57 @@ enum {
 /* clang-format off */
 #define TABLE(ROW) \
     ROW(help, run_help(), 0, 0, NEEDS_NOTHING, \
-        "help: this list") \
+        ": this list") \
     ROW(ping, reply_ok("ok pong"), 0, 0, NEEDS_NOTHING, \
-        "ping: answer `ok pong`") \
+        ": answer `ok pong`") \
     ROW(info, run_info(p), 0, 0, NEEDS_NOTHING, \
-        "info: board, model, sizes") \
+        ": board, model, sizes") \
     ROW(image, command_image(p), 0, 0, NEEDS_NOTHING, \
-        "image: forget the rows received so far") \
+        ": forget the rows received so far") \
     ROW(row, command_row(&p->session, w), 3, 3, NEEDS_ARENA, \
-        "row Y X HEX: up to 48 bytes of image row Y from byte X on") \
+        " Y X HEX: up to 48 bytes of image row Y from byte X on") \
     ROW(pattern, command_pattern(&p->session, w->word[1]), 1, 1, NEEDS_ARENA, \
-        "pattern N: fill the image with test pattern N") \
+        " N: fill the image with test pattern N") \
     ROW(infer, command_infer(&p->session), 0, 0, NEEDS_ARENA, \
-        "infer: logits (hex float32) and class of the image") \
+        ": logits (hex float32) and class of the image") \
     ROW(train, command_train(p, w->word[1]), 1, 1, NEEDS_ARENA, \
-        "train L: one training step with label L") \
+        " L: one training step with label L") \
     ROW(eval, command_eval(&p->session, w->word[1]), 1, 1, NEEDS_ARENA, \
-        "eval L: inference, counted against label L") \
+        " L: inference, counted against label L") \
     ROW(stats, run_stats(p, w), 0, 1, NEEDS_NOTHING, \
-        "stats [clear]: counters; clear: zero those of evaluation and loss") \
+        " [clear]: counters; clear: zero those of evaluation and loss") \
     ROW(rate, run_rate(&p->session, w->word[1]), 1, 1, NEEDS_NOTHING, \
-        "rate F: multiply the scheme's learning rates by F, 0..1000") \
+        " F: multiply the scheme's learning rates by F, 0..1000") \
     ROW(seed, run_seed(&p->session, w->word[1]), 1, 1, NEEDS_NOTHING, \
-        "seed N: seed of the stochastic rounding") \
+        " N: seed of the stochastic rounding") \
     ROW(replay, run_replay(&p->session, w->word[1]), 1, 1, NEEDS_NOTHING, \
-        "replay K|clear: steps on old records behind each new one, 0..100; clear: forget them") \
+        " K|clear: steps on old records behind each new one, 0..100; clear: forget them") \
     ROW(rehearse, command_rehearse(p, w->word[1]), 1, 1, NEEDS_ARENA, \
-        "rehearse N: steps on old records alone, 1..100") \
+        " N: steps on old records alone, 1..100") \
     ROW(sha, run_sha(), 0, 0, NEEDS_TRAINABLES, \
-        "sha: SHA-256 of the trainables") \
+        ": SHA-256 of the trainables") \
     ROW(selftest, command_selftest(&p->session), 0, 0, NEEDS_ARENA, \
-        "selftest: kernels, flash of the model, memory; the image is lost") \
+        ": kernels, flash of the model, memory; the image is lost") \
     ROW(pull, run_pull(), 0, 0, NEEDS_TRAINABLES, \
-        "pull: send the trainables as DATA frames") \
+        ": send the trainables as DATA frames") \
     ROW(push, run_push(p, w), 3, 3, NEEDS_NOTHING, \
-        "push BYTES CRC ID: replace the trainables by those in the WEIGHTS frames that follow") \
+        " BYTES CRC ID: replace the trainables by those in the WEIGHTS frames that follow") \
     ROW(reset, run_reset(p), 0, 0, NEEDS_NOTHING, \
-        "reset: trainables, step counter and statistics as after conversion") \
+        ": trainables, step counter and statistics as after conversion") \
     ROW(save, run_save(p), 0, 0, NEEDS_TRAINABLES, \
-        "save: checkpoint to flash") \
+        ": checkpoint to flash") \
     ROW(autosave, run_autosave(&p->session, w->word[1]), 1, 1, NEEDS_NOTHING, \
-        "autosave N: checkpoint after every N training steps, 0: none") \
+        " N: checkpoint after every N training steps, 0: none") \
     ROW(guard, run_guard(&p->session, w->word[1]), 1, 1, NEEDS_NOTHING, \
-        "guard 0|1: 1: back to the last checkpoint, at half the rate, where training diverges") \
+        " 0|1: 1: back to the last checkpoint, at half the rate, where training diverges") \
     ROW(forget, run_forget(p), 0, 0, NEEDS_NOTHING, \
-        "forget: erase all checkpoints; the trainables stay") \
+        ": erase all checkpoints; the trainables stay") \
     ROW(reboot, run_reboot(p), 0, 0, NEEDS_NOTHING, \
-        "reboot: save what is new since the last checkpoint, then restart") \
+        ": save what is new since the last checkpoint, then restart") \
     ROW(baud, run_baud(p, w->word[1]), 1, 1, NEEDS_NOTHING, \
-        "baud N: change the rate, 9600..3000000; needs a line at the new rate within 2 s") \
+        " N: change the rate, 9600..3000000; needs a line at the new rate within 2 s") \
     ROW(led, run_led(w->word[1]), 1, 1, NEEDS_NOTHING, \
-        "led 0|1: LED off or on")
+        " 0|1: LED off or on")
 /* clang-format on */
 
 enum { TABLE(COMMAND_NUMBER) TABLE_ROWS };
@@ -325,10 +325,20 @@ int command_may_use(const struct protocol *p, int arena)
     return 1;
 }
 
+/* 1 where a line of `help` is that of the command `word`. */
+static int begins(const char *help, const char *word)
+{
+    while (*help != ' ' && *help != ':' && *help == *word) {
+        help++;
+        word++;
+    }
+    return *word == '\0' && (*help == ' ' || *help == ':');
+}
+
 int command_find(const struct protocol *p, const struct command *rows, uint32_t count, const struct words *w)
 {
     uint32_t row = 0;
-    while (row < count && strcmp(w->word[0], rows[row].name) != 0) {
+    while (row < count && !begins(rows[row].help, w->word[0])) {
         row++;
     }
     if (row == count) {
@@ -365,7 +375,7 @@ static void split(char *line, struct words *w)
 }
 
 /* 1, 0, COMMAND_UNKNOWN or COMMAND_REFUSED. */
-static int run(struct protocol *p, const struct words *w)
+COLD static int run(struct protocol *p, const struct words *w)
 {
     int row = command_find(p, table, TABLE_ROWS, w);
     switch (row) {

@@ -7,18 +7,18 @@
 #include "commands.h"
 
 /* commands_step.c */
-int command_image(struct protocol *p);
-int command_row(struct session *s, const struct words *w);
-int command_pattern(struct session *s, const char *word);
-int command_infer(struct session *s);
-int command_train(struct protocol *p, const char *word);
-int command_eval(struct session *s, const char *word);
-int command_rehearse(struct protocol *p, const char *word);
+COLD int command_image(struct protocol *p);
+COLD int command_row(struct session *s, const struct words *w);
+COLD int command_pattern(struct session *s, const char *word);
+COLD int command_infer(struct session *s);
+COLD int command_train(struct protocol *p, const char *word);
+COLD int command_eval(struct session *s, const char *word);
+COLD int command_rehearse(struct protocol *p, const char *word);
 
-/* commands_selftest.c: a data line a part, then `ok selftest` or `err selftest ...`. */
-int command_selftest(struct session *s);
+/* commands_selftest.c: one data line per part, then `ok selftest` or `err selftest ...`. */
+COLD int command_selftest(struct session *s);
 
 /* The line `unsaved: REASON` where a checkpoint that nobody asked for could not be written. */
-void command_unsaved(int status);
+COLD void command_unsaved(int status);
 
 #endif

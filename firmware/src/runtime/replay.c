@@ -8,7 +8,7 @@
 #include <string.h>
 
 _Static_assert(MODEL_RECORDS >= MODEL_CLASSES && MODEL_RECORDS <= UINT16_MAX,
-               "a replay buffer holds a record a class at least: convert with a larger --replay");
+               "a replay buffer holds one record per class at least: convert with a larger --replay");
 
 enum { NOWHERE = MODEL_RECORDS };
 

@@ -49,7 +49,7 @@ def picture(board: Board) -> Image.Image | None:
 
 
 def _colours(pixels: bytes) -> bytes:
-    """RGB565, little-endian, to three bytes a pixel."""
+    """RGB565, little-endian, to three bytes per pixel."""
     out = bytearray()
     for low, high in zip(pixels[0::2], pixels[1::2], strict=True):
         word = high << 8 | low

@@ -52,13 +52,18 @@ class Usart(Peripheral):
     loses nothing.
     Paced: bytes arrive at the rate that is programmed, whether the firmware is ready or not, and overrun.
 
-    listeners   called with the bytes that the firmware sent
+    What a pin carries that is not the USART's is lost.
+
+    host_baud   the rate of the host's end; where the firmware's differs, bytes arrive damaged, both ways.
+                None: always the firmware's own
+    listeners   called with the bytes that the firmware sent, as the host receives them
     """
 
     def __init__(self, board: Board, state: UsartState, line: SerialLine, paced: bool) -> None:
         super().__init__(board, line.name, line.base, line.clock)
         self.state = state
-        self._apb = line.apb
+        self._line = line
+        self.host_baud: int | None = None
         self.layout = at = OLDER if line.older else NEWER
         state.page, offset = line.base & -PAGE, line.base % PAGE
         state.status, state.receive, state.send = offset + at.status, offset + at.receive, offset + at.send
@@ -83,6 +88,8 @@ class Usart(Peripheral):
         self.state.powered = int(on)
 
     def write(self, offset: int, value: int) -> None:
+        if offset in (self.layout.cr1, self.layout.brr):
+            self.board.deliver()  # what was sent at the rate so far
         super().write(offset, value)
         if offset == self.layout.cr1:
             self.state.cr1 = value
@@ -100,22 +107,27 @@ class Usart(Peripheral):
         divider: float = brr
         if self.state.cr1 & CR1_OVER8:
             divider = (brr & ~15 | (brr & 7) << 1) / 2
-        return self.board.rcc.apb_hz(self._apb) / divider if divider else 0.0
+        return self.board.rcc.apb_hz(self._line.apb) / divider if divider else 0.0
 
     @property
     def byte_cycles(self) -> int:
         """Core cycles that one byte takes on the line."""
         return max(1, round(BITS_A_BYTE * self.board.rcc.core_hz / (self.baud or 115200)))
 
-    def feed(self, data: bytes, baud: int | None = None) -> None:
-        """Bytes from the host.
+    @property
+    def _rates_differ(self) -> bool:
+        """Whether host and firmware misunderstand each other; a firmware without a rate is not there yet."""
+        own, other = self.baud, self.host_baud
+        return own > 0 and other is not None and abs(own - other) > TOLERANCE * other
 
-        baud   the host's rate; where it differs from the device's they arrive damaged. None: the device's own
-        """
-        if baud is None or abs(self.baud - baud) <= TOLERANCE * baud:
-            self._waiting.extend(data)
-        else:
-            self._waiting.extend(self._noise.randrange(256) | RX_FRAMING_ERROR for _ in data)
+    def _is_wired(self, place: tuple[str, int]) -> bool:
+        """Whether the firmware has given a pin to the USART."""
+        port, pin = place
+        return self.board.gpio[port].serves(pin, self._line.function)
+
+    def feed(self, data: bytes) -> None:
+        """Bytes from the host."""
+        self._waiting.extend(data)
         if self.due is None and self._waiting:
             self.due = self.board.now + (self.byte_cycles if self.paced else 0)
 
@@ -145,6 +157,10 @@ class Usart(Peripheral):
             self.due = self.due + self.byte_cycles if self._waiting else None
 
     def _push(self, byte: int) -> None:
+        if self.baud and not self._is_wired(self._line.receive):
+            return
+        if self._rates_differ:
+            byte = self._noise.randrange(256) | RX_FRAMING_ERROR
         self.state.rx[self.state.rx_tail % RX_QUEUE] = byte
         self.state.rx_tail += 1
 
@@ -163,10 +179,12 @@ class Usart(Peripheral):
         return bool(cr1 & (CR1_TXEIE | CR1_TCIE))  # the transmitter is always ready
 
     def drain(self) -> bytes:
-        """What the firmware has sent since the last call."""
+        """What the host has heard of the firmware since the last call."""
         count = self.state.tx_count
         if not count:
             return b""
         data = bytes(memoryview(self.state.tx)[:count])
         self.state.tx_count = 0
-        return data
+        if not self._is_wired(self._line.send):
+            return b""
+        return self._noise.randbytes(count) if self._rates_differ else data

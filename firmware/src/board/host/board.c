@@ -168,24 +168,12 @@ int board_serial_baud(uint32_t baud)
     return baud < BAUD_MIN || baud > BAUD_MAX ? BOARD_ERR_RANGE : BOARD_OK;
 }
 
-uint32_t board_serial_lost(void)
-{
-    return 0;
-}
-
 void board_wait(void)
 {
     flush();
     if (in_from == in_end) {
         fill(TICK_MS);
     }
-}
-
-void board_alive(void) {}
-
-const char *board_start_cause(void)
-{
-    return "power";
 }
 
 uint32_t board_millis(void)
@@ -196,21 +184,6 @@ uint32_t board_millis(void)
 uint32_t board_cycles(void)
 {
     return (uint32_t)now_ns();
-}
-
-void board_led(int on)
-{
-    (void)on;
-}
-
-int board_button(void)
-{
-    return 0;
-}
-
-const struct board_crash *board_crash(void)
-{
-    return NULL;
 }
 
 /* Start the program over, as a chip does: memory fresh, bytes that waited unread lost. */

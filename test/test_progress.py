@@ -1,0 +1,105 @@
+"""Long work says how far it is: a line a minute where there is no terminal."""
+
+from __future__ import annotations
+
+import io
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from PIL import Image
+from rich.console import Console
+
+from microtrain.base import progress
+from microtrain.base.progress import Bar, Bars, duration
+from microtrain.device import cli
+from microtrain.device.testing import CLASSES, SHAPE, FakeDevice
+
+
+def wait_for(lines: list[str], count: int) -> None:
+    end = time.monotonic() + 20
+    while len(lines) < count and time.monotonic() < end:
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def lines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is said, a minute being a fiftieth of a second."""
+    told: list[str] = []
+    monkeypatch.setattr(progress, "EVERY_S", 0.02)
+    monkeypatch.setattr(progress, "say", lambda text, err: told.append(text))
+    return told
+
+
+def test_a_line_a_minute_even_where_nothing_goes_on(lines: list[str]) -> None:
+    with Bars() as bars:
+        bars.add("training", 4000).set(1000, "loss 1.203")
+        wait_for(lines, 3)
+    assert len(lines) >= 3
+    assert all(line.startswith("training: 1,000 of 4,000, loss 1.203, ") for line in lines)
+    assert all(line.endswith(" left") for line in lines)
+
+
+def test_the_end_of_what_was_told_is_told_once(lines: list[str]) -> None:
+    with Bars() as bars:
+        short, long = bars.add("features", 3), bars.add("costs")
+        short.set(3)
+        short.end()
+        wait_for(lines, 1)
+        long.end()
+        wait_for(lines, 2)
+        before = len(lines)
+        time.sleep(0.1)
+    assert not any("features" in line for line in lines), "it was over before there was anything to tell"
+    assert lines[-1] == "costs: 0, took 0 s" and len(lines) <= before + 1
+
+
+def test_the_time_left_is_in_proportion(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    bar = Bar("training", 400)
+    now[0] = 600.0
+    bar.advance(100)
+    assert bar.line() == "training: 100 of 400, 30 min left"
+
+
+def test_durations() -> None:
+    assert [duration(s) for s in (0, 89, 95, 3600, 11100)] == ["0 s", "89 s", "2 min", "60 min", "3 h 5 min"]
+
+
+def test_a_terminal_shows_bars_and_no_lines(lines: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = io.StringIO()
+    terminal = Console(file=screen, force_terminal=True, width=80)
+    monkeypatch.setattr(progress, "console", lambda **_: terminal)
+    with Bars() as bars:
+        outer = bars.add("training", 10)
+        outer.advance(4, "loss 0.5")
+        inner = bars.add("evaluating", 2)
+        inner.end()
+        inner.hide()
+        bars.say("a report")
+    assert "4/10" in screen.getvalue() and "loss 0.5" in screen.getvalue() and "a report" in screen.getvalue()
+    assert not lines
+
+
+def test_a_session_without_a_terminal_is_not_silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """37 minutes of `device train` wrote nothing."""
+    monkeypatch.setattr(progress, "EVERY_S", 0.02)
+    device = FakeDevice()
+    original = device.do_train
+
+    def slowly(label: str) -> None:
+        time.sleep(0.02)
+        original(label)
+
+    device.do_train = slowly  # type: ignore[method-assign]
+    monkeypatch.setattr(cli, "SerialPort", lambda name: device)
+    for k in range(CLASSES):
+        (tmp_path / f"c{k}").mkdir()
+        for i in range(3):
+            Image.fromarray(np.full(SHAPE[:2], 9 * k + i, np.uint8)).save(tmp_path / f"c{k}/{i}.png")
+    said = CliRunner().invoke(cli.main, ["--port", "fake", "train", str(tmp_path)]).output
+    found = [line for line in said.splitlines() if line.startswith("training: ")]
+    assert found and " of 9, loss 0.125, right before learning " in found[-1] and found[-1].endswith(" left")

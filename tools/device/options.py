@@ -1,0 +1,145 @@
+"""What a training session is asked for, on a device as in the simulator: the same options and defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import click
+
+from microtrain.base.errors import Error
+from microtrain.base.options import option
+from microtrain.samples.augment import Augmentation
+from microtrain.samples.images import WAYS
+
+from .session import Settings
+
+LR_HELP = (
+    "Learning rate, of which a schedule makes less; of several in the scheme the largest. [the scheme's]"
+)
+FACTOR_HELP = "In its place: a factor on the scheme's learning rates."
+PLAIN = Augmentation()
+Rates = tuple[float, float, float]  # of weights, biases and head
+
+
+class Kinds(click.ParamType):  # type: ignore[type-arg]
+    """Augmentations, separated by commas, or "none"."""
+
+    name = "kinds"
+
+    def convert(
+        self, value: str | tuple[str, ...], param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, ...]:
+        if not isinstance(value, str):
+            return value
+        kinds = () if value == "none" else tuple(value.split(","))
+        unknown = set(kinds) - set(WAYS)
+        if unknown:
+            self.fail(f"{', '.join(sorted(unknown))}: choose from {', '.join(WAYS)}, or none.", param, ctx)
+        return tuple(kind for kind in WAYS if kind in kinds)
+
+
+@dataclass(frozen=True)
+class Course:
+    """How a session goes, whatever it trains."""
+
+    epochs: int = option(
+        "--epochs", default=1, show_default=True, type=click.IntRange(1), help="Passes over the images."
+    )
+    limit: int = option(
+        "--limit", default=0, type=click.IntRange(0), metavar="N", help="At most N images per epoch."
+    )
+    schedule: str = option(
+        "--schedule",
+        type=click.Choice(["cosine", "constant"]),
+        default="cosine",
+        show_default=True,
+        help="Of the learning rates: cosine falls to 0 over the session.",
+    )
+    warmup: int = option(
+        "--warmup", default=0, type=click.IntRange(0), metavar="N", help="Steps of rising learning rates."
+    )
+    kinds: tuple[str, ...] = option(
+        "--augment",
+        type=Kinds(),
+        default=",".join(PLAIN.kinds),
+        show_default=True,
+        help="How training images vary from epoch to epoch, or none.",
+    )
+    variants: int = option(
+        "--variants",
+        default=PLAIN.variants,
+        show_default=True,
+        type=click.IntRange(1),
+        help="At most so many per image.",
+    )
+    order: str = option(
+        "--order",
+        type=click.Choice(["shuffled", "classes"]),
+        default="shuffled",
+        show_default=True,
+        help="Order of the training images: classes come one after the other, each for all of its epochs.",
+    )
+    rehearse: int = option(
+        "--rehearse",
+        default=0,
+        type=click.IntRange(0),
+        metavar="N",
+        help="At the end, N steps on old images alone, with a rate that falls to 0.",
+    )
+
+    @property
+    def augmentation(self) -> Augmentation:
+        return Augmentation(self.kinds, self.variants)
+
+    def settings(self, factor: float, seed: int, eval_every: int, replay: int | None) -> Settings:
+        """Of a session with this course. factor: on the scheme's learning rates."""
+        return Settings(
+            epochs=self.epochs,
+            seed=seed,
+            limit=self.limit,
+            eval_every=eval_every,
+            rate=factor,
+            schedule=self.schedule,
+            warmup=self.warmup,
+            order=self.order,
+            replay=replay,
+            rehearse=self.rehearse,
+        )
+
+
+def factors(wanted: Sequence[float], given: Sequence[float], rates: Rates | None) -> tuple[float, ...]:
+    """Factors on the scheme's learning rates.
+
+    wanted   learning rates, the largest of the scheme's at the session's beginning
+    given    factors; neither: the scheme's own rates
+    rates    the scheme's; None: not known
+    Errors   Error where both are asked for, or a learning rate cannot be had by a factor
+    """
+    if wanted and given:
+        raise Error("--lr is a learning rate and --lr-factor a factor on the scheme's: name one of them.")
+    if not wanted:
+        return tuple(given) or (1.0,)
+    if rates is None:
+        raise Error(
+            "--lr needs the plan of the model, which has the scheme's learning rates: name it with --plan, "
+            "or use --lr-factor."
+        )
+    if not max(rates):
+        raise Error("--lr has no learning rate to change: the scheme's are 0 (docs/schemes.md).")
+    return tuple(rate / max(rates) for rate in wanted)
+
+
+def in_words(course: Course, chosen: Sequence[float], rates: Rates | None) -> str:
+    """What a session is about to do, in a line. chosen: factors, as factors() has them."""
+    if rates is None:
+        rate = f"rate {' and '.join(f'{factor:g}' for factor in chosen)} x the scheme's"
+    elif len(set(rates)) == 1:
+        rate = f"rate {' and '.join(f'{factor * rates[0]:g}' for factor in chosen)}"
+    else:
+        each = ["/".join(f"{factor * rate:g}" for rate in rates) for factor in chosen]
+        rate = f"rate {' and '.join(each)} (weights/biases/head)"
+    fall = "cosine to 0" if course.schedule == "cosine" else course.schedule
+    rise = f", {course.warmup} steps of warm-up" if course.warmup else ""
+    images = f"{', '.join(course.kinds)} ({course.variants} variants)" if course.kinds else "none"
+    return f"{rate}, {fall}{rise}; augmentation {images}"
