@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch.nn import functional as F  # noqa: N812
 
+from microtrain.convert.execute.executor import Executor
 from microtrain.convert.ir import Graph, Node, Tensor
 from microtrain.convert.ops.activations import ACTIVATIONS
-from microtrain.convert.reference.executor import Executor
 
 torch.set_num_threads(1)
 Key = tuple[str, str]

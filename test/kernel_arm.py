@@ -1,7 +1,7 @@
 """The kernels as a chip runs them: built by the cross compiler, called one by one on Unicorn's Cortex-M.
 
-`ArmLib` has the methods of `convert.hostlib.HostLib`, so a `Twin` works on it unchanged. Arrays are copied
-into the emulated memory, bytes at odd addresses, with canaries between them, and back after the call.
+`ArmLib` has the methods of `convert.reference.hostlib.HostLib`, so a `Twin` works on it unchanged. Arrays are
+copied into the emulated memory, bytes at odd addresses, with canaries between them, and back after the call.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from elftools.elf.elffile import ELFFile
 from unicorn import arm_const as arm
 
 from microtrain.base.paths import ROOT
+from microtrain.convert.ops.host import kernels
 from microtrain.convert.reference import hostlib
-from microtrain.convert.reference.hostlib import Record, kernels
+from microtrain.convert.reference.hostlib import Record
 
 CC = "arm-none-eabi-gcc"
 CPUS = {

@@ -111,7 +111,7 @@ def draw_sgd(rng: Rng) -> Sgd:
 
 
 def draw_trained(rng: Rng, shape: tuple[int, ...], factor: Array) -> Trained:
-    """Weights whose steps are mostly of the size of their resolution. factor [c_out]: gradient a unit."""
+    """Weights whose steps are mostly of the size of their resolution. factor [c_out]: gradient per unit."""
     bits = int(pick(rng, 0, 4, 8))
     w = draw_s8(rng, shape, -127)
     half = 1 << bits >> 1

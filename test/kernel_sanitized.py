@@ -12,12 +12,12 @@ from pathlib import Path
 import kernel_cases
 from kernel_twins import Guarded, Twin
 
-from microtrain.convert.reference.hostlib import HostLib
+from microtrain.convert.ops.host import bound
 
 
 def main(library: str, cases: str, *options: str) -> None:
     Guarded.margin, Guarded.filled = 0, "--raw" not in options
-    twin = Twin(HostLib(Path(library)))
+    twin = Twin(bound(Path(library)))
     for name in kernel_cases.CHECKS:
         kernel_cases.run(name, twin, int(cases), seed=7)
     print("all kernels ran")

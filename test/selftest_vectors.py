@@ -50,7 +50,7 @@ def input_gradient(
 
 
 def update(x: np.ndarray, w: np.ndarray, e: reference.Error, qas: np.ndarray) -> bytes:
-    """Weights, then their fractions of 4 bits, two a byte."""
+    """Weights, then their fractions of 4 bits, two per byte."""
     _, sums = sums_of_gradients(x, w, e.q.astype(np.float64))
     stored = np.ascontiguousarray(w.transpose(0, 2, 3, 1))
     trained = reference.Trained(stored, np.zeros_like(stored), 4, qas, 0)

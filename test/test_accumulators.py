@@ -12,15 +12,16 @@ from networks import Builder, random_network, residual_network
 from lab.attack import gradients as attack
 from lab.attack.gradients import Extreme, everything_trained, extreme_graph, least_cosine, stored_image
 from microtrain.convert import pipeline
+from microtrain.convert.emit.code import generate
+from microtrain.convert.execute.executor import Executor
 from microtrain.convert.ir import ConvertError, Graph, Node, Source, Tensor, Window
 from microtrain.convert.ir import Layer as IrLayer
+from microtrain.convert.native_model import NativeModel, Sgd
 from microtrain.convert.ops import TABLE, bounds, pool
 from microtrain.convert.passes.accumulators import accumulators, prove, warn_coarse
-from microtrain.convert.pipeline import compile_graph, generate, training_graph
+from microtrain.convert.pipeline import compile_graph, training_graph
 from microtrain.convert.reference import hostlib
 from microtrain.convert.reference import kernels as reference
-from microtrain.convert.reference.executor import Executor
-from microtrain.convert.reference.native_model import NativeModel, Sgd
 from microtrain.convert.scheme import Scheme
 
 ALL = Scheme("all", -1, {"all": 1.0}, head="random")
@@ -147,7 +148,7 @@ def small_map(b: Builder, x: str, classes: int = 5) -> Graph:
 
 
 def large_network(seed: int) -> Graph:
-    """A few convolutions of any kind on an image of 100 to 300 pixels a side."""
+    """A few convolutions of any kind on an image of 100 to 300 pixels per side."""
     rng = np.random.default_rng(seed)
     b = Builder(rng, (int(rng.integers(100, 301)), int(rng.integers(100, 301)), int(rng.choice([1, 3]))))
     x = "x"

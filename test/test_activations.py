@@ -15,15 +15,16 @@ from test_parallel import assert_simulated, compiled, image_of
 from test_stream import assert_same_logits
 from torch import nn
 
+from microtrain.convert.emit.code import generate
+from microtrain.convert.execute.batched import run_float
 from microtrain.convert.frontends.module import load_model
 from microtrain.convert.ir import ConvertError, Graph
+from microtrain.convert.native_model import NativeModel
 from microtrain.convert.ops.activations import ACTIVATIONS, STEEPEST, slopes, stored
-from microtrain.convert.pipeline import compile_graph, generate
+from microtrain.convert.pipeline import compile_graph
 from microtrain.convert.quantize.fidelity import compare
 from microtrain.convert.quantize.int8 import quantize
 from microtrain.convert.quantize.ranges import measure_ranges
-from microtrain.convert.reference.batched import run_float
-from microtrain.convert.reference.native_model import NativeModel
 from microtrain.convert.scheme import Scheme, convolutions
 
 torch.set_num_threads(1)

@@ -13,11 +13,12 @@ from conftest import ROOT, Built, run
 from networks import residual_network
 
 from microtrain.base.errors import Error
+from microtrain.convert.emit.code import generate
+from microtrain.convert.execute.executor import Executor
+from microtrain.convert.native_model import NativeModel, Sgd
 from microtrain.convert.ops.conv_constants import qas_weights
-from microtrain.convert.pipeline import compile_graph, generate
-from microtrain.convert.reference.executor import Executor
+from microtrain.convert.pipeline import compile_graph
 from microtrain.convert.reference.kernels import Sgd as ReferenceSgd
-from microtrain.convert.reference.native_model import NativeModel, Sgd
 from microtrain.convert.scheme import Scheme, convolutions
 from microtrain.convert.trainables import layout
 from microtrain.device.client import Info
@@ -124,7 +125,7 @@ def test_a_loss_that_is_no_number_ends_it_at_once(loss: float) -> None:
 def test_the_command_line_says_at_which_step_it_diverged(example: Built, tmp_path: Path) -> None:
     run(["python", str(ROOT / "examples/digits/export_images.py"), str(tmp_path / "digits")])
     command = ["python", "tools/simulate", str(example.folder), "--data", str(tmp_path / "digits")]
-    options = ["--limit", "400", "--lr", "1000", "--schedule", "constant", "-o", str(tmp_path / "out")]
+    options = ["--limit", "400", "--lr-factor", "1000", "--schedule", "constant", "-o", str(tmp_path / "out")]
     result = run([*command, *options])
     assert "diverged at step" in result
     assert "lower --lr" in result

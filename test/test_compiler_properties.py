@@ -14,6 +14,8 @@ from drawn_networks import CLASSES, float_networks, schemes
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from microtrain.convert.emit.code import generate
+from microtrain.convert.execute.executor import Executor
 from microtrain.convert.ir import Graph
 from microtrain.convert.memory.plan import Plan, plan
 from microtrain.convert.passes.autodiff import differentiate
@@ -21,11 +23,10 @@ from microtrain.convert.passes.fuse import fuse
 from microtrain.convert.passes.prune import prune
 from microtrain.convert.passes.recompute import recompute
 from microtrain.convert.passes.schedule import schedule
-from microtrain.convert.pipeline import Compiled, Passes, compile_graph, generate, with_head
+from microtrain.convert.pipeline import Compiled, Passes, compile_graph, with_head
 from microtrain.convert.quantize.int8 import quantize
 from microtrain.convert.quantize.ranges import measure_ranges
 from microtrain.convert.reference import kernels as reference
-from microtrain.convert.reference.executor import Executor
 from microtrain.convert.scheme import Scheme, apply
 from microtrain.convert.verify import verify
 from microtrain.native.model import Model, Sgd, compile_kernels, compile_model

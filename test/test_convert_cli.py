@@ -19,7 +19,8 @@ from microtrain.convert.cli import main
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLE = ROOT / "examples/digits"
 MODEL = str(EXAMPLE / "model.pt")
-FILES = {"model.c", "model.h", "model_weights.c", "plan.json", "model.npz"}
+TOO_MUCH = (MODEL, "--scheme", "full", "--replay", 120)  # more than 128 KB of SRAM
+FILES = {"model.c", "model.h", "model_weights.c", "plan.json", "model.npz", "report.html"}
 
 
 def convert(*arguments: str | Path | int) -> Result:
@@ -48,6 +49,21 @@ def test_the_bare_command_converts_the_example(tmp_path: Path) -> None:
     assert {p.name for p in tmp_path.iterdir()} == FILES
     assert "scheme bias-16+" in result.stdout
     assert "blocks.0.expand" in result.stdout
+
+
+def test_a_conversion_ends_with_what_was_chosen_and_what_comes_next(tmp_path: Path) -> None:
+    scheme = ("--scheme", EXAMPLE / "scheme.yaml", "--board", "native")
+    chosen = convert(MODEL, "--budget-sram", 40, "-o", tmp_path / "default").output
+    named = convert(MODEL, *scheme, "-o", tmp_path / "named").output
+    assert "the largest default scheme that fits" in chosen and "-t upload" in chosen
+    assert "digits-sparse, as asked for" in named and "pio run -e native" in named
+    assert "the head, biases of 9 layers, weights of 3 layers" in named
+    for text in (chosen, named):
+        end = text[text.index("\ntrained  ") :]
+        assert max(map(len, end.replace(str(tmp_path), "").splitlines())) <= 80
+        assert f"microtrain simulate {tmp_path}" in end
+    page = (tmp_path / "named/report.html").read_text()
+    assert "digits-sparse, as asked for" in page and "blocks.3.expand" in page and str(tmp_path) not in page
 
 
 def test_the_output_is_the_same_every_time(tmp_path: Path) -> None:
@@ -214,7 +230,7 @@ def test_weights_that_their_flash_cannot_hold(tmp_path: Path, monkeypatch: pytes
     small = replace(boards.find("nucleo_f446re"), weights=30_000)
     monkeypatch.setattr(boards, "find", lambda name: small)
     said = refused(tmp_path / "out", MODEL, "--board", "nucleo_f446re", "--scheme", EXAMPLE / "head.yaml")
-    assert "B more than the 30,000 B of flash that nucleo_f446re has for them" in said
+    assert "1,712 B more than the 30,000 B that nucleo_f446re has for them" in said
 
 
 def test_no_such_board(tmp_path: Path) -> None:
@@ -224,16 +240,22 @@ def test_no_such_board(tmp_path: Path) -> None:
 
 
 def test_this_machine_has_no_budget(tmp_path: Path) -> None:
-    options = ("--scheme", "full", "--budget-sram", 8)
-    assert "over the budget" in refused(tmp_path / "out", MODEL, *options)
-    assert convert(MODEL, *options, "--board", "native", "-o", tmp_path).exit_code == 0
+    assert "all that nucleo_f446re has" in refused(tmp_path / "out", *TOO_MUCH, "--board", "nucleo_f446re")
+    assert convert(*TOO_MUCH, "--board", "native", "-o", tmp_path).exit_code == 0
     plan = json.loads((tmp_path / "plan.json").read_text())
     assert plan["budget"] is None
     assert {row["trained"] for row in plan["layers"] if "conv2d" in row["op"]} > {"weight 16/16 + bias"}
 
 
+@pytest.mark.parametrize(("option", "kb"), [("--budget-sram", 100), ("--budget-flash", 50)])
+def test_a_budget_given_for_this_machine_is_kept(option: str, kb: int, tmp_path: Path) -> None:
+    said = refused(tmp_path / "out", *TOO_MUCH, "--board", "native", option, kb)
+    assert ("over the budget of 102,400 B" in said) == (option == "--budget-sram")
+    assert f"raise {option}" in said
+
+
 def test_this_machine_trains_everything_where_no_scheme_is_named(tmp_path: Path) -> None:
-    assert convert(MODEL, "--board", "native", "--budget-sram", 8, "-o", tmp_path).exit_code == 0
+    assert convert(MODEL, "--board", "native", "-o", tmp_path).exit_code == 0
     plan = json.loads((tmp_path / "plan.json").read_text())
     assert plan["scheme"]["name"] == "bias-16+16"
 

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 from networks import random_network, residual_network
 
+from microtrain.convert.emit.code import generate
+from microtrain.convert.execute.executor import Executor
 from microtrain.convert.ir import Graph
-from microtrain.convert.pipeline import Compiled, compile_graph, generate
+from microtrain.convert.native_model import NativeModel, Sgd
+from microtrain.convert.pipeline import Compiled, compile_graph
 from microtrain.convert.reference import kernels as reference
-from microtrain.convert.reference.executor import Executor
-from microtrain.convert.reference.native_model import NativeModel, Sgd
 from microtrain.convert.scheme import Scheme, convolutions
 
 RATES = {"lr_weight": 0.05, "lr_bias": 0.02, "lr_head": 0.1}

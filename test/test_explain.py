@@ -8,6 +8,8 @@ from networks import residual_network
 from rich.console import Console
 
 from microtrain.base.plan import Origin
+from microtrain.convert.boards import Limits
+from microtrain.convert.emit.code import generate
 from microtrain.convert.emit.document import document
 from microtrain.convert.emit.explain import gradients, print_waterfall, waterfall
 from microtrain.convert.emit.report import print_table
@@ -19,7 +21,6 @@ from microtrain.convert.pipeline import (
     Passes,
     compile_graph,
     compile_within,
-    generate,
     sparse_graph,
 )
 from microtrain.convert.scheme import Scheme, convolutions
@@ -70,7 +71,7 @@ def test_the_plan_says_what_is_made_again() -> None:
     graph, scheme = network()
     least = compile_graph(graph, scheme, CLASSES, Passes(arena=0))
     out = io.StringIO()
-    print_table(least, None, Console(file=out, width=160))
+    print_table(least, Limits(), Console(file=out, width=160))
     (line,) = (line for line in out.getvalue().splitlines() if line.startswith("again "))
     assert all(node.name in line for node in recomputed(least.graph))
     plan = document(least, generate(least, "a test"), Origin("", "", ""), None)

@@ -17,9 +17,10 @@ from torch import nn
 from torch.nn import functional
 from torch_networks import NETWORKS, images_for, randomise, torch_logits, write
 
+from microtrain.convert.execute.batched import run_float
 from microtrain.convert.frontends.module import LoadedModel, load_model
 from microtrain.convert.ir import ConvertError, Graph, Input
-from microtrain.convert.reference.batched import run_float
+from microtrain.convert.normalisation import Normalisation, Origin
 from microtrain.convert.verify import verify
 
 WAYS = ("exported", "decomposed", "dynamic", "scripted", "traced", "module")
@@ -147,12 +148,12 @@ def test_images_normalisation_and_names_travel_in_the_file(tmp_path: Path) -> No
     extra = {"microtrain.json": extra_file()}
     loaded = load(write(net, tmp_path / "model.pt", "exported", extra_files=extra), net)
     assert loaded.calibration is not None and loaded.calibration.shape == (3, 20, 24, 3)
-    assert loaded.mean == (0.5, 0.5, 0.5) and loaded.std == (0.25, 0.5, 0.125)
+    assert loaded.normal == Normalisation((0.5, 0.5, 0.5), (0.25, 0.5, 0.125), Origin.FILE)
     assert loaded.class_names == loaded.graph.classes == ("a", "b", "c", "d", "e")
     gain = tuple(1 / (255 * s) for s in (0.25, 0.5, 0.125))
     assert loaded.graph.input == Input("input", gain, (-2.0, -1.0, -4.0))
     bare = load(write(net, tmp_path / "model.pt", "exported"), net)
-    assert bare.calibration is None and bare.class_names == () and bare.mean == (0.0, 0.0, 0.0)
+    assert bare.calibration is None and bare.class_names == () and bare.normal.origin is Origin.ASSUMED
 
 
 @pytest.mark.parametrize(
@@ -266,7 +267,11 @@ UNSUPPORTED: dict[str, tuple[nn.Module, int, tuple[str, ...]]] = {
     "plus one": (PlusOne(), 256, ("layer op", "sum of two activations")),
     "late relu": (LateRelu(), 256, ("layer op.relu", "right behind a convolution")),
     "relu of average": (nn.Sequential(nn.AvgPool2d(2), nn.ReLU()), 64, ("op.1", "relu of op.0 (avgpool)")),
-    "lone norm": (nn.Sequential(nn.ReLU(), nn.BatchNorm2d(4)), 256, ("batch norm op.1", "right behind")),
+    "lone norm": (
+        nn.Sequential(nn.ReLU(), nn.BatchNorm2d(4)),
+        256,
+        ("layer op.1: a batch norm", "right behind"),
+    ),
     "two norms": (
         nn.Sequential(nn.BatchNorm2d(4), nn.BatchNorm2d(4)),
         256,

@@ -11,11 +11,11 @@ from autograd import cosine, gradients
 from networks import random_network, residual_network
 
 from lab.attack.gradients import MAPS, everything_trained, hidden_linear, min_cosine_hidden_linear
+from microtrain.convert.execute.executor import Executor
 from microtrain.convert.ir import Graph, Node, Shape, Window, out_size
 from microtrain.convert.ops import TABLE, bounds, conv
 from microtrain.convert.pipeline import Compiled, compile_graph
 from microtrain.convert.reference import kernels as reference
-from microtrain.convert.reference.executor import Executor
 from microtrain.convert.scheme import Scheme, convolutions
 from microtrain.convert.verify import verify
 
@@ -128,7 +128,9 @@ def test_the_example_with_int8_errors() -> None:
     from microtrain.convert.scheme import load
 
     loaded = load_model(EXAMPLE / "model.pt")
-    graph = quantize_model(loaded, calibration_images(loaded, None), Choices())
+    graph = quantize_model(
+        loaded.graph, calibration_images(loaded.graph, loaded.calibration, None), Choices()
+    )
     scheme = replace(load(EXAMPLE / "scheme.yaml"), head="random")
     compiled = compile_graph(graph, scheme, 10)
     executor = Executor(compiled.graph)

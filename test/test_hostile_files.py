@@ -27,9 +27,9 @@ from microtrain.base.pickles import Instance, read_pickle
 from microtrain.convert import scheme
 from microtrain.convert.frontends.aten import lower
 from microtrain.convert.frontends.checkpoint import read_checkpoint
-from microtrain.convert.frontends.lowering import Call, Lowering, Param
 from microtrain.convert.frontends.module import load_model
 from microtrain.convert.ir import ConvertError
+from microtrain.convert.lowering import Call, Lowering, Param
 from microtrain.device.model_file import load_state
 from microtrain.search import kept_costs
 from microtrain.search.cost import Budget

@@ -18,10 +18,9 @@ from kernel_twins import Split, Twin
 from microtrain.base import errors
 from microtrain.base.paths import ROOT
 from microtrain.convert.ir import Window
-from microtrain.convert.ops import conv_structs, pool
+from microtrain.convert.ops import conv_structs, host, pool
 from microtrain.convert.reference import hostlib
 from microtrain.convert.reference import kernels as reference
-from microtrain.convert.reference.hostlib import HostLib
 from microtrain.convert.reference.kernels import Clamp, Conv, Error
 
 KERNELS = ROOT / "firmware" / "src" / "kernels"
@@ -33,7 +32,7 @@ def twin(request: pytest.FixtureRequest) -> Twin:
     compiler, _, flags = request.param.partition(" ")
     if shutil.which(compiler) is None:
         pytest.skip(f"{compiler} is not installed")
-    return Twin(HostLib(hostlib.build(compiler, level=flags or "-O2")))
+    return Twin(host.bound(hostlib.build(compiler, level=flags or "-O2")))
 
 
 @pytest.mark.parametrize("name", CHECKS)
@@ -261,7 +260,7 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Any:
         if text.count(old) == 0:
             pytest.fail(f"{file} no longer contains {old!r}: plant the fault elsewhere")
         (folder / file).write_text(text.replace(old, new))
-        return Twin(HostLib(hostlib.build(None, folder, folder, "-O0")))
+        return Twin(host.bound(hostlib.build(None, folder, folder, "-O0")))
 
     return build
 
@@ -295,8 +294,9 @@ def test_without_a_compiler_one_sentence_says_so(monkeypatch: pytest.MonkeyPatch
 
 def test_two_processes_may_build_at_once(tmp_path: Path) -> None:
     code = (
-        "import sys, pathlib; from microtrain.convert.reference import hostlib;"
-        "print(hostlib.HostLib(hostlib.build(cache=pathlib.Path(sys.argv[1]))).exp_f32(0.0))"
+        "import sys, pathlib; from microtrain.convert.ops import host;"
+        "from microtrain.convert.reference import hostlib;"
+        "print(host.bound(hostlib.build(cache=pathlib.Path(sys.argv[1]))).exp_f32(0.0))"
     )
     path = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", code, str(tmp_path)]
@@ -306,7 +306,7 @@ def test_two_processes_may_build_at_once(tmp_path: Path) -> None:
 
 
 def test_arrays_are_checked() -> None:
-    lib = hostlib.load()
+    lib = host.load()
     x, index = np.zeros((2, 4), np.int8), np.zeros(1, np.uint16)
     with pytest.raises(errors.Error, match="argument 3 of gather_s8 must be an array of int8, not int16"):
         lib.gather_s8(2, 4, x.astype(np.int16), index, 1, x)

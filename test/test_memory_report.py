@@ -16,11 +16,11 @@ from click.testing import CliRunner
 
 from microtrain.base.plan import read_plan
 from microtrain.memory_report import cli
-from microtrain.memory_report.arena import arena_kinds
 from microtrain.memory_report.firmware import load_firmware
 from microtrain.memory_report.interrupts import analyse
-from microtrain.memory_report.picture import draw
 from microtrain.memory_report.stack import EXCEPTION_FRAME, Stack
+from microtrain.pictures.arena import arena_kinds
+from microtrain.pictures.arena_map import draw
 
 CC = "arm-none-eabi-gcc"
 CPU = ["-mcpu=cortex-m7", "-mthumb", "-mfpu=fpv5-sp-d16", "-mfloat-abi=hard"]
@@ -354,9 +354,24 @@ def test_bad_input_is_one_sentence(elf: Path, tmp_path: Path) -> None:
     fails("is not a plan.json", "--elf", elf, "--plan", text)
     fails("no such report", "--elf", elf, "--plan", plan, "--diff", tmp_path / "none")
     fails("is not a report that --json wrote", "--elf", elf, "--plan", plan, "--diff", text)
+    fails(
+        "--picture needs a plan, and firmware/generated/plan.json is not there",
+        "--elf",
+        elf,
+        "--picture",
+        "a.svg",
+    )
     fails("written as .svg or .html", "--elf", elf, "--plan", plan, "--picture", tmp_path / "a.png")
     other = write_plan(tmp_path, model_id="ff" * 32)
     fails("holds model 04030201, but", "--elf", elf, "--plan", other)
+    for option in ("--json", "--picture"):
+        place = tmp_path / "nowhere/a.svg"
+        result = run("--elf", elf, "--plan", write_plan(tmp_path), option, place)
+        assert result.exit_code == 1 and isinstance(result.exception, SystemExit)
+        assert f"{place} cannot be written (No such file or directory)." in result.output.replace("\n", " ")
+    empty = write_plan(tmp_path, tensors=[])
+    result = run("--elf", elf, "--plan", empty, "--picture", tmp_path / "a.svg")
+    assert result.exit_code == 1 and "lists no tensors: there is nothing to draw" in result.output
     stripped = tmp_path / "stripped.elf"
     subprocess.run(["arm-none-eabi-strip", elf, "-o", stripped], check=True)
     fails("has no symbols", "--elf", stripped)

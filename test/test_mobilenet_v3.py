@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from pathlib import Path
 
 import numpy as np
@@ -13,25 +14,24 @@ from test_executor import RATES, images, run_both
 from torch_networks import randomise
 
 from lab.golden.board import build_elf, shown
-from microtrain.base.plan import Budget
-from microtrain.convert import boards
-from microtrain.convert.emit import report
+from microtrain.convert import boards, obstacles
+from microtrain.convert.emit.code import generate
+from microtrain.convert.execute.batched import run_float
+from microtrain.convert.execute.executor import Executor
 from microtrain.convert.frontends.module import load_model
-from microtrain.convert.ir import ConvertError, Graph
-from microtrain.convert.pipeline import Compiled, compile_graph, generate
+from microtrain.convert.ir import Graph
+from microtrain.convert.native_model import NativeModel
+from microtrain.convert.pipeline import Compiled, compile_graph
 from microtrain.convert.quantize.fidelity import compare
 from microtrain.convert.quantize.int8 import quantize
 from microtrain.convert.quantize.ranges import measure_ranges
 from microtrain.convert.reference import kernels as reference
-from microtrain.convert.reference.batched import run_float
-from microtrain.convert.reference.executor import Executor
-from microtrain.convert.reference.native_model import NativeModel
 from microtrain.convert.scheme import Scheme, convolutions
 from microtrain.device.client import Device
 from microtrain.emulator import EmulatedPort
 
 BOARD = boards.find("disco_f746ng")
-BUDGET = Budget(sram=BOARD.sram, flash=BOARD.flash)
+LIMITS = boards.limits(BOARD, None, None)
 OPS = {"conv2d": 42, "dwconv2d": 11, "hardswish": 19, "hardsigmoid": 9, "scale_channels": 9, "avgpool": 10}
 
 
@@ -98,13 +98,14 @@ def test_the_whole_network_is_refused_for_its_size_alone(tmp_path: Path) -> None
     graph = quantized(network(), tmp_path)
     compiled = compile_graph(graph, Scheme("head"), 10)
     assert compiled.sram < BOARD.sram
-    with pytest.raises(ConvertError, match=r"weights and biases, [\d,]+ B more than the 524,288 B of"):
-        report.check_budget(compiled, BUDGET, BOARD)
+    weights, flash = obstacles.of(compiled, LIMITS)
+    assert re.search(r"weights and biases, [\d,]+ B more than the 524,288 B of", weights)
+    assert "over the budget of 1,048,576 B" in flash and "raise" not in flash
 
 
 def test_a_small_one_fits_and_trains_like_the_executor(tmp_path: Path) -> None:
     compiled = tail_trained(quantized(small(), tmp_path))
-    report.check_budget(compiled, BUDGET, BOARD)
+    assert obstacles.of(compiled, LIMITS) == []
     streamed = {part.op for node in compiled.graph.nodes for part in node.parts}
     backward = {node.op for node in compiled.graph.backward_nodes}
     assert {"hardswish", "hardsigmoid", "scale_channels"} <= streamed | {n.op for n in compiled.graph.nodes}

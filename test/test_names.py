@@ -16,9 +16,9 @@ from pio_build import ROOT
 from lab.attack import corpus as hostile
 from lab.attack import names as attack
 from microtrain.base.errors import Error
+from microtrain.convert import names
 from microtrain.convert.cli import main
 from microtrain.convert.emit import code as emit
-from microtrain.convert.emit import names
 from microtrain.convert.ir import ConvertError
 
 CODE = "a*/ extern int system(const char *); __attribute__((constructor)) void f(void) "

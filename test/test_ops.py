@@ -16,8 +16,11 @@ from test_parallel import assert_simulated
 from torch import nn
 
 from lab.house import op_names
+from microtrain.convert.emit.code import generate
+from microtrain.convert.execute.executor import Executor
 from microtrain.convert.frontends.module import load_model
 from microtrain.convert.ir import Graph, Node
+from microtrain.convert.native_model import Sgd
 from microtrain.convert.ops import TABLE, BackwardOp, ForwardOp, Op, activations, bounds, scale
 from microtrain.convert.ops.outputs import Output
 from microtrain.convert.ops.stage import ElementStage
@@ -38,14 +41,13 @@ from microtrain.convert.ops.table import (
     no_tables,
     shape_of_input,
 )
-from microtrain.convert.pipeline import Compiled, Passes, compile_graph, generate
+from microtrain.convert.ops.work import by_size, one_way
+from microtrain.convert.pipeline import Compiled, Passes, compile_graph
 from microtrain.convert.quantize.int8 import quantize
 from microtrain.convert.quantize.ranges import measure_ranges
 from microtrain.convert.reference import kernels as reference
-from microtrain.convert.reference.executor import Executor
 from microtrain.convert.reference.hostlib import NUMBER, S8, Clamp, ErrorS8
 from microtrain.convert.reference.kernels import Error
-from microtrain.convert.reference.native_model import Sgd
 from microtrain.convert.scheme import Scheme
 from microtrain.native.model import CHECKED, Model, compile_model
 
@@ -86,6 +88,7 @@ def test_a_planted_name_is_noticed() -> None:
     }
     assert {text: op_names.named_in(text) for text in planted} == planted
     assert len(list(op_names.sources())) > 50
+    assert set(op_names.named()) == op_names.OTHER_WORDS, "a word that is there no longer"
 
 
 @pytest.mark.parametrize("op", [*activations.ACTIVATIONS, scale.SCALE])
@@ -175,6 +178,8 @@ def flip_ops() -> Iterator[Op]:
         accumulators=bounds.no_integers,
         scratch=no_scratch,
         macs=no_macs,
+        way=one_way,
+        work=by_size,
         in_place=in_place_of(0),
         kernels={"flip_fwd_s8": (None, (NUMBER, S8, S8))},
         header="flip",
@@ -207,6 +212,8 @@ def flip_ops() -> Iterator[Op]:
         accumulators=bounds.no_integers,
         scratch=no_scratch,
         macs=no_macs,
+        way=one_way,
+        work=by_size,
         in_place=in_place_of(0),
         kernels={"flip_bwd_x_s8": (None, (NUMBER, NUMBER, ErrorS8, Clamp, ErrorS8))},
         header="flip",

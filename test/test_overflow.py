@@ -12,10 +12,11 @@ from conftest import Built, build_example
 from networks import residual_network
 from test_bit_exact import SEED, samples
 
-from microtrain.convert.pipeline import Compiled, compile_graph, generate
+from microtrain.convert.emit.code import generate
+from microtrain.convert.execute.executor import Executor
+from microtrain.convert.native_model import Sgd
+from microtrain.convert.pipeline import Compiled, compile_graph
 from microtrain.convert.reference import kernels as reference
-from microtrain.convert.reference.executor import Executor
-from microtrain.convert.reference.native_model import Sgd
 from microtrain.convert.scheme import Scheme, convolutions
 from microtrain.device.client import Device
 from microtrain.device.link import EmulatorPort, Port, ProgramPort

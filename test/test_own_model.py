@@ -24,9 +24,9 @@ GUIDE = ROOT / "docs/own-model.md"
 BLOCK = re.compile(r"^```(\w+)(?: file=(\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SETS = {"photos": "cifar10", "clothes": "clothing10_144"}
 SMALL = {  # what the quick test does less of: words of the guide -> words that it runs
-    "own/model.pt 40": "own/model.pt 1",
+    "own/model.pt2 40": "own/model.pt2 1",
     "--epochs 8": "--epochs 1",
-    "--lr 5 --lr 20 --lr 80": "--lr 20",
+    "--lr 0.01 --lr 0.04 --lr 0.16": "--lr 0.04",
     "--limit 400": "--limit 8",
     "--budget-sram 64": "--budget-sram 40",  # fewer bytes to pull
 }

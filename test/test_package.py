@@ -76,17 +76,19 @@ def test_every_package_is_named_in_pyproject() -> None:
     assert named == found | {"microtrain.project"}
 
 
+def tracked(*folders: str) -> list[str]:
+    """Files that git holds below folders of the checkout."""
+    listed = subprocess.run(
+        ["git", "ls-files", *folders], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return [name for name in listed.stdout.split() if (ROOT / name).is_file()]
+
+
 def test_the_wheel_holds_the_firmware_and_the_boards_but_no_lab(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
-    tracked = subprocess.run(
-        ["git", "ls-files", "firmware", "platform", "examples/digits"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.split()
-    assert {f"microtrain/project/{name}" for name in tracked if (ROOT / name).is_file()} <= names
-    assert "microtrain/native/host.c" in names
+    project = {f"microtrain/project/{name}" for name in tracked("firmware", "platform", "examples/digits")}
+    assert project <= names
+    assert {name.replace("tools", "microtrain", 1) for name in tracked("tools")} <= names
     assert "microtrain/project/platformio.ini" in names
     assert f"microtrain-{__version__}.dist-info/licenses/LICENSE" in names
     assert not {name.split("/")[0] for name in names} - {"microtrain", f"microtrain-{__version__}.dist-info"}
@@ -117,8 +119,12 @@ def test_a_project_is_written_converted_and_built(installed: Path, project: Path
     assert built.returncode == 0, built.stdout + built.stderr
     assert "SRAM" in built.stdout  # the memory report
     assert (project / ".pio/build/nucleo_f446re/firmware.elf").is_file()
-    report = microtrain(installed, "report", "--elf", ".pio/build/nucleo_f446re/firmware.elf", cwd=project)
+    elf = ".pio/build/nucleo_f446re/firmware.elf"
+    report = microtrain(installed, "report", "--elf", elf, cwd=project)
     assert report.returncode == 0, report.stderr
+    info = microtrain(installed, "device", "--emulate", elf, "info", cwd=project)
+    assert info.returncode == 0, info.stderr
+    assert "digits" in info.stdout
 
 
 def test_outside_of_a_project_convert_asks_where_to_write(installed: Path, tmp_path: Path) -> None:

@@ -17,9 +17,9 @@ from networks import random_network, residual_network
 
 from microtrain.base.errors import Error
 from microtrain.convert.emit.arrays import archive
+from microtrain.convert.execute.executor import Executor
 from microtrain.convert.ir import Graph
 from microtrain.convert.pipeline import Compiled, Passes, compile_graph
-from microtrain.convert.reference.executor import Executor
 from microtrain.convert.reference.kernels import Sgd
 from microtrain.convert.scheme import Scheme, convolutions
 from microtrain.convert.trainables import front_steps

@@ -11,6 +11,7 @@ import pytest
 from test_quantize import float_graph, images_of, run_node, store_image
 from torch_networks import NETWORKS
 
+from microtrain.convert.execute.batched import run_float, run_int8, stored_pixels
 from microtrain.convert.ir import Graph
 from microtrain.convert.ops.conv import sums
 from microtrain.convert.quantize import ranges
@@ -19,7 +20,6 @@ from microtrain.convert.quantize.fidelity import Report, compare
 from microtrain.convert.quantize.fidelity_report import answers, draw
 from microtrain.convert.quantize.int8 import quantize
 from microtrain.convert.quantize.ranges import RULES, Profile, measure_ranges, profile_tensors
-from microtrain.convert.reference.batched import run_float, run_int8, stored_pixels
 
 
 def pair(name: str, tmp_path: Path, rule: str = "minmax") -> tuple[Graph, Graph, np.ndarray]:

@@ -12,15 +12,15 @@ import torch
 from PIL import Image
 from torch_networks import NETWORKS, images_for, randomise, write
 
+from microtrain.convert.execute import batched
+from microtrain.convert.execute.batched import run_float
 from microtrain.convert.frontends.module import load_model
 from microtrain.convert.ir import ConvertError, Graph, Input, Layer, Node, Source, Tensor
 from microtrain.convert.quantize import calibrate
 from microtrain.convert.quantize.calibrate import check_images, load_calibration
 from microtrain.convert.quantize.int8 import quantize, quantize_input, quantize_layer, scale_and_zero
 from microtrain.convert.quantize.ranges import measure_ranges
-from microtrain.convert.reference import batched
 from microtrain.convert.reference import kernels as reference
-from microtrain.convert.reference.batched import run_float
 from microtrain.convert.verify import verify
 from microtrain.samples.images import load_image
 

@@ -9,15 +9,16 @@ import pytest
 from networks import residual_network
 from test_executor import images
 
+from microtrain.convert.emit.code import generate
+from microtrain.convert.execute.executor import Executor
 from microtrain.convert.ir import Graph
 from microtrain.convert.memory.plan import peak
+from microtrain.convert.native_model import NativeModel
+from microtrain.convert.native_model import Sgd as SgdStruct
+from microtrain.convert.ops import spoils
 from microtrain.convert.passes.recompute import recompute, recomputed, run_again, segments
-from microtrain.convert.passes.schedule import spoils
-from microtrain.convert.pipeline import Compiled, Passes, compile_graph, generate
-from microtrain.convert.reference.executor import Executor
+from microtrain.convert.pipeline import Compiled, Passes, compile_graph
 from microtrain.convert.reference.kernels import Sgd
-from microtrain.convert.reference.native_model import NativeModel
-from microtrain.convert.reference.native_model import Sgd as SgdStruct
 from microtrain.convert.scheme import Scheme, convolutions
 
 STEPS = 6

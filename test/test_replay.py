@@ -17,12 +17,13 @@ from conftest import EXAMPLE, ROOT, Built, build_example, run
 from networks import random_network, residual_network
 
 from microtrain.base.errors import Error
+from microtrain.convert.emit.code import generate
 from microtrain.convert.ir import ConvertError, Graph
 from microtrain.convert.memory.check_plan import check_plan
 from microtrain.convert.memory.plan import lifetimes, plan
 from microtrain.convert.memory.replay import STACK_RESERVE, Request, record_bytes
-from microtrain.convert.pipeline import FIRMWARE_SRAM, Passes, generate, planned, training_graph
-from microtrain.convert.reference.native_model import NativeModel, Sgd
+from microtrain.convert.native_model import NativeModel, Sgd
+from microtrain.convert.pipeline import FIRMWARE_SRAM, Passes, planned, training_graph
 from microtrain.convert.scheme import Scheme, convolutions
 from microtrain.convert.trainables import front_steps
 from microtrain.demo.sessions import Silent, host_session
@@ -48,7 +49,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
 
 @pytest.fixture(scope="module")
 def images(tmp_path_factory: pytest.TempPathFactory) -> tuple[Dataset, Dataset]:
-    """Four images a class to learn from and four to be tested with."""
+    """Four images per class to learn from and four to be tested with."""
     folder = tmp_path_factory.mktemp("images") / "digits"
     run(["python", str(EXAMPLE / "export_images.py"), str(folder)])
     for part in (*folder.glob("train/*"), *folder.glob("test/*")):

@@ -1,4 +1,4 @@
-"""No room imports one of its own floor or above (lab/house/rooms.py)."""
+"""No room imports one of its own floor or above, nor does one inside the compiler (lab/house/rooms.py)."""
 
 from __future__ import annotations
 
@@ -39,6 +39,15 @@ def test_the_base_stands_on_nothing() -> None:
         ("tools/samples/images.py", "from ..native.model import Model"),
         ("tools/demo/cli.py", "def late() -> None:\n    from lab.bench import table"),
         ("lab/soak/line.py", "from lab.results import store"),
+        ("tools/convert/names.py", "from microtrain.convert.ops.table import Op"),
+        ("tools/convert/frontends/fold.py", "from microtrain.convert.quantize.int8 import quantize"),
+        ("tools/convert/memory/plan.py", "def late() -> None:\n    from ..emit import code"),
+        (
+            "tools/convert/passes/prune.py",
+            "if TYPE_CHECKING:\n    from ..memory.plan import Plan",
+        ),
+        ("tools/convert/ops/__init__.py", "from microtrain.convert.verify import verify"),
+        ("tools/convert/pipeline.py", "from . import command"),
     ],
 )
 def test_a_planted_arrow_is_caught(file: str, line: str, tmp_path: Path) -> None:

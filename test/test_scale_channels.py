@@ -1,4 +1,4 @@
-"""A map times one factor a channel: PyTorch's gradients, the same bytes everywhere, streamed, simulated."""
+"""A map times one factor per channel: PyTorch's gradients, the same bytes everywhere, streamed, simulated."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from test_parallel import assert_simulated, compiled, image_of
 from test_stream import assert_same_logits
 from torch import nn
 
+from microtrain.convert.emit.code import generate
 from microtrain.convert.frontends.module import load_model
 from microtrain.convert.ir import ConvertError, Graph, Node
+from microtrain.convert.native_model import NativeModel
 from microtrain.convert.ops import TABLE, scale
 from microtrain.convert.passes.accumulators import prove
-from microtrain.convert.pipeline import Passes, compile_graph, generate
-from microtrain.convert.reference.native_model import NativeModel
+from microtrain.convert.pipeline import Passes, compile_graph
 from microtrain.convert.scheme import Scheme, convolutions
 
 

@@ -9,8 +9,8 @@ import pytest
 from networks import residual_network
 
 from microtrain.base.plan import HeadRows
-from microtrain.convert.emit.names import number
 from microtrain.convert.ir import ConvertError
+from microtrain.convert.names import number
 from microtrain.convert.passes.autodiff import differentiate
 from microtrain.convert.passes.prune import prune
 from microtrain.convert.pipeline import with_head
@@ -41,12 +41,32 @@ def test_a_full_file(tmp_path: Path) -> None:
         ("biases: many", "biases"),
         ("weights: [1]", "weights must map"),
         ("weights: everything", "or be `all`"),
-        ("weights: {a: 0}", "fraction of a"),
-        ("weights: {a: 1.5}", "fraction of a"),
-        ("weights: {a: {channels: [1, 1]}}", "channels of a"),
-        ("weights: {a: {channels: []}}", "channels of a"),
+        ("weights: 0", "weights must map"),
+        ('weights: ""', "weights must map"),
+        ("weights: {a: 0}", "fraction of 'a' is 0"),
+        ("weights: {a: 1.5}", "fraction of 'a'"),
+        ("weights: {a: .nan}", "fraction of 'a' is nan"),
+        ("weights: {a: }", "fraction of 'a' is None"),
+        ("weights: {a: 'half'}", "fraction of 'a' is 'half'"),
+        ("weights: {a: {channels: [1, 1]}}", "channels of 'a'"),
+        ("weights: {a: {channels: []}}", "channels of 'a'"),
+        ("weights: {a: {channels: [1.0]}}", "channels of 'a'"),
+        ('weights: {"": }', "weights has an entry without a layer's name: None"),
+        ('weights: {" ": 0.5}', "weights has an entry without a layer's name: 0.5"),
+        ("weights: {2020-01-01: 0.5}", "put the name in quotes"),
+        ("weights: {a: 1, a: 0.5}", "the key 'a' stands there twice"),
+        ("weights: {1: 0.5, 0x1: 1}", "the key 1 stands there twice"),
+        ("weights: {<<: {a: 0.5}, a: 1}", "the key 'a' stands there twice"),
+        ("weights: {a: &x 1, b: *x}", "aliases"),
+        (f"weights: {{0: 0x{'f' * 6000}}}", "the number 0xf+[.]{3} is too large"),
+        (f"biases: 0x{'f' * 6000}", "is too large"),
+        ("name: 7", "name is 7; it must be text"),
+        ("name: ", "name is None"),
+        ('name: " "', "name is ' '"),
+        ("network: [net]", r"network is \['net'\]"),
         ("fraction_bits: 5", "fraction_bits"),
         ("fraction_bits: true", "fraction_bits"),
+        ("fraction_bits: 4.0", "fraction_bits is 4.0"),
         ("select: best", "select"),
         ("loss: hinge", "loss"),
         ("head: ones", "head"),

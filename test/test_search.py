@@ -19,6 +19,7 @@ from typing import TypeVar
 
 import numpy as np
 import pytest
+import yaml
 from click.testing import CliRunner
 from conftest import EXAMPLE, ROOT
 from conftest import run as run_command
@@ -26,16 +27,17 @@ from networks import random_network, residual_network
 from PIL import Image
 
 from microtrain.base.errors import Error
+from microtrain.convert.default_scheme import default_scheme
+from microtrain.convert.execute.executor import Executor
 from microtrain.convert.frontends.checkpoint import read_checkpoint
 from microtrain.convert.ir import ConvertError, Graph
 from microtrain.convert.passes.cut import behind, cuts
 from microtrain.convert.pipeline import FIRMWARE_SRAM, compile_graph
-from microtrain.convert.reference.executor import Executor
 from microtrain.convert.scheme import Scheme, convolutions, find
 from microtrain.convert.scheme import load as load_scheme
 from microtrain.device.session import Settings, Silent, new_log, train
 from microtrain.samples.source import hold_out, scan
-from microtrain.search import exact, features
+from microtrain.search import exact, features, instructions, output
 from microtrain.search.build import compile_here, convert
 from microtrain.search.cli import main
 from microtrain.search.command import checked, images
@@ -46,8 +48,8 @@ from microtrain.search.evolution import Problem, search_evolutionary, search_ran
 from microtrain.search.features import WHOLE
 from microtrain.search.finalists import APART, LAST, apart, cautious, chosen, likeliest, promising
 from microtrain.search.lab import Lab, bottlenecks, last_bottleneck
-from microtrain.search.output import write
-from microtrain.search.pipeline import Request, Result, search
+from microtrain.search.output import word, write
+from microtrain.search.pipeline import NOISE, Request, Result, must_gain, search, warn_guessed
 from microtrain.search.proxy import by_channel
 from microtrain.search.space import FRACTIONS, Candidate, Space, space_of
 from microtrain.search.store import Outcomes, fill
@@ -249,6 +251,18 @@ def test_space_has_no_fraction_twice(graph: Graph, space: Space) -> None:
         assert 0 not in counts
 
 
+def test_a_kernel_that_was_never_counted_is_announced(
+    lab: Lab, space: Space, costs: Costs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = dict(instructions.coefficients())
+    everything = {kind for kind in known if kind.startswith("conv2d_bwd_w")}
+    monkeypatch.setattr(
+        instructions, "coefficients", lambda: {k: v for k, v in known.items() if k not in everything}
+    )
+    with pytest.warns(UserWarning, match=r"instructions of .*conv2d_bwd_w.* were never counted"):
+        warn_guessed(lab, space, costs)
+
+
 QUICK = ("mcunet-49kb", "mbv2-99kb", "proxyless-98kb")
 
 
@@ -426,6 +440,44 @@ def test_the_winner_keeps_to_the_budget(result: tuple[Lab, Result]) -> None:
     assert not lab.scratch.exists()
 
 
+def test_the_default_scheme_is_a_rival(result: tuple[Lab, Result]) -> None:
+    """With as many seeds as the others in the table, which holds no single sessions beside means."""
+    lab, found = result
+    usual = default_scheme(lab.graph, CLASSES, found.problem.budget.sram)
+    assert (found.default.name, found.default.sram) == (usual.scheme.name, usual.sram)
+    assert found.default.sessions == 2 and found.default.fits
+    trials = request_for(0).final.trials(replace(usual.scheme, rates=found.problem.space.rates))
+    known = Outcomes(lab)
+    assert found.default.likelihood == np.mean([known[trial].likelihood for trial in trials])
+    table = output.table(found)
+    assert table.count("%") == LAST + 1 and "mean of 2 sessions each" in table
+    assert f"what convert takes by itself: {usual.scheme.name}, {usual.sram:,} B" in table
+    assert f"{len(found.ranked) - LAST} others were trained once each" in table
+
+
+def test_a_find_that_is_no_better_is_said_to_be_so(result: tuple[Lab, Result]) -> None:
+    _, found = result
+    winner = found.winner.likelihood
+    for ahead, words in ((0.5, "no better"), (0.0, "no better"), (2.0, "worse"), (-2.0, "")):
+        likelihood = winner + ahead * NOISE
+        said = output.table(replace(found, default=replace(found.default, likelihood=likelihood)))
+        assert (f"what was found is {words} than the default" in said) == bool(words)
+
+
+def test_gains_that_chance_could_make_are_said_to_be_so(
+    result: tuple[Lab, Result], capsys: pytest.CaptureFixture[str]
+) -> None:
+    lab, found = result
+    faint = Gains({0: 0.0, 3: 0.004}, {})
+    must_gain(lab, faint, 0.002)
+    said = "gains more than 0.0040 nats, and chance alone moves a session by 0.008"
+    assert said in capsys.readouterr().err
+    assert said in output.table(replace(found, gains=faint))
+    must_gain(lab, Gains({0: 0.0, 3: 0.05}, {}), 0.002)
+    must_gain(lab, Gains({0: 0.0}, {}), 0.002)
+    assert not capsys.readouterr().err
+
+
 def test_a_search_goes_on_where_it_was(result: tuple[Lab, Result]) -> None:
     lab, found = result
     path = lab.folder / "trials.jsonl"
@@ -442,8 +494,8 @@ def test_a_budget_for_the_head_alone(graph: Graph, photos: Path, tmp_path: Path)
     budget = compile_graph(graph, Scheme("head-only"), CLASSES).sram
     found = search(lab, space_of(graph, (4,), RATE), request_for(budget), ALONE, quiet)
     assert found.winner.candidate == Candidate(0, (0,) * len(convolutions(graph)), 4)
-    written = write(tmp_path / "s.yaml", lab, request_for(budget), found, "photos")
-    assert load_scheme(written[0]).biases == 0
+    written = write(tmp_path / "2026.yaml", lab, request_for(budget), found, "photos")
+    assert (load_scheme(written[0]).name, load_scheme(written[0]).biases) == ("2026", 0)
     about = json.loads(written[1].read_text())
     assert about["proxies"]["spearman"]["weights"] == {"norm": None, "fisher": None}
 
@@ -457,7 +509,7 @@ def test_a_budget_below_the_smallest_plan(lab: Lab, space: Space) -> None:
 def test_folders_of_images(photos: Path, tmp_path: Path) -> None:
     assert len(images(photos).samples) == 15 * CLASSES
     (tmp_path / "one" / "cat").mkdir(parents=True)
-    with pytest.raises(Error, match="1 class folders: a search needs two"):
+    with pytest.raises(Error, match="1 class folder: a search needs two"):
         images(tmp_path / "one")
     with pytest.raises(Error, match="no such folder"):
         images(tmp_path / "none")
@@ -499,6 +551,15 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["mcunet-5fps", "blocks.2.expand", "7", "1e5", "null", "a: b", "- a", "a,b", "#a", "a\nb", "'é'", ""],
+)
+def test_names_are_read_from_a_scheme_as_they_are(name: str) -> None:
+    assert yaml.safe_load(f"name: {word(name)}\n{word(name)}: 1\n") == {"name": name, name: 1}
+    assert word("mcunet-5fps") == "mcunet-5fps"
+
+
 MODEL = str(EXAMPLE / "model.pt")
 LITTLE = {
     "epochs": 1,
@@ -526,6 +587,9 @@ def test_the_command_writes_a_scheme_that_converts(digits: Path, tmp_path: Path)
     document = json.loads((tmp_path / "mine.json").read_text())
     assert document["winner"]["sram"] <= 22 * 1024
     assert len(document["finalists"]) == 4
+    assert document["default"]["sessions"] == document["winner"]["sessions"] == 1
+    assert "what convert takes by itself: bias-" in said or "what convert takes by itself: head" in said
+    assert "one session each" in said
     assert set(document["proxies"]["spearman"]) == {"weights", "biases"}
     assert "all-in SRAM" in said
     for end in ("contribution", "search"):

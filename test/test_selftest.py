@@ -110,7 +110,7 @@ def test_the_converter_lists_every_table(example: Built) -> None:
 def test_the_client_shows_it(example: Built) -> None:
     result = CliRunner().invoke(main, ["--native", str(example.program), "selftest"])
     assert result.exit_code == 0, result.output
-    assert result.output.splitlines()[0] == "kernels ok"
+    assert "kernels ok" in result.stdout.splitlines()
 
 
 def test_the_null_model_says_its_crc() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,25 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
+from microtrain.base.paths import ROOT
+
 ROOMS = ("convert", "simulate", "search", "device", "memory_report", "emulator", "demo", "elfcheck", "new")
+LAB = (
+    "attack",
+    "bench",
+    "claims",
+    "coverage",
+    "forgetting",
+    "golden",
+    "house",
+    "instructions",
+    "mutation",
+    "results",
+    "sizes",
+    "soak",
+    "zoo",
+)
+LINE = 100  # characters of a summary
 
 
 @dataclass(frozen=True)
@@ -32,9 +50,11 @@ class Setting:
         return [self.parameter.opts[0], value] if option else [value]
 
 
-def commands() -> Iterator[tuple[str, click.Command]]:
-    for room in ROOMS:
-        main = importlib.import_module(f"microtrain.{room}.cli").main
+def commands(
+    package: str = "microtrain", rooms: Iterable[str] = ROOMS
+) -> Iterator[tuple[str, click.Command]]:
+    for room in rooms:
+        main = importlib.import_module(f"{package}.{room}.cli").main
         yield room, main
         if isinstance(main, click.Group):
             yield from ((f"{room} {name}", command) for name, command in main.commands.items())
@@ -107,3 +127,35 @@ def test_help_names_every_setting(path: str, command: click.Command) -> None:
     for parameter in command.params:
         if isinstance(parameter, click.Option) and not parameter.hidden:
             assert parameter.opts[0] in told, path
+
+
+def unexplained(command: click.Command) -> list[str]:
+    """What the help of a command leaves a reader to guess: its use in a line, an option, an argument."""
+    told = (command.help or "").strip()
+    summary = told.split("\n\n")[0]
+    wrong = [] if 0 < len(summary) <= LINE and "\n" not in summary else ["a summary of one line"]
+    for parameter in command.params:
+        if isinstance(parameter, click.Option):
+            wrong += [] if parameter.help or parameter.hidden else [parameter.opts[0]]
+        elif str(parameter.name).upper() not in told:
+            wrong.append(str(parameter.name).upper())
+    return wrong
+
+
+def test_help_explains_every_option_and_argument() -> None:
+    every = dict([*commands(), *commands("lab", LAB)])
+    assert {path: wrong for path, command in every.items() if (wrong := unexplained(command))} == {}
+    assert set(LAB) == {path.parent.name for path in (ROOT / "lab").glob("*/cli.py")}
+    assert set(ROOMS) == {path.parent.name for path in (ROOT / "tools").glob("*/cli.py")}
+
+
+def test_a_help_that_explains_nothing_is_noticed() -> None:
+    @click.command()
+    @click.argument("what")
+    @click.option("--how")
+    @click.option("--why", help="The reason.")
+    def do(what: str, how: str, why: str) -> None:
+        """Two lines
+        of summary."""
+
+    assert unexplained(do) == ["a summary of one line", "WHAT", "--how"]

@@ -20,9 +20,10 @@ from lab.bench.build import BOARD, build
 from microtrain.base.errors import Error
 from microtrain.base.files import unpacked
 from microtrain.base.plan import Origin, Plan, Tensor
+from microtrain.convert.emit.code import generate
 from microtrain.convert.emit.document import document
-from microtrain.convert.pipeline import Passes, compile_graph, generate
-from microtrain.convert.reference.native_model import NativeModel, Sgd
+from microtrain.convert.native_model import NativeModel, Sgd
+from microtrain.convert.pipeline import Passes, compile_graph
 from microtrain.convert.scheme import Scheme, convolutions
 from microtrain.demo.sessions import host_session
 from microtrain.device.client import Device
@@ -194,18 +195,23 @@ def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_command_compares_seeds_and_rates(example: Built, images: Path, tmp_path: Path) -> None:
-    options = ["--epochs", "2", "--seed", "0", "--seed", "1", "--lr", "2", "--augment", "crop,light"]
+    options = ["--epochs", "2", "--seed", "0", "--seed", "1", "--lr-factor", "2", "--augment", "crop,light"]
     done = simulate(str(example.folder), "--data", str(images), *options, "-o", str(tmp_path))
     assert done.returncode == 0, done.stderr
     document = json.loads((tmp_path / "results.json").read_text())
-    assert [(r["seed"], r["lr"], r["steps"]) for r in document["runs"]] == [(0, 2.0, 200), (1, 2.0, 200)]
+    runs = [(r["seed"], r["lr"], r["lr_factor"], r["steps"]) for r in document["runs"]]
+    assert runs == [(0, 0.06, 2.0, 200), (1, 0.06, 2.0, 200)]
+    assert (
+        "rate 0.04/0.01/0.06 (weights/biases/head), cosine to 0; augmentation crop, light (8 variants)"
+        in done.stdout
+    )
     first, second = document["runs"]
     assert [point["step"] for point in first["accuracy"]["curve"]] == [0, 100, 200]
     assert first["trained_sha256"] != second["trained_sha256"]
     assert first["accuracy"]["after"] > first["accuracy"]["before"]
     assert first["loss"]["mean"][-1] < first["loss"]["mean"][0]
     assert "after 100 steps" in done.stderr
-    for name in ("lr2-seed0.svg", "lr2-seed1.svg"):
+    for name in ("lr0.06-seed0.svg", "lr0.06-seed1.svg"):
         Image.open((tmp_path / name).with_suffix(".png")).verify()
         assert "<svg" in (tmp_path / name).read_text()
 
@@ -220,6 +226,8 @@ def test_bad_input_is_one_sentence(example: Built, images: Path, tmp_path: Path)
         "no such folder": (folder, "--data", str(tmp_path / "nothing")),
         "no class folders": (folder, "--data", str(tmp_path / "empty")),
         "choose from": (folder, "--data", data, "--augment", "rotate"),
+        "for a factor on the scheme's rates there is --lr-factor 5": (folder, "--data", data, "--lr", "5"),
+        "name one of them": (folder, "--data", data, "--lr", "0.5", "--lr-factor", "2"),
     }
     for words, arguments in cases.items():
         done = simulate(*arguments)

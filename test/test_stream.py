@@ -12,12 +12,13 @@ import pytest
 from networks import Builder, random_network, residual_network
 from test_executor import images
 
+from microtrain.convert.emit.code import generate
+from microtrain.convert.execute.executor import Executor
 from microtrain.convert.ir import ConvertError, Graph
 from microtrain.convert.memory.check_plan import check_plan
 from microtrain.convert.memory.plan import plan
-from microtrain.convert.pipeline import Compiled, Passes, compile_graph, generate
-from microtrain.convert.reference.executor import Executor
-from microtrain.convert.reference.native_model import NativeModel
+from microtrain.convert.native_model import NativeModel
+from microtrain.convert.pipeline import Compiled, Passes, compile_graph
 from microtrain.convert.scheme import Scheme, convolutions
 
 HEAD = Scheme("head", head="random")

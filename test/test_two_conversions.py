@@ -12,8 +12,9 @@ from networks import residual_network
 from pio_build import ROOT
 
 from microtrain.convert import writing
+from microtrain.convert.emit.code import generate
 from microtrain.convert.ir import ConvertError
-from microtrain.convert.pipeline import Compiled, compile_graph, generate
+from microtrain.convert.pipeline import Compiled, compile_graph
 from microtrain.convert.scheme import Scheme
 
 INCLUDE = ROOT / "firmware/include"

@@ -1,5 +1,5 @@
 """`python -m microtrain`."""
 
-from microtrain.cli import main
+from microtrain.base.launch import launch
 
-main(prog_name="microtrain")
+launch("microtrain", "microtrain")

@@ -1,206 +1,33 @@
-"""Command line of tools/convert: what can be asked for. `command.py` does it, and is imported when asked."""
+"""Command line of tools/convert. `command.py` does what it is asked for, and is imported when asked."""
 
 from __future__ import annotations
 
 import sys
 import warnings
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from microtrain.base import paths
 from microtrain.base.errors import Error
-from microtrain.base.options import collected, option
+from microtrain.base.options import collected
 from microtrain.base.terminal import say
 
-from . import boards, defaults
-
-if TYPE_CHECKING:
-    from .memory.replay import Request
-
-KB = 1024
-NATIVE = "native"
-
-
-def generated() -> Path:
-    """Where the firmware looks for the model: in the project that is being worked in."""
-    project = paths.project()
-    if project is None:
-        raise click.UsageError(
-            "there is no PlatformIO project here: `microtrain new FOLDER` makes one, or give -o."
-        )
-    return project / "firmware/generated"
-
-
-class Shape(click.ParamType):  # type: ignore[type-arg]
-    """CxHxW, as in 3x128x128."""
-
-    name = "CxHxW"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, int, int]:
-        parts = str(value).lower().split("x")
-        if len(parts) != 3 or not all(p.isdigit() and int(p) > 0 for p in parts):
-            self.fail(f"{value} is not a shape CxHxW such as 3x128x128", param, ctx)
-        return int(parts[0]), int(parts[1]), int(parts[2])
-
-
-class Rows(click.ParamType):  # type: ignore[type-arg]
-    """Numbers and ranges of rows, as in 281,285,970-979."""
-
-    name = "ROWS"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, ...]:
-        from .ir import ConvertError
-        from .scheme import head_rows as checked_rows
-
-        rows: list[int] = []
-        for part in str(value).split(","):
-            first, _, last = part.partition("-")
-            ends = (first, last or first)
-            if not all(e.isascii() and e.isdigit() and len(e) <= 5 for e in ends) or int(ends[0]) > int(
-                ends[1]
-            ):
-                self.fail(f"{part!r} is no row or range of rows such as 281 or 970-979", param, ctx)
-            rows += range(int(ends[0]), int(ends[1]) + 1)
-        try:
-            return checked_rows(tuple(rows), "--head-rows")
-        except ConvertError as error:
-            self.fail(str(error), param, ctx)
-
-
-class Records(click.ParamType):  # type: ignore[type-arg]
-    """A number of records, bytes as in 64KB, or "spare"."""
-
-    name = "N|nKB|spare"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Request:
-        from .memory.replay import RECORDS_MAX, Request
-
-        text = str(value).lower()
-        number = text.removesuffix("kb")
-        if text == "spare":
-            return Request()
-        if not (number.isascii() and number.isdigit() and 0 < int(number) <= RECORDS_MAX):
-            self.fail(f"{value} is no number of records, no size such as 64KB, and not spare", param, ctx)
-        return Request(bytes=int(number) * KB) if number != text else Request(records=int(number))
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """What a conversion is asked for."""
-
-    calibration: Path | None = option(
-        "--calibration",
-        type=click.Path(path_type=Path),
-        help="Folder of images or .npz with `images` uint8 [N,h,w,c].",
-    )
-    rule: str = option(
-        "--ranges",
-        type=click.Choice(defaults.RULES),
-        default=defaults.RULE,
-        show_default=True,
-        help="How int8 ranges are chosen: all that calibration saw, all but the rarest, or with the "
-        "least error.",
-    )
-    correct: bool = option(
-        "--bias-correction/--no-bias-correction",
-        default=False,
-        show_default=True,
-        help="Correct each bias by what rounding the weights shifts its channel's mean by.",
-    )
-    compared: bool = option(
-        "--quantization",
-        is_flag=True,
-        help="Compare int8 with the float model, layer by layer: a table, quantization.svg and .json.",
-    )
-    labelled: Path | None = option(
-        "--evaluate",
-        type=click.Path(path_type=Path),
-        metavar="DIR",
-        help="For --quantization: images that the model was not trained on, a folder for each class.",
-    )
-    scheme: Path | None = option(
-        "--scheme",
-        type=click.Path(path_type=Path),
-        help="Sparse update scheme: a YAML file (docs/schemes.md) or the name of one in "
-        "tools/convert/schemes.",
-    )
-    fraction_bits: str | None = option(
-        "--fraction-bits",
-        type=click.Choice(["0", "4", "8"]),
-        help="Extra bits of each trained weight, instead of the scheme's.",
-    )
-    classes: int | None = option(
-        "--classes",
-        type=click.IntRange(2, 65535),
-        help="Classes of the new task; the model's own if not given.",
-    )
-    head_rows: tuple[int, ...] | None = option(
-        "--head-rows",
-        type=Rows(),
-        help="Start the head from these rows of the model's own, as in 281,285,970-979: one per class.",
-    )
-    input_shape: tuple[int, int, int] | None = option(
-        "--input", type=Shape(), help="Input shape, for a module saved whole or TorchScript."
-    )
-    output: Path = option(
-        "-o",
-        "--output",
-        type=click.Path(path_type=Path),
-        default=generated,
-        show_default="firmware/generated of the project",
-    )
-    budget_sram: int | None = option(
-        "--budget-sram", type=click.IntRange(1), show_default="all of the board's", help="All-in SRAM in KB."
-    )
-    budget_flash: int | None = option(
-        "--budget-flash", type=click.IntRange(1), show_default="all of the board's", help="Flash image in KB."
-    )
-    board_name: str = option(
-        "--board",
-        type=click.Choice([*boards.names(), NATIVE]),
-        default=boards.DEFAULT,
-        show_default=True,
-        help="The board to convert for. native is this machine (`pio run -e native`), which has no budgets.",
-    )
-    whole: bool = option(
-        "--whole", is_flag=True, help="Keep every tensor whole: no row-by-row streaming of frozen layers."
-    )
-    keep_image: bool = option(
-        "--keep-image",
-        is_flag=True,
-        help="Keep the image whole in SRAM until a step runs: by default its rows are used up as "
-        "they arrive.",
-    )
-    replay: Request | None = option(
-        "--replay",
-        type=Records(),
-        help="Buffer for replaying old images in SRAM: records, a size, or all that the budget leaves.",
-    )
-    explain: bool = option(
-        "--explain", is_flag=True, help="Print what each memory pass saves, every row a real plan."
-    )
-    trust: bool = option(
-        "--trust", is_flag=True, help="Load a pickled module, which may execute code from the file."
-    )
+from .options import Wanted
 
 
 @click.command()
 @click.argument("model", type=click.Path(path_type=Path))
 @collected(Wanted, into="wanted")
 def main(model: Path, wanted: Wanted) -> None:
-    """Turn MODEL (.pt: torch.export archive, TorchScript, or a module saved whole) and a sparse update scheme
-    into C for the microcontroller: model.c, model.h, model_weights.c, plan.json and model.npz.
+    """Turn MODEL and a sparse update scheme into C for the microcontroller.
+
+    MODEL is a .pt file: a torch.export archive, TorchScript, or a module saved whole. Written are model.c,
+    model.h, model_weights.c, plan.json, model.npz, and report.html, a page about all that was chosen.
 
     \b
     Examples:
       microtrain convert examples/digits/model.pt
+      microtrain convert --check model.pt2 --classes 5
       microtrain convert model.pt --calibration photos/ --classes 5 --scheme my.yaml --budget-sram 160
     """
     from .command import run
@@ -210,7 +37,8 @@ def main(model: Path, wanted: Wanted) -> None:
     if wanted.fraction_bits and not wanted.scheme:
         raise click.UsageError("--fraction-bits changes a scheme: name one with --scheme.")
     try:
-        run(model, wanted)
+        fits = run(model, wanted)
     except Error as error:
         say(f"convert: {error}", err=True)
         sys.exit(1)
+    sys.exit(0 if fits else 1)

@@ -6,14 +6,15 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from microtrain.base.plan import Budget
+from microtrain.pictures.report import Line
 
-from . import boards
-from .cli import KB, NATIVE, Wanted
+from . import boards, check, obstacles
 from .default_scheme import default_scheme
 from .emit.explain import print_waterfall
+from .frontends.module import LoadedModel
 from .ir import Graph
 from .loading import load, quantized_with_report, screen
+from .options import NATIVE, Wanted
 from .pipeline import Compiled, Passes, compile_within, with_buffer
 from .quantize.ptq import Choices
 from .scheme import Scheme
@@ -21,39 +22,84 @@ from .scheme import find as find_scheme
 from .writing import Model, Target, write
 
 
-def run(model: Path, wanted: Wanted) -> None:
-    """Read, quantize, compile, write, and say what it costs."""
+def run(model: Path, wanted: Wanted) -> bool:
+    """Read, quantize, compile, write, and say what it costs; or only look. False: it does not fit."""
+    if wanted.check:
+        checked = check.check(model, asked_of(model, wanted))
+        check.show(checked)
+        return checked.fits
     target = target_of(wanted)
-    loaded = load(model, wanted.trust, wanted.input_shape)
+    loaded = loaded_as(model, wanted)
+    classes = classes_of(loaded.graph, wanted)
+    too_large = obstacles.before_calibration(loaded.graph, target.limits, classes)
+    obstacles.refuse(f"{loaded.graph.name} does not fit", too_large)
     choices = Choices(wanted.calibration, wanted.rule, wanted.correct)
     compared = wanted.compared or wanted.labelled is not None
     quantized, report_files = quantized_with_report(loaded, choices, compared, wanted.labelled)
-    compiled = compiled_for(quantized, wanted, target.budget)
-    write(compiled, Model(model, loaded.kind), target, report_files)
+    compiled = compiled_for(quantized, wanted, target.limits)
+    write(compiled, Model(model, loaded.kind, said_of(loaded, choices)), target, report_files)
     if wanted.explain:
         print_waterfall(quantized, compiled, screen())
+    return True
+
+
+def said_of(loaded: LoadedModel, choices: Choices) -> tuple[Line, ...]:
+    """How pixels are read and ranges were found; nothing for what is quantized already."""
+    if loaded.kind == "checkpoint":
+        return ()
+    images = "the images in the file" if choices.calibration is None else str(choices.calibration)
+    corrected = ", biases corrected" if choices.correct else ""
+    return (
+        ("input", loaded.normal.sentence()),
+        ("int8", f"ranges by {choices.rule} over {images}{corrected}"),
+    )
+
+
+def loaded_as(model: Path, wanted: Wanted) -> LoadedModel:
+    return load(model, wanted.trust, wanted.input_shape, wanted.normalisation)
+
+
+def asked_of(model: Path, wanted: Wanted) -> check.Asked:
+    """What --check looks for."""
+    scheme = choose_scheme(wanted.scheme, wanted.fraction_bits) if wanted.scheme else None
+    classes, limits = given_classes(wanted), target_of(wanted).limits
+    return check.Asked(lambda: loaded_as(model, wanted), limits, classes, scheme, passes_of(wanted))
+
+
+def passes_of(wanted: Wanted) -> Passes:
+    return Passes(fused=not wanted.whole, arriving=not wanted.keep_image, replay=wanted.replay)
 
 
 def target_of(wanted: Wanted) -> Target:
     """The board and what of it may be used; where no budget is given, all that it has."""
-    if wanted.board_name == NATIVE:
-        return Target(wanted.output, None, None)
-    board = boards.find(wanted.board_name)
-    budget = Budget(
-        sram=board.sram if wanted.budget_sram is None else wanted.budget_sram * KB,
-        flash=board.flash if wanted.budget_flash is None else wanted.budget_flash * KB,
-    )
-    return Target(wanted.output, board, budget)
+    board = None if wanted.board_name == NATIVE else boards.find(wanted.board_name)
+    limits = boards.limits(board, wanted.budget_sram, wanted.budget_flash)
+    return Target(wanted.output, limits, asked_for=wanted.scheme is not None)
 
 
-def compiled_for(quantized: Graph, wanted: Wanted, budget: Budget | None) -> Compiled:
+def classes_of(graph: Graph, wanted: Wanted) -> int:
+    """Classes of the new task: those asked for, as many as the head starts from, or the model's own."""
+    given = given_classes(wanted)
+    obstacles.refuse(f"{graph.name} cannot learn", obstacles.one_output(graph, given))
+    return given or graph.tensors[graph.output].channels
+
+
+def given_classes(wanted: Wanted) -> int | None:
+    """Those asked for, or as many as the head starts from; None: neither is said."""
+    if wanted.classes or wanted.head_rows:
+        return wanted.classes or len(wanted.head_rows or ())
+    rows = find_scheme(wanted.scheme).head if wanted.scheme else None
+    return len(rows) if isinstance(rows, tuple) else None
+
+
+def compiled_for(quantized: Graph, wanted: Wanted, limits: boards.Limits) -> Compiled:
     """With the scheme that was named, or the largest default one that fits; and with its replay buffer."""
-    passes = Passes(fused=not wanted.whole, arriving=not wanted.keep_image, replay=wanted.replay)
-    room = budget.sram if budget else sys.maxsize
+    passes = passes_of(wanted)
+    room = sys.maxsize if limits.sram is None else limits.sram
     scheme = choose_scheme(wanted.scheme, wanted.fraction_bits) if wanted.scheme else None
-    compiled = compile_for(quantized, scheme, wanted.classes, wanted.head_rows, room, passes)
+    compiled = compile_for(quantized, scheme, classes_of(quantized, wanted), wanted.head_rows, room, passes)
     if wanted.replay:
-        return with_buffer(compiled, wanted.replay, budget.sram if budget else None)
+        return with_buffer(compiled, wanted.replay, limits.sram)
     return compiled
 
 
@@ -66,20 +112,16 @@ def choose_scheme(name: Path, fraction_bits: str | None) -> Scheme:
 def compile_for(
     quantized: Graph,
     scheme: Scheme | None,
-    classes: int | None,
+    classes: int,
     head_rows: tuple[int, ...] | None,
     budget_sram: int,
     passes: Passes,
 ) -> Compiled:
     """Compile with the given scheme, or the largest default one, to fit `budget_sram` bytes.
 
-    classes    None: as many as the head has rows to start from, or the model's own
     head_rows  rows of the model's own head, in place of what the scheme says; None: the scheme's
     """
     head = head_rows or (scheme.head if scheme else "zeros")
-    wanted = classes or (
-        len(head) if isinstance(head, tuple) else quantized.tensors[quantized.output].channels
-    )
     if scheme is None:
-        return default_scheme(quantized, wanted, budget_sram, passes, head)
-    return compile_within(quantized, replace(scheme, head=head), wanted, budget_sram, passes)
+        return default_scheme(quantized, classes, budget_sram, passes, head)
+    return compile_within(quantized, replace(scheme, head=head), classes, budget_sram, passes)

@@ -1,7 +1,7 @@
 """What is trained where the user names no scheme: many biases, and a share of the weights that widen.
 
 Biases take little and gain most of what there is to gain; of weights, those of pointwise convolutions that
-widen, at a few of their input channels each, gain most a byte (lab/pages/results.md, lab/pages/search.md).
+widen, at a few of their input channels each, gain most per byte (lab/pages/results.md, lab/pages/search.md).
 """
 
 from __future__ import annotations

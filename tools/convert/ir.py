@@ -30,8 +30,8 @@ class Tensor:
 
     dtype   f32   float
             s8    int8, real = scale * (q - zero)
-            error int8 q [h*w][c] and one float scale a channel (two buffers)
-            bits  clamp mask, (c + 7) // 8 bytes a pixel
+            error int8 q [h*w][c] and one float scale per channel (two buffers)
+            bits  clamp mask, (c + 7) // 8 bytes per pixel
             u8    position of a maximum in its pooling window
     """
 
@@ -88,6 +88,7 @@ class Layer:
     weight_scale  float64 [c_out], None before quantization and for the head, which stays float
     dead          bool [c_out]: channels whose scale is too small to train (folded to a constant)
     trained       trained input channels (depthwise: channels), sorted; () = frozen
+    seen          mean and deviation [c_out] that the folded batch norm gave its output in training; else None
     """
 
     weight: np.ndarray
@@ -98,6 +99,7 @@ class Layer:
     trained: tuple[int, ...] = ()
     bias_trained: bool = False
     fraction_bits: int = 0
+    seen: tuple[np.ndarray, np.ndarray] | None = None
 
     @property
     def depthwise(self) -> bool:
@@ -169,6 +171,18 @@ class Input:
     offset: tuple[float, ...]
 
 
+@dataclass(frozen=True)
+class Weights:
+    """Of all layers in front of the head: how many there are, and their bytes as int8, with int32 biases.
+
+    head  its classes and features, if the network ends in a linear layer
+    """
+
+    count: int
+    bytes: int
+    head: tuple[int, int] | None = None
+
+
 @dataclass(frozen=True, eq=False)
 class Graph:
     """Nodes in execution order. The first `forward` of them are the forward pass (-1: all).
@@ -205,7 +219,7 @@ class Graph:
 
     @cached_property
     def forward_layers(self) -> tuple[Node, ...]:
-        """The forward nodes with every stream taken apart: one node a layer."""
+        """The forward nodes with every stream taken apart: one node per layer."""
         return tuple(part for n in self.forward_nodes for part in (n.parts or (n,)))
 
     @cached_property

@@ -7,30 +7,38 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 from rich.console import Console
 
 from microtrain.base.terminal import console, say
 
-from .emit.names import safe_name
 from .frontends.checkpoint import IMAGE, read_checkpoint
 from .frontends.module import LoadedModel, load_model
 from .ir import ConvertError, Graph
+from .names import safe_name
+from .normalisation import MeanAndStd, Normalisation, Origin
+from .quantize.calibrate import training_part
 from .quantize.fidelity_report import draw, print_report
+from .quantize.input_fit import advice
 from .quantize.int8 import warn_dead
 from .quantize.ptq import Choices, calibration_images, quantization_report, quantize_model
 
 
-def load(model: Path, trust: bool, input_shape: tuple[int, int, int] | None) -> LoadedModel:
-    """Read the model with the front end for its kind of file."""
+def load(
+    model: Path, trust: bool, input_shape: tuple[int, int, int] | None, given: MeanAndStd | None = None
+) -> LoadedModel:
+    """Read the model with the front end for its kind of file. given: how its images are normalised."""
     if model.suffix != ".pkl":
-        loaded = load_model(model, trust=trust, input_shape=input_shape)
+        loaded = load_model(model, trust=trust, input_shape=input_shape, given=given)
         return replace(loaded, graph=loaded.graph.replace(name=model_name(model)))
+    if given is not None:
+        raise ConvertError(f"{model.name} says itself how its images are stored: leave --mean and --std out")
     c, h, w = input_shape or (3, IMAGE, IMAGE)
     if c != 3 or h != w:
         raise ConvertError(f"{model.name} takes square RGB images: pass --input 3xNxN, not {c}x{h}x{w}")
     graph = read_checkpoint(model, h)
     warn_dead(graph.name, graph.layers)
-    return LoadedModel(graph, None, (), (), (), "checkpoint")
+    return LoadedModel(graph, None, Normalisation((), (), Origin.FILE), (), "checkpoint")
 
 
 def model_name(model: Path) -> str:
@@ -50,8 +58,9 @@ def quantized_with_report(
                 "--bias-correction, --quantization and --evaluate out"
             )
         return loaded.graph, {}
-    images = calibration_images(loaded, choices.calibration)
-    quantized = quantize_model(loaded, images, choices)
+    images = calibration_images(loaded.graph, loaded.calibration, choices.calibration)
+    announce(loaded, images, choices.calibration)
+    quantized = quantize_model(loaded.graph, images, choices)
     if not compared:
         return quantized, {}
     made = quantization_report(loaded.graph, quantized, images, choices, labelled)
@@ -60,6 +69,14 @@ def quantized_with_report(
         "quantization.json": json.dumps(made.json(), indent=1) + "\n",
         "quantization.svg": draw(made),
     }
+
+
+def announce(loaded: LoadedModel, images: np.ndarray, folder: Path | None) -> None:
+    """Say what is taken to be true of the model's input, and what fits the images better."""
+    say(f"input       {loaded.normal.sentence()}".replace("\n", "\n" + 12 * " "))
+    better = advice(loaded, images, training_part(folder) if folder else None)
+    if better:
+        say(f"convert: {better}", err=True)
 
 
 def show_warning(message: Warning | str, *_: object, **__: object) -> None:

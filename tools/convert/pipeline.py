@@ -1,4 +1,4 @@
-"""The compiler.
+"""The compiler, from the quantized graph to its memory plan.
 
 frontend > quantize > autodiff > prune > recompute > fuse > schedule > plan > strips > emit
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from .emit.code import Output, emit
 from .ir import ConvertError, Graph
 from .memory.check_plan import check_plan
 from .memory.plan import GAP, Plan, fits, peak, plan
@@ -27,7 +26,6 @@ from .verify import verify
 
 # SRAM of the firmware beside the model: stack, serial ring, frame buffer, session (memory_report tells).
 FIRMWARE_SRAM = 3328
-FIRMWARE_FLASH = 40960
 
 
 @dataclass(frozen=True)
@@ -135,10 +133,6 @@ def with_buffer(compiled: Compiled, request: Request, budget_sram: int | None) -
     """The model with a replay buffer of the requested size; budget_sram: bytes, None: none."""
     spare = None if budget_sram is None else budget_sram - compiled.sram
     return replace(compiled, records=request.size(compiled.graph, spare))
-
-
-def generate(compiled: Compiled, origin: str) -> Output:
-    return emit(compiled.graph, compiled.plan, compiled.scheme, origin, compiled.records)
 
 
 def with_head(graph: Graph, classes: int, start: HeadStart) -> Graph:

@@ -30,6 +30,7 @@ COUNTED = re.compile(
     r"(?P<what>last|bias)-(?P<count>[1-9][0-9]{0,3})"
 )  # schemes by the number of convolutions
 LEAST_RATE, MOST_RATE = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
+MOST_BITS = 4096  # of a number in a scheme file; no key takes one nearly as large
 ALL = "all"  # in the place of a layer: every convolution
 
 
@@ -92,7 +93,10 @@ def last(name: str, count: int, weights: bool) -> Scheme:
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML's plain types, and no key twice: of two entries one would be lost without a word."""
+    """YAML's plain types, numbers of a length that can be printed, and no key twice.
+
+    Of two entries one would be lost without a word.
+    """
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
@@ -100,11 +104,21 @@ class _Loader(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
+        found = super().construct_mapping(node, deep)
+        keys = Counter(self.construct_object(key) for key, _ in node.value)
         twice = next((key for key, count in keys.items() if count > 1), None)
         if twice is not None:
             raise ConvertError(f"the key {short(twice)} stands there twice; one entry is enough")
-        return super().construct_mapping(node, deep)
+        return found
+
+    def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
+        number = super().construct_yaml_int(node)
+        if number.bit_length() > MOST_BITS:
+            raise ConvertError(f"the number {node.value[:20]}... is too large")
+        return number
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
 
 
 def load(path: Path) -> Scheme:
@@ -130,12 +144,11 @@ def parse(data: Mapping[str, Any], where: str, name: str) -> Scheme:
         raise ConvertError(
             f"{where}: unknown key {short(unknown[0])}; the keys are {', '.join(sorted(KEYS))}"
         )
-    network = data.get("network")
     scheme = Scheme(
-        name=str(data.get("name", name)),
-        network=None if network is None else str(network),
+        name=_text(data.get("name", name), "name", where),
+        network=_text(data["network"], "network", where) if "network" in data else None,
         biases=_biases(data.get("biases", 0), where),
-        weights=_weights(data.get("weights") or {}, where),
+        weights=_weights(data.get("weights"), where),
         select=_choice(data, "select", ("norm", "first"), where),
         fraction_bits=_choice(data, "fraction_bits", (0, 4, 8), where),
         loss=_choice(data, "loss", ("cross_entropy", "mse"), where),
@@ -144,9 +157,15 @@ def parse(data: Mapping[str, Any], where: str, name: str) -> Scheme:
     return replace(scheme, rates=_rates(data.get("learning_rate", RATE), where))
 
 
+def _text(value: Any, key: str, where: str) -> str:
+    if isinstance(value, str) and value.strip():
+        return value
+    raise ConvertError(f"{where}: {key} is {short(value)}; it must be text, a number or a date in quotes")
+
+
 def _choice(data: Mapping[str, Any], key: str, allowed: tuple[Any, ...], where: str) -> Any:
     value = data.get(key, allowed[0])
-    if isinstance(value, bool) or value not in allowed:
+    if type(value) is not type(allowed[0]) or value not in allowed:
         raise ConvertError(
             f"{where}: {key} is {short(value)}; it must be one of {', '.join(map(str, allowed))}"
         )
@@ -164,6 +183,8 @@ def _biases(value: Any, where: str) -> int:
 
 
 def _weights(value: Any, where: str) -> dict[str | int, float | tuple[int, ...]]:
+    if value is None:
+        return {}
     if value == ALL:
         return {ALL: 1.0}
     if not isinstance(value, Mapping):
@@ -173,6 +194,8 @@ def _weights(value: Any, where: str) -> dict[str | int, float | tuple[int, ...]]
     for key in value:
         if not isinstance(key, str | int) or isinstance(key, bool):
             raise ConvertError(f"{where}: weights names the layer {short(key)}; put the name in quotes")
+        if isinstance(key, str) and not key.strip():
+            raise ConvertError(f"{where}: weights has an entry without a layer's name: {short(value[key])}")
     return {key: _columns(key, entry, where) for key, entry in value.items()}
 
 
@@ -182,11 +205,14 @@ def _columns(key: Any, entry: Any, where: str) -> float | tuple[int, ...]:
         ok = isinstance(channels, list) and channels and all(type(c) is int and c >= 0 for c in channels)
         if ok and len(set(channels)) == len(channels):
             return tuple(sorted(channels))
-        raise ConvertError(f"{where}: channels of {key} must be a list of different numbers, 0 or more")
+        raise ConvertError(
+            f"{where}: channels of {short(key)} must be a list of different numbers, 0 or more"
+        )
     if isinstance(entry, int | float) and not isinstance(entry, bool) and 0.0 < entry <= 1.0:
         return float(entry)
     raise ConvertError(
-        f"{where}: the fraction of {key} is {short(entry)}; it must be in (0, 1], or {{channels: [...]}}"
+        f"{where}: the fraction of {short(key)} is {short(entry)}; it must be in (0, 1], "
+        "or {channels: [...]}"
     )
 
 

@@ -23,8 +23,8 @@ class Trainable:
     kind      weight, fraction, bias, head_weight or head_bias
     dtype     s8, u4 (two fractions a byte), s16 or f32
     channels  trained input channels (depthwise: channels), None: all
-    scale     real value a unit, one a channel; None for the float head
-    base      real value of 0, one a channel: that of a bias before training; None where it is 0
+    scale     real value per unit, one per channel; None for the float head
+    base      real value of 0, one per channel: that of a bias before training; None where it is 0
     dead      output channels that were folded into constants
     data      its bytes before training
     """

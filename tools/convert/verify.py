@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from .ir import Graph, Node
-from .ops import TABLE
-from .passes.schedule import spoils
+from .ops import TABLE, spoils
 
 
 def verify(graph: Graph) -> Graph:

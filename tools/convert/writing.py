@@ -10,48 +10,64 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from microtrain.base.plan import Budget, Origin, text
+from microtrain.base.plan import Origin, text
 from microtrain.base.terminal import say
+from microtrain.pictures.report import Line, Story
+from microtrain.pictures.report import report as page
 
-from .boards import Board
-from .emit import report
+from . import obstacles
+from .boards import Limits
+from .emit import report, summary
 from .emit.arrays import archive
+from .emit.code import generate
 from .emit.document import document
 from .ir import ConvertError
 from .loading import screen
-from .pipeline import Compiled, generate
+from .pipeline import Compiled
 
 
 @dataclass(frozen=True)
 class Model:
-    """The file that was converted. kind: which front end read it."""
+    """The file that was converted.
+
+    kind   which front end read it
+    said   what was decided on the way to the int8 graph: a word and a sentence
+    """
 
     path: Path
     kind: str
+    said: tuple[Line, ...] = ()
 
 
 @dataclass(frozen=True)
 class Target:
-    """Where the files go, and for which board. None, None: for this machine, which has no budgets."""
+    """Where the files go, and what the model must keep to. asked_for: the user named the scheme."""
 
     folder: Path
-    board: Board | None
-    budget: Budget | None
+    limits: Limits
+    asked_for: bool = True
 
 
 def write(compiled: Compiled, model: Model, target: Target, more: dict[str, str]) -> None:
-    """Check the budget, if any, write the files and `more` (all or none) and print the table."""
-    if target.board is not None and target.budget is not None:
-        report.check_budget(compiled, target.budget, target.board)
+    """Check the limits, write the files and `more` (all or none), print the table and what was chosen."""
+    obstacles.refuse(f"{compiled.graph.name} does not fit", obstacles.of(compiled, target.limits))
     digest = hashlib.sha256(model.path.read_bytes()).hexdigest()
     generated = generate(compiled, f"{model.path.name} (sha256 {digest[:16]})")
-    plan = document(compiled, generated, Origin(model.path.name, digest, model.kind), target.budget)
-    texts = generated.files | {"plan.json": text(plan)} | more
+    plan = document(compiled, generated, Origin(model.path.name, digest, model.kind), target.limits.budget)
+    chosen = summary.choices(plan, target.asked_for)
+    story = Story(
+        choices=(("model", f"{model.path.name}, {model.kind}"), *model.said, *chosen),
+        commands=summary.commands(target.limits),
+        firmware=report.firmware(compiled, target.limits),
+        quantization=more.get("quantization.svg", ""),
+    )
+    texts = generated.files | {"plan.json": text(plan), summary.PAGE: page(plan, story)} | more
     files = {name: content.encode() for name, content in texts.items()}
     files["model.npz"] = archive(compiled.graph, generated.model_id)
     write_all(files, target.folder)
-    report.print_table(compiled, target.budget, screen(), target.board)
+    report.print_table(compiled, target.limits, screen())
     say(f"wrote {', '.join(sorted(files))} to {target.folder}")
+    say(summary.text(chosen, summary.commands(target.limits, target.folder)))
 
 
 def write_all(files: dict[str, bytes], folder: Path) -> None:

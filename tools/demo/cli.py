@@ -24,7 +24,10 @@ from microtrain.base.errors import Error
     "--eval-every", type=click.IntRange(0), default=0, metavar="N", help="Evaluate after every N steps."
 )
 def main(epochs: int, seed: int, eval_every: int) -> None:
-    """Convert, build, measure and train the digits example; results go to build/demo/."""
+    """Convert, build, measure and train the digits example.
+
+    Results go to build/demo/ in a checkout, and to ~/.cache/microtrain/demo/ elsewhere.
+    """
     from microtrain.device.session import Settings
 
     from .run import RATE, run

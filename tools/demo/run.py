@@ -15,13 +15,15 @@ from microtrain.base.commands import logged, ours
 from microtrain.base.errors import Error
 from microtrain.base.extras import require
 from microtrain.base.paths import CHECKOUT, ROOT, cache
+from microtrain.base.progress import Bars
 from microtrain.device.curve import save_curve
 from microtrain.device.link import EmulatorPort
 from microtrain.device.session import Settings
+from microtrain.device.shown import Shown
 from microtrain.samples.source import Dataset, load, scan
 
 from .measure import all_in_sram, step_instructions
-from .sessions import Result, bar, session, start_host_sessions
+from .sessions import Result, session, start_host_sessions
 
 EXAMPLE = ROOT / "examples/digits"
 OUTPUT = cache() / "demo"
@@ -44,7 +46,8 @@ def run(settings: Settings) -> None:
     with ProcessPoolExecutor(1) as pool:
         programs = {name: firmware.program for name, firmware in built.items()}
         running = start_host_sessions(pool, programs, training, testing, settings)
-        with bar("emulated STM32F746") as watcher:
+        with Bars(transient=True) as bars:
+            watcher = Shown(bars, "  emulated STM32F746")
             device = session(EmulatorPort(elf), "the emulated board", training, testing, settings, watcher)
         host = {name: future.result() for name, future in running.items()}
     report = summary(device, host, memory, elf, training)

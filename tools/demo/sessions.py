@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from microtrain.device.client import Device
 from microtrain.device.link import Port, ProgramPort
@@ -23,36 +19,6 @@ class Result:
     before: float
     after: float
     log: Log
-
-
-class Bar:
-    """A watcher that draws one progress bar for everything a session does."""
-
-    def __init__(self, title: str, progress: Progress) -> None:
-        self.title, self.progress = title, progress
-        self.task = progress.add_task(title, total=None, text="")
-
-    def begin(self, what: str, total: int) -> None:
-        self.progress.reset(self.task, total=total, description=f"  {self.title}: {what}", text="")
-
-    def advance(self, text: str) -> None:
-        self.progress.update(self.task, advance=1, text=text)
-
-    def end(self) -> None:
-        pass
-
-
-@contextmanager
-def bar(title: str) -> Iterator[Bar]:
-    """A progress bar on the terminal; it goes when the session is over."""
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TextColumn("{task.fields[text]}", markup=False),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, transient=True) as progress:
-        yield Bar(title, progress)
 
 
 def session(

@@ -11,13 +11,14 @@ from typing import Any
 import click
 
 from microtrain.base.errors import Error
+from microtrain.base.files import replacing
 from microtrain.base.plan import Plan, read_plan
 from microtrain.base.reading import reading
 from microtrain.base.terminal import console
+from microtrain.pictures.arena_map import check_suffix, draw
 
 from .firmware import load_firmware
 from .interrupts import analyse
-from .picture import check_suffix, draw
 from .show import show, show_diff
 from .usage import as_json, make_report
 
@@ -118,11 +119,5 @@ def load_report(path: Path) -> dict[str, Any]:
 
 
 def write(path: Path, text: str) -> None:
-    """Write a file under its name only when it is whole."""
-    part = path.with_name(path.name + ".part")
-    try:
+    with replacing(path) as part:
         part.write_text(text, encoding="utf-8")
-        part.replace(path)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise Error(f"{path} cannot be written: {error.strerror}.") from error

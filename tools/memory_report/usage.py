@@ -9,8 +9,8 @@ from typing import Any
 from microtrain.base.elf import Section, Symbol
 from microtrain.base.errors import Error
 from microtrain.base.plan import Plan
+from microtrain.pictures.arena import arena_kinds
 
-from .arena import arena_kinds
 from .firmware import Firmware
 from .stack import EXCEPTION_FRAME, Path, Stack
 

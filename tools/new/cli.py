@@ -13,7 +13,13 @@ from microtrain.convert import boards
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
-@click.option("--board", type=click.Choice(boards.names()), default=boards.DEFAULT, show_default=True)
+@click.option(
+    "--board",
+    type=click.Choice(boards.names()),
+    default=boards.DEFAULT,
+    show_default=True,
+    help="The board that the project builds for.",
+)
 @click.option("--update", is_flag=True, help="Bring the files of a project to those of this version.")
 def main(folder: Path, board: str, update: bool) -> None:
     """Write a PlatformIO project with the firmware into FOLDER.

@@ -8,13 +8,14 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from microtrain import __version__
-from microtrain.base.errors import Error
+from microtrain.base.errors import Error, short
 from microtrain.base.files import replacing
 from microtrain.base.paths import CHECKOUT, ROOT
 from microtrain.base.reading import reading
+from microtrain.convert import boards
 
 RECORD = ".microtrain.json"  # what was written, so that an update knows what the user changed
 IGNORE = ".pio/\nfirmware/generated/\n"
@@ -98,7 +99,18 @@ def load(folder: Path) -> Record:
     with reading(Error, lambda why: f"{path} cannot be read ({why}): write a new project."):
         document = json.loads(path.read_text(encoding="utf-8"))
         files = {str(name): str(digest) for name, digest in document["files"].items()}
-        return Record(str(document["version"]), str(document["board"]), files)
+        outside = next((name for name in files if not inside(name)), None)
+        if outside is not None:
+            raise ValueError(f"{short(outside)} is no file of a project")
+        if document["board"] not in boards.names():
+            raise ValueError(f"there is no board {short(document['board'])}")
+        return Record(str(document["version"]), document["board"], files)
+
+
+def inside(name: str) -> bool:
+    """Whether a path, as the record has it, stays below the project's folder."""
+    path = PurePosixPath(name)
+    return bool(path.parts) and not path.is_absolute() and ".." not in path.parts
 
 
 def write(folder: Path, files: dict[str, bytes], record: Record) -> None:

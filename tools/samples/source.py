@@ -59,7 +59,7 @@ def class_folders(folder: Path) -> list[str]:
 
 
 def scan(folder: Path, classes: int) -> Dataset:
-    """A folder with one folder a class; the sorted folder names are the labels 0, 1, 2, ...
+    """A folder with one folder per class; the sorted folder names are the labels 0, 1, 2, ...
 
     Errors   Error where the folder is missing, has another number of classes, or an empty class
     """
@@ -67,9 +67,10 @@ def scan(folder: Path, classes: int) -> Dataset:
     if not names:
         raise Error(f"{folder} holds no class folders: it needs one folder of images for each class.")
     if len(names) != classes:
+        hint = f" Is {folder / 'train'} meant?" if "train" in names else ""
         raise Error(
-            f"{folder} has {len(names)} class folders ({shorten(names)}), "
-            f"but the model has {classes} classes: use as many folders, or convert the model with --classes."
+            f"{folder} has {counted(len(names))} ({shorten(names)}), but the model has {classes} classes: "
+            f"use as many folders, or convert the model with --classes.{hint}"
         )
     samples = tuple(Sample(path, label) for label, name in enumerate(names) for path in files(folder / name))
     empty = set(range(classes)) - {sample.label for sample in samples}
@@ -79,6 +80,10 @@ def scan(folder: Path, classes: int) -> Dataset:
             f"every class needs at least one ({', '.join(sorted(suffixes()))})."
         )
     return Dataset(tuple(names), samples)
+
+
+def counted(folders: int) -> str:
+    return f"{folders} class folder{'s' if folders != 1 else ''}"
 
 
 def files(folder: Path) -> list[Path]:

@@ -5,15 +5,20 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from microtrain.base.errors import Error
 from microtrain.base.extras import require
-from microtrain.base.options import Number, collected, option
+from microtrain.base.options import LearningRate, Number, collected, option
 from microtrain.convert.defaults import RATE
+from microtrain.convert.mean_std import both, mean_option, std_option
 
 from . import BACKENDS
+
+if TYPE_CHECKING:
+    from microtrain.convert.normalisation import MeanAndStd
 
 WORK = Path("build/search")
 FOLDER = click.Path(path_type=Path)
@@ -45,7 +50,12 @@ class Wanted:
         "--budget-sram", type=Number(1), required=True, metavar="KB", help="For everything."
     )
     budget_flash: float = option(
-        "--budget-flash", type=Number(1), default=1024, show_default=True, metavar="KB"
+        "--budget-flash",
+        type=Number(1),
+        default=1024,
+        show_default=True,
+        metavar="KB",
+        help="Flash for the model, the trainables' start and the firmware.",
     )
     budget_step_minstr: float | None = option(
         "--budget-step-minstr",
@@ -53,7 +63,14 @@ class Wanted:
         metavar="M",
         help="Million instructions per training step, forward and backward.",
     )
-    path: Path = option("-o", "--output", type=FOLDER, default=Path("scheme.yaml"), show_default=True)
+    path: Path = option(
+        "-o",
+        "--output",
+        type=FOLDER,
+        default=Path("scheme.yaml"),
+        show_default=True,
+        help="Scheme file that is written; the report and the picture of the search lie beside it.",
+    )
     bits: tuple[int, ...] = option(
         "--fraction-bits",
         type=Bits(),
@@ -61,7 +78,13 @@ class Wanted:
         show_default=True,
         help="Numbers of fraction bits to choose from.",
     )
-    lr: float = option("--lr", default=RATE, show_default=True, type=Number(0, min_open=True))
+    lr: float = option(
+        "--lr",
+        default=RATE,
+        show_default=True,
+        type=LearningRate(0, min_open=True),
+        help="Learning rate of every session, from which a cosine falls to 0.",
+    )
     epochs: int = option(
         "--epochs",
         default=1,
@@ -126,10 +149,18 @@ class Wanted:
         metavar="SEEDS",
         help="Compare evolution and random search with the proven optimum, with so many seeds each.",
     )
-    seed: int = option("--seed", default=0, show_default=True, type=click.IntRange(0, 2**32 - 1))
+    seed: int = option(
+        "--seed",
+        default=0,
+        show_default=True,
+        type=click.IntRange(0, 2**32 - 1),
+        help="Seed of the evolution and of the training sessions.",
+    )
     calibration: Path | None = option(
         "--calibration", type=FOLDER, metavar="DIR", help="As in microtrain convert."
     )
+    mean: tuple[float, ...] | None = mean_option()
+    std: tuple[float, ...] | None = std_option()
     trust: bool = option("--trust", is_flag=True, help="As in microtrain convert.")
     cache: Path | None = option(
         "--cache", type=FOLDER, metavar="DIR", help=f"Where measurements are kept. [{WORK}/...]"
@@ -144,6 +175,11 @@ class Wanted:
         show_default=True,
         help="This machine, or all of a Ray cluster (`pip install ray`).",
     )
+
+    @property
+    def normalisation(self) -> MeanAndStd | None:
+        """What --mean and --std say; None where they are not given."""
+        return both(self.mean, self.std)
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})

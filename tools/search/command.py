@@ -9,16 +9,15 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bars
-
 from microtrain.base.errors import Error
-from microtrain.base.terminal import console
+from microtrain.base.progress import Bars
+from microtrain.base.terminal import say
 from microtrain.convert.ir import Graph
 from microtrain.convert.loading import load, quantized_with_report
 from microtrain.convert.quantize.ptq import Choices
+from microtrain.device.options import Course, in_words
 from microtrain.native.model import kernels
-from microtrain.samples.source import Dataset, class_folders, hold_out, read_list, scan, split
+from microtrain.samples.source import Dataset, class_folders, counted, hold_out, read_list, scan, split
 
 from . import output
 from .cli import WORK, Wanted
@@ -36,7 +35,7 @@ Item = TypeVar("Item")
 def run(model: Path, wanted: Wanted) -> tuple[Result, list[Path]]:
     """Search, and write what was found."""
     training, validation = hold_out(images(wanted.data))
-    graph = quantized(model, wanted.calibration, wanted.trust)
+    graph = quantized(model, wanted)
     identity = {
         "model": digest_graph(graph),
         "images": digest_files([s.path for d in (training, validation) for s in d.samples]),
@@ -47,6 +46,8 @@ def run(model: Path, wanted: Wanted) -> tuple[Result, list[Path]]:
     space = space_of(graph, wanted.bits, wanted.lr)
     chosen = engine(wanted.jobs or os.cpu_count() or 1, wanted.backend)
     request = request_of(wanted)
+    course = Course(kinds=lab.augmentation.kinds, variants=lab.augmentation.variants)
+    say(in_words(course, (1.0,), space.rates))
     result = search(lab, space, request, chosen, progress)
     return result, output.write(wanted.path, lab, request, result, str(wanted.data))
 
@@ -76,13 +77,16 @@ def images(data: Path) -> Dataset:
     folder = data / "train" if (data / "train").is_dir() else data
     names = class_folders(folder)
     if len(names) < 2:
-        raise Error(f"{folder} holds {len(names)} class folders: a search needs two or more.")
+        raise Error(
+            f"{folder} holds {counted(len(names))}: a search needs two or more, each with its images."
+        )
     return scan(folder, len(names))
 
 
-def quantized(model: Path, calibration: Path | None, trust: bool) -> Graph:
+def quantized(model: Path, wanted: Wanted) -> Graph:
     """The int8 forward graph, as `microtrain convert` makes it."""
-    return quantized_with_report(load(model, trust, None), Choices(calibration), False, None)[0]
+    loaded = load(model, wanted.trust, None, wanted.normalisation)
+    return quantized_with_report(loaded, Choices(wanted.calibration), False, None)[0]
 
 
 def digest_graph(graph: Graph) -> str:
@@ -123,11 +127,11 @@ def checked(cache: Path | None, identity: dict[str, str], name: str) -> Path:
 
 
 def progress(name: str, total: int, items: Iterable[Item]) -> Iterator[Item]:
-    """The items, with a bar on stderr."""
-    columns = (TextColumn("{task.description:22}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Bars(*columns, console=console(stderr=True)) as bars:
-        bar = bars.add_task(name, total=total)
+    """The items, with their progress on stderr."""
+    with Bars() as bars:
+        bar = bars.add(name, total)
         for item in items:
-            bars.advance(bar)
+            bar.advance()
             yield item
-        bars.update(bar, completed=total)
+        bar.set(total)
+        bar.end()

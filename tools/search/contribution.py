@@ -43,6 +43,12 @@ class Gains:
     biases: dict[int, float]
     weights: dict[tuple[int, int, int], float]
 
+    @property
+    def most(self) -> float | None:
+        """The largest; None where nothing but the head was measured."""
+        measured = [*(gain for k, gain in self.biases.items() if k), *self.weights.values()]
+        return max(measured, default=None)
+
     def parts(self, candidate: Candidate) -> tuple[float, float]:
         """Of the biases and of the weights."""
         chosen = ((layer, level) for layer, level in enumerate(candidate.levels) if level)

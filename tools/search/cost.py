@@ -14,14 +14,14 @@ from functools import partial
 
 import numpy as np
 
-from microtrain.convert.emit.document import flash_total
+from microtrain.convert.emit.document import flash_bound
 from microtrain.convert.ir import Graph
 from microtrain.convert.memory.plan import buffers, bytes_alive
 from microtrain.convert.pipeline import Compiled, fixed_sram, training_graph
 from microtrain.convert.scheme import Scheme
 
 from .engine import Engine
-from .instructions import step_instructions
+from .instructions import step_instructions, unmeasured
 from .space import Candidate, Space
 
 Key = tuple[str, ...]
@@ -122,7 +122,7 @@ def compiled(graph: Graph, scheme: Scheme, classes: int) -> Compilation:
     alive = bytes_alive(buffers(trained))
     steps = {(n.op, n.name, *n.outputs[:1]): alive.get(i, 0) for i, n in enumerate(trained.nodes)}
     work = step_instructions(widened(trained))
-    return Compilation(steps, fixed_sram(trained), flash_total(trained), work)
+    return Compilation(steps, fixed_sram(trained), flash_bound(trained), work)
 
 
 def widened(graph: Graph) -> Graph:
@@ -132,7 +132,19 @@ def widened(graph: Graph) -> Graph:
 
 def cost_of(plan: Compiled) -> Cost:
     """Of a whole conversion."""
-    return Cost(plan.sram, flash_total(plan.graph), step_instructions(plan.graph))
+    return Cost(plan.sram, flash_bound(plan.graph), step_instructions(plan.graph))
+
+
+def guessed(graph: Graph, space: Space, classes: int, costs: Costs) -> list[str]:
+    """Kinds of steps, of all that the costs allow to train, whose instructions were never counted."""
+    kinds: set[str] = set()
+    for bits in {bits for _, bits in costs.bases}:
+        biases = max(k for k, others in costs.bases if others == bits)
+        most = dict(sorted(costs.bases[biases, bits].added))
+        levels = tuple(most.get(layer, 0) for layer in range(len(space.layers)))
+        scheme = space.scheme(Candidate(biases, levels, bits))
+        kinds.update(unmeasured(training_graph(graph, scheme, classes)))
+    return sorted(kinds)
 
 
 def base_of(graph: Graph, space: Space, classes: int, biases: int, bits: int, budget: Budget) -> Base | None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import islice
 
+from microtrain.convert.default_scheme import default_scheme
 from microtrain.convert.pipeline import Compiled, compile_graph
 
 from .contribution import Plan, mean
@@ -121,6 +122,36 @@ class Finalist:
     accuracy: float
     likelihood: float
     sessions: int
+
+
+@dataclass(frozen=True)
+class Default:
+    """What `convert` trains within the same SRAM where it is named no scheme. Means as a finalist's.
+
+    fits   it keeps to the budgets of flash and instructions as well
+    """
+
+    name: str
+    accuracy: float
+    likelihood: float
+    sessions: int
+    sram: int
+    fits: bool
+
+
+def default_of(lab: Lab, problem: Problem) -> Compiled:
+    """The default scheme's whole plan, with the learning rate that everything is tried with."""
+    compiled = default_scheme(lab.graph, lab.classes, problem.budget.sram)
+    scheme = replace(compiled.scheme, rates=problem.space.rates)
+    return compile_graph(lab.graph, scheme, lab.classes)
+
+
+def judged(problem: Problem, plan: Plan, compiled: Compiled, outcomes: Outcomes) -> Default:
+    """The default scheme, of which all sessions are known."""
+    accuracy, likelihood = (mean(outcomes, plan, compiled.scheme, m) for m in ("accuracy", "likelihood"))
+    cost = cost_of(compiled)
+    fits = cost.within(problem.budget)
+    return Default(compiled.scheme.name, accuracy, likelihood, len(plan.seeds), cost.sram, fits)
 
 
 def ranked(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
-import click
+import yaml
 
 from microtrain.base.files import replacing
+from microtrain.base.terminal import say
 
 from . import picture
 from .comparison import SEARCHES, Comparison
@@ -17,12 +19,11 @@ from .cost import cost_of
 from .evolution import Scored, search_random
 from .finalists import Finalist
 from .lab import Lab
-from .pipeline import Request, Result
+from .pipeline import NOISE, Request, Result, faint
 from .proxy import correlations
 from .space import FRACTIONS, Candidate, Space
 
 KB = 1024
-SHOWN = 6  # finalists
 
 
 def write(path: Path, lab: Lab, request: Request, result: Result, data: str) -> list[Path]:
@@ -50,20 +51,26 @@ def scheme_text(name: str, lab: Lab, result: Result, data: str) -> str:
     """A scheme file (docs/schemes.md)."""
     winner, space = result.winner.candidate, result.problem.space
     weights = described(space, winner)["weights"]
-    layers = [f"  {layer}: {fraction:g}" for layer, fraction in weights.items()]
+    layers = [f"  {word(layer)}: {fraction:g}" for layer, fraction in weights.items()]
     accuracy = f"{result.winner.accuracy:.1%} of its validation images"
     return "\n".join(
         [
             f"# Found by tools/search on {Path(data).name}: {accuracy},",
             f"# {result.compiled.sram:,} B of SRAM, all in.",
-            f"name: {name}",
-            f"network: {lab.graph.name}",
+            f"name: {word(name)}",
+            f"network: {word(lab.graph.name)}",
             f"biases: {winner.biases}",
             *(["weights:  # fraction of the layer's input channels", *layers] if layers else []),
             f"fraction_bits: {winner.bits}",
             f"learning_rate: {space.rate:g}",
         ]
     ) + "\n"  # fmt: skip
+
+
+def word(text: str) -> str:
+    """The text in YAML on one line, in quotes where it would be read as something else."""
+    plain = yaml.safe_dump([text], default_flow_style=True, allow_unicode=True, width=math.inf)[1:-2]
+    return text if plain == text else json.dumps(text, ensure_ascii=False)
 
 
 def document(lab: Lab, request: Request, result: Result) -> dict[str, Any]:
@@ -83,6 +90,7 @@ def document(lab: Lab, request: Request, result: Result) -> dict[str, Any]:
             "step_instructions": round(cost.instructions),
         },
         "finalists": [finalist(result, one) for one in result.ranked],
+        "default": vars(result.default),
         "contributions": {
             "likelihood": gains_document(space, result.gains),
             "accuracy": gains_document(space, result.accuracies),
@@ -125,19 +133,51 @@ def gains_document(space: Space, gains: Gains) -> dict[str, Any]:
     return {"biases": {str(k): round(v, 5) for k, v in gains.biases.items()}, "weights": weights}
 
 
-def show(result: Result, files: list[Path]) -> None:
-    """The result in a few lines."""
-    for one in result.ranked[:SHOWN]:
+def table(result: Result) -> str:
+    """What was trained with all seeds, the best first, and the default scheme beside it."""
+    default, sessions = result.default, result.winner.sessions
+    each = f"mean of {sessions} sessions each" if sessions > 1 else "one session each"
+    lines = [f"accuracy and log-likelihood of the validation images, {each}:"]
+    for one in result.last:
         about = described(result.problem.space, one.candidate)
         weights = ", ".join(f"{layer}@{fraction:g}" for layer, fraction in about["weights"].items())
-        mark = "*" if one == result.winner else " "
         trained = (
             f"{about['biases']} biases, {about['fraction_bits']} fraction bits, {weights or 'no weights'}"
         )
-        click.echo(f"{mark} {one.accuracy:6.1%}, log-likelihood {one.likelihood:.3f}: {trained}")
+        mark = "*" if one == result.winner else " "
+        lines.append(f"{mark} {one.accuracy:6.1%} {one.likelihood:7.3f}  {trained}")
+    over = "" if default.fits else ", over the other budgets"
+    own = f"what convert takes by itself: {default.name}, {default.sram:,} B{over}"
+    lines.append(f"  {default.accuracy:6.1%} {default.likelihood:7.3f}  {own}")
+    if others := len(result.ranked) - len(result.last):
+        lines.append(
+            f"{others} others were trained once each, with the first seed: not comparable with these"
+        )
+    return "\n".join([*lines, *remarks(result)])
+
+
+def remarks(result: Result) -> list[str]:
+    """What to know before the scheme is taken."""
+    said = []
+    gained = result.winner.likelihood - result.default.likelihood
+    if gained < NOISE:
+        less, good = ("no better", "as good") if gained > -NOISE else ("worse", "better")
+        said.append(
+            f"what was found is {less} than the default scheme ({gained:+.3f} nats, chance {NOISE}): "
+            f"convert without --scheme is {good}"
+        )
+    most = result.gains.most
+    if most is not None and most < NOISE:
+        said.append(faint(most, result.problem.space.rate))
+    return said
+
+
+def show(result: Result, files: list[Path]) -> None:
+    """The result in a few lines."""
+    say(table(result))
     sram = result.compiled.sram
     if found := result.comparison:
         shares = ", ".join(f"{how} search {found.median(how):.1%}" for how in SEARCHES)
-        click.echo(f"of the optimum, median of {len(found.random)} seeds: {shares}")
-    click.echo(f"all-in SRAM {sram:,} B of {result.problem.budget.sram:,} B")
-    click.echo(f"wrote {', '.join(map(str, files))}")
+        say(f"of the optimum, median of {len(found.random)} seeds: {shares}")
+    say(f"all-in SRAM {sram:,} B of {result.problem.budget.sram:,} B")
+    say(f"wrote {', '.join(map(str, files))}")

@@ -36,12 +36,15 @@ def drawn(size: tuple[float, float], draw: Callable[[Figure], None]) -> str:
 def contributions(space: Space, gains: Gains) -> str:
     """The paper's figure: gain of the last k biases, and of each layer's weights by fraction."""
 
+    from matplotlib.ticker import MaxNLocator
+
     def draw(figure: Figure) -> None:
         bits = sorted({b for _, _, b in gains.weights})
         grid = figure.subplots(1 + len(bits), 1, squeeze=False)[:, 0]
         ks = sorted(gains.biases)
         grid[0].plot(ks, [gains.biases[k] for k in ks], color="#4477aa", drawstyle="steps-mid")
         grid[0].set_xlabel("biases of the last k convolutions")
+        grid[0].xaxis.set_major_locator(MaxNLocator(integer=True))
         for axes, count in zip(grid[1:], bits, strict=True):
             bars(axes, space, {c[:2]: gain for c, gain in gains.weights.items() if c[2] == count})
             axes.set_title(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import shutil
+import warnings
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar, get_args
 
-from microtrain.convert.emit.report import peak_text
+from microtrain.base.terminal import say
 from microtrain.convert.ir import ConvertError
+from microtrain.convert.obstacles import peak_text
 from microtrain.convert.pipeline import Compiled, compile_graph, fixed_sram
 from microtrain.convert.scheme import Scheme
 from microtrain.native.model import compile_kernels
@@ -18,10 +20,10 @@ from microtrain.simulate.machine import FAST
 from . import comparison, contribution, features, finalists, kept_costs, store
 from .comparison import Comparison, collected
 from .contribution import Gains, Plan
-from .cost import Budget, Costs, bases, cost_of
+from .cost import Budget, Costs, bases, cost_of, guessed
 from .engine import Engine
 from .evolution import Problem, Scored, search_evolutionary
-from .finalists import Finalist
+from .finalists import Default, Finalist
 from .lab import Lab
 from .proxy import Proxies, load_proxies, measure
 from .space import Candidate, Space
@@ -30,6 +32,7 @@ from .trial import Trial
 
 Item = TypeVar("Item")
 LEAST_GAIN = 0.002  # nats, of the best contribution; below it nothing can be ranked
+NOISE = 0.008  # nats between sessions that differ in their seed alone (lab/pages/search.md)
 
 
 class Progress(Protocol):
@@ -67,6 +70,7 @@ class Result:
     evaluated  by the evolution, in order
     ranked     finalists: those trained with all seeds, then the others, the best first
     accuracies gains in accuracy, as `gains` are in likelihood
+    default    trained with all seeds as well
     """
 
     problem: Problem
@@ -77,6 +81,12 @@ class Result:
     ranked: list[Finalist]
     compiled: Compiled
     comparison: Comparison | None
+    default: Default
+
+    @property
+    def last(self) -> list[Finalist]:
+        """Those trained with all seeds."""
+        return [one for one in self.ranked if one.sessions == self.winner.sessions]
 
     @property
     def winner(self) -> Finalist:
@@ -91,6 +101,7 @@ def search(lab: Lab, space: Space, request: Request, engine: Engine, progress: P
         for _ in progress("features of the images", len(lab.views), features.fill(lab, engine)):
             pass
         costs = affordable(lab, space, request.budget, engine, progress)
+        warn_guessed(lab, space, costs)
         proxies = known_proxies(lab, progress)
         costs = promising(lab, space, costs, proxies, request.measured)
         outcomes = Outcomes(lab)
@@ -108,7 +119,11 @@ def search(lab: Lab, space: Space, request: Request, engine: Engine, progress: P
         scores = comparison.compare(problem, gains, request.evaluations, rivals, engine)
         compared = dict(progress("comparison", len(rivals), scores))
         ranked, whole = trained_for_real(lab, problem, gains, evaluated, request, outcomes, engine, progress)
-        return Result(problem, gains, accuracies, proxies, evaluated, ranked, whole, collected(compared))
+        usual = finalists.default_of(lab, problem)
+        tried(lab, outcomes, request.final.trials(usual.scheme), engine, progress, "default scheme")
+        default = finalists.judged(problem, request.final, usual, outcomes)
+        found = collected(compared)
+        return Result(problem, gains, accuracies, proxies, evaluated, ranked, whole, found, default)
     finally:
         shutil.rmtree(lab.scratch, ignore_errors=True)
 
@@ -154,6 +169,17 @@ def affordable(lab: Lab, space: Space, budget: Budget, engine: Engine, progress:
     return costs
 
 
+def warn_guessed(lab: Lab, space: Space, costs: Costs) -> None:
+    """One warning for all steps whose instructions are those of the average kernel."""
+    kinds = guessed(lab.graph, space, lab.classes, costs)
+    if kinds:
+        warnings.warn(
+            f"the instructions of {', '.join(kinds)} were never counted on the emulated board: such a "
+            "step is taken to cost what the average kernel does for as many multiply-accumulates and outputs",
+            stacklevel=2,
+        )
+
+
 def too_small(lab: Lab, budget: Budget) -> str:
     """Says what the smallest plan takes and why."""
     least = compile_graph(lab.graph, Scheme("head-only"), lab.classes)
@@ -162,20 +188,32 @@ def too_small(lab: Lab, budget: Budget) -> str:
         f"no scheme of {lab.graph.name} is within the budget: the smallest, the head alone, takes "
         f"{least.sram:,} B of SRAM ({peak_text(least.plan)}, beside {fixed_sram(least.graph):,} B of "
         f"trainables and firmware), {cost.flash:,} B of flash and {cost.instructions / 1e6:.1f} M "
-        "instructions a step; raise the budget, or use a smaller network or input"
+        "instructions per step; raise the budget, or use a smaller network or input"
     )
 
 
 def must_gain(lab: Lab, gains: Gains, rate: float) -> None:
-    """ConvertError where more than the head fits the budget and training it has changed next to nothing."""
-    measured = [*(gain for k, gain in gains.biases.items() if k), *gains.weights.values()]
-    most = max(measured, default=LEAST_GAIN)
+    """ConvertError where more than the head fits the budget and training it has changed next to nothing; a
+    line where it has changed no more than chance does."""
+    most = gains.most
+    if most is None:
+        return
     if most < LEAST_GAIN:
         raise ConvertError(
             f"training biases or weights of {lab.graph.name} hardly changes what it says of the validation "
             f"images (at most {most:.4f} nats more likely than with less): raise "
             f"--lr, now {rate:g}, or --epochs"
         )
+    if most < NOISE:
+        say(faint(most, rate), err=True)
+
+
+def faint(most: float, rate: float) -> str:
+    """What to say where the largest gain is below NOISE."""
+    return (
+        f"no bias or weight gains more than {most:.4f} nats, and chance alone moves a session by {NOISE}: "
+        f"the ranking means little. Raise --lr, now {rate:g}, or --epochs"
+    )
 
 
 def must_have(best: Collection[Candidate], budget: Budget) -> None:

@@ -43,6 +43,10 @@ class Blueprint:
     memory: Sram
     records: int
 
+    def absolute(self, factor: float) -> float:
+        """The learning rate that a factor on the scheme's makes; the largest where it has several."""
+        return factor * max(self.rates)
+
     def stored(self, pixels: np.ndarray) -> np.ndarray:
         """uint8 [h][w][c] as the model takes it, int8; all arithmetic is float32, as on the device."""
         return stored(pixels, self.gain, self.offset)
@@ -64,7 +68,6 @@ def load_blueprint(path: Path) -> Blueprint:
 
 
 def blueprint(plan: Plan) -> Blueprint:
-    rates = plan.scheme.learning_rate
     regions = alive(plan.tensors, plan.front)
     return Blueprint(
         folder=plan.path.parent,
@@ -75,7 +78,7 @@ def blueprint(plan: Plan) -> Blueprint:
         classes=plan.classes,
         gain=plan.input.gain,
         offset=plan.input.offset,
-        rates=(rates.weight, rates.bias, rates.head),
+        rates=plan.scheme.learning_rate.all,
         front=plan.front,
         regions=regions,
         kept=placed(plan.tensors, regions),

@@ -2,7 +2,7 @@
 
 Forward is the device's quantized network. Errors are real numbers; weights and biases are float masters in
 stored units, rounded for the forward pass; rounding and its gradient pass straight through (arXiv 2206.15472
-section 3). Each session has its own weights and its own image a step, all of them take one step together.
+section 3). Each session has its own weights and its own image per step, all of them take one step together.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from microtrain.base.schema import encode
 from microtrain.device.curve import save_curve
 from microtrain.device.session import Evaluation, Log
 
+from .blueprint import Blueprint
 from .records import Task
 from .replay import DEFAULT
 from .runs import Outcome
@@ -21,10 +22,10 @@ from .runs import Outcome
 LOSS_EVERY = 50  # steps that a point of the loss curve is the mean of
 
 
-def label(outcome: Outcome) -> str:
+def label(plan: Blueprint, outcome: Outcome) -> str:
     """Names a run in files and on the terminal."""
     settings = outcome.log.settings
-    return f"lr{settings.rate:g}-seed{settings.seed}"
+    return f"lr{plan.absolute(settings.rate):g}-seed{settings.seed}"
 
 
 def save(folder: Path, task: Task, outcomes: list[Outcome], data: Path, command: str) -> list[Path]:
@@ -33,7 +34,7 @@ def save(folder: Path, task: Task, outcomes: list[Outcome], data: Path, command:
     Errors   Error where a file cannot be written
     """
     document = {
-        "format": 1,
+        "format": 2,
         "command": command,
         "arithmetic": task.arithmetic,
         "plan": {
@@ -49,22 +50,23 @@ def save(folder: Path, task: Task, outcomes: list[Outcome], data: Path, command:
             "test": len(task.testing.samples),
         },
         "augmentation": asdict(task.augmentation),
-        "runs": [of_run(outcome) for outcome in outcomes],
-        "by_lr": by_rate(outcomes),
+        "runs": [of_run(task.plan, outcome) for outcome in outcomes],
+        "by_lr": by_rate(task.plan, outcomes),
     }
     with replacing(folder / "results.json") as part:
         part.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    curves = [save_curve(folder / f"{label(outcome)}.svg", outcome.log)[0] for outcome in outcomes]
+    curves = [save_curve(folder / f"{label(task.plan, outcome)}.svg", outcome.log)[0] for outcome in outcomes]
     return [folder / "results.json", *curves]
 
 
-def of_run(outcome: Outcome) -> dict[str, Any]:
+def of_run(plan: Blueprint, outcome: Outcome) -> dict[str, Any]:
     """One run, as results.json holds it."""
     log, settings = outcome.log, outcome.log.settings
     steps = len(log.steps)
     return {
         "seed": settings.seed,
-        "lr": settings.rate,
+        "lr": plan.absolute(settings.rate),
+        "lr_factor": settings.rate,
         "schedule": settings.schedule,
         "warmup": settings.warmup,
         "epochs": settings.epochs,
@@ -110,11 +112,12 @@ def losses(outcome: Outcome) -> list[float | None]:
     return [mean if math.isfinite(mean) else None for mean in means]
 
 
-def by_rate(outcomes: list[Outcome]) -> list[dict[str, float]]:
+def by_rate(plan: Blueprint, outcomes: list[Outcome]) -> list[dict[str, float]]:
     """Mean and standard deviation of the final accuracy over the seeds, for each learning rate."""
     rates = dict.fromkeys(outcome.log.settings.rate for outcome in outcomes)
     rows = []
     for rate in rates:
         final = [o.log.evaluations[-1].accuracy for o in outcomes if o.log.settings.rate == rate]
-        rows.append({"lr": rate, "accuracy": statistics.fmean(final), "deviation": statistics.pstdev(final)})
+        about = {"lr": plan.absolute(rate), "lr_factor": rate}
+        rows.append(about | {"accuracy": statistics.fmean(final), "deviation": statistics.pstdev(final)})
     return rows

@@ -28,12 +28,13 @@ class Note:
     steps: int
     evaluated: int
     accuracy: float
+    text: str
 
 
 def note(run: int, log: Log) -> Note:
     """How far a run with this log is."""
     latest = log.evaluations[-1]
-    return Note(run, len(log.steps), latest.step, latest.accuracy)
+    return Note(run, len(log.steps), latest.step, latest.accuracy, log.in_words())
 
 
 @dataclass(frozen=True)

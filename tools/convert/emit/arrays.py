@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from microtrain.convert.ir import Graph, Node
+from microtrain.convert.names import identifier
 from microtrain.convert.ops import forward_op, saves
-
-from .names import identifier
 
 
 def archive(graph: Graph, model_id: str) -> bytes:

@@ -14,16 +14,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from microtrain.convert.ir import ConvertError, Graph, Node
-from microtrain.convert.memory.plan import Placement, Plan, parts
+from microtrain.convert.memory.plan import Placement, Plan
 from microtrain.convert.memory.replay import record_bytes
+from microtrain.convert.names import Names, c_string, comment, identifier, number
 from microtrain.convert.ops import TABLE, saves
 from microtrain.convert.ops.stream import before_rows, kernel_scratch_at, own_rows
 from microtrain.convert.ops.table import COMMON_HEADERS
+from microtrain.convert.pipeline import Compiled
 from microtrain.convert.scheme import Scheme
+from microtrain.convert.storage import parts
 from microtrain.convert.trainables import Trainable, block_bytes, front_steps, layout, stored_block
 
 from . import tables
-from .names import Names, c_string, comment, identifier, number
 
 API_VERSION = 3
 ID_LINE = "#define MODEL_ID"
@@ -38,6 +40,11 @@ class Output:
     model_id: str
 
 
+def generate(compiled: Compiled, origin: str) -> Output:
+    """The C files of a compiled model. origin: says in a comment what they were made from."""
+    return emit(compiled.graph, compiled.plan, compiled.scheme, origin, compiled.records)
+
+
 def emit(graph: Graph, plan: Plan, scheme: Scheme, origin: str, records: int = 0) -> Output:
     """Generate the C files.
 
@@ -46,10 +53,10 @@ def emit(graph: Graph, plan: Plan, scheme: Scheme, origin: str, records: int = 0
     """
     check_identifiers(graph, plan)
     items = layout(graph)
-    names = Names(graph, plan, {t.name: t for t in items})
+    names = Names(graph, plan.placements.keys(), {t.name: t.offset for t in items})
     files = {
         "model.h": _header(graph, plan, items, origin, records),
-        "model.c": _model(names, scheme, origin),
+        "model.c": _model(names, plan, items, scheme, origin),
         "model_weights.c": _weights(names, items, origin),
     }
     check_structs(files["model.c"])
@@ -130,8 +137,8 @@ def _weights(names: Names, items: tuple[Trainable, ...], origin: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _model(names: Names, scheme: Scheme, origin: str) -> str:
-    graph, plan = names.graph, names.plan
+def _model(names: Names, plan: Plan, items: tuple[Trainable, ...], scheme: Scheme, origin: str) -> str:
+    graph = names.graph
     return "\n".join(
         [
             _banner(origin, f"Model {graph.name}, scheme {scheme.name}: parameters and steps."),
@@ -143,7 +150,7 @@ def _model(names: Names, scheme: Scheme, origin: str) -> str:
             "uint8_t model_arena[MODEL_ARENA_BYTES] __attribute__((aligned(8)));",
             "uint8_t model_trainables[MODEL_TRAINABLE_BYTES] __attribute__((aligned(8)));\n",
             _offsets(plan),
-            _parts(names),
+            _parts(graph, stored_block(items)),
             _info(graph, scheme),
             *tables.structs(names),
             _error_structs(names),
@@ -172,10 +179,9 @@ def _offset_name(placement: Placement) -> str:
     return f"T_{identifier(placement.name)}"
 
 
-def _parts(names: Names) -> str:
-    """All tables in flash, and the CRC-32 of what they must hold."""
-    found = tables.collect(names.graph)
-    block = stored_block(tuple(names.trainables.values()))
+def _parts(graph: Graph, block: bytes) -> str:
+    """All tables in flash, and the CRC-32 of what they must hold. block: the trainables' start values."""
+    found = tables.collect(graph)
     crc = zlib.crc32(b"".join([*(table.bytes for table in found), block]))
     sizes = [*(f"{{{t.name}, sizeof {t.name}}}" for t in found), "{model_trainables_init, MODEL_INIT_BYTES}"]
     lines = [f"    {entry}," for entry in sizes]
@@ -208,7 +214,7 @@ const struct model_info model_info = {{
 
 
 def _error_structs(names: Names) -> str:
-    """One struct an error tensor, one a clamp."""
+    """One struct per error tensor, one per clamp."""
     lines = ["/* Back-propagated errors and the clamps they pass. */"]
     for name, tensor in sorted(names.graph.tensors.items()):
         if tensor.dtype == "error":

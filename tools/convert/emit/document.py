@@ -23,17 +23,19 @@ from microtrain.base.plan import (
     Trained,
 )
 from microtrain.base.plan import Plan as Document
+from microtrain.convert import boards
 from microtrain.convert.ir import Graph, Node
 from microtrain.convert.memory.plan import Plan
 from microtrain.convert.memory.replay import record_bytes
 from microtrain.convert.ops import TABLE, forward_op, saves
 from microtrain.convert.ops.ctext import Table
 from microtrain.convert.ops.table import Learns
-from microtrain.convert.pipeline import FIRMWARE_FLASH, Compiled
+from microtrain.convert.pipeline import Compiled
 from microtrain.convert.trainables import Trainable, block_bytes, front_steps, layout, stored_block
 
 from . import tables
 from .code import Output, step_text
+from .firmware_flash import firmware_flash, most_firmware_flash
 
 
 def document(compiled: Compiled, output: Output, source: Origin, budget: Budget | None) -> Document:
@@ -169,7 +171,17 @@ def flash_of(graph: Graph) -> Flash:
     return Flash(**kinds, trainables_init=len(stored_block(layout(graph))))
 
 
-def flash_total(graph: Graph) -> int:
-    """Flash of the model and, estimated, of the firmware's own code."""
+def model_flash(graph: Graph) -> int:
+    """Flash of the model's tables."""
     kinds = flash_of(graph)
-    return kinds.weights + kinds.biases + kinds.tables + kinds.trainables_init + FIRMWARE_FLASH
+    return kinds.weights + kinds.biases + kinds.tables + kinds.trainables_init
+
+
+def flash_bound(graph: Graph) -> int:
+    """What flash_total() is at most: with all kernels, so that layers add up."""
+    return model_flash(graph) + most_firmware_flash(graph)
+
+
+def flash_total(graph: Graph, board: str | None = None) -> int:
+    """Flash of the model and, estimated, of the firmware's own code. board: None: the default one."""
+    return model_flash(graph) + firmware_flash(graph, board or boards.DEFAULT)

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from microtrain.convert.ir import Graph, Node
-from microtrain.convert.memory.plan import Buffer, Piece, align, buffers, bytes_alive, place
+from microtrain.convert.memory.plan import Buffer, Piece, buffers, bytes_alive, place
 from microtrain.convert.ops import updates
 from microtrain.convert.ops.table import Updates
 from microtrain.convert.passes.recompute import recomputed_macs
@@ -22,6 +22,7 @@ from microtrain.convert.pipeline import (
     training_graph,
 )
 from microtrain.convert.scheme import ALL, Scheme
+from microtrain.convert.storage import align
 from microtrain.convert.trainables import block_bytes, layout
 
 BAR = 30  # characters of the longest bar
@@ -69,7 +70,7 @@ def waterfall(quantized: Graph, scheme: Scheme, classes: int) -> Iterator[Row]:
         compiled = compile_graph(quantized, scheme, classes, passes)
         again = recomputed_macs(compiled.graph)
         if again:
-            what += f": {again:,} MACs a step"
+            what += f": {again:,} MACs per step"
         graph, arena = compiled.graph, compiled.plan.arena
         alive = bytes_alive(buffers(graph, passes.in_place))
         yield Row(name, what, arena, _backward(graph, alive), block_bytes(layout(graph)))

@@ -8,11 +8,10 @@ from dataclasses import replace
 import numpy as np
 
 from microtrain.convert.ir import Graph
+from microtrain.convert.names import Names, number
 from microtrain.convert.ops import TABLE, ForwardOp, forward_op, saves
 from microtrain.convert.ops.ctext import Table
 from microtrain.convert.ops.table import StreamOp
-
-from .names import Names, number
 
 COLUMNS = 110
 

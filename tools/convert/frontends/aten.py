@@ -12,17 +12,22 @@ from typing import Any
 import numpy as np
 
 from microtrain.convert.ir import Layer, Source
+from microtrain.convert.lowering import NORM, Act, Call, Lowering, Param
+from microtrain.convert.nearest import NO_ACTIVATION, NO_NORM, unsupported
 from microtrain.convert.ops import TABLE
 from microtrain.convert.ops.table import Aten, ForwardOp
 
-from .lowering import Act, Call, Lowering, Param
-from .nearest import NO_ACTIVATION, NO_NORM, unsupported
+from . import affine
 
 SCALAR_FLOAT = 6  # c10::ScalarType::Float
 
 
 def lower(low: Lowering, call: Call) -> Any:
     """Append what one call means to the graph and return its value; an unsupported op is an error."""
+    if affine.is_constant(call):
+        return affine.constant(call)
+    if affine.normalises(low, call):
+        return affine.normalise(low, call)
     found = _entry(call.op)
     if found is None:
         raise unsupported(call)
@@ -66,8 +71,12 @@ def batch_norm(low: Lowering, call: Call) -> Act:
     shift = offset - mean.value.astype(np.float64) * factor
     prefix = mean.name.removesuffix(".running_mean")
     name = f"bn:{prefix}:{len(low.nodes)}"
-    low.layers[name] = Layer(factor, shift, Source(prefix, eps=eps))
-    return low.emit(call, "bn", (x,), low.shape(x), dims=x.dims, layer=name)
+    seen = (
+        np.broadcast_to(offset, mean.value.shape),
+        np.abs(np.broadcast_to(factor * deviation, mean.value.shape)),
+    )
+    low.layers[name] = Layer(factor, shift, Source(prefix, eps=eps), seen=seen)
+    return low.emit(call, NORM, (x,), low.shape(x), dims=x.dims, layer=name)
 
 
 def relu(low: Lowering, call: Call) -> Act:
@@ -152,8 +161,8 @@ def convert_type(low: Lowering, call: Call) -> Any:
 
 
 def size(low: Lowering, call: Call) -> Any:
-    """size(), size(dim) and dim() of an activation: plain numbers."""
-    dims = low.activation(call, call.x).dims
+    """size(), size(dim) and dim() of an activation or a constant: plain numbers."""
+    dims = call.x.value.shape if isinstance(call.x, Param) else low.activation(call, call.x).dims
     if call.op == "dim":
         return len(dims)
     at = call.args.get("dim")
@@ -161,14 +170,27 @@ def size(low: Lowering, call: Call) -> Any:
 
 
 def number_type(low: Lowering, call: Call) -> int:
-    """dtype of an activation."""
-    low.activation(call, call.x)
+    """dtype of an activation or a constant."""
     return SCALAR_FLOAT
+
+
+def nowhere(low: Lowering, call: Call) -> None:
+    """device of a tensor: nothing depends on it."""
 
 
 def no(low: Lowering, call: Call) -> bool:
     """Questions about where an activation lies and what it is for: none applies to a deployed model."""
     return False
+
+
+def refused(low: Lowering, call: Call) -> Any:
+    """Arithmetic that is supported only on constants and on the image."""
+    raise unsupported(call)
+
+
+def yes(low: Lowering, call: Call) -> bool:
+    """Is it float? What a model takes is."""
+    return True
 
 
 _NORM = "input weight bias running_mean running_var"
@@ -195,6 +217,9 @@ RULES: dict[str, Aten] = {
     "dim": Aten("self", size),
     **dict.fromkeys(("requires_grad", "is_cuda", "is_quantized", "is_sparse"), _NO),
     "dtype": Aten("self", number_type),
+    "is_floating_point": Aten("self", yes),
+    "device": Aten("self", nowhere),
+    **{name: Aten(arguments, refused) for name, arguments in affine.ARGUMENTS.items()},
     "relu": Aten("self", relu),
     "relu6": Aten("self", relu6),
     "hardtanh": Aten("self min_val max_val", hardtanh),

@@ -19,7 +19,6 @@ import numpy as np
 from microtrain.base.archive import open_archive
 from microtrain.base.errors import FileError
 from microtrain.base.pickles import read_pickle
-from microtrain.convert.emit.names import safe_name
 from microtrain.convert.ir import (
     ConvertError,
     Graph,
@@ -31,9 +30,10 @@ from microtrain.convert.ir import (
     Window,
     out_size,
 )
+from microtrain.convert.limits import DEAD_MULTIPLIER, DEAD_SCALE, prove
+from microtrain.convert.names import safe_name
 from microtrain.convert.ops import add, head, pool
 from microtrain.convert.ops import conv as conv_op
-from microtrain.convert.quantize.int8 import DEAD_MULTIPLIER, DEAD_SCALE, prove
 
 from .checkpoint_fields import Conv, Quantization, mapping, read_block, read_conv, read_residual
 

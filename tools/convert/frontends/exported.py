@@ -16,10 +16,10 @@ import numpy as np
 from microtrain.base.archive import Archive
 from microtrain.base.pickles import strided
 from microtrain.base.reading import reading
-from microtrain.convert.ir import ConvertError, Graph
+from microtrain.convert.ir import ConvertError
+from microtrain.convert.lowering import Call, Lowering, Param, Raw
 
 from .aten import lower
-from .lowering import Call, Lowering, Param
 from .scalars import applies, evaluate
 
 SCHEMA_MAJOR = 8
@@ -37,8 +37,8 @@ DTYPES = {
 }
 
 
-def read_exported(archive: Archive) -> tuple[Graph, tuple[int, int, int]]:
-    """The raw graph of a torch.export archive, and its input shape (c, h, w)."""
+def read_exported(archive: Archive) -> Raw:
+    """The raw graph of a torch.export archive."""
     with _damaged(archive.name):
         return _program(archive).read()
 
@@ -81,7 +81,7 @@ class _Program:
         self.low = Lowering(archive.name)
         self.env: dict[str, Any] = {}
 
-    def read(self) -> tuple[Graph, tuple[int, int, int]]:
+    def read(self) -> Raw:
         inputs = [spec for spec in self.signature["input_specs"] if not self._bind_constant(spec)]
         if len(inputs) != 1 or "as_tensor" not in inputs[0].get("user_input", {}).get("arg", {}):
             raise ConvertError(
@@ -94,7 +94,9 @@ class _Program:
         for node in self.graph["nodes"]:
             self._node(node)
         outputs = [self._argument(o) for o in self.graph["outputs"]]
-        return self.low.finish(outputs), (dims[1], dims[2], dims[3])
+        specs = [spec["parameter"] for spec in self.signature["input_specs"] if "parameter" in spec]
+        sizes = (self.weights[spec["parameter_name"]]["tensor_meta"]["sizes"] for spec in specs)
+        return self.low.finish(outputs, [[s["as_int"] for s in size] for size in sizes])
 
     def state(self) -> dict[str, np.ndarray]:
         return {name: self._array(name, entry, False) for name, entry in self.weights.items()}
@@ -149,14 +151,27 @@ class _Program:
             self._bind(node, evaluate(op, list(args.values())))
             return
         path, builtin = _module(node.get("metadata", {}).get("nn_module_stack", ""))
-        self._bind(node, lower(self.low, Call(op, path, builtin, args)))
+        call = Call(op, path, builtin, args)
+        try:
+            self._bind(node, lower(self.low, call))
+        except ConvertError as error:
+            self._stand_in(node, call, error)
+
+    def _stand_in(self, node: Mapping[str, Any], call: Call, error: ConvertError) -> None:
+        """Go on behind an op that is not supported: the file says which shapes it has made."""
+        for name in [name for output in node["outputs"] for name in _names_of(output)]:
+            sizes = self.graph["tensor_values"].get(name, {}).get("sizes", [])
+            dims = tuple(int(d.get("as_int", self.low.batch)) for d in sizes)
+            known = name in self.graph["tensor_values"] and dims
+            self.env[name] = self.low.stand_in(call, error, dims) if known else None
+        if error not in self.low.found:
+            self.low.found.append(error)
 
     def _bind(self, node: Mapping[str, Any], value: Any) -> None:
         """Only the first of several outputs is ever used by what we support."""
-        if node["outputs"]:
-            name = _name_of(node["outputs"][0])
-            if name is not None:
-                self.env[name] = value
+        names = [name for output in node["outputs"][:1] for name in _names_of(output)]
+        if names:
+            self.env[names[0]] = value
 
     def _argument(self, arg: Mapping[str, Any]) -> Any:
         kind, value = next(iter(arg.items()))
@@ -189,11 +204,11 @@ def _op_name(target: str) -> str:
     return parts[3] if target.startswith("torch.ops.") and len(parts) > 3 else parts[-1]
 
 
-def _name_of(output: Mapping[str, Any]) -> str | None:
+def _names_of(output: Mapping[str, Any]) -> list[str]:
     kind, value = next(iter(output.items()))
     if kind == "as_tensors":
-        return str(value[0]["name"]) if value else None
-    return str(value.get("as_name") or value.get("name")) if isinstance(value, Mapping) else None
+        return [str(each["name"]) for each in value]
+    return [str(value.get("as_name") or value.get("name"))] if isinstance(value, Mapping) else []
 
 
 def _module(stack: str) -> tuple[str, bool]:

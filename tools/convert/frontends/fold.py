@@ -11,62 +11,126 @@ from dataclasses import replace
 
 import numpy as np
 
-from microtrain.convert.emit.names import LONGEST, identifier, safe_name
-from microtrain.convert.ir import ConvertError, Graph, Layer, Node, Source, Tensor
+from microtrain.convert.ir import ConvertError, Graph, Input, Layer, Node, Source, Tensor
+from microtrain.convert.lowering import NORM, STAND_IN, LayerError, Raw
+from microtrain.convert.names import LONGEST, identifier, safe_name
 from microtrain.convert.ops import TABLE, ForwardOp, conv, head
 from microtrain.convert.ops.table import Folds
 
+from .found import together
+
 TAKES_RELU = (Folds.NORM_AND_RELU, Folds.RELU)
+Found = list[ConvertError]  # what is not supported: a pass adds to it and goes on without
 LINEAR = "linear"  # of the raw graph alone: it becomes the head or a convolution
 
 
 def folds(node: Node) -> Folds:
-    """What a node of the raw graph takes in of the layer behind it."""
+    """What a node of the raw graph takes in of the layer behind it. A stand-in: what would stand there."""
     if node.op == LINEAR:
         return Folds.NORM_AND_RELU
+    if node.op.startswith(STAND_IN):
+        return Folds.NORM_AND_RELU if "conv" in node.op or LINEAR in node.op else Folds.RELU
     op = TABLE.get(node.op)
     return op.folds if isinstance(op, ForwardOp) else Folds.NOTHING
 
 
-def clean(graph: Graph) -> Graph:
-    """All passes in order."""
-    return check_layers(rename(make_head(fuse_activations(fold_batch_norms(check_used(graph))))))
+def clean(raw: Raw) -> Graph:
+    """All passes in order. ConvertError with all that they and the reader have found, if anything."""
+    found = list(raw.found)
+    graph = raw.graph
+    for each in (check_used, fold_normalisation, fold_batch_norms, fuse_activations, check_end):
+        graph = each(graph, found)
+    if found:
+        raise together(graph.name, found, raw.weights)
+    return check_layers(rename(make_head(graph)))
 
 
-def check_used(graph: Graph) -> Graph:
-    """The graph unchanged, or an error naming a node whose result the output does not depend on."""
+def check_used(graph: Graph, found: Found) -> Graph:
+    """The graph without nodes whose results the output does not depend on; they are noted."""
     needed = {graph.output}
     for node in reversed(graph.nodes):
-        if node.outputs[0] not in needed:
-            raise ConvertError(
-                f"layer {node.name} ({node.op}) has no part in the output; remove it from forward()"
-            )
-        needed.update(node.inputs)
-    return graph
+        if node.outputs[0] in needed:
+            needed.update(node.inputs)
+        if node.outputs[0] in needed or node.op.startswith(STAND_IN):
+            continue
+        what = f"({node.op}) has no part in the output; remove it from forward()"
+        found.append(LayerError(f"layer {node.name}", what, " "))
+    used = tuple(n for n in graph.nodes if n.outputs[0] in needed)
+    return graph.replace(nodes=used) if len(used) < len(graph.nodes) else graph
 
 
-def fold_batch_norms(graph: Graph) -> Graph:
-    """Multiply every batch norm into the convolution or linear layer it follows."""
-    layers = {name: layer for name, layer in graph.layers.items() if not name.startswith("bn:")}
-    for node in [n for n in graph.nodes if n.op == "bn"]:
+def fold_normalisation(graph: Graph, found: Found) -> Graph:
+    """Multiply what the model itself does to the image, before any layer, into the graph's input."""
+    while True:
+        image = graph.input.tensor
+        readers = graph.readers(image)
+        node = next((n for n in readers if n.op == NORM), None)
+        if node is None:
+            return graph
         norm = graph.layers[node.layer or ""]
-        before = graph.producer(node.inputs[0])
-        prefix = norm.source.weight
-        if (
-            before is None
-            or folds(before) is not Folds.NORM_AND_RELU
-            or len(graph.readers(node.inputs[0])) > 1
-        ):
-            raise ConvertError(
-                f"the batch norm {prefix} does not follow a convolution or linear layer of its own; "
-                "the nearest that is supported: one right behind such a layer"
-            )
-        name = before.layer or ""
-        if layers[name].source.bn is not None:
-            raise ConvertError(f"layer {name} is followed by two batch norms; merge {prefix} into the first")
-        layers[name] = _folded(layers[name], norm, prefix)
-        graph = _bypass(graph, node)
-    return graph.replace(layers=layers)
+        if len(readers) > 1:
+            what = f"{node.name} normalises the image, which is read without that too; do it for all readers"
+            found.append(ConvertError(what))
+            graph = without(graph, node)
+        elif (np.asarray(norm.weight) <= 0).any():
+            what = "multiplies the image by a factor that is not positive; leave it out"
+            found.append(LayerError(f"layer {node.name}", what, " "))
+            graph = without(graph, node)
+        else:
+            graph = _normalised(graph, node, norm)
+
+
+def without(graph: Graph, node: Node) -> Graph:
+    """The graph without a node; what read its result reads its first input."""
+    kept, gone = node.inputs[0], node.outputs[0]
+    rest = [n for n in graph.nodes if n is not node]
+    return graph.replace(
+        nodes=tuple(replace(n, inputs=tuple(kept if i == gone else i for i in n.inputs)) for n in rest),
+        tensors={name: t for name, t in graph.tensors.items() if name != gone},
+        layers={name: layer for name, layer in graph.layers.items() if name != node.layer},
+        output=kept if graph.output == gone else graph.output,
+    )
+
+
+def _normalised(graph: Graph, node: Node, norm: Layer) -> Graph:
+    """The graph whose input does what a node did that alone read the image."""
+    factor, shift = (np.broadcast_to(v, (len(graph.input.gain),)) for v in (norm.weight, norm.bias))
+    gain = tuple(float(g * f) for g, f in zip(graph.input.gain, factor, strict=True))
+    offset = tuple(float(o * f + s) for o, f, s in zip(graph.input.offset, factor, shift, strict=True))
+    return without(graph, node).replace(input=Input(graph.input.tensor, gain, offset))
+
+
+def fold_batch_norms(graph: Graph, found: Found) -> Graph:
+    """Multiply every batch norm into the convolution or linear layer it follows."""
+    while True:
+        node = next((n for n in graph.nodes if n.op == NORM), None)
+        if node is None:
+            return graph
+        try:
+            graph = _fold_norm(graph, node)
+        except LayerError as error:
+            found.append(error)
+            graph = without(graph, node)
+
+
+def _fold_norm(graph: Graph, node: Node) -> Graph:
+    """The graph with a batch norm in the layer before it. LayerError where there is none that takes it."""
+    norm = graph.layers[node.layer or ""]
+    before = graph.producer(node.inputs[0])
+    prefix = norm.source.weight
+    if before is None or folds(before) is not Folds.NORM_AND_RELU or len(graph.readers(node.inputs[0])) > 1:
+        raise LayerError(
+            f"layer {prefix}",
+            "a batch norm that does not follow a convolution or linear layer of its own; the nearest that is "
+            "supported: one right behind such a layer",
+        )
+    layers = {name: layer for name, layer in graph.layers.items() if name != node.layer}
+    if before.layer is not None:  # else a stand-in
+        if layers[before.layer].source.bn is not None:
+            what = f"is followed by two batch norms; merge {prefix} into the first"
+            raise LayerError(f"layer {before.layer}", what, " ")
+        layers[before.layer] = _folded(layers[before.layer], norm, prefix)
+    return _bypass(graph, node).replace(layers=layers)
 
 
 def _folded(layer: Layer, norm: Layer, prefix: str) -> Layer:
@@ -76,7 +140,7 @@ def _folded(layer: Layer, norm: Layer, prefix: str) -> Layer:
     bias = layer.bias.astype(np.float64) * factor + norm.bias
     source = Source(layer.source.weight, layer.source.bias, prefix, norm.source.eps)
     with np.errstate(over="ignore"):
-        return Layer(weight.astype(np.float32), bias.astype(np.float32), source)
+        return Layer(weight.astype(np.float32), bias.astype(np.float32), source, seen=norm.seen)
 
 
 def _bypass(graph: Graph, node: Node, act: str | None = None) -> Graph:
@@ -93,13 +157,17 @@ def _bypass(graph: Graph, node: Node, act: str | None = None) -> Graph:
     return graph.replace(nodes=tuple(nodes), tensors=tensors)
 
 
-def fuse_activations(graph: Graph) -> Graph:
+def fuse_activations(graph: Graph, found: Found) -> Graph:
     """Make every relu and relu6 the `act` of the convolution, linear layer or add before it."""
     while True:
         node = next((n for n in graph.nodes if n.op in ("relu", "relu6")), None)
         if node is None:
             return graph
-        graph = _fuse(graph, node)
+        try:
+            graph = _fuse(graph, node)
+        except LayerError as error:
+            found.append(error)
+            graph = without(graph, node)
 
 
 def _fuse(graph: Graph, node: Node) -> Graph:
@@ -111,9 +179,12 @@ def _fuse(graph: Graph, node: Node) -> Graph:
         before = graph.producer(tensor)
     if before is None or folds(before) not in TAKES_RELU or len(graph.readers(tensor)) > 1:
         behind = "the input" if before is None else f"{before.name} ({before.op})"
-        raise ConvertError(
-            f"layer {node.name}: {node.op} of {behind} is not supported; the nearest that is: "
-            f"{node.op} right behind a convolution, linear layer or add, as the only reader of its result"
+        if len(graph.readers(tensor)) > 1:
+            behind += ", which others read too,"
+        raise LayerError(
+            f"layer {node.name}",
+            f"{node.op} of {behind} is not supported; the nearest that is: "
+            f"{node.op} right behind a convolution, linear layer or add, as the only reader of its result",
         )
     act = "relu6" if "relu6" in (before.act, node.op) else "relu"
     marked = replace(before, act=act)
@@ -121,18 +192,24 @@ def _fuse(graph: Graph, node: Node) -> Graph:
     return _bypass(graph, node)
 
 
-def make_head(graph: Graph) -> Graph:
-    """The last linear layer becomes the head, every other one a convolution whose window is the whole map."""
+def check_end(graph: Graph, found: Found) -> Graph:
+    """The graph unchanged; an end that cannot be its head is noted, unless a stand-in hides what it is."""
     last = graph.producer(graph.output)
+    if last is not None and last.op.startswith(STAND_IN):
+        return graph
     if last is None or last.op != LINEAR or last.act != "none":
         end = "its input" if last is None else f"{last.name} ({last.act if last.act != 'none' else last.op})"
-        raise ConvertError(
-            f"{graph.name} ends with {end}; it must end with a linear layer, one logit a class (nn.Linear)"
-        )
-    if graph.readers(graph.output):
-        raise ConvertError(
-            f"{graph.name}: the logits of {last.name} are read again; they must be the only output"
-        )
+        what = f"ends with {end}; it must end with a linear layer, one logit per class (nn.Linear)"
+        found.append(ConvertError(f"{graph.name} {what}"))
+    elif graph.readers(graph.output):
+        what = f"the logits of {last.name} are read again; they must be the only output"
+        found.append(ConvertError(f"{graph.name}: {what}"))
+    return graph
+
+
+def make_head(graph: Graph) -> Graph:
+    """The last linear layer becomes the head, every other one a convolution whose window is the whole map."""
+    last = next(n for n in graph.nodes if graph.output in n.outputs)
     name = last.layer or ""
     layer = graph.layers[name]
     flat = replace(layer, weight=np.ascontiguousarray(layer.weight.reshape(len(layer.weight), -1)))

@@ -25,14 +25,23 @@ from microtrain.base.archive import open_archive, reason
 from microtrain.base.errors import FileError
 from microtrain.base.npz import read_npz
 from microtrain.base.reading import reading
-from microtrain.convert.ir import ConvertError, Graph, Input
+from microtrain.convert.ir import ConvertError, Graph
+from microtrain.convert.lowering import Raw
+from microtrain.convert.normalisation import MeanAndStd, Normalisation, choose
 
 from .exported import read_exported
 from .fold import clean
 from .torchscript import read_objects, read_torchscript
 
 EXTRA = "extra/microtrain.json"
-EXPORT_HINT = 'torch.export.save(torch.export.export(model.eval(), (example,)), "model.pt")'
+EXPORT_HINT = 'torch.export.save(torch.export.export(model.eval(), (example,)), "model.pt2")'
+FROM_TORCH = f"convert the PyTorch model that it was made from: {EXPORT_HINT}"
+OTHER_FORMATS = {  # by suffix: what else people have of their models
+    ".onnx": f"ONNX, not a PyTorch model; {FROM_TORCH}. Where there is only ONNX, the package onnx2torch "
+    "makes a PyTorch model of it",
+    **dict.fromkeys((".tflite", ".h5", ".hdf5"), f"a TensorFlow model, not one of PyTorch; {FROM_TORCH}"),
+    ".safetensors": f"weights without a network; load them into the model in PyTorch, then {EXPORT_HINT}",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,25 +51,29 @@ class LoadedModel:
     graph        float: all tensors f32, batch norms folded, the head last; its input is the normalised
                  pixel, pixel * gain[c] + offset[c]
     calibration  uint8 [N, h, w, c] images that travelled in the file, or None
-    mean, std    a value a channel: the model wants (pixel / 255 - mean) / std
+    normal       what forward() takes: (pixel / 255 - mean) / std, and who said so
     class_names  of the model's own classes, () where the file has none
     kind         "exported", "torchscript" or "module"
     """
 
     graph: Graph
     calibration: np.ndarray | None
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
+    normal: Normalisation
     class_names: tuple[str, ...]
     kind: str
 
 
 def load_model(
-    path: Path, *, trust: bool = False, input_shape: tuple[int, int, int] | None = None
+    path: Path,
+    *,
+    trust: bool = False,
+    input_shape: tuple[int, int, int] | None = None,
+    given: MeanAndStd | None = None,
 ) -> LoadedModel:
     """Read a torch.export archive, TorchScript, or (with `trust`) a module saved whole.
 
     input_shape  (c, h, w); needed where the file does not say it
+    given        the normalisation that the user names; None: the file's, or what is assumed without one
     Raises ConvertError for whatever the user can mend.
     """
     wrong = f"{path.name} is a damaged file"
@@ -68,23 +81,22 @@ def load_model(
         kind = kind_of(path)
         graph = clean(_read(path, kind, trust, input_shape))
         extra = _extra(path) if zipfile.is_zipfile(path) else {}
-    mean, std = _normalisation(path, extra, graph)
-    gain = tuple(1.0 / (255.0 * s) for s in std)
-    offset = tuple(-m / s for m, s in zip(mean, std, strict=True))
-    graph = graph.replace(input=Input(graph.input.tensor, gain, offset), classes=_class_names(path, extra))
-    return LoadedModel(graph, _calibration(path, extra), mean, std, graph.classes, kind)
+    normal = choose(given, extra.get("input", {}), f"microtrain.json in {path.name}: input", graph.input)
+    graph = graph.replace(input=normal.behind(graph.input), classes=_class_names(path, extra))
+    return LoadedModel(graph, _calibration(path, extra), normal, graph.classes, kind)
 
 
-def _read(path: Path, kind: str, trust: bool, input_shape: tuple[int, int, int] | None) -> Graph:
+def _read(path: Path, kind: str, trust: bool, input_shape: tuple[int, int, int] | None) -> Raw:
     """The raw graph of a file of the given kind."""
     if kind == "module":
         return _read_module(path, trust, input_shape)
     with open_archive(path, path.stem) as archive:
         if kind == "exported":
-            raw, shape = read_exported(archive)
-            if input_shape not in (None, shape):
+            raw = read_exported(archive)
+            if input_shape not in (None, raw.shape):
                 raise ConvertError(
-                    f"{path.name} was exported for an input of {_by(shape)}, not {_by(input_shape or shape)}"
+                    f"{path.name} was exported for an input of {_by(raw.shape)}, not "
+                    f"{_by(input_shape or raw.shape)}; export it for another"
                 )
             return raw
         if input_shape is None:
@@ -110,6 +122,9 @@ def kind_of(path: Path) -> str:
         if not zipfile.is_zipfile(path):
             if start[:1] == b"\x80" and len(start) > 1 and start[1] in range(2, 6):
                 return "module"
+            other = OTHER_FORMATS.get(path.suffix.lower())
+            if other and start != b"PK":
+                raise ConvertError(f"{path.name} is {other}")
             what = "is damaged or cut short" if start == b"PK" else "is not a PyTorch model"
             raise ConvertError(f"{path.name} {what}; write one with {EXPORT_HINT}")
         with open_archive(path, path.name) as archive:
@@ -127,7 +142,7 @@ def kind_of(path: Path) -> str:
     raise ConvertError(f"{path.name} is a zip file but holds no PyTorch model; write one with {EXPORT_HINT}")
 
 
-def _read_module(path: Path, trust: bool, input_shape: tuple[int, int, int] | None) -> Graph:
+def _read_module(path: Path, trust: bool, input_shape: tuple[int, int, int] | None) -> Raw:
     """The raw graph of a module saved whole: exported here and read like any other export."""
     if not trust:
         raise _untrusted(path)
@@ -153,7 +168,7 @@ def _read_module(path: Path, trust: bool, input_shape: tuple[int, int, int] | No
             f"torch.export cannot export {path.name} for an input of {_by(input_shape)}: {reason(error)}"
         ) from error
     with open_archive(buffer, path.stem) as archive:
-        return read_exported(archive)[0]
+        return read_exported(archive)
 
 
 def _untrusted(path: Path) -> ConvertError:
@@ -224,25 +239,6 @@ def _extra(path: Path) -> dict[str, Any]:
             f"microtrain.json inside {path.name} must be an object with calibration, input, classes"
         )
     return extra
-
-
-def _normalisation(
-    path: Path, extra: dict[str, Any], graph: Graph
-) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and std a channel; 0 and 1 where the file has none."""
-    channels = graph.tensors[graph.input.tensor].channels
-    entry = extra.get("input", {})
-    result = []
-    for key, default in (("mean", 0.0), ("std", 1.0)):
-        values: Any = entry.get(key, [default]) if isinstance(entry, dict) else None
-        numbers = isinstance(values, list) and all(type(v) in (int, float) and np.isfinite(v) for v in values)
-        if not numbers or len(values) not in (1, channels) or (key == "std" and min(values) <= 0):
-            wanted = f"1 or {channels} numbers" + (" above 0" if key == "std" else "")
-            raise ConvertError(
-                f"microtrain.json in {path.name}: input.{key} is {values!r}; it must be {wanted}"
-            )
-        result.append(tuple(float(v) for v in values) * (channels // len(values)))
-    return result[0], result[1]
 
 
 def _class_names(path: Path, extra: dict[str, Any]) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from microtrain.base.archive import Archive, damaged
 
-MAX_SOURCE = 16 << 20  # bytes a file
+MAX_SOURCE = 16 << 20  # bytes per file
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,13 @@ import numpy as np
 from microtrain.base.archive import Archive
 from microtrain.base.pickles import Instance, read_pickle
 from microtrain.base.reading import reading
-from microtrain.convert.ir import ConvertError, Graph
+from microtrain.convert.ir import ConvertError
+from microtrain.convert.lowering import Act, Call, Lowering, Param, Raw
+from microtrain.convert.nearest import KEEPS_SHAPE
 
+from .affine import is_constant
 from .aten import lower, names_of
-from .lowering import Act, Call, Lowering, Param
+from .found import together
 from .scalars import applies, evaluate
 from .script_source import Source
 
@@ -30,7 +33,7 @@ NAMES = {"True": True, "False": False, "None": None, "inf": math.inf, "nan": mat
 CASTS = {"int": "Int", "float": "Float", "bool": "Bool"}
 
 
-def read_torchscript(archive: Archive, input_shape: tuple[int, int, int]) -> Graph:
+def read_torchscript(archive: Archive, input_shape: tuple[int, int, int]) -> Raw:
     """The raw graph of a TorchScript file for an input of (c, h, w)."""
     low = Lowering(archive.name)
     image = low.input((1, *input_shape))
@@ -38,7 +41,8 @@ def read_torchscript(archive: Archive, input_shape: tuple[int, int, int]) -> Gra
     with reading(ConvertError, lambda why: f"{beyond} ({why}); export the model with torch.export instead"):
         root = read_objects(archive, "data")
         outputs = _Interpreter(low, archive).method(Module(root, ""), "forward", [image], {})
-    return low.finish(list(outputs) if isinstance(outputs, tuple) else [outputs])
+    shapes = [value.shape for value in state_of(archive).values() if value.dtype.kind == "f"]
+    return low.finish(list(outputs) if isinstance(outputs, tuple) else [outputs], shapes)
 
 
 def read_objects(archive: Archive, name: str) -> Any:
@@ -162,11 +166,25 @@ class _Interpreter:
             op, owner.path, owner.builtin, dict(zip(names_of(op, args), args, strict=False)) | keywords
         )
         everything = [*args, *keywords.values()]
-        if not any(
+        tensors = any(
             isinstance(v, Act | Param) for a in everything for v in (a if isinstance(a, list) else [a])
-        ):
+        )
+        if not tensors and not is_constant(call):
             raise call.error(f"the TorchScript op {op} is not supported; export with torch.export instead")
-        return lower(self.low, call)
+        try:
+            return lower(self.low, call)
+        except ConvertError as error:
+            x = call.x
+            if not isinstance(x, Act) or call.op.rstrip("_") not in KEEPS_SHAPE:
+                raise self._cut_short(error) from error
+            return self.low.stand_in(call, error, x.dims)
+
+    def _cut_short(self, error: ConvertError) -> ConvertError:
+        """The end of reading: what the op makes, and all behind it, is not known."""
+        if not self.low.found:
+            return error
+        self.low.found.append(error)
+        return together(self.low.name, self.low.found)
 
 
 class _Frame:

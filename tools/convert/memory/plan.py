@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from microtrain.convert.ir import Graph, Tensor
+from microtrain.convert.ir import Graph
 from microtrain.convert.ops import TABLE
+from microtrain.convert.storage import ALIGNMENT, align, parts
 
 if TYPE_CHECKING:
     from ortools.sat.python.cp_model import CpModel, CpSolver
 
-ALIGNMENT = 8
 GAP = 0.005  # of the arena: closer than this to the lower bound the solver stops
 WORK = 4.0  # the solver's own deterministic measure of work; about that many seconds
 
@@ -80,23 +80,6 @@ class Plan:
     arena: int
     lower_bound: int
     peak_step: int
-
-
-def align(size: int) -> int:
-    return -(-size // ALIGNMENT) * ALIGNMENT
-
-
-def parts(tensor: Tensor) -> dict[str, int]:
-    """Buffers that a tensor consists of, and their bytes."""
-    if tensor.dtype == "error":
-        return {tensor.name: tensor.elements, f"{tensor.name}/scale": 4 * tensor.channels}
-    if tensor.dtype == "bits":
-        return {tensor.name: tensor.pixels * ((tensor.channels + 7) // 8)}
-    return {tensor.name: tensor.elements * {"f32": 4, "s8": 1, "u8": 1}[tensor.dtype]}
-
-
-def tensor_bytes(tensor: Tensor) -> int:
-    return sum(align(size) for size in parts(tensor).values())
 
 
 def lifetimes(graph: Graph) -> dict[str, tuple[int, int]]:

@@ -10,9 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from microtrain.convert.ir import ConvertError, Graph
+from microtrain.convert.storage import parts
 from microtrain.convert.trainables import front_steps
 
-from .plan import lifetimes, parts
+from .plan import lifetimes
 
 LABEL_BYTES = 2  # beside each record
 CLASS_BYTES = 6  # counters of a class
@@ -29,7 +30,7 @@ class Request:
     bytes: int | None = None
 
     def needed(self, graph: Graph) -> int:
-        """Bytes of SRAM to plan for: what is asked for, at least a record a class."""
+        """Bytes of SRAM to plan for: what is asked for, at least one record per class."""
         if self.bytes is None and self.records is None:
             return buffer_bytes(graph, classes(graph)) + STACK_RESERVE
         return max(self.bytes or 0, buffer_bytes(graph, max(self.records or 0, classes(graph))))
@@ -38,7 +39,7 @@ class Request:
         """Records of the buffer.
 
         spare   bytes of SRAM that all else leaves; None: no budget
-        Errors  ConvertError where there is not a record a class, or nothing says how many
+        Errors  ConvertError where there is not one record per class, or nothing says how many
         """
         if self.records is not None:
             count = self.records
@@ -56,7 +57,7 @@ class Request:
             raise ConvertError(
                 f"{max(count, 0)} records are too few for the replay buffer of {graph.name}: it holds one of "
                 f"each of {least} classes at least, {buffer_bytes(graph, least):,} B; ask for more, train "
-                "less, or raise --budget-sram"
+                "less, or take a larger budget or board"
             )
         return count
 

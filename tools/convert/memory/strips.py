@@ -12,8 +12,9 @@ from dataclasses import replace
 
 from microtrain.convert.ir import Graph, Node
 from microtrain.convert.ops import TABLE
+from microtrain.convert.storage import ALIGNMENT, align
 
-from .plan import ALIGNMENT, Plan, align, buffers, minimised, pack, placements
+from .plan import Plan, buffers, minimised, pack, placements
 
 ROWS_MAX = 16
 WORK = 2.0  # the solver's deterministic measure; about that many seconds

@@ -10,7 +10,17 @@ from .table import BackwardOp, ForwardOp, Op, SavingOp, Updates
 FAMILIES = (conv, bias, activations, add, joints, gather, pool, scale, head, stream)
 TABLE: dict[str, Op] = {op.name: op for family in FAMILIES for op in family.OPS}
 
-__all__ = ["TABLE", "BackwardOp", "ForwardOp", "Op", "forward_entry", "forward_op", "saves", "updates"]
+__all__ = [
+    "TABLE",
+    "BackwardOp",
+    "ForwardOp",
+    "Op",
+    "forward_entry",
+    "forward_op",
+    "saves",
+    "spoils",
+    "updates",
+]
 
 
 def forward_op(node: Node) -> ForwardOp:
@@ -35,3 +45,16 @@ def updates(node: Node) -> Updates:
     """What running a node changes of its layer."""
     op = TABLE[node.op]
     return op.updates if isinstance(op, BackwardOp) else Updates.NOTHING
+
+
+def spoils(update: Node, reader: Node) -> bool:
+    """True where an update changes weights or biases that a backward node reads.
+
+    The gradient to the input reads the weights as they were in the forward pass; a layer that is recomputed
+    reads both.
+    """
+    if updates(update) is Updates.NOTHING or update.layer is None or update.layer != reader.layer:
+        return False
+    op = TABLE[reader.op]
+    reads = isinstance(op, BackwardOp) and op.reads_weights
+    return bool(reader.again) or (updates(update).weights and reads)

@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from microtrain.convert.emit.names import identifier
-from microtrain.convert.frontends.lowering import Act, Call, Lowering
 from microtrain.convert.ir import Graph, Node
+from microtrain.convert.lowering import Act, Call, Lowering
+from microtrain.convert.names import Names, identifier
 from microtrain.convert.reference.hostlib import NUMBER, S8, S16, Clamp, ErrorS8, Record
 from microtrain.convert.reference.numeric import f32, quantize_error
 
 from .bounds import ERROR, INT32_MAX, Accumulator
 from .ctext import Table, struct
+from .environment import Env
 from .outputs import by_range
 from .stage import ElementStage
 from .table import (
@@ -43,11 +44,10 @@ from .table import (
     no_structs,
     shape_of_input,
 )
+from .work import by_size, one_way
 
 if TYPE_CHECKING:
-    from microtrain.convert.emit.names import Names
-    from microtrain.convert.passes.autodiff import Tape
-    from microtrain.convert.reference.executor import Env
+    from .tape import Tape
 
 ONE = 2.0**14  # a derivative of 1 in the table
 STEEPEST = 32767 / ONE
@@ -253,6 +253,8 @@ def _forward(each: Activation) -> ForwardOp:
         accumulators=_forward_bounds,
         scratch=no_scratch,
         macs=no_macs,
+        way=one_way,
+        work=by_size,
         in_place=in_place_of(0),
         kernels={"lookup_fwd_s8": (None, (Lookup, NUMBER, S8, S8))},
         header="lookup",
@@ -287,6 +289,8 @@ OPS: tuple[Op, ...] = (
         accumulators=_bounds,
         scratch=no_scratch,
         macs=no_macs,
+        way=one_way,
+        work=by_size,
         in_place=in_place_of(0),
         kernels={"lookup_bwd_x_s8": (None, (Lookup, NUMBER, NUMBER, ErrorS8, S8, Clamp, ErrorS8))},
         header="lookup",

@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from microtrain.convert.frontends.lowering import Act, Call, Lowering, Param
 from microtrain.convert.ir import Graph, Node
+from microtrain.convert.lowering import Act, Call, Lowering, Param
+from microtrain.convert.names import Names
 from microtrain.convert.reference import kernels as reference
 from microtrain.convert.reference.hostlib import S8, U8, Record
 from microtrain.convert.reference.windows import centred, requantized
 
 from .bounds import INT16_MAX, SMALLER, Accumulator, reach
 from .ctext import struct
+from .environment import Env
 from .outputs import by_range
 from .stage import ClosingStage
 from .table import (
@@ -36,11 +38,10 @@ from .table import (
     no_tables,
     shape_of_input,
 )
+from .work import by_size, one_way
 
 if TYPE_CHECKING:
-    from microtrain.convert.emit.names import Names
-    from microtrain.convert.passes.autodiff import Tape
-    from microtrain.convert.reference.executor import Env
+    from .tape import Tape
 
 
 class Add(Record):
@@ -148,6 +149,8 @@ OPS: tuple[Op, ...] = (
         accumulators=_accumulators,
         scratch=no_scratch,
         macs=no_macs,
+        way=one_way,
+        work=by_size,
         in_place=in_place_of(0, 1),
         kernels={"add_fwd_s8": (None, (Add, S8, S8, S8, U8))},
         header="elementwise",

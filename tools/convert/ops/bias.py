@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from microtrain.convert.ir import Graph, Node
+from microtrain.convert.names import Names
 from microtrain.convert.reference import kernels as reference
 from microtrain.convert.reference.hostlib import NUMBER, ErrorS8, Sgd
 
 from . import bounds
 from .conv_constants import trained_bias
 from .conv_structs import TrainedBias
+from .environment import Env
 from .table import NOT_ALIGNED, BackwardOp, Op, Updates, no_output, no_scratch, not_in_place
-
-if TYPE_CHECKING:
-    from microtrain.convert.emit.names import Names
-    from microtrain.convert.reference.executor import Env
+from .work import by_size, one_way
 
 UPDATE = "bias_update"
 
@@ -51,6 +49,8 @@ OPS: tuple[Op, ...] = (
         accumulators=bounds.bias_gradient,
         scratch=no_scratch,
         macs=_macs,
+        way=one_way,
+        work=by_size,
         in_place=not_in_place,
         kernels={"bias_update_s32": (None, (NUMBER, NUMBER, ErrorS8, TrainedBias, Sgd))},
         header="conv2d",

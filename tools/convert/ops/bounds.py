@@ -110,11 +110,12 @@ def conv_forward(graph: Graph, node: Node) -> Iterator[Accumulator]:
 
 def _largest_sum(layer: Layer, most: int) -> int:
     """max |b| + sum |x| |w| over the channels, with trained weights and biases as large as they can be."""
-    weight = np.abs(layer.weight.astype(np.int64))
-    trained = list(layer.trained)
-    at = (trained,) if layer.depthwise else (..., trained)
-    weight[at] = np.maximum(weight[at], ERROR)
-    sums = weight.reshape(len(weight), -1).sum(axis=1) * most
+    weight = np.abs(layer.weight.astype(np.int16))
+    if layer.trained:
+        trained = list(layer.trained)
+        at = (trained,) if layer.depthwise else (..., trained)
+        weight[at] = np.maximum(weight[at], ERROR)
+    sums = weight.reshape(len(weight), -1).sum(axis=1, dtype=np.int64) * most
     if layer.bias_trained:
         return int(sums.max(initial=0)) + max(0, bias_limit(layer))
     return int((sums + np.abs(layer.bias.astype(np.int64))).max(initial=0))

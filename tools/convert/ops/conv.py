@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from microtrain.convert.ir import Graph, Layer, Node, Shape, Window, out_size
+from microtrain.convert.names import Names
 from microtrain.convert.reference import hostlib
 from microtrain.convert.reference import kernels as reference
 from microtrain.convert.reference.hostlib import NUMBER, S8, S32, SCRATCH, U8, U16, Clamp, ErrorS8, Sgd
@@ -18,6 +19,7 @@ from . import bias, bounds, conv_aten, conv_constants, conv_structs
 from .bounds import forward_of, geometry, guard_bits
 from .conv_constants import multipliers, qas_weights, weight_id
 from .conv_structs import Conv2d, SavedInput, SplitWeights, TrainedBias, TrainedWeights, c_struct
+from .environment import Env
 from .outputs import by_range
 from .stage import WindowStage, no_stage_structs
 from .table import (
@@ -37,11 +39,10 @@ from .table import (
     no_structs,
     not_in_place,
 )
+from .work import by_size, with_biases, with_updates
 
 if TYPE_CHECKING:
-    from microtrain.convert.emit.names import Names
-    from microtrain.convert.passes.autodiff import Tape
-    from microtrain.convert.reference.executor import Env
+    from .tape import Tape
 
 DENSE, DEPTHWISE = "conv2d", "dwconv2d"
 EXACT_F32 = 2**24  # integers up to here, and sums that stay below it in any order, are exact in float32
@@ -203,7 +204,7 @@ def _in_place(kernel: str) -> Callable[[Graph, Node], Mapping[int, int]]:
     """Where the kernel says so, the result may begin where the first input begins."""
 
     def in_place(graph: Graph, node: Node) -> Mapping[int, int]:
-        return {0: 0} if getattr(hostlib.load(), f"{kernel}_in_place")(c_struct(graph, node)) else {}
+        return {0: 0} if hostlib.ask(f"{kernel}_in_place", c_struct(graph, node)) else {}
 
     return in_place
 
@@ -286,6 +287,24 @@ def _in_place_kernel(name: str) -> dict[str, Any]:
 EXPAND = {"bias_expand_s32": (None, (NUMBER, TrainedBias, S32))}
 
 
+def _way_dense(graph: Graph, node: Node) -> str:
+    """A window of one pixel is a matrix product."""
+    _, _, window = geometry(graph, node)
+    return " kxk" if window.kh * window.kw > 1 else ""
+
+
+def _way_depthwise(graph: Graph, node: Node) -> str:
+    """The kernels are specialised by window and stride."""
+    _, _, window = geometry(graph, node)
+    return f" {window.kh}x{window.kw}/{window.stride_h}"
+
+
+def _way_dense_weights(graph: Graph, node: Node) -> str:
+    """Of a matrix product also how many fraction bits its update carries."""
+    bits = graph.layers[node.layer or ""].fraction_bits
+    return _way_dense(graph, node) or (f" +{bits} bits" if bits else "")
+
+
 def _guard(graph: Graph, node: Node) -> int:
     x, y, window = geometry(graph, node)
     return guard_bits(x.shape, y.shape, window)
@@ -301,6 +320,8 @@ def _forward(op: str, depthwise: bool) -> ForwardOp:
         accumulators=bounds.conv_forward,
         scratch=_scratch_forward(f"{op}_fwd"),
         macs=_macs,
+        way=_way_depthwise if depthwise else _way_dense,
+        work=with_biases,
         in_place=_in_place(f"{op}_fwd") if depthwise else not_in_place,
         kernels=kernels | (_in_place_kernel(f"{op}_fwd") if depthwise else EXPAND),
         header="conv2d",
@@ -348,6 +369,8 @@ def _input_gradient(op: str, depthwise: bool) -> BackwardOp:
         accumulators=bounds.depthwise_input_gradient if depthwise else bounds.conv_input_gradient,
         scratch=_scratch(f"{op}_bwd_x"),
         macs=_macs,
+        way=_way_depthwise if depthwise else _way_dense,
+        work=by_size,
         in_place=_in_place(f"{op}_bwd_x") if depthwise else not_in_place,
         kernels=kernels | (_in_place_kernel(f"{op}_bwd_x") if depthwise else {}),
         header="conv2d",
@@ -367,6 +390,8 @@ def _weight_gradient(op: str, depthwise: bool) -> BackwardOp:
         accumulators=bounds.depthwise_weight_gradient if depthwise else bounds.conv_weight_gradient,
         scratch=_scratch_weights(f"{op}_bwd_w"),
         macs=_macs_weights,
+        way=_way_depthwise if depthwise else _way_dense_weights,
+        work=with_updates,
         in_place=not_in_place,
         kernels=kernels,
         header="conv2d",

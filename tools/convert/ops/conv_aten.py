@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from microtrain.convert.frontends.lowering import Act, Call, Lowering, Param, pair, stride_of
-from microtrain.convert.frontends.nearest import NO_RESIZE, unsupported
 from microtrain.convert.ir import Window, out_size
+from microtrain.convert.lowering import Act, Call, Lowering, Param, pair, stride_of
+from microtrain.convert.nearest import NO_RESIZE, unsupported
 
 from .table import Aten
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from microtrain.convert.emit.names import identifier
 from microtrain.convert.ir import Graph, Layer, Node, channel_order, split_weight
+from microtrain.convert.names import identifier
 from microtrain.convert.reference import kernels as reference
 
 from .bounds import bias_limit

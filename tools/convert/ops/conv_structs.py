@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-from microtrain.convert.emit.names import identifier
 from microtrain.convert.ir import Graph, Layer, Node, Shape, Window, channel_order
+from microtrain.convert.names import Names, identifier
 from microtrain.convert.reference.hostlib import F32, S8, S16, S32, U8, U16, Record
 
 from .bounds import bias_limit, geometry, guard_bits
 from .conv_constants import weight_id
 from .ctext import numbers, struct
-
-if TYPE_CHECKING:
-    from microtrain.convert.emit.names import Names
 
 
 class Conv2d(Record):

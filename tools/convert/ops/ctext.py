@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from microtrain.convert.emit.names import identifier, number
+from microtrain.convert.names import identifier, number
 from microtrain.convert.reference.hostlib import Record
 
 C_TYPES = {"int8_t": "i1", "int16_t": "<i2", "uint16_t": "<u2", "int32_t": "<i4", "float": "<f4"}

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from microtrain.convert.ir import Graph, Node, Shape, Tensor
+from microtrain.convert.names import Names
 from microtrain.convert.reference import kernels as reference
 from microtrain.convert.reference.hostlib import NUMBER, S8, U16
 
 from . import bounds
+from .environment import Env
 from .table import Op, SavingOp, no_macs, no_scratch, not_in_place
-
-if TYPE_CHECKING:
-    from microtrain.convert.emit.names import Names
-    from microtrain.convert.reference.executor import Env
+from .work import by_size, one_way
 
 
 def gathered(layer: Node, x: Tensor, channels: tuple[int, ...]) -> tuple[Node, Tensor]:
@@ -51,6 +49,8 @@ OPS: tuple[Op, ...] = (
         accumulators=bounds.no_integers,
         scratch=no_scratch,
         macs=no_macs,
+        way=one_way,
+        work=by_size,
         in_place=not_in_place,
         kernels={"gather_s8": (None, (NUMBER, NUMBER, S8, U16, NUMBER, S8))},
         header="conv2d",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from microtrain.convert.ir import Graph, Node, Shape, Tensor
+from microtrain.convert.names import Names
 from microtrain.convert.reference import hostlib
 from microtrain.convert.reference import kernels as reference
 from microtrain.convert.reference.hostlib import F32, NUMBER, S8, SCRATCH, Clamp, ErrorS8, Record, Sgd
@@ -16,6 +17,7 @@ from microtrain.convert.reference.windows import centred
 
 from .bounds import INT32_MAX, Accumulator, no_integers
 from .ctext import struct
+from .environment import Env
 from .outputs import stays_float
 from .stage import NOT_A_STAGE
 from .table import (
@@ -40,11 +42,10 @@ from .table import (
     not_in_place,
     shape_of_input,
 )
+from .work import by_size, one_way
 
 if TYPE_CHECKING:
-    from microtrain.convert.emit.names import Names
-    from microtrain.convert.passes.autodiff import Tape
-    from microtrain.convert.reference.executor import Env
+    from .tape import Tape
 
 
 HEAD = "head"
@@ -213,6 +214,8 @@ def _loss(name: str) -> BackwardOp:
         accumulators=no_integers,
         scratch=no_scratch,
         macs=no_macs,
+        way=one_way,
+        work=by_size,
         in_place=in_place_of(0),
         kernels={f"{name}_f32": (ctypes.c_float, (NUMBER, F32, NUMBER, F32))},
         header="head",
@@ -230,6 +233,8 @@ FORWARD = ForwardOp(
     accumulators=_bounds,
     scratch=no_scratch,
     macs=_macs,
+    way=one_way,
+    work=by_size,
     in_place=not_in_place,
     kernels={"head_fwd_f32": (None, (Head, S8, F32, F32, F32))},
     header="head",
@@ -260,6 +265,8 @@ INPUT_GRADIENT = BackwardOp(
     accumulators=_bounds,
     scratch=_scratch,
     macs=_macs,
+    way=one_way,
+    work=by_size,
     in_place=not_in_place,
     kernels={
         "head_bwd_x_f32": (None, (Head, F32, F32, Clamp, ErrorS8, SCRATCH)),
@@ -278,6 +285,8 @@ UPDATE = BackwardOp(
     accumulators=_bounds,
     scratch=no_scratch,
     macs=_macs,
+    way=one_way,
+    work=by_size,
     in_place=not_in_place,
     kernels={"head_bwd_w_f32": (None, (Head, F32, S8, F32, F32, Sgd))},
     header="head",

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from microtrain.convert.emit.names import number
 from microtrain.convert.ir import Clamp, Node
+from microtrain.convert.names import Names, number
 from microtrain.convert.reference.hostlib import FACTOR, NUMBER, ErrorS8
 from microtrain.convert.reference.hostlib import Clamp as ClampRecord
 
 from . import bounds
+from .environment import Env
 from .table import (
     NOT_ALIGNED,
     BackwardOp,
@@ -20,10 +19,7 @@ from .table import (
     no_scratch,
     shape_of_input,
 )
-
-if TYPE_CHECKING:
-    from microtrain.convert.emit.names import Names
-    from microtrain.convert.reference.executor import Env
+from .work import by_size, one_way
 
 PASS, ADD = "error_pass", "error_add"
 
@@ -72,6 +68,8 @@ OPS: tuple[Op, ...] = (
         accumulators=bounds.no_integers,
         scratch=no_scratch,
         macs=no_macs,
+        way=one_way,
+        work=by_size,
         in_place=in_place_of(0),
         kernels={f"{PASS}_s8": (None, (NUMBER, NUMBER, ErrorS8, FACTOR, ClampRecord, ErrorS8))},
         header="elementwise",
@@ -87,6 +85,8 @@ OPS: tuple[Op, ...] = (
         accumulators=bounds.no_integers,
         scratch=no_scratch,
         macs=no_macs,
+        way=one_way,
+        work=by_size,
         in_place=in_place_of(0, 1),
         kernels={
             f"{ADD}_s8": (None, (NUMBER, NUMBER, ErrorS8, FACTOR, ErrorS8, FACTOR, ClampRecord, ErrorS8))

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from microtrain.convert.emit.names import identifier
 from microtrain.convert.ir import Graph, Node, Shape, Window, out_size
+from microtrain.convert.names import Names, identifier
 from microtrain.convert.reference import hostlib
 from microtrain.convert.reference import kernels as reference
 from microtrain.convert.reference.hostlib import S8, SCRATCH, U8, Clamp, ErrorS8, Record, Signature
@@ -21,6 +21,7 @@ from . import pool_aten
 from .bounds import ERROR, INT32_MAX, STORED, Accumulator, Bounds, fields, taps_at_a_pixel
 from .conv_structs import conv2d_struct
 from .ctext import numbers, struct
+from .environment import Env
 from .outputs import as_input
 from .stage import WindowStage, no_biases, nothing_before
 from .table import (
@@ -44,11 +45,10 @@ from .table import (
     no_tables,
     not_in_place,
 )
+from .work import by_size, one_way
 
 if TYPE_CHECKING:
-    from microtrain.convert.emit.names import Names
-    from microtrain.convert.passes.autodiff import Tape
-    from microtrain.convert.reference.executor import Env
+    from .tape import Tape
 
 AVERAGE, MAXIMUM = "avgpool", "maxpool"
 
@@ -298,6 +298,8 @@ def _forward(kind: _Kind) -> ForwardOp:
         accumulators=kind.bounds,
         scratch=no_scratch,
         macs=no_macs,
+        way=one_way,
+        work=by_size,
         in_place=not_in_place,
         kernels={f"{kind.name}_fwd_s8": kind.arguments},
         header="pool",
@@ -332,6 +334,8 @@ def _backward(name: str, positions: tuple[Any, ...]) -> BackwardOp:
         accumulators=_gradient_bounds,
         scratch=_scratch(kernel),
         macs=no_macs,
+        way=one_way,
+        work=by_size,
         in_place=not_in_place,
         kernels={
             f"{kernel}_s8": (None, (Pool, ErrorS8, *positions, Clamp, ErrorS8, SCRATCH)),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from microtrain.convert.frontends.lowering import Act, Call, Lowering, pair, stride_of
-from microtrain.convert.frontends.nearest import unsupported
 from microtrain.convert.ir import Window, out_size
+from microtrain.convert.lowering import Act, Call, Lowering, pair, stride_of
+from microtrain.convert.nearest import unsupported
 
 from .table import Aten
 

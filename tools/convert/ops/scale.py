@@ -1,4 +1,4 @@
-"""A map times one factor a channel: the product in squeeze-and-excitation."""
+"""A map times one factor per channel: the product in squeeze-and-excitation."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from microtrain.convert.frontends.lowering import Act, Call, Lowering
-from microtrain.convert.frontends.nearest import unsupported
 from microtrain.convert.ir import Graph, Node, Shape
+from microtrain.convert.lowering import Act, Call, Lowering
+from microtrain.convert.names import Names
+from microtrain.convert.nearest import NO_PRODUCT, unsupported
 from microtrain.convert.reference.hostlib import NUMBER, S8, U8, Clamp, ErrorS8, Record, Signature
 from microtrain.convert.reference.numeric import f32, quantize_error, rint_s32, sat8
 from microtrain.convert.reference.windows import centred, requantized
 
 from .bounds import ERROR, INT32_MAX, SMALLER, Accumulator, Bounds, reach
 from .ctext import struct
+from .environment import Env
 from .outputs import by_range
 from .stage import ElementStage
 from .table import (
@@ -40,11 +42,10 @@ from .table import (
     not_in_place,
     shape_of_input,
 )
+from .work import by_size, one_way
 
 if TYPE_CHECKING:
-    from microtrain.convert.emit.names import Names
-    from microtrain.convert.passes.autodiff import Tape
-    from microtrain.convert.reference.executor import Env
+    from .tape import Tape
 
 SCALE = "scale_channels"
 TO_MAP, TO_FACTOR = f"{SCALE}_bwd_x", f"{SCALE}_bwd_s"
@@ -193,7 +194,7 @@ def lower(low: Lowering, call: Call) -> Act:
     if low.shape(s) != (1, 1, low.shape(x)[2]) or low.tensor_of(x) == low.tensor_of(s):
         raise call.error(
             f"the op mul of tensors of shapes {list(a.dims)} and {list(b.dims)} is not supported; the "
-            "nearest that is: a map times one factor a channel [n, c, 1, 1], or a residual add"
+            f"nearest that is: {NO_PRODUCT}"
         )
     return low.emit(call, SCALE, (x, s), low.shape(x), dims=x.dims)
 
@@ -218,6 +219,8 @@ def _backward(
         accumulators=accumulators,
         scratch=no_scratch,
         macs=_macs,
+        way=one_way,
+        work=by_size,
         in_place=in_place,
         kernels={f"{name}_s8": takes},
         header="scale",
@@ -236,6 +239,8 @@ OPS: tuple[Op, ...] = (
         accumulators=_bounds,
         scratch=no_scratch,
         macs=_macs,
+        way=one_way,
+        work=by_size,
         in_place=in_place_of(0),
         kernels={f"{SCALE}_fwd_s8": (None, (*_SIZED, S8, S8, S8, U8))},
         header="scale",

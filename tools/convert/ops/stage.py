@@ -7,13 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from microtrain.convert.ir import Graph, Node
+from microtrain.convert.names import Names
 from microtrain.convert.reference.hostlib import Record
-
-if TYPE_CHECKING:
-    from microtrain.convert.emit.names import Names
 
 
 @dataclass(frozen=True)

@@ -5,23 +5,20 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from microtrain.convert import ops
-from microtrain.convert.emit.names import identifier
 from microtrain.convert.ir import Graph, Node, Shape, Window
+from microtrain.convert.names import Names, identifier
 from microtrain.convert.reference import hostlib
 from microtrain.convert.reference.hostlib import Record
 
 from .bounds import SMALLER, Accumulator
 from .conv_structs import Conv2d, conv2d_struct
 from .ctext import numbers, struct
+from .environment import Env
 from .stage import ClosingStage, ElementStage, Stage, WindowStage
 from .table import Op, StreamOp
-
-if TYPE_CHECKING:
-    from microtrain.convert.emit.names import Names
-    from microtrain.convert.reference.executor import Env
+from .work import of_parts, one_way
 
 STAGES_MAX = 12  # STREAM_STAGES_MAX of kernels/stream.h
 STREAM_OWN = 2  # of kernels/stream.h: the first kind of rows that model.c makes
@@ -163,9 +160,7 @@ def kernels_scratch(graph: Graph, node: Node) -> int:
     row = closing_row(graph, node)
     add = None if row is None else ctypes.addressof(row)
     stream = Stream(array, add, len(chain), node.rows, int(resident(graph, node)))
-    function = hostlib.load().library.stream_fwd_scratch
-    function.restype = ctypes.c_uint32
-    return int(function(ctypes.byref(stream)))
+    return hostlib.ask("stream_fwd_scratch", stream)
 
 
 def _scratch(graph: Graph, node: Node) -> int:
@@ -302,6 +297,8 @@ OPS: tuple[Op, ...] = (
         accumulators=_accumulators,
         scratch=_scratch,
         macs=_macs,
+        way=one_way,
+        work=of_parts,
         in_place=_in_place,
         kernels={},
         header="stream",

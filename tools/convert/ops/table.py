@@ -14,18 +14,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from microtrain.convert.ir import Graph, Node, Shape, Tensor
+from microtrain.convert.lowering import Call, Lowering
+from microtrain.convert.names import Names
 from microtrain.convert.reference.hostlib import Signature
 
 from .bounds import Bounds
 from .ctext import Table
+from .environment import Env
 from .outputs import Output
 from .stage import Stage
+from .work import Terms
 
 if TYPE_CHECKING:
-    from microtrain.convert.emit.names import Names
-    from microtrain.convert.frontends.lowering import Call, Lowering
-    from microtrain.convert.passes.autodiff import Tape
-    from microtrain.convert.reference.executor import Env
+    from .tape import Tape
 
 Values = Mapping[str, np.ndarray]  # of a batch of images, by tensor
 BatchRun = Callable[[Graph, Node, Values], np.ndarray]
@@ -56,6 +57,8 @@ class Op(Entry):
     accumulators  the integers that the kernel keeps and how large they can become
     scratch       bytes the kernel needs beside its arguments: asks the kernel's own C function
     macs          multiply-accumulates of one execution
+    way           which way through its kernels a step takes, where that changes what it costs: " 3x3/1"
+    work          numbers that the instructions of a step grow with, by name
     in_place      inputs whose memory the first output may take: position -> by how many bytes at least it
                   must begin before that input
     kernels       its C functions: name -> what it returns and takes
@@ -69,6 +72,8 @@ class Op(Entry):
     accumulators: Bounds
     scratch: Callable[[Graph, Node], int]
     macs: Callable[[Graph, Node], int]
+    way: Callable[[Graph, Node], str]
+    work: Callable[[Graph, Node], Terms]
     in_place: Callable[[Graph, Node], Mapping[int, int]]
     kernels: Mapping[str, Signature]
     header: str
@@ -239,7 +244,7 @@ def no_facts(graph: Graph, node: Node) -> Mapping[str, Any]:
 
 
 def gathers_channels(graph: Graph, node: Node) -> int:
-    """A number a channel."""
+    """One number per channel."""
     return graph.tensors[node.outputs[0]].channels
 
 

@@ -8,9 +8,9 @@ node could go on with it.
 from __future__ import annotations
 
 from microtrain.convert.ir import Graph, Node
-from microtrain.convert.memory.plan import tensor_bytes
-from microtrain.convert.ops import TABLE, BackwardOp, updates
+from microtrain.convert.ops import spoils, updates
 from microtrain.convert.ops.table import Updates
+from microtrain.convert.storage import tensor_bytes
 
 
 def schedule(graph: Graph) -> Graph:
@@ -56,19 +56,6 @@ def _segments_wanted(waiting: list[Node], ready: set[str]) -> set[str]:
 def _too_early(node: Node, waiting: list[Node]) -> bool:
     """True while an update would change what a waiting node still has to read as it was."""
     return any(spoils(node, n) for n in waiting)
-
-
-def spoils(update: Node, reader: Node) -> bool:
-    """True where an update changes weights or biases that a backward node reads.
-
-    The gradient to the input reads the weights as they were in the forward pass; a layer that is recomputed
-    reads both.
-    """
-    if updates(update) is Updates.NOTHING or update.layer is None or update.layer != reader.layer:
-        return False
-    op = TABLE[reader.op]
-    reads = isinstance(op, BackwardOp) and op.reads_weights
-    return bool(reader.again) or (updates(update).weights and reads)
 
 
 def _growth(graph: Graph, node: Node, readers: dict[str, list[Node]]) -> int:

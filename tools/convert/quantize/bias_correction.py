@@ -11,11 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from microtrain.convert.ir import Graph, Layer, Node
-from microtrain.convert.ops import forward_op
-from microtrain.convert.ops.conv import sums
-from microtrain.convert.ops.table import Learns
-from microtrain.convert.reference.batched import (
+from microtrain.convert.execute.batched import (
     activate,
     batches,
     float_node,
@@ -23,8 +19,11 @@ from microtrain.convert.reference.batched import (
     int8_node,
     stored_pixels,
 )
-
-from .int8 import bias_room, prove
+from microtrain.convert.ir import Graph, Layer, Node
+from microtrain.convert.limits import bias_room, prove
+from microtrain.convert.ops import forward_op
+from microtrain.convert.ops.conv import sums
+from microtrain.convert.ops.table import Learns
 
 MOST_IMAGES = 256
 MOST_BYTES = 256 << 20  # of tensors alive between two layers, both networks

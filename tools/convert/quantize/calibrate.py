@@ -16,12 +16,16 @@ from microtrain.samples.images import MODES
 from microtrain.samples.source import kind_of, load, shorten, suffixes
 
 MAX_IMAGES = 1024
+TRAINING = "train"  # a folder of this name is what sessions train on too (samples/source.py)
+TESTING = ("test", "tests", "testing", "val", "valid", "validation", "eval")
 
 Item = TypeVar("Item")
 
 
 def load_calibration(path: Path, shape: Shape) -> np.ndarray:
     """Images uint8 [N, h, w, c] from a folder of image files (any depth) or an .npz with `images`.
+
+    Of a folder with a folder `train` in it, that part alone.
 
     shape  (h, w, c) of the model's input; image files of another size or mode are made to fit, which is said
     Of more than MAX_IMAGES files that many are taken, evenly spaced in the order of their names.
@@ -73,7 +77,23 @@ def image_files(folder: Path) -> list[Path]:
     return found
 
 
-def _folder(folder: Path, shape: Shape) -> np.ndarray:
+def training_part(folder: Path) -> Path:
+    """The folder `train` in a folder that has one; what lies beside it is there to test with."""
+    inner = folder / TRAINING
+    return inner if inner.is_dir() else folder
+
+
+def _folder(whole: Path, shape: Shape) -> np.ndarray:
+    folder = training_part(whole)
+    if folder != whole:
+        warnings.warn(f"calibrating on {folder}; what else {whole} holds is left to test with", stacklevel=3)
+    held = [p.name for p in folder.iterdir() if p.is_dir() and p.name.lower() in TESTING]
+    if held:
+        warnings.warn(
+            f"calibrating on all of {folder}, also on {', '.join(sorted(held))}: name another folder if "
+            "those images are to test with",
+            stacklevel=3,
+        )
     files = image_files(folder)
     if not files:
         raise ConvertError(f"{folder} holds 0 calibration images; put some typical ones there, 16 or more")

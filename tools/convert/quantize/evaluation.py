@@ -1,4 +1,4 @@
-"""Labelled images of a model's own classes: one folder a class."""
+"""Labelled images of a model's own classes: one folder per class."""
 
 from __future__ import annotations
 
@@ -41,8 +41,10 @@ def own_classes(folder: Path, graph: Graph) -> bool:
     return len(names) == graph.tensors[graph.output].channels
 
 
-def load_labelled(folder: Path, graph: Graph) -> Labelled:
-    """Images of a folder with one folder a class, of which MOST_IMAGES at most, evenly spaced.
+def load_labelled(folder: Path, graph: Graph, most: int | None = None) -> Labelled:
+    """Images of a folder with one folder per class, evenly spaced ones where there are too many.
+
+    most  images; None: MOST_IMAGES, and a warning where there are more
 
     Folders are matched with the class names that the model's file gives, else in sorted order.
     Raises ConvertError for fewer than two classes, a class that the model lacks or that has no images, and
@@ -53,9 +55,9 @@ def load_labelled(folder: Path, graph: Graph) -> Labelled:
         samples = list(scan(folder, len(rows)).samples)
     except Error as error:
         raise ConvertError(str(error).removesuffix(".")) from error
-    if len(samples) > MOST_IMAGES:
+    if most is None and len(samples) > MOST_IMAGES:
         warnings.warn(f"evaluating on {MOST_IMAGES} of {len(samples)} images of {folder}", stacklevel=2)
-    samples = evenly(samples, MOST_IMAGES)
+    samples = evenly(samples, most or MOST_IMAGES)
     shape = graph.tensors[graph.input.tensor].shape
     images = read_images([s.path for s in samples], shape, str(folder))
     return Labelled(images, np.array([rows[s.label] for s in samples]), folder)

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from microtrain.convert.execute.batched import batches, int8_node, run_float, run_int8
 from microtrain.convert.ir import Graph, Layer, Node, Tensor
-from microtrain.convert.reference.batched import batches, int8_node, run_float, run_int8
 from microtrain.convert.reference.windows import centred
 
 from .evaluation import Labelled

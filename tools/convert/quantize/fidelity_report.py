@@ -3,28 +3,42 @@
 from __future__ import annotations
 
 import io
+from textwrap import wrap
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from microtrain.base.columns import Column, broken, is_wide, table
+
 from .fidelity import Accuracy, LayerError, Report
 
+WIDE = 76  # characters of a title in the narrowest picture
+NAME = 20  # characters of a layer's name in a narrow table's line
+NOTHING_CLIPPED = "no value is clipped in any layer"
 OWN, TOTAL, CLIPPED = "#2a6fbb", "#d2691e", "#bbbbbb"
 
 
 def print_report(report: Report, console: Console) -> None:
-    """A row a layer, then the answers of both networks."""
-    table = Table(title=f"{report.model} in int8 beside float, {report.compared} images", header_style="bold")
-    table.add_column("layer")
-    table.add_column("op")
-    for name in ("float range", "int8 range", "clipped %", "weights dB", "own dB", "total dB"):
-        table.add_column(name, justify="right")
-    for row in report.layers:
-        table.add_row(*_cells(row))
-    console.print(table)
+    """One row per layer, then the answers of both networks."""
+    wide = _table(report, narrow=False)
+    console.print(wide if is_wide(console, wide) else _table(report, narrow=True))
     how = f"ranges by {report.rule}, biases {'corrected' if report.corrected else 'not corrected'}"
     console.print(f"{answers(report.accuracy)}; {how}")
+
+
+def _table(report: Report, narrow: bool) -> Table:
+    """One row per layer; a narrow table has its headings in two lines."""
+    numbers = ("float range", "int8 range", "clipped %", "weights dB", "own dB", "total dB")
+    headings = (name.replace(" ", "\n") if narrow else name for name in numbers)
+    columns = [*(Column(name, number=False) for name in ("layer", "op")), *map(Column, headings)]
+    made = table(f"{report.model} in int8 beside float, {report.compared} images", columns, narrow)
+    for row in report.layers:
+        layer, *cells = _cells(row)
+        if narrow:
+            layer, cells = broken(layer, NAME), [cell.replace(" .. ", "..") for cell in cells]
+        made.add_row(layer, *cells)
+    return made
 
 
 def _cells(row: LayerError) -> tuple[str, ...]:
@@ -57,18 +71,24 @@ def draw(report: Report) -> str:
     rows, places = report.layers, range(len(report.layers))
     style: dict[str, Any] = {"marker": ".", "lw": 0.8}
     with mpl.rc_context({"svg.hashsalt": "microtrain", "font.size": 9}):
-        size = (max(6.0, 0.2 * len(rows) + 2.0), 5.0)
-        figure, (top, bottom) = pyplot.subplots(
-            2, 1, figsize=size, sharex=True, height_ratios=(3, 1), layout="constrained"
-        )
+        clipped = any(row.clipped for row in rows)
+        ratios = (3, 1) if clipped else (1,)
+        figure, panels = pyplot.subplots(
+            len(ratios), 1, figsize=(max(6.0, 0.2 * len(rows) + 2.0), 5.0), sharex=True, squeeze=False,
+            height_ratios=ratios, layout="constrained",
+        )  # fmt: skip
+        top, bottom = panels[0, 0], panels[-1, 0]
         top.plot(places, [r.own_db for r in rows], color=OWN, label="this layer alone", **style)
         top.plot(places, [r.total_db for r in rows], color=TOTAL, label="int8 from the image on", **style)
-        top.set(ylabel="signal to noise, dB", title=f"{report.model}: {answers(report.accuracy)}")
+        top.set(ylabel="signal to noise, dB")
+        said = [f"{report.model} in int8", answers(report.accuracy), *([] if clipped else [NOTHING_CLIPPED])]
+        figure.suptitle("\n".join(wrapped for line in said for wrapped in wrap(line, WIDE)), fontsize=9)
         top.legend(loc="best", fontsize=8)
-        bottom.bar(places, [100 * r.clipped for r in rows], color=CLIPPED)
-        bottom.set(ylabel="clipped, %", ylim=(0.0, max(1.0, *(105 * r.clipped for r in rows))))
+        if clipped:
+            bottom.bar(places, [100 * r.clipped for r in rows], color=CLIPPED)
+            bottom.set(ylabel="clipped, %", ylim=(0.0, max(1.0, *(105 * r.clipped for r in rows))))
         bottom.set_xticks(places, [r.layer for r in rows], rotation=90, fontsize=6)
-        for axes in (top, bottom):
+        for axes in panels[:, 0]:
             axes.grid(alpha=0.25)
         text = _svg(figure)
         pyplot.close(figure)

@@ -1,32 +1,33 @@
 """Post-training quantization: float graph and ranges in, int8 graph out.
 
-Activations int8, one scale and zero a tensor; weights int8, symmetric, a scale a channel; biases int32 in
-units of s_x * s_w; the head stays float. Every activation scale is a float32 number, since C computes with
+Activations int8, one scale and zero per tensor; weights int8, symmetric, one scale per channel; biases int32
+in units of s_x * s_w; the head stays float. Every activation scale is a float32 number, since C computes with
 it; all other scales are derived in double precision from those.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
 
 from microtrain.convert.ir import ConvertError, Graph, Input, Layer, Tensor
+from microtrain.convert.limits import DEAD_MULTIPLIER, DEAD_SCALE, bias_room, prove
 from microtrain.convert.ops import forward_op
 from microtrain.convert.ops.outputs import Output, float32, scale_and_zero
 from microtrain.convert.ops.table import Learns
 
-DEAD_SCALE = 1e-6  # weight scale below which a channel cannot be trained: its step would be divided by s_w^2
-DEAD_MULTIPLIER = 2.0**-10  # output units a bias unit of a dead channel
-BIAS_ROOM = 2**30  # |bias| at most: as much again is left for training
-INT32_MAX = 2**31 - 1
+QuantizeLayer = Callable[[str, Layer, Tensor, Tensor], Layer]  # name, float layer, its input and its output
 
 
-def quantize(graph: Graph, ranges: Mapping[str, tuple[float, float]]) -> Graph:
+def quantize(
+    graph: Graph, ranges: Mapping[str, tuple[float, float]], weights: QuantizeLayer | None = None
+) -> Graph:
     """Quantize a float graph by the ranges (least, greatest) of its tensors.
 
+    weights  what quantizes a layer, in place of quantize_layer()
     Channels too small to train are folded into constants; one UserWarning counts them.
     Raises ConvertError where a tensor has no range or a layer's sums cannot stay inside int32.
     """
@@ -39,7 +40,8 @@ def quantize(graph: Graph, ranges: Mapping[str, tuple[float, float]]) -> Graph:
         tensors[y.name] = y
         if op.learns is Learns.COLUMNS:
             name = node.layer or ""
-            layers[name] = quantize_layer(name, graph.layers[name], tensors[node.inputs[0]], y)
+            made = weights or quantize_layer
+            layers[name] = made(name, graph.layers[name], tensors[node.inputs[0]], y)
         elif node.layer:
             layers[node.layer] = graph.layers[node.layer]
     warn_dead(graph.name, layers)
@@ -78,7 +80,7 @@ def quantize_layer(name: str, layer: Layer, x: Tensor, y: Tensor) -> Layer:
     room = bias_room(taps)
     if room < 2**24:
         raise ConvertError(
-            f"layer {name} sums {taps} products an output, too many for int32; 65000 are the most"
+            f"layer {name} sums {taps} products per output, too many for int32; 65000 are the most"
         )
     weight = layer.weight.astype(np.float64).reshape(channels, taps)
     bias = layer.bias.astype(np.float64)
@@ -97,32 +99,6 @@ def quantize_layer(name: str, layer: Layer, x: Tensor, y: Tensor) -> Layer:
         weight_scale=scale,
         dead=dead,
     )
-
-
-def bias_room(taps: int) -> int:
-    """|bias| at most of a layer that sums so many products an output."""
-    return min(BIAS_ROOM, INT32_MAX - taps * 255 * 128)
-
-
-def prove(name: str, stored: np.ndarray, biases: np.ndarray, scale: np.ndarray, x: Tensor, y: Tensor) -> None:
-    """max |sum| + |bias| < 2^31 and a usable float32 multiplier, for every channel; else ConvertError.
-
-    stored  int8 [channels][taps]; biases  int64 [channels]; scale  of the weights, [channels]
-    """
-    reach = max(127 - x.zero, x.zero + 128)
-    most = np.abs(stored.astype(np.int64)).sum(axis=1) * reach + np.abs(biases)
-    if (most > INT32_MAX).any():
-        channel = int(most.argmax())
-        raise ConvertError(f"layer {name}: sums of channel {channel} can reach {most[channel]}, beyond int32")
-    with np.errstate(over="ignore", under="ignore"):
-        m = (x.scale * scale / y.scale).astype(np.float32)
-    bad = ~(np.isfinite(m) & (m >= np.finfo(np.float32).tiny))
-    if bad.any():
-        channel = int(bad.argmax())
-        raise ConvertError(
-            f"layer {name}: the requantization multiplier of channel {channel} is {m[channel]:g}; "
-            "its weights and the ranges of its tensors do not belong together"
-        )
 
 
 def warn_dead(name: str, layers: Mapping[str, Layer]) -> None:

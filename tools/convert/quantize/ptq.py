@@ -8,11 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from microtrain.convert import defaults
-from microtrain.convert.frontends.module import LoadedModel
 from microtrain.convert.ir import ConvertError, Graph
 
 from .bias_correction import correct_biases
-from .calibrate import check_images, evenly, load_calibration
+from .calibrate import check_images, evenly, load_calibration, training_part
 from .evaluation import load_labelled, own_classes
 from .fidelity import MOST_IMAGES, Report, compare, top1
 from .int8 import quantize
@@ -33,22 +32,22 @@ class Choices:
     correct: bool = False
 
 
-def calibration_images(loaded: LoadedModel, folder: Path | None) -> np.ndarray:
-    """The user's calibration images, or those in the file, uint8 [N, h, w, c]."""
-    shape = loaded.graph.tensors[loaded.graph.input.tensor].shape
-    images = load_calibration(folder, shape) if folder else loaded.calibration
+def calibration_images(graph: Graph, stored: np.ndarray | None, folder: Path | None) -> np.ndarray:
+    """The user's calibration images, or those stored in the model's file, uint8 [N, h, w, c]."""
+    shape = graph.tensors[graph.input.tensor].shape
+    images = load_calibration(folder, shape) if folder else stored
     if images is None:
         raise ConvertError(
-            f"{loaded.graph.name} carries no calibration images: pass --calibration DIR with some typical "
+            f"{graph.name} carries no calibration images: pass --calibration DIR with some typical "
             "images, or an .npz with `images` uint8 [N,h,w,c]"
         )
-    return check_images(images, shape, loaded.graph.name)
+    return check_images(images, shape, graph.name)
 
 
-def quantize_model(loaded: LoadedModel, images: np.ndarray, choices: Choices) -> Graph:
-    """The int8 graph of a float model."""
-    quantized = quantize(loaded.graph, measure_ranges(loaded.graph, images, choices.rule))
-    return correct_biases(loaded.graph, quantized, images) if choices.correct else quantized
+def quantize_model(graph: Graph, images: np.ndarray, choices: Choices) -> Graph:
+    """The int8 graph of a float one."""
+    quantized = quantize(graph, measure_ranges(graph, images, choices.rule))
+    return correct_biases(graph, quantized, images) if choices.correct else quantized
 
 
 def quantization_report(
@@ -60,8 +59,9 @@ def quantization_report(
     labelled  folder of class folders for the accuracy; None: the calibration folder, if it has the model's
               own classes
     """
-    if labelled is None and choices.calibration and own_classes(choices.calibration, graph):
-        labelled = choices.calibration
+    calibration = training_part(choices.calibration) if choices.calibration else None
+    if labelled is None and calibration and own_classes(calibration, graph):
+        labelled = calibration
     layers, accuracy = compare(graph, quantized, np.stack(evenly(list(images), MOST_IMAGES)))
     compared = accuracy.images
     if labelled is not None:

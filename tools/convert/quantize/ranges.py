@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from microtrain.convert import defaults
+from microtrain.convert.execute.batched import batches, run_float
 from microtrain.convert.ir import ConvertError, Graph
 from microtrain.convert.ops.outputs import scale_and_zero
-from microtrain.convert.reference.batched import batches, run_float
 
 from .calibrate import check_images
 

@@ -1,19 +1,19 @@
 """The firmware's kernels on this machine: compiled by the host's C compiler, bound with ctypes.
 
-    lib = load()                                  builds build/host/kernels-<hash>.so the first time
-    lib.conv2d_fwd_s8(p, x, weights, b, y, mask, scratch)
+    HostLib(build(), signatures).conv2d_fwd_s8(p, x, weights, b, y, mask, scratch)
     scratch_bytes("conv2d_fwd", conv2d_struct(...))
 
 A kernel takes what its header in firmware/include/kernels says, NumPy arrays in place of pointers and None
 for NULL. Arrays must have the exact dtype and be C-contiguous: nothing is converted or copied. The struct
 classes mirror the headers field by field: those of one op stand with its entry, which also says what its
-kernels take; those that several share stand here.
+kernels take (`ops/host.py` gathers that); those that several share stand here.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -82,16 +82,6 @@ BASICS: dict[str, Signature] = {
 }
 
 
-def kernels() -> dict[str, Signature]:
-    """Every kernel by name: those of all entries of the op table, and what numeric.h offers."""
-    from microtrain.convert.ops import TABLE  # its entries are made of the records above
-
-    found = dict(BASICS)
-    for op in TABLE.values():
-        found |= op.kernels
-    return found
-
-
 def address(array: np.ndarray | None, dtype: np.dtype[Any], name: str) -> int | None:
     """Address of an array's first element; None for None."""
     if array is None:
@@ -130,17 +120,17 @@ def _argument(spec: Any, value: Any, name: str) -> Any:
 
 
 class HostLib:
-    """The compiled kernels as methods, by the names of the headers."""
+    """The compiled kernels as methods, by the names of the headers. signatures: of all that may be called."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, signatures: Mapping[str, Signature]) -> None:
         self.path = path
         self.library = ctypes.CDLL(str(path))
+        self.signatures = signatures
 
     def __getattr__(self, name: str) -> Any:
-        known = kernels()
-        if name not in known:
-            raise AttributeError(f"there is no kernel {name}; kernels: {', '.join(known)}")
-        result, specs = known[name]
+        if name not in self.signatures:
+            raise AttributeError(f"there is no kernel {name}; kernels: {', '.join(self.signatures)}")
+        result, specs = self.signatures[name]
         function = getattr(self.library, name)
         function.restype = result
         function.argtypes = [_c_type(s) for s in specs]
@@ -172,9 +162,19 @@ def build(
 
 
 @functools.cache
-def load(cc: str | None = None) -> HostLib:
-    """The firmware's kernels, built if need be. cc: name of a compiler, the default one if None."""
-    return HostLib(build(cc))
+def library() -> ctypes.CDLL:
+    """The firmware's kernels as they are, built if need be."""
+    return ctypes.CDLL(str(build()))
+
+
+def ask(function: str, params: ctypes.Structure, *numbers: int) -> int:
+    """What a kernel says of itself: a C function of a parameter struct, and of numbers, that returns one.
+
+    Raises AttributeError where there is no such function.
+    """
+    found = getattr(library(), function)
+    found.restype = ctypes.c_uint32
+    return int(found(ctypes.byref(params), *map(ctypes.c_uint32, numbers)))
 
 
 def scratch_bytes(kernel: str, params: Record, *extra: int) -> int:
@@ -183,10 +183,10 @@ def scratch_bytes(kernel: str, params: Record, *extra: int) -> int:
     kernel  "conv2d_fwd", "conv2d_fwd_s8", ...; a kernel without scratch needs 0
     extra   c_trained for bwd_w
     """
-    stem = kernel.removesuffix("_s8").removesuffix("_s32").removesuffix("_f32")
-    known = kernels()
-    if f"{stem}_scratch" in known:
-        return int(getattr(load(), f"{stem}_scratch")(params, *extra))
-    if any(name.startswith(stem + "_") for name in known):
+    types = ("_s8", "_s32", "_f32")
+    stem = next((kernel.removesuffix(end) for end in types if kernel.endswith(end)), kernel)
+    if hasattr(library(), f"{stem}_scratch"):
+        return ask(f"{stem}_scratch", params, *extra)
+    if any(hasattr(library(), stem + end) for end in types):
         return 0
     raise Error(f"there is no kernel {kernel}")

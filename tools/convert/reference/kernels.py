@@ -272,7 +272,7 @@ def gather(x: Array, index: Array) -> Array:
 
 @dataclass(frozen=True)
 class Add:
-    """A residual add: zero points and real values a unit."""
+    """A residual add: zero points and real values per unit."""
 
     a_zero: int
     b_zero: int

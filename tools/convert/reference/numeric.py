@@ -1,6 +1,6 @@
 """Roundings, saturations, random numbers and int8 errors of the NumPy reference: the twin of numeric.h.
 
-All float arithmetic is float32, one rounding an operation. `reference.py` builds the kernels on it.
+All float arithmetic is float32, one rounding an operation. `kernels.py` builds the kernels on it.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def log_f32(x: Array | f32) -> Array:
 
 
 def quantize_error(sums: Array, unit: Array | float, clamp: Clamp) -> Error:
-    """Sums [h, w, c], int or float32, behind a clamp, to int8 with one scale a channel.
+    """Sums [h, w, c], int or float32, behind a clamp, to int8 with one scale per channel.
 
     unit  float32 real gradient of 1 in a sum, a number or [c]
     """

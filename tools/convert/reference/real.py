@@ -1,4 +1,4 @@
-"""The backward ops of `reference.py` with real-valued errors: float64, nothing rounded.
+"""The backward ops of `kernels.py` with real-valued errors: float64, nothing rounded.
 
 Every gradient here is a float64 array [h, w, c] with respect to stored integers (or, in front of a clamp, to
 the integer sum behind it); rounding passes straight through. Against these, PyTorch's autograd on the same

@@ -11,8 +11,7 @@ from microtrain.base.terminal import console
 from microtrain.convert.ir import Graph, Node
 from microtrain.convert.ops import forward_op
 from microtrain.convert.ops.table import Values
-
-from .numeric import sat8
+from microtrain.convert.reference.numeric import sat8
 
 BATCH_BYTES = 32 << 20
 PROGRESS_AFTER_S = 2.0

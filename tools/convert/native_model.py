@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from microtrain.convert.emit.code import Output
 from microtrain.native.model import Model, Sgd, compile_model
+
+from .emit.code import Output
 
 __all__ = ["NativeModel", "Sgd"]
 

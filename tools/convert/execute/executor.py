@@ -6,90 +6,19 @@ runs the same graph with unrounded float64 gradients and updates nothing: those 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from microtrain.convert.ir import Graph, Layer, split_weight
 from microtrain.convert.ops import TABLE
-from microtrain.convert.ops.conv_constants import multipliers
+from microtrain.convert.ops.environment import Env, State
+from microtrain.convert.reference.kernels import Sgd
 from microtrain.convert.trainables import layout
-
-from . import kernels as reference
-from . import real as reference_f32
-from .kernels import Clamp, Error, Sgd
 
 Array = np.ndarray
 # Training may leave float32: numeric.h says what comes of it.
 OVERFLOW: dict[str, Any] = {"over": "ignore", "invalid": "ignore", "divide": "ignore"}
-
-
-@dataclass(eq=False)
-class State:
-    """What learning changes of one layer.
-
-    weight    int8, all columns (the head: float32)
-    fraction  signed fractions of the trained columns in their stored layout, int8, or None
-    bias      int32 (the head: float32)
-    delta     what training added to the biases, int16 in the units of conv.bias_scale
-    """
-
-    weight: Array
-    fraction: Array | None
-    bias: Array
-    delta: Array
-
-
-@dataclass(eq=False)
-class Env:
-    """Values of one run.
-
-    values     tensor -> int8 [h, w, c], bool mask, uint8 positions, Error or float64 gradient, float32 logits
-    gradients  (layer, "weight" | "bias") -> real gradient with respect to the stored integers, before QAS
-    real       True: float64 errors, no update
-    """
-
-    graph: Graph
-    state: dict[str, State]
-    real: bool = False
-    values: dict[str, Any] = field(default_factory=dict)
-    gradients: dict[tuple[str, str], Array] = field(default_factory=dict)
-    label: int = 0
-    sgd: Sgd = field(default_factory=lambda: Sgd(0.0, 0.0, 0.0, 0, 0))
-    loss: float = 0.0
-
-    @property
-    def backend(self) -> Any:
-        """The backward kernels: int8 or real-valued errors."""
-        return reference_f32 if self.real else reference
-
-    def clamp(self, clamp: Any) -> Clamp:
-        """The arrays behind a node's clamp."""
-        if clamp is None:
-            return Clamp()
-        m = None
-        if clamp.layer is not None:
-            forward = self.graph.forward_of[clamp.layer]
-            m = multipliers(self.graph, forward)
-        return Clamp(self.values[clamp.mask] if clamp.mask else None, m)
-
-    def gradient(self, error: Any) -> Array:
-        """The real gradient that an error stands for, float64 [h, w, c]."""
-        return error.gradient if isinstance(error, Error) else error
-
-    def trained_columns(self, layer: str) -> Array:
-        return split_weight(replace(self.graph.layers[layer], weight=self.state[layer].weight))[1]
-
-    def set_trained_columns(self, layer: str, columns: Array) -> None:
-        info = self.graph.layers[layer]
-        weight = self.state[layer].weight.copy()
-        trained = list(info.trained)
-        if info.depthwise:
-            weight[trained] = columns
-        else:
-            weight[..., trained] = columns
-        self.state[layer].weight = weight
 
 
 class Executor:
@@ -146,7 +75,7 @@ def _stored(env: Env, layer: str, kind: str) -> bytes:
 
 
 def pack_fraction(fraction: Array, bits: int) -> bytes:
-    """Fractions as stored: 8 bits a byte, or two a byte with the even element in the low nibble."""
+    """Fractions as stored: 8 bits per byte, or two per byte with the even element in the low nibble."""
     flat = fraction.reshape(-1).view(np.uint8)
     if bits == 8:
         return flat.tobytes()

@@ -5,15 +5,38 @@ The raw graph may hold four ops that `fold.py` removes again: bn, relu, relu6 an
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from microtrain.convert.ir import ConvertError, Graph, Input, Layer, Node, Shape, Source, Tensor, Window
+from microtrain.convert.ir import (
+    ConvertError,
+    Graph,
+    Input,
+    Layer,
+    Node,
+    Shape,
+    Source,
+    Tensor,
+    Weights,
+    Window,
+)
 
+STAND_IN = "unsupported "  # begins the name of what is in the place of an op, to find what else is not
+NORM = "bn"  # y = x * factor + shift a channel, both in the layer; of the raw graph alone
 MAX_WINDOW = 255  # the kernels keep sizes and strides of windows in a byte
+
+
+class LayerError(ConvertError):
+    """What one layer asks for that is not supported. where: names it; text: is the same of any layer."""
+
+    def __init__(self, where: str, text: str, between: str = ": ") -> None:
+        super().__init__(f"{where}{between}{text}")
+        self.where = where
+        self.text = text
 
 
 @dataclass(frozen=True)
@@ -74,19 +97,37 @@ class Call:
         return f"{self.module}.{op}" if self.module else op
 
     def error(self, text: str) -> ConvertError:
-        return ConvertError(f"{self.where}: {text}")
+        return LayerError(self.where, text)
+
+
+@dataclass(frozen=True, eq=False)
+class Raw:
+    """What a reader makes of a file.
+
+    graph   takes pixels 0..255 as they are, but for what forward() does to them
+    shape   (c, h, w) of the input
+    found   all that is not supported; where there is something, the graph has a stand-in for each
+    weights  of the file's parameters
+    """
+
+    graph: Graph
+    shape: tuple[int, int, int]
+    found: tuple[ConvertError, ...]
+    weights: Weights
 
 
 @dataclass
 class Lowering:
     """The float graph as far as it has been built.
 
+    found    what is not supported; a stand-in is in the graph for each
     batch    size of the batch dimension in the model's shapes
     current  tensor -> tensor that replaced it through an in-place op
     owners   address of a weight's memory -> layer that uses it
     """
 
     name: str
+    found: list[ConvertError] = field(default_factory=list)
     batch: int = 1
     nodes: list[Node] = field(default_factory=list)
     tensors: dict[str, Tensor] = field(default_factory=dict)
@@ -110,6 +151,21 @@ class Lowering:
             name = self.current[name]
         return name
 
+    def is_input(self, act: Act) -> bool:
+        """True for the image, normalised or not, before any layer has seen it."""
+        name = self.tensor_of(act)
+        while name != "input":
+            maker = next(node for node in self.nodes if name in node.outputs)
+            if maker.op != NORM:
+                return False
+            name = maker.inputs[0]
+        return True
+
+    def is_stand_in(self, act: Act) -> bool:
+        """True for what an op makes that is not supported."""
+        makers = (node for node in self.nodes if act.tensor in node.outputs)
+        return any(node.op.startswith(STAND_IN) for node in makers)
+
     def shape(self, act: Act) -> Shape:
         return self.tensors[act.tensor].shape
 
@@ -127,6 +183,10 @@ class Lowering:
         """The value, if it is an activation in the form (n, c, h, w); else an error."""
         act = self.activation(call, value)
         h, w, c = self.shape(act)
+        if act.dims != (self.batch, c, h, w) and self.is_stand_in(act) and len(act.dims) == 4:
+            shape = (act.dims[2], act.dims[3], act.dims[1])
+            self.tensors[act.tensor] = Tensor(act.tensor, shape)  # only its dims are known
+            return act
         if act.dims != (self.batch, c, h, w):
             raise call.error(
                 f"{call.op} reads a tensor of shape {list(act.dims)}; it must be an image [n, c, h, w]"
@@ -193,7 +253,7 @@ class Lowering:
             )
         if window and max(window.kh, window.kw, window.stride_h, window.stride_w) > MAX_WINDOW:
             raise call.error(
-                f"a window of {window.kh}x{window.kw} is too large; {MAX_WINDOW} pixels a side are the most"
+                f"a window of {window.kh}x{window.kw} is too large; {MAX_WINDOW} pixels per side are the most"
             )
         tensor = f"%{len(self.nodes)}"
         self.tensors[tensor] = Tensor(tensor, shape)
@@ -205,17 +265,48 @@ class Lowering:
             self.current[read[0]] = tensor
         return result
 
-    def finish(self, outputs: list[Any]) -> Graph:
-        """The raw graph, for input pixels 0..255 as they are."""
+    def stand_in(self, call: Call, error: ConvertError, dims: tuple[int, ...]) -> Act:
+        """Note an error and go on with a node that has the op's inputs and the dims of its result."""
+        if error not in self.found:
+            self.found.append(error)
+        values = [v for value in call.args.values() for v in (value if isinstance(value, list) else [value])]
+        read = tuple(dict.fromkeys(self.tensor_of(v) for v in values if isinstance(v, Act)))
+        shape = (dims[2], dims[3], dims[1]) if len(dims) == 4 else (1, 1, math.prod(dims[1:]))
+        tensor = f"%{len(self.nodes)}"
+        self.tensors[tensor] = Tensor(tensor, shape)
+        self.nodes.append(
+            Node(f"{STAND_IN}{call.op}", call.node_name(call.op), read or ("input",), (tensor,))
+        )
+        if call.op.endswith("_") and read:
+            self.current[read[0]] = tensor
+        return Act(tensor, dims)
+
+    def finish(self, outputs: list[Any], parameters: Iterable[Sequence[int]] = ()) -> Raw:
+        """The raw graph. parameters: shapes of the file's, in their order."""
         if len(outputs) != 1 or not isinstance(outputs[0], Act):
-            raise ConvertError(
+            error = ConvertError(
                 f"{self.name} returns {len(outputs)} values; it must return one tensor, the logits: "
                 "wrap it in a module that does"
             )
-        output = self.tensor_of(outputs[0])
-        channels = self.tensors["input"].channels
-        identity = Input("input", (1.0,) * channels, (0.0,) * channels)
-        return Graph(self.name, identity, output, dict(self.tensors), tuple(self.nodes), dict(self.layers))
+            self.found.append(error)
+        last = next((o for o in outputs if isinstance(o, Act)), None)
+        if last is None:
+            raise self.found[0]
+        image = self.tensors["input"]
+        identity = Input("input", (1.0,) * image.channels, (0.0,) * image.channels)
+        output = self.tensor_of(last)
+        graph = Graph(self.name, identity, output, dict(self.tensors), tuple(self.nodes), dict(self.layers))
+        shape = (image.channels, *image.shape[:2])
+        return Raw(graph, shape, tuple(self.found), weights_of(parameters))
+
+
+def weights_of(parameters: Iterable[Sequence[int]]) -> Weights:
+    """What a file's parameters will be as layers; the last, if it is a matrix, is the head's."""
+    shapes = [shape for shape in parameters if len(shape) > 1]
+    head = (shapes[-1][0], shapes[-1][1]) if shapes and len(shapes[-1]) == 2 else None
+    layers = shapes[:-1] if head else shapes
+    count = sum(math.prod(shape) for shape in layers)
+    return Weights(count, count + sum(4 * shape[0] for shape in layers), head)
 
 
 def pair(value: Any) -> tuple[int, int]:

@@ -1,20 +1,15 @@
-"""C expressions for the things a node uses, as the generated model.c declares them."""
+"""Names and numbers as they may stand in C, and what the generated model.c calls the things a node uses."""
 
 from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from microtrain.convert.ir import ConvertError, Graph, Node
-
-if TYPE_CHECKING:
-    from microtrain.convert.memory.plan import Plan
-    from microtrain.convert.trainables import Trainable
-
 
 LONGEST = 80  # characters of a name
 
@@ -59,11 +54,16 @@ def number(value: float) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Names:
-    """What generated code calls things. `step` is the index of the node being emitted."""
+    """What generated code calls things.
+
+    placed   what lies in the arena: tensors and the scratch of steps
+    offsets  in the block of trainables, by layer and kind: "layer.weight"
+    step     index of the node being emitted
+    """
 
     graph: Graph
-    plan: Plan
-    trainables: dict[str, Trainable]
+    placed: Collection[str]
+    offsets: Mapping[str, int]
     step: int = 0
 
     def at(self, tensor: str) -> str:
@@ -87,7 +87,7 @@ class Names:
 
     def scratch(self, offset: int = 0) -> str:
         """Address in the scratch of this step."""
-        if f"scratch:{self.step}" not in self.plan.placements:
+        if f"scratch:{self.step}" not in self.placed:
             return "NULL"
         return f"AT(T_scratch_{self.step} + {offset})" if offset else f"AT(T_scratch_{self.step})"
 
@@ -109,5 +109,5 @@ class Names:
 
     def trained(self, layer: str, kind: str) -> str | None:
         """Address inside the block of trainables, or None where that is not trained."""
-        item = self.trainables.get(f"{layer}.{kind}")
-        return f"TRAINED({item.offset})" if item else None
+        offset = self.offsets.get(f"{layer}.{kind}")
+        return None if offset is None else f"TRAINED({offset})"

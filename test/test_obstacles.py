@@ -1,0 +1,222 @@
+"""What stands in a model's way: all at once, with sizes and what would lift it; and `convert --check`."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import venv
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+from conftest import ROOT
+from PIL import Image
+from torch import nn
+from torch_networks import write
+
+from microtrain.convert import boards
+from microtrain.convert.cli import main
+
+MODEL = str(ROOT / "examples/digits/model.pt")
+
+
+class Net(nn.Module):
+    """Whatever layers, a mean over the map, and a head."""
+
+    shape = (3, 16, 16)
+
+    def __init__(self, *layers: nn.Module, features: int, classes: int = 4) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(*layers)
+        self.head = nn.Linear(features, classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.head(self.layers(x).mean((2, 3)))
+        return result
+
+
+class Joined(nn.Module):
+    """The same map twice, one behind the other."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([x, x], 1)
+
+
+def small(**sizes: int) -> Net:
+    return Net(nn.Conv2d(3, 8, 3, 2, 1), nn.BatchNorm2d(8), nn.ReLU(), features=8, **sizes).eval()
+
+
+def several() -> Net:
+    """Four things that are not supported, one of them three times, and a batch norm that follows none."""
+    layers = (
+        nn.Conv2d(3, 8, 3, groups=1),
+        nn.SiLU(),
+        nn.Conv2d(8, 8, 3, groups=2),
+        nn.BatchNorm2d(8),
+        nn.SiLU(),
+        Joined(),
+        nn.BatchNorm2d(16),
+        nn.SiLU(),
+        nn.Conv2d(16, 8, 3, dilation=2),
+    )
+    return Net(*layers, features=8).eval()
+
+
+def convert(*words: str | Path) -> tuple[int, str]:
+    result = CliRunner().invoke(main, list(map(str, words)))
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, " ".join(result.output.split())
+
+
+@pytest.mark.parametrize("check", [(), ("--check",)])
+def test_all_that_is_not_supported_is_said_at_once(check: tuple[str, ...], tmp_path: Path) -> None:
+    path = write(several(), tmp_path / "model.pt2", "exported")
+    code, said = convert(path, *check, "-o", tmp_path / "out")
+    assert code == 1
+    for words in (
+        "3 layers (layers.1, layers.4, layers.7): the op silu",
+        "layer layers.2: ",
+        "2 groups",
+        "layer layers.5: the op cat",
+        "layer layers.6: a batch norm that does not follow",
+        "layer layers.8: ",
+        "dilation",
+    ):
+        assert words in said, said
+    assert said.count("nearest that is") >= 4
+    assert "layers.3" not in said  # the grouped convolution takes its batch norm, were it not grouped
+    assert not (tmp_path / "out").exists()
+
+
+def test_torchscript_tells_all_up_to_where_shapes_are_lost(tmp_path: Path) -> None:
+    code, said = convert(write(several(), tmp_path / "model.pt", "scripted"), "--input", "3x16x16")
+    assert code == 1
+    assert "layers.1: the op silu" in said and "2 groups" in said and "cat" not in said
+
+
+def test_one_obstacle_is_one_sentence(tmp_path: Path) -> None:
+    net = Net(nn.Conv2d(3, 8, 3), nn.SiLU(), features=8).eval()
+    code, said = convert(write(net, tmp_path / "model.pt2", "exported"))
+    assert code == 1 and said.startswith("convert: layer layers.1: the op silu") and "obstacles" not in said
+
+
+def test_weights_and_classes_come_before_calibration(tmp_path: Path) -> None:
+    """Neither is a matter of images: there are none here, and both are told with what lifts them."""
+    wide = Net(nn.Conv2d(3, 600, 3), nn.Conv2d(600, 1024, 1), features=1024, classes=1000).eval()
+    code, said = convert(write(wide, tmp_path / "model.pt2", "exported"), "-o", tmp_path / "out")
+    assert code == 1
+    stored = 600 * 27 + 600 * 1024 + 4 * (600 + 1024)
+    assert f"take {stored:,} B of flash as int8, {stored - 524288:,} B more than the 524,288 B" in said
+    assert "head of 1,000 classes and 1,024 features takes 4,100,000 B of SRAM" in said
+    assert f"--classes N gives it a head of the new task's N, {(327680 - 3328) // 4100} at most" in said
+    assert "calibration" not in said and "raise" not in said
+
+
+def test_sram_of_the_whole_chip_is_not_to_be_raised(tmp_path: Path) -> None:
+    net = Net(nn.Conv2d(3, 64, 3), nn.MaxPool2d(2), nn.Conv2d(64, 64, 3), features=64).eval()
+    net.shape = (3, 224, 224)
+    path = write(net, tmp_path / "model.pt2", "exported")
+    code, said = convert("--check", "--whole", path)
+    assert code == 1
+    assert "all that disco_f746ng has" in said and "raise" not in said
+    assert "use a smaller input, about " in said and "train less" not in said
+    code, said = convert("--check", "--whole", path, "--budget-sram", "200")
+    assert "budget of 204,800 B;" in said and "or raise --budget-sram" in said
+
+
+def test_a_check_gives_the_sizes_of_the_conversion(tmp_path: Path) -> None:
+    code, checked = convert(
+        "--check", MODEL, "--scheme", ROOT / "examples/digits/head.yaml", "-o", tmp_path / "a"
+    )
+    assert code == 0 and "fits" in checked and not (tmp_path / "a").exists()
+    code, done = convert(MODEL, "--scheme", ROOT / "examples/digits/head.yaml", "-o", tmp_path / "b")
+    assert code == 0
+    for what in ("SRAM", "flash"):
+        assert checked.rsplit(f"{what} ")[-1].split(" B")[0] == done.rsplit(f"{what} ")[-1].split(" B")[0]
+
+
+def test_one_output_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    path = write(small(classes=1), tmp_path / "model.pt2", "exported")
+    np.savez(tmp_path / "c.npz", images=np.zeros((2, 16, 16, 3), np.uint8))
+    code, said = convert(path, "--calibration", tmp_path / "c.npz", "-o", tmp_path / "out")
+    assert code == 1 and "one output" in said and "--classes N" in said and not (tmp_path / "out").exists()
+    assert (
+        convert(path, "--calibration", tmp_path / "c.npz", "--classes", "2", "-o", tmp_path / "out")[0] == 0
+    )
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("--budget-sram", "--budget-sram 9999 is more than"),
+        ("--budget-flash", "--budget-flash 9999 is more than"),
+    ],
+)
+def test_no_budget_is_larger_than_the_board(option: str, said: str) -> None:
+    code, printed = convert(MODEL, option, "9999")
+    assert code == 1 and said in printed and "disco_f746ng has" in printed
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("net.onnx", "onnx2torch"),
+        ("net.tflite", "TensorFlow"),
+        ("w.safetensors", "weights without a network"),
+    ],
+)
+def test_other_kinds_of_models_are_told_the_way(name: str, words: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(b"\x08\x07\x12\x07pytorch")
+    code, said = convert(tmp_path / name)
+    assert code == 1 and words in said and "torch.export" in said
+
+
+def test_the_name_that_is_advised_gives_no_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    from microtrain.convert.frontends.module import EXPORT_HINT
+
+    example, model = (torch.zeros(1, 3, 16, 16),), small()
+    hint = EXPORT_HINT.replace('"model', f'"{tmp_path}/model').replace("(example,)", "example")
+    exec(hint, {"torch": torch, "example": example, "model": model})
+    assert not [r for r in caplog.records if "pt2" in r.getMessage()]
+    torch.export.save(torch.export.export(model, example), tmp_path / "model.pt")
+    assert [r for r in caplog.records if "pt2" in r.getMessage()]
+
+
+@pytest.mark.parametrize(("parts", "used"), [(("train", "test"), 3), (("a", "test"), 6), (("a", "b"), 6)])
+def test_what_calibration_reads_is_announced(parts: tuple[str, str], used: int, tmp_path: Path) -> None:
+    from microtrain.convert.quantize.calibrate import load_calibration
+
+    for part in parts:
+        (tmp_path / part).mkdir()
+        for k in range(3):
+            Image.new("RGB", (16, 16), (40 * k, 0, 0)).save(tmp_path / part / f"{k}.png")
+    path = write(small(), tmp_path / "model.pt2", "exported")
+    code, said = convert(path, "--calibration", tmp_path, "-o", tmp_path / "out")
+    assert code == 0
+    assert ("what else" in said) == ("train" in parts)
+    assert ("also on test" in said) == (parts == ("a", "test"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert len(load_calibration(tmp_path, (16, 16, 3))) == used
+
+
+@pytest.mark.parametrize("command", ["tools/convert", "tools/device", "lab/bench"])
+def test_a_python_without_the_packages_is_one_sentence(command: str, tmp_path: Path) -> None:
+    bare = tmp_path / "bare"
+    venv.create(bare, with_pip=False, symlinks=True)
+    words = [str(bare / "bin/python"), command, "model.pt"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1 and "Traceback" not in done.stderr
+    assert "has no package" in done.stderr and "make setup" in done.stderr
+    shutil.rmtree(bare)
+
+
+def test_limits_say_what_can_rise() -> None:
+    board = boards.find("nucleo_f446re")
+    whole, part, host = (boards.limits(b, kb, None) for b, kb in ((board, None), (board, 64), (None, 64)))
+    assert (whole.sram_can_rise, part.sram_can_rise, host.sram_can_rise) == (False, True, True)
+    assert whole.budget is not None and host.budget is None and host.sram == 65536

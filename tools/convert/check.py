@@ -1,0 +1,175 @@
+"""`convert --check`: whether a model fits a board, and all that stands in its way, without any calibration.
+
+Sizes do not depend on the images: ranges are invented, and the plan is that of the least training there is,
+the head alone, unless a scheme is named. What a conversion trains beyond that is chosen to fit.
+"""
+
+from __future__ import annotations
+
+import textwrap
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from microtrain.base.terminal import say
+
+from . import obstacles
+from .boards import Limits
+from .emit.document import flash_of, flash_total
+from .frontends.found import UnsupportedError
+from .frontends.module import LoadedModel
+from .ir import Graph, Layer, Tensor
+from .loading import model_name
+from .pipeline import ALL_PASSES, Compiled, Passes, compile_within
+from .quantize.int8 import quantize
+from .scheme import Scheme
+
+COLUMNS = 80
+TASK = 10  # classes to go on with where the model's own make too large a head
+UNBOUNDED = 1 << 40
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What is known of a model and a board. Bytes; None where the obstacles leave it unknown.
+
+    weights  int8, with their biases
+    flash    of the whole firmware; sram: with the head alone trained, or with the scheme that was named
+    classes  of the head that sram is for
+    """
+
+    name: str
+    board: str
+    obstacles: tuple[str, ...]
+    weights: int
+    seconds: float
+    shape: tuple[int, int, int] | None = None
+    flash: int | None = None
+    sram: int | None = None
+    classes: int | None = None
+    scheme: str | None = None
+    limits: Limits = field(default_factory=Limits, repr=False)
+
+    @property
+    def fits(self) -> bool:
+        return not self.obstacles
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a model is to be looked at for.
+
+    load     reads it; ConvertError for what is no model
+    classes  of the new task; None: the model's own
+    scheme   None: the head alone is trained
+    """
+
+    load: Callable[[], LoadedModel]
+    limits: Limits
+    classes: int | None = None
+    scheme: Scheme | None = None
+    passes: Passes = ALL_PASSES
+
+
+def check(model: Path, asked: Asked) -> Checked:
+    """Look at a model. Errors: ConvertError for what is no model."""
+    start = time.monotonic()
+    limits = asked.limits
+    board = limits.board_name or "this machine"
+    try:
+        loaded = asked.load()
+    except UnsupportedError as error:
+        found = [*error.sentences, *obstacles.from_weights(error.weights, limits, asked.classes)]
+        seconds = time.monotonic() - start
+        return Checked(model_name(model), board, tuple(found), error.weights.bytes, seconds, limits=limits)
+    graph, scheme = loaded.graph, asked.scheme or Scheme("head-only")
+    found, classes = _by_weights(graph, asked)
+    known = bool(obstacles.too_heavy(obstacles.weights_of(graph), limits))  # then all flash is, with them
+    compiled = planned(loaded, scheme, classes, limits, asked.passes, hollow=known)
+    found += obstacles.sram(compiled, limits) if known else obstacles.of(compiled, limits)
+    h, w, c = graph.tensors[graph.input.tensor].shape
+    kinds = flash_of(compiled.graph)
+    return Checked(
+        graph.name,
+        board,
+        tuple(found),
+        kinds.weights + kinds.biases + kinds.trainables_init,
+        time.monotonic() - start,
+        (c, h, w),
+        flash_total(compiled.graph, limits.board_name),
+        compiled.sram,
+        classes,
+        scheme.name,
+        limits,
+    )
+
+
+def _by_weights(graph: Graph, asked: Asked) -> tuple[list[str], int]:
+    """What stands in the way by weights and classes alone, and the classes to go on with."""
+    classes = asked.classes or graph.tensors[graph.output].channels
+    weights = obstacles.weights_of(graph)
+    found = obstacles.one_output(graph, asked.classes)
+    found += obstacles.from_weights(weights, asked.limits, classes)
+    too_many = obstacles.head_too_large(weights, asked.limits, classes)
+    return found, min(classes, TASK) if too_many else max(classes, obstacles.LEAST_CLASSES)
+
+
+def planned(
+    loaded: LoadedModel,
+    scheme: Scheme,
+    classes: int,
+    limits: Limits,
+    passes: Passes,
+    hollow: bool = False,
+) -> Compiled:
+    """The model with a memory plan, its ranges invented where it is float.
+
+    hollow  without the values of its weights, which the plan does not need
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of ranges, which say nothing here
+        graph: Graph = loaded.graph
+        if loaded.kind != "checkpoint":
+            ranges = dict.fromkeys(graph.tensors, (-6.0, 6.0))
+            graph = quantize(graph, ranges, no_values if hollow else None)
+        return compile_within(graph, scheme, classes, limits.sram or UNBOUNDED, passes)
+
+
+def no_values(name: str, layer: Layer, x: Tensor, y: Tensor) -> Layer:
+    """A quantized layer of that shape with zeros, which take no memory here."""
+    channels = len(layer.bias)
+    return replace(
+        layer,
+        weight=np.broadcast_to(np.int8(0), layer.weight.shape),
+        bias=np.zeros(channels, np.int32),
+        weight_scale=np.ones(channels),
+        dead=np.zeros(channels, bool),
+    )
+
+
+def show(checked: Checked) -> None:
+    """Print it, for 80 columns."""
+    limits = checked.limits
+    say(f"{checked.name} on {checked.board}: {'fits' if checked.fits else 'does not fit'}")
+    if checked.shape:
+        say(f"  input    {'x'.join(map(str, checked.shape))}")
+    room = limits.board.weights if limits.board else None
+    say(f"  weights  {checked.weights:,} B{_of(room)}")
+    if checked.flash is not None and checked.sram is not None:
+        say(f"  flash    {checked.flash:,} B{_of(limits.flash)}")
+        what = f"scheme {checked.scheme}, {checked.classes:,} classes"
+        say(f"  SRAM     {checked.sram:,} B{_of(limits.sram)}; {what}")
+    else:
+        say("  flash, SRAM: known once it can be converted")
+    for number, sentence in enumerate(checked.obstacles, 1):
+        lines = textwrap.wrap(sentence, COLUMNS - 4, break_long_words=False, break_on_hyphens=False)
+        say("\n".join([f"{number:2}. {lines[0]}", *("    " + line for line in lines[1:])]))
+    say(f"checked in {checked.seconds:.1f} s; nothing was written")
+
+
+def _of(size: int | None) -> str:
+    return "" if size is None else f" of {size:,} B"

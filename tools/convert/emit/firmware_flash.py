@@ -1,0 +1,79 @@
+"""Flash of the firmware itself, from sizes that `make sizes` measured: the estimate is within 1 % of the ELF.
+
+What every firmware has, the kernels that a model calls with whatever only they need, and the code and the
+parameters in model.c, so many bytes a step of each op. The model's tables are not in it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from microtrain.convert import boards
+from microtrain.convert.ir import Graph, Node
+from microtrain.convert.ops import TABLE
+
+FILE = Path(__file__).with_name("firmware_flash.json")
+ROWS, ARRIVING, REST = "of rows", "of arriving rows", "in every model"
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Bytes of one board's firmware.
+
+    base      what every firmware has
+    sections  of code and constants that only some have
+    calls     what is called -> the sections that it needs
+    replay    what a replay buffer adds
+    steps     op -> bytes of model.c a step of it; REST: in every model
+    """
+
+    base: int
+    sections: dict[str, int]
+    calls: dict[str, list[str]]
+    replay: int
+    steps: dict[str, float]
+
+
+@cache
+def sizes(board: str) -> Sizes:
+    return Sizes(**json.loads(FILE.read_text(encoding="utf-8"))[board])
+
+
+def called(graph: Graph) -> set[str]:
+    """What model.c calls of the firmware: kernels, and the driver of streams."""
+    kernels = {kernel for node in all_nodes(graph) for kernel in TABLE[node.op].kernels}
+    streams = [node for node in graph.nodes if node.parts]
+    first = {ARRIVING} if graph.arriving else set()
+    return kernels | first | ({ROWS} if len(streams) > len(first) else set())
+
+
+def all_nodes(graph: Graph) -> list[Node]:
+    """All steps, those that streams run row by row among them."""
+    return [each for node in graph.nodes for each in (node, *node.parts)]
+
+
+def steps_of(graph: Graph) -> Counter[str]:
+    """How many steps of each op model.c has."""
+    return Counter({REST: 1}) + Counter(node.op for node in all_nodes(graph))
+
+
+def firmware_flash(graph: Graph, board: str = boards.DEFAULT) -> int:
+    """Bytes of the firmware for a model on a board."""
+    known = sizes(board)
+    needed = {name for call in called(graph) for name in known.calls.get(call, [])}
+    return _with(graph, known, sum(known.sections[name] for name in needed))
+
+
+def most_firmware_flash(graph: Graph, board: str = boards.DEFAULT) -> int:
+    """The same with all kernels there are, so that a layer's bytes do not depend on the other layers."""
+    known = sizes(board)
+    return _with(graph, known, sum(known.sections.values()))
+
+
+def _with(graph: Graph, known: Sizes, kernels: int) -> int:
+    model = sum(count * known.steps.get(op, 0.0) for op, count in steps_of(graph).items())
+    return known.base + kernels + round(model) + (known.replay if graph.record else 0)

@@ -1,0 +1,60 @@
+"""What a conversion chose, in a few lines, and what to do next: for the terminal and for its page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from microtrain.base.plan import Plan
+from microtrain.convert.boards import Limits
+from microtrain.pictures.report import Line
+
+PAGE = "report.html"
+HERE = Path("GENERATED")  # the folder of the page, which is the same page wherever it lies
+WORD = 12  # columns of the first word
+
+
+def choices(plan: Plan, asked_for: bool) -> tuple[Line, ...]:
+    """What is trained and how. asked_for: the user named the scheme."""
+    scheme, rates = plan.scheme, plan.scheme.learning_rate
+    why = "as asked for" if asked_for else "the largest default scheme that fits"
+    same = len({rates.weight, rates.bias, rates.head}) == 1
+    apart = f"weights {rates.weight:g}, biases {rates.bias:g}, head {rates.head:g}"
+    return (
+        ("trained", learns(plan)),
+        ("scheme", f"{scheme.name}, {why}"),
+        ("rate", f"{rates.head if same else apart}; weights keep {scheme.fraction_bits} fraction bits"),
+    )
+
+
+def learns(plan: Plan) -> str:
+    """What learns, in words: "the head, 9 biases, weights of 3 layers"."""
+    kinds = [tensor.kind for tensor in plan.trainables.tensors]
+    biases, weights = kinds.count("bias"), kinds.count("weight")
+    parts = ["the head"]
+    if biases:
+        parts.append("biases of 1 layer" if biases == 1 else f"biases of {biases} layers")
+    if weights:
+        parts.append("weights of 1 layer" if weights == 1 else f"weights of {weights} layers")
+    return ", ".join(parts)
+
+
+def commands(limits: Limits, folder: Path = HERE) -> tuple[Line, ...]:
+    """Why, and the command line. PHOTOS: a folder with a folder of images for each class."""
+    simulate = ("train on this machine, same bits", f"microtrain simulate {folder} --data PHOTOS")
+    if limits.board is None:
+        return (("build for this machine", "pio run -e native"), simulate)
+    elf = f".pio/build/{limits.board.name}/firmware.elf"
+    return (
+        simulate,
+        ("build and flash", f"pio run -e {limits.board.name} -t upload"),
+        ("measured sizes", f"microtrain report --elf {elf}"),
+        ("train the board", "microtrain device --port PORT train PHOTOS"),
+    )
+
+
+def text(choices: Sequence[Line], commands: Sequence[Line]) -> str:
+    """Choices and commands for the terminal."""
+    lines = [f"{word:<{WORD}}{said}" for word, said in choices]
+    lines += [f"{'' if i else 'next':<{WORD}}{command}" for i, (_, command) in enumerate(commands)]
+    return "\n".join(lines)

@@ -1,0 +1,152 @@
+"""Arithmetic with constants: of constants alone it is done here, of the image it normalises.
+
+`(x - mean) / std` in forward(), with numbers, parameters or buffers, becomes a raw op `bn` on the input, as
+does a batch norm there: y = x * factor + shift a channel. `fold.py` takes it into the graph's input.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from microtrain.convert.ir import Layer, Source
+from microtrain.convert.lowering import NORM, Act, Call, Lowering, Param
+
+# Names of arguments by position, for files that name none; those of sums and products are in the op table.
+ARGUMENTS = {
+    **dict.fromkeys(("sub", "rsub"), "self other alpha"),
+    **dict.fromkeys(("div", "true_divide"), "self other"),
+    **dict.fromkeys(("tensor", "as_tensor", "scalar_tensor"), "data"),
+    "expand": "self size",
+    "slice": "self dim start end step",
+}
+FRESH = ("tensor", "as_tensor", "scalar_tensor")  # what makes a constant of plain numbers
+
+Numbers = np.ndarray | float
+
+
+def _scaled(call: Call, values: Any) -> Any:
+    return values * call.get("alpha", 1)
+
+
+ARITHMETIC: dict[str, Callable[[Call, Any, Any], Any]] = {
+    "add": lambda call, a, b: a + _scaled(call, b),
+    "sub": lambda call, a, b: a - _scaled(call, b),
+    "rsub": lambda call, a, b: b - _scaled(call, a),
+    "mul": lambda call, a, b: a * b,
+    **dict.fromkeys(("div", "true_divide"), lambda call, a, b: a / b),
+    "neg": lambda call, a, b: -a,
+    "reciprocal": lambda call, a, b: 1.0 / a,
+    "sqrt": lambda call, a, b: np.sqrt(a),
+}
+SHAPES: dict[str, Callable[[Call, np.ndarray], np.ndarray]] = {
+    **dict.fromkeys(("view", "_unsafe_view", "reshape"), lambda call, a: a.reshape(_sizes(call))),
+    "unsqueeze": lambda call, a: np.expand_dims(a, int(call.args["dim"])),
+    "squeeze": lambda call, a: np.squeeze(a, call.get("dim", None)),
+    "expand": lambda call, a: _expanded(a, call.args["size"]),
+    "slice": lambda call, a: _part(call, a),
+}
+
+
+def _sizes(call: Call) -> tuple[int, ...]:
+    return tuple(int(d) for d in call.get("size", None) or call.args["shape"])
+
+
+def _expanded(values: np.ndarray, size: list[int]) -> np.ndarray:
+    own = (1,) * (len(size) - values.ndim) + values.shape
+    return np.broadcast_to(values, tuple(o if d == -1 else d for o, d in zip(own, size, strict=True)))
+
+
+def _part(call: Call, values: np.ndarray) -> np.ndarray:
+    axis, step = int(call.get("dim", 0)), int(call.get("step", 1))
+    index: list[slice] = [slice(None)] * values.ndim
+    index[axis] = slice(call.get("start", None), call.get("end", None), step)
+    return values[tuple(index)]
+
+
+def is_constant(call: Call) -> bool:
+    """Whether a call makes a constant of constants, in a way that is understood."""
+    op = _name(call)
+    if op in FRESH:
+        return _numbers(call.args.get("data")) is not None
+    parts = [value for value in (call.x, call.args.get("other")) if value is not None]
+    known = op in ARITHMETIC or op in SHAPES
+    return known and not call.op.endswith("_") and all(isinstance(p, Param | int | float) for p in parts)
+
+
+def constant(call: Call) -> Param:
+    """The constant that such a call makes; named after the first tensor in it."""
+    op = _name(call)
+    if op in FRESH:
+        return Param(call.node_name(op), np.asarray(_numbers(call.args["data"]), np.float32))
+    given = (call.x, call.args.get("other"))
+    name = next((value.name for value in given if isinstance(value, Param)), call.node_name(op))
+    a, b = (np.asarray(value.value if isinstance(value, Param) else value) for value in given)
+    with np.errstate(all="ignore"):
+        made = SHAPES[op](call, a) if op in SHAPES else ARITHMETIC[op](call, a, b)
+    return Param(name, np.asarray(made))
+
+
+def normalises(low: Lowering, call: Call) -> bool:
+    """Whether a call scales or shifts the image by a constant, before any layer has seen it."""
+    sides = (call.x, call.args.get("other"))
+    images = [side for side in sides if isinstance(side, Act)]
+    if _name(call) not in ARITHMETIC or len(images) != 1 or call.args.get("rounding_mode") is not None:
+        return False
+    return _name(call) not in ("reciprocal", "sqrt") and low.is_input(images[0])
+
+
+def normalise(low: Lowering, call: Call) -> Act:
+    """The image behind such a call: a raw op `bn` with a factor and a shift a channel.
+
+    Any of these ops is affine in x, so its values at 0 and 1 tell both; a constant divided by x is refused.
+    """
+    first, other = call.x, call.args.get("other")
+    image = low.image(call, first if isinstance(first, Act) else other)
+    if not isinstance(first, Act) and _name(call) in ("div", "true_divide"):
+        raise call.error("a constant divided by the image is not supported; divide the image by a constant")
+    channels = low.shape(image)[2]
+
+    def at(x: float) -> np.ndarray:
+        sides = (
+            np.float64(x) if isinstance(v, Act) else _channelwise(call, v, channels) for v in (first, other)
+        )
+        return np.broadcast_to(ARITHMETIC[_name(call)](call, *sides), (channels,)).astype(np.float64)
+
+    with np.errstate(all="ignore"):
+        shift, factor = at(0.0), at(1.0) - at(0.0)
+    if not (np.isfinite(shift).all() and np.isfinite(factor).all() and (factor > 0).all()):
+        raise call.error("normalises the image by a factor that is not positive; std must be above 0")
+    name = f"bn:{call.node_name(_name(call))}:{len(low.nodes)}"
+    low.layers[name] = Layer(factor, shift, Source(call.node_name(_name(call))))
+    return low.emit(call, NORM, (image,), low.shape(image), dims=image.dims, layer=name)
+
+
+def _channelwise(call: Call, value: Any, channels: int) -> Numbers:
+    """A constant as one number, or one a channel: of shape [c, 1, 1] or [n, c, 1, 1] with n 1."""
+    if value is None or isinstance(value, int | float):
+        return 0.0 if value is None else float(value)
+    values = np.asarray(value.value, np.float64)
+    if values.size == 1:
+        return float(values.reshape(()))
+    shape = (1,) * (4 - values.ndim) + values.shape
+    if shape != (1, channels, 1, 1):
+        raise call.error(
+            f"{value.name}, of shape {list(values.shape)}, normalises the image; it must be one number, or "
+            f"one a channel, [{channels}, 1, 1]"
+        )
+    return values.reshape(channels)
+
+
+def _numbers(value: Any) -> Any:
+    """A number or lists of numbers; None for anything else."""
+    if isinstance(value, list):
+        return value if value and all(_numbers(v) is not None for v in value) else None
+    return value if isinstance(value, int | float) and math.isfinite(value) else None
+
+
+def _name(call: Call) -> str:
+    return call.op.rstrip("_") or call.op

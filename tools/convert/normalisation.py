@@ -1,0 +1,98 @@
+"""What a model takes in place of a pixel: (pixel / 255 - mean) / std, and who says so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from microtrain.convert.ir import ConvertError, Input
+
+MeanAndStd = tuple[tuple[float, ...], tuple[float, ...]]  # one number each, or one a channel
+
+IMAGENET: MeanAndStd = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+RAW: MeanAndStd = ((0.0,), (1 / 255,))
+SCALED: MeanAndStd = ((0.0,), (1.0,))
+COARSEST = (
+    0.1  # a model that multiplies its input by less takes pixels 0..255: no std of pixels 0..1 is above 10
+)
+
+
+class Origin(Enum):
+    """Who says how images are normalised."""
+
+    OPTION = "--mean and --std"
+    FILE = "the file"
+    FORWARD = "forward() itself"
+    ASSUMED = "assumed"
+
+
+@dataclass(frozen=True)
+class Normalisation:
+    """forward() takes (pixel / 255 - mean) / std; a value a channel."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    origin: Origin
+
+    def behind(self, own: Input) -> Input:
+        """The graph's input for pixels 0..255. own: what forward() makes of what it takes."""
+        gain = tuple(g / (255.0 * s) for g, s in zip(own.gain, self.std, strict=True))
+        terms = zip(own.gain, own.offset, self.mean, self.std, strict=True)
+        return Input(own.tensor, gain, tuple(-m / s * g + o for g, o, m, s in terms))
+
+    def sentence(self) -> str:
+        """What is taken to be true of the model's input, in a line or two of 80 columns."""
+        if self.origin is Origin.ASSUMED:
+            return (
+                "pixels as 0..1, mean 0 and std 1: assumed, since neither forward(),\n"
+                "the file nor --mean and --std say how training normalised its images"
+            )
+        if self.origin is Origin.FORWARD:
+            what = "0..255" if self.std[0] < 1 else "0..1"
+            return f"pixels as {what}, which {self.origin.value} normalises"
+        numbers = f"mean {_text(self.mean)}, std {_text(self.std)}"
+        return f"(pixel / 255 - mean) / std, by {self.origin.value}:\n{numbers}"
+
+
+def _text(values: tuple[float, ...]) -> str:
+    return " ".join(f"{v:g}" for v in (values[:1] if len(set(values)) == 1 else values))
+
+
+def choose(given: MeanAndStd | None, entry: Any, where: str, own: Input) -> Normalisation:
+    """The normalisation that the user names, else the one in the file, else what forward() lets assume.
+
+    entry  {"mean": [...], "std": [...]} of the file, {} where it says nothing; where: what names it in errors
+    own    what forward() makes of what it takes
+    """
+    channels = len(own.gain)
+    if given is not None:
+        mean, std = (
+            spread(v, channels, f"--{key}", key) for key, v in zip(("mean", "std"), given, strict=True)
+        )
+        return Normalisation(mean, std, Origin.OPTION)
+    if entry != {}:
+        fields = entry if isinstance(entry, dict) else {"mean": None}
+        mean, std = (
+            spread(fields.get(key, list(default)), channels, f"{where}.{key}", key)
+            for key, default in zip(("mean", "std"), SCALED, strict=True)
+        )
+        return Normalisation(mean, std, Origin.FILE)
+    if own.gain == (1.0,) * channels and own.offset == (0.0,) * channels:
+        return Normalisation((0.0,) * channels, (1.0,) * channels, Origin.ASSUMED)
+    mean, std = RAW if max(own.gain) < COARSEST else SCALED
+    return Normalisation(mean * channels, std * channels, Origin.FORWARD)
+
+
+def spread(values: Any, channels: int, where: str, key: str) -> tuple[float, ...]:
+    """Finite numbers, one or one a channel, as one a channel. ConvertError otherwise; key: mean or std."""
+    listed = isinstance(values, list | tuple)
+    numbers = listed and all(type(v) in (int, float) and np.isfinite(v) for v in values)
+    if not numbers or len(values) not in (1, channels) or (key == "std" and min(values) <= 0):
+        wanted = ("1 number" if channels == 1 else f"1 or {channels} numbers") + (
+            " above 0" if key == "std" else ""
+        )
+        raise ConvertError(f"{where} is {values!r}; it must be {wanted}")
+    return tuple(float(v) for v in values) * (channels // len(values))

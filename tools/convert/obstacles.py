@@ -1,0 +1,190 @@
+"""Why a model does not fit, all of it at once: a sentence an obstacle, with sizes and what would lift it.
+
+The order is that in which a user should hear of them: what no option lifts comes first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from .boards import DEFAULT, Limits
+from .emit.code import step_text
+from .emit.document import flash_of, flash_total
+from .emit.firmware_flash import sizes
+from .ir import ConvertError, Graph, Weights
+from .memory.plan import Plan
+from .pipeline import FIRMWARE_SRAM, Compiled
+from .trainables import block_bytes, layout
+
+PEAK_TENSORS = 5
+LEAST_CLASSES = 2
+FEW_CLASSES = 10  # of a new task; a model of more is told of --classes
+
+
+def refuse(where: str, found: Sequence[str]) -> None:
+    """ConvertError with all of the sentences; nothing where there are none."""
+    if len(found) == 1:
+        raise ConvertError(f"{where}: {found[0]}")
+    if found:
+        lines = "".join(f"\n  - {sentence}" for sentence in found)
+        raise ConvertError(f"{where}, {len(found)} obstacles:{lines}")
+
+
+def before_calibration(graph: Graph, limits: Limits, classes: int) -> list[str]:
+    """What is known to be too large from the model alone. graph: float or int8; classes: of the new task."""
+    return from_weights(weights_of(graph), limits, classes)
+
+
+def from_weights(weights: Weights, limits: Limits, classes: int | None) -> list[str]:
+    """What is too large by its weights alone. classes: of the new task; None: the model's own."""
+    return [*too_heavy(weights, limits), *head_too_large(weights, limits, classes)]
+
+
+def weights_of(graph: Graph) -> Weights:
+    """What flash must hold, whatever of it is trained."""
+    layers = [layer for name, layer in graph.layers.items() if name != graph.nodes[-1].layer]
+    count = sum(layer.weight.size for layer in layers)
+    head = graph.layers[graph.nodes[-1].layer or ""].weight.shape
+    return Weights(count, count + sum(4 * layer.bias.size for layer in layers), (head[0], head[1]))
+
+
+def too_heavy(weights: Weights, limits: Limits) -> list[str]:
+    """Weights that flash cannot hold."""
+    size = weights.bytes
+    room, whose = _weights_room(limits)
+    if room is None or size <= room:
+        return []
+    way = ", or raise --budget-flash" if whose.startswith("the budget") and limits.flash_can_rise else ""
+    return [
+        f"its {weights.count:,} weights take {size:,} B of flash as int8, {size - room:,} B more than the "
+        f"{room:,} B that {whose}: use a network of {_share(room, size)} as many weights{way}"
+    ]
+
+
+def _weights_room(limits: Limits) -> tuple[int | None, str]:
+    """Bytes for weights, and whose limit that is."""
+    places = []
+    if limits.board is not None:
+        places.append((limits.board.weights, f"{limits.board.name} has for them"))
+    if limits.flash is not None:
+        places.append(
+            (
+                limits.flash - sizes(limits.board_name or DEFAULT).base,
+                "the budget leaves beside the firmware",
+            )
+        )
+    return min(places, default=(None, ""), key=lambda place: place[0])
+
+
+def _share(room: int, size: int) -> str:
+    return f"{max(room, 0) / size:.0%}" if room * 100 >= size else f"1/{round(size / max(room, 1)):,}"
+
+
+def head_too_large(weights: Weights, limits: Limits, classes: int | None) -> list[str]:
+    """The head is float32 and trained, so it lies in SRAM: (features + 1) * classes * 4 bytes."""
+    if weights.head is None:
+        return []
+    own, features = weights.head
+    classes = classes or own
+    size = 4 * classes * (features + 1)
+    if limits.sram is None or size + FIRMWARE_SRAM <= limits.sram:
+        return []
+    most = (limits.sram - FIRMWARE_SRAM) // (4 * (features + 1))
+    way = (
+        f"--classes N gives it a head of the new task's N, {most} at most"
+        if most >= LEAST_CLASSES
+        else "make the features before the last layer fewer, with a pooling or a smaller layer"
+    )
+    return [
+        f"its head of {classes:,} classes and {features:,} features takes {size:,} B of SRAM, of "
+        f"{limits.sram:,} B: {way}"
+    ]
+
+
+def of(compiled: Compiled, limits: Limits) -> list[str]:
+    """What of a planned model is over a limit."""
+    return [*_weights(compiled, limits), *_flash(compiled, limits), *sram(compiled, limits)]
+
+
+def _weights(compiled: Compiled, limits: Limits) -> list[str]:
+    kinds = flash_of(compiled.graph)
+    region = kinds.weights + kinds.biases + kinds.trainables_init
+    if limits.board is None or region <= limits.board.weights:
+        return []
+    return [
+        f"{region:,} B of weights and biases, {region - limits.board.weights:,} B more than the "
+        f"{limits.board.weights:,} B of flash that {limits.board.name} has for them: use a smaller network"
+    ]
+
+
+def _flash(compiled: Compiled, limits: Limits) -> list[str]:
+    kinds, flash = (
+        flash_of(compiled.graph),
+        flash_total(compiled.graph, limits.board_name),
+    )
+    if limits.flash is None or flash <= limits.flash:
+        return []
+    way = "use a smaller network" + (", or raise --budget-flash" if limits.flash_can_rise else "")
+    return [
+        f"{flash:,} B of flash, {flash - limits.flash:,} B over the budget of {limits.flash:,} B; weights "
+        f"{kinds.weights:,} B, biases {kinds.biases:,} B, tables {kinds.tables:,} B, initial trainables "
+        f"{kinds.trainables_init:,} B: {way}"
+    ]
+
+
+def sram(compiled: Compiled, limits: Limits) -> list[str]:
+    """What the plan needs of SRAM beyond the limit, and its largest tensors."""
+    graph, plan = compiled.graph, compiled.plan
+    if limits.sram is None or compiled.sram <= limits.sram:
+        return []
+    step = step_text(graph, plan.peak_step, graph.nodes[plan.peak_step])
+    return [
+        f"{compiled.sram:,} B of SRAM with scheme {compiled.scheme.name}, {compiled.sram - limits.sram:,} B "
+        f"over the {_whose(limits)}; the peak, step {step}, is made by {peak_text(plan)}, beside "
+        f"{block_bytes(layout(graph)):,} B of trainables: {sram_ways(compiled, limits)}"
+    ]
+
+
+def _whose(limits: Limits) -> str:
+    whole = "" if limits.sram_can_rise or limits.board is None else f", all that {limits.board.name} has"
+    return f"budget of {limits.sram:,} B{whole}"
+
+
+def sram_ways(compiled: Compiled, limits: Limits) -> str:
+    """What makes a model's SRAM smaller, what helps most first."""
+    classes = compiled.graph.tensors[compiled.graph.output].channels
+    trained = block_bytes(layout(compiled.graph))
+    ways = ["train less"] if compiled.scheme.biases or compiled.scheme.weights else []
+    ways.append(_smaller_input(compiled, limits))
+    if classes > FEW_CLASSES and trained > compiled.sram // 4:
+        ways.insert(0, "give the new task's classes with --classes")
+    if limits.sram_can_rise:
+        ways.append("raise --budget-sram")
+    return " or ".join([", ".join(ways[:-1]), ways[-1]] if ways[1:] else ways)
+
+
+def _smaller_input(compiled: Compiled, limits: Limits) -> str:
+    """The arena goes with the area of the input, or a little slower."""
+    room = (limits.sram or 0) - (compiled.sram - compiled.plan.arena)
+    h, w, _ = compiled.graph.tensors[compiled.graph.input.tensor].shape
+    shrink = math.sqrt(max(room, 0) / compiled.plan.arena)
+    height, width = (int(side * shrink) // 8 * 8 for side in (h, w))
+    return "use a smaller input" + (f", about {height}x{width}" if height and width else "")
+
+
+def peak_text(plan: Plan) -> str:
+    """The largest tensors alive at the peak step, with their bytes."""
+    alive = [p for p in plan.placements.values() if p.birth <= plan.peak_step <= p.death]
+    largest = sorted(alive, key=lambda p: (-p.bytes, p.name))[:PEAK_TENSORS]
+    return ", ".join(f"{p.name} {p.bytes:,} B" for p in largest)
+
+
+def one_output(graph: Graph, classes: int | None) -> list[str]:
+    """A network of one output that is given no classes could not learn anything."""
+    if graph.tensors[graph.output].channels >= LEAST_CLASSES or classes is not None:
+        return []
+    return [
+        "it has one output, a number instead of classes, and the board learns to tell classes apart: with "
+        "one there is nothing to learn. Pass --classes N for a new head of N classes, 2 for yes or no"
+    ]

@@ -1,0 +1,211 @@
+"""What a conversion can be asked for: the options of the command line and the values they take."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from microtrain.base import paths
+from microtrain.base.errors import short
+from microtrain.base.options import option
+
+from . import boards, defaults
+from .mean_std import both, mean_option, std_option
+
+if TYPE_CHECKING:
+    from .memory.replay import Request
+    from .normalisation import MeanAndStd
+
+KB = 1024
+ROW_MAX = 99_999  # of a head that rows are taken from
+NATIVE = "native"
+
+
+def generated() -> Path:
+    """Where the firmware looks for the model: in the project that is being worked in."""
+    project = paths.project()
+    if project is None:
+        raise click.UsageError(
+            "there is no PlatformIO project here: `microtrain new FOLDER` makes one, or give -o."
+        )
+    return project / "firmware/generated"
+
+
+def number(text: str) -> int | None:
+    """A number of at most nine decimal digits; None for any other text."""
+    return int(text) if re.fullmatch("[0-9]{1,9}", text) else None
+
+
+class Shape(click.ParamType):  # type: ignore[type-arg]
+    """CxHxW, as in 3x128x128."""
+
+    name = "CxHxW"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, int, int]:
+        sizes = [number(part) or 0 for part in str(value).lower().split("x")]
+        if len(sizes) != 3 or not all(sizes):
+            self.fail(f"{short(value)} is not a shape CxHxW such as 3x128x128", param, ctx)
+        return sizes[0], sizes[1], sizes[2]
+
+
+class Rows(click.ParamType):  # type: ignore[type-arg]
+    """Numbers and ranges of rows, as in 281,285,970-979."""
+
+    name = "ROWS"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        from .ir import ConvertError
+        from .scheme import head_rows as checked_rows
+
+        rows: list[int] = []
+        for part in str(value).split(","):
+            first, _, last = part.partition("-")
+            low, high = number(first), number(last or first)
+            if low is None or high is None or not low <= high <= ROW_MAX:
+                self.fail(f"{short(part)} is no row or range of rows such as 281 or 970-979", param, ctx)
+            rows += range(low, high + 1)
+        try:
+            return checked_rows(tuple(rows), "--head-rows")
+        except ConvertError as error:
+            self.fail(str(error), param, ctx)
+
+
+class Records(click.ParamType):  # type: ignore[type-arg]
+    """A number of records, bytes as in 64KB, or "spare"."""
+
+    name = "N|nKB|spare"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Request:
+        from .memory.replay import RECORDS_MAX, Request
+
+        text = str(value).lower()
+        count = number(text.removesuffix("kb"))
+        if text == "spare":
+            return Request()
+        if count is None or not 0 < count <= RECORDS_MAX:
+            self.fail(
+                f"{short(value)} is no number of records, no size such as 64KB, and not spare", param, ctx
+            )
+        return Request(bytes=count * KB) if text.endswith("kb") else Request(records=count)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a conversion is asked for."""
+
+    calibration: Path | None = option(
+        "--calibration",
+        type=click.Path(path_type=Path),
+        help="Folder of images or .npz with `images` uint8 [N,h,w,c].",
+    )
+    mean: tuple[float, ...] | None = mean_option()
+    std: tuple[float, ...] | None = std_option()
+    rule: str = option(
+        "--ranges",
+        type=click.Choice(defaults.RULES),
+        default=defaults.RULE,
+        show_default=True,
+        help="How int8 ranges are chosen: all that calibration saw, all but the rarest, or with the "
+        "least error.",
+    )
+    correct: bool = option(
+        "--bias-correction/--no-bias-correction",
+        default=False,
+        show_default=True,
+        help="Correct each bias by what rounding the weights shifts its channel's mean by.",
+    )
+    compared: bool = option(
+        "--quantization",
+        is_flag=True,
+        help="Compare int8 with the float model, layer by layer: a table, quantization.svg and .json.",
+    )
+    labelled: Path | None = option(
+        "--evaluate",
+        type=click.Path(path_type=Path),
+        metavar="DIR",
+        help="For --quantization: images that the model was not trained on, a folder for each class.",
+    )
+    scheme: Path | None = option(
+        "--scheme",
+        type=click.Path(path_type=Path),
+        help="Sparse update scheme: a YAML file (docs/schemes.md) or the name of one in "
+        "tools/convert/schemes.",
+    )
+    fraction_bits: str | None = option(
+        "--fraction-bits",
+        type=click.Choice(["0", "4", "8"]),
+        help="Extra bits of each trained weight, instead of the scheme's.",
+    )
+    classes: int | None = option(
+        "--classes",
+        type=click.IntRange(2, 65535),
+        help="Classes of the new task; the model's own if not given.",
+    )
+    head_rows: tuple[int, ...] | None = option(
+        "--head-rows",
+        type=Rows(),
+        help="Start the head from these rows of the model's own, as in 281,285,970-979: one per class.",
+    )
+    input_shape: tuple[int, int, int] | None = option(
+        "--input", type=Shape(), help="Input shape, for a module saved whole or TorchScript."
+    )
+    output: Path = option(
+        "-o",
+        "--output",
+        type=click.Path(path_type=Path),
+        default=generated,
+        show_default="firmware/generated of the project",
+        help="Folder that the generated files go to; it is made if need be.",
+    )
+    budget_sram: int | None = option(
+        "--budget-sram", type=click.IntRange(1), show_default="all of the board's", help="All-in SRAM in KB."
+    )
+    budget_flash: int | None = option(
+        "--budget-flash", type=click.IntRange(1), show_default="all of the board's", help="Flash image in KB."
+    )
+    board_name: str = option(
+        "--board",
+        type=click.Choice([*boards.names(), NATIVE]),
+        default=boards.DEFAULT,
+        show_default=True,
+        help="The board to convert for. native is this machine (`pio run -e native`), which has no budgets "
+        "but those given.",
+    )
+    whole: bool = option(
+        "--whole", is_flag=True, help="Keep every tensor whole: no row-by-row streaming of frozen layers."
+    )
+    keep_image: bool = option(
+        "--keep-image",
+        is_flag=True,
+        help="Keep the image whole in SRAM until a step runs: by default its rows are used up as "
+        "they arrive.",
+    )
+    replay: Request | None = option(
+        "--replay",
+        type=Records(),
+        help="Buffer for replaying old images in SRAM: records, a size, or all that the budget leaves.",
+    )
+    explain: bool = option(
+        "--explain", is_flag=True, help="Print what each memory pass saves, every row a real plan."
+    )
+    check: bool = option(
+        "--check",
+        is_flag=True,
+        help="Only say, in seconds and without calibrating, whether MODEL fits and what stands in its way.",
+    )
+    trust: bool = option(
+        "--trust", is_flag=True, help="Load a pickled module, which may execute code from the file."
+    )
+
+    @property
+    def normalisation(self) -> MeanAndStd | None:
+        """What --mean and --std say; None where they are not given."""
+        return both(self.mean, self.std)

@@ -1,0 +1,1 @@
+"""What people look at rather than read: the memory of a plan, and the page of a conversion."""
