@@ -52,7 +52,7 @@ def test_replay_keeps_four_fifths_of_joint_training(rows: list[dict[str, Any]]) 
 def test_a_row_says_how_it_was_made(rows: list[dict[str, Any]]) -> None:
     for row, case in zip(rows, CASES, strict=False):
         assert all(option in row["command"].split() for option in case.options(row["records"]))
-        assert f"--lr {row['rate']:g}" in row["command"] and "/tmp" not in row["command"]
+        assert f"--lr-factor {row['rate']:g}" in row["command"] and "/tmp" not in row["command"]
         assert row["all_in_sram"] < 320 * 1024
 
 

@@ -20,10 +20,10 @@ from lab.golden.data import NETWORKS, VARIABLE, Data, stored
 from lab.golden.data import find as find_data
 from lab.golden.graphs import golden_scheme, step_graph
 from lab.golden.host import HostModel, check_host
+from microtrain.convert.execute.executor import Executor
 from microtrain.convert.frontends.checkpoint import read_checkpoint
 from microtrain.convert.ir import ConvertError
 from microtrain.convert.pipeline import compile_graph, with_head
-from microtrain.convert.reference.executor import Executor
 from microtrain.convert.scheme import PUBLISHED, apply, find
 
 pytestmark = pytest.mark.skipif(not os.environ.get(VARIABLE), reason=f"{VARIABLE} is not set")

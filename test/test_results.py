@@ -33,8 +33,9 @@ from lab.results.tables import T95, interval, markdown
 from microtrain.base.errors import Error
 from microtrain.base.plan import Origin, text
 from microtrain.convert.emit.arrays import archive
+from microtrain.convert.emit.code import generate
 from microtrain.convert.emit.document import document
-from microtrain.convert.pipeline import compile_graph, generate
+from microtrain.convert.pipeline import compile_graph
 from microtrain.convert.scheme import Scheme, convolutions
 from microtrain.device.session import Settings
 from microtrain.samples.augment import Augmentation

@@ -10,7 +10,8 @@ import click
 from lab.notes import note, tell
 from lab.soak import firmware
 from microtrain.base.paths import ROOT
-from microtrain.base.terminal import Sentences, bar, say
+from microtrain.base.progress import bar
+from microtrain.base.terminal import Sentences, say
 
 from . import corpus, cuts, files, gradients, names
 
@@ -39,7 +40,7 @@ def main(ctx: click.Context) -> None:
 
 
 @main.command("files")
-@click.option("--count", type=click.IntRange(10), default=FILES, show_default=True)
+@click.option("--count", type=click.IntRange(10), default=FILES, show_default=True, help="Damaged files.")
 @SEED
 def files_command(count: int, seed: int) -> None:
     """Read damaged and hostile files with every reader, in processes that can write nothing."""
@@ -47,7 +48,7 @@ def files_command(count: int, seed: int) -> None:
 
 
 @main.command("names")
-@click.option("--count", type=click.IntRange(1), default=NAMES, show_default=True)
+@click.option("--count", type=click.IntRange(1), default=NAMES, show_default=True, help="Networks.")
 @SEED
 def names_command(count: int, seed: int) -> None:
     """Compile networks whose layers, file and scheme have hostile names."""
@@ -55,7 +56,7 @@ def names_command(count: int, seed: int) -> None:
 
 
 @main.command("cuts")
-@click.option("--count", type=click.IntRange(10), default=CUTS, show_default=True)
+@click.option("--count", type=click.IntRange(10), default=CUTS, show_default=True, help="Cuts.")
 @SEED
 def cuts_command(count: int, seed: int) -> None:
     """Cut the power while checkpoints are forgotten."""

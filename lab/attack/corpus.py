@@ -4,6 +4,7 @@ Annotations stay real: torch.jit.script does not take them as text.
 """
 
 import io
+import json
 import pickle
 import zipfile
 from collections.abc import Callable
@@ -160,6 +161,7 @@ def seeds(folder: Path, elf: Path | None) -> dict[str, list[Path]]:
         "calibration": [arrays(folder / "images.npz", images=np.zeros((4, 8, 8, 1), np.uint8))],
         "weights": [arrays(folder / "trained.npz", model_id=np.array("0" * 64), w=np.eye(3, dtype=np.int8))],
         "image": images(folder),
+        "board": [kept_board(folder / "board.npz")],
         "scheme": schemes(folder),
         "line": [record(folder / "line.bin")],
         **converted(folder, models[0]),
@@ -175,6 +177,12 @@ def traced(path: Path, net: nn.Module) -> Path:
 def arrays(path: Path, **named: np.ndarray) -> Path:
     np.savez_compressed(path, **named)  # type: ignore[arg-type]
     return path
+
+
+def kept_board(path: Path) -> Path:
+    """An emulated board between two commands, with little flash."""
+    about = np.array(json.dumps({"format": 1, "chip": "STM32F746NG", "program": "0" * 64}))
+    return arrays(path, about=about, flash=np.full(64, 0xFF, np.uint8))
 
 
 def images(folder: Path) -> list[Path]:
@@ -202,9 +210,10 @@ def converted(folder: Path, model: Path) -> dict[str, list[Path]]:
     """plan.json and model.npz of a conversion."""
     from microtrain.base.plan import Origin, text
     from microtrain.convert.emit.arrays import archive
+    from microtrain.convert.emit.code import generate
     from microtrain.convert.emit.document import document
     from microtrain.convert.frontends.module import load_model
-    from microtrain.convert.pipeline import compile_graph, generate
+    from microtrain.convert.pipeline import compile_graph
     from microtrain.convert.quantize.int8 import quantize
     from microtrain.convert.scheme import Scheme
 

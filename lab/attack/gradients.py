@@ -1,4 +1,8 @@
-"""Attacks on the integer sums of gradients: hidden linear layers over large maps, sums that leave int32."""
+"""Attacks on the integer sums of gradients: hidden linear layers over large maps, sums that leave int32.
+
+Of all files outside tools/convert/ops this one names ops (lab/house/op_names.py): what it attacks are single
+kernels, with values that no entry of the table would give them.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from lab.golden.check import cosine
+from microtrain.convert.execute.executor import Executor
 from microtrain.convert.ir import (
     ConvertError,
     Graph,
@@ -21,12 +26,11 @@ from microtrain.convert.ir import (
     Window,
     out_size,
 )
-from microtrain.convert.ops import conv_structs, pool
+from microtrain.convert.ops import conv_structs, host, pool
 from microtrain.convert.ops.bounds import geometry, guard_bits, reach
 from microtrain.convert.pipeline import compile_graph, training_graph
 from microtrain.convert.reference import hostlib
 from microtrain.convert.reference import kernels as reference
-from microtrain.convert.reference.executor import Executor
 from microtrain.convert.reference.kernels import Clamp, Error, Sgd
 from microtrain.convert.scheme import Scheme
 
@@ -257,7 +261,7 @@ class _Kernels:
     """The C kernels of one convolution whose weights are all trained, on NumPy arrays."""
 
     def __init__(self, p: reference.Conv, depthwise: bool) -> None:
-        self.p, self.op, self.lib = p, "dwconv2d" if depthwise else "conv2d", hostlib.load()
+        self.p, self.op, self.lib = p, "dwconv2d" if depthwise else "conv2d", host.load()
         self.struct = conv_structs.conv2d_struct(p.x, p.y, p.window, p.x_zero, p.y_zero, p.guard)
         self.struct.m = p.m
 
@@ -319,7 +323,7 @@ def _record(error: Error) -> hostlib.ErrorS8:
 
 def _pool_verdicts(graph: Graph, node: Node) -> Iterator[bool]:
     """Forward pass and gradient of one pooling, all values alike."""
-    lib, struct = hostlib.load(), pool.c_struct(graph, node)
+    lib, struct = host.load(), pool.c_struct(graph, node)
     x, y = graph.tensors[node.inputs[0]], graph.tensors[node.outputs[0]]
     p = reference.Pool(x.shape, y.shape, pool.window_of(node), x.zero)
     none = hostlib.Clamp(mask=None, m=None)

@@ -19,12 +19,13 @@ import numpy as np
 
 from microtrain.base.hostcc import compiler
 from microtrain.base.paths import FIRMWARE
-from microtrain.convert.emit.names import safe_name
+from microtrain.convert.emit.code import generate
 from microtrain.convert.frontends.aten import lower
 from microtrain.convert.frontends.fold import clean
-from microtrain.convert.frontends.lowering import Act, Call, Lowering, Param
 from microtrain.convert.ir import Graph
-from microtrain.convert.pipeline import compile_graph, generate
+from microtrain.convert.lowering import Act, Call, Lowering, Param
+from microtrain.convert.names import safe_name
+from microtrain.convert.pipeline import compile_graph
 from microtrain.convert.quantize.int8 import quantize
 from microtrain.convert.scheme import Scheme
 

@@ -16,8 +16,9 @@ INPUT = (1, 8, 8)
 
 def model(path: Path) -> None:
     """A model as `convert` reads it, up to the generated C where it is small enough."""
+    from microtrain.convert.emit.code import generate
     from microtrain.convert.loading import load
-    from microtrain.convert.pipeline import compile_graph, generate
+    from microtrain.convert.pipeline import compile_graph
     from microtrain.convert.quantize.int8 import quantize
     from microtrain.convert.scheme import Scheme
 
@@ -63,7 +64,7 @@ def scheme(path: Path) -> None:
 def plan(path: Path) -> None:
     """plan.json as the client, the simulator and the memory report read it."""
     from microtrain.base.plan import read_plan
-    from microtrain.memory_report.arena import arena_kinds
+    from microtrain.pictures.arena import arena_kinds
     from microtrain.simulate.blueprint import load_blueprint
 
     arena_kinds(read_plan(path), 0)
@@ -98,6 +99,13 @@ def firmware(path: Path) -> None:
             continue
 
 
+def board(path: Path) -> None:
+    """The emulated board that is kept between commands."""
+    from microtrain.emulator.kept import read
+
+    read(path)
+
+
 def line(path: Path) -> None:
     """What a device says, as the client takes it."""
     from .line import Replay, session
@@ -116,6 +124,7 @@ READERS: dict[str, Callable[[Path], None]] = {
     "network": network,
     "weights": weights,
     "firmware": firmware,
+    "board": board,
     "line": line,
 }
 
@@ -124,7 +133,7 @@ def prepare() -> None:
     """What readers build or import on first use."""
     from microtrain.convert.reference import hostlib
 
-    hostlib.load()
+    hostlib.library()
 
 
 def read(kind: str, path: Path) -> str | None:

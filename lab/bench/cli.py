@@ -34,10 +34,15 @@ SUMMARY = ROOT / "build/bench.json"
     help="Only cases whose NETWORK/SCHEME holds PATTERN, where * stands for anything; may be repeated.",
 )
 @click.option(
-    "--jobs", type=click.IntRange(1), default=min(2, os.cpu_count() or 1), show_default=True, metavar="N"
+    "--jobs",
+    type=click.IntRange(1),
+    default=min(2, os.cpu_count() or 1),
+    show_default=True,
+    metavar="N",
+    help="Cases side by side.",
 )
 def main(only: tuple[str, ...], jobs: int) -> None:
-    """Measure the published networks on the emulated board: pages/bench.md, .json, .svg and build/bench.json.
+    """Measure the published networks on the emulated board: pages/bench.md, .json, .svg, build/bench.json.
 
     A case that was run before with the same generated files, firmware and compiler is not run again. With
     --only, lab/pages stays as it is: the table there is always one of all cases.

@@ -17,6 +17,7 @@ CHIP_KB = 320
 PAPER_KB = {"mcunet-5fps": 173, "proxyless-w0.3": 135, "mbv2-w0.35": 141}
 PARTS = {"arena": "#4477aa", "trainables": "#ee9933", "stack": "#aa3377", "other": "#999999"}
 INK = "#333333"
+CLEAR = {"facecolor": "white", "edgecolor": "none", "pad": 1}  # behind a number that stands on a limit
 
 
 def draw(rows: list[Row], path: Path) -> None:
@@ -52,7 +53,7 @@ def bars(axes: Axes, network: str, rows: list[Row]) -> None:
         axes.barh(places, sizes, left=left, color=colour, label=part, height=0.72)
         left = [a + b for a, b in zip(left, sizes, strict=True)]
     for place, total in zip(places, left, strict=True):
-        axes.text(total + 2, place, f"{total:.0f}", va="center", color=INK, fontsize=8)
+        axes.text(total + 2, place, f"{total:.0f}", va="center", color=INK, fontsize=8, bbox=CLEAR)
     axes.axvline(PAPER_KB[network], color="#cc3311", linestyle="--", linewidth=1.2, label="paper's engine")
     axes.axvline(CHIP_KB, color=INK, linewidth=1.2, label="the chip")
     axes.set_yticks(places, names)

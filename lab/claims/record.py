@@ -81,7 +81,7 @@ def sessions(name: str, course: Course) -> list[float]:
     """Accuracy after a session of each seed, by the simulator: bit for bit what the board would have."""
     folder = WORK / f"{name}-{course.passes}"
     arguments: list[object] = [DEMO / name, "--data", DEMO / "images", "--augment", "none", "-o", folder]
-    arguments += ["--epochs", course.passes, "--lr", course.factor, "--schedule", course.schedule]
+    arguments += ["--epochs", course.passes, "--lr-factor", course.factor, "--schedule", course.schedule]
     arguments += [part for seed in SEEDS for part in ("--seed", seed)]
     logged(ours("tools/simulate", *arguments), WORK / f"{name}-{course.passes}.log")
     runs = json.loads((folder / "results.json").read_text(encoding="utf-8"))["runs"]

@@ -32,7 +32,10 @@ IMAGES = "clothing10_144"
     help="[models/mcunet-5fps.pkl in MICROTRAIN_DATA]",
 )  # fmt: skip
 @click.option("--first", type=click.IntRange(1), default=len(CASES), help="Only the first N cases.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), default=PAGES, show_default="lab/pages")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), default=PAGES, show_default="lab/pages",
+    help="Folder of replay.json, replay.md and the picture.",
+)  # fmt: skip
 def main(data: Path | None, network: Path | None, first: int, output: Path) -> None:
     """Measure how much of joint training a replay buffer keeps when classes come one after the other.
 

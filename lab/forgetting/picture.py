@@ -13,7 +13,7 @@ NOTHING = "#d9600c"
 
 
 def draw(path: Path, rows: list[dict[str, Any]]) -> None:
-    """A line a buffer size, with K = 4 and a rehearsal, whose result stands behind the last class.
+    """One line per buffer size, with K = 4 and a rehearsal, whose result stands behind the last class.
 
     Errors   OSError where the file cannot be written
     """

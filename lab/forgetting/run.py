@@ -60,9 +60,9 @@ def same(file: Path, command: list[str], model_id: str) -> bool:
 def best_rate(case: Case, records: int, data: Path) -> dict[str, Any]:
     """The rate with which a family of cases is run, chosen on training images that are held out."""
     wanted = family(case)
-    rates = [word for rate in RATES for word in ("--lr", f"{rate:g}")]
+    rates = [word for rate in RATES for word in ("--lr-factor", f"{rate:g}")]
     results = simulate(wanted, records, data, ["--validation", *rates, "--seed", "0"], f"{wanted.name}-rates")
-    found = {row["lr"]: row["accuracy"] for row in results["by_lr"]}
+    found = {row["lr_factor"]: row["accuracy"] for row in results["by_lr"]}
     return {"rate": max(found, key=lambda rate: found[rate]), "by_rate": found, "command": results["command"]}
 
 
@@ -70,7 +70,7 @@ def measure(case: Case, plan: Plan, rates: dict[str, Any], data: Path) -> dict[s
     """A row of pages/replay.json: accuracy on the test images by seed, after the session and on the way."""
     records = replay_of(plan).records if case.records == SPARE else case.records
     seeds = [word for seed in SEEDS for word in ("--seed", str(seed))]
-    results = simulate(case, records, data, ["--lr", f"{rates['rate']:g}", *seeds], case.name)
+    results = simulate(case, records, data, ["--lr-factor", f"{rates['rate']:g}", *seeds], case.name)
     runs = results["runs"]
     final = [run["accuracy"]["after"] for run in runs]
     curves = zip(*(run["accuracy"]["curve"] for run in runs), strict=True)

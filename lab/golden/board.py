@@ -12,18 +12,20 @@ import numpy as np
 from microtrain.base.pio import build
 from microtrain.base.plan import Budget, Origin, text
 from microtrain.convert import boards
+from microtrain.convert.emit.code import generate
 from microtrain.convert.emit.document import document
-from microtrain.convert.emit.names import identifier
+from microtrain.convert.execute.executor import Executor
 from microtrain.convert.frontends.checkpoint import read_checkpoint
 from microtrain.convert.ir import Graph
 from microtrain.convert.memory.check_plan import check_plan
-from microtrain.convert.memory.plan import Plan, align, plan
+from microtrain.convert.memory.plan import Plan, plan
+from microtrain.convert.names import identifier
+from microtrain.convert.native_model import Sgd
 from microtrain.convert.ops import forward_op, saves
-from microtrain.convert.pipeline import Compiled, Passes, compile_graph, generate, training_graph
+from microtrain.convert.pipeline import Compiled, Passes, compile_graph, training_graph
 from microtrain.convert.reference import kernels as reference
-from microtrain.convert.reference.executor import Executor
-from microtrain.convert.reference.native_model import Sgd
 from microtrain.convert.scheme import Scheme, find
+from microtrain.convert.storage import align
 from microtrain.convert.trainables import block_bytes, layout
 from microtrain.device.client import Device
 from microtrain.emulator import Board, EmulatedPort

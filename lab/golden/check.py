@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from microtrain.convert.execute.executor import Executor
 from microtrain.convert.frontends.checkpoint import read_checkpoint
 from microtrain.convert.ir import Graph
 from microtrain.convert.reference import kernels as reference
-from microtrain.convert.reference.executor import Executor
 from microtrain.convert.scheme import convolutions
 
 from .data import Data, stored

@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 
 from microtrain.convert.emit.code import emit
+from microtrain.convert.execute.executor import Executor
 from microtrain.convert.ir import Graph, Tensor
 from microtrain.convert.memory.check_plan import check_plan
-from microtrain.convert.memory.plan import Plan, align, plan
+from microtrain.convert.memory.plan import Plan, plan
+from microtrain.convert.native_model import NativeModel, Sgd
 from microtrain.convert.reference import kernels as reference
-from microtrain.convert.reference.executor import Executor
 from microtrain.convert.reference.kernels import Error
-from microtrain.convert.reference.native_model import NativeModel, Sgd
 from microtrain.convert.scheme import Scheme
+from microtrain.convert.storage import align
 
 from .check import Logits, Tick, compare_blocks, compare_logits, nothing
 from .data import Data, stored

@@ -1,7 +1,8 @@
 """The rooms of the house, from the lowest to the highest, and which imports run up.
 
 A room imports rooms on the floors below its own, and nothing of its own floor or above. What users run never
-imports the lab, and the base stands on nothing.
+imports the lab, and the base stands on nothing. The compiler is a house of its own inside the big one: its
+rooms and the modules between them have their floors in CONVERT.
 """
 
 from __future__ import annotations
@@ -12,11 +13,17 @@ from pathlib import Path
 
 from microtrain.base.paths import ROOT
 
-FLOORS = (
+HOMES = {"microtrain": "tools", "lab": "lab"}
+Floors = tuple[tuple[str, ...], ...]
+FLOORS: Floors = (
     (
         "microtrain.base",
     ),  # errors, files that are not trusted, plan.json, ELF, the host's compiler, PlatformIO
-    ("microtrain.samples", "microtrain.native"),  # what is learned from; a generated model on this machine
+    (
+        "microtrain.samples",
+        "microtrain.native",
+        "microtrain.pictures",
+    ),  # what is learned from; a generated model on this machine; drawings
     ("microtrain.convert", "microtrain.emulator"),  # the compiler; the board model
     ("microtrain.device", "microtrain.elfcheck", "microtrain.memory_report"),  # what talks and looks
     ("microtrain.simulate",),
@@ -25,28 +32,55 @@ FLOORS = (
     ("microtrain.cli", "lab.notes", "lab.marks"),
     ("lab.soak", "lab.golden", "lab.forgetting"),
     ("lab.bench",),
+    ("lab.sizes",),
     (
         "lab.instructions",
+        "lab.zoo",
         "lab.results",
         "lab.attack",
         "lab.claims",
         "lab.coverage",
         "lab.house",
+        "lab.mutation",
     ),
 )
-FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
+CONVERT: Floors = tuple(
+    tuple(f"microtrain.convert.{room}" for room in rooms.split())
+    for rooms in (
+        "ir defaults boards",
+        # names in C; bytes of a tensor; a float graph from calls of aten ops; what a model takes for a pixel
+        "names storage lowering normalisation",
+        # what to use instead; the arithmetic in NumPy and the kernels on this machine; two options
+        "nearest reference mean_std",
+        "ops",
+        "trainables limits verify",  # what learns; what a quantized layer may hold; what holds of a graph
+        "frontends execute scheme passes memory",  # none of them knows another
+        "quantize pipeline",
+        "emit loading default_scheme",
+        "obstacles",  # why a model does not fit
+        "options writing native_model check",
+        "command",
+        "cli",
+    )
+)
+HOUSES: dict[int, Floors] = {2: FLOORS, 3: CONVERT}  # how many words name a room -> the floors
+FLOOR = {room: number for floors in HOUSES.values() for number, rooms in enumerate(floors) for room in rooms}
 
 
 def rooms_on_disk(root: Path = ROOT) -> set[str]:
-    """Every package and module in tools/ and lab/, by the name that it is imported by."""
-    homes = {"microtrain": root / "tools", "lab": root / "lab"}
+    """Every package and module in tools/, lab/ and tools/convert, by the name that it is imported by."""
+    homes = {name: root / home for name, home in HOMES.items()}
+    homes["microtrain.convert"] = root / "tools/convert"
     packages = {f"{name}.{p.parent.name}" for name, home in homes.items() for p in home.glob("*/__init__.py")}
     modules = {f"{name}.{p.stem}" for name, home in homes.items() for p in home.glob("[!_]*.py")}
     return packages | modules
 
 
 def imports(file: Path, module: str) -> Iterator[str]:
-    """Modules that a file imports anywhere in it. module: the file's own name."""
+    """Modules that a file imports anywhere in it, also in functions and for types alone.
+
+    module  the file's own name, which ends with __init__ where it is a package's
+    """
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (name.name for name in node.names)
@@ -57,33 +91,40 @@ def imports(file: Path, module: str) -> Iterator[str]:
             yield from (f"{base}.{name.name}" for name in node.names)
 
 
-def room_of(module: str) -> str | None:
-    """The room that a module lies in; None for a module of neither tools/ nor lab/."""
-    parts = module.split(".")
-    inside = parts[0] in ("microtrain", "lab") and len(parts) > 1 and not parts[1].startswith("__")
-    return ".".join(parts[:2]) if inside else None
+def modules(root: Path = ROOT) -> Iterator[tuple[Path, str]]:
+    """Every file of tools/ and lab/, and its module's name."""
+    for name, home in HOMES.items():
+        for file in sorted((root / home).glob("**/*.py")):
+            yield file, ".".join([name, *file.relative_to(root / home).with_suffix("").parts])
+
+
+def room_of(module: str, words: int = 2) -> str | None:
+    """The room that a module lies in, by that many words; None for a module that lies in none.
+
+    Three words name the compiler's own rooms, and no others.
+    """
+    parts = module.split(".")[:words]
+    inside = parts[0] in HOMES and len(parts) == words and not parts[-1].startswith("__")
+    return ".".join(parts) if inside and (words == 2 or parts[1] == "convert") else None
 
 
 def arrows(root: Path = ROOT) -> Iterator[tuple[str, str, Path]]:
-    """(room, room that it imports, file), of all files of all rooms."""
-    for name, home in (("microtrain", root / "tools"), ("lab", root / "lab")):
-        for file in sorted(home.glob("**/[!_]*.py")):
-            module = ".".join([name, *file.relative_to(home).with_suffix("").parts])
-            own = room_of(module)
-            for other in map(room_of, imports(file, module)):
-                if own and other and other != own:
-                    yield own, other, file.relative_to(root)
+    """(room, room that it imports, file), of all files of all rooms, in both houses."""
+    for file, module in modules(root):
+        for other in imports(file, module):
+            for words in HOUSES:
+                a, b = room_of(module, words), room_of(other, words)
+                if a and b and a != b:
+                    yield a, b, file.relative_to(root)
 
 
 def borrowed_heads(root: Path = ROOT) -> list[str]:
     """Files that import the command line of another room: what they want belongs in a module of its own."""
     found = []
-    for name, home in (("microtrain", root / "tools"), ("lab", root / "lab")):
-        for file in sorted(home.glob("**/[!_]*.py")):
-            module = ".".join([name, *file.relative_to(home).with_suffix("").parts])
-            heads = [x for x in imports(file, module) if x.split(".")[2:3] == ["cli"]]
-            if any(room_of(head) not in (None, room_of(module)) for head in heads):
-                found.append(str(file.relative_to(root)))
+    for file, module in modules(root):
+        heads = [x for x in imports(file, module) if x.split(".")[2:3] == ["cli"]]
+        if any(room_of(head) not in (None, room_of(module)) for head in heads):
+            found.append(str(file.relative_to(root)))
     return found
 
 

@@ -1,4 +1,4 @@
-"""Fits the coefficients of instructions.py to what the emulated board counts: `make instructions`.
+"""Fits the coefficients of search/instructions.py to what the emulated board counts: `make instructions`.
 
 Each published network is compiled with several schemes, built with PlatformIO and run for one training step;
 the entries into kernels that the generated code calls itself tell what each step took.
@@ -23,14 +23,18 @@ from lab.bench.cases import CLASSES, SCHEMES
 from lab.bench.measure import ENTRIES, KERNEL, after_one_step
 from lab.golden.data import find as find_data
 from microtrain.base.paths import ROOT
+from microtrain.convert.emit.code import generate
 from microtrain.convert.frontends.checkpoint import read_checkpoint
 from microtrain.convert.ir import Graph, Node
-from microtrain.convert.pipeline import compile_graph, generate
+from microtrain.convert.ops import TABLE
+from microtrain.convert.ops.conv import EXPAND
+from microtrain.convert.ops.work import kind
+from microtrain.convert.pipeline import compile_graph
 from microtrain.convert.scheme import Scheme, find
 from microtrain.device.client import Device
 from microtrain.emulator import Board, EmulatedPort
 from microtrain.emulator.registers import Register
-from microtrain.search.instructions import COEFFICIENTS, OTHER, Model, estimate, kind, terms
+from microtrain.search.instructions import AVERAGE, COEFFICIENTS, Model, estimate
 
 WORK = ROOT / "build/instructions"
 BITS = (0, 4, 8)
@@ -105,7 +109,7 @@ def assigned(graph: Graph, entries: list[tuple[str, int]]) -> list[Counted]:
     starts, place = [], 0
     for _ in graph.nodes:
         starts.append(entries[place][1])
-        place += 2 if entries[place][0] == "bias_expand_s32" else 1
+        place += 2 if entries[place][0] in EXPAND else 1
     if place != len(entries):
         raise click.ClickException(f"{graph.name}: {len(entries)} calls for {len(graph.nodes)} steps.")
     pairs = zip(graph.nodes, pairwise(starts), strict=False)
@@ -117,14 +121,17 @@ def fit(steps: Iterable[Counted]) -> Model:
     kinds: dict[str, list[Counted]] = defaultdict(list)
     for step in steps:
         kinds[kind(step.graph, step.node)].append(step)
-    rows = {name: [(terms(s.graph, s.node), s.instructions) for s in own] for name, own in kinds.items()}
+    rows = {
+        name: [(TABLE[s.node.op].work(s.graph, s.node), s.instructions) for s in own]
+        for name, own in kinds.items()
+    }
     everything = [
         ({"macs": found["macs"], "out elements": found["out elements"]}, count)
-        for name, own in rows.items()
-        if name != "stream"
+        for own in rows.values()
         for found, count in own
+        if "macs" in found
     ]
-    return {OTHER: fitted(everything)} | {name: fitted(own) for name, own in sorted(rows.items())}
+    return {AVERAGE: fitted(everything)} | {name: fitted(own) for name, own in sorted(rows.items())}
 
 
 def fitted(rows: Sequence[tuple[Mapping[str, float], float]]) -> dict[str, float]:

@@ -25,7 +25,12 @@ from .run import command, known_sram, run
 from .store import PAGES, RATES, RESULTS, STUDY, add, load
 
 JOBS = click.option(
-    "--jobs", default=os.cpu_count() or 1, show_default=True, type=click.IntRange(1), metavar="N"
+    "--jobs",
+    default=os.cpu_count() or 1,
+    show_default=True,
+    type=click.IntRange(1),
+    metavar="N",
+    help="Sessions side by side.",
 )
 
 
@@ -103,13 +108,13 @@ def report_command() -> None:
 
 
 @main.command("run")
-@click.option("--dataset", required=True)
-@click.option("--network", required=True)
-@click.option("--scheme", required=True)
-@click.option("--fraction-bits", type=int, required=True)
-@click.option("--arithmetic", type=click.Choice(ARITHMETICS), required=True)
-@click.option("--lr", type=float, required=True)
-@click.option("--seed", type=int, required=True)
+@click.option("--dataset", required=True, help="A data set of lab/results/cases.py.")
+@click.option("--network", required=True, help="A published network.")
+@click.option("--scheme", required=True, help="What is trained: a scheme's name.")
+@click.option("--fraction-bits", type=int, required=True, help="Extra bits of each trained weight.")
+@click.option("--arithmetic", type=click.Choice(ARITHMETICS), required=True, help="What it is trained in.")
+@click.option("--lr", type=float, required=True, help="Learning rate.")
+@click.option("--seed", type=int, required=True, help="Seed of the order and of the rounding.")
 def run_command(
     dataset: str, network: str, scheme: str, fraction_bits: int, arithmetic: str, lr: float, seed: int
 ) -> None:

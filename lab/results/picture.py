@@ -40,14 +40,14 @@ def kind(row: Row) -> str:
 
 
 def draw(rows: Sequence[Row], path: Path) -> None:
-    """A panel a data set and network, a point a plan, seed 0."""
+    """One panel per data set and network, one point per plan, seed 0."""
     panels(
         [row for row in rows if row["arithmetic"] == "device" and row["seed"] == 0], "dataset", panel, path
     )
 
 
 def draw_searches(rows: Sequence[Row], path: Path) -> None:
-    """A panel a data set that was judged on and a network, a point a scheme: mean and range of its seeds.
+    """One panel per network and data set that judged it, one point per scheme: mean and range of its seeds.
 
     rows    pages/search.json
     """

@@ -27,7 +27,7 @@ COMMAND = "python lab/results run"
 def run(
     jobs: list[Job], data: Path, processes: int, function: Callable[[Job, Path], list[Row]] = execute
 ) -> Iterator[tuple[Job, list[Row]]]:
-    """Finished jobs as they come. A library is loaded once a process: each job has a new one."""
+    """Finished jobs as they come. A library is loaded once per process: each job has a new one."""
     pool = ProcessPoolExecutor(processes, get_context("spawn"), max_tasks_per_child=1)
     with pool:
         running = {pool.submit(function, job, data): job for job in jobs}

@@ -70,7 +70,7 @@ Sparse schemes against what one would train without a search: the last layers (t
 least the bytes of the scheme) and biases alone (the most that take no more). One seed.
 
 """
-FRONT = """One seed a point. ![Accuracy against all-in SRAM](results.svg)
+FRONT = """One seed per point. ![Accuracy against all-in SRAM](results.svg)
 """
 
 
@@ -143,7 +143,7 @@ def interval(values: Sequence[float]) -> str:
 
 
 def front_table(rows: Sequence[Row]) -> str:
-    """A row a plan: all-in SRAM and accuracy on each data set, by seed 0."""
+    """One row per plan: all-in SRAM and accuracy on each data set, by seed 0."""
     plans = dict.fromkeys(
         (r["network"], r["sram_all_in"], r["scheme"], r["fraction_bits"])
         for r in rows

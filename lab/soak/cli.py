@@ -10,7 +10,8 @@ import numpy as np
 from lab.notes import note, tell
 from microtrain.base.commands import logged, ours
 from microtrain.base.paths import ROOT
-from microtrain.base.terminal import Sentences, bar
+from microtrain.base.progress import bar
+from microtrain.base.terminal import Sentences
 from microtrain.samples.source import load, scan
 
 from . import fuzz_device, fuzz_host, power, week
@@ -39,7 +40,7 @@ def main(ctx: click.Context) -> None:
 
 
 @main.command("power")
-@click.option("--cuts", type=click.IntRange(1), default=CUTS, show_default=True)
+@click.option("--cuts", type=click.IntRange(1), default=CUTS, show_default=True, help="Power cuts.")
 @SEED
 def power_command(cuts: int, seed: int) -> None:
     """Cut the power at random instructions of a training session with saves, on the emulated board."""
@@ -64,7 +65,7 @@ def fuzz_command(host: int, device: int, seed: int) -> None:
 
 
 @main.command("week")
-@click.option("--steps", type=click.IntRange(1), default=STEPS, show_default=True)
+@click.option("--steps", type=click.IntRange(1), default=STEPS, show_default=True, help="Steps to train.")
 @SEED
 def week_command(steps: int, seed: int) -> None:
     """Train the emulated board through power cuts, resets and line noise; compare with a calm session."""

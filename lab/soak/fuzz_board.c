@@ -45,19 +45,7 @@ int board_serial_baud(uint32_t baud)
     return baud < 9600 || baud > 3000000 ? BOARD_ERR_RANGE : BOARD_OK;
 }
 
-uint32_t board_serial_lost(void)
-{
-    return 0;
-}
-
 void board_wait(void) {}
-
-void board_alive(void) {}
-
-const char *board_start_cause(void)
-{
-    return "power";
-}
 
 static uint8_t *slot_start(uint32_t slot)
 {
@@ -99,21 +87,6 @@ uint32_t board_millis(void)
 uint32_t board_cycles(void)
 {
     return 0;
-}
-
-void board_led(int on)
-{
-    (void)on;
-}
-
-int board_button(void)
-{
-    return 0;
-}
-
-const struct board_crash *board_crash(void)
-{
-    return NULL;
 }
 
 _Noreturn void board_reset(void)

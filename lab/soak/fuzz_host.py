@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from microtrain.base.errors import Error
+from microtrain.base.hostcc import Parts, compiled
 from microtrain.base.paths import ROOT
 from microtrain.device.protocol import ROW, WEIGHTS, Frame, crc32, encode
 
@@ -40,26 +40,21 @@ class Report:
 
 
 def build(folder: Path, firmware: Path = ROOT / "firmware") -> Path:
-    """Compile the fuzzer. Error where clang or its libFuzzer is not installed, or it does not compile."""
-    if shutil.which("clang") is None:
-        raise Error("clang is not installed, and the fuzzer needs its libFuzzer: run `make setup`.")
-    folders = (HERE, *(firmware / "src" / room for room in ("base", "runtime", "kernels")), NULL_MODEL)
-    sources = [source for part in folders for source in part.glob("*.c")] + [firmware / "src/application.c"]
-    includes = [f"-I{path}" for path in (firmware / "include", NULL_MODEL, HERE)]
-    program = folder / "fuzz_line"
-    folder.mkdir(parents=True, exist_ok=True)
-    command = ["clang", *STRICT, *SANITIZED, "-g", "-O2", "-ffp-contract=off", "-DMODEL_RECORDS=4", *includes]
-    done = subprocess.run(
-        [*command, *map(str, sorted(sources)), "-o", str(program)],
-        capture_output=True,
-        text=True,
-        check=False,
+    """The fuzzer, folder/fuzz_line. Error where clang or its libFuzzer is missing, or it does not compile."""
+    own = [firmware / "src" / room for room in ("base", "runtime", "kernels")]
+    sources = [source for part in (HERE, *own, NULL_MODEL) for source in sorted(part.glob("*.c"))]
+    sources += [firmware / "src" / name for name in ("application.c", "board/host/absent.c")]
+    parts = Parts(
+        what="the fuzzer",
+        name="fuzz_line",
+        sources=tuple(sources),
+        flags=(*STRICT, *SANITIZED, "-g", "-O2", "-ffp-contract=off", "-DMODEL_RECORDS=4"),
+        include=(firmware / "include", NULL_MODEL, HERE),
+        others=tuple(header for part in own for header in sorted(part.glob("*.h"))),
+        hint=f"it has a mistake, or clang has no libFuzzer for {platform.machine()}: run `make setup`",
     )
-    if "libclang_rt" in done.stderr:
-        raise Error(f"clang has no libFuzzer for {platform.machine()}: run `make setup`.")
-    if done.returncode:
-        raise Error(f"the fuzzer does not compile:\n{done.stderr[-2000:]}")
-    return program
+    folder.mkdir(parents=True, exist_ok=True)
+    return Path(shutil.copy(compiled(parts, cc="clang", suffix=""), folder / "fuzz_line"))
 
 
 def seeds(folder: Path) -> None:

@@ -1,0 +1,171 @@
+"""The suites, from the cheapest to the dearest, each run in a process of its own that cannot hang."""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from microtrain.base.errors import Error
+
+from .programs import Fixtures, Programs
+
+KERNEL_CASES = 40  # a check; `make test` runs 200
+PYTEST = ("-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:cov", "-m", "not slow")
+HOST_TESTS = ("test_board_troubles.py", "test_protocol.py", "test_guard.py", "test_flash_checkpoint.py")
+BOARD_TESTS = ("test_nucleo.py", "test_firmware_build.py", "test_selftest.py")
+# Tests of the build, of other headers, and those that plant bugs themselves.
+HOST_OUT = (
+    "not (replay or staged or incomplete or cut_save or power_cut or planted or goes_on or board or way)"
+)
+BOARD_IN = (
+    "limits or loses_its_result or contract or sections or bottom_of_sram or vectors "
+    "or crash or hang or direct or sound_board or flipped"
+)
+ROBOT = ("microtrain", "hardware", "frames", "checkpoint", "board", "training")
+PASSED, NOTICED, BROKEN = 0, 1, 2
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A suite of tests.
+
+    name     as in the record
+    needs    the programs that it runs: where none of them differs, it is left out
+    run      PASSED, NOTICED, or BROKEN where it could not run
+    """
+
+    name: str
+    needs: tuple[str, ...]
+    run: Callable[[Programs, Path], int]
+
+
+def _kernels(programs: Programs, tree: Path) -> int:
+    import kernel_cases
+    from kernel_twins import Twin
+
+    from microtrain.convert.ops import host
+
+    twin = Twin(host.bound(programs.product("kernels")))
+    try:
+        for name in kernel_cases.CHECKS:
+            kernel_cases.run(name, twin, KERNEL_CASES)
+    except AssertionError as error:
+        print(error)
+        return NOTICED
+    return PASSED
+
+
+def _pytest(files: tuple[str, ...], chosen: str) -> Callable[[Programs, Path], int]:
+    def run(programs: Programs, tree: Path) -> int:
+        import pytest
+
+        paths = [str(tree / "test" / file) for file in files]
+        scratch = f"--basetemp={programs.folder / 'pytest'}"
+        arguments = [*PYTEST, "--durations=8", scratch, "-k", chosen, *paths]
+        code = int(pytest.main(arguments, plugins=[Fixtures(programs)]))
+        return {0: PASSED, 1: NOTICED}.get(code, BROKEN)
+
+    return run
+
+
+def _robot(board: str) -> Callable[[Programs, Path], int]:
+    def run(programs: Programs, tree: Path) -> int:
+        from microtrain.emulator.chips import CHIPS
+        from microtrain.emulator.robotrun import run_on_board_model
+        from renode import boards
+        from renode.run import prepare
+
+        chip = next(chip for chip in CHIPS.values() if chip.board == board)
+        folder = programs.folder / "robot"
+        paths = [tree / "renode" / f"{name}.robot" for name in ROBOT]
+        paths, needed = prepare(paths, programs.product("example-native"), folder, board)
+        elf = programs.product(f"example-{board}").resolve()
+        variables = {"ELF": str(elf), **boards.variables(chip), **needed}
+        failed = any(run_on_board_model([path], variables, folder, first=True) for path in paths)
+        return NOTICED if failed else PASSED
+
+    return run
+
+
+def _both(model: str) -> tuple[str, ...]:
+    return f"{model}-disco_f746ng", f"{model}-nucleo_f446re"
+
+
+SESSION = ("test_short_session.py",)
+SUITES = (
+    Suite("kernel twins", ("kernels",), _kernels),
+    Suite("host tests", ("puppet", "null-native_asan"), _pytest(HOST_TESTS, HOST_OUT)),
+    Suite("session, F746", ("example-disco_f746ng",), _pytest(SESSION, "disco")),
+    Suite("session, F446", ("example-nucleo_f446re",), _pytest(SESSION, "nucleo")),
+    Suite("board tests", (*_both("null"), *_both("example")), _pytest(BOARD_TESTS, BOARD_IN)),
+    Suite("Robot, F746", ("example-disco_f746ng",), _robot("disco_f746ng")),
+    Suite("Robot, F446", ("example-nucleo_f446re",), _robot("nucleo_f446re")),
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a suite: whether it noticed something, how, and in how many seconds of the core."""
+
+    noticed: bool
+    how: str
+    seconds: float
+
+
+def run(suite: Suite, programs: Programs, tree: Path, limit_s: int, log: Path) -> Outcome:
+    """Run a suite in a child process.
+
+    limit_s   of the core, before the child is ended: a bug may loop for ever
+    log       what the suite says
+    Errors    Error where the suite could not run
+    """
+    started = os.times()
+    child = os.fork()
+    if child == 0:
+        _in_the_child(suite, programs, tree, limit_s, log)
+    status = _wait(child, time.monotonic() + 10 * limit_s)
+    spent = os.times()
+    seconds = spent.children_user + spent.children_system - started.children_user - started.children_system
+    if os.WIFSIGNALED(status):
+        return Outcome(True, f"signal {os.WTERMSIG(status)}", seconds)
+    code = os.WEXITSTATUS(status)
+    if code == BROKEN:
+        raise Error(f"the suite {suite.name} could not run: see {log}.")
+    return Outcome(code != PASSED, "", seconds)
+
+
+def _wait(child: int, until: float) -> int:
+    """The child's exit status; it is killed where it sleeps for too long."""
+    import signal
+
+    while True:
+        found, status = os.waitpid(child, os.WNOHANG)
+        if found:
+            return status
+        if time.monotonic() > until:
+            os.killpg(child, signal.SIGKILL)
+        time.sleep(0.02)
+
+
+def _in_the_child(suite: Suite, programs: Programs, tree: Path, limit_s: int, log: Path) -> None:
+    code = BROKEN
+    try:
+        os.setpgrp()
+        resource.setrlimit(resource.RLIMIT_CPU, (limit_s, limit_s + 1))
+        out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(out, 1)
+        os.dup2(out, 2)
+        code = suite.run(programs, tree)
+    except Exception:
+        traceback.print_exc()
+        # A program that dies, or that no longer fits the board, says so in an exception of the suite's own.
+        code = NOTICED
+    finally:
+        sys.stdout.flush()
+        os._exit(code)

@@ -1,0 +1,77 @@
+"""The tables of pages/mutation.md, and what the command says at its end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lab import marks
+from lab.notes import write
+from microtrain.base.paths import ROOT
+
+PAGE = ROOT / "lab/pages/mutation.md"
+RECORD = PAGE.with_suffix(".json")
+COMMAND = "python lab/mutation"
+
+
+def write_page(record: dict[str, Any]) -> None:
+    """Keep the record, and put it between the marks of the page.
+
+    Errors   OSError where it cannot be read or written, MarksError where it lacks the marks
+    """
+    write(RECORD, record)
+    marks.insert(PAGE, COMMAND, {"table": tables(record)})
+
+
+def share(noticed: int, planted: int) -> str:
+    return f"{noticed / planted:.1%}" if planted else "-"
+
+
+def tables(record: dict[str, Any]) -> str:
+    """Markdown: what was planted where, who noticed it, and what survived."""
+    groups = [
+        f"| {name} | {n['planted']} | {n['noticed']} | {share(n['noticed'], n['planted'])} |"
+        for name, n in record["groups"].items()
+    ]
+    every = record["every_suite"]
+    suites = [
+        f"| {name} | {seconds(record, name)} | {noticed} | {of(every['suites'][name])} |"
+        for name, noticed in record["suites"].items()
+    ]
+    survivors = [f"| `{_cell(s['name'])}` | {_cell(s['why'])} |" for s in record["survivors"]]
+    total = f"| all | {record['planted']} | {record['noticed']} |"
+    dropped = record["dropped"]
+    return "\n".join(
+        [
+            *("| where | planted | noticed | |", "|---|---|---|---|", *groups),
+            f"{total} {share(record['noticed'], record['planted'])} |",
+            "",
+            f"Not counted: {dropped['equivalent']} of which every object is the same, "
+            f"{dropped['refused']} that do not compile.",
+            "",
+            f"| suite | seconds of a core | noticed first | noticed at all, of {every['mutants']} |",
+            *("|---|---|---|---|", *suites),
+            "",
+            *("| survivor | why it may live |", "|---|---|", *survivors),
+        ]
+    )
+
+
+def seconds(record: dict[str, Any], suite: str) -> str:
+    return f"{record['suite_seconds'][suite]:.0f}"
+
+
+def of(counts: dict[str, int]) -> str:
+    """Of the mutants that a suite could notice, how many it did."""
+    return f"{counts['noticed']} of {counts['could']}" if counts["could"] else "-"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def summary(record: dict[str, Any]) -> str:
+    """A few lines for the terminal."""
+    noticed, planted = record["noticed"], record["planted"]
+    lines = [f"{noticed} of {planted} planted bugs were noticed: {share(noticed, planted)}"]
+    lines += [f"  {name:22} {count:4} first" for name, count in record["suites"].items()]
+    return "\n".join(lines)

@@ -1,0 +1,27 @@
+"""A compiled model as files that can be built, and what the firmware of it takes of flash."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from microtrain.base.plan import Origin, text
+from microtrain.convert.emit.code import generate
+from microtrain.convert.emit.document import document
+from microtrain.convert.pipeline import Compiled
+from microtrain.memory_report.firmware import load_firmware
+from microtrain.memory_report.usage import flash_kinds
+
+
+def written(compiled: Compiled, folder: Path) -> Path:
+    """The generated files in a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    output = generate(compiled, "sizes")
+    plan = document(compiled, output, Origin("", "", ""), None)
+    for name, content in {**output.files, "plan.json": text(plan)}.items():
+        (folder / name).write_text(content, encoding="utf-8")
+    return folder
+
+
+def flash_bytes(elf: Path) -> int:
+    """Flash of a linked firmware, as memory_report counts it."""
+    return sum(flash_kinds(load_firmware(elf)).values())

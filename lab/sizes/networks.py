@@ -1,0 +1,116 @@
+"""Networks and schemes whose generated code holds every op, in various numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+from microtrain.convert.frontends.module import LoadedModel, load_model
+from microtrain.convert.ir import Graph
+from microtrain.convert.memory.replay import Request
+from microtrain.convert.pipeline import Compiled, Passes, compile_graph, with_buffer
+from microtrain.convert.quantize.ptq import Choices, calibration_images, quantize_model
+from microtrain.convert.scheme import ALL, Scheme
+
+EXAMPLE = Path("examples/digits/model.pt")
+CLASSES = 10
+RECORDS = 20
+SIDE = 24
+WHOLE = Passes(fused=False, arriving=False)
+KEPT = Passes(arriving=False)
+SCHEMES = (
+    Scheme("head-only"),
+    Scheme("biases-4", biases=4),
+    Scheme("biases", biases=-1),
+    Scheme("full", biases=-1, weights={ALL: 1.0}),
+    Scheme("full+4b", biases=-1, weights={ALL: 1.0}, fraction_bits=4),
+    Scheme("part", biases=-1, weights={ALL: 0.5}, fraction_bits=4),
+)
+
+
+class Excited(nn.Module):
+    """Squeeze-and-excitation."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.down, self.up = nn.Conv2d(channels, 4, 1), nn.Conv2d(4, channels, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        factor = self.up(torch.relu(self.down(x.mean((2, 3), keepdim=True))))
+        return x * nn.functional.hardsigmoid(factor)
+
+
+class Block(nn.Module):
+    """Pointwise, depthwise, pointwise, with an activation of choice and a residual add."""
+
+    def __init__(self, channels: int, act: nn.Module, excited: bool) -> None:
+        super().__init__()
+        wide = 2 * channels
+        self.layers = nn.Sequential(
+            *(nn.Conv2d(channels, wide, 1), act, nn.Conv2d(wide, wide, 3, 1, 1, groups=wide), act),
+            *([Excited(wide)] if excited else []),
+            nn.Conv2d(wide, channels, 1),
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = x + self.layers(x)
+        return result
+
+
+class Everything(nn.Module):
+    """A stem, both poolings, blocks of every kind, a hidden linear layer and a head."""
+
+    def __init__(self, blocks: int, excited: bool) -> None:
+        super().__init__()
+        acts = (nn.ReLU6(), nn.Hardswish(), nn.LeakyReLU(0.1))
+        self.layers = nn.Sequential(
+            *(nn.Conv2d(3, 8, 3, 2, 1), nn.ReLU(), nn.MaxPool2d(2), nn.AvgPool2d(2)),
+            *(Block(8, acts[k % len(acts)], excited and k % 2 == 0) for k in range(blocks)),
+            *(nn.Flatten(), nn.Linear(8 * (SIDE // 8) ** 2, 16), nn.ReLU(), nn.Linear(16, CLASSES)),
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.layers(x)
+        return result
+
+
+def example(root: Path) -> Graph:
+    loaded = load_model(root / EXAMPLE)
+    return quantized(loaded, calibration_images(loaded.graph, loaded.calibration, None))
+
+
+def quantized(loaded: LoadedModel, images: np.ndarray) -> Graph:
+    return quantize_model(loaded.graph, images, Choices())
+
+
+def everything(blocks: int, excited: bool, folder: Path) -> Graph:
+    torch.manual_seed(blocks)
+    path = folder / f"everything{blocks}{'x' if excited else ''}.pt2"
+    folder.mkdir(parents=True, exist_ok=True)
+    network = Everything(blocks, excited).eval()
+    torch.export.save(torch.export.export(network, (torch.zeros(1, 3, SIDE, SIDE),)), path)
+    images = np.random.default_rng(0).integers(0, 256, (4, SIDE, SIDE, 3)).astype(np.uint8)
+    return quantized(load_model(path), images)
+
+
+def samples(root: Path, folder: Path) -> Iterator[Compiled]:
+    """Models to fit with."""
+    graphs = [example(root), *(everything(b, x, folder) for b, x in ((2, False), (3, True), (6, True)))]
+    for graph in graphs:
+        narrow = min(layer.columns for layer in graph.layers.values())
+        for scheme in SCHEMES[:-1] if narrow < 2 else SCHEMES:  # half of one channel is none
+            yield compile_graph(graph, scheme, CLASSES)
+        for passes in (WHOLE, KEPT):
+            yield compile_graph(graph, SCHEMES[1], CLASSES, passes)
+        yield compile_graph(graph, replace(SCHEMES[3], loss="mse"), CLASSES)
+
+
+def replayed(graph: Graph) -> Compiled:
+    """With a replay buffer."""
+    request = Request(records=RECORDS)
+    return with_buffer(compile_graph(graph, SCHEMES[1], CLASSES, Passes(replay=request)), request, None)

@@ -1,0 +1,101 @@
+"""Which architectures are asked about, and what of each must be told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from microtrain.base.extras import require
+
+from . import small
+
+Shape = tuple[int, int, int]
+PHOTO: Shape = (3, 224, 224)
+HEAVY = "weights take"
+HEAD = "--classes N"
+SRAM = "B of SRAM with scheme"
+CAT, GROUPS, NORM = "the op cat", "groups", "a batch norm that does not follow"
+SILU, SIGMOID, GELU, LAYER_NORM = "the op silu", "the op sigmoid", "the op gelu", "the op layer_norm"
+
+
+@dataclass(frozen=True)
+class Case:
+    """An architecture; told: words that its obstacles must have, () where it fits."""
+
+    name: str
+    make: Callable[[], nn.Module]
+    shape: Shape
+    told: tuple[str, ...]
+
+
+def vision(name: str, **options: Any) -> Callable[[], nn.Module]:
+    """A model of torchvision, without weights."""
+
+    def made() -> nn.Module:
+        model: nn.Module = torchvision().get_model(name, weights=None, **options)
+        return model
+
+    return made
+
+
+def torchvision() -> Any:
+    """torchvision.models.
+
+    Its wheel from PyPI is built for CUDA. Beside a torch for CPUs its own ops are missing: no classifier uses
+    them, but it wants to see their names.
+    """
+    require("zoo", "the zoo", "torchvision")
+    signature = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+    for op in ("nms", "qnms"):
+        if not hasattr(torch.ops.torchvision, op):
+            torch.library.define(f"torchvision::{op}", signature)
+    from torchvision import models
+
+    return models
+
+
+def of_vision(name: str, *told: str, shape: Shape = PHOTO, **options: Any) -> Case:
+    return Case(name, vision(name, **options), shape, told)
+
+
+CASES = (
+    of_vision("alexnet", HEAVY, HEAD),
+    of_vision("vgg11", HEAVY, HEAD),
+    of_vision("vgg11_bn", HEAVY, HEAD),
+    of_vision("resnet18", HEAVY, HEAD, SRAM),
+    of_vision("resnet34", HEAVY, HEAD, SRAM),
+    of_vision("resnet50", HEAVY, HEAD, SRAM),
+    of_vision("resnext50_32x4d", GROUPS, HEAVY, HEAD),
+    of_vision("wide_resnet50_2", HEAVY, HEAD, SRAM),
+    of_vision("squeezenet1_1", CAT, "must end with a linear layer", HEAVY),
+    of_vision("densenet121", CAT, NORM, HEAVY, HEAD),
+    of_vision("googlenet", CAT, HEAVY, HEAD, init_weights=False, aux_logits=False),
+    of_vision("inception_v3", CAT, HEAVY, HEAD, shape=(3, 299, 299), init_weights=False, aux_logits=False),
+    of_vision("shufflenet_v2_x0_5", CAT, "the op transpose", "the op chunk", HEAD),
+    of_vision("mobilenet_v2", HEAVY, HEAD),
+    of_vision("mobilenet_v3_small", HEAVY, HEAD),
+    of_vision("mobilenet_v3_large", HEAVY, HEAD),
+    of_vision("mnasnet0_5", HEAVY, HEAD),
+    of_vision("efficientnet_b0", SILU, SIGMOID, HEAVY, HEAD),
+    of_vision("efficientnet_v2_s", SILU, SIGMOID, HEAVY, HEAD),
+    of_vision("regnet_x_400mf", GROUPS, HEAVY, HEAD),
+    of_vision("regnet_y_400mf", GROUPS, SIGMOID, HEAVY, HEAD),
+    of_vision("convnext_tiny", LAYER_NORM, GELU, HEAVY, HEAD),
+    of_vision("swin_t", LAYER_NORM, GELU, HEAVY, HEAD),
+    of_vision("vit_b_16", LAYER_NORM, GELU, "scaled_dot_product_attention", HEAVY, HEAD),
+    Case("mobilenet_v2_035", vision("mobilenet_v2", width_mult=0.35, num_classes=10), (3, 96, 96), ()),
+    Case(
+        "mobilenet_v3_small_025",
+        vision("mobilenet_v3_small", width_mult=0.25, num_classes=10),
+        (3, 96, 96),
+        (),
+    ),
+    Case("resnet8", small.resnet8, (3, 32, 32), ()),
+    Case("mobilenet_v1_025", small.mobilenet_v1_025, (3, 96, 96), ()),
+    Case("ds_cnn", small.ds_cnn, (1, 49, 10), ()),
+    Case("lenet5", small.lenet5, (1, 28, 28), ()),
+)

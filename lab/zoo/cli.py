@@ -1,0 +1,119 @@
+"""Command line: 30 architectures through `convert --check`, into build/zoo.json: `make check-zoo`."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import click
+import torch
+from torch import nn
+
+from lab import notes
+from lab.bench.build import build
+from lab.sizes.firmware import written
+from microtrain.base.paths import ROOT
+from microtrain.base.terminal import say
+from microtrain.convert import boards, check
+from microtrain.convert.loading import load
+from microtrain.convert.pipeline import ALL_PASSES
+from microtrain.convert.scheme import Scheme
+from microtrain.memory_report.firmware import load_firmware
+from microtrain.memory_report.interrupts import analyse
+from microtrain.memory_report.usage import make_report
+
+from .cases import CASES, Case
+
+WORK, RESULT = ROOT / "build/zoo", ROOT / "build/zoo.json"
+CLOSE, MOST_SECONDS = 0.02, 10.0
+STACK = 384  # bytes of SRAM: convert assumes the stack of the deepest kernel, which a network may not use
+
+
+def exported(case: Case, folder: Path) -> tuple[nn.Module, Path]:
+    """The network with random weights, and its file."""
+    torch.manual_seed(0)
+    network, path = case.make().eval(), folder / f"{case.name}.pt2"
+    folder.mkdir(parents=True, exist_ok=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        logging.disable(logging.WARNING)
+        program = torch.export.export(network, (torch.zeros(1, *case.shape),))
+        torch.export.save(program, path)
+        logging.disable(logging.NOTSET)
+    return network, path
+
+
+def true_weights(network: nn.Module) -> int:
+    """Bytes as int8 with int32 biases, counted in PyTorch: all layers but a linear one at the end."""
+    layers = [m for m in network.modules() if isinstance(m, nn.Conv2d | nn.Linear)]
+    stored = layers[:-1] if isinstance(layers[-1], nn.Linear) else layers
+    weights = [m.weight for m in stored]
+    weights += [m.in_proj_weight for m in network.modules() if isinstance(m, nn.MultiheadAttention)]
+    return sum(weight.numel() + 4 * weight.shape[0] for weight in weights)
+
+
+def true_sizes(path: Path, checked: check.Checked) -> dict[str, int]:
+    """Flash and all-in SRAM of the firmware that is built of a model that fits."""
+    loaded = load(path, False, None)
+    scheme, classes = Scheme(checked.scheme or ""), checked.classes or 0
+    compiled = check.planned(loaded, scheme, classes, checked.limits, ALL_PASSES)
+    firmware = load_firmware(
+        build(written(compiled, WORK / path.stem / "generated"), WORK / path.stem, checked.board)
+    )
+    report = make_report(firmware, None, analyse(firmware), None, None)
+    return {"flash": report.flash_total, "sram": report.sram_total}
+
+
+def looked_at(case: Case, built: bool) -> dict[str, Any]:
+    """One row: the answer, how long it took, and what is true."""
+    network, path = exported(case, WORK)
+    limits = boards.limits(boards.find(), None, None)
+    start, worked = time.monotonic(), time.process_time()
+    checked = check.check(path, check.Asked(lambda: load(path, False, None), limits))
+    seconds = {"seconds": round(time.monotonic() - start, 1)}
+    seconds["processor_seconds"] = round(time.process_time() - worked, 1)
+    estimated = {"weights": checked.weights, "flash": checked.flash, "sram": checked.sram}
+    true = {"weights": true_weights(network)}
+    if checked.fits and built:
+        true |= true_sizes(path, checked)
+    path.unlink()
+    row: dict[str, Any] = {"model": case.name, "verdict": "fits" if checked.fits else "does not fit"}
+    row |= {"obstacles": list(checked.obstacles), "estimated": estimated, "true": true, **seconds}
+    return row | {"wrong": wrong(case, row)}
+
+
+def wrong(case: Case, row: dict[str, Any]) -> list[str]:
+    """What is not as it must be in a row, in words."""
+    said = " ".join(row["obstacles"])
+    found = [f"is not told of: {words}" for words in case.told if words not in said]
+    if not case.told and row["obstacles"]:
+        found.append("should fit")
+    for what, size in row["true"].items():
+        over = row["estimated"][what] - size
+        if abs(over) > CLOSE * size and not (what == "sram" and 0 < over <= STACK):
+            found.append(f"{what} is {size:,} B, not {row['estimated'][what]:,} B")
+    if row["processor_seconds"] > MOST_SECONDS:  # what else runs on this machine is no fault of the check
+        found.append(f"took {row['processor_seconds']} s")
+    return found
+
+
+@click.command()
+@click.option("--only", help="One architecture, by its name; the file is left alone.")
+@click.option("--build/--no-build", "built", default=True, help="Build those that fit, for their true sizes.")
+def main(only: str | None, built: bool) -> None:
+    """Ask `convert --check` about public architectures, and hold its answers against what is true."""
+    rows = []
+    for case in CASES:
+        if only in (None, case.name):
+            row = looked_at(case, built)
+            rows.append(row)
+            verdict = f"{row['verdict']}, {len(row['obstacles'])} obstacles"
+            judged = "; ".join(row["wrong"]) or "right"
+            say(f"{case.name:24} {verdict:28} {row['processor_seconds']:5.1f} s  {judged}")
+    if only is None:
+        notes.write(RESULT, rows)
+    sys.exit(1 if any(row["wrong"] for row in rows) else 0)

@@ -1,0 +1,73 @@
+"""Networks of the MLPerf Tiny benchmark, and LeNet-5, as their papers and reference code describe them."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+
+def conv(c_in: int, c_out: int, kernel: int, stride: int = 1, groups: int = 1) -> nn.Sequential:
+    """Convolution, batch norm, ReLU."""
+    return nn.Sequential(
+        nn.Conv2d(c_in, c_out, kernel, stride, kernel // 2, groups=groups, bias=False),
+        nn.BatchNorm2d(c_out),
+        nn.ReLU(),
+    )
+
+
+class Pooled(nn.Module):
+    """Layers, the mean over the map, and a linear layer."""
+
+    def __init__(self, layers: nn.Sequential, features: int, classes: int) -> None:
+        super().__init__()
+        self.layers = layers
+        self.head = nn.Linear(features, classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.head(self.layers(x).mean((2, 3)))
+        return result
+
+
+class Residual(nn.Module):
+    """Two convolutions beside a shortcut."""
+
+    def __init__(self, c_in: int, c_out: int, stride: int) -> None:
+        super().__init__()
+        self.first = conv(c_in, c_out, 3, stride)
+        self.second = nn.Sequential(nn.Conv2d(c_out, c_out, 3, 1, 1, bias=False), nn.BatchNorm2d(c_out))
+        self.shortcut = nn.Conv2d(c_in, c_out, 1, stride) if stride > 1 else nn.Identity()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.second(self.first(x)) + self.shortcut(x))
+
+
+def resnet8() -> nn.Module:
+    """Image classification of MLPerf Tiny: CIFAR-10, 32x32."""
+    blocks = nn.Sequential(conv(3, 16, 3), Residual(16, 16, 1), Residual(16, 32, 2), Residual(32, 64, 2))
+    return Pooled(blocks, 64, 10)
+
+
+def mobilenet_v1_025() -> nn.Module:
+    """Visual wake words of MLPerf Tiny: MobileNetV1 a quarter as wide (Howard et al. 2017), 96x96."""
+    plan = ((16, 1), (32, 2), (32, 1), (64, 2), (64, 1), (128, 2), *[(128, 1)] * 5, (256, 2), (256, 1))
+    layers, channels = [conv(3, 8, 3, 2)], 8
+    for c_out, stride in plan:
+        layers += [conv(channels, channels, 3, stride, channels), conv(channels, c_out, 1)]
+        channels = c_out
+    return Pooled(nn.Sequential(*layers), channels, 2)
+
+
+def ds_cnn() -> nn.Module:
+    """Keyword spotting of MLPerf Tiny: depthwise-separable, 49x10 MFCCs (Zhang et al. 2017)."""
+    stem = nn.Sequential(nn.Conv2d(1, 64, (10, 4), 2, (5, 1), bias=False), nn.BatchNorm2d(64), nn.ReLU())
+    blocks = [layer for _ in range(4) for layer in (conv(64, 64, 3, 1, 64), conv(64, 64, 1))]
+    return Pooled(nn.Sequential(stem, *blocks), 64, 12)
+
+
+def lenet5() -> nn.Module:
+    """LeCun et al. 1998 with ReLU and maximum pooling, as it is taught today: 28x28."""
+    return nn.Sequential(
+        *(nn.Conv2d(1, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()),
+        *(nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, 10)),
+    )

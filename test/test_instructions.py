@@ -1,0 +1,92 @@
+"""The estimate of a step's instructions: what it was, what it says of kernels that nobody counted."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import EXAMPLE
+from networks import residual_network
+
+from microtrain.convert.ir import Graph
+from microtrain.convert.loading import load, quantized_with_report
+from microtrain.convert.ops import TABLE
+from microtrain.convert.ops.work import by_size, kind
+from microtrain.convert.pipeline import training_graph
+from microtrain.convert.quantize.ptq import Choices
+from microtrain.convert.scheme import Scheme, find
+from microtrain.search.instructions import (
+    AVERAGE,
+    coefficients,
+    estimate,
+    priced,
+    step_instructions,
+    uncounted,
+    unmeasured,
+)
+
+
+@pytest.fixture(scope="module")
+def example() -> Graph:
+    """The digits example, int8."""
+    return quantized_with_report(load(EXAMPLE / "model.pt", False, None), Choices(), False, None)[0]
+
+
+@pytest.fixture(scope="module")
+def everything() -> Graph:
+    """A training graph of all weights, with four fraction bits."""
+    scheme = Scheme("all", -1, {"all": 1.0}, fraction_bits=4)
+    return training_graph(residual_network(classes=3), scheme, 3)
+
+
+@pytest.fixture(scope="module")
+def streams() -> Graph:
+    """A training graph of the last bias: all before it runs by rows."""
+    return training_graph(residual_network(classes=3), Scheme("last", 1), 3)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "instructions"),
+    [("bias.yaml", 8059780.613912192), ("head.yaml", 2200855.431388), ("scheme.yaml", 8434332.38600999)],
+)
+def test_the_examples_schemes_cost_what_they_did(example: Graph, scheme: str, instructions: float) -> None:
+    """Before the entries of the ops said what a step's instructions grow with, it was the same."""
+    graph = training_graph(example, find(EXAMPLE / scheme), 10)
+    assert step_instructions(graph) == pytest.approx(instructions, rel=1e-12)
+
+
+def test_every_coefficient_is_of_an_op() -> None:
+    assert {name.split(" ")[0] for name in coefficients()} <= {AVERAGE, *TABLE}
+
+
+def test_a_kernel_that_was_never_counted_costs_what_the_average_does(everything: Graph) -> None:
+    model = coefficients()
+    node = next(n for n in everything.backward_nodes if kind(everything, n) in model)
+    without = {name: own for name, own in model.items() if name != kind(everything, node)}
+    assert not list(uncounted(everything, node, model))
+    assert list(uncounted(everything, node, without)) == [node]
+    guess = priced(model[AVERAGE], by_size(everything, node))
+    assert estimate(everything, node, without) == guess != estimate(everything, node, model)
+
+
+def test_so_does_one_that_was_never_counted_by_rows(streams: Graph) -> None:
+    model = coefficients()
+    stream = next(n for n in streams.forward_nodes if n.parts)
+    assert not list(uncounted(streams, stream, model))
+    gone = stream.parts[0].op
+    kept = {name: value for name, value in model[stream.op].items() if gone not in name.split()}
+    without = {**model, stream.op: kept}
+    missing = [part for part in stream.parts if part.op == gone]
+    assert list(uncounted(streams, stream, without)) == missing
+    guess = sum(priced(model[AVERAGE], by_size(streams, part)) for part in missing)
+    rest = priced(kept, TABLE[stream.op].work(streams, stream))
+    assert estimate(streams, stream, without) == pytest.approx(rest + guess)
+
+
+def test_what_was_never_counted_is_named(everything: Graph, streams: Graph) -> None:
+    assert unmeasured(everything) == [
+        "conv2d_bwd_w kxk",
+        "conv2d_bwd_x kxk",
+        "dwconv2d_bwd_w 5x5/1",
+        "maxpool",
+        "maxpool_bwd_x",
+    ]
+    assert unmeasured(streams) == ["avgpool by rows", "maxpool by rows"]

@@ -1,0 +1,46 @@
+"""The zoo: what it holds against `convert --check`, and that a wrong answer is noticed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lab.zoo import cases, cli
+from lab.zoo.cases import CASES, Case
+from microtrain.convert import obstacles
+
+
+def case(name: str) -> Case:
+    return next(each for each in CASES if each.name == name)
+
+
+def test_thirty_architectures_are_asked_about() -> None:
+    assert len({each.name for each in CASES}) == 30
+    assert sum(not each.told for each in CASES) == 6
+
+
+@pytest.mark.parametrize("name", ["resnet8", "mobilenet_v1_025", "ds_cnn", "lenet5"])
+def test_the_small_ones_fit_and_their_weights_are_counted(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli, "WORK", tmp_path)
+    row = cli.looked_at(case(name), built=False)
+    assert row["verdict"] == "fits" and row["wrong"] == []
+    monkeypatch.setattr(obstacles, "head_too_large", lambda *_: ["too many classes"])
+    assert cli.looked_at(case(name), built=False)["wrong"] == ["should fit"]
+
+
+def test_what_is_not_told_wrong_or_slow_is_said() -> None:
+    asked = Case("net", lambda: None, (3, 8, 8), (cases.CAT, cases.HEAVY))  # type: ignore[arg-type, return-value]
+    row = {
+        "obstacles": [f"layer a: {cases.CAT} is not supported"],
+        "estimated": {"weights": 1000, "flash": 2000},
+        "true": {"weights": 1019, "flash": 2100},
+        "processor_seconds": 12.0,
+    }
+    assert cli.wrong(asked, row) == [
+        f"is not told of: {cases.HEAVY}",
+        "flash is 2,100 B, not 2,000 B",
+        "took 12.0 s",
+    ]
