@@ -4,17 +4,20 @@ SHELL := /bin/bash
 export PLATFORMIO_SETTING_ENABLE_TELEMETRY := no
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: help setup demo test test-all coverage golden bench instructions claims replay soak attack house results verify-results lint renode format clean
+.PHONY: help setup demo test test-all coverage mutation golden bench instructions sizes check-zoo claims replay soak attack house results verify-results lint renode format clean
 
 help:
 	@echo "make demo      train the example on the emulated board; results in build/demo/"
 	@echo "make test      all quick tests"
 	@echo "make test-all  the slow ones too"
 	@echo "make coverage  which lines and branches the quick tests run: build/coverage.json, build/coverage/"
+	@echo "make mutation  bugs planted in the firmware, and which suite notices each: build/mutation.json"
 	@echo "make lint      ruff, mypy, clang-format, warnings as errors"
 	@echo "make golden    the published networks against golden data (MICROTRAIN_DATA)"
 	@echo "make claims    the demo again, and its numbers into README and lab/pages/demo.md"
 	@echo "make bench     the published networks on the emulated board: lab/pages/bench.md (MICROTRAIN_DATA)"
+	@echo "make check-zoo 30 public architectures through convert --check: build/zoo.json (torchvision)"
+	@echo "make sizes     what the firmware's own code takes of flash, for convert's estimate"
 	@echo "make results   accuracy on real data, hours: lab/pages/results.md (MICROTRAIN_DATA)"
 	@echo "make verify-results ROW=n   run row n of lab/pages/results.json again"
 	@echo "make replay    what a replay buffer keeps of classes that are past: lab/pages/replay.md (MICROTRAIN_DATA)"
@@ -37,6 +40,9 @@ test-all: setup
 
 coverage: setup
 	@$(PYTHON) lab/coverage
+
+mutation: setup
+	@$(PYTHON) lab/mutation
 
 renode: setup
 	@mkdir -p build && pio run -s -e disco_f746ng -e native -e camera -e nucleo_f446re > build/renode.log || { cat build/renode.log; exit 1; }
@@ -77,6 +83,12 @@ claims: setup
 
 house: setup
 	@$(PYTHON) lab/house
+
+check-zoo: setup
+	@$(PYTHON) lab/zoo
+
+sizes: setup
+	@$(PYTHON) lab/sizes
 
 instructions: setup
 	@$(PYTHON) lab/instructions

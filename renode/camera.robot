@@ -14,7 +14,8 @@ ${SHOTS}                20
 *** Keywords ***
 Boot With Camera
     Create Board
-    Execute Command             machine LoadPlatformDescription @${CAMERA}
+    ${description}=             Monitor Path    ${CAMERA}
+    Execute Command             machine LoadPlatformDescription ${description}
     ${scene}=                   Scene    left    0
     Show                        ${scene}
     Start Emulation
@@ -23,7 +24,8 @@ Boot With Camera
 
 Show
     [Arguments]                 ${file}
-    Execute Command             sysbus.spi2.camera ImageSource @${file}
+    ${picture}=                 Monitor Path    ${file}
+    Execute Command             sysbus.spi2.camera ImageSource ${picture}
 
 Half
     [Documentation]             160 pixels of one grey, each a little off. A grey of v in 5 bits is v * 2113 in RGB565.

@@ -112,6 +112,26 @@ Power Fails In The Midst Of A Save
     ${checkpoint}=              Old Or New After A Power Cut    20
     Should Be Equal             ${checkpoint}    1 of step 1
 
+A Slot Is Erased Each Time It Is Forgotten
+    [Documentation]    Where an erase does nothing, the words of an older checkpoint are in the way of the next one.
+    Boot
+    ${start}=                   Trainables
+    FOR    ${label}    IN    0    1    0
+        Train On Pattern            1    ${label}
+        Save                        1
+        Ask                         forget    ^ok forget$
+    END
+    Ask                         reset    ^ok reset$
+    Train On Pattern            2    1
+    ${learned}=                 Trainables
+    Save                        1
+    Execute Command             machine Reset
+    ${checkpoint}=              Checkpoint After Restart
+    Should Be Equal             ${checkpoint}    1 of step 1
+    ${found}=                   Trainables
+    Should Be Equal             ${found}    ${learned}
+    Should Not Be Equal         ${found}    ${start}
+
 What Is Forgotten Is Gone
     Saved And Trained Further
     Ask                         forget    ^ok forget$

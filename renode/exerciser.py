@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
+import shutil
 from pathlib import Path
 
+from microtrain.base.hostcc import Parts, compiled
+
 FOLDER = Path(__file__).resolve().parent.parent / "test" / "fixtures" / "emulator"
+SCRIPT = FOLDER / "link.ld"
 FLAGS = (
     *("-std=c11", "-O2", "-g", "-ffreestanding", "-nostdlib", "-ffp-contract=off"),
-    *("-mthumb", "-mfloat-abi=hard", "-Wl,--no-warn-rwx-segments", "-T", str(FOLDER / "link.ld")),
+    *("-mthumb", "-mfloat-abi=hard", "-Wl,--no-warn-rwx-segments", "-T", str(SCRIPT)),
 )
 SECTOR = {"disco_f746ng": 4, "nucleo_f446re": 6}  # that it erases and programs
 CANVAS = {"disco_f746ng": 0x2002_0000, "nucleo_f446re": 0x2001_0000}  # SRAM that it writes on command only
@@ -22,11 +25,13 @@ BOARDS = {
 
 
 def build(elf: Path, board: str, *more: str) -> Path:
-    """Compile and link it; `more` flags come last.
-
-    Errors   subprocess.CalledProcessError with the compiler's words in `stderr`
-    """
-    sources = [str(FOLDER / name) for name in ("board.c", "main.c")]
-    command = ["arm-none-eabi-gcc", *FLAGS, *BOARDS[board], *more, *sources, "-o", str(elf)]
-    subprocess.run(command, capture_output=True, text=True, check=True)
-    return elf
+    """Compile and link it; `more` flags come last. Error where there is no compiler for Arm."""
+    parts = Parts(
+        what="the exerciser",
+        name="exerciser",
+        sources=tuple(FOLDER / name for name in ("board.c", "main.c")),
+        flags=(*FLAGS, *BOARDS[board], *more),
+        include=(FOLDER,),
+        others=(SCRIPT,),
+    )
+    return Path(shutil.copy(compiled(parts, cc="arm-none-eabi-gcc", suffix=".elf"), elf))

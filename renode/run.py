@@ -7,7 +7,6 @@ the example (training.robot) needs the host simulator of the same model; the one
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -31,8 +30,8 @@ def build_exerciser(folder: Path, board: str) -> Path:
     """The firmware that drives the flash controller for flash.robot."""
     try:
         return exerciser.build(folder / "exerciser.elf", board)
-    except subprocess.CalledProcessError as error:
-        raise click.ClickException(f"no firmware for {NEEDS_EXERCISER}: {error.stderr}") from error
+    except Error as error:
+        raise click.ClickException(f"no firmware for {NEEDS_EXERCISER}: {error}") from error
 
 
 def prepare(suites: list[Path], program: Path, folder: Path, board: str) -> tuple[list[Path], dict[str, str]]:

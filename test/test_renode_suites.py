@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,7 +17,7 @@ from conftest import ROOT, Built
 from robot import api
 from robot.running.resourcemodel import ResourceFile
 
-from microtrain.emulator import EmulatorError
+from microtrain.emulator import EmulatorError, robotrun
 from microtrain.emulator.chips import STM32F446, STM32F746
 from microtrain.emulator.robotlib import BoardKeywords
 from renode import boards
@@ -69,7 +71,7 @@ def strangers(suite: Path) -> list[str]:
 
 def fits(command: str, pattern: str) -> bool:
     """Whether a monitor command is one of the list, with what the F746's board calls its parts."""
-    for name in ("${USER_LED}", "${USER_BUTTON}"):
+    for name in ("${UART}", "${USER_LED}", "${USER_BUTTON}"):
         command = command.replace(name, board_variables()[name])
     words, wanted = command.split(), pattern.split()
     return len(words) == len(wanted) and all(
@@ -170,6 +172,8 @@ def test_another_boards_names_are_refused(nucleo_elf: Path) -> None:
         ("training.robot", "${last} < 0.8", "${last} < 0.1"),
         ("board.robot", "^start watchdog$", "^start power$"),
         ("flash.robot", "and=0f000f00", "and=ff0f0ff0"),
+        ("frames.robot", "crc_hqx($header, 0xffff)", "crc_hqx($header, 0)"),
+        ("hardware.robot", "2 << ${divider} - 4", "1 << ${divider} - 4"),
     ],
 )
 def test_a_failing_suite_fails_the_run(
@@ -214,6 +218,50 @@ def test_the_examples_suite_is_left_out_for_another_model(example: Built, tmp_pa
     assert done.returncode == 1
     assert "no suite is left" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_folder_with_a_space(example: Built, tmp_path: Path) -> None:
+    folder = tmp_path / "my suites"
+    folder.mkdir()
+    for file in (SHARED, RENODE / "board.resc", example.elf):
+        shutil.copy(file, folder)
+    suite = folder / "ping.robot"
+    suite.write_text(
+        "*** Settings ***\nResource    keywords.resource\n"
+        "*** Test Cases ***\nPing\n    Boot\n    Ask    ping    ^ok pong$\n"
+    )
+    done = run_suites("--elf", folder / example.elf.name, "--results", folder / "results", suite)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def renode_that(says: str, folder: Path) -> Path:
+    """A Renode that says its version; its runner writes down which Python it has, and its arguments."""
+    (folder / "renode").write_text(f"#!/bin/sh\necho 'Renode v{says}.2345'\n")
+    record = folder / "record.txt"
+    (folder / "renode-test").write_text(
+        f'#!/bin/sh\n{{ command -v python3; echo "$VIRTUAL_ENV"; printf "%s\\n" "$@"; }} > {record}\n'
+    )
+    for program in ("renode", "renode-test"):
+        (folder / program).chmod(0o755)
+    return record
+
+
+@pytest.mark.parametrize("version", ["1.16.1", "1.17.0"])
+def test_renodes_runner_has_the_users_python(
+    version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = renode_that(version, tmp_path)
+    ours = Path(sys.executable).parent
+    monkeypatch.setenv("PATH", os.pathsep.join(map(str, (ours, tmp_path, "/usr/bin", "/bin"))))
+    monkeypatch.setenv("VIRTUAL_ENV", str(ours.parent))
+    assert robotrun.run_on_renode([tmp_path / "a b.robot"], {"ELF": "x y"}, tmp_path / "results") == 0
+    python, environment, *arguments = record.read_text().splitlines()
+    assert Path(python).parent != ours
+    assert environment == ""
+    assert arguments[2:] == ["--variable", "ELF:x y", str(tmp_path / "a b.robot")]
+    said = "" if version == "1.16.1" else "Renode is 1.17.0; the suites"
+    err = capsys.readouterr().err
+    assert err.startswith(said) and bool(err) == bool(said)
 
 
 def test_no_host_simulator_is_one_sentence(example: Built, tmp_path: Path) -> None:
