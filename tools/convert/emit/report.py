@@ -11,7 +11,7 @@ from microtrain.convert.boards import Limits
 from microtrain.convert.memory.replay import record_bytes
 from microtrain.convert.ops import TABLE
 from microtrain.convert.passes.recompute import recomputed, recomputed_macs
-from microtrain.convert.pipeline import FIRMWARE_SRAM, Compiled
+from microtrain.convert.pipeline import Compiled, firmware_sram
 from microtrain.convert.trainables import block_bytes, layout
 from microtrain.pictures.report import Firmware
 
@@ -100,7 +100,7 @@ def _print_totals(compiled: Compiled, limits: Limits, console: Console) -> None:
 def firmware(compiled: Compiled, limits: Limits) -> Firmware:
     """Estimated bytes of the firmware beside the model."""
     graph = compiled.graph
-    return Firmware(FIRMWARE_SRAM, flash_total(graph, limits.board_name) - model_flash(graph))
+    return Firmware(firmware_sram(graph), flash_total(graph, limits.board_name) - model_flash(graph))
 
 
 def _replay_lines(compiled: Compiled) -> list[str]:
