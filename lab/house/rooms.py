@@ -36,6 +36,8 @@ FLOORS: Floors = (
     (
         "lab.instructions",
         "lab.zoo",
+        "lab.compilers",
+        "lab.workflow",
         "lab.results",
         "lab.attack",
         "lab.claims",
