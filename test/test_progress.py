@@ -9,11 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from conftest import ROOT
 from PIL import Image
 from rich.console import Console
 
 from microtrain.base import progress
 from microtrain.base.progress import Bar, Bars, duration
+from microtrain.convert.execute import batched
+from microtrain.convert.loading import load
 from microtrain.device import cli
 from microtrain.device.testing import CLASSES, SHAPE, FakeDevice
 
@@ -103,3 +106,15 @@ def test_a_session_without_a_terminal_is_not_silent(tmp_path: Path, monkeypatch:
     said = CliRunner().invoke(cli.main, ["--port", "fake", "train", str(tmp_path)]).output
     found = [line for line in said.splitlines() if line.startswith("training: ")]
     assert found and " of 9, loss 0.125, right before learning " in found[-1] and found[-1].endswith(" left")
+
+
+def test_calibration_of_many_images_says_how_far_it_is(lines: list[str]) -> None:
+    """It was silent without a terminal, however long it took."""
+    graph = load(ROOT / "examples/digits/model.pt", False, None).graph
+    images = np.zeros((130, *graph.tensors[graph.input.tensor].shape), np.uint8)
+    sizes = []
+    for batch in batched.batches(graph, images, "calibrating"):
+        sizes.append(len(batch))
+        wait_for(lines, len(sizes))
+    assert sum(sizes) == 130 and len(sizes) > 1
+    assert lines[0].startswith("calibrating: 0 of 130")
