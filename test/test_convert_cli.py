@@ -51,6 +51,17 @@ def test_the_bare_command_converts_the_example(tmp_path: Path) -> None:
     assert "blocks.0.expand" in result.stdout
 
 
+def test_folders_are_said_as_one_types_them_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a project the lines of what comes next fit 80 columns, wherever the project lies."""
+    (tmp_path / "garden").mkdir()
+    monkeypatch.chdir(tmp_path / "garden")
+    here = convert(MODEL, "--board", "native", "-o", tmp_path / "garden/firmware/generated").output
+    assert "to firmware/generated\n" in here
+    assert "microtrain simulate firmware/generated --data" in here
+    elsewhere = convert(MODEL, "--board", "native", "-o", tmp_path / "other").output
+    assert f"microtrain simulate {tmp_path / 'other'} --data" in elsewhere
+
+
 def test_a_conversion_ends_with_what_was_chosen_and_what_comes_next(tmp_path: Path) -> None:
     scheme = ("--scheme", EXAMPLE / "scheme.yaml", "--board", "native")
     chosen = convert(MODEL, "--budget-sram", 40, "-o", tmp_path / "default").output

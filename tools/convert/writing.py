@@ -66,8 +66,14 @@ def write(compiled: Compiled, model: Model, target: Target, more: dict[str, str]
     files["model.npz"] = archive(compiled.graph, generated.model_id)
     write_all(files, target.folder)
     report.print_table(compiled, target.limits, screen())
-    say(f"wrote {', '.join(sorted(files))} to {target.folder}")
-    say(summary.text(chosen, summary.commands(target.limits, target.folder)))
+    say(f"wrote {', '.join(sorted(files))} to {typed(target.folder)}")
+    say(summary.text(chosen, summary.commands(target.limits, typed(target.folder))))
+
+
+def typed(folder: Path) -> Path:
+    """A folder as one would type it here."""
+    here = Path.cwd()
+    return folder.relative_to(here) if folder.is_relative_to(here) else folder
 
 
 def write_all(files: dict[str, bytes], folder: Path) -> None:
