@@ -15,8 +15,11 @@ from rich.console import Console
 
 from microtrain.base import progress
 from microtrain.base.progress import Bar, Bars, duration
+from microtrain.convert import command
 from microtrain.convert.execute import batched
+from microtrain.convert.ir import Graph
 from microtrain.convert.loading import load
+from microtrain.convert.pipeline import ALL_PASSES
 from microtrain.device import cli
 from microtrain.device.testing import CLASSES, SHAPE, FakeDevice
 
@@ -118,3 +121,20 @@ def test_calibration_of_many_images_says_how_far_it_is(lines: list[str]) -> None
         wait_for(lines, len(sizes))
     assert sum(sizes) == 130 and len(sizes) > 1
     assert lines[0].startswith("calibrating: 0 of 130")
+
+
+def test_the_choice_of_a_scheme_says_how_far_it_is(lines: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A minute and more for a large network."""
+
+    def slow(quantized: Graph, *arguments: object) -> str:
+        tell = arguments[-1]
+        assert callable(tell)
+        for count in range(1, 4):
+            tell()
+            wait_for(lines, count)
+        return "compiled"
+
+    monkeypatch.setattr(command, "default_scheme", slow)
+    graph = load(ROOT / "examples/digits/model.pt", False, None).graph
+    assert str(command.compile_for(graph, None, 10, None, 1 << 20, ALL_PASSES)) == "compiled"
+    assert lines[0].startswith("choosing what to train, schemes tried: ") and len(lines) >= 3

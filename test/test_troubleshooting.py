@@ -10,6 +10,7 @@ import subprocess
 import sys
 import venv
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from torch import nn
 from torch_networks import write
 
 from microtrain.base.errors import Error
+from microtrain.convert import boards
 from microtrain.convert.cli import main as convert
 from microtrain.device.cli import main as device
 from microtrain.device.conversation import Conversation
@@ -139,6 +141,13 @@ def without_numpy(folder: Path) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=False).stderr
 
 
+def too_much_to_save(folder: Path) -> str:
+    board = boards.find()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(boards, "find", lambda name: replace(board, slot=32_768))
+        return said(convert, ROOT / "examples/digits/model.pt", "-o", folder / "out")
+
+
 def no_project(folder: Path) -> str:
     """As from an installed package: in a checkout the project is the checkout."""
     code = (
@@ -177,6 +186,7 @@ HEARD: dict[str, Heard] = {
     "the firmware crashed": crashed,
     "convert: ... has no package": without_numpy,
     "there is no PlatformIO project": no_project,
+    "saved never": too_much_to_save,
 }
 
 

@@ -6,6 +6,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from microtrain.base.progress import Bars
 from microtrain.pictures.report import Line
 
 from . import boards, check, obstacles
@@ -123,5 +124,7 @@ def compile_for(
     """
     head = head_rows or (scheme.head if scheme else "zeros")
     if scheme is None:
-        return default_scheme(quantized, classes, budget_sram, passes, head)
+        with Bars(transient=True) as bars:
+            bar = bars.add("choosing what to train, schemes tried")
+            return default_scheme(quantized, classes, budget_sram, passes, head, bar.advance)
     return compile_within(quantized, replace(scheme, head=head), classes, budget_sram, passes)

@@ -27,8 +27,11 @@ def default_scheme(
     budget_sram: int,
     passes: Passes = ALL_PASSES,
     head: HeadStart = "zeros",
+    tell: Callable[[], None] = lambda: None,
 ) -> Compiled:
     """A scheme that fits the SRAM budget; the head alone where nothing else does.
+
+    tell  is called for each scheme that is tried
 
     It trains the biases of the last k convolutions, as many as fit their share of the budget, and as much of
     their widening layers as fits: fraction after fraction, the smallest layers first. Where they all fit
@@ -36,6 +39,7 @@ def default_scheme(
     """
 
     def need(scheme: Scheme) -> float:
+        tell()
         graph = training_graph(quantized, scheme, classes, passes)
         return peak(graph, passes.in_place) * (1 + GAP) + fixed_sram(graph, passes.replay)
 

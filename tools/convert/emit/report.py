@@ -92,8 +92,6 @@ def _print_totals(compiled: Compiled, limits: Limits, console: Console) -> None:
         names = ", ".join(dict.fromkeys(node.name for node in again))
         work = f"{recomputed_macs(graph):,} MACs of backward"
         lines.insert(1, f"again       {work}, to keep to the budget: {names}")
-    if limits.board is not None and trained > limits.board.slot:
-        lines.append(f"note        the trainables exceed a checkpoint slot of {limits.board.slot:,} B")
     console.print("\n".join(lines))
 
 
