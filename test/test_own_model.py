@@ -51,9 +51,9 @@ def fresh_copy(folder: Path) -> Path:
         ["git", "ls-files", "-co", "--exclude-standard", "-z"], cwd=ROOT, capture_output=True, check=True
     )
     for name in listed.stdout.decode().split("\0"):
-        if name and (ROOT / name).is_file():
+        if name and ((ROOT / name).is_file() or (ROOT / name).is_symlink()):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, folder / name)
+            shutil.copy2(ROOT / name, folder / name, follow_symlinks=False)
     (folder / ".venv").symlink_to(Path(sys.prefix))
     return folder
 
@@ -124,6 +124,20 @@ def test_the_guide_on_a_tiny_set(tmp_path: Path) -> None:
     check(folder, follow(folder, SMALL))
 
 
+def test_a_fresh_copy_runs_its_own_package(tmp_path: Path) -> None:
+    """Not the one that is installed: `microtrain` at the root is a link, which belongs to the copy."""
+    folder = fresh_copy(tmp_path)
+    done = subprocess.run(
+        [sys.executable, "tools/convert", "--help"], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    shown = "import microtrain; print(microtrain.__file__)"
+    done = subprocess.run(
+        [sys.executable, "-c", shown], cwd=folder, capture_output=True, text=True, check=True
+    )
+    assert Path(done.stdout.strip()).is_relative_to(folder)
+
+
 def test_the_guide_runs_all_that_it_shows() -> None:
     """Only what programs print, and folders to have, stand in blocks that are not run."""
     languages = {block.language for block in guide()}
@@ -150,16 +164,16 @@ def test_the_sizes_are_those_that_the_guide_shows(tmp_path: Path) -> None:
             (tmp_path / block.file).write_text(block.text)
     (tmp_path / "own/untrained.py").write_text(UNTRAINED)
     subprocess.run([sys.executable, "own/untrained.py"], cwd=tmp_path, check=True)
-    (command,) = [b.text for b in guide() if b.language == "sh" and "tools/convert" in b.text]
-    words = [*command.split()[2:], "-o", "out"]
+    commands = [b.text for b in guide() if b.language == "sh" and "tools/convert" in b.text]
+    shown = [b.text for b in guide() if b.language == "text" and b.text.startswith(("own on", "arena"))]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-m", "microtrain", "convert", *words],
-        cwd=tmp_path, env=environment, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    (shown,) = [b.text for b in guide() if b.language == "text" and b.text.startswith("arena")]
-    assert shown in done.stdout, done.stdout
+    for command, text in zip(commands, shown, strict=True):
+        words = [sys.executable, "-m", "microtrain", "convert", *command.split()[2:], "-o", "out"]
+        done = subprocess.run(
+            words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert text in done.stdout, done.stdout
 
 
 def unpack(archive: Path, scratch: Path, folder: Path) -> None:
