@@ -14,11 +14,13 @@ from .emit.explain import print_waterfall
 from .frontends.module import LoadedModel
 from .ir import Graph
 from .loading import load, quantized_with_report, screen
+from .memory.imprint import Request, features_of
 from .options import NATIVE, Wanted
-from .pipeline import Compiled, Passes, compile_within, with_buffer
+from .pipeline import Compiled, Passes, Room, compile_graph, compile_within, with_buffer
 from .quantize.ptq import Choices
 from .scheme import Scheme
 from .scheme import find as find_scheme
+from .trainables import HeadStart
 from .writing import Model, Target, write
 
 
@@ -93,35 +95,46 @@ def given_classes(wanted: Wanted) -> int | None:
 
 
 def compiled_for(quantized: Graph, wanted: Wanted, limits: boards.Limits) -> Compiled:
-    """With the scheme that was named, or the largest default one that fits; and with its replay buffer."""
-    passes = passes_of(wanted)
-    room = sys.maxsize if limits.sram is None else limits.sram
+    """With the scheme that was named, or the largest default one that fits; with statistics of features as
+    good as there is room for beside it; and with its replay buffer."""
+    passes, classes = passes_of(wanted), classes_of(quantized, wanted)
     scheme = choose_scheme(wanted.scheme, wanted.fraction_bits) if wanted.scheme else None
-    compiled = compile_for(quantized, scheme, classes_of(quantized, wanted), wanted.head_rows, room, passes)
+    head = wanted.head_rows or (scheme.head if scheme else "zeros")
+    room = Room(quantized, classes, sys.maxsize if limits.sram is None else limits.sram)
+    if scheme is None:
+        some = wanted.imprint.some(features_of(quantized))
+        scheme = default_within(room, passes, head, some).scheme
+    else:
+        scheme = replace(scheme, head=head)
+    compiled = compile_imprinting(room, scheme, passes, wanted.imprint)
     if wanted.replay:
         return with_buffer(compiled, wanted.replay, limits.sram)
     return compiled
+
+
+def default_within(room: Room, passes: Passes, head: HeadStart, group: int) -> Compiled:
+    """The largest default scheme that leaves room for statistics of features, if there is any such."""
+    with_them = replace(passes, imprint=group)
+    compiled = default_scheme(room.quantized, room.classes, room.sram, with_them, head)
+    if compiled.sram <= room.sram or not group:
+        return compiled
+    return default_scheme(room.quantized, room.classes, room.sram, passes, head)
+
+
+def compile_imprinting(room: Room, scheme: Scheme, passes: Passes, request: Request) -> Compiled:
+    """Compile with the largest groups of features that fit without making anything again for them."""
+    groups = request.groups(features_of(room.quantized))
+    for group in groups[:-1]:
+        chosen = replace(passes, imprint=group)
+        if room.holds(scheme, chosen):
+            compiled = compile_graph(room.quantized, scheme, room.classes, chosen)
+            if compiled.sram <= room.sram:
+                return compiled
+    least = replace(passes, imprint=groups[-1])
+    return compile_within(room.quantized, scheme, room.classes, room.sram, least)
 
 
 def choose_scheme(name: Path, fraction_bits: str | None) -> Scheme:
     """The scheme that was named, with other fraction bits where they are given."""
     scheme = find_scheme(name)
     return scheme if fraction_bits is None else replace(scheme, fraction_bits=int(fraction_bits))
-
-
-def compile_for(
-    quantized: Graph,
-    scheme: Scheme | None,
-    classes: int,
-    head_rows: tuple[int, ...] | None,
-    budget_sram: int,
-    passes: Passes,
-) -> Compiled:
-    """Compile with the given scheme, or the largest default one, to fit `budget_sram` bytes.
-
-    head_rows  rows of the model's own head, in place of what the scheme says; None: the scheme's
-    """
-    head = head_rows or (scheme.head if scheme else "zeros")
-    if scheme is None:
-        return default_scheme(quantized, classes, budget_sram, passes, head)
-    return compile_within(quantized, replace(scheme, head=head), classes, budget_sram, passes)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from .ir import ConvertError, Graph
 from .memory.check_plan import check_plan
+from .memory.imprint import features_of
 from .memory.plan import GAP, Plan, fits, peak, plan
 from .memory.replay import Request, buffer_bytes, with_record
 from .memory.strips import widen
@@ -38,6 +39,7 @@ class Passes:
     arriving  the image's rows enter the first chain as they come; else the image is whole in memory
     arena     bytes of arena above which what the backward pass needs is made again rather than kept
     replay    the buffer of old records that a firmware should have beside the model, if any
+    imprint   features of which the covariance is kept together; 0: no statistics of features
     """
 
     in_place: bool = True
@@ -46,6 +48,7 @@ class Passes:
     arriving: bool = True
     arena: int = 1 << 32
     replay: Request | None = None
+    imprint: int = 0
 
 
 ALL_PASSES = Passes()
@@ -98,6 +101,7 @@ def training_graph(quantized: Graph, scheme: Scheme, classes: int, passes: Passe
         return schedule(fuse(graph, passes.chained, passes.arriving) if passes.fused else graph)
 
     graph = sparse_graph(quantized, scheme, classes)
+    graph = graph.replace(imprint=min(passes.imprint, features_of(graph)))
     graph = verify(recompute(graph, lambda g: peak(ordered(g), passes.in_place), passes.arena))
     return verify(ordered(graph))
 
@@ -127,6 +131,23 @@ def compile_within(
     if room <= 0 or fits(graph, room, passes.in_place):
         return planned(graph, scheme, passes)
     return compile_graph(quantized, scheme, classes, replace(passes, arena=int(room * (1 - GAP))))
+
+
+@dataclass(frozen=True, eq=False)
+class Room:
+    """What a model is to be compiled into. sram: bytes, all in."""
+
+    quantized: Graph
+    classes: int
+    sram: int
+
+    def needed(self, scheme: Scheme, passes: Passes) -> float:
+        """Bytes of SRAM that a scheme takes, with what the planner may stay above its bound."""
+        graph = training_graph(self.quantized, scheme, self.classes, passes)
+        return peak(graph, passes.in_place) * (1 + GAP) + fixed_sram(graph, passes.replay)
+
+    def holds(self, scheme: Scheme, passes: Passes) -> bool:
+        return self.needed(scheme, passes) <= self.sram
 
 
 def with_buffer(compiled: Compiled, request: Request, budget_sram: int | None) -> Compiled:
