@@ -25,6 +25,7 @@ LAB = (
     "house",
     "instructions",
     "mutation",
+    "recipe",
     "results",
     "sizes",
     "soak",

@@ -36,6 +36,7 @@ FLOORS: Floors = (
     (
         "lab.instructions",
         "lab.zoo",
+        "lab.recipe",
         "lab.results",
         "lab.attack",
         "lab.claims",
