@@ -23,6 +23,8 @@ HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 ASSIGNMENT = re.compile(r"\w+=\S+")
 BETWEEN = {"&&", "||", "|", ";", "&"}
 SHELL = {"sh", "shell", "bash", "console"}
+OPTION = re.compile(r"--[a-z][a-z0-9-]*(?:=\S*)?")
+OTHERS = {"pip", "gcc", "renode"}  # programs whose options are not ours
 
 
 def pages() -> list[Path]:
@@ -148,3 +150,32 @@ def pio_fault(words: list[str]) -> str | None:
 def targets() -> set[str]:
     """Of the Makefile."""
     return set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+
+
+def every_option() -> dict[str, set[str]]:
+    """The options of each of our commands, those of its subcommands too, by the command's name."""
+    return {name: options_of(cli.command(name)) for name in cli.TOOLS}
+
+
+def options_of(command: click.Command) -> set[str]:
+    found = {name for param in command.params for name in (*param.opts, *param.secondary_opts)}
+    if isinstance(command, click.Group):
+        for name in command.list_commands(click.Context(command)):
+            under = command.get_command(click.Context(command), name)
+            found |= options_of(under) if under is not None else set()
+    return found | {"--help", "-h"}
+
+
+def option_faults(text: str) -> list[str]:
+    """Pieces of code in the prose that name an option which no command of ours has, or not the one named."""
+    known = every_option()
+    anywhere = set[str]().union(*known.values())
+    found = []
+    for code in CODE.findall(INDENTED.sub("", FENCE.sub("", text))):
+        words = code.strip("`").split()
+        if not words or words[0] in OTHERS:
+            continue
+        named = next((known[word.removeprefix("tools/")] for word in words[:2] if word in known), anywhere)
+        if {word.partition("=")[0] for word in words if OPTION.fullmatch(word)} - named:
+            found.append(code.strip("`"))
+    return found

@@ -51,6 +51,38 @@ def test_the_bare_command_converts_the_example(tmp_path: Path) -> None:
     assert "blocks.0.expand" in result.stdout
 
 
+def test_what_can_never_be_saved_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The default scheme may train more than a checkpoint slot holds: `save` then answers err flash."""
+    board = boards.find()
+    monkeypatch.setattr(boards, "find", lambda name: replace(board, slot=32_768))
+    said = convert(MODEL, "--classes", 10, "-o", tmp_path / "all").output
+    assert "saved       never: 46,328 B to keep, and a checkpoint slot has 32,768 B" in said
+    assert "never: 46,328 B" in (tmp_path / "all/report.html").read_text()
+    assert "\nsaved " not in convert(MODEL, "--budget-sram", 24, "-o", tmp_path / "less").output
+
+
+def test_a_checkpoint_fits_where_the_firmware_says_so() -> None:
+    """Its slot header, its record and the trainables, in units of 32 bytes."""
+    slot = boards.find().slot
+    assert boards.find().can_save(slot - 96) and not boards.find().can_save(slot - 95)
+    source = (ROOT / "firmware/src/runtime/checkpoint.c").read_text()
+    first, _, rest = source.partition("struct record {")[2].partition("};")[0].partition("/*")
+    fields = first + rest.partition("*/")[2]
+    words = sum(line.count(",") + 1 for line in fields.splitlines() if ";" in line) + 1  # erases are two
+    assert 4 * words == boards.RECORD and "ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT" in source
+
+
+def test_folders_are_said_as_one_types_them_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a project the lines of what comes next fit 80 columns, wherever the project lies."""
+    (tmp_path / "garden").mkdir()
+    monkeypatch.chdir(tmp_path / "garden")
+    here = convert(MODEL, "--board", "native", "-o", tmp_path / "garden/firmware/generated").output
+    assert "to firmware/generated\n" in here
+    assert "microtrain simulate firmware/generated --data" in here
+    elsewhere = convert(MODEL, "--board", "native", "-o", tmp_path / "other").output
+    assert f"microtrain simulate {tmp_path / 'other'} --data" in elsewhere
+
+
 def test_a_conversion_ends_with_what_was_chosen_and_what_comes_next(tmp_path: Path) -> None:
     scheme = ("--scheme", EXAMPLE / "scheme.yaml", "--board", "native")
     chosen = convert(MODEL, "--budget-sram", 40, "-o", tmp_path / "default").output

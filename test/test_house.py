@@ -36,6 +36,16 @@ def test_a_heavy_import_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert speed.heavy_modules("new") == ["click"]
 
 
+@pytest.mark.parametrize("name", ["", *TOOLS])
+def test_a_help_takes_half_a_second_of_a_processor(name: str) -> None:
+    assert speed.is_quick(name)
+
+
+def test_a_slow_help_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(speed, "TURNS", 2)
+    assert not speed.is_quick("new", most=0.001)
+
+
 def test_functions_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "ROOT", tmp_path)
     (tmp_path / "a.c").write_text("int early(void);\n\n" + FUNCTION)

@@ -275,6 +275,15 @@ def test_labelled_images_are_classified_too(tmp_path: Path) -> None:
     assert "100% of the labelled images are named rightly, not 50%" in said
 
 
+def test_how_images_are_cut_is_told_once_of_each_folder(tmp_path: Path) -> None:
+    """Those that another normalisation is tried with are among the ones that calibrate."""
+    folder = photos(tmp_path)
+    for path in folder.rglob("*.png"):
+        Image.open(path).resize((40, 30)).save(path)
+    said = converted(write(Body().eval(), tmp_path / "net.pt", "exported"), folder)
+    assert said.count("cropped and resized") == 1, said
+
+
 def test_options_win_over_the_file(tmp_path: Path) -> None:
     extra = {"microtrain.json": json.dumps({"input": {"mean": [0.25], "std": [0.5]}})}
     path = write(network(nn.Identity()), tmp_path / "model.pt", "exported", extra_files=extra)

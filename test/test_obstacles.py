@@ -17,8 +17,11 @@ from PIL import Image
 from torch import nn
 from torch_networks import write
 
-from microtrain.convert import boards
+from microtrain.convert import boards, check
 from microtrain.convert.cli import main
+from microtrain.convert.loading import load
+from microtrain.convert.pipeline import ALL_PASSES
+from microtrain.convert.scheme import Scheme
 
 MODEL = str(ROOT / "examples/digits/model.pt")
 
@@ -146,6 +149,40 @@ def test_one_output_is_refused_with_the_way_out(tmp_path: Path) -> None:
     assert (
         convert(path, "--calibration", tmp_path / "c.npz", "--classes", "2", "-o", tmp_path / "out")[0] == 0
     )
+
+
+@pytest.mark.parametrize(
+    ("shape", "said"),
+    [
+        ((3, 16, 342), "a row of its image is 1,026 B, 342 pixels of 3 channels, and 1,024 B"),
+        ((3, 16, 342), "use an input at most 341 wide"),
+        ((1, 513, 16), "its image has 513 rows, and 512 are the most"),
+    ],
+)
+@pytest.mark.parametrize("check", [(), ("--check",)])
+def test_an_image_that_no_frame_carries_does_not_fit(
+    check: tuple[str, ...], shape: tuple[int, int, int], said: str, tmp_path: Path
+) -> None:
+    """The firmware of it would not compile."""
+    net = Net(nn.Conv2d(shape[0], 8, 3, 4, 1), features=8).eval()
+    net.shape = shape
+    code, printed = convert(*check, write(net, tmp_path / "model.pt2", "exported"), "-o", tmp_path / "out")
+    assert code == 1 and said in printed
+
+
+def test_the_frame_of_a_wide_row_is_counted(tmp_path: Path) -> None:
+    """It was 164 B too little for an image 320 wide: 448 B more than a row of 512 B has."""
+
+    def sram(side: int) -> int:
+        net = Net(nn.Conv2d(3, 8, 3, 4, 1), features=8).eval()
+        net.shape = (3, 32, side)
+        loaded = load(write(net, tmp_path / "model.pt2", "exported"), False, None)
+        compiled = check.planned(
+            loaded, Scheme("head-only"), 4, boards.limits(boards.find(), None, None), ALL_PASSES
+        )
+        return compiled.sram - compiled.plan.arena
+
+    assert sram(320) - sram(160) == 320 * 3 - 512
 
 
 @pytest.mark.parametrize(

@@ -134,6 +134,34 @@ def test_the_guide_runs_all_that_it_shows() -> None:
             ast.parse(block.text)
 
 
+UNTRAINED = """
+from mobilenet import MobileNetV2
+from pretrain import save
+
+save(MobileNetV2(10).eval(), [f"class{label}" for label in range(10)], "own/model.pt2")
+"""
+
+
+def test_the_sizes_are_those_that_the_guide_shows(tmp_path: Path) -> None:
+    """They depend on no weight and on no image: an untrained network has them too."""
+    tiny_set(tmp_path / "own/photos", 0)
+    for block in guide():
+        if block.file:
+            (tmp_path / block.file).write_text(block.text)
+    (tmp_path / "own/untrained.py").write_text(UNTRAINED)
+    subprocess.run([sys.executable, "own/untrained.py"], cwd=tmp_path, check=True)
+    (command,) = [b.text for b in guide() if b.language == "sh" and "tools/convert" in b.text]
+    words = [*command.split()[2:], "-o", "out"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-m", "microtrain", "convert", *words],
+        cwd=tmp_path, env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (shown,) = [b.text for b in guide() if b.language == "text" and b.text.startswith("arena")]
+    assert shown in done.stdout, done.stdout
+
+
 def unpack(archive: Path, scratch: Path, folder: Path) -> None:
     """The images that an archive's train.txt and val.txt list, as class folders."""
     source = unpacked(archive, scratch / archive.stem)

@@ -5,15 +5,22 @@ from __future__ import annotations
 import io
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from conftest import ROOT
 from PIL import Image
 from rich.console import Console
 
 from microtrain.base import progress
 from microtrain.base.progress import Bar, Bars, duration
+from microtrain.convert import command
+from microtrain.convert.execute import batched
+from microtrain.convert.ir import Graph
+from microtrain.convert.loading import load
+from microtrain.convert.pipeline import ALL_PASSES, Room
 from microtrain.device import cli
 from microtrain.device.testing import CLASSES, SHAPE, FakeDevice
 
@@ -103,3 +110,32 @@ def test_a_session_without_a_terminal_is_not_silent(tmp_path: Path, monkeypatch:
     said = CliRunner().invoke(cli.main, ["--port", "fake", "train", str(tmp_path)]).output
     found = [line for line in said.splitlines() if line.startswith("training: ")]
     assert found and " of 9, loss 0.125, right before learning " in found[-1] and found[-1].endswith(" left")
+
+
+def test_calibration_of_many_images_says_how_far_it_is(lines: list[str]) -> None:
+    """It was silent without a terminal, however long it took."""
+    graph = load(ROOT / "examples/digits/model.pt", False, None).graph
+    images = np.zeros((130, *graph.tensors[graph.input.tensor].shape), np.uint8)
+    sizes = []
+    for batch in batched.batches(graph, images, "calibrating"):
+        sizes.append(len(batch))
+        wait_for(lines, len(sizes))
+    assert sum(sizes) == 130 and len(sizes) > 1
+    assert lines[0].startswith("calibrating: 0 of 130")
+
+
+def test_the_choice_of_a_scheme_says_how_far_it_is(lines: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A minute and more for a large network."""
+
+    def slow(quantized: Graph, *arguments: object) -> SimpleNamespace:
+        tell = arguments[-1]
+        assert callable(tell)
+        for count in range(1, 4):
+            tell()
+            wait_for(lines, count)
+        return SimpleNamespace(sram=0)
+
+    monkeypatch.setattr(command, "default_scheme", slow)
+    graph = load(ROOT / "examples/digits/model.pt", False, None).graph
+    assert command.default_within(Room(graph, 10, 1 << 20), ALL_PASSES, "zeros", 4).sram == 0
+    assert lines[0].startswith("choosing what to train, schemes tried: ") and len(lines) >= 3

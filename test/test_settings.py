@@ -19,6 +19,7 @@ LAB = (
     "attack",
     "bench",
     "claims",
+    "compilers",
     "coverage",
     "forgetting",
     "golden",
@@ -29,6 +30,7 @@ LAB = (
     "results",
     "sizes",
     "soak",
+    "workflow",
     "zoo",
 )
 LINE = 100  # characters of a summary

@@ -37,6 +37,8 @@ FLOORS: Floors = (
         "lab.instructions",
         "lab.zoo",
         "lab.recipe",
+        "lab.compilers",
+        "lab.workflow",
         "lab.results",
         "lab.attack",
         "lab.claims",

@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
+import resource
 import sys
-import time
 
 from microtrain.base.commands import run
 from microtrain.cli import TOOLS
 
 TURNS = 5
+MOST = 0.5  # seconds of a processor that a help may take
 HEAVY = ("torch", "ortools", "matplotlib", "sklearn", "scipy", "pandas")
 LISTED = "import sys; from microtrain.cli import main; main(['{}', '--help'], standalone_mode=False); "
 
 
 def help_seconds() -> dict[str, float]:
-    """The shortest of some turns, by command; "" is `microtrain --help`."""
+    """Seconds of a processor, the least of some turns, by command; "" is `microtrain --help`."""
     return {name: min(_timed(name) for _ in range(TURNS)) for name in ("", *TOOLS)}
 
 
+def is_quick(name: str, most: float = MOST) -> bool:
+    """Whether the help of a command takes no more than that, in one of some turns at least."""
+    return any(_timed(name) <= most for _ in range(TURNS))
+
+
 def _timed(name: str) -> float:
-    start = time.perf_counter()
+    before = _spent()
     command = [sys.executable, "-m", "microtrain", *([name] if name else []), "--help"]
     run(command).check_returncode()
-    return time.perf_counter() - start
+    return _spent() - before
+
+
+def _spent() -> float:
+    """Seconds of a processor that all programs run from here have taken: whatever else runs."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def heavy_modules(name: str) -> list[str]:

@@ -12,6 +12,7 @@ from microtrain.base.plan import Budget
 FOLDER = ROOT / "platform/boards"
 DEFAULT = "disco_f746ng"
 KB = 1024
+HEADER, RECORD, ALIGNMENT = 32, 64, 32  # bytes of a checkpoint slot and of what is saved in it
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,11 @@ class Board:
     flash: int
     weights: int
     slot: int
+
+    def can_save(self, trainables: int) -> bool:
+        """Whether a checkpoint of so many bytes fits a slot, as capacity() of runtime/checkpoint.c has it."""
+        record = -(-(RECORD + trainables) // ALIGNMENT) * ALIGNMENT
+        return HEADER + record <= self.slot
 
 
 @dataclass(frozen=True)

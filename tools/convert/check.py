@@ -113,6 +113,7 @@ def _by_weights(graph: Graph, asked: Asked) -> tuple[list[str], int]:
     classes = asked.classes or graph.tensors[graph.output].channels
     weights = obstacles.weights_of(graph)
     found = obstacles.one_output(graph, asked.classes)
+    found += obstacles.image(graph)
     found += obstacles.from_weights(weights, asked.limits, classes)
     too_many = obstacles.head_too_large(weights, asked.limits, classes)
     return found, min(classes, TASK) if too_many else max(classes, obstacles.LEAST_CLASSES)

@@ -6,6 +6,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from microtrain.base.progress import Bars
 from microtrain.pictures.report import Line
 
 from . import boards, check, obstacles
@@ -114,11 +115,13 @@ def compiled_for(quantized: Graph, wanted: Wanted, limits: boards.Limits) -> Com
 
 def default_within(room: Room, passes: Passes, head: HeadStart, group: int) -> Compiled:
     """The largest default scheme that leaves room for statistics of features, if there is any such."""
-    with_them = replace(passes, imprint=group)
-    compiled = default_scheme(room.quantized, room.classes, room.sram, with_them, head)
-    if compiled.sram <= room.sram or not group:
-        return compiled
-    return default_scheme(room.quantized, room.classes, room.sram, passes, head)
+    with Bars(transient=True) as bars:
+        bar = bars.add("choosing what to train, schemes tried")
+        about = (room.quantized, room.classes, room.sram)
+        compiled = default_scheme(*about, replace(passes, imprint=group), head, bar.advance)
+        if compiled.sram <= room.sram or not group:
+            return compiled
+        return default_scheme(*about, passes, head, bar.advance)
 
 
 def compile_imprinting(room: Room, scheme: Scheme, passes: Passes, request: Request) -> Compiled:

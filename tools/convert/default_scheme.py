@@ -26,8 +26,11 @@ def default_scheme(
     budget_sram: int,
     passes: Passes = ALL_PASSES,
     head: HeadStart = "zeros",
+    tell: Callable[[], None] = lambda: None,
 ) -> Compiled:
     """A scheme that fits the SRAM budget; the head alone where nothing else does.
+
+    tell  is called for each scheme that is tried
 
     It trains the biases of the last k convolutions, as many as fit their share of the budget, and as much of
     their widening layers as fits: fraction after fraction, the smallest layers first. Where they all fit
@@ -35,6 +38,7 @@ def default_scheme(
     """
 
     def need(scheme: Scheme) -> float:
+        tell()
         return Room(quantized, classes, budget_sram).needed(scheme, passes)
 
     names = convolutions(quantized)

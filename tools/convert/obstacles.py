@@ -19,6 +19,7 @@ from .trainables import block_bytes, layout
 
 PEAK_TENSORS = 5
 LEAST_CLASSES = 2
+MOST_ROWS, MOST_ROW_BYTES = 512, 1024  # of an image: firmware/include/session.h asserts them
 FEW_CLASSES = 10  # of a new task; a model of more is told of --classes
 
 
@@ -33,7 +34,21 @@ def refuse(where: str, found: Sequence[str]) -> None:
 
 def before_calibration(graph: Graph, limits: Limits, classes: int) -> list[str]:
     """What is known to be too large from the model alone. graph: float or int8; classes: of the new task."""
-    return from_weights(weights_of(graph), limits, classes)
+    return [*image(graph), *from_weights(weights_of(graph), limits, classes)]
+
+
+def image(graph: Graph) -> list[str]:
+    """An image that the firmware does not take, since its rows come in frames."""
+    h, w, c = graph.tensors[graph.input.tensor].shape
+    found = []
+    if h > MOST_ROWS:
+        found.append(f"its image has {h} rows, and {MOST_ROWS} are the most: use a smaller input")
+    if w * c > MOST_ROW_BYTES:
+        found.append(
+            f"a row of its image is {w * c:,} B, {w} pixels of {c} channels, and {MOST_ROW_BYTES:,} B are "
+            f"the most in a frame on the serial line: use an input at most {MOST_ROW_BYTES // c} wide"
+        )
+    return found
 
 
 def from_weights(weights: Weights, limits: Limits, classes: int | None) -> list[str]:

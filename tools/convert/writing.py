@@ -54,7 +54,7 @@ def write(compiled: Compiled, model: Model, target: Target, more: dict[str, str]
     digest = hashlib.sha256(model.path.read_bytes()).hexdigest()
     generated = generate(compiled, f"{model.path.name} (sha256 {digest[:16]})")
     plan = document(compiled, generated, Origin(model.path.name, digest, model.kind), target.limits.budget)
-    chosen = summary.choices(plan, target.asked_for)
+    chosen = (*summary.choices(plan, target.asked_for), *summary.unsaved(plan, target.limits))
     story = Story(
         choices=(("model", f"{model.path.name}, {model.kind}"), *model.said, *chosen),
         commands=summary.commands(target.limits),
@@ -66,8 +66,14 @@ def write(compiled: Compiled, model: Model, target: Target, more: dict[str, str]
     files["model.npz"] = archive(compiled.graph, generated.model_id)
     write_all(files, target.folder)
     report.print_table(compiled, target.limits, screen())
-    say(f"wrote {', '.join(sorted(files))} to {target.folder}")
-    say(summary.text(chosen, summary.commands(target.limits, target.folder)))
+    say(f"wrote {', '.join(sorted(files))} to {typed(target.folder)}")
+    say(summary.text(chosen, summary.commands(target.limits, typed(target.folder))))
+
+
+def typed(folder: Path) -> Path:
+    """A folder as one would type it here."""
+    here = Path.cwd()
+    return folder.relative_to(here) if folder.is_relative_to(here) else folder
 
 
 def write_all(files: dict[str, bytes], folder: Path) -> None:

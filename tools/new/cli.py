@@ -40,6 +40,6 @@ def main(folder: Path, board: str, update: bool) -> None:
     say(
         f"{folder} is a PlatformIO project for {board}. Next:\n"
         f"  cd {folder}\n"
-        f"  microtrain convert MODEL.pt --board {board}    your model; without it, the digits example\n"
+        f"  microtrain convert MODEL.pt2 --board {board}    your model; without it, the digits example\n"
         "  pio run -t upload"
     )

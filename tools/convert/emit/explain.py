@@ -14,10 +14,10 @@ from microtrain.convert.ops import updates
 from microtrain.convert.ops.table import Updates
 from microtrain.convert.passes.recompute import recomputed_macs
 from microtrain.convert.pipeline import (
-    FIRMWARE_SRAM,
     Compiled,
     Passes,
     compile_graph,
+    firmware_sram,
     sparse_graph,
     training_graph,
 )
@@ -34,7 +34,8 @@ class Row:
     """One plan: what is switched on beside what the rows above have, and its bytes.
 
     backward  alive at the busiest step of the backward pass
-    sram      arena, trainables and the firmware's own
+    firmware  SRAM of its own
+    sram      all of it
     """
 
     name: str
@@ -42,10 +43,11 @@ class Row:
     arena: int
     backward: int
     trainables: int
+    firmware: int
 
     @property
     def sram(self) -> int:
-        return self.arena + self.trainables + FIRMWARE_SRAM
+        return self.arena + self.trainables + self.firmware
 
 
 def waterfall(quantized: Graph, scheme: Scheme, classes: int) -> Iterator[Row]:
@@ -73,13 +75,18 @@ def waterfall(quantized: Graph, scheme: Scheme, classes: int) -> Iterator[Row]:
             what += f": {again:,} MACs per step"
         graph, arena = compiled.graph, compiled.plan.arena
         alive = bytes_alive(buffers(graph, passes.in_place))
-        yield Row(name, what, arena, _backward(graph, alive), block_bytes(layout(graph)))
+        yield _made(name, what, graph, arena, alive)
 
 
 def _row(name: str, what: str, graph: Graph, items: tuple[Buffer, ...] | list[Buffer]) -> Row:
     alive = bytes_alive(items)
     _, arena = place(items, max(alive.values()))
-    return Row(name, what, arena, _backward(graph, alive), block_bytes(layout(graph)))
+    return _made(name, what, graph, arena, alive)
+
+
+def _made(name: str, what: str, graph: Graph, arena: int, alive: Mapping[int, int]) -> Row:
+    backward, trainables = _backward(graph, alive), block_bytes(layout(graph))
+    return Row(name, what, arena, backward, trainables, firmware_sram(graph))
 
 
 def _backward(graph: Graph, alive: Mapping[int, int]) -> int:

@@ -12,7 +12,7 @@ from microtrain.convert.memory.imprint import features_of, imprint_bytes
 from microtrain.convert.memory.replay import record_bytes
 from microtrain.convert.ops import TABLE
 from microtrain.convert.passes.recompute import recomputed, recomputed_macs
-from microtrain.convert.pipeline import FIRMWARE_SRAM, Compiled
+from microtrain.convert.pipeline import Compiled, firmware_sram
 from microtrain.convert.trainables import block_bytes, layout
 from microtrain.pictures.report import Firmware
 
@@ -94,15 +94,13 @@ def _print_totals(compiled: Compiled, limits: Limits, console: Console) -> None:
         names = ", ".join(dict.fromkeys(node.name for node in again))
         work = f"{recomputed_macs(graph):,} MACs of backward"
         lines.insert(1, f"again       {work}, to keep to the budget: {names}")
-    if limits.board is not None and trained > limits.board.slot:
-        lines.append(f"note        the trainables exceed a checkpoint slot of {limits.board.slot:,} B")
     console.print("\n".join(lines))
 
 
 def firmware(compiled: Compiled, limits: Limits) -> Firmware:
     """Estimated bytes of the firmware beside the model."""
     graph = compiled.graph
-    return Firmware(FIRMWARE_SRAM, flash_total(graph, limits.board_name) - model_flash(graph))
+    return Firmware(firmware_sram(graph), flash_total(graph, limits.board_name) - model_flash(graph))
 
 
 def _imprint_lines(compiled: Compiled) -> list[str]:

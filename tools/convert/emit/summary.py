@@ -27,6 +27,14 @@ def choices(plan: Plan, asked_for: bool) -> tuple[Line, ...]:
     )
 
 
+def unsaved(plan: Plan, limits: Limits) -> tuple[Line, ...]:
+    """That the board cannot save what it learns, where that is so."""
+    learned = plan.trainables.bytes
+    if limits.board is None or limits.board.can_save(learned):
+        return ()
+    return (("saved", f"never: {learned:,} B to keep, and a checkpoint slot has {limits.board.slot:,} B"),)
+
+
 def learns(plan: Plan) -> str:
     """What learns, in words: "the head, 9 biases, weights of 3 layers"."""
     kinds = [tensor.kind for tensor in plan.trainables.tensors]

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import numpy as np
-from rich.progress import Progress
 
-from microtrain.base.terminal import console
+from microtrain.base.progress import Bars
 from microtrain.convert.ir import Graph, Node
 from microtrain.convert.ops import forward_op
 from microtrain.convert.ops.table import Values
 from microtrain.convert.reference.numeric import sat8
 
 BATCH_BYTES = 32 << 20
-PROGRESS_AFTER_S = 2.0
 
 Observe = Callable[[str, np.ndarray], None]
 
@@ -37,15 +35,13 @@ def run_int8(graph: Graph, images: np.ndarray, observe: Observe | None = None) -
 
 
 def batches(graph: Graph, images: np.ndarray, what: str) -> Iterator[np.ndarray]:
-    """The images in batches that fit BATCH_BYTES; a progress bar on stderr where it takes long."""
+    """The images in batches that fit BATCH_BYTES; how far it is shows a bar, or a line a minute."""
     size = batch_size(graph)
-    terminal = console(stderr=True)
-    with Progress(console=terminal, transient=True, disable=not terminal.is_terminal) as progress:
-        task = progress.add_task(what, total=len(images), visible=False)
+    with Bars(transient=True) as bars:
+        bar = bars.add(what, len(images))
         for start in range(0, len(images), size):
             yield images[start : start + size]
-            slow = (progress.tasks[0].elapsed or 0.0) > PROGRESS_AFTER_S
-            progress.update(task, advance=size, visible=slow)
+            bar.advance(min(size, len(images) - start))
 
 
 def batch_size(graph: Graph) -> int:

@@ -7,6 +7,7 @@ classified as well.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -123,7 +124,9 @@ def outputs(graph: Graph, node: Node, images: np.ndarray) -> np.ndarray:
 
 def accuracy(graph: Graph, folder: Path) -> float:
     """Share of some images of a folder that the float model names rightly."""
-    labelled = load_labelled(folder, graph, MOST_LABELLED)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # how images are cut to size is told once, of those to calibrate on
+        labelled = load_labelled(folder, graph, MOST_LABELLED)
     parts = batches(graph, labelled.images, "trying other normalisations")
     answers = np.concatenate([run_float(graph, batch).argmax(axis=1) for batch in parts])
     return float((answers == labelled.labels).mean())

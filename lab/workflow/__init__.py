@@ -1,0 +1,1 @@
+"""The jobs of the workflow, replayed in a bare Debian root: what a stranger's machine would do."""
