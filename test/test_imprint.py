@@ -284,8 +284,17 @@ def test_train_looks_first_where_nothing_is_learned_yet(
     assert "after one look" not in commanded(built.program, *words, "--no-imprint")
 
 
+def test_a_look_without_training(built: Built, digits: Path) -> None:
+    said = commanded(built.program, "imprint", digits / "train", "--eval", digits / "test")
+    assert "the head knows 10 classes from 30 images, sha256 " in said
+    before, after = (float(line.split()[1][:-1]) for line in said.splitlines()[-2:])
+    assert after > before + 30
+
+
 def test_a_firmware_without_statistics_says_so(example_off: Built, digits: Path) -> None:
     said = commanded(example_off.program, "train", digits / "train", "--imprint")
+    assert "there are no statistics of features: convert the model with --imprint" in said
+    said = commanded(example_off.program, "imprint", digits / "train")
     assert "there are no statistics of features: convert the model with --imprint" in said
     assert "no statistics" in commanded(example_off.program, "info")
     with (
@@ -324,6 +333,13 @@ def test_groups_are_as_large_as_the_budget_allows(tmp_path: Path) -> None:
     said, group = converted(tmp_path, *scheme, "--budget-sram", str(small // 1024 + 2))
     assert 0 < group < features and f"groups of {group} of {features}" in said
     assert converted(tmp_path, *scheme, "--budget-sram", str(small // 1024 + 1))[1] < group
+
+
+def test_a_head_that_knows_something_is_not_replaced(tmp_path: Path) -> None:
+    rows = ("--head-rows", "0-9", "--scheme", str(EXAMPLE / "scheme.yaml"))
+    said, group = converted(tmp_path, *rows)
+    assert group == 0 and "the head starts from rows of the model's own" in said
+    assert converted(tmp_path, *rows, "--imprint", "9")[1] == 9
 
 
 def test_what_is_no_size_of_a_group(tmp_path: Path) -> None:

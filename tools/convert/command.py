@@ -17,7 +17,7 @@ from .ir import Graph
 from .loading import load, quantized_with_report, screen
 from .memory.imprint import Request, features_of
 from .options import NATIVE, Wanted
-from .pipeline import Compiled, Passes, Room, compile_graph, compile_within, with_buffer
+from .pipeline import Compiled, Passes, Room, compile_imprinting, with_buffer
 from .quantize.ptq import Choices
 from .scheme import Scheme
 from .scheme import find as find_scheme
@@ -66,7 +66,8 @@ def asked_of(model: Path, wanted: Wanted) -> check.Asked:
     """What --check looks for."""
     scheme = choose_scheme(wanted.scheme, wanted.fraction_bits) if wanted.scheme else None
     classes, limits = given_classes(wanted), target_of(wanted).limits
-    return check.Asked(lambda: loaded_as(model, wanted), limits, classes, scheme, passes_of(wanted))
+    imprint = wanted.imprint.beside(wanted.head_rows or scheme.head) if scheme else Request(0)
+    return check.Asked(lambda: loaded_as(model, wanted), limits, classes, scheme, passes_of(wanted), imprint)
 
 
 def passes_of(wanted: Wanted) -> Passes:
@@ -101,13 +102,11 @@ def compiled_for(quantized: Graph, wanted: Wanted, limits: boards.Limits) -> Com
     passes, classes = passes_of(wanted), classes_of(quantized, wanted)
     scheme = choose_scheme(wanted.scheme, wanted.fraction_bits) if wanted.scheme else None
     head = wanted.head_rows or (scheme.head if scheme else "zeros")
+    request = wanted.imprint.beside(head)
     room = Room(quantized, classes, sys.maxsize if limits.sram is None else limits.sram)
     if scheme is None:
-        some = wanted.imprint.some(features_of(quantized))
-        scheme = default_within(room, passes, head, some).scheme
-    else:
-        scheme = replace(scheme, head=head)
-    compiled = compile_imprinting(room, scheme, passes, wanted.imprint)
+        scheme = default_within(room, passes, head, request.some(features_of(quantized))).scheme
+    compiled = compile_imprinting(room, replace(scheme, head=head), passes, request)
     if wanted.replay:
         return with_buffer(compiled, wanted.replay, limits.sram)
     return compiled
@@ -122,19 +121,6 @@ def default_within(room: Room, passes: Passes, head: HeadStart, group: int) -> C
         if compiled.sram <= room.sram or not group:
             return compiled
         return default_scheme(*about, passes, head, bar.advance)
-
-
-def compile_imprinting(room: Room, scheme: Scheme, passes: Passes, request: Request) -> Compiled:
-    """Compile with the largest groups of features that fit without making anything again for them."""
-    groups = request.groups(features_of(room.quantized))
-    for group in groups[:-1]:
-        chosen = replace(passes, imprint=group)
-        if room.holds(scheme, chosen):
-            compiled = compile_graph(room.quantized, scheme, room.classes, chosen)
-            if compiled.sram <= room.sram:
-                return compiled
-    least = replace(passes, imprint=groups[-1])
-    return compile_within(room.quantized, scheme, room.classes, room.sram, least)
 
 
 def choose_scheme(name: Path, fraction_bits: str | None) -> Scheme:

@@ -23,7 +23,7 @@ from .errors import DeviceError
 from .link import DEFAULT_BAUD, EmulatorPort, Port, ProgramPort, SerialPort
 from .options import FACTOR_HELP, LR_HELP, Course, Rates, factors, imprints, in_words
 from .plan import check_same_model
-from .session import Evaluation, Log, evaluate, new_log, train, varied
+from .session import Evaluation, Log, Settings, evaluate, imprint, new_log, pixels, train, varied
 from .shown import Shown, moments
 from .weights import load_npz, pack, save_npz, unpack
 
@@ -256,6 +256,33 @@ def train_command(
     if log.diverged:
         say(f"diverged at step {log.diverged}: the device is back at its last checkpoint; use a lower --lr")
     for result, when in zip(log.evaluations, moments(log), strict=True):
+        say(f"{when}: {result.accuracy:.1%} of {result.total} held-out images")
+
+
+@main.command("imprint")
+@click.argument("folder", type=FOLDER)
+@click.option("--eval", "test_folder", type=FOLDER, help="Held-out images: accuracy before and after.")
+@click.pass_obj
+def imprint_command(target: Target, folder: Path, test_folder: Path | None) -> None:
+    """Look once at each image in FOLDER and make the head of that, without training.
+
+    FOLDER is as for train. What the head knew before is replaced.
+    """
+    with target.connect() as device:
+        training = scan(folder, device.info.classes)
+        testing = scan(test_folder, device.info.classes) if test_folder is not None else None
+        imprints(True, device.info.imprint > 0, fresh=True)
+        target.hurry(device)
+        results = []
+        with Bars() as bars:
+            shown = Shown(bars)
+            if testing is not None:
+                results.append(("before", evaluate(device, testing, shown)))
+            classes = imprint(device, training, Settings(), shown, pixels(device))
+            if testing is not None:
+                results.append(("after", evaluate(device, testing, shown)))
+        say(f"the head knows {classes} classes from {len(training.samples)} images, sha256 {device.sha()}")
+    for when, result in results:
         say(f"{when}: {result.accuracy:.1%} of {result.total} held-out images")
 
 

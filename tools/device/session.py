@@ -260,15 +260,19 @@ def train(
     log.sha256 = device.sha()
 
 
-def imprint(device: Learner, training: Dataset, settings: Settings, watcher: Watcher, show: Show) -> None:
-    """Look once at each image of the first epoch, and make the head of them all."""
+def imprint(device: Learner, training: Dataset, settings: Settings, watcher: Watcher, show: Show) -> int:
+    """Look once at each image of the first epoch, and make the head of them all.
+
+    Returns   how many classes the head knows
+    """
     shown = [(epoch, sample) for epoch, sample in shuffled(training, settings) if epoch == 0]
     watcher.begin("looking", len(shown))
     for epoch, sample in shown:
         device.imprint(show(sample, epoch), sample.label)
         watcher.advance("")
-    device.imprint_head()
+    classes = device.imprint_head()
     watcher.end()
+    return classes
 
 
 def rehearse(device: Learner, settings: Settings, watcher: Watcher) -> int:

@@ -106,7 +106,8 @@ def firmware(compiled: Compiled, limits: Limits) -> Firmware:
 def _imprint_lines(compiled: Compiled) -> list[str]:
     graph = compiled.graph
     if not graph.imprint:
-        return ["imprint     no statistics of features: the head starts from nothing"]
+        start = "rows of the model's own" if isinstance(compiled.scheme.head, tuple) else "nothing"
+        return [f"imprint     no statistics of features: the head starts from {start}"]
     features = features_of(graph)
     shared = f"groups of {graph.imprint} of {features}" if graph.imprint < features else f"all {features}"
     return [f"imprint     {imprint_bytes(graph):,} B of the arena: the features' covariance, {shared}"]

@@ -30,6 +30,11 @@ class Request:
             return (min(self.group, features),)
         return (*(size for size in halves(features) if size <= LARGEST), 0)
 
+    def beside(self, head: object) -> Request:
+        """Nothing, unless a size was asked for, where the head starts from rows of the model's own: what that
+        learned from many images is not to be replaced by one look at few."""
+        return Request(0) if self.group is None and isinstance(head, tuple) else self
+
     def some(self, features: int) -> int:
         """The size for which the choice of a scheme leaves room."""
         if self.group is not None:
