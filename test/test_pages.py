@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,40 @@ def test_every_command_exists_as_it_is_written(page: Path) -> None:
 
 def test_every_page_can_be_reached_from_readme() -> None:
     assert names(sorted(set(pages()) - reachable(README))) == []
+
+
+SOUGHT = (  # what people type who look for help
+    *("accuracy is low", "does not fit", "out of memory", "no answer from the board", "normalization"),
+    *("mean and std", "ONNX", "TensorFlow", "loss is nan", "does not fall", "learning rate", "fine-tuning"),
+    *(
+        "transfer learning",
+        "permission denied",
+        "int8",
+        "quantization",
+        "state dict",
+        "checkpoints",
+        "upload",
+    ),
+    *(
+        "catastrophic forgetting",
+        "MobileNet",
+        "camera",
+        "Renode",
+        "baud rate",
+        "ResNet",
+        "PlatformIO",
+        "torch",
+    ),
+)
+
+
+def test_the_index_has_the_words_that_people_type() -> None:
+    text = (ROOT / "docs/README.md").read_text(encoding="utf-8").partition("## Index\n")[2]
+    entries = [re.sub(r"\]\([^)]*\)|[*\[]", "", entry) for entry in text.split("\n- ")[1:]]
+    plain = [re.sub(r"[:,\s]+", " ", entry).lower() for entry in entries]
+    assert [words for words in SOUGHT if not any(words.lower() in entry for entry in plain)] == []
+    assert entries == sorted(entries, key=lambda entry: re.sub(r"^\W*", "", entry).lower())
+    assert all(links(entry) for entry in text.split("\n- ")[1:])
 
 
 def test_a_page_without_a_link_to_it_is_noticed(tmp_path: Path) -> None:

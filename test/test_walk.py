@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 import walk
 from conftest import ROOT
-from pages import CODE, option_faults
+from pages import CODE, fault, option_faults, simple
 from test_own_model import fresh_copy
 from walk import GUIDE, WALKS, Walk, changed, reason, typed, unknown_blocks
 
+from microtrain import cli
 from microtrain.convert.scheme import find
 
 
@@ -58,6 +59,19 @@ def test_every_option_that_the_prose_names_exists(page: str) -> None:
 @pytest.mark.parametrize("said", ["`--calibratoin`", "`convert --mena imagenet`", "`simulate --emulate`"])
 def test_an_option_that_does_not_exist_is_noticed(said: str) -> None:
     assert option_faults(f"Use `--calibration`, or {said}.") == [CODE.findall(said)[0].strip("`")]
+
+
+@pytest.mark.parametrize("name", cli.TOOLS)
+def test_examples_in_a_help_exist_as_they_are_written(name: str) -> None:
+    helps = [cli.command(name).help or ""]
+    lines = [line.strip() for text in helps for line in text.splitlines() if "microtrain " in line[:16]]
+    found = {line: fault(words) for line in lines for words in simple(line)}
+    assert {line: problem for line, problem in found.items() if problem} == {}
+
+
+def test_some_helps_have_examples() -> None:
+    texts = [cli.command(name).help or "" for name in cli.TOOLS]
+    assert sum(bool(re.search(r"^\s*microtrain ", text, re.MULTILINE)) for text in texts) >= 4
 
 
 def test_a_command_that_nothing_runs_is_noticed() -> None:

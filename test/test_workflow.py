@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from pages import fault, simple
 
 from lab.workflow import cli, jobs
 from lab.workflow.jobs import Job, Step
@@ -43,8 +44,6 @@ def test_nothing_is_left_unfilled() -> None:
 
 
 def test_every_command_of_ours_in_it_exists() -> None:
-    from pages import fault, simple
-
     lines = [line for job in EVERY for step in job.steps for line in step.run.splitlines()]
     found = {" ".join(words): fault(words) for line in lines for words in simple(line)}
     assert {command: problem for command, problem in found.items() if problem} == {}

@@ -29,7 +29,7 @@ def pairs(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("name", metavar="JOB")
+@click.argument("job")
 @click.option(
     "--matrix",
     "-m",
@@ -72,7 +72,7 @@ def pairs(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict
     help="Leave out steps whose name holds these words; several times.",
 )
 def main(
-    name: str,
+    job: str,
     line: dict[str, str],
     folder: Path | None,
     binds: tuple[Path, ...],
@@ -87,14 +87,14 @@ def main(
     """
     given = {key: os.environ[key] for key in kept if key in os.environ}
     try:
-        (job,) = list(jobs.chosen(jobs.jobs(jobs.load(), variables), name, line))[:1]
-        root = Root((folder or WORK / job.image.replace(":", "-")).absolute(), binds)
-        root.make(job.image)
+        chosen = next(jobs.chosen(jobs.jobs(jobs.load(), variables), job, line))
+        root = Root((folder or WORK / chosen.image.replace(":", "-")).absolute(), binds)
+        root.make(chosen.image)
         root.checkout()
-        rows = replayed(job, root, given, skip)
+        rows = replayed(chosen, root, given, skip)
     except Error as error:
         raise click.ClickException(str(error)) from error
-    notes.note(RESULT, **{" ".join([name, *job.chosen.values()]): rows})
+    notes.note(RESULT, **{" ".join([job, *chosen.chosen.values()]): rows})
     sys.exit(0 if all(row["verdict"] != "failed" for row in rows) else 1)
 
 

@@ -21,14 +21,14 @@ from .options import Wanted
 def main(model: Path, wanted: Wanted) -> None:
     """Turn MODEL and a sparse update scheme into C for the microcontroller.
 
-    MODEL is a .pt file: a torch.export archive, TorchScript, or a module saved whole. Written are model.c,
+    MODEL is a torch.export archive (.pt2), TorchScript, or a module saved whole. Written are model.c,
     model.h, model_weights.c, plan.json, model.npz, and report.html, a page about all that was chosen.
 
     \b
     Examples:
       microtrain convert examples/digits/model.pt
       microtrain convert --check model.pt2 --classes 5
-      microtrain convert model.pt --calibration photos/ --classes 5 --scheme my.yaml --budget-sram 160
+      microtrain convert model.pt2 --calibration photos/ --classes 5 --scheme my.yaml --budget-sram 160
     """
     from .command import run
     from .loading import show_warning

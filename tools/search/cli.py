@@ -196,7 +196,7 @@ def main(model: Path, wanted: Wanted) -> None:
     measures only what is new.
 
     \b
-    microtrain search model.pt --data photos --budget-sram 128 -o scheme.yaml
+    microtrain search model.pt2 --calibration photos --data photos --budget-sram 128 -o scheme.yaml
     """
     try:
         require("search", "the search", "sklearn", "scipy", "torch")
