@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from imprint_cases import check_imprint as check_imprint  # in CHECKS
 from kernel_twins import (
     Guarded,
     Split,

@@ -132,7 +132,7 @@ def sessions(samples: int, *words: str) -> list[Settings]:
     """The settings of a simulation's sessions on so many images."""
     wanted = asked(simulate.main, simulate.Wanted, "generated", "--data", "d", *words)
     task = SimpleNamespace(training=SimpleNamespace(samples=[None] * samples))
-    return simulate.settings_of(cast(Any, task), wanted, factors(wanted.lrs, wanted.given, None))
+    return simulate.settings_of(cast(Any, task), wanted, factors(wanted.lrs, wanted.given, None), False)
 
 
 def test_a_simulation_runs_every_rate_with_every_seed() -> None:

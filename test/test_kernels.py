@@ -245,6 +245,19 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
     ),
     "what is no number keeps its sign": ("head.c", "kept_f32(*w - ", "(*w - ", "overflow_of_the_head"),
     "exp off by one unit": ("numeric.c", "y = y + 1.0f;", "y = y + 0x1.000002p+0f;", "exp_log"),
+    "statistics ignore x_zero": ("imprint.c", "int32_t q = x[i] - p->x_zero", "int32_t q = x[i]", "imprint"),
+    "a sample counts twice": ("imprint.c", "counts[label]++", "counts[label] += 2", "imprint"),
+    "a sum of another class": ("imprint.c", "sums += label * features", "sums += 0 * label", "imprint"),
+    "a product is another": ("imprint.c", "q * (x[j] - p->x_zero)", "q * (x[i] - p->x_zero)", "imprint"),
+    "means are not taken out": (
+        "imprint.c",
+        "sum - mean_of(s, k, start + i)",
+        "sum - 0.0f",
+        "imprint",
+    ),
+    "no shrinkage": ("imprint.c", "c[-1] = c[-1] + ridge", "c[-1] = c[-1] + 0.0f * ridge", "imprint"),
+    "logits as large as they come": ("imprint.c", "IMPRINT_MARGIN / ahead", "1.0f", "imprint"),
+    "an unseen class may win": ("imprint.c", "-(farthest * gain) - IMPRINT_MARGIN", "0.0f", "imprint"),
 }
 
 

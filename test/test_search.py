@@ -598,7 +598,7 @@ def test_the_command_writes_a_scheme_that_converts(digits: Path, tmp_path: Path)
     compared = document["comparison"]
     assert compared["exact"] >= max(compared["evolutionary"] + compared["random"]) - 1e-6
     generated = tmp_path / "generated"
-    made = ["--scheme", str(output), "--classes", "10", "-o", str(generated)]
+    made = ["--scheme", str(output), "--classes", "10", "--imprint", "off", "-o", str(generated)]
     run_command(["python", "tools/convert", MODEL, *made])
     sram = json.loads((generated / "plan.json").read_text())["sram"]
     assert sram["arena"] + sram["trainables"] + FIRMWARE_SRAM == document["winner"]["sram"]

@@ -26,6 +26,7 @@ LAB = (
     "house",
     "instructions",
     "mutation",
+    "recipe",
     "results",
     "sizes",
     "soak",

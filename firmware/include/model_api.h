@@ -58,6 +58,13 @@ void model_keep(uint8_t *record);
 void model_recall(const uint8_t *record);
 void model_rest(int train);
 
+/* Only where model.h says that MODEL_IMPRINT > 0: statistics of the features that the head reads, and the head of them
+ * (kernels/imprint.h). They lie in the arena where no inference comes, and model_backward destroys them. Add the features
+ * of the last model_forward(0); solve writes the head and returns the classes that it knows. */
+void model_imprint_clear(void);
+void model_imprint_add(uint32_t label);
+uint32_t model_imprint_solve(void);
+
 /* float [classes] of the last model_forward; valid until the next one or model_backward. */
 const float *model_logits(void);
 

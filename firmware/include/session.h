@@ -12,6 +12,10 @@
 #include "guard.h"
 #include "model.h"
 
+#ifndef MODEL_IMPRINT
+#define MODEL_IMPRINT 0 /* no statistics of features */
+#endif
+
 enum {
     IMAGE_ROWS = MODEL_HEIGHT,
     IMAGE_ROW_BYTES = MODEL_WIDTH * MODEL_CHANNELS, /* pixels 0..255 in channel order */
@@ -26,7 +30,8 @@ enum {
     SESSION_ERR_IMAGE = -3, /* rows of the image are missing */
     SESSION_ERR_LABEL = -4, /* no such class */
     SESSION_ERR_ORDER = -5, /* not the row that is next */
-    SESSION_ERR_EMPTY = -6, /* no records to replay */
+    SESSION_ERR_EMPTY = -6, /* no records to replay, no samples to make a head of */
+    SESSION_ERR_FULL = -7,  /* the statistics hold as many samples as they can */
 };
 
 struct session {
@@ -35,12 +40,15 @@ struct session {
     uint32_t image_cycles; /* core cycles that went into the rows */
 
     uint32_t seed;     /* of the stochastic rounding */
-    uint32_t step;     /* training steps since the last reset, replayed ones included */
+    uint32_t step;     /* training steps since the last reset, replayed ones and imprinted heads included */
     float rate;        /* factor on the scheme's learning rates */
     uint32_t replays;  /* steps on old records behind each training step */
     uint32_t autosave; /* training steps from one checkpoint to the next, 0: none by themselves */
     struct guard guard;
 
+#if MODEL_IMPRINT > 0
+    uint32_t seen; /* samples in the statistics of features */
+#endif
     uint32_t evaluated, correct; /* by session_eval */
     uint32_t losses;             /* training steps on new images whose losses are summed in loss_sum */
     float loss_sum;
@@ -77,6 +85,24 @@ int session_eval(struct session *s, uint32_t label, uint32_t *predicted);
 /* One training step; *predicted is the class before the update. Where there is a replay buffer (MODEL_RECORDS > 0), it
  * may take a record of the image, and `replays` steps on records follow; step_cycles counts them too. */
 int session_train(struct session *s, uint32_t label, uint32_t *predicted, float *loss);
+
+#if MODEL_IMPRINT > 0
+/* One look: an inference whose features join the statistics of their class (kernels/imprint.h). These are in the arena,
+ * and begin anew after a training step and after session_take_arena. */
+int session_imprint(struct session *s, uint32_t label, uint32_t *predicted);
+
+/* The head of all that was seen, in place of the present one. It counts as a step. *classes: how many it knows. The
+ * statistics stay. */
+int session_imprint_head(struct session *s, uint32_t *classes);
+
+/* The arena or the trainables are others from now on: the image and the statistics of features are gone. */
+void session_take_arena(struct session *s);
+#else
+static inline void session_take_arena(struct session *s)
+{
+    session_forget_image(s);
+}
+#endif
 
 /* Training steps on records alone. Rows received so far are lost. */
 int session_rehearse(struct session *s, uint32_t count);

@@ -58,11 +58,12 @@ class Case:
 
     def options(self) -> list[str]:
         """Options of tools/convert."""
+        common = ["--classes", str(CLASSES), "--imprint", "off"]
         if self.scheme == BEST:
-            return ["--classes", str(CLASSES), "--budget-sram", str(BUDGET_KB)]
+            return [*common, "--budget-sram", str(BUDGET_KB)]
         bits = ["--fraction-bits", str(self.fraction_bits)]
         budget = [] if self.budget_kb is None else ["--budget-sram", str(self.budget_kb)]
-        return ["--classes", str(CLASSES), "--scheme", self.scheme, *bits, *budget]
+        return [*common, "--scheme", self.scheme, *bits, *budget]
 
 
 def all_cases() -> list[Case]:

@@ -32,7 +32,7 @@ def call(arguments: list[str]) -> None:
 def plan_of(scheme: str, network: Path) -> Plan:
     """The plan of the network with a scheme and as large a replay buffer as the board's SRAM leaves."""
     folder = WORK / scheme
-    options = ["--scheme", scheme, "--classes", str(CLASSES), "--replay", "spare"]
+    options = ["--scheme", scheme, "--classes", str(CLASSES), "--replay", "spare", "--imprint", "off"]
     call(["tools/convert", str(network), *options, "-o", str(folder)])
     return read_plan(ROOT / folder / "plan.json")
 

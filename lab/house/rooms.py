@@ -36,6 +36,7 @@ FLOORS: Floors = (
     (
         "lab.instructions",
         "lab.zoo",
+        "lab.recipe",
         "lab.compilers",
         "lab.workflow",
         "lab.results",

@@ -37,6 +37,7 @@ def convert(cell: Cell, data: Path) -> Blueprint:
     folder = WORK / "plans" / cell.plan
     model = data / "models" / f"{cell.network}.pkl"
     options = ["--classes", str(CLASSES), "--scheme", cell.scheme, "--fraction-bits", str(cell.fraction_bits)]
+    options += ["--imprint", "off"]
     if not (folder / "plan.json").exists():
         done = run(ours("tools/convert", model, *options, "--board", "native", "-o", folder))
         if done.returncode:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -69,8 +70,8 @@ def fitted(models: list[tuple[Compiled, int]]) -> dict[str, float]:
     return {op: round(float(value), 1) for op, value in zip(ops, found, strict=True)}
 
 
-def measured(board: str, models: list[Compiled], replayed: Compiled) -> dict[str, Any]:
-    """All sizes of one board."""
+def measured(board: str, models: list[Compiled], more: Mapping[str, Compiled]) -> dict[str, Any]:
+    """All sizes of one board. more: a model with each part of the firmware that only some have."""
     folders = [written(compiled, WORK / f"model{k}") for k, compiled in enumerate(models)]
     sizes = [model_bytes(folder, board) for folder in folders]
     steps = fitted(list(zip(models, sizes, strict=True)))
@@ -79,19 +80,25 @@ def measured(board: str, models: list[Compiled], replayed: Compiled) -> dict[str
     shared = objects.reached(["Reset_Handler", *(name for name in objects.bytes if ".isr_vector" in name)])
     calls = {kernel: (kernel,) for op in TABLE.values() for kernel in op.kernels if kernel.endswith(TYPES)}
     needs = {call: sorted(objects.reached(names) - shared) for call, names in (calls | CALLS).items()}
-    used = set[str]().union(*(needs.get(call, []) for call in called(models[0].graph)))
-    base = plain - table_bytes(models[0]) - sizes[0] - objects.total(used)
-    extra = written(replayed, WORK / "replayed")
-    used = set[str]().union(*(needs.get(call, []) for call in called(replayed.graph)))
-    rest = table_bytes(replayed) + model_bytes(extra, board) + objects.total(used) + base
-    replay = flash_bytes(build(extra, WORK / f"{board}-replay", board)) - rest
+
+    def beside(compiled: Compiled, model: int) -> int:
+        """Bytes of the tables, of model.c and of the kernels that it calls."""
+        used = set[str]().union(*(needs.get(call, []) for call in called(compiled.graph)))
+        return table_bytes(compiled) + model + objects.total(used)
+
+    base = plain - beside(models[0], sizes[0])
+    extra = {}
+    for name, compiled in more.items():
+        folder = written(compiled, WORK / name)
+        whole = flash_bytes(build(folder, WORK / f"{board}-{name}", board))
+        extra[name] = whole - base - beside(compiled, model_bytes(folder, board))
     kept = sorted(set[str]().union(*needs.values()))
     numbers = {name: f"{k}" for k, name in enumerate(kept)}
     return {
         "base": base,
         "sections": {numbers[name]: objects.bytes[name] for name in kept},
         "calls": {call: [numbers[n] for n in names] for call, names in needs.items() if names},
-        "replay": replay,
+        **extra,
         "steps": steps,
     }
 
@@ -103,6 +110,7 @@ TYPES = ("_s8", "_s32", "_f32")  # ends of what model.c calls; the others are fo
 def main() -> None:
     """Measure, for every board, what the firmware's own code takes of flash."""
     models = list(networks.samples(ROOT, WORK))
-    replayed = networks.replayed(networks.example(ROOT))
-    notes.write(FILE, {board: measured(board, models, replayed) for board in boards.names()})
+    example = networks.example(ROOT)
+    more = {"replay": networks.replayed(example), "imprint": networks.imprinting(example)}
+    notes.write(FILE, {board: measured(board, models, more) for board in boards.names()})
     click.echo(f"wrote {FILE.relative_to(ROOT)}" if FILE.is_relative_to(ROOT) else f"wrote {FILE}")

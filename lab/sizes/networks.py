@@ -20,6 +20,7 @@ from microtrain.convert.scheme import ALL, Scheme
 EXAMPLE = Path("examples/digits/model.pt")
 CLASSES = 10
 RECORDS = 20
+GROUP = 16  # of features with statistics
 SIDE = 24
 WHOLE = Passes(fused=False, arriving=False)
 KEPT = Passes(arriving=False)
@@ -114,3 +115,8 @@ def replayed(graph: Graph) -> Compiled:
     """With a replay buffer."""
     request = Request(records=RECORDS)
     return with_buffer(compile_graph(graph, SCHEMES[1], CLASSES, Passes(replay=request)), request, None)
+
+
+def imprinting(graph: Graph) -> Compiled:
+    """With statistics of features."""
+    return compile_graph(graph, SCHEMES[1], CLASSES, Passes(imprint=GROUP))

@@ -28,8 +28,9 @@ class Firmware:
 
 
 def convert(model: Path, scheme: Path, classes: int, output: Path) -> str:
-    """Run tools/convert; returns the table it prints. Error where it fails."""
-    words = ours("tools/convert", model, "--scheme", scheme, "--classes", classes, "-o", output)
+    """Run tools/convert without --imprint; returns the table it prints. Error where it fails."""
+    options = ("--scheme", scheme, "--classes", classes, "--imprint", "off")
+    words = ours("tools/convert", model, *options, "-o", output)
     return logged(words, output.with_suffix(".convert.log"))
 
 

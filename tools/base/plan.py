@@ -173,6 +173,21 @@ class Step:
     text: str
 
 
+IMPRINT = "imprint"  # kind of the one tensor that outlives an inference
+
+
+@dataclass(frozen=True)
+class Imprint:
+    """Statistics of features, of which the device makes its head after one look at each sample.
+
+    group  features of which the covariance is kept together
+    bytes  in the arena, while nothing is being trained
+    """
+
+    group: Annotated[int, AtLeast(1)]
+    bytes: Count
+
+
 @dataclass(frozen=True)
 class Replay:
     """The replay buffer.
@@ -236,6 +251,7 @@ class Plan:
     tensors   of the arena
     front     forward steps before the first that uses something trained
     replay    None: no replay buffer
+    imprint   None: no statistics of features
     layers    in forward order
     path      the file it was read from
     """
@@ -254,6 +270,7 @@ class Plan:
     steps: tuple[Step, ...]
     front: Count
     replay: Replay | None = field(metadata=OPTIONAL)
+    imprint: Imprint | None = field(metadata=OPTIONAL)
     layers: tuple[Layer, ...]
     flash: Flash
     sram: Sram

@@ -24,13 +24,15 @@ from .frontends.found import UnsupportedError
 from .frontends.module import LoadedModel
 from .ir import Graph, Layer, Tensor
 from .loading import model_name
-from .pipeline import ALL_PASSES, Compiled, Passes, compile_within
+from .memory.imprint import Request
+from .pipeline import ALL_PASSES, Compiled, Passes, Room, compile_imprinting
 from .quantize.int8 import quantize
 from .scheme import Scheme
 
 COLUMNS = 80
 TASK = 10  # classes to go on with where the model's own make too large a head
 UNBOUNDED = 1 << 40
+NO_STATISTICS = Request(0)
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,7 @@ class Asked:
     load     reads it; ConvertError for what is no model
     classes  of the new task; None: the model's own
     scheme   None: the head alone is trained
+    imprint  which statistics of features there should be
     """
 
     load: Callable[[], LoadedModel]
@@ -73,6 +76,7 @@ class Asked:
     classes: int | None = None
     scheme: Scheme | None = None
     passes: Passes = ALL_PASSES
+    imprint: Request = NO_STATISTICS
 
 
 def check(model: Path, asked: Asked) -> Checked:
@@ -89,7 +93,7 @@ def check(model: Path, asked: Asked) -> Checked:
     graph, scheme = loaded.graph, asked.scheme or Scheme("head-only")
     found, classes = _by_weights(graph, asked)
     known = bool(obstacles.too_heavy(obstacles.weights_of(graph), limits))  # then all flash is, with them
-    compiled = planned(loaded, scheme, classes, limits, asked.passes, hollow=known)
+    compiled = planned(loaded, scheme, classes, limits, asked.passes, asked.imprint, hollow=known)
     found += obstacles.sram(compiled, limits) if known else obstacles.of(compiled, limits)
     h, w, c = graph.tensors[graph.input.tensor].shape
     kinds = flash_of(compiled.graph)
@@ -125,6 +129,7 @@ def planned(
     classes: int,
     limits: Limits,
     passes: Passes,
+    imprint: Request = NO_STATISTICS,
     hollow: bool = False,
 ) -> Compiled:
     """The model with a memory plan, its ranges invented where it is float.
@@ -137,7 +142,8 @@ def planned(
         if loaded.kind != "checkpoint":
             ranges = dict.fromkeys(graph.tensors, (-6.0, 6.0))
             graph = quantize(graph, ranges, no_values if hollow else None)
-        return compile_within(graph, scheme, classes, limits.sram or UNBOUNDED, passes)
+        room = Room(graph, classes, limits.sram or UNBOUNDED)
+        return compile_imprinting(room, scheme, passes, imprint)
 
 
 def no_values(name: str, layer: Layer, x: Tensor, y: Tensor) -> Layer:

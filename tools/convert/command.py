@@ -15,11 +15,13 @@ from .emit.explain import print_waterfall
 from .frontends.module import LoadedModel
 from .ir import Graph
 from .loading import load, quantized_with_report, screen
+from .memory.imprint import Request, features_of
 from .options import NATIVE, Wanted
-from .pipeline import Compiled, Passes, compile_within, with_buffer
+from .pipeline import Compiled, Passes, Room, compile_imprinting, with_buffer
 from .quantize.ptq import Choices
 from .scheme import Scheme
 from .scheme import find as find_scheme
+from .trainables import HeadStart
 from .writing import Model, Target, write
 
 
@@ -64,7 +66,8 @@ def asked_of(model: Path, wanted: Wanted) -> check.Asked:
     """What --check looks for."""
     scheme = choose_scheme(wanted.scheme, wanted.fraction_bits) if wanted.scheme else None
     classes, limits = given_classes(wanted), target_of(wanted).limits
-    return check.Asked(lambda: loaded_as(model, wanted), limits, classes, scheme, passes_of(wanted))
+    imprint = wanted.imprint.beside(wanted.head_rows or scheme.head) if scheme else Request(0)
+    return check.Asked(lambda: loaded_as(model, wanted), limits, classes, scheme, passes_of(wanted), imprint)
 
 
 def passes_of(wanted: Wanted) -> Passes:
@@ -94,37 +97,33 @@ def given_classes(wanted: Wanted) -> int | None:
 
 
 def compiled_for(quantized: Graph, wanted: Wanted, limits: boards.Limits) -> Compiled:
-    """With the scheme that was named, or the largest default one that fits; and with its replay buffer."""
-    passes = passes_of(wanted)
-    room = sys.maxsize if limits.sram is None else limits.sram
+    """With the scheme that was named, or the largest default one that fits; with statistics of features as
+    good as there is room for beside it; and with its replay buffer."""
+    passes, classes = passes_of(wanted), classes_of(quantized, wanted)
     scheme = choose_scheme(wanted.scheme, wanted.fraction_bits) if wanted.scheme else None
-    compiled = compile_for(quantized, scheme, classes_of(quantized, wanted), wanted.head_rows, room, passes)
+    head = wanted.head_rows or (scheme.head if scheme else "zeros")
+    request = wanted.imprint.beside(head)
+    room = Room(quantized, classes, sys.maxsize if limits.sram is None else limits.sram)
+    if scheme is None:
+        scheme = default_within(room, passes, head, request.some(features_of(quantized))).scheme
+    compiled = compile_imprinting(room, replace(scheme, head=head), passes, request)
     if wanted.replay:
         return with_buffer(compiled, wanted.replay, limits.sram)
     return compiled
+
+
+def default_within(room: Room, passes: Passes, head: HeadStart, group: int) -> Compiled:
+    """The largest default scheme that leaves room for statistics of features, if there is any such."""
+    with Bars(transient=True) as bars:
+        bar = bars.add("choosing what to train, schemes tried")
+        about = (room.quantized, room.classes, room.sram)
+        compiled = default_scheme(*about, replace(passes, imprint=group), head, bar.advance)
+        if compiled.sram <= room.sram or not group:
+            return compiled
+        return default_scheme(*about, passes, head, bar.advance)
 
 
 def choose_scheme(name: Path, fraction_bits: str | None) -> Scheme:
     """The scheme that was named, with other fraction bits where they are given."""
     scheme = find_scheme(name)
     return scheme if fraction_bits is None else replace(scheme, fraction_bits=int(fraction_bits))
-
-
-def compile_for(
-    quantized: Graph,
-    scheme: Scheme | None,
-    classes: int,
-    head_rows: tuple[int, ...] | None,
-    budget_sram: int,
-    passes: Passes,
-) -> Compiled:
-    """Compile with the given scheme, or the largest default one, to fit `budget_sram` bytes.
-
-    head_rows  rows of the model's own head, in place of what the scheme says; None: the scheme's
-    """
-    head = head_rows or (scheme.head if scheme else "zeros")
-    if scheme is None:
-        with Bars(transient=True) as bars:
-            bar = bars.add("choosing what to train, schemes tried")
-            return default_scheme(quantized, classes, budget_sram, passes, head, bar.advance)
-    return compile_within(quantized, replace(scheme, head=head), classes, budget_sram, passes)

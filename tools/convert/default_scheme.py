@@ -11,8 +11,7 @@ from dataclasses import replace
 from itertools import product
 
 from .ir import Graph, Layer
-from .memory.plan import GAP, peak
-from .pipeline import ALL_PASSES, Compiled, Passes, compile_graph, fixed_sram, training_graph
+from .pipeline import ALL_PASSES, Compiled, Passes, Room, compile_graph
 from .scheme import Scheme, convolutions
 from .trainables import HeadStart
 
@@ -40,8 +39,7 @@ def default_scheme(
 
     def need(scheme: Scheme) -> float:
         tell()
-        graph = training_graph(quantized, scheme, classes, passes)
-        return peak(graph, passes.in_place) * (1 + GAP) + fixed_sram(graph, passes.replay)
+        return Room(quantized, classes, budget_sram).needed(scheme, passes)
 
     names = convolutions(quantized)
     scheme = Scheme("head-only", fraction_bits=FRACTION_BITS, head=head)

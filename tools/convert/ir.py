@@ -189,6 +189,7 @@ class Graph:
 
     arriving  the image is never whole: its rows enter the first node, a stream, as they come
     record    frozen layers' results that a replayed step goes on from, in order of birth; () without replay
+    imprint   features of which the covariance is kept together (memory/imprint.py); 0: no statistics
     """
 
     name: str
@@ -200,6 +201,7 @@ class Graph:
     forward: int = -1
     arriving: bool = False
     record: tuple[str, ...] = ()
+    imprint: int = 0
     classes: tuple[str, ...] = field(default=())
 
     def producer(self, tensor: str) -> Node | None:

@@ -17,6 +17,7 @@ from . import boards, defaults
 from .mean_std import both, mean_option, std_option
 
 if TYPE_CHECKING:
+    from .memory.imprint import Request as Imprint
     from .memory.replay import Request
     from .normalisation import MeanAndStd
 
@@ -95,6 +96,23 @@ class Records(click.ParamType):  # type: ignore[type-arg]
                 f"{short(value)} is no number of records, no size such as 64KB, and not spare", param, ctx
             )
         return Request(bytes=count * KB) if text.endswith("kb") else Request(records=count)
+
+
+class Group(click.ParamType):  # type: ignore[type-arg]
+    """How many features share a covariance matrix, or "auto", or "off"."""
+
+    name = "auto|off|N"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Imprint:
+        from .memory.imprint import Request as Imprint
+
+        text = str(value).lower()
+        if text in ("auto", "off"):
+            return Imprint(None if text == "auto" else 0)
+        count = number(text)
+        if not count or count > ROW_MAX:
+            self.fail(f"{short(value)} is neither auto nor off nor a number of features", param, ctx)
+        return Imprint(count)
 
 
 @dataclass(frozen=True)
@@ -192,6 +210,14 @@ class Wanted:
         "--replay",
         type=Records(),
         help="Buffer for replaying old images in SRAM: records, a size, or all that the budget leaves.",
+    )
+    imprint: Imprint = option(
+        "--imprint",
+        type=Group(),
+        default="auto",
+        show_default=True,
+        help="Statistics of features, from which the device makes its head after one look at each image: "
+        "of how many features the covariance is kept together; auto: as many as the budget allows.",
     )
     explain: bool = option(
         "--explain", is_flag=True, help="Print what each memory pass saves, every row a real plan."

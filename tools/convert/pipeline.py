@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 
 from .ir import ConvertError, Graph
 from .memory.check_plan import check_plan
+from .memory.imprint import Request as Statistics
+from .memory.imprint import features_of
 from .memory.plan import GAP, Plan, fits, peak, plan
 from .memory.replay import Request, buffer_bytes, with_record
 from .memory.strips import widen
@@ -42,6 +44,7 @@ class Passes:
     arriving  the image's rows enter the first chain as they come; else the image is whole in memory
     arena     bytes of arena above which what the backward pass needs is made again rather than kept
     replay    the buffer of old records that a firmware should have beside the model, if any
+    imprint   features of which the covariance is kept together; 0: no statistics of features
     """
 
     in_place: bool = True
@@ -50,6 +53,7 @@ class Passes:
     arriving: bool = True
     arena: int = 1 << 32
     replay: Request | None = None
+    imprint: int = 0
 
 
 ALL_PASSES = Passes()
@@ -109,6 +113,7 @@ def training_graph(quantized: Graph, scheme: Scheme, classes: int, passes: Passe
         return schedule(fuse(graph, passes.chained, passes.arriving) if passes.fused else graph)
 
     graph = sparse_graph(quantized, scheme, classes)
+    graph = graph.replace(imprint=min(passes.imprint, features_of(graph)))
     graph = verify(recompute(graph, lambda g: peak(ordered(g), passes.in_place), passes.arena))
     return verify(ordered(graph))
 
@@ -138,6 +143,39 @@ def compile_within(
     if room <= 0 or fits(graph, room, passes.in_place):
         return planned(graph, scheme, passes)
     return compile_graph(quantized, scheme, classes, replace(passes, arena=int(room * (1 - GAP))))
+
+
+@dataclass(frozen=True, eq=False)
+class Room:
+    """What a model is to be compiled into. sram: bytes, all in."""
+
+    quantized: Graph
+    classes: int
+    sram: int
+
+    def needed(self, scheme: Scheme, passes: Passes) -> float:
+        """Bytes of SRAM that a scheme takes, with what the planner may stay above its bound."""
+        graph = training_graph(self.quantized, scheme, self.classes, passes)
+        return peak(graph, passes.in_place) * (1 + GAP) + fixed_sram(graph, passes.replay)
+
+    def holds(self, scheme: Scheme, passes: Passes) -> bool:
+        return self.needed(scheme, passes) <= self.sram
+
+
+def compile_imprinting(room: Room, scheme: Scheme, passes: Passes, request: Statistics) -> Compiled:
+    """Compile with the largest groups of features that fit without making anything again for them; with a
+    quarter of all features at most where old images want the rest of the memory."""
+    features = features_of(room.quantized)
+    groups = request.groups(features)
+    most = request.some(features) if passes.replay else features
+    for group in (group for group in groups[:-1] if group <= most):
+        chosen = replace(passes, imprint=group)
+        if room.holds(scheme, chosen):
+            compiled = compile_graph(room.quantized, scheme, room.classes, chosen)
+            if compiled.sram <= room.sram:
+                return compiled
+    least = replace(passes, imprint=groups[-1])
+    return compile_within(room.quantized, scheme, room.classes, room.sram, least)
 
 
 def with_buffer(compiled: Compiled, request: Request, budget_sram: int | None) -> Compiled:

@@ -21,10 +21,10 @@ from . import monitor as terminal
 from .client import REPLAY_MAX, Device
 from .errors import DeviceError
 from .link import DEFAULT_BAUD, EmulatorPort, Port, ProgramPort, SerialPort
-from .options import FACTOR_HELP, LR_HELP, Course, Rates, factors, in_words
+from .options import FACTOR_HELP, LR_HELP, Course, Rates, factors, imprints, in_words
 from .plan import check_same_model
-from .session import Evaluation, Log, evaluate, new_log, train, varied
-from .shown import Shown
+from .session import Evaluation, Log, Settings, evaluate, imprint, new_log, pixels, train, varied
+from .shown import Shown, moments
 from .weights import load_npz, pack, save_npz, unpack
 
 DEFAULT_PLAN = Path("firmware/generated/plan.json")
@@ -190,6 +190,7 @@ def info(target: Target) -> None:
             "classes": about.classes,
             "arena": f"{about.arena_bytes} bytes",
             "replay": f"{about.records} records" if about.records else "no buffer",
+            "imprint": f"groups of {about.imprint} features" if about.imprint else "no statistics",
             "trainables": f"{about.trainable_bytes} bytes, sha256 {device.sha()}",
         }
     for key, value in rows.items():
@@ -242,8 +243,9 @@ def train_command(
         if autosave is not None:
             device.autosave(autosave)
         target.hurry(device)
-        say(in_words(wanted, (factor,), rates))
-        settings = wanted.settings(factor, wanted.seed, wanted.eval_every, wanted.replay)
+        imprint = imprint_first(device, wanted.imprint)
+        say(in_words(wanted, (factor,), rates, imprint))
+        settings = wanted.settings(factor, wanted.seed, wanted.eval_every, wanted.replay, imprint)
         log = new_log(device, training.classes, settings)
         try:
             with Bars() as bars:
@@ -253,8 +255,43 @@ def train_command(
     say(f"{len(log.steps)} steps, sha256 {log.sha256}")
     if log.diverged:
         say(f"diverged at step {log.diverged}: the device is back at its last checkpoint; use a lower --lr")
-    for result in log.evaluations:
-        say(f"after {result.step:5} steps: {result.accuracy:.1%} of {result.total} held-out images")
+    for result, when in zip(log.evaluations, moments(log), strict=True):
+        say(f"{when}: {result.accuracy:.1%} of {result.total} held-out images")
+
+
+@main.command("imprint")
+@click.argument("folder", type=FOLDER)
+@click.option("--eval", "test_folder", type=FOLDER, help="Held-out images: accuracy before and after.")
+@click.pass_obj
+def imprint_command(target: Target, folder: Path, test_folder: Path | None) -> None:
+    """Look once at each image in FOLDER and make the head of that, without training.
+
+    FOLDER is as for train. What the head knew before is replaced.
+    """
+    with target.connect() as device:
+        training = scan(folder, device.info.classes)
+        testing = scan(test_folder, device.info.classes) if test_folder is not None else None
+        imprints(True, device.info.imprint > 0, fresh=True)
+        target.hurry(device)
+        results = []
+        with Bars() as bars:
+            shown = Shown(bars)
+            if testing is not None:
+                results.append(("before", evaluate(device, testing, shown)))
+            classes = imprint(device, training, Settings(), shown, pixels(device))
+            if testing is not None:
+                results.append(("after", evaluate(device, testing, shown)))
+        say(f"the head knows {classes} classes from {len(training.samples)} images, sha256 {device.sha()}")
+    for when, result in results:
+        say(f"{when}: {result.accuracy:.1%} of {result.total} held-out images")
+
+
+def imprint_first(device: Device, wanted: bool | None) -> bool:
+    """Whether a session begins with a new head; says so where it does not though it could."""
+    able, steps = device.info.imprint > 0, int(device.stats()["steps"])
+    if able and steps and wanted is None:
+        say(f"the head stays, as the device has taken {steps} steps; --imprint makes a new one first")
+    return imprints(wanted, able, fresh=not steps)
 
 
 @main.command("eval")

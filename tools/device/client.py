@@ -16,6 +16,7 @@ from .rate import Rate
 WINDOW_BYTES = 512  # of frames on their way without an answer: half the device's receive ring
 TRIES = 4  # a frame, or a whole pull, is sent this often before the line is called bad
 REPLAY_MAX = 100  # of firmware/src/runtime/replay.h: replayed steps in one go
+NO_IMPRINT = "there are no statistics of features: convert the model with --imprint."
 NO_RECORDS = "there is no replay buffer: convert the model with --replay."
 
 
@@ -26,6 +27,7 @@ class Info:
     model_id   8 hex digits (see plan.short_id)
     shape      (height, width, channels) of an image
     records    of the replay buffer, 0: none
+    imprint    features of which the covariance is kept together, 0: no statistics of features
     """
 
     board: str
@@ -38,6 +40,7 @@ class Info:
     records: int
     api: int
     frame_max: int
+    imprint: int = 0
 
 
 @dataclass(frozen=True)
@@ -114,6 +117,32 @@ class Device:
         """Class predicted for one image, counted in the device's statistics."""
         predicted: int = self._with_image(image, f"eval {label}").values(int, int)[1]
         return predicted
+
+    def imprint(self, image: np.ndarray, label: int) -> int:
+        """Look once at an image, uint8 [h][w][c]: its features join the statistics of its class. A training
+        step makes them begin anew.
+
+        Returns  the class predicted for it
+        Errors   DeviceError where the firmware has no such statistics
+        """
+        self._must_imprint()
+        predicted: int = self._with_image(image, f"imprint {label}").values(int, int)[1]
+        return predicted
+
+    def imprint_head(self) -> int:
+        """Replace the head by the one that the statistics of features make.
+
+        Returns  how many classes it knows
+        Errors   DeviceError where nothing was looked at, or the firmware has no such statistics
+        """
+        self._must_imprint()
+        answer = self._talk.command("imprint head", "ok imprint head", COMPUTE_S)
+        classes: int = answer.values(str, int, int)[2]
+        return classes
+
+    def _must_imprint(self) -> None:
+        if not self.info.imprint:
+            raise DeviceError(NO_IMPRINT)
 
     def send_image(self, image: np.ndarray) -> None:
         """Send an image row by row, uint8 [h][w][c] of the model's size; a corrupt row is sent again."""
@@ -365,6 +394,7 @@ def parse_info(said: dict[str, str]) -> Info:
         records=int(said["records"]),
         api=int(said["api"]),
         frame_max=int(said["frame"]),
+        imprint=int(said.get("imprint", 0)),
     )
 
 

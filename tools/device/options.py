@@ -12,6 +12,7 @@ from microtrain.base.options import option
 from microtrain.samples.augment import Augmentation
 from microtrain.samples.images import WAYS
 
+from .client import NO_IMPRINT
 from .session import Settings
 
 LR_HELP = (
@@ -59,6 +60,12 @@ class Course:
     warmup: int = option(
         "--warmup", default=0, type=click.IntRange(0), metavar="N", help="Steps of rising learning rates."
     )
+    imprint: bool | None = option(
+        "--imprint/--no-imprint",
+        default=None,
+        help="First look once at each image and make the head of that. [where it can, and nothing is "
+        "learned yet]",
+    )
     kinds: tuple[str, ...] = option(
         "--augment",
         type=Kinds(),
@@ -92,8 +99,11 @@ class Course:
     def augmentation(self) -> Augmentation:
         return Augmentation(self.kinds, self.variants)
 
-    def settings(self, factor: float, seed: int, eval_every: int, replay: int | None) -> Settings:
-        """Of a session with this course. factor: on the scheme's learning rates."""
+    def settings(
+        self, factor: float, seed: int, eval_every: int, replay: int | None, imprint: bool = False
+    ) -> Settings:
+        """Of a session with this course. factor: on the scheme's learning rates; imprint: as imprints() has
+        it."""
         return Settings(
             epochs=self.epochs,
             seed=seed,
@@ -105,7 +115,21 @@ class Course:
             order=self.order,
             replay=replay,
             rehearse=self.rehearse,
+            imprint=imprint,
         )
+
+
+def imprints(wanted: bool | None, able: bool, fresh: bool) -> bool:
+    """Whether a session begins with a head that is made of one look at each image.
+
+    wanted  None: not said
+    able    the model was converted with statistics of features
+    fresh   nothing has been learned that such a head would replace
+    Errors  Error where it is wanted and cannot be
+    """
+    if wanted and not able:
+        raise Error(NO_IMPRINT)
+    return able and fresh if wanted is None else wanted
 
 
 def factors(wanted: Sequence[float], given: Sequence[float], rates: Rates | None) -> tuple[float, ...]:
@@ -130,8 +154,9 @@ def factors(wanted: Sequence[float], given: Sequence[float], rates: Rates | None
     return tuple(rate / max(rates) for rate in wanted)
 
 
-def in_words(course: Course, chosen: Sequence[float], rates: Rates | None) -> str:
-    """What a session is about to do, in a line. chosen: factors, as factors() has them."""
+def in_words(course: Course, chosen: Sequence[float], rates: Rates | None, imprint: bool = False) -> str:
+    """What a session is about to do, in a line. chosen: factors, as factors() has them; imprint: as
+    imprints() has it."""
     if rates is None:
         rate = f"rate {' and '.join(f'{factor:g}' for factor in chosen)} x the scheme's"
     elif len(set(rates)) == 1:
@@ -142,4 +167,5 @@ def in_words(course: Course, chosen: Sequence[float], rates: Rates | None) -> st
     fall = "cosine to 0" if course.schedule == "cosine" else course.schedule
     rise = f", {course.warmup} steps of warm-up" if course.warmup else ""
     images = f"{', '.join(course.kinds)} ({course.variants} variants)" if course.kinds else "none"
-    return f"{rate}, {fall}{rise}; augmentation {images}"
+    first = "one look at each image first; " if imprint else ""
+    return f"{first}{rate}, {fall}{rise}; augmentation {images}"

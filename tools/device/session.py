@@ -36,6 +36,7 @@ class Settings:
     order       "shuffled", or "classes": one class after the other, each for all of its epochs
     replay      steps on old images behind each new one, None: as many as the learner takes by itself
     rehearse    steps on old images alone, at the end of the session, with a rate that falls to 0
+    imprint     one look at each image first, to make the head of (Learner.imprint)
     """
 
     epochs: int = 1
@@ -48,6 +49,7 @@ class Settings:
     order: str = "shuffled"
     replay: int | None = None
     rehearse: int = 0
+    imprint: bool = False
 
     def rate_at(self, step: int, steps: int) -> float:
         """Factor on the learning rates at a step, counted from 0, of `steps`."""
@@ -130,6 +132,8 @@ class Learner(Protocol):
     def info(self) -> Info: ...
     def train(self, image: np.ndarray, label: int) -> Step: ...
     def evaluate(self, image: np.ndarray, label: int) -> int: ...
+    def imprint(self, image: np.ndarray, label: int) -> int: ...
+    def imprint_head(self) -> int: ...
     def rate(self, factor: float) -> None: ...
     def seed(self, number: int) -> None: ...
     def replay(self, count: int) -> None: ...
@@ -230,6 +234,9 @@ def train(
     order = ordered(training, settings)
     test = evaluator(device, testing, log, watcher, show)
     test(0)
+    if settings.imprint:
+        imprint(device, training, settings, watcher, show)
+        test(0)
     watcher.begin("training", len(order))
     for number, (epoch, sample) in enumerate(order, 1):
         if number % RATE_EVERY == 1:
@@ -251,6 +258,21 @@ def train(
     device.rate(1.0)
     test(done)
     log.sha256 = device.sha()
+
+
+def imprint(device: Learner, training: Dataset, settings: Settings, watcher: Watcher, show: Show) -> int:
+    """Look once at each image of the first epoch, and make the head of them all.
+
+    Returns   how many classes the head knows
+    """
+    shown = [(epoch, sample) for epoch, sample in shuffled(training, settings) if epoch == 0]
+    watcher.begin("looking", len(shown))
+    for epoch, sample in shown:
+        device.imprint(show(sample, epoch), sample.label)
+        watcher.advance("")
+    classes = device.imprint_head()
+    watcher.end()
+    return classes
 
 
 def rehearse(device: Learner, settings: Settings, watcher: Watcher) -> int:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from microtrain.base.progress import Bar, Bars
+
+from .session import Log
 
 
 class Shown:
@@ -29,3 +33,10 @@ class Shown:
         bar.end()
         if self._running:
             bar.hide()
+
+
+def moments(log: Log) -> Iterator[str]:
+    """When each evaluation of a session was made."""
+    for number, result in enumerate(log.evaluations):
+        looked = log.settings.imprint and number == 1
+        yield "after one look " if looked else f"after {result.step:5} steps"

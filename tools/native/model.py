@@ -125,6 +125,18 @@ class Model:
         """Loss, backward pass and update for the image of the last forward pass with train."""
         return float(self.lib.model_backward(label, ctypes.byref(sgd)))
 
+    def imprint_clear(self) -> None:
+        """Begin the statistics of features anew. Only where the model was converted with them."""
+        self.lib.model_imprint_clear()
+
+    def imprint_add(self, label: int) -> None:
+        """Add the features of the last forward pass without train."""
+        self.lib.model_imprint_add(label)
+
+    def imprint_solve(self) -> int:
+        """Make the head of the statistics; returns how many classes it knows."""
+        return int(self.lib.model_imprint_solve())
+
     def arena(self, offset: int, size: int) -> bytes:
         """What the last step left in some bytes of the arena."""
         return ctypes.string_at(self._symbol("model_arena") + offset, size)

@@ -23,6 +23,7 @@ COLOURS = {
     "error_scale": "#ff9da7",
     "scratch": "#bab0ac",
     "head": "#f2b134",
+    "imprint": "#b07aa1",
 }
 OTHER = "#9c755f"
 LEFT, TOP, HEIGHT, PANEL = 78, 74, 560, 400

@@ -18,7 +18,8 @@ from .network import Network, load_network
 # float          PyTorch: real errors, float masters (parallel.py)
 # device-no-qas  the firmware's C with one constant in the place of quantization-aware scaling
 # truncating     the firmware's C, but weights truncate towards zero and wrap, as in the published engine
-ARITHMETICS = ("device", "float", "device-no-qas", "truncating")
+FLOAT = "float"
+ARITHMETICS = ("device", FLOAT, "device-no-qas", "truncating")
 TRUNCATING = HOST.parent / "truncating.h"
 
 

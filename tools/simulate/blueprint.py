@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from microtrain.base.plan import Plan, Scheme, Sram, Tensor, read_plan
+from microtrain.base.plan import IMPRINT, Plan, Scheme, Sram, Tensor, read_plan
 from microtrain.native.model import Regions
 
 
@@ -26,6 +26,7 @@ class Blueprint:
     kept     tensor -> where it begins in the record, and its shape
     memory   bytes of SRAM: arena and trainables
     records  of the replay buffer; 0: none
+    imprint  features of which the covariance is kept together; 0: no statistics
     """
 
     folder: Path
@@ -42,6 +43,7 @@ class Blueprint:
     kept: dict[str, tuple[int, tuple[int, ...]]]
     memory: Sram
     records: int
+    imprint: int
 
     def absolute(self, factor: float) -> float:
         """The learning rate that a factor on the scheme's makes; the largest where it has several."""
@@ -84,13 +86,14 @@ def blueprint(plan: Plan) -> Blueprint:
         kept=placed(plan.tensors, regions),
         memory=plan.sram,
         records=plan.replay.records if plan.replay else 0,
+        imprint=plan.imprint.group if plan.imprint else 0,
     )
 
 
 def alive(tensors: Sequence[Tensor], step: int) -> Regions:
     """(offset, bytes) of what was made before a step and is used from it on, neighbours joined."""
     joined: list[tuple[int, int]] = []
-    kept = [t for t in tensors if t.birth < step <= t.death]
+    kept = [t for t in tensors if t.birth < step <= t.death and t.kind != IMPRINT]
     for start, size in sorted((t.offset, t.bytes) for t in kept):
         if joined and start <= sum(joined[-1]):
             first, before = joined.pop()

@@ -17,11 +17,11 @@ from microtrain.base.options import LearningRate, Number, collected, option
 from microtrain.base.progress import Bars
 from microtrain.base.terminal import say
 from microtrain.device.client import REPLAY_MAX
-from microtrain.device.options import FACTOR_HELP, LR_HELP, Course, factors, in_words
+from microtrain.device.options import FACTOR_HELP, LR_HELP, Course, factors, imprints, in_words
 from microtrain.device.session import Settings
 from microtrain.samples.source import hold_out, split
 
-from .arithmetic import ARITHMETICS, check, check_order
+from .arithmetic import ARITHMETICS, FLOAT, check, check_order
 from .blueprint import Blueprint, load_blueprint
 from .machine import library
 from .records import Task, fill
@@ -130,8 +130,10 @@ def run(plan: Path, wanted: Wanted) -> tuple[Blueprint, list[Outcome], list[Path
     model = load_blueprint(plan)
     chosen = factors(wanted.lrs, wanted.given, model.rates)
     task = task_of(model, wanted)
-    say(in_words(wanted, chosen, model.rates))
-    outcomes = simulate(task, settings_of(task, wanted, chosen), wanted.jobs or os.cpu_count() or 1)
+    imprint = imprint_first(model, wanted)
+    say(in_words(wanted, chosen, model.rates, imprint))
+    runs = settings_of(task, wanted, chosen, imprint)
+    outcomes = simulate(task, runs, wanted.jobs or os.cpu_count() or 1)
     folder = wanted.output or WORK / model.name
     folder.mkdir(parents=True, exist_ok=True)
     return model, outcomes, save(folder, task, outcomes, wanted.data, shlex.join(sys.argv))
@@ -160,12 +162,20 @@ def task_of(model: Blueprint, wanted: Wanted) -> Task:
     )
 
 
-def settings_of(task: Task, wanted: Wanted, chosen: Sequence[float]) -> list[Settings]:
-    """Of each run. chosen: factors on the scheme's learning rates."""
+def imprint_first(model: Blueprint, wanted: Wanted) -> bool:
+    """Whether the runs begin with a head that is made of one look at each image."""
+    able = model.imprint > 0 and wanted.arithmetic != FLOAT
+    if able != (model.imprint > 0):
+        say("in float, sessions begin with the scheme's head, without a look at each image first")
+    return imprints(wanted.imprint, able, fresh=True)
+
+
+def settings_of(task: Task, wanted: Wanted, chosen: Sequence[float], imprint: bool) -> list[Settings]:
+    """Of each run. chosen: factors on the scheme's learning rates; imprint: they begin with one look."""
     epoch = min(wanted.limit or len(task.training.samples), len(task.training.samples))
     every = wanted.eval_every or (epoch if wanted.order == "shuffled" else 0)
     pairs = product(chosen, wanted.seeds)
-    return [wanted.settings(factor, seed, every, wanted.replay) for factor, seed in pairs]
+    return [wanted.settings(factor, seed, every, wanted.replay, imprint) for factor, seed in pairs]
 
 
 def simulate(task: Task, runs: list[Settings], jobs: int) -> list[Outcome]:

@@ -51,6 +51,7 @@ class Machine:
         self.model = Model(plan.folder, path)
         adapt(self.model, plan, arithmetic)
         self._seed, self._rate, self._steps = SEED, np.float32(1), 0
+        self._seen = 0
         self.info = Info(
             board="this machine",
             model=plan.name,
@@ -60,6 +61,7 @@ class Machine:
             arena_bytes=self.model.arena_bytes,
             trainable_bytes=self.model.trainable_bytes,
             records=0,
+            imprint=plan.imprint,
             api=0,
             frame_max=0,
         )
@@ -88,11 +90,26 @@ class Machine:
         weight, bias, head = (float(np.float32(rate) * self._rate) for rate in self.plan.rates)
         loss = self.model.backward(label, Sgd(weight, bias, head, self._seed, self._steps))
         self._steps += 1
+        self._seen = 0
         return Step(int(np.argmax(logits)), loss)
 
     def evaluate(self, image: np.ndarray, label: int) -> int:
         """Class predicted for what look() returned."""
         return int(np.argmax(self._forward(image, False)))
+
+    def imprint(self, image: np.ndarray, label: int) -> int:
+        """One look at what look() returned; the class predicted for it."""
+        predicted = self.evaluate(image, label)
+        if not self._seen:
+            self.model.imprint_clear()
+        self._seen += 1
+        self.model.imprint_add(label)
+        return predicted
+
+    def imprint_head(self) -> int:
+        """The head of all that was looked at; returns how many classes it knows."""
+        self._steps += 1
+        return self.model.imprint_solve()
 
     def _forward(self, record: np.ndarray, train: bool) -> np.ndarray:
         if not self.plan.front:

@@ -121,6 +121,13 @@ class Rehearsing:
     def evaluate(self, image: np.ndarray, label: int) -> int:
         return self._machine.evaluate(image, label)
 
+    def imprint(self, image: np.ndarray, label: int) -> int:
+        return self._machine.imprint(image, label)
+
+    def imprint_head(self) -> int:
+        self._steps += 1
+        return self._machine.imprint_head()
+
     def rate(self, factor: float) -> None:
         self._machine.rate(factor)
 

@@ -315,7 +315,7 @@ void checkpoint_roll_back(struct checkpoint *c, struct session *s)
     float rate = s->rate;
     if (look(c)) {
         restore(c, s);
-        session_forget_image(s);
+        session_take_arena(s);
     } else {
         session_reset(s);
     }

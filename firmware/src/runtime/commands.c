@@ -20,6 +20,13 @@ enum {
 };
 
 /* clang-format off */
+#if MODEL_IMPRINT > 0
+#define IMPRINT(ROW) \
+    ROW(imprint, command_imprint(&p->session, w->word[1]), 1, 1, NEEDS_ARENA, \
+        " L|head: look at the image once, of label L; head: make the head of all that was seen")
+#else
+#define IMPRINT(ROW)
+#endif
 #define TABLE(ROW) \
     ROW(help, run_help(), 0, 0, NEEDS_NOTHING, \
         ": this list") \
@@ -39,6 +46,7 @@ enum {
         " L: one training step with label L") \
     ROW(eval, command_eval(&p->session, w->word[1]), 1, 1, NEEDS_ARENA, \
         " L: inference, counted against label L") \
+    IMPRINT(ROW) \
     ROW(stats, run_stats(p, w), 0, 1, NEEDS_NOTHING, \
         " [clear]: counters; clear: zero those of evaluation and loss") \
     ROW(rate, run_rate(&p->session, w->word[1]), 1, 1, NEEDS_NOTHING, \
@@ -121,6 +129,9 @@ static int run_info(const struct protocol *p)
     reply_pair("frame", FRAME_PAYLOAD_MAX);
     reply_pair("baud", p->baud);
     reply_pair("records", MODEL_RECORDS);
+#if MODEL_IMPRINT > 0
+    reply_pair("imprint", MODEL_IMPRINT);
+#endif
     reply_pair("api", MODEL_API_VERSION);
     return reply_ok("ok");
 }
@@ -140,6 +151,9 @@ static int run_stats(struct protocol *p, const struct words *w)
 #if MODEL_RECORDS > 0
     reply_pair("replays", s->replays);
     reply_pair("records_held", replay_held());
+#endif
+#if MODEL_IMPRINT > 0
+    reply_pair("seen", s->seen);
 #endif
     reply_pair("evaluated", s->evaluated);
     reply_pair("correct", s->correct);
@@ -241,7 +255,7 @@ static int run_push(struct protocol *p, const struct words *w)
     }
     switch (transfer_start(&p->transfer, bytes, crc, id)) {
     case TRANSFER_OK:
-        session_forget_image(&p->session);
+        session_take_arena(&p->session);
         return reply_ok("ok push");
     case TRANSFER_ERR_SIZE:
         return reply_error("push", "size is not that of the trainables");

@@ -45,7 +45,7 @@ static void say_memory(int status, uint32_t bad)
 int command_selftest(struct session *s)
 {
     uint32_t failed, found, bad;
-    session_forget_image(s);
+    session_take_arena(s);
     int kernels = selftest_kernels(&failed), flash = selftest_flash(&found), memory = selftest_memory(&bad);
     say_kernels(kernels, failed);
     say_flash(flash, found);

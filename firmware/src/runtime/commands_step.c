@@ -142,6 +142,42 @@ int command_rehearse(struct protocol *p, const char *word)
     return reply_ok_u32("ok rehearse", count);
 }
 
+#if MODEL_IMPRINT > 0
+static int make_head(struct session *s)
+{
+    uint32_t classes, seen = s->seen;
+    if (session_imprint_head(s, &classes) != SESSION_OK) {
+        return reply_error("argument", "nothing was seen since the last training step: `imprint L` first");
+    }
+    reply_text("ok imprint head");
+    reply_u32(seen);
+    reply_u32(classes);
+    reply_end();
+    return 1;
+}
+
+int command_imprint(struct session *s, const char *word)
+{
+    uint32_t label, predicted;
+    if (strcmp(word, "head") == 0) {
+        return make_head(s);
+    }
+    int status = parse_u32(word, &label) ? session_imprint(s, label, &predicted) : SESSION_ERR_LABEL;
+    if (status == SESSION_ERR_FULL) {
+        return reply_error("argument", "the statistics are full: `imprint head` makes the head of them");
+    }
+    if (status != SESSION_OK) {
+        return fail_step(s, status);
+    }
+    reply_text("ok imprint");
+    reply_u32(label);
+    reply_u32(predicted);
+    reply_u32(s->seen);
+    reply_end();
+    return 1;
+}
+#endif
+
 int command_eval(struct session *s, const char *word)
 {
     uint32_t label, predicted;

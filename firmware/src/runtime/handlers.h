@@ -13,6 +13,9 @@ COLD int command_pattern(struct session *s, const char *word);
 COLD int command_infer(struct session *s);
 COLD int command_train(struct protocol *p, const char *word);
 COLD int command_eval(struct session *s, const char *word);
+#if MODEL_IMPRINT > 0
+COLD int command_imprint(struct session *s, const char *word);
+#endif
 COLD int command_rehearse(struct protocol *p, const char *word);
 
 /* commands_selftest.c: one data line per part, then `ok selftest` or `err selftest ...`. */

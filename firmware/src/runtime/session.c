@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "board.h"
+#include "kernels/imprint.h"
 #include "model_api.h"
 #include "replay.h"
 
@@ -30,7 +31,7 @@ void session_reset(struct session *s)
 #if MODEL_RECORDS > 0
     replay_clear();
 #endif
-    session_forget_image(s);
+    session_take_arena(s);
     session_clear_stats(s);
 }
 
@@ -179,6 +180,44 @@ int session_eval(struct session *s, uint32_t label, uint32_t *predicted)
     return status;
 }
 
+#if MODEL_IMPRINT > 0
+int session_imprint(struct session *s, uint32_t label, uint32_t *predicted)
+{
+    if (label >= model_info.classes) {
+        return SESSION_ERR_LABEL;
+    }
+    if (s->seen == IMPRINT_SAMPLES_MAX) {
+        return SESSION_ERR_FULL;
+    }
+    int status = session_infer(s, predicted);
+    if (status == SESSION_OK) {
+        if (s->seen++ == 0) {
+            model_imprint_clear();
+        }
+        model_imprint_add(label);
+    }
+    return status;
+}
+
+int session_imprint_head(struct session *s, uint32_t *classes)
+{
+    if (s->seen == 0) {
+        return SESSION_ERR_EMPTY;
+    }
+    session_forget_image(s);
+    s->step++; /* so that a checkpoint is due */
+    board_alive();
+    *classes = model_imprint_solve();
+    return SESSION_OK;
+}
+
+void session_take_arena(struct session *s)
+{
+    session_forget_image(s);
+    s->seen = 0;
+}
+#endif
+
 /* Forward pass of a training step on the received image, which may become a record. */
 static void forward_new(const struct session *s, uint32_t label)
 {
@@ -216,7 +255,7 @@ int session_rehearse(struct session *s, uint32_t count)
     if (replay_held() == 0) {
         return SESSION_ERR_EMPTY;
     }
-    session_forget_image(s);
+    session_take_arena(s);
     for (uint32_t k = 0; k < count; k++) {
         uint32_t label = replay_recall(s->seed, s->step);
         model_rest(1);
@@ -239,7 +278,7 @@ int session_train(struct session *s, uint32_t label, uint32_t *predicted, float 
         return SESSION_ERR_IMAGE;
     }
     uint32_t start = board_cycles();
-    session_forget_image(s);
+    session_take_arena(s);
     forward_new(s, label);
     *predicted = best_class();
     *loss = learn(s, label);

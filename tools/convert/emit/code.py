@@ -14,10 +14,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from microtrain.convert.ir import ConvertError, Graph, Node
+from microtrain.convert.memory import imprint
 from microtrain.convert.memory.plan import Placement, Plan
 from microtrain.convert.memory.replay import record_bytes
 from microtrain.convert.names import Names, c_string, comment, identifier, number
 from microtrain.convert.ops import TABLE, saves
+from microtrain.convert.ops.imprint import statistics
 from microtrain.convert.ops.stream import before_rows, kernel_scratch_at, own_rows
 from microtrain.convert.ops.table import COMMON_HEADERS
 from microtrain.convert.pipeline import Compiled
@@ -122,6 +124,7 @@ def _header(graph: Graph, plan: Plan, items: tuple[Trainable, ...], origin: str,
         f"#define MODEL_INIT_BYTES {len(stored_block(items))}\n",
         *([f"#define MODEL_RECORDS {records}"] if records else ()),
         *([f"#define MODEL_RECORD_BYTES {record_bytes(graph)}\n"] if records else ()),
+        *([f"#define MODEL_IMPRINT {graph.imprint} /* features of a group */\n"] if graph.imprint else ()),
         *(f"extern {table.declaration};" for table in tables.collect(graph)),
         "\n#endif",
     ]
@@ -157,6 +160,7 @@ def _model(names: Names, plan: Plan, items: tuple[Trainable, ...], scheme: Schem
             *own_rows(names),
             _forward(names),
             _backward(names),
+            *_imprint(names),
         ]
     )
 
@@ -164,7 +168,8 @@ def _model(names: Names, plan: Plan, items: tuple[Trainable, ...], scheme: Schem
 def _headers(graph: Graph) -> list[str]:
     """Headers of the kernels that the model calls, and of those that every model includes."""
     nodes = [part for node in graph.nodes for part in (node, *node.parts)]
-    return sorted({*COMMON_HEADERS, *(TABLE[node.op].header for node in nodes)})
+    own = {"imprint"} if graph.imprint else set()
+    return sorted({*COMMON_HEADERS, *own, *(TABLE[node.op].header for node in nodes)})
 
 
 def _offsets(plan: Plan) -> str:
@@ -343,3 +348,17 @@ def _backward(names: Names) -> str:
     lines = ["float model_backward(uint32_t label, const struct sgd *sgd)", "{"]
     lines += [_step(names, step, "    ") for step in range(len(graph.forward_nodes), len(graph.nodes))]
     return "\n".join([*lines, "    return loss;", "}", ""])
+
+
+def _imprint(names: Names) -> list[str]:
+    """The statistics of features, and the head that is made of them."""
+    graph = names.graph
+    if not graph.imprint:
+        return []
+    node = imprint.head_of(graph)
+    clear, add, solve = statistics(names, node, names.at(imprint.NAME), names.at(imprint.SCRATCH))
+    return [
+        *_function("void model_imprint_clear(void)", [f"    {clear}"]),
+        *_function("void model_imprint_add(uint32_t label)", [f"    {add}"]),
+        *_function("uint32_t model_imprint_solve(void)", [f"    return {solve}"]),
+    ]

@@ -11,6 +11,7 @@ from microtrain.base.plan import (
     Arena,
     Budget,
     Flash,
+    Imprint,
     Input,
     Layer,
     Origin,
@@ -25,6 +26,7 @@ from microtrain.base.plan import (
 from microtrain.base.plan import Plan as Document
 from microtrain.convert import boards
 from microtrain.convert.ir import Graph, Node
+from microtrain.convert.memory.imprint import imprint_bytes
 from microtrain.convert.memory.plan import Plan
 from microtrain.convert.memory.replay import record_bytes
 from microtrain.convert.ops import TABLE, forward_op, saves
@@ -58,6 +60,7 @@ def document(compiled: Compiled, output: Output, source: Origin, budget: Budget 
         steps=tuple(_step(graph, i, node) for i, node in enumerate(graph.nodes)),
         front=front_steps(graph),
         replay=_replay(compiled) if compiled.records else None,
+        imprint=Imprint(graph.imprint, imprint_bytes(graph)) if graph.imprint else None,
         layers=rows(compiled),
         flash=flash_of(graph),
         sram=Sram(plan.arena, block_bytes(items)),

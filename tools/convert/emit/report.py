@@ -8,6 +8,7 @@ from rich.table import Table
 from microtrain.base.columns import Column, broken, is_wide, short, table
 from microtrain.base.plan import Layer
 from microtrain.convert.boards import Limits
+from microtrain.convert.memory.imprint import features_of, imprint_bytes
 from microtrain.convert.memory.replay import record_bytes
 from microtrain.convert.ops import TABLE
 from microtrain.convert.passes.recompute import recomputed, recomputed_macs
@@ -83,6 +84,7 @@ def _print_totals(compiled: Compiled, limits: Limits, console: Console) -> None:
         f"MACs        forward {macs['forward']:,}, backward {macs['backward']:,}",
         f"arena       {plan.arena:,} B (lower bound {plan.lower_bound:,} B), peak at step {plan.peak_step}",
         f"trainables  {trained:,} B",
+        *_imprint_lines(compiled),
         *_replay_lines(compiled),
         f"SRAM        {compiled.sram:,} B{_of(limits.sram)}, {own.sram:,} B for the firmware",
         f"flash       {flash:,} B{_of(limits.flash)}, {own.flash:,} B for the firmware (estimates)",
@@ -99,6 +101,16 @@ def firmware(compiled: Compiled, limits: Limits) -> Firmware:
     """Estimated bytes of the firmware beside the model."""
     graph = compiled.graph
     return Firmware(firmware_sram(graph), flash_total(graph, limits.board_name) - model_flash(graph))
+
+
+def _imprint_lines(compiled: Compiled) -> list[str]:
+    graph = compiled.graph
+    if not graph.imprint:
+        start = "rows of the model's own" if isinstance(compiled.scheme.head, tuple) else "nothing"
+        return [f"imprint     no statistics of features: the head starts from {start}"]
+    features = features_of(graph)
+    shared = f"groups of {graph.imprint} of {features}" if graph.imprint < features else f"all {features}"
+    return [f"imprint     {imprint_bytes(graph):,} B of the arena: the features' covariance, {shared}"]
 
 
 def _replay_lines(compiled: Compiled) -> list[str]:

@@ -8,8 +8,9 @@ replayed row by row.
 from __future__ import annotations
 
 from microtrain.convert.ir import ConvertError, Graph, Node, Tensor
-from microtrain.convert.ops import TABLE
+from microtrain.convert.ops import TABLE, saves
 
+from . import imprint
 from .plan import Plan
 
 
@@ -40,6 +41,35 @@ def check_plan(graph: Graph, plan: Plan) -> None:
         for name in (*reads, *node.outputs):
             if name in later or name in node.outputs:
                 _expect(owner, plan, graph.tensors[name], where)
+    if graph.imprint:
+        _check_statistics(graph, plan)
+
+
+def _check_statistics(graph: Graph, plan: Plan) -> None:
+    """An inference leaves the statistics of features as they are, and the head is solved beside them."""
+    owner: list[str | None] = [None] * plan.arena
+    size, solving = imprint.imprint_bytes(graph), imprint.scratch_bytes(graph)
+    _claim_bytes(owner, plan, imprint.NAME, size)
+    for name in graph.stored_input:
+        _claim(owner, plan, graph.tensors[name])
+    for step, node in enumerate(graph.forward_nodes):
+        if saves(node):
+            continue
+        where = f"step {step} ({node.op} of {node.name}) of an inference"
+        _claim_scratch(owner, plan, step, TABLE[node.op].scratch(graph, node), where)
+        for name in node.outputs[:1]:
+            _claim(owner, plan, graph.tensors[name])
+    _expect(owner, plan, graph.tensors[imprint.head_of(graph).inputs[0]], "the sum of features")
+    _claim_bytes(owner, plan, imprint.SCRATCH, solving)
+    if owner.count(imprint.NAME) != size:
+        raise ConvertError("memory plan: the statistics of features do not outlive an inference")
+
+
+def _claim_bytes(owner: list[str | None], plan: Plan, name: str, size: int) -> None:
+    start = plan.placements[name].offset
+    if start % 8 or start + size > plan.arena:
+        raise ConvertError(f"memory plan: {name} is misplaced")
+    owner[start : start + size] = [name] * size
 
 
 def _forget(owner: list[str | None], plan: Plan, graph: Graph) -> None:

@@ -10,13 +10,17 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from microtrain.base.plan import IMPRINT
 from microtrain.convert.ir import Graph
-from microtrain.convert.ops import TABLE
+from microtrain.convert.ops import TABLE, saves
 from microtrain.convert.storage import ALIGNMENT, align, parts
+
+from . import imprint
 
 if TYPE_CHECKING:
     from ortools.sat.python.cp_model import CpModel, CpSolver
 
+Life = tuple[int, int]  # first and last step, inclusive
 GAP = 0.005  # of the arena: closer than this to the lower bound the solver stops
 WORK = 4.0  # the solver's own deterministic measure of work; about that many seconds
 
@@ -82,9 +86,9 @@ class Plan:
     peak_step: int
 
 
-def lifetimes(graph: Graph) -> dict[str, tuple[int, int]]:
+def lifetimes(graph: Graph) -> dict[str, Life]:
     """First and last step of each tensor, inclusive. An image that is kept whole is there before step 0."""
-    life: dict[str, tuple[int, int]] = dict.fromkeys(graph.stored_input, (0, 0))
+    life: dict[str, Life] = dict.fromkeys(graph.stored_input, (0, 0))
     for step, node in enumerate(graph.nodes):
         for tensor in node.outputs:
             life[tensor] = (step, step)
@@ -107,20 +111,51 @@ def buffers(graph: Graph, in_place: bool = True) -> list[Buffer]:
         chain = next(c for c in chains.values() if source in c)
         chain[tensor] = chain[source] - align(before)
     result = []
+    times = _times(graph, life)
     for chain in chains.values():
         names = {t: parts(graph.tensors[t]) for t in chain}
         for i in range(max(len(n) for n in names.values())):
             boxes = [
-                (list(n)[i], Piece(*life[t], chain[t], align(list(n.values())[i])))
+                (list(n)[i], Piece(*time, chain[t], align(list(n.values())[i])))
                 for t, n in names.items()
                 if i < len(n)
+                for time in times[t]
             ]
             result.append(_joined(boxes))
+    return result + _scratch(graph) + _statistics(graph)
+
+
+def _times(graph: Graph, life: Mapping[str, Life]) -> dict[str, list[Life]]:
+    """When each tensor is alive: in a training iteration and, where statistics of features want to know what
+    an inference leaves free, once more in an inference behind it."""
+    later = imprint.inference(graph) if graph.imprint else {}
+    after = len(graph.nodes)
+    return {
+        name: [time, *([(after + later[name][0], after + later[name][1])] if name in later else [])]
+        for name, time in life.items()
+    }
+
+
+def _scratch(graph: Graph) -> list[Buffer]:
+    result, after = [], len(graph.nodes)
     for step, node in enumerate(graph.nodes):
-        scratch = TABLE[node.op].scratch(graph, node)
-        if scratch:
-            result.append(_joined([(f"scratch:{step}", Piece(step, step, 0, align(scratch)))]))
+        size = TABLE[node.op].scratch(graph, node)
+        if size:
+            again = graph.imprint and step < len(graph.forward_nodes) and not saves(node)
+            steps = [step, after + step] if again else [step]
+            result.append(_joined([(f"scratch:{step}", Piece(s, s, 0, align(size))) for s in steps]))
     return result
+
+
+def _statistics(graph: Graph) -> list[Buffer]:
+    """What the head is made of after one look at each sample: kept from inference to inference."""
+    if not graph.imprint:
+        return []
+    first, last = len(graph.nodes), len(graph.nodes) + len(graph.forward_nodes) - 1
+    return [
+        _joined([(imprint.NAME, Piece(first, last, 0, align(imprint.imprint_bytes(graph))))]),
+        _joined([(imprint.SCRATCH, Piece(last, last, 0, align(imprint.scratch_bytes(graph))))]),
+    ]
 
 
 def _joined(boxes: list[tuple[str, Piece]]) -> Buffer:
@@ -129,12 +164,13 @@ def _joined(boxes: list[tuple[str, Piece]]) -> Buffer:
     pieces = []
     for start, end in pairwise(sorted({s for _, p in boxes for s in (p.birth, p.death + 1)})):
         alive = [p for _, p in boxes if p.birth <= start <= p.death]
-        low, high = min(p.low for p in alive), max(p.low + p.size for p in alive)
-        pieces.append(Piece(start, end - 1, low - lowest, high - low))
+        if alive:
+            low, high = min(p.low for p in alive), max(p.low + p.size for p in alive)
+            pieces.append(Piece(start, end - 1, low - lowest, high - low))
     return Buffer(tuple(pieces), {name: p.low - lowest for name, p in boxes})
 
 
-def _in_place(graph: Graph, life: Mapping[str, tuple[int, int]]) -> dict[str, tuple[str, int]]:
+def _in_place(graph: Graph, life: Mapping[str, Life]) -> dict[str, tuple[str, int]]:
     """Tensor -> the dying input in whose memory it grows, and how many bytes before it at least."""
     links: dict[str, tuple[str, int]] = {}
     for step, node in enumerate(graph.nodes):
@@ -280,17 +316,17 @@ def plan(graph: Graph, in_place: bool = True, solved: bool = True) -> Plan:
     alive = bytes_alive(items)
     bound = max(alive.values())
     offsets, arena = place(items, bound) if solved else fit(items)
-    peak = next(s for s, n in alive.items() if n == bound)
+    peak = next(s for s, n in alive.items() if n == bound) % len(graph.nodes)
     return Plan(placements(graph, items, offsets), arena, bound, peak)
 
 
 def placements(graph: Graph, items: Sequence[Buffer], offsets: Sequence[int]) -> dict[str, Placement]:
     """Where each part of each tensor lies when the buffers lie at these offsets."""
-    life, found = lifetimes(graph), {}
+    life, steps, found = lifetimes(graph), len(graph.nodes), {}
     for offset, item in zip(offsets, items, strict=True):
         for name, low in item.tensors.items():
             tensor = name.removesuffix("/scale")
-            birth, death = life.get(tensor, (item.birth, item.death))
+            birth, death = life.get(tensor) or (item.birth % steps, item.pieces[0].death % steps)
             size = parts(graph.tensors[tensor])[name] if tensor in life else item.height
             what = kind(graph, name, birth, death)
             found[name] = Placement(name, offset + low, size, birth, death, what)
@@ -299,8 +335,10 @@ def placements(graph: Graph, items: Sequence[Buffer], offsets: Sequence[int]) ->
 
 def kind(graph: Graph, name: str, birth: int, death: int) -> str:
     """What a part of a tensor is, for reports (docs/plan.md lists the kinds)."""
-    if name.startswith("scratch:"):
+    if name.startswith("scratch:") or name == imprint.SCRATCH:
         return "scratch"
+    if name == imprint.NAME:
+        return IMPRINT
     if name.endswith("/scale"):
         return "error_scale"
     tensor = graph.tensors[name]

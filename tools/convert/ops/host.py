@@ -11,15 +11,15 @@ from pathlib import Path
 
 from microtrain.convert.reference.hostlib import BASICS, HostLib, Signature, build
 
-from . import TABLE
+from . import TABLE, imprint
 
 
 def kernels() -> dict[str, Signature]:
-    """Every kernel by name: those of all entries of the op table, and what numeric.h offers."""
+    """Every kernel by name: those of all entries, those of the statistics, and what numeric.h offers."""
     found = dict(BASICS)
     for op in TABLE.values():
         found |= op.kernels
-    return found
+    return found | imprint.KERNELS
 
 
 def bound(path: Path) -> HostLib:

@@ -1,0 +1,92 @@
+"""What is compared: data sets x networks x protocols x arms x seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+from microtrain.device.session import Settings
+
+SCHEMES = {"mcunet-5fps": "mcunet-49kb", "proxyless-w0.3": "proxyless-49kb", "mbv2-w0.35": "mbv2-49kb"}
+HEAD_ONLY = "head-only"
+ARCHIVES = {
+    "cifar10": "cifar10.tar",
+    "clothing10": "clothing10_144.tar",
+    "gtsrb17": "gtsrb17_144.tar",
+    "textures10": "textures10_144.tar",
+}
+SEEDS = (0, 1, 2)
+TESTED = 400  # images at most, evenly of all classes
+SRAM_KB = 90  # all in: what the default has, statistics of features included
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """How many images of each class are there, and how often each is seen."""
+
+    shots: int
+    epochs: int
+    order: str = "shuffled"
+
+
+PROTOCOLS = {
+    "one-look": Protocol(40, 1),
+    "shots-10": Protocol(10, 1),
+    "shots-5": Protocol(5, 1),
+    "six-passes": Protocol(40, 6),
+    "in-order": Protocol(40, 1, "classes"),
+}
+DEFAULT = Settings(schedule="cosine", imprint=True)
+# What `device train` did before there was a look first: a constant rate; what was known to be better.
+SESSIONS = {
+    "default": DEFAULT,
+    "before": replace(DEFAULT, schedule="constant", imprint=False),
+    "cosine": replace(DEFAULT, rate=2.0, imprint=False),
+    "head": DEFAULT,
+    "six-passes-before": replace(DEFAULT, epochs=6, rate=2.0, imprint=False),
+}
+LOOK = "look"  # the head that the device makes, without any training
+CLOSED = ("lda", "ridge", "ncm")  # of all features in float64
+PC = "pc-tail"  # PyTorch in float32
+RATES = (0.0003, 0.001, 0.003)  # of AdamW
+ARMS = {
+    "one-look": ("default", LOOK, "before", "cosine", "head", *CLOSED),
+    "shots-10": ("default", LOOK, "before", "cosine", *CLOSED, "six-passes-before"),
+    "shots-5": ("default", LOOK, "before", "cosine", *CLOSED, "six-passes-before"),
+    "six-passes": ("default", "cosine", "head", PC),
+    "in-order": ("default", LOOK, "before"),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One session, or one head without training."""
+
+    dataset: str
+    network: str
+    protocol: str
+    arm: str
+    seed: int
+
+    @property
+    def scheme(self) -> str:
+        return HEAD_ONLY if self.arm == "head" else SCHEMES.get(self.network, "default")
+
+    @property
+    def key(self) -> str:
+        return f"{self.dataset}/{self.network}/{self.protocol}/{self.arm}/{self.seed}"
+
+    def settings(self) -> Settings:
+        """Of the session; an arm that is none has those of the default."""
+        about, chosen = PROTOCOLS[self.protocol], SESSIONS.get(self.arm, DEFAULT)
+        epochs = max(about.epochs, chosen.epochs)
+        return replace(chosen, epochs=epochs, order=about.order, seed=self.seed)
+
+
+def cases(
+    datasets: Sequence[str], networks: Sequence[str], protocols: Sequence[str], seeds: Sequence[int]
+) -> Iterator[Case]:
+    for seed, protocol, dataset, network in product(seeds, protocols, datasets, networks):
+        for arm in ARMS[protocol]:
+            yield Case(dataset, network, protocol, arm, seed)

@@ -1,0 +1,44 @@
+"""lab/pages/recipe.md, from the rows beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lab import notes
+from microtrain.base.paths import ROOT
+
+from .table import Row, tables
+
+PAGE, ROWS = ROOT / "lab/pages/recipe.md", ROOT / "lab/pages/recipe.json"
+ABOUT = """# What a board learns with nothing tuned
+
+Written by `python lab/recipe --page` from [recipe.json](recipe.json), in which every row has the command
+that made it. Accuracy in percent on at most 400 held-out images, means over three published networks
+(MCUNet-5FPS, ProxylessNAS 0.3, MobileNetV2 0.35; the 49 KB schemes with 4 fraction bits, at most 90 KB of
+SRAM all in, statistics of features included) and over {seeds}. All that learns is the device's own
+arithmetic, bit for bit, but the heads in closed form and `pc-tail`.
+
+- **default**: what `device train` does: one look at each image makes the head, then the scheme's rate on a
+  cosine.
+- **look**: that head alone, as the device makes it. **lda**, **ridge**, **ncm**: heads in closed form on the
+  same features in float64, with the covariance of all features; ridge with its penalty by leave-one-out.
+- **before**: a head of zeros and a constant rate. **cosine**: a head of zeros, twice the rate on a cosine.
+- **head**: as default, but nothing learns behind the head.
+- **six-passes-before**: `cosine`, each image six times. **pc-tail**: the same trainables in PyTorch, float32,
+  AdamW, the best of three rates by the very accuracy shown.
+
+"""
+
+
+def write(rows: Sequence[Row]) -> None:
+    """Both files."""
+    ordered = sorted(
+        rows, key=lambda row: [str(row[key]) for key in ("protocol", "dataset", "network", "arm", "seed")]
+    )
+    seeds = len({row["seed"] for row in rows})
+    notes.write(ROWS, ordered)
+    PAGE.write_text(text(ordered, seeds), encoding="utf-8")
+
+
+def text(rows: Sequence[Row], seeds: int) -> str:
+    return ABOUT.format(seeds="one seed" if seeds == 1 else f"{seeds} seeds") + tables(rows)
