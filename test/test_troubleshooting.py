@@ -103,6 +103,12 @@ def out_of_sram(folder: Path) -> str:
     return exported(net, folder, "--check", "--whole")
 
 
+def wide(folder: Path) -> str:
+    net = Net(nn.Conv2d(3, 8, 3, 4, 1), features=8).eval()
+    net.shape = (3, 16, 400)
+    return exported(net, folder, "--check")
+
+
 def normalised(folder: Path) -> str:
     images = photos(folder)
     model = write(trained(images, MEAN, STD), folder / "net.pt2", "exported")
@@ -172,6 +178,7 @@ HEARD: dict[str, Heard] = {
     "... weights take": heavy,
     "... its head of 1,000 classes": heavy,
     "... B of SRAM with scheme": out_of_sram,
+    "... a row of its image": wide,
     "--budget-sram 400": lambda folder: exported(small(), folder, "--budget-sram", 400),
     "input pixels as 0..1": normalised,
     "the images fit another normalisation": normalised,
