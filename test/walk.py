@@ -70,6 +70,7 @@ WALKS = (
         },
     ),
     Walk("docs/simulate.md", {"--epochs 10": "--epochs 1"}, CONVERTED),
+    Walk("docs/imprint.md", before=CONVERTED),
     Walk("docs/troubleshooting.md", {"--epochs 4": "--epochs 1"}),
 )
 DEMO = "five minutes: the workflow and `make claims` run it, test_demo.py in small"
@@ -94,6 +95,10 @@ NOT_RUN = {
 }
 NO_COMMANDS = {
     ("docs/hardware.md", "> ping"): "test_camera_session.py asks the board these",
+    (
+        "docs/imprint.md",
+        "imprint 3          after the rows of an image: look at it once, of class 3",
+    ): "test_imprint.py sends these to the board",
     ("docs/plan.md", "{"): "test_plan_file.py",
     ("docs/schemes.md", "name: digits-sparse"): "test_walk.py reads it as a scheme",
 }
