@@ -10,7 +10,8 @@ from microtrain.base.paths import ROOT
 
 PAGE = ROOT / "lab/pages/mutation.md"
 RECORD = PAGE.with_suffix(".json")
-COMMAND = "python lab/mutation"
+COMMAND = "python lab/mutation --page"
+ROBOT = "Robot, "
 
 
 def write_page(record: dict[str, Any]) -> None:
@@ -19,7 +20,20 @@ def write_page(record: dict[str, Any]) -> None:
     Errors   OSError where it cannot be read or written, MarksError where it lacks the marks
     """
     write(RECORD, record)
-    marks.insert(PAGE, COMMAND, {"table": tables(record)})
+    marks.insert(PAGE, COMMAND, parts(record))
+
+
+def parts(record: dict[str, Any]) -> dict[str, str]:
+    """What stands between the marks of the page."""
+    return {"summary": sentence(record), "table": tables(record)}
+
+
+def sentence(record: dict[str, Any]) -> str:
+    noticed, planted = record["noticed"], record["planted"]
+    return (
+        f"{planted} bugs were planted. {noticed} of them were noticed, {share(noticed, planted)}; "
+        f"the suites ran for {record['core_minutes']} minutes of a core."
+    )
 
 
 def share(noticed: int, planted: int) -> str:
@@ -37,6 +51,7 @@ def tables(record: dict[str, Any]) -> str:
         f"| {name} | {seconds(record, name)} | {noticed} | {of(every['suites'][name])} |"
         for name, noticed in record["suites"].items()
     ]
+    named = [f"| {what} | {_tests(found)} |" for what, found in record["named"].items()]
     survivors = [f"| `{_cell(s['name'])}` | {_cell(s['why'])} |" for s in record["survivors"]]
     total = f"| all | {record['planted']} | {record['noticed']} |"
     dropped = record["dropped"]
@@ -51,6 +66,8 @@ def tables(record: dict[str, Any]) -> str:
             f"| suite | seconds of a core | noticed first | noticed at all, of {every['mutants']} |",
             *("|---|---|---|---|", *suites),
             "",
+            *("| once passed every Robot suite | now noticed by the Robot case |", "|---|---|", *named),
+            "",
             *("| survivor | why it may live |", "|---|---|", *survivors),
         ]
     )
@@ -63,6 +80,14 @@ def seconds(record: dict[str, Any], suite: str) -> str:
 def of(counts: dict[str, int]) -> str:
     """Of the mutants that a suite could notice, how many it did."""
     return f"{counts['noticed']} of {counts['could']}" if counts["could"] else "-"
+
+
+def _tests(noticed: dict[str, str]) -> str:
+    """Of the Robot suites, the file and case that notice a bug."""
+    robots = [
+        f"{name.removeprefix(ROBOT)}: {_cell(how)}" for name, how in noticed.items() if name.startswith(ROBOT)
+    ]
+    return "; ".join(robots) or "none"
 
 
 def _cell(text: str) -> str:
