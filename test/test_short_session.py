@@ -142,8 +142,8 @@ def test_the_caches_are_emptied_before_they_are_on(board: Board, maintained: lis
         return
     on = next(i for i, (register, value) in enumerate(maintained) if register == CCR & 0xFFF and value >> 16)
     assert (ICIALLU, 0) in maintained[:on]
-    lines = {way << 30 | line << 5 for way in range(WAYS) for line in range(SETS)}
-    assert {value for register, value in maintained[:on] if register == DCISW} == lines
+    lines = [way << 30 | line << 5 for line in range(SETS) for way in range(WAYS)]
+    assert sorted(value for register, value in maintained[:on] if register == DCISW) == sorted(lines)
 
 
 def test_the_data_cache_forgets_what_the_flash_no_longer_holds(
@@ -163,3 +163,34 @@ def test_the_data_cache_forgets_what_the_flash_no_longer_holds(
     content = board.read_memory(start, size)
     if board.chip.has_caches:
         assert {(start + i) // LINE_BYTES for i, byte in enumerate(content) if byte != 0xFF} <= written
+
+
+POWER, BROWN_OUT, PIN, SOFTWARE, WATCHDOG = (1 << bit for bit in (27, 25, 26, 28, 29))  # of RCC_CSR
+
+
+@pytest.mark.parametrize(
+    ("causes", "told"),
+    [
+        (POWER | BROWN_OUT | PIN, "power"),
+        (BROWN_OUT | PIN, "pin"),
+        (SOFTWARE | PIN, "software"),
+        (WATCHDOG | PIN, "watchdog"),
+    ],
+)
+def test_each_cause_of_a_start_is_told(board: Board, causes: int, told: str) -> None:
+    board.rcc.causes = causes
+    board.run(seconds=BOOT_S)
+    assert f"start {told}" in board.take_output().decode("ascii").splitlines()
+
+
+def test_an_erase_takes_its_time(board: Board) -> None:
+    """By the cycle counter: no tick is taken while the flash is erased."""
+    board.run(seconds=BOOT_S)
+    start = uptime(board)
+    said(board, "save", 5)
+    assert uptime(board) - start >= 1000 * min(board.chip.erase_s.values())
+
+
+def uptime(board: Board) -> int:
+    """Milliseconds."""
+    return int(next(line.split()[1] for line in said(board, "stats") if line.startswith("uptime_ms")))

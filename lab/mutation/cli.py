@@ -34,9 +34,7 @@ LOG = FOLDER / "results.jsonl"
 @click.option(
     "--every", type=click.IntRange(1), help="Run every suite, not only up to the first, on 1 of N mutants."
 )
-@click.option(
-    "--survivors", is_flag=True, help="Try again those that survived, after a test was added for them."
-)
+@click.option("--survivors", is_flag=True, help="Try again those that survived and are not explained.")
 @click.option("--page", is_flag=True, help="Write lab/pages/mutation.json and mutation.md too.")
 def main(seed: int, jobs: int, only: int | None, every: int | None, survivors: bool, page: bool) -> None:
     """Plant bugs in the firmware, one at a time, and see which suite of tests notices each.
@@ -68,12 +66,15 @@ def _run(seed: int, jobs: int, only: int | None, every: int | None, survivors: b
         wanted = {group: min(only, number) for group, number in wanted.items()}
     results = _read(stamp)
     if survivors:
-        results = {name: result for name, result in results.items() if result["state"] != SURVIVED}
+        known = record.reasons()
+        results = {n: result for n, result in results.items() if result["state"] != SURVIVED or n in known}
+    if every:
+        results = {n: result for n, result in results.items() if result["every"] or not _chosen(n, every)}
     plan = Plan(groups, wanted, results)
     started = time.monotonic()
 
     def done(group: str, mutant: Mutant, result: Result) -> None:
-        result["every"] = _chosen(mutant, every)
+        result["every"] = _chosen(mutant.name, every)
         with LOG.open("a", encoding="utf-8") as log:
             log.write(json.dumps({"stamp": stamp, "name": mutant.name, "result": result}) + "\n")
         counted = sum(len(plan.counted(name)) for name in groups)
@@ -82,15 +83,17 @@ def _run(seed: int, jobs: int, only: int | None, every: int | None, survivors: b
         minutes = (time.monotonic() - started) / 60
         say(f"mutation: {counted} of {whole}, {minutes:.0f} min: {result['state']}{by}: {mutant.name}")
 
-    seconds = run.work(plan, jobs, lambda mutant: _chosen(mutant, every), done)
+    seconds = run.known_seconds()
+    if plan.left() or not seconds:
+        seconds = run.work(plan, jobs, lambda mutant: _chosen(mutant.name, every), done)
     return record.made_of(plan, seed, seconds)
 
 
-def _chosen(mutant: Mutant, every: int | None) -> bool:
-    """Whether every suite runs on a mutant: it is a named one, or of the sample."""
-    if mutant.name in NAMED.values():
+def _chosen(name: str, every: int | None) -> bool:
+    """Whether every suite runs on the mutant of a name: it is a named one, or of the sample."""
+    if name in NAMED.values():
         return True
-    return every is not None and hashlib.sha256(mutant.name.encode()).digest()[0] % every == 0
+    return every is not None and hashlib.sha256(name.encode()).digest()[0] % every == 0
 
 
 def _read(stamp: str, log: Path = LOG) -> dict[str, Result]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import subprocess
 import sys
 import time
 import traceback
@@ -18,17 +19,25 @@ from .programs import Fixtures, Programs
 KERNEL_CASES = 40  # a check; `make test` runs 200
 PYTEST = ("-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:cov", "-m", "not slow")
 HOST_TESTS = ("test_board_troubles.py", "test_protocol.py", "test_guard.py", "test_flash_checkpoint.py")
-BOARD_TESTS = ("test_nucleo.py", "test_firmware_build.py", "test_selftest.py")
+BOARD_TESTS = (
+    "test_drivers.py",
+    "test_nucleo.py",
+    "test_firmware_build.py",
+    "test_selftest.py",
+    "test_flash_checkpoint.py",
+)
 # Tests of the build, of other headers, and those that plant bugs themselves.
 HOST_OUT = (
     "not (replay or staged or incomplete or cut_save or power_cut or planted "
     "or its_seed or alike_on_the_board or half_way)"
 )
 BOARD_IN = (
-    "limits or loses_its_result or contract or sections or bottom_of_sram or vectors "
-    "or barriers or crash or hang or direct or sound_board or flipped or wrong_result"
+    "drivers or limits or loses_its_result or contract or sections or bottom_of_sram or vectors "
+    "or barriers or crash or hang or direct or sound_board or flipped or wrong_result "
+    "or half_way or its_seed"
 )
-ROBOT = ("microtrain", "hardware", "frames", "checkpoint", "board", "training")
+ROBOT = ("hardware", "board", "frames", "microtrain", "checkpoint")
+LEARNS = ("training",)  # 90 steps, which both boards do alike: on one of them
 PASSED, NOTICED, BROKEN = 0, 1, 2
 POLL_S, ASLEEP = 0.1, "SZ"
 SAID = "noticed by "  # and which test, in a suite's log
@@ -64,6 +73,16 @@ def _kernels(programs: Programs, tree: Path) -> int:
     return PASSED
 
 
+def _unit_tests(programs: Programs, tree: Path) -> int:
+    done = subprocess.run([programs.product("unit-tests")], capture_output=True, text=True, check=False)
+    print(done.stdout)
+    if done.returncode == 0 and "PASS" in done.stdout and "FAIL" not in done.stdout:
+        return PASSED
+    failed = next((line for line in done.stdout.splitlines() if "FAIL" in line), f"exit {done.returncode}")
+    print(f"{SAID}{failed}")
+    return NOTICED
+
+
 def _pytest(files: tuple[str, ...], chosen: str) -> Callable[[Programs, Path], int]:
     def run(programs: Programs, tree: Path) -> int:
         import pytest
@@ -79,7 +98,7 @@ def _pytest(files: tuple[str, ...], chosen: str) -> Callable[[Programs, Path], i
     return run
 
 
-def _robot(board: str) -> Callable[[Programs, Path], int]:
+def _robot(board: str, names: tuple[str, ...]) -> Callable[[Programs, Path], int]:
     def run(programs: Programs, tree: Path) -> int:
         from microtrain.emulator.chips import CHIPS
         from microtrain.emulator.robotrun import run_on_board_model
@@ -88,7 +107,7 @@ def _robot(board: str) -> Callable[[Programs, Path], int]:
 
         chip = next(chip for chip in CHIPS.values() if chip.board == board)
         folder = programs.folder / "robot"
-        paths = [tree / "renode" / f"{name}.robot" for name in ROBOT]
+        paths = [tree / "renode" / f"{name}.robot" for name in names]
         paths, needed = prepare(paths, programs.product("example-native"), folder, board)
         elf = programs.product(f"example-{board}").resolve()
         variables = {"ELF": str(elf), **boards.variables(chip), **needed}
@@ -114,12 +133,14 @@ def _both(model: str) -> tuple[str, ...]:
 SESSION = ("test_short_session.py",)
 SUITES = (
     Suite("kernel twins", ("kernels",), _kernels),
+    Suite("C unit tests", ("unit-tests",), _unit_tests),
     Suite("host tests", ("puppet", "null-native_asan"), _pytest(HOST_TESTS, HOST_OUT)),
     Suite("session, F746", ("example-disco_f746ng",), _pytest(SESSION, "disco")),
     Suite("session, F446", ("example-nucleo_f446re",), _pytest(SESSION, "nucleo")),
     Suite("board tests", (*_both("null"), *_both("example")), _pytest(BOARD_TESTS, BOARD_IN)),
-    Suite("Robot, F746", ("example-disco_f746ng",), _robot("disco_f746ng")),
-    Suite("Robot, F446", ("example-nucleo_f446re",), _robot("nucleo_f446re")),
+    Suite("Robot, F746", ("example-disco_f746ng",), _robot("disco_f746ng", ROBOT + LEARNS)),
+    Suite("Robot, F446", ("example-nucleo_f446re",), _robot("nucleo_f446re", ROBOT)),
+    Suite("power cuts", _both("null"), _pytest(("test_flash_checkpoint.py",), "power_cut and True-True")),
 )
 
 
