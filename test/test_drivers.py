@@ -27,9 +27,10 @@ from microtrain.emulator.peripherals.usart import NEWER, OLDER
 BOARDS = ROOT / "firmware/src/board"
 CODE, PERIPHERALS, RAM, STACK, RETURN = 0x0800_0000, 0x4002_0000, 0x2000_0000, 0x2000_F000, 0x0800_FFF0
 SLOW_PERIPHERALS, SYSTEM = 0x4000_0000, 0xE000_E000
-AHB1ENR, CLOCK_STARTS = 0x4002_3830, 0x2000_8000
+AHB1ENR, STUBS = 0x4002_3830, 0x2000_8000
 ERR_RANGE = -2
 FLASH_PAGE, PAGE = 0x4002_3000, 0x1000
+MOST = 100_000  # instructions of a call
 PORT_BYTES, PINS = 0x400, 16
 SLOT_A, SLOT_BYTES = 0x0802_0000, 0x1000
 OTHERS = """#include <stdint.h>
@@ -72,7 +73,7 @@ def driver(chip: Chip, sources: list[Path], folder: Path, *link: str) -> tuple[u
             uc.reg_write(register, value)
         uc.reg_write(arm.UC_ARM_REG_SP, STACK)
         uc.reg_write(arm.UC_ARM_REG_LR, RETURN | 1)
-        uc.emu_start(functions[name] | 1, RETURN)
+        uc.emu_start(functions[name] | 1, RETURN, count=MOST)
         found: int = uc.reg_read(arm.UC_ARM_REG_R0)
         return found - (found >> 31 << 32)
 
@@ -223,5 +224,21 @@ def test_what_fails_at_the_start_is_told(chip: Chip, tmp_path: Path) -> None:
     uc, call = driver(chip, [BOARDS / "stm32/board.c", others], tmp_path, *only)
     uc.mem_map(SYSTEM, 0x1000)
     for clock, serial, expected in ((0, 0, 0), (-1, 0, -1), (0, -2, -2), (-1, -2, -1)):
-        uc.mem_write(CLOCK_STARTS, struct.pack("<ii", clock, serial))
+        uc.mem_write(STUBS, struct.pack("<ii", clock, serial))
         assert call("board_init") == expected
+
+
+END = """
+int usart_flush(void) { return *(volatile int *)0x20008000 = 1; }
+_Noreturn void system_reset(void) { *(volatile int *)0x20008004 += *(volatile int *)0x20008000; for (;;) { } }
+"""
+
+
+def test_what_was_said_last_has_left_before_a_restart(chip: Chip, tmp_path: Path) -> None:
+    """The board model's transmitter is never busy."""
+    others = tmp_path / "others.c"
+    others.write_text(END)
+    only = ("-ffunction-sections", "-Wl,--gc-sections", "-Wl,-eboard_reset")
+    uc, call = driver(chip, [BOARDS / "stm32/board.c", others], tmp_path, *only)
+    call("board_reset")
+    assert word(uc, STUBS + 4) == 1

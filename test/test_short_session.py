@@ -194,3 +194,10 @@ def test_an_erase_takes_its_time(board: Board) -> None:
 def uptime(board: Board) -> int:
     """Milliseconds."""
     return int(next(line.split()[1] for line in said(board, "stats") if line.startswith("uptime_ms")))
+
+
+def test_the_regulator_is_at_scale_1_whatever_it_was_before(board: Board) -> None:
+    """Full speed needs it; a reset of the core alone leaves it as it is."""
+    board.pwr.registers[0] = 0x4000  # PWR_CR1: scale 3
+    board.run(seconds=BOOT_S)
+    assert board.pwr.registers[0] >> 14 & 3 == 3
