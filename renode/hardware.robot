@@ -99,6 +99,12 @@ The Line Has The Rate That Was Asked For And Goes Back Where Nobody Speaks At It
     Line Should Have            115200
     Ask                         ping    ^ok pong$
 
+The Slowest Rate Is Taken
+    Boot
+    Ask                         baud 9600    ^ok baud 9600$
+    Test If Uart Is Idle        0.5
+    Line Should Have            9600
+
 A Rate That The Line Cannot Do Is Not Taken
     [Documentation]    Sixteen clocks a bit, and no more than three million bits.
     Boot

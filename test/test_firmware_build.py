@@ -17,6 +17,7 @@ from microtrain.base.errors import Error
 from microtrain.elfcheck.instructions import instructions
 from microtrain.elfcheck.rules import check
 from microtrain.emulator.board import Board
+from microtrain.emulator.registers import Register
 
 ARM_GCC = ["arm-none-eabi-gcc", "-mcpu=cortex-m7", "-mthumb", "-mfloat-abi=hard", "-std=c11", "-O2"]
 SLOTS = [
@@ -212,6 +213,20 @@ def test_crash_says_why_and_restarts(crashing: Path, label: int, words: list[str
     board.run(seconds=0.1)
     said = bytes(board.take_output())
     assert b"start power" in said and b"crashed" not in said
+
+
+def test_a_crash_with_no_memory_at_the_stack_pointer_says_so(crashing: Path) -> None:
+    board = Board(crashing, guest_faults=True)
+    board.run(seconds=0.1)
+    board.take_output()
+    nowhere = 0x1000_0000  # below all memory, as behind an overflow
+    board.engine.watch(symbols(crashing)["model_backward"], lambda: board.engine.set(Register.SP, nowhere))
+    board.feed(b"pattern 1\ntrain 1\n")
+    board.run(seconds=0.5)
+    lines = bytes(board.take_output()).decode("ascii").split("\r\n")
+    faults = [line for line in lines if line.startswith("fault ")]
+    assert faults[-1] == "fault registers were not saved: no memory at sp" and len(faults) == 3, lines
+    assert faults[1].startswith("fault sp ") and lines[-2] == "ready"
 
 
 HANGS = """    if (label == 0) for (volatile uint32_t i = 0;; i++) { }

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -122,9 +124,25 @@ def test_the_record_names_survivors_without_a_reason(monkeypatch: pytest.MonkeyP
     found = record.made_of(plan, 1, {suite.name: 1.0 for suite in suites.SUITES})
     assert (found["planted"], found["noticed"], found["suites"]["Robot, F746"]) == (3, 1, 1)
     assert [survivor["why"] for survivor in found["survivors"]] == ["nothing reads it", record.UNEXPLAINED]
-    assert record.unexplained(found) == ["m2"]
+    assert record.short_of(found, 3) == ["noticed 33.3%, not 95%", "survived, and not explained: m2"]
     assert "| kernels | 3 | 1 | 33.3% |" in table.tables(found)
     assert table.summary(found).startswith("1 of 3 planted bugs were noticed")
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"planted": 199, "noticed": 199}, "planted 199, not 200"),
+        ({"planted": 220, "noticed": 208}, "noticed 94.5%, not 95%"),
+        (
+            {"survivors": [{"name": "m", "file": "f", "why": record.UNEXPLAINED}]},
+            "survived, and not explained: m",
+        ),
+    ],
+)
+def test_too_few_planted_noticed_or_explained_are_said(changed: dict[str, Any], said: str) -> None:
+    good = {"planted": 200, "noticed": 190, "survivors": []}
+    assert record.short_of(good) == [] and record.short_of(good | changed) == [said]
 
 
 def test_commands_come_from_platformios_log() -> None:
@@ -172,13 +190,30 @@ def fails(programs: Programs, tree: Path) -> int:
     return suites.NOTICED
 
 
+def says(programs: Programs, tree: Path) -> int:
+    print(f"{suites.SAID}a case")
+    return suites.NOTICED
+
+
 def hangs(programs: Programs, tree: Path) -> int:
     while True:
         pass
 
 
+def sleeps(programs: Programs, tree: Path) -> int:
+    while True:
+        time.sleep(0.01)
+
+
 @pytest.mark.parametrize(
-    ("what", "noticed", "how"), [(passes, False, ""), (fails, True, ""), (hangs, True, "signal 24")]
+    ("what", "noticed", "how"),
+    [
+        (passes, False, ""),
+        (fails, True, ""),
+        (says, True, "a case"),
+        (hangs, True, "signal 24"),
+        (sleeps, True, "signal 9"),
+    ],
 )
 def test_a_suite_cannot_hang(
     programs: Programs, tmp_path: Path, what: Callable[[Programs, Path], int], noticed: bool, how: str

@@ -160,6 +160,26 @@ def test_no_handler_is_so_short_that_a_division_loses_its_result(nucleo_elf: Pat
     assert all(functions.count(name) >= 4 for name in ("SysTick_Handler", "Serial_IRQHandler"))
 
 
+BARRIERS = {  # of data and of instructions at least, by function
+    "Reset_Handler": (1, 1),
+    "board_wait": (1, 1),
+    "cache_forget": (2, 0),
+    "fault_report": (1, 0),
+    "flash_erase": (2, 0),
+    "flash_write": (2, 0),
+    "system_reset": (2, 0),
+}
+
+
+def test_barriers_that_only_the_chip_needs_are_there(elf: Path) -> None:
+    """Unicorn does all in order, and has no caches: no board model misses one (ARMv7-M ARM, A3.7.3)."""
+    found = [(each.function, each.mnemonic) for each in instructions(read_elf(elf))]
+    expected = BARRIERS | ({"cache_enable": (5, 3)} if Board(elf).chip.has_caches else {})
+    for function, (data, instruction) in expected.items():
+        assert found.count((function, "dsb")) >= data, function
+        assert found.count((function, "isb")) >= instruction, function
+
+
 def test_an_upload_is_for_this_board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With an OpenOCD that only says what it was asked, and fails as it does without a board."""
     program = tmp_path / "openocd"

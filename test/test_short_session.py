@@ -15,6 +15,9 @@ from microtrain.emulator import Board, EmulatedPort
 from microtrain.emulator.peripherals import usart
 
 CCR = 0xE000_ED14  # of the core's system control block
+# Cache maintenance, from 0xE000E000 on (ARMv7-M ARM, B3.2.24): by the whole, by address, by set and way.
+ICIALLU, DCIMVAC, DCISW = 0xF50, 0xF5C, 0xF60
+SETS, WAYS, LINE_BYTES = 32, 4, 32  # of the data cache
 BOOT_S = 0.5  # virtual seconds: a firmware that hangs costs no more
 
 
@@ -108,3 +111,93 @@ def test_the_caches_are_on(board: Board) -> None:
     """Of the Cortex-M7: data and instructions. The F446 has the flash's own: hardware.robot."""
     board.run(seconds=BOOT_S)
     assert board.debug_read(CCR, 4) >> 16 & 3 == (3 if board.chip.has_caches else 0)
+
+
+def test_frames_of_exceptions_are_aligned_and_a_division_by_zero_traps(board: Board) -> None:
+    """CCR.STKALIGN, which is set after a reset, and DIV_0_TRP."""
+    board.run(seconds=BOOT_S)
+    assert board.debug_read(CCR, 4) & 0x3FF == 0x210
+
+
+@pytest.fixture
+def maintained(board: Board, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """What the firmware writes to the registers of the caches, as (register, value), and to CCR."""
+    seen: list[tuple[int, int]] = []
+    write = board.core.write
+
+    def also(offset: int, value: int) -> None:
+        if offset in (CCR & 0xFFF, ICIALLU, DCIMVAC, DCISW):
+            seen.append((offset, value))
+        write(offset, value)
+
+    monkeypatch.setattr(board.core, "write", also)
+    return seen
+
+
+def test_the_caches_are_emptied_before_they_are_on(board: Board, maintained: list[tuple[int, int]]) -> None:
+    """Their content is unknown after a reset, which Unicorn, without caches, does not show."""
+    board.run(seconds=BOOT_S)
+    if not board.chip.has_caches:
+        assert [register for register, _ in maintained if register != CCR & 0xFFF] == []
+        return
+    on = next(i for i, (register, value) in enumerate(maintained) if register == CCR & 0xFFF and value >> 16)
+    assert (ICIALLU, 0) in maintained[:on]
+    lines = [way << 30 | line << 5 for line in range(SETS) for way in range(WAYS)]
+    assert sorted(value for register, value in maintained[:on] if register == DCISW) == sorted(lines)
+
+
+def test_the_data_cache_forgets_what_the_flash_no_longer_holds(
+    board: Board, maintained: list[tuple[int, int]]
+) -> None:
+    """All of a sector that was erased, and every line of what was programmed into it."""
+    board.run(seconds=BOOT_S)
+    maintained.clear()
+    assert said(board, "save", 5)[-1] == "ok save 1"
+    sector, _ = min(board.chip.places[i] for i, times in enumerate(board.flash.wear) if times)
+    size = dict(board.chip.places)[sector]
+    start = 0x0800_0000 + sector
+    found = [value for register, value in maintained if register == DCIMVAC]
+    erased = list(range(start, start + size, LINE_BYTES)) if board.chip.has_caches else []
+    assert found[: len(erased)] == erased
+    written = {address // LINE_BYTES for address in found[len(erased) :]}
+    content = board.read_memory(start, size)
+    if board.chip.has_caches:
+        assert {(start + i) // LINE_BYTES for i, byte in enumerate(content) if byte != 0xFF} <= written
+
+
+POWER, BROWN_OUT, PIN, SOFTWARE, WATCHDOG = (1 << bit for bit in (27, 25, 26, 28, 29))  # of RCC_CSR
+
+
+@pytest.mark.parametrize(
+    ("causes", "told"),
+    [
+        (POWER | BROWN_OUT | PIN, "power"),
+        (BROWN_OUT | PIN, "pin"),
+        (SOFTWARE | PIN, "software"),
+        (WATCHDOG | PIN, "watchdog"),
+    ],
+)
+def test_each_cause_of_a_start_is_told(board: Board, causes: int, told: str) -> None:
+    board.rcc.causes = causes
+    board.run(seconds=BOOT_S)
+    assert f"start {told}" in board.take_output().decode("ascii").splitlines()
+
+
+def test_an_erase_takes_its_time(board: Board) -> None:
+    """By the cycle counter: no tick is taken while the flash is erased."""
+    board.run(seconds=BOOT_S)
+    start = uptime(board)
+    said(board, "save", 5)
+    assert uptime(board) - start >= 1000 * min(board.chip.erase_s.values())
+
+
+def uptime(board: Board) -> int:
+    """Milliseconds."""
+    return int(next(line.split()[1] for line in said(board, "stats") if line.startswith("uptime_ms")))
+
+
+def test_the_regulator_is_at_scale_1_whatever_it_was_before(board: Board) -> None:
+    """Full speed needs it; a reset of the core alone leaves it as it is."""
+    board.pwr.registers[0] = 0x4000  # PWR_CR1: scale 3
+    board.run(seconds=BOOT_S)
+    assert board.pwr.registers[0] >> 14 & 3 == 3

@@ -25,6 +25,7 @@ FOLDER = ROOT / "build/mutation"
 GENERATED = "build/mutation/generated"  # of the example, in every tree
 MODELS = {"example": GENERATED, "null": "test/fixtures/null_model"}
 ENVIRONMENTS = ("disco_f746ng", "nucleo_f446re", "native", "native_asan")
+UNIT_TESTS = "test/test_native_runtime/test_runtime.c"
 DROPPED = ("-g", "-fstack-usage")  # would make objects of one meaning differ
 COMPILERS = ("arm-none-eabi-gcc", "cc")
 
@@ -58,7 +59,7 @@ def recipes() -> list[Recipe]:
     """Every program that the suites run; what they need is asked of the compiler."""
     logs = {model: log(model) for model in MODELS}
     found = [parse(text, model, name) for model, text in logs.items() for name in ENVIRONMENTS]
-    found += [puppet(), kernels()]
+    found += [puppet(), kernels(), unit_tests(next(each for each in found if each.name == "null-native"))]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return list(pool.map(_with_needs, found))
 
@@ -114,6 +115,13 @@ def kernels() -> Recipe:
     flags = [*(flag for flag in hostlib.FLAGS if flag != "-shared"), "-O2"]
     sources = [file for file in _portable() if "/kernels/" in file]
     return _hosted("kernels", flags, ("firmware/include", "firmware/src/kernels"), sources)
+
+
+def unit_tests(native: Recipe) -> Recipe:
+    """The C unit tests of `pio test -e native`: the null model's program with another main."""
+    sources = {file: command for file, command in native.compile.items() if not file.endswith("/main.c")}
+    command = [*next(iter(sources.values())), "-Ifirmware/src"]
+    return Recipe("unit-tests", {**sources, UNIT_TESTS: command}, native.link, {})
 
 
 def _portable() -> list[str]:

@@ -104,10 +104,17 @@ class Programs:
 
 
 class Fixtures:
-    """A plugin of pytest: the fixtures of conftest.py take these programs. pytest imports that file anew."""
+    """A plugin of pytest: the fixtures of conftest.py take these programs. pytest imports that file anew.
+
+    failed   the first test that did
+    """
 
     def __init__(self, programs: Programs) -> None:
-        self.programs = programs
+        self.programs, self.failed = programs, ""
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if report.failed and not self.failed:
+            self.failed = report.nodeid.rsplit("/", 1)[-1]
 
     def pytest_collection_modifyitems(self) -> None:
         conftest: Any = sys.modules["conftest"]

@@ -9,12 +9,14 @@ from typing import Any
 
 from microtrain.base.errors import Error
 
+from .bugs import NAMED
 from .run import GROUPS, HAND, Plan
 from .suites import SUITES
 from .worker import EQUIVALENT, NOTICED, REFUSED, SURVIVED
 
 REASONS = Path(__file__).with_name("survivors.json")
 UNEXPLAINED = "not explained yet"
+PLANTED, NOTICED_SHARE = 200, 0.95  # at least
 Record = dict[str, Any]
 
 
@@ -54,6 +56,8 @@ def made_of(plan: Plan, seed: int, seconds: dict[str, float]) -> Record:
             for m in sorted(alive, key=lambda m: m.name)
         ],
         "every_suite": _every(plan),
+        "named": {what: _noticed_by(plan, name) for what, name in NAMED.items()},
+        "core_minutes": round(sum(map(_seconds, results)) / 60),
     }
 
 
@@ -64,7 +68,8 @@ def _counts(plan: Plan, mutants: list[Any]) -> dict[str, int]:
 
 def _every(plan: Plan) -> dict[str, Any]:
     """Of the mutants on which every suite was run: how many each suite could notice, and how many it did."""
-    sample = [result for result in plan.results.values() if result.get("every")]
+    results = plan.results.items()
+    sample = [result for name, result in results if result.get("every") and name not in NAMED.values()]
     tried: Counter[str] = Counter()
     noticed: Counter[str] = Counter()
     for result in sample:
@@ -74,6 +79,21 @@ def _every(plan: Plan) -> dict[str, Any]:
     return {"mutants": len(sample), "suites": suites}
 
 
-def unexplained(record: Record) -> list[str]:
-    """Names of the survivors that nothing is said of."""
-    return [survivor["name"] for survivor in record["survivors"] if survivor["why"] == UNEXPLAINED]
+def _noticed_by(plan: Plan, name: str) -> dict[str, str]:
+    """By suite, the first of its tests that notices a mutant."""
+    suites = plan.results.get(name, {}).get("suites", {})
+    return {suite: outcome["how"] for suite, outcome in suites.items() if outcome["noticed"]}
+
+
+def _seconds(result: dict[str, Any]) -> float:
+    return sum(float(outcome["seconds"]) for outcome in result["suites"].values())
+
+
+def short_of(record: Record, planted: int = PLANTED) -> list[str]:
+    """What a record lacks: bugs planted, bugs noticed, survivors explained."""
+    found = [f"planted {record['planted']}, not {planted}"] if record["planted"] < planted else []
+    share = record["noticed"] / max(1, record["planted"])
+    if share < NOTICED_SHARE:
+        found.append(f"noticed {share:.1%}, not {NOTICED_SHARE:.0%}")
+    alive = [survivor["name"] for survivor in record["survivors"] if survivor["why"] == UNEXPLAINED]
+    return found + [f"survived, and not explained: {name}" for name in alive]

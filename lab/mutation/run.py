@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ GROUPS = {"drivers": 28, "protocol": 26, "checkpoint and session": 24, "kernels"
 SOURCES = (".c", ".h", ".S", ".ld")
 WITH_TESTS = (".py", ".c", ".h", ".robot", ".resource")
 COUNTED = (NOTICED, SURVIVED)
+KEPT = FOLDER / "baseline.json"  # seconds of each suite without a bug, by the hash of all tests
 Result = dict[str, Any]
 
 
@@ -86,6 +87,10 @@ class Plan:
         """The mutants of a group that count, so far."""
         done = self.groups[group][: self._next[group]]
         return [m for m in done if self.results.get(m.name, {}).get("state") in COUNTED]
+
+    def left(self) -> bool:
+        """Whether there is something to try; where there is not, what counts is counted from now on."""
+        return replace(self).take() is not None or self.take() is not None
 
     def take(self) -> tuple[str, Mutant] | None:
         """The next one, and its group; None: there is nothing more to do."""
@@ -151,11 +156,12 @@ def prepare() -> str:
     if done.returncode:
         raise Error(f"the example does not convert: {done.stderr.strip()}")
     made_of, stamp = _made_of(), FOLDER / "stamp"
-    if not stamp.is_file() or stamp.read_text() != made_of:
+    built_of = f"{made_of} {hashlib.sha256(Path(builds.__file__).read_bytes()).hexdigest()[:16]}"
+    if not stamp.is_file() or stamp.read_text() != built_of:
         found = builds.recipes()
         builds.save(found)
         builds.build_baseline(found)
-        stamp.write_text(made_of)
+        stamp.write_text(built_of)
     return made_of
 
 
@@ -210,16 +216,22 @@ def baselines(processes: list[Process]) -> dict[str, float]:
 
     Errors   Error where one fails: it would notice every mutant
     """
-    kept, key = FOLDER / "baseline.json", _tests()
-    seconds: dict[str, float] = read(kept, {}).get(key, {})
+    key = _tests()
+    seconds: dict[str, float] = read(KEPT, {}).get(key, {})
     for process in processes:  # the first measures where nothing is known
         process.say(seconds)
         seconds = process.answer()
         failed = [name for name, spent in seconds.items() if spent < 0]
         if failed:
             raise Error(f"{failed[0]} fails without a bug: see {process.folder}/{log_name(failed[0])}.")
-    write(kept, {key: seconds})
+    write(KEPT, {key: seconds})
     return seconds
+
+
+def known_seconds() -> dict[str, float]:
+    """What the last run measured, {} where there was none."""
+    found: dict[str, float] = next(iter(read(KEPT, {}).values()), {})
+    return found
 
 
 def _tests() -> str:
@@ -229,6 +241,7 @@ def _tests() -> str:
         p for name in ("tools", "renode") for p in (ROOT / name).rglob("*") if p.suffix in WITH_TESTS
     )
     files += [ROOT / "test" / name for name in (*HOST_TESTS, *BOARD_TESTS, *SESSION)]
+    files.append(ROOT / builds.UNIT_TESTS)
     return hashlib.sha256(b"".join(p.read_bytes() for p in files)).hexdigest()[:16]
 
 

@@ -10,7 +10,8 @@ from microtrain.base.paths import ROOT
 
 PAGE = ROOT / "lab/pages/mutation.md"
 RECORD = PAGE.with_suffix(".json")
-COMMAND = "python lab/mutation"
+COMMAND = "python lab/mutation --page"
+ROBOT = "Robot, "
 
 
 def write_page(record: dict[str, Any]) -> None:
@@ -19,50 +20,72 @@ def write_page(record: dict[str, Any]) -> None:
     Errors   OSError where it cannot be read or written, MarksError where it lacks the marks
     """
     write(RECORD, record)
-    marks.insert(PAGE, COMMAND, {"table": tables(record)})
+    marks.insert(PAGE, COMMAND, parts(record))
 
 
-def share(noticed: int, planted: int) -> str:
-    return f"{noticed / planted:.1%}" if planted else "-"
+def parts(record: dict[str, Any]) -> dict[str, str]:
+    """What stands between the marks of the page."""
+    return {"summary": sentence(record), "table": tables(record)}
+
+
+def sentence(record: dict[str, Any]) -> str:
+    noticed, planted = record["noticed"], record["planted"]
+    return (
+        f"{planted} bugs were planted. {noticed} of them were noticed, {_share(record)}; "
+        f"the suites ran for {record['core_minutes']} minutes of a core."
+    )
+
+
+def _share(counts: dict[str, Any]) -> str:
+    return f"{counts['noticed'] / counts['planted']:.1%}" if counts["planted"] else "-"
 
 
 def tables(record: dict[str, Any]) -> str:
     """Markdown: what was planted where, who noticed it, and what survived."""
-    groups = [
-        f"| {name} | {n['planted']} | {n['noticed']} | {share(n['noticed'], n['planted'])} |"
-        for name, n in record["groups"].items()
-    ]
-    every = record["every_suite"]
-    suites = [
-        f"| {name} | {seconds(record, name)} | {noticed} | {of(every['suites'][name])} |"
-        for name, noticed in record["suites"].items()
-    ]
-    survivors = [f"| `{_cell(s['name'])}` | {_cell(s['why'])} |" for s in record["survivors"]]
-    total = f"| all | {record['planted']} | {record['noticed']} |"
+    groups = [*record["groups"].items(), ("all", record)]
     dropped = record["dropped"]
+    named = [f"| {what} | {_tests(found)} |" for what, found in record["named"].items()]
+    survivors = [f"| `{_cell(s['name'])}` | {_cell(s['why'])} |" for s in record["survivors"]]
     return "\n".join(
         [
-            *("| where | planted | noticed | |", "|---|---|---|---|", *groups),
-            f"{total} {share(record['noticed'], record['planted'])} |",
+            *("| where | planted | noticed | |", "|---|---|---|---|"),
+            *(f"| {name} | {n['planted']} | {n['noticed']} | {_share(n)} |" for name, n in groups),
             "",
             f"Not counted: {dropped['equivalent']} of which every object is the same, "
             f"{dropped['refused']} that do not compile.",
             "",
-            f"| suite | seconds of a core | noticed first | noticed at all, of {every['mutants']} |",
-            *("|---|---|---|---|", *suites),
+            *_suites(record),
+            "",
+            *("| once passed every Robot suite | now noticed by the Robot case |", "|---|---|", *named),
             "",
             *("| survivor | why it may live |", "|---|---|", *survivors),
         ]
     )
 
 
-def seconds(record: dict[str, Any], suite: str) -> str:
-    return f"{record['suite_seconds'][suite]:.0f}"
+def _suites(record: dict[str, Any]) -> list[str]:
+    """What each suite noticed first; and at all, where every suite was run on some."""
+    every = record["every_suite"]
+    head = "| suite | seconds of a core | noticed first |"
+    rows = [f"| {s} | {record['suite_seconds'][s]:.0f} | {n} |" for s, n in record["suites"].items()]
+    if not every["mutants"]:
+        return [head, "|---|---|---|", *rows]
+    at_all = [of(every["suites"][name]) for name in record["suites"]]
+    head += f" noticed at all, of {every['mutants']} |"
+    return [head, "|---|---|---|---|", *(f"{row} {n} |" for row, n in zip(rows, at_all, strict=True))]
 
 
 def of(counts: dict[str, int]) -> str:
     """Of the mutants that a suite could notice, how many it did."""
     return f"{counts['noticed']} of {counts['could']}" if counts["could"] else "-"
+
+
+def _tests(noticed: dict[str, str]) -> str:
+    """Of the Robot suites, the file and case that notice a bug."""
+    robots = [
+        f"{name.removeprefix(ROBOT)}: {_cell(how)}" for name, how in noticed.items() if name.startswith(ROBOT)
+    ]
+    return "; ".join(robots) or "none"
 
 
 def _cell(text: str) -> str:
@@ -72,6 +95,6 @@ def _cell(text: str) -> str:
 def summary(record: dict[str, Any]) -> str:
     """A few lines for the terminal."""
     noticed, planted = record["noticed"], record["planted"]
-    lines = [f"{noticed} of {planted} planted bugs were noticed: {share(noticed, planted)}"]
+    lines = [f"{noticed} of {planted} planted bugs were noticed: {_share(record)}"]
     lines += [f"  {name:22} {count:4} first" for name, count in record["suites"].items()]
     return "\n".join(lines)

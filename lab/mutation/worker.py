@@ -95,6 +95,7 @@ def _import_what_takes_time() -> None:
     import kernel_cases  # noqa: F401
     import pytest  # noqa: F401
     import robot.running  # noqa: F401
+    import torch  # noqa: F401
 
     import renode.golden_session
     import renode.run  # noqa: F401
