@@ -335,8 +335,16 @@ def test_groups_are_as_large_as_the_budget_allows(tmp_path: Path) -> None:
     assert converted(tmp_path, *scheme, "--budget-sram", str(small // 1024 + 1))[1] < group
 
 
+def test_statistics_are_left_out_where_their_code_does_not_fit(tmp_path: Path) -> None:
+    scheme = ("--scheme", str(EXAMPLE / "head.yaml"))
+    said, group = converted(tmp_path, *scheme)
+    assert group > 0
+    flash = next(int(line.split()[1].replace(",", "")) for line in said.splitlines() if line[:5] == "flash")
+    assert converted(tmp_path, *scheme, "--budget-flash", str(flash // 1024 - 1))[1] == 0
+
+
 def test_a_head_that_knows_something_is_not_replaced(tmp_path: Path) -> None:
-    rows = ("--head-rows", "0-9", "--scheme", str(EXAMPLE / "scheme.yaml"))
+    rows = ("--head-rows", "0-6", "--classes", "7", "--scheme", str(EXAMPLE / "scheme.yaml"))
     said, group = converted(tmp_path, *rows)
     assert group == 0 and "the head starts from rows of the model's own" in said
     assert converted(tmp_path, *rows, "--imprint", "9")[1] == 9

@@ -22,10 +22,11 @@ from .boards import Limits
 from .emit.document import flash_of, flash_total
 from .frontends.found import UnsupportedError
 from .frontends.module import LoadedModel
+from .imprinting import compile_imprinting
 from .ir import Graph, Layer, Tensor
 from .loading import model_name
 from .memory.imprint import Request
-from .pipeline import ALL_PASSES, Compiled, Passes, Room, compile_imprinting
+from .pipeline import ALL_PASSES, Compiled, Passes, Room
 from .quantize.int8 import quantize
 from .scheme import Scheme
 
@@ -143,7 +144,7 @@ def planned(
             ranges = dict.fromkeys(graph.tensors, (-6.0, 6.0))
             graph = quantize(graph, ranges, no_values if hollow else None)
         room = Room(graph, classes, limits.sram or UNBOUNDED)
-        return compile_imprinting(room, scheme, passes, imprint)
+        return compile_imprinting(room, scheme, passes, imprint, limits)
 
 
 def no_values(name: str, layer: Layer, x: Tensor, y: Tensor) -> Layer:

@@ -13,11 +13,12 @@ from . import boards, check, obstacles
 from .default_scheme import default_scheme
 from .emit.explain import print_waterfall
 from .frontends.module import LoadedModel
+from .imprinting import compile_imprinting
 from .ir import Graph
 from .loading import load, quantized_with_report, screen
 from .memory.imprint import Request, features_of
 from .options import NATIVE, Wanted
-from .pipeline import Compiled, Passes, Room, compile_imprinting, with_buffer
+from .pipeline import Compiled, Passes, Room, with_buffer
 from .quantize.ptq import Choices
 from .scheme import Scheme
 from .scheme import find as find_scheme
@@ -106,7 +107,7 @@ def compiled_for(quantized: Graph, wanted: Wanted, limits: boards.Limits) -> Com
     room = Room(quantized, classes, sys.maxsize if limits.sram is None else limits.sram)
     if scheme is None:
         scheme = default_within(room, passes, head, request.some(features_of(quantized))).scheme
-    compiled = compile_imprinting(room, replace(scheme, head=head), passes, request)
+    compiled = compile_imprinting(room, replace(scheme, head=head), passes, request, limits)
     if wanted.replay:
         return with_buffer(compiled, wanted.replay, limits.sram)
     return compiled

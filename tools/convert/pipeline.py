@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 
 from .ir import ConvertError, Graph
 from .memory.check_plan import check_plan
-from .memory.imprint import Request as Statistics
 from .memory.imprint import features_of
 from .memory.plan import GAP, Plan, fits, peak, plan
 from .memory.replay import Request, buffer_bytes, with_record
@@ -160,22 +159,6 @@ class Room:
 
     def holds(self, scheme: Scheme, passes: Passes) -> bool:
         return self.needed(scheme, passes) <= self.sram
-
-
-def compile_imprinting(room: Room, scheme: Scheme, passes: Passes, request: Statistics) -> Compiled:
-    """Compile with the largest groups of features that fit without making anything again for them; with a
-    quarter of all features at most where old images want the rest of the memory."""
-    features = features_of(room.quantized)
-    groups = request.groups(features)
-    most = request.some(features) if passes.replay else features
-    for group in (group for group in groups[:-1] if group <= most):
-        chosen = replace(passes, imprint=group)
-        if room.holds(scheme, chosen):
-            compiled = compile_graph(room.quantized, scheme, room.classes, chosen)
-            if compiled.sram <= room.sram:
-                return compiled
-    least = replace(passes, imprint=groups[-1])
-    return compile_within(room.quantized, scheme, room.classes, room.sram, least)
 
 
 def with_buffer(compiled: Compiled, request: Request, budget_sram: int | None) -> Compiled:
