@@ -45,9 +45,12 @@ def samples() -> list[Sample]:
 
 
 def learned(port: Port, shown: list[Sample]) -> str:
-    """SHA-256 of the trainables after a step on each of the images."""
+    """SHA-256 of the trainables after a look at each of the images, and then a step on each."""
     with Device(port) as device:
         device.seed(SEED)
+        for sample in shown:
+            device.imprint(load(sample.path, SHAPE), sample.label)
+        device.imprint_head()
         for sample in shown:
             device.train(load(sample.path, SHAPE), sample.label)
         return device.sha()
