@@ -59,10 +59,14 @@ def run(arguments: list[str], **extra: str) -> str:
 
 
 def build_example(scheme: Path, folder: Path, board: bool = True, *options: str) -> Built:
-    """Convert the example with a scheme and build it for this machine and, if asked, for the board."""
+    """Convert the example with a scheme and build it for this machine and, if asked, for the board.
+
+    As the demo does, without statistics of features, unless the options say otherwise.
+    """
     generated, workspace = folder / "generated", folder / "pio"
     arguments = [str(EXAMPLE / "model.pt"), "--scheme", str(scheme), "--classes", "10", "-o", str(generated)]
-    run(["python", "tools/convert", *arguments, *options])
+    imprint = () if "--imprint" in options else ("--imprint", "off")
+    run(["python", "tools/convert", *arguments, *imprint, *options])
     environments = ["-e", NATIVE, *(["-e", BOARD] if board else [])]
     done = pio("run", *environments, workspace=workspace, model=generated)
     assert done.returncode == 0, done.stdout + done.stderr
