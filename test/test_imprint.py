@@ -221,6 +221,7 @@ def test_board_host_and_simulator_make_the_same_head(
     assert host_session(built.program, *images, SETTINGS).log.sha256 == log.sha256
     with Device(EmulatedPort(built.elf)) as device:
         assert device.info.imprint == 12
+        assert any(line.startswith("imprint L|head: ") for line in device._talk.command("help").lines)
         board = new_log(device, images[0].classes, SETTINGS)
         train(device, *images, board, Silent())
         assert device.stats()["steps"] == "31"  # the head is one

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from lab import marks
 from lab.mutation import bugs, builds, record, run, suites, table
 from lab.mutation.operators import Mutant, mutants
 from lab.mutation.programs import Programs, RefusedError
@@ -16,6 +18,7 @@ from lab.mutation.run import GROUPS, HAND, Plan
 from lab.mutation.suites import Suite
 from microtrain.base.paths import ROOT
 
+ROBOTS = ("Robot, F746", "Robot, F446")
 SOURCE = b"""/* a < b */
 #define LIMIT 3
 static const char *name = "a + b";
@@ -129,6 +132,39 @@ def test_the_record_names_survivors_without_a_reason(monkeypatch: pytest.MonkeyP
     assert table.summary(found).startswith("1 of 3 planted bugs were noticed")
 
 
+def record_of_the_page() -> record.Record:
+    found: record.Record = json.loads(table.RECORD.read_text(encoding="utf-8"))
+    return found
+
+
+def test_the_page_says_what_was_measured(tmp_path: Path) -> None:
+    """Each survivor is explained as survivors.json has it; what is short of the bar is said."""
+    found, why = record_of_the_page(), record.reasons()
+    assert not any("not explained" in text for text in record.short_of(found))
+    assert all(text in table.sentence(found) for text in record.short_of(found))
+    assert found["planted"] == sum(group["planted"] for group in found["groups"].values())
+    assert found["noticed"] == sum(found["suites"].values()) == found["planted"] - len(found["survivors"])
+    assert [
+        (each["name"], each["why"]) for each in found["survivors"] if each["why"] != why[each["name"]]
+    ] == []
+    assert written(found, tmp_path) == table.PAGE.read_text(encoding="utf-8")
+
+
+def written(found: record.Record, folder: Path) -> str:
+    """The page as it would be with a record."""
+    page = folder / table.PAGE.name
+    page.write_bytes(table.PAGE.read_bytes())
+    marks.insert(page, table.COMMAND, table.parts(found))
+    return page.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("key", ["planted", "noticed"])
+def test_another_record_is_another_page(tmp_path: Path, key: str) -> None:
+    found = record_of_the_page()
+    found[key] -= 20
+    assert written(found, tmp_path) != table.PAGE.read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
@@ -143,6 +179,14 @@ def test_the_record_names_survivors_without_a_reason(monkeypatch: pytest.MonkeyP
 def test_too_few_planted_noticed_or_explained_are_said(changed: dict[str, Any], said: str) -> None:
     good = {"planted": 200, "noticed": 190, "survivors": []}
     assert record.short_of(good) == [] and record.short_of(good | changed) == [said]
+
+
+def test_the_bugs_that_once_passed_every_robot_suite_are_noticed_by_one() -> None:
+    by_hand = {mutant.name for mutant in bugs.by_hand(ROOT)}
+    assert set(bugs.NAMED.values()) <= by_hand
+    named = record_of_the_page()["named"]
+    assert set(named) == set(bugs.NAMED)
+    assert [what for what, found in named.items() if not all(robot in found for robot in ROBOTS)] == []
 
 
 def test_commands_come_from_platformios_log() -> None:

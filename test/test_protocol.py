@@ -62,8 +62,9 @@ def device(program: Path) -> Iterator[Program]:
 
 def test_help_names_every_documented_command(device: Program) -> None:
     lines = device.ask_all("help")
-    assert len(DOCUMENTED) == 26
-    assert {re.split(r"[ :]", line)[0] for line in lines[:-1]} == DOCUMENTED
+    assert len(DOCUMENTED) == 27
+    named = {re.split(r"[ :]", line)[0] for line in lines[:-1]}
+    assert named == DOCUMENTED - {"imprint"}  # only with statistics of features: test_imprint.py
     assert lines[-1] == "ok"
 
 

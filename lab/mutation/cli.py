@@ -35,7 +35,11 @@ LOG = FOLDER / "results.jsonl"
     "--every", type=click.IntRange(1), help="Run every suite, not only up to the first, on 1 of N mutants."
 )
 @click.option("--survivors", is_flag=True, help="Try again those that survived and are not explained.")
-@click.option("--page", is_flag=True, help="Write lab/pages/mutation.json and mutation.md too.")
+@click.option(
+    "--page",
+    is_flag=True,
+    help="Try nothing, but write lab/pages/mutation.md of what was tried.",
+)
 def main(seed: int, jobs: int, only: int | None, every: int | None, survivors: bool, page: bool) -> None:
     """Plant bugs in the firmware, one at a time, and see which suite of tests notices each.
 
@@ -44,7 +48,7 @@ def main(seed: int, jobs: int, only: int | None, every: int | None, survivors: b
     survivor is not explained in lab/mutation/survivors.json.
     """
     try:
-        found = _run(seed, jobs, only, every, survivors)
+        found = _known(seed) if page else _run(seed, jobs, only, every, survivors)
     except (Error, ValueError) as error:
         raise click.ClickException(str(error)) from error
     RESULT.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
@@ -83,9 +87,17 @@ def _run(seed: int, jobs: int, only: int | None, every: int | None, survivors: b
         minutes = (time.monotonic() - started) / 60
         say(f"mutation: {counted} of {whole}, {minutes:.0f} min: {result['state']}{by}: {mutant.name}")
 
+    seconds = run.work(plan, jobs, lambda mutant: _chosen(mutant.name, every), done)
+    return record.made_of(plan, seed, seconds)
+
+
+def _known(seed: int) -> record.Record:
+    """The record of what earlier runs on this firmware have tried."""
+    plan = Plan(run.drawn(seed), {HAND: len(list(run.by_hand(ROOT))), **GROUPS}, _read(run.made_of()))
+    plan.only_what_is_known()
     seconds = run.known_seconds()
-    if plan.left() or not seconds:
-        seconds = run.work(plan, jobs, lambda mutant: _chosen(mutant.name, every), done)
+    if not seconds:
+        raise Error("nothing is known of this firmware yet: run `make mutation`.")
     return record.made_of(plan, seed, seconds)
 
 

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -88,9 +88,11 @@ class Plan:
         done = self.groups[group][: self._next[group]]
         return [m for m in done if self.results.get(m.name, {}).get("state") in COUNTED]
 
-    def left(self) -> bool:
-        """Whether there is something to try; where there is not, what counts is counted from now on."""
-        return replace(self).take() is not None or self.take() is not None
+    def only_what_is_known(self) -> None:
+        """Try nothing more: what counts is what was tried before."""
+        for group, all_of_it in self.groups.items():
+            tried = [i for i, mutant in enumerate(all_of_it) if mutant.name in self.results]
+            self._next[group] = tried[-1] + 1 if tried else 0
 
     def take(self) -> tuple[str, Mutant] | None:
         """The next one, and its group; None: there is nothing more to do."""
@@ -155,17 +157,17 @@ def prepare() -> str:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
         raise Error(f"the example does not convert: {done.stderr.strip()}")
-    made_of, stamp = _made_of(), FOLDER / "stamp"
-    built_of = f"{made_of} {hashlib.sha256(Path(builds.__file__).read_bytes()).hexdigest()[:16]}"
+    current, stamp = made_of(), FOLDER / "stamp"
+    built_of = f"{current} {hashlib.sha256(Path(builds.__file__).read_bytes()).hexdigest()[:16]}"
     if not stamp.is_file() or stamp.read_text() != built_of:
         found = builds.recipes()
         builds.save(found)
         builds.build_baseline(found)
         stamp.write_text(built_of)
-    return made_of
+    return current
 
 
-def _made_of() -> str:
+def made_of() -> str:
     folders = ("firmware", *builds.MODELS.values())
     files = sorted(p for folder in folders for p in (ROOT / folder).rglob("*") if p.suffix in SOURCES)
     files += [ROOT / "platformio.ini", ROOT / "test/fixtures/puppet.c"]

@@ -8,6 +8,8 @@ from lab import marks
 from lab.notes import write
 from microtrain.base.paths import ROOT
 
+from .record import short_of
+
 PAGE = ROOT / "lab/pages/mutation.md"
 RECORD = PAGE.with_suffix(".json")
 COMMAND = "python lab/mutation --page"
@@ -29,11 +31,12 @@ def parts(record: dict[str, Any]) -> dict[str, str]:
 
 
 def sentence(record: dict[str, Any]) -> str:
-    noticed, planted = record["noticed"], record["planted"]
-    return (
+    noticed, planted, lacks = record["noticed"], record["planted"], short_of(record)
+    said = (
         f"{planted} bugs were planted. {noticed} of them were noticed, {_share(record)}; "
         f"the suites ran for {record['core_minutes']} minutes of a core."
     )
+    return f"{said} Short of what is asked for: {'; '.join(lacks)}." if lacks else said
 
 
 def _share(counts: dict[str, Any]) -> str:
