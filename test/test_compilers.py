@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from conftest import Built
 
 from lab.compilers import cli, found, measure, table
 from lab.compilers.found import ARM, Compiler
@@ -71,18 +70,18 @@ def test_the_page_shows_the_record_and_all_learn_the_same() -> None:
     assert len({row["sha256"] for row in record}) == 1
 
 
-def test_a_compiler_of_this_machine_makes_a_row(example: Built, tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_compiler_of_this_machine_makes_a_row(tmp_path: Path, monkeypatch: Any) -> None:
     """The record's weights, from a program that is compiled here; another arithmetic learns others."""
     monkeypatch.setattr(measure, "WORK", tmp_path)
     record = json.loads(cli.RECORD.read_text(encoding="utf-8"))
-    shown = measure.samples()
+    generated, shown = measure.converted(), measure.samples()
     (compiler,) = found.at_hand((), ("gcc",))
-    made = measure.of_host(compiler, example.folder, shown)
+    made = measure.of_host(compiler, generated, shown)
     assert made["sha256"] == record[0]["sha256"] and made["flash"] > 50_000
     wrong = tmp_path / "wrong"
     wrong.write_text(f'#!/bin/sh\nexec {shutil.which("gcc")} "$@" -Drintf=floorf\n')
     wrong.chmod(wrong.stat().st_mode | stat.S_IXUSR)
-    other = measure.of_host(Compiler("wrong 1.0", str(wrong), False), example.folder, shown)
+    other = measure.of_host(Compiler("wrong 1.0", str(wrong), False), generated, shown)
     assert other["sha256"] != made["sha256"]
 
 
