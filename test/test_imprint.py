@@ -285,6 +285,14 @@ def test_train_looks_first_where_nothing_is_learned_yet(
     assert "after one look" not in commanded(built.program, *words, "--no-imprint")
 
 
+def test_a_look_is_refused_where_classes_have_other_names(built: Built, digits: Path, tmp_path: Path) -> None:
+    for k in range(10):
+        (tmp_path / f"other{k}").mkdir()
+        (tmp_path / f"other{k}/a.png").write_bytes(next((digits / "test").glob("*/*.png")).read_bytes())
+    said = commanded(built.program, "imprint", digits / "train", "--eval", tmp_path)
+    assert "have different class folders: name them alike" in said
+
+
 def test_a_look_without_training(built: Built, digits: Path) -> None:
     said = commanded(built.program, "imprint", digits / "train", "--eval", digits / "test")
     assert "the head knows 10 classes from 30 images, sha256 " in said

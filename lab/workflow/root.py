@@ -14,7 +14,7 @@ from microtrain.base.errors import Error
 from microtrain.base.paths import ROOT
 
 SUITES = {"debian:12": "bookworm", "debian:13": "trixie"}
-WORK = "/work/checkout"  # in the root
+WORK = "/checkout"  # in the root
 ADDED, SET = "/tmp/github_path", "/tmp/github_env"  # files that steps write to
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 

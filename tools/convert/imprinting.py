@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 from .boards import Limits
@@ -19,15 +18,15 @@ def compile_imprinting(
 
     Without any where none fits, or their code does not fit flash, unless they are asked for.
     """
-    best = next(fitting(room, scheme, passes, request), None)
+    best = fitting(room, scheme, passes, request)
     if best and (limits.flash is None or flash_total(best.graph, limits.board_name) <= limits.flash):
         return best
     least = replace(passes, imprint=request.groups(features_of(room.quantized))[-1])
     return compile_within(room.quantized, scheme, room.classes, room.sram, least)
 
 
-def fitting(room: Room, scheme: Scheme, passes: Passes, request: Request) -> Iterator[Compiled]:
-    """The model with each size of groups that fits, the best first.
+def fitting(room: Room, scheme: Scheme, passes: Passes, request: Request) -> Compiled | None:
+    """The model with the largest groups that fit.
 
     Of a quarter of all features at most where old images want the rest of the memory.
     """
@@ -38,4 +37,5 @@ def fitting(room: Room, scheme: Scheme, passes: Passes, request: Request) -> Ite
         if group <= most and room.holds(scheme, chosen):
             compiled = compile_graph(room.quantized, scheme, room.classes, chosen)
             if compiled.sram <= room.sram:
-                yield compiled
+                return compiled
+    return None

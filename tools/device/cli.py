@@ -15,7 +15,7 @@ from microtrain.base.options import LearningRate, Number, collected, option
 from microtrain.base.plan import Plan, read_plan
 from microtrain.base.progress import Bars
 from microtrain.base.terminal import Sentences, say
-from microtrain.samples.source import load, scan
+from microtrain.samples.source import Dataset, load, scan
 
 from . import monitor as terminal
 from .client import REPLAY_MAX, Device
@@ -234,10 +234,7 @@ def train_command(
     FOLDER holds a folder for each class; their sorted names are classes 0, 1, 2, ...
     """
     with target.connect() as device:
-        training = scan(folder, device.info.classes)
-        testing = scan(test_folder, device.info.classes) if test_folder is not None else None
-        if testing is not None and testing.classes != training.classes:
-            raise DeviceError(f"{folder} and {test_folder} have different class folders: name them alike.")
+        training, testing = scanned(device, folder, test_folder)
         rates = target.rates_of(device)
         factor = wanted.factor(rates)
         if autosave is not None:
@@ -269,8 +266,7 @@ def imprint_command(target: Target, folder: Path, test_folder: Path | None) -> N
     FOLDER is as for train. What the head knew before is replaced.
     """
     with target.connect() as device:
-        training = scan(folder, device.info.classes)
-        testing = scan(test_folder, device.info.classes) if test_folder is not None else None
+        training, testing = scanned(device, folder, test_folder)
         imprints(True, device.info.imprint > 0, fresh=True)
         target.hurry(device)
         results = []
@@ -284,6 +280,15 @@ def imprint_command(target: Target, folder: Path, test_folder: Path | None) -> N
         say(f"the head knows {classes} classes from {len(training.samples)} images, sha256 {device.sha()}")
     for when, result in results:
         say(f"{when}: {result.accuracy:.1%} of {result.total} held-out images")
+
+
+def scanned(device: Device, folder: Path, test_folder: Path | None) -> tuple[Dataset, Dataset | None]:
+    """Images to learn from and, where they are named, those to be tested with, of the same classes."""
+    training = scan(folder, device.info.classes)
+    testing = scan(test_folder, device.info.classes) if test_folder is not None else None
+    if testing is not None and testing.classes != training.classes:
+        raise DeviceError(f"{folder} and {test_folder} have different class folders: name them alike.")
+    return training, testing
 
 
 def imprint_first(device: Device, wanted: bool | None) -> bool:

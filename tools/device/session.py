@@ -265,7 +265,7 @@ def imprint(device: Learner, training: Dataset, settings: Settings, watcher: Wat
 
     Returns   how many classes the head knows
     """
-    shown = [(epoch, sample) for epoch, sample in shuffled(training, settings) if epoch == 0]
+    shown = list(shuffled(training, replace(settings, epochs=1)))
     watcher.begin("looking", len(shown))
     for epoch, sample in shown:
         device.imprint(show(sample, epoch), sample.label)

@@ -15,6 +15,12 @@ struct head {
     float x_scale;
 };
 
+/* Features of an image. */
+static inline uint32_t head_features(const struct head *p)
+{
+    return (uint32_t)p->pixels * p->c;
+}
+
 /* logits[k] = b[k] + sum_i w[k][i] * xf[i], xf = (float)(x - x_zero) * x_scale; the sum starts at b[k].
  * w float [classes][features], b float [classes] */
 void head_fwd_f32(const struct head *p, const int8_t *x, const float *w, const float *b, float *logits);

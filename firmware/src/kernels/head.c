@@ -4,11 +4,6 @@
 
 #include "channel.h"
 
-static uint32_t features_of(const struct head *p)
-{
-    return (uint32_t)p->pixels * p->c;
-}
-
 /* Real value of a stored feature. */
 ALWAYS_INLINE float feature(const struct head *p, int8_t x)
 {
@@ -17,7 +12,7 @@ ALWAYS_INLINE float feature(const struct head *p, int8_t x)
 
 void head_fwd_f32(const struct head *p, const int8_t *x, const float *w, const float *b, float *logits)
 {
-    uint32_t features = features_of(p);
+    uint32_t features = head_features(p);
     for (uint32_t k = 0; k < p->classes; k++) {
         float sum = b[k];
         for (uint32_t i = 0; i < features; i++) {
@@ -65,7 +60,7 @@ void head_bwd_x_f32(const struct head *p, const float *grad, const float *w, con
                     const struct error_s8 *ex, void *scratch)
 {
     float *sums = scratch;
-    uint32_t features = features_of(p);
+    uint32_t features = head_features(p);
     for (uint32_t i = 0; i < p->c; i++) {
         struct channel ch = channel_of(ex, clamp, p->c, i);
         float peak = 0.0f;
@@ -86,7 +81,7 @@ void head_bwd_x_f32(const struct head *p, const float *grad, const float *w, con
 
 void head_bwd_w_f32(const struct head *p, const float *grad, const int8_t *x, float *w, float *b, const struct sgd *sgd)
 {
-    uint32_t features = features_of(p);
+    uint32_t features = head_features(p);
     for (uint32_t k = 0; k < p->classes; k++) {
         float step = sgd->lr_head * grad[k];
         for (uint32_t i = 0; i < features; i++, w++) {

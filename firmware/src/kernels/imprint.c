@@ -4,11 +4,6 @@
 
 #include <string.h>
 
-static uint32_t features_of(const struct head *p)
-{
-    return (uint32_t)p->pixels * p->c;
-}
-
 /* Entries of the lower triangle of a matrix with n rows. */
 static uint32_t triangle(uint32_t n)
 {
@@ -23,13 +18,13 @@ static uint32_t products_of(uint32_t features, uint32_t group)
 
 uint32_t imprint_bytes(const struct head *p, uint32_t group)
 {
-    uint32_t features = features_of(p);
+    uint32_t features = head_features(p);
     return 4 * (p->classes + p->classes * features + products_of(features, group));
 }
 
 uint32_t imprint_scratch(const struct head *p, uint32_t group)
 {
-    return 4 * (features_of(p) + p->classes + triangle(group));
+    return 4 * (head_features(p) + p->classes + triangle(group));
 }
 
 void imprint_clear(const struct head *p, uint32_t group, void *statistics)
@@ -39,7 +34,7 @@ void imprint_clear(const struct head *p, uint32_t group, void *statistics)
 
 void imprint_add_s8(const struct head *p, uint32_t group, void *statistics, const int8_t *x, uint32_t label)
 {
-    uint32_t features = features_of(p), *counts = statistics;
+    uint32_t features = head_features(p), *counts = statistics;
     int32_t *sums = (int32_t *)(counts + p->classes);
     int32_t *product = sums + p->classes * features;
     counts[label]++;
@@ -218,7 +213,7 @@ static void write_head(const struct solver *s, const struct head *p, float *w, f
 uint32_t imprint_solve_f32(const struct head *p, uint32_t group, const void *statistics, float *w, float *b,
                            void *scratch)
 {
-    struct solver s = {.features = features_of(p), .classes = p->classes, .counts = statistics, .centre = scratch};
+    struct solver s = {.features = head_features(p), .classes = p->classes, .counts = statistics, .centre = scratch};
     s.sums = (const int32_t *)(s.counts + s.classes);
     s.half = s.centre + s.features;
     s.c = s.half + s.classes;

@@ -7,6 +7,7 @@ linear layer becomes the head and all others convolutions. What cannot be folded
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -102,12 +103,19 @@ def _normalised(graph: Graph, node: Node, norm: Layer) -> Graph:
 
 def fold_batch_norms(graph: Graph, found: Found) -> Graph:
     """Multiply every batch norm into the convolution or linear layer it follows."""
+    return _one_by_one(graph, found, (NORM,), _fold_norm)
+
+
+def _one_by_one(
+    graph: Graph, found: Found, ops: tuple[str, ...], step: Callable[[Graph, Node], Graph]
+) -> Graph:
+    """The graph after a step for each node of some ops; one that the step refuses is noted and left out."""
     while True:
-        node = next((n for n in graph.nodes if n.op == NORM), None)
+        node = next((n for n in graph.nodes if n.op in ops), None)
         if node is None:
             return graph
         try:
-            graph = _fold_norm(graph, node)
+            graph = step(graph, node)
         except LayerError as error:
             found.append(error)
             graph = without(graph, node)
@@ -159,15 +167,7 @@ def _bypass(graph: Graph, node: Node, act: str | None = None) -> Graph:
 
 def fuse_activations(graph: Graph, found: Found) -> Graph:
     """Make every relu and relu6 the `act` of the convolution, linear layer or add before it."""
-    while True:
-        node = next((n for n in graph.nodes if n.op in ("relu", "relu6")), None)
-        if node is None:
-            return graph
-        try:
-            graph = _fuse(graph, node)
-        except LayerError as error:
-            found.append(error)
-            graph = without(graph, node)
+    return _one_by_one(graph, found, ("relu", "relu6"), _fuse)
 
 
 def _fuse(graph: Graph, node: Node) -> Graph:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from microtrain.base.plan import IMPRINT
 from microtrain.convert.ir import Graph, Node
-from microtrain.convert.ops import saves
 
 NAME, SCRATCH = IMPRINT, f"{IMPRINT}/scratch"  # in a plan
 LARGEST = 256  # features of a group that is chosen: more gain little and take much
@@ -57,20 +56,6 @@ def head_of(graph: Graph) -> Node:
 
 def features_of(graph: Graph) -> int:
     return graph.tensors[head_of(graph).inputs[0]].elements
-
-
-def inference(graph: Graph) -> dict[str, tuple[int, int]]:
-    """First and last step of each tensor in an inference: what only the backward pass wants is not there."""
-    life = dict.fromkeys(graph.stored_input, (0, 0))
-    for step, node in enumerate(graph.forward_nodes):
-        if saves(node):
-            continue
-        for tensor in node.outputs[:1]:
-            life[tensor] = (step, step)
-        for tensor in node.reads:
-            if tensor in life:
-                life[tensor] = (life[tensor][0], step)
-    return life
 
 
 def imprint_bytes(graph: Graph) -> int:

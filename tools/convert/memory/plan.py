@@ -86,11 +86,16 @@ class Plan:
     peak_step: int
 
 
-def lifetimes(graph: Graph) -> dict[str, Life]:
-    """First and last step of each tensor, inclusive. An image that is kept whole is there before step 0."""
+def lifetimes(graph: Graph, inference: bool = False) -> dict[str, Life]:
+    """First and last step of each tensor, inclusive. An image that is kept whole is there before step 0.
+
+    inference  of a forward pass alone, in which nothing is made that only the backward pass wants
+    """
     life: dict[str, Life] = dict.fromkeys(graph.stored_input, (0, 0))
-    for step, node in enumerate(graph.nodes):
-        for tensor in node.outputs:
+    for step, node in enumerate(graph.forward_nodes if inference else graph.nodes):
+        if inference and saves(node):
+            continue
+        for tensor in node.outputs[:1] if inference else node.outputs:
             life[tensor] = (step, step)
         for tensor in node.reads:
             if tensor in life:
@@ -128,7 +133,7 @@ def buffers(graph: Graph, in_place: bool = True) -> list[Buffer]:
 def _times(graph: Graph, life: Mapping[str, Life]) -> dict[str, list[Life]]:
     """When each tensor is alive: in a training iteration and, where statistics of features want to know what
     an inference leaves free, once more in an inference behind it."""
-    later = imprint.inference(graph) if graph.imprint else {}
+    later = lifetimes(graph, inference=True) if graph.imprint else {}
     after = len(graph.nodes)
     return {
         name: [time, *([(after + later[name][0], after + later[name][1])] if name in later else [])]
