@@ -21,9 +21,22 @@ from microtrain.convert.emit.code import generate
 from microtrain.convert.ir import ConvertError, Graph
 from microtrain.convert.memory.check_plan import check_plan
 from microtrain.convert.memory.plan import lifetimes, plan
-from microtrain.convert.memory.replay import STACK_RESERVE, Request, record_bytes
+from microtrain.convert.memory.replay import (
+    PARTS,
+    PER_CLASS,
+    STACK_RESERVE,
+    WHOLE,
+    Request,
+    buffer_bytes,
+    classes,
+    most_records,
+    record_bytes,
+)
 from microtrain.convert.native_model import NativeModel, Sgd
 from microtrain.convert.pipeline import FIRMWARE_SRAM, Passes, planned, training_graph
+from microtrain.convert.recording import coded, with_buffer
+from microtrain.convert.recording import recorded as recordings
+from microtrain.convert.reference.product_code import decoded, encoded
 from microtrain.convert.scheme import Scheme, convolutions
 from microtrain.convert.trainables import front_steps
 from microtrain.demo.sessions import Silent, host_session
@@ -40,11 +53,12 @@ RECORDS, CLASSES = 12, 3
 SETTINGS = Settings(epochs=2, seed=7, rate=2.0, order="classes", replay=3, rehearse=25)
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """The example with a replay buffer, for this machine and for the board."""
+@pytest.fixture(scope="module", params=["off", "3"])
+def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """The example with a replay buffer, its records as they are or as codes."""
     folder = tmp_path_factory.mktemp("replay")
-    return build_example(EXAMPLE / "scheme.yaml", folder, True, "--replay", "16")
+    options = ("--replay", "16", "--replay-code", request.param)
+    return build_example(EXAMPLE / "scheme.yaml", folder, True, *options)
 
 
 @pytest.fixture(scope="module")
@@ -244,7 +258,9 @@ BAD = {
     "-3": "no number of records",
     "64MB": "no number of records",
     "9": "9 records are too few for the replay buffer of digits: it holds one of each of 10 classes",
-    "1KB": "0 records are too few",
+    "1KB": "4 records are too few",
+    "1KB --replay-code off": "0 records are too few",
+    "16 --replay-code 65": "neither auto nor off nor a number of values, 1..64",
     "300KB": "over the budget of 327,680 B",
     "spare --board native": "no budget of SRAM",
 }
@@ -293,3 +309,51 @@ def test_classes_come_one_after_the_other(images: tuple[Dataset, Dataset]) -> No
     assert others != labels and sorted(others) == sorted(labels)
     shuffled = ordered(images[0], replace(SETTINGS, order="shuffled"))
     assert len(list(groupby(sample.label for _, sample in shuffled))) > 40
+
+
+def test_codes_are_as_fine_as_the_budget_allows() -> None:
+    """Values stay as they are where they fit; else as few as need be share a byte."""
+    graph = recorded(0)
+    wanted = Request(records=20, parts=PARTS)
+    for part in PARTS:
+        room = buffer_bytes(graph, 20, part)
+        assert wanted.part(graph, room) == min(p for p in PARTS if buffer_bytes(graph, 20, p) <= room)
+        assert most_records(graph, room, part) == 20 == wanted.size(graph, room, part)
+    assert wanted.part(graph, 10) == PARTS[-1]
+    assert wanted.part(graph, None) == WHOLE
+    ten_each = Request(parts=PARTS)
+    room = buffer_bytes(graph, PER_CLASS * classes(graph), 3) + STACK_RESERVE
+    assert ten_each.part(graph, room) == 3
+    assert ten_each.part(graph, room - 4) == 4
+    assert replace(ten_each, bytes=room - STACK_RESERVE).part(graph, None) == 3
+
+
+def test_books_are_learned_from_the_images() -> None:
+    """What a record gives back is nearer with finer codes, and with books of images of the same kind."""
+    graph, quantized = recorded(0), residual_network()
+    rng = np.random.default_rng(0)
+    shape = quantized.tensors[quantized.input.tensor].shape
+    bright, dark = (rng.integers(low, low + 90, (40, *shape)).astype(np.uint8) for low in (160, 0))
+    held = recordings(graph, bright[:20])
+
+    def error(images: np.ndarray, part: int) -> float:
+        codes = coded(graph, images, part).codes
+        total = 0.0
+        for tensor, values in held.items():
+            code = codes[tensor]
+            rows = values.reshape(-1, code.row)
+            back = decoded(encoded(rows, code.books, part), code.books)
+            total += float(((rows.astype(int) - back) ** 2).sum())
+        return total
+
+    assert 0 < error(bright[20:], 2) < error(bright[20:], 6)
+    assert error(bright[20:], 4) < 0.5 * error(dark, 4)
+    again, before = (coded(graph, dark, 3).codes for _ in range(2))
+    for tensor, code in again.items():
+        assert all(map(np.array_equal, code.books, before[tensor].books))
+
+
+def test_codes_without_images_are_refused() -> None:
+    compiled = planned(recorded(0), Scheme("test"), Passes())
+    with pytest.raises(ConvertError, match="pass --calibration with some typical ones"):
+        with_buffer(compiled, Request(records=8, parts=(4,)), None)

@@ -60,7 +60,7 @@ CONVERT: Floors = tuple(
         "frontends execute scheme passes memory",  # none of them knows another
         "quantize pipeline",
         "emit loading default_scheme",
-        "imprinting obstacles",  # statistics of features; why a model does not fit
+        "imprinting recording obstacles",  # statistics of features; records; why a model does not fit
         "options writing native_model check",
         "command",
         "cli",

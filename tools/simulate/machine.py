@@ -81,8 +81,22 @@ class Machine:
         stored = self.plan.stored(pixels)
         if not self.plan.front:
             return stored.reshape(-1).view(np.uint8)
-        self.model.front(stored)
+        if self.plan.coded:
+            self.model.front_of_record(stored)
+        else:
+            self.model.front(stored)
         return self.model.keep(self.plan.regions)
+
+    def recorded(self, image: np.ndarray) -> np.ndarray:
+        """What a record gives back of what look() returned."""
+        if not self.plan.coded:
+            return image
+        if self.plan.front:
+            self.model.restore(self.plan.regions, image)
+        else:
+            self.model.front_of_record(image.view(np.int8).reshape(self.plan.shape))
+        self.model.through_record(self.plan.coded)
+        return self.model.keep(self.plan.held)
 
     def train(self, image: np.ndarray, label: int) -> Step:
         """One training step on what look() returned."""
@@ -115,7 +129,7 @@ class Machine:
         if not self.plan.front:
             return self.model.forward(record.view(np.int8).reshape(self.plan.shape), train)
         self.model.restore(self.plan.regions, record)
-        return self.model.rest(train)
+        return self.model.rest_of_record(train) if self.plan.coded else self.model.rest(train)
 
     def rate(self, factor: float) -> None:
         """Multiply the scheme's learning rates by the factor, with the digits that a device is sent."""

@@ -103,7 +103,7 @@ class Rehearsing:
         """One training step on what look() returned, then the replayed ones."""
         place = self._buffer.keep(label, self._seed, self._steps)
         if place is not None:
-            self._records[place] = image
+            self._records[place] = self._machine.recorded(image)
         result = self._learn(image, label)
         self.rehearse(self._count)
         return result

@@ -16,15 +16,14 @@ import numpy as np
 from microtrain.convert.ir import ConvertError, Graph, Node
 from microtrain.convert.memory import imprint
 from microtrain.convert.memory.plan import Placement, Plan
-from microtrain.convert.memory.replay import record_bytes
+from microtrain.convert.memory.replay import coded_bytes, part_of, record_bytes
 from microtrain.convert.names import Names, c_string, comment, identifier, number
-from microtrain.convert.ops import TABLE, saves
+from microtrain.convert.ops import TABLE, product_code, saves
 from microtrain.convert.ops.imprint import statistics
 from microtrain.convert.ops.stream import before_rows, kernel_scratch_at, own_rows
 from microtrain.convert.ops.table import COMMON_HEADERS
 from microtrain.convert.pipeline import Compiled
 from microtrain.convert.scheme import Scheme
-from microtrain.convert.storage import parts
 from microtrain.convert.trainables import Trainable, block_bytes, front_steps, layout, stored_block
 
 from . import tables
@@ -169,7 +168,8 @@ def _headers(graph: Graph) -> list[str]:
     """Headers of the kernels that the model calls, and of those that every model includes."""
     nodes = [part for node in graph.nodes for part in (node, *node.parts)]
     own = {"imprint"} if graph.imprint else set()
-    return sorted({*COMMON_HEADERS, *own, *(TABLE[node.op].header for node in nodes)})
+    coded = {product_code.HEADER} if graph.codes else set()
+    return sorted({*COMMON_HEADERS, *own, *coded, *(TABLE[node.op].header for node in nodes)})
 
 
 def _offsets(plan: Plan) -> str:
@@ -292,9 +292,14 @@ def _record(names: Names, front: int) -> list[str]:
     """What a replay buffer needs: the frozen steps before and behind a record, and the record's bytes."""
     cut, keep, recall, place = names.graph.cut, [], [], 0
     for tensor in names.graph.record:
-        size = sum(parts(names.graph.tensors[tensor]).values())
-        keep.append(f"    memcpy(record + {place}, {names.at(tensor)}, {size});")
-        recall.append(f"    memcpy({names.at(tensor)}, record + {place}, {size});")
+        size = coded_bytes(names.graph.tensors[tensor], part_of(names.graph))
+        at, kept = names.at(tensor), f"record + {place}"
+        if tensor in names.graph.codes:
+            keep.append(f"    {product_code.encode(tensor, at, kept)}")
+            recall.append(f"    {product_code.decode(tensor, kept, at)}")
+        else:
+            keep.append(f"    memcpy({kept}, {at}, {size});")
+            recall.append(f"    memcpy({at}, {kept}, {size});")
         place += size
     between = "Frozen as well, but shorter to do again than what it makes is to keep."
     return [
