@@ -55,9 +55,10 @@ SETTINGS = Settings(epochs=2, seed=7, rate=2.0, order="classes", replay=3, rehea
 
 @pytest.fixture(scope="module", params=["off", "3"])
 def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """The example with a replay buffer, its records as they are or as codes."""
+    """The example with a replay buffer: records as they are, or as codes beside statistics of features."""
     folder = tmp_path_factory.mktemp("replay")
-    options = ("--replay", "16", "--replay-code", request.param)
+    imprint = "off" if request.param == "off" else "auto"
+    options = ("--replay", "16", "--replay-code", request.param, "--imprint", imprint)
     return build_example(EXAMPLE / "scheme.yaml", folder, True, *options)
 
 
@@ -182,6 +183,73 @@ def test_the_board_replays_what_the_simulator_replays(
         assert (stats["steps"], stats["replays"], stats["records_held"]) == ("113", "3", "16")
     learned = simulated(load_blueprint(built.folder), tmp_path, (images[0], images[1]), settings)
     assert learned == log.sha256
+
+
+CODED = pytest.mark.parametrize("built", ["3"], indirect=True)
+
+
+@CODED
+def test_what_is_looked_at_becomes_a_record(
+    built: Built, images: tuple[Dataset, Dataset], tmp_path: Path
+) -> None:
+    """Each image once, in a look; then steps on records alone, and those of a silent line."""
+    settings = Settings(epochs=0, seed=3, order="classes", imprint=True, rehearse=30)
+    plan = load_blueprint(built.folder)
+    firmware = host_session(built.program, *images, settings)
+    assert simulated(plan, tmp_path, images, settings) == firmware.log.sha256
+    assert firmware.log.steps == [] and len(firmware.log.evaluations) == 3
+    look, last = firmware.log.evaluations[1:]
+    assert look.accuracy > 0.5 and last.step == 30
+    passed = replace(settings, epochs=1)
+    assert (
+        simulated(plan, tmp_path, images, passed) == host_session(built.program, *images, passed).log.sha256
+    )
+
+
+@CODED
+def test_a_pass_keeps_only_what_it_shows_first(
+    built: Built, images: tuple[Dataset, Dataset], tmp_path: Path
+) -> None:
+    """Else an image that is shown twice would take the place of another one."""
+    machine = Machine(load_blueprint(built.folder), library(load_blueprint(built.folder), tmp_path))
+    learner = Rehearsing(machine, 16)
+    told: list[bool] = []
+    learner.keep = told.append  # type: ignore[method-assign, assignment]
+    show = lambda s, _: machine.look(load(s.path, machine.plan.shape))  # noqa: E731
+    for settings in (Settings(epochs=2, limit=3), Settings(epochs=1, limit=3, imprint=True)):
+        train(learner, images[0], None, new_log(learner, images[0].classes, settings), Silent(), show)
+    assert told == [False, True] * 2
+
+
+@CODED
+def test_a_silent_line_is_used(built: Built, images: tuple[Dataset, Dataset], tmp_path: Path) -> None:
+    """The board takes the steps that it may, with the simulator's bits, and no more of them."""
+    plan = load_blueprint(built.folder)
+    some = images[0].samples[::4]
+    machine = Machine(plan, library(plan, tmp_path))
+    learner = Rehearsing(machine, plan.records)
+    with Device(EmulatedPort(built.elf)) as device:
+        for each in (device, learner):
+            each.seed(5)
+            for sample in some:
+                picture = load(sample.path, plan.shape)
+                each.imprint(picture if each is device else machine.look(picture), sample.label)
+            each.imprint_head()
+        before = device.sha()
+        assert before == learner.sha()
+        device.idle(6)
+        learner.idle(6)
+        for _ in range(100):
+            if device.stats()["idle"] == "0":
+                break
+            device._talk.listen(1.0)
+        assert device.stats()["idle"] == "0" and device.stats()["steps"] == "7"
+        assert device.sha() == learner.sha() != before
+        device._talk.listen(2.0)
+        assert device.stats()["steps"] == "7"
+        device.idle(4)
+        device.reset()
+        assert device.stats()["idle"] == "0"
 
 
 def test_the_report_counts_the_buffer(built: Built, tmp_path: Path) -> None:

@@ -44,13 +44,15 @@ class Machine:
     """A learner (device.session) that takes what the frozen front of the model made of an image.
 
     One at a time in a process. arithmetic: that of the library at `path` (arithmetic.py).
+
+    rate_now  factor on the scheme's learning rates, float32
     """
 
     def __init__(self, plan: Blueprint, path: Path, arithmetic: str = "device") -> None:
         self.plan = plan
         self.model = Model(plan.folder, path)
         adapt(self.model, plan, arithmetic)
-        self._seed, self._rate, self._steps = SEED, np.float32(1), 0
+        self._seed, self.rate_now, self._steps = SEED, np.float32(1), 0
         self._seen = 0
         self.info = Info(
             board="this machine",
@@ -101,7 +103,7 @@ class Machine:
     def train(self, image: np.ndarray, label: int) -> Step:
         """One training step on what look() returned."""
         logits = self._forward(image, True)
-        weight, bias, head = (float(np.float32(rate) * self._rate) for rate in self.plan.rates)
+        weight, bias, head = (float(np.float32(rate) * self.rate_now) for rate in self.plan.rates)
         loss = self.model.backward(label, Sgd(weight, bias, head, self._seed, self._steps))
         self._steps += 1
         self._seen = 0
@@ -134,7 +136,7 @@ class Machine:
     def rate(self, factor: float) -> None:
         """Multiply the scheme's learning rates by the factor, with the digits that a device is sent."""
         whole, _, places = decimal(factor).partition(".")
-        self._rate = np.float32(int(whole + places)) / np.float32(10 ** len(places))
+        self.rate_now = np.float32(int(whole + places)) / np.float32(10 ** len(places))
 
     def seed(self, number: int) -> None:
         self._seed = number
@@ -147,6 +149,10 @@ class Machine:
         self.model.load(trainables)
 
     def replay(self, count: int) -> None:
+        """Errors   Error: this machine remembers nothing"""
+        raise Error(NO_RECORDS)
+
+    def keep(self, on: bool) -> None:
         """Errors   Error: this machine remembers nothing"""
         raise Error(NO_RECORDS)
 

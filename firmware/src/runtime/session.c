@@ -9,7 +9,7 @@
 #include "model_api.h"
 #include "replay.h"
 
-enum { SEED_DEFAULT = 1 };
+enum { SEED_DEFAULT = 1, NOBODY = UINT32_MAX };
 
 void session_init(struct session *s)
 {
@@ -18,6 +18,9 @@ void session_init(struct session *s)
     s->rate = 1.0f;
     s->replays = REPLAY_DEFAULT;
     s->guard.on = 1;
+#if MODEL_RECORDS > 0
+    s->keeping = 1;
+#endif
     session_reset(s);
 }
 
@@ -30,6 +33,7 @@ void session_reset(struct session *s)
     guard_start(&s->guard, s->guard.on);
 #if MODEL_RECORDS > 0
     replay_clear();
+    session_allow_idle(s, 0);
 #endif
     session_take_arena(s);
     session_clear_stats(s);
@@ -154,17 +158,40 @@ static uint32_t best_class(void)
     return best;
 }
 
-int session_infer(struct session *s, uint32_t *predicted)
+/* The forward pass of an image that has come, which may become a record of its class. draw: of what decides that */
+static void forward_new(const struct session *s, uint32_t label, uint32_t draw, int train)
+{
+#if MODEL_RECORDS > 0
+    model_front();
+    if (s->keeping && label != NOBODY) {
+        replay_keep(label, s->seed, draw);
+    }
+    model_rest(train);
+#else
+    (void)s;
+    (void)label;
+    (void)draw;
+    model_forward(train);
+#endif
+}
+
+/* An inference; label: NOBODY where the image is not to be remembered. */
+static int infer(struct session *s, uint32_t label, uint32_t draw, uint32_t *predicted)
 {
     if (session_rows_missing(s)) {
         return SESSION_ERR_IMAGE;
     }
     uint32_t start = board_cycles();
     session_forget_image(s);
-    model_forward(0);
+    forward_new(s, label, draw, 0);
     *predicted = best_class();
     s->infer_cycles = s->image_cycles + board_cycles() - start;
     return SESSION_OK;
+}
+
+int session_infer(struct session *s, uint32_t *predicted)
+{
+    return infer(s, NOBODY, 0, predicted);
 }
 
 int session_eval(struct session *s, uint32_t label, uint32_t *predicted)
@@ -189,7 +216,7 @@ int session_imprint(struct session *s, uint32_t label, uint32_t *predicted)
     if (s->seen == IMPRINT_SAMPLES_MAX) {
         return SESSION_ERR_FULL;
     }
-    int status = session_infer(s, predicted);
+    int status = infer(s, label, s->step + s->seen, predicted);
     if (status == SESSION_OK) {
         if (s->seen++ == 0) {
             model_imprint_clear();
@@ -217,20 +244,6 @@ void session_take_arena(struct session *s)
     s->seen = 0;
 }
 #endif
-
-/* Forward pass of a training step on the received image, which may become a record. */
-static void forward_new(const struct session *s, uint32_t label)
-{
-#if MODEL_RECORDS > 0
-    model_front();
-    replay_keep(label, s->seed, s->step);
-    model_rest(1);
-#else
-    (void)s;
-    (void)label;
-    model_forward(1);
-#endif
-}
 
 /* Backward pass and update. Returns the loss. */
 static float learn(struct session *s, uint32_t label)
@@ -279,7 +292,7 @@ int session_train(struct session *s, uint32_t label, uint32_t *predicted, float 
     }
     uint32_t start = board_cycles();
     session_take_arena(s);
-    forward_new(s, label);
+    forward_new(s, label, s->step, 1);
     *predicted = best_class();
     *loss = learn(s, label);
     (void)session_rehearse(s, s->replays);
@@ -288,3 +301,24 @@ int session_train(struct session *s, uint32_t label, uint32_t *predicted, float 
     s->loss_sum += *loss;
     return SESSION_OK;
 }
+
+#if MODEL_RECORDS > 0
+void session_allow_idle(struct session *s, uint32_t steps)
+{
+    s->idle = steps;
+    s->idle_most = steps;
+}
+
+int session_idle(struct session *s)
+{
+    if (s->idle == 0 || s->row != 0 || s->part_end != 0) {
+        return 0;
+    }
+    float rate = s->rate;
+    s->rate = rate * ((float)s->idle / (float)s->idle_most);
+    int status = session_rehearse(s, 1);
+    s->rate = rate;
+    s->idle = status == SESSION_OK ? s->idle - 1 : 0;
+    return status == SESSION_OK;
+}
+#endif
