@@ -113,11 +113,10 @@ class Course:
     def settings(
         self, factor: float, seed: int, eval_every: int, replay: int | None, imprint: bool = False
     ) -> Settings:
-        """Of a session with this course, which resolved() has made. factor: on the scheme's learning rates;
-        imprint: as imprints() has it."""
-        assert self.epochs is not None and self.rehearse is not None
+        """Of a session with this course. factor: on the scheme's learning rates; imprint: as imprints() has
+        it."""
         return Settings(
-            epochs=self.epochs,
+            epochs=1 if self.epochs is None else self.epochs,
             seed=seed,
             limit=self.limit,
             eval_every=eval_every,
@@ -126,7 +125,7 @@ class Course:
             warmup=self.warmup,
             order=self.order,
             replay=replay,
-            rehearse=self.rehearse,
+            rehearse=self.rehearse or 0,
             imprint=imprint,
         )
 
