@@ -19,7 +19,7 @@ from .loading import load, quantized_with_report, screen
 from .memory.imprint import Request, features_of
 from .options import NATIVE, Wanted
 from .pipeline import Compiled, Passes, Room, with_buffer
-from .quantize.ptq import Choices
+from .quantize.ptq import Choices, knows_ranges
 from .scheme import Scheme
 from .scheme import find as find_scheme
 from .trainables import HeadStart
@@ -48,9 +48,11 @@ def run(model: Path, wanted: Wanted) -> bool:
 
 
 def said_of(loaded: LoadedModel, choices: Choices) -> tuple[Line, ...]:
-    """How pixels are read and ranges were found; nothing for what is quantized already."""
+    """How pixels are read and ranges were found; nothing for a published checkpoint."""
     if loaded.kind == "checkpoint":
         return ()
+    if knows_ranges(loaded.graph):
+        return (("input", loaded.normal.sentence()), ("int8", "scales and zero points of the file"))
     images = "the images in the file" if choices.calibration is None else str(choices.calibration)
     corrected = ", biases corrected" if choices.correct else ""
     return (
