@@ -11,10 +11,21 @@ from torch.nn import functional as F  # noqa: N812
 
 from microtrain.convert.execute.executor import Executor
 from microtrain.convert.ir import Graph, Node, Tensor
-from microtrain.convert.ops.activations import ACTIVATIONS
+from microtrain.convert.ops.activations import ACTIVATIONS, CLIP
 
 torch.set_num_threads(1)
 Key = tuple[str, str]
+
+
+def activation(op: str, x: torch.Tensor, factors: tuple[float, ...]) -> torch.Tensor:
+    """PyTorch's own activation of that name."""
+    if op == CLIP:
+        return torch.clamp(x, *factors)
+    if op == "gelu":
+        return F.gelu(x, approximate="tanh" if factors[0] else "none")
+    taken = {"elu": 1, "celu": 1, "selu": 0}.get(op, len(factors))
+    made: torch.Tensor = getattr(F, op)(x, *factors[:taken])
+    return made
 
 
 def gradients(executor: Executor, label: int, loss: str = "cross_entropy") -> dict[Key, np.ndarray]:
@@ -67,7 +78,7 @@ def _run(
         return a * b / y.scale + y.zero
     if node.op in ACTIVATIONS:
         real = (values[xs[0].name] - xs[0].zero) * xs[0].scale
-        return torch.as_tensor(getattr(F, node.op)(real, *node.factors) / y.scale + y.zero)
+        return torch.as_tensor(activation(node.op, real, node.factors) / y.scale + y.zero)
     k = node.window
     assert k is not None
     if node.op == "avgpool":

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from autograd import activation
 from networks import Builder
 from test_executor import partly_trained, run_both
 from test_gradients import cosines, everything
@@ -20,7 +21,7 @@ from microtrain.convert.execute.batched import run_float
 from microtrain.convert.frontends.module import load_model
 from microtrain.convert.ir import ConvertError, Graph
 from microtrain.convert.native_model import NativeModel
-from microtrain.convert.ops.activations import ACTIVATIONS, STEEPEST, slopes, stored
+from microtrain.convert.ops.activations import ACTIVATIONS, CLIP, SELU, STEEPEST, slopes, stored
 from microtrain.convert.pipeline import compile_graph
 from microtrain.convert.quantize.fidelity import compare
 from microtrain.convert.quantize.int8 import quantize
@@ -32,8 +33,26 @@ MODULES: dict[str, nn.Module] = {
     "leaky_relu": nn.LeakyReLU(0.1),
     "hardswish": nn.Hardswish(),
     "hardsigmoid": nn.Hardsigmoid(),
+    CLIP: nn.Hardtanh(-1.5, 2.5),
+    "sigmoid": nn.Sigmoid(),
+    "tanh": nn.Tanh(),
+    "silu": nn.SiLU(),
+    "gelu": nn.GELU(approximate="tanh"),
+    "mish": nn.Mish(),
+    "softplus": nn.Softplus(),
+    "elu": nn.ELU(0.7),
+    "selu": nn.SELU(),
+    "celu": nn.CELU(0.7),
 }
-FACTORS = {"leaky_relu": (0.1,)}
+FACTORS = {
+    "leaky_relu": (0.1,),
+    CLIP: (-0.3, 0.4),
+    "gelu": (1.0,),
+    "elu": (0.7, 1.0, 1.0),
+    "celu": (0.7, 1.0, 1 / 0.7),
+    "selu": SELU,
+}
+IN_C = ("leaky_relu", "hardswish", CLIP)  # one kernel for all: what runs compiled code tries some
 
 
 def network(op: str, seed: int = 0, size: int = 10) -> Graph:
@@ -106,16 +125,17 @@ def test_the_table_is_the_function_rounded_once(op: str) -> None:
     for node in (n for n in graph.nodes if n.op == op):
         x, y = graph.tensors[node.inputs[0]], graph.tensors[node.outputs[0]]
         real = torch.tensor((np.arange(-128, 128) - x.zero) * x.scale, dtype=torch.float64).requires_grad_()
-        value = getattr(torch.nn.functional, op)(real, *node.factors)
+        value = activation(op, real, node.factors)
         value.sum().backward()
         table, slope = stored(graph, node)
         exact = value.detach().numpy() / y.scale + y.zero
         inside = (np.rint(exact) >= -128) & (np.rint(exact) <= 127)
+        near = 1e-12 if op != "gelu" else 1e-5
         np.testing.assert_allclose(table, np.clip(exact, -128, 127), atol=0.5001)
         assert real.grad is not None
         wanted = np.where(inside, real.grad.numpy(), 0.0)
-        np.testing.assert_allclose(slope * y.scale / x.scale, wanted, atol=1e-12)
-        np.testing.assert_allclose(slopes(graph, node) / 2**14, wanted, atol=2**-14)
+        np.testing.assert_allclose(slope * y.scale / x.scale, wanted, atol=near)
+        np.testing.assert_allclose(slopes(graph, node) / 2**14, wanted, atol=2**-14 + near)
 
 
 @pytest.mark.parametrize("errors", ["fp32", "int8"])
@@ -136,13 +156,13 @@ def test_a_forgotten_slope_is_noticed(op: str, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
-@pytest.mark.parametrize("op", ACTIVATIONS)
+@pytest.mark.parametrize("op", IN_C)
 def test_generated_code_trains_like_the_executor(op: str, compiler: str, tmp_path: Path) -> None:
     trained = partly_trained(network(op), 4)
     run_both(trained, NativeModel(generate(trained, "a test"), tmp_path, compiler), 8)
 
 
-@pytest.mark.parametrize("op", ACTIVATIONS)
+@pytest.mark.parametrize("op", IN_C)
 def test_rows_give_the_same_logits(op: str, tmp_path: Path) -> None:
     graph = compile_graph(network(op, size=19), Scheme("head", head="random"), 5)
     streamed = [part.op for node in graph.graph.nodes for part in node.parts]
@@ -150,7 +170,7 @@ def test_rows_give_the_same_logits(op: str, tmp_path: Path) -> None:
     assert_same_logits(graph, tmp_path)
 
 
-@pytest.mark.parametrize("op", ACTIVATIONS)
+@pytest.mark.parametrize("op", IN_C)
 def test_a_frozen_network_takes_the_memory_of_one_with_relu6(op: str, tmp_path: Path) -> None:
     arenas = []
     for i, module in enumerate((nn.ReLU6(), MODULES[op])):

@@ -88,8 +88,8 @@ def of_any_size(folder: Path) -> str:
     return said(convert, folder / "net.pt2")
 
 
-def with_silu(folder: Path) -> str:
-    return exported(Net(nn.Conv2d(3, 8, 3), nn.SiLU(), features=8).eval(), folder)
+def with_prelu(folder: Path) -> str:
+    return exported(Net(nn.Conv2d(3, 8, 3), nn.PReLU(), features=8).eval(), folder)
 
 
 def heavy(folder: Path) -> str:
@@ -173,7 +173,7 @@ HEARD: dict[str, Heard] = {
     "... is a pickle": pickled,
     "... is TorchScript": scripted,
     "... was exported with an image size": of_any_size,
-    "... the op silu": with_silu,
+    "... the op prelu": with_prelu,
     "... it has one output": lambda folder: exported(small(classes=1), folder),
     "... weights take": heavy,
     "... its head of 1,000 classes": heavy,

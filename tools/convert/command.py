@@ -22,7 +22,7 @@ from .memory import replay
 from .memory.imprint import Request, features_of
 from .options import NATIVE, Wanted
 from .pipeline import Compiled, Passes, Room
-from .quantize.ptq import Choices, calibration_images
+from .quantize.ptq import Choices, calibration_images, knows_ranges
 from .recording import with_buffer
 from .scheme import Scheme
 from .scheme import find as find_scheme
@@ -53,7 +53,7 @@ def run(model: Path, wanted: Wanted) -> bool:
 
 def choices_of(loaded: LoadedModel, wanted: Wanted) -> Choices:
     """How the model is quantized. Where it is already, the images are for codes of records."""
-    for_codes = loaded.kind == "checkpoint" and wanted.replay is not None
+    for_codes = wanted.replay is not None and (loaded.kind == "checkpoint" or knows_ranges(loaded.graph))
     return Choices(None if for_codes else wanted.calibration, wanted.rule, wanted.correct)
 
 
@@ -65,9 +65,11 @@ def images_of(loaded: LoadedModel, wanted: Wanted) -> np.ndarray | None:
 
 
 def said_of(loaded: LoadedModel, choices: Choices) -> tuple[Line, ...]:
-    """How pixels are read and ranges were found; nothing for what is quantized already."""
+    """How pixels are read and ranges were found; nothing for a published checkpoint."""
     if loaded.kind == "checkpoint":
         return ()
+    if knows_ranges(loaded.graph):
+        return (("input", loaded.normal.sentence()), ("int8", "scales and zero points of the file"))
     images = "the images in the file" if choices.calibration is None else str(choices.calibration)
     corrected = ", biases corrected" if choices.correct else ""
     return (
@@ -85,7 +87,7 @@ def asked_of(model: Path, wanted: Wanted) -> check.Asked:
     scheme = choose_scheme(wanted.scheme, wanted.fraction_bits) if wanted.scheme else None
     classes, limits = given_classes(wanted), target_of(wanted).limits
     imprint = wanted.imprint.beside(wanted.head_rows or scheme.head) if scheme else Request(0)
-    passes = passes_of(wanted, wanted.calibration is not None or model.suffix != ".pkl")
+    passes = passes_of(wanted, wanted.calibration is not None or model.suffix not in (".pkl", ".tflite"))
     return check.Asked(lambda: loaded_as(model, wanted), limits, classes, scheme, passes, imprint)
 
 

@@ -33,6 +33,8 @@ class Tensor:
             error int8 q [h*w][c] and one float scale per channel (two buffers)
             bits  clamp mask, (c + 7) // 8 bytes per pixel
             u8    position of a maximum in its pooling window
+
+    given   scale and zero to which the model's file quantizes it; only in float graphs
     """
 
     name: str
@@ -40,6 +42,7 @@ class Tensor:
     dtype: str = "f32"
     scale: float = 1.0
     zero: int = 0
+    given: tuple[float, int] | None = None
 
     @property
     def pixels(self) -> int:
@@ -56,7 +59,10 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Window:
-    """Geometry of a convolution or a pooling window; pads are those at the top and left."""
+    """Geometry of a convolution or a pooling window; pads are those at the top and left.
+
+    more_h, more_w  padding at the bottom and right beyond those; negative where the last pixels are not read
+    """
 
     kh: int
     kw: int
@@ -64,6 +70,20 @@ class Window:
     stride_w: int = 1
     pad_h: int = 0
     pad_w: int = 0
+    more_h: int = 0
+    more_w: int = 0
+
+    def outputs(self, h: int, w: int) -> tuple[int, int]:
+        """Height and width of what the window makes of an image, PyTorch's floor rule."""
+        return (
+            out_size(h + self.more_h, self.kh, self.stride_h, self.pad_h),
+            out_size(w + self.more_w, self.kw, self.stride_w, self.pad_w),
+        )
+
+    @property
+    def fields(self) -> dict[str, int]:
+        """What the kernels' structs hold of it; the rest follows from the size of the output."""
+        return {name: size for name, size in vars(self).items() if not name.startswith("more")}
 
 
 @dataclass(frozen=True)

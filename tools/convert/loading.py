@@ -21,7 +21,7 @@ from .quantize.calibrate import training_part
 from .quantize.fidelity_report import draw, print_report
 from .quantize.input_fit import advice
 from .quantize.int8 import warn_dead
-from .quantize.ptq import Choices, calibration_images, quantization_report, quantize_model
+from .quantize.ptq import Choices, calibration_images, knows_ranges, quantization_report, quantize_model
 
 
 def load(
@@ -58,6 +58,13 @@ def quantized_with_report(
                 "--bias-correction, --quantization and --evaluate out"
             )
         return loaded.graph, {}
+    if knows_ranges(loaded.graph) and (choices.correct or choices.rule != Choices().rule):
+        raise ConvertError(
+            f"{loaded.graph.name} is quantized already: leave --ranges and --bias-correction out"
+        )
+    if knows_ranges(loaded.graph) and not compared:
+        announce(loaded, np.empty(0), None)
+        return quantize_model(loaded.graph, np.empty(0), choices), {}
     images = calibration_images(loaded.graph, loaded.calibration, choices.calibration)
     announce(loaded, images, choices.calibration)
     quantized = quantize_model(loaded.graph, images, choices)
@@ -74,6 +81,8 @@ def quantized_with_report(
 def announce(loaded: LoadedModel, images: np.ndarray, folder: Path | None) -> None:
     """Say what is taken to be true of the model's input, and what fits the images better."""
     say(f"input       {loaded.normal.sentence()}".replace("\n", "\n" + 12 * " "))
+    if loaded.normal.origin is Origin.STORED:
+        return
     better = advice(loaded, images, training_part(folder) if folder else None)
     if better:
         say(f"convert: {better}", err=True)

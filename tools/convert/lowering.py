@@ -1,13 +1,13 @@
 """What every reader of a model file drives: calls of aten ops in, nodes of a float graph out.
 
-The raw graph may hold four ops that `fold.py` removes again: bn, relu, relu6 and linear.
+The raw graph may hold five ops that `fold.py` removes again: bn, relu, relu6, linear and softmax.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,8 @@ from microtrain.convert.ir import (
 )
 
 STAND_IN = "unsupported "  # begins the name of what is in the place of an op, to find what else is not
+SOFTMAX = "softmax"  # of the raw graph alone: at its end it is left out
+NO_LIMIT = float(np.finfo(np.float32).max)  # of a clip that is open at one end
 NORM = "bn"  # y = x * factor + shift a channel, both in the layer; of the raw graph alone
 MAX_WINDOW = 255  # the kernels keep sizes and strides of windows in a byte
 
@@ -46,11 +48,13 @@ class Act:
     tensor  name of the IR tensor (h, w, c) that holds the values
     dims    shape in the model's own order: (n, c, h, w), or any view of it; the order in memory stays CHW
     half    the mean over the width was asked for, the one over the height must follow
+    pad     zeros around it, that a convolution must take: top, left, bottom, right; they count in dims
     """
 
     tensor: str
     dims: tuple[int, ...]
     half: bool = False
+    pad: tuple[int, int, int, int] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,13 +140,22 @@ class Lowering:
     owners: dict[int, str] = field(default_factory=dict)
 
     def input(self, dims: tuple[int, ...]) -> Act:
-        """Declare the model's input, dims (n, c, h, w)."""
-        if len(dims) != 4 or min(dims) < 1:
+        """Declare the model's input: an image (n, c, h, w), a series (n, c, time) or features (n, f)."""
+        if len(dims) not in (2, 3, 4) or min(dims) < 1:
             shape = "x".join(map(str, dims))
-            raise ConvertError(f"{self.name} takes an input of shape {shape}; it must be one image, NxCxHxW")
+            raise ConvertError(
+                f"{self.name} takes an input of shape {shape}; it must be an image NxCxHxW, a series NxCxT "
+                "or features NxF"
+            )
         self.batch = dims[0]
-        self.tensors["input"] = Tensor("input", (dims[2], dims[3], dims[1]))
+        _, c, h, w = (*dims, 1, 1)[:4]
+        self.tensors["input"] = Tensor("input", (h, w, c))
         return Act("input", dims)
+
+    def give(self, act: Act, scale: float, zero: int) -> None:
+        """Note to which scale and zero the file quantizes an activation."""
+        name = self.tensor_of(act)
+        self.tensors[name] = replace(self.tensors[name], given=(scale, zero))
 
     def tensor_of(self, act: Act) -> str:
         """The tensor that holds an activation now, after all in-place ops so far."""
@@ -177,12 +190,19 @@ class Lowering:
             )
         if value.half:
             raise call.error("a mean over the width alone is not supported; take the mean over (2, 3)")
+        if value.pad:
+            raise call.error(
+                f"{call.op} reads an image with zeros around it; the nearest that is supported: a padding "
+                "right before a convolution"
+            )
         return value
 
     def image(self, call: Call, value: Any) -> Act:
-        """The value, if it is an activation in the form (n, c, h, w); else an error."""
+        """The value, if it is an activation (n, c, h, w), or (n, c, time) as one; else an error."""
         act = self.activation(call, value)
         h, w, c = self.shape(act)
+        if act.dims == (self.batch, c, h) and w == 1:
+            return act
         if act.dims != (self.batch, c, h, w) and self.is_stand_in(act) and len(act.dims) == 4:
             shape = (act.dims[2], act.dims[3], act.dims[1])
             self.tensors[act.tensor] = Tensor(act.tensor, shape)  # only its dims are known
@@ -314,6 +334,17 @@ def pair(value: Any) -> tuple[int, int]:
     if isinstance(value, Sequence):
         return (int(value[0]), int(value[-1]))
     return int(value), int(value)
+
+
+def sides(value: Any) -> tuple[int, ...]:
+    """Padding as a Window has it: at the top and left, and how much more there is at the bottom and right.
+
+    value  one number, two, or four: top, left, bottom, right
+    """
+    if isinstance(value, Sequence) and len(value) == 4:
+        top, left, bottom, right = (int(v) for v in value)
+        return top, left, bottom - top, right - left
+    return pair(value)
 
 
 def stride_of(call: Call, default: tuple[int, int]) -> tuple[int, int]:

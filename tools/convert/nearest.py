@@ -5,36 +5,31 @@ from __future__ import annotations
 from .lowering import Call
 
 NO_ACTIVATION = "relu or relu6"
-NO_SIGMOID = "hardsigmoid, or relu or relu6"
-NO_SMOOTH = "hardswish, or relu or relu6"
+NO_SIGMOID = "a sigmoid or hardsigmoid"
+NO_PRELU = "a leaky_relu, of one slope for all channels"
 NO_NORM = "a batch norm right after a convolution or linear layer"
 NO_RESIZE = "a strided convolution or a pooling to make an image smaller; none makes it larger"
 NO_SLICE = "flatten, view or reshape of the whole tensor"
-NO_SOFTMAX = "leaving it out, since the loss on the device applies it to the logits"
+NO_SOFTMAX = "one at its end, which is left out, since the loss on the device applies it to the logits"
 NO_SCALE = "scaling the image first of all in forward(), or a batch norm right behind a convolution"
 NO_PRODUCT = "a map times one factor per channel [n, c, 1, 1], or a residual add"
 SUPPORTED = (
-    "conv2d, batch norm, relu, relu6, leaky_relu, hardswish, hardsigmoid, add, mul, mean, average and max "
-    "pooling, flatten, linear, dropout"
+    "conv2d, batch norm, relu and other activations of one value, add, mul, mean, average and max pooling, "
+    "flatten, linear, dropout"
 )
 
-ACTIVATIONS = (
-    *("sigmoid", "silu", "gelu", "mish", "tanh", "elu", "selu", "celu", "prelu", "softplus", "threshold"),
-    *("rrelu", "log_sigmoid", "hardshrink", "softshrink", "softsign"),
-)
+ACTIVATIONS = (*("prelu", "threshold", "rrelu", "log_sigmoid", "hardshrink", "softshrink", "softsign"),)
 NORMS = (
     *("layer_norm", "native_layer_norm", "group_norm", "native_group_norm", "instance_norm", "rms_norm"),
     "local_response_norm",
 )
-SOFTMAXES = ("softmax", "_softmax", "log_softmax", "_log_softmax")
-KEEPS_SHAPE = frozenset((*ACTIVATIONS, *NORMS, *SOFTMAXES, "hardtanh", "clamp", "neg"))
+KEEPS_SHAPE = frozenset((*ACTIVATIONS, *NORMS, "hardtanh", "clamp", "neg"))
 
 NEAREST: dict[str, str] = {
     **dict.fromkeys(ACTIVATIONS, NO_ACTIVATION),
-    **dict.fromkeys(("sigmoid", "log_sigmoid"), NO_SIGMOID),
-    **dict.fromkeys(("silu", "gelu", "mish"), NO_SMOOTH),
+    "prelu": NO_PRELU,
+    "log_sigmoid": NO_SIGMOID,
     **dict.fromkeys(NORMS, NO_NORM),
-    **dict.fromkeys(SOFTMAXES, NO_SOFTMAX),
     "mul": NO_PRODUCT,
     **dict.fromkeys(("sub", "rsub", "div", "true_divide", "neg"), NO_SCALE),
     **dict.fromkeys(("slice", "select", "split", "chunk", "permute", "transpose", "t"), NO_SLICE),

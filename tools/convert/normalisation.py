@@ -27,6 +27,7 @@ class Origin(Enum):
     FILE = "the file"
     FORWARD = "forward() itself"
     ASSUMED = "assumed"
+    STORED = "the file's int8"
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,10 @@ class Normalisation:
                 "pixels as 0..1, mean 0 and std 1: assumed, since neither forward(),\n"
                 "the file nor --mean and --std say how training normalised its images"
             )
+        if self.origin is Origin.STORED:
+            scale = 1.0 / (255.0 * self.std[0])
+            zero = round(255.0 * self.mean[0]) - 128
+            return f"int8 as in the file, {scale:g} * (q - {zero}); a byte that arrives is q + 128"
         if self.origin is Origin.FORWARD:
             what = "0..255" if self.std[0] < 1 else "0..1"
             return f"pixels as {what}, which {self.origin.value} normalises"
@@ -59,6 +64,13 @@ class Normalisation:
 
 def _text(values: tuple[float, ...]) -> str:
     return " ".join(f"{v:g}" for v in (values[:1] if len(set(values)) == 1 else values))
+
+
+def as_stored(scale: float, zero: int, channels: int) -> Normalisation:
+    """Of a model whose file quantizes its input: real = scale * (byte - 128 - zero)."""
+    return Normalisation(
+        ((zero + 128) / 255.0,) * channels, (1.0 / (255.0 * scale),) * channels, Origin.STORED
+    )
 
 
 def choose(given: MeanAndStd | None, entry: Any, where: str, own: Input) -> Normalisation:

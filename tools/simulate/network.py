@@ -32,7 +32,7 @@ class Step:
     """One layer of the forward pass.
 
     step    that runs it
-    window  kh, kw, stride_h, stride_w, pad_h, pad_w
+    window  kh, kw, stride_h, stride_w, pad_h, pad_w, more_h, more_w
     facts   what else the op has to say of it
     """
 

@@ -21,6 +21,7 @@ import torch
 from torch.nn import functional
 
 from microtrain.convert.ops import forward_entry
+from microtrain.convert.reference.windows import torch_padded
 
 from .network import Network, Step
 from .rules import FLOAT, Rules, Sgd
@@ -164,7 +165,8 @@ class Parallel:
         """A convolution of each run with its own weights [runs][c_out][c_in][kh][kw]."""
         runs, c, images, h, w = x.shape
         flat = x.permute(2, 0, 1, 3, 4).reshape(images, runs * c, h, w)
-        stride, pad = (window["stride_h"], window["stride_w"]), (window["pad_h"], window["pad_w"])
+        stride = (window["stride_h"], window["stride_w"])
+        flat, pad = torch_padded(flat, window, 0.0)
         sums = functional.conv2d(flat, weight.flatten(0, 1), None, stride, pad, 1, groups)
         return sums.reshape(images, runs, -1, *sums.shape[2:]).permute(1, 2, 0, 3, 4)
 

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from microtrain.convert.ir import Layer, Source
-from microtrain.convert.lowering import NORM, Act, Call, Lowering, Param
-from microtrain.convert.nearest import NO_ACTIVATION, NO_NORM, unsupported
+from microtrain.convert.lowering import NO_LIMIT, NORM, SOFTMAX, Act, Call, Lowering, Param
+from microtrain.convert.nearest import NO_NORM, unsupported
 from microtrain.convert.ops import TABLE
+from microtrain.convert.ops.activations import CLIP
 from microtrain.convert.ops.table import Aten, ForwardOp
 
 from . import affine
@@ -98,11 +99,16 @@ def clamp(low: Lowering, call: Call) -> Act:
 def _clamp(low: Lowering, call: Call, least: float, most: float) -> Act:
     x = low.activation(call, call.x)
     op = {(0.0, math.inf): "relu", (0.0, 6.0): "relu6"}.get((least, most))
-    if op is None:
-        raise call.error(
-            f"a clamp to {least:g}..{most:g} is not supported; the nearest that is: {NO_ACTIVATION}"
-        )
-    return low.emit(call, op, (x,), low.shape(x), dims=x.dims)
+    if op is not None:
+        return low.emit(call, op, (x,), low.shape(x), dims=x.dims)
+    limits = (max(least, -NO_LIMIT), min(most, NO_LIMIT))
+    return low.emit(call, CLIP, (x,), low.shape(x), dims=x.dims, factors=limits)
+
+
+def softmax(low: Lowering, call: Call) -> Act:
+    """At the end of a network it is left out, and supported nowhere else."""
+    x = low.activation(call, call.x)
+    return low.emit(call, SOFTMAX, (x,), low.shape(x), dims=x.dims)
 
 
 def view(low: Lowering, call: Call) -> Act:
@@ -220,10 +226,11 @@ RULES: dict[str, Aten] = {
     "is_floating_point": Aten("self", yes),
     "device": Aten("self", nowhere),
     **{name: Aten(arguments, refused) for name, arguments in affine.ARGUMENTS.items()},
+    **dict.fromkeys(("softmax", "_softmax", "log_softmax", "_log_softmax"), Aten("self dim", softmax)),
     "relu": Aten("self", relu),
     "relu6": Aten("self", relu6),
     "hardtanh": Aten("self min_val max_val", hardtanh),
-    "clamp": Aten("self min max", clamp),
+    **dict.fromkeys(("clamp", CLIP), Aten("self min max", clamp)),
     "clamp_min": Aten("self min", clamp),
     "flatten": Aten("self start_dim end_dim", flatten),
     "squeeze": Aten("self dim", squeeze),

@@ -28,7 +28,6 @@ from microtrain.convert.ir import (
     Source,
     Tensor,
     Window,
-    out_size,
 )
 from microtrain.convert.limits import DEAD_MULTIPLIER, DEAD_SCALE, prove
 from microtrain.convert.names import safe_name
@@ -92,8 +91,7 @@ class _Builder:
         if h % stride or w % stride:
             raise ConvertError(f"{self.file}: stride {stride} of {name} does not divide its {h}x{w} input")
         window = Window(kh, kw, stride, stride, *pad)
-        shape = (out_size(h, kh, stride, pad[0]), out_size(w, kw, stride, pad[1]), conv.c_out)
-        y = self.tensor(f"{name}.y", shape, conv.y)
+        y = self.tensor(f"{name}.y", (*window.outputs(h, w), conv.c_out), conv.y)
         layer = _layer(name, conv)
         assert layer.weight_scale is not None
         stored = layer.weight.reshape(conv.c_out, -1)

@@ -12,10 +12,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from microtrain.convert.ir import ConvertError, Graph, Input, Layer, Node, Source, Tensor
-from microtrain.convert.lowering import NORM, STAND_IN, LayerError, Raw
+from microtrain.convert.ir import ConvertError, Graph, Input, Layer, Node, Source, Tensor, Window
+from microtrain.convert.lowering import NO_LIMIT, NORM, SOFTMAX, STAND_IN, LayerError, Raw
 from microtrain.convert.names import LONGEST, identifier, safe_name
-from microtrain.convert.ops import TABLE, ForwardOp, conv, head
+from microtrain.convert.nearest import NO_SOFTMAX
+from microtrain.convert.ops import TABLE, ForwardOp, activations, conv, head
 from microtrain.convert.ops.table import Folds
 
 from .found import together
@@ -23,6 +24,11 @@ from .found import together
 TAKES_RELU = (Folds.NORM_AND_RELU, Folds.RELU)
 Found = list[ConvertError]  # what is not supported: a pass adds to it and goes on without
 LINEAR = "linear"  # of the raw graph alone: it becomes the head or a convolution
+ENDINGS = (
+    SOFTMAX,
+    activations.SIGMOID,
+)  # at the end of a network: the loss on the device applies them to the logits
+HIGHEST = {"relu": NO_LIMIT, "relu6": 6.0}
 
 
 def folds(node: Node) -> Folds:
@@ -39,7 +45,8 @@ def clean(raw: Raw) -> Graph:
     """All passes in order. ConvertError with all that they and the reader have found, if anything."""
     found = list(raw.found)
     graph = raw.graph
-    for each in (check_used, fold_normalisation, fold_batch_norms, fuse_activations, check_end):
+    passes = (check_used, drop_ending, fold_normalisation, fold_batch_norms, fuse_activations, check_end)
+    for each in passes:
         graph = each(graph, found)
     if found:
         raise together(graph.name, found, raw.weights)
@@ -58,6 +65,18 @@ def check_used(graph: Graph, found: Found) -> Graph:
         found.append(LayerError(f"layer {node.name}", what, " "))
     used = tuple(n for n in graph.nodes if n.outputs[0] in needed)
     return graph.replace(nodes=used) if len(used) < len(graph.nodes) else graph
+
+
+def drop_ending(graph: Graph, found: Found) -> Graph:
+    """The graph without a softmax or sigmoid at its end; one that stands anywhere else is noted."""
+    last = graph.producer(graph.output)
+    if last is not None and last.op in ENDINGS:
+        graph = without(graph, last)
+    for node in [n for n in graph.nodes if n.op == SOFTMAX]:
+        what = f"a softmax inside the network is not supported; the nearest that is: {NO_SOFTMAX}"
+        found.append(LayerError(f"layer {node.name}", what))
+        graph = without(graph, node)
+    return graph
 
 
 def fold_normalisation(graph: Graph, found: Found) -> Graph:
@@ -171,32 +190,44 @@ def fuse_activations(graph: Graph, found: Found) -> Graph:
 
 
 def _fuse(graph: Graph, node: Node) -> Graph:
-    """Fuse one activation; past a max pooling it is moved in front of it."""
+    """Fuse one activation; past a max pooling it moves in front of it. One that nothing takes is a table."""
     tensor = node.inputs[0]
     before = graph.producer(tensor)
     while before is not None and folds(before) is Folds.RELU_PASSES and len(graph.readers(tensor)) == 1:
         tensor = before.inputs[0]
         before = graph.producer(tensor)
+    given = graph.tensors[node.outputs[0]].given
     if before is None or folds(before) not in TAKES_RELU or len(graph.readers(tensor)) > 1:
-        behind = "the input" if before is None else f"{before.name} ({before.op})"
-        if len(graph.readers(tensor)) > 1:
-            behind += ", which others read too,"
-        raise LayerError(
-            f"layer {node.name}",
-            f"{node.op} of {behind} is not supported; the nearest that is: "
-            f"{node.op} right behind a convolution, linear layer or add, as the only reader of its result",
-        )
+        return _by_table(graph, node)
+    if given is not None and not _saturates(node.op, *given):
+        own = graph.tensors[node.inputs[0]]
+        kept = {**graph.tensors, own.name: replace(own, given=own.given or given)}
+        return _by_table(graph.replace(tensors=kept), node)
     act = "relu6" if "relu6" in (before.act, node.op) else "relu"
     marked = replace(before, act=act)
     graph = graph.replace(nodes=tuple(marked if n is before else n for n in graph.nodes))
     return _bypass(graph, node)
 
 
+def _by_table(graph: Graph, node: Node) -> Graph:
+    """The graph with an activation as an op of its own."""
+    clip = replace(node, op=activations.CLIP, factors=(0.0, HIGHEST[node.op]))
+    return graph.replace(nodes=tuple(clip if n is node else n for n in graph.nodes))
+
+
+def _saturates(act: str, scale: float, zero: int) -> bool:
+    """Whether int8 of such a scale and zero saturates where the activation does."""
+    return zero == -128 and scale * (127 - zero) <= HIGHEST[act] + 0.5 * scale
+
+
 def check_end(graph: Graph, found: Found) -> Graph:
-    """The graph unchanged; an end that cannot be its head is noted, unless a stand-in hides what it is."""
+    """The graph that ends in a linear layer; any other end is noted, unless a stand-in hides what it is."""
     last = graph.producer(graph.output)
     if last is not None and last.op.startswith(STAND_IN):
         return graph
+    if last is not None and last.op == conv.DENSE and _sees_all(graph, last):
+        graph = graph.replace(nodes=tuple(replace(n, op=LINEAR) if n is last else n for n in graph.nodes))
+        last = graph.producer(graph.output)
     if last is None or last.op != LINEAR or last.act != "none":
         end = "its input" if last is None else f"{last.name} ({last.act if last.act != 'none' else last.op})"
         what = f"ends with {end}; it must end with a linear layer, one logit per class (nn.Linear)"
@@ -205,6 +236,12 @@ def check_end(graph: Graph, found: Found) -> Graph:
         what = f"the logits of {last.name} are read again; they must be the only output"
         found.append(ConvertError(f"{graph.name}: {what}"))
     return graph
+
+
+def _sees_all(graph: Graph, node: Node) -> bool:
+    """True for a convolution whose window is the whole map, without padding: a linear layer."""
+    h, w, _ = graph.tensors[node.inputs[0]].shape
+    return node.window is not None and replace(node.window, stride_h=1, stride_w=1) == Window(h, w)
 
 
 def make_head(graph: Graph) -> Graph:

@@ -14,7 +14,7 @@ import logging
 import sys
 import warnings
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,19 +27,24 @@ from microtrain.base.npz import read_npz
 from microtrain.base.reading import reading
 from microtrain.convert.ir import ConvertError, Graph
 from microtrain.convert.lowering import Raw
-from microtrain.convert.normalisation import MeanAndStd, Normalisation, choose
+from microtrain.convert.normalisation import MeanAndStd, Normalisation, as_stored, choose
 
 from .exported import read_exported
 from .fold import clean
+from .tflite import read_tflite
+from .tflite_file import MAGIC
 from .torchscript import read_objects, read_torchscript
 
+FLAT: dict[str, Callable[[Path], Raw]] = {"tflite": read_tflite}  # one file, one reader
 EXTRA = "extra/microtrain.json"
 EXPORT_HINT = 'torch.export.save(torch.export.export(model.eval(), (example,)), "model.pt2")'
 FROM_TORCH = f"convert the PyTorch model that it was made from: {EXPORT_HINT}"
 OTHER_FORMATS = {  # by suffix: what else people have of their models
     ".onnx": f"ONNX, not a PyTorch model; {FROM_TORCH}. Where there is only ONNX, the package onnx2torch "
     "makes a PyTorch model of it",
-    **dict.fromkeys((".tflite", ".h5", ".hdf5"), f"a TensorFlow model, not one of PyTorch; {FROM_TORCH}"),
+    **dict.fromkeys(
+        (".h5", ".hdf5", ".keras"), f"a Keras model; write it as .tflite or .onnx, or {FROM_TORCH}"
+    ),
     ".safetensors": f"weights without a network; load them into the model in PyTorch, then {EXPORT_HINT}",
 }
 
@@ -53,7 +58,7 @@ class LoadedModel:
     calibration  uint8 [N, h, w, c] images that travelled in the file, or None
     normal       what forward() takes: (pixel / 255 - mean) / std, and who said so
     class_names  of the model's own classes, () where the file has none
-    kind         "exported", "torchscript" or "module"
+    kind         "exported", "torchscript", "module", "tflite" or "onnx"
     """
 
     graph: Graph
@@ -79,17 +84,35 @@ def load_model(
     wrong = f"{path.name} is a damaged file"
     with reading(ConvertError, lambda why: f"{wrong} ({why}); save the model again"):
         kind = kind_of(path)
-        graph = clean(_read(path, kind, trust, input_shape))
+        raw = _read(path, kind, trust, input_shape)
+        if kind in FLAT and input_shape not in (None, raw.shape):
+            raise ConvertError(f"{path.name} takes an input of {_by(raw.shape)}: leave --input out")
+        graph = clean(raw)
         extra = _extra(path) if zipfile.is_zipfile(path) else {}
+    entry = graph.tensors[graph.input.tensor].given
+    if entry is not None:
+        return _quantized(path, graph, entry, given, kind)
     normal = choose(given, extra.get("input", {}), f"microtrain.json in {path.name}: input", graph.input)
     graph = graph.replace(input=normal.behind(graph.input), classes=_class_names(path, extra))
     return LoadedModel(graph, _calibration(path, extra), normal, graph.classes, kind)
+
+
+def _quantized(
+    path: Path, graph: Graph, entry: tuple[float, int], given: MeanAndStd | None, kind: str
+) -> LoadedModel:
+    """A model whose file says how its input is stored: a byte that arrives is the stored value + 128."""
+    if given is not None:
+        raise ConvertError(f"{path.name} says itself how its samples are stored: leave --mean and --std out")
+    normal = as_stored(*entry, len(graph.input.gain))
+    return LoadedModel(graph.replace(input=normal.behind(graph.input)), None, normal, (), kind)
 
 
 def _read(path: Path, kind: str, trust: bool, input_shape: tuple[int, int, int] | None) -> Raw:
     """The raw graph of a file of the given kind."""
     if kind == "module":
         return _read_module(path, trust, input_shape)
+    if kind in FLAT:
+        return FLAT[kind](path)
     with open_archive(path, path.stem) as archive:
         if kind == "exported":
             raw = read_exported(archive)
@@ -118,7 +141,10 @@ def kind_of(path: Path) -> str:
         raise ConvertError(f"{path} is not a file; give the .pt file of a model")
     try:
         with path.open("rb") as file:
-            start = file.read(2)
+            head = file.read(8)
+        start = head[:2]
+        if head[4:] == MAGIC or path.suffix.lower() == ".tflite":
+            return "tflite"
         if not zipfile.is_zipfile(path):
             if start[:1] == b"\x80" and len(start) > 1 and start[1] in range(2, 6):
                 return "module"

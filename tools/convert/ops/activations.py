@@ -8,6 +8,7 @@ kept, the backward pass reads x again.
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from microtrain.convert.ir import Graph, Node
-from microtrain.convert.lowering import Act, Call, Lowering
+from microtrain.convert.lowering import NO_LIMIT, Act, Call, Lowering
 from microtrain.convert.names import Names, identifier
 from microtrain.convert.reference.hostlib import NUMBER, S8, S16, Clamp, ErrorS8, Record
 from microtrain.convert.reference.numeric import f32, quantize_error
@@ -49,6 +50,14 @@ from .work import by_size, one_way
 if TYPE_CHECKING:
     from .tape import Tape
 
+CLIP = "clamp_between"  # by two limits, either of which may be open
+SIGMOID = "sigmoid"
+SELU = (1.6732632423543772, 1.0507009873554805, 1.0)
+GELU_OUTER, GELU_INNER = math.sqrt(2.0 / math.pi), 0.044715  # of the approximation by tanh
+ERFC = (
+    *(0.17087277, -0.82215223, 1.48851587, -1.13520398, 0.27886807),
+    *(-0.18628806, 0.09678418, 0.37409196, 1.00002368, -1.26551223),
+)
 ONE = 2.0**14  # a derivative of 1 in the table
 STEEPEST = 32767 / ONE
 BACKWARD = "lookup_bwd_x"
@@ -86,9 +95,107 @@ def _no_factors(call: Call) -> tuple[float, ...]:
     return ()
 
 
+def _limits(call: Call) -> tuple[float, ...]:
+    """Least and greatest of a clamp."""
+    least, most = (call.get(name, None) for name in ("min", "max"))
+    return float(-NO_LIMIT if least is None else least), float(NO_LIMIT if most is None else most)
+
+
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    """1 / (1 + e^-x) without overflow."""
+    small = np.exp(-np.minimum(np.abs(x), 80.0))
+    return np.asarray(np.where(x >= 0, 1.0, small) / (1.0 + small))
+
+
+def _softplus(x: np.ndarray) -> np.ndarray:
+    return np.asarray(np.maximum(x, 0.0) + np.log1p(np.exp(-np.abs(x))))
+
+
+def _normal(x: np.ndarray) -> np.ndarray:
+    """Cumulative distribution of the standard normal, right to 1.2e-7 (Numerical Recipes, 6.2, erfcc)."""
+    z = np.abs(x) / math.sqrt(2.0)
+    t = 1.0 / (1.0 + 0.5 * z)
+    tail = 0.5 * t * np.exp(-z * z + np.polyval(ERFC, t))
+    return np.asarray(np.where(x < 0, tail, 1.0 - tail))
+
+
+def _gelu_tanh(x: np.ndarray) -> np.ndarray:
+    return np.tanh(GELU_OUTER * (x + GELU_INNER * x**3))
+
+
+def _gelu_value(x: np.ndarray, approximate: float) -> np.ndarray:
+    return np.asarray(0.5 * x * (1.0 + _gelu_tanh(x)) if approximate else x * _normal(x))
+
+
+def _gelu_slope(x: np.ndarray, approximate: float) -> np.ndarray:
+    if not approximate:
+        return np.asarray(_normal(x) + x * np.exp(-0.5 * x**2) / math.sqrt(2.0 * math.pi))
+    inner = _gelu_tanh(x)
+    steep = GELU_OUTER * (1.0 + 3.0 * GELU_INNER * x**2)
+    return np.asarray(0.5 * (1.0 + inner) + 0.5 * x * (1.0 - inner**2) * steep)
+
+
+def _gelu_factors(call: Call) -> tuple[float, ...]:
+    return (1.0 if call.get("approximate", "none") == "tanh" else 0.0,)
+
+
+def _elu_factors(call: Call) -> tuple[float, ...]:
+    """alpha, scale and input_scale, as torch's elu, celu and selu have them."""
+    name = call.op.rstrip("_")
+    if name == "selu":
+        return SELU
+    alpha = float(call.get("alpha", 1.0))
+    rate = 1.0 / alpha if name == "celu" and alpha else float(call.get("input_scale", 1.0))
+    scale = float(call.get("scale", 1.0))
+    if not (alpha > 0 and abs(scale) < STEEPEST and abs(alpha * scale * rate) < STEEPEST):
+        raise call.error(f"{name} of alpha {alpha:g} is not supported; the nearest that is: one of alpha 1")
+    return (alpha, scale, rate)
+
+
+def _softplus_factors(call: Call) -> tuple[float, ...]:
+    if call.get("beta", 1) != 1:
+        raise call.error("softplus with beta is not supported; the nearest that is: one of beta 1")
+    return ()
+
+
+def _elu_value(x: np.ndarray, alpha: float, scale: float, rate: float) -> np.ndarray:
+    return np.asarray(scale * np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0.0) * rate)))
+
+
+def _elu_slope(x: np.ndarray, alpha: float, scale: float, rate: float) -> np.ndarray:
+    return np.asarray(scale * np.where(x > 0, 1.0, alpha * rate * np.exp(np.minimum(x, 0.0) * rate)))
+
+
+def _mish_slope(x: np.ndarray) -> np.ndarray:
+    inner = np.tanh(_softplus(x))
+    return np.asarray(inner + x * (1.0 - inner**2) * _sigmoid(x))
+
+
+_ELU = (_elu_value, _elu_slope, "self alpha scale input_scale", _elu_factors)
+
 ACTIVATIONS = {
     each.name: each
     for each in (
+        Activation(
+            CLIP,
+            lambda x, least, most: np.clip(x, least, most),
+            lambda x, least, most: np.where((x > least) & (x < most), 1.0, 0.0),
+            "self min max",
+            _limits,
+        ),
+        Activation(SIGMOID, _sigmoid, lambda x: _sigmoid(x) * (1.0 - _sigmoid(x)), "self", _no_factors),
+        Activation("tanh", np.tanh, lambda x: 1.0 - np.tanh(x) ** 2, "self", _no_factors),
+        Activation(
+            "silu",
+            lambda x: x * _sigmoid(x),
+            lambda x: _sigmoid(x) * (1.0 + x * (1.0 - _sigmoid(x))),
+            "self",
+            _no_factors,
+        ),
+        Activation("gelu", _gelu_value, _gelu_slope, "self approximate", _gelu_factors),
+        Activation("mish", lambda x: x * np.tanh(_softplus(x)), _mish_slope, "self", _no_factors),
+        Activation("softplus", _softplus, _sigmoid, "self beta threshold", _softplus_factors),
+        *(Activation(name, *_ELU) for name in ("elu", "selu", "celu")),
         Activation(
             "leaky_relu",
             lambda x, slope: np.where(x > 0, x, slope * x),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from microtrain.convert.ir import Graph, Layer, Node, Shape, Window, out_size
+from microtrain.convert.ir import Graph, Layer, Node, Shape, Window
 from microtrain.convert.names import Names
 from microtrain.convert.reference import hostlib
 from microtrain.convert.reference import kernels as reference
@@ -57,8 +57,7 @@ def _forward_shapes(graph: Graph, node: Node) -> tuple[Shape, ...]:
     h, w, _ = graph.tensors[node.inputs[0]].shape
     _, _, k = geometry(graph, node)
     c_out = graph.layers[node.layer or ""].weight.shape[0]
-    shape = (out_size(h, k.kh, k.stride_h, k.pad_h), out_size(w, k.kw, k.stride_w, k.pad_w), c_out)
-    return (shape,) * len(node.outputs)
+    return ((*k.outputs(h, w), c_out),) * len(node.outputs)
 
 
 def _input_shape(graph: Graph, node: Node) -> tuple[Shape, ...]:

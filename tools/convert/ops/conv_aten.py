@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from microtrain.convert.ir import Window, out_size
-from microtrain.convert.lowering import Act, Call, Lowering, Param, pair, stride_of
+from microtrain.convert.ir import Window
+from microtrain.convert.lowering import Act, Call, Lowering, Param, pair, sides, stride_of
 from microtrain.convert.nearest import NO_RESIZE, unsupported
 
 from .table import Aten
 
 
 def conv2d(low: Lowering, call: Call) -> Act:
-    x = low.image(call, call.x)
+    given = call.x
+    around = (given.pad if isinstance(given, Act) else None) or (0, 0, 0, 0)
+    x = low.image(call, without_padding(given) if any(around) else given)
     weight = low.constant(call, call.args.get("weight"), "weight")
     if call.get("transposed", False):
         raise call.error(f"a transposed convolution is not supported; the nearest that is: {NO_RESIZE}")
@@ -32,27 +35,48 @@ def conv2d(low: Lowering, call: Call) -> Act:
     if per_group * groups != c_in:
         raise call.error(f"the convolution wants {per_group * groups} input channels and gets {c_in}")
     sh, sw = stride_of(call, (1, 1))
-    ph, pw = _padding(call, kh, kw)
-    window = Window(kh, kw, sh, sw, ph, pw)
+    ph, pw, more_h, more_w = (*_padding(call, kh, kw), 0, 0)[:4]
+    top, left, bottom, right = around
+    window = Window(kh, kw, sh, sw, ph + top, pw + left, more_h + bottom - top, more_w + right - left)
     values = weight.value[:, 0] if depthwise else weight.value.transpose(0, 2, 3, 1)
     shape = (c_out, kh, kw) if depthwise else (c_out, kh, kw, c_in)
     layer = low.layer(call, weight, values, call.args.get("bias"), shape)
-    out = (out_size(h, kh, sh, ph), out_size(w, kw, sw, pw), c_out)
+    out = (*window.outputs(h, w), c_out)
     return low.emit(call, "dwconv2d" if depthwise else "conv2d", (x,), out, layer=layer, window=window)
 
 
-def _padding(call: Call, kh: int, kw: int) -> tuple[int, int]:
+def pad(low: Lowering, call: Call) -> Act:
+    """Zeros around an image: noted, and taken by the convolution behind them."""
+    x = call.x
+    if not isinstance(x, Act):
+        raise unsupported(call)
+    widths = [int(p) for p in call.args["pad"]]
+    left, right, top, bottom = (*widths, 0, 0, 0, 0)[:4]
+    if len(x.dims) != 4 or any(widths[4:]) or len(widths) % 2 or x.half:
+        raise call.error("only zeros above, below and beside an image are supported as padding")
+    if call.get("mode", "constant") != "constant" or call.get("value", 0) != 0:
+        raise call.error("padding with anything but zeros is not supported; the nearest that is: zeros")
+    above, before, below, behind = x.pad or (0, 0, 0, 0)
+    n, c, h, w = x.dims
+    dims = (n, c, h + top + bottom, w + left + right)
+    return replace(x, dims=dims, pad=(above + top, before + left, below + bottom, behind + right))
+
+
+def without_padding(x: Act) -> Act:
+    """The image that zeros were put around."""
+    top, left, bottom, right = x.pad or (0, 0, 0, 0)
+    n, c, h, w = x.dims
+    return replace(x, dims=(n, c, h - top - bottom, w - left - right), pad=None)
+
+
+def _padding(call: Call, kh: int, kw: int) -> tuple[int, ...]:
+    """Padding at the top and left, and how much more there is at the bottom and right."""
     padding = call.get("padding", 0)
     if padding == "valid":
         return 0, 0
     if padding == "same":
-        if kh % 2 == 0 or kw % 2 == 0:
-            raise call.error(
-                f'padding="same" of a {kh}x{kw} kernel pads more on one side; '
-                "the nearest that is supported: an odd kernel, or padding as a number"
-            )
-        return kh // 2, kw // 2
-    return pair(padding)
+        return (kh - 1) // 2, (kw - 1) // 2, (kh - 1) % 2, (kw - 1) % 2
+    return sides(padding)
 
 
 def linear(low: Lowering, call: Call) -> Act:
@@ -98,6 +122,7 @@ _CONVOLUTION = "input weight bias stride padding dilation"
 _CONVOLUTION_OF = Aten(f"{_CONVOLUTION} transposed output_padding groups", conv2d)
 
 RULES = {
+    **dict.fromkeys(("pad", "constant_pad_nd"), Aten("self pad mode value", pad)),
     "conv2d": Aten(f"{_CONVOLUTION} groups", conv2d),
     "_convolution_mode": Aten(f"{_CONVOLUTION} groups", conv2d),
     "convolution": _CONVOLUTION_OF,

@@ -65,7 +65,7 @@ class TrainedBias(Record):
 def conv2d_struct(x: Shape, y: Shape, window: Window, x_zero: int, y_zero: int, guard: int) -> Conv2d:
     """Parameters of a convolution from x to y, without its table of multipliers (assign `.m` for a call)."""
     values = dict(zip(("h_in", "w_in", "c_in", "h_out", "w_out", "c_out"), (*x, *y), strict=True))
-    return Conv2d(**values, **vars(window), x_zero=x_zero, y_zero=y_zero, guard=guard)
+    return Conv2d(**values, **window.fields, x_zero=x_zero, y_zero=y_zero, guard=guard)
 
 
 def c_struct(graph: Graph, node: Node) -> Conv2d:

@@ -43,8 +43,11 @@ def scale_and_zero(low: float, high: float) -> tuple[float, int]:
 
 
 def by_range(out: Output) -> Tensor:
-    """Those of the range that calibration saw."""
+    """Those that the model's file gives, else those of the range that calibration saw."""
     name = out.tensor.name
+    if out.tensor.given is not None:
+        scale, zero = out.tensor.given
+        return replace(out.tensor, dtype="s8", scale=scale, zero=zero, given=None)
     low, high = out.ranges.get(name, (math.nan, math.nan))
     if not (math.isfinite(low) and math.isfinite(high)):
         raise ConvertError(f"tensor {name} of {out.node.name} has no finite range: calibrate on more images")
@@ -54,8 +57,8 @@ def by_range(out: Output) -> Tensor:
 
 def as_input(out: Output) -> Tensor:
     """Those of the input."""
-    return replace(out.tensor, dtype="s8", scale=out.x.scale, zero=out.x.zero)
+    return replace(out.tensor, dtype="s8", scale=out.x.scale, zero=out.x.zero, given=None)
 
 
 def stays_float(out: Output) -> Tensor:
-    return out.tensor
+    return replace(out.tensor, given=None)

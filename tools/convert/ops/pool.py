@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from microtrain.convert.ir import Graph, Node, Shape, Window, out_size
+from microtrain.convert.ir import Graph, Node, Shape, Window
 from microtrain.convert.names import Names, identifier
 from microtrain.convert.reference import hostlib
 from microtrain.convert.reference import kernels as reference
 from microtrain.convert.reference.hostlib import S8, SCRATCH, U8, Clamp, ErrorS8, Record, Signature
 from microtrain.convert.reference.numeric import sat8
-from microtrain.convert.reference.windows import taps
+from microtrain.convert.reference.windows import taps, torch_padded
 
 from . import pool_aten
 from .bounds import ERROR, INT32_MAX, STORED, Accumulator, Bounds, fields, taps_at_a_pixel
@@ -64,7 +65,7 @@ class Pool(Record):
 def pool_struct(x: Shape, y: Shape, window: Window, x_zero: int) -> Pool:
     """Parameters of a pooling from x to y."""
     values = dict(zip(("h_in", "w_in", "c", "h_out", "w_out"), (*x, *y[:2]), strict=True))
-    return Pool(**values, **vars(window), x_zero=x_zero)
+    return Pool(**values, **window.fields, x_zero=x_zero)
 
 
 def node_of(name: str, x: str, y: str, window: Window) -> Node:
@@ -91,9 +92,7 @@ def forward_of(graph: Graph, node: Node) -> Node:
 
 def _forward_shapes(graph: Graph, node: Node) -> tuple[Shape, ...]:
     h, w, c = graph.tensors[node.inputs[0]].shape
-    k = window_of(node)
-    shape = (out_size(h, k.kh, k.stride_h, k.pad_h), out_size(w, k.kw, k.stride_w, k.pad_w), c)
-    return (shape,) * len(node.outputs)
+    return ((*window_of(node).outputs(h, w), c),) * len(node.outputs)
 
 
 def _input_shape(graph: Graph, node: Node) -> tuple[Shape, ...]:
@@ -208,19 +207,19 @@ def _int8_maximum(graph: Graph, node: Node, env: Values) -> np.ndarray:
     return result
 
 
-def _windows(step: Any) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:
-    """Kernel, stride and padding as torch takes them."""
+def _windows(step: Any) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Kernel and stride as torch takes them."""
     k = step.window
-    return (k["kh"], k["kw"]), (k["stride_h"], k["stride_w"]), (k["pad_h"], k["pad_w"])
+    return (k["kh"], k["kw"]), (k["stride_h"], k["stride_w"])
 
 
 def _parallel_average(run: Any, step: Any, x: Any) -> Any:
     from torch.nn import functional
 
     zero = run.network.tensors[step.inputs[0]].zero
-    (kh, kw), stride, pad = _windows(step)
+    (kh, kw), stride = _windows(step)
     runs, c, images, h, w = x.shape
-    flat = x.reshape(runs, c * images, h, w)
+    flat, pad = torch_padded(x.reshape(runs, c * images, h, w), step.window, 0.0)
     sums = functional.avg_pool2d(flat, (kh, kw), stride, pad, divisor_override=1)
     y = run.rounded((sums + kh * kw * zero) / (kh * kw)) - zero
     return y.reshape(runs, c, images, *sums.shape[2:])
@@ -230,7 +229,8 @@ def _parallel_maximum(run: Any, step: Any, x: Any) -> Any:
     from torch.nn import functional
 
     runs, c, images, h, w = x.shape
-    y = functional.max_pool2d(x.reshape(runs, c * images, h, w), *_windows(step))
+    flat, pad = torch_padded(x.reshape(runs, c * images, h, w), step.window, -math.inf)
+    y = functional.max_pool2d(flat, *_windows(step), pad)
     return y.reshape(runs, c, images, *y.shape[2:])
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from microtrain.convert.ir import Window, out_size
-from microtrain.convert.lowering import Act, Call, Lowering, pair, stride_of
+from dataclasses import replace
+
+from microtrain.convert.ir import Window
+from microtrain.convert.lowering import Act, Call, Lowering, pair, sides, stride_of
 from microtrain.convert.nearest import unsupported
 
 from .table import Aten
@@ -13,7 +15,8 @@ def avg_pool2d(low: Lowering, call: Call) -> Act:
     if call.args.get("divisor_override") is not None:
         raise call.error("divisor_override is not supported; the nearest that is: the plain average")
     window = _pool_window(call)
-    if (window.pad_h or window.pad_w) and not call.get("count_include_pad", True):
+    pads = (window.pad_h, window.pad_w, window.more_h, window.more_w)
+    if any(pads) and not call.get("count_include_pad", True):
         raise call.error(
             "count_include_pad=False with padding is not supported; the nearest that is: padding=0"
         )
@@ -34,17 +37,34 @@ def max_pool2d(low: Lowering, call: Call) -> Act:
 def _pool_window(call: Call) -> Window:
     kh, kw = pair(call.args["kernel_size"])
     sh, sw = stride_of(call, (kh, kw))
-    return Window(kh, kw, sh, sw, *pair(call.get("padding", 0)))
+    return Window(kh, kw, sh, sw, *sides(call.get("padding", 0)))
 
 
 def _pool(low: Lowering, call: Call, op: str, k: Window) -> Act:
     x = low.image(call, call.x)
     h, w, c = low.shape(x)
-    shape = (out_size(h, k.kh, k.stride_h, k.pad_h), out_size(w, k.kw, k.stride_w, k.pad_w), c)
-    rest = ((h + 2 * k.pad_h - k.kh) % k.stride_h, (w + 2 * k.pad_w - k.kw) % k.stride_w)
-    if call.get("ceil_mode", False) and rest != (0, 0):
-        raise call.error("ceil_mode=True is not supported; the nearest that is: ceil_mode=False")
-    return low.emit(call, op, (x,), shape, window=k)
+    if call.get("ceil_mode", False):
+        k = _ceiled(call, op, k, h, w)
+    return low.emit(call, op, (x,), (*k.outputs(h, w), c), window=k)
+
+
+def _ceiled(call: Call, op: str, k: Window, h: int, w: int) -> Window:
+    """The window with as much more padding as torch's ceil_mode adds to the last output of each axis."""
+    rows = _ceil_more(h, k.kh, k.stride_h, k.pad_h)
+    columns = _ceil_more(w, k.kw, k.stride_w, k.pad_w)
+    if (rows or columns) and op == "avgpool":
+        raise call.error(
+            f"ceil_mode=True of an average over {h}x{w} pixels, whose last windows are cut off, is not "
+            "supported; the nearest that is: ceil_mode=False, or a max pooling"
+        )
+    return replace(k, more_h=k.more_h + rows, more_w=k.more_w + columns)
+
+
+def _ceil_more(size: int, kernel: int, stride: int, pad: int) -> int:
+    """Rows of padding that ceil_mode adds at the end: a window must begin in the image or left of it."""
+    rest = (size + 2 * pad - kernel) % stride
+    last = size + 2 * pad - kernel - rest + stride  # where the added window would begin
+    return stride - rest if rest and last < size + pad else 0
 
 
 def adaptive_avg_pool2d(low: Lowering, call: Call) -> Act:

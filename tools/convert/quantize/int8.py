@@ -16,6 +16,7 @@ import numpy as np
 from microtrain.convert.ir import ConvertError, Graph, Input, Layer, Tensor
 from microtrain.convert.limits import DEAD_MULTIPLIER, DEAD_SCALE, bias_room, prove
 from microtrain.convert.ops import forward_op
+from microtrain.convert.ops.bounds import INT32_MAX, reach
 from microtrain.convert.ops.outputs import Output, float32, scale_and_zero
 from microtrain.convert.ops.table import Learns
 
@@ -59,7 +60,7 @@ def quantize_input(graph: Graph) -> tuple[Input, Tensor]:
     gain, offset = np.array(graph.input.gain), np.array(graph.input.offset)
     zero = np.rint(-offset[0] / gain[0]) - 128.0
     if (gain == gain[0]).all() and (offset == offset[0]).all() and -128.0 <= zero <= 127.0:
-        tensor = replace(old, dtype="s8", scale=float32(gain[0]), zero=int(zero))
+        tensor = replace(old, dtype="s8", scale=float32(gain[0]), zero=int(zero), given=None)
         return Input(old.name, (1.0,) * len(gain), (-128.0,) * len(gain)), tensor
     ends = np.concatenate([offset, offset + 255.0 * gain])
     scale, at = scale_and_zero(float(ends.min()), float(ends.max()))
@@ -71,10 +72,12 @@ def quantize_input(graph: Graph) -> tuple[Input, Tensor]:
 def quantize_layer(name: str, layer: Layer, x: Tensor, y: Tensor) -> Layer:
     """Quantize a convolution between the int8 tensors x and y.
 
-    Weight scales are max |w| / 127, larger only where a bias would not fit its integer otherwise. A channel
-    that is dead, or whose weights would all round to zero beside its bias, gets weights 0, the bias that
-    gives the same constant output, and a harmless scale.
+    Weight scales are those of the model's file if it gives any, else max |w| / 127, larger only where a bias
+    would not fit its integer otherwise. A channel that is dead, or whose weights would all round to zero
+    beside its bias, gets weights 0, the bias that gives the same constant output, and a harmless scale.
     """
+    if layer.weight_scale is not None:
+        return _as_given(name, layer, layer.weight_scale, x, y)
     channels = len(layer.weight)
     taps = layer.weight.size // channels
     room = bias_room(taps)
@@ -95,6 +98,32 @@ def quantize_layer(name: str, layer: Layer, x: Tensor, y: Tensor) -> Layer:
     return replace(
         layer,
         weight=stored.astype(np.int8).reshape(layer.weight.shape),
+        bias=biases.astype(np.int32),
+        weight_scale=scale,
+        dead=dead,
+    )
+
+
+def _as_given(name: str, layer: Layer, scale: np.ndarray, x: Tensor, y: Tensor) -> Layer:
+    """A layer that the file has quantized itself: the integers that its real numbers were made of.
+
+    Channels with a scale below DEAD_SCALE are not trained; those that cannot move their output by half a
+    unit, or whose sums could leave int32, become constants.
+    """
+    channels = len(layer.weight)
+    stored = np.rint(layer.weight.astype(np.float64).reshape(channels, -1) / scale[:, None])
+    biases = np.rint(layer.bias.astype(np.float64) / (x.scale * scale))
+    dead, scale = scale < DEAD_SCALE, scale.copy()
+    most = np.abs(stored).sum(axis=1) * reach(x)
+    room = bias_room(stored.shape[1])
+    still = dead & ((most * (x.scale * scale / y.scale) < 0.5) | (most + np.abs(biases) > INT32_MAX))
+    value = np.rint(np.clip(layer.bias.astype(np.float64) / y.scale, -512, 512))
+    stored[still], scale[still] = 0, DEAD_MULTIPLIER * y.scale / x.scale
+    biases = np.where(still, value / DEAD_MULTIPLIER, np.clip(biases, -room, room)).astype(np.int64)
+    prove(name, stored, biases, scale, x, y)
+    return replace(
+        layer,
+        weight=np.clip(stored, -128, 127).astype(np.int8).reshape(layer.weight.shape),
         bias=biases.astype(np.int32),
         weight_scale=scale,
         dead=dead,

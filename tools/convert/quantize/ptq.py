@@ -9,6 +9,8 @@ import numpy as np
 
 from microtrain.convert import defaults
 from microtrain.convert.ir import ConvertError, Graph
+from microtrain.convert.ops import forward_op
+from microtrain.convert.ops.outputs import by_range
 
 from .bias_correction import correct_biases
 from .calibrate import check_images, evenly, load_calibration, training_part
@@ -32,6 +34,12 @@ class Choices:
     correct: bool = False
 
 
+def knows_ranges(graph: Graph) -> bool:
+    """Whether the model's file has quantized every tensor itself, so that there is nothing to calibrate."""
+    ranged = (graph.tensors[n.outputs[0]] for n in graph.nodes if forward_op(n).output is by_range)
+    return graph.tensors[graph.input.tensor].given is not None and all(t.given is not None for t in ranged)
+
+
 def calibration_images(graph: Graph, stored: np.ndarray | None, folder: Path | None) -> np.ndarray:
     """The user's calibration images, or those stored in the model's file, uint8 [N, h, w, c]."""
     shape = graph.tensors[graph.input.tensor].shape
@@ -45,7 +53,9 @@ def calibration_images(graph: Graph, stored: np.ndarray | None, folder: Path | N
 
 
 def quantize_model(graph: Graph, images: np.ndarray, choices: Choices) -> Graph:
-    """The int8 graph of a float one."""
+    """The int8 graph of a float one. images: none at all where the file knows all ranges."""
+    if knows_ranges(graph):
+        return quantize(graph, {})
     quantized = quantize(graph, measure_ranges(graph, images, choices.rule))
     return correct_biases(graph, quantized, images) if choices.correct else quantized
 

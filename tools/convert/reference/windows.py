@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -37,10 +38,26 @@ def window_sums(x: np.ndarray, weight: np.ndarray, k: Window) -> np.ndarray:
 
 
 def _padded(x: np.ndarray, k: Window, fill: float) -> np.ndarray:
-    if not (k.pad_h or k.pad_w):
+    if not (k.pad_h or k.pad_w or k.more_h or k.more_w):
         return x
-    pads = ((0, 0), (k.pad_h, k.pad_h), (k.pad_w, k.pad_w), (0, 0))
+    below, right = k.pad_h + k.more_h, k.pad_w + k.more_w
+    x = x[:, : x.shape[1] + min(below, 0), : x.shape[2] + min(right, 0)]
+    pads = ((0, 0), (k.pad_h, max(below, 0)), (k.pad_w, max(right, 0)), (0, 0))
     return np.pad(x, pads, constant_values=x.dtype.type(fill))
+
+
+def torch_padded(x: Any, k: Mapping[str, int], fill: float) -> tuple[Any, tuple[int, int]]:
+    """A tensor [..., h, w] for torch's windows, and the padding that they have still to be told of.
+
+    k  the fields of a Window; more on one side than on the other is nothing that they know
+    """
+    more_h, more_w = k.get("more_h", 0), k.get("more_w", 0)
+    if not (more_h or more_w):
+        return x, (k["pad_h"], k["pad_w"])
+    from torch.nn import functional
+
+    sides = (k["pad_w"], k["pad_w"] + more_w, k["pad_h"], k["pad_h"] + more_h)
+    return functional.pad(x, sides, value=fill), (0, 0)
 
 
 def taps(x: np.ndarray, k: Window, fill: float) -> Iterator[np.ndarray]:

@@ -1,0 +1,225 @@
+"""The TFLite front end: int8 files give the same integers; whatever is wrong with one is a sentence."""
+
+from __future__ import annotations
+
+import os
+import resource
+import tarfile
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tflite_files import Int8, Writer
+
+from microtrain.convert.execute.batched import run_int8
+from microtrain.convert.frontends.module import load_model
+from microtrain.convert.ir import ConvertError, Graph
+from microtrain.convert.ops import forward_op
+from microtrain.convert.ops.activations import CLIP
+from microtrain.convert.quantize.int8 import quantize
+
+DATA = Path(os.environ.get("MICROTRAIN_DATA", "")) / "mlperf_tiny"
+needs_data = pytest.mark.skipif(
+    not DATA.is_dir(), reason="the published models are not here (MICROTRAIN_DATA)"
+)
+
+
+def int8_graph(path: Path) -> Graph:
+    """A quantized file's graph, which needs no calibration."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of channels that are constants
+        return quantize(load_model(path).graph, {})
+
+
+def interpreted(path: Path, samples: np.ndarray) -> tuple[list[np.ndarray], tuple[float, int]]:
+    """What TFLite's interpreter makes of int8 samples right before a softmax, and its scale and zero."""
+    interpreter = pytest.importorskip("ai_edge_litert.interpreter", reason="ai-edge-litert is not installed")
+    run = interpreter.Interpreter(str(path), experimental_preserve_all_tensors=True)
+    run.allocate_tensors()
+    steps = [s for s in run._get_ops_details() if s["op_name"] not in ("SOFTMAX", "DELEGATE")]
+    last = int(steps[-1]["outputs"][0])
+    entry = run.get_input_details()[0]
+    found = []
+    for sample in samples:
+        run.set_tensor(entry["index"], sample.reshape(entry["shape"]))
+        run.invoke()
+        found.append(run.get_tensor(last).reshape(-1).astype(int))
+    said = next(d["quantization"] for d in run.get_tensor_details() if d["index"] == last)
+    return found, said
+
+
+def logits(graph: Graph, samples: np.ndarray, said: tuple[float, int]) -> np.ndarray:
+    """The graph's logits in the file's unit."""
+    shape = graph.tensors[graph.input.tensor].shape
+    images = (samples.astype(int) + 128).astype(np.uint8).reshape(-1, *shape)
+    made = run_int8(graph, images).reshape(len(samples), -1)
+    stored: np.ndarray = np.clip(np.rint(made / said[0]) + said[1], -128, 127).astype(int)
+    return stored
+
+
+def small(folder: Path) -> Path:
+    """A network with everything that tells TFLite from PyTorch: padding on one side, a mean with a scale."""
+    net = Int8.input((9, 10, 3))
+    net.conv(8, (3, 3), 2, (5, 5), (0.04, -128)).depthwise((3, 4), 2, (3, 3), (0.03, -128), act=3)
+    net.conv(6, (1, 1), 1, (3, 3), (0.02, -128)).mean((0.008, -128)).linear(4, (0.05, 7)).softmax()
+    path = folder / "small.tflite"
+    path.write_bytes(net.file())
+    return path
+
+
+def test_int8_file_gives_the_integers_of_tflite(tmp_path: Path) -> None:
+    path = small(tmp_path)
+    samples = np.random.default_rng(1).integers(-128, 128, (40, 9 * 10 * 3)).astype(np.int8)
+    graph = int8_graph(path)
+    expected, said = interpreted(path, samples)
+    assert len(np.unique(expected)) > 50, "the logits say something"
+    assert np.abs(logits(graph, samples, said) - expected).max() <= 1
+    first = graph.nodes[0]
+    assert first.window is not None and (first.window.pad_h, first.window.more_h) == (1, 0)
+    assert (first.window.pad_w, first.window.more_w) == (0, 1), "the odd pixel is at the right"
+
+
+def test_relu_that_does_not_saturate_at_zero_is_a_table(tmp_path: Path) -> None:
+    net = Int8.input((6, 6, 2)).conv(5, (3, 3), 1, (6, 6), (0.03, -90), act=1)
+    net.zero = -90
+    path = tmp_path / "odd.tflite"
+    path.write_bytes(net.linear(3, (0.05, 0)).file())
+    graph = int8_graph(path)
+    samples = np.random.default_rng(2).integers(-128, 128, (20, 72)).astype(np.int8)
+    expected, said = interpreted(path, samples)
+    assert [n.op for n in graph.nodes] == ["conv2d", CLIP, "head"]
+    assert np.abs(logits(graph, samples, said) - expected).max() <= 1
+
+
+def test_series_of_keras_streams_in_time(tmp_path: Path) -> None:
+    """A Conv1D is a Conv2D over one row there; here its steps in time are rows."""
+    net = Int8.input((24, 3))
+    net.w.tensor("row", (1, 1, 24, 3), scale=(0.05,), zero=(3,))
+    net.w.op("EXPAND_DIMS", (0, net.w.tensor("axis", (1,), "int32", np.array([1]))), (1,))
+    net.x, net.shape = 1, (1, 24, 3)
+    net.conv(4, (1, 5), 2, (1, 12), (0.03, -128)).linear(3, (0.05, 0))
+    path = tmp_path / "series.tflite"
+    path.write_bytes(net.file())
+    graph = int8_graph(path)
+    assert graph.tensors[graph.input.tensor].shape == (24, 1, 3)
+    samples = np.random.default_rng(3).integers(-128, 128, (20, 72)).astype(np.int8)
+    expected, said = interpreted(path, samples)
+    assert np.abs(logits(graph, samples, said) - expected).max() <= 1
+
+
+def float_file(folder: Path) -> tuple[Path, list[np.ndarray]]:
+    """A float network of two linear layers behind a normalisation."""
+    rng, w = np.random.default_rng(5), Writer()
+    values = [rng.normal(0, 0.4, s).astype(np.float32) for s in ((6, 5), (6,), (3, 6), (3,))]
+    x = w.tensor("x", (1, 5), "float32")
+    hidden, out = w.tensor("hidden", (1, 6), "float32"), w.tensor("out", (1, 3), "float32")
+    first = [w.tensor("c", v.shape, "float32", v) for v in values]
+    table = "FullyConnectedOptions"
+    w.op("FULLY_CONNECTED", (x, *first[:2]), (hidden,), table, FusedActivationFunction=1)
+    w.op("FULLY_CONNECTED", (hidden, *first[2:]), (out,), table, FusedActivationFunction=0)
+    path = folder / "float.tflite"
+    path.write_bytes(w.file((x,), (out,)))
+    return path, values
+
+
+def test_float_features_and_dense_layers(tmp_path: Path) -> None:
+    from microtrain.convert.execute.batched import run_float
+
+    path, (w1, b1, w2, b2) = float_file(tmp_path)
+    graph = load_model(path).graph
+    assert graph.tensors[graph.input.tensor].shape == (1, 1, 5)
+    pixels = np.random.default_rng(6).integers(0, 256, (4, 1, 1, 5)).astype(np.uint8)
+    real = pixels.reshape(4, 5) / 255.0
+    expected = np.maximum(real @ w1.T + b1, 0) @ w2.T + b2
+    np.testing.assert_allclose(run_float(graph, pixels).reshape(4, 3), expected, atol=1e-5)
+
+
+@needs_data
+@pytest.mark.parametrize("name", ["ad01", "kws_dscnn", "resnet8", "vww96", "streaming_wakeword"])
+def test_published_layers_are_those_of_tflite(name: str) -> None:
+    """Every layer, given TFLite's input, makes TFLite's integers; an average may round a tie otherwise."""
+    interpreter = pytest.importorskip("ai_edge_litert.interpreter", reason="ai-edge-litert is not installed")
+    path = DATA / f"{name}_int8.tflite"
+    graph = int8_graph(path)
+    run = interpreter.Interpreter(str(path), experimental_preserve_all_tensors=True)
+    run.allocate_tensors()
+    steps = [s for s in run._get_ops_details() if s["op_name"] != "DELEGATE"]
+    entry = run.get_input_details()[0]
+    sample = np.random.default_rng(0).integers(-128, 128, entry["shape"]).astype(np.int8)
+    run.set_tensor(entry["index"], sample)
+    run.invoke()
+    env = {graph.input.tensor: sample.reshape(1, *graph.tensors[graph.input.tensor].shape)}
+    for node in graph.nodes[:-1]:
+        made = forward_op(node).int8_run(graph, node, env)
+        place = int("".join(c for c in node.name if c.isdigit()))
+        expected = run.get_tensor(int(steps[place]["outputs"][0])).reshape(made.shape)
+        apart = np.abs(expected.astype(int) - made)
+        assert apart.max() <= int(node.op == "avgpool"), node.name
+        env[node.outputs[0]] = expected
+
+
+@needs_data
+def test_keywords_are_named_as_tflite_names_them() -> None:
+    path = DATA / "kws_dscnn_int8.tflite"
+    with tarfile.open(DATA / "kws01.tar") as tar:
+        members = [m for m in tar if m.isfile()][:60]
+        files = [tar.extractfile(m) for m in members]
+        samples = np.array([np.frombuffer(f.read(), np.int8) for f in files if f])
+    expected, said = interpreted(path, samples)
+    made = logits(int8_graph(path), samples, said)
+    assert np.abs(made - expected).max() <= 1
+    assert (np.argmax(made, axis=1) == np.argmax(expected, axis=1)).all()
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(ConvertError) as caught:
+        load_model(path)
+    text = str(caught.value)
+    assert "\n" not in text.strip() and len(text) < 400, text
+    return text
+
+
+def test_bad_files_are_sentences(tmp_path: Path) -> None:
+    path = small(tmp_path)
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2])
+    refusal(path)
+    path.write_bytes(b"nothing of TFLite")
+    assert "TFL3" in refusal(path)
+    w = Writer()
+    x, y = w.tensor("x", (1, 4), "float32"), w.tensor("y", (1, 4), "float32")
+    w.op("SVDF", (x,), (y,))
+    path.write_bytes(w.file((x,), (y,)))
+    text = refusal(path)
+    assert "svdf" in text and "supported" in text
+
+
+def test_huge_declared_tensors_take_no_memory(tmp_path: Path) -> None:
+    w = Writer()
+    x = w.tensor("x", (1, 4), "float32")
+    big = w.tensor("big", (1 << 15, 1 << 15, 64), "float32")
+    w.op("RELU", (x,), (big,))
+    path = tmp_path / "big.tflite"
+    path.write_bytes(w.file((x,), (big,)))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert "more than fits" in refusal(path)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000
+
+
+def test_damaged_bytes_never_escape_as_another_exception(tmp_path: Path) -> None:
+    data = bytearray(small(tmp_path).read_bytes())
+    rng, path = np.random.default_rng(7), tmp_path / "damaged.tflite"
+    refused = 0
+    for _ in range(150):
+        broken = data.copy()
+        for place in rng.integers(8, len(data), 3):
+            broken[place] = int(rng.integers(0, 256))
+        path.write_bytes(bytes(broken))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                quantize(load_model(path).graph, {})
+            except ConvertError:
+                refused += 1
+    assert 10 < refused < 150, "some are refused, some only change a weight"

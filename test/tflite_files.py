@@ -1,0 +1,224 @@
+"""Writes small TFLite files for the tests, with the package `tflite`'s own builders."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import flatbuffers
+import numpy as np
+import tflite
+
+TYPES = {"float32": 0, "int32": 2, "uint8": 3, "int8": 9}
+
+
+@dataclass
+class Writer:
+    """Tensors and operators in the order in which they are added; all of them go into one graph."""
+
+    b: Any = field(default_factory=lambda: flatbuffers.Builder(1024))
+    tensors: list[int] = field(default_factory=list)
+    buffers: list[bytes] = field(default_factory=lambda: [b""])
+    operators: list[int] = field(default_factory=list)
+    codes: list[int] = field(default_factory=list)
+
+    def tensor(
+        self,
+        name: str,
+        shape: Sequence[int],
+        dtype: str = "int8",
+        data: np.ndarray | None = None,
+        scale: Sequence[float] = (),
+        zero: Sequence[int] = (0,),
+        axis: int = 0,
+    ) -> int:
+        """Add a tensor; returns its number."""
+        b, quantization = self.b, None
+        if data is not None:
+            self.buffers.append(np.ascontiguousarray(data, dtype).tobytes())
+        if scale:
+            scales = self._vector(np.array(scale, np.float32))
+            zeros = self._vector(np.array(zero, np.int64))
+            tflite.QuantizationParametersStart(b)
+            tflite.QuantizationParametersAddScale(b, scales)
+            tflite.QuantizationParametersAddZeroPoint(b, zeros)
+            tflite.QuantizationParametersAddQuantizedDimension(b, axis)
+            quantization = tflite.QuantizationParametersEnd(b)
+        text, sizes = b.CreateString(name), self._vector(np.array(shape, np.int32))
+        tflite.TensorStart(b)
+        tflite.TensorAddShape(b, sizes)
+        tflite.TensorAddType(b, TYPES[dtype])
+        tflite.TensorAddBuffer(b, len(self.buffers) - 1 if data is not None else 0)
+        tflite.TensorAddName(b, text)
+        if quantization is not None:
+            tflite.TensorAddQuantization(b, quantization)
+        self.tensors.append(tflite.TensorEnd(b))
+        return len(self.tensors) - 1
+
+    def op(
+        self, kind: str, inputs: Sequence[int], outputs: Sequence[int], table: str = "", **options: Any
+    ) -> None:
+        """Add an operator. table: its options, such as Conv2DOptions, with fields by name."""
+        b, made = self.b, None
+        if table:
+            getattr(tflite, f"{table}Start")(b)
+            for name, value in options.items():
+                getattr(tflite, f"{table}Add{name}")(b, value)
+            made = getattr(tflite, f"{table}End")(b)
+        code = getattr(tflite.BuiltinOperator, kind)
+        if code not in self.codes:
+            self.codes.append(code)
+        taken, given = self._vector(np.array(inputs, np.int32)), self._vector(np.array(outputs, np.int32))
+        tflite.OperatorStart(b)
+        tflite.OperatorAddOpcodeIndex(b, self.codes.index(code))
+        tflite.OperatorAddInputs(b, taken)
+        tflite.OperatorAddOutputs(b, given)
+        if made is not None:
+            tflite.OperatorAddBuiltinOptionsType(b, getattr(tflite.BuiltinOptions, table))
+            tflite.OperatorAddBuiltinOptions(b, made)
+        self.operators.append(tflite.OperatorEnd(b))
+
+    def file(self, inputs: Sequence[int], outputs: Sequence[int]) -> bytes:
+        """The whole file."""
+        b = self.b
+        tensors, operators = self._offsets(self.tensors), self._offsets(self.operators)
+        taken, given = self._vector(np.array(inputs, np.int32)), self._vector(np.array(outputs, np.int32))
+        tflite.SubGraphStart(b)
+        tflite.SubGraphAddTensors(b, tensors)
+        tflite.SubGraphAddInputs(b, taken)
+        tflite.SubGraphAddOutputs(b, given)
+        tflite.SubGraphAddOperators(b, operators)
+        graphs = self._offsets([tflite.SubGraphEnd(b)])
+        buffers = self._offsets([self._buffer(data) for data in self.buffers])
+        codes = self._offsets([self._code(code) for code in self.codes])
+        tflite.ModelStart(b)
+        tflite.ModelAddVersion(b, 3)
+        tflite.ModelAddOperatorCodes(b, codes)
+        tflite.ModelAddSubgraphs(b, graphs)
+        tflite.ModelAddBuffers(b, buffers)
+        b.Finish(tflite.ModelEnd(b), b"TFL3")
+        return bytes(b.Output())
+
+    def _buffer(self, data: bytes) -> int:
+        vector = self.b.CreateByteVector(data) if data else None
+        tflite.BufferStart(self.b)
+        if vector is not None:
+            tflite.BufferAddData(self.b, vector)
+        return int(tflite.BufferEnd(self.b))
+
+    def _code(self, code: int) -> int:
+        tflite.OperatorCodeStart(self.b)
+        tflite.OperatorCodeAddDeprecatedBuiltinCode(self.b, min(code, 127))
+        tflite.OperatorCodeAddBuiltinCode(self.b, code)
+        tflite.OperatorCodeAddVersion(self.b, 1)
+        return int(tflite.OperatorCodeEnd(self.b))
+
+    def _vector(self, values: np.ndarray) -> int:
+        return int(self.b.CreateNumpyVector(values))
+
+    def _offsets(self, offsets: Sequence[int]) -> int:
+        self.b.StartVector(4, len(offsets), 4)
+        for offset in reversed(offsets):
+            self.b.PrependUOffsetTRelative(offset)
+        return int(self.b.EndVector())
+
+
+@dataclass
+class Int8:
+    """An int8 network, op by op, with random weights; `x` is the tensor that was made last, NHWC."""
+
+    w: Writer
+    x: int
+    shape: tuple[int, ...]
+    rng: np.random.Generator
+    scale: float
+
+    @classmethod
+    def input(cls, shape: Sequence[int], seed: int = 0, scale: float = 0.05, zero: int = 3) -> Int8:
+        w = Writer()
+        x = w.tensor("input", (1, *shape), scale=(scale,), zero=(zero,))
+        return cls(w, x, tuple(shape), np.random.default_rng(seed), scale)
+
+    def layer(
+        self,
+        kind: str,
+        weight: Sequence[int],
+        out: Sequence[int],
+        y: tuple[float, int],
+        axis: int,
+        table: str,
+        **options: Any,
+    ) -> Int8:
+        """A layer with weights of a shape, an output of a shape, scale and zero."""
+        channels = weight[axis]
+        values = self.rng.integers(-127, 128, weight)
+        scales = self.rng.uniform(0.2, 1.0, channels) * 0.02 / (np.prod(weight) / channels) ** 0.5
+        if kind == "FULLY_CONNECTED":
+            scales = scales[:1]
+        b = self.rng.integers(-2000, 2000, channels)
+        constants = (
+            self.w.tensor("w", weight, data=values, scale=tuple(scales), zero=[0] * len(scales), axis=axis),
+            self.w.tensor("b", (channels,), "int32", b, tuple(scales * self.scale), [0] * len(scales)),
+        )
+        made = self.w.tensor("y", (1, *out), scale=(y[0],), zero=(y[1],))
+        self.w.op(kind, (self.x, *constants), (made,), table, **options)
+        self.x, self.shape, self.scale = made, tuple(out), y[0]
+        return self
+
+    def conv(
+        self,
+        c: int,
+        k: tuple[int, int],
+        stride: int,
+        out: tuple[int, int],
+        y: tuple[float, int],
+        act: int = 1,
+    ) -> Int8:
+        options = {
+            "Padding": 0,
+            "StrideH": stride,
+            "StrideW": stride,
+            "FusedActivationFunction": act,
+        }
+        options |= {"DilationHFactor": 1, "DilationWFactor": 1, "FusedActivationFunction": act}
+        weight = (c, *k, self.shape[-1])
+        return self.layer("CONV_2D", weight, (*out, c), y, 0, "Conv2DOptions", **options)
+
+    def depthwise(
+        self, k: tuple[int, int], stride: int, out: tuple[int, int], y: tuple[float, int], act: int = 1
+    ) -> Int8:
+        c = self.shape[-1]
+        options = {"Padding": 0, "StrideH": stride, "StrideW": stride}
+        options |= {"DilationHFactor": 1, "DilationWFactor": 1, "FusedActivationFunction": act}
+        return self.layer(
+            "DEPTHWISE_CONV_2D", (1, *k, c), (*out, c), y, 3, "DepthwiseConv2DOptions", **options
+        )
+
+    def linear(self, c: int, y: tuple[float, int], act: int = 0) -> Int8:
+        features = int(np.prod(self.shape))
+        flat = self.w.tensor("flat", (1, features), scale=(self.scale,), zero=(self.zero,))
+        self.w.op("RESHAPE", (self.x, self.w.tensor("s", (2,), "int32", np.array([1, features]))), (flat,))
+        self.x, self.shape = flat, (features,)
+        return self.layer(
+            "FULLY_CONNECTED", (c, features), (c,), y, 0, "FullyConnectedOptions", FusedActivationFunction=act
+        )
+
+    zero: int = -128  # of what a RESHAPE reads
+
+    def mean(self, y: tuple[float, int]) -> Int8:
+        """The global average, to a scale of its own."""
+        axes = self.w.tensor("axes", (2,), "int32", np.array([1, 2]))
+        made = self.w.tensor("mean", (1, self.shape[-1]), scale=(y[0],), zero=(y[1],))
+        self.w.op("MEAN", (self.x, axes), (made,), "ReducerOptions", KeepDims=False)
+        self.x, self.shape, self.scale, self.zero = made, (self.shape[-1],), y[0], y[1]
+        return self
+
+    def softmax(self) -> Int8:
+        made = self.w.tensor("softmax", (1, *self.shape), scale=(1 / 256,), zero=(-128,))
+        self.w.op("SOFTMAX", (self.x,), (made,), "SoftmaxOptions", Beta=1.0)
+        self.x = made
+        return self
+
+    def file(self) -> bytes:
+        return self.w.file((0,), (self.x,))

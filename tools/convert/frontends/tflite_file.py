@@ -1,0 +1,232 @@
+"""Reads a TFLite flatbuffer into plain records: tensors, operators, constants. Nothing in it is trusted.
+
+Every count and offset that the file declares is held against its size first, so reading takes time and
+memory in proportion to the file. Format: tensorflow/lite/schema/schema.fbs, by the package `tflite`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from microtrain.convert.ir import ConvertError
+
+MAGIC = b"TFL3"  # at byte 4
+MOST_BYTES = 1 << 28  # of a file: a hundred times what any board holds
+MOST_TENSORS = 1 << 14
+MOST_OPERATORS = 1 << 13
+MOST_INPUTS = 64
+MOST_ELEMENTS = 1 << 28  # of a tensor
+LONGEST_NAME = 1024
+DTYPES = {0: "<f4", 1: "<f2", 2: "<i4", 3: "u1", 4: "<i8", 6: "?", 7: "<i2", 9: "i1"}
+HINT = "convert it again with the TFLite converter, or take another copy of it"
+
+
+@dataclass(frozen=True, eq=False)
+class Quantization:
+    """real = scale * (stored - zero); one of each, or one a channel along an axis."""
+
+    scale: np.ndarray
+    zero: np.ndarray
+    axis: int
+
+
+@dataclass(frozen=True, eq=False)
+class Stored:
+    """A tensor of the file. data: of a constant, in its shape; None: it is computed."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    data: np.ndarray | None
+    quantized: Quantization | None
+
+
+@dataclass(frozen=True, eq=False)
+class Operator:
+    """One step. kind: BuiltinOperator, or the name of a custom one; options: fields of its table, by name."""
+
+    kind: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Flatbuffer:
+    """The one graph of a file; inputs and outputs are numbers of tensors."""
+
+    name: str
+    tensors: tuple[Stored, ...]
+    operators: tuple[Operator, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+def read_flatbuffer(path: Path) -> Flatbuffer:
+    """The graph of a .tflite file. ConvertError for what is no such file, or more than a file can be."""
+    if path.stat().st_size > MOST_BYTES:
+        raise ConvertError(
+            f"{path.name} is larger than {MOST_BYTES >> 20} MB: no board could hold its weights"
+        )
+    data = path.read_bytes()
+    if data[4:8] != MAGIC:
+        raise ConvertError(f"{path.name} is no TFLite model, which has TFL3 at byte 4; {HINT}")
+    tflite = _package(path.name)
+    model = tflite.Model.GetRootAs(data, 0)
+    graphs = model.SubgraphsLength()
+    if graphs != 1:
+        raise ConvertError(f"{path.name} holds {graphs} graphs; one without control flow is supported")
+    graph = model.Subgraphs(0)
+    count = _checked(path.name, "tensors", graph.TensorsLength(), MOST_TENSORS)
+    steps = _checked(path.name, "operators", graph.OperatorsLength(), MOST_OPERATORS)
+    names = _operator_names(path.name, model, tflite)
+    tensors = tuple(_tensor(path.name, model, graph.Tensors(i)) for i in range(count))
+    operators = tuple(_operator(path.name, graph.Operators(i), names, tflite) for i in range(steps))
+    inputs, outputs = (_numbers(path.name, graph, which, count) for which in ("Inputs", "Outputs"))
+    for step in operators:
+        if not all(-1 <= i < count for i in step.inputs) or not all(0 <= o < count for o in step.outputs):
+            raise ConvertError(f"{path.name}: {step.kind} uses a tensor that the file does not hold; {HINT}")
+    return Flatbuffer(path.stem, tensors, operators, inputs, outputs)
+
+
+def _package(name: str) -> Any:
+    try:
+        import tflite
+    except ImportError as error:
+        raise ConvertError(
+            f"{name} is a TFLite model: to read it, pip install 'microtrain[tflite]' (the package tflite)"
+        ) from error
+    return tflite
+
+
+def _checked(name: str, what: str, count: int, most: int) -> int:
+    if count > most:
+        raise ConvertError(f"{name} declares {count:,} {what}; {most:,} are the most")
+    return count
+
+
+def _numbers(name: str, table: Any, which: str, tensors: int) -> tuple[int, ...]:
+    """A vector of numbers of tensors."""
+    _checked(name, which.lower(), getattr(table, f"{which}Length")(), MOST_INPUTS)
+    found = getattr(table, f"{which}AsNumpy")()
+    numbers = tuple(int(i) for i in np.atleast_1d(found)) if getattr(table, f"{which}Length")() else ()
+    if not all(0 <= i < tensors for i in numbers):
+        raise ConvertError(f"{name}: its {which.lower()} are no tensors of the file; {HINT}")
+    return numbers
+
+
+def _operator_names(name: str, model: Any, tflite: Any) -> list[str]:
+    """What each operator code means."""
+    known = {code: text for text, code in vars(tflite.BuiltinOperator).items() if isinstance(code, int)}
+    names = []
+    for i in range(_checked(name, "operator codes", model.OperatorCodesLength(), MOST_OPERATORS)):
+        code = model.OperatorCodes(i)
+        number = max(code.BuiltinCode(), code.DeprecatedBuiltinCode())
+        text = known.get(number, f"operator {number}")
+        if text == "CUSTOM":
+            text = f"custom operator {(code.CustomCode() or b'')[:LONGEST_NAME].decode('utf-8', 'replace')}"
+        names.append(text)
+    return names
+
+
+def _tensor(name: str, model: Any, tensor: Any) -> Stored:
+    label = (tensor.Name() or b"")[:LONGEST_NAME].decode("utf-8", "replace")
+    rank = _checked(name, "dimensions of a tensor", tensor.ShapeLength(), 8)
+    shape = tuple(int(tensor.Shape(i)) for i in range(rank))
+    signature = [int(tensor.ShapeSignature(i)) for i in range(min(tensor.ShapeSignatureLength(), 8))]
+    if any(d < 0 for d in signature[1:]):
+        raise ConvertError(f"{name}: {label} has a size that may vary; convert the model for a fixed one")
+    if any(d < 0 for d in shape) or math.prod(shape) > MOST_ELEMENTS:
+        raise ConvertError(f"{name}: {label} is declared as {'x'.join(map(str, shape))}, more than fits")
+    dtype = DTYPES.get(tensor.Type(), "")
+    return Stored(
+        label, shape, dtype, _data(name, label, model, tensor, shape, dtype), _quantized(name, tensor)
+    )
+
+
+def _data(
+    name: str, label: str, model: Any, tensor: Any, shape: tuple[int, ...], dtype: str
+) -> np.ndarray | None:
+    """The constant of a tensor; None where it has none."""
+    if tensor.Buffer() >= model.BuffersLength():
+        raise ConvertError(f"{name}: {label} lies in a buffer that the file does not hold; {HINT}")
+    buffer = model.Buffers(tensor.Buffer())
+    if buffer.DataLength() == 0:
+        return None
+    if not dtype:
+        raise ConvertError(
+            f"{name}: {label} holds numbers of a type that is not supported; use int8 or float32"
+        )
+    found = np.atleast_1d(buffer.DataAsNumpy()).tobytes()
+    if len(found) != math.prod(shape) * np.dtype(dtype).itemsize:
+        raise ConvertError(
+            f"{name}: {label} is declared as {'x'.join(map(str, shape))} but {len(found):,} B are there; "
+            f"the file is cut short or damaged: {HINT}"
+        )
+    return np.frombuffer(found, dtype).reshape(shape)
+
+
+def _quantized(name: str, tensor: Any) -> Quantization | None:
+    found = tensor.Quantization()
+    if found is None or not found.ScaleLength():
+        return None
+    scale = np.atleast_1d(found.ScaleAsNumpy()).astype(np.float64)
+    zero = np.atleast_1d(found.ZeroPointAsNumpy()) if found.ZeroPointLength() else np.zeros(1, np.int64)
+    if not (np.isfinite(scale) & (scale > 0)).all():
+        raise ConvertError(f"{name}: a scale of {tensor.Name()!r} is not a positive number; {HINT}")
+    return Quantization(scale, zero.astype(np.int64), found.QuantizedDimension())
+
+
+OPTIONS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "CONV_2D": (
+        "Conv2DOptions",
+        ("Padding", "StrideH", "StrideW", "DilationHFactor", "DilationWFactor", "FusedActivationFunction"),
+    ),
+    "DEPTHWISE_CONV_2D": (
+        "DepthwiseConv2DOptions",
+        ("Padding", "StrideH", "StrideW", "DilationHFactor", "DilationWFactor", "FusedActivationFunction"),
+    ),
+    **dict.fromkeys(
+        ("AVERAGE_POOL_2D", "MAX_POOL_2D"),
+        (
+            "Pool2DOptions",
+            ("Padding", "StrideH", "StrideW", "FilterHeight", "FilterWidth", "FusedActivationFunction"),
+        ),
+    ),
+    "FULLY_CONNECTED": ("FullyConnectedOptions", ("FusedActivationFunction", "WeightsFormat")),
+    "ADD": ("AddOptions", ("FusedActivationFunction",)),
+    "SUB": ("SubOptions", ("FusedActivationFunction",)),
+    "MUL": ("MulOptions", ("FusedActivationFunction",)),
+    "DIV": ("DivOptions", ("FusedActivationFunction",)),
+    "CONCATENATION": ("ConcatenationOptions", ("Axis", "FusedActivationFunction")),
+    "LEAKY_RELU": ("LeakyReluOptions", ("Alpha",)),
+    "GELU": ("GeluOptions", ("Approximate",)),
+    "MEAN": ("ReducerOptions", ("KeepDims",)),
+}
+
+
+def _operator(name: str, operator: Any, names: list[str], tflite: Any) -> Operator:
+    """One operator; the options of kinds that are not in OPTIONS are left out."""
+    index = operator.OpcodeIndex()
+    if index >= len(names):
+        raise ConvertError(f"{name} has an operator of a kind that it does not name; {HINT}")
+    _checked(name, "inputs of an operator", operator.InputsLength(), MOST_INPUTS)
+    _checked(name, "outputs of an operator", operator.OutputsLength(), MOST_INPUTS)
+    inputs = tuple(int(operator.Inputs(i)) for i in range(operator.InputsLength()))
+    outputs = tuple(int(operator.Outputs(i)) for i in range(operator.OutputsLength()))
+    kind = names[index]
+    table, fields = OPTIONS.get(kind, ("", ()))
+    options: dict[str, Any] = {}
+    found = operator.BuiltinOptions()
+    if table and found is not None:
+        made = getattr(tflite, table)()
+        made.Init(found.Bytes, found.Pos)
+        get: Callable[[str], Any] = lambda field: getattr(made, field)()  # noqa: E731
+        options = {field: get(field) for field in fields}
+    return Operator(kind, inputs, outputs, options)
