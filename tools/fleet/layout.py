@@ -18,14 +18,13 @@ from microtrain.base.plan import Plan, Trained
 from microtrain.device.weights import Arrays, pack, unpack
 
 from .errors import FleetError
+from .words import HEAD_KINDS, KEEP
 
 HEAD_BITS = 20
 HEAD_LIMIT = 1 << 30
 BIAS_LIMIT = 32767
 WEIGHT_LIMIT = 127
 FRACTION_BITS = {"u4": 4, "s8": 8}
-HEAD_KINDS = ("head_weight", "head_bias")
-KEEP = {"head": HEAD_KINDS, "biases": ("bias",)}  # what a board may keep for itself
 
 
 @dataclass(frozen=True)

@@ -23,10 +23,11 @@ from microtrain.samples.source import Dataset
 from . import dgc
 from .board import Board, Learned
 from .errors import FleetError
-from .layout import HEAD_KINDS, Layout
+from .layout import Layout
 from .message import TASK, UPDATE, Report, Work, dense, longest, parsed, settled, undense, written
 from .rounding import derived, divided, noise
 from .sharing import share
+from .words import HEAD_KINDS
 
 MU_BITS = 16  # of the factor by which FedProx draws a change back
 
