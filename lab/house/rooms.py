@@ -29,6 +29,7 @@ FLOORS: Floors = (
     ("microtrain.simulate",),
     ("microtrain.search",),
     ("microtrain.demo", "microtrain.new"),
+    ("microtrain.fleet",),
     ("microtrain.cli", "lab.notes", "lab.marks"),
     ("lab.soak", "lab.golden", "lab.forgetting"),
     ("lab.bench",),

@@ -144,6 +144,11 @@ class Machine:
     def trainables(self) -> bytes:
         return self.model.trainables()
 
+    def reset(self) -> None:
+        """Trainables and the count of steps as after conversion."""
+        self.model.reset()
+        self._steps = self._seen = 0
+
     def load(self, trainables: bytes) -> None:
         """Put back what trainables() returned."""
         self.model.load(trainables)
