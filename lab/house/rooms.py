@@ -61,7 +61,7 @@ CONVERT: Floors = tuple(
         "quantize pipeline",
         "emit loading default_scheme",
         "imprinting obstacles",  # statistics of features; why a model does not fit
-        "options writing native_model check",
+        "options writing native_model check export",
         "command",
         "cli",
     )
