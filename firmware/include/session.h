@@ -10,8 +10,11 @@
 #include <stdint.h>
 
 #include "guard.h"
-#include "model.h"
+#include "instance.h"
 
+#ifdef MICROTRAIN_LIBRARY
+#define MODEL_IMPRINT 1 /* a model's table says whether it has any */
+#else
 #ifndef MODEL_IMPRINT
 #define MODEL_IMPRINT 0 /* no statistics of features */
 #endif
@@ -22,6 +25,7 @@ enum {
 };
 _Static_assert(IMAGE_ROWS <= 512, "the firmware takes images of up to 512 rows: convert with a smaller --input");
 _Static_assert(IMAGE_ROW_BYTES <= 1024, "a row of the image must fit a serial frame: convert with a smaller --input");
+#endif
 
 enum {
     SESSION_OK = 0,
@@ -35,7 +39,11 @@ enum {
 };
 
 struct session {
-    uint32_t row;          /* that is next, 0..IMAGE_ROWS */
+#ifdef MICROTRAIN_LIBRARY
+    const struct microtrain_model *model;
+    struct model_memory memory;
+#endif
+    uint32_t row;          /* that is next, 0..the image's rows */
     uint32_t part_end;     /* bytes of it so far, where it comes in parts */
     uint32_t image_cycles; /* core cycles that went into the rows */
 
@@ -90,6 +98,12 @@ int session_eval(struct session *s, uint32_t label, uint32_t *predicted);
 /* One training step; *predicted is the class before the update. Where there is a replay buffer (MODEL_RECORDS > 0), it
  * may take a record of the image if `keeping`, and `replays` steps on records follow; step_cycles counts them too. */
 int session_train(struct session *s, uint32_t label, uint32_t *predicted, float *loss);
+
+#ifdef MICROTRAIN_LIBRARY
+/* The same training step by the caller's hand: begin, then model->step for each of model->steps, then end. No replay. */
+int session_begin(struct session *s, uint32_t label, struct model_pass *pass);
+void session_end(struct session *s, const struct model_pass *pass);
+#endif
 
 #if MODEL_IMPRINT > 0
 /* One look: an inference whose features join the statistics of their class (kernels/imprint.h). These are in the arena,

@@ -62,7 +62,7 @@ CONVERT: Floors = tuple(
         "quantize pipeline",
         "emit loading default_scheme",
         "imprinting recording obstacles",  # statistics of features; records; why a model does not fit
-        "options writing native_model check",
+        "options writing native_model check export",
         "command",
         "cli",
     )

@@ -9,11 +9,13 @@ from pathlib import Path
 import numpy as np
 
 from microtrain.base.progress import Bars
+from microtrain.base.terminal import say
 from microtrain.pictures.report import Line
 
 from . import boards, check, obstacles
 from .default_scheme import default_scheme
 from .emit.explain import print_waterfall
+from .export.write import export
 from .frontends.module import LoadedModel
 from .imprinting import compile_imprinting
 from .ir import Graph
@@ -46,6 +48,9 @@ def run(model: Path, wanted: Wanted) -> bool:
     quantized, report_files = quantized_with_report(loaded, choices, compared, wanted.labelled)
     compiled = compiled_for(quantized, wanted, target.limits, images_of(loaded, wanted))
     write(compiled, Model(model, loaded.kind, said_of(loaded, choices)), target, report_files)
+    if wanted.library:
+        name = export(wanted.library, target.folder, None)
+        say(f"wrote the library with the model {name} to {wanted.library}")
     if wanted.explain:
         print_waterfall(quantized, compiled, screen())
     return True

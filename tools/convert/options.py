@@ -245,6 +245,12 @@ class Wanted:
         help="Statistics of features, from which the device makes its head after one look at each image: "
         "of how many features the covariance is kept together; auto: as many as the budget allows.",
     )
+    library: Path | None = option(
+        "--library",
+        type=click.Path(path_type=Path),
+        metavar="DIR",
+        help="Also write the model and the engine as C for a firmware of your own (export-library).",
+    )
     explain: bool = option(
         "--explain", is_flag=True, help="Print what each memory pass saves, every row a real plan."
     )

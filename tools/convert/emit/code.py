@@ -26,7 +26,7 @@ from microtrain.convert.pipeline import Compiled
 from microtrain.convert.scheme import Scheme
 from microtrain.convert.trainables import Trainable, block_bytes, front_steps, layout, stored_block
 
-from . import tables
+from . import library, tables
 
 API_VERSION = 3
 ID_LINE = "#define MODEL_ID"
@@ -55,17 +55,22 @@ def emit(graph: Graph, plan: Plan, scheme: Scheme, origin: str, records: int = 0
     check_identifiers(graph, plan)
     items = layout(graph)
     names = Names(graph, plan.placements.keys(), {t.name: t.offset for t in items})
+    block = stored_block(items)
     files = {
         "model.h": _header(graph, plan, items, origin, records),
         "model.c": _model(names, plan, items, scheme, origin),
         "model_weights.c": _weights(names, items, origin),
     }
     check_structs(files["model.c"])
+    inner = library.Inner(_offsets(plan), _error_structs(names), _info(graph, scheme), _parts(graph, block))
     digest = hashlib.sha256("".join(files[name] for name in sorted(files)).encode()).hexdigest()
     word = int.from_bytes(bytes.fromhex(digest)[:4], "little")
     files["model.h"] = files["model.h"].replace(f"{ID_LINE} 0\n", f"{ID_LINE} 0x{word:08x}u\n")
     for name in ("model.c", "model_weights.c"):
         files[name] = files[name].replace(HEADER, f"{HEADER}\n{_same_conversion(name, word)}", 1)
+    stop = _same_conversion(library.FILE, word)
+    banner = _banner(origin, "The model's steps for the library (microtrain export-library).")
+    files[library.FILE] = f"{banner}\n{stop}\n\n{library.steps(names, inner)}"
     return Output(files, digest)
 
 
