@@ -8,7 +8,7 @@
 #include "kernels/imprint.h"
 #include "replay.h"
 
-enum { SEED_DEFAULT = 1, NOBODY = UINT32_MAX };
+enum { SEED_DEFAULT = 1, NOBODY = INT32_MAX };
 
 void session_init(struct session *s)
 {
