@@ -9,7 +9,7 @@ from typing import Self
 import click
 
 from microtrain.base.errors import Error
-from microtrain.base.options import option
+from microtrain.base.options import Number, option
 from microtrain.samples.augment import Augmentation
 from microtrain.samples.images import WAYS
 
@@ -99,6 +99,12 @@ class Course:
         metavar="N",
         help="At the end, N steps on old images alone, with a rate that falls to 0. [0 after a pass]",
     )
+    recalled_head: float | None = option(
+        "--recalled-head",
+        type=Number(0, 1),
+        metavar="F",
+        help="A factor on the head's rate in these. [0 where the look was at more images than are records]",
+    )
 
     @property
     def augmentation(self) -> Augmentation:
@@ -106,9 +112,10 @@ class Course:
 
     def resolved(self, found: Situation) -> Self:
         """The course with what nobody said as recipe.py has it."""
-        epochs = found.epochs if self.epochs is None else self.epochs
-        rehearse = found.rehearse if self.rehearse is None and self.epochs is None else self.rehearse or 0
-        return replace(self, epochs=epochs, rehearse=rehearse)
+        if self.epochs is not None:
+            return replace(self, rehearse=self.rehearse or 0)
+        rehearse = found.rehearse if self.rehearse is None else self.rehearse
+        return replace(self, epochs=found.epochs, rehearse=rehearse, recalled_head=found.recalled_head)
 
     def settings(
         self, factor: float, seed: int, eval_every: int, replay: int | None, imprint: bool = False
@@ -126,6 +133,7 @@ class Course:
             order=self.order,
             replay=replay,
             rehearse=self.rehearse or 0,
+            recalled_head=1.0 if self.recalled_head is None else self.recalled_head,
             imprint=imprint,
         )
 
