@@ -161,7 +161,7 @@ def _array(path: Path, tensor: Any) -> np.ndarray:
     dtype = np.dtype(DTYPES[kind])
     if len(data) != math.prod(shape) * dtype.itemsize:
         raise ConvertError(
-            f"{path.name}: {one_line(tensor.name)} is declared as {_by(shape)} but {len(data):,} B are there: "
+            f"{path.name}: {one_line(tensor.name)} is {_by(shape)} but {len(data):,} B are there: "
             f"the file is cut short or damaged; {HINT}"
         )
     values = np.frombuffer(data, dtype).reshape(shape)
