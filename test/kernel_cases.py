@@ -20,6 +20,7 @@ from kernel_twins import (
     pack_mask,
     sgd_struct,
 )
+from product_code_cases import check_product_code as check_product_code  # in CHECKS
 
 from microtrain.convert.ir import Window
 from microtrain.convert.ops import activations, add, head, pool, scale

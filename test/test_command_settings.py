@@ -20,6 +20,7 @@ from microtrain.convert import command as conversion
 from microtrain.convert.ir import ConvertError
 from microtrain.convert.memory.replay import Request as Buffer
 from microtrain.device.options import factors
+from microtrain.device.recipe import Situation
 from microtrain.device.session import Evaluation, Log, Settings
 from microtrain.search import cli as search
 from microtrain.search import command as searching
@@ -186,3 +187,20 @@ def test_a_simulation_that_diverged_says_where(capsys: pytest.CaptureFixture[str
     said = capsys.readouterr().out
     assert "25.0% ->  50.0% of 4 held-out images" in said and "wrote out/log.json" in said
     assert "diverged at step 7: these are the last good weights; lower --lr" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "epochs", "rehearse"),
+    [
+        ((), 0, 120),
+        (("--epochs", "2"), 2, 0),
+        (("--epochs", "2", "--rehearse", "7"), 2, 7),
+        (("--epochs", "0"), 0, 0),
+        (("--rehearse", "7"), 0, 7),
+    ],
+)
+def test_what_is_asked_for_is_done(words: tuple[str, ...], epochs: int, rehearse: int) -> None:
+    """The buffer holds all ten images, so that by itself a session rehearses them."""
+    wanted = asked(simulate.main, simulate.Wanted, "generated", "--data", "d", *words)
+    course = wanted.resolved(Situation(10, 12, True, "shuffled"))
+    assert (course.epochs, course.rehearse) == (epochs, rehearse)

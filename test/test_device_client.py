@@ -257,6 +257,7 @@ def test_train_command(fake: FakeDevice, tmp_path: Path) -> None:
     assert [e["step"] for e in document["evaluations"]] == [0, 9, 18, 24]
     assert document["evaluations"][-1]["accuracy"] == 1.0
     assert document["sha256"] == hashlib.sha256(fake.block).hexdigest()
+    assert fake.commands.count("keep 0") == fake.commands.count("keep 1") == 1
     steps = document["steps"]
     assert (
         len(steps) == fake.trained == 24 and "rate 0.50000000" in fake.commands and "seed 5" in fake.commands

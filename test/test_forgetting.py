@@ -63,7 +63,7 @@ def test_a_row_shares_the_rate_of_its_family() -> None:
 
 
 def test_a_smaller_buffer_takes_less_sram() -> None:
-    buffer = Replay(records=10, record_bytes=38, bytes=424, all_in_sram=1000, tensors=("input",), step=0)
+    buffer = Replay(10, 38, 1, 424, 1000, ("input",), 0)
     plan = replace(read_plan(NULL_MODEL / "plan.json"), replay=buffer)
     assert [all_in(plan, records) for records in (10, 4, 0)] == [1000, 760, 576]
 

@@ -62,9 +62,10 @@ def device(program: Path) -> Iterator[Program]:
 
 def test_help_names_every_documented_command(device: Program) -> None:
     lines = device.ask_all("help")
-    assert len(DOCUMENTED) == 27
+    assert len(DOCUMENTED) == 29
     named = {re.split(r"[ :]", line)[0] for line in lines[:-1]}
-    assert named == DOCUMENTED - {"imprint"}  # only with statistics of features: test_imprint.py
+    elsewhere = {"imprint", "keep", "idle"}  # with statistics of features or a replay buffer: test_replay.py
+    assert named == DOCUMENTED - elsewhere
     assert lines[-1] == "ok"
 
 
@@ -268,6 +269,53 @@ def test_replayed_steps_are_steps(remembering: Path) -> None:
     device.ask("reset")
     device.ask("replay 2")
     assert learn_patterns(device, 10) != learned
+    device.process.communicate(timeout=ANSWER_S)
+    assert device.process.returncode == 0
+
+
+def until_idle(device: Program) -> tuple[str, str]:
+    """Waits for the steps that the device may take, asking rarely enough; returns steps and what is left."""
+    for _ in range(20):
+        time.sleep(0.8)
+        stats = dict(line.split() for line in device.ask_all("stats")[:-1])
+        if stats["idle"] == "0":
+            break
+    return stats["steps"], stats["idle"]
+
+
+def test_silence_is_used_for_steps_on_records(remembering: Path) -> None:
+    device = Program(remembering)
+    device.ask("replay 0")
+    assert device.ask("idle 3") == "ok idle 3"
+    assert until_idle(device) == ("0", "0"), "there are no records: the budget is gone"
+    learned = learn_patterns(device, 6)
+    device.ask("idle 3")
+    assert until_idle(device) == ("9", "0")
+    assert device.sha() != learned
+    device.ask(frame(ROW, 0, bytes(W)))
+    device.ask("idle 1")
+    time.sleep(1.2)
+    assert device.ask("infer") == "err image rows missing 7", "an image on its way is not lost"
+    device.ask("image")
+    assert until_idle(device) == ("10", "0")
+    device.ask("idle 5")
+    assert device.ask("idle 0") == "ok idle 0"
+    for line in ("idle x", "idle -1"):
+        assert device.ask(line) == "err argument idle takes a number of steps, 0..4294967295"
+    device.process.communicate(timeout=ANSWER_S)
+    assert device.process.returncode == 0
+
+
+def test_images_are_kept_while_the_host_says_so(remembering: Path) -> None:
+    device = Program(remembering)
+    assert device.ask("keep 0") == "ok keep 0"
+    learn_patterns(device, 3)
+    assert counters(device)[2] == "0"
+    assert device.ask("keep 1") == "ok keep 1"
+    learn_patterns(device, 3)
+    assert counters(device)[2] == "3"
+    for line in ("keep 2", "keep x"):
+        assert device.ask(line) == "err argument keep takes 0 or 1"
     device.process.communicate(timeout=ANSWER_S)
     assert device.process.returncode == 0
 

@@ -21,9 +21,22 @@ from microtrain.convert.emit.code import generate
 from microtrain.convert.ir import ConvertError, Graph
 from microtrain.convert.memory.check_plan import check_plan
 from microtrain.convert.memory.plan import lifetimes, plan
-from microtrain.convert.memory.replay import STACK_RESERVE, Request, record_bytes
+from microtrain.convert.memory.replay import (
+    PARTS,
+    PER_CLASS,
+    STACK_RESERVE,
+    WHOLE,
+    Request,
+    buffer_bytes,
+    classes,
+    most_records,
+    record_bytes,
+)
 from microtrain.convert.native_model import NativeModel, Sgd
 from microtrain.convert.pipeline import FIRMWARE_SRAM, Passes, planned, training_graph
+from microtrain.convert.recording import coded, with_buffer
+from microtrain.convert.recording import recorded as recordings
+from microtrain.convert.reference.product_code import decoded, encoded
 from microtrain.convert.scheme import Scheme, convolutions
 from microtrain.convert.trainables import front_steps
 from microtrain.demo.sessions import Silent, host_session
@@ -40,11 +53,13 @@ RECORDS, CLASSES = 12, 3
 SETTINGS = Settings(epochs=2, seed=7, rate=2.0, order="classes", replay=3, rehearse=25)
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """The example with a replay buffer, for this machine and for the board."""
+@pytest.fixture(scope="module", params=["off", "3"])
+def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """The example with a replay buffer: records as they are, or as codes beside statistics of features."""
     folder = tmp_path_factory.mktemp("replay")
-    return build_example(EXAMPLE / "scheme.yaml", folder, True, "--replay", "16")
+    imprint = "off" if request.param == "off" else "auto"
+    options = ("--replay", "16", "--replay-code", request.param, "--imprint", imprint)
+    return build_example(EXAMPLE / "scheme.yaml", folder, True, *options)
 
 
 @pytest.fixture(scope="module")
@@ -170,6 +185,73 @@ def test_the_board_replays_what_the_simulator_replays(
     assert learned == log.sha256
 
 
+CODED = pytest.mark.parametrize("built", ["3"], indirect=True)
+
+
+@CODED
+def test_what_is_looked_at_becomes_a_record(
+    built: Built, images: tuple[Dataset, Dataset], tmp_path: Path
+) -> None:
+    """Each image once, in a look; then steps on records alone, and those of a silent line."""
+    settings = Settings(epochs=0, seed=3, order="classes", imprint=True, rehearse=30)
+    plan = load_blueprint(built.folder)
+    firmware = host_session(built.program, *images, settings)
+    assert simulated(plan, tmp_path, images, settings) == firmware.log.sha256
+    assert firmware.log.steps == [] and len(firmware.log.evaluations) == 3
+    look, last = firmware.log.evaluations[1:]
+    assert look.accuracy > 0.5 and last.step == 30
+    passed = replace(settings, epochs=1)
+    assert (
+        simulated(plan, tmp_path, images, passed) == host_session(built.program, *images, passed).log.sha256
+    )
+
+
+@CODED
+def test_a_pass_keeps_only_what_it_shows_first(
+    built: Built, images: tuple[Dataset, Dataset], tmp_path: Path
+) -> None:
+    """Else an image that is shown twice would take the place of another one."""
+    machine = Machine(load_blueprint(built.folder), library(load_blueprint(built.folder), tmp_path))
+    learner = Rehearsing(machine, 16)
+    told: list[bool] = []
+    learner.keep = told.append  # type: ignore[method-assign, assignment]
+    show = lambda s, _: machine.look(load(s.path, machine.plan.shape))  # noqa: E731
+    for settings in (Settings(epochs=2, limit=3), Settings(epochs=1, limit=3, imprint=True)):
+        train(learner, images[0], None, new_log(learner, images[0].classes, settings), Silent(), show)
+    assert told == [False, True] * 2
+
+
+@CODED
+def test_a_silent_line_is_used(built: Built, images: tuple[Dataset, Dataset], tmp_path: Path) -> None:
+    """The board takes the steps that it may, with the simulator's bits, and no more of them."""
+    plan = load_blueprint(built.folder)
+    some = images[0].samples[::4]
+    machine = Machine(plan, library(plan, tmp_path))
+    learner = Rehearsing(machine, plan.records)
+    with Device(EmulatedPort(built.elf)) as device:
+        for each in (device, learner):
+            each.seed(5)
+            for sample in some:
+                picture = load(sample.path, plan.shape)
+                each.imprint(picture if each is device else machine.look(picture), sample.label)
+            each.imprint_head()
+        before = device.sha()
+        assert before == learner.sha()
+        device.idle(6)
+        learner.idle(6)
+        for _ in range(100):
+            if device.stats()["idle"] == "0":
+                break
+            device._talk.listen(1.0)
+        assert device.stats()["idle"] == "0" and device.stats()["steps"] == "7"
+        assert device.sha() == learner.sha() != before
+        device._talk.listen(2.0)
+        assert device.stats()["steps"] == "7"
+        device.idle(4)
+        device.reset()
+        assert device.stats()["idle"] == "0"
+
+
 def test_the_report_counts_the_buffer(built: Built, tmp_path: Path) -> None:
     file = tmp_path / "report.json"
     files = ["--elf", str(built.elf), "--plan", str(built.folder / "plan.json")]
@@ -244,7 +326,9 @@ BAD = {
     "-3": "no number of records",
     "64MB": "no number of records",
     "9": "9 records are too few for the replay buffer of digits: it holds one of each of 10 classes",
-    "1KB": "0 records are too few",
+    "1KB": "4 records are too few",
+    "1KB --replay-code off": "0 records are too few",
+    "16 --replay-code 65": "neither auto nor off nor a number of values, 1..64",
     "300KB": "over the budget of 327,680 B",
     "spare --board native": "no budget of SRAM",
 }
@@ -293,3 +377,51 @@ def test_classes_come_one_after_the_other(images: tuple[Dataset, Dataset]) -> No
     assert others != labels and sorted(others) == sorted(labels)
     shuffled = ordered(images[0], replace(SETTINGS, order="shuffled"))
     assert len(list(groupby(sample.label for _, sample in shuffled))) > 40
+
+
+def test_codes_are_as_fine_as_the_budget_allows() -> None:
+    """Values stay as they are where they fit; else as few as need be share a byte."""
+    graph = recorded(0)
+    wanted = Request(records=20, parts=PARTS)
+    for part in PARTS:
+        room = buffer_bytes(graph, 20, part)
+        assert wanted.part(graph, room) == min(p for p in PARTS if buffer_bytes(graph, 20, p) <= room)
+        assert most_records(graph, room, part) == 20 == wanted.size(graph, room, part)
+    assert wanted.part(graph, 10) == PARTS[-1]
+    assert wanted.part(graph, None) == WHOLE
+    ten_each = Request(parts=PARTS)
+    room = buffer_bytes(graph, PER_CLASS * classes(graph), 3) + STACK_RESERVE
+    assert ten_each.part(graph, room) == 3
+    assert ten_each.part(graph, room - 4) == 4
+    assert replace(ten_each, bytes=room - STACK_RESERVE).part(graph, None) == 3
+
+
+def test_books_are_learned_from_the_images() -> None:
+    """What a record gives back is nearer with finer codes, and with books of images of the same kind."""
+    graph, quantized = recorded(0), residual_network()
+    rng = np.random.default_rng(0)
+    shape = quantized.tensors[quantized.input.tensor].shape
+    bright, dark = (rng.integers(low, low + 90, (40, *shape)).astype(np.uint8) for low in (160, 0))
+    held = recordings(graph, bright[:20])
+
+    def error(images: np.ndarray, part: int) -> float:
+        codes = coded(graph, images, part).codes
+        total = 0.0
+        for tensor, values in held.items():
+            code = codes[tensor]
+            rows = values.reshape(-1, code.row)
+            back = decoded(encoded(rows, code.books, part), code.books)
+            total += float(((rows.astype(int) - back) ** 2).sum())
+        return total
+
+    assert 0 < error(bright[20:], 2) < error(bright[20:], 6)
+    assert error(bright[20:], 4) < 0.5 * error(dark, 4)
+    again, before = (coded(graph, dark, 3).codes for _ in range(2))
+    for tensor, code in again.items():
+        assert all(map(np.array_equal, code.books, before[tensor].books))
+
+
+def test_codes_without_images_are_refused() -> None:
+    compiled = planned(recorded(0), Scheme("test"), Passes())
+    with pytest.raises(ConvertError, match="pass --calibration with some typical ones"):
+        with_buffer(compiled, Request(records=8, parts=(4,)), None)

@@ -21,9 +21,11 @@ class Tool:
 TOOLS = {
     "new": Tool("new", "Write a PlatformIO project with the firmware into FOLDER."),
     "convert": Tool("convert", "Turn a model and a sparse update scheme into the firmware's C files."),
+    "export-library": Tool("convert.export", "Write a model and the engine as C for a firmware of your own."),
     "simulate": Tool("simulate", "Train on this machine in the device's arithmetic."),
     "search": Tool("search", "Find out which layers to train."),
     "device": Tool("device", "Talk to a device that learns: send images, train, fetch weights."),
+    "fleet": Tool("fleet", "Let many boards learn one model together."),
     "report": Tool("memory_report", "Show flash, SRAM and stack of a firmware, from its ELF."),
     "elfcheck": Tool("elfcheck", "Prove that a firmware keeps to the numeric contract."),
     "emulate": Tool("emulator", "Run a firmware on the emulated board."),

@@ -15,8 +15,11 @@
 
 #include <stdint.h>
 
-#include "board.h"
 #include "session.h"
+
+#ifdef MICROTRAIN_LIBRARY
+enum { BOARD_SLOTS = 2, BOARD_OK = 0, BOARD_ERR_FLASH = -3 };
+#endif
 
 enum {
     CHECKPOINT_OK = 0,
@@ -31,6 +34,11 @@ enum {
 enum { CHECKPOINT_ERASES_MAX = 10000 }; /* that a sector is good for: STM32F746 data sheet, flash endurance */
 
 struct checkpoint {
+#ifdef MICROTRAIN_LIBRARY
+    const struct microtrain_model *model;
+    const struct microtrain_storage *storage;
+    int *failed; /* set to 1 where the storage could not be read */
+#endif
     int status;                   /* of the slots: OK, NONE, ERR_MODEL or ERR_VERSION */
     uint32_t model_id, version;   /* of what the slots hold, where that is refused */
     uint32_t slot, offset;        /* of the newest record */
@@ -41,6 +49,14 @@ struct checkpoint {
 
 /* Look at the slots and load the newest record, if there is one. */
 void checkpoint_load(struct checkpoint *c, struct session *s);
+
+#ifdef MICROTRAIN_LIBRARY
+/* Of the smallest slot that holds one save, where a unit has 32 bytes or less. */
+uint32_t checkpoint_slot_bytes(const struct model_info *info);
+
+/* Look at the slots and load nothing: c->offset is 0 where there is no record to load. */
+void checkpoint_find(struct checkpoint *c);
+#endif
 
 /* Save the trainables and the session's seed, step, rate, replays, autosave, guard and statistics. Says `busy` on the line
  * before an erase, which takes up to 4 s. After an error the newest record is what it was. */

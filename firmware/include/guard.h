@@ -15,6 +15,9 @@ struct guard {
     uint32_t on;        /* 0: losses are not watched */
     uint32_t rollbacks; /* since the start */
     float loss;         /* running mean, from 0 on */
+#ifdef MICROTRAIN_LIBRARY
+    uint32_t classes; /* of the model */
+#endif
 };
 
 /* Begin to watch (on = 1), or end it; the running mean starts over. */

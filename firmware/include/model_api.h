@@ -30,6 +30,8 @@ struct model_info {
     uint32_t parts_crc; /* CRC-32 of their bytes one behind the other, computed at conversion */
 };
 
+#ifndef MICROTRAIN_LIBRARY /* there model_table.h says it, with a memory */
+
 extern const struct model_info model_info;
 
 /* All tensors of an inference or a training step. Nothing in it outlives a step; from model_start to model_forward it
@@ -71,4 +73,5 @@ const float *model_logits(void);
 /* Loss, backward pass and update for the image of the last model_forward(1). Returns the loss. label < classes. */
 float model_backward(uint32_t label, const struct sgd *sgd);
 
+#endif
 #endif

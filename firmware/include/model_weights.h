@@ -7,7 +7,12 @@
 #ifndef MODEL_WEIGHTS_H
 #define MODEL_WEIGHTS_H
 
-#if defined(__arm__)
+#if defined(MICROTRAIN_LIBRARY)
+#ifndef MICROTRAIN_TABLES
+#define MICROTRAIN_TABLES /* a section for them, where the program wants them elsewhere */
+#endif
+#define MODEL_WEIGHTS MICROTRAIN_TABLES __attribute__((aligned(4))) const
+#elif defined(__arm__)
 #define MODEL_WEIGHTS __attribute__((section(".weights"), aligned(4))) const
 #else
 #define MODEL_WEIGHTS __attribute__((aligned(4))) const

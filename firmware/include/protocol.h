@@ -10,7 +10,10 @@
 #include "session.h"
 #include "transfer.h"
 
-enum { BAUD_TRIAL_MS = 2000 }; /* a new baud rate must prove itself this fast */
+enum {
+    BAUD_TRIAL_MS = 2000, /* a new baud rate must prove itself this fast */
+    IDLE_MS = 500,        /* of silence before steps are taken that nobody waits for */
+};
 
 struct protocol {
     struct receiver receiver;
@@ -22,12 +25,16 @@ struct protocol {
     uint32_t next_baud; /* to switch to after the answer to `baud`, else 0 */
     uint32_t old_baud;  /* to go back to while `baud` is on trial, else 0 */
     uint32_t baud_since_ms;
+#if MODEL_RECORDS > 0
+    uint32_t heard_ms; /* when the last line or frame came */
+#endif
 };
 
 /* The session of the newest checkpoint, or a fresh one, then the boot banner. */
 void protocol_start(struct protocol *p);
 
-/* Answer everything that has arrived. Returns when nothing is left to do but wait. */
+/* Answer everything that has arrived. Returns when nothing is left to do but wait, or after one of the steps that
+ * session_allow_idle allowed, where the line has been silent for IDLE_MS. */
 void protocol_poll(struct protocol *p);
 
 /* One line of text: answers with data lines and one line `ok ...` or `err ...`. Takes the line apart in

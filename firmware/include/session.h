@@ -10,8 +10,11 @@
 #include <stdint.h>
 
 #include "guard.h"
-#include "model.h"
+#include "instance.h"
 
+#ifdef MICROTRAIN_LIBRARY
+#define MODEL_IMPRINT 1 /* a model's table says whether it has any */
+#else
 #ifndef MODEL_IMPRINT
 #define MODEL_IMPRINT 0 /* no statistics of features */
 #endif
@@ -22,6 +25,7 @@ enum {
 };
 _Static_assert(IMAGE_ROWS <= 512, "the firmware takes images of up to 512 rows: convert with a smaller --input");
 _Static_assert(IMAGE_ROW_BYTES <= 1024, "a row of the image must fit a serial frame: convert with a smaller --input");
+#endif
 
 enum {
     SESSION_OK = 0,
@@ -35,7 +39,11 @@ enum {
 };
 
 struct session {
-    uint32_t row;          /* that is next, 0..IMAGE_ROWS */
+#ifdef MICROTRAIN_LIBRARY
+    const struct microtrain_model *model;
+    struct model_memory memory;
+#endif
+    uint32_t row;          /* that is next, 0..the image's rows */
     uint32_t part_end;     /* bytes of it so far, where it comes in parts */
     uint32_t image_cycles; /* core cycles that went into the rows */
 
@@ -46,6 +54,10 @@ struct session {
     uint32_t autosave; /* training steps from one checkpoint to the next, 0: none by themselves */
     struct guard guard;
 
+#if MODEL_RECORDS > 0
+    uint32_t keeping;         /* images that come may become records */
+    uint32_t idle, idle_most; /* steps on records that session_idle may still take, of how many */
+#endif
 #if MODEL_IMPRINT > 0
     uint32_t seen; /* samples in the statistics of features */
 #endif
@@ -55,7 +67,8 @@ struct session {
     uint32_t infer_cycles, step_cycles; /* core cycles of the last one */
 };
 
-/* Trainables as after conversion, seed 1, rate 1, REPLAY_DEFAULT replayed steps, the guard on, no image. */
+/* Trainables as after conversion, seed 1, rate 1, REPLAY_DEFAULT replayed steps, the guard on, images that come become
+ * records, no image. */
 void session_init(struct session *s);
 
 /* Trainables, step counter, replay buffer and statistics as after conversion; seed, rate, replays and guard stay. */
@@ -83,12 +96,18 @@ int session_infer(struct session *s, uint32_t *predicted);
 int session_eval(struct session *s, uint32_t label, uint32_t *predicted);
 
 /* One training step; *predicted is the class before the update. Where there is a replay buffer (MODEL_RECORDS > 0), it
- * may take a record of the image, and `replays` steps on records follow; step_cycles counts them too. */
+ * may take a record of the image if `keeping`, and `replays` steps on records follow; step_cycles counts them too. */
 int session_train(struct session *s, uint32_t label, uint32_t *predicted, float *loss);
+
+#ifdef MICROTRAIN_LIBRARY
+/* The same training step by the caller's hand: begin, then model->step for each of model->steps, then end. No replay. */
+int session_begin(struct session *s, uint32_t label, struct model_pass *pass);
+void session_end(struct session *s, const struct model_pass *pass);
+#endif
 
 #if MODEL_IMPRINT > 0
 /* One look: an inference whose features join the statistics of their class (kernels/imprint.h). These are in the arena,
- * and begin anew after a training step and after session_take_arena. */
+ * and begin anew after a training step and after session_take_arena. The image may become a record, as in training. */
 int session_imprint(struct session *s, uint32_t label, uint32_t *predicted);
 
 /* The head of all that was seen, in place of the present one. It counts as a step. *classes: how many it knows. The
@@ -106,5 +125,13 @@ static inline void session_take_arena(struct session *s)
 
 /* Training steps on records alone. Rows received so far are lost. */
 int session_rehearse(struct session *s, uint32_t count);
+
+#if MODEL_RECORDS > 0
+/* Allow so many steps on records while there is nothing else to do; the rate falls to 0 with the last. 0: none. */
+void session_allow_idle(struct session *s, uint32_t steps);
+
+/* One of them, unless none is left, there are no records, or an image is on its way. Returns 1 where it was taken. */
+int session_idle(struct session *s);
+#endif
 
 #endif

@@ -15,15 +15,18 @@ SOURCES = (".c", ".h", ".S", ".inc", ".ld")
 ROOMS = {
     "main": {"runtime", "application.h", "board.h"},
     "application": {"runtime", "application.h", "model", "board.h", "board", "base"},
-    "runtime": {"application.h", "model", "kernels", "board.h", "base"},
+    "library": {"runtime", "model", "microtrain.h", "kernels", "base"},
+    "runtime": {"application.h", "model", "microtrain.h", "kernels", "board.h", "base"},
     "board": {"board.h", "base"},
-    "model": {"kernels"},
+    "model": {"kernels", "microtrain.h"},
     "kernels": set(),
     "base": set(),
     "application.h": set(),
     "board.h": set(),
+    "microtrain.h": set(),
 }
 PROMISES = {"application.h": "application.h", "board.h": "board.h", "model_api.h": "model"}
+PROMISES |= {"microtrain.h": "microtrain.h", "model_table.h": "model", "instance.h": "runtime"}
 PROMISES |= {"model_weights.h": "model", "model.h": "model"}
 FOR_GENERATED_CODE = {"kernels", "model"}  # rooms whose headers model.c includes
 LENT = ("application", "hardware.h")  # drivers of an application need the chip's registers
@@ -44,6 +47,8 @@ def room(path: Path, root: Path) -> str:
     parts = path.relative_to(root).parts
     if parts[0] == "examples" or path.name == "application.c":
         return "application"
+    if parts[1] == "library":
+        return "library"
     if parts[1] == "src":
         return "main" if path.name == "main.c" else parts[2]
     if parts[2] == "kernels":
@@ -56,7 +61,7 @@ def end_of(header: str, path: Path, files: list[Path], root: Path) -> tuple[str,
     """The room of a header that a source includes, and whether it is one of the room's private headers."""
     beside = [p for p in files if p == path.parent / header]
     found = beside or [p for p in files if p.as_posix().endswith(f"/{header}")]
-    ends = {(room(p, root), "src" in p.relative_to(root).parts) for p in found}
+    ends = {(room(p, root), "include" not in p.relative_to(root).parts) for p in found}
     ends = ends or {(PROMISES.get(header, "nowhere"), False)}
     assert len(ends) == 1, f"{path.name}: {header} may be any of {found}"
     return ends.pop()

@@ -29,6 +29,7 @@ OTHER_WORDS = {
     ("tools/convert/frontends/affine.py", "add"),
     ("tools/convert/nearest.py", "conv2d"),
     ("tools/demo/run.py", "head"),
+    ("tools/fleet/words.py", "head"),
     ("tools/pictures/arena_map.py", "head"),
     ("tools/emulator/native.py", "stream"),
     ("lab/attack/names.py", "conv2d"),

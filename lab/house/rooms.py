@@ -29,6 +29,7 @@ FLOORS: Floors = (
     ("microtrain.simulate",),
     ("microtrain.search",),
     ("microtrain.demo", "microtrain.new"),
+    ("microtrain.fleet",),
     ("microtrain.cli", "lab.notes", "lab.marks"),
     ("lab.soak", "lab.golden", "lab.forgetting"),
     ("lab.bench",),
@@ -60,8 +61,8 @@ CONVERT: Floors = tuple(
         "frontends execute scheme passes memory",  # none of them knows another
         "quantize pipeline",
         "emit loading default_scheme",
-        "imprinting obstacles",  # statistics of features; why a model does not fit
-        "options writing native_model check",
+        "imprinting recording obstacles",  # statistics of features; records; why a model does not fit
+        "options writing native_model check export",
         "command",
         "cli",
     )

@@ -111,6 +111,10 @@ def main() -> None:
     """Measure, for every board, what the firmware's own code takes of flash."""
     models = list(networks.samples(ROOT, WORK))
     example = networks.example(ROOT)
-    more = {"replay": networks.replayed(example), "imprint": networks.imprinting(example)}
+    more = {
+        "replay": networks.replayed(example),
+        "coded": networks.replayed(example, part=4),
+        "imprint": networks.imprinting(example),
+    }
     notes.write(FILE, {board: measured(board, models, more) for board in boards.names()})
     click.echo(f"wrote {FILE.relative_to(ROOT)}" if FILE.is_relative_to(ROOT) else f"wrote {FILE}")

@@ -13,8 +13,9 @@ from torch import nn
 from microtrain.convert.frontends.module import LoadedModel, load_model
 from microtrain.convert.ir import Graph
 from microtrain.convert.memory.replay import Request
-from microtrain.convert.pipeline import Compiled, Passes, compile_graph, with_buffer
+from microtrain.convert.pipeline import Compiled, Passes, compile_graph
 from microtrain.convert.quantize.ptq import Choices, calibration_images, quantize_model
+from microtrain.convert.recording import with_buffer
 from microtrain.convert.scheme import ALL, Scheme
 
 EXAMPLE = Path("examples/digits/model.pt")
@@ -111,10 +112,12 @@ def samples(root: Path, folder: Path) -> Iterator[Compiled]:
         yield compile_graph(graph, replace(SCHEMES[3], loss="mse"), CLASSES)
 
 
-def replayed(graph: Graph) -> Compiled:
-    """With a replay buffer."""
-    request = Request(records=RECORDS)
-    return with_buffer(compile_graph(graph, SCHEMES[1], CLASSES, Passes(replay=request)), request, None)
+def replayed(graph: Graph, part: int = 1) -> Compiled:
+    """With a replay buffer. part: how many values of a record share a byte"""
+    request = Request(records=RECORDS, parts=(part,))
+    compiled = compile_graph(graph, SCHEMES[1], CLASSES, Passes(replay=request))
+    images = np.random.default_rng(0).integers(0, 256, (64, *graph.tensors[graph.input.tensor].shape))
+    return with_buffer(compiled, request, None, images.astype(np.uint8))
 
 
 def imprinting(graph: Graph) -> Compiled:

@@ -192,6 +192,7 @@ class Imprint:
 class Replay:
     """The replay buffer.
 
+    part         values of a record that share a byte; 1: they are kept as they are
     all_in_sram  estimate of all SRAM: arena, trainables, buffer, the firmware's own
     tensors      what a record holds of the arena
     step         at which a replayed record begins
@@ -199,6 +200,7 @@ class Replay:
 
     records: Count
     record_bytes: Count
+    part: Annotated[int, AtLeast(1)]
     bytes: Count
     all_in_sram: Count
     tensors: tuple[str, ...]

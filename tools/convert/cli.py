@@ -22,7 +22,7 @@ def main(model: Path, wanted: Wanted) -> None:
     """Turn MODEL and a sparse update scheme into C for the microcontroller.
 
     MODEL is a torch.export archive (.pt2), TorchScript, or a module saved whole. Written are model.c,
-    model.h, model_weights.c, plan.json, model.npz, and report.html, a page about all that was chosen.
+    model.h, model_weights.c, model_library.inc, plan.json, model.npz, and report.html, a page about it all.
 
     \b
     Examples:

@@ -6,20 +6,26 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from microtrain.base.progress import Bars
+from microtrain.base.terminal import say
 from microtrain.pictures.report import Line
 
 from . import boards, check, obstacles
 from .default_scheme import default_scheme
 from .emit.explain import print_waterfall
+from .export.write import export
 from .frontends.module import LoadedModel
 from .imprinting import compile_imprinting
 from .ir import Graph
 from .loading import load, quantized_with_report, screen
+from .memory import replay
 from .memory.imprint import Request, features_of
 from .options import NATIVE, Wanted
-from .pipeline import Compiled, Passes, Room, with_buffer
-from .quantize.ptq import Choices, knows_ranges
+from .pipeline import Compiled, Passes, Room
+from .quantize.ptq import Choices, calibration_images, knows_ranges
+from .recording import with_buffer
 from .scheme import Scheme
 from .scheme import find as find_scheme
 from .trainables import HeadStart
@@ -37,14 +43,30 @@ def run(model: Path, wanted: Wanted) -> bool:
     classes = classes_of(loaded.graph, wanted)
     too_large = obstacles.before_calibration(loaded.graph, target.limits, classes)
     obstacles.refuse(f"{loaded.graph.name} does not fit", too_large)
-    choices = Choices(wanted.calibration, wanted.rule, wanted.correct)
+    choices = choices_of(loaded, wanted)
     compared = wanted.compared or wanted.labelled is not None
     quantized, report_files = quantized_with_report(loaded, choices, compared, wanted.labelled)
-    compiled = compiled_for(quantized, wanted, target.limits)
+    compiled = compiled_for(quantized, wanted, target.limits, images_of(loaded, wanted))
     write(compiled, Model(model, loaded.kind, said_of(loaded, choices)), target, report_files)
+    if wanted.library:
+        name = export(wanted.library, target.folder, None)
+        say(f"wrote the library with the model {name} to {wanted.library}")
     if wanted.explain:
         print_waterfall(quantized, compiled, screen())
     return True
+
+
+def choices_of(loaded: LoadedModel, wanted: Wanted) -> Choices:
+    """How the model is quantized. Where it is already, the images are for codes of records."""
+    for_codes = wanted.replay is not None and (loaded.kind == "checkpoint" or knows_ranges(loaded.graph))
+    return Choices(None if for_codes else wanted.calibration, wanted.rule, wanted.correct)
+
+
+def images_of(loaded: LoadedModel, wanted: Wanted) -> np.ndarray | None:
+    """Typical images, uint8 [N, h, w, c], where something but the ranges is learned from them."""
+    if wanted.replay is None or (wanted.calibration is None and loaded.calibration is None):
+        return None
+    return calibration_images(loaded.graph, loaded.calibration, wanted.calibration)
 
 
 def said_of(loaded: LoadedModel, choices: Choices) -> tuple[Line, ...]:
@@ -70,11 +92,20 @@ def asked_of(model: Path, wanted: Wanted) -> check.Asked:
     scheme = choose_scheme(wanted.scheme, wanted.fraction_bits) if wanted.scheme else None
     classes, limits = given_classes(wanted), target_of(wanted).limits
     imprint = wanted.imprint.beside(wanted.head_rows or scheme.head) if scheme else Request(0)
-    return check.Asked(lambda: loaded_as(model, wanted), limits, classes, scheme, passes_of(wanted), imprint)
+    passes = passes_of(wanted, wanted.calibration is not None or model.suffix not in (".pkl", ".tflite"))
+    return check.Asked(lambda: loaded_as(model, wanted), limits, classes, scheme, passes, imprint)
 
 
-def passes_of(wanted: Wanted) -> Passes:
-    return Passes(fused=not wanted.whole, arriving=not wanted.keep_image, replay=wanted.replay)
+def passes_of(wanted: Wanted, images: bool) -> Passes:
+    """images: there are some that codes of records can be learned from."""
+    return Passes(fused=not wanted.whole, arriving=not wanted.keep_image, replay=replay_of(wanted, images))
+
+
+def replay_of(wanted: Wanted, images: bool) -> replay.Request | None:
+    """The replay buffer that is asked for, with the codes that its records may have."""
+    if wanted.replay is None or wanted.code == 0 or (wanted.code is None and not images):
+        return wanted.replay
+    return replace(wanted.replay, parts=(wanted.code,) if wanted.code else replay.PARTS)
 
 
 def target_of(wanted: Wanted) -> Target:
@@ -99,10 +130,12 @@ def given_classes(wanted: Wanted) -> int | None:
     return len(rows) if isinstance(rows, tuple) else None
 
 
-def compiled_for(quantized: Graph, wanted: Wanted, limits: boards.Limits) -> Compiled:
+def compiled_for(
+    quantized: Graph, wanted: Wanted, limits: boards.Limits, images: np.ndarray | None = None
+) -> Compiled:
     """With the scheme that was named, or the largest default one that fits; with statistics of features as
     good as there is room for beside it; and with its replay buffer."""
-    passes, classes = passes_of(wanted), classes_of(quantized, wanted)
+    passes, classes = passes_of(wanted, images is not None), classes_of(quantized, wanted)
     scheme = choose_scheme(wanted.scheme, wanted.fraction_bits) if wanted.scheme else None
     head = wanted.head_rows or (scheme.head if scheme else "zeros")
     request = wanted.imprint.beside(head)
@@ -110,8 +143,8 @@ def compiled_for(quantized: Graph, wanted: Wanted, limits: boards.Limits) -> Com
     if scheme is None:
         scheme = default_within(room, passes, head, request.some(features_of(quantized))).scheme
     compiled = compile_imprinting(room, replace(scheme, head=head), passes, request, limits)
-    if wanted.replay:
-        return with_buffer(compiled, wanted.replay, limits.sram)
+    if passes.replay:
+        return with_buffer(compiled, passes.replay, limits.sram, images)
     return compiled
 
 

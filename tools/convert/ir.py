@@ -204,11 +204,26 @@ class Weights:
 
 
 @dataclass(frozen=True, eq=False)
+class Code:
+    """How a tensor is kept in fewer bytes (kernels/product_code.h): its values as `rows` of `row`.
+
+    part   values that share a byte
+    books  int8 [256][values] of each part of a row
+    """
+
+    rows: int
+    row: int
+    part: int
+    books: tuple[np.ndarray, ...]
+
+
+@dataclass(frozen=True, eq=False)
 class Graph:
     """Nodes in execution order. The first `forward` of them are the forward pass (-1: all).
 
     arriving  the image is never whole: its rows enter the first node, a stream, as they come
     record    frozen layers' results that a replayed step goes on from, in order of birth; () without replay
+    codes     how a record keeps its tensors; without an entry as they are
     imprint   features of which the covariance is kept together (memory/imprint.py); 0: no statistics
     """
 
@@ -221,6 +236,7 @@ class Graph:
     forward: int = -1
     arriving: bool = False
     record: tuple[str, ...] = ()
+    codes: Mapping[str, Code] = field(default_factory=dict)
     imprint: int = 0
     classes: tuple[str, ...] = field(default=())
 

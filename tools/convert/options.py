@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 KB = 1024
 ROW_MAX = 99_999  # of a head that rows are taken from
+PART_MAX = 64  # values that share a byte (PRODUCT_CODE_PART_MAX)
 NATIVE = "native"
 
 
@@ -96,6 +97,23 @@ class Records(click.ParamType):  # type: ignore[type-arg]
                 f"{short(value)} is no number of records, no size such as 64KB, and not spare", param, ctx
             )
         return Request(bytes=count * KB) if text.endswith("kb") else Request(records=count)
+
+
+class Code(click.ParamType):  # type: ignore[type-arg]
+    """How many values of a record share a byte, or "auto", or "off"."""
+
+    name = "auto|off|N"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int | None:
+        text = str(value).lower()
+        if text in ("auto", "off"):
+            return None if text == "auto" else 0
+        count = number(text)
+        if not count or count > PART_MAX:
+            self.fail(
+                f"{short(value)} is neither auto nor off nor a number of values, 1..{PART_MAX}", param, ctx
+            )
+        return count
 
 
 class Group(click.ParamType):  # type: ignore[type-arg]
@@ -211,6 +229,14 @@ class Wanted:
         type=Records(),
         help="Buffer for replaying old images in SRAM: records, a size, or all that the budget leaves.",
     )
+    code: int | None = option(
+        "--replay-code",
+        type=Code(),
+        default="auto",
+        show_default=True,
+        help="How many values of a record share a byte, by codes learned from the calibration images; "
+        "auto: as few as give the records that --replay asks for, or 10 a class.",
+    )
     imprint: Imprint = option(
         "--imprint",
         type=Group(),
@@ -218,6 +244,12 @@ class Wanted:
         show_default=True,
         help="Statistics of features, from which the device makes its head after one look at each image: "
         "of how many features the covariance is kept together; auto: as many as the budget allows.",
+    )
+    library: Path | None = option(
+        "--library",
+        type=click.Path(path_type=Path),
+        metavar="DIR",
+        help="Also write the model and the engine as C for a firmware of your own (export-library).",
     )
     explain: bool = option(
         "--explain", is_flag=True, help="Print what each memory pass saves, every row a real plan."

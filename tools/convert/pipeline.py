@@ -161,12 +161,6 @@ class Room:
         return self.needed(scheme, passes) <= self.sram
 
 
-def with_buffer(compiled: Compiled, request: Request, budget_sram: int | None) -> Compiled:
-    """The model with a replay buffer of the requested size; budget_sram: bytes, None: none."""
-    spare = None if budget_sram is None else budget_sram - compiled.sram
-    return replace(compiled, records=request.size(compiled.graph, spare))
-
-
 def with_head(graph: Graph, classes: int, start: HeadStart) -> Graph:
     """The graph with the head of the new task."""
     node = graph.forward_nodes[-1]

@@ -23,6 +23,7 @@ from .errors import DeviceError
 from .link import DEFAULT_BAUD, EmulatorPort, Port, ProgramPort, SerialPort
 from .options import FACTOR_HELP, LR_HELP, Course, Rates, factors, imprints, in_words
 from .plan import check_same_model
+from .recipe import Situation
 from .session import Evaluation, Log, Settings, evaluate, imprint, new_log, pixels, train, varied
 from .shown import Shown, moments
 from .weights import load_npz, pack, save_npz, unpack
@@ -241,6 +242,8 @@ def train_command(
             device.autosave(autosave)
         target.hurry(device)
         imprint = imprint_first(device, wanted.imprint)
+        shown = min(wanted.limit or len(training.samples), len(training.samples))
+        wanted = wanted.resolved(Situation(shown, device.info.records, imprint, wanted.order))
         say(in_words(wanted, (factor,), rates, imprint))
         settings = wanted.settings(factor, wanted.seed, wanted.eval_every, wanted.replay, imprint)
         log = new_log(device, training.classes, settings)

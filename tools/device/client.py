@@ -238,6 +238,24 @@ class Device:
         for start in range(0, count, REPLAY_MAX):
             self._talk.command(f"rehearse {min(REPLAY_MAX, count - start)}", "ok rehearse", COMPUTE_S)
 
+    def keep(self, on: bool) -> None:
+        """Whether images that come may become records, as after boot.
+
+        Errors   DeviceError where the firmware has no replay buffer
+        """
+        if not self.info.records:
+            raise DeviceError(NO_RECORDS)
+        self._talk.command(f"keep {int(on)}", "ok keep")
+
+    def idle(self, steps: int) -> None:
+        """Let the device take so many steps on old records while the line is silent; the rate falls to 0.
+
+        Errors   DeviceError where the firmware has no replay buffer
+        """
+        if not self.info.records:
+            raise DeviceError(NO_RECORDS)
+        self._talk.command(f"idle {steps}", "ok idle")
+
     def pull(self) -> bytes:
         """All trainables, as they lie in the device's memory."""
         for _ in range(TRIES):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 import click
 
@@ -13,6 +14,7 @@ from microtrain.samples.augment import Augmentation
 from microtrain.samples.images import WAYS
 
 from .client import NO_IMPRINT
+from .recipe import Situation
 from .session import Settings
 
 LR_HELP = (
@@ -44,8 +46,12 @@ class Kinds(click.ParamType):  # type: ignore[type-arg]
 class Course:
     """How a session goes, whatever it trains."""
 
-    epochs: int = option(
-        "--epochs", default=1, show_default=True, type=click.IntRange(1), help="Passes over the images."
+    epochs: int | None = option(
+        "--epochs",
+        type=click.IntRange(0),
+        metavar="N",
+        help="Passes over the images. [1; 0 where a replay buffer holds all of them, or classes come one "
+        "after the other: then records are rehearsed]",
     )
     limit: int = option(
         "--limit", default=0, type=click.IntRange(0), metavar="N", help="At most N images per epoch."
@@ -87,17 +93,22 @@ class Course:
         show_default=True,
         help="Order of the training images: classes come one after the other, each for all of its epochs.",
     )
-    rehearse: int = option(
+    rehearse: int | None = option(
         "--rehearse",
-        default=0,
         type=click.IntRange(0),
         metavar="N",
-        help="At the end, N steps on old images alone, with a rate that falls to 0.",
+        help="At the end, N steps on old images alone, with a rate that falls to 0. [0 after a pass]",
     )
 
     @property
     def augmentation(self) -> Augmentation:
         return Augmentation(self.kinds, self.variants)
+
+    def resolved(self, found: Situation) -> Self:
+        """The course with what nobody said as recipe.py has it."""
+        epochs = found.epochs if self.epochs is None else self.epochs
+        rehearse = found.rehearse if self.rehearse is None and self.epochs is None else self.rehearse or 0
+        return replace(self, epochs=epochs, rehearse=rehearse)
 
     def settings(
         self, factor: float, seed: int, eval_every: int, replay: int | None, imprint: bool = False
@@ -105,7 +116,7 @@ class Course:
         """Of a session with this course. factor: on the scheme's learning rates; imprint: as imprints() has
         it."""
         return Settings(
-            epochs=self.epochs,
+            epochs=1 if self.epochs is None else self.epochs,
             seed=seed,
             limit=self.limit,
             eval_every=eval_every,
@@ -114,7 +125,7 @@ class Course:
             warmup=self.warmup,
             order=self.order,
             replay=replay,
-            rehearse=self.rehearse,
+            rehearse=self.rehearse or 0,
             imprint=imprint,
         )
 
@@ -168,4 +179,8 @@ def in_words(course: Course, chosen: Sequence[float], rates: Rates | None, impri
     rise = f", {course.warmup} steps of warm-up" if course.warmup else ""
     images = f"{', '.join(course.kinds)} ({course.variants} variants)" if course.kinds else "none"
     first = "one look at each image first; " if imprint else ""
-    return f"{first}{rate}, {fall}{rise}; augmentation {images}"
+    if course.epochs == 0:
+        then = f"then {course.rehearse} steps on records" if course.rehearse else "no training"
+        return f"{first}{then}; {rate}, {fall}"
+    last = f"; then {course.rehearse} steps on records" if course.rehearse else ""
+    return f"{first}{rate}, {fall}{rise}; augmentation {images}{last}"

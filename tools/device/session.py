@@ -26,7 +26,7 @@ RATE_EVERY = 10  # steps between changes of a scheduled learning rate
 class Settings:
     """How to train.
 
-    epochs      passes over the images
+    epochs      passes over the images; 0: none but the first look, and what is rehearsed
     seed        of the order and of the device's stochastic rounding
     limit       most images per epoch, 0: all
     eval_every  steps between evaluations, 0: only before and after
@@ -138,6 +138,7 @@ class Learner(Protocol):
     def seed(self, number: int) -> None: ...
     def replay(self, count: int) -> None: ...
     def rehearse(self, count: int) -> None: ...
+    def keep(self, on: bool) -> None: ...
     def sha(self) -> str: ...
 
 
@@ -237,10 +238,12 @@ def train(
     if settings.imprint:
         imprint(device, training, settings, watcher, show)
         test(0)
+    keeping = True
     watcher.begin("training", len(order))
     for number, (epoch, sample) in enumerate(order, 1):
         if number % RATE_EVERY == 1:
             device.rate(settings.rate_at(number - 1, len(order)))
+        keeping = keep_first(device, settings, epoch, keeping)
         result = device.train(show(sample, epoch), sample.label)
         name = f"{sample.path.parent.name}/{sample.path.name}"
         log.steps.append(TrainStep(number, epoch, name, sample.label, result.predicted, result.loss))
@@ -251,21 +254,36 @@ def train(
         if number < len(order) and due(settings, number, sample, order[number][1]):
             test(number)
     watcher.end()
+    if not keeping:
+        device.keep(True)
     done = len(log.steps)
     if settings.rehearse and not log.diverged:
-        test(done)
+        if done:
+            test(done)
         done += rehearse(device, settings, watcher)
     device.rate(1.0)
     test(done)
     log.sha256 = device.sha()
 
 
+def keep_first(device: Learner, settings: Settings, epoch: int, keeping: bool) -> bool:
+    """Let an image become a record when it is seen first, and only then; returns whether it may.
+
+    keeping   as it is now
+    """
+    first = epoch == 0 and not settings.imprint
+    if device.info.records and first != keeping:
+        device.keep(first)
+        return first
+    return keeping
+
+
 def imprint(device: Learner, training: Dataset, settings: Settings, watcher: Watcher, show: Show) -> int:
-    """Look once at each image of the first epoch, and make the head of them all.
+    """Look once at each image of the first epoch, in the session's order, and make the head of them all.
 
     Returns   how many classes the head knows
     """
-    shown = list(shuffled(training, replace(settings, epochs=1)))
+    shown = ordered(training, replace(settings, epochs=1))
     watcher.begin("looking", len(shown))
     for epoch, sample in shown:
         device.imprint(show(sample, epoch), sample.label)

@@ -147,6 +147,12 @@ class FakeDevice:
     def do_replay(self, count: str) -> None:
         self.say(f"ok replay {count}")
 
+    def do_keep(self, on: str) -> None:
+        self.say(f"ok keep {on}")
+
+    def do_idle(self, steps: str) -> None:
+        self.say(f"ok idle {steps}")
+
     def do_rehearse(self, count: str) -> None:
         self.say(f"ok rehearse {count}")
 

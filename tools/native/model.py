@@ -118,6 +118,22 @@ class Model:
         self.lib.host_rest(int(train))
         return self.logits()
 
+    def front_of_record(self, image: np.ndarray) -> None:
+        """The forward pass up to what a record holds, which is no more than front() leaves."""
+        self.enter(image)
+        self.lib.model_front()
+
+    def rest_of_record(self, train: bool) -> np.ndarray:
+        """The forward pass from there on: logits float32 [classes]."""
+        self.lib.model_rest(int(train))
+        return self.logits()
+
+    def through_record(self, size: int) -> None:
+        """Put what front_of_record() left into a record of so many bytes, and back: a code may change it."""
+        record = (ctypes.c_uint8 * size)()
+        self.lib.model_keep(record)
+        self.lib.model_recall(record)
+
     def logits(self) -> np.ndarray:
         return np.array(self.lib.model_logits()[: self.classes], np.float32)
 

@@ -58,9 +58,10 @@ def class_folders(folder: Path) -> list[str]:
     return sorted(p.name for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
 
 
-def scan(folder: Path, classes: int) -> Dataset:
+def scan(folder: Path, classes: int, whole: bool = True) -> Dataset:
     """A folder with one folder per class; the sorted folder names are the labels 0, 1, 2, ...
 
+    whole    every class must have a sample; otherwise one of them, where others see the rest
     Errors   Error where the folder is missing, has another number of classes, or an empty class
     """
     names = class_folders(folder)
@@ -74,7 +75,7 @@ def scan(folder: Path, classes: int) -> Dataset:
         )
     samples = tuple(Sample(path, label) for label, name in enumerate(names) for path in files(folder / name))
     empty = set(range(classes)) - {sample.label for sample in samples}
-    if empty:
+    if empty and (whole or not samples):
         raise Error(
             f"no images in {', '.join(str(folder / names[k]) for k in sorted(empty))}: "
             f"every class needs at least one ({', '.join(sorted(suffixes()))})."

@@ -21,11 +21,13 @@ class Blueprint:
     shape    (height, width, channels) of an image
     gain     stored = sat8(rint(pixel * gain + offset)), by channel; offset likewise
     rates    learning rates of weights, biases and head
-    front    forward steps that use nothing trained
+    front    forward steps that use nothing trained; where records are codes, those before what they hold
     regions  bytes of the arena that are alive behind these: what is recorded of an image
     kept     tensor -> where it begins in the record, and its shape
     memory   bytes of SRAM: arena and trainables
     records  of the replay buffer; 0: none
+    coded    bytes of a record that holds codes; 0: it holds what they would be of
+    held     bytes of the arena that a record with codes is made of
     imprint  features of which the covariance is kept together; 0: no statistics
     """
 
@@ -43,6 +45,8 @@ class Blueprint:
     kept: dict[str, tuple[int, tuple[int, ...]]]
     memory: Sram
     records: int
+    coded: int
+    held: Regions
     imprint: int
 
     def absolute(self, factor: float) -> float:
@@ -70,7 +74,11 @@ def load_blueprint(path: Path) -> Blueprint:
 
 
 def blueprint(plan: Plan) -> Blueprint:
-    regions = alive(plan.tensors, plan.front)
+    replay = plan.replay
+    coded = replay if replay is not None and replay.part > 1 else None
+    front = coded.step if coded else plan.front
+    regions = alive(plan.tensors, front)
+    image = tuple((t.offset, t.bytes) for t in plan.tensors if coded and t.name in coded.tensors)
     return Blueprint(
         folder=plan.path.parent,
         name=plan.name,
@@ -81,11 +89,13 @@ def blueprint(plan: Plan) -> Blueprint:
         gain=plan.input.gain,
         offset=plan.input.offset,
         rates=plan.scheme.learning_rate.all,
-        front=plan.front,
+        front=front,
         regions=regions,
         kept=placed(plan.tensors, regions),
         memory=plan.sram,
-        records=plan.replay.records if plan.replay else 0,
+        records=replay.records if replay else 0,
+        coded=coded.record_bytes if coded else 0,
+        held=regions if front else image,
         imprint=plan.imprint.group if plan.imprint else 0,
     )
 

@@ -18,6 +18,7 @@ from microtrain.base.progress import Bars
 from microtrain.base.terminal import say
 from microtrain.device.client import REPLAY_MAX
 from microtrain.device.options import FACTOR_HELP, LR_HELP, Course, factors, imprints, in_words
+from microtrain.device.recipe import Situation
 from microtrain.device.session import Settings
 from microtrain.samples.source import hold_out, split
 
@@ -129,8 +130,10 @@ def run(plan: Path, wanted: Wanted) -> tuple[Blueprint, list[Outcome], list[Path
     """Every pair of a rate and a seed; returns the model, what came of each, and the files written."""
     model = load_blueprint(plan)
     chosen = factors(wanted.lrs, wanted.given, model.rates)
-    task = task_of(model, wanted)
     imprint = imprint_first(model, wanted)
+    task = task_of(model, wanted)
+    images = images_of(task, wanted.limit)
+    wanted = wanted.resolved(Situation(images, task.memory, imprint, wanted.order))
     say(in_words(wanted, chosen, model.rates, imprint))
     runs = settings_of(task, wanted, chosen, imprint)
     outcomes = simulate(task, runs, wanted.jobs or os.cpu_count() or 1)
@@ -145,7 +148,7 @@ def task_of(model: Blueprint, wanted: Wanted) -> Task:
     training, testing = split(wanted.data, model.classes)
     if wanted.validation:
         training, testing = hold_out(training)
-    memory = buffer_size(model, wanted.records, wanted.rehearse > 0 or wanted.replay is not None)
+    memory = buffer_size(model, wanted.records, bool(wanted.rehearse) or wanted.replay is not None)
     check_order(wanted.arithmetic, wanted.order, memory)
     return Task(
         plan=model,
@@ -153,13 +156,18 @@ def task_of(model: Blueprint, wanted: Wanted) -> Task:
         training=training,
         testing=testing,
         augmentation=wanted.augmentation,
-        epochs=wanted.epochs,
+        epochs=wanted.epochs or 1,
         cache=None if wanted.no_cache else WORK / "records",
         arithmetic=wanted.arithmetic,
         trainer=library(model, WORK / "lib", wanted.arithmetic),
         device=wanted.torch_device,
         memory=memory,
     )
+
+
+def images_of(task: Task, limit: int) -> int:
+    """That an epoch shows."""
+    return min(limit or len(task.training.samples), len(task.training.samples))
 
 
 def imprint_first(model: Blueprint, wanted: Wanted) -> bool:
@@ -172,8 +180,7 @@ def imprint_first(model: Blueprint, wanted: Wanted) -> bool:
 
 def settings_of(task: Task, wanted: Wanted, chosen: Sequence[float], imprint: bool) -> list[Settings]:
     """Of each run. chosen: factors on the scheme's learning rates; imprint: they begin with one look."""
-    epoch = min(wanted.limit or len(task.training.samples), len(task.training.samples))
-    every = wanted.eval_every or (epoch if wanted.order == "shuffled" else 0)
+    every = wanted.eval_every or (images_of(task, wanted.limit) if wanted.order == "shuffled" else 0)
     pairs = product(chosen, wanted.seeds)
     return [wanted.settings(factor, seed, every, wanted.replay, imprint) for factor, seed in pairs]
 
@@ -187,7 +194,7 @@ def simulate(task: Task, runs: list[Settings], jobs: int) -> list[Outcome]:
             front.set(done)
         if front is not None:
             front.end()
-        steps = min(runs[0].limit or len(task.training.samples), len(task.training.samples)) * task.epochs
+        steps = images_of(task, runs[0].limit) * runs[0].epochs
         names = [f"lr {task.plan.absolute(run.rate):g}, seed {run.seed}" for run in runs]
         own = [bars.add(name, steps) for name in names]
         reported = dict.fromkeys(range(len(runs)), 0)

@@ -44,13 +44,15 @@ class Machine:
     """A learner (device.session) that takes what the frozen front of the model made of an image.
 
     One at a time in a process. arithmetic: that of the library at `path` (arithmetic.py).
+
+    rate_now  factor on the scheme's learning rates, float32
     """
 
     def __init__(self, plan: Blueprint, path: Path, arithmetic: str = "device") -> None:
         self.plan = plan
         self.model = Model(plan.folder, path)
         adapt(self.model, plan, arithmetic)
-        self._seed, self._rate, self._steps = SEED, np.float32(1), 0
+        self._seed, self.rate_now, self._steps = SEED, np.float32(1), 0
         self._seen = 0
         self.info = Info(
             board="this machine",
@@ -81,13 +83,27 @@ class Machine:
         stored = self.plan.stored(pixels)
         if not self.plan.front:
             return stored.reshape(-1).view(np.uint8)
-        self.model.front(stored)
+        if self.plan.coded:
+            self.model.front_of_record(stored)
+        else:
+            self.model.front(stored)
         return self.model.keep(self.plan.regions)
+
+    def recorded(self, image: np.ndarray) -> np.ndarray:
+        """What a record gives back of what look() returned."""
+        if not self.plan.coded:
+            return image
+        if self.plan.front:
+            self.model.restore(self.plan.regions, image)
+        else:
+            self.model.front_of_record(image.view(np.int8).reshape(self.plan.shape))
+        self.model.through_record(self.plan.coded)
+        return self.model.keep(self.plan.held)
 
     def train(self, image: np.ndarray, label: int) -> Step:
         """One training step on what look() returned."""
         logits = self._forward(image, True)
-        weight, bias, head = (float(np.float32(rate) * self._rate) for rate in self.plan.rates)
+        weight, bias, head = (float(np.float32(rate) * self.rate_now) for rate in self.plan.rates)
         loss = self.model.backward(label, Sgd(weight, bias, head, self._seed, self._steps))
         self._steps += 1
         self._seen = 0
@@ -115,12 +131,12 @@ class Machine:
         if not self.plan.front:
             return self.model.forward(record.view(np.int8).reshape(self.plan.shape), train)
         self.model.restore(self.plan.regions, record)
-        return self.model.rest(train)
+        return self.model.rest_of_record(train) if self.plan.coded else self.model.rest(train)
 
     def rate(self, factor: float) -> None:
         """Multiply the scheme's learning rates by the factor, with the digits that a device is sent."""
         whole, _, places = decimal(factor).partition(".")
-        self._rate = np.float32(int(whole + places)) / np.float32(10 ** len(places))
+        self.rate_now = np.float32(int(whole + places)) / np.float32(10 ** len(places))
 
     def seed(self, number: int) -> None:
         self._seed = number
@@ -128,11 +144,20 @@ class Machine:
     def trainables(self) -> bytes:
         return self.model.trainables()
 
+    def reset(self) -> None:
+        """Trainables and the count of steps as after conversion."""
+        self.model.reset()
+        self._steps = self._seen = 0
+
     def load(self, trainables: bytes) -> None:
         """Put back what trainables() returned."""
         self.model.load(trainables)
 
     def replay(self, count: int) -> None:
+        """Errors   Error: this machine remembers nothing"""
+        raise Error(NO_RECORDS)
+
+    def keep(self, on: bool) -> None:
         """Errors   Error: this machine remembers nothing"""
         raise Error(NO_RECORDS)
 

@@ -97,16 +97,21 @@ class Rehearsing:
         self._machine = machine
         self._buffer = Buffer(records, machine.info.classes)
         self._records = np.zeros((records, machine.record_bytes), np.uint8)
-        self._count, self._seed, self._steps = DEFAULT, SEED, 0
+        self._count, self._seed, self._steps, self._seen = DEFAULT, SEED, 0, 0
+        self._keeping = True
 
     def train(self, image: np.ndarray, label: int) -> Step:
         """One training step on what look() returned, then the replayed ones."""
-        place = self._buffer.keep(label, self._seed, self._steps)
-        if place is not None:
-            self._records[place] = image
+        self._remember(image, label, self._steps)
         result = self._learn(image, label)
-        self.rehearse(self._count)
+        self.rehearse(self._count if self._buffer.labels else 0)
         return result
+
+    def _remember(self, image: np.ndarray, label: int, draw: int) -> None:
+        """Keep a record of the image, or not, as the buffer decides."""
+        place = self._buffer.keep(label, self._seed, draw) if self._keeping else None
+        if place is not None:
+            self._records[place] = self._machine.recorded(image)
 
     def rehearse(self, count: int) -> None:
         """Training steps on records alone; there is one at least."""
@@ -114,14 +119,25 @@ class Rehearsing:
             place = self._buffer.recall(self._seed, self._steps)
             self._learn(self._records[place], self._buffer.labels[place])
 
+    def idle(self, steps: int) -> None:
+        """What a device does while nothing comes: steps on records at a rate that falls to 0."""
+        rate = self._machine.rate_now
+        for left in range(steps, 0, -1):
+            self._machine.rate_now = rate * (np.float32(left) / np.float32(steps))
+            self.rehearse(1)
+        self._machine.rate_now = rate
+
     def _learn(self, image: np.ndarray, label: int) -> Step:
         self._steps += 1
+        self._seen = 0
         return self._machine.train(image, label)
 
     def evaluate(self, image: np.ndarray, label: int) -> int:
         return self._machine.evaluate(image, label)
 
     def imprint(self, image: np.ndarray, label: int) -> int:
+        self._remember(image, label, self._steps + self._seen)
+        self._seen += 1
         return self._machine.imprint(image, label)
 
     def imprint_head(self) -> int:
@@ -138,6 +154,10 @@ class Rehearsing:
     def replay(self, count: int) -> None:
         """Replayed steps behind each new one."""
         self._count = count
+
+    def keep(self, on: bool) -> None:
+        """Whether images that come may become records."""
+        self._keeping = on
 
     def sha(self) -> str:
         return self._machine.sha()

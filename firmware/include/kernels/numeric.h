@@ -76,7 +76,7 @@ static inline int32_t round_s32(float v)
  * (board_init). */
 static inline float kept_f32(float v)
 {
-#if defined(__ARM_ARCH_PROFILE) && __ARM_ARCH_PROFILE == 'M'
+#if defined(__ARM_ARCH_PROFILE) && __ARM_ARCH_PROFILE == 'M' && !defined(MICROTRAIN_LIBRARY)
     return v;
 #else
     return v == v ? v : NAN;

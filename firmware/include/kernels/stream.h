@@ -32,12 +32,20 @@ struct stream_stage {
     uint8_t kind;
 };
 
+struct model_memory;
+
 struct stream {
     const struct stream_stage *stage;
     const struct add *add; /* y = add(last stage, x), its pixels those of one row; NULL: none */
     uint8_t stages;        /* 1..STREAM_STAGES_MAX */
     uint8_t rows;          /* rows of x that enter at once, >= 1: more of them take more scratch and fewer calls */
     uint8_t resident;      /* x is a tensor in memory; 0: it comes row by row, and add is NULL */
+#ifdef MICROTRAIN_LIBRARY
+    /* What stream_rows() is elsewhere, of this model and for this memory of it. */
+    void (*own)(struct model_memory *memory, const struct stream_stage *stage, const struct conv2d *p, const int8_t *x,
+                int8_t *y, void *scratch);
+    struct model_memory *memory;
+#endif
 };
 
 /* y = the chain applied to x.
@@ -64,6 +72,8 @@ void stream_end(const struct stream *s, int8_t *y, void *scratch);
  * x        int8  [p->h_in][p->w_in][p->c_in]
  * y        int8  [p->h_out][p->w_out][p->c_out]; not in x
  * scratch  as the kernel of the stage's convolution needs */
+#ifndef MICROTRAIN_LIBRARY
 void stream_rows(const struct stream_stage *stage, const struct conv2d *p, const int8_t *x, int8_t *y, void *scratch);
+#endif
 
 #endif

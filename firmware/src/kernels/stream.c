@@ -125,11 +125,17 @@ void stream_begin(const struct stream *s, void *scratch)
     at.head->waiting = 0;
 }
 
+#ifdef MICROTRAIN_LIBRARY
+#define OWN_ROWS(s, stage, ...) (s)->own((s)->memory, stage, __VA_ARGS__)
+#else
+#define OWN_ROWS(s, stage, ...) stream_rows(stage, __VA_ARGS__)
+
 __attribute__((weak)) void stream_rows(const struct stream_stage *stage, const struct conv2d *p, const int8_t *x,
                                        int8_t *y, void *scratch)
 {
     (void)stage, (void)p, (void)x, (void)y, (void)scratch;
 }
+#endif
 
 static int8_t *window_row(const struct run *at, uint32_t i, uint32_t row)
 {
@@ -176,7 +182,7 @@ static void make_rows(const struct run *at, uint32_t i, const int8_t *x, uint32_
     } else if (stage->kind == STREAM_CONV2D) {
         conv2d_fwd_s8(&p, x, stage->w, stage->b, y, NULL, scratch);
     } else {
-        stream_rows(stage, &p, x, y, scratch);
+        OWN_ROWS(s, stage, &p, x, y, scratch);
     }
     if (!last) {
         at->stage[i + 1].fed = (uint16_t)(at->stage[i + 1].fed + rows);

@@ -5,8 +5,7 @@
 #include <string.h>
 
 #include "crc.h"
-#include "model_api.h"
-#include "reply.h"
+#include "storage.h"
 
 #define SLOT_MAGIC 0x4c53544du   /* "MTSL" */
 #define RECORD_MAGIC 0x5243544du /* "MTCR"; another VERSION takes another: a damaged header does not tell them apart */
@@ -30,51 +29,57 @@ struct record {
     uint32_t evaluated, correct, losses;
     uint32_t guard, model_id, crc;
 };
-#define HEADER_BYTES ((uint32_t)sizeof(struct slot_header))
-#define RECORD_BYTES ((uint32_t)sizeof(struct record))
+#define HEADER_BYTES(c) round_up(sizeof(struct slot_header), PROGRAM_BYTES(c))
+#define RECORD_BYTES(c) round_up(sizeof(struct record), PROGRAM_BYTES(c))
 _Static_assert(sizeof(struct slot_header) == ALIGNMENT, "records must begin at multiples of ALIGNMENT");
 _Static_assert(sizeof(struct record) % 4 == 0, "a record is written in words");
 
+static uint32_t round_up(uint32_t bytes, uint32_t unit)
+{
+    return (bytes + unit - 1) / unit * unit;
+}
+
 /* Bytes from one record to the next. */
-static uint32_t stride(void)
+static uint32_t stride(const struct checkpoint *c)
 {
-    return (RECORD_BYTES + model_info.trainable_bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    uint32_t unit = PROGRAM_BYTES(c) > ALIGNMENT ? PROGRAM_BYTES(c) : (uint32_t)ALIGNMENT;
+    return round_up(RECORD_BYTES(c) + CHECKPOINT_INFO(c)->trainable_bytes, unit);
 }
 
-static uint32_t capacity(uint32_t slot)
+static uint32_t capacity(const struct checkpoint *c, uint32_t slot)
 {
-    return (board_slot_bytes(slot) - HEADER_BYTES) / stride();
+    return (slot_bytes(c, slot) - HEADER_BYTES(c)) / stride(c);
 }
 
-static uint32_t record_offset(uint32_t index)
+static uint32_t record_offset(const struct checkpoint *c, uint32_t index)
 {
-    return HEADER_BYTES + index * stride();
+    return HEADER_BYTES(c) + index * stride(c);
 }
 
-static struct record read_record(uint32_t slot, uint32_t offset)
+static struct record read_record(const struct checkpoint *c, uint32_t slot, uint32_t offset)
 {
     struct record r;
-    memcpy(&r, board_slot(slot) + offset, sizeof r);
+    slot_read(c, slot, offset, &r, sizeof r);
     return r;
 }
 
-static uint32_t crc_of(const struct record *r, const uint8_t *trainables)
+static uint32_t crc_of(const struct checkpoint *c, const struct record *r, struct place trainables)
 {
     uint32_t crc = crc32(0, (const uint8_t *)r, offsetof(struct record, crc));
-    return crc32(crc, trainables, model_info.trainable_bytes);
+    return place_crc(c, crc, trainables, CHECKPOINT_INFO(c)->trainable_bytes);
 }
 
-static uint32_t read_word(uint32_t slot, uint32_t offset)
+static uint32_t read_word(const struct checkpoint *c, uint32_t slot, uint32_t offset)
 {
     uint32_t word;
-    memcpy(&word, board_slot(slot) + offset, sizeof word);
+    slot_read(c, slot, offset, &word, sizeof word);
     return word;
 }
 
-static int blank(uint32_t slot, uint32_t offset, uint32_t size)
+static int blank(const struct checkpoint *c, uint32_t slot, uint32_t offset, uint32_t size)
 {
     for (uint32_t i = 0; i < size; i += 4) {
-        if (read_word(slot, offset + i) != ERASED) {
+        if (read_word(c, slot, offset + i) != ERASED) {
             return 0;
         }
     }
@@ -82,37 +87,38 @@ static int blank(uint32_t slot, uint32_t offset, uint32_t size)
 }
 
 /* Returns 0 where it is damaged, or the slot was not erased to the end. */
-static int read_header(uint32_t slot, struct slot_header *h)
+static int read_header(const struct checkpoint *c, uint32_t slot, struct slot_header *h)
 {
-    memcpy(h, board_slot(slot), sizeof *h);
+    slot_read(c, slot, 0, h, sizeof *h);
     return h->magic == SLOT_MAGIC && h->crc == crc32(0, (const uint8_t *)h, offsetof(struct slot_header, crc));
 }
 
 /* Whose records a slot holds, by its header. */
 enum owner { NOBODY, THIS_MODEL, ANOTHER };
 
-static enum owner owner(uint32_t slot)
+static enum owner owner(const struct checkpoint *c, uint32_t slot)
 {
     struct slot_header h;
-    if (!read_header(slot, &h)) {
+    if (!read_header(c, slot, &h)) {
         return NOBODY;
     }
-    return h.version == VERSION && h.model_id == model_info.id ? THIS_MODEL : ANOTHER;
+    return h.version == VERSION && h.model_id == CHECKPOINT_INFO(c)->id ? THIS_MODEL : ANOTHER;
 }
 
 /* Places in the slot to look for records of this model. Without a header each record speaks for itself, since a damaged one
  * and an erase that was cut short look the same: what the latter leaves is older than the newest record elsewhere, or is
  * itself the newest (checkpoint_forget). */
-static uint32_t places(uint32_t slot)
+static uint32_t places(const struct checkpoint *c, uint32_t slot)
 {
-    return owner(slot) == ANOTHER ? 0 : capacity(slot);
+    return owner(c, slot) == ANOTHER ? 0 : capacity(c, slot);
 }
 
-static int whole(uint32_t slot, uint32_t offset)
+static int whole(const struct checkpoint *c, uint32_t slot, uint32_t offset)
 {
-    struct record r = read_record(slot, offset);
-    return r.magic == RECORD_MAGIC && r.crc == crc_of(&r, board_slot(slot) + offset + sizeof r) &&
-           (r.model_id == model_info.id || (r.model_id == ERASED && owner(slot) == THIS_MODEL));
+    struct record r = read_record(c, slot, offset);
+    struct place trainables = place_in_slot(slot, offset + RECORD_BYTES(c));
+    return r.magic == RECORD_MAGIC && r.crc == crc_of(c, &r, trainables) &&
+           (r.model_id == CHECKPOINT_INFO(c)->id || (r.model_id == ERASED && owner(c, slot) == THIS_MODEL));
 }
 
 /* Numbers of saves wrap: the newer one is less than half of their range ahead (RFC 1982, section 3.2). */
@@ -125,10 +131,11 @@ static int newer(uint32_t number, uint32_t than)
 static int newest(struct checkpoint *c)
 {
     for (uint32_t slot = 0; slot < BOARD_SLOTS; slot++) {
-        uint32_t count = places(slot);
+        uint32_t count = places(c, slot);
         for (uint32_t i = 0; i < count; i++) {
-            uint32_t offset = record_offset(i), number = read_word(slot, offset + offsetof(struct record, number));
-            if ((c->offset == 0 || newer(number, c->saves)) && whole(slot, offset)) {
+            uint32_t offset = record_offset(c, i),
+                     number = read_word(c, slot, offset + offsetof(struct record, number));
+            if ((c->offset == 0 || newer(number, c->saves)) && whole(c, slot, offset)) {
                 c->slot = slot;
                 c->offset = offset;
                 c->saves = number;
@@ -143,11 +150,11 @@ static void look_at_slots(struct checkpoint *c)
 {
     struct slot_header h;
     for (uint32_t slot = 0; slot < BOARD_SLOTS; slot++) {
-        if (!read_header(slot, &h)) {
+        if (!read_header(c, slot, &h)) {
             continue;
         }
         c->erases[slot] = h.erases;
-        if (owner(slot) == ANOTHER && !blank(slot, sizeof h, ALIGNMENT)) {
+        if (owner(c, slot) == ANOTHER && !blank(c, slot, HEADER_BYTES(c), ALIGNMENT)) {
             c->status = h.version == VERSION ? CHECKPOINT_ERR_MODEL : CHECKPOINT_ERR_VERSION;
             c->model_id = h.model_id;
             c->version = h.version;
@@ -157,8 +164,11 @@ static void look_at_slots(struct checkpoint *c)
 
 static void restore(struct checkpoint *c, struct session *s)
 {
-    struct record r = read_record(c->slot, c->offset);
-    memcpy(model_trainables, board_slot(c->slot) + c->offset + sizeof r, model_info.trainable_bytes);
+    struct record r = read_record(c, c->slot, c->offset);
+    slot_load(c, s, c->offset + RECORD_BYTES(c));
+    if (READ_FAILED(c)) {
+        return;
+    }
     s->seed = r.seed;
     s->step = r.step;
     s->rate = r.rate;
@@ -188,48 +198,67 @@ static int look(struct checkpoint *c)
     return c->status == CHECKPOINT_NONE && newest(c);
 }
 
+#ifdef MICROTRAIN_LIBRARY
+
+uint32_t checkpoint_slot_bytes(const struct model_info *info)
+{
+    uint32_t record = round_up(sizeof(struct record), ALIGNMENT) + info->trainable_bytes;
+    return (uint32_t)sizeof(struct slot_header) + round_up(record, ALIGNMENT);
+}
+
+void checkpoint_find(struct checkpoint *c)
+{
+    if (look(c)) {
+        c->status = CHECKPOINT_OK;
+        c->saved_step = read_record(c, c->slot, c->offset).step;
+    }
+}
+
+#endif
+
 void checkpoint_load(struct checkpoint *c, struct session *s)
 {
+#ifndef MICROTRAIN_LIBRARY /* there it is zero but for what belongs to the caller */
     memset(c, 0, sizeof *c);
+#endif
     if (look(c)) {
         restore(c, s);
     }
 }
 
 /* Clear the magic word of a header or record at offset, so that it does not count any more. Returns 0 where it stays. */
-static int strike(uint32_t slot, uint32_t offset, uint32_t magic)
+static int strike(const struct checkpoint *c, uint32_t slot, uint32_t offset, uint32_t magic)
 {
-    static const uint32_t cleared = 0;
-    if (read_word(slot, offset) == magic) {
-        (void)board_slot_write(slot, offset, &cleared, sizeof cleared);
+    if (read_word(c, slot, offset) == magic && !slot_clear(c, slot, offset)) {
+        return 1; /* it is not meant to be: the erase that follows does it */
     }
-    return read_word(slot, offset) != magic;
+    return read_word(c, slot, offset) != magic;
 }
 
 /* Erase a slot and give it its header. An erase that is cut short might leave the old one. */
 static int erase(struct checkpoint *c, uint32_t slot)
 {
-    reply_line("busy erasing flash, up to 4 s");
-    (void)strike(slot, 0, SLOT_MAGIC);
-    if (board_slot_erase(slot) != BOARD_OK) {
+    BUSY_ERASING();
+    (void)strike(c, slot, 0, SLOT_MAGIC);
+    if (slot_erase(c, slot) != BOARD_OK) {
         return CHECKPOINT_ERR_FLASH;
     }
     c->erases[slot]++;
     struct slot_header h = {
-        .magic = SLOT_MAGIC, .version = VERSION, .model_id = model_info.id, .erases = c->erases[slot]};
+        .magic = SLOT_MAGIC, .version = VERSION, .model_id = CHECKPOINT_INFO(c)->id, .erases = c->erases[slot]};
     memset(h.reserved, 0xff, sizeof h.reserved);
     h.crc = crc32(0, (const uint8_t *)&h, offsetof(struct slot_header, crc));
-    int status = board_slot_write(slot, 0, &h, sizeof h);
+    int status = slot_program(c, slot, 0, &h, sizeof h);
     return status == BOARD_OK ? CHECKPOINT_OK : CHECKPOINT_ERR_FLASH;
 }
 
 /* A place in the slot that nothing has been written to; 0 where there is none. */
-static uint32_t free_place(uint32_t slot)
+static uint32_t free_place(const struct checkpoint *c, uint32_t slot)
 {
-    uint32_t count = owner(slot) == THIS_MODEL ? capacity(slot) : 0;
+    uint32_t count = owner(c, slot) == THIS_MODEL ? capacity(c, slot) : 0;
     for (uint32_t i = 0; i < count; i++) {
-        if (blank(slot, record_offset(i), stride())) {
-            return record_offset(i);
+        if (blank(c, slot, record_offset(c, i), stride(c))) {
+            return record_offset(c, i);
         }
     }
     return 0;
@@ -246,7 +275,7 @@ static int write_record(const struct checkpoint *c, const struct session *s, uin
         .replays = s->replays,
         .autosave = s->autosave,
         .guard = s->guard.on,
-        .model_id = model_info.id,
+        .model_id = CHECKPOINT_INFO(c)->id,
         .rate = s->rate,
         .loss_sum = s->loss_sum,
         .evaluated = s->evaluated,
@@ -254,18 +283,18 @@ static int write_record(const struct checkpoint *c, const struct session *s, uin
         .losses = s->losses,
     };
     memcpy(r.erases, c->erases, sizeof r.erases);
-    r.crc = crc_of(&r, model_trainables);
-    uint32_t payload = offset + RECORD_BYTES;
-    int status = board_slot_write(slot, payload, model_trainables, model_info.trainable_bytes);
-    status = status == BOARD_OK ? board_slot_write(slot, offset, &r, sizeof r) : status;
-    return status == BOARD_OK && whole(slot, offset) ? CHECKPOINT_OK : CHECKPOINT_ERR_FLASH;
+    uint32_t payload = offset + RECORD_BYTES(c), size = CHECKPOINT_INFO(c)->trainable_bytes;
+    r.crc = crc_of(c, &r, place_in_memory(TRAINABLES(s)));
+    int status = slot_program(c, slot, payload, TRAINABLES(s), size);
+    status = status == BOARD_OK ? slot_program(c, slot, offset, &r, sizeof r) : status;
+    return status == BOARD_OK && whole(c, slot, offset) ? CHECKPOINT_OK : CHECKPOINT_ERR_FLASH;
 }
 
 /* Write to a free place of the slot; a place that does not hold what is written is used up, and the next one tried. */
 static int save_in(struct checkpoint *c, const struct session *s, uint32_t slot)
 {
     uint32_t offset;
-    while ((offset = free_place(slot)) != 0) {
+    while ((offset = free_place(c, slot)) != 0) {
         if (write_record(c, s, slot, offset) == CHECKPOINT_OK) {
             c->slot = slot;
             c->offset = offset;
@@ -274,7 +303,7 @@ static int save_in(struct checkpoint *c, const struct session *s, uint32_t slot)
             c->status = CHECKPOINT_OK;
             return CHECKPOINT_OK;
         }
-        if (blank(slot, offset, stride())) {
+        if (blank(c, slot, offset, stride(c))) {
             return CHECKPOINT_ERR_FLASH; /* it takes nothing at all */
         }
     }
@@ -286,8 +315,11 @@ int checkpoint_save(struct checkpoint *c, const struct session *s)
     if (c->status < 0) {
         return c->status;
     }
-    if (capacity(0) == 0) {
+    if (capacity(c, 0) == 0) {
         return CHECKPOINT_ERR_SIZE;
+    }
+    if (READ_FAILED(c)) {
+        return CHECKPOINT_ERR_FLASH; /* what is not known is not erased */
     }
     /* where the newest record is; then the others, as they are; then the others, erased */
     for (uint32_t turn = 0; turn < BOARD_SLOTS; turn++) {
@@ -295,7 +327,7 @@ int checkpoint_save(struct checkpoint *c, const struct session *s)
             return CHECKPOINT_OK;
         }
     }
-    for (uint32_t turn = c->status == CHECKPOINT_NONE ? 0 : 1; turn < BOARD_SLOTS; turn++) {
+    for (uint32_t turn = c->status == CHECKPOINT_NONE ? 0 : 1; turn < BOARD_SLOTS && !READ_FAILED(c); turn++) {
         uint32_t slot = (c->slot + turn) % BOARD_SLOTS;
         if (erase(c, slot) == CHECKPOINT_OK && save_in(c, s, slot) == CHECKPOINT_OK) {
             return CHECKPOINT_OK;
@@ -344,10 +376,10 @@ const char *checkpoint_reason(int status)
 static int strike_all_but_the_newest(const struct checkpoint *c)
 {
     for (uint32_t slot = 0; slot < BOARD_SLOTS; slot++) {
-        uint32_t count = places(slot);
+        uint32_t count = places(c, slot);
         for (uint32_t i = 0; i < count; i++) {
-            uint32_t offset = record_offset(i);
-            if ((slot != c->slot || offset != c->offset) && !strike(slot, offset, RECORD_MAGIC)) {
+            uint32_t offset = record_offset(c, i);
+            if ((slot != c->slot || offset != c->offset) && !strike(c, slot, offset, RECORD_MAGIC)) {
                 return 0;
             }
         }
@@ -362,12 +394,13 @@ int checkpoint_forget(struct checkpoint *c)
         return CHECKPOINT_ERR_FLASH;
     }
     int status = CHECKPOINT_OK;
-    for (uint32_t slot = 0; slot < BOARD_SLOTS; slot++) {
+    for (uint32_t turn = 0; turn < BOARD_SLOTS; turn++) {
+        uint32_t slot = FORGET_SLOT(c, turn);
         status = erase(c, slot) == CHECKPOINT_OK ? status : CHECKPOINT_ERR_ERASE;
     }
     if (look(c)) { /* in a slot that could not be erased: the next start would load it */
         c->status = CHECKPOINT_OK;
-        c->saved_step = read_record(c->slot, c->offset).step;
+        c->saved_step = read_record(c, c->slot, c->offset).step;
     }
     return status;
 }
@@ -377,7 +410,7 @@ uint32_t checkpoint_saves_left(const struct checkpoint *c)
     uint32_t left = 0;
     for (uint32_t slot = 0; slot < BOARD_SLOTS; slot++) {
         uint32_t erases = c->erases[slot] < CHECKPOINT_ERASES_MAX ? c->erases[slot] : CHECKPOINT_ERASES_MAX;
-        left += (CHECKPOINT_ERASES_MAX - erases) * capacity(slot);
+        left += (CHECKPOINT_ERASES_MAX - erases) * capacity(c, slot);
     }
     return left;
 }

@@ -27,6 +27,15 @@ enum {
 #else
 #define IMPRINT(ROW)
 #endif
+#if MODEL_RECORDS > 0
+#define RECORDS(ROW) \
+    ROW(keep, run_keep(&p->session, w->word[1]), 1, 1, NEEDS_NOTHING, \
+        " 0|1: 1: images that come may become records, as after boot") \
+    ROW(idle, run_idle(&p->session, w->word[1]), 1, 1, NEEDS_NOTHING, \
+        " N: take N steps on old records while the line is silent, at a rate that falls to 0; 0: none")
+#else
+#define RECORDS(ROW)
+#endif
 #define TABLE(ROW) \
     ROW(help, run_help(), 0, 0, NEEDS_NOTHING, \
         ": this list") \
@@ -57,6 +66,7 @@ enum {
         " K|clear: steps on old records behind each new one, 0..100; clear: forget them") \
     ROW(rehearse, command_rehearse(p, w->word[1]), 1, 1, NEEDS_ARENA, \
         " N: steps on old records alone, 1..100") \
+    RECORDS(ROW) \
     ROW(sha, run_sha(), 0, 0, NEEDS_TRAINABLES, \
         ": SHA-256 of the trainables") \
     ROW(selftest, command_selftest(&p->session), 0, 0, NEEDS_ARENA, \
@@ -151,6 +161,7 @@ static int run_stats(struct protocol *p, const struct words *w)
 #if MODEL_RECORDS > 0
     reply_pair("replays", s->replays);
     reply_pair("records_held", replay_held());
+    reply_pair("idle", s->idle);
 #endif
 #if MODEL_IMPRINT > 0
     reply_pair("seen", s->seen);
@@ -213,6 +224,28 @@ static int run_replay(struct session *s, const char *word)
     return reply_error("argument", "this firmware has no replay buffer: convert with --replay");
 #endif
 }
+
+#if MODEL_RECORDS > 0
+static int run_keep(struct session *s, const char *word)
+{
+    uint32_t on;
+    if (!parse_u32(word, &on) || on > 1) {
+        return reply_error("argument", "keep takes 0 or 1");
+    }
+    s->keeping = on;
+    return reply_ok_u32("ok keep", on);
+}
+
+static int run_idle(struct session *s, const char *word)
+{
+    uint32_t steps;
+    if (!parse_u32(word, &steps)) {
+        return reply_error("argument", "idle takes a number of steps, 0..4294967295");
+    }
+    session_allow_idle(s, steps);
+    return reply_ok_u32("ok idle", steps);
+}
+#endif
 
 static int run_guard(struct session *s, const char *word)
 {

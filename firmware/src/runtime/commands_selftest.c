@@ -46,7 +46,7 @@ int command_selftest(struct session *s)
 {
     uint32_t failed, found, bad;
     session_take_arena(s);
-    int kernels = selftest_kernels(&failed), flash = selftest_flash(&found), memory = selftest_memory(&bad);
+    int kernels = selftest_kernels(s, &failed), flash = selftest_flash(s, &found), memory = selftest_memory(s, &bad);
     say_kernels(kernels, failed);
     say_flash(flash, found);
     say_memory(memory, bad);

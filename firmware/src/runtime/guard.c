@@ -1,8 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "guard.h"
 
+#include "instance.h"
 #include "kernels/numeric.h"
-#include "model_api.h"
+
+#ifdef MICROTRAIN_LIBRARY
+#define CLASSES(g) ((g)->classes)
+#else
+#define CLASSES(g) ((void)(g), model_info.classes)
+#endif
 
 void guard_start(struct guard *g, uint32_t on)
 {
@@ -20,7 +26,7 @@ void guard_see(struct guard *g, float loss)
 /* False where the mean is no number. */
 static int below(const struct guard *g, float guesses)
 {
-    return g->loss <= guesses * log_f32((float)model_info.classes);
+    return g->loss <= guesses * log_f32((float)CLASSES(g));
 }
 
 int guard_diverged(const struct guard *g)

@@ -5,6 +5,7 @@
 
 #include "application.h"
 #include "board.h"
+#include "commands.h"
 #include "model_api.h"
 #include "reply.h"
 
@@ -213,11 +214,28 @@ static void answer(struct protocol *p, enum received what)
     }
 }
 
+#if MODEL_RECORDS > 0
+/* A push that is under way, or has failed, comes first. */
+static void use_silence(struct protocol *p)
+{
+    int free = !p->transfer.active && !p->transfer.incomplete;
+    if (free && board_millis() - p->heard_ms >= IDLE_MS && session_idle(&p->session)) {
+        command_trained(p);
+    }
+}
+#endif
+
 void protocol_poll(struct protocol *p)
 {
     enum received what;
     while ((what = receiver_next(&p->receiver)) != RECEIVED_NOTHING) {
         answer(p, what);
+#if MODEL_RECORDS > 0
+        p->heard_ms = board_millis();
+#endif
     }
     watch_baud(p);
+#if MODEL_RECORDS > 0
+    use_silence(p);
+#endif
 }

@@ -12,7 +12,7 @@
 
 #include <stdint.h>
 
-#include "model.h"
+#include "instance.h"
 
 #ifndef MODEL_RECORDS
 #define MODEL_RECORDS 0 /* no buffer */

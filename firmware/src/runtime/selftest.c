@@ -3,10 +3,9 @@
 
 #include <string.h>
 
-#include "board.h"
 #include "crc.h"
+#include "instance.h"
 #include "kernels/conv2d.h"
-#include "model_api.h"
 #include "selftest_vectors.h"
 
 enum {
@@ -17,39 +16,39 @@ enum {
 };
 
 /* Each kernel has its result at the start of the arena and its scratch behind that; NULL where there is no room. */
-static uint8_t *scratch_behind(uint32_t result, uint32_t scratch)
+static uint8_t *scratch_behind(const struct session *s, uint32_t result, uint32_t scratch)
 {
     uint32_t start = (result + 7) / 8 * 8;
-    return start + scratch > model_info.arena_bytes ? NULL : model_arena + start;
+    return start + scratch > INFO(s)->arena_bytes ? NULL : ARENA(s) + start;
 }
 
-static int check(uint32_t result, uint32_t crc)
+static int check(const struct session *s, uint32_t result, uint32_t crc)
 {
-    return crc32(0, model_arena, result) == crc ? SELFTEST_OK : SELFTEST_ERR_KERNEL;
+    return crc32(0, ARENA(s), result) == crc ? SELFTEST_OK : SELFTEST_ERR_KERNEL;
 }
 
-static int run_dense(void)
+static int run_dense(const struct session *s)
 {
     struct split_weights w = {.frozen = selftest_dense_w};
     uint32_t size = PIXELS * SELFTEST_OUT;
-    uint8_t *scratch = scratch_behind(size, conv2d_fwd_scratch(&selftest_dense));
+    uint8_t *scratch = scratch_behind(s, size, conv2d_fwd_scratch(&selftest_dense));
     if (!scratch) {
         return SELFTEST_NO_ROOM;
     }
-    conv2d_fwd_s8(&selftest_dense, selftest_x, &w, selftest_b, (int8_t *)model_arena, NULL, scratch);
-    return check(size, SELFTEST_DENSE_CRC);
+    conv2d_fwd_s8(&selftest_dense, selftest_x, &w, selftest_b, (int8_t *)ARENA(s), NULL, scratch);
+    return check(s, size, SELFTEST_DENSE_CRC);
 }
 
-static int run_depthwise(void)
+static int run_depthwise(const struct session *s)
 {
     struct split_weights w = {.frozen = selftest_depthwise_w};
     uint32_t size = PIXELS * SELFTEST_CHANNELS;
-    uint8_t *scratch = scratch_behind(size, dwconv2d_fwd_scratch(&selftest_depthwise));
+    uint8_t *scratch = scratch_behind(s, size, dwconv2d_fwd_scratch(&selftest_depthwise));
     if (!scratch) {
         return SELFTEST_NO_ROOM;
     }
-    dwconv2d_fwd_s8(&selftest_depthwise, selftest_x, &w, selftest_b, (int8_t *)model_arena, NULL, scratch);
-    return check(size, SELFTEST_DEPTHWISE_CRC);
+    dwconv2d_fwd_s8(&selftest_depthwise, selftest_x, &w, selftest_b, (int8_t *)ARENA(s), NULL, scratch);
+    return check(s, size, SELFTEST_DEPTHWISE_CRC);
 }
 
 /* The error behind the dense convolution; the kernels only read it. */
@@ -58,62 +57,62 @@ static struct error_s8 error(void)
     return (struct error_s8){.q = (int8_t *)(uintptr_t)selftest_e, .scale = (float *)(uintptr_t)selftest_e_scale};
 }
 
-static int run_input_gradient(void)
+static int run_input_gradient(const struct session *s)
 {
     struct error_s8 ey = error();
-    struct error_s8 ex = {.scale = (float *)(void *)model_arena, .q = (int8_t *)model_arena + SCALE_BYTES};
+    struct error_s8 ex = {.scale = (float *)(void *)ARENA(s), .q = (int8_t *)ARENA(s) + SCALE_BYTES};
     struct split_weights w = {.frozen = selftest_dense_w};
     struct clamp clamp = {.mask = selftest_mask, .m = selftest_m};
     uint32_t size = SCALE_BYTES + PIXELS * SELFTEST_CHANNELS;
-    uint8_t *scratch = scratch_behind(size, conv2d_bwd_x_scratch(&selftest_dense));
+    uint8_t *scratch = scratch_behind(s, size, conv2d_bwd_x_scratch(&selftest_dense));
     if (!scratch) {
         return SELFTEST_NO_ROOM;
     }
     conv2d_bwd_x_s8(&selftest_dense, &ey, &w, &clamp, &ex, scratch);
-    return check(size, SELFTEST_INPUT_GRADIENT_CRC);
+    return check(s, size, SELFTEST_INPUT_GRADIENT_CRC);
 }
 
-static int run_update(void)
+static int run_update(const struct session *s)
 {
     struct error_s8 ey = error();
     struct saved_input x = {.x = selftest_x, .c_x = SELFTEST_CHANNELS};
     struct trained_weights w = {
-        .w = (int8_t *)model_arena,
-        .frac = model_arena + sizeof selftest_dense_w,
+        .w = (int8_t *)ARENA(s),
+        .frac = ARENA(s) + sizeof selftest_dense_w,
         .frac_bits = FRAC_BITS,
         .qas = selftest_qas,
     };
     struct sgd sgd = {.lr_weight = 1.0f};
     uint32_t size = sizeof selftest_dense_w + FRAC_BYTES;
-    uint8_t *scratch = scratch_behind(size, conv2d_bwd_w_scratch(&selftest_dense, SELFTEST_CHANNELS));
+    uint8_t *scratch = scratch_behind(s, size, conv2d_bwd_w_scratch(&selftest_dense, SELFTEST_CHANNELS));
     if (!scratch) {
         return SELFTEST_NO_ROOM;
     }
     memcpy(w.w, selftest_dense_w, sizeof selftest_dense_w);
     memset(w.frac, 0, FRAC_BYTES);
     conv2d_bwd_w_s8(&selftest_dense, &ey, &x, SELFTEST_CHANNELS, &w, &sgd, scratch);
-    return check(size, SELFTEST_UPDATE_CRC);
+    return check(s, size, SELFTEST_UPDATE_CRC);
 }
 
-static int run(uint32_t kernel)
+static int run(const struct session *s, uint32_t kernel)
 {
     switch (kernel) {
     case SELFTEST_DENSE:
-        return run_dense();
+        return run_dense(s);
     case SELFTEST_DEPTHWISE:
-        return run_depthwise();
+        return run_depthwise(s);
     case SELFTEST_INPUT_GRADIENT:
-        return run_input_gradient();
+        return run_input_gradient(s);
     default:
-        return run_update();
+        return run_update(s);
     }
 }
 
-int selftest_kernels(uint32_t *failed)
+int selftest_kernels(const struct session *s, uint32_t *failed)
 {
     int status = SELFTEST_OK;
     for (*failed = 0; *failed < SELFTEST_KERNELS; (*failed)++) {
-        status = run(*failed);
+        status = run(s, *failed);
         if (status != SELFTEST_OK) {
             break;
         }
@@ -121,22 +120,22 @@ int selftest_kernels(uint32_t *failed)
     return status;
 }
 
-int selftest_flash(uint32_t *found)
+int selftest_flash(const struct session *s, uint32_t *found)
 {
     *found = 0;
-    for (uint32_t i = 0; i < model_info.part_count; i++) {
-        board_alive();
-        *found = crc32(*found, model_info.parts[i].bytes, model_info.parts[i].size);
+    for (uint32_t i = 0; i < INFO(s)->part_count; i++) {
+        ALIVE();
+        *found = crc32(*found, INFO(s)->parts[i].bytes, INFO(s)->parts[i].size);
     }
-    return *found == model_info.parts_crc ? SELFTEST_OK : SELFTEST_ERR_FLASH;
+    return *found == INFO(s)->parts_crc ? SELFTEST_OK : SELFTEST_ERR_FLASH;
 }
 
 /* One element of the march: every word must hold `expected` and then holds `next`. Returns the index of the first that
  * fails, or `words`. */
-static uint32_t march(uint32_t words, int down, uint32_t expected, uint32_t next)
+static uint32_t march(const struct session *s, uint32_t words, int down, uint32_t expected, uint32_t next)
 {
-    volatile uint32_t *memory = (volatile uint32_t *)(void *)model_arena;
-    board_alive();
+    volatile uint32_t *memory = (volatile uint32_t *)(void *)ARENA(s);
+    ALIVE();
     for (uint32_t k = 0; k < words; k++) {
         uint32_t i = down ? words - 1 - k : k;
         if (memory[i] != expected) {
@@ -147,19 +146,19 @@ static uint32_t march(uint32_t words, int down, uint32_t expected, uint32_t next
     return words;
 }
 
-int selftest_memory(uint32_t *bad)
+int selftest_memory(const struct session *s, uint32_t *bad)
 {
     static const uint32_t backgrounds[] = {0, 0x55555555};
-    uint32_t words = model_info.arena_bytes / 4, i = words;
+    uint32_t words = INFO(s)->arena_bytes / 4, i = words;
     for (uint32_t b = 0; b < 2 && i == words; b++) {
         uint32_t zero = backgrounds[b], one = ~zero;
-        for (volatile uint32_t *memory = (volatile uint32_t *)(void *)model_arena; i > 0; i--) {
+        for (volatile uint32_t *memory = (volatile uint32_t *)(void *)ARENA(s); i > 0; i--) {
             memory[i - 1] = zero;
         }
         const uint32_t from[] = {zero, one, zero, one, zero}, to[] = {one, zero, one, zero, zero};
         i = words;
         for (int element = 0; element < 5 && i == words; element++) {
-            i = march(words, element >= 2, from[element], to[element]);
+            i = march(s, words, element >= 2, from[element], to[element]);
         }
     }
     *bad = 4 * i;

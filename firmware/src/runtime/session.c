@@ -4,32 +4,37 @@
 #include <math.h>
 #include <string.h>
 
-#include "board.h"
+#include "instance.h"
 #include "kernels/imprint.h"
-#include "model_api.h"
 #include "replay.h"
 
-enum { SEED_DEFAULT = 1 };
+enum { SEED_DEFAULT = 1, NOBODY = INT32_MAX };
 
 void session_init(struct session *s)
 {
+#ifndef MICROTRAIN_LIBRARY /* there it is zero but for its model and memory */
     memset(s, 0, sizeof *s);
+#endif
     s->seed = SEED_DEFAULT;
     s->rate = 1.0f;
     s->replays = REPLAY_DEFAULT;
     s->guard.on = 1;
+#if MODEL_RECORDS > 0
+    s->keeping = 1;
+#endif
     session_reset(s);
 }
 
 void session_reset(struct session *s)
 {
-    uint32_t given = model_info.init_bytes;
-    memcpy(model_trainables, model_trainables_init, given);
-    memset(model_trainables + given, 0, model_info.trainable_bytes - given);
+    uint32_t given = INFO(s)->init_bytes;
+    memcpy(TRAINABLES(s), TRAINABLES_INIT(s), given);
+    memset(TRAINABLES(s) + given, 0, INFO(s)->trainable_bytes - given);
     s->step = 0;
     guard_start(&s->guard, s->guard.on);
 #if MODEL_RECORDS > 0
     replay_clear();
+    session_allow_idle(s, 0);
 #endif
     session_take_arena(s);
     session_clear_stats(s);
@@ -56,15 +61,15 @@ void session_forget_image(struct session *s)
 
 /* Raw pixels to stored ones: sat8(rint(pixel * gain + offset)), each operation rounded to float32. They go to the model's
  * next row, from byte x on. */
-static void store_pixels(int8_t *row, uint32_t x, const uint8_t *pixels, uint32_t size)
+static void store_pixels(const struct session *s, int8_t *row, uint32_t x, const uint8_t *pixels, uint32_t size)
 {
     int8_t *out = row + x;
-    uint32_t channel = x % MODEL_CHANNELS;
+    uint32_t channel = x % CHANNELS(s);
     for (uint32_t i = 0; i < size; i++) {
-        float product = (float)pixels[i] * model_info.input_gain[channel];
-        float value = clampf(product + model_info.input_offset[channel], -128.0f, 127.0f);
+        float product = (float)pixels[i] * INFO(s)->input_gain[channel];
+        float value = clampf(product + INFO(s)->input_offset[channel], -128.0f, 127.0f);
         out[i] = (int8_t)rintf(value);
-        channel = channel + 1 == MODEL_CHANNELS ? 0 : channel + 1;
+        channel = channel + 1 == CHANNELS(s) ? 0 : channel + 1;
     }
 }
 
@@ -73,21 +78,21 @@ static void start_image(struct session *s)
 {
     session_forget_image(s);
     s->image_cycles = 0;
-    model_start();
+    MODEL(s, start)(OF(s));
 }
 
 static void take_row(struct session *s)
 {
-    uint32_t start = board_cycles();
-    model_take_row();
-    s->image_cycles += board_cycles() - start;
+    uint32_t start = CYCLES();
+    MODEL(s, take_row)(OF(s));
+    s->image_cycles += CYCLES() - start;
     s->row++;
     s->part_end = 0;
 }
 
 int session_put_row(struct session *s, uint32_t y, const uint8_t *pixels)
 {
-    if (y >= IMAGE_ROWS) {
+    if (y >= ROWS(s)) {
         return SESSION_ERR_ROW;
     }
     if (y == 0) {
@@ -97,7 +102,7 @@ int session_put_row(struct session *s, uint32_t y, const uint8_t *pixels)
         return SESSION_ERR_ORDER;
     }
     if (y == s->row) {
-        store_pixels(model_row(), 0, pixels, IMAGE_ROW_BYTES);
+        store_pixels(s, MODEL(s, row)(OF(s)), 0, pixels, ROW_BYTES(s));
         take_row(s);
     }
     return SESSION_OK;
@@ -105,7 +110,7 @@ int session_put_row(struct session *s, uint32_t y, const uint8_t *pixels)
 
 int session_put_part(struct session *s, uint32_t y, uint32_t x, const uint8_t *pixels, uint32_t size)
 {
-    if (y >= IMAGE_ROWS || x >= IMAGE_ROW_BYTES || size > IMAGE_ROW_BYTES - x) {
+    if (y >= ROWS(s) || x >= ROW_BYTES(s) || size > ROW_BYTES(s) - x) {
         return SESSION_ERR_ROW;
     }
     if (y == 0 && x == 0) {
@@ -117,9 +122,9 @@ int session_put_part(struct session *s, uint32_t y, uint32_t x, const uint8_t *p
     if (x != 0 && x != s->part_end) {
         return SESSION_ERR_GAP;
     }
-    store_pixels(model_row(), x, pixels, size);
+    store_pixels(s, MODEL(s, row)(OF(s)), x, pixels, size);
     s->part_end = x + size;
-    if (s->part_end == IMAGE_ROW_BYTES) {
+    if (s->part_end == ROW_BYTES(s)) {
         take_row(s);
     }
     return SESSION_OK;
@@ -129,11 +134,11 @@ void session_put_pattern(struct session *s, uint32_t n)
 {
     uint32_t counter = n;
     start_image(s);
-    while (s->row < IMAGE_ROWS) {
-        int8_t *row = model_row();
-        for (uint32_t x = 0; x < IMAGE_ROW_BYTES; x++, counter += 0x9e3779b9u) {
+    while (s->row < ROWS(s)) {
+        int8_t *row = MODEL(s, row)(OF(s));
+        for (uint32_t x = 0; x < ROW_BYTES(s); x++, counter += 0x9e3779b9u) {
             uint8_t pixel = (uint8_t)hash32(counter);
-            store_pixels(row, x, &pixel, 1);
+            store_pixels(s, row, x, &pixel, 1);
         }
         take_row(s);
     }
@@ -141,35 +146,57 @@ void session_put_pattern(struct session *s, uint32_t n)
 
 uint32_t session_rows_missing(const struct session *s)
 {
-    return IMAGE_ROWS - s->row;
+    return ROWS(s) - s->row;
 }
 
-static uint32_t best_class(void)
+static uint32_t best_class(struct session *s)
 {
-    const float *logits = model_logits();
+    const float *logits = MODEL(s, logits)(OF(s));
     uint32_t best = 0;
-    for (uint32_t k = 1; k < model_info.classes; k++) {
+    for (uint32_t k = 1; k < INFO(s)->classes; k++) {
         best = logits[k] > logits[best] ? k : best;
     }
     return best;
 }
 
-int session_infer(struct session *s, uint32_t *predicted)
+/* The forward pass of an image that has come, which may become a record of its class. draw: of what decides that */
+static void forward_new(struct session *s, uint32_t label, uint32_t draw, int train)
+{
+#if MODEL_RECORDS > 0
+    MODEL(s, front)(OF(s));
+    if (s->keeping && label != NOBODY) {
+        replay_keep(label, s->seed, draw);
+    }
+    MODEL(s, rest)(OF_AND(s) train);
+#else
+    (void)label;
+    (void)draw;
+    FORWARD(s, train);
+#endif
+}
+
+/* An inference; label: NOBODY where the image is not to be remembered. */
+static int infer(struct session *s, uint32_t label, uint32_t draw, uint32_t *predicted)
 {
     if (session_rows_missing(s)) {
         return SESSION_ERR_IMAGE;
     }
-    uint32_t start = board_cycles();
+    uint32_t start = CYCLES();
     session_forget_image(s);
-    model_forward(0);
-    *predicted = best_class();
-    s->infer_cycles = s->image_cycles + board_cycles() - start;
+    forward_new(s, label, draw, 0);
+    *predicted = best_class(s);
+    s->infer_cycles = s->image_cycles + CYCLES() - start;
     return SESSION_OK;
+}
+
+int session_infer(struct session *s, uint32_t *predicted)
+{
+    return infer(s, NOBODY, 0, predicted);
 }
 
 int session_eval(struct session *s, uint32_t label, uint32_t *predicted)
 {
-    if (label >= model_info.classes) {
+    if (label >= INFO(s)->classes) {
         return SESSION_ERR_LABEL;
     }
     int status = session_infer(s, predicted);
@@ -183,18 +210,18 @@ int session_eval(struct session *s, uint32_t label, uint32_t *predicted)
 #if MODEL_IMPRINT > 0
 int session_imprint(struct session *s, uint32_t label, uint32_t *predicted)
 {
-    if (label >= model_info.classes) {
+    if (label >= INFO(s)->classes) {
         return SESSION_ERR_LABEL;
     }
     if (s->seen == IMPRINT_SAMPLES_MAX) {
         return SESSION_ERR_FULL;
     }
-    int status = session_infer(s, predicted);
+    int status = infer(s, label, s->step + s->seen, predicted);
     if (status == SESSION_OK) {
         if (s->seen++ == 0) {
-            model_imprint_clear();
+            MODEL(s, imprint_clear)(OF(s));
         }
-        model_imprint_add(label);
+        MODEL(s, imprint_add)(OF_AND(s) label);
     }
     return status;
 }
@@ -206,8 +233,8 @@ int session_imprint_head(struct session *s, uint32_t *classes)
     }
     session_forget_image(s);
     s->step++; /* so that a checkpoint is due */
-    board_alive();
-    *classes = model_imprint_solve();
+    ALIVE();
+    *classes = MODEL(s, imprint_solve)(OF(s));
     return SESSION_OK;
 }
 
@@ -218,33 +245,25 @@ void session_take_arena(struct session *s)
 }
 #endif
 
-/* Forward pass of a training step on the received image, which may become a record. */
-static void forward_new(const struct session *s, uint32_t label)
+/* Rates and random numbers of the next step. */
+static struct sgd next_sgd(const struct session *s)
 {
-#if MODEL_RECORDS > 0
-    model_front();
-    replay_keep(label, s->seed, s->step);
-    model_rest(1);
-#else
-    (void)s;
-    (void)label;
-    model_forward(1);
-#endif
+    return (struct sgd){
+        .lr_weight = INFO(s)->lr_weight * s->rate,
+        .lr_bias = INFO(s)->lr_bias * s->rate,
+        .lr_head = INFO(s)->lr_head * s->rate,
+        .seed = s->seed,
+        .step = s->step,
+    };
 }
 
 /* Backward pass and update. Returns the loss. */
 static float learn(struct session *s, uint32_t label)
 {
-    struct sgd sgd = {
-        .lr_weight = model_info.lr_weight * s->rate,
-        .lr_bias = model_info.lr_bias * s->rate,
-        .lr_head = model_info.lr_head * s->rate,
-        .seed = s->seed,
-        .step = s->step,
-    };
+    struct sgd sgd = next_sgd(s);
     s->step++;
-    board_alive();
-    float loss = model_backward(label, &sgd);
+    ALIVE();
+    float loss = BACKWARD(s, label, &sgd);
     guard_see(&s->guard, loss);
     return loss;
 }
@@ -258,7 +277,7 @@ int session_rehearse(struct session *s, uint32_t count)
     session_take_arena(s);
     for (uint32_t k = 0; k < count; k++) {
         uint32_t label = replay_recall(s->seed, s->step);
-        model_rest(1);
+        MODEL(s, rest)(OF_AND(s) 1);
         (void)learn(s, label);
     }
     return SESSION_OK;
@@ -269,22 +288,72 @@ int session_rehearse(struct session *s, uint32_t count)
 #endif
 }
 
-int session_train(struct session *s, uint32_t label, uint32_t *predicted, float *loss)
+static void count(struct session *s, float loss)
 {
-    if (label >= model_info.classes) {
+    s->losses++;
+    s->loss_sum += loss;
+}
+
+#ifdef MICROTRAIN_LIBRARY
+
+int session_begin(struct session *s, uint32_t label, struct model_pass *pass)
+{
+    if (label >= INFO(s)->classes) {
         return SESSION_ERR_LABEL;
     }
     if (session_rows_missing(s)) {
         return SESSION_ERR_IMAGE;
     }
-    uint32_t start = board_cycles();
     session_take_arena(s);
-    forward_new(s, label);
-    *predicted = best_class();
-    *loss = learn(s, label);
-    (void)session_rehearse(s, s->replays);
-    s->step_cycles = s->image_cycles + board_cycles() - start;
-    s->losses++;
-    s->loss_sum += *loss;
+    *pass = (struct model_pass){.train = 1, .label = label, .sgd = next_sgd(s)};
     return SESSION_OK;
 }
+
+void session_end(struct session *s, const struct model_pass *pass)
+{
+    s->step++;
+    guard_see(&s->guard, pass->loss);
+    count(s, pass->loss);
+}
+
+#endif
+
+int session_train(struct session *s, uint32_t label, uint32_t *predicted, float *loss)
+{
+    if (label >= INFO(s)->classes) {
+        return SESSION_ERR_LABEL;
+    }
+    if (session_rows_missing(s)) {
+        return SESSION_ERR_IMAGE;
+    }
+    uint32_t start = CYCLES();
+    session_take_arena(s);
+    forward_new(s, label, s->step, 1);
+    *predicted = best_class(s);
+    *loss = learn(s, label);
+    (void)session_rehearse(s, s->replays);
+    s->step_cycles = s->image_cycles + CYCLES() - start;
+    count(s, *loss);
+    return SESSION_OK;
+}
+
+#if MODEL_RECORDS > 0
+void session_allow_idle(struct session *s, uint32_t steps)
+{
+    s->idle = steps;
+    s->idle_most = steps;
+}
+
+int session_idle(struct session *s)
+{
+    if (s->idle == 0 || s->row != 0 || s->part_end != 0) {
+        return 0;
+    }
+    float rate = s->rate;
+    s->rate = rate * ((float)s->idle / (float)s->idle_most);
+    int status = session_rehearse(s, 1);
+    s->rate = rate;
+    s->idle = status == SESSION_OK ? s->idle - 1 : 0;
+    return status == SESSION_OK;
+}
+#endif

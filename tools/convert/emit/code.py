@@ -16,18 +16,17 @@ import numpy as np
 from microtrain.convert.ir import ConvertError, Graph, Node
 from microtrain.convert.memory import imprint
 from microtrain.convert.memory.plan import Placement, Plan
-from microtrain.convert.memory.replay import record_bytes
+from microtrain.convert.memory.replay import coded_bytes, part_of, record_bytes
 from microtrain.convert.names import Names, c_string, comment, identifier, number
-from microtrain.convert.ops import TABLE, saves
+from microtrain.convert.ops import TABLE, product_code, saves
 from microtrain.convert.ops.imprint import statistics
 from microtrain.convert.ops.stream import before_rows, kernel_scratch_at, own_rows
 from microtrain.convert.ops.table import COMMON_HEADERS
 from microtrain.convert.pipeline import Compiled
 from microtrain.convert.scheme import Scheme
-from microtrain.convert.storage import parts
 from microtrain.convert.trainables import Trainable, block_bytes, front_steps, layout, stored_block
 
-from . import tables
+from . import library, tables
 
 API_VERSION = 3
 ID_LINE = "#define MODEL_ID"
@@ -56,17 +55,22 @@ def emit(graph: Graph, plan: Plan, scheme: Scheme, origin: str, records: int = 0
     check_identifiers(graph, plan)
     items = layout(graph)
     names = Names(graph, plan.placements.keys(), {t.name: t.offset for t in items})
+    block = stored_block(items)
     files = {
         "model.h": _header(graph, plan, items, origin, records),
         "model.c": _model(names, plan, items, scheme, origin),
         "model_weights.c": _weights(names, items, origin),
     }
     check_structs(files["model.c"])
+    inner = library.Inner(_offsets(plan), _error_structs(names), _info(graph, scheme), _parts(graph, block))
     digest = hashlib.sha256("".join(files[name] for name in sorted(files)).encode()).hexdigest()
     word = int.from_bytes(bytes.fromhex(digest)[:4], "little")
     files["model.h"] = files["model.h"].replace(f"{ID_LINE} 0\n", f"{ID_LINE} 0x{word:08x}u\n")
     for name in ("model.c", "model_weights.c"):
         files[name] = files[name].replace(HEADER, f"{HEADER}\n{_same_conversion(name, word)}", 1)
+    stop = _same_conversion(library.FILE, word)
+    banner = _banner(origin, "The model's steps for the library (microtrain export-library).")
+    files[library.FILE] = f"{banner}\n{stop}\n\n{library.steps(names, inner)}"
     return Output(files, digest)
 
 
@@ -169,7 +173,8 @@ def _headers(graph: Graph) -> list[str]:
     """Headers of the kernels that the model calls, and of those that every model includes."""
     nodes = [part for node in graph.nodes for part in (node, *node.parts)]
     own = {"imprint"} if graph.imprint else set()
-    return sorted({*COMMON_HEADERS, *own, *(TABLE[node.op].header for node in nodes)})
+    coded = {product_code.HEADER} if graph.codes else set()
+    return sorted({*COMMON_HEADERS, *own, *coded, *(TABLE[node.op].header for node in nodes)})
 
 
 def _offsets(plan: Plan) -> str:
@@ -292,9 +297,14 @@ def _record(names: Names, front: int) -> list[str]:
     """What a replay buffer needs: the frozen steps before and behind a record, and the record's bytes."""
     cut, keep, recall, place = names.graph.cut, [], [], 0
     for tensor in names.graph.record:
-        size = sum(parts(names.graph.tensors[tensor]).values())
-        keep.append(f"    memcpy(record + {place}, {names.at(tensor)}, {size});")
-        recall.append(f"    memcpy({names.at(tensor)}, record + {place}, {size});")
+        size = coded_bytes(names.graph.tensors[tensor], part_of(names.graph))
+        at, kept = names.at(tensor), f"record + {place}"
+        if tensor in names.graph.codes:
+            keep.append(f"    {product_code.encode(tensor, at, kept)}")
+            recall.append(f"    {product_code.decode(tensor, kept, at)}")
+        else:
+            keep.append(f"    memcpy({kept}, {at}, {size});")
+            recall.append(f"    memcpy({at}, {kept}, {size});")
         place += size
     between = "Frozen as well, but shorter to do again than what it makes is to keep."
     return [

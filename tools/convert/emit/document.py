@@ -28,7 +28,7 @@ from microtrain.convert import boards
 from microtrain.convert.ir import Graph, Node
 from microtrain.convert.memory.imprint import imprint_bytes
 from microtrain.convert.memory.plan import Plan
-from microtrain.convert.memory.replay import record_bytes
+from microtrain.convert.memory.replay import part_of, record_bytes
 from microtrain.convert.ops import TABLE, forward_op, saves
 from microtrain.convert.ops.ctext import Table
 from microtrain.convert.ops.table import Learns
@@ -109,6 +109,7 @@ def _replay(compiled: Compiled) -> Replay:
     return Replay(
         records=compiled.records,
         record_bytes=record_bytes(graph),
+        part=part_of(graph),
         bytes=compiled.replay_bytes,
         all_in_sram=compiled.sram,
         tensors=graph.record,

@@ -27,7 +27,7 @@ class Sizes:
     base      what every firmware has
     sections  of code and constants that only some have
     calls     what is called -> the sections that it needs
-    replay    what a replay buffer adds; imprint: what statistics of features add
+    replay    what a replay buffer adds, coded: one with codes; imprint: what statistics of features add
     steps     op -> bytes of model.c a step of it; REST: in every model
     """
 
@@ -35,6 +35,7 @@ class Sizes:
     sections: dict[str, int]
     calls: dict[str, list[str]]
     replay: int
+    coded: int
     imprint: int
     steps: dict[str, float]
 
@@ -77,5 +78,5 @@ def most_firmware_flash(graph: Graph, board: str = boards.DEFAULT) -> int:
 
 def _with(graph: Graph, known: Sizes, kernels: int) -> int:
     model = sum(count * known.steps.get(op, 0.0) for op, count in steps_of(graph).items())
-    some = (known.replay if graph.record else 0) + (known.imprint if graph.imprint else 0)
-    return known.base + kernels + round(model) + some
+    buffer = known.coded if graph.codes else known.replay if graph.record else 0
+    return known.base + kernels + round(model) + buffer + (known.imprint if graph.imprint else 0)

@@ -9,7 +9,7 @@ from microtrain.base.columns import Column, broken, is_wide, short, table
 from microtrain.base.plan import Layer
 from microtrain.convert.boards import Limits
 from microtrain.convert.memory.imprint import features_of, imprint_bytes
-from microtrain.convert.memory.replay import record_bytes
+from microtrain.convert.memory.replay import WHOLE, part_of, record_bytes
 from microtrain.convert.ops import TABLE
 from microtrain.convert.passes.recompute import recomputed, recomputed_macs
 from microtrain.convert.pipeline import Compiled, firmware_sram
@@ -118,7 +118,8 @@ def _replay_lines(compiled: Compiled) -> list[str]:
         return []
     graph = compiled.graph
     what = f"what {graph.nodes[graph.cut - 1].name} leaves of an image" if graph.cut else "the image itself"
-    size = f"{compiled.records} records of {record_bytes(graph):,} B, {what}"
+    shared = f", {part_of(graph)} values a byte" if part_of(graph) != WHOLE else ""
+    size = f"{compiled.records} records of {record_bytes(graph):,} B, {what}{shared}"
     return [f"replay      {compiled.replay_bytes:,} B: {size}"]
 
 

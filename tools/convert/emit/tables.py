@@ -9,7 +9,7 @@ import numpy as np
 
 from microtrain.convert.ir import Graph
 from microtrain.convert.names import Names, number
-from microtrain.convert.ops import TABLE, ForwardOp, forward_op, saves
+from microtrain.convert.ops import TABLE, ForwardOp, forward_op, product_code, saves
 from microtrain.convert.ops.ctext import Table
 from microtrain.convert.ops.table import StreamOp
 
@@ -17,9 +17,10 @@ COLUMNS = 110
 
 
 def collect(graph: Graph) -> list[Table]:
-    """All tables of a model in forward order, each once."""
+    """All tables of a model in forward order, each once, and the books of a record."""
     nodes = [node for node in graph.forward_layers if not saves(node)]
-    return [table for node in nodes for table in forward_op(node).tables(graph, node)]
+    of_layers = [table for node in nodes for table in forward_op(node).tables(graph, node)]
+    return of_layers + product_code.tables(graph)
 
 
 def body(values: np.ndarray) -> str:
@@ -46,3 +47,4 @@ def structs(names: Names) -> Iterator[str]:
         op = TABLE[node.op]
         if isinstance(op, ForwardOp | StreamOp):
             yield from op.step_structs(replace(names, step=step), node)
+    yield from product_code.structs(graph)

@@ -11,15 +11,15 @@ from pathlib import Path
 
 from microtrain.convert.reference.hostlib import BASICS, HostLib, Signature, build
 
-from . import TABLE, imprint
+from . import TABLE, imprint, product_code
 
 
 def kernels() -> dict[str, Signature]:
-    """Every kernel by name: those of all entries, those of the statistics, and what numeric.h offers."""
+    """Every kernel by name: of all entries, of statistics and records, and what numeric.h offers."""
     found = dict(BASICS)
     for op in TABLE.values():
         found |= op.kernels
-    return found | imprint.KERNELS
+    return found | imprint.KERNELS | product_code.KERNELS
 
 
 def bound(path: Path) -> HostLib:

@@ -22,6 +22,7 @@ from .work import of_parts, one_way
 
 STAGES_MAX = 12  # STREAM_STAGES_MAX of kernels/stream.h
 STREAM_OWN = 2  # of kernels/stream.h: the first kind of rows that model.c makes
+STREAM_STRUCT = "stream"  # its parameter struct
 POINT = Window(1, 1)
 
 

@@ -5,6 +5,8 @@
 
 #include <stdint.h>
 
+#include "session.h"
+
 enum {
     SELFTEST_OK = 0,
     SELFTEST_ERR_KERNEL = -1, /* a kernel does not compute what it should */
@@ -17,13 +19,13 @@ enum { SELFTEST_DENSE, SELFTEST_DEPTHWISE, SELFTEST_INPUT_GRADIENT, SELFTEST_UPD
 
 /* A dense and a depthwise convolution, the gradient to the dense one's input and the update of its weights, of built-in
  * vectors, in the arena, whose contents are lost. *failed: the first that is wrong or has no room. */
-int selftest_kernels(uint32_t *failed);
+int selftest_kernels(const struct session *s, uint32_t *failed);
 
 /* CRC-32 of the model's tables in flash against model_info.parts_crc. *found: the CRC as it is. */
-int selftest_flash(uint32_t *found);
+int selftest_flash(const struct session *s, uint32_t *found);
 
 /* March C- (van de Goor 1991) over the arena in words, with two backgrounds: stuck bits, and most ways in which a word
  * changes another one. Contents are lost. *bad: the offset of the first word that fails. */
-int selftest_memory(uint32_t *bad);
+int selftest_memory(const struct session *s, uint32_t *bad);
 
 #endif

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* microtrain: a model that goes on learning, called from your own firmware. C11; C++ may include it.
+ *
+ *     #include "garden.h"                    what `microtrain export-library` wrote of your model
+ *
+ *     static struct microtrain device;
+ *     static uint64_t arena[GARDEN_ARENA_BYTES / 8 + 1], learned[GARDEN_TRAINABLE_BYTES / 8 + 1];
+ *
+ *     const struct microtrain_memory memory = {arena, sizeof arena, learned, sizeof learned};
+ *     microtrain_init(&device, &garden, &memory);
+ *     microtrain_feed(&device, pixels);
+ *     microtrain_train(&device, label, &loss);
+ *
+ * Memory is the caller's: nothing is allocated, nothing is global, nothing is printed. Any number of models, and of
+ * instances of each, live in one program.
+ *
+ * What is reentrant: all functions, for different instances. Calls for one instance must not overlap: one that comes while
+ * another runs, from an interrupt or another task, changes nothing and returns MICROTRAIN_ERR_BUSY. Interrupts may call any
+ * function; none waits, none touches hardware but the rounding mode of the FPU, which is put back.
+ *
+ * Time: of feeding, predicting and training it depends on the model alone, never on the data; docs/embed.md has numbers.
+ * Stack: below 1 KB and what the caller's storage functions take.
+ *
+ * Every function but those that say otherwise returns MICROTRAIN_OK or a negative error and then has changed nothing.
+ * Trained bits are the same on every core and compiler. Do not compile with -ffast-math.
+ */
+#ifndef MICROTRAIN_H
+#define MICROTRAIN_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define MICROTRAIN_VERSION 0x000100u /* 0xMMmmpp: major, minor, patch */
+
+enum microtrain_status {
+    MICROTRAIN_OK = 0,
+    MICROTRAIN_NONE = 1, /* nothing has been saved */
+    MICROTRAIN_MORE = 2, /* the step is not done: call microtrain_step again */
+    MICROTRAIN_ERR_ARGUMENT = -1,
+    MICROTRAIN_ERR_INSTANCE = -2,
+    MICROTRAIN_ERR_MEMORY = -3,
+    MICROTRAIN_ERR_ALIGNMENT = -4,
+    MICROTRAIN_ERR_BUSY = -5,
+    MICROTRAIN_ERR_INPUT = -6,
+    MICROTRAIN_ERR_ORDER = -7,
+    MICROTRAIN_ERR_LABEL = -8,
+    MICROTRAIN_ERR_NO_STATISTICS = -9,
+    MICROTRAIN_ERR_EMPTY = -10,
+    MICROTRAIN_ERR_FULL = -11,
+    MICROTRAIN_ERR_OTHER_MODEL = -12,
+    MICROTRAIN_ERR_FORMAT = -13,
+    MICROTRAIN_ERR_SLOT = -14,
+    MICROTRAIN_ERR_STORAGE = -15,
+    MICROTRAIN_ERR_KERNEL = -16,
+    MICROTRAIN_ERR_TABLES = -17,
+    MICROTRAIN_ERR_ARENA = -18
+};
+
+/* A converted model; the header that export-library wrote declares it. In flash. */
+struct microtrain_model;
+
+/* One learner. Its words are private; it must stay where it is. 8-byte aligned, zero or anything before microtrain_init. */
+enum { MICROTRAIN_WORDS = 32 };
+struct microtrain {
+    uint64_t words[MICROTRAIN_WORDS];
+};
+
+/* What a model needs and is. */
+struct microtrain_sizes {
+    uint32_t arena_bytes;     /* scratch: no call needs what is in it, but for the input being fed and statistics */
+    uint32_t trainable_bytes; /* all that learning changes */
+    uint32_t slot_bytes;      /* of the smallest slot that holds one save, where program_bytes is 32 or less */
+    uint32_t height, width, channels; /* of the input: uint8 [height][width][channels] */
+    uint32_t row_bytes, input_bytes;
+    uint32_t classes;
+    uint32_t steps; /* calls of microtrain_step for a training step */
+};
+
+/* The caller's memory, which the instance keeps using. The two may lie in different regions: the arena in the fastest, the
+ * trainables wherever there is room. */
+struct microtrain_memory {
+    void *arena; /* 8-byte aligned */
+    uint32_t arena_bytes;
+    void *trainables; /* 8-byte aligned */
+    uint32_t trainable_bytes;
+};
+
+/* Two slots of flash, or of anything that keeps bytes, for what was learned. Functions return 0, or anything else where it
+ * did not work. A slot is erased as a whole, to 0xff; then each unit of it is programmed once. */
+struct microtrain_storage {
+    void *context; /* given to each function */
+    int (*read)(void *context, uint32_t slot, uint32_t offset, void *to, uint32_t size);
+    int (*program)(void *context, uint32_t slot, uint32_t offset, const void *from, uint32_t size);
+    int (*erase)(void *context, uint32_t slot);
+    int (*sync)(void *context); /* returns when all that was programmed or erased is on the chip */
+    uint32_t slot_bytes;        /* of each slot: a multiple of program_bytes */
+    uint32_t program_bytes;     /* a unit, of which offsets and sizes of program are multiples: 4, 8, ... 256 */
+    int clears; /* 1: a unit that was programmed may be programmed once more with zeros, as most NOR flash can */
+};
+
+/* How it stands. */
+struct microtrain_state {
+    uint32_t rows_missing; /* of the input; as many as it has: none is being fed */
+    uint32_t steps;        /* training steps since the last reset */
+    float mean_loss;       /* since the last reset; 0 before the first step */
+    uint32_t looks;        /* samples in the statistics of features */
+    int diverged;          /* 1: losses are far above guessing, or no number; load the last save and lower the rate */
+    int under_way;         /* 1: between microtrain_train_begin and the last microtrain_step */
+};
+
+/* Version of the library: MICROTRAIN_VERSION of the header that it was compiled with. */
+uint32_t microtrain_version(void);
+
+/* A status in words, for a log; never NULL. */
+const char *microtrain_text(int status);
+
+/* MICROTRAIN_ERR_ARGUMENT where one is NULL. */
+int microtrain_sizes(const struct microtrain_model *model, struct microtrain_sizes *sizes);
+
+/* Make an instance: the state after conversion, seed 1, rate 1. Also starts over one that is in use.
+ * ERR_ARGUMENT (NULL), ERR_MEMORY (too small), ERR_ALIGNMENT. */
+int microtrain_init(struct microtrain *m, const struct microtrain_model *model, const struct microtrain_memory *memory);
+
+/* Forget all training, statistics, and what is under way; seed and rate stay. */
+int microtrain_reset(struct microtrain *m);
+
+/* seed: of the stochastic rounding; equal seeds and inputs give equal bits. rate: factor on the rates of the conversion,
+ * finite and >= 0. */
+int microtrain_set(struct microtrain *m, uint32_t seed, float rate);
+
+/* Row y of the input, row_bytes of raw values 0..255 in channel order. Row 0 begins an input, the others follow in order;
+ * the first layers run at once, so each row takes a part of an inference's time. What learns does not change.
+ * ERR_ARGUMENT (NULL, no such row), ERR_ORDER (not the row that is next). */
+int microtrain_feed_row(struct microtrain *m, uint32_t y, const uint8_t *row);
+
+/* The whole input: all rows, input_bytes. */
+int microtrain_feed(struct microtrain *m, const uint8_t *input);
+
+/* Inference on the input, which is used up. scores: float [classes], larger is likelier, not normalised; label: the first
+ * class with the largest; either may be NULL. ERR_INPUT where rows are missing. */
+int microtrain_predict(struct microtrain *m, float *scores, uint32_t *label);
+
+/* One training step on the input, which is used up. loss: before the update; may be NULL. ERR_INPUT, ERR_LABEL. */
+int microtrain_train(struct microtrain *m, uint32_t label, float *loss);
+
+/* The same step in pieces: begin, then microtrain_step until it does not return MICROTRAIN_MORE. The bits learned are those
+ * of microtrain_train. Between the pieces the instance takes no other call but state, reset, load and init: ERR_BUSY.
+ * loss: set by the last piece; may be NULL. ERR_INPUT, ERR_LABEL; ERR_ORDER of a step without a begin. */
+int microtrain_train_begin(struct microtrain *m, uint32_t label);
+int microtrain_step(struct microtrain *m, float *loss);
+
+/* One look at the input, which is used up: its features join the statistics of the label's class. Training ends them.
+ * ERR_NO_STATISTICS (converted without), ERR_INPUT, ERR_LABEL, ERR_FULL. */
+int microtrain_imprint(struct microtrain *m, uint32_t label);
+
+/* A head made of all looks, in place of the present one; counts as a step. classes: how many it knows; may be NULL.
+ * ERR_EMPTY before the first look. */
+int microtrain_imprint_head(struct microtrain *m, uint32_t *classes);
+
+/* Save what was learned. A power cut at any moment leaves the last save or this one. Takes as long as the storage does: a
+ * slot is erased when it is full. ERR_SLOT (too small), ERR_OTHER_MODEL and ERR_FORMAT (the slots hold what another model
+ * or version saved; microtrain_forget erases it), ERR_STORAGE (a function failed, or what was written does not read back:
+ * the last save stays). */
+int microtrain_save(struct microtrain *m, const struct microtrain_storage *storage);
+
+/* Load the newest save, and the seed, the rate and the counts with it. MICROTRAIN_NONE where there is none: nothing changes.
+ * Errors as of save. Only where the arena is smaller than the trainables can ERR_STORAGE cost what was learned: the state is
+ * then that of a reset. */
+int microtrain_load(struct microtrain *m, const struct microtrain_storage *storage);
+
+/* Erase both slots, whatever they hold; what is in memory stays. A power cut leaves the newest save or none. */
+int microtrain_forget(struct microtrain *m, const struct microtrain_storage *storage);
+
+/* Kernels against built-in vectors, the model's tables against their CRC, each word of the arena. An input that was being
+ * fed is lost. ERR_KERNEL, ERR_TABLES, ERR_ARENA. */
+int microtrain_selftest(struct microtrain *m);
+
+int microtrain_state(const struct microtrain *m, struct microtrain_state *state);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What generated code promises to the library: a model as a table, its memory passed to each function. In a firmware
+ * model_api.h says the same of the one model there is. */
+#ifndef MODEL_TABLE_H
+#define MODEL_TABLE_H
+
+#include <stdint.h>
+
+#include "kernels/numeric.h"
+#include "microtrain.h"
+#include "model_api.h"
+#include "model_weights.h"
+
+/* Of one instance. */
+struct model_memory {
+    uint8_t *arena;      /* 8-byte aligned */
+    uint8_t *trainables; /* 4-byte aligned */
+    uint32_t rows;       /* that are in, where the image is whole in memory */
+};
+
+/* One run of the steps. train, label and sgd are given; loss is what the step of the loss makes. */
+struct model_pass {
+    int train;
+    uint32_t label;
+    struct sgd sgd;
+    float loss;
+};
+
+struct microtrain_model {
+    struct model_info info;
+    const uint8_t *init;           /* the trainables' first init_bytes before any training */
+    uint32_t forward_steps, steps; /* of an inference; of a training step, an inference's included */
+    void (*start)(struct model_memory *memory);
+    int8_t *(*row)(struct model_memory *memory);
+    void (*take_row)(struct model_memory *memory);
+    const float *(*logits)(struct model_memory *memory);
+    void (*step)(struct model_memory *memory, uint32_t number, struct model_pass *pass);
+    void (*imprint_clear)(struct model_memory *memory); /* NULL: converted without statistics of features */
+    void (*imprint_add)(struct model_memory *memory, uint32_t label);
+    uint32_t (*imprint_solve)(struct model_memory *memory);
+};
+
+/* All steps of the forward pass, and all of the backward pass, as model_api.h has them. */
+static inline void model_forward(const struct microtrain_model *model, struct model_memory *memory, int train)
+{
+    struct model_pass pass = {.train = train};
+    for (uint32_t i = 0; i < model->forward_steps; i++) {
+        model->step(memory, i, &pass);
+    }
+}
+
+static inline float model_backward(const struct microtrain_model *model, struct model_memory *memory, uint32_t label,
+                                   const struct sgd *sgd)
+{
+    struct model_pass pass = {.train = 1, .label = label, .sgd = *sgd};
+    for (uint32_t i = model->forward_steps; i < model->steps; i++) {
+        model->step(memory, i, &pass);
+    }
+    return pass.loss;
+}
+
+#endif

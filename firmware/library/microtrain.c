@@ -1,0 +1,460 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The library's functions: arguments are checked here, a session does the work. Contract: microtrain.h. */
+#include "microtrain.h"
+
+#include <string.h>
+
+#include "checkpoint.h"
+#include "fpu.h"
+#include "kernels/imprint.h"
+#include "selftest.h"
+#include "session.h"
+
+#define MAGIC 0x4e49544du /* "MTIN" */
+
+enum {
+    PROGRAM_BYTES_MIN = 4,
+    PROGRAM_BYTES_MOST = 256,
+};
+
+/* What is in the words of a struct microtrain. */
+struct instance {
+    uint32_t magic;
+    volatile uint32_t running; /* a call is under way */
+    uint32_t next;             /* step of a training step in pieces; model->steps: none is under way */
+    int read_failed;           /* by the storage */
+    struct session session;
+    struct model_pass pass;
+};
+_Static_assert(sizeof(struct instance) <= sizeof(struct microtrain), "MICROTRAIN_WORDS is too small");
+
+/* What a call needs of the instance. */
+enum needs { NEEDS_NOTHING, NEEDS_NO_STEP };
+
+/* A call on its way in. instance: NULL where it may not run. */
+struct call {
+    struct instance *instance;
+    int status;
+    uint32_t fpu;
+};
+
+static struct instance *inside(struct microtrain *m)
+{
+    return (struct instance *)(void *)m->words;
+}
+
+static int under_way(const struct instance *i)
+{
+    return i->next < i->session.model->steps;
+}
+
+static struct call enter(struct microtrain *m, enum needs needs)
+{
+    struct instance *i = m ? inside(m) : NULL;
+    if (!i) {
+        return (struct call){NULL, MICROTRAIN_ERR_ARGUMENT, 0};
+    }
+    if (i->magic != MAGIC) {
+        return (struct call){NULL, MICROTRAIN_ERR_INSTANCE, 0};
+    }
+    if (i->running || (needs == NEEDS_NO_STEP && under_way(i))) {
+        return (struct call){NULL, MICROTRAIN_ERR_BUSY, 0};
+    }
+    i->running = 1;
+    return (struct call){i, MICROTRAIN_OK, fpu_enter()};
+}
+
+static int leave(const struct call *call, int status)
+{
+    fpu_leave(call->fpu);
+    call->instance->running = 0;
+    return status;
+}
+
+static int of_session(int status)
+{
+    switch (status) {
+    case SESSION_OK:
+        return MICROTRAIN_OK;
+    case SESSION_ERR_IMAGE:
+        return MICROTRAIN_ERR_INPUT;
+    case SESSION_ERR_LABEL:
+        return MICROTRAIN_ERR_LABEL;
+    case SESSION_ERR_ORDER:
+        return MICROTRAIN_ERR_ORDER;
+    case SESSION_ERR_EMPTY:
+        return MICROTRAIN_ERR_EMPTY;
+    case SESSION_ERR_FULL:
+        return MICROTRAIN_ERR_FULL;
+    default:
+        return MICROTRAIN_ERR_ARGUMENT;
+    }
+}
+
+uint32_t microtrain_version(void)
+{
+    return MICROTRAIN_VERSION;
+}
+
+const char *microtrain_text(int status)
+{
+    static const char *const texts[] = {
+        "ok",
+        "an argument is NULL or out of its range",
+        "the instance has not been made with microtrain_init",
+        "the memory is smaller than microtrain_sizes says",
+        "the memory is not aligned to 8 bytes",
+        "another call for this instance runs, or a training step in pieces is not done",
+        "rows of the input are missing",
+        "this is not the row, or not the call, that comes next",
+        "there is no such class",
+        "the model was converted without statistics of features",
+        "nothing has been looked at yet",
+        "the statistics hold as many samples as they can",
+        "the storage holds what another model has learned; microtrain_forget erases it",
+        "the storage holds saves of another version; microtrain_forget erases them",
+        "the slots are too small, or their sizes do not fit together",
+        "the storage failed, or does not hold what is written; the last save stays",
+        "a kernel does not compute what it should",
+        "the model's tables are not what was converted",
+        "a word of the arena does not hold its value",
+    };
+    uint32_t n = 0u - (uint32_t)status;
+    if (status > 0) {
+        return status == MICROTRAIN_NONE   ? "nothing has been saved"
+               : status == MICROTRAIN_MORE ? "the step is not done"
+                                           : "no such status";
+    }
+    return n < sizeof texts / sizeof texts[0] ? texts[n] : "no such status";
+}
+
+int microtrain_sizes(const struct microtrain_model *model, struct microtrain_sizes *sizes)
+{
+    if (!model || !sizes) {
+        return MICROTRAIN_ERR_ARGUMENT;
+    }
+    const struct model_info *info = &model->info;
+    *sizes = (struct microtrain_sizes){
+        .arena_bytes = info->arena_bytes,
+        .trainable_bytes = info->trainable_bytes,
+        .slot_bytes = checkpoint_slot_bytes(info),
+        .height = info->height,
+        .width = info->width,
+        .channels = info->channels,
+        .row_bytes = (uint32_t)info->width * info->channels,
+        .input_bytes = (uint32_t)info->height * info->width * info->channels,
+        .classes = info->classes,
+        .steps = model->steps,
+    };
+    return MICROTRAIN_OK;
+}
+
+static int aligned(const void *p)
+{
+    return (uintptr_t)p % 8 == 0;
+}
+
+int microtrain_init(struct microtrain *m, const struct microtrain_model *model, const struct microtrain_memory *memory)
+{
+    if (!m || !model || !memory || !memory->arena || !memory->trainables) {
+        return MICROTRAIN_ERR_ARGUMENT;
+    }
+    if (!aligned(m) || !aligned(memory->arena) || !aligned(memory->trainables)) {
+        return MICROTRAIN_ERR_ALIGNMENT;
+    }
+    if (memory->arena_bytes < model->info.arena_bytes || memory->trainable_bytes < model->info.trainable_bytes) {
+        return MICROTRAIN_ERR_MEMORY;
+    }
+    struct instance *i = inside(m);
+    memset(i, 0, sizeof *i);
+    i->magic = MAGIC;
+    i->next = model->steps;
+    i->session.model = model;
+    i->session.memory = (struct model_memory){.arena = memory->arena, .trainables = memory->trainables};
+    i->session.guard.classes = model->info.classes;
+    session_init(&i->session);
+    return MICROTRAIN_OK;
+}
+
+int microtrain_reset(struct microtrain *m)
+{
+    struct call call = enter(m, NEEDS_NOTHING);
+    if (!call.instance) {
+        return call.status;
+    }
+    call.instance->next = call.instance->session.model->steps;
+    session_reset(&call.instance->session);
+    return leave(&call, MICROTRAIN_OK);
+}
+
+int microtrain_set(struct microtrain *m, uint32_t seed, float rate)
+{
+    struct call call = enter(m, NEEDS_NO_STEP);
+    if (!call.instance) {
+        return call.status;
+    }
+    if (!(rate >= 0.0f && rate <= 3.4e38f)) {
+        return leave(&call, MICROTRAIN_ERR_ARGUMENT);
+    }
+    call.instance->session.seed = seed;
+    call.instance->session.rate = rate;
+    return leave(&call, MICROTRAIN_OK);
+}
+
+int microtrain_feed_row(struct microtrain *m, uint32_t y, const uint8_t *row)
+{
+    struct call call = enter(m, NEEDS_NO_STEP);
+    if (!call.instance) {
+        return call.status;
+    }
+    struct session *s = &call.instance->session;
+    if (!row || y >= ROWS(s)) {
+        return leave(&call, MICROTRAIN_ERR_ARGUMENT);
+    }
+    if (y != 0 && y != s->row) {
+        return leave(&call, MICROTRAIN_ERR_ORDER);
+    }
+    return leave(&call, of_session(session_put_row(s, y, row)));
+}
+
+int microtrain_feed(struct microtrain *m, const uint8_t *input)
+{
+    struct call call = enter(m, NEEDS_NO_STEP);
+    if (!call.instance) {
+        return call.status;
+    }
+    struct session *s = &call.instance->session;
+    if (!input) {
+        return leave(&call, MICROTRAIN_ERR_ARGUMENT);
+    }
+    for (uint32_t y = 0; y < ROWS(s); y++) {
+        (void)session_put_row(s, y, input + y * ROW_BYTES(s)); /* they come in order */
+    }
+    return leave(&call, MICROTRAIN_OK);
+}
+
+int microtrain_predict(struct microtrain *m, float *scores, uint32_t *label)
+{
+    struct call call = enter(m, NEEDS_NO_STEP);
+    if (!call.instance) {
+        return call.status;
+    }
+    struct session *s = &call.instance->session;
+    uint32_t best;
+    int status = session_infer(s, &best);
+    if (status == SESSION_OK && scores) {
+        memcpy(scores, MODEL(s, logits)(OF(s)), INFO(s)->classes * sizeof *scores);
+    }
+    if (status == SESSION_OK && label) {
+        *label = best;
+    }
+    return leave(&call, of_session(status));
+}
+
+int microtrain_train(struct microtrain *m, uint32_t label, float *loss)
+{
+    struct call call = enter(m, NEEDS_NO_STEP);
+    if (!call.instance) {
+        return call.status;
+    }
+    uint32_t predicted;
+    float found = 0.0f;
+    int status = session_train(&call.instance->session, label, &predicted, &found);
+    if (status == SESSION_OK && loss) {
+        *loss = found;
+    }
+    return leave(&call, of_session(status));
+}
+
+int microtrain_train_begin(struct microtrain *m, uint32_t label)
+{
+    struct call call = enter(m, NEEDS_NO_STEP);
+    if (!call.instance) {
+        return call.status;
+    }
+    int status = session_begin(&call.instance->session, label, &call.instance->pass);
+    if (status == SESSION_OK) {
+        call.instance->next = 0;
+    }
+    return leave(&call, of_session(status));
+}
+
+int microtrain_step(struct microtrain *m, float *loss)
+{
+    struct call call = enter(m, NEEDS_NOTHING);
+    if (!call.instance) {
+        return call.status;
+    }
+    struct instance *i = call.instance;
+    if (!under_way(i)) {
+        return leave(&call, MICROTRAIN_ERR_ORDER);
+    }
+    i->session.model->step(&i->session.memory, i->next, &i->pass);
+    if (++i->next < i->session.model->steps) {
+        return leave(&call, MICROTRAIN_MORE);
+    }
+    session_end(&i->session, &i->pass);
+    if (loss) {
+        *loss = i->pass.loss;
+    }
+    return leave(&call, MICROTRAIN_OK);
+}
+
+int microtrain_imprint(struct microtrain *m, uint32_t label)
+{
+    struct call call = enter(m, NEEDS_NO_STEP);
+    if (!call.instance) {
+        return call.status;
+    }
+    struct session *s = &call.instance->session;
+    uint32_t predicted;
+    int status =
+        s->model->imprint_add ? of_session(session_imprint(s, label, &predicted)) : MICROTRAIN_ERR_NO_STATISTICS;
+    return leave(&call, status);
+}
+
+int microtrain_imprint_head(struct microtrain *m, uint32_t *classes)
+{
+    struct call call = enter(m, NEEDS_NO_STEP);
+    if (!call.instance) {
+        return call.status;
+    }
+    struct session *s = &call.instance->session;
+    uint32_t known = 0;
+    int status = s->model->imprint_add ? of_session(session_imprint_head(s, &known)) : MICROTRAIN_ERR_NO_STATISTICS;
+    if (status == MICROTRAIN_OK && classes) {
+        *classes = known;
+    }
+    return leave(&call, status);
+}
+
+static int of_checkpoint(int status)
+{
+    switch (status) {
+    case CHECKPOINT_OK:
+        return MICROTRAIN_OK;
+    case CHECKPOINT_NONE:
+        return MICROTRAIN_NONE;
+    case CHECKPOINT_ERR_MODEL:
+        return MICROTRAIN_ERR_OTHER_MODEL;
+    case CHECKPOINT_ERR_VERSION:
+        return MICROTRAIN_ERR_FORMAT;
+    case CHECKPOINT_ERR_SIZE:
+        return MICROTRAIN_ERR_SLOT;
+    default:
+        return MICROTRAIN_ERR_STORAGE;
+    }
+}
+
+/* Whether the storage can be one, and has room for its own bookkeeping. */
+static int check_storage(const struct microtrain_storage *storage)
+{
+    if (!storage || !storage->read || !storage->program || !storage->erase || !storage->sync) {
+        return MICROTRAIN_ERR_ARGUMENT;
+    }
+    uint32_t unit = storage->program_bytes;
+    if (unit < PROGRAM_BYTES_MIN || unit > PROGRAM_BYTES_MOST || (unit & (unit - 1)) != 0) {
+        return MICROTRAIN_ERR_SLOT;
+    }
+    return storage->slot_bytes % unit == 0 && storage->slot_bytes > PROGRAM_BYTES_MOST ? MICROTRAIN_OK
+                                                                                       : MICROTRAIN_ERR_SLOT;
+}
+
+static struct checkpoint slots_of(struct instance *i, const struct microtrain_storage *storage)
+{
+    i->read_failed = 0;
+    return (struct checkpoint){.model = i->session.model, .storage = storage, .failed = &i->read_failed};
+}
+
+int microtrain_save(struct microtrain *m, const struct microtrain_storage *storage)
+{
+    struct call call = enter(m, NEEDS_NO_STEP);
+    int status = call.instance ? check_storage(storage) : call.status;
+    if (!call.instance) {
+        return status;
+    }
+    if (status == MICROTRAIN_OK) {
+        struct checkpoint c = slots_of(call.instance, storage);
+        checkpoint_find(&c);
+        status = of_checkpoint(checkpoint_save(&c, &call.instance->session));
+    }
+    return leave(&call, status);
+}
+
+/* The newest save of a storage, or none. Where reading it failed the session may be half loaded: see microtrain.h. */
+static int load(struct instance *i, const struct microtrain_storage *storage)
+{
+    struct checkpoint c = slots_of(i, storage);
+    checkpoint_find(&c);
+    if (i->read_failed || c.offset == 0) {
+        return i->read_failed ? MICROTRAIN_ERR_STORAGE : of_checkpoint(c.status);
+    }
+    i->next = i->session.model->steps;
+    checkpoint_load(&c, &i->session);
+    if (i->read_failed && INFO(&i->session)->trainable_bytes > INFO(&i->session)->arena_bytes) {
+        session_reset(&i->session);
+    }
+    return i->read_failed ? MICROTRAIN_ERR_STORAGE : of_checkpoint(c.status);
+}
+
+int microtrain_load(struct microtrain *m, const struct microtrain_storage *storage)
+{
+    struct call call = enter(m, NEEDS_NOTHING);
+    int status = call.instance ? check_storage(storage) : call.status;
+    if (!call.instance) {
+        return status;
+    }
+    return leave(&call, status == MICROTRAIN_OK ? load(call.instance, storage) : status);
+}
+
+int microtrain_forget(struct microtrain *m, const struct microtrain_storage *storage)
+{
+    struct call call = enter(m, NEEDS_NO_STEP);
+    int status = call.instance ? check_storage(storage) : call.status;
+    if (!call.instance) {
+        return status;
+    }
+    if (status == MICROTRAIN_OK) {
+        struct checkpoint c = slots_of(call.instance, storage);
+        checkpoint_find(&c);
+        status = of_checkpoint(checkpoint_forget(&c));
+    }
+    return leave(&call, status);
+}
+
+int microtrain_selftest(struct microtrain *m)
+{
+    struct call call = enter(m, NEEDS_NO_STEP);
+    if (!call.instance) {
+        return call.status;
+    }
+    struct session *s = &call.instance->session;
+    uint32_t found;
+    session_take_arena(s);
+    int status = selftest_kernels(s, &found) < 0  ? MICROTRAIN_ERR_KERNEL
+                 : selftest_flash(s, &found) < 0  ? MICROTRAIN_ERR_TABLES
+                 : selftest_memory(s, &found) < 0 ? MICROTRAIN_ERR_ARENA
+                                                  : MICROTRAIN_OK;
+    return leave(&call, status);
+}
+
+int microtrain_state(const struct microtrain *m, struct microtrain_state *state)
+{
+    const struct instance *i = m ? (const struct instance *)(const void *)m->words : NULL;
+    if (!i || !state) {
+        return MICROTRAIN_ERR_ARGUMENT;
+    }
+    if (i->magic != MAGIC) {
+        return MICROTRAIN_ERR_INSTANCE;
+    }
+    const struct session *s = &i->session;
+    *state = (struct microtrain_state){
+        .rows_missing = session_rows_missing(s),
+        .steps = s->step,
+        .mean_loss = session_mean_loss(s),
+        .looks = s->seen,
+        .diverged = guard_diverged(&s->guard),
+        .under_way = under_way(i),
+    };
+    return MICROTRAIN_OK;
+}

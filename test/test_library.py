@@ -1,0 +1,499 @@
+"""The library: microtrain.h learns what the firmware learns, and bad use loses nothing."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from library import (
+    ALIGNMENT,
+    ARGUMENT,
+    BUSY,
+    EMPTY,
+    INPUT,
+    INSTANCE,
+    LABEL,
+    MEMORY,
+    MORE,
+    NO_STATISTICS,
+    NONE,
+    OK,
+    ORDER,
+    OTHER_MODEL,
+    SLOT,
+    STORAGE,
+    Flash,
+    Learner,
+    images,
+    pointer,
+    shared,
+    sources,
+    u32,
+    written,
+)
+from networks import Builder, residual_network
+from test_stream import awkward_network
+
+from microtrain import __version__
+from microtrain.base.paths import FIRMWARE
+from microtrain.convert.emit.code import generate
+from microtrain.convert.export import cli
+from microtrain.convert.ir import Graph
+from microtrain.convert.native_model import NativeModel, Sgd
+from microtrain.convert.pipeline import Compiled, Passes, compile_graph
+from microtrain.convert.scheme import Scheme, convolutions
+
+STEPS = 6
+SEED = 1  # what an instance begins with
+
+
+def activations_network() -> Graph:
+    """Stages that only model.c can make, one of which reads the arena: an activation, factors of channels."""
+    b = Builder(np.random.default_rng(3), (14, 14, 3))
+    x = b.layer("hardswish", b.conv("x", 8, 3, 2, relu=False))
+    x = b.layer("hardswish", b.depthwise(x, 3, relu=False))
+    return b.finish(b.conv(x, 9), 4)
+
+
+def trained(graph: Graph, bits: int = 4) -> Compiled:
+    """With a biased and a partly trained layer, a random head, and statistics of features."""
+    names = convolutions(graph)
+    weights: dict[str | int, float | tuple[int, ...]] = dict.fromkeys(names[-2:], 0.5)
+    scheme = Scheme("s", len(names) // 2, weights, fraction_bits=bits, head="random")
+    return compile_graph(graph, scheme, 5, Passes(imprint=8))
+
+
+NETWORKS: dict[str, Callable[[], Compiled]] = {
+    "residual": lambda: trained(residual_network()),
+    "no_bits": lambda: trained(residual_network(4), bits=0),
+    "awkward": lambda: trained(awkward_network()),
+    "activations": lambda: trained(activations_network()),
+    "whole": lambda: compile_graph(
+        residual_network(2), Scheme("s", 4, head="random"), 5, Passes(fused=False)
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def models() -> dict[str, Compiled]:
+    return {name: make() for name, make in NETWORKS.items()}
+
+
+@pytest.fixture(scope="module")
+def folder(models: dict[str, Compiled], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One library with all models."""
+    root = tmp_path_factory.mktemp("library")
+    for name, compiled in models.items():
+        written(compiled, name, root / "all", root / name)
+    return root / "all"
+
+
+@pytest.fixture(scope="module")
+def lib(folder: Path) -> ctypes.CDLL:
+    return shared(folder)
+
+
+def stored(compiled: Compiled, pixels: np.ndarray) -> np.ndarray:
+    gain, offset = (np.array(v, np.float32) for v in (compiled.graph.input.gain, compiled.graph.input.offset))
+    real = np.rint(np.clip(pixels.astype(np.float32) * gain + offset, -128, 127))
+    found: np.ndarray = real.astype(np.int8)
+    return found
+
+
+def learned_by_the_firmware(
+    compiled: Compiled, pixels: np.ndarray, folder: Path
+) -> tuple[list[float], bytes]:
+    native, losses = NativeModel(generate(compiled, "a test"), folder), []
+    for step, image in enumerate(pixels):
+        native.forward(stored(compiled, image), train=True)
+        losses.append(native.backward(step % 4, Sgd(*compiled.scheme.rates, SEED, step)))
+    return losses, native.trainables()
+
+
+# ---------------------------------------------------------------- the same bits
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_it_learns_what_the_firmware_learns(
+    name: str, models: dict[str, Compiled], lib: ctypes.CDLL, tmp_path: Path
+) -> None:
+    learner = Learner(lib, name)
+    pixels = images(learner.shape, STEPS)
+    losses = [learner.train(image, step % 4) for step, image in enumerate(pixels)]
+    assert (losses, learner.trainables()) == learned_by_the_firmware(models[name], pixels, tmp_path)
+    assert learner.state().steps == STEPS and learner.state().mean_loss == pytest.approx(np.mean(losses))
+    assert learner.call("selftest") == OK
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_bits_do_not_depend_on_slicing(name: str, lib: ctypes.CDLL) -> None:
+    whole, sliced = Learner(lib, name), Learner(lib, name)
+    for step, image in enumerate(images(whole.shape, STEPS)):
+        loss, pieces = sliced.train_in_pieces(image, step % 4)
+        assert loss == whole.train(image, step % 4) and pieces == whole.sizes.steps
+    assert sliced.trainables() == whole.trainables() and sliced.state().steps == STEPS
+
+
+def test_instances_and_models_do_not_know_of_each_other(lib: ctypes.CDLL) -> None:
+    """Two instances of one model and one of another, a row or a piece at a time in turns."""
+    names = ("residual", "residual", "awkward")
+    alone = [Learner(lib, name) for name in names]
+    together = [Learner(lib, name) for name in names]
+    pixels = [images(learner.shape, STEPS, seed) for seed, learner in enumerate(alone)]
+    for step in range(STEPS):
+        for learner, own in zip(alone, pixels, strict=True):
+            learner.train(own[step], step % 4)
+        for y in range(max(learner.shape[0] for learner in together)):
+            for learner, own in zip(together, pixels, strict=True):
+                if y < learner.shape[0]:
+                    row = np.ascontiguousarray(own[step][y])
+                    assert learner.call("feed_row", u32(y), row.ctypes.data_as(pointer)) == OK
+        for learner in together:
+            assert learner.call("train_begin", u32(step % 4)) == OK
+        busy = set(together)
+        while busy:
+            busy = {learner for learner in busy if learner.call("step", None) == MORE}
+    assert [x.trainables() for x in together] == [x.trainables() for x in alone]
+    assert alone[0].trainables() != alone[1].trainables()
+
+
+def test_imprinting_makes_the_head_of_the_firmware(
+    models: dict[str, Compiled], lib: ctypes.CDLL, tmp_path: Path
+) -> None:
+    learner = Learner(lib, "residual")
+    native = NativeModel(generate(models["residual"], "a test"), tmp_path)
+    pixels = images(learner.shape, 9)
+    native.imprint_clear()
+    for n, image in enumerate(pixels):
+        assert learner.feed(image) == OK and learner.call("imprint", u32(n % 3)) == OK
+        native.forward(stored(models["residual"], image), train=False)
+        native.imprint_add(n % 3)
+    known = u32()
+    assert learner.state().looks == 9
+    assert learner.call("imprint_head", ctypes.byref(known)) == OK
+    assert known.value == native.imprint_solve() == 3
+    assert learner.trainables() == native.trainables()
+
+
+def test_seed_and_rate_are_used_and_kept_over_a_reset(lib: ctypes.CDLL) -> None:
+    learner, other = Learner(lib, "residual"), Learner(lib, "residual")
+    image = images(learner.shape, 1)[0]
+    assert learner.call("set", u32(7), ctypes.c_float(2.0)) == OK
+    learner.train(image, 1)
+    other.train(image, 1)
+    first = learner.trainables()
+    assert first != other.trainables()
+    assert learner.call("reset") == OK and learner.state().steps == 0
+    assert learner.trainables() != first
+    learner.train(image, 1)
+    assert learner.trainables() == first
+
+
+# ---------------------------------------------------------------- the C
+
+
+@pytest.mark.parametrize("cc", ["gcc", "clang"])
+def test_it_compiles_without_warnings(cc: str, folder: Path, tmp_path: Path) -> None:
+    if shutil.which(cc) is None:
+        pytest.skip(f"{cc} is not installed")
+    flags = ["-std=c11", "-O1", "-Wall", "-Wextra", "-Wconversion", "-Wpedantic", "-Wshadow", "-Werror"]
+    for number, source in enumerate(sources(folder)):
+        made = tmp_path / f"{number}.o"
+        subprocess.run([cc, *flags, f"-I{folder / 'src'}", "-c", str(source), "-o", str(made)], check=True)
+
+
+def test_headers_are_of_cpp_too(folder: Path, tmp_path: Path) -> None:
+    program = tmp_path / "main.cpp"
+    program.write_text(
+        '#include "residual.h"\n#include "awkward.h"\n'
+        "static struct microtrain m;\n"
+        "int main() { return microtrain_init(&m, &residual, nullptr) + microtrain_reset(&m); }\n"
+    )
+    flags = ["-std=c++11", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Werror", "-fsyntax-only"]
+    subprocess.run(["g++", *flags, f"-I{folder / 'src'}", str(program)], check=True)
+
+
+LIBC = {"memcpy", "memset", "memmove"}
+
+
+def symbols(folder: Path, made: Path) -> tuple[set[str], set[str], set[str]]:
+    """Undefined, writable, and all global names of the library as one object."""
+    command = [
+        "gcc",
+        "-std=c11",
+        "-O2",
+        "-fno-pie",
+        "-r",
+        "-nostdlib",
+        f"-I{folder / 'src'}",
+        *map(str, sources(folder)),
+    ]
+    subprocess.run([*command, "-o", str(made)], check=True)
+    lines = subprocess.run(["nm", str(made)], check=True, capture_output=True, text=True).stdout.splitlines()
+    found = [(line.split()[-2], line.split()[-1]) for line in lines]
+    return (
+        {name for kind, name in found if kind == "U"},
+        {name for kind, name in found if kind in "bBdDcCsS"},
+        {name for kind, name in found if kind.isupper() and kind != "U"},
+    )
+
+
+def test_it_has_no_writable_globals_no_libc_and_no_name_but_its_own(folder: Path, tmp_path: Path) -> None:
+    undefined, writable, names = symbols(folder, tmp_path / "all.o")
+    assert undefined <= LIBC and writable == set()
+    own = {name for name in names if not name.startswith("microtrain_")}
+    assert own == set(NETWORKS)
+    header = (FIRMWARE / "include/microtrain.h").read_text(encoding="utf-8")
+    public = set(re.findall(r"^[a-z].*?\b(microtrain_\w+)\(", header, re.MULTILINE))
+    assert len(public) == 19 and public <= names
+
+
+def test_a_planted_global_and_malloc_are_noticed(folder: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    crc = copy / "src/microtrain/crc.c"
+    crc.write_text(
+        crc.read_text()
+        + "#include <stdlib.h>\nint own_count;\nvoid *own(void) { return malloc(++own_count); }\n"
+    )
+    undefined, writable, names = symbols(copy, tmp_path / "all.o")
+    assert "malloc" in undefined and writable == {"own_count"} and "own" in names
+
+
+def test_the_version_is_that_of_the_package(lib: ctypes.CDLL) -> None:
+    major, minor, patch = (int(part) for part in __version__.split("."))
+    assert lib.microtrain_version() == major << 16 | minor << 8 | patch
+
+
+def test_every_status_has_a_text_of_its_own(lib: ctypes.CDLL) -> None:
+    header = (FIRMWARE / "include/microtrain.h").read_text(encoding="utf-8")
+    codes = [int(n) for n in re.findall(r"^    MICROTRAIN_\w+ = (-?\d+)", header, re.MULTILINE)]
+    lib.microtrain_text.restype = ctypes.c_char_p
+    texts = {lib.microtrain_text(code) for code in codes}
+    assert len(codes) == len(texts) == 21 and b"no such status" not in texts
+    for code in (3, 4711, -19, -(2**31), 2**31 - 1):
+        assert lib.microtrain_text(code) == b"no such status"
+
+
+# ---------------------------------------------------------------- bad use
+
+
+def same_after(learner: Learner, status: int, call: Callable[[], int]) -> None:
+    """The call is refused with this status and the learner learns on as if it had not been made."""
+    before, memory = learner.trainables(), bytes(learner.arena)
+    assert call() == status
+    assert learner.trainables() == before and bytes(learner.arena) == memory
+
+
+def test_bad_arguments_are_refused(lib: ctypes.CDLL) -> None:
+    x = Learner(lib, "residual")
+    row = np.zeros(x.sizes.row_bytes, np.uint8).ctypes.data_as(pointer)
+    flash = ctypes.byref(Flash(4096).storage)
+    nan, infinite = ctypes.c_float(float("nan")), ctypes.c_float(float("inf"))
+    refused: list[tuple[int, str, tuple[object, ...]]] = [
+        (ARGUMENT, "feed", (None,)),
+        (ARGUMENT, "feed_row", (u32(0), None)),
+        (ARGUMENT, "feed_row", (u32(x.shape[0]), row)),
+        (ORDER, "feed_row", (u32(1), row)),
+        (INPUT, "predict", (None, None)),
+        (INPUT, "train", (u32(0), None)),
+        (LABEL, "train", (u32(x.sizes.classes), None)),
+        (INPUT, "train_begin", (u32(0),)),
+        (LABEL, "train_begin", (u32(2**32 - 1),)),
+        (ORDER, "step", (None,)),
+        (INPUT, "imprint", (u32(0),)),
+        (LABEL, "imprint", (u32(x.sizes.classes),)),
+        (EMPTY, "imprint_head", (None,)),
+        (ARGUMENT, "set", (u32(1), nan)),
+        (ARGUMENT, "set", (u32(1), infinite)),
+        (ARGUMENT, "set", (u32(1), ctypes.c_float(-1.0))),
+        (ARGUMENT, "save", (None,)),
+        (ARGUMENT, "state", (None,)),
+        (NONE, "load", (flash,)),
+    ]
+    for status, name, arguments in refused:
+        same_after(x, status, lambda name=name, arguments=arguments: x.call(name, *arguments))  # type: ignore[misc]
+    for name in ("feed", "predict", "train", "reset", "save", "load", "forget", "selftest", "state", "step"):
+        function = getattr(lib, f"microtrain_{name}")
+        assert function(None, None, None) == ARGUMENT
+        assert function((ctypes.c_uint64 * 32)(), flash, None) == INSTANCE
+
+
+def test_init_wants_memory_of_its_size_and_alignment(lib: ctypes.CDLL) -> None:
+    x = Learner(lib, "residual")
+    right = x.memory
+    model = pointer(x.model)
+
+    def init(**other: int) -> int:
+        given = {name: getattr(right, name) for name, _ in right._fields_} | other
+        return int(lib.microtrain_init(x.words, model, ctypes.byref(type(right)(**given))))
+
+    for name in ("arena", "trainables"):
+        assert init(**{name: 0}) == ARGUMENT
+        assert init(**{name: getattr(right, name) + 4}) == ALIGNMENT
+    for name in ("arena_bytes", "trainable_bytes"):
+        assert init(**{name: getattr(right, name) - 1}) == MEMORY
+    assert lib.microtrain_init(x.words, None, ctypes.byref(right)) == ARGUMENT
+    assert lib.microtrain_init(x.words, model, None) == ARGUMENT
+    assert init() == OK
+
+
+def test_between_pieces_only_what_ends_them_is_let_in(lib: ctypes.CDLL) -> None:
+    x, y = Learner(lib, "residual"), Learner(lib, "residual")
+    pixels = images(x.shape, 2)
+    image = np.ascontiguousarray(pixels[0])
+    flash = Flash(x.sizes.slot_bytes * 2)
+    assert x.feed(image) == OK and x.call("train_begin", u32(2)) == OK
+    for _ in range(x.sizes.steps // 2):
+        assert x.call("step", None) == MORE
+    assert x.state().under_way == 1
+    for call in (
+        lambda: x.feed(image),
+        lambda: x.call("train", u32(0), None),
+        lambda: x.call("train_begin", u32(0)),
+        lambda: x.call("predict", None, None),
+        lambda: x.call("imprint", u32(0)),
+        lambda: x.call("imprint_head", None),
+        lambda: x.call("set", u32(0), ctypes.c_float(1)),
+        lambda: x.storage("save", flash),
+        lambda: x.storage("forget", flash),
+        lambda: x.call("selftest"),
+    ):
+        same_after(x, BUSY, call)
+    while x.call("step", None) == MORE:
+        pass
+    y.train(image, 2)
+    assert x.trainables() == y.trainables() and x.state().under_way == 0
+    assert x.feed(image) == OK and x.call("train_begin", u32(2)) == OK and x.call("step", None) == MORE
+    assert x.call("reset") == OK and x.call("step", None) == ORDER
+    assert x.train(pixels[1], 1) == Learner(lib, "residual").train(pixels[1], 1)
+
+
+def test_a_call_out_of_a_call_is_refused(lib: ctypes.CDLL) -> None:
+    """As an interrupt would make it: from inside a storage function."""
+    x = Learner(lib, "residual")
+    flash, said = Flash(x.sizes.slot_bytes * 2), []
+    flash.sync = lambda _context: said.append(x.call("reset")) or 0  # type: ignore[func-returns-value,method-assign]
+    flash.__post_init__()
+    x.train(images(x.shape, 1)[0], 1)
+    before = x.trainables()
+    assert x.storage("save", flash) == OK
+    assert said and set(said) == {BUSY} and x.trainables() == before
+
+
+def test_a_model_without_statistics_says_so(lib: ctypes.CDLL) -> None:
+    x = Learner(lib, "whole")
+    assert x.feed(images(x.shape, 1)[0]) == OK
+    assert x.call("imprint", u32(0)) == NO_STATISTICS == x.call("imprint_head", None)
+    assert x.call("train", u32(0), None) == OK
+
+
+# ---------------------------------------------------------------- storage
+
+
+@pytest.mark.parametrize(("unit", "clears"), [(4, True), (8, False), (32, False), (256, False)])
+def test_what_is_saved_is_loaded(unit: int, clears: bool, lib: ctypes.CDLL) -> None:
+    x = Learner(lib, "residual")
+    flash = Flash((x.sizes.slot_bytes * 2 + 1023) // 256 * 256, unit, clears)
+    assert x.storage("load", flash) == NONE
+    assert x.call("set", u32(9), ctypes.c_float(0.5)) == OK
+    for step, image in enumerate(images(x.shape, 9)):  # more than both slots hold at once
+        x.train(image, step % 4)
+        assert x.storage("save", flash) == OK
+        y = Learner(lib, "residual")
+        assert y.storage("load", flash) == OK
+        assert y.trainables() == x.trainables() and y.state().steps == step + 1
+    image = images(x.shape, 1, 5)[0]
+    assert x.train(image, 0) == y.train(image, 0) and x.trainables() == y.trainables()
+    other = Learner(lib, "awkward")
+    assert other.storage("load", flash) == other.storage("save", flash) == OTHER_MODEL
+    assert other.storage("forget", flash) == OK and x.storage("load", flash) == NONE
+    assert other.storage("save", flash) == OK
+
+
+def test_the_smallest_slot_is_what_sizes_says(lib: ctypes.CDLL) -> None:
+    x = Learner(lib, "residual")
+    assert x.storage("save", Flash(x.sizes.slot_bytes, 32)) == OK
+    assert x.storage("save", Flash(x.sizes.slot_bytes - 32, 32)) == SLOT
+    for slot_bytes, unit in ((4096, 3), (4096, 2), (4096, 512), (4095, 4), (0, 4), (32, 4)):
+        assert x.storage("save", Flash(slot_bytes, unit)) == SLOT
+
+
+@pytest.mark.parametrize("clears", [True, False])
+@pytest.mark.parametrize("cut", [False, True], ids=["one failure", "power cut"])
+def test_a_storage_that_fails_at_any_call_loses_nothing(cut: bool, clears: bool, lib: ctypes.CDLL) -> None:
+    """Saves, each repeated with a failure at each of its calls: the last save or this one is there."""
+    x = Learner(lib, "residual")
+    slot_bytes = x.sizes.slot_bytes * 2
+    kept = [bytearray(b"\xff" * slot_bytes) for _ in range(2)]
+    before, calls = None, 0
+    for step, image in enumerate(images(x.shape, 6)):
+        x.train(image, step % 4)
+        now = x.trainables()
+        whole = Flash(slot_bytes, clears=clears, slots=[bytearray(s) for s in kept])
+        assert x.storage("save", whole) == OK
+        for fails in range(0, whole.calls, 1 if whole.calls < 400 else 5):
+            flash = Flash(slot_bytes, clears=clears, fails=fails, cut=cut, slots=[bytearray(s) for s in kept])
+            status = x.storage("save", flash)
+            assert status in (OK, STORAGE) and (status == STORAGE or not cut)
+            assert x.trainables() == now
+            y = Learner(lib, "residual")
+            found = y.storage("load", Flash(slot_bytes, clears=clears, slots=flash.slots))
+            assert found == (NONE if before is None and status != OK and y.state().steps == 0 else OK)
+            assert y.trainables() == now or (status != OK and (before is None or y.trainables() == before))
+            calls += 1
+        before, kept = now, whole.slots
+    assert calls > 300
+
+
+def test_a_load_that_fails_at_any_call_changes_nothing(lib: ctypes.CDLL) -> None:
+    x = Learner(lib, "residual")
+    flash = Flash(x.sizes.slot_bytes * 2)
+    pixels = images(x.shape, 3)
+    x.train(pixels[0], 0)
+    assert x.storage("save", flash) == OK
+    whole = Flash(flash.slot_bytes, slots=flash.slots)
+    assert x.storage("load", whole) == OK
+    x.train(pixels[1], 1)
+    for fails in range(whole.calls):
+        before = x.trainables()
+        assert x.storage("load", Flash(flash.slot_bytes, fails=fails, slots=flash.slots)) == STORAGE
+        assert x.trainables() == before and x.state().steps == 2
+    assert whole.calls > 20
+
+
+# ---------------------------------------------------------------- the command
+
+
+def exported(*arguments: str) -> tuple[int, str]:
+    done = CliRunner().invoke(cli.main, list(arguments))
+    return done.exit_code, done.output
+
+
+def test_the_command_writes_and_says_what_is_wrong(models: dict[str, Compiled], tmp_path: Path) -> None:
+    generated = tmp_path / "generated"
+    written(models["residual"], "first", tmp_path / "lib", generated)
+    base = (str(tmp_path / "lib"), "--model", str(generated))
+    status, said = exported(*base, "--name", "second")
+    assert status == 0 and "second.h" in said
+    assert {p.name for p in (tmp_path / "lib/src").glob("*.h")} == {"first.h", "second.h", "microtrain.h"}
+    for name in ("int", "Garden", "9lives", "microtrain_x", "a b", "../x", "row", "crc32", "memcpy", ""):
+        status, said = exported(*base, "--name", name)
+        assert (status == 1 and "is no name for a model" in said) or (name == "" and status == 0)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full/notes.txt").write_text("mine")
+    status, said = exported(str(tmp_path / "full"), "--model", str(generated))
+    assert status == 1 and "name a new folder" in said
+    status, said = exported(str(tmp_path / "x"), "--model", str(tmp_path / "nothing"))
+    assert status == 1 and "convert" in said and not (tmp_path / "x").exists()
+    header = generated / "model.h"
+    header.write_text(re.sub(r"#define MODEL_ID \S+", "#define MODEL_ID 0x1u", header.read_text()))
+    status, said = exported(*base)
+    assert status == 1 and "different conversions" in said

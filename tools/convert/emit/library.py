@@ -1,0 +1,180 @@
+"""Code generation for the library: model_library.inc, the steps of a model whose memory is passed.
+
+What model.c says of one model in a firmware, said so that many models, and many instances of each, live in
+one program: every step is a case of one switch, and a struct that holds an address is made where it is used.
+The calls are those of model.c, from the same entries of the op table.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from microtrain.convert.ir import Graph
+from microtrain.convert.memory import imprint
+from microtrain.convert.names import Names
+from microtrain.convert.ops import TABLE, saves
+from microtrain.convert.ops.imprint import statistics
+from microtrain.convert.ops.stream import STREAM_STRUCT, before_rows, kernel_scratch_at, own_rows
+
+from . import tables
+
+STRUCT = re.compile(r"static const struct (\w+) (\w+)(\[\])? = (\{.*?\});\n", re.DOTALL)
+PLACED = re.compile(r"\b(AT|TRAINED)\(")
+PASSED = "struct model_memory *memory"
+OWN_ROWS = "own_rows"
+
+
+FILE = "model_library.inc"
+INFO = re.compile(r"const struct model_info model_info = (\{.*?\n\});\n", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Inner:
+    """What model.c has as well.
+
+    offsets  enum of where tensors are in the arena
+    errors   structs of errors and clamps
+    info     model_info and its tables
+    parts    the table of tables
+    """
+
+    offsets: str
+    errors: str
+    info: str
+    parts: str
+
+
+def steps(names: Names, inner: Inner) -> str:
+    """The text of model_library.inc, behind its banner. Whoever includes it has defined MODEL, the name."""
+    graph = names.graph
+    structs = [*tables.structs(names), inner.errors]
+    own = own_rows(names)
+    return "\n".join(
+        [
+            "#define AT(offset) ((void *)(memory->arena + (offset)))",
+            "#define TRAINED(offset) ((void *)(memory->trainables + (offset)))\n",
+            inner.offsets,
+            inner.parts,
+            INFO.sub("", inner.info),
+            *_structs(structs, bool(own)),
+            *_own(own),
+            *_rows(names),
+            f"static const float *logits({PASSED}) {{ return {names.at(graph.output)}; }}\n",
+            _step(names),
+            *_imprint(names),
+            _table(graph, inner.info),
+        ]
+    )
+
+
+def _structs(texts: list[str], own: bool) -> Iterator[str]:
+    """Those that hold an address of the arena or of the trainables as macros: made where they are used."""
+    placed: set[str] = set()
+    for text in texts:
+        yield STRUCT.sub(lambda found: _struct(found, placed, own), text)
+
+
+def _struct(found: re.Match[str], placed: set[str], own: bool) -> str:
+    kind, name, array, body = found.groups()
+    if kind == STREAM_STRUCT:
+        body = body[:-1] + (f", {OWN_ROWS}, memory}}" if own else ", NULL, NULL}")
+    inner = set(re.findall(r"[A-Za-z_]\w*", body))
+    if not (PLACED.search(body) or inner & placed or (kind == STREAM_STRUCT and own)):
+        return found[0][: found.start(4) - found.start()] + body + ";\n"
+    placed.add(name)
+    lines = body.replace("\n", " \\\n")
+    return f"#define {name} ((const struct {kind}{array or ''}){lines})\n"
+
+
+def _own(text: list[str]) -> list[str]:
+    """The rows of stages that only this model has; `stage` and `scratch` may go unused."""
+    if not text:
+        return []
+    head = f"static void {OWN_ROWS}({PASSED}, const struct stream_stage *stage, const struct conv2d *p,"
+    return [
+        head,
+        "                     const int8_t *x, int8_t *y, void *scratch)",
+        "{",
+        "    (void)memory;",
+        *text[3:],
+    ]
+
+
+def _rows(names: Names) -> list[str]:
+    graph = names.graph
+    if graph.arriving:
+        first = graph.nodes[0]
+        stream, y, scratch = names.stream(first), names.at(first.outputs[0]), kernel_scratch_at(names, first)
+        begin = [*before_rows(replace(names, step=0), first), f"stream_begin({stream}, {scratch});"]
+        return [
+            f"static void start({PASSED}) {{ {' '.join(begin)} }}",
+            f"static int8_t *row({PASSED}) {{ return stream_row({stream}, {scratch}); }}",
+            f"static void take_row({PASSED}) {{ stream_take({stream}, {y}, {scratch}); }}",
+            "",
+        ]
+    _, w, c = graph.tensors[graph.input.tensor].shape
+    place = f"(int8_t *){names.at(graph.input.tensor)} + memory->rows * {w * c}u"
+    return [
+        f"static void start({PASSED}) {{ memory->rows = 0; }}",
+        f"static int8_t *row({PASSED}) {{ return {place}; }}",
+        f"static void take_row({PASSED}) {{ memory->rows++; }}",
+        "",
+    ]
+
+
+def _step(names: Names) -> str:
+    """Each step of the forward and of the backward pass as a case."""
+    graph, cases = names.graph, []
+    for number, node in enumerate(graph.nodes):
+        call = TABLE[node.op].call(replace(names, step=number), node)
+        call = call.replace("const float loss =", "pass->loss =")
+        lines = [f"            {line}" for line in call.splitlines()]
+        if saves(node):
+            lines = ["            if (train) {", *(f"    {line}" for line in lines), "            }"]
+        cases += [f"        case {number}: {{", *lines, "            break;", "        }"]
+    return "\n".join(
+        [
+            f"static void step({PASSED}, uint32_t number, struct model_pass *pass)",
+            "{",
+            "    const int train = pass->train;",
+            "    const uint32_t label = pass->label;",
+            "    const struct sgd *sgd = &pass->sgd;",
+            "    (void)train, (void)label, (void)sgd;",
+            "    switch (number) {",
+            *(line[4:] for line in cases),
+            "    }",
+            "}",
+            "",
+        ]
+    )
+
+
+def _imprint(names: Names) -> list[str]:
+    if not names.graph.imprint:
+        return []
+    node = imprint.head_of(names.graph)
+    clear, add, solve = statistics(names, node, names.at(imprint.NAME), names.at(imprint.SCRATCH))
+    return [
+        f"static void imprint_clear_all({PASSED}) {{ {clear} }}",
+        f"static void imprint_add({PASSED}, uint32_t label) {{ {add} }}",
+        f"static uint32_t imprint_solve({PASSED}) {{ return {solve} }}",
+        "",
+    ]
+
+
+def _table(graph: Graph, info: str) -> str:
+    """The descriptor: all that the library knows of the model."""
+    names = ("imprint_clear_all", "imprint_add", "imprint_solve") if graph.imprint else ("NULL",) * 3
+    clear, add, solve = names
+    found = INFO.search(info)
+    assert found is not None
+    return f"""const struct microtrain_model MODEL = {{
+    .info = {found[1]},
+    .init = model_trainables_init,
+    .forward_steps = {len(graph.forward_nodes)}, .steps = {len(graph.nodes)},
+    .start = start, .row = row, .take_row = take_row, .logits = logits, .step = step,
+    .imprint_clear = {clear}, .imprint_add = {add}, .imprint_solve = {solve},
+}};
+"""

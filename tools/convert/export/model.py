@@ -1,0 +1,163 @@
+"""The two files of one model in the library: NAME.h for the user's program, NAME.c for the linker."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from microtrain.base.errors import Error, short
+from microtrain.base.paths import FIRMWARE
+from microtrain.base.reading import reading
+
+from .sources import FOLDER, PREFIX, PRELUDE
+
+NAME = re.compile(r"[a-z][a-z0-9_]{0,40}")
+WORDS = {"auto", "class", "delete", "double", "goto", "main", "new", "private", "public", "register", "this"}
+WORDS |= {
+    "memcpy",
+    "memmove",
+    "memset",
+    "microtrain",
+    "signed",
+    "union",
+    "volatile",
+    "long",
+    "short",
+}  # of C and C++, in no source of ours
+SIZES = ("HEIGHT", "WIDTH", "CHANNELS", "CLASSES", "ARENA_BYTES", "TRAINABLE_BYTES")
+PARTS = ("model.h", "model_weights.c", "model_library.inc")
+NO_CODE = re.compile(r'/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.DOTALL)  # comments and strings
+DEFINE = re.compile(r"^#define (MODEL_\w+) (\S+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Generated:
+    """What a conversion wrote. texts: PARTS; defines: of model.h."""
+
+    texts: dict[str, str]
+    defines: dict[str, str]
+
+
+def headers() -> list[str]:
+    """Those of the engine that a model includes."""
+    kernels = sorted(path.name for path in (FIRMWARE / "include/kernels").glob("*.h"))
+    return [PRELUDE, *kernels, "model_api.h", "model_table.h", "model_weights.h"]
+
+
+def words(texts: Iterable[str]) -> set[str]:
+    """What no model can be called: the words of C and of these sources."""
+    plain = (NO_CODE.sub(" ", text) for text in texts)
+    return WORDS.union(*(re.findall(r"[a-z]\w*", text) for text in plain))
+
+
+def checked_name(name: str, taken: Collection[str] = WORDS) -> str:
+    """The name of a model in C. Error where it can be none."""
+    if not NAME.fullmatch(name) or name in taken or name.startswith(PREFIX):
+        raise Error(
+            f"{short(name)} is no name for a model: small letters, digits and _, a letter first, "
+            "no word that C or the engine uses, as in garden."
+        )
+    return name
+
+
+def name_of(text: str, taken: Collection[str]) -> str:
+    """A name made of what the model is called."""
+    plain = re.sub(r"\W+", "_", text.lower(), flags=re.ASCII).strip("_")[:40]
+    return plain if NAME.fullmatch(plain) and plain not in taken else f"model_{plain}".rstrip("_")[:40]
+
+
+def title(generated: Generated) -> str:
+    """What the conversion calls the model."""
+    found = re.search(r'^    \.name = "(.*)",$', generated.texts["model_library.inc"], re.MULTILINE)
+    return found[1] if found else "model"
+
+
+def read(folder: Path, api_version: int) -> Generated:
+    """What a conversion wrote into a folder. Error where it is not all there, or of another version."""
+    texts = {}
+    for name in PARTS:
+        texts[name] = _text(folder / name)
+    header = texts["model.h"]
+    if f"#if MODEL_API_VERSION != {api_version}\n" not in header:
+        raise Error(f"{folder} was converted by another version: run `microtrain convert` again.")
+    defines = dict(DEFINE.findall(header))
+    missing = [f"MODEL_{size}" for size in SIZES if f"MODEL_{size}" not in defines]
+    if missing:
+        raise Error(f"{folder / 'model.h'} lacks {', '.join(missing)}: run `microtrain convert` again.")
+    if "MODEL_RECORDS" in defines:
+        raise Error("the library has no replay buffer yet: convert without --replay.")
+    _same_conversion(folder, texts, defines.get("MODEL_ID", ""))
+    return Generated(texts, defines)
+
+
+def _text(path: Path) -> str:
+    with reading(Error, lambda why: f"{path} cannot be read ({why}): run `microtrain convert` again."):
+        return path.read_text(encoding="utf-8")
+
+
+def _same_conversion(folder: Path, texts: dict[str, str], model_id: str) -> None:
+    for name in PARTS[1:]:
+        if f"#if MODEL_ID != {model_id}\n" not in texts[name]:
+            raise Error(f"{name} and model.h in {folder} are of different conversions: convert again.")
+
+
+def header(name: str, generated: Generated) -> str:
+    """NAME.h: the model, and its sizes as constants."""
+    big = name.upper()
+    sizes = "\n".join(f"#define {big}_{size} {generated.defines[f'MODEL_{size}']}" for size in SIZES)
+    return f"""{_banner(generated, f"The model {name}, for #include.")}
+#ifndef {big}_H
+#define {big}_H
+
+#include "microtrain.h"
+
+{sizes}
+#define {big}_ROW_BYTES ({big}_WIDTH * {big}_CHANNELS)
+#define {big}_INPUT_BYTES ({big}_HEIGHT * {big}_ROW_BYTES)
+
+#ifdef __cplusplus
+extern "C" {{
+#endif
+
+extern const struct microtrain_model {name};
+
+#ifdef __cplusplus
+}}
+#endif
+
+#endif
+"""
+
+
+def source(name: str, generated: Generated) -> str:
+    """NAME.c: tables, steps and the descriptor; all but the last is static."""
+    weights = generated.texts["model_weights.c"]
+    tables = weights[weights.index("#endif\n") + len("#endif\n") :].strip("\n")
+    tables = re.sub(r"^(?=MODEL_WEIGHTS |const )", "static ", tables, flags=re.MULTILINE)
+    library = generated.texts["model_library.inc"]
+    steps = library[library.index("#endif\n") + len("#endif\n") :].strip("\n")
+    defines = "\n".join(f"#define {key} {value}" for key, value in generated.defines.items())
+    included = "".join(f'#include "{FOLDER}/{file}"\n' for file in headers())
+    return f"""{_banner(generated, f"The model {name}: tables and steps.")}
+#include "{FOLDER}/{PRELUDE}"
+
+#include <stddef.h>
+
+#include "{name}.h"
+{included}
+#define MODEL {name}
+{defines}
+
+{tables}
+
+{steps}
+"""
+
+
+def _banner(generated: Generated, what: str) -> str:
+    """The comment of model.h with another first line."""
+    first, _, rest = generated.texts["model.h"].partition("*/")[0].partition("\n")
+    assert first.startswith("/* ")
+    return f"/* {what}\n{rest}*/"

@@ -1,0 +1,196 @@
+"""Boards that learn for a round: behind a port, or as the same C on this machine. Their bits are the same."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from microtrain.base.plan import Plan
+from microtrain.device.client import Device
+from microtrain.device.errors import DeviceError, LinkError
+from microtrain.device.link import Port
+from microtrain.device.plan import check_same_model
+from microtrain.device.session import Evaluation, Log, Settings, Silent, evaluate, new_log, train
+from microtrain.samples.source import Dataset, Sample, load
+from microtrain.simulate.blueprint import blueprint
+from microtrain.simulate.guard import LastGood
+from microtrain.simulate.machine import Machine, library
+
+from .errors import FleetError
+
+TRIES = 25  # a round is begun again so often before a board counts as missing
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What came of a round: the trainables, the steps, their mean loss, how often it was begun again."""
+
+    block: bytes
+    steps: int
+    loss: float
+    again: int
+
+
+class Board(Protocol):
+    """Something that learns from its samples, from any trainables on."""
+
+    plan: Plan
+
+    def fresh(self) -> bytes:
+        """Its trainables as after conversion."""
+
+    def learn(self, block: bytes, samples: Dataset, settings: Settings) -> Learned:
+        """Learn from the samples, beginning with these trainables.
+
+        Errors   FleetError where it cannot, or training diverged
+        """
+
+    def close(self) -> None: ...
+
+
+class PortBoard:
+    """A board at the other end of a port, which may fail at any time.
+
+    A round begins with `reset` and a push, so that its bits depend on nothing that was before. After any
+    trouble it begins again, and where the board's count of steps is not the round's it had restarted unseen.
+
+    open  a new port, also after the old one broke
+    """
+
+    def __init__(self, plan: Plan, open_port: Callable[[], Port], where: str) -> None:
+        self.plan, self.where = plan, where
+        self._open = open_port
+        self._port: Port | None = None
+        self._device: Device | None = None
+
+    def _connected(self) -> Device:
+        if self._device is None:
+            if self._port is None:
+                self._port = self._open()
+            device = Device(self._port, self.where)
+            try:
+                check_same_model(self.plan, device.info.model, device.info.model_id, self.where)
+            except DeviceError as error:
+                raise FleetError(f"{self.where} is left out of this round: {error}") from error
+            device.hurry()
+            self._device = device
+        return self._device
+
+    def _drop(self, error: DeviceError) -> None:
+        """After trouble: greet the board again; where the line broke, on a new port."""
+        self._device = None
+        if isinstance(error, LinkError) and self._port is not None:
+            self._port.close()
+            self._port = None
+
+    def _tried(self, action: Callable[[Device], Learned]) -> Learned:
+        again = 0
+        while True:
+            try:
+                done = action(self._connected())
+                return Learned(done.block, done.steps, done.loss, again)
+            except DeviceError as error:
+                again += 1
+                self._drop(error)
+                if again == TRIES:
+                    raise FleetError(f"{self.where} is left out of this round: {error}") from error
+
+    def fresh(self) -> bytes:
+        def action(device: Device) -> Learned:
+            device.reset()
+            return Learned(device.pull(), 0, 0.0, 0)
+
+        return self._tried(action).block
+
+    def learn(self, block: bytes, samples: Dataset, settings: Settings) -> Learned:
+        def action(device: Device) -> Learned:
+            device.reset()
+            device.push(block)
+            log = new_log(device, samples.classes, settings)
+            train(device, samples, None, log, Silent())
+            if not log.diverged and device.stats().get("steps") != str(len(log.steps)):
+                raise DeviceError(f"{self.where} has lost steps of this round: it has restarted.")
+            return finished(log, device.pull(), self.where)
+
+        return self._tried(action)
+
+    def close(self) -> None:
+        if self._device is not None:
+            self._device.close()
+        elif self._port is not None:
+            self._port.close()
+        self._device = self._port = None
+
+
+def finished(log: Log, block: bytes, where: str) -> Learned:
+    """FleetError where training diverged, DeviceError where the trainables are not those of the log."""
+    if log.diverged:
+        raise FleetError(f"{where} is left out of this round: its training diverged at step {log.diverged}.")
+    if hashlib.sha256(block).hexdigest() != log.sha256:
+        raise DeviceError(f"{where} sent other trainables than it has.")
+    losses = [step.loss for step in log.steps]
+    loss = math.fsum(losses) / len(losses) if losses else 0.0
+    return Learned(block, len(losses), round(loss, 4), 0)
+
+
+Show = Callable[[Machine, Sample], np.ndarray]  # what a machine takes of a sample
+
+
+class Host:
+    """The model as a library of this machine, for any number of boards, one after the other.
+
+    show  what the frozen front makes of a sample; None: computed once and kept
+    """
+
+    def __init__(self, plan: Plan, work: Path, show: Show | None = None) -> None:
+        self.plan = plan
+        drawn = blueprint(plan)
+        self.machine = Machine(drawn, library(drawn, work))
+        self.lock = threading.Lock()  # the model's memory is the library's
+        self._kept: dict[Path, np.ndarray] = {}
+        self._show = show or self._looked
+
+    def _looked(self, machine: Machine, sample: Sample) -> np.ndarray:
+        if sample.path not in self._kept:
+            self._kept[sample.path] = machine.look(load(sample.path, machine.info.shape))
+        return self._kept[sample.path]
+
+    def show(self, sample: Sample, epoch: int | None) -> np.ndarray:
+        return self._show(self.machine, sample)
+
+    def evaluate(self, block: bytes, dataset: Dataset) -> Evaluation:
+        """Accuracy of these trainables."""
+        with self.lock:
+            self.machine.load(block)
+            return evaluate(self.machine, dataset, Silent(), show=self.show)
+
+
+class HostBoard:
+    """A board that is this machine."""
+
+    def __init__(self, host: Host, where: str) -> None:
+        self.plan, self.where, self.host = host.plan, where, host
+
+    def fresh(self) -> bytes:
+        with self.host.lock:
+            self.host.machine.reset()
+            return self.host.machine.trainables()
+
+    def learn(self, block: bytes, samples: Dataset, settings: Settings) -> Learned:
+        with self.host.lock:
+            machine = self.host.machine
+            machine.reset()
+            machine.load(block)
+            log = new_log(machine, samples.classes, settings)
+            train(machine, samples, None, log, Silent(), self.host.show, LastGood(machine))
+            return finished(log, machine.trainables(), self.where)
+
+    def close(self) -> None:
+        pass

@@ -1,0 +1,205 @@
+"""A board as a member of a federation: what it takes of a task, and what it sends back.
+
+What it has learned is lost in no case: an update that the server has not got joins the next one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from microtrain.base.errors import Error, FileError
+from microtrain.base.files import replacing
+from microtrain.base.npz import read_npz
+from microtrain.device.session import Settings
+from microtrain.samples.source import Dataset
+
+from . import dgc
+from .board import Board, Learned
+from .errors import FleetError
+from .layout import Layout
+from .message import TASK, UPDATE, Report, Work, dense, longest, parsed, settled, undense, written
+from .rounding import derived, divided, noise
+from .sharing import share
+from .words import HEAD_KINDS
+
+MU_BITS = 16  # of the factor by which FedProx draws a change back
+
+
+@dataclass(frozen=True)
+class State:
+    """What a member remembers from round to round.
+
+    rounds   the last round it has worked in, by federation
+    federation  of the last one
+    pending  its update of that round, of which it does not know whether it arrived, int64
+    block    the board's trainables afterwards
+    residual, velocity  of dgc.py
+    """
+
+    rounds: dict[str, int] = field(default_factory=dict)
+    federation: str = ""
+    pending: np.ndarray | None = None
+    block: bytes = b""
+    residual: np.ndarray | None = None
+    velocity: np.ndarray | None = None
+
+    def joined(self, federation: str) -> State:
+        """This state, or the one with which another federation is joined: its rounds and the board's own."""
+        if federation == self.federation:
+            return self
+        return State(self.rounds, federation, block=self.block)
+
+
+class Member:
+    """One board of a federation.
+
+    all_     what the federation shares, by the plan it was begun with
+    own      what this board shares, by its own plan; the same where it runs the same scheme
+    file     keeps the state; None: it is kept in memory
+    """
+
+    def __init__(
+        self, name: str, board: Board, samples: Dataset, all_: Layout, own: Layout, file: Path | None = None
+    ) -> None:
+        self.name, self.board, self.samples = name, board, samples
+        self.sharing = share(all_, own)
+        self.file = file
+        self.state = loaded(file, own) if file else State()
+
+    def handle(self, task: bytes) -> bytes:
+        """Work off a task; returns the update.
+
+        Errors   FleetError where the task is refused or the board cannot work; nothing has changed then
+        """
+        all_, own = self.sharing.all, self.sharing.own
+        message = parsed(task, TASK, longest(all_))
+        work = settled(Work, message)
+        if message.model_id != all_.plan.model_id:
+            raise FleetError(f"{self.name} refuses a task: it is of another model than {all_.plan.name}.")
+        if message.round <= self.state.rounds.get(work.federation, 0):
+            raise FleetError(f"{self.name} refuses a task: it has worked in round {message.round} already.")
+        values = undense(all_, message.body, 1)
+        before = self.state.block or self.board.fresh()
+        block = own.write(self.sharing.to_board(values, own.read(before)), before)
+        learned, change = self._learn(block, work, message.round)
+        return self._answer(message.round, work, learned, change)
+
+    def _learn(self, block: bytes, work: Work, number: int) -> tuple[Learned, np.ndarray]:
+        """The board's round: what came of it, and the change of what it shares."""
+        own, base = self.sharing.own, self.sharing.own.read(block)
+        seed = derived(work.seed, number, self.name)
+        passes = work.epochs if work.mu else 1
+        steps = again = 0
+        for turn in range(passes):
+            settings = Settings(
+                epochs=work.epochs // passes,
+                seed=seed + turn & 0xFFFFFFFF,
+                limit=work.limit,
+                rate=work.rate,
+                schedule=work.schedule,
+            )
+            learned = self.board.learn(block, self.samples, settings)
+            steps, again = steps + learned.steps, again + learned.again
+            change = own.read(learned.block) - base
+            if work.mu:
+                bits = noise(seed, number, f"proximal {turn}", own.size)
+                change = drawn_back(own, change, work.mu, settings, learned.steps, bits)
+            block = own.write(base + change, learned.block)
+        return Learned(block, steps, learned.loss, again), change
+
+    def _answer(self, number: int, work: Work, learned: Learned, change: np.ndarray) -> bytes:
+        """The update, with whatever of the last one the server has not got."""
+        own, state = self.sharing.own, self.state.joined(work.federation)
+        lost = state.pending if work.got.get(self.name, 0) < state.rounds.get(work.federation, 0) else None
+        residual = velocity = None
+        if work.share:
+            sent = dgc.compressed(
+                own, change, (state.residual, state.velocity), lost, work.share, work.momentum
+            )
+            body, change, residual, velocity = sent.body, sent.values, sent.residual, sent.velocity
+        else:
+            change = np.clip(change + (0 if lost is None else lost), -2 * own.limits, 2 * own.limits)
+            body = dense(own, change)
+        report = Report(
+            board=self.name,
+            federation=work.federation,
+            samples=len(self.samples.samples),
+            steps=learned.steps,
+            sha256=hashlib.sha256(learned.block).hexdigest(),
+            again=learned.again,
+            loss=learned.loss,
+            body="sparse" if work.share else "dense",
+        )
+        rounds = {**state.rounds, work.federation: number}
+        following = State(rounds, work.federation, change, learned.block, residual, velocity)
+        if self.file:
+            store(self.file, following, own)
+        self.state = following
+        return written(UPDATE, own.plan.model_id, number, report, body)
+
+
+def drawn_back(
+    layout: Layout, change: np.ndarray, mu: float, settings: Settings, steps: int, bits: np.ndarray
+) -> np.ndarray:
+    """FedProx: what the proximal term takes off a change, over as many steps at their rates.
+
+    Gradient steps and the term's own flow, exp(-mu * sum of rates), one behind the other.
+    """
+    total = math.fsum(settings.rate_at(step, steps) for step in range(steps))
+    rates = layout.plan.scheme.learning_rate
+    factors = np.zeros(layout.size, np.int64)
+    for part in layout.parts:
+        kind = part.tensor.kind
+        rate = rates.head if kind in HEAD_KINDS else rates.bias if kind == "bias" else rates.weight
+        factors[part.start : part.end] = round(math.exp(-mu * rate * total) * 2**MU_BITS)
+    return divided(change * factors, np.full(layout.size, 1 << MU_BITS, np.int64), bits)
+
+
+# ---------------------------------------------------------------- what survives a restart of the gateway
+
+
+def _about(own: Layout) -> dict[str, Any]:
+    return {"model_id": own.plan.model_id, "keep": list(own.keep)}
+
+
+def store(file: Path, state: State, own: Layout) -> None:
+    """Nothing half-written stays behind."""
+    arrays = {"about": np.array(json.dumps(_about(own) | {"rounds": state.rounds, "last": state.federation}))}
+    arrays["block"] = np.frombuffer(state.block, np.uint8)
+    for name in ("pending", "residual", "velocity"):
+        value = getattr(state, name)
+        if value is not None:
+            arrays[name] = value
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(file) as part, part.open("wb") as out:
+        np.savez_compressed(out, **arrays)  # type: ignore[arg-type]
+
+
+def loaded(file: Path, own: Layout) -> State:
+    """What store() kept; a new state where there is none, or it is of another model.
+
+    Errors   FleetError where the file is damaged
+    """
+    if not file.is_file():
+        return State()
+    try:
+        arrays = read_npz(file)
+        about = json.loads(str(arrays["about"]))
+        if {key: about[key] for key in _about(own)} != _about(own):
+            return State()
+        rounds = {str(name): int(number) for name, number in about["rounds"].items()}
+        vectors = {n: arrays[n].astype(np.int64) for n in ("pending", "residual", "velocity") if n in arrays}
+        block = arrays["block"].astype(np.uint8).tobytes()
+        own.read(block)
+        if any(vector.shape != (own.size,) for vector in vectors.values()):
+            raise FileError("of another size")
+        return State(rounds, str(about["last"]), block=block, **vectors)
+    except (Error, KeyError, ValueError, TypeError, AttributeError) as error:
+        raise FleetError(f"{file} is damaged: delete it, and the board joins anew.") from error
