@@ -261,7 +261,6 @@ UNSUPPORTED: dict[str, tuple[nn.Module, int, tuple[str, ...]]] = {
     "prelu": (nn.PReLU(), 256, ("layer op", "prelu", "leaky_relu")),
     "square": (Square(), 256, ("layer op", "mul", "residual add")),
     "twice": (Twice(), 256, ("layer op", "to itself")),
-    "plus one": (PlusOne(), 256, ("layer op", "sum of two activations")),
     "lone norm": (
         nn.Sequential(nn.ReLU(), nn.BatchNorm2d(4)),
         256,
@@ -305,6 +304,7 @@ SUPPORTED: dict[str, tuple[nn.Module, int]] = {
     "ceil with padding": (nn.MaxPool2d(3, 3, 1, ceil_mode=True), 36),
     "clamp": (nn.Hardtanh(-0.5, 0.25), 256),
     "padded": (nn.Sequential(nn.ZeroPad2d((0, 1, 2, 0)), nn.Conv2d(4, 4, 3, 2)), 64),
+    "plus one": (PlusOne(), 256),
     "softmax end": (nn.Identity(), 256),
     "sigmoid end": (nn.Identity(), 256),
 }

@@ -204,7 +204,6 @@ def test_no_budget_is_larger_than_the_board(option: str, said: str) -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("net.onnx", "onnx2torch"),
         ("net.h5", "Keras"),
         ("w.safetensors", "weights without a network"),
     ],

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tflite_files import Int8, Writer
 
+from lab.attack.tflite_files import Int8, Writer, small_network
 from microtrain.convert.execute.batched import run_int8
 from microtrain.convert.frontends.module import load_model
 from microtrain.convert.ir import ConvertError, Graph
@@ -60,11 +60,8 @@ def logits(graph: Graph, samples: np.ndarray, said: tuple[float, int]) -> np.nda
 
 def small(folder: Path) -> Path:
     """A network with everything that tells TFLite from PyTorch: padding on one side, a mean with a scale."""
-    net = Int8.input((9, 10, 3))
-    net.conv(8, (3, 3), 2, (5, 5), (0.04, -128)).depthwise((3, 4), 2, (3, 3), (0.03, -128), act=3)
-    net.conv(6, (1, 1), 1, (3, 3), (0.02, -128)).mean((0.008, -128)).linear(4, (0.05, 7)).softmax()
     path = folder / "small.tflite"
-    path.write_bytes(net.file())
+    path.write_bytes(small_network())
     return path
 
 

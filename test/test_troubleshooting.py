@@ -63,9 +63,9 @@ def exported(net: nn.Module, folder: Path, *options: object) -> str:
     return said(convert, write(net, folder / "model.pt2", "exported"), "-o", folder / "out", *options)
 
 
-def onnx(folder: Path) -> str:
-    (folder / "net.onnx").write_bytes(b"\x08\x07\x12\x07pytorch")
-    return said(convert, folder / "net.onnx")
+def keras(folder: Path) -> str:
+    (folder / "net.h5").write_bytes(b"\x89HDF\r\n\x1a\n")
+    return said(convert, folder / "net.h5")
 
 
 def state_dict(folder: Path) -> str:
@@ -168,7 +168,7 @@ def no_project(folder: Path) -> str:
 
 
 HEARD: dict[str, Heard] = {
-    "... is ONNX": onnx,
+    "... is a Keras model": keras,
     "... holds weights at most": state_dict,
     "... is a pickle": pickled,
     "... is TorchScript": scripted,

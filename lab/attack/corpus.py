@@ -18,6 +18,7 @@ from torch import nn
 from microtrain.convert.scheme import PUBLISHED
 
 from .line import record
+from .tflite_files import small_network
 
 
 class Bomb:
@@ -150,12 +151,14 @@ def seeds(folder: Path, elf: Path | None) -> dict[str, list[Path]]:
         traced(folder / "traced.pt", Tiny()),
         scripted(folder / "writer.pt", WriterOutside(str(folder / "written"))),
     ]
+    flat = [as_onnx(folder / "net.onnx"), folder / "net.tflite"]
+    flat[1].write_bytes(small_network())
     state = folder / "state.pt"
     torch.save(Tiny().state_dict(), state)
     bomb = folder / "bomb.pt"
     bomb.write_bytes(saved({"conv.weight": Bomb(folder / "executed")}))
     found = {
-        "model": [*models, bomb],
+        "model": [*models, *flat, bomb],
         "state": [*models, state, bomb],
         "checkpoint": [checkpoint(folder / "net.pkl")],
         "calibration": [arrays(folder / "images.npz", images=np.zeros((4, 8, 8, 1), np.uint8))],
@@ -171,6 +174,11 @@ def seeds(folder: Path, elf: Path | None) -> dict[str, list[Path]]:
 
 def traced(path: Path, net: nn.Module) -> Path:
     torch.jit.save(torch.jit.trace(net.eval(), torch.zeros(1, 1, 8, 8)), path)
+    return path
+
+
+def as_onnx(path: Path) -> Path:
+    torch.onnx.export(Tiny().eval(), (torch.zeros(1, 1, 8, 8),), str(path), opset_version=17, dynamo=False)
     return path
 
 

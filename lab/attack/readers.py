@@ -22,7 +22,7 @@ def model(path: Path) -> None:
     from microtrain.convert.quantize.int8 import quantize
     from microtrain.convert.scheme import Scheme
 
-    loaded = load(path, False, INPUT)
+    loaded = load(path, False, None if path.suffix in (".tflite", ".onnx") else INPUT)
     graph = loaded.graph
     small = sum(layer.weight.size for layer in graph.layers.values()) < 10_000
     if small and zlib.crc32(path.read_bytes()) % CONVERTED == 0:

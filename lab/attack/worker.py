@@ -76,7 +76,9 @@ def attempt(kind: str, path: Path, work: Path) -> str | None:
         return f"{type(error).__name__} at {Path(place.filename).name}:{place.lineno}: {str(error)[:100]}"
     finally:
         signal.alarm(0)
-    if sentence is not None and (len(sentence.splitlines()) != 1 or len(sentence) > 1000):
+    first, *others = (sentence or "one line").splitlines()
+    listed = all(line.startswith("  - ") for line in others)  # each obstacle of a model is a line
+    if sentence is not None and (not first or not listed or len(sentence) > 1000):
         return f"is refused in {len(sentence)} characters: {sentence[:100]!r}"
     left = sorted(p.name for p in work.rglob("*") if p != path)
     return f"leaves {left[0]} behind" if left else None

@@ -16,7 +16,10 @@ OPS_ROOM = ROOT / "tools/convert/ops"
 # The one file that names kernels: it builds layers of extreme size and calls the C functions one by one.
 EXERCISES_KERNELS = ROOT / "lab/attack/gradients.py"
 # They turn operators of another framework into calls of aten ops, whose names some of the IR's ops share.
-TRANSLATORS = {ROOT / "tools/convert/frontends" / name for name in ("tflite.py", "onnx.py")}
+TRANSLATORS = {
+    ROOT / "tools/convert/frontends/tflite.py",
+    *(ROOT / "tools/convert/frontends").glob("onnx*.py"),
+}
 # Words that are an op's name by chance: of schemes, plans, pictures for the classifier, Python's +, torch's
 # conv2d, a line's stream.
 OTHER_WORDS = {

@@ -10,13 +10,19 @@ def short(value: object) -> str:
     return _SHORT.repr(value)
 
 
+LONGEST_NAME = 60
 _SHORT = reprlib.Repr()
-_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 60
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = LONGEST_NAME
 
 
 def printable(text: str) -> str:
     """The text with ? for every character that a terminal obeys or that cannot be seen."""
     return "".join(c if c.isprintable() or c == "\n" else "?" for c in text)
+
+
+def one_line(name: str) -> str:
+    """A name from a file, for a sentence: its end, which tells most, without what cannot be printed."""
+    return "".join(c if c.isprintable() else "?" for c in name[-LONGEST_NAME:])
 
 
 class Error(Exception):

@@ -174,6 +174,21 @@ class Lowering:
             name = maker.inputs[0]
         return True
 
+    def is_made_of(self, act: Act, op: str, x: Act) -> bool:
+        """True for what an op that was appended last makes of x."""
+        last = self.nodes[-1] if self.nodes else None
+        return (
+            last is not None
+            and last.op == op
+            and last.outputs == (act.tensor,)
+            and last.inputs == (self.tensor_of(x),)
+        )
+
+    def take_back(self, act: Act) -> None:
+        """Remove the node that was appended last, which made an activation that nothing has read."""
+        self.nodes.pop()
+        del self.tensors[act.tensor]
+
     def is_stand_in(self, act: Act) -> bool:
         """True for what an op makes that is not supported."""
         makers = (node for node in self.nodes if act.tensor in node.outputs)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from .lowering import Call
 
 NO_ACTIVATION = "relu or relu6"
-NO_SIGMOID = "a sigmoid or hardsigmoid"
 NO_PRELU = "a leaky_relu, of one slope for all channels"
 NO_NORM = "a batch norm right after a convolution or linear layer"
 NO_RESIZE = "a strided convolution or a pooling to make an image smaller; none makes it larger"
@@ -28,7 +27,6 @@ KEEPS_SHAPE = frozenset((*ACTIVATIONS, *NORMS, "hardtanh", "clamp", "neg"))
 NEAREST: dict[str, str] = {
     **dict.fromkeys(ACTIVATIONS, NO_ACTIVATION),
     "prelu": NO_PRELU,
-    "log_sigmoid": NO_SIGMOID,
     **dict.fromkeys(NORMS, NO_NORM),
     "mul": NO_PRODUCT,
     **dict.fromkeys(("sub", "rsub", "div", "true_divide", "neg"), NO_SCALE),

@@ -91,41 +91,48 @@ def constant(call: Call) -> Param:
 
 
 def normalises(low: Lowering, call: Call) -> bool:
-    """Whether a call scales or shifts the image by a constant, before any layer has seen it."""
+    """Whether a call scales or shifts an activation by a constant: the image, or what a layer has made."""
     sides = (call.x, call.args.get("other"))
     images = [side for side in sides if isinstance(side, Act)]
     if _name(call) not in ARITHMETIC or len(images) != 1 or call.args.get("rounding_mode") is not None:
         return False
-    return _name(call) not in ("reciprocal", "sqrt") and low.is_input(images[0])
+    constants = [side for side in sides if side is not None and not isinstance(side, Act)]
+    whole = all(isinstance(side, Param | int | float) for side in constants) and bool(constants)
+    return _name(call) not in ("reciprocal", "sqrt") and (low.is_input(images[0]) or whole)
 
 
 def normalise(low: Lowering, call: Call) -> Act:
-    """The image behind such a call: a raw op `bn` with a factor and a shift a channel.
+    """The activation behind such a call: a raw op `bn` with a factor and a shift a channel.
 
     Any of these ops is affine in x, so its values at 0 and 1 tell both; a constant divided by x is refused.
     """
     first, other = call.x, call.args.get("other")
-    image = low.image(call, first if isinstance(first, Act) else other)
+    given = low.activation(call, first if isinstance(first, Act) else other)
+    image = given if len(given.dims) == 2 else low.image(call, given)
+    entry = low.is_input(image)
     if not isinstance(first, Act) and _name(call) in ("div", "true_divide"):
         raise call.error("a constant divided by the image is not supported; divide the image by a constant")
     channels = low.shape(image)[2]
 
     def at(x: float) -> np.ndarray:
         sides = (
-            np.float64(x) if isinstance(v, Act) else _channelwise(call, v, channels) for v in (first, other)
+            np.float64(x) if isinstance(v, Act) else _channelwise(call, v, channels, len(image.dims))
+            for v in (first, other)
         )
         return np.broadcast_to(ARITHMETIC[_name(call)](call, *sides), (channels,)).astype(np.float64)
 
     with np.errstate(all="ignore"):
         shift, factor = at(0.0), at(1.0) - at(0.0)
-    if not (np.isfinite(shift).all() and np.isfinite(factor).all() and (factor > 0).all()):
+    if not (np.isfinite(shift).all() and np.isfinite(factor).all() and ((factor > 0).all() or not entry)):
         raise call.error("normalises the image by a factor that is not positive; std must be above 0")
     name = f"bn:{call.node_name(_name(call))}:{len(low.nodes)}"
-    low.layers[name] = Layer(factor, shift, Source(call.node_name(_name(call))))
+    constant = other if isinstance(first, Act) else first
+    source = constant.name if isinstance(constant, Param) else call.node_name(_name(call))
+    low.layers[name] = Layer(factor, shift, Source(source))
     return low.emit(call, NORM, (image,), low.shape(image), dims=image.dims, layer=name)
 
 
-def _channelwise(call: Call, value: Any, channels: int) -> Numbers:
+def _channelwise(call: Call, value: Any, channels: int, rank: int) -> Numbers:
     """A constant as one number, or one a channel: of shape [c, 1, 1] or [n, c, 1, 1] with n 1."""
     if value is None or isinstance(value, int | float):
         return 0.0 if value is None else float(value)
@@ -133,9 +140,10 @@ def _channelwise(call: Call, value: Any, channels: int) -> Numbers:
     if values.size == 1:
         return float(values.reshape(()))
     shape = (1,) * (4 - values.ndim) + values.shape
-    if shape != (1, channels, 1, 1):
+    flat = rank == 2 and values.shape in ((channels,), (1, channels))
+    if not flat and shape != (1, channels, 1, 1):
         raise call.error(
-            f"{value.name}, of shape {list(values.shape)}, normalises the image; it must be one number, or "
+            f"{value.name}, of shape {list(values.shape)}, scales or shifts it; it must be one number, or "
             f"one a channel, [{channels}, 1, 1]"
         )
     return values.reshape(channels)

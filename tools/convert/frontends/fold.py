@@ -16,7 +16,8 @@ from microtrain.convert.ir import ConvertError, Graph, Input, Layer, Node, Sourc
 from microtrain.convert.lowering import NO_LIMIT, NORM, SOFTMAX, STAND_IN, LayerError, Raw
 from microtrain.convert.names import LONGEST, identifier, safe_name
 from microtrain.convert.nearest import NO_SOFTMAX
-from microtrain.convert.ops import TABLE, ForwardOp, activations, conv, head
+from microtrain.convert.ops import TABLE, ForwardOp, activations, conv, head, pool
+from microtrain.convert.ops.outputs import as_input
 from microtrain.convert.ops.table import Folds
 
 from .found import together
@@ -45,7 +46,15 @@ def clean(raw: Raw) -> Graph:
     """All passes in order. ConvertError with all that they and the reader have found, if anything."""
     found = list(raw.found)
     graph = raw.graph
-    passes = (check_used, drop_ending, fold_normalisation, fold_batch_norms, fuse_activations, check_end)
+    passes = (
+        check_used,
+        drop_ending,
+        fold_normalisation,
+        fold_batch_norms,
+        fuse_activations,
+        rescale,
+        check_end,
+    )
     for each in passes:
         graph = each(graph, found)
     if found:
@@ -153,7 +162,7 @@ def _fold_norm(graph: Graph, node: Node) -> Graph:
         )
     layers = {name: layer for name, layer in graph.layers.items() if name != node.layer}
     if before.layer is not None:  # else a stand-in
-        if layers[before.layer].source.bn is not None:
+        if layers[before.layer].source.bn is not None and norm.source.eps is not None:
             what = f"is followed by two batch norms; merge {prefix} into the first"
             raise LayerError(f"layer {before.layer}", what, " ")
         layers[before.layer] = _folded(layers[before.layer], norm, prefix)
@@ -166,8 +175,11 @@ def _folded(layer: Layer, norm: Layer, prefix: str) -> Layer:
     weight = layer.weight.astype(np.float64) * factor.reshape((-1,) + (1,) * (layer.weight.ndim - 1))
     bias = layer.bias.astype(np.float64) * factor + norm.bias
     source = Source(layer.source.weight, layer.source.bias, prefix, norm.source.eps)
+    if norm.source.eps is None and (np.asarray(norm.weight) == 1).all() and layer.source.bias is None:
+        source = replace(layer.source, bias=norm.source.weight)  # a constant that is added is a bias
     with np.errstate(over="ignore"):
-        return Layer(weight.astype(np.float32), bias.astype(np.float32), source, seen=norm.seen)
+        scale = layer.weight_scale if (np.asarray(norm.weight) == 1).all() else None
+        return Layer(weight.astype(np.float32), bias.astype(np.float32), source, scale, seen=norm.seen)
 
 
 def _bypass(graph: Graph, node: Node, act: str | None = None) -> Graph:
@@ -218,6 +230,59 @@ def _by_table(graph: Graph, node: Node) -> Graph:
 def _saturates(act: str, scale: float, zero: int) -> bool:
     """Whether int8 of such a scale and zero saturates where the activation does."""
     return zero == -128 and scale * (127 - zero) <= HIGHEST[act] + 0.5 * scale
+
+
+def rescale(graph: Graph, found: Found) -> Graph:
+    """Poolings keep the scale of their input; where the file gives another, an op that does not comes in.
+
+    A global average becomes a depthwise convolution of equal weights, which rounds once.
+    """
+    for node in [
+        n for n in graph.nodes if (op := TABLE.get(n.op)) and getattr(op, "output", None) is as_input
+    ]:
+        given, before = graph.tensors[node.outputs[0]].given, _given(graph, node.inputs[0])
+        if given is None or before is None or given == before:
+            continue
+        graph = _as_convolution(graph, node) if _is_mean(graph, node) else _with_table(graph, node, before)
+    return graph
+
+
+def _given(graph: Graph, tensor: str) -> tuple[float, int] | None:
+    """Scale and zero of a tensor as the file has them, through layers that keep them."""
+    maker = graph.producer(tensor)
+    op = TABLE.get(maker.op) if maker else None
+    if maker is not None and isinstance(op, ForwardOp) and op.output is as_input:
+        return graph.tensors[tensor].given or _given(graph, maker.inputs[0])
+    return graph.tensors[tensor].given
+
+
+def _is_mean(graph: Graph, node: Node) -> bool:
+    """True for the average of a whole map."""
+    h, w, _ = graph.tensors[node.inputs[0]].shape
+    return node.op == pool.AVERAGE and node.window == Window(h, w, h, w)
+
+
+def _as_convolution(graph: Graph, node: Node) -> Graph:
+    """The average of a whole map as a depthwise convolution, whose weights the file has no word on."""
+    h, w, c = graph.tensors[node.inputs[0]].shape
+    share = np.full((c, h, w), 1.0 / (h * w), np.float32)
+    name = f"{node.name}.share"
+    layer = Layer(share, np.zeros(c, np.float32), Source(name), np.full(c, 1.0 / (127.0 * h * w)))
+    made = replace(node, op=conv.DEPTHWISE, layer=name, window=Window(h, w))
+    nodes = tuple(made if n is node else n for n in graph.nodes)
+    return graph.replace(nodes=nodes, layers={**graph.layers, name: layer})
+
+
+def _with_table(graph: Graph, node: Node, before: tuple[float, int]) -> Graph:
+    """A pooling in the scale of its input, and behind it a table that changes it."""
+    out = graph.tensors[node.outputs[0]]
+    inner = f"{out.name}:pooled"
+    limits = (-NO_LIMIT, NO_LIMIT)
+    table = Node(activations.CLIP, f"{node.name}.scale", (inner,), node.outputs, factors=limits)
+    pooled = replace(node, outputs=(inner,))
+    nodes = tuple(n for each in graph.nodes for n in ((pooled, table) if each is node else (each,)))
+    tensors = {**graph.tensors, inner: replace(out, name=inner, given=before)}
+    return graph.replace(nodes=nodes, tensors=tensors)
 
 
 def check_end(graph: Graph, found: Found) -> Graph:

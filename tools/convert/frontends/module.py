@@ -31,17 +31,20 @@ from microtrain.convert.normalisation import MeanAndStd, Normalisation, as_store
 
 from .exported import read_exported
 from .fold import clean
+from .onnx import read_onnx
 from .tflite import read_tflite
 from .tflite_file import MAGIC
 from .torchscript import read_objects, read_torchscript
 
-FLAT: dict[str, Callable[[Path], Raw]] = {"tflite": read_tflite}  # one file, one reader
+Shape = tuple[int, int, int]
+FLAT: dict[str, Callable[[Path, Shape | None], Raw]] = {  # one file, one reader
+    "tflite": lambda path, shape: read_tflite(path),
+    "onnx": read_onnx,
+}
 EXTRA = "extra/microtrain.json"
 EXPORT_HINT = 'torch.export.save(torch.export.export(model.eval(), (example,)), "model.pt2")'
 FROM_TORCH = f"convert the PyTorch model that it was made from: {EXPORT_HINT}"
 OTHER_FORMATS = {  # by suffix: what else people have of their models
-    ".onnx": f"ONNX, not a PyTorch model; {FROM_TORCH}. Where there is only ONNX, the package onnx2torch "
-    "makes a PyTorch model of it",
     **dict.fromkeys(
         (".h5", ".hdf5", ".keras"), f"a Keras model; write it as .tflite or .onnx, or {FROM_TORCH}"
     ),
@@ -112,7 +115,7 @@ def _read(path: Path, kind: str, trust: bool, input_shape: tuple[int, int, int] 
     if kind == "module":
         return _read_module(path, trust, input_shape)
     if kind in FLAT:
-        return FLAT[kind](path)
+        return FLAT[kind](path, input_shape)
     with open_archive(path, path.stem) as archive:
         if kind == "exported":
             raw = read_exported(archive)
@@ -145,6 +148,8 @@ def kind_of(path: Path) -> str:
         start = head[:2]
         if head[4:] == MAGIC or path.suffix.lower() == ".tflite":
             return "tflite"
+        if path.suffix.lower() == ".onnx":
+            return "onnx"
         if not zipfile.is_zipfile(path):
             if start[:1] == b"\x80" and len(start) > 1 and start[1] in range(2, 6):
                 return "module"

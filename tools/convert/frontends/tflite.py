@@ -250,17 +250,10 @@ class _Walker:
         window = _Sides(op, self.low.shape(x), kernel, turned)
         word = "avg_pool2d" if op.kind.startswith("AVERAGE") else "max_pool2d"
         args = {"self": x, "kernel_size": window.kernel, "stride": window.stride, "padding": window.padding}
-        self._same_scale(op, name)
         return lower(self.low, Call(word, name, True, {**args, "count_include_pad": False}))
 
-    def _same_scale(self, op: Operator, name: str) -> None:
-        """Input and output of a pooling share scale and zero, here as in TFLite."""
-        before, after = (self.file.tensors[t].quantized for t in (op.inputs[0], op.outputs[0]))
-        if before and after and (before.scale[0], before.zero[0]) != (after.scale[0], after.zero[0]):
-            raise ConvertError(f"layer {name}: {op.kind} changes the scale, which is not supported")
-
     def _mean(self, op: Operator, name: str) -> Any:
-        """The mean over the map; where the scale changes, a depthwise convolution of equal weights."""
+        """The mean over the map."""
         x, axes = self._value(op.inputs[0]), self._value(op.inputs[1])
         shape = self.file.tensors[op.inputs[0]].shape
         if not isinstance(x, Act) or not isinstance(axes, Param):
@@ -275,15 +268,7 @@ class _Walker:
             )
         dims = _channels_first(self.file.tensors[op.outputs[0]].shape)
         image = replace(x, dims=(self.low.batch, c, h, w))
-        before, after = self._given(op.inputs[0]), self.file.tensors[op.outputs[0]].quantized
-        if before and after and before != (float(after.scale[0]), int(after.zero[0])):
-            share = np.full((c, 1, h, w), 1.0 / (h * w), np.float32)
-            args = {"input": image, "weight": Param(f"{name}.weight", share), "bias": None, "groups": c}
-            made = lower(self.low, Call("conv2d", name, True, args))
-            scale = np.full(c, 1.0 / (127.0 * h * w))
-            self.low.layers[name] = replace(self.low.layers[name], weight_scale=scale)
-        else:
-            made = lower(self.low, Call("mean", name, True, {"self": image, "dim": [2, 3], "keepdim": True}))
+        made = lower(self.low, Call("mean", name, True, {"self": image, "dim": [2, 3], "keepdim": True}))
         return replace(made, dims=dims)
 
     def _arithmetic(self, op: Operator, name: str) -> Any:

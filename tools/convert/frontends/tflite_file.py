@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from microtrain.base.errors import one_line
 from microtrain.convert.ir import ConvertError
 
 MAGIC = b"TFL3"  # at byte 4
@@ -22,7 +23,6 @@ MOST_TENSORS = 1 << 14
 MOST_OPERATORS = 1 << 13
 MOST_INPUTS = 64
 MOST_ELEMENTS = 1 << 28  # of a tensor
-LONGEST_NAME = 1024
 DTYPES = {0: "<f4", 1: "<f2", 2: "<i4", 3: "u1", 4: "<i8", 6: "?", 7: "<i2", 9: "i1"}
 HINT = "convert it again with the TFLite converter, or take another copy of it"
 
@@ -130,13 +130,18 @@ def _operator_names(name: str, model: Any, tflite: Any) -> list[str]:
         number = max(code.BuiltinCode(), code.DeprecatedBuiltinCode())
         text = known.get(number, f"operator {number}")
         if text == "CUSTOM":
-            text = f"custom operator {(code.CustomCode() or b'')[:LONGEST_NAME].decode('utf-8', 'replace')}"
+            text = f"custom operator {_text(code.CustomCode())}"
         names.append(text)
     return names
 
 
+def _text(name: bytes | None) -> str:
+    """A name of the file, for sentences."""
+    return one_line((name or b"").decode("utf-8", "replace"))
+
+
 def _tensor(name: str, model: Any, tensor: Any) -> Stored:
-    label = (tensor.Name() or b"")[:LONGEST_NAME].decode("utf-8", "replace")
+    label = _text(tensor.Name())
     rank = _checked(name, "dimensions of a tensor", tensor.ShapeLength(), 8)
     shape = tuple(int(tensor.Shape(i)) for i in range(rank))
     signature = [int(tensor.ShapeSignature(i)) for i in range(min(tensor.ShapeSignatureLength(), 8))]
@@ -179,7 +184,7 @@ def _quantized(name: str, tensor: Any) -> Quantization | None:
     scale = np.atleast_1d(found.ScaleAsNumpy()).astype(np.float64)
     zero = np.atleast_1d(found.ZeroPointAsNumpy()) if found.ZeroPointLength() else np.zeros(1, np.int64)
     if not (np.isfinite(scale) & (scale > 0)).all():
-        raise ConvertError(f"{name}: a scale of {tensor.Name()!r} is not a positive number; {HINT}")
+        raise ConvertError(f"{name}: a scale of {_text(tensor.Name())} is not a positive number; {HINT}")
     return Quantization(scale, zero.astype(np.int64), found.QuantizedDimension())
 
 

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from .tape import Tape
 
 CLIP = "clamp_between"  # by two limits, either of which may be open
-SIGMOID = "sigmoid"
+SIGMOID, SILU = "sigmoid", "silu"
 SELU = (1.6732632423543772, 1.0507009873554805, 1.0)
 GELU_OUTER, GELU_INNER = math.sqrt(2.0 / math.pi), 0.044715  # of the approximation by tanh
 ERFC = (
@@ -186,7 +186,7 @@ ACTIVATIONS = {
         Activation(SIGMOID, _sigmoid, lambda x: _sigmoid(x) * (1.0 - _sigmoid(x)), "self", _no_factors),
         Activation("tanh", np.tanh, lambda x: 1.0 - np.tanh(x) ** 2, "self", _no_factors),
         Activation(
-            "silu",
+            SILU,
             lambda x: x * _sigmoid(x),
             lambda x: _sigmoid(x) * (1.0 + x * (1.0 - _sigmoid(x))),
             "self",

@@ -16,6 +16,7 @@ from microtrain.convert.reference.hostlib import NUMBER, S8, U8, Clamp, ErrorS8,
 from microtrain.convert.reference.numeric import f32, quantize_error, rint_s32, sat8
 from microtrain.convert.reference.windows import centred, requantized
 
+from .activations import SIGMOID, SILU
 from .bounds import ERROR, INT32_MAX, SMALLER, Accumulator, Bounds, reach
 from .ctext import struct
 from .environment import Env
@@ -189,6 +190,10 @@ def lower(low: Lowering, call: Call) -> Act:
     a, b = call.x, call.args.get("other")
     if not isinstance(a, Act) or not isinstance(b, Act):
         raise unsupported(call)
+    for x, gate in ((a, b), (b, a)):
+        if low.is_made_of(gate, SIGMOID, x):
+            low.take_back(gate)
+            return low.emit(call, SILU, (x,), low.shape(x), dims=x.dims)
     a, b = low.image(call, a), low.image(call, b)
     x, s = (b, a) if low.shape(a)[:2] == (1, 1) else (a, b)
     if low.shape(s) != (1, 1, low.shape(x)[2]) or low.tensor_of(x) == low.tensor_of(s):

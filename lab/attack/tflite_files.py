@@ -1,4 +1,4 @@
-"""Writes small TFLite files for the tests, with the package `tflite`'s own builders."""
+"""Writes small TFLite files, with the package `tflite`'s own builders."""
 
 from __future__ import annotations
 
@@ -222,3 +222,11 @@ class Int8:
 
     def file(self) -> bytes:
         return self.w.file((0,), (self.x,))
+
+
+def small_network() -> bytes:
+    """All that tells TFLite from PyTorch: padding on one side, a mean with a scale of its own."""
+    net = Int8.input((9, 10, 3))
+    net.conv(8, (3, 3), 2, (5, 5), (0.04, -128)).depthwise((3, 4), 2, (3, 3), (0.03, -128), act=3)
+    net.conv(6, (1, 1), 1, (3, 3), (0.02, -128)).mean((0.008, -128)).linear(4, (0.05, 7)).softmax()
+    return net.file()

@@ -1,0 +1,178 @@
+"""Front end for ONNX: operators become calls of the aten ops that PyTorch has for the same thing.
+
+Tensors of ONNX are NCHW, as PyTorch's are. tf2onnx keeps the NHWC input of Keras and turns it: a value is
+`Turned` while its dimensions are in that order. QuantizeLinear and DequantizeLinear say scales and zeros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from microtrain.convert.ir import ConvertError
+from microtrain.convert.lowering import Act, Call, Lowering, Param, Raw
+
+from . import onnx_layers as layers
+from . import onnx_scales as scales
+from . import onnx_shapes as shapes
+from .found import together
+from .onnx_constants import FOLDS, folded
+from .onnx_file import Step, read_onnx_file
+from .onnx_values import Label, Turned, Value, Walker, channels_first
+
+LABELS = ("ArgMax", "ZipMap", "ArrayFeatureExtractor", "LabelEncoder", "TopK")  # behind the logits
+SAME_NAME = {  # one call on the first input, no other arguments
+    "Relu": "relu",
+    "Sigmoid": "sigmoid",
+    "Tanh": "tanh",
+    "HardSwish": "hardswish",
+    "Softplus": "softplus",
+    "Mish": "mish",
+    "Selu": "selu",
+    "Softmax": "softmax",
+    "LogSoftmax": "log_softmax",
+}
+
+
+RULES: dict[str, Callable[[Walker, Step], Value]] = {
+    "Conv": layers.conv,
+    "Gemm": layers.gemm,
+    "MatMul": layers.matmul,
+    "BatchNormalization": layers.norm,
+    **dict.fromkeys(("Add", "Sub", "Mul", "Div"), layers.arithmetic),
+    **dict.fromkeys(("MaxPool", "AveragePool"), layers.pool),
+    **dict.fromkeys(("GlobalAveragePool", "ReduceMean"), layers.mean),
+    "GlobalMaxPool": layers.whole_maximum,
+    **dict.fromkeys(("Flatten", "Reshape", "Squeeze", "Unsqueeze"), shapes.view),
+    "Transpose": shapes.transpose,
+    **dict.fromkeys(("Identity", "Dropout", "Cast"), lambda walk, step: walk.value(step.inputs[0])),
+    "Clip": scales.clip,
+    "Pad": shapes.pad,
+    "Concat": shapes.concat,
+    "LeakyRelu": lambda walk, step: walk.unary(
+        step, "leaky_relu", negative_slope=walk.at(step, "alpha", 0.01)
+    ),
+    "PRelu": scales.prelu,
+    "Elu": lambda walk, step: walk.unary(step, "elu", alpha=walk.at(step, "alpha", 1.0)),
+    "Celu": lambda walk, step: walk.unary(step, "celu", alpha=walk.at(step, "alpha", 1.0)),
+    "Gelu": lambda walk, step: walk.unary(step, "gelu", approximate=walk.at(step, "approximate", "none")),
+    "HardSigmoid": scales.hard_sigmoid,
+    "QuantizeLinear": scales.quantize,
+    "DequantizeLinear": scales.dequantize,
+}
+
+
+def read_onnx(path: Path, input_shape: tuple[int, int, int] | None = None) -> Raw:
+    """The raw graph of a .onnx file. input_shape: (c, h, w), where the file leaves it open."""
+    return _Walk(read_onnx_file(path)).read(input_shape)
+
+
+class _Walk(Walker):
+    """Walks the nodes of one graph."""
+
+    def read(self, input_shape: tuple[int, int, int] | None) -> Raw:
+        if len(self.file.inputs) != 1:
+            raise ConvertError(f"{self.file.name} takes {len(self.file.inputs)} inputs; it must take one")
+        self._input(self.file.inputs[0], input_shape)
+        for step in self.file.steps:
+            self._step(step)
+        kinds = ("Conv", "Gemm", "MatMul")
+        weights = [
+            v.shape for s in self.file.steps if s.op in kinds and (v := self._weight_of(s)) is not None
+        ]
+        return self.low.finish(self._results(), weights)
+
+    def _weight_of(self, step: Step) -> np.ndarray | None:
+        value = self.env.get(step.inputs[1]) if len(step.inputs) > 1 else None
+        if not isinstance(value, Param):
+            return None
+        return value.value if step.op == "Conv" or self.at(step, "transB", 0) else value.value.T
+
+    def _input(self, name: str, input_shape: tuple[int, int, int] | None) -> None:
+        """Declare the input. One that is turned first of all is declared as what it is turned into."""
+        sizes = self.file.sizes.get(name, ())
+        dims = [1, *(d if d is not None else 0 for d in sizes[1:])]
+        if 0 in dims and input_shape:
+            dims = [1, *input_shape][: len(dims)]
+        if not sizes or 0 in dims:
+            raise ConvertError(
+                f"{self.file.name} leaves the size of its input open; export it with a fixed one, or pass "
+                "--input CxHxW"
+            )
+        readers = [s for s in self.file.steps if name in s.inputs]
+        while len(readers) == 1 and readers[0].op in (
+            "QuantizeLinear",
+            "DequantizeLinear",
+            "Cast",
+            "Identity",
+        ):
+            readers = [s for s in self.file.steps if readers[0].outputs[0] in s.inputs]
+        turns = [
+            s for s in readers if s.op == "Transpose" and self.at(s, "perm", []) == channels_first(len(dims))
+        ]
+        if turns and len(turns) == len(readers):
+            self.env[name] = Turned(self.low.input((dims[0], dims[-1], *dims[1:-1])))
+        else:
+            self.env[name] = self.low.input(tuple(dims))
+
+    def _step(self, step: Step) -> None:
+        """Append one node; one that is not supported gets a stand-in, if the shape of its result is known."""
+        try:
+            value = self._made(step)
+        except ConvertError as error:
+            sizes = self.file.sizes.get(step.outputs[0], ()) if step.outputs else ()
+            if not sizes or None in sizes[1:]:
+                self.low.found.append(error)
+                raise _all_of(self.low) from error
+            inputs = {i: v for i in step.inputs if isinstance(v := self.env.get(i), Act)}
+            call = Call(step.op.lower(), step.name, True, inputs)
+            value = self.low.stand_in(call, error, (1, *(d or 1 for d in sizes[1:])))
+        if step.outputs:
+            self.env[step.outputs[0]] = value
+
+    def _made(self, step: Step) -> Value:
+        values = [self.value(i) for i in step.inputs]
+        labels = [v for v in values if isinstance(v, Label)]
+        if labels:
+            return labels[0]
+        if step.op in LABELS or (self._is_end(values) and step.op in ("Sub", "Concat", "Reshape")):
+            return Label(next(self.plain(v) for v in values if isinstance(v, Act | Turned)))
+        if step.domain:
+            raise ConvertError(
+                f"layer {step.name}: {step.domain}.{step.op} is not supported; export it without"
+            )
+        if step.op in FOLDS and not any(isinstance(v, Act | Turned) for v in values):
+            return self._constant(step, values)
+        if step.op == "Shape" and isinstance(values[0], Act):
+            return Param(step.name, np.array(values[0].dims, np.int64))
+        if step.op in SAME_NAME:
+            return self.unary(step, SAME_NAME[step.op])
+        if step.op not in RULES:
+            return self.unary(step, step.op.lower())
+        return RULES[step.op](self, step)
+
+    def _constant(self, step: Step, values: Sequence[Value]) -> Param:
+        arrays = [v.value if isinstance(v, Param) else None for v in values]
+        name = next((v.name for v in values if isinstance(v, Param)), step.name)
+        return Param(name, folded(step, arrays))
+
+    def _is_end(self, values: Sequence[Value]) -> bool:
+        """Whether a step reads the probabilities of a network, which scikit-learn's models go on with."""
+        acts = [self.plain(v) for v in values if isinstance(v, Act | Turned)]
+        makers = [n.op for a in acts for n in self.low.nodes if a.tensor in n.outputs]
+        return bool(makers) and all(op in ("sigmoid", "softmax") for op in makers)
+
+    def _results(self) -> list[Any]:
+        """The outputs that are the network's; what is made of them is left out."""
+        values = [self.env.get(o) for o in self.file.outputs]
+        acts = [self.plain(v) for v in values if isinstance(v, Act | Turned)]
+        found = acts or [v.of for v in values if isinstance(v, Label)]
+        return list(dict.fromkeys(found))
+
+
+def _all_of(low: Lowering) -> ConvertError:
+    """One error for what was found before the walk had to end."""
+    return low.found[0] if len(low.found) == 1 else together(low.name, low.found)

@@ -1,0 +1,212 @@
+"""Reads an ONNX file into plain records: nodes, constants, inputs, outputs. Nothing in it is trusted.
+
+Only the message is parsed, by the package `onnx`; constants are decoded here, since its helpers follow the
+file's word on sizes and paths. Weights beside the file are read where they are plain files in its folder.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from microtrain.base.errors import one_line, short
+from microtrain.convert.ir import ConvertError
+
+MOST_BYTES = 1 << 28  # of a file, or of the weights beside it: a hundred times what any board holds
+MOST_NODES = 1 << 14
+MOST_ELEMENTS = 1 << 26  # of a constant
+OPSETS = range(13, 23)
+FLOAT, UINT8, INT8, INT32, INT64, BOOL, HALF, DOUBLE, BFLOAT16 = 1, 2, 3, 6, 7, 9, 10, 11, 16
+DTYPES = {
+    FLOAT: "<f4",
+    UINT8: "u1",
+    INT8: "i1",
+    INT32: "<i4",
+    INT64: "<i8",
+    BOOL: "?",
+    HALF: "<f2",
+    DOUBLE: "<f8",
+    BFLOAT16: "<u2",
+}
+FIELDS = {FLOAT: "float_data", DOUBLE: "double_data", INT64: "int64_data"}  # others lie in int32_data
+HINT = "export the model again"
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """One node: op without its domain, which is given apart; attributes as Python values and arrays."""
+
+    op: str
+    domain: str
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class OnnxGraph:
+    """sizes: of tensors that the file says, by name; None where a size may vary."""
+
+    name: str
+    steps: tuple[Step, ...]
+    constants: Mapping[str, np.ndarray]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    sizes: Mapping[str, tuple[int | None, ...]]
+
+
+def read_onnx_file(path: Path) -> OnnxGraph:
+    """The graph of a .onnx file. ConvertError for what is no such file, or more than a file can be."""
+    if path.stat().st_size > MOST_BYTES:
+        raise ConvertError(
+            f"{path.name} is larger than {MOST_BYTES >> 20} MB: no board could hold its weights"
+        )
+    onnx = _package(path.name)
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(path.read_bytes())
+    except Exception as error:  # protobuf's own classes
+        raise ConvertError(f"{path.name} is no ONNX file, or is cut short; {HINT}") from error
+    graph = model.graph
+    if not model.opset_import or not graph.node:
+        raise ConvertError(f"{path.name} is no ONNX file, or holds no graph; {HINT}")
+    _check_opset(path.name, model)
+    if len(graph.node) > MOST_NODES:
+        raise ConvertError(f"{path.name} declares {len(graph.node):,} nodes; {MOST_NODES:,} are the most")
+    constants = {t.name: _array(path, t) for t in graph.initializer}
+    if graph.sparse_initializer:
+        raise ConvertError(f"{path.name} holds sparse weights, which are not supported; make them dense")
+    infos = [*graph.input, *graph.output, *graph.value_info]
+    return OnnxGraph(
+        path.stem,
+        tuple(_step(path, node, place) for place, node in enumerate(graph.node)),
+        constants,
+        tuple(i.name for i in graph.input if i.name not in constants),
+        tuple(o.name for o in graph.output),
+        {info.name: _sizes(info) for info in infos if info.type.HasField("tensor_type")},
+    )
+
+
+def _package(name: str) -> Any:
+    try:
+        import onnx
+    except ImportError as error:
+        raise ConvertError(
+            f"{name} is an ONNX model: to read it, pip install 'microtrain[onnx]' (the package onnx)"
+        ) from error
+    return onnx
+
+
+def _check_opset(name: str, model: Any) -> None:
+    versions = [o.version for o in model.opset_import if o.domain in ("", "ai.onnx")]
+    version = max(versions, default=0)
+    if version not in OPSETS:
+        raise ConvertError(
+            f"{name} is of opset {version}; {OPSETS[0]} to {OPSETS[-1]} are supported: export it with "
+            "opset_version=17"
+        )
+
+
+def _sizes(info: Any) -> tuple[int | None, ...]:
+    dims = info.type.tensor_type.shape.dim
+    return tuple(int(d.dim_value) if d.HasField("dim_value") else None for d in dims)
+
+
+def _step(path: Path, node: Any, place: int) -> Step:
+    attributes = {a.name: _attribute(path, node, a) for a in node.attribute}
+    name = one_line(node.name) or f"{one_line(node.op_type)}_{place}"
+    domain = "" if node.domain == "ai.onnx" else node.domain
+    return Step(
+        one_line(node.op_type), one_line(domain), name, tuple(node.input), tuple(node.output), attributes
+    )
+
+
+def _attribute(path: Path, node: Any, attribute: Any) -> Any:
+    """A number, text, a list of numbers or an array; None for graphs, which no supported op has."""
+    kind = attribute.type
+    if kind == attribute.FLOAT:
+        return float(attribute.f)
+    if kind == attribute.INT:
+        return int(attribute.i)
+    if kind == attribute.STRING:
+        return attribute.s.decode("utf-8", "replace")
+    if kind == attribute.TENSOR:
+        return _array(path, attribute.t)
+    if kind == attribute.INTS:
+        return [int(i) for i in attribute.ints]
+    if kind == attribute.FLOATS:
+        return [float(f) for f in attribute.floats]
+    return None
+
+
+def _array(path: Path, tensor: Any) -> np.ndarray:
+    """A constant, in its shape; bfloat16 is widened."""
+    shape = tuple(int(d) for d in tensor.dims)
+    kind = tensor.data_type
+    if any(d < 0 for d in shape) or math.prod(shape) > MOST_ELEMENTS:
+        raise ConvertError(
+            f"{path.name}: {one_line(tensor.name)} is declared as {_by(shape)}, more than fits"
+        )
+    if kind not in DTYPES:
+        raise ConvertError(
+            f"{path.name}: {one_line(tensor.name)} holds numbers of a type that is not supported; use float32"
+        )
+    data = _bytes(path, tensor, kind)
+    dtype = np.dtype(DTYPES[kind])
+    if len(data) != math.prod(shape) * dtype.itemsize:
+        raise ConvertError(
+            f"{path.name}: {one_line(tensor.name)} is {_by(shape)} but {len(data):,} B are there: "
+            f"the file is cut short or damaged; {HINT}"
+        )
+    values = np.frombuffer(data, dtype).reshape(shape)
+    return (values.astype(np.uint32) << 16).view(np.float32) if kind == BFLOAT16 else values
+
+
+def _by(shape: Iterable[int]) -> str:
+    return "x".join(map(str, shape))
+
+
+def _bytes(path: Path, tensor: Any, kind: int) -> bytes:
+    """The bytes of a constant, wherever the file keeps them."""
+    if tensor.data_location == tensor.EXTERNAL:
+        return _beside(path, tensor)
+    if tensor.raw_data:
+        return bytes(tensor.raw_data)
+    listed = np.array(getattr(tensor, FIELDS.get(kind, "int32_data")))
+    width = np.dtype(DTYPES[kind])
+    if kind in (HALF, BFLOAT16):
+        width = np.dtype("<u2")
+    return listed.astype(width).tobytes()
+
+
+def _beside(path: Path, tensor: Any) -> bytes:
+    """Weights that lie in a file beside the model's."""
+    said = {e.key: e.value for e in tensor.external_data}
+    name = said.get("location", "")
+    if not name or Path(name).name != name or name in (".", ".."):
+        raise ConvertError(
+            f"{path.name} wants weights from {short(name)}, which is not a file in its own folder"
+        )
+    file = path.parent / name
+    if not file.is_file() or file.is_symlink():
+        raise ConvertError(
+            f"{path.name} keeps its weights in {one_line(name)}, which is not beside it; copy both, or save "
+            "the model as one file: onnx.save(onnx.load(path), path)"
+        )
+    offset, length = (int(said.get(key, 0)) for key in ("offset", "length"))
+    size = file.stat().st_size
+    length = length or size - offset
+    if offset < 0 or length < 0 or offset + length > size or length > MOST_BYTES:
+        raise ConvertError(
+            f"{path.name}: {one_line(tensor.name)} is not all there in {one_line(name)}; copy it anew"
+        )
+    with file.open("rb") as stream:
+        stream.seek(offset)
+        found: bytes = stream.read(length)
+        return found

@@ -1,0 +1,191 @@
+"""Layers, arithmetic and pooling of ONNX as calls of aten ops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from microtrain.convert.ir import ConvertError
+from microtrain.convert.lowering import Act, Call, Param
+
+from .aten import lower
+from .onnx_file import Step
+from .onnx_values import (
+    Quantized,
+    Turned,
+    Value,
+    Walker,
+    axis_map,
+    channelwise,
+    two,
+)
+
+
+def named(walk: Walker, step: Step, value: Value, kind: str) -> Param:
+    """A constant under the name of its layer: its own where it ends with .weight, else that of the node."""
+    if not isinstance(value, Param):
+        raise ConvertError(f"layer {step.name}: the {kind} of {step.op} is computed; it must be a constant")
+    plain = np.asarray(value.value, np.float32)
+    if value.name.endswith(f".{kind}") and value.name.removesuffix(f".{kind}") not in walk.low.layers:
+        return Param(value.name, plain)
+    return Param(f"{step.name.strip('/').replace('/', '.')}.{kind}", plain)
+
+
+def keep_scale(walk: Walker, weight: Value, layer: str, turned: bool = False) -> None:
+    """Keep the file's scales for the weights of a layer that were int8, symmetric."""
+    if isinstance(weight, Quantized) and layer in walk.low.layers:
+        made = walk.low.layers[layer]
+        channels = len(made.weight)
+        if weight.scale.size in (1, channels):
+            scale = np.broadcast_to(weight.scale.reshape(-1), (channels,)).astype(np.float64)
+            walk.low.layers[layer] = replace(made, weight_scale=scale)
+
+
+def conv(walk: Walker, step: Step) -> Value:
+    x, given = walk.act(step), walk.value(step.inputs[1])
+    weight = named(walk, step, given, "weight")
+    bias = walk.optional(step, 2)
+    rank = weight.value.ndim - 2
+    values = weight.value.reshape(*weight.value.shape, *[1] * (2 - rank)) if rank == 1 else weight.value
+    args = {
+        "input": x,
+        "weight": Param(weight.name, values),
+        "bias": None if bias is None else named(walk, step, bias, "bias"),
+        "stride": two(walk.at(step, "strides", [1] * rank)),
+        "padding": padding(walk, step, x, values.shape[2:]),
+        "dilation": two(walk.at(step, "dilations", [1] * rank)),
+        "groups": walk.at(step, "group", 1),
+    }
+    made = lower(walk.low, Call("conv2d", step.name, True, args))
+    keep_scale(walk, given, walk.low.nodes[-1].layer or "")
+    if rank == 1:
+        made = replace(made, dims=made.dims[:3])
+    return walk.like(step, made)
+
+
+def padding(walk: Walker, step: Step, x: Act, kernel: Sequence[int]) -> list[int]:
+    """Top, left, bottom, right."""
+    rank = max(len(x.dims) - 2, 1)
+    auto = walk.at(step, "auto_pad", "NOTSET")
+    if auto in ("NOTSET", "VALID"):
+        pads = walk.at(step, "pads", [0] * 2 * rank) if auto == "NOTSET" else [0] * 2 * rank
+        if len(pads) not in (2, 4):
+            raise ConvertError(f"layer {step.name}: pads of {len(pads)} numbers; a convolution has 2 or 4")
+        return [pads[0], 0, pads[1], 0] if len(pads) == 2 else list(pads)
+    strides, spread = (two(walk.at(step, key, [1] * rank)) for key in ("strides", "dilations"))
+    sizes = [*x.dims[2:], 1][:2]
+    sides = []
+    for size, k, stride, more in zip(sizes, kernel, strides, spread, strict=True):
+        total = max((-(-size // max(stride, 1)) - 1) * stride + (k - 1) * more + 1 - size, 0)
+        small, large = total // 2, total - total // 2
+        sides.append((large, small) if auto == "SAME_LOWER" else (small, large))
+    return [sides[0][0], sides[1][0], sides[0][1], sides[1][1]]
+
+
+def gemm(walk: Walker, step: Step) -> Value:
+    given, bias = walk.value(step.inputs[1]), walk.optional(step, 2)
+    weight = named(walk, step, given, "weight")
+    if walk.at(step, "transA", 0):
+        raise ConvertError(
+            f"layer {step.name}: Gemm with transA is not supported; the nearest that is: without"
+        )
+    values = weight.value if walk.at(step, "transB", 0) else weight.value.T
+    offset = None
+    if bias is not None:
+        offset = named(walk, step, bias, "bias")
+        offset = Param(offset.name, np.float32(walk.at(step, "beta", 1.0)) * np.ravel(offset.value))
+    return linear(
+        walk, step, given, Param(weight.name, values * np.float32(walk.at(step, "alpha", 1.0))), offset
+    )
+
+
+def matmul(walk: Walker, step: Step) -> Value:
+    given = walk.value(step.inputs[1])
+    if not isinstance(given, Param):
+        raise ConvertError(
+            f"layer {step.name}: a product of two activations is not supported; the nearest that "
+            "is: a linear layer"
+        )
+    weight = named(walk, step, given, "weight")
+    return linear(walk, step, given, Param(weight.name, weight.value.T), None)
+
+
+def linear(walk: Walker, step: Step, given: Value, weight: Param, bias: Param | None) -> Value:
+    """Over a map that was flattened as HWC, the columns of the weights go back to CHW."""
+    value = walk.value(step.inputs[0])
+    x = walk.act(step)
+    if weight.value.ndim != 2:
+        raise ConvertError(
+            f"layer {step.name}: weights of shape {list(weight.value.shape)}; two are supported"
+        )
+    h, w, c = walk.low.shape(x)
+    if isinstance(value, Turned) and weight.value.shape[1] == h * w * c:
+        turned = weight.value.reshape(-1, h, w, c).transpose(0, 3, 1, 2).reshape(len(weight.value), -1)
+        weight = Param(weight.name, turned)
+    made: Act = walk.call(step, "linear", input=x, weight=weight, bias=bias)
+    keep_scale(walk, given, walk.low.nodes[-1].layer or "")
+    return made
+
+
+def norm(walk: Walker, step: Step) -> Value:
+    names = ("weight", "bias", "running_mean", "running_var")
+    params = {n: named(walk, step, walk.optional(step, i), n) for i, n in enumerate(names, 1)}
+    made = walk.call(step, "batch_norm", input=walk.act(step), **params, eps=walk.at(step, "epsilon", 1e-5))
+    return walk.like(step, made)
+
+
+def arithmetic(walk: Walker, step: Step) -> Value:
+    """Of two activations; of one and a constant, one number or one a channel; x * sigmoid(x) is a SiLU."""
+    a, b = (walk.value(step.inputs[i]) for i in range(2))
+    turned = isinstance(a, Turned) or isinstance(b, Turned)
+    sides: list[Any] = []
+    for value, other in ((a, b), (b, a)):
+        if isinstance(value, Param):
+            sides.append(channelwise(value, other))
+        else:
+            sides.append(walk.plain(value) if isinstance(value, Act | Turned) else value)
+    made = walk.call(step, step.op.lower(), self=sides[0], other=sides[1])
+    return Turned(made) if turned else made
+
+
+def pool(walk: Walker, step: Step) -> Value:
+    x = walk.act(step)
+    kernel = walk.at(step, "kernel_shape", [])
+    if two(walk.at(step, "dilations", [1] * len(kernel))) != [1, 1]:
+        raise ConvertError(
+            f"layer {step.name}: dilation is not supported; the nearest that is: a pooling without"
+        )
+    args = {
+        "self": x,
+        "kernel_size": two(kernel),
+        "stride": two(walk.at(step, "strides", [1] * len(kernel))),
+        "padding": padding(walk, step, x, two(kernel)),
+        "ceil_mode": bool(walk.at(step, "ceil_mode", 0)),
+    }
+    if step.op == "AveragePool":
+        args["count_include_pad"] = bool(walk.at(step, "count_include_pad", 0))
+    made = walk.call(step, "max_pool2d" if step.op == "MaxPool" else "avg_pool2d", **args)
+    return walk.like(step, replace(made, dims=made.dims[: len(x.dims)]))
+
+
+def mean(walk: Walker, step: Step) -> Value:
+    x = walk.act(step)
+    rank = len(x.dims)
+    over = walk.numbers(step, 1, "axes") if step.op == "ReduceMean" else list(range(2, rank))
+    over = [a % rank for a in over or range(rank)]
+    turned = isinstance(walk.value(step.inputs[0]), Turned)
+    if turned:
+        over = [axis_map(rank)[a] for a in over]
+    keep = bool(walk.at(step, "keepdims", 1))
+    made = walk.call(step, "mean", self=x, dim=sorted(over), keepdim=keep)
+    return Turned(made) if turned and keep else made
+
+
+def whole_maximum(walk: Walker, step: Step) -> Value:
+    x = walk.act(step)
+    h, w, _ = walk.low.shape(x)
+    made = walk.call(step, "max_pool2d", self=x, kernel_size=[h, w], stride=[h, w], padding=0)
+    return walk.like(step, replace(made, dims=made.dims[: len(x.dims)]))

@@ -1,0 +1,108 @@
+"""Views, transpositions, padding and concatenation of ONNX."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from microtrain.convert.ir import ConvertError
+from microtrain.convert.lowering import Act, Param
+
+from .onnx_file import Step
+from .onnx_values import (
+    Turned,
+    Value,
+    Walker,
+    as_last,
+    axis_map,
+    channels_first,
+    channels_last,
+)
+
+
+def view(walk: Walker, step: Step) -> Value:
+    value = walk.value(step.inputs[0])
+    x = walk.act(step)
+    turned = isinstance(value, Turned)
+    dims = as_last(x.dims) if turned else x.dims
+    new = new_dims(walk, step, dims)
+    if math.prod(new) != math.prod(dims):
+        raise ConvertError(f"layer {step.name}: cannot view {list(dims)} as {list(new)}")
+    flat = len([d for d in new[1:] if d != 1]) <= 1
+    if turned and not flat:
+        raise ConvertError(
+            f"layer {step.name}: a view of {list(dims)} as {list(new)} is not supported; flatten it"
+        )
+    if x.tensor == "input" and not walk.low.nodes and len(new) in (3, 4) and not turned:
+        given = walk.low.tensors["input"].given
+        made = walk.low.input((1, *new[1:]))
+        if given:
+            walk.low.give(made, *given)
+        return made
+    made = replace(x, dims=(walk.low.batch, *new[1:]))
+    return Turned(made) if turned and len([d for d in x.dims[2:] if d != 1]) else made
+
+
+def new_dims(walk: Walker, step: Step, dims: Sequence[int]) -> tuple[int, ...]:
+    """Dimensions behind a step that only changes the shape."""
+    rank = len(dims)
+    if step.op == "Flatten":
+        axis = walk.at(step, "axis", 1) % (rank + 1)
+        return (math.prod(dims[:axis]), math.prod(dims[axis:]))
+    axes = walk.numbers(step, 1, "axes")
+    if step.op == "Squeeze":
+        gone = {a % rank for a in axes} if axes is not None else {i for i in range(rank) if dims[i] == 1}
+        return tuple(d for i, d in enumerate(dims) if i not in gone)
+    if step.op == "Unsqueeze":
+        left, total = list(dims), rank + len(axes or [])
+        for a in sorted(a % total for a in axes or []):
+            left.insert(a, 1)
+        return tuple(left)
+    wanted = walk.numbers(step, 1, "shape") or []
+    wanted = [dims[i] if d == 0 and i < rank else d for i, d in enumerate(wanted)]
+    known = math.prod(d for d in wanted if d != -1)
+    return tuple(math.prod(dims) // known if d == -1 and known else d for d in wanted)
+
+
+def transpose(walk: Walker, step: Step) -> Value:
+    value = walk.value(step.inputs[0])
+    x = walk.act(step)
+    rank = len(x.dims)
+    perm = list(walk.at(step, "perm", range(rank)[::-1]))
+    if perm == list(range(rank)):
+        return value
+    if isinstance(value, Turned) and perm == channels_first(rank):
+        return x
+    if isinstance(value, Act) and perm == channels_last(rank):
+        return Turned(x)
+    raise ConvertError(
+        f"layer {step.name}: a transposition of {list(x.dims)} by {perm} is not supported; the nearest that "
+        "is: one between NCHW and NHWC"
+    )
+
+
+def pad(walk: Walker, step: Step) -> Value:
+    pads, fill = walk.numbers(step, 1, "pads") or [], walk.optional(step, 2)
+    x = walk.act(step)
+    rank = len(x.dims)
+    if len(pads) != 2 * rank or isinstance(walk.value(step.inputs[0]), Turned):
+        raise ConvertError(f"layer {step.name}: only zeros above, below and beside an image are supported")
+    widths = [w for axis in range(rank - 1, -1, -1) for w in (pads[axis], pads[axis + rank])]
+    value = float(np.ravel(fill.value)[0]) if isinstance(fill, Param) and fill.value.size else 0.0
+    mode = walk.at(step, "mode", "constant")
+    made: Act = walk.call(step, "pad", self=x, pad=widths, mode=mode, value=value)
+    return made
+
+
+def concat(walk: Walker, step: Step) -> Value:
+    values = [walk.value(i) for i in step.inputs]
+    acts = [walk.plain(v) for v in values if isinstance(v, Act | Turned)]
+    rank = len(acts[0].dims)
+    axis = walk.at(step, "axis", 1) % rank
+    turned = all(isinstance(v, Turned) for v in values)
+    axis = axis_map(rank)[axis] if turned else axis
+    made = walk.call(step, "cat", tensors=acts, dim=axis)
+    return Turned(made) if turned else made

@@ -1,0 +1,129 @@
+"""What the nodes of an ONNX graph make and read, and the walk's view of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from microtrain.base.errors import one_line
+from microtrain.convert.ir import ConvertError
+from microtrain.convert.lowering import Act, Call, Lowering, Param
+
+from .aten import lower
+from .onnx_file import OnnxGraph, Step
+
+
+@dataclass(frozen=True)
+class Turned:
+    """An activation whose dimensions are in the order NHWC, or a vector that was flattened in that order."""
+
+    act: Act
+
+
+@dataclass(frozen=True)
+class Label:
+    """What is made of the network's result: a label, a table of probabilities. of: that result."""
+
+    of: Act
+
+
+@dataclass(frozen=True, eq=False)
+class Quantized(Param):
+    """A constant in real numbers, which the file has as integers of these scales; zero points are 0."""
+
+    scale: np.ndarray
+
+
+Value = Act | Turned | Label | Param | None
+
+
+class Walker:
+    """The graph as far as it has been walked. env: name -> value."""
+
+    def __init__(self, file: OnnxGraph) -> None:
+        self.file = file
+        self.low = Lowering(file.name)
+        self.env: dict[str, Value] = {n: Param(n, v) for n, v in file.constants.items()}
+
+    def value(self, name: str) -> Value:
+        if not name:
+            return None
+        if name not in self.env:
+            raise ConvertError(f"{self.file.name} uses {one_line(name)}, which no node before makes")
+        return self.env[name]
+
+    @staticmethod
+    def at(step: Step, name: str, default: Any) -> Any:
+        value = step.attributes.get(name)
+        return default if value is None else value
+
+    @staticmethod
+    def plain(value: Act | Turned) -> Act:
+        return value.act if isinstance(value, Turned) else value
+
+    def act(self, step: Step, place: int = 0) -> Act:
+        """An input that is an activation, in NCHW."""
+        value = self.value(step.inputs[place])
+        if isinstance(value, Act | Turned):
+            return self.plain(value)
+        raise ConvertError(
+            f"layer {step.name}: {step.op} works on a constant; only ops on activations are supported"
+        )
+
+    def like(self, step: Step, made: Any, place: int = 0) -> Value:
+        """A result in the order of dimensions that an input has."""
+        return Turned(made) if isinstance(self.value(step.inputs[place]), Turned) else made
+
+    def call(self, step: Step, op: str, /, **args: Any) -> Any:
+        return lower(self.low, Call(op, step.name, True, args))
+
+    def unary(self, step: Step, op: str, /, **args: Any) -> Value:
+        return self.like(step, self.call(step, op, self=self.act(step), **args))
+
+    def optional(self, step: Step, place: int) -> Value:
+        return self.value(step.inputs[place]) if len(step.inputs) > place else None
+
+    def numbers(self, step: Step, place: int, attribute: str) -> list[int] | None:
+        """Whole numbers from an attribute or, in later opsets, an input."""
+        given = self.optional(step, place)
+        if isinstance(given, Param):
+            return [int(v) for v in np.ravel(given.value)]
+        found = step.attributes.get(attribute)
+        return None if found is None else [int(v) for v in (found if isinstance(found, list) else [found])]
+
+
+def channels_first(rank: int) -> list[int]:
+    """NHWC to NCHW."""
+    return [0, rank - 1, *range(1, rank - 1)]
+
+
+def channels_last(rank: int) -> list[int]:
+    """NCHW to NHWC."""
+    return [0, *range(2, rank), 1]
+
+
+def axis_map(rank: int) -> dict[int, int]:
+    """Axis in NHWC -> axis in NCHW."""
+    return dict(enumerate(channels_last(rank)))
+
+
+def as_last(dims: Sequence[int]) -> tuple[int, ...]:
+    return tuple(dims[i] for i in channels_last(len(dims))) if len(dims) > 2 else tuple(dims)
+
+
+def two(sizes: Sequence[int]) -> list[int]:
+    """Sizes of one or two axes as height and width; a series has the width 1."""
+    return [*[int(s) for s in sizes], 1, 1][:2]
+
+
+def channelwise(value: Param, other: Value) -> Param:
+    """A constant beside an activation as [1, c, 1, 1], where it says one number a channel."""
+    array = value.value
+    if array.size == 1:
+        return Param(value.name, array.reshape(()))
+    if isinstance(other, Act) and len(other.dims) > 2 and array.ndim == 1:
+        return value  # along the width: the rule of the op says what it thinks of that
+    return Param(value.name, array.reshape(1, -1, 1, 1)) if array.size == max(array.shape) else value
