@@ -103,8 +103,7 @@ def lib(folder: Path) -> ctypes.CDLL:
 def stored(compiled: Compiled, pixels: np.ndarray) -> np.ndarray:
     gain, offset = (np.array(v, np.float32) for v in (compiled.graph.input.gain, compiled.graph.input.offset))
     real = np.rint(np.clip(pixels.astype(np.float32) * gain + offset, -128, 127))
-    found: np.ndarray = real.astype(np.int8)
-    return found
+    return np.array(real, np.int8)
 
 
 def learned_by_the_firmware(

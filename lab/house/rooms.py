@@ -43,6 +43,7 @@ FLOORS: Floors = (
         "lab.results",
         "lab.attack",
         "lab.claims",
+        "lab.cores",
         "lab.coverage",
         "lab.house",
         "lab.mutation",
