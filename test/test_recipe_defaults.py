@@ -24,3 +24,9 @@ def test_what_is_done_depends_on_what_is_there(
     found: Situation, epochs: int, rehearse: int, head: float
 ) -> None:
     assert (found.epochs, found.rehearse, found.recalled_head) == (epochs, rehearse, head)
+
+
+def test_few_images_are_learned_faster() -> None:
+    assert Situation(60, 100, True, "shuffled").recalled_rate == 2.0
+    for other in (Situation(200, 100, True, "classes"), Situation(60, 100, False, "shuffled")):
+        assert other.recalled_rate == 1.0

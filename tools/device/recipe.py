@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 TIMES = 12  # that each record comes in a session without passes
+FASTER = 2.0  # with few images there is far to go in few steps
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,11 @@ class Situation:
         """Factor on the head's rate in these. A head that is made of more images than the buffer holds knows
         more than its records: it stays."""
         return 1.0 if self.epochs or self.holds_all else 0.0
+
+    @property
+    def recalled_rate(self) -> float:
+        """Factor on the rate in these."""
+        return FASTER if self.rehearse and self.holds_all else 1.0
 
     @property
     def holds_all(self) -> bool:

@@ -36,7 +36,7 @@ class Settings:
     order       "shuffled", or "classes": one class after the other, each for all of its epochs
     replay      steps on old images behind each new one, None: as many as the learner takes by itself
     rehearse    steps on old images alone, at the end of the session, with a rate that falls to 0
-    recalled_head  factor on the head's rate in these
+    recalled_rate  factor on the rate in these; recalled_head: one more on the head's
     imprint     one look at each image first, to make the head of (Learner.imprint)
     """
 
@@ -50,6 +50,7 @@ class Settings:
     order: str = "shuffled"
     replay: int | None = None
     rehearse: int = 0
+    recalled_rate: float = 1.0
     recalled_head: float = 1.0
     imprint: bool = False
 
@@ -301,7 +302,7 @@ def rehearse(device: Learner, settings: Settings, watcher: Watcher) -> int:
 
     Returns the steps.
     """
-    falling = replace(settings, schedule="cosine", warmup=0)
+    falling = replace(settings, rate=settings.rate * settings.recalled_rate, schedule="cosine", warmup=0)
     starts = range(0, settings.rehearse, RATE_EVERY)
     if settings.recalled_head != 1.0:
         device.recalled_head(settings.recalled_head)
