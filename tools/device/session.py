@@ -76,12 +76,17 @@ class TrainStep:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Accuracy on held-out images after `step` steps. by_class: (correct, total) of each class."""
+    """Accuracy on held-out images after `step` steps.
+
+    by_class  (correct, total) of each class
+    misses    images that are wrong: file, label, and the class predicted; where a session counts them
+    """
 
     step: int
     correct: int
     total: int
     by_class: tuple[tuple[int, int], ...]
+    misses: tuple[tuple[str, int, int], ...] = ()
 
     @property
     def accuracy(self) -> float:
@@ -209,17 +214,24 @@ def evaluate(
     """Accuracy on a data set. limit: most images, spread evenly over it, 0: all."""
     show = show or pixels(device)
     samples = spread(dataset.samples, limit)
-    counts = [[0, 0] for _ in dataset.classes]
+    counts, misses = [[0, 0] for _ in dataset.classes], []
     watcher.begin("evaluating", len(samples))
     for sample in samples:
         predicted = device.evaluate(show(sample, None), sample.label)
         counts[sample.label][0] += predicted == sample.label
         counts[sample.label][1] += 1
+        if predicted != sample.label:
+            misses.append((name_of(sample), sample.label, predicted))
         correct, total = sum(c for c, _ in counts), sum(n for _, n in counts)
         watcher.advance(f"accuracy {correct / total:.1%}")
     watcher.end()
     by_class = tuple((int(c), n) for c, n in counts)
-    return Evaluation(step, sum(c for c, _ in by_class), len(samples), by_class)
+    return Evaluation(step, sum(c for c, _ in by_class), len(samples), by_class, tuple(misses))
+
+
+def name_of(sample: Sample) -> str:
+    """What a log calls it: the file in the folder of its class."""
+    return f"{sample.path.parent.name}/{sample.path.name}"
 
 
 def train(
@@ -249,8 +261,8 @@ def train(
             device.rate(settings.rate_at(number - 1, len(order)))
         keeping = keep_first(device, settings, epoch, keeping)
         result = device.train(show(sample, epoch), sample.label)
-        name = f"{sample.path.parent.name}/{sample.path.name}"
-        log.steps.append(TrainStep(number, epoch, name, sample.label, result.predicted, result.loss))
+        predicted, loss = result.predicted, result.loss
+        log.steps.append(TrainStep(number, epoch, name_of(sample), sample.label, predicted, loss))
         watcher.advance(log.in_words())
         if result.diverged or (guard is not None and guard.spoiled(log)):
             log.diverged = number
