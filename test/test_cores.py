@@ -1,9 +1,8 @@
-"""The library learns the same weights on every core that QEMU has, and `make cores` notices where it does not."""
+"""The library learns the same weights on every core that QEMU has; `make cores` says where it does not."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from library import written
