@@ -149,7 +149,7 @@ def test_less_work_makes_more_pieces(lib: ctypes.CDLL) -> None:
     x = Learner(lib, "residual")
     image = images(x.shape, 1)[0]
     pieces = [x.train_in_pieces(image, 0, work)[1] for work in (0, 2_000, 2**32 - 1)]
-    assert pieces[0] > 2 * pieces[1] > 2 * pieces[2] > 2 * x.shape[0]
+    assert pieces[0] > pieces[1] > pieces[2] > x.shape[0]
 
 
 def test_instances_and_models_do_not_know_of_each_other(lib: ctypes.CDLL) -> None:
