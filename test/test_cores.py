@@ -1,14 +1,16 @@
-"""The library learns the same weights on every core that QEMU has; `make cores` notices where it does not."""
+"""The library learns the same weights on every core that QEMU has; `make cores` says where it does not."""
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from library import written
 from networks import residual_network
 
-from lab.cores import cli
+from lab.cores import cli, fuzzing
 from lab.cores.machines import CORES, Core, Session
 from lab.cores.measure import Row, differing, instructions, numbers, row
 from microtrain.base.errors import Error
@@ -67,3 +69,34 @@ def test_ticks_become_instructions() -> None:
 def test_a_core_that_cannot_run_here_is_named(capsys: pytest.CaptureFixture[str], session: Session) -> None:
     assert cli.measured([replace(HOST, cc="no-such-gcc")], session) == []
     assert "host-gcc: left out, no-such-gcc is not installed." in capsys.readouterr().err
+
+
+# ---------------------------------------------------------------- random calls
+
+
+def test_random_calls_do_what_they_should(session: Session) -> None:
+    assert fuzzing.run(fuzzing.build(session, session.library), 7, 300) == (300, [])
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "said"),
+    [
+        (
+            "i->running || (needs == NEEDS_NO_STEP && under_way(i))",
+            "i->running || (needs == NEEDS_NO_STEP && !m)",
+            "returned",
+        ),
+        pytest.param(
+            "memory->arena_bytes < model->info.arena_bytes ||", "", "init returned 0", marks=pytest.mark.slow
+        ),
+    ],
+    ids=["busy", "memory"],
+)
+def test_a_planted_bug_is_found(right: str, wrong: str, said: str, session: Session, tmp_path: Path) -> None:
+    library = tmp_path / "library"
+    shutil.copytree(session.library, library)
+    source = library / "src/microtrain/microtrain.c"
+    assert right in source.read_text()
+    source.write_text(source.read_text().replace(right, wrong))
+    tried, failures = fuzzing.run(fuzzing.build(replace(session, library=library), tmp_path), 7, 2000)
+    assert failures and (tried == 0 or said in " ".join(failures))

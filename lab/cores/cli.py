@@ -9,13 +9,14 @@ from pathlib import Path
 import click
 
 from lab.bench.cases import Case
-from lab.notes import note
+from lab.notes import note, tell
 from microtrain.base.columns import Column, table
 from microtrain.base.commands import logged, ours
 from microtrain.base.errors import Error
 from microtrain.base.paths import ROOT
 from microtrain.base.terminal import console
 
+from . import fuzzing
 from .machines import CORES, Core, Session
 from .measure import Row, differing, row
 
@@ -23,30 +24,39 @@ FOLDER = ROOT / "build/cores"
 RESULT = ROOT / "build/cores.json"
 EXAMPLE = ("examples/digits/model.pt", "--scheme", "examples/digits/scheme.yaml", "--classes", "10")
 PUBLISHED = Case("mcunet-5fps", "mcunet-49kb")
+SEED = 1  # of the sequences
 NAMES = [core.name for core in CORES]
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--core", "chosen", multiple=True, type=click.Choice(NAMES), help="Only these cores.")
+@click.option(
+    "--sequences", type=click.IntRange(0), default=1_000_000, show_default=True, help="Of API calls."
+)
 @click.option("--steps", type=click.IntRange(2), default=20, show_default=True, help="That are trained.")
-def main(chosen: tuple[str, ...], steps: int) -> None:
+def main(chosen: tuple[str, ...], steps: int, sequences: int) -> None:
     """Train the same session through microtrain.h on every core, under QEMU and on this machine.
 
-    The example; and, where MICROTRAIN_DATA names the folder with the published networks, MCUNet. Numbers go
-    to build/cores.json. The exit status is 1 where two cores do not learn the same weights.
+    The example; and, where MICROTRAIN_DATA names the folder with the published networks, MCUNet. Then
+    random sequences of calls under sanitizers. Numbers go to build/cores.json. The exit status is 1 where two
+    cores do not learn the same weights, or a call did not do what it should.
     """
     cores = [core for core in CORES if core.name in chosen or not chosen]
     try:
-        rows = [each for session in sessions(steps) for each in measured(cores, session)]
+        found = sessions(steps)
+        rows = [each for session in found for each in measured(cores, session)]
+        tried, failures = fuzzing.run(fuzzing.build(found[0], FOLDER), SEED, sequences)
     except Error as error:
         raise click.ClickException(str(error)) from error
     show(rows)
     example, published = ([r for r in rows if (r["model"] == "digits") is which] for which in (True, False))
     note(RESULT, cores=example, published=published, slice_max_instructions=longest(rows))
+    note(RESULT, api_fuzz_sequences=tried, api_fuzz_failures=len(failures))
+    tell(failures)
     wrong = differing(rows)
     if wrong:
         click.echo(f"cores: {', '.join(wrong)} learned other weights.", err=True)
-    sys.exit(1 if wrong or not rows else 0)
+    sys.exit(1 if wrong or failures or not rows else 0)
 
 
 def measured(cores: list[Core], session: Session) -> list[Row]:

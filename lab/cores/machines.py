@@ -17,6 +17,7 @@ FLAGS = ("-std=c11", "-O2", "-ffunction-sections", "-fdata-sections", "-Wall", "
 SEMIHOSTING = ("--specs=picolibc.specs", "--oslib=semihost", "--crt0=hosted")
 QEMU: tuple[str, ...] = ("-nographic", "-monitor", "none", "-serial", "none", "-icount", "shift=0")
 QEMU += ("-semihosting-config", "enable=on,target=native")
+WORK = 30_000  # of a piece
 FLASH_BYTES, RAM_BYTES = 0x200000, 0x80000
 TIMEOUT_S = 240
 
@@ -101,7 +102,13 @@ class Session:
             raise Error(f"{self.model}.h lacks {', '.join(missing)}: export it again.")
         given = [f"-DPROGRAM_{name}={big}_{name}" for name in wanted]
         header_name = f'-DPROGRAM_HEADER="{self.model}.h"'
-        return [*given, header_name, f"-DPROGRAM_MODEL={self.model}", f"-DPROGRAM_STEPS={self.steps}"]
+        return [
+            *given,
+            header_name,
+            f"-DPROGRAM_MODEL={self.model}",
+            f"-DPROGRAM_STEPS={self.steps}",
+            f"-DPROGRAM_WORK={WORK}",
+        ]
 
     def sources(self, arm: bool) -> list[Path]:
         src = self.library / "src"

@@ -24,7 +24,6 @@ def row(core: Core, session: Session, folder: Path) -> Row:
         "inference_instructions": instructions(core, said["inference"]),
         "step_instructions": instructions(core, said["step"]),
         "slice_instructions": instructions(core, said.get("slice", [])),
-        "row_instructions": instructions(core, said.get("row", [])),
         "flash": flash,
         "sram": sram,
     }

@@ -6,7 +6,7 @@
 #include "sha256.h"
 #include PROGRAM_HEADER
 
-enum { STEPS = PROGRAM_STEPS };
+enum { STEPS = PROGRAM_STEPS, WORK = PROGRAM_WORK };
 
 static struct microtrain device;
 static uint64_t arena[PROGRAM_ARENA_BYTES / 8 + 1], learned[PROGRAM_TRAINABLE_BYTES / 8 + 1];
@@ -76,21 +76,46 @@ static void check(int status)
     }
 }
 
-/* Feeds pattern n, row by row. Returns ticks; *most grows to the longest row's. */
-static uint32_t feed(uint32_t n, uint32_t *most)
+/* Ticks of something, and of the longest piece of it. */
+struct took {
+    uint32_t all, most;
+};
+
+static void took(struct took *t, uint32_t start)
 {
-    uint32_t counter = n * 1000003u, all = 0;
+    uint32_t ticks_taken = since(start);
+    t->all += ticks_taken;
+    t->most = ticks_taken > t->most ? ticks_taken : t->most;
+}
+
+/* What was begun, piece by piece. */
+static void finish(struct took *t)
+{
+    float loss;
+    int status = MICROTRAIN_MORE;
+    while (status == MICROTRAIN_MORE) {
+        uint32_t start = ticks();
+        status = microtrain_step(&device, WORK, &loss);
+        took(t, start);
+    }
+    check(status);
+}
+
+/* Feeds pattern n, row by row, in pieces or not. */
+static void feed(uint32_t n, int sliced, struct took *t)
+{
+    uint32_t counter = n * 1000003u;
     for (uint32_t y = 0; y < PROGRAM_HEIGHT; y++) {
         for (uint32_t i = 0; i < sizeof row; i++, counter += 0x9e3779b9u) {
             row[i] = (uint8_t)hash(counter);
         }
         uint32_t start = ticks();
-        check(microtrain_feed_row(&device, y, row));
-        uint32_t took = since(start);
-        all += took;
-        *most = took > *most ? took : *most;
+        check(sliced ? microtrain_feed_row_begin(&device, y, row) : microtrain_feed_row(&device, y, row));
+        took(t, start);
+        if (sliced) {
+            finish(t);
+        }
     }
-    return all;
 }
 
 static void say(const char *what, uint32_t number)
@@ -101,40 +126,37 @@ static void say(const char *what, uint32_t number)
 /* Every other step in pieces. */
 static void train(uint32_t n)
 {
-    float loss = 0.0f;
-    uint32_t most_row = 0, fed = feed(n, &most_row), label = n % PROGRAM_CLASSES, all = 0, most = 0, start = ticks();
-    if (n % 2 == 0) {
-        check(microtrain_train(&device, label, &loss));
-        say("step", fed + since(start));
-        return;
+    struct took t = {0, 0};
+    uint32_t label = n % PROGRAM_CLASSES;
+    int sliced = n % 2;
+    feed(n, sliced, &t);
+    uint32_t start = ticks();
+    check(sliced ? microtrain_train_begin(&device, label) : microtrain_train(&device, label, NULL));
+    took(&t, start);
+    if (sliced) {
+        finish(&t);
+        say("slice", t.most);
     }
-    check(microtrain_train_begin(&device, label));
-    for (int status = MICROTRAIN_MORE; status == MICROTRAIN_MORE;) {
-        start = ticks();
-        status = microtrain_step(&device, &loss);
-        uint32_t took = since(start);
-        all += took;
-        most = took > most ? took : most;
-    }
-    say("sliced", fed + all);
-    say("slice", most);
-    say("row", most_row);
+    say(sliced ? "sliced" : "step", t.all);
 }
 
 int main(void)
 {
     const struct microtrain_memory memory = {arena, sizeof arena, learned, sizeof learned};
     uint8_t digest[SHA256_BYTES];
-    uint32_t most = 0;
+    struct took t = {0, 0};
+    uint32_t label = 0;
     start_counting();
     check(microtrain_init(&device, &PROGRAM_MODEL, &memory));
     check(microtrain_selftest(&device));
     for (uint32_t n = 0; n < STEPS; n++) {
         train(n);
     }
-    uint32_t fed = feed(STEPS, &most), start = ticks(), label;
+    feed(STEPS, 0, &t);
+    uint32_t start = ticks();
     check(microtrain_predict(&device, NULL, &label));
-    say("inference", fed + since(start));
+    took(&t, start);
+    say("inference", t.all);
     say("label", label);
     sha256((const uint8_t *)learned, PROGRAM_TRAINABLE_BYTES, digest);
     printf("sha256 ");

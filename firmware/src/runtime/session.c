@@ -298,6 +298,25 @@ static void count(struct session *s, float loss)
 
 #ifdef MICROTRAIN_LIBRARY
 
+uint32_t session_best(struct session *s)
+{
+    return best_class(s);
+}
+
+void session_place_row(struct session *s, uint32_t y, const uint8_t *pixels)
+{
+    if (y == 0) {
+        start_image(s);
+    }
+    store_pixels(s, MODEL(s, row)(OF(s)), 0, pixels, ROW_BYTES(s));
+}
+
+void session_took_row(struct session *s)
+{
+    s->row++;
+    s->part_end = 0;
+}
+
 int session_begin(struct session *s, uint32_t label, struct model_pass *pass)
 {
     if (label >= INFO(s)->classes) {
