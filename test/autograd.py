@@ -11,6 +11,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from microtrain.convert.execute.executor import Executor
 from microtrain.convert.ir import Graph, Node, Tensor
+from microtrain.convert.ops import reconstruct
 from microtrain.convert.ops.activations import ACTIVATIONS, CLIP
 
 torch.set_num_threads(1)
@@ -43,12 +44,24 @@ def gradients(executor: Executor, label: int, loss: str = "cross_entropy") -> di
         if node.op == "head":
             logits = _head(executor, node, values[node.inputs[0]], leaves)
             continue
+        if node.op == reconstruct.NAME:
+            return _of_score(node, graph, values, leaves, label)
         y = graph.tensors[node.outputs[0]]
         raw = _run(executor, node, values, leaves)
         values[y.name] = _store(raw, y, _nchw(env.values[y.name]))
     onehot = F.one_hot(torch.tensor([label]), logits.shape[1]).double()
     total = F.cross_entropy(logits, onehot) if loss == "cross_entropy" else ((logits - onehot) ** 2).mean()
     total.backward()
+    return {key: _grad(leaf, graph, key) for key, leaf in leaves.items()}
+
+
+def _of_score(
+    node: Node, graph: Graph, values: dict[str, torch.Tensor], leaves: dict[Key, torch.Tensor], label: int
+) -> dict[Key, np.ndarray]:
+    """Gradients of an autoencoder's score; from an anomaly nothing is learned."""
+    y, x = (((values[t] - graph.tensors[t].zero) * graph.tensors[t].scale).flatten() for t in node.inputs)
+    score = ((y - x) ** 2).mean() / node.factors[0]
+    (score * (label == reconstruct.NORMAL)).backward()
     return {key: _grad(leaf, graph, key) for key, leaf in leaves.items()}
 
 

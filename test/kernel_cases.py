@@ -22,9 +22,10 @@ from kernel_twins import (
 )
 from product_code_cases import check_product_code as check_product_code  # in CHECKS
 
-from microtrain.convert.ir import Window
-from microtrain.convert.ops import activations, add, head, pool, scale
+from microtrain.convert.ir import Graph, Input, Node, Tensor, Window
+from microtrain.convert.ops import activations, add, head, pool, reconstruct, scale
 from microtrain.convert.ops.bounds import guard_bits
+from microtrain.convert.ops.environment import Env
 from microtrain.convert.reference import kernels as reference
 from microtrain.convert.reference.kernels import Add, Array, Bias, Clamp, Conv, Error, Pool, Sgd, Trained
 
@@ -414,6 +415,31 @@ def check_head(twin: Twin, rng: Rng) -> None:
     guard.check()
     np.testing.assert_array_equal(w, want_w)
     np.testing.assert_array_equal(b, want_b)
+
+
+def check_reconstruct(twin: Twin, rng: Rng) -> None:
+    """The score of an autoencoder, its gradient behind a clamp, and what is learned of which label."""
+    n, guard, label = int(rng.integers(1, 70)), Guarded(), int(rng.integers(2))
+    zeros, scales = (draw_zero(rng), draw_zero(rng)), (10.0 ** rng.uniform(-3, 0, 2)).astype(np.float32)
+    ends = [Tensor("yx"[i], (1, 1, n), "s8", float(scales[i]), zeros[i]) for i in range(2)]
+    tensors = {end.name: end for end in ends}
+    factors = (float(10.0 ** rng.uniform(-3, 2)), 0.25)
+    node = Node(reconstruct.NAME, "score", ("y", "x"), ("logits",), factors=factors)
+    graph = Graph("g", Input("x", (1.0,), (0.0,)), "logits", tensors, (node,), {})
+    p, y, x = reconstruct.c_struct(graph, node), draw_s8(rng, (1, 1, n)), draw_s8(rng, (1, 1, n))
+    logits = guard.array((2,), np.float32)
+    twin.lib.reconstruct_fwd_f32(p, y, x, logits)
+    env = Env(graph, {}, values={"y": y, "x": x}, label=label)
+    reconstruct.FORWARD.run(env, node)
+    np.testing.assert_array_equal(logits, env.values["logits"])
+    grad = guard.copy(logits)
+    loss = twin.lib.loss_score_f32(2, grad, label, grad)
+    assert np.float32(loss) == logits[1] and grad.tolist() == [0.0, float(label == 0)]
+    clamp = draw_clamp(rng, (1, 1, n))
+    ex = Error(guard.array((1, 1, n), np.int8), guard.array((n,), np.float32))
+    twin.lib.reconstruct_bwd_x_s8(p, grad, y, x, clamp_struct(clamp), error_struct(ex))
+    guard.check()
+    same_error(ex, reconstruct.error(graph, node, grad, (y, x), clamp))
 
 
 def check_losses(twin: Twin, rng: Rng) -> None:

@@ -306,7 +306,7 @@ SUPPORTED: dict[str, tuple[nn.Module, int]] = {
     "padded": (nn.Sequential(nn.ZeroPad2d((0, 1, 2, 0)), nn.Conv2d(4, 4, 3, 2)), 64),
     "plus one": (PlusOne(), 256),
     "softmax end": (nn.Identity(), 256),
-    "sigmoid end": (nn.Identity(), 256),
+    "logistic end": (nn.Identity(), 256),
 }
 
 

@@ -134,7 +134,7 @@ def test_scikit_learns_mlp(tmp_path: Path) -> None:
 
 
 def test_series_and_gate(tmp_path: Path) -> None:
-    """A one-dimensional network with x * sigmoid(x), which is a SiLU, and a mean over time."""
+    """A one-dimensional network with a gate that is a SiLU, and a mean over time."""
     rng = np.random.default_rng(3)
     arrays = constants(
         w=rng.normal(0, 0.4, (6, 3, 5)).astype(np.float32),

@@ -1,4 +1,4 @@
-"""Samples of any kind: images today; a kind that exists only here goes through every reader."""
+"""Samples of any kind: images, arrays, and one that exists only here and goes through every reader."""
 
 from __future__ import annotations
 
@@ -76,3 +76,33 @@ def test_what_is_done_to_images_is_counted(tmp_path: Path) -> None:
     said = r"of 3 images of .*: 1 cropped and resized to 4x4, 2 converted to L,"
     with pytest.warns(UserWarning, match=said):
         load_calibration(tmp_path, (4, 4, 1))
+
+
+def test_arrays_of_numbers_are_samples(tmp_path: Path) -> None:
+    """int8 and uint8, in .npy and .bin: what the model stores, plus 128."""
+    stored = np.arange(-60, 60, dtype=np.int8)
+    shape = (6, 5, 4)
+    np.save(tmp_path / "a.npy", stored.reshape(6, 20))
+    np.save(tmp_path / "b.npy", (stored.astype(np.int16) + 128).astype(np.uint8))
+    (tmp_path / "c.bin").write_bytes(stored.tobytes())
+    for name in ("a.npy", "b.npy", "c.bin"):
+        found = vary(tmp_path / name, shape, ("flip", "light"), 3)
+        assert found.shape == shape and (found.reshape(-1) == stored.astype(int) + 128).all(), name
+    assert load_calibration(tmp_path, shape).shape == (3, *shape), "four channels are no matter"
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        (np.zeros(120, np.float32), "store them as the model does"),
+        (np.zeros(119, np.int8), "119 numbers, and the model takes 120"),
+        (np.zeros(1 << 21, np.int8), "2,097,"),
+        (np.array([{}], object), "damaged"),
+    ],
+)
+def test_other_arrays_are_refused_in_a_sentence(values: np.ndarray, words: str, tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", values, allow_pickle=True)
+    with pytest.raises(Error, match=words):
+        load(tmp_path / "a.npy", (6, 5, 4))
+    with pytest.raises(Error, match="cannot read"):
+        load(tmp_path / "gone.bin", (6, 5, 4))

@@ -164,6 +164,7 @@ def seeds(folder: Path, elf: Path | None) -> dict[str, list[Path]]:
         "calibration": [arrays(folder / "images.npz", images=np.zeros((4, 8, 8, 1), np.uint8))],
         "weights": [arrays(folder / "trained.npz", model_id=np.array("0" * 64), w=np.eye(3, dtype=np.int8))],
         "image": images(folder),
+        "numbers": numbers(folder),
         "board": [kept_board(folder / "board.npz")],
         "scheme": schemes(folder),
         "line": [record(folder / "line.bin")],
@@ -180,6 +181,12 @@ def traced(path: Path, net: nn.Module) -> Path:
 def as_onnx(path: Path) -> Path:
     torch.onnx.export(Tiny().eval(), (torch.zeros(1, 1, 8, 8),), str(path), opset_version=17, dynamo=False)
     return path
+
+
+def numbers(folder: Path) -> list[Path]:
+    np.save(folder / "sample.npy", np.arange(192, dtype=np.uint8))
+    np.save(folder / "text.npy", np.array(["x"]))
+    return [folder / "sample.npy", folder / "text.npy"]
 
 
 def arrays(path: Path, **named: np.ndarray) -> Path:

@@ -55,6 +55,12 @@ def image(path: Path) -> None:
     load_image(path, (8, 8, 3))
 
 
+def numbers(path: Path) -> None:
+    from microtrain.samples.numbers import load_numbers
+
+    load_numbers(path, (8, 8, 3))
+
+
 def scheme(path: Path) -> None:
     from microtrain.convert.scheme import load
 
@@ -119,6 +125,7 @@ READERS: dict[str, Callable[[Path], None]] = {
     "state": state,
     "calibration": calibration,
     "image": image,
+    "numbers": numbers,
     "scheme": scheme,
     "plan": plan,
     "network": network,

@@ -195,14 +195,18 @@ class Int8:
             "DEPTHWISE_CONV_2D", (1, *k, c), (*out, c), y, 3, "DepthwiseConv2DOptions", **options
         )
 
+    def dense(self, c: int, y: tuple[float, int], act: int) -> Int8:
+        """A linear layer of a vector."""
+        table = "FullyConnectedOptions"
+        weight = (c, *self.shape)
+        return self.layer("FULLY_CONNECTED", weight, (c,), y, 0, table, FusedActivationFunction=act)
+
     def linear(self, c: int, y: tuple[float, int], act: int = 0) -> Int8:
         features = int(np.prod(self.shape))
         flat = self.w.tensor("flat", (1, features), scale=(self.scale,), zero=(self.zero,))
         self.w.op("RESHAPE", (self.x, self.w.tensor("s", (2,), "int32", np.array([1, features]))), (flat,))
         self.x, self.shape = flat, (features,)
-        return self.layer(
-            "FULLY_CONNECTED", (c, features), (c,), y, 0, "FullyConnectedOptions", FusedActivationFunction=act
-        )
+        return self.dense(c, y, act)
 
     zero: int = -128  # of what a RESHAPE reads
 

@@ -48,7 +48,7 @@ def named_in(text: str) -> list[str]:
     """What a source names: an op of the table, one of its kernels, or a piece of such a name."""
     tree = ast.parse(text)
     kernels = {kernel for op in TABLE.values() for kernel in op.kernels}
-    pieces = ("_bwd_", "_fwd_", "loss_cross", "loss_mse")
+    pieces = ("_bwd_", "_fwd_", "loss_cross", "loss_mse", "loss_score")
     found = []
     for node in ast.walk(tree):
         if not isinstance(node, ast.Constant) or not isinstance(node.value, str) or " " in node.value:

@@ -9,7 +9,7 @@ from typing import IO
 import numpy as np
 from numpy.lib import format as npy
 
-from .archive import Archive, damaged, open_archive
+from .archive import damaged, open_archive
 
 KINDS = "biufU"  # numbers and text; objects would be pickles
 
@@ -21,12 +21,18 @@ def read_npz(source: Path | IO[bytes], name: str | None = None) -> dict[str, np.
     """
     name = name or str(source)
     with open_archive(source, name, rooted=False) as archive:
-        return {p.removesuffix(".npy"): _array(archive, p) for p in archive.paths if p.endswith(".npy")}
+        paths = [p for p in archive.paths if p.endswith(".npy")]
+        return {p.removesuffix(".npy"): array_of(archive.bytes(p), archive.name, p) for p in paths}
 
 
-def _array(archive: Archive, path: str) -> np.ndarray:
-    """One .npy. Its header must promise just the bytes that follow it."""
-    file = io.BytesIO(archive.bytes(path))
+def read_npy(path: Path) -> np.ndarray:
+    """The array of an .npy. FileError where it is damaged; OSError where it cannot be read."""
+    return array_of(path.read_bytes(), str(path), path.name)
+
+
+def array_of(data: bytes, name: str, path: str) -> np.ndarray:
+    """One .npy. Its header must promise just the bytes that follow it. name, path: for messages"""
+    file = io.BytesIO(data)
     try:
         version = npy.read_magic(file)
         read = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}[version]
@@ -40,4 +46,4 @@ def _array(archive: Archive, path: str) -> np.ndarray:
         flat = np.frombuffer(file.getbuffer(), dtype, offset=file.tell())
         return flat.reshape(shape, order="F" if fortran else "C").copy()
     except Exception as error:  # whatever NumPy makes of a header that is none
-        raise damaged(archive.name, error) from error
+        raise damaged(name, error) from error

@@ -15,6 +15,7 @@ from microtrain.pictures.report import Line
 from . import boards, check, obstacles
 from .default_scheme import default_scheme
 from .emit.explain import print_waterfall
+from .execute.batched import batches, run_int8
 from .export.write import export
 from .frontends.module import LoadedModel
 from .imprinting import compile_imprinting
@@ -22,7 +23,9 @@ from .ir import Graph
 from .loading import load, quantized_with_report, screen
 from .memory import replay
 from .memory.imprint import Request, features_of
-from .options import NATIVE, Wanted
+from .ops.reconstruct import ANOMALY as SCORE
+from .ops.reconstruct import calibrated, closed
+from .options import ANOMALY, NATIVE, Wanted
 from .pipeline import Compiled, Passes, Room
 from .quantize.ptq import Choices, calibration_images, knows_ranges
 from .recording import with_buffer
@@ -46,6 +49,8 @@ def run(model: Path, wanted: Wanted) -> bool:
     choices = choices_of(loaded, wanted)
     compared = wanted.compared or wanted.labelled is not None
     quantized, report_files = quantized_with_report(loaded, choices, compared, wanted.labelled)
+    if wanted.task == ANOMALY:
+        quantized = with_threshold(quantized, loaded, wanted)
     compiled = compiled_for(quantized, wanted, target.limits, images_of(loaded, wanted))
     write(compiled, Model(model, loaded.kind, said_of(loaded, choices)), target, report_files)
     if wanted.library:
@@ -54,6 +59,13 @@ def run(model: Path, wanted: Wanted) -> bool:
     if wanted.explain:
         print_waterfall(quantized, compiled, screen())
     return True
+
+
+def with_threshold(quantized: Graph, loaded: LoadedModel, wanted: Wanted) -> Graph:
+    """The autoencoder with the threshold that its normal samples give it."""
+    samples = calibration_images(quantized, loaded.calibration, wanted.calibration)
+    parts = [run_int8(quantized, batch) for batch in batches(quantized, samples, "scoring normal samples")]
+    return calibrated(quantized, np.concatenate(parts).reshape(len(samples), -1)[:, SCORE])
 
 
 def choices_of(loaded: LoadedModel, wanted: Wanted) -> Choices:
@@ -84,7 +96,8 @@ def said_of(loaded: LoadedModel, choices: Choices) -> tuple[Line, ...]:
 
 
 def loaded_as(model: Path, wanted: Wanted) -> LoadedModel:
-    return load(model, wanted.trust, wanted.input_shape, wanted.normalisation)
+    loaded = load(model, wanted.trust, wanted.input_shape, wanted.normalisation)
+    return replace(loaded, graph=closed(loaded.graph)) if wanted.task == ANOMALY else loaded
 
 
 def asked_of(model: Path, wanted: Wanted) -> check.Asked:

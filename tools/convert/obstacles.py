@@ -14,6 +14,7 @@ from .emit.document import flash_of, flash_total
 from .emit.firmware_flash import sizes
 from .ir import ConvertError, Graph, Weights
 from .memory.plan import Plan
+from .ops import has_head
 from .pipeline import FIRMWARE_SRAM, Compiled
 from .trainables import block_bytes, layout
 
@@ -60,6 +61,8 @@ def weights_of(graph: Graph) -> Weights:
     """What flash must hold, whatever of it is trained."""
     layers = [layer for name, layer in graph.layers.items() if name != graph.nodes[-1].layer]
     count = sum(layer.weight.size for layer in layers)
+    if not has_head(graph):
+        return Weights(count, count + sum(4 * layer.bias.size for layer in layers))
     head = graph.layers[graph.nodes[-1].layer or ""].weight.shape
     return Weights(count, count + sum(4 * layer.bias.size for layer in layers), (head[0], head[1]))
 

@@ -25,6 +25,8 @@ KB = 1024
 ROW_MAX = 99_999  # of a head that rows are taken from
 PART_MAX = 64  # values that share a byte (PRODUCT_CODE_PART_MAX)
 NATIVE = "native"
+ANOMALY = "anomaly"
+TASKS = ("classify", ANOMALY)
 
 
 def generated() -> Path:
@@ -179,6 +181,14 @@ class Wanted:
         "--fraction-bits",
         type=click.Choice(["0", "4", "8"]),
         help="Extra bits of each trained weight, instead of the scheme's.",
+    )
+    task: str = option(
+        "--task",
+        type=click.Choice(TASKS),
+        default=TASKS[0],
+        show_default=True,
+        help="What is learned: to tell classes apart, or what is normal, by an autoencoder. It must make "
+        "as many numbers as it takes, and --calibration needs normal samples.",
     )
     classes: int | None = option(
         "--classes",

@@ -13,7 +13,7 @@ from .memory.imprint import features_of
 from .memory.plan import GAP, Plan, fits, peak, plan
 from .memory.replay import Request, buffer_bytes, with_record
 from .memory.strips import widen
-from .ops import forward_op
+from .ops import forward_op, has_head
 from .ops.table import Learns
 from .passes.accumulators import prove, warn_coarse
 from .passes.autodiff import differentiate
@@ -98,7 +98,9 @@ def sparse_graph(quantized: Graph, scheme: Scheme, classes: int) -> Graph:
 
     Raises ConvertError where an integer of a kernel could overflow.
     """
-    graph = verify(with_head(quantized, classes, scheme.head))
+    graph = verify(with_head(quantized, classes, scheme.head) if has_head(quantized) else quantized)
+    if not (has_head(graph) or scheme.biases or scheme.weights):
+        scheme = replace(scheme, biases=1)  # without a head that much there is to learn
     graph = verify(apply(graph, scheme))
     graph = verify(differentiate(graph, scheme.loss))
     return prove(verify(prune(graph)))

@@ -1,4 +1,4 @@
-"""Where samples come from: folders of class folders, and lists. Images are the one kind there is yet."""
+"""Where samples come from: folders of class folders, and lists; images, or arrays of numbers."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import numpy as np
 
 from microtrain.base.errors import Error
 
-from . import images
+from . import images, numbers
 from .kind import Kind, Shape
 
-KINDS: tuple[Kind, ...] = (images.KIND,)  # a file of none of them is read as the first
+KINDS: tuple[Kind, ...] = (images.KIND, numbers.KIND)  # a file of none of them is read as the first
 HELD_OUT = 5  # one sample in so many of a class, where nothing says which ones to test with
 
 

@@ -39,7 +39,7 @@ def learns(plan: Plan) -> str:
     """What learns, in words: "the head, 9 biases, weights of 3 layers"."""
     kinds = [tensor.kind for tensor in plan.trainables.tensors]
     biases, weights = kinds.count("bias"), kinds.count("weight")
-    parts = ["the head"]
+    parts = ["the head"] if "head_weight" in kinds else []
     if biases:
         parts.append("biases of 1 layer" if biases == 1 else f"biases of {biases} layers")
     if weights:

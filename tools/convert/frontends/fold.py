@@ -77,7 +77,7 @@ def check_used(graph: Graph, found: Found) -> Graph:
 
 
 def drop_ending(graph: Graph, found: Found) -> Graph:
-    """The graph without a softmax or sigmoid at its end; one that stands anywhere else is noted."""
+    """The graph without one of ENDINGS at its end; one that stands anywhere else is noted."""
     last = graph.producer(graph.output)
     if last is not None and last.op in ENDINGS:
         graph = without(graph, last)

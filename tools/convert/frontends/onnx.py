@@ -18,6 +18,7 @@ from microtrain.convert.lowering import Act, Call, Lowering, Param, Raw
 from . import onnx_layers as layers
 from . import onnx_scales as scales
 from . import onnx_shapes as shapes
+from .fold import ENDINGS
 from .found import together
 from .onnx_constants import FOLDS, folded
 from .onnx_file import Step, read_onnx_file
@@ -163,7 +164,7 @@ class _Walk(Walker):
         """Whether a step reads the probabilities of a network, which scikit-learn's models go on with."""
         acts = [self.plain(v) for v in values if isinstance(v, Act | Turned)]
         makers = [n.op for a in acts for n in self.low.nodes if a.tensor in n.outputs]
-        return bool(makers) and all(op in ("sigmoid", "softmax") for op in makers)
+        return bool(makers) and all(op in ENDINGS for op in makers)
 
     def _results(self) -> list[Any]:
         """The outputs that are the network's; what is made of them is left out."""

@@ -138,7 +138,7 @@ def norm(walk: Walker, step: Step) -> Value:
 
 
 def arithmetic(walk: Walker, step: Step) -> Value:
-    """Of two activations; of one and a constant, one number or one a channel; x * sigmoid(x) is a SiLU."""
+    """Of two activations; of one and a constant, one number or one a channel."""
     a, b = (walk.value(step.inputs[i]) for i in range(2))
     turned = isinstance(a, Turned) or isinstance(b, Turned)
     sides: list[Any] = []

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from microtrain.base.plan import IMPRINT
 from microtrain.convert.ir import Graph, Node
+from microtrain.convert.ops import has_head
 
 NAME, SCRATCH = IMPRINT, f"{IMPRINT}/scratch"  # in a plan
 LARGEST = 256  # features of a group that is chosen: more gain little and take much
@@ -25,8 +26,8 @@ class Request:
 
     def groups(self, features: int) -> tuple[int, ...]:
         """Sizes of the groups to try, the best first; the last is 0, unless a size was asked for."""
-        if self.group is not None:
-            return (min(self.group, features),)
+        if self.group is not None or not features:
+            return (min(self.group or 0, features),)
         return (*(size for size in halves(features) if size <= LARGEST), 0)
 
     def beside(self, head: object) -> Request:
@@ -55,6 +56,9 @@ def head_of(graph: Graph) -> Node:
 
 
 def features_of(graph: Graph) -> int:
+    """Features that the head reads; 0 where there is none."""
+    if not has_head(graph):
+        return 0
     return graph.tensors[head_of(graph).inputs[0]].elements
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from microtrain.convert.ir import Node
+from microtrain.convert.ir import Graph, Node
 
-from . import activations, add, bias, conv, gather, head, joints, pool, scale, stream
-from .table import BackwardOp, ForwardOp, Op, SavingOp, Updates
+from . import activations, add, bias, conv, gather, head, joints, pool, reconstruct, scale, stream
+from .table import BackwardOp, ForwardOp, Learns, Op, SavingOp, Updates
 
-FAMILIES = (conv, bias, activations, add, joints, gather, pool, scale, head, stream)
+FAMILIES = (conv, bias, activations, add, joints, gather, pool, scale, head, reconstruct, stream)
 TABLE: dict[str, Op] = {op.name: op for family in FAMILIES for op in family.OPS}
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "Op",
     "forward_entry",
     "forward_op",
+    "has_head",
     "saves",
     "spoils",
     "updates",
@@ -34,6 +35,11 @@ def forward_entry(name: str, where: str = "") -> ForwardOp:
     if not isinstance(op, ForwardOp):
         raise ValueError(f"{name}{where} is not an op of a forward graph")
     return op
+
+
+def has_head(graph: Graph) -> bool:
+    """Whether a network ends in a head, which is trained, and not in a score."""
+    return forward_op(graph.forward_nodes[-1]).learns is Learns.HEAD
 
 
 def saves(node: Node) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -205,12 +205,15 @@ def _parallel(run: Any, step: Any, x: Any) -> Any:
     return features @ weight.transpose(1, 2) + bias[:, None]
 
 
-def _loss(name: str) -> BackwardOp:
+def loss(
+    name: str, run: Callable[[Env, Node], None], call: Callable[[Names, Node], str], header: str
+) -> BackwardOp:
+    """A loss of the logits, against a label; its result is the gradient to them."""
     return BackwardOp(
         name,
         shapes=shape_of_input,
-        run=_run_loss,
-        call=_call_loss,
+        run=run,
+        call=call,
         accumulators=no_integers,
         scratch=no_scratch,
         macs=no_macs,
@@ -218,7 +221,7 @@ def _loss(name: str) -> BackwardOp:
         work=by_size,
         in_place=in_place_of(0),
         kernels={f"{name}_f32": (ctypes.c_float, (NUMBER, F32, NUMBER, F32))},
-        header="head",
+        header=header,
         updates=Updates.NOTHING,
         reads_weights=False,
         guard=NOT_ALIGNED,
@@ -297,8 +300,8 @@ UPDATE = BackwardOp(
 
 OPS: tuple[Op, ...] = (
     FORWARD,
-    _loss("loss_cross_entropy"),
-    _loss("loss_mse"),
+    loss("loss_cross_entropy", _run_loss, _call_loss, "head"),
+    loss("loss_mse", _run_loss, _call_loss, "head"),
     INPUT_GRADIENT,
     UPDATE,
 )

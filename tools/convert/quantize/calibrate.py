@@ -12,7 +12,7 @@ import numpy as np
 from microtrain.base.errors import Error, FileError
 from microtrain.base.npz import read_npz
 from microtrain.convert.ir import ConvertError, Shape
-from microtrain.samples.images import MODES
+from microtrain.samples.images import KIND, MODES
 from microtrain.samples.source import kind_of, load, shorten, suffixes
 
 MAX_IMAGES = 1024
@@ -110,7 +110,7 @@ def evenly(items: list[Item], most: int) -> list[Item]:
 def read_images(files: list[Path], shape: Shape, where: str) -> np.ndarray:
     """Image files as the device tool shows them to the board; one warning counts those that were changed."""
     h, w, c = shape
-    if c not in MODES:
+    if c not in MODES and all(kind_of(path) is KIND for path in files):
         raise ConvertError(
             f"image files cannot have {c} channels; pass an .npz with `images` uint8 [N, {h}, {w}, {c}]"
         )
