@@ -71,6 +71,7 @@ WALKS = (
     ),
     Walk("docs/simulate.md", {"--epochs 10": "--epochs 1"}, CONVERTED),
     Walk("docs/imprint.md", before=CONVERTED),
+    Walk("docs/embed.md"),
     Walk("docs/troubleshooting.md", {"--epochs 4": "--epochs 1"}),
 )
 DEMO = "five minutes: the workflow and `make claims` run it, test_demo.py in small"
@@ -99,6 +100,11 @@ NO_COMMANDS = {
         "docs/imprint.md",
         "imprint 3          after the rows of an image: look at it once, of class 3",
     ): "test_imprint.py sends these to the board",
+    **{
+        ("docs/embed.md", f"/* {name}.c */"): "test_embed.py compiles it"
+        for name in ("main", "moment", "flash", "control", "task")
+    },
+    ("docs/embed.md", "add_subdirectory(garden)"): "test_packages.py builds so",
     ("docs/plan.md", "{"): "test_plan_file.py",
     ("docs/schemes.md", "name: digits-sparse"): "test_walk.py reads it as a scheme",
 }
