@@ -76,6 +76,7 @@ WALKS = (
         {"--plan generated": "--plan firmware/generated", "--test photos": "--test photos"},
         CONVERTED,
     ),
+    Walk("docs/embed.md"),
     Walk("docs/troubleshooting.md", {"--epochs 4": "--epochs 1"}),
 )
 DEMO = "five minutes: the workflow and `make claims` run it, test_demo.py in small"
@@ -116,6 +117,11 @@ NO_COMMANDS = {
         "round 5 of 5: 4 boards, accuracy 87.8%, 57,760 B up, 42,592 B down, 32 s, sha256 4844feb1e47241ec",
     ): "what the demo says",
     ("docs/fleet.md", "[superlink]"): "test_fleet_network.py writes such a file",
+    **{
+        ("docs/embed.md", f"/* {name}.c */"): "test_embed.py compiles it"
+        for name in ("main", "moment", "flash", "control", "task")
+    },
+    ("docs/embed.md", "add_subdirectory(garden)"): "test_packages.py builds so",
     ("docs/plan.md", "{"): "test_plan_file.py",
     ("docs/schemes.md", "name: digits-sparse"): "test_walk.py reads it as a scheme",
 }

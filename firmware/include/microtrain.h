@@ -27,6 +27,7 @@
 #ifndef MICROTRAIN_H
 #define MICROTRAIN_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #ifdef __cplusplus

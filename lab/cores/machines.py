@@ -122,12 +122,15 @@ def built(core: Core, session: Session, folder: Path) -> Path:
     runtime = FIRMWARE / "src/runtime"
     include = (f"-I{session.library / 'src'}", f"-I{runtime}")
     sources = [PROGRAM, runtime / "sha256.c", *session.sources("arm" in core.cc)]
-    flags = [*FLAGS, *core.flags, *include, *session.defines(), *(_linked(core) if core.qemu else ())]
+    flags = [*FLAGS, *core.flags, *include, *session.defines(), *linked(core)]
     _run([core.cc, *flags, *map(str, sources), "-Wl,--gc-sections", "-o", str(made)], f"{core.name}: ")
     return made
 
 
-def _linked(core: Core) -> Sequence[str]:
+def linked(core: Core) -> Sequence[str]:
+    """Where a program lies on the core's machine, and how it prints there."""
+    if not core.qemu:
+        return []
     places = {
         "__flash": core.flash,
         "__flash_size": FLASH_BYTES,
