@@ -48,6 +48,7 @@ FLOORS: Floors = (
         "lab.house",
         "lab.mutation",
     ),
+    ("lab.fleet",),
 )
 CONVERT: Floors = tuple(
     tuple(f"microtrain.convert.{room}" for room in rooms.split())
