@@ -21,28 +21,28 @@ SEEDS = (0, 1, 2)
 TESTED = 400  # images at most, evenly of all classes
 TYPICAL = 128  # images at most, for ranges and codes
 SRAM_KB = 90  # all in: what the default has, statistics of features included
-REMEMBERING_KB = 128  # the same with a replay buffer in what is left
+WHOLE_KB, PART_KB = 320, 128  # the same with a replay buffer in what is left: all of a board's, or less
 
 
 @dataclass(frozen=True)
 class Protocol:
     """How many images of each class are there, and how often each is seen.
 
-    remembers  the default has a replay buffer
+    remembers  the default has a replay buffer in what so many KB leave; 0: it has none
     """
 
     shots: int
     epochs: int
     order: str = "shuffled"
-    remembers: bool = False
+    remembers: int = 0
 
 
 PROTOCOLS = {
     "one-look": Protocol(40, 1),
-    "shots-10": Protocol(10, 1, remembers=True),
-    "shots-5": Protocol(5, 1, remembers=True),
+    "shots-10": Protocol(10, 1, remembers=WHOLE_KB),
+    "shots-5": Protocol(5, 1, remembers=WHOLE_KB),
     "six-passes": Protocol(40, 6),
-    "in-order": Protocol(40, 1, "classes", remembers=True),
+    "in-order": Protocol(40, 1, "classes", remembers=PART_KB),
 }
 DEFAULT = Settings(schedule="cosine", imprint=True)
 # What `device train` did before there was a look first: a constant rate; what was known to be better.
@@ -85,9 +85,9 @@ class Case:
         return f"{self.dataset}/{self.network}/{self.protocol}/{self.arm}/{self.seed}"
 
     @property
-    def remembers(self) -> bool:
-        """It has a replay buffer."""
-        return self.arm == "default" and PROTOCOLS[self.protocol].remembers
+    def remembers(self) -> int:
+        """KB of SRAM in which it has a replay buffer too; 0: it has none."""
+        return PROTOCOLS[self.protocol].remembers if self.arm == "default" else 0
 
     def settings(self, images: int, records: int) -> Settings:
         """Of the session; an arm that is none has those of the default.

@@ -35,7 +35,6 @@ from .cases import (
     PC,
     PROTOCOLS,
     RATES,
-    REMEMBERING_KB,
     SCHEMES,
     SRAM_KB,
     TESTED,
@@ -118,7 +117,7 @@ def options(case: Case, model: Path, training: Dataset) -> list[str]:
     scheme = ["--scheme", case.scheme] if case.network in SCHEMES or case.arm == "head" else []
     chosen = [*scheme, "--fraction-bits", str(FRACTION_BITS)] if scheme else []
     chosen += ["--classes", str(len(training.classes))]
-    chosen += ["--budget-sram", str(REMEMBERING_KB if case.remembers else SRAM_KB)]
+    chosen += ["--budget-sram", str(case.remembers or SRAM_KB)]
     chosen += ["--replay", "spare"] if case.remembers else []
     quantized = model.suffix == ".pkl" and not case.remembers
     return chosen if quantized else [*chosen, "--calibration", str(typical(case.dataset, training))]
@@ -139,7 +138,7 @@ def typical(name: str, training: Dataset) -> Path:
 
 def converted(case: Case, model: Path, training: Dataset) -> Plan:
     """The plan of a network; converted where there is none. Error where it does not convert."""
-    own = f"-{case.dataset}-records" if case.remembers else ""
+    own = f"-{case.dataset}-records-in-{case.remembers}" if case.remembers else ""
     folder = WORK / "plans" / f"{case.network}-{case.scheme}-{len(training.classes)}{own}"
     with locked(folder):
         if not (folder / "plan.json").exists():

@@ -50,7 +50,7 @@ class Course:
         "--epochs",
         type=click.IntRange(0),
         metavar="N",
-        help="Passes over the images. [1; 0 where a replay buffer holds all of them, or classes come one "
+        help="Passes over the images. [1; 0 where a replay buffer holds half of them, or classes come one "
         "after the other: then records are rehearsed]",
     )
     limit: int = option(
@@ -103,13 +103,13 @@ class Course:
         "--recalled-rate",
         type=Number(0, 1000),
         metavar="F",
-        help="A factor on the rate in these. [2 where all images are records and no pass comes before]",
+        help="A factor on the rate in these. [2 where half of the images are records and no pass comes before]",
     )
     recalled_head: float | None = option(
         "--recalled-head",
         type=Number(0, 1),
         metavar="F",
-        help="One more on the head's rate. [0 where the look was at more images than are records]",
+        help="One more on the head's rate. [0 where fewer than half of the images are records]",
     )
 
     @property

@@ -25,9 +25,9 @@ class Situation:
 
     @property
     def epochs(self) -> int:
-        """Passes over the images behind the look. Where all of them are records, these are shown again
+        """Passes over the images behind the look. Where most of them are records, these are shown again
         instead; where classes come one after the other, a pass would end with the last of them alone."""
-        return 0 if self.records and self.looks and (self.holds_all or self.order == "classes") else 1
+        return 0 if self.records and self.looks and (self.holds_most or self.order == "classes") else 1
 
     @property
     def rehearse(self) -> int:
@@ -36,15 +36,15 @@ class Situation:
 
     @property
     def recalled_head(self) -> float:
-        """Factor on the head's rate in these. A head that is made of more images than the buffer holds knows
-        more than its records: it stays."""
-        return 1.0 if self.epochs or self.holds_all else 0.0
+        """Factor on the head's rate in these. A head that is made of far more images than the buffer holds
+        knows more than its records: it stays."""
+        return 1.0 if self.epochs or self.holds_most else 0.0
 
     @property
     def recalled_rate(self) -> float:
         """Factor on the rate in these."""
-        return FASTER if self.rehearse and self.holds_all else 1.0
+        return FASTER if self.rehearse and self.holds_most else 1.0
 
     @property
-    def holds_all(self) -> bool:
-        return self.images <= self.records
+    def holds_most(self) -> bool:
+        return self.images <= 2 * self.records
