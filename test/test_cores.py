@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from library import written
 from networks import residual_network
 
-from lab.cores import cli, fuzzing
+from lab.cores import cli, fuzzing, page
 from lab.cores.machines import CORES, Core, Session
 from lab.cores.measure import Row, differing, instructions, numbers, row
 from microtrain.base.errors import Error
@@ -69,6 +70,14 @@ def test_ticks_become_instructions() -> None:
 def test_a_core_that_cannot_run_here_is_named(capsys: pytest.CaptureFixture[str], session: Session) -> None:
     assert cli.measured([replace(HOST, cc="no-such-gcc")], session) == []
     assert "host-gcc: left out, no-such-gcc is not installed." in capsys.readouterr().err
+
+
+def test_the_table_of_the_page_is_that_of_the_record() -> None:
+    rows = json.loads(page.RECORD.read_text(encoding="utf-8"))
+    assert differing(rows) == [] and {r["core"] for r in rows} == {core.name for core in CORES}
+    assert f"-->\n{page.table(rows)}\n<!--" in page.PAGE.read_text(encoding="utf-8")
+    rows[-1]["step_instructions"] *= 2
+    assert page.table(rows) not in page.PAGE.read_text(encoding="utf-8")
 
 
 # ---------------------------------------------------------------- random calls

@@ -16,7 +16,7 @@ from microtrain.base.errors import Error
 from microtrain.base.paths import ROOT
 from microtrain.base.terminal import console
 
-from . import fuzzing
+from . import fuzzing, page, tiny
 from .machines import CORES, Core, Session
 from .measure import Row, differing, row
 
@@ -34,7 +34,8 @@ NAMES = [core.name for core in CORES]
     "--sequences", type=click.IntRange(0), default=1_000_000, show_default=True, help="Of API calls."
 )
 @click.option("--steps", type=click.IntRange(2), default=20, show_default=True, help="That are trained.")
-def main(chosen: tuple[str, ...], steps: int, sequences: int) -> None:
+@click.option("--page", "to_page", is_flag=True, help="Also write the table of docs/embed.md.")
+def main(chosen: tuple[str, ...], steps: int, sequences: int, to_page: bool) -> None:
     """Train the same session through microtrain.h on every core, under QEMU and on this machine.
 
     The example; and, where MICROTRAIN_DATA names the folder with the published networks, MCUNet. Then
@@ -43,16 +44,17 @@ def main(chosen: tuple[str, ...], steps: int, sequences: int) -> None:
     """
     cores = [core for core in CORES if core.name in chosen or not chosen]
     try:
-        found = sessions(steps)
-        rows = [each for session in found for each in measured(cores, session)]
-        tried, failures = fuzzing.run(fuzzing.build(found[0], FOLDER), SEED, sequences)
+        rows = [each for session in sessions(steps) for each in measured(cores, session)]
+        show(rows)
+        example, published = ([r for r in rows if (r["model"] == "digits") is so] for so in (True, False))
+        note(RESULT, cores=example, published=published, slice_max_instructions=longest(rows))
+        tried, failures = fuzzing.run(fuzzing.build(tiny.session(FOLDER), FOLDER), SEED, sequences)
     except Error as error:
         raise click.ClickException(str(error)) from error
-    show(rows)
-    example, published = ([r for r in rows if (r["model"] == "digits") is which] for which in (True, False))
-    note(RESULT, cores=example, published=published, slice_max_instructions=longest(rows))
     note(RESULT, api_fuzz_sequences=tried, api_fuzz_failures=len(failures))
     tell(failures)
+    if to_page:
+        page.write(rows)
     wrong = differing(rows)
     if wrong:
         click.echo(f"cores: {', '.join(wrong)} learned other weights.", err=True)

@@ -76,6 +76,8 @@ ALWAYS_INLINE int8_t channel_q(int32_t sum, float gain)
 {
 #if KERNELS_DSP
     return (int8_t)round_nearest((float)sum * gain);
+#elif KERNELS_NO_FPU
+    return (int8_t)round_product(sum, gain);
 #else
     return (int8_t)rintf((float)sum * gain);
 #endif

@@ -20,6 +20,15 @@
 #define KERNELS_DSP 0
 #endif
 
+/* A core without FPU: a float product in integers takes a fifth of what the compiler's functions take. */
+#ifndef KERNELS_NO_FPU
+#if (defined(__arm__) && !defined(__ARM_FP)) || (defined(__riscv) && !defined(__riscv_flen))
+#define KERNELS_NO_FPU 1
+#else
+#define KERNELS_NO_FPU 0
+#endif
+#endif
+
 ALWAYS_INLINE uint32_t round_up4(uint32_t n)
 {
     return (n + 3u) & ~3u;
@@ -120,11 +129,56 @@ ALWAYS_INLINE int32_t saturate8(int32_t v)
 
 #endif
 
+#if KERNELS_NO_FPU
+
+/* v / 2^shift, half to even. shift < 32; what is above 32 bits is cut off. */
+ALWAYS_INLINE uint32_t shift_even(uint64_t v, uint32_t shift)
+{
+    uint32_t q = (uint32_t)(v >> shift), low = (uint32_t)v & ((1u << shift) - 1u), half = (1u << shift) >> 1;
+    return q + (low > half || (low == half && half && (q & 1u)));
+}
+
+/* rint((float)acc * m), limited to +-2047, for a finite m: both roundings of IEEE single precision, in integers. */
+static inline int32_t round_product(int32_t acc, float m)
+{
+    uint32_t bits, a = acc < 0 ? 0u - (uint32_t)acc : (uint32_t)acc;
+    memcpy(&bits, &m, sizeof bits);
+    int32_t exponent = (int32_t)(bits >> 23 & 255u) - 150;
+    if (a == 0 || exponent == -150) {
+        return 0; /* less than a half, where m is subnormal */
+    }
+    uint32_t length = 32u - (uint32_t)__builtin_clz(a);
+    if (length > 24) { /* (float)acc */
+        a = shift_even(a, length - 24);
+        exponent += (int32_t)length - 24;
+        length = 24 + (a >> 24);
+    }
+    uint64_t product = (uint64_t)a * ((bits & 0x7fffffu) | 0x800000u); /* of length + 23 bits, or one more */
+    uint32_t excess = length - 1 + ((uint32_t)(product >> (length + 23)) & 1u);
+    uint32_t q = shift_even(product, excess); /* 24 bits, or 2^24 */
+    exponent += (int32_t)excess;
+    if (exponent < -24) {
+        return 0;
+    }
+    uint32_t r = exponent >= 0 ? 2047u : shift_even(q, (uint32_t)-exponent);
+    r = r < 2047 ? r : 2047;
+    return (acc < 0) != (int)(bits >> 31) ? -(int32_t)r : (int32_t)r;
+}
+
+#else
+
+ALWAYS_INLINE int32_t round_product(int32_t acc, float m)
+{
+    return round_limited((float)acc * m);
+}
+
+#endif
+
 /* The requantized sum before its zero point is added and before saturation, limited far beyond +-255, where every output
  * is saturated whatever the zero point. m is finite, so the product is a number. */
 ALWAYS_INLINE int32_t requantize_wide(int32_t acc, float m)
 {
-    return round_limited((float)acc * m);
+    return round_product(acc, m);
 }
 
 #endif
