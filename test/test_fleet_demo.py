@@ -137,8 +137,9 @@ def test_a_gateway_has_boards_of_several_kinds(example: Built, images: Path, tmp
         {"name": "here", "host": "yes", "data": "few"},
         {"name": "beside", "native": str(example.program), "data": "few"},
     ]
-    file = gateway(tmp_path, plan=str(example.folder / "plan.json"), boards=boards)
+    file = gateway(tmp_path, plan=str(example.folder / "plan.json"), boards=boards, masked="yes")
     with members_of(file) as members:
         assert [member.name for member in members] == ["here", "beside"]
+        assert all(member.masked for member in members)
         assert [sample.label for sample in members[0].samples.samples] == [3]
         assert members[0].board.fresh() == members[1].board.fresh()

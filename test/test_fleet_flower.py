@@ -255,9 +255,11 @@ def test_an_app_is_written_with_its_settings(tmp_path: Path) -> None:
     settings = settings_of(config)
     assert settings.keep == ("head",) and settings.name == 'odd "name"'
     work = settings.work(NAME)
-    assert work.share == 10_000 and work.mu == 0.1
+    assert settings.masked == "no" and work.share == 10_000 and work.mu == 0.1
     done = CliRunner().invoke(main, command)
     assert done.exit_code == 1 and "is there already" in done.output
+    done = CliRunner().invoke(main, [*command, "--masked", "--compress", "0.1"])
+    assert done.exit_code == 1 and "leave one out" in done.output
     for key, value in (("rounds", 0), ("strategy", "best"), ("keep", "weights"), ("rate", "x")):
         with pytest.raises(FleetError, match="the run's settings are not as they must be"):
             settings_of(config | {key: value})

@@ -82,6 +82,7 @@ def serve(grid: Grid, context: Context) -> None:
             settings.patience,
             accuracy_of(settings, host),
             view.tell,
+            masked=settings.masked == "yes",
         )
         rounds.run(grid, max(0, settings.rounds - federation.number))
     trained = federation.layout.write(federation.values, HostBoard(host, "the server").fresh())

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from microtrain.base.errors import Error
 from microtrain.base.options import Number, collected, option
 from microtrain.base.terminal import Sentences, console, say
 
@@ -63,6 +64,9 @@ class App(Learning):
     )
     eta: float = option("--eta", type=Number(0, 10), default=0.003, show_default=True, help="fedadam: rate.")
     tau: float = option("--tau", type=Number(0, 10), default=0.001, show_default=True, help="fedadam.")
+    masked: bool = option(
+        "--masked", is_flag=True, help="The server sees sums of updates alone, of three boards or more."
+    )
     nodes: int = option(
         "--nodes", type=click.IntRange(1), default=1, show_default=True, metavar="N",
         help="A round waits for so many before it begins.",
@@ -108,6 +112,8 @@ def new(folder: Path, plan: Path, app: App) -> None:
     from .project import create
     from .settings import Settings
 
+    if app.masked and app.share:
+        raise Error("--masked hides which values an update has, and --compress says it: leave one out.")
     for path in (plan, *app.others):
         read_plan(path)
     here = folder.resolve()
@@ -117,6 +123,7 @@ def new(folder: Path, plan: Path, app: App) -> None:
         test=str(app.test.resolve()) if app.test else "",
         state=str(here.with_suffix(".state") / "server.npz"),
         log=str(here.with_suffix(".state") / "fleet.jsonl"),
+        masked="yes" if app.masked else "no",
         **{name: getattr(app, name) for name in TAKEN},
     )
     create(folder, settings)

@@ -18,6 +18,7 @@ from microtrain.base.plan import short_id
 from . import dgc
 from .errors import FleetError
 from .layout import Layout
+from .masks import LEAST, SUM_BITS, Keys, Masked, body_bytes
 from .message import TASK, UPDATE, Message, Report, Work, dense, longest, parsed, settled, undense, written
 from .rounding import divided, noise, rounded
 from .sharing import Sharing, share
@@ -36,6 +37,8 @@ class Open:
     total: np.ndarray
     weight: np.ndarray
     reports: dict[str, Report] = field(default_factory=dict)
+    bodies: dict[str, bytes] = field(default_factory=dict)  # under masks
+    keys: dict[str, Keys] = field(default_factory=dict)  # of those who may send such; none: a plain round
     received: int = 0
 
 
@@ -74,9 +77,12 @@ class Federation:
     def begin(self) -> int:
         """A new round; what is left of one that was not closed is gone. Returns its number."""
         self.number += 1
-        size = self.layout.size
-        self._open = Open(np.zeros(size, np.int64), np.zeros(size, np.int64))
+        self._open = self._empty(0)
         return self.number
+
+    def _empty(self, received: int) -> Open:
+        size = self.layout.size
+        return Open(np.zeros(size, np.int64), np.zeros(size, np.int64), received=received)
 
     def task(self, work: Work, node: int) -> bytes:
         """The message of this round for a node."""
@@ -95,17 +101,40 @@ class Federation:
         message = parsed(data, UPDATE, self.longest)
         report = settled(Report, message)
         sharing = self._checked(message, report, node)
-        change = sharing.to_all(body_of(sharing.own, report, message.body))
-        current = self._open
-        if sum(r.samples for r in current.reports.values()) + report.samples > WEIGHT_MOST:
+        current, most = self._open, 1 << SUM_BITS if self._open.keys else WEIGHT_MOST
+        if sum(r.samples for r in current.reports.values()) + report.samples > most:
             raise FleetError(f"an update of {report.board} is refused: the round has too many samples.")
-        current.total += report.samples * change
+        if current.keys:
+            current.bodies[report.board] = masked_body(self.layout, message.body)
+        else:
+            current.total += report.samples * sharing.to_all(body_of(sharing.own, report, message.body))
+            self.got[report.board] = self.number
         current.weight += report.samples * sharing.say()
         current.reports[report.board] = report
         current.received += len(data)
         self.owners[report.board] = node
-        self.got[report.board] = self.number
         return report
+
+    # ------------------------------------------------------------ a masked round
+    def expect(self, keys: Mapping[str, Keys]) -> None:
+        """The round under way takes updates of these boards alone, under masks. FleetError: too few."""
+        if self._open is None or len(keys) < LEAST:
+            raise FleetError(f"a masked round needs {LEAST} boards, {len(keys)} are there.")
+        self._open.keys = dict(keys)
+
+    def masked(self) -> Masked:
+        """What has arrived of a masked round."""
+        assert self._open is not None
+        return Masked(self.layout, self.name, self.number, self._open.keys, self._open.bodies)
+
+    def lift(self, total: np.ndarray) -> None:
+        """The sum of all that arrived. FleetError where no board could have sent such a one."""
+        assert self._open is not None
+        if (np.abs(total) > 2 * self.layout.limits * self._open.weight).any():
+            raise FleetError("the round has no sum: one of its values is out of its range.")
+        self._open.total = total
+        self.got |= dict.fromkeys(self._open.bodies, self.number)
+        self._open.keys = {}
 
     @property
     def longest(self) -> int:
@@ -125,6 +154,10 @@ class Federation:
             raise FleetError(f"{said} it is of another federation.")
         if message.round != self.number:
             raise FleetError(f"{said} it is of round {message.round}, and this is round {self.number}.")
+        if (report.body == "masked") != bool(self._open.keys):
+            raise FleetError(f"{said} this round is {'masked' if self._open.keys else 'not masked'}.")
+        if self._open.keys and report.board not in self._open.keys:
+            raise FleetError(f"{said} it has shared no keys.")
         if report.board in self._open.reports:
             raise FleetError(f"{said} this round has one already.")
         if self.owners.get(report.board, node) != node:
@@ -139,6 +172,8 @@ class Federation:
         current, layout = self._open, self.layout
         if current is None:
             raise FleetError("no round is under way.")
+        if current.keys:  # masks that were not lifted: nothing is known of it
+            current = self._open = self._empty(current.received)
         bits = noise(self.seed, self.number, "average", layout.size)
         if step is None or not current.reports:
             values = self.values + divided(current.total, current.weight, bits)
@@ -188,6 +223,13 @@ class Federation:
 
 def whole(numbers: Mapping[str, int]) -> dict[str, int]:
     return {str(name): int(number) for name, number in numbers.items()}
+
+
+def masked_body(layout: Layout, body: memoryview) -> bytes:
+    """FleetError where it is of another size."""
+    if len(body) != body_bytes(layout):
+        raise FleetError(f"a masked change of {len(body)} bytes is refused.")
+    return bytes(body)
 
 
 def body_of(layout: Layout, report: Report, body: memoryview) -> np.ndarray:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -25,11 +25,14 @@ from flwr.supercore.task_identity import TaskIdentity
 from microtrain.base.errors import Error, printable
 from microtrain.base.reading import reading
 
+from . import secure
 from .errors import FleetError
 from .events import Event, Tell
 from .federation import Closed, Federation, Step
+from .masks import Masker
 from .member import Member
 from .message import Work
+from .secure import Exchange
 from .settings import Tuning
 
 TASK, UPDATES, REFUSED = "task", "updates", "refused"
@@ -74,7 +77,7 @@ class Rounds(Strategy):  # type: ignore[misc, unused-ignore]
     nodes     that a round waits for before it begins
     patience  seconds that the nodes are waited for
     accuracy  of the shared values; None: nobody measures it
-    after     is called when a round is closed
+    masked    the server sees sums alone (secure.py)
     """
 
     def __init__(
@@ -86,11 +89,16 @@ class Rounds(Strategy):  # type: ignore[misc, unused-ignore]
         patience: float = 600,
         accuracy: Callable[[Federation], float | None] = lambda federation: None,
         tell: Tell = lambda event: None,
+        *,
+        masked: bool = False,
     ) -> None:
+        self.masked = masked
+        self._exchange: Exchange | None = None
         self.federation, self.work, self.step = federation, work, step
         self.nodes, self.patience, self.accuracy, self.tell = nodes, patience, accuracy, tell
         self.total = 0
         self._down, self._began = 0, 0.0
+        self._failed: list[str] = []
 
     def summary(self) -> None:
         """Nothing: the command has said it."""
@@ -105,12 +113,34 @@ class Rounds(Strategy):  # type: ignore[misc, unused-ignore]
             asked = sorted(grid.get_node_ids())
         self.federation.begin()
         self._began = time.monotonic()
-        tasks = {node: self.federation.task(self.work, node) for node in asked}
-        self._down = sum(map(len, tasks.values()))
+        records: dict[int, dict[str, Any]] = {node: {} for node in asked}
+        if self.masked:
+            self._failed, records = self._agreed(grid, asked)
+        for node, record in records.items():
+            record[TASK] = self.federation.task(self.work, node)
+        self._down = sum(len(record[TASK]) for record in records.values())
         return [
-            Message(RecordDict({"config": ConfigRecord({TASK: task})}), dst_node_id=node, message_type=TRAIN)
-            for node, task in tasks.items()
+            Message(RecordDict({"config": ConfigRecord(record)}), dst_node_id=node, message_type=TRAIN)
+            for node, record in records.items()
         ]
+
+    def _agreed(self, grid: Grid, nodes: Sequence[int]) -> tuple[list[str], dict[int, dict[str, Any]]]:
+        """What was refused, and what each node's task brings of the masks, if there is a round."""
+        self._exchange = Exchange(self.federation, grid, self.patience)
+        try:
+            return [], self._exchange.agree(nodes)
+        except FleetError as error:
+            return [str(error)], {}
+
+    def _revealed(self) -> list[str]:
+        """Lift the masks off the sum; what was refused."""
+        if self._exchange is None or self._failed:
+            return self._failed
+        try:
+            self._exchange.reveal()
+            return []
+        except FleetError as error:
+            return [str(error)]
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -120,6 +150,7 @@ class Rounds(Strategy):  # type: ignore[misc, unused-ignore]
         known = set(self.federation.got)
         for reply in replies:
             refused += self._take(reply)
+        refused += self._revealed()
         closed = self.federation.close(self.step)
         present = {report.board for report in closed.reports}
         self.tell(self._event(closed, refused, sorted((known | set(self.federation.got)) - present)))
@@ -185,7 +216,10 @@ def arrays_of(federation: Federation) -> ArrayRecord:
 # ---------------------------------------------------------------- the clients
 
 
-def client_app(members: Callable[[Context], AbstractContextManager[Sequence[Member]]]) -> ClientApp:
+Members = Callable[[Context], AbstractContextManager[Sequence[Member]]]
+
+
+def client_app(members: Members) -> ClientApp:
     """A ClientApp for the boards of a node: one where it is the board's own, many behind a gateway.
 
     members  of the node whose context it is
@@ -197,9 +231,11 @@ def client_app(members: Callable[[Context], AbstractContextManager[Sequence[Memb
         updates: list[bytes] = []
         refused: list[str] = []
         try:
-            task = bytes(message.content.config_records["config"][TASK])  # type: ignore[arg-type, unused-ignore]
+            record = message.content.config_records["config"]
+            task = bytes(record[TASK])  # type: ignore[arg-type, unused-ignore]
             with members(context) as present:
-                for update, said in worked(present, task):
+                maskers = secure.ready(present, record, context.state)
+                for update, said in worked(present, task, maskers):
                     updates += [update] if update else []
                     refused += [said] if said else []
         except (Error, KeyError, TypeError, ValueError) as error:
@@ -207,15 +243,25 @@ def client_app(members: Callable[[Context], AbstractContextManager[Sequence[Memb
         config = ConfigRecord({UPDATES: updates, REFUSED: refused})
         return Message(RecordDict({"config": config}), reply_to=message)
 
+    for kind in secure.HANDLERS:
+        app.query(kind.partition(".")[2])(_questioned(kind, members))
     return app
 
 
-def worked(members: Sequence[Member], task: bytes) -> list[tuple[bytes, str]]:
+def _questioned(kind: str, members: Members) -> Callable[[Message, Context], Message]:
+    def query(message: Message, context: Context) -> Message:
+        with members(context) as present:
+            return secure.answered(kind, present, message, context.state)
+
+    return query
+
+
+def worked(members: Sequence[Member], task: bytes, maskers: Mapping[str, Masker]) -> list[tuple[bytes, str]]:
     """The update of each board, or why there is none; boards behind a gateway work side by side."""
 
     def one(member: Member) -> tuple[bytes, str]:
         try:
-            return member.handle(task), ""
+            return member.handle(task, maskers.get(member.name)), ""
         except Error as error:
             return b"", str(error)
 

@@ -47,12 +47,16 @@ class Entry:
 
 @dataclass(frozen=True)
 class Gateway:
-    """plan: of the boards; federation: of the federation, where that is another; keep: what stays here."""
+    """plan: of the boards; federation: of the federation, where that is another; keep: what stays here.
+
+    masked  yes: no update leaves without masks, whatever the server asks
+    """
 
     plan: str
     boards: tuple[Entry, ...]
     federation: str | None = field(default=None, metadata=OPTIONAL)
     keep: Keep | None = field(default=None, metadata=OPTIONAL)
+    masked: Annotated[str, OneOf(("yes", "no"))] | None = field(default=None, metadata=OPTIONAL)
 
 
 def read_gateway(file: Path) -> Gateway:
@@ -89,6 +93,8 @@ def members_of(file: Path) -> Iterator[list[Member]]:
             board = board_of(entry, plan, folder, host)
             samples = scan(folder / entry.data, plan.classes, whole=False)
             members.append(Member(entry.name, board, samples, all_, own, state / f"{entry.name}.npz"))
+        for member in members:
+            member.masked = gateway.masked == "yes"
         yield members
     finally:
         for member in members:

@@ -92,6 +92,36 @@ class Masker:
         self._held: dict[str, tuple[bytes, bytes]] = {}  # shares of others' secrets: mask key, own seed
         self._revealed = False
 
+    def dumps(self) -> str:
+        """All of it as text, for a node that forgets between two messages."""
+        from flwr.supercore.primitives.asymmetric import private_key_to_bytes
+
+        return json.dumps(
+            {
+                "federation": self.federation,
+                "number": self.number,
+                "private": [private_key_to_bytes(pair[0]).hex() for pair in (self._cipher, self._mask)],
+                "own": self._own.hex(),
+                "keys": {name: [one.hex() for one in both] for name, both in self._keys.items()},
+                "held": {name: [one.hex() for one in both] for name, both in self._held.items()},
+                "revealed": self._revealed,
+            }
+        )
+
+    @classmethod
+    def loads(cls, name: str, layout: Layout, text: str) -> Masker:
+        """What dumps() wrote."""
+        from flwr.supercore.primitives.asymmetric import bytes_to_private_key
+
+        said = json.loads(text)
+        masker = cls(name, layout, said["federation"], said["number"])
+        cipher, mask = (bytes_to_private_key(bytes.fromhex(one)) for one in said["private"])
+        masker._cipher, masker._mask = (cipher, cipher.public_key()), (mask, mask.public_key())
+        masker._own, masker._revealed = bytes.fromhex(said["own"]), said["revealed"]
+        masker._keys = {n: (bytes.fromhex(a), bytes.fromhex(b)) for n, (a, b) in said["keys"].items()}
+        masker._held = {n: (bytes.fromhex(a), bytes.fromhex(b)) for n, (a, b) in said["held"].items()}
+        return masker
+
     def keys(self) -> Keys:
         from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 

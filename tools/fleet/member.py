@@ -24,6 +24,7 @@ from . import dgc
 from .board import Board, Learned
 from .errors import FleetError
 from .layout import Layout
+from .masks import Masker
 from .message import TASK, UPDATE, Report, Work, dense, longest, parsed, settled, undense, written
 from .rounding import derived, divided, noise
 from .sharing import share
@@ -63,6 +64,7 @@ class Member:
     all_     what the federation shares, by the plan it was begun with
     own      what this board shares, by its own plan; the same where it runs the same scheme
     file     keeps the state; None: it is kept in memory
+    masked   it sends nothing that is not masked (masks.py)
     """
 
     def __init__(
@@ -71,10 +73,11 @@ class Member:
         self.name, self.board, self.samples = name, board, samples
         self.sharing = share(all_, own)
         self.file = file
+        self.masked = False
         self.state = loaded(file, own) if file else State()
 
-    def handle(self, task: bytes) -> bytes:
-        """Work off a task; returns the update.
+    def handle(self, task: bytes, masker: Masker | None = None) -> bytes:
+        """Work off a task; returns the update, under masks where the round has them.
 
         Errors   FleetError where the task is refused or the board cannot work; nothing has changed then
         """
@@ -85,11 +88,15 @@ class Member:
             raise FleetError(f"{self.name} refuses a task: it is of another model than {all_.plan.name}.")
         if message.round <= self.state.rounds.get(work.federation, 0):
             raise FleetError(f"{self.name} refuses a task: it has worked in round {message.round} already.")
+        if masker is None and self.masked:
+            raise FleetError(f"{self.name} refuses a task: its updates travel under masks alone.")
+        if masker is not None and (masker.federation, masker.number) != (work.federation, message.round):
+            raise FleetError(f"{self.name} refuses a task: its masks are of another round.")
         values = undense(all_, message.body, 1)
         before = self.state.block or self.board.fresh()
         block = own.write(self.sharing.to_board(values, own.read(before)), before)
         learned, change = self._learn(block, work, message.round)
-        return self._answer(message.round, work, learned, change)
+        return self._answer(message.round, work, learned, change, masker)
 
     def _learn(self, block: bytes, work: Work, number: int) -> tuple[Learned, np.ndarray]:
         """The board's round: what came of it, and the change of what it shares."""
@@ -114,7 +121,9 @@ class Member:
             block = own.write(base + change, learned.block)
         return Learned(block, steps, learned.loss, again), change
 
-    def _answer(self, number: int, work: Work, learned: Learned, change: np.ndarray) -> bytes:
+    def _answer(
+        self, number: int, work: Work, learned: Learned, change: np.ndarray, masker: Masker | None
+    ) -> bytes:
         """The update, with whatever of the last one the server has not got."""
         own, state = self.sharing.own, self.state.joined(work.federation)
         lost = state.pending if work.got.get(self.name, 0) < state.rounds.get(work.federation, 0) else None
@@ -127,15 +136,17 @@ class Member:
         else:
             change = np.clip(change + (0 if lost is None else lost), -2 * own.limits, 2 * own.limits)
             body = dense(own, change)
+        if masker is not None:
+            body = masker.masked(len(self.samples.samples) * self.sharing.to_all(change))
         report = Report(
             board=self.name,
             federation=work.federation,
             samples=len(self.samples.samples),
             steps=learned.steps,
-            sha256=hashlib.sha256(learned.block).hexdigest(),
+            sha256=hashlib.sha256(b"" if masker else learned.block).hexdigest(),  # a hash confirms a guess
             again=learned.again,
-            loss=learned.loss,
-            body="sparse" if work.share else "dense",
+            loss=0.0 if masker else learned.loss,
+            body="masked" if masker else "sparse" if work.share else "dense",
         )
         rounds = {**state.rounds, work.federation: number}
         following = State(rounds, work.federation, change, learned.block, residual, velocity)

@@ -31,6 +31,7 @@ class Settings:
     name      of the federation: another one begins anew
     share     bytes of an update in those of all values, as a part of 1; 0: whole updates
     nodes     that a round waits for before it begins; patience: seconds for their answers
+    masked    yes: the server sees sums alone
     test      images that the server measures with; state: where it goes on; log: a JSON line a round
     """
 
@@ -46,6 +47,7 @@ class Settings:
     mu: float
     share: float
     keep: Keep
+    masked: Annotated[str, OneOf(("yes", "no"))]
     nodes: Annotated[int, AtLeast(1)]
     patience: float
     test: str
