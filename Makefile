@@ -4,7 +4,7 @@ SHELL := /bin/bash
 export PLATFORMIO_SETTING_ENABLE_TELEMETRY := no
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: help setup demo test test-all coverage mutation golden bench instructions sizes check-zoo tasks recipe claims replay soak attack house results verify-results lint renode format clean
+.PHONY: help setup demo test test-all coverage mutation golden bench instructions sizes check-zoo tasks recipe claims replay cores soak attack fleet house results verify-results lint renode format clean
 
 help:
 	@echo "make demo      train the example on the emulated board; results in build/demo/"
@@ -23,9 +23,11 @@ help:
 	@echo "make results   accuracy on real data, hours: lab/pages/results.md (MICROTRAIN_DATA)"
 	@echo "make verify-results ROW=n   run row n of lab/pages/results.json again"
 	@echo "make replay    what a replay buffer keeps of classes that are past: lab/pages/replay.md (MICROTRAIN_DATA)"
+	@echo "make cores     the library on other cores, under QEMU: build/cores.json (MICROTRAIN_DATA: MCUNet too)"
 	@echo "make soak      power cuts, a fuzzed line and a week of troubles: build/soak.json"
 	@echo "make attack    hostile files and names, power cuts, extreme sums: build/attack.json"
 	@echo "make house     lines, arrows, files per op, seconds of --help: build/house.json"
+	@echo "make fleet     boards that learn together: the demo, leakage, troubles, CIFAR-10: build/fleet.json (MICROTRAIN_DATA)"
 	@echo "make renode    the Robot suites, on Renode where it is installed and on the board model"
 
 setup:
@@ -73,6 +75,9 @@ verify-results: setup
 replay: setup
 	@$(PYTHON) lab/forgetting
 
+cores: setup
+	@$(PYTHON) lab/cores
+
 soak: setup
 	@$(PYTHON) lab/soak
 	@$(PYTHON) lab/attack files
@@ -82,6 +87,10 @@ attack: setup
 
 claims: setup
 	@$(PYTHON) lab/claims --measure
+
+fleet: setup
+	@$(PYTHON) -c 'import flwr' 2>/dev/null || $(PYTHON) -m pip install --quiet --disable-pip-version-check -e '.[dev,fleet]'
+	@$(PYTHON) lab/fleet
 
 house: setup
 	@$(PYTHON) lab/house

@@ -32,7 +32,7 @@ class Sizes(ctypes.Structure):
         (name, u32)
         for name in (
             *("arena_bytes", "trainable_bytes", "slot_bytes", "height", "width", "channels"),
-            *("row_bytes", "input_bytes", "classes", "steps"),
+            *("row_bytes", "input_bytes", "classes"),
         )
     )
 
@@ -171,16 +171,40 @@ class Learner:
         assert self.call("train", u32(label), ctypes.byref(loss)) == OK
         return loss.value
 
-    def train_in_pieces(self, pixels: np.ndarray, label: int) -> tuple[float, int]:
+    def feed_in_pieces(self, pixels: np.ndarray, work: int) -> int:
+        """How many pieces it took."""
+        rows = [np.ascontiguousarray(row) for row in pixels]
+        pieces = 0
+        for y, row in enumerate(rows):
+            assert self.call("feed_row_begin", u32(y), row.ctypes.data_as(pointer)) == OK
+            pieces += self.finish(work)[1]
+        return pieces
+
+    def finish(self, work: int) -> tuple[float, int]:
         """The loss, and how many pieces it took."""
         loss = ctypes.c_float()
-        assert self.feed(pixels) == OK and self.call("train_begin", u32(label)) == OK
         for pieces in range(1, 1_000_000):
-            status = self.call("step", ctypes.byref(loss))
+            status = self.call("step", u32(work), ctypes.byref(loss))
             if status != MORE:
                 assert status == OK
                 return loss.value, pieces
         raise AssertionError("a step never ends")
+
+    def train_in_pieces(self, pixels: np.ndarray, label: int, work: int) -> tuple[float, int]:
+        """The loss, and how many pieces it took."""
+        fed = self.feed_in_pieces(pixels, work)
+        assert self.call("train_begin", u32(label)) == OK
+        loss, pieces = self.finish(work)
+        return loss, fed + pieces
+
+    def scores_in_pieces(self, pixels: np.ndarray, work: int) -> np.ndarray:
+        scores, label = np.zeros(self.sizes.classes, np.float32), u32()
+        self.feed_in_pieces(pixels, work)
+        assert self.call("predict_begin") == OK
+        self.finish(work)
+        assert self.call("scores", scores.ctypes.data_as(pointer), ctypes.byref(label)) == OK
+        assert label.value == scores.argmax()
+        return scores
 
     def scores(self, pixels: np.ndarray) -> np.ndarray:
         scores, label = np.zeros(self.sizes.classes, np.float32), u32()

@@ -24,7 +24,16 @@ ASSIGNMENT = re.compile(r"\w+=\S+")
 BETWEEN = {"&&", "||", "|", ";", "&"}
 SHELL = {"sh", "shell", "bash", "console"}
 OPTION = re.compile(r"--[a-z][a-z0-9-]*(?:=\S*)?")
-OTHERS = {"pip", "gcc", "renode"}  # programs whose options are not ours
+OTHERS = {
+    "pip",
+    "gcc",
+    "renode",
+    "openssl",
+    "ssh-keygen",
+    "flwr",
+    "flower-superlink",
+    "flower-supernode",
+}  # programs whose options are not ours
 
 
 def pages() -> list[Path]:

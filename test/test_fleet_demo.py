@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from conftest import Built
+from conftest import ROOT, Built
 from PIL import Image
 
 from microtrain.base.errors import Error
@@ -117,6 +118,14 @@ def test_a_file_of_boards_that_is_missing_or_no_json(tmp_path: Path) -> None:
     (tmp_path / "boards.json").write_bytes(b"\xff{")
     with pytest.raises(FleetError, match="does not name the boards of a node"):
         read_gateway(tmp_path / "boards.json")
+
+
+def test_the_file_of_the_page_names_two_boards(tmp_path: Path) -> None:
+    (text,) = re.findall(
+        r"```json file=boards.json\n(.*?)```", (ROOT / "docs/fleet.md").read_text(), re.DOTALL
+    )
+    (tmp_path / "boards.json").write_text(text)
+    assert [board.name for board in read_gateway(tmp_path / "boards.json").boards] == ["kitchen", "hall"]
 
 
 def test_a_gateway_has_boards_of_several_kinds(example: Built, images: Path, tmp_path: Path) -> None:

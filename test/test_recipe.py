@@ -69,11 +69,13 @@ def test_shots_are_drawn_class_by_class() -> None:
 def test_every_protocol_has_the_default_and_what_it_was() -> None:
     for protocol in PROTOCOLS:
         assert "default" in ARMS[protocol] and {"before", "cosine"} & set(ARMS[protocol])
-    assert Case("d", "n", "six-passes", "default", 3).settings().epochs == 6
-    assert Case("d", "n", "shots-5", "six-passes-before", 3).settings().epochs == 6
-    assert Case("d", "n", "in-order", "default", 3).settings().order == "classes"
-    default = Case("d", "n", "one-look", "default", 3).settings()
+    assert Case("d", "n", "six-passes", "default", 3).settings(400, 0).epochs == 6
+    assert Case("d", "n", "shots-5", "six-passes-before", 3).settings(50, 0).epochs == 6
+    assert Case("d", "n", "in-order", "default", 3).settings(400, 100).order == "classes"
+    default = Case("d", "n", "one-look", "default", 3).settings(400, 0)
     assert (default.imprint, default.schedule, default.rate, default.seed) == (True, "cosine", 1.0, 3)
+    few = Case("d", "n", "shots-5", "default", 3).settings(50, 100)
+    assert (few.epochs, few.rehearse, few.recalled_rate, few.recalled_head) == (0, 600, 2.0, 1.0)
     assert len({case.key for case in cases("ab", "cd", tuple(PROTOCOLS), (0, 1))}) == 2 * 2 * 2 * sum(
         len(arms) for arms in ARMS.values()
     )

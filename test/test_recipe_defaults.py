@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import pytest
 
-from microtrain.device.recipe import IN_ORDER, REHEARSED, Situation
+from microtrain.device.recipe import TIMES, Situation
 
 
 @pytest.mark.parametrize(
-    ("found", "epochs", "rehearse"),
+    ("found", "epochs", "rehearse", "head"),
     [
-        (Situation(100, 0, True, "shuffled"), 1, 0),
-        (Situation(100, 100, True, "shuffled"), 0, REHEARSED * 100),
-        (Situation(60, 100, True, "shuffled"), 0, REHEARSED * 60),
-        (Situation(101, 100, True, "shuffled"), 1, 0),
-        (Situation(101, 100, True, "classes"), 0, IN_ORDER * 100),
-        (Situation(60, 100, True, "classes"), 0, REHEARSED * 60),
-        (Situation(60, 0, True, "classes"), 1, 0),
-        (Situation(60, 100, False, "shuffled"), 1, 0),
+        (Situation(100, 0, True, "shuffled"), 1, 0, 1.0),
+        (Situation(100, 100, True, "shuffled"), 0, TIMES * 100, 1.0),
+        (Situation(60, 100, True, "shuffled"), 0, TIMES * 60, 1.0),
+        (Situation(101, 100, True, "shuffled"), 1, 0, 1.0),
+        (Situation(101, 100, True, "classes"), 0, TIMES * 100, 0.0),
+        (Situation(60, 100, True, "classes"), 0, TIMES * 60, 1.0),
+        (Situation(60, 0, True, "classes"), 1, 0, 1.0),
+        (Situation(60, 100, False, "shuffled"), 1, 0, 1.0),
     ],
 )
-def test_what_is_done_depends_on_what_is_there(found: Situation, epochs: int, rehearse: int) -> None:
-    assert (found.epochs, found.rehearse) == (epochs, rehearse)
+def test_what_is_done_depends_on_what_is_there(
+    found: Situation, epochs: int, rehearse: int, head: float
+) -> None:
+    assert (found.epochs, found.rehearse, found.recalled_head) == (epochs, rehearse, head)
+
+
+def test_few_images_are_learned_faster() -> None:
+    assert Situation(60, 100, True, "shuffled").recalled_rate == 2.0
+    for other in (Situation(200, 100, True, "classes"), Situation(60, 100, False, "shuffled")):
+        assert other.recalled_rate == 1.0

@@ -200,10 +200,9 @@ def test_what_is_looked_at_becomes_a_record(
     assert firmware.log.steps == [] and len(firmware.log.evaluations) == 3
     look, last = firmware.log.evaluations[1:]
     assert look.accuracy > 0.5 and last.step == 30
-    passed = replace(settings, epochs=1)
-    assert (
-        simulated(plan, tmp_path, images, passed) == host_session(built.program, *images, passed).log.sha256
-    )
+    for other in (replace(settings, epochs=1), replace(settings, recalled_head=0.25)):
+        found = host_session(built.program, *images, other).log.sha256
+        assert simulated(plan, tmp_path, images, other) == found != firmware.log.sha256
 
 
 @CODED

@@ -71,15 +71,27 @@ WALKS = (
     ),
     Walk("docs/simulate.md", {"--epochs 10": "--epochs 1"}, CONVERTED),
     Walk("docs/imprint.md", before=CONVERTED),
+    Walk(
+        "docs/fleet.md",
+        {"--plan generated": "--plan firmware/generated", "--test photos": "--test photos"},
+        CONVERTED,
+    ),
+    Walk("docs/embed.md"),
     Walk("docs/troubleshooting.md", {"--epochs 4": "--epochs 1"}),
 )
 DEMO = "five minutes: the workflow and `make claims` run it, test_demo.py in small"
+NETWORK = "needs a network of servers and nodes: test_fleet_network.py builds one with these commands"
 SILICON = "needs a board on the cable; test_firmware_build.py looks at what it would upload"
 NOT_RUN = {
     "make demo": DEMO,
     "TORCH_INDEX=ADDRESS make demo": DEMO,
     "make test": "it would run this test",
     "make setup": "it is what installs the packages of this test; test_own_model.py runs it",
+    "microtrain fleet demo": "minutes; test_fleet_demo.py in small",
+    "microtrain fleet watch": "goes on until Ctrl-C; test_fleet_flower.py",
+    'pip install ".[fleet]"': "packages of this test are those that are installed",
+    **dict.fromkeys(("openssl", "echo subjectAltName", "ssh-keygen", "flower-superlink"), NETWORK),
+    **dict.fromkeys(("flower-supernode", "flwr"), NETWORK),
     "pip install .": "test_package.py builds the wheel and runs what is in it",
     'pip install "microtrain[onnx]"': "the tests have it: test_onnx.py",
     'pip install "microtrain[tflite]"': "the tests have it: test_tflite.py",
@@ -105,6 +117,17 @@ NO_COMMANDS = {
         "docs/imprint.md",
         "imprint 3          after the rows of an image: look at it once, of class 3",
     ): "test_imprint.py sends these to the board",
+    ("docs/fleet.md", '{"plan": "generated/plan.json",'): "test_fleet_demo.py reads it",
+    (
+        "docs/fleet.md",
+        "round 5 of 5: 4 boards, accuracy 87.8%, 57,760 B up, 42,592 B down, 32 s, sha256 4844feb1e47241ec",
+    ): "what the demo says",
+    ("docs/fleet.md", "[superlink]"): "test_fleet_network.py writes such a file",
+    **{
+        ("docs/embed.md", f"/* {name}.c */"): "test_embed.py compiles it"
+        for name in ("main", "moment", "flash", "control", "task")
+    },
+    ("docs/embed.md", "add_subdirectory(garden)"): "test_packages.py builds so",
     ("docs/plan.md", "{"): "test_plan_file.py",
     ("docs/schemes.md", "name: digits-sparse"): "test_walk.py reads it as a scheme",
 }

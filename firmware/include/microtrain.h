@@ -27,6 +27,7 @@
 #ifndef MICROTRAIN_H
 #define MICROTRAIN_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -38,7 +39,7 @@ extern "C" {
 enum microtrain_status {
     MICROTRAIN_OK = 0,
     MICROTRAIN_NONE = 1, /* nothing has been saved */
-    MICROTRAIN_MORE = 2, /* the step is not done: call microtrain_step again */
+    MICROTRAIN_MORE = 2, /* what was begun is not done: call microtrain_step again */
     MICROTRAIN_ERR_ARGUMENT = -1,
     MICROTRAIN_ERR_INSTANCE = -2,
     MICROTRAIN_ERR_MEMORY = -3,
@@ -76,7 +77,6 @@ struct microtrain_sizes {
     uint32_t height, width, channels; /* of the input: uint8 [height][width][channels] */
     uint32_t row_bytes, input_bytes;
     uint32_t classes;
-    uint32_t steps; /* calls of microtrain_step for a training step */
 };
 
 /* The caller's memory, which the instance keeps using. The two may lie in different regions: the arena in the fastest, the
@@ -108,7 +108,7 @@ struct microtrain_state {
     float mean_loss;       /* since the last reset; 0 before the first step */
     uint32_t looks;        /* samples in the statistics of features */
     int diverged;          /* 1: losses are far above guessing, or no number; load the last save and lower the rate */
-    int under_way;         /* 1: between microtrain_train_begin and the last microtrain_step */
+    int under_way;         /* 1: between a begin and the last microtrain_step */
 };
 
 /* Version of the library: MICROTRAIN_VERSION of the header that it was compiled with. */
@@ -146,11 +146,22 @@ int microtrain_predict(struct microtrain *m, float *scores, uint32_t *label);
 /* One training step on the input, which is used up. loss: before the update; may be NULL. ERR_INPUT, ERR_LABEL. */
 int microtrain_train(struct microtrain *m, uint32_t label, float *loss);
 
-/* The same step in pieces: begin, then microtrain_step until it does not return MICROTRAIN_MORE. The bits learned are those
- * of microtrain_train. Between the pieces the instance takes no other call but state, reset, load and init: ERR_BUSY.
- * loss: set by the last piece; may be NULL. ERR_INPUT, ERR_LABEL; ERR_ORDER of a step without a begin. */
+/* The same in pieces, for a control loop on the same core: begin a row, an inference or a training step, then call
+ * microtrain_step until it does not return MICROTRAIN_MORE. The bits are those of the functions above, however it is cut.
+ * Between the pieces the instance takes no other call but state, reset, load and init: ERR_BUSY.
+ *
+ * work: how much a piece does, in units of about an instruction of a Cortex-M4F. Kernels stop between units of a few rows or
+ * channels, and a piece does one of them at least, so it may be as long as the longest unit: docs/embed.md.
+ * loss: set by the last piece of a training step; may be NULL.
+ *
+ * begin: errors as of the functions above, and then nothing is under way. step: ERR_ORDER without a begin. */
+int microtrain_feed_row_begin(struct microtrain *m, uint32_t y, const uint8_t *row);
+int microtrain_predict_begin(struct microtrain *m);
 int microtrain_train_begin(struct microtrain *m, uint32_t label);
-int microtrain_step(struct microtrain *m, float *loss);
+int microtrain_step(struct microtrain *m, uint32_t work, float *loss);
+
+/* What microtrain_predict says, once an inference in pieces is done: ERR_ORDER where that was not the last call. */
+int microtrain_scores(struct microtrain *m, float *scores, uint32_t *label);
 
 /* One look at the input, which is used up: its features join the statistics of the label's class. Training ends them.
  * ERR_NO_STATISTICS (converted without), ERR_INPUT, ERR_LABEL, ERR_FULL. */

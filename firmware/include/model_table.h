@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "kernels/numeric.h"
+#include "kernels/pace.h"
 #include "microtrain.h"
 #include "model_api.h"
 #include "model_weights.h"
@@ -16,6 +17,7 @@ struct model_memory {
     uint8_t *arena;      /* 8-byte aligned */
     uint8_t *trainables; /* 4-byte aligned */
     uint32_t rows;       /* that are in, where the image is whole in memory */
+    struct pace *pace;   /* of a step in pieces (kernels/pace.h); NULL: kernels run to their end */
 };
 
 /* One run of the steps. train, label and sgd are given; loss is what the step of the loss makes. */

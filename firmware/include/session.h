@@ -56,6 +56,7 @@ struct session {
 
 #if MODEL_RECORDS > 0
     uint32_t keeping;         /* images that come may become records */
+    float recalled_head;      /* factor on the head's rate in steps on records */
     uint32_t idle, idle_most; /* steps on records that session_idle may still take, of how many */
 #endif
 #if MODEL_IMPRINT > 0
@@ -100,7 +101,14 @@ int session_eval(struct session *s, uint32_t label, uint32_t *predicted);
 int session_train(struct session *s, uint32_t label, uint32_t *predicted, float *loss);
 
 #ifdef MICROTRAIN_LIBRARY
-/* The same training step by the caller's hand: begin, then model->step for each of model->steps, then end. No replay. */
+/* A row of the image by the caller's hand: place, then model->take_row, then took. It is the row that is next, or row 0. */
+void session_place_row(struct session *s, uint32_t y, const uint8_t *pixels);
+void session_took_row(struct session *s);
+
+/* The first class with the largest logit of the last inference. */
+uint32_t session_best(struct session *s);
+
+/* A training step by the caller's hand: begin, then model->step for each of model->steps, then end. No replay. */
 int session_begin(struct session *s, uint32_t label, struct model_pass *pass);
 void session_end(struct session *s, const struct model_pass *pass);
 #endif

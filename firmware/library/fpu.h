@@ -8,13 +8,14 @@
 
 #if defined(__ARM_FP) && defined(__ARM_ARCH_PROFILE) && __ARM_ARCH_PROFILE == 'M'
 
-#define FPSCR_DN 0x02000000u /* ARMv7-M ARM, section A2.5.3 */
+#define FPSCR_DN 0x02000000u      /* ARMv7-M ARM, section A2.5.3 */
+#define FPSCR_LTPSIZE 0x00070000u /* Armv8-M ARM: of low-overhead loops, which fault where it is another */
 
 static inline uint32_t fpu_enter(void)
 {
     uint32_t before;
     __asm__ volatile("vmrs %0, fpscr" : "=r"(before));
-    __asm__ volatile("vmsr fpscr, %0" : : "r"(FPSCR_DN) : "memory");
+    __asm__ volatile("vmsr fpscr, %0" : : "r"(FPSCR_DN | (before & FPSCR_LTPSIZE)) : "memory");
     return before;
 }
 

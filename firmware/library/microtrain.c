@@ -21,12 +21,17 @@ enum {
 struct instance {
     uint32_t magic;
     volatile uint32_t running; /* a call is under way */
-    uint32_t next;             /* step of a training step in pieces; model->steps: none is under way */
+    uint32_t job;              /* what runs in pieces */
+    uint32_t next;             /* step of it */
+    uint32_t scored;           /* 1: the scores of an inference in pieces can be read */
     int read_failed;           /* by the storage */
     struct session session;
     struct model_pass pass;
+    struct pace pace;
 };
 _Static_assert(sizeof(struct instance) <= sizeof(struct microtrain), "MICROTRAIN_WORDS is too small");
+
+enum job { NO_JOB, ROW, INFERENCE, TRAINING };
 
 /* What a call needs of the instance. */
 enum needs { NEEDS_NOTHING, NEEDS_NO_STEP };
@@ -45,7 +50,7 @@ static struct instance *inside(struct microtrain *m)
 
 static int under_way(const struct instance *i)
 {
-    return i->next < i->session.model->steps;
+    return i->job != NO_JOB;
 }
 
 static struct call enter(struct microtrain *m, enum needs needs)
@@ -61,6 +66,7 @@ static struct call enter(struct microtrain *m, enum needs needs)
         return (struct call){NULL, MICROTRAIN_ERR_BUSY, 0};
     }
     i->running = 1;
+    i->scored = 0;
     return (struct call){i, MICROTRAIN_OK, fpu_enter()};
 }
 
@@ -104,7 +110,7 @@ const char *microtrain_text(int status)
         "the instance has not been made with microtrain_init",
         "the memory is smaller than microtrain_sizes says",
         "the memory is not aligned to 8 bytes",
-        "another call for this instance runs, or a training step in pieces is not done",
+        "another call for this instance runs, or what was begun in pieces is not done",
         "rows of the input are missing",
         "this is not the row, or not the call, that comes next",
         "there is no such class",
@@ -122,7 +128,7 @@ const char *microtrain_text(int status)
     uint32_t n = 0u - (uint32_t)status;
     if (status > 0) {
         return status == MICROTRAIN_NONE   ? "nothing has been saved"
-               : status == MICROTRAIN_MORE ? "the step is not done"
+               : status == MICROTRAIN_MORE ? "what was begun is not done"
                                            : "no such status";
     }
     return n < sizeof texts / sizeof texts[0] ? texts[n] : "no such status";
@@ -144,7 +150,6 @@ int microtrain_sizes(const struct microtrain_model *model, struct microtrain_siz
         .row_bytes = (uint32_t)info->width * info->channels,
         .input_bytes = (uint32_t)info->height * info->width * info->channels,
         .classes = info->classes,
-        .steps = model->steps,
     };
     return MICROTRAIN_OK;
 }
@@ -168,7 +173,6 @@ int microtrain_init(struct microtrain *m, const struct microtrain_model *model, 
     struct instance *i = inside(m);
     memset(i, 0, sizeof *i);
     i->magic = MAGIC;
-    i->next = model->steps;
     i->session.model = model;
     i->session.memory = (struct model_memory){.arena = memory->arena, .trainables = memory->trainables};
     i->session.guard.classes = model->info.classes;
@@ -182,7 +186,7 @@ int microtrain_reset(struct microtrain *m)
     if (!call.instance) {
         return call.status;
     }
-    call.instance->next = call.instance->session.model->steps;
+    call.instance->job = NO_JOB;
     session_reset(&call.instance->session);
     return leave(&call, MICROTRAIN_OK);
 }
@@ -233,24 +237,6 @@ int microtrain_feed(struct microtrain *m, const uint8_t *input)
     return leave(&call, MICROTRAIN_OK);
 }
 
-int microtrain_predict(struct microtrain *m, float *scores, uint32_t *label)
-{
-    struct call call = enter(m, NEEDS_NO_STEP);
-    if (!call.instance) {
-        return call.status;
-    }
-    struct session *s = &call.instance->session;
-    uint32_t best;
-    int status = session_infer(s, &best);
-    if (status == SESSION_OK && scores) {
-        memcpy(scores, MODEL(s, logits)(OF(s)), INFO(s)->classes * sizeof *scores);
-    }
-    if (status == SESSION_OK && label) {
-        *label = best;
-    }
-    return leave(&call, of_session(status));
-}
-
 int microtrain_train(struct microtrain *m, uint32_t label, float *loss)
 {
     struct call call = enter(m, NEEDS_NO_STEP);
@@ -266,6 +252,47 @@ int microtrain_train(struct microtrain *m, uint32_t label, float *loss)
     return leave(&call, of_session(status));
 }
 
+/* A job from its first step on. */
+static int begin(struct instance *i, enum job job)
+{
+    i->job = job;
+    i->next = 0;
+    i->pace = (struct pace){0};
+    return MICROTRAIN_OK;
+}
+
+int microtrain_feed_row_begin(struct microtrain *m, uint32_t y, const uint8_t *row)
+{
+    struct call call = enter(m, NEEDS_NO_STEP);
+    if (!call.instance) {
+        return call.status;
+    }
+    struct session *s = &call.instance->session;
+    if (!row || y >= ROWS(s)) {
+        return leave(&call, MICROTRAIN_ERR_ARGUMENT);
+    }
+    if (y != 0 && y != s->row) {
+        return leave(&call, MICROTRAIN_ERR_ORDER);
+    }
+    session_place_row(s, y, row);
+    return leave(&call, begin(call.instance, ROW));
+}
+
+int microtrain_predict_begin(struct microtrain *m)
+{
+    struct call call = enter(m, NEEDS_NO_STEP);
+    if (!call.instance) {
+        return call.status;
+    }
+    struct session *s = &call.instance->session;
+    if (session_rows_missing(s)) {
+        return leave(&call, MICROTRAIN_ERR_INPUT);
+    }
+    session_forget_image(s);
+    call.instance->pass = (struct model_pass){.train = 0};
+    return leave(&call, begin(call.instance, INFERENCE));
+}
+
 int microtrain_train_begin(struct microtrain *m, uint32_t label)
 {
     struct call call = enter(m, NEEDS_NO_STEP);
@@ -273,13 +300,29 @@ int microtrain_train_begin(struct microtrain *m, uint32_t label)
         return call.status;
     }
     int status = session_begin(&call.instance->session, label, &call.instance->pass);
-    if (status == SESSION_OK) {
-        call.instance->next = 0;
-    }
-    return leave(&call, of_session(status));
+    return leave(&call, status == SESSION_OK ? begin(call.instance, TRAINING) : of_session(status));
 }
 
-int microtrain_step(struct microtrain *m, float *loss)
+/* The next of the model's steps, or a part of it: a piece never takes two, since few count their work. Returns 1 where
+ * some are left. */
+static int run_step(struct instance *i)
+{
+    const struct microtrain_model *model = i->session.model;
+    model->step(&i->session.memory, i->next, &i->pass);
+    i->next += !i->pace.paused;
+    return i->next < (i->job == TRAINING ? model->steps : model->forward_steps);
+}
+
+static int run_row(struct instance *i)
+{
+    i->session.model->take_row(&i->session.memory);
+    if (!i->pace.paused) {
+        session_took_row(&i->session);
+    }
+    return (int)i->pace.paused;
+}
+
+int microtrain_step(struct microtrain *m, uint32_t work, float *loss)
 {
     struct call call = enter(m, NEEDS_NOTHING);
     if (!call.instance) {
@@ -289,15 +332,65 @@ int microtrain_step(struct microtrain *m, float *loss)
     if (!under_way(i)) {
         return leave(&call, MICROTRAIN_ERR_ORDER);
     }
-    i->session.model->step(&i->session.memory, i->next, &i->pass);
-    if (++i->next < i->session.model->steps) {
+    i->pace.left = work ? work : 1;
+    i->pace.some = 0;
+    i->pace.paused = 0;
+    i->session.memory.pace = &i->pace;
+    int more = i->job == ROW ? run_row(i) : run_step(i);
+    i->session.memory.pace = NULL;
+    if (more) {
         return leave(&call, MICROTRAIN_MORE);
     }
-    session_end(&i->session, &i->pass);
-    if (loss) {
+    if (i->job == TRAINING) {
+        session_end(&i->session, &i->pass);
+    }
+    if (i->job == TRAINING && loss) {
         *loss = i->pass.loss;
     }
+    i->scored = i->job == INFERENCE;
+    i->job = NO_JOB;
     return leave(&call, MICROTRAIN_OK);
+}
+
+/* Scores and the best class of the last inference. */
+static void tell(struct session *s, float *scores, uint32_t *label)
+{
+    if (scores) {
+        memcpy(scores, MODEL(s, logits)(OF(s)), INFO(s)->classes * sizeof *scores);
+    }
+    if (label) {
+        *label = session_best(s);
+    }
+}
+
+int microtrain_scores(struct microtrain *m, float *scores, uint32_t *label)
+{
+    uint32_t scored = m && inside(m)->magic == MAGIC && inside(m)->scored;
+    struct call call = enter(m, NEEDS_NO_STEP);
+    if (!call.instance) {
+        return call.status;
+    }
+    if (!scored) {
+        return leave(&call, MICROTRAIN_ERR_ORDER);
+    }
+    tell(&call.instance->session, scores, label);
+    call.instance->scored = 1;
+    return leave(&call, MICROTRAIN_OK);
+}
+
+int microtrain_predict(struct microtrain *m, float *scores, uint32_t *label)
+{
+    struct call call = enter(m, NEEDS_NO_STEP);
+    if (!call.instance) {
+        return call.status;
+    }
+    struct session *s = &call.instance->session;
+    uint32_t best;
+    int status = session_infer(s, &best);
+    if (status == SESSION_OK) {
+        tell(s, scores, label);
+    }
+    return leave(&call, of_session(status));
 }
 
 int microtrain_imprint(struct microtrain *m, uint32_t label)
@@ -389,7 +482,7 @@ static int load(struct instance *i, const struct microtrain_storage *storage)
     if (i->read_failed || c.offset == 0) {
         return i->read_failed ? MICROTRAIN_ERR_STORAGE : of_checkpoint(c.status);
     }
-    i->next = i->session.model->steps;
+    i->job = NO_JOB;
     checkpoint_load(&c, &i->session);
     if (i->read_failed && INFO(&i->session)->trainable_bytes > INFO(&i->session)->arena_bytes) {
         session_reset(&i->session);

@@ -44,10 +44,12 @@ FLOORS: Floors = (
         "lab.results",
         "lab.attack",
         "lab.claims",
+        "lab.cores",
         "lab.coverage",
         "lab.house",
         "lab.mutation",
     ),
+    ("lab.fleet",),
 )
 CONVERT: Floors = tuple(
     tuple(f"microtrain.convert.{room}" for room in rooms.split())

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
+from microtrain.device.recipe import Situation
 from microtrain.device.session import Settings
 
 SCHEMES = {"mcunet-5fps": "mcunet-49kb", "proxyless-w0.3": "proxyless-49kb", "mbv2-w0.35": "mbv2-49kb"}
@@ -18,24 +19,30 @@ ARCHIVES = {
 }
 SEEDS = (0, 1, 2)
 TESTED = 400  # images at most, evenly of all classes
+TYPICAL = 128  # images at most, for ranges and codes
 SRAM_KB = 90  # all in: what the default has, statistics of features included
+REMEMBERING_KB = 128  # the same with a replay buffer in what is left
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """How many images of each class are there, and how often each is seen."""
+    """How many images of each class are there, and how often each is seen.
+
+    remembers  the default has a replay buffer
+    """
 
     shots: int
     epochs: int
     order: str = "shuffled"
+    remembers: bool = False
 
 
 PROTOCOLS = {
     "one-look": Protocol(40, 1),
-    "shots-10": Protocol(10, 1),
-    "shots-5": Protocol(5, 1),
+    "shots-10": Protocol(10, 1, remembers=True),
+    "shots-5": Protocol(5, 1, remembers=True),
     "six-passes": Protocol(40, 6),
-    "in-order": Protocol(40, 1, "classes"),
+    "in-order": Protocol(40, 1, "classes", remembers=True),
 }
 DEFAULT = Settings(schedule="cosine", imprint=True)
 # What `device train` did before there was a look first: a constant rate; what was known to be better.
@@ -77,11 +84,28 @@ class Case:
     def key(self) -> str:
         return f"{self.dataset}/{self.network}/{self.protocol}/{self.arm}/{self.seed}"
 
-    def settings(self) -> Settings:
-        """Of the session; an arm that is none has those of the default."""
+    @property
+    def remembers(self) -> bool:
+        """It has a replay buffer."""
+        return self.arm == "default" and PROTOCOLS[self.protocol].remembers
+
+    def settings(self, images: int, records: int) -> Settings:
+        """Of the session; an arm that is none has those of the default.
+
+        images   to learn from; records: of the replay buffer
+        """
         about, chosen = PROTOCOLS[self.protocol], SESSIONS.get(self.arm, DEFAULT)
-        epochs = max(about.epochs, chosen.epochs)
-        return replace(chosen, epochs=epochs, order=about.order, seed=self.seed)
+        settings = replace(chosen, order=about.order, seed=self.seed)
+        if not self.remembers:
+            return replace(settings, epochs=max(about.epochs, chosen.epochs))
+        found = Situation(images, records, settings.imprint, about.order)
+        return replace(
+            settings,
+            epochs=found.epochs,
+            rehearse=found.rehearse,
+            recalled_rate=found.recalled_rate,
+            recalled_head=found.recalled_head,
+        )
 
 
 def cases(

@@ -100,7 +100,7 @@ def done(wanted: list[Job], jobs: int) -> list[Row]:
     """The rows of all jobs; those that are not in build/recipe.json are made, and kept as they come."""
     known = {key_of(each): each for each in notes.read(RESULT, [])}
     missing = [job for job in wanted if job.case.key not in known]
-    with Bars() as bars, ProcessPoolExecutor(jobs, get_context("spawn"), max_tasks_per_child=8) as pool:
+    with Bars() as bars, ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
         bar = bars.add("sessions", len(missing))
         for future in as_completed([pool.submit(job.row) for job in missing]):
             found = future.result()

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import fcntl
 import shlex
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +19,29 @@ from microtrain.base.paths import ROOT
 from microtrain.base.plan import Plan, read_plan
 from microtrain.convert.default_scheme import FRACTION_BITS
 from microtrain.convert.pipeline import FIRMWARE_SRAM
-from microtrain.device.session import Silent, evaluate, imprint, new_log, shuffled, spread, train
+from microtrain.device.session import Learner, Silent, evaluate, imprint, new_log, shuffled, spread, train
 from microtrain.samples.augment import Augmentation
 from microtrain.samples.source import Dataset, Sample, class_folders, split
 from microtrain.simulate.blueprint import load_blueprint
 from microtrain.simulate.machine import Machine, library
 from microtrain.simulate.network import load_network
 from microtrain.simulate.records import Task, fill, show
+from microtrain.simulate.replay import Rehearsing
 
 from . import closed, pc
-from .cases import CLOSED, LOOK, PC, PROTOCOLS, RATES, SCHEMES, SRAM_KB, TESTED, Case
+from .cases import (
+    CLOSED,
+    LOOK,
+    PC,
+    PROTOCOLS,
+    RATES,
+    REMEMBERING_KB,
+    SCHEMES,
+    SRAM_KB,
+    TESTED,
+    TYPICAL,
+    Case,
+)
 
 WORK = ROOT / "build/recipe"
 Row = dict[str, Any]
@@ -38,17 +54,17 @@ class Arm:
     """
 
     def __init__(self, case: Case, data: Path, model: Path) -> None:
-        self.case, self.settings = case, case.settings()
+        self.case = case
         classes = len(class_folders(data / "train" if (data / "train").is_dir() else data))
-        self.plan = converted(case, model, classes)
         training, testing = split(data, classes)
+        self.plan = converted(case, model, training)
         self.training = few(training, PROTOCOLS[case.protocol].shots, case.seed)
         self.testing = Dataset(testing.classes, spread(testing.samples, TESTED))
         blueprint = load_blueprint(self.plan.path)
+        self.settings = case.settings(len(self.training.samples), blueprint.records)
         made, records = library(blueprint, WORK / "lib"), WORK / "records"
-        self.task = Task(
-            blueprint, made, self.training, self.testing, Augmentation(), self.settings.epochs, records
-        )
+        epochs = max(self.settings.epochs, 1)
+        self.task = Task(blueprint, made, self.training, self.testing, Augmentation(), epochs, records)
         list(fill(self.task, 1))
         self.machine = Machine(blueprint, made)
         self.show = show(self.task, self.machine)
@@ -63,8 +79,11 @@ class Arm:
         if self.case.arm == LOOK:
             imprint(self.machine, self.training, self.settings, Silent(), self.show)
             return evaluate(self.machine, self.testing, Silent(), show=self.show).accuracy
-        log = new_log(self.machine, self.training.classes, self.settings)
-        train(self.machine, self.training, self.testing, log, Silent(), self.show)
+        learner: Learner = self.machine
+        if self.case.remembers:
+            learner = Rehearsing(self.machine, self.task.plan.records)
+        log = new_log(learner, self.training.classes, self.settings)
+        train(learner, self.training, self.testing, log, Silent(), self.show)
         return log.evaluations[-1].accuracy
 
     def features(self, dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
@@ -94,24 +113,49 @@ class Arm:
         return found, np.array([sample.label for _, sample in shown])
 
 
-def options(case: Case, classes: int) -> list[str]:
+def options(case: Case, model: Path, training: Dataset) -> list[str]:
     """Of convert."""
     scheme = ["--scheme", case.scheme] if case.network in SCHEMES or case.arm == "head" else []
     chosen = [*scheme, "--fraction-bits", str(FRACTION_BITS)] if scheme else []
-    return [*chosen, "--classes", str(classes), "--budget-sram", str(SRAM_KB)]
+    chosen += ["--classes", str(len(training.classes))]
+    chosen += ["--budget-sram", str(REMEMBERING_KB if case.remembers else SRAM_KB)]
+    chosen += ["--replay", "spare"] if case.remembers else []
+    quantized = model.suffix == ".pkl" and not case.remembers
+    return chosen if quantized else [*chosen, "--calibration", str(typical(case.dataset, training))]
 
 
-def converted(case: Case, model: Path, classes: int) -> Plan:
+def typical(name: str, training: Dataset) -> Path:
+    """A folder with some of the images to learn from, for ranges and codes; made where it is missing."""
+    folder = WORK / "typical" / name
+    with locked(folder):
+        if not folder.is_dir():
+            part = folder.with_name(f"{name}.part")
+            part.mkdir(exist_ok=True)
+            for number, sample in enumerate(spread(training.samples, TYPICAL)):
+                shutil.copyfile(sample.path, part / f"{number}{sample.path.suffix}")
+            part.replace(folder)
+    return folder
+
+
+def converted(case: Case, model: Path, training: Dataset) -> Plan:
     """The plan of a network; converted where there is none. Error where it does not convert."""
-    folder = WORK / "plans" / f"{case.network}-{case.scheme}-{classes}"
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    own = f"-{case.dataset}-records" if case.remembers else ""
+    folder = WORK / "plans" / f"{case.network}-{case.scheme}-{len(training.classes)}{own}"
+    with locked(folder):
         if not (folder / "plan.json").exists():
-            done = run(ours("tools/convert", model, *options(case, classes), "-o", folder))
+            done = run(ours("tools/convert", model, *options(case, model, training), "-o", folder))
             if done.returncode:
                 raise Error(last_line(done))
     return read_plan(folder / "plan.json")
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """One process at a time makes a folder."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_name(f"{folder.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def few(dataset: Dataset, shots: int, seed: int) -> Dataset:
@@ -136,6 +180,13 @@ def row(case: Case, data: Path, model: Path, words: tuple[str, ...]) -> Row:
         "arm": case.arm,
         "seed": case.seed,
         "accuracy": round(100 * arm.accuracy(), 2),
-        "sram": arm.plan.sram.arena + arm.plan.sram.trainables + FIRMWARE_SRAM,
+        "sram": all_in(arm.plan),
         "command": shlex.join(["python", "lab/recipe", "--only", case.key, *words]),
     }
+
+
+def all_in(plan: Plan) -> int:
+    """Bytes of SRAM as conversion estimates them."""
+    if plan.replay is not None:
+        return plan.replay.all_in_sram
+    return plan.sram.arena + plan.sram.trainables + FIRMWARE_SRAM

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import click
@@ -25,7 +26,9 @@ from .options import FACTOR_HELP, LR_HELP, Course, Rates, factors, imprints, in_
 from .plan import check_same_model
 from .recipe import Situation
 from .session import Evaluation, Log, Settings, evaluate, imprint, new_log, pixels, train, varied
+from .session_page import save_page
 from .shown import Shown, moments
+from .watch import watch
 from .weights import load_npz, pack, save_npz, unpack
 
 DEFAULT_PLAN = Path("firmware/generated/plan.json")
@@ -218,6 +221,7 @@ def infer(target: Target, images: tuple[Path, ...]) -> None:
     help="Checkpoint to flash after every N steps, 0: never. [as the device is set]",
 )  # fmt: skip
 @click.option("--curve", type=FILE, help="Save the learning curve, as .svg and .png.")
+@click.option("--page", type=FILE, help="Save a page: curve, confusion matrix, the images that went worst.")
 @click.option("--log", "log_path", type=FILE, help="Save every step as JSON.")
 @click.pass_obj
 def train_command(
@@ -227,6 +231,7 @@ def train_command(
     test_folder: Path | None,
     autosave: int | None,
     curve: Path | None,
+    page: Path | None,
     log_path: Path | None,
     wanted: Training,
 ) -> None:
@@ -252,6 +257,8 @@ def train_command(
                 train(device, training, testing, log, Shown(bars), varied(device, wanted.augmentation))
         finally:
             save(log, curve, log_path)
+            if page is not None:
+                save_page(page, log, device.info.shape, [training, *([testing] if testing else [])])
     say(f"{len(log.steps)} steps, sha256 {log.sha256}")
     if log.diverged:
         say(f"diverged at step {log.diverged}: the device is back at its last checkpoint; use a lower --lr")
@@ -362,6 +369,27 @@ def stats(target: Target) -> None:
     with target.connect() as device:
         for key, value in device.stats().items():
             say(f"{key:15} {value}")
+
+
+@main.command("watch")
+@click.option(
+    "--every",
+    default=2.0,
+    show_default=True,
+    type=Number(1, 3600),
+    metavar="S",
+    help="Seconds between looks.",
+)
+@click.option("--lines", type=click.IntRange(1), metavar="N", help="End after N lines. [until Ctrl-C]")
+@click.pass_obj
+def watch_command(target: Target, every: float, lines: int | None) -> None:
+    """Watch a device that learns by itself: a line each time something has changed."""
+    with target.connect() as device:
+        try:
+            for line in islice(watch(device, every), lines):
+                say(line)
+        except KeyboardInterrupt:
+            pass
 
 
 @main.command()

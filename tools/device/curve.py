@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,28 @@ def save_curve(path: Path, log: Log) -> tuple[Path, Path]:
 
     Errors   DeviceError where the files cannot be written
     """
+    targets = path.with_suffix(".svg"), path.with_suffix(".png")
+    with drawn(log) as figure:
+        try:
+            figure.savefig(targets[0], metadata={"Date": None})
+            figure.savefig(targets[1], dpi=120, metadata={"Software": None})
+        except OSError as error:
+            raise DeviceError(f"{path} cannot be written: {error.strerror}.") from error
+    return targets
+
+
+def curve_svg(log: Log) -> str:
+    """The same as an <svg> for a page."""
+    stream = io.StringIO()
+    with drawn(log) as figure:
+        figure.savefig(stream, format="svg", metadata={"Date": None})
+    text = stream.getvalue()
+    return text[text.index("<svg") :]
+
+
+@contextmanager
+def drawn(log: Log) -> Iterator[Any]:
+    """The picture as matplotlib has it, as long as the block runs."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -33,15 +58,10 @@ def save_curve(path: Path, log: Log) -> tuple[Path, Path]:
         top.set_title(
             f"{log.device['model']} on {log.device['board']}: {len(log.steps)} steps of batch size 1"
         )
-        targets = path.with_suffix(".svg"), path.with_suffix(".png")
         try:
-            figure.savefig(targets[0], metadata={"Date": None})
-            figure.savefig(targets[1], dpi=120, metadata={"Software": None})
-        except OSError as error:
-            raise DeviceError(f"{path} cannot be written: {error.strerror}.") from error
+            yield figure
         finally:
             plt.close(figure)
-    return targets
 
 
 def draw_accuracy(axes: Any, log: Log) -> None:

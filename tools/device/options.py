@@ -9,7 +9,7 @@ from typing import Self
 import click
 
 from microtrain.base.errors import Error
-from microtrain.base.options import option
+from microtrain.base.options import Number, option
 from microtrain.samples.augment import Augmentation
 from microtrain.samples.images import WAYS
 
@@ -99,6 +99,18 @@ class Course:
         metavar="N",
         help="At the end, N steps on old images alone, with a rate that falls to 0. [0 after a pass]",
     )
+    recalled_rate: float | None = option(
+        "--recalled-rate",
+        type=Number(0, 1000),
+        metavar="F",
+        help="A factor on the rate in these. [2 where all images are records and no pass comes before]",
+    )
+    recalled_head: float | None = option(
+        "--recalled-head",
+        type=Number(0, 1),
+        metavar="F",
+        help="One more on the head's rate. [0 where the look was at more images than are records]",
+    )
 
     @property
     def augmentation(self) -> Augmentation:
@@ -106,9 +118,12 @@ class Course:
 
     def resolved(self, found: Situation) -> Self:
         """The course with what nobody said as recipe.py has it."""
-        epochs = found.epochs if self.epochs is None else self.epochs
-        rehearse = found.rehearse if self.rehearse is None and self.epochs is None else self.rehearse or 0
-        return replace(self, epochs=epochs, rehearse=rehearse)
+        if self.epochs is not None:
+            return replace(self, rehearse=self.rehearse or 0)
+        rehearse = found.rehearse if self.rehearse is None else self.rehearse
+        head = found.recalled_head if self.recalled_head is None else self.recalled_head
+        rate = found.recalled_rate if self.recalled_rate is None else self.recalled_rate
+        return replace(self, epochs=found.epochs, rehearse=rehearse, recalled_head=head, recalled_rate=rate)
 
     def settings(
         self, factor: float, seed: int, eval_every: int, replay: int | None, imprint: bool = False
@@ -126,6 +141,8 @@ class Course:
             order=self.order,
             replay=replay,
             rehearse=self.rehearse or 0,
+            recalled_rate=1.0 if self.recalled_rate is None else self.recalled_rate,
+            recalled_head=1.0 if self.recalled_head is None else self.recalled_head,
             imprint=imprint,
         )
 

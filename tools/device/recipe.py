@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-REHEARSED = 12  # times that each record comes, where the records are all there is
-IN_ORDER = 3  # the same where they are some of many images that came class by class
+TIMES = 12  # that each record comes in a session without passes
+FASTER = 2.0  # with few images there is far to go in few steps
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,18 @@ class Situation:
     @property
     def rehearse(self) -> int:
         """Steps on records at the end of a session without passes; 0 in any other."""
-        held = min(self.records, self.images)
-        return 0 if self.epochs else held * (REHEARSED if self.holds_all else IN_ORDER)
+        return 0 if self.epochs else TIMES * min(self.records, self.images)
+
+    @property
+    def recalled_head(self) -> float:
+        """Factor on the head's rate in these. A head that is made of more images than the buffer holds knows
+        more than its records: it stays."""
+        return 1.0 if self.epochs or self.holds_all else 0.0
+
+    @property
+    def recalled_rate(self) -> float:
+        """Factor on the rate in these."""
+        return FASTER if self.rehearse and self.holds_all else 1.0
 
     @property
     def holds_all(self) -> bool:

@@ -36,6 +36,7 @@ class Settings:
     order       "shuffled", or "classes": one class after the other, each for all of its epochs
     replay      steps on old images behind each new one, None: as many as the learner takes by itself
     rehearse    steps on old images alone, at the end of the session, with a rate that falls to 0
+    recalled_rate  factor on the rate in these; recalled_head: one more on the head's
     imprint     one look at each image first, to make the head of (Learner.imprint)
     """
 
@@ -49,6 +50,8 @@ class Settings:
     order: str = "shuffled"
     replay: int | None = None
     rehearse: int = 0
+    recalled_rate: float = 1.0
+    recalled_head: float = 1.0
     imprint: bool = False
 
     def rate_at(self, step: int, steps: int) -> float:
@@ -73,12 +76,17 @@ class TrainStep:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Accuracy on held-out images after `step` steps. by_class: (correct, total) of each class."""
+    """Accuracy on held-out images after `step` steps.
+
+    by_class  (correct, total) of each class
+    misses    images that are wrong: file, label, and the class predicted; where a session counts them
+    """
 
     step: int
     correct: int
     total: int
     by_class: tuple[tuple[int, int], ...]
+    misses: tuple[tuple[str, int, int], ...] = ()
 
     @property
     def accuracy(self) -> float:
@@ -139,6 +147,7 @@ class Learner(Protocol):
     def replay(self, count: int) -> None: ...
     def rehearse(self, count: int) -> None: ...
     def keep(self, on: bool) -> None: ...
+    def recalled_head(self, factor: float) -> None: ...
     def sha(self) -> str: ...
 
 
@@ -205,17 +214,24 @@ def evaluate(
     """Accuracy on a data set. limit: most images, spread evenly over it, 0: all."""
     show = show or pixels(device)
     samples = spread(dataset.samples, limit)
-    counts = [[0, 0] for _ in dataset.classes]
+    counts, misses = [[0, 0] for _ in dataset.classes], []
     watcher.begin("evaluating", len(samples))
     for sample in samples:
         predicted = device.evaluate(show(sample, None), sample.label)
         counts[sample.label][0] += predicted == sample.label
         counts[sample.label][1] += 1
+        if predicted != sample.label:
+            misses.append((name_of(sample), sample.label, predicted))
         correct, total = sum(c for c, _ in counts), sum(n for _, n in counts)
         watcher.advance(f"accuracy {correct / total:.1%}")
     watcher.end()
     by_class = tuple((int(c), n) for c, n in counts)
-    return Evaluation(step, sum(c for c, _ in by_class), len(samples), by_class)
+    return Evaluation(step, sum(c for c, _ in by_class), len(samples), by_class, tuple(misses))
+
+
+def name_of(sample: Sample) -> str:
+    """What a log calls it: the file in the folder of its class."""
+    return f"{sample.path.parent.name}/{sample.path.name}"
 
 
 def train(
@@ -245,8 +261,8 @@ def train(
             device.rate(settings.rate_at(number - 1, len(order)))
         keeping = keep_first(device, settings, epoch, keeping)
         result = device.train(show(sample, epoch), sample.label)
-        name = f"{sample.path.parent.name}/{sample.path.name}"
-        log.steps.append(TrainStep(number, epoch, name, sample.label, result.predicted, result.loss))
+        predicted, loss = result.predicted, result.loss
+        log.steps.append(TrainStep(number, epoch, name_of(sample), sample.label, predicted, loss))
         watcher.advance(log.in_words())
         if result.diverged or (guard is not None and guard.spoiled(log)):
             log.diverged = number
@@ -298,14 +314,18 @@ def rehearse(device: Learner, settings: Settings, watcher: Watcher) -> int:
 
     Returns the steps.
     """
-    falling = replace(settings, schedule="cosine", warmup=0)
+    falling = replace(settings, rate=settings.rate * settings.recalled_rate, schedule="cosine", warmup=0)
     starts = range(0, settings.rehearse, RATE_EVERY)
+    if settings.recalled_head != 1.0:
+        device.recalled_head(settings.recalled_head)
     watcher.begin("rehearsing", len(starts))
     for step in starts:
         device.rate(falling.rate_at(step, settings.rehearse))
         device.rehearse(min(RATE_EVERY, settings.rehearse - step))
         watcher.advance("")
     watcher.end()
+    if settings.recalled_head != 1.0:
+        device.recalled_head(1.0)
     return settings.rehearse
 
 

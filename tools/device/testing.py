@@ -150,6 +150,9 @@ class FakeDevice:
     def do_keep(self, on: str) -> None:
         self.say(f"ok keep {on}")
 
+    def do_head(self, factor: str) -> None:
+        self.say(f"ok head {factor}")
+
     def do_idle(self, steps: str) -> None:
         self.say(f"ok idle {steps}")
 

@@ -45,7 +45,7 @@ class Machine:
 
     One at a time in a process. arithmetic: that of the library at `path` (arithmetic.py).
 
-    rate_now  factor on the scheme's learning rates, float32
+    rate_now  factor on the scheme's learning rates, float32; head_now: one more on the head's
     """
 
     def __init__(self, plan: Blueprint, path: Path, arithmetic: str = "device") -> None:
@@ -53,7 +53,7 @@ class Machine:
         self.model = Model(plan.folder, path)
         adapt(self.model, plan, arithmetic)
         self._seed, self.rate_now, self._steps = SEED, np.float32(1), 0
-        self._seen = 0
+        self._seen, self.head_now = 0, np.float32(1)
         self.info = Info(
             board="this machine",
             model=plan.name,
@@ -103,8 +103,9 @@ class Machine:
     def train(self, image: np.ndarray, label: int) -> Step:
         """One training step on what look() returned."""
         logits = self._forward(image, True)
-        weight, bias, head = (float(np.float32(rate) * self.rate_now) for rate in self.plan.rates)
-        loss = self.model.backward(label, Sgd(weight, bias, head, self._seed, self._steps))
+        weight, bias, head = (np.float32(rate) * self.rate_now for rate in self.plan.rates)
+        rates = map(float, (weight, bias, head * self.head_now))
+        loss = self.model.backward(label, Sgd(*rates, self._seed, self._steps))
         self._steps += 1
         self._seen = 0
         return Step(int(np.argmax(logits)), loss)
@@ -135,8 +136,7 @@ class Machine:
 
     def rate(self, factor: float) -> None:
         """Multiply the scheme's learning rates by the factor, with the digits that a device is sent."""
-        whole, _, places = decimal(factor).partition(".")
-        self.rate_now = np.float32(int(whole + places)) / np.float32(10 ** len(places))
+        self.rate_now = as_sent(factor)
 
     def seed(self, number: int) -> None:
         self._seed = number
@@ -157,6 +157,10 @@ class Machine:
         """Errors   Error: this machine remembers nothing"""
         raise Error(NO_RECORDS)
 
+    def recalled_head(self, factor: float) -> None:
+        """Errors   Error: this machine remembers nothing"""
+        raise Error(NO_RECORDS)
+
     def keep(self, on: bool) -> None:
         """Errors   Error: this machine remembers nothing"""
         raise Error(NO_RECORDS)
@@ -168,3 +172,9 @@ class Machine:
     def sha(self) -> str:
         """SHA-256 of the trainables, 64 hex digits."""
         return hashlib.sha256(self.model.trainables()).hexdigest()
+
+
+def as_sent(factor: float) -> np.float32:
+    """The factor with the digits that a device is sent, as it reads them."""
+    whole, _, places = decimal(factor).partition(".")
+    return np.float32(int(whole + places)) / np.float32(10 ** len(places))

@@ -1,4 +1,4 @@
-"""What a simulation leaves: results.json, and a learning curve of each run."""
+"""What a simulation leaves: results.json, and a learning curve and a page of each run."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from microtrain.base.files import replacing
 from microtrain.base.schema import encode
 from microtrain.device.curve import save_curve
 from microtrain.device.session import Evaluation, Log
+from microtrain.device.session_page import save_page
 
 from .blueprint import Blueprint
 from .records import Task
@@ -29,7 +30,7 @@ def label(plan: Blueprint, outcome: Outcome) -> str:
 
 
 def save(folder: Path, task: Task, outcomes: list[Outcome], data: Path, command: str) -> list[Path]:
-    """Write results.json and the curves; returns the files.
+    """Write results.json, the curves and the pages; returns the files.
 
     Errors   Error where a file cannot be written
     """
@@ -56,7 +57,15 @@ def save(folder: Path, task: Task, outcomes: list[Outcome], data: Path, command:
     with replacing(folder / "results.json") as part:
         part.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     curves = [save_curve(folder / f"{label(task.plan, outcome)}.svg", outcome.log)[0] for outcome in outcomes]
-    return [folder / "results.json", *curves]
+    pages = [page(folder, task, outcome) for outcome in outcomes]
+    return [folder / "results.json", *curves, *pages]
+
+
+def page(folder: Path, task: Task, outcome: Outcome) -> Path:
+    """A run's own page."""
+    path = folder / f"{label(task.plan, outcome)}.html"
+    save_page(path, outcome.log, task.plan.shape, [task.training, task.testing])
+    return path
 
 
 def of_run(plan: Blueprint, outcome: Outcome) -> dict[str, Any]:

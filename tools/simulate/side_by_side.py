@@ -17,6 +17,7 @@ from microtrain.device.session import (
     Log,
     Settings,
     TrainStep,
+    name_of,
     new_log,
     ordered,
 )
@@ -85,8 +86,7 @@ class Group:
             self.logs, samples, predicted, losses.tolist(), strict=True
         ):
             if not log.diverged:
-                file = f"{sample.path.parent.name}/{sample.path.name}"
-                log.steps.append(TrainStep(number, epoch, file, sample.label, label, loss))
+                log.steps.append(TrainStep(number, epoch, name_of(sample), sample.label, label, loss))
 
     def keep(self, number: int, good: list[Tensor], rates: Tensor) -> list[Tensor]:
         """End the runs that diverge, with the weights of the last window that did not."""

@@ -13,6 +13,7 @@
 #define KERNELS_CONV2D_H
 
 #include "kernels/numeric.h"
+#include "kernels/pace.h"
 
 struct conv2d {
     uint16_t h_in, w_in, c_in;
@@ -71,7 +72,7 @@ struct saved_input {
  * scratch  conv2d_fwd_scratch(p) bytes, 4-byte aligned, contents lost
  */
 void conv2d_fwd_s8(const struct conv2d *p, const int8_t *x, const struct split_weights *w, const int32_t *b, int8_t *y,
-                   uint8_t *mask, void *scratch);
+                   uint8_t *mask, void *scratch PACED);
 uint32_t conv2d_fwd_scratch(const struct conv2d *p);
 
 /* ex = clamp(sum over the taps of ey * w), requantized to int8 by channel.
@@ -86,7 +87,7 @@ uint32_t conv2d_fwd_scratch(const struct conv2d *p);
  * rint(scale[o] / S * 2^guard); acc = sum (ey * r) * w is exact in int32; one unit is S / 2^guard.
  */
 void conv2d_bwd_x_s8(const struct conv2d *p, const struct error_s8 *ey, const struct split_weights *w,
-                     const struct clamp *clamp, const struct error_s8 *ex, void *scratch);
+                     const struct clamp *clamp, const struct error_s8 *ex, void *scratch PACED);
 uint32_t conv2d_bwd_x_scratch(const struct conv2d *p);
 
 /* w[o] -= lr * qas[o] * scale[o] * sum over pixels of ey * (x - x_zero), row by row: no gradient
@@ -95,23 +96,23 @@ uint32_t conv2d_bwd_x_scratch(const struct conv2d *p);
  * scratch  conv2d_bwd_w_scratch(p, c_trained) bytes, 4-byte aligned
  */
 void conv2d_bwd_w_s8(const struct conv2d *p, const struct error_s8 *ey, const struct saved_input *x, uint16_t c_trained,
-                     const struct trained_weights *w, const struct sgd *sgd, void *scratch);
+                     const struct trained_weights *w, const struct sgd *sgd, void *scratch PACED);
 uint32_t conv2d_bwd_w_scratch(const struct conv2d *p, uint16_t c_trained);
 
 /* Depthwise twins. channels[i] is the channel that trained row i belongs to (NULL: i). Channels do not meet, so where a
  * group of them is read whole before it is written (.._in_place(p) is 1), the result may begin where the input begins:
  * y at x, ex->q at ey->q and ex->scale at ey->scale. */
 void dwconv2d_fwd_s8(const struct conv2d *p, const int8_t *x, const struct split_weights *w, const int32_t *b,
-                     int8_t *y, uint8_t *mask, void *scratch);
+                     int8_t *y, uint8_t *mask, void *scratch PACED);
 uint32_t dwconv2d_fwd_scratch(const struct conv2d *p);
 uint32_t dwconv2d_fwd_in_place(const struct conv2d *p);
 void dwconv2d_bwd_x_s8(const struct conv2d *p, const struct error_s8 *ey, const struct split_weights *w,
-                       const struct clamp *clamp, const struct error_s8 *ex, void *scratch);
+                       const struct clamp *clamp, const struct error_s8 *ex, void *scratch PACED);
 uint32_t dwconv2d_bwd_x_scratch(const struct conv2d *p);
 uint32_t dwconv2d_bwd_x_in_place(const struct conv2d *p);
 void dwconv2d_bwd_w_s8(const struct conv2d *p, const struct error_s8 *ey, const struct saved_input *x,
                        const uint16_t *channels, uint16_t c_trained, const struct trained_weights *w,
-                       const struct sgd *sgd, void *scratch);
+                       const struct sgd *sgd, void *scratch PACED);
 uint32_t dwconv2d_bwd_w_scratch(const struct conv2d *p, uint16_t c_trained);
 
 /* Biases of one layer that are trained: b[c] = base[c] + delta[c] * 2^shift(c). What training added takes 16 bits, in a
@@ -130,7 +131,7 @@ void bias_expand_s32(uint32_t c, const struct trained_bias *bias, int32_t *b);
 
 /* delta' = sat(delta - ((q + (r & 0xFF)) >> 8)), q = sat(rint(lr * scale * qas * sum over pixels of ey)) */
 void bias_update_s32(uint32_t pixels, uint32_t c, const struct error_s8 *ey, const struct trained_bias *bias,
-                     const struct sgd *sgd);
+                     const struct sgd *sgd PACED);
 
 /* y[pixels][c_index] = the listed channels of x[pixels][c]: what a partly trained layer keeps of its input. */
 void gather_s8(uint32_t pixels, uint32_t c, const int8_t *x, const uint16_t *index, uint32_t c_index, int8_t *y);

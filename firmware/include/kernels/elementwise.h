@@ -4,6 +4,7 @@
 #define KERNELS_ELEMENTWISE_H
 
 #include "kernels/numeric.h"
+#include "kernels/pace.h"
 
 struct add {
     uint32_t pixels;
@@ -29,6 +30,6 @@ void error_pass_s8(uint32_t pixels, uint32_t c, const struct error_s8 *in, float
  * v = (float)qa * (sa * a_factor) + (float)qb * (sb * b_factor) in float32, masked, then int8 by channel.
  * out may be a or b (q and scale each). */
 void error_add_s8(uint32_t pixels, uint32_t c, const struct error_s8 *a, float a_factor, const struct error_s8 *b,
-                  float b_factor, const struct clamp *clamp, const struct error_s8 *out);
+                  float b_factor, const struct clamp *clamp, const struct error_s8 *out PACED);
 
 #endif

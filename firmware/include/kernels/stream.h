@@ -55,15 +55,15 @@ struct stream {
  *          a row of x that has not entered yet: tools/convert/ops/stream.py works out by how much
  * scratch  stream_fwd_scratch(s) bytes, 4-byte aligned: progress, windows, the kernels' scratch
  */
-void stream_fwd_s8(const struct stream *s, const int8_t *x, int8_t *y, void *scratch);
+void stream_fwd_s8(const struct stream *s, const int8_t *x, int8_t *y, void *scratch PACED);
 uint32_t stream_fwd_scratch(const struct stream *s);
 
 /* The same by rows from outside: begin, then for each row of x write it to where stream_row points, w_in * c_in bytes,
  * and call stream_take, then end. The scratch stays untouched by others from begin to end, y from the first row. */
 void stream_begin(const struct stream *s, void *scratch);
 int8_t *stream_row(const struct stream *s, void *scratch);
-void stream_take(const struct stream *s, int8_t *y, void *scratch);
-void stream_end(const struct stream *s, int8_t *y, void *scratch);
+void stream_take(const struct stream *s, int8_t *y, void *scratch PACED);
+void stream_end(const struct stream *s, int8_t *y, void *scratch PACED);
 
 /* Makes p->h_out rows of a stage of a kind from STREAM_OWN on. Model.c defines it where it has such stages; the one in
  * stream.c, which no stage calls, stands in for it elsewhere.

@@ -149,6 +149,13 @@ struct outputs {
 /* Output channels that are summed before they are requantized: whole bytes of the mask. */
 enum { BLOCK = 48 };
 
+/* Those that are summed at once: in pieces fewer, so that a piece can end behind them. */
+#ifdef MICROTRAIN_LIBRARY
+#define SPAN_BLOCK (pace ? BLOCK / 3 : BLOCK)
+#else
+#define SPAN_BLOCK BLOCK
+#endif
+
 static uint32_t output_pixels(const struct conv2d *p)
 {
     return (uint32_t)p->h_out * p->w_out;
@@ -257,14 +264,18 @@ static void put_block(const struct conv2d *p, const struct outputs *out, uint32_
 
 /* All output channels of the span's pixels. */
 NEVER_INLINE void put_span(const struct conv2d *p, const struct part part[2], const int32_t *b,
-                           const struct outputs *out, int8_t *y, uint8_t *mask)
+                           const struct outputs *out, int8_t *y, uint8_t *mask PACED)
 {
     int both = part[0].k && part[1].k;
     const struct part *first = part[0].k ? &part[0] : &part[1];
     const int16_t *tile = out->tile, *second = tile + round_up4(part[0].k) * out->at.lanes;
-    const int8_t *w = first->w;
-    for (uint32_t o = 0, n; o < p->c_out; o += n, w += n * first->k) {
-        n = p->c_out - o < BLOCK ? p->c_out - o : (uint32_t)BLOCK;
+    uint32_t from = PACE_INNER();
+    const int8_t *w = first->w + from * first->k;
+    for (uint32_t o = from, n; o < p->c_out; o += n, w += n * first->k) {
+        n = p->c_out - o < SPAN_BLOCK ? p->c_out - o : (uint32_t)SPAN_BLOCK;
+        if (PACE_STOP(out->at.first, o, n * out->at.live * (part[0].k + part[1].k + WORK_OUTPUT))) {
+            return;
+        }
         dot_rows(tile, out->at.lanes, w, first->k, n, b + o, out->sums);
         if (both) {
             dot_rows_add(second, out->at.lanes, part[1].w + o * part[1].k, part[1].k, n, out->sums);
@@ -280,13 +291,13 @@ uint32_t conv2d_fwd_scratch(const struct conv2d *p)
 }
 
 void conv2d_fwd_s8(const struct conv2d *p, const int8_t *x, const struct split_weights *w, const int32_t *b, int8_t *y,
-                   uint8_t *mask, void *scratch)
+                   uint8_t *mask, void *scratch PACED)
 {
     const struct part part[2] = {part_of(p, w, 0), part_of(p, w, 1)};
     struct outputs out = {.sums = scratch};
     out.tile = (int16_t *)(void *)((int8_t *)scratch + block_bytes(p));
     uint32_t pixels = output_pixels(p);
-    for (uint32_t i = 0; i < pixels; i = out.at.first + out.at.live) {
+    for (uint32_t i = PACE_OUTER(); i < pixels; i = out.at.first + out.at.live) {
         out.at = span_at(i, pixels);
         if (part[0].k) {
             pack_pixels(p, x, &part[0], &out, out.tile);
@@ -294,6 +305,9 @@ void conv2d_fwd_s8(const struct conv2d *p, const int8_t *x, const struct split_w
         if (part[1].k) {
             pack_pixels(p, x, &part[1], &out, out.tile + round_up4(part[0].k) * out.at.lanes);
         }
-        put_span(p, part, b, &out, y, mask);
+        put_span(p, part, b, &out, y, mask PACE);
+        if (PACE_PAUSED()) {
+            return;
+        }
     }
 }

@@ -213,13 +213,26 @@ NEVER_INLINE void put_columns(const struct columns *col, const uint16_t *order, 
     }
 }
 
+#ifdef MICROTRAIN_LIBRARY
+/* Work of one input channel: its sums, twice where they are not kept, and its errors. */
+static uint32_t columns_work(const struct conv2d *p)
+{
+    uint32_t pixels = input_pixels(p), outputs = (uint32_t)p->h_out * p->w_out;
+    uint32_t sums = outputs * p->c_out * taps_of(p);
+    return (pixels > strip_pixels(p) ? 2 * sums : sums) + pixels * WORK_OUTPUT;
+}
+#endif
+
 /* The channels of one of the two weight matrices, which has `count` columns; NULL order: all in natural order. */
 static void put_part(struct columns *col, const int8_t *w, uint32_t count, const uint16_t *order,
-                     const struct joint *to)
+                     const struct joint *to PACED)
 {
     col->count = count;
-    for (uint32_t i = 0; i < count; i = col->at.first + col->at.live) {
+    for (uint32_t i = PACE_OUTER(); i < count; i = col->at.first + col->at.live) {
         col->at = span_at(i, count);
+        if (PACE_STOP(i, 0, col->at.live * columns_work(col->p))) {
+            return;
+        }
         col->w = w + col->at.first;
         if (is_pointwise(col->p)) {
             pack_tap(col, 0);
@@ -235,7 +248,7 @@ static void put_part(struct columns *col, const int8_t *w, uint32_t count, const
 }
 
 void conv2d_bwd_x_s8(const struct conv2d *p, const struct error_s8 *ey, const struct split_weights *w,
-                     const struct clamp *clamp, const struct error_s8 *ex, void *scratch)
+                     const struct clamp *clamp, const struct error_s8 *ex, void *scratch PACED)
 {
     uint32_t lanes = most_lanes(p->c_in), frozen = (uint32_t)p->c_in - w->c_trained;
     struct columns col = {.p = p, .ey = ey->q, .sums = scratch};
@@ -243,6 +256,14 @@ void conv2d_bwd_x_s8(const struct conv2d *p, const struct error_s8 *ey, const st
     col.tile = r + round_up4(2u * p->c_out) / 2;
     col.r = r;
     const struct joint to = {ex, clamp, align_errors(p, ey->scale, r)};
-    put_part(&col, w->frozen, frozen, w->order, &to);
-    put_part(&col, w->trained, w->c_trained, w->order ? w->order + frozen : NULL, &to);
+    if (PACE_INNER() == 0) {
+        put_part(&col, w->frozen, frozen, w->order, &to PACE);
+        if (PACE_PAUSED()) {
+            return;
+        }
+    }
+    put_part(&col, w->trained, w->c_trained, w->order ? w->order + frozen : NULL, &to PACE);
+    if (PACE_PAUSED()) {
+        PACE_IS(inner, 1);
+    }
 }

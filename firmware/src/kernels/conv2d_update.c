@@ -103,19 +103,30 @@ static void correlate(const struct conv2d *p, const int8_t *e, const struct bloc
 struct descent {
     const struct trained_weights *w;
     uint32_t key;
-    uint32_t taps, c_trained;
+    uint32_t taps, c_trained, kw;
     int32_t x_zero;
     float lr;
 };
 
+#ifdef MICROTRAIN_LIBRARY
+/* Blocks are counted by tap and first channel. */
+static uint32_t block_number(const struct descent *d, const struct block *at)
+{
+    return (at->ky * d->kw + at->kx) * d->c_trained + at->first;
+}
+#endif
+
 /* All weights of one tap and a block of trained channels.
  * sum e * (x - zero) = sum e * x - zero * sum e, exact in int32. */
 static void descend_block(const struct conv2d *p, const struct error_s8 *ey, const struct descent *d,
-                          const struct block *at)
+                          const struct block *at, uint32_t from PACED)
 {
     uint32_t tap = at->ky * p->kw + at->kx;
-    for (uint32_t o = 0; o < p->c_out;) {
+    for (uint32_t o = from; o < p->c_out;) {
         struct span span = span_at(o, p->c_out);
+        if (PACE_STOP(block_number(d, at), o, span.live * at->count * ((uint32_t)p->h_out * p->w_out + WORK_OUTPUT))) {
+            return;
+        }
         correlate(p, ey->q, at, &span);
         for (; o < span.first + span.live; o++) {
             const int32_t *sums = at->sums + (o - span.first);
@@ -128,12 +139,14 @@ static void descend_block(const struct conv2d *p, const struct error_s8 *ey, con
 }
 
 void conv2d_bwd_w_s8(const struct conv2d *p, const struct error_s8 *ey, const struct saved_input *x, uint16_t c_trained,
-                     const struct trained_weights *w, const struct sgd *sgd, void *scratch)
+                     const struct trained_weights *w, const struct sgd *sgd, void *scratch PACED)
 {
+    uint32_t begin = PACE_OUTER(), inner = PACE_INNER();
     uint32_t most = block_channels(p, c_trained), lanes = most_lanes(p->c_out);
     struct descent d = {.w = w, .key = random_key(sgd->seed, sgd->step, w->id), .lr = sgd->lr_weight};
     d.taps = (uint32_t)p->kh * p->kw;
     d.c_trained = c_trained;
+    d.kw = p->kw;
     d.x_zero = p->x_zero;
     struct block at = {.sums = scratch};
     at.tile = (int16_t *)(void *)(at.sums + (most + 1) * lanes);
@@ -142,8 +155,17 @@ void conv2d_bwd_w_s8(const struct conv2d *p, const struct error_s8 *ey, const st
         for (at.kx = 0; at.kx < p->kw; at.kx++) {
             for (at.first = 0; at.first < c_trained; at.first += most) {
                 at.count = c_trained - at.first < most ? c_trained - at.first : most;
-                pack_saved(p, x, &at);
-                descend_block(p, ey, &d, &at);
+                if (PACE_SKIP(block_number(&d, &at), begin)) {
+                    continue;
+                }
+                if (inner == 0) {
+                    pack_saved(p, x, &at);
+                }
+                descend_block(p, ey, &d, &at, inner PACE);
+                inner = 0;
+                if (PACE_PAUSED()) {
+                    return;
+                }
             }
         }
     }
@@ -238,10 +260,13 @@ ALWAYS_INLINE void descend_bias(const struct error_s8 *ey, const struct trained_
 }
 
 void bias_update_s32(uint32_t pixels, uint32_t c, const struct error_s8 *ey, const struct trained_bias *bias,
-                     const struct sgd *sgd)
+                     const struct sgd *sgd PACED)
 {
     uint32_t key = random_key(sgd->seed, sgd->step, bias->id);
-    for (uint32_t ch = 0; ch < c; ch += 4) {
+    for (uint32_t ch = PACE_OUTER(); ch < c; ch += 4) {
+        if (PACE_STOP(ch, 0, 4 * (pixels + WORK_OUTPUT))) {
+            return;
+        }
         int32_t sums[4] = {0};
         uint32_t n = c - ch < 4 ? c - ch : 4;
         sum_errors(ey->q + ch, pixels, c, n, sums);

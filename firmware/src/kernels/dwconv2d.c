@@ -136,21 +136,31 @@ static void put_group(const struct conv2d *p, const struct view *v, const struct
 }
 
 void dwconv2d_fwd_s8(const struct conv2d *p, const int8_t *x, const struct split_weights *w, const int32_t *b,
-                     int8_t *y, uint8_t *mask, void *scratch)
+                     int8_t *y, uint8_t *mask, void *scratch PACED)
 {
+    uint32_t begin = PACE_OUTER(), from = PACE_INNER(), number = 0;
     struct view v = view_of_input(p, x, p->c_in);
     struct buffers at = buffers_of(&v, tile_sums_bytes(&v), scratch);
     struct outputs out = {y, mask};
-    if (mask) {
+    if (mask && begin == 0 && from == 0) {
         memset(mask, 0, (uint32_t)p->h_out * p->w_out * mask_stride(p->c_out));
     }
-    for (struct tile tile = first_tile(&v); tile.h; next_tile(&v, &tile)) {
-        clear_planes(&v, at.planes, planes_of(p->c_in));
-        for (uint32_t i = 0; i < p->c_in; i += PLANES) {
+    for (struct tile tile = first_tile(&v); tile.h; next_tile(&v, &tile), number++) {
+        if (PACE_SKIP(number, begin)) {
+            continue;
+        }
+        if (from == 0) {
+            clear_planes(&v, at.planes, planes_of(p->c_in));
+        }
+        for (uint32_t i = from; i < p->c_in; i += PLANES) {
+            if (PACE_STOP(number, i, PLANES * tile.h * tile.w * ((uint32_t)p->kh * p->kw + WORK_OUTPUT))) {
+                return;
+            }
             struct group group = group_at(p, w, i);
             fill_planes(&v, &tile, group.channel, group.lanes, at.planes);
             put_group(p, &v, &tile, &group, b, &at, &out);
         }
+        from = 0;
     }
 }
 
@@ -274,7 +284,7 @@ ALWAYS_INLINE void pass_group(struct errors *e, int write)
 }
 
 void dwconv2d_bwd_x_s8(const struct conv2d *p, const struct error_s8 *ey, const struct split_weights *w,
-                       const struct clamp *clamp, const struct error_s8 *ex, void *scratch)
+                       const struct clamp *clamp, const struct error_s8 *ex, void *scratch PACED)
 {
     struct errors e = {.p = p, .v = view_of_errors(p, ey->q)};
     e.at = buffers_of(&e.v, group_sums_bytes(&e.v, p->c_in), scratch);
@@ -284,7 +294,12 @@ void dwconv2d_bwd_x_s8(const struct conv2d *p, const struct error_s8 *ey, const 
         e.tiles++;
     }
     clear_planes(&e.v, e.at.planes, planes_of(p->c_in));
-    for (uint32_t i = 0; i < p->c_in; i += PLANES) {
+    for (uint32_t i = PACE_OUTER(); i < p->c_in; i += PLANES) {
+        uint32_t taps = (uint32_t)p->kh * p->kw * (is_kept(&e.v) ? 1u : 2u);
+        if (PACE_STOP(i, 0, PLANES * e.v.h * e.v.w * (taps + 2 * WORK_OUTPUT))) {
+            return;
+        }
+        (void)taps;
         e.group = group_at(p, w, i);
         for (uint32_t lane = 0; lane < e.group.lanes; lane++) {
             e.ch[lane] = channel_of(ex, clamp, p->c_in, e.group.channel[lane]);
@@ -376,13 +391,16 @@ static void correlate_channel(const struct conv2d *p, const int8_t *e, const str
 
 void dwconv2d_bwd_w_s8(const struct conv2d *p, const struct error_s8 *ey, const struct saved_input *x,
                        const uint16_t *channels, uint16_t c_trained, const struct trained_weights *w,
-                       const struct sgd *sgd, void *scratch)
+                       const struct sgd *sgd, void *scratch PACED)
 {
     int32_t *sums = scratch;
     uint32_t key = random_key(sgd->seed, sgd->step, w->id), taps = (uint32_t)p->kh * p->kw;
     int16_t *errors = (int16_t *)(void *)(sums + taps);
     struct view v = view_of_input(p, x->x, x->c_x);
-    for (uint32_t i = 0; i < c_trained; i++) {
+    for (uint32_t i = PACE_OUTER(); i < c_trained; i++) {
+        if (PACE_STOP(i, 0, v.h * v.w * (taps + WORK_OUTPUT))) {
+            return;
+        }
         uint32_t ch = channels ? channels[i] : i;
         uint16_t saved = x->index ? x->index[i] : (uint16_t)i;
         correlate_channel(p, ey->q + ch, &v, saved, errors, errors + v.tile_w, sums);

@@ -187,16 +187,22 @@ static void add_four_channels(const struct joint *to, uint32_t i)
 #endif
 
 void error_add_s8(uint32_t pixels, uint32_t c, const struct error_s8 *a, float a_factor, const struct error_s8 *b,
-                  float b_factor, const struct clamp *clamp, const struct error_s8 *out)
+                  float b_factor, const struct clamp *clamp, const struct error_s8 *out PACED)
 {
     const struct joint to = {a, b, out, clamp, a_factor, b_factor, pixels, c};
-    uint32_t i = 0;
+    uint32_t i = PACE_OUTER();
 #if KERNELS_DSP
     for (; pixels && c - i >= 4; i += 4) {
+        if (PACE_STOP(i, 0, 8 * pixels * WORK_OUTPUT)) {
+            return;
+        }
         add_four_channels(&to, i);
     }
 #endif
     for (; i < c; i++) {
+        if (PACE_STOP(i, 0, 2 * pixels * WORK_OUTPUT)) {
+            return;
+        }
         add_channel(&to, i);
     }
 }

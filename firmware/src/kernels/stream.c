@@ -168,7 +168,7 @@ static uint32_t rows_ready(const struct run *at, uint32_t i)
 }
 
 /* The next `rows` output rows of stage i to where they belong, from its input rows x. */
-static void make_rows(const struct run *at, uint32_t i, const int8_t *x, uint32_t rows)
+static void make_rows(const struct run *at, uint32_t i, const int8_t *x, uint32_t rows PACED)
 {
     const struct stream *s = at->s;
     const struct stream_stage *stage = &s->stage[i];
@@ -178,12 +178,16 @@ static void make_rows(const struct run *at, uint32_t i, const int8_t *x, uint32_
     int8_t *y = !last ? open_window(at, i + 1) : s->add ? (int8_t *)at->scratch + at->head->sums : at->y + offset;
     void *scratch = at->scratch + at->head->kernel;
     if (stage->kind == STREAM_DWCONV2D) {
-        dwconv2d_fwd_s8(&p, x, stage->w, stage->b, y, NULL, scratch);
+        dwconv2d_fwd_s8(&p, x, stage->w, stage->b, y, NULL, scratch PACE);
     } else if (stage->kind == STREAM_CONV2D) {
-        conv2d_fwd_s8(&p, x, stage->w, stage->b, y, NULL, scratch);
+        conv2d_fwd_s8(&p, x, stage->w, stage->b, y, NULL, scratch PACE);
     } else {
         OWN_ROWS(s, stage, &p, x, y, scratch);
     }
+    if (PACE_PAUSED() || (last && s->add && PACE_STOP(UINT32_MAX, 0, 2 * WORK_OUTPUT * rows * out_bytes(&p)))) {
+        return; /* nothing is counted: the same rows go on, from UINT32_MAX on without the kernel */
+    }
+    PACE_IS_DONE();
     if (!last) {
         at->stage[i + 1].fed = (uint16_t)(at->stage[i + 1].fed + rows);
     } else if (s->add) {
@@ -195,19 +199,23 @@ static void make_rows(const struct run *at, uint32_t i, const int8_t *x, uint32_
 }
 
 /* Runs the chain from stage i on, whose window has new rows, as far as it goes. */
-static void advance(const struct run *at, uint32_t i)
+static void advance(const struct run *at, uint32_t i PACED)
 {
     uint32_t rows;
     for (; i < at->s->stages && (rows = rows_ready(at, i)) != 0; i++) {
         uint32_t next = at->stage[i].made * (uint32_t)at->s->stage[i].conv->stride_h;
-        make_rows(at, i, window_row(at, i, next), rows);
+        make_rows(at, i, window_row(at, i, next), rows PACE);
+        if (PACE_PAUSED()) {
+            PACE_IS(stage, i);
+            return;
+        }
     }
 }
 
 /* Lets the padding below the image in, stage by stage. */
-static void finish(const struct run *at)
+static void finish(const struct run *at PACED)
 {
-    for (uint32_t i = 0; i < at->s->stages; i++) {
+    for (uint32_t i = PACE_CLOSING(); i < at->s->stages; i++) {
         const struct conv2d *p = at->s->stage[i].conv;
         struct progress *stage = &at->stage[i];
         while (stage->made < p->h_out) {
@@ -215,38 +223,91 @@ static void finish(const struct run *at)
             uint32_t rows = left < stage->most ? left : stage->most;
             memset(open_window(at, i), p->x_zero, rows * in_bytes(p));
             stage->fed = (uint16_t)(stage->fed + rows);
-            advance(at, i);
+            advance(at, i PACE);
+            if (PACE_PAUSED()) {
+                PACE_IS(closing, i);
+                return;
+            }
         }
     }
 }
 
 /* Lets the next rows of x in. */
-static void enter(const struct run *at, uint32_t rows)
+static void enter(const struct run *at, uint32_t rows PACED)
 {
     struct progress *stage = &at->stage[0];
     uint32_t bytes = in_bytes(at->s->stage[0].conv);
     if (reads_x(at->s, 0)) {
-        make_rows(at, 0, at->x + stage->made * bytes, rows);
-        advance(at, 1);
+        make_rows(at, 0, at->x + stage->made * bytes, rows PACE);
+        if (PACE_PAUSED()) {
+            PACE_IS(stage, 0);
+            PACE_IS(rows, rows);
+            return;
+        }
+        advance(at, 1 PACE);
     } else {
         uint32_t row = stage->fed - at->s->stage[0].conv->pad_h;
         memcpy(open_window(at, 0), at->x + row * bytes, rows * bytes);
         stage->fed = (uint16_t)(stage->fed + rows);
-        advance(at, 0);
+        advance(at, 0 PACE);
     }
 }
 
-void stream_fwd_s8(const struct stream *s, const int8_t *x, int8_t *y, void *scratch)
+#ifdef MICROTRAIN_LIBRARY
+
+/* Goes on with the rows at which the last piece stopped. Returns 0 where there was none. */
+static int resumed(const struct run *at, struct pace *pace)
+{
+    if (!pace || !pace->phase) {
+        return 0;
+    }
+    uint32_t i = pace->stage;
+    if (i == 0 && reads_x(at->s, 0)) {
+        const int8_t *x = at->x + at->stage[0].made * in_bytes(at->s->stage[0].conv);
+        make_rows(at, 0, x, pace->rows, pace);
+        i = 1;
+    }
+    if (!pace->paused) {
+        advance(at, i, pace);
+    }
+    return 1;
+}
+
+/* Keeps where the stream stands. left: rows that have not entered. */
+static void note(struct pace *pace, uint32_t left)
+{
+    if (pace) {
+        pace->phase = pace->paused;
+        pace->rows_left = left;
+        pace->closing = pace->paused ? pace->closing : 0;
+    }
+}
+
+#define RESUMED(at) resumed(at, pace)
+#define NOTE(left) note(pace, left)
+#define LEFT(rows) (pace && pace->phase ? pace->rows_left : (rows))
+#else
+#define RESUMED(at) 0
+#define NOTE(left) ((void)0)
+#define LEFT(rows) (rows)
+#endif
+
+void stream_fwd_s8(const struct stream *s, const int8_t *x, int8_t *y, void *scratch PACED)
 {
     struct run at = run_of(s, x, y, scratch);
-    uint32_t left = s->stage[0].conv->h_in;
-    stream_begin(s, scratch);
-    while (left) {
+    uint32_t left = LEFT(s->stage[0].conv->h_in);
+    if (!RESUMED(&at)) {
+        stream_begin(s, scratch);
+    }
+    while (left && !PACE_PAUSED()) {
         uint32_t rows = left < s->rows ? left : s->rows;
-        enter(&at, rows);
+        enter(&at, rows PACE);
         left -= rows;
     }
-    finish(&at);
+    if (!PACE_PAUSED()) {
+        finish(&at PACE);
+    }
+    NOTE(left);
 }
 
 int8_t *stream_row(const struct stream *s, void *scratch)
@@ -255,19 +316,27 @@ int8_t *stream_row(const struct stream *s, void *scratch)
     return at.head->waiting ? window_row(&at, 0, at.stage[0].fed) : open_window(&at, 0);
 }
 
-void stream_take(const struct stream *s, int8_t *y, void *scratch)
+void stream_take(const struct stream *s, int8_t *y, void *scratch PACED)
 {
     struct run at = run_of(s, NULL, y, scratch);
-    at.stage[0].fed++;
-    if (++at.head->waiting == s->rows) {
-        at.head->waiting = 0;
-        advance(&at, 0);
+    if (!RESUMED(&at)) {
+        at.stage[0].fed++;
+        if (++at.head->waiting == s->rows) {
+            at.head->waiting = 0;
+            advance(&at, 0 PACE);
+        }
     }
+    NOTE(0);
 }
 
-void stream_end(const struct stream *s, int8_t *y, void *scratch)
+void stream_end(const struct stream *s, int8_t *y, void *scratch PACED)
 {
     struct run at = run_of(s, NULL, y, scratch);
-    advance(&at, 0);
-    finish(&at);
+    if (!RESUMED(&at)) {
+        advance(&at, 0 PACE);
+    }
+    if (!PACE_PAUSED()) {
+        finish(&at PACE);
+    }
+    NOTE(0);
 }

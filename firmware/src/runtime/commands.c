@@ -31,6 +31,8 @@ enum {
 #define RECORDS(ROW) \
     ROW(keep, run_keep(&p->session, w->word[1]), 1, 1, NEEDS_NOTHING, \
         " 0|1: 1: images that come may become records, as after boot") \
+    ROW(head, run_head(&p->session, w->word[1]), 1, 1, NEEDS_NOTHING, \
+        " F: multiply the head's rate by F in steps on records, 0..1; 1 after boot") \
     ROW(idle, run_idle(&p->session, w->word[1]), 1, 1, NEEDS_NOTHING, \
         " N: take N steps on old records while the line is silent, at a rate that falls to 0; 0: none")
 #else
@@ -234,6 +236,18 @@ static int run_keep(struct session *s, const char *word)
     }
     s->keeping = on;
     return reply_ok_u32("ok keep", on);
+}
+
+static int run_head(struct session *s, const char *word)
+{
+    float factor;
+    if (!parse_f32(word, &factor) || factor > 1.0f) {
+        return reply_error("argument", "head takes a decimal number, 0..1");
+    }
+    s->recalled_head = factor;
+    reply_text("ok head ");
+    reply_line(word);
+    return 1;
 }
 
 static int run_idle(struct session *s, const char *word)

@@ -35,7 +35,7 @@ static int run_dense(const struct session *s)
     if (!scratch) {
         return SELFTEST_NO_ROOM;
     }
-    conv2d_fwd_s8(&selftest_dense, selftest_x, &w, selftest_b, (int8_t *)ARENA(s), NULL, scratch);
+    conv2d_fwd_s8(&selftest_dense, selftest_x, &w, selftest_b, (int8_t *)ARENA(s), NULL, scratch UNPACED);
     return check(s, size, SELFTEST_DENSE_CRC);
 }
 
@@ -47,7 +47,7 @@ static int run_depthwise(const struct session *s)
     if (!scratch) {
         return SELFTEST_NO_ROOM;
     }
-    dwconv2d_fwd_s8(&selftest_depthwise, selftest_x, &w, selftest_b, (int8_t *)ARENA(s), NULL, scratch);
+    dwconv2d_fwd_s8(&selftest_depthwise, selftest_x, &w, selftest_b, (int8_t *)ARENA(s), NULL, scratch UNPACED);
     return check(s, size, SELFTEST_DEPTHWISE_CRC);
 }
 
@@ -68,7 +68,7 @@ static int run_input_gradient(const struct session *s)
     if (!scratch) {
         return SELFTEST_NO_ROOM;
     }
-    conv2d_bwd_x_s8(&selftest_dense, &ey, &w, &clamp, &ex, scratch);
+    conv2d_bwd_x_s8(&selftest_dense, &ey, &w, &clamp, &ex, scratch UNPACED);
     return check(s, size, SELFTEST_INPUT_GRADIENT_CRC);
 }
 
@@ -90,7 +90,7 @@ static int run_update(const struct session *s)
     }
     memcpy(w.w, selftest_dense_w, sizeof selftest_dense_w);
     memset(w.frac, 0, FRAC_BYTES);
-    conv2d_bwd_w_s8(&selftest_dense, &ey, &x, SELFTEST_CHANNELS, &w, &sgd, scratch);
+    conv2d_bwd_w_s8(&selftest_dense, &ey, &x, SELFTEST_CHANNELS, &w, &sgd, scratch UNPACED);
     return check(s, size, SELFTEST_UPDATE_CRC);
 }
 

@@ -21,6 +21,7 @@ void session_init(struct session *s)
     s->guard.on = 1;
 #if MODEL_RECORDS > 0
     s->keeping = 1;
+    s->recalled_head = 1.0f;
 #endif
     session_reset(s);
 }
@@ -258,12 +259,11 @@ static struct sgd next_sgd(const struct session *s)
 }
 
 /* Backward pass and update. Returns the loss. */
-static float learn(struct session *s, uint32_t label)
+static float learn(struct session *s, uint32_t label, const struct sgd *sgd)
 {
-    struct sgd sgd = next_sgd(s);
     s->step++;
     ALIVE();
-    float loss = BACKWARD(s, label, &sgd);
+    float loss = BACKWARD(s, label, sgd);
     guard_see(&s->guard, loss);
     return loss;
 }
@@ -278,7 +278,9 @@ int session_rehearse(struct session *s, uint32_t count)
     for (uint32_t k = 0; k < count; k++) {
         uint32_t label = replay_recall(s->seed, s->step);
         MODEL(s, rest)(OF_AND(s) 1);
-        (void)learn(s, label);
+        struct sgd sgd = next_sgd(s);
+        sgd.lr_head *= s->recalled_head;
+        (void)learn(s, label, &sgd);
     }
     return SESSION_OK;
 #else
@@ -295,6 +297,25 @@ static void count(struct session *s, float loss)
 }
 
 #ifdef MICROTRAIN_LIBRARY
+
+uint32_t session_best(struct session *s)
+{
+    return best_class(s);
+}
+
+void session_place_row(struct session *s, uint32_t y, const uint8_t *pixels)
+{
+    if (y == 0) {
+        start_image(s);
+    }
+    store_pixels(s, MODEL(s, row)(OF(s)), 0, pixels, ROW_BYTES(s));
+}
+
+void session_took_row(struct session *s)
+{
+    s->row++;
+    s->part_end = 0;
+}
 
 int session_begin(struct session *s, uint32_t label, struct model_pass *pass)
 {
@@ -330,7 +351,8 @@ int session_train(struct session *s, uint32_t label, uint32_t *predicted, float 
     session_take_arena(s);
     forward_new(s, label, s->step, 1);
     *predicted = best_class(s);
-    *loss = learn(s, label);
+    struct sgd sgd = next_sgd(s);
+    *loss = learn(s, label, &sgd);
     (void)session_rehearse(s, s->replays);
     s->step_cycles = s->image_cycles + CYCLES() - start;
     count(s, *loss);

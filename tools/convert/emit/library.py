@@ -10,7 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 
+from microtrain.base.paths import FIRMWARE
 from microtrain.convert.ir import Graph
 from microtrain.convert.memory import imprint
 from microtrain.convert.names import Names
@@ -22,6 +24,7 @@ from . import tables
 
 STRUCT = re.compile(r"static const struct (\w+) (\w+)(\[\])? = (\{.*?\});\n", re.DOTALL)
 PLACED = re.compile(r"\b(AT|TRAINED)\(")
+PACED = re.compile(r"\bvoid (\w+)\([^;]*? PACED\);")
 PASSED = "struct model_memory *memory"
 OWN_ROWS = "own_rows"
 
@@ -98,8 +101,20 @@ def _own(text: list[str]) -> list[str]:
         "                     const int8_t *x, int8_t *y, void *scratch)",
         "{",
         "    (void)memory;",
-        *text[3:],
+        *(_paced(line, "NULL") for line in text[3:]),
     ]
+
+
+@cache
+def paced_kernels() -> re.Pattern[str]:
+    """A call of a kernel that can stop on its way: those whose prototypes say PACED."""
+    headers = sorted((FIRMWARE / "include/kernels").glob("*.h"))
+    names = {name for path in headers for name in PACED.findall(path.read_text(encoding="utf-8"))}
+    return re.compile(rf"\b({'|'.join(sorted(names))})\((.*)\);")
+
+
+def _paced(call: str, pace: str) -> str:
+    return paced_kernels().sub(rf"\1(\2, {pace});", call)
 
 
 def _rows(names: Names) -> list[str]:
@@ -107,11 +122,12 @@ def _rows(names: Names) -> list[str]:
     if graph.arriving:
         first = graph.nodes[0]
         stream, y, scratch = names.stream(first), names.at(first.outputs[0]), kernel_scratch_at(names, first)
+        take = _paced(f"stream_take({stream}, {y}, {scratch});", "memory->pace")
         begin = [*before_rows(replace(names, step=0), first), f"stream_begin({stream}, {scratch});"]
         return [
             f"static void start({PASSED}) {{ {' '.join(begin)} }}",
             f"static int8_t *row({PASSED}) {{ return stream_row({stream}, {scratch}); }}",
-            f"static void take_row({PASSED}) {{ stream_take({stream}, {y}, {scratch}); }}",
+            f"static void take_row({PASSED}) {{ {take} }}",
             "",
         ]
     _, w, c = graph.tensors[graph.input.tensor].shape
@@ -129,7 +145,7 @@ def _step(names: Names) -> str:
     graph, cases = names.graph, []
     for number, node in enumerate(graph.nodes):
         call = TABLE[node.op].call(replace(names, step=number), node)
-        call = call.replace("const float loss =", "pass->loss =")
+        call = _paced(call.replace("const float loss =", "pass->loss ="), "memory->pace")
         lines = [f"            {line}" for line in call.splitlines()]
         if saves(node):
             lines = ["            if (train) {", *(f"    {line}" for line in lines), "            }"]

@@ -11,7 +11,7 @@ from microtrain.base.errors import Error
 from microtrain.base.files import replacing
 from microtrain.base.reading import reading
 
-from . import model, sources
+from . import model, packages, sources
 
 RECORD = ".microtrain-library.json"  # the models' names, so that a second one joins the first
 
@@ -41,6 +41,8 @@ def library(engine: Mapping[str, str], models: list[str]) -> dict[str, str]:
     """Everything but the models' own files."""
     files = {f"src/{sources.FOLDER}/{name}": text for name, text in engine.items() if name != sources.PUBLIC}
     files[f"src/{sources.PUBLIC}"] = engine[sources.PUBLIC]
+    own = [f"src/{name}.{kind}" for name in models for kind in ("c", "h")]
+    files |= packages.files([*files, *own], models)
     files[RECORD] = json.dumps({"version": __version__, "models": models}, indent=1) + "\n"
     return files
 

@@ -1,0 +1,105 @@
+"""Command line: `make cores`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from lab.bench.cases import Case
+from lab.notes import note, tell
+from microtrain.base.columns import Column, table
+from microtrain.base.commands import logged, ours
+from microtrain.base.errors import Error
+from microtrain.base.paths import ROOT
+from microtrain.base.terminal import console
+
+from . import fuzzing
+from .machines import CORES, Core, Session
+from .measure import Row, differing, row
+
+FOLDER = ROOT / "build/cores"
+RESULT = ROOT / "build/cores.json"
+EXAMPLE = ("examples/digits/model.pt", "--scheme", "examples/digits/scheme.yaml", "--classes", "10")
+PUBLISHED = Case("mcunet-5fps", "mcunet-49kb")
+SEED = 1  # of the sequences
+NAMES = [core.name for core in CORES]
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--core", "chosen", multiple=True, type=click.Choice(NAMES), help="Only these cores.")
+@click.option(
+    "--sequences", type=click.IntRange(0), default=1_000_000, show_default=True, help="Of API calls."
+)
+@click.option("--steps", type=click.IntRange(2), default=20, show_default=True, help="That are trained.")
+def main(chosen: tuple[str, ...], steps: int, sequences: int) -> None:
+    """Train the same session through microtrain.h on every core, under QEMU and on this machine.
+
+    The example; and, where MICROTRAIN_DATA names the folder with the published networks, MCUNet. Then
+    random sequences of calls under sanitizers. Numbers go to build/cores.json. The exit status is 1 where two
+    cores do not learn the same weights, or a call did not do what it should.
+    """
+    cores = [core for core in CORES if core.name in chosen or not chosen]
+    try:
+        found = sessions(steps)
+        rows = [each for session in found for each in measured(cores, session)]
+        tried, failures = fuzzing.run(fuzzing.build(found[0], FOLDER), SEED, sequences)
+    except Error as error:
+        raise click.ClickException(str(error)) from error
+    show(rows)
+    example, published = ([r for r in rows if (r["model"] == "digits") is which] for which in (True, False))
+    note(RESULT, cores=example, published=published, slice_max_instructions=longest(rows))
+    note(RESULT, api_fuzz_sequences=tried, api_fuzz_failures=len(failures))
+    tell(failures)
+    wrong = differing(rows)
+    if wrong:
+        click.echo(f"cores: {', '.join(wrong)} learned other weights.", err=True)
+    sys.exit(1 if wrong or failures or not rows else 0)
+
+
+def measured(cores: list[Core], session: Session) -> list[Row]:
+    """A row for each core; one that cannot run here is named and left out."""
+    rows = []
+    for core in cores:
+        if core.missing:
+            click.echo(f"{core.name}: left out, {core.missing} is not installed.", err=True)
+            continue
+        rows.append(row(core, session, FOLDER))
+    return rows
+
+
+def sessions(steps: int) -> list[Session]:
+    """The example's library, and that of MCUNet where its file is here."""
+    made = [exported(EXAMPLE, "digits", steps)]
+    data = os.environ.get("MICROTRAIN_DATA")
+    if data and (published := Path(data) / f"models/{PUBLISHED.network}.pkl").is_file():
+        made.append(exported((str(published), *PUBLISHED.options()), "mcunet", 2))
+    return made
+
+
+def exported(options: tuple[str, ...], name: str, steps: int) -> Session:
+    generated, library = FOLDER / f"generated-{name}", FOLDER / f"library-{name}"
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    logged(ours("tools/convert", *options, "-o", generated), FOLDER / f"convert-{name}.log")
+    command = ours("tools/convert.export", library, "--model", generated, "--name", name)
+    logged(command, FOLDER / f"export-{name}.log")
+    return Session(library, name, steps)
+
+
+def longest(rows: list[Row]) -> int | None:
+    """The longest piece of a training step of the largest model, on a Cortex-M4."""
+    found = [r["slice_instructions"] for r in rows if r["core"] == "cortex-m4f"]
+    return found[-1] if found else None
+
+
+def show(rows: list[Row]) -> None:
+    words = (Column("core", number=False), Column("model", number=False), Column("sha256", number=False))
+    counts = ("inference", "step", "piece", "flash B", "SRAM B")
+    made = table("the library on other cores", [*words, *(Column(name) for name in counts)], narrow=True)
+    keys = ("inference_instructions", "step_instructions", "slice_instructions", "flash", "sram")
+    for r in rows:
+        cells = [f"{r[key]:,}" if r[key] is not None else "" for key in keys]
+        made.add_row(r["core"], r["model"], r["sha256"][:8], *cells)
+    console().print(made)

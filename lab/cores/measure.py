@@ -1,0 +1,53 @@
+"""What a program says of itself on a core, as a row of build/cores.json."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from microtrain.base.errors import Error
+
+from .machines import Core, Session, built, ran, sizes
+
+Row = dict[str, Any]
+
+
+def row(core: Core, session: Session, folder: Path) -> Row:
+    """Build, run, read. Instructions are None on this machine, which does not count them."""
+    program = built(core, session, folder)
+    said = numbers(core, ran(core, program))
+    flash, sram = sizes(core, program)
+    return {
+        "core": core.name,
+        "model": session.model,
+        "sha256": said["sha256"][-1],
+        "inference_instructions": instructions(core, said["inference"]),
+        "step_instructions": instructions(core, said["step"]),
+        "slice_instructions": instructions(core, said.get("slice", [])),
+        "flash": flash,
+        "sram": sram,
+    }
+
+
+def numbers(core: Core, text: str) -> dict[str, list[str]]:
+    """What the program printed, by its words. Error where it failed or was cut short."""
+    found: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        word, _, rest = line.partition(" ")
+        found.setdefault(word, []).append(rest)
+    if "failed" in found:
+        raise Error(f"{core.name}: the program failed: {found['failed'][0]}")
+    if "sha256" not in found:
+        raise Error(f"{core.name}: the program did not end: it printed no sha256.")
+    return found
+
+
+def instructions(core: Core, ticks: list[str]) -> int | None:
+    """The most that any of them took, as far as the timer can tell."""
+    return round(max(int(n) for n in ticks) * core.tick_ns) if core.tick_ns and ticks else None
+
+
+def differing(rows: list[Row]) -> list[str]:
+    """Cores whose weights are not those of the first row of their model."""
+    first: dict[str, str] = {}
+    return [r["core"] for r in rows if first.setdefault(r["model"], r["sha256"]) != r["sha256"]]

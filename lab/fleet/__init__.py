@@ -1,0 +1,1 @@
+"""How well fleets learn, what they send, what can be seen in it, and what they survive."""

@@ -1,0 +1,102 @@
+"""The library learns the same weights on every core that QEMU has; `make cores` says where it does not."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from library import written
+from networks import residual_network
+
+from lab.cores import cli, fuzzing
+from lab.cores.machines import CORES, Core, Session
+from lab.cores.measure import Row, differing, instructions, numbers, row
+from microtrain.base.errors import Error
+from microtrain.convert.pipeline import compile_graph
+from microtrain.convert.scheme import Scheme
+
+HOST = CORES[0]
+QUICK = {"host-clang", "cortex-m4f", "rv32imc"}
+OTHERS = [
+    pytest.param(core, id=core.name, marks=[] if core.name in QUICK else [pytest.mark.slow])
+    for core in CORES[1:]
+]
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
+    root = tmp_path_factory.mktemp("cores")
+    compiled = compile_graph(residual_network(), Scheme("s", 4, {-1: 0.5}, head="random"), 5)
+    return Session(written(compiled, "residual", root / "library", root / "generated"), "residual", 4)
+
+
+@pytest.fixture(scope="module")
+def host(session: Session) -> Row:
+    return row(HOST, session, session.library)
+
+
+@pytest.mark.parametrize("core", OTHERS)
+def test_a_core_learns_what_this_machine_learns(core: Core, session: Session, host: Row) -> None:
+    if core.missing:
+        pytest.skip(f"{core.missing} is not installed")
+    found = row(core, session, session.library)
+    assert found["sha256"] == host["sha256"] and len(host["sha256"]) == 64
+    if core.qemu:
+        assert 10_000 < found["inference_instructions"] < found["step_instructions"]
+        assert 0 < found["slice_instructions"] < found["step_instructions"]
+        assert found["flash"] > 10_000 and found["sram"] > 5_000
+
+
+def test_other_weights_are_noticed(host: Row) -> None:
+    assert differing([host, host]) == []
+    assert differing([host, host | {"core": "x", "sha256": "0"}, host]) == ["x"]
+
+
+def test_a_program_that_fails_is_no_row() -> None:
+    with pytest.raises(Error, match="host-gcc: the program failed: -16: a kernel"):
+        numbers(HOST, "step 5\nfailed -16: a kernel does not compute what it should\nsha256 00\n")
+    with pytest.raises(Error, match="did not end"):
+        numbers(HOST, "step 5\n")
+
+
+def test_ticks_become_instructions() -> None:
+    (m4,) = (core for core in CORES if core.name == "cortex-m4f")
+    assert instructions(m4, ["10", "25"]) == 1000 and instructions(HOST, ["0"]) is None
+
+
+def test_a_core_that_cannot_run_here_is_named(capsys: pytest.CaptureFixture[str], session: Session) -> None:
+    assert cli.measured([replace(HOST, cc="no-such-gcc")], session) == []
+    assert "host-gcc: left out, no-such-gcc is not installed." in capsys.readouterr().err
+
+
+# ---------------------------------------------------------------- random calls
+
+
+def test_random_calls_do_what_they_should(session: Session) -> None:
+    assert fuzzing.run(fuzzing.build(session, session.library), 7, 300) == (300, [])
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "said"),
+    [
+        (
+            "i->running || (needs == NEEDS_NO_STEP && under_way(i))",
+            "i->running || (needs == NEEDS_NO_STEP && !m)",
+            "returned",
+        ),
+        pytest.param(
+            "memory->arena_bytes < model->info.arena_bytes ||", "", "init returned 0", marks=pytest.mark.slow
+        ),
+    ],
+    ids=["busy", "memory"],
+)
+def test_a_planted_bug_is_found(right: str, wrong: str, said: str, session: Session, tmp_path: Path) -> None:
+    library = tmp_path / "library"
+    shutil.copytree(session.library, library)
+    source = library / "src/microtrain/microtrain.c"
+    assert right in source.read_text()
+    source.write_text(source.read_text().replace(right, wrong))
+    tried, failures = fuzzing.run(fuzzing.build(replace(session, library=library), tmp_path), 7, 2000)
+    assert failures and (tried == 0 or said in " ".join(failures))

@@ -1,0 +1,122 @@
+"""docs/embed.md: every block of C compiles, and the program learns the same here and under QEMU."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+from library import STRICT, written
+from networks import residual_network
+
+from lab.cores.machines import CORES, Core, linked, ran
+from microtrain.convert.pipeline import compile_graph
+from microtrain.convert.scheme import Scheme
+
+PAGE = (ROOT / "docs/embed.md").read_text(encoding="utf-8")
+BLOCK = re.compile(r"^```c\n(/\* (\w+\.c) \*/\n.*?)^```$", re.MULTILINE | re.DOTALL)
+FRAMES = 12
+LINES = 30  # of the program, at most
+RUN = [
+    core for core in CORES if core.name in ("host-clang", "cortex-m4f", "cortex-m7", "cortex-m33", "rv32imc")
+]
+QUICK = ("host-clang", "cortex-m4f")
+BOARD_H = """#include <stdint.h>
+#include "microtrain.h"
+enum { CHIP_SECTOR_BYTES = 65536 };
+extern const struct microtrain_storage flash;
+int sensor_read(uint8_t *frame);
+int button(void);
+void show_loss(float loss);
+void show_class(uint32_t label);
+void show_text(const char *text);
+void control(void);
+void moment(const float g[3], uint8_t row[3]);
+int learn(struct microtrain *device, uint32_t label);
+uint8_t *chip_flash(uint32_t slot);
+int chip_program(void *to, const void *from, uint32_t size);
+int chip_erase(void *slot);
+"""
+BOARD_C = f"""#include "board.h"
+#include "garden.h"
+#include <stdio.h>
+#include <string.h>
+static uint8_t sectors[2][CHIP_SECTOR_BYTES];
+static uint32_t frames, state = 1;
+int sensor_read(uint8_t *frame)
+{{
+    for (uint32_t i = 0; i < GARDEN_INPUT_BYTES; i++) {{
+        state = state * 1664525u + 1013904223u;
+        frame[i] = (uint8_t)(state >> 24);
+    }}
+    return frames++ < {FRAMES};
+}}
+int button(void) {{ return frames % 3 ? (int)(frames % 5) : -1; }}
+void show_loss(float loss)
+{{
+    uint32_t bits;
+    memcpy(&bits, &loss, sizeof bits);
+    printf("loss %08lx\\n", (unsigned long)bits);
+}}
+void show_class(uint32_t label) {{ printf("class %lu\\n", (unsigned long)label); }}
+void show_text(const char *text) {{ printf("%s\\n", text); }}
+uint8_t *chip_flash(uint32_t slot) {{ return sectors[slot]; }}
+int chip_program(void *to, const void *from, uint32_t size) {{ memcpy(to, from, size); return 0; }}
+int chip_erase(void *slot) {{ memset(slot, 0xff, CHIP_SECTOR_BYTES); return 0; }}
+"""
+FREERTOS = {
+    "FreeRTOS.h": "#include <stdint.h>\n#define portMAX_DELAY 0xffffffffu\n#define pdTRUE 1\n",
+    "queue.h": "typedef void *QueueHandle_t;\nint xQueueReceive(QueueHandle_t, void *, uint32_t);\n",
+    "task.h": "void learner(void *parameters);\n",
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page's files, a board, and a library with the model garden."""
+    root = tmp_path_factory.mktemp("embed")
+    compiled = compile_graph(residual_network(), Scheme("s", 4, {-1: 0.5}, head="random"), 5)
+    written(compiled, "garden", root / "garden", root / "generated")
+    files = {name: text for text, name in BLOCK.findall(PAGE)}
+    for name, text in (files | FREERTOS | {"board.h": BOARD_H, "board.c": BOARD_C}).items():
+        (root / name).write_text(text)
+    return root
+
+
+def test_every_block_of_c_has_a_name() -> None:
+    assert PAGE.count("```c\n") == len(BLOCK.findall(PAGE)) == 5
+
+
+def test_the_program_is_short() -> None:
+    (program,) = [text for text, name in BLOCK.findall(PAGE) if name == "main.c"]
+    assert len([line for line in program.splitlines()[1:] if line.strip()]) <= LINES
+
+
+@pytest.mark.parametrize("name", ["main.c", "moment.c", "flash.c", "control.c", "task.c"])
+def test_a_block_compiles_without_warnings(name: str, folder: Path) -> None:
+    include = (f"-I{folder}", f"-I{folder / 'garden/src'}")
+    subprocess.run(["gcc", *STRICT, *include, "-fsyntax-only", str(folder / name)], check=True)
+
+
+def said(core: Core, folder: Path) -> str:
+    """What the program prints on a core."""
+    src, made = folder / "garden/src", folder / f"program-{core.name}"
+    engine = [*src.glob("*.c"), *(src / "microtrain").glob("*.c")]
+    engine += (src / "microtrain").glob("*.S") if "arm" in core.cc else ()
+    own = [folder / name for name in ("main.c", "flash.c", "board.c")]
+    flags = ["-std=c11", "-O2", "-Wl,--gc-sections", *core.flags, f"-I{src}", f"-I{folder}", *linked(core)]
+    subprocess.run([core.cc, *flags, *map(str, [*own, *sorted(engine)]), "-o", str(made)], check=True)
+    return ran(core, made)
+
+
+@pytest.mark.parametrize(
+    "core",
+    [pytest.param(c, id=c.name, marks=[] if c.name in QUICK else [pytest.mark.slow]) for c in RUN],
+)
+def test_the_program_learns_the_same_everywhere(core: Core, folder: Path) -> None:
+    if core.missing:
+        pytest.skip(f"{core.missing} is not installed")
+    here, there = said(CORES[0], folder), said(core, folder)
+    assert here == there and here.count("loss") > here.count("class") > 2 and here.splitlines()[-1] == "ok"
