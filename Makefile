@@ -4,7 +4,7 @@ SHELL := /bin/bash
 export PLATFORMIO_SETTING_ENABLE_TELEMETRY := no
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: help setup demo test test-all coverage mutation golden bench instructions sizes check-zoo recipe claims replay cores soak attack fleet house results verify-results lint renode format clean
+.PHONY: help setup demo test test-all coverage mutation golden bench instructions sizes check-zoo tasks recipe claims replay cores soak attack fleet house results verify-results lint renode format clean
 
 help:
 	@echo "make demo      train the example on the emulated board; results in build/demo/"
@@ -17,6 +17,7 @@ help:
 	@echo "make claims    the demo again, and its numbers into README and lab/pages/demo.md"
 	@echo "make bench     the published networks on the emulated board: lab/pages/bench.md (MICROTRAIN_DATA)"
 	@echo "make check-zoo 30 public architectures through convert --check: build/zoo.json (torchvision)"
+	@echo "make tasks     the networks of MLPerf Tiny, trained: build/tasks.json (MICROTRAIN_DATA)"
 	@echo "make recipe    what the defaults learn, hours: build/recipe.json (MICROTRAIN_DATA)"
 	@echo "make sizes     what the firmware's own code takes of flash, for convert's estimate"
 	@echo "make results   accuracy on real data, hours: lab/pages/results.md (MICROTRAIN_DATA)"
@@ -99,6 +100,9 @@ recipe: setup
 
 check-zoo: setup
 	@$(PYTHON) lab/zoo
+
+tasks: setup
+	@$(PYTHON) lab/tasks
 
 sizes: setup
 	@$(PYTHON) lab/sizes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import tarfile
@@ -10,52 +11,22 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from lab.attack.tflite_files import Int8, Writer, small_network
-from microtrain.convert.execute.batched import run_int8
+from lab.tasks.logits import int8_graph, interpreted, logits
+from microtrain.convert.cli import main as convert
 from microtrain.convert.frontends.module import load_model
-from microtrain.convert.ir import ConvertError, Graph
+from microtrain.convert.ir import ConvertError
 from microtrain.convert.ops import forward_op
 from microtrain.convert.ops.activations import CLIP
 from microtrain.convert.quantize.int8 import quantize
+from microtrain.simulate.cli import main as simulate
 
 DATA = Path(os.environ.get("MICROTRAIN_DATA", "")) / "mlperf_tiny"
 needs_data = pytest.mark.skipif(
     not DATA.is_dir(), reason="the published models are not here (MICROTRAIN_DATA)"
 )
-
-
-def int8_graph(path: Path) -> Graph:
-    """A quantized file's graph, which needs no calibration."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of channels that are constants
-        return quantize(load_model(path).graph, {})
-
-
-def interpreted(path: Path, samples: np.ndarray) -> tuple[list[np.ndarray], tuple[float, int]]:
-    """What TFLite's interpreter makes of int8 samples right before a softmax, and its scale and zero."""
-    interpreter = pytest.importorskip("ai_edge_litert.interpreter", reason="ai-edge-litert is not installed")
-    run = interpreter.Interpreter(str(path), experimental_preserve_all_tensors=True)
-    run.allocate_tensors()
-    steps = [s for s in run._get_ops_details() if s["op_name"] not in ("SOFTMAX", "DELEGATE")]
-    last = int(steps[-1]["outputs"][0])
-    entry = run.get_input_details()[0]
-    found = []
-    for sample in samples:
-        run.set_tensor(entry["index"], sample.reshape(entry["shape"]))
-        run.invoke()
-        found.append(run.get_tensor(last).reshape(-1).astype(int))
-    said = next(d["quantization"] for d in run.get_tensor_details() if d["index"] == last)
-    return found, said
-
-
-def logits(graph: Graph, samples: np.ndarray, said: tuple[float, int]) -> np.ndarray:
-    """The graph's logits in the file's unit."""
-    shape = graph.tensors[graph.input.tensor].shape
-    images = (samples.astype(int) + 128).astype(np.uint8).reshape(-1, *shape)
-    made = run_int8(graph, images).reshape(len(samples), -1)
-    stored: np.ndarray = np.clip(np.rint(made / said[0]) + said[1], -128, 127).astype(int)
-    return stored
 
 
 def small(folder: Path) -> Path:
@@ -75,6 +46,25 @@ def test_int8_file_gives_the_integers_of_tflite(tmp_path: Path) -> None:
     first = graph.nodes[0]
     assert first.window is not None and (first.window.pad_h, first.window.more_h) == (1, 0)
     assert (first.window.pad_w, first.window.more_w) == (0, 1), "the odd pixel is at the right"
+
+
+def test_from_the_file_to_a_session_on_arrays(tmp_path: Path) -> None:
+    """Nothing is calibrated, samples are .npy, and the session learns to tell them apart."""
+    for label in range(2):
+        (tmp_path / f"data/{label}").mkdir(parents=True)
+        for n in range(20):
+            sample = np.random.default_rng([label, n]).normal(60 * label - 30, 30, (9, 10, 3))
+            np.save(tmp_path / f"data/{label}/{n}.npy", np.clip(sample, -128, 127).astype(np.int8))
+    generated = tmp_path / "generated"
+    words = [str(small(tmp_path)), "--classes", "2", "-o", str(generated), "--board", "native"]
+    done = CliRunner().invoke(convert, words)
+    assert done.exit_code == 0, done.output
+    assert "int8 as in the file, 0.05 * (q - 3)" in done.output
+    session = ["--data", str(tmp_path / "data"), "--epochs", "2", "-o", str(tmp_path / "out"), "--jobs", "1"]
+    done = CliRunner().invoke(simulate, [str(generated), *session])
+    assert done.exit_code == 0, done.output
+    accuracy = json.loads((tmp_path / "out/results.json").read_text())["runs"][0]["accuracy"]
+    assert accuracy["after"] > 0.9 > accuracy["before"], accuracy
 
 
 def test_relu_that_does_not_saturate_at_zero_is_a_table(tmp_path: Path) -> None:

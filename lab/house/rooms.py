@@ -37,6 +37,7 @@ FLOORS: Floors = (
     (
         "lab.instructions",
         "lab.zoo",
+        "lab.tasks",
         "lab.recipe",
         "lab.compilers",
         "lab.workflow",
