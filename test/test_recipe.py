@@ -75,7 +75,7 @@ def test_every_protocol_has_the_default_and_what_it_was() -> None:
     default = Case("d", "n", "one-look", "default", 3).settings(400, 0)
     assert (default.imprint, default.schedule, default.rate, default.seed) == (True, "cosine", 1.0, 3)
     few = Case("d", "n", "shots-5", "default", 3).settings(50, 100)
-    assert (few.epochs, few.rehearse, few.recalled_rate, few.recalled_head) == (0, 600, 2.0, 1.0)
+    assert (few.epochs, few.rehearse, few.recalled_rate, few.recalled_head) == (0, 600, 1.5, 1.0)
     assert len({case.key for case in cases("ab", "cd", tuple(PROTOCOLS), (0, 1))}) == 2 * 2 * 2 * sum(
         len(arms) for arms in ARMS.values()
     )

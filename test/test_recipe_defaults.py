@@ -28,6 +28,6 @@ def test_what_is_done_depends_on_what_is_there(
 
 
 def test_few_images_are_learned_faster() -> None:
-    assert Situation(60, 100, True, "shuffled").recalled_rate == 2.0
+    assert Situation(60, 100, True, "shuffled").recalled_rate == 1.5
     for other in (Situation(400, 100, True, "classes"), Situation(60, 100, False, "shuffled")):
         assert other.recalled_rate == 1.0

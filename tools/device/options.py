@@ -103,7 +103,7 @@ class Course:
         "--recalled-rate",
         type=Number(0, 1000),
         metavar="F",
-        help="A factor on the rate in these. [2 where half of the images are records]",
+        help="A factor on the rate in these. [1.5 where half of the images are records]",
     )
     recalled_head: float | None = option(
         "--recalled-head",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 TIMES = 12  # that each record comes in a session without passes
-FASTER = 2.0  # with few images there is far to go in few steps
+FASTER = 1.5  # with few images there is far to go in few steps
 
 
 @dataclass(frozen=True)
