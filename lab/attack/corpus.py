@@ -164,6 +164,7 @@ def seeds(folder: Path, elf: Path | None) -> dict[str, list[Path]]:
         "board": [kept_board(folder / "board.npz")],
         "scheme": schemes(folder),
         "line": [record(folder / "line.bin")],
+        "fleet": [gateway(folder / "boards.json")],
         **converted(folder, models[0]),
     }
     return found if elf is None else {**found, "firmware": [elf]}
@@ -171,6 +172,20 @@ def seeds(folder: Path, elf: Path | None) -> dict[str, list[Path]]:
 
 def traced(path: Path, net: nn.Module) -> Path:
     torch.jit.save(torch.jit.trace(net.eval(), torch.zeros(1, 1, 8, 8)), path)
+    return path
+
+
+def gateway(path: Path) -> Path:
+    board = {"name": "hall", "port": "/dev/ttyACM0", "data": "photos"}
+    private = {"clip": 1.0, "noise": 2.0}
+    document = {
+        "plan": "plan.json",
+        "boards": [board],
+        "keep": ["biases"],
+        "masked": "yes",
+        "private": private,
+    }
+    path.write_text(json.dumps(document))
     return path
 
 
