@@ -28,6 +28,7 @@ from microtrain.fleet.errors import FleetError
 from microtrain.fleet.layout import Layout
 from microtrain.fleet.member import loaded
 from microtrain.fleet.message import Work
+from microtrain.fleet.private import Private, blurred, epsilon
 from microtrain.fleet.rounding import divided, noise, rounded
 from microtrain.fleet.sharing import share
 
@@ -292,3 +293,40 @@ def test_a_lost_sparse_update_joins_the_residual(layout: Layout) -> None:
     alone = layout.read(one.state.block) - layout.read(board.seen[1])
     assert residual is not None and one.state.residual is not None and lost.any()
     assert (one.state.residual + sent == residual + lost + alone).all()
+
+
+# ---------------------------------------------------------------- noise
+
+
+def test_an_update_is_cut_and_blurred_as_it_says(layout: Layout) -> None:
+    draws = np.random.default_rng(1)
+    change = some_values(layout, 1, 0.4)
+    length = float(np.linalg.norm(layout.real(change)))
+    faint = blurred(layout, change, Private(length / 4, 1e-9), draws)
+    assert np.linalg.norm(layout.real(faint)) == pytest.approx(length / 4, rel=0.02)
+    quiet = blurred(layout, change, Private(4 * length, 1e-12), draws)
+    assert (np.abs(quiet - change) <= 1).all()
+    zero = np.zeros(layout.size, np.int64)
+    drawn = np.concatenate([layout.real(blurred(layout, zero, Private(2.0, 0.5), draws)) for _ in range(200)])
+    assert drawn.std() == pytest.approx(1.0, rel=0.05) and abs(drawn.mean()) < 0.05
+
+
+def test_epsilon_is_that_of_the_gaussian_mechanism() -> None:
+    """A little above the exact value of one round, which is 0.5 at noise 14.6; and it composes."""
+    one = epsilon(14.6, 1)
+    assert 0.5 < one < 0.8
+    assert epsilon(14.6, 16) == pytest.approx(epsilon(14.6 / 4, 1), rel=1e-6) and epsilon(14.6, 16) > 3 * one
+    assert epsilon(1.0, 100) > 200
+
+
+def test_a_private_board_sends_noise_and_no_hash(layout: Layout) -> None:
+    one, plain = (member("a", Learner(layout.plan), layout) for _ in range(2))
+    one.private = Private(1.0, 1.0)
+    fleet = federation(layout)
+    fleet.begin()
+    task = fleet.task(Work(NAME), 1)
+    report, change = change_of(layout, one.handle(task))
+    said, plain_change = change_of(layout, plain.handle(task))
+    assert report.loss == 0 and report.sha256 != said.sha256 and (change != plain_change).any()
+    with pytest.raises(FleetError, match="clip and noise must be larger than 0"):
+        Private(0.0, 1.0).checked()

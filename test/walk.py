@@ -73,7 +73,7 @@ WALKS = (
     Walk("docs/imprint.md", before=CONVERTED),
     Walk(
         "docs/fleet.md",
-        {"--plan generated": "--plan firmware/generated", "--test photos": "--test photos"},
+        {"--plan generated": "--plan firmware/generated"},
         CONVERTED,
     ),
     Walk("docs/embed.md"),

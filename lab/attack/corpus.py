@@ -168,6 +168,7 @@ def seeds(folder: Path, elf: Path | None) -> dict[str, list[Path]]:
         "board": [kept_board(folder / "board.npz")],
         "scheme": schemes(folder),
         "line": [record(folder / "line.bin")],
+        "fleet": [gateway(folder / "boards.json")],
         **converted(folder, models[0]),
     }
     return found if elf is None else {**found, "firmware": [elf]}
@@ -187,6 +188,20 @@ def numbers(folder: Path) -> list[Path]:
     np.save(folder / "sample.npy", np.arange(192, dtype=np.uint8))
     np.save(folder / "text.npy", np.array(["x"]))
     return [folder / "sample.npy", folder / "text.npy"]
+
+
+def gateway(path: Path) -> Path:
+    board = {"name": "hall", "port": "/dev/ttyACM0", "data": "photos"}
+    private = {"clip": 1.0, "noise": 2.0}
+    document = {
+        "plan": "plan.json",
+        "boards": [board],
+        "keep": ["biases"],
+        "masked": "yes",
+        "private": private,
+    }
+    path.write_text(json.dumps(document))
+    return path
 
 
 def arrays(path: Path, **named: np.ndarray) -> Path:

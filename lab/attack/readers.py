@@ -119,6 +119,13 @@ def line(path: Path) -> None:
     session(Replay(path.read_bytes()))
 
 
+def fleet(path: Path) -> None:
+    """The file that names the boards of a node."""
+    from microtrain.fleet.gateway import read_gateway
+
+    read_gateway(path)
+
+
 READERS: dict[str, Callable[[Path], None]] = {
     "model": model,
     "checkpoint": checkpoint,
@@ -133,6 +140,7 @@ READERS: dict[str, Callable[[Path], None]] = {
     "firmware": firmware,
     "board": board,
     "line": line,
+    "fleet": fleet,
 }
 
 

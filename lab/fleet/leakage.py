@@ -31,7 +31,7 @@ from microtrain.simulate.blueprint import stored
 from microtrain.simulate.network import Step, load_network
 from microtrain.simulate.parallel import Parallel, Tensor
 
-STEP, VARIATION = 0.05, 2e-2
+STEP, VARIATION = 0.05, 0.2
 WARM = 200  # steps before the one that is attacked: a head of zeros gives no gradient to what is below it
 
 

@@ -141,6 +141,16 @@ TAKEN = (
 
 
 @main.command()
+@click.option("--noise", type=Number(0.01, 10_000), required=True, help="As the gateway's file has it.")
+@click.option("--rounds", type=click.IntRange(1, 1_000_000), default=5, show_default=True)
+def privacy(noise: float, rounds: int) -> None:
+    """Say what noise on updates is worth: epsilon of all rounds together."""
+    from .private import DELTA, epsilon
+
+    say(f"epsilon {epsilon(noise, rounds):.3g} at delta {DELTA:g}, for a board in {rounds} rounds")
+
+
+@main.command()
 @click.argument("log", type=FILE)
 @click.option("--once", is_flag=True, help="Show it as it is and end.")
 def watch(log: Path, once: bool) -> None:

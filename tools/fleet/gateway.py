@@ -25,6 +25,7 @@ from .errors import FleetError
 from .layout import Layout
 from .member import Member
 from .message import Name
+from .private import Private
 from .words import KEEP
 
 Keep = tuple[Annotated[str, OneOf(tuple(KEEP))], ...]
@@ -49,7 +50,8 @@ class Entry:
 class Gateway:
     """plan: of the boards; federation: of the federation, where that is another; keep: what stays here.
 
-    masked  yes: no update leaves without masks, whatever the server asks
+    masked   yes: no update leaves without masks, whatever the server asks
+    private  every update is cut and blurred before it leaves
     """
 
     plan: str
@@ -57,6 +59,7 @@ class Gateway:
     federation: str | None = field(default=None, metadata=OPTIONAL)
     keep: Keep | None = field(default=None, metadata=OPTIONAL)
     masked: Annotated[str, OneOf(("yes", "no"))] | None = field(default=None, metadata=OPTIONAL)
+    private: Private | None = field(default=None, metadata=OPTIONAL)
 
 
 def read_gateway(file: Path) -> Gateway:
@@ -95,6 +98,7 @@ def members_of(file: Path) -> Iterator[list[Member]]:
             members.append(Member(entry.name, board, samples, all_, own, state / f"{entry.name}.npz"))
         for member in members:
             member.masked = gateway.masked == "yes"
+            member.private = gateway.private.checked() if gateway.private else None
         yield members
     finally:
         for member in members:

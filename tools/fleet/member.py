@@ -26,6 +26,7 @@ from .errors import FleetError
 from .layout import Layout
 from .masks import Masker
 from .message import TASK, UPDATE, Report, Work, dense, longest, parsed, settled, undense, written
+from .private import Private, blurred
 from .rounding import derived, divided, noise
 from .sharing import share
 from .words import HEAD_KINDS
@@ -65,6 +66,7 @@ class Member:
     own      what this board shares, by its own plan; the same where it runs the same scheme
     file     keeps the state; None: it is kept in memory
     masked   it sends nothing that is not masked (masks.py)
+    private  every change is cut and blurred (private.py)
     """
 
     def __init__(
@@ -74,6 +76,7 @@ class Member:
         self.sharing = share(all_, own)
         self.file = file
         self.masked = False
+        self.private: Private | None = None
         self.state = loaded(file, own) if file else State()
 
     def handle(self, task: bytes, masker: Masker | None = None) -> bytes:
@@ -128,6 +131,8 @@ class Member:
         own, state = self.sharing.own, self.state.joined(work.federation)
         lost = state.pending if work.got.get(self.name, 0) < state.rounds.get(work.federation, 0) else None
         residual = velocity = None
+        if self.private is not None:
+            change = blurred(own, change, self.private, np.random.default_rng())
         if work.share:
             sent = dgc.compressed(
                 own, change, (state.residual, state.velocity), lost, work.share, work.momentum
@@ -138,14 +143,15 @@ class Member:
             body = dense(own, change)
         if masker is not None:
             body = masker.masked(len(self.samples.samples) * self.sharing.to_all(change))
+        hidden = masker is not None or self.private is not None
         report = Report(
             board=self.name,
             federation=work.federation,
             samples=len(self.samples.samples),
             steps=learned.steps,
-            sha256=hashlib.sha256(b"" if masker else learned.block).hexdigest(),  # a hash confirms a guess
+            sha256=hashlib.sha256(b"" if hidden else learned.block).hexdigest(),  # a hash confirms a guess
             again=learned.again,
-            loss=0.0 if masker else learned.loss,
+            loss=0.0 if hidden else learned.loss,
             body="masked" if masker else "sparse" if work.share else "dense",
         )
         rounds = {**state.rounds, work.federation: number}
