@@ -106,7 +106,7 @@ NOT_RUN = {
     "python renode/run.py renode/checkpoint.robot": "test_renode_suites.py",
     "renode renode/stm32f746.resc": "needs Renode, which the workflow has",
     "sudo apt-get install gcc libc6-dev python3-dev python3-venv": "Renode; the workflow does it",
-    "mkdir -p ~/renode && tar": "Renode; the workflow does it",
+    "mkdir -p ~/renode ~/.local/bin && tar": "Renode; the workflow does it",
     "python3 -m venv ~/renode/python": "Renode; the workflow does it",
     "printf": "Renode; the workflow does it",
     "chmod +x ~/.local/bin/renode-test": "Renode; the workflow does it",
