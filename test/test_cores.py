@@ -47,6 +47,7 @@ def test_a_core_learns_what_this_machine_learns(core: Core, session: Session, ho
     if core.qemu:
         assert 10_000 < found["inference_instructions"] < found["step_instructions"]
         assert 0 < found["slice_instructions"] < found["step_instructions"]
+        assert found["stack"] is None or 400 < found["stack"] < 1200
         assert found["flash"] > 10_000 and found["sram"] > 5_000
 
 

@@ -19,7 +19,7 @@
  * function; none waits, none touches hardware but the rounding mode of the FPU, which is put back.
  *
  * Time: of feeding, predicting and training it depends on the model alone, never on the data; docs/embed.md has numbers.
- * Stack: below 1 KB and what the caller's storage functions take.
+ * Stack: about 1.1 KB on a Cortex-M4F, measured by `make cores`, and what the caller's storage functions take.
  *
  * Every function but those that say otherwise returns MICROTRAIN_OK or a negative error and then has changed nothing.
  * Trained bits are the same on every core and compiler. Do not compile with -ffast-math.

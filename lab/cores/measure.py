@@ -24,6 +24,7 @@ def row(core: Core, session: Session, folder: Path) -> Row:
         "inference_instructions": instructions(core, said["inference"]),
         "step_instructions": instructions(core, said["step"]),
         "slice_instructions": instructions(core, said.get("slice", [])),
+        "stack": int(said["stack"][-1]) or None,
         "flash": flash,
         "sram": sram,
     }

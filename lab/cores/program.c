@@ -140,6 +140,26 @@ static void train(uint32_t n)
     say(sliced ? "sliced" : "step", t.all);
 }
 
+/* How deep the stack is at a call, of a part of it that was painted before; 0 where nobody measures it. */
+enum { PAINTED = 8192, FRAME = 64 };
+
+static __attribute__((noinline)) uint32_t stack(int measure)
+{
+#if defined(__arm__)
+    volatile uint8_t *end = (volatile uint8_t *)__builtin_frame_address(0) - FRAME, *part = end - PAINTED;
+    for (uint32_t i = 0; i < PAINTED && !measure; i++) {
+        part[i] = 0xa5;
+    }
+    while (measure && part < end && *part == 0xa5) {
+        part++;
+    }
+    return (uint32_t)(end - part) + FRAME;
+#else
+    (void)measure;
+    return 0;
+#endif
+}
+
 int main(void)
 {
     const struct microtrain_memory memory = {arena, sizeof arena, learned, sizeof learned};
@@ -149,7 +169,10 @@ int main(void)
     start_counting();
     check(microtrain_init(&device, &PROGRAM_MODEL, &memory));
     check(microtrain_selftest(&device));
-    for (uint32_t n = 0; n < STEPS; n++) {
+    (void)stack(0);
+    train(0);
+    say("stack", stack(1));
+    for (uint32_t n = 1; n < STEPS; n++) {
         train(n);
     }
     feed(STEPS, 0, &t);
