@@ -56,7 +56,7 @@ def demo() -> None:
 @click.option(
     "--image", type=click.IntRange(0, 399), default=3, show_default=True, help="Of the test images."
 )
-@click.option("--iterations", type=(int, int), default=(40, 1500), show_default=True, help="dlg, inverting.")
+@click.option("--iterations", type=(int, int), default=(20, 1000), show_default=True, help="dlg, inverting.")
 def leakage(image: int, iterations: tuple[int, int]) -> None:
     """What two attacks see in an update: build/fleet/leakage.png, and the SSIM of each defence."""
     import torch

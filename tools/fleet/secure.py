@@ -39,7 +39,7 @@ def held(state: RecordDict) -> ConfigRecord:
 
 def masker_of(member: Member, state: RecordDict) -> Masker | None:
     """A board's side of the masked round that is under way."""
-    kept = held(state)
+    kept = state.config_records.get(STATE, {})
     if member.name not in kept:
         return None
     return Masker.loads(member.name, member.sharing.all, str(kept[member.name]))
