@@ -13,6 +13,7 @@ from torch import nn
 from microtrain.convert.frontends.module import LoadedModel, load_model
 from microtrain.convert.ir import Graph
 from microtrain.convert.memory.replay import Request
+from microtrain.convert.ops.reconstruct import closed
 from microtrain.convert.pipeline import Compiled, Passes, compile_graph
 from microtrain.convert.quantize.ptq import Choices, calibration_images, quantize_model
 from microtrain.convert.recording import with_buffer
@@ -33,6 +34,23 @@ SCHEMES = (
     Scheme("full+4b", biases=-1, weights={ALL: 1.0}, fraction_bits=4),
     Scheme("part", biases=-1, weights={ALL: 0.5}, fraction_bits=4),
 )
+
+
+OTHERS = (
+    *(
+        nn.Sigmoid(),
+        nn.Tanh(),
+        nn.SiLU(),
+        nn.GELU(),
+        nn.Mish(),
+        nn.Softplus(),
+        nn.ELU(),
+        nn.SELU(),
+        nn.CELU(),
+    ),
+    nn.Hardtanh(-0.5, 0.7),
+)
+NUMBERS = 24  # that an autoencoder makes again
 
 
 class Excited(nn.Module):
@@ -69,7 +87,7 @@ class Everything(nn.Module):
 
     def __init__(self, blocks: int, excited: bool) -> None:
         super().__init__()
-        acts = (nn.ReLU6(), nn.Hardswish(), nn.LeakyReLU(0.1))
+        acts = (nn.ReLU6(), nn.Hardswish(), nn.LeakyReLU(0.1), *OTHERS)
         self.layers = nn.Sequential(
             *(nn.Conv2d(3, 8, 3, 2, 1), nn.ReLU(), nn.MaxPool2d(2), nn.AvgPool2d(2)),
             *(Block(8, acts[k % len(acts)], excited and k % 2 == 0) for k in range(blocks)),
@@ -110,6 +128,22 @@ def samples(root: Path, folder: Path) -> Iterator[Compiled]:
         for passes in (WHOLE, KEPT):
             yield compile_graph(graph, SCHEMES[1], CLASSES, passes)
         yield compile_graph(graph, replace(SCHEMES[3], loss="mse"), CLASSES)
+    with_all = everything(3 + len(OTHERS), False, folder)
+    for scheme in (SCHEMES[0], SCHEMES[2], SCHEMES[3]):
+        yield compile_graph(with_all, scheme, CLASSES)
+    normal = autoencoder(folder)
+    for scheme in (SCHEMES[2], SCHEMES[3], SCHEMES[4]):
+        yield compile_graph(normal, scheme, 2)
+
+
+def autoencoder(folder: Path) -> Graph:
+    """A network for anomaly detection."""
+    path = folder / "autoencoder.pt2"
+    layers = nn.Sequential(nn.Flatten(), nn.Linear(NUMBERS, 16), nn.ReLU(), nn.Linear(16, NUMBERS)).eval()
+    torch.export.save(torch.export.export(layers, (torch.zeros(1, 1, 1, NUMBERS),)), path)
+    images = np.random.default_rng(0).integers(0, 256, (16, 1, NUMBERS, 1)).astype(np.uint8)
+    loaded = load_model(path)
+    return quantized(replace(loaded, graph=closed(loaded.graph)), images)
 
 
 def replayed(graph: Graph, part: int = 1) -> Compiled:
