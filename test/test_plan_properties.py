@@ -76,7 +76,8 @@ def test_the_plan_of_any_conversion_is_read_again(case: Case, budget: Budget | N
 
 def whole() -> dict[str, Any]:
     """A plan with something in every key."""
-    replay = {"records": 1, "record_bytes": 8, "bytes": 8, "all_in_sram": 9, "tensors": ["input"], "step": 0}
+    sizes = {"records": 1, "record_bytes": 8, "part": 1, "bytes": 8, "all_in_sram": 9}
+    replay = {**sizes, "tensors": ["input"], "step": 0}
     made = copy.deepcopy(plan_document(replay=replay))
     made["scheme"] |= {"weights": {"linear": [0, 1]}, "head": {"rows": [0, 1]}}
     made["trainables"]["tensors"][0] |= {"channels": [0], "base": [0.5], "dead": [1]}

@@ -20,7 +20,9 @@ LAB = (
     "bench",
     "claims",
     "compilers",
+    "cores",
     "coverage",
+    "fleet",
     "forgetting",
     "golden",
     "house",
@@ -30,6 +32,7 @@ LAB = (
     "results",
     "sizes",
     "soak",
+    "tasks",
     "workflow",
     "zoo",
 )

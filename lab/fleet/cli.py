@@ -97,8 +97,8 @@ def converted(model: Path, scheme: object, folder: Path) -> Path:
 
 
 @main.command()
-@click.option("--rounds", type=click.IntRange(1), default=200, show_default=True)
-@click.option("--seed", type=int, default=7, show_default=True)
+@click.option("--rounds", type=click.IntRange(1), default=200, show_default=True, help="How many.")
+@click.option("--seed", type=int, default=7, show_default=True, help="Of the troubles.")
 def troubles(rounds: int, seed: int) -> None:
     """Rounds with power cuts, resets, noise, boards that are away and updates that get lost."""
     from microtrain.base.plan import read_plan
@@ -122,9 +122,15 @@ def every(count: int) -> Callable[[int], None]:
 
 
 @main.command()
-@click.option("--rounds", type=click.IntRange(1), default=20, show_default=True)
-@click.option("--boards", type=click.IntRange(2), default=10, show_default=True)
-@click.option("--alpha", type=click.FloatRange(0.01), default=1.0, show_default=True)
+@click.option("--rounds", type=click.IntRange(1), default=20, show_default=True, help="How many.")
+@click.option("--boards", type=click.IntRange(2), default=10, show_default=True, help="How many.")
+@click.option(
+    "--alpha",
+    type=click.FloatRange(0.01),
+    default=1.0,
+    show_default=True,
+    help="Of the Dirichlet distribution that divides the images: the smaller, the less alike boards are.",
+)
 def cifar(rounds: int, boards: int, alpha: float) -> None:
     """CIFAR-10 divided over boards, against other ways to learn it."""
     from .cifar import Case, study
