@@ -14,7 +14,10 @@ from click.testing import CliRunner, Result
 
 from microtrain.base.paths import ROOT
 
-ROOMS = ("convert", "simulate", "search", "device", "memory_report", "emulator", "demo", "elfcheck", "new")
+ROOMS = (
+    *("convert", "simulate", "search", "device", "memory_report", "emulator", "demo", "elfcheck", "new"),
+    "fleet",
+)
 LAB = (
     "attack",
     "bench",

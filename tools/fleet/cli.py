@@ -25,7 +25,9 @@ class Learning:
         "--strategy", type=click.Choice(STRATEGIES), default="fedavg", show_default=True,
         help="How the server makes one model of many.",
     )  # fmt: skip
-    rounds: int = option("--rounds", type=click.IntRange(1, 100_000), default=5, show_default=True)
+    rounds: int = option(
+        "--rounds", type=click.IntRange(1, 100_000), default=5, show_default=True, help="Rounds of the fleet."
+    )
     seed: int = option(
         "--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True,
         help="Of orders and of rounding: the same seed, the same bits.",
@@ -48,7 +50,13 @@ class App(Learning):
         help="plan.json of another scheme of the same network that boards may run.",
     )  # fmt: skip
     name: str = option("--name", default="fleet", show_default=True, help="Another name begins anew.")
-    epochs: int = option("--epochs", type=click.IntRange(1, 1000), default=1, show_default=True)
+    epochs: int = option(
+        "--epochs",
+        type=click.IntRange(1, 1000),
+        default=1,
+        show_default=True,
+        help="Passes of each board over its images, in a round.",
+    )
     limit: int = option(
         "--limit", type=click.IntRange(0), default=0, metavar="N", help="Most samples a pass. [all]"
     )
@@ -142,7 +150,9 @@ TAKEN = (
 
 @main.command()
 @click.option("--noise", type=Number(0.01, 10_000), required=True, help="As the gateway's file has it.")
-@click.option("--rounds", type=click.IntRange(1, 1_000_000), default=5, show_default=True)
+@click.option(
+    "--rounds", type=click.IntRange(1, 1_000_000), default=5, show_default=True, help="Rounds of the fleet."
+)
 def privacy(noise: float, rounds: int) -> None:
     """Say what noise on updates is worth: epsilon of all rounds together."""
     from .private import DELTA, epsilon
