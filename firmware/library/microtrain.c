@@ -205,6 +205,15 @@ int microtrain_set(struct microtrain *m, uint32_t seed, float rate)
     return leave(&call, MICROTRAIN_OK);
 }
 
+/* Whether a row is one, and the one that is next or the first. */
+static int status_of_row(const struct session *s, uint32_t y, const uint8_t *row)
+{
+    if (!row || y >= ROWS(s)) {
+        return MICROTRAIN_ERR_ARGUMENT;
+    }
+    return y == 0 || y == s->row ? MICROTRAIN_OK : MICROTRAIN_ERR_ORDER;
+}
+
 int microtrain_feed_row(struct microtrain *m, uint32_t y, const uint8_t *row)
 {
     struct call call = enter(m, NEEDS_NO_STEP);
@@ -212,11 +221,9 @@ int microtrain_feed_row(struct microtrain *m, uint32_t y, const uint8_t *row)
         return call.status;
     }
     struct session *s = &call.instance->session;
-    if (!row || y >= ROWS(s)) {
-        return leave(&call, MICROTRAIN_ERR_ARGUMENT);
-    }
-    if (y != 0 && y != s->row) {
-        return leave(&call, MICROTRAIN_ERR_ORDER);
+    int status = status_of_row(s, y, row);
+    if (status != MICROTRAIN_OK) {
+        return leave(&call, status);
     }
     return leave(&call, of_session(session_put_row(s, y, row)));
 }
@@ -268,11 +275,9 @@ int microtrain_feed_row_begin(struct microtrain *m, uint32_t y, const uint8_t *r
         return call.status;
     }
     struct session *s = &call.instance->session;
-    if (!row || y >= ROWS(s)) {
-        return leave(&call, MICROTRAIN_ERR_ARGUMENT);
-    }
-    if (y != 0 && y != s->row) {
-        return leave(&call, MICROTRAIN_ERR_ORDER);
+    int status = status_of_row(s, y, row);
+    if (status != MICROTRAIN_OK) {
+        return leave(&call, status);
     }
     session_place_row(s, y, row);
     return leave(&call, begin(call.instance, ROW));

@@ -219,13 +219,16 @@ class Device:
         """Seed of the stochastic rounding, uint32."""
         self._talk.command(f"seed {number}", "ok seed")
 
+    def _must_remember(self) -> None:
+        if not self.info.records:
+            raise DeviceError(NO_RECORDS)
+
     def replay(self, count: int) -> None:
         """Training steps on old records behind each new one.
 
         Errors   DeviceError where the firmware has no replay buffer
         """
-        if not self.info.records:
-            raise DeviceError(NO_RECORDS)
+        self._must_remember()
         self._talk.command(f"replay {count}", "ok replay")
 
     def rehearse(self, count: int) -> None:
@@ -233,8 +236,7 @@ class Device:
 
         Errors   DeviceError where the firmware has no replay buffer, or nothing is in it
         """
-        if not self.info.records:
-            raise DeviceError(NO_RECORDS)
+        self._must_remember()
         for start in range(0, count, REPLAY_MAX):
             self._talk.command(f"rehearse {min(REPLAY_MAX, count - start)}", "ok rehearse", COMPUTE_S)
 
@@ -243,8 +245,7 @@ class Device:
 
         Errors   DeviceError where the firmware has no replay buffer
         """
-        if not self.info.records:
-            raise DeviceError(NO_RECORDS)
+        self._must_remember()
         self._talk.command(f"keep {int(on)}", "ok keep")
 
     def recalled_head(self, factor: float) -> None:
@@ -252,8 +253,7 @@ class Device:
 
         Errors   DeviceError where the firmware has no replay buffer
         """
-        if not self.info.records:
-            raise DeviceError(NO_RECORDS)
+        self._must_remember()
         self._talk.command(f"head {decimal(factor)}", "ok head")
 
     def idle(self, steps: int) -> None:
@@ -261,8 +261,7 @@ class Device:
 
         Errors   DeviceError where the firmware has no replay buffer
         """
-        if not self.info.records:
-            raise DeviceError(NO_RECORDS)
+        self._must_remember()
         self._talk.command(f"idle {steps}", "ok idle")
 
     def pull(self) -> bytes:
