@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -97,7 +98,7 @@ def test_platformio_builds_it_in_lib(library: Path, tmp_path: Path) -> None:
     (tmp_path / "src/main.c").write_text(MAIN)
     shutil.copytree(library, tmp_path / "lib/garden")
     (tmp_path / "platformio.ini").write_text(f"[env:native]\nplatform = symlink://{ROOT}/platform\n")
-    run("pio", "run", "-s", "-d", tmp_path)
+    run(sys.executable, "-m", "platformio", "run", "-s", "-d", tmp_path)
     run(tmp_path / ".pio/build/native/program")
 
 
