@@ -19,7 +19,8 @@ SRAM all in, statistics of features included) and over {seeds}. All that learns 
 arithmetic, bit for bit, but the heads in closed form and `pc-tail`.
 
 - **default**: what `device train` does: one look at each image makes the head, then the scheme's rate on a
-  cosine.
+  cosine. With ten or five images of a class and with classes in order it has a replay buffer too, in what is
+  left of the board's SRAM (in order: of 128 KB), and rehearses its records instead of taking a pass.
 - **look**: that head alone, as the device makes it. **lda**, **ridge**, **ncm**: heads in closed form on the
   same features in float64, with the covariance of all features; ridge with its penalty by leave-one-out.
 - **before**: a head of zeros and a constant rate. **cosine**: a head of zeros, twice the rate on a cosine.

@@ -15,7 +15,7 @@ WORDS = {
     "shots-10": "Ten images of each class, each seen once",
     "shots-5": "Five images of each class, each seen once",
     "six-passes": "Six passes over 40 images a class",
-    "in-order": "One class after the other, 40 images of each, each seen once, without a replay buffer",
+    "in-order": "One class after the other, 40 images of each, each seen once",
 }
 
 
