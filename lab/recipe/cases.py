@@ -99,13 +99,7 @@ class Case:
         if not self.remembers:
             return replace(settings, epochs=max(about.epochs, chosen.epochs))
         found = Situation(images, records, settings.imprint, about.order)
-        return replace(
-            settings,
-            epochs=found.epochs,
-            rehearse=found.rehearse,
-            recalled_rate=found.recalled_rate,
-            recalled_head=found.recalled_head,
-        )
+        return replace(settings, **found.chosen())
 
 
 def cases(

@@ -51,11 +51,9 @@ def coded(graph: Graph, images: np.ndarray, part: int) -> Graph:
 
 def recorded(graph: Graph, images: np.ndarray) -> Mapping[str, np.ndarray]:
     """What records of the images hold: tensor -> int8 [N, h, w, c]."""
-    nodes = graph.forward_layers
-    made = [i for i, node in enumerate(nodes, 1) if set(node.outputs) & set(graph.record)]
-    front = nodes[: max(made, default=0)]
-    last = front[-1].outputs[0] if front else graph.input.tensor
-    part = graph.replace(nodes=front, forward=-1, output=last)
+    layers = graph.replace(nodes=graph.forward_layers, forward=-1)
+    front = layers.nodes[: layers.cut]
+    part = layers.replace(nodes=front, output=front[-1].outputs[0] if front else graph.input.tensor)
     found: dict[str, list[np.ndarray]] = {tensor: [] for tensor in graph.record}
 
     def observe(tensor: str, values: np.ndarray) -> None:

@@ -25,7 +25,7 @@ from .link import DEFAULT_BAUD, EmulatorPort, Port, ProgramPort, SerialPort
 from .options import FACTOR_HELP, LR_HELP, Course, Rates, factors, imprints, in_words
 from .plan import check_same_model
 from .recipe import Situation
-from .session import Evaluation, Log, Settings, evaluate, imprint, new_log, pixels, train, varied
+from .session import Evaluation, Log, Settings, evaluate, imprint, new_log, per_epoch, pixels, train, varied
 from .session_page import save_page
 from .shown import Shown, moments
 from .watch import watch
@@ -247,7 +247,7 @@ def train_command(
             device.autosave(autosave)
         target.hurry(device)
         imprint = imprint_first(device, wanted.imprint)
-        shown = min(wanted.limit or len(training.samples), len(training.samples))
+        shown = per_epoch(training, wanted.limit)
         wanted = wanted.resolved(Situation(shown, device.info.records, imprint, wanted.order))
         say(in_words(wanted, (factor,), rates, imprint))
         settings = wanted.settings(factor, wanted.seed, wanted.eval_every, wanted.replay, imprint)

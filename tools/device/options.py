@@ -120,10 +120,8 @@ class Course:
         """The course with what nobody said as recipe.py has it."""
         if self.epochs is not None:
             return replace(self, rehearse=self.rehearse or 0)
-        rehearse = found.rehearse if self.rehearse is None else self.rehearse
-        head = found.recalled_head if self.recalled_head is None else self.recalled_head
-        rate = found.recalled_rate if self.recalled_rate is None else self.recalled_rate
-        return replace(self, epochs=found.epochs, rehearse=rehearse, recalled_head=head, recalled_rate=rate)
+        open_ = {name: value for name, value in found.chosen().items() if getattr(self, name) is None}
+        return replace(self, **open_)
 
     def settings(
         self, factor: float, seed: int, eval_every: int, replay: int | None, imprint: bool = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 TIMES = 12  # that each record comes in a session without passes
 FASTER = 1.5  # with few images there is far to go in few steps
@@ -22,6 +23,11 @@ class Situation:
     records: int
     looks: bool
     order: str
+
+    def chosen(self) -> dict[str, Any]:
+        """All of it, by the names that Settings and the options have for it."""
+        names = ("epochs", "rehearse", "recalled_rate", "recalled_head")
+        return {name: getattr(self, name) for name in names}
 
     @property
     def epochs(self) -> int:

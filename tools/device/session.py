@@ -366,6 +366,11 @@ def shuffled(dataset: Dataset, settings: Settings) -> Iterator[tuple[int, Sample
             yield epoch, dataset.samples[index]
 
 
+def per_epoch(dataset: Dataset, limit: int) -> int:
+    """Images that an epoch shows. limit: most, 0: all"""
+    return min(limit or len(dataset.samples), len(dataset.samples))
+
+
 def spread(samples: tuple[Sample, ...], limit: int) -> tuple[Sample, ...]:
     """At most `limit` samples at even distances, so that every class has its share; 0: all."""
     if not limit or limit >= len(samples):

@@ -300,11 +300,11 @@ class Nearby(Grid):  # type: ignore[misc, unused-ignore]
         self._results: dict[str, Future[Message]] = {}
 
     def set_run(self, run: Any) -> None:
-        raise NotImplementedError("there is one run here")
+        raise FleetError("a grid in this process has one run: runs are a SuperLink's.")
 
     @property
     def run(self) -> Any:
-        raise NotImplementedError("there is one run here")
+        raise FleetError("a grid in this process has one run: runs are a SuperLink's.")
 
     def create_message(
         self,

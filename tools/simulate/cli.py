@@ -19,7 +19,7 @@ from microtrain.base.terminal import say
 from microtrain.device.client import REPLAY_MAX
 from microtrain.device.options import FACTOR_HELP, LR_HELP, Course, factors, imprints, in_words
 from microtrain.device.recipe import Situation
-from microtrain.device.session import Settings
+from microtrain.device.session import Settings, per_epoch
 from microtrain.samples.source import hold_out, split
 
 from .arithmetic import ARITHMETICS, FLOAT, check, check_order
@@ -132,7 +132,7 @@ def run(plan: Path, wanted: Wanted) -> tuple[Blueprint, list[Outcome], list[Path
     chosen = factors(wanted.lrs, wanted.given, model.rates)
     imprint = imprint_first(model, wanted)
     task = task_of(model, wanted)
-    images = images_of(task, wanted.limit)
+    images = per_epoch(task.training, wanted.limit)
     wanted = wanted.resolved(Situation(images, task.memory, imprint, wanted.order))
     say(in_words(wanted, chosen, model.rates, imprint))
     runs = settings_of(task, wanted, chosen, imprint)
@@ -165,11 +165,6 @@ def task_of(model: Blueprint, wanted: Wanted) -> Task:
     )
 
 
-def images_of(task: Task, limit: int) -> int:
-    """That an epoch shows."""
-    return min(limit or len(task.training.samples), len(task.training.samples))
-
-
 def imprint_first(model: Blueprint, wanted: Wanted) -> bool:
     """Whether the runs begin with a head that is made of one look at each image."""
     able = model.imprint > 0 and wanted.arithmetic != FLOAT
@@ -180,7 +175,7 @@ def imprint_first(model: Blueprint, wanted: Wanted) -> bool:
 
 def settings_of(task: Task, wanted: Wanted, chosen: Sequence[float], imprint: bool) -> list[Settings]:
     """Of each run. chosen: factors on the scheme's learning rates; imprint: they begin with one look."""
-    every = wanted.eval_every or (images_of(task, wanted.limit) if wanted.order == "shuffled" else 0)
+    every = wanted.eval_every or (per_epoch(task.training, wanted.limit) if wanted.order == "shuffled" else 0)
     pairs = product(chosen, wanted.seeds)
     return [wanted.settings(factor, seed, every, wanted.replay, imprint) for factor, seed in pairs]
 
@@ -194,7 +189,7 @@ def simulate(task: Task, runs: list[Settings], jobs: int) -> list[Outcome]:
             front.set(done)
         if front is not None:
             front.end()
-        steps = images_of(task, runs[0].limit) * runs[0].epochs
+        steps = per_epoch(task.training, runs[0].limit) * runs[0].epochs
         names = [f"lr {task.plan.absolute(run.rate):g}, seed {run.seed}" for run in runs]
         own = [bars.add(name, steps) for name in names]
         reported = dict.fromkeys(range(len(runs)), 0)

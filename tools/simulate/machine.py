@@ -17,6 +17,7 @@ from .blueprint import Blueprint
 
 FAST = ("-O3", "-march=native")
 SEED = 1  # SEED_DEFAULT of the firmware's session.c
+ONE = np.float32(1)
 
 
 def library(plan: Blueprint, folder: Path, arithmetic: str = "device", compiler: str = "gcc") -> Path:
@@ -45,15 +46,18 @@ class Machine:
 
     One at a time in a process. arithmetic: that of the library at `path` (arithmetic.py).
 
-    rate_now  factor on the scheme's learning rates, float32; head_now: one more on the head's
+    rate_now  factor on the scheme's learning rates, float32
+    seed_now  of the stochastic rounding
+    steps     as the device counts them
+    seen      samples in the statistics of features
     """
 
     def __init__(self, plan: Blueprint, path: Path, arithmetic: str = "device") -> None:
         self.plan = plan
         self.model = Model(plan.folder, path)
         adapt(self.model, plan, arithmetic)
-        self._seed, self.rate_now, self._steps = SEED, np.float32(1), 0
-        self._seen, self.head_now = 0, np.float32(1)
+        self.seed_now, self.rate_now, self.steps = SEED, np.float32(1), 0
+        self.seen = 0
         self.info = Info(
             board="this machine",
             model=plan.name,
@@ -100,14 +104,13 @@ class Machine:
         self.model.through_record(self.plan.coded)
         return self.model.keep(self.plan.held)
 
-    def train(self, image: np.ndarray, label: int) -> Step:
-        """One training step on what look() returned."""
+    def train(self, image: np.ndarray, label: int, head: np.float32 = ONE) -> Step:
+        """One training step on what look() returned. head: one more factor on the head's rate"""
         logits = self._forward(image, True)
-        weight, bias, head = (np.float32(rate) * self.rate_now for rate in self.plan.rates)
-        rates = map(float, (weight, bias, head * self.head_now))
-        loss = self.model.backward(label, Sgd(*rates, self._seed, self._steps))
-        self._steps += 1
-        self._seen = 0
+        rates = np.array(self.plan.rates, np.float32) * self.rate_now * np.array([1, 1, head], np.float32)
+        loss = self.model.backward(label, Sgd(*map(float, rates), self.seed_now, self.steps))
+        self.steps += 1
+        self.seen = 0
         return Step(int(np.argmax(logits)), loss)
 
     def evaluate(self, image: np.ndarray, label: int) -> int:
@@ -117,15 +120,15 @@ class Machine:
     def imprint(self, image: np.ndarray, label: int) -> int:
         """One look at what look() returned; the class predicted for it."""
         predicted = self.evaluate(image, label)
-        if not self._seen:
+        if not self.seen:
             self.model.imprint_clear()
-        self._seen += 1
+        self.seen += 1
         self.model.imprint_add(label)
         return predicted
 
     def imprint_head(self) -> int:
         """The head of all that was looked at; returns how many classes it knows."""
-        self._steps += 1
+        self.steps += 1
         return self.model.imprint_solve()
 
     def _forward(self, record: np.ndarray, train: bool) -> np.ndarray:
@@ -139,7 +142,7 @@ class Machine:
         self.rate_now = as_sent(factor)
 
     def seed(self, number: int) -> None:
-        self._seed = number
+        self.seed_now = number
 
     def trainables(self) -> bytes:
         return self.model.trainables()
@@ -147,7 +150,7 @@ class Machine:
     def reset(self) -> None:
         """Trainables and the count of steps as after conversion."""
         self.model.reset()
-        self._steps = self._seen = 0
+        self.steps = self.seen = 0
 
     def load(self, trainables: bytes) -> None:
         """Put back what trainables() returned."""

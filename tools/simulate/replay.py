@@ -13,7 +13,7 @@ from microtrain.base.errors import Error
 from microtrain.device.client import NO_RECORDS, Step
 
 from .blueprint import Blueprint
-from .machine import SEED, Machine, as_sent
+from .machine import ONE, Machine, as_sent
 
 DEFAULT = 4  # REPLAY_DEFAULT of replay.h: replayed steps behind each new one
 KEEP, RECALL = 0x80000000, 0x80000001  # what the random numbers are for, beyond all tensor ids
@@ -97,29 +97,26 @@ class Rehearsing:
         self._machine = machine
         self._buffer = Buffer(records, machine.info.classes)
         self._records = np.zeros((records, machine.record_bytes), np.uint8)
-        self._count, self._seed, self._steps, self._seen = DEFAULT, SEED, 0, 0
-        self._keeping, self._head = True, np.float32(1)
+        self._count, self._keeping, self._head = DEFAULT, True, ONE
 
     def train(self, image: np.ndarray, label: int) -> Step:
         """One training step on what look() returned, then the replayed ones."""
-        self._remember(image, label, self._steps)
-        result = self._learn(image, label)
+        self._remember(image, label, self._machine.steps)
+        result = self._machine.train(image, label)
         self.rehearse(self._count if self._buffer.labels else 0)
         return result
 
     def _remember(self, image: np.ndarray, label: int, draw: int) -> None:
         """Keep a record of the image, or not, as the buffer decides."""
-        place = self._buffer.keep(label, self._seed, draw) if self._keeping else None
+        place = self._buffer.keep(label, self._machine.seed_now, draw) if self._keeping else None
         if place is not None:
             self._records[place] = self._machine.recorded(image)
 
     def rehearse(self, count: int) -> None:
         """Training steps on records alone; there is one at least."""
         for _ in range(count):
-            place = self._buffer.recall(self._seed, self._steps)
-            self._machine.head_now = self._head
-            self._learn(self._records[place], self._buffer.labels[place])
-            self._machine.head_now = np.float32(1)
+            place = self._buffer.recall(self._machine.seed_now, self._machine.steps)
+            self._machine.train(self._records[place], self._buffer.labels[place], self._head)
 
     def idle(self, steps: int) -> None:
         """What a device does while nothing comes: steps on records at a rate that falls to 0."""
@@ -129,28 +126,20 @@ class Rehearsing:
             self.rehearse(1)
         self._machine.rate_now = rate
 
-    def _learn(self, image: np.ndarray, label: int) -> Step:
-        self._steps += 1
-        self._seen = 0
-        return self._machine.train(image, label)
-
     def evaluate(self, image: np.ndarray, label: int) -> int:
         return self._machine.evaluate(image, label)
 
     def imprint(self, image: np.ndarray, label: int) -> int:
-        self._remember(image, label, self._steps + self._seen)
-        self._seen += 1
+        self._remember(image, label, self._machine.steps + self._machine.seen)
         return self._machine.imprint(image, label)
 
     def imprint_head(self) -> int:
-        self._steps += 1
         return self._machine.imprint_head()
 
     def rate(self, factor: float) -> None:
         self._machine.rate(factor)
 
     def seed(self, number: int) -> None:
-        self._seed = number
         self._machine.seed(number)
 
     def replay(self, count: int) -> None:
