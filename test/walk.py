@@ -100,6 +100,7 @@ NOT_RUN = {
     "microtrain simulate firmware/generated --data samples/": "test_tflite.py, on samples of its own",
     "microtrain convert autoencoder.tflite": "test_anomaly.py",
     "pio run -e camera -t upload": SILICON,
+    "microtrain check-board": "test_check_board.py, on emulated boards",
     "pio run -e nucleo_f446re -t upload": SILICON,
     "pio device monitor": SILICON,
     "make renode": "minutes; the workflow runs it, and test_renode_suites.py in small",
