@@ -6,7 +6,7 @@
  */
 #include "kernels/numeric.h"
 
-#include <string.h>
+#include "chip.h"
 
 static float float_of(uint32_t bits)
 {
@@ -74,4 +74,9 @@ float log_f32(float x)
     y = y + e * LN2_LOW;
     y = y - 0.5f * z;
     return (r + y) + e * LN2_HIGH;
+}
+
+float multiplier_f32(int32_t word)
+{
+    return multiplier_of(word);
 }

@@ -23,30 +23,21 @@ void taps_7x7(const int8_t *w, uint32_t *taps);
 void taps_3x3_flipped(const int8_t *w, uint32_t *taps);
 void taps_5x5_flipped(const int8_t *w, uint32_t *taps);
 void taps_7x7_flipped(const int8_t *w, uint32_t *taps);
-void windows_3x3(const int16_t *plane, const uint32_t *taps, uint32_t rows, uint32_t columns, int32_t bias,
-                 int32_t *sums);
-void windows_5x5(const int16_t *plane, const uint32_t *taps, uint32_t rows, uint32_t columns, int32_t bias,
-                 int32_t *sums);
-void windows_7x7(const int16_t *plane, const uint32_t *taps, uint32_t rows, uint32_t columns, int32_t bias,
-                 int32_t *sums);
-void windows_3x3_stride2(const int16_t *plane, const uint32_t *taps, uint32_t rows, uint32_t columns, int32_t bias,
-                         int32_t *sums);
-void windows_5x5_stride2(const int16_t *plane, const uint32_t *taps, uint32_t rows, uint32_t columns, int32_t bias,
-                         int32_t *sums);
-void windows_7x7_stride2(const int16_t *plane, const uint32_t *taps, uint32_t rows, uint32_t columns, int32_t bias,
-                         int32_t *sums);
-void wide_windows_3x3(const int16_t *plane, const uint32_t *taps, uint32_t rows, uint32_t columns, int32_t bias,
-                      int32_t *sums);
-void wide_windows_5x5(const int16_t *plane, const uint32_t *taps, uint32_t rows, uint32_t columns, int32_t bias,
-                      int32_t *sums);
-void wide_windows_7x7(const int16_t *plane, const uint32_t *taps, uint32_t rows, uint32_t columns, int32_t bias,
-                      int32_t *sums);
-void wide_windows_3x3_stride2(const int16_t *plane, const uint32_t *taps, uint32_t rows, uint32_t columns, int32_t bias,
-                              int32_t *sums);
-void wide_windows_5x5_stride2(const int16_t *plane, const uint32_t *taps, uint32_t rows, uint32_t columns, int32_t bias,
-                              int32_t *sums);
-void wide_windows_7x7_stride2(const int16_t *plane, const uint32_t *taps, uint32_t rows, uint32_t columns, int32_t bias,
-                              int32_t *sums);
+/* Sums of the windows of some rows and columns, or with `put` outputs, from `to` on. */
+typedef void windows_of(const int16_t *plane, const uint32_t *taps, uint32_t rows, uint32_t columns, int32_t bias,
+                        void *to, const struct put_windows *put);
+windows_of windows_3x3;
+windows_of windows_5x5;
+windows_of windows_7x7;
+windows_of windows_3x3_stride2;
+windows_of windows_5x5_stride2;
+windows_of windows_7x7_stride2;
+windows_of wide_windows_3x3;
+windows_of wide_windows_5x5;
+windows_of wide_windows_7x7;
+windows_of wide_windows_3x3_stride2;
+windows_of wide_windows_5x5_stride2;
+windows_of wide_windows_7x7_stride2;
 
 #endif
 
@@ -244,36 +235,36 @@ void fill_planes(const struct view *v, const struct tile *tile, const uint16_t *
 #if KERNELS_DSP
 
 static void sum_fast(const struct view *v, const struct tile *tile, const int16_t *plane, const int8_t *w,
-                     uint32_t *taps, int32_t bias, int32_t *sums)
+                     uint32_t *taps, int32_t bias, void *to, const struct put_windows *put)
 {
     uint32_t rows = tile->h, columns = tile->row;
     int narrow = v->places == NARROW_PLACES;
     if (v->kw == 3) {
         v->flip ? taps_3x3_flipped(w, taps) : taps_3x3(w, taps);
         if (v->stride_w == 1) {
-            narrow ? windows_3x3(plane, taps, rows, columns, bias, sums)
-                   : wide_windows_3x3(plane, taps, rows, columns, bias, sums);
+            narrow ? windows_3x3(plane, taps, rows, columns, bias, to, put)
+                   : wide_windows_3x3(plane, taps, rows, columns, bias, to, put);
         } else {
-            narrow ? windows_3x3_stride2(plane, taps, rows, columns, bias, sums)
-                   : wide_windows_3x3_stride2(plane, taps, rows, columns, bias, sums);
+            narrow ? windows_3x3_stride2(plane, taps, rows, columns, bias, to, put)
+                   : wide_windows_3x3_stride2(plane, taps, rows, columns, bias, to, put);
         }
     } else if (v->kw == 5) {
         v->flip ? taps_5x5_flipped(w, taps) : taps_5x5(w, taps);
         if (v->stride_w == 1) {
-            narrow ? windows_5x5(plane, taps, rows, columns, bias, sums)
-                   : wide_windows_5x5(plane, taps, rows, columns, bias, sums);
+            narrow ? windows_5x5(plane, taps, rows, columns, bias, to, put)
+                   : wide_windows_5x5(plane, taps, rows, columns, bias, to, put);
         } else {
-            narrow ? windows_5x5_stride2(plane, taps, rows, columns, bias, sums)
-                   : wide_windows_5x5_stride2(plane, taps, rows, columns, bias, sums);
+            narrow ? windows_5x5_stride2(plane, taps, rows, columns, bias, to, put)
+                   : wide_windows_5x5_stride2(plane, taps, rows, columns, bias, to, put);
         }
     } else {
         v->flip ? taps_7x7_flipped(w, taps) : taps_7x7(w, taps);
         if (v->stride_w == 1) {
-            narrow ? windows_7x7(plane, taps, rows, columns, bias, sums)
-                   : wide_windows_7x7(plane, taps, rows, columns, bias, sums);
+            narrow ? windows_7x7(plane, taps, rows, columns, bias, to, put)
+                   : wide_windows_7x7(plane, taps, rows, columns, bias, to, put);
         } else {
-            narrow ? windows_7x7_stride2(plane, taps, rows, columns, bias, sums)
-                   : wide_windows_7x7_stride2(plane, taps, rows, columns, bias, sums);
+            narrow ? windows_7x7_stride2(plane, taps, rows, columns, bias, to, put)
+                   : wide_windows_7x7_stride2(plane, taps, rows, columns, bias, to, put);
         }
     }
 }
@@ -357,9 +348,23 @@ void sum_windows(const struct view *v, const struct tile *tile, const int16_t *p
 {
 #if KERNELS_DSP
     if (v->fast) {
-        sum_fast(v, tile, plane, w, taps, bias, sums);
+        sum_fast(v, tile, plane, w, taps, bias, sums, NULL);
         return;
     }
 #endif
     sum_slow(v, tile, plane, w, taps, bias, sums);
+}
+
+int put_windows(const struct view *v, const struct tile *tile, const int16_t *plane, const int8_t *w, void *taps,
+                int32_t bias, const struct put_windows *put, int8_t *y)
+{
+#if KERNELS_DSP
+    if (v->fast && put->word < 0 && tile->w == tile->row) {
+        sum_fast(v, tile, plane, w, taps, bias, y, put);
+        return 1;
+    }
+#else
+    (void)v, (void)tile, (void)plane, (void)w, (void)taps, (void)bias, (void)put, (void)y;
+#endif
+    return 0;
 }

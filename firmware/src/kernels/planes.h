@@ -73,4 +73,16 @@ void fill_planes(const struct view *v, const struct tile *tile, const uint16_t *
 void sum_windows(const struct view *v, const struct tile *tile, const int16_t *plane, const int8_t *w, void *taps,
                  int32_t bias, int32_t *sums);
 
+/* Where the outputs of a channel's windows go; the order is that of depthwise_armv7em.S. */
+struct put_windows {
+    int32_t word;         /* of the channel's multiplier */
+    int32_t offset;       /* multiplier_offset() of the zero point */
+    uint32_t c, three_c;  /* bytes to the next output, and to the third behind it */
+    uint32_t y_skip;      /* from the end of a row of the tile to the next */
+};
+
+/* The outputs of the same sums, while these are in registers, where the chip can do that; else returns 0. */
+int put_windows(const struct view *v, const struct tile *tile, const int16_t *plane, const int8_t *w, void *taps,
+                int32_t bias, const struct put_windows *put, int8_t *y);
+
 #endif
