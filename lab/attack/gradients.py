@@ -314,9 +314,7 @@ class _Kernels:
             Sgd(1.0, 1.0, 1.0, 1, 2),
         )
         found = bias.delta.copy()
-        record = conv_structs.TrainedBias(
-            delta=found, base=zeros, m=self.words, qas=qas, limit=2**30, id=3
-        )
+        record = conv_structs.TrainedBias(delta=found, base=zeros, m=self.words, qas=qas, limit=2**30, id=3)
         self.lib.bias_update_s32(pixels, c, _record(error), record, hostlib.Sgd(**vars(sgd)))
         return np.array_equal(found, reference.bias_update(error, bias, sgd)) and bool(found.all())
 

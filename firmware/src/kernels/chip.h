@@ -174,12 +174,18 @@ ALWAYS_INLINE int32_t round_product(int32_t acc, float m)
 
 #endif
 
+/* The float whose bits these are. */
+ALWAYS_INLINE float float_of(uint32_t bits)
+{
+    float v;
+    memcpy(&v, &bits, sizeof v);
+    return v;
+}
+
 /* multiplier_f32(), without a call. */
 ALWAYS_INLINE float multiplier_of(int32_t word)
 {
-    float m;
-    memcpy(&m, &word, sizeof m);
-    return word < 0 ? (float)-word * 0x1p-35f : m;
+    return word < 0 ? (float)-word * 0x1p-35f : float_of((uint32_t)word);
 }
 
 /* The requantized sum, zero point added, before saturation; limited far beyond +-255, where every output is saturated

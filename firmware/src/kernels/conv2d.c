@@ -301,6 +301,10 @@ NEVER_INLINE void put_span(const struct conv2d *p, const struct part part[2], co
     const struct part *first = part[0].k ? &part[0] : &part[1], *last = both ? &part[1] : first;
     const int16_t *tile = out->tile, *second = tile + round_up4(part[0].k) * out->at.lanes;
     int at_once = is_put_at_once(out, last, mask);
+    if (at_once && !both && !PACE_IS_ON()) { /* the usual case, without the loop */
+        put_rows(p, out, part, 0, p->c_out, b, y);
+        return;
+    }
     uint32_t most = AT_ONCE(at_once && !both ? p->c_out : (uint32_t)BLOCK);
     for (uint32_t o = PACE_INNER(), n; o < p->c_out; o += n) {
         n = p->c_out - o < most ? p->c_out - o : most;

@@ -123,14 +123,20 @@ static void put_group(const struct conv2d *p, const struct view *v, const struct
     uint32_t pixel = tile->y * p->w_out + tile->x;
     int8_t *y = out->y + pixel * p->c_out;
     const int16_t *plane = at->planes;
+#if KERNELS_DSP
+    int at_once = v->fast && !out->mask && tile->w == tile->row;
     struct put_windows put = {.offset = multiplier_offset(p->y_zero), .c = p->c_out, .three_c = 3u * p->c_out};
     put.y_skip = (p->w_out - tile->w) * p->c_out;
+#endif
     for (uint32_t lane = 0; lane < group->lanes; lane++, plane += v->plane) {
         uint32_t ch = group->channel[lane];
+#if KERNELS_DSP
         put.word = p->m[ch];
-        if (!out->mask && put_windows(v, tile, plane, group->w[lane], at->taps, b[ch], &put, y + ch)) {
+        if (at_once && put.word < 0) {
+            run_windows(v, tile, plane, group->w[lane], at->taps, b[ch], y + ch, &put);
             continue;
         }
+#endif
         sum_windows(v, tile, plane, group->w[lane], at->taps, b[ch], at->sums);
         if (out->mask) {
             uint8_t *mask = out->mask + pixel * mask_stride(p->c_out) + (ch >> 3);

@@ -8,13 +8,6 @@
 
 #include "chip.h"
 
-static float float_of(uint32_t bits)
-{
-    float v;
-    memcpy(&v, &bits, sizeof v);
-    return v;
-}
-
 static uint32_t bits_of(float v)
 {
     uint32_t bits;
