@@ -75,7 +75,11 @@ static void put_row_masked(const int32_t *sums, uint32_t n, const struct conv2d 
     int32_t zero = p->y_zero;
     int32_t m = p->m[ch];
 #if KERNELS_DSP
-    requantize_channel_masked(sums, n, zero, y, c, mask, stride, bit, multiplier_f32(m));
+    if (m < 0) {
+        integer_channel_masked(sums, n, multiplier_offset(zero), y, c, mask, stride, bit, m);
+    } else {
+        requantize_channel_masked(sums, n, zero, y, c, mask, stride, bit, multiplier_f32(m));
+    }
 #else
     for (const int32_t *end = sums + n; sums != end; sums++, y += c, mask += stride) {
         int32_t v = requantize_wide(*sums, m, zero), q = saturate8(v);

@@ -29,6 +29,10 @@ void requantize_channel(const int32_t *sums, const struct runs *runs, int32_t ze
 void requantize_channel_masked(const int32_t *sums, uint32_t n, int32_t zero, int8_t *y, uint32_t c, uint8_t *mask,
                                uint32_t stride, uint32_t bit, float m);
 
+/* The same with a negative word in place of m, and multiplier_offset() of the zero point in place of that. */
+void integer_channel_masked(const int32_t *sums, uint32_t n, int32_t offset, int8_t *y, uint32_t c, uint8_t *mask,
+                            uint32_t stride, uint32_t bit, int32_t word);
+
 /* Sums [pixels][lanes] become floats, 0 where the mask stops them; peaks[lane] grows to the largest magnitude. */
 void mask_errors6(int32_t *sums, uint32_t pixels, const struct mask_view *mask, float *peaks);
 void mask_errors4(int32_t *sums, uint32_t pixels, const struct mask_view *mask, float *peaks);

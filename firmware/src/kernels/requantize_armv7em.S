@@ -43,7 +43,6 @@
 /* With 128 added an output is 0 to 255, and only one that saturates is larger before than after, as unsigned numbers. Its
  * bit is shifted into r12. In eighths, rounded down, if it comes from an integer. */
     .macro  mask_integer sum, word, number
-    smmls   \sum, \sum, \word, r3
     usat    lr, #8, \sum, asr #3
     cmp     lr, \sum, asr #3
     adc     r12, r12, r12
@@ -99,6 +98,10 @@
     and     lr, lr, r10
     ands    lr, lr, r11
     bpl     .Lfloat_\name\()_\half
+    smmls   r7, r7, r11, r3
+    smmls   r6, r6, r10, r3
+    smmls   r5, r5, r9, r3
+    smmls   r4, r4, r8, r3
     put_masked mask_integer, \name, \half
 .Lput_\name\()_\half:
     eor     r7, r7, #0x80808080
@@ -219,52 +222,94 @@
     strb    lr, \mask
     .endm
 
-/* void requantize_channel_masked(const int32_t *sums, uint32_t n, int32_t zero, int8_t *y, uint32_t c, uint8_t *mask,
- *                                uint32_t stride, uint32_t bit, float m)
- *
- * Registers: r0 sums, r1 left, r2 zero, r3 y, r4 c, r5-r8 values, r9 mask, r10 stride, r11 bit,
- * r12 3 c. */
-    begin   requantize_channel_masked
-    push    {r4-r11, lr}
-    ldr     r4, [sp, #36]
-    ldrd    r9, r10, [sp, #40]
-    ldr     r11, [sp, #48]
-    add     r12, r4, r4, lsl #1
-    subs    r1, r1, #4
-    blt     .Lfew_masked
-.Lfour_masked:
+/* The same in eighths, rounded down, which comes from an integer. */
+    .macro  put_integer v, y, mask
+    ssat    lr, #8, \v, asr #3
+    strb    lr, \y
+    cmp     lr, \v, asr #3
+    ldrb    lr, \mask
+    it      eq
+    orreq   lr, lr, r11
+    strb    lr, \mask
+    .endm
+
+/* Four sums, or one, in r5-r8: what their float makes of them, or their integer in eighths. */
+    .macro  float_sums first, others:vararg
+    .ifnb   \others
     vldmia  r0!, {s4-s7}
     each    to_float, s4, s5, s6, s7
     times   s0, s4, s5, s6, s7
     each    to_int, s4, s5, s6, s7
     vmov    r5, r6, s4, s5
     vmov    r7, r8, s6, s7
-    put_channel r5, "[r3]", "[r9]"
-    put_channel r6, "[r3, r4]", "[r9, r10]"
-    add     r9, r9, r10, lsl #1
-    put_channel r7, "[r3, r4, lsl #1]", "[r9]"
-    put_channel r8, "[r3, r12]", "[r9, r10]"
-    add     r3, r3, r4, lsl #2
-    add     r9, r9, r10, lsl #1
-    subs    r1, r1, #4
-    bge     .Lfour_masked
-.Lfew_masked:
-    adds    r1, r1, #4
-    beq     .Lend_masked
-.Lone_masked:
+    .else
     vldmia  r0!, {s4}
     to_float s4
     times   s0, s4
     to_int  s4
     vmov    r5, s4
-    put_channel r5, "[r3]", "[r9]"
+    .endif
+    .endm
+
+    .macro  integer_sums first, others:vararg
+    .ifnb   \others
+    ldm     r0!, {r5-r8}
+    .else
+    ldr     r5, [r0], #4
+    .endif
+    .irp    v, \first, \others
+    smmls   \v, \v, lr, r2
+    .endr
+    .endm
+
+/* void requantize_channel_masked(const int32_t *sums, uint32_t n, int32_t zero, int8_t *y, uint32_t c, uint8_t *mask,
+ *                                uint32_t stride, uint32_t bit, float m)
+ *
+ * Registers: r0 sums, r1 left, r2 zero, r3 y, r4 c, r5-r8 values, r9 mask, r10 stride, r11 bit,
+ * r12 3 c. integer_channel_masked: the same with an integer's word in place of m, and the offset in place of zero. */
+    .macro  channel_masked name, sums, put, integer
+    begin   \name
+    push    {r4-r11, lr}
+    ldr     r4, [sp, #36]
+    ldrd    r9, r10, [sp, #40]
+    ldr     r11, [sp, #48]
+    add     r12, r4, r4, lsl #1
+    subs    r1, r1, #4
+    blt     .Lfew_\name
+.Lfour_\name:
+    .if     \integer
+    ldr     lr, [sp, #52]
+    .endif
+    \sums   r5, r6, r7, r8
+    \put    r5, "[r3]", "[r9]"
+    \put    r6, "[r3, r4]", "[r9, r10]"
+    add     r9, r9, r10, lsl #1
+    \put    r7, "[r3, r4, lsl #1]", "[r9]"
+    \put    r8, "[r3, r12]", "[r9, r10]"
+    add     r3, r3, r4, lsl #2
+    add     r9, r9, r10, lsl #1
+    subs    r1, r1, #4
+    bge     .Lfour_\name
+.Lfew_\name:
+    adds    r1, r1, #4
+    beq     .Lend_\name
+.Lone_\name:
+    .if     \integer
+    ldr     lr, [sp, #52]
+    .endif
+    \sums   r5
+    \put    r5, "[r3]", "[r9]"
     add     r3, r3, r4
     add     r9, r9, r10
     subs    r1, r1, #1
-    bne     .Lone_masked
-.Lend_masked:
+    bne     .Lone_\name
+.Lend_\name:
     pop     {r4-r11, pc}
-    end     requantize_channel_masked
+    end     \name
+    .endm
+
+    channel_masked requantize_channel_masked, float_sums, put_channel, 0
+    channel_masked integer_channel_masked, integer_sums, put_integer, 1
 
 /* ---- errors ----------------------------------------------------------------------------------------------------- */
 
