@@ -112,6 +112,7 @@
     .equ    ENTRY, 36       /* where a row goes on behind its first group */
     .equ    PANELS_END, 40
     .equ    DONE, 44        /* where it goes on behind its last */
+    .equ    ROUND, 48       /* and behind a round: DONE where a row has but one */
     .equ    FRAME, 52       /* 9 registers and this: a multiple of 8 */
 
 /* Rows whose sums are kept. */
@@ -149,7 +150,14 @@
     sub     r1, r1, #AHEAD
     sub     r4, r4, #1              /* groups beside the first, which has 1 to 4 values */
     sub     r2, r2, r4, lsl #2
+    str     r6, [sp, #ROUND]
     cbz     r4, .Lenter_\lanes
+    cmp     r4, #UNROLL
+    bls     .Lround_\lanes
+    adr     r6, .Lagain_\lanes
+    orr     r6, r6, #1
+    str     r6, [sp, #ROUND]
+.Lround_\lanes:
     adr     r6, .Lloop_\lanes
     orr     r6, r6, #1
     ands    r4, r4, #UNROLL - 1     /* groups of a first round that is not full */
@@ -175,6 +183,9 @@
     .irp    at, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15
     loop_group \lanes, \at
     .endr
+    ldr     pc, [sp, #ROUND]
+    .balign 4
+.Lagain_\lanes:
     ldr     r3, [sp, #PANELS_END]
     cmp     r0, r3
     bne     .Lloop_\lanes
