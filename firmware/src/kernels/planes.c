@@ -24,20 +24,30 @@ void taps_3x3_flipped(const int8_t *w, uint32_t *taps);
 void taps_5x5_flipped(const int8_t *w, uint32_t *taps);
 void taps_7x7_flipped(const int8_t *w, uint32_t *taps);
 /* Sums of the windows of some rows and columns, or with `put` outputs, from `to` on. */
-typedef void windows_of(const int16_t *plane, const uint32_t *taps, uint32_t rows, uint32_t columns, int32_t bias,
-                        void *to, const struct put_windows *put);
-windows_of windows_3x3;
-windows_of windows_5x5;
-windows_of windows_7x7;
-windows_of windows_3x3_stride2;
-windows_of windows_5x5_stride2;
-windows_of windows_7x7_stride2;
-windows_of wide_windows_3x3;
-windows_of wide_windows_5x5;
-windows_of wide_windows_7x7;
-windows_of wide_windows_3x3_stride2;
-windows_of wide_windows_5x5_stride2;
-windows_of wide_windows_7x7_stride2;
+void windows_3x3(const int16_t *plane, const uint32_t *taps, uint32_t rows, uint32_t columns, int32_t bias, void *to,
+                 const struct put_windows *put);
+void windows_5x5(const int16_t *plane, const uint32_t *taps, uint32_t rows, uint32_t columns, int32_t bias, void *to,
+                 const struct put_windows *put);
+void windows_7x7(const int16_t *plane, const uint32_t *taps, uint32_t rows, uint32_t columns, int32_t bias, void *to,
+                 const struct put_windows *put);
+void windows_3x3_stride2(const int16_t *plane, const uint32_t *taps, uint32_t rows, uint32_t columns, int32_t bias,
+                         void *to, const struct put_windows *put);
+void windows_5x5_stride2(const int16_t *plane, const uint32_t *taps, uint32_t rows, uint32_t columns, int32_t bias,
+                         void *to, const struct put_windows *put);
+void windows_7x7_stride2(const int16_t *plane, const uint32_t *taps, uint32_t rows, uint32_t columns, int32_t bias,
+                         void *to, const struct put_windows *put);
+void wide_windows_3x3(const int16_t *plane, const uint32_t *taps, uint32_t rows, uint32_t columns, int32_t bias,
+                      void *to, const struct put_windows *put);
+void wide_windows_5x5(const int16_t *plane, const uint32_t *taps, uint32_t rows, uint32_t columns, int32_t bias,
+                      void *to, const struct put_windows *put);
+void wide_windows_7x7(const int16_t *plane, const uint32_t *taps, uint32_t rows, uint32_t columns, int32_t bias,
+                      void *to, const struct put_windows *put);
+void wide_windows_3x3_stride2(const int16_t *plane, const uint32_t *taps, uint32_t rows, uint32_t columns, int32_t bias,
+                              void *to, const struct put_windows *put);
+void wide_windows_5x5_stride2(const int16_t *plane, const uint32_t *taps, uint32_t rows, uint32_t columns, int32_t bias,
+                              void *to, const struct put_windows *put);
+void wide_windows_7x7_stride2(const int16_t *plane, const uint32_t *taps, uint32_t rows, uint32_t columns, int32_t bias,
+                              void *to, const struct put_windows *put);
 
 #endif
 
