@@ -98,6 +98,8 @@ NOT_RUN = {
     "microtrain convert model.tflite --classes 5": "test_tflite.py converts and trains one",
     "microtrain convert model.onnx": "test_onnx.py reads such files",
     "microtrain simulate firmware/generated --data samples/": "test_tflite.py, on samples of its own",
+    "microtrain demo --task motion": "test_signals.py in small",
+    "microtrain demo --task anomaly": "test_signals.py in small",
     "microtrain convert meter.pt2 --task regression": "test_measured.py",
     "microtrain convert tags.pt2 --task multilabel": "test_measured.py",
     "microtrain convert autoencoder.tflite": "test_anomaly.py",
