@@ -5,6 +5,8 @@ Values are the stored integers as float64. Rounding passes gradients straight th
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch.nn import functional as F  # noqa: N812
@@ -29,7 +31,7 @@ def activation(op: str, x: torch.Tensor, factors: tuple[float, ...]) -> torch.Te
     return made
 
 
-def gradients(executor: Executor, label: int, loss: str = "cross_entropy") -> dict[Key, np.ndarray]:
+def gradients(executor: Executor, label: Any, loss: str = "cross_entropy") -> dict[Key, np.ndarray]:
     """Gradients of every layer's stored weights and biases for the executor's last image, by autograd.
 
     The stored values are the executor's own, so that ties in rounding cannot blur the comparison.
@@ -49,10 +51,21 @@ def gradients(executor: Executor, label: int, loss: str = "cross_entropy") -> di
         y = graph.tensors[node.outputs[0]]
         raw = _run(executor, node, values, leaves)
         values[y.name] = _store(raw, y, _nchw(env.values[y.name]))
-    onehot = F.one_hot(torch.tensor([label]), logits.shape[1]).double()
-    total = F.cross_entropy(logits, onehot) if loss == "cross_entropy" else ((logits - onehot) ** 2).mean()
-    total.backward()
+    _loss(logits, label, loss, graph).backward()
     return {key: _grad(leaf, graph, key) for key, leaf in leaves.items()}
+
+
+def _loss(logits: torch.Tensor, label: Any, loss: str, graph: Graph) -> torch.Tensor:
+    """PyTorch's own, against a label or, where that is an array, a target."""
+    if isinstance(label, np.ndarray):
+        target = torch.tensor(label.astype(np.float64))[None]
+        if loss == "labels":
+            return F.binary_cross_entropy_with_logits(logits, target)
+        unit = torch.tensor(graph.forward_nodes[-1].factors, dtype=torch.float64)
+        y, wanted = logits / unit, target / unit
+        return F.huber_loss(y, wanted) if loss == "huber" else F.mse_loss(y, wanted)
+    onehot = F.one_hot(torch.tensor([label]), logits.shape[1]).double()
+    return F.cross_entropy(logits, onehot) if loss == "cross_entropy" else ((logits - onehot) ** 2).mean()
 
 
 def _of_score(

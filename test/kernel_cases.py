@@ -23,7 +23,7 @@ from kernel_twins import (
 from product_code_cases import check_product_code as check_product_code  # in CHECKS
 
 from microtrain.convert.ir import Graph, Input, Node, Tensor, Window
-from microtrain.convert.ops import activations, add, head, pool, reconstruct, scale
+from microtrain.convert.ops import activations, add, head, multilabel, pool, reconstruct, regression, scale
 from microtrain.convert.ops.bounds import guard_bits
 from microtrain.convert.ops.environment import Env
 from microtrain.convert.reference import kernels as reference
@@ -455,6 +455,30 @@ def check_losses(twin: Twin, rng: Rng) -> None:
         guard.check()
         assert np.float32(loss) == want, name
         np.testing.assert_array_equal(grad, want_grad)
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def check_targets(twin: Twin, rng: Rng) -> None:
+    """Losses against targets: both gradients of a regression, labels that hold or not."""
+    n, guard = int(rng.integers(1, 14)), Guarded()
+    y = rng.normal(0, pick(rng, 0.1, 3, 100), n).astype(np.float32)
+    unit = (10.0 ** rng.uniform(-3, 3, n)).astype(np.float32)
+    target = (y + unit * rng.normal(0, 2, n)).astype(np.float32)
+    y = spoil(rng, y) if rng.integers(4) == 0 else y
+    for name in regression.COSTS:
+        up, down = guard.copy(y), guard.array((n,), np.float32)
+        source = up if rng.integers(2) else y
+        loss = getattr(twin.lib, f"{name}_f32")(n, source, target, unit, up, down)
+        wanted = regression.values(name, y, target, unit)
+        guard.check()
+        for found, want in zip((np.float32(loss), up, down), wanted, strict=True):
+            np.testing.assert_array_equal(found, want, name)
+    grad, holds = guard.copy(y), rng.integers(0, 2, n).astype(np.float32)
+    loss = twin.lib.loss_labels_f32(n, grad if rng.integers(2) else y, holds, grad)
+    want, want_grad = multilabel.values(y, holds)
+    guard.check()
+    np.testing.assert_array_equal(np.float32(loss), want)
+    np.testing.assert_array_equal(grad, want_grad)
 
 
 def check_exp_log(twin: Twin, rng: Rng) -> None:

@@ -18,6 +18,7 @@ STRICT = ("-std=c11", "-Wall", "-Wextra", "-Wconversion", "-Wpedantic", "-Wshado
 OK, NONE, MORE = 0, 1, 2
 ARGUMENT, INSTANCE, MEMORY, ALIGNMENT, BUSY, INPUT, ORDER, LABEL = range(-1, -9, -1)
 NO_STATISTICS, EMPTY, FULL, OTHER_MODEL, FORMAT, SLOT, STORAGE = range(-9, -16, -1)
+TASK = -19
 WORDS = 32
 
 u32, pointer = ctypes.c_uint32, ctypes.c_void_p
@@ -32,7 +33,7 @@ class Sizes(ctypes.Structure):
         (name, u32)
         for name in (
             *("arena_bytes", "trainable_bytes", "slot_bytes", "height", "width", "channels"),
-            *("row_bytes", "input_bytes", "classes"),
+            *("row_bytes", "input_bytes", "classes", "targets"),
         )
     )
 

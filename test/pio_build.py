@@ -32,6 +32,18 @@ def build(workspace: Path, environment: str, model: Path = NULL_MODEL) -> Path:
     return product(workspace, environment)
 
 
+def host_program(model: Path, folder: Path) -> Path:
+    """What `pio run -e native` makes of a generated model, without PlatformIO."""
+    firmware, path = ROOT / "firmware/src", folder / "program"
+    chips = [p for p in (firmware / "board").iterdir() if p.name != "host"]
+    sources = [p for p in sorted(firmware.rglob("*.c")) if not {*chips} & {*p.parents}]
+    include = [f"-I{p}" for p in (ROOT / "firmware/include", model)]
+    flags = ["-std=c11", "-O1", "-ffp-contract=off", *include]
+    models = sorted(model.glob("*.c"))
+    subprocess.run(["gcc", *flags, *map(str, [*sources, *models]), "-lm", "-o", str(path)], check=True)
+    return path
+
+
 def build_once(factory: pytest.TempPathFactory, name: str, *environments: str) -> tuple[Path, str]:
     """Build environments with the null model, once for all parallel workers of a test run.
 

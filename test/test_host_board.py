@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from pio_build import NULL_MODEL, ROOT
+from pio_build import NULL_MODEL, host_program
 from serial_program import ANSWER_S, Program
 
 FLASH_BYTES = 384 << 10
@@ -15,15 +15,7 @@ FLASH_BYTES = 384 << 10
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What `pio run -e native` makes, without PlatformIO."""
-    firmware, path = ROOT / "firmware/src", tmp_path_factory.mktemp("host") / "program"
-    chips = [p for p in (firmware / "board").iterdir() if p.name != "host"]
-    sources = [p for p in sorted(firmware.rglob("*.c")) if not {*chips} & {*p.parents}]
-    include = [f"-I{p}" for p in (ROOT / "firmware/include", NULL_MODEL)]
-    flags = ["-std=c11", "-O1", "-ffp-contract=off", *include]
-    models = sorted(NULL_MODEL.glob("*.c"))
-    subprocess.run(["gcc", *flags, *map(str, [*sources, *models]), "-lm", "-o", str(path)], check=True)
-    return path
+    return host_program(NULL_MODEL, tmp_path_factory.mktemp("host"))
 
 
 def run(program: Path, said: bytes, **environment: str) -> subprocess.CompletedProcess[bytes]:

@@ -231,6 +231,9 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
     "last of equals": ("pool.c", "at = v > best", "at = v >= best", "maxpool"),
     "head ignores x_zero": ("head.c", "(x - p->x_zero)", "(x)", "head"),
     "loss of another class": ("head.c", "logits[label] - top", "logits[0] - top", "losses"),
+    "up and down swapped": ("regression.c", "*down = gradient / unit", "*down = gradient * unit", "targets"),
+    "Huber without its corner": ("regression.c", "size - 0.5f", "size - 0.4f", "targets"),
+    "another label's target": ("multilabel.c", "p - target[k]", "p - target[0]", "targets"),
     "a step that is no number": (
         "update.h",
         "round_step(step)",

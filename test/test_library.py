@@ -29,6 +29,7 @@ from library import (
     OTHER_MODEL,
     SLOT,
     STORAGE,
+    TASK,
     Flash,
     Learner,
     images,
@@ -265,7 +266,7 @@ def test_it_has_no_writable_globals_no_libc_and_no_name_but_its_own(folder: Path
     assert own == set(NETWORKS)
     header = (FIRMWARE / "include/microtrain.h").read_text(encoding="utf-8")
     public = set(re.findall(r"^[a-z].*?\b(microtrain_\w+)\(", header, re.MULTILINE))
-    assert len(public) == 22 and public <= names
+    assert len(public) == 24 and public <= names
 
 
 def test_a_planted_global_and_malloc_are_noticed(folder: Path, tmp_path: Path) -> None:
@@ -290,8 +291,8 @@ def test_every_status_has_a_text_of_its_own(lib: ctypes.CDLL) -> None:
     codes = [int(n) for n in re.findall(r"^    MICROTRAIN_\w+ = (-?\d+)", header, re.MULTILINE)]
     lib.microtrain_text.restype = ctypes.c_char_p
     texts = {lib.microtrain_text(code) for code in codes}
-    assert len(codes) == len(texts) == 21 and b"no such status" not in texts
-    for code in (3, 4711, -19, -(2**31), 2**31 - 1):
+    assert len(codes) == len(texts) == 22 and b"no such status" not in texts
+    for code in (3, 4711, -20, -(2**31), 2**31 - 1):
         assert lib.microtrain_text(code) == b"no such status"
 
 
@@ -318,6 +319,9 @@ def test_bad_arguments_are_refused(lib: ctypes.CDLL) -> None:
         (INPUT, "predict", (None, None)),
         (INPUT, "train", (u32(0), None)),
         (LABEL, "train", (u32(x.sizes.classes), None)),
+        (ARGUMENT, "train_target", (None, None)),
+        (TASK, "train_target", (row, None)),
+        (TASK, "train_target_begin", (row,)),
         (INPUT, "train_begin", (u32(0),)),
         (LABEL, "train_begin", (u32(2**32 - 1),)),
         (ORDER, "step", (u32(9), None)),

@@ -8,7 +8,7 @@
 
 enum {
     GUARD_STEPS = 64, /* that the running mean looks back */
-    GUARD_LIMIT = 4,  /* largest running mean, in units of log(classes), what guessing costs */
+    GUARD_LIMIT = 4,  /* largest running mean, in units of log(classes), what guessing costs (MODEL_GUESSES) */
 };
 
 struct guard {
@@ -16,7 +16,7 @@ struct guard {
     uint32_t rollbacks; /* since the start */
     float loss;         /* running mean, from 0 on */
 #ifdef MICROTRAIN_LIBRARY
-    uint32_t classes; /* of the model */
+    uint32_t classes; /* whose guessing costs as much as the model's */
 #endif
 };
 

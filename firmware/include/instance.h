@@ -31,12 +31,18 @@
 #define ALIVE()
 #define CYCLES() 0u
 #define MODEL_RECORDS 0
+#define MODEL_TARGETS 0 /* the library's functions take them */
 
 #else
 
 #include "board.h"
 #include "model.h"
 #include "model_api.h"
+
+#ifndef MODEL_TARGETS
+#define MODEL_TARGETS 0 /* it learns from labels */
+#define MODEL_GUESSES model_info.classes
+#endif
 
 #define INFO(s) ((void)(s), &model_info)
 #define ROWS(s) ((void)(s), (uint32_t)MODEL_HEIGHT)

@@ -57,7 +57,8 @@ enum microtrain_status {
     MICROTRAIN_ERR_STORAGE = -15,
     MICROTRAIN_ERR_KERNEL = -16,
     MICROTRAIN_ERR_TABLES = -17,
-    MICROTRAIN_ERR_ARENA = -18
+    MICROTRAIN_ERR_ARENA = -18,
+    MICROTRAIN_ERR_TASK = -19
 };
 
 /* A converted model; the header that export-library wrote declares it. In flash. */
@@ -76,7 +77,8 @@ struct microtrain_sizes {
     uint32_t slot_bytes;      /* of the smallest slot that holds one save, where program_bytes is 32 or less */
     uint32_t height, width, channels; /* of the input: uint8 [height][width][channels] */
     uint32_t row_bytes, input_bytes;
-    uint32_t classes;
+    uint32_t classes; /* scores that an inference gives: classes, outputs of a regression, labels */
+    uint32_t targets; /* numbers that microtrain_train_target takes; 0: the model learns from labels */
 };
 
 /* The caller's memory, which the instance keeps using. The two may lie in different regions: the arena in the fastest, the
@@ -139,12 +141,19 @@ int microtrain_feed_row(struct microtrain *m, uint32_t y, const uint8_t *row);
 /* The whole input: all rows, input_bytes. */
 int microtrain_feed(struct microtrain *m, const uint8_t *input);
 
-/* Inference on the input, which is used up. scores: float [classes], larger is likelier, not normalised; label: the first
- * class with the largest; either may be NULL. ERR_INPUT where rows are missing. */
+/* Inference on the input, which is used up. scores: float [classes], larger is likelier, not normalised; of a regression
+ * the outputs, in the units that the model was trained on; of labels that hold or not, above 0 where one does. label: the
+ * first class with the largest; either may be NULL. ERR_INPUT where rows are missing. */
 int microtrain_predict(struct microtrain *m, float *scores, uint32_t *label);
 
-/* One training step on the input, which is used up. loss: before the update; may be NULL. ERR_INPUT, ERR_LABEL. */
+/* One training step on the input, which is used up. loss: before the update; may be NULL. ERR_INPUT, ERR_LABEL, ERR_TASK
+ * (the model learns from targets). */
 int microtrain_train(struct microtrain *m, uint32_t label, float *loss);
+
+/* The same for a model that was converted with --task regression or multilabel. target: float [targets], what the outputs
+ * should have been, in their units; or 1 for each label that holds and 0 for the others. ERR_ARGUMENT (NULL, or not
+ * finite), ERR_INPUT, ERR_TASK (the model learns from labels). */
+int microtrain_train_target(struct microtrain *m, const float *target, float *loss);
 
 /* The same in pieces, for a control loop on the same core: begin a row, an inference or a training step, then call
  * microtrain_step until it does not return MICROTRAIN_MORE. The bits are those of the functions above, however it is cut.
@@ -158,6 +167,7 @@ int microtrain_train(struct microtrain *m, uint32_t label, float *loss);
 int microtrain_feed_row_begin(struct microtrain *m, uint32_t y, const uint8_t *row);
 int microtrain_predict_begin(struct microtrain *m);
 int microtrain_train_begin(struct microtrain *m, uint32_t label);
+int microtrain_train_target_begin(struct microtrain *m, const float *target); /* which must stay until the last piece */
 int microtrain_step(struct microtrain *m, uint32_t work, float *loss);
 
 /* What microtrain_predict says, once an inference in pieces is done: ERR_ORDER where that was not the last call. */

@@ -70,6 +70,10 @@ uint32_t model_imprint_solve(void);
 /* float [classes] of the last model_forward; valid until the next one or model_backward. */
 const float *model_logits(void);
 
+/* Only where model.h says that MODEL_TARGETS > 0: what a sample should have given, float [MODEL_TARGETS]. It stands in the
+ * place of a label, and model_backward reads it. */
+extern float model_target[];
+
 /* Loss, backward pass and update for the image of the last model_forward(1). Returns the loss. label < classes. */
 float model_backward(uint32_t label, const struct sgd *sgd);
 

@@ -17,6 +17,7 @@ struct model_memory {
     uint8_t *arena;      /* 8-byte aligned */
     uint8_t *trainables; /* 4-byte aligned */
     uint32_t rows;       /* that are in, where the image is whole in memory */
+    const float *target; /* where the model learns from targets: of the step, float [targets] */
     struct pace *pace;   /* of a step in pieces (kernels/pace.h); NULL: kernels run to their end */
 };
 
@@ -31,6 +32,8 @@ struct model_pass {
 struct microtrain_model {
     struct model_info info;
     const uint8_t *init;           /* the trainables' first init_bytes before any training */
+    uint32_t targets;              /* numbers of a target; 0: it learns from labels */
+    uint32_t guesses;              /* classes whose guessing costs as much as the model's (guard.h) */
     uint32_t forward_steps, steps; /* of an inference; of a training step, an inference's included */
     void (*start)(struct model_memory *memory);
     int8_t *(*row)(struct model_memory *memory);

@@ -29,13 +29,14 @@ _Static_assert(IMAGE_ROW_BYTES <= 1024, "a row of the image must fit a serial fr
 
 enum {
     SESSION_OK = 0,
-    SESSION_ERR_ROW = -1,   /* row or column outside the image */
-    SESSION_ERR_GAP = -2,   /* bytes of a row that do not follow those before them */
-    SESSION_ERR_IMAGE = -3, /* rows of the image are missing */
-    SESSION_ERR_LABEL = -4, /* no such class */
-    SESSION_ERR_ORDER = -5, /* not the row that is next */
-    SESSION_ERR_EMPTY = -6, /* no records to replay, no samples to make a head of */
-    SESSION_ERR_FULL = -7,  /* the statistics hold as many samples as they can */
+    SESSION_ERR_ROW = -1,    /* row or column outside the image */
+    SESSION_ERR_GAP = -2,    /* bytes of a row that do not follow those before them */
+    SESSION_ERR_IMAGE = -3,  /* rows of the image are missing */
+    SESSION_ERR_LABEL = -4,  /* no such class */
+    SESSION_ERR_ORDER = -5,  /* not the row that is next */
+    SESSION_ERR_EMPTY = -6,  /* no records to replay, no samples to make a head of */
+    SESSION_ERR_FULL = -7,   /* the statistics hold as many samples as they can */
+    SESSION_ERR_TARGET = -8, /* numbers of the target are missing, not in order, or none */
 };
 
 struct session {
@@ -61,6 +62,9 @@ struct session {
 #endif
 #if MODEL_IMPRINT > 0
     uint32_t seen; /* samples in the statistics of features */
+#endif
+#if MODEL_TARGETS > 0
+    uint32_t targets; /* numbers of the target that are in */
 #endif
     uint32_t evaluated, correct; /* by session_eval */
     uint32_t losses;             /* training steps on new images whose losses are summed in loss_sum */
@@ -96,8 +100,14 @@ int session_infer(struct session *s, uint32_t *predicted);
 /* Inference, counted against its label. */
 int session_eval(struct session *s, uint32_t label, uint32_t *predicted);
 
+#if MODEL_TARGETS > 0
+/* Number i of the target of the next training step. They come in order; 0 starts over. */
+int session_put_target(struct session *s, uint32_t i, float number);
+#endif
+
 /* One training step; *predicted is the class before the update. Where there is a replay buffer (MODEL_RECORDS > 0), it
- * may take a record of the image if `keeping`, and `replays` steps on records follow; step_cycles counts them too. */
+ * may take a record of the image if `keeping`, and `replays` steps on records follow; step_cycles counts them too. Where
+ * MODEL_TARGETS > 0 it uses the target up, and the label is 0. */
 int session_train(struct session *s, uint32_t label, uint32_t *predicted, float *loss);
 
 #ifdef MICROTRAIN_LIBRARY

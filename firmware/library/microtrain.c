@@ -124,6 +124,7 @@ const char *microtrain_text(int status)
         "a kernel does not compute what it should",
         "the model's tables are not what was converted",
         "a word of the arena does not hold its value",
+        "the model learns from targets where a label was given, or from labels where a target was",
     };
     uint32_t n = 0u - (uint32_t)status;
     if (status > 0) {
@@ -150,6 +151,7 @@ int microtrain_sizes(const struct microtrain_model *model, struct microtrain_siz
         .row_bytes = (uint32_t)info->width * info->channels,
         .input_bytes = (uint32_t)info->height * info->width * info->channels,
         .classes = info->classes,
+        .targets = model->targets,
     };
     return MICROTRAIN_OK;
 }
@@ -175,7 +177,7 @@ int microtrain_init(struct microtrain *m, const struct microtrain_model *model, 
     i->magic = MAGIC;
     i->session.model = model;
     i->session.memory = (struct model_memory){.arena = memory->arena, .trainables = memory->trainables};
-    i->session.guard.classes = model->info.classes;
+    i->session.guard.classes = model->targets ? model->guesses : model->info.classes;
     session_init(&i->session);
     return MICROTRAIN_OK;
 }
@@ -244,19 +246,47 @@ int microtrain_feed(struct microtrain *m, const uint8_t *input)
     return leave(&call, MICROTRAIN_OK);
 }
 
-int microtrain_train(struct microtrain *m, uint32_t label, float *loss)
+/* Whether a model learns from what it is given: a target of finite numbers, or a label where target is NULL. */
+static int status_of_target(const struct microtrain_model *model, const float *target)
+{
+    for (uint32_t k = 0; target && k < model->targets; k++) {
+        if (!(target[k] - target[k] == 0.0f)) {
+            return MICROTRAIN_ERR_ARGUMENT;
+        }
+    }
+    return (target != NULL) == (model->targets != 0) ? MICROTRAIN_OK : MICROTRAIN_ERR_TASK;
+}
+
+/* A training step on a label, or on a target where that is not NULL. */
+static int train(struct microtrain *m, uint32_t label, const float *target, float *loss)
 {
     struct call call = enter(m, NEEDS_NO_STEP);
     if (!call.instance) {
         return call.status;
     }
+    struct session *s = &call.instance->session;
+    int status = status_of_target(s->model, target);
+    if (status != MICROTRAIN_OK) {
+        return leave(&call, status);
+    }
     uint32_t predicted;
     float found = 0.0f;
-    int status = session_train(&call.instance->session, label, &predicted, &found);
+    s->memory.target = target;
+    status = session_train(s, label, &predicted, &found);
     if (status == SESSION_OK && loss) {
         *loss = found;
     }
     return leave(&call, of_session(status));
+}
+
+int microtrain_train(struct microtrain *m, uint32_t label, float *loss)
+{
+    return train(m, label, NULL, loss);
+}
+
+int microtrain_train_target(struct microtrain *m, const float *target, float *loss)
+{
+    return target ? train(m, 0, target, loss) : MICROTRAIN_ERR_ARGUMENT;
 }
 
 /* A job from its first step on. */
@@ -298,14 +328,30 @@ int microtrain_predict_begin(struct microtrain *m)
     return leave(&call, begin(call.instance, INFERENCE));
 }
 
-int microtrain_train_begin(struct microtrain *m, uint32_t label)
+static int train_begin(struct microtrain *m, uint32_t label, const float *target)
 {
     struct call call = enter(m, NEEDS_NO_STEP);
     if (!call.instance) {
         return call.status;
     }
-    int status = session_begin(&call.instance->session, label, &call.instance->pass);
+    struct session *s = &call.instance->session;
+    int status = status_of_target(s->model, target);
+    if (status != MICROTRAIN_OK) {
+        return leave(&call, status);
+    }
+    s->memory.target = target;
+    status = session_begin(s, label, &call.instance->pass);
     return leave(&call, status == SESSION_OK ? begin(call.instance, TRAINING) : of_session(status));
+}
+
+int microtrain_train_begin(struct microtrain *m, uint32_t label)
+{
+    return train_begin(m, label, NULL);
+}
+
+int microtrain_train_target_begin(struct microtrain *m, const float *target)
+{
+    return target ? train_begin(m, 0, target) : MICROTRAIN_ERR_ARGUMENT;
 }
 
 /* The next of the model's steps, or a part of it: a piece never takes two, since few count their work. Returns 1 where

@@ -165,6 +165,7 @@ def seeds(folder: Path, elf: Path | None) -> dict[str, list[Path]]:
         "weights": [arrays(folder / "trained.npz", model_id=np.array("0" * 64), w=np.eye(3, dtype=np.int8))],
         "image": images(folder),
         "numbers": numbers(folder),
+        "targets": [targets(folder)],
         "board": [kept_board(folder / "board.npz")],
         "scheme": schemes(folder),
         "line": [record(folder / "line.bin")],
@@ -188,6 +189,12 @@ def numbers(folder: Path) -> list[Path]:
     np.save(folder / "sample.npy", np.arange(192, dtype=np.uint8))
     np.save(folder / "text.npy", np.array(["x"]))
     return [folder / "sample.npy", folder / "text.npy"]
+
+
+def targets(folder: Path) -> Path:
+    path = folder / "targets.csv"
+    path.write_text("file,a,b\nsample.npy,1.5,-2\ntext.npy,0,1e3\n")
+    return path
 
 
 def gateway(path: Path) -> Path:

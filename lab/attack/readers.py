@@ -61,6 +61,12 @@ def numbers(path: Path) -> None:
     load_numbers(path, (8, 8, 3))
 
 
+def targets(path: Path) -> None:
+    from microtrain.samples.measured import read_table
+
+    read_table(path, 2, holds=False)
+
+
 def scheme(path: Path) -> None:
     from microtrain.convert.scheme import load
 
@@ -133,6 +139,7 @@ READERS: dict[str, Callable[[Path], None]] = {
     "calibration": calibration,
     "image": image,
     "numbers": numbers,
+    "targets": targets,
     "scheme": scheme,
     "plan": plan,
     "network": network,

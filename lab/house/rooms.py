@@ -66,6 +66,7 @@ CONVERT: Floors = tuple(
         "emit loading default_scheme",
         "imprinting recording obstacles",  # statistics of features; records; why a model does not fit
         "options writing native_model check export",
+        "tasks",  # what is done otherwise where no classes are learned
         "command",
         "cli",
     )

@@ -14,6 +14,7 @@ from microtrain.convert.frontends.module import LoadedModel, load_model
 from microtrain.convert.ir import Graph
 from microtrain.convert.memory.replay import Request
 from microtrain.convert.ops.reconstruct import closed
+from microtrain.convert.ops.regression import measured as with_units
 from microtrain.convert.pipeline import Compiled, Passes, compile_graph
 from microtrain.convert.quantize.ptq import Choices, calibration_images, quantize_model
 from microtrain.convert.recording import with_buffer
@@ -131,9 +132,18 @@ def samples(root: Path, folder: Path) -> Iterator[Compiled]:
     with_all = everything(3 + len(OTHERS), False, folder)
     for scheme in (SCHEMES[0], SCHEMES[2], SCHEMES[3]):
         yield compile_graph(with_all, scheme, CLASSES)
+    yield from with_targets(graphs[0])
     normal = autoencoder(folder)
     for scheme in (SCHEMES[2], SCHEMES[3], SCHEMES[4]):
         yield compile_graph(normal, scheme, 2)
+
+
+def with_targets(graph: Graph) -> Iterator[Compiled]:
+    """The losses that learn from targets."""
+    spread = np.random.default_rng(0).normal(0, 1, (8, graph.tensors[graph.output].channels))
+    for loss in ("huber", "squares", "labels"):
+        own = graph if loss == "labels" else with_units(graph, spread)
+        yield compile_graph(own, replace(SCHEMES[1], loss=loss), CLASSES)
 
 
 def autoencoder(folder: Path) -> Graph:

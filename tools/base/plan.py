@@ -15,6 +15,8 @@ from .reading import reading
 from .schema import NOT_IN_FILE, OPTIONAL, AtLeast, Matches, OneOf, decode, encode, key
 
 FORMAT = 1
+TARGET_LOSSES = {"huber": "regression", "squares": "regression", "labels": "multilabel"}
+GUESSES = {"regression": 65535, "multilabel": 2}  # classes whose guessing costs as much (guard.h)
 MADE_BY = "`microtrain convert MODEL.pt` writes it; --plan names it."
 
 Count = Annotated[int, AtLeast(0)]
@@ -76,6 +78,11 @@ class Scheme:
     loss: str
     learning_rate: Rates
     head: str | HeadRows
+
+    @property
+    def task(self) -> str:
+        """What is learned from targets, numbers in the place of a label; "": labels it is."""
+        return TARGET_LOSSES.get(self.loss, "")
 
 
 @dataclass(frozen=True)

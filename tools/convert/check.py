@@ -70,6 +70,7 @@ class Asked:
     classes  of the new task; None: the model's own
     scheme   None: the head alone is trained
     imprint  which statistics of features there should be
+    labels   it learns from labels; False: from targets, for which one output will do
     """
 
     load: Callable[[], LoadedModel]
@@ -78,6 +79,7 @@ class Asked:
     scheme: Scheme | None = None
     passes: Passes = ALL_PASSES
     imprint: Request = NO_STATISTICS
+    labels: bool = True
 
 
 def check(model: Path, asked: Asked) -> Checked:
@@ -117,7 +119,7 @@ def _by_weights(graph: Graph, asked: Asked) -> tuple[list[str], int]:
     """What stands in the way by weights and classes alone, and the classes to go on with."""
     classes = asked.classes or graph.tensors[graph.output].channels
     weights = obstacles.weights_of(graph)
-    found = obstacles.one_output(graph, asked.classes)
+    found = obstacles.one_output(graph, asked.classes) if asked.labels else []
     found += obstacles.image(graph)
     found += obstacles.from_weights(weights, asked.limits, classes)
     too_many = obstacles.head_too_large(weights, asked.limits, classes)

@@ -12,10 +12,9 @@ from microtrain.base.progress import Bars
 from microtrain.base.terminal import say
 from microtrain.pictures.report import Line
 
-from . import boards, check, obstacles
+from . import boards, check, obstacles, tasks
 from .default_scheme import default_scheme
 from .emit.explain import print_waterfall
-from .execute.batched import batches, run_int8
 from .export.write import export
 from .frontends.module import LoadedModel
 from .imprinting import compile_imprinting
@@ -23,9 +22,7 @@ from .ir import Graph
 from .loading import load, quantized_with_report, screen
 from .memory import replay
 from .memory.imprint import Request, features_of
-from .ops.reconstruct import ANOMALY as SCORE
-from .ops.reconstruct import calibrated, closed
-from .options import ANOMALY, NATIVE, Wanted
+from .options import NATIVE, Wanted
 from .pipeline import Compiled, Passes, Room
 from .quantize.ptq import Choices, calibration_images, knows_ranges
 from .recording import with_buffer
@@ -37,6 +34,7 @@ from .writing import Model, Target, write
 
 def run(model: Path, wanted: Wanted) -> bool:
     """Read, quantize, compile, write, and say what it costs; or only look. False: it does not fit."""
+    tasks.refuse(wanted)
     if wanted.check:
         checked = check.check(model, asked_of(model, wanted))
         check.show(checked)
@@ -49,8 +47,7 @@ def run(model: Path, wanted: Wanted) -> bool:
     choices = choices_of(loaded, wanted)
     compared = wanted.compared or wanted.labelled is not None
     quantized, report_files = quantized_with_report(loaded, choices, compared, wanted.labelled)
-    if wanted.task == ANOMALY:
-        quantized = with_threshold(quantized, loaded, wanted)
+    quantized = tasks.measured_by(quantized, loaded, wanted)
     compiled = compiled_for(quantized, wanted, target.limits, images_of(loaded, wanted))
     write(compiled, Model(model, loaded.kind, said_of(loaded, choices)), target, report_files)
     if wanted.library:
@@ -59,13 +56,6 @@ def run(model: Path, wanted: Wanted) -> bool:
     if wanted.explain:
         print_waterfall(quantized, compiled, screen())
     return True
-
-
-def with_threshold(quantized: Graph, loaded: LoadedModel, wanted: Wanted) -> Graph:
-    """The autoencoder with the threshold that its normal samples give it."""
-    samples = calibration_images(quantized, loaded.calibration, wanted.calibration)
-    parts = [run_int8(quantized, batch) for batch in batches(quantized, samples, "scoring normal samples")]
-    return calibrated(quantized, np.concatenate(parts).reshape(len(samples), -1)[:, SCORE])
 
 
 def choices_of(loaded: LoadedModel, wanted: Wanted) -> Choices:
@@ -97,7 +87,7 @@ def said_of(loaded: LoadedModel, choices: Choices) -> tuple[Line, ...]:
 
 def loaded_as(model: Path, wanted: Wanted) -> LoadedModel:
     loaded = load(model, wanted.trust, wanted.input_shape, wanted.normalisation)
-    return replace(loaded, graph=closed(loaded.graph)) if wanted.task == ANOMALY else loaded
+    return tasks.opened(loaded, wanted.task)
 
 
 def asked_of(model: Path, wanted: Wanted) -> check.Asked:
@@ -106,7 +96,8 @@ def asked_of(model: Path, wanted: Wanted) -> check.Asked:
     classes, limits = given_classes(wanted), target_of(wanted).limits
     imprint = wanted.imprint.beside(wanted.head_rows or scheme.head) if scheme else Request(0)
     passes = passes_of(wanted, wanted.calibration is not None or model.suffix not in (".pkl", ".tflite"))
-    return check.Asked(lambda: loaded_as(model, wanted), limits, classes, scheme, passes, imprint)
+    labels = not tasks.by_targets(wanted)
+    return check.Asked(lambda: loaded_as(model, wanted), limits, classes, scheme, passes, imprint, labels)
 
 
 def passes_of(wanted: Wanted, images: bool) -> Passes:
@@ -131,7 +122,8 @@ def target_of(wanted: Wanted) -> Target:
 def classes_of(graph: Graph, wanted: Wanted) -> int:
     """Classes of the new task: those asked for, as many as the head starts from, or the model's own."""
     given = given_classes(wanted)
-    obstacles.refuse(f"{graph.name} cannot learn", obstacles.one_output(graph, given))
+    if not tasks.by_targets(wanted):
+        obstacles.refuse(f"{graph.name} cannot learn", obstacles.one_output(graph, given))
     return given or graph.tensors[graph.output].channels
 
 
@@ -150,12 +142,13 @@ def compiled_for(
     good as there is room for beside it; and with its replay buffer."""
     passes, classes = passes_of(wanted, images is not None), classes_of(quantized, wanted)
     scheme = choose_scheme(wanted.scheme, wanted.fraction_bits) if wanted.scheme else None
-    head = wanted.head_rows or (scheme.head if scheme else "zeros")
-    request = wanted.imprint.beside(head)
+    head = tasks.head_of(wanted, scheme)
+    request = Request(0) if tasks.by_targets(wanted) else wanted.imprint.beside(head)
     room = Room(quantized, classes, sys.maxsize if limits.sram is None else limits.sram)
     if scheme is None:
         scheme = default_within(room, passes, head, request.some(features_of(quantized))).scheme
-    compiled = compile_imprinting(room, replace(scheme, head=head), passes, request, limits)
+    scheme = tasks.scheme_for(replace(scheme, head=head), wanted, classes)
+    compiled = compile_imprinting(room, scheme, passes, request, limits)
     if passes.replay:
         return with_buffer(compiled, passes.replay, limits.sram, images)
     return compiled

@@ -204,5 +204,6 @@ def one_output(graph: Graph, classes: int | None) -> list[str]:
         return []
     return [
         "it has one output, a number instead of classes, and the board learns to tell classes apart: with "
-        "one there is nothing to learn. Pass --classes N for a new head of N classes, 2 for yes or no"
+        "one there is nothing to learn. Pass --task regression to learn that number, --task multilabel for a "
+        "yes or no, or --classes N for a new head of N classes"
     ]

@@ -26,7 +26,9 @@ ROW_MAX = 99_999  # of a head that rows are taken from
 PART_MAX = 64  # values that share a byte (PRODUCT_CODE_PART_MAX)
 NATIVE = "native"
 ANOMALY = "anomaly"
-TASKS = ("classify", ANOMALY)
+REGRESSION, MULTILABEL = "regression", "multilabel"
+TASKS = ("classify", ANOMALY, REGRESSION, MULTILABEL)
+LOSSES = {"huber": "huber", "mse": "squares"}  # of a regression, and what a scheme calls them
 
 
 def generated() -> Path:
@@ -187,13 +189,19 @@ class Wanted:
         type=click.Choice(TASKS),
         default=TASKS[0],
         show_default=True,
-        help="What is learned: to tell classes apart, or what is normal, by an autoencoder. It must make "
-        "as many numbers as it takes, and --calibration needs normal samples.",
+        help="What is learned: to tell classes apart; what is normal, by an autoencoder, which must make as "
+        "many numbers as it takes, and whose --calibration needs normal samples; numbers; or labels that "
+        "hold or not, each for itself.",
+    )
+    loss: str | None = option(
+        "--loss",
+        type=click.Choice(list(LOSSES)),
+        help="Of a regression. [huber, which wrong samples pull less at]",
     )
     classes: int | None = option(
         "--classes",
-        type=click.IntRange(2, 65535),
-        help="Classes of the new task; the model's own if not given.",
+        type=click.IntRange(1, 65535),
+        help="Classes, or labels, of the new task; the model's own if not given.",
     )
     head_rows: tuple[int, ...] | None = option(
         "--head-rows",

@@ -15,6 +15,7 @@ from .memory.replay import Request, buffer_bytes, with_record
 from .memory.strips import widen
 from .ops import forward_op, has_head
 from .ops.table import Learns
+from .ops.targets import task_of
 from .passes.accumulators import prove, warn_coarse
 from .passes.autodiff import differentiate
 from .passes.fuse import fuse
@@ -90,7 +91,8 @@ def firmware_sram(graph: Graph) -> int:
     """Estimated bytes of SRAM that are the firmware's own."""
     _, width, channels = graph.tensors[graph.input.tensor].shape
     head_alone = len({trainable.layer for trainable in layout(graph)}) == 1
-    return FIRMWARE_SRAM + max(0, width * channels - FRAME) - (DEEPER if head_alone else 0)
+    target = 4 * graph.tensors[graph.output].channels if task_of(graph) else 0
+    return FIRMWARE_SRAM + max(0, width * channels - FRAME) - (DEEPER if head_alone else 0) + target
 
 
 def sparse_graph(quantized: Graph, scheme: Scheme, classes: int) -> Graph:

@@ -11,6 +11,14 @@ from microtrain.base.errors import Error
 
 @click.command()
 @click.option(
+    "--task",
+    type=click.Choice(["pictures", "motion", "anomaly"]),
+    default="pictures",
+    show_default=True,
+    help="What is learned: digits; what a person does, by an accelerometer; what is normal of a fan. The "
+    "signals of the last two are made up by a simulator.",
+)
+@click.option(
     "--epochs", type=click.IntRange(1), default=1, show_default=True, help="Passes over the images."
 )
 @click.option(
@@ -23,16 +31,20 @@ from microtrain.base.errors import Error
 @click.option(
     "--eval-every", type=click.IntRange(0), default=0, metavar="N", help="Evaluate after every N steps."
 )
-def main(epochs: int, seed: int, eval_every: int) -> None:
-    """Convert, build, measure and train the digits example.
+def main(task: str, epochs: int, seed: int, eval_every: int) -> None:
+    """Convert, build, measure and train an example: digits, or made-up signals.
 
-    Results go to build/demo/ in a checkout, and to ~/.cache/microtrain/demo/ elsewhere.
+    Results go to build/demo/ (build/demo-TASK/) in a checkout, and to ~/.cache/microtrain elsewhere.
     """
     from microtrain.device.session import Settings
 
+    from . import signals
     from .run import RATE, run
 
     try:
+        if task in signals.TASKS:
+            signals.run(task, Settings(epochs, seed))
+            return
         run(Settings(epochs, seed, eval_every=eval_every, rate=RATE, schedule="cosine"))
     except Error as error:
         click.echo(f"demo: {error}", err=True)

@@ -40,7 +40,7 @@ def run(settings: Settings) -> None:
     built = make_all()
     elf = built["scheme"].elf
     assert elf is not None
-    memory = memory_report(built["scheme"])
+    memory = memory_report(built["scheme"], OUTPUT)
     training, testing = scan(images / "train", CLASSES), scan(images / "test", CLASSES)
     click.echo(f"training {shown(elf)} on the emulated board, and the same on this machine beside it")
     with ProcessPoolExecutor(1) as pool:
@@ -82,7 +82,7 @@ def make_all() -> dict[str, Firmware]:
     return {name: build(OUTPUT / name, OUTPUT / f"pio-{name}", board=name == "scheme") for name in TITLES}
 
 
-def memory_report(firmware: Firmware) -> dict[str, int]:
+def memory_report(firmware: Firmware, folder: Path) -> dict[str, int]:
     """Print the report, save it and the picture of the arena; all-in SRAM and flash in bytes."""
     arguments = [
         "--elf",
@@ -90,11 +90,11 @@ def memory_report(firmware: Firmware) -> dict[str, int]:
         "--plan",
         str(firmware.plan),
         "--json",
-        str(OUTPUT / "memory.json"),
+        str(folder / "memory.json"),
     ]
-    arguments += ["--picture", str(OUTPUT / "arena.svg")]
-    click.echo(logged(ours("tools/memory_report", *arguments), OUTPUT / "memory.log"))
-    document = json.loads((OUTPUT / "memory.json").read_text(encoding="utf-8"))
+    arguments += ["--picture", str(folder / "arena.svg")]
+    click.echo(logged(ours("tools/memory_report", *arguments), folder / "memory.log"))
+    document = json.loads((folder / "memory.json").read_text(encoding="utf-8"))
     return {"sram": document["sram"]["total"], "flash": document["flash"]["total"]}
 
 

@@ -19,6 +19,7 @@ from microtrain.base.terminal import Sentences, say
 from microtrain.samples.source import Dataset, load, scan
 
 from . import monitor as terminal
+from . import teaching
 from .client import REPLAY_MAX, Device
 from .errors import DeviceError
 from .link import DEFAULT_BAUD, EmulatorPort, Port, ProgramPort, SerialPort
@@ -191,7 +192,8 @@ def info(target: Target) -> None:
             "board": about.board,
             "model": f"{about.model} {about.model_id}",
             "input": f"{h} x {w} x {c}",
-            "classes": about.classes,
+            "outputs" if about.task else "classes": about.classes,
+            **({"task": about.task} if about.task else {}),
             "arena": f"{about.arena_bytes} bytes",
             "replay": f"{about.records} records" if about.records else "no buffer",
             "imprint": f"groups of {about.imprint} features" if about.imprint else "no statistics",
@@ -205,8 +207,13 @@ def info(target: Target) -> None:
 @click.argument("images", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.pass_obj
 def infer(target: Target, images: tuple[Path, ...]) -> None:
-    """Print the class and its probability for each file of IMAGES."""
+    """Print the class and its probability for each file of IMAGES; or the outputs, or of each label its
+    probability, where the model learns from targets."""
     with target.connect() as device:
+        if device.info.task:
+            for line in teaching.inferred(device, images):
+                say(line)
+            return
         for path in images:
             result = device.infer(load(path, device.info.shape))
             say(f"{path}: class {result.label} ({softmax(result.logits)[result.label]:.1%})")
@@ -237,9 +244,14 @@ def train_command(
 ) -> None:
     """Train on the images in FOLDER.
 
-    FOLDER holds a folder for each class; their sorted names are classes 0, 1, 2, ...
+    FOLDER holds a folder for each class; their sorted names are classes 0, 1, 2, ... Where the model was
+    converted with --task regression or multilabel it holds targets.csv: file,NAME,... and a line a sample.
     """
     with target.connect() as device:
+        if device.info.task:
+            files = teaching.Files(curve, page, log_path)
+            teach(target, device, (folder, test_folder), wanted, autosave, files)
+            return
         training, testing = scanned(device, folder, test_folder)
         rates = target.rates_of(device)
         factor = wanted.factor(rates)
@@ -264,6 +276,24 @@ def train_command(
         say(f"diverged at step {log.diverged}: the device is back at its last checkpoint; use a lower --lr")
     for result, when in zip(log.evaluations, moments(log), strict=True):
         say(f"{when}: {result.accuracy:.1%} of {result.total} held-out images")
+
+
+def teach(
+    target: Target,
+    device: Device,
+    folders: tuple[Path, Path | None],
+    wanted: Training,
+    autosave: int | None,
+    files: teaching.Files,
+) -> None:
+    """A session that learns from targets."""
+    sets, rates = teaching.tables(device, *folders), target.rates_of(device)
+    course, factor = teaching.course_of(wanted, device.info.task), wanted.factor(rates)
+    if autosave is not None:
+        device.autosave(autosave)
+    target.hurry(device)
+    settings = course.settings(factor, wanted.seed, wanted.eval_every, None)
+    teaching.teach(device, course, sets, settings, rates, files)
 
 
 @main.command("imprint")
@@ -314,8 +344,12 @@ def imprint_first(device: Device, wanted: bool | None) -> bool:
 @click.option("--limit", default=0, type=click.IntRange(0), metavar="N", help="At most N images.")
 @click.pass_obj
 def eval_command(target: Target, folder: Path, limit: int) -> None:
-    """Measure the accuracy on the images in FOLDER, which holds a folder for each class."""
+    """Measure the accuracy on the images in FOLDER, which is as for train."""
     with target.connect() as device:
+        if device.info.task:
+            target.hurry(device)
+            teaching.evaluate(device, folder, limit)
+            return
         dataset = scan(folder, device.info.classes)
         target.hurry(device)
         with Bars() as bars:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,6 +29,7 @@ class Info:
     shape      (height, width, channels) of an image
     records    of the replay buffer, 0: none
     imprint    features of which the covariance is kept together, 0: no statistics of features
+    task       what is learned from targets (plan.Scheme.task); "": it learns from labels
     """
 
     board: str
@@ -41,6 +43,7 @@ class Info:
     api: int
     frame_max: int
     imprint: int = 0
+    task: str = ""
 
 
 @dataclass(frozen=True)
@@ -112,6 +115,24 @@ class Device:
         _, predicted, loss = answer.values(int, int, float)
         diverged = any(line.startswith("diverged:") for line in answer.lines)
         return Step(predicted, loss, diverged)
+
+    def scores(self, image: np.ndarray) -> np.ndarray:
+        """What the model makes of one image, float32: outputs in their units, or logits."""
+        return self.infer(image).logits
+
+    def teach(self, image: np.ndarray, target: Sequence[float]) -> Step:
+        """One training step on one image and its target, numbers in the place of a label.
+
+        Errors   DeviceError where the firmware learns from labels, or another number of targets
+        """
+        if not self.info.task or len(target) != self.info.classes:
+            wanted = f"{self.info.classes} numbers" if self.info.task else "a label"
+            raise DeviceError(f"the model learns from {wanted}, not from a target of {len(target)} numbers.")
+        for place, digits in enumerate(struct.pack(">f", number).hex() for number in target):
+            self._talk.command(f"target {place} {digits}", f"ok target {place} {digits}")
+        answer = self._with_image(image, "train")
+        loss: float = answer.values(int, int, float)[2]
+        return Step(0, loss, any(line.startswith("diverged:") for line in answer.lines))
 
     def evaluate(self, image: np.ndarray, label: int) -> int:
         """Class predicted for one image, counted in the device's statistics."""
@@ -444,6 +465,7 @@ def parse_info(said: dict[str, str]) -> Info:
         api=int(said["api"]),
         frame_max=int(said["frame"]),
         imprint=int(said.get("imprint", 0)),
+        task=said.get("task", ""),
     )
 
 

@@ -137,8 +137,16 @@ class Model:
     def logits(self) -> np.ndarray:
         return np.array(self.lib.model_logits()[: self.classes], np.float32)
 
-    def backward(self, label: int, sgd: Sgd) -> float:
-        """Loss, backward pass and update for the image of the last forward pass with train."""
+    def backward(self, label: int | np.ndarray, sgd: Sgd) -> float:
+        """Loss, backward pass and update for the image of the last forward pass with train.
+
+        label  or the target, where the model learns by one: float32 [targets]
+        """
+        if isinstance(label, np.ndarray):
+            assert label.size == self.classes
+            target = np.ascontiguousarray(label, np.float32)
+            ctypes.memmove(self._symbol("model_target"), target.ctypes.data, target.nbytes)
+            label = 0
         return float(self.lib.model_backward(label, ctypes.byref(sgd)))
 
     def imprint_clear(self) -> None:

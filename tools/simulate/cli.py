@@ -6,7 +6,7 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from itertools import product
 from pathlib import Path
 
@@ -20,8 +20,12 @@ from microtrain.device.client import REPLAY_MAX
 from microtrain.device.options import FACTOR_HELP, LR_HELP, Course, factors, imprints, in_words
 from microtrain.device.recipe import Situation
 from microtrain.device.session import Settings, per_epoch
-from microtrain.samples.source import hold_out, split
+from microtrain.device.teaching import course_of
+from microtrain.samples.measured import hold_out as hold_out_measured
+from microtrain.samples.measured import split_table
+from microtrain.samples.source import Dataset, hold_out, split
 
+from . import measured
 from .arithmetic import ARITHMETICS, FLOAT, check, check_order
 from .blueprint import Blueprint, load_blueprint
 from .machine import library
@@ -31,6 +35,7 @@ from .results import label, save
 from .runs import Note, Outcome, run_all
 
 WORK = Path("build/simulate")
+MULTILABEL = "multilabel"
 FOLDER = click.Path(path_type=Path)
 
 
@@ -114,21 +119,40 @@ def main(plan: Path, wanted: Wanted) -> None:
 
     PLAN is the folder that microtrain convert wrote. DIR holds train.txt and val.txt (one line CLASS/FILE per
     image), or folders train and val (or test) of class folders, or class folders (one image in five is held
-    out).
+    out). For --task regression and multilabel it holds targets.csv, or folders train and val with one each.
 
     \b
     microtrain simulate firmware/generated --data photos --lr 0.002 --lr 0.006 --seed 0
     """
     try:
-        model, outcomes, files = run(plan, wanted)
+        model = load_blueprint(plan)
+        if model.scheme.task:
+            teach(model, wanted)
+            return
+        outcomes, files = run(model, wanted)
     except (Error, OSError) as error:
         raise click.ClickException(str(error)) from error
     show(model, outcomes, files)
 
 
-def run(plan: Path, wanted: Wanted) -> tuple[Blueprint, list[Outcome], list[Path]]:
-    """Every pair of a rate and a seed; returns the model, what came of each, and the files written."""
-    model = load_blueprint(plan)
+def teach(model: Blueprint, wanted: Wanted) -> None:
+    """Every pair of a rate and a seed, of a model that learns from targets."""
+    measured.check(wanted.arithmetic)
+    chosen, jobs = factors(wanted.lrs, wanted.given, model.rates), wanted.jobs or os.cpu_count() or 1
+    course = course_of(wanted, model.scheme.task)
+    wanted = replace(wanted, **{f.name: getattr(course, f.name) for f in fields(Course)})
+    task = task_of(model, wanted)
+    say(in_words(wanted, chosen, model.rates))
+    every = wanted.eval_every or per_epoch(task.training, wanted.limit)
+    base = wanted.settings(chosen[0], wanted.seeds[0], every, None)
+    logs = measured.sessions(task, measured.settings_of(base, chosen, wanted.seeds), jobs)
+    measured.tell(task, logs)
+    folder = wanted.output or WORK / model.name
+    say(f"wrote {measured.save(folder, task, logs, shlex.join(sys.argv))}")
+
+
+def run(model: Blueprint, wanted: Wanted) -> tuple[list[Outcome], list[Path]]:
+    """Every pair of a rate and a seed; returns what came of each, and the files written."""
     chosen = factors(wanted.lrs, wanted.given, model.rates)
     imprint = imprint_first(model, wanted)
     task = task_of(model, wanted)
@@ -139,15 +163,13 @@ def run(plan: Path, wanted: Wanted) -> tuple[Blueprint, list[Outcome], list[Path
     outcomes = simulate(task, runs, wanted.jobs or os.cpu_count() or 1)
     folder = wanted.output or WORK / model.name
     folder.mkdir(parents=True, exist_ok=True)
-    return model, outcomes, save(folder, task, outcomes, wanted.data, shlex.join(sys.argv))
+    return outcomes, save(folder, task, outcomes, wanted.data, shlex.join(sys.argv))
 
 
 def task_of(model: Blueprint, wanted: Wanted) -> Task:
     """What all runs share. Error where the model cannot learn so, or the images are not as they should be."""
     check(model, wanted.arithmetic)
-    training, testing = split(wanted.data, model.classes)
-    if wanted.validation:
-        training, testing = hold_out(training)
+    training, testing = sets_of(model, wanted)
     memory = buffer_size(model, wanted.records, bool(wanted.rehearse) or wanted.replay is not None)
     check_order(wanted.arithmetic, wanted.order, memory)
     return Task(
@@ -163,6 +185,18 @@ def task_of(model: Blueprint, wanted: Wanted) -> Task:
         device=wanted.torch_device,
         memory=memory,
     )
+
+
+def sets_of(model: Blueprint, wanted: Wanted) -> tuple[Dataset, Dataset]:
+    """Samples to learn from and to be tested with."""
+    task = model.scheme.task
+    if task:
+        training, testing = split_table(wanted.data, model.classes, holds=task == MULTILABEL)
+    else:
+        training, testing = split(wanted.data, model.classes)
+    if wanted.validation:
+        training, testing = (hold_out_measured if task else hold_out)(training)
+    return training, testing
 
 
 def imprint_first(model: Blueprint, wanted: Wanted) -> bool:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Protocol
 
+from microtrain.base.plan import GUESSES
 from microtrain.device.client import Info
-from microtrain.device.session import WINDOW, Log, TrainStep
+from microtrain.device.session import WINDOW
 
 LOSS_MOST = 4.0  # mean loss of a window, in units of what guessing costs
 
@@ -20,7 +22,21 @@ class Holder(Protocol):
     def load(self, trainables: bytes) -> None: ...
 
 
-def diverges(steps: list[TrainStep], classes: int) -> bool:
+class HasLoss(Protocol):
+    """A step."""
+
+    @property
+    def loss(self) -> float: ...
+
+
+class HasSteps(Protocol):
+    """A log of a session."""
+
+    @property
+    def steps(self) -> Sequence[HasLoss]: ...
+
+
+def diverges(steps: Sequence[HasLoss], classes: int) -> bool:
     """The last loss is no number, or the mean of the last WINDOW is far above that of guessing."""
     if not steps or not math.isfinite(steps[-1].loss):
         return bool(steps)
@@ -35,8 +51,9 @@ class LastGood:
         self.machine = machine
         self.kept = machine.trainables()
 
-    def spoiled(self, log: Log) -> bool:
-        if diverges(log.steps, self.machine.info.classes):
+    def spoiled(self, log: HasSteps) -> bool:
+        info = self.machine.info
+        if diverges(log.steps, GUESSES.get(info.task, info.classes)):
             self.machine.load(self.kept)
             return True
         if len(log.steps) % WINDOW == 0:

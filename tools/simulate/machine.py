@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -70,6 +71,7 @@ class Machine:
             imprint=plan.imprint,
             api=0,
             frame_max=0,
+            task=plan.scheme.task,
         )
 
     @property
@@ -106,6 +108,17 @@ class Machine:
 
     def train(self, image: np.ndarray, label: int, head: np.float32 = ONE) -> Step:
         """One training step on what look() returned. head: one more factor on the head's rate"""
+        return self._step(image, label, head)
+
+    def teach(self, image: np.ndarray, target: Sequence[float]) -> Step:
+        """One training step on what look() returned, and its target in the place of a label."""
+        return self._step(image, np.array(target, np.float32), ONE)
+
+    def scores(self, image: np.ndarray) -> np.ndarray:
+        """What the model makes of what look() returned, float32."""
+        return self._forward(image, False)
+
+    def _step(self, image: np.ndarray, label: int | np.ndarray, head: np.float32) -> Step:
         logits = self._forward(image, True)
         rates = np.array(self.plan.rates, np.float32) * self.rate_now * np.array([1, 1, head], np.float32)
         loss = self.model.backward(label, Sgd(*map(float, rates), self.seed_now, self.steps))

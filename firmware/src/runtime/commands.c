@@ -27,6 +27,19 @@ enum {
 #else
 #define IMPRINT(ROW)
 #endif
+#if MODEL_TARGETS > 0
+#define LEARN(ROW) \
+    ROW(target, command_target(&p->session, w), 2, 2, NEEDS_NOTHING, \
+        " I HEX: number I of the target, a float32 in hex; 0 first") \
+    ROW(train, command_train(p, "0"), 0, 0, NEEDS_ARENA, \
+        ": one training step with the target")
+#else
+#define LEARN(ROW) \
+    ROW(train, command_train(p, w->word[1]), 1, 1, NEEDS_ARENA, \
+        " L: one training step with label L") \
+    ROW(eval, command_eval(&p->session, w->word[1]), 1, 1, NEEDS_ARENA, \
+        " L: inference, counted against label L")
+#endif
 #if MODEL_RECORDS > 0
 #define RECORDS(ROW) \
     ROW(keep, run_keep(&p->session, w->word[1]), 1, 1, NEEDS_NOTHING, \
@@ -53,10 +66,7 @@ enum {
         " N: fill the image with test pattern N") \
     ROW(infer, command_infer(&p->session), 0, 0, NEEDS_ARENA, \
         ": logits (hex float32) and class of the image") \
-    ROW(train, command_train(p, w->word[1]), 1, 1, NEEDS_ARENA, \
-        " L: one training step with label L") \
-    ROW(eval, command_eval(&p->session, w->word[1]), 1, 1, NEEDS_ARENA, \
-        " L: inference, counted against label L") \
+    LEARN(ROW) \
     IMPRINT(ROW) \
     ROW(stats, run_stats(p, w), 0, 1, NEEDS_NOTHING, \
         " [clear]: counters; clear: zero those of evaluation and loss") \
@@ -143,6 +153,9 @@ static int run_info(const struct protocol *p)
     reply_pair("records", MODEL_RECORDS);
 #if MODEL_IMPRINT > 0
     reply_pair("imprint", MODEL_IMPRINT);
+#endif
+#if MODEL_TARGETS > 0
+    reply_word("task", MODEL_TASK);
 #endif
     reply_pair("api", MODEL_API_VERSION);
     return reply_ok("ok");

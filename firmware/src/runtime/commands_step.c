@@ -15,6 +15,11 @@ static int fail_step(const struct session *s, int status)
     if (status == SESSION_ERR_LABEL) {
         return reply_error("argument", "label is not a class of the model");
     }
+#if MODEL_TARGETS > 0
+    if (status == SESSION_ERR_TARGET) {
+        return reply_error("target", "numbers of it are missing: `target 0 HEX` first");
+    }
+#endif
     reply_text("err image rows missing");
     reply_u32(session_rows_missing(s));
     reply_end();
@@ -178,6 +183,27 @@ int command_imprint(struct session *s, const char *word)
 }
 #endif
 
+#if MODEL_TARGETS > 0
+int command_target(struct session *s, const struct words *w)
+{
+    uint32_t i, bits;
+    float number;
+    if (!parse_u32(w->word[1], &i) || !parse_hex32(w->word[2], &bits)) {
+        return reply_error("argument", "target takes a place, 0 or more, and a float32 as 8 hex digits");
+    }
+    memcpy(&number, &bits, sizeof number);
+    if (session_put_target(s, i, number) != SESSION_OK) {
+        return reply_error("argument", "numbers of a target are finite and come in order, from 0 on");
+    }
+    reply_text("ok target");
+    reply_u32(i);
+    reply_text(" ");
+    reply_hex(bits, 8);
+    reply_end();
+    return 1;
+}
+#else
+
 int command_eval(struct session *s, const char *word)
 {
     uint32_t label, predicted;
@@ -193,3 +219,4 @@ int command_eval(struct session *s, const char *word)
     reply_end();
     return 1;
 }
+#endif

@@ -7,7 +7,7 @@
 #ifdef MICROTRAIN_LIBRARY
 #define CLASSES(g) ((g)->classes)
 #else
-#define CLASSES(g) ((void)(g), model_info.classes)
+#define CLASSES(g) ((void)(g), MODEL_GUESSES)
 #endif
 
 void guard_start(struct guard *g, uint32_t on)

@@ -12,7 +12,11 @@ COLD int command_row(struct session *s, const struct words *w);
 COLD int command_pattern(struct session *s, const char *word);
 COLD int command_infer(struct session *s);
 COLD int command_train(struct protocol *p, const char *word);
+#if MODEL_TARGETS > 0
+COLD int command_target(struct session *s, const struct words *w);
+#else
 COLD int command_eval(struct session *s, const char *word);
+#endif
 #if MODEL_IMPRINT > 0
 COLD int command_imprint(struct session *s, const char *word);
 #endif

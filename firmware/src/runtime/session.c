@@ -339,6 +339,19 @@ void session_end(struct session *s, const struct model_pass *pass)
 
 #endif
 
+#if MODEL_TARGETS > 0
+int session_put_target(struct session *s, uint32_t i, float number)
+{
+    int finite = number - number == 0.0f;
+    if (!finite || i >= MODEL_TARGETS || (i != 0 && i != s->targets)) {
+        return SESSION_ERR_TARGET;
+    }
+    model_target[i] = number;
+    s->targets = i + 1;
+    return SESSION_OK;
+}
+#endif
+
 int session_train(struct session *s, uint32_t label, uint32_t *predicted, float *loss)
 {
     if (label >= INFO(s)->classes) {
@@ -347,6 +360,12 @@ int session_train(struct session *s, uint32_t label, uint32_t *predicted, float 
     if (session_rows_missing(s)) {
         return SESSION_ERR_IMAGE;
     }
+#if MODEL_TARGETS > 0
+    if (s->targets < MODEL_TARGETS) {
+        return SESSION_ERR_TARGET;
+    }
+    s->targets = 0;
+#endif
     uint32_t start = CYCLES();
     session_take_arena(s);
     forward_new(s, label, s->step, 1);

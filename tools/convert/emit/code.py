@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from microtrain.base.plan import GUESSES
 from microtrain.convert.ir import ConvertError, Graph, Node
 from microtrain.convert.memory import imprint
 from microtrain.convert.memory.plan import Placement, Plan
@@ -22,6 +23,7 @@ from microtrain.convert.ops import TABLE, product_code, saves
 from microtrain.convert.ops.imprint import statistics
 from microtrain.convert.ops.stream import before_rows, kernel_scratch_at, own_rows
 from microtrain.convert.ops.table import COMMON_HEADERS
+from microtrain.convert.ops.targets import task_of
 from microtrain.convert.pipeline import Compiled
 from microtrain.convert.scheme import Scheme
 from microtrain.convert.trainables import Trainable, block_bytes, front_steps, layout, stored_block
@@ -31,6 +33,7 @@ from . import library, tables
 API_VERSION = 3
 ID_LINE = "#define MODEL_ID"
 HEADER = '#include "model.h"'
+TARGET = "float model_target[MODEL_TARGETS];\n#define TARGET model_target\n"
 
 
 @dataclass(frozen=True)
@@ -128,11 +131,24 @@ def _header(graph: Graph, plan: Plan, items: tuple[Trainable, ...], origin: str,
         f"#define MODEL_INIT_BYTES {len(stored_block(items))}\n",
         *([f"#define MODEL_RECORDS {records}"] if records else ()),
         *([f"#define MODEL_RECORD_BYTES {record_bytes(graph)}\n"] if records else ()),
+        *_targets(graph),
         *([f"#define MODEL_IMPRINT {graph.imprint} /* features of a group */\n"] if graph.imprint else ()),
         *(f"extern {table.declaration};" for table in tables.collect(graph)),
         "\n#endif",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _targets(graph: Graph) -> list[str]:
+    """What a firmware must know of a model that learns by targets in the place of labels."""
+    task = task_of(graph)
+    if not task:
+        return []
+    return [
+        f"#define MODEL_TARGETS {graph.tensors[graph.output].channels}",
+        f'#define MODEL_TASK "{task}"',
+        f"#define MODEL_GUESSES {GUESSES[task]} /* classes whose guessing costs as much */\n",
+    ]
 
 
 def _weights(names: Names, items: tuple[Trainable, ...], origin: str) -> str:
@@ -156,6 +172,11 @@ def _model(names: Names, plan: Plan, items: tuple[Trainable, ...], scheme: Schem
             "#define TRAINED(offset) ((void *)(model_trainables + (offset)))\n",
             "uint8_t model_arena[MODEL_ARENA_BYTES] __attribute__((aligned(8)));",
             "uint8_t model_trainables[MODEL_TRAINABLE_BYTES] __attribute__((aligned(8)));\n",
+            *(
+                ["float model_target[MODEL_TARGETS];\n#define TARGET model_target\n"]
+                if task_of(graph)
+                else ()
+            ),
             _offsets(plan),
             _parts(graph, stored_block(items)),
             _info(graph, scheme),
@@ -356,6 +377,7 @@ def _rows(names: Names) -> list[str]:
 def _backward(names: Names) -> str:
     graph = names.graph
     lines = ["float model_backward(uint32_t label, const struct sgd *sgd)", "{"]
+    lines += ["    (void)label; /* it learns by a target */"] if task_of(graph) else []
     lines += [_step(names, step, "    ") for step in range(len(graph.forward_nodes), len(graph.nodes))]
     return "\n".join([*lines, "    return loss;", "}", ""])
 

@@ -13,12 +13,14 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from microtrain.base.paths import FIRMWARE
+from microtrain.base.plan import GUESSES
 from microtrain.convert.ir import Graph
 from microtrain.convert.memory import imprint
 from microtrain.convert.names import Names
 from microtrain.convert.ops import TABLE, saves
 from microtrain.convert.ops.imprint import statistics
 from microtrain.convert.ops.stream import STREAM_STRUCT, before_rows, kernel_scratch_at, own_rows
+from microtrain.convert.ops.targets import task_of
 
 from . import tables
 
@@ -58,6 +60,7 @@ def steps(names: Names, inner: Inner) -> str:
         [
             "#define AT(offset) ((void *)(memory->arena + (offset)))",
             "#define TRAINED(offset) ((void *)(memory->trainables + (offset)))\n",
+            *(["#define TARGET (memory->target)\n"] if task_of(graph) else ()),
             inner.offsets,
             inner.parts,
             INFO.sub("", inner.info),
@@ -184,11 +187,13 @@ def _table(graph: Graph, info: str) -> str:
     """The descriptor: all that the library knows of the model."""
     names = ("imprint_clear_all", "imprint_add", "imprint_solve") if graph.imprint else ("NULL",) * 3
     clear, add, solve = names
-    found = INFO.search(info)
+    found, task = INFO.search(info), task_of(graph)
+    targets = graph.tensors[graph.output].channels if task else 0
     assert found is not None
     return f"""const struct microtrain_model MODEL = {{
     .info = {found[1]},
     .init = model_trainables_init,
+    .targets = {targets}, .guesses = {GUESSES.get(task, 0)},
     .forward_steps = {len(graph.forward_nodes)}, .steps = {len(graph.nodes)},
     .start = start, .row = row, .take_row = take_row, .logits = logits, .step = step,
     .imprint_clear = {clear}, .imprint_add = {add}, .imprint_solve = {solve},

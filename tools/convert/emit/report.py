@@ -106,7 +106,8 @@ def firmware(compiled: Compiled, limits: Limits) -> Firmware:
 def _imprint_lines(compiled: Compiled) -> list[str]:
     graph = compiled.graph
     if not graph.imprint:
-        start = "rows of the model's own" if isinstance(compiled.scheme.head, tuple) else "nothing"
+        own = isinstance(compiled.scheme.head, tuple) or compiled.scheme.head == "keep"
+        start = "rows of the model's own" if own else "nothing"
         return [f"imprint     no statistics of features: the head starts from {start}"]
     features = features_of(graph)
     shared = f"groups of {graph.imprint} of {features}" if graph.imprint < features else f"all {features}"

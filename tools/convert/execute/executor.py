@@ -40,8 +40,11 @@ class Executor:
         return np.asarray(env.values[env.graph.output])
 
     @np.errstate(**OVERFLOW)
-    def backward(self, label: int, sgd: Sgd) -> float:
-        """Loss of the last image; runs the backward pass and (int8 errors) the update."""
+    def backward(self, label: int | Array, sgd: Sgd) -> float:
+        """Loss of the last image; runs the backward pass and (int8 errors) the update.
+
+        label  or the target, float32 [targets]
+        """
         env = self.env
         env.label, env.sgd, env.gradients = label, sgd, {}
         for node in env.graph.backward_nodes:

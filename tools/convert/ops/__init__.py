@@ -4,10 +4,25 @@ from __future__ import annotations
 
 from microtrain.convert.ir import Graph, Node
 
-from . import activations, add, bias, conv, gather, head, joints, pool, reconstruct, scale, stream
+from . import (
+    activations,
+    add,
+    bias,
+    conv,
+    gather,
+    head,
+    joints,
+    multilabel,
+    pool,
+    reconstruct,
+    regression,
+    scale,
+    stream,
+)
 from .table import BackwardOp, ForwardOp, Learns, Op, SavingOp, Updates
 
-FAMILIES = (conv, bias, activations, add, joints, gather, pool, scale, head, reconstruct, stream)
+BODY = (conv, bias, activations, add, joints, gather, pool, scale)
+FAMILIES = (*BODY, head, regression, multilabel, reconstruct, stream)
 TABLE: dict[str, Op] = {op.name: op for family in FAMILIES for op in family.OPS}
 
 __all__ = [

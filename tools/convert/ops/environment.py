@@ -47,7 +47,7 @@ class Env:
     real: bool = False
     values: dict[str, Any] = field(default_factory=dict)
     gradients: dict[tuple[str, str], Array] = field(default_factory=dict)
-    label: int = 0
+    label: Any = 0  # or the target, float32 [targets]
     sgd: Sgd = field(default_factory=lambda: Sgd(0.0, 0.0, 0.0, 0, 0))
     loss: float = 0.0
 

@@ -15,6 +15,7 @@ from microtrain.convert.reference import kernels as reference
 from microtrain.convert.reference.hostlib import F32, NUMBER, S8, SCRATCH, Clamp, ErrorS8, Record, Sgd
 from microtrain.convert.reference.windows import centred
 
+from . import regression
 from .bounds import INT32_MAX, Accumulator, no_integers
 from .ctext import struct
 from .environment import Env
@@ -38,7 +39,6 @@ from .table import (
     no_output,
     no_scratch,
     no_structs,
-    no_tables,
     not_in_place,
     shape_of_input,
 )
@@ -88,13 +88,17 @@ def _macs(graph: Graph, node: Node) -> int:
 
 
 def _gradient(tape: Tape, node: Node, error: str | None) -> None:
-    """Loss, error to the features (before the head's own update), head update."""
-    logits = node.outputs[0]
-    grad = f"grad:{logits}"
-    tape.tensor(grad, logits, "f32")
-    tape.append(Node(f"loss_{tape.loss}", node.name, (logits,), (grad,)))
-    tape.send(node.inputs[0], Node("head_bwd_x", node.name, (grad,), (), layer=node.layer))
-    tape.append(Node("head_bwd_w", node.name, (grad, node.inputs[0]), (), layer=node.layer))
+    """Loss, error to the features (before the head's own update), head update.
+
+    A loss in units has two results: one for the head, one for the features.
+    """
+    logits, op = node.outputs[0], f"loss_{tape.loss}"
+    up = down = tape.tensor(f"grad:{logits}", logits, "f32")
+    if op in regression.COSTS:
+        down = tape.tensor(f"down:{logits}", logits, "f32")
+    tape.append(Node(op, node.name, (logits,), tuple(dict.fromkeys((up, down)))))
+    tape.send(node.inputs[0], Node("head_bwd_x", node.name, (down,), (), layer=node.layer))
+    tape.append(Node("head_bwd_w", node.name, (up, node.inputs[0]), (), layer=node.layer))
 
 
 def _scratch(graph: Graph, node: Node) -> int:
@@ -250,7 +254,7 @@ FORWARD = ForwardOp(
     gathers=gathers_channels,
     gradient=_gradient,
     leaves=Leaves.NOTHING,
-    tables=no_tables,
+    tables=regression.tables,
     layer_structs=no_structs,
     step_structs=_structs,
     kernel="head_fwd_f32",

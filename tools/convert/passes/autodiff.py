@@ -16,7 +16,7 @@ from microtrain.convert.ops.tape import Tape
 def differentiate(graph: Graph, loss: str = "cross_entropy") -> Graph:
     """Return the training graph of a forward graph.
 
-    loss  "cross_entropy" or "mse", of the logits against one label
+    loss  "cross_entropy" or "mse", of the logits against one label; or one of TARGET_LOSSES (base/plan.py)
     """
     tape = Tape(graph, loss)
     for node in reversed(graph.nodes):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from microtrain.convert import defaults
 from microtrain.convert.ir import ConvertError, Graph
-from microtrain.convert.ops import forward_op
+from microtrain.convert.ops import forward_op, has_head
 from microtrain.convert.ops.outputs import by_range
 
 from .bias_correction import correct_biases
@@ -18,6 +18,8 @@ from .evaluation import load_labelled, own_classes
 from .fidelity import MOST_IMAGES, Report, compare, top1
 from .int8 import quantize
 from .ranges import measure_ranges
+
+LARGE, FEW = 8.0, 2.0  # of a real input: more is too much, and what is made of it
 
 
 @dataclass(frozen=True)
@@ -52,10 +54,39 @@ def calibration_images(graph: Graph, stored: np.ndarray | None, folder: Path | N
     return check_images(images, shape, graph.name)
 
 
+def eased(graph: Graph) -> Graph:
+    """A quantized file's network, its input in units in which it is a few, where it is far more, bytes say.
+
+    The first layers' weights are larger by the factor that the input is smaller by, a power of two, so all
+    stored integers are those of the file. But a learning rate is of real weights: where the input was large,
+    the first layer would be thrown about by the rate that suits the others.
+    """
+    entry = graph.input
+    x, readers = graph.tensors[entry.tensor], graph.readers(entry.tensor)
+    most = max(abs(o + g * p) for g, o in zip(entry.gain, entry.offset, strict=True) for p in (0.0, 255.0))
+    layers = {n.layer: graph.layers[n.layer] for n in readers if n.layer}
+    own = len(layers) == len(readers) and all(v.weight_scale is not None for v in layers.values())
+    if most <= LARGE or x.given is None or not own or not has_head(graph):
+        return graph
+    factor = 2.0 ** np.ceil(np.log2(most / FEW))
+    less = replace(
+        entry, gain=tuple(g / factor for g in entry.gain), offset=tuple(o / factor for o in entry.offset)
+    )
+    more = {
+        name: replace(v, weight=v.weight * np.float32(factor), weight_scale=v.weight_scale * factor)
+        for name, v in layers.items()
+        if v.weight_scale is not None
+    }
+    given = replace(x, given=(x.given[0] / factor, x.given[1]))
+    return graph.replace(
+        input=less, layers={**graph.layers, **more}, tensors={**graph.tensors, x.name: given}
+    )
+
+
 def quantize_model(graph: Graph, images: np.ndarray, choices: Choices) -> Graph:
     """The int8 graph of a float one. images: none at all where the file knows all ranges."""
     if knows_ranges(graph):
-        return quantize(graph, {})
+        return quantize(eased(graph), {})
     quantized = quantize(graph, measure_ranges(graph, images, choices.rule))
     return correct_biases(graph, quantized, images) if choices.correct else quantized
 

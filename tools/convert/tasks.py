@@ -1,0 +1,73 @@
+"""What a conversion does otherwise where something else is learned than to tell classes apart."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from .execute.batched import batches, run_int8
+from .frontends.module import LoadedModel
+from .ir import ConvertError, Graph
+from .ops.reconstruct import ANOMALY as SCORE
+from .ops.reconstruct import calibrated, closed
+from .ops.regression import measured
+from .options import ANOMALY, LOSSES, MULTILABEL, REGRESSION, Wanted
+from .quantize.ptq import calibration_images
+from .scheme import RATE, Scheme
+from .trainables import HeadStart
+
+LABELS = "labels"  # the loss of a scheme
+
+
+def by_targets(wanted: Wanted) -> bool:
+    """Whether samples come with numbers in the place of a label."""
+    return wanted.task in (REGRESSION, MULTILABEL)
+
+
+def refuse(wanted: Wanted) -> None:
+    """ConvertError for options that do not go with the task."""
+    if wanted.loss and wanted.task != REGRESSION:
+        raise ConvertError("--loss is of a regression: add --task regression, or leave it out")
+    if wanted.classes == 1 and wanted.task != MULTILABEL:
+        raise ConvertError("one class leaves nothing to tell apart: give --classes 2 or more")
+    if wanted.task == REGRESSION and wanted.classes:
+        raise ConvertError("a regression keeps the model's outputs, as their units are: leave --classes out")
+    if by_targets(wanted) and wanted.replay is not None:
+        raise ConvertError(f"records of --replay hold no targets yet: leave it out with --task {wanted.task}")
+    if by_targets(wanted) and wanted.imprint.group:
+        raise ConvertError(f"--imprint makes a head of classes: leave it out with --task {wanted.task}")
+
+
+def opened(loaded: LoadedModel, task: str) -> LoadedModel:
+    """The model that was read, with the end that the task gives it."""
+    return replace(loaded, graph=closed(loaded.graph)) if task == ANOMALY else loaded
+
+
+def measured_by(quantized: Graph, loaded: LoadedModel, wanted: Wanted) -> Graph:
+    """With what the task takes from typical samples: a threshold, or the units of outputs."""
+    if wanted.task not in (ANOMALY, REGRESSION):
+        return quantized
+    samples = calibration_images(quantized, loaded.calibration, wanted.calibration)
+    parts = [run_int8(quantized, batch) for batch in batches(quantized, samples, "scoring typical samples")]
+    outputs = np.concatenate(parts).reshape(len(samples), -1)
+    if wanted.task == ANOMALY:
+        return calibrated(quantized, outputs[:, SCORE])
+    return measured(quantized, outputs[:, list(wanted.head_rows)] if wanted.head_rows else outputs)
+
+
+def head_of(wanted: Wanted, scheme: Scheme | None) -> HeadStart:
+    """What the head starts from: what a regression or labels know already, unless others are asked for."""
+    if by_targets(wanted) and not (wanted.head_rows or wanted.classes):
+        return "keep"
+    return wanted.head_rows or (scheme.head if scheme else "zeros")
+
+
+def scheme_for(scheme: Scheme, wanted: Wanted, outputs: int) -> Scheme:
+    """A scheme with the loss of the task. Of a default one the rates are those of a single output: a loss is
+    the mean over them."""
+    if not by_targets(wanted):
+        return scheme
+    rates = scheme.rates if wanted.scheme else (RATE * outputs,) * 3
+    loss = LABELS if wanted.task == MULTILABEL else LOSSES[wanted.loss or "huber"]
+    return replace(scheme, loss=loss, rates=rates)
