@@ -197,10 +197,7 @@
 
 /* A function of its own in the section of the loop that it shares. */
     .macro  entry name
-    .balign 4
-    .global \name
-    .type   \name, %function
-\name:
+    begin_too \name
     push    {r4-r11, lr}
     sub     sp, sp, #FRAME
     adr     r6, .Ldone_\name
@@ -270,7 +267,7 @@
     add     r1, r1, r4
     group   \lanes, \init, r2, r3
     ldr     pc, [sp, #ENTRY]
-    .size   \name, . - \name
+    end     \name
     .endm
 
 /* What the first products of a row are added to, from r6. */
@@ -392,7 +389,7 @@
     strb    r8, [r4], #1
     ldrd    r0, r2, [sp, #PUT_PANELS]
     b       .Lput_\name
-    .size   \name, . - \name
+    end     \name
     .endm
 
     unroll  16
