@@ -30,7 +30,7 @@ from microtrain.convert.trainables import Trainable, block_bytes, front_steps, l
 
 from . import library, tables
 
-API_VERSION = 3
+API_VERSION = 4
 ID_LINE = "#define MODEL_ID"
 HEADER = '#include "model.h"'
 TARGET = "float model_target[MODEL_TARGETS];\n#define TARGET model_target\n"
