@@ -18,9 +18,7 @@ from lab.tasks.twin import Twin
 N = 24
 
 
-def twin_of(
-    folder: Path, learns: dict[tuple[str, str], Any], samples: np.ndarray
-) -> tuple[Twin, Any]:
+def twin_of(folder: Path, learns: dict[tuple[str, str], Any], samples: np.ndarray) -> tuple[Twin, Any]:
     torch.manual_seed(0)
     layers = (nn.Linear(N, 8), nn.ReLU(), nn.Linear(8, N))
     net = nn.Sequential(nn.Flatten(), *layers).eval()
