@@ -94,6 +94,7 @@ fleet: setup
 
 house: setup
 	@$(PYTHON) lab/house
+	@[ -f build/coverage.json ] || { $(PYTHON) lab/coverage; $(PYTHON) lab/house; }
 
 recipe: setup
 	@$(PYTHON) lab/recipe

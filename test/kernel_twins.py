@@ -15,6 +15,7 @@ from microtrain.convert.ops import conv_structs, pool
 from microtrain.convert.reference import hostlib
 from microtrain.convert.reference.hostlib import HostLib
 from microtrain.convert.reference.kernels import Array, Bias, Clamp, Conv, Error, Pool, Sgd, Trained
+from microtrain.convert.reference.proofs import multiplier_words
 
 CANARY = 0xA5
 
@@ -85,7 +86,10 @@ class Split:
 
 
 def bias_struct(b: Bias, delta: Array) -> conv_structs.TrainedBias:
-    return conv_structs.TrainedBias(delta=delta, base=b.base, m=b.m, qas=b.qas, limit=b.limit, id=b.tensor_id)
+    words = multiplier_words(b.m, 0)
+    return conv_structs.TrainedBias(
+        delta=delta, base=b.base, m=words, qas=b.qas, limit=b.limit, id=b.tensor_id
+    )
 
 
 def error_struct(e: Error) -> hostlib.ErrorS8:
@@ -93,7 +97,8 @@ def error_struct(e: Error) -> hostlib.ErrorS8:
 
 
 def clamp_struct(c: Clamp) -> hostlib.Clamp:
-    return hostlib.Clamp(mask=pack_mask(c.mask), m=c.m)
+    words = None if c.m is None else multiplier_words(c.m, 0)
+    return hostlib.Clamp(mask=pack_mask(c.mask), m=words)
 
 
 def sgd_struct(s: Sgd) -> hostlib.Sgd:
@@ -108,7 +113,7 @@ class Twin:
 
     def _conv(self, p: Conv) -> conv_structs.Conv2d:
         struct = conv_structs.conv2d_struct(p.x, p.y, p.window, p.x_zero, p.y_zero, p.guard)
-        struct.m = p.m
+        struct.m = multiplier_words(p.m, p.y_zero)
         return struct
 
     def _scratch(self, guard: Guarded, kernel: str, *args: Any) -> Array:

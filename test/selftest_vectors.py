@@ -13,6 +13,7 @@ import torch
 from torch.nn.functional import conv2d
 
 from microtrain.convert.reference import kernels as reference
+from microtrain.convert.reference.proofs import multiplier_words
 
 HEADER = Path(__file__).parents[1] / "firmware/src/runtime/selftest_vectors.h"
 SIZE, CHANNELS, OUT = 5, 4, 6
@@ -109,7 +110,7 @@ def text() -> str:
         f"enum {{ SELFTEST_SIZE = {SIZE}, SELFTEST_CHANNELS = {CHANNELS}, SELFTEST_OUT = {OUT} }};",
         array("int8_t selftest_x", x),
         array("int32_t selftest_b", b),
-        array("float selftest_m", m),
+        array("int32_t selftest_m", multiplier_words(m, Y_ZERO)),
         array("int8_t selftest_dense_w", dense.transpose(0, 2, 3, 1)),
         array("int8_t selftest_depthwise_w", depthwise),
         array("int8_t selftest_e", e),

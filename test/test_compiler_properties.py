@@ -29,7 +29,7 @@ from microtrain.convert.quantize.ranges import measure_ranges
 from microtrain.convert.reference import kernels as reference
 from microtrain.convert.scheme import Scheme, apply
 from microtrain.convert.verify import verify
-from microtrain.native.model import Model, Sgd, compile_kernels, compile_model
+from microtrain.native.model import Model, Sgd, compile_model
 
 RATES = {"lr_weight": 0.05, "lr_bias": 0.02, "lr_head": 0.1}
 FLAGS = ("-O1", "-Wall", "-Wextra", "-Werror")
@@ -164,17 +164,11 @@ def test_memory_passes_change_no_number(case: Case) -> None:
     assert learned[0] == learned[1] == learned[2]
 
 
-@pytest.fixture(scope="session")
-def kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All kernels as one object file: a model then compiles in a fraction of a second."""
-    return compile_kernels(tmp_path_factory.mktemp("kernels"), FLAGS)
-
-
 class Compiler:
     """Compiles models one after the other, each into a folder of its own: a loaded library stays loaded."""
 
-    def __init__(self, folder: Path, kernels: Path) -> None:
-        self.folder, self.kernels, self.count = folder, kernels, 0
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.count = folder, 0
 
     def model(self, compiled: Compiled, change: tuple[str, str] | None = None) -> Model:
         self.count += 1
@@ -182,12 +176,12 @@ class Compiler:
         folder.mkdir()
         for name, code in generate(compiled, "a test").files.items():
             (folder / name).write_text(code.replace(*change) if change else code)
-        return Model(folder, compile_model(folder, folder, FLAGS, objects=self.kernels))
+        return Model(folder, compile_model(folder, folder, FLAGS))
 
 
 @pytest.fixture
-def compiler(tmp_path: Path, kernels: Path) -> Compiler:
-    return Compiler(tmp_path, kernels)
+def compiler(tmp_path: Path) -> Compiler:
+    return Compiler(tmp_path)
 
 
 def agree(compiler: Compiler, case: Case, change: tuple[str, str] | None = None) -> None:

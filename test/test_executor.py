@@ -16,6 +16,7 @@ from microtrain.convert.ir import Graph
 from microtrain.convert.native_model import NativeModel, Sgd
 from microtrain.convert.pipeline import Compiled, compile_graph
 from microtrain.convert.reference import kernels as reference
+from microtrain.convert.reference.proofs import multipliers_of
 from microtrain.convert.scheme import Scheme, convolutions
 
 RATES = {"lr_weight": 0.05, "lr_bias": 0.02, "lr_head": 0.1}
@@ -106,9 +107,10 @@ def test_a_changed_table_is_noticed(tmp_path: Path) -> None:
     compiled = partly_trained(residual_network(), 0)
     output = generate(compiled, "a test")
     text = output.files["model_weights.c"]
-    start = text.index("const float m_layer15")
+    start = text.index("const int32_t m_layer15")
     line = text[start:].splitlines()[1].split(",")[0].strip()
-    wrong = f"{float(line.rstrip('f')) * 1.5:e}f"
+    word = np.array([int(line)], np.int32)
+    wrong = str((multipliers_of(word) * np.float32(1.5)).view(np.int32)[0])
     files = {**output.files, "model_weights.c": text[:start] + text[start:].replace(line, wrong, 1)}
     with pytest.raises(AssertionError):
         run_both(compiled, NativeModel(replace(output, files=files), tmp_path), 12)

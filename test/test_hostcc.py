@@ -77,6 +77,21 @@ def test_what_is_the_same_is_not_compiled_again(parts: Parts, tmp_path: Path) ->
     assert (made.stat().st_ino, made.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
+def test_a_change_costs_the_file_it_is_in(parts: Parts, tmp_path: Path) -> None:
+    write(tmp_path / "other.c", "int other(void) { return NUMBER; }\n")
+    forced = tmp_path / "include/deep/number.h"
+    several = replace(parts, sources=(*parts.sources, tmp_path / "other.c"), forced=forced, flags=(
+        *FLAGS, "-DMORE=10", "-DFORCED=1"))  # fmt: skip
+    folder = tmp_path / "kept"
+    assert answer(several, folder) == 41
+    before = {path: path.stat().st_mtime_ns for path in folder.glob("*.o")}
+    assert len(before) == 2
+    write(tmp_path / "other.c", "int other(void) { return 7; }\n")
+    assert ctypes.CDLL(str(compiled(several, folder))).other() == 7
+    after = {path: path.stat().st_mtime_ns for path in folder.glob("*.o")}
+    assert before.items() < after.items() and len(after) == 3
+
+
 def test_errors_are_one_sentence(parts: Parts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "kept"
     (tmp_path / "answer.c").write_text("int answer(void) { return nobody; }\n")

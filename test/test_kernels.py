@@ -208,7 +208,7 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
         "dwconv2d_bwd_w",
     ),
     "mask not applied": ("channel.h", "sum & ((int32_t)", "sum | 0 * ((int32_t)", "conv2d_bwd_x"),
-    "m not applied": ("channel.h", "unit * clamp->m[ch]", "unit + 0 * clamp->m[ch]", "conv2d_bwd_x"),
+    "m not applied": ("channel.h", "unit * multiplier_f32(", "unit + 0 * multiplier_f32(", "conv2d_bwd_x"),
     "residual gradient dropped": (
         "elementwise.c",
         "+ (float)pair->b[at] * pair->b_unit",

@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import kernel_cases
+import kernel_twins
 import numpy as np
 import pytest
 from kernel_twins import Twin
@@ -15,6 +16,7 @@ from kernel_twins import Twin
 from microtrain.convert.ir import Window
 from microtrain.convert.reference import kernels as reference
 from microtrain.convert.reference.kernels import Conv, Error
+from microtrain.convert.reference.proofs import multiplier_words
 
 pytest.importorskip("unicorn", reason="Unicorn is not installed")
 if shutil.which("arm-none-eabi-gcc") is None:
@@ -77,6 +79,59 @@ def test_depthwise_images_of_several_tiles(
     sgd, channels = kernel_cases.draw_sgd(rng), np.arange(c, dtype=np.uint16)
     step = twin.backward_w("dwconv2d", p, ey, x, None, channels, trained, sgd)
     np.testing.assert_array_equal(step.w, reference.dwconv2d_bwd_w(p, ey, x, channels, trained, sgd).w)
+
+
+def mixed_layer(depthwise: bool, side: int, window: Window) -> tuple[Conv, np.ndarray]:
+    """A layer of 23 channels, some with a proven integer and some with a float, one after the other."""
+    rng = np.random.default_rng(side)
+    taps = window.kh * window.kw * (1 if depthwise else 23)
+    m = (rng.uniform(0.5, 2.0, 23) / (np.sqrt(taps) * 100)).astype(np.float32)
+    m[::3] = 2.0**-10  # ties, which no integer rounds as float32 does
+    p = Conv((side, side, 23), (side, side, 23), window, -7, -128 + side, m, 4)
+    words = multiplier_words(p.m, p.y_zero)
+    assert (words[::3] > 0).all() and (words < 0).sum() > 8
+    return p, rng.integers(-127, 128, (23, *(window.kh, window.kw)), dtype=np.int8)
+
+
+@pytest.mark.parametrize("side", [2, 4, 8], ids=["four lanes", "both", "six lanes"])
+@pytest.mark.parametrize("mask", [False, True])
+@pytest.mark.parametrize("trained", [0, 9, 23])
+def test_integers_and_floats_in_one_tile(twin: Twin, side: int, mask: bool, trained: int) -> None:
+    p, _ = mixed_layer(False, side, Window(1, 1))
+    rng = np.random.default_rng(trained)
+    split = kernel_cases.Split(tuple(range(trained)), 23)
+    x, w = kernel_cases.draw_s8(rng, p.x), rng.integers(-127, 128, (23, 1, 1, 23), dtype=np.int8)
+    b = rng.integers(-99999, 99999, 23, dtype=np.int32)
+    y, bits = twin.forward("conv2d", p, x, w, b, split, mask)
+    want, want_bits = reference.conv2d_fwd(p, x, w, b)
+    np.testing.assert_array_equal(y, want)
+    kernel_cases.same_mask(bits, want_bits)
+
+
+@pytest.mark.parametrize("side", [3, 5, 7])
+@pytest.mark.parametrize("mask", [False, True])
+def test_integers_and_floats_in_one_depthwise_layer(twin: Twin, side: int, mask: bool) -> None:
+    p, taps = mixed_layer(True, 12, Window(side, side, 1, 1, side // 2, side // 2))
+    rng = np.random.default_rng(side)
+    x, b = kernel_cases.draw_s8(rng, p.x), rng.integers(-9999, 9999, 23, dtype=np.int32)
+    y, bits = twin.forward("dwconv2d", p, x, taps, b, kernel_cases.Split((), 23, True), mask)
+    want, want_bits = reference.dwconv2d_fwd(p, x, taps, b)
+    np.testing.assert_array_equal(y, want)
+    kernel_cases.same_mask(bits, want_bits)
+
+
+def test_a_wrong_integer_is_noticed(twin: Twin, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The words do reach the kernels: integers that are a thousandth too large make other outputs."""
+
+    def wrong(m: np.ndarray, zero: int) -> np.ndarray:
+        words = multiplier_words(m, zero)
+        return np.where(words < 0, words + words // 1000, words)
+
+    monkeypatch.setattr(kernel_twins, "multiplier_words", wrong)
+    with pytest.raises(AssertionError):
+        test_integers_and_floats_in_one_depthwise_layer(twin, 3, False)
+    with pytest.raises(AssertionError):
+        test_integers_and_floats_in_one_tile(twin, 8, False, 0)
 
 
 def test_the_dsp_path_is_there_and_nothing_forbidden(elf: Path, built: tuple[str, str]) -> None:

@@ -260,8 +260,8 @@ def compiled_with_flip(compiled: Compiled, folder: Path) -> Model:
     (folder / "flip.c").write_text(FLIP_C)
     for name, text in generate(compiled, "a test").files.items():
         (folder / name).write_text(text)
-    flags = (*CHECKED, f"-I{folder / 'include'}", str(folder / "flip.c"))
-    return Model(folder, compile_model(folder, folder, flags))
+    flags = (*CHECKED, f"-I{folder / 'include'}")
+    return Model(folder, compile_model(folder, folder, flags, more=(folder / "flip.c",)))
 
 
 @pytest.mark.parametrize("biases", [0, 2, -1])

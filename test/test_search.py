@@ -628,19 +628,18 @@ def holds(trials: Path, count: int) -> bool:
 
 
 def test_a_search_that_is_killed_resumes_and_finds_the_same(digits: Path, tmp_path: Path) -> None:
-    """Killed once its features are there, and after some of its trials, others each time."""
+    """Killed once its features are there, and after some of its trials, how many differs."""
     undisturbed, killed = tmp_path / "undisturbed/s.yaml", tmp_path / "killed/s.yaml"
     run_command(command(digits, undisturbed))
     cache = killed.with_name("cache")
     trials = [path.with_name("cache") / "trials.jsonl" for path in (undisturbed, killed)]
     count = len(trials[0].read_bytes().splitlines())
-    points = sorted(int(n) for n in np.random.default_rng().integers(1, count * 9 // 10, 3))
+    point = int(np.random.default_rng().integers(1, count * 9 // 10))
     assert killed_when(command(digits, killed), (cache / "features.s8").is_file)
-    for point in points:
-        assert killed_when(command(digits, killed), partial(holds, trials[1], point)), points
+    assert killed_when(command(digits, killed), partial(holds, trials[1], point)), point
     run_command(command(digits, killed))
     for name in ("s.yaml", "s.json", "s-contribution.svg", "s-search.svg"):
-        assert killed.with_name(name).read_bytes() == undisturbed.with_name(name).read_bytes(), points
+        assert killed.with_name(name).read_bytes() == undisturbed.with_name(name).read_bytes(), point
     one, other = (sorted(path.read_text().splitlines()) for path in trials)
     assert one == other
 

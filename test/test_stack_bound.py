@@ -171,6 +171,14 @@ def test_a_table_of_addresses_is_read_only_where_the_jump_says(tmp_path: Path) -
     assert "jumps through a pointer" in attack(tmp_path, unknown)[1][0]
 
 
+@pytest.mark.parametrize("before", ["", "nop; "], ids=["at a word", "between two"])
+def test_an_address_from_adr_of_a_high_register_counts_from_a_whole_word(tmp_path: Path, before: str) -> None:
+    """The assembler writes ADR.W as ADDW of pc, which reads pc as ADR does: its lowest bits are 0."""
+    there = ".balign 4; 1: sub sp, #96; add sp, #96; bx lr"
+    body = f".balign 4; {before}adr.w r8, 1f; orr r8, r8, #1; bx r8; {there}"
+    assert attack(tmp_path, body) == (96, ())
+
+
 def test_calls_too_deep_to_follow_are_one_sentence(tmp_path: Path) -> None:
     chain = {f"f{n}": f"push {{r4, lr}}; bl f{n + 1}; pop {{r4, pc}}" for n in range(400)}
     with pytest.raises(Error, match="call one another in a row below Reset_Handler"):

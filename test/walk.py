@@ -104,6 +104,7 @@ NOT_RUN = {
     "microtrain convert tags.pt2 --task multilabel": "test_measured.py",
     "microtrain convert autoencoder.tflite": "test_anomaly.py",
     "pio run -e camera -t upload": SILICON,
+    "microtrain check-board": "test_check_board.py, on emulated boards",
     "pio run -e nucleo_f446re -t upload": SILICON,
     "pio device monitor": SILICON,
     "make renode": "minutes; the workflow runs it, and test_renode_suites.py in small",

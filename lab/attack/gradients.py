@@ -32,6 +32,7 @@ from microtrain.convert.pipeline import compile_graph, training_graph
 from microtrain.convert.reference import hostlib
 from microtrain.convert.reference import kernels as reference
 from microtrain.convert.reference.kernels import Clamp, Error, Sgd
+from microtrain.convert.reference.proofs import multiplier_words
 from microtrain.convert.scheme import Scheme
 
 STILL = Sgd(0.0, 0.0, 0.0, 0, 0)
@@ -263,7 +264,8 @@ class _Kernels:
     def __init__(self, p: reference.Conv, depthwise: bool) -> None:
         self.p, self.op, self.lib = p, "dwconv2d" if depthwise else "conv2d", host.load()
         self.struct = conv_structs.conv2d_struct(p.x, p.y, p.window, p.x_zero, p.y_zero, p.guard)
-        self.struct.m = p.m
+        self.words = multiplier_words(p.m, p.y_zero)
+        self.struct.m = self.words
 
     def twin(self, kernel: str) -> Any:
         """The same in NumPy, whose sums have 64 bits."""
@@ -312,7 +314,7 @@ class _Kernels:
             Sgd(1.0, 1.0, 1.0, 1, 2),
         )
         found = bias.delta.copy()
-        record = conv_structs.TrainedBias(delta=found, base=zeros, m=self.p.m, qas=qas, limit=2**30, id=3)
+        record = conv_structs.TrainedBias(delta=found, base=zeros, m=self.words, qas=qas, limit=2**30, id=3)
         self.lib.bias_update_s32(pixels, c, _record(error), record, hostlib.Sgd(**vars(sgd)))
         return np.array_equal(found, reference.bias_update(error, bias, sgd)) and bool(found.all())
 

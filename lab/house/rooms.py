@@ -26,7 +26,7 @@ FLOORS: Floors = (
     ),  # what is learned from; a generated model on this machine; drawings
     ("microtrain.convert", "microtrain.emulator"),  # the compiler; the board model
     ("microtrain.device", "microtrain.elfcheck", "microtrain.memory_report"),  # what talks and looks
-    ("microtrain.simulate",),
+    ("microtrain.simulate", "microtrain.check_board"),
     ("microtrain.search",),
     ("microtrain.demo", "microtrain.new"),
     ("microtrain.fleet",),

@@ -140,6 +140,7 @@ SUITES = (
     Suite("board tests", (*_both("null"), *_both("example")), _pytest(BOARD_TESTS, BOARD_IN)),
     Suite("Robot, F746", ("example-disco_f746ng",), _robot("disco_f746ng", ROBOT + LEARNS)),
     Suite("Robot, F446", ("example-nucleo_f446re",), _robot("nucleo_f446re", ROBOT)),
+    Suite("streams", ("kernels",), _pytest(("test_stream.py",), "rows_give")),
     Suite("power cuts", _both("null"), _pytest(("test_flash_checkpoint.py",), "power_cut and True-True")),
 )
 

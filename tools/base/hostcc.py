@@ -3,7 +3,8 @@
     library = compiled(Parts("the kernels", "kernels", sources, ("-shared", "-fPIC"), (include,)), folder)
 
 What is kept bears a hash of all that it is made from in its name, so nothing is compiled twice and nothing is
-stale. Many processes may ask for the same at once.
+stale. Of several C files each has an object of its own, so that a change costs one of them and a link. Many
+processes may ask for the same at once.
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ import platform
 import shutil
 import subprocess
 import tempfile
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from . import paths
 from .errors import Error
+
+OF_THE_LINKER = ("-shared", "-r", "-nostdlib")  # a compiler that links nothing may complain of these
 
 
 @dataclass(frozen=True)
@@ -53,8 +57,15 @@ class Parts:
     def arguments(self) -> list[str]:
         forced = ["-include", str(self.forced)] if self.forced else []
         include = [f"-I{folder}" for folder in self.include]
-        libraries = [] if {"-r", "-nostdlib"} & set(self.flags) else ["-lm"]
+        libraries = [] if {"-c", "-r", "-nostdlib"} & set(self.flags) else ["-lm"]
         return [*self.flags, *forced, *include, *map(str, self.sources), *libraries]
+
+    @property
+    def objects(self) -> list[Parts]:
+        """What becomes an object of its own: each C file, where there are several."""
+        found = [path for path in self.sources if path.suffix == ".c"]
+        flags = ("-c", *(flag for flag in self.flags if flag not in OF_THE_LINKER))
+        return [replace(self, name=p.stem, sources=(p,), flags=flags) for p in found if len(found) > 1]
 
 
 def compiled(parts: Parts, folder: Path | None = None, cc: str | None = None, suffix: str = ".so") -> Path:
@@ -70,10 +81,11 @@ def compiled(parts: Parts, folder: Path | None = None, cc: str | None = None, su
     if target.is_file():
         return target
     folder.mkdir(parents=True, exist_ok=True)
+    linked = _with_objects(parts, folder, cc)
     handle, part = tempfile.mkstemp(dir=folder, suffix=".part")
     os.close(handle)
     try:
-        _compile([found, *parts.arguments(), "-o", part], parts)
+        _compile([found, *linked.arguments(), "-o", part], parts)
         Path(part).replace(target)  # atomic: another process may have made it meanwhile
     finally:
         Path(part).unlink(missing_ok=True)
@@ -105,6 +117,15 @@ def cache_folder() -> Path:
         if folder.stat().st_uid == os.getuid() and os.access(folder, os.W_OK):
             return folder
     raise Error(f"neither {wanted} nor {private} can be written: set XDG_CACHE_HOME to a folder of yours.")
+
+
+def _with_objects(parts: Parts, folder: Path, cc: str | None) -> Parts:
+    """The parts with an object in the place of each C file, where there are several."""
+    if not parts.objects:
+        return parts
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        made = pool.map(lambda one: compiled(one, folder, cc, ".o"), parts.objects)
+        return replace(parts, sources=(*made, *(p for p in parts.sources if p.suffix != ".c")))
 
 
 def _compile(command: list[str], parts: Parts) -> None:

@@ -349,6 +349,29 @@ class Device:
         self._hurried = True
         return self._rate.raise_to_fastest()
 
+    @property
+    def has_rate(self) -> bool:
+        """Whether the line has a baud rate."""
+        return self._rate.is_there
+
+    def bears(self, baud: int) -> bool:
+        """Whether the line loses nothing at a rate, in a short test; afterwards it is at the first rate."""
+        clean = self._rate.takes(baud)
+        self.set_baud(DEFAULT_BAUD)
+        return clean
+
+    def exchange(self, command: str) -> Answer:
+        """A line of docs/protocol.md and what it is answered with, for tools that compare boards.
+
+        Errors   AnswerError where it is refused
+        """
+        return self._talk.command(command, f"ok {command.split()[0]}", COMPUTE_S)
+
+    def rest(self, seconds: float) -> None:
+        """Let the device's time pass."""
+        if seconds:
+            self._talk.listen(seconds)
+
     def _lost(self) -> None:
         """A frame was lost. At a rate that hurry() chose it may be the rate: back to the one before."""
         if self._hurried:

@@ -51,6 +51,7 @@ class SerialPort:
 
     def set_baud(self, baud: int) -> None:
         try:
+            self._serial.flush()  # what was written goes out at the old rate
             self._serial.baudrate = baud
         except (serial.SerialException, OSError, ValueError) as error:
             raise LinkError(
@@ -147,6 +148,11 @@ class EmulatorPort:
     @property
     def has_baud(self) -> bool:
         return True
+
+    @property
+    def seconds(self) -> float:
+        """Virtual time since the board was switched on."""
+        return self._port.board.seconds
 
     def set_baud(self, baud: int) -> None:
         """The host's rate; where the firmware has another, bytes arrive damaged."""

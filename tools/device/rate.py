@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
-from .conversation import PROBE_S, Conversation, greet
+from .conversation import PROBE_S, SILENCE_S, Conversation, greet
 from .errors import AnswerError, DeviceError, FaultError, LinkError, NoAnswerError
 from .link import DEFAULT_BAUD, Port
 
@@ -59,24 +59,52 @@ class Rate:
             self._here(baud)
             self._talk.command("ping", "ok pong", PROBE_S)
         except (AnswerError, NoAnswerError, LinkError) as error:
-            self._here(before)
-            self._talk.settle(RETURN_S)
-            self._talk.command("ping", "ok pong")
+            self._back(before)
             raise DeviceError(f"the line does not work at {baud} baud: choose a lower --baud.") from error
+
+    def _back(self, before: int) -> None:
+        """Both ends at the old rate. Where only the way from the device is bad, it must be told to go back.
+
+        Errors   NoAnswerError where it is not heard there
+        """
+        self._talk.send(f"\nbaud {before}\n".encode())
+        self._here(before)
+        for silence_s in (SILENCE_S, RETURN_S):
+            self._talk.settle(silence_s)
+            try:
+                self._talk.command("ping", "ok pong", PROBE_S)
+                return
+            except (AnswerError, NoAnswerError) as error:
+                last = error
+        raise last
 
     def raise_to_fastest(self) -> int:
         """The fastest of FAST at which a short test loses nothing, or the rate as it is; returns it."""
-        for baud in FAST if self._port is not None else ():
-            try:
-                self.change(baud)
-            except DeviceError as error:
-                if isinstance(error, FaultError):
-                    raise
-                continue  # it went back by itself
-            if self._is_clean():
+        for baud in FAST if self.is_there else ():
+            if self.takes(baud):
                 return baud
-            self.lower()
         return self.baud
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the port has a rate: a program has none, nor has a socket."""
+        return self._port is not None
+
+    def takes(self, baud: int) -> bool:
+        """Whether a short test loses nothing at a rate, which then stays; otherwise the first one comes back.
+
+        Errors   FaultError where the firmware crashes; NoAnswerError where it is not heard at any rate
+        """
+        try:
+            self.change(baud)
+        except FaultError:
+            raise
+        except DeviceError:
+            return False  # it went back by itself
+        if self._is_clean():
+            return True
+        self.lower()
+        return False
 
     def lower(self) -> None:
         """Back to the rate at which a device begins, over a line that loses bytes at this one.

@@ -8,6 +8,7 @@ from .board import Board
 from .loop import Stop, Until
 
 DEFAULT_BAUD = 115200
+SENT_S = 1.0  # at most, for bytes on their way to the board
 FLUSH_S = 0.05  # time for the firmware to finish what it has begun to say
 
 
@@ -19,11 +20,17 @@ class EmulatedPort:
 
     def __init__(self, elf: Path | str | Board) -> None:
         self.board = elf if isinstance(elf, Board) else Board(elf)
-        self.set_baud(DEFAULT_BAUD)
         self._received = bytearray()
+        self.set_baud(DEFAULT_BAUD)
 
     def set_baud(self, baud: int) -> None:
-        """The host's rate from now on; bytes arrive damaged, both ways, where the device has another one."""
+        """The host's rate from now on; bytes arrive damaged, both ways, where the device has another one.
+
+        What was written before goes out at the old rate.
+        """
+        if self.board.usart.due is not None:
+            self.board.run(seconds=SENT_S, stop_on_sleep=True)
+            self._received += self.board.take_output()
         self.board.usart.host_baud = baud
 
     def write(self, data: bytes) -> None:

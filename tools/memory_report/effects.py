@@ -276,7 +276,10 @@ class Effects:
             return number(operand.imm)
         if operand.type != arm.ARM_OP_REG:
             return None
-        return number(i.address + 4) if operand.reg == PC else state.get(operand.reg)
+        if operand.reg != PC:
+            return state.get(operand.reg)
+        is_adr = any(op.type == arm.ARM_OP_IMM for op in i.operands)  # ADDW and SUBW of a number: ADR.W
+        return number(i.address + 4 & ~3 if is_adr else i.address + 4)
 
     def write(self, i: Any, state: State, register: int, value: Value) -> None:
         if register == SP:

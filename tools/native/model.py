@@ -39,19 +39,19 @@ def compile_model(
     into: Path,
     flags: tuple[str, ...] = CHECKED,
     cc: str = "gcc",
-    objects: Path | None = None,
     forced: Path | None = None,
+    more: tuple[Path, ...] = (),
 ) -> Path:
     """A shared library, in the folder `into`, of the generated files in `folder`.
 
-    objects  what compile_kernels() made with the same flags; None: the kernels are compiled as well
     forced   a header that is included before every source
+    more     further C files
     Errors   Error without that compiler, or where a file is missing or does not compile
     """
     parts = Parts(
         what=f"the model in {folder}",
         name="model",
-        sources=(*((objects,) if objects else kernels()), HOST, folder / "model_weights.c"),
+        sources=(compile_kernels(flags, cc, forced), HOST, folder / "model_weights.c", *more),
         flags=(*EXACT, "-shared", *flags),
         include=(*INCLUDE, folder),
         others=(folder / "model.c",),
@@ -61,10 +61,10 @@ def compile_model(
     return compiled(parts, into, cc)
 
 
-def compile_kernels(into: Path, flags: tuple[str, ...], cc: str = "gcc") -> Path:
-    """One object file of all kernels, for many models. Errors as compile_model()."""
-    parts = Parts("the kernels", "kernels", kernels(), (*EXACT, "-r", *flags), INCLUDE)
-    return compiled(parts, into, cc, ".o")
+def compile_kernels(flags: tuple[str, ...], cc: str = "gcc", forced: Path | None = None) -> Path:
+    """One object file of all kernels, which is kept for every model. Errors as compile_model()."""
+    parts = Parts("the kernels", "kernels", kernels(), (*EXACT, "-r", *flags), INCLUDE, forced=forced)
+    return compiled(parts, None, cc, ".o")
 
 
 class Model:

@@ -12,7 +12,7 @@ from microtrain.convert.ir import Graph
 from microtrain.convert.memory.plan import plan
 from microtrain.convert.pipeline import Compiled, Passes, training_graph
 from microtrain.convert.scheme import Scheme
-from microtrain.native.model import compile_kernels, compile_model
+from microtrain.native.model import compile_model
 from microtrain.simulate.blueprint import Blueprint, load_blueprint
 from microtrain.simulate.machine import FAST
 
@@ -35,5 +35,5 @@ def compile_here(compiled: Compiled, lab: Lab) -> tuple[Blueprint, Path]:
     made = document(compiled, output, Origin(compiled.graph.name, "", "search"), None)
     for name, content in (output.files | {"plan.json": text(made)}).items():
         (folder / name).write_text(content, encoding="utf-8")
-    library = compile_model(folder, folder, FAST, objects=compile_kernels(lab.folder, FAST))
+    library = compile_model(folder, folder, FAST)
     return load_blueprint(folder), library

@@ -97,7 +97,7 @@ def search(lab: Lab, space: Space, request: Request, engine: Engine, progress: P
     """Find the best scheme within the budget. Whatever is measured is kept in lab.folder."""
     lab.scratch.mkdir(parents=True, exist_ok=True)
     try:
-        compile_kernels(lab.folder, FAST)
+        compile_kernels(FAST)
         for _ in progress("features of the images", len(lab.views), features.fill(lab, engine)):
             pass
         costs = affordable(lab, space, request.budget, engine, progress)

@@ -23,7 +23,7 @@ struct conv2d {
     uint8_t guard;                                    /* fraction bits of aligned errors in bwd_x, 0..8, so that
                                                          c_out * taps * 127 * 128 << guard < 2^31, where taps is the
                                                          most outputs that read one input pixel, kh * kw at most */
-    const float *m;                                   /* [c_out] s_x * s_w[c] / s_y, finite, > 0 */
+    const int32_t *m;                                 /* [c_out] words of s_x * s_w[c] / s_y */
 };
 
 /* The weights of a layer of which some input channels are trained (depthwise: some channels).
@@ -120,7 +120,7 @@ uint32_t dwconv2d_bwd_w_scratch(const struct conv2d *p, uint16_t c_trained);
 struct trained_bias {
     int16_t *delta;      /* [c] -32767..32767, 0 before any training */
     const int32_t *base; /* [c] as converted, in units of s_x * s_w */
-    const float *m;      /* [c] of the layer; shift(c) = 118 - exponent bits of m[c], within 0..15 */
+    const int32_t *m;    /* [c] words of the layer; shift(c) = 118 - exponent bits of m[c], within 0..15 */
     const float *qas;    /* [c] 256 / (s_x * s_w)^2 / 2^shift(c), 0 where the channel is dead */
     int32_t limit;       /* |b| stays <= limit, so that no sum of the layer leaves int32 */
     uint32_t id;

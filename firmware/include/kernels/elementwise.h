@@ -10,11 +10,14 @@ struct add {
     uint32_t pixels;
     uint16_t c;
     int16_t a_zero, b_zero, y_zero;
-    float a_scale, b_scale, y_scale; /* real value per unit */
+    int32_t a, b, y; /* words of the scales, real value per unit: the floats' bits, or, a negative, integers */
 };
 
+enum { ADD_FRACTION = 22 };
+
 /* y = sat8(rint(((a - a_zero) * a_scale + (b - b_zero) * b_scale) / y_scale) + y_zero), every operation
- * rounded to float32.
+ * rounded to float32. Where p->a is negative, conversion has proven for all 65,536 pairs that this is
+ * y = sat8((-p->a * a + p->b * b + p->y) >> ADD_FRACTION) (tools/convert/reference/proofs.py).
  *
  * a, b, y  int8  [pixels][c]; y may be a or b
  * mask     bits  [pixels][mask_stride(c)], written unless NULL

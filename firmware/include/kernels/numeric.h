@@ -35,7 +35,7 @@ struct error_s8 {
 struct clamp {
     const uint8_t *mask; /* [pixels][(c + 7) / 8] bits, bit ch % 8 of byte ch / 8, 1 = not saturated;
                             NULL: nothing saturates */
-    const float *m;      /* [c] requantization multipliers of the op that made the tensor; NULL: 1 */
+    const int32_t *m;    /* [c] multiplier words of the op that made the tensor; NULL: 1 */
 };
 
 /* Rate and randomness of one training step. */
@@ -81,6 +81,23 @@ static inline float kept_f32(float v)
 #else
     return v == v ? v : NAN;
 #endif
+}
+
+/* Requantization multipliers m[c], finite and > 0, stand in tables of words: the float's bits, or, negative, an integer
+ * -M that does the same. Conversion writes it where it has proven for every int32 sum (tools/convert/reference/proofs.py)
+ *
+ *   rint((float)acc * m) + zero = (acc * M + ((int64_t)multiplier_offset(zero) << 32)) >> 35
+ *
+ * behind saturation to int8, and by what saturates. M is m * 2^35 but for less than float32 resolves. */
+enum { MULTIPLIER_FRACTION = 3 };
+
+/* m. */
+float multiplier_f32(int32_t word);
+
+/* A zero point and a half, in units of 1 / 8. */
+static inline int32_t multiplier_offset(int32_t zero)
+{
+    return zero * (1 << MULTIPLIER_FRACTION) + (1 << MULTIPLIER_FRACTION) / 2;
 }
 
 /* A counter-based hash (the "lowbias32" finaliser of C. Wellons): a pure function of its input. */

@@ -56,6 +56,7 @@ static inline uint32_t pace_take(uint32_t *place)
 #define PACED , struct pace *pace
 #define PACE , pace
 #define UNPACED , NULL
+#define PACE_IS_ON() (pace != NULL)
 #define PACE_OUTER() pace_take(pace ? &pace->at : NULL)
 #define PACE_INNER() pace_take(pace ? &pace->inner : NULL)
 #define PACE_STOP(at, inner, work) pace_stop(pace, at, inner, work)
@@ -70,6 +71,7 @@ static inline uint32_t pace_take(uint32_t *place)
 #define PACED
 #define PACE
 #define UNPACED
+#define PACE_IS_ON() 0
 #define PACE_OUTER() 0u
 #define PACE_INNER() 0u
 #define PACE_STOP(at, inner, work) 0

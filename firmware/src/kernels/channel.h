@@ -38,7 +38,7 @@ ALWAYS_INLINE struct channel channel_of(const struct error_s8 *e, const struct c
 /* Real gradient of 1 in a sum of channel ch, behind the clamp. */
 ALWAYS_INLINE float channel_unit(const struct clamp *clamp, uint32_t ch, float unit)
 {
-    return clamp->m ? unit * clamp->m[ch] : unit;
+    return clamp->m ? unit * multiplier_f32(clamp->m[ch]) : unit;
 }
 
 ALWAYS_INLINE uint32_t channel_passes(const struct channel *ch, uint32_t pixel)

@@ -174,11 +174,31 @@ ALWAYS_INLINE int32_t round_product(int32_t acc, float m)
 
 #endif
 
-/* The requantized sum before its zero point is added and before saturation, limited far beyond +-255, where every output
- * is saturated whatever the zero point. m is finite, so the product is a number. */
-ALWAYS_INLINE int32_t requantize_wide(int32_t acc, float m)
+/* The float whose bits these are. */
+ALWAYS_INLINE float float_of(uint32_t bits)
 {
-    return round_product(acc, m);
+    float v;
+    memcpy(&v, &bits, sizeof v);
+    return v;
+}
+
+/* multiplier_f32(), without a call. */
+ALWAYS_INLINE float multiplier_of(int32_t word)
+{
+    return word < 0 ? (float)-word * 0x1p-35f : float_of((uint32_t)word);
+}
+
+/* The requantized sum, zero point added, before saturation; limited far beyond +-255, where every output is saturated
+ * whatever the zero point. m is finite, so the product is a number. */
+ALWAYS_INLINE int32_t requantize_wide(int32_t acc, int32_t word, int32_t zero)
+{
+#if KERNELS_NO_FPU
+    if (word < 0) {
+        int64_t offset = (int64_t)((uint64_t)(int64_t)multiplier_offset(zero) << 32);
+        return (int32_t)((offset - (int64_t)acc * word) >> (32 + MULTIPLIER_FRACTION));
+    }
+#endif
+    return round_product(acc, multiplier_of(word)) + zero;
 }
 
 #endif

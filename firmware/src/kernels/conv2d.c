@@ -151,9 +151,9 @@ enum { BLOCK = 48 };
 
 /* Those that are summed at once: in pieces fewer, so that a piece can end behind them. */
 #ifdef MICROTRAIN_LIBRARY
-#define SPAN_BLOCK (pace ? BLOCK / 3 : BLOCK)
+#define AT_ONCE(usual) (pace ? (uint32_t)BLOCK / 3 : (usual))
 #else
-#define SPAN_BLOCK BLOCK
+#define AT_ONCE(usual) (usual)
 #endif
 
 static uint32_t output_pixels(const struct conv2d *p)
@@ -202,12 +202,12 @@ static void pack_pixels(const struct conv2d *p, const int8_t *x, const struct pa
 }
 
 /* Requantizes n sums, `lanes` apart. Returns their mask bits. */
-ALWAYS_INLINE uint32_t put_outputs(const int32_t *sums, uint32_t lanes, const float *m, int32_t zero, uint32_t n,
+ALWAYS_INLINE uint32_t put_outputs(const int32_t *sums, uint32_t lanes, const int32_t *m, int32_t zero, uint32_t n,
                                    int8_t *y)
 {
     uint32_t bits = 0;
     for (uint32_t j = 0, bit = 1; j < n; j++, bit <<= 1) {
-        int32_t v = requantize_wide(sums[j * lanes], m[j]) + zero, q = saturate8(v);
+        int32_t v = requantize_wide(sums[j * lanes], m[j], zero), q = saturate8(v);
         y[j] = (int8_t)q;
         bits |= v == q ? bit : 0;
     }
@@ -215,15 +215,15 @@ ALWAYS_INLINE uint32_t put_outputs(const int32_t *sums, uint32_t lanes, const fl
 }
 
 /* One lane's outputs of n channels, and their mask unless NULL. */
-static void put_lane(const int32_t *sums, uint32_t lanes, const float *m, int32_t zero, uint32_t n, int8_t *y,
+static void put_lane(const int32_t *sums, uint32_t lanes, const int32_t *m, int32_t zero, uint32_t n, int8_t *y,
                      uint8_t *mask)
 {
     uint32_t i = 0;
 #if KERNELS_DSP
     if (mask && n >= 8) {
         i = n & ~7u;
-        lanes == LANES ? requantize6_masked(sums, m, y, zero, n / 8, mask)
-                       : requantize4_masked(sums, m, y, zero, n / 8, mask);
+        lanes == LANES ? requantize6_masked(sums, m, y, multiplier_offset(zero), n / 8, mask)
+                       : requantize4_masked(sums, m, y, multiplier_offset(zero), n / 8, mask);
     }
 #endif
     for (; i < n; i += 8) {
@@ -253,13 +253,44 @@ NEVER_INLINE void put_lanes(const struct conv2d *p, const struct outputs *out, u
 static void put_block(const struct conv2d *p, const struct outputs *out, uint32_t o, uint32_t n, int8_t *y,
                       uint8_t *mask)
 {
-    const struct span *at = &out->at;
-    y += at->first * p->c_out + o;
-    if (!mask && at->live == at->lanes) {
-        requantize_lanes(out->sums, at->lanes, p->m + o, n, p->y_zero, y, p->c_out);
+    y += out->at.first * p->c_out + o;
+#if !KERNELS_DSP
+    if (!mask && out->at.live == out->at.lanes) {
+        requantize_lanes(out->sums, out->at.lanes, p->m + o, n, p->y_zero, y, p->c_out);
         return;
     }
+#endif
     put_lanes(p, out, o, n, y, mask);
+}
+
+/* True where put_rows() can end with this part: whole spans without a mask. */
+static int is_put_at_once(const struct outputs *out, const struct part *last, const uint8_t *mask)
+{
+    return KERNELS_DSP && !mask && out->at.live == out->at.lanes && last->k >= 4;
+}
+
+/* Output channels o .. o + n of the span from the sums of their last part, which are requantized while they are in
+ * registers. They are added to the biases or, with two parts, to out->sums. */
+ALWAYS_INLINE void put_rows(const struct conv2d *p, const struct outputs *out, const struct part part[2], uint32_t o,
+                            uint32_t n, const int32_t *b, int8_t *y)
+{
+#if KERNELS_DSP
+    int both = part[0].k && part[1].k, six = out->at.lanes == LANES;
+    const struct part *last = part[1].k ? &part[1] : &part[0];
+    const int16_t *tile = out->tile + (both ? round_up4(part[0].k) * out->at.lanes : 0);
+    const int8_t *w = last->w + o * last->k;
+    struct dot_put put = {.offset = multiplier_offset(p->y_zero), .c = p->c_out, .m = p->m + o};
+    put.y = y + out->at.first * p->c_out + o;
+    put.y3 = put.y + 3 * p->c_out;
+    put.from = both ? out->sums : b + o;
+    if (both) {
+        six ? dot6_add_put(tile, w, last->k, n, &put) : dot4_add_put(tile, w, last->k, n, &put);
+    } else {
+        six ? dot6_put(tile, w, last->k, n, &put) : dot4_put(tile, w, last->k, n, &put);
+    }
+#else
+    (void)p, (void)out, (void)part, (void)o, (void)n, (void)b, (void)y;
+#endif
 }
 
 /* All output channels of the span's pixels. */
@@ -267,18 +298,28 @@ NEVER_INLINE void put_span(const struct conv2d *p, const struct part part[2], co
                            const struct outputs *out, int8_t *y, uint8_t *mask PACED)
 {
     int both = part[0].k && part[1].k;
-    const struct part *first = part[0].k ? &part[0] : &part[1];
+    const struct part *first = part[0].k ? &part[0] : &part[1], *last = both ? &part[1] : first;
     const int16_t *tile = out->tile, *second = tile + round_up4(part[0].k) * out->at.lanes;
-    uint32_t from = PACE_INNER();
-    const int8_t *w = first->w + from * first->k;
-    for (uint32_t o = from, n; o < p->c_out; o += n, w += n * first->k) {
-        n = p->c_out - o < SPAN_BLOCK ? p->c_out - o : (uint32_t)SPAN_BLOCK;
+    int at_once = is_put_at_once(out, last, mask);
+    if (at_once && !both && !PACE_IS_ON()) { /* the usual case, without the loop */
+        put_rows(p, out, part, 0, p->c_out, b, y);
+        return;
+    }
+    uint32_t most = AT_ONCE(at_once && !both ? p->c_out : (uint32_t)BLOCK);
+    for (uint32_t o = PACE_INNER(), n; o < p->c_out; o += n) {
+        n = p->c_out - o < most ? p->c_out - o : most;
         if (PACE_STOP(out->at.first, o, n * out->at.live * (part[0].k + part[1].k + WORK_OUTPUT))) {
             return;
         }
-        dot_rows(tile, out->at.lanes, w, first->k, n, b + o, out->sums);
+        if (both || !at_once) {
+            dot_rows(tile, out->at.lanes, first->w + o * first->k, first->k, n, b + o, out->sums);
+        }
+        if (at_once) {
+            put_rows(p, out, part, o, n, b, y);
+            continue;
+        }
         if (both) {
-            dot_rows_add(second, out->at.lanes, part[1].w + o * part[1].k, part[1].k, n, out->sums);
+            dot_rows_add(second, out->at.lanes, last->w + o * last->k, last->k, n, out->sums);
         }
         put_block(p, out, o, n, y, mask);
     }

@@ -225,8 +225,9 @@ static void sum_errors(const int8_t *q, uint32_t pixels, uint32_t c, uint32_t n,
 /* Exponent bits of a float whose unit is taken as it is; each one less doubles the unit. */
 enum { UNIT_EXPONENT = 118, SHIFT_MAX = 15, DELTA_MAX = 32767 };
 
-static uint32_t bias_shift(float m)
+static uint32_t bias_shift(int32_t word)
 {
+    float m = multiplier_of(word);
     uint32_t bits, exponent;
     memcpy(&bits, &m, sizeof bits);
     exponent = bits >> 23;

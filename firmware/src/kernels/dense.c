@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Packing and the micro-kernels of dense tiles: portable C, and the way to dense_armv7em.S. */
 #include "dense.h"
-#include "requantize.h"
 
 #if defined(__AVX2__)
 #include "dense_avx2.h"
@@ -197,16 +196,16 @@ void dot_rows_add(const int16_t *tile, uint32_t lanes, const int8_t *rows, uint3
     dot_portable(tile, lanes, rows, n, count, sums);
 }
 
-void requantize_lanes(const int32_t *sums, uint32_t lanes, const float *m, uint32_t count, int32_t zero, int8_t *y,
+#if !KERNELS_DSP
+
+void requantize_lanes(const int32_t *sums, uint32_t lanes, const int32_t *m, uint32_t count, int32_t zero, int8_t *y,
                       uint32_t c)
 {
-#if KERNELS_DSP
-    lanes == LANES ? requantize6(sums, m, count, zero, y, c) : requantize4(sums, m, count, zero, y, c);
-#else
     for (uint32_t i = 0; i < count; i++, y++) {
         for (uint32_t lane = 0; lane < lanes; lane++) {
-            y[lane * c] = (int8_t)saturate8(requantize_wide(*sums++, m[i]) + zero);
+            y[lane * c] = (int8_t)saturate8(requantize_wide(*sums++, m[i], zero));
         }
     }
-#endif
 }
+
+#endif

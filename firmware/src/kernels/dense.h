@@ -94,8 +94,29 @@ void dot_rows(const int16_t *tile, uint32_t lanes, const int8_t *rows, uint32_t 
 /* sums[row][lane] += panel . row */
 void dot_rows_add(const int16_t *tile, uint32_t lanes, const int8_t *rows, uint32_t n, uint32_t count, int32_t *sums);
 
+/* Where the outputs of rows go, one row a channel; the order is that of dense_armv7em.S. */
+struct dot_put {
+    int32_t offset; /* multiplier_offset() of their zero point */
+    uint32_t c;
+    int8_t *y, *y3;      /* of lanes 0 and 3, all of which are live */
+    const int32_t *from; /* bias of each row, or sums [count][lanes] to add to */
+    const int32_t *m;    /* word of each row */
+};
+
+#if KERNELS_DSP
+
+/* y[lane * c + i] = output of from[i] + panel . row i, or of from[i][lane] + panel . row i; n >= 4. */
+void dot6_put(const int16_t *tile, const int8_t *rows, uint32_t n, uint32_t count, const struct dot_put *put);
+void dot4_put(const int16_t *tile, const int8_t *rows, uint32_t n, uint32_t count, const struct dot_put *put);
+void dot6_add_put(const int16_t *tile, const int8_t *rows, uint32_t n, uint32_t count, const struct dot_put *put);
+void dot4_add_put(const int16_t *tile, const int8_t *rows, uint32_t n, uint32_t count, const struct dot_put *put);
+
+#else
+
 /* y[lane * c + i] = output of sums[i][lane], for `count` channels; all lanes are live. */
-void requantize_lanes(const int32_t *sums, uint32_t lanes, const float *m, uint32_t count, int32_t zero, int8_t *y,
+void requantize_lanes(const int32_t *sums, uint32_t lanes, const int32_t *m, uint32_t count, int32_t zero, int8_t *y,
                       uint32_t c);
+
+#endif
 
 #endif

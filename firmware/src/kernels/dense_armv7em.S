@@ -76,11 +76,11 @@
     .set    AHEAD, 4 * UNROLL
     .endm
 
-/* Group `at` of the unrolled loop. .Lgroup_name_at: r2 and r3 are loaded. */
-    .macro  loop_group name, lanes, at
+/* Group `at` of the unrolled loop. .Lgroup_lanes_at: r2 and r3 are loaded. */
+    .macro  loop_group lanes, at
     .if     \at < UNROLL
     .if     \at > 0
-.Lgroup_\name\()_\at:
+.Lgroup_\lanes\()_\at:
     .endif
     .if     \at == UNROLL - 1
     group   \lanes, sum, r3, r2
@@ -93,7 +93,7 @@
     .endm
 
 /* The way into the loop at group `at`. */
-    .macro  way_in name, at
+    .macro  way_in lanes, at
     .if     \at < UNROLL
     .if     \at & 1
     ldr.w   r3, [r1, #4 * \at]
@@ -102,21 +102,109 @@
     ldr.w   r2, [r1, #4 * \at]
     sxtb16  r3, r2
     .endif
-    b.w     .Lgroup_\name\()_\at
+    b.w     .Lgroup_\lanes\()_\at
     .endif
     .endm
 
     .equ    WAY_IN, 12          /* bytes of each */
 
-/* Frame: what a row needs, by offset from sp. */
+/* Frame: what rows of every kind need, by offset from sp. Below it is what their own kind needs. */
+    .equ    ENTRY, 36       /* where a row goes on behind its first group */
+    .equ    PANELS_END, 40
+    .equ    DONE, 44        /* where it goes on behind its last */
+    .equ    ROUND, 48       /* and behind a round: DONE where a row has but one */
+    .equ    FRAME, 52       /* 9 registers and this: a multiple of 8 */
+
+/* Rows whose sums are kept. */
     .equ    PANELS, 0
-    .equ    STEP, 4     /* what makes the first round's r1 from the row's */
-    .equ    BIAS, 8     /* of the next row */
+    .equ    STEP, 4         /* what makes the first round's r1 from the row's */
+    .equ    BIAS, 8         /* of the next row */
     .equ    SUMS, 12
     .equ    SUMS_END, 16
-    .equ    ENTRY, 20   /* where a row goes on behind its first group */
-    .equ    PANELS_END, 24
-    .equ    FRAME, 28   /* 9 registers and this: a multiple of 8 */
+
+/* Rows that end in outputs: as in struct dot_put, then what is as above. */
+    .equ    PUT_OFFSET, 0
+    .equ    PUT_C, 4
+    .equ    PUT_Y, 8        /* of lane 0 */
+    .equ    PUT_Y3, 12      /* of lane 3 */
+    .equ    PUT_FROM, 16    /* biases, or sums to add to, of the next row */
+    .equ    PUT_WORDS, 20
+    .equ    PUT_PANELS, 24
+    .equ    PUT_WORDS_END, 28
+    .equ    PUT_STEP, 32
+
+/* What is the same of all kinds: the entry and PANELS_END from r0 panels, r2 values of a row and r6 where its last group
+ * goes on; the way to its first row is r7. Leaves STEP in r2. */
+    .macro  rows_of lanes
+.Lrows_\lanes:
+    str     r6, [sp, #DONE]
+    add     r4, r2, #3
+    lsr     r4, r4, #2              /* groups of a row */
+    .if     \lanes == 6
+    add     r5, r4, r4, lsl #1
+    add     r0, r0, r5, lsl #4
+    .else
+    add     r0, r0, r4, lsl #5
+    .endif
+    str     r0, [sp, #PANELS_END]
+    sub     r1, r1, #AHEAD
+    sub     r4, r4, #1              /* groups beside the first, which has 1 to 4 values */
+    sub     r2, r2, r4, lsl #2
+    str     r6, [sp, #ROUND]
+    cbz     r4, .Lenter_\lanes
+    cmp     r4, #UNROLL
+    bls     .Lround_\lanes
+    adr     r6, .Lagain_\lanes
+    orr     r6, r6, #1
+    str     r6, [sp, #ROUND]
+.Lround_\lanes:
+    adr     r6, .Lloop_\lanes
+    orr     r6, r6, #1
+    ands    r4, r4, #UNROLL - 1     /* groups of a first round that is not full */
+    beq     .Lenter_\lanes
+    add     r2, r2, r4, lsl #2
+    rsb     r4, r4, #UNROLL
+    mov     r5, #WAY_IN
+    adr     r6, .Lways_in_\lanes - WAY_IN
+    orr     r6, r6, #1
+    mla     r6, r4, r5, r6
+.Lenter_\lanes:
+    str     r6, [sp, #ENTRY]
+    bx      r7
+    .balign 4
+.Lways_in_\lanes:
+    .irp    at, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15
+    way_in  \lanes, \at
+    .endr
+    .balign 4
+.Lloop_\lanes:
+    ldr     r2, [r1, #AHEAD]!
+    sxtb16  r3, r2
+    .irp    at, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15
+    loop_group \lanes, \at
+    .endr
+    ldr     pc, [sp, #ROUND]
+    .balign 4
+.Lagain_\lanes:
+    ldr     r3, [sp, #PANELS_END]
+    cmp     r0, r3
+    bne     .Lloop_\lanes
+    ldr     pc, [sp, #DONE]
+.Lend_\lanes:
+    add     sp, sp, #FRAME
+    pop     {r4-r11, pc}
+    .endm
+
+/* A function of its own in the section of the loop that it shares. */
+    .macro  entry name
+    begin_too \name
+    push    {r4-r11, lr}
+    sub     sp, sp, #FRAME
+    adr     r6, .Ldone_\name
+    adr     r7, .Lfirst_\name
+    orr     r6, r6, #1
+    orr     r7, r7, #1
+    .endm
 
 /* What the first products of a row are added to, and SUMS; r5: BIAS, r6: SUMS. */
     .macro  begin_row lanes, init
@@ -140,51 +228,28 @@
 /* void name(const int16_t *panels, const int8_t *rows, uint32_t n, uint32_t count, int32_t *sums
  *           [, const int32_t *bias]) */
     .macro  dot name, lanes, init
-    begin   \name
-    push    {r4-r11, lr}
-    sub     sp, sp, #FRAME
+    entry   \name
     str     r0, [sp, #PANELS]
-    add     r4, r2, #3
-    lsr     r4, r4, #2              /* groups of a row */
+    ldr     r5, [sp, #FRAME + 36]
     .if     \lanes == 6
-    add     r5, r4, r4, lsl #1
-    add     r0, r0, r5, lsl #4
-    add     r5, r3, r3, lsl #1
-    lsl     r5, r5, #3
+    add     r4, r3, r3, lsl #1
+    add     r4, r5, r4, lsl #3
     .else
-    add     r0, r0, r4, lsl #5
-    lsl     r5, r3, #4
+    add     r4, r5, r3, lsl #4
     .endif
-    str     r0, [sp, #PANELS_END]
-    ldr     r6, [sp, #FRAME + 36]
-    str     r6, [sp, #SUMS]
-    add     r5, r5, r6
-    str     r5, [sp, #SUMS_END]
-    sub     r1, r1, #AHEAD
-    sub     r4, r4, #1              /* groups beside the first, which has 1 to 4 values */
-    sub     r2, r2, r4, lsl #2
-    adr     r6, .Ldone_\name
-    cbz     r4, .Lenter_\name
-    adr     r6, .Lloop_\name
-    ands    r4, r4, #UNROLL - 1     /* groups of a first round that is not full */
-    beq     .Lenter_\name
-    add     r2, r2, r4, lsl #2
-    rsb     r4, r4, #UNROLL
-    mov     r5, #WAY_IN
-    adr     r6, .Lways_in_\name - WAY_IN
-    mla     r6, r4, r5, r6
-.Lenter_\name:
-    orr     r6, r6, #1
-    str     r6, [sp, #ENTRY]
-    str     r2, [sp, #STEP]
-    ldm     sp, {r0, r4}
+    strd    r5, r4, [sp, #SUMS]
     .ifnc   \init, zero
     .ifnc   \init, sum
-    ldr     r5, [sp, #FRAME + 40]
+    ldr     r4, [sp, #FRAME + 40]
+    str     r4, [sp, #BIAS]
     .endif
     .endif
-    ldr     r6, [sp, #SUMS]
-    b       .Lfirst_\name
+    b       .Lrows_\lanes
+    .balign 4
+.Lfirst_\name:
+    str     r2, [sp, #STEP]
+    ldm     sp, {r0, r4-r6}
+    b       .Lnext_\name
     .balign 4
 .Ldone_\name:
     ldm     sp, {r0, r4-r7}
@@ -194,44 +259,156 @@
     stm     r6!, {r8-r11}
     .endif
     cmp     r6, r7
-    beq     .Lend_\name
-.Lfirst_\name:
+    beq.w   .Lend_\lanes
+.Lnext_\name:
     begin_row \lanes, \init
     ldr     r2, [r1, #AHEAD]
     sxtb16  r3, r2
     add     r1, r1, r4
     group   \lanes, \init, r2, r3
     ldr     pc, [sp, #ENTRY]
+    end     \name
+    .endm
+
+/* What the first products of a row are added to, from r6. */
+    .macro  load_from lanes, init
+    .ifc    \init, sum
+    .if     \lanes == 6
+    ldm     r6!, {r8-r12, lr}
+    .else
+    ldm     r6!, {r8-r11}
+    .endif
+    .else
+    ldr     \init, [r6], #4
+    .endif
+    .endm
+
+    .macro  integer_output r
+    smmls   \r, \r, r0, r2
+    .endm
+
+    .macro  float_outputs a, b
+    vmov    s0, s1, \a, \b
+    vcvt.f32.s32 s0, s0
+    vcvt.f32.s32 s1, s1
+    vmul.f32 s0, s0, s2
+    vmul.f32 s1, s1, s2
+    vcvtr.s32.f32 s0, s0
+    vcvtr.s32.f32 s1, s1
+    vmov    \a, \b, s0, s1
+    qadd    \a, \a, r2
+    qadd    \b, \b, r2
+    ssat    \a, #8, \a
+    ssat    \b, #8, \b
+    .endm
+
+/* void name(const int16_t *panels, const int8_t *rows, uint32_t n, uint32_t count, const struct dot_put *put)
+ *
+ * Behind a row: r0 word of its channel, r2 the zero point and a half in eighths, r3 c, r4 and r5 y of lanes 0 and 3,
+ * r6 from, r7 words. */
+    .macro  dot_put name, lanes, init
+    entry   \name
+    str     r0, [sp, #PUT_PANELS]
+    ldr     r8, [sp, #FRAME + 36]
+    ldm     r8, {r8-r12, lr}
+    stm     sp, {r8-r12, lr}
+    add     lr, lr, r3, lsl #2
+    str     lr, [sp, #PUT_WORDS_END]
+    b       .Lrows_\lanes
     .balign 4
-.Lways_in_\name:
-    .irp    at, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15
-    way_in  \name, \at
-    .endr
+.Lfirst_\name:
+    str     r2, [sp, #PUT_STEP]
+    ldm     sp, {r2-r7}
+    b       .Lbegin_\name
     .balign 4
-.Lloop_\name:
-    ldr     r2, [r1, #AHEAD]!
+.Ldone_\name:
+    ldm     sp, {r2-r7}
+    ldr     r0, [r7], #4
+    cmp     r0, #0
+    bge     .Lfloat_\name
+    integer_output r9
+    integer_output r10
+    .if     \lanes == 6
+    integer_output r12
+    ssat    r9, #8, r9, asr #3
+    integer_output lr
+    ssat    r10, #8, r10, asr #3
+    integer_output r8
+    strb    r9, [r4, r3]
+    integer_output r11
+    ssat    r12, #8, r12, asr #3
+    strb    r10, [r4, r3, lsl #1]
+    ssat    lr, #8, lr, asr #3
+    strb    r12, [r4, r3, lsl #2]
+    ssat    r8, #8, r8, asr #3
+    strb    lr, [r5, r3, lsl #1]
+    ssat    r11, #8, r11, asr #3
+    ldrd    r0, r2, [sp, #PUT_PANELS]
+    strb    r8, [r4], #1
+    .else
+    integer_output r8
+    ssat    r9, #8, r9, asr #3
+    integer_output r11
+    ssat    r10, #8, r10, asr #3
+    strb    r9, [r4, r3]
+    ssat    r8, #8, r8, asr #3
+    strb    r10, [r4, r3, lsl #1]
+    ssat    r11, #8, r11, asr #3
+    ldrd    r0, r2, [sp, #PUT_PANELS]
+    strb    r8, [r4], #1
+    .endif
+.Lput_\name:
+    cmp     r7, r2
+    strb    r11, [r5], #1
+    strd    r4, r5, [sp, #PUT_Y]
+    beq.w   .Lend_\lanes
+.Lnext_\name:
+    load_from \lanes, \init
+    ldr     r2, [r1, #AHEAD]
+    ldr     r4, [sp, #PUT_STEP]
+    strd    r6, r7, [sp, #PUT_FROM]
     sxtb16  r3, r2
-    .irp    at, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15
-    loop_group \name, \lanes, \at
-    .endr
-    ldr     r3, [sp, #PANELS_END]
-    cmp     r0, r3
-    beq     .Ldone_\name
-    b       .Lloop_\name
-.Lend_\name:
-    add     sp, sp, #FRAME
-    pop     {r4-r11, pc}
+    add     r1, r1, r4
+    group   \lanes, \init, r2, r3
+    ldr     pc, [sp, #ENTRY]
+.Lbegin_\name:
+    ldr     r0, [sp, #PUT_PANELS]
+    b       .Lnext_\name
+.Lfloat_\name:
+    vmov    s2, r0
+    asr     r2, r2, #3
+    float_outputs r8, r9
+    float_outputs r10, r11
+    .if     \lanes == 6
+    float_outputs r12, lr
+    strb    r12, [r4, r3, lsl #2]
+    strb    lr, [r5, r3, lsl #1]
+    .endif
+    strb    r9, [r4, r3]
+    strb    r10, [r4, r3, lsl #1]
+    strb    r8, [r4], #1
+    ldrd    r0, r2, [sp, #PUT_PANELS]
+    b       .Lput_\name
     end     \name
     .endm
 
     unroll  16
+    .section .text.dot6, "ax", %progbits
     dot     dot6_bias, 6, lr
     dot     dot6_zero, 6, zero
-    unroll  8
     dot     dot6_add, 6, sum
+    rows_of 6
+    dot_put dot6_put, 6, lr
+    dot_put dot6_add_put, 6, sum
+
+    unroll  8
+    .section .text.dot4, "ax", %progbits
     dot     dot4_bias, 4, r11
     dot     dot4_zero, 4, zero
     dot     dot4_add, 4, sum
+    rows_of 4
+    dot_put dot4_put, 4, r11
+    dot_put dot4_add_put, 4, sum
 
 /* void name(int16_t *tile, const int8_t *rows, uint32_t step, uint32_t groups, uint32_t minus_zero)
  *

@@ -14,9 +14,15 @@
     .equ    ROWS, 4             /* left */
     .equ    BIAS, 8
     .equ    TAPS, 12
-    .equ    SUMS, 16
+    .equ    TO, 16              /* where the next sums or outputs go */
     .equ    SKIP, 20            /* from the end of a row of windows to the next */
-    .equ    FRAME, 28           /* 9 registers and this: a multiple of 8 */
+    .equ    DONE, 24            /* what comes behind the sums of four windows */
+    .equ    WORD, 28            /* from here on as in struct put_windows */
+    .equ    OFFSET, 32
+    .equ    C, 36
+    .equ    C3, 40
+    .equ    Y_SKIP, 44          /* from the end of a row of outputs to the next */
+    .equ    FRAME, 52           /* 9 registers and this: a multiple of 8 */
 
     .altmacro
 
@@ -75,11 +81,11 @@
     .endr
     .endm
 
-/* void name(const int16_t *plane, const uint32_t *taps, uint32_t rows, uint32_t columns, int32_t bias,
- *           int32_t *sums)
+/* void name(const int16_t *plane, const uint32_t *taps, uint32_t rows, uint32_t columns, int32_t bias, void *to,
+ *           const struct put_windows *put)
  *
- * Registers: r0 plane, r8-r11 sums of four windows, r12 and lr words of the plane; taps in r1-r6 (3x3), read row
- * by row through r1 into r2-r5 (5x5) or r2-r7 (7x7); r7 where the sums go, but for 7x7. */
+ * Sums, or with `put` outputs. Registers: r0 plane, r8-r11 sums of four windows, r12 and lr words of the plane; taps in
+ * r1-r6 (3x3), read row by row through r1 into r2-r5 (5x5) or r2-r7 (7x7); r7 where results go, but for 7x7. */
     .macro  windows name, k, s, pitch
     begin   \name
     push    {r4-r11, lr}
@@ -88,12 +94,25 @@
     str     r4, [sp, #BIAS]
     str     r2, [sp, #ROWS]
     str     r1, [sp, #TAPS]
-    str     r7, [sp, #SUMS]
+    str     r7, [sp, #TO]
     lsl     r3, r3, #\s
     add     r4, r0, r3
     str     r4, [sp, #ROW_END]
     rsb     r3, r3, #\pitch * \s
     str     r3, [sp, #SKIP]
+    ldr     r3, [sp, #FRAME + 44]
+    adr     r8, .Lsums_\name
+    orr     r8, r8, #1
+    str     r8, [sp, #DONE]
+    cbz     r3, .Lkind_\name
+    ldm     r3, {r2-r6}
+    strd    r2, r3, [sp, #WORD]
+    strd    r4, r5, [sp, #C]
+    str     r6, [sp, #Y_SKIP]
+    adr     r8, .Lput_\name
+    orr     r8, r8, #1
+    str     r8, [sp, #DONE]
+.Lkind_\name:
     .if     \k == 3
     ldm     r1, {r1-r6}
     .endif
@@ -117,16 +136,51 @@
     ldm     r1!, {r2-r7}
     plane_row 7, \s, \row, 2, %(3 * \s + 9) / 2, \pitch
     .endr
-    ldr     r7, [sp, #SUMS]
+    ldr     r7, [sp, #TO]
     .endif
+    ldr     pc, [sp, #DONE]
+    .balign 4
+.Lput_\name:
+    ldrd    r12, lr, [sp, #WORD]
+    smmls   r8, r8, r12, lr
+    smmls   r9, r9, r12, lr
+    smmls   r10, r10, r12, lr
+    ssat    r8, #8, r8, asr #3
+    smmls   r11, r11, r12, lr
+    ssat    r9, #8, r9, asr #3
+    ldrd    r12, lr, [sp, #C]
+    strb    r8, [r7]
+    ssat    r10, #8, r10, asr #3
+    strb    r9, [r7, r12]
+    ssat    r11, #8, r11, asr #3
+    strb    r10, [r7, r12, lsl #1]
+    add     r0, r0, #8 * \s
+    strb    r11, [r7, lr]
+    ldr     lr, [sp, #ROW_END]
+    add     r7, r7, r12, lsl #2
+    .if     \k == 7
+    str     r7, [sp, #TO]
+    .endif
+    cmp     r0, lr
+    bne     .Lfour_\name
+    ldr     r12, [sp, #Y_SKIP]
+    add     r7, r7, r12
+    .if     \k == 7
+    str     r7, [sp, #TO]
+    .endif
+    mov     r12, lr
+    b       .Lrow_\name
+    .balign 4
+.Lsums_\name:
     stm     r7!, {r8-r11}
     .if     \k == 7
-    str     r7, [sp, #SUMS]
+    str     r7, [sp, #TO]
     .endif
     ldr     r12, [sp, #ROW_END]
     add     r0, r0, #8 * \s
     cmp     r0, r12
     bne     .Lfour_\name
+.Lrow_\name:
     ldr     lr, [sp, #SKIP]
     add     r0, r0, lr
     add     r12, r12, #\pitch * \s

@@ -73,12 +73,16 @@ static void put_row_masked(const int32_t *sums, uint32_t n, const struct conv2d 
 {
     uint32_t c = p->c_out, stride = mask_stride(c), bit = 1u << (ch & 7u);
     int32_t zero = p->y_zero;
-    float m = p->m[ch];
+    int32_t m = p->m[ch];
 #if KERNELS_DSP
-    requantize_channel_masked(sums, n, zero, y, c, mask, stride, bit, m);
+    if (m < 0) {
+        integer_channel_masked(sums, n, multiplier_offset(zero), y, c, mask, stride, bit, m);
+    } else {
+        requantize_channel_masked(sums, n, zero, y, c, mask, stride, bit, multiplier_f32(m));
+    }
 #else
     for (const int32_t *end = sums + n; sums != end; sums++, y += c, mask += stride) {
-        int32_t v = requantize_wide(*sums, m) + zero, q = saturate8(v);
+        int32_t v = requantize_wide(*sums, m, zero), q = saturate8(v);
         *y = (int8_t)q;
         *mask = (uint8_t)(*mask | (v == q ? bit : 0u));
     }
@@ -90,11 +94,11 @@ static void put_tile(const struct conv2d *p, const struct tile *tile, const int3
 {
     uint32_t c = p->c_out;
 #if KERNELS_DSP
-    requantize_channel(sums, &tile->runs, p->y_zero, y, c, p->m[ch]);
+    requantize_channel(sums, &tile->runs, p->y_zero, y, c, multiplier_f32(p->m[ch]));
 #else
     for (uint32_t i = 0; i < tile->runs.count; i++, sums += tile->row, y += p->w_out * c) {
         for (uint32_t j = 0; j < tile->runs.length; j++) {
-            y[j * c] = (int8_t)saturate8(requantize_wide(sums[j], p->m[ch]) + p->y_zero);
+            y[j * c] = (int8_t)saturate8(requantize_wide(sums[j], p->m[ch], p->y_zero));
         }
     }
 #endif
@@ -123,8 +127,20 @@ static void put_group(const struct conv2d *p, const struct view *v, const struct
     uint32_t pixel = tile->y * p->w_out + tile->x;
     int8_t *y = out->y + pixel * p->c_out;
     const int16_t *plane = at->planes;
+#if KERNELS_DSP
+    int at_once = v->fast && !out->mask && tile->w == tile->row;
+    struct put_windows put = {.offset = multiplier_offset(p->y_zero), .c = p->c_out, .three_c = 3u * p->c_out};
+    put.y_skip = (p->w_out - tile->w) * p->c_out;
+#endif
     for (uint32_t lane = 0; lane < group->lanes; lane++, plane += v->plane) {
         uint32_t ch = group->channel[lane];
+#if KERNELS_DSP
+        put.word = p->m[ch];
+        if (at_once && put.word < 0) {
+            run_windows(v, tile, plane, group->w[lane], at->taps, b[ch], y + ch, &put);
+            continue;
+        }
+#endif
         sum_windows(v, tile, plane, group->w[lane], at->taps, b[ch], at->sums);
         if (out->mask) {
             uint8_t *mask = out->mask + pixel * mask_stride(p->c_out) + (ch >> 3);

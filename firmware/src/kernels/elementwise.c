@@ -8,16 +8,19 @@
 /* Stored value of one sum of an add before saturation: limited to +-1024, then zero added. */
 ALWAYS_INLINE int32_t add_value(const struct add *p, int32_t a, int32_t b)
 {
-    float left = (float)(a - p->a_zero) * p->a_scale;
-    float right = (float)(b - p->b_zero) * p->b_scale;
-    float v = (left + right) / p->y_scale;
+    if (p->a < 0) {
+        return (-p->a * a + p->b * b + p->y) >> ADD_FRACTION;
+    }
+    float left = (float)(a - p->a_zero) * float_of((uint32_t)p->a);
+    float right = (float)(b - p->b_zero) * float_of((uint32_t)p->b);
+    float v = (left + right) / float_of((uint32_t)p->y);
     return round_limited(v) + p->y_zero;
 }
 
 #if KERNELS_DSP
-/* elementwise_armv7em.S; n: a multiple of 4, with a mask of 8, not 0. */
-void add_values(const struct add *p, const int8_t *a, const int8_t *b, int8_t *y, uint32_t n);
-void add_values_masked(const struct add *p, const int8_t *a, const int8_t *b, int8_t *y, uint32_t n, uint8_t *mask);
+/* elementwise_armv7em.S, of proven integers; n: a multiple of 4, with a mask of 8, not 0. */
+void add_integers(const struct add *p, const int8_t *a, const int8_t *b, int8_t *y, uint32_t n);
+void add_integers_masked(const struct add *p, const int8_t *a, const int8_t *b, int8_t *y, uint32_t n, uint8_t *mask);
 #endif
 
 /* n outputs without a mask. */
@@ -25,9 +28,9 @@ static void add_unmasked(const struct add *p, const int8_t *a, const int8_t *b, 
 {
     uint32_t i = 0;
 #if KERNELS_DSP
-    i = n & ~3u;
-    if (i) {
-        add_values(p, a, b, y, i);
+    if (p->a < 0 && n >= 4) {
+        i = n & ~3u;
+        add_integers(p, a, b, y, i);
     }
 #endif
     for (; i < n; i++) {
@@ -55,8 +58,8 @@ void add_fwd_s8(const struct add *p, const int8_t *a, const int8_t *b, int8_t *y
         return;
     }
 #if KERNELS_DSP
-    if (c % 8 == 0 && c && p->pixels) {
-        add_values_masked(p, a, b, y, p->pixels * c, mask);
+    if (p->a < 0 && c % 8 == 0 && c && p->pixels) {
+        add_integers_masked(p, a, b, y, p->pixels * c, mask);
         return;
     }
 #endif

@@ -18,146 +18,90 @@
     vcvtr.s32.f32 \v, \v
     .endm
 
-    .macro  put v
-    qadd    \v, \v, r6
-    ssat    \v, #8, \v
-    strb    \v, [r3], #1
+/* ---- residual add with proven integers ------------------------------------------------------------------------- */
+
+/* Four values: r7-r10 = r4 * a + r5 * b + r6. */
+    .macro  sums_of_products
+    ldrsb   r7, [r1]
+    ldrsb   r8, [r1, #1]
+    ldrsb   r9, [r1, #2]
+    ldrsb   r10, [r1, #3]
+    mla     r7, r7, r4, r6
+    ldrsb   r12, [r2]
+    mla     r8, r8, r4, r6
+    ldrsb   lr, [r2, #1]
+    mla     r9, r9, r4, r6
+    add     r1, r1, #4
+    mla     r10, r10, r4, r6
+    mla     r7, r12, r5, r7
+    ldrsb   r12, [r2, #2]
+    mla     r8, lr, r5, r8
+    ldrsb   lr, [r2, #3]
+    add     r2, r2, #4
+    mla     r9, r12, r5, r9
     .endm
 
-/* Four values of a and of b less their zero points, as halves and then in r8-r12, lr, r7 and r8. */
-    .macro  load_values
-    ldr     r7, [r1], #4
-    ldr     r9, [r2], #4
-    sxtab16 r10, r4, r7, ror #8
-    sxtab16 r7, r4, r7
-    sxtab16 r12, r5, r9, ror #8
-    sxtab16 r9, r5, r9
-    asr     r8, r7, #16
-    asr     r11, r10, #16
-    asr     lr, r9, #16
+    .macro  integer_masked v, at, bit
+    ssat    lr, #8, \v, asr #22
+    strb    lr, [r3, #\at]
+    cmp     lr, \v, asr #22
+    it      eq
+    orreq   r11, r11, #\bit
     .endm
 
-/* As floats in s12-s15 and s16-s19. */
-    .macro  float_values
-    vmov    s12, s13, r7, r10
-    vmov    s14, s15, r8, r11
-    asr     r7, r12, #16
-    vmov    s16, s17, r9, r12
-    vmov    s18, s19, lr, r7
-    each    from_half, s12, s13, s14, s15, s16, s17, s18, s19
-    .endm
-
-    .macro  scale_values
-    vmul.f32 s12, s12, s0
-    vmul.f32 s13, s13, s0
-    vmul.f32 s14, s14, s0
-    vmul.f32 s15, s15, s0
-    vmul.f32 s16, s16, s1
-    vmul.f32 s17, s17, s1
-    vmul.f32 s18, s18, s1
-    vmul.f32 s19, s19, s1
-    .endm
-
-    .macro  add_values
-    vadd.f32 s8, s12, s16
-    vadd.f32 s9, s13, s17
-    vadd.f32 s10, s14, s18
-    vadd.f32 s11, s15, s19
-    .endm
-
-/* With 128 added an output is 0 to 255, and only one that saturates is larger before than after, as unsigned numbers.
- * Its bit comes in at the top of r11. */
-    .macro  put_masked v, rotate=rrx
-    qadd    \v, \v, r6
-    usat    lr, #8, \v
-    cmp     lr, \v
-    \rotate r11, r11
-    eor     lr, lr, #0x80
-    strb    lr, [r3], #1
-    .endm
-
-/* name: of its own label. The bits of eight values are a byte of the mask; a bit that runs ahead of them falls out
- * with the eighth. */
-    .macro  put_values name, masked
-    each    to_int, s4, s5, s6, s7
-    vmov    r7, r8, s4, s5
-    vmov    r9, r10, s6, s7
+    .macro  four_integers at, masked
+    sums_of_products
     .if     \masked
-    vmov    r11, s20
-    each    put_masked, r7, r8, r9
-    put_masked r10, rrxs
-    bcc     .Lhalf_\name
-    ldr     r12, [sp, #MASK]
-    lsr     r11, r11, #24
-    strb    r11, [r12], #1
-    str     r12, [sp, #MASK]
-    mov     r11, #0x80
-.Lhalf_\name:
-    vmov    s20, r11
+    mla     r10, lr, r5, r10
+    integer_masked r7, \at, 1 << \at
+    integer_masked r8, \at + 1, 2 << \at
+    integer_masked r9, \at + 2, 4 << \at
+    integer_masked r10, \at + 3, 8 << \at
     .else
-    each    put, r7, r8, r9, r10
+    ssat    r7, #8, r7, asr #22
+    mla     r10, lr, r5, r10
+    ssat    r8, #8, r8, asr #22
+    strb    r7, [r3], #4
+    ssat    r9, #8, r9, asr #22
+    strb    r8, [r3, #-3]
+    ssat    r10, #8, r10, asr #22
+    strb    r9, [r3, #-2]
+    strb    r10, [r3, #-1]
     .endif
     .endm
-
-    .equ    COUNT, 60
-    .equ    MASK, 64
 
 /* void name(const struct add *p, const int8_t *a, const int8_t *b, int8_t *y, uint32_t n [, uint8_t *mask])
  *
- * n values, a multiple of 4 and not 0; masked: of 8. Four are made ready for their division, which takes as long as
- * thirteen other instructions, while the four before are divided. Registers: r0 left, r1 a, r2 b, r3 y, r4 and r5 minus
- * the zero points in both halves, r6 zero point of y, masked: and 128, s0-s2 scales, s4-s7 quotients, s8-s11 dividends,
- * s20 bits of the mask. */
-    .macro  residual name, masked
+ * n values, a multiple of 4 and not 0; masked: of 8. Registers: r0 left, r1 a, r2 b, r3 y, r4 and r5 factors, r6 what is added to their
+ * products, r7-r10 sums, r11 bits of the mask. */
+    .macro  integers name, masked
     begin   \name
     push    {r4-r11, lr}
-    vpush   {d8-d10}
-    ldrsh   r4, [r0, #6]
-    ldrsh   r5, [r0, #8]
-    ldrsh   r6, [r0, #10]
-    rsb     r4, r4, #0
-    rsb     r5, r5, #0
-    pkhbt   r4, r4, r4, lsl #16
-    pkhbt   r5, r5, r5, lsl #16
     add     r0, r0, #12
-    vldmia  r0, {s0-s2}
-    ldr     r0, [sp, #COUNT]
-    .if     \masked
-    add     r6, r6, #128
-    mov     r7, #0x80
-    vmov    s20, r7
-    .endif
-    load_values
-    float_values
-    scale_values
-    add_values
-    subs    r0, r0, #4
-    beq     .Llast_\name
+    ldm     r0, {r4-r6}
+    rsb     r4, r4, #0
+    ldr     r0, [sp, #36]
 .Lnext_\name:
-    vdiv.f32 s4, s8, s2
-    load_values
-    vdiv.f32 s5, s9, s2
-    float_values
-    vdiv.f32 s6, s10, s2
-    scale_values
-    vdiv.f32 s7, s11, s2
-    add_values
-    put_values next_\name, \masked
+    .if     \masked
+    mov     r11, #0
+    four_integers 0, 1
+    four_integers 4, 1
+    ldr     r12, [sp, #40]
+    add     r3, r3, #8
+    strb    r11, [r12], #1
+    str     r12, [sp, #40]
+    subs    r0, r0, #8
+    .else
+    four_integers 0, 0
     subs    r0, r0, #4
+    .endif
     bne     .Lnext_\name
-.Llast_\name:
-    vdiv.f32 s4, s8, s2
-    vdiv.f32 s5, s9, s2
-    vdiv.f32 s6, s10, s2
-    vdiv.f32 s7, s11, s2
-    put_values last_\name, \masked
-    vpop    {d8-d10}
     pop     {r4-r11, pc}
     end     \name
     .endm
 
-    residual add_values, 0
-    residual add_values_masked, 1
+    integers add_integers, 0
+    integers add_integers_masked, 1
 
 /* ---- sums of two errors ----------------------------------------------------------------------------------------- */
 

@@ -6,14 +6,7 @@
  */
 #include "kernels/numeric.h"
 
-#include <string.h>
-
-static float float_of(uint32_t bits)
-{
-    float v;
-    memcpy(&v, &bits, sizeof v);
-    return v;
-}
+#include "chip.h"
 
 static uint32_t bits_of(float v)
 {
@@ -74,4 +67,9 @@ float log_f32(float x)
     y = y + e * LN2_LOW;
     y = y - 0.5f * z;
     return (r + y) + e * LN2_HIGH;
+}
+
+float multiplier_f32(int32_t word)
+{
+    return multiplier_of(word);
 }

@@ -23,40 +23,43 @@ void taps_7x7(const int8_t *w, uint32_t *taps);
 void taps_3x3_flipped(const int8_t *w, uint32_t *taps);
 void taps_5x5_flipped(const int8_t *w, uint32_t *taps);
 void taps_7x7_flipped(const int8_t *w, uint32_t *taps);
-void windows_3x3(const int16_t *plane, const uint32_t *taps, uint32_t rows, uint32_t columns, int32_t bias,
-                 int32_t *sums);
-void windows_5x5(const int16_t *plane, const uint32_t *taps, uint32_t rows, uint32_t columns, int32_t bias,
-                 int32_t *sums);
-void windows_7x7(const int16_t *plane, const uint32_t *taps, uint32_t rows, uint32_t columns, int32_t bias,
-                 int32_t *sums);
+/* Sums of the windows of some rows and columns, or with `put` outputs, from `to` on. */
+void windows_3x3(const int16_t *plane, const uint32_t *taps, uint32_t rows, uint32_t columns, int32_t bias, void *to,
+                 const struct put_windows *put);
+void windows_5x5(const int16_t *plane, const uint32_t *taps, uint32_t rows, uint32_t columns, int32_t bias, void *to,
+                 const struct put_windows *put);
+void windows_7x7(const int16_t *plane, const uint32_t *taps, uint32_t rows, uint32_t columns, int32_t bias, void *to,
+                 const struct put_windows *put);
 void windows_3x3_stride2(const int16_t *plane, const uint32_t *taps, uint32_t rows, uint32_t columns, int32_t bias,
-                         int32_t *sums);
+                         void *to, const struct put_windows *put);
 void windows_5x5_stride2(const int16_t *plane, const uint32_t *taps, uint32_t rows, uint32_t columns, int32_t bias,
-                         int32_t *sums);
+                         void *to, const struct put_windows *put);
 void windows_7x7_stride2(const int16_t *plane, const uint32_t *taps, uint32_t rows, uint32_t columns, int32_t bias,
-                         int32_t *sums);
+                         void *to, const struct put_windows *put);
 void wide_windows_3x3(const int16_t *plane, const uint32_t *taps, uint32_t rows, uint32_t columns, int32_t bias,
-                      int32_t *sums);
+                      void *to, const struct put_windows *put);
 void wide_windows_5x5(const int16_t *plane, const uint32_t *taps, uint32_t rows, uint32_t columns, int32_t bias,
-                      int32_t *sums);
+                      void *to, const struct put_windows *put);
 void wide_windows_7x7(const int16_t *plane, const uint32_t *taps, uint32_t rows, uint32_t columns, int32_t bias,
-                      int32_t *sums);
+                      void *to, const struct put_windows *put);
 void wide_windows_3x3_stride2(const int16_t *plane, const uint32_t *taps, uint32_t rows, uint32_t columns, int32_t bias,
-                              int32_t *sums);
+                              void *to, const struct put_windows *put);
 void wide_windows_5x5_stride2(const int16_t *plane, const uint32_t *taps, uint32_t rows, uint32_t columns, int32_t bias,
-                              int32_t *sums);
+                              void *to, const struct put_windows *put);
 void wide_windows_7x7_stride2(const int16_t *plane, const uint32_t *taps, uint32_t rows, uint32_t columns, int32_t bias,
-                              int32_t *sums);
+                              void *to, const struct put_windows *put);
 
 #endif
 
 /* ---- views and tiles -------------------------------------------------------------------------------------------- */
 
-static int is_fast(const struct view *v)
+/* Which of the functions of run_windows() sums it, or 0: 1 to 12. wide: rows of WIDE_PLACES. */
+static uint32_t fast_way(const struct view *v, int wide)
 {
     int square = v->kh == v->kw && (v->kw == 3 || v->kw == 5 || v->kw == 7);
     int one_stride = v->stride_h == v->stride_w || v->h == 1;
-    return KERNELS_DSP && square && one_stride && v->stride_w <= 2;
+    int fast = KERNELS_DSP && square && one_stride && v->stride_w <= 2;
+    return fast ? 2 * (v->kw - 3) + 2 * (v->stride_w - 1) + (wide ? 1 : 0) + 1 : 0;
 }
 
 /* A low image makes low tiles: wide ones take no more room than narrow high ones. */
@@ -68,7 +71,7 @@ static int is_wide(const struct view *v)
 /* Sizes that follow from the rest. Summed four at a time, windows of a tile must not leave the row. */
 static void lay_out(struct view *v)
 {
-    v->fast = is_fast(v);
+    v->fast = fast_way(v, is_wide(v));
     uint32_t usual = is_wide(v) ? WIDE_PLACES : NARROW_PLACES;
     v->shift = v->fast && v->kw != 5 ? 1 : 0;
     uint32_t least = (v->shift + v->kw + 3 * v->stride_w + 1) & ~1u;
@@ -243,38 +246,54 @@ void fill_planes(const struct view *v, const struct tile *tile, const uint16_t *
 
 #if KERNELS_DSP
 
-static void sum_fast(const struct view *v, const struct tile *tile, const int16_t *plane, const int8_t *w,
-                     uint32_t *taps, int32_t bias, int32_t *sums)
+void run_windows(const struct view *v, const struct tile *tile, const int16_t *plane, const int8_t *w, uint32_t *taps,
+                 int32_t bias, void *to, const struct put_windows *put)
 {
     uint32_t rows = tile->h, columns = tile->row;
-    int narrow = v->places == NARROW_PLACES;
     if (v->kw == 3) {
         v->flip ? taps_3x3_flipped(w, taps) : taps_3x3(w, taps);
-        if (v->stride_w == 1) {
-            narrow ? windows_3x3(plane, taps, rows, columns, bias, sums)
-                   : wide_windows_3x3(plane, taps, rows, columns, bias, sums);
-        } else {
-            narrow ? windows_3x3_stride2(plane, taps, rows, columns, bias, sums)
-                   : wide_windows_3x3_stride2(plane, taps, rows, columns, bias, sums);
-        }
     } else if (v->kw == 5) {
         v->flip ? taps_5x5_flipped(w, taps) : taps_5x5(w, taps);
-        if (v->stride_w == 1) {
-            narrow ? windows_5x5(plane, taps, rows, columns, bias, sums)
-                   : wide_windows_5x5(plane, taps, rows, columns, bias, sums);
-        } else {
-            narrow ? windows_5x5_stride2(plane, taps, rows, columns, bias, sums)
-                   : wide_windows_5x5_stride2(plane, taps, rows, columns, bias, sums);
-        }
     } else {
         v->flip ? taps_7x7_flipped(w, taps) : taps_7x7(w, taps);
-        if (v->stride_w == 1) {
-            narrow ? windows_7x7(plane, taps, rows, columns, bias, sums)
-                   : wide_windows_7x7(plane, taps, rows, columns, bias, sums);
-        } else {
-            narrow ? windows_7x7_stride2(plane, taps, rows, columns, bias, sums)
-                   : wide_windows_7x7_stride2(plane, taps, rows, columns, bias, sums);
-        }
+    }
+    switch (v->fast) {
+    case 1:
+        windows_3x3(plane, taps, rows, columns, bias, to, put);
+        break;
+    case 2:
+        wide_windows_3x3(plane, taps, rows, columns, bias, to, put);
+        break;
+    case 3:
+        windows_3x3_stride2(plane, taps, rows, columns, bias, to, put);
+        break;
+    case 4:
+        wide_windows_3x3_stride2(plane, taps, rows, columns, bias, to, put);
+        break;
+    case 5:
+        windows_5x5(plane, taps, rows, columns, bias, to, put);
+        break;
+    case 6:
+        wide_windows_5x5(plane, taps, rows, columns, bias, to, put);
+        break;
+    case 7:
+        windows_5x5_stride2(plane, taps, rows, columns, bias, to, put);
+        break;
+    case 8:
+        wide_windows_5x5_stride2(plane, taps, rows, columns, bias, to, put);
+        break;
+    case 9:
+        windows_7x7(plane, taps, rows, columns, bias, to, put);
+        break;
+    case 10:
+        wide_windows_7x7(plane, taps, rows, columns, bias, to, put);
+        break;
+    case 11:
+        windows_7x7_stride2(plane, taps, rows, columns, bias, to, put);
+        break;
+    default:
+        wide_windows_7x7_stride2(plane, taps, rows, columns, bias, to, put);
+        break;
     }
 }
 
@@ -357,7 +376,7 @@ void sum_windows(const struct view *v, const struct tile *tile, const int16_t *p
 {
 #if KERNELS_DSP
     if (v->fast) {
-        sum_fast(v, tile, plane, w, taps, bias, sums);
+        run_windows(v, tile, plane, w, taps, bias, sums, NULL);
         return;
     }
 #endif

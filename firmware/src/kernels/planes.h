@@ -26,7 +26,7 @@ struct view {
     uint32_t shift;          /* place of the first window's first tap in a row */
     uint32_t places;         /* of a row, even */
     uint32_t plane;          /* places of a plane */
-    int fast;                /* depthwise_armv7em.S sums it */
+    uint32_t fast;           /* not 0: depthwise_armv7em.S sums it */
     int flip;                /* the last weight is the first tap */
 };
 
@@ -72,5 +72,18 @@ void fill_planes(const struct view *v, const struct tile *tile, const uint16_t *
 /* sums[row of the tile][tile->row] = bias + window . weights w of the channel; taps: room for taps_bytes(v). */
 void sum_windows(const struct view *v, const struct tile *tile, const int16_t *plane, const int8_t *w, void *taps,
                  int32_t bias, int32_t *sums);
+
+/* Where the outputs of a channel's windows go; the order is that of depthwise_armv7em.S. */
+struct put_windows {
+    int32_t word;        /* of the channel's multiplier */
+    int32_t offset;      /* multiplier_offset() of the zero point */
+    uint32_t c, three_c; /* bytes to the next output, and to the third behind it */
+    uint32_t y_skip;     /* from the end of a row of the tile to the next */
+};
+
+/* The same sums with v->fast; with `put` outputs from `to` on, made while the sums are in registers: of whole fours
+ * of columns, and where put->word is negative. */
+void run_windows(const struct view *v, const struct tile *tile, const int16_t *plane, const int8_t *w, uint32_t *taps,
+                 int32_t bias, void *to, const struct put_windows *put);
 
 #endif

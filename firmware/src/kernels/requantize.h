@@ -17,18 +17,21 @@ struct mask_view {
     uint32_t second;      /* lanes: where their last bits are, 0 or 1 */
 };
 
-/* y[lane * c + i] = output of sums[i][lane], 6 or 4 lanes, for `count` channels. */
-void requantize6(const int32_t *sums, const float *m, uint32_t count, int32_t zero, int8_t *y, uint32_t c);
-void requantize4(const int32_t *sums, const float *m, uint32_t count, int32_t zero, int8_t *y, uint32_t c);
-
-/* One lane of them, eight channels for each of `bytes` bytes of the mask; bytes >= 1. */
-void requantize6_masked(const int32_t *sums, const float *m, int8_t *y, int32_t zero, uint32_t bytes, uint8_t *mask);
-void requantize4_masked(const int32_t *sums, const float *m, int8_t *y, int32_t zero, uint32_t bytes, uint8_t *mask);
+/* y[i] = output of sums[i * lanes], 6 or 4 lanes, eight channels for each of `bytes` bytes of the mask; bytes >= 1.
+ * m: their words; offset: multiplier_offset() of the zero point. */
+void requantize6_masked(const int32_t *sums, const int32_t *m, int8_t *y, int32_t offset, uint32_t bytes,
+                        uint8_t *mask);
+void requantize4_masked(const int32_t *sums, const int32_t *m, int8_t *y, int32_t offset, uint32_t bytes,
+                        uint8_t *mask);
 
 /* y[i * c] = output of sums[i] of one channel; masked: and its bit, until then 0, in mask[i * stride]. */
 void requantize_channel(const int32_t *sums, const struct runs *runs, int32_t zero, int8_t *y, uint32_t c, float m);
 void requantize_channel_masked(const int32_t *sums, uint32_t n, int32_t zero, int8_t *y, uint32_t c, uint8_t *mask,
                                uint32_t stride, uint32_t bit, float m);
+
+/* The same with a negative word in place of m, and multiplier_offset() of the zero point in place of that. */
+void integer_channel_masked(const int32_t *sums, uint32_t n, int32_t offset, int8_t *y, uint32_t c, uint8_t *mask,
+                            uint32_t stride, uint32_t bit, int32_t word);
 
 /* Sums [pixels][lanes] become floats, 0 where the mask stops them; peaks[lane] grows to the largest magnitude. */
 void mask_errors6(int32_t *sums, uint32_t pixels, const struct mask_view *mask, float *peaks);

@@ -40,184 +40,75 @@
 
 /* ---- outputs ---------------------------------------------------------------------------------------------------- */
 
-/* A channel's values pass through the FPU while those of the channel before are saturated and stored: a pair of
- * instructions, one for each, is issued at once. Values are in r6-r11 when they leave the FPU. */
-    .macro  float_and_zero v, r
-    vcvt.f32.s32 \v, \v
-    qadd    \r, \r, r3
-    .endm
-
-    .macro  times_and_saturate m, v, r
-    vmul.f32 \v, \v, \m
-    ssat    \r, #8, \r
-    .endm
-
-    .macro  int_and_store v, r, where:vararg
-    vcvtr.s32.f32 \v, \v
-    strb    \r, \where
-    .endm
-
-    .macro  move_channel a, b, c, d, e, f
-    vmov    r6, r7, \a, \b
-    vmov    r8, r9, \c, \d
-    .ifnb   \e
-    vmov    r10, r11, \e, \f
-    .endif
-    .endm
-
-/* A channel of factor m with sums a-f (six lanes) or a-d, and the values of the one before. */
-    .macro  next_channel m, a, b, c, d, e, f
-    float_and_zero \a, r6
-    float_and_zero \b, r7
-    float_and_zero \c, r8
-    float_and_zero \d, r9
-    .ifnb   \e
-    float_and_zero \e, r10
-    float_and_zero \f, r11
-    .endif
-    times_and_saturate \m, \a, r6
-    times_and_saturate \m, \b, r7
-    times_and_saturate \m, \c, r8
-    times_and_saturate \m, \d, r9
-    .ifnb   \e
-    times_and_saturate \m, \e, r10
-    times_and_saturate \m, \f, r11
-    int_and_store \e, r10, [r4, r5, lsl #2]
-    int_and_store \f, r11, [r12, r5, lsl #1]
-    .endif
-    int_and_store \a, r7, [r4, r5]
-    int_and_store \b, r8, [r4, r5, lsl #1]
-    int_and_store \c, r6, [r4], #1
-    int_and_store \d, r9, [r12], #1
-    .endm
-
-/* void name(const int32_t *sums, const float *m, uint32_t count, int32_t zero, int8_t *y, uint32_t c)
- *
- * Registers: r0 sums, r1 m, r2 left, r3 zero, r4 y of lane 0, r5 c, r12 y of lane 3, r6-r11 values. */
-    .macro  requantize name, lanes
-    begin   \name
-    push    {r4-r11, lr}
-    ldrd    r4, r5, [sp, #36]
-    add     r12, r5, r5, lsl #1
-    add     r12, r12, r4
-    vldmia  r1!, {s14}
-    .if     \lanes == 6
-    vldmia  r0!, {s2-s7}
-    each    to_float, s2, s3, s4, s5, s6, s7
-    times   s14, s2, s3, s4, s5, s6, s7
-    each    to_int, s2, s3, s4, s5, s6, s7
-    move_channel s2, s3, s4, s5, s6, s7
-    .else
-    vldmia  r0!, {s2-s5}
-    each    to_float, s2, s3, s4, s5
-    times   s14, s2, s3, s4, s5
-    each    to_int, s2, s3, s4, s5
-    move_channel s2, s3, s4, s5
-    .endif
-    subs    r2, r2, #2
-    blt     .Llast_\name
-    beq     .Lone_\name
-.Ltwo_\name:
-    vldmia  r1!, {s14-s15}
-    .if     \lanes == 6
-    vldmia  r0!, {s2-s13}
-    next_channel s14, s2, s3, s4, s5, s6, s7
-    move_channel s2, s3, s4, s5, s6, s7
-    next_channel s15, s8, s9, s10, s11, s12, s13
-    subs    r2, r2, #2
-    move_channel s8, s9, s10, s11, s12, s13
-    .else
-    vldmia  r0!, {s2-s9}
-    next_channel s14, s2, s3, s4, s5
-    move_channel s2, s3, s4, s5
-    next_channel s15, s6, s7, s8, s9
-    subs    r2, r2, #2
-    move_channel s6, s7, s8, s9
-    .endif
-    bgt     .Ltwo_\name
-    blt     .Llast_\name
-.Lone_\name:
-    vldmia  r1!, {s14}
-    .if     \lanes == 6
-    vldmia  r0!, {s2-s7}
-    next_channel s14, s2, s3, s4, s5, s6, s7
-    move_channel s2, s3, s4, s5, s6, s7
-    .else
-    vldmia  r0!, {s2-s5}
-    next_channel s14, s2, s3, s4, s5
-    move_channel s2, s3, s4, s5
-    .endif
-.Llast_\name:
-    .if     \lanes == 6
-    saturate r3, r6, r7, r8, r9, r10, r11
-    strb    r10, [r4, r5, lsl #2]
-    strb    r11, [r12, r5, lsl #1]
-    .else
-    saturate r3, r6, r7, r8, r9
-    .endif
-    strb    r7, [r4, r5]
-    strb    r8, [r4, r5, lsl #1]
-    strb    r6, [r4]
-    strb    r9, [r12]
-    pop     {r4-r11, pc}
-    end     \name
-    .endm
-
-    requantize requantize6, 6
-    requantize requantize4, 4
-
-/* Four values from \index on as a word of y, the last first, and their bits of the mask, shifted into r12. With 128
- * added an output is 0 to 255, and only one that saturates is larger before than after, as unsigned numbers. */
-    .macro  mask_value v
-    qadd    \v, \v, r3
-    usat    lr, #8, \v
-    cmp     lr, \v
+/* With 128 added an output is 0 to 255, and only one that saturates is larger before than after, as unsigned numbers. Its
+ * bit is shifted into r12. In eighths, rounded down, if it comes from an integer. */
+    .macro  mask_integer sum, word, number
+    usat    lr, #8, \sum, asr #3
+    cmp     lr, \sum, asr #3
     adc     r12, r12, r12
     .endm
 
-    .macro  put_masked index, a, b, c, d
-    mask_value \d
-    lsl     \d, lr, #24
-    mask_value \c
-    orr     \d, \d, lr, lsl #16
-    mask_value \b
-    orr     \d, \d, lr, lsl #8
-    mask_value \a
-    orr     \d, \d, lr
-    eor     \d, \d, #0x80808080
-    str     \d, [r2, #\index]
+    .macro  mask_float sum, word, number
+    vmov    s0, s1, \sum, \word
+    cmp     \word, #0
+    bge     .Lfactor_\number
+    vcvt.f32.s32 s1, s1
+    vnmul.f32 s1, s1, s2
+.Lfactor_\number:
+    vcvt.f32.s32 s0, s0
+    vmul.f32 s0, s0, s1
+    vcvtr.s32.f32 s0, s0
+    asr     lr, r3, #3
+    vmov    \sum, s0
+    qadd    \sum, \sum, lr
+    usat    lr, #8, \sum
+    cmp     lr, \sum
+    adc     r12, r12, r12
     .endm
 
-/* void name(const int32_t *sums, const float *m, int8_t *y, int32_t zero, uint32_t bytes, uint8_t *mask)
+/* Four values as a word of y, the last first. Sums a-d with their words; lr is the output of the last mask_... */
+    .macro  put_masked how, name, index
+    \how    r7, r11, \name\()_\index\()_3
+    lsl     r7, lr, #24
+    \how    r6, r10, \name\()_\index\()_2
+    orr     r7, r7, lr, lsl #16
+    \how    r5, r9, \name\()_\index\()_1
+    orr     r7, r7, lr, lsl #8
+    \how    r4, r8, \name\()_\index\()_0
+    orr     r7, r7, lr
+    .endm
+
+/* void name(const int32_t *sums, const int32_t *m, int8_t *y, int32_t offset, uint32_t bytes, uint8_t *mask)
  *
- * One lane, eight channels for each byte of the mask. Registers: r0 sums, r1 m, r2 y, r3 zero and 128, r4-r11 values,
- * r12 mask bits, of which the lowest byte is stored. */
+ * One lane, eight channels for each byte of the mask, the last four first. Registers: r0 sums, r1 m, r2 y, r3 offset and
+ * 128, r4-r7 sums, r8-r11 words, r12 mask bits, of which the lowest byte is stored. */
     .macro  requantize_masked name, lanes
     begin   \name
     push    {r4-r11, lr}
-    add     r3, r3, #128
+    add     r3, r3, #128 << 3
 .Lnext_\name:
-    .irp    i, 0, 1, 2, 3, 4, 5, 6, 7
-    vldr    s\i, [r0, #4 * \lanes * \i]
+    .irp    half, 4, 0
+    add     r4, r1, #4 * \half
+    ldm     r4, {r8-r11}
+    ldr     r4, [r0, #4 * \lanes * \half]
+    ldr     r5, [r0, #4 * \lanes * (\half + 1)]
+    ldr     r6, [r0, #4 * \lanes * (\half + 2)]
+    ldr     r7, [r0, #4 * \lanes * (\half + 3)]
+    and     lr, r8, r9
+    and     lr, lr, r10
+    ands    lr, lr, r11
+    bpl     .Lfloat_\name\()_\half
+    smmls   r7, r7, r11, r3
+    smmls   r6, r6, r10, r3
+    smmls   r5, r5, r9, r3
+    smmls   r4, r4, r8, r3
+    put_masked mask_integer, \name, \half
+.Lput_\name\()_\half:
+    eor     r7, r7, #0x80808080
+    str     r7, [r2, #\half]
     .endr
     add     r0, r0, #32 * \lanes
-    vldmia  r1!, {s8-s15}
-    each    to_float, s0, s1, s2, s3, s4, s5, s6, s7
-    vmul.f32 s0, s0, s8
-    vmul.f32 s1, s1, s9
-    vmul.f32 s2, s2, s10
-    vmul.f32 s3, s3, s11
-    vmul.f32 s4, s4, s12
-    vmul.f32 s5, s5, s13
-    vmul.f32 s6, s6, s14
-    vmul.f32 s7, s7, s15
-    each    to_int, s0, s1, s2, s3, s4, s5, s6, s7
-    vmov    r4, r5, s0, s1
-    vmov    r6, r7, s2, s3
-    vmov    r8, r9, s4, s5
-    vmov    r10, r11, s6, s7
-    put_masked 4, r8, r9, r10, r11
-    put_masked 0, r4, r5, r6, r7
+    add     r1, r1, #32
     add     r2, r2, #8
     ldrd    r4, r5, [sp, #36]
     strb    r12, [r5], #1
@@ -225,6 +116,13 @@
     strd    r4, r5, [sp, #36]
     bne     .Lnext_\name
     pop     {r4-r11, pc}
+    .irp    half, 4, 0
+.Lfloat_\name\()_\half:
+    mov     lr, #0x2e000000         /* 2^-35 */
+    vmov    s2, lr
+    put_masked mask_float, \name, \half
+    b       .Lput_\name\()_\half
+    .endr
     end     \name
     .endm
 
@@ -324,52 +222,94 @@
     strb    lr, \mask
     .endm
 
-/* void requantize_channel_masked(const int32_t *sums, uint32_t n, int32_t zero, int8_t *y, uint32_t c, uint8_t *mask,
- *                                uint32_t stride, uint32_t bit, float m)
- *
- * Registers: r0 sums, r1 left, r2 zero, r3 y, r4 c, r5-r8 values, r9 mask, r10 stride, r11 bit,
- * r12 3 c. */
-    begin   requantize_channel_masked
-    push    {r4-r11, lr}
-    ldr     r4, [sp, #36]
-    ldrd    r9, r10, [sp, #40]
-    ldr     r11, [sp, #48]
-    add     r12, r4, r4, lsl #1
-    subs    r1, r1, #4
-    blt     .Lfew_masked
-.Lfour_masked:
+/* The same in eighths, rounded down, which comes from an integer. */
+    .macro  put_integer v, y, mask
+    ssat    lr, #8, \v, asr #3
+    strb    lr, \y
+    cmp     lr, \v, asr #3
+    ldrb    lr, \mask
+    it      eq
+    orreq   lr, lr, r11
+    strb    lr, \mask
+    .endm
+
+/* Four sums, or one, in r5-r8: what their float makes of them, or their integer in eighths. */
+    .macro  float_sums first, others:vararg
+    .ifnb   \others
     vldmia  r0!, {s4-s7}
     each    to_float, s4, s5, s6, s7
     times   s0, s4, s5, s6, s7
     each    to_int, s4, s5, s6, s7
     vmov    r5, r6, s4, s5
     vmov    r7, r8, s6, s7
-    put_channel r5, "[r3]", "[r9]"
-    put_channel r6, "[r3, r4]", "[r9, r10]"
-    add     r9, r9, r10, lsl #1
-    put_channel r7, "[r3, r4, lsl #1]", "[r9]"
-    put_channel r8, "[r3, r12]", "[r9, r10]"
-    add     r3, r3, r4, lsl #2
-    add     r9, r9, r10, lsl #1
-    subs    r1, r1, #4
-    bge     .Lfour_masked
-.Lfew_masked:
-    adds    r1, r1, #4
-    beq     .Lend_masked
-.Lone_masked:
+    .else
     vldmia  r0!, {s4}
     to_float s4
     times   s0, s4
     to_int  s4
     vmov    r5, s4
-    put_channel r5, "[r3]", "[r9]"
+    .endif
+    .endm
+
+    .macro  integer_sums first, others:vararg
+    .ifnb   \others
+    ldm     r0!, {r5-r8}
+    .else
+    ldr     r5, [r0], #4
+    .endif
+    .irp    v, \first, \others
+    smmls   \v, \v, lr, r2
+    .endr
+    .endm
+
+/* void requantize_channel_masked(const int32_t *sums, uint32_t n, int32_t zero, int8_t *y, uint32_t c, uint8_t *mask,
+ *                                uint32_t stride, uint32_t bit, float m)
+ *
+ * Registers: r0 sums, r1 left, r2 zero, r3 y, r4 c, r5-r8 values, r9 mask, r10 stride, r11 bit,
+ * r12 3 c. integer_channel_masked: the same with an integer's word in place of m, and the offset in place of zero. */
+    .macro  channel_masked name, sums, put, integer
+    begin   \name
+    push    {r4-r11, lr}
+    ldr     r4, [sp, #36]
+    ldrd    r9, r10, [sp, #40]
+    ldr     r11, [sp, #48]
+    add     r12, r4, r4, lsl #1
+    subs    r1, r1, #4
+    blt     .Lfew_\name
+.Lfour_\name:
+    .if     \integer
+    ldr     lr, [sp, #52]
+    .endif
+    \sums   r5, r6, r7, r8
+    \put    r5, "[r3]", "[r9]"
+    \put    r6, "[r3, r4]", "[r9, r10]"
+    add     r9, r9, r10, lsl #1
+    \put    r7, "[r3, r4, lsl #1]", "[r9]"
+    \put    r8, "[r3, r12]", "[r9, r10]"
+    add     r3, r3, r4, lsl #2
+    add     r9, r9, r10, lsl #1
+    subs    r1, r1, #4
+    bge     .Lfour_\name
+.Lfew_\name:
+    adds    r1, r1, #4
+    beq     .Lend_\name
+.Lone_\name:
+    .if     \integer
+    ldr     lr, [sp, #52]
+    .endif
+    \sums   r5
+    \put    r5, "[r3]", "[r9]"
     add     r3, r3, r4
     add     r9, r9, r10
     subs    r1, r1, #1
-    bne     .Lone_masked
-.Lend_masked:
+    bne     .Lone_\name
+.Lend_\name:
     pop     {r4-r11, pc}
-    end     requantize_channel_masked
+    end     \name
+    .endm
+
+    channel_masked requantize_channel_masked, float_sums, put_channel, 0
+    channel_masked integer_channel_masked, integer_sums, put_integer, 1
 
 /* ---- errors ----------------------------------------------------------------------------------------------------- */
 

@@ -17,9 +17,8 @@ static const int8_t selftest_x[100] = {
 static const int32_t selftest_b[6] = {
     7677, 945, -128, -6005, -4549, 621,
 };
-static const float selftest_m[6] = {
-    0x1.60d05a0000000p-9f, 0x1.2821260000000p-8f, 0x1.a5f4860000000p-10f, 0x1.3c83500000000p-10f,
-    0x1.b1fd2a0000000p-10f, 0x1.5e9d7a0000000p-8f,
+static const int32_t selftest_m[6] = {
+    -92488040, -155257136, -55306508, -41485984, -56883796, -183823312,
 };
 static const int8_t selftest_dense_w[216] = {
     -83, -44, -18, 12, -40, 23, -25, -17, -80, -89, 76, -30, -60, 2, -74, 113, -118, 89, -85, -76, -43, -71,

@@ -13,6 +13,7 @@ from microtrain.convert.lowering import Act, Call, Lowering, Param
 from microtrain.convert.names import Names
 from microtrain.convert.reference import kernels as reference
 from microtrain.convert.reference.hostlib import S8, U8, Record
+from microtrain.convert.reference.proofs import add_words
 from microtrain.convert.reference.windows import centred, requantized
 
 from .bounds import INT16_MAX, SMALLER, Accumulator, reach
@@ -49,7 +50,7 @@ class Add(Record):
         ("pixels", ctypes.c_uint32),
         ("c", ctypes.c_uint16),
         *((n, ctypes.c_int16) for n in ("a_zero", "b_zero", "y_zero")),
-        *((n, ctypes.c_float) for n in ("a_scale", "b_scale", "y_scale")),
+        *((n, ctypes.c_int32) for n in ("a", "b", "y")),
     )
 
 
@@ -60,8 +61,14 @@ def node_of(name: str, inputs: tuple[str, str], y: str) -> Node:
 def c_struct(graph: Graph, node: Node) -> Add:
     """The kernel's parameter struct of a residual add."""
     a, b, y = (graph.tensors[t] for t in (*node.inputs, node.outputs[0]))
-    zeros = {"a_zero": a.zero, "b_zero": b.zero, "y_zero": y.zero}
-    return Add(pixels=y.pixels, c=y.channels, **zeros, a_scale=a.scale, b_scale=b.scale, y_scale=y.scale)
+    p = reference.Add(a.zero, b.zero, y.zero, a.scale, b.scale, y.scale)
+    return params(p, y.pixels, y.channels)
+
+
+def params(p: reference.Add, pixels: int, c: int) -> Add:
+    """The same of the reference's parameters."""
+    zeros = {"a_zero": p.a_zero, "b_zero": p.b_zero, "y_zero": p.y_zero}
+    return Add(pixels=pixels, c=c, **zeros, **dict(zip("aby", add_words(p), strict=True)))
 
 
 def _gradient(tape: Tape, node: Node, error: str | None) -> None:

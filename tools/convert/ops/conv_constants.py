@@ -9,6 +9,7 @@ import numpy as np
 from microtrain.convert.ir import Graph, Layer, Node, channel_order, split_weight
 from microtrain.convert.names import identifier
 from microtrain.convert.reference import kernels as reference
+from microtrain.convert.reference.proofs import multiplier_words
 
 from .bounds import bias_limit
 from .ctext import Table
@@ -72,7 +73,8 @@ def tables(graph: Graph, node: Node) -> Iterator[Table]:
     if frozen.size:
         yield Table(f"MODEL_WEIGHTS int8_t w_{cid}[{frozen.size}]", frozen, "weights")
     yield Table(f"MODEL_WEIGHTS int32_t b_{cid}[{len(layer.bias)}]", layer.bias, "biases")
-    yield Table(f"const float m_{cid}[{len(layer.bias)}]", multipliers(graph, node), "tables")
+    words = multiplier_words(multipliers(graph, node), graph.tensors[node.outputs[0]].zero)
+    yield Table(f"const int32_t m_{cid}[{len(layer.bias)}]", words, "tables")
     order = channel_order(layer)
     if order:
         yield Table(f"const uint16_t order_{cid}[{len(order)}]", np.array(order, np.uint16), "tables")

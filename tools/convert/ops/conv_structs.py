@@ -24,7 +24,7 @@ class Conv2d(Record):
         ("guard", ctypes.c_uint8),
         ("m", ctypes.c_void_p),
     )
-    _arrays_: ClassVar = {"m": F32}
+    _arrays_: ClassVar = {"m": S32}
 
 
 class SplitWeights(Record):
@@ -59,7 +59,7 @@ class TrainedBias(Record):
         ("limit", ctypes.c_int32),
         ("id", ctypes.c_uint32),
     )
-    _arrays_: ClassVar = {"delta": S16, "base": S32, "m": F32, "qas": F32}
+    _arrays_: ClassVar = {"delta": S16, "base": S32, "m": S32, "qas": F32}
 
 
 def conv2d_struct(x: Shape, y: Shape, window: Window, x_zero: int, y_zero: int, guard: int) -> Conv2d:

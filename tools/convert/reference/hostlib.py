@@ -62,7 +62,7 @@ class ErrorS8(Record):
 
 class Clamp(Record):
     _fields_ = (("mask", ctypes.c_void_p), ("m", ctypes.c_void_p))
-    _arrays_: ClassVar = {"mask": U8, "m": F32}
+    _arrays_: ClassVar = {"mask": U8, "m": S32}
 
 
 class Sgd(Record):

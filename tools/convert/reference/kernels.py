@@ -282,11 +282,16 @@ class Add:
     y_scale: float
 
 
-def add_fwd(p: Add, a: Array, b: Array) -> tuple[Array, Array]:
-    """int8 a, b -> int8 y and its mask."""
+def add_wide(p: Add, a: Array, b: Array) -> Array:
+    """int8 a, b -> the sums before saturation."""
     left = (a.astype(np.int32) - p.a_zero).astype(f32) * f32(p.a_scale)
     right = (b.astype(np.int32) - p.b_zero).astype(f32) * f32(p.b_scale)
-    v = rint_s32((left + right) / f32(p.y_scale), 1024.0) + p.y_zero
+    return rint_s32((left + right) / f32(p.y_scale), 1024.0) + p.y_zero
+
+
+def add_fwd(p: Add, a: Array, b: Array) -> tuple[Array, Array]:
+    """int8 a, b -> int8 y and its mask."""
+    v = add_wide(p, a, b)
     return sat8(v), (v >= -128) & (v <= 127)
 
 
