@@ -63,9 +63,11 @@ def spectra(rng: np.random.Generator, count: int, shift: float) -> np.ndarray:
 
 
 def machines(data: Path, work: Path) -> Path:
-    """A machine that the autoencoder has been calibrated on, another that becomes normal, and a third."""
+    """A machine that the autoencoder was calibrated on, another that becomes normal, and a third, as far from
+    the first."""
     folder, rng = work / "machines", np.random.default_rng(0)
-    for name, count, shift in (("normal", 64, 0.0), ("new", 400, 1.0), ("test", 100, 1.0), ("odd", 100, 1.6)):
+    parts = (("normal", 64, 0.0), ("new", 400, 1.0), ("test", 100, 1.0), ("odd", 100, -1.0))
+    for name, count, shift in parts:
         (folder / name).mkdir(parents=True, exist_ok=True)
         for number, sample in enumerate(spectra(rng, count, shift)):
             np.save(folder / name / f"{number:03d}.npy", sample)
@@ -74,7 +76,7 @@ def machines(data: Path, work: Path) -> Path:
 
 CASES = (
     Case("keywords", "kws_dscnn_int8.tflite", keywords, 12, 64),
-    Case("objects", "resnet8_int8.tflite", photos("cifar10"), 10, 128, 800),
+    Case("objects", "resnet8_int8.tflite", photos("gtsrb17_144"), 17, 128, 800),
     Case("clothes", "vww96_int8.tflite", photos("clothing10_144"), 10, 192, 800),
     Case("anomaly", "ad01_int8.tflite", machines, 0, 64),
 )
