@@ -64,11 +64,22 @@ def draw_size(rng: Rng, size: int, kernel: int, stride: int, pad: int) -> int:
     return max(1, spare // stride + 1)
 
 
+def draw_sides(rng: Rng, side: int) -> tuple[int, int]:
+    """Height and width: a point, one long side that takes several tiles, or both below `side`."""
+    kind, long = rng.integers(8), int(rng.integers(side, 6 * side))
+    if kind == 0:
+        return 1, 1
+    if kind < 3:
+        short = int(rng.integers(1, 5))
+        return (short, long) if kind == 1 else (long, short)
+    return int(rng.integers(1, side)), int(rng.integers(1, side))
+
+
 def draw_conv(rng: Rng, depthwise: bool, side: int = 8) -> Conv:
     k = draw_window(rng)
     c_in = int(rng.integers(1, 21))
     c_out = c_in if depthwise else int(rng.integers(1, 21))
-    h, w = (1, 1) if rng.integers(6) == 0 else (int(rng.integers(1, side)), int(rng.integers(1, side)))
+    h, w = draw_sides(rng, side)
     if k == Window(1, 1):
         h_out, w_out = h, w
     else:
