@@ -9,7 +9,7 @@ import click
 from microtrain.base.errors import Error
 
 
-@click.command()
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--task",
     type=click.Choice(["pictures", "motion", "anomaly"]),
