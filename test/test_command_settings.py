@@ -169,10 +169,10 @@ def test_augmentations_are_a_list_or_none() -> None:
 
 @pytest.mark.parametrize("error", [Error("too small: enlarge it"), OSError(28, "No space left on device")])
 def test_what_stops_a_simulation_is_a_sentence(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stop(plan: Path, wanted: simulate.Wanted) -> None:
+    def stop(plan: Path) -> None:
         raise error
 
-    monkeypatch.setattr(simulate, "run", stop)
+    monkeypatch.setattr(simulate, "load_blueprint", stop)
     done = CliRunner().invoke(simulate.main, ["generated", "--data", "d"])
     assert done.exit_code == 1 and done.output == f"Error: {error}\n"
 

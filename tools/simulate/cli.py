@@ -29,7 +29,7 @@ from . import measured
 from .arithmetic import ARITHMETICS, FLOAT, check, check_order
 from .blueprint import Blueprint, load_blueprint
 from .machine import library
-from .records import Task, fill
+from .records import Task, show_filling
 from .replay import DEFAULT, buffer_size
 from .results import label, save
 from .runs import Note, Outcome, run_all
@@ -217,12 +217,7 @@ def settings_of(task: Task, wanted: Wanted, chosen: Sequence[float], imprint: bo
 def simulate(task: Task, runs: list[Settings], jobs: int) -> list[Outcome]:
     """Compute the records, then run everything, with its progress and early reports on stderr."""
     with Bars() as bars:
-        front = None
-        for done, total in fill(task, jobs):
-            front = front or bars.add("frozen layers", total)
-            front.set(done)
-        if front is not None:
-            front.end()
+        show_filling(task, jobs, bars)
         steps = per_epoch(task.training, runs[0].limit) * runs[0].epochs
         names = [f"lr {task.plan.absolute(run.rate):g}, seed {run.seed}" for run in runs]
         own = [bars.add(name, steps) for name in names]

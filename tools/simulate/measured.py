@@ -19,7 +19,7 @@ from microtrain.device.session import Settings
 from microtrain.device.shown import Shown
 
 from .guard import LastGood
-from .records import Task, fill, show
+from .records import Task, show, show_filling
 
 DEVICE = "device"  # the arithmetic
 
@@ -34,12 +34,7 @@ def sessions(task: Task, settings: Sequence[Settings], jobs: int) -> list[Log]:
     """A session for each of the settings."""
     logs = []
     with Bars() as bars:
-        front = None
-        for done, total in fill(task, jobs):
-            front = front or bars.add("frozen layers", total)
-            front.set(done)
-        if front is not None:
-            front.end()
+        show_filling(task, jobs, bars)
         machine = task.machine()
         images = show(task, machine)
         for chosen in settings:

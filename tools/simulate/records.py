@@ -19,6 +19,7 @@ import PIL
 
 from microtrain.base.errors import Error
 from microtrain.base.files import replacing
+from microtrain.base.progress import Bars
 from microtrain.samples.augment import Augmentation
 from microtrain.samples.source import Dataset, Sample, vary
 
@@ -119,6 +120,16 @@ def fill(task: Task, jobs: int) -> Iterator[tuple[int, int]]:
         fcntl.flock(lock, fcntl.LOCK_EX)  # a simulation beside this one may want the same records
         if not path.is_file():
             yield from fill_all(task, path, count, jobs)
+
+
+def show_filling(task: Task, jobs: int, bars: Bars) -> None:
+    """fill() with a bar, where there is something to fill."""
+    bar = None
+    for done, total in fill(task, jobs):
+        bar = bar or bars.add("frozen layers", total)
+        bar.set(done)
+    if bar is not None:
+        bar.end()
 
 
 def fill_all(task: Task, path: Path, count: int, jobs: int) -> Iterator[tuple[int, int]]:
