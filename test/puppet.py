@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-import subprocess
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
 from pio_build import NULL_MODEL, ROOT
+
+from microtrain.base.hostcc import Parts, compiled
 
 LINE_BYTES, SLOTS, SLOT_BYTES = 1 << 16, 2, 4096
 ERASE_FAILS, STUCK, BIT = 1, 2, 3
@@ -35,11 +37,9 @@ def build(folder: Path) -> ctypes.CDLL:
     others = {firmware / "board", firmware / "main.c"}
     sources = [p for p in sorted(firmware.rglob("*.c")) if not others & {p, *p.parents}]
     sources += [*sorted(NULL_MODEL.glob("*.c")), ROOT / "test/fixtures/puppet.c"]
-    include = [f"-I{p}" for p in (ROOT / "firmware/include", firmware / "kernels", NULL_MODEL)]
-    path = folder / "puppet.so"
-    command = ["gcc", *STRICT, "-shared", "-fPIC", *include, *map(str, sources), "-lm", "-o", str(path)]
-    subprocess.run(command, check=True)
-    return ctypes.CDLL(str(path))
+    include = (ROOT / "firmware/include", firmware / "kernels", NULL_MODEL)
+    parts = Parts("the puppet", "puppet", tuple(sources), (*STRICT, "-shared", "-fPIC"), include)
+    return ctypes.CDLL(shutil.copy(compiled(parts, cc="gcc"), folder / "puppet.so"))
 
 
 class Puppet:
