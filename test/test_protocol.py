@@ -69,7 +69,8 @@ def test_help_names_every_documented_command(device: Program) -> None:
         "keep",
         "idle",
         "head",
-    }  # with statistics of features or a replay buffer: test_replay.py
+        "target",
+    }  # with statistics of features, a replay buffer or targets: test_replay.py, test_targets.py
     assert named == DOCUMENTED - elsewhere
     assert lines[-1] == "ok"
 
@@ -87,7 +88,7 @@ def test_info(device: Program) -> None:
         "frame": "512",
         "baud": "115200",
         "records": "0",
-        "api": "3",
+        "api": "4",
     }
 
 
