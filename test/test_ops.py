@@ -128,7 +128,7 @@ void flip_bwd_x_s8(uint32_t pixels, uint32_t c, const struct error_s8 *ey, const
         ex->q[i] = (int8_t)(passes ? -ey->q[i] : 0);
     }
     for (uint32_t ch = 0; ch < c; ch++) {
-        ex->scale[ch] = clamp->m ? ey->scale[ch] * clamp->m[ch] : ey->scale[ch];
+        ex->scale[ch] = clamp->m ? ey->scale[ch] * multiplier_f32(clamp->m[ch]) : ey->scale[ch];
     }
 }
 """

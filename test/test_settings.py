@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 from microtrain.base.paths import ROOT
 
 ROOMS = (
+    "check_board",
     *("convert", "simulate", "search", "device", "memory_report", "emulator", "demo", "elfcheck", "new"),
     "fleet",
 )

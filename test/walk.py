@@ -130,9 +130,10 @@ NO_COMMANDS = {
     ("docs/fleet.md", "[superlink]"): "test_fleet_network.py writes such a file",
     **{
         ("docs/embed.md", f"/* {name}.c */"): "test_embed.py compiles it"
-        for name in ("main", "moment", "flash", "control", "task")
+        for name in ("main", "moment", "flash", "control", "task", "meter")
     },
     ("docs/embed.md", "add_subdirectory(garden)"): "test_packages.py builds so",
+    ("docs/inputs.md", "file,temperature,humidity"): "test_measured.py writes such tables",
     ("docs/plan.md", "{"): "test_plan_file.py",
     ("docs/schemes.md", "name: digits-sparse"): "test_walk.py reads it as a scheme",
 }

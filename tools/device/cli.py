@@ -207,8 +207,10 @@ def info(target: Target) -> None:
 @click.argument("images", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.pass_obj
 def infer(target: Target, images: tuple[Path, ...]) -> None:
-    """Print the class and its probability for each file of IMAGES; or the outputs, or of each label its
-    probability, where the model learns from targets."""
+    """Print the class and its probability for each file of IMAGES.
+
+    Where the model learns from targets: its outputs, or the probability of each label.
+    """
     with target.connect() as device:
         if device.info.task:
             for line in teaching.inferred(device, images):
