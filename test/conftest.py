@@ -82,6 +82,13 @@ def nucleo_elf(example: Built, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 
 @pytest.fixture(scope="session")
+def sanitized_program(example: Built, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same for this machine, under address and undefined behaviour sanitizers."""
+    (program,) = build(example.folder, tmp_path_factory.mktemp("sanitized") / "pio", "native_asan")
+    return program
+
+
+@pytest.fixture(scope="session")
 def example(tmp_path_factory: pytest.TempPathFactory) -> Built:
     """The example with its sparse scheme."""
     return build_example(EXAMPLE / "scheme.yaml", tmp_path_factory.mktemp("example"))

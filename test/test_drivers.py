@@ -136,14 +136,18 @@ def test_no_other_pin_is_touched(chip: Chip, pins: tuple[unicorn.Uc, Call]) -> N
 # ---------------------------------------------------------------- flash
 @pytest.fixture(scope="module")
 def flash(chip: Chip, tmp_path_factory: pytest.TempPathFactory) -> tuple[unicorn.Uc, Call]:
-    folder = tmp_path_factory.mktemp("flash")
+    return flash_of(chip, tmp_path_factory.mktemp("flash"), 0)
+
+
+def flash_of(chip: Chip, folder: Path, status: int) -> tuple[unicorn.Uc, Call]:
+    """The driver, and a controller that sees no error. status: what all its registers read"""
     others = folder / "others.c"
     others.write_text(OTHERS)
     ends = {"a_start": 0, "a_end": SLOT_BYTES, "b_start": SLOT_BYTES, "b_end": 2 * SLOT_BYTES}
     symbols = [f"-Wl,--defsym=__checkpoint_{name}={SLOT_A + at:#x}" for name, at in ends.items()]
     uc, call = driver(chip, [BOARDS / "stm32/flash.c", others], folder, *symbols)
-    uc.mem_unmap(FLASH_PAGE, PAGE)  # the controller is never busy and sees no error
-    uc.mmio_map(FLASH_PAGE, PAGE, lambda *_: 0, None, lambda *_: None, None)
+    uc.mem_unmap(FLASH_PAGE, PAGE)
+    uc.mmio_map(FLASH_PAGE, PAGE, lambda *_: status, None, lambda *_: None, None)
     return uc, call
 
 
@@ -165,6 +169,14 @@ def test_flash_is_written_up_to_the_end_of_a_slot(flash: tuple[unicorn.Uc, Call]
     assert call("flash_write", slot, SLOT_BYTES - 8, RAM, 8) == 0
     end = SLOT_A + (slot + 1) * SLOT_BYTES
     assert bytes(uc.mem_read(end - 12, 16)) == bytes(4) + words + bytes(4)
+
+
+def test_flash_is_waited_for_while_it_is_busy(chip: Chip, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """As on a chip with two banks, or under a debugger: BSY is bit 16 (RM0385, 3.7.5; RM0390, 3.8.5)."""
+    for busy, waits in ((1 << 16, True), (0, False)):
+        uc, call = flash_of(chip, tmp_path_factory.mktemp("flash"), busy)
+        call("flash_erase", 0)
+        assert (uc.reg_read(arm.UC_ARM_REG_PC) != RETURN) == waits
 
 
 # ---------------------------------------------------------------- serial line

@@ -6,13 +6,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import Built
+from conftest import EXAMPLE, Built
 
 from microtrain.base.pio import BOARD
+from microtrain.convert.execute.executor import Executor
+from microtrain.convert.loading import load, quantized_with_report
+from microtrain.convert.pipeline import compile_graph
+from microtrain.convert.quantize.ptq import Choices
+from microtrain.convert.reference.numeric import Sgd
+from microtrain.convert.scheme import find
 from microtrain.device.client import Device
 from microtrain.device.link import Port, ProgramPort
 from microtrain.emulator import Board, EmulatedPort
 from microtrain.emulator.peripherals import usart
+from microtrain.simulate.machine import SEED
 
 CCR = 0xE000_ED14  # of the core's system control block
 # Cache maintenance, from 0xE000E000 on (ARMv7-M ARM, B3.2.24): by the whole, by address, by set and way.
@@ -27,15 +34,36 @@ def board(request: pytest.FixtureRequest, example: Built) -> Board:
     return Board(elf)
 
 
+def images() -> np.ndarray:
+    """Two to learn, and one to look at."""
+    return np.random.default_rng(0).integers(0, 256, (3, 32, 32, 1), np.uint8)
+
+
 def session(port: Port) -> tuple[str, bytes, bytes]:
     """SHA-256 and bytes of the trainables, and logits, after two steps, a pull and a push."""
-    images = np.random.default_rng(0).integers(0, 256, (3, 32, 32, 1), np.uint8)
+    *shown, last = images()
     with Device(port) as device:
-        for label, image in enumerate(images[:2]):
+        for label, image in enumerate(shown):
             device.train(image, label)
         pulled = device.pull()
         device.push(pulled)
-        return device.sha(), pulled, device.infer(images[2]).logits.tobytes()
+        return device.sha(), pulled, device.infer(last).logits.tobytes()
+
+
+def test_a_session_is_what_numpy_computes(example: Built) -> None:
+    """The example, compiled here once more and run layer by layer: nothing of the generated C takes part."""
+    graph = quantized_with_report(load(EXAMPLE / "model.pt", False, None), Choices(), False, None)[0]
+    scheme = find(EXAMPLE / "scheme.yaml")
+    compiled = compile_graph(graph, scheme, 10)
+    gain, offset = (np.array(v, np.float32) for v in (graph.input.gain, graph.input.offset))
+    *shown, last = np.rint(np.clip(images().astype(np.float32) * gain + offset, -128, 127)).astype(np.int8)
+    executor = Executor(compiled.graph)
+    for step, image in enumerate(shown):
+        executor.forward(image)
+        executor.backward(step, Sgd(*scheme.rates, SEED, step))
+    _, trained, logits = session(ProgramPort(example.program))
+    assert trained == executor.trainables()
+    assert logits == executor.forward(last).tobytes()
 
 
 def test_a_short_session(board: Board, example: Built) -> None:
@@ -51,6 +79,11 @@ def test_a_short_session(board: Board, example: Built) -> None:
         assert device.sha() == before
         stats = device.stats()
     assert (stats["steps"], stats["saves"], stats["bytes_lost"], stats["frames_bad"]) == ("2", "1", "0", "0")
+
+
+def test_a_session_under_sanitizers(example: Built, sanitized_program: Path) -> None:
+    """The generated code and the kernels stay within every table."""
+    assert session(ProgramPort(sanitized_program)) == session(ProgramPort(example.program))
 
 
 def said(board: Board, line: str, seconds: float = 2.0) -> list[str]:

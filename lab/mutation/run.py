@@ -22,7 +22,7 @@ from . import builds
 from .bugs import by_hand
 from .builds import FOLDER, GENERATED
 from .operators import Mutant, mutants
-from .suites import BOARD_TESTS, HOST_TESTS, SESSION
+from .suites import ARM, BOARD_TESTS, HOST_TESTS, SANITIZED, SESSION
 from .worker import NOTICED, SURVIVED, log_name
 
 RUNTIME = "firmware/src/runtime"
@@ -243,7 +243,7 @@ def _tests() -> str:
     files += sorted(
         p for name in ("tools", "renode") for p in (ROOT / name).rglob("*") if p.suffix in WITH_TESTS
     )
-    files += [ROOT / "test" / name for name in (*HOST_TESTS, *BOARD_TESTS, *SESSION)]
+    files += [ROOT / "test" / name for name in (*HOST_TESTS, *BOARD_TESTS, *SESSION, *ARM, *SANITIZED)]
     files.append(ROOT / builds.UNIT_TESTS)
     return hashlib.sha256(b"".join(p.read_bytes() for p in files)).hexdigest()[:16]
 

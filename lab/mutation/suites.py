@@ -130,16 +130,21 @@ def _both(model: str) -> tuple[str, ...]:
     return f"{model}-disco_f746ng", f"{model}-nucleo_f446re"
 
 
-SESSION = ("test_short_session.py",)
+SESSION, ARM = ("test_short_session.py",), ("test_kernels_arm.py",)
+SANITIZED = ("test_kernels_sanitized.py",)
 SUITES = (
     Suite("kernel twins", ("kernels",), _kernels),
     Suite("C unit tests", ("unit-tests",), _unit_tests),
     Suite("host tests", ("puppet", "null-native_asan"), _pytest(HOST_TESTS, HOST_OUT)),
     Suite("session, F746", ("example-disco_f746ng",), _pytest(SESSION, "disco")),
     Suite("session, F446", ("example-nucleo_f446re",), _pytest(SESSION, "nucleo")),
+    Suite("session, NumPy", ("example-native",), _pytest(SESSION, "numpy")),
+    Suite("session, sanitized", ("example-native_asan",), _pytest(SESSION, "sanitizers")),
     Suite("board tests", (*_both("null"), *_both("example")), _pytest(BOARD_TESTS, BOARD_IN)),
     Suite("Robot, F746", ("example-disco_f746ng",), _robot("disco_f746ng", ROBOT + LEARNS)),
     Suite("Robot, F446", ("example-nucleo_f446re",), _robot("nucleo_f446re", ROBOT)),
+    Suite("kernels on Arm", _both("example"), _pytest(ARM, "")),
+    Suite("kernels, sanitized", ("kernels",), _pytest(SANITIZED, "nothing and portable")),
     Suite("streams", ("kernels",), _pytest(("test_stream.py",), "rows_give")),
     Suite("power cuts", _both("null"), _pytest(("test_flash_checkpoint.py",), "power_cut and True-True")),
 )
