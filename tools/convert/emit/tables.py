@@ -14,13 +14,29 @@ from microtrain.convert.ops.ctext import Table
 from microtrain.convert.ops.table import StreamOp
 
 COLUMNS = 110
+CONSTANT = "const "
+CONSTANTS_ROOM = 64 * 1024  # of the 128 KB; the code takes up to 63
 
 
 def collect(graph: Graph) -> list[Table]:
     """All tables of a model in forward order, each once, and the books of a record."""
     nodes = [node for node in graph.forward_layers if not saves(node)]
     of_layers = [table for node in nodes for table in forward_op(node).tables(graph, node)]
-    return of_layers + product_code.tables(graph)
+    return beside_the_code(of_layers) + product_code.tables(graph)
+
+
+def beside_the_code(found: list[Table]) -> list[Table]:
+    """Tables, of which those that have no room beside the code lie with the weights: boards keep 128 KB of flash
+    for code and constants."""
+    placed, left = [], CONSTANTS_ROOM
+    for table in found:
+        size = len(table.bytes) if table.declaration.startswith(CONSTANT) else 0
+        if size > left:
+            table = replace(table, declaration="MODEL_WEIGHTS " + table.declaration.removeprefix(CONSTANT))
+            size = 0
+        placed.append(table)
+        left -= size
+    return placed
 
 
 def body(values: np.ndarray) -> str:
