@@ -6,6 +6,7 @@ import io
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 from conftest import ROOT
@@ -17,10 +18,11 @@ from lab.sizes.firmware import flash_bytes, written
 from microtrain.base.columns import broken, short
 from microtrain.convert import boards
 from microtrain.convert.cli import main
-from microtrain.convert.emit import firmware_flash
+from microtrain.convert.emit import firmware_flash, tables
 from microtrain.convert.emit.document import flash_bound, flash_total
 from microtrain.convert.emit.report import print_table
 from microtrain.convert.ops import TABLE
+from microtrain.convert.ops.ctext import Table
 from microtrain.convert.pipeline import Compiled, compile_graph
 from microtrain.convert.quantize.fidelity_report import print_report
 from microtrain.convert.quantize.ptq import Choices, calibration_images, quantization_report, quantize_model
@@ -111,3 +113,18 @@ def test_long_names_break_behind_their_points() -> None:
     assert broken("encoder.layers.3.project", 20) == "encoder.layers.3.\nproject"
     assert "".join(broken("a.b.c", 1).split("\n")) == "a.b.c"
     assert [short(n) for n in (7, 984, 36_864, 131_072, 10_838_016)] == ["7", "984", "36.9k", "131k", "10.8M"]
+
+
+def test_constants_leave_room_for_the_code() -> None:
+    """Beyond 64 KB they lie with the weights, and none is lost."""
+    made = [Table(f"const float qas_{n}[6000]", np.ones(6000, np.float32), "tables") for n in range(4)]
+    placed = tables.beside_the_code(
+        [*made, Table("MODEL_WEIGHTS int8_t w[9]", np.ones(9, np.int8), "weights")]
+    )
+    assert [table.name for table in placed] == [*(f"qas_{n}" for n in range(4)), "w"]
+    beside = [table for table in placed if table.declaration.startswith("const ")]
+    assert sum(len(table.bytes) for table in beside) <= tables.CONSTANTS_ROOM
+    assert [table.declaration for table in placed[2:4]] == [
+        f"MODEL_WEIGHTS float qas_{n}[6000]" for n in (2, 3)
+    ]
+    assert placed[2].bytes == made[2].bytes

@@ -26,8 +26,10 @@ def collect(graph: Graph) -> list[Table]:
 
 
 def beside_the_code(found: list[Table]) -> list[Table]:
-    """Tables, of which those that have no room beside the code lie with the weights: boards keep 128 KB of flash
-    for code and constants."""
+    """Tables, of which those that have no room beside the code lie with the weights.
+
+    Boards keep 128 KB of flash for code and constants.
+    """
     placed, left = [], CONSTANTS_ROOM
     for table in found:
         size = len(table.bytes) if table.declaration.startswith(CONSTANT) else 0
