@@ -116,7 +116,7 @@ def test_long_names_break_behind_their_points() -> None:
 
 
 def test_constants_leave_room_for_the_code() -> None:
-    """Beyond 64 KB they lie with the weights, and none is lost."""
+    """Beyond their room they lie with the weights, and none is lost."""
     made = [Table(f"const float qas_{n}[6000]", np.ones(6000, np.float32), "tables") for n in range(4)]
     placed = tables.beside_the_code(
         [*made, Table("MODEL_WEIGHTS int8_t w[9]", np.ones(9, np.int8), "weights")]
