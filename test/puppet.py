@@ -39,7 +39,7 @@ def build(folder: Path) -> ctypes.CDLL:
     sources += [*sorted(NULL_MODEL.glob("*.c")), ROOT / "test/fixtures/puppet.c"]
     include = (ROOT / "firmware/include", firmware / "kernels", NULL_MODEL)
     parts = Parts("the puppet", "puppet", tuple(sources), (*STRICT, "-shared", "-fPIC"), include)
-    return ctypes.CDLL(shutil.copy(compiled(parts, cc="gcc"), folder / "puppet.so"))
+    return ctypes.CDLL(str(shutil.copy(compiled(parts, cc="gcc"), folder / "puppet.so")))
 
 
 class Puppet:

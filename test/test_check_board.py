@@ -29,25 +29,11 @@ def elf(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Planted(EmulatorPort):
-    """A board with something wrong.
-
-    change   of what it says
-    at       what is done when a command is sent
-    """
-
-    change: Callable[[bytes], bytes] = staticmethod(lambda data: data)
-    at: Callable[[Planted, bytes], None] = staticmethod(lambda port, data: None)
+    """A board with something wrong: what a test makes of it."""
 
     @property
     def board(self):  # type: ignore[no-untyped-def]
         return self._port.board
-
-    def write(self, data: bytes) -> None:
-        self.at(self, data)
-        super().write(data)
-
-    def read(self, size: int, timeout_s: float) -> bytes:
-        return self.change(super().read(size, timeout_s))
 
 
 def asked(port: EmulatorPort, clock: Callable[[], float] | None = None) -> Found:

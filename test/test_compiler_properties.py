@@ -30,6 +30,7 @@ from microtrain.convert.reference import kernels as reference
 from microtrain.convert.scheme import Scheme, apply
 from microtrain.convert.verify import verify
 from microtrain.native.model import Model, Sgd, compile_model
+from microtrain.simulate.blueprint import stored
 
 RATES = {"lr_weight": 0.05, "lr_bias": 0.02, "lr_head": 0.1}
 FLAGS = ("-O1", "-Wall", "-Wextra", "-Werror")
@@ -59,12 +60,9 @@ def quick(examples: int) -> Callable[[Any], Any]:
 BROKEN = settings(max_examples=10, phases=[Phase.generate], report_multiple_bugs=False)
 
 
-def stored(graph: Graph, pixels: np.ndarray) -> np.ndarray:
+def as_taken(graph: Graph, pixels: np.ndarray) -> np.ndarray:
     """Images as the model takes them, int8."""
-    gain, offset = (np.array(v, np.float32) for v in (graph.input.gain, graph.input.offset))
-    values = pixels.astype(np.float32) * gain + offset
-    result: np.ndarray = np.rint(np.clip(values, -128, 127)).astype(np.int8)
-    return result
+    return stored(pixels, graph.input.gain, graph.input.offset)
 
 
 @quick(60)
@@ -157,7 +155,7 @@ def test_memory_passes_change_no_number(case: Case) -> None:
     learned = []
     for passes in (PLAIN, Passes(), TIGHT):
         executor = Executor(compile_graph(quantized, scheme, CLASSES, passes).graph)
-        for step, image in enumerate(stored(quantized, pixels[:2])):
+        for step, image in enumerate(as_taken(quantized, pixels[:2])):
             executor.forward(image)
             executor.backward(step % CLASSES, reference.Sgd(**RATES, seed=7, step=step))
         learned.append(executor.trainables())
@@ -192,7 +190,7 @@ def agree(compiler: Compiler, case: Case, change: tuple[str, str] | None = None)
         compiler.model(compile_graph(quantized, scheme, CLASSES, p), change)
         for p in (Passes(), Passes(arriving=False), TIGHT)
     ]
-    for step, image in enumerate(stored(quantized, pixels)):
+    for step, image in enumerate(as_taken(quantized, pixels)):
         logits = executor.forward(image)
         loss = executor.backward(step % CLASSES, reference.Sgd(**RATES, seed=7, step=step))
         for model in models:

@@ -50,6 +50,7 @@ from microtrain.convert.ir import Graph
 from microtrain.convert.native_model import NativeModel, Sgd
 from microtrain.convert.pipeline import Compiled, Passes, compile_graph
 from microtrain.convert.scheme import Scheme, convolutions
+from microtrain.simulate.blueprint import stored
 
 STEPS = 6
 SEED = 1  # what an instance begins with
@@ -101,10 +102,8 @@ def lib(folder: Path) -> ctypes.CDLL:
     return shared(folder)
 
 
-def stored(compiled: Compiled, pixels: np.ndarray) -> np.ndarray:
-    gain, offset = (np.array(v, np.float32) for v in (compiled.graph.input.gain, compiled.graph.input.offset))
-    real = np.rint(np.clip(pixels.astype(np.float32) * gain + offset, -128, 127))
-    return np.array(real, np.int8)
+def as_taken(compiled: Compiled, pixels: np.ndarray) -> np.ndarray:
+    return stored(pixels, compiled.graph.input.gain, compiled.graph.input.offset)
 
 
 def learned_by_the_firmware(
@@ -112,7 +111,7 @@ def learned_by_the_firmware(
 ) -> tuple[list[float], bytes]:
     native, losses = NativeModel(generate(compiled, "a test"), folder), []
     for step, image in enumerate(pixels):
-        native.forward(stored(compiled, image), train=True)
+        native.forward(as_taken(compiled, image), train=True)
         losses.append(native.backward(step % 4, Sgd(*compiled.scheme.rates, SEED, step)))
     return losses, native.trainables()
 
@@ -185,7 +184,7 @@ def test_imprinting_makes_the_head_of_the_firmware(
     native.imprint_clear()
     for n, image in enumerate(pixels):
         assert learner.feed(image) == OK and learner.call("imprint", u32(n % 3)) == OK
-        native.forward(stored(models["residual"], image), train=False)
+        native.forward(as_taken(models["residual"], image), train=False)
         native.imprint_add(n % 3)
     known = u32()
     assert learner.state().looks == 9

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import time
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +17,12 @@ from test_obstacles import small
 from torch_networks import write
 
 from microtrain.base.errors import Error
+from microtrain.base.progress import Bars
+from microtrain.check_board.probe import probe
 from microtrain.convert.cli import main as convert_main
 from microtrain.device.cli import main as device_main
+from microtrain.device.client import Device
+from microtrain.device.link import ProgramPort
 from microtrain.device.measured import rated
 from microtrain.samples.measured import NAME, read_table, split_table
 from microtrain.simulate.cli import main as simulate_main
@@ -101,6 +106,21 @@ def test_a_device_learns_from_targets_what_the_simulator_does(
     assert f"task {task}" in run(device_main, *device, "info")[1]
     code, said = run(device_main, *device, "train", data / "train", "--order", "classes")
     assert code != 0 and "--order" in said
+
+
+@pytest.mark.parametrize("task", ["regression", "multilabel"])
+def test_a_board_that_learns_from_targets_is_checked_by_learning(
+    task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A refusal of both boards would count as the same answer."""
+    program = host_program(converted(tmp_path, task), tmp_path)
+    monkeypatch.setenv("MICROTRAIN_FLASH", str(tmp_path / "flash"))
+    with Device(ProgramPort(program)) as device, Bars() as bars:
+        found = probe(device, time.monotonic, bars, "a program")
+    assert not found.ended and found.answers > 70
+    steps = found.groups["training"].values()
+    assert all(answer.startswith("ok train") for answer in steps) and len(set(steps)) > 10, steps
+    assert found.groups["weights after training"] != found.groups["weights as converted"]
 
 
 def test_ratings_are_those_of_scikit_learn() -> None:

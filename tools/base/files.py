@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from microtrain.base.errors import FileError
 
@@ -26,6 +28,12 @@ def replacing(path: Path) -> Iterator[Path]:
         raise FileError(f"{path} cannot be written ({getattr(error, 'strerror', None) or error}).") from error
     finally:
         part.unlink(missing_ok=True)
+
+
+def write_json(path: Path, document: Any) -> None:
+    """Write a document as JSON. Errors: FileError where the file cannot be written"""
+    with replacing(path) as part:
+        part.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 
 def unpacked(archive: Path, folder: Path) -> Path:

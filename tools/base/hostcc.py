@@ -121,10 +121,11 @@ def cache_folder() -> Path:
 
 def _with_objects(parts: Parts, folder: Path, cc: str | None) -> Parts:
     """The parts with an object in the place of each C file, where there are several."""
-    if not parts.objects:
+    objects = parts.objects
+    if not objects:
         return parts
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        made = pool.map(lambda one: compiled(one, folder, cc, ".o"), parts.objects)
+        made = pool.map(lambda one: compiled(one, folder, cc, ".o"), objects)
         return replace(parts, sources=(*made, *(p for p in parts.sources if p.suffix != ".c")))
 
 

@@ -79,9 +79,11 @@ def run(port: str | None, emulate: Path | None, against: Path | None) -> Check:
             raise DeviceError(f"no such file: {reference}. --against names the firmware's ELF.")
         found = probe(device, clock_of(line), bars, device.info.board)
         rates = {} if found.ended else clean_rates(device)
-        expected = load(reference) if reference.suffix == ".json" else _emulated(reference, bars)
-    firmware = {} if reference.suffix == ".json" else {reference.name: _digest(reference)}
-    return Check(found, expected, _in_words(reference, expected), rates, firmware)
+        if reference.suffix == ".json":
+            expected = load(reference)
+            return Check(found, expected, f"the {expected.board} of {reference}", rates)
+        expected = _emulated(reference, bars)
+    return Check(found, expected, "the emulated board", rates, {reference.name: _digest(reference)})
 
 
 def _built(device: Device) -> Path:
@@ -111,7 +113,3 @@ def clock_of(port: Port) -> Callable[[], float]:
 
 def _digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def _in_words(reference: Path, expected: Found) -> str:
-    return f"the {expected.board} of {reference}" if reference.suffix == ".json" else "the emulated board"

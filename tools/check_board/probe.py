@@ -15,6 +15,7 @@ LOOKS, REHEARSED = 20, 10  # patterns for the statistics of features; steps on r
 SEED = 20
 CLOCK_S = 2.0  # the board's tick is compared with another clock over as long as this at least
 CYCLES = ("infer_cycles", "step_cycles")
+TARGETS = ("00000000", "3f800000")  # float32 of 0 and 1
 
 
 @dataclass
@@ -99,13 +100,21 @@ class _Probe:
             self._device.exchange(command)
 
     def _ask(self, group: str, command: str) -> None:
-        """What the board answers to a command, or why it refuses."""
+        """What the board answers to a command."""
+
+        def answer() -> str:
+            given = self._device.exchange(command)
+            return "; ".join([*given.lines, given.final])
+
+        self._put(group, command, answer)
+
+    def _put(self, group: str, item: str, answer: Callable[[], str]) -> None:
+        """An answer, or why the board refuses it."""
         try:
-            answer = self._device.exchange(command)
-            said = "; ".join([*answer.lines, answer.final])
+            said = answer()
         except AnswerError as error:
             said = f"err {error}"
-        self._found.put(group, command, said)
+        self._found.put(group, item, said)
 
     def _shown(self, group: str, number: int, command: str) -> None:
         """A command on the test pattern of a number."""
@@ -131,29 +140,31 @@ class _Probe:
             self._found.put("model", item, str(value))
 
     def _selftest(self) -> None:
-        try:
-            said = "; ".join(self._device.selftest())
-        except AnswerError as error:
-            said = f"err {error}"
-        self._found.put("self-test", "selftest", said)
+        self._put("self-test", "selftest", lambda: "; ".join(self._device.selftest()))
 
     def _train(self) -> None:
         """Training steps; how long they take, and how long the board says that they took."""
-        tick, began = self._uptime(), self._clock()
+        tick, began = _uptime(self._device.stats()), self._clock()
         for number in range(STEPS):
-            self._shown("training", number, f"train {number % self._device.info.classes}")
+            self._shown("training", number, self._to_learn(number))
         took = self._clock() - began
         self._device.rest(max(0.0, CLOCK_S - took))
         stats = self._device.stats()
         self._found.measured |= {
             "training_s": took,
             "clock_s": self._clock() - began,
-            "tick_s": int(stats["uptime_ms"]) / 1000 - tick,
+            "tick_s": _uptime(stats) - tick,
             **{key: int(stats[key]) for key in CYCLES},
         }
 
-    def _uptime(self) -> float:
-        return int(self._device.stats()["uptime_ms"]) / 1000
+    def _to_learn(self, number: int) -> str:
+        """The command of a training step: with a label, or on targets of 0 and 1 that are sent before it."""
+        outputs = self._device.info.classes
+        if not self._device.info.task:
+            return f"train {number % outputs}"
+        for place in range(outputs):
+            self._device.exchange(f"target {place} {TARGETS[(number >> place) % 2]}")
+        return "train"
 
     def _look(self) -> None:
         """A head of the statistics of features."""
@@ -178,15 +189,15 @@ class _Probe:
 
     def _save(self) -> None:
         """A checkpoint; its number depends on what was in flash before."""
-        try:
-            self._device.save()
-            said = "ok"
-        except AnswerError as error:
-            said = f"err {error}"
-        self._found.put("checkpoint", "save", said)
+        self._put("checkpoint", "save", lambda: "ok" if self._device.save() else "")
 
     def _leave_as_new(self) -> None:
         """As after conversion. Where `save` was refused, what is in flash belongs to somebody else."""
         if self._found.groups["checkpoint"]["save"] == "ok":
             self._device.forget()
         self._device.reset()
+
+
+def _uptime(stats: dict[str, str]) -> float:
+    """By the board's tick, in seconds."""
+    return int(stats["uptime_ms"]) / 1000

@@ -11,7 +11,8 @@ from typing import Any
 
 from microtrain import __version__
 from microtrain.base.errors import FileError
-from microtrain.base.files import replacing
+from microtrain.base.files import replacing, write_json
+from microtrain.base.schema import SchemaError, decode
 
 from .compare import Difference, differences
 from .probe import CYCLES, STEPS, Found
@@ -60,8 +61,7 @@ def save(check: Check, path: Path) -> tuple[Path, Path]:
     page, record = path.with_name(f"{path.name}.md"), path.with_name(f"{path.name}.json")
     with replacing(page) as part:
         part.write_text("\n".join(_page(check)) + "\n", encoding="utf-8")
-    with replacing(record) as part:
-        part.write_text(json.dumps(_record(check), indent=1) + "\n", encoding="utf-8")
+    write_json(record, _record(check))
     return page, record
 
 
@@ -71,12 +71,9 @@ def load(path: Path) -> Found:
     Errors   FileError where the file is no such thing
     """
     try:
-        found = Found(**json.loads(path.read_text(encoding="utf-8"))["found"])
-        if not isinstance(found.answers, int):
-            raise TypeError
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        return decode(Found, json.loads(path.read_text(encoding="utf-8"))["found"])
+    except (OSError, ValueError, KeyError, TypeError, SchemaError) as error:
         raise FileError(f"{path} is not the .json of a check-board: {error}.") from error
-    return found
 
 
 def _record(check: Check) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from .memory.plan import GAP, Plan, fits, peak, plan
 from .memory.replay import Request, buffer_bytes, with_record
 from .memory.strips import widen
 from .ops import forward_op, has_head
+from .ops.losses import task_of
 from .ops.table import Learns
-from .ops.targets import task_of
 from .passes.accumulators import prove, warn_coarse
 from .passes.autodiff import differentiate
 from .passes.fuse import fuse

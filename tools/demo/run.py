@@ -14,6 +14,7 @@ from microtrain.base.build import Firmware, build, convert
 from microtrain.base.commands import logged, ours
 from microtrain.base.errors import Error
 from microtrain.base.extras import require
+from microtrain.base.files import write_json
 from microtrain.base.paths import CHECKOUT, ROOT, cache
 from microtrain.base.progress import Bars
 from microtrain.device.curve import save_curve
@@ -126,7 +127,7 @@ def summary(
 
 def save(report: dict[str, object], device: Result) -> None:
     """report.json, the log and the learning curve."""
-    (OUTPUT / "report.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    write_json(OUTPUT / "report.json", report)
     device.log.save(OUTPUT / "session.json")
     save_curve(OUTPUT / "curve", device.log)
 

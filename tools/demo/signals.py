@@ -5,7 +5,6 @@ The signals are made up (made_up.py), and the demo says so.
 
 from __future__ import annotations
 
-import json
 import shutil
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ import numpy as np
 from microtrain.base.build import Firmware, build
 from microtrain.base.commands import logged, ours
 from microtrain.base.errors import Error
+from microtrain.base.files import write_json
 from microtrain.base.paths import ROOT, cache
 from microtrain.base.progress import Bars
 from microtrain.device.client import Device
@@ -180,7 +180,7 @@ def run(name: str, settings: Settings) -> None:
             device = session(task, EmulatorPort(elf), "the emulated board", settings, watcher)
         host = running.result()
     report = summary(task, device, host, memory, elf)
-    (folder / "report.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    write_json(folder / "report.json", report)
     tell(task, report, folder)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -11,12 +10,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from microtrain.base.files import replacing
+from microtrain.base.files import write_json
 from microtrain.samples.measured import Measured
 from microtrain.samples.source import Dataset
 
 from .client import Info, Step
-from .session import RATE_EVERY, WINDOW, Settings, Show, Watcher, name_of, ordered, spread
+from .session import RATE_EVERY, Settings, Show, Watcher, mean_loss, name_of, ordered, spread
 
 Ratings = dict[str, dict[str, float]]  # output -> what of it is measured -> how large it is
 REGRESSION = "regression"
@@ -67,16 +66,14 @@ class Log:
 
     def in_words(self) -> str:
         """The mean loss over the last WINDOW steps."""
-        recent = [step.loss for step in self.steps[-WINDOW:]]
-        return f"loss {sum(recent) / len(recent):.3f}" if recent else ""
+        return f"loss {mean_loss(self.steps):.3f}" if self.steps else ""
 
     def save(self, path: Path) -> None:
         """Write the log as JSON; nothing half-written stays behind."""
         document = {"format": 1, **asdict(self)}
         for step in document["steps"]:
             step["loss"] = step["loss"] if math.isfinite(step["loss"]) else None
-        with replacing(path) as part:
-            part.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        write_json(path, document)
 
 
 def new_log(learner: Learner, outputs: tuple[str, ...], settings: Settings) -> Log:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
-from microtrain.base.files import replacing
+from microtrain.base.files import write_json
 from microtrain.samples.augment import Augmentation
 from microtrain.samples.source import Dataset, Sample, load, vary
 
@@ -60,6 +58,13 @@ class Settings:
         if self.schedule == "constant":
             return rate
         return rate * 0.5 * (1.0 + math.cos(math.pi * step / steps))
+
+
+class HasLoss(Protocol):
+    """A step."""
+
+    @property
+    def loss(self) -> float: ...
 
 
 @dataclass(frozen=True)
@@ -129,8 +134,7 @@ class Log:
             "sha256": self.sha256,
             "diverged": self.diverged,
         }
-        with replacing(path) as part:
-            part.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        write_json(path, document)
 
 
 class Learner(Protocol):
@@ -378,6 +382,7 @@ def spread(samples: tuple[Sample, ...], limit: int) -> tuple[Sample, ...]:
     return tuple(samples[i * len(samples) // limit] for i in range(limit))
 
 
-def mean_loss(steps: list[TrainStep]) -> float:
-    recent = deque((s.loss for s in steps[-WINDOW:]), WINDOW)
+def mean_loss(steps: Sequence[HasLoss]) -> float:
+    """Over the last WINDOW steps."""
+    recent = [step.loss for step in steps[-WINDOW:]]
     return sum(recent) / len(recent)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any
 from microtrain.base.build import build, convert
 from microtrain.base.errors import Error
 from microtrain.base.extras import require
+from microtrain.base.files import write_json
 from microtrain.base.paths import cache
 from microtrain.base.plan import read_plan
 from microtrain.base.terminal import say
@@ -191,7 +191,7 @@ def hashed(events: list[Event]) -> str:
 def tell(found: dict[str, Any]) -> None:
     """The result in a few lines. Error where the host and the boards disagree."""
     file = OUTPUT / "report.json"
-    file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    write_json(file, found)
     alone = ", ".join(f"{accuracy:.1%}" for accuracy in found["accuracy_local"])
     say(f"together  {found['accuracy_global']:.1%} of the unseen images of all digits")
     say(f"alone     {alone}")

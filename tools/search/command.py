@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from microtrain.base.errors import Error
+from microtrain.base.files import write_json
 from microtrain.base.progress import Bars
 from microtrain.base.terminal import say
 from microtrain.convert.ir import Graph
@@ -122,7 +123,7 @@ def checked(cache: Path | None, identity: dict[str, str], name: str) -> Path:
                 "name another folder with --cache, or leave the option out."
             )
     folder.mkdir(parents=True, exist_ok=True)
-    about.write_text(json.dumps(identity, indent=1) + "\n", encoding="utf-8")
+    write_json(about, identity)
     return folder
 
 

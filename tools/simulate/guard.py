@@ -8,7 +8,7 @@ from typing import Protocol
 
 from microtrain.base.plan import GUESSES
 from microtrain.device.client import Info
-from microtrain.device.session import WINDOW
+from microtrain.device.session import WINDOW, HasLoss, mean_loss
 
 LOSS_MOST = 4.0  # mean loss of a window, in units of what guessing costs
 
@@ -22,13 +22,6 @@ class Holder(Protocol):
     def load(self, trainables: bytes) -> None: ...
 
 
-class HasLoss(Protocol):
-    """A step."""
-
-    @property
-    def loss(self) -> float: ...
-
-
 class HasSteps(Protocol):
     """A log of a session."""
 
@@ -40,8 +33,7 @@ def diverges(steps: Sequence[HasLoss], classes: int) -> bool:
     """The last loss is no number, or the mean of the last WINDOW is far above that of guessing."""
     if not steps or not math.isfinite(steps[-1].loss):
         return bool(steps)
-    recent = steps[-WINDOW:]
-    return len(recent) == WINDOW and sum(s.loss for s in recent) > WINDOW * LOSS_MOST * math.log(classes)
+    return len(steps) >= WINDOW and mean_loss(steps) > LOSS_MOST * math.log(classes)
 
 
 class LastGood:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import product
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from microtrain.base.errors import Error
-from microtrain.base.files import replacing
+from microtrain.base.files import write_json
 from microtrain.base.progress import Bars
 from microtrain.base.schema import encode
 from microtrain.base.terminal import say
@@ -73,8 +72,7 @@ def save(folder: Path, task: Task, logs: list[Log], command: str) -> Path:
         "outputs": list(task.training.classes),
         "runs": [_run(task, log) for log in logs],
     }
-    with replacing(folder / "results.json") as part:
-        part.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    write_json(folder / "results.json", document)
     return folder / "results.json"
 
 

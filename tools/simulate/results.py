@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from microtrain.base.files import replacing
+from microtrain.base.files import write_json
 from microtrain.base.schema import encode
 from microtrain.device.curve import save_curve
 from microtrain.device.session import Evaluation, Log
@@ -54,8 +53,7 @@ def save(folder: Path, task: Task, outcomes: list[Outcome], data: Path, command:
         "runs": [of_run(task.plan, outcome) for outcome in outcomes],
         "by_lr": by_rate(task.plan, outcomes),
     }
-    with replacing(folder / "results.json") as part:
-        part.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    write_json(folder / "results.json", document)
     curves = [save_curve(folder / f"{label(task.plan, outcome)}.svg", outcome.log)[0] for outcome in outcomes]
     pages = [page(folder, task, outcome) for outcome in outcomes]
     return [folder / "results.json", *curves, *pages]

@@ -21,9 +21,9 @@ from microtrain.convert.memory.replay import coded_bytes, part_of, record_bytes
 from microtrain.convert.names import Names, c_string, comment, identifier, number
 from microtrain.convert.ops import TABLE, product_code, saves
 from microtrain.convert.ops.imprint import statistics
+from microtrain.convert.ops.losses import task_of
 from microtrain.convert.ops.stream import before_rows, kernel_scratch_at, own_rows
 from microtrain.convert.ops.table import COMMON_HEADERS
-from microtrain.convert.ops.targets import task_of
 from microtrain.convert.pipeline import Compiled
 from microtrain.convert.scheme import Scheme
 from microtrain.convert.trainables import Trainable, block_bytes, front_steps, layout, stored_block

@@ -19,8 +19,8 @@ from microtrain.convert.memory import imprint
 from microtrain.convert.names import Names
 from microtrain.convert.ops import TABLE, saves
 from microtrain.convert.ops.imprint import statistics
+from microtrain.convert.ops.losses import task_of
 from microtrain.convert.ops.stream import STREAM_STRUCT, before_rows, kernel_scratch_at, own_rows
-from microtrain.convert.ops.targets import task_of
 
 from . import tables
 

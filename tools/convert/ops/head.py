@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,13 +12,14 @@ from microtrain.convert.ir import Graph, Node, Shape, Tensor
 from microtrain.convert.names import Names
 from microtrain.convert.reference import hostlib
 from microtrain.convert.reference import kernels as reference
-from microtrain.convert.reference.hostlib import F32, NUMBER, S8, SCRATCH, Clamp, ErrorS8, Record, Sgd
+from microtrain.convert.reference.hostlib import F32, S8, SCRATCH, Clamp, ErrorS8, Record, Sgd
 from microtrain.convert.reference.windows import centred
 
 from . import regression
-from .bounds import INT32_MAX, Accumulator, no_integers
+from .bounds import INT32_MAX, Accumulator
 from .ctext import struct
 from .environment import Env
+from .losses import AGAINST_A_LABEL, loss
 from .outputs import stays_float
 from .stage import NOT_A_STAGE
 from .table import (
@@ -33,14 +34,11 @@ from .table import (
     Updates,
     Values,
     gathers_channels,
-    in_place_of,
     no_facts,
-    no_macs,
     no_output,
     no_scratch,
     no_structs,
     not_in_place,
-    shape_of_input,
 )
 from .work import by_size, one_way
 
@@ -209,29 +207,6 @@ def _parallel(run: Any, step: Any, x: Any) -> Any:
     return features @ weight.transpose(1, 2) + bias[:, None]
 
 
-def loss(
-    name: str, run: Callable[[Env, Node], None], call: Callable[[Names, Node], str], header: str
-) -> BackwardOp:
-    """A loss of the logits, against a label; its result is the gradient to them."""
-    return BackwardOp(
-        name,
-        shapes=shape_of_input,
-        run=run,
-        call=call,
-        accumulators=no_integers,
-        scratch=no_scratch,
-        macs=no_macs,
-        way=one_way,
-        work=by_size,
-        in_place=in_place_of(0),
-        kernels={f"{name}_f32": (ctypes.c_float, (NUMBER, F32, NUMBER, F32))},
-        header=header,
-        updates=Updates.NOTHING,
-        reads_weights=False,
-        guard=NOT_ALIGNED,
-    )
-
-
 FORWARD = ForwardOp(
     HEAD,
     shapes=_logits_shape,
@@ -304,8 +279,8 @@ UPDATE = BackwardOp(
 
 OPS: tuple[Op, ...] = (
     FORWARD,
-    loss("loss_cross_entropy", _run_loss, _call_loss, "head"),
-    loss("loss_mse", _run_loss, _call_loss, "head"),
+    loss("loss_cross_entropy", _run_loss, _call_loss, "head", AGAINST_A_LABEL),
+    loss("loss_mse", _run_loss, _call_loss, "head", AGAINST_A_LABEL),
     INPUT_GRADIENT,
     UPDATE,
 )

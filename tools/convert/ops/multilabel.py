@@ -10,7 +10,7 @@ from microtrain.convert.ir import Node
 from microtrain.convert.names import Names
 from microtrain.convert.reference.numeric import exp_f32, f32, kept, log_f32
 
-from . import targets
+from . import losses
 from .environment import Env
 
 NAME, HEADER = "loss_labels", "multilabel"
@@ -29,7 +29,7 @@ def values(y: np.ndarray, target: np.ndarray) -> tuple[Any, np.ndarray]:
 
 
 def _run(env: Env, node: Node) -> None:
-    loss, env.values[node.outputs[0]] = values(env.values[node.inputs[0]], targets.target(env))
+    loss, env.values[node.outputs[0]] = values(env.values[node.inputs[0]], losses.target(env))
     env.loss = float(loss)
 
 
@@ -39,4 +39,4 @@ def _call(names: Names, node: Node) -> str:
     return f"const float loss = {node.op}_f32({count}, {y}, TARGET, {grad});"
 
 
-OPS = (targets.loss(NAME, _run, _call, HEADER, floats=3),)
+OPS = (losses.loss(NAME, _run, _call, HEADER, losses.against(3)),)

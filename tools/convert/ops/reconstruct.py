@@ -14,7 +14,7 @@ from microtrain.convert.names import Names
 from microtrain.convert.reference.hostlib import F32, S8, Clamp, ErrorS8, Record
 from microtrain.convert.reference.numeric import f32, kept, quantize_error
 
-from . import conv, head
+from . import conv, head, losses
 from .bounds import INT32_MAX, SMALLER, Accumulator, no_integers
 from .ctext import struct
 from .environment import Env
@@ -255,7 +255,7 @@ FORWARD = ForwardOp(
 )
 OPS: tuple[Op, ...] = (
     FORWARD,
-    head.loss("loss_score", _run_loss, _call_loss, NAME),
+    losses.loss("loss_score", _run_loss, _call_loss, NAME, losses.AGAINST_A_LABEL),
     BackwardOp(
         BACKWARD,
         shapes=_made_shape,

@@ -12,7 +12,7 @@ from microtrain.convert.ir import ConvertError, Graph, Node
 from microtrain.convert.names import Names, identifier
 from microtrain.convert.reference.numeric import f32, kept
 
-from . import targets
+from . import losses
 from .ctext import Table
 from .environment import Env
 
@@ -70,7 +70,7 @@ def values(name: str, y: np.ndarray, target: np.ndarray, unit: np.ndarray) -> tu
 
 def _run(env: Env, node: Node) -> None:
     unit = np.array(_units(env.graph, node), f32)
-    loss, up, down = values(node.op, env.values[node.inputs[0]], targets.target(env), unit)
+    loss, up, down = values(node.op, env.values[node.inputs[0]], losses.target(env), unit)
     env.loss = float(loss)
     env.values.update(zip(node.outputs, (up, down), strict=True))
 
@@ -82,4 +82,4 @@ def _call(names: Names, node: Node) -> str:
     return f"const float loss = {node.op}_f32({count}, {y}, TARGET, {unit}, {up}, {down});"
 
 
-OPS = tuple(targets.loss(name, _run, _call, HEADER, floats=5) for name in COSTS)
+OPS = tuple(losses.loss(name, _run, _call, HEADER, losses.against(5)) for name in COSTS)

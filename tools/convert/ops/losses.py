@@ -1,9 +1,11 @@
-"""Losses against a target, numbers in the place of a label, and what a model that learns by one is told."""
+"""What losses share: their entry, and of those that learn from targets, numbers in the place of a label, the
+task and the target of a step."""
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +20,35 @@ from .environment import Env
 from .table import NOT_ALIGNED, BackwardOp, Updates, in_place_of, no_macs, no_scratch, shape_of_input
 from .work import by_size, one_way
 
+AGAINST_A_LABEL: tuple[Any, ...] = (NUMBER, F32, NUMBER, F32)  # logits, and their gradient
+
+
+def loss(
+    name: str,
+    run: Callable[[Env, Node], None],
+    call: Callable[[Names, Node], str],
+    header: str,
+    takes: tuple[Any, ...],
+) -> BackwardOp:
+    """A loss of the logits; its result is the gradient to them. takes: what its kernel does"""
+    return BackwardOp(
+        name,
+        shapes=shape_of_input,
+        run=run,
+        call=call,
+        accumulators=no_integers,
+        scratch=no_scratch,
+        macs=no_macs,
+        way=one_way,
+        work=by_size,
+        in_place=in_place_of(0),
+        kernels={f"{name}_f32": (ctypes.c_float, takes)},
+        header=header,
+        updates=Updates.NOTHING,
+        reads_weights=False,
+        guard=NOT_ALIGNED,
+    )
+
 
 def task_of(graph: Graph) -> str:
     """What a training graph learns from targets; "" where it learns from labels."""
@@ -30,28 +61,6 @@ def target(env: Env) -> np.ndarray:
     return np.asarray(env.label, f32).reshape(-1)
 
 
-def loss(
-    name: str,
-    run: Callable[[Env, Node], None],
-    call: Callable[[Names, Node], str],
-    header: str,
-    floats: int,
-) -> BackwardOp:
-    """A loss of the head's outputs. floats: arrays that its kernel takes"""
-    return BackwardOp(
-        name,
-        shapes=shape_of_input,
-        run=run,
-        call=call,
-        accumulators=no_integers,
-        scratch=no_scratch,
-        macs=no_macs,
-        way=one_way,
-        work=by_size,
-        in_place=in_place_of(0),
-        kernels={f"{name}_f32": (ctypes.c_float, (NUMBER, *(F32,) * floats))},
-        header=header,
-        updates=Updates.NOTHING,
-        reads_weights=False,
-        guard=NOT_ALIGNED,
-    )
+def against(floats: int) -> tuple[Any, ...]:
+    """What the kernel of a loss takes: a count, and so many arrays."""
+    return (NUMBER, *(F32,) * floats)
