@@ -16,7 +16,7 @@ enum {
     FRAME_TIMEOUT_MS = 500, /* a frame that stops arriving this long is dropped */
 };
 
-enum frame_type { FRAME_ROW = 1, FRAME_WEIGHTS = 2, FRAME_DATA = 3 };
+enum frame_type { FRAME_ROW = 1, FRAME_WEIGHTS = 2, FRAME_DATA = 3, FRAME_SOUND = 4 };
 
 /* What has arrived. */
 enum received {
@@ -34,7 +34,7 @@ enum received {
 struct frame {
     uint8_t type, sequence;
     uint16_t size;     /* bytes of payload */
-    uint32_t position; /* image row or byte offset */
+    uint32_t position; /* image row, byte offset, or number of the first sample of sound */
 };
 
 struct receiver {

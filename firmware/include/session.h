@@ -44,8 +44,11 @@ struct session {
     const struct microtrain_model *model;
     struct model_memory memory;
 #endif
-    uint32_t row;          /* that is next, 0..the image's rows */
-    uint32_t part_end;     /* bytes of it so far, where it comes in parts */
+    uint32_t row;      /* that is next, 0..the image's rows */
+    uint32_t part_end; /* bytes of it so far, where it comes in parts */
+#ifdef MODEL_SOUND
+    uint32_t heard; /* sound samples of the image so far */
+#endif
     uint32_t image_cycles; /* core cycles that went into the rows */
 
     uint32_t seed;     /* of the stochastic rounding */
@@ -93,6 +96,12 @@ int session_put_part(struct session *s, uint32_t y, uint32_t x, const uint8_t *p
 void session_put_pattern(struct session *s, uint32_t n);
 
 uint32_t session_rows_missing(const struct session *s);
+
+#ifdef MODEL_SOUND
+/* Sound in place of rows: little-endian int16 [count], from sample `at` on. They follow one another, in blocks of any size;
+ * 0 starts a new image, and a block that is in already is passed over. Beyond the last row: SESSION_ERR_ROW. */
+int session_put_sound(struct session *s, uint32_t at, const uint8_t *samples, uint32_t count);
+#endif
 
 /* Inference; *predicted is the first class with the largest logit. */
 int session_infer(struct session *s, uint32_t *predicted);

@@ -13,6 +13,7 @@ from typing import Annotated
 from .errors import FileError, short
 from .reading import reading
 from .schema import NOT_IN_FILE, OPTIONAL, AtLeast, Matches, OneOf, decode, encode, key
+from .sound import LogMel
 
 FORMAT = 1
 TARGET_LOSSES = {"huber": "regression", "squares": "regression", "labels": "multilabel"}
@@ -40,11 +41,12 @@ class Origin:
 
 @dataclass(frozen=True)
 class Input:
-    """stored = sat8(rint(pixel * gain + offset)), by channel."""
+    """stored = sat8(rint(pixel * gain + offset)), by channel. sound: what makes its rows, None: nothing"""
 
     shape: Image
     gain: Floats
     offset: Floats
+    sound: LogMel | None = field(default=None, metadata=OPTIONAL)
 
 
 @dataclass(frozen=True)

@@ -87,7 +87,7 @@ def said_of(loaded: LoadedModel, choices: Choices) -> tuple[Line, ...]:
 
 def loaded_as(model: Path, wanted: Wanted) -> LoadedModel:
     loaded = load(model, wanted.trust, wanted.input_shape, wanted.normalisation)
-    return tasks.opened(loaded, wanted.task)
+    return tasks.opened(loaded, wanted)
 
 
 def asked_of(model: Path, wanted: Wanted) -> check.Asked:

@@ -16,6 +16,8 @@ from functools import cached_property
 import numpy as np
 
 from microtrain.base.errors import Error
+from microtrain.base.sound import LogMel
+from microtrain.samples.kind import heard
 
 Shape = tuple[int, int, int]
 
@@ -225,6 +227,7 @@ class Graph:
     record    frozen layers' results that a replayed step goes on from, in order of birth; () without replay
     codes     how a record keeps its tensors; without an entry as they are
     imprint   features of which the covariance is kept together (memory/imprint.py); 0: no statistics
+    sound     the front end that makes the input's rows of sound; None: they come as they are
     """
 
     name: str
@@ -239,9 +242,15 @@ class Graph:
     codes: Mapping[str, Code] = field(default_factory=dict)
     imprint: int = 0
     classes: tuple[str, ...] = field(default=())
+    sound: LogMel | None = None
 
     def producer(self, tensor: str) -> Node | None:
         return next((n for n in self.nodes if tensor in n.outputs), None)
+
+    @property
+    def sample_shape(self) -> Shape:
+        """Of the input, with the front end where samples may be sounds."""
+        return heard(self.tensors[self.input.tensor].shape, self.sound)
 
     @property
     def stored_input(self) -> tuple[str, ...]:

@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING
 import click
 
 from microtrain.base import paths
-from microtrain.base.errors import short
+from microtrain.base.errors import Error, short
 from microtrain.base.options import option
 
 from . import boards, defaults
 from .mean_std import both, mean_option, std_option
 
 if TYPE_CHECKING:
+    from microtrain.base.sound import LogMel
+
     from .memory.imprint import Request as Imprint
     from .memory.replay import Request
     from .normalisation import MeanAndStd
@@ -137,6 +139,20 @@ class Group(click.ParamType):  # type: ignore[type-arg]
         return Imprint(count)
 
 
+class FrontEnd(click.ParamType):  # type: ignore[type-arg]
+    """What the device makes of sound, as in log-mel:rate=8000,frame=256,hop=128,bands=40."""
+
+    name = "log-mel:NAME=VALUE,..."
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> LogMel:
+        from microtrain.base.sound import parse
+
+        try:
+            return parse(str(value))
+        except Error as error:
+            self.fail(str(error), param, ctx)
+
+
 @dataclass(frozen=True)
 class Wanted:
     """What a conversion is asked for."""
@@ -172,6 +188,12 @@ class Wanted:
         type=click.Path(path_type=Path),
         metavar="DIR",
         help="For --quantization: images that the model was not trained on, a folder for each class.",
+    )
+    sound: LogMel | None = option(
+        "--frontend",
+        type=FrontEnd(),
+        help="Make the model's input of sound, on the device: rate, frame, hop and bands of a log-mel "
+        "spectrogram, also fft, fmin, fmax, floor (dB) and gain (units a dB).",
     )
     scheme: Path | None = option(
         "--scheme",

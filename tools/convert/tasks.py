@@ -6,6 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from microtrain.base.sound import LogMel
+from microtrain.samples import log_mel
+
 from .execute.batched import batches, run_int8
 from .frontends.module import LoadedModel
 from .ir import ConvertError, Graph
@@ -39,9 +42,24 @@ def refuse(wanted: Wanted) -> None:
         raise ConvertError(f"--imprint makes a head of classes: leave it out with --task {wanted.task}")
 
 
-def opened(loaded: LoadedModel, task: str) -> LoadedModel:
-    """The model that was read, with the end that the task gives it."""
-    return replace(loaded, graph=closed(loaded.graph)) if task == ANOMALY else loaded
+def opened(loaded: LoadedModel, wanted: Wanted) -> LoadedModel:
+    """The model that was read, with the end that the task gives it, and the front end for sound."""
+    graph = closed(loaded.graph) if wanted.task == ANOMALY else loaded.graph
+    return replace(loaded, graph=hearing(graph, wanted.sound))
+
+
+def hearing(graph: Graph, sound: LogMel | None) -> Graph:
+    """With the front end. ConvertError where its rows are not the model's."""
+    if sound is None:
+        return graph
+    rows, width, channels = graph.tensors[graph.input.tensor].shape
+    if width * channels != sound.bands:
+        raise ConvertError(
+            f"{graph.name} takes {rows} rows of {width * channels} numbers, and the front end makes rows of "
+            f"{sound.bands}, one for each frame: a network takes [n, 1, frames, bands], or [n, bands, frames]"
+        )
+    log_mel.tables(sound)
+    return graph.replace(sound=sound)
 
 
 def measured_by(quantized: Graph, loaded: LoadedModel, wanted: Wanted) -> Graph:

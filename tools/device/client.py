@@ -8,15 +8,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from microtrain.base.errors import Error
+from microtrain.base.sound import parse
+from microtrain.samples.kind import Heard, heard
+
 from .conversation import COMPUTE_S, PROBE_S, Answer, Conversation, greet
 from .errors import AnswerError, DamagedError, DeviceError, NoAnswerError
 from .link import DEFAULT_BAUD, Port
-from .protocol import DATA, DATA_BYTES, FRAME_OVERHEAD, ROW, WEIGHTS, Frame, crc32, encode
+from .protocol import DATA, DATA_BYTES, FRAME_OVERHEAD, ROW, SOUND, WEIGHTS, Frame, crc32, encode
 from .rate import Rate
 
 WINDOW_BYTES = 512  # of frames on their way without an answer: half the device's receive ring
 TRIES = 4  # a frame, or a whole pull, is sent this often before the line is called bad
 REPLAY_MAX = 100  # of firmware/src/runtime/replay.h: replayed steps in one go
+SOUND_SAMPLES = DATA_BYTES // 2  # of a frame
 NO_IMPRINT = "there are no statistics of features: convert the model with --imprint."
 NO_RECORDS = "there is no replay buffer: convert the model with --replay."
 
@@ -166,7 +171,13 @@ class Device:
             raise DeviceError(NO_IMPRINT)
 
     def send_image(self, image: np.ndarray) -> None:
-        """Send an image row by row, uint8 [h][w][c] of the model's size; a corrupt row is sent again."""
+        """Send an image row by row, uint8 [h][w][c] of the model's size; a corrupt row is sent again.
+
+        Where the board has a front end, int16 [samples] of sound will do: the board makes the rows.
+        """
+        if image.dtype == np.int16 and isinstance(self.info.shape, Heard):
+            self._send_sound(image, self.info.shape.sound.samples(self.info.shape[0]))
+            return
         if image.dtype != np.uint8 or image.shape != self.info.shape:
             raise DeviceError(f"an image must be uint8 {self.info.shape}, not {image.dtype} {image.shape}.")
         self._talk.command("image", "ok image")
@@ -382,7 +393,7 @@ class Device:
         answer = self._talk.command("info")
         try:
             return parse_info(dict(split_pair(line) for line in answer.lines))
-        except (KeyError, ValueError) as error:
+        except (KeyError, ValueError, Error) as error:
             raise DeviceError(
                 f"{self.where} answers `info` in a way this client does not know ({error}): "
                 "build and upload the firmware of this checkout."
@@ -401,6 +412,15 @@ class Device:
                 if error.word != "image" or attempt:
                     raise
         raise AssertionError("unreachable")
+
+    def _send_sound(self, samples: np.ndarray, needed: int) -> None:
+        """Send what all rows are made of, int16 [needed], block by block."""
+        if samples.shape != (needed,):
+            raise DeviceError(f"a sound must be int16 of {needed} samples, not {list(samples.shape)}.")
+        self._talk.command("image", "ok image")
+        for start in range(0, needed, SOUND_SAMPLES):
+            block = samples[start : start + SOUND_SAMPLES].astype("<i2").tobytes()
+            self._send_frame(SOUND, start, block, f"ok sound {start}", f"sound from sample {start} on")
 
     def _send_rows(self, start: int, rows: np.ndarray) -> None:
         """Send neighbouring rows in one go; where an answer is missing or bad, again and one by one."""
@@ -451,13 +471,13 @@ def split_pair(line: str) -> tuple[str, str]:
 
 
 def parse_info(said: dict[str, str]) -> Info:
-    """The data lines of `info` as an object. KeyError or ValueError where one is missing or malformed."""
+    """The data lines of `info` as an object. KeyError, ValueError or Error where one is missing or malformed."""
     h, w, c = (int(n) for n in said["input"].split("x"))
     return Info(
         board=said["board"],
         model=said["model"],
         model_id=said["id"],
-        shape=(h, w, c),
+        shape=heard((h, w, c), parse(said["sound"]) if "sound" in said else None),
         classes=int(said["classes"]),
         arena_bytes=int(said["arena"].split()[0]),
         trainable_bytes=int(said["trainable"].split()[0]),

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 SYNC = b"\xa5\x5a"
-ROW, WEIGHTS, DATA = 1, 2, 3
+ROW, WEIGHTS, DATA, SOUND = 1, 2, 3, 4
 HEADER = struct.Struct("<2sBBIH")  # sync, type, sequence number, position, payload length
 HEADER_BYTES = HEADER.size + 2
 FRAME_OVERHEAD = HEADER_BYTES + 4  # bytes of a frame beside its payload
@@ -22,9 +22,9 @@ LINE_LIMIT = 4096  # longer than anything the device says: 32 classes' logits ar
 class Frame:
     """One frame.
 
-    kind      ROW, WEIGHTS or DATA
+    kind      ROW, WEIGHTS, DATA or SOUND
     sequence  0..255, echoed in the answer
-    position  image row (ROW) or byte offset (WEIGHTS, DATA)
+    position  image row (ROW), byte offset (WEIGHTS, DATA) or number of the first sample (SOUND)
     intact    False where the payload's CRC did not hold
     """
 

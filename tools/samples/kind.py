@@ -8,7 +8,24 @@ from pathlib import Path
 
 import numpy as np
 
+from microtrain.base.sound import LogMel
+
 Shape = tuple[int, int, int]  # height, width, channels
+
+
+class Heard(tuple[int, int, int]):
+    """The shape of a sample whose rows a front end makes of sound."""
+
+    sound: LogMel
+
+
+def heard(shape: Shape, sound: LogMel | None) -> Shape:
+    """The shape, with the front end where there is one."""
+    if sound is None:
+        return shape
+    made = Heard(shape)
+    made.sound = sound
+    return made
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,7 @@ class Lab:
     def stored(self, view: View) -> np.ndarray:
         """A view as the model takes it, int8 [h][w][c]."""
         about = self.graph.input
-        pixels = vary(view[0], self.graph.tensors[about.tensor].shape, self.augmentation.kinds, view[1])
+        pixels = vary(view[0], self.graph.sample_shape, self.augmentation.kinds, view[1])
         return stored(pixels, about.gain, about.offset)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from microtrain.base.plan import IMPRINT, Plan, Scheme, Sram, Tensor, read_plan
 from microtrain.native.model import Regions
+from microtrain.samples.kind import heard
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ def blueprint(plan: Plan) -> Blueprint:
         name=plan.name,
         model_id=plan.model_id,
         scheme=plan.scheme,
-        shape=plan.input.shape,
+        shape=heard(plan.input.shape, plan.input.sound),
         classes=plan.classes,
         gain=plan.input.gain,
         offset=plan.input.offset,

@@ -157,6 +157,9 @@ static int run_info(const struct protocol *p)
 #if MODEL_TARGETS > 0
     reply_word("task", MODEL_TASK);
 #endif
+#ifdef MODEL_SOUND
+    reply_word("sound", MODEL_SOUND);
+#endif
     reply_pair("api", MODEL_API_VERSION);
     return reply_ok("ok");
 }

@@ -119,6 +119,30 @@ static void take_row(struct protocol *p)
     }
 }
 
+#ifdef MODEL_SOUND
+static void take_sound(struct protocol *p)
+{
+    const struct frame *frame = &p->receiver.frame;
+    if (!command_may_use(p, 1)) {
+        p->frames_bad++;
+    } else if (frame->size == 0 || frame->size % 2 != 0) {
+        frame_error(p, "sound is samples of two bytes");
+    } else {
+        switch (session_put_sound(&p->session, frame->position, receiver_payload(&p->receiver), frame->size / 2u)) {
+        case SESSION_OK:
+            frame_ok(p, "ok sound");
+            break;
+        case SESSION_ERR_ORDER:
+            frame_error(p, "sound does not follow what was heard; it comes in order, from 0 on");
+            break;
+        default:
+            frame_error(p, "sound goes on behind the last row");
+            break;
+        }
+    }
+}
+#endif
+
 static void take_weights(struct protocol *p)
 {
     switch (transfer_take(&p->transfer, &p->receiver.frame, receiver_payload(&p->receiver))) {
@@ -152,6 +176,11 @@ static void take_frame(struct protocol *p)
     case FRAME_WEIGHTS:
         take_weights(p);
         break;
+#ifdef MODEL_SOUND
+    case FRAME_SOUND:
+        take_sound(p);
+        break;
+#endif
     default:
         frame_error(p, "type is none that a host sends");
         break;

@@ -58,6 +58,9 @@ void session_forget_image(struct session *s)
 {
     s->row = 0;
     s->part_end = 0;
+#ifdef MODEL_SOUND
+    s->heard = 0;
+#endif
 }
 
 /* Raw pixels to stored ones: sat8(rint(pixel * gain + offset)), each operation rounded to float32. They go to the model's
@@ -130,6 +133,39 @@ int session_put_part(struct session *s, uint32_t y, uint32_t x, const uint8_t *p
     }
     return SESSION_OK;
 }
+
+#ifdef MODEL_SOUND
+int session_put_sound(struct session *s, uint32_t at, const uint8_t *samples, uint32_t count)
+{
+    if (at == 0) {
+        start_image(s);
+        MODEL(s, listen)();
+    } else if (at <= s->heard && count <= s->heard - at) {
+        return SESSION_OK;
+    } else if (at != s->heard) {
+        return SESSION_ERR_ORDER;
+    }
+    while (count > 0) {
+        const uint8_t *row = NULL;
+        uint32_t start = CYCLES(), taken = 0;
+        if (s->row < ROWS(s)) {
+            taken = MODEL(s, hear)(samples, count, &row);
+        }
+        if (taken == 0) {
+            return SESSION_ERR_ROW;
+        }
+        s->image_cycles += CYCLES() - start;
+        s->heard += taken;
+        samples += 2 * taken;
+        count -= taken;
+        if (row) {
+            store_pixels(s, MODEL(s, row)(OF(s)), 0, row, ROW_BYTES(s));
+            take_row(s);
+        }
+    }
+    return SESSION_OK;
+}
+#endif
 
 void session_put_pattern(struct session *s, uint32_t n)
 {

@@ -19,7 +19,7 @@ from microtrain.convert.memory import imprint
 from microtrain.convert.memory.plan import Placement, Plan
 from microtrain.convert.memory.replay import coded_bytes, part_of, record_bytes
 from microtrain.convert.names import Names, c_string, comment, identifier, number
-from microtrain.convert.ops import TABLE, product_code, saves
+from microtrain.convert.ops import TABLE, log_mel, product_code, saves
 from microtrain.convert.ops.imprint import statistics
 from microtrain.convert.ops.losses import task_of
 from microtrain.convert.ops.stream import before_rows, kernel_scratch_at, own_rows
@@ -132,6 +132,7 @@ def _header(graph: Graph, plan: Plan, items: tuple[Trainable, ...], origin: str,
         *([f"#define MODEL_RECORDS {records}"] if records else ()),
         *([f"#define MODEL_RECORD_BYTES {record_bytes(graph)}\n"] if records else ()),
         *_targets(graph),
+        *([f"#define MODEL_SOUND {c_string(graph.sound.text())}"] if graph.sound else ()),
         *([f"#define MODEL_IMPRINT {graph.imprint} /* features of a group */\n"] if graph.imprint else ()),
         *(f"extern {table.declaration};" for table in tables.collect(graph)),
         "\n#endif",
@@ -186,6 +187,7 @@ def _model(names: Names, plan: Plan, items: tuple[Trainable, ...], scheme: Schem
             _forward(names),
             _backward(names),
             *_imprint(names),
+            *_sound(names),
         ]
     )
 
@@ -195,7 +197,8 @@ def _headers(graph: Graph) -> list[str]:
     nodes = [part for node in graph.nodes for part in (node, *node.parts)]
     own = {"imprint"} if graph.imprint else set()
     coded = {product_code.HEADER} if graph.codes else set()
-    return sorted({*COMMON_HEADERS, *own, *coded, *(TABLE[node.op].header for node in nodes)})
+    heard = {log_mel.HEADER} if graph.sound else set()
+    return sorted({*COMMON_HEADERS, *own, *coded, *heard, *(TABLE[node.op].header for node in nodes)})
 
 
 def _offsets(plan: Plan) -> str:
@@ -393,4 +396,16 @@ def _imprint(names: Names) -> list[str]:
         *_function("void model_imprint_clear(void)", [f"    {clear}"]),
         *_function("void model_imprint_add(uint32_t label)", [f"    {add}"]),
         *_function("uint32_t model_imprint_solve(void)", [f"    return {solve}"]),
+    ]
+
+
+def _sound(names: Names) -> list[str]:
+    """The front end that makes rows of sound."""
+    if names.graph.sound is None:
+        return []
+    memory = names.at(log_mel.NAME)
+    taken = "uint32_t model_hear(const uint8_t *samples, uint32_t count, const uint8_t **row)"
+    return [
+        *_function("void model_listen(void)", [f"    {log_mel.begin(memory)}"]),
+        *_function(taken, [f"    return {log_mel.hear(memory)};"]),
     ]

@@ -9,7 +9,7 @@ import numpy as np
 
 from microtrain.convert.ir import Graph
 from microtrain.convert.names import Names, number
-from microtrain.convert.ops import TABLE, ForwardOp, forward_op, product_code, saves
+from microtrain.convert.ops import TABLE, ForwardOp, forward_op, log_mel, product_code, saves
 from microtrain.convert.ops.ctext import Table
 from microtrain.convert.ops.table import StreamOp
 
@@ -19,10 +19,10 @@ CONSTANTS_ROOM = 50 * 1024  # of the 128 KB: code takes up to 64, parameter stru
 
 
 def collect(graph: Graph) -> list[Table]:
-    """All tables of a model in forward order, each once, and the books of a record."""
+    """All tables of a model in forward order, each once, the front end's, and the books of a record."""
     nodes = [node for node in graph.forward_layers if not saves(node)]
     of_layers = [table for node in nodes for table in forward_op(node).tables(graph, node)]
-    return beside_the_code(of_layers) + product_code.tables(graph)
+    return beside_the_code(of_layers + log_mel.tables(graph)) + product_code.tables(graph)
 
 
 def beside_the_code(found: list[Table]) -> list[Table]:
@@ -66,3 +66,4 @@ def structs(names: Names) -> Iterator[str]:
         if isinstance(op, ForwardOp | StreamOp):
             yield from op.step_structs(replace(names, step=step), node)
     yield from product_code.structs(graph)
+    yield from log_mel.structs(graph)

@@ -8,7 +8,7 @@ replayed row by row.
 from __future__ import annotations
 
 from microtrain.convert.ir import ConvertError, Graph, Node, Tensor
-from microtrain.convert.ops import TABLE, saves
+from microtrain.convert.ops import TABLE, log_mel, saves
 
 from . import imprint
 from .plan import Plan
@@ -19,6 +19,9 @@ def check_plan(graph: Graph, plan: Plan) -> None:
     owner: list[str | None] = [None] * plan.arena
     for name in graph.stored_input:
         _claim(owner, plan, graph.tensors[name])
+    hearing = log_mel.memory_bytes(graph)
+    if hearing:
+        _claim_bytes(owner, plan, log_mel.NAME, hearing)
     for step, node in enumerate(graph.nodes):
         if graph.record and step == graph.cut:
             _forget(owner, plan, graph)
@@ -41,6 +44,8 @@ def check_plan(graph: Graph, plan: Plan) -> None:
         for name in (*reads, *node.outputs):
             if name in later or name in node.outputs:
                 _expect(owner, plan, graph.tensors[name], where)
+        if step == 0 and owner.count(log_mel.NAME) != hearing:
+            raise ConvertError(f"memory plan: what the front end hears with overlaps {where}")
     if graph.imprint:
         _check_statistics(graph, plan)
 
@@ -52,6 +57,8 @@ def _check_statistics(graph: Graph, plan: Plan) -> None:
     _claim_bytes(owner, plan, imprint.NAME, size)
     for name in graph.stored_input:
         _claim(owner, plan, graph.tensors[name])
+    if graph.sound is not None:
+        _claim_bytes(owner, plan, log_mel.NAME, log_mel.memory_bytes(graph))
     for step, node in enumerate(graph.forward_nodes):
         if saves(node):
             continue

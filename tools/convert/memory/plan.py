@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from microtrain.base.plan import IMPRINT
 from microtrain.convert.ir import Graph
-from microtrain.convert.ops import TABLE, saves
+from microtrain.convert.ops import TABLE, log_mel, saves
 from microtrain.convert.storage import ALIGNMENT, align, parts
 
 from . import imprint
@@ -127,7 +127,7 @@ def buffers(graph: Graph, in_place: bool = True) -> list[Buffer]:
                 for time in times[t]
             ]
             result.append(_joined(boxes))
-    return result + _scratch(graph) + _statistics(graph)
+    return result + _scratch(graph) + _statistics(graph) + _sound(graph)
 
 
 def _times(graph: Graph, life: Mapping[str, Life]) -> dict[str, list[Life]]:
@@ -161,6 +161,12 @@ def _statistics(graph: Graph) -> list[Buffer]:
         _joined([(imprint.NAME, Piece(first, last, 0, align(imprint.imprint_bytes(graph))))]),
         _joined([(imprint.SCRATCH, Piece(last, last, 0, align(imprint.scratch_bytes(graph))))]),
     ]
+
+
+def _sound(graph: Graph) -> list[Buffer]:
+    """What the front end hears with, until the first step has its last row."""
+    size, steps = align(log_mel.memory_bytes(graph)), [0, *([len(graph.nodes)] if graph.imprint else [])]
+    return [_joined([(log_mel.NAME, Piece(s, s, 0, size)) for s in steps])] if size else []
 
 
 def _joined(boxes: list[tuple[str, Piece]]) -> Buffer:
@@ -340,7 +346,7 @@ def placements(graph: Graph, items: Sequence[Buffer], offsets: Sequence[int]) ->
 
 def kind(graph: Graph, name: str, birth: int, death: int) -> str:
     """What a part of a tensor is, for reports (docs/plan.md lists the kinds)."""
-    if name.startswith("scratch:") or name == imprint.SCRATCH:
+    if name.startswith("scratch:") or name in (imprint.SCRATCH, log_mel.NAME):
         return "scratch"
     if name == imprint.NAME:
         return IMPRINT

@@ -11,15 +11,15 @@ from pathlib import Path
 
 from microtrain.convert.reference.hostlib import BASICS, HostLib, Signature, build
 
-from . import TABLE, imprint, product_code
+from . import TABLE, imprint, log_mel, product_code
 
 
 def kernels() -> dict[str, Signature]:
-    """Every kernel by name: of all entries, of statistics and records, and what numeric.h offers."""
+    """Every kernel by name: of all entries, of statistics, records and sound, and what numeric.h offers."""
     found = dict(BASICS)
     for op in TABLE.values():
         found |= op.kernels
-    return found | imprint.KERNELS | product_code.KERNELS
+    return found | imprint.KERNELS | product_code.KERNELS | log_mel.KERNELS
 
 
 def bound(path: Path) -> HostLib:

@@ -44,7 +44,7 @@ def knows_ranges(graph: Graph) -> bool:
 
 def calibration_images(graph: Graph, stored: np.ndarray | None, folder: Path | None) -> np.ndarray:
     """The user's calibration images, or those stored in the model's file, uint8 [N, h, w, c]."""
-    shape = graph.tensors[graph.input.tensor].shape
+    shape = graph.sample_shape
     images = load_calibration(folder, shape) if folder else stored
     if images is None:
         raise ConvertError(

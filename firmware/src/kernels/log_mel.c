@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sound to a spectrogram. Contract: kernels/log_mel.h. */
+#include "kernels/log_mel.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#include "chip.h"
+
+enum { SHIFT_MOST = 14, POWER_SHIFT = 26, LOG_STEPS = 64, LOG_REST = 9, OCTAVE = 4096, GAIN_SHIFT = 20 };
+
+/* log2(1 + i / 64) * 4096 */
+static const uint16_t logs[LOG_STEPS + 1] = {
+    0,    92,   182,  271,  358,  445,  530,  613,  696,  778,  858,  937,  1016, 1093, 1169, 1244, 1319,
+    1392, 1465, 1536, 1607, 1677, 1746, 1814, 1882, 1949, 2015, 2080, 2145, 2208, 2272, 2334, 2396, 2457,
+    2518, 2578, 2637, 2696, 2754, 2812, 2869, 2926, 2982, 3037, 3092, 3146, 3200, 3254, 3307, 3359, 3412,
+    3463, 3514, 3565, 3615, 3665, 3715, 3764, 3812, 3861, 3908, 3956, 4003, 4050, 4096,
+};
+
+/* In the memory: samples that are in, then the frame, the row, the FFT's numbers. */
+struct heard {
+    uint32_t count;
+    uint32_t unused; /* what follows is 8-byte aligned */
+};
+
+struct complex {
+    int32_t re, im;
+};
+
+static uint32_t align8(uint32_t n)
+{
+    return (n + 7u) & ~7u;
+}
+
+static int16_t *frame_of(void *memory)
+{
+    return (int16_t *)(void *)((uint8_t *)memory + sizeof(struct heard));
+}
+
+static uint8_t *row_of(const struct log_mel *p, void *memory)
+{
+    return (uint8_t *)frame_of(memory) + align8(2u * p->frame);
+}
+
+static struct complex *numbers_of(const struct log_mel *p, void *memory)
+{
+    return (struct complex *)(void *)(row_of(p, memory) + align8(p->bands));
+}
+
+uint32_t log_mel_bytes(const struct log_mel *p)
+{
+    return (uint32_t)sizeof(struct heard) + align8(2u * p->frame) + align8(p->bands) + 4u * p->fft;
+}
+
+void log_mel_begin(void *memory)
+{
+    ((struct heard *)memory)->count = 0;
+}
+
+/* z * w, of a twiddle as it lies in memory: cos below, -sin above. */
+ALWAYS_INLINE struct complex times(struct complex z, uint32_t w)
+{
+#if KERNELS_DSP
+    int32_t rr, ii, ri; /* gcc 12 has no name for SMULW */
+    __asm__("smulwb %0, %1, %2" : "=r"(rr) : "r"(z.re), "r"(w));
+    __asm__("smulwt %0, %1, %2" : "=r"(ii) : "r"(z.im), "r"(w));
+    __asm__("smulwt %0, %1, %2" : "=r"(ri) : "r"(z.re), "r"(w));
+    return (struct complex){rr - ii, __smlawb(z.im, (int32_t)w, ri)};
+#else
+    int64_t re = (int16_t)w, im = (int16_t)(w >> 16);
+    int32_t rr = (int32_t)((z.re * re) >> 16), ii = (int32_t)((z.im * im) >> 16);
+    int32_t ri = (int32_t)((z.re * im) >> 16), ir = (int32_t)((z.im * re) >> 16);
+    return (struct complex){rr - ii, ri + ir};
+#endif
+}
+
+ALWAYS_INLINE struct complex half(struct complex z)
+{
+    return (struct complex){z.re >> 1, z.im >> 1};
+}
+
+ALWAYS_INLINE void radix4(struct complex *z, uint32_t quarter, struct complex b, struct complex c, struct complex d)
+{
+    struct complex a = half(z[0]);
+    struct complex s0 = {a.re + c.re, a.im + c.im}, s1 = {a.re - c.re, a.im - c.im};
+    struct complex s2 = {b.re + d.re, b.im + d.im}, s3 = {b.re - d.re, b.im - d.im};
+    z[0] = (struct complex){s0.re + s2.re, s0.im + s2.im};
+    z[quarter] = (struct complex){s1.re + s3.im, s1.im - s3.re};
+    z[2 * quarter] = (struct complex){s0.re - s2.re, s0.im - s2.im};
+    z[3 * quarter] = (struct complex){s1.re - s3.im, s1.im + s3.re};
+}
+
+/* The stage whose numbers need no twiddles. Returns the length of its transforms. */
+static uint32_t first_stage(struct complex *z, uint32_t n)
+{
+    if ((uint32_t)__builtin_ctz(n) % 2) {
+        for (uint32_t i = 0; i < n; i += 2) {
+            struct complex a = z[i], b = z[i + 1];
+            z[i] = (struct complex){a.re + b.re, a.im + b.im};
+            z[i + 1] = (struct complex){a.re - b.re, a.im - b.im};
+        }
+        return 2;
+    }
+    for (uint32_t i = 0; i < n; i += 4) {
+        radix4(z + i, 1, half(z[i + 1]), half(z[i + 2]), half(z[i + 3]));
+    }
+    return 4;
+}
+
+/* The DFT of n numbers in place. Returns the twiddles that are left over. */
+static const int16_t *transform(struct complex *z, uint32_t n, const int16_t *twiddles)
+{
+    for (uint32_t quarter = first_stage(z, n); quarter < n; quarter *= 4) {
+        for (uint32_t k = 0; k < quarter; k++, twiddles += 6) {
+            uint32_t w1 = load_u32(twiddles), w2 = load_u32(twiddles + 2), w3 = load_u32(twiddles + 4);
+            for (struct complex *at = z + k; at < z + n; at += 4 * quarter) {
+                struct complex b = times(at[quarter], w1), c = times(at[2 * quarter], w2);
+                radix4(at, quarter, b, c, times(at[3 * quarter], w3));
+            }
+        }
+    }
+    return twiddles;
+}
+
+/* How far a frame of an even number of samples can be shifted left. */
+static uint32_t room(const int16_t *x, uint32_t frame)
+{
+    uint32_t changes = 0;
+    for (uint32_t i = 0; i < frame; i += 2) {
+        uint32_t pair = load_u32(x + i);
+        changes |= pair ^ pair << 1;
+    }
+    changes = (changes | changes >> 16) & 0xfffeu;
+    return changes ? (uint32_t)__builtin_clz(changes) - 16 : SHIFT_MOST;
+}
+
+static void place_frame(const struct log_mel *p, const int16_t *x, uint32_t shift, struct complex *z)
+{
+    uint32_t given = p->frame / 2u;
+    for (uint32_t n = 0; n < given; n++) {
+        int32_t re = x[2 * n] * p->window[2 * n], im = x[2 * n + 1] * p->window[2 * n + 1];
+        z[p->order[n]] = (struct complex){(int32_t)((uint32_t)re << shift) >> p->in_shift,
+                                          (int32_t)((uint32_t)im << shift) >> p->in_shift};
+    }
+    for (uint32_t n = given; n < p->fft / 2u; n++) {
+        z[p->order[n]] = (struct complex){0, 0};
+    }
+}
+
+ALWAYS_INLINE int32_t power(int32_t re, int32_t im)
+{
+    return (int32_t)(uint32_t)((uint64_t)((int64_t)re * re + (int64_t)im * im) >> POWER_SHIFT);
+}
+
+/* The power of each k of the real spectrum, in the place of Z[k]'s real part. */
+static void split(struct complex *z, uint32_t n, const int16_t *twiddles)
+{
+    for (uint32_t k = 1; k <= n / 2; k++, twiddles += 2) {
+        struct complex a = half(z[k]), b = half(z[n - k]);
+        struct complex even = {(a.re + b.re) >> 1, (a.im - b.im) >> 1}, odd = {a.im + b.im, b.re - a.re};
+        odd = times(odd, load_u32(twiddles));
+        z[n - k].re = power(even.re - odd.re, even.im - odd.im);
+        z[k].re = power(even.re + odd.re, even.im + odd.im);
+    }
+}
+
+/* log2 in OCTAVEs. v > 0 */
+static int32_t log_of(uint64_t v)
+{
+    uint32_t high = (uint32_t)(v >> 32), top;
+    uint32_t bit = high ? 63u - (uint32_t)__builtin_clz(high) : 31u - (uint32_t)__builtin_clz((uint32_t)v);
+    top = bit >= 15 ? (uint32_t)(v >> (bit - 15)) : (uint32_t)v << (15 - bit);
+    uint32_t i = (top >> LOG_REST) & (LOG_STEPS - 1u), rest = top & ((1u << LOG_REST) - 1u);
+    return (int32_t)(bit * OCTAVE + logs[i] + (((uint32_t)(logs[i + 1] - logs[i]) * rest) >> LOG_REST));
+}
+
+static void bands(const struct log_mel *p, const struct complex *z, uint32_t shift, uint8_t *row)
+{
+    const uint16_t *weight = p->weights;
+    uint64_t offset = (uint64_t)p->offset << 2 * shift;
+    int32_t base = p->base + (int32_t)shift * (2 * OCTAVE);
+    for (uint32_t b = 0; b < p->bands; b++) {
+        const struct complex *at = z + p->bounds[2 * b];
+        uint64_t energy = offset;
+        for (uint32_t left = p->bounds[2 * b + 1]; left != 0; left--) {
+            energy += (uint64_t)(uint32_t)at++->re * *weight++;
+        }
+        int64_t value = ((int64_t)(log_of(energy) - base) * p->gain + (1 << (GAIN_SHIFT - 1))) >> GAIN_SHIFT;
+        row[b] = value < 0 ? 0 : value > 255 ? 255 : (uint8_t)value;
+    }
+}
+
+static void make_row(const struct log_mel *p, void *memory)
+{
+    const int16_t *x = frame_of(memory);
+    struct complex *z = numbers_of(p, memory);
+    uint32_t n = p->fft / 2u, shift = room(x, p->frame);
+    place_frame(p, x, shift, z);
+    split(z, n, transform(z, n, p->twiddles));
+    bands(p, z, shift, row_of(p, memory));
+}
+
+uint32_t log_mel_hear_u8(const struct log_mel *p, void *memory, const uint8_t *samples, uint32_t count,
+                         const uint8_t **row)
+{
+    struct heard *heard = memory;
+    int16_t *frame = frame_of(memory);
+    uint32_t missing = p->frame - heard->count, taken = count < missing ? count : missing;
+    memcpy(frame + heard->count, samples, 2u * taken);
+    heard->count += taken;
+    *row = NULL;
+    if (heard->count == p->frame) {
+        make_row(p, memory);
+        *row = row_of(p, memory);
+        heard->count = (uint32_t)p->frame - p->hop;
+        memmove(frame, frame + p->hop, 2u * heard->count);
+    }
+    return taken;
+}

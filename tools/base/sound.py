@@ -1,0 +1,110 @@
+"""What a front end for sound is told: parameters of a log-mel spectrogram, as text and in plan.json."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+
+from .errors import Error, short
+
+KIND = "log-mel"
+FULL = 255  # of a value of the spectrogram
+EXAMPLE = f"{KIND}:rate=8000,frame=256,hop=128,bands=40"
+
+
+@dataclass(frozen=True)
+class LogMel:
+    """A spectrogram that firmware/include/kernels/log_mel.h makes of int16 samples.
+
+    rate   samples a second
+    frame  samples that are looked at together, hop: how many later the next frame begins
+    fft    numbers of the FFT, a power of two from the frame on; what the frame leaves of it is 0
+    bands  of equal width in mel, from fmin to fmax Hz
+    floor  dB below a full-scale tone that are added to each band's power, and give 0
+    gain   units of a value for each dB above that
+    """
+
+    rate: int
+    frame: int
+    hop: int
+    fft: int
+    bands: int
+    fmin: float
+    fmax: float
+    floor: float
+    gain: float
+
+    def text(self) -> str:
+        """As the option says it, every parameter named."""
+        values = {f.name: repr(getattr(self, f.name)).removesuffix(".0") for f in dataclasses.fields(self)}
+        return f"{KIND}:" + ",".join(f"{name}={value}" for name, value in values.items())
+
+    def samples(self, rows: int) -> int:
+        """Samples of which so many rows are made."""
+        return self.frame + (rows - 1) * self.hop
+
+
+def parse(text: str) -> LogMel:
+    """What `log-mel:rate=8000,...` says; Error, one sentence, where that is no front end."""
+    kind, _, rest = text.partition(":")
+    if kind != KIND:
+        raise Error(f"{short(kind)} is no front end: there is {EXAMPLE}.")
+    said: dict[str, float] = {}
+    names = {f.name for f in dataclasses.fields(LogMel)}
+    for part in filter(None, rest.split(",")):
+        name, _, value = part.partition("=")
+        if name not in names or name in said:
+            raise Error(f"{short(part)} is none of what {KIND} takes once each: {', '.join(sorted(names))}.")
+        said[name] = _number(name, value)
+    missing = [name for name in ("rate", "frame", "hop", "bands") if name not in said]
+    if missing:
+        raise Error(f"{KIND} is not told {', '.join(missing)}, as in {EXAMPLE}.")
+    return checked(said)
+
+
+def _number(name: str, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise Error(f"{name}={short(text)} is no number.")
+    return value
+
+
+def checked(said: dict[str, float]) -> LogMel:
+    """With what was left out. Error where the parameters do not go together."""
+    wholes = {}
+    for name in ("rate", "frame", "hop", "bands", "fft"):
+        value = said.get(name, 1 << max(6, math.ceil(math.log2(max(said["frame"], 1)))))
+        if value != int(value):
+            raise Error(f"{name}={value:g} must be a whole number.")
+        wholes[name] = int(value)
+    floor = said.get("floor", -80.0)
+    made = LogMel(
+        **wholes,
+        fmin=said.get("fmin", 20.0),
+        fmax=said.get("fmax", wholes["rate"] / 2),
+        floor=floor,
+        gain=said.get("gain", round(FULL / -floor, 3) if floor < 0 else 1.0),
+    )
+    for right, why in _rules(made):
+        if not right:
+            raise Error(f"{KIND} cannot be made: {why}.")
+    return made
+
+
+def _rules(p: LogMel) -> tuple[tuple[bool, str], ...]:
+    power = p.fft & (p.fft - 1) == 0
+    return (
+        (1000 <= p.rate <= 65535, f"rate={p.rate} must be 1000..65535 samples a second"),
+        (64 <= p.fft <= 2048 and power, f"fft={p.fft} must be a power of two, 64..2048"),
+        (32 <= p.frame <= p.fft, f"frame={p.frame} must be 32..{p.fft}, the size of the FFT"),
+        (p.frame % 2 == 0 and p.hop % 2 == 0, "frame and hop must be even"),
+        (2 <= p.hop <= p.frame, f"hop={p.hop} must be 2..{p.frame}, or samples would never be heard"),
+        (1 <= p.bands <= 256, f"bands={p.bands} must be 1..256"),
+        (0 <= p.fmin < p.fmax <= p.rate / 2, f"0 <= fmin={p.fmin:g} < fmax={p.fmax:g} <= rate / 2 must hold"),
+        (-110 <= p.floor <= -20, f"floor={p.floor:g} must be -110..-20 dB"),
+        (0.1 <= p.gain <= 50, f"gain={p.gain:g} must be 0.1..50 units a dB"),
+    )

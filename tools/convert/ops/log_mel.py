@@ -1,0 +1,81 @@
+"""The front end for sound (kernels/log_mel.h): no step of a graph, it makes the rows that come in."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from typing import ClassVar
+
+from microtrain.base.sound import LogMel
+from microtrain.convert.ir import Graph
+from microtrain.convert.reference.hostlib import NUMBER, S16, SCRATCH, U8, U16, Record, Signature, ask
+from microtrain.samples import log_mel
+
+from .ctext import Table, numbers, struct
+
+HEADER, NAME, ROW = "log_mel", "sound", "log_mel_hear_u8"
+POINTERS = ("window", "order", "twiddles", "bounds", "weights")
+
+
+class Parameters(Record):
+    _fields_ = (
+        *((n, ctypes.c_uint16) for n in ("frame", "hop", "fft", "bands", "in_shift", "gain")),
+        ("base", ctypes.c_int32),
+        ("offset", ctypes.c_uint32),
+        *((n, ctypes.c_void_p) for n in POINTERS),
+    )
+    _arrays_: ClassVar = {"window": S16, "order": U16, "twiddles": S16, "bounds": U16, "weights": U16}
+
+
+KERNELS: dict[str, Signature] = {
+    "log_mel_bytes": (ctypes.c_uint32, (Parameters,)),
+    "log_mel_begin": (None, (SCRATCH,)),
+    ROW: (ctypes.c_uint32, (Parameters, SCRATCH, U8, NUMBER, SCRATCH)),
+}
+
+
+def parameters(sound: LogMel) -> Parameters:
+    """The struct of a front end, with its tables."""
+    t = log_mel.tables(sound)
+    sizes = {name: getattr(sound, name) for name in ("frame", "hop", "fft", "bands")}
+    numbers = {name: getattr(t, name) for name in ("in_shift", "gain", "base", "offset")}
+    return Parameters(**sizes, **numbers, **{name: getattr(t, name) for name in POINTERS})
+
+
+def memory_bytes(graph: Graph) -> int:
+    """Of the arena, while rows come in; 0 without a front end."""
+    return ask("log_mel_bytes", parameters(graph.sound)) if graph.sound else 0
+
+
+def tables(graph: Graph) -> list[Table]:
+    if graph.sound is None:
+        return []
+    found, types = log_mel.tables(graph.sound), Parameters._arrays_
+    arrays = {name: getattr(found, name).reshape(-1) for name in POINTERS}
+    return [
+        Table(f"const {types[n]}_t {_table(n)}[{a.size}]", a, "tables") for n, a in arrays.items()
+    ]
+
+
+def structs(graph: Graph) -> Iterator[str]:
+    if graph.sound is not None:
+        yield struct(
+            HEADER,
+            "front",
+            NAME,
+            {**numbers(parameters(graph.sound)), **{name: _table(name) for name in POINTERS}},
+        )
+
+
+def begin(memory: str) -> str:
+    """The call that forgets what was heard."""
+    return f"log_mel_begin({memory});"
+
+
+def hear(memory: str) -> str:
+    """The call that takes samples."""
+    return f"{ROW}(&front_{NAME}, {memory}, samples, count, row)"
+
+
+def _table(name: str) -> str:
+    return f"{NAME}_{name}"
