@@ -79,15 +79,29 @@ ALWAYS_INLINE struct complex half(struct complex z)
     return (struct complex){z.re >> 1, z.im >> 1};
 }
 
+/* z + by, which gcc 12 is not to turn into a pointer of its own: there are not as many registers. */
+ALWAYS_INLINE struct complex *further(struct complex *z, uint32_t by)
+{
+    z += by;
+#if KERNELS_DSP
+    __asm__("" : "+r"(z));
+#endif
+    return z;
+}
+
+/* Four numbers, quarter apart, to the sums of them that a stage makes. */
 ALWAYS_INLINE void radix4(struct complex *z, uint32_t quarter, struct complex b, struct complex c, struct complex d)
 {
     struct complex a = half(z[0]);
     struct complex s0 = {a.re + c.re, a.im + c.im}, s1 = {a.re - c.re, a.im - c.im};
     struct complex s2 = {b.re + d.re, b.im + d.im}, s3 = {b.re - d.re, b.im - d.im};
     z[0] = (struct complex){s0.re + s2.re, s0.im + s2.im};
-    z[quarter] = (struct complex){s1.re + s3.im, s1.im - s3.re};
-    z[2 * quarter] = (struct complex){s0.re - s2.re, s0.im - s2.im};
-    z[3 * quarter] = (struct complex){s1.re - s3.im, s1.im + s3.re};
+    z = further(z, quarter);
+    z[0] = (struct complex){s1.re + s3.im, s1.im - s3.re};
+    z = further(z, quarter);
+    z[0] = (struct complex){s0.re - s2.re, s0.im - s2.im};
+    z = further(z, quarter);
+    z[0] = (struct complex){s1.re - s3.im, s1.im + s3.re};
 }
 
 /* The stage whose numbers need no twiddles. Returns the length of its transforms. */
@@ -111,13 +125,18 @@ static uint32_t first_stage(struct complex *z, uint32_t n)
 static const int16_t *transform(struct complex *z, uint32_t n, const int16_t *twiddles)
 {
     for (uint32_t quarter = first_stage(z, n); quarter < n; quarter *= 4) {
-        for (uint32_t k = 0; k < quarter; k++, twiddles += 6) {
-            uint32_t w1 = load_u32(twiddles), w2 = load_u32(twiddles + 2), w3 = load_u32(twiddles + 4);
-            for (struct complex *at = z + k; at < z + n; at += 4 * quarter) {
-                struct complex b = times(at[quarter], w1), c = times(at[2 * quarter], w2);
-                radix4(at, quarter, b, c, times(at[3 * quarter], w3));
+        for (struct complex *block = z; block < z + n; block += 4 * quarter) {
+            const int16_t *w = twiddles;
+            for (struct complex *at = block; at < block + quarter; at++, w += 6) {
+                struct complex *next = further(at, quarter);
+                struct complex b = times(*next, load_u32(w));
+                next = further(next, quarter);
+                struct complex c = times(*next, load_u32(w + 2));
+                next = further(next, quarter);
+                radix4(at, quarter, b, c, times(*next, load_u32(w + 4)));
             }
         }
+        twiddles += 6 * quarter;
     }
     return twiddles;
 }
@@ -134,15 +153,26 @@ static uint32_t room(const int16_t *x, uint32_t frame)
     return changes ? (uint32_t)__builtin_clz(changes) - 16 : SHIFT_MOST;
 }
 
+/* left: the products are shifted left, else right */
+ALWAYS_INLINE void place_products(const struct log_mel *p, const int16_t *x, int left, uint32_t by, struct complex *z)
+{
+    const uint16_t *to = p->order;
+    for (uint32_t n = 0; n < p->frame; n += 2) {
+        uint32_t pair = load_u32(x + n), w = load_u32(p->window + n);
+        int32_t re = (int16_t)pair * (int16_t)w, im = (int16_t)(pair >> 16) * (int16_t)(w >> 16);
+        z[*to].re = left ? (int32_t)((uint32_t)re << by) : re >> by;
+        z[*to++].im = left ? (int32_t)((uint32_t)im << by) : im >> by;
+    }
+}
+
 static void place_frame(const struct log_mel *p, const int16_t *x, uint32_t shift, struct complex *z)
 {
-    uint32_t given = p->frame / 2u;
-    for (uint32_t n = 0; n < given; n++) {
-        int32_t re = x[2 * n] * p->window[2 * n], im = x[2 * n + 1] * p->window[2 * n + 1];
-        z[p->order[n]] = (struct complex){(int32_t)((uint32_t)re << shift) >> p->in_shift,
-                                          (int32_t)((uint32_t)im << shift) >> p->in_shift};
+    if (shift > p->in_shift) {
+        place_products(p, x, 1, shift - p->in_shift, z);
+    } else {
+        place_products(p, x, 0, p->in_shift - shift, z);
     }
-    for (uint32_t n = given; n < p->fft / 2u; n++) {
+    for (uint32_t n = p->frame / 2u; n < p->fft / 2u; n++) {
         z[p->order[n]] = (struct complex){0, 0};
     }
 }
@@ -190,6 +220,17 @@ static void bands(const struct log_mel *p, const struct complex *z, uint32_t shi
     }
 }
 
+/* Samples to an earlier place, or another one. newlib's own functions go byte by byte. */
+static void copy(int16_t *to, const uint8_t *from, uint32_t count)
+{
+    for (; count >= 2; count -= 2, to += 2, from += 4) {
+        store_u32(to, load_u32(from));
+    }
+    if (count) {
+        memcpy(to, from, sizeof *to);
+    }
+}
+
 static void make_row(const struct log_mel *p, void *memory)
 {
     const int16_t *x = frame_of(memory);
@@ -206,14 +247,14 @@ uint32_t log_mel_hear_u8(const struct log_mel *p, void *memory, const uint8_t *s
     struct heard *heard = memory;
     int16_t *frame = frame_of(memory);
     uint32_t missing = p->frame - heard->count, taken = count < missing ? count : missing;
-    memcpy(frame + heard->count, samples, 2u * taken);
+    copy(frame + heard->count, samples, taken);
     heard->count += taken;
     *row = NULL;
     if (heard->count == p->frame) {
         make_row(p, memory);
         *row = row_of(p, memory);
         heard->count = (uint32_t)p->frame - p->hop;
-        memmove(frame, frame + p->hop, 2u * heard->count);
+        copy(frame, (const uint8_t *)(frame + p->hop), heard->count);
     }
     return taken;
 }
