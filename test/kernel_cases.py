@@ -20,6 +20,7 @@ from kernel_twins import (
     pack_mask,
     sgd_struct,
 )
+from log_mel_cases import check_log_mel as check_log_mel  # in CHECKS
 from product_code_cases import check_product_code as check_product_code  # in CHECKS
 
 from microtrain.convert.ir import Graph, Input, Node, Tensor, Window

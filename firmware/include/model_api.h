@@ -68,10 +68,11 @@ void model_imprint_add(uint32_t label);
 uint32_t model_imprint_solve(void);
 
 /* Only where model.h says MODEL_SOUND: the front end that makes rows of sound (kernels/log_mel.h). model_listen begins a
- * sample; model_hear takes little-endian int16 up to the end of the next row and returns how many it took; *row is then
- * uint8 [width][channels] or, where none is complete, NULL. From model_listen to the last row they use the arena. */
+ * sample; model_hear takes little-endian int16 up to the end of the next frame and returns how many it took; model_heard
+ * makes the row of a complete one, uint8 [width][channels], and else returns NULL. Until the last row they use the arena. */
 void model_listen(void);
-uint32_t model_hear(const uint8_t *samples, uint32_t count, const uint8_t **row);
+uint32_t model_hear(const uint8_t *samples, uint32_t count);
+const uint8_t *model_heard(void);
 
 /* float [classes] of the last model_forward; valid until the next one or model_backward. */
 const float *model_logits(void);

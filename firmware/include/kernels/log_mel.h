@@ -39,10 +39,10 @@ uint32_t log_mel_bytes(const struct log_mel *p);
 /* Forget what was heard. */
 void log_mel_begin(void *memory);
 
-/* Take samples, little-endian int16 [count] of any alignment, up to the end of the next frame. Returns how many were
- * taken; fewer than count, or as many with *row set, where a frame is complete: *row is then uint8 [bands], valid until the
- * next call, and else NULL. */
-uint32_t log_mel_hear_u8(const struct log_mel *p, void *memory, const uint8_t *samples, uint32_t count,
-                         const uint8_t **row);
+/* Take samples, little-endian int16 [count] of any alignment, up to the end of the next frame. Returns how many were taken. */
+uint32_t log_mel_hear_s16(const struct log_mel *p, void *memory, const uint8_t *samples, uint32_t count);
+
+/* The row of a frame that is complete, uint8 [bands]. Returns 0, and leaves the row, where samples are missing. */
+uint32_t log_mel_row_u8(const struct log_mel *p, void *memory, uint8_t *row);
 
 #endif

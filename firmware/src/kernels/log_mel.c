@@ -2,7 +2,6 @@
 /* Sound to a spectrogram. Contract: kernels/log_mel.h. */
 #include "kernels/log_mel.h"
 
-#include <stddef.h>
 #include <string.h>
 
 #include "chip.h"
@@ -17,7 +16,7 @@ static const uint16_t logs[LOG_STEPS + 1] = {
     3463, 3514, 3565, 3615, 3665, 3715, 3764, 3812, 3861, 3908, 3956, 4003, 4050, 4096,
 };
 
-/* In the memory: samples that are in, then the frame, the row, the FFT's numbers. */
+/* In the memory: how many samples are in, then the frame, then the FFT's numbers. */
 struct heard {
     uint32_t count;
     uint32_t unused; /* what follows is 8-byte aligned */
@@ -37,19 +36,14 @@ static int16_t *frame_of(void *memory)
     return (int16_t *)(void *)((uint8_t *)memory + sizeof(struct heard));
 }
 
-static uint8_t *row_of(const struct log_mel *p, void *memory)
-{
-    return (uint8_t *)frame_of(memory) + align8(2u * p->frame);
-}
-
 static struct complex *numbers_of(const struct log_mel *p, void *memory)
 {
-    return (struct complex *)(void *)(row_of(p, memory) + align8(p->bands));
+    return (struct complex *)(void *)((uint8_t *)frame_of(memory) + align8(2u * p->frame));
 }
 
 uint32_t log_mel_bytes(const struct log_mel *p)
 {
-    return (uint32_t)sizeof(struct heard) + align8(2u * p->frame) + align8(p->bands) + 4u * p->fft;
+    return (uint32_t)sizeof(struct heard) + align8(2u * p->frame) + 4u * p->fft;
 }
 
 void log_mel_begin(void *memory)
@@ -231,30 +225,28 @@ static void copy(int16_t *to, const uint8_t *from, uint32_t count)
     }
 }
 
-static void make_row(const struct log_mel *p, void *memory)
-{
-    const int16_t *x = frame_of(memory);
-    struct complex *z = numbers_of(p, memory);
-    uint32_t n = p->fft / 2u, shift = room(x, p->frame);
-    place_frame(p, x, shift, z);
-    split(z, n, transform(z, n, p->twiddles));
-    bands(p, z, shift, row_of(p, memory));
-}
-
-uint32_t log_mel_hear_u8(const struct log_mel *p, void *memory, const uint8_t *samples, uint32_t count,
-                         const uint8_t **row)
+uint32_t log_mel_hear_s16(const struct log_mel *p, void *memory, const uint8_t *samples, uint32_t count)
 {
     struct heard *heard = memory;
-    int16_t *frame = frame_of(memory);
     uint32_t missing = p->frame - heard->count, taken = count < missing ? count : missing;
-    copy(frame + heard->count, samples, taken);
+    copy(frame_of(memory) + heard->count, samples, taken);
     heard->count += taken;
-    *row = NULL;
-    if (heard->count == p->frame) {
-        make_row(p, memory);
-        *row = row_of(p, memory);
-        heard->count = (uint32_t)p->frame - p->hop;
-        copy(frame, (const uint8_t *)(frame + p->hop), heard->count);
-    }
     return taken;
+}
+
+uint32_t log_mel_row_u8(const struct log_mel *p, void *memory, uint8_t *row)
+{
+    struct heard *heard = memory;
+    if (heard->count < p->frame) {
+        return 0;
+    }
+    int16_t *frame = frame_of(memory);
+    struct complex *z = numbers_of(p, memory);
+    uint32_t n = p->fft / 2u, shift = room(frame, p->frame);
+    place_frame(p, frame, shift, z);
+    split(z, n, transform(z, n, p->twiddles));
+    bands(p, z, shift, row);
+    heard->count = (uint32_t)p->frame - p->hop;
+    copy(frame, (const uint8_t *)(frame + p->hop), heard->count);
+    return 1;
 }

@@ -146,14 +146,11 @@ int session_put_sound(struct session *s, uint32_t at, const uint8_t *samples, ui
         return SESSION_ERR_ORDER;
     }
     while (count > 0) {
-        const uint8_t *row = NULL;
-        uint32_t start = CYCLES(), taken = 0;
-        if (s->row < ROWS(s)) {
-            taken = MODEL(s, hear)(samples, count, &row);
-        }
-        if (taken == 0) {
+        if (s->row == ROWS(s)) {
             return SESSION_ERR_ROW;
         }
+        uint32_t start = CYCLES(), taken = MODEL(s, hear)(samples, count);
+        const uint8_t *row = MODEL(s, heard)();
         s->image_cycles += CYCLES() - start;
         s->heard += taken;
         samples += 2 * taken;

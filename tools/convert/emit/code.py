@@ -403,9 +403,9 @@ def _sound(names: Names) -> list[str]:
     """The front end that makes rows of sound."""
     if names.graph.sound is None:
         return []
-    memory = names.at(log_mel.NAME)
-    taken = "uint32_t model_hear(const uint8_t *samples, uint32_t count, const uint8_t **row)"
+    begin, hear, row = log_mel.functions(names.graph.sound, f"T_{log_mel.NAME}")
     return [
-        *_function("void model_listen(void)", [f"    {log_mel.begin(memory)}"]),
-        *_function(taken, [f"    return {log_mel.hear(memory)};"]),
+        *_function("void model_listen(void)", [f"    {begin}"]),
+        *_function("uint32_t model_hear(const uint8_t *samples, uint32_t count)", [f"    {hear}"]),
+        *_function("const uint8_t *model_heard(void)", [f"    {row}"]),
     ]

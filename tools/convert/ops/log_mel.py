@@ -13,7 +13,7 @@ from microtrain.samples import log_mel
 
 from .ctext import Table, numbers, struct
 
-HEADER, NAME, ROW = "log_mel", "sound", "log_mel_hear_u8"
+HEADER, NAME = "log_mel", "sound"
 POINTERS = ("window", "order", "twiddles", "bounds", "weights")
 
 
@@ -30,7 +30,8 @@ class Parameters(Record):
 KERNELS: dict[str, Signature] = {
     "log_mel_bytes": (ctypes.c_uint32, (Parameters,)),
     "log_mel_begin": (None, (SCRATCH,)),
-    ROW: (ctypes.c_uint32, (Parameters, SCRATCH, U8, NUMBER, SCRATCH)),
+    "log_mel_hear_s16": (ctypes.c_uint32, (Parameters, SCRATCH, U8, NUMBER)),
+    "log_mel_row_u8": (ctypes.c_uint32, (Parameters, SCRATCH, U8)),
 }
 
 
@@ -43,8 +44,12 @@ def parameters(sound: LogMel) -> Parameters:
 
 
 def memory_bytes(graph: Graph) -> int:
-    """Of the arena, while rows come in; 0 without a front end."""
-    return ask("log_mel_bytes", parameters(graph.sound)) if graph.sound else 0
+    """Of the arena, while rows come in: what the kernels work with, then a row. 0 without a front end."""
+    return kernel_bytes(graph.sound) + graph.sound.bands if graph.sound else 0
+
+
+def kernel_bytes(sound: LogMel) -> int:
+    return ask("log_mel_bytes", parameters(sound))
 
 
 def tables(graph: Graph) -> list[Table]:
@@ -67,14 +72,15 @@ def structs(graph: Graph) -> Iterator[str]:
         )
 
 
-def begin(memory: str) -> str:
-    """The call that forgets what was heard."""
-    return f"log_mel_begin({memory});"
-
-
-def hear(memory: str) -> str:
-    """The call that takes samples."""
-    return f"{ROW}(&front_{NAME}, {memory}, samples, count, row)"
+def functions(sound: LogMel, at: str) -> tuple[str, str, str]:
+    """The calls that begin a sample, take samples, and make a row or NULL. at: the memory's offset"""
+    own = f"&front_{NAME}, AT({at})"
+    row = f"AT({at} + {kernel_bytes(sound)})"
+    return (
+        f"log_mel_begin(AT({at}));",
+        f"return log_mel_hear_s16({own}, samples, count);",
+        f"return log_mel_row_u8({own}, {row}) ? {row} : NULL;",
+    )
 
 
 def _table(name: str) -> str:

@@ -58,7 +58,7 @@ def load_labelled(folder: Path, graph: Graph, most: int | None = None) -> Labell
     if most is None and len(samples) > MOST_IMAGES:
         warnings.warn(f"evaluating on {MOST_IMAGES} of {len(samples)} images of {folder}", stacklevel=2)
     samples = evenly(samples, most or MOST_IMAGES)
-    shape = graph.tensors[graph.input.tensor].shape
+    shape = graph.sample_shape
     images = read_images([s.path for s in samples], shape, str(folder))
     return Labelled(images, np.array([rows[s.label] for s in samples]), folder)
 

@@ -1,0 +1,63 @@
+"""Random sounds through random front ends: the C of kernels/log_mel.h against its NumPy twin."""
+
+from __future__ import annotations
+
+import numpy as np
+from kernel_twins import Guarded, Twin
+
+from microtrain.base.errors import Error
+from microtrain.base.sound import LogMel, checked
+from microtrain.convert.ops.log_mel import parameters
+from microtrain.samples.log_mel import log_mel
+
+
+def draw_front_end(rng: np.random.Generator) -> LogMel:
+    """One whose bands all hear something."""
+    while True:
+        fft = 1 << int(rng.integers(6, 10))
+        frame = 2 * int(rng.integers(max(16, fft // 4), fft // 2 + 1))
+        said = {
+            "rate": float(rng.choice([8000, 16000])),
+            "frame": frame,
+            "hop": 2 * int(rng.integers(1, frame // 2 + 1)),
+            "fft": fft,
+            "bands": int(rng.integers(1, fft // 8)),
+            "fmin": float(rng.integers(0, 400)),
+            "floor": -float(rng.integers(20, 111)),
+        }
+        try:
+            found = checked(said)
+            parameters(found)
+            return found
+        except Error:
+            continue
+
+
+def draw_sound(rng: np.random.Generator, count: int) -> np.ndarray:
+    """Silence, steps, the loudest there is, noise of any loudness."""
+    kind = int(rng.integers(5))
+    if kind == 0:
+        return np.full(count, rng.choice([-32768, -1, 0, 1, 32767]), np.int16)
+    if kind == 1:
+        return rng.choice(np.array([-32768, 32767], np.int16), count)
+    loud = np.clip(rng.normal(0, 10 ** rng.uniform(0, 4.5), count), -32768, 32767)
+    return np.asarray(np.rint(loud), np.int16)
+
+
+def check_log_mel(twin: Twin, rng: np.random.Generator) -> None:
+    sound, rows = draw_front_end(rng), int(rng.integers(1, 4))
+    p, guard = parameters(sound), Guarded()
+    samples = draw_sound(rng, sound.samples(rows) + int(rng.integers(0, sound.hop)))
+    memory = guard.array((twin.lib.log_mel_bytes(p) // 8,), np.uint64)
+    twin.lib.log_mel_begin(memory)
+    left, made = samples, []
+    while len(left):
+        block = left[: int(rng.integers(1, sound.frame + 40))]
+        taken = twin.lib.log_mel_hear_s16(p, memory, block.astype("<i2").view(np.uint8), len(block))
+        assert 0 < taken <= len(block)
+        left = left[taken:]
+        row = guard.array((sound.bands,), np.uint8)
+        if twin.lib.log_mel_row_u8(p, memory, row):
+            made.append(row)
+    guard.check()
+    np.testing.assert_array_equal(np.array(made), log_mel(sound, samples))

@@ -1,0 +1,240 @@
+"""Sound in: front ends as text, recordings as rows, and a firmware that makes the rows itself."""
+
+from __future__ import annotations
+
+import wave
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+from pio_build import host_program
+from torch import nn
+
+from microtrain.base.errors import Error
+from microtrain.base.plan import read_plan
+from microtrain.base.sound import parse
+from microtrain.convert.cli import main
+from microtrain.convert.ops.log_mel import NAME
+from microtrain.device.client import Device
+from microtrain.device.errors import AnswerError
+from microtrain.device.link import ProgramPort
+from microtrain.device.protocol import SOUND, Frame, encode
+from microtrain.samples.kind import heard
+from microtrain.samples.log_mel import log_mel, mel_bands, tables
+from microtrain.samples.sounds import changes, load_sound, placed, read_wav
+from microtrain.samples.source import load, vary
+
+TEXT = "log-mel:rate=8000,frame=128,hop=64,bands=12,fmin=100"
+ROWS = 10
+SHAPE = heard((ROWS, 12, 1), parse(TEXT))
+
+
+def write_wav(path: Path, samples: np.ndarray, rate: int = 8000, bits: int = 16, channels: int = 1) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with wave.open(str(path), "wb") as file:
+        file.setnchannels(channels)
+        file.setsampwidth(bits // 8)
+        file.setframerate(rate)
+        file.writeframes(samples.tobytes())
+    return path
+
+
+def tone(hertz: float, count: int, loud: float = 0.1) -> np.ndarray:
+    made: np.ndarray = np.rint(32767 * loud * np.sin(2 * np.pi * hertz / 8000 * np.arange(count)))
+    return made.astype("<i2")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("mel:rate=8000", "no front end"),
+        ("log-mel:rate=8000,frame=256", "not told hop, bands"),
+        ("log-mel:rate=8000,frame=256,hop=128,bands=40,tone=3", "none of what"),
+        ("log-mel:rate=8000,rate=8000,frame=256,hop=128,bands=40", "once each"),
+        ("log-mel:rate=8000,frame=inf,hop=128,bands=40", "is no number"),
+        ("log-mel:rate=8000,frame=25.5,hop=128,bands=40", "whole number"),
+        ("log-mel:rate=8000,frame=1e30,hop=128,bands=40", "power of two"),
+        ("log-mel:rate=8000,frame=256,hop=300,bands=40", "never be heard"),
+        ("log-mel:rate=8000,frame=256,hop=128,bands=40,fft=300", "power of two"),
+        ("log-mel:rate=8000,frame=256,hop=128,bands=40,fmax=5000", "rate / 2"),
+        ("log-mel:rate=8000,frame=256,hop=128,bands=40,floor=3", "floor=3 must"),
+    ],
+)
+def test_what_is_no_front_end_is_a_sentence(text: str, words: str) -> None:
+    with pytest.raises(Error, match=words):
+        parse(text)
+
+
+def test_a_front_end_is_the_same_after_its_text() -> None:
+    for more in ("", ",floor=-70", ",gain=2.7,fft=256,fmax=3999.5"):
+        one = parse(TEXT + more)
+        assert parse(one.text()) == one
+    with pytest.raises(Error, match="lies between two of the FFT's numbers"):
+        tables(parse("log-mel:rate=16000,frame=128,hop=64,bands=60"))
+
+
+def test_rows_are_decibels_of_a_mel_spectrum() -> None:
+    """Against NumPy's own FFT, in floats."""
+    rng = np.random.default_rng(0)
+    for text in (TEXT, "log-mel:rate=16000,frame=480,hop=160,bands=40", f"{TEXT},floor=-100,gain=1.5"):
+        sound = parse(text)
+        x = np.rint(rng.normal(0, 2000, sound.frame)).astype(np.int16)
+        bounds, weights = mel_bands(sound)
+        window = tables(sound).window.astype(float) / 32767
+        power = np.abs(np.fft.rfft(x * window, sound.fft)) ** 2 / (32767 * window.sum() / 2) ** 2
+        matrix = np.zeros((sound.bands, len(power)))
+        for band, (first, count) in zip(matrix, bounds.astype(int), strict=True):
+            band[first : first + count], weights = weights[:count] / 32767, weights[count:]
+        above = 10 * np.log10(matrix @ power + 10 ** (sound.floor / 10)) - sound.floor
+        found = log_mel(sound, x)[0].astype(float)
+        assert np.abs(found - np.clip(above * sound.gain, 0, 255)).max() < 1.0
+    rows = log_mel(parse(TEXT), tone(1000.0, 128))
+    assert abs(rows.max() - 60 * 255 / 80) < 4, "20 dB below full scale"
+    assert (log_mel(parse(TEXT), np.zeros(128, np.int16)) == 0).all()
+
+
+def test_recordings_are_samples(tmp_path: Path) -> None:
+    needed = SHAPE.sound.samples(ROWS)  # type: ignore[attr-defined]
+    sound = tone(700.0, needed)
+    rows = load(write_wav(tmp_path / "a.wav", sound), SHAPE)
+    assert rows.shape == (ROWS, 12, 1) and rows.dtype == np.uint8
+    np.testing.assert_array_equal(rows[:, :, 0], log_mel(parse(TEXT), sound))
+    coarse = write_wav(tmp_path / "b.wav", ((sound >> 8) + 128).astype(np.uint8), bits=8)
+    np.testing.assert_array_equal(read_wav(coarse, 8000), sound >> 8 << 8)
+    longer = write_wav(tmp_path / "c.wav", np.concatenate([tone(90.0, 40), sound, tone(90.0, 40)]))
+    np.testing.assert_array_equal(load(longer, SHAPE), rows)
+    shorter = write_wav(tmp_path / "d.wav", sound[:200])
+    assert (load(shorter, SHAPE)[[0, -1]] == 0).all() and changes(shorter, SHAPE) == ("put between silence",)
+    assert changes(longer, SHAPE) == ("cut to their middle",) and changes(tmp_path / "a.wav", SHAPE) == ()
+    once, again, plain = (vary(shorter, SHAPE, ways, 3) for ways in (("crop",), ("crop",), ()))
+    np.testing.assert_array_equal(once, again)
+    assert (once != plain).any() and (plain == load(shorter, SHAPE)).all()
+
+
+def test_other_recordings_are_refused_in_a_sentence(tmp_path: Path) -> None:
+    good = write_wav(tmp_path / "a.wav", tone(700.0, 900))
+    with pytest.raises(Error, match="convert it with --frontend log-mel:rate=8000"):
+        load(good, (ROWS, 12, 1))
+    cases = {
+        "rate": write_wav(tmp_path / "b.wav", tone(700.0, 900), rate=16000),
+        "two": write_wav(tmp_path / "c.wav", tone(700.0, 900), channels=2),
+        "deep": write_wav(tmp_path / "d.wav", np.zeros(300, np.int32), bits=32),
+    }
+    for path in cases.values():
+        with pytest.raises(Error, match=r"takes one of 8 or 16 bits at 8000 Hz, as `sox .* -r 8000"):
+            load_sound(path, SHAPE)
+    data = good.read_bytes()
+    for n in (0, 3, 20, 43):
+        (tmp_path / "cut.wav").write_bytes(data[:n])
+        with pytest.raises(Error, match="cannot be read as a sound"):
+            load_sound(tmp_path / "cut.wav", SHAPE)
+    with pytest.raises(Error, match="cannot be read as a sound"):
+        load_sound(tmp_path / "gone.wav", SHAPE)
+
+
+def network(folder: Path, *shape: int) -> Path:
+    torch.manual_seed(0)
+    channels = shape[0]
+    layers = nn.Sequential(
+        *(nn.Conv2d(channels, 6, 3, 2, 1), nn.ReLU()),
+        *(nn.Conv2d(6, 8, 1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4)),
+    ).eval()
+    path = folder / "words.pt2"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.export.save(torch.export.export(layers, (torch.zeros(1, *shape),)), path)
+    return path
+
+
+def recordings(folder: Path) -> Path:
+    rng = np.random.default_rng(1)
+    for label in range(4):
+        for n in range(5):
+            said = tone(300 * (label + 1), 600) + np.rint(rng.normal(0, 40, 600)).astype("<i2")
+            write_wav(folder / f"word{label}" / f"{n}.wav", said.astype("<i2"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model with a front end, converted from recordings and built for this machine."""
+    folder = tmp_path_factory.mktemp("sound")
+    words = [network(folder, 1, ROWS, 12), "--frontend", TEXT, "--calibration", recordings(folder / "data")]
+    result = CliRunner().invoke(main, [*map(str, words), "--classes", "4", "-o", str(folder / "generated")])
+    assert result.exit_code == 0, result.output
+    assert "20 put between silence" in result.output
+    host_program(folder / "generated", folder)
+    return folder
+
+
+def test_the_plan_knows_the_front_end(made: Path) -> None:
+    plan = read_plan(made / "generated/plan.json")
+    assert plan.input.sound == parse(TEXT)
+    found = next(t for t in plan.tensors if t.name == NAME)
+    assert found.alive(0) and found.bytes >= 128 * 2 + 4 * 128
+    beside = [t for t in plan.alive(0) if t is not found]
+    assert all(t.end <= found.offset or found.end <= t.offset for t in beside)
+
+
+def test_the_device_makes_the_rows_itself(made: Path) -> None:
+    """The bits of sound are those of its rows, in blocks of any size, and training goes on from them."""
+    path = made / "data/word1/2.wav"
+    with Device(ProgramPort(made / "program")) as device:
+        shape = device.info.shape
+        assert shape == (ROWS, 12, 1)
+        needed = shape.sound.samples(ROWS)  # type: ignore[attr-defined]
+        sound = placed(read_wav(path, 8000), needed, 0)
+        wanted, whole = device.infer(load(path, shape)).logits, device.infer(sound).logits
+        np.testing.assert_array_equal(whole, wanted)
+        rng, start = np.random.default_rng(0), 0
+        while start < needed:
+            block = sound[start : start + int(rng.integers(1, 257))]
+            device._send_frame(SOUND, start, block.tobytes(), f"ok sound {start}", "sound")
+            device._send_frame(SOUND, start, block.tobytes(), f"ok sound {start}", "sound again") if start else 0
+            start += len(block)
+        answer = device._talk.command("infer", "ok infer")
+        assert f"{answer.lines[0].split()[1]}" == f"{wanted.view(np.uint32)[0]:08x}"
+        device.train(sound, 1)
+        learned = device.sha()
+        device.reset()
+        device.train(load(path, shape), 1)
+        assert device.sha() == learned
+
+
+def test_sound_that_cannot_be_is_answered(made: Path) -> None:
+    with Device(ProgramPort(made / "program")) as device:
+        needed = device.info.shape.sound.samples(ROWS)  # type: ignore[attr-defined]
+
+        def said(start: int, size: int) -> str:
+            device._talk.send(encode(Frame(SOUND, 1, start, bytes(size))))
+            with pytest.raises(AnswerError) as found:
+                device._talk.answer("sound", "ok sound")
+            return str(found.value)
+
+        assert "follow what was heard" in said(64, 64)
+        assert "two bytes" in said(0, 63) and "two bytes" in said(0, 0)
+        device._send_frame(SOUND, 0, bytes(100), "ok sound 0", "sound")
+        assert "follow what was heard" in said(51, 64)
+        assert "follow what was heard" in said(0xFFFFFFF0, 64)
+        with pytest.raises(Error, match=f"int16 of {needed} samples"):
+            device.infer(np.zeros(needed + 1, np.int16))
+        start = 0
+        while start < needed:
+            count = min(256, needed - start)
+            device._send_frame(SOUND, start, bytes(2 * count), f"ok sound {start}", "sound")
+            start += count
+        assert "behind the last row" in said(needed, 2)
+
+
+@pytest.mark.parametrize(("shape", "fits"), [((12, ROWS, 1), True), ((1, 12, ROWS), False)])
+def test_rows_are_moments(shape: tuple[int, ...], fits: bool, tmp_path: Path) -> None:
+    """A series of bands is taken; a spectrogram on its side is refused."""
+    words = [str(network(tmp_path, *shape)), "--check", "--classes", "4", "--frontend", TEXT]
+    result = CliRunner().invoke(main, words)
+    assert (result.exit_code == 0) == fits, result.output
+    if not fits:
+        assert "takes 12 rows of 10 numbers, and the front end makes rows of 12" in result.output
+        assert "Traceback" not in result.output
