@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 import numpy as np
+from filelock import FileLock
 
 from lab import notes
 from lab.bench import measure
@@ -16,14 +17,17 @@ from lab.golden.data import find
 from microtrain.base.commands import run
 from microtrain.base.paths import ROOT
 from microtrain.base.pio import BOARD
-from microtrain.base.plan import read_plan
+from microtrain.base.plan import Plan, read_plan
 from microtrain.base.terminal import say
+from microtrain.memory_report.usage import Report
 from microtrain.samples.source import load, suffixes
 
-from . import learn, logits
+from . import learn, logits, speaker, spoken
 from .cases import CASES, Case
 
 WORK, RESULT = ROOT / "build/tasks", ROOT / "build/tasks.json"
+SPEAKER = "speaker"
+NAMES = (*(case.name for case in CASES), SPEAKER)
 COMPARED = 60  # samples of which the logits are compared
 
 
@@ -80,16 +84,67 @@ def measured(case: Case, given: Path) -> dict[str, Any]:
     }
 
 
+def spoken_words(folder: Path, work: Path) -> dict[str, Any]:
+    """The row of the speakers, each held out in turn; their sessions are kept beside it.
+
+    folder  of recordings WORD_SPEAKER_NUMBER.wav
+    """
+    known = spoken.recordings(folder)
+    rows = speaker.all_rows(known, work)
+    held = [speaker.hold_out(name, known, rows, work) for name in sorted({one.speaker for one in known})]
+    kept = [row for one in held for row in speaker.sessions(one, say)]
+    notes.write(work / "rows.json", kept)
+    table = speaker.summary(kept)
+    counts, plan, report = sizes_of(held[0], work)
+    most = max(speaker.COUNTS)
+    return {
+        "name": SPEAKER,
+        "model": "DS-CNN, 32 channels, trained here",
+        "logits_max_diff": None,  # there is no TFLite file of it
+        "metric": "accuracy",
+        "before": table["all"]["before"],
+        "after": table["all"][f"device_{most}"],
+        "float_after": table["all"][f"float_{most}"],
+        "sram": report.sram_total,
+        "flash": report.flash_total,
+        **counts,
+        "scheme": plan.scheme.name,
+        "speakers": table,
+    }
+
+
+def sizes_of(one: speaker.HeldOut, work: Path) -> tuple[dict[str, Any], Plan, Report]:
+    """Instructions of a speaker's network and of the front end before it, its plan, and its memory."""
+    plan = read_plan(one.generated / "plan.json")
+    elf = build(one.generated, work, BOARD)
+    counts = measure.instruction_counts(elf, plan, one.rows[0][..., None], 0)
+    found = {name: counts[name] for name in ("inference_instructions", "step_instructions")}
+    found["front_end_instructions"] = speaker.front_end_instructions(elf, plan.input.shape[0])
+    return found, plan, measure.memory(elf, plan)
+
+
+def keep(row: dict[str, Any]) -> None:
+    """Put a row among those that others, at work at the same time too, have put there."""
+    RESULT.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(RESULT.with_suffix(".lock")):
+        rows = {known["name"]: known for known in notes.read(RESULT, [])} | {row["name"]: row}
+        notes.write(RESULT, [rows[name] for name in NAMES if name in rows])
+    say(f"{row['name']:10} {row['metric']} {row['before']} -> {row['after']}, {row['sram']:,} B of SRAM")
+
+
 @click.command()
-@click.option("--only", help="One task, by its name; the others' rows are kept.")
-def main(only: str | None) -> None:
-    """Convert the published networks of MLPerf Tiny, train them, and write build/tasks.json."""
-    given = find().folder
-    rows = {row["name"]: row for row in notes.read(RESULT, [])}
+@click.option("--only", type=click.Choice(NAMES), help="One task; the others' rows are kept.")
+@click.option(
+    "--recordings",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Of the task `speaker`: other .wav files, WORD_SPEAKER_NUMBER.wav.",
+)
+def main(only: str | None, recordings: Path | None) -> None:
+    """Convert the published networks of MLPerf Tiny, train them, and write build/tasks.json; so too for a
+    network of spoken digits, which learns a speaker that it has never heard."""
     for case in CASES:
         if only in (None, case.name):
-            row = rows[case.name] = measured(case, given)
-            say(
-                f"{case.name:10} {row['metric']} {row['before']} -> {row['after']}, {row['sram']:,} B of SRAM"
-            )
-            notes.write(RESULT, [rows[c.name] for c in CASES if c.name in rows])
+            keep(measured(case, find().folder))
+    if only in (None, SPEAKER):
+        folder = recordings or spoken.unpacked(find().folder, WORK / "data")
+        keep(spoken_words(folder, WORK / (f"{SPEAKER}-{folder.name}" if recordings else SPEAKER)))

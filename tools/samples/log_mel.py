@@ -52,9 +52,7 @@ def _tables(p: LogMel) -> Tables:
     offset = max(1, round(tone * 10 ** (p.floor / 10)))
     gain = round(p.gain * 10 * np.log10(2) / OCTAVE * 2**GAIN_SHIFT)
     base = int(log2(np.array([offset], np.uint64))[0])
-    return Tables(
-        in_shift, gain, base, offset, window, places(half), all_twiddles(half), bounds, weights
-    )
+    return Tables(in_shift, gain, base, offset, window, places(half), all_twiddles(half), bounds, weights)
 
 
 def places(n: int) -> np.ndarray:

@@ -40,7 +40,9 @@ def spectrogram(samples: np.ndarray, shape: Shape) -> np.ndarray:
 def front_end(path: Path, shape: Shape) -> LogMel:
     """That of the model. Error where it has none."""
     if not isinstance(shape, Heard):
-        raise Error(f"{path} is a sound, and the model has no front end: convert it with --frontend {EXAMPLE}.")
+        raise Error(
+            f"{path} is a sound, and the model has no front end: convert it with --frontend {EXAMPLE}."
+        )
     return shape.sound
 
 
@@ -49,7 +51,9 @@ def read_wav(path: Path, rate: int) -> np.ndarray:
     wrong = f"{path} cannot be read as a sound, .wav with 8 or 16 bits"
     with reading(Error, lambda why: f"{wrong} ({why}): remove or replace it."):
         if path.stat().st_size > MOST_BYTES:
-            raise Error(f"{path} has more than {MOST_BYTES >> 20} MB: cut the moments out that are to be heard.")
+            raise Error(
+                f"{path} has more than {MOST_BYTES >> 20} MB: cut the moments out that are to be heard."
+            )
         with wave.open(str(path), "rb") as file:
             bits, channels, own = 8 * file.getsampwidth(), file.getnchannels(), file.getframerate()
             data = file.readframes(file.getnframes())

@@ -12,7 +12,11 @@ from microtrain.base.errors import Error
 from . import images, numbers, sounds
 from .kind import Kind, Shape
 
-KINDS: tuple[Kind, ...] = (images.KIND, numbers.KIND, sounds.KIND)  # a file of none of them is read as the first
+KINDS: tuple[Kind, ...] = (
+    images.KIND,
+    numbers.KIND,
+    sounds.KIND,
+)  # a file of none of them is read as the first
 HELD_OUT = 5  # one sample in so many of a class, where nothing says which ones to test with
 
 

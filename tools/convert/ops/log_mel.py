@@ -57,9 +57,7 @@ def tables(graph: Graph) -> list[Table]:
         return []
     found, types = log_mel.tables(graph.sound), Parameters._arrays_
     arrays = {name: getattr(found, name).reshape(-1) for name in POINTERS}
-    return [
-        Table(f"const {types[n]}_t {_table(n)}[{a.size}]", a, "tables") for n, a in arrays.items()
-    ]
+    return [Table(f"const {types[n]}_t {_table(n)}[{a.size}]", a, "tables") for n, a in arrays.items()]
 
 
 def structs(graph: Graph) -> Iterator[str]:
