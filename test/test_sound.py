@@ -193,9 +193,8 @@ def test_the_device_makes_the_rows_itself(made: Path) -> None:
         while start < needed:
             block = sound[start : start + int(rng.integers(1, 257))]
             device._send_frame(SOUND, start, block.tobytes(), f"ok sound {start}", "sound")
-            device._send_frame(
-                SOUND, start, block.tobytes(), f"ok sound {start}", "sound again"
-            ) if start else 0
+            if start:
+                device._send_frame(SOUND, start, block.tobytes(), f"ok sound {start}", "sound again")
             start += len(block)
         answer = device._talk.command("infer", "ok infer")
         assert f"{answer.lines[0].split()[1]}" == f"{wanted.view(np.uint32)[0]:08x}"

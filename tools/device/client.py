@@ -471,7 +471,7 @@ def split_pair(line: str) -> tuple[str, str]:
 
 
 def parse_info(said: dict[str, str]) -> Info:
-    """The data lines of `info` as an object. KeyError, ValueError or Error where one is missing or malformed."""
+    """The data lines of `info` as an object. KeyError, ValueError or Error where one is missing or wrong."""
     h, w, c = (int(n) for n in said["input"].split("x"))
     return Info(
         board=said["board"],

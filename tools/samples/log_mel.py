@@ -61,7 +61,8 @@ def places(n: int) -> np.ndarray:
         return np.arange(n, dtype=np.uint16)
     inner = places(n // 4)
     number = np.arange(n)
-    return (number % 4 * (n // 4) + inner[number // 4]).astype(np.uint16)
+    made: np.ndarray = (number % 4 * (n // 4) + inner[number // 4]).astype(np.uint16)
+    return made
 
 
 def all_twiddles(n: int) -> np.ndarray:
@@ -94,8 +95,8 @@ def mel_bands(p: LogMel) -> tuple[np.ndarray, np.ndarray]:
         heard = np.flatnonzero(weight)
         if not len(heard):
             raise Error(
-                f"band {b + 1} of {p.bands}, {low:.0f} to {high:.0f} Hz, lies between two of the FFT's numbers: "
-                "take fewer bands, a higher fmin, or a larger fft."
+                f"band {b + 1} of {p.bands}, {low:.0f} to {high:.0f} Hz, lies between two of the FFT's "
+                "numbers: take fewer bands, a higher fmin, or a larger fft."
             )
         bounds.append((heard[0] + 1, heard[-1] - heard[0] + 1))
         weights.append(weight[heard[0] : heard[-1] + 1])
@@ -215,4 +216,5 @@ def log2(v: np.ndarray) -> np.ndarray:
     up = np.where(bit >= LOG_BITS, 0, np.uint64(LOG_BITS) - bit).astype(np.uint64)
     top = ((v >> down) << up).astype(np.int64)
     i, low = (top >> LOG_REST) & (LOG_STEPS - 1), top & ((1 << LOG_REST) - 1)
-    return bit.astype(np.int64) * OCTAVE + LOGS[i] + ((LOGS[i + 1] - LOGS[i]) * low >> LOG_REST)
+    made: np.ndarray = bit.astype(np.int64) * OCTAVE + LOGS[i] + ((LOGS[i + 1] - LOGS[i]) * low >> LOG_REST)
+    return made

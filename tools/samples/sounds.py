@@ -25,7 +25,7 @@ def load_sound(path: Path, shape: Shape) -> np.ndarray:
 
     A shorter one has silence on both sides, of a longer one the middle is taken.
 
-    Errors   Error where it cannot be read, has another rate or several channels, or the model has no front end
+    Errors   Error where it cannot be read, has another rate or several channels, or there is no front end
     """
     sound = front_end(path, shape)
     return spectrogram(placed(read_wav(path, sound.rate), sound.samples(shape[0]), 0), shape)
@@ -59,8 +59,9 @@ def read_wav(path: Path, rate: int) -> np.ndarray:
             data = file.readframes(file.getnframes())
     if bits not in (8, 16) or channels != 1 or own != rate:
         raise Error(
-            f"{path} has {channels} channel{'s' * (channels > 1)} of {bits} bits at {own} Hz, and the front end "
-            f"takes one of 8 or 16 bits at {rate} Hz, as `sox {path.name} -c 1 -b 16 -r {rate} OTHER.wav` makes."
+            f"{path} has {channels} channel{'s' * (channels > 1)} of {bits} bits at {own} Hz, and the "
+            f"front end takes one of 8 or 16 bits at {rate} Hz, as "
+            f"`sox {path.name} -c 1 -b 16 -r {rate} OTHER.wav` makes."
         )
     if bits == 8:
         return ((np.frombuffer(data, np.uint8).astype(np.int16) - 128) << 8).astype(np.int16)
