@@ -33,7 +33,7 @@ class Sizes(ctypes.Structure):
         (name, u32)
         for name in (
             *("arena_bytes", "trainable_bytes", "slot_bytes", "height", "width", "channels"),
-            *("row_bytes", "input_bytes", "classes", "targets"),
+            *("row_bytes", "input_bytes", "classes", "targets", "sound_samples"),
         )
     )
 

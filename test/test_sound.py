@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import warnings
 import wave
 from pathlib import Path
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
+from library import ARGUMENT, OK, ORDER, Learner, shared
 from pio_build import host_program
 from torch import nn
 
@@ -17,6 +19,7 @@ from microtrain.base.errors import Error
 from microtrain.base.plan import read_plan
 from microtrain.base.sound import parse
 from microtrain.convert.cli import main
+from microtrain.convert.export.write import export
 from microtrain.convert.ops.log_mel import NAME
 from microtrain.device.client import Device
 from microtrain.device.errors import AnswerError
@@ -239,3 +242,23 @@ def test_rows_are_moments(shape: tuple[int, ...], fits: bool, tmp_path: Path) ->
     if not fits:
         assert "takes 12 rows of 10 numbers, and the front end makes rows of 12" in result.output
         assert "Traceback" not in result.output
+
+
+def test_the_library_hears_as_the_firmware_does(made: Path, tmp_path: Path) -> None:
+    export(tmp_path, made / "generated", "words")
+    learner = Learner(shared(tmp_path), "words")
+    path = made / "data/word3/0.wav"
+    needed = SHAPE.sound.samples(ROWS)  # type: ignore[attr-defined]
+    assert learner.sizes.sound_samples == needed
+    sound = np.ascontiguousarray(placed(read_wav(path, 8000), needed, 0))
+
+    def feed(at: int, count: int) -> int:
+        return learner.call("feed_sound", at, ctypes.c_void_p(sound[at:].ctypes.data), count)
+
+    assert feed(5, 10) == ORDER and feed(0, needed + 1) == ARGUMENT
+    assert learner.call("feed_sound", 0, None, 10) == ARGUMENT
+    for at in range(0, needed, 100):
+        assert feed(at, min(100, needed - at)) == OK
+    scores = np.zeros(4, np.float32)
+    assert learner.call("predict", scores.ctypes.data_as(ctypes.c_void_p), None) == OK
+    np.testing.assert_array_equal(scores, learner.scores(load(path, SHAPE)))

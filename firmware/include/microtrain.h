@@ -77,8 +77,9 @@ struct microtrain_sizes {
     uint32_t slot_bytes;      /* of the smallest slot that holds one save, where program_bytes is 32 or less */
     uint32_t height, width, channels; /* of the input: uint8 [height][width][channels] */
     uint32_t row_bytes, input_bytes;
-    uint32_t classes; /* scores that an inference gives: classes, outputs of a regression, labels */
-    uint32_t targets; /* numbers that microtrain_train_target takes; 0: the model learns from labels */
+    uint32_t classes;       /* scores that an inference gives: classes, outputs of a regression, labels */
+    uint32_t targets;       /* numbers that microtrain_train_target takes; 0: the model learns from labels */
+    uint32_t sound_samples; /* of which an input can be made by microtrain_feed_sound; 0: no front end */
 };
 
 /* The caller's memory, which the instance keeps using. The two may lie in different regions: the arena in the fastest, the
@@ -140,6 +141,11 @@ int microtrain_feed_row(struct microtrain *m, uint32_t y, const uint8_t *row);
 
 /* The whole input: all rows, input_bytes. */
 int microtrain_feed(struct microtrain *m, const uint8_t *input);
+
+/* Sound in the place of rows, for a model that was converted with --frontend: `count` samples from sample `at` of the input
+ * on, in blocks of any size, in order; 0 starts an input, and what is in already is passed over. A row is made where it is
+ * complete. ERR_ARGUMENT (NULL, or no front end, or beyond sound_samples), ERR_ORDER. */
+int microtrain_feed_sound(struct microtrain *m, uint32_t at, const int16_t *samples, uint32_t count);
 
 /* Inference on the input, which is used up. scores: float [classes], larger is likelier, not normalised; of a regression
  * the outputs, in the units that the model was trained on; of labels that hold or not, above 0 where one does. label: the

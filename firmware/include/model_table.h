@@ -43,6 +43,10 @@ struct microtrain_model {
     void (*imprint_clear)(struct model_memory *memory); /* NULL: converted without statistics of features */
     void (*imprint_add)(struct model_memory *memory, uint32_t label);
     uint32_t (*imprint_solve)(struct model_memory *memory);
+    uint32_t sound_samples; /* of an input; 0: converted without a front end, and what follows is NULL */
+    void (*listen)(struct model_memory *memory);
+    uint32_t (*hear)(struct model_memory *memory, const uint8_t *samples, uint32_t count);
+    const uint8_t *(*heard)(struct model_memory *memory);
 };
 
 /* All steps of the forward pass, and all of the backward pass, as model_api.h has them. */

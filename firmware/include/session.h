@@ -14,6 +14,7 @@
 
 #ifdef MICROTRAIN_LIBRARY
 #define MODEL_IMPRINT 1 /* a model's table says whether it has any */
+#define MODEL_SOUND     /* and a front end */
 #else
 #ifndef MODEL_IMPRINT
 #define MODEL_IMPRINT 0 /* no statistics of features */

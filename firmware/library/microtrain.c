@@ -152,6 +152,7 @@ int microtrain_sizes(const struct microtrain_model *model, struct microtrain_siz
         .input_bytes = (uint32_t)info->height * info->width * info->channels,
         .classes = info->classes,
         .targets = model->targets,
+        .sound_samples = model->sound_samples,
     };
     return MICROTRAIN_OK;
 }
@@ -244,6 +245,20 @@ int microtrain_feed(struct microtrain *m, const uint8_t *input)
         (void)session_put_row(s, y, input + y * ROW_BYTES(s)); /* they come in order */
     }
     return leave(&call, MICROTRAIN_OK);
+}
+
+int microtrain_feed_sound(struct microtrain *m, uint32_t at, const int16_t *samples, uint32_t count)
+{
+    struct call call = enter(m, NEEDS_NO_STEP);
+    if (!call.instance) {
+        return call.status;
+    }
+    struct session *s = &call.instance->session;
+    uint32_t all = s->model->sound_samples;
+    if (!samples || at > all || count > all - at) {
+        return leave(&call, MICROTRAIN_ERR_ARGUMENT);
+    }
+    return leave(&call, of_session(session_put_sound(s, at, (const uint8_t *)samples, count)));
 }
 
 /* Whether a model learns from what it is given: a target of finite numbers, or a label where target is NULL. */

@@ -139,7 +139,7 @@ int session_put_sound(struct session *s, uint32_t at, const uint8_t *samples, ui
 {
     if (at == 0) {
         start_image(s);
-        MODEL(s, listen)();
+        MODEL(s, listen)(OF(s));
     } else if (at <= s->heard && count <= s->heard - at) {
         return SESSION_OK;
     } else if (at != s->heard) {
@@ -149,8 +149,8 @@ int session_put_sound(struct session *s, uint32_t at, const uint8_t *samples, ui
         if (s->row == ROWS(s)) {
             return SESSION_ERR_ROW;
         }
-        uint32_t start = CYCLES(), taken = MODEL(s, hear)(samples, count);
-        const uint8_t *row = MODEL(s, heard)();
+        uint32_t start = CYCLES(), taken = MODEL(s, hear)(OF_AND(s) samples, count);
+        const uint8_t *row = MODEL(s, heard)(OF(s));
         s->image_cycles += CYCLES() - start;
         s->heard += taken;
         samples += 2 * taken;

@@ -17,7 +17,7 @@ from microtrain.base.plan import GUESSES
 from microtrain.convert.ir import Graph
 from microtrain.convert.memory import imprint
 from microtrain.convert.names import Names
-from microtrain.convert.ops import TABLE, saves
+from microtrain.convert.ops import TABLE, log_mel, saves
 from microtrain.convert.ops.imprint import statistics
 from microtrain.convert.ops.losses import task_of
 from microtrain.convert.ops.stream import STREAM_STRUCT, before_rows, kernel_scratch_at, own_rows
@@ -70,6 +70,7 @@ def steps(names: Names, inner: Inner) -> str:
             f"static const float *logits({PASSED}) {{ return {names.at(graph.output)}; }}\n",
             _step(names),
             *_imprint(names),
+            *_sound(names),
             _table(graph, inner.info),
         ]
     )
@@ -183,10 +184,26 @@ def _imprint(names: Names) -> list[str]:
     ]
 
 
+def _sound(names: Names) -> list[str]:
+    if names.graph.sound is None:
+        return []
+    begin, hear, row = log_mel.functions(names.graph.sound, f"T_{log_mel.NAME}")
+    return [
+        f"static void listen({PASSED}) {{ {begin} }}",
+        f"static uint32_t hear({PASSED}, const uint8_t *samples, uint32_t count) {{ {hear} }}",
+        f"static const uint8_t *heard({PASSED}) {{ {row} }}",
+        "",
+    ]
+
+
 def _table(graph: Graph, info: str) -> str:
     """The descriptor: all that the library knows of the model."""
     names = ("imprint_clear_all", "imprint_add", "imprint_solve") if graph.imprint else ("NULL",) * 3
     clear, add, solve = names
+    sound = ""
+    if graph.sound is not None:
+        samples = graph.sound.samples(graph.tensors[graph.input.tensor].shape[0])
+        sound = f"    .sound_samples = {samples}, .listen = listen, .hear = hear, .heard = heard,\n"
     found, task = INFO.search(info), task_of(graph)
     targets = graph.tensors[graph.output].channels if task else 0
     assert found is not None
@@ -197,5 +214,5 @@ def _table(graph: Graph, info: str) -> str:
     .forward_steps = {len(graph.forward_nodes)}, .steps = {len(graph.nodes)},
     .start = start, .row = row, .take_row = take_row, .logits = logits, .step = step,
     .imprint_clear = {clear}, .imprint_add = {add}, .imprint_solve = {solve},
-}};
+{sound}}};
 """
