@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import warnings
 import wave
 from pathlib import Path
@@ -11,9 +12,11 @@ import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
+from conftest import ROOT
 from library import ARGUMENT, OK, ORDER, Learner, shared
 from pio_build import host_program
 from torch import nn
+from walk import blocks
 
 from microtrain.base.errors import Error
 from microtrain.base.plan import read_plan
@@ -29,6 +32,7 @@ from microtrain.samples.kind import heard
 from microtrain.samples.log_mel import log_mel, mel_bands, tables
 from microtrain.samples.sounds import changes, load_sound, placed, read_wav
 from microtrain.samples.source import load, vary
+from microtrain.simulate.cli import main as simulate_main
 
 TEXT = "log-mel:rate=8000,frame=128,hop=64,bands=12,fmin=100"
 ROWS = 10
@@ -140,10 +144,10 @@ def test_other_recordings_are_refused_in_a_sentence(tmp_path: Path) -> None:
 
 def network(folder: Path, *shape: int) -> Path:
     torch.manual_seed(0)
-    channels = shape[0]
+    channels, seen = shape[0], 8 * -(-shape[1] // 2) * -(-shape[2] // 2)
     layers = nn.Sequential(
         *(nn.Conv2d(channels, 6, 3, 2, 1), nn.ReLU()),
-        *(nn.Conv2d(6, 8, 1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4)),
+        *(nn.Conv2d(6, 8, 1), nn.ReLU(), nn.Flatten(), nn.Linear(seen, 4)),
     ).eval()
     path = folder / "words.pt2"
     with warnings.catch_warnings():
@@ -231,6 +235,22 @@ def test_sound_that_cannot_be_is_answered(made: Path) -> None:
             device._send_frame(SOUND, start, bytes(2 * count), f"ok sound {start}", "sound")
             start += count
         assert "behind the last row" in said(needed, 2)
+
+
+def test_recordings_are_learned_by_the_simulator(made: Path, tmp_path: Path) -> None:
+    words = [made / "generated", "--data", made / "data", "--epochs", "12", "--jobs", "1", "-o", tmp_path]
+    result = CliRunner().invoke(simulate_main, list(map(str, words)))
+    assert result.exit_code == 0, result.output
+    accuracy = json.loads((tmp_path / "results.json").read_text())["runs"][0]["accuracy"]
+    assert accuracy["after"] == 1.0
+
+
+def test_the_page_shows_how_rows_are_made() -> None:
+    page = (ROOT / "docs/inputs.md").read_text(encoding="utf-8")
+    (code,) = [body for language, body in blocks(page) if language == "python" and "log_mel" in body]
+    found: dict[str, object] = {"samples": tone(440.0, 256 + 160)}
+    exec(code, found)
+    assert np.shape(found["rows"]) == (2, 40)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("shape", "fits"), [((12, ROWS, 1), True), ((1, 12, ROWS), False)])

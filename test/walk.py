@@ -98,6 +98,9 @@ NOT_RUN = {
     "microtrain convert model.tflite --classes 5": "test_tflite.py converts and trains one",
     "microtrain convert model.onnx": "test_onnx.py reads such files",
     "microtrain simulate firmware/generated --data samples/": "test_tflite.py, on samples of its own",
+    "microtrain convert words.pt2": "test_sound.py, with recordings of its own",
+    "microtrain simulate firmware/generated --data words/": "test_sound.py",
+    "microtrain device --port /dev/ttyACM0 train words/": "test_sound.py trains the firmware with sound",
     "microtrain demo --task motion": "test_signals.py in small",
     "microtrain demo --task anomaly": "test_signals.py in small",
     "microtrain convert meter.pt2 --task regression": "test_measured.py",
@@ -134,6 +137,7 @@ NO_COMMANDS = {
     },
     ("docs/embed.md", "add_subdirectory(garden)"): "test_packages.py builds so",
     ("docs/inputs.md", "file,temperature,humidity"): "test_measured.py writes such tables",
+    ("docs/inputs.md", "from microtrain.base.sound import parse"): "test_sound.py runs it",
     ("docs/plan.md", "{"): "test_plan_file.py",
     ("docs/schemes.md", "name: digits-sparse"): "test_walk.py reads it as a scheme",
 }

@@ -92,8 +92,7 @@ def spoken_words(folder: Path, work: Path) -> dict[str, Any]:
     known = spoken.recordings(folder)
     rows = speaker.all_rows(known, work)
     held = [speaker.hold_out(name, known, rows, work) for name in sorted({one.speaker for one in known})]
-    kept = [row for one in held for row in speaker.sessions(one, say)]
-    notes.write(work / "rows.json", kept)
+    kept = [row for one in held for row in sessions(one, work / one.name / "sessions.json")]
     table = speaker.summary(kept)
     counts, plan, report = sizes_of(held[0], work)
     most = max(speaker.COUNTS)
@@ -111,6 +110,14 @@ def spoken_words(folder: Path, work: Path) -> dict[str, Any]:
         "scheme": plan.scheme.name,
         "speakers": table,
     }
+
+
+def sessions(one: speaker.HeldOut, file: Path) -> list[dict[str, Any]]:
+    """The sessions of a speaker, kept in a file: a run that was stopped goes on behind him."""
+    if not file.is_file():
+        notes.write(file, speaker.sessions(one, say))
+    found: list[dict[str, Any]] = notes.read(file, [])
+    return found
 
 
 def sizes_of(one: speaker.HeldOut, work: Path) -> tuple[dict[str, Any], Plan, Report]:

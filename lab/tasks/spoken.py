@@ -20,7 +20,7 @@ ROWS = 49  # a second
 CHANNELS, BLOCKS = 32, 4
 MEAN, STD = 0.35, 0.25  # of a row's values / 255, as the network takes them
 NAME = re.compile(r"(\w+)_(\w+)_(\d+)\.wav")
-VARIANTS, EPOCHS, BATCH = 4, 30, 32
+VARIANTS, EPOCHS, BATCH = 4, 25, 32
 SEED = 7
 
 
