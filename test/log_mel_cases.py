@@ -23,7 +23,7 @@ def draw_front_end(rng: np.random.Generator) -> LogMel:
             "fft": fft,
             "bands": int(rng.integers(1, fft // 8)),
             "fmin": float(rng.integers(0, 400)),
-            "floor": -float(rng.integers(20, 111)),
+            "floor": -float(rng.integers(40, 111)),
         }
         try:
             found = checked(said)

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 import numpy as np
+import torch
 from filelock import FileLock
 
 from lab import notes
@@ -89,6 +90,7 @@ def spoken_words(folder: Path, work: Path) -> dict[str, Any]:
 
     folder  of recordings WORD_SPEAKER_NUMBER.wav
     """
+    torch.set_num_threads(1)  # so that sums come in one order
     known = spoken.recordings(folder)
     rows = speaker.all_rows(known, work)
     held = [speaker.hold_out(name, known, rows, work) for name in sorted({one.speaker for one in known})]

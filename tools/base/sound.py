@@ -105,6 +105,6 @@ def _rules(p: LogMel) -> tuple[tuple[bool, str], ...]:
         (2 <= p.hop <= p.frame, f"hop={p.hop} must be 2..{p.frame}, or samples would never be heard"),
         (1 <= p.bands <= 256, f"bands={p.bands} must be 1..256"),
         (0 <= p.fmin < p.fmax <= p.rate / 2, f"0 <= fmin={p.fmin:g} < fmax={p.fmax:g} <= rate / 2 must hold"),
-        (-110 <= p.floor <= -20, f"floor={p.floor:g} must be -110..-20 dB"),
+        (-110 <= p.floor <= -40, f"floor={p.floor:g} must be -110..-40 dB"),
         (0.1 <= p.gain <= 50, f"gain={p.gain:g} must be 0.1..50 units a dB"),
     )

@@ -115,20 +115,25 @@ static uint32_t first_stage(struct complex *z, uint32_t n)
     return 4;
 }
 
+/* One transform of a stage, of 4 quarters. By itself, as all registers are needed. */
+NEVER_INLINE void join(struct complex *z, uint32_t quarter, const int16_t *w)
+{
+    for (const struct complex *end = z + quarter; z < end; z++, w += 6) {
+        struct complex *next = further(z, quarter);
+        struct complex b = times(*next, load_u32(w));
+        next = further(next, quarter);
+        struct complex c = times(*next, load_u32(w + 2));
+        next = further(next, quarter);
+        radix4(z, quarter, b, c, times(*next, load_u32(w + 4)));
+    }
+}
+
 /* The DFT of n numbers in place. Returns the twiddles that are left over. */
-static const int16_t *transform(struct complex *z, uint32_t n, const int16_t *twiddles)
+NEVER_INLINE const int16_t *transform(struct complex *z, uint32_t n, const int16_t *twiddles)
 {
     for (uint32_t quarter = first_stage(z, n); quarter < n; quarter *= 4) {
         for (struct complex *block = z; block < z + n; block += 4 * quarter) {
-            const int16_t *w = twiddles;
-            for (struct complex *at = block; at < block + quarter; at++, w += 6) {
-                struct complex *next = further(at, quarter);
-                struct complex b = times(*next, load_u32(w));
-                next = further(next, quarter);
-                struct complex c = times(*next, load_u32(w + 2));
-                next = further(next, quarter);
-                radix4(at, quarter, b, c, times(*next, load_u32(w + 4)));
-            }
+            join(block, quarter, twiddles);
         }
         twiddles += 6 * quarter;
     }
@@ -159,7 +164,7 @@ ALWAYS_INLINE void place_products(const struct log_mel *p, const int16_t *x, int
     }
 }
 
-static void place_frame(const struct log_mel *p, const int16_t *x, uint32_t shift, struct complex *z)
+NEVER_INLINE void place_frame(const struct log_mel *p, const int16_t *x, uint32_t shift, struct complex *z)
 {
     if (shift > p->in_shift) {
         place_products(p, x, 1, shift - p->in_shift, z);
@@ -177,7 +182,7 @@ ALWAYS_INLINE int32_t power(int32_t re, int32_t im)
 }
 
 /* The power of each k of the real spectrum, in the place of Z[k]'s real part. */
-static void split(struct complex *z, uint32_t n, const int16_t *twiddles)
+NEVER_INLINE void split(struct complex *z, uint32_t n, const int16_t *twiddles)
 {
     for (uint32_t k = 1; k <= n / 2; k++, twiddles += 2) {
         struct complex a = half(z[k]), b = half(z[n - k]);
@@ -191,14 +196,18 @@ static void split(struct complex *z, uint32_t n, const int16_t *twiddles)
 /* log2 in OCTAVEs. v > 0 */
 static int32_t log_of(uint64_t v)
 {
-    uint32_t high = (uint32_t)(v >> 32), top;
-    uint32_t bit = high ? 63u - (uint32_t)__builtin_clz(high) : 31u - (uint32_t)__builtin_clz((uint32_t)v);
-    top = bit >= 15 ? (uint32_t)(v >> (bit - 15)) : (uint32_t)v << (15 - bit);
-    uint32_t i = (top >> LOG_REST) & (LOG_STEPS - 1u), rest = top & ((1u << LOG_REST) - 1u);
+    uint32_t high = (uint32_t)(v >> 32), bit = high ? 63 : 31, top = high ? high : (uint32_t)v;
+    uint32_t zeros = (uint32_t)__builtin_clz(top);
+    top <<= zeros;
+    if (high && zeros) {
+        top |= (uint32_t)v >> (32 - zeros);
+    }
+    bit -= zeros;
+    uint32_t i = (top >> 25) & (LOG_STEPS - 1u), rest = (top >> 16) & ((1u << LOG_REST) - 1u);
     return (int32_t)(bit * OCTAVE + logs[i] + (((uint32_t)(logs[i + 1] - logs[i]) * rest) >> LOG_REST));
 }
 
-static void bands(const struct log_mel *p, const struct complex *z, uint32_t shift, uint8_t *row)
+NEVER_INLINE void bands(const struct log_mel *p, const struct complex *z, uint32_t shift, uint8_t *row)
 {
     const uint16_t *weight = p->weights;
     uint64_t offset = (uint64_t)p->offset << 2 * shift;
