@@ -1,16 +1,21 @@
-"""The float twin that `make tasks` compares a device's autoencoder with."""
+"""What `make tasks` compares devices with: float twins; and how it draws samples and keeps rows."""
 
 from __future__ import annotations
 
+import json
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
+from test_sound import write_wav
 from torch import nn
 
+from lab.tasks import cli, speaker, spoken
 from lab.tasks.cases import spectra
 from lab.tasks.learn import auc
 from lab.tasks.twin import Twin
@@ -61,3 +66,74 @@ def test_two_machines_are_as_far_from_the_first() -> None:
     near, far = (float(np.linalg.norm(one - known)) for one in (new, odd))
     assert abs(near / far - 1) < 0.1 and np.linalg.norm(new - odd) > 1.8 * near
     assert auc(np.array([0.0, 1.0]), np.array([0.5, 2.0])) == 0.75
+
+
+def row(name: str, value: float = 0.5) -> dict[str, Any]:
+    return {"name": name, "metric": "accuracy", "before": 0.1, "after": value, "sram": 1}
+
+
+def test_commands_side_by_side_keep_each_others_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli, "RESULT", tmp_path / "build/tasks.json")
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(cli.keep, [row(name) for name in reversed(cli.NAMES)]))
+    cli.keep(row(cli.SPEAKER, 0.9))
+    kept = json.loads(cli.RESULT.read_text())
+    assert [(one["name"], one["after"]) for one in kept] == [
+        *((name, 0.5) for name in cli.NAMES[:-1]),
+        (cli.SPEAKER, 0.9),
+    ]
+
+
+def said(folder: Path) -> list[spoken.Recording]:
+    """Ten recordings of two words by two speakers: tones, in a little noise."""
+    rng = np.random.default_rng(0)
+    for who, higher in (("ann", 1.0), ("bob", 1.4)):
+        for word in range(2):
+            for n in range(10):
+                wave_ = 3000 * np.sin(2 * np.pi * (400 + 900 * word) * higher * np.arange(2000) / 8000)
+                write_wav(folder / f"{word}_{who}_{n}.wav", (wave_ + rng.normal(0, 30, 2000)).astype("<i2"))
+    (folder / "notes.txt").write_text("no recording")
+    return spoken.recordings(folder)
+
+
+def test_a_speakers_samples_are_drawn_apart_from_those_of_the_test(tmp_path: Path) -> None:
+    known = said(tmp_path)
+    first = [(r.speaker, r.word, r.number) for r in known[:11:5]]
+    assert first == [("ann", 0, 0), ("ann", 0, 5), ("ann", 1, 0)]
+    own, rows = known[20:], spoken.features(known[20:])[:, 0]
+    assert {r.speaker for r in own} == {"bob"} and rows.shape == (20, spoken.ROWS, 40)
+    given = speaker.lesson(own, rows, 3)
+    assert len(given.words) == 10 and given.of(1)[1].tolist() == [0, 1] and len(given.of(3)[1]) == 6
+    tests = {x.tobytes() for x in given.tests[0]}
+    assert len(given.tests[0]) == 10 and not tests & {x[0].tobytes() for x in given.rows}
+    assert {rows[k].tobytes() for k in (*range(5), *range(10, 15))} == tests, "the first are never learned"
+    steps = list(given.order(3, 9))
+    assert sorted(k for k, _ in steps[:6]) == list(range(6)) and [v for _, v in steps[::6]] == [*range(8), 0]
+    assert list(speaker.lesson(own, rows, 3).order(3, 9)) == steps
+
+
+def test_float_and_means_learn_a_speaker(tmp_path: Path) -> None:
+    known = said(tmp_path)
+    own, rows = known[20:], spoken.features(known[20:])[:, 0]
+    given = speaker.lesson(own, rows, 0)
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Flatten(), nn.Linear(spoken.ROWS * 40, 2))
+    assert speaker.by_means(net, given, 1) > 0.9
+    before = [p.detach().clone() for p in net.parameters()]
+    assert speaker.by_float(net, given, 3, speaker.Way(10, 1e-3, 2)) > 0.9
+    for kept, now in zip(before, net.parameters(), strict=True):
+        assert torch.equal(kept, now), "a session leaves the network as it was"
+
+
+def test_the_summary_is_of_all_and_of_each() -> None:
+    rows = [
+        {"speaker": who, "draw": d, "samples": n, "before": b, "float_before": b, "device": b + n / 100}
+        | {"float": 0.5, "means": 0.25}
+        for who, b in (("ann", 0.5), ("bob", 0.7))
+        for d in range(2)
+        for n in speaker.COUNTS
+    ]
+    found = speaker.summary(rows)
+    assert found["all"]["before"] == 0.6 and found["ann"]["before"] == 0.5
+    assert found["all"]["device_5"] == 0.65 and found["bob"]["device_1"] == 0.71
+    assert found["bob"]["means_3"] == 0.25
