@@ -7,6 +7,7 @@ import json
 import warnings
 import wave
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -248,9 +249,9 @@ def test_recordings_are_learned_by_the_simulator(made: Path, tmp_path: Path) -> 
 def test_the_page_shows_how_rows_are_made() -> None:
     page = (ROOT / "docs/inputs.md").read_text(encoding="utf-8")
     (code,) = [body for language, body in blocks(page) if language == "python" and "log_mel" in body]
-    found: dict[str, object] = {"samples": tone(440.0, 256 + 160)}
+    found: dict[str, Any] = {"samples": tone(440.0, 256 + 160)}
     exec(code, found)
-    assert np.shape(found["rows"]) == (2, 40)  # type: ignore[arg-type]
+    assert np.shape(found["rows"]) == (2, 40)
 
 
 @pytest.mark.parametrize(("shape", "fits"), [((12, ROWS, 1), True), ((1, 12, ROWS), False)])
