@@ -280,6 +280,7 @@ class Lowering:
         layer: str | None = None,
         window: Window | None = None,
         factors: tuple[float, ...] = (),
+        channels: tuple[int, ...] | None = None,
     ) -> Act:
         """Append a node; its output has the given shape (h, w, c), seen as `dims` (default: an image)."""
         if min(shape) < 1:
@@ -294,7 +295,8 @@ class Lowering:
         self.tensors[tensor] = Tensor(tensor, shape)
         read = tuple(self.tensor_of(a) for a in inputs)
         name = layer or call.node_name(op)
-        self.nodes.append(Node(op, name, read, (tensor,), layer=layer, window=window, factors=factors))
+        about = {"layer": layer, "window": window, "factors": factors, "channels": channels}
+        self.nodes.append(Node(op, name, read, (tensor,), **about))  # type: ignore[arg-type]
         result = Act(tensor, dims or (self.batch, shape[2], shape[0], shape[1]))
         if call.op.endswith("_"):
             self.current[read[0]] = tensor
