@@ -14,13 +14,14 @@ from test_executor import partly_trained, run_both
 from test_gradients import cosines, everything
 from test_parallel import assert_simulated, compiled, image_of
 from torch import nn
-from torch.nn import functional
+from torch_networks import images_for, randomise, torch_logits, write
 
 from microtrain.convert.emit.code import generate
+from microtrain.convert.execute.batched import run_float
 from microtrain.convert.frontends.module import load_model
 from microtrain.convert.ir import ConvertError, Graph, Node
 from microtrain.convert.native_model import NativeModel
-from microtrain.convert.ops import TABLE, channels, forward_op
+from microtrain.convert.ops import TABLE, channels
 from microtrain.convert.scheme import convolutions
 
 SIZE = 12
@@ -68,61 +69,30 @@ def test_the_simulation_has_the_executors_gradients(tmp_path: Path) -> None:
     assert_simulated(model, image_of(graph, 1), tmp_path)
 
 
-class Unit(nn.Module):
-    """What ShuffleNet and SqueezeNet do with channels, in one of the ways to write it."""
+class Shuffle(nn.Module):
+    """PyTorch's own op for it."""
 
-    def __init__(self, way: str) -> None:
+    shape = (3, 8, 8)
+
+    def __init__(self) -> None:
         super().__init__()
-        self.stem, self.work, self.head = nn.Conv2d(3, 8, 3, 2, 1), nn.Conv2d(4, 6, 1), nn.Linear(10, 3)
-        self.way = way
+        self.stem, self.shuffle, self.head = nn.Conv2d(3, 9, 3, 2, 1), nn.ChannelShuffle(3), nn.Linear(9, 3)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = functional.relu(self.stem(x))
-        if self.way == "slice":
-            a, b = x[:, :4], x[:, 4:]
-        elif self.way == "split":
-            a, b = torch.split(x, [4, 4], dim=1)
-        else:
-            a, b = x.chunk(2, dim=1)
-        x = torch.cat((a, functional.relu(self.work(b))), dim=-3 if self.way == "split" else 1)
-        if self.way == "channel_shuffle":
-            x = functional.channel_shuffle(x, 2)
-        else:
-            n, c, h, w = x.shape
-            x = x.view(n, 2, c // 2, h, w).transpose(1, 2).contiguous().view(n, c, h, w)
-        result: torch.Tensor = self.head(x.mean((2, 3)))
+        result: torch.Tensor = self.head(self.shuffle(self.stem(x)).mean((2, 3)))
         return result
 
 
-def written(network: nn.Module, path: Path, shape: tuple[int, ...] = (1, 3, 8, 8)) -> Path:
-    torch.manual_seed(0)
-    if path.suffix == ".pt":
-        torch.jit.trace(network.eval(), torch.zeros(shape)).save(str(path))
-    else:
-        torch.export.save(torch.export.export(network.eval(), (torch.zeros(shape),)), path)
-    return path
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.parametrize("suffix", [".pt2", ".pt"])
-@pytest.mark.parametrize("way", ["chunk", "split", "slice", "channel_shuffle"])
-def test_a_shuffled_unit_of_a_file_is_pytorchs(way: str, suffix: str, tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    unit = Unit(way).eval()
-    path = written(unit, tmp_path / f"model{suffix}")
-    graph = load_model(path, input_shape=None if suffix == ".pt2" else (3, 8, 8)).graph
-    assert [node.op for node in graph.nodes].count("take") == 3
-    image = np.random.default_rng(0).normal(0, 1, (2, 8, 8, 3)).astype(np.float32)
-    values = {graph.input.tensor: image}
-    for node in graph.nodes:
-        y = forward_op(node).float_run(graph, node, values)
-        values[node.outputs[0]] = np.maximum(y, 0) if node.act == "relu" else y
-    with torch.no_grad():
-        wanted = unit(torch.as_tensor(image).permute(0, 3, 1, 2)).numpy()
-    np.testing.assert_allclose(values[graph.output].reshape(2, -1), wanted, rtol=1e-4, atol=1e-5)
+def test_pytorchs_channel_shuffle(tmp_path: Path) -> None:
+    net = randomise(Shuffle(), seed=1)
+    images = images_for(net, 3, seed=2)
+    graph = load_model(write(net, tmp_path / "model.pt2", "exported")).graph
+    np.testing.assert_allclose(run_float(graph, images), torch_logits(net, images), atol=1e-5)
 
 
 class Joined(nn.Module):
+    shape = (3, 8, 8)
+
     def __init__(self, way: str) -> None:
         super().__init__()
         self.stem, self.head, self.way = nn.Conv2d(3, 8, 3, 2, 1), nn.Linear(8, 3), way
@@ -149,4 +119,4 @@ class Joined(nn.Module):
 )
 def test_what_is_not_along_the_channels_is_refused(way: str, sentence: str, tmp_path: Path) -> None:
     with pytest.raises(ConvertError, match=sentence):
-        load_model(written(Joined(way), tmp_path / "model.pt2"))
+        load_model(write(Joined(way).eval(), tmp_path / "model.pt2", "exported"))

@@ -33,7 +33,7 @@ NEAREST: dict[str, str] = {
     **dict.fromkeys(("select", "permute", "transpose", "t"), NO_SLICE),
     **dict.fromkeys(("upsample_nearest2d", "upsample_bilinear2d", "pixel_shuffle"), NO_RESIZE),
     **dict.fromkeys(("conv_transpose2d", "conv_transpose1d"), NO_RESIZE),
-    **dict.fromkeys(("conv1d", "conv3d"), "conv2d"),
+    "conv3d": "conv2d",
     "stack": "cat, of maps of one size along their channels",
     **dict.fromkeys(
         ("pad", "constant_pad_nd", "reflection_pad2d"), "the padding argument of the convolution"

@@ -33,7 +33,7 @@ NAMES = {"True": True, "False": False, "None": None, "inf": math.inf, "nan": mat
 CASTS = {"int": "Int", "float": "Float", "bool": "Bool"}
 
 
-def read_torchscript(archive: Archive, input_shape: tuple[int, int, int]) -> Raw:
+def read_torchscript(archive: Archive, input_shape: tuple[int, ...]) -> Raw:
     """The raw graph of a TorchScript file for an input of (c, h, w)."""
     low = Lowering(archive.name)
     image = low.input((1, *input_shape))

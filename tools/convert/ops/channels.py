@@ -253,8 +253,8 @@ def lower_concat(low: Lowering, call: Call) -> Act:
         )
     if len({low.tensor_of(each) for each in maps}) < len(maps):
         raise call.error(
-            f"the op {call.op} of a tensor and itself is not supported; the nearest that is: a layer of twice the "
-            "channels"
+            f"the op {call.op} of a tensor and itself is not supported; the nearest that is: "
+            "a layer of twice the channels"
         )
     if len(maps) == 1:
         return maps[0]
