@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from microtrain.convert.reference.numeric import f32, rint_s32, sat8
 from microtrain.convert.reference.windows import centred, requantized
 
 from .bounds import no_integers
-from .ctext import struct
+from .ctext import Table, struct
 from .environment import Env
 from .outputs import as_input, by_range
 from .stage import NOT_A_STAGE
@@ -39,7 +40,6 @@ from .table import (
     no_macs,
     no_scratch,
     no_structs,
-    no_tables,
     not_in_place,
 )
 from .work import by_size, one_way
@@ -115,7 +115,6 @@ def _call_concat(names: Names, node: Node) -> str:
 def _concat_structs(names: Names, node: Node) -> Iterator[str]:
     for i, p in enumerate(parts(names.graph, node)):
         yield struct("concat", "concat", _part(node, i), p)
-    yield from _channel_tables(names.graph, node)
 
 
 def _concat_gradient(tape: Tape, node: Node, error: str | None) -> None:
@@ -164,8 +163,8 @@ def _run_take(env: Env, node: Node) -> None:
 
 
 def _table(node: Node) -> str:
-    """Name of the table of a node's channels."""
-    return f"channels_of_{identifier(node.outputs[0])}"
+    """Name of the table of a node's channels: by what it holds, so that nodes share it."""
+    return f"channels_{hashlib.sha256(_index(node).tobytes()).hexdigest()[:12]}"
 
 
 def _call_take(names: Names, node: Node) -> str:
@@ -174,16 +173,12 @@ def _call_take(names: Names, node: Node) -> str:
     return f"gather_s8({sizes}, {_table(node)}, {y.channels}, {names.at(y.name)});"
 
 
-def _channel_tables(graph: Graph, node: Node) -> Iterator[str]:
+def _tables(graph: Graph, node: Node) -> Iterator[Table]:
     """Of the node, and of the gradients that come back through it."""
     back = [n for n in graph.backward_nodes if n.op == ERROR and n.name == node.name]
     for each in [*([node] if node.op == TAKE else []), *back]:
-        text = ", ".join(map(str, each.channels or ()))
-        yield f"static const uint16_t {_table(each)}[] = {{{text}}};\n"
-
-
-def _take_structs(names: Names, node: Node) -> Iterator[str]:
-    yield from _channel_tables(names.graph, node)
+        index = _index(each)
+        yield Table(f"const uint16_t {_table(each)}[{index.size}]", index, "tables")
 
 
 def _take_gradient(tape: Tape, node: Node, error: str | None) -> None:
@@ -379,7 +374,7 @@ OPS: tuple[Op, ...] = (
         gathers=gathers_channels,
         gradient=_concat_gradient,
         leaves=Leaves.CLAMP_MASK,
-        tables=no_tables,
+        tables=_tables,
         layer_structs=no_structs,
         step_structs=_concat_structs,
         kernel="concat_fwd_s8",
@@ -411,9 +406,9 @@ OPS: tuple[Op, ...] = (
         gathers=gathers_channels,
         gradient=_take_gradient,
         leaves=Leaves.NOTHING,
-        tables=no_tables,
+        tables=_tables,
         layer_structs=no_structs,
-        step_structs=_take_structs,
+        step_structs=no_structs,
         kernel="gather_s8",
         struct="channels_of",
         stage=NOT_A_STAGE,
