@@ -23,7 +23,7 @@ from microtrain.device.link import ProgramPort  # noqa: E402
 
 PROBES, STEPS, UNSEEN = 5, 90, 30  # images: inferred, trained on, held out
 PART_BYTES = 512  # of rows on their way without an answer: half the device's receive ring
-INPUT = "32x32x1"  # of the example
+EXAMPLE = {"input": "32x32x1", "classes": "10"}
 
 Image = dict[str, Any]
 
@@ -55,9 +55,10 @@ def _banner(port: ProgramPort) -> str:
 
 
 def _session(talk: Conversation, model: str) -> dict[str, Any]:
-    shape = next(line for line in talk.command("info").lines if line.startswith("input "))
-    if shape != f"input {INPUT}":
-        raise OtherModelError(f"the firmware's {shape} is not the example's {INPUT}")
+    said = dict(line.split(" ", 1) for line in talk.command("info").lines)
+    for name, value in EXAMPLE.items():
+        if said[name] != value:
+            raise OtherModelError(f"the firmware's {name} {said[name]} is not the example's {value}")
     train, train_labels, unseen, unseen_labels = dataset.device_split()
     held_out = list(zip(unseen[:UNSEEN], unseen_labels[:UNSEEN], strict=True))
     lessons = list(zip(train[:STEPS], train_labels[:STEPS], strict=True))

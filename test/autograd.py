@@ -102,6 +102,10 @@ def _run(
     if node.op == "scale_channels":
         a, b = ((values[x.name] - x.zero) * x.scale for x in xs)
         return a * b / y.scale + y.zero
+    if node.op == "concat":
+        return torch.cat([(values[x.name] - x.zero) * x.scale / y.scale + y.zero for x in xs], dim=1)
+    if node.op == "take":
+        return values[xs[0].name][:, list(node.channels or ())]
     if node.op in ACTIVATIONS:
         real = (values[xs[0].name] - xs[0].zero) * xs[0].scale
         return torch.as_tensor(activation(node.op, real, node.factors) / y.scale + y.zero)

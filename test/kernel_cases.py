@@ -24,7 +24,17 @@ from log_mel_cases import check_log_mel as check_log_mel  # in CHECKS
 from product_code_cases import check_product_code as check_product_code  # in CHECKS
 
 from microtrain.convert.ir import Graph, Input, Node, Tensor, Window
-from microtrain.convert.ops import activations, add, head, multilabel, pool, reconstruct, regression, scale
+from microtrain.convert.ops import (
+    activations,
+    add,
+    channels,
+    head,
+    multilabel,
+    pool,
+    reconstruct,
+    regression,
+    scale,
+)
 from microtrain.convert.ops.bounds import guard_bits
 from microtrain.convert.ops.environment import Env
 from microtrain.convert.reference import kernels as reference
@@ -359,6 +369,43 @@ def check_scale_channels(twin: Twin, rng: Rng) -> None:
     twin.lib.scale_channels_bwd_x_s8(*sizes, error_struct(error), s, *ends)
     guard.check()
     same_error(ex, scale.scale_channels_bwd_x(p, ey, s, clamp))
+
+
+def check_concat(twin: Twin, rng: Rng) -> None:
+    """One map among others: what lies beside its channels, in y and in the mask, stays."""
+    h, w, c = int(rng.integers(1, 6)), int(rng.integers(1, 6)), int(rng.integers(1, 20))
+    start = int(rng.integers(0, 12))
+    guard, x, total = Guarded(), draw_s8(rng, (h, w, c)), start + c + int(rng.integers(0, 12))
+    zeros = {f"{name}_zero": draw_zero(rng) for name in "xy"}
+    m = float(np.float32(10.0 ** rng.uniform(-2, 1)))
+    p = channels.Concat(**{"c": c, "from": start, "total": total}, **zeros, m=m)
+    before = draw_s8(rng, (h, w, total))
+    bits = rng.integers(0, 256, (h, w, (total + 7) // 8)).astype(np.uint8)
+    y, mask = guard.copy(before), guard.copy(bits) if rng.integers(4) else None
+    twin.lib.concat_fwd_s8(p, h * w, guard.copy(x), y, mask)
+    guard.check()
+    want, passes = channels.concat_fwd(p, x)
+    expected = before.copy()
+    expected[..., start : start + c] = want
+    np.testing.assert_array_equal(y, expected)
+    if mask is not None:
+        unpacked = np.unpackbits(bits, axis=-1, bitorder="little")
+        unpacked[..., start : start + c] = passes
+        np.testing.assert_array_equal(np.unpackbits(mask, axis=-1, bitorder="little"), unpacked)
+
+
+def check_error_take(twin: Twin, rng: Rng) -> None:
+    h, w, c, n = (int(rng.integers(1, most)) for most in (6, 6, 20, 24))
+    guard, ey, clamp = Guarded(), draw_error(rng, (h, w, c)), draw_clamp(rng, (h, w, n))
+    index = rng.integers(0, c, n).astype(np.uint16)
+    index[rng.random(n) < 0.2] = channels.NO_CHANNEL
+    factor = float(np.float32(rng.uniform(0.01, 4)))
+    ex = _copy_error(guard, draw_error(rng, (h, w, n)))
+    source = error_struct(_copy_error(guard, ey))
+    ends = (clamp_struct(clamp), error_struct(ex))
+    twin.lib.error_take_s8(h * w, c, source, guard.copy(index), n, factor, *ends)
+    guard.check()
+    same_error(ex, channels.error_take(ey, index, factor, clamp))
 
 
 def draw_pool(rng: Rng) -> Pool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -66,6 +67,18 @@ class Builder:
         """Any op whose result has the shape of its first input."""
         y = self._tensor(self.tensors[inputs[0]].shape, 3.0 / 255, -60)
         self.nodes.append(Node(op, f"{op}{len(self.nodes)}", inputs, (y,), factors=factors))
+        return y
+
+    def concat(self, *maps: str) -> str:
+        h, w, _ = self.tensors[maps[0]].shape
+        y = self._tensor((h, w, sum(self.tensors[m].channels for m in maps)), 4.0 / 255, -20)
+        self.nodes.append(Node("concat", f"concat{len(self.nodes)}", maps, (y,)))
+        return y
+
+    def take(self, x: str, channels: Sequence[int]) -> str:
+        h, w, _ = self.tensors[x].shape
+        y = self._tensor((h, w, len(channels)), self.tensors[x].scale, self.tensors[x].zero)
+        self.nodes.append(Node("take", f"take{len(self.nodes)}", (x,), (y,), channels=tuple(channels)))
         return y
 
     def pool(self, op: str, x: str, k: int, stride: int, pad: int = 0) -> str:

@@ -6,6 +6,7 @@ import fcntl
 import os
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -49,17 +50,27 @@ def build_once(factory: pytest.TempPathFactory, name: str, *environments: str) -
 
     Returns the workspace and what PlatformIO printed.
     """
+
+    def run(workspace: Path) -> None:
+        result = pio(workspace, "run", *(word for name in environments for word in ("-e", name)))
+        assert result.returncode == 0, result.stdout + result.stderr
+        (workspace / "log.txt").write_text(result.stdout + result.stderr)
+
+    workspace = once(factory, name, run)
+    return workspace, (workspace / "log.txt").read_text()
+
+
+def once(factory: pytest.TempPathFactory, name: str, fill: Callable[[Path], None]) -> Path:
+    """A folder that is filled once for all parallel workers of a test run."""
     base = factory.getbasetemp()
-    workspace = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
-    workspace.mkdir(exist_ok=True)
-    log = workspace / "log.txt"
-    with (workspace / "lock").open("w") as lock:
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not log.exists():
-            result = pio(workspace, "run", *(word for name in environments for word in ("-e", name)))
-            assert result.returncode == 0, result.stdout + result.stderr
-            log.write_text(result.stdout + result.stderr)
-    return workspace, log.read_text()
+        if not (folder / "filled").exists():
+            fill(folder)
+            (folder / "filled").touch()
+    return folder
 
 
 def copy_project(folder: Path) -> Path:

@@ -328,9 +328,13 @@ def test_a_default_scheme_keeps_the_budget(tmp_path: Path) -> None:
     assert plan["scheme"]["biases"] > 0
 
 
-@pytest.mark.parametrize("shape", ["32x32", "axbxc", "1x0x3"])
+@pytest.mark.parametrize("shape", ["1x32x32x1", "axbxc", "1x0x3"])
 def test_malformed_input_shapes(tmp_path: Path, shape: str) -> None:
     assert "CxHxW" in refused(tmp_path / "out", MODEL, "--input", shape)
+
+
+def test_the_shape_of_a_series_is_no_images(tmp_path: Path) -> None:
+    assert "an input of 1x32x32, not 32x32" in refused(tmp_path / "out", MODEL, "--input", "32x32")
 
 
 def test_an_unwritable_folder(tmp_path: Path) -> None:

@@ -255,7 +255,7 @@ UNSUPPORTED: dict[str, tuple[nn.Module, int, tuple[str, ...]]] = {
     "dilation": (nn.Conv2d(4, 4, 3, padding=2, dilation=2), 256, ("layer op", "dilation", "larger kernel")),
     "transposed": (nn.ConvTranspose2d(4, 4, 1), 256, ("layer op", "conv_transpose2d", "strided convolution")),
     "reflect": (nn.Conv2d(4, 4, 3, padding=1, padding_mode="reflect"), 256, ("layer op", "pad")),
-    "concat": (Concat(), 512, ("layer op", "cat", "residual add")),
+    "concat": (Concat(), 512, ("layer op", "cat", "of a tensor and itself")),
     "layer norm": (nn.LayerNorm([4, 8, 8]), 256, ("layer op", "layer_norm", "batch norm")),
     "group norm": (nn.GroupNorm(2, 4), 256, ("layer op", "group_norm", "batch norm")),
     "prelu": (nn.PReLU(), 256, ("layer op", "prelu", "leaky_relu")),

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from robot.running.resourcemodel import ResourceFile
 from microtrain.emulator import EmulatorError, robotrun
 from microtrain.emulator.chips import STM32F446, STM32F746
 from microtrain.emulator.robotlib import BoardKeywords
-from renode import boards
+from renode import boards, golden_session
 
 RENODE = ROOT / "renode"
 SUITES = sorted(RENODE.glob("*.robot"))
@@ -218,6 +219,18 @@ def test_the_examples_suite_is_left_out_for_another_model(example: Built, tmp_pa
     assert done.returncode == 1
     assert "no suite is left" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("said", "why"), [("input 48x48x3", "input 48x48x3"), ("classes 7", "classes 7")])
+def test_the_examples_session_is_of_its_input_and_its_classes(said: str, why: str) -> None:
+    class Talk:
+        def command(self, _text: str) -> SimpleNamespace:
+            name = said.split()[0]
+            info = [line for line in ("input 32x32x1", "classes 10") if not line.startswith(name)]
+            return SimpleNamespace(lines=[*info, said])
+
+    with pytest.raises(golden_session.OtherModelError, match=f"{why} is not the example's"):
+        golden_session._session(Talk(), "a model")  # type: ignore[arg-type]
 
 
 def test_a_folder_with_a_space(example: Built, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from conftest import EXAMPLE, ROOT
 from conftest import run as run_command
 from networks import random_network, residual_network
 from PIL import Image
+from pio_build import once
 
 from microtrain.base.errors import Error
 from microtrain.convert.default_scheme import default_scheme
@@ -478,6 +480,16 @@ def test_gains_that_chance_could_make_are_said_to_be_so(
     assert not capsys.readouterr().err
 
 
+def test_a_rate_that_changes_nothing_is_refused(
+    result: tuple[Lab, Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab, found = result
+    request = request_for(found.problem.budget.sram)
+    monkeypatch.setattr("microtrain.search.contribution.gains", lambda *_: Gains({0: 0.0, 3: 0.001}, {}))
+    with pytest.raises(ConvertError, match=f"raise --lr, now {RATE:g}, or --epochs"):
+        search(lab, space_of(lab.graph, (0, 4), RATE), request, ALONE, quiet)
+
+
 def test_a_search_goes_on_where_it_was(result: tuple[Lab, Result]) -> None:
     lab, found = result
     path = lab.folder / "trials.jsonl"
@@ -543,12 +555,14 @@ def test_proxies_sum_over_all_but_the_channels() -> None:
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Eight training images of each of the example's classes."""
-    folder = tmp_path_factory.mktemp("digits") / "images"
-    run_command(["python", str(EXAMPLE / "export_images.py"), str(folder)])
-    for part in folder.glob("*/*"):
-        for file in sorted(part.iterdir())[8:]:
-            file.unlink()
-    return folder
+
+    def export(folder: Path) -> None:
+        run_command(["python", str(EXAMPLE / "export_images.py"), str(folder / "images")])
+        for part in folder.glob("images/*/*"):
+            for file in sorted(part.iterdir())[8:]:
+                file.unlink()
+
+    return once(tmp_path_factory, "search-digits", export) / "images"
 
 
 @pytest.mark.parametrize(
@@ -580,11 +594,21 @@ def command(digits: Path, output: Path) -> list[str]:
     return ["python", "tools/search", MODEL, *options, "-o", str(output)]
 
 
-def test_the_command_writes_a_scheme_that_converts(digits: Path, tmp_path: Path) -> None:
-    output = tmp_path / "mine.yaml"
-    said = run_command(command(digits, output))
+@pytest.fixture(scope="module")
+def searched(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with what the command makes of the digits, and what it says."""
+
+    def run(folder: Path) -> None:
+        (folder / "said.txt").write_text(run_command(command(digits, folder / "s.yaml")))
+
+    return once(tmp_path_factory, "searched", run)
+
+
+def test_the_command_writes_a_scheme_that_converts(digits: Path, searched: Path, tmp_path: Path) -> None:
+    shutil.copytree(searched, tmp_path, dirs_exist_ok=True)
+    output, said = tmp_path / "s.yaml", (tmp_path / "said.txt").read_text()
     first = output.read_text()
-    document = json.loads((tmp_path / "mine.json").read_text())
+    document = json.loads((tmp_path / "s.json").read_text())
     assert document["winner"]["sram"] <= 22 * 1024
     assert len(document["finalists"]) == 4
     assert document["default"]["sessions"] == document["winner"]["sessions"] == 1
@@ -593,8 +617,8 @@ def test_the_command_writes_a_scheme_that_converts(digits: Path, tmp_path: Path)
     assert set(document["proxies"]["spearman"]) == {"weights", "biases"}
     assert "all-in SRAM" in said
     for end in ("contribution", "search"):
-        assert "<svg" in (tmp_path / f"mine-{end}.svg").read_text()
-    assert {"random", "optimum"} <= set(re.findall(r"[a-z]+", (tmp_path / "mine-search.svg").read_text()))
+        assert "<svg" in (tmp_path / f"s-{end}.svg").read_text()
+    assert {"random", "optimum"} <= set(re.findall(r"[a-z]+", (tmp_path / "s-search.svg").read_text()))
     compared = document["comparison"]
     assert compared["exact"] >= max(compared["evolutionary"] + compared["random"]) - 1e-6
     generated = tmp_path / "generated"
@@ -627,10 +651,11 @@ def holds(trials: Path, count: int) -> bool:
     return trials.is_file() and trials.read_bytes().count(b"\n") >= count
 
 
-def test_a_search_that_is_killed_resumes_and_finds_the_same(digits: Path, tmp_path: Path) -> None:
+def test_a_search_that_is_killed_resumes_and_finds_the_same(
+    digits: Path, searched: Path, tmp_path: Path
+) -> None:
     """Killed once its features are there, and after some of its trials, how many differs."""
-    undisturbed, killed = tmp_path / "undisturbed/s.yaml", tmp_path / "killed/s.yaml"
-    run_command(command(digits, undisturbed))
+    undisturbed, killed = searched / "s.yaml", tmp_path / "s.yaml"
     cache = killed.with_name("cache")
     trials = [path.with_name("cache") / "trials.jsonl" for path in (undisturbed, killed)]
     count = len(trials[0].read_bytes().splitlines())
@@ -647,7 +672,6 @@ def test_a_search_that_is_killed_resumes_and_finds_the_same(digits: Path, tmp_pa
 @pytest.mark.parametrize(
     ("option", "value", "sentence"),
     [
-        ("--lr", "0.000001", "raise --lr, now 1e-06, or --epochs"),
         ("--budget-sram", "2", "the smallest, the head alone, takes"),
         ("--data", "/nowhere", "no such folder: /nowhere"),
         ("--fraction-bits", "3", "choose from 0, 4 and 8"),

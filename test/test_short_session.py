@@ -164,6 +164,7 @@ def maintained(board: Board, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int,
         write(offset, value)
 
     monkeypatch.setattr(board.core, "write", also)
+    board.engine.state.caches_seen = 1
     return seen
 
 

@@ -138,11 +138,79 @@ class Sums(nn.Module):
         return result
 
 
+class Unit(nn.Module):
+    """A shuffled unit: half of the channels are passed on, half are worked on. way: how they are cut"""
+
+    def __init__(self, channels: int, way: str) -> None:
+        super().__init__()
+        half = channels // 2
+        self.work = nn.Sequential(nn.Conv2d(half, half, 1, bias=False), nn.BatchNorm2d(half), nn.ReLU())
+        self.way = way
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        half = x.size(1) // 2
+        if self.way == "slice":
+            kept, worked = x[:, :half], x[:, half:]
+        elif self.way == "split":
+            kept, worked = torch.split(x, [half, half], dim=1)
+        else:
+            kept, worked = x.chunk(2, dim=1)
+        x = torch.cat((kept, self.work(worked)), dim=1)
+        n, c, h, w = x.size()
+        x = x.view(n, 2, c // 2, h, w)
+        x = x.permute(0, 2, 1, 3, 4) if self.way == "split" else torch.transpose(x, 1, 2)
+        return x.contiguous().view(n, c, h, w)
+
+
+class Shuffled(nn.Module):
+    """Shuffled units, and a fire module whose squeezed map is read three times. Input 3x18x14."""
+
+    shape = (3, 18, 14)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 10, 3, 2, 1), nn.ReLU())
+        self.units = nn.Sequential(*(Unit(10, way) for way in ("chunk", "split", "slice")))
+        self.squeeze, self.one, self.three = (
+            nn.Conv2d(10, 5, 1),
+            nn.Conv2d(5, 7, 1),
+            nn.Conv2d(5, 6, 3, 1, 1),
+        )
+        self.head = nn.Linear(18, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = functional.relu(self.squeeze(self.units(self.stem(x))))
+        x = torch.cat([functional.relu(self.one(x)), x, functional.relu(self.three(x))], dim=-3)
+        result: torch.Tensor = self.head(x.mean((2, 3)))
+        return result
+
+
+class Series(nn.Module):
+    """Convolutions and poolings over time, a residual add, and a mean. Input 4 channels, 41 samples."""
+
+    shape = (4, 41)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv1d(4, 8, 5, 2, 2, bias=False), nn.BatchNorm1d(8), nn.ReLU6())
+        self.narrow = nn.Sequential(nn.Conv1d(8, 8, 3, padding="same", groups=8), nn.Conv1d(8, 8, 1))
+        self.pools = nn.Sequential(nn.MaxPool1d(3, 2, 1), nn.Conv1d(8, 6, 3), nn.ReLU(), nn.AvgPool1d(2))
+        self.last, self.head = nn.AdaptiveAvgPool1d(1), nn.Linear(6, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.stem(x)
+        x = self.pools(x + self.narrow(x))
+        result: torch.Tensor = self.head(torch.flatten(self.last(x), 1))
+        return result
+
+
 NETWORKS: dict[str, Callable[[], nn.Module]] = {
     "mobilenet": MobileNet,
     "pooled": Pooled,
     "idioms": Idioms,
     "sums": Sums,
+    "shuffled": Shuffled,
+    "series": Series,
 }
 
 
@@ -186,8 +254,8 @@ def write(net: nn.Module, path: Path, way: str, **kwargs: object) -> Path:
 
 
 def images_for(net: nn.Module, count: int, seed: int) -> np.ndarray:
-    """Random images uint8 [count, h, w, c], smooth enough to have some structure."""
-    c, h, w = net.shape  # type: ignore[misc]
+    """Random images uint8 [count, h, w, c], or series of one column, smooth enough to have some structure."""
+    c, h, w = (*net.shape, 1)[:3]  # type: ignore[misc]
     rng = np.random.default_rng(seed)
     coarse = (
         rng.uniform(0, 255, (count, -(-h // 4), -(-w // 4), c)).repeat(4, axis=1).repeat(4, axis=2)[:, :h, :w]
@@ -198,6 +266,7 @@ def images_for(net: nn.Module, count: int, seed: int) -> np.ndarray:
 def torch_logits(net: nn.Module, images: np.ndarray, mean: float = 0.0, std: float = 1.0) -> np.ndarray:
     """The network's own answer in double precision, float64 [N, classes]."""
     pixels = torch.from_numpy(images).permute(0, 3, 1, 2).double() / 255.0
+    pixels = pixels[:, :, :, 0] if len(net.shape) == 2 else pixels  # type: ignore[arg-type]
     with torch.no_grad():
         answer = net.double()((pixels - mean) / std).numpy()
     net.float()

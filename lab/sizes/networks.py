@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -83,15 +84,30 @@ class Block(nn.Module):
         return result
 
 
+class Shuffled(nn.Module):
+    """Half of the channels passed on, half worked on, and all of them shuffled."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.work = nn.Sequential(nn.Conv2d(channels // 2, channels // 2, 1), nn.ReLU())
+        self.shuffle = nn.ChannelShuffle(2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        kept, worked = x.chunk(2, dim=1)
+        result: torch.Tensor = self.shuffle(torch.cat((kept, self.work(worked)), dim=1))
+        return result
+
+
 class Everything(nn.Module):
     """A stem, both poolings, blocks of every kind, a hidden linear layer and a head."""
 
-    def __init__(self, blocks: int, excited: bool) -> None:
+    def __init__(self, blocks: int, excited: bool, shuffled: int) -> None:
         super().__init__()
         acts = (nn.ReLU6(), nn.Hardswish(), nn.LeakyReLU(0.1), *OTHERS)
         self.layers = nn.Sequential(
             *(nn.Conv2d(3, 8, 3, 2, 1), nn.ReLU(), nn.MaxPool2d(2), nn.AvgPool2d(2)),
             *(Block(8, acts[k % len(acts)], excited and k % 2 == 0) for k in range(blocks)),
+            *(Shuffled(8) for _ in range(shuffled)),
             *(nn.Flatten(), nn.Linear(8 * (SIDE // 8) ** 2, 16), nn.ReLU(), nn.Linear(16, CLASSES)),
         )
 
@@ -109,11 +125,11 @@ def quantized(loaded: LoadedModel, images: np.ndarray) -> Graph:
     return quantize_model(loaded.graph, images, Choices())
 
 
-def everything(blocks: int, excited: bool, folder: Path) -> Graph:
+def everything(blocks: int, excited: bool, folder: Path, shuffled: int = 0) -> Graph:
     torch.manual_seed(blocks)
     path = folder / f"everything{blocks}{'x' if excited else ''}.pt2"
     folder.mkdir(parents=True, exist_ok=True)
-    network = Everything(blocks, excited).eval()
+    network = Everything(blocks, excited, shuffled).eval()
     torch.export.save(torch.export.export(network, (torch.zeros(1, 3, SIDE, SIDE),)), path)
     images = np.random.default_rng(0).integers(0, 256, (4, SIDE, SIDE, 3)).astype(np.uint8)
     return quantized(load_model(path), images)
@@ -129,9 +145,9 @@ def samples(root: Path, folder: Path) -> Iterator[Compiled]:
         for passes in (WHOLE, KEPT):
             yield compile_graph(graph, SCHEMES[1], CLASSES, passes)
         yield compile_graph(graph, replace(SCHEMES[3], loss="mse"), CLASSES)
-    with_all = everything(3 + len(OTHERS), False, folder)
-    for scheme in (SCHEMES[0], SCHEMES[2], SCHEMES[3]):
-        yield compile_graph(with_all, scheme, CLASSES)
+    with_all = [everything(3 + len(OTHERS), False, folder), everything(1, False, folder, shuffled=7)]
+    for graph, scheme in product(with_all, (SCHEMES[0], SCHEMES[2], SCHEMES[3])):
+        yield compile_graph(graph, scheme, CLASSES)
     yield from with_targets(graphs[0])
     normal = autoencoder(folder)
     for scheme in (SCHEMES[2], SCHEMES[3], SCHEMES[4]):

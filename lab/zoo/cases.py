@@ -13,12 +13,12 @@ from microtrain.base.extras import require
 
 from . import small
 
-Shape = tuple[int, int, int]
+Shape = tuple[int, ...]
 PHOTO: Shape = (3, 224, 224)
 HEAVY = "weights take"
 HEAD = "--classes N"
 SRAM = "B of SRAM with scheme"
-CAT, GROUPS, NORM = "the op cat", "groups", "a batch norm that does not follow"
+GROUPS, NORM = "groups", "a batch norm that does not follow"
 LAYER_NORM = "the op layer_norm"
 
 
@@ -71,21 +71,28 @@ CASES = (
     of_vision("resnet50", HEAVY, HEAD, SRAM),
     of_vision("resnext50_32x4d", GROUPS, HEAVY, HEAD),
     of_vision("wide_resnet50_2", HEAVY, HEAD, SRAM),
-    of_vision("squeezenet1_1", CAT, "must end with a linear layer", HEAVY),
-    of_vision("densenet121", CAT, NORM, HEAVY, HEAD),
-    of_vision("googlenet", CAT, HEAVY, HEAD, init_weights=False, aux_logits=False),
-    of_vision("inception_v3", CAT, HEAVY, HEAD, shape=(3, 299, 299), init_weights=False, aux_logits=False),
-    of_vision("shufflenet_v2_x0_5", CAT, "the op transpose", "the op chunk", HEAD),
+    of_vision("resnet101", HEAVY, HEAD, SRAM),
+    of_vision("squeezenet1_0", "must end with a linear layer", HEAVY),
+    of_vision("squeezenet1_1", "must end with a linear layer", HEAVY),
+    of_vision("densenet121", NORM, HEAVY, HEAD),
+    of_vision("densenet169", NORM, HEAVY, HEAD),
+    of_vision("googlenet", HEAVY, HEAD, SRAM, init_weights=False, aux_logits=False),
+    of_vision("inception_v3", HEAVY, HEAD, SRAM, shape=(3, 299, 299), init_weights=False, aux_logits=False),
+    of_vision("shufflenet_v2_x0_5", HEAD),
+    of_vision("shufflenet_v2_x1_0", HEAVY, HEAD),
     of_vision("mobilenet_v2", HEAVY, HEAD),
     of_vision("mobilenet_v3_small", HEAVY, HEAD),
     of_vision("mobilenet_v3_large", HEAVY, HEAD),
     of_vision("mnasnet0_5", HEAVY, HEAD),
+    of_vision("mnasnet1_0", HEAVY, HEAD),
     of_vision("efficientnet_b0", HEAVY, HEAD),
+    of_vision("efficientnet_b1", HEAVY, HEAD, shape=(3, 240, 240)),
     of_vision("efficientnet_v2_s", HEAVY, HEAD),
     of_vision("regnet_x_400mf", GROUPS, HEAVY, HEAD),
     of_vision("regnet_y_400mf", GROUPS, HEAVY, HEAD),
     of_vision("convnext_tiny", LAYER_NORM, HEAVY, HEAD),
     of_vision("swin_t", LAYER_NORM, HEAVY, HEAD),
+    of_vision("swin_v2_t", LAYER_NORM, HEAVY, HEAD),
     of_vision("vit_b_16", LAYER_NORM, "scaled_dot_product_attention", HEAVY, HEAD),
     Case("mobilenet_v2_035", vision("mobilenet_v2", width_mult=0.35, num_classes=10), (3, 96, 96), ()),
     Case(
@@ -94,8 +101,13 @@ CASES = (
         (3, 96, 96),
         (),
     ),
+    Case("shufflenet_v2_x0_5_10", vision("shufflenet_v2_x0_5", num_classes=10), (3, 96, 96), ()),
     Case("resnet8", small.resnet8, (3, 32, 32), ()),
     Case("mobilenet_v1_025", small.mobilenet_v1_025, (3, 96, 96), ()),
     Case("ds_cnn", small.ds_cnn, (1, 49, 10), ()),
     Case("lenet5", small.lenet5, (1, 28, 28), ()),
+    Case("har_cnn", small.har_cnn, (9, 128), ()),
+    Case("tcn", small.tcn, (9, 128), ("dilation",)),
+    Case("gru", small.gru, (98, 40), ("the op gru",)),
+    Case("keyword_transformer", small.keyword_transformer, (98, 64), (LAYER_NORM,)),
 )

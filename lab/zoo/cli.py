@@ -48,10 +48,12 @@ def exported(case: Case, folder: Path) -> tuple[nn.Module, Path]:
 
 def true_weights(network: nn.Module) -> int:
     """Bytes as int8 with int32 biases, counted in PyTorch: all layers but a linear one at the end."""
-    layers = [m for m in network.modules() if isinstance(m, nn.Conv2d | nn.Linear)]
+    layers = [m for m in network.modules() if isinstance(m, nn.Conv1d | nn.Conv2d | nn.Linear)]
     stored = layers[:-1] if isinstance(layers[-1], nn.Linear) else layers
     weights = [m.weight for m in stored]
     weights += [m.in_proj_weight for m in network.modules() if isinstance(m, nn.MultiheadAttention)]
+    cells = [m for m in network.modules() if isinstance(m, nn.RNNBase)]
+    weights += [w for cell in cells for w in cell.parameters() if w.ndim > 1]
     return sum(weight.numel() + 4 * weight.shape[0] for weight in weights)
 
 

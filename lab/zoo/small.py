@@ -1,4 +1,5 @@
-"""Networks of the MLPerf Tiny benchmark, and LeNet-5, as their papers and reference code describe them."""
+"""Networks of the MLPerf Tiny benchmark, LeNet-5 and networks of series, as their papers and reference code
+describe them."""
 
 from __future__ import annotations
 
@@ -71,3 +72,45 @@ def lenet5() -> nn.Module:
         *(nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()),
         *(nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, 10)),
     )
+
+
+def har_cnn() -> nn.Module:
+    """Activity from nine channels of motion, 128 samples (UCI HAR): two convolutions over time."""
+    return nn.Sequential(
+        *(nn.Conv1d(9, 64, 3), nn.ReLU(), nn.Conv1d(64, 64, 3), nn.ReLU(), nn.Dropout(0.5)),
+        *(nn.MaxPool1d(2), nn.Flatten(), nn.Linear(64 * 62, 100), nn.ReLU(), nn.Linear(100, 6)),
+    )
+
+
+def dilated(c: int, dilation: int) -> nn.Sequential:
+    return nn.Sequential(nn.Conv1d(c, c, 3, padding=dilation, dilation=dilation), nn.ReLU())
+
+
+class Last(nn.Module):
+    """The mean over time of what the layers make, and a linear layer."""
+
+    def __init__(self, layers: nn.Module, features: int, classes: int) -> None:
+        super().__init__()
+        self.layers, self.head = layers, nn.Linear(features, classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        made = self.layers(x)
+        found = made[0] if isinstance(made, tuple) else made
+        result: torch.Tensor = self.head(found.mean(-1))
+        return result
+
+
+def tcn() -> nn.Module:
+    """A temporal convolutional network (Bai et al. 2018): each layer looks twice as far, by dilation."""
+    return Last(nn.Sequential(nn.Conv1d(9, 25, 1), *(dilated(25, 2**n) for n in range(6))), 25, 6)
+
+
+def gru() -> nn.Module:
+    """A recurrent network over the features of a second of sound."""
+    return Last(nn.GRU(40, 64, batch_first=True), 98, 12)
+
+
+def keyword_transformer() -> nn.Module:
+    """KWT-1 (Berg et al. 2021) behind its patches: twelve layers over 98 frames of 64 features."""
+    layer = nn.TransformerEncoderLayer(64, 1, 256, 0.0, "gelu", batch_first=True)
+    return Last(nn.TransformerEncoder(layer, 12, enable_nested_tensor=False), 98, 35)

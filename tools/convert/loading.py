@@ -25,7 +25,7 @@ from .quantize.ptq import Choices, calibration_images, knows_ranges, quantizatio
 
 
 def load(
-    model: Path, trust: bool, input_shape: tuple[int, int, int] | None, given: MeanAndStd | None = None
+    model: Path, trust: bool, input_shape: tuple[int, ...] | None, given: MeanAndStd | None = None
 ) -> LoadedModel:
     """Read the model with the front end for its kind of file. given: how its images are normalised."""
     if model.suffix != ".pkl":
@@ -33,10 +33,11 @@ def load(
         return replace(loaded, graph=loaded.graph.replace(name=model_name(model)))
     if given is not None:
         raise ConvertError(f"{model.name} says itself how its images are stored: leave --mean and --std out")
-    c, h, w = input_shape or (3, IMAGE, IMAGE)
-    if c != 3 or h != w:
-        raise ConvertError(f"{model.name} takes square RGB images: pass --input 3xNxN, not {c}x{h}x{w}")
-    graph = read_checkpoint(model, h)
+    shape = input_shape or (3, IMAGE, IMAGE)
+    if len(shape) != 3 or shape[0] != 3 or shape[1] != shape[2]:
+        given_as = "x".join(map(str, shape))
+        raise ConvertError(f"{model.name} takes square RGB images: pass --input 3xNxN, not {given_as}")
+    graph = read_checkpoint(model, shape[1])
     warn_dead(graph.name, graph.layers)
     return LoadedModel(graph, None, Normalisation((), (), Origin.FILE), (), "checkpoint")
 

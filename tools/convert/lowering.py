@@ -6,7 +6,7 @@ The raw graph may hold five ops that `fold.py` removes again: bn, relu, relu6, l
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -280,6 +280,7 @@ class Lowering:
         layer: str | None = None,
         window: Window | None = None,
         factors: tuple[float, ...] = (),
+        channels: tuple[int, ...] | None = None,
     ) -> Act:
         """Append a node; its output has the given shape (h, w, c), seen as `dims` (default: an image)."""
         if min(shape) < 1:
@@ -294,7 +295,8 @@ class Lowering:
         self.tensors[tensor] = Tensor(tensor, shape)
         read = tuple(self.tensor_of(a) for a in inputs)
         name = layer or call.node_name(op)
-        self.nodes.append(Node(op, name, read, (tensor,), layer=layer, window=window, factors=factors))
+        about = {"layer": layer, "window": window, "factors": factors, "channels": channels}
+        self.nodes.append(Node(op, name, read, (tensor,), **about))  # type: ignore[arg-type]
         result = Act(tensor, dims or (self.batch, shape[2], shape[0], shape[1]))
         if call.op.endswith("_"):
             self.current[read[0]] = tensor
@@ -306,9 +308,9 @@ class Lowering:
             self.found.append(error)
         values = [v for value in call.args.values() for v in (value if isinstance(value, list) else [value])]
         read = tuple(dict.fromkeys(self.tensor_of(v) for v in values if isinstance(v, Act)))
-        shape = (dims[2], dims[3], dims[1]) if len(dims) == 4 else (1, 1, math.prod(dims[1:]))
+        h, w = (*dims[2:], 1)[:2] if len(dims) in (3, 4) else (1, 1)
         tensor = f"%{len(self.nodes)}"
-        self.tensors[tensor] = Tensor(tensor, shape)
+        self.tensors[tensor] = Tensor(tensor, (h, w, math.prod(dims[1:]) // (h * w or 1)))
         self.nodes.append(
             Node(f"{STAND_IN}{call.op}", call.node_name(call.op), read or ("input",), (tensor,))
         )
@@ -360,6 +362,19 @@ def sides(value: Any) -> tuple[int, ...]:
         top, left, bottom, right = (int(v) for v in value)
         return top, left, bottom - top, right - left
     return pair(value)
+
+
+def of_series(low: Lowering, call: Call, rule: Callable[[Lowering, Call], Act]) -> Act:
+    """A call on a series (n, c, time), by the rule of an image of one column."""
+    args = dict(call.args)
+    for name in ("kernel_size", "stride", "padding", "dilation", "output_size"):
+        given, along = args.get(name), 0 if name == "padding" else 1
+        if isinstance(given, int) or (isinstance(given, Sequence) and len(given) == 1):
+            args[name] = [given if isinstance(given, int) else given[0], along]
+    if isinstance(weight := args.get("weight"), Param) and weight.value.ndim == 3:
+        args["weight"] = Param(weight.name, weight.value[..., np.newaxis])
+    made = rule(low, replace(call, args=args))
+    return replace(made, dims=made.dims[:3])
 
 
 def stride_of(call: Call, default: tuple[int, int]) -> tuple[int, int]:

@@ -8,13 +8,13 @@ NO_ACTIVATION = "relu or relu6"
 NO_PRELU = "a leaky_relu, of one slope for all channels"
 NO_NORM = "a batch norm right after a convolution or linear layer"
 NO_RESIZE = "a strided convolution or a pooling to make an image smaller; none makes it larger"
-NO_SLICE = "flatten, view or reshape of the whole tensor"
+NO_SLICE = "flatten, view or reshape of the whole tensor, and cuts along the channels"
 NO_SOFTMAX = "one at its end, which is left out, since the loss on the device applies it to the logits"
 NO_SCALE = "scaling the image first of all in forward(), or a batch norm right behind a convolution"
 NO_PRODUCT = "a map times one factor per channel [n, c, 1, 1], or a residual add"
 SUPPORTED = (
-    "conv2d, batch norm, relu and other activations of one value, add, mul, mean, average and max pooling, "
-    "flatten, linear, dropout"
+    "conv2d, batch norm, relu and other activations of one value, add, mul, cat, mean, average and max "
+    "pooling, flatten, linear, dropout"
 )
 
 ACTIVATIONS = (*("prelu", "threshold", "rrelu", "log_sigmoid", "hardshrink", "softshrink", "softsign"),)
@@ -30,11 +30,11 @@ NEAREST: dict[str, str] = {
     **dict.fromkeys(NORMS, NO_NORM),
     "mul": NO_PRODUCT,
     **dict.fromkeys(("sub", "rsub", "div", "true_divide", "neg"), NO_SCALE),
-    **dict.fromkeys(("slice", "select", "split", "chunk", "permute", "transpose", "t"), NO_SLICE),
+    **dict.fromkeys(("select", "permute", "transpose", "t"), NO_SLICE),
     **dict.fromkeys(("upsample_nearest2d", "upsample_bilinear2d", "pixel_shuffle"), NO_RESIZE),
     **dict.fromkeys(("conv_transpose2d", "conv_transpose1d"), NO_RESIZE),
-    **dict.fromkeys(("conv1d", "conv3d"), "conv2d"),
-    **dict.fromkeys(("cat", "concat", "concatenate", "stack"), "a residual add of two tensors of one shape"),
+    "conv3d": "conv2d",
+    "stack": "cat, of maps of one size along their channels",
     **dict.fromkeys(
         ("pad", "constant_pad_nd", "reflection_pad2d"), "the padding argument of the convolution"
     ),

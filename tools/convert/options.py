@@ -49,17 +49,21 @@ def number(text: str) -> int | None:
 
 
 class Shape(click.ParamType):  # type: ignore[type-arg]
-    """CxHxW, as in 3x128x128."""
+    """CxHxW of images, as in 3x128x128; CxT of a series, as in 9x128; F of features."""
 
     name = "CxHxW"
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, int, int]:
-        sizes = [number(part) or 0 for part in str(value).lower().split("x")]
-        if len(sizes) != 3 or not all(sizes):
-            self.fail(f"{short(value)} is not a shape CxHxW such as 3x128x128", param, ctx)
-        return sizes[0], sizes[1], sizes[2]
+    ) -> tuple[int, ...]:
+        sizes = tuple(number(part) or 0 for part in str(value).lower().split("x"))
+        if len(sizes) > 3 or not all(sizes):
+            self.fail(
+                f"{short(value)} is not a shape CxHxW such as 3x128x128, nor that of a series, such as 9x128",
+                param,
+                ctx,
+            )
+        return sizes
 
 
 class Rows(click.ParamType):  # type: ignore[type-arg]
@@ -230,7 +234,7 @@ class Wanted:
         type=Rows(),
         help="Start the head from these rows of the model's own, as in 281,285,970-979: one per class.",
     )
-    input_shape: tuple[int, int, int] | None = option(
+    input_shape: tuple[int, ...] | None = option(
         "--input", type=Shape(), help="Input shape, for a module saved whole or TorchScript."
     )
     output: Path = option(

@@ -17,6 +17,7 @@ from .registers import Register
 
 PAGE = 4096
 SPI_PAGE = 0x4000_3000
+SYSTEM_PAGE = 0xE000_E000
 CPU_MODEL = {
     "cortex-m4": arm_const.UC_CPU_ARM_CORTEX_M4,
     "cortex-m7": arm_const.UC_CPU_ARM_CORTEX_M7,
@@ -164,9 +165,10 @@ class Engine:
         state.call_count, state.inside, state.only_inside = len(entries), 0, int(only_inside)
 
     def _map_page(self, page: int) -> None:
-        usart_page = self.state.usart.page
-        if page == usart_page or (page == SPI_PAGE and self.memory.chip.has_camera):
-            name = "usart" if page == usart_page else "spi"
+        served = {self.state.usart.page: "usart", SYSTEM_PAGE: "system"}
+        if self.memory.chip.has_camera:
+            served[SPI_PAGE] = "spi"
+        if name := served.get(page):
             read = getattr(self._library, f"native_{name}_read")
             write = getattr(self._library, f"native_{name}_write")
             argument = ctypes.byref(self.state)

@@ -295,6 +295,23 @@ void native_spi_write(void *uc, uint64_t offset, unsigned size, uint64_t value, 
     }
 }
 
+/* ---------------------------------------------------------------- system control space (ARMv7-M, B3.2) */
+
+enum { ICIALLU = 0xF50, BPIALL = 0xF78 }; /* the first and the last register of cache maintenance, B3.2.24 */
+
+/* uc_mmio_map callbacks for its page. A boot empties the caches by thousands of writes, which change nothing here. */
+uint64_t native_system_read(void *uc, uint64_t offset, unsigned size, struct native *n)
+{
+    return n->slow_read(uc, (uint32_t)offset + SYSTEM_PAGE, size);
+}
+
+void native_system_write(void *uc, uint64_t offset, unsigned size, uint64_t value, struct native *n)
+{
+    if (n->caches_seen || offset < ICIALLU || offset > BPIALL) {
+        n->slow_write(uc, (uint32_t)offset + SYSTEM_PAGE, size, value);
+    }
+}
+
 /* ---------------------------------------------------------------- exceptions (ARMv7-M, B1.5.6 to B1.5.8) */
 
 enum { FRAME = 8, FRAME_FPU = 26, CONTROL_SPSEL = 2, CONTROL_FPCA = 4, XPSR_ALIGNED = 1 << 9, EPSR_T = 1 << 24 };

@@ -7,7 +7,7 @@
 #include "cache.h"
 
 enum { FLASH = 0, SRAM = 1, REGIONS = 2 };
-enum { SPI2_PAGE = 0x40003000 };
+enum { SPI2_PAGE = 0x40003000, SYSTEM_PAGE = 0xE000E000 };
 enum { SPI2_SR = 0x808, SPI2_DR = 0x80C, SPI_SR_RXNE = 1 << 0, SPI_SR_TXE = 1 << 1 };
 enum { RX_QUEUE = 4096, TX_QUEUE = 65536 };
 enum { ISR_FE = 1 << 1, ISR_ORE = 1 << 3, ISR_RXNE = 1 << 5, ISR_TC = 1 << 6, ISR_TXE = 1 << 7 };
@@ -86,6 +86,7 @@ struct native {
     uint32_t inside;                                     /* calls in progress */
     uint32_t only_inside; /* 1: entries, retired, stalls and cache_use count nothing but calls in progress */
     uint32_t caches_on;   /* 1: the caches are modelled */
+    uint32_t caches_seen; /* 1: Python sees the writes that empty the caches */
     struct call calls[CALLS_MAX];
     struct cache instruction_cache, data_cache;
     struct cache_use cache_use;

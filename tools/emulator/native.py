@@ -123,6 +123,7 @@ class NativeState(ctypes.Structure):
         ("inside", U32),
         ("only_inside", U32),
         ("caches_on", U32),
+        ("caches_seen", U32),
         ("calls", Call * CALLS_MAX),
         ("instruction_cache", Cache),
         ("data_cache", Cache),

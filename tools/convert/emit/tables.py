@@ -21,8 +21,8 @@ CONSTANTS_ROOM = 50 * 1024  # of the 128 KB: code takes up to 64, parameter stru
 def collect(graph: Graph) -> list[Table]:
     """All tables of a model in forward order, each once, the front end's, and the books of a record."""
     nodes = [node for node in graph.forward_layers if not saves(node)]
-    of_layers = [table for node in nodes for table in forward_op(node).tables(graph, node)]
-    return beside_the_code(of_layers + log_mel.tables(graph)) + product_code.tables(graph)
+    of_layers = {t.name: t for node in nodes for t in forward_op(node).tables(graph, node)}
+    return beside_the_code([*of_layers.values(), *log_mel.tables(graph)]) + product_code.tables(graph)
 
 
 def beside_the_code(found: list[Table]) -> list[Table]:

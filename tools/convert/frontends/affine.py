@@ -21,7 +21,6 @@ ARGUMENTS = {
     **dict.fromkeys(("div", "true_divide"), "self other"),
     **dict.fromkeys(("tensor", "as_tensor", "scalar_tensor"), "data"),
     "expand": "self size",
-    "slice": "self dim start end step",
 }
 FRESH = ("tensor", "as_tensor", "scalar_tensor")  # what makes a constant of plain numbers
 

@@ -168,10 +168,10 @@ class _Program:
             self.low.found.append(error)
 
     def _bind(self, node: Mapping[str, Any], value: Any) -> None:
-        """Only the first of several outputs is ever used by what we support."""
+        """Of several outputs all where the op makes a list, else the first."""
         names = [name for output in node["outputs"][:1] for name in _names_of(output)]
-        if names:
-            self.env[names[0]] = value
+        values = value if isinstance(value, list) and len(names) > 1 else [value]
+        self.env.update(zip(names, values, strict=False))
 
     def _argument(self, arg: Mapping[str, Any]) -> Any:
         kind, value = next(iter(arg.items()))

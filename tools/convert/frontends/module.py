@@ -36,7 +36,7 @@ from .tflite import read_tflite
 from .tflite_file import MAGIC
 from .torchscript import read_objects, read_torchscript
 
-Shape = tuple[int, int, int]
+Shape = tuple[int, ...]
 FLAT: dict[str, Callable[[Path, Shape | None], Raw]] = {  # one file, one reader
     "tflite": lambda path, shape: read_tflite(path),
     "onnx": read_onnx,
@@ -75,7 +75,7 @@ def load_model(
     path: Path,
     *,
     trust: bool = False,
-    input_shape: tuple[int, int, int] | None = None,
+    input_shape: tuple[int, ...] | None = None,
     given: MeanAndStd | None = None,
 ) -> LoadedModel:
     """Read a torch.export archive, TorchScript, or (with `trust`) a module saved whole.
@@ -88,7 +88,7 @@ def load_model(
     with reading(ConvertError, lambda why: f"{wrong} ({why}); save the model again"):
         kind = kind_of(path)
         raw = _read(path, kind, trust, input_shape)
-        if kind in FLAT and input_shape not in (None, raw.shape):
+        if kind in FLAT and not _is_of(input_shape, raw):
             raise ConvertError(f"{path.name} takes an input of {_by(raw.shape)}: leave --input out")
         graph = clean(raw)
         extra = _extra(path) if zipfile.is_zipfile(path) else {}
@@ -110,7 +110,7 @@ def _quantized(
     return LoadedModel(graph.replace(input=normal.behind(graph.input)), None, normal, (), kind)
 
 
-def _read(path: Path, kind: str, trust: bool, input_shape: tuple[int, int, int] | None) -> Raw:
+def _read(path: Path, kind: str, trust: bool, input_shape: tuple[int, ...] | None) -> Raw:
     """The raw graph of a file of the given kind."""
     if kind == "module":
         return _read_module(path, trust, input_shape)
@@ -119,7 +119,7 @@ def _read(path: Path, kind: str, trust: bool, input_shape: tuple[int, int, int] 
     with open_archive(path, path.stem) as archive:
         if kind == "exported":
             raw = read_exported(archive)
-            if input_shape not in (None, raw.shape):
+            if not _is_of(input_shape, raw):
                 raise ConvertError(
                     f"{path.name} was exported for an input of {_by(raw.shape)}, not "
                     f"{_by(input_shape or raw.shape)}; export it for another"
@@ -130,6 +130,11 @@ def _read(path: Path, kind: str, trust: bool, input_shape: tuple[int, int, int] 
                 f"{path.name} is TorchScript, which does not say its input's shape: pass --input CxHxW"
             )
         return read_torchscript(archive, input_shape)
+
+
+def _is_of(given: tuple[int, ...] | None, raw: Raw) -> bool:
+    """Whether nobody gave a shape, or that of the model: of an image, a series or features."""
+    return given is None or (*given, 1, 1)[:3] == raw.shape
 
 
 def _by(shape: tuple[int, ...]) -> str:
@@ -173,7 +178,7 @@ def kind_of(path: Path) -> str:
     raise ConvertError(f"{path.name} is a zip file but holds no PyTorch model; write one with {EXPORT_HINT}")
 
 
-def _read_module(path: Path, trust: bool, input_shape: tuple[int, int, int] | None) -> Raw:
+def _read_module(path: Path, trust: bool, input_shape: tuple[int, ...] | None) -> Raw:
     """The raw graph of a module saved whole: exported here and read like any other export."""
     if not trust:
         raise _untrusted(path)

@@ -38,7 +38,7 @@ SAME_NAME = {  # one call on the first input, no other arguments
 }
 
 
-RULES: dict[str, Callable[[Walker, Step], Value]] = {
+RULES: dict[str, Callable[[Walker, Step], Value | list[Value]]] = {
     "Conv": layers.conv,
     "Gemm": layers.gemm,
     "MatMul": layers.matmul,
@@ -53,6 +53,8 @@ RULES: dict[str, Callable[[Walker, Step], Value]] = {
     "Clip": scales.clip,
     "Pad": shapes.pad,
     "Concat": shapes.concat,
+    "Split": shapes.split,
+    "Slice": shapes.cut,
     "LeakyRelu": lambda walk, step: walk.unary(
         step, "leaky_relu", negative_slope=walk.at(step, "alpha", 0.01)
     ),
@@ -66,7 +68,7 @@ RULES: dict[str, Callable[[Walker, Step], Value]] = {
 }
 
 
-def read_onnx(path: Path, input_shape: tuple[int, int, int] | None = None) -> Raw:
+def read_onnx(path: Path, input_shape: tuple[int, ...] | None = None) -> Raw:
     """The raw graph of a .onnx file. input_shape: (c, h, w), where the file leaves it open."""
     return _Walk(read_onnx_file(path)).read(input_shape)
 
@@ -74,7 +76,7 @@ def read_onnx(path: Path, input_shape: tuple[int, int, int] | None = None) -> Ra
 class _Walk(Walker):
     """Walks the nodes of one graph."""
 
-    def read(self, input_shape: tuple[int, int, int] | None) -> Raw:
+    def read(self, input_shape: tuple[int, ...] | None) -> Raw:
         if len(self.file.inputs) != 1:
             raise ConvertError(f"{self.file.name} takes {len(self.file.inputs)} inputs; it must take one")
         self._input(self.file.inputs[0], input_shape)
@@ -92,7 +94,7 @@ class _Walk(Walker):
             return None
         return value.value if step.op == "Conv" or self.at(step, "transB", 0) else value.value.T
 
-    def _input(self, name: str, input_shape: tuple[int, int, int] | None) -> None:
+    def _input(self, name: str, input_shape: tuple[int, ...] | None) -> None:
         """Declare the input. One that is turned first of all is declared as what it is turned into."""
         sizes = self.file.sizes.get(name, ())
         dims = [1, *(d if d is not None else 0 for d in sizes[1:])]
@@ -131,10 +133,10 @@ class _Walk(Walker):
             inputs = {i: v for i in step.inputs if isinstance(v := self.env.get(i), Act)}
             call = Call(step.op.lower(), step.name, True, inputs)
             value = self.low.stand_in(call, error, (1, *(d or 1 for d in sizes[1:])))
-        if step.outputs:
-            self.env[step.outputs[0]] = value
+        values = value if isinstance(value, list) else [value]
+        self.env.update(zip(step.outputs, values, strict=False))
 
-    def _made(self, step: Step) -> Value:
+    def _made(self, step: Step) -> Value | list[Value]:
         values = [self.value(i) for i in step.inputs]
         labels = [v for v in values if isinstance(v, Label)]
         if labels:

@@ -1,4 +1,4 @@
-"""Views, transpositions, padding and concatenation of ONNX."""
+"""Views, transpositions, padding, concatenation and cuts of ONNX."""
 
 from __future__ import annotations
 
@@ -78,6 +78,8 @@ def transpose(walk: Walker, step: Step) -> Value:
         return x
     if isinstance(value, Act) and perm == channels_last(rank):
         return Turned(x)
+    if isinstance(value, Act) and rank > 4:
+        return walk.unary(step, "permute", dims=perm)
     raise ConvertError(
         f"layer {step.name}: a transposition of {list(x.dims)} by {perm} is not supported; the nearest that "
         "is: one between NCHW and NHWC"
@@ -106,3 +108,35 @@ def concat(walk: Walker, step: Step) -> Value:
     axis = axis_map(rank)[axis] if turned else axis
     made = walk.call(step, "cat", tensors=acts, dim=axis)
     return Turned(made) if turned else made
+
+
+def split(walk: Walker, step: Step) -> list[Value]:
+    """Into the sizes that are given, else into equal parts, the last of which may be smaller."""
+    axis = _axis(walk, step, walk.at(step, "axis", 0))
+    sizes, parts = walk.numbers(step, 1, "split"), len(step.outputs)
+    size = -(-walk.act(step).dims[axis] // max(parts, 1))
+    made = walk.call(step, "split", self=walk.act(step), split_size=sizes or size, dim=axis)
+    if len(made) != parts:
+        raise ConvertError(f"layer {step.name}: a split into {len(made)} parts has {parts} results")
+    return [walk.like(step, part) for part in made]
+
+
+def cut(walk: Walker, step: Step) -> Value:
+    """Slice, of one axis or of several."""
+    starts, ends = (walk.numbers(step, i, name) for i, name in ((1, "starts"), (2, "ends")))
+    if starts is None or ends is None:
+        raise ConvertError(f"layer {step.name}: where the slice begins and ends is computed")
+    axes = walk.numbers(step, 3, "axes") or list(range(len(starts)))
+    steps = walk.numbers(step, 4, "steps") or [1] * len(starts)
+    x = walk.act(step)
+    for axis, start, end, by in zip(axes, starts, ends, steps, strict=True):
+        span = {"start": start, "end": end, "step": by}
+        x = walk.call(step, "slice", self=x, dim=_axis(walk, step, axis), **span)
+    return walk.like(step, x)
+
+
+def _axis(walk: Walker, step: Step, axis: int) -> int:
+    """An axis of the first input, as NCHW has it."""
+    rank = len(walk.act(step).dims)
+    turned = isinstance(walk.value(step.inputs[0]), Turned)
+    return axis_map(rank)[axis % rank] if turned else axis % rank

@@ -33,7 +33,7 @@ NAMES = {"True": True, "False": False, "None": None, "inf": math.inf, "nan": mat
 CASTS = {"int": "Int", "float": "Float", "bool": "Bool"}
 
 
-def read_torchscript(archive: Archive, input_shape: tuple[int, int, int]) -> Raw:
+def read_torchscript(archive: Archive, input_shape: tuple[int, ...]) -> Raw:
     """The raw graph of a TorchScript file for an input of (c, h, w)."""
     low = Lowering(archive.name)
     image = low.input((1, *input_shape))
@@ -152,10 +152,15 @@ class _Interpreter:
             )
 
     def constant(self, name: str, owner: Module) -> Any:
-        """CONSTANTS.c3, a tensor or other value that the file keeps in its second pickle."""
+        """CONSTANTS.c3, a tensor or other value that the file keeps in its second pickle.
+
+        A trace holds the 2 of `x.shape[1] // 2` as a tensor of no dimensions: here it is a number.
+        """
         if self._constants is None:
             self._constants = read_objects(self.archive, "constants")
         value = self._constants[int(name.removeprefix("c"))]
+        if isinstance(value, np.ndarray) and value.ndim == 0 and value.dtype.kind == "i":
+            return int(value)
         return Param(f"{owner.path or 'forward'}:{name}", value) if isinstance(value, np.ndarray) else value
 
     def operation(self, op: str, owner: Module, args: list[Any], keywords: dict[str, Any]) -> Any:

@@ -8,6 +8,7 @@ from . import (
     activations,
     add,
     bias,
+    channels,
     conv,
     gather,
     head,
@@ -21,7 +22,7 @@ from . import (
 )
 from .table import BackwardOp, ForwardOp, Learns, Op, SavingOp, Updates
 
-BODY = (conv, bias, activations, add, joints, gather, pool, scale)
+BODY = (conv, bias, activations, add, joints, gather, pool, scale, channels)
 FAMILIES = (*BODY, head, regression, multilabel, reconstruct, stream)
 TABLE: dict[str, Op] = {op.name: op for family in FAMILIES for op in family.OPS}
 

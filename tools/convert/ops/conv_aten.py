@@ -6,10 +6,18 @@ from dataclasses import replace
 from typing import Any
 
 from microtrain.convert.ir import Window
-from microtrain.convert.lowering import Act, Call, Lowering, Param, pair, sides, stride_of
+from microtrain.convert.lowering import Act, Call, Lowering, Param, of_series, pair, sides, stride_of
 from microtrain.convert.nearest import NO_RESIZE, unsupported
 
 from .table import Aten
+
+
+def convolution(low: Lowering, call: Call) -> Act:
+    """Of an image, or of a series."""
+    weight = call.args.get("weight")
+    if isinstance(weight, Param) and weight.value.ndim == 3:
+        return of_series(low, call, conv2d)
+    return conv2d(low, call)
 
 
 def conv2d(low: Lowering, call: Call) -> Act:
@@ -20,7 +28,7 @@ def conv2d(low: Lowering, call: Call) -> Act:
     if call.get("transposed", False):
         raise call.error(f"a transposed convolution is not supported; the nearest that is: {NO_RESIZE}")
     if weight.value.ndim != 4:
-        raise call.error("only two-dimensional convolutions are supported")
+        raise call.error("only convolutions of images and series are supported")
     if pair(call.get("dilation", 1)) != (1, 1):
         raise call.error("dilation is not supported; the nearest that is: a larger kernel, such as 5x5")
     h, w, c_in = low.shape(x)
@@ -119,12 +127,12 @@ def _linear(low: Lowering, call: Call, value: Any, weight: Any, bias: Any) -> Ac
 
 
 _CONVOLUTION = "input weight bias stride padding dilation"
-_CONVOLUTION_OF = Aten(f"{_CONVOLUTION} transposed output_padding groups", conv2d)
+_CONVOLUTION_OF = Aten(f"{_CONVOLUTION} transposed output_padding groups", convolution)
+_CONVOLUTION_BY = Aten(f"{_CONVOLUTION} groups", convolution)
 
 RULES = {
     **dict.fromkeys(("pad", "constant_pad_nd"), Aten("self pad mode value", pad)),
-    "conv2d": Aten(f"{_CONVOLUTION} groups", conv2d),
-    "_convolution_mode": Aten(f"{_CONVOLUTION} groups", conv2d),
+    **dict.fromkeys(("conv1d", "conv2d", "_convolution_mode"), _CONVOLUTION_BY),
     "convolution": _CONVOLUTION_OF,
     "_convolution": _CONVOLUTION_OF,
     "linear": Aten("input weight bias", linear),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 from microtrain.convert.ir import Window
-from microtrain.convert.lowering import Act, Call, Lowering, pair, sides, stride_of
+from microtrain.convert.lowering import Act, Call, Lowering, of_series, pair, sides, stride_of
 from microtrain.convert.nearest import unsupported
 
 from .table import Aten
@@ -91,7 +94,7 @@ def mean(low: Lowering, call: Call) -> Act:
     keep = bool(call.get("keepdim", False))
     dims = tuple(1 if i in over else d for i, d in enumerate(x.dims) if keep or i not in over)
     n = low.batch
-    whole = (x.dims == (n, c, h, w) and over == {2, 3}) or (x.dims == (n, c, h * w) and over == {2})
+    whole = over == set(range(2, len(x.dims))) and x.dims[:2] == (n, c) and math.prod(x.dims[2:]) == h * w
     if x.half and over == {2}:
         whole = True
     elif x.dims == (n, c, h, w) and over == {3} and not x.half:
@@ -105,14 +108,40 @@ def mean(low: Lowering, call: Call) -> Act:
     )
 
 
-_MAXIMUM = Aten("self kernel_size stride padding dilation ceil_mode", max_pool2d)
 _ADAPTIVE = Aten("self output_size", adaptive_avg_pool2d)
 
-MAXIMUM = {"max_pool2d": _MAXIMUM, "max_pool2d_with_indices": _MAXIMUM}
+_MAXIMUM = Aten("self kernel_size stride padding dilation ceil_mode", max_pool2d)
+_AVERAGE = Aten("self kernel_size stride padding ceil_mode count_include_pad divisor_override", avg_pool2d)
+
+
+def _of_series(found: Aten) -> Aten:
+    return Aten(found.arguments, partial(of_series, rule=found.rule))
+
+
+def _or_row(found: Aten) -> Aten:
+    """Of an image, or of a series that lies as a row (n, c, 1, time), as PyTorch decomposes its poolings."""
+
+    def rule(low: Lowering, call: Call) -> Any:
+        x = call.x
+        if not isinstance(x, Act) or len(x.dims) != 4 or low.shape(x)[:2] != (x.dims[3], 1) or x.dims[3] == 1:
+            return found.rule(low, call)
+        args = {k: v[::-1] if isinstance(v, list) else v for k, v in call.args.items()}
+        made = found.rule(
+            low, replace(call, args={**args, "self": replace(x, dims=(*x.dims[:2], x.dims[3]))})
+        )
+        return replace(made, dims=(*made.dims[:2], 1, made.dims[2]))
+
+    return Aten(found.arguments, rule)
+
+
+MAXIMUM = {
+    **dict.fromkeys(("max_pool2d", "max_pool2d_with_indices"), _or_row(_MAXIMUM)),
+    **dict.fromkeys(("max_pool1d", "max_pool1d_with_indices"), _of_series(_MAXIMUM)),
+}
 AVERAGE = {
-    "avg_pool2d": Aten(
-        "self kernel_size stride padding ceil_mode count_include_pad divisor_override", avg_pool2d
-    ),
+    "avg_pool2d": _or_row(_AVERAGE),
+    "avg_pool1d": _of_series(_AVERAGE),
+    "adaptive_avg_pool1d": _of_series(_ADAPTIVE),
     "adaptive_avg_pool2d": _ADAPTIVE,
     "_adaptive_avg_pool2d": _ADAPTIVE,
     "mean": Aten("self dim keepdim", mean),

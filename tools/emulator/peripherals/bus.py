@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from microtrain.emulator.engine import PAGE
+from microtrain.emulator.engine import PAGE, SYSTEM_PAGE
 from microtrain.emulator.errors import PeripheralFault
 
 from .base import BLOCK, Peripheral
@@ -12,7 +12,7 @@ from .base import BLOCK, Peripheral
 if TYPE_CHECKING:
     from microtrain.emulator.board import Board
 
-DWT_PAGE, SCS_PAGE = 0xE000_1000, 0xE000_E000
+DWT_PAGE = 0xE000_1000
 
 
 class Bus:
@@ -30,7 +30,7 @@ class Bus:
 
     @property
     def pages(self) -> list[int]:
-        return sorted({base & ~(PAGE - 1) for base in self._blocks} | {DWT_PAGE, SCS_PAGE})
+        return sorted({base & ~(PAGE - 1) for base in self._blocks} | {DWT_PAGE, SYSTEM_PAGE})
 
     def read(self, address: int, size: int) -> int:
         """1, 2 or 4 bytes of a register. What goes wrong stops the board: nothing may be raised through C."""
@@ -64,11 +64,11 @@ class Bus:
     @staticmethod
     def _keeps(address: int) -> bool:
         """Whether a narrow write leaves the rest of its register: not where a 1 sets or clears something."""
-        return not SCS_PAGE + 0x100 <= address < SCS_PAGE + 0x300 and address & 0x3FF != 0x18
+        return not SYSTEM_PAGE + 0x100 <= address < SYSTEM_PAGE + 0x300 and address & 0x3FF != 0x18
 
     def _read_word(self, address: int) -> int:
         page, offset = address & ~(PAGE - 1), address & (PAGE - 1)
-        if page == SCS_PAGE:
+        if page == SYSTEM_PAGE:
             return self.board.core.read(offset)
         if page == DWT_PAGE:
             return self.board.cycle_counter.read(offset)
@@ -76,7 +76,7 @@ class Bus:
 
     def _write_word(self, address: int, value: int) -> None:
         page, offset = address & ~(PAGE - 1), address & (PAGE - 1)
-        if page == SCS_PAGE:
+        if page == SYSTEM_PAGE:
             self.board.core.write(offset, value)
         elif page == DWT_PAGE:
             self.board.cycle_counter.write(offset, value)
