@@ -6,6 +6,7 @@ Annotations stay real: torch.jit.script does not take them as text.
 import io
 import json
 import pickle
+import wave
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -165,6 +166,7 @@ def seeds(folder: Path, elf: Path | None) -> dict[str, list[Path]]:
         "weights": [arrays(folder / "trained.npz", model_id=np.array("0" * 64), w=np.eye(3, dtype=np.int8))],
         "image": images(folder),
         "numbers": numbers(folder),
+        "sound": [sound(folder)],
         "targets": [targets(folder)],
         "board": [kept_board(folder / "board.npz")],
         "scheme": schemes(folder),
@@ -189,6 +191,14 @@ def numbers(folder: Path) -> list[Path]:
     np.save(folder / "sample.npy", np.arange(192, dtype=np.uint8))
     np.save(folder / "text.npy", np.array(["x"]))
     return [folder / "sample.npy", folder / "text.npy"]
+
+
+def sound(folder: Path) -> Path:
+    path = folder / "sample.wav"
+    with wave.open(str(path), "wb") as file:
+        file.setparams((1, 2, 8000, 0, "NONE", "not compressed"))
+        file.writeframes(np.arange(-300, 300, dtype="<i2").tobytes())
+    return path
 
 
 def targets(folder: Path) -> Path:

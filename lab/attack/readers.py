@@ -61,6 +61,14 @@ def numbers(path: Path) -> None:
     load_numbers(path, (8, 8, 3))
 
 
+def sound(path: Path) -> None:
+    from microtrain.base.sound import EXAMPLE, parse
+    from microtrain.samples.kind import heard
+    from microtrain.samples.sounds import load_sound
+
+    load_sound(path, heard((4, 40, 1), parse(EXAMPLE)))
+
+
 def targets(path: Path) -> None:
     from microtrain.samples.measured import read_table
 
@@ -139,6 +147,7 @@ READERS: dict[str, Callable[[Path], None]] = {
     "calibration": calibration,
     "image": image,
     "numbers": numbers,
+    "sound": sound,
     "targets": targets,
     "scheme": scheme,
     "plan": plan,
