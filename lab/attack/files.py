@@ -21,9 +21,9 @@ WORKER = Path(__file__).resolve().parent / "worker.py"
 BATCH = 500
 # Files of each kind in a hundred; what costs more to read comes less often.
 SHARES = {
-    "model": 30, "state": 12, "checkpoint": 10, "scheme": 10, "plan": 10, "image": 8, "numbers": 2, "sound": 2,
+    "model": 30, "state": 12, "checkpoint": 10, "scheme": 10, "plan": 10, "image": 8, "numbers": 2,
     "targets": 2, "calibration": 4, "weights": 4, "network": 4, "board": 4, "line": 5,
-    "fleet": 3, "firmware": 0.2,
+    "fleet": 3, "firmware": 0.2, "sound": 2,
 }  # fmt: skip
 
 
