@@ -26,6 +26,7 @@ CC = "arm-none-eabi-gcc"
 CPUS = {
     "cortex-m7": ("-mcpu=cortex-m7", "-mfpu=fpv5-sp-d16", "-DFPU_V5=1"),
     "cortex-m4": ("-mcpu=cortex-m4", "-mfpu=fpv4-sp-d16", "-DFPU_V5=0"),
+    "cortex-m55": ("-mcpu=cortex-m55",),
 }
 MODELS = {"cortex-m7": arm.UC_CPU_ARM_CORTEX_M7, "cortex-m4": arm.UC_CPU_ARM_CORTEX_M4}
 RINT = ROOT / "firmware" / "src" / "board" / "stm32f446" / "rint.c"  # where the FPU has no VRINTX
@@ -40,6 +41,8 @@ FLAGS = (
     "-Wdouble-promotion",
     "-Werror",
 )
+STUB = ROOT / "test" / "kernel_m55.S"  # of the Cortex-M55, which Unicorn does not have (kernel_m55.py)
+CODE_M55 = 0x01000000
 CODE, RAM, SIZE, STACK = 0x08000000, 0x20000000, 0x400000, 0x4000
 CANARY = 0xA5
 DEFAULT_NAN = 1 << 25  # of FPSCR, as board_init() sets it
@@ -64,14 +67,14 @@ def build(folder: Path, level: str = "-O2", cpu: str = "cortex-m7") -> Path:
     memory.write_text(MEMORY_C)
     folder_of = ROOT / "firmware" / "src" / "kernels"
     sources = [str(p) for p in sorted(folder_of.glob("*.[cS]"))]
-    sources += [str(RINT)] if cpu == "cortex-m4" else []
+    sources += [str(RINT)] if cpu == "cortex-m4" else [str(STUB)] if cpu == "cortex-m55" else []
     include = f"-I{ROOT / 'firmware' / 'include'}"
     elf = folder / "kernels.elf"
     link = (
         "-nostdlib",
         "-fno-builtin-memcpy",
         "-fno-tree-loop-distribute-patterns",
-        f"-Wl,-Ttext={CODE:#x}",
+        f"-Wl,-Ttext={CODE_M55 if cpu == 'cortex-m55' else CODE:#x}",
         "-Wl,-e0",
     )
     objects = folder / "memory.o"
@@ -191,9 +194,13 @@ class ArmLib:
         if memory._arrays:
             memory.fetch()
         if result is ctypes.c_float:
-            raw = self._uc.reg_read(arm.UC_ARM_REG_S0)
+            raw = self._result(arm.UC_ARM_REG_S0)
             return float(np.array([raw & 0xFFFFFFFF], np.uint32).view(np.float32)[0])
-        return None if result is None else self._uc.reg_read(arm.UC_ARM_REG_R0)
+        return None if result is None else self._result(arm.UC_ARM_REG_R0)
+
+    def _result(self, register: int) -> int:
+        found: int = self._uc.reg_read(register)
+        return found
 
     def _run(self, name: str, words: list[int], floats: list[Any]) -> None:
         """One call by the hard-float procedure call standard."""

@@ -68,6 +68,9 @@ ALWAYS_INLINE float channel_gain(float peak, float unit, float *scale)
 /* q of a pixel. A sum is at most the peak, or infinite with gain 0, or no number: the result is -127 to 127. */
 ALWAYS_INLINE void channel_put(const struct channel *ch, uint32_t pixel, float sum, float gain)
 {
+#if KERNELS_MVE
+    sum = unconditional(sum);
+#endif
     ch->q[pixel * ch->c] = (int8_t)round_nearest((channel_passes(ch, pixel) ? sum : 0.0f) * gain);
 }
 

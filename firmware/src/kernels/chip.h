@@ -20,6 +20,14 @@
 #define KERNELS_DSP 0
 #endif
 
+/* Helium, with floats. */
+#if KERNELS_DSP && defined(__ARM_FEATURE_MVE) && (__ARM_FEATURE_MVE & 2)
+#define KERNELS_MVE 1
+#include <arm_mve.h>
+#else
+#define KERNELS_MVE 0
+#endif
+
 /* A core without FPU: a float product in integers takes a fifth of what the compiler's functions take. */
 #ifndef KERNELS_NO_FPU
 #if (defined(__arm__) && !defined(__ARM_FP)) || (defined(__riscv) && !defined(__riscv_flen))
@@ -182,10 +190,24 @@ ALWAYS_INLINE float float_of(uint32_t bits)
     return v;
 }
 
+#if KERNELS_MVE
+/* v, converted from an integer whatever comes of it: binutils 2.40 cannot assemble a conditional VCVT beside Helium. */
+ALWAYS_INLINE float unconditional(float v)
+{
+    __asm__("" : "+t"(v));
+    return v;
+}
+#endif
+
 /* multiplier_f32(), without a call. */
 ALWAYS_INLINE float multiplier_of(int32_t word)
 {
+#if KERNELS_MVE
+    float m = unconditional((float)-word) * 0x1p-35f;
+    return word < 0 ? m : float_of((uint32_t)word);
+#else
     return word < 0 ? (float)-word * 0x1p-35f : float_of((uint32_t)word);
+#endif
 }
 
 /* The requantized sum, zero point added, before saturation; limited far beyond +-255, where every output is saturated
