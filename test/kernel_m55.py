@@ -10,6 +10,7 @@ import socket
 import struct
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,10 @@ class Debugger:
     def __init__(self, at: Path) -> None:
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.settimeout(ECHO_S)
-        self._socket.connect(str(at))
+        until = time.monotonic() + ECHO_S
+        while self._socket.connect_ex(str(at)):
+            assert time.monotonic() < until, "QEMU does not listen"
+            time.sleep(0.01)
         self._rest = b""
 
     def ask(self, text: str) -> str:
@@ -86,8 +90,6 @@ class M55Lib(kernel_arm.ArmLib):
         self._process = subprocess.Popen(
             [QEMU, *machine, *load, *listen], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
-        while not port.exists():
-            assert self._process.poll() is None, "QEMU did not start"
         self._uc = Debugger(port)
         assert self._uc.ask(f"Z0,{self._symbols['stop'] & ~1:x},2") == "OK"
         self._uc.run()

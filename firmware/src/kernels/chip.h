@@ -197,6 +197,13 @@ ALWAYS_INLINE float unconditional(float v)
     __asm__("" : "+t"(v));
     return v;
 }
+
+ALWAYS_INLINE uint32_t bits_of_float(float v)
+{
+    uint32_t bits;
+    memcpy(&bits, &v, sizeof bits);
+    return bits;
+}
 #endif
 
 /* multiplier_f32(), without a call. */

@@ -86,4 +86,18 @@ struct put_windows {
 void run_windows(const struct view *v, const struct tile *tile, const int16_t *plane, const int8_t *w, uint32_t *taps,
                  int32_t bias, void *to, const struct put_windows *put);
 
+#if KERNELS_MVE
+
+/* True where windows are summed from columns (planes_mve.h), which lie where planes of two channels would. */
+int is_upright(const struct view *v);
+
+/* Zero points in all places of the tile's columns. */
+void clear_columns(const struct view *v, const struct tile *tile, void *columns);
+
+/* sum_windows() of one channel, which is unpacked first. taps: room for taps_bytes(v). */
+void sum_channel(const struct view *v, const struct tile *tile, uint32_t channel, const int8_t *w, void *columns,
+                 void *taps, int32_t bias, int32_t *sums);
+
+#endif
+
 #endif

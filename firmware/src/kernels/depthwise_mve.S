@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Depthwise windows and the rounding of channels with Helium. Contract: planes_mve.h, requantize.h. */
+#if defined(__ARM_FEATURE_MVE) && (__ARM_FEATURE_MVE & 2)
+
+#include "assembly.inc"
+
+/* void columns_3x3(const int8_t *columns, const int8_t *taps, uint32_t fours, int32_t bias, int32_t *sums,
+ *                  int32_t *below)
+ *
+ * Two rows of windows side by side: columns are four bytes, so that a vector holds a window, and the one below. */
+    begin   columns_3x3
+    push    {r4-r10, lr}
+    vpush   {d8-d13}
+    ldrd    r9, r10, [sp, #80]
+    vldrb.u8 q4, [r1]
+    vldrb.u8 q5, [r1, #16]
+    mov     r1, r0
+    mov     r8, r3
+    dls     lr, r2
+.Lfour:
+    vldrb.u8 q0, [r1], #16
+    vldrb.u8 q1, [r1, #-12]
+    vldrb.u8 q2, [r1, #-8]
+    vldrb.u8 q3, [r1, #-4]
+    vmladav.s8 r0, q0, q5
+    vmladav.s8 r2, q1, q5
+    vmladav.s8 r4, q2, q5
+    vmladav.s8 r6, q3, q5
+    vmov    q6[2], q6[0], r0, r4
+    vmladav.s8 r0, q0, q4
+    vmov    q6[3], q6[1], r2, r6
+    vmladav.s8 r2, q1, q4
+    vadd.i32 q6, q6, r8
+    vmladav.s8 r4, q2, q4
+    vstrw.32 q6, [r10], #16
+    vmladav.s8 r6, q3, q4
+    vmov    q6[2], q6[0], r0, r4
+    vmov    q6[3], q6[1], r2, r6
+    vadd.i32 q6, q6, r8
+    vstrw.32 q6, [r9], #16
+    le      lr, .Lfour
+    vpop    {d8-d13}
+    pop     {r4-r10, pc}
+    end     columns_3x3
+
+/* void columns_3x3_stride2(const int8_t *columns, const int8_t *taps, uint32_t fours, int32_t bias, int32_t *sums)
+ *
+ * One row, of windows that lie two columns apart. */
+    begin   columns_3x3_stride2
+    push    {r4-r6, r8, r9, lr}
+    ldr     r9, [sp, #24]
+    vldrb.u8 q3, [r1]
+    mov     r1, r0
+    dls     lr, r2
+.Lfour2:
+    vldrb.u8 q0, [r1], #32
+    vldrb.u8 q1, [r1, #-24]
+    vmladav.s8 r0, q0, q3
+    vldrb.u8 q0, [r1, #-16]
+    vmladav.s8 r2, q1, q3
+    vldrb.u8 q1, [r1, #-8]
+    vmladav.s8 r4, q0, q3
+    vmladav.s8 r6, q1, q3
+    vmov    q2[2], q2[0], r0, r4
+    vmov    q2[3], q2[1], r2, r6
+    vadd.i32 q2, q2, r3
+    vstrw.32 q2, [r9], #16
+    le      lr, .Lfour2
+    pop     {r4-r6, r8, r9, pc}
+    end     columns_3x3_stride2
+
+/* sum += a window of `count` vectors at `at`. */
+    .macro  window sum, at, count
+    .irp    i, 0, 1, 2, 3
+    .if     \i < \count
+    vldrb.u8 q\i, [\at, #16 * \i]
+    .endif
+    .endr
+    .irp    i, 0, 1, 2, 3
+    .if     \i < \count
+    .if     \i == 0
+    vmladava.s8 \sum, q0, q4
+    .elseif \i == 1
+    vmladava.s8 \sum, q1, q5
+    .elseif \i == 2
+    vmladava.s8 \sum, q2, q6
+    .else
+    vmladava.s8 \sum, q3, q7
+    .endif
+    .endif
+    .endr
+    .endm
+
+/* void name(const int8_t *columns, const int8_t *taps, uint32_t fours, int32_t bias, int32_t *sums, uint32_t step)
+ *
+ * A row of windows, `step` bytes apart, whose columns are eight bytes. */
+    .macro  columns name, count
+    begin   \name
+    push    {r4-r8, lr}
+    vpush   {d8-d15}
+    ldrd    r4, r6, [sp, #88]
+    vldrb.u8 q4, [r1]
+    vldrb.u8 q5, [r1, #16]
+    vldrb.u8 q6, [r1, #32]
+    .if     \count > 3
+    vldrb.u8 q7, [r1, #48]
+    .endif
+    mov     r1, r0
+    add     r5, r0, r6
+    lsl     r6, r6, #1
+    lsl     r2, r2, #1
+    dls     lr, r2
+.Ltwo_\name:
+    mov     r0, r3
+    mov     r2, r3
+    window  r0, r1, \count
+    add     r1, r1, r6
+    window  r2, r5, \count
+    add     r5, r5, r6
+    strd    r0, r2, [r4], #8
+    le      lr, .Ltwo_\name
+    vpop    {d8-d15}
+    pop     {r4-r8, pc}
+    end     \name
+    .endm
+
+    columns columns_5x5, 3
+    columns columns_7x7, 4
+
+/* q1 = the places of four pixels, \c bytes apart. */
+    .macro  places q, c, t
+    movs    \t, #0
+    vidup.u32 \q, \t, #1
+    vmul.i32 \q, \q, \c
+    .endm
+
+/* q0 = outputs of four sums before they are saturated. r4: m, r5: zero. */
+    .macro  round_four
+    vldrw.u32 q0, [r0], #16
+    vcvt.f32.s32 q0, q0
+    vmul.f32 q0, q0, r4
+    vcvtn.s32.f32 q0, q0
+    vqadd.s32 q0, q0, r5
+    .endm
+
+/* void put_run(const int32_t *sums, uint32_t n, int8_t *y, uint32_t c, uint32_t m, int32_t zero) */
+    begin   put_run
+    push    {r4-r6, lr}
+    ldrd    r4, r5, [sp, #16]
+    places  q1, r3, r6
+    lsl     r3, r3, #2
+    dlstp.32 lr, r1
+.Lput:
+    round_four
+    vqmovnb.s32 q0, q0
+    vqmovnb.s16 q0, q0
+    vstrb.32 q0, [r2, q1]
+    add     r2, r2, r3
+    letp    lr, .Lput
+    pop     {r4-r6, pc}
+    end     put_run
+
+/* void put_run_masked(const int32_t *sums, uint32_t n, int8_t *y, uint32_t c, uint32_t m, int32_t zero, uint8_t *mask,
+ *                     uint32_t stride, uint32_t bit) */
+    begin   put_run_masked
+    push    {r4-r11, lr}
+    vpush   {d8-d9}
+    ldrd    r4, r5, [sp, #52]
+    ldr     r11, [sp, #60]
+    ldrd    r8, r9, [sp, #64]
+    places  q1, r3, r6
+    places  q2, r8, r6
+    lsl     r3, r3, #2
+    lsl     r8, r8, #2
+    vdup.32 q3, r9
+    mov     r9, #128
+    mov     r10, #255
+    mov     r6, r11
+    dlstp.32 lr, r1
+.Lput_masked:
+    round_four
+    vadd.i32 q4, q0, r9
+    vqmovnb.s32 q0, q0
+    vqmovnb.s16 q0, q0
+    vstrb.32 q0, [r2, q1]
+    vldrb.u32 q0, [r6, q2]
+    vpte.u32 hi, q4, r10
+    vmovt   q4, q4
+    vorre   q0, q0, q3
+    vstrb.32 q0, [r6, q2]
+    add     r2, r2, r3
+    add     r6, r6, r8
+    letp    lr, .Lput_masked
+    vpop    {d8-d9}
+    pop     {r4-r11, pc}
+    end     put_run_masked
+
+/* uint32_t mask_run(int32_t *sums, uint32_t n, const uint8_t *mask, uint32_t stride, uint32_t bit, uint32_t peak)
+ *
+ * Sums become 0 where the mask stops them. Returns the largest magnitude, at least `peak`. */
+    begin   mask_run
+    push    {r4-r6, lr}
+    ldrd    r5, r4, [sp, #16]
+    places  q2, r3, r6
+    lsl     r3, r3, #2
+    vdup.32 q3, r5
+    dlstp.32 lr, r1
+.Lmask:
+    vldrb.u32 q1, [r2, q2]
+    vldrw.u32 q0, [r0]
+    vand    q1, q1, q3
+    vpt.i32 eq, q1, zr
+    vmovt.i32 q0, #0
+    vstrw.32 q0, [r0], #16
+    vmaxav.s32 r4, q0
+    add     r2, r2, r3
+    letp    lr, .Lmask
+    mov     r0, r4
+    pop     {r4-r6, pc}
+    end     mask_run
+
+/* void put_errors_run(const int32_t *sums, uint32_t n, int8_t *q, uint32_t c, uint32_t gain) */
+    begin   put_errors_run
+    push    {r4, r5, r6, lr}
+    ldr     r4, [sp, #16]
+    places  q1, r3, r6
+    lsl     r3, r3, #2
+    dlstp.32 lr, r1
+.Lerrors:
+    vldrw.u32 q0, [r0], #16
+    vcvt.f32.s32 q0, q0
+    vmul.f32 q0, q0, r4
+    vcvtn.s32.f32 q0, q0
+    vstrb.32 q0, [r2, q1]
+    add     r2, r2, r3
+    letp    lr, .Lerrors
+    pop     {r4, r5, r6, pc}
+    end     put_errors_run
+
+#endif
+
+#if defined(__linux__) && defined(__ELF__)
+    .section .note.GNU-stack, "", %progbits
+#endif
