@@ -54,6 +54,33 @@ ALWAYS_INLINE void store_u32(void *p, uint32_t word)
     memcpy(p, &word, sizeof word);
 }
 
+#if KERNELS_MVE
+
+ALWAYS_INLINE void fill_bytes(void *to, int32_t byte, uint32_t n)
+{
+    __asm__ volatile("vdup.8 q0, %2\n\twlstp.8 lr, %1, 2f\n1:\n\tvstrb.8 q0, [%0], #16\n\tletp lr, 1b\n2:"
+                     : "+r"(to)
+                     : "r"(n), "r"(byte)
+                     : "s0", "s1", "s2", "s3", "lr", "memory");
+}
+
+/* To a place that does not lie in front of `from` within the bytes. */
+ALWAYS_INLINE void move_down(void *to, const void *from, uint32_t n)
+{
+    __asm__ volatile("wlstp.8 lr, %2, 2f\n1:\n\tvldrb.8 q0, [%1], #16\n\tvstrb.8 q0, [%0], #16\n\tletp lr, 1b\n2:"
+                     : "+r"(to), "+r"(from)
+                     : "r"(n)
+                     : "s0", "s1", "s2", "s3", "lr", "memory");
+}
+
+#define copy_apart move_down
+
+#else
+#define fill_bytes memset
+#define move_down memmove
+#define copy_apart memcpy
+#endif
+
 /* Four bits, each as a byte of ones or zeros, the first in the lowest byte: in memory the first of four. */
 ALWAYS_INLINE uint32_t bytes_of(uint32_t bits)
 {

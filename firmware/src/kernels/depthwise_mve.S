@@ -4,6 +4,116 @@
 
 #include "assembly.inc"
 
+/* Two rows of eight columns as bytes of \to, the first below; what is outside the image is a zero point. Registers: r1, r2
+ * rows, r5 which one the first is, r7 rows of the image, r12 those but one; q5 zero points in the lanes behind the
+ * image, q6 in all, q7 places. */
+    .macro  pair to, temp, whole, name
+    cmp     r5, r12
+    bhs     .Lseldom_\name
+    .if     \whole
+    vldrb.u16 \to, [r1, q7]
+    vldrb.u16 \temp, [r2, q7]
+    .else
+    vpstt
+    vldrbt.u16 \to, [r1, q7]
+    vldrbt.u16 \temp, [r2, q7]
+    vorr    \to, \to, q5
+    vorr    \temp, \temp, q5
+    .endif
+.Lpair_\name:
+    vsli.16 \to, \temp, #8
+    add     r1, r1, r3
+    add     r2, r2, r3
+    adds    r5, r5, #2
+    .endm
+
+/* The same where a row of them is outside. */
+    .macro  seldom to, temp, name
+.Lseldom_\name:
+    vmov    \to, q6
+    vmov    \temp, q6
+    cmp     r5, r7
+    bhs     .Lsecond_\name
+    vpst
+    vldrbt.u16 \to, [r1, q7]
+    vorr    \to, \to, q5
+.Lsecond_\name:
+    adds    r4, r5, #1
+    cmp     r4, r7
+    bhs     .Lpair_\name
+    vpst
+    vldrbt.u16 \temp, [r2, q7]
+    vorr    \temp, \temp, q5
+    b       .Lpair_\name
+    .endm
+
+/* The last pair is the one before the last. */
+    .macro  shift height
+    vmov    q0, q1
+    .if     \height == 8
+    vmov    q1, q2
+    vmov    q2, q3
+    .endif
+    .endm
+
+    .macro  loops height, to, whole
+    mov     r4, #\height / 2 - 1
+    dls     lr, r4
+.Lahead_\height\()_\whole:
+    pair    \to, q4, \whole, \height\()_\whole\()_ahead
+    shift   \height
+    le      lr, .Lahead_\height\()_\whole
+    dls     lr, r6
+.Lgroup_\height\()_\whole:
+    pair    \to, q4, \whole, \height\()_\whole\()_group
+    .if     \height == 4
+    vst20.16 {q0, q1}, [r0]
+    vst21.16 {q0, q1}, [r0]
+    .else
+    vst40.16 {q0, q1, q2, q3}, [r0]
+    vst41.16 {q0, q1, q2, q3}, [r0]
+    vst42.16 {q0, q1, q2, q3}, [r0]
+    vst43.16 {q0, q1, q2, q3}, [r0]
+    .endif
+    add     r0, r0, r8
+    shift   \height
+    le      lr, .Lgroup_\height\()_\whole
+    b       .Lstood_\height
+    seldom  \to, q4, \height\()_\whole\()_ahead
+    seldom  \to, q4, \height\()_\whole\()_group
+    .endm
+
+/* void name(const struct eight *at): eight columns of all groups; the struct in the order of what is loaded. */
+    .macro  stand name, height, to
+    begin   \name
+    push    {r4-r9, lr}
+    vpush   {d8-d15}
+    ldm     r0, {r0-r9}         /* to, from, bytes of a row, c, lanes, first, groups, rows, group, zero */
+    mov     r12, #0
+    vidup.u16 q7, r12, #1
+    vmul.i16 q7, q7, r3
+    vdup.16 q6, r9
+    vctp.16 r4
+    vmov    q5, q6
+    vpst
+    vmovt.i16 q5, #0
+    sub     r12, r7, #1
+    lsl     r3, r2, #1
+    add     r2, r1, r2
+    cmp     r4, #8
+    blo.w   .Lpart_\height
+    loops   \height, \to, 1
+.Lstood_\height:
+    vpop    {d8-d15}
+    pop     {r4-r9, pc}
+.Lpart_\height:
+    loops   \height, \to, 0
+    end     \name
+    .endm
+
+    stand   stand_4, 4, q1
+    stand   stand_8, 8, q3
+
 /* void columns_3x3(const int8_t *columns, const int8_t *taps, uint32_t fours, int32_t bias, int32_t *sums,
  *                  int32_t *below)
  *

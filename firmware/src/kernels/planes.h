@@ -41,12 +41,23 @@ struct overlap {
     int32_t first, n, at;
 };
 
+#if KERNELS_MVE
+/* What a tile sees, as columns: bytes of a column, groups and bytes of one, the columns that hold an image. */
+struct stand {
+    uint32_t height, groups, group;
+    struct overlap columns;
+};
+#endif
+
 /* Outputs y .. y + h, x .. x + w of a view, and what they see of the image. Their sums lie `row` apart from row to
  * row. */
 struct tile {
     uint32_t y, x, h, w, row;
     struct runs runs;
     struct overlap rows, columns;
+#if KERNELS_MVE
+    struct stand stand;
+#endif
 };
 
 /* How windows of p see its input; of how its input sees the errors. */

@@ -19,12 +19,21 @@ void columns_3x3_stride2(const int8_t *columns, const int8_t *taps, uint32_t fou
 void columns_5x5(const int8_t *columns, const int8_t *taps, uint32_t fours, int32_t bias, int32_t *sums, uint32_t step);
 void columns_7x7(const int8_t *columns, const int8_t *taps, uint32_t fours, int32_t bias, int32_t *sums, uint32_t step);
 
-/* What a tile sees, as columns. */
-struct stand {
-    uint32_t height; /* bytes of a column */
-    uint32_t groups, group; /* and bytes of one */
-    struct overlap columns;
+/* Eight columns of all groups; the order is that of depthwise_mve.S. */
+struct eight {
+    int8_t *to;
+    const int8_t *from; /* of the first row, which may lie outside the image */
+    uint32_t row_bytes, c;
+    uint32_t lanes;  /* columns of the image among them; more than 8: all */
+    int32_t first;   /* which row of those that are seen comes first */
+    uint32_t groups;
+    int32_t rows;    /* of the image that are seen; not 0 */
+    uint32_t group;  /* bytes */
+    uint32_t zero;   /* byte */
 };
+
+void stand_4(const struct eight *at);
+void stand_8(const struct eight *at);
 
 static struct stand stand_of(const struct view *v, const struct tile *tile)
 {
@@ -35,54 +44,6 @@ static struct stand stand_of(const struct view *v, const struct tile *tile)
     uint32_t written = (uint32_t)s.columns.at + (s.columns.n > 8 ? (uint32_t)s.columns.n : 8u);
     s.group = (seen + 1 > written ? seen + 1 : written) * s.height;
     return s;
-}
-
-/* Row `row` of what the tile sees, eight columns from `from` on; lanes that are not in `lanes` are zero points. */
-ALWAYS_INLINE uint16x8_t row_of(const struct view *v, const struct tile *tile, const int8_t *from, int32_t row,
-                                uint16x8_t places, mve_pred16_t lanes, uint16x8_t zeros)
-{
-    int32_t at = row - tile->rows.at;
-    if (at < 0 || at >= tile->rows.n) {
-        return zeros;
-    }
-    const uint8_t *bytes = (const uint8_t *)from + at * v->image_w * (int32_t)v->c;
-    return vpselq_u16(vldrbq_gather_offset_z_u16(bytes, places, lanes), zeros, lanes);
-}
-
-/* Two rows, the first below. */
-ALWAYS_INLINE uint16x8_t pair_of(const struct view *v, const struct tile *tile, const int8_t *from, int32_t row,
-                                 uint16x8_t places, mve_pred16_t lanes, uint16x8_t zeros)
-{
-    uint16x8_t first = row_of(v, tile, from, row, places, lanes, zeros);
-    return vsliq_n_u16(first, row_of(v, tile, from, row + 1, places, lanes, zeros), 8);
-}
-
-/* Eight columns of all groups, from `to` on. height: a literal. */
-ALWAYS_INLINE void stand_up(const struct view *v, const struct tile *tile, const struct stand *s, const int8_t *from,
-                            mve_pred16_t lanes, int8_t *to, uint32_t height)
-{
-    uint16x8_t places = vmulq_n_u16(vidupq_n_u16(0, 1), (uint16_t)v->c), zeros = vdupq_n_u16((uint8_t)v->zero);
-    uint16x8x4_t pairs;
-    int32_t row = 0;
-    for (uint32_t i = 0; i + 1 < height / 2; i++, row += 2) {
-        pairs.val[i] = pair_of(v, tile, from, row, places, lanes, zeros);
-    }
-    for (uint32_t g = s->groups; g; g--, row += 2) {
-        uint16x8_t next = pair_of(v, tile, from, row, places, lanes, zeros);
-        if (height == COLUMN_3) {
-            uint16x8x2_t two = {{pairs.val[0], next}};
-            vst2q_u16((uint16_t *)(void *)to, two);
-            pairs.val[0] = next;
-        } else {
-            pairs.val[3] = next;
-            vst4q_u16((uint16_t *)(void *)to, pairs);
-            pairs.val[0] = pairs.val[1];
-            pairs.val[1] = pairs.val[2];
-            pairs.val[2] = next;
-        }
-        __asm__("" : "+r"(to)); /* gcc 12 would make it VST43 with an index, which there is not */
-        to += s->group;
-    }
 }
 
 /* An image between whose pixels there are zeros, byte by byte. */
@@ -114,16 +75,19 @@ static void fill_columns(const struct view *v, const struct tile *tile, const st
         stand_spaced(v, tile, s, from, to);
         return;
     }
+    int32_t n = s->columns.n, row_bytes = v->image_w * (int32_t)v->c;
+    struct eight at = {.row_bytes = (uint32_t)row_bytes, .c = v->c, .lanes = (uint32_t)n, .first = -tile->rows.at};
+    at.groups = s->groups;
+    at.rows = tile->rows.n;
+    at.group = s->group;
+    at.zero = (uint8_t)v->zero;
+    from -= tile->rows.at * row_bytes;
     to += (uint32_t)s->columns.at * s->height;
-    mve_pred16_t lanes = vctp16q((uint32_t)s->columns.n);
-    for (int32_t i = 0, n = s->columns.n; i < n; i += 8) {
-        int32_t at = i + 8 <= n || n < 8 ? i : n - 8; /* the last eight overlap those before them */
-        const int8_t *first = from + at * (int32_t)v->c;
-        if (s->height == COLUMN_3) {
-            stand_up(v, tile, s, first, lanes, to + (uint32_t)at * COLUMN_3, COLUMN_3);
-        } else {
-            stand_up(v, tile, s, first, lanes, to + (uint32_t)at * COLUMN_5, COLUMN_5);
-        }
+    for (int32_t i = 0; i < n; i += 8) {
+        int32_t x = i + 8 <= n || n < 8 ? i : n - 8; /* the last eight overlap those before them */
+        at.from = from + x * (int32_t)v->c;
+        at.to = to + (uint32_t)x * s->height;
+        s->height == COLUMN_3 ? stand_4(&at) : stand_8(&at);
     }
 }
 
@@ -198,21 +162,16 @@ int is_upright(const struct view *v)
 
 void clear_columns(const struct view *v, const struct tile *tile, void *columns)
 {
-    struct stand s = stand_of(v, tile);
-    int8x16_t zero = vdupq_n_s8((int8_t)v->zero);
-    int8_t *to = columns;
-    for (uint32_t n = s.groups * s.group; n; n -= n < VECTOR ? n : (uint32_t)VECTOR, to += VECTOR) {
-        vstrbq_p_s8(to, zero, vctp8q(n));
-    }
+    fill_bytes(columns, v->zero, tile->stand.groups * tile->stand.group);
 }
 
 void sum_channel(const struct view *v, const struct tile *tile, uint32_t channel, const int8_t *w, void *columns,
                  void *taps, int32_t bias, int32_t *sums)
 {
-    struct stand s = stand_of(v, tile);
+    const struct stand *s = &tile->stand;
     bias -= v->zero * stand_taps(v, w, taps);
-    fill_columns(v, tile, &s, channel, columns);
-    sum_columns(v, tile, &s, columns, taps, bias, sums);
+    fill_columns(v, tile, s, channel, columns);
+    sum_columns(v, tile, s, columns, taps, bias, sums);
 }
 
 #endif
