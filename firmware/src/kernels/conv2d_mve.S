@@ -9,30 +9,29 @@
 
 #include "assembly.inc"
 
-/* struct pixels_mve, by offset from r0 */
-    .equ    X, 0
-    .equ    X_STEP, 4
-    .equ    PIXELS, 8
-    .equ    W, 12
-    .equ    K, 16
-    .equ    FROM, 20
-    .equ    FROM_STEP, 24
-    .equ    M, 28
-    .equ    N, 32
-    .equ    ZERO, 36
-    .equ    Y, 40
-    .equ    Y_STEP, 44
-    .equ    MASK, 48
-    .equ    MASK_STEP, 52
-
-/* Frame, by offset from sp: a copy of that struct, then */
-    .equ    M_END, 56
-    .equ    GROUP, 60       /* where four rows begin */
-    .equ    END, 64         /* what is done with their sums */
-    .equ    TAIL, 68        /* values of the last vector, 1 to 16 */
-    .equ    ADVANCE, 72     /* of r1, and of what else points to rows */
-    .equ    MASK_AT, 76
-    .equ    LOW_BITS, 80
+/* Frame, by offset from sp. The first words are what a short pixel loads: r1-r3, r5, r7-r12, lr. */
+    .equ    W, 0
+    .equ    X, 4
+    .equ    NEXT_W, 8       /* the row behind the first */
+    .equ    GROUP, 12       /* where four rows begin */
+    .equ    Y, 16
+    .equ    ADVANCE, 20     /* of r1, and of what else points to rows */
+    .equ    M, 24
+    .equ    END, 28         /* what is done with their sums */
+    .equ    LOAD, 32        /* where a short pixel is loaded */
+    .equ    FROM, 36
+    .equ    FOURS, 40
+    .equ    X_STEP, 44
+    .equ    Y_STEP, 48
+    .equ    FROM_STEP, 52
+    .equ    MASK_STEP, 56   /* not 0: there is one */
+    .equ    MASK, 60
+    .equ    MASK_AT, 64
+    .equ    LOW_BITS, 68
+    .equ    TAIL, 72        /* values of the last vector, 1 to 16 */
+    .equ    K, 76
+    .equ    PIXELS, 80
+    .equ    LEFT, 84        /* groups of a long pixel */
     .equ    FRAME, 88
 
 /* The four sums as a vector. */
@@ -60,21 +59,19 @@
 /* Goes on with the next four rows or the next pixel. */
     .macro  next_group long
     .if     \long
-    ldrd    r0, r2, [sp, #M_END]
-    cmp     r9, r0
+    ldr     r0, [sp, #LEFT]
+    subs    r0, r0, #1
+    str     r0, [sp, #LEFT]
+    bne     .Llong_rows
     .else
-    mov     r2, r5
-    cmp     r9, lr
+    le      lr, .Lagain
     .endif
-    it      ne
-    bxne    r2
     b       .Lnext_pixel
     .endm
 
     .macro  end_sums name, long
 \name:
     sums_to q5
-    add     r9, r9, #16
     vstrw.32 q5, [r7], #16
     next_group \long
     .endm
@@ -110,12 +107,10 @@
     put_rounded
     .if     \long
     str     r4, [sp, #END]
-    ldr     r2, [sp, #GROUP]
-    bx      r2
     .else
     mov     r10, r4
-    bx      r5
     .endif
+    next_group \long
     .balign 4
 .Lhigh_\name:
     round_sums
@@ -148,15 +143,22 @@
     .endr
     .endm
 
-    .macro  whole count
+    .macro  whole count, put
     .balign 4
-.Lwhole_\count:
+.Lwhole_\count\()_\put:
     ldm     r12!, {r0, r2, r4, r6}
     whole_row r0, \count
     whole_row r2, \count
     whole_row r4, \count
     whole_row r6, \count
+    .if     \put
+    round_sums
+    put_rounded
+    le      lr, .Lwhole_\count\()_\put
+    b       .Lnext_pixel
+    .else
     bx      r10
+    .endif
     .endm
 
 /* The same where the last vector is not whole: r1 and r3 point to rows beside one another. */
@@ -182,25 +184,67 @@
     add     r3, r3, r8
     .endm
 
-    .macro  part count
+    .macro  part count, put
     .balign 4
-.Lpart_\count:
+.Lpart_\count\()_\put:
     ldm     r12!, {r0, r2, r4, r6}
     part_rows r0, r2, \count
     part_rows r4, r6, \count
+    .if     \put
+    round_sums
+    put_rounded
+    le      lr, .Lpart_\count\()_\put
+    b       .Lnext_pixel
+    .else
     bx      r10
+    .endif
     .endm
 
-/* r0: the struct, r4 and r6: ends of short and of long pixels. */
-    .macro  entry name, end
+/* Eight values: a vector is two rows. */
+    .macro  eight put
+    .balign 4
+.Leight_\put:
+    ldm     r12!, {r0, r2, r4, r6}
+    vldrb.u8 q4, [r1], #16
+    vldrb.u8 q5, [r1], #16
+    vpste
+    vmladavat.s8 r0, q4, q0
+    vmladavae.s8 r2, q4, q0
+    vpste
+    vmladavat.s8 r4, q5, q0
+    vmladavae.s8 r6, q5, q0
+    .if     \put
+    round_sums
+    put_rounded
+    le      lr, .Leight_\put
+    b       .Lnext_pixel
+    .else
+    bx      r10
+    .endif
+    .endm
+
+/* r0: the struct, r4 and r6: ends of short and of long pixels, r3: loops of short ones. */
+    .macro  entry name, end, put
     .balign 4
     begin_too \name
     push    {r4-r11, lr}
     vpush   {d8-d15}
     adr.w   r4, .Lshort_\end
     adr.w   r6, .Llong_\end
+    adr.w   r3, .Lloops_\put
     b.w     .Lpixels
     end     \name
+    .endm
+
+/* By vectors but the last: whole, not whole; then that of eight values. */
+    .macro  loops put
+    .balign 4
+.Lloops_\put:
+    .word   .Lwhole_1_\put - .Lloops_\put + 1, .Lpart_1_\put - .Lloops_\put + 1
+    .word   .Lwhole_2_\put - .Lloops_\put + 1, .Lpart_2_\put - .Lloops_\put + 1
+    .word   .Lwhole_3_\put - .Lloops_\put + 1, .Lpart_3_\put - .Lloops_\put + 1
+    .word   .Lwhole_4_\put - .Lloops_\put + 1, .Lpart_4_\put - .Lloops_\put + 1
+    .word   .Leight_\put - .Lloops_\put + 1
     .endm
 
     .section .text.pixels_mve, "ax", %progbits
@@ -209,24 +253,37 @@
     .word   1, 2, 4, 8
 .Lhigh:
     .word   16, 32, 64, 128
-    entry   pixels_sums, sums
-    entry   pixels_put, put
-    entry   pixels_put_masked, masked
+    loops   0
+    loops   1
+    entry   pixels_sums, sums, 0
+    entry   pixels_put, put, 1
+    entry   pixels_put_masked, masked, 0
 
+/* The struct: x, x_step, pixels, w, k, from, from_step | m, n, zero, y, y_step, mask, mask_step */
 .Lpixels:
     sub     sp, sp, #FRAME
     orr     r4, r4, #1
     orr     r6, r6, #1
-    ldm     r0!, {r1-r3, r5, r7, r8, r9}
-    stm     sp, {r1-r3, r5, r7, r8, r9}
-    ldm     r0, {r1-r3, r5, r8, r9, r10}
-    add     r0, sp, #M
-    stm     r0, {r1-r3, r5, r8, r9, r10}
-    add     r1, r1, r2, lsl #2
-    str     r1, [sp, #M_END]
-    ldr     r3, [sp, #ZERO]
-    vdup.32 q7, r3
-    sub     r0, r7, #1
+    ldm     r0!, {r1, r2, r5, r7-r10}
+    str     r1, [sp, #X]
+    str     r2, [sp, #X_STEP]
+    str     r5, [sp, #PIXELS]
+    add     r1, r7, r8
+    str     r7, [sp, #W]
+    str     r1, [sp, #NEXT_W]
+    str     r8, [sp, #K]
+    str     r9, [sp, #FROM]
+    str     r10, [sp, #FROM_STEP]
+    ldm     r0, {r1, r2, r5, r7, r9-r11}
+    str     r1, [sp, #M]
+    lsr     r2, r2, #2
+    str     r2, [sp, #FOURS]
+    vdup.32 q7, r5
+    str     r7, [sp, #Y]
+    str     r9, [sp, #Y_STEP]
+    str     r10, [sp, #MASK]
+    str     r11, [sp, #MASK_STEP]
+    sub     r0, r8, #1
     and     r1, r0, #15
     add     r1, r1, #1
     str     r1, [sp, #TAIL]
@@ -235,77 +292,112 @@
     cmp     r0, #4
     bhs     .Llong
     str     r4, [sp, #END]
-    lsl     r3, r7, #1
-    sub     r3, r3, r0, lsl #4
-    str     r3, [sp, #ADVANCE]      /* of two rows, of what has not been read */
-    adr     r2, .Lloops
-    add     r2, r2, r0, lsl #3
+    lsl     r2, r8, #1
+    sub     r2, r2, r0, lsl #4
+    str     r2, [sp, #ADVANCE]      /* of two rows, of what has not been read */
+    adr     r5, .Lloads
+    ldr     r7, [r5, r0, lsl #2]
+    add     r2, r3, r0, lsl #3
     cmp     r1, #16
     it      ne
     addne   r2, r2, #4
+    cmp     r8, #8
+    itt     eq
+    addeq   r2, r3, #32
+    ldreq   r7, [r5, #16]
     ldr     r2, [r2]
-    adr     r3, .Lloops
+    add     r7, r7, r5
     add     r2, r2, r3
+    str     r7, [sp, #LOAD]
     str     r2, [sp, #GROUP]
-    b       .Lpixel
+    b       .Lshort_pixel
     .balign 4
-.Lloops:                            /* by vectors but the last: whole, not whole */
-    .word   .Lwhole_1 - .Lloops + 1, .Lpart_1 - .Lloops + 1
-    .word   .Lwhole_2 - .Lloops + 1, .Lpart_2 - .Lloops + 1
-    .word   .Lwhole_3 - .Lloops + 1, .Lpart_3 - .Lloops + 1
-    .word   .Lwhole_4 - .Lloops + 1, .Lpart_4 - .Lloops + 1
+.Lloads:
+    .word   .Lload_1 - .Lloads + 1, .Lload_2 - .Lloads + 1, .Lload_3 - .Lloads + 1, .Lload_4 - .Lloads + 1
+    .word   .Lload_eight - .Lloads + 1
 .Llong:
     str     r6, [sp, #END]
     add     r0, r0, #1
     lsl     r0, r0, #4
-    rsb     r0, r0, r7, lsl #2
+    rsb     r0, r0, r8, lsl #2
     str     r0, [sp, #ADVANCE]
-    adr     r2, .Llong_rows
-    orr     r2, r2, #1
-    str     r2, [sp, #GROUP]
+    b       .Llong_pixel
 
-.Lpixel:
-    ldr     r0, [sp, #K]
-    ldr     r9, [sp, #M]
-    ldr     r12, [sp, #FROM]
-    ldr     r7, [sp, #Y]
-    ldr     r1, [sp, #W]
-    ldr     r2, [sp, #MASK]
-    ldr     r8, [sp, #ADVANCE]
-    str     r2, [sp, #MASK_AT]
-    cmp     r0, #64
-    bhi     .Llong_pixel
-    ldr     r2, [sp, #X]
-    add     r3, r1, r0
-    ldr     r5, [sp, #GROUP]
-    ldr     r10, [sp, #END]
-    ldr     lr, [sp, #M_END]
-    subs    r0, r0, #16
-    bgt     .Ltwo
-    vpst
-    vldrbt.u8 q0, [r2]
-    bx      r5
-.Ltwo:
+.Lload_4:
     vldrb.u8 q0, [r2], #16
-    subs    r0, r0, #16
-    bgt     .Lthree
-    vpst
-    vldrbt.u8 q1, [r2]
-    bx      r5
-.Lthree:
     vldrb.u8 q1, [r2], #16
-    subs    r0, r0, #16
-    bgt     .Lfour
-    vpst
-    vldrbt.u8 q2, [r2]
-    bx      r5
-.Lfour:
     vldrb.u8 q2, [r2], #16
     vpst
     vldrbt.u8 q3, [r2]
     bx      r5
+.Lload_3:
+    vldrb.u8 q0, [r2], #16
+    vldrb.u8 q1, [r2], #16
+    vpst
+    vldrbt.u8 q2, [r2]
+    bx      r5
+.Lload_2:
+    vldrb.u8 q0, [r2], #16
+    vpst
+    vldrbt.u8 q1, [r2]
+    bx      r5
+.Lload_1:
+    vpst
+    vldrbt.u8 q0, [r2]
+    bx      r5
+.Lload_eight:
+    vpst
+    vldrbt.u8 q0, [r2]
+    vmov    r4, r6, d0
+    vmov    d1, r4, r6
+    bx      r5
+.Lagain:
+    bx      r5
+
+.Lnext_pixel:
+    ldr     r0, [sp, #PIXELS]
+    ldrd    r2, r4, [sp, #X_STEP]
+    subs    r0, r0, #1
+    beq     .Ldone
+    ldr     r6, [sp, #X]
+    ldr     r7, [sp, #Y]
+    str     r0, [sp, #PIXELS]
+    add     r6, r6, r2
+    add     r7, r7, r4
+    ldrd    r0, r2, [sp, #FROM_STEP]
+    str     r6, [sp, #X]
+    str     r7, [sp, #Y]
+    orrs    r4, r0, r2
+    bne     .Lmore
+.Lwhich_pixel:
+    ldr     r0, [sp, #K]
+    cmp     r0, #64
+    bhi     .Llong_pixel
+.Lshort_pixel:
+    ldr     r0, [sp, #MASK]
+    str     r0, [sp, #MASK_AT]
+    ldm     sp, {r1-r3, r5, r7-r12, lr}
+    bx      r11
+.Lmore:
+    ldr     r3, [sp, #FROM]
+    ldr     r4, [sp, #MASK]
+    add     r3, r3, r0
+    add     r4, r4, r2
+    str     r3, [sp, #FROM]
+    str     r4, [sp, #MASK]
+    b       .Lwhich_pixel
+.Ldone:
+    add     sp, sp, #FRAME
+    vpop    {d8-d15}
+    pop     {r4-r11, pc}
 
 .Llong_pixel:
+    ldr     r4, [sp, #FOURS]
+    ldr     r6, [sp, #MASK]
+    ldm     sp, {r1-r3, r5, r7-r10, r11, r12}
+    str     r4, [sp, #LEFT]
+    str     r6, [sp, #MASK_AT]
+    ldr     r0, [sp, #K]
     sub     r1, r1, r8
     add     r3, r1, r0
     add     r5, r3, r0
@@ -334,45 +426,31 @@
     letp    lr, .Lvector
     ldr     pc, [sp, #END]
 
-    whole   1
-    whole   2
-    whole   3
-    whole   4
-    part    1
-    part    2
-    part    3
-    part    4
-    .balign 4
-    end_put .Lshort_put, 0
+    whole   1, 0
+    whole   2, 0
+    whole   3, 0
+    whole   4, 0
+    part    1, 0
+    part    2, 0
+    part    3, 0
+    part    4, 0
+    eight   0
+    whole   1, 1
+    whole   2, 1
+    whole   3, 1
+    whole   4, 1
+    part    1, 1
+    part    2, 1
+    part    3, 1
+    part    4, 1
+    eight   1
     .balign 4
     end_put .Llong_put, 1
+.Lshort_put:
     .balign 4
     end_sums .Lshort_sums, 0
     .balign 4
     end_sums .Llong_sums, 1
-
-.Lnext_pixel:
-    ldr     r0, [sp, #PIXELS]
-    ldrd    r2, r3, [sp, #X]
-    subs    r0, r0, #1
-    beq     .Ldone
-    str     r0, [sp, #PIXELS]
-    add     r2, r2, r3
-    str     r2, [sp, #X]
-    ldrd    r2, r3, [sp, #FROM]
-    add     r2, r2, r3
-    str     r2, [sp, #FROM]
-    ldrd    r2, r3, [sp, #Y]
-    add     r2, r2, r3
-    str     r2, [sp, #Y]
-    ldrd    r2, r3, [sp, #MASK]
-    add     r2, r2, r3
-    str     r2, [sp, #MASK]
-    b       .Lpixel
-.Ldone:
-    add     sp, sp, #FRAME
-    vpop    {d8-d15}
-    pop     {r4-r11, pc}
     .balign 4
     end_masked .Lshort_masked, 0
     .balign 4

@@ -74,7 +74,15 @@ static void put_block(const struct conv2d *p, const struct part part[2], const s
                       uint8_t *mask)
 {
     uint32_t n = at->n & (mask ? ~7u : ~3u), last = part[1].k ? 1 : 0, stride = mask_stride(p->c_out);
-    struct pixels_mve to = {.pixels = at->pixels, .from = at->b, .m = at->m, .n = n, .zero = p->y_zero};
+    struct pixels_mve to; /* not cleared first: that takes longer than a few pixels */
+    to.pixels = at->pixels;
+    to.from = at->b;
+    to.from_step = 0;
+    to.m = at->m;
+    to.n = n;
+    to.zero = p->y_zero;
+    to.mask = NULL;
+    to.mask_step = 0;
     if (n && part[0].k && last) {
         to.x = at->x[0];
         to.x_step = at->x_step[0];
@@ -94,7 +102,7 @@ static void put_block(const struct conv2d *p, const struct part part[2], const s
         to.y = y + at->first * p->c_out + at->o;
         to.y_step = p->c_out;
         to.mask = mask ? mask + at->first * stride + at->o / 8 : NULL;
-        to.mask_step = stride;
+        to.mask_step = mask ? stride : 0;
         mask ? pixels_put_masked(&to) : pixels_put(&to);
     }
     if (n < at->n) {
