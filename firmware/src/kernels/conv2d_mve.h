@@ -53,7 +53,7 @@ static void put_last(const struct conv2d *p, const struct part part[2], const st
         int32_t sums[8];
         for (uint32_t ch = from; ch < at->n; ch++) {
             int32_t sum = at->b[ch];
-            for (uint32_t j = 0; j < 2; j++) {
+            for (uint32_t j = part[0].k ? 0 : 1; j < 2 && part[j].k; j++) {
                 const int8_t *w = part[j].w + (at->o + ch) * part[j].k, *x = at->x[j] + i * at->x_step[j];
                 for (uint32_t k = 0; k < part[j].k; k++) {
                     sum += x[k] * w[k];
@@ -172,7 +172,8 @@ void conv2d_fwd_s8(const struct conv2d *p, const int8_t *x, const struct split_w
                    uint8_t *mask, void *scratch PACED)
 {
     const struct part part[2] = {part_of(p, w, 0), part_of(p, w, 1)};
-    struct block at = {.o = PACE_OUTER()};
+    struct block at; /* not cleared first */
+    at.o = PACE_OUTER();
     uint32_t first = PACE_INNER(), pixels = output_pixels(p), most = lay_out(p, part, scratch, &at PACE);
     for (uint32_t n = at.n; at.o < p->c_out; at.o += n, first = 0) {
         at.n = p->c_out - at.o < n ? p->c_out - at.o : n;

@@ -114,19 +114,59 @@
     stand   stand_4, 4, q1
     stand   stand_8, 8, q3
 
-/* void columns_3x3(const int8_t *columns, const int8_t *taps, uint32_t fours, int32_t bias, int32_t *sums,
- *                  int32_t *below)
+/* int32_t stand_taps(const int8_t *places, uint32_t vectors, const int8_t *w, int8_t *taps, uint32_t last)
  *
- * Two rows of windows side by side: columns are four bytes, so that a vector holds a window, and the one below. */
+ * taps = w[place], or 0 where that is negative, then the same one byte further up. last: 0, or of flipped weights the last
+ * one's place. Returns the sum of the weights. */
+    begin   stand_taps
+    push    {r4-r8, lr}
+    ldr     r4, [sp, #24]
+    mov     r8, #1
+    cmp     r4, #0
+    it      ne
+    movne   r8, #255
+    vdup.8  q2, r8
+    movs    r5, #0
+    movs    r6, #0
+    add     r7, r3, r1, lsl #4
+    dls     lr, r1
+.Ltap:
+    vldrb.u8 q0, [r0], #16
+    vcmp.s8 ge, q0, zr
+    vmlas.u8 q0, q2, r4
+    vpst
+    vldrbt.u8 q1, [r2, q0]
+    vaddva.s8 r6, q1
+    vstrb.8 q1, [r3], #16
+    vshlc   q1, r5, #8
+    vstrb.8 q1, [r7], #16
+    le      lr, .Ltap
+    mov     r0, r6
+    pop     {r4-r8, pc}
+    end     stand_taps
+
+/* void columns_3x3(const int8_t *columns, const int8_t *taps, uint32_t fours, int32_t bias, int32_t *sums,
+ *                  uint32_t rows, uint32_t group)
+ *
+ * All rows of windows, two at a time: columns are four bytes, so that a vector holds a window, and the one below. */
     begin   columns_3x3
-    push    {r4-r10, lr}
+    push    {r4-r11, lr}
     vpush   {d8-d13}
-    ldrd    r9, r10, [sp, #80]
+    ldrd    r9, r11, [sp, #84]
+    ldr     r12, [sp, #92]
     vldrb.u8 q4, [r1]
     vldrb.u8 q5, [r1, #16]
-    mov     r1, r0
+    mov     r5, r0
+    mov     r7, r2
     mov     r8, r3
-    dls     lr, r2
+.Ltwo_rows:
+    mov     r1, r5
+    mov     r10, r9
+    add     r5, r5, r12
+    cmp     r11, #1
+    it      ne
+    addne   r10, r9, r7, lsl #4
+    dls     lr, r7
 .Lfour:
     vldrb.u8 q0, [r1], #16
     vldrb.u8 q1, [r1, #-12]
@@ -149,19 +189,25 @@
     vadd.i32 q6, q6, r8
     vstrw.32 q6, [r9], #16
     le      lr, .Lfour
+    mov     r9, r10
+    subs    r11, r11, #2
+    bgt     .Ltwo_rows
     vpop    {d8-d13}
-    pop     {r4-r10, pc}
+    pop     {r4-r11, pc}
     end     columns_3x3
 
-/* void columns_3x3_stride2(const int8_t *columns, const int8_t *taps, uint32_t fours, int32_t bias, int32_t *sums)
- *
- * One row, of windows that lie two columns apart. */
+/* The same of windows that lie two columns apart, row by row. */
     begin   columns_3x3_stride2
-    push    {r4-r6, r8, r9, lr}
-    ldr     r9, [sp, #24]
+    push    {r4-r11, lr}
+    ldrd    r9, r11, [sp, #36]
+    ldr     r12, [sp, #44]
     vldrb.u8 q3, [r1]
-    mov     r1, r0
-    dls     lr, r2
+    mov     r5, r0
+    mov     r7, r2
+.Lrow2:
+    mov     r1, r5
+    add     r5, r5, r12
+    dls     lr, r7
 .Lfour2:
     vldrb.u8 q0, [r1], #32
     vldrb.u8 q1, [r1, #-24]
@@ -176,7 +222,9 @@
     vadd.i32 q2, q2, r3
     vstrw.32 q2, [r9], #16
     le      lr, .Lfour2
-    pop     {r4-r6, r8, r9, pc}
+    subs    r11, r11, #1
+    bne     .Lrow2
+    pop     {r4-r11, pc}
     end     columns_3x3_stride2
 
 /* sum += a window of `count` vectors at `at`. */
@@ -201,25 +249,34 @@
     .endr
     .endm
 
-/* void name(const int8_t *columns, const int8_t *taps, uint32_t fours, int32_t bias, int32_t *sums, uint32_t step)
+/* void name(const int8_t *columns, const int8_t *taps, uint32_t fours, int32_t bias, int32_t *sums, uint32_t rows,
+ *           uint32_t group, uint32_t step, uint32_t skip)
  *
- * A row of windows, `step` bytes apart, whose columns are eight bytes. */
+ * A row of windows of each group, windows `step` bytes apart, whose columns are eight bytes; skip: bytes from the end of a
+ * row of sums to the next. */
     .macro  columns name, count
     begin   \name
-    push    {r4-r8, lr}
+    push    {r4-r11, lr}
     vpush   {d8-d15}
-    ldrd    r4, r6, [sp, #88]
+    ldrd    r4, r11, [sp, #100]
+    ldrd    r12, r6, [sp, #108]
+    ldr     r10, [sp, #116]
     vldrb.u8 q4, [r1]
     vldrb.u8 q5, [r1, #16]
     vldrb.u8 q6, [r1, #32]
     .if     \count > 3
     vldrb.u8 q7, [r1, #48]
     .endif
-    mov     r1, r0
-    add     r5, r0, r6
+    mov     r8, r0
+    add     r9, r0, r6
     lsl     r6, r6, #1
-    lsl     r2, r2, #1
-    dls     lr, r2
+    lsl     r7, r2, #1
+.Lrow_\name:
+    mov     r1, r8
+    mov     r5, r9
+    add     r8, r8, r12
+    add     r9, r9, r12
+    dls     lr, r7
 .Ltwo_\name:
     mov     r0, r3
     mov     r2, r3
@@ -229,8 +286,11 @@
     add     r5, r5, r6
     strd    r0, r2, [r4], #8
     le      lr, .Ltwo_\name
+    add     r4, r4, r10
+    subs    r11, r11, #1
+    bne     .Lrow_\name
     vpop    {d8-d15}
-    pop     {r4-r8, pc}
+    pop     {r4-r11, pc}
     end     \name
     .endm
 

@@ -42,10 +42,25 @@ struct overlap {
 };
 
 #if KERNELS_MVE
+/* Eight columns of all groups; the order is that of depthwise_mve.S. */
+struct eight {
+    int8_t *to;
+    const int8_t *from; /* of the first row, which may lie outside the image */
+    uint32_t row_bytes, c;
+    uint32_t lanes;  /* columns of the image among them; more than 8: all */
+    int32_t first;   /* which row of those that are seen comes first */
+    uint32_t groups;
+    int32_t rows;    /* of the image that are seen; not 0 */
+    uint32_t group;  /* bytes */
+    uint32_t zero;   /* byte */
+};
+
 /* What a tile sees, as columns: bytes of a column, groups and bytes of one, the columns that hold an image. */
 struct stand {
     uint32_t height, groups, group;
     struct overlap columns;
+    int32_t from;       /* where its first row and column are, seen from the image's: they may lie outside */
+    struct eight eight; /* but to and from */
 };
 #endif
 

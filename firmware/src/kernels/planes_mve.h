@@ -13,24 +13,15 @@
 
 enum { COLUMN_3 = 4, COLUMN_5 = 8, VECTOR = 16 };
 
-void columns_3x3(const int8_t *columns, const int8_t *taps, uint32_t fours, int32_t bias, int32_t *sums,
-                 int32_t *below);
-void columns_3x3_stride2(const int8_t *columns, const int8_t *taps, uint32_t fours, int32_t bias, int32_t *sums);
-void columns_5x5(const int8_t *columns, const int8_t *taps, uint32_t fours, int32_t bias, int32_t *sums, uint32_t step);
-void columns_7x7(const int8_t *columns, const int8_t *taps, uint32_t fours, int32_t bias, int32_t *sums, uint32_t step);
-
-/* Eight columns of all groups; the order is that of depthwise_mve.S. */
-struct eight {
-    int8_t *to;
-    const int8_t *from; /* of the first row, which may lie outside the image */
-    uint32_t row_bytes, c;
-    uint32_t lanes;  /* columns of the image among them; more than 8: all */
-    int32_t first;   /* which row of those that are seen comes first */
-    uint32_t groups;
-    int32_t rows;    /* of the image that are seen; not 0 */
-    uint32_t group;  /* bytes */
-    uint32_t zero;   /* byte */
-};
+int32_t stand_taps(const int8_t *places, uint32_t vectors, const int8_t *w, int8_t *taps, uint32_t last);
+void columns_3x3(const int8_t *columns, const int8_t *taps, uint32_t fours, int32_t bias, int32_t *sums, uint32_t rows,
+                 uint32_t group);
+void columns_3x3_stride2(const int8_t *columns, const int8_t *taps, uint32_t fours, int32_t bias, int32_t *sums,
+                         uint32_t rows, uint32_t group);
+void columns_5x5(const int8_t *columns, const int8_t *taps, uint32_t fours, int32_t bias, int32_t *sums, uint32_t rows,
+                 uint32_t group, uint32_t step, uint32_t skip);
+void columns_7x7(const int8_t *columns, const int8_t *taps, uint32_t fours, int32_t bias, int32_t *sums, uint32_t rows,
+                 uint32_t group, uint32_t step, uint32_t skip);
 
 void stand_4(const struct eight *at);
 void stand_8(const struct eight *at);
@@ -43,6 +34,16 @@ static struct stand stand_of(const struct view *v, const struct tile *tile)
     s.columns = overlap_of((int32_t)(tile->x * v->stride_w) - v->pad_w, (int32_t)seen, v->image_w, v->space_w);
     uint32_t written = (uint32_t)s.columns.at + (s.columns.n > 8 ? (uint32_t)s.columns.n : 8u);
     s.group = (seen + 1 > written ? seen + 1 : written) * s.height;
+    int32_t row_bytes = v->image_w * (int32_t)v->c, first_row = tile->rows.first - tile->rows.at;
+    s.from = first_row * row_bytes + s.columns.first * (int32_t)v->c;
+    s.eight.row_bytes = (uint32_t)row_bytes;
+    s.eight.c = v->c;
+    s.eight.lanes = (uint32_t)s.columns.n;
+    s.eight.first = -tile->rows.at;
+    s.eight.groups = s.groups;
+    s.eight.rows = tile->rows.n;
+    s.eight.group = s.group;
+    s.eight.zero = (uint8_t)v->zero;
     return s;
 }
 
@@ -70,18 +71,15 @@ static void fill_columns(const struct view *v, const struct tile *tile, const st
     if (tile->rows.n == 0 || s->columns.n == 0) {
         return;
     }
-    const int8_t *from = v->image + (uint32_t)(tile->rows.first * v->image_w + s->columns.first) * v->c + channel;
+    const int8_t *from = v->image + channel;
     if (v->space_h != 1 || v->space_w != 1) {
+        from += (uint32_t)(tile->rows.first * v->image_w + s->columns.first) * v->c;
         stand_spaced(v, tile, s, from, to);
         return;
     }
-    int32_t n = s->columns.n, row_bytes = v->image_w * (int32_t)v->c;
-    struct eight at = {.row_bytes = (uint32_t)row_bytes, .c = v->c, .lanes = (uint32_t)n, .first = -tile->rows.at};
-    at.groups = s->groups;
-    at.rows = tile->rows.n;
-    at.group = s->group;
-    at.zero = (uint8_t)v->zero;
-    from -= tile->rows.at * row_bytes;
+    struct eight at = s->eight;
+    int32_t n = s->columns.n;
+    from += s->from;
     to += (uint32_t)s->columns.at * s->height;
     for (int32_t i = 0; i < n; i += 8) {
         int32_t x = i + 8 <= n || n < 8 ? i : n - 8; /* the last eight overlap those before them */
@@ -104,54 +102,37 @@ static const int8_t taps_of_3[] = {THREE(0, 3, 6), THREE(1, 4, 7), THREE(2, 5, 8
 static const int8_t taps_of_5[] = {FIVE(0), FIVE(1), FIVE(2), FIVE(3), FIVE(4), NONE_8};
 static const int8_t taps_of_7[] = {SEVEN(0), SEVEN(1), SEVEN(2), SEVEN(3), SEVEN(4), SEVEN(5), SEVEN(6), NONE_8};
 
-/* Bytes of the taps of a row of windows. */
-ALWAYS_INLINE uint32_t taps_vectors(const struct view *v)
+/* Taps of a row of windows and, behind them, of the one below it. Returns their sum. */
+ALWAYS_INLINE int32_t unpack_taps(const struct view *v, const int8_t *w, int8_t *taps)
 {
-    return v->kw == 3 ? VECTOR : v->kw == 5 ? 3 * VECTOR : 4 * VECTOR;
-}
-
-/* Taps of a row of windows and of the one below it. Returns their sum. */
-static int32_t stand_taps(const struct view *v, const int8_t *w, int8_t *taps)
-{
-    const int8_t *from = v->kw == 3 ? taps_of_3 : v->kw == 5 ? taps_of_5 : taps_of_7;
-    uint32_t bytes = taps_vectors(v);
-    uint8x16_t last = vdupq_n_u8((uint8_t)(v->kh * v->kw - 1));
-    uint32_t carry = 0;
-    int32_t sum = 0;
-    for (uint32_t i = 0; i < bytes; i += VECTOR) {
-        int8x16_t at = vldrbq_s8(from + i);
-        mve_pred16_t some = vcmpgeq_n_s8(at, 0);
-        uint8x16_t place = v->flip ? vsubq_u8(last, vreinterpretq_u8_s8(at)) : vreinterpretq_u8_s8(at);
-        int8x16_t tap = vldrbq_gather_offset_z_s8(w, place, some);
-        sum = vaddvaq_s8(sum, tap);
-        vstrbq_s8(taps + i, tap);
-        int32x4_t lower = vshlcq_s32(vreinterpretq_s32_s8(tap), &carry, 8);
-        vstrbq_s8(taps + bytes + i, vreinterpretq_s8_s32(lower));
-    }
-    return sum;
+    uint32_t last = v->flip ? v->kh * v->kw - 1 : 0;
+    return v->kw == 3   ? stand_taps(taps_of_3, 1, w, taps, last)
+           : v->kw == 5 ? stand_taps(taps_of_5, 3, w, taps, last)
+                        : stand_taps(taps_of_7, 4, w, taps, last);
 }
 
 /* All rows of the tile, from columns. */
-static void sum_columns(const struct view *v, const struct tile *tile, const struct stand *s, const int8_t *columns,
-                        const int8_t *taps, int32_t bias, int32_t *sums)
+ALWAYS_INLINE void sum_columns(const struct view *v, const struct tile *tile, const int8_t *columns, const int8_t *taps,
+                               int32_t bias, int32_t *sums)
 {
-    uint32_t fours = tile->row / 4, step = s->height * v->stride_w, both = v->stride_h == 1;
-    const int8_t *lower = taps + taps_vectors(v);
-    for (uint32_t y = 0; y < tile->h; columns += s->group) {
-        int32_t *below = sums + tile->row;
-        if (v->kw == 3 && v->stride_w == 1) {
-            columns_3x3(columns, taps, fours, bias, sums, both && y + 1 < tile->h ? below : sums);
-        } else if (v->kw == 3) {
-            columns_3x3_stride2(columns, taps, fours, bias, sums);
-        } else {
-            for (uint32_t row = 0; row <= both && y + row < tile->h; row++) {
-                int32_t *to = row ? below : sums;
-                v->kw == 5 ? columns_5x5(columns, row ? lower : taps, fours, bias, to, step)
-                           : columns_7x7(columns, row ? lower : taps, fours, bias, to, step);
-            }
+    uint32_t fours = tile->row / 4, group = tile->stand.group, h = tile->h;
+    if (v->kw == 3) {
+        v->stride_w == 1 ? columns_3x3(columns, taps, fours, bias, sums, h, group)
+                         : columns_3x3_stride2(columns, taps, fours, bias, sums, h, group);
+        return;
+    }
+    int both = v->stride_h == 1 && h > 1;
+    uint32_t step = COLUMN_5 * v->stride_w, skip = both ? 4 * tile->row : 0, even = both ? (h + 1) / 2 : h;
+    if (v->kw == 5) {
+        columns_5x5(columns, taps, fours, bias, sums, even, group, step, skip);
+        if (both) {
+            columns_5x5(columns, taps + 3 * VECTOR, fours, bias, sums + tile->row, h / 2, group, step, skip);
         }
-        y += 1 + both;
-        sums += (1 + both) * tile->row;
+    } else {
+        columns_7x7(columns, taps, fours, bias, sums, even, group, step, skip);
+        if (both) {
+            columns_7x7(columns, taps + 4 * VECTOR, fours, bias, sums + tile->row, h / 2, group, step, skip);
+        }
     }
 }
 
@@ -169,9 +150,9 @@ void sum_channel(const struct view *v, const struct tile *tile, uint32_t channel
                  void *taps, int32_t bias, int32_t *sums)
 {
     const struct stand *s = &tile->stand;
-    bias -= v->zero * stand_taps(v, w, taps);
+    bias -= v->zero * unpack_taps(v, w, taps);
     fill_columns(v, tile, s, channel, columns);
-    sum_columns(v, tile, s, columns, taps, bias, sums);
+    sum_columns(v, tile, columns, taps, bias, sums);
 }
 
 #endif
