@@ -31,6 +31,9 @@ void pixels_put_masked(const struct pixels_mve *at);
 /* to[i] = b[i] + minus_zero * (sum of row i); k and n not 0. */
 void rows_biases(const int8_t *w, uint32_t k, uint32_t n, int32_t minus_zero, const int32_t *b, int32_t *to);
 
+/* to[i] = x[order[i]]: depthwise_mve.S. */
+void gather_bytes(const int8_t *x, const uint16_t *order, uint32_t n, int8_t *to);
+
 /* In pieces, so that a piece can end behind so many. */
 enum { PACED_CHANNELS = 16, PACED_PIXELS = 6 };
 
@@ -139,7 +142,14 @@ static void see(const struct conv2d *p, const int8_t *x, const struct part part[
             at->x[i] = x + at->first * p->c_in;
             continue;
         }
-        fetch_fields(p, x, corner_of(p, at->first), at->pixels, &part[i], bytes);
+        if (is_pointwise(p)) {
+            const int8_t *from = x + at->first * p->c_in;
+            for (uint32_t pixel = 0; pixel < at->pixels; pixel++, from += p->c_in) {
+                gather_bytes(from, part[i].order, part[i].k, bytes + pixel * part[i].k);
+            }
+        } else {
+            fetch_fields(p, x, corner_of(p, at->first), at->pixels, &part[i], bytes);
+        }
         bytes += at->pixels * part[i].k;
     }
 }

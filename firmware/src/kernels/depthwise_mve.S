@@ -57,7 +57,7 @@
     .endm
 
     .macro  loops height, to, whole
-    mov     r4, #\height / 2 - 1
+    movs    r4, #\height / 2 - 1
     dls     lr, r4
 .Lahead_\height\()_\whole:
     pair    \to, q4, \whole, \height\()_\whole\()_ahead
@@ -83,29 +83,57 @@
     seldom  \to, q4, \height\()_\whole\()_group
     .endm
 
-/* void name(const struct eight *at): eight columns of all groups; the struct in the order of what is loaded. */
+/* void name(const struct upright *at, int8_t *to, const int8_t *from): all columns, eight at a time; the last eight overlap
+ * those before them. Registers beside those of pair: r0 and r9 to, r10 from, r11 columns that are left. */
     .macro  stand name, height, to
     begin   \name
-    push    {r4-r9, lr}
+    push    {r4-r11, lr}
     vpush   {d8-d15}
-    ldm     r0, {r0-r9}         /* to, from, bytes of a row, c, lanes, first, groups, rows, group, zero */
+    sub     sp, sp, #12
+    mov     r9, r1
+    mov     r10, r2
+    ldm     r0, {r2, r3, r4, r5, r6, r7, r8, r12}   /* bytes of a row, c, lanes, first, groups, rows, group, zero */
+    mov     r11, r4
+    vdup.16 q6, r12
     mov     r12, #0
     vidup.u16 q7, r12, #1
     vmul.i16 q7, q7, r3
-    vdup.16 q6, r9
     vctp.16 r4
     vmov    q5, q6
     vpst
     vmovt.i16 q5, #0
+    strd    r5, r3, [sp]
     sub     r12, r7, #1
     lsl     r3, r2, #1
+    mov     r0, r9
+    mov     r1, r10
     add     r2, r1, r2
     cmp     r4, #8
     blo.w   .Lpart_\height
+.Lwhole_\height:
     loops   \height, \to, 1
 .Lstood_\height:
+    subs    r11, r11, #8
+    ble     .Lall_\height
+    ldrd    r5, r2, [sp]
+    cmp     r11, #8
+    ite     lo
+    movlo   r4, r11
+    movhs   r4, #8
+    mla     r10, r4, r2, r10
+    .if     \height == 4
+    add     r9, r9, r4, lsl #2
+    .else
+    add     r9, r9, r4, lsl #3
+    .endif
+    mov     r0, r9
+    mov     r1, r10
+    add     r2, r1, r3, asr #1
+    b       .Lwhole_\height
+.Lall_\height:
+    add     sp, sp, #12
     vpop    {d8-d15}
-    pop     {r4-r9, pc}
+    pop     {r4-r11, pc}
 .Lpart_\height:
     loops   \height, \to, 0
     end     \name
@@ -406,6 +434,19 @@
     letp    lr, .Lerrors
     pop     {r4, r5, r6, pc}
     end     put_errors_run
+
+/* void gather_bytes(const int8_t *x, const uint16_t *order, uint32_t n, int8_t *to): to[i] = x[order[i]] */
+    begin   gather_bytes
+    push    {r4, lr}
+    wlstp.16 lr, r2, .Lgathered
+.Lgather:
+    vldrh.u16 q0, [r1], #16
+    vldrb.u16 q1, [r0, q0]
+    vstrb.16 q1, [r3], #8
+    letp    lr, .Lgather
+.Lgathered:
+    pop     {r4, pc}
+    end     gather_bytes
 
 #endif
 

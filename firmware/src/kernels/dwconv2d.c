@@ -39,6 +39,9 @@ struct buffers {
     int32_t *sums;
     void *taps;
     int16_t *planes;
+#if KERNELS_MVE
+    struct stand *stand; /* of the tile */
+#endif
 };
 
 static struct buffers buffers_of(const struct view *v, uint32_t sums_bytes, void *scratch)
@@ -138,17 +141,23 @@ ALWAYS_INLINE void fill_group(const struct view *v, const struct tile *tile, con
     fill_planes(v, tile, group->channel, group->lanes, planes);
 }
 
-/* Zeros where the tile may see no image. */
-ALWAYS_INLINE void clear_group(const struct view *v, const struct tile *tile, int16_t *planes, uint32_t lanes)
+/* What is the same of all channels of a tile: zeros where it may see no image; `fresh`: they are not there yet. */
+ALWAYS_INLINE void begin_tile(const struct view *v, const struct tile *tile, const struct buffers *at, uint32_t lanes,
+                              int fresh)
 {
 #if KERNELS_MVE
     if (is_upright(v)) {
-        clear_columns(v, tile, planes);
+        stand_of(v, tile, at->stand);
+        if (fresh) {
+            clear_columns(at->stand, at->planes);
+        }
         return;
     }
 #endif
     (void)tile;
-    clear_planes(v, planes, lanes);
+    if (fresh) {
+        clear_planes(v, at->planes, lanes);
+    }
 }
 
 /* Sums of the windows of one of the group's channels, whose plane this is. */
@@ -157,7 +166,7 @@ ALWAYS_INLINE void sum_lane(const struct view *v, const struct tile *tile, const
 {
 #if KERNELS_MVE
     if (is_upright(v)) {
-        sum_channel(v, tile, group->channel[lane], group->w[lane], at->planes, at->taps, bias, sums);
+        sum_channel(v, tile, at->stand, group->channel[lane], group->w[lane], at->planes, at->taps, bias, sums);
         return;
     }
 #endif
@@ -201,6 +210,10 @@ void dwconv2d_fwd_s8(const struct conv2d *p, const int8_t *x, const struct split
     uint32_t begin = PACE_OUTER(), from = PACE_INNER(), number = 0;
     struct view v = view_of_input(p, x, p->c_in);
     struct buffers at = buffers_of(&v, tile_sums_bytes(&v), scratch);
+#if KERNELS_MVE
+    struct stand stand;
+    at.stand = &stand;
+#endif
     struct outputs out = {y, mask};
     if (mask && begin == 0 && from == 0) {
         memset(mask, 0, (uint32_t)p->h_out * p->w_out * mask_stride(p->c_out));
@@ -209,9 +222,7 @@ void dwconv2d_fwd_s8(const struct conv2d *p, const int8_t *x, const struct split
         if (PACE_SKIP(number, begin)) {
             continue;
         }
-        if (from == 0) {
-            clear_group(&v, &tile, at.planes, planes_of(p->c_in));
-        }
+        begin_tile(&v, &tile, &at, planes_of(p->c_in), from == 0);
         for (uint32_t i = from; i < p->c_in; i += PLANES) {
             if (PACE_STOP(number, i, PLANES * tile.h * tile.w * ((uint32_t)p->kh * p->kw + WORK_OUTPUT))) {
                 return;
@@ -341,7 +352,7 @@ ALWAYS_INLINE void pass_group(struct errors *e, int write)
         int fresh = !kept || !write;
         if (fresh) {
             if (e->tiles > 1) {
-                clear_group(&e->v, &tile, e->at.planes, e->group.lanes);
+                begin_tile(&e->v, &tile, &e->at, e->group.lanes, 1);
             }
             sum_tile(e, &tile, sums, lane_sums);
         }
@@ -357,12 +368,16 @@ void dwconv2d_bwd_x_s8(const struct conv2d *p, const struct error_s8 *ey, const 
 {
     struct errors e = {.p = p, .v = view_of_errors(p, ey->q)};
     e.at = buffers_of(&e.v, group_sums_bytes(&e.v, p->c_in), scratch);
+#if KERNELS_MVE
+    struct stand stand;
+    e.at.stand = &stand;
+#endif
     e.lane_sums = (is_kept(&e.v) ? image_sums_bytes(&e.v) : tile_sums_bytes(&e.v)) / (uint32_t)sizeof(int32_t);
     e.first = first_tile(&e.v);
     for (struct tile tile = e.first; tile.h; next_tile(&e.v, &tile)) {
         e.tiles++;
     }
-    clear_group(&e.v, &e.first, e.at.planes, planes_of(p->c_in));
+    begin_tile(&e.v, &e.first, &e.at, planes_of(p->c_in), 1);
     for (uint32_t i = PACE_OUTER(); i < p->c_in; i += PLANES) {
         uint32_t taps = (uint32_t)p->kh * p->kw * (is_kept(&e.v) ? 1u : 2u);
         if (PACE_STOP(i, 0, PLANES * e.v.h * e.v.w * (taps + 2 * WORK_OUTPUT))) {

@@ -143,10 +143,6 @@ static struct overlap overlap_of(int32_t origin, int32_t places, int32_t size, i
     return o;
 }
 
-#if KERNELS_MVE
-static struct stand stand_of(const struct view *v, const struct tile *tile);
-#endif
-
 /* The tile at (y, x), as large as fits. */
 static struct tile tile_at(const struct view *v, uint32_t y, uint32_t x)
 {
@@ -163,9 +159,6 @@ static struct tile tile_at(const struct view *v, uint32_t y, uint32_t x)
     int32_t height = (int32_t)((tile.h - 1) * v->stride_h + v->kh);
     tile.rows = overlap_of(top, height, v->image_h, v->space_h);
     tile.columns = overlap_of(left - (int32_t)v->shift, (int32_t)v->places, v->image_w, v->space_w);
-#if KERNELS_MVE
-    tile.stand = stand_of(v, &tile);
-#endif
     return tile;
 }
 

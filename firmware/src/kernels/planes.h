@@ -42,25 +42,23 @@ struct overlap {
 };
 
 #if KERNELS_MVE
-/* Eight columns of all groups; the order is that of depthwise_mve.S. */
-struct eight {
-    int8_t *to;
-    const int8_t *from; /* of the first row, which may lie outside the image */
+/* How columns are made of an image; the order is that of depthwise_mve.S. */
+struct upright {
     uint32_t row_bytes, c;
-    uint32_t lanes;  /* columns of the image among them; more than 8: all */
-    int32_t first;   /* which row of those that are seen comes first */
+    uint32_t columns; /* of the image */
+    int32_t first;    /* which row of the image the first one is: negative outside */
     uint32_t groups;
-    int32_t rows;    /* of the image that are seen; not 0 */
-    uint32_t group;  /* bytes */
-    uint32_t zero;   /* byte */
+    int32_t rows;   /* of the image that are seen; not 0 */
+    uint32_t group; /* bytes of a group */
+    uint32_t zero;  /* a byte */
 };
 
-/* What a tile sees, as columns: bytes of a column, groups and bytes of one, the columns that hold an image. */
+/* What a tile sees, as columns of `height` bytes; from: where its first row and column are, seen from the image's. */
 struct stand {
-    uint32_t height, groups, group;
+    uint32_t height;
     struct overlap columns;
-    int32_t from;       /* where its first row and column are, seen from the image's: they may lie outside */
-    struct eight eight; /* but to and from */
+    int32_t from;
+    struct upright at;
 };
 #endif
 
@@ -70,9 +68,6 @@ struct tile {
     uint32_t y, x, h, w, row;
     struct runs runs;
     struct overlap rows, columns;
-#if KERNELS_MVE
-    struct stand stand;
-#endif
 };
 
 /* How windows of p see its input; of how its input sees the errors. */
@@ -117,12 +112,14 @@ void run_windows(const struct view *v, const struct tile *tile, const int16_t *p
 /* True where windows are summed from columns (planes_mve.h), which lie where planes of two channels would. */
 int is_upright(const struct view *v);
 
-/* Zero points in all places of the tile's columns. */
-void clear_columns(const struct view *v, const struct tile *tile, void *columns);
+void stand_of(const struct view *v, const struct tile *tile, struct stand *s);
+
+/* Zero points in all places. */
+void clear_columns(const struct stand *s, void *columns);
 
 /* sum_windows() of one channel, which is unpacked first. taps: room for taps_bytes(v). */
-void sum_channel(const struct view *v, const struct tile *tile, uint32_t channel, const int8_t *w, void *columns,
-                 void *taps, int32_t bias, int32_t *sums);
+void sum_channel(const struct view *v, const struct tile *tile, const struct stand *s, uint32_t channel,
+                 const int8_t *w, void *columns, void *taps, int32_t bias, int32_t *sums);
 
 #endif
 

@@ -23,28 +23,25 @@ void columns_5x5(const int8_t *columns, const int8_t *taps, uint32_t fours, int3
 void columns_7x7(const int8_t *columns, const int8_t *taps, uint32_t fours, int32_t bias, int32_t *sums, uint32_t rows,
                  uint32_t group, uint32_t step, uint32_t skip);
 
-void stand_4(const struct eight *at);
-void stand_8(const struct eight *at);
+void stand_4(const struct upright *at, int8_t *to, const int8_t *from);
+void stand_8(const struct upright *at, int8_t *to, const int8_t *from);
 
-static struct stand stand_of(const struct view *v, const struct tile *tile)
+void stand_of(const struct view *v, const struct tile *tile, struct stand *s)
 {
     uint32_t seen = (tile->row - 1) * v->stride_w + v->kw;
-    struct stand s = {.height = v->kw == 3 ? COLUMN_3 : COLUMN_5};
-    s.groups = v->stride_h == 1 ? (tile->h + 1) / 2 : tile->h;
-    s.columns = overlap_of((int32_t)(tile->x * v->stride_w) - v->pad_w, (int32_t)seen, v->image_w, v->space_w);
-    uint32_t written = (uint32_t)s.columns.at + (s.columns.n > 8 ? (uint32_t)s.columns.n : 8u);
-    s.group = (seen + 1 > written ? seen + 1 : written) * s.height;
     int32_t row_bytes = v->image_w * (int32_t)v->c, first_row = tile->rows.first - tile->rows.at;
-    s.from = first_row * row_bytes + s.columns.first * (int32_t)v->c;
-    s.eight.row_bytes = (uint32_t)row_bytes;
-    s.eight.c = v->c;
-    s.eight.lanes = (uint32_t)s.columns.n;
-    s.eight.first = -tile->rows.at;
-    s.eight.groups = s.groups;
-    s.eight.rows = tile->rows.n;
-    s.eight.group = s.group;
-    s.eight.zero = (uint8_t)v->zero;
-    return s;
+    s->height = v->kw == 3 ? COLUMN_3 : COLUMN_5;
+    s->columns = overlap_of((int32_t)(tile->x * v->stride_w) - v->pad_w, (int32_t)seen, v->image_w, v->space_w);
+    s->from = first_row * row_bytes + s->columns.first * (int32_t)v->c;
+    uint32_t written = (uint32_t)s->columns.at + (s->columns.n > 8 ? (uint32_t)s->columns.n : 8u);
+    s->at.row_bytes = (uint32_t)row_bytes;
+    s->at.c = v->c;
+    s->at.columns = (uint32_t)s->columns.n;
+    s->at.first = -tile->rows.at;
+    s->at.groups = v->stride_h == 1 ? (tile->h + 1) / 2 : tile->h;
+    s->at.rows = tile->rows.n;
+    s->at.group = (seen + 1 > written ? seen + 1 : written) * s->height;
+    s->at.zero = (uint8_t)v->zero;
 }
 
 /* An image between whose pixels there are zeros, byte by byte. */
@@ -53,9 +50,9 @@ NEVER_INLINE void stand_spaced(const struct view *v, const struct tile *tile, co
 {
     int32_t height = (int32_t)s->height;
     for (int32_t i = 0; i < tile->rows.n; i++, from += v->image_w * (int32_t)v->c) {
-        int32_t row = tile->rows.at + i * v->space_h, last = row / 2 < (int32_t)s->groups ? row / 2 : (int32_t)s->groups - 1;
+        int32_t row = tile->rows.at + i * v->space_h, last = row / 2 < (int32_t)s->at.groups ? row / 2 : (int32_t)s->at.groups - 1;
         for (int32_t g = row < height ? 0 : (row - height + 2) / 2; g <= last; g++) {
-            int8_t *column = to + (uint32_t)g * s->group + (row - 2 * g) + s->columns.at * height;
+            int8_t *column = to + (uint32_t)g * s->at.group + (row - 2 * g) + s->columns.at * height;
             const int8_t *pixel = from;
             for (int32_t n = s->columns.n; n; n--, pixel += v->c, column += v->space_w * height) {
                 *column = *pixel;
@@ -77,16 +74,9 @@ static void fill_columns(const struct view *v, const struct tile *tile, const st
         stand_spaced(v, tile, s, from, to);
         return;
     }
-    struct eight at = s->eight;
-    int32_t n = s->columns.n;
-    from += s->from;
     to += (uint32_t)s->columns.at * s->height;
-    for (int32_t i = 0; i < n; i += 8) {
-        int32_t x = i + 8 <= n || n < 8 ? i : n - 8; /* the last eight overlap those before them */
-        at.from = from + x * (int32_t)v->c;
-        at.to = to + (uint32_t)x * s->height;
-        s->height == COLUMN_3 ? stand_4(&at) : stand_8(&at);
-    }
+    from += s->from;
+    s->height == COLUMN_3 ? stand_4(&s->at, to, from) : stand_8(&s->at, to, from);
 }
 
 /* Where the weights of a vector of taps are, a column after the other; -1: none. Row 1 is that of a window that begins
@@ -112,10 +102,10 @@ ALWAYS_INLINE int32_t unpack_taps(const struct view *v, const int8_t *w, int8_t 
 }
 
 /* All rows of the tile, from columns. */
-ALWAYS_INLINE void sum_columns(const struct view *v, const struct tile *tile, const int8_t *columns, const int8_t *taps,
-                               int32_t bias, int32_t *sums)
+ALWAYS_INLINE void sum_columns(const struct view *v, const struct tile *tile, uint32_t group, const int8_t *columns,
+                               const int8_t *taps, int32_t bias, int32_t *sums)
 {
-    uint32_t fours = tile->row / 4, group = tile->stand.group, h = tile->h;
+    uint32_t fours = tile->row / 4, h = tile->h;
     if (v->kw == 3) {
         v->stride_w == 1 ? columns_3x3(columns, taps, fours, bias, sums, h, group)
                          : columns_3x3_stride2(columns, taps, fours, bias, sums, h, group);
@@ -141,18 +131,17 @@ int is_upright(const struct view *v)
     return v->fast && v->c > 1 && v->c < 8192;
 }
 
-void clear_columns(const struct view *v, const struct tile *tile, void *columns)
+void clear_columns(const struct stand *s, void *columns)
 {
-    fill_bytes(columns, v->zero, tile->stand.groups * tile->stand.group);
+    fill_bytes(columns, (int32_t)s->at.zero, s->at.groups * s->at.group);
 }
 
-void sum_channel(const struct view *v, const struct tile *tile, uint32_t channel, const int8_t *w, void *columns,
-                 void *taps, int32_t bias, int32_t *sums)
+void sum_channel(const struct view *v, const struct tile *tile, const struct stand *s, uint32_t channel,
+                 const int8_t *w, void *columns, void *taps, int32_t bias, int32_t *sums)
 {
-    const struct stand *s = &tile->stand;
     bias -= v->zero * unpack_taps(v, w, taps);
     fill_columns(v, tile, s, channel, columns);
-    sum_columns(v, tile, columns, taps, bias, sums);
+    sum_columns(v, tile, s->at.group, columns, taps, bias, sums);
 }
 
 #endif
