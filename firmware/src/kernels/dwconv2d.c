@@ -209,9 +209,14 @@ void dwconv2d_fwd_s8(const struct conv2d *p, const int8_t *x, const struct split
 {
     uint32_t begin = PACE_OUTER(), from = PACE_INNER(), number = 0;
     struct view v = view_of_input(p, x, p->c_in);
-    struct buffers at = buffers_of(&v, tile_sums_bytes(&v), scratch);
 #if KERNELS_MVE
     struct stand stand;
+    if (is_upright(&v) && !PACE_IS_ON()) {
+        widen_tiles(&v, tile_sums_bytes(&v) + taps_bytes(&v) + planes_bytes(&v, planes_of(p->c_in)));
+    }
+#endif
+    struct buffers at = buffers_of(&v, tile_sums_bytes(&v), scratch);
+#if KERNELS_MVE
     at.stand = &stand;
 #endif
     struct outputs out = {y, mask};

@@ -112,6 +112,9 @@ void run_windows(const struct view *v, const struct tile *tile, const int16_t *p
 /* True where windows are summed from columns (planes_mve.h), which lie where planes of two channels would. */
 int is_upright(const struct view *v);
 
+/* Makes tiles as wide as the image, and as high as so much scratch allows, where that is not smaller. */
+void widen_tiles(struct view *v, uint32_t bytes);
+
 void stand_of(const struct view *v, const struct tile *tile, struct stand *s);
 
 /* Zero points in all places. */

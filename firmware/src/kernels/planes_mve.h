@@ -131,6 +131,23 @@ int is_upright(const struct view *v)
     return v->fast && v->c > 1 && v->c < 8192;
 }
 
+void widen_tiles(struct view *v, uint32_t bytes)
+{
+    uint32_t row = round_up4(v->w), height = v->kw == 3 ? COLUMN_3 : COLUMN_5;
+    uint32_t columns = ((row - 1) * v->stride_w + v->kw + 9) * height; /* of a group, at most */
+    for (uint32_t h = v->h; h >= v->tile_h || row > v->tile_w; h = (h + 1) / 2) {
+        uint32_t groups = v->stride_h == 1 ? (h + 1) / 2 : h;
+        if (h * row * 4 + taps_bytes(v) + groups * columns <= bytes) {
+            v->tile_h = h;
+            v->tile_w = row;
+            return;
+        }
+        if (h == 1) {
+            return;
+        }
+    }
+}
+
 void clear_columns(const struct stand *s, void *columns)
 {
     fill_bytes(columns, (int32_t)s->at.zero, s->at.groups * s->at.group);
