@@ -393,46 +393,53 @@
     pop     {r4-r11, pc}
     end     put_run_masked
 
-/* uint32_t mask_run(int32_t *sums, uint32_t n, const uint8_t *mask, uint32_t stride, uint32_t bit, uint32_t peak)
+/* uint32_t mask_run(int32_t *sums, uint32_t n, const uint8_t *mask, uint32_t stride, uint32_t bit, uint32_t step)
  *
- * Sums become 0 where the mask stops them. Returns the largest magnitude, at least `peak`. */
+ * Sums, `step` bytes apart, become 0 where the mask stops them. Returns the largest magnitude. */
     begin   mask_run
     push    {r4-r6, lr}
-    ldrd    r5, r4, [sp, #16]
+    ldrd    r5, r12, [sp, #16]
+    movs    r4, #0
     places  q2, r3, r6
+    places  q3, r12, r6
     lsl     r3, r3, #2
-    vdup.32 q3, r5
+    lsl     r12, r12, #2
+    rsb     r5, r5, #31
     dlstp.32 lr, r1
 .Lmask:
     vldrb.u32 q1, [r2, q2]
-    vldrw.u32 q0, [r0]
-    vand    q1, q1, q3
-    vpt.i32 eq, q1, zr
+    vldrw.u32 q0, [r0, q3]
+    vshl.s32 q1, r5
+    vpt.s32 ge, q1, zr
     vmovt.i32 q0, #0
-    vstrw.32 q0, [r0], #16
+    vstrw.32 q0, [r0, q3]
     vmaxav.s32 r4, q0
+    add     r0, r0, r12
     add     r2, r2, r3
     letp    lr, .Lmask
     mov     r0, r4
     pop     {r4-r6, pc}
     end     mask_run
 
-/* void put_errors_run(const int32_t *sums, uint32_t n, int8_t *q, uint32_t c, uint32_t gain) */
+/* void put_errors_run(const int32_t *sums, uint32_t n, int8_t *q, uint32_t c, uint32_t gain, uint32_t step) */
     begin   put_errors_run
-    push    {r4, r5, r6, lr}
-    ldr     r4, [sp, #16]
+    push    {r4-r6, lr}
+    ldrd    r4, r12, [sp, #16]
     places  q1, r3, r6
+    places  q2, r12, r6
     lsl     r3, r3, #2
+    lsl     r12, r12, #2
     dlstp.32 lr, r1
 .Lerrors:
-    vldrw.u32 q0, [r0], #16
+    vldrw.u32 q0, [r0, q2]
+    add     r0, r0, r12
     vcvt.f32.s32 q0, q0
     vmul.f32 q0, q0, r4
     vcvtn.s32.f32 q0, q0
     vstrb.32 q0, [r2, q1]
     add     r2, r2, r3
     letp    lr, .Lerrors
-    pop     {r4, r5, r6, pc}
+    pop     {r4-r6, pc}
     end     put_errors_run
 
 /* void gather_bytes(const int8_t *x, const uint16_t *order, uint32_t n, int8_t *to): to[i] = x[order[i]] */

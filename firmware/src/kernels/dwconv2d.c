@@ -309,16 +309,7 @@ ALWAYS_INLINE void put_errors_of(struct errors *e, uint32_t lane, uint32_t pixel
                                  int write, int fresh)
 {
     const struct channel *ch = &e->ch[lane];
-#if KERNELS_MVE
-    if (fresh) {
-        const uint8_t *mask = ch->mask + pixel * ch->mask_step;
-        float peak = (float)mask_run(sums, n, mask, ch->mask_step, 1u << ch->bit, 0);
-        e->peak[lane] = peak > e->peak[lane] ? peak : e->peak[lane];
-    }
-    if (write) {
-        put_errors_run(sums, n, ch->q + pixel * ch->c, ch->c, bits_of_float(e->gain[lane]));
-    }
-#elif KERNELS_DSP
+#if KERNELS_DSP && !KERNELS_MVE
     if (fresh) {
         struct mask_view mask = {ch->mask + pixel * ch->mask_step, ch->mask_step, 31u - ch->bit, 0};
         e->peak[lane] = mask_channel(sums, n, &mask, e->peak[lane]);

@@ -47,13 +47,11 @@ void put_channel_errors(const int32_t *sums, uint32_t n, int8_t *q, uint32_t c, 
 
 #if KERNELS_MVE
 
-/* Runs of a channel in depthwise_mve.S: n sums, pixels `c` bytes apart. m and gain: bits of a float; bit: of the mask, as
- * a number. put_run_masked() sets it where nothing saturates; mask_run() makes sums 0 where it is not set. */
+/* Runs of a channel in depthwise_mve.S: n sums, pixels `c` bytes apart. m: bits of a float; bit: of the mask, as a number;
+ * put_run_masked() sets it where nothing saturates. */
 void put_run(const int32_t *sums, uint32_t n, int8_t *y, uint32_t c, uint32_t m, int32_t zero);
 void put_run_masked(const int32_t *sums, uint32_t n, int8_t *y, uint32_t c, uint32_t m, int32_t zero, uint8_t *mask,
                     uint32_t stride, uint32_t bit);
-uint32_t mask_run(int32_t *sums, uint32_t n, const uint8_t *mask, uint32_t stride, uint32_t bit, uint32_t peak);
-void put_errors_run(const int32_t *sums, uint32_t n, int8_t *q, uint32_t c, uint32_t gain);
 
 #endif
 
