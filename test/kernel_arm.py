@@ -29,6 +29,7 @@ CPUS = {
     "cortex-m55": ("-mcpu=cortex-m55",),
 }
 MODELS = {"cortex-m7": arm.UC_CPU_ARM_CORTEX_M7, "cortex-m4": arm.UC_CPU_ARM_CORTEX_M4}
+KERNELS = ROOT / "firmware" / "src" / "kernels"
 RINT = ROOT / "firmware" / "src" / "board" / "stm32f446" / "rint.c"  # where the FPU has no VRINTX
 FLAGS = (
     "-mthumb",
@@ -61,12 +62,11 @@ void *memmove(void *d, const void *s, size_t n)
 """
 
 
-def build(folder: Path, level: str = "-O2", cpu: str = "cortex-m7") -> Path:
-    """ELF of all kernels, linked at the start of flash, for calls by symbol."""
+def build(folder: Path, level: str = "-O2", cpu: str = "cortex-m7", kernels: Path = KERNELS) -> Path:
+    """ELF of all kernels, linked at the start of flash, for calls by symbol. kernels: their sources."""
     memory = folder / "memory.c"
     memory.write_text(MEMORY_C)
-    folder_of = ROOT / "firmware" / "src" / "kernels"
-    sources = [str(p) for p in sorted(folder_of.glob("*.[cS]"))]
+    sources = [str(p) for p in sorted(kernels.glob("*.[cS]"))]
     sources += [str(RINT)] if cpu == "cortex-m4" else [str(STUB)] if cpu == "cortex-m55" else []
     include = f"-I{ROOT / 'firmware' / 'include'}"
     elf = folder / "kernels.elf"

@@ -68,11 +68,6 @@ class Debugger:
         assert answer.startswith("T05"), f"the core did not come back: {answer}"
 
 
-def build(folder: Path, level: str = "-O2") -> Path:
-    """ELF of all kernels for this core, with the stub."""
-    return kernel_arm.build(folder, level, CPU)
-
-
 class M55Lib(kernel_arm.ArmLib):
     """The kernels of an ELF as methods, by the headers' names."""
 
@@ -94,7 +89,10 @@ class M55Lib(kernel_arm.ArmLib):
         assert self._uc.ask(f"Z0,{self._symbols['stop'] & ~1:x},2") == "OK"
         self._uc.run()
 
-    def close(self) -> None:
+    def __enter__(self) -> M55Lib:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self._process.kill()
         self._process.wait()
         self._folder.cleanup()
