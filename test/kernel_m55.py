@@ -1,7 +1,7 @@
 """The kernels on a Cortex-M55 with Helium: QEMU runs them, its debugger's port is how they are called.
 
-`M55Lib` is kernel_arm.ArmLib with another machine under it. The core stops at `stop` in kernel_m55.S, is given a call
-in a mailbox, and goes on until it is there again.
+`M55Lib` is kernel_arm.ArmLib with another machine under it. The core stops at `stop` in kernel_m55.S, is
+given a call in a mailbox, and goes on until it is there again.
 """
 
 from __future__ import annotations
@@ -57,9 +57,7 @@ class Debugger:
             assert answer == "OK", f"QEMU wrote nothing at {at + i:#x}: {answer}"
 
     def mem_read(self, at: int, size: int) -> bytes:
-        parts = [
-            self.ask(f"m{at + i:x},{min(PACKET, size - i):x}") for i in range(0, size, PACKET)
-        ]
+        parts = [self.ask(f"m{at + i:x},{min(PACKET, size - i):x}") for i in range(0, size, PACKET)]
         return bytes.fromhex("".join(parts))
 
     def run(self) -> None:

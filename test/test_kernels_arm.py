@@ -116,6 +116,21 @@ def test_integers_and_floats_in_one_tile(twin: Twin, side: int, mask: bool, trai
     kernel_cases.same_mask(bits, want_bits)
 
 
+@pytest.mark.parametrize("mask", [False, True])
+def test_rows_of_every_length(twin: Twin, mask: bool) -> None:
+    """A vector of Helium has 16 values; rows of 8, of whole and of part vectors, and of many go other ways."""
+    rng = np.random.default_rng(1)
+    for c_in in (*range(1, 34), 40, 48, 56, 63, 64, 65, 72, 80, 96):
+        m = rng.uniform(1e-4, 1e-3, 19).astype(np.float32)
+        p = Conv((2, 3, c_in), (2, 3, 19), Window(1, 1), -7, 5, m, 4)
+        x, w = kernel_cases.draw_s8(rng, p.x), rng.integers(-127, 128, (19, 1, 1, c_in), dtype=np.int8)
+        b = rng.integers(-9999, 9999, 19, dtype=np.int32)
+        y, bits = twin.forward("conv2d", p, x, w, b, kernel_cases.Split((), c_in, True), mask)
+        want, want_bits = reference.conv2d_fwd(p, x, w, b)
+        np.testing.assert_array_equal(y, want, f"{c_in} values")
+        kernel_cases.same_mask(bits, want_bits)
+
+
 @pytest.mark.parametrize("side", [3, 5, 7])
 @pytest.mark.parametrize("mask", [False, True])
 def test_integers_and_floats_in_one_depthwise_layer(twin: Twin, side: int, mask: bool) -> None:

@@ -200,7 +200,7 @@
     .endif
     .endm
 
-/* Eight values: a vector is two rows. */
+/* Eight values: a vector is two rows. A block that ends with E leaves its predicate inverted. */
     .macro  eight put
     .balign 4
 .Leight_\put:
@@ -211,8 +211,8 @@
     vmladavat.s8 r0, q4, q0
     vmladavae.s8 r2, q4, q0
     vpste
-    vmladavat.s8 r4, q5, q0
-    vmladavae.s8 r6, q5, q0
+    vmladavat.s8 r6, q5, q0
+    vmladavae.s8 r4, q5, q0
     .if     \put
     round_sums
     put_rounded

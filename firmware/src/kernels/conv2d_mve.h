@@ -39,12 +39,12 @@ enum { PACED_CHANNELS = 16, PACED_PIXELS = 6 };
 
 /* A block of output channels of some pixels; what they see lies in scratch, but that of a pointwise kernel. */
 struct block {
-    uint32_t o, n;           /* channels */
-    uint32_t first, pixels;  /* outputs */
-    const int8_t *x[2];      /* what they see, of each part: [pixels][k] */
-    uint32_t x_step[2];      /* bytes to the next pixel */
-    int32_t *b, *sums;       /* [n] biases without zero point; [pixels][n] */
-    float *m;                /* [n] */
+    uint32_t o, n;          /* channels */
+    uint32_t first, pixels; /* outputs */
+    const int8_t *x[2];     /* what they see, of each part: [pixels][k] */
+    uint32_t x_step[2];     /* bytes to the next pixel */
+    int32_t *b, *sums;      /* [n] biases without zero point; [pixels][n] */
+    float *m;               /* [n] */
     int8_t *bytes;
 };
 
@@ -156,8 +156,7 @@ static void see(const struct conv2d *p, const int8_t *x, const struct part part[
 
 /* Divides the scratch: tables of a block of channels, and with them what so many pixels see and their sums. Returns the
  * most pixels. */
-static uint32_t lay_out(const struct conv2d *p, const struct part part[2], void *scratch,
-                        struct block *at PACED)
+static uint32_t lay_out(const struct conv2d *p, const struct part part[2], void *scratch, struct block *at PACED)
 {
     uint32_t bytes = conv2d_fwd_scratch(p), most = bytes < 256 ? 8 : (bytes / 16) & ~7u;
     uint32_t n = p->c_out < most ? p->c_out : most;

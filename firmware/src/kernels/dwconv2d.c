@@ -305,8 +305,8 @@ static void sum_tile(struct errors *e, const struct tile *tile, int32_t *sums, u
 
 /* n sums of one lane from `pixel` on: looks for the peak, or with `write` rounds them. With `fresh` they are ints as
  * they were summed; on Armv7E-M the first pass leaves floats. */
-ALWAYS_INLINE void put_errors_of(struct errors *e, uint32_t lane, uint32_t pixel, uint32_t n, int32_t *sums,
-                                 int write, int fresh)
+ALWAYS_INLINE void put_errors_of(struct errors *e, uint32_t lane, uint32_t pixel, uint32_t n, int32_t *sums, int write,
+                                 int fresh)
 {
     const struct channel *ch = &e->ch[lane];
 #if KERNELS_DSP && !KERNELS_MVE

@@ -50,7 +50,8 @@ NEVER_INLINE void stand_spaced(const struct view *v, const struct tile *tile, co
 {
     int32_t height = (int32_t)s->height;
     for (int32_t i = 0; i < tile->rows.n; i++, from += v->image_w * (int32_t)v->c) {
-        int32_t row = tile->rows.at + i * v->space_h, last = row / 2 < (int32_t)s->at.groups ? row / 2 : (int32_t)s->at.groups - 1;
+        int32_t row = tile->rows.at + i * v->space_h,
+                last = row / 2 < (int32_t)s->at.groups ? row / 2 : (int32_t)s->at.groups - 1;
         for (int32_t g = row < height ? 0 : (row - height + 2) / 2; g <= last; g++) {
             int8_t *column = to + (uint32_t)g * s->at.group + (row - 2 * g) + s->columns.at * height;
             const int8_t *pixel = from;
