@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Calls of kernels on a Cortex-M55 under QEMU (kernel_m55.py): what is to be called lies in the mailbox. The debugger
  * stops the core at `stop`, fills the mailbox, and lets it go on. */
     .syntax unified
