@@ -156,7 +156,7 @@ class ArmLib:
 
     def __init__(self, elf: Path, count: bool = False, cpu: str = "cortex-m7") -> None:
         self.instructions = 0
-        self._uc = unicorn.Uc(unicorn.UC_ARCH_ARM, unicorn.UC_MODE_THUMB)
+        self._uc: Any = unicorn.Uc(unicorn.UC_ARCH_ARM, unicorn.UC_MODE_THUMB)
         self._uc.ctl_set_cpu_model(MODELS[cpu])
         self._uc.mem_map(CODE, 0x100000)
         self._uc.mem_map(RAM, SIZE)

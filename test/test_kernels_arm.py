@@ -118,7 +118,7 @@ def test_integers_and_floats_in_one_tile(twin: Twin, side: int, mask: bool, trai
 
 @pytest.mark.parametrize("mask", [False, True])
 def test_rows_of_every_length(twin: Twin, mask: bool) -> None:
-    """A vector of Helium has 16 values; rows of 8, of whole and of part vectors, and of many go other ways."""
+    """A vector of Helium has 16 values; rows of 8, of whole and of part vectors, and long ones differ."""
     rng = np.random.default_rng(1)
     for c_in in (*range(1, 34), 40, 48, 56, 63, 64, 65, 72, 80, 96):
         m = rng.uniform(1e-4, 1e-3, 19).astype(np.float32)
