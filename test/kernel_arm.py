@@ -26,8 +26,10 @@ CC = "arm-none-eabi-gcc"
 CPUS = {
     "cortex-m7": ("-mcpu=cortex-m7", "-mfpu=fpv5-sp-d16", "-DFPU_V5=1"),
     "cortex-m4": ("-mcpu=cortex-m4", "-mfpu=fpv4-sp-d16", "-DFPU_V5=0"),
+    "cortex-m55": ("-mcpu=cortex-m55",),
 }
 MODELS = {"cortex-m7": arm.UC_CPU_ARM_CORTEX_M7, "cortex-m4": arm.UC_CPU_ARM_CORTEX_M4}
+KERNELS = ROOT / "firmware" / "src" / "kernels"
 RINT = ROOT / "firmware" / "src" / "board" / "stm32f446" / "rint.c"  # where the FPU has no VRINTX
 FLAGS = (
     "-mthumb",
@@ -40,6 +42,8 @@ FLAGS = (
     "-Wdouble-promotion",
     "-Werror",
 )
+STUB = ROOT / "test" / "kernel_m55.S"  # of the Cortex-M55, which Unicorn does not have (kernel_m55.py)
+CODE_M55 = 0x01000000
 CODE, RAM, SIZE, STACK = 0x08000000, 0x20000000, 0x400000, 0x4000
 CANARY = 0xA5
 DEFAULT_NAN = 1 << 25  # of FPSCR, as board_init() sets it
@@ -58,20 +62,19 @@ void *memmove(void *d, const void *s, size_t n)
 """
 
 
-def build(folder: Path, level: str = "-O2", cpu: str = "cortex-m7") -> Path:
-    """ELF of all kernels, linked at the start of flash, for calls by symbol."""
+def build(folder: Path, level: str = "-O2", cpu: str = "cortex-m7", kernels: Path = KERNELS) -> Path:
+    """ELF of all kernels, linked at the start of flash, for calls by symbol. kernels: their sources."""
     memory = folder / "memory.c"
     memory.write_text(MEMORY_C)
-    folder_of = ROOT / "firmware" / "src" / "kernels"
-    sources = [str(p) for p in sorted(folder_of.glob("*.[cS]"))]
-    sources += [str(RINT)] if cpu == "cortex-m4" else []
+    sources = [str(p) for p in sorted(kernels.glob("*.[cS]"))]
+    sources += [str(RINT)] if cpu == "cortex-m4" else [str(STUB)] if cpu == "cortex-m55" else []
     include = f"-I{ROOT / 'firmware' / 'include'}"
     elf = folder / "kernels.elf"
     link = (
         "-nostdlib",
         "-fno-builtin-memcpy",
         "-fno-tree-loop-distribute-patterns",
-        f"-Wl,-Ttext={CODE:#x}",
+        f"-Wl,-Ttext={CODE_M55 if cpu == 'cortex-m55' else CODE:#x}",
         "-Wl,-e0",
     )
     objects = folder / "memory.o"
@@ -153,7 +156,7 @@ class ArmLib:
 
     def __init__(self, elf: Path, count: bool = False, cpu: str = "cortex-m7") -> None:
         self.instructions = 0
-        self._uc = unicorn.Uc(unicorn.UC_ARCH_ARM, unicorn.UC_MODE_THUMB)
+        self._uc: Any = unicorn.Uc(unicorn.UC_ARCH_ARM, unicorn.UC_MODE_THUMB)
         self._uc.ctl_set_cpu_model(MODELS[cpu])
         self._uc.mem_map(CODE, 0x100000)
         self._uc.mem_map(RAM, SIZE)
@@ -191,9 +194,13 @@ class ArmLib:
         if memory._arrays:
             memory.fetch()
         if result is ctypes.c_float:
-            raw = self._uc.reg_read(arm.UC_ARM_REG_S0)
+            raw = self._result(arm.UC_ARM_REG_S0)
             return float(np.array([raw & 0xFFFFFFFF], np.uint32).view(np.float32)[0])
-        return None if result is None else self._uc.reg_read(arm.UC_ARM_REG_R0)
+        return None if result is None else self._result(arm.UC_ARM_REG_R0)
+
+    def _result(self, register: int) -> int:
+        found: int = self._uc.reg_read(register)
+        return found
 
     def _run(self, name: str, words: list[int], floats: list[Any]) -> None:
         """One call by the hard-float procedure call standard."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import kernel_cases
@@ -23,16 +24,19 @@ if shutil.which("arm-none-eabi-gcc") is None:
     pytest.skip("arm-none-eabi-gcc is not installed", allow_module_level=True)
 
 import kernel_arm
+import kernel_m55
 
 
 @pytest.fixture(
     scope="module",
-    params=[("-O2", "cortex-m7"), ("-O3", "cortex-m7"), ("-O2", "cortex-m4")],
+    params=[("-O2", "cortex-m7"), ("-O3", "cortex-m7"), ("-O2", "cortex-m4"), ("-O2", "cortex-m55")],
     ids=lambda built: "".join(built),
 )
 def built(request: pytest.FixtureRequest) -> tuple[str, str]:
     """Optimisation and core."""
     found: tuple[str, str] = request.param
+    if found[1] == kernel_m55.CPU and shutil.which(kernel_m55.QEMU) is None:
+        pytest.skip(f"{kernel_m55.QEMU} is not installed")
     return found
 
 
@@ -42,13 +46,17 @@ def elf(built: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 
 @pytest.fixture(scope="module")
-def twin(elf: Path, built: tuple[str, str]) -> Twin:
-    return Twin(kernel_arm.ArmLib(elf, cpu=built[1]))  # type: ignore[arg-type]
+def twin(elf: Path, built: tuple[str, str]) -> Iterator[Twin]:
+    if built[1] != kernel_m55.CPU:
+        yield Twin(kernel_arm.ArmLib(elf, cpu=built[1]))  # type: ignore[arg-type]
+        return
+    with kernel_m55.M55Lib(elf) as lib:
+        yield Twin(lib)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", kernel_cases.CHECKS)
-def test_numpy_equals_the_chip(twin: Twin, name: str) -> None:
-    kernel_cases.run(name, twin, 60, seed=1)
+def test_numpy_equals_the_chip(twin: Twin, built: tuple[str, str], name: str) -> None:
+    kernel_cases.run(name, twin, 15 if built[1] == kernel_m55.CPU else 60, seed=1)
 
 
 TILES = {"low": (3, 70, 5), "row": (1, 41, 4), "high": (21, 37, 6), "four": (4, 17, 3)}
@@ -108,6 +116,21 @@ def test_integers_and_floats_in_one_tile(twin: Twin, side: int, mask: bool, trai
     kernel_cases.same_mask(bits, want_bits)
 
 
+@pytest.mark.parametrize("mask", [False, True])
+def test_rows_of_every_length(twin: Twin, mask: bool) -> None:
+    """A vector of Helium has 16 values; rows of 8, of whole and of part vectors, and long ones differ."""
+    rng = np.random.default_rng(1)
+    for c_in in (*range(1, 34), 40, 48, 56, 63, 64, 65, 72, 80, 96):
+        m = rng.uniform(1e-4, 1e-3, 19).astype(np.float32)
+        p = Conv((2, 3, c_in), (2, 3, 19), Window(1, 1), -7, 5, m, 4)
+        x, w = kernel_cases.draw_s8(rng, p.x), rng.integers(-127, 128, (19, 1, 1, c_in), dtype=np.int8)
+        b = rng.integers(-9999, 9999, 19, dtype=np.int32)
+        y, bits = twin.forward("conv2d", p, x, w, b, kernel_cases.Split((), c_in, True), mask)
+        want, want_bits = reference.conv2d_fwd(p, x, w, b)
+        np.testing.assert_array_equal(y, want, f"{c_in} values")
+        kernel_cases.same_mask(bits, want_bits)
+
+
 @pytest.mark.parametrize("side", [3, 5, 7])
 @pytest.mark.parametrize("mask", [False, True])
 def test_integers_and_floats_in_one_depthwise_layer(twin: Twin, side: int, mask: bool) -> None:
@@ -136,6 +159,8 @@ def test_a_wrong_integer_is_noticed(twin: Twin, monkeypatch: pytest.MonkeyPatch)
 
 def test_the_dsp_path_is_there_and_nothing_forbidden(elf: Path, built: tuple[str, str]) -> None:
     """SMLAD in use; no fused multiply-add, no double, no helper, no library but memcpy and memset."""
+    if built[1] == kernel_m55.CPU:
+        pytest.skip("objdump 2.40 does not know Helium")
     tool = ["arm-none-eabi-objdump", "-d", str(elf)]
     code = subprocess.run(tool, capture_output=True, text=True, check=True).stdout
     assert "smlad" in code
@@ -146,12 +171,37 @@ def test_the_dsp_path_is_there_and_nothing_forbidden(elf: Path, built: tuple[str
     assert ("rintf" in functions) == (built[1] == "cortex-m4") != ("vmaxnm" in code)
 
 
+HELIUM = {
+    "conv2d_mve.S": ("vcvtn.s32.f32", "vcvtm.s32.f32", "conv2d_fwd"),  # down instead of to the nearest
+    "depthwise_mve.S": ("addne   r10, r9, r7, lsl #4", "addne   r10, r9, r7, lsl #3", "dwconv2d_bwd_x"),
+    "dense_mve.S": ("bic     r0, r0, #7", "bic     r0, r0, #3", "conv2d_bwd_w"),  # only where rows do not fit
+}
+
+
+def test_planted_faults_of_helium_are_noticed(tmp_path: Path) -> None:
+    """One in each file: a rounding, a place of sums, a place of rows."""
+    if shutil.which(kernel_m55.QEMU) is None:
+        pytest.skip(f"{kernel_m55.QEMU} is not installed")
+    kernels = tmp_path / "src/kernels"
+    shutil.copytree(kernel_arm.KERNELS, kernels)
+    for name, (right, wrong, _) in HELIUM.items():
+        text = (kernels / name).read_text()
+        assert right in text
+        (kernels / name).write_text(text.replace(right, wrong))
+    with kernel_m55.M55Lib(kernel_arm.build(tmp_path, cpu=kernel_m55.CPU, kernels=kernels)) as lib:
+        for _, _, check in HELIUM.values():
+            with pytest.raises(AssertionError, match=check):
+                kernel_cases.run(check, Twin(lib), 60, seed=1)  # type: ignore[arg-type]
+
+
 MOST = {"conv2d_fwd": 2.3, "conv2d_bwd_x": 2.0, "conv2d_bwd_w": 3.5, "dwconv2d_fwd": 9.5}
 
 
 @pytest.mark.parametrize("kernel", MOST)
 def test_instructions_a_multiply_accumulate(elf: Path, built: tuple[str, str], kernel: str) -> None:
     """48 channels to 192 on 8x8, depthwise 3x3 on 192; a whole call, a weight update included."""
+    if built[1] == kernel_m55.CPU:
+        pytest.skip("QEMU's debugger does not count; make cores does")
     lib = kernel_arm.ArmLib(elf, count=True, cpu=built[1])
     assert instructions_per_mac(lib, kernel) < MOST[kernel]
 

@@ -72,9 +72,8 @@ CORES = (
         flash="0x10000000",
         ram="0x38000000",
     ),
-    # binutils 2.40 does not assemble what gcc 12 writes of floats with MVE
     replace(
-        _arm("cortex-m55", "mps3-an547", 31.25, "-mcpu=cortex-m55+nomve", HARD),
+        _arm("cortex-m55", "mps3-an547", 31.25, "-mcpu=cortex-m55", HARD),
         flash="0x01000000",
         vectors="0x0",
     ),

@@ -68,6 +68,9 @@ ALWAYS_INLINE float channel_gain(float peak, float unit, float *scale)
 /* q of a pixel. A sum is at most the peak, or infinite with gain 0, or no number: the result is -127 to 127. */
 ALWAYS_INLINE void channel_put(const struct channel *ch, uint32_t pixel, float sum, float gain)
 {
+#if KERNELS_MVE
+    sum = unconditional(sum);
+#endif
     ch->q[pixel * ch->c] = (int8_t)round_nearest((channel_passes(ch, pixel) ? sum : 0.0f) * gain);
 }
 
@@ -89,16 +92,27 @@ ALWAYS_INLINE int32_t masked_sum(uint32_t mask, uint32_t bit, int32_t sum)
     return sum & ((int32_t)(mask << (31u - bit)) >> 31);
 }
 
+#if KERNELS_MVE
+/* depthwise_mve.S: the next two of n sums, `step` bytes apart. gain: bits of a float. */
+uint32_t mask_run(int32_t *sums, uint32_t n, const uint8_t *mask, uint32_t stride, uint32_t bit, uint32_t step);
+void put_errors_run(const int32_t *sums, uint32_t n, int8_t *q, uint32_t c, uint32_t gain, uint32_t step);
+#endif
+
 /* Sums from pixel `first` on, `step` apart, become 0 where the mask stops them. Returns the peak, at least `peak`. */
 ALWAYS_INLINE int32_t channel_mask(struct channel ch, uint32_t first, uint32_t pixels, int32_t *sums, uint32_t step,
                                    int32_t peak)
 {
     ch.mask += first * ch.mask_step;
+#if KERNELS_MVE
+    int32_t most = (int32_t)mask_run(sums, pixels, ch.mask, ch.mask_step, ch.bit, 4 * step);
+    return most > peak ? most : peak;
+#else
     for (; pixels; pixels--, sums += step, ch.mask += ch.mask_step) {
         *sums = masked_sum(*ch.mask, ch.bit, *sums);
         peak = larger_magnitude(peak, *sums);
     }
     return peak;
+#endif
 }
 
 /* Errors of such sums. */
@@ -106,9 +120,13 @@ ALWAYS_INLINE void channel_write(struct channel ch, uint32_t first, uint32_t pix
                                  float gain)
 {
     ch.q += first * ch.c;
+#if KERNELS_MVE
+    put_errors_run(sums, pixels, ch.q, ch.c, bits_of_float(gain), 4 * step);
+#else
     for (; pixels; pixels--, sums += step, ch.q += ch.c) {
         *ch.q = channel_q(*sums, gain);
     }
+#endif
 }
 
 #endif

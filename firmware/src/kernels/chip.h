@@ -20,6 +20,14 @@
 #define KERNELS_DSP 0
 #endif
 
+/* Helium, with floats. */
+#if KERNELS_DSP && defined(__ARM_FEATURE_MVE) && (__ARM_FEATURE_MVE & 2)
+#define KERNELS_MVE 1
+#include <arm_mve.h>
+#else
+#define KERNELS_MVE 0
+#endif
+
 /* A core without FPU: a float product in integers takes a fifth of what the compiler's functions take. */
 #ifndef KERNELS_NO_FPU
 #if (defined(__arm__) && !defined(__ARM_FP)) || (defined(__riscv) && !defined(__riscv_flen))
@@ -45,6 +53,33 @@ ALWAYS_INLINE void store_u32(void *p, uint32_t word)
 {
     memcpy(p, &word, sizeof word);
 }
+
+#if KERNELS_MVE
+
+ALWAYS_INLINE void fill_bytes(void *to, int32_t byte, uint32_t n)
+{
+    __asm__ volatile("vdup.8 q0, %2\n\twlstp.8 lr, %1, 2f\n1:\n\tvstrb.8 q0, [%0], #16\n\tletp lr, 1b\n2:"
+                     : "+r"(to)
+                     : "r"(n), "r"(byte)
+                     : "s0", "s1", "s2", "s3", "lr", "memory");
+}
+
+/* To a place that does not lie in front of `from` within the bytes. */
+ALWAYS_INLINE void move_down(void *to, const void *from, uint32_t n)
+{
+    __asm__ volatile("wlstp.8 lr, %2, 2f\n1:\n\tvldrb.8 q0, [%1], #16\n\tvstrb.8 q0, [%0], #16\n\tletp lr, 1b\n2:"
+                     : "+r"(to), "+r"(from)
+                     : "r"(n)
+                     : "s0", "s1", "s2", "s3", "lr", "memory");
+}
+
+#define copy_apart move_down
+
+#else
+#define fill_bytes memset
+#define move_down memmove
+#define copy_apart memcpy
+#endif
 
 /* Four bits, each as a byte of ones or zeros, the first in the lowest byte: in memory the first of four. */
 ALWAYS_INLINE uint32_t bytes_of(uint32_t bits)
@@ -182,10 +217,31 @@ ALWAYS_INLINE float float_of(uint32_t bits)
     return v;
 }
 
+#if KERNELS_MVE
+/* v, converted from an integer whatever comes of it: binutils 2.40 cannot assemble a conditional VCVT beside Helium. */
+ALWAYS_INLINE float unconditional(float v)
+{
+    __asm__("" : "+t"(v));
+    return v;
+}
+
+ALWAYS_INLINE uint32_t bits_of_float(float v)
+{
+    uint32_t bits;
+    memcpy(&bits, &v, sizeof bits);
+    return bits;
+}
+#endif
+
 /* multiplier_f32(), without a call. */
 ALWAYS_INLINE float multiplier_of(int32_t word)
 {
+#if KERNELS_MVE
+    float m = unconditional((float)-word) * 0x1p-35f;
+    return word < 0 ? m : float_of((uint32_t)word);
+#else
     return word < 0 ? (float)-word * 0x1p-35f : float_of((uint32_t)word);
+#endif
 }
 
 /* The requantized sum, zero point added, before saturation; limited far beyond +-255, where every output is saturated

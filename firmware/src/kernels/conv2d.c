@@ -169,6 +169,31 @@ static uint32_t block_bytes(const struct conv2d *p)
     return k > sums ? k : sums;
 }
 
+/* Requantizes n sums, `lanes` apart. Returns their mask bits. */
+ALWAYS_INLINE uint32_t put_outputs(const int32_t *sums, uint32_t lanes, const int32_t *m, int32_t zero, uint32_t n,
+                                   int8_t *y)
+{
+    uint32_t bits = 0;
+    for (uint32_t j = 0, bit = 1; j < n; j++, bit <<= 1) {
+        int32_t v = requantize_wide(sums[j * lanes], m[j], zero), q = saturate8(v);
+        y[j] = (int8_t)q;
+        bits |= v == q ? bit : 0;
+    }
+    return bits;
+}
+
+uint32_t conv2d_fwd_scratch(const struct conv2d *p)
+{
+    /* two parts, each rounded up to a group: a group more than the sum at most */
+    return block_bytes(p) + tile_bytes((uint32_t)p->kh * p->kw * p->c_in + 4, most_lanes(output_pixels(p)));
+}
+
+#if KERNELS_MVE
+
+#include "conv2d_mve.h"
+
+#else
+
 /* Gathers the inputs of the span's pixels for one weight matrix where the sums will be, if that has room for all
  * lanes, else lane by lane, and packs them. */
 NEVER_INLINE void gather_pixels(const struct conv2d *p, const int8_t *x, const struct part *part,
@@ -199,19 +224,6 @@ static void pack_pixels(const struct conv2d *p, const int8_t *x, const struct pa
     } else {
         gather_pixels(p, x, part, out, tile);
     }
-}
-
-/* Requantizes n sums, `lanes` apart. Returns their mask bits. */
-ALWAYS_INLINE uint32_t put_outputs(const int32_t *sums, uint32_t lanes, const int32_t *m, int32_t zero, uint32_t n,
-                                   int8_t *y)
-{
-    uint32_t bits = 0;
-    for (uint32_t j = 0, bit = 1; j < n; j++, bit <<= 1) {
-        int32_t v = requantize_wide(sums[j * lanes], m[j], zero), q = saturate8(v);
-        y[j] = (int8_t)q;
-        bits |= v == q ? bit : 0;
-    }
-    return bits;
 }
 
 /* One lane's outputs of n channels, and their mask unless NULL. */
@@ -325,12 +337,6 @@ NEVER_INLINE void put_span(const struct conv2d *p, const struct part part[2], co
     }
 }
 
-uint32_t conv2d_fwd_scratch(const struct conv2d *p)
-{
-    /* two parts, each rounded up to a group: a group more than the sum at most */
-    return block_bytes(p) + tile_bytes((uint32_t)p->kh * p->kw * p->c_in + 4, most_lanes(output_pixels(p)));
-}
-
 void conv2d_fwd_s8(const struct conv2d *p, const int8_t *x, const struct split_weights *w, const int32_t *b, int8_t *y,
                    uint8_t *mask, void *scratch PACED)
 {
@@ -352,3 +358,5 @@ void conv2d_fwd_s8(const struct conv2d *p, const int8_t *x, const struct split_w
         }
     }
 }
+
+#endif

@@ -139,7 +139,7 @@ static float joint_gain(const struct joint *to, uint32_t ch, float peak)
     return channel_gain(peak, channel_unit(to->clamp, ch, to->unit), &to->ex->scale[ch]);
 }
 
-#if KERNELS_DSP
+#if KERNELS_DSP && !KERNELS_MVE
 
 /* Pixels first .. first + n of the span, whose channels are neighbours: sums, masked, as floats. */
 static void float_strip(const struct columns *col, const struct channel *ch, uint32_t first, uint32_t n, float *peak)
@@ -237,7 +237,7 @@ static void put_part(struct columns *col, const int8_t *w, uint32_t count, const
         if (is_pointwise(col->p)) {
             pack_tap(col, 0);
         }
-#if KERNELS_DSP
+#if KERNELS_DSP && !KERNELS_MVE
         if (!order && col->at.live == col->at.lanes) {
             put_neighbours(col, to);
             continue;

@@ -6,6 +6,10 @@
 #include "dense_avx2.h"
 #endif
 
+#if KERNELS_MVE
+#include "dense_mve.h"
+#else
+
 #if KERNELS_DSP
 
 /* dense_armv7em.S; n >= 4, count >= 1, groups >= 1. */
@@ -207,5 +211,7 @@ void requantize_lanes(const int32_t *sums, uint32_t lanes, const int32_t *m, uin
         }
     }
 }
+
+#endif
 
 #endif

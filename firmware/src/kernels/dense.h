@@ -10,7 +10,7 @@
  *
  * Sums are int32 [count][lanes]. The order of the values in memory is panel_place()'s. On Armv7E-M values lie in groups
  * of four as dense_armv7em.S reads them; a row of n values that fill no group begins with the group that is not full,
- * so that the groups behind it are whole and no byte outside the row is read.
+ * so that the groups behind it are whole and no byte outside the row is read. With Helium a lane follows the other.
  */
 #ifndef KERNELS_DENSE_H
 #define KERNELS_DENSE_H
@@ -59,7 +59,10 @@ ALWAYS_INLINE uint32_t most_lanes(uint32_t count)
 /* Index of value k of a lane in its tile. */
 ALWAYS_INLINE uint32_t panel_place(uint32_t n, uint32_t lanes, uint32_t lane, uint32_t k)
 {
-#if KERNELS_DSP
+#if KERNELS_MVE
+    (void)lanes;
+    return lane * round_up4(n) + k;
+#elif KERNELS_DSP
     uint32_t pad = round_up4(n) - n, at = k + pad < 4 ? k : k + pad;
     return ((at >> 2) * 2 + (at & 1u)) * 2 * lanes + 2 * lane + ((at >> 1) & 1u);
 #else
@@ -103,7 +106,7 @@ struct dot_put {
     const int32_t *m;    /* word of each row */
 };
 
-#if KERNELS_DSP
+#if KERNELS_DSP && !KERNELS_MVE
 
 /* y[lane * c + i] = output of from[i] + panel . row i, or of from[i][lane] + panel . row i; n >= 4. */
 void dot6_put(const int16_t *tile, const int8_t *rows, uint32_t n, uint32_t count, const struct dot_put *put);
@@ -111,7 +114,7 @@ void dot4_put(const int16_t *tile, const int8_t *rows, uint32_t n, uint32_t coun
 void dot6_add_put(const int16_t *tile, const int8_t *rows, uint32_t n, uint32_t count, const struct dot_put *put);
 void dot4_add_put(const int16_t *tile, const int8_t *rows, uint32_t n, uint32_t count, const struct dot_put *put);
 
-#else
+#elif !KERNELS_DSP
 
 /* y[lane * c + i] = output of sums[i][lane], for `count` channels; all lanes are live. */
 void requantize_lanes(const int32_t *sums, uint32_t lanes, const int32_t *m, uint32_t count, int32_t zero, int8_t *y,

@@ -39,6 +39,9 @@ struct buffers {
     int32_t *sums;
     void *taps;
     int16_t *planes;
+#if KERNELS_MVE
+    struct stand *stand; /* of the tile */
+#endif
 };
 
 static struct buffers buffers_of(const struct view *v, uint32_t sums_bytes, void *scratch)
@@ -74,7 +77,9 @@ static void put_row_masked(const int32_t *sums, uint32_t n, const struct conv2d 
     uint32_t c = p->c_out, stride = mask_stride(c), bit = 1u << (ch & 7u);
     int32_t zero = p->y_zero;
     int32_t m = p->m[ch];
-#if KERNELS_DSP
+#if KERNELS_MVE
+    put_run_masked(sums, n, y, c, bits_of_float(multiplier_of(m)), zero, mask, stride, bit);
+#elif KERNELS_DSP
     if (m < 0) {
         integer_channel_masked(sums, n, multiplier_offset(zero), y, c, mask, stride, bit, m);
     } else {
@@ -93,7 +98,12 @@ static void put_row_masked(const int32_t *sums, uint32_t n, const struct conv2d 
 static void put_tile(const struct conv2d *p, const struct tile *tile, const int32_t *sums, uint32_t ch, int8_t *y)
 {
     uint32_t c = p->c_out;
-#if KERNELS_DSP
+#if KERNELS_MVE
+    uint32_t m = bits_of_float(multiplier_of(p->m[ch]));
+    for (uint32_t i = 0; i < tile->runs.count; i++, sums += tile->row, y += p->w_out * c) {
+        put_run(sums, tile->runs.length, y, c, m, p->y_zero);
+    }
+#elif KERNELS_DSP
     requantize_channel(sums, &tile->runs, p->y_zero, y, c, multiplier_f32(p->m[ch]));
 #else
     for (uint32_t i = 0; i < tile->runs.count; i++, sums += tile->row, y += p->w_out * c) {
@@ -120,6 +130,49 @@ struct outputs {
     uint8_t *mask; /* or NULL */
 };
 
+/* Unpacks what the tile sees of the group's channels, but for columns, which are unpacked one by one. */
+ALWAYS_INLINE void fill_group(const struct view *v, const struct tile *tile, const struct group *group, int16_t *planes)
+{
+#if KERNELS_MVE
+    if (is_upright(v)) {
+        return;
+    }
+#endif
+    fill_planes(v, tile, group->channel, group->lanes, planes);
+}
+
+/* What is the same of all channels of a tile: zeros where it may see no image; `fresh`: they are not there yet. */
+ALWAYS_INLINE void begin_tile(const struct view *v, const struct tile *tile, const struct buffers *at, uint32_t lanes,
+                              int fresh)
+{
+#if KERNELS_MVE
+    if (is_upright(v)) {
+        stand_of(v, tile, at->stand);
+        if (fresh) {
+            clear_columns(at->stand, at->planes);
+        }
+        return;
+    }
+#endif
+    (void)tile;
+    if (fresh) {
+        clear_planes(v, at->planes, lanes);
+    }
+}
+
+/* Sums of the windows of one of the group's channels, whose plane this is. */
+ALWAYS_INLINE void sum_lane(const struct view *v, const struct tile *tile, const struct group *group, uint32_t lane,
+                            const int16_t *plane, const struct buffers *at, int32_t bias, int32_t *sums)
+{
+#if KERNELS_MVE
+    if (is_upright(v)) {
+        sum_channel(v, tile, at->stand, group->channel[lane], group->w[lane], at->planes, at->taps, bias, sums);
+        return;
+    }
+#endif
+    sum_windows(v, tile, plane, group->w[lane], at->taps, bias, sums);
+}
+
 /* The group's outputs in a tile, from its planes. */
 static void put_group(const struct conv2d *p, const struct view *v, const struct tile *tile, const struct group *group,
                       const int32_t *b, const struct buffers *at, const struct outputs *out)
@@ -127,21 +180,21 @@ static void put_group(const struct conv2d *p, const struct view *v, const struct
     uint32_t pixel = tile->y * p->w_out + tile->x;
     int8_t *y = out->y + pixel * p->c_out;
     const int16_t *plane = at->planes;
-#if KERNELS_DSP
+#if KERNELS_DSP && !KERNELS_MVE
     int at_once = v->fast && !out->mask && tile->w == tile->row;
     struct put_windows put = {.offset = multiplier_offset(p->y_zero), .c = p->c_out, .three_c = 3u * p->c_out};
     put.y_skip = (p->w_out - tile->w) * p->c_out;
 #endif
     for (uint32_t lane = 0; lane < group->lanes; lane++, plane += v->plane) {
         uint32_t ch = group->channel[lane];
-#if KERNELS_DSP
+#if KERNELS_DSP && !KERNELS_MVE
         put.word = p->m[ch];
         if (at_once && put.word < 0) {
             run_windows(v, tile, plane, group->w[lane], at->taps, b[ch], y + ch, &put);
             continue;
         }
 #endif
-        sum_windows(v, tile, plane, group->w[lane], at->taps, b[ch], at->sums);
+        sum_lane(v, tile, group, lane, plane, at, b[ch], at->sums);
         if (out->mask) {
             uint8_t *mask = out->mask + pixel * mask_stride(p->c_out) + (ch >> 3);
             put_tile_masked(p, tile, at->sums, ch, y + ch, mask);
@@ -156,7 +209,16 @@ void dwconv2d_fwd_s8(const struct conv2d *p, const int8_t *x, const struct split
 {
     uint32_t begin = PACE_OUTER(), from = PACE_INNER(), number = 0;
     struct view v = view_of_input(p, x, p->c_in);
+#if KERNELS_MVE
+    struct stand stand;
+    if (is_upright(&v) && !PACE_IS_ON()) {
+        widen_tiles(&v, tile_sums_bytes(&v) + taps_bytes(&v) + planes_bytes(&v, planes_of(p->c_in)));
+    }
+#endif
     struct buffers at = buffers_of(&v, tile_sums_bytes(&v), scratch);
+#if KERNELS_MVE
+    at.stand = &stand;
+#endif
     struct outputs out = {y, mask};
     if (mask && begin == 0 && from == 0) {
         memset(mask, 0, (uint32_t)p->h_out * p->w_out * mask_stride(p->c_out));
@@ -165,15 +227,13 @@ void dwconv2d_fwd_s8(const struct conv2d *p, const int8_t *x, const struct split
         if (PACE_SKIP(number, begin)) {
             continue;
         }
-        if (from == 0) {
-            clear_planes(&v, at.planes, planes_of(p->c_in));
-        }
+        begin_tile(&v, &tile, &at, planes_of(p->c_in), from == 0);
         for (uint32_t i = from; i < p->c_in; i += PLANES) {
             if (PACE_STOP(number, i, PLANES * tile.h * tile.w * ((uint32_t)p->kh * p->kw + WORK_OUTPUT))) {
                 return;
             }
             struct group group = group_at(p, w, i);
-            fill_planes(&v, &tile, group.channel, group.lanes, at.planes);
+            fill_group(&v, &tile, &group, at.planes);
             put_group(p, &v, &tile, &group, b, &at, &out);
         }
         from = 0;
@@ -236,20 +296,20 @@ struct errors {
 static void sum_tile(struct errors *e, const struct tile *tile, int32_t *sums, uint32_t lane_sums)
 {
     const struct view *v = &e->v;
-    fill_planes(v, tile, e->group.channel, e->group.lanes, e->at.planes);
+    fill_group(v, tile, &e->group, e->at.planes);
     for (uint32_t lane = 0; lane < e->group.lanes; lane++) {
         const int16_t *plane = e->at.planes + lane * v->plane;
-        sum_windows(v, tile, plane, e->group.w[lane], e->at.taps, 0, sums + lane * lane_sums);
+        sum_lane(v, tile, &e->group, lane, plane, &e->at, 0, sums + lane * lane_sums);
     }
 }
 
 /* n sums of one lane from `pixel` on: looks for the peak, or with `write` rounds them. With `fresh` they are ints as
  * they were summed; on Armv7E-M the first pass leaves floats. */
-ALWAYS_INLINE void put_run(struct errors *e, uint32_t lane, uint32_t pixel, uint32_t n, int32_t *sums, int write,
-                           int fresh)
+ALWAYS_INLINE void put_errors_of(struct errors *e, uint32_t lane, uint32_t pixel, uint32_t n, int32_t *sums, int write,
+                                 int fresh)
 {
     const struct channel *ch = &e->ch[lane];
-#if KERNELS_DSP
+#if KERNELS_DSP && !KERNELS_MVE
     if (fresh) {
         struct mask_view mask = {ch->mask + pixel * ch->mask_step, ch->mask_step, 31u - ch->bit, 0};
         e->peak[lane] = mask_channel(sums, n, &mask, e->peak[lane]);
@@ -268,13 +328,13 @@ ALWAYS_INLINE void put_run(struct errors *e, uint32_t lane, uint32_t pixel, uint
 #endif
 }
 
-/* put_run() of one lane's tile. */
+/* put_errors_of() one lane's tile. */
 ALWAYS_INLINE void put_errors(struct errors *e, const struct tile *tile, int32_t *sums, uint32_t lane, int write,
                               int fresh)
 {
     uint32_t pixel = tile->y * e->v.w + tile->x;
     for (uint32_t i = 0; i < tile->runs.count; i++, sums += tile->row, pixel += e->v.w) {
-        put_run(e, lane, pixel, tile->runs.length, sums, write, fresh);
+        put_errors_of(e, lane, pixel, tile->runs.length, sums, write, fresh);
     }
 }
 
@@ -288,7 +348,7 @@ ALWAYS_INLINE void pass_group(struct errors *e, int write)
         int fresh = !kept || !write;
         if (fresh) {
             if (e->tiles > 1) {
-                clear_planes(&e->v, e->at.planes, e->group.lanes);
+                begin_tile(&e->v, &tile, &e->at, e->group.lanes, 1);
             }
             sum_tile(e, &tile, sums, lane_sums);
         }
@@ -304,12 +364,16 @@ void dwconv2d_bwd_x_s8(const struct conv2d *p, const struct error_s8 *ey, const 
 {
     struct errors e = {.p = p, .v = view_of_errors(p, ey->q)};
     e.at = buffers_of(&e.v, group_sums_bytes(&e.v, p->c_in), scratch);
+#if KERNELS_MVE
+    struct stand stand;
+    e.at.stand = &stand;
+#endif
     e.lane_sums = (is_kept(&e.v) ? image_sums_bytes(&e.v) : tile_sums_bytes(&e.v)) / (uint32_t)sizeof(int32_t);
     e.first = first_tile(&e.v);
     for (struct tile tile = e.first; tile.h; next_tile(&e.v, &tile)) {
         e.tiles++;
     }
-    clear_planes(&e.v, e.at.planes, planes_of(p->c_in));
+    begin_tile(&e.v, &e.first, &e.at, planes_of(p->c_in), 1);
     for (uint32_t i = PACE_OUTER(); i < p->c_in; i += PLANES) {
         uint32_t taps = (uint32_t)p->kh * p->kw * (is_kept(&e.v) ? 1u : 2u);
         if (PACE_STOP(i, 0, PLANES * e.v.h * e.v.w * (taps + 2 * WORK_OUTPUT))) {

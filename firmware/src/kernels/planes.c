@@ -382,3 +382,7 @@ void sum_windows(const struct view *v, const struct tile *tile, const int16_t *p
 #endif
     sum_slow(v, tile, plane, w, taps, bias, sums);
 }
+
+#if KERNELS_MVE
+#include "planes_mve.h"
+#endif

@@ -41,6 +41,27 @@ struct overlap {
     int32_t first, n, at;
 };
 
+#if KERNELS_MVE
+/* How columns are made of an image; the order is that of depthwise_mve.S. */
+struct upright {
+    uint32_t row_bytes, c;
+    uint32_t columns; /* of the image */
+    int32_t first;    /* which row of the image the first one is: negative outside */
+    uint32_t groups;
+    int32_t rows;   /* of the image that are seen; not 0 */
+    uint32_t group; /* bytes of a group */
+    uint32_t zero;  /* a byte */
+};
+
+/* What a tile sees, as columns of `height` bytes; from: where its first row and column are, seen from the image's. */
+struct stand {
+    uint32_t height;
+    struct overlap columns;
+    int32_t from;
+    struct upright at;
+};
+#endif
+
 /* Outputs y .. y + h, x .. x + w of a view, and what they see of the image. Their sums lie `row` apart from row to
  * row. */
 struct tile {
@@ -85,5 +106,24 @@ struct put_windows {
  * of columns, and where put->word is negative. */
 void run_windows(const struct view *v, const struct tile *tile, const int16_t *plane, const int8_t *w, uint32_t *taps,
                  int32_t bias, void *to, const struct put_windows *put);
+
+#if KERNELS_MVE
+
+/* True where windows are summed from columns (planes_mve.h), which lie where planes of two channels would. */
+int is_upright(const struct view *v);
+
+/* Makes tiles as wide as the image, and as high as so much scratch allows, where that is not smaller. */
+void widen_tiles(struct view *v, uint32_t bytes);
+
+void stand_of(const struct view *v, const struct tile *tile, struct stand *s);
+
+/* Zero points in all places. */
+void clear_columns(const struct stand *s, void *columns);
+
+/* sum_windows() of one channel, which is unpacked first. taps: room for taps_bytes(v). */
+void sum_channel(const struct view *v, const struct tile *tile, const struct stand *s, uint32_t channel,
+                 const int8_t *w, void *columns, void *taps, int32_t bias, int32_t *sums);
+
+#endif
 
 #endif

@@ -45,5 +45,15 @@ void put_errors4(const int32_t *sums, uint32_t pixels, const float *gains, int8_
 float mask_channel(int32_t *sums, uint32_t n, const struct mask_view *mask, float peak);
 void put_channel_errors(const int32_t *sums, uint32_t n, int8_t *q, uint32_t c, float gain);
 
+#if KERNELS_MVE
+
+/* Runs of a channel in depthwise_mve.S: n sums, pixels `c` bytes apart. m: bits of a float; bit: of the mask, as a number;
+ * put_run_masked() sets it where nothing saturates. */
+void put_run(const int32_t *sums, uint32_t n, int8_t *y, uint32_t c, uint32_t m, int32_t zero);
+void put_run_masked(const int32_t *sums, uint32_t n, int8_t *y, uint32_t c, uint32_t m, int32_t zero, uint8_t *mask,
+                    uint32_t stride, uint32_t bit);
+
+#endif
+
 #endif
 #endif

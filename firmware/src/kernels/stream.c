@@ -2,7 +2,7 @@
 /* Row-by-row chains. Contract: kernels/stream.h. */
 #include "kernels/stream.h"
 
-#include <string.h>
+#include "chip.h"
 
 /* Where a stage stands. Rows are counted with the padding above the image, in offsets from the scratch, which are as
  * large on every machine. */
@@ -151,7 +151,7 @@ static int8_t *open_window(const struct run *at, uint32_t i)
     next = next < stage->fed ? next : stage->fed;
     if (next > stage->first) {
         uint32_t kept = (stage->fed - next) * in_bytes(at->s->stage[i].conv);
-        memmove(at->scratch + stage->window, window_row(at, i, next), kept);
+        move_down(at->scratch + stage->window, window_row(at, i, next), kept);
         stage->first = (uint16_t)next;
     }
     return window_row(at, i, stage->fed);
@@ -221,7 +221,7 @@ static void finish(const struct run *at PACED)
         while (stage->made < p->h_out) {
             uint32_t left = (p->h_out - 1u) * p->stride_h + p->kh - stage->fed;
             uint32_t rows = left < stage->most ? left : stage->most;
-            memset(open_window(at, i), p->x_zero, rows * in_bytes(p));
+            fill_bytes(open_window(at, i), p->x_zero, rows * in_bytes(p));
             stage->fed = (uint16_t)(stage->fed + rows);
             advance(at, i PACE);
             if (PACE_PAUSED()) {
@@ -247,7 +247,7 @@ static void enter(const struct run *at, uint32_t rows PACED)
         advance(at, 1 PACE);
     } else {
         uint32_t row = stage->fed - at->s->stage[0].conv->pad_h;
-        memcpy(open_window(at, 0), at->x + row * bytes, rows * bytes);
+        copy_apart(open_window(at, 0), at->x + row * bytes, rows * bytes);
         stage->fed = (uint16_t)(stage->fed + rows);
         advance(at, 0 PACE);
     }

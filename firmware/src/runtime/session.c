@@ -6,6 +6,7 @@
 
 #include "instance.h"
 #include "kernels/imprint.h"
+#include "kernels/pixels.h"
 #include "replay.h"
 
 enum { SEED_DEFAULT = 1, NOBODY = INT32_MAX };
@@ -69,12 +70,16 @@ static void store_pixels(const struct session *s, int8_t *row, uint32_t x, const
 {
     int8_t *out = row + x;
     uint32_t channel = x % CHANNELS(s);
+#if PIXELS_AT_ONCE
+    pixels_s8(out, pixels, size, channel, INFO(s)->input_gain, INFO(s)->input_offset, CHANNELS(s));
+#else
     for (uint32_t i = 0; i < size; i++) {
         float product = (float)pixels[i] * INFO(s)->input_gain[channel];
         float value = clampf(product + INFO(s)->input_offset[channel], -128.0f, 127.0f);
         out[i] = (int8_t)rintf(value);
         channel = channel + 1 == CHANNELS(s) ? 0 : channel + 1;
     }
+#endif
 }
 
 /* The first byte of an image: whatever was in the model's memory is gone. */

@@ -1,0 +1,484 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Dense forward with Helium (Armv8.1-M, MVE). Contract: conv2d_mve.h.
+ *
+ * VMLADAVA sums 16 products of bytes into a core register: weights stand as they lie, inputs with their zero point,
+ * which the biases make up for. A pixel of up to 64 values is held in q0-q3 and met by one row after the other; a longer
+ * one is read again for every four rows. Four sums become a vector, which is rounded as the contract says it.
+ */
+#if defined(__ARM_FEATURE_MVE) && (__ARM_FEATURE_MVE & 2)
+
+#include "assembly.inc"
+
+/* Frame, by offset from sp. The first words are what a short pixel loads: r1-r3, r5, r7-r12, lr. */
+    .equ    W, 0
+    .equ    X, 4
+    .equ    NEXT_W, 8       /* the row behind the first */
+    .equ    GROUP, 12       /* where four rows begin */
+    .equ    Y, 16
+    .equ    ADVANCE, 20     /* of r1, and of what else points to rows */
+    .equ    M, 24
+    .equ    END, 28         /* what is done with their sums */
+    .equ    LOAD, 32        /* where a short pixel is loaded */
+    .equ    FROM, 36
+    .equ    FOURS, 40
+    .equ    X_STEP, 44
+    .equ    Y_STEP, 48
+    .equ    FROM_STEP, 52
+    .equ    MASK_STEP, 56   /* not 0: there is one */
+    .equ    MASK, 60
+    .equ    MASK_AT, 64
+    .equ    LOW_BITS, 68
+    .equ    TAIL, 72        /* values of the last vector, 1 to 16 */
+    .equ    K, 76
+    .equ    PIXELS, 80
+    .equ    LEFT, 84        /* groups of a long pixel */
+    .equ    FRAME, 88
+
+/* The four sums as a vector. */
+    .macro  sums_to q
+    vmov    \q[2], \q[0], r0, r4
+    vmov    \q[3], \q[1], r2, r6
+    .endm
+
+/* q5 = the outputs of the four sums, before they are saturated. r9: multipliers. */
+    .macro  round_sums
+    sums_to q5
+    vldrw.u32 q6, [r9], #16
+    vcvt.f32.s32 q5, q5
+    vmul.f32 q5, q5, q6
+    vcvtn.s32.f32 q5, q5
+    vqadd.s32 q5, q5, q7
+    .endm
+
+    .macro  put_rounded
+    vqmovnb.s32 q5, q5
+    vqmovnb.s16 q5, q5
+    vstrb.32 q5, [r7], #4
+    .endm
+
+/* Goes on with the next four rows or the next pixel. */
+    .macro  next_group long
+    .if     \long
+    ldr     r0, [sp, #LEFT]
+    subs    r0, r0, #1
+    str     r0, [sp, #LEFT]
+    bne     .Llong_rows
+    .else
+    le      lr, .Lagain
+    .endif
+    b       .Lnext_pixel
+    .endm
+
+    .macro  end_sums name, long
+\name:
+    sums_to q5
+    vstrw.32 q5, [r7], #16
+    next_group \long
+    .endm
+
+    .macro  end_put name, long
+\name:
+    round_sums
+    put_rounded
+    next_group \long
+    .endm
+
+/* r2 = which of q5 do not fit, as the bits in `powers`. */
+    .macro  saturated powers
+    movs    r0, #128
+    vadd.i32 q6, q5, r0
+    adr     r4, \powers
+    movs    r0, #255
+    vldrw.u32 q4, [r4]
+    vpt.u32 hi, q6, r0
+    vaddvt.u32 r2, q4
+    .endm
+
+/* The first four of eight channels, then the others. */
+    .macro  end_masked name, long
+\name:
+    round_sums
+    saturated .Llow
+    ldr     r0, [sp, #TAIL]
+    adr     r4, .Lhigh_\name
+    orr     r4, r4, #1
+    vctp.8  r0
+    str     r2, [sp, #LOW_BITS]
+    put_rounded
+    .if     \long
+    str     r4, [sp, #END]
+    .else
+    mov     r10, r4
+    .endif
+    next_group \long
+    .balign 4
+.Lhigh_\name:
+    round_sums
+    saturated .Lhigh
+    ldrd    r4, r6, [sp, #MASK_AT]
+    ldr     r0, [sp, #TAIL]
+    orr     r6, r6, r2
+    vctp.8  r0
+    mvn     r6, r6
+    strb    r6, [r4], #1
+    str     r4, [sp, #MASK_AT]
+    adr     r4, \name
+    orr     r4, r4, #1
+    .if     \long
+    str     r4, [sp, #END]
+    .else
+    mov     r10, r4
+    .endif
+    put_rounded
+    next_group \long
+    .endm
+
+/* Four rows against a pixel of `count` whole vectors: rows lie one behind the other. */
+    .macro  whole_row sum, count
+    .irp    at, 0, 1, 2, 3
+    .if     \at < \count
+    vldrb.u8 q4, [r1], #16
+    vmladava.s8 \sum, q4, q\at
+    .endif
+    .endr
+    .endm
+
+    .macro  whole count, put
+    .balign 4
+.Lwhole_\count\()_\put:
+    ldm     r12!, {r0, r2, r4, r6}
+    whole_row r0, \count
+    whole_row r2, \count
+    whole_row r4, \count
+    whole_row r6, \count
+    .if     \put
+    round_sums
+    put_rounded
+    le      lr, .Lwhole_\count\()_\put
+    b       .Lnext_pixel
+    .else
+    bx      r10
+    .endif
+    .endm
+
+/* The same where the last vector is not whole: r1 and r3 point to rows beside one another. */
+    .macro  part_rows first, second, count
+    .irp    at, 0, 1, 2
+    .if     \at < \count - 1
+    vldrb.u8 q4, [r1], #16
+    vmladava.s8 \first, q4, q\at
+    vldrb.u8 q5, [r3], #16
+    vmladava.s8 \second, q5, q\at
+    .endif
+    .endr
+    .irp    at, 0, 1, 2, 3
+    .if     \at == \count - 1
+    vpstttt
+    vldrbt.u8 q4, [r1]
+    vmladavat.s8 \first, q4, q\at
+    vldrbt.u8 q5, [r3]
+    vmladavat.s8 \second, q5, q\at
+    .endif
+    .endr
+    add     r1, r1, r8
+    add     r3, r3, r8
+    .endm
+
+    .macro  part count, put
+    .balign 4
+.Lpart_\count\()_\put:
+    ldm     r12!, {r0, r2, r4, r6}
+    part_rows r0, r2, \count
+    part_rows r4, r6, \count
+    .if     \put
+    round_sums
+    put_rounded
+    le      lr, .Lpart_\count\()_\put
+    b       .Lnext_pixel
+    .else
+    bx      r10
+    .endif
+    .endm
+
+/* Eight values: a vector is two rows. A block that ends with E leaves its predicate inverted. */
+    .macro  eight put
+    .balign 4
+.Leight_\put:
+    ldm     r12!, {r0, r2, r4, r6}
+    vldrb.u8 q4, [r1], #16
+    vldrb.u8 q5, [r1], #16
+    vpste
+    vmladavat.s8 r0, q4, q0
+    vmladavae.s8 r2, q4, q0
+    vpste
+    vmladavat.s8 r6, q5, q0
+    vmladavae.s8 r4, q5, q0
+    .if     \put
+    round_sums
+    put_rounded
+    le      lr, .Leight_\put
+    b       .Lnext_pixel
+    .else
+    bx      r10
+    .endif
+    .endm
+
+/* r0: the struct, r4 and r6: ends of short and of long pixels, r3: loops of short ones. */
+    .macro  entry name, end, put
+    .balign 4
+    begin_too \name
+    push    {r4-r11, lr}
+    vpush   {d8-d15}
+    adr.w   r4, .Lshort_\end
+    adr.w   r6, .Llong_\end
+    adr.w   r3, .Lloops_\put
+    b.w     .Lpixels
+    end     \name
+    .endm
+
+/* By vectors but the last: whole, not whole; then that of eight values. */
+    .macro  loops put
+    .balign 4
+.Lloops_\put:
+    .word   .Lwhole_1_\put - .Lloops_\put + 1, .Lpart_1_\put - .Lloops_\put + 1
+    .word   .Lwhole_2_\put - .Lloops_\put + 1, .Lpart_2_\put - .Lloops_\put + 1
+    .word   .Lwhole_3_\put - .Lloops_\put + 1, .Lpart_3_\put - .Lloops_\put + 1
+    .word   .Lwhole_4_\put - .Lloops_\put + 1, .Lpart_4_\put - .Lloops_\put + 1
+    .word   .Leight_\put - .Lloops_\put + 1
+    .endm
+
+    .section .text.pixels_mve, "ax", %progbits
+    .balign 4
+.Llow:
+    .word   1, 2, 4, 8
+.Lhigh:
+    .word   16, 32, 64, 128
+    loops   0
+    loops   1
+    entry   pixels_sums, sums, 0
+    entry   pixels_put, put, 1
+    entry   pixels_put_masked, masked, 0
+
+/* The struct: x, x_step, pixels, w, k, from, from_step | m, n, zero, y, y_step, mask, mask_step */
+.Lpixels:
+    sub     sp, sp, #FRAME
+    orr     r4, r4, #1
+    orr     r6, r6, #1
+    ldm     r0!, {r1, r2, r5, r7-r10}
+    str     r1, [sp, #X]
+    str     r2, [sp, #X_STEP]
+    str     r5, [sp, #PIXELS]
+    add     r1, r7, r8
+    str     r7, [sp, #W]
+    str     r1, [sp, #NEXT_W]
+    str     r8, [sp, #K]
+    str     r9, [sp, #FROM]
+    str     r10, [sp, #FROM_STEP]
+    ldm     r0, {r1, r2, r5, r7, r9-r11}
+    str     r1, [sp, #M]
+    lsr     r2, r2, #2
+    str     r2, [sp, #FOURS]
+    vdup.32 q7, r5
+    str     r7, [sp, #Y]
+    str     r9, [sp, #Y_STEP]
+    str     r10, [sp, #MASK]
+    str     r11, [sp, #MASK_STEP]
+    sub     r0, r8, #1
+    and     r1, r0, #15
+    add     r1, r1, #1
+    str     r1, [sp, #TAIL]
+    vctp.8  r1
+    lsr     r0, r0, #4              /* vectors but the last */
+    cmp     r0, #4
+    bhs     .Llong
+    str     r4, [sp, #END]
+    lsl     r2, r8, #1
+    sub     r2, r2, r0, lsl #4
+    str     r2, [sp, #ADVANCE]      /* of two rows, of what has not been read */
+    adr     r5, .Lloads
+    ldr     r7, [r5, r0, lsl #2]
+    add     r2, r3, r0, lsl #3
+    cmp     r1, #16
+    it      ne
+    addne   r2, r2, #4
+    cmp     r8, #8
+    itt     eq
+    addeq   r2, r3, #32
+    ldreq   r7, [r5, #16]
+    ldr     r2, [r2]
+    add     r7, r7, r5
+    add     r2, r2, r3
+    str     r7, [sp, #LOAD]
+    str     r2, [sp, #GROUP]
+    b       .Lshort_pixel
+    .balign 4
+.Lloads:
+    .word   .Lload_1 - .Lloads + 1, .Lload_2 - .Lloads + 1, .Lload_3 - .Lloads + 1, .Lload_4 - .Lloads + 1
+    .word   .Lload_eight - .Lloads + 1
+.Llong:
+    str     r6, [sp, #END]
+    add     r0, r0, #1
+    lsl     r0, r0, #4
+    rsb     r0, r0, r8, lsl #2
+    str     r0, [sp, #ADVANCE]
+    b       .Llong_pixel
+
+.Lload_4:
+    vldrb.u8 q0, [r2], #16
+    vldrb.u8 q1, [r2], #16
+    vldrb.u8 q2, [r2], #16
+    vpst
+    vldrbt.u8 q3, [r2]
+    bx      r5
+.Lload_3:
+    vldrb.u8 q0, [r2], #16
+    vldrb.u8 q1, [r2], #16
+    vpst
+    vldrbt.u8 q2, [r2]
+    bx      r5
+.Lload_2:
+    vldrb.u8 q0, [r2], #16
+    vpst
+    vldrbt.u8 q1, [r2]
+    bx      r5
+.Lload_1:
+    vpst
+    vldrbt.u8 q0, [r2]
+    bx      r5
+.Lload_eight:
+    vpst
+    vldrbt.u8 q0, [r2]
+    vmov    r4, r6, d0
+    vmov    d1, r4, r6
+    bx      r5
+.Lagain:
+    bx      r5
+
+.Lnext_pixel:
+    ldr     r0, [sp, #PIXELS]
+    ldrd    r2, r4, [sp, #X_STEP]
+    subs    r0, r0, #1
+    beq     .Ldone
+    ldr     r6, [sp, #X]
+    ldr     r7, [sp, #Y]
+    str     r0, [sp, #PIXELS]
+    add     r6, r6, r2
+    add     r7, r7, r4
+    ldrd    r0, r2, [sp, #FROM_STEP]
+    str     r6, [sp, #X]
+    str     r7, [sp, #Y]
+    orrs    r4, r0, r2
+    bne     .Lmore
+.Lwhich_pixel:
+    ldr     r0, [sp, #K]
+    cmp     r0, #64
+    bhi     .Llong_pixel
+.Lshort_pixel:
+    ldr     r0, [sp, #MASK]
+    str     r0, [sp, #MASK_AT]
+    ldm     sp, {r1-r3, r5, r7-r12, lr}
+    bx      r11
+.Lmore:
+    ldr     r3, [sp, #FROM]
+    ldr     r4, [sp, #MASK]
+    add     r3, r3, r0
+    add     r4, r4, r2
+    str     r3, [sp, #FROM]
+    str     r4, [sp, #MASK]
+    b       .Lwhich_pixel
+.Ldone:
+    add     sp, sp, #FRAME
+    vpop    {d8-d15}
+    pop     {r4-r11, pc}
+
+.Llong_pixel:
+    ldr     r4, [sp, #FOURS]
+    ldr     r6, [sp, #MASK]
+    ldm     sp, {r1-r3, r5, r7-r10, r11, r12}
+    str     r4, [sp, #LEFT]
+    str     r6, [sp, #MASK_AT]
+    ldr     r0, [sp, #K]
+    sub     r1, r1, r8
+    add     r3, r1, r0
+    add     r5, r3, r0
+    add     r10, r5, r0
+    mov     r8, r0
+    .balign 4
+.Llong_rows:
+    ldr     r0, [sp, #ADVANCE]
+    ldr     r11, [sp, #X]
+    add     r1, r1, r0
+    add     r3, r3, r0
+    add     r5, r5, r0
+    add     r10, r10, r0
+    ldm     r12!, {r0, r2, r4, r6}
+    dlstp.8 lr, r8
+.Lvector:
+    vldrb.u8 q0, [r11], #16
+    vldrb.u8 q1, [r1], #16
+    vmladava.s8 r0, q1, q0
+    vldrb.u8 q2, [r3], #16
+    vmladava.s8 r2, q2, q0
+    vldrb.u8 q1, [r5], #16
+    vmladava.s8 r4, q1, q0
+    vldrb.u8 q2, [r10], #16
+    vmladava.s8 r6, q2, q0
+    letp    lr, .Lvector
+    ldr     pc, [sp, #END]
+
+    whole   1, 0
+    whole   2, 0
+    whole   3, 0
+    whole   4, 0
+    part    1, 0
+    part    2, 0
+    part    3, 0
+    part    4, 0
+    eight   0
+    whole   1, 1
+    whole   2, 1
+    whole   3, 1
+    whole   4, 1
+    part    1, 1
+    part    2, 1
+    part    3, 1
+    part    4, 1
+    eight   1
+    .balign 4
+    end_put .Llong_put, 1
+.Lshort_put:
+    .balign 4
+    end_sums .Lshort_sums, 0
+    .balign 4
+    end_sums .Llong_sums, 1
+    .balign 4
+    end_masked .Lshort_masked, 0
+    .balign 4
+    end_masked .Llong_masked, 1
+
+/* void rows_biases(const int8_t *w, uint32_t k, uint32_t n, int32_t minus_zero, const int32_t *b, int32_t *to) */
+    begin   rows_biases
+    push    {r4-r8, lr}
+    ldrd    r5, r6, [sp, #24]
+.Lrow:
+    movs    r4, #0
+    mov     r7, r0
+    dlstp.8 lr, r1
+.Lsum:
+    vldrb.u8 q0, [r7], #16
+    vaddva.s8 r4, q0
+    letp    lr, .Lsum
+    ldr     r8, [r5], #4
+    add     r0, r0, r1
+    mla     r4, r4, r3, r8
+    subs    r2, r2, #1
+    str     r4, [r6], #4
+    bne     .Lrow
+    pop     {r4-r8, pc}
+    end     rows_biases
+
+#endif
+
+#if defined(__linux__) && defined(__ELF__)
+    .section .note.GNU-stack, "", %progbits
+#endif

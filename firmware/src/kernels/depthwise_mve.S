@@ -1,0 +1,462 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Depthwise windows and the rounding of channels with Helium. Contract: planes_mve.h, requantize.h. */
+#if defined(__ARM_FEATURE_MVE) && (__ARM_FEATURE_MVE & 2)
+
+#include "assembly.inc"
+
+/* Two rows of eight columns as bytes of \to, the first below; what is outside the image is a zero point. Registers: r1, r2
+ * rows, r5 which one the first is, r7 rows of the image, r12 those but one; q5 zero points in the lanes behind the
+ * image, q6 in all, q7 places. */
+    .macro  pair to, temp, whole, name
+    cmp     r5, r12
+    bhs     .Lseldom_\name
+    .if     \whole
+    vldrb.u16 \to, [r1, q7]
+    vldrb.u16 \temp, [r2, q7]
+    .else
+    vpstt
+    vldrbt.u16 \to, [r1, q7]
+    vldrbt.u16 \temp, [r2, q7]
+    vorr    \to, \to, q5
+    vorr    \temp, \temp, q5
+    .endif
+.Lpair_\name:
+    vsli.16 \to, \temp, #8
+    add     r1, r1, r3
+    add     r2, r2, r3
+    adds    r5, r5, #2
+    .endm
+
+/* The same where a row of them is outside. */
+    .macro  seldom to, temp, name
+.Lseldom_\name:
+    vmov    \to, q6
+    vmov    \temp, q6
+    cmp     r5, r7
+    bhs     .Lsecond_\name
+    vpst
+    vldrbt.u16 \to, [r1, q7]
+    vorr    \to, \to, q5
+.Lsecond_\name:
+    adds    r4, r5, #1
+    cmp     r4, r7
+    bhs     .Lpair_\name
+    vpst
+    vldrbt.u16 \temp, [r2, q7]
+    vorr    \temp, \temp, q5
+    b       .Lpair_\name
+    .endm
+
+/* The last pair is the one before the last. */
+    .macro  shift height
+    vmov    q0, q1
+    .if     \height == 8
+    vmov    q1, q2
+    vmov    q2, q3
+    .endif
+    .endm
+
+    .macro  loops height, to, whole
+    movs    r4, #\height / 2 - 1
+    dls     lr, r4
+.Lahead_\height\()_\whole:
+    pair    \to, q4, \whole, \height\()_\whole\()_ahead
+    shift   \height
+    le      lr, .Lahead_\height\()_\whole
+    dls     lr, r6
+.Lgroup_\height\()_\whole:
+    pair    \to, q4, \whole, \height\()_\whole\()_group
+    .if     \height == 4
+    vst20.16 {q0, q1}, [r0]
+    vst21.16 {q0, q1}, [r0]
+    .else
+    vst40.16 {q0, q1, q2, q3}, [r0]
+    vst41.16 {q0, q1, q2, q3}, [r0]
+    vst42.16 {q0, q1, q2, q3}, [r0]
+    vst43.16 {q0, q1, q2, q3}, [r0]
+    .endif
+    add     r0, r0, r8
+    shift   \height
+    le      lr, .Lgroup_\height\()_\whole
+    b       .Lstood_\height
+    seldom  \to, q4, \height\()_\whole\()_ahead
+    seldom  \to, q4, \height\()_\whole\()_group
+    .endm
+
+/* void name(const struct upright *at, int8_t *to, const int8_t *from): all columns, eight at a time; the last eight overlap
+ * those before them. Registers beside those of pair: r0 and r9 to, r10 from, r11 columns that are left. */
+    .macro  stand name, height, to
+    begin   \name
+    push    {r4-r11, lr}
+    vpush   {d8-d15}
+    sub     sp, sp, #12
+    mov     r9, r1
+    mov     r10, r2
+    ldm     r0, {r2, r3, r4, r5, r6, r7, r8, r12}   /* bytes of a row, c, lanes, first, groups, rows, group, zero */
+    mov     r11, r4
+    vdup.16 q6, r12
+    mov     r12, #0
+    vidup.u16 q7, r12, #1
+    vmul.i16 q7, q7, r3
+    vctp.16 r4
+    vmov    q5, q6
+    vpst
+    vmovt.i16 q5, #0
+    strd    r5, r3, [sp]
+    sub     r12, r7, #1
+    lsl     r3, r2, #1
+    mov     r0, r9
+    mov     r1, r10
+    add     r2, r1, r2
+    cmp     r4, #8
+    blo.w   .Lpart_\height
+.Lwhole_\height:
+    loops   \height, \to, 1
+.Lstood_\height:
+    subs    r11, r11, #8
+    ble     .Lall_\height
+    ldrd    r5, r2, [sp]
+    cmp     r11, #8
+    ite     lo
+    movlo   r4, r11
+    movhs   r4, #8
+    mla     r10, r4, r2, r10
+    .if     \height == 4
+    add     r9, r9, r4, lsl #2
+    .else
+    add     r9, r9, r4, lsl #3
+    .endif
+    mov     r0, r9
+    mov     r1, r10
+    add     r2, r1, r3, asr #1
+    b       .Lwhole_\height
+.Lall_\height:
+    add     sp, sp, #12
+    vpop    {d8-d15}
+    pop     {r4-r11, pc}
+.Lpart_\height:
+    loops   \height, \to, 0
+    end     \name
+    .endm
+
+    stand   stand_4, 4, q1
+    stand   stand_8, 8, q3
+
+/* int32_t stand_taps(const int8_t *places, uint32_t vectors, const int8_t *w, int8_t *taps, uint32_t last)
+ *
+ * taps = w[place], or 0 where that is negative, then the same one byte further up. last: 0, or of flipped weights the last
+ * one's place. Returns the sum of the weights. */
+    begin   stand_taps
+    push    {r4-r8, lr}
+    ldr     r4, [sp, #24]
+    mov     r8, #1
+    cmp     r4, #0
+    it      ne
+    movne   r8, #255
+    vdup.8  q2, r8
+    movs    r5, #0
+    movs    r6, #0
+    add     r7, r3, r1, lsl #4
+    dls     lr, r1
+.Ltap:
+    vldrb.u8 q0, [r0], #16
+    vcmp.s8 ge, q0, zr
+    vmlas.u8 q0, q2, r4
+    vpst
+    vldrbt.u8 q1, [r2, q0]
+    vaddva.s8 r6, q1
+    vstrb.8 q1, [r3], #16
+    vshlc   q1, r5, #8
+    vstrb.8 q1, [r7], #16
+    le      lr, .Ltap
+    mov     r0, r6
+    pop     {r4-r8, pc}
+    end     stand_taps
+
+/* void columns_3x3(const int8_t *columns, const int8_t *taps, uint32_t fours, int32_t bias, int32_t *sums,
+ *                  uint32_t rows, uint32_t group)
+ *
+ * All rows of windows, two at a time: columns are four bytes, so that a vector holds a window, and the one below. */
+    begin   columns_3x3
+    push    {r4-r11, lr}
+    vpush   {d8-d13}
+    ldrd    r9, r11, [sp, #84]
+    ldr     r12, [sp, #92]
+    vldrb.u8 q4, [r1]
+    vldrb.u8 q5, [r1, #16]
+    mov     r5, r0
+    mov     r7, r2
+    mov     r8, r3
+.Ltwo_rows:
+    mov     r1, r5
+    mov     r10, r9
+    add     r5, r5, r12
+    cmp     r11, #1
+    it      ne
+    addne   r10, r9, r7, lsl #4
+    dls     lr, r7
+.Lfour:
+    vldrb.u8 q0, [r1], #16
+    vldrb.u8 q1, [r1, #-12]
+    vldrb.u8 q2, [r1, #-8]
+    vldrb.u8 q3, [r1, #-4]
+    vmladav.s8 r0, q0, q5
+    vmladav.s8 r2, q1, q5
+    vmladav.s8 r4, q2, q5
+    vmladav.s8 r6, q3, q5
+    vmov    q6[2], q6[0], r0, r4
+    vmladav.s8 r0, q0, q4
+    vmov    q6[3], q6[1], r2, r6
+    vmladav.s8 r2, q1, q4
+    vadd.i32 q6, q6, r8
+    vmladav.s8 r4, q2, q4
+    vstrw.32 q6, [r10], #16
+    vmladav.s8 r6, q3, q4
+    vmov    q6[2], q6[0], r0, r4
+    vmov    q6[3], q6[1], r2, r6
+    vadd.i32 q6, q6, r8
+    vstrw.32 q6, [r9], #16
+    le      lr, .Lfour
+    mov     r9, r10
+    subs    r11, r11, #2
+    bgt     .Ltwo_rows
+    vpop    {d8-d13}
+    pop     {r4-r11, pc}
+    end     columns_3x3
+
+/* The same of windows that lie two columns apart, row by row. */
+    begin   columns_3x3_stride2
+    push    {r4-r11, lr}
+    ldrd    r9, r11, [sp, #36]
+    ldr     r12, [sp, #44]
+    vldrb.u8 q3, [r1]
+    mov     r5, r0
+    mov     r7, r2
+.Lrow2:
+    mov     r1, r5
+    add     r5, r5, r12
+    dls     lr, r7
+.Lfour2:
+    vldrb.u8 q0, [r1], #32
+    vldrb.u8 q1, [r1, #-24]
+    vmladav.s8 r0, q0, q3
+    vldrb.u8 q0, [r1, #-16]
+    vmladav.s8 r2, q1, q3
+    vldrb.u8 q1, [r1, #-8]
+    vmladav.s8 r4, q0, q3
+    vmladav.s8 r6, q1, q3
+    vmov    q2[2], q2[0], r0, r4
+    vmov    q2[3], q2[1], r2, r6
+    vadd.i32 q2, q2, r3
+    vstrw.32 q2, [r9], #16
+    le      lr, .Lfour2
+    subs    r11, r11, #1
+    bne     .Lrow2
+    pop     {r4-r11, pc}
+    end     columns_3x3_stride2
+
+/* sum += a window of `count` vectors at `at`. */
+    .macro  window sum, at, count
+    .irp    i, 0, 1, 2, 3
+    .if     \i < \count
+    vldrb.u8 q\i, [\at, #16 * \i]
+    .endif
+    .endr
+    .irp    i, 0, 1, 2, 3
+    .if     \i < \count
+    .if     \i == 0
+    vmladava.s8 \sum, q0, q4
+    .elseif \i == 1
+    vmladava.s8 \sum, q1, q5
+    .elseif \i == 2
+    vmladava.s8 \sum, q2, q6
+    .else
+    vmladava.s8 \sum, q3, q7
+    .endif
+    .endif
+    .endr
+    .endm
+
+/* void name(const int8_t *columns, const int8_t *taps, uint32_t fours, int32_t bias, int32_t *sums, uint32_t rows,
+ *           uint32_t group, uint32_t step, uint32_t skip)
+ *
+ * A row of windows of each group, windows `step` bytes apart, whose columns are eight bytes; skip: bytes from the end of a
+ * row of sums to the next. */
+    .macro  columns name, count
+    begin   \name
+    push    {r4-r11, lr}
+    vpush   {d8-d15}
+    ldrd    r4, r11, [sp, #100]
+    ldrd    r12, r6, [sp, #108]
+    ldr     r10, [sp, #116]
+    vldrb.u8 q4, [r1]
+    vldrb.u8 q5, [r1, #16]
+    vldrb.u8 q6, [r1, #32]
+    .if     \count > 3
+    vldrb.u8 q7, [r1, #48]
+    .endif
+    mov     r8, r0
+    add     r9, r0, r6
+    lsl     r6, r6, #1
+    lsl     r7, r2, #1
+.Lrow_\name:
+    mov     r1, r8
+    mov     r5, r9
+    add     r8, r8, r12
+    add     r9, r9, r12
+    dls     lr, r7
+.Ltwo_\name:
+    mov     r0, r3
+    mov     r2, r3
+    window  r0, r1, \count
+    add     r1, r1, r6
+    window  r2, r5, \count
+    add     r5, r5, r6
+    strd    r0, r2, [r4], #8
+    le      lr, .Ltwo_\name
+    add     r4, r4, r10
+    subs    r11, r11, #1
+    bne     .Lrow_\name
+    vpop    {d8-d15}
+    pop     {r4-r11, pc}
+    end     \name
+    .endm
+
+    columns columns_5x5, 3
+    columns columns_7x7, 4
+
+/* q1 = the places of four pixels, \c bytes apart. */
+    .macro  places q, c, t
+    movs    \t, #0
+    vidup.u32 \q, \t, #1
+    vmul.i32 \q, \q, \c
+    .endm
+
+/* q0 = outputs of four sums before they are saturated. r4: m, r5: zero. */
+    .macro  round_four
+    vldrw.u32 q0, [r0], #16
+    vcvt.f32.s32 q0, q0
+    vmul.f32 q0, q0, r4
+    vcvtn.s32.f32 q0, q0
+    vqadd.s32 q0, q0, r5
+    .endm
+
+/* void put_run(const int32_t *sums, uint32_t n, int8_t *y, uint32_t c, uint32_t m, int32_t zero) */
+    begin   put_run
+    push    {r4-r6, lr}
+    ldrd    r4, r5, [sp, #16]
+    places  q1, r3, r6
+    lsl     r3, r3, #2
+    dlstp.32 lr, r1
+.Lput:
+    round_four
+    vqmovnb.s32 q0, q0
+    vqmovnb.s16 q0, q0
+    vstrb.32 q0, [r2, q1]
+    add     r2, r2, r3
+    letp    lr, .Lput
+    pop     {r4-r6, pc}
+    end     put_run
+
+/* void put_run_masked(const int32_t *sums, uint32_t n, int8_t *y, uint32_t c, uint32_t m, int32_t zero, uint8_t *mask,
+ *                     uint32_t stride, uint32_t bit) */
+    begin   put_run_masked
+    push    {r4-r11, lr}
+    vpush   {d8-d9}
+    ldrd    r4, r5, [sp, #52]
+    ldr     r11, [sp, #60]
+    ldrd    r8, r9, [sp, #64]
+    places  q1, r3, r6
+    places  q2, r8, r6
+    lsl     r3, r3, #2
+    lsl     r8, r8, #2
+    vdup.32 q3, r9
+    mov     r9, #128
+    mov     r10, #255
+    mov     r6, r11
+    dlstp.32 lr, r1
+.Lput_masked:
+    round_four
+    vadd.i32 q4, q0, r9
+    vqmovnb.s32 q0, q0
+    vqmovnb.s16 q0, q0
+    vstrb.32 q0, [r2, q1]
+    vldrb.u32 q0, [r6, q2]
+    vpte.u32 hi, q4, r10
+    vmovt   q4, q4
+    vorre   q0, q0, q3
+    vstrb.32 q0, [r6, q2]
+    add     r2, r2, r3
+    add     r6, r6, r8
+    letp    lr, .Lput_masked
+    vpop    {d8-d9}
+    pop     {r4-r11, pc}
+    end     put_run_masked
+
+/* uint32_t mask_run(int32_t *sums, uint32_t n, const uint8_t *mask, uint32_t stride, uint32_t bit, uint32_t step)
+ *
+ * Sums, `step` bytes apart, become 0 where the mask stops them. Returns the largest magnitude. */
+    begin   mask_run
+    push    {r4-r6, lr}
+    ldrd    r5, r12, [sp, #16]
+    movs    r4, #0
+    places  q2, r3, r6
+    places  q3, r12, r6
+    lsl     r3, r3, #2
+    lsl     r12, r12, #2
+    rsb     r5, r5, #31
+    dlstp.32 lr, r1
+.Lmask:
+    vldrb.u32 q1, [r2, q2]
+    vldrw.u32 q0, [r0, q3]
+    vshl.s32 q1, r5
+    vpt.s32 ge, q1, zr
+    vmovt.i32 q0, #0
+    vstrw.32 q0, [r0, q3]
+    vmaxav.s32 r4, q0
+    add     r0, r0, r12
+    add     r2, r2, r3
+    letp    lr, .Lmask
+    mov     r0, r4
+    pop     {r4-r6, pc}
+    end     mask_run
+
+/* void put_errors_run(const int32_t *sums, uint32_t n, int8_t *q, uint32_t c, uint32_t gain, uint32_t step) */
+    begin   put_errors_run
+    push    {r4-r6, lr}
+    ldrd    r4, r12, [sp, #16]
+    places  q1, r3, r6
+    places  q2, r12, r6
+    lsl     r3, r3, #2
+    lsl     r12, r12, #2
+    dlstp.32 lr, r1
+.Lerrors:
+    vldrw.u32 q0, [r0, q2]
+    add     r0, r0, r12
+    vcvt.f32.s32 q0, q0
+    vmul.f32 q0, q0, r4
+    vcvtn.s32.f32 q0, q0
+    vstrb.32 q0, [r2, q1]
+    add     r2, r2, r3
+    letp    lr, .Lerrors
+    pop     {r4-r6, pc}
+    end     put_errors_run
+
+/* void gather_bytes(const int8_t *x, const uint16_t *order, uint32_t n, int8_t *to): to[i] = x[order[i]] */
+    begin   gather_bytes
+    push    {r4, lr}
+    wlstp.16 lr, r2, .Lgathered
+.Lgather:
+    vldrh.u16 q0, [r1], #16
+    vldrb.u16 q1, [r0, q0]
+    vstrb.16 q1, [r3], #8
+    letp    lr, .Lgather
+.Lgathered:
+    pop     {r4, pc}
+    end     gather_bytes
+
+#endif
+
+#if defined(__linux__) && defined(__ELF__)
+    .section .note.GNU-stack, "", %progbits
+#endif
