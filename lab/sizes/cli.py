@@ -115,6 +115,7 @@ def main() -> None:
         "replay": networks.replayed(example),
         "coded": networks.replayed(example, part=4),
         "imprint": networks.imprinting(example),
+        "sound": networks.hearing(WORK),
     }
     notes.write(FILE, {board: measured(board, models, more) for board in boards.names()})
     click.echo(f"wrote {FILE.relative_to(ROOT)}" if FILE.is_relative_to(ROOT) else f"wrote {FILE}")

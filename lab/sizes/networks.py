@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from microtrain.base.sound import parse
 from microtrain.convert.frontends.module import LoadedModel, load_model
 from microtrain.convert.ir import Graph
 from microtrain.convert.memory.replay import Request
@@ -23,6 +24,7 @@ from microtrain.convert.scheme import ALL, Scheme
 
 EXAMPLE = Path("examples/digits/model.pt")
 CLASSES = 10
+SOUND = "log-mel:rate=8000,frame=128,hop=64,bands=20"
 RECORDS = 20
 GROUP = 16  # of features with statistics
 SIDE = 24
@@ -178,6 +180,15 @@ def replayed(graph: Graph, part: int = 1) -> Compiled:
     compiled = compile_graph(graph, SCHEMES[1], CLASSES, Passes(replay=request))
     images = np.random.default_rng(0).integers(0, 256, (64, *graph.tensors[graph.input.tensor].shape))
     return with_buffer(compiled, request, None, images.astype(np.uint8))
+
+
+def hearing(folder: Path, front: str = SOUND) -> Compiled:
+    """With the front end for sound."""
+    path, sound = folder / "hearing.pt2", parse(front)
+    layers = nn.Sequential(nn.Conv2d(1, 8, 3, 2), nn.ReLU(), nn.Flatten(), nn.Linear(288, CLASSES)).eval()
+    torch.export.save(torch.export.export(layers, (torch.zeros(1, 1, 10, 20),)), path)
+    images = np.random.default_rng(0).integers(0, 256, (16, 10, 20, 1)).astype(np.uint8)
+    return compile_graph(quantized(load_model(path), images).replace(sound=sound), SCHEMES[0], CLASSES)
 
 
 def imprinting(graph: Graph) -> Compiled:

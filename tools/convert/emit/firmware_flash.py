@@ -27,7 +27,8 @@ class Sizes:
     base      what every firmware has
     sections  of code and constants that only some have
     calls     what is called -> the sections that it needs
-    replay    what a replay buffer adds, coded: one with codes; imprint: what statistics of features add
+    replay    what a replay buffer adds, coded: one with codes; imprint: what statistics of features add;
+              sound: what the front end adds
     steps     op -> bytes of model.c a step of it; REST: in every model
     """
 
@@ -37,6 +38,7 @@ class Sizes:
     replay: int
     coded: int
     imprint: int
+    sound: int
     steps: dict[str, float]
 
 
@@ -79,4 +81,5 @@ def most_firmware_flash(graph: Graph, board: str = boards.DEFAULT) -> int:
 def _with(graph: Graph, known: Sizes, kernels: int) -> int:
     model = sum(count * known.steps.get(op, 0.0) for op, count in steps_of(graph).items())
     buffer = known.coded if graph.codes else known.replay if graph.record else 0
-    return known.base + kernels + round(model) + buffer + (known.imprint if graph.imprint else 0)
+    statistics, front = known.imprint if graph.imprint else 0, known.sound if graph.sound else 0
+    return known.base + kernels + round(model) + buffer + statistics + front
