@@ -42,7 +42,7 @@ FLAGS = (
     "-Wdouble-promotion",
     "-Werror",
 )
-STUB = ROOT / "test" / "kernel_m55.S"  # of the Cortex-M55, which Unicorn does not have (kernel_m55.py)
+STUB = ROOT / "test/fixtures/kernel_m55.S"  # of the Cortex-M55, which Unicorn does not have (kernel_m55.py)
 CODE_M55 = 0x01000000
 CODE, RAM, SIZE, STACK = 0x08000000, 0x20000000, 0x400000, 0x4000
 CANARY = 0xA5

@@ -80,7 +80,7 @@ def test_values_of_a_kind_of_their_own(option: str, text: str, field: str, value
 @pytest.mark.parametrize(
     ("option", "text"),
     [
-        *(("--input", text) for text in ("3x8", "3x8x", "3x0x8", "3x-1x8", "3x²x8", "3x8x" + "9" * 5000)),
+        *(("--input", text) for text in ("3x8x8x8", "3x8x", "3x0x8", "3x-1x8", "3x²x8", "3x8x" + "9" * 5000)),
         *(("--head-rows", text) for text in ("", "1-", "3-2", "1,1", "²", "1", "1," + "9" * 5000)),
         *(("--replay", text) for text in ("0", "0KB", "-4", "4MB", "²", "9" * 5000, "99999999999KB")),
     ],

@@ -16,6 +16,7 @@ from microtrain.convert.execute import batched
 from microtrain.convert.execute.batched import run_float
 from microtrain.convert.frontends.module import load_model
 from microtrain.convert.ir import ConvertError, Graph, Input, Layer, Node, Source, Tensor
+from microtrain.convert.ops import channels
 from microtrain.convert.quantize import calibrate
 from microtrain.convert.quantize.calibrate import check_images, load_calibration
 from microtrain.convert.quantize.int8 import quantize, quantize_input, quantize_layer, scale_and_zero
@@ -53,6 +54,11 @@ def run_node(graph: Graph, node: Node, env: dict[str, np.ndarray]) -> np.ndarray
     if node.op == "head":
         head = graph.layers[node.layer or ""]
         return reference.head_fwd(env[x.name], x.zero, x.scale, head.weight, head.bias)
+    if node.op == "take":
+        return reference.gather(env[x.name], np.array(node.channels))
+    if node.op == "concat":
+        maps = zip(channels.parts(graph, node), node.inputs, strict=True)
+        return np.concatenate([channels.concat_fwd(p, env[name])[0] for p, name in maps], axis=-1)
     assert node.window is not None
     if node.op == "avgpool":
         return reference.avgpool_fwd(reference.Pool(x.shape, y.shape, node.window, x.zero), env[x.name])
@@ -130,7 +136,7 @@ def test_rules_of_scales_and_zero_points(name: str, tmp_path: Path) -> None:
             continue
         assert y.dtype == "s8" and type(y.scale) is float and type(y.zero) is int
         assert y.scale == float(np.float32(y.scale)) > 0 and -128 <= y.zero <= 127
-        if node.op in ("avgpool", "maxpool"):
+        if node.op in ("avgpool", "maxpool", "take"):
             x = quantized.tensors[node.inputs[0]]
             assert (y.scale, y.zero) == (x.scale, x.zero)
             continue

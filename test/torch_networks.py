@@ -180,7 +180,7 @@ class Shuffled(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = functional.relu(self.squeeze(self.units(self.stem(x))))
-        x = torch.cat([functional.relu(self.one(x)), x, functional.relu(self.three(x))], dim=-3)
+        x = torch.cat([functional.relu(self.one(x)), x, self.three(x)], dim=-3)
         result: torch.Tensor = self.head(x.mean((2, 3)))
         return result
 

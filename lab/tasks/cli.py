@@ -149,8 +149,10 @@ def keep(row: dict[str, Any]) -> None:
     help="Of the task `speaker`: other .wav files, WORD_SPEAKER_NUMBER.wav.",
 )
 def main(only: str | None, recordings: Path | None) -> None:
-    """Convert the published networks of MLPerf Tiny, train them, and write build/tasks.json; so too for a
-    network of spoken digits, which learns a speaker that it has never heard."""
+    """Convert and train the networks of MLPerf Tiny, and write build/tasks.json.
+
+    So too a network of spoken digits, which learns a speaker that it has never heard.
+    """
     for case in CASES:
         if only in (None, case.name):
             keep(measured(case, find().folder))

@@ -22,7 +22,6 @@ from microtrain.convert.ir import (
     Source,
     Tensor,
     Weights,
-    Window,
 )
 
 STAND_IN = "unsupported "  # begins the name of what is in the place of an op, to find what else is not
@@ -277,12 +276,13 @@ class Lowering:
         shape: Shape,
         *,
         dims: tuple[int, ...] | None = None,
-        layer: str | None = None,
-        window: Window | None = None,
-        factors: tuple[float, ...] = (),
-        channels: tuple[int, ...] | None = None,
+        **about: Any,
     ) -> Act:
-        """Append a node; its output has the given shape (h, w, c), seen as `dims` (default: an image)."""
+        """Append a node; its output has the given shape (h, w, c), seen as `dims` (default: an image).
+
+        about  what else the Node holds: layer, window, factors, channels
+        """
+        window, layer = about.get("window"), about.get("layer")
         if min(shape) < 1:
             raise call.error(
                 f"{call.op} leaves an image of {shape[0]}x{shape[1]} pixels; the input is too small for it"
@@ -295,8 +295,7 @@ class Lowering:
         self.tensors[tensor] = Tensor(tensor, shape)
         read = tuple(self.tensor_of(a) for a in inputs)
         name = layer or call.node_name(op)
-        about = {"layer": layer, "window": window, "factors": factors, "channels": channels}
-        self.nodes.append(Node(op, name, read, (tensor,), **about))  # type: ignore[arg-type]
+        self.nodes.append(Node(op, name, read, (tensor,), **about))
         result = Act(tensor, dims or (self.batch, shape[2], shape[0], shape[1]))
         if call.op.endswith("_"):
             self.current[read[0]] = tensor
