@@ -36,13 +36,9 @@ class Tables:
     weights: np.ndarray
 
 
+@cache
 def tables(p: LogMel) -> Tables:
     """Of a front end. Error where a band would hear nothing."""
-    return _tables(p)
-
-
-@cache
-def _tables(p: LogMel) -> Tables:
     half = p.fft // 2
     log4, odd = divmod(half.bit_length() - 1, 2)
     in_shift = log4 + odd  # each stage of radix 4 doubles what is largest, and so does one of radix 2

@@ -302,10 +302,10 @@ def lower_split(low: Lowering, call: Call) -> list[Act]:
 
 
 def lower_slice(low: Lowering, call: Call) -> Act:
-    x, c = low.activation(call, call.x), 0
+    x = low.activation(call, call.x)
     span = slice(call.get("start", None), call.get("end", None), call.get("step", None))
-    axis = int(call.get("dim", 0))
-    if range(x.dims[axis])[span] == range(x.dims[axis]):
+    every = range(x.dims[int(call.get("dim", 0))])
+    if every[span] == every:
         return x
     x, c = of_channels(low, call)
     chosen = range(c)[span]
