@@ -127,7 +127,7 @@ class Fixtures:
             return conftest.Built(builds.ROOT / MODELS["example"], elf, program, "")
 
         conftest.build_example = build_example
-        conftest.build = lambda model, folder, name: [product(f"example-{name}")]
+        conftest.build = lambda workspace, name, model: product(f"example-{name}")
 
 
 def instead_of_platformio(programs: Programs, tests: Path) -> None:
