@@ -71,7 +71,7 @@ class Storage(ctypes.Structure):
 class Flash:
     """Two slots of NOR flash. Once `fails` calls have gone well, one fails; with `cut` all that follow too.
 
-    A program or an erase that fails has done half of its work.
+    A program or an erase that fails has done half of its work; what a failed read leaves behind looks blank.
     """
 
     slot_bytes: int
@@ -92,9 +92,10 @@ class Flash:
         return self.fails is not None and (call >= self.fails if self.cut else call == self.fails)
 
     def read(self, _context: int, slot: int, offset: int, to: int, size: int) -> int:
-        if self.fail():
-            return 1
         assert offset + size <= self.slot_bytes, "read past the slot"
+        if self.fail():
+            ctypes.memset(to, 0xFF, size)
+            return 1
         ctypes.memmove(to, bytes(self.slots[slot][offset : offset + size]), size)
         return 0
 

@@ -52,6 +52,9 @@ from microtrain.convert.pipeline import Compiled, Passes, compile_graph
 from microtrain.convert.scheme import Scheme, convolutions
 from microtrain.simulate.blueprint import stored
 
+# What a callback of a flash asserts reaches pytest as a warning alone: no exception can pass through C.
+pytestmark = pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
+
 STEPS = 6
 SEED = 1  # what an instance begins with
 
