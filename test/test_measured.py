@@ -22,6 +22,7 @@ from microtrain.check_board.probe import probe
 from microtrain.convert.cli import main as convert_main
 from microtrain.device.cli import main as device_main
 from microtrain.device.client import Device
+from microtrain.device.errors import AnswerError
 from microtrain.device.link import ProgramPort
 from microtrain.device.measured import rated
 from microtrain.samples.measured import NAME, read_table, split_table
@@ -121,6 +122,20 @@ def test_a_board_that_learns_from_targets_is_checked_by_learning(
     steps = found.groups["training"].values()
     assert all(answer.startswith("ok train") for answer in steps) and len(set(steps)) > 10, steps
     assert found.groups["weights after training"] != found.groups["weights as converted"]
+
+
+def test_a_target_ends_with_its_last_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = host_program(converted(tmp_path, "regression"), tmp_path)
+    monkeypatch.setenv("MICROTRAIN_FLASH", str(tmp_path / "flash"))
+    with Device(ProgramPort(program)) as device:
+        one, nan = "3f800000", "7fc00000"
+        for said in (f"1 {one}", f"0 {nan}", "0 one", f"2 {one}"):
+            with pytest.raises(AnswerError, match="target"):
+                device._talk.command(f"target {said}", "ok target")
+        for place in range(2):
+            device._talk.command(f"target {place} {one}", f"ok target {place}")
+        with pytest.raises(AnswerError, match="come in order, from 0 on"):
+            device._talk.command(f"target 2 {one}", "ok target")
 
 
 def test_ratings_are_those_of_scikit_learn() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -74,6 +75,22 @@ def test_explanations_are_of_mutants_that_there_are() -> None:
     names |= {m.name for m in bugs.by_hand(ROOT)}
     generated = f"{builds.GENERATED}/model.c "
     assert [name for name in record.reasons() if name not in names and not name.startswith(generated)] == []
+
+
+CHOICES = (
+    (suites.HOST_TESTS, suites.HOST_OUT),
+    (suites.BOARD_TESTS, suites.BOARD_IN),
+    (suites.FEATURES, suites.FEATURES_IN),
+    (suites.LIBRARY, suites.LIBRARY_OUT),
+)
+
+
+@pytest.mark.parametrize(("files", "chosen"), CHOICES)
+def test_every_word_of_a_choice_is_of_a_test(files: tuple[str, ...], chosen: str) -> None:
+    """A word that fits nothing would leave a test out without a word."""
+    text = "\n".join([*files, *((ROOT / "test" / file).read_text(encoding="utf-8") for file in files)])
+    words = set(re.findall(r"\w+", chosen)) - {"and", "or", "not"}
+    assert {word for word in words if word not in text} == set()
 
 
 def test_the_same_seed_plants_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

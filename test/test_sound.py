@@ -8,6 +8,7 @@ import warnings
 import wave
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import pytest
@@ -236,6 +237,11 @@ def test_sound_that_cannot_be_is_answered(made: Path) -> None:
             device._send_frame(SOUND, start, bytes(2 * count), f"ok sound {start}", "sound")
             start += count
         assert "behind the last row" in said(needed, 2)
+        bad = int(device.stats()["frames_bad"])
+        block = device.pull()
+        device._talk.command(f"push {len(block)} {crc32(block):08x} {device.info.model_id}", "ok push")
+        assert "a push is under way" in said(0, 64)
+        assert device.stats()["frames_bad"] == str(bad + 1)
 
 
 def test_recordings_are_learned_by_the_simulator(made: Path, tmp_path: Path) -> None:
