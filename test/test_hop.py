@@ -323,14 +323,29 @@ def test_rows_in_pieces_go_on_too(name: str, work: int, tmp_path: Path) -> None:
     np.testing.assert_array_equal(found, wanted)
 
 
-def test_conversion_says_what_stays(tmp_path: Path) -> None:
-    quantized("padded", 31, tmp_path)
-    words = [str(tmp_path / "padded31.pt2"), "--scheme", "head-only", "-o", str(tmp_path / "out")]
-    data = tmp_path / "data"
-    data.mkdir()
+def conversion(folder: Path) -> list[str]:
+    """Words of a conversion, but for how far a window moves."""
+    quantized("padded", 31, folder)
+    (folder / "data").mkdir()
     for k in range(4):
-        np.save(data / f"{k}.npy", stored(31, k).view(np.uint8) ^ 128)
-    result = CliRunner().invoke(main, [*words, "--calibration", str(data), "--hop", "2"])
+        np.save(folder / "data" / f"{k}.npy", stored(31, k).view(np.uint8) ^ 128)
+    words = [folder / "padded31.pt2", "--scheme", "head-only", "--calibration", folder / "data"]
+    return [*map(str, words), "-o", str(folder / "out")]
+
+
+@pytest.mark.parametrize(("budget", "rows"), [((), 8), (("--budget-sram", "18"), 4)])
+def test_as_many_rows_enter_anew_as_the_budget_allows(
+    budget: tuple[str, ...], rows: int, tmp_path: Path
+) -> None:
+    words = [*conversion(tmp_path), "--imprint", "off", "--hop", "2", *budget]
+    result = CliRunner().invoke(main, words)
+    assert result.exit_code == 0, result.output
+    assert f"NULL, 5, {rows}, 0}};" in (tmp_path / "out/model.c").read_text()
+
+
+def test_conversion_says_what_stays(tmp_path: Path) -> None:
+    words = conversion(tmp_path)
+    result = CliRunner().invoke(main, [*words, "--hop", "2"])
     assert result.exit_code == 0, result.output
     said = " ".join(result.output.split())
     assert "windows move by 2 of 31 rows; what 0.8 makes of the others stays, 16 rows enter anew" in said
@@ -338,7 +353,7 @@ def test_conversion_says_what_stays(tmp_path: Path) -> None:
     assert plan.input.hop == 2
     kept = next(t for t in plan.tensors if t.name == hop.NAME)
     assert f"{kept.bytes:,} B of the arena" in said
-    result = CliRunner().invoke(main, [*words, "--calibration", str(data), "--hop", "31"])
+    result = CliRunner().invoke(main, [*words, "--hop", "31"])
     assert result.exit_code == 1 and "--hop takes 1..30" in result.output and "Traceback" not in result.output
 
 

@@ -24,6 +24,7 @@ from .memory import replay
 from .memory.imprint import Request, features_of
 from .ops import hop
 from .options import NATIVE, Wanted
+from .passes.recompute import recomputed
 from .pipeline import Compiled, Passes, Room
 from .quantize.ptq import Choices, calibration_images, knows_ranges
 from .recording import with_buffer
@@ -143,7 +144,7 @@ def compiled_for(
     good as there is room for beside it; and with its replay buffer."""
     for strip in hop.strips(quantized):
         compiled = compiled_with(quantized, wanted, limits, images, strip)
-        if limits.sram is None or compiled.sram <= limits.sram:
+        if limits.sram is None or (compiled.sram <= limits.sram and not recomputed(compiled.graph)):
             break
     return compiled
 
