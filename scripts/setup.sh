@@ -42,6 +42,7 @@ need clang command -v clang
 need clang-format command -v clang-format
 need gcc-arm-none-eabi command -v arm-none-eabi-gcc
 need libnewlib-arm-none-eabi compiles arm-none-eabi-gcc
+need ccache command -v ccache
 need python3-venv python3 -c 'import venv, ensurepip'
 install
 need "libclang-rt-$(clang -dumpversion | cut -d. -f1)-dev" has_fuzzer # a part of clang itself elsewhere

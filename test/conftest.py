@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from pio_build import build, pio
 
-from microtrain.base.pio import BOARD, NATIVE, build, pio, product
+from microtrain.base.pio import BOARD, NATIVE, product
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLE = ROOT / "examples/digits"
@@ -68,7 +69,7 @@ def build_example(scheme: Path, folder: Path, board: bool = True, *options: str)
     imprint = () if "--imprint" in options else ("--imprint", "off")
     run(["python", "tools/convert", *arguments, *imprint, *options])
     environments = ["-e", NATIVE, *(["-e", BOARD] if board else [])]
-    done = pio("run", *environments, workspace=workspace, model=generated)
+    done = pio(workspace, "run", *environments, model=generated)
     assert done.returncode == 0, done.stdout + done.stderr
     elf, program = (product(workspace, name) for name in (BOARD, NATIVE))
     return Built(generated, elf, program, done.stdout + done.stderr)
@@ -77,15 +78,13 @@ def build_example(scheme: Path, folder: Path, board: bool = True, *options: str)
 @pytest.fixture(scope="session")
 def nucleo_elf(example: Built, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The very files that were converted for `example`, built for the smaller board."""
-    (elf,) = build(example.folder, tmp_path_factory.mktemp("nucleo") / "pio", "nucleo_f446re")
-    return elf
+    return build(tmp_path_factory.mktemp("nucleo") / "pio", "nucleo_f446re", example.folder)
 
 
 @pytest.fixture(scope="session")
 def sanitized_program(example: Built, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same for this machine, under address and undefined behaviour sanitizers."""
-    (program,) = build(example.folder, tmp_path_factory.mktemp("sanitized") / "pio", "native_asan")
-    return program
+    return build(tmp_path_factory.mktemp("sanitized") / "pio", "native_asan", example.folder)
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from microtrain.base.pio import pio as run_pio
-from microtrain.base.pio import product
+from microtrain.base.pio import product, with_ccache
 
 ROOT = Path(__file__).resolve().parent.parent
 NULL_MODEL = ROOT / "test" / "fixtures" / "null_model"
@@ -40,8 +40,15 @@ def host_program(model: Path, folder: Path) -> Path:
     sources = [p for p in sorted(firmware.rglob("*.c")) if not {*chips} & {*p.parents}]
     include = [f"-I{p}" for p in (ROOT / "firmware/include", model)]
     flags = ["-std=c11", "-O1", "-ffp-contract=off", *include]
-    models = sorted(model.glob("*.c"))
-    subprocess.run(["gcc", *flags, *map(str, [*sources, *models]), "-lm", "-o", str(path)], check=True)
+    objects = folder / "objects"
+    objects.mkdir()
+    found = {
+        str(source): str(objects / f"{source.stem}.o") for source in [*sources, *sorted(model.glob("*.c"))]
+    }
+    environment = {**os.environ, **with_ccache()}
+    for source, target in found.items():
+        subprocess.run(["gcc", *flags, "-c", source, "-o", target], env=environment, check=True)
+    subprocess.run(["gcc", *found.values(), "-lm", "-o", str(path)], check=True)
     return path
 
 

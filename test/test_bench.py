@@ -121,6 +121,7 @@ def test_the_firmware_switches_on_the_caches_that_are_modelled(example: Built) -
     assert board.core.read(CCR - 0xE000_E000) & CACHES_ON == CACHES_ON
 
 
+@pytest.mark.slow
 # ---------------------------------------------------------------- running cases
 def test_a_case_is_not_run_again_until_something_changes(tmp_path: Path, image: np.ndarray) -> None:
     data, case = DigitsData(EXAMPLE, image), Case("digits", "last-6")

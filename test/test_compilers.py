@@ -70,6 +70,7 @@ def test_the_page_shows_the_record_and_all_learn_the_same() -> None:
     assert len({row["sha256"] for row in record}) == 1
 
 
+@pytest.mark.slow
 def test_a_compiler_of_this_machine_makes_a_row(tmp_path: Path, monkeypatch: Any) -> None:
     """The record's weights, from a program that is compiled here; another arithmetic learns others."""
     monkeypatch.setattr(measure, "WORK", tmp_path)

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from elftools.elf.elffile import ELFFile
 from pio_build import NULL_MODEL, ROOT, build, build_once, copy_project, pio
 
 from microtrain.base.elf import read_elf
@@ -72,6 +73,29 @@ def plant(folder: Path, code: str, where: str = "    (void)train;\n") -> Path:
 
 def symbols(elf: Path) -> dict[str, int]:
     return read_elf(elf).names
+
+
+@pytest.mark.skipif(shutil.which("ccache") is None, reason="ccache is not installed")
+def test_what_ccache_remembers_is_what_a_compiler_makes(
+    elf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In another folder nothing but the model is compiled again, and the firmware is the same."""
+    monkeypatch.setenv("CCACHE_DIR", str(tmp_path / "kept"))
+    monkeypatch.setenv("CCACHE_DISABLE", "1")
+    plain = build(tmp_path / "plain", "disco_f746ng")
+    monkeypatch.delenv("CCACHE_DISABLE")
+    for folder in ("first", "second"):
+        remembered = build(tmp_path / folder, "disco_f746ng", plant(tmp_path / folder, ""))
+    said = subprocess.run(["ccache", "--print-stats"], capture_output=True, text=True, check=True).stdout
+    counts = {name: int(n) for name, n in (line.split() for line in said.splitlines())}
+    assert counts["direct_cache_hit"] + counts["preprocessed_cache_hit"] > counts["cache_miss"] / 2 > 20
+    assert loaded(plain) == loaded(remembered) == loaded(elf)
+
+
+def loaded(elf: Path) -> list[tuple[str, bytes]]:
+    """What an upload writes."""
+    with elf.open("rb") as file:
+        return [(s.name, s.data()) for s in ELFFile(file).iter_sections() if s["sh_flags"] & 2 and s.data()]
 
 
 def test_no_warning(log: str) -> None:

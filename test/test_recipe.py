@@ -81,6 +81,7 @@ def test_every_protocol_has_the_default_and_what_it_was() -> None:
     )
 
 
+@pytest.mark.slow
 def test_it_runs_on_anybodys_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     digits = tmp_path / "digits"
     run(["python", str(EXAMPLE / "export_images.py"), str(digits)])

@@ -53,7 +53,7 @@ RECORDS, CLASSES = 12, 3
 SETTINGS = Settings(epochs=2, seed=7, rate=2.0, order="classes", replay=3, rehearse=25)
 
 
-@pytest.fixture(scope="module", params=["off", "3"])
+@pytest.fixture(scope="module", params=[pytest.param("off", marks=pytest.mark.slow), "3"])
 def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Built:
     """The example with a replay buffer: records as they are, or as codes beside statistics of features."""
     folder = tmp_path_factory.mktemp("replay")

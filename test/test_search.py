@@ -651,6 +651,7 @@ def holds(trials: Path, count: int) -> bool:
     return trials.is_file() and trials.read_bytes().count(b"\n") >= count
 
 
+@pytest.mark.slow
 def test_a_search_that_is_killed_resumes_and_finds_the_same(
     digits: Path, searched: Path, tmp_path: Path
 ) -> None:

@@ -54,5 +54,6 @@ def counting(environment: Mapping[str, str], folder: Path) -> dict[str, str]:
         "PATH": f"{programs}{os.pathsep}{environment.get('PATH', os.defpath)}",
         "COUNTING_GCC": gcc,
         "COUNTING_FOLDER": str(counts / "c"),
+        "CCACHE_DISABLE": "1",  # what it remembers counts into another run's folder
         "COVERAGE_FILE": str(counts / "python/data"),
     }

@@ -12,13 +12,14 @@ import shlex
 import subprocess
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from microtrain.base.commands import checked
 from microtrain.base.errors import Error
 from microtrain.base.paths import ROOT
 from microtrain.base.pio import pio
+from microtrain.convert.export.sources import ROOTS
 from microtrain.convert.reference import hostlib
 
 FOLDER = ROOT / "build/mutation"
@@ -27,6 +28,12 @@ MODELS = {"example": GENERATED, "null": "test/fixtures/null_model"}
 ENVIRONMENTS = ("disco_f746ng", "nucleo_f446re", "native", "native_asan")
 UNIT_TESTS = "test/test_native_runtime/test_runtime.c"
 DROPPED = ("-g", "-fstack-usage")  # would make objects of one meaning differ
+HELIUM = "-mcpu=cortex-m55 -mthumb -mfloat-abi=hard -std=c11 -O2 -ffp-contract=off"
+# What a model asks for, all at once. No program is linked of that: it says which bugs only such models have.
+FEATURES = (
+    *("-DMODEL_RECORDS=8", "-DMODEL_IMPRINT=1", "-DMODEL_TARGETS=2", "-DMODEL_GUESSES=2"),
+    *('-DMODEL_TASK="a test"', '-DMODEL_SOUND="a test"'),
+)
 COMPILERS = ("arm-none-eabi-gcc", "cc")
 
 
@@ -36,7 +43,7 @@ class Recipe:
 
     name      the model and the environment, or what it is
     compile   the command of each source, less the name of the object at its end
-    link      the command, less the objects and what is made
+    link      the command, less the objects and what is made; empty: it only says what a bug changes
     needs     the files that each source includes, and itself
     """
 
@@ -59,7 +66,8 @@ def recipes() -> list[Recipe]:
     """Every program that the suites run; what they need is asked of the compiler."""
     logs = {model: log(model) for model in MODELS}
     found = [parse(text, model, name) for model, text in logs.items() for name in ENVIRONMENTS]
-    found += [puppet(), kernels(), unit_tests(next(each for each in found if each.name == "null-native"))]
+    native = next(each for each in found if each.name == "null-native")
+    found += [puppet(), kernels(), unit_tests(native), features(native), library(), helium()]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return list(pool.map(_with_needs, found))
 
@@ -122,6 +130,28 @@ def unit_tests(native: Recipe) -> Recipe:
     sources = {file: command for file, command in native.compile.items() if not file.endswith("/main.c")}
     command = [*next(iter(sources.values())), "-Ifirmware/src"]
     return Recipe("unit-tests", {**sources, UNIT_TESTS: command}, native.link, {})
+
+
+def features(native: Recipe) -> Recipe:
+    """The firmware of a model that has all that not every model has."""
+    sources = {s: command for s, command in native.compile.items() if "/runtime/" in s}
+    return Recipe("features", {s: [*command, *FEATURES] for s, command in sources.items()}, [], {})
+
+
+def library() -> Recipe:
+    """The engine as the library has it."""
+    flags = ["-std=c11", "-O1", "-ffp-contract=off", "-DMICROTRAIN_LIBRARY"]
+    include = ("firmware/include", "firmware/library", "firmware/src/kernels", MODELS["null"])
+    roots = [f"firmware/{root}" for root in ROOTS if root.endswith(".c")]
+    sources = [*roots, *(file for file in _portable() if "/kernels/" in file)]
+    return replace(_hosted("library", flags, include, sources), link=[])
+
+
+def helium() -> Recipe:
+    """The kernels for a Cortex-M55."""
+    include = " ".join(f"-I{folder}" for folder in ("firmware/include", "firmware/src/kernels"))
+    command = f"arm-none-eabi-gcc {HELIUM} {include} -c".split()
+    return Recipe("helium", {file: command for file in _portable() if "/kernels/" in file}, [], {})
 
 
 def _portable() -> list[str]:
@@ -197,4 +227,5 @@ def build_baseline(found: list[Recipe]) -> None:
         for source in recipe.compile:
             text = objects / f"{object_name(source)}.i"
             text.write_bytes(preprocessed(recipe, source, ROOT))
-        link(recipe, objects, {}, objects / "product")
+        if recipe.link:
+            link(recipe, objects, {}, objects / "product")

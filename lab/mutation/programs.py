@@ -118,14 +118,16 @@ class Fixtures:
 
     def pytest_collection_modifyitems(self) -> None:
         conftest: Any = sys.modules["conftest"]
-        product = self.programs.product
+        product, with_platformio = self.programs.product, conftest.build_example
 
         def build_example(scheme: Path, folder: Path, board: bool = True, *options: str) -> Any:
+            if options:
+                return with_platformio(scheme, folder, board, *options)
             elf, program = product("example-disco_f746ng"), product("example-native")
             return conftest.Built(builds.ROOT / MODELS["example"], elf, program, "")
 
         conftest.build_example = build_example
-        conftest.build = lambda model, folder, name: [product(f"example-{name}")]
+        conftest.build = lambda workspace, name, model: product(f"example-{name}")
 
 
 def instead_of_platformio(programs: Programs, tests: Path) -> None:

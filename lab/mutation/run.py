@@ -22,16 +22,24 @@ from . import builds
 from .bugs import by_hand
 from .builds import FOLDER, GENERATED
 from .operators import Mutant, mutants
-from .suites import ARM, BOARD_TESTS, HOST_TESTS, SANITIZED, SESSION
+from .suites import ARM, BOARD_TESTS, FEATURES, HOST_TESTS, LIBRARY, SANITIZED, SESSION
 from .worker import NOTICED, SURVIVED, log_name
 
 RUNTIME = "firmware/src/runtime"
 HAND = "registers, by hand"
 LEARNING = ("checkpoint", "session", "guard", "sha256", "selftest", "replay")
-GROUPS = {"drivers": 28, "protocol": 26, "checkpoint and session": 24, "kernels": 30, "generated code": 8}
+GROUPS = {
+    "drivers": 28,
+    "protocol": 26,
+    "checkpoint and session": 24,
+    "kernels": 30,
+    "generated code": 8,
+    "library": 12,
+}
 SOURCES = (".c", ".h", ".S", ".ld")
 WITH_TESTS = (".py", ".c", ".h", ".robot", ".resource")
 COUNTED = (NOTICED, SURVIVED)
+TESTS = (*HOST_TESTS, *BOARD_TESTS, *SESSION, *ARM, *SANITIZED, *FEATURES, *LIBRARY)
 KEPT = FOLDER / "baseline.json"  # seconds of each suite without a bug, by the hash of all tests
 Result = dict[str, Any]
 
@@ -45,6 +53,8 @@ def group_of(file: str) -> str | None:
         return "drivers"
     if "/kernels/" in file:
         return "kernels"
+    if "/library/" in file:
+        return "library"
     if file == f"{GENERATED}/model.c":
         return "generated code"
     if file.startswith(RUNTIME) and path.stem.split("_")[-1] in LEARNING:
@@ -54,7 +64,7 @@ def group_of(file: str) -> str | None:
 
 def drawn(seed: int) -> dict[str, list[Mutant]]:
     """The mutants of each group in the order in which they are planted; those by hand are all there."""
-    files = sorted(p for p in (ROOT / "firmware/src").rglob("*.[ch]"))
+    files = sorted(p for room in ("src", "library") for p in (ROOT / "firmware" / room).rglob("*.[ch]"))
     names = [str(p.relative_to(ROOT)) for p in [*files, ROOT / GENERATED / "model.c"]]
     groups: dict[str, list[Mutant]] = {HAND: list(by_hand(ROOT)), **{name: [] for name in GROUPS}}
     for name in names:
@@ -243,7 +253,7 @@ def _tests() -> str:
     files += sorted(
         p for name in ("tools", "renode") for p in (ROOT / name).rglob("*") if p.suffix in WITH_TESTS
     )
-    files += [ROOT / "test" / name for name in (*HOST_TESTS, *BOARD_TESTS, *SESSION, *ARM, *SANITIZED)]
+    files += [ROOT / "test" / name for name in TESTS]
     files.append(ROOT / builds.UNIT_TESTS)
     return hashlib.sha256(b"".join(p.read_bytes() for p in files)).hexdigest()[:16]
 

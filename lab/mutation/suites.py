@@ -132,6 +132,14 @@ def _both(model: str) -> tuple[str, ...]:
 
 SESSION, ARM = ("test_short_session.py",), ("test_kernels_arm.py",)
 SANITIZED = ("test_kernels_sanitized.py",)
+LIBRARY = ("test_library.py", "test_targets.py")
+# Of models with records, with statistics of features, with targets, with a front end of their own.
+FEATURES = ("test_replay.py", "test_imprint.py", "test_measured.py", "test_sound.py")
+FEATURES_IN = (
+    "(replays_what or looked_at or silent_line) and not off or c_and_python or begin_anew or saved_before "
+    "or looks_first or without_training or what_the_simulator_does or makes_the_rows or cannot_be_answered"
+)
+LIBRARY_OUT = "not (clang or cpp or planted or writes_and_says or generated or autograd or refused_in)"
 SUITES = (
     Suite("kernel twins", ("kernels",), _kernels),
     Suite("C unit tests", ("unit-tests",), _unit_tests),
@@ -143,7 +151,10 @@ SUITES = (
     Suite("board tests", (*_both("null"), *_both("example")), _pytest(BOARD_TESTS, BOARD_IN)),
     Suite("Robot, F746", ("example-disco_f746ng",), _robot("disco_f746ng", ROBOT + LEARNS)),
     Suite("Robot, F446", ("example-nucleo_f446re",), _robot("nucleo_f446re", ROBOT)),
-    Suite("kernels on Arm", _both("example"), _pytest(ARM, "")),
+    Suite("features", ("features",), _pytest(FEATURES, FEATURES_IN)),
+    Suite("library", ("library",), _pytest(LIBRARY, LIBRARY_OUT)),
+    Suite("kernels on Arm", _both("example"), _pytest(ARM, "not m55")),
+    Suite("kernels on Helium", ("helium",), _pytest(ARM, "m55")),
     Suite("kernels, sanitized", ("kernels",), _pytest(SANITIZED, "nothing and portable")),
     Suite("streams", ("kernels",), _pytest(("test_stream.py",), "rows_give")),
     Suite("power cuts", _both("null"), _pytest(("test_flash_checkpoint.py",), "power_cut and True-True")),

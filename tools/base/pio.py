@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from .commands import checked
+from .hostcc import cache_folder
 from .paths import ROOT
 
 BOARD, NATIVE = "disco_f746ng", "native"  # environments of platformio.ini
+COMPILERS = ("cc", "gcc", "arm-none-eabi-gcc")
 
 
 def pio(
@@ -32,12 +36,30 @@ def pio(
         "PLATFORMIO_WORKSPACE_DIR": str(workspace),
         "PLATFORMIO_BUILD_DIR": str(workspace / "build"),
         "PLATFORMIO_SETTING_ENABLE_TELEMETRY": "no",
+        **with_ccache(),
         **(extra or {}),
     }
     kept = {name: value for name, value in os.environ.items() if name not in own}
     environment = kept | {name: value for name, value in own.items() if value is not None}
     command = [sys.executable, "-m", "platformio", *words]
     return subprocess.run(command, cwd=project, env=environment, text=True, capture_output=True, check=False)
+
+
+def with_ccache() -> dict[str, str]:
+    """Variables that let ccache stand before the compilers; {} where it is not installed.
+
+    Builds of several models share most of their objects, whatever folders they are built in.
+    """
+    ccache = shutil.which("ccache")
+    if ccache is None:
+        return {}
+    folder = cache_folder() / f"links{ccache.replace(os.sep, '-')}"
+    folder.mkdir(exist_ok=True)
+    for name in COMPILERS:
+        with contextlib.suppress(FileExistsError):
+            (folder / name).symlink_to(ccache)
+    path = f"{folder}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    return {"PATH": path, "CCACHE_NOHASHDIR": "1"}
 
 
 def build(model: Path, workspace: Path, *environments: str) -> list[Path]:
