@@ -305,9 +305,13 @@ def test_the_library_goes_on_as_the_firmware_does(made: Path) -> None:
 def test_rows_in_pieces_go_on_too(name: str, by: int, work: int, tmp_path: Path) -> None:
     rows = np.random.default_rng(3).integers(0, 256, (31 + 3 * by, 12, 1)).astype(np.uint8)
     graph = hop.checked(quantized(name, 31, tmp_path), by)
-    written(compile_graph(graph, HEAD, CLASSES, Passes(strip=2)), "net", tmp_path / "lib", tmp_path / "made")
+    compiled = compile_graph(graph, HEAD, CLASSES, Passes(strip=2))
+    written(compiled, "net", tmp_path / "lib", tmp_path / "made")
     learner = Learner(shared(tmp_path / "lib"), "net")
     learner.train(rows[:31], 1)
+    size = hop.memory_bytes(compiled.graph)
+    end, behind = compiled.plan.placements[hop.NAME].offset + size, -size % 8
+    ctypes.memset(learner.arena, 0xA5, learner.sizes.arena_bytes)
     wanted = [learner.scores(rows[by * k : by * k + 31]) for k in range(4)]
     found = [learner.scores_in_pieces(rows[:31], work)]
     out = np.zeros(CLASSES, np.float32)
@@ -320,6 +324,8 @@ def test_rows_in_pieces_go_on_too(name: str, by: int, work: int, tmp_path: Path)
         assert learner.call("predict", out.ctypes.data_as(ctypes.c_void_p), None) == OK
         found.append(out.copy())
     np.testing.assert_array_equal(found, wanted)
+    assert bytes(learner.arena)[end : end + behind] == b"\xa5" * behind, "written behind what is kept"
+    assert behind or name != "padded"
 
 
 def conversion(folder: Path) -> list[str]:
