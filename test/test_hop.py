@@ -235,12 +235,27 @@ def test_rows_go_on_where_rows_came(made: Path) -> None:
         device.infer(rows[:31])
         device.follow(rows[31:35])
         np.testing.assert_array_equal(device.follow(rows[35:]).logits, wanted)
-        device._talk.command("slide", "ok slide")
-        device._talk.send(encode(Frame(SOUND, 1, front.samples(27), bytes(64))))
-        with pytest.raises(AnswerError, match="follow what was heard"):
-            device._talk.answer("sound", "ok sound")
+        refused_sound(device, front.samples(27))
         with pytest.raises(AnswerError, match="rows missing 4"):
             device._talk.command("infer", "ok infer")
+
+
+def refused_sound(device: Device, at: int) -> None:
+    """A window that moves on from rows has no sound to go on with."""
+    device.exchange("slide")
+    device._talk.send(encode(Frame(SOUND, 1, at, bytes(64))))
+    with pytest.raises(AnswerError, match="follow what was heard"):
+        device._talk.answer("sound", "ok sound")
+
+
+def test_sound_goes_on_only_where_all_was_sound(made: Path) -> None:
+    front, rows = parse(FRONT), np.zeros((30, 12, 1), np.uint8)
+    with Device(ProgramPort(made / "program")) as device:
+        device._talk.command("image", "ok image")
+        device._send_frame(SOUND, 0, bytes(2 * front.frame), "ok sound 0", "sound")
+        device._send_image_rows(rows, 1)
+        device.exchange("infer")
+        refused_sound(device, front.samples(27))
 
 
 @pytest.mark.parametrize("between", ["image", "selftest", "pattern 3", "reset", "imprint head", "slide"])

@@ -94,7 +94,8 @@ int command_infer(struct session *s)
 int command_slide(struct session *s)
 {
     if (session_slide(s) != SESSION_OK) {
-        return reply_error("argument", "there is no window to move on: `infer` first, and nothing that learns behind it");
+        return reply_error("argument",
+                           "there is no window to move on: `infer` first, and nothing that learns behind it");
     }
     return reply_ok_u32("ok slide", session_rows_missing(s));
 }
