@@ -34,6 +34,7 @@ class Sizes(ctypes.Structure):
         for name in (
             *("arena_bytes", "trainable_bytes", "slot_bytes", "height", "width", "channels"),
             *("row_bytes", "input_bytes", "classes", "targets", "sound_samples"),
+            *("hop_rows", "hop_samples"),
         )
     )
 

@@ -23,7 +23,7 @@ from microtrain.convert.emit.document import flash_bound, flash_total
 from microtrain.convert.emit.report import print_table
 from microtrain.convert.ops import TABLE
 from microtrain.convert.ops.ctext import Table
-from microtrain.convert.pipeline import Compiled, compile_graph
+from microtrain.convert.pipeline import ALL_PASSES, Compiled, compile_graph
 from microtrain.convert.quantize.fidelity_report import print_report
 from microtrain.convert.quantize.ptq import Choices, calibration_images, quantization_report, quantize_model
 
@@ -50,14 +50,16 @@ def test_the_estimate_is_within_one_percent_of_the_firmware(
     compiled, board = other(tmp_path), "nucleo_f446re"
     assert off(compiled, board, tmp_path) < CLOSE
     known = firmware_flash.sizes(board)
-    wrong = firmware_flash.Sizes(40960, dict.fromkeys(known.sections, 0), known.calls, 0, 0, 0, 0, {})
+    wrong = firmware_flash.Sizes(40960, dict.fromkeys(known.sections, 0), known.calls, 0, 0, 0, 0, 0, {})
     monkeypatch.setattr(firmware_flash, "sizes", lambda _: wrong)  # what was estimated before
     assert off(compiled, board, tmp_path) > 10 * CLOSE
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("board", boards.names())
-@pytest.mark.parametrize("model", ["example", "replayed", "coded", "hearing", "other"])
+@pytest.mark.parametrize(
+    "model", ["example", "replayed", "coded", "hearing", "moving", "moved whole", "other"]
+)
 def test_so_is_that_of_every_board(model: str, board: str, tmp_path: Path) -> None:
     example = networks.example(ROOT)
     made = {
@@ -65,6 +67,8 @@ def test_so_is_that_of_every_board(model: str, board: str, tmp_path: Path) -> No
         "replayed": lambda: networks.replayed(example),
         "coded": lambda: networks.replayed(example, part=4),
         "hearing": lambda: networks.hearing(tmp_path, OTHER_SOUND),
+        "moving": lambda: networks.moving(example, ALL_PASSES),
+        "moved whole": lambda: networks.moving(example, networks.KEPT),
         "other": lambda: other(tmp_path),
     }
     assert off(made[model](), board, tmp_path) < CLOSE

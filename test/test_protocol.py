@@ -62,7 +62,7 @@ def device(program: Path) -> Iterator[Program]:
 
 def test_help_names_every_documented_command(device: Program) -> None:
     lines = device.ask_all("help")
-    assert len(DOCUMENTED) == 31
+    assert len(DOCUMENTED) == 32
     named = {re.split(r"[ :]", line)[0] for line in lines[:-1]}
     elsewhere = {
         "imprint",
@@ -70,7 +70,8 @@ def test_help_names_every_documented_command(device: Program) -> None:
         "idle",
         "head",
         "target",
-    }  # with statistics of features, a replay buffer or targets: test_replay.py, test_targets.py
+        "slide",
+    }  # with statistics of features, a replay buffer, targets or windows: test_replay.py, test_hop.py, ...
     assert named == DOCUMENTED - elsewhere
     assert lines[-1] == "ok"
 

@@ -101,6 +101,7 @@ NOT_RUN = {
     "microtrain convert words.pt2": "test_sound.py, with recordings of its own",
     "microtrain simulate firmware/generated --data words/": "test_sound.py",
     "microtrain device --port /dev/ttyACM0 train words/": "test_sound.py trains the firmware with sound",
+    "microtrain demo --task sound": "test_signals.py in small",
     "microtrain demo --task motion": "test_signals.py in small",
     "microtrain demo --task anomaly": "test_signals.py in small",
     "microtrain convert meter.pt2 --task regression": "test_measured.py",

@@ -1,4 +1,4 @@
-"""The networks of `microtrain demo --task motion` and `anomaly`, pretrained on made-up signals. Needs torch.
+"""The networks of `microtrain demo --task ...`, pretrained on made-up signals. Needs torch.
 
 python examples/signals/make_models.py
 """
@@ -16,8 +16,10 @@ from torch import nn
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1]))
 
-from microtrain.demo import made_up  # noqa: E402
-from microtrain.demo.signals import MEAN, STD  # noqa: E402
+from microtrain.base.sound import parse  # noqa: E402
+from microtrain.demo import made_up, voices  # noqa: E402
+from microtrain.demo.signals import MEAN, ROWS_MEAN, ROWS_STD, STD  # noqa: E402
+from microtrain.samples.log_mel import log_mel  # noqa: E402
 
 SEED = 20
 
@@ -30,6 +32,29 @@ def moves() -> nn.Module:
 
     layers = [*block(3, 16), *block(16, 24), *block(24, 32), nn.AvgPool2d((made_up.STEPS // 8, 1))]
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(32, len(made_up.ACTIVITIES)))
+
+
+def words() -> nn.Module:
+    """[n, 1, ROWS, bands] to words. No padding over time, so that windows may overlap."""
+
+    def then(layer: nn.Module, channels: int) -> list[nn.Module]:
+        return [layer, nn.BatchNorm2d(channels), nn.ReLU()]
+
+    layers = [
+        *then(nn.Conv2d(1, 16, (5, 6), 2), 16),
+        *then(nn.Conv2d(16, 16, 3, groups=16), 16),
+        *then(nn.Conv2d(16, 24, 1), 24),
+        *then(nn.Conv2d(24, 24, (5, 3), (1, 2), groups=24), 24),
+        *then(nn.Conv2d(24, 32, 1), 32),
+    ]
+    return nn.Sequential(*layers, nn.AvgPool2d((9, 2)), nn.Flatten(), nn.Linear(32, len(voices.WORDS)))
+
+
+def said(rng: np.random.Generator, labels: np.ndarray) -> torch.Tensor:
+    """Words by grown-ups, as the network takes the front end's rows."""
+    front = parse(voices.FRONT)
+    rows = [log_mel(front, voices.word(rng, voices.anybody(rng), voices.WORDS[k])) for k in labels]
+    return torch.tensor((np.stack(rows).astype(np.float32) / 255 - ROWS_MEAN) / ROWS_STD)[:, None]
 
 
 def spectra() -> nn.Module:
@@ -74,6 +99,10 @@ def main() -> None:
     net = spectra()
     fit(net, x, x.flatten(1), nn.MSELoss(), 1500)
     save(net, "anomaly.pt2", x)
+    labels = rng.integers(0, len(voices.WORDS), 1500)
+    x, net = said(rng, labels), words()
+    fit(net, x, torch.tensor(labels), nn.CrossEntropyLoss(label_smoothing=0.05), 800)
+    save(net, "sound.pt2", x)
 
 
 if __name__ == "__main__":

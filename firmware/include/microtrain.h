@@ -80,6 +80,8 @@ struct microtrain_sizes {
     uint32_t classes;       /* scores that an inference gives: classes, outputs of a regression, labels */
     uint32_t targets;       /* numbers that microtrain_train_target takes; 0: the model learns from labels */
     uint32_t sound_samples; /* of which an input can be made by microtrain_feed_sound; 0: no front end */
+    uint32_t hop_rows;      /* by which microtrain_slide moves the input; 0: converted without --hop */
+    uint32_t hop_samples;   /* the same of sound; 0: no front end */
 };
 
 /* The caller's memory, which the instance keeps using. The two may lie in different regions: the arena in the fastest, the
@@ -151,6 +153,12 @@ int microtrain_feed_sound(struct microtrain *m, uint32_t at, const int16_t *samp
  * the outputs, in the units that the model was trained on; of labels that hold or not, above 0 where one does. label: the
  * first class with the largest; either may be NULL. ERR_INPUT where rows are missing. */
 int microtrain_predict(struct microtrain *m, float *scores, uint32_t *label);
+
+/* Behind a prediction, for a model that was converted with --hop: the input moves on by hop_rows, and only its last rows are
+ * missing, from row `height - hop_rows` on, or from sample `sound_samples - hop_samples` on. The scores are those of the
+ * whole input fed anew, in a fraction of the time. It runs in one piece. ERR_ARGUMENT (converted without), ERR_ORDER where
+ * no prediction has been made of a whole input, or the model has learned, tested itself or been fed since. */
+int microtrain_slide(struct microtrain *m);
 
 /* One training step on the input, which is used up. loss: before the update; may be NULL. ERR_INPUT, ERR_LABEL, ERR_TASK
  * (the model learns from targets). */

@@ -74,6 +74,12 @@ void model_listen(void);
 uint32_t model_hear(const uint8_t *samples, uint32_t count);
 const uint8_t *model_heard(void);
 
+/* Only where model.h says that MODEL_HOP > 0: what follows in the arena from window to window (kernels/hop.h), where no
+ * inference comes; model_backward destroys it. In place of model_start, once all rows of a window were in and an inference
+ * has run: the next row is the one behind those that stay, all but MODEL_HOP. Where there is a front end too, MODEL_HEARD is
+ * how many samples these were made of, and MODEL_ALL_HEARD how many a whole window is made of. */
+void model_slide(void);
+
 /* float [classes] of the last model_forward; valid until the next one or model_backward. */
 const float *model_logits(void);
 

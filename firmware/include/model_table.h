@@ -47,6 +47,9 @@ struct microtrain_model {
     void (*listen)(struct model_memory *memory);
     uint32_t (*hear)(struct model_memory *memory, const uint8_t *samples, uint32_t count);
     const uint8_t *(*heard)(struct model_memory *memory);
+    uint32_t hop;      /* rows by which a window moves; 0: each comes whole, and what follows is NULL */
+    uint32_t heard_on; /* samples of a moved window that are in */
+    void (*slide)(struct model_memory *memory);
 };
 
 /* All steps of the forward pass, and all of the backward pass, as model_api.h has them. */

@@ -15,9 +15,13 @@
 #ifdef MICROTRAIN_LIBRARY
 #define MODEL_IMPRINT 1 /* a model's table says whether it has any */
 #define MODEL_SOUND     /* and a front end */
+#define MODEL_HOP 1     /* and windows that overlap */
 #else
 #ifndef MODEL_IMPRINT
 #define MODEL_IMPRINT 0 /* no statistics of features */
+#endif
+#ifndef MODEL_HOP
+#define MODEL_HOP 0 /* each window comes whole */
 #endif
 
 enum {
@@ -49,6 +53,9 @@ struct session {
     uint32_t part_end; /* bytes of it so far, where it comes in parts */
 #ifdef MODEL_SOUND
     uint32_t heard; /* sound samples of the image so far */
+#endif
+#if MODEL_HOP > 0
+    uint32_t slides; /* 1: an inference has run, and its rows can go on; 2: so can its sound */
 #endif
     uint32_t image_cycles; /* core cycles that went into the rows */
 
@@ -102,6 +109,15 @@ uint32_t session_rows_missing(const struct session *s);
 /* Sound in place of rows: little-endian int16 [count], from sample `at` on. They follow one another, in blocks of any size;
  * 0 starts a new image, and a block that is in already is passed over. Beyond the last row: SESSION_ERR_ROW. */
 int session_put_sound(struct session *s, uint32_t at, const uint8_t *samples, uint32_t count);
+#endif
+
+#if MODEL_HOP > 0
+/* The window moves by MODEL_HOP rows, which are missing now; sound goes on where it was heard to. Only behind an inference
+ * on a whole image, with nothing but inferences and looks since: SESSION_ERR_ORDER. */
+int session_slide(struct session *s);
+
+/* What `slides` will be behind an inference on the image that is in. */
+uint32_t session_can_slide(const struct session *s);
 #endif
 
 /* Inference; *predicted is the first class with the largest logit. */

@@ -25,6 +25,7 @@ struct instance {
     uint32_t next;             /* step of it */
     uint32_t scored;           /* 1: the scores of an inference in pieces can be read */
     int read_failed;           /* by the storage */
+    uint32_t slides;           /* of the session, behind an inference in pieces */
     struct session session;
     struct model_pass pass;
     struct pace pace;
@@ -153,6 +154,8 @@ int microtrain_sizes(const struct microtrain_model *model, struct microtrain_siz
         .classes = info->classes,
         .targets = model->targets,
         .sound_samples = model->sound_samples,
+        .hop_rows = model->hop,
+        .hop_samples = model->hop ? model->sound_samples - model->heard_on : 0,
     };
     return MICROTRAIN_OK;
 }
@@ -261,6 +264,16 @@ int microtrain_feed_sound(struct microtrain *m, uint32_t at, const int16_t *samp
     return leave(&call, of_session(session_put_sound(s, at, (const uint8_t *)samples, count)));
 }
 
+int microtrain_slide(struct microtrain *m)
+{
+    struct call call = enter(m, NEEDS_NO_STEP);
+    if (!call.instance) {
+        return call.status;
+    }
+    struct session *s = &call.instance->session;
+    return leave(&call, s->model->hop ? of_session(session_slide(s)) : MICROTRAIN_ERR_ARGUMENT);
+}
+
 /* Whether a model learns from what it is given: a target of finite numbers, or a label where target is NULL. */
 static int status_of_target(const struct microtrain_model *model, const float *target)
 {
@@ -338,6 +351,7 @@ int microtrain_predict_begin(struct microtrain *m)
     if (session_rows_missing(s)) {
         return leave(&call, MICROTRAIN_ERR_INPUT);
     }
+    call.instance->slides = session_can_slide(s);
     session_forget_image(s);
     call.instance->pass = (struct model_pass){.train = 0};
     return leave(&call, begin(call.instance, INFERENCE));
@@ -414,6 +428,9 @@ int microtrain_step(struct microtrain *m, uint32_t work, float *loss)
         *loss = i->pass.loss;
     }
     i->scored = i->job == INFERENCE;
+    if (i->scored) {
+        i->session.slides = i->slides;
+    }
     i->job = NO_JOB;
     return leave(&call, MICROTRAIN_OK);
 }

@@ -17,9 +17,9 @@ from microtrain.base.errors import Error
 from microtrain.base.paths import ROOT
 from microtrain.convert import boards
 from microtrain.convert.emit.document import flash_of
-from microtrain.convert.emit.firmware_flash import ARRIVING, FILE, ROWS, called, steps_of
+from microtrain.convert.emit.firmware_flash import ARRIVING, FILE, MOVING, ROWS, called, steps_of
 from microtrain.convert.ops import TABLE
-from microtrain.convert.pipeline import Compiled
+from microtrain.convert.pipeline import ALL_PASSES, Compiled
 
 from . import networks, sections
 from .firmware import flash_bytes, written
@@ -29,6 +29,7 @@ USUAL = 60.0  # bytes of model.c a step
 CALLS = {
     ROWS: ("stream_fwd_s8",),
     ARRIVING: ("stream_begin", "stream_row", "stream_take", "stream_end"),
+    MOVING: ("hop_take", "hop_slide"),
 }
 FLAGS = (
     "-std=c11",
@@ -116,6 +117,7 @@ def main() -> None:
         "coded": networks.replayed(example, part=4),
         "imprint": networks.imprinting(example),
         "sound": networks.hearing(WORK),
+        "hop": networks.moving(example, ALL_PASSES),
     }
     notes.write(FILE, {board: measured(board, models, more) for board in boards.names()})
     click.echo(f"wrote {FILE.relative_to(ROOT)}" if FILE.is_relative_to(ROOT) else f"wrote {FILE}")

@@ -15,6 +15,7 @@ from microtrain.base.sound import parse
 from microtrain.convert.frontends.module import LoadedModel, load_model
 from microtrain.convert.ir import Graph
 from microtrain.convert.memory.replay import Request
+from microtrain.convert.ops import hop
 from microtrain.convert.ops.reconstruct import closed
 from microtrain.convert.ops.regression import measured as with_units
 from microtrain.convert.pipeline import Compiled, Passes, compile_graph
@@ -27,6 +28,7 @@ CLASSES = 10
 SOUND = "log-mel:rate=8000,frame=128,hop=64,bands=20"
 RECORDS = 20
 GROUP = 16  # of features with statistics
+HOP = 4  # rows by which windows move
 SIDE = 24
 WHOLE = Passes(fused=False, arriving=False)
 KEPT = Passes(arriving=False)
@@ -189,6 +191,11 @@ def hearing(folder: Path, front: str = SOUND) -> Compiled:
     torch.export.save(torch.export.export(layers, (torch.zeros(1, 1, 10, 20),)), path)
     images = np.random.default_rng(0).integers(0, 256, (16, 10, 20, 1)).astype(np.uint8)
     return compile_graph(quantized(load_model(path), images).replace(sound=sound), SCHEMES[0], CLASSES)
+
+
+def moving(graph: Graph, passes: Passes) -> Compiled:
+    """With windows that overlap."""
+    return compile_graph(hop.checked(graph, HOP), SCHEMES[1], CLASSES, passes)
 
 
 def imprinting(graph: Graph) -> Compiled:

@@ -23,10 +23,11 @@ from microtrain.base.terminal import say
 from microtrain.memory_report.usage import Report
 from microtrain.samples.source import load, suffixes
 
-from . import learn, logits, speaker, spoken
+from . import hops, learn, logits, speaker, spoken
 from .cases import CASES, Case
 
 WORK, RESULT = ROOT / "build/tasks", ROOT / "build/tasks.json"
+HOPS = ROOT / "build/hops.json"
 SPEAKER = "speaker"
 NAMES = (*(case.name for case in CASES), SPEAKER)
 COMPARED = 60  # samples of which the logits are compared
@@ -148,11 +149,15 @@ def keep(row: dict[str, Any]) -> None:
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="Of the task `speaker`: other .wav files, WORD_SPEAKER_NUMBER.wav.",
 )
-def main(only: str | None, recordings: Path | None) -> None:
+@click.option("--hops", "overlapping", is_flag=True, help="Measure windows that overlap: build/hops.json.")
+def main(only: str | None, recordings: Path | None, overlapping: bool) -> None:
     """Convert and train the networks of MLPerf Tiny, and write build/tasks.json.
 
     So too a network of spoken digits, which learns a speaker that it has never heard.
     """
+    if overlapping:
+        notes.write(HOPS, hops.measured(find().folder, WORK / "hops"))
+        return
     for case in CASES:
         if only in (None, case.name):
             keep(measured(case, find().folder))

@@ -41,12 +41,17 @@ class Origin:
 
 @dataclass(frozen=True)
 class Input:
-    """stored = sat8(rint(pixel * gain + offset)), by channel. sound: what makes its rows, None: nothing"""
+    """stored = sat8(rint(pixel * gain + offset)), by channel.
+
+    sound  what makes its rows, None: nothing
+    hop    rows by which windows move on, None: each comes whole
+    """
 
     shape: Image
     gain: Floats
     offset: Floats
     sound: LogMel | None = field(default=None, metadata=OPTIONAL)
+    hop: Count | None = field(default=None, metadata=OPTIONAL)
 
 
 @dataclass(frozen=True)

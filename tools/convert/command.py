@@ -22,7 +22,9 @@ from .ir import Graph
 from .loading import load, quantized_with_report, screen
 from .memory import replay
 from .memory.imprint import Request, features_of
+from .ops import hop
 from .options import NATIVE, Wanted
+from .passes.recompute import recomputed
 from .pipeline import Compiled, Passes, Room
 from .quantize.ptq import Choices, calibration_images, knows_ranges
 from .recording import with_buffer
@@ -140,7 +142,19 @@ def compiled_for(
 ) -> Compiled:
     """With the scheme that was named, or the largest default one that fits; with statistics of features as
     good as there is room for beside it; and with its replay buffer."""
+    for strip in hop.strips(quantized):
+        compiled = compiled_with(quantized, wanted, limits, images, strip)
+        if limits.sram is None or (compiled.sram <= limits.sram and not recomputed(compiled.graph)):
+            break
+    return compiled
+
+
+def compiled_with(
+    quantized: Graph, wanted: Wanted, limits: boards.Limits, images: np.ndarray | None, strip: int
+) -> Compiled:
+    """strip: rows that enter the first layers at once."""
     passes, classes = passes_of(wanted, images is not None), classes_of(quantized, wanted)
+    passes = replace(passes, strip=strip)
     scheme = choose_scheme(wanted.scheme, wanted.fraction_bits) if wanted.scheme else None
     head = tasks.head_of(wanted, scheme)
     request = Request(0) if tasks.by_targets(wanted) else wanted.imprint.beside(head)

@@ -228,6 +228,7 @@ class Graph:
     codes     how a record keeps its tensors; without an entry as they are
     imprint   features of which the covariance is kept together (memory/imprint.py); 0: no statistics
     sound     the front end that makes the input's rows of sound; None: they come as they are
+    hop       rows by which a window moves on, keeping the others (ops/hop.py); 0: each comes whole
     """
 
     name: str
@@ -243,6 +244,7 @@ class Graph:
     imprint: int = 0
     classes: tuple[str, ...] = field(default=())
     sound: LogMel | None = None
+    hop: int = 0
 
     def producer(self, tensor: str) -> Node | None:
         return next((n for n in self.nodes if tensor in n.outputs), None)

@@ -199,6 +199,13 @@ class Wanted:
         help="Make the model's input of sound, on the device: rate, frame, hop and bands of a log-mel "
         "spectrogram, also fft, fmin, fmax, floor (dB) and gain (units a dB).",
     )
+    hop: int | None = option(
+        "--hop",
+        type=click.IntRange(1, 511),
+        metavar="ROWS",
+        help="Let windows overlap: behind an inference the input can move on by so many rows, and only they "
+        "are sent and computed.",
+    )
     scheme: Path | None = option(
         "--scheme",
         type=click.Path(path_type=Path),

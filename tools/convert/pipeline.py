@@ -12,7 +12,7 @@ from .memory.check_plan import check_plan
 from .memory.imprint import features_of
 from .memory.plan import GAP, Plan, fits, peak, plan
 from .memory.replay import Request, buffer_bytes, with_record
-from .memory.strips import widen
+from .memory.strips import wide, widen
 from .ops import forward_op, has_head
 from .ops.losses import task_of
 from .ops.table import Learns
@@ -45,6 +45,7 @@ class Passes:
     arena     bytes of arena above which what the backward pass needs is made again rather than kept
     replay    the buffer of old records that a firmware should have beside the model, if any
     imprint   features of which the covariance is kept together; 0: no statistics of features
+    strip     rows of an image that enter the first chain at once, at least
     """
 
     in_place: bool = True
@@ -54,6 +55,7 @@ class Passes:
     arena: int = 1 << 32
     replay: Request | None = None
     imprint: int = 0
+    strip: int = 1
 
 
 ALL_PASSES = Passes()
@@ -113,7 +115,9 @@ def training_graph(quantized: Graph, scheme: Scheme, classes: int, passes: Passe
 
     def ordered(graph: Graph) -> Graph:
         graph = with_record(graph) if passes.replay else graph
-        return schedule(fuse(graph, passes.chained, passes.arriving) if passes.fused else graph)
+        if not passes.fused:
+            return schedule(graph)
+        return schedule(wide(fuse(graph, passes.chained, passes.arriving), passes.strip))
 
     graph = sparse_graph(quantized, scheme, classes)
     graph = graph.replace(imprint=min(passes.imprint, features_of(graph)))

@@ -12,6 +12,7 @@ from microtrain.samples import log_mel
 from .execute.batched import batches, run_int8
 from .frontends.module import LoadedModel
 from .ir import ConvertError, Graph
+from .ops import hop
 from .ops.reconstruct import ANOMALY as SCORE
 from .ops.reconstruct import calibrated, closed
 from .ops.regression import measured
@@ -45,7 +46,8 @@ def refuse(wanted: Wanted) -> None:
 def opened(loaded: LoadedModel, wanted: Wanted) -> LoadedModel:
     """The model that was read, with the end that the task gives it, and the front end for sound."""
     graph = closed(loaded.graph) if wanted.task == ANOMALY else loaded.graph
-    return replace(loaded, graph=hearing(graph, wanted.sound))
+    graph = hearing(graph, wanted.sound)
+    return replace(loaded, graph=graph if wanted.hop is None else hop.checked(graph, wanted.hop))
 
 
 def hearing(graph: Graph, sound: LogMel | None) -> Graph:

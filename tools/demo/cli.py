@@ -12,11 +12,11 @@ from microtrain.base.errors import Error
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--task",
-    type=click.Choice(["pictures", "motion", "anomaly"]),
+    type=click.Choice(["pictures", "sound", "motion", "anomaly"]),
     default="pictures",
     show_default=True,
-    help="What is learned: digits; what a person does, by an accelerometer; what is normal of a fan. The "
-    "signals of the last two are made up by a simulator.",
+    help="What is learned: digits; words, of another voice; what a person does, by an accelerometer; what is "
+    "normal of a fan. The signals of the last three are made up by a simulator.",
 )
 @click.option(
     "--epochs", type=click.IntRange(1), default=1, show_default=True, help="Passes over the images."

@@ -1,13 +1,14 @@
-"""The demo of signals: a network meets a person, or a fan, that it does not know, on the emulated board.
+"""The demo of signals: a network meets a person, a voice or a fan that it does not know, on the board.
 
-The signals are made up (made_up.py), and the demo says so.
+The signals are made up (made_up.py, voices.py), and the demo says so.
 """
 
 from __future__ import annotations
 
 import shutil
+import wave
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,19 +26,21 @@ from microtrain.device.link import EmulatorPort, Port, ProgramPort
 from microtrain.device.session import RATE_EVERY, Settings, Silent, Watcher
 from microtrain.device.shown import Shown
 
-from . import made_up
+from . import made_up, voices
 from .measure import step_instructions
 from .run import memory_report, shown
 
 MODELS = ROOT / "examples/signals"
 MEAN, STD = 0.50196, 0.12549  # of a byte / 255: the networks see (int8) / 32
+ROWS_MEAN, ROWS_STD = 0.35, 0.25  # the same of a front end's rows
 NORMAL, SCORE = 0, 1  # class of an anomaly task, and logit
 WARNING = "made-up signals by a seeded simulator: nobody measured them, and no number here is of a sensor"
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Bytes of samples, uint8 [samples][h][w][c], and their classes; of an anomaly task 1: odd."""
+    """Bytes of samples, uint8 [samples][h][w][c], or sounds, int16 [samples][n], and their classes; of an
+    anomaly task 1: odd."""
 
     values: np.ndarray
     labels: np.ndarray
@@ -49,6 +52,7 @@ class Task:
 
     options  of convert
     typical  what the network was pretrained on, to calibrate with
+    seen     how the network takes a byte / 255: mean and deviation
     """
 
     name: str
@@ -59,6 +63,7 @@ class Task:
     testing: Samples
     rate: float
     metric: str
+    seen: tuple[float, float] = field(default=(MEAN, STD))
 
 
 @dataclass(frozen=True)
@@ -88,6 +93,22 @@ def motion(seed: int) -> Task:
     return Task("motion", story, rows, as_bytes(typical), worn(100), worn(200), 1.0, "accuracy")
 
 
+def sound(seed: int) -> Task:
+    rng = np.random.default_rng((3, seed))
+
+    def said(count: int) -> Samples:
+        labels = rng.permutation(np.arange(count) % len(voices.WORDS))
+        return Samples(np.stack([voices.word(rng, voices.CHILD, voices.WORDS[k]) for k in labels]), labels)
+
+    typical = np.stack(
+        [voices.word(rng, voices.anybody(rng), voices.WORDS[k % len(voices.WORDS)]) for k in range(60)]
+    )
+    story = f"a microphone tells {', '.join(voices.WORDS)} apart, which grown-ups said; now a child says them"
+    options = ("--head-rows", f"0-{len(voices.WORDS) - 1}", "--frontend", voices.FRONT)
+    seen = (ROWS_MEAN, ROWS_STD)
+    return Task("sound", story, options, typical, said(120), said(180), 2.0, "accuracy", seen)
+
+
 def anomaly(seed: int) -> Task:
     rng = np.random.default_rng((2, seed))
     other = made_up.OTHER
@@ -102,7 +123,7 @@ def anomaly(seed: int) -> Task:
     return Task("anomaly", story, ("--task", "anomaly"), typical, training, testing, 1.0, "AUC")
 
 
-TASKS = {"motion": motion, "anomaly": anomaly}
+TASKS = {"sound": sound, "motion": motion, "anomaly": anomaly}
 
 
 def auc(scores: np.ndarray, odd: np.ndarray) -> float:
@@ -153,9 +174,22 @@ def conversion(task: Task, folder: Path) -> tuple[str | Path, ...]:
     shutil.rmtree(typical, ignore_errors=True)
     typical.mkdir(parents=True)
     for number, sample in enumerate(task.typical):
-        np.save(typical / f"{number:02d}.npy", sample)
-    seen = ("--calibration", typical, "--mean", str(MEAN), "--std", str(STD))
+        write_sample(typical / f"{number:02d}", sample)
+    mean, std = map(str, task.seen)
+    seen = ("--calibration", typical, "--mean", mean, "--std", std)
     return (MODELS / f"{task.name}.pt2", *task.options, *seen, "-o", folder / "generated")
+
+
+def write_sample(path: Path, sample: np.ndarray) -> None:
+    """As files of samples are: sounds .wav, others .npy."""
+    if sample.dtype != np.int16:
+        np.save(path.with_suffix(".npy"), sample)
+        return
+    with wave.open(str(path.with_suffix(".wav")), "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(voices.RATE)
+        file.writeframes(sample.astype("<i2").tobytes())
 
 
 def built(task: Task, folder: Path) -> Firmware:

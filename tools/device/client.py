@@ -23,6 +23,7 @@ TRIES = 4  # a frame, or a whole pull, is sent this often before the line is cal
 REPLAY_MAX = 100  # of firmware/src/runtime/replay.h: replayed steps in one go
 SOUND_SAMPLES = DATA_BYTES // 2  # of a frame
 NO_IMPRINT = "there are no statistics of features: convert the model with --imprint."
+NO_HOP = "windows do not overlap: convert the model with --hop."
 NO_RECORDS = "there is no replay buffer: convert the model with --replay."
 
 
@@ -35,6 +36,7 @@ class Info:
     records    of the replay buffer, 0: none
     imprint    features of which the covariance is kept together, 0: no statistics of features
     task       what is learned from targets (plan.Scheme.task); "": it learns from labels
+    hop        rows by which a window moves on, 0: each comes whole
     """
 
     board: str
@@ -49,6 +51,7 @@ class Info:
     frame_max: int
     imprint: int = 0
     task: str = ""
+    hop: int = 0
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,30 @@ class Device:
 
     def infer(self, image: np.ndarray) -> Prediction:
         """Logits of one image, uint8 [h][w][c]."""
-        answer = self._with_image(image, "infer")
+        return self._prediction(self._with_image(image, "infer"))
+
+    def follow(self, new: np.ndarray) -> Prediction:
+        """Logits of the next of overlapping windows, behind an inference: the last one moves on by `info.hop`
+        rows, and `new` are those that are missing, uint8 [hop][w][c], or the int16 samples that make them.
+
+        Errors   AnswerError where there is no window to move on; DeviceError where the model has no windows
+                 that overlap. After any error the next window must come whole, by infer()
+        """
+        height, width, channels = self.info.shape
+        if not self.info.hop:
+            raise DeviceError(NO_HOP)
+        stays = height - self.info.hop
+        if new.dtype == np.int16 and isinstance(self.info.shape, Heard):
+            heard = self.info.shape.sound.samples
+            self._talk.command("slide", "ok slide", COMPUTE_S)
+            self._send_samples(new, heard(stays), heard(height))
+        else:
+            self._must_be_rows(new, (self.info.hop, width, channels))
+            self._talk.command("slide", "ok slide", COMPUTE_S)
+            self._send_image_rows(new, stays)
+        return self._prediction(self._talk.command("infer", "ok infer", COMPUTE_S))
+
+    def _prediction(self, answer: Answer) -> Prediction:
         logits = next((line.split()[1:] for line in answer.lines if line.startswith("logits ")), [])
         if len(logits) != self.info.classes:
             raise DeviceError(
@@ -176,15 +202,25 @@ class Device:
         Where the board has a front end, int16 [samples] of sound will do: the board makes the rows.
         """
         if image.dtype == np.int16 and isinstance(self.info.shape, Heard):
-            self._send_sound(image, self.info.shape.sound.samples(self.info.shape[0]))
+            needed = self.info.shape.sound.samples(self.info.shape[0])
+            self._talk.command("image", "ok image")
+            self._send_samples(image, 0, needed)
             return
-        if image.dtype != np.uint8 or image.shape != self.info.shape:
-            raise DeviceError(f"an image must be uint8 {self.info.shape}, not {image.dtype} {image.shape}.")
+        self._must_be_rows(image, self.info.shape)
         self._talk.command("image", "ok image")
-        frame = image[0].nbytes + FRAME_OVERHEAD
+        self._send_image_rows(image, 0)
+
+    @staticmethod
+    def _must_be_rows(rows: np.ndarray, shape: tuple[int, int, int]) -> None:
+        if rows.dtype != np.uint8 or rows.shape != shape:
+            raise DeviceError(f"an image must be uint8 {shape}, not {rows.dtype} {rows.shape}.")
+
+    def _send_image_rows(self, rows: np.ndarray, first: int) -> None:
+        """Send rows of an image, of which the first has the given number."""
+        frame = rows[0].nbytes + FRAME_OVERHEAD
         group = max(1, WINDOW_BYTES // frame)
-        for start in range(0, len(image), group):
-            self._send_rows(start, image[start : start + group])
+        for start in range(0, len(rows), group):
+            self._send_rows(first + start, rows[start : start + group])
 
     def stats(self) -> dict[str, str]:
         """The device's counters by name."""
@@ -413,13 +449,12 @@ class Device:
                     raise
         raise AssertionError("unreachable")
 
-    def _send_sound(self, samples: np.ndarray, needed: int) -> None:
-        """Send what all rows are made of, int16 [needed], block by block."""
-        if samples.shape != (needed,):
-            raise DeviceError(f"a sound must be int16 of {needed} samples, not {list(samples.shape)}.")
-        self._talk.command("image", "ok image")
-        for start in range(0, needed, SOUND_SAMPLES):
-            block = samples[start : start + SOUND_SAMPLES].astype("<i2").tobytes()
+    def _send_samples(self, samples: np.ndarray, first: int, end: int) -> None:
+        """Send what rows are made of, int16 [end - first], block by block."""
+        if samples.shape != (end - first,):
+            raise DeviceError(f"a sound must be int16 of {end - first} samples, not {list(samples.shape)}.")
+        for start in range(first, end, SOUND_SAMPLES):
+            block = samples[start - first : start - first + SOUND_SAMPLES].astype("<i2").tobytes()
             self._send_frame(SOUND, start, block, f"ok sound {start}", f"sound from sample {start} on")
 
     def _send_rows(self, start: int, rows: np.ndarray) -> None:
@@ -486,6 +521,7 @@ def parse_info(said: dict[str, str]) -> Info:
         frame_max=int(said["frame"]),
         imprint=int(said.get("imprint", 0)),
         task=said.get("task", ""),
+        hop=int(said.get("hop", 0)),
     )
 
 

@@ -98,9 +98,17 @@ class Model:
         """Let in the rows of a stored image, int8 [h][w][c]."""
         assert image.shape == self.shape
         self.lib.model_start()
-        for row in np.ascontiguousarray(image, np.int8):
+        self._take(image)
+
+    def _take(self, rows: np.ndarray) -> None:
+        for row in np.ascontiguousarray(rows, np.int8):
             ctypes.memmove(self.lib.model_row(), row.ctypes.data, row.size)
             self.lib.model_take_row()
+
+    def slide(self, rows: np.ndarray) -> None:
+        """Behind an inference, of a model with windows that overlap: move on, and let in the new rows."""
+        self.lib.model_slide()
+        self._take(rows)
 
     def forward(self, image: np.ndarray, train: bool) -> np.ndarray:
         """Logits of a stored image, int8 [h][w][c]."""

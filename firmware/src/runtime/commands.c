@@ -27,6 +27,13 @@ enum {
 #else
 #define IMPRINT(ROW)
 #endif
+#if MODEL_HOP > 0
+#define HOPS(ROW) \
+    ROW(slide, command_slide(&p->session), 0, 0, NEEDS_ARENA, \
+        ": behind `infer`: the window moves on, and only its new rows are missing")
+#else
+#define HOPS(ROW)
+#endif
 #if MODEL_TARGETS > 0
 #define LEARN(ROW) \
     ROW(target, command_target(&p->session, w), 2, 2, NEEDS_NOTHING, \
@@ -66,6 +73,7 @@ enum {
         " N: fill the image with test pattern N") \
     ROW(infer, command_infer(&p->session), 0, 0, NEEDS_ARENA, \
         ": logits (hex float32) and class of the image") \
+    HOPS(ROW) \
     LEARN(ROW) \
     IMPRINT(ROW) \
     ROW(stats, run_stats(p, w), 0, 1, NEEDS_NOTHING, \
@@ -159,6 +167,9 @@ static int run_info(const struct protocol *p)
 #endif
 #ifdef MODEL_SOUND
     reply_word("sound", MODEL_SOUND);
+#endif
+#if MODEL_HOP > 0
+    reply_pair("hop", MODEL_HOP);
 #endif
     reply_pair("api", MODEL_API_VERSION);
     return reply_ok("ok");

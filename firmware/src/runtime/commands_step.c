@@ -90,6 +90,17 @@ int command_infer(struct session *s)
     return reply_ok_u32("ok infer", predicted);
 }
 
+#if MODEL_HOP > 0
+int command_slide(struct session *s)
+{
+    if (session_slide(s) != SESSION_OK) {
+        return reply_error("argument",
+                           "there is no window to move on: `infer` first, and nothing that learns behind it");
+    }
+    return reply_ok_u32("ok slide", session_rows_missing(s));
+}
+#endif
+
 void command_unsaved(int status)
 {
     if (status != CHECKPOINT_OK) {

@@ -11,6 +11,9 @@ COLD int command_image(struct protocol *p);
 COLD int command_row(struct session *s, const struct words *w);
 COLD int command_pattern(struct session *s, const char *word);
 COLD int command_infer(struct session *s);
+#if MODEL_HOP > 0
+COLD int command_slide(struct session *s);
+#endif
 COLD int command_train(struct protocol *p, const char *word);
 #if MODEL_TARGETS > 0
 COLD int command_target(struct session *s, const struct words *w);

@@ -62,6 +62,9 @@ void session_forget_image(struct session *s)
 #ifdef MODEL_SOUND
     s->heard = 0;
 #endif
+#if MODEL_HOP > 0
+    s->slides = 0;
+#endif
 }
 
 /* Raw pixels to stored ones: sat8(rint(pixel * gain + offset)), each operation rounded to float32. They go to the model's
@@ -169,6 +172,37 @@ int session_put_sound(struct session *s, uint32_t at, const uint8_t *samples, ui
 }
 #endif
 
+#if MODEL_HOP > 0
+uint32_t session_can_slide(const struct session *s)
+{
+#ifdef MODEL_SOUND
+    if (s->heard != 0 && s->heard == ALL_HEARD(s)) {
+        return 2 * (HOP(s) > 0);
+    }
+#endif
+    return HOP(s) > 0;
+}
+
+int session_slide(struct session *s)
+{
+    if (s->slides == 0) {
+        return SESSION_ERR_ORDER;
+    }
+#ifdef MODEL_SOUND
+    uint32_t heard = s->slides == 2 ? HEARD(s) : 0;
+#endif
+    session_forget_image(s);
+    uint32_t start = CYCLES();
+    MODEL(s, slide)(OF(s));
+    s->image_cycles = CYCLES() - start;
+    s->row = ROWS(s) - HOP(s);
+#ifdef MODEL_SOUND
+    s->heard = heard;
+#endif
+    return SESSION_OK;
+}
+#endif
+
 void session_put_pattern(struct session *s, uint32_t n)
 {
     uint32_t counter = n;
@@ -221,9 +255,15 @@ static int infer(struct session *s, uint32_t label, uint32_t draw, uint32_t *pre
         return SESSION_ERR_IMAGE;
     }
     uint32_t start = CYCLES();
+#if MODEL_HOP > 0
+    uint32_t slides = session_can_slide(s);
+#endif
     session_forget_image(s);
     forward_new(s, label, draw, 0);
     *predicted = best_class(s);
+#if MODEL_HOP > 0
+    s->slides = slides;
+#endif
     s->infer_cycles = s->image_cycles + CYCLES() - start;
     return SESSION_OK;
 }

@@ -19,7 +19,7 @@ from microtrain.convert.memory import imprint
 from microtrain.convert.memory.plan import Placement, Plan
 from microtrain.convert.memory.replay import coded_bytes, part_of, record_bytes
 from microtrain.convert.names import Names, c_string, comment, identifier, number
-from microtrain.convert.ops import TABLE, log_mel, product_code, saves
+from microtrain.convert.ops import TABLE, hop, log_mel, product_code, saves
 from microtrain.convert.ops.imprint import statistics
 from microtrain.convert.ops.losses import task_of
 from microtrain.convert.ops.stream import before_rows, kernel_scratch_at, own_rows
@@ -133,6 +133,7 @@ def _header(graph: Graph, plan: Plan, items: tuple[Trainable, ...], origin: str,
         *([f"#define MODEL_RECORD_BYTES {record_bytes(graph)}\n"] if records else ()),
         *_targets(graph),
         *([f"#define MODEL_SOUND {c_string(graph.sound.text())}"] if graph.sound else ()),
+        *_hop(graph),
         *([f"#define MODEL_IMPRINT {graph.imprint} /* features of a group */\n"] if graph.imprint else ()),
         *(f"extern {table.declaration};" for table in tables.collect(graph)),
         "\n#endif",
@@ -152,6 +153,20 @@ def _targets(graph: Graph) -> list[str]:
     ]
 
 
+def _hop(graph: Graph) -> list[str]:
+    """What a firmware must know of windows that overlap."""
+    if not graph.hop:
+        return []
+    lines = [f"#define MODEL_HOP {graph.hop} /* rows by which a window moves on */"]
+    if graph.sound is not None:
+        whole, stays = hop.samples(graph)
+        lines += [
+            f"#define MODEL_ALL_HEARD {whole} /* samples of a window */",
+            f"#define MODEL_HEARD {stays}",
+        ]
+    return lines
+
+
 def _weights(names: Names, items: tuple[Trainable, ...], origin: str) -> str:
     lines = [_banner(origin, "Weights, biases and tables, each once."), f"{HEADER}\n"]
     for table in tables.collect(names.graph):
@@ -166,7 +181,9 @@ def _model(names: Names, plan: Plan, items: tuple[Trainable, ...], scheme: Schem
     return "\n".join(
         [
             _banner(origin, f"Model {graph.name}, scheme {scheme.name}: parameters and steps."),
-            "#include <stddef.h>\n#include <string.h>\n" if graph.record else "#include <stddef.h>\n",
+            "#include <stddef.h>\n#include <string.h>\n"
+            if graph.record or graph.hop
+            else "#include <stddef.h>\n",
             *(f'#include "kernels/{name}.h"' for name in _headers(graph)),
             f"{HEADER}\n",
             "#define AT(offset) ((void *)(model_arena + (offset)))",
@@ -198,7 +215,8 @@ def _headers(graph: Graph) -> list[str]:
     own = {"imprint"} if graph.imprint else set()
     coded = {product_code.HEADER} if graph.codes else set()
     heard = {log_mel.HEADER} if graph.sound else set()
-    return sorted({*COMMON_HEADERS, *own, *coded, *heard, *(TABLE[node.op].header for node in nodes)})
+    hops = {hop.HEADER} if graph.hop and graph.arriving else set()
+    return sorted({*COMMON_HEADERS, *own, *coded, *heard, *hops, *(TABLE[node.op].header for node in nodes)})
 
 
 def _offsets(plan: Plan) -> str:
@@ -360,19 +378,25 @@ def _rows(names: Names) -> list[str]:
         first = graph.nodes[0]
         stream, y, scratch = names.stream(first), names.at(first.outputs[0]), kernel_scratch_at(names, first)
         begin = " ".join([*before_rows(names, first), f"stream_begin({stream}, {scratch});"])
+        take = hop.take(names) if graph.hop else f"stream_take({stream}, {y}, {scratch});"
         return [
             f"void model_start(void) {{ {begin} }}",
             f"int8_t *model_row(void) {{ return stream_row({stream}, {scratch}); }}",
-            f"void model_take_row(void) {{ stream_take({stream}, {y}, {scratch}); }}",
+            f"void model_take_row(void) {{ {take} }}",
+            *([f"void model_slide(void) {{ {hop.slide(names)} }}"] if graph.hop else ()),
             "",
         ]
     image = names.at(graph.input.tensor)
+    stays = graph.tensors[graph.input.tensor].shape[0] - graph.hop
+    slide = f"void model_slide(void) {{ {hop.whole_slide(names)} rows = {stays}; }}"
+    keep = f"{hop.whole_row(names, 'rows')} " if graph.hop else ""
     return [
         "static uint32_t rows;",
         "",
         "void model_start(void) { rows = 0; }",
         f"int8_t *model_row(void) {{ return (int8_t *){image} + rows * MODEL_WIDTH * MODEL_CHANNELS; }}",
-        "void model_take_row(void) { rows++; }",
+        f"void model_take_row(void) {{ {keep}rows++; }}",
+        *([slide] if graph.hop else ()),
         "",
     ]
 

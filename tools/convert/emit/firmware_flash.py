@@ -18,6 +18,7 @@ from microtrain.convert.ops import TABLE
 
 FILE = Path(__file__).with_name("firmware_flash.json")
 ROWS, ARRIVING, REST = "of rows", "of arriving rows", "in every model"
+MOVING = "of rows that move on"
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Sizes:
     sections  of code and constants that only some have
     calls     what is called -> the sections that it needs
     replay    what a replay buffer adds, coded: one with codes; imprint: what statistics of features add;
-              sound: what the front end adds
+              sound: what the front end adds; hop: what windows that overlap add
     steps     op -> bytes of model.c a step of it; REST: in every model
     """
 
@@ -39,6 +40,7 @@ class Sizes:
     coded: int
     imprint: int
     sound: int
+    hop: int
     steps: dict[str, float]
 
 
@@ -52,7 +54,8 @@ def called(graph: Graph) -> set[str]:
     kernels = {kernel for node in all_nodes(graph) for kernel in TABLE[node.op].kernels}
     streams = [node for node in graph.nodes if node.parts]
     first = {ARRIVING} if graph.arriving else set()
-    return kernels | first | ({ROWS} if len(streams) > len(first) else set())
+    moving = {MOVING} if graph.arriving and graph.hop else set()
+    return kernels | first | moving | ({ROWS} if len(streams) > len(first) else set())
 
 
 def all_nodes(graph: Graph) -> list[Node]:
@@ -82,4 +85,5 @@ def _with(graph: Graph, known: Sizes, kernels: int) -> int:
     model = sum(count * known.steps.get(op, 0.0) for op, count in steps_of(graph).items())
     buffer = known.coded if graph.codes else known.replay if graph.record else 0
     statistics, front = known.imprint if graph.imprint else 0, known.sound if graph.sound else 0
-    return known.base + kernels + round(model) + buffer + statistics + front
+    windows = known.hop if graph.hop else 0
+    return known.base + kernels + round(model) + buffer + statistics + front + windows

@@ -17,7 +17,7 @@ from microtrain.base.plan import GUESSES
 from microtrain.convert.ir import Graph
 from microtrain.convert.memory import imprint
 from microtrain.convert.names import Names
-from microtrain.convert.ops import TABLE, log_mel, saves
+from microtrain.convert.ops import TABLE, hop, log_mel, saves
 from microtrain.convert.ops.imprint import statistics
 from microtrain.convert.ops.losses import task_of
 from microtrain.convert.ops.stream import STREAM_STRUCT, before_rows, kernel_scratch_at, own_rows
@@ -126,20 +126,25 @@ def _rows(names: Names) -> list[str]:
     if graph.arriving:
         first = graph.nodes[0]
         stream, y, scratch = names.stream(first), names.at(first.outputs[0]), kernel_scratch_at(names, first)
-        take = _paced(f"stream_take({stream}, {y}, {scratch});", "memory->pace")
+        take = hop.take(names) if graph.hop else f"stream_take({stream}, {y}, {scratch});"
+        slide = hop.slide(replace(names, step=0))
         begin = [*before_rows(replace(names, step=0), first), f"stream_begin({stream}, {scratch});"]
         return [
             f"static void start({PASSED}) {{ {' '.join(begin)} }}",
             f"static int8_t *row({PASSED}) {{ return stream_row({stream}, {scratch}); }}",
-            f"static void take_row({PASSED}) {{ {take} }}",
+            f"static void take_row({PASSED}) {{ {_paced(take, 'memory->pace')} }}",
+            *([f"static void slide({PASSED}) {{ {slide} }}"] if graph.hop else ()),
             "",
         ]
-    _, w, c = graph.tensors[graph.input.tensor].shape
+    h, w, c = graph.tensors[graph.input.tensor].shape
     place = f"(int8_t *){names.at(graph.input.tensor)} + memory->rows * {w * c}u"
+    keep = f"{hop.whole_row(names, 'memory->rows')} " if graph.hop else ""
+    slide = f"static void slide({PASSED}) {{ {hop.whole_slide(names)} memory->rows = {h - graph.hop}; }}"
     return [
         f"static void start({PASSED}) {{ memory->rows = 0; }}",
         f"static int8_t *row({PASSED}) {{ return {place}; }}",
-        f"static void take_row({PASSED}) {{ memory->rows++; }}",
+        f"static void take_row({PASSED}) {{ {keep}memory->rows++; }}",
+        *([slide] if graph.hop else ()),
         "",
     ]
 
@@ -204,6 +209,8 @@ def _table(graph: Graph, info: str) -> str:
     if graph.sound is not None:
         samples = graph.sound.samples(graph.tensors[graph.input.tensor].shape[0])
         sound = f"    .sound_samples = {samples}, .listen = listen, .hear = hear, .heard = heard,\n"
+    if graph.hop:
+        sound += f"    .hop = {graph.hop}, .heard_on = {hop.samples(graph)[1]}, .slide = slide,\n"
     found, task = INFO.search(info), task_of(graph)
     targets = graph.tensors[graph.output].channels if task else 0
     assert found is not None

@@ -10,7 +10,7 @@ from microtrain.base.plan import Layer
 from microtrain.convert.boards import Limits
 from microtrain.convert.memory.imprint import features_of, imprint_bytes
 from microtrain.convert.memory.replay import WHOLE, part_of, record_bytes
-from microtrain.convert.ops import TABLE
+from microtrain.convert.ops import TABLE, hop
 from microtrain.convert.passes.recompute import recomputed, recomputed_macs
 from microtrain.convert.pipeline import Compiled, firmware_sram
 from microtrain.convert.trainables import block_bytes, layout
@@ -86,6 +86,7 @@ def _print_totals(compiled: Compiled, limits: Limits, console: Console) -> None:
         f"trainables  {trained:,} B",
         *_imprint_lines(compiled),
         *_replay_lines(compiled),
+        *([f"hop         {hop.sentence(graph)}"] if graph.hop else ()),
         f"SRAM        {compiled.sram:,} B{_of(limits.sram)}, {own.sram:,} B for the firmware",
         f"flash       {flash:,} B{_of(limits.flash)}, {own.flash:,} B for the firmware (estimates)",
     ]

@@ -9,7 +9,7 @@ import numpy as np
 
 from microtrain.convert.ir import Graph
 from microtrain.convert.names import Names, number
-from microtrain.convert.ops import TABLE, ForwardOp, forward_op, log_mel, product_code, saves
+from microtrain.convert.ops import TABLE, ForwardOp, forward_op, hop, log_mel, product_code, saves
 from microtrain.convert.ops.ctext import Table
 from microtrain.convert.ops.table import StreamOp
 
@@ -67,3 +67,4 @@ def structs(names: Names) -> Iterator[str]:
             yield from op.step_structs(replace(names, step=step), node)
     yield from product_code.structs(graph)
     yield from log_mel.structs(graph)
+    yield from hop.structs(graph)

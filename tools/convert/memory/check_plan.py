@@ -8,7 +8,7 @@ replayed row by row.
 from __future__ import annotations
 
 from microtrain.convert.ir import ConvertError, Graph, Node, Tensor
-from microtrain.convert.ops import TABLE, log_mel, saves
+from microtrain.convert.ops import TABLE, hop, log_mel, saves
 
 from . import imprint
 from .plan import Plan
@@ -19,9 +19,7 @@ def check_plan(graph: Graph, plan: Plan) -> None:
     owner: list[str | None] = [None] * plan.arena
     for name in graph.stored_input:
         _claim(owner, plan, graph.tensors[name])
-    hearing = log_mel.memory_bytes(graph)
-    if hearing:
-        _claim_bytes(owner, plan, log_mel.NAME, hearing)
+    arriving = _arriving(owner, graph, plan)
     for step, node in enumerate(graph.nodes):
         if graph.record and step == graph.cut:
             _forget(owner, plan, graph)
@@ -44,21 +42,37 @@ def check_plan(graph: Graph, plan: Plan) -> None:
         for name in (*reads, *node.outputs):
             if name in later or name in node.outputs:
                 _expect(owner, plan, graph.tensors[name], where)
-        if step == 0 and owner.count(log_mel.NAME) != hearing:
-            raise ConvertError(f"memory plan: what the front end hears with overlaps {where}")
-    if graph.imprint:
-        _check_statistics(graph, plan)
+        if step == 0:
+            _check_kept(owner, arriving, where)
+    if graph.imprint or graph.hop:
+        _check_inference(graph, plan)
 
 
-def _check_statistics(graph: Graph, plan: Plan) -> None:
-    """An inference leaves the statistics of features as they are, and the head is solved beside them."""
+def _arriving(owner: list[str | None], graph: Graph, plan: Plan) -> dict[str, int]:
+    """Claims what is used while rows come in: name -> bytes."""
+    sizes = {log_mel.NAME: log_mel.memory_bytes(graph), hop.NAME: hop.memory_bytes(graph)}
+    for name, size in sizes.items():
+        if size:
+            _claim_bytes(owner, plan, name, size)
+    return sizes
+
+
+def _check_kept(owner: list[str | None], sizes: dict[str, int], where: str) -> None:
+    for name, size in sizes.items():
+        if owner.count(name) != size:
+            raise ConvertError(f"memory plan: the memory of {name} overlaps {where}")
+
+
+def _check_inference(graph: Graph, plan: Plan) -> None:
+    """An inference leaves the statistics of features as they are, and the head is solved beside them; where
+    windows overlap, it leaves what the next one goes on with."""
     owner: list[str | None] = [None] * plan.arena
     size, solving = imprint.imprint_bytes(graph), imprint.scratch_bytes(graph)
-    _claim_bytes(owner, plan, imprint.NAME, size)
+    if size:
+        _claim_bytes(owner, plan, imprint.NAME, size)
     for name in graph.stored_input:
         _claim(owner, plan, graph.tensors[name])
-    if graph.sound is not None:
-        _claim_bytes(owner, plan, log_mel.NAME, log_mel.memory_bytes(graph))
+    arriving = _arriving(owner, graph, plan)
     for step, node in enumerate(graph.forward_nodes):
         if saves(node):
             continue
@@ -66,6 +80,10 @@ def _check_statistics(graph: Graph, plan: Plan) -> None:
         _claim_scratch(owner, plan, step, TABLE[node.op].scratch(graph, node), where)
         for name in node.outputs[:1]:
             _claim(owner, plan, graph.tensors[name])
+    if graph.hop:
+        _check_kept(owner, arriving, "an inference")
+    if not graph.imprint:
+        return
     _expect(owner, plan, graph.tensors[imprint.head_of(graph).inputs[0]], "the sum of features")
     _claim_bytes(owner, plan, imprint.SCRATCH, solving)
     if owner.count(imprint.NAME) != size:

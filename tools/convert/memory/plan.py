@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from microtrain.base.plan import IMPRINT
 from microtrain.convert.ir import Graph
-from microtrain.convert.ops import TABLE, log_mel, saves
+from microtrain.convert.ops import TABLE, hop, log_mel, saves
 from microtrain.convert.storage import ALIGNMENT, align, parts
 
 from . import imprint
@@ -127,13 +127,13 @@ def buffers(graph: Graph, in_place: bool = True) -> list[Buffer]:
                 for time in times[t]
             ]
             result.append(_joined(boxes))
-    return result + _scratch(graph) + _statistics(graph) + _sound(graph)
+    return result + _scratch(graph) + _statistics(graph) + _sound(graph) + _hop(graph)
 
 
 def _times(graph: Graph, life: Mapping[str, Life]) -> dict[str, list[Life]]:
-    """When each tensor is alive: in a training iteration and, where statistics of features want to know what
-    an inference leaves free, once more in an inference behind it."""
-    later = lifetimes(graph, inference=True) if graph.imprint else {}
+    """When each tensor is alive: in a training iteration and, where something that is kept from inference to
+    inference wants to know what one leaves free, once more in an inference behind it."""
+    later = lifetimes(graph, inference=True) if keeps(graph) else {}
     after = len(graph.nodes)
     return {
         name: [time, *([(after + later[name][0], after + later[name][1])] if name in later else [])]
@@ -141,12 +141,17 @@ def _times(graph: Graph, life: Mapping[str, Life]) -> dict[str, list[Life]]:
     }
 
 
+def keeps(graph: Graph) -> bool:
+    """Whether something lies in the arena from inference to inference."""
+    return bool(graph.imprint or graph.hop)
+
+
 def _scratch(graph: Graph) -> list[Buffer]:
     result, after = [], len(graph.nodes)
     for step, node in enumerate(graph.nodes):
         size = TABLE[node.op].scratch(graph, node)
         if size:
-            again = graph.imprint and step < len(graph.forward_nodes) and not saves(node)
+            again = keeps(graph) and step < len(graph.forward_nodes) and not saves(node)
             steps = [step, after + step] if again else [step]
             result.append(_joined([(f"scratch:{step}", Piece(s, s, 0, align(size))) for s in steps]))
     return result
@@ -165,8 +170,23 @@ def _statistics(graph: Graph) -> list[Buffer]:
 
 def _sound(graph: Graph) -> list[Buffer]:
     """What the front end hears with, until the first step has its last row."""
-    size, steps = align(log_mel.memory_bytes(graph)), [0, *([len(graph.nodes)] if graph.imprint else [])]
-    return [_joined([(log_mel.NAME, Piece(s, s, 0, size)) for s in steps])] if size else []
+    return _hearing(log_mel.NAME, log_mel.memory_bytes(graph), graph)
+
+
+def _hop(graph: Graph) -> list[Buffer]:
+    """What is kept from window to window."""
+    return _hearing(hop.NAME, hop.memory_bytes(graph), graph)
+
+
+def _hearing(name: str, size: int, graph: Graph) -> list[Buffer]:
+    """Bytes that are used while rows come in; where windows overlap, they stay as they are from one to the
+    next, but for what is learned between."""
+    after, last = len(graph.nodes), len(graph.forward_nodes) - 1 if graph.hop else 0
+    pieces = [
+        Piece(0, 0, 0, align(size)),
+        *([Piece(after, after + last, 0, align(size))] if keeps(graph) else []),
+    ]
+    return [_joined([(name, piece) for piece in pieces])] if size else []
 
 
 def _joined(boxes: list[tuple[str, Piece]]) -> Buffer:
@@ -346,7 +366,7 @@ def placements(graph: Graph, items: Sequence[Buffer], offsets: Sequence[int]) ->
 
 def kind(graph: Graph, name: str, birth: int, death: int) -> str:
     """What a part of a tensor is, for reports (docs/plan.md lists the kinds)."""
-    if name.startswith("scratch:") or name in (imprint.SCRATCH, log_mel.NAME):
+    if name.startswith("scratch:") or name in (imprint.SCRATCH, log_mel.NAME, hop.NAME):
         return "scratch"
     if name == imprint.NAME:
         return IMPRINT

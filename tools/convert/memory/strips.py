@@ -20,6 +20,13 @@ ROWS_MAX = 16
 WORK = 2.0  # the solver's deterministic measure; about that many seconds
 
 
+def wide(graph: Graph, rows: int) -> Graph:
+    """The graph with so many rows of an image at a time, where they enter a chain as they come."""
+    if not graph.arriving:
+        return graph
+    return graph.replace(nodes=(replace(graph.nodes[0], rows=rows), *graph.nodes[1:]))
+
+
 def widen(graph: Graph, plan: Plan, in_place: bool = True) -> tuple[Graph, Plan]:
     """The graph with more rows at a time, and a plan for it in the same arena."""
     choices = {step: _choices(graph, n, plan.arena) for step, n in enumerate(graph.nodes) if n.parts}

@@ -149,6 +149,11 @@ class Stream(ctypes.Structure):
 
 def kernels_scratch(graph: Graph, node: Node) -> int:
     """Scratch of the chain's windows and kernels: asks stream.c."""
+    return hostlib.ask("stream_fwd_scratch", stream_record(graph, node))
+
+
+def stream_record(graph: Graph, node: Node) -> Stream:
+    """The struct stream of a chain, as far as sizes depend on it: what closes it is there or not."""
     chain = stages(node.parts)
     array = (StreamStage * len(chain))()
     for entry, rows in zip(array, chain, strict=True):
@@ -160,8 +165,7 @@ def kernels_scratch(graph: Graph, node: Node) -> int:
         entry.kind = stage.kind if isinstance(stage, WindowStage) and builtin else STREAM_OWN
     row = closing_row(graph, node)
     add = None if row is None else ctypes.addressof(row)
-    stream = Stream(array, add, len(chain), node.rows, int(resident(graph, node)))
-    return hostlib.ask("stream_fwd_scratch", stream)
+    return Stream(array, add, len(chain), node.rows, int(resident(graph, node)))
 
 
 def _scratch(graph: Graph, node: Node) -> int:
