@@ -82,6 +82,7 @@ CHOICES = (
     (suites.BOARD_TESTS, suites.BOARD_IN),
     (suites.FEATURES, suites.FEATURES_IN),
     (suites.LIBRARY, suites.LIBRARY_OUT),
+    (suites.HOPS, suites.HOPS_IN),
 )
 
 

@@ -133,13 +133,15 @@ def _both(model: str) -> tuple[str, ...]:
 SESSION, ARM = ("test_short_session.py",), ("test_kernels_arm.py",)
 SANITIZED = ("test_kernels_sanitized.py",)
 LIBRARY = ("test_library.py", "test_targets.py")
-# Of models with records, with statistics of features, with targets, with a front end of their own.
-FEATURES = ("test_replay.py", "test_imprint.py", "test_measured.py", "test_sound.py")
+# Of models with records, statistics of features, targets, a front end, windows that overlap.
+FEATURES = ("test_replay.py", "test_imprint.py", "test_measured.py", "test_sound.py", "test_hop.py")
 FEATURES_IN = (
     "(replays_what or looked_at or silent_line) and not off or c_and_python or begin_anew or saved_before "
     "or looks_first or without_training or what_the_simulator_does or ends_with_its "
-    "or makes_the_rows or cannot_be_is_answered"
+    "or makes_the_rows or cannot_be_is_answered or hears_only or where_rows_came or all_was_sound "
+    "or goes_on_behind"
 )
+HOPS, HOPS_IN = ("test_hop.py",), "goes_on_as_the_firmware or in_pieces_go_on"
 LIBRARY_OUT = "not (clang or cpp or planted or writes_and_says or generated or autograd)"
 SUITES = (
     Suite("kernel twins", ("kernels",), _kernels),
@@ -154,6 +156,7 @@ SUITES = (
     Suite("Robot, F446", ("example-nucleo_f446re",), _robot("nucleo_f446re", ROBOT)),
     Suite("features", ("features",), _pytest(FEATURES, FEATURES_IN)),
     Suite("library", ("library",), _pytest(LIBRARY, LIBRARY_OUT)),
+    Suite("library, hops", ("library",), _pytest(HOPS, HOPS_IN)),
     Suite("kernels on Arm", _both("example"), _pytest(ARM, "not m55")),
     Suite("kernels on Helium", ("helium",), _pytest(ARM, "m55")),
     Suite("kernels, sanitized", ("kernels",), _pytest(SANITIZED, "nothing and portable")),
