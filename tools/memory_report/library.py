@@ -113,9 +113,9 @@ def linked(folder: Path, core: str, cc: str, work: Path) -> Path:
 
 def probe_text() -> str:
     """A table of where the structs' members are, for the entry point's name."""
-    members = [("microtrain_storage", name) for name in STORAGE]
-    members += [("microtrain_model", name) for name in MODEL] + [("stream", "own")]
-    places = ",\n".join(f"    offsetof(struct {struct}, {name})" for struct, name in members)
+    members = [("struct microtrain_storage", name) for name in STORAGE]
+    members += [("struct microtrain_model", name) for name in MODEL] + [("struct stream", "own")]
+    places = ",\n".join(f"    offsetof({struct}, {name})" for struct, name in members)
     headers = '#include "microtrain/model_table.h"\n#include "microtrain/stream.h"\n'
     table = f"const uint32_t microtrain_offsets[] = {{\n{places},\n}};\n"
     return f"#include <stddef.h>\n\n{headers}\n{table}"
