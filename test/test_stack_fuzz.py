@@ -14,6 +14,7 @@ from test_memory_report import CC, CPU, LINKER_SCRIPT
 
 from microtrain.memory_report import values
 from microtrain.memory_report.firmware import Firmware, load_firmware
+from microtrain.memory_report.instructions import Code
 from microtrain.memory_report.routine import Walk
 from microtrain.memory_report.stack import Analysis
 
@@ -93,7 +94,7 @@ def measured(programs: list[Program], firmware: Firmware) -> dict[str, int]:
 
 def reports(programs: list[Program], firmware: Firmware) -> Iterator[tuple[Program, int, list[str]]]:
     """Each program with its reported depth and the problems."""
-    analysis = Analysis(firmware)
+    analysis = Analysis(Code(firmware))
     for program in programs:
         entry = firmware.elf.names[f"{program.name}_main"]
         yield program, analysis.path(entry).bytes, analysis.problems([entry])

@@ -34,7 +34,7 @@ NAMES = [core.name for core in CORES]
     "--sequences", type=click.IntRange(0), default=1_000_000, show_default=True, help="Of API calls."
 )
 @click.option("--steps", type=click.IntRange(2), default=20, show_default=True, help="That are trained.")
-@click.option("--page", "to_page", is_flag=True, help="Also write the table of docs/embed.md.")
+@click.option("--page", "to_page", is_flag=True, help="Also write the tables of docs/embed.md.")
 def main(chosen: tuple[str, ...], steps: int, sequences: int, to_page: bool) -> None:
     """Train the same session through microtrain.h on every core, under QEMU and on this machine.
 
@@ -44,7 +44,8 @@ def main(chosen: tuple[str, ...], steps: int, sequences: int, to_page: bool) -> 
     """
     cores = [core for core in CORES if core.name in chosen or not chosen]
     try:
-        rows = [each for session in sessions(steps) for each in measured(cores, session)]
+        chosen_sessions = sessions(steps)
+        rows = [each for session in chosen_sessions for each in measured(cores, session)]
         show(rows)
         example, published = ([r for r in rows if (r["model"] == "digits") is so] for so in (True, False))
         note(RESULT, cores=example, published=published, slice_max_instructions=longest(rows))
@@ -54,7 +55,10 @@ def main(chosen: tuple[str, ...], steps: int, sequences: int, to_page: bool) -> 
     note(RESULT, api_fuzz_sequences=tried, api_fuzz_failures=len(failures))
     tell(failures)
     if to_page:
+        from . import stacks
+
         page.write(rows)
+        stacks.write(stacks.measured(chosen_sessions[0], rows, FOLDER))
     wrong = differing(rows)
     if wrong:
         click.echo(f"cores: {', '.join(wrong)} learned other weights.", err=True)

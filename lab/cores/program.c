@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A training session through microtrain.h, the same on every core. What it prints are lines of a word and a number.
- * Instructions are counted by a timer of the board: QEMU, with -icount shift=0, lets a nanosecond pass an instruction. */
+/* A training session through microtrain.h, the same on every core. What it prints are lines of a word and a number. */
 #include <stdio.h>
 
 #include "sha256.h"
+#include "timer.h"
 #include PROGRAM_HEADER
 
 enum { STEPS = PROGRAM_STEPS, WORK = PROGRAM_WORK };
@@ -11,63 +11,6 @@ enum { STEPS = PROGRAM_STEPS, WORK = PROGRAM_WORK };
 static struct microtrain device;
 static uint64_t arena[PROGRAM_ARENA_BYTES / 8 + 1], learned[PROGRAM_TRAINABLE_BYTES / 8 + 1];
 static uint8_t row[PROGRAM_ROW_BYTES];
-
-#if defined(__riscv)
-
-static void start_counting(void) {}
-
-static uint32_t ticks(void)
-{
-    uint32_t count;
-    __asm__ volatile(".option push\n.option arch, +zicsr\ncsrr %0, minstret\n.option pop" : "=r"(count));
-    return count;
-}
-
-#elif defined(__arm__)
-
-/* SysTick, ARMv7-M ARM, section B3.3: counts down from 2^24 - 1 with the core's clock. */
-#define SYST ((volatile uint32_t *)0xE000E010u)
-
-static void start_counting(void)
-{
-    SYST[1] = 0xffffffu;
-    SYST[2] = 0;
-    SYST[0] = 5;
-}
-
-static uint32_t ticks(void)
-{
-    return 0xffffffu - SYST[2];
-}
-
-#else
-
-static void start_counting(void) {}
-
-static uint32_t ticks(void)
-{
-    return 0;
-}
-
-#endif
-
-static uint32_t since(uint32_t start)
-{
-#if defined(__arm__)
-    return (ticks() - start) & 0xffffffu;
-#else
-    return ticks() - start;
-#endif
-}
-
-static uint32_t hash(uint32_t x)
-{
-    x ^= x >> 16;
-    x *= 0x7feb352du;
-    x ^= x >> 15;
-    x *= 0x846ca68bu;
-    return x ^ (x >> 16);
-}
 
 static void check(int status)
 {
@@ -169,14 +112,19 @@ int main(void)
     start_counting();
     check(microtrain_init(&device, &PROGRAM_MODEL, &memory));
     check(microtrain_selftest(&device));
+    feed(0, 0, &t);
     (void)stack(0);
-    train(0);
+    uint32_t start = ticks();
+    check(microtrain_train(&device, 0, NULL));
+    took(&t, start);
     say("stack", stack(1));
+    say("step", t.all);
+    t = (struct took){0, 0};
     for (uint32_t n = 1; n < STEPS; n++) {
         train(n);
     }
     feed(STEPS, 0, &t);
-    uint32_t start = ticks();
+    start = ticks();
     check(microtrain_predict(&device, NULL, &label));
     took(&t, start);
     say("inference", t.all);

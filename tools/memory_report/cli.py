@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import click
 
 from microtrain.base.errors import Error
 from microtrain.base.files import replacing
+from microtrain.base.options import collected, option
 from microtrain.base.plan import Plan, read_plan
 from microtrain.base.reading import reading
 from microtrain.base.terminal import console
@@ -19,13 +21,35 @@ from microtrain.pictures.arena_map import check_suffix, draw
 
 from .firmware import load_firmware
 from .interrupts import analyse
-from .show import show, show_diff
+from .library import CORES, proven
+from .library import as_json as library_json
+from .show import show, show_diff, show_functions
 from .usage import as_json, make_report
 
 ELF = Path(".pio/build/disco_f746ng/firmware.elf")
 PLAN = Path("firmware/generated/plan.json")
 FILE = click.Path(dir_okay=False, path_type=Path)
 WIDTH = 120
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A library in the place of a firmware."""
+
+    folder: Path | None = option(
+        "--library",
+        type=click.Path(file_okay=False, path_type=Path),
+        metavar="DIR",
+        help="Instead of a firmware: the stack of each function of what export-library wrote.",
+    )
+    core: str = option(
+        "--core",
+        type=click.Choice(sorted(CORES)),
+        default="cortex-m4f",
+        show_default=True,
+        help="The library's.",
+    )
+    cc: str = option("--cc", default="arm-none-eabi-gcc", show_default=True, help="The library's compiler.")
 
 
 class Bytes(click.ParamType):  # type: ignore[type-arg]
@@ -48,6 +72,7 @@ class Bytes(click.ParamType):  # type: ignore[type-arg]
 @click.option(
     "--picture", type=FILE, metavar="FILE.svg|.html", help="Draw the arena over one training iteration."
 )
+@collected(Wanted, into="library")
 @click.option("--budget-sram", type=Bytes(), help="Budget of SRAM, instead of the plan's.")
 @click.option("--budget-flash", type=Bytes(), help="Budget of flash, instead of the plan's.")
 def main(
@@ -58,13 +83,19 @@ def main(
     picture: Path | None,
     budget_sram: int | None,
     budget_flash: int | None,
+    library: Wanted,
 ) -> None:
     """Show how much flash, SRAM and stack a firmware needs, against the chip and the budget.
 
     All-in SRAM is everything the CPU can write: .data, .bss (with the arena and the trainables) and the worst
     stack, proven from the machine code. Exits with 1 where a limit is passed or the stack not bounded.
+
+    With --library, the proven stack of each function of microtrain.h on a Cortex-M. The caller's storage
+    functions are named, and come on top.
     """
     try:
+        if library.folder is not None:
+            sys.exit(0 if of_library(library.folder, library, json_path) else 1)
         passed = run(elf, plan, json_path, diff, picture, (budget_sram, budget_flash))
     except Error as error:
         raise click.ClickException(str(error)) from error
@@ -99,6 +130,15 @@ def run(
         write(picture, draw(plan, picture.suffix))
         terminal.print(f"arena over the steps: {picture}")
     return not report.failures()
+
+
+def of_library(folder: Path, wanted: Wanted, json_path: Path | None) -> bool:
+    """The stacks of a library's functions; True where all are proven."""
+    found = proven(folder, wanted.core, wanted.cc)
+    show_functions(console(width=WIDTH), found, f"{folder.name} on a {wanted.core}")
+    if json_path is not None:
+        write(json_path, json.dumps(library_json(found, wanted.core), indent=1) + "\n")
+    return not any(entry.problems for entry in found)
 
 
 def choose_plan(path: Path | None) -> Plan | None:

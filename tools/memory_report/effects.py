@@ -19,6 +19,7 @@ from .values import (
     SP,
     SYSTEM_SPACE,
     Entry,
+    Field,
     Numbers,
     OnStack,
     State,
@@ -183,6 +184,8 @@ class Effects:
             whole = i.insn_name().startswith(LOADS) and width(i, data[0] if data else 0) >= 4
             parts = (plus(address, number(4 * n)) for n in range(len(data)))
             loads = [(r, self.load(state, p) if whole else None) for r, p in zip(data, parts, strict=True)]
+            if loads == [(data[0], None)] and whole and not memory.index and memory.disp in self.code.fields:
+                loads = [(data[0], Field(memory.disp))]
         if i.writeback:
             amount = number(i.operands[place + 1].imm) if i.post_index else offset
             self.write(i, state, memory.base, plus(base, amount) or (System() if system else None))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,10 +26,21 @@ class Unknown:
 
 
 class Code:
-    """The code of a firmware; a stretch of it is decoded when first looked at."""
+    """The code of a firmware; a stretch of it is decoded when first looked at.
 
-    def __init__(self, firmware: Firmware) -> None:
+    fields   offset in a struct to the functions that may be in that member; of a firmware none are
+    outside  functions of somebody else, by an address that stands for each
+    """
+
+    def __init__(
+        self,
+        firmware: Firmware,
+        fields: Mapping[int, frozenset[int]] | None = None,
+        outside: Mapping[int, str] | None = None,
+    ) -> None:
         self.firmware = firmware
+        self.fields = fields or {}
+        self.outside = outside or {}
         self.functions = [s for s in firmware.symbols if s.function]
         self._starts = [s.address for s in self.functions]
         self._edges = sorted({*self._starts, *(address for address, _ in firmware.elf.marks)})
@@ -40,6 +52,8 @@ class Code:
 
     def starts_function(self, address: int) -> bool:
         index = bisect.bisect_left(self._starts, address)
+        if address in self.outside:
+            return True
         return index < len(self._starts) and self._starts[index] == address
 
     def function_at(self, address: int) -> Symbol | None:
@@ -61,6 +75,8 @@ class Code:
     def name(self, address: int) -> str:
         """What to call the code that starts at an address."""
         function = self.function_at(address)
+        if address in self.outside:
+            return self.outside[address]
         if function is None:
             return f"{address:#010x}"
         offset = address - function.address

@@ -50,7 +50,7 @@ def analyse(firmware: Firmware) -> Stack:
 
     Errors   Error where the ELF has no reset handler, or calls are nested too deep
     """
-    analysis = Analysis(firmware)
+    analysis = Analysis(Code(firmware))
     table = first_table(analysis)
     reset = table.handlers.get(1, firmware.elf.entry)
     if analysis.code.at(reset & ~1) is None:

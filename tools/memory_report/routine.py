@@ -9,7 +9,7 @@ from capstone import arm
 
 from .effects import Effects, Routine, text
 from .instructions import Code, Unknown
-from .values import KEPT, LOW, LR, PC, RETURN, Entry, Numbers, OnStack, State, Value, meet
+from .values import KEPT, LOW, LR, PC, RETURN, Entry, Field, Numbers, OnStack, State, Value, meet
 
 ENDLESS = 1 << 20  # a depth that only a loop which pushes can reach
 DEPTHS = 64  # so many depths at one instruction, too
@@ -113,6 +113,7 @@ class Walk:
 
     def leave(self, i: Any, state: State, target: Value) -> None:
         """pc gets a value: the return address, a known one, or one that is not known."""
+        target = self.resolved(target)
         if target == RETURN:
             self.back(state)
         elif isinstance(target, Numbers):
@@ -139,6 +140,7 @@ class Walk:
         """A call goes on behind it, unless the function is proven not to come back."""
         state.held = None
         after = i.address + i.size
+        target = self.resolved(target)
         if not isinstance(target, Numbers):
             name = i.reg_name(i.operands[0].reg)
             self.routine.problem(f"calls through a pointer ({name}) at {i.address:#010x}")
@@ -150,6 +152,10 @@ class Walk:
             self.reach(address, done, callee)
             if callee.returns:
                 self.go(after, done)
+
+    def resolved(self, target: Value) -> Value:
+        """Of a member of a struct the functions that may be there."""
+        return Numbers(self.code.fields[target.offset]) if isinstance(target, Field) else target
 
     def reach(self, target: int, state: State, callee: Routine) -> None:
         """A function is entered: what it costs, and what its caller knows afterwards."""

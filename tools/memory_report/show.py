@@ -7,6 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from .library import Entry
 from .stack import EXCEPTION_FRAME, Path
 from .usage import Report
 
@@ -83,6 +84,18 @@ def show_stack(console: Console, report: Report) -> None:
     ):
         if path.frames:
             console.print(f"  {name}: {path_text(path)}")
+
+
+def show_functions(console: Console, found: list[Entry], title: str) -> None:
+    """The stack of each function of a library, and what is not proven."""
+    table = new_table(f"Stack of {title}", "", "bytes", "and that of")
+    for entry in found:
+        table.add_row(entry.name, f"{entry.path.bytes:,}", ", ".join(entry.callbacks))
+    console.print(table)
+    deepest = max(found, key=lambda entry: entry.path.bytes)
+    console.print(f"  deepest: {path_text(deepest.path)}")
+    for problem in dict.fromkeys(problem for entry in found for problem in entry.problems):
+        console.print(f"OVER: the stack is not bounded: {problem}", style="bold red")
 
 
 def path_text(path: Path) -> str:

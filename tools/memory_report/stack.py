@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from microtrain.base.errors import Error
 
 from .effects import Routine, Write
-from .firmware import Firmware
 from .instructions import Code
 from .routine import Walk
 
@@ -71,9 +70,9 @@ class Stack:
 class Analysis:
     """Routines and their depths, each computed once."""
 
-    def __init__(self, firmware: Firmware) -> None:
-        self.code = Code(firmware)
-        self._routines: dict[int, Routine] = {}
+    def __init__(self, code: Code) -> None:
+        self.code = code
+        self._routines = {at: Routine(name, returns=True) for at, name in code.outside.items()}
         self._paths: dict[int, Path] = {}
         self._active: dict[int, Walk] = {}
 

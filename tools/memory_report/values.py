@@ -47,7 +47,16 @@ class System:
     """Perhaps an address in the system control space; which one is not known."""
 
 
-Value = Numbers | OnStack | Entry | System | None  # None: not known, and not made from a system address
+@dataclass(frozen=True)
+class Field:
+    """A word of a struct whose address is not known, so many bytes from its begin."""
+
+    offset: int
+
+
+Value = (
+    Numbers | OnStack | Entry | System | Field | None
+)  # None: not known, and not made from a system address
 RETURN = Entry(LR)
 
 

@@ -1,0 +1,160 @@
+"""Quantized networks of random numbers, built without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from microtrain.convert.ir import Graph, Input, Layer, Node, Source, Tensor, Window, out_size
+
+
+@dataclass
+class Builder:
+    """Appends ops to a quantized forward graph; every method returns the name of the tensor it made."""
+
+    rng: np.random.Generator
+    shape: tuple[int, int, int]
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    nodes: list[Node] = field(default_factory=list)
+    layers: dict[str, Layer] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.tensors["x"] = Tensor("x", self.shape, "s8", float(np.float32(2 / 255)), -1)
+
+    def _tensor(self, shape: tuple[int, int, int], scale: float, zero: int) -> str:
+        name = f"t{len(self.tensors)}"
+        self.tensors[name] = Tensor(name, shape, "s8", float(np.float32(scale)), zero)
+        return name
+
+    def conv(
+        self, x: str, c_out: int, k: int = 1, stride: int = 1, relu: bool = True, pad: int | None = None
+    ) -> str:
+        return self._conv("conv2d", x, c_out, k, stride, relu, pad)
+
+    def depthwise(self, x: str, k: int = 3, stride: int = 1, relu: bool = True) -> str:
+        return self._conv("dwconv2d", x, self.tensors[x].channels, k, stride, relu, None)
+
+    def _conv(self, op: str, x: str, c_out: int, k: int, stride: int, relu: bool, pad: int | None) -> str:
+        h, w, c_in = self.tensors[x].shape
+        pad = k // 2 if pad is None else pad
+        shape = (c_out, k, k) if op == "dwconv2d" else (c_out, k, k, c_in)
+        fan_in = k * k * (1 if op == "dwconv2d" else c_in)
+        scale = self.rng.uniform(0.3, 3.0, c_out) * 2.0 / (64 * fan_in**0.5)
+        bias = (self.rng.normal(0, 0.2, c_out) / (self.tensors[x].scale * scale)).astype(np.int32)
+        name = f"layer{len(self.nodes)}"
+        weight = self.rng.integers(-127, 128, shape).astype(np.int8)
+        self.layers[name] = Layer(
+            weight,
+            bias,
+            Source(f"{name}.weight", f"{name}.bias"),
+            scale.astype(np.float32).astype(np.float64),
+            np.zeros(c_out, bool),
+        )
+        window = Window(k, k, stride, stride, pad, pad)
+        out = (out_size(h, k, stride, pad), out_size(w, k, stride, pad), c_out)
+        y = self._tensor(out, *((2.5 / 255, -128) if relu else (5.0 / 255, int(self.rng.integers(-20, 20)))))
+        self.nodes.append(Node(op, name, (x,), (y,), name, window))
+        return y
+
+    def add(self, a: str, b: str) -> str:
+        y = self._tensor(self.tensors[a].shape, 6.0 / 255, 3)
+        self.nodes.append(Node("add", f"add{len(self.nodes)}", (a, b), (y,)))
+        return y
+
+    def layer(self, op: str, *inputs: str, factors: tuple[float, ...] = ()) -> str:
+        """Any op whose result has the shape of its first input."""
+        y = self._tensor(self.tensors[inputs[0]].shape, 3.0 / 255, -60)
+        self.nodes.append(Node(op, f"{op}{len(self.nodes)}", inputs, (y,), factors=factors))
+        return y
+
+    def concat(self, *maps: str) -> str:
+        h, w, _ = self.tensors[maps[0]].shape
+        y = self._tensor((h, w, sum(self.tensors[m].channels for m in maps)), 4.0 / 255, -20)
+        self.nodes.append(Node("concat", f"concat{len(self.nodes)}", maps, (y,)))
+        return y
+
+    def take(self, x: str, channels: Sequence[int]) -> str:
+        h, w, _ = self.tensors[x].shape
+        y = self._tensor((h, w, len(channels)), self.tensors[x].scale, self.tensors[x].zero)
+        self.nodes.append(Node("take", f"take{len(self.nodes)}", (x,), (y,), channels=tuple(channels)))
+        return y
+
+    def pool(self, op: str, x: str, k: int, stride: int, pad: int = 0) -> str:
+        h, w, c = self.tensors[x].shape
+        shape = (out_size(h, k, stride, pad), out_size(w, k, stride, pad), c)
+        y = self._tensor(shape, self.tensors[x].scale, self.tensors[x].zero)
+        self.nodes.append(
+            Node(op, f"{op}{len(self.nodes)}", (x,), (y,), None, Window(k, k, stride, stride, pad, pad))
+        )
+        return y
+
+    def finish(self, x: str, classes: int) -> Graph:
+        """Global average pooling and the head."""
+        h, _, c = self.tensors[x].shape
+        features = self.pool("avgpool", x, h, 1) if h > 1 else x
+        self.tensors["logits"] = Tensor("logits", (1, 1, classes), "f32")
+        weight = self.rng.normal(0, 0.3, (classes, c)).astype(np.float32)
+        self.layers["head"] = Layer(weight, np.zeros(classes, np.float32), Source("head.weight", "head.bias"))
+        self.nodes.append(Node("head", "head", (features,), ("logits",), "head"))
+        channels = self.shape[2]
+        pixel = Input("x", (1.0,) * channels, (-128.0,) * channels)
+        return Graph("net", pixel, "logits", self.tensors, tuple(self.nodes), self.layers)
+
+
+def varied_network(seed: int) -> Graph:
+    """A random chain of every op that a small network may have, with odd channel counts and sizes."""
+    rng = np.random.default_rng(seed)
+    size = int(rng.integers(8, 33))
+    b = Builder(rng, (size, size, int(rng.choice([1, 3]))))
+    x = b.conv("x", int(rng.integers(4, 20)), int(rng.choice([3, 5])), int(rng.integers(1, 3)))
+    for stage in rng.permutation(list(_STAGES))[:5]:
+        if b.tensors[x].shape[0] >= 4:
+            x = _STAGES[stage](b, x, rng)
+    return b.finish(b.conv(x, int(rng.integers(8, 64))), int(rng.integers(3, 20)))
+
+
+def _bottleneck(b: Builder, x: str, rng: np.random.Generator) -> str:
+    y = b.depthwise(b.conv(x, int(rng.integers(8, 64))), int(rng.choice([3, 5, 7])), int(rng.integers(1, 3)))
+    return b.conv(y, int(rng.integers(6, 30)), relu=False)
+
+
+def _residual(b: Builder, x: str, rng: np.random.Generator) -> str:
+    y = b.depthwise(b.conv(x, int(rng.integers(8, 48))), int(rng.choice([3, 5, 7])))
+    return b.add(x, b.conv(y, b.tensors[x].channels, relu=False))
+
+
+def _dense(b: Builder, x: str, rng: np.random.Generator) -> str:
+    return b.conv(x, int(rng.integers(6, 40)), int(rng.choice([2, 3, 5])), int(rng.integers(1, 3)))
+
+
+def _depthwise(b: Builder, x: str, rng: np.random.Generator) -> str:
+    return b.depthwise(x, int(rng.choice([2, 3, 4, 5, 7])), int(rng.integers(1, 3)))
+
+
+def _pooled(b: Builder, x: str, rng: np.random.Generator) -> str:
+    k = int(rng.integers(2, 4))
+    return b.pool(str(rng.choice(["maxpool", "avgpool"])), x, k, int(rng.integers(1, k + 1)))
+
+
+def _activated(b: Builder, x: str, rng: np.random.Generator) -> str:
+    return b.layer("hardswish", b.conv(x, int(rng.integers(6, 30)), relu=False))
+
+
+def _sides(b: Builder, x: str, rng: np.random.Generator) -> str:
+    """A map beside itself, and every other channel of that."""
+    y = b.concat(x, b.conv(x, int(rng.integers(4, 16))))
+    return b.take(y, range(0, b.tensors[y].channels, 2))
+
+
+_STAGES: dict[str, Callable[[Builder, str, np.random.Generator], str]] = {
+    "bottleneck": _bottleneck,
+    "residual": _residual,
+    "residual again": _residual,
+    "dense": _dense,
+    "depthwise": _depthwise,
+    "pooled": _pooled,
+    "activated": _activated,
+    "sides": _sides,
+}

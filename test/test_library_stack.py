@@ -1,0 +1,123 @@
+"""The stack of each function of the library, proven; and painted, in QEMU."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from library import written
+from test_library import activations_network, trained
+
+from lab.cores import page, stacks
+from lab.cores.machines import CORES, Session, built, ran
+from lab.cores.measure import numbers
+from microtrain.memory_report.cli import main
+from microtrain.memory_report.library import Entry, functions, proven
+
+CC = stacks.CC
+CORE = stacks.CORE
+
+pytestmark = pytest.mark.skipif(shutil.which(CC) is None, reason=f"{CC} is not installed")
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("stack")
+    return stacks.library(root)
+
+
+@pytest.fixture(scope="module")
+def found(library: Path) -> dict[str, Entry]:
+    return {entry.name: entry for entry in proven(library, CORE)}
+
+
+def test_every_function_is_proven(library: Path, found: dict[str, Entry]) -> None:
+    assert list(found) == list(functions(library)) and len(found) == 25
+    assert [entry for entry in found.values() if entry.problems] == []
+    names = [frame.name for frame in found["microtrain_train"].path.frames]
+    assert "step" in names and found["microtrain_train"].path.bytes > found["microtrain_init"].path.bytes
+    storage = {name for name, entry in found.items() if entry.callbacks}
+    assert storage == {"microtrain_save", "microtrain_load", "microtrain_forget"}
+    assert found["microtrain_load"].callbacks == ("storage.read",)
+    assert len(found["microtrain_save"].callbacks) == 4
+
+
+def test_no_frame_has_grown(found: dict[str, Entry]) -> None:
+    record = json.loads(stacks.RECORD.read_text(encoding="utf-8"))
+    if record["compiler"] != stacks.compiler():
+        pytest.skip(f"the record was made with {record['compiler']}, this is {stacks.compiler()}")
+    assert {name: entry.path.bytes for name, entry in found.items()} == record["small"]
+
+
+def test_the_table_of_the_page_is_that_of_the_record() -> None:
+    record = json.loads(stacks.RECORD.read_text(encoding="utf-8"))
+    assert f"-->\n{stacks.table(record)}\n<!--" in page.PAGE.read_text(encoding="utf-8")
+    assert record["painted"] <= record["digits"]["microtrain_train"]
+    record["digits"]["microtrain_train"] += 8
+    assert stacks.table(record) not in page.PAGE.read_text(encoding="utf-8")
+
+
+def test_a_frame_that_grows_is_seen(library: Path, found: dict[str, Entry], tmp_path: Path) -> None:
+    grown = tmp_path / "library"
+    shutil.copytree(library, grown)
+    source = grown / "src/microtrain/pool.c"
+    text = source.read_text()
+    begin = re.search(r"^void avgpool_fwd_s8\([^{]*\{\n", text, re.MULTILINE)
+    assert begin
+    more = "    volatile uint8_t room[3000];\n    room[x[0] & 1] = 1;\n"
+    source.write_text(text[: begin.end()] + more + text[begin.end() :])
+    after = {entry.name: entry.path.bytes for entry in proven(grown, CORE)}
+    assert after["microtrain_predict"] > 3000 > found["microtrain_predict"].path.bytes
+    assert after["microtrain_load"] == found["microtrain_load"].path.bytes
+
+
+@pytest.mark.slow
+def test_a_call_that_cannot_be_followed_is_a_problem(library: Path, tmp_path: Path) -> None:
+    open_end = tmp_path / "library"
+    shutil.copytree(library, open_end)
+    source = open_end / "src/microtrain/guard.c"
+    source.write_text(source.read_text().replace("#include", "extern void (*hook)(void);\n#include", 1))
+    text = source.read_text()
+    begin = re.search(r"^int guard_diverged\([^{]*\{\n", text, re.MULTILINE)
+    assert begin
+    source.write_text(text[: begin.end()] + "    hook();\n" + text[begin.end() :])
+    (open_end / "src/hook.c").write_text("void (*hook)(void);\n")
+    problems = {entry.name: entry.problems for entry in proven(open_end, CORE)}
+    assert any("calls through a pointer" in text for text in problems["microtrain_state"])
+    assert problems["microtrain_init"] == ()
+    done = CliRunner().invoke(main, ["--library", str(open_end)])
+    assert done.exit_code == 1 and "the stack is not bounded" in done.output
+
+
+@pytest.mark.slow
+def test_stages_of_a_stream_are_followed(tmp_path: Path) -> None:
+    made = written(trained(activations_network()), "activations", tmp_path / "library", tmp_path / "made")
+    entries = {entry.name: entry for entry in proven(made, CORE)}
+    reached = [frame.name for frame in entries["microtrain_feed"].path.frames]
+    assert not any(entry.problems for entry in entries.values()) and "take_row" in reached
+
+
+def test_painted_is_never_more_than_proven(library: Path, found: dict[str, Entry], tmp_path: Path) -> None:
+    (core,) = (core for core in CORES if core.name == CORE)
+    if core.missing:
+        pytest.skip(f"{core.missing} is not installed")
+    session = Session(library, stacks.NAME, 2)
+    painted = int(numbers(core, ran(core, built(core, session, tmp_path)))["stack"][-1])
+    assert painted <= found["microtrain_train"].path.bytes <= 1.3 * painted
+
+
+@pytest.mark.slow
+def test_the_command_says_what_is_wrong(library: Path, tmp_path: Path) -> None:
+    none = CliRunner().invoke(main, ["--library", str(tmp_path)])
+    assert none.exit_code == 1 and "holds no library that" in none.output
+    missing = CliRunner().invoke(main, ["--library", str(library), "--cc", "no-such-gcc"])
+    assert missing.exit_code == 1 and "no-such-gcc is not installed" in missing.output
+    written_down = tmp_path / "stack.json"
+    done = CliRunner().invoke(main, ["--library", str(library), "--json", str(written_down)])
+    document = json.loads(written_down.read_text())
+    assert done.exit_code == 0 and "microtrain_train " in done.output and "storage.erase" in done.output
+    assert document["core"] == CORE and len(document["functions"]) == 25

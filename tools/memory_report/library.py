@@ -1,0 +1,176 @@
+"""The deepest stack of each function of an exported library, proven from its machine code on a Cortex-M.
+
+The library is compiled as its README.md says and linked with nothing but the compiler's own functions. It
+calls its models through the members of structs: what may be in such a member is read from the models' tables
+in the ELF (a function that a stream calls for its own stages is one of the models' `own_rows`). The caller's
+storage functions are not in the library; they are named, and count nothing.
+
+Trusted beside what stack.py trusts: a word that is loaded from the place of such a member and called is one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from microtrain.base.elf import Elf, read_elf
+from microtrain.base.errors import Error
+from microtrain.base.reading import reading
+
+from .chip import Chip, Region
+from .firmware import Firmware, one_name_each
+from .instructions import Code
+from .stack import Analysis
+from .stack import Path as Calls
+
+CORES: dict[str, tuple[str, ...]] = {
+    "cortex-m3": ("-mcpu=cortex-m3",),
+    "cortex-m4f": ("-mcpu=cortex-m4", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16"),
+    "cortex-m7": ("-mcpu=cortex-m7", "-mfloat-abi=hard", "-mfpu=fpv5-sp-d16", "-DFPU_V5=1"),
+    "cortex-m33": ("-mcpu=cortex-m33", "-mfloat-abi=hard", "-mfpu=fpv5-sp-d16"),
+}
+FLAGS = ("-mthumb", "-std=c11", "-O2", "-ffp-contract=off", "-nostartfiles", "-Wl,-e,microtrain_offsets")
+RECORD = ".microtrain-library.json"
+PUBLIC = re.compile(r"\b(microtrain_\w+)\(([^;{]*)\);")
+NO_CODE = re.compile(r"/\*.*?\*/", re.DOTALL)
+STORAGE = ("read", "program", "erase", "sync")
+MODEL: tuple[str, ...] = (
+    "start",
+    "row",
+    "take_row",
+    "logits",
+    "step",
+    "imprint_clear",
+    "imprint_add",
+    "imprint_solve",
+)
+MODEL += ("listen", "hear", "heard")
+OWN_ROWS = "own_rows"
+OUTSIDE = 0xFFFF0000  # no code of a Cortex-M lies there
+TIMEOUT_S = 300
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A function of microtrain.h.
+
+    callbacks  functions of the caller's that it may call
+    problems   what is not proven
+    """
+
+    name: str
+    path: Calls
+    callbacks: tuple[str, ...]
+    problems: tuple[str, ...]
+
+
+def proven(folder: Path, core: str, cc: str = "arm-none-eabi-gcc") -> list[Entry]:
+    """Every function of microtrain.h in a library's folder, in the header's order. Error where it is none."""
+    models = models_of(folder)
+    with tempfile.TemporaryDirectory(prefix="microtrain-stack-") as work:
+        elf = read_elf(linked(folder, core, cc, Path(work))).with_symbols()
+        return entries(elf, models, functions(folder))
+
+
+def models_of(folder: Path) -> list[str]:
+    wrong = f"{folder} holds no library that `microtrain export-library` wrote"
+    with reading(Error, lambda why: f"{wrong} ({why})."):
+        models = json.loads((folder / RECORD).read_text(encoding="utf-8"))["models"]
+    return [str(name) for name in models]
+
+
+def functions(folder: Path) -> dict[str, str]:
+    """Those of microtrain.h, with their parameters."""
+    header = (folder / "src/microtrain.h").read_text(encoding="utf-8")
+    return dict(PUBLIC.findall(NO_CODE.sub("", header)))
+
+
+def linked(folder: Path, core: str, cc: str, work: Path) -> Path:
+    """The library as an ELF. Error where it does not compile."""
+    src, made, probe = folder / "src", work / "library.elf", work / "offsets.c"
+    probe.write_text(probe_text(), encoding="utf-8")
+    sources = [probe, *src.glob("*.c"), *(src / "microtrain").glob("*.[cS]")]
+    command = [cc, *FLAGS, *CORES[core], f"-I{src}", f"-I{src / 'microtrain'}", *map(str, sorted(sources))]
+    try:
+        done = subprocess.run(
+            [*command, "-o", str(made)],
+            capture_output=True, text=True, check=False, timeout=TIMEOUT_S, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    except FileNotFoundError:
+        raise Error(f"{cc} is not installed: name a compiler for Arm with --cc.") from None
+    except subprocess.TimeoutExpired:
+        raise Error(f"{cc} did not end within {TIMEOUT_S} s.") from None
+    if done.returncode:
+        lines = [line for line in done.stderr.splitlines() if "error" in line.lower()] or [done.stderr]
+        raise Error(f"{folder} does not compile for a {core}: {lines[0][:300]}")
+    return made
+
+
+def probe_text() -> str:
+    """A table of where the structs' members are, for the entry point's name."""
+    members = [("struct microtrain_storage", name) for name in STORAGE]
+    members += [("struct microtrain_model", name) for name in MODEL] + [("struct stream", "own")]
+    places = ",\n".join(f"    offsetof({struct}, {name})" for struct, name in members)
+    headers = '#include "microtrain/model_table.h"\n#include "microtrain/stream.h"\n'
+    table = f"const uint32_t microtrain_offsets[] = {{\n{places},\n}};\n"
+    return f"#include <stddef.h>\n\n{headers}\n{table}"
+
+
+def entries(elf: Elf, models: list[str], prototypes: dict[str, str]) -> list[Entry]:
+    """A function that is given no storage calls none; what it finds at such a place is a model's."""
+    symbols = one_name_each(elf.symbols)
+    firmware = Firmware(elf, symbols, Chip(Region("flash", 0, 1 << 31), Region("SRAM", 1 << 31, 0), ()))
+    storage = {OUTSIDE + 4 * n: f"storage.{name}" for n, name in enumerate(STORAGE)}
+    found = []
+    analyses = {
+        given: Analysis(Code(firmware, fields(firmware, models, outside), outside))
+        for given, outside in ((False, {}), (True, storage))
+    }
+    for name, arguments in prototypes.items():
+        symbol = firmware.symbol(name)
+        if symbol is None:
+            raise Error(f"the library has no {name}, which microtrain.h declares: export it again.")
+        analysis = analyses["struct microtrain_storage" in arguments]
+        reached = {routine.name for routine in analysis.reached([symbol.address])}
+        callbacks = tuple(callback for callback in analysis.code.outside.values() if callback in reached)
+        problems = tuple(analysis.problems([symbol.address]))
+        found.append(Entry(name, analysis.path(symbol.address), callbacks, problems))
+    return found
+
+
+def fields(firmware: Firmware, models: list[str], storage: dict[int, str]) -> dict[int, frozenset[int]]:
+    """What may be called through a member: by its offset, the functions of all structs that have one there.
+
+    A member that is NULL in every model is never called and come back from.
+    """
+    elf = firmware.elf
+    base = elf.value("microtrain_offsets")
+    places = [elf.word(base + 4 * n) for n in range(len(STORAGE) + len(MODEL) + 1)]
+    found: dict[int, set[int]] = {place: set() for place in places[len(STORAGE) :]}
+    for place, address in zip(places, storage, strict=False):
+        found.setdefault(place, set()).add(address)
+    for place in places[len(STORAGE) : -1]:
+        found[place] |= {elf.word(elf.value(model) + place) for model in models} - {0}
+    own = {s.address for s in firmware.symbols if s.function and s.name.split(".")[0] == OWN_ROWS}
+    found[places[-1]] |= own
+    return {place: frozenset(targets) for place, targets in found.items()}
+
+
+def as_json(found: list[Entry], core: str) -> dict[str, Any]:
+    """What --json writes."""
+    rows = [
+        {
+            "function": entry.name,
+            "bytes": entry.path.bytes,
+            "path": [[frame.name, frame.bytes] for frame in entry.path.frames],
+            "callbacks": list(entry.callbacks),
+            "problems": list(entry.problems),
+        }
+        for entry in found
+    ]
+    return {"format": 1, "core": core, "functions": rows}
