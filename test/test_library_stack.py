@@ -36,7 +36,7 @@ def found(library: Path) -> dict[str, Entry]:
 
 
 def test_every_function_is_proven(library: Path, found: dict[str, Entry]) -> None:
-    assert list(found) == list(functions(library)) and len(found) == 25
+    assert list(found) == list(functions(library)) and len(found) > 24
     assert [entry for entry in found.values() if entry.problems] == []
     names = [frame.name for frame in found["microtrain_train"].path.frames]
     assert "step" in names and found["microtrain_train"].path.bytes > found["microtrain_init"].path.bytes
