@@ -15,8 +15,9 @@ from test_library import activations_network, trained
 from lab.cores import page, stacks
 from lab.cores.machines import CORES, Session, built, ran
 from lab.cores.measure import numbers
+from microtrain.base.paths import ROOT
 from microtrain.memory_report.cli import main
-from microtrain.memory_report.library import Entry, functions, proven
+from microtrain.memory_report.library import MODEL, Entry, functions, proven
 
 CC = stacks.CC
 CORE = stacks.CORE
@@ -44,6 +45,12 @@ def test_every_function_is_proven(library: Path, found: dict[str, Entry]) -> Non
     assert storage == {"microtrain_save", "microtrain_load", "microtrain_forget"}
     assert found["microtrain_load"].callbacks == ("storage.read",)
     assert len(found["microtrain_save"].callbacks) == 4
+
+
+def test_every_pointer_of_a_model_is_followed() -> None:
+    table = (ROOT / "firmware/include/model_table.h").read_text(encoding="utf-8")
+    struct = table[table.index("struct microtrain_model {") :]
+    assert re.findall(r"\(\*(\w+)\)\(", struct[: struct.index("};")]) == list(MODEL)
 
 
 def test_no_frame_has_grown(found: dict[str, Entry]) -> None:

@@ -49,7 +49,7 @@ MODEL: tuple[str, ...] = (
     "imprint_add",
     "imprint_solve",
 )
-MODEL += ("listen", "hear", "heard")
+MODEL += ("listen", "hear", "heard", "slide")
 OWN_ROWS = "own_rows"
 OUTSIDE = 0xFFFF0000  # no code of a Cortex-M lies there
 TIMEOUT_S = 300
