@@ -116,6 +116,15 @@ def test_a_number_under_the_floor_is_named() -> None:
     assert sentence.startswith("79.9 % of the branches of c are run, and 80.0 % must be")
 
 
+def test_a_room_whose_tests_are_skipped_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    rooms = {"tools/fleet": Counts(1, 9, 1, 9), "tools/device": Counts(9, 9, 9, 9)}
+    monkeypatch.setattr(tally, "find_spec", lambda name: None)
+    assert tally.without_their_extra(rooms) == {"tools/fleet": "microtrain[fleet]"}
+    assert tally.without_their_extra({"tools/device": Counts()}) == {}
+    monkeypatch.setattr(tally, "find_spec", lambda name: name)
+    assert tally.without_their_extra(rooms) == {}
+
+
 def test_the_boards_own_code_is_said_to_be_uncounted() -> None:
     folders = tally.uncounted({"firmware/src/runtime": Counts()})
     assert "firmware/src/board/stm32" in folders

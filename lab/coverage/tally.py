@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from .measure import FOLDER, SETTINGS, CoverageError
 
 C_FILES = ("firmware/src/", "firmware/include/", "examples/camera/")
 NOT_COUNTED = "is not compiled for this machine: the tests run it on the board model"
+EXTRAS = {"tools/fleet": ("flwr", "microtrain[fleet]")}  # whose tests are skipped without a package
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,12 @@ def python_rooms(folder: Path = FOLDER) -> Rooms:
 def _python_counts(entry: dict[str, Any]) -> Counts:
     names = ("covered_lines", "num_statements", "covered_branches", "num_branches")
     return Counts(*(entry[name] for name in names))
+
+
+def without_their_extra(rooms: Rooms) -> dict[str, str]:
+    """Rooms whose tests were skipped, as a package is not installed, and what installs it."""
+    found = {room: extra for room, (package, extra) in EXTRAS.items() if find_spec(package) is None}
+    return {room: extra for room, extra in found.items() if room in rooms}
 
 
 def c_rooms(folder: Path = FOLDER) -> Rooms:
