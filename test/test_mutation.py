@@ -70,8 +70,7 @@ def test_the_list_by_hand_fits_the_firmware(tmp_path: Path) -> None:
 
 
 def test_explanations_are_of_mutants_that_there_are() -> None:
-    files = sorted(p for room in ("src", "library") for p in (ROOT / "firmware" / room).rglob("*.[ch]"))
-    names = {m.name for p in files for m in mutants(str(p.relative_to(ROOT)), p.read_bytes())}
+    names = {m.name for file in run.sources() for m in mutants(file, (ROOT / file).read_bytes())}
     names |= {m.name for m in bugs.by_hand(ROOT)}
     generated = f"{builds.GENERATED}/model.c "
     assert [name for name in record.reasons() if name not in names and not name.startswith(generated)] == []

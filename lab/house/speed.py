@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import resource
-import subprocess
 import sys
 
 from microtrain.base.commands import run
-from microtrain.base.paths import ROOT
 from microtrain.cli import TOOLS
 
 TURNS = 5
@@ -31,8 +29,8 @@ def _timed(name: str) -> float:
     """Of a program of its own, in which `make coverage` counts no lines."""
     before = _spent()
     command = [sys.executable, "-m", "microtrain", *([name] if name else []), "--help"]
-    plain = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_")}
-    subprocess.run(command, cwd=ROOT, env=plain, capture_output=True, check=True)
+    counting = (name for name in os.environ if name.startswith("COVERAGE_"))
+    run(command, dict.fromkeys(counting)).check_returncode()
     return _spent() - before
 
 

@@ -62,12 +62,16 @@ def group_of(file: str) -> str | None:
     return "protocol" if file.startswith((RUNTIME, "firmware/src/base")) else None
 
 
+def sources() -> list[str]:
+    """The firmware's files of C."""
+    files = (p for room in ("src", "library") for p in (ROOT / "firmware" / room).rglob("*.[ch]"))
+    return sorted(str(p.relative_to(ROOT)) for p in files)
+
+
 def drawn(seed: int) -> dict[str, list[Mutant]]:
     """The mutants of each group in the order in which they are planted; those by hand are all there."""
-    files = sorted(p for room in ("src", "library") for p in (ROOT / "firmware" / room).rglob("*.[ch]"))
-    names = [str(p.relative_to(ROOT)) for p in [*files, ROOT / GENERATED / "model.c"]]
     groups: dict[str, list[Mutant]] = {HAND: list(by_hand(ROOT)), **{name: [] for name in GROUPS}}
-    for name in names:
+    for name in [*sources(), f"{GENERATED}/model.c"]:
         group = group_of(name)
         if group:
             groups[group] += mutants(name, (ROOT / name).read_bytes())

@@ -22,22 +22,28 @@ def ours(tool: str, *words: object) -> list[str]:
 
 
 def run(
-    words: Sequence[str], extra: Mapping[str, str] | None = None, shown: bool = False
+    words: Sequence[str], extra: Mapping[str, str | None] | None = None, shown: bool = False
 ) -> subprocess.CompletedProcess[str]:
     """Run a command in the project's root and keep what it says.
 
-    extra  variables of its environment
+    extra  variables of its environment; None: unset
     shown  what it prints goes to the terminal's error stream instead
     """
     return subprocess.run(
         words,
         cwd=ROOT,
-        env={**os.environ, **(extra or {})},
+        env=environment(extra or {}),
         stdout=sys.stderr if shown else subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         check=False,
     )
+
+
+def environment(extra: Mapping[str, str | None]) -> dict[str, str]:
+    """The variables that a command gets: ours, with others in their place. None: unset."""
+    both = {**os.environ, **extra}
+    return {name: value for name, value in both.items() if value is not None}
 
 
 def logged(words: Sequence[str], log: Path) -> str:

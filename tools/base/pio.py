@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from .commands import checked
+from .commands import checked, environment
 from .hostcc import cache_folder
 from .paths import ROOT
 
@@ -39,10 +39,10 @@ def pio(
         **with_ccache(),
         **(extra or {}),
     }
-    kept = {name: value for name, value in os.environ.items() if name not in own}
-    environment = kept | {name: value for name, value in own.items() if value is not None}
     command = [sys.executable, "-m", "platformio", *words]
-    return subprocess.run(command, cwd=project, env=environment, text=True, capture_output=True, check=False)
+    return subprocess.run(
+        command, cwd=project, env=environment(own), text=True, capture_output=True, check=False
+    )
 
 
 def with_ccache() -> dict[str, str]:

@@ -21,6 +21,7 @@ from typing import Any
 from microtrain.base.elf import Elf, read_elf
 from microtrain.base.errors import Error
 from microtrain.base.reading import reading
+from microtrain.convert.export.write import RECORD
 
 from .chip import Chip, Region
 from .firmware import Firmware, one_name_each
@@ -35,7 +36,6 @@ CORES: dict[str, tuple[str, ...]] = {
     "cortex-m33": ("-mcpu=cortex-m33", "-mfloat-abi=hard", "-mfpu=fpv5-sp-d16"),
 }
 FLAGS = ("-mthumb", "-std=c11", "-O2", "-ffp-contract=off", "-nostartfiles", "-Wl,-e,microtrain_offsets")
-RECORD = ".microtrain-library.json"
 PUBLIC = re.compile(r"\b(microtrain_\w+)\(([^;{]*)\);")
 NO_CODE = re.compile(r"/\*.*?\*/", re.DOTALL)
 STORAGE = ("read", "program", "erase", "sync")

@@ -54,9 +54,8 @@ class Field:
     offset: int
 
 
-Value = (
-    Numbers | OnStack | Entry | System | Field | None
-)  # None: not known, and not made from a system address
+# None: not known, and not made from a system address
+Value = Numbers | OnStack | Entry | System | Field | None
 RETURN = Entry(LR)
 
 

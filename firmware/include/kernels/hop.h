@@ -17,8 +17,8 @@ struct hop {
     uint16_t rows;  /* by which the window moves, 1..h_in - 1 */
     uint16_t again; /* rows of the moved input that enter anew */
     uint16_t top;   /* rows of y that they make, which padding above reaches */
-    uint16_t
-        goes; /* 1: the stages go on, and `rows` is a multiple of their strides together. 0: again is h_in - rows */
+    /* 1: the stages go on, and `rows` is a multiple of their strides together. 0: again is h_in - rows */
+    uint16_t goes;
 };
 
 /* Bytes of the memory that is kept from window to window. 8-byte aligned. */

@@ -12,11 +12,6 @@
 #define IS_RESUMED() 0
 #endif
 
-static struct progress *stages_of(void *scratch)
-{
-    return (struct progress *)(void *)((struct head *)scratch + 1);
-}
-
 /* Bytes of the input's rows, where some of them enter again. */
 static uint32_t input_bytes(const struct hop *p, const struct stream *s)
 {

@@ -17,13 +17,7 @@ struct run {
 
 static struct run run_of(const struct stream *s, const int8_t *x, int8_t *y, void *scratch)
 {
-    struct head *head = scratch;
-    return (struct run){s, x, y, scratch, head, (struct progress *)(void *)(head + 1)};
-}
-
-static uint32_t align4(uint32_t bytes)
-{
-    return (bytes + 3u) & ~3u;
+    return (struct run){s, x, y, scratch, scratch, stages_of(scratch)};
 }
 
 /* Most output rows that `rows` new input rows complete. */
@@ -43,7 +37,7 @@ static int reads_x(const struct stream *s, uint32_t i)
 static uint32_t window_bytes(const struct stream *s, uint32_t i, uint32_t rows)
 {
     const struct conv2d *p = s->stage[i].conv;
-    return reads_x(s, i) ? 0 : align4((p->kh - 1u + rows) * in_bytes(p));
+    return reads_x(s, i) ? 0 : round_up4((p->kh - 1u + rows) * in_bytes(p));
 }
 
 /* The layer's parameters for `rows` output rows whose input, padding included, is the image. */
@@ -79,7 +73,7 @@ uint32_t stream_fwd_scratch(const struct stream *s)
         uint32_t scratch = kernel_scratch(&s->stage[i], rows);
         most = scratch > most ? scratch : most;
     }
-    return bytes + most + (s->add ? align4(rows * out_bytes(s->stage[s->stages - 1].conv)) : 0);
+    return bytes + most + (s->add ? round_up4(rows * out_bytes(s->stage[s->stages - 1].conv)) : 0);
 }
 
 /* Empty windows, with the padding above the image already in them. */
@@ -95,7 +89,7 @@ void stream_begin(const struct stream *s, void *scratch)
         rows = rows_completed(p, rows);
     }
     at.head->sums = offset;
-    at.head->kernel = offset + (s->add ? align4(rows * out_bytes(s->stage[s->stages - 1].conv)) : 0);
+    at.head->kernel = offset + (s->add ? round_up4(rows * out_bytes(s->stage[s->stages - 1].conv)) : 0);
     at.head->waiting = 0;
 }
 

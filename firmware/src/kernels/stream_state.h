@@ -22,6 +22,11 @@ struct head {
     uint32_t waiting; /* rows that entered since the chain last ran */
 };
 
+static inline struct progress *stages_of(void *scratch)
+{
+    return (struct progress *)(void *)((struct head *)scratch + 1);
+}
+
 static inline uint32_t in_bytes(const struct conv2d *p)
 {
     return (uint32_t)p->w_in * p->c_in;
