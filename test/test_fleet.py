@@ -19,7 +19,7 @@ from fleet_boards import (
     sparse_plan,
     update,
 )
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from microtrain.device.weights import unpack
@@ -250,49 +250,114 @@ def test_another_network_or_finer_weights_are_refused(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- compression
 
 
+def zeros(layout: Layout) -> np.ndarray:
+    return np.zeros(layout.size, np.int64)
+
+
 def test_what_is_not_sent_is_sent_later(layout: Layout) -> None:
-    change = some_values(layout, 1, 0.1)
-    kept: tuple[np.ndarray | None, np.ndarray | None] = (None, None)
-    total = np.zeros(layout.size, np.int64)
-    sent = dgc.compressed(layout, change, kept, None, 300_000, 0)
-    assert 0 < np.count_nonzero(sent.values) < layout.size / 2
-    for _ in range(200):
+    change, none = some_values(layout, 1, 0.1), zeros(layout)
+    total, sent = zeros(layout), dgc.compressed(layout, change, none, none, 80_000, 0)
+    assert 0 < np.count_nonzero(sent.values) < layout.size
+    for _ in range(400):
         total += sent.values
-        kept = (sent.residual, np.zeros(layout.size, np.int64))
-        sent = dgc.compressed(layout, np.zeros(layout.size, np.int64), kept, None, 300_000, 0)
+        sent = dgc.compressed(layout, none, sent.held, none, 80_000, 0)
     assert (total == change).all()
 
 
 @pytest.mark.parametrize("share_", [50_000, 200_000, 1_000_000])
-def test_a_body_keeps_to_its_bytes(layout: Layout, share_: int) -> None:
-    sent = dgc.compressed(layout, some_values(layout, 1), (None, None), None, share_, 0)
-    assert len(sent.body) <= dgc.budget(layout, share_)
+@pytest.mark.parametrize("size", [0.001, 0.1, 1.0])
+def test_a_body_keeps_to_its_bytes_and_fills_them(layout: Layout, share_: int, size: float) -> None:
+    none = zeros(layout)
+    change, room = some_values(layout, 1, size), dgc.budget(layout, share_)
+    sent = dgc.compressed(layout, change, none, none, share_, 0)
+    assert len(sent.body) <= room
+    assert len(sent.body) >= room - 3 or (sent.values != 0).sum() == (change != 0).sum()
     assert (dgc.unpacked(layout, memoryview(sent.body)) == sent.values).all()
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.integers(0, 2**32 - 1), st.integers(0, 46))
+def test_the_length_of_a_body_is_known_before(layout: Layout, seed: int, count: int) -> None:
+    draws = np.random.default_rng(seed)
+    values = some_values(layout, seed)
+    places = np.sort(draws.permutation(np.flatnonzero(values))[:count])
+    body, said = dgc.packed(layout, values, places)
+    assert len(body) == -(-dgc.bits(layout, places) // 8)
+    assert (np.flatnonzero(said) == places).all() and (said * values >= 0).all()
+    assert (dgc.unpacked(layout, memoryview(body)) == said).all()
+
+
+@given(st.integers(1, 2**31))
+def test_a_size_is_the_largest_that_is_not_above_the_mean(mean: int) -> None:
+    code = dgc.size_code(mean)
+    assert dgc.size_of(code) <= mean and (mean < 16 or dgc.size_of(code) > 0.88 * mean)
+    assert dgc.size_of(code) == max(dgc.size_of(c) for c in range(256) if dgc.size_of(c) <= mean)
+
+
+def test_the_largest_are_chosen_in_the_units_of_the_float_model(layout: Layout) -> None:
+    """A one of the head is worth a millionth of what a one of a weight is."""
+    change, none = zeros(layout), zeros(layout)
+    head = next(part for part in layout.parts if part.name == "head.weight")
+    change[: layout.parts[0].size] = 40
+    change[head.start : head.end] = 4000
+    sent = dgc.compressed(layout, change, none, none, 1, 0).values
+    assert sent[: layout.parts[0].size].any() and not sent[head.start : head.end].any()
 
 
 def test_momentum_accumulates_and_is_masked_where_it_was_sent(layout: Layout) -> None:
     change = some_values(layout, 1, 0.05)
-    first = dgc.compressed(layout, change, (None, None), None, 200_000, 128)
-    assert not first.velocity[first.values != 0].any()
+    first = dgc.compressed(layout, change, zeros(layout), zeros(layout), 50_000, 128)
+    assert first.values.any() and not first.velocity[first.values != 0].any()
     waits = (first.values == 0) & (change > 100)
-    second = dgc.compressed(layout, change, (first.residual, first.velocity), None, 1, 128)
+    second = dgc.compressed(layout, change, first.held, first.velocity, 1, 128)
     assert waits.any()
-    assert np.allclose((second.residual + second.values)[waits], 2.5 * change[waits], atol=2)
+    assert np.allclose((second.held + second.values)[waits], 2.5 * change[waits], atol=2)
 
 
-def test_a_lost_sparse_update_joins_the_residual(layout: Layout) -> None:
+def test_a_lost_sparse_update_is_held_back_again(layout: Layout) -> None:
     fleet, board = federation(layout), Learner(layout.plan)
     one = member("a", board, layout)
     work = Work(NAME, share=100_000)
     fleet.begin()
     _, lost = change_of(layout, one.handle(fleet.task(work, 1)))
-    residual = one.state.residual
+    held = one.state.held
     fleet.close()
     fleet.begin()
     _, sent = change_of(layout, one.handle(fleet.task(work, 1)))
     alone = layout.read(one.state.block) - layout.read(board.seen[1])
-    assert residual is not None and one.state.residual is not None and lost.any()
-    assert (one.state.residual + sent == residual + lost + alone).all()
+    assert held is not None and one.state.held is not None and lost.any()
+    assert (one.state.held + sent == held + lost + alone).all()
+
+
+def test_the_cosine_is_compared_exactly(layout: Layout) -> None:
+    """Of 16 values that moved, 9 go the way of what is held back and 7 do not."""
+    part = max(layout.parts, key=lambda part: part.size)
+    own, all_ = zeros(layout), zeros(layout)
+    places = np.arange(part.start, part.start + 16)
+    all_[places] = 3
+    own[places] = np.where(np.arange(16) < 9, 5, -5)
+    assert dgc.goes_along(layout, own, all_)  # 2 / 16
+    own[places[0]] = -5
+    assert not dgc.goes_along(layout, own, all_) and not dgc.goes_along(layout, -own, all_)
+    assert not dgc.goes_along(layout, own, zeros(layout))
+    own[places[0]] = 4
+    assert not dgc.goes_along(layout, own, all_)
+
+
+@pytest.mark.parametrize("along", [True, False])
+def test_a_board_trains_on_from_what_it_holds_back_where_the_fleet_goes_its_way(
+    layout: Layout, along: bool
+) -> None:
+    fleet, board = federation(layout), Learner(layout.plan)
+    one = member("a", board, layout)
+    work = Work(NAME, share=100_000)
+    a_round(fleet, {1: one}, work)
+    held, before = one.state.held, one.state.shared
+    assert held is not None and before is not None and held.any()
+    fleet.values = before + np.sign(held) * (1 if along else -1)
+    expected = np.clip(fleet.values + (held if along else 0), -layout.limits, layout.limits)
+    a_round(fleet, {1: one}, work)
+    assert (layout.read(board.seen[1]) == expected).all()
 
 
 # ---------------------------------------------------------------- noise

@@ -230,18 +230,27 @@ def test_any_bytes_are_no_message(layout: Layout, data: bytes) -> None:
             target(data)
 
 
+def octets(bits: str) -> bytes:
+    """These bits, and zeros that fill the last byte."""
+    bits += "0" * (-len(bits) % 8)
+    return bytes(int(bits[at : at + 8], 2) for at in range(0, len(bits), 8))
+
+
 def test_a_sparse_body_cannot_name_a_place_twice_or_none(layout: Layout) -> None:
-    body, _ = dgc.packed(layout, some_values(layout, 1))
     places = layout.parts[0].size
-    assert body[0] == places  # all of the first tensor
-    with pytest.raises(FleetError, match=r"21 values for conv\.weight, which has 20"):
-        dgc.unpacked(layout, memoryview(bytes([places + 1]) + body[1:]))
-    with pytest.raises(FleetError, match="has no shift"):
-        dgc.unpacked(layout, memoryview(body[:1] + b"\xff" + body[2:]))
-    with pytest.raises(FleetError, match="has no place"):
-        dgc.unpacked(layout, memoryview(body[:2] + b"\x09" + body[3:]))
-    with pytest.raises(FleetError, match="cut off or too long"):
-        dgc.unpacked(layout, memoryview(b"\xff" * 8))
+    body, _ = dgc.packed(layout, some_values(layout, 1), np.arange(places))
+    assert body[:2] == bytes((0b00001010, 0b1 << 7 | body[1] & 0x7F))  # 20 and one more, of 20
+    for bits, why in (
+        ("000010110", r"21 values for conv\.weight, which has 20"),
+        ("0" * 40 + "1" * 41, r"conv\.weight has not so many values"),
+        ("00001010", r"it ends within conv\.weight"),
+        ("000010101" + "00000000" + "1" * 20 + "0", r"conv\.weight has no place 20"),
+        ("000010101" + "00000000" + "01" * 5, r"it ends within conv\.weight"),
+        ("1" * len(layout.parts) + "0" * 8, "something follows its last tensor"),
+        ("1" * len(layout.parts) + "1", "something follows its last tensor"),
+    ):
+        with pytest.raises(FleetError, match=f"a message is refused: {why}"):
+            dgc.unpacked(layout, memoryview(octets(bits)))
 
 
 def test_the_header_is_as_it_is_written_down() -> None:

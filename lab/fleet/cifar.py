@@ -178,9 +178,10 @@ def learn_round(scene: Scene, group: Group, number: int) -> None:
 
 def sizes(layout: Layout, change: np.ndarray) -> dict[str, int]:
     """Bytes of a round's update, by how it is sent."""
+    nothing = np.zeros(layout.size, np.int64)
     found = {"full weights": dgc.full_bytes(layout), "int8 delta": dgc.delta_bytes(layout, change)}
     for share in (100_000, 10_000, 1_000):
-        sent = dgc.compressed(layout, change, (None, None), None, share, 0)
+        sent = dgc.compressed(layout, change, nothing, nothing, share, 0)
         found[f"dgc {share / 10_000:g} %"] = len(sent.body)
     return found
 

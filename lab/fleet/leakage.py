@@ -241,7 +241,8 @@ def largest(gradient: np.ndarray, part: float) -> np.ndarray:
 
 def compressed(victim: Victim, change: np.ndarray, share: int) -> np.ndarray:
     """A board's change as dgc.py sends it, the first time."""
-    return dgc.compressed(victim.layout, change, (None, None), None, share, 0).values
+    nothing = np.zeros_like(change)
+    return dgc.compressed(victim.layout, change, nothing, nothing, share, 0).values
 
 
 # ---------------------------------------------------------------- the table

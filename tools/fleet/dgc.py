@@ -1,16 +1,20 @@
 """Deep Gradient Compression (Lin et al., 2018, arXiv:1712.01887) of what a board has learned, in integers.
 
-A change joins a velocity (momentum correction), that joins a residual, and of the residual the largest values
-are sent. What is not sent stays, as does what the 8 bits of a sent value cannot say. A value that was sent
+A change joins a velocity (momentum correction), that joins what is held back, and of this the largest values
+are sent, each as its sign, with one size for each tensor (Sparse Ternary Compression, Sattler et al., 2019,
+arXiv:1903.02891). What is not sent stays, as does what a sign and a size cannot say. A value that was sent
 loses its velocity (momentum factor masking).
 
-A sparse body has for each tensor: how many values, and where there are some, a shift, the gaps between their
-places, and the values, int8, in units of 2^shift. Numbers are LEB128.
+A sparse body is a row of bits, the highest of each byte first. For each tensor: how many values, and one more
+(Elias' gamma code); where there are some, their size, and for each the gap before it (a Rice code, whose
+parameter follows from how many there are) and its sign. Zeros fill the last byte.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NoReturn
 
 import numpy as np
 
@@ -19,10 +23,10 @@ from .layout import Layout
 from .message import checked, dense
 
 MOMENTUM_BITS = 8
-SCORE_BITS = 16
-VALUE_BITS = 7
-SHIFT_MOST = 48
-REACH = 2  # a residual is at most so many times the limit of its place
+SIZE_BITS, STEP_BITS = 8, 3  # of a size: 2^(its upper bits) * (1 + its lower bits / 2^STEP_BITS)
+COUNT_BITS = 32  # more values than these count has no tensor
+REACH = 2  # what is held back is at most so many times the limit of its place
+ALONG = 8  # a board trains on from what it holds back where the cosine is at least 1 / ALONG
 MILLION = 1_000_000
 
 
@@ -32,7 +36,7 @@ class Sent:
 
     body: bytes
     values: np.ndarray
-    residual: np.ndarray
+    held: np.ndarray
     velocity: np.ndarray
 
 
@@ -51,119 +55,163 @@ def delta_bytes(layout: Layout, change: np.ndarray) -> int:
     return len(dense(layout, change))
 
 
+def within(layout: Layout, values: np.ndarray) -> np.ndarray:
+    """What may be held back of these values."""
+    return np.asarray(np.clip(values, -REACH * layout.limits, REACH * layout.limits))
+
+
+def goes_along(layout: Layout, held: np.ndarray, move: np.ndarray) -> bool:
+    """Whether the fleet moves where a board would: the cosine of the two is at least 1 / ALONG, exactly.
+
+    held  what the board has not said
+    move  by what the shared values have changed since; where they have not, nothing is compared
+    """
+    places = np.flatnonzero(move)
+    own = [int(value) for value in held[places] << layout.shifts[places]]
+    all_ = [int(value) for value in move[places] << layout.shifts[places]]
+    dot = sum(a * b for a, b in zip(own, all_, strict=True))
+    return dot > 0 and (ALONG * dot) ** 2 >= sum(a * a for a in own) * sum(b * b for b in all_)
+
+
 def compressed(
-    layout: Layout,
-    change: np.ndarray,
-    kept: tuple[np.ndarray | None, np.ndarray | None],
-    lost: np.ndarray | None,
-    share: int,
-    momentum: int,
+    layout: Layout, change: np.ndarray, held: np.ndarray, velocity: np.ndarray, share: int, momentum: int
 ) -> Sent:
     """What to send of a round's change.
 
-    kept      residual and velocity from the rounds before; None: zeros
-    lost      an update that did not arrive: it joins the residual as it is
-    momentum  in 1/256
+    held, velocity  from the rounds before
+    momentum        in 1/256
     """
-    residual, velocity = (np.zeros(layout.size, np.int64) if x is None else x for x in kept)
     velocity = (velocity * momentum + (1 << MOMENTUM_BITS >> 1) >> MOMENTUM_BITS) + change
-    most = REACH * layout.limits
-    velocity = np.clip(velocity, -most, most)
-    residual = np.clip(residual + velocity + (0 if lost is None else lost), -most, most)
-    order = np.argsort(-scores(layout, residual), kind="stable")
-    order = order[: np.count_nonzero(residual)]
-    room, low, high = budget(layout, share), 0, len(order)
+    velocity = within(layout, velocity)
+    held = within(layout, held + velocity)
+    order = np.argsort(-(np.abs(held) << layout.shifts), kind="stable")
+    room, low, high = 8 * budget(layout, share), 0, int(np.count_nonzero(held))
     while low < high:  # the most values whose body has room
         middle = (low + high + 1) // 2
-        if len(packed(layout, _only(residual, order[:middle]))[0]) <= room:
+        if bits(layout, np.sort(order[:middle])) <= room:
             low = middle
         else:
             high = middle - 1
-    body, values = packed(layout, _only(residual, order[:low]))
-    return Sent(body, values, residual - values, np.where(values != 0, 0, velocity))
+    body, values = packed(layout, held, np.sort(order[:low]))
+    return Sent(body, values, held - values, np.where(values != 0, 0, velocity))
 
 
-def scores(layout: Layout, residual: np.ndarray) -> np.ndarray:
-    """How large each value is beside the mean of its tensor, int64: tensors have units of their own."""
-    result = np.zeros(layout.size, np.int64)
+def bits(layout: Layout, places: np.ndarray) -> int:
+    """Length of a body with the values at these places, which rise."""
+    total = 0
     for part in layout.parts:
-        own = np.abs(residual[part.start : part.end])
-        mean = max(1, (int(own.sum()) << VALUE_BITS) // part.size)
-        result[part.start : part.end] = (own << SCORE_BITS) // mean
-    return result
+        own = places[slice(*np.searchsorted(places, (part.start, part.end)))] - part.start
+        total += 2 * (len(own) + 1).bit_length() - 1
+        if len(own):
+            width = rice(part.size, len(own))
+            total += SIZE_BITS + int((gaps(own) >> width).sum()) + len(own) * (width + 2)
+    return total
 
 
-def _only(values: np.ndarray, places: np.ndarray) -> np.ndarray:
-    result = np.zeros_like(values)
-    result[places] = values[places]
-    return result
+def rice(size: int, count: int) -> int:
+    """Bits of a gap that stand as they are: log2 of 0.69 of the mean gap, best for places by chance."""
+    return max(0, (11 * size // (16 * count)).bit_length() - 1)
 
 
-def packed(layout: Layout, values: np.ndarray) -> tuple[bytes, np.ndarray]:
-    """A sparse body, and what it says: each value towards zero, in the 7 bits of its tensor's largest."""
-    body, said = bytearray(), np.zeros_like(values)
+def gaps(places: np.ndarray) -> np.ndarray:
+    return np.diff(places, prepend=-1) - 1
+
+
+def packed(layout: Layout, values: np.ndarray, places: np.ndarray) -> tuple[bytes, np.ndarray]:
+    """A body with the values at these places, which rise and hold no 0; and what it says."""
+    said, row = np.zeros_like(values), []
     for part in layout.parts:
-        own = values[part.start : part.end]
-        shift = max(0, int(np.abs(own).max(initial=0)).bit_length() - VALUE_BITS)
-        small = np.sign(own) * (np.abs(own) >> shift)
-        places = np.flatnonzero(small)
-        _put(body, len(places))
-        if len(places):
-            body.append(shift)
-            for gap in np.diff(places, prepend=-1) - 1:
-                _put(body, int(gap))
-            body += small[places].astype(np.int8).tobytes()
-        said[part.start : part.end] = small << shift
-    return bytes(body), said
+        own = places[slice(*np.searchsorted(places, (part.start, part.end)))]
+        row.append(_gamma(len(own) + 1))
+        if len(own):
+            code = size_code(int(np.abs(values[own]).sum()) // len(own))
+            row.append(f"{code:0{SIZE_BITS}b}")
+            width = rice(part.size, len(own))
+            minus = (values[own] < 0).tolist()
+            for gap, negative in zip(gaps(own - part.start).tolist(), minus, strict=True):
+                row.append("1" * (gap >> width) + "0" + _tail(gap, width) + "01"[negative])
+            said[own] = np.sign(values[own]) * size_of(code)
+    text = "".join(row)
+    text += "0" * (-len(text) % 8)
+    return int("1" + text, 2).to_bytes(len(text) // 8 + 1, "big")[1:], said
+
+
+def size_code(mean: int) -> int:
+    """The code of the largest size that is not above a mean of 1 or more."""
+    shift = mean.bit_length() - 1
+    return shift << STEP_BITS | ((mean << STEP_BITS) >> shift) - (1 << STEP_BITS)
+
+
+def size_of(code: int) -> int:
+    shift, step = code >> STEP_BITS, code & (1 << STEP_BITS) - 1
+    return ((1 << STEP_BITS | step) << shift) >> STEP_BITS
+
+
+def _gamma(number: int) -> str:
+    return "0" * (number.bit_length() - 1) + f"{number:b}"
+
+
+def _tail(number: int, width: int) -> str:
+    return f"{number & (1 << width) - 1:0{width}b}" if width else ""
 
 
 def unpacked(layout: Layout, body: memoryview) -> np.ndarray:
     """The values of a sparse body, int64 [layout.size]. FleetError where it is not one."""
-    values, at = np.zeros(layout.size, np.int64), 0
+    values, row = np.zeros(layout.size, np.int64), Bits(body)
     for part in layout.parts:
-        count, at = _take(body, at)
+        row.of = part.name
+        count = row.gamma() - 1
         if count > part.size:
             raise FleetError(f"a message is refused: {count} values for {part.name}, which has {part.size}.")
         if count:
-            at = _unpack_part(part.name, values[part.start : part.end], body, at, count)
-    if at != len(body):
-        raise FleetError(f"a message is refused: {len(body) - at} bytes follow its last tensor.")
+            size = size_of(row.number(SIZE_BITS))
+            for place, sign in row.places(part.size, count):
+                values[part.start + place] = sign * size
+    row.end()
     return checked(layout, values, REACH)
 
 
-def _unpack_part(name: str, into: np.ndarray, body: memoryview, at: int, count: int) -> int:
-    """Fill in a tensor's values; returns where the next one begins."""
-    if at >= len(body) or body[at] > SHIFT_MOST:
-        raise FleetError(f"a message is refused: {name} has no shift, or one that no value has.")
-    shift, at, place = body[at], at + 1, -1
-    places = []
-    for _ in range(count):
-        gap, at = _take(body, at)
-        place += gap + 1
-        places.append(place)
-    if place >= len(into):
-        raise FleetError(f"a message is refused: {name} has no place {place}.")
-    if at + count > len(body):
-        raise FleetError(f"a message is refused: values of {name} are missing.")
-    into[places] = np.frombuffer(body[at : at + count], np.int8).astype(np.int64) << shift
-    return at + count
+class Bits:
+    """A body that is read from front to back. FleetError where it ends too early, naming the tensor `of`."""
 
+    def __init__(self, body: memoryview) -> None:
+        self.text = "".join(f"{byte:08b}" for byte in body)
+        self.at = 0
+        self.of = ""
 
-def _put(body: bytearray, number: int) -> None:
-    while number > 0x7F:
-        body.append(number & 0x7F | 0x80)
-        number >>= 7
-    body.append(number)
+    def number(self, width: int) -> int:
+        self.at += width
+        if self.at > len(self.text):
+            self._short()
+        return int("0" + self.text[self.at - width : self.at], 2)
 
+    def until(self, bit: str) -> int:
+        """How many others come before this bit, which is read too."""
+        found = self.text.find(bit, self.at)
+        if found < 0:
+            self._short()
+        before, self.at = found - self.at, found + 1
+        return before
 
-def _take(body: memoryview, at: int) -> tuple[int, int]:
-    """A number of at most 28 bits, and where the next thing begins."""
-    number = 0
-    for shift in range(0, 28, 7):
-        if at >= len(body):
-            break
-        byte, at = body[at], at + 1
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return number, at
-    raise FleetError("a message is refused: a number in it is cut off or too long.")
+    def gamma(self) -> int:
+        width = self.until("1")
+        if width > COUNT_BITS:
+            raise FleetError(f"a message is refused: {self.of} has not so many values.")
+        return 1 << width | self.number(width)
+
+    def places(self, size: int, count: int) -> Iterator[tuple[int, int]]:
+        """(place, 1 or -1) of each value of a tensor."""
+        width, place = rice(size, count), -1
+        for _ in range(count):
+            place += (self.until("0") << width | self.number(width)) + 1
+            if place >= size:
+                raise FleetError(f"a message is refused: {self.of} has no place {place}.")
+            yield place, -1 if self.number(1) else 1
+
+    def end(self) -> None:
+        rest = self.text[self.at :]
+        if len(rest) >= 8 or "1" in rest:
+            raise FleetError("a message is refused: something follows its last tensor.")
+
+    def _short(self) -> NoReturn:
+        raise FleetError(f"a message is refused: it ends within {self.of}.")

@@ -10,6 +10,7 @@ Sums of integers have no order, so an average is the same bits whatever came fir
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +25,7 @@ HEAD_BITS = 20
 HEAD_LIMIT = 1 << 30
 BIAS_LIMIT = 32767
 WEIGHT_LIMIT = 127
+SHIFT_MOST = 30  # twice a limit of 2^30, shifted, is an int64
 FRACTION_BITS = {"u4": 4, "s8": 8}
 
 
@@ -100,6 +102,13 @@ class Layout:
     def scales(self) -> np.ndarray:
         """What one is worth at each place in the float model, float64 [size]."""
         return np.concatenate([_scales(part) for part in self.parts])
+
+    @functools.cached_property
+    def shifts(self) -> np.ndarray:
+        """By how much each value is shifted left so that ones are worth about as much, int64 [size]."""
+        worth = [round(math.log2(_scales(part).mean())) for part in self.parts]
+        shifts = [min(value - min(worth), SHIFT_MOST) for value in worth]
+        return np.repeat(np.array(shifts, np.int64), [part.size for part in self.parts])
 
 
 def _part(plan: Plan, tensor: Trained, start: int) -> Part:

@@ -31,6 +31,7 @@ from .rounding import derived, divided, noise
 from .sharing import share
 from .words import HEAD_KINDS
 
+VECTORS = ("pending", "shared", "held", "velocity")  # of a State
 MU_BITS = 16  # of the factor by which FedProx draws a change back
 
 
@@ -42,14 +43,16 @@ class State:
     federation  of the last one
     pending  its update of that round, of which it does not know whether it arrived, int64
     block    the board's trainables afterwards
-    residual, velocity  of dgc.py
+    shared   the values that it was given for that round, int64; where updates are compressed
+    held, velocity  of dgc.py
     """
 
     rounds: dict[str, int] = field(default_factory=dict)
     federation: str = ""
     pending: np.ndarray | None = None
     block: bytes = b""
-    residual: np.ndarray | None = None
+    shared: np.ndarray | None = None
+    held: np.ndarray | None = None
     velocity: np.ndarray | None = None
 
     def joined(self, federation: str) -> State:
@@ -57,6 +60,22 @@ class State:
         if federation == self.federation:
             return self
         return State(self.rounds, federation, block=self.block)
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A board's part of a round.
+
+    shared    the values that it is given, int64
+    held      what it has learned and not said, int64
+    velocity  of dgc.py
+    """
+
+    number: int
+    work: Work
+    shared: np.ndarray
+    held: np.ndarray
+    velocity: np.ndarray
 
 
 class Member:
@@ -97,9 +116,29 @@ class Member:
             raise FleetError(f"{self.name} refuses a task: its masks are of another round.")
         values = undense(all_, message.body, 1)
         before = self.state.block or self.board.fresh()
-        block = own.write(self.sharing.to_board(values, own.read(before)), before)
-        learned, change = self._learn(block, work, message.round)
-        return self._answer(message.round, work, learned, change, masker)
+        turn = self._turn(message.round, work, self.sharing.to_board(values, own.read(before)))
+        learned, change = self._learn(own.write(self._start(turn), before), work, message.round)
+        return self._answer(turn, learned, change, masker)
+
+    def _turn(self, number: int, work: Work, shared: np.ndarray) -> Turn:
+        """What a board holds back joins it, and its last update where that did not arrive."""
+        own, state = self.sharing.own, self.state.joined(work.federation)
+        missed = work.got.get(self.name, 0) < state.rounds.get(work.federation, 0)
+        lost = state.pending if missed else None
+        nothing = np.zeros(own.size, np.int64)
+        held, velocity, waits = (nothing if x is None else x for x in (state.held, state.velocity, lost))
+        return Turn(number, work, shared, dgc.within(own, held + waits), velocity)
+
+    def _start(self, turn: Turn) -> np.ndarray:
+        """The values from which the board learns: those of the fleet.
+
+        Where updates are compressed, with what it holds back, so that it does not learn that again. But
+        boards that see other things drift apart so. Where the fleet moves elsewhere, it is not done.
+        """
+        own, last = self.sharing.own, self.state.joined(turn.work.federation).shared
+        if not turn.work.share or last is None or not dgc.goes_along(own, turn.held, turn.shared - last):
+            return turn.shared
+        return np.asarray(np.clip(turn.shared + turn.held, -own.limits, own.limits))
 
     def _learn(self, block: bytes, work: Work, number: int) -> tuple[Learned, np.ndarray]:
         """The board's round: what came of it, and the change of what it shares."""
@@ -124,22 +163,18 @@ class Member:
             block = own.write(base + change, learned.block)
         return Learned(block, steps, learned.loss, again), change
 
-    def _answer(
-        self, number: int, work: Work, learned: Learned, change: np.ndarray, masker: Masker | None
-    ) -> bytes:
-        """The update, with whatever of the last one the server has not got."""
-        own, state = self.sharing.own, self.state.joined(work.federation)
-        lost = state.pending if work.got.get(self.name, 0) < state.rounds.get(work.federation, 0) else None
-        residual = velocity = None
+    def _answer(self, turn: Turn, learned: Learned, change: np.ndarray, masker: Masker | None) -> bytes:
+        """The update, with whatever of the last ones the server has not got."""
+        own, work, shared = self.sharing.own, turn.work, None
+        held = velocity = None
         if self.private is not None:
             change = blurred(own, change, self.private, np.random.default_rng())
         if work.share:
-            sent = dgc.compressed(
-                own, change, (state.residual, state.velocity), lost, work.share, work.momentum
-            )
-            body, change, residual, velocity = sent.body, sent.values, sent.residual, sent.velocity
+            sent = dgc.compressed(own, change, turn.held, turn.velocity, work.share, work.momentum)
+            body, change, shared = sent.body, sent.values, turn.shared
+            held, velocity = sent.held, sent.velocity
         else:
-            change = np.clip(change + (0 if lost is None else lost), -2 * own.limits, 2 * own.limits)
+            change = dgc.within(own, change + turn.held)
             body = dense(own, change)
         if masker is not None:
             body = masker.masked(len(self.samples.samples) * self.sharing.to_all(change))
@@ -154,12 +189,12 @@ class Member:
             loss=0.0 if hidden else learned.loss,
             body="masked" if masker else "sparse" if work.share else "dense",
         )
-        rounds = {**state.rounds, work.federation: number}
-        following = State(rounds, work.federation, change, learned.block, residual, velocity)
+        rounds = {**self.state.rounds, work.federation: turn.number}
+        following = State(rounds, work.federation, change, learned.block, shared, held, velocity)
         if self.file:
             store(self.file, following, own)
         self.state = following
-        return written(UPDATE, own.plan.model_id, number, report, body)
+        return written(UPDATE, own.plan.model_id, turn.number, report, body)
 
 
 def drawn_back(
@@ -190,7 +225,7 @@ def store(file: Path, state: State, own: Layout) -> None:
     """Nothing half-written stays behind."""
     arrays = {"about": np.array(json.dumps(_about(own) | {"rounds": state.rounds, "last": state.federation}))}
     arrays["block"] = np.frombuffer(state.block, np.uint8)
-    for name in ("pending", "residual", "velocity"):
+    for name in VECTORS:
         value = getattr(state, name)
         if value is not None:
             arrays[name] = value
@@ -212,7 +247,7 @@ def loaded(file: Path, own: Layout) -> State:
         if {key: about[key] for key in _about(own)} != _about(own):
             return State()
         rounds = {str(name): int(number) for name, number in about["rounds"].items()}
-        vectors = {n: arrays[n].astype(np.int64) for n in ("pending", "residual", "velocity") if n in arrays}
+        vectors = {n: arrays[n].astype(np.int64) for n in VECTORS if n in arrays}
         block = arrays["block"].astype(np.uint8).tobytes()
         own.read(block)
         if any(vector.shape != (own.size,) for vector in vectors.values()):
