@@ -130,7 +130,7 @@ def a_round(fleet: Federation, members: dict[int, Member], work: Work | None = N
 
 def update(layout: Layout, number: int, change: np.ndarray, **said: Any) -> bytes:
     """An update as a board would send it."""
-    plain: dict[str, Any] = {"board": "a", "federation": NAME, "samples": 1, "steps": 1, "sha256": "0" * 64}
+    plain: dict[str, Any] = {"board": "a", "federation": NAME, "samples": 1, "steps": 1}
     report = Report(**plain | said)
     return written(2, layout.plan.model_id, number, report, dense(layout, change))
 

@@ -256,20 +256,20 @@ def zeros(layout: Layout) -> np.ndarray:
 
 def test_what_is_not_sent_is_sent_later(layout: Layout) -> None:
     change, none = some_values(layout, 1, 0.1), zeros(layout)
-    total, sent = zeros(layout), dgc.compressed(layout, change, none, none, 80_000, 0)
+    total, sent = zeros(layout), dgc.compressed(layout, change, none, none, 10, 0)
     assert 0 < np.count_nonzero(sent.values) < layout.size
     for _ in range(400):
         total += sent.values
-        sent = dgc.compressed(layout, none, sent.held, none, 80_000, 0)
+        sent = dgc.compressed(layout, none, sent.held, none, 10, 0)
     assert (total == change).all()
 
 
-@pytest.mark.parametrize("share_", [50_000, 200_000, 1_000_000])
+@pytest.mark.parametrize("room", [7, 26, 130])
 @pytest.mark.parametrize("size", [0.001, 0.1, 1.0])
-def test_a_body_keeps_to_its_bytes_and_fills_them(layout: Layout, share_: int, size: float) -> None:
+def test_a_body_keeps_to_its_bytes_and_fills_them(layout: Layout, room: int, size: float) -> None:
     none = zeros(layout)
-    change, room = some_values(layout, 1, size), dgc.budget(layout, share_)
-    sent = dgc.compressed(layout, change, none, none, share_, 0)
+    change = some_values(layout, 1, size)
+    sent = dgc.compressed(layout, change, none, none, room, 0)
     assert len(sent.body) <= room
     assert len(sent.body) >= room - 3 or (sent.values != 0).sum() == (change != 0).sum()
     assert (dgc.unpacked(layout, memoryview(sent.body)) == sent.values).all()
@@ -300,16 +300,16 @@ def test_the_largest_are_chosen_in_the_units_of_the_float_model(layout: Layout) 
     head = next(part for part in layout.parts if part.name == "head.weight")
     change[: layout.parts[0].size] = 40
     change[head.start : head.end] = 4000
-    sent = dgc.compressed(layout, change, none, none, 1, 0).values
+    sent = dgc.compressed(layout, change, none, none, 7, 0).values
     assert sent[: layout.parts[0].size].any() and not sent[head.start : head.end].any()
 
 
 def test_momentum_accumulates_and_is_masked_where_it_was_sent(layout: Layout) -> None:
     change = some_values(layout, 1, 0.05)
-    first = dgc.compressed(layout, change, zeros(layout), zeros(layout), 50_000, 128)
+    first = dgc.compressed(layout, change, zeros(layout), zeros(layout), 7, 128)
     assert first.values.any() and not first.velocity[first.values != 0].any()
     waits = (first.values == 0) & (change > 100)
-    second = dgc.compressed(layout, change, first.held, first.velocity, 1, 128)
+    second = dgc.compressed(layout, change, first.held, first.velocity, 7, 128)
     assert waits.any()
     assert np.allclose((second.held + second.values)[waits], 2.5 * change[waits], atol=2)
 
@@ -317,7 +317,7 @@ def test_momentum_accumulates_and_is_masked_where_it_was_sent(layout: Layout) ->
 def test_a_lost_sparse_update_is_held_back_again(layout: Layout) -> None:
     fleet, board = federation(layout), Learner(layout.plan)
     one = member("a", board, layout)
-    work = Work(NAME, share=100_000)
+    work = Work(NAME, share=600_000)
     fleet.begin()
     _, lost = change_of(layout, one.handle(fleet.task(work, 1)))
     held = one.state.held
@@ -350,7 +350,7 @@ def test_a_board_trains_on_from_what_it_holds_back_where_the_fleet_goes_its_way(
 ) -> None:
     fleet, board = federation(layout), Learner(layout.plan)
     one = member("a", board, layout)
-    work = Work(NAME, share=100_000)
+    work = Work(NAME, share=600_000)
     a_round(fleet, {1: one}, work)
     held, before = one.state.held, one.state.shared
     assert held is not None and before is not None and held.any()
@@ -384,7 +384,7 @@ def test_epsilon_is_that_of_the_gaussian_mechanism() -> None:
     assert epsilon(1.0, 100) > 200
 
 
-def test_a_private_board_sends_noise_and_no_hash(layout: Layout) -> None:
+def test_a_private_board_sends_noise_and_no_loss(layout: Layout) -> None:
     one, plain = (member("a", Learner(layout.plan), layout) for _ in range(2))
     one.private = Private(1.0, 1.0)
     fleet = federation(layout)
@@ -392,6 +392,6 @@ def test_a_private_board_sends_noise_and_no_hash(layout: Layout) -> None:
     task = fleet.task(Work(NAME), 1)
     report, change = change_of(layout, one.handle(task))
     said, plain_change = change_of(layout, plain.handle(task))
-    assert report.loss == 0 and report.sha256 != said.sha256 and (change != plain_change).any()
+    assert report.loss == 0 != said.loss and (change != plain_change).any()
     with pytest.raises(FleetError, match="clip and noise must be larger than 0"):
         Private(0.0, 1.0).checked()

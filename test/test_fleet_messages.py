@@ -17,7 +17,18 @@ from microtrain.fleet.errors import FleetError
 from microtrain.fleet.federation import Federation
 from microtrain.fleet.layout import Layout
 from microtrain.fleet.member import Member
-from microtrain.fleet.message import HEADER, MAGIC, TASK, Report, Work, dense, longest, written
+from microtrain.fleet.message import (
+    HEADER,
+    MAGIC,
+    REPORT,
+    TASK,
+    Report,
+    Work,
+    dense,
+    longest,
+    overhead,
+    written,
+)
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +102,7 @@ def test_a_task_of_wrong_size_is_refused(layout: Layout) -> None:
 def test_a_task_of_another_kind_model_or_round_is_refused(layout: Layout) -> None:
     fleet, _, _ = a_member(layout)
     task = fleet.task(Work(NAME), 1)
-    refused_task(layout, b"MTF2" + task[4:], "not of this protocol")
+    refused_task(layout, b"MTF3" + task[4:], "not of this protocol")
     refused_task(layout, update(layout, 2, some_values(layout, 1)), "not of the expected kind")
     refused_task(layout, task[:5] + bytes(32) + task[37:], "it is of another model than small")
     fleet.number = 1
@@ -223,6 +234,18 @@ def test_any_bytes_are_a_sparse_body_or_refused(layout: Layout, data: bytes) -> 
 
 @settings(max_examples=300)
 @given(st.binary(max_size=300))
+def test_an_update_says_what_a_report_can(layout: Layout, data: bytes) -> None:
+    """An update whose settings are any bytes: it is taken or refused, and never more than that."""
+    fleet, _, _ = a_member(layout)
+    head = HEADER.pack(MAGIC, 2, bytes.fromhex(layout.plan.model_id), fleet.number, len(data))
+    try:
+        fleet.take(head + data, 1)
+    except FleetError as error:
+        assert str(error).endswith(".")
+
+
+@settings(max_examples=300)
+@given(st.binary(max_size=300))
 def test_any_bytes_are_no_message(layout: Layout, data: bytes) -> None:
     fleet, one, _ = a_member(layout)
     for target in (one.handle, lambda sent: fleet.take(sent, 1)):
@@ -253,8 +276,37 @@ def test_a_sparse_body_cannot_name_a_place_twice_or_none(layout: Layout) -> None
             dgc.unpacked(layout, memoryview(octets(bits)))
 
 
+@pytest.mark.parametrize(
+    ("numbers", "why"),
+    [
+        ((1, 1, 0, float("nan"), 0), "its loss is no number"),
+        ((1, 1, 0, float("inf"), 0), "its loss is no number"),
+        ((1, 1, 0, 0.0, 3), "its body of no known kind"),
+        ((0, 1, 0, 0.0, 0), "samples"),
+        (((1 << 24) + 1, 1, 0, 0.0, 0), "samples is 16777217"),
+    ],
+)
+def test_a_report_that_cannot_be_is_refused(
+    layout: Layout, numbers: tuple[int, int, int, float, int], why: str
+) -> None:
+    fleet, _, _ = a_member(layout)
+    text = REPORT.pack(bytes.fromhex(NAME), *numbers) + b"a"
+    head = HEADER.pack(MAGIC, 2, bytes.fromhex(layout.plan.model_id), fleet.number, len(text))
+    with pytest.raises(FleetError, match=f"a message is refused: .*{why}"):
+        fleet.take(head + text, 1)
+
+
+@pytest.mark.parametrize("name", [b"", b"\xff", b"two words", b"n" * 41])
+def test_a_report_without_a_proper_name_is_refused(layout: Layout, name: bytes) -> None:
+    fleet, _, _ = a_member(layout)
+    text = REPORT.pack(bytes.fromhex(NAME), 1, 1, 0, 0.0, 0) + name
+    head = HEADER.pack(MAGIC, 2, bytes.fromhex(layout.plan.model_id), fleet.number, len(text))
+    with pytest.raises(FleetError, match=r"a message is refused: .*board"):
+        fleet.take(head + text, 1)
+
+
 def test_the_header_is_as_it_is_written_down() -> None:
-    report = Report("a", NAME, 1, 1, "0" * 64)
+    report = Report("a", NAME, 1, 1)
     data = written(2, "ab" * 32, 7, report, b"xyz")
-    assert data[:5] == b"MTF1\x02" and data[5:37] == b"\xab" * 32
+    assert len(data) == overhead("a") + 3 and data[:5] == b"MTF2\x02" and data[5:37] == b"\xab" * 32
     assert struct.unpack("<I", data[37:41]) == (7,) and data.endswith(b"xyz")

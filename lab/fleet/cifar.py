@@ -29,7 +29,7 @@ from microtrain.fleet.board import Host, HostBoard
 from microtrain.fleet.federation import Closed, Federation
 from microtrain.fleet.layout import Layout
 from microtrain.fleet.member import Member
-from microtrain.fleet.message import Work
+from microtrain.fleet.message import Work, overhead
 from microtrain.fleet.rounding import derived
 from microtrain.fleet.split import dirichlet
 from microtrain.samples.source import Dataset, Sample
@@ -181,8 +181,9 @@ def sizes(layout: Layout, change: np.ndarray) -> dict[str, int]:
     nothing = np.zeros(layout.size, np.int64)
     found = {"full weights": dgc.full_bytes(layout), "int8 delta": dgc.delta_bytes(layout, change)}
     for share in (100_000, 10_000, 1_000):
-        sent = dgc.compressed(layout, change, nothing, nothing, share, 0)
-        found[f"dgc {share / 10_000:g} %"] = len(sent.body)
+        room = dgc.budget(layout, share) - overhead(name_of(0))
+        sent = dgc.compressed(layout, change, nothing, nothing, room, 0)
+        found[f"dgc {share / 10_000:g} %"] = len(sent.body) + overhead(name_of(0))
     return found
 
 

@@ -242,7 +242,8 @@ def largest(gradient: np.ndarray, part: float) -> np.ndarray:
 def compressed(victim: Victim, change: np.ndarray, share: int) -> np.ndarray:
     """A board's change as dgc.py sends it, the first time."""
     nothing = np.zeros_like(change)
-    return dgc.compressed(victim.layout, change, nothing, nothing, share, 0).values
+    room = dgc.budget(victim.layout, share)
+    return dgc.compressed(victim.layout, change, nothing, nothing, room, 0).values
 
 
 # ---------------------------------------------------------------- the table

@@ -41,8 +41,8 @@ class Sent:
 
 
 def budget(layout: Layout, share: int) -> int:
-    """Bytes that a body may have. share: in millionths of all values in the widths they are stored in."""
-    return max(len(layout.parts) + 4, full_bytes(layout) * share // MILLION)
+    """Bytes that an update may have. share: in millionths of all values in the widths they are stored in."""
+    return full_bytes(layout) * share // MILLION
 
 
 def full_bytes(layout: Layout) -> int:
@@ -74,21 +74,22 @@ def goes_along(layout: Layout, held: np.ndarray, move: np.ndarray) -> bool:
 
 
 def compressed(
-    layout: Layout, change: np.ndarray, held: np.ndarray, velocity: np.ndarray, share: int, momentum: int
+    layout: Layout, change: np.ndarray, held: np.ndarray, velocity: np.ndarray, room: int, momentum: int
 ) -> Sent:
     """What to send of a round's change.
 
     held, velocity  from the rounds before
+    room            bytes that the body may have; the few of an update that says nothing it has in any case
     momentum        in 1/256
     """
     velocity = (velocity * momentum + (1 << MOMENTUM_BITS >> 1) >> MOMENTUM_BITS) + change
     velocity = within(layout, velocity)
     held = within(layout, held + velocity)
     order = np.argsort(-(np.abs(held) << layout.shifts), kind="stable")
-    room, low, high = 8 * budget(layout, share), 0, int(np.count_nonzero(held))
+    low, high = 0, int(np.count_nonzero(held))
     while low < high:  # the most values whose body has room
         middle = (low + high + 1) // 2
-        if bits(layout, np.sort(order[:middle])) <= room:
+        if bits(layout, np.sort(order[:middle])) <= 8 * room:
             low = middle
         else:
             high = middle - 1

@@ -5,7 +5,6 @@ What it has learned is lost in no case: an update that the server has not got jo
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from dataclasses import dataclass, field
@@ -25,7 +24,7 @@ from .board import Board, Learned
 from .errors import FleetError
 from .layout import Layout
 from .masks import Masker
-from .message import TASK, UPDATE, Report, Work, dense, longest, parsed, settled, undense, written
+from .message import TASK, UPDATE, Report, Work, dense, longest, overhead, parsed, settled, undense, written
 from .private import Private, blurred
 from .rounding import derived, divided, noise
 from .sharing import share
@@ -170,7 +169,8 @@ class Member:
         if self.private is not None:
             change = blurred(own, change, self.private, np.random.default_rng())
         if work.share:
-            sent = dgc.compressed(own, change, turn.held, turn.velocity, work.share, work.momentum)
+            room = dgc.budget(own, work.share) - overhead(self.name)
+            sent = dgc.compressed(own, change, turn.held, turn.velocity, room, work.momentum)
             body, change, shared = sent.body, sent.values, turn.shared
             held, velocity = sent.held, sent.velocity
         else:
@@ -184,7 +184,6 @@ class Member:
             federation=work.federation,
             samples=len(self.samples.samples),
             steps=learned.steps,
-            sha256=hashlib.sha256(b"" if hidden else learned.block).hexdigest(),  # a hash confirms a guess
             again=learned.again,
             loss=0.0 if hidden else learned.loss,
             body="masked" if masker else "sparse" if work.share else "dense",

@@ -1,14 +1,16 @@
 """What a server and its boards send each other. Both read the other's bytes as those of an enemy.
 
-    MTF1 | kind, 1 byte | model id, 32 bytes | round, 4 | length of the settings, 4 | settings, JSON | body
+    MTF2 | kind, 1 byte | model id, 32 bytes | round, 4 | length of the settings, 4 | settings | body
 
-All numbers are little-endian. A dense body has for each tensor a byte that says how wide its values are (1,
-2, 4 or 8) and then its values. A sparse one is of dgc.py, a masked one of masks.py.
+A task's settings are JSON. Those of an update are the numbers of REPORT and the board's name: every byte of
+it counts. All numbers are little-endian. A dense body has for each tensor a byte that says how wide its
+values are (1, 2, 4 or 8) and then its values. A sparse one is of dgc.py, a masked one of masks.py.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import struct
 from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeVar
@@ -21,9 +23,12 @@ from microtrain.base.schema import AtLeast, Matches, OneOf, SchemaError, decode,
 from .errors import FleetError
 from .layout import Layout
 
-MAGIC = b"MTF1"
+MAGIC = b"MTF2"
 HEADER = struct.Struct("<4sB32sII")
+REPORT = struct.Struct("<8sIIHfB")  # federation, samples, steps, again, loss, body
 TASK, UPDATE = 1, 2
+BODIES = ("dense", "sparse", "masked")
+AGAIN_MOST = 65535
 SETTINGS_MOST = 4096
 ROUND_MOST = SAMPLES_MOST = 1 << 24
 WIDTHS: dict[int, np.dtype[Any]] = {
@@ -35,7 +40,6 @@ WIDTHS: dict[int, np.dtype[Any]] = {
 Name = Annotated[str, Matches(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}")]
 Count = Annotated[int, AtLeast(0)]
 Federation = Annotated[str, Matches("[0-9a-f]{16}")]  # which one it is: drawn when it begins
-Sha = Annotated[str, Matches("[0-9a-f]{64}")]
 T = TypeVar("T")
 
 
@@ -79,7 +83,6 @@ class Report:
     """What a board says of its round.
 
     samples  that it learned from: the weight of its update
-    sha256   of its trainables afterwards
     again    times that the round was begun again after trouble
     """
 
@@ -87,10 +90,9 @@ class Report:
     federation: Federation
     samples: Annotated[int, AtLeast(1)]
     steps: Count
-    sha256: Sha
     again: Count = 0
     loss: float = 0.0
-    body: Annotated[str, OneOf(("dense", "sparse", "masked"))] = field(default="dense")
+    body: Annotated[str, OneOf(BODIES)] = field(default="dense")
 
     def wrong(self) -> str | None:
         return None if self.samples <= SAMPLES_MOST else f"samples is {self.samples}"
@@ -108,8 +110,23 @@ class Message:
 
 
 def written(kind: int, model_id: str, number: int, settings: Work | Report, body: bytes) -> bytes:
-    text = json.dumps(encode(settings), separators=(",", ":"), allow_nan=False).encode()
+    text = _reported(settings) if isinstance(settings, Report) else _asked(settings)
     return HEADER.pack(MAGIC, kind, bytes.fromhex(model_id), number, len(text)) + text + body
+
+
+def _asked(work: Work) -> bytes:
+    return json.dumps(encode(work), separators=(",", ":"), allow_nan=False).encode()
+
+
+def _reported(report: Report) -> bytes:
+    numbers = report.samples, report.steps, min(report.again, AGAIN_MOST), report.loss
+    body = BODIES.index(report.body)
+    return REPORT.pack(bytes.fromhex(report.federation), *numbers, body) + report.board.encode()
+
+
+def overhead(board: str) -> int:
+    """Bytes of a board's update without its body."""
+    return HEADER.size + REPORT.size + len(board)
 
 
 def parsed(data: bytes, kind: int, most: int) -> Message:
@@ -130,7 +147,8 @@ def parsed(data: bytes, kind: int, most: int) -> Message:
     if length > min(SETTINGS_MOST, len(data) - HEADER.size):
         raise FleetError("a message is refused: its settings are longer than it is.")
     text = data[HEADER.size : HEADER.size + length]
-    return Message(kind, model_id.hex(), number, _document(text), memoryview(data)[HEADER.size + length :])
+    settings = _document(text) if kind == TASK else _said(text)
+    return Message(kind, model_id.hex(), number, settings, memoryview(data)[HEADER.size + length :])
 
 
 def settled(kind: type[T], message: Message) -> T:
@@ -143,6 +161,18 @@ def settled(kind: type[T], message: Message) -> T:
     if wrong:
         raise FleetError(f"a message is refused: {wrong}.")
     return value
+
+
+def _said(text: bytes) -> dict[str, Any]:
+    """The settings of an update, as a Report has them."""
+    if len(text) < REPORT.size:
+        raise FleetError("a message is refused: its settings are shorter than those of an update.")
+    federation, samples, steps, again, loss, body = REPORT.unpack_from(text)
+    if not math.isfinite(loss) or body >= len(BODIES):
+        raise FleetError("a message is refused: its loss is no number, or its body of no known kind.")
+    name = text[REPORT.size :].decode("ascii", "replace")
+    known = {"board": name, "federation": federation.hex(), "samples": samples, "steps": steps}
+    return known | {"again": again, "loss": loss, "body": BODIES[body]}
 
 
 def _document(text: bytes) -> dict[str, Any]:
