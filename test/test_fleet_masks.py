@@ -215,7 +215,7 @@ KNOWN = {
     *(("query.unmask", name) for name in ("from", "of", "data")),
     ("train", "refused"),
 }
-SAID = ("board", "federation", "samples", "steps", "sha256", "again", "loss", "body")
+SAID = ("board", "federation", "samples", "steps", "again", "loss", "body")
 
 
 def test_too_few_for_a_sum_change_nothing_and_lose_nothing(layout: Layout) -> None:
