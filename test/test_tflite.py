@@ -98,6 +98,25 @@ def test_series_of_keras_streams_in_time(tmp_path: Path) -> None:
     assert np.abs(logits(graph, samples, said) - expected).max() <= 1
 
 
+def test_groups_multipliers_and_taps_apart(tmp_path: Path) -> None:
+    """A depthwise convolution of two outputs a channel, one with taps apart, and one in groups."""
+    net = Int8.input((11, 12, 4))
+    plain = {"Padding": 1, "StrideH": 1, "StrideW": 1, "FusedActivationFunction": 1}
+    apart = {"DilationHFactor": 2, "DilationWFactor": 3}
+    near = {"DilationHFactor": 1, "DilationWFactor": 1}
+    words = ("DEPTHWISE_CONV_2D", (1, 3, 3, 8), (9, 10, 8), (0.04, -128), 3, "DepthwiseConv2DOptions")
+    net.layer(*words, DepthMultiplier=2, **plain, **near)
+    net.layer("CONV_2D", (6, 3, 3, 8), (5, 4, 6), (0.03, -128), 0, "Conv2DOptions", **plain, **apart)
+    net.layer("CONV_2D", (9, 3, 3, 2), (3, 2, 9), (0.03, -128), 0, "Conv2DOptions", **plain, **near)
+    path = tmp_path / "groups.tflite"
+    path.write_bytes(net.linear(3, (0.05, 0)).file())
+    graph = int8_graph(path)
+    assert [n.op for n in graph.nodes] == ["gconv2d", "gconv2d", "gconv2d", "head"]
+    samples = np.random.default_rng(3).integers(-128, 128, (20, 11 * 12 * 4)).astype(np.int8)
+    expected, said = interpreted(path, samples)
+    assert np.abs(logits(graph, samples, said) - expected).max() <= 1
+
+
 def float_file(folder: Path) -> tuple[Path, list[np.ndarray]]:
     """A float network of two linear layers behind a normalisation."""
     rng, w = np.random.default_rng(5), Writer()
