@@ -6,7 +6,15 @@
 
 #include "chip.h"
 
-enum { SHIFT_MOST = 14, POWER_SHIFT = 26, LOG_STEPS = 64, LOG_REST = 9, OCTAVE = 4096, GAIN_SHIFT = 20 };
+enum {
+    SHIFT_MOST = 14,
+    POWER_SHIFT = 26,
+    LOG_STEPS = 64,
+    LOG_REST = 9,
+    OCTAVE = 4096,
+    GAIN_SHIFT = 20,
+    LEVEL_SHIFT = 2
+};
 
 /* log2(1 + i / 64) * 4096 */
 static const uint16_t logs[LOG_STEPS + 1] = {
@@ -207,20 +215,38 @@ static int32_t log_of(uint64_t v)
     return (int32_t)(bit * OCTAVE + logs[i] + (((uint32_t)(logs[i + 1] - logs[i]) * rest) >> LOG_REST));
 }
 
-NEVER_INLINE void bands(const struct log_mel *p, const struct complex *z, uint32_t shift, uint8_t *row)
+/* Each band's logarithm less base: as a value of `row`, or as one of `levels` where row, a literal, is NULL. */
+ALWAYS_INLINE void put_bands(const struct log_mel *p, const struct complex *z, uint32_t shift, int32_t base,
+                             uint8_t *row, int16_t *levels)
 {
     const uint16_t *weight = p->weights;
     uint64_t offset = (uint64_t)p->offset << 2 * shift;
-    int32_t base = p->base + (int32_t)shift * (2 * OCTAVE);
+    base += (int32_t)shift * (2 * OCTAVE);
     for (uint32_t b = 0; b < p->bands; b++) {
         const struct complex *at = z + p->bounds[2 * b];
         uint64_t energy = offset;
         for (uint32_t left = p->bounds[2 * b + 1]; left != 0; left--) {
             energy += (uint64_t)(uint32_t)at++->re * *weight++;
         }
+        if (!row) {
+            int32_t level = (log_of(energy) - base) >> LEVEL_SHIFT;
+            levels[b] = (int16_t)(level > INT16_MAX ? INT16_MAX : level < INT16_MIN ? INT16_MIN : level);
+            continue;
+        }
         int64_t value = ((int64_t)(log_of(energy) - base) * p->gain + (1 << (GAIN_SHIFT - 1))) >> GAIN_SHIFT;
         row[b] = value < 0 ? 0 : value > 255 ? 255 : (uint8_t)value;
     }
+}
+
+NEVER_INLINE void bands(const struct log_mel *p, const struct complex *z, uint32_t shift, uint8_t *row)
+{
+    put_bands(p, z, shift, p->base, row, NULL);
+}
+
+NEVER_INLINE void levels_of(const struct log_mel *p, const struct complex *z, uint32_t shift, int32_t mid,
+                            int16_t *levels)
+{
+    put_bands(p, z, shift, p->base + mid, NULL, levels);
 }
 
 /* Samples to an earlier place, or another one. newlib's own functions go byte by byte. */
@@ -243,19 +269,45 @@ uint32_t log_mel_hear_s16(const struct log_mel *p, void *memory, const uint8_t *
     return taken;
 }
 
+/* The spectrum of a frame that is complete, and how far it was shifted. */
+ALWAYS_INLINE uint32_t spectrum(const struct log_mel *p, void *memory)
+{
+    int16_t *frame = frame_of(memory);
+    struct complex *z = numbers_of(p, memory);
+    uint32_t n = p->fft / 2u, shift = room(frame, p->frame);
+    place_frame(p, frame, shift, z);
+    split(z, n, transform(z, n, p->twiddles));
+    return shift;
+}
+
+/* Keeps what the next frame has of this one. */
+static void go_on(const struct log_mel *p, struct heard *heard)
+{
+    int16_t *frame = frame_of(heard);
+    heard->count = (uint32_t)p->frame - p->hop;
+    copy(frame, (const uint8_t *)(frame + p->hop), heard->count);
+}
+
 uint32_t log_mel_row_u8(const struct log_mel *p, void *memory, uint8_t *row)
 {
     struct heard *heard = memory;
     if (heard->count < p->frame) {
         return 0;
     }
-    int16_t *frame = frame_of(memory);
-    struct complex *z = numbers_of(p, memory);
-    uint32_t n = p->fft / 2u, shift = room(frame, p->frame);
-    place_frame(p, frame, shift, z);
-    split(z, n, transform(z, n, p->twiddles));
-    bands(p, z, shift, row);
-    heard->count = (uint32_t)p->frame - p->hop;
-    copy(frame, (const uint8_t *)(frame + p->hop), heard->count);
+    uint32_t shift = spectrum(p, memory);
+    bands(p, numbers_of(p, memory), shift, row);
+    go_on(p, heard);
+    return 1;
+}
+
+uint32_t log_mel_levels_s16(const struct log_mel *p, void *memory, int32_t mid, int16_t *levels)
+{
+    struct heard *heard = memory;
+    if (heard->count < p->frame) {
+        return 0;
+    }
+    uint32_t shift = spectrum(p, memory);
+    levels_of(p, numbers_of(p, memory), shift, mid, levels);
+    go_on(p, heard);
     return 1;
 }
