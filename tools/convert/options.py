@@ -197,7 +197,7 @@ class Wanted:
         "--frontend",
         type=FrontEnd(),
         help="Make the model's input of sound, on the device: rate, frame, hop and bands of a log-mel "
-        "spectrogram, also fft, fmin, fmax, floor (dB) and gain (units a dB); or mfcc:..., with coefficients.",
+        "spectrogram, also fft, fmin, fmax, floor (dB) and gain (units a dB); mfcc:... with coefficients.",
     )
     hop: int | None = option(
         "--hop",
