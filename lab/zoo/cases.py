@@ -69,7 +69,7 @@ CASES = (
     of_vision("resnet18", HEAVY, HEAD, SRAM),
     of_vision("resnet34", HEAVY, HEAD, SRAM),
     of_vision("resnet50", HEAVY, HEAD, SRAM),
-    of_vision("resnext50_32x4d", HEAVY, HEAD, SRAM),
+    of_vision("resnext50_32x4d", HEAVY, HEAD),
     of_vision("wide_resnet50_2", HEAVY, HEAD, SRAM),
     of_vision("resnet101", HEAVY, HEAD, SRAM),
     of_vision("squeezenet1_0", "must end with a linear layer", HEAVY),
