@@ -19,6 +19,8 @@ class Builder:
     tensors: dict[str, Tensor] = field(default_factory=dict)
     nodes: list[Node] = field(default_factory=list)
     layers: dict[str, Layer] = field(default_factory=dict)
+    groups: int = 1  # of the convolution that is appended next, and how far apart its taps are
+    apart: int = 1
 
     def __post_init__(self) -> None:
         self.tensors["x"] = Tensor("x", self.shape, "s8", float(np.float32(2 / 255)), -1)
@@ -36,9 +38,19 @@ class Builder:
     def depthwise(self, x: str, k: int = 3, stride: int = 1, relu: bool = True) -> str:
         return self._conv("dwconv2d", x, self.tensors[x].channels, k, stride, relu, None)
 
+    def grouped(
+        self, x: str, c_out: int, k: int = 3, stride: int = 1, groups: int = 1, apart: int = 1
+    ) -> str:
+        """In groups, and with taps `apart` pixels apart."""
+        self.groups, self.apart = groups, apart
+        y = self._conv("gconv2d", x, c_out, k, stride, True, (k - 1) * apart // 2)
+        self.groups = self.apart = 1
+        return y
+
     def _conv(self, op: str, x: str, c_out: int, k: int, stride: int, relu: bool, pad: int | None) -> str:
         h, w, c_in = self.tensors[x].shape
         pad = k // 2 if pad is None else pad
+        c_in //= self.groups
         shape = (c_out, k, k) if op == "dwconv2d" else (c_out, k, k, c_in)
         fan_in = k * k * (1 if op == "dwconv2d" else c_in)
         scale = self.rng.uniform(0.3, 3.0, c_out) * 2.0 / (64 * fan_in**0.5)
@@ -52,6 +64,7 @@ class Builder:
             scale.astype(np.float32).astype(np.float64),
             np.zeros(c_out, bool),
         )
+        k = (k - 1) * self.apart + 1
         window = Window(k, k, stride, stride, pad, pad)
         out = (out_size(h, k, stride, pad), out_size(w, k, stride, pad), c_out)
         y = self._tensor(out, *((2.5 / 255, -128) if relu else (5.0 / 255, int(self.rng.integers(-20, 20)))))

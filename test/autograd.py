@@ -122,7 +122,9 @@ def _run(
     weight = weight[:, None] if layer.depthwise else weight.permute(0, 3, 1, 2)
     leaves[name, "weight"] = weight.contiguous().requires_grad_()
     leaves[name, "bias"] = torch.tensor(state.bias.astype(np.float64)).requires_grad_()
-    groups = len(weight) if layer.depthwise else 1
+    groups = xs[0].channels // weight.shape[1]
+    sides = zip((k.kh, k.kw), weight.shape[2:], strict=True)
+    apart = [max((size - 1) // max(n - 1, 1), 1) for size, n in sides]
     x = values[xs[0].name] - xs[0].zero
     sums = F.conv2d(
         x,
@@ -130,6 +132,7 @@ def _run(
         leaves[name, "bias"],
         (k.stride_h, k.stride_w),
         (k.pad_h, k.pad_w),
+        dilation=apart,
         groups=groups,
     )
     assert layer.weight_scale is not None

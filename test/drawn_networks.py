@@ -43,6 +43,20 @@ class FloatBuilder:
         op = "dwconv2d" if depthwise else "conv2d"
         return self._append(Node(op, name, (x,), (), name, window, act), c_out)
 
+    def grouped(self, x: str, each: int, window: Window, apart: tuple[int, int], act: str) -> str:
+        """As many channels for each of its groups; its taps lie apart."""
+        c_in = self.tensors[x].channels
+        groups = next(n for n in (3, 2, c_in) if c_in % n == 0)
+        shape = (groups * each, window.kh, window.kw, c_in // groups)
+        weight = self.rng.normal(0, 1, shape) / np.sqrt(shape[1] * shape[2] * shape[3])
+        name = f"layer{len(self.nodes)}"
+        bias = self.rng.normal(0, 0.3, shape[0]).astype(np.float32)
+        source = Source(f"{name}.weight", f"{name}.bias")
+        self.layers[name] = Layer(weight.astype(np.float32), bias, source)
+        kh, kw = ((n - 1) * step + 1 for n, step in zip((window.kh, window.kw), apart, strict=True))
+        window = Window(kh, kw, window.stride_h, window.stride_w, *apart)
+        return self._append(Node("gconv2d", name, (x,), (), name, window, act), shape[0])
+
     def pool(self, op: str, x: str, window: Window) -> str:
         return self._append(
             Node(op, f"{op}{len(self.nodes)}", (x,), (), None, window), self.tensors[x].channels
@@ -98,10 +112,14 @@ def float_networks(draw: st.DrawFn) -> Graph:
     b = FloatBuilder(np.random.default_rng(draw(st.integers(0, 2**16))), shape)
     acts, channels = st.sampled_from(ACTS), st.integers(1, 7)
     x = b.conv("x", draw(channels), draw(windows(shape)), draw(acts))
-    for kind in draw(st.lists(st.sampled_from(("conv", "dw", "block", "maxpool", "avgpool")), max_size=4)):
+    kinds = st.sampled_from(("conv", "dw", "grouped", "block", "maxpool", "avgpool"))
+    for kind in draw(st.lists(kinds, max_size=4)):
         window = draw(windows(b.tensors[x].shape))
         if kind in ("maxpool", "avgpool"):
             x = b.pool(kind, x, window)
+        elif kind == "grouped":
+            down, across = (draw(st.integers(1, 2)) if n > 1 else 1 for n in (window.kh, window.kw))
+            x = b.grouped(x, draw(st.integers(1, 3)), window, (down, across), draw(acts))
         elif kind == "block":
             middle = b.conv(x, draw(st.integers(2, 9)), Window(1, 1), draw(acts))
             middle = b.conv(middle, 0, Window(3, 3, 1, 1, 1, 1), draw(acts), depthwise=True)

@@ -21,6 +21,7 @@ from kernel_twins import (
     sgd_struct,
 )
 from log_mel_cases import check_log_mel as check_log_mel  # in CHECKS
+from log_mel_cases import check_mfcc as check_mfcc
 from product_code_cases import check_product_code as check_product_code  # in CHECKS
 
 from microtrain.convert.ir import Graph, Input, Node, Tensor, Window
@@ -28,6 +29,7 @@ from microtrain.convert.ops import (
     activations,
     add,
     channels,
+    grouped,
     head,
     multilabel,
     pool,
@@ -37,6 +39,7 @@ from microtrain.convert.ops import (
 )
 from microtrain.convert.ops.bounds import guard_bits
 from microtrain.convert.ops.environment import Env
+from microtrain.convert.ops.grouped import Groups
 from microtrain.convert.reference import kernels as reference
 from microtrain.convert.reference.kernels import Add, Array, Bias, Clamp, Conv, Error, Pool, Sgd, Trained
 
@@ -199,6 +202,58 @@ def _check_backward_w(op: str, twin: Twin, rng: Rng, side: int = 8) -> None:
     got = twin.backward_w(op, p, ey, saved, index, channels if depthwise else None, w, sgd)
     extra = (channels,) if depthwise else ()
     want = getattr(reference, f"{op}_bwd_w")(p, ey, gathered, *extra, w, sgd)
+    np.testing.assert_array_equal(got.w, want.w)
+    if want.frac is not None:
+        np.testing.assert_array_equal(got.frac, want.frac)
+
+
+def draw_grouped(rng: Rng, side: int = 8) -> tuple[Conv, Groups, tuple[int, ...]]:
+    """A convolution in groups, or with taps apart, or both; and the shape of its weights."""
+    (kh, kw), n = pick(rng, *KERNELS), int(rng.integers(1, 8))
+    inputs, outputs = int(rng.integers(1, 10)), int(rng.integers(1, pick(rng, 8, 40)))
+    down, across = int(rng.integers(1, 5)) if kh > 1 else 1, int(rng.integers(1, 4)) if kw > 1 else 1
+    sides = ((kh - 1) * down + 1, (kw - 1) * across + 1)
+    strides = (int(rng.integers(1, 4)), int(rng.integers(1, 4)))
+    k = Window(*sides, *strides, *(int(rng.integers(0, size + 1)) for size in sides))
+    h, w = draw_sides(rng, side)
+    size = draw_size(rng, h, k.kh, k.stride_h, k.pad_h), draw_size(rng, w, k.kw, k.stride_w, k.pad_w)
+    x, y, shape = (h, w, n * inputs), (*size, n * outputs), (n * outputs, kh, kw, inputs)
+    spread = np.sqrt(inputs * kh * kw) * 100 * pick(rng, 0.001, 1, 1, 30)
+    m = (rng.uniform(0.2, 2.0, n * outputs) / spread).astype(np.float32)
+    guard = guard_bits((1, 1, 1), (1, 1, outputs * kh * kw), Window(1, 1))
+    p = Conv(x, y, k, draw_zero(rng), draw_zero(rng), m, int(pick(rng, guard, rng.integers(0, guard + 1))))
+    return p, Groups(groups=n, dilation_h=down, dilation_w=across), shape
+
+
+def check_gconv2d_fwd(twin: Twin, rng: Rng) -> None:
+    p, groups, shape = draw_grouped(rng)
+    x, w = draw_s8(rng, p.x), draw_s8(rng, shape)
+    b = rng.integers(-30000, 30000, p.y[2], dtype=np.int32)
+    split, mask = draw_split(rng, shape[-1]), bool(rng.integers(4))
+    y, bits = twin.forward("gconv2d", p, x, w, b, split, mask, groups)
+    want, want_mask = grouped.gconv2d_fwd(p, groups.groups, x, w, b)
+    np.testing.assert_array_equal(y, want)
+    same_mask(bits, want_mask)
+
+
+def check_gconv2d_bwd_x(twin: Twin, rng: Rng, side: int = 8) -> None:
+    p, groups, shape = draw_grouped(rng, side)
+    ey, w, clamp = draw_error(rng, p.y), draw_s8(rng, shape), draw_clamp(rng, p.x)
+    got = twin.backward_x("gconv2d", p, ey, w, clamp, draw_split(rng, shape[-1]), groups)
+    same_error(got, grouped.gconv2d_bwd_x(p, groups.groups, ey, w, clamp))
+
+
+def check_gconv2d_bwd_w(twin: Twin, rng: Rng, side: int = 8) -> None:
+    p, groups, shape = draw_grouped(rng, side)
+    columns = rng.permutation(shape[-1])[: int(rng.integers(1, shape[-1] + 1))]
+    index = np.concatenate([columns + g * shape[-1] for g in range(groups.groups)]).astype(np.uint16)
+    ey, x, sgd = draw_error(rng, p.y), draw_s8(rng, p.x), draw_sgd(rng)
+    gathered = reference.gather(x, index)
+    factor = ey.scale * sgd.lr_weight * np.sqrt(p.y[0] * p.y[1]) * 127 * 74
+    w = draw_trained(rng, (*shape[:3], len(columns)), factor)
+    stored = (gathered, None) if rng.integers(2) else (x, index)
+    got = twin.backward_w("gconv2d", p, ey, *stored, None, w, sgd, groups)
+    want = grouped.gconv2d_bwd_w(p, groups.groups, ey, gathered, w, sgd)
     np.testing.assert_array_equal(got.w, want.w)
     if want.frac is not None:
         np.testing.assert_array_equal(got.frac, want.frac)

@@ -132,23 +132,28 @@ class Twin:
             c_trained=trained,
         )
 
-    def forward(self, op: str, p: Conv, x: Array, w: Array, b: Array, split: Split, mask: bool) -> Any:
+    def forward(
+        self, op: str, p: Conv, x: Array, w: Array, b: Array, split: Split, mask: bool, *more: Any
+    ) -> Any:
+        """more: the struct of groups"""
         guard, struct = Guarded(), self._conv(p)
         y = guard.array(p.y, np.int8)
         bits = guard.array((*p.y[:2], (p.y[2] + 7) // 8), np.uint8) if mask else None
-        scratch = self._scratch(guard, f"{op}_fwd", struct)
+        scratch = self._scratch(guard, f"{op}_fwd", struct, *more)
         weights = self._weights(w, split, op == "dwconv2d")
-        getattr(self.lib, f"{op}_fwd_s8")(struct, x, weights, b, y, bits, scratch)
+        getattr(self.lib, f"{op}_fwd_s8")(struct, *more, x, weights, b, y, bits, scratch)
         guard.check()
         return y, bits
 
-    def backward_x(self, op: str, p: Conv, ey: Error, w: Array, clamp: Clamp, split: Split) -> Error:
+    def backward_x(
+        self, op: str, p: Conv, ey: Error, w: Array, clamp: Clamp, split: Split, *more: Any
+    ) -> Error:
         guard, struct = Guarded(), self._conv(p)
         ex = Error(guard.array(p.x, np.int8), guard.array((p.x[2],), np.float32))
-        scratch = self._scratch(guard, f"{op}_bwd_x", struct)
+        scratch = self._scratch(guard, f"{op}_bwd_x", struct, *more)
         weights = self._weights(w, split, op == "dwconv2d")
         args = (error_struct(ey), weights, clamp_struct(clamp), error_struct(ex), scratch)
-        getattr(self.lib, f"{op}_bwd_x_s8")(struct, *args)
+        getattr(self.lib, f"{op}_bwd_x_s8")(struct, *more, *args)
         guard.check()
         return ex
 
@@ -162,6 +167,7 @@ class Twin:
         channels: Array | None,
         w: Trained,
         sgd: Sgd,
+        *more: Any,
     ) -> Trained:
         guard, struct = Guarded(), self._conv(p)
         count = w.w.shape[0] if op == "dwconv2d" else w.w.shape[-1]
@@ -170,10 +176,10 @@ class Twin:
         frac = None if packed is None else guard.copy(packed)
         step = conv_structs.TrainedWeights(w=stored, frac=frac, frac_bits=w.frac_bits, qas=w.qas, id=w.id)
         x = conv_structs.SavedInput(x=saved, index=index, c_x=saved.shape[2])
-        scratch = self._scratch(guard, f"{op}_bwd_w", struct, count)
+        scratch = self._scratch(guard, f"{op}_bwd_w", struct, *more, count)
         extra = (channels,) if op == "dwconv2d" else ()
         function = getattr(self.lib, f"{op}_bwd_w_s8")
-        function(struct, error_struct(ey), x, *extra, count, step, sgd_struct(sgd), scratch)
+        function(struct, *more, error_struct(ey), x, *extra, count, step, sgd_struct(sgd), scratch)
         guard.check()
         fractions = None if frac is None else unpack_fraction(frac, w.frac_bits, w.w.shape)
         return Trained(stored, fractions, w.frac_bits, w.qas, w.id)

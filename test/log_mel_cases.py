@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from kernel_twins import Guarded, Twin
 
 from microtrain.base.errors import Error
 from microtrain.base.sound import LogMel, checked
-from microtrain.convert.ops.log_mel import parameters
+from microtrain.convert.ops.log_mel import cepstrum, parameters
 from microtrain.samples.log_mel import log_mel
 
 
-def draw_front_end(rng: np.random.Generator) -> LogMel:
+def draw_front_end(rng: np.random.Generator, coefficients: bool = False) -> LogMel:
     """One whose bands all hear something."""
     while True:
         fft = 1 << int(rng.integers(6, 10))
@@ -25,6 +27,9 @@ def draw_front_end(rng: np.random.Generator) -> LogMel:
             "fmin": float(rng.integers(0, 400)),
             "floor": -float(rng.integers(40, 111)),
         }
+        if coefficients:
+            count, zero = int(rng.integers(1, int(said["bands"]) + 1)), int(rng.integers(0, 256))
+            said |= {"coefficients": count, "zero": zero, "gain": float(rng.uniform(0.1, 3))}
         try:
             found = checked(said)
             parameters(found)
@@ -45,10 +50,24 @@ def draw_sound(rng: np.random.Generator, count: int) -> np.ndarray:
 
 
 def check_log_mel(twin: Twin, rng: np.random.Generator) -> None:
-    sound, rows = draw_front_end(rng), int(rng.integers(1, 4))
-    p, guard = parameters(sound), Guarded()
+    sound = draw_front_end(rng)
+    p = parameters(sound)
+    hear(twin, rng, sound, twin.lib.log_mel_bytes(p), lambda *ends: twin.lib.log_mel_row_u8(p, *ends))
+
+
+def check_mfcc(twin: Twin, rng: np.random.Generator) -> None:
+    sound = draw_front_end(rng, coefficients=True)
+    p, more = parameters(sound), cepstrum(sound)
+    hear(twin, rng, sound, twin.lib.mfcc_bytes(p), lambda *ends: twin.lib.mfcc_row_u8(p, more, *ends))
+
+
+def hear(
+    twin: Twin, rng: np.random.Generator, sound: LogMel, size: int, make_row: Callable[..., int]
+) -> None:
+    """Sounds in blocks of any size, through C and NumPy. size: of the memory; make_row: from it to a row"""
+    rows, p, guard = int(rng.integers(1, 4)), parameters(sound), Guarded()
     samples = draw_sound(rng, sound.samples(rows) + int(rng.integers(0, sound.hop)))
-    memory = guard.array((twin.lib.log_mel_bytes(p) // 8,), np.uint64)
+    memory = guard.array((size // 8,), np.uint64)
     twin.lib.log_mel_begin(memory)
     left, made = samples, []
     while len(left):
@@ -56,8 +75,8 @@ def check_log_mel(twin: Twin, rng: np.random.Generator) -> None:
         taken = twin.lib.log_mel_hear_s16(p, memory, block.astype("<i2").view(np.uint8), len(block))
         assert 0 < taken <= len(block)
         left = left[taken:]
-        row = guard.array((sound.bands,), np.uint8)
-        if twin.lib.log_mel_row_u8(p, memory, row):
+        row = guard.array((sound.width,), np.uint8)
+        if make_row(memory, row):
             made.append(row)
     guard.check()
     np.testing.assert_array_equal(np.array(made), log_mel(sound, samples))

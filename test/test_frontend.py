@@ -246,13 +246,7 @@ class Tied(nn.Module):
 UNSUPPORTED: dict[str, tuple[nn.Module, int, tuple[str, ...]]] = {
     "hardshrink": (nn.Hardshrink(), 256, ("layer op", "hardshrink", "relu or relu6")),
     "leaky": (nn.Sequential(nn.LeakyReLU(-3.0)), 256, ("layer op.0", "slope of -3", "below 2")),
-    "groups": (nn.Conv2d(4, 4, 3, padding=1, groups=2), 256, ("layer op", "2 groups", "depthwise (groups=4")),
-    "multiplier": (
-        nn.Conv2d(4, 8, 3, padding=1, groups=4),
-        512,
-        ("layer op", "4 to 8 channels", "depthwise"),
-    ),
-    "dilation": (nn.Conv2d(4, 4, 3, padding=2, dilation=2), 256, ("layer op", "dilation", "larger kernel")),
+    "far apart": (nn.Conv2d(4, 4, 3, padding=128, dilation=128), 256, ("layer op", "257x257", "255 pixels")),
     "transposed": (nn.ConvTranspose2d(4, 4, 1), 256, ("layer op", "conv_transpose2d", "strided convolution")),
     "reflect": (nn.Conv2d(4, 4, 3, padding=1, padding_mode="reflect"), 256, ("layer op", "pad")),
     "concat": (Concat(), 512, ("layer op", "cat", "of a tensor and itself")),
@@ -296,6 +290,9 @@ def test_unsupported_op_names_the_layer_and_the_nearest(case: str, way: str, tmp
 
 
 SUPPORTED: dict[str, tuple[nn.Module, int]] = {
+    "groups": (nn.Conv2d(4, 4, 3, padding=1, groups=2), 256),
+    "multiplier": (nn.Conv2d(4, 8, 3, padding=1, groups=4), 512),
+    "dilation": (nn.Conv2d(4, 4, 3, padding=2, dilation=2), 256),
     "even same": (nn.Conv2d(4, 4, 4, padding="same"), 256),
     "late relu": (LateRelu(), 256),
     "relu of average": (nn.Sequential(nn.AvgPool2d(2), nn.ReLU()), 64),

@@ -139,6 +139,21 @@ def test_exp_and_log_are_accurate(name: str) -> None:
 
 # Faults: file, text, what stands there instead, the check that must notice. Each breaks one promise.
 FAULTS: dict[str, tuple[str, str, str, str]] = {
+    "errors of another group": (
+        "grouped.c",
+        "col.ey = ey->q + g * shape.outputs",
+        "col.ey = ey->q + 0 * g",
+        "gconv2d_bwd_x",
+    ),
+    "taps side by side": ("grouped.c", "at += s->dilation_w, bytes", "at += 1, bytes", "gconv2d_fwd"),
+    "a gradient under another tap": (
+        "grouped.c",
+        "tap % shape.taps_w * s->dilation_w",
+        "tap % shape.taps_w",
+        "gconv2d_bwd_w",
+    ),
+    "coefficients of half the size": ("mfcc.c", ">> DCT_SHIFT)", ">> (DCT_SHIFT + 1))", "mfcc"),
+    "levels from the floor": ("log_mel.c", "p->base + mid,", "p->base + 0 * mid,", "mfcc"),
     "a quiet frame stays quiet": ("log_mel.c", "clz(changes) - 16", "clz(changes) * 0", "log_mel"),
     "the halves of a spectrum change places": (
         "log_mel.c",

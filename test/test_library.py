@@ -67,6 +67,13 @@ def activations_network() -> Graph:
     return b.finish(b.conv(x, 9), 4)
 
 
+def groups_network() -> Graph:
+    """Convolutions in groups and with taps apart: some stream, the last is trained."""
+    b = Builder(np.random.default_rng(5), (14, 14, 3))
+    x = b.grouped(b.conv("x", 8, 3, 2), 8, 3, 1, groups=4)
+    return b.finish(b.grouped(b.grouped(x, 12, 3, 1, apart=2), 12, 3, 1, groups=3), 4)
+
+
 def trained(graph: Graph, bits: int = 4) -> Compiled:
     """With a biased and a partly trained layer, a random head, and statistics of features."""
     names = convolutions(graph)
@@ -80,6 +87,7 @@ NETWORKS: dict[str, Callable[[], Compiled]] = {
     "no_bits": lambda: trained(residual_network(4), bits=0),
     "awkward": lambda: trained(awkward_network()),
     "activations": lambda: trained(activations_network()),
+    "in_groups": lambda: trained(groups_network()),
     "whole": lambda: compile_graph(
         residual_network(2), Scheme("s", 4, head="random"), 5, Passes(fused=False)
     ),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from networks import residual_network
+from networks import Builder, residual_network
 from test_executor import images
 
 from microtrain.convert.emit.code import generate
@@ -94,3 +94,15 @@ def test_nothing_is_done_where_nothing_is_won() -> None:
     assert recompute(graph, lambda g: 1000, 0).nodes == graph.nodes
     assert recompute(graph, peak, peak(graph)).nodes == graph.nodes
     assert np.isfinite(peak(graph))
+
+
+def test_a_pooling_that_streams_and_is_made_again_has_one_struct(tmp_path: Path) -> None:
+    """Its parameters were defined twice, and the model did not compile."""
+    b = Builder(np.random.default_rng(3), (9, 9, 3))
+    x = b.conv(b.conv("x", 6), 6)
+    for _ in range(3):
+        x = b.pool("maxpool", x, 3, 1, 1)
+    made = compile_graph(b.finish(x, 3), Scheme("last", 1, head="random"), 3, LEAST)
+    again = {n.name for n in made.graph.nodes if n.again and n.op == "maxpool"}
+    assert again & {part.name for n in made.graph.nodes for part in n.parts}
+    NativeModel(generate(made, "a test"), tmp_path)

@@ -17,12 +17,13 @@ from click.testing import CliRunner
 from conftest import ROOT
 from library import ARGUMENT, OK, ORDER, Learner, shared
 from pio_build import host_program
+from scipy.fft import dct
 from torch import nn
 from walk import blocks
 
 from microtrain.base.errors import Error
 from microtrain.base.plan import read_plan
-from microtrain.base.sound import parse
+from microtrain.base.sound import LogMel, parse
 from microtrain.convert.cli import main
 from microtrain.convert.export.write import export
 from microtrain.convert.ops.log_mel import NAME
@@ -37,6 +38,7 @@ from microtrain.samples.source import load, vary
 from microtrain.simulate.cli import main as simulate_main
 
 TEXT = "log-mel:rate=8000,frame=128,hop=64,bands=12,fmin=100"
+CEPSTRUM = f"mfcc{TEXT.removeprefix('log-mel')},coefficients=12"
 ROWS = 10
 SHAPE = heard((ROWS, 12, 1), parse(TEXT))
 
@@ -79,10 +81,24 @@ def test_what_is_no_front_end_is_a_sentence(text: str, words: str) -> None:
 
 def test_a_front_end_is_the_same_after_its_text() -> None:
     for more in ("", ",floor=-70", ",gain=2.7,fft=256,fmax=3999.5"):
+        again = parse(CEPSTRUM + more)
+        assert parse(again.text()) == again
         one = parse(TEXT + more)
         assert parse(one.text()) == one
     with pytest.raises(Error, match="lies between two of the FFT's numbers"):
         tables(parse("log-mel:rate=16000,frame=128,hop=64,bands=60"))
+
+
+def decibels(sound: LogMel, x: np.ndarray) -> np.ndarray:
+    """Of a frame's bands above the floor, by NumPy's own FFT, in floats."""
+    bounds, weights = mel_bands(sound)
+    window = tables(sound).window.astype(float) / 32767
+    power = np.abs(np.fft.rfft(x * window, sound.fft)) ** 2 / (32767 * window.sum() / 2) ** 2
+    matrix = np.zeros((sound.bands, len(power)))
+    for band, (first, count) in zip(matrix, bounds.astype(int), strict=True):
+        band[first : first + count], weights = weights[:count] / 32767, weights[count:]
+    made: np.ndarray = 10 * np.log10(matrix @ power + 10 ** (sound.floor / 10)) - sound.floor
+    return made
 
 
 def test_rows_are_decibels_of_a_mel_spectrum() -> None:
@@ -91,18 +107,41 @@ def test_rows_are_decibels_of_a_mel_spectrum() -> None:
     for text in (TEXT, "log-mel:rate=16000,frame=480,hop=160,bands=40", f"{TEXT},floor=-100,gain=1.5"):
         sound = parse(text)
         x = np.rint(rng.normal(0, 2000, sound.frame)).astype(np.int16)
-        bounds, weights = mel_bands(sound)
-        window = tables(sound).window.astype(float) / 32767
-        power = np.abs(np.fft.rfft(x * window, sound.fft)) ** 2 / (32767 * window.sum() / 2) ** 2
-        matrix = np.zeros((sound.bands, len(power)))
-        for band, (first, count) in zip(matrix, bounds.astype(int), strict=True):
-            band[first : first + count], weights = weights[:count] / 32767, weights[count:]
-        above = 10 * np.log10(matrix @ power + 10 ** (sound.floor / 10)) - sound.floor
+        above = decibels(sound, x)
         found = log_mel(sound, x)[0].astype(float)
         assert np.abs(found - np.clip(above * sound.gain, 0, 255)).max() < 1.0
     rows = log_mel(parse(TEXT), tone(1000.0, 128))
     assert abs(rows.max() - 60 * 255 / 80) < 4, "20 dB below full scale"
     assert (log_mel(parse(TEXT), np.zeros(128, np.int16)) == 0).all()
+
+
+def test_coefficients_are_an_orthonormal_dct_of_decibels() -> None:
+    """Against SciPy's DCT of NumPy's FFT, in floats: as librosa.feature.mfcc and tf.signal have them."""
+    rng, errors = np.random.default_rng(0), []
+    for text in (f"{CEPSTRUM},gain=1", "mfcc:rate=16000,frame=480,hop=160,bands=40,coefficients=13"):
+        sound = parse(text)
+        for loud in (20, 600, 9000):
+            x = np.clip(np.rint(rng.normal(0, loud, sound.frame)), -32768, 32767).astype(np.int16)
+            above = decibels(sound, x) + sound.floor / 2
+            wanted = dct(above, norm="ortho")[: sound.width] * sound.gain + 128
+            errors.append(np.abs(log_mel(sound, x)[0] - np.clip(wanted, 0, 255)).max())
+    assert max(errors) < 1.0, errors
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ("", "mfcc is not told coefficients"),
+        (",coefficients=13", "coefficients=13 must be 1..12, the bands"),
+        (",coefficients=3.5", "whole number"),
+        (",coefficients=5,zero=256", "zero=256 must be 0..255"),
+    ],
+)
+def test_what_are_no_coefficients_is_a_sentence(more: str, words: str) -> None:
+    with pytest.raises(Error, match=words):
+        parse(f"mfcc{TEXT.removeprefix('log-mel')}{more}")
+    with pytest.raises(Error, match="none of what log-mel takes"):
+        parse(f"{TEXT},coefficients=5")
 
 
 def test_recordings_are_samples(tmp_path: Path) -> None:
@@ -273,9 +312,26 @@ def test_rows_are_moments(shape: tuple[int, ...], fits: bool, tmp_path: Path) ->
 
 def test_the_library_hears_as_the_firmware_does(made: Path, tmp_path: Path) -> None:
     export(tmp_path, made / "generated", "words")
-    learner = Learner(shared(tmp_path), "words")
-    path = made / "data/word3/0.wav"
-    needed = SHAPE.sound.samples(ROWS)  # type: ignore[attr-defined]
+    assert_heard(Learner(shared(tmp_path), "words"), made / "data/word3/0.wav", SHAPE)
+
+
+def test_coefficients_are_heard_on_the_device(made: Path, tmp_path: Path) -> None:
+    """A whole conversion with mfcc, through the library."""
+    model, out, data = network(tmp_path, 1, ROWS, 8), tmp_path / "generated", made / "data"
+    text = f"{CEPSTRUM[:-2]}8"
+    words = [model, "-o", out, "--calibration", data, "--classes", "4", "--frontend", text]
+    done = CliRunner().invoke(main, [*map(str, words), "--board", "native", "--scheme", "head-only"])
+    assert done.exit_code == 0, done.output
+    assert read_plan(out / "plan.json").input.sound == parse(text)
+    export(tmp_path / "library", out, "words")
+    assert_heard(
+        Learner(shared(tmp_path / "library"), "words"), data / "word3/0.wav", heard((ROWS, 8, 1), parse(text))
+    )
+
+
+def assert_heard(learner: Learner, path: Path, shape: Any) -> None:
+    """Sound in blocks gives the scores of the rows that NumPy makes of it."""
+    needed = shape.sound.samples(ROWS)
     assert learner.sizes.sound_samples == needed
     sound = np.ascontiguousarray(placed(read_wav(path, 8000), needed, 0))
 
@@ -288,4 +344,4 @@ def test_the_library_hears_as_the_firmware_does(made: Path, tmp_path: Path) -> N
         assert feed(at, min(100, needed - at)) == OK
     scores = np.zeros(4, np.float32)
     assert learner.call("predict", scores.ctypes.data_as(ctypes.c_void_p), None) == OK
-    np.testing.assert_array_equal(scores, learner.scores(load(path, SHAPE)))
+    np.testing.assert_array_equal(scores, learner.scores(load(path, shape)))

@@ -9,6 +9,7 @@ import tarfile
 import warnings
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -94,6 +95,25 @@ def test_series_of_keras_streams_in_time(tmp_path: Path) -> None:
     graph = int8_graph(path)
     assert graph.tensors[graph.input.tensor].shape == (24, 1, 3)
     samples = np.random.default_rng(3).integers(-128, 128, (20, 72)).astype(np.int8)
+    expected, said = interpreted(path, samples)
+    assert np.abs(logits(graph, samples, said) - expected).max() <= 1
+
+
+def test_groups_multipliers_and_taps_apart(tmp_path: Path) -> None:
+    """A depthwise convolution of two outputs a channel, one with taps apart, and one in groups."""
+    net = Int8.input((11, 12, 4))
+    plain: dict[str, Any] = {"Padding": 1, "StrideH": 1, "StrideW": 1, "FusedActivationFunction": 1}
+    apart: dict[str, Any] = {"DilationHFactor": 2, "DilationWFactor": 3}
+    near: dict[str, Any] = {"DilationHFactor": 1, "DilationWFactor": 1}
+    name, options = "DEPTHWISE_CONV_2D", "DepthwiseConv2DOptions"
+    net.layer(name, (1, 3, 3, 8), (9, 10, 8), (0.04, -128), 3, options, DepthMultiplier=2, **plain, **near)
+    net.layer("CONV_2D", (6, 3, 3, 8), (5, 4, 6), (0.03, -128), 0, "Conv2DOptions", **plain, **apart)
+    net.layer("CONV_2D", (9, 3, 3, 2), (3, 2, 9), (0.03, -128), 0, "Conv2DOptions", **plain, **near)
+    path = tmp_path / "groups.tflite"
+    path.write_bytes(net.linear(3, (0.05, 0)).file())
+    graph = int8_graph(path)
+    assert [n.op for n in graph.nodes] == ["gconv2d", "gconv2d", "gconv2d", "head"]
+    samples = np.random.default_rng(3).integers(-128, 128, (20, 11 * 12 * 4)).astype(np.int8)
     expected, said = interpreted(path, samples)
     assert np.abs(logits(graph, samples, said) - expected).max() <= 1
 

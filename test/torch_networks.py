@@ -204,7 +204,29 @@ class Series(nn.Module):
         return result
 
 
+class Groups(nn.Module):
+    """Every kind of convolution that is not dense, of an image."""
+
+    shape = (3, 17, 15)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            *(nn.Conv2d(3, 12, 3, 2, 1, bias=False), nn.BatchNorm2d(12), nn.ReLU()),
+            *(nn.Conv2d(12, 8, 3, 1, 1, groups=4, bias=False), nn.BatchNorm2d(8), nn.ReLU()),
+            *(nn.Conv2d(8, 16, 3, 1, (2, 3), (2, 3), groups=8), nn.ReLU6()),
+            *(nn.Conv2d(16, 16, 3, 1, 2, 2, groups=16), nn.Conv2d(16, 10, (3, 1), 2, (3, 0), (3, 1))),
+            nn.Conv2d(10, 6, 3, padding="same", dilation=2),
+        )
+        self.head = nn.Linear(6, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.head(self.layers(x).mean((2, 3)))
+        return result
+
+
 NETWORKS: dict[str, Callable[[], nn.Module]] = {
+    "groups": Groups,
     "mobilenet": MobileNet,
     "pooled": Pooled,
     "idioms": Idioms,

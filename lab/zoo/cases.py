@@ -18,7 +18,7 @@ PHOTO: Shape = (3, 224, 224)
 HEAVY = "weights take"
 HEAD = "--classes N"
 SRAM = "B of SRAM with scheme"
-GROUPS, NORM = "groups", "a batch norm that does not follow"
+NORM = "a batch norm that does not follow"
 LAYER_NORM = "the op layer_norm"
 
 
@@ -69,7 +69,7 @@ CASES = (
     of_vision("resnet18", HEAVY, HEAD, SRAM),
     of_vision("resnet34", HEAVY, HEAD, SRAM),
     of_vision("resnet50", HEAVY, HEAD, SRAM),
-    of_vision("resnext50_32x4d", GROUPS, HEAVY, HEAD),
+    of_vision("resnext50_32x4d", HEAVY, HEAD),
     of_vision("wide_resnet50_2", HEAVY, HEAD, SRAM),
     of_vision("resnet101", HEAVY, HEAD, SRAM),
     of_vision("squeezenet1_0", "must end with a linear layer", HEAVY),
@@ -88,8 +88,8 @@ CASES = (
     of_vision("efficientnet_b0", HEAVY, HEAD),
     of_vision("efficientnet_b1", HEAVY, HEAD, shape=(3, 240, 240)),
     of_vision("efficientnet_v2_s", HEAVY, HEAD),
-    of_vision("regnet_x_400mf", GROUPS, HEAVY, HEAD),
-    of_vision("regnet_y_400mf", GROUPS, HEAVY, HEAD),
+    of_vision("regnet_x_400mf", HEAVY, HEAD),
+    of_vision("regnet_y_400mf", HEAVY, HEAD),
     of_vision("convnext_tiny", LAYER_NORM, HEAVY, HEAD),
     of_vision("swin_t", LAYER_NORM, HEAVY, HEAD),
     of_vision("swin_v2_t", LAYER_NORM, HEAVY, HEAD),
@@ -107,7 +107,8 @@ CASES = (
     Case("ds_cnn", small.ds_cnn, (1, 49, 10), ()),
     Case("lenet5", small.lenet5, (1, 28, 28), ()),
     Case("har_cnn", small.har_cnn, (9, 128), ()),
-    Case("tcn", small.tcn, (9, 128), ("dilation",)),
+    Case("resnext8", small.resnext8, (3, 32, 32), ()),
+    Case("tcn", small.tcn, (9, 128), ()),
     Case("gru", small.gru, (98, 40), ("the op gru",)),
     Case("keyword_transformer", small.keyword_transformer, (98, 64), (LAYER_NORM,)),
 )

@@ -105,6 +105,25 @@ def tcn() -> nn.Module:
     return Last(nn.Sequential(nn.Conv1d(9, 25, 1), *(dilated(25, 2**n) for n in range(6))), 25, 6)
 
 
+class Cardinal(nn.Module):
+    """A bottleneck whose middle is in groups, beside a shortcut (Xie et al. 2017)."""
+
+    def __init__(self, c_in: int, c_out: int, stride: int) -> None:
+        super().__init__()
+        last = nn.Sequential(nn.Conv2d(c_out, c_out, 1, bias=False), nn.BatchNorm2d(c_out))
+        self.layers = nn.Sequential(conv(c_in, c_out, 1), conv(c_out, c_out, 3, stride, 8), last)
+        self.shortcut = nn.Conv2d(c_in, c_out, 1, stride)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.layers(x) + self.shortcut(x))
+
+
+def resnext8() -> nn.Module:
+    """ResNet-8's plan with the blocks of ResNeXt: eight groups."""
+    blocks = (Cardinal(16, 32, 1), Cardinal(32, 64, 2), Cardinal(64, 128, 2))
+    return Pooled(nn.Sequential(conv(3, 16, 3), *blocks), 128, 10)
+
+
 def gru() -> nn.Module:
     """A recurrent network over the features of a second of sound."""
     return Last(nn.GRU(40, 64, batch_first=True), 98, 12)

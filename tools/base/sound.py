@@ -1,14 +1,16 @@
-"""What a front end for sound is told: parameters of a log-mel spectrogram, as text and in plan.json."""
+"""What a front end for sound is told, of a log-mel spectrogram or its cepstrum: as text and in plan.json."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .errors import Error, short
+from .schema import OPTIONAL
 
-KIND = "log-mel"
+KIND, CEPSTRUM = "log-mel", "mfcc"
+CENTRE = 128  # what a coefficient of 0 gives, where nobody says
 FULL = 255  # of a value of the spectrogram
 EXAMPLE = f"{KIND}:rate=8000,frame=256,hop=128,bands=40"
 
@@ -22,7 +24,10 @@ class LogMel:
     fft    numbers of the FFT, a power of two from the frame on; what the frame leaves of it is 0
     bands  of equal width in mel, from fmin to fmax Hz
     floor  dB below a full-scale tone that are added to each band's power, and give 0
-    gain   units of a value for each dB above that
+    gain   units of a value for each dB above that, or of a coefficient
+
+    coefficients  of the bands' cepstrum, an orthonormal DCT-II (kernels/mfcc.h), in the place of the bands
+    zero          what a coefficient of 0 gives
     """
 
     rate: int
@@ -34,11 +39,23 @@ class LogMel:
     fmax: float
     floor: float
     gain: float
+    coefficients: int | None = field(default=None, metadata=OPTIONAL)
+    zero: int | None = field(default=None, metadata=OPTIONAL)
+
+    @property
+    def kind(self) -> str:
+        return KIND if self.coefficients is None else CEPSTRUM
+
+    @property
+    def width(self) -> int:
+        """Values of a row."""
+        return self.coefficients or self.bands
 
     def text(self) -> str:
         """As the option says it, every parameter named."""
-        values = {f.name: repr(getattr(self, f.name)).removesuffix(".0") for f in dataclasses.fields(self)}
-        return f"{KIND}:" + ",".join(f"{name}={value}" for name, value in values.items())
+        said = {name: value for name, value in vars(self).items() if value is not None}
+        values = (f"{name}={repr(value).removesuffix('.0')}" for name, value in said.items())
+        return f"{self.kind}:" + ",".join(values)
 
     def samples(self, rows: int) -> int:
         """Samples of which so many rows are made."""
@@ -46,20 +63,24 @@ class LogMel:
 
 
 def parse(text: str) -> LogMel:
-    """What `log-mel:rate=8000,...` says; Error, one sentence, where that is no front end."""
+    """What `log-mel:rate=8000,...` or `mfcc:...` says; Error, one sentence, where that is no front end."""
     kind, _, rest = text.partition(":")
-    if kind != KIND:
-        raise Error(f"{short(kind)} is no front end: there is {EXAMPLE}.")
+    if kind not in (KIND, CEPSTRUM):
+        raise Error(
+            f"{short(kind)} is no front end: there is {EXAMPLE}, and {CEPSTRUM} with coefficients=13."
+        )
     said: dict[str, float] = {}
-    names = {f.name for f in dataclasses.fields(LogMel)}
+    own = {"coefficients", "zero"}
+    names = {f.name for f in dataclasses.fields(LogMel)} - (own if kind == KIND else set())
     for part in filter(None, rest.split(",")):
         name, _, value = part.partition("=")
         if name not in names or name in said:
-            raise Error(f"{short(part)} is none of what {KIND} takes once each: {', '.join(sorted(names))}.")
+            raise Error(f"{short(part)} is none of what {kind} takes once each: {', '.join(sorted(names))}.")
         said[name] = _number(name, value)
-    missing = [name for name in ("rate", "frame", "hop", "bands") if name not in said]
+    needed = ("rate", "frame", "hop", "bands", *(() if kind == KIND else ("coefficients",)))
+    missing = [name for name in needed if name not in said]
     if missing:
-        raise Error(f"{KIND} is not told {', '.join(missing)}, as in {EXAMPLE}.")
+        raise Error(f"{kind} is not told {', '.join(missing)}, as in {EXAMPLE}.")
     return checked(said)
 
 
@@ -81,18 +102,32 @@ def checked(said: dict[str, float]) -> LogMel:
         if value != int(value):
             raise Error(f"{name}={value:g} must be a whole number.")
         wholes[name] = int(value)
+    cepstrum = _cepstrum(said)
     floor = said.get("floor", -80.0)
+    full = (FULL - CENTRE) * 2 / math.sqrt(max(wholes["bands"], 1)) if cepstrum else FULL
     made = LogMel(
         **wholes,
         fmin=said.get("fmin", 20.0),
         fmax=said.get("fmax", wholes["rate"] / 2),
         floor=floor,
-        gain=said.get("gain", round(FULL / -floor, 3) if floor < 0 else 1.0),
+        gain=said.get("gain", round(full / -floor, 3) if floor < 0 else 1.0),
+        **cepstrum,
     )
     for right, why in _rules(made):
         if not right:
-            raise Error(f"{KIND} cannot be made: {why}.")
+            raise Error(f"{made.kind} cannot be made: {why}.")
     return made
+
+
+def _cepstrum(said: dict[str, float]) -> dict[str, int]:
+    """What only coefficients are told, if there are some."""
+    if "coefficients" not in said:
+        return {}
+    own = {"coefficients": said["coefficients"], "zero": said.get("zero", CENTRE)}
+    for name, value in own.items():
+        if value != int(value):
+            raise Error(f"{name}={value:g} must be a whole number.")
+    return {name: int(value) for name, value in own.items()}
 
 
 def _rules(p: LogMel) -> tuple[tuple[bool, str], ...]:
@@ -106,5 +141,7 @@ def _rules(p: LogMel) -> tuple[tuple[bool, str], ...]:
         (1 <= p.bands <= 256, f"bands={p.bands} must be 1..256"),
         (0 <= p.fmin < p.fmax <= p.rate / 2, f"0 <= fmin={p.fmin:g} < fmax={p.fmax:g} <= rate / 2 must hold"),
         (-110 <= p.floor <= -40, f"floor={p.floor:g} must be -110..-40 dB"),
+        (1 <= p.width <= p.bands, f"coefficients={p.coefficients} must be 1..{p.bands}, the bands"),
+        (0 <= (p.zero or 0) <= FULL, f"zero={p.zero} must be 0..{FULL}"),
         (0.1 <= p.gain <= 50, f"gain={p.gain:g} must be 0.1..50 units a dB"),
     )

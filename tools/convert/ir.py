@@ -304,6 +304,11 @@ def split_weight(layer: Layer) -> tuple[np.ndarray, np.ndarray]:
     return np.ascontiguousarray(take(frozen, axis=axis)), np.ascontiguousarray(take(trained, axis=axis))
 
 
+def columns_read(layer: Layer, channels: int) -> tuple[int, ...]:
+    """Input channels, of so many, that the trained columns are for: one of each group."""
+    return tuple(first + c for first in range(0, channels, layer.columns) for c in layer.trained)
+
+
 def channel_order(layer: Layer) -> tuple[int, ...] | None:
     """Frozen channels, then trained ones; None where the split is trivial."""
     if len(layer.trained) in (0, layer.columns):

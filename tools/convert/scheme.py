@@ -318,7 +318,7 @@ def _select(layer: Layer, name: str, entry: float | tuple[int, ...], scheme: Sch
                 f"it has channels 0 to {layer.columns - 1}"
             )
         return entry
-    count = int(layer.columns * entry + 0.5)
+    count = int(layer.columns * entry + 0.5) or int(layer.columns == 1)
     if count == 0:
         raise ConvertError(
             f"scheme {scheme.name}: {entry:g} of the {layer.columns} channels of {name} is none; "

@@ -55,10 +55,10 @@ def hearing(graph: Graph, sound: LogMel | None) -> Graph:
     if sound is None:
         return graph
     rows, width, channels = graph.tensors[graph.input.tensor].shape
-    if width * channels != sound.bands:
+    if width * channels != sound.width:
         raise ConvertError(
             f"{graph.name} takes {rows} rows of {width * channels} numbers, and the front end makes rows of "
-            f"{sound.bands}, one for each frame: a network takes [n, 1, frames, bands], or [n, bands, frames]"
+            f"{sound.width}, one for each frame: a network takes [n, 1, frames, bands], or [n, bands, frames]"
         )
     log_mel.tables(sound)
     return graph.replace(sound=sound)

@@ -1,7 +1,8 @@
-"""The front end for sound in NumPy: the tables, and firmware/include/kernels/log_mel.h bit for bit."""
+"""The front end for sound in NumPy: the tables, and kernels/log_mel.h and kernels/mfcc.h bit for bit."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cache
 
@@ -12,6 +13,7 @@ from microtrain.base.sound import FULL, LogMel
 
 ONE = 32767  # of a table that 2^15 is 1 in
 SHIFT_MOST, POWER_SHIFT, OCTAVE, GAIN_SHIFT = 14, 26, 4096, 20
+LEVEL_SHIFT, DCT_SHIFT, CEPSTRUM_SHIFT = 2, 15, 18
 LOG_STEPS, LOG_BITS, LOG_REST = 64, 15, 9
 LOGS = np.rint(OCTAVE * np.log2(1 + np.arange(LOG_STEPS + 1) / LOG_STEPS)).astype(np.int64)
 
@@ -109,10 +111,10 @@ def _hertz(mel: np.ndarray) -> np.ndarray:
 
 
 def log_mel(p: LogMel, samples: np.ndarray) -> np.ndarray:
-    """All rows that samples give, int16 [n]: uint8 [rows][bands]."""
+    """All rows that samples give, int16 [n]: uint8 [rows][bands], or [coefficients]."""
     rows = max(0, (len(samples) - p.frame) // p.hop + 1)
     if not rows:
-        return np.zeros((0, p.bands), np.uint8)
+        return np.zeros((0, p.width), np.uint8)
     starts = np.arange(rows)[:, None] * p.hop + np.arange(p.frame)
     return frames_to_rows(p, samples.astype(np.int64)[starts])
 
@@ -127,8 +129,33 @@ def frames_to_rows(p: LogMel, x: np.ndarray) -> np.ndarray:
     power = split(*transform(real, t), t.twiddles)
     value = np.stack([log2(e) for e in energies(power, shift, t)], -1)
     above = value - t.base - 2 * OCTAVE * shift[:, None]
+    if p.coefficients is not None:
+        return cepstra(p, t, above)
     made: np.ndarray = np.clip((above * t.gain + (1 << (GAIN_SHIFT - 1))) >> GAIN_SHIFT, 0, FULL)
     return made.astype(np.uint8)
+
+
+def middle(p: LogMel) -> int:
+    """Of the levels that coefficients are made of: half-way from the floor to full scale, in OCTAVEs."""
+    return round(OCTAVE * -p.floor / 20 / math.log10(2))
+
+
+def cosines(p: LogMel) -> np.ndarray:
+    """An orthonormal DCT-II, int16 [coefficients][bands]."""
+    c, b = np.arange(p.width)[:, None], np.arange(p.bands)
+    factor = np.sqrt(np.where(c > 0, 2.0, 1.0) / p.bands)
+    table = 2.0**DCT_SHIFT * factor * np.cos(np.pi * c * (b + 0.5) / p.bands)
+    made: np.ndarray = np.clip(np.rint(table), -ONE, ONE).astype(np.int16)
+    return made
+
+
+def cepstra(p: LogMel, t: Tables, above: np.ndarray) -> np.ndarray:
+    """Rows of coefficients of the bands' logarithms less base, int64 [rows][bands]."""
+    levels = np.clip((above - middle(p)) >> LEVEL_SHIFT, -32768, 32767)
+    sums = levels @ cosines(p).astype(np.int64).T >> DCT_SHIFT
+    values = (sums * t.gain + (1 << (CEPSTRUM_SHIFT - 1)) >> CEPSTRUM_SHIFT) + (p.zero or 0)
+    made: np.ndarray = np.clip(values, 0, FULL).astype(np.uint8)
+    return made
 
 
 def transform(real: np.ndarray, t: Tables) -> tuple[np.ndarray, np.ndarray]:

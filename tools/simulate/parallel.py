@@ -146,14 +146,16 @@ class Parallel:
         return b"".join(p[run].detach().cpu().numpy().tobytes() for p in self.parameters.values())
 
     def dense(self, step: Step, x: Tensor) -> Tensor:
-        """The sums of a dense convolution without biases."""
+        """The sums of a convolution without biases, in groups where its weights have fewer input channels."""
         window, weight = step.window, self._weight(step.layer or "")
         assert window is not None
-        if window["kh"] == window["kw"] == window["stride_h"] == window["stride_w"] == 1:
+        groups = x.shape[1] // weight.shape[-3]
+        point = window["kh"] == window["kw"] == window["stride_h"] == window["stride_w"] == 1
+        if point and groups == 1:
             runs, c, *pixels = x.shape
             return torch.matmul(weight[..., 0, 0], x.reshape(runs, c, -1)).reshape(runs, -1, *pixels)
         weight = weight if weight.ndim == 5 else weight.expand(self.runs, *weight.shape)
-        return self._grouped(x, weight, window, self.runs)
+        return self._grouped(x, weight, window, self.runs * groups)
 
     def depthwise(self, step: Step, x: Tensor) -> Tensor:
         """The sums of a depthwise convolution without biases."""
@@ -162,12 +164,14 @@ class Parallel:
         return self._grouped(x, weight, step.window, x.shape[0] * x.shape[1])
 
     def _grouped(self, x: Tensor, weight: Tensor, window: dict[str, int], groups: int) -> Tensor:
-        """A convolution of each run with its own weights [runs][c_out][c_in][kh][kw]."""
+        """A convolution of each run with its weights [runs][c_out][c_in][kh][kw]; fewer taps lie apart."""
         runs, c, images, h, w = x.shape
         flat = x.permute(2, 0, 1, 3, 4).reshape(images, runs * c, h, w)
         stride = (window["stride_h"], window["stride_w"])
         flat, pad = torch_padded(flat, window, 0.0)
-        sums = functional.conv2d(flat, weight.flatten(0, 1), None, stride, pad, 1, groups)
+        sides = zip((window["kh"], window["kw"]), weight.shape[-2:], strict=True)
+        apart = [max((size - 1) // max(taps - 1, 1), 1) for size, taps in sides]
+        sums = functional.conv2d(flat, weight.flatten(0, 1), None, stride, pad, apart, groups)
         return sums.reshape(images, runs, -1, *sums.shape[2:]).permute(1, 2, 0, 3, 4)
 
     def requantized(self, step: Step, sums: Tensor) -> Tensor:

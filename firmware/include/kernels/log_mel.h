@@ -45,4 +45,7 @@ uint32_t log_mel_hear_s16(const struct log_mel *p, void *memory, const uint8_t *
 /* The row of a frame that is complete, uint8 [bands]. Returns 0, and leaves the row, where samples are missing. */
 uint32_t log_mel_row_u8(const struct log_mel *p, void *memory, uint8_t *row);
 
+/* The same frame as int16 [bands], (L - base - mid) >> 2 saturated: kernels/mfcc.h. */
+uint32_t log_mel_levels_s16(const struct log_mel *p, void *memory, int32_t mid, int16_t *levels);
+
 #endif

@@ -26,29 +26,6 @@ static struct part part_of(const struct conv2d *p, const struct split_weights *w
     return part;
 }
 
-/* Copies a few bytes: too few for a call. The last word overlaps the one before it. Three pixels of three channels are
- * the usual case. */
-ALWAYS_INLINE void copy_bytes(int8_t *to, const int8_t *from, uint32_t n)
-{
-    if (n - 8 <= 4) {
-        uint32_t first = load_u32(from), second = load_u32(from + 4), last = load_u32(from + n - 4);
-        store_u32(to, first);
-        store_u32(to + 4, second);
-        store_u32(to + n - 4, last);
-        return;
-    }
-    if (n >= 4) {
-        for (uint32_t i = 0; i < n - 4; i += 4) {
-            store_u32(to + i, load_u32(from + i));
-        }
-        store_u32(to + n - 4, load_u32(from + n - 4));
-        return;
-    }
-    for (; n; n--) {
-        *to++ = *from++;
-    }
-}
-
 /* Copies the part's channels of `pixels` neighbouring pixels of x, which points at the first of them. */
 ALWAYS_INLINE void fetch_pixels(const int8_t *x, uint32_t pixels, uint32_t c, const struct part *part, int8_t *bytes)
 {

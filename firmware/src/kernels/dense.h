@@ -71,6 +71,29 @@ ALWAYS_INLINE uint32_t panel_place(uint32_t n, uint32_t lanes, uint32_t lane, ui
 #endif
 }
 
+/* Copies a few bytes: too few for a call. The last word overlaps the one before it. Three pixels of three channels are
+ * the usual case. */
+ALWAYS_INLINE void copy_bytes(int8_t *to, const int8_t *from, uint32_t n)
+{
+    if (n - 8 <= 4) {
+        uint32_t first = load_u32(from), second = load_u32(from + 4), last = load_u32(from + n - 4);
+        store_u32(to, first);
+        store_u32(to + 4, second);
+        store_u32(to + n - 4, last);
+        return;
+    }
+    if (n >= 4) {
+        for (uint32_t i = 0; i < n - 4; i += 4) {
+            store_u32(to + i, load_u32(from + i));
+        }
+        store_u32(to + n - 4, load_u32(from + n - 4));
+        return;
+    }
+    for (; n; n--) {
+        *to++ = *from++;
+    }
+}
+
 /* Zeros in a tile of which not all lanes are live: C sums all of them, and what scratch held before could overflow. The
  * chip's sums wrap, and nobody reads them. */
 ALWAYS_INLINE void clear_lanes(int16_t *tile, const struct span *span, uint32_t n)

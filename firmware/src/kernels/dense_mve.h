@@ -39,6 +39,14 @@ void pack_columns(int16_t *tile, const struct span *span, const int8_t *rows, ui
     }
 }
 
+void pack_lane(int16_t *tile, uint32_t lanes, uint32_t lane, const int8_t *row, uint32_t n, int32_t zero)
+{
+    int16_t *to = tile + panel_place(n, lanes, lane, 0);
+    for (uint32_t k = 0; k < n; k++) {
+        to[k] = (int16_t)(row[k] - zero);
+    }
+}
+
 /* Rows in threes, then those that are left, one by one. */
 ALWAYS_INLINE void dot_lanes(const int16_t *tile, uint32_t lanes, const int8_t *rows, uint32_t n, uint32_t count,
                              int32_t *sums, int add)

@@ -6,7 +6,15 @@
 
 #include "chip.h"
 
-enum { SHIFT_MOST = 14, POWER_SHIFT = 26, LOG_STEPS = 64, LOG_REST = 9, OCTAVE = 4096, GAIN_SHIFT = 20 };
+enum {
+    SHIFT_MOST = 14,
+    POWER_SHIFT = 26,
+    LOG_STEPS = 64,
+    LOG_REST = 9,
+    OCTAVE = 4096,
+    GAIN_SHIFT = 20,
+    LEVEL_SHIFT = 2
+};
 
 /* log2(1 + i / 64) * 4096 */
 static const uint16_t logs[LOG_STEPS + 1] = {
@@ -115,38 +123,51 @@ static uint32_t first_stage(struct complex *z, uint32_t n)
     return 4;
 }
 
-/* One transform of a stage, of 4 quarters. By itself, as all registers are needed. */
-NEVER_INLINE void join(struct complex *z, uint32_t quarter, const int16_t *w)
+#if KERNELS_DSP
+
+/* log_mel_armv7em.S */
+void log_mel_join(struct complex *z, const struct complex *last, uint32_t quarter, const int16_t *twiddles);
+
+#else
+
+/* All transforms of a stage, of 4 quarters each, up to `last`. */
+static void log_mel_join(struct complex *z, const struct complex *last, uint32_t quarter, const int16_t *twiddles)
 {
-    for (const struct complex *end = z + quarter; z < end; z++, w += 6) {
-        struct complex *next = further(z, quarter);
-        struct complex b = times(*next, load_u32(w));
-        next = further(next, quarter);
-        struct complex c = times(*next, load_u32(w + 2));
-        next = further(next, quarter);
-        radix4(z, quarter, b, c, times(*next, load_u32(w + 4)));
+    for (; z < last; z += 3 * quarter) {
+        const int16_t *w = twiddles;
+        for (const struct complex *end = z + quarter; z < end; z++, w += 6) {
+            struct complex b = times(z[quarter], load_u32(w)), c = times(z[2 * quarter], load_u32(w + 2));
+            radix4(z, quarter, b, c, times(z[3 * quarter], load_u32(w + 4)));
+        }
     }
 }
+
+#endif
 
 /* The DFT of n numbers in place. Returns the twiddles that are left over. */
 NEVER_INLINE const int16_t *transform(struct complex *z, uint32_t n, const int16_t *twiddles)
 {
     for (uint32_t quarter = first_stage(z, n); quarter < n; quarter *= 4) {
-        for (struct complex *block = z; block < z + n; block += 4 * quarter) {
-            join(block, quarter, twiddles);
-        }
+        log_mel_join(z, z + n, quarter, twiddles);
         twiddles += 6 * quarter;
     }
     return twiddles;
 }
 
-/* How far a frame of an even number of samples can be shifted left. */
-static uint32_t room(const int16_t *x, uint32_t frame)
+/* Bits that differ from the one above them, in both of two samples. */
+ALWAYS_INLINE uint32_t changes_of(const int16_t *x)
 {
-    uint32_t changes = 0;
-    for (uint32_t i = 0; i < frame; i += 2) {
-        uint32_t pair = load_u32(x + i);
-        changes |= pair ^ pair << 1;
+    uint32_t pair = load_u32(x);
+    return pair ^ pair << 1;
+}
+
+/* How far a frame of an even number of samples can be shifted left. */
+NEVER_INLINE uint32_t room(const int16_t *x, uint32_t frame)
+{
+    const int16_t *end = x + frame;
+    uint32_t changes = frame & 2u ? changes_of(x) : 0;
+    for (x += frame & 2u; x != end; x += 4) {
+        changes |= changes_of(x) | changes_of(x + 2);
     }
     changes = (changes | changes >> 16) & 0xfffeu;
     return changes ? (uint32_t)__builtin_clz(changes) - 16 : SHIFT_MOST;
@@ -156,11 +177,13 @@ static uint32_t room(const int16_t *x, uint32_t frame)
 ALWAYS_INLINE void place_products(const struct log_mel *p, const int16_t *x, int left, uint32_t by, struct complex *z)
 {
     const uint16_t *to = p->order;
-    for (uint32_t n = 0; n < p->frame; n += 2) {
-        uint32_t pair = load_u32(x + n), w = load_u32(p->window + n);
+    const int16_t *window = p->window;
+    for (const int16_t *end = x + p->frame; x != end; x += 2, window += 2) {
+        uint32_t pair = load_u32(x), w = load_u32(window);
         int32_t re = (int16_t)pair * (int16_t)w, im = (int16_t)(pair >> 16) * (int16_t)(w >> 16);
-        z[*to].re = left ? (int32_t)((uint32_t)re << by) : re >> by;
-        z[*to++].im = left ? (int32_t)((uint32_t)im << by) : im >> by;
+        re = left ? (int32_t)((uint32_t)re << by) : re >> by;
+        im = left ? (int32_t)((uint32_t)im << by) : im >> by;
+        z[*to++] = (struct complex){re, im};
     }
 }
 
@@ -207,30 +230,51 @@ static int32_t log_of(uint64_t v)
     return (int32_t)(bit * OCTAVE + logs[i] + (((uint32_t)(logs[i + 1] - logs[i]) * rest) >> LOG_REST));
 }
 
-NEVER_INLINE void bands(const struct log_mel *p, const struct complex *z, uint32_t shift, uint8_t *row)
+/* Each band's logarithm less base: as a value of `row`, or as one of `levels` where row, a literal, is NULL. */
+ALWAYS_INLINE void put_bands(const struct log_mel *p, const struct complex *z, uint32_t shift, int32_t base,
+                             uint8_t *row, int16_t *levels)
 {
-    const uint16_t *weight = p->weights;
+    const uint16_t *weight = p->weights, *bound = p->bounds;
+    uint32_t gain = p->gain;
     uint64_t offset = (uint64_t)p->offset << 2 * shift;
-    int32_t base = p->base + (int32_t)shift * (2 * OCTAVE);
-    for (uint32_t b = 0; b < p->bands; b++) {
-        const struct complex *at = z + p->bounds[2 * b];
+    base += (int32_t)shift * (2 * OCTAVE);
+    for (uint32_t b = 0, bands = p->bands; b < bands; b++, bound += 2) {
+        const struct complex *at = z + bound[0];
         uint64_t energy = offset;
-        for (uint32_t left = p->bounds[2 * b + 1]; left != 0; left--) {
+        for (uint32_t left = bound[1]; left != 0; left--) {
             energy += (uint64_t)(uint32_t)at++->re * *weight++;
         }
-        int64_t value = ((int64_t)(log_of(energy) - base) * p->gain + (1 << (GAIN_SHIFT - 1))) >> GAIN_SHIFT;
+        if (!row) {
+            int32_t level = (log_of(energy) - base) >> LEVEL_SHIFT;
+            levels[b] = (int16_t)(level > INT16_MAX ? INT16_MAX : level < INT16_MIN ? INT16_MIN : level);
+            continue;
+        }
+        int64_t value = ((int64_t)(log_of(energy) - base) * gain + (1 << (GAIN_SHIFT - 1))) >> GAIN_SHIFT;
         row[b] = value < 0 ? 0 : value > 255 ? 255 : (uint8_t)value;
     }
 }
 
-/* Samples to an earlier place, or another one. newlib's own functions go byte by byte. */
-static void copy(int16_t *to, const uint8_t *from, uint32_t count)
+NEVER_INLINE void bands(const struct log_mel *p, const struct complex *z, uint32_t shift, uint8_t *row)
 {
-    for (; count >= 2; count -= 2, to += 2, from += 4) {
-        store_u32(to, load_u32(from));
+    put_bands(p, z, shift, p->base, row, NULL);
+}
+
+NEVER_INLINE void levels_of(const struct log_mel *p, const struct complex *z, uint32_t shift, int32_t mid,
+                            int16_t *levels)
+{
+    put_bands(p, z, shift, p->base + mid, NULL, levels);
+}
+
+/* Samples to an earlier place, or another one. newlib's own functions go byte by byte. */
+NEVER_INLINE void copy(int16_t *to, const uint8_t *from, uint32_t count)
+{
+    for (; count >= 4; count -= 4, to += 4, from += 8) {
+        uint32_t first = load_u32(from), second = load_u32(from + 4);
+        store_u32(to, first);
+        store_u32(to + 2, second);
     }
-    if (count) {
-        memcpy(to, from, sizeof *to);
+    for (uint32_t i = 0; i < count; i++) {
+        memcpy(to + i, from + 2 * i, sizeof *to);
     }
 }
 
@@ -243,19 +287,45 @@ uint32_t log_mel_hear_s16(const struct log_mel *p, void *memory, const uint8_t *
     return taken;
 }
 
+/* The spectrum of a frame that is complete, and how far it was shifted. */
+NEVER_INLINE uint32_t spectrum(const struct log_mel *p, void *memory)
+{
+    int16_t *frame = frame_of(memory);
+    struct complex *z = numbers_of(p, memory);
+    uint32_t n = p->fft / 2u, shift = room(frame, p->frame);
+    place_frame(p, frame, shift, z);
+    split(z, n, transform(z, n, p->twiddles));
+    return shift;
+}
+
+/* Keeps what the next frame has of this one. */
+static void go_on(const struct log_mel *p, struct heard *heard)
+{
+    int16_t *frame = frame_of(heard);
+    heard->count = (uint32_t)p->frame - p->hop;
+    copy(frame, (const uint8_t *)(frame + p->hop), heard->count);
+}
+
 uint32_t log_mel_row_u8(const struct log_mel *p, void *memory, uint8_t *row)
 {
     struct heard *heard = memory;
     if (heard->count < p->frame) {
         return 0;
     }
-    int16_t *frame = frame_of(memory);
-    struct complex *z = numbers_of(p, memory);
-    uint32_t n = p->fft / 2u, shift = room(frame, p->frame);
-    place_frame(p, frame, shift, z);
-    split(z, n, transform(z, n, p->twiddles));
-    bands(p, z, shift, row);
-    heard->count = (uint32_t)p->frame - p->hop;
-    copy(frame, (const uint8_t *)(frame + p->hop), heard->count);
+    uint32_t shift = spectrum(p, memory);
+    bands(p, numbers_of(p, memory), shift, row);
+    go_on(p, heard);
+    return 1;
+}
+
+uint32_t log_mel_levels_s16(const struct log_mel *p, void *memory, int32_t mid, int16_t *levels)
+{
+    struct heard *heard = memory;
+    if (heard->count < p->frame) {
+        return 0;
+    }
+    uint32_t shift = spectrum(p, memory);
+    levels_of(p, numbers_of(p, memory), shift, mid, levels);
+    go_on(p, heard);
     return 1;
 }

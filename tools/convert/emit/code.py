@@ -214,7 +214,7 @@ def _headers(graph: Graph) -> list[str]:
     nodes = [part for node in graph.nodes for part in (node, *node.parts)]
     own = {"imprint"} if graph.imprint else set()
     coded = {product_code.HEADER} if graph.codes else set()
-    heard = {log_mel.HEADER} if graph.sound else set()
+    heard = log_mel.headers(graph)
     hops = {hop.HEADER} if graph.hop and graph.arriving else set()
     return sorted({*COMMON_HEADERS, *own, *coded, *heard, *hops, *(TABLE[node.op].header for node in nodes)})
 

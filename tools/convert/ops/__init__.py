@@ -11,6 +11,7 @@ from . import (
     channels,
     conv,
     gather,
+    grouped,
     head,
     joints,
     multilabel,
@@ -22,7 +23,7 @@ from . import (
 )
 from .table import BackwardOp, ForwardOp, Learns, Op, SavingOp, Updates
 
-BODY = (conv, bias, activations, add, joints, gather, pool, scale, channels)
+BODY = (conv, grouped, bias, activations, add, joints, gather, pool, scale, channels)
 FAMILIES = (*BODY, head, regression, multilabel, reconstruct, stream)
 TABLE: dict[str, Op] = {op.name: op for family in FAMILIES for op in family.OPS}
 

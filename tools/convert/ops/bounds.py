@@ -78,7 +78,26 @@ def _outputs_at_a_pixel(size: int, outputs: int, kernel: int, stride: int, pad: 
 
 def guard_bits(x: Shape, y: Shape, window: Window) -> int:
     """Fraction bits of aligned errors in bwd_x: the most, up to 8, that keep every sum inside int32."""
-    meeting = y[2] * taps_at_a_pixel(x, y, window)
+    return _guard_of(y[2] * taps_at_a_pixel(x, y, window))
+
+
+def errors_at_a_pixel(graph: Graph, node: Node) -> int:
+    """The most errors that meet in the gradient of one input: those of its group through the layer's taps."""
+    x, y, k = geometry(graph, node)
+    layer = graph.layers[node.layer or ""]
+    taps = taps_at_a_pixel(x.shape, y.shape, k)
+    if layer.depthwise:
+        return y.channels * taps
+    _, kh, kw, inputs = map(int, layer.weight.shape)
+    return y.channels * inputs // x.channels * min(taps, kh * kw)
+
+
+def layer_guard(graph: Graph, node: Node) -> int:
+    """guard_bits() of a layer, whose channels may fall into groups and whose taps may lie apart."""
+    return _guard_of(errors_at_a_pixel(graph, node))
+
+
+def _guard_of(meeting: int) -> int:
     return max(g for g in range(9) if g == 0 or meeting * ERROR * WEIGHT << g <= INT32_MAX)
 
 
@@ -122,11 +141,10 @@ def _largest_sum(layer: Layer, most: int) -> int:
 
 
 def conv_input_gradient(graph: Graph, node: Node) -> Iterator[Accumulator]:
-    """Dense: errors of all output channels aligned by factors up to 2^guard."""
-    x, y, k = geometry(graph, node)
-    guard = guard_bits(x.shape, y.shape, k)
+    """Errors of all output channels, or of a group's, aligned by factors up to 2^guard."""
+    guard = layer_guard(graph, node)
     yield Accumulator("an aligned weight", WEIGHT << guard, INT16_MAX + 1, SMALLER)
-    most = y.channels * taps_at_a_pixel(x.shape, y.shape, k) * ERROR * WEIGHT << guard
+    most = errors_at_a_pixel(graph, node) * ERROR * WEIGHT << guard
     way_out = "give the layer fewer output channels or a smaller kernel, or train only what comes after it"
     yield Accumulator("a sum of the gradient to its input", most, INT32_MAX, way_out)
 

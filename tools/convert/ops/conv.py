@@ -16,12 +16,12 @@ from microtrain.convert.reference.hostlib import NUMBER, S8, S32, SCRATCH, U8, U
 from microtrain.convert.reference.windows import centred, requantized, window_sums
 
 from . import bias, bounds, conv_aten, conv_constants, conv_structs
-from .bounds import forward_of, geometry, guard_bits
+from .bounds import forward_of, geometry, layer_guard
 from .conv_constants import multipliers, qas_weights, weight_id
 from .conv_structs import Conv2d, SavedInput, SplitWeights, TrainedBias, TrainedWeights, c_struct
 from .environment import Env
 from .outputs import by_range
-from .stage import WindowStage, no_stage_structs
+from .stage import WindowStage, known_scratch, no_stage_structs
 from .table import (
     NO_ATEN,
     NOT_ALIGNED,
@@ -53,28 +53,28 @@ def node_of(name: str, x: str, y: str, layer: Layer, window: Window) -> Node:
     return Node(DEPTHWISE if layer.depthwise else DENSE, name, (x,), (y,), name, window)
 
 
-def _forward_shapes(graph: Graph, node: Node) -> tuple[Shape, ...]:
+def forward_shapes(graph: Graph, node: Node) -> tuple[Shape, ...]:
     h, w, _ = graph.tensors[node.inputs[0]].shape
     _, _, k = geometry(graph, node)
     c_out = graph.layers[node.layer or ""].weight.shape[0]
     return ((*k.outputs(h, w), c_out),) * len(node.outputs)
 
 
-def _input_shape(graph: Graph, node: Node) -> tuple[Shape, ...]:
+def input_shape(graph: Graph, node: Node) -> tuple[Shape, ...]:
     return (geometry(graph, node)[0].shape,)
 
 
-def _macs(graph: Graph, node: Node) -> int:
+def macs(graph: Graph, node: Node) -> int:
     """Multiply-accumulates of the forward pass; those of the gradient to the input are as many."""
     return geometry(graph, node)[1].pixels * int(graph.layers[node.layer or ""].weight.size)
 
 
-def _macs_weights(graph: Graph, node: Node) -> int:
+def macs_weights(graph: Graph, node: Node) -> int:
     layer = graph.layers[node.layer or ""]
-    return _macs(graph, node) * len(layer.trained) // layer.columns
+    return macs(graph, node) * len(layer.trained) // layer.columns
 
 
-def _gradient(tape: Tape, node: Node, error: str | None) -> None:
+def gradient(tape: Tape, node: Node, error: str | None) -> None:
     """Bias update, error to the input, weight update; the last comes after its weights were read."""
     if error is None:
         return
@@ -123,22 +123,23 @@ def expand_biases(names: Names, node: Node, offset: int) -> tuple[str, list[str]
     return at, [f"bias_expand_s32({count}, {names.struct('bias', node)}, {at});"]
 
 
-def _call_forward(names: Names, node: Node) -> str:
+def call_forward(names: Names, node: Node, more: str = "") -> str:
+    """more: arguments behind the struct of the convolution"""
     x, y = names.at(node.inputs[0]), names.at(node.outputs[0])
     conv, weights = names.struct("conv", node), names.struct("weights", node)
     bias, before = expand_biases(names, node, 0)
     scratch = names.scratch(biases_bytes(names.graph, node))
-    call = f"{node.op}_fwd_s8({conv}, {x}, {weights}, {bias}, {y}, {names.mask_out(node)}, {scratch});"
+    call = f"{node.op}_fwd_s8({conv}, {more}{x}, {weights}, {bias}, {y}, {names.mask_out(node)}, {scratch});"
     return "\n".join([*before, call])
 
 
-def _call_bwd_x(names: Names, node: Node) -> str:
+def call_bwd_x(names: Names, node: Node, more: str = "") -> str:
     conv, weights = names.struct("conv", node), names.struct("weights", node)
     error, out = names.error(node.inputs[0]), names.error(node.outputs[0])
-    return f"{node.op}_s8({conv}, {error}, {weights}, {names.clamp()}, {out}, {names.scratch()});"
+    return f"{node.op}_s8({conv}, {more}{error}, {weights}, {names.clamp()}, {out}, {names.scratch()});"
 
 
-def _call_bwd_w(names: Names, node: Node) -> str:
+def call_bwd_w(names: Names, node: Node, more: str = "") -> str:
     conv, trained = names.struct("conv", node), names.struct("trained", node)
     layer = names.graph.layers[node.layer or ""]
     count = len(layer.trained)
@@ -147,19 +148,20 @@ def _call_bwd_w(names: Names, node: Node) -> str:
         rows = f"{names.channels(node)}, " if count < layer.columns else "NULL, "
     saved = names.struct("saved", node)
     error = names.error(node.inputs[0])
-    return f"{node.op}_s8({conv}, {error}, {saved}, {rows}{count}, {trained}, sgd, {names.scratch()});"
+    ends = f"{rows}{count}, {trained}, sgd, {names.scratch()}"
+    return f"{node.op}_s8({conv}, {more}{error}, {saved}, {ends});"
 
 
-def _params(env: Env, node: Node) -> reference.Conv:
+def params(env: Env, node: Node) -> reference.Conv:
     x, y, window = geometry(env.graph, node)
-    m, guard = multipliers(env.graph, forward_of(env.graph, node)), guard_bits(x.shape, y.shape, window)
+    m, guard = multipliers(env.graph, forward_of(env.graph, node)), layer_guard(env.graph, node)
     return reference.Conv(x.shape, y.shape, window, x.zero, y.zero, m, guard)
 
 
 def _run_forward(env: Env, node: Node) -> None:
     kernel = reference.dwconv2d_fwd if node.op == DEPTHWISE else reference.conv2d_fwd
     state = env.state[node.layer or ""]
-    results = kernel(_params(env, node), env.values[node.inputs[0]], state.weight, state.bias)
+    results = kernel(params(env, node), env.values[node.inputs[0]], state.weight, state.bias)
     env.values.update(zip(node.outputs, results, strict=False))
 
 
@@ -167,13 +169,22 @@ def _run_bwd_x(env: Env, node: Node) -> None:
     kernel = getattr(env.backend, node.op)
     weight = env.state[node.layer or ""].weight
     error = env.values[node.inputs[0]]
-    env.values[node.outputs[0]] = kernel(_params(env, node), error, weight, env.clamp(node.clamp))
+    env.values[node.outputs[0]] = kernel(params(env, node), error, weight, env.clamp(node.clamp))
+
+
+def before(env: Env, name: str) -> reference.Trained:
+    """The trained columns of a layer before their step."""
+    layer, fraction = env.graph.layers[name], env.state[name].fraction
+    number = weight_id(env.graph, name)
+    return reference.Trained(
+        env.trained_columns(name), fraction, layer.fraction_bits, qas_weights(layer), number
+    )
 
 
 def _run_bwd_w(env: Env, node: Node) -> None:
     """The gradient of the trained columns; with int8 errors also their update."""
     name = node.layer or ""
-    layer, p = env.graph.layers[name], _params(env, node)
+    layer, p = env.graph.layers[name], params(env, node)
     error, x = env.values[node.inputs[0]], env.values[node.inputs[1]]
     if node.channels is not None:
         x = reference.gather(x, np.array(node.channels))
@@ -183,19 +194,11 @@ def _run_bwd_w(env: Env, node: Node) -> None:
     env.gradients[name, "weight"] = sums(p, gradient, x.astype(np.float64) - p.x_zero)
     if env.real:
         return
-    state = env.state[name]
-    before = reference.Trained(
-        env.trained_columns(name),
-        state.fraction,
-        layer.fraction_bits,
-        qas_weights(layer),
-        weight_id(env.graph, name),
-    )
     if layer.depthwise:
-        after = reference.dwconv2d_bwd_w(p, error, x, np.array(layer.trained), before, env.sgd)
+        after = reference.dwconv2d_bwd_w(p, error, x, np.array(layer.trained), before(env, name), env.sgd)
     else:
-        after = reference.conv2d_bwd_w(p, error, x, before, env.sgd)
-    state.fraction = after.frac
+        after = reference.conv2d_bwd_w(p, error, x, before(env, name), env.sgd)
+    env.state[name].fraction = after.frac
     env.set_trained_columns(name, after.w)
 
 
@@ -208,14 +211,14 @@ def _in_place(kernel: str) -> Callable[[Graph, Node], Mapping[int, int]]:
     return in_place
 
 
-def _float_run(graph: Graph, node: Node, env: Values) -> np.ndarray:
+def float_run(graph: Graph, node: Node, env: Values) -> np.ndarray:
     assert node.window is not None, node.name
     layer = graph.layers[node.layer or ""]
     result: np.ndarray = window_sums(env[node.inputs[0]], layer.weight, node.window) + layer.bias
     return result
 
 
-def _int8_run(graph: Graph, node: Node, env: Values) -> np.ndarray:
+def int8_run(graph: Graph, node: Node, env: Values) -> np.ndarray:
     total = sums(graph, node, env[node.inputs[0]]).astype(np.float32)
     return requantized(total * multipliers(graph, node), graph.tensors[node.outputs[0]].zero)
 
@@ -235,11 +238,11 @@ def sums(graph: Graph, node: Node, stored: np.ndarray) -> np.ndarray:
     return result
 
 
-def _gathers_taps(graph: Graph, node: Node) -> int:
+def gathers_taps(graph: Graph, node: Node) -> int:
     return int(graph.layers[node.layer or ""].weight[0].size)
 
 
-def _parallel_dense(run: Any, step: Any, x: Any) -> Any:
+def parallel_dense(run: Any, step: Any, x: Any) -> Any:
     return run.requantized(step, run.dense(step, x))
 
 
@@ -247,11 +250,11 @@ def _parallel_depthwise(run: Any, step: Any, x: Any) -> Any:
     return run.requantized(step, run.depthwise(step, x))
 
 
-def _operands(names: Names, node: Node, offset: int) -> tuple[str, str, str]:
+def operands(names: Names, node: Node, offset: int) -> tuple[str, str, str]:
     return names.struct("conv", node), names.struct("weights", node), expand_biases(names, node, offset)[0]
 
 
-def _before(names: Names, node: Node, offset: int) -> list[str]:
+def before_rows(names: Names, node: Node, offset: int) -> list[str]:
     return expand_biases(names, node, offset)[1]
 
 
@@ -283,7 +286,7 @@ def _in_place_kernel(name: str) -> dict[str, Any]:
     return {f"{name}_in_place": (ctypes.c_uint32, (Conv2d,))}
 
 
-EXPAND = {"bias_expand_s32": (None, (NUMBER, TrainedBias, S32))}
+EXPAND: dict[str, hostlib.Signature] = {"bias_expand_s32": (None, (NUMBER, TrainedBias, S32))}
 
 
 def _way_dense(graph: Graph, node: Node) -> str:
@@ -304,21 +307,16 @@ def _way_dense_weights(graph: Graph, node: Node) -> str:
     return _way_dense(graph, node) or (f" +{bits} bits" if bits else "")
 
 
-def _guard(graph: Graph, node: Node) -> int:
-    x, y, window = geometry(graph, node)
-    return guard_bits(x.shape, y.shape, window)
-
-
 def _forward(op: str, depthwise: bool) -> ForwardOp:
     kernels, _, _ = _kernels(op, ())
     return ForwardOp(
         op,
-        shapes=_forward_shapes,
+        shapes=forward_shapes,
         run=_run_forward,
-        call=_call_forward,
+        call=call_forward,
         accumulators=bounds.conv_forward,
         scratch=_scratch_forward(f"{op}_fwd"),
-        macs=_macs,
+        macs=macs,
         way=_way_depthwise if depthwise else _way_dense,
         work=with_biases,
         in_place=_in_place(f"{op}_fwd") if depthwise else not_in_place,
@@ -328,10 +326,10 @@ def _forward(op: str, depthwise: bool) -> ForwardOp:
         folds=Folds.NORM_AND_RELU,
         learns=Learns.COLUMNS,
         output=by_range,
-        float_run=_float_run,
-        int8_run=_int8_run,
-        gathers=gathers_channels if depthwise else _gathers_taps,
-        gradient=_gradient,
+        float_run=float_run,
+        int8_run=int8_run,
+        gathers=gathers_channels if depthwise else gathers_taps,
+        gradient=gradient,
         leaves=Leaves.CLAMP_MASK,
         tables=conv_constants.tables,
         layer_structs=conv_structs.structs,
@@ -341,7 +339,7 @@ def _forward(op: str, depthwise: bool) -> ForwardOp:
         stage=_stage(depthwise),
         arrays=conv_constants.arrays,
         facts=no_facts,
-        parallel=_parallel_depthwise if depthwise else _parallel_dense,
+        parallel=_parallel_depthwise if depthwise else parallel_dense,
     )
 
 
@@ -350,11 +348,12 @@ def _stage(depthwise: bool) -> WindowStage:
         kind=int(depthwise),
         mixes=not depthwise,
         geometry=c_struct,
-        operands=_operands,
+        operands=operands,
         structs=no_stage_structs,
         biases=biases_bytes,
-        before=_before,
+        before=before_rows,
         rows=_rows,
+        scratch=known_scratch,
     )
 
 
@@ -362,12 +361,12 @@ def _input_gradient(op: str, depthwise: bool) -> BackwardOp:
     _, kernels, _ = _kernels(op, ())
     return BackwardOp(
         f"{op}_bwd_x",
-        shapes=_input_shape,
+        shapes=input_shape,
         run=_run_bwd_x,
-        call=_call_bwd_x,
+        call=call_bwd_x,
         accumulators=bounds.depthwise_input_gradient if depthwise else bounds.conv_input_gradient,
         scratch=_scratch(f"{op}_bwd_x"),
-        macs=_macs,
+        macs=macs,
         way=_way_depthwise if depthwise else _way_dense,
         work=by_size,
         in_place=_in_place(f"{op}_bwd_x") if depthwise else not_in_place,
@@ -375,7 +374,7 @@ def _input_gradient(op: str, depthwise: bool) -> BackwardOp:
         header="conv2d",
         updates=Updates.NOTHING,
         reads_weights=True,
-        guard=NOT_ALIGNED if depthwise else _guard,
+        guard=NOT_ALIGNED if depthwise else layer_guard,
     )
 
 
@@ -385,10 +384,10 @@ def _weight_gradient(op: str, depthwise: bool) -> BackwardOp:
         f"{op}_bwd_w",
         shapes=no_output,
         run=_run_bwd_w,
-        call=_call_bwd_w,
+        call=call_bwd_w,
         accumulators=bounds.depthwise_weight_gradient if depthwise else bounds.conv_weight_gradient,
         scratch=_scratch_weights(f"{op}_bwd_w"),
-        macs=_macs_weights,
+        macs=macs_weights,
         way=_way_depthwise if depthwise else _way_dense_weights,
         work=with_updates,
         in_place=not_in_place,

@@ -29,28 +29,29 @@ def conv2d(low: Lowering, call: Call) -> Act:
         raise call.error(f"a transposed convolution is not supported; the nearest that is: {NO_RESIZE}")
     if weight.value.ndim != 4:
         raise call.error("only convolutions of images and series are supported")
-    if pair(call.get("dilation", 1)) != (1, 1):
-        raise call.error("dilation is not supported; the nearest that is: a larger kernel, such as 5x5")
     h, w, c_in = low.shape(x)
     c_out, per_group, kh, kw = weight.value.shape
-    groups = int(call.get("groups", 1))
-    depthwise = groups > 1 and groups == c_in == c_out
-    if groups != 1 and not depthwise:
+    groups, apart = int(call.get("groups", 1)), pair(call.get("dilation", 1))
+    if groups < 1 or c_out % groups or min(apart) < 1:
         raise call.error(
-            f"a convolution of {c_in} to {c_out} channels in {groups} groups is not supported; "
-            f"the nearest that is: groups=1, or depthwise (groups={c_in}, {c_in} to {c_in} channels)"
+            f"{c_out} channels in {groups} groups with a dilation of {apart[0]}x{apart[1]} are no "
+            "convolution: each group makes as many channels, and 1 is the least dilation"
         )
     if per_group * groups != c_in:
         raise call.error(f"the convolution wants {per_group * groups} input channels and gets {c_in}")
+    side_h, side_w = ((taps - 1) * step + 1 for taps, step in zip((kh, kw), apart, strict=True))
+    dense = groups == 1 and (side_h, side_w) == (kh, kw)
+    depthwise = 1 < groups == c_in == c_out and (side_h, side_w) == (kh, kw)
     sh, sw = stride_of(call, (1, 1))
-    ph, pw, more_h, more_w = (*_padding(call, kh, kw), 0, 0)[:4]
+    ph, pw, more_h, more_w = (*_padding(call, side_h, side_w), 0, 0)[:4]
     top, left, bottom, right = around
-    window = Window(kh, kw, sh, sw, ph + top, pw + left, more_h + bottom - top, more_w + right - left)
+    window = Window(side_h, side_w, sh, sw, ph + top, pw + left, more_h + bottom - top, more_w + right - left)
     values = weight.value[:, 0] if depthwise else weight.value.transpose(0, 2, 3, 1)
-    shape = (c_out, kh, kw) if depthwise else (c_out, kh, kw, c_in)
+    shape = (c_out, kh, kw) if depthwise else (c_out, kh, kw, per_group)
     layer = low.layer(call, weight, values, call.args.get("bias"), shape)
     out = (*window.outputs(h, w), c_out)
-    return low.emit(call, "dwconv2d" if depthwise else "conv2d", (x,), out, layer=layer, window=window)
+    op = "conv2d" if dense else "dwconv2d" if depthwise else "gconv2d"
+    return low.emit(call, op, (x,), out, layer=layer, window=window)
 
 
 def pad(low: Lowering, call: Call) -> Act:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from microtrain.convert.ir import Graph, Layer, Node, channel_order, split_weight
+from microtrain.convert.ir import Graph, Layer, Node, channel_order, columns_read, split_weight
 from microtrain.convert.names import identifier
 from microtrain.convert.reference import kernels as reference
 from microtrain.convert.reference.proofs import multiplier_words
@@ -78,7 +78,8 @@ def tables(graph: Graph, node: Node) -> Iterator[Table]:
     order = channel_order(layer)
     if order:
         yield Table(f"const uint16_t order_{cid}[{len(order)}]", np.array(order, np.uint16), "tables")
-        trained = np.array(layer.trained, np.uint16)
+        read = columns_read(layer, graph.tensors[node.inputs[0]].channels)
+        trained = np.array(read, np.uint16)
         yield Table(f"const uint16_t channels_{cid}[{len(trained)}]", trained, "tables")
     if layer.trained:
         yield Table(f"const float qas_w_{cid}[{len(layer.bias)}]", qas_weights(layer), "tables")

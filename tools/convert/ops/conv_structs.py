@@ -10,7 +10,7 @@ from microtrain.convert.ir import Graph, Layer, Node, Shape, Window, channel_ord
 from microtrain.convert.names import Names, identifier
 from microtrain.convert.reference.hostlib import F32, S8, S16, S32, U8, U16, Record
 
-from .bounds import bias_limit, geometry, guard_bits
+from .bounds import bias_limit, geometry, layer_guard
 from .conv_constants import weight_id
 from .ctext import numbers, struct
 
@@ -71,7 +71,7 @@ def conv2d_struct(x: Shape, y: Shape, window: Window, x_zero: int, y_zero: int, 
 def c_struct(graph: Graph, node: Node) -> Conv2d:
     """The kernels' parameter struct of a node's layer, without its table of multipliers."""
     x, y, k = geometry(graph, node)
-    return conv2d_struct(x.shape, y.shape, k, x.zero, y.zero, guard_bits(x.shape, y.shape, k))
+    return conv2d_struct(x.shape, y.shape, k, x.zero, y.zero, layer_guard(graph, node))
 
 
 def structs(names: Names, node: Node) -> Iterator[str]:

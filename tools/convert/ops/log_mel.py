@@ -1,4 +1,4 @@
-"""The front end for sound (kernels/log_mel.h): no step of a graph, it makes the rows that come in."""
+"""The front ends for sound (kernels/log_mel.h, mfcc.h): no steps of a graph, they make its rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from microtrain.samples import log_mel
 
 from .ctext import Table, numbers, struct
 
-HEADER, NAME = "log_mel", "sound"
+HEADER, CEPSTRUM, NAME = "log_mel", "mfcc", "sound"
 POINTERS = ("window", "order", "twiddles", "bounds", "weights")
 
 
@@ -27,11 +27,23 @@ class Parameters(Record):
     _arrays_: ClassVar = {"window": S16, "order": U16, "twiddles": S16, "bounds": U16, "weights": U16}
 
 
+class Mfcc(Record):
+    _fields_ = (
+        ("dct", ctypes.c_void_p),
+        ("mid", ctypes.c_int32),
+        ("coefficients", ctypes.c_uint16),
+        ("zero", ctypes.c_uint8),
+    )
+    _arrays_: ClassVar = {"dct": S16}
+
+
 KERNELS: dict[str, Signature] = {
     "log_mel_bytes": (ctypes.c_uint32, (Parameters,)),
     "log_mel_begin": (None, (SCRATCH,)),
     "log_mel_hear_s16": (ctypes.c_uint32, (Parameters, SCRATCH, U8, NUMBER)),
     "log_mel_row_u8": (ctypes.c_uint32, (Parameters, SCRATCH, U8)),
+    "mfcc_bytes": (ctypes.c_uint32, (Parameters,)),
+    "mfcc_row_u8": (ctypes.c_uint32, (Parameters, Mfcc, SCRATCH, U8)),
 }
 
 
@@ -43,13 +55,26 @@ def parameters(sound: LogMel) -> Parameters:
     return Parameters(**sizes, **numbers, **{name: getattr(t, name) for name in POINTERS})
 
 
+def cepstrum(sound: LogMel) -> Mfcc:
+    """The struct of coefficients, with its table."""
+    sizes = {"coefficients": sound.coefficients, "zero": sound.zero}
+    return Mfcc(dct=log_mel.cosines(sound), mid=log_mel.middle(sound), **sizes)
+
+
 def memory_bytes(graph: Graph) -> int:
     """Of the arena, while rows come in: what the kernels work with, then a row. 0 without a front end."""
-    return kernel_bytes(graph.sound) + graph.sound.bands if graph.sound else 0
+    return kernel_bytes(graph.sound) + graph.sound.width if graph.sound else 0
 
 
 def kernel_bytes(sound: LogMel) -> int:
-    return ask("log_mel_bytes", parameters(sound))
+    return ask("log_mel_bytes" if sound.coefficients is None else "mfcc_bytes", parameters(sound))
+
+
+def headers(graph: Graph) -> set[str]:
+    """That a model calls."""
+    if graph.sound is None:
+        return set()
+    return {HEADER if graph.sound.coefficients is None else CEPSTRUM}
 
 
 def tables(graph: Graph) -> list[Table]:
@@ -57,7 +82,11 @@ def tables(graph: Graph) -> list[Table]:
         return []
     found, types = log_mel.tables(graph.sound), Parameters._arrays_
     arrays = {name: getattr(found, name).reshape(-1) for name in POINTERS}
-    return [Table(f"const {types[n]}_t {_table(n)}[{a.size}]", a, "tables") for n, a in arrays.items()]
+    made = [Table(f"const {types[n]}_t {_table(n)}[{a.size}]", a, "tables") for n, a in arrays.items()]
+    if graph.sound.coefficients is not None:
+        dct = log_mel.cosines(graph.sound).reshape(-1)
+        made.append(Table(f"const int16_t {_table('dct')}[{dct.size}]", dct, "tables"))
+    return made
 
 
 def structs(graph: Graph) -> Iterator[str]:
@@ -68,16 +97,22 @@ def structs(graph: Graph) -> Iterator[str]:
             NAME,
             {**numbers(parameters(graph.sound)), **{name: _table(name) for name in POINTERS}},
         )
+        if graph.sound.coefficients is not None:
+            ends = {"dct": _table("dct")}
+            yield struct(CEPSTRUM, CEPSTRUM, NAME, {**numbers(cepstrum(graph.sound)), **ends})
 
 
 def functions(sound: LogMel, at: str) -> tuple[str, str, str]:
     """The calls that begin a sample, take samples, and make a row or NULL. at: the memory's offset"""
     own = f"&front_{NAME}, AT({at})"
     row = f"AT({at} + {kernel_bytes(sound)})"
+    made = f"log_mel_row_u8({own}, {row})"
+    if sound.coefficients is not None:
+        made = f"mfcc_row_u8(&front_{NAME}, &{CEPSTRUM}_{NAME}, AT({at}), {row})"
     return (
         f"log_mel_begin(AT({at}));",
         f"return log_mel_hear_s16({own}, samples, count);",
-        f"return log_mel_row_u8({own}, {row}) ? {row} : NULL;",
+        f"return {made} ? {row} : NULL;",
     )
 
 

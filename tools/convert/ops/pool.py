@@ -24,7 +24,7 @@ from .conv_structs import conv2d_struct
 from .ctext import numbers, struct
 from .environment import Env
 from .outputs import as_input
-from .stage import WindowStage, no_biases, nothing_before
+from .stage import WindowStage, known_scratch, no_biases, nothing_before
 from .table import (
     NOT_ALIGNED,
     Aten,
@@ -244,6 +244,12 @@ def _geometry(graph: Graph, node: Node) -> Record:
     return conv2d_struct(x.shape, y.shape, window_of(node), _padding(graph, node), y.zero, 0)
 
 
+def _step_structs(names: Names, node: Node) -> Iterator[str]:
+    """Nothing for a pooling that is a stage of a stream too, and runs once more for the backward pass."""
+    if all(part.name != node.name for each in names.graph.nodes for part in each.parts):
+        yield from _structs(names, node)
+
+
 def _stage_structs(names: Names, node: Node) -> str:
     geometry = numbers(_geometry(names.graph, node))
     return "".join(_structs(names, node)) + struct("conv2d", "rows", node.name, geometry)
@@ -269,6 +275,7 @@ STAGE = WindowStage(
     biases=no_biases,
     before=nothing_before,
     rows=_rows,
+    scratch=known_scratch,
 )
 
 
@@ -314,7 +321,7 @@ def _forward(kind: _Kind) -> ForwardOp:
         leaves=kind.leaves,
         tables=no_tables,
         layer_structs=no_structs,
-        step_structs=_structs,
+        step_structs=_step_structs,
         kernel=f"{kind.name}_fwd_s8",
         struct="pool",
         stage=STAGE,

@@ -26,6 +26,7 @@ class WindowStage:
     biases    bytes of the biases that are expanded before the first row enters
     before    the calls that expand them
     rows      the C call that makes the rows of `p` from x in y
+    scratch   bytes that this call needs, where stream.c does not know them
     """
 
     kind: int | None
@@ -36,6 +37,7 @@ class WindowStage:
     biases: Callable[[Graph, Node], int]
     before: Callable[[Names, Node, int], list[str]]
     rows: Callable[[Names, Node], str]
+    scratch: Callable[[Graph, Node], int]
 
 
 @dataclass(frozen=True)
@@ -79,3 +81,8 @@ def no_biases(graph: Graph, node: Node) -> int:
 
 def nothing_before(names: Names, node: Node, offset: int) -> list[str]:
     return []
+
+
+def known_scratch(graph: Graph, node: Node) -> int:
+    """Of rows that need none, or of which stream.c knows how much they need."""
+    return 0

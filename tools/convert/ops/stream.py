@@ -148,8 +148,17 @@ class Stream(ctypes.Structure):
 
 
 def kernels_scratch(graph: Graph, node: Node) -> int:
-    """Scratch of the chain's windows and kernels: asks stream.c."""
-    return hostlib.ask("stream_fwd_scratch", stream_record(graph, node))
+    """Scratch of the chain's windows and kernels: asks stream.c, and the stages that it does not know."""
+    known, found = hostlib.ask("stream_fwd_scratch", stream_record(graph, node)), stages(node.parts)
+    places = [(rows, stage_of(rows.first)) for rows in found]
+    own = max(s.scratch(graph, rows.first) if isinstance(s, WindowStage) else 0 for rows, s in places)
+    if not own:
+        return known
+    windows = stream_record(graph, node)
+    for i in range(len(found)):
+        windows.stage[i].kind = STREAM_OWN
+    without = hostlib.ask("stream_fwd_scratch", windows)
+    return without + max(known - without, own)
 
 
 def stream_record(graph: Graph, node: Node) -> Stream:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from microtrain.convert.ir import Graph, Node
+from microtrain.convert.ir import Graph, Node, columns_read
 from microtrain.convert.ops import updates
 from microtrain.convert.ops.gather import gathered
 from microtrain.convert.ops.table import Updates
@@ -61,7 +61,7 @@ def gather_inputs(graph: Graph) -> Graph:
     for node in graph.backward_nodes:
         if _partial(graph, node):
             error, x = node.inputs
-            trained = graph.layers[node.layer or ""].trained
+            trained = columns_read(graph.layers[node.layer or ""], tensors[x].channels)
             if x in whole:
                 node = replace(node, channels=trained)
             else:

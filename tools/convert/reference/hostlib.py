@@ -167,21 +167,22 @@ def library() -> ctypes.CDLL:
     return ctypes.CDLL(str(build()))
 
 
-def ask(function: str, params: ctypes.Structure, *numbers: int) -> int:
-    """What a kernel says of itself: a C function of a parameter struct, and of numbers, that returns one.
+def ask(function: str, params: ctypes.Structure, *more: ctypes.Structure | int) -> int:
+    """What a kernel says of itself: a C function of parameter structs, and of numbers, that returns one.
 
     Raises AttributeError where there is no such function.
     """
     found = getattr(library(), function)
     found.restype = ctypes.c_uint32
-    return int(found(ctypes.byref(params), *map(ctypes.c_uint32, numbers)))
+    given = (ctypes.c_uint32(v) if isinstance(v, int) else ctypes.byref(v) for v in more)
+    return int(found(ctypes.byref(params), *given))
 
 
-def scratch_bytes(kernel: str, params: Record, *extra: int) -> int:
+def scratch_bytes(kernel: str, params: Record, *extra: Record | int) -> int:
     """Scratch that a kernel needs, asked of the kernel's own C function.
 
     kernel  "conv2d_fwd", "conv2d_fwd_s8", ...; a kernel without scratch needs 0
-    extra   c_trained for bwd_w
+    extra   further structs, and c_trained for bwd_w
     """
     types = ("_s8", "_s32", "_f32")
     stem = next((kernel.removesuffix(end) for end in types if kernel.endswith(end)), kernel)

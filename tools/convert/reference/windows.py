@@ -24,16 +24,39 @@ def requantized(values: np.ndarray, zero: int) -> np.ndarray:
 
 
 def window_sums(x: np.ndarray, weight: np.ndarray, k: Window) -> np.ndarray:
-    """A convolution without bias, [N, h_out, w_out, c_out]; weight (c_out, kh, kw, c_in) or (c, kh, kw)."""
+    """A convolution without bias, [N, h_out, w_out, c_out]; weight (c_out, kh, kw, c_in) or (c, kh, kw).
+
+    Fewer input channels than x has: groups. Fewer taps than the window: they lie apart.
+    """
     if weight.ndim == 3:
         by_tap = weight.reshape(len(weight), -1).T
         result: np.ndarray = np.add.reduce([t * w for t, w in zip(taps(x, k, 0.0), by_tap, strict=True)])
         return result
     windows = sliding_window_view(_padded(x, k, 0.0), (k.kh, k.kw), axis=(1, 2))
     windows = windows[:, :: k.stride_h, :: k.stride_w]  # [n, oh, ow, c, kh, kw]
-    n, oh, ow = windows.shape[:3]
+    n, oh, ow, c = windows.shape[:4]
+    if weight.shape[1:] != (k.kh, k.kw, c):
+        down, across = tap_steps(weight, k)
+        return _group_sums(windows[..., ::down, ::across], weight)
     columns = windows.transpose(0, 1, 2, 4, 5, 3).reshape(n * oh * ow, -1)
     found: np.ndarray = (columns @ weight.reshape(len(weight), -1).T).reshape(n, oh, ow, -1)
+    return found
+
+
+def tap_steps(weight: np.ndarray, k: Window) -> tuple[int, int]:
+    """How far apart the taps of a weight (c_out, kh, kw, c_in) lie in a window: its dilation."""
+    _, kh, kw, _ = weight.shape
+    return (k.kh - 1) // max(kh - 1, 1) or 1, (k.kw - 1) // max(kw - 1, 1) or 1
+
+
+def _group_sums(windows: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """window_sums() of windows [n, oh, ow, c, kh, kw] by groups of channels."""
+    n, oh, ow, c, kh, kw = windows.shape
+    inputs, groups = weight.shape[-1], c // weight.shape[-1]
+    parts = windows.reshape(n, oh, ow, groups, inputs, kh, kw).transpose(3, 0, 1, 2, 5, 6, 4)
+    by_group = weight.reshape(groups, len(weight) // groups, -1).transpose(0, 2, 1)
+    sums = parts.reshape(groups, n * oh * ow, -1) @ by_group
+    found: np.ndarray = sums.transpose(1, 0, 2).reshape(n, oh, ow, -1)
     return found
 
 
