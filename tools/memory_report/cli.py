@@ -49,7 +49,7 @@ class Wanted:
         show_default=True,
         help="The library's.",
     )
-    cc: str = option("--cc", default="arm-none-eabi-gcc", show_default=True, help="The library's compiler.")
+    cc: str | None = option("--cc", metavar="GCC", help="The library's compiler, instead of Debian's.")
 
 
 class Bytes(click.ParamType):  # type: ignore[type-arg]
@@ -90,7 +90,8 @@ def main(
     All-in SRAM is everything the CPU can write: .data, .bss (with the arena and the trainables) and the worst
     stack, proven from the machine code. Exits with 1 where a limit is passed or the stack not bounded.
 
-    With --library, the proven stack of each function of microtrain.h on a Cortex-M. The caller's storage
+    With --library, the proven stack of each function of microtrain.h on a Cortex-M or a
+    RISC-V core. The caller's storage
     functions are named, and come on top.
     """
     try:
