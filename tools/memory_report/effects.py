@@ -71,7 +71,7 @@ class Routine:
     above: set[int] = field(default_factory=set)
     writes: dict[Write, None] = field(default_factory=dict)
     controls: dict[Control, None] = field(default_factory=dict)
-    begins: Numbers | None = None
+    begins: Value = None
     problems: dict[str, None] = field(default_factory=dict)
 
     def problem(self, text: str) -> None:

@@ -47,6 +47,7 @@ SEMIHOSTING = bytes.fromhex("1310f001"), bytes.fromhex("13507040")  # slli and s
 class RiscV(Effects):
     """RV32 with or without compressed instructions."""
 
+    half = 0  # where the second instruction of a number for sp would be
     registers = Registers(SP, RA, RESULT, kept=KEPT, scratch=SCRATCH)
 
     def fixed(self) -> dict[int, Value]:
@@ -175,12 +176,25 @@ class RiscV(Effects):
         return f"{self.routine.name} at {i.address:#010x}"
 
     def write(self, i: Instruction, state: State, register: int, value: Value) -> None:
-        if register == SP and self.entry == self.code.firmware.elf.entry and isinstance(value, Numbers):
-            self.routine.begins = value  # a reset leaves sp to the code
-        elif register == SP:
+        if register == SP and self.sets_first(i, value):
+            return
+        if register == SP:
             self.move_stack(i, state, value)
         elif register == GP:
             if value != self.fixed().get(GP):
                 self.routine.problem(f"changes gp (`{self.code.text(i)}`)")
         elif register != ZERO:
             state.set(register, value)
+
+    def sets_first(self, i: Instruction, value: Value) -> bool:
+        """Whether this is where the code that a reset starts lets the stack begin."""
+        if self.entry != self.code.firmware.elf.entry:
+            return False
+        first = self.routine.begins
+        if isinstance(value, Numbers):
+            self.routine.begins, self.half = value, i.address + i.size
+        elif first is not None and i.op == "addi" and i.a == SP and i.address == self.half:
+            self.routine.begins = combine(first, number(i.imm), lambda x, y: x + y)
+        else:
+            return False
+        return True
