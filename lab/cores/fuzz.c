@@ -14,7 +14,8 @@ enum { INSTANCES = 2, CALLS = 24, SLOT_BYTES = 1 << 16, SHOWN = 10 };
 /* What is known of an instance. */
 struct expected {
     int made, under_way;
-    uint32_t rows; /* that are in */
+    uint32_t rows;                                 /* that are in */
+    enum { STAYS, MAY_SLIDE, MAYBE } slides, then; /* whether the input can move on; then: once the pieces are done */
     uint64_t arena[PROGRAM_ARENA_BYTES / 8 + 1], learned[PROGRAM_TRAINABLE_BYTES / 8 + 1];
     struct microtrain instance;
 };
@@ -24,6 +25,7 @@ static uint8_t slots[2][SLOT_BYTES], pixels[PROGRAM_HEIGHT * PROGRAM_ROW_BYTES];
 static uint32_t state, storage_fails;
 static unsigned long failures;
 static int statistics; /* the model has them */
+static uint32_t hop;   /* rows by which its input moves on */
 
 static uint32_t draw(uint32_t n)
 {
@@ -93,6 +95,14 @@ static int let_in(const struct expected *x)
     return !x->made ? MICROTRAIN_ERR_INSTANCE : x->under_way ? MICROTRAIN_ERR_BUSY : MICROTRAIN_OK;
 }
 
+/* Nothing is in, and nothing is under way. */
+static void forget_input(struct expected *x)
+{
+    x->under_way = 0;
+    x->rows = 0;
+    x->slides = STAYS;
+}
+
 static void make(struct expected *x)
 {
     struct microtrain_memory memory = {x->arena, sizeof x->arena, x->learned, sizeof x->learned};
@@ -104,8 +114,7 @@ static void make(struct expected *x)
     expect("init", microtrain_init(&x->instance, &PROGRAM_MODEL, &memory), wanted, wanted);
     if (wanted == MICROTRAIN_OK) {
         x->made = 1;
-        x->under_way = 0;
-        x->rows = 0;
+        forget_input(x);
     }
 }
 
@@ -116,6 +125,7 @@ static void feed(struct expected *x)
     if (all) {
         expect("feed", microtrain_feed(&x->instance, pixels), wanted, wanted);
         x->rows = wanted == MICROTRAIN_OK ? PROGRAM_HEIGHT : x->rows;
+        x->slides = wanted == MICROTRAIN_OK ? STAYS : x->slides;
         return;
     }
     if (wanted == MICROTRAIN_OK) {
@@ -126,6 +136,7 @@ static void feed(struct expected *x)
     const uint8_t *row = pixels + (y < PROGRAM_HEIGHT ? y : 0) * PROGRAM_ROW_BYTES;
     expect("feed_row", microtrain_feed_row(&x->instance, y, row), wanted, wanted);
     x->rows = wanted == MICROTRAIN_OK ? y + 1 : x->rows;
+    x->slides = wanted == MICROTRAIN_OK ? STAYS : x->slides;
 }
 
 /* A call that uses the input up, for a label or none. */
@@ -150,8 +161,26 @@ static void use(struct expected *x, int kind)
                              : microtrain_predict_begin(&x->instance);
     expect(names[kind], status, wanted, wanted);
     if (wanted == MICROTRAIN_OK) {
+        int learns = kind == 1 || kind == 3, moves = hop && !learns;
         x->rows = 0;
         x->under_way = kind >= 3;
+        x->slides = moves && kind < 3 ? MAY_SLIDE : STAYS;
+        x->then = moves ? MAY_SLIDE : STAYS;
+    }
+}
+
+static void slide(struct expected *x)
+{
+    int wanted = let_in(x), other;
+    if (wanted == MICROTRAIN_OK) {
+        wanted = !hop ? MICROTRAIN_ERR_ARGUMENT : x->slides == STAYS ? MICROTRAIN_ERR_ORDER : MICROTRAIN_OK;
+    }
+    other = wanted == MICROTRAIN_OK && x->slides == MAYBE ? MICROTRAIN_ERR_ORDER : wanted;
+    int status = microtrain_slide(&x->instance);
+    expect("slide", status, wanted, other);
+    if (wanted == MICROTRAIN_OK) {
+        x->rows = status == MICROTRAIN_OK ? PROGRAM_HEIGHT - hop : x->rows;
+        x->slides = STAYS;
     }
 }
 
@@ -164,7 +193,10 @@ static void step(struct expected *x)
         status = microtrain_step(&x->instance, work, &loss);
     } while (status == MICROTRAIN_MORE && draw(64));
     expect("step", status, wanted, wanted == MICROTRAIN_OK ? MICROTRAIN_MORE : wanted);
-    x->under_way = x->under_way && status == MICROTRAIN_MORE;
+    if (x->under_way && status == MICROTRAIN_OK) {
+        x->under_way = 0;
+        x->slides = x->then;
+    }
 }
 
 static void keep(struct expected *x)
@@ -179,6 +211,9 @@ static void keep(struct expected *x)
     case 1:
         wanted = wanted == MICROTRAIN_ERR_BUSY ? MICROTRAIN_OK : wanted;
         status = microtrain_load(&x->instance, &storage);
+        if (wanted == MICROTRAIN_OK && status != MICROTRAIN_NONE) {
+            x->slides = status == MICROTRAIN_OK ? STAYS : MAYBE;
+        }
         if (wanted == MICROTRAIN_OK && status == MICROTRAIN_ERR_STORAGE) {
             expect("load", storage_fails != 0, 1, 1);
         } else {
@@ -198,22 +233,24 @@ static void keep(struct expected *x)
 
 static void other(struct expected *x)
 {
-    int wanted = !x->made ? MICROTRAIN_ERR_INSTANCE : MICROTRAIN_OK;
+    int wanted = !x->made ? MICROTRAIN_ERR_INSTANCE : MICROTRAIN_OK, status;
     uint32_t classes;
     switch (draw(4)) {
     case 0:
         expect("reset", microtrain_reset(&x->instance), wanted, wanted);
-        x->under_way = 0;
-        x->rows = 0;
+        forget_input(x);
         break;
     case 1:
         expect("set", microtrain_set(&x->instance, draw(99), 1.0f), let_in(x), let_in(x));
         break;
     case 2:
-        expect("imprint_head", microtrain_imprint_head(&x->instance, &classes), let_in(x),
-               let_in(x) != MICROTRAIN_OK ? let_in(x)
-               : statistics               ? MICROTRAIN_ERR_EMPTY
-                                          : MICROTRAIN_ERR_NO_STATISTICS);
+        wanted = let_in(x);
+        status = microtrain_imprint_head(&x->instance, &classes);
+        expect("imprint_head", status, wanted,
+               wanted != MICROTRAIN_OK ? wanted
+               : statistics            ? MICROTRAIN_ERR_EMPTY
+                                       : MICROTRAIN_ERR_NO_STATISTICS);
+        x->slides = status == MICROTRAIN_OK ? STAYS : x->slides;
         break;
     default:
         expect("NULL", microtrain_feed(x->made ? &x->instance : NULL, NULL),
@@ -228,7 +265,7 @@ static void other(struct expected *x)
 
 static void call(struct expected *x)
 {
-    uint32_t kind = draw(16);
+    uint32_t kind = draw(18);
     if (kind < 1) {
         make(x);
     } else if (kind < 5) {
@@ -239,6 +276,8 @@ static void call(struct expected *x)
         step(x);
     } else if (kind < 14 && draw(4) == 0) {
         keep(x);
+    } else if (kind > 15) {
+        slide(x);
     } else {
         other(x);
     }
@@ -249,8 +288,7 @@ static void sequence(void)
 {
     for (uint32_t i = 0; i < INSTANCES; i++) {
         known[i].made = 0;
-        known[i].under_way = 0;
-        known[i].rows = 0;
+        forget_input(&known[i]);
         memset(&known[i].instance, draw(2) ? 0 : 0xa5, sizeof known[i].instance);
         if (draw(8)) {
             make(&known[i]);
@@ -269,6 +307,9 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < sizeof pixels; i++) {
         pixels[i] = (uint8_t)draw(256);
     }
+    struct microtrain_sizes sizes;
+    microtrain_sizes(&PROGRAM_MODEL, &sizes);
+    hop = sizes.hop_rows;
     make(&known[0]);
     statistics = microtrain_imprint_head(&known[0].instance, NULL) != MICROTRAIN_ERR_NO_STATISTICS;
     for (unsigned long n = 0; n < sequences; n++) {

@@ -11,8 +11,10 @@ from pathlib import Path
 
 from microtrain.base.errors import Error
 from microtrain.base.paths import FIRMWARE
+from microtrain.memory_report.library import ARM, HARD, RISCV
+from microtrain.memory_report.library import CORES as COMPILERS
 
-PROGRAM = Path(__file__).with_name("program.c")
+PROGRAM, PAINTED = (Path(__file__).with_name(name) for name in ("program.c", "painted.c"))
 FLAGS = ("-std=c11", "-O2", "-ffunction-sections", "-fdata-sections", "-Wall", "-Wextra", "-Werror")
 SEMIHOSTING = ("--specs=picolibc.specs", "--oslib=semihost", "--crt0=hosted")
 QEMU: tuple[str, ...] = ("-nographic", "-monitor", "none", "-serial", "none", "-icount", "shift=0")
@@ -51,34 +53,28 @@ class Core:
 
 def _arm(name: str, machine: str, tick_ns: float, *flags: str) -> Core:
     qemu = ("qemu-system-arm", "-M", machine)
-    return Core(name, "arm-none-eabi-gcc", ("-mthumb", *flags), "0x0", "0x20000000", "", qemu, tick_ns)
+    return Core(name, ARM, flags or COMPILERS[name][1:], "0x0", "0x20000000", "", qemu, tick_ns)
 
 
-def _riscv(name: str, march: str, abi: str) -> Core:
-    flags = (f"-march={march}", f"-mabi={abi}")
+def _riscv(name: str) -> Core:
     qemu = ("qemu-system-riscv32", "-M", "virt", "-bios", "none")
-    return Core(name, "riscv64-unknown-elf-gcc", flags, "0x80000000", "0x80400000", "", qemu, 1.0)
+    return Core(name, RISCV, COMPILERS[name][1:], "0x80000000", "0x80400000", "", qemu, 1.0)
 
 
-HARD = "-mfloat-abi=hard"
 CORES = (
     Core("host-gcc", "gcc", ()),
     Core("host-clang", "clang", ()),
-    _arm("cortex-m3", "mps2-an385", 40.0, "-mcpu=cortex-m3"),
-    _arm("cortex-m4f", "mps2-an386", 40.0, "-mcpu=cortex-m4", HARD, "-mfpu=fpv4-sp-d16"),
-    _arm("cortex-m7", "mps2-an500", 40.0, "-mcpu=cortex-m7", HARD, "-mfpu=fpv5-sp-d16", "-DFPU_V5=1"),
+    _arm("cortex-m3", "mps2-an385", 40.0),
+    _arm("cortex-m4f", "mps2-an386", 40.0),
+    _arm("cortex-m7", "mps2-an500", 40.0),
+    replace(_arm("cortex-m33", "mps2-an505", 50.0), flash="0x10000000", ram="0x38000000"),
     replace(
-        _arm("cortex-m33", "mps2-an505", 50.0, "-mcpu=cortex-m33", HARD, "-mfpu=fpv5-sp-d16"),
-        flash="0x10000000",
-        ram="0x38000000",
-    ),
-    replace(
-        _arm("cortex-m55", "mps3-an547", 31.25, "-mcpu=cortex-m55", HARD),
+        _arm("cortex-m55", "mps3-an547", 31.25, "-mthumb", "-mcpu=cortex-m55", HARD),
         flash="0x01000000",
         vectors="0x0",
     ),
-    _riscv("rv32imc", "rv32imc", "ilp32"),
-    _riscv("rv32imafc", "rv32imafc", "ilp32f"),
+    _riscv("rv32imc"),
+    _riscv("rv32imafc"),
 )
 
 
@@ -115,12 +111,12 @@ class Session:
         return sorted([*found, *((src / "microtrain").glob("*.S") if arm else ())])
 
 
-def built(core: Core, session: Session, folder: Path) -> Path:
-    """The program for a core. Error where it does not compile."""
-    made = folder / f"{session.model}-{core.name}"
+def built(core: Core, session: Session, folder: Path, program: Path = PROGRAM) -> Path:
+    """A program for a core. Error where it does not compile."""
+    made = folder / f"{session.model}-{core.name}-{program.stem}"
     runtime = FIRMWARE / "src/runtime"
     include = (f"-I{session.library / 'src'}", f"-I{runtime}")
-    sources = [PROGRAM, runtime / "sha256.c", *session.sources("arm" in core.cc)]
+    sources = [program, runtime / "sha256.c", *session.sources("arm" in core.cc)]
     flags = [*FLAGS, *core.flags, *include, *session.defines(), *linked(core)]
     _run([core.cc, *flags, *map(str, sources), "-Wl,--gc-sections", "-o", str(made)], f"{core.name}: ")
     return made

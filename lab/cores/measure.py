@@ -7,7 +7,7 @@ from typing import Any
 
 from microtrain.base.errors import Error
 
-from .machines import Core, Session, built, ran, sizes
+from .machines import PAINTED, Core, Session, built, ran, sizes
 
 Row = dict[str, Any]
 
@@ -38,9 +38,15 @@ def numbers(core: Core, text: str) -> dict[str, list[str]]:
         found.setdefault(word, []).append(rest)
     if "failed" in found:
         raise Error(f"{core.name}: the program failed: {found['failed'][0]}")
-    if "sha256" not in found:
+    if not {"sha256", "end"} & found.keys():
         raise Error(f"{core.name}: the program did not end: it printed no sha256.")
     return found
+
+
+def painted(core: Core, session: Session, folder: Path) -> dict[str, int]:
+    """The most stack that any call of each function took."""
+    said = numbers(core, ran(core, built(core, session, folder, PAINTED)))
+    return {name: max(map(int, took)) for name, took in said.items() if name.startswith("microtrain_")}
 
 
 def instructions(core: Core, ticks: list[str]) -> int | None:

@@ -2,6 +2,7 @@
 /* A training session through microtrain.h, the same on every core. What it prints are lines of a word and a number. */
 #include <stdio.h>
 
+#include "paint.h"
 #include "sha256.h"
 #include "timer.h"
 #include PROGRAM_HEADER
@@ -83,26 +84,6 @@ static void train(uint32_t n)
     say(sliced ? "sliced" : "step", t.all);
 }
 
-/* How deep the stack is at a call, of a part of it that was painted before; 0 where nobody measures it. */
-enum { PAINTED = 8192, FRAME = 64 };
-
-static __attribute__((noinline)) uint32_t stack(int measure)
-{
-#if defined(__arm__)
-    volatile uint8_t *end = (volatile uint8_t *)__builtin_frame_address(0) - FRAME, *part = end - PAINTED;
-    for (uint32_t i = 0; i < PAINTED && !measure; i++) {
-        part[i] = 0xa5;
-    }
-    while (measure && part < end && *part == 0xa5) {
-        part++;
-    }
-    return (uint32_t)(end - part) + FRAME;
-#else
-    (void)measure;
-    return 0;
-#endif
-}
-
 int main(void)
 {
     const struct microtrain_memory memory = {arena, sizeof arena, learned, sizeof learned};
@@ -113,11 +94,12 @@ int main(void)
     check(microtrain_init(&device, &PROGRAM_MODEL, &memory));
     check(microtrain_selftest(&device));
     feed(0, 0, &t);
-    (void)stack(0);
+    paint();
     uint32_t start = ticks();
-    check(microtrain_train(&device, 0, NULL));
+    int status = microtrain_train(&device, 0, NULL);
     took(&t, start);
-    say("stack", stack(1));
+    say("stack", unpainted());
+    check(status);
     say("step", t.all);
     t = (struct took){0, 0};
     for (uint32_t n = 1; n < STEPS; n++) {

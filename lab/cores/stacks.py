@@ -15,21 +15,23 @@ from microtrain.convert.emit.code import generate
 from microtrain.convert.export.write import export
 from microtrain.convert.pipeline import Compiled, compile_graph
 from microtrain.convert.scheme import Scheme
-from microtrain.memory_report.library import proven
+from microtrain.memory_report.library import CORES, proven
 
 from . import page
 from .machines import Session
 
 RECORD = ROOT / "lab/pages/stack.json"
-CORE, CC = "cortex-m4f", "arm-none-eabi-gcc"
+CORE = "cortex-m4f"
+SHOWN = (CORE, "rv32imc", "rv32imafc")  # on the page
 NETWORK, NAME = 3, "small"  # what the test proves again
 TOGETHER = ("microtrain_train", "microtrain_predict", "microtrain_step", "microtrain_feed")
 LISTED: tuple[str, ...] = (*TOGETHER, "microtrain_imprint", "microtrain_imprint_head", "microtrain_selftest")
 LISTED += ("microtrain_save", "microtrain_load", "microtrain_forget")
 
 
-def compiler() -> str:
-    said = subprocess.run([CC, "--version"], capture_output=True, text=True, check=True).stdout
+def compiler(core: str) -> str:
+    command = [CORES[core][0], "--version"]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     return said.splitlines()[0]
 
 
@@ -52,27 +54,36 @@ def library(folder: Path) -> Path:
 
 
 def measured(example: Session, rows: Sequence[Mapping[str, Any]], folder: Path) -> dict[str, Any]:
-    """The record. rows: of all cores, with what was painted."""
-    painted = next(r["stack"] for r in rows if (r["core"], r["model"]) == (CORE, example.model))
+    """The record: of each core that is among the rows, what was painted and what is proven."""
+    painted = {r["core"]: r["stack"] for r in rows if r["model"] == example.model and r["core"] in CORES}
+    small = library(folder)
     return {
-        "compiler": compiler(),
-        "core": CORE,
-        "painted": painted,
-        "digits": bytes_of(example.library),
-        "small": bytes_of(library(folder)),
+        core: {
+            "compiler": compiler(core),
+            "painted": painted[core],
+            "digits": bytes_of(example.library, core),
+            "small": bytes_of(small, core),
+        }
+        for core in painted
     }
 
 
-def bytes_of(library: Path) -> dict[str, int]:
-    return {entry.name: entry.path.bytes for entry in proven(library, CORE, CC)}
+def bytes_of(library: Path, core: str) -> dict[str, int]:
+    return {entry.name: entry.path.bytes for entry in proven(library, core)}
 
 
 def table(record: Mapping[str, Any]) -> str:
-    """The functions that take most, a line each, and the rest in one."""
-    found: Mapping[str, int] = record["digits"]
-    rest = max(size for name, size in found.items() if name not in LISTED)
-    rows = [f"| `{name}` | {found[name]:,} |" for name in LISTED]
-    return "\n".join(["| | bytes |", "|---|---:|", *rows, f"| any other | {rest:,} |"])
+    """The functions that take most, a line each, and the rest in one; and what training was seen to take."""
+    found: list[Mapping[str, int]] = [record[core]["digits"] for core in SHOWN]
+    lines = [f"| | {' | '.join(SHOWN)} |", f"|---|{'---:|' * len(SHOWN)}"]
+    lines += [_row(f"`{name}`", [sizes[name] for sizes in found]) for name in LISTED]
+    lines.append(_row("any other", [max(s for n, s in sizes.items() if n not in LISTED) for sizes in found]))
+    lines.append(_row("`microtrain_train`, painted", [record[core]["painted"] for core in SHOWN]))
+    return "\n".join(lines)
+
+
+def _row(name: str, sizes: Sequence[int]) -> str:
+    return f"| {name} | {' | '.join(f'{size:,}' for size in sizes)} |"
 
 
 def write(record: Mapping[str, Any]) -> None:

@@ -9,17 +9,20 @@ import numpy as np
 from microtrain.convert.emit.code import generate
 from microtrain.convert.export.write import export
 from microtrain.convert.ir import Graph, Input, Layer, Node, Source, Tensor, Window
+from microtrain.convert.ops.hop import checked
 from microtrain.convert.pipeline import Passes, compile_graph
 from microtrain.convert.scheme import Scheme
 
 from .machines import Session
 
-NAME, CLASSES = "tiny", 3
+NAME, CLASSES, HOP = "tiny", 3, 2
 
 
 def session(folder: Path) -> Session:
-    """Its library, with statistics of features, a trained weight and trained biases."""
-    compiled = compile_graph(graph(), Scheme("tiny", 2, {-1: 1.0}, head="random"), CLASSES, Passes(imprint=4))
+    """Its library, with statistics of features, windows that overlap, a trained weight and trained biases."""
+    compiled = compile_graph(
+        checked(graph(), HOP), Scheme("tiny", 2, {-1: 1.0}, head="random"), CLASSES, Passes(imprint=4)
+    )
     generated, library = folder / f"generated-{NAME}", folder / f"library-{NAME}"
     generated.mkdir(parents=True, exist_ok=True)
     for name, text in generate(compiled, "lab/cores").files.items():

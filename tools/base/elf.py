@@ -23,6 +23,9 @@ from .errors import FileError
 from .reading import reading
 
 FP_ARMV8 = 7  # Tag_FP_arch (addenda to the Arm ABI): 7 and 8 are FP for Armv8
+MACHINES = {("EM_ARM", 32): "arm", ("EM_RISCV", 32): "riscv"}
+MACHINE_NAMES = {"arm": "Arm", "riscv": "RISC-V of 32 bits"}
+ANY_MACHINE = tuple(MACHINE_NAMES)
 KINDS = {"STT_FUNC": "function", "STT_OBJECT": "object", "STT_NOTYPE": "none"}
 
 
@@ -77,17 +80,20 @@ class Symbol:
 class Elf:
     """An ELF file, read.
 
+    machine   "arm" or "riscv"
     entry     where it starts
     sections  the allocated ones that are not empty
     segments  (address in flash, bytes) of what is to be programmed
     contents  (address, bytes) of sections as they lie in memory before start
     symbols   in the file's order, marks left out; empty where the file is stripped
     names     value of every defined symbol, linker script symbols included
-    marks     (address, "t" or "d") where code and literal data begin (ELF for the Arm architecture, 5.5.5)
+    marks     (address, "t" or "d") where code and literal data begin (ELF for the Arm architecture, 5.5.5);
+              of RISC-V each section with code begins with "t"
     fpv5      linked for an FPU with the instructions of FPv5
     """
 
     path: Path
+    machine: str
     entry: int
     sections: tuple[Section, ...]
     segments: tuple[tuple[int, bytes], ...]
@@ -150,34 +156,41 @@ class Elf:
         return starts, [rows[start] for start in starts]
 
 
-def read_elf(path: Path) -> Elf:
-    """Read a linked firmware for Arm. FileError where it is missing, damaged, or none."""
+def read_elf(path: Path, machines: tuple[str, ...] = ("arm",)) -> Elf:
+    """Read a linked firmware. FileError where it is missing, damaged, none, or for none of these machines."""
     if not path.exists():
         raise FileError(f"no such ELF file: {path}. Build the firmware with `pio run`.")
     wrong = f"{path} is not an ELF file that can be read"
     with reading(FileError, lambda why: f"{wrong} ({why}): build again."), path.open("rb") as file:
         elf = ELFFile(file)
-        if elf["e_machine"] != "EM_ARM" or elf["e_type"] != "ET_EXEC":
-            raise FileError(f"{path} is not a linked firmware for Arm: name the firmware.elf of `pio run`.")
-        return _read(path, elf)
+        machine = MACHINES.get((elf["e_machine"], elf.elfclass), "")
+        if machine not in machines or elf["e_type"] != "ET_EXEC":
+            names = " or ".join(MACHINE_NAMES[name] for name in machines)
+            wanted = f"a linked firmware for {names}"
+            raise FileError(f"{path} is not {wanted}: name the firmware.elf of `pio run`.")
+        return _read(path, elf, machine)
 
 
-def _read(path: Path, elf: ELFFile) -> Elf:
+def _read(path: Path, elf: ELFFile, machine: str) -> Elf:
     loaded = list(elf.iter_segments("PT_LOAD"))
     parts = [p for p in elf.iter_sections() if p["sh_flags"] & SH_FLAGS.SHF_ALLOC and p["sh_size"]]
     table = elf.get_section_by_name(".symtab")
     symbols = list(_symbols(table)) if isinstance(table, SymbolTableSection) else []
-    marks = sorted((s.value, "d" if s.name[1] == "d" else "t") for s in symbols if _is_mark(s))
+    marks = {(s.value, "d" if s.name[1] == "d" else "t") for s in symbols if _is_mark(s)}
+    if machine == "riscv":
+        marked = {at for at, _ in marks}
+        marks |= {(p["sh_addr"], "t") for p in parts if _is_code(p) and p["sh_addr"] not in marked}
     symbols = [s for s in symbols if not _is_mark(s)]
     return Elf(
         path=path,
+        machine=machine,
         entry=elf["e_entry"] & ~1,
         sections=tuple(_section(part, loaded) for part in parts),
         segments=tuple((s["p_paddr"], s.data()) for s in loaded if s["p_filesz"]),
         contents=tuple((p["sh_addr"], p.data()) for p in parts if p["sh_type"] != "SHT_NOBITS"),
         symbols=tuple(symbols),
         names={s.name: s.value for s in symbols if s.defined},
-        marks=tuple(marks),
+        marks=tuple(sorted(marks)),
         fpv5=_has_fpv5(elf),
     )
 
@@ -216,7 +229,11 @@ def _symbols(table: SymbolTableSection) -> Iterator[Symbol]:
 
 
 def _is_mark(symbol: Symbol) -> bool:
-    return symbol.name[:2] in ("$t", "$d", "$a")
+    return symbol.name[:2] in ("$t", "$d", "$a", "$x")
+
+
+def _is_code(part: Part) -> bool:
+    return bool(part["sh_flags"] & SH_FLAGS.SHF_EXECINSTR)
 
 
 def _has_fpv5(elf: ELFFile) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from microtrain.base.elf import Elf, read_elf
+from microtrain.base.elf import ANY_MACHINE, Elf, read_elf
 
 from .instructions import Instruction, instructions
 
@@ -19,6 +19,8 @@ DOUBLE_HELPER = re.compile(
 )
 FPV5 = re.compile(r"v(maxnm|minnm|rint[axzmnpr]|sel(eq|ge|gt|vs)|cvt[amnp])(\.|$)")
 FUSED = re.compile(r"v(fma|fms|fnma|fnms|mla|mls|nmla|nmls)(\.|$)")
+RISCV_DOUBLE = re.compile(r"(c\.)?(f\w+\.(\w+\.)?d(\.\w+)?|f[ls]d(sp)?)$")
+RISCV_FUSED = re.compile(r"fn?m(add|sub)\.")
 HEAP = re.compile(r"_*(malloc|calloc|realloc|free|memalign|sbrk)(_r)?$")
 PRINTF = re.compile(r"_*(v?(s|sn|f|as|d)?i?printf|(v?(s|f)?i?scanf)|puts|dtoa|strtod|printf_float)(_r)?$")
 
@@ -55,7 +57,7 @@ REASONS = {
 
 def check(path: Path) -> list[Finding]:
     """All findings: instructions and calls by address, then sections, then symbols. Errors: FileError."""
-    elf = read_elf(path).with_symbols()
+    elf = read_elf(path, ANY_MACHINE).with_symbols()
     return [*_instructions(elf), *_sectors(elf), *_symbols(elf)]
 
 
@@ -71,7 +73,14 @@ def _symbols(elf: Elf) -> Iterator[Finding]:
             yield Finding(rule, "symbol table", name)
 
 
+def has_checkpoints(elf: Elf) -> bool:
+    """Whether an ELF says where they are. One for Arm must; no script of firmware/ld is for RISC-V."""
+    return elf.machine == "arm" or all(f"{symbol}_start" in elf.names for symbol in CHECKPOINTS.values())
+
+
 def _sectors(elf: Elf) -> Iterator[Finding]:
+    if not has_checkpoints(elf):
+        return
     for section in elf.sections:
         for name, symbol in CHECKPOINTS.items():
             start, end = elf.value(f"{symbol}_start"), elf.value(f"{symbol}_end")
@@ -83,15 +92,25 @@ def _instructions(elf: Elf) -> Iterator[Finding]:
     for instruction in instructions(elf):
         where = f"{instruction.function} at {instruction.address:#010x}"
         called = None if _forbidden(instruction.function) else _forbidden(instruction.calls or "")
-        if rule := _rule(instruction, elf.fpv5):
+        if rule := _rule(instruction, elf):
             yield Finding(rule, where, instruction.text)
         elif called:
             yield Finding(called, where, f"calls {instruction.calls}")
 
 
-def _rule(instruction: Instruction, fpv5: bool) -> str | None:
+def _rule(instruction: Instruction, elf: Elf) -> str | None:
     if instruction.mnemonic == "":
         return "unknown"
+    return _riscv_rule(instruction) if elf.machine == "riscv" else _arm_rule(instruction, elf.fpv5)
+
+
+def _riscv_rule(instruction: Instruction) -> str | None:
+    if RISCV_DOUBLE.match(instruction.mnemonic):
+        return "double"
+    return "fused" if RISCV_FUSED.match(instruction.mnemonic) else None
+
+
+def _arm_rule(instruction: Instruction, fpv5: bool) -> str | None:
     if ".f64" in instruction.mnemonic:
         return "double"
     if FPV5.match(instruction.mnemonic) and not fpv5:

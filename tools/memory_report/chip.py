@@ -15,6 +15,7 @@ REGIONS = {
     "checkpoint B": "__checkpoint_b",
 }
 RAM = "__ram"
+PICOLIBC = {"__flash", "__flash_size", "__ram", "__ram_size"}  # of its linker script
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,11 @@ class Chip:
 
 
 def chip_of(path: Path, names: Mapping[str, int]) -> Chip:
-    """The chip that an ELF was linked for, by its symbols. Error where they are missing."""
+    """The chip that an ELF was linked for, by symbols of firmware/ld or of picolibc. Error without them."""
+    if names.keys() >= PICOLIBC and f"{RAM}_start" not in names:
+        flash = Region("flash", names["__flash"], names["__flash_size"])
+        code = Region("code", flash.start, flash.size)
+        return Chip(flash, Region("SRAM", names["__ram"], names["__ram_size"]), (code,))
 
     def region(name: str, symbol: str) -> Region:
         start, end = (names.get(f"{symbol}_{which}") for which in ("start", "end"))

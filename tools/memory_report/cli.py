@@ -19,8 +19,8 @@ from microtrain.base.reading import reading
 from microtrain.base.terminal import console
 from microtrain.pictures.arena_map import check_suffix, draw
 
+from . import interrupts, traps
 from .firmware import load_firmware
-from .interrupts import analyse
 from .library import CORES, proven
 from .library import as_json as library_json
 from .show import show, show_diff, show_functions
@@ -49,7 +49,7 @@ class Wanted:
         show_default=True,
         help="The library's.",
     )
-    cc: str = option("--cc", default="arm-none-eabi-gcc", show_default=True, help="The library's compiler.")
+    cc: str | None = option("--cc", metavar="GCC", help="The library's compiler, instead of Debian's.")
 
 
 class Bytes(click.ParamType):  # type: ignore[type-arg]
@@ -90,8 +90,8 @@ def main(
     All-in SRAM is everything the CPU can write: .data, .bss (with the arena and the trainables) and the worst
     stack, proven from the machine code. Exits with 1 where a limit is passed or the stack not bounded.
 
-    With --library, the proven stack of each function of microtrain.h on a Cortex-M. The caller's storage
-    functions are named, and come on top.
+    With --library, the proven stack of each function of microtrain.h on a Cortex-M or a RISC-V core. The
+    caller's storage functions are named, and come on top.
     """
     try:
         if library.folder is not None:
@@ -118,6 +118,7 @@ def run(
     if picture is not None:
         check_suffix(picture.suffix)
     old = load_report(diff) if diff is not None else None
+    analyse = traps.analyse if firmware.elf.machine == "riscv" else interrupts.analyse
     report = make_report(firmware, plan, analyse(firmware), *budgets)
     terminal = console(width=WIDTH)
     show(terminal, report)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from microtrain.base.elf import Elf, Symbol, read_elf
+from microtrain.base.elf import ANY_MACHINE, Elf, Symbol, read_elf
 
 from .chip import Chip, chip_of
 
@@ -33,8 +33,8 @@ class Firmware:
 
 
 def load_firmware(path: Path) -> Firmware:
-    """Read an ELF. FileError where it is missing, no ELF, or not for Arm."""
-    elf = read_elf(path).with_symbols()
+    """Read an ELF. FileError where it is missing, no ELF, or for another machine."""
+    elf = read_elf(path, ANY_MACHINE).with_symbols()
     return Firmware(elf, one_name_each(elf.symbols), chip_of(path, elf.names))
 
 

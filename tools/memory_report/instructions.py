@@ -1,17 +1,17 @@
-"""Thumb-2 instructions of a firmware, by address, and the functions that they belong to."""
+"""Instructions of a firmware, by address, and the functions that they belong to."""
 
 from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import capstone
-
+from microtrain.base.disassembly import decoder
 from microtrain.base.elf import Symbol
 
+from . import riscv_code
 from .firmware import Firmware
 
 WIDE = 0x1D  # the upper five bits of a first halfword from here on: an instruction of two (Armv7-M ARM, A5.1)
@@ -46,9 +46,9 @@ class Code:
         self._edges = sorted({*self._starts, *(address for address, _ in firmware.elf.marks)})
         self._decoded: set[int] = set()
         self._instructions: dict[int, Any] = {}
-        mode = capstone.CS_MODE_THUMB | capstone.CS_MODE_MCLASS | capstone.CS_MODE_V8
-        self._decoder = capstone.Cs(capstone.CS_ARCH_ARM, mode)
-        self._decoder.detail = True
+        self._riscv = firmware.elf.machine == "riscv"
+        self._decoder = decoder(firmware.elf.machine)
+        self._decoder.detail = not self._riscv  # what that says of RISC-V, riscv_code.py knows better
 
     def starts_function(self, address: int) -> bool:
         index = bisect.bisect_left(self._starts, address)
@@ -102,13 +102,54 @@ class Code:
         data = self.firmware.elf.read(low, high - low)
         at = low
         while at < high:
-            for instruction in self._decoder.disasm(data[at - low :], at):
+            for instruction in self._disassembled(data[at - low :], at):
                 self._instructions[at] = instruction
                 at += instruction.size
             if at < high:
-                wide = at - low + 1 < len(data) and data[at - low + 1] >> 3 >= WIDE
+                wide = self._is_wide(data[at - low : at - low + 2])
                 self._instructions[at] = Unknown(at, 4 if wide else 2)
                 at += self._instructions[at].size
+
+    def _disassembled(self, data: bytes, at: int) -> Iterator[Any]:
+        """Up to what is not known."""
+        if not self._riscv:
+            yield from self._decoder.disasm(data, at)
+            return
+        begin = at
+        while (found := riscv_code.decode(at, data[at - begin : at - begin + 4])) is not None:
+            yield found
+            at += found.size
+
+    def _is_wide(self, half: bytes) -> bool:
+        if len(half) < 2:
+            return False
+        return half[0] & 3 == 3 if self._riscv else half[1] >> 3 >= WIDE
+
+    def text(self, i: Any) -> str:
+        """An instruction as an assembler would write it."""
+        found = next(self._decoder.disasm_lite(self.raw(i.address, i.size), i.address, 1), None)
+        return " ".join(found[2:]) if found else f".insn {self.raw(i.address, i.size).hex()}"
+
+    def raw(self, address: int, size: int) -> bytes:
+        """Bytes of code; none where there is none."""
+        section = self.firmware.elf.section_at(address)
+        inside = section is not None and section.bits and section.holds(address + size - 1)
+        return self.firmware.elf.read(address, size) if inside else b""
+
+    def address_table(self, start: int, base: int, at: int) -> list[int]:
+        """Targets of a jump through constants: in a row, addresses in the function that jumps."""
+        found: list[int] = []
+        while len(word := self.raw(start + 4 * len(found), 4)) == 4:
+            target = int.from_bytes(word, "little") + base & 0xFFFFFFFF
+            if self.at(target) is None or self._whole(target) != self._whole(at):
+                break
+            found.append(target)
+        return found
+
+    def _whole(self, address: int) -> str | None:
+        """The function of an address; its unlikely part is another symbol."""
+        function = self.function_at(address)
+        return None if function is None else function.name.split(".cold")[0]
 
     def byte_table(self, start: int, width: int) -> list[int]:
         """Targets of tbb and tbh, twice each distance from the table; the first target ends it."""

@@ -20,7 +20,7 @@ from microtrain.base.errors import Error
 from .effects import Write
 from .firmware import Firmware
 from .instructions import Code
-from .stack import Analysis, Path, Stack
+from .stack import Analysis, Path, Stack, reserved
 from .values import SYSTEM_SPACE
 
 NMI, HARD_FAULT = 2, 3
@@ -46,7 +46,7 @@ class Vectors:
 
 
 def analyse(firmware: Firmware) -> Stack:
-    """The deepest stack of a firmware.
+    """The deepest stack of a firmware for a Cortex-M.
 
     Errors   Error where the ELF has no reset handler, or calls are nested too deep
     """
@@ -109,15 +109,16 @@ class Exceptions:
     def result(self) -> Stack:
         chain = self.chain()
         roots = self.roots()
-        names = self.firmware.elf.names
-        reserved = None
-        if "__stack_top" in names and "__stack_limit" in names:
-            reserved = names["__stack_top"] - names["__stack_limit"]
         fault = self.deepest({h for t in self.tables for h in t.ending()} - set(roots))
         problems = dict.fromkeys((*self.analysis.problems(roots), *self.problems, *self.doubts()))
         thread = self.analysis.path(self.reset)
         return Stack(
-            thread, chain[0] if chain else Path(), tuple(chain[1:]), fault, reserved, tuple(problems)
+            thread,
+            chain[0] if chain else Path(),
+            tuple(chain[1:]),
+            fault,
+            reserved(self.firmware.elf.names),
+            tuple(problems),
         )
 
     def chain(self) -> list[Path]:

@@ -1,4 +1,4 @@
-"""The deepest stack of each function of an exported library, proven from its machine code on a Cortex-M.
+"""The deepest stack of each function of an exported library, proven from its machine code.
 
 The library is compiled as its README.md says and linked with nothing but the compiler's own functions. It
 calls its models through the members of structs: what may be in such a member is read from the models' tables
@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from microtrain.base.elf import Elf, read_elf
+from microtrain.base.elf import ANY_MACHINE, Elf, read_elf
 from microtrain.base.errors import Error
 from microtrain.base.reading import reading
 from microtrain.convert.export.write import RECORD
@@ -29,13 +30,18 @@ from .instructions import Code
 from .stack import Analysis
 from .stack import Path as Calls
 
-CORES: dict[str, tuple[str, ...]] = {
-    "cortex-m3": ("-mcpu=cortex-m3",),
-    "cortex-m4f": ("-mcpu=cortex-m4", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16"),
-    "cortex-m7": ("-mcpu=cortex-m7", "-mfloat-abi=hard", "-mfpu=fpv5-sp-d16", "-DFPU_V5=1"),
-    "cortex-m33": ("-mcpu=cortex-m33", "-mfloat-abi=hard", "-mfpu=fpv5-sp-d16"),
+ARM, RISCV = "arm-none-eabi-gcc", "riscv64-unknown-elf-gcc"
+HARD = "-mfloat-abi=hard"
+CORES: dict[str, tuple[str, ...]] = {  # a compiler and its options
+    "cortex-m3": (ARM, "-mthumb", "-mcpu=cortex-m3"),
+    "cortex-m4f": (ARM, "-mthumb", "-mcpu=cortex-m4", HARD, "-mfpu=fpv4-sp-d16"),
+    "cortex-m7": (ARM, "-mthumb", "-mcpu=cortex-m7", HARD, "-mfpu=fpv5-sp-d16", "-DFPU_V5=1"),
+    "cortex-m33": (ARM, "-mthumb", "-mcpu=cortex-m33", HARD, "-mfpu=fpv5-sp-d16"),
+    "rv32imc": (RISCV, "-march=rv32imc", "-mabi=ilp32"),
+    "rv32imafc": (RISCV, "-march=rv32imafc", "-mabi=ilp32f"),
 }
-FLAGS = ("-mthumb", "-std=c11", "-O2", "-ffp-contract=off", "-nostartfiles", "-Wl,-e,microtrain_offsets")
+FLAGS = ("-std=c11", "-O2", "-ffp-contract=off", "-nostartfiles", "-Wl,-e,microtrain_offsets")
+PICOLIBC = ("flash=0x10000", "flash_size=0x10000000", "ram=0x40000000", "ram_size=0x10000000")
 PUBLIC = re.compile(r"\b(microtrain_\w+)\(([^;{]*)\);")
 NO_CODE = re.compile(r"/\*.*?\*/", re.DOTALL)
 STORAGE = ("read", "program", "erase", "sync")
@@ -51,7 +57,7 @@ MODEL: tuple[str, ...] = (
 )
 MODEL += ("listen", "hear", "heard", "slide")
 OWN_ROWS = "own_rows"
-OUTSIDE = 0xFFFF0000  # no code of a Cortex-M lies there
+OUTSIDE = 0xFFFF0000  # no code lies there
 TIMEOUT_S = 300
 
 
@@ -69,11 +75,11 @@ class Entry:
     problems: tuple[str, ...]
 
 
-def proven(folder: Path, core: str, cc: str = "arm-none-eabi-gcc") -> list[Entry]:
+def proven(folder: Path, core: str, cc: str | None = None) -> list[Entry]:
     """Every function of microtrain.h in a library's folder, in the header's order. Error where it is none."""
     models = models_of(folder)
     with tempfile.TemporaryDirectory(prefix="microtrain-stack-") as work:
-        elf = read_elf(linked(folder, core, cc, Path(work))).with_symbols()
+        elf = read_elf(linked(folder, core, cc, Path(work)), ANY_MACHINE).with_symbols()
         return entries(elf, models, functions(folder))
 
 
@@ -90,25 +96,41 @@ def functions(folder: Path) -> dict[str, str]:
     return dict(PUBLIC.findall(NO_CODE.sub("", header)))
 
 
-def linked(folder: Path, core: str, cc: str, work: Path) -> Path:
-    """The library as an ELF. Error where it does not compile."""
+def linked(folder: Path, core: str, cc: str | None, work: Path) -> Path:
+    """The library as an ELF. cc: instead of the core's. Error where it does not compile."""
     src, made, probe = folder / "src", work / "library.elf", work / "offsets.c"
     probe.write_text(probe_text(), encoding="utf-8")
-    sources = [probe, *src.glob("*.c"), *(src / "microtrain").glob("*.[cS]")]
-    command = [cc, *FLAGS, *CORES[core], f"-I{src}", f"-I{src / 'microtrain'}", *map(str, sorted(sources))]
+    usual, *flags = CORES[core]
+    cc = cc or usual
+    if shutil.which(cc) is None:
+        raise Error(f"{cc} is not installed: name a compiler for a {core} with --cc.")
+    assembly = (src / "microtrain").glob("*.S") if usual == ARM else ()
+    sources = [probe, *src.glob("*.c"), *(src / "microtrain").glob("*.c"), *assembly]
+    kept = [f"-Wl,-u,{name}" for name in (*functions(folder), *models_of(folder))]
+    command = [cc, *FLAGS, *flags, *kept, *small_library(cc), f"-I{src}", f"-I{src / 'microtrain'}"]
     try:
         done = subprocess.run(
-            [*command, "-o", str(made)],
+            [*command, *map(str, sorted(sources)), "-o", str(made)],
             capture_output=True, text=True, check=False, timeout=TIMEOUT_S, stdin=subprocess.DEVNULL,
         )  # fmt: skip
-    except FileNotFoundError:
-        raise Error(f"{cc} is not installed: name a compiler for Arm with --cc.") from None
     except subprocess.TimeoutExpired:
         raise Error(f"{cc} did not end within {TIMEOUT_S} s.") from None
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if "error" in line.lower()] or [done.stderr]
         raise Error(f"{folder} does not compile for a {core}: {lines[0][:300]}")
     return made
+
+
+def small_library(cc: str) -> list[str]:
+    """Options for picolibc, where a compiler has no other C library (Debian's for RISC-V)."""
+    found = {}
+    for name in ("libc.a", "picolibc.specs"):
+        command = [cc, f"-print-file-name={name}"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        found[name] = Path(done.stdout.strip()).is_absolute()
+    if found["libc.a"] or not found["picolibc.specs"]:
+        return []
+    return ["--specs=picolibc.specs", *(f"-Wl,--defsym=__{name}" for name in PICOLIBC)]
 
 
 def probe_text() -> str:

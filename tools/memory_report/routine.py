@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from capstone import arm
-
-from .effects import Effects, Routine, text
+from .arm import Arm
+from .effects import Effects, Routine
 from .instructions import Code, Unknown
-from .values import KEPT, LOW, LR, PC, RETURN, Entry, Field, Numbers, OnStack, State, Value, meet
+from .riscv import RiscV
+from .values import RETURN, Entry, Field, Numbers, OnStack, State, Value, meet
 
 ENDLESS = 1 << 20  # a depth that only a loop which pushes can reach
 DEPTHS = 64  # so many depths at one instruction, too
-CALLS = {arm.ARM_INS_BL, arm.ARM_INS_BLX}
-FLAGS = ("msr", "vmrs", "fmstat", "svc")  # they change flags, beside what the disassembler says
+ARCHITECTURES: dict[str, type[Effects]] = {"arm": Arm, "riscv": RiscV}
 
 
 class Walk:
@@ -25,14 +24,15 @@ class Walk:
         self.entry = entry
         self.routine_at = routine_at
         self.routine = Routine(code.name(entry))
-        self.effects = Effects(code, self.routine)
+        self.effects = ARCHITECTURES[code.firmware.elf.machine](code, self.routine, entry)
         self._states: dict[tuple[int, int, int | None], State] = {}
         self._depths: dict[int, set[int]] = {}
         self._work: list[tuple[int, int, int | None]] = []
         self._endless = False
 
     def run(self) -> Routine:
-        self.go(self.entry, State())
+        of = self.effects.registers
+        self.go(self.entry, State(of, of.at_entry(self.effects.fixed())))
         while self._work and not self._endless:
             key = self._work.pop()
             rest = len(self._work)
@@ -56,7 +56,7 @@ class Walk:
         self._work.append(key)
 
     def visit(self, address: int, state: State) -> None:
-        """One instruction. In an IT block it runs or not, and all with the same condition do as it does."""
+        """One instruction."""
         i = self.code.at(address)
         if i is None:
             self.routine.problem(f"goes to {address:#010x}, where no code is")
@@ -64,45 +64,8 @@ class Walk:
             raw = self.code.firmware.elf.read(address, i.size).hex()
             self.routine.problem(f"has an instruction that is not known ({raw})")
             self.go(address + i.size, state)
-        elif i.id == arm.ARM_INS_IT or i.cc in (arm.ARM_CC_AL, arm.ARM_CC_INVALID):
-            state.held = None
-            self.execute(i, state)
         else:
-            if state.held != i.cc:
-                skipped = state.copy()
-                skipped.held = opposite(i.cc)
-                self.go(address + i.size, skipped)
-            if state.held != opposite(i.cc):
-                state.held = None if changes_flags(i) else i.cc
-                self.execute(i, state)
-
-    def execute(self, i: Any, state: State) -> None:
-        """Apply an instruction, and go where it goes."""
-        after = i.address + i.size
-        if i.id in CALLS:
-            self.call(i, state, self.effects.operand(i, i.operands[0], state))
-        elif i.id == arm.ARM_INS_B:
-            self.jump(i.operands[-1].imm, state)
-        elif i.id in (arm.ARM_INS_CBZ, arm.ARM_INS_CBNZ):
-            self.jump(i.operands[-1].imm, state.copy())
-            self.go(after, state)
-        elif i.id in (arm.ARM_INS_TBB, arm.ARM_INS_TBH):
-            based = i.operands[0].mem.base == PC
-            self.choose(
-                i, state, self.code.byte_table(after, 1 if i.id == arm.ARM_INS_TBB else 2) if based else []
-            )
-        elif i.id == arm.ARM_INS_BX:
-            self.leave(i, state, state.get(i.operands[0].reg))
-        elif i.id == arm.ARM_INS_LDR and i.operands[0].reg == PC and i.operands[1].mem.index:
-            base = state.get(i.operands[1].mem.base)
-            start = base.one if isinstance(base, Numbers) else None
-            self.choose(i, state, self.code.word_table(start) if start is not None else [])
-        elif i.id != arm.ARM_INS_UDF:
-            self.effects.apply(i, state)
-            if state.left:
-                self.leave(i, state, state.target)
-            else:
-                self.go(after, state)
+            self.effects.step(self, i, state)
 
     def choose(self, i: Any, state: State, targets: list[int]) -> None:
         """A jump through a table."""
@@ -120,7 +83,7 @@ class Walk:
             for address in sorted(target.values):
                 self.jump(address, state.copy())
         else:
-            self.routine.problem(f"jumps through a pointer at {i.address:#010x} (`{text(i)}`)")
+            self.routine.problem(f"jumps through a pointer at {i.address:#010x} (`{self.code.text(i)}`)")
             self.routine.returns = True
 
     def jump(self, target: int, state: State) -> None:
@@ -142,7 +105,7 @@ class Walk:
         after = i.address + i.size
         target = self.resolved(target)
         if not isinstance(target, Numbers):
-            name = i.reg_name(i.operands[0].reg)
+            name = self.effects.called(i)
             self.routine.problem(f"calls through a pointer ({name}) at {i.address:#010x}")
             self.after(state, Routine(name))
             self.go(after, state)
@@ -175,25 +138,16 @@ class Walk:
             result = state.get(result.register) if result != RETURN else None
         elif isinstance(result, OnStack):
             result = None
-        for register in (*LOW[:4], LOW[12], LR, *callee.changes):
+        for register in (*state.of.scratch, *callee.changes):
             state.set(register, None)
-        state.set(LOW[0], result)
+        state.set(state.of.result, result)
 
     def back(self, state: State) -> None:
         """It returns: with an even stack, or the caller's would be another."""
         routine = self.routine
         if state.depth:
             routine.problem(f"returns with {state.depth} bytes still on its stack")
-        result = state.get(LOW[0])
+        result = state.get(state.of.result)
         routine.result = meet(routine.result, result) if routine.returns else result
         routine.returns = True
-        routine.changes |= {register for register in KEPT if state.get(register) != Entry(register)}
-
-
-def opposite(condition: int) -> int:
-    """eq and ne, hs and lo, ...: neighbours in the disassembler's list."""
-    return int((condition - 1 ^ 1) + 1)
-
-
-def changes_flags(i: Any) -> bool:
-    return bool(i.update_flags) or i.insn_name() in FLAGS
+        routine.changes |= {register for register in state.of.kept if state.get(register) != Entry(register)}

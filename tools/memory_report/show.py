@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from .library import Entry
-from .stack import EXCEPTION_FRAME, Path
+from .stack import Path
 from .usage import Report
 
 BIGGEST = 12
@@ -70,7 +70,7 @@ def show_stack(console: Console, report: Report) -> None:
     stack = report.stack
     reserved = "" if stack.reserved is None else f" of {stack.reserved:,} reserved"
     handler = "".join(
-        f" + exception frame {EXCEPTION_FRAME} + handler {path.bytes:,}"
+        f" + exception frame {stack.frame} + handler {path.bytes:,}"
         for path in (stack.handler, *stack.nested)
         if path.frames
     )

@@ -12,7 +12,7 @@ change neither saved registers nor registers of the core; the index of a jump ta
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from microtrain.base.errors import Error
@@ -52,6 +52,7 @@ class Stack:
     nested    further handlers that can be on top of it at the same time
     fault     deepest of those that end the program: not counted
     problems  why the true depth may be larger; none: the bound is proven
+    frame     what the core itself stores for an exception
     """
 
     thread: Path
@@ -60,11 +61,18 @@ class Stack:
     fault: Path
     reserved: int | None
     problems: tuple[str, ...]
+    frame: int = EXCEPTION_FRAME
 
     @property
     def worst(self) -> int:
         handlers = [path for path in (self.handler, *self.nested) if path.frames]
-        return self.thread.bytes + sum(EXCEPTION_FRAME + path.bytes for path in handlers)
+        return self.thread.bytes + sum(self.frame + path.bytes for path in handlers)
+
+
+def reserved(names: Mapping[str, int]) -> int | None:
+    """Bytes of stack that the linker script keeps free."""
+    ends = (names.get("__stack_top"), names.get("__stack_limit"))
+    return ends[0] - ends[1] if ends[0] is not None and ends[1] is not None else None
 
 
 class Analysis:

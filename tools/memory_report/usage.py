@@ -12,7 +12,7 @@ from microtrain.base.plan import Plan
 from microtrain.pictures.arena import arena_kinds
 
 from .firmware import Firmware
-from .stack import EXCEPTION_FRAME, Path, Stack
+from .stack import Path, Stack
 
 SERIAL = re.compile(r"ring|rx|tx|uart|usart|serial|protocol|receiver|frame|line", re.IGNORECASE)
 INIT = "model_trainables_init"
@@ -231,7 +231,7 @@ def as_json(report: Report) -> dict[str, Any]:
         "stack": {
             "worst": stack.worst,
             "reserved": stack.reserved,
-            "exception_frame": EXCEPTION_FRAME,
+            "exception_frame": stack.frame,
             "thread": path_json(stack.thread),
             "handler": path_json(stack.handler),
             **({"nested": [path_json(path) for path in stack.nested]} if stack.nested else {}),

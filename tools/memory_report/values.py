@@ -5,12 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from capstone import arm
-
-SP, LR, PC = arm.ARM_REG_SP, arm.ARM_REG_LR, arm.ARM_REG_PC
-LOW = tuple(arm.ARM_REG_R0 + n for n in range(13))  # r0 to r12
-KEPT = frozenset(LOW[4:12])  # a function gives them back as it found them, where it keeps to the ABI
-CORE = frozenset((*LOW, SP, LR, PC))
 SYSTEM_SPACE = range(0xE000E000, 0xE000F000)  # system control space, Armv7-M ARM, B3.2
 WORD = 0xFFFFFFFF
 MOST_NUMBERS = 32  # that are followed at once
@@ -37,7 +31,7 @@ class OnStack:
 
 @dataclass(frozen=True)
 class Entry:
-    """What a register held at entry; of lr it is the return address."""
+    """What a register held at entry."""
 
     register: int
 
@@ -54,9 +48,45 @@ class Field:
     offset: int
 
 
+@dataclass(frozen=True)
+class Behind:
+    """An address in constants, some bytes behind a known one."""
+
+    start: int
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A word of the constants that begin at an address, and a base; which word is not known."""
+
+    start: int
+    base: int = 0
+
+
 # None: not known, and not made from a system address
-Value = Numbers | OnStack | Entry | System | Field | None
-RETURN = Entry(LR)
+Value = Numbers | OnStack | Entry | System | Field | Behind | Listed | None
+RETURN = Entry(-1)  # the return address
+
+
+@dataclass(frozen=True)
+class Registers:
+    """Those of an architecture, by numbers of its own.
+
+    link      where a call keeps its return address; result: of a function
+    kept      a function gives them back as it found them, where it keeps to the ABI
+    scratch   a call may change them
+    """
+
+    sp: int
+    link: int
+    result: int
+    kept: frozenset[int]
+    scratch: frozenset[int]
+
+    def at_entry(self, fixed: dict[int, Value]) -> dict[int, Value]:
+        """What is known of them where a function begins. fixed: hold the same everywhere."""
+        entries: dict[int, Value] = {r: Entry(r) for r in sorted(self.kept | self.scratch)}
+        return entries | {self.link: RETURN} | fixed
 
 
 def numbers(values: Iterable[int]) -> Numbers | None:
@@ -114,6 +144,7 @@ def masked(a: Value, b: Value) -> Value:
 class State:
     """Before an instruction.
 
+    of         the architecture's registers
     depth      bytes between the stack pointer at entry and now
     held       the condition that holds as long as an IT block does not change the flags
     registers  what is known of them; one that is missing is not known
@@ -123,9 +154,10 @@ class State:
     left       pc was written, with `target`
     """
 
+    of: Registers
+    registers: dict[int, Value]
     depth: int = 0
     held: int | None = None
-    registers: dict[int, Value] = field(default_factory=lambda: {r: Entry(r) for r in (*LOW, LR)})
     slots: dict[int, Value] = field(default_factory=dict)
     shared: bool = False
     grown: tuple[dict[int, int], dict[int, int]] = field(default_factory=lambda: ({}, {}))
@@ -133,10 +165,10 @@ class State:
     target: Value = None
 
     def copy(self) -> State:
-        return State(self.depth, self.held, dict(self.registers), dict(self.slots), self.shared)
+        return State(self.of, dict(self.registers), self.depth, self.held, dict(self.slots), self.shared)
 
     def get(self, register: int) -> Value:
-        return OnStack(self.depth) if register == SP else self.registers.get(register)
+        return OnStack(self.depth) if register == self.of.sp else self.registers.get(register)
 
     def set(self, register: int, value: Value) -> None:
         if isinstance(value, OnStack):
@@ -174,7 +206,8 @@ class State:
 
     def balanced(self) -> bool:
         """Whether a jump to another function is as if the caller had called that."""
-        return self.depth == 0 and all(self.get(r) == Entry(r) for r in (*KEPT, LR))
+        kept = all(self.get(r) == Entry(r) for r in self.of.kept)
+        return self.depth == 0 and kept and self.get(self.of.link) == RETURN
 
 
 def meet_all(a: dict[int, Value], b: dict[int, Value], grown: dict[int, int]) -> dict[int, Value]:

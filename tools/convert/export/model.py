@@ -144,6 +144,7 @@ def source(name: str, generated: Generated) -> str:
 #include "{FOLDER}/{PRELUDE}"
 
 #include <stddef.h>
+#include <string.h>
 
 #include "{name}.h"
 {included}
