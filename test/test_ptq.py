@@ -151,7 +151,7 @@ def mean_shift(graph: Graph, quantized: Graph, images: np.ndarray) -> float:
     run_int8(quantized, images, stored.__setitem__)
     shifts = []
     for node in graph.nodes:
-        if node.op in ("conv2d", "dwconv2d") and node.act == "none":
+        if node.op in ("conv2d", "dwconv2d", "gconv2d") and node.act == "none":
             y = quantized.tensors[node.outputs[0]]
             difference = (stored[y.name].astype(np.float64) - y.zero) - real[y.name] / y.scale
             shifts.append(difference.mean(axis=(0, 1, 2)))

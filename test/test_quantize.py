@@ -16,7 +16,7 @@ from microtrain.convert.execute import batched
 from microtrain.convert.execute.batched import run_float
 from microtrain.convert.frontends.module import load_model
 from microtrain.convert.ir import ConvertError, Graph, Input, Layer, Node, Source, Tensor
-from microtrain.convert.ops import channels
+from microtrain.convert.ops import channels, grouped
 from microtrain.convert.quantize import calibrate
 from microtrain.convert.quantize.calibrate import check_images, load_calibration
 from microtrain.convert.quantize.int8 import quantize, quantize_input, quantize_layer, scale_and_zero
@@ -67,6 +67,9 @@ def run_node(graph: Graph, node: Node, env: dict[str, np.ndarray]) -> np.ndarray
     layer = graph.layers[node.layer or ""]
     m = (x.scale * np.asarray(layer.weight_scale) / y.scale).astype(np.float32)
     conv = reference.Conv(x.shape, y.shape, node.window, x.zero, y.zero, m)
+    if node.op == "gconv2d":
+        groups = grouped.groups_of(graph, node).groups
+        return grouped.gconv2d_fwd(conv, groups, env[x.name], layer.weight, layer.bias)[0]
     kernel = reference.conv2d_fwd if node.op == "conv2d" else reference.dwconv2d_fwd
     return kernel(conv, env[x.name], layer.weight, layer.bias)[0]
 

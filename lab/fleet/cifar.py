@@ -57,7 +57,7 @@ class Case:
     steps: int = 50
     lr: float = 0.002
     share: int = 10_000
-    momentum: int = 0
+    momentum: int = dgc.MOMENTUM
     seed: int = 0
 
     def factor(self, number: int) -> float:

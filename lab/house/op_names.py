@@ -33,6 +33,8 @@ OTHER_WORDS = {
     ("tools/pictures/arena_map.py", "head"),
     ("tools/emulator/native.py", "stream"),
     ("lab/attack/names.py", "conv2d"),
+    ("tools/memory_report/riscv.py", "add"),
+    ("tools/memory_report/riscv_code.py", "add"),
 }
 
 

@@ -8,6 +8,7 @@ from typing import Annotated
 
 from microtrain.base.schema import AtLeast, OneOf
 
+from .dgc import MOMENTUM
 from .gateway import Keep
 from .message import Count, Work
 from .words import STRATEGIES
@@ -67,6 +68,7 @@ class Settings:
             rate=self.rate,
             mu=self.mu if self.strategy == "fedprox" else 0.0,
             share=round(self.share * 1_000_000),
+            momentum=MOMENTUM if self.share else 0,
         )
 
     def tuning(self) -> Tuning:
