@@ -19,7 +19,7 @@ from typing import NoReturn
 import numpy as np
 
 from .errors import FleetError
-from .layout import Layout
+from .layout import Layout, Part
 from .message import checked, dense
 
 MOMENTUM_BITS = 8
@@ -102,7 +102,7 @@ def bits(layout: Layout, places: np.ndarray) -> int:
     """Length of a body with the values at these places, which rise."""
     total = 0
     for part in layout.parts:
-        own = places[slice(*np.searchsorted(places, (part.start, part.end)))] - part.start
+        own = within_part(places, part)
         total += 2 * (len(own) + 1).bit_length() - 1
         if len(own):
             width = rice(part.size, len(own))
@@ -115,6 +115,11 @@ def rice(size: int, count: int) -> int:
     return max(0, (11 * size // (16 * count)).bit_length() - 1)
 
 
+def within_part(places: np.ndarray, part: Part) -> np.ndarray:
+    """Those of the places that are a tensor's, counted from its first value."""
+    return places[slice(*np.searchsorted(places, (part.start, part.end)))] - part.start
+
+
 def gaps(places: np.ndarray) -> np.ndarray:
     return np.diff(places, prepend=-1) - 1
 
@@ -123,14 +128,15 @@ def packed(layout: Layout, values: np.ndarray, places: np.ndarray) -> tuple[byte
     """A body with the values at these places, which rise and hold no 0; and what it says."""
     said, row = np.zeros_like(values), []
     for part in layout.parts:
-        own = places[slice(*np.searchsorted(places, (part.start, part.end)))]
+        inside = within_part(places, part)
+        own = inside + part.start
         row.append(_gamma(len(own) + 1))
         if len(own):
             code = size_code(int(np.abs(values[own]).sum()) // len(own))
             row.append(f"{code:0{SIZE_BITS}b}")
             width = rice(part.size, len(own))
             minus = (values[own] < 0).tolist()
-            for gap, negative in zip(gaps(own - part.start).tolist(), minus, strict=True):
+            for gap, negative in zip(gaps(inside).tolist(), minus, strict=True):
                 row.append("1" * (gap >> width) + "0" + _tail(gap, width) + "01"[negative])
             said[own] = np.sign(values[own]) * size_of(code)
     text = "".join(row)
