@@ -171,6 +171,10 @@ def test_the_dsp_path_is_there_and_nothing_forbidden(elf: Path, built: tuple[str
     assert ("rintf" in functions) == (built[1] == "cortex-m4") != ("vmaxnm" in code)
 
 
+HELIUM_TOO = {
+    "conv2d_mve.S": ("vpt.u16 hi, q6, r0", "vpt.u16 cs, q6, r0", "conv2d_fwd"),  # what just fits is stopped
+    "dense_mve.S": ("vstrb.16 q0, [r0], #8", "vstrb.16 q0, [r0], #4", "conv2d_bwd_w"),
+}
 HELIUM = {
     "conv2d_mve.S": ("vcvtn.s32.f32", "vcvtm.s32.f32", "conv2d_fwd"),  # down instead of to the nearest
     "depthwise_mve.S": ("addne   r10, r9, r7, lsl #4", "addne   r10, r9, r7, lsl #3", "dwconv2d_bwd_x"),
@@ -178,18 +182,19 @@ HELIUM = {
 }
 
 
-def test_planted_faults_of_helium_are_noticed(tmp_path: Path) -> None:
-    """One in each file: a rounding, a place of sums, a place of rows."""
+@pytest.mark.parametrize("faults", [HELIUM, HELIUM_TOO], ids=["sums", "masks and saved inputs"])
+def test_planted_faults_of_helium_are_noticed(tmp_path: Path, faults: dict[str, tuple[str, str, str]]) -> None:
+    """One in each file: a rounding, a place of sums, a place of rows; a bit of the mask, a place of saved inputs."""
     if shutil.which(kernel_m55.QEMU) is None:
         pytest.skip(f"{kernel_m55.QEMU} is not installed")
     kernels = tmp_path / "src/kernels"
     shutil.copytree(kernel_arm.KERNELS, kernels)
-    for name, (right, wrong, _) in HELIUM.items():
+    for name, (right, wrong, _) in faults.items():
         text = (kernels / name).read_text()
         assert right in text
         (kernels / name).write_text(text.replace(right, wrong))
     with kernel_m55.M55Lib(kernel_arm.build(tmp_path, cpu=kernel_m55.CPU, kernels=kernels)) as lib:
-        for _, _, check in HELIUM.values():
+        for _, _, check in faults.values():
             with pytest.raises(AssertionError, match=check):
                 kernel_cases.run(check, Twin(lib), 60, seed=1)  # type: ignore[arg-type]
 

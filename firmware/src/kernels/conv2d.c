@@ -68,7 +68,7 @@ static void fetch_field(const struct conv2d *p, const int8_t *x, struct corner a
     int32_t first_y = at.y < 0 ? -at.y : 0, last_y = p->h_in - at.y < p->kh ? p->h_in - at.y : p->kh;
     int32_t first_x = at.x < 0 ? -at.x : 0, last_x = p->w_in - at.x < p->kw ? p->w_in - at.x : p->kw;
     uint32_t row = p->kw * part->count;
-    memset(bytes, p->x_zero, p->kh * row);
+    fill_bytes(bytes, p->x_zero, p->kh * row);
     if (last_x > first_x) {
         bytes += (uint32_t)first_y * row + (uint32_t)first_x * part->count;
         x += ((at.y + first_y) * p->w_in + at.x + first_x) * p->c_in;

@@ -118,7 +118,7 @@ static void sums_strip(const struct columns *col, uint32_t first, uint32_t n)
         dot_rows(col->tile, col->at.lanes, col->ey + first * p->c_out, p->c_out, n, NULL, col->sums);
         return;
     }
-    memset(col->sums, 0, n * col->at.lanes * sizeof *col->sums);
+    fill_bytes(col->sums, 0, n * col->at.lanes * sizeof *col->sums);
     for (int32_t ky = 0; ky < p->kh; ky++) {
         for (int32_t kx = 0; kx < p->kw; kx++) {
             add_tap(col, ky, kx, (int32_t)first, (int32_t)(first + n));

@@ -27,12 +27,12 @@
     .equ    MASK_STEP, 56   /* not 0: there is one */
     .equ    MASK, 60
     .equ    MASK_AT, 64
-    .equ    LOW_BITS, 68
-    .equ    TAIL, 72        /* values of the last vector, 1 to 16 */
-    .equ    K, 76
-    .equ    PIXELS, 80
-    .equ    LEFT, 84        /* groups of a long pixel */
-    .equ    FRAME, 88
+    .equ    TAIL, 68        /* values of the last vector, 1 to 16 */
+    .equ    K, 72
+    .equ    PIXELS, 76
+    .equ    LEFT, 80        /* groups of a long pixel */
+    .equ    HALVES, 84      /* outputs of eight channels before they are saturated, in 16 bits */
+    .equ    FRAME, 104
 
 /* The four sums as a vector. */
     .macro  sums_to q
@@ -83,53 +83,47 @@
     next_group \long
     .endm
 
-/* r2 = which of q5 do not fit, as the bits in `powers`. */
-    .macro  saturated powers
-    movs    r0, #128
-    vadd.i32 q6, q5, r0
-    adr     r4, \powers
-    movs    r0, #255
-    vldrw.u32 q4, [r4]
-    vpt.u32 hi, q6, r0
-    vaddvt.u32 r2, q4
+/* What is done with the sums from now on. */
+    .macro  end_is name, long
+    .if     \long
+    adr.w   r4, \name + 1
+    str     r4, [sp, #END]
+    .else
+    adr.w   r10, \name + 1
+    .endif
     .endm
 
-/* The first four of eight channels, then the others. */
+/* The first four of eight channels wait, as 16 bits, for the others; then all eight are put. */
     .macro  end_masked name, long
 \name:
     round_sums
-    saturated .Llow
-    ldr     r0, [sp, #TAIL]
-    adr     r4, .Lhigh_\name
-    orr     r4, r4, #1
-    vctp.8  r0
-    str     r2, [sp, #LOW_BITS]
-    put_rounded
-    .if     \long
-    str     r4, [sp, #END]
-    .else
-    mov     r10, r4
-    .endif
+    add     r0, sp, #HALVES
+    vqmovnb.s32 q5, q5
+    vstrh.32 q5, [r0]
+    end_is  .Lhigh_\name, \long
     next_group \long
     .balign 4
 .Lhigh_\name:
     round_sums
-    saturated .Lhigh
-    ldrd    r4, r6, [sp, #MASK_AT]
-    ldr     r0, [sp, #TAIL]
-    orr     r6, r6, r2
+    add     r0, sp, #HALVES
+    vqmovnb.s32 q5, q5
+    adr     r4, .Lpowers
+    vstrh.32 q5, [r0, #8]
+    movs    r2, #128
+    vldrh.u16 q5, [r0]
+    vldrh.u16 q4, [r4]
+    vadd.i16 q6, q5, r2
+    movs    r0, #255
+    vpt.u16 hi, q6, r0
+    vaddvt.u16 r2, q4
+    ldrd    r4, r0, [sp, #MASK_AT]
+    vqmovnb.s16 q5, q5
+    mvns    r2, r2
+    strb    r2, [r4], #1
     vctp.8  r0
-    mvn     r6, r6
-    strb    r6, [r4], #1
     str     r4, [sp, #MASK_AT]
-    adr     r4, \name
-    orr     r4, r4, #1
-    .if     \long
-    str     r4, [sp, #END]
-    .else
-    mov     r10, r4
-    .endif
-    put_rounded
+    vstrb.16 q5, [r7], #8
+    end_is  \name, \long
     next_group \long
     .endm
 
@@ -249,10 +243,8 @@
 
     .section .text.pixels_mve, "ax", %progbits
     .balign 4
-.Llow:
-    .word   1, 2, 4, 8
-.Lhigh:
-    .word   16, 32, 64, 128
+.Lpowers:
+    .hword  1, 2, 4, 8, 16, 32, 64, 128
     loops   0
     loops   1
     entry   pixels_sums, sums, 0

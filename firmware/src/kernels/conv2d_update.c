@@ -51,6 +51,12 @@ static void pack_saved_row(const struct conv2d *p, const struct saved_input *x, 
     if (is_pointwise(p)) {
         uint32_t step = x->c_x;
         from += first * step;
+#if KERNELS_MVE
+        if (step <= MOST_STEP) {
+            gather_step(row, from, step, n);
+            return;
+        }
+#endif
         for (const int8_t *end = row + n; row != end; from += step) {
             *row++ = *from;
         }
@@ -78,7 +84,7 @@ static void pack_saved(const struct conv2d *p, const struct saved_input *x, cons
         for (uint32_t t = 0; t < at->count; t++, row += n) {
             pack_saved_row(p, x, at, at->first + t, i, n, row);
         }
-        memset(row, 1, n);
+        fill_bytes(row, 1, n);
         row += n;
     }
 }

@@ -120,6 +120,16 @@ void dot_rows(const int16_t *tile, uint32_t lanes, const int8_t *rows, uint32_t 
 /* sums[row][lane] += panel . row */
 void dot_rows_add(const int16_t *tile, uint32_t lanes, const int8_t *rows, uint32_t n, uint32_t count, int32_t *sums);
 
+#if KERNELS_MVE
+
+/* Steps that the places of eight values of a column, 16 bits, can reach. */
+enum { MOST_STEP = 65535 / 7 };
+
+/* to[i] = from[i * step], step <= MOST_STEP, n not 0: dense_mve.S. */
+void gather_step(int8_t *to, const int8_t *from, uint32_t step, uint32_t n);
+
+#endif
+
 /* Where the outputs of rows go, one row a channel; the order is that of dense_armv7em.S. */
 struct dot_put {
     int32_t offset; /* multiplier_offset() of their zero point */

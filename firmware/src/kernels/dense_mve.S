@@ -117,6 +117,22 @@
     pop     {r4, pc}
     end     pack_lane_of
 
+/* void gather_step(int8_t *to, const int8_t *from, uint32_t step, uint32_t n) */
+    begin   gather_step
+    push    {r4, lr}
+    movs    r4, #0
+    vidup.u16 q1, r4, #1
+    vmul.i16 q1, q1, r2
+    lsl     r2, r2, #3
+    dlstp.16 lr, r3
+.Lstepped:
+    vldrb.u16 q0, [r1, q1]
+    add     r1, r1, r2
+    vstrb.16 q0, [r0], #8
+    letp    lr, .Lstepped
+    pop     {r4, pc}
+    end     gather_step
+
 #endif
 
 #if defined(__linux__) && defined(__ELF__)

@@ -20,9 +20,6 @@ void dot_pair(const struct dot_pair *at);
 void dot_pair_add(const struct dot_pair *at);
 void pack_lane_of(int16_t *lane, const int8_t *rows, uint32_t step, uint32_t n, const int16_t *r);
 
-/* Steps that the places of eight values of a column, 16 bits, can reach. */
-enum { MOST_STEP = 65535 / 7 };
-
 void pack_columns(int16_t *tile, const struct span *span, const int8_t *rows, uint32_t step, const int16_t *r,
                   uint32_t n)
 {

@@ -221,7 +221,7 @@ void dwconv2d_fwd_s8(const struct conv2d *p, const int8_t *x, const struct split
 #endif
     struct outputs out = {y, mask};
     if (mask && begin == 0 && from == 0) {
-        memset(mask, 0, (uint32_t)p->h_out * p->w_out * mask_stride(p->c_out));
+        fill_bytes(mask, 0, (uint32_t)p->h_out * p->w_out * mask_stride(p->c_out));
     }
     for (struct tile tile = first_tile(&v); tile.h; next_tile(&v, &tile), number++) {
         if (PACE_SKIP(number, begin)) {

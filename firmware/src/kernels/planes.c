@@ -185,7 +185,7 @@ void next_tile(const struct view *v, struct tile *tile)
 
 void clear_planes(const struct view *v, int16_t *planes, uint32_t lanes)
 {
-    memset(planes, 0, planes_bytes(v, lanes));
+    fill_bytes(planes, 0, planes_bytes(v, lanes));
 }
 
 /* One channel, place by place. */
