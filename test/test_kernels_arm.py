@@ -175,16 +175,19 @@ HELIUM_TOO = {
     "conv2d_mve.S": ("vpt.u16 hi, q6, r0", "vpt.u16 cs, q6, r0", "conv2d_fwd"),  # what just fits is stopped
     "dense_mve.S": ("vstrb.16 q0, [r0], #8", "vstrb.16 q0, [r0], #4", "conv2d_bwd_w"),
 }
+HELIUM_WIDE = {"dense_mve.S": ("vmladava.s16 r6, q2, q3", "vmladava.s16 r6, q0, q3", "conv2d_bwd_x")}
 HELIUM = {
     "conv2d_mve.S": ("vcvtn.s32.f32", "vcvtm.s32.f32", "conv2d_fwd"),  # down instead of to the nearest
     "depthwise_mve.S": ("addne   r10, r9, r7, lsl #4", "addne   r10, r9, r7, lsl #3", "dwconv2d_bwd_x"),
-    "dense_mve.S": ("bic     r0, r0, #7", "bic     r0, r0, #3", "conv2d_bwd_w"),  # only where rows do not fit
+    "dense_mve.S": ("bic     r0, r0, #15", "bic     r0, r0, #7", "conv2d_bwd_w"),  # where rows do not fit
 }
 
 
-@pytest.mark.parametrize("faults", [HELIUM, HELIUM_TOO], ids=["sums", "masks and saved inputs"])
-def test_planted_faults_of_helium_are_noticed(tmp_path: Path, faults: dict[str, tuple[str, str, str]]) -> None:
-    """One in each file: a rounding, a place of sums, a place of rows; a bit of the mask, a place of saved inputs."""
+@pytest.mark.parametrize("faults", [HELIUM, HELIUM_TOO, HELIUM_WIDE], ids=["sums", "masks", "16 bits"])
+def test_planted_faults_of_helium_are_noticed(
+    tmp_path: Path, faults: dict[str, tuple[str, str, str]]
+) -> None:
+    """A rounding, places of sums, rows and saved inputs, a bit of the mask, a sum of 16 bits."""
     if shutil.which(kernel_m55.QEMU) is None:
         pytest.skip(f"{kernel_m55.QEMU} is not installed")
     kernels = tmp_path / "src/kernels"

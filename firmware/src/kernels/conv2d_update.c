@@ -52,10 +52,8 @@ static void pack_saved_row(const struct conv2d *p, const struct saved_input *x, 
         uint32_t step = x->c_x;
         from += first * step;
 #if KERNELS_MVE
-        if (step <= MOST_STEP) {
-            gather_step(row, from, step, n);
-            return;
-        }
+        gather_step(row, from, step, n);
+        return;
 #endif
         for (const int8_t *end = row + n; row != end; from += step) {
             *row++ = *from;
@@ -96,12 +94,17 @@ static void correlate(const struct conv2d *p, const int8_t *e, const struct bloc
     uint32_t pixels = output_pixels(p), rows = at->count + 1;
     for (uint32_t i = 0, n; i < pixels; i += n) {
         n = pixels - i < CHUNK ? pixels - i : (uint32_t)CHUNK;
+#if KERNELS_MVE
+        pack_bytes(at->tile, span, e + i * p->c_out + span->first, p->c_out, n);
+        dot_bytes(at->tile, span->lanes, at->rows + i * rows, n, rows, at->sums, i != 0);
+#else
         pack_columns(at->tile, span, e + i * p->c_out + span->first, p->c_out, NULL, n);
         if (i) {
             dot_rows_add(at->tile, span->lanes, at->rows + i * rows, n, rows, at->sums);
         } else {
             dot_rows(at->tile, span->lanes, at->rows, n, rows, NULL, at->sums);
         }
+#endif
     }
 }
 

@@ -122,11 +122,13 @@ void dot_rows_add(const int16_t *tile, uint32_t lanes, const int8_t *rows, uint3
 
 #if KERNELS_MVE
 
-/* Steps that the places of eight values of a column, 16 bits, can reach. */
-enum { MOST_STEP = 65535 / 7 };
-
-/* to[i] = from[i * step], step <= MOST_STEP, n not 0: dense_mve.S. */
+/* to[i] = from[i * step], n not 0. */
 void gather_step(int8_t *to, const int8_t *from, uint32_t step, uint32_t n);
+
+/* A tile of bytes: pack_columns() without r, and dot_rows() of it, or with `add` dot_rows_add(). */
+void pack_bytes(int16_t *tile, const struct span *span, const int8_t *rows, uint32_t step, uint32_t n);
+void dot_bytes(const int16_t *tile, uint32_t lanes, const int8_t *rows, uint32_t n, uint32_t count, int32_t *sums,
+               int add);
 
 #endif
 

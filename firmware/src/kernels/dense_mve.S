@@ -13,8 +13,8 @@
 
 /* void name(const struct dot_pair *at)
  *
- * Two lanes against rows of int8, three at a time: sums[row][2], from nothing or added to. */
-    .macro  dot name, add
+ * Two lanes, of bytes or 16 bits, against rows of int8, three at a time: sums[row][2], from nothing or added to. */
+    .macro  dot name, add, bytes
     begin   \name
     push    {r4-r11, lr}
     sub     sp, sp, #28
@@ -24,8 +24,13 @@
     str     r6, [sp, #SUMS_STEP]
     str     r7, [sp, #THREES]
     mov     r12, r8
+    .if     \bytes
+    add     r0, r4, #15
+    bic     r0, r0, #15
+    .else
     add     r0, r4, #7
     bic     r0, r0, #7
+    .endif
     add     r2, r5, r5, lsl #1
     sub     r0, r2, r0
     str     r0, [sp, #REST]
@@ -52,8 +57,25 @@
     mov     r8, r0
     mov     r10, r0
     .endif
+    .if     \bytes
+    dlstp.8 lr, r7
+    .else
     dlstp.16 lr, r7
+    .endif
 .Lvector_\name:
+    .if     \bytes
+    vldrb.u8 q0, [r9], #16
+    vldrb.u8 q1, [r1], #16
+    vmladava.s8 r0, q0, q1
+    vldrb.u8 q2, [r11], #16
+    vmladava.s8 r2, q2, q1
+    vldrb.u8 q3, [r3], #16
+    vmladava.s8 r4, q0, q3
+    vmladava.s8 r6, q2, q3
+    vldrb.u8 q1, [r5], #16
+    vmladava.s8 r8, q0, q1
+    vmladava.s8 r10, q2, q1
+    .else
     vldrh.u16 q0, [r9], #16
     vldrb.s16 q1, [r1], #8
     vmladava.s16 r0, q0, q1
@@ -65,6 +87,7 @@
     vldrb.s16 q1, [r5], #8
     vmladava.s16 r8, q0, q1
     vmladava.s16 r10, q2, q1
+    .endif
     letp    lr, .Lvector_\name
     strd    r0, r2, [r12]
     ldrd    r0, r2, [sp, #SUMS_STEP]
@@ -85,8 +108,10 @@
     end     \name
     .endm
 
-    dot     dot_pair, 0
-    dot     dot_pair_add, 1
+    dot     dot_pair, 0, 0
+    dot     dot_pair_add, 1, 0
+    dot     dot_pair_bytes, 0, 1
+    dot     dot_pair_bytes_add, 1, 1
 
 /* void pack_lane_of(int16_t *lane, const int8_t *rows, uint32_t step, uint32_t n, const int16_t *r)
  *
@@ -117,8 +142,8 @@
     pop     {r4, pc}
     end     pack_lane_of
 
-/* void gather_step(int8_t *to, const int8_t *from, uint32_t step, uint32_t n) */
-    begin   gather_step
+/* void gather_near(int8_t *to, const int8_t *from, uint32_t step, uint32_t n) */
+    begin   gather_near
     push    {r4, lr}
     movs    r4, #0
     vidup.u16 q1, r4, #1
@@ -131,7 +156,7 @@
     vstrb.16 q0, [r0], #8
     letp    lr, .Lstepped
     pop     {r4, pc}
-    end     gather_step
+    end     gather_near
 
 #endif
 
