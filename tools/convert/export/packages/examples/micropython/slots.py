@@ -1,6 +1,6 @@
 # Two files in the place of two sectors, for a board whose whole flash is a file system. It must be littlefs:
-# what it has written once a file is closed survives a power cut. A board that has a partition of its own for it
-# gives that to save and load.
+# what it has written once a file is closed survives a power cut. A board that has a partition of its own
+# for it gives that to save and load.
 class FileSlots:
     def __init__(self, name, size):
         self.names = [name + "0.bin", name + "1.bin"]
