@@ -357,6 +357,13 @@ def test_bad_arguments_are_refused(lib: ctypes.CDLL) -> None:
         assert function((ctypes.c_uint64 * 32)(), flash, None) == INSTANCE
 
 
+def test_no_sound_is_refused_without_a_front_end(lib: ctypes.CDLL) -> None:
+    learner = Learner(lib, "residual")
+    assert learner.sizes.sound_samples == 0
+    for count in (0, 1):
+        assert learner.call("feed_sound", u32(0), (ctypes.c_int16 * 4)(), u32(count)) == ARGUMENT
+
+
 def test_init_wants_memory_of_its_size_and_alignment(lib: ctypes.CDLL) -> None:
     x = Learner(lib, "residual")
     right = x.memory

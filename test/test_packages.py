@@ -48,7 +48,7 @@ def text(library: Path, name: str) -> str:
 
 
 def sources(library: Path, *kinds: str) -> set[str]:
-    return {p.relative_to(library).as_posix() for p in library.rglob("*") if p.suffix in kinds}
+    return {p.relative_to(library).as_posix() for p in (library / "src").rglob("*") if p.suffix in kinds}
 
 
 def run(*command: object) -> str:
@@ -109,6 +109,80 @@ def test_the_arduino_example_compiles_against_a_stand_in(library: Path, tmp_path
     run("g++", *flags, f"-I{library / 'src'}", f"-I{ROOT / 'test/fixtures/arduino'}", sketch)
 
 
+# ---------------------------------------------------------------- MicroPython
+
+
+def module_compiles(library: Path, tmp_path: Path) -> subprocess.CompletedProcess[str]:
+    """The module and its models, by a compiler that is shown stand-ins of MicroPython's headers."""
+    own = [library / "micropython/modmicrotrain.c", library / "micropython/models.c"]
+    names = sorted(set(re.findall(r"MP_QSTR_(\w+)", own[0].read_text())) - {"", "name"})
+    words = [name for name in names if name != "_"] + re.findall(r"METHOD\((\w+)\)", own[0].read_text())
+    each = "\n".join(f"    MP_QSTR_{word}," for word in dict.fromkeys(words))
+    (tmp_path / "qstrs.h").write_text(f"enum {{\n{each}\n}};\n")
+    flags = ["-std=gnu99", "-Wall", "-Wextra", "-Wpointer-arith", "-Wdouble-promotion", "-Wfloat-conversion"]
+    include = [
+        f"-I{library / 'src'}",
+        f"-I{library / 'micropython'}",
+        f"-I{ROOT / 'test/fixtures/micropython'}",
+    ]
+    command = ["gcc", *flags, "-Werror", "-fsyntax-only", *include, "-include", tmp_path / "qstrs.h", *own]
+    return subprocess.run([*map(str, command)], capture_output=True, text=True, check=False)
+
+
+def test_the_module_of_micropython_compiles_against_a_stand_in(library: Path, tmp_path: Path) -> None:
+    done = module_compiles(library, tmp_path)
+    assert done.returncode == 0, done.stderr[:2000]
+    other = tmp_path / "library"
+    shutil.copytree(library, other)
+    header = other / "src/microtrain.h"
+    header.write_text(header.read_text().replace("int microtrain_slide(struct microtrain *m);", ""))
+    assert "microtrain_slide" in module_compiles(other, tmp_path).stderr
+
+
+def test_the_module_knows_each_function_and_each_number(library: Path) -> None:
+    module = text(library, "micropython/modmicrotrain.c")
+    functions = set(re.findall(r"\b(microtrain_\w+)\(", text(library, "src/microtrain.h")))
+    assert len(functions) > 20
+    assert {name for name in functions if not re.search(rf"\b{name}\b", module)} == set()
+    sizes = text(library, "src/microtrain.h").split("struct microtrain_sizes {")[1].split("};")[0]
+    fields = re.findall(r"\b(\w+)(?=[,;])", re.sub(r"/\*.*?\*/", "", sizes))
+    assert fields == re.findall(r"offsetof\(struct microtrain_sizes, (\w+)\)", module)
+
+
+def test_the_example_of_micropython_is_short_python(library: Path) -> None:
+    lines = text(library, "examples/micropython/main.py").splitlines()
+    assert len([line for line in lines if line.strip() and not line.startswith("#")]) <= 20
+    assert 'Model("residual")' in "\n".join(lines)
+    for name in ("main.py", "slots.py"):
+        compile(text(library, f"examples/micropython/{name}"), name, "exec")
+
+
+def test_the_page_calls_what_the_module_has(library: Path) -> None:
+    page = (ROOT / "docs/embed.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    compile(block, "embed.md", "exec")
+    module = text(library, "micropython/modmicrotrain.c")
+    known = set(re.findall(r"METHOD\((\w+)\)", module)) | set(re.findall(r"\{MP_QSTR_(\w+), ", module))
+    example = text(library, "examples/micropython/main.py")
+    called = set(re.findall(r"\bdevice\.(\w+)", block + example))
+    assert len(called) > 5 and called <= known | {"steps"} and "MP_QSTR_steps:" in module
+
+
+def test_slots_in_files_keep_what_was_written(library: Path, tmp_path: Path) -> None:
+    space: dict[str, type] = {}
+    exec(text(library, "examples/micropython/slots.py"), space)
+    slots, found = space["FileSlots"](str(tmp_path / "kept"), 128), bytearray(4)
+    slots.readblocks(1, found, 8)
+    assert found == b"\xff" * 4 and (slots.ioctl(4, 0), slots.ioctl(5, 0)) == (2, 128)
+    slots.ioctl(6, 1)
+    slots.writeblocks(1, b"abcd", 8)
+    slots.readblocks(1, found, 9)
+    assert found == b"bcd\xff" and (tmp_path / "kept1.bin").stat().st_size == 128
+    slots.ioctl(6, 1)
+    slots.readblocks(1, found, 8)
+    assert found == b"\xff" * 4
+
+
 # ---------------------------------------------------------------- held to their formats
 
 
@@ -118,7 +192,10 @@ def test_nothing_is_left_to_fill_in(library: Path) -> None:
             assert "{{" not in path.read_text(encoding="utf-8"), path
 
 
-@pytest.mark.parametrize("name", ["CMakeLists.txt", "zephyr/CMakeLists.txt", "microtrain.pdsc"])
+@pytest.mark.parametrize(
+    "name",
+    ["CMakeLists.txt", *("zephyr/CMakeLists.txt", "microtrain.pdsc", "micropython.mk", "micropython.cmake")],
+)
 def test_every_list_of_sources_is_whole(name: str, library: Path) -> None:
     listed = set(re.findall(r"src/[\w/]+\.[cS]\b", text(library, name)))
     assert listed == sources(library, ".c", ".S") and len(listed) > 20

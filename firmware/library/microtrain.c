@@ -258,7 +258,7 @@ int microtrain_feed_sound(struct microtrain *m, uint32_t at, const int16_t *samp
     }
     struct session *s = &call.instance->session;
     uint32_t all = s->model->sound_samples;
-    if (!samples || at > all || count > all - at) {
+    if (!samples || !all || at > all || count > all - at) {
         return leave(&call, MICROTRAIN_ERR_ARGUMENT);
     }
     return leave(&call, of_session(session_put_sound(s, at, (const uint8_t *)samples, count)));

@@ -231,11 +231,37 @@ static void keep(struct expected *x)
     }
 }
 
+/* The self-test, which loses the input; and what only models of other kinds take. */
+static void refused_or_tested(struct expected *x)
+{
+    static const float target[PROGRAM_CLASSES];
+    static const int16_t samples[4];
+    int in = let_in(x);
+    switch (draw(3)) {
+    case 0:
+        expect("selftest", microtrain_selftest(&x->instance), in, in);
+        if (in == MICROTRAIN_OK) {
+            forget_input(x);
+        }
+        break;
+    case 1:
+        in = in == MICROTRAIN_OK ? MICROTRAIN_ERR_ARGUMENT : in;
+        expect("feed_sound", microtrain_feed_sound(&x->instance, draw(9), samples, draw(5)), in, in);
+        break;
+    default:
+        in = in == MICROTRAIN_OK ? MICROTRAIN_ERR_TASK : in;
+        expect("train_target", microtrain_train_target(&x->instance, target, NULL), in, in);
+    }
+}
+
 static void other(struct expected *x)
 {
     int wanted = !x->made ? MICROTRAIN_ERR_INSTANCE : MICROTRAIN_OK, status;
     uint32_t classes;
-    switch (draw(4)) {
+    switch (draw(5)) {
+    case 4:
+        refused_or_tested(x);
+        break;
     case 0:
         expect("reset", microtrain_reset(&x->instance), wanted, wanted);
         forget_input(x);

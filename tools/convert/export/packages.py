@@ -36,11 +36,20 @@ def _values(sources: Collection[str], models: list[str]) -> dict[str, str]:
         "model": models[0],
         "MODEL": models[0].upper(),
         "what": ", ".join(models),
+        "includes": "\n".join(f'#include "{name}.h"' for name in models),
+        "named": "\n".join(f'    {{"{name}", &{name}}},' for name in models),
         "sources": "\n".join(f"    {name}" for name in compiled),
+        "sources_mk": _continued(compiled),
+        "assembly_mk": _continued(assembly),
         "assembly": "\n".join(f"        {name}" for name in assembly),
         "headers": " ".join(headers),
         "files": "\n".join(entry.format(name) for name in (*compiled, *assembly)),
     }
+
+
+def _continued(names: list[str]) -> str:
+    """A list over several lines of a makefile."""
+    return " \\\n".join(f"    {name}" for name in names)
 
 
 def _filled(text: str, values: Mapping[str, str]) -> str:
