@@ -23,7 +23,7 @@ from .layout import Layout, Part
 from .message import checked, dense
 
 MOMENTUM_BITS = 8
-MOMENTUM = 128  # of a fleet's, in 1/256
+MOMENTUM = 192  # of a fleet's, in 1/256
 SIZE_BITS, STEP_BITS = 8, 3  # of a size: 2^(its upper bits) * (1 + its lower bits / 2^STEP_BITS)
 COUNT_BITS = 32  # more values than these count has no tensor
 REACH = 2  # what is held back is at most so many times the limit of its place

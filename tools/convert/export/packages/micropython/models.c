@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "models.h"
+/* clang-format off */
 
 {{includes}}
 
