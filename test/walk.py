@@ -139,6 +139,7 @@ NO_COMMANDS = {
     ("docs/embed.md", "add_subdirectory(garden)"): "test_packages.py builds so",
     ("docs/inputs.md", "file,temperature,humidity"): "test_measured.py writes such tables",
     ("docs/inputs.md", "from microtrain.base.sound import parse"): "test_sound.py runs it",
+    ("docs/embed.md", "from array import array"): "test_packages.py looks its names up in the module",
     ("docs/plan.md", "{"): "test_plan_file.py",
     ("docs/schemes.md", "name: digits-sparse"): "test_walk.py reads it as a scheme",
 }
