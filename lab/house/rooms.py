@@ -72,6 +72,7 @@ CONVERT: Floors = tuple(
     )
 )
 HOUSES: dict[int, Floors] = {2: FLOORS, 3: CONVERT}  # how many words name a room -> the floors
+EXPORTED = "tools/convert/export/packages"  # what runs in MicroPython, where `microtrain` is another module
 FLOOR = {room: number for floors in HOUSES.values() for number, rooms in enumerate(floors) for room in rooms}
 
 
@@ -100,10 +101,11 @@ def imports(file: Path, module: str) -> Iterator[str]:
 
 
 def modules(root: Path = ROOT) -> Iterator[tuple[Path, str]]:
-    """Every file of tools/ and lab/, and its module's name."""
+    """Every file of tools/ and lab/ that runs here, and its module's name."""
     for name, home in HOMES.items():
         for file in sorted((root / home).glob("**/*.py")):
-            yield file, ".".join([name, *file.relative_to(root / home).with_suffix("").parts])
+            if root / EXPORTED not in file.parents:
+                yield file, ".".join([name, *file.relative_to(root / home).with_suffix("").parts])
 
 
 def room_of(module: str, words: int = 2) -> str | None:
