@@ -14,7 +14,7 @@ from plans import plan_document
 
 from microtrain.base.plan import Plan, read_plan
 from microtrain.device.session import Settings
-from microtrain.fleet.board import Learned
+from microtrain.fleet.board import Learned, Round
 from microtrain.fleet.errors import FleetError
 from microtrain.fleet.federation import Federation
 from microtrain.fleet.layout import Layout
@@ -91,7 +91,16 @@ class Learner:
     def fresh(self) -> bytes:
         return bytes(self.plan.trainables.bytes)
 
-    def learn(self, block: bytes, samples: Dataset, settings: Settings) -> Learned:
+    def present(self) -> bytes:
+        return self.fresh()
+
+    def room(self) -> int:
+        return 0
+
+    def learn(
+        self, block: bytes, samples: Dataset | None, settings: Settings, turn: Round | None = None
+    ) -> Learned:
+        assert turn is None and samples is not None
         self.before()
         self.seen.append(block)
         layout = Layout(self.plan)

@@ -44,8 +44,10 @@ def test_a_core_learns_what_this_machine_learns(core: Core, session: Session, ho
         pytest.skip(f"{core.missing} is not installed")
     found = row(core, session, session.library)
     assert found["sha256"] == host["sha256"] and len(host["sha256"]) == 64
+    assert found["fleet_sha256"] == host["fleet_sha256"] != host["sha256"]
     if core.qemu:
         assert 10_000 < found["inference_instructions"] < found["step_instructions"]
+        assert found["update_instructions"] > 10_000
         assert 0 < found["slice_instructions"] < found["step_instructions"]
         assert 400 < found["stack"] < 1200
         assert found["flash"] > 10_000 and found["sram"] > 5_000
@@ -54,6 +56,7 @@ def test_a_core_learns_what_this_machine_learns(core: Core, session: Session, ho
 def test_other_weights_are_noticed(host: Row) -> None:
     assert differing([host, host]) == []
     assert differing([host, host | {"core": "x", "sha256": "0"}, host]) == ["x"]
+    assert differing([host, host, host | {"core": "y", "fleet_sha256": "0"}]) == ["y"]
 
 
 def test_a_program_that_fails_is_no_row() -> None:
@@ -71,6 +74,11 @@ def test_ticks_become_instructions() -> None:
 def test_a_core_that_cannot_run_here_is_named(capsys: pytest.CaptureFixture[str], session: Session) -> None:
     assert cli.measured([replace(HOST, cc="no-such-gcc")], session) == []
     assert "host-gcc: left out, no-such-gcc is not installed." in capsys.readouterr().err
+
+
+def test_a_page_without_all_its_rows_is_not_written(session: Session) -> None:
+    with pytest.raises(Error, match=r"--page writes every row of its tables\. Missing here: .*mcunet-5fps"):
+        cli.whole(list(CORES[:1]), [session])
 
 
 def test_the_table_of_the_page_is_that_of_the_record() -> None:

@@ -47,7 +47,7 @@ def test_the_demo_in_small(
     monkeypatch.setattr(demo, "OUTPUT", tmp_path)
     monkeypatch.setattr(demo, "LIMIT", 2)
     monkeypatch.setattr(demo, "shown", lambda path: path)
-    monkeypatch.setattr(demo, "prepare", lambda boards: scene)
+    monkeypatch.setattr(demo, "prepare", lambda boards, share: scene)
     done = CliRunner().invoke(main, ["demo", "--boards", "2", "--rounds", "2"])
     assert done.exit_code == 0, done.output
     report = json.loads((tmp_path / "report.json").read_text())
@@ -141,5 +141,6 @@ def test_a_gateway_has_boards_of_several_kinds(example: Built, images: Path, tmp
     with members_of(file) as members:
         assert [member.name for member in members] == ["here", "beside"]
         assert all(member.masked for member in members)
+        assert members[0].samples is not None
         assert [sample.label for sample in members[0].samples.samples] == [3]
         assert members[0].board.fresh() == members[1].board.fresh()

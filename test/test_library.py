@@ -273,10 +273,11 @@ def test_it_has_no_writable_globals_no_libc_and_no_name_but_its_own(folder: Path
     undefined, writable, names = symbols(folder, tmp_path / "all.o", sources(folder))
     assert undefined <= LIBC and writable == set()
     own = {name for name in names if not name.startswith("microtrain_")}
-    assert own == set(NETWORKS)
-    header = (FIRMWARE / "include/microtrain.h").read_text(encoding="utf-8")
+    assert own == {name + more for name in NETWORKS for more in ("", "_shared")}
+    headers = ("microtrain.h", "microtrain_fleet.h")
+    header = "".join((FIRMWARE / "include" / name).read_text(encoding="utf-8") for name in headers)
     public = set(re.findall(r"^[a-z].*?\b(microtrain_\w+)\(", header, re.MULTILINE))
-    assert len(public) == 26 and public <= names
+    assert len(public) == 31 and public <= names
 
 
 def test_a_planted_global_and_malloc_are_noticed(folder: Path, tmp_path: Path) -> None:
@@ -301,8 +302,8 @@ def test_every_status_has_a_text_of_its_own(lib: ctypes.CDLL) -> None:
     codes = [int(n) for n in re.findall(r"^    MICROTRAIN_\w+ = (-?\d+)", header, re.MULTILINE)]
     lib.microtrain_text.restype = ctypes.c_char_p
     texts = {lib.microtrain_text(code) for code in codes}
-    assert len(codes) == len(texts) == 22 and b"no such status" not in texts
-    for code in (3, 4711, -20, -(2**31), 2**31 - 1):
+    assert len(codes) == len(texts) == 23 and b"no such status" not in texts
+    for code in (3, 4711, -21, -(2**31), 2**31 - 1):
         assert lib.microtrain_text(code) == b"no such status"
 
 
@@ -525,8 +526,21 @@ def test_the_command_writes_and_says_what_is_wrong(models: dict[str, Compiled], 
     base = (str(tmp_path / "lib"), "--model", str(generated))
     status, said = exported(*base, "--name", "second")
     assert status == 0 and "second.h" in said
-    assert {p.name for p in (tmp_path / "lib/src").glob("*.h")} == {"first.h", "second.h", "microtrain.h"}
-    for name in ("int", "Garden", "9lives", "microtrain_x", "a b", "../x", "row", "crc32", "memcpy", ""):
+    headers = {"first.h", "second.h", "microtrain.h", "microtrain_fleet.h"}
+    assert {p.name for p in (tmp_path / "lib/src").glob("*.h")} == headers
+    for name in (
+        "int",
+        "a_shared",
+        "Garden",
+        "9lives",
+        "microtrain_x",
+        "a b",
+        "../x",
+        "row",
+        "crc32",
+        "memcpy",
+        "",
+    ):
         status, said = exported(*base, "--name", name)
         assert (status == 1 and "is no name for a model" in said) or (name == "" and status == 0)
     (tmp_path / "full").mkdir()

@@ -62,7 +62,7 @@ def device(program: Path) -> Iterator[Program]:
 
 def test_help_names_every_documented_command(device: Program) -> None:
     lines = device.ask_all("help")
-    assert len(DOCUMENTED) == 32
+    assert len(DOCUMENTED) == 34
     named = {re.split(r"[ :]", line)[0] for line in lines[:-1]}
     elsewhere = {
         "imprint",
@@ -71,7 +71,9 @@ def test_help_names_every_documented_command(device: Program) -> None:
         "head",
         "target",
         "slide",
-    }  # with statistics of features, a replay buffer, targets or windows: test_replay.py, test_hop.py, ...
+        "join",
+        "share",
+    }  # with what not every firmware has: test_replay.py, test_hop.py, test_fleet_on_board.py, ...
     assert named == DOCUMENTED - elsewhere
     assert lines[-1] == "ok"
 

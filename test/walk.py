@@ -134,7 +134,7 @@ NO_COMMANDS = {
     ("docs/fleet.md", "[superlink]"): "test_fleet_network.py writes such a file",
     **{
         ("docs/embed.md", f"/* {name}.c */"): "test_embed.py compiles it"
-        for name in ("main", "moment", "flash", "control", "task", "meter")
+        for name in ("main", "moment", "flash", "control", "task", "meter", "round")
     },
     ("docs/embed.md", "add_subdirectory(garden)"): "test_packages.py builds so",
     ("docs/inputs.md", "file,temperature,humidity"): "test_measured.py writes such tables",

@@ -39,6 +39,9 @@ struct checkpoint {
     const struct microtrain_storage *storage;
     int *failed; /* set to 1 where the storage could not be read */
 #endif
+#if MODEL_FLEET_BYTES > 0
+    const uint8_t *instead; /* is saved in the place of the trainables; NULL: they are */
+#endif
     int status;                   /* of the slots: OK, NONE, ERR_MODEL or ERR_VERSION */
     uint32_t model_id, version;   /* of what the slots hold, where that is refused */
     uint32_t slot, offset;        /* of the newest record */
@@ -65,6 +68,11 @@ int checkpoint_save(struct checkpoint *c, const struct session *s);
 /* Erase all slots; the session stays as it is. A power cut or an error leaves the newest record or none.
  * CHECKPOINT_OK, CHECKPOINT_ERR_FLASH or CHECKPOINT_ERR_ERASE. */
 int checkpoint_forget(struct checkpoint *c);
+
+#if MODEL_FLEET_BYTES > 0
+/* The trainables of the newest record, in flash; NULL where there is none. They stay there during the next save. */
+const uint8_t *checkpoint_newest(const struct checkpoint *c);
+#endif
 
 /* Save where session.autosave steps or more have been trained since the last save, and the guard is calm. CHECKPOINT_OK
  * where not. */

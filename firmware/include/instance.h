@@ -34,7 +34,8 @@
 #define ALIVE()
 #define CYCLES() 0u
 #define MODEL_RECORDS 0
-#define MODEL_TARGETS 0 /* the library's functions take them */
+#define MODEL_TARGETS 0     /* the library's functions take them */
+#define MODEL_FLEET_BYTES 0 /* they are the caller's */
 
 #else
 
@@ -45,6 +46,10 @@
 #ifndef MODEL_TARGETS
 #define MODEL_TARGETS 0 /* it learns from labels */
 #define MODEL_GUESSES model_info.classes
+#endif
+
+#ifndef MODEL_FLEET_BYTES
+#define MODEL_FLEET_BYTES 0
 #endif
 
 #define INFO(s) ((void)(s), &model_info)

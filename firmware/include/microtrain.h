@@ -58,7 +58,8 @@ enum microtrain_status {
     MICROTRAIN_ERR_KERNEL = -16,
     MICROTRAIN_ERR_TABLES = -17,
     MICROTRAIN_ERR_ARENA = -18,
-    MICROTRAIN_ERR_TASK = -19
+    MICROTRAIN_ERR_TASK = -19,
+    MICROTRAIN_ERR_DIVERGED = -20
 };
 
 /* A converted model; the header that export-library wrote declares it. In flash. */

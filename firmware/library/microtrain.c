@@ -126,6 +126,7 @@ const char *microtrain_text(int status)
         "the model's tables are not what was converted",
         "a word of the arena does not hold its value",
         "the model learns from targets where a label was given, or from labels where a target was",
+        "the head holds what is no number, or far too large: training has diverged",
     };
     uint32_t n = 0u - (uint32_t)status;
     if (status > 0) {

@@ -14,7 +14,7 @@ from microtrain.base.paths import FIRMWARE
 from microtrain.memory_report.library import ARM, HARD, RISCV
 from microtrain.memory_report.library import CORES as COMPILERS
 
-PROGRAM, PAINTED = (Path(__file__).with_name(name) for name in ("program.c", "painted.c"))
+PROGRAM, PAINTED, FLEET = (Path(__file__).with_name(f"{name}.c") for name in ("program", "painted", "fleet"))
 FLAGS = ("-std=c11", "-O2", "-ffunction-sections", "-fdata-sections", "-Wall", "-Wextra", "-Werror")
 SEMIHOSTING = ("--specs=picolibc.specs", "--oslib=semihost", "--crt0=hosted")
 QEMU: tuple[str, ...] = ("-nographic", "-monitor", "none", "-serial", "none", "-icount", "shift=0")
@@ -91,7 +91,7 @@ class Session:
         header = (self.library / f"src/{self.model}.h").read_text(encoding="utf-8")
         big = self.model.upper()
         sizes = dict(re.findall(rf"^#define {big}_(\w+) (.+)$", header, re.MULTILINE))
-        wanted = ("ARENA_BYTES", "TRAINABLE_BYTES", "ROW_BYTES", "HEIGHT", "CLASSES")
+        wanted = ("ARENA_BYTES", "TRAINABLE_BYTES", "HELD_BYTES", "ROW_BYTES", "HEIGHT", "CLASSES")
         missing = [name for name in wanted if name not in sizes]
         if missing:
             raise Error(f"{self.model}.h lacks {', '.join(missing)}: export it again.")
@@ -101,6 +101,7 @@ class Session:
             *given,
             header_name,
             f"-DPROGRAM_MODEL={self.model}",
+            f"-DPROGRAM_SHARED={self.model}_shared",
             f"-DPROGRAM_STEPS={self.steps}",
             f"-DPROGRAM_WORK={WORK}",
         ]

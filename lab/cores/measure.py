@@ -7,7 +7,7 @@ from typing import Any
 
 from microtrain.base.errors import Error
 
-from .machines import PAINTED, Core, Session, built, ran, sizes
+from .machines import FLEET, PAINTED, Core, Session, built, ran, sizes
 
 Row = dict[str, Any]
 
@@ -24,10 +24,17 @@ def row(core: Core, session: Session, folder: Path) -> Row:
         "inference_instructions": instructions(core, said["inference"]),
         "step_instructions": instructions(core, said["step"]),
         "slice_instructions": instructions(core, said.get("slice", [])),
+        **in_a_fleet(core, session, folder),
         "stack": int(said["stack"][-1]) or None,
         "flash": flash,
         "sram": sram,
     }
+
+
+def in_a_fleet(core: Core, session: Session, folder: Path) -> Row:
+    """Rounds of a board in a fleet: the SHA-256 of all that it says and holds back; an update."""
+    said = numbers(core, ran(core, built(core, session, folder, FLEET)))
+    return {"fleet_sha256": said["sha256"][-1], "update_instructions": instructions(core, said["update"])}
 
 
 def numbers(core: Core, text: str) -> dict[str, list[str]]:
@@ -55,6 +62,7 @@ def instructions(core: Core, ticks: list[str]) -> int | None:
 
 
 def differing(rows: list[Row]) -> list[str]:
-    """Cores whose weights are not those of the first row of their model."""
-    first: dict[str, str] = {}
-    return [r["core"] for r in rows if first.setdefault(r["model"], r["sha256"]) != r["sha256"]]
+    """Cores whose weights, or whose updates in a fleet, are not those of the first row of their model."""
+    first: dict[str, Row] = {}
+    keys = ("sha256", "fleet_sha256")
+    return [r["core"] for r in rows if any(first.setdefault(r["model"], r)[key] != r[key] for key in keys)]

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The stack that each function of microtrain.h takes on a core: lines of a name and the most that any call of it took. */
+/* The stack that each public function takes on a core: lines of a name and the most that any call of it took. */
 #include <stdio.h>
 
 #include "paint.h"
@@ -115,6 +115,31 @@ static void kept(void)
     MEASURE(state, microtrain_state(&device, &state));
 }
 
+static void in_a_fleet(void)
+{
+    static uint64_t base[PROGRAM_TRAINABLE_BYTES / 8 + 1], last[PROGRAM_TRAINABLE_BYTES / 8 + 1];
+    static uint32_t held[PROGRAM_HELD_BYTES / 4 + 1], velocity[PROGRAM_HELD_BYTES / 4 + 1];
+    static const struct microtrain_mask masks[2] = {{{1}, 0}, {{2}, 1}};
+    static uint64_t masked[MICROTRAIN_MASK_VALUES];
+    static uint8_t body[64];
+    const struct microtrain_fleet_memory memory = {base, last, held, velocity};
+    const struct microtrain_fleet_rule rule = {sizeof body, 192};
+    uint32_t bytes = 0;
+    int along = 0;
+    copy((uint8_t *)base, (const uint8_t *)learned, PROGRAM_TRAINABLE_BYTES);
+    for (int round = 0; round < 3; round++) {
+        MEASURE(fleet_along, along = microtrain_fleet_along(&PROGRAM_SHARED, &memory));
+        MEASURE(fleet_begin, microtrain_fleet_begin(&PROGRAM_SHARED, &memory, along, learned));
+        microtrain_feed(&device, input);
+        microtrain_train(&device, 0, NULL);
+        MEASURE(fleet_update, microtrain_fleet_update(&PROGRAM_SHARED, &memory, learned, along, &rule, body, &bytes));
+        MEASURE(fleet_take_back, microtrain_fleet_take_back(&PROGRAM_SHARED, held, body, bytes));
+        MEASURE(fleet_masked, microtrain_fleet_masked(&PROGRAM_SHARED, base, learned, 9, masks, 2, 0, masked));
+        copy((uint8_t *)last, (const uint8_t *)base, PROGRAM_TRAINABLE_BYTES);
+        copy((uint8_t *)base, (const uint8_t *)learned, PROGRAM_TRAINABLE_BYTES);
+    }
+}
+
 int main(void)
 {
     const struct microtrain_memory memory = {arena, sizeof arena, learned, sizeof learned};
@@ -132,6 +157,7 @@ int main(void)
     whole_calls();
     pieces();
     kept();
+    in_a_fleet();
     printf("end 0\n");
     return 0;
 }

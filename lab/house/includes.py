@@ -16,9 +16,10 @@ ROOMS = {
     "main": {"runtime", "application.h", "board.h"},
     "application": {"runtime", "application.h", "model", "board.h", "board", "base"},
     "library": {"runtime", "model", "microtrain.h", "kernels", "base"},
-    "runtime": {"application.h", "model", "microtrain.h", "kernels", "board.h", "base"},
+    "runtime": {"application.h", "model", "microtrain.h", "fleet", "kernels", "board.h", "base"},
     "board": {"board.h", "base"},
-    "model": {"kernels", "microtrain.h"},
+    "model": {"kernels", "microtrain.h", "fleet"},
+    "fleet": {"microtrain.h"},
     "kernels": set(),
     "base": set(),
     "application.h": set(),
@@ -27,8 +28,8 @@ ROOMS = {
 }
 PROMISES = {"application.h": "application.h", "board.h": "board.h", "model_api.h": "model"}
 PROMISES |= {"microtrain.h": "microtrain.h", "model_table.h": "model", "instance.h": "runtime"}
-PROMISES |= {"model_weights.h": "model", "model.h": "model"}
-FOR_GENERATED_CODE = {"kernels", "model"}  # rooms whose headers model.c includes
+PROMISES |= {"model_weights.h": "model", "model.h": "model", "microtrain_fleet.h": "fleet"}
+FOR_GENERATED_CODE = {"kernels", "model", "fleet"}  # rooms whose headers model.c includes
 LENT = ("application", "hardware.h")  # drivers of an application need the chip's registers
 
 

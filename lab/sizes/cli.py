@@ -118,6 +118,7 @@ def main() -> None:
         "imprint": networks.imprinting(example),
         "sound": networks.hearing(WORK),
         "hop": networks.moving(example, ALL_PASSES),
+        "fleet": networks.sharing(example),
     }
     notes.write(FILE, {board: measured(board, models, more) for board in boards.names()})
     click.echo(f"wrote {FILE.relative_to(ROOT)}" if FILE.is_relative_to(ROOT) else f"wrote {FILE}")

@@ -213,3 +213,8 @@ def moving(graph: Graph, passes: Passes) -> Compiled:
 def imprinting(graph: Graph) -> Compiled:
     """With statistics of features."""
     return compile_graph(graph, SCHEMES[1], CLASSES, Passes(imprint=GROUP))
+
+
+def sharing(graph: Graph) -> Compiled:
+    """With updates of a fleet that the board makes itself."""
+    return compile_graph(graph, SCHEMES[1], CLASSES, Passes(fleet=0.1))

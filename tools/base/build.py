@@ -27,9 +27,10 @@ class Firmware:
         return self.generated / "plan.json"
 
 
-def convert(model: Path, scheme: Path, classes: int, output: Path) -> str:
+def convert(model: Path, scheme: Path, classes: int, output: Path, fleet: float = 0.0) -> str:
     """Run tools/convert without --imprint; returns the table it prints. Error where it fails."""
-    options = ("--scheme", scheme, "--classes", classes, "--imprint", "off")
+    options: tuple[object, ...] = ("--scheme", scheme, "--classes", classes, "--imprint", "off")
+    options += ("--fleet", fleet) if fleet else ()
     words = ours("tools/convert", model, *options, "-o", output)
     return logged(words, output.with_suffix(".convert.log"))
 

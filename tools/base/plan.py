@@ -203,6 +203,18 @@ class Imprint:
 
 
 @dataclass(frozen=True)
+class Fleet:
+    """A board that makes its updates in a fleet itself.
+
+    room   bytes of the largest one
+    bytes  of SRAM, and of each checkpoint, for what is held back
+    """
+
+    room: Count
+    bytes: Count
+
+
+@dataclass(frozen=True)
 class Replay:
     """The replay buffer.
 
@@ -268,6 +280,7 @@ class Plan:
     front     forward steps before the first that uses something trained
     replay    None: no replay buffer
     imprint   None: no statistics of features
+    fleet     None: a gateway makes the board's updates
     layers    in forward order
     path      the file it was read from
     """
@@ -287,6 +300,7 @@ class Plan:
     front: Count
     replay: Replay | None = field(metadata=OPTIONAL)
     imprint: Imprint | None = field(metadata=OPTIONAL)
+    fleet: Fleet | None = field(metadata=OPTIONAL)
     layers: tuple[Layer, ...]
     flash: Flash
     sram: Sram

@@ -104,7 +104,12 @@ def asked_of(model: Path, wanted: Wanted) -> check.Asked:
 
 def passes_of(wanted: Wanted, images: bool) -> Passes:
     """images: there are some that codes of records can be learned from."""
-    return Passes(fused=not wanted.whole, arriving=not wanted.keep_image, replay=replay_of(wanted, images))
+    return Passes(
+        fused=not wanted.whole,
+        arriving=not wanted.keep_image,
+        replay=replay_of(wanted, images),
+        fleet=wanted.fleet,
+    )
 
 
 def replay_of(wanted: Wanted, images: bool) -> replay.Request | None:

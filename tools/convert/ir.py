@@ -228,6 +228,7 @@ class Graph:
     codes     how a record keeps its tensors; without an entry as they are
     imprint   features of which the covariance is kept together (memory/imprint.py); 0: no statistics
     sound     the front end that makes the input's rows of sound; None: they come as they are
+    fleet     bytes of an update that the board makes itself (memory/fleet.py); 0: its gateway does
     hop       rows by which a window moves on, keeping the others (ops/hop.py); 0: each comes whole
     """
 
@@ -245,6 +246,7 @@ class Graph:
     classes: tuple[str, ...] = field(default=())
     sound: LogMel | None = None
     hop: int = 0
+    fleet: int = 0
 
     def producer(self, tensor: str) -> Node | None:
         return next((n for n in self.nodes if tensor in n.outputs), None)

@@ -13,6 +13,7 @@ from .emit.code import step_text
 from .emit.document import flash_of, flash_total
 from .emit.firmware_flash import sizes
 from .ir import ConvertError, Graph, Weights
+from .memory.fleet import fleet_bytes
 from .memory.plan import Plan
 from .ops import has_head
 from .pipeline import FIRMWARE_SRAM, Compiled
@@ -122,7 +123,8 @@ def head_too_large(weights: Weights, limits: Limits, classes: int | None) -> lis
 
 def of(compiled: Compiled, limits: Limits) -> list[str]:
     """What of a planned model is over a limit."""
-    return [*_weights(compiled, limits), *_flash(compiled, limits), *sram(compiled, limits)]
+    over = (_weights, _flash, sram, _updates)
+    return [sentence for found in over for sentence in found(compiled, limits)]
 
 
 def _weights(compiled: Compiled, limits: Limits) -> list[str]:
@@ -160,7 +162,23 @@ def sram(compiled: Compiled, limits: Limits) -> list[str]:
     return [
         f"{compiled.sram:,} B of SRAM with scheme {compiled.scheme.name}, {compiled.sram - limits.sram:,} B "
         f"over the {_whose(limits)}; the peak, step {step}, is made by {peak_text(plan)}, beside "
-        f"{block_bytes(layout(graph)):,} B of trainables: {sram_ways(compiled, limits)}"
+        f"{block_bytes(layout(graph)):,} B of trainables{_beside(graph)}: {sram_ways(compiled, limits)}"
+    ]
+
+
+def _beside(graph: Graph) -> str:
+    return f" and {fleet_bytes(graph):,} B of --fleet" if graph.fleet else ""
+
+
+def _updates(compiled: Compiled, limits: Limits) -> list[str]:
+    """A round of a fleet begins and ends with a checkpoint."""
+    graph = compiled.graph
+    kept = block_bytes(layout(graph)) + fleet_bytes(graph)
+    if not graph.fleet or limits.board is None or limits.board.can_save(kept):
+        return []
+    return [
+        f"{kept:,} B to save at both ends of a fleet's round, and a checkpoint slot of {limits.board.name} "
+        f"has {limits.board.slot:,} B: train less, or leave --fleet out, and the gateway makes the updates"
     ]
 
 

@@ -11,7 +11,7 @@ import click
 
 from microtrain.base import paths
 from microtrain.base.errors import Error, short
-from microtrain.base.options import option
+from microtrain.base.options import Number, option
 
 from . import boards, defaults
 from .mean_std import both, mean_option, std_option
@@ -295,6 +295,14 @@ class Wanted:
         show_default=True,
         help="Statistics of features, from which the device makes its head after one look at each image: "
         "of how many features the covariance is kept together; auto: as many as the budget allows.",
+    )
+    fleet: float = option(
+        "--fleet",
+        type=Number(0, 1),
+        default=0.0,
+        metavar="SHARE",
+        help="Memory on the board for making its updates in a fleet itself, of this share of all trained "
+        "bytes at most, as in 0.01. By default its gateway makes them.",
     )
     library: Path | None = option(
         "--library",

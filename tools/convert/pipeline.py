@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from .ir import ConvertError, Graph
 from .memory.check_plan import check_plan
+from .memory.fleet import fleet_bytes, room_of
 from .memory.imprint import features_of
 from .memory.plan import GAP, Plan, fits, peak, plan
 from .memory.replay import Request, buffer_bytes, with_record
@@ -45,6 +46,8 @@ class Passes:
     arena     bytes of arena above which what the backward pass needs is made again rather than kept
     replay    the buffer of old records that a firmware should have beside the model, if any
     imprint   features of which the covariance is kept together; 0: no statistics of features
+    fleet     share of all trained bytes that an update has at most which the board makes itself; 0: its
+              gateway does
     strip     rows of an image that enter the first chain at once, at least
     """
 
@@ -55,6 +58,7 @@ class Passes:
     arena: int = 1 << 32
     replay: Request | None = None
     imprint: int = 0
+    fleet: float = 0.0
     strip: int = 1
 
 
@@ -85,8 +89,10 @@ class Compiled:
 
 
 def fixed_sram(graph: Graph, replay: Request | None = None) -> int:
-    """Estimated bytes of SRAM beside the arena: trainables, replay buffer and the firmware's own."""
-    return block_bytes(layout(graph)) + firmware_sram(graph) + (replay.needed(graph) if replay else 0)
+    """Estimated bytes of SRAM beside the arena: trainables, what a fleet needs, replay buffer and the
+    firmware's own."""
+    own = block_bytes(layout(graph)) + fleet_bytes(graph) + firmware_sram(graph)
+    return own + (replay.needed(graph) if replay else 0)
 
 
 def firmware_sram(graph: Graph) -> int:
@@ -120,7 +126,7 @@ def training_graph(quantized: Graph, scheme: Scheme, classes: int, passes: Passe
         return schedule(wide(fuse(graph, passes.chained, passes.arriving), passes.strip))
 
     graph = sparse_graph(quantized, scheme, classes)
-    graph = graph.replace(imprint=min(passes.imprint, features_of(graph)))
+    graph = graph.replace(imprint=min(passes.imprint, features_of(graph)), fleet=room_of(graph, passes.fleet))
     graph = verify(recompute(graph, lambda g: peak(ordered(g), passes.in_place), passes.arena))
     return verify(ordered(graph))
 

@@ -37,6 +37,7 @@ class Info:
     imprint    features of which the covariance is kept together, 0: no statistics of features
     task       what is learned from targets (plan.Scheme.task); "": it learns from labels
     hop        rows by which a window moves on, 0: each comes whole
+    fleet      bytes of an update that the board makes itself, 0: its gateway makes them
     """
 
     board: str
@@ -52,6 +53,7 @@ class Info:
     imprint: int = 0
     task: str = ""
     hop: int = 0
+    fleet: int = 0
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,15 @@ class Step:
     predicted: int
     loss: float
     diverged: bool = False
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What a board says of its round in a fleet: its update's body, steps, and their mean loss."""
+
+    body: bytes
+    steps: int
+    loss: float
 
 
 class Device:
@@ -248,6 +259,37 @@ class Device:
                 raise AnswerError(word, "; ".join([*lines, sentence]), "selftest")
             lines.append(item.text)
         raise NoAnswerError("the self-test does not end: press the reset button and try again.", lines)
+
+    def join(self, fleet: str, number: int, arrived: int) -> bool:
+        """Begin a round of a fleet from the trainables that were pushed, with what the board holds back.
+
+        fleet    8 hex digits
+        arrived  the last round whose update the server has; what the board said in a later one is not lost
+        Returns  whether the round is over already: share() says its update again
+        Errors   AnswerError where a later round was begun, or this one with other trainables
+        """
+        answer = self._talk.command(f"join {fleet} {number} {arrived}", "ok join", COMPUTE_S)
+        return answer.final.endswith("done")
+
+    def share(self, room: int, momentum: int) -> Shared:
+        """End the round: the update that the board makes of it (tools/fleet/dgc.py).
+
+        room      bytes that it may have
+        momentum  in 1/256
+        Errors    AnswerError where no round was begun, training has diverged, or something else was saved
+                  meanwhile; DamagedError where it arrives corrupt, and then it may be asked for again
+        """
+        answer = self._talk.command(f"share {room} {momentum}", "ok share", COMPUTE_S)
+        said = dict(split_pair(line) for line in answer.lines if not line.startswith("update "))
+        digits = "".join(split_pair(line)[1] for line in answer.lines if line.startswith("update "))
+        try:
+            body = bytes.fromhex(digits)
+            shared = Shared(body, int(said["steps"]), float(said["loss"]))
+        except (KeyError, ValueError) as error:
+            raise DamagedError(digits) from error
+        if crc32(body) != answer.values(int)[0]:
+            raise DamagedError(digits)
+        return shared
 
     def reset(self) -> None:
         """Trainables and counters as after conversion."""
@@ -522,6 +564,7 @@ def parse_info(said: dict[str, str]) -> Info:
         imprint=int(said.get("imprint", 0)),
         task=said.get("task", ""),
         hop=int(said.get("hop", 0)),
+        fleet=int(said.get("fleet", 0)),
     )
 
 

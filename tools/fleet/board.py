@@ -6,9 +6,9 @@ import hashlib
 import math
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from microtrain.device.client import Device
 from microtrain.device.errors import DeviceError, LinkError
 from microtrain.device.link import Port
 from microtrain.device.plan import check_same_model
-from microtrain.device.session import Evaluation, Log, Settings, Silent, evaluate, new_log, train
+from microtrain.device.session import RATE_EVERY, Evaluation, Log, Settings, Silent, evaluate, new_log, train
 from microtrain.samples.source import Dataset, Sample, load
 from microtrain.simulate.blueprint import blueprint
 from microtrain.simulate.guard import LastGood
@@ -25,17 +25,42 @@ from microtrain.simulate.machine import Machine, library
 
 from .errors import FleetError
 
+T = TypeVar("T")
+FLEET_DIGITS = 8  # of a federation's, by which a board knows it
 TRIES = 25  # a round is begun again so often before a board counts as missing
 
 
 @dataclass(frozen=True)
 class Learned:
-    """What came of a round: the trainables, the steps, their mean loss, how often it was begun again."""
+    """What came of a round: the trainables, the steps, their mean loss, how often it was begun again.
+
+    body     of the update, where the board made it
+    records  of its own that it learned from, where it was given no samples
+    """
 
     block: bytes
     steps: int
     loss: float
     again: int
+    body: bytes = b""
+    records: int = 0
+
+
+@dataclass(frozen=True)
+class Round:
+    """What a board that makes its updates itself must know of a round.
+
+    federation  16 hex digits
+    arrived     the last round whose update the server has
+    room        bytes that the update's body may have
+    momentum    in 1/256
+    """
+
+    federation: str
+    number: int
+    arrived: int
+    room: int
+    momentum: int
 
 
 class Board(Protocol):
@@ -44,12 +69,26 @@ class Board(Protocol):
     plan: Plan
 
     def fresh(self) -> bytes:
-        """Its trainables as after conversion."""
+        """Its trainables as after conversion. What it remembers is lost."""
 
-    def learn(self, block: bytes, samples: Dataset, settings: Settings) -> Learned:
+    def present(self) -> bytes:
+        """Its trainables as they are."""
+
+    def learn(
+        self, block: bytes, samples: Dataset | None, settings: Settings, turn: Round | None = None
+    ) -> Learned:
         """Learn from the samples, beginning with these trainables.
 
+        samples  None: the records of the board's own replay buffer
+        turn     in which the board makes its update itself, with what it holds back; the trainables of the
+                 result are then those given
         Errors   FleetError where it cannot, or training diverged
+        """
+
+    def room(self) -> int:
+        """Bytes of the largest update that it makes itself; 0: its gateway makes them.
+
+        Errors   FleetError where it is not there
         """
 
     def close(self) -> None: ...
@@ -90,12 +129,12 @@ class PortBoard:
             self._port.close()
             self._port = None
 
-    def _tried(self, action: Callable[[Device], Learned]) -> Learned:
+    def _tried(self, action: Callable[[Device], T]) -> tuple[T, int]:
+        """What came of it, and how often it was begun again."""
         again = 0
         while True:
             try:
-                done = action(self._connected())
-                return Learned(done.block, done.steps, done.loss, again)
+                return action(self._connected()), again
             except DeviceError as error:
                 again += 1
                 self._drop(error)
@@ -103,23 +142,65 @@ class PortBoard:
                     raise FleetError(f"{self.where} is left out of this round: {error}") from error
 
     def fresh(self) -> bytes:
-        def action(device: Device) -> Learned:
+        def action(device: Device) -> bytes:
             device.reset()
-            return Learned(device.pull(), 0, 0.0, 0)
+            return device.pull()
 
-        return self._tried(action).block
+        return self._tried(action)[0]
 
-    def learn(self, block: bytes, samples: Dataset, settings: Settings) -> Learned:
+    def present(self) -> bytes:
+        return self._tried(lambda device: device.pull())[0]
+
+    def learn(
+        self, block: bytes, samples: Dataset | None, settings: Settings, turn: Round | None = None
+    ) -> Learned:
         def action(device: Device) -> Learned:
+            if samples is None:
+                return self._remember(device, block, settings, turn)
             device.reset()
             device.push(block)
+            over = self._join(device, turn)
             log = new_log(device, samples.classes, settings)
-            train(device, samples, None, log, Silent())
-            if not log.diverged and device.stats().get("steps") != str(len(log.steps)):
-                raise DeviceError(f"{self.where} has lost steps of this round: it has restarted.")
-            return finished(log, device.pull(), self.where)
+            if not over:
+                train(device, samples, None, log, Silent())
+                checked(log, device, self.where)
+            if turn is None:
+                return finished(log, device.pull(), self.where)
+            return self._share(device, block, turn)
 
-        return self._tried(action)
+        done, again = self._tried(action)
+        return replace(done, again=again)
+
+    def _remember(self, device: Device, block: bytes, settings: Settings, turn: Round | None) -> Learned:
+        """A round of steps on the board's own records, without `reset`, which would forget them."""
+        held = int(device.stats().get("records_held", 0))
+        if not held:
+            raise FleetError(f"{self.where} is left out of this round: it has no records to learn from.")
+        device.push(block)
+        steps = 0 if self._join(device, turn) else settings.epochs * min(held, settings.limit or held)
+        before = int(device.stats()["steps"])
+        device.seed(settings.seed)
+        for step in range(0, steps, RATE_EVERY):
+            device.rate(settings.rate_at(step, steps))
+            device.rehearse(min(RATE_EVERY, steps - step))
+        if int(device.stats()["steps"]) != before + steps:
+            raise DeviceError(f"{self.where} has lost steps of this round: it has restarted.")
+        if turn is not None:
+            return replace(self._share(device, block, turn), records=held)
+        return Learned(device.pull(), steps, 0.0, 0, records=held)
+
+    @staticmethod
+    def _join(device: Device, turn: Round | None) -> bool:
+        """Begin a round in which the board makes its update; whether that is over already."""
+        return turn is not None and device.join(turn.federation[:FLEET_DIGITS], turn.number, turn.arrived)
+
+    @staticmethod
+    def _share(device: Device, block: bytes, turn: Round) -> Learned:
+        made = device.share(turn.room, turn.momentum)
+        return Learned(block, made.steps, made.loss, 0, made.body)
+
+    def room(self) -> int:
+        return self._tried(lambda device: device.info.fleet)[0]
 
     def close(self) -> None:
         if self._device is not None:
@@ -127,6 +208,14 @@ class PortBoard:
         elif self._port is not None:
             self._port.close()
         self._device = self._port = None
+
+
+def checked(log: Log, device: Device, where: str) -> None:
+    """FleetError where training diverged, DeviceError where the board has not taken all steps of the log."""
+    if log.diverged:
+        raise FleetError(f"{where} is left out of this round: its training diverged at step {log.diverged}.")
+    if device.stats().get("steps") != str(len(log.steps)):
+        raise DeviceError(f"{where} has lost steps of this round: it has restarted.")
 
 
 def finished(log: Log, block: bytes, where: str) -> Learned:
@@ -183,7 +272,13 @@ class HostBoard:
             self.host.machine.reset()
             return self.host.machine.trainables()
 
-    def learn(self, block: bytes, samples: Dataset, settings: Settings) -> Learned:
+    def present(self) -> bytes:
+        return self.fresh()  # the host's memory is every board's
+
+    def learn(
+        self, block: bytes, samples: Dataset | None, settings: Settings, turn: Round | None = None
+    ) -> Learned:
+        assert turn is None and samples is not None, "this machine has no records, and makes no updates"
         with self.host.lock:
             machine = self.host.machine
             machine.reset()
@@ -191,6 +286,9 @@ class HostBoard:
             log = new_log(machine, samples.classes, settings)
             train(machine, samples, None, log, Silent(), self.host.show, LastGood(machine))
             return finished(log, machine.trainables(), self.where)
+
+    def room(self) -> int:
+        return 0
 
     def close(self) -> None:
         pass

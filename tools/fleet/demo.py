@@ -21,7 +21,8 @@ from microtrain.device.session import Settings as Session
 from microtrain.samples.source import Dataset, scan
 
 from .apart import Apart
-from .board import Board, Host, HostBoard, Learned
+from .board import Board, Host, HostBoard, Learned, Round
+from .dgc import MOMENTUM
 from .events import Event, Tell
 from .federation import Federation
 from .layout import Layout
@@ -55,6 +56,7 @@ class Wanted:
             limit=LIMIT,
             mu=0.1 if self.strategy == "fedprox" else 0.0,
             share=round(self.share * 1_000_000),
+            momentum=MOMENTUM if self.share else 0,
         )
 
 
@@ -74,7 +76,7 @@ class Scene:
 def run(wanted: Wanted) -> None:
     """The whole demo. Error where the boards' bits are not those of the host library."""
     require("fleet", "microtrain fleet", "flwr")
-    scene = prepare(wanted.boards)
+    scene = prepare(wanted.boards, wanted.share)
     log = OUTPUT / "fleet.jsonl"
     log.unlink(missing_ok=True)
     names = tuple(f"board-{n + 1}" for n in range(wanted.boards))
@@ -88,11 +90,11 @@ def run(wanted: Wanted) -> None:
     tell(report(wanted, emulated, here, alone))
 
 
-def prepare(boards: int) -> Scene:
-    """Convert and build the example, and divide its images."""
+def prepare(boards: int, share: float = 0.0) -> Scene:
+    """Convert and build the example, and divide its images. share: of updates that boards make themselves."""
     images = export_images()
     say("converting and building the example")
-    convert(EXAMPLE / "model.pt", EXAMPLE / "scheme.yaml", CLASSES, OUTPUT / "generated")
+    convert(EXAMPLE / "model.pt", EXAMPLE / "scheme.yaml", CLASSES, OUTPUT / "generated", share)
     firmware = build(OUTPUT / "generated", OUTPUT / "pio", board=True)
     assert firmware.elf is not None
     host = Host(read_plan(firmware.plan), OUTPUT / "library")
@@ -109,9 +111,17 @@ class Told:
     def fresh(self) -> bytes:
         return self.board.fresh()
 
-    def learn(self, block: bytes, samples: Dataset, settings: Session) -> Learned:
+    def present(self) -> bytes:
+        return self.board.present()
+
+    def room(self) -> int:
+        return self.board.room()
+
+    def learn(
+        self, block: bytes, samples: Dataset | None, settings: Session, turn: Round | None = None
+    ) -> Learned:
         self.view.board(self.name, WORKING)
-        learned = self.board.learn(block, samples, settings)
+        learned = self.board.learn(block, samples, settings, turn)
         self.view.board(self.name, DONE)
         return learned
 

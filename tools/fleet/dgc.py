@@ -8,6 +8,9 @@ loses its velocity (momentum factor masking).
 A sparse body is a row of bits, the highest of each byte first. For each tensor: how many values, and one more
 (Elias' gamma code); where there are some, their size, and for each the gap before it (a Rice code, whose
 parameter follows from how many there are) and its sign. Zeros fill the last byte.
+
+A board does the same to the bit where it has the component for it (firmware/include/microtrain_fleet.h), so
+all of this is whole numbers of 64 bits at most.
 """
 
 from __future__ import annotations
@@ -17,6 +20,8 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 import numpy as np
+
+from microtrain.base.parts import NARROW, WIDE
 
 from .errors import FleetError
 from .layout import Layout, Part
@@ -28,6 +33,8 @@ SIZE_BITS, STEP_BITS = 8, 3  # of a size: 2^(its upper bits) * (1 + its lower bi
 COUNT_BITS = 32  # more values than these count has no tensor
 REACH = 2  # what is held back is at most so many times the limit of its place
 ALONG = 8  # a board trains on from what it holds back where the cosine is at least 1 / ALONG
+DOT_BITS = 60  # of a sum of products: (ALONG * sum)^2 has twice as many and some more, less than 128
+RANK_BITS = 31
 MILLION = 1_000_000
 
 
@@ -56,22 +63,40 @@ def delta_bytes(layout: Layout, change: np.ndarray) -> int:
     return len(dense(layout, change))
 
 
+def least(layout: Layout) -> int:
+    """Bytes of a body that says nothing."""
+    return -(-len(layout.parts) // 8)
+
+
 def within(layout: Layout, values: np.ndarray) -> np.ndarray:
     """What may be held back of these values."""
     return np.asarray(np.clip(values, -REACH * layout.limits, REACH * layout.limits))
 
 
+def holdable(layout: Layout, values: np.ndarray) -> np.ndarray:
+    """What may be held back of these values where updates are compressed: what 16 or 32 bits hold."""
+    most = np.minimum(REACH * layout.limits, np.where(layout.limits <= NARROW, NARROW, WIDE))
+    return np.asarray(np.clip(values, -most, most))
+
+
 def goes_along(layout: Layout, held: np.ndarray, move: np.ndarray) -> bool:
-    """Whether the fleet moves where a board would: the cosine of the two is at least 1 / ALONG, exactly.
+    """Whether the fleet moves where a board would: the cosine of the two is at least 1 / ALONG.
 
     held  what the board has not said
     move  by what the shared values have changed since; where they have not, nothing is compared
     """
     places = np.flatnonzero(move)
-    own = [int(value) for value in held[places] << layout.shifts[places]]
-    all_ = [int(value) for value in move[places] << layout.shifts[places]]
-    dot = sum(a * b for a, b in zip(own, all_, strict=True))
-    return dot > 0 and (ALONG * dot) ** 2 >= sum(a * a for a in own) * sum(b * b for b in all_)
+    width = (DOT_BITS - layout.size.bit_length()) // 2
+    own = fitting(held[places] << layout.shifts[places], width)
+    all_ = fitting(np.clip(move[places], -WIDE, WIDE) << layout.shifts[places], width)
+    dot, norms = int(own @ all_), (int(own @ own), int(all_ @ all_))
+    return dot > 0 and (ALONG * dot) ** 2 >= norms[0] * norms[1]
+
+
+def fitting(values: np.ndarray, width: int) -> np.ndarray:
+    """The values without as many of their lower bits as must go for the largest to have `width`."""
+    most = int(np.abs(values).max(initial=0))
+    return np.asarray(values >> max(0, most.bit_length() - width))
 
 
 def compressed(
@@ -84,18 +109,35 @@ def compressed(
     momentum        in 1/256
     """
     velocity = (velocity * momentum + (1 << MOMENTUM_BITS >> 1) >> MOMENTUM_BITS) + change
-    velocity = within(layout, velocity)
-    held = within(layout, held + velocity)
-    order = np.argsort(-(np.abs(held) << layout.shifts), kind="stable")
-    low, high = 0, int(np.count_nonzero(held))
-    while low < high:  # the most values whose body has room
-        middle = (low + high + 1) // 2
-        if bits(layout, np.sort(order[:middle])) <= 8 * room:
-            low = middle
+    velocity = holdable(layout, velocity)
+    held = holdable(layout, held + velocity)
+    ranks = ranked(layout, held)
+    low, high = (
+        (1 << place_bits(layout)) - 1,
+        (1 << RANK_BITS) - 1,
+    )  # above the one no 0 is, above the other none
+    while low < high:  # the lowest rank above which the values have room
+        middle = (low + high) // 2
+        if bits(layout, np.flatnonzero(ranks > middle)) <= 8 * room:
+            high = middle
         else:
-            high = middle - 1
-    body, values = packed(layout, held, np.sort(order[:low]))
+            low = middle + 1
+    body, values = packed(layout, held, np.flatnonzero(ranks > high))
     return Sent(body, values, held - values, np.where(values != 0, 0, velocity))
+
+
+def ranked(layout: Layout, values: np.ndarray) -> np.ndarray:
+    """A number for each value, int64 [size], no two alike: the larger, the more it is worth to the model.
+
+    Among equals those in front come first. Of the worth so many bits count as a rank has room for.
+    """
+    width = place_bits(layout)
+    worth = fitting(np.abs(values) << layout.shifts, RANK_BITS - width)
+    return np.asarray(worth << width | np.arange(layout.size)[::-1])
+
+
+def place_bits(layout: Layout) -> int:
+    return (layout.size - 1).bit_length()
 
 
 def bits(layout: Layout, places: np.ndarray) -> int:

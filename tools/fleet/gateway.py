@@ -35,11 +35,12 @@ Keep = tuple[Annotated[str, OneOf(tuple(KEEP))], ...]
 class Entry:
     """A board: one of port (of the system), emulate (ELF), native (program) and host (true, as a word).
 
-    data  a folder of class folders, which the board learns from
+    data     a folder of class folders, which the board learns from; without it, from the records of its own
+             replay buffer
     """
 
     name: Name
-    data: str
+    data: str | None = field(default=None, metadata=OPTIONAL)
     port: str | None = field(default=None, metadata=OPTIONAL)
     emulate: str | None = field(default=None, metadata=OPTIONAL)
     native: str | None = field(default=None, metadata=OPTIONAL)
@@ -74,6 +75,8 @@ def read_gateway(file: Path) -> Gateway:
     for entry in gateway.boards:
         if sum(way is not None for way in (entry.port, entry.emulate, entry.native, entry.host)) != 1:
             raise FleetError(f"{file}: board {entry.name} needs one of port, emulate, native and host.")
+        if entry.data is None and entry.host:
+            raise FleetError(f"{file}: board {entry.name} needs data, a folder of images to learn from.")
     return gateway
 
 
@@ -86,6 +89,12 @@ def members_of(file: Path) -> Iterator[list[Member]]:
     gateway, folder = read_gateway(file), file.parent
     keep = gateway.keep or ()
     plan = read_plan(folder / gateway.plan)
+    remembering = [entry.name for entry in gateway.boards if entry.data is None]
+    if remembering and plan.replay is None:
+        raise FleetError(
+            f"{file}: {remembering[0]} names no data to learn from, and the model has no records: convert it "
+            "with --replay, or name a folder of images."
+        )
     own = Layout(plan, keep)
     all_ = Layout(read_plan(folder / gateway.federation), keep) if gateway.federation else own
     state = file.with_suffix(".state")
@@ -94,7 +103,7 @@ def members_of(file: Path) -> Iterator[list[Member]]:
     try:
         for entry in gateway.boards:
             board = board_of(entry, plan, folder, host)
-            samples = scan(folder / entry.data, plan.classes, whole=False)
+            samples = scan(folder / entry.data, plan.classes, whole=False) if entry.data else None
             members.append(Member(entry.name, board, samples, all_, own, state / f"{entry.name}.npz"))
         for member in members:
             member.masked = gateway.masked == "yes"

@@ -27,11 +27,13 @@ import numpy as np
 from microtrain.base.reading import reading
 
 from .errors import FleetError
-from .layout import Layout, Part
+from .layout import Layout
 
 LEAST = 3  # members: the sum of two is each one's change to the other
 SEED_BYTES = 32
-SUM_BITS = 24  # samples that all members have together, at most
+SUM_BITS = 24  # samples that all members have together, at most: no sum leaves 64 bits
+BLOCK = 17  # values of a mask that SHAKE-256 gives at once
+SHAKE = hashlib.shake_256
 Keys = tuple[bytes, bytes]  # public, for encryption and for masks
 
 
@@ -40,38 +42,17 @@ def threshold(members: int) -> int:
     return members // 2 + 1
 
 
-def widths(layout: Layout) -> list[np.dtype[np.uint64] | np.dtype[np.uint32]]:
-    """The modulus of each tensor, by its type: no sum of all members leaves it."""
-    narrow = [2 * part.limit << SUM_BITS + 1 < 1 << 32 for part in layout.parts]
-    return [np.dtype(np.uint32) if one else np.dtype(np.uint64) for one in narrow]
-
-
-def stream(layout: Layout, seed: bytes) -> list[np.ndarray]:
-    """A mask for every value, uint32 or uint64 by tensor."""
-    kinds = widths(layout)
-    size = sum(part.size * kind.itemsize for part, kind in zip(layout.parts, kinds, strict=True))
-    data, found, at = hashlib.shake_256(b"microtrain mask" + seed).digest(size), [], 0
-    for part, kind in zip(layout.parts, kinds, strict=True):
-        found.append(np.frombuffer(data, kind.newbyteorder("<"), part.size, at).astype(kind))
-        at += part.size * kind.itemsize
-    return found
-
-
-def _modular(layout: Layout, values: np.ndarray) -> list[np.ndarray]:
-    return [
-        values[part.start : part.end].astype(np.uint64).astype(kind)
-        for part, kind in zip(layout.parts, widths(layout), strict=True)
+def stream(layout: Layout, seed: bytes) -> np.ndarray:
+    """A mask for every value, uint64 [size]: any stretch of it can be made without the rest."""
+    blocks = -(-layout.size // BLOCK)
+    parts = [
+        SHAKE(b"microtrain mask" + seed + n.to_bytes(4, "little")).digest(8 * BLOCK) for n in range(blocks)
     ]
-
-
-def _signed(part: Part, values: np.ndarray) -> np.ndarray:
-    """Sums as signed numbers: the upper half of a modulus is negative."""
-    signed = np.dtype(f"i{values.dtype.itemsize}")
-    return values.view(signed).astype(np.int64)
+    return np.frombuffer(b"".join(parts), "<u8", layout.size).astype(np.uint64)
 
 
 def body_bytes(layout: Layout) -> int:
-    return sum(p.size * k.itemsize for p, k in zip(layout.parts, widths(layout), strict=True))
+    return 8 * layout.size
 
 
 def pair_seed(shared: bytes, federation: str, number: int) -> bytes:
@@ -171,12 +152,12 @@ class Masker:
         """The change times its samples, int64 [layout.size], under all masks."""
         if len(self._held) < threshold(len(self._keys)):
             raise FleetError(f"{self.name} sends nothing: too few members are left for a sum.")
-        values = _modular(self.layout, weighted)
-        _add(values, stream(self.layout, self._own))
+        values = weighted.astype(np.uint64) + stream(self.layout, self._own)
         for name in sorted(self._held.keys() - {self.name}):
             seed = pair_seed(self._agreed(self._mask[0], self._keys[name][1]), self.federation, self.number)
-            _add(values, stream(self.layout, seed), 1 if self.name < name else -1)
-        return b"".join(one.astype(one.dtype.newbyteorder("<")).tobytes() for one in values)
+            mask = stream(self.layout, seed)
+            values = values + mask if self.name < name else values - mask
+        return bytes(values.astype("<u8").tobytes())
 
     def unmask(self, arrived: set[str]) -> dict[str, bytes]:
         """For each member whose change arrived its own seed's share, for the others their mask key's.
@@ -218,9 +199,9 @@ class Masked:
         least = threshold(len(self.keys))
         if len(revealed) < least:
             raise FleetError(f"the round has no sum: {len(revealed)} members are left, {least} are needed.")
-        sums = [np.zeros(p.size, k) for p, k in zip(self.layout.parts, widths(self.layout), strict=True)]
+        sums = np.zeros(self.layout.size, np.uint64)
         for body in self.bodies.values():
-            _add(sums, self._parsed(body))
+            sums += self._parsed(body)
         for name in sorted(self.keys):
             pieces = [shares[name] for shares in revealed.values() if name in shares][:least]
             if 0 < len(pieces) < least:
@@ -228,15 +209,14 @@ class Masked:
             with reading(FleetError, lambda why: f"the round has no sum: shares do not fit ({why})."):
                 secret = combine_shares(pieces) if pieces else b""
             self._lift(sums, name, secret)
-        signed = [_signed(part, one) for part, one in zip(self.layout.parts, sums, strict=True)]
-        return np.concatenate(signed)
+        return sums.view(np.int64)  # the upper half of the numbers is negative
 
-    def _lift(self, sums: list[np.ndarray], name: str, secret: bytes) -> None:
+    def _lift(self, sums: np.ndarray, name: str, secret: bytes) -> None:
         """Take a member's masks off the sum; of one that shared nothing there are none."""
         if name in self.bodies:
             if len(secret) != SEED_BYTES:
                 raise FleetError(f"the round has no sum: the mask of {name} cannot be made again.")
-            _add(sums, stream(self.layout, secret), -1)
+            sums -= stream(self.layout, secret)
         elif secret:
             from flwr.common.secure_aggregation.crypto.symmetric_encryption import generate_shared_key
             from flwr.supercore.primitives.asymmetric import bytes_to_private_key, bytes_to_public_key
@@ -245,22 +225,10 @@ class Masked:
                 with reading(FleetError, lambda why: f"the round has no sum: a key does not fit ({why})."):
                     private, public = bytes_to_private_key(secret), bytes_to_public_key(self.keys[other][1])
                     seed = pair_seed(generate_shared_key(private, public), self.federation, self.number)
-                _add(sums, stream(self.layout, seed), -1 if other < name else 1)
+                mask = stream(self.layout, seed)
+                sums += mask if other > name else np.uint64(0) - mask
 
-    def _parsed(self, body: bytes) -> list[np.ndarray]:
+    def _parsed(self, body: bytes) -> np.ndarray:
         if len(body) != body_bytes(self.layout):
             raise FleetError(f"a masked change of {len(body)} bytes is refused.")
-        found, at = [], 0
-        for part, kind in zip(self.layout.parts, widths(self.layout), strict=True):
-            found.append(np.frombuffer(body, kind.newbyteorder("<"), part.size, at).astype(kind))
-            at += part.size * kind.itemsize
-        return found
-
-
-def _add(values: list[np.ndarray], others: list[np.ndarray], sign: int = 1) -> None:
-    """Modular, as unsigned integers are."""
-    for value, other in zip(values, others, strict=True):
-        if sign > 0:
-            value += other
-        else:
-            value -= other
+        return np.frombuffer(body, "<u8").astype(np.uint64)

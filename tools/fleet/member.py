@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from microtrain.device.session import Settings
 from microtrain.samples.source import Dataset
 
 from . import dgc
-from .board import Board, Learned
+from .board import Board, Learned, Round
 from .errors import FleetError
 from .layout import Layout
 from .masks import Masker
@@ -82,13 +82,20 @@ class Member:
 
     all_     what the federation shares, by the plan it was begun with
     own      what this board shares, by its own plan; the same where it runs the same scheme
+    samples  that it learns from; None: the records of its own replay buffer
     file     keeps the state; None: it is kept in memory
     masked   it sends nothing that is not masked (masks.py)
     private  every change is cut and blurred (private.py)
     """
 
     def __init__(
-        self, name: str, board: Board, samples: Dataset, all_: Layout, own: Layout, file: Path | None = None
+        self,
+        name: str,
+        board: Board,
+        samples: Dataset | None,
+        all_: Layout,
+        own: Layout,
+        file: Path | None = None,
     ) -> None:
         self.name, self.board, self.samples = name, board, samples
         self.sharing = share(all_, own)
@@ -114,10 +121,40 @@ class Member:
         if masker is not None and (masker.federation, masker.number) != (work.federation, message.round):
             raise FleetError(f"{self.name} refuses a task: its masks are of another round.")
         values = undense(all_, message.body, 1)
-        before = self.state.block or self.board.fresh()
+        if self._makes_updates(work, masker):
+            return self._passed_on(work, message.round, own.write(values, bytes(own.plan.trainables.bytes)))
+        first = self.board.present if self.samples is None else self.board.fresh
+        before = self.state.block or first()
         turn = self._turn(message.round, work, self.sharing.to_board(values, own.read(before)))
         learned, change = self._learn(own.write(self._start(turn), before), work, message.round)
         return self._answer(turn, learned, change, masker)
+
+    def _makes_updates(self, work: Work, masker: Masker | None) -> bool:
+        """Whether the board itself compresses what it has learned: all of it is shared, and as it is."""
+        all_, own = self.sharing.all, self.sharing.own
+        plain = masker is None and self.private is None and not work.mu and not own.keep
+        same = own.plan.model_id == all_.plan.model_id
+        asked = work.share and plain and same and own.plan.fleet is not None
+        return bool(asked) and self.board.room() > 0
+
+    def _passed_on(self, work: Work, number: int, block: bytes) -> bytes:
+        """The update that the board makes, from the trainables that it is given on."""
+        own, name = self.sharing.own, self.name
+        room = dgc.budget(own, work.share) - overhead(name)
+        if room > self.board.room():
+            raise FleetError(
+                f"{name} refuses a task: its updates have {self.board.room()} bytes at most, and this "
+                f"fleet's have {room}: convert with a larger --fleet."
+            )
+        turn = Round(work.federation, number, work.got.get(name, 0), max(room, dgc.least(own)), work.momentum)
+        seed = derived(work.seed, number, name)
+        settings = Settings(
+            epochs=work.epochs, seed=seed, limit=work.limit, rate=work.rate, schedule=work.schedule
+        )
+        learned = self.board.learn(block, self.samples, settings, turn)
+        dgc.unpacked(own, memoryview(learned.body))  # what the server would refuse does not leave
+        following = State({**self.state.rounds, work.federation: number}, work.federation, block=block)
+        return self._told(work, number, following, learned, "sparse", learned.body)
 
     def _turn(self, number: int, work: Work, shared: np.ndarray) -> Turn:
         """What a board holds back joins it, and its last update where that did not arrive."""
@@ -126,7 +163,8 @@ class Member:
         lost = state.pending if missed else None
         nothing = np.zeros(own.size, np.int64)
         held, velocity, waits = (nothing if x is None else x for x in (state.held, state.velocity, lost))
-        return Turn(number, work, shared, dgc.within(own, held + waits), velocity)
+        bounded = dgc.holdable if work.share else dgc.within
+        return Turn(number, work, shared, bounded(own, held + waits), velocity)
 
     def _start(self, turn: Turn) -> np.ndarray:
         """The values from which the board learns: those of the fleet.
@@ -160,7 +198,7 @@ class Member:
                 bits = noise(seed, number, f"proximal {turn}", own.size)
                 change = drawn_back(own, change, work.mu, settings, learned.steps, bits)
             block = own.write(base + change, learned.block)
-        return Learned(block, steps, learned.loss, again), change
+        return replace(learned, block=block, steps=steps, again=again), change
 
     def _answer(self, turn: Turn, learned: Learned, change: np.ndarray, masker: Masker | None) -> bytes:
         """The update, with whatever of the last ones the server has not got."""
@@ -177,23 +215,36 @@ class Member:
             change = dgc.within(own, change + turn.held)
             body = dense(own, change)
         if masker is not None:
-            body = masker.masked(len(self.samples.samples) * self.sharing.to_all(change))
+            body = masker.masked(self._weight(learned) * self.sharing.to_all(change))
         hidden = masker is not None or self.private is not None
+        if hidden:
+            learned = replace(learned, loss=0.0)
+        rounds = {**self.state.rounds, work.federation: turn.number}
+        following = State(rounds, work.federation, change, learned.block, shared, held, velocity)
+        kind = "masked" if masker else "sparse" if work.share else "dense"
+        return self._told(work, turn.number, following, learned, kind, body)
+
+    def _weight(self, learned: Learned) -> int:
+        """As how much its update counts."""
+        return learned.records if self.samples is None else len(self.samples.samples)
+
+    def _told(
+        self, work: Work, number: int, following: State, learned: Learned, kind: str, body: bytes
+    ) -> bytes:
+        """The update as a message, once the state behind it is kept."""
         report = Report(
             board=self.name,
             federation=work.federation,
-            samples=len(self.samples.samples),
+            samples=self._weight(learned),
             steps=learned.steps,
             again=learned.again,
-            loss=0.0 if hidden else learned.loss,
-            body="masked" if masker else "sparse" if work.share else "dense",
+            loss=learned.loss,
+            body=kind,
         )
-        rounds = {**self.state.rounds, work.federation: turn.number}
-        following = State(rounds, work.federation, change, learned.block, shared, held, velocity)
         if self.file:
-            store(self.file, following, own)
+            store(self.file, following, self.sharing.own)
         self.state = following
-        return written(UPDATE, own.plan.model_id, turn.number, report, body)
+        return written(UPDATE, self.sharing.own.plan.model_id, number, report, body)
 
 
 def drawn_back(

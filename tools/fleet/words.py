@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from microtrain.base.parts import HEAD_KINDS
+
 STRATEGIES = ("fedavg", "fedprox", "fedavgm", "fedadam")
-HEAD_KINDS = ("head_weight", "head_bias")
 KEEP = {"head": HEAD_KINDS, "biases": ("bias",)}  # what a board may keep for itself: kinds of tensors

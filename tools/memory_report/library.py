@@ -42,6 +42,7 @@ CORES: dict[str, tuple[str, ...]] = {  # a compiler and its options
 }
 FLAGS = ("-std=c11", "-O2", "-ffp-contract=off", "-nostartfiles", "-Wl,-e,microtrain_offsets")
 PICOLIBC = ("flash=0x10000", "flash_size=0x10000000", "ram=0x40000000", "ram_size=0x10000000")
+HEADERS = ("microtrain.h", "microtrain_fleet.h")
 PUBLIC = re.compile(r"\b(microtrain_\w+)\(([^;{]*)\);")
 NO_CODE = re.compile(r"/\*.*?\*/", re.DOTALL)
 STORAGE = ("read", "program", "erase", "sync")
@@ -63,7 +64,7 @@ TIMEOUT_S = 300
 
 @dataclass(frozen=True)
 class Entry:
-    """A function of microtrain.h.
+    """A function of the public headers.
 
     callbacks  functions of the caller's that it may call
     problems   what is not proven
@@ -76,7 +77,7 @@ class Entry:
 
 
 def proven(folder: Path, core: str, cc: str | None = None) -> list[Entry]:
-    """Every function of microtrain.h in a library's folder, in the header's order. Error where it is none."""
+    """Every function of the public headers in a library's folder, in their order. Error where it is none."""
     models = models_of(folder)
     with tempfile.TemporaryDirectory(prefix="microtrain-stack-") as work:
         elf = read_elf(linked(folder, core, cc, Path(work)), ANY_MACHINE).with_symbols()
@@ -91,9 +92,9 @@ def models_of(folder: Path) -> list[str]:
 
 
 def functions(folder: Path) -> dict[str, str]:
-    """Those of microtrain.h, with their parameters."""
-    header = (folder / "src/microtrain.h").read_text(encoding="utf-8")
-    return dict(PUBLIC.findall(NO_CODE.sub("", header)))
+    """Those of the public headers, with their parameters."""
+    headers = [(folder / "src" / name).read_text(encoding="utf-8") for name in HEADERS]
+    return dict(PUBLIC.findall(NO_CODE.sub("", "".join(headers))))
 
 
 def linked(folder: Path, core: str, cc: str | None, work: Path) -> Path:

@@ -90,7 +90,7 @@ def make_report(
         plan,
         stack,
         flash_kinds(firmware),
-        sram_kinds(firmware, stack),
+        sram_kinds(firmware, stack, plan.fleet.bytes if plan is not None and plan.fleet is not None else 0),
         arena_kinds(plan, plan.arena.peak_step) if plan is not None else None,
         region_use(firmware),
         symbol_sizes(firmware),
@@ -154,8 +154,11 @@ def flash_kinds(firmware: Firmware) -> dict[str, int]:
     return kinds
 
 
-def sram_kinds(firmware: Firmware, stack: Stack) -> dict[str, int]:
-    """All memory that the CPU can write, by use. The named parts are taken out of their sections."""
+def sram_kinds(firmware: Firmware, stack: Stack, fleet: int) -> dict[str, int]:
+    """All memory that the CPU can write, by use. The named parts are taken out of their sections.
+
+    fleet  bytes behind the trainables, for what a board holds back of its updates
+    """
     kinds = {".data": 0, ".bss, the rest": 0, "arena": 0, "trainables": 0, "serial buffers": 0}
     for section in firmware.elf.sections:
         if not in_ram(firmware, section) or is_stack(firmware, section):
@@ -166,6 +169,9 @@ def sram_kinds(firmware: Firmware, stack: Stack) -> dict[str, int]:
         if home is not None and in_ram(firmware, home) and part is not None:
             kinds[".data" if home.bits else ".bss, the rest"] -= symbol.size
             kinds[part] = kinds.get(part, 0) + symbol.size
+    if fleet:
+        kinds["trainables"] -= fleet
+        kinds["updates of a fleet"] = fleet
     return {**kinds, "worst stack": stack.worst}
 
 

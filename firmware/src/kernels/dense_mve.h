@@ -77,9 +77,9 @@ enum { ADDED = 1, BYTES = 2 };
 ALWAYS_INLINE void dot_threes(const struct dot_pair *at, uint32_t how)
 {
     if (how & BYTES) {
-        how &ADDED ? dot_pair_bytes_add(at) : dot_pair_bytes(at);
+        (how & ADDED) ? dot_pair_bytes_add(at) : dot_pair_bytes(at);
     } else {
-        how &ADDED ? dot_pair_add(at) : dot_pair(at);
+        (how & ADDED) ? dot_pair_add(at) : dot_pair(at);
     }
 }
 

@@ -43,7 +43,7 @@ static uint32_t round_up(uint32_t bytes, uint32_t unit)
 static uint32_t stride(const struct checkpoint *c)
 {
     uint32_t unit = PROGRAM_BYTES(c) > ALIGNMENT ? PROGRAM_BYTES(c) : (uint32_t)ALIGNMENT;
-    return round_up(RECORD_BYTES(c) + CHECKPOINT_INFO(c)->trainable_bytes, unit);
+    return round_up(RECORD_BYTES(c) + KEPT_BYTES(c), unit);
 }
 
 static uint32_t capacity(const struct checkpoint *c, uint32_t slot)
@@ -66,7 +66,7 @@ static struct record read_record(const struct checkpoint *c, uint32_t slot, uint
 static uint32_t crc_of(const struct checkpoint *c, const struct record *r, struct place trainables)
 {
     uint32_t crc = crc32(0, (const uint8_t *)r, offsetof(struct record, crc));
-    return place_crc(c, crc, trainables, CHECKPOINT_INFO(c)->trainable_bytes);
+    return place_crc(c, crc, trainables, KEPT_BYTES(c));
 }
 
 static uint32_t read_word(const struct checkpoint *c, uint32_t slot, uint32_t offset)
@@ -283,9 +283,18 @@ static int write_record(const struct checkpoint *c, const struct session *s, uin
         .losses = s->losses,
     };
     memcpy(r.erases, c->erases, sizeof r.erases);
-    uint32_t payload = offset + RECORD_BYTES(c), size = CHECKPOINT_INFO(c)->trainable_bytes;
+    uint32_t payload = offset + RECORD_BYTES(c), size = KEPT_BYTES(c);
+#if MODEL_FLEET_BYTES > 0
+    uint32_t first = size - MODEL_FLEET_BYTES;
+    const uint8_t *trainables = c->instead ? c->instead : TRAINABLES(s), *rest = TRAINABLES(s) + first;
+    r.crc = crc32(0, (const uint8_t *)&r, offsetof(struct record, crc));
+    r.crc = crc32(crc32(r.crc, trainables, first), rest, MODEL_FLEET_BYTES);
+    int status = slot_program(c, slot, payload, trainables, first);
+    status = status == BOARD_OK ? slot_program(c, slot, payload + first, rest, MODEL_FLEET_BYTES) : status;
+#else
     r.crc = crc_of(c, &r, place_in_memory(TRAINABLES(s)));
     int status = slot_program(c, slot, payload, TRAINABLES(s), size);
+#endif
     status = status == BOARD_OK ? slot_program(c, slot, offset, &r, sizeof r) : status;
     return status == BOARD_OK && whole(c, slot, offset) ? CHECKPOINT_OK : CHECKPOINT_ERR_FLASH;
 }
@@ -335,6 +344,13 @@ int checkpoint_save(struct checkpoint *c, const struct session *s)
     }
     return CHECKPOINT_ERR_FLASH;
 }
+
+#if MODEL_FLEET_BYTES > 0
+const uint8_t *checkpoint_newest(const struct checkpoint *c)
+{
+    return c->offset ? board_slot(c->slot) + c->offset + RECORD_BYTES(c) : NULL;
+}
+#endif
 
 int checkpoint_autosave(struct checkpoint *c, const struct session *s)
 {

@@ -58,6 +58,15 @@ enum {
 #else
 #define RECORDS(ROW)
 #endif
+#if MODEL_FLEET_BYTES > 0
+#define FLEET(ROW) \
+    ROW(join, command_join(p, w), 3, 3, NEEDS_TRAINABLES, \
+        " F N G: round N of fleet F, 8 hex digits, begins from what was pushed; G: the last round whose update arrived") \
+    ROW(share, command_share(p, w), 2, 2, NEEDS_TRAINABLES, \
+        " B M: the round's update, of B bytes at most, with momentum M, 0..255")
+#else
+#define FLEET(ROW)
+#endif
 #define TABLE(ROW) \
     ROW(help, run_help(), 0, 0, NEEDS_NOTHING, \
         ": this list") \
@@ -87,6 +96,7 @@ enum {
     ROW(rehearse, command_rehearse(p, w->word[1]), 1, 1, NEEDS_ARENA, \
         " N: steps on old records alone, 1..100") \
     RECORDS(ROW) \
+    FLEET(ROW) \
     ROW(sha, run_sha(), 0, 0, NEEDS_TRAINABLES, \
         ": SHA-256 of the trainables") \
     ROW(selftest, command_selftest(&p->session), 0, 0, NEEDS_ARENA, \
@@ -170,6 +180,9 @@ static int run_info(const struct protocol *p)
 #endif
 #if MODEL_HOP > 0
     reply_pair("hop", MODEL_HOP);
+#endif
+#if MODEL_FLEET_BYTES > 0
+    reply_pair("fleet", MODEL_FLEET_ROOM);
 #endif
     reply_pair("api", MODEL_API_VERSION);
     return reply_ok("ok");

@@ -25,6 +25,12 @@ COLD int command_imprint(struct session *s, const char *word);
 #endif
 COLD int command_rehearse(struct protocol *p, const char *word);
 
+#if MODEL_FLEET_BYTES > 0
+/* commands_fleet.c */
+COLD int command_join(struct protocol *p, const struct words *w);
+COLD int command_share(struct protocol *p, const struct words *w);
+#endif
+
 /* commands_selftest.c: one data line per part, then `ok selftest` or `err selftest ...`. */
 COLD int command_selftest(struct session *s);
 

@@ -17,6 +17,7 @@ enum {
 };
 
 #define CHECKPOINT_INFO(c) (&(c)->model->info)
+#define KEPT_BYTES(c) (CHECKPOINT_INFO(c)->trainable_bytes)
 #define PROGRAM_BYTES(c) ((c)->storage->program_bytes)
 #define READ_FAILED(c) (*(c)->failed)
 #define BUSY_ERASING()
@@ -119,6 +120,7 @@ static void slot_load(const struct checkpoint *c, struct session *s, uint32_t of
 #include "reply.h"
 
 #define CHECKPOINT_INFO(c) ((void)(c), &model_info)
+#define KEPT_BYTES(c) (CHECKPOINT_INFO(c)->trainable_bytes + MODEL_FLEET_BYTES)
 #define PROGRAM_BYTES(c) ((void)(c), 4u)
 #define READ_FAILED(c) ((void)(c), 0)
 #define BUSY_ERASING() reply_line("busy erasing flash, up to 4 s")
@@ -180,7 +182,7 @@ static inline int slot_erase(const struct checkpoint *c, uint32_t slot)
 
 static inline void slot_load(const struct checkpoint *c, struct session *s, uint32_t offset)
 {
-    memcpy(TRAINABLES(s), board_slot(c->slot) + offset, INFO(s)->trainable_bytes);
+    memcpy(TRAINABLES(s), board_slot(c->slot) + offset, KEPT_BYTES(c));
 }
 
 #endif

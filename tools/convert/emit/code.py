@@ -15,7 +15,7 @@ import numpy as np
 
 from microtrain.base.plan import GUESSES
 from microtrain.convert.ir import ConvertError, Graph, Node
-from microtrain.convert.memory import imprint
+from microtrain.convert.memory import fleet, imprint
 from microtrain.convert.memory.plan import Placement, Plan
 from microtrain.convert.memory.replay import coded_bytes, part_of, record_bytes
 from microtrain.convert.names import Names, c_string, comment, identifier, number
@@ -135,6 +135,7 @@ def _header(graph: Graph, plan: Plan, items: tuple[Trainable, ...], origin: str,
         *([f"#define MODEL_SOUND {c_string(graph.sound.text())}"] if graph.sound else ()),
         *_hop(graph),
         *([f"#define MODEL_IMPRINT {graph.imprint} /* features of a group */\n"] if graph.imprint else ()),
+        *_fleet(graph),
         *(f"extern {table.declaration};" for table in tables.collect(graph)),
         "\n#endif",
     ]
@@ -167,6 +168,17 @@ def _hop(graph: Graph) -> list[str]:
     return lines
 
 
+def _fleet(graph: Graph) -> list[str]:
+    """What a firmware must know that makes its updates in a fleet itself."""
+    if not graph.fleet:
+        return []
+    return [
+        f"#define MODEL_FLEET_ROOM {graph.fleet}",
+        f"#define MODEL_FLEET_STATE {fleet.STATE}",
+        f"#define MODEL_FLEET_BYTES {fleet.fleet_bytes(graph)} /* behind the trainables */\n",
+    ]
+
+
 def _weights(names: Names, items: tuple[Trainable, ...], origin: str) -> str:
     lines = [_banner(origin, "Weights, biases and tables, each once."), f"{HEADER}\n"]
     for table in tables.collect(names.graph):
@@ -185,11 +197,12 @@ def _model(names: Names, plan: Plan, items: tuple[Trainable, ...], scheme: Schem
             if graph.record or graph.hop
             else "#include <stddef.h>\n",
             *(f'#include "kernels/{name}.h"' for name in _headers(graph)),
+            *(['#include "microtrain_fleet.h"'] if graph.fleet else ()),
             f"{HEADER}\n",
             "#define AT(offset) ((void *)(model_arena + (offset)))",
             "#define TRAINED(offset) ((void *)(model_trainables + (offset)))\n",
             "uint8_t model_arena[MODEL_ARENA_BYTES] __attribute__((aligned(8)));",
-            "uint8_t model_trainables[MODEL_TRAINABLE_BYTES] __attribute__((aligned(8)));\n",
+            f"uint8_t model_trainables[{_kept(graph)}] __attribute__((aligned(8)));\n",
             *(
                 ["float model_target[MODEL_TARGETS];\n#define TARGET model_target\n"]
                 if task_of(graph)
@@ -205,8 +218,13 @@ def _model(names: Names, plan: Plan, items: tuple[Trainable, ...], scheme: Schem
             _backward(names),
             *_imprint(names),
             *_sound(names),
+            *([fleet.table(graph, "model_shared")] if graph.fleet else ()),
         ]
     )
+
+
+def _kept(graph: Graph) -> str:
+    return "MODEL_TRAINABLE_BYTES + MODEL_FLEET_BYTES" if graph.fleet else "MODEL_TRAINABLE_BYTES"
 
 
 def _headers(graph: Graph) -> list[str]:

@@ -11,6 +11,7 @@ from microtrain.base.plan import (
     Arena,
     Budget,
     Flash,
+    Fleet,
     Imprint,
     Input,
     Layer,
@@ -26,6 +27,7 @@ from microtrain.base.plan import (
 from microtrain.base.plan import Plan as Document
 from microtrain.convert import boards
 from microtrain.convert.ir import Graph, Node
+from microtrain.convert.memory.fleet import fleet_bytes
 from microtrain.convert.memory.imprint import imprint_bytes
 from microtrain.convert.memory.plan import Plan
 from microtrain.convert.memory.replay import part_of, record_bytes
@@ -61,6 +63,7 @@ def document(compiled: Compiled, output: Output, source: Origin, budget: Budget 
         front=front_steps(graph),
         replay=_replay(compiled) if compiled.records else None,
         imprint=Imprint(graph.imprint, imprint_bytes(graph)) if graph.imprint else None,
+        fleet=Fleet(graph.fleet, fleet_bytes(graph)) if graph.fleet else None,
         layers=rows(compiled),
         flash=flash_of(graph),
         sram=Sram(plan.arena, block_bytes(items)),

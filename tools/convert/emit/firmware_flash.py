@@ -12,13 +12,16 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from microtrain.base.parts import parts
 from microtrain.convert import boards
 from microtrain.convert.ir import Graph, Node
 from microtrain.convert.ops import TABLE
+from microtrain.convert.trainables import layout
 
 FILE = Path(__file__).with_name("firmware_flash.json")
 ROWS, ARRIVING, REST = "of rows", "of arriving rows", "in every model"
 MOVING = "of rows that move on"
+LINE = 20  # bytes of struct microtrain_shared_part
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,7 @@ class Sizes:
     calls     what is called -> the sections that it needs
     replay    what a replay buffer adds, coded: one with codes; imprint: what statistics of features add;
               sound: what the front end adds; hop: what windows that overlap add
+    fleet     what updates of a fleet add that the board makes, but for a line of their table a tensor
     steps     op -> bytes of model.c a step of it; REST: in every model
     """
 
@@ -41,6 +45,7 @@ class Sizes:
     imprint: int
     sound: int
     hop: int
+    fleet: int
     steps: dict[str, float]
 
 
@@ -86,4 +91,5 @@ def _with(graph: Graph, known: Sizes, kernels: int) -> int:
     buffer = known.coded if graph.codes else known.replay if graph.record else 0
     statistics, front = known.imprint if graph.imprint else 0, known.sound if graph.sound else 0
     windows = known.hop if graph.hop else 0
-    return known.base + kernels + round(model) + buffer + statistics + front + windows
+    updates = known.fleet + LINE * len(parts(layout(graph))) if graph.fleet else 0
+    return known.base + kernels + round(model) + buffer + statistics + front + windows + updates

@@ -15,7 +15,7 @@ from functools import cache
 from microtrain.base.paths import FIRMWARE
 from microtrain.base.plan import GUESSES
 from microtrain.convert.ir import Graph
-from microtrain.convert.memory import imprint
+from microtrain.convert.memory import fleet, imprint
 from microtrain.convert.names import Names
 from microtrain.convert.ops import TABLE, hop, log_mel, saves
 from microtrain.convert.ops.imprint import statistics
@@ -72,6 +72,7 @@ def steps(names: Names, inner: Inner) -> str:
             *_imprint(names),
             *_sound(names),
             _table(graph, inner.info),
+            f"#define MODEL_HELD_BYTES {fleet.held_bytes(graph)}\n{fleet.table(graph, 'MODEL_SHARED')}",
         ]
     )
 

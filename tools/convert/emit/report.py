@@ -8,6 +8,7 @@ from rich.table import Table
 from microtrain.base.columns import Column, broken, is_wide, short, table
 from microtrain.base.plan import Layer
 from microtrain.convert.boards import Limits
+from microtrain.convert.memory.fleet import fleet_bytes
 from microtrain.convert.memory.imprint import features_of, imprint_bytes
 from microtrain.convert.memory.replay import WHOLE, part_of, record_bytes
 from microtrain.convert.ops import TABLE, hop
@@ -85,6 +86,7 @@ def _print_totals(compiled: Compiled, limits: Limits, console: Console) -> None:
         f"arena       {plan.arena:,} B (lower bound {plan.lower_bound:,} B), peak at step {plan.peak_step}",
         f"trainables  {trained:,} B",
         *_imprint_lines(compiled),
+        *_fleet_lines(compiled),
         *_replay_lines(compiled),
         *([f"hop         {hop.sentence(graph)}"] if graph.hop else ()),
         f"SRAM        {compiled.sram:,} B{_of(limits.sram)}, {own.sram:,} B for the firmware",
@@ -113,6 +115,15 @@ def _imprint_lines(compiled: Compiled) -> list[str]:
     features = features_of(graph)
     shared = f"groups of {graph.imprint} of {features}" if graph.imprint < features else f"all {features}"
     return [f"imprint     {imprint_bytes(graph):,} B of the arena: the features' covariance, {shared}"]
+
+
+def _fleet_lines(compiled: Compiled) -> list[str]:
+    graph = compiled.graph
+    if not graph.fleet:
+        return []
+    return [
+        f"fleet       {fleet_bytes(graph):,} B: updates of {graph.fleet:,} B at most, and what they hold back"
+    ]
 
 
 def _replay_lines(compiled: Compiled) -> list[str]:

@@ -28,6 +28,7 @@ WORDS |= {
 }  # of C and C++, in no source of ours
 SIZES = ("HEIGHT", "WIDTH", "CHANNELS", "CLASSES", "ARENA_BYTES", "TRAINABLE_BYTES")
 PARTS = ("model.h", "model_weights.c", "model_library.inc")
+SHARED = "_shared"  # behind the model's name: what a fleet shares of it
 NO_CODE = re.compile(r'/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.DOTALL)  # comments and strings
 DEFINE = re.compile(r"^#define (MODEL_\w+) (\S+)$", re.MULTILINE)
 
@@ -54,7 +55,7 @@ def words(texts: Iterable[str]) -> set[str]:
 
 def checked_name(name: str, taken: Collection[str] = WORDS) -> str:
     """The name of a model in C. Error where it can be none."""
-    if not NAME.fullmatch(name) or name in taken or name.startswith(PREFIX):
+    if not NAME.fullmatch(name) or name in taken or name.startswith(PREFIX) or name.endswith(SHARED):
         raise Error(
             f"{short(name)} is no name for a model: small letters, digits and _, a letter first, "
             "no word that C or the engine uses, as in garden."
@@ -111,9 +112,10 @@ def header(name: str, generated: Generated) -> str:
 #ifndef {big}_H
 #define {big}_H
 
-#include "microtrain.h"
+#include "microtrain_fleet.h"
 
 {sizes}
+#define {big}_HELD_BYTES {_held_bytes(generated)}
 #define {big}_ROW_BYTES ({big}_WIDTH * {big}_CHANNELS)
 #define {big}_INPUT_BYTES ({big}_HEIGHT * {big}_ROW_BYTES)
 
@@ -122,6 +124,7 @@ extern "C" {{
 #endif
 
 extern const struct microtrain_model {name};
+extern const struct microtrain_shared {name}{SHARED};
 
 #ifdef __cplusplus
 }}
@@ -129,6 +132,13 @@ extern const struct microtrain_model {name};
 
 #endif
 """
+
+
+def _held_bytes(generated: Generated) -> str:
+    """Of what a board of a fleet holds back."""
+    found = re.search(r"^#define MODEL_HELD_BYTES (\d+)$", generated.texts["model_library.inc"], re.MULTILINE)
+    assert found is not None
+    return found[1]
 
 
 def source(name: str, generated: Generated) -> str:
@@ -149,6 +159,7 @@ def source(name: str, generated: Generated) -> str:
 #include "{name}.h"
 {included}
 #define MODEL {name}
+#define MODEL_SHARED {name}{SHARED}
 {defines}
 
 {tables}

@@ -13,7 +13,7 @@ from microtrain.base.errors import Error
 from microtrain.base.paths import FIRMWARE
 
 PREFIX = "microtrain_"
-PUBLIC = "microtrain.h"
+PUBLIC = ("microtrain.h", "microtrain_fleet.h")
 FOLDER = "microtrain"  # of all that is not public
 SWITCH = "MICROTRAIN_LIBRARY"
 
@@ -23,6 +23,8 @@ ROOTS = (
     "library/library.h",
     "library/microtrain.c",
     "src/base/crc.c",
+    "src/fleet/compress.c",
+    "src/fleet/mask.c",
     *(f"src/runtime/{name}.c" for name in RUNTIME),
 )
 KERNELS = "src/kernels"
@@ -46,7 +48,7 @@ def files() -> dict[str, str]:
             continue
         texts[path.name] = decided(path.read_text(encoding="utf-8"), path.name)
         found += [_header(name) for name in INCLUDE.findall(texts[path.name])]
-    flat = {name: _flat(text) for name, text in texts.items()}
+    flat = {name: text if name in PUBLIC else _flat(text) for name, text in texts.items()}
     flat = {name: _begin(name, text) for name, text in flat.items()}
     flat["assembly.inc"] = flat["assembly.inc"].replace("\\name", f"{PREFIX}\\name")
     flat[PRELUDE] = NAMES.sub(_renamed(global_names(texts)), flat[PRELUDE])
@@ -100,7 +102,7 @@ def _answer(line: str) -> bool | None:
 
 
 def _flat(text: str) -> str:
-    return INCLUDE.sub(lambda m: f'#include "{"../" if m[1] == PUBLIC else ""}{m[1]}"', text)
+    return INCLUDE.sub(lambda m: f'#include "{"../" if m[1] in PUBLIC else ""}{m[1]}"', text)
 
 
 def _begin(name: str, text: str) -> str:

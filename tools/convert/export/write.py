@@ -39,8 +39,10 @@ def export(folder: Path, generated: Path, name: str | None) -> str:
 
 def library(engine: Mapping[str, str], models: list[str]) -> dict[str, str]:
     """Everything but the models' own files."""
-    files = {f"src/{sources.FOLDER}/{name}": text for name, text in engine.items() if name != sources.PUBLIC}
-    files[f"src/{sources.PUBLIC}"] = engine[sources.PUBLIC]
+    files = {
+        f"src/{name}" if name in sources.PUBLIC else f"src/{sources.FOLDER}/{name}": text
+        for name, text in engine.items()
+    }
     own = [f"src/{name}.{kind}" for name in models for kind in ("c", "h")]
     files |= packages.files([*files, *own], models)
     files[RECORD] = json.dumps({"version": __version__, "models": models}, indent=1) + "\n"
