@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,7 @@ from click.testing import CliRunner
 from conftest import Built
 from PIL import Image
 
-from lab.fleet import cli, troubles
+from lab.fleet import cases, cli, records, troubles
 from lab.fleet.leakage import NOISE, Noise, Victim, Way, attack, largest, noised, picture, psnr, real, ssim
 from microtrain.base.errors import Error
 from microtrain.base.plan import read_plan
@@ -131,14 +130,59 @@ def test_another_fate_is_another_fleet_and_a_stuck_round_is_noticed(
 
 
 def test_parts_join_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli, "OUTPUT", tmp_path / "fleet.json")
-    monkeypatch.setattr(cli, "ROOT", tmp_path)
-    cli.add({"boards": 4, "rounds": 1})
-    cli.add({"rounds": 5})
-    assert json.loads((tmp_path / "fleet.json").read_text()) == {"boards": 4, "rounds": 5}
+    monkeypatch.setattr(records, "OUTPUT", tmp_path / "fleet.json")
+    records.add({"boards": 4, "rounds": 1})
+    records.add({"rounds": 5})
+    case = {"boards": 10, "alpha": 0.1}
+    records.keeper("cifar10", case)({"full": 1})
+    records.keeper("cifar10", {"boards": 100})({"full": 2})
+    records.keeper("cifar10", case)({"dgc": 3})
+    rows = [{"case": {"boards": 100}, "full": 2}, {"case": case, "full": 1, "dgc": 3}]
+    assert records.read() == {"boards": 4, "rounds": 5, "cifar10": rows}
     monkeypatch.delenv("MICROTRAIN_DATA", raising=False)
     done = CliRunner().invoke(cli.main, ["cifar"])
     assert done.exit_code == 1 and "MICROTRAIN_DATA names no folder" in done.output
+
+
+WHOLE = {
+    "boards": 4,
+    "rounds": 5,
+    "accuracy_global": 0.9,
+    "accuracy_local": [0.5, 0.6, 0.4, 0.5],
+    "accuracy_float": 0.9,
+    "bytes_per_round": {"full": 33768, "dgc": 337, "dgc 10 %": 3370},
+    "sha256_boards": "a" * 64,
+    "sha256_host": "a" * 64,
+    "ssim": {"float, all layers": 0.5},
+    "dropouts_survived": 53,
+    "stuck_rounds": 0,
+}
+
+
+def test_what_make_fleet_writes_has_every_key() -> None:
+    assert records.checked(WHOLE | {"cifar10": []}).stuck_rounds == 0
+    for key in WHOLE:
+        with pytest.raises(Error, match=f"does not say all of fleets: .*{key}"):
+            records.checked({name: value for name, value in WHOLE.items() if name != key})
+    with pytest.raises(Error, match="does not say the bytes of dgc updates"):
+        records.checked(WHOLE | {"bytes_per_round": {"full": 1}})
+
+
+def test_cases_become_a_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "OUTPUT", tmp_path / "fleet.json")
+    monkeypatch.setattr(cli, "OUTPUT", tmp_path / "fleet.json")
+    monkeypatch.setattr(cli, "WORK", tmp_path)
+    none = CliRunner().invoke(cli.main, ["draw"])
+    assert none.exit_code == 1 and "has no rows of CIFAR-10" in none.output
+    curve = {"accuracy": [0.5, 0.7], "bytes": [1000, 1000]}
+    for boards in (10, 100):
+        case = cases.Case(boards=boards).as_json()
+        records.keeper("cifar10", case)({"full": curve, "dgc": curve, "float": [0.5, 0.7]})
+    records.keeper("cifar10", cases.Case(seed=3).as_json())({"full": curve})
+    done = CliRunner().invoke(cli.main, ["draw"])
+    assert done.exit_code == 0, done.output
+    picture = (tmp_path / "cifar.svg").read_text()
+    assert picture.count("10 boards, Dirichlet 1<") == 1 and picture.count("100 boards, Dirichlet 1<") == 1
 
 
 def test_other_weights_are_an_error(

@@ -6,19 +6,26 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import click
 
 from microtrain.base.commands import logged, ours
 from microtrain.base.errors import Error
+from microtrain.base.extras import require
+from microtrain.base.options import collected
 from microtrain.base.paths import ROOT
 from microtrain.base.terminal import Sentences, say
 
+from .cases import ARMS, Arms, Case, Speakers
+from .records import OUTPUT, add, checked, keeper, read, row
+
 WORK = ROOT / "build/fleet"
-OUTPUT = ROOT / "build/fleet.json"
-Report = dict[str, Any]
+SEEDS = (0, 1, 2)  # of speakers
+DIVISIONS = ((10, 0.3), (10, 0.1), (100, 1.0), (100, 0.1))  # of CIFAR-10, beside the first: boards, alpha
+WITHOUT_POOLED = tuple(name for name in ARMS if name != "pooled")  # it is about the same for all of them
+CROWDS = (10, 100)  # simulated boards
 
 
 @click.group(
@@ -26,30 +33,35 @@ Report = dict[str, Any]
 )
 @click.pass_context
 def main(ctx: click.Context) -> None:
-    """Measure fleets, an hour or more: build/fleet.json. MICROTRAIN_DATA names the folder with CIFAR-10.
+    """Measure fleets, hours: build/fleet.json. MICROTRAIN_DATA names the folder with CIFAR-10 and voices.
 
     What a part finds joins the file, so that parts may be run one by one.
     """
-    if ctx.invoked_subcommand is None:
-        for part in (demo, leakage, troubles, cifar):
-            ctx.invoke(part)
-
-
-def add(found: Report) -> None:
-    """Put into build/fleet.json, beside what is there."""
-    before = json.loads(OUTPUT.read_text(encoding="utf-8")) if OUTPUT.is_file() else {}
-    OUTPUT.parent.mkdir(parents=True, exist_ok=True)
-    OUTPUT.write_text(json.dumps(before | found, indent=1) + "\n", encoding="utf-8")
-    say(f"{OUTPUT.relative_to(ROOT)}: {', '.join(found)}")
+    if ctx.invoked_subcommand is not None:
+        return
+    for part in (demo, leakage, troubles, cifar):
+        ctx.invoke(part)
+    checked(read())
+    for seed in SEEDS:
+        ctx.invoke(speakers, seed=seed)
+    for boards, alpha in DIVISIONS:
+        ctx.invoke(cifar, boards=boards, alpha=alpha, only=WITHOUT_POOLED)
+    for crowd in CROWDS if find_spec("ray") else ():
+        logged(ours("lab/fleet", "simulation", "--boards", crowd), WORK / f"simulation-{crowd}.log")
+    ctx.invoke(draw)
 
 
 @main.command()
 def demo() -> None:
-    """The demo: four emulated boards, and the same on the host library."""
+    """The demo: four emulated boards, the same on the host library, and in float."""
+    from .digits import scene
+    from .study import in_float
+
     logged(ours("tools/fleet", "demo"), WORK / "demo.log")
     report = json.loads((WORK / "report.json").read_text(encoding="utf-8"))
     taken = ("boards", "rounds", "accuracy_global", "accuracy_local", "sha256_boards", "sha256_host")
-    add({key: report[key] for key in taken})
+    found = in_float(scene(report["boards"], report["rounds"]), say)
+    add({key: report[key] for key in taken} | {"accuracy_float": found[-1]})
 
 
 @main.command()
@@ -121,33 +133,69 @@ def every(count: int) -> Callable[[int], None]:
     return lambda number: say(f"round {number}") if number % count == 0 else None
 
 
-@main.command()
-@click.option("--rounds", type=click.IntRange(1), default=20, show_default=True, help="How many.")
-@click.option("--boards", type=click.IntRange(2), default=10, show_default=True, help="How many.")
-@click.option(
-    "--alpha",
-    type=click.FloatRange(0.01),
-    default=1.0,
-    show_default=True,
-    help="Of the Dirichlet distribution that divides the images: the smaller, the less alike boards are.",
-)
-def cifar(rounds: int, boards: int, alpha: float) -> None:
-    """CIFAR-10 divided over boards, against other ways to learn it."""
-    from .cifar import Case, study
-
+def given(archive: str) -> Path:
+    """The folder of data. Error where it has no such archive, or nothing compiles C here."""
     data = os.environ.get("MICROTRAIN_DATA")
-    if not data or not (Path(data) / "sets/cifar10.tar").is_file():
-        raise Error("MICROTRAIN_DATA names no folder with sets/cifar10.tar.")
+    if not data or not (Path(data) / archive).is_file():
+        raise Error(f"MICROTRAIN_DATA names no folder with {archive}.")
     if shutil.which("gcc") is None:
         raise Error("gcc is not on PATH: run `make setup`.")
-    found = study(Case(boards=boards, alpha=alpha, rounds=rounds), Path(data), say)
-    add(
-        {
-            "cifar10": found,
-            "accuracy_float": found["float"][-1],
-            "bytes_per_round": {
-                "full": round(max(found["full"]["bytes"])), "dgc": round(max(found["dgc"]["bytes"])),
-                **found["sizes"],
-            },
-        }
-    )  # fmt: skip
+    return Path(data)
+
+
+@main.command()
+@collected(Case, into="case")
+@collected(Arms, into="arms")
+def cifar(case: Case, arms: Arms) -> None:
+    """CIFAR-10 divided over boards, against other ways to learn it. The table has a row a case."""
+    data = given("sets/cifar10.tar")
+    from .cifar import scene
+    from .study import study
+
+    study(scene(case, data), arms.names, keeper("cifar10", case.as_json()), say)
+    found = row(read(), "cifar10", Case().as_json())
+    if {"full", "dgc", "sizes"} <= set(found):
+        most = {name: round(max(found[name]["bytes"])) for name in ("full", "dgc")}
+        add({"bytes_per_round": most | found["sizes"]})
+
+
+@main.command()
+def draw() -> None:
+    """CIFAR-10 as a picture, accuracy by round and by bytes: build/fleet/cifar.svg."""
+    from .picture import draw
+
+    rows = read().get("cifar10", [])
+    if not rows:
+        raise Error(f"{OUTPUT.name} has no rows of CIFAR-10: run `python lab/fleet cifar` first.")
+    draw(rows, WORK / "cifar.svg")
+
+
+@main.command()
+@collected(Speakers, into="case")
+@collected(Arms, into="arms")
+def speakers(case: Speakers, arms: Arms) -> None:
+    """Spoken digits, a board for each of four speakers, from a network that has heard none of them."""
+    data = given("sets/fsdd4.tar")
+    from .speakers import scene
+    from .study import study
+
+    study(scene(case, data, WORK / "speakers"), arms.names, keeper("speakers", case.as_json()), say)
+
+
+@main.command()
+@click.option("--boards", type=click.IntRange(2, 10_000), default=100, show_default=True, help="How many.")
+@click.option("--rounds", type=click.IntRange(1), default=5, show_default=True, help="How many.")
+def simulation(boards: int, rounds: int) -> None:
+    """Many boards in Flower's simulation, which runs on Ray: seconds of a round, and memory."""
+    require("simulation", "python lab/fleet simulation", "ray")
+    from microtrain.demo.run import EXAMPLE, export_images
+
+    from .simulation import Crowd, measured
+
+    os.environ |= {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0"}
+    work = WORK / f"simulation-{boards}"
+    shutil.rmtree(work / "state", ignore_errors=True)
+    folder = converted(EXAMPLE / "model.pt", EXAMPLE / "scheme.yaml", WORK / "simulated")
+    result = measured(Crowd(folder, export_images() / "train", work, boards), rounds)
+    keeper("simulation", {"boards": boards})(result)
+    say(", ".join(f"{name} {value}" for name, value in result.items()))

@@ -19,6 +19,7 @@ from microtrain.base.errors import Error
 from microtrain.base.plan import Plan
 from microtrain.emulator import Board as EmulatedBoard
 from microtrain.fleet.board import Board, Host, HostBoard, PortBoard
+from microtrain.fleet.dgc import MOMENTUM
 from microtrain.fleet.errors import FleetError
 from microtrain.fleet.federation import Federation
 from microtrain.fleet.layout import Layout
@@ -103,12 +104,14 @@ def survive(
     rounds: int,
     seed: int,
     tell: Callable[[int], None],
+    share: int = 0,
 ) -> Report:
     """The same fate on emulated boards with a hard life, and on the host library.
 
+    share    of a compressed update, in millionths: boards with the memory for it make theirs themselves
     Errors   Error where they do not come to the same weights
     """
-    fate, asked = Fate.drawn(rounds, len(parts), seed), Work(NAME, limit=1)
+    fate, asked = Fate.drawn(rounds, len(parts), seed), Work(NAME, limit=1, share=share, momentum=MOMENTUM)
     ports = [HardLife(EmulatedBoard(elf), random.Random(seed + n), EVERY, NOISE) for n in range(len(parts))]
     boards = [PortBoard(plan, lambda port=port: port, f"b{n}") for n, port in enumerate(ports)]  # type: ignore[misc]
     hard, stuck, again = rounds_of(plan, boards, parts, fate, asked, tell)

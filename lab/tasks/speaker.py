@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ WAYS, VARIANTS = ("crop", "light"), 8  # how a sample varies from epoch to epoch
 FRONT_END = ("model_listen", "model_hear", "model_heard")
 CALIBRATED = 300
 BUDGET = 128
+HEAD = ("--head-rows", "0-9")  # the network's own
 
 
 @dataclass(frozen=True)
@@ -190,13 +191,16 @@ def exported(net: nn.Sequential, folder: Path) -> Path:
     return path
 
 
-def converted(model: Path, rows: np.ndarray, folder: Path) -> Path:
-    """The folder that convert wrote; it is calibrated on what the network was trained on."""
+def converted(model: Path, rows: np.ndarray, folder: Path, head: Sequence[str] = HEAD) -> Path:
+    """The folder that convert wrote; it is calibrated on what the network was trained on.
+
+    head   options that say with which head it begins
+    """
     typical = folder / "typical.npz"
     np.savez(typical, images=rows[:: max(1, len(rows) // CALIBRATED)][..., None])
     words = [sys.executable, "tools/convert", str(model), "-o", str(folder / "generated")]
     words += ["--frontend", spoken.FRONT, "--mean", str(spoken.MEAN), "--std", str(spoken.STD)]
-    words += ["--calibration", str(typical), "--head-rows", "0-9", "--budget-sram", str(BUDGET)]
+    words += ["--calibration", str(typical), *head, "--budget-sram", str(BUDGET)]
     done = run(words)
     if done.returncode:
         raise RuntimeError(done.stderr[-400:])
