@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,15 +13,21 @@ from conftest import Built
 from PIL import Image
 
 from lab.fleet import cli, speakers
+from lab.fleet import study as study_module
 from lab.fleet.cases import ARMS, Case, Pace, Speakers
 from lab.fleet.digits import Even
-from lab.fleet.study import LONELY, Scene, lonely, study, together
+from lab.fleet.leakage import DEFENCES
+from lab.fleet.study import LONELY, Scene, federated, float_units, in_float, largest, lonely, study, together
 from lab.tasks.spoken import Recording
+from microtrain.device.session import Settings
+from microtrain.fleet.private import Private
 from microtrain.samples.augment import Augmentation
 from microtrain.samples.source import Dataset, Sample, scan
 from microtrain.simulate.blueprint import load_blueprint
 from microtrain.simulate.machine import library
 from microtrain.simulate.records import Task
+from microtrain.simulate.rules import FLOAT
+from microtrain.simulate.side_by_side import Group
 
 STEPS, ROUNDS = 5, 2
 
@@ -68,6 +75,54 @@ def test_float_boards_take_the_steps_of_devices(scene: Scene) -> None:
     first, again = scene.order(1, "b0"), scene.order(1, "b0")
     assert len(first) == STEPS and first == again
     assert set(first) <= set(scene.parts["b0"].samples) and first != scene.order(2, "b0")
+
+
+def test_the_largest_changes_of_each_board_are_sent() -> None:
+    changes = [torch.tensor([[1.0, -4.0], [0.0, 2.0]]), torch.tensor([[[3.0]], [[-1.0]]])]
+    ones = [torch.ones(1), torch.ones(1)]
+    assert [one.flatten().tolist() for one in largest(changes, ones, 0.4)] == [[0, -4, 0, 2], [0, 0]]
+    worth = [torch.tensor([[1.0, 0.1]]), torch.ones(1, 1, 1)]
+    assert [one.flatten().tolist() for one in largest(changes, worth, 0.4)] == [[0, 0, 0, 0], [3, -1]]
+    assert all((a == b).all() for a, b in zip(largest(changes, ones, 1.0), changes, strict=True))
+
+
+def test_a_float_parameter_is_worth_its_scale(scene: Scene) -> None:
+    net = Group(replace(scene.task, arithmetic="float"), [Settings()], FLOAT, lambda logs: None).net
+    units = dict(zip(net.parameters, float_units(net), strict=True))
+    for (layer, kind), unit in units.items():
+        parameter, scale = net.parameters[layer, kind], net.constants[layer].scales.get(kind)
+        assert torch.broadcast_shapes(unit.shape, parameter.shape) == parameter.shape
+        assert (
+            (unit == 1).all()
+            if scale is None
+            else torch.equal(unit.flatten()[scale < 1e9], scale[scale < 1e9])
+        )
+    assert {kind for _, kind in units} >= {"weight", "bias"}
+
+
+def test_what_is_not_sent_is_held_back(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Boards that learn nothing in their second round send what they held back in the first."""
+    calls: list[tuple[list[torch.Tensor], list[torch.Tensor]]] = []
+    learn = study_module.learn_round
+
+    def kept(changes: list[torch.Tensor], units: list[torch.Tensor], part: float) -> list[torch.Tensor]:
+        calls.append((changes, largest(changes, units, part)))
+        return calls[-1][1]
+
+    monkeypatch.setattr(study_module, "largest", kept)
+    monkeypatch.setattr(study_module, "learn_round", lambda *given: learn(*given) if given[2] == 1 else None)
+    assert len(in_float(scene, lambda line: None, 0.05)) == ROUNDS
+    (first, sent), (second, _) = calls
+    assert any(one.any() for one in first) and all(map(torch.equal, second, map(torch.sub, first, sent)))
+
+
+def test_every_defence_has_its_fleet(scene: Scene) -> None:
+    """A fleet in float, compressed and blurred; the blurred one does not learn what the others do."""
+    found = {one.name: one.learn(scene) for one in DEFENCES}
+    assert all(0 <= accuracy <= 1 for accuracy in found.values())
+    loud = federated(scene, 0, 0, lambda line: None, Private(1e-3, 1e-3))
+    plain = federated(scene, 0, 0, lambda line: None)
+    assert loud["sha256"] != plain["sha256"] == federated(scene, 0, 0, lambda line: None)["sha256"]
 
 
 def test_a_rate_falls_over_the_rounds() -> None:

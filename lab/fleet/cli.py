@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import click
 from microtrain.base.commands import logged, ours
 from microtrain.base.errors import Error
 from microtrain.base.extras import require
-from microtrain.base.options import collected
+from microtrain.base.options import Number, collected
 from microtrain.base.paths import ROOT
 from microtrain.base.terminal import Sentences, say
 
@@ -26,6 +27,7 @@ SEEDS = (0, 1, 2)  # of speakers
 DIVISIONS = ((10, 0.3), (10, 0.1), (100, 1.0), (100, 0.1))  # of CIFAR-10, beside the first: boards, alpha
 WITHOUT_POOLED = tuple(name for name in ARMS if name != "pooled")  # it is about the same for all of them
 CROWDS = (10, 100)  # simulated boards
+COMPRESSED = 0.04  # of the example's bytes
 
 
 @click.group(
@@ -39,9 +41,10 @@ def main(ctx: click.Context) -> None:
     """
     if ctx.invoked_subcommand is not None:
         return
-    for part in (demo, leakage, troubles, cifar):
+    for part in (demo, leakage, defended, troubles, cifar):
         ctx.invoke(part)
     checked(read())
+    ctx.invoke(troubles, compress=COMPRESSED)
     for seed in SEEDS:
         ctx.invoke(speakers, seed=seed)
     for boards, alpha in DIVISIONS:
@@ -73,32 +76,42 @@ def leakage(image: int, iterations: tuple[int, int]) -> None:
     """What two attacks see in an update: build/fleet/leakage.png, and the SSIM of each defence."""
     import torch
 
-    from microtrain.demo.run import CLASSES, EXAMPLE, export_images
+    from microtrain.demo.run import CLASSES, export_images
     from microtrain.samples.source import Dataset, scan
 
-    from .leakage import DEFENCES, Victim, picture, rows
+    from .leakage import Victim, picture, rows
 
     torch.set_num_threads(1)
     images = export_images()
     training, testing = scan(images / "train", CLASSES), scan(images / "test", CLASSES)
-    schemes = {"full": "full", "sparse": EXAMPLE / "scheme.yaml", "bias": EXAMPLE / "bias.yaml"}
-    victims = {
-        name: Victim(
-            converted(EXAMPLE / "model.pt", schemes[name], WORK / f"leakage-{name}"),
-            WORK / "library",
-            training,
-        )
-        for name in sorted({defence.scheme for defence in DEFENCES})
-    }
+    folders = attacked()
+    victims = {name: Victim(folder, WORK / "library", training) for name, folder in folders.items()}
     one = Dataset(testing.classes, (testing.samples[image],))
     found = rows(victims, one, iterations, say)
     picture(found, victims["full"].stored(one) / 127.5, WORK / "leakage.png")
-    add(
-        {
-            "ssim": {row["defence"]: row["ssim"] for row in found},
-            "psnr": {r["defence"]: r["psnr"] for r in found},
-        }
-    )
+    add({key: {row["defence"]: row[key] for row in found} for key in ("ssim", "psnr")})
+
+
+@main.command()
+def defended() -> None:
+    """What a fleet learns whose boards send what the attacks see: accuracy of each defence."""
+    from microtrain.demo.run import export_images
+
+    from .digits import defended
+
+    found = defended(attacked(), export_images(), say)
+    add({"defended": found})
+
+
+def attacked() -> dict[str, Path]:
+    """The example by scheme, as it is attacked."""
+    from microtrain.demo.run import EXAMPLE
+
+    schemes = {"full": "full", "sparse": EXAMPLE / "scheme.yaml", "bias": EXAMPLE / "bias.yaml"}
+    return {
+        name: converted(EXAMPLE / "model.pt", scheme, WORK / f"leakage-{name}")
+        for name, scheme in schemes.items()
+    }
 
 
 def converted(model: Path, scheme: object, folder: Path) -> Path:
@@ -111,22 +124,28 @@ def converted(model: Path, scheme: object, folder: Path) -> Path:
 @main.command()
 @click.option("--rounds", type=click.IntRange(1), default=200, show_default=True, help="How many.")
 @click.option("--seed", type=int, default=7, show_default=True, help="Of the troubles.")
-def troubles(rounds: int, seed: int) -> None:
+@click.option(
+    "--compress", type=Number(0, 1), default=0.0, metavar="PART",
+    help="The boards make updates of up to this part of the bytes themselves.",
+)  # fmt: skip
+def troubles(rounds: int, seed: int, compress: float) -> None:
     """Rounds with power cuts, resets, noise, boards that are away and updates that get lost."""
     from microtrain.base.plan import read_plan
     from microtrain.fleet.demo import prepare
+    from microtrain.fleet.dgc import MILLION
     from microtrain.samples.source import Dataset
 
     from .troubles import survive
 
-    scene = prepare(2)
+    scene = prepare(2, compress)
     parts = [Dataset(part.classes, part.samples[:10]) for part in scene.parts]
     plan = read_plan(scene.host.plan.path)
-    found = survive(plan, scene.elf, WORK / "library", parts, rounds, seed, every(10))
-    cuts = {"power_cuts": found.power_cuts, "resets": found.resets, "damaged": found.damaged}
-    add(
-        {"dropouts_survived": found.dropouts, "stuck_rounds": found.stuck, "begun_again": found.again, **cuts}
-    )
+    share = round(compress * MILLION)
+    found = survive(plan, scene.elf, WORK / "library", parts, rounds, seed, every(10), share)
+    keeper("troubles", {"rounds": rounds, "seed": seed, "compress": compress})(asdict(found))
+    if not compress:
+        add({"dropouts_survived": found.dropouts, "stuck_rounds": found.stuck})
+    say(", ".join(f"{name} {value}" for name, value in asdict(found).items()))
 
 
 def every(count: int) -> Callable[[int], None]:

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-from microtrain.fleet.demo import LIMIT, OUTPUT, RATE, prepare
+from microtrain.demo.run import CLASSES
+from microtrain.fleet.demo import ALPHA, DRAW, LIMIT, OUTPUT, RATE, prepare
+from microtrain.fleet.split import dirichlet
 from microtrain.samples.augment import Augmentation
+from microtrain.samples.source import Dataset, scan
 from microtrain.simulate.blueprint import load_blueprint
 from microtrain.simulate.machine import library
 from microtrain.simulate.records import Task
 
 from .cases import Pace
-from .study import Scene, together
+from .leakage import DEFENCES, Defence
+from .study import Scene, Tell, together
+
+BOARDS, ROUNDS = 4, 5  # of the demo
+RATES = (0.3, 1.0, RATE)  # times the scheme's
 
 
 @dataclass(frozen=True)
@@ -25,8 +34,37 @@ class Even(Pace):
 def scene(boards: int, rounds: int) -> Scene:
     """The demo's boards, by its names, with its images."""
     prepared = prepare(boards)
-    plan = load_blueprint(OUTPUT / "generated")
-    parts = {f"board-{n + 1}": part for n, part in enumerate(prepared.parts)}
-    made, images = library(plan, OUTPUT / "library"), (together(parts), prepared.testing)
+    return divided(OUTPUT / "generated", prepared.parts, prepared.testing, Even(rounds, LIMIT), RATE)
+
+
+def divided(folder: Path, parts: Sequence[Dataset], testing: Dataset, pace: Pace, rate: float) -> Scene:
+    """Boards with such parts of the digits, and the network of a folder of convert's.
+
+    rate  times the scheme's largest
+    """
+    plan = load_blueprint(folder)
+    named = {f"board-{n + 1}": part for n, part in enumerate(parts)}
+    made, images = library(plan, OUTPUT / "library"), (together(named), testing)
     task = Task(plan, made, *images, Augmentation(), 1, None)
-    return Scene(Even(rounds, LIMIT, RATE * max(plan.rates)), task, parts, OUTPUT / "library")
+    return Scene(replace(pace, lr=rate * max(plan.rates)), task, named, OUTPUT / "library")
+
+
+def defended(folders: Mapping[str, Path], images: Path, tell: Tell) -> dict[str, dict[str, float]]:
+    """What fleets of the demo's size learn whose boards send as each defence has it: rate and accuracy.
+
+    folders  of convert's, by scheme
+    images   the folder of the demo's
+    The rate, times the scheme's, is the best of three by another division of the images.
+    """
+    training, testing = (scan(images / name, CLASSES) for name in ("train", "test"))
+    found = {}
+    for defence in DEFENCES:
+
+        def learned(draw: int, rate: float, defence: Defence = defence) -> float:
+            parts = dirichlet(training, BOARDS, ALPHA, draw)
+            return defence.learn(divided(folders[defence.scheme], parts, testing, Even(ROUNDS, LIMIT), rate))
+
+        rate = max(RATES, key=lambda rate: learned(DRAW + 1, rate))
+        found[defence.name] = {"rate": rate, "accuracy": learned(DRAW, rate)}
+        tell(f"{defence.name}: {found[defence.name]['accuracy']:.1%} at {rate:g} times the scheme's rates")
+    return found

@@ -26,10 +26,13 @@ from microtrain.device.session import Settings
 from microtrain.fleet import dgc
 from microtrain.fleet.board import Host, HostBoard
 from microtrain.fleet.layout import Layout
+from microtrain.fleet.private import Private
 from microtrain.samples.source import Dataset, load
 from microtrain.simulate.blueprint import stored
 from microtrain.simulate.network import Step, load_network
 from microtrain.simulate.parallel import Parallel, Tensor
+
+from .study import Scene, federated, in_float
 
 STEP, VARIATION = 0.05, 0.2
 WARM = 200  # steps before the one that is attacked: a head of zeros gives no gradient to what is below it
@@ -218,6 +221,11 @@ class Noise:
     def deviation(self) -> float:
         return self.clip * math.sqrt(2 * math.log(1.25 / self.delta)) / self.epsilon
 
+    @property
+    def private(self) -> Private:
+        """The same for a gateway."""
+        return Private(self.clip, self.deviation / self.clip)
+
 
 def noised(update: np.ndarray, noise: Noise, seed: int) -> np.ndarray:
     cut = update * min(1.0, noise.clip / max(float(np.linalg.norm(update)), 1e-12))
@@ -255,12 +263,14 @@ class Defence:
 
     scheme   that it trains
     send     the update of a victim, descending, in the units of the float model
+    learn    accuracy of a fleet whose boards send their rounds so, after the last
     sparse   most of it was not sent
     """
 
     name: str
     scheme: str
     send: Callable[[Victim, Dataset], np.ndarray]
+    learn: Callable[[Scene], float]
     sparse: bool = False
 
 
@@ -271,19 +281,36 @@ def real(victim: Victim, change: np.ndarray) -> np.ndarray:
     return -victim.layout.real(change)
 
 
+def floats(part: float) -> Callable[[Scene], float]:
+    """A fleet in float whose boards send this part of their values."""
+    return lambda scene: in_float(scene, quiet, part)[-1]
+
+
+def devices(share: int = 0, private: Private | None = None) -> Callable[[Scene], float]:
+    """A fleet of devices. share: of a compressed update, in millionths."""
+    return lambda scene: float(federated(scene, share, dgc.MOMENTUM, quiet, private)["accuracy"][-1])
+
+
+def quiet(line: str) -> None:
+    """Tells nobody."""
+
+
 DEFENCES = (
-    Defence("float gradient of all layers", "full", full_gradient),
-    Defence("float gradient, 1 % of it", "full", lambda v, s: largest(full_gradient(v, s), 0.01), True),
-    Defence("int8 step of all layers", "full", lambda v, s: real(v, v.sent(s))),
-    Defence("int8 step, sparse update", "sparse", lambda v, s: real(v, v.sent(s))),
-    Defence("int8 step, biases only", "bias", lambda v, s: real(v, v.sent(s))),
+    Defence("float gradient of all layers", "full", full_gradient, floats(1.0)),
+    Defence(
+        "float gradient, 1 % of it", "full",
+        lambda v, s: largest(full_gradient(v, s), 0.01), floats(0.01), True,
+    ),
+    Defence("int8 step of all layers", "full", lambda v, s: real(v, v.sent(s)), devices()),
+    Defence("int8 step, sparse update", "sparse", lambda v, s: real(v, v.sent(s)), devices()),
+    Defence("int8 step, biases only", "bias", lambda v, s: real(v, v.sent(s)), devices()),
     Defence(
         "int8 step, sparse update, DGC 1 %", "sparse",
-        lambda v, s: real(v, compressed(v, v.sent(s), 10_000)), True,
+        lambda v, s: real(v, compressed(v, v.sent(s), 10_000)), devices(10_000), True,
     ),
     Defence(
         "int8 step, sparse update, clipped and noised", "sparse",
-        lambda v, s: noised(real(v, v.sent(s)), NOISE, 3),
+        lambda v, s: noised(real(v, v.sent(s)), NOISE, 3), devices(private=NOISE.private),
     ),
 )  # fmt: skip
 

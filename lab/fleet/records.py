@@ -23,7 +23,8 @@ class Summary:
     """What the file says of fleets in short.
 
     boards to accuracy_float, and the hashes, are of the demo; bytes_per_round is of CIFAR-10 on ten boards;
-    ssim by defence; tables of cases stand beside it (`cifar10`, `speakers`, `simulation`)
+    ssim by defence; the troubles are those of whole updates. Tables of cases stand beside it (`cifar10`,
+    `speakers`, `simulation`, `troubles`)
     """
 
     boards: Annotated[int, AtLeast(1)]

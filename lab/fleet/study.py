@@ -26,9 +26,11 @@ from microtrain.fleet.federation import Closed, Federation
 from microtrain.fleet.layout import Layout
 from microtrain.fleet.member import Member
 from microtrain.fleet.message import Work, overhead
+from microtrain.fleet.private import Private
 from microtrain.fleet.rounding import derived
 from microtrain.samples.source import Dataset, Sample
 from microtrain.simulate.machine import Machine
+from microtrain.simulate.parallel import Parallel
 from microtrain.simulate.records import Task, fill, show
 from microtrain.simulate.rules import FLOAT
 from microtrain.simulate.side_by_side import Group
@@ -91,12 +93,19 @@ def together(parts: Mapping[str, Dataset]) -> Dataset:
     return replace(first, samples=tuple(sample for part in parts.values() for sample in part.samples))
 
 
-def federated(scene: Scene, share: int, momentum: int, tell: Tell) -> dict[str, Any]:
-    """Boards of the device's arithmetic; accuracy and bytes by round."""
+def federated(
+    scene: Scene, share: int, momentum: int, tell: Tell, private: Private | None = None
+) -> dict[str, Any]:
+    """Boards of the device's arithmetic; accuracy and bytes by round.
+
+    private  every update is cut and blurred
+    """
     pace, layout = scene.pace, scene.layout
     members = [
         Member(name, HostBoard(scene.host, name), part, layout, layout) for name, part in scene.parts.items()
     ]
+    for member in members:
+        member.private = private
     fleet = Federation(layout, layout.read(scene.fresh), pace.seed, NAME)
     accuracies, sizes = [], []
     for number in range(1, pace.rounds + 1):
@@ -162,13 +171,17 @@ def pooled(scene: Scene, tell: Tell) -> float:
     return found
 
 
-def in_float(scene: Scene, tell: Tell) -> list[float]:
-    """Federated averaging in PyTorch: the boards side by side, each round from the mean of the last."""
+def in_float(scene: Scene, tell: Tell, part: float = 1.0) -> list[float]:
+    """Federated averaging in PyTorch: the boards side by side, each round from the mean of the last.
+
+    part  of a board's change that is sent, its largest values; what is left is added to its next change
+    """
     pace, task, boards = scene.pace, replace(scene.task, arithmetic="float"), len(scene.parts)
     torch.set_num_threads(1)
     group = Group(task, [Settings(seed=pace.seed)] * boards, FLOAT, lambda logs: None)
     judge = Group(task, [Settings(seed=pace.seed)], FLOAT, lambda logs: None)
     shared = [state[:1].clone() for state in group.net.state()]
+    held, units = [torch.zeros_like(state) for state in group.net.state()], float_units(judge.net)
     accuracies = []
     for number in range(1, pace.rounds + 1):
         for run in range(boards):
@@ -176,12 +189,36 @@ def in_float(scene: Scene, tell: Tell) -> list[float]:
         learn_round(scene, group, number)
         weights = torch.tensor([float(len(part.samples)) for part in scene.parts.values()])
         weights /= weights.sum()
-        shared = [torch.tensordot(weights, state, 1)[None] for state in group.net.state()]
+        changes = [h + (state - was) for h, state, was in zip(held, group.net.state(), shared, strict=True)]
+        sent = largest(changes, units, part)
+        held = [change - one for change, one in zip(changes, sent, strict=True)]
+        shared = [was + torch.tensordot(weights, one, 1)[None] for was, one in zip(shared, sent, strict=True)]
         judge.net.restore(0, shared)
         judge.evaluate(number)
         accuracies.append(judge.logs[0].evaluations[-1].accuracy)
         tell(f"float round {number}: {accuracies[-1]:.1%}")
     return accuracies
+
+
+def largest(changes: list[torch.Tensor], units: list[torch.Tensor], part: float) -> list[torch.Tensor]:
+    """Of every board's changes [boards][...] those that are largest in such units; the others are 0."""
+    worths = [(change * unit).abs() for change, unit in zip(changes, units, strict=True)]
+    sizes = torch.cat([worth.flatten(1) for worth in worths], 1)
+    least = sizes.topk(max(1, int(part * sizes.shape[1])), 1).values[:, -1]
+    return [
+        torch.where(worth >= least.reshape(-1, *[1] * (worth.ndim - 1)), change, 0.0)
+        for change, worth in zip(changes, worths, strict=True)
+    ]
+
+
+def float_units(net: Parallel) -> list[torch.Tensor]:
+    """What one of each parameter is in the float model, to be multiplied with what state() returns."""
+    found = []
+    for (layer, kind), parameter in net.parameters.items():
+        scale = net.constants[layer].scales.get(kind) if layer in net.constants else None
+        unit = torch.ones(1) if scale is None else torch.where(torch.isinf(scale), 0.0, scale)
+        found.append(unit.reshape(1, -1, *[1] * (parameter.ndim - 2)))
+    return found
 
 
 def learn_round(scene: Scene, group: Group, number: int) -> None:
