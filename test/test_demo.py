@@ -76,7 +76,7 @@ def test_without_its_extra_the_demo_names_it(monkeypatch: pytest.MonkeyPatch) ->
     assert done.output.startswith(
         "demo: the demo, whose images are scikit-learn's digits, needs sklearn and scipy"
     )
-    assert "pip install 'microtrain[search]'" in done.output
+    assert "pip install 'microtrain[demo]'" in done.output
 
 
 def test_images_are_exported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,7 +89,7 @@ NOT_RUN = {
     "make setup": "it is what installs the packages of this test; test_own_model.py runs it",
     "microtrain fleet demo": "minutes; test_fleet_demo.py in small",
     "microtrain fleet watch": "goes on until Ctrl-C; test_fleet_flower.py",
-    'pip install ".[fleet]"': "packages of this test are those that are installed",
+    'pip install ".[fleet,demo]"': "packages of this test are those that are installed",
     **dict.fromkeys(("openssl", "echo subjectAltName", "ssh-keygen", "flower-superlink"), NETWORK),
     **dict.fromkeys(("flower-supernode", "flwr"), NETWORK),
     "pip install .": "test_package.py builds the wheel and runs what is in it",

@@ -63,7 +63,7 @@ def shown(path: Path) -> Path:
 
 def export_images() -> Path:
     """The device's world as folders of PNG files."""
-    require("search", "the demo, whose images are scikit-learn's digits,", "sklearn", "scipy")
+    require("demo", "the demo, whose images are scikit-learn's digits,", "sklearn", "scipy")
     folder = OUTPUT / "images"
     if not (folder / "test").is_dir():
         shutil.rmtree(folder, ignore_errors=True)
