@@ -393,5 +393,6 @@ def test_a_private_board_sends_noise_and_no_loss(layout: Layout) -> None:
     report, change = change_of(layout, one.handle(task))
     said, plain_change = change_of(layout, plain.handle(task))
     assert report.loss == 0 != said.loss and (change != plain_change).any()
+    assert one.draws.random() != plain.draws.random()  # nobody knows another's noise
     with pytest.raises(FleetError, match="clip and noise must be larger than 0"):
         Private(0.0, 1.0).checked()

@@ -104,8 +104,8 @@ def federated(
     members = [
         Member(name, HostBoard(scene.host, name), part, layout, layout) for name, part in scene.parts.items()
     ]
-    for member in members:
-        member.private = private
+    for number, member in enumerate(members):
+        member.private, member.draws = private, np.random.default_rng([pace.seed, number])
     fleet = Federation(layout, layout.read(scene.fresh), pace.seed, NAME)
     accuracies, sizes = [], []
     for number in range(1, pace.rounds + 1):

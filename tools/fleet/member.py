@@ -86,6 +86,7 @@ class Member:
     file     keeps the state; None: it is kept in memory
     masked   it sends nothing that is not masked (masks.py)
     private  every change is cut and blurred (private.py)
+    draws    of that noise: the system's own randomness, but where a measurement must repeat
     """
 
     def __init__(
@@ -102,6 +103,7 @@ class Member:
         self.file = file
         self.masked = False
         self.private: Private | None = None
+        self.draws = np.random.default_rng()
         self.state = loaded(file, own) if file else State()
 
     def handle(self, task: bytes, masker: Masker | None = None) -> bytes:
@@ -205,7 +207,7 @@ class Member:
         own, work, shared = self.sharing.own, turn.work, None
         held = velocity = None
         if self.private is not None:
-            change = blurred(own, change, self.private, np.random.default_rng())
+            change = blurred(own, change, self.private, self.draws)
         if work.share:
             room = dgc.budget(own, work.share) - overhead(self.name)
             sent = dgc.compressed(own, change, turn.held, turn.velocity, room, work.momentum)
