@@ -164,6 +164,28 @@ def test_a_round_that_was_cut_short_is_begun_again(device: Device, plan: Plan) -
     assert bodies[0] == bodies[1]
 
 
+def test_what_was_saved_in_a_round_costs_its_steps_only(device: Device, plan: Plan) -> None:
+    """The way out that `share` names leads out: the same update as where nobody has saved."""
+    block = begun(device, plan)
+    bodies = []
+    for meddling in (False, True):
+        device.forget()
+        device.push(block)
+        device.join(f"0000000{int(meddling)}", 1, 0)
+        if meddling:
+            trained(device, 1)
+            device.save()
+            with pytest.raises(AnswerError, match="something was saved since the round began: push and join"):
+                device.share(300, 192)
+            device.reset()
+            device.push(block)
+            assert not device.join("00000001", 1, 0)
+        trained(device)
+        bodies.append(device.share(300, 192).body)
+        device.reset()
+    assert bodies[0] == bodies[1]
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [

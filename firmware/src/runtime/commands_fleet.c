@@ -62,8 +62,8 @@ static const uint8_t *given(const struct protocol *p)
     return newest && crc_of(newest) == fleet()->given ? newest : NULL;
 }
 
-/* A new round, from trainables that are sound. Returns a status of checkpoint_save. */
-static int start(struct protocol *p, uint32_t federation, uint32_t round, uint32_t arrived)
+/* A new round, from trainables that are sound. */
+static void start(struct protocol *p, uint32_t federation, uint32_t round, uint32_t arrived)
 {
     struct fleet *f = fleet();
     const uint8_t *last = NULL;
@@ -83,7 +83,6 @@ static int start(struct protocol *p, uint32_t federation, uint32_t round, uint32
     f->given = crc_of(model_trainables);
     f->done = 0;
     p->session.autosave = 0;
-    return checkpoint_save(&p->checkpoint, &p->session);
 }
 
 int command_join(struct protocol *p, const struct words *w)
@@ -105,11 +104,13 @@ int command_join(struct protocol *p, const struct words *w)
     if (microtrain_fleet_along(&model_shared, &m) < 0) {
         return reply_error("fleet", "the head holds what is no number, or far too large");
     }
-    if (!known || round > f->round) {
-        int status = start(p, federation, round, arrived);
-        if (status != CHECKPOINT_OK) {
-            return reply_error("flash", checkpoint_reason(status));
-        }
+    int fresh = !known || round > f->round;
+    if (fresh) {
+        start(p, federation, round, arrived);
+    }
+    int status = fresh || !given(p) ? checkpoint_save(&p->checkpoint, &p->session) : CHECKPOINT_OK;
+    if (status != CHECKPOINT_OK) {
+        return reply_error("flash", checkpoint_reason(status));
     }
     (void)microtrain_fleet_begin(&model_shared, &m, (int)f->along, model_trainables);
     return reply_ok("ok join");
