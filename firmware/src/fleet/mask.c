@@ -98,6 +98,9 @@ COLD int microtrain_fleet_masked(const struct microtrain_shared *shared, const v
         if (!sound_at(p, base, begin + i - first) || !sound_at(p, learned, begin + i - first)) {
             return MICROTRAIN_ERR_DIVERGED;
         }
+    }
+    for (uint32_t i = 0, first; i < n; i++) {
+        const part *p = part_at(shared, begin + i, &first);
         int64_t change = (int64_t)value_of(p, learned, begin + i - first) - value_of(p, base, begin + i - first);
         to[i] = (uint64_t)change * samples;
     }
