@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -146,44 +146,39 @@ def test_a_round_that_is_over_says_its_update_again(device: Device, plan: Plan) 
     assert device.share(300, 192).body == first.body
 
 
-def test_a_round_that_was_cut_short_is_begun_again(device: Device, plan: Plan) -> None:
+def same_update_after(device: Device, plan: Plan, trouble: Callable[[Device], None]) -> None:
+    """Assert that a round begun again after one sample and `trouble` ends with the update of one without."""
     block = begun(device, plan)
     bodies = []
-    for cut in (False, True):
+    for fleet, troubled in (("00000000", False), ("00000001", True)):
         device.forget()
         device.push(block)
-        device.join(f"0000000{int(cut)}", 1, 0)
-        if cut:
+        device.join(fleet, 1, 0)
+        if troubled:
             trained(device, 1)
-            power_cut(device)
+            trouble(device)
             device.push(block)
-            assert not device.join("00000001", 1, 0)
+            assert not device.join(fleet, 1, 0)
         trained(device)
         bodies.append(device.share(300, 192).body)
         device.reset()
     assert bodies[0] == bodies[1]
+
+
+def test_a_round_that_was_cut_short_is_begun_again(device: Device, plan: Plan) -> None:
+    same_update_after(device, plan, power_cut)
 
 
 def test_what_was_saved_in_a_round_costs_its_steps_only(device: Device, plan: Plan) -> None:
     """The way out that `share` names leads out: the same update as where nobody has saved."""
-    block = begun(device, plan)
-    bodies = []
-    for meddling in (False, True):
-        device.forget()
-        device.push(block)
-        device.join(f"0000000{int(meddling)}", 1, 0)
-        if meddling:
-            trained(device, 1)
-            device.save()
-            with pytest.raises(AnswerError, match="something was saved since the round began: push and join"):
-                device.share(300, 192)
-            device.reset()
-            device.push(block)
-            assert not device.join("00000001", 1, 0)
-        trained(device)
-        bodies.append(device.share(300, 192).body)
-        device.reset()
-    assert bodies[0] == bodies[1]
+
+    def saved(board: Device) -> None:
+        board.save()
+        with pytest.raises(AnswerError, match="something was saved since the round began: push and join"):
+            board.share(300, 192)
+        board.reset()
+
+    same_update_after(device, plan, saved)
 
 
 @pytest.mark.parametrize(
