@@ -47,7 +47,8 @@ def test_a_conversion_without_options_is_for_the_whole_default_board() -> None:
         board,
         Budget(board.sram, board.flash),
     )
-    assert (wanted.replay, wanted.head_rows, wanted.input_shape, wanted.scheme) == (None,) * 4
+    assert (wanted.head_rows, wanted.input_shape, wanted.scheme) == (None,) * 3
+    assert wanted.replay == Buffer(optional=True)
 
 
 def test_budgets_are_in_kilobytes_and_this_machine_has_none() -> None:
@@ -70,6 +71,8 @@ def test_budgets_are_in_kilobytes_and_this_machine_has_none() -> None:
         ("--replay", "40", "replay", Buffer(records=40)),
         ("--replay", "64KB", "replay", Buffer(bytes=65536)),
         ("--replay", "Spare", "replay", Buffer()),
+        ("--replay", "auto", "replay", Buffer(optional=True)),
+        ("--replay", "Off", "replay", None),
         ("--fraction-bits", "8", "fraction_bits", "8"),
     ],
 )
@@ -133,7 +136,9 @@ def sessions(samples: int, *words: str) -> list[Settings]:
     """The settings of a simulation's sessions on so many images."""
     wanted = asked(simulate.main, simulate.Wanted, "generated", "--data", "d", *words)
     task = SimpleNamespace(training=SimpleNamespace(samples=[None] * samples))
-    return simulate.settings_of(cast(Any, task), wanted, factors(wanted.lrs, wanted.given, None), False)
+    return simulate.settings_of(
+        cast(Any, task), wanted, factors(wanted.lrs, wanted.given, None) or (1.0,), False
+    )
 
 
 def test_a_simulation_runs_every_rate_with_every_seed() -> None:
@@ -192,7 +197,7 @@ def test_a_simulation_that_diverged_says_where(capsys: pytest.CaptureFixture[str
 @pytest.mark.parametrize(
     ("words", "epochs", "rehearse"),
     [
-        ((), 0, 120),
+        ((), 0, 80),
         (("--epochs", "2"), 2, 0),
         (("--epochs", "2", "--rehearse", "7"), 2, 7),
         (("--epochs", "0"), 0, 0),

@@ -8,8 +8,19 @@ import numpy as np
 import pytest
 from networks import Builder, residual_network
 
-from microtrain.convert.default_scheme import BIASES, FRACTION_BITS, default_scheme, widening
-from microtrain.convert.pipeline import compile_graph
+from microtrain.convert.default_scheme import (
+    BIASES,
+    ENOUGH,
+    FRACTION_BITS,
+    SHARES,
+    beside_records,
+    default_scheme,
+    largest,
+    records,
+    widening,
+)
+from microtrain.convert.memory.replay import PARTS, Request
+from microtrain.convert.pipeline import ALL_PASSES, Passes, Room, compile_graph
 from microtrain.convert.scheme import Scheme, convolutions
 
 CLASSES = 5
@@ -58,3 +69,19 @@ def test_where_none_widens_all_dense_ones_count() -> None:
     b = Builder(np.random.default_rng(0), (8, 8, 3))
     plain = b.finish(b.conv(b.depthwise(b.conv("x", 6, 3)), 4), CLASSES)
     assert len(widening(plain, convolutions(plain))) == 2
+
+
+def test_a_scheme_leaves_memory_to_records() -> None:
+    """A half of what the head alone leaves, or more, where that is too little for ENOUGH of each class."""
+    looking = Passes(replay=Request(optional=True, parts=PARTS))
+
+    def chosen(sram: int) -> tuple[Room, Scheme]:
+        room = Room(GRAPH, CLASSES, sram)
+        return room, beside_records(room, looking, "zeros", lambda: None)
+
+    least = Room(GRAPH, CLASSES, 0).needed(Scheme("head-only"), ALL_PASSES)
+    room, scheme = chosen(2 * ALL)
+    assert records(room, scheme, looking) >= ENOUGH * CLASSES and scheme == largest(room, ALL_PASSES)
+    room, scheme = chosen(ALL)
+    assert room.needed(scheme, ALL_PASSES) <= least + SHARES[0] * (ALL - least)
+    assert scheme != largest(room, ALL_PASSES)

@@ -190,7 +190,7 @@ def test_sizes_of_groups() -> None:
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     """The example with statistics of a third of its features, for this machine and for the board."""
     folder = tmp_path_factory.mktemp("imprint")
-    return build_example(EXAMPLE / "scheme.yaml", folder, True, "--imprint", "12")
+    return build_example(EXAMPLE / "scheme.yaml", folder, True, "--imprint", "12", "--replay", "off")
 
 
 @pytest.fixture(scope="module")
@@ -329,7 +329,7 @@ def converted(folder: Path, *options: str) -> tuple[str, int]:
 
 
 def test_groups_are_as_large_as_the_budget_allows(tmp_path: Path) -> None:
-    scheme = ("--scheme", str(EXAMPLE / "scheme.yaml"))
+    scheme = ("--scheme", str(EXAMPLE / "scheme.yaml"), "--replay", "off")
     said, group = converted(tmp_path, *scheme)
     features = group
     assert f"the features' covariance, all {features}" in said

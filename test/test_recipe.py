@@ -74,8 +74,11 @@ def test_every_protocol_has_the_default_and_what_it_was() -> None:
     assert Case("d", "n", "in-order", "default", 3).settings(400, 100).order == "classes"
     default = Case("d", "n", "one-look", "default", 3).settings(400, 0)
     assert (default.imprint, default.schedule, default.rate, default.seed) == (True, "cosine", 1.0, 3)
+    large = Case("d", "n", "one-look", "default", 3).settings(400, 100)
+    assert (large.epochs, large.schedule, large.rate, large.replay) == (1, "constant", 2.0, 1)
+    assert large.rehearse == 600
     few = Case("d", "n", "shots-5", "default", 3).settings(50, 100)
-    assert (few.epochs, few.rehearse, few.recalled_rate, few.recalled_head) == (0, 600, 1.5, 1.0)
+    assert (few.epochs, few.views, few.rehearse, few.rate, few.recalled_head) == (0, 2, 800, 2.0, 1.0)
     assert len({case.key for case in cases("ab", "cd", tuple(PROTOCOLS), (0, 1))}) == 2 * 2 * 2 * sum(
         len(arms) for arms in ARMS.values()
     )

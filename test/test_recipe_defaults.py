@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from microtrain.device.recipe import TIMES, Situation
+from microtrain.device.recipe import AGAIN, TIMES, Situation
 
 
 @pytest.mark.parametrize(
@@ -13,8 +13,8 @@ from microtrain.device.recipe import TIMES, Situation
         (Situation(100, 0, True, "shuffled"), 1, 0, 1.0),
         (Situation(100, 100, True, "shuffled"), 0, TIMES * 100, 1.0),
         (Situation(60, 100, True, "shuffled"), 0, TIMES * 60, 1.0),
-        (Situation(170, 100, True, "shuffled"), 0, TIMES * 100, 1.0),
-        (Situation(201, 100, True, "shuffled"), 1, 0, 1.0),
+        (Situation(101, 100, True, "shuffled"), 1, AGAIN * 100, 1.0),
+        (Situation(900, 100, True, "shuffled"), 1, AGAIN * 100, 1.0),
         (Situation(201, 100, True, "classes"), 0, TIMES * 100, 0.0),
         (Situation(60, 100, True, "classes"), 0, TIMES * 60, 1.0),
         (Situation(60, 0, True, "classes"), 1, 0, 1.0),
@@ -27,7 +27,22 @@ def test_what_is_done_depends_on_what_is_there(
     assert (found.epochs, found.rehearse, found.recalled_head) == (epochs, rehearse, head)
 
 
-def test_few_images_are_learned_faster() -> None:
-    assert Situation(60, 100, True, "shuffled").recalled_rate == 1.5
-    for other in (Situation(400, 100, True, "classes"), Situation(60, 100, False, "shuffled")):
-        assert other.recalled_rate == 1.0
+def test_a_rehearsal_makes_the_rate_fall() -> None:
+    """So a pass before it needs no schedule, and nobody needs to know how long it will be."""
+    passing = Situation(900, 100, True, "shuffled")
+    assert (passing.rate, passing.schedule, passing.replay) == (2.0, "constant", 1)
+    assert passing.rate * passing.recalled_rate == 1.5
+    few = Situation(60, 100, True, "shuffled")
+    assert (few.rate, few.recalled_rate, few.replay) == (2.0, 1.0, None)
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        Situation(60, 100, False, "shuffled"),  # a device that has learned already
+        Situation(900, 0, True, "shuffled"),
+        Situation(900, 100, True, "classes"),
+    ],
+)
+def test_else_the_rate_is_the_schemes(found: Situation) -> None:
+    assert (found.rate, found.schedule, found.replay, found.recalled_rate) == (1.0, "cosine", None, 1.0)

@@ -24,6 +24,7 @@ from microtrain.convert.memory.plan import lifetimes, plan
 from microtrain.convert.memory.replay import (
     PARTS,
     PER_CLASS,
+    SPARED,
     STACK_RESERVE,
     WHOLE,
     Request,
@@ -356,6 +357,29 @@ def test_spare_is_what_the_budget_leaves(tmp_path: Path) -> None:
     )
     room = 64 * 1024 - document["replay"]["all_in_sram"] - STACK_RESERVE
     assert 0 <= room < document["replay"]["record_bytes"] + 4
+
+
+UNASKED = {
+    "": True,
+    "--replay off": False,
+    "--imprint off": False,  # no session would begin with a look, and rehearse
+    "--budget-sram 32": False,
+    "--board native": False,
+    "--fleet 0.1": False,
+}
+
+
+@pytest.mark.parametrize("words", UNASKED)
+def test_a_buffer_that_nobody_asked_for_takes_what_is_left(words: str, tmp_path: Path) -> None:
+    """It holds ten records of each class at least, and leaves something to the application."""
+    command = [str(EXAMPLE / "model.pt"), "--classes", "10", "--scheme", str(EXAMPLE / "scheme.yaml")]
+    said = run(["python", "tools/convert", *command, *words.split(), "-o", str(tmp_path)])
+    document = json.loads((tmp_path / "plan.json").read_text())
+    assert ("\nreplay  " in said) == ("replay" in document) == UNASKED[words]
+    if UNASKED[words]:
+        left = 320 * 1024 - document["replay"]["all_in_sram"] - STACK_RESERVE - SPARED
+        assert 0 <= left < document["replay"]["record_bytes"] + 4
+        assert document["replay"]["records"] >= 100
 
 
 def test_replay_where_there_is_no_buffer_is_refused(example: Built, images: tuple[Dataset, Dataset]) -> None:

@@ -38,7 +38,7 @@ class Protocol:
 
 
 PROTOCOLS = {
-    "one-look": Protocol(40, 1),
+    "one-look": Protocol(40, 1, remembers=WHOLE_KB),
     "shots-10": Protocol(10, 1, remembers=WHOLE_KB),
     "shots-5": Protocol(5, 1, remembers=WHOLE_KB),
     "six-passes": Protocol(40, 6),
@@ -99,7 +99,7 @@ class Case:
         if not self.remembers:
             return replace(settings, epochs=max(about.epochs, chosen.epochs))
         found = Situation(images, records, settings.imprint, about.order)
-        return replace(settings, **found.chosen())
+        return replace(settings, rate=found.rate, **found.chosen())
 
 
 def cases(

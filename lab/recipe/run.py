@@ -62,7 +62,7 @@ class Arm:
         blueprint = load_blueprint(self.plan.path)
         self.settings = case.settings(len(self.training.samples), blueprint.records)
         made, records = library(blueprint, WORK / "lib"), WORK / "records"
-        epochs = max(self.settings.epochs, 1)
+        epochs = max(self.settings.epochs, self.settings.views)
         self.task = Task(blueprint, made, self.training, self.testing, Augmentation(), epochs, records)
         list(fill(self.task, 1))
         self.machine = Machine(blueprint, made)
@@ -118,7 +118,7 @@ def options(case: Case, model: Path, training: Dataset) -> list[str]:
     chosen = [*scheme, "--fraction-bits", str(FRACTION_BITS)] if scheme else []
     chosen += ["--classes", str(len(training.classes))]
     chosen += ["--budget-sram", str(case.remembers or SRAM_KB)]
-    chosen += ["--replay", "spare"] if case.remembers else []
+    chosen += [] if case.remembers else ["--replay", "off"]
     quantized = model.suffix == ".pkl" and not case.remembers
     return chosen if quantized else [*chosen, "--calibration", str(typical(case.dataset, training))]
 

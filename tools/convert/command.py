@@ -13,7 +13,8 @@ from microtrain.base.terminal import say
 from microtrain.pictures.report import Line
 
 from . import boards, check, obstacles, tasks
-from .default_scheme import default_scheme
+from .default_scheme import beside_records, largest
+from .emit.document import flash_total
 from .emit.explain import print_waterfall
 from .export.write import export
 from .frontends.module import LoadedModel
@@ -23,7 +24,7 @@ from .loading import load, quantized_with_report, screen
 from .memory import replay
 from .memory.imprint import Request, features_of
 from .ops import hop
-from .options import NATIVE, Wanted
+from .options import NATIVE, TASKS, Wanted
 from .passes.recompute import recomputed
 from .pipeline import Compiled, Passes, Room
 from .quantize.ptq import Choices, calibration_images, knows_ranges
@@ -62,13 +63,14 @@ def run(model: Path, wanted: Wanted) -> bool:
 
 def choices_of(loaded: LoadedModel, wanted: Wanted) -> Choices:
     """How the model is quantized. Where it is already, the images are for codes of records."""
-    for_codes = wanted.replay is not None and (loaded.kind == "checkpoint" or knows_ranges(loaded.graph))
+    quantized = loaded.kind == "checkpoint" or knows_ranges(loaded.graph)
+    for_codes = quantized and replay_of(wanted, False) is not None
     return Choices(None if for_codes else wanted.calibration, wanted.rule, wanted.correct)
 
 
 def images_of(loaded: LoadedModel, wanted: Wanted) -> np.ndarray | None:
     """Typical images, uint8 [N, h, w, c], where something but the ranges is learned from them."""
-    if wanted.replay is None or (wanted.calibration is None and loaded.calibration is None):
+    if replay_of(wanted, False) is None or (wanted.calibration is None and loaded.calibration is None):
         return None
     return calibration_images(loaded.graph, loaded.calibration, wanted.calibration)
 
@@ -113,10 +115,23 @@ def passes_of(wanted: Wanted, images: bool) -> Passes:
 
 
 def replay_of(wanted: Wanted, images: bool) -> replay.Request | None:
-    """The replay buffer that is asked for, with the codes that its records may have."""
-    if wanted.replay is None or wanted.code == 0 or (wanted.code is None and not images):
-        return wanted.replay
-    return replace(wanted.replay, parts=(wanted.code,) if wanted.code else replay.PARTS)
+    """The replay buffer that there may be, with the codes that its records may have."""
+    request = wanted.replay
+    if request is None or (request.optional and not may_remember(wanted)):
+        return None
+    if request.optional and wanted.budget_sram is None:
+        request = replace(request, spared=replay.SPARED)
+    if wanted.code == 0 or (wanted.code is None and not images):
+        return request
+    return replace(request, parts=(wanted.code,) if wanted.code else replay.PARTS)
+
+
+def may_remember(wanted: Wanted) -> bool:
+    """Whether a replay buffer that nobody asked for is of use: to a firmware of ours that learns classes by
+    itself, on a board, of which some SRAM may be left."""
+    alone = not (wanted.check or wanted.library or wanted.fleet)
+    looks = wanted.task == TASKS[0] and wanted.imprint.group != 0
+    return alone and looks and wanted.board_name != NATIVE
 
 
 def target_of(wanted: Wanted) -> Target:
@@ -158,14 +173,34 @@ def compiled_with(
     quantized: Graph, wanted: Wanted, limits: boards.Limits, images: np.ndarray | None, strip: int
 ) -> Compiled:
     """strip: rows that enter the first layers at once."""
-    passes, classes = passes_of(wanted, images is not None), classes_of(quantized, wanted)
-    passes = replace(passes, strip=strip)
+    passes = replace(passes_of(wanted, images is not None), strip=strip)
+    if passes.replay and passes.replay.optional:
+        compiled = compiled_by(passes, quantized, wanted, limits, images)
+        if keeps(compiled, limits):
+            return compiled
+        passes = replace(passes, replay=None)
+    return compiled_by(passes, quantized, wanted, limits, images)
+
+
+def keeps(compiled: Compiled, limits: boards.Limits) -> bool:
+    """Whether there is room for the replay buffer that nobody asked for."""
+    flash = flash_total(compiled.graph, limits.board_name)
+    fits = limits.sram is not None and compiled.sram <= limits.sram and not recomputed(compiled.graph)
+    used = compiled.records > 0 and compiled.graph.imprint > 0
+    return fits and used and (limits.flash is None or flash <= limits.flash)
+
+
+def compiled_by(
+    passes: Passes, quantized: Graph, wanted: Wanted, limits: boards.Limits, images: np.ndarray | None
+) -> Compiled:
+    """By these passes, with the scheme that is wanted and statistics beside it."""
+    classes = classes_of(quantized, wanted)
     scheme = choose_scheme(wanted.scheme, wanted.fraction_bits) if wanted.scheme else None
     head = tasks.head_of(wanted, scheme)
     request = Request(0) if tasks.by_targets(wanted) else wanted.imprint.beside(head)
     room = Room(quantized, classes, sys.maxsize if limits.sram is None else limits.sram)
     if scheme is None:
-        scheme = default_within(room, passes, head, request.some(features_of(quantized))).scheme
+        scheme = default_within(room, passes, head, request.some(features_of(quantized)))
     scheme = tasks.scheme_for(replace(scheme, head=head), wanted, classes)
     compiled = compile_imprinting(room, scheme, passes, request, limits)
     if passes.replay:
@@ -173,15 +208,18 @@ def compiled_with(
     return compiled
 
 
-def default_within(room: Room, passes: Passes, head: HeadStart, group: int) -> Compiled:
-    """The largest default scheme that leaves room for statistics of features, if there is any such."""
+def default_within(room: Room, passes: Passes, head: HeadStart, group: int) -> Scheme:
+    """The largest default scheme that leaves room for statistics of features, if there is any such, and for
+    records that nobody asked for."""
     with Bars(transient=True) as bars:
         bar = bars.add("choosing what to train, schemes tried")
-        about = (room.quantized, room.classes, room.sram)
-        compiled = default_scheme(*about, replace(passes, imprint=group), head, bar.advance)
-        if compiled.sram <= room.sram or not group:
-            return compiled
-        return default_scheme(*about, passes, head, bar.advance)
+        looking = replace(passes, imprint=group)
+        if passes.replay and passes.replay.optional:
+            return beside_records(room, looking, head, bar.advance)
+        scheme = largest(room, looking, head, bar.advance)
+        if not group or room.holds(scheme, looking):
+            return scheme
+        return largest(room, passes, head, bar.advance)
 
 
 def choose_scheme(name: Path, fraction_bits: str | None) -> Scheme:

@@ -11,24 +11,28 @@ from dataclasses import replace
 from itertools import product
 
 from .ir import Graph, Layer
-from .pipeline import ALL_PASSES, Compiled, Passes, Room, compile_graph
+from .memory.plan import GAP, peak
+from .pipeline import ALL_PASSES, Compiled, Passes, Room, compile_graph, fixed_sram, training_graph
 from .scheme import Scheme, convolutions
 from .trainables import HeadStart
 
 BIASES = 0.5  # of the bytes above the head alone may go to biases, before weights
 FRACTIONS = (0.125, 0.25, 0.5, 1.0)  # of a layer's input channels
 FRACTION_BITS = 4
+SHARES = (0.5, 0.25)  # of what the head alone leaves, where there are records too
+ENOUGH = 20  # of each class
 
 
-def default_scheme(
-    quantized: Graph,
-    classes: int,
-    budget_sram: int,
-    passes: Passes = ALL_PASSES,
-    head: HeadStart = "zeros",
-    tell: Callable[[], None] = lambda: None,
-) -> Compiled:
-    """A scheme that fits the SRAM budget; the head alone where nothing else does.
+def default_scheme(quantized: Graph, classes: int, budget_sram: int, passes: Passes = ALL_PASSES) -> Compiled:
+    """A model with the largest default scheme that fits the SRAM budget."""
+    scheme = largest(Room(quantized, classes, budget_sram), passes)
+    return compile_graph(quantized, scheme, classes, passes)
+
+
+def largest(
+    room: Room, passes: Passes, head: HeadStart = "zeros", tell: Callable[[], None] = lambda: None
+) -> Scheme:
+    """The largest default scheme that fits; the head alone where nothing else does.
 
     tell  is called for each scheme that is tried
 
@@ -39,27 +43,53 @@ def default_scheme(
 
     def need(scheme: Scheme) -> float:
         tell()
-        return Room(quantized, classes, budget_sram).needed(scheme, passes)
+        return room.needed(scheme, passes)
 
+    quantized = room.quantized
     names = convolutions(quantized)
     scheme = Scheme("head-only", fraction_bits=FRACTION_BITS, head=head)
     least = need(scheme)
-    room = least + BIASES * (budget_sram - least)
-    count = most(len(names), lambda biases: need(replace(scheme, biases=biases)) <= room)
+    share = least + BIASES * (room.sram - least)
+    count = most(len(names), lambda biases: need(replace(scheme, biases=biases)) <= share)
     scheme = replace(scheme, name=f"bias-{count}" if count else scheme.name, biases=count)
     reached = names[len(names) - count :]
     first = widening(quantized, reached)
     for layers in (first, [name for name in reached if name not in first]):
         for fraction, name in product(FRACTIONS, layers):
-            share = max(fraction, 1 / quantized.layers[name].columns)
-            more = replace(scheme, weights={**scheme.weights, name: share})
-            if need(more) <= budget_sram:
+            part = max(fraction, 1 / quantized.layers[name].columns)
+            more = replace(scheme, weights={**scheme.weights, name: part})
+            if need(more) <= room.sram:
                 scheme = more
         if any(scheme.weights.get(name) != 1.0 for name in layers):
             break
     if scheme.weights:
         scheme = replace(scheme, name=f"{scheme.name}+{len(scheme.weights)}")
-    return compile_graph(quantized, scheme, classes, passes)
+    return scheme
+
+
+def beside_records(room: Room, passes: Passes, head: HeadStart, tell: Callable[[], None]) -> Scheme:
+    """The largest default scheme that leaves memory to a replay buffer: of what the head alone leaves it has
+    a half, or less where that is too little for ENOUGH records of each class.
+
+    passes  with a request for records; tell as in largest()
+    """
+    plain = replace(passes, replay=None)
+    least = room.needed(Scheme("head-only", head=head), plain)
+    found: list[tuple[int, Scheme]] = []
+    for share in SHARES:
+        part = replace(room, sram=int(least + share * max(0.0, room.sram - least)))
+        scheme = largest(part, plain, head, tell)
+        found.append((min(records(room, scheme, passes), ENOUGH * room.classes), scheme))
+        if found[-1][0] == ENOUGH * room.classes:
+            break
+    return max(found, key=lambda each: each[0])[1]
+
+
+def records(room: Room, scheme: Scheme, passes: Passes) -> int:
+    """How many records a scheme leaves room for, about."""
+    graph = training_graph(room.quantized, scheme, room.classes, passes)
+    spare = int(room.sram - peak(graph, passes.in_place) * (1 + GAP) - fixed_sram(graph))
+    return passes.replay.size(graph, spare, passes.replay.part(graph, spare)) if passes.replay else 0
 
 
 def most(limit: int, fits: Callable[[int], bool]) -> int:

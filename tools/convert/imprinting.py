@@ -28,13 +28,16 @@ def compile_imprinting(
 def fitting(room: Room, scheme: Scheme, passes: Passes, request: Request) -> Compiled | None:
     """The model with the largest groups that fit.
 
-    Of a quarter of all features at most where old images want the rest of the memory.
+    Of a quarter of all features at most, or of more for the same memory, where old images want the rest.
     """
     features = features_of(room.quantized)
-    most = request.some(features) if passes.replay else features
-    for group in request.groups(features)[:-1]:
+    groups = request.groups(features)[:-1]
+    most: float = room.sram
+    if passes.replay and groups:
+        most = min(most, room.needed(scheme, replace(passes, imprint=request.some(features))))
+    for group in groups:
         chosen = replace(passes, imprint=group)
-        if group <= most and room.holds(scheme, chosen):
+        if room.needed(scheme, chosen) <= most:
             compiled = compile_graph(room.quantized, scheme, room.classes, chosen)
             if compiled.sram <= room.sram:
                 return compiled

@@ -91,20 +91,26 @@ class Rows(click.ParamType):  # type: ignore[type-arg]
 
 
 class Records(click.ParamType):  # type: ignore[type-arg]
-    """A number of records, bytes as in 64KB, or "spare"."""
+    """A number of records, bytes as in 64KB, "spare", "auto", or "off"."""
 
-    name = "N|nKB|spare"
+    name = "auto|off|N|nKB|spare"
 
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Request:
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Request | None:
         from .memory.replay import RECORDS_MAX, Request
 
         text = str(value).lower()
         count = number(text.removesuffix("kb"))
-        if text == "spare":
-            return Request()
+        if text == "off":
+            return None
+        if text in ("spare", "auto"):
+            return Request(optional=text == "auto")
         if count is None or not 0 < count <= RECORDS_MAX:
             self.fail(
-                f"{short(value)} is no number of records, no size such as 64KB, and not spare", param, ctx
+                f"{short(value)} is no number of records, no size such as 64KB, and not auto, off or spare",
+                param,
+                ctx,
             )
         return Request(bytes=count * KB) if text.endswith("kb") else Request(records=count)
 
@@ -278,7 +284,10 @@ class Wanted:
     replay: Request | None = option(
         "--replay",
         type=Records(),
-        help="Buffer for replaying old images in SRAM: records, a size, or all that the budget leaves.",
+        default="auto",
+        show_default=True,
+        help="Buffer for replaying old images in SRAM: records, a size, or all that the budget leaves; auto: "
+        "all but a little of that, where it is room for 10 records of each class.",
     )
     code: int | None = option(
         "--replay-code",

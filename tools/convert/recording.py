@@ -28,7 +28,7 @@ def with_buffer(
     spare = None if budget_sram is None else budget_sram - compiled.sram
     part = request.part(compiled.graph, spare)
     records = request.size(compiled.graph, spare, part)
-    if part == WHOLE:
+    if part == WHOLE or not records:
         return replace(compiled, records=records)
     if images is None:
         raise ConvertError(

@@ -37,7 +37,7 @@ def refuse(wanted: Wanted) -> None:
         raise ConvertError("one class leaves nothing to tell apart: give --classes 2 or more")
     if wanted.task == REGRESSION and wanted.classes:
         raise ConvertError("a regression keeps the model's outputs, as their units are: leave --classes out")
-    if by_targets(wanted) and wanted.replay is not None:
+    if by_targets(wanted) and wanted.replay and not wanted.replay.optional:
         raise ConvertError(f"records of --replay hold no targets yet: leave it out with --task {wanted.task}")
     if by_targets(wanted) and wanted.imprint.group:
         raise ConvertError(f"--imprint makes a head of classes: leave it out with --task {wanted.task}")

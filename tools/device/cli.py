@@ -61,12 +61,12 @@ class Training(Course):
         help="Steps on old images after each new one, with a replay buffer. [as the device is set]",
     )
 
-    def factor(self, rates: Rates | None) -> float:
-        """On the scheme's learning rates, where they are known. Errors as factors()."""
+    def factor(self, rates: Rates | None) -> float | None:
+        """On the scheme's learning rates, where they are known; None: nobody says it. Errors as factors()."""
         if self.rate is not None:
             say("--rate is called --lr-factor now, and --lr takes a learning rate", err=True)
         given = (value for value in (self.given, self.rate) if value is not None)
-        return factors([] if self.lr is None else [self.lr], list(given), rates)[0]
+        return next(iter(factors([] if self.lr is None else [self.lr], list(given), rates)), None)
 
 
 @dataclass(frozen=True)
@@ -256,13 +256,15 @@ def train_command(
             return
         training, testing = scanned(device, folder, test_folder)
         rates = target.rates_of(device)
-        factor = wanted.factor(rates)
+        asked = wanted.factor(rates)
         if autosave is not None:
             device.autosave(autosave)
         target.hurry(device)
         imprint = imprint_first(device, wanted.imprint)
         shown = per_epoch(training, wanted.limit)
-        wanted = wanted.resolved(Situation(shown, device.info.records, imprint, wanted.order))
+        found = Situation(shown, device.info.records, imprint, wanted.order)
+        factor = wanted.factor_in(found) if asked is None else asked
+        wanted = wanted.resolved(found)
         say(in_words(wanted, (factor,), rates, imprint))
         settings = wanted.settings(factor, wanted.seed, wanted.eval_every, wanted.replay, imprint)
         log = new_log(device, training.classes, settings)
@@ -290,10 +292,11 @@ def teach(
 ) -> None:
     """A session that learns from targets."""
     sets, rates = teaching.tables(device, *folders), target.rates_of(device)
-    course, factor = teaching.course_of(wanted, device.info.task), wanted.factor(rates)
+    course, asked = teaching.course_of(wanted, device.info.task), wanted.factor(rates)
     if autosave is not None:
         device.autosave(autosave)
     target.hurry(device)
+    factor = 1.0 if asked is None else asked
     settings = course.settings(factor, wanted.seed, wanted.eval_every, None)
     teaching.teach(device, course, sets, settings, rates, files)
 

@@ -22,6 +22,7 @@ LR_HELP = (
 )
 FACTOR_HELP = "In its place: a factor on the scheme's learning rates."
 PLAIN = Augmentation()
+COSINE = "cosine"
 Rates = tuple[float, float, float]  # of weights, biases and head
 
 
@@ -50,18 +51,17 @@ class Course:
         "--epochs",
         type=click.IntRange(0),
         metavar="N",
-        help="Passes over the images. [1; 0 where a replay buffer holds half of them, or classes come one "
+        help="Passes over the images. [1; 0 where a replay buffer holds all of them, or classes come one "
         "after the other: then records are rehearsed]",
     )
     limit: int = option(
         "--limit", default=0, type=click.IntRange(0), metavar="N", help="At most N images per epoch."
     )
-    schedule: str = option(
+    schedule: str | None = option(
         "--schedule",
-        type=click.Choice(["cosine", "constant"]),
-        default="cosine",
-        show_default=True,
-        help="Of the learning rates: cosine falls to 0 over the session.",
+        type=click.Choice([COSINE, "constant"]),
+        help="Of the learning rates: cosine falls to 0 over the session. [cosine; constant where records are "
+        "rehearsed behind a pass]",
     )
     warmup: int = option(
         "--warmup", default=0, type=click.IntRange(0), metavar="N", help="Steps of rising learning rates."
@@ -71,6 +71,13 @@ class Course:
         default=None,
         help="First look once at each image and make the head of that. [where it can, and nothing is "
         "learned yet]",
+    )
+    views: int | None = option(
+        "--views",
+        type=click.IntRange(1),
+        metavar="N",
+        help="Ways of each image in that look, of those that --augment makes. [up to 4, where they become "
+        "records]",
     )
     kinds: tuple[str, ...] = option(
         "--augment",
@@ -97,19 +104,21 @@ class Course:
         "--rehearse",
         type=click.IntRange(0),
         metavar="N",
-        help="At the end, N steps on old images alone, with a rate that falls to 0. [0 after a pass]",
+        help="At the end, N steps on old images alone, with a rate that falls to 0. [6 for each record; 8 "
+        "without a pass]",
     )
     recalled_rate: float | None = option(
         "--recalled-rate",
         type=Number(0, 1000),
         metavar="F",
-        help="A factor on the rate in these. [1.5 where half of the images are records]",
+        help="A factor on the rate in these. [0.75 behind a pass, else 1]",
     )
     recalled_head: float | None = option(
         "--recalled-head",
         type=Number(0, 1),
         metavar="F",
-        help="One more on the head's rate. [0 where fewer than half of the images are records]",
+        help="One more on the head's rate. [0 without a pass where fewer than half of the images are "
+        "records]",
     )
 
     @property
@@ -117,11 +126,15 @@ class Course:
         return Augmentation(self.kinds, self.variants)
 
     def resolved(self, found: Situation) -> Self:
-        """The course with what nobody said as recipe.py has it."""
+        """The course with what nobody said as recipe.py has it, where nobody said how many passes."""
         if self.epochs is not None:
-            return replace(self, rehearse=self.rehearse or 0)
+            return replace(self, rehearse=self.rehearse or 0, schedule=self.schedule or COSINE)
         open_ = {name: value for name, value in found.chosen().items() if getattr(self, name) is None}
         return replace(self, **open_)
+
+    def factor_in(self, found: Situation) -> float:
+        """On the scheme's learning rates, where nobody says it."""
+        return found.rate if self.epochs is None else 1.0
 
     def settings(
         self, factor: float, seed: int, eval_every: int, replay: int | None, imprint: bool = False
@@ -134,7 +147,7 @@ class Course:
             limit=self.limit,
             eval_every=eval_every,
             rate=factor,
-            schedule=self.schedule,
+            schedule=self.schedule or COSINE,
             warmup=self.warmup,
             order=self.order,
             replay=replay,
@@ -142,6 +155,7 @@ class Course:
             recalled_rate=1.0 if self.recalled_rate is None else self.recalled_rate,
             recalled_head=1.0 if self.recalled_head is None else self.recalled_head,
             imprint=imprint,
+            views=self.views or 1,
         )
 
 
@@ -159,17 +173,17 @@ def imprints(wanted: bool | None, able: bool, fresh: bool) -> bool:
 
 
 def factors(wanted: Sequence[float], given: Sequence[float], rates: Rates | None) -> tuple[float, ...]:
-    """Factors on the scheme's learning rates.
+    """Factors on the scheme's learning rates; none where neither is asked for.
 
     wanted   learning rates, the largest of the scheme's at the session's beginning
-    given    factors; neither: the scheme's own rates
+    given    factors
     rates    the scheme's; None: not known
     Errors   Error where both are asked for, or a learning rate cannot be had by a factor
     """
     if wanted and given:
         raise Error("--lr is a learning rate and --lr-factor a factor on the scheme's: name one of them.")
     if not wanted:
-        return tuple(given) or (1.0,)
+        return tuple(given)
     if rates is None:
         raise Error(
             "--lr needs the plan of the model, which has the scheme's learning rates: name it with --plan, "
@@ -190,12 +204,14 @@ def in_words(course: Course, chosen: Sequence[float], rates: Rates | None, impri
     else:
         each = ["/".join(f"{factor * rate:g}" for rate in rates) for factor in chosen]
         rate = f"rate {' and '.join(each)} (weights/biases/head)"
-    fall = "cosine to 0" if course.schedule == "cosine" else course.schedule
+    schedule = course.schedule or COSINE
+    fall = f"{schedule} to 0" if schedule == COSINE else schedule
     rise = f", {course.warmup} steps of warm-up" if course.warmup else ""
     images = f"{', '.join(course.kinds)} ({course.variants} variants)" if course.kinds else "none"
-    first = "one look at each image first; " if imprint else ""
+    ways = f"{course.views} ways of each image" if course.views and course.views > 1 else "each image"
+    first = f"one look at {ways} first; " if imprint else ""
     if course.epochs == 0:
         then = f"then {course.rehearse} steps on records" if course.rehearse else "no training"
         return f"{first}{then}; {rate}, {fall}"
-    last = f"; then {course.rehearse} steps on records" if course.rehearse else ""
+    last = f"; then {course.rehearse} steps on records, cosine to 0" if course.rehearse else ""
     return f"{first}{rate}, {fall}{rise}; augmentation {images}{last}"

@@ -1,12 +1,16 @@
-"""What a session does where nobody says it: how often it shows the images, and how long it rehearses."""
+"""What a session does where nobody says it: its rates, and how often it shows images and records."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-TIMES = 12  # that each record comes in a session without passes
-FASTER = 1.5  # with few images there is far to go in few steps
+TIMES = 8  # that each record comes in a session without passes
+AGAIN = 6  # that each comes at the end of one with a pass
+VIEWS = 4  # of each image, at most
+BEHIND = 1  # steps on records behind each image of that pass
+FAST = 2.0  # on the scheme's rates, where records are rehearsed: what it makes rough a falling rate smooths
+FALLING = 1.5  # the same, where the rehearsal behind a pass begins
 
 
 @dataclass(frozen=True)
@@ -25,32 +29,62 @@ class Situation:
     order: str
 
     def chosen(self) -> dict[str, Any]:
-        """All of it, by the names that Settings and the options have for it."""
-        names = ("epochs", "rehearse", "recalled_rate", "recalled_head")
+        """All of it but the rate, by the names that Settings and the options have for it."""
+        names = ("views", "epochs", "schedule", "replay", "rehearse", "recalled_rate", "recalled_head")
         return {name: getattr(self, name) for name in names}
 
     @property
+    def views(self) -> int:
+        """Ways of each image in the look: where records are many and images few, as many as are kept."""
+        return max(1, min(VIEWS, self.records // max(1, self.images))) if self.remembers else 1
+
+    @property
     def epochs(self) -> int:
-        """Passes over the images behind the look. Where most of them are records, these are shown again
-        instead; where classes come one after the other, a pass would end with the last of them alone."""
-        return 0 if self.records and self.looks and (self.holds_most or self.order == "classes") else 1
+        """Passes over the images behind the look. Where classes come one after the other, a pass would end
+        with the last of them alone. There, and where all images are records, these are shown again."""
+        return 0 if self.remembers and (self.holds_all or self.order == "classes") else 1
+
+    @property
+    def schedule(self) -> str:
+        """Of the pass: where records are rehearsed behind it, nobody needs to know how long it will be."""
+        return "constant" if self.remembers and self.epochs else "cosine"
+
+    @property
+    def rate(self) -> float:
+        """Factor on the scheme's rates."""
+        return FAST if self.remembers and (self.epochs or self.holds_most) else 1.0
+
+    @property
+    def replay(self) -> int | None:
+        """Steps on records behind each image; None: as many as the device takes by itself."""
+        return BEHIND if self.remembers and self.epochs else None
 
     @property
     def rehearse(self) -> int:
-        """Steps on records at the end of a session without passes; 0 in any other."""
-        return 0 if self.epochs else TIMES * min(self.records, self.images)
+        """Steps on records at the end of a session; 0 where there are none, or no look made the head."""
+        times = AGAIN if self.epochs else TIMES
+        return times * min(self.records, self.images * self.views) if self.remembers else 0
 
     @property
     def recalled_head(self) -> float:
         """Factor on the head's rate in these. A head that is made of far more images than the buffer holds
-        knows more than its records: it stays."""
+        knows more than its records: where no pass moves it, it stays."""
         return 1.0 if self.epochs or self.holds_most else 0.0
 
     @property
     def recalled_rate(self) -> float:
         """Factor on the rate in these."""
-        return FASTER if self.rehearse and self.holds_most else 1.0
+        return FALLING / self.rate if self.remembers and self.epochs else 1.0
+
+    @property
+    def remembers(self) -> bool:
+        """Whether it rehearses."""
+        return bool(self.records and self.looks)
 
     @property
     def holds_most(self) -> bool:
         return self.images <= 2 * self.records
+
+    @property
+    def holds_all(self) -> bool:
+        return self.images <= self.records

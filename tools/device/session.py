@@ -36,6 +36,7 @@ class Settings:
     rehearse    steps on old images alone, at the end of the session, with a rate that falls to 0
     recalled_rate  factor on the rate in these; recalled_head: one more on the head's
     imprint     one look at each image first, to make the head of (Learner.imprint)
+    views       ways of each image in it, which vary as they do from epoch to epoch
     """
 
     epochs: int = 1
@@ -51,6 +52,7 @@ class Settings:
     recalled_rate: float = 1.0
     recalled_head: float = 1.0
     imprint: bool = False
+    views: int = 1
 
     def rate_at(self, step: int, steps: int) -> float:
         """Factor on the learning rates at a step, counted from 0, of `steps`."""
@@ -299,11 +301,11 @@ def keep_first(device: Learner, settings: Settings, epoch: int, keeping: bool) -
 
 
 def imprint(device: Learner, training: Dataset, settings: Settings, watcher: Watcher, show: Show) -> int:
-    """Look once at each image of the first epoch, in the session's order, and make the head of them all.
+    """Look at each image of the first epoch, in the session's order, and make the head of them all.
 
     Returns   how many classes the head knows
     """
-    shown = ordered(training, replace(settings, epochs=1))
+    shown = ordered(training, replace(settings, epochs=settings.views))
     watcher.begin("looking", len(shown))
     for epoch, sample in shown:
         device.imprint(show(sample, epoch), sample.label)

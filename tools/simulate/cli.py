@@ -138,7 +138,8 @@ def main(plan: Path, wanted: Wanted) -> None:
 def teach(model: Blueprint, wanted: Wanted) -> None:
     """Every pair of a rate and a seed, of a model that learns from targets."""
     measured.check(wanted.arithmetic)
-    chosen, jobs = factors(wanted.lrs, wanted.given, model.rates), wanted.jobs or os.cpu_count() or 1
+    chosen = factors(wanted.lrs, wanted.given, model.rates) or (1.0,)
+    jobs = wanted.jobs or os.cpu_count() or 1
     course = course_of(wanted, model.scheme.task)
     wanted = replace(wanted, **{f.name: getattr(course, f.name) for f in fields(Course)})
     task = task_of(model, wanted)
@@ -153,11 +154,13 @@ def teach(model: Blueprint, wanted: Wanted) -> None:
 
 def run(model: Blueprint, wanted: Wanted) -> tuple[list[Outcome], list[Path]]:
     """Every pair of a rate and a seed; returns what came of each, and the files written."""
-    chosen = factors(wanted.lrs, wanted.given, model.rates)
+    asked = factors(wanted.lrs, wanted.given, model.rates)
     imprint = imprint_first(model, wanted)
     task = task_of(model, wanted)
-    images = per_epoch(task.training, wanted.limit)
-    wanted = wanted.resolved(Situation(images, task.memory, imprint, wanted.order))
+    found = Situation(per_epoch(task.training, wanted.limit), task.memory, imprint, wanted.order)
+    chosen = asked or (wanted.factor_in(found),)
+    wanted = wanted.resolved(found)
+    task = replace(task, epochs=max(wanted.epochs or 1, wanted.views or 1))
     say(in_words(wanted, chosen, model.rates, imprint))
     runs = settings_of(task, wanted, chosen, imprint)
     outcomes = simulate(task, runs, wanted.jobs or os.cpu_count() or 1)

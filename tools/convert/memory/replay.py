@@ -21,9 +21,11 @@ CLASS_BYTES = 6  # counters of a class
 FIXED_BYTES = 4  # counter of records
 RECORDS_MAX = 65535  # the buffer counts in 16 bits
 STACK_RESERVE = 2816  # what the linker script keeps for the stack beyond what it reaches
+SPARED = 16384  # bytes that a buffer nobody asked for leaves free of a whole board, for an application
 WHOLE = 1  # values of a record that share a byte
 PARTS = (WHOLE, 2, 3, 4, 5, 6)  # the finest first; with more, a session learns visibly less
 PER_CLASS = 10  # records that a buffer without a number should have room for
+MANY = 40  # that one should have room for where nobody asked: more are worth more than exact ones
 ROW = 8  # values of a row at least
 
 
@@ -31,32 +33,46 @@ ROW = 8  # values of a row at least
 class Request:
     """How large a buffer should be: a number of records, or bytes, or (both None) as large as SRAM allows.
 
-    parts  how many values may share a byte, one of them: the finest with which it gets as large
+    parts     how many values may share a byte, one of them: the finest with which it gets as large
+    optional  nobody asked for it: where there is no room for PER_CLASS records of each class there is none
+    spared    bytes that it leaves free where it takes what is left
     """
 
     records: int | None = None
     bytes: int | None = None
     parts: tuple[int, ...] = (WHOLE,)
+    optional: bool = False
+    spared: int = 0
 
     def needed(self, graph: Graph) -> int:
         """Bytes of SRAM to plan for: what is asked for, at least one record per class."""
         part = self.parts[-1]
         if self.bytes is None and self.records is None:
-            return buffer_bytes(graph, classes(graph), part) + STACK_RESERVE
+            return buffer_bytes(graph, self.least(graph), part) + self.reserve
         return max(self.bytes or 0, buffer_bytes(graph, max(self.records or 0, classes(graph)), part))
 
+    def least(self, graph: Graph) -> int:
+        """Records that there are at least."""
+        return classes(graph) * (PER_CLASS if self.optional else 1)
+
+    @property
+    def reserve(self) -> int:
+        """Bytes that stay free where the buffer takes what is left."""
+        return STACK_RESERVE + self.spared
+
     def part(self, graph: Graph, spare: int | None) -> int:
-        """How many values share a byte: as few as leave room for the records wanted, or for PER_CLASS."""
+        """How many values share a byte: as few as leave room for the records wanted, or for PER_CLASS, or for
+        MANY where nobody asked for them."""
         room = self.bytes if self.bytes is not None else spare
         if room is None:
             return self.parts[0]
-        wanted = PER_CLASS * classes(graph) if self.records is None else self.records
-        room -= STACK_RESERVE if self.bytes is None and self.records is None else 0
+        wanted = self.records or classes(graph) * (MANY if self.optional else PER_CLASS)
+        room -= self.reserve if self.bytes is None and self.records is None else 0
         enough = (part for part in self.parts if most_records(graph, room, part) >= wanted)
         return next(enough, self.parts[-1])
 
     def size(self, graph: Graph, spare: int | None, part: int = WHOLE) -> int:
-        """Records of the buffer.
+        """Records of the buffer; 0: there is none, where it is optional.
 
         spare   bytes of SRAM that all else leaves; None: no budget
         part    values that share a byte
@@ -67,13 +83,15 @@ class Request:
         elif self.bytes is not None:
             count = most_records(graph, self.bytes, part)
         elif spare is not None:
-            count = most_records(graph, spare - STACK_RESERVE, part)
+            count = most_records(graph, spare - self.reserve, part)
         else:
             raise ConvertError(
                 f"{graph.name} has no budget of SRAM that something could be spare of: "
                 "pass --replay a number of records or, as in 64KB, of bytes"
             )
-        least = classes(graph)
+        least = self.least(graph)
+        if count < least and self.optional:
+            return 0
         if count < least:
             size = buffer_bytes(graph, least, part)
             raise ConvertError(
