@@ -78,7 +78,7 @@ def test_every_protocol_has_the_default_and_what_it_was() -> None:
     assert (large.epochs, large.schedule, large.rate, large.replay) == (1, "constant", 2.0, 1)
     assert large.rehearse == 600
     few = Case("d", "n", "shots-5", "default", 3).settings(50, 100)
-    assert (few.epochs, few.views, few.rehearse, few.rate, few.recalled_head) == (0, 2, 800, 2.0, 1.0)
+    assert (few.epochs, few.views, few.rehearse, few.rate, few.recalled_head) == (0, 2, 800, 1.5, 1.0)
     assert len({case.key for case in cases("ab", "cd", tuple(PROTOCOLS), (0, 1))}) == 2 * 2 * 2 * sum(
         len(arms) for arms in ARMS.values()
     )

@@ -33,7 +33,21 @@ def test_a_rehearsal_makes_the_rate_fall() -> None:
     assert (passing.rate, passing.schedule, passing.replay) == (2.0, "constant", 1)
     assert passing.rate * passing.recalled_rate == 1.5
     few = Situation(60, 100, True, "shuffled")
-    assert (few.rate, few.recalled_rate, few.replay) == (2.0, 1.0, None)
+    assert (few.rate, few.recalled_rate, few.views) == (2.0, 1.0, 1)
+    fewer = Situation(50, 100, True, "shuffled")
+    assert (fewer.rate, fewer.recalled_rate, fewer.views) == (1.5, 1.0, 2)
+
+
+def test_passes_that_are_asked_for_end_on_a_cosine() -> None:
+    chosen = Situation(60, 300, True, "shuffled").chosen(6)
+    assert chosen == {"epochs": 6, "schedule": "cosine", "replay": 1, "rehearse": 0}
+
+
+def test_few_images_are_looked_at_in_several_ways() -> None:
+    views = [Situation(60, records, True, "shuffled").views for records in (0, 30, 60, 179, 180, 9000)]
+    assert views == [1, 1, 1, 2, 3, 4]
+    found = Situation(60, 180, True, "shuffled")
+    assert found.rehearse == TIMES * 180
 
 
 @pytest.mark.parametrize(

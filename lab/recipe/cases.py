@@ -41,7 +41,7 @@ PROTOCOLS = {
     "one-look": Protocol(40, 1, remembers=WHOLE_KB),
     "shots-10": Protocol(10, 1, remembers=WHOLE_KB),
     "shots-5": Protocol(5, 1, remembers=WHOLE_KB),
-    "six-passes": Protocol(40, 6),
+    "six-passes": Protocol(40, 6, remembers=WHOLE_KB),
     "in-order": Protocol(40, 1, "classes", remembers=PART_KB),
 }
 DEFAULT = Settings(schedule="cosine", imprint=True)
@@ -99,6 +99,8 @@ class Case:
         if not self.remembers:
             return replace(settings, epochs=max(about.epochs, chosen.epochs))
         found = Situation(images, records, settings.imprint, about.order)
+        if about.epochs > 1:
+            return replace(settings, **found.chosen(about.epochs))
         return replace(settings, rate=found.rate, **found.chosen())
 
 

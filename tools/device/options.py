@@ -126,11 +126,9 @@ class Course:
         return Augmentation(self.kinds, self.variants)
 
     def resolved(self, found: Situation) -> Self:
-        """The course with what nobody said as recipe.py has it, where nobody said how many passes."""
-        if self.epochs is not None:
-            return replace(self, rehearse=self.rehearse or 0, schedule=self.schedule or COSINE)
-        open_ = {name: value for name, value in found.chosen().items() if getattr(self, name) is None}
-        return replace(self, **open_)
+        """The course with what nobody said as recipe.py has it."""
+        chosen = found.chosen(self.epochs)
+        return replace(self, **{name: value for name, value in chosen.items() if getattr(self, name) is None})
 
     def factor_in(self, found: Situation) -> float:
         """On the scheme's learning rates, where nobody says it."""

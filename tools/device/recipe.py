@@ -9,8 +9,8 @@ TIMES = 8  # that each record comes in a session without passes
 AGAIN = 6  # that each comes at the end of one with a pass
 VIEWS = 4  # of each image, at most
 BEHIND = 1  # steps on records behind each image of that pass
-FAST = 2.0  # on the scheme's rates, where records are rehearsed: what it makes rough a falling rate smooths
-FALLING = 1.5  # the same, where the rehearsal behind a pass begins
+FAST = 2.0  # on the scheme's rates: what it makes rough a falling rate smooths
+FALLING = 1.5  # the same, where the rehearsal behind a pass begins, and with few images
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,13 @@ class Situation:
     looks: bool
     order: str
 
-    def chosen(self) -> dict[str, Any]:
-        """All of it but the rate, by the names that Settings and the options have for it."""
+    def chosen(self, epochs: int | None = None) -> dict[str, Any]:
+        """All of it but the rate, by the names that Settings and the options have for it.
+
+        epochs  passes that somebody asked for: then the rate falls over them, and nothing comes behind
+        """
+        if epochs is not None:
+            return {"epochs": epochs, "schedule": "cosine", "replay": self.replay, "rehearse": 0}
         names = ("views", "epochs", "schedule", "replay", "rehearse", "recalled_rate", "recalled_head")
         return {name: getattr(self, name) for name in names}
 
@@ -52,12 +57,14 @@ class Situation:
     @property
     def rate(self) -> float:
         """Factor on the scheme's rates."""
-        return FAST if self.remembers and (self.epochs or self.holds_most) else 1.0
+        if not self.remembers or not (self.epochs or self.holds_most):
+            return 1.0
+        return FALLING if self.views > 1 else FAST
 
     @property
     def replay(self) -> int | None:
-        """Steps on records behind each image; None: as many as the device takes by itself."""
-        return BEHIND if self.remembers and self.epochs else None
+        """Steps on records behind each image of a pass; None: as many as the device takes by itself."""
+        return BEHIND if self.remembers and self.order != "classes" else None
 
     @property
     def rehearse(self) -> int:
