@@ -11,8 +11,9 @@
  *
  * The model, its memory and the flash (board.h) are linked by name, so that the compiler knows every address, and
  * memory_report follows every call. There is one learner and one caller, outside of interrupts: ERR_BUSY, ERR_INSTANCE,
- * ERR_MEMORY and ERR_ALIGNMENT do not occur, and the FPU is as board_init has left it. The pieces of microtrain_step,
- * microtrain_sizes, microtrain_feed and microtrain_train_target are the library's alone.
+ * ERR_MEMORY and ERR_ALIGNMENT do not occur, and the FPU is as board_init has left it. Rows that are in already
+ * may come again and are passed over, since a host may send them so. The pieces of microtrain_step, microtrain_version,
+ * _text, _sizes, _feed and _train_target are the library's alone.
  */
 #ifndef MICROTRAIN_BOARD_H
 #define MICROTRAIN_BOARD_H
@@ -79,6 +80,9 @@ int microtrain_feed_part(struct microtrain *m, uint32_t y, uint32_t x, const uin
 
 /* The whole input: byte i is hash32(n + i * 0x9e3779b9) & 255. */
 void microtrain_feed_pattern(struct microtrain *m, uint32_t n);
+
+/* Only where model.h says MODEL_SOUND: microtrain_feed_sound of little-endian int16 [count], at any place. */
+int microtrain_feed_sound_bytes(struct microtrain *m, uint32_t at, const uint8_t *samples, uint32_t count);
 
 /* Rows that are in are forgotten. */
 void microtrain_drop_input(struct microtrain *m);

@@ -47,6 +47,13 @@ void microtrain_feed_pattern(struct microtrain *m, uint32_t n)
     session_put_pattern(session(m), n);
 }
 
+#ifdef MODEL_SOUND
+int microtrain_feed_sound_bytes(struct microtrain *m, uint32_t at, const uint8_t *samples, uint32_t count)
+{
+    return session_put_sound(session(m), at, samples, count);
+}
+#endif
+
 void microtrain_drop_input(struct microtrain *m)
 {
     session_forget_image(session(m));

@@ -130,13 +130,13 @@ static void take_row(struct protocol *p)
 static void take_sound(struct protocol *p)
 {
     const struct frame *frame = &p->receiver.frame;
-    const int16_t *samples = (const int16_t *)(const void *)receiver_payload(&p->receiver);
     if (!command_may_use(p, 1)) {
         p->frames_bad++;
     } else if (frame->size == 0 || frame->size % 2 != 0) {
         frame_error(p, "sound is samples of two bytes");
     } else {
-        switch (microtrain_feed_sound(&p->learner, frame->position, samples, frame->size / 2u)) {
+        const uint8_t *samples = receiver_payload(&p->receiver);
+        switch (microtrain_feed_sound_bytes(&p->learner, frame->position, samples, frame->size / 2u)) {
         case MICROTRAIN_OK:
             frame_ok(p, "ok sound");
             break;
