@@ -291,6 +291,18 @@ def check_conv2d_bwd_x(twin: Twin, rng: Rng) -> None:
     _check_backward_x("conv2d", twin, rng)
 
 
+def check_conv2d_bwd_x_of_rows(twin: Twin, rng: Rng) -> None:
+    """Errors of any length, of more neighbouring outputs than any kernel takes at once."""
+    window, c_in = pick(rng, Window(1, 1), Window(3, 3, 1, 1, 1, 1)), int(rng.integers(1, 8))
+    sides = (int(rng.integers(1, 4)), int(rng.integers(6, 12)))
+    c_out = int(rng.integers(1, 66))
+    x, y = (*sides, c_in), (*sides, c_out)
+    p = Conv(x, y, window, 0, 0, np.ones(c_out, np.float32), guard_bits(x, y, window))
+    ey, w = draw_error(rng, y), draw_s8(rng, (c_out, window.kh, window.kw, c_in))
+    got = twin.backward_x("conv2d", p, ey, w, Clamp(), draw_split(rng, c_in))
+    same_error(got, reference.conv2d_bwd_x(p, ey, w, Clamp()))
+
+
 def check_dwconv2d_bwd_x(twin: Twin, rng: Rng) -> None:
     _check_backward_x("dwconv2d", twin, rng)
 

@@ -91,9 +91,9 @@ def copy_project(folder: Path) -> Path:
 
 
 def with_bug(folder: Path, file: str, before: str, after: str) -> Path:
-    """A copy of the project, in folder/project, with a bug in a file of firmware/src/runtime."""
+    """A copy of the project, in folder/project, with a bug in a file of firmware/src."""
     project = copy_project(folder)
-    source = project / "firmware/src/runtime" / file
+    (source,) = (project / "firmware/src").rglob(file)
     text = source.read_text()
     assert before in text
     source.write_text(text.replace(before, after))

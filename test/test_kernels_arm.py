@@ -176,6 +176,7 @@ HELIUM_TOO = {
     "dense_mve.S": ("vstrb.16 q0, [r0], #8", "vstrb.16 q0, [r0], #4", "conv2d_bwd_w"),
 }
 HELIUM_WIDE = {"dense_mve.S": ("vmladava.s16 r6, q2, q3", "vmladava.s16 r6, q0, q3", "conv2d_bwd_x")}
+HELIUM_LONG = {"dense_mve.S": ("bic     r0, r0, #7", "bic     r0, r0, #3", "conv2d_bwd_x_of_rows")}
 HELIUM = {
     "conv2d_mve.S": ("vcvtn.s32.f32", "vcvtm.s32.f32", "conv2d_fwd"),  # down instead of to the nearest
     "depthwise_mve.S": ("addne   r10, r9, r7, lsl #4", "addne   r10, r9, r7, lsl #3", "dwconv2d_bwd_x"),
@@ -183,7 +184,9 @@ HELIUM = {
 }
 
 
-@pytest.mark.parametrize("faults", [HELIUM, HELIUM_TOO, HELIUM_WIDE], ids=["sums", "masks", "16 bits"])
+@pytest.mark.parametrize(
+    "faults", [HELIUM, HELIUM_TOO, HELIUM_WIDE, HELIUM_LONG], ids=["sums", "masks", "16 bits", "rows"]
+)
 def test_planted_faults_of_helium_are_noticed(
     tmp_path: Path, faults: dict[str, tuple[str, str, str]]
 ) -> None:

@@ -43,7 +43,7 @@ IN_SOURCE = {
     "setup: pip finds no CPU build": "scripts/setup.sh",
     "Error: upload failed.": "platform/builder/stm32.py",
     "PATH has no ...": "platform/platform.py",
-    "diverged: back to step": "firmware/src/runtime/commands_step.c",
+    "diverged: back to step": "firmware/src/serial/commands_step.c",
 }
 
 

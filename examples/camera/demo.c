@@ -5,7 +5,6 @@
 #include "board.h"
 #include "demo.h"
 #include "label_button.h"
-#include "model_api.h"
 #include "protocol.h"
 #include "reply.h"
 #include "shot.h"
@@ -36,7 +35,7 @@ void application_start(struct protocol *p)
     label_button_init();
     screen_open(&d->screen);
     d->shot.status = SHOT_NONE;
-    d->label[1] = model_info.classes > 1;
+    d->label[1] = MODEL_CLASSES > 1;
     int status = camera_open();
     d->camera_ready = status >= CAMERA_OK;
     say_camera(status);
@@ -51,12 +50,12 @@ void application_start(struct protocol *p)
 
 static void forget_everything(const struct demo *d, struct protocol *p)
 {
-    int status = checkpoint_forget(&p->checkpoint);
+    int status = microtrain_forget(&p->learner, MICROTRAIN_LINKED);
     p->transfer.active = p->transfer.incomplete = 0;
-    session_init(&p->session);
+    (void)microtrain_init(&p->learner, MICROTRAIN_LINKED, MICROTRAIN_LINKED);
     shot_show(d, p);
     reply_text("factory reset ");
-    reply_line(status == CHECKPOINT_OK ? "done" : "of the trainables only: the flash cannot be erased");
+    reply_line(status == MICROTRAIN_OK ? "done" : "of the trainables only: the flash cannot be erased");
 }
 
 static void end_question(struct demo *d)

@@ -10,7 +10,6 @@
 #include "light.h"
 #include "scaler.h"
 #include "screen.h"
-#include "session.h"
 
 enum demo_mode { MODE_INFER, MODE_TRAIN, MODE_EVALUATE, MODES };
 

@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "commands.h"
-#include "model_api.h"
 #include "reply.h"
 #include "shot.h"
 #include "text.h"
@@ -12,7 +11,7 @@
 #define TABLE(ROW) \
     ROW(camera, run_camera(d), 0, 0, NEEDS_NOTHING, \
         ": set the camera up again") \
-    ROW(capture, run_capture(d, &p->session), 0, 0, NEEDS_ARENA, \
+    ROW(capture, run_capture(d, &p->learner), 0, 0, NEEDS_ARENA, \
         ": a picture for `infer`, `train` or `eval`") \
     ROW(shoot, run_shoot(d, p, w), 0, 1, NEEDS_ARENA, \
         " [L]: a picture and what the mode says, with label L or that of the first button") \
@@ -50,9 +49,9 @@ static int run_camera(struct demo *d)
     return reply_ok("ok camera 320x240");
 }
 
-static int run_capture(struct demo *d, struct session *s)
+static int run_capture(struct demo *d, struct microtrain *m)
 {
-    int status = shot_capture(d, s);
+    int status = shot_capture(d, m);
     return status == CAMERA_OK ? reply_ok("ok capture") : fail(status);
 }
 
@@ -90,7 +89,7 @@ static int run_label(struct demo *d, const struct words *w)
 {
     uint32_t label[BUTTONS] = {d->label[0], d->label[1]};
     for (uint32_t i = 0; i + 1 < w->count; i++) {
-        if (!parse_u32(w->word[i + 1], &label[i]) || label[i] >= model_info.classes) {
+        if (!parse_u32(w->word[i + 1], &label[i]) || label[i] >= MODEL_CLASSES) {
             return fail(SHOT_ERR_LABEL);
         }
     }

@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 #include "camera.h"
-#include "session.h"
+#include "microtrain_board.h"
 
 enum {
     CROP_FULL_WIDTH = CAMERA_WIDTH * MODEL_HEIGHT <= CAMERA_HEIGHT * MODEL_WIDTH, /* else full height */

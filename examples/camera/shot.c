@@ -5,31 +5,30 @@
 
 #include "board.h"
 #include "commands.h"
-#include "model_api.h"
 #include "reply.h"
 
 const char *const shot_mode_names[MODES] = {
     [MODE_INFER] = "infer", [MODE_TRAIN] = "train", [MODE_EVALUATE] = "evaluate"};
 
 /* The rows of a picture that has been taken, on their way to the model. */
-static int pass_rows(struct demo *d, struct session *s)
+static int pass_rows(struct demo *d, struct microtrain *m)
 {
     scaler_begin(&d->scaler);
     for (uint32_t y = 0; y < CAMERA_HEIGHT; y++) {
         if (camera_row(d->pixels) != CAMERA_OK) {
-            session_forget_image(s);
+            microtrain_drop_input(m);
             return CAMERA_ERR_SPI;
         }
         screen_row(&d->screen, y, d->pixels);
         if (scaler_take(&d->scaler, y, d->pixels)) {
-            (void)session_put_row(s, d->scaler.y - 1u, d->scaler.row); /* they come in order */
+            (void)microtrain_feed_row(m, d->scaler.y - 1u, d->scaler.row); /* they come in order */
         }
     }
     camera_release();
     return CAMERA_OK;
 }
 
-int shot_capture(struct demo *d, struct session *s)
+int shot_capture(struct demo *d, struct microtrain *m)
 {
     if (!d->camera_ready) {
         int opened = camera_open();
@@ -37,10 +36,10 @@ int shot_capture(struct demo *d, struct session *s)
             return opened;
         }
     }
-    session_forget_image(s);
+    microtrain_drop_input(m);
     int status = camera_capture();
     if (status == CAMERA_OK) {
-        status = pass_rows(d, s);
+        status = pass_rows(d, m);
     }
     d->camera_ready = status == CAMERA_OK; /* a camera that has failed is set up again for the next picture */
     return status;
@@ -53,12 +52,12 @@ static uint32_t percent(float probability)
 }
 
 /* Of the predicted class, by the softmax of the logits. */
-static uint32_t confidence(uint32_t predicted)
+static uint32_t confidence(const struct microtrain *m, uint32_t predicted)
 {
-    const float *logits = model_logits();
+    const float *logits = microtrain_logits(m);
     float sum = 0.0f;
-    for (uint32_t k = 0; k < model_info.classes; k++) {
-        sum += exp_f32(logits[k] - logits[predicted]);
+    for (uint32_t k = 0; k < MODEL_CLASSES; k++) {
+        sum += microtrain_exp(logits[k] - logits[predicted]);
     }
     return percent(1.0f / sum);
 }
@@ -66,20 +65,20 @@ static uint32_t confidence(uint32_t predicted)
 static void step(struct demo *d, struct protocol *p)
 {
     struct shot *shot = &d->shot;
-    struct session *s = &p->session;
+    struct microtrain *m = &p->learner;
     switch (d->mode) {
     case MODE_TRAIN:
-        (void)session_train(s, shot->label, &shot->predicted, &shot->loss);
-        shot->percent = percent(exp_f32(-shot->loss)); /* the loss is the label's cross-entropy */
+        (void)microtrain_learn(m, shot->label, &shot->predicted, &shot->loss);
+        shot->percent = percent(microtrain_exp(-shot->loss)); /* the loss is the label's cross-entropy */
         command_trained(p);
         break;
     case MODE_EVALUATE:
-        (void)session_eval(s, shot->label, &shot->predicted);
-        shot->percent = confidence(shot->predicted);
+        (void)microtrain_evaluate(m, shot->label, &shot->predicted);
+        shot->percent = confidence(m, shot->predicted);
         break;
     default:
-        (void)session_infer(s, &shot->predicted);
-        shot->percent = confidence(shot->predicted);
+        (void)microtrain_predict(m, NULL, &shot->predicted);
+        shot->percent = confidence(m, shot->predicted);
         break;
     }
 }
@@ -92,14 +91,18 @@ static const char *complaint(int status)
 
 void shot_show(const struct demo *d, const struct protocol *p)
 {
+    struct microtrain_state state;
+    struct microtrain_counts counts;
+    (void)microtrain_state(&p->learner, &state);
+    microtrain_counts(&p->learner, &counts);
     const struct panel panel = {
         .mode = shot_mode_names[d->mode],
         .complaint = complaint(d->shot.status),
         .class = d->shot.predicted,
         .percent = d->shot.percent,
-        .steps = p->session.step,
-        .correct = p->session.correct,
-        .counted = p->session.evaluated,
+        .steps = state.steps,
+        .correct = counts.correct,
+        .counted = counts.evaluated,
     };
     screen_panel(&d->screen, &panel);
 }
@@ -109,10 +112,10 @@ int shot_take(struct demo *d, struct protocol *p, uint32_t label)
     if (p->transfer.active || p->transfer.incomplete) {
         return SHOT_ERR_BUSY;
     }
-    if (label >= model_info.classes) {
+    if (label >= MODEL_CLASSES) {
         return SHOT_ERR_LABEL;
     }
-    int status = shot_capture(d, &p->session);
+    int status = shot_capture(d, &p->learner);
     d->shot.status = status;
     if (status != CAMERA_OK) {
         light_error(&d->light);
@@ -139,8 +142,10 @@ void shot_say(const struct demo *d, const struct protocol *p)
         reply_f32(shot->loss);
     }
     if (d->mode == MODE_EVALUATE) {
-        reply_u32(p->session.correct);
-        reply_u32(p->session.evaluated);
+        struct microtrain_counts counts;
+        microtrain_counts(&p->learner, &counts);
+        reply_u32(counts.correct);
+        reply_u32(counts.evaluated);
     }
     reply_end();
 }

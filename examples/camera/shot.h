@@ -14,7 +14,7 @@ enum {
 };
 
 /* A picture into the model's rows. CAMERA_ codes; opens the camera where that has not worked before. */
-int shot_capture(struct demo *d, struct session *s);
+int shot_capture(struct demo *d, struct microtrain *m);
 
 /* A picture, and what the mode says with it. SHOT_ or CAMERA_ code. */
 int shot_take(struct demo *d, struct protocol *p, uint32_t label);

@@ -66,10 +66,14 @@ enum microtrain_status {
 struct microtrain_model;
 
 /* One learner. Its words are private; it must stay where it is. 8-byte aligned, zero or anything before microtrain_init. */
+#ifdef MICROTRAIN_LIBRARY
 enum { MICROTRAIN_WORDS = 32 };
 struct microtrain {
     uint64_t words[MICROTRAIN_WORDS];
 };
+#else
+struct microtrain; /* microtrain_board.h has that of a firmware with one model */
+#endif
 
 /* What a model needs and is. */
 struct microtrain_sizes {

@@ -32,14 +32,10 @@ struct model_info {
 
 #ifndef MICROTRAIN_LIBRARY /* there model_table.h says it, with a memory */
 
+#include "model_linked.h"
+
 extern const struct model_info model_info;
 
-/* All tensors of an inference or a training step. Nothing in it outlives a step; from model_start to model_forward it
- * holds the image, or what has been made of its rows so far. 8-byte aligned. */
-extern uint8_t model_arena[];
-
-/* Everything that learning changes: weights, fraction bits, biases, head. 8-byte aligned. */
-extern uint8_t model_trainables[];
 /* The state before any training, in flash: its first model_info.init_bytes; the rest is 0. */
 extern const uint8_t model_trainables_init[];
 
@@ -79,11 +75,6 @@ const uint8_t *model_heard(void);
  * has run: the next row is the one behind those that stay, all but MODEL_HOP. Where there is a front end too, MODEL_HEARD is
  * how many samples these were made of, and MODEL_ALL_HEARD how many a whole window is made of. */
 void model_slide(void);
-
-/* Only where model.h says that MODEL_FLEET_ROOM > 0, bytes of an update that the board makes itself: what of the trainables
- * a fleet shares. Behind the trainables lie MODEL_FLEET_BYTES that are kept with them (src/runtime/commands_fleet.c). */
-struct microtrain_shared;
-extern const struct microtrain_shared model_shared;
 
 /* float [classes] of the last model_forward; valid until the next one or model_backward. */
 const float *model_logits(void);

@@ -5,9 +5,8 @@
 
 #include <stdint.h>
 
-#include "checkpoint.h"
+#include "microtrain_board.h"
 #include "receiver.h"
-#include "session.h"
 #include "transfer.h"
 
 enum {
@@ -17,9 +16,8 @@ enum {
 
 struct protocol {
     struct receiver receiver;
-    struct session session;
+    struct microtrain learner;
     struct transfer transfer;
-    struct checkpoint checkpoint;
     uint32_t frames_ok, frames_bad;
     uint32_t baud;      /* in use */
     uint32_t next_baud; /* to switch to after the answer to `baud`, else 0 */
@@ -34,7 +32,7 @@ struct protocol {
 void protocol_start(struct protocol *p);
 
 /* Answer everything that has arrived. Returns when nothing is left to do but wait, or after one of the steps that
- * session_allow_idle allowed, where the line has been silent for IDLE_MS. */
+ * microtrain_allow_idle allowed, where the line has been silent for IDLE_MS. */
 void protocol_poll(struct protocol *p);
 
 /* One line of text: answers with data lines and one line `ok ...` or `err ...`. Takes the line apart in

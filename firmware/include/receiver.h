@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "session.h"
+#include "microtrain_board.h"
 
 enum {
     LINE_MAX_CHARS = 127,

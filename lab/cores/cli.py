@@ -51,11 +51,11 @@ def main(chosen: tuple[str, ...], steps: int, sequences: int, to_page: bool) -> 
         show(rows)
         example, published = ([r for r in rows if (r["model"] == "digits") is so] for so in (True, False))
         note(RESULT, cores=example, published=published, slice_max_instructions=longest(rows))
-        tried, failures = fuzzing.run(fuzzing.build(tiny.session(FOLDER), FOLDER), SEED, sequences)
+        tried = fuzzing.tried(tiny.sessions(FOLDER), FOLDER, SEED, sequences)
     except Error as error:
         raise click.ClickException(str(error)) from error
-    note(RESULT, api_fuzz_sequences=tried, api_fuzz_failures=len(failures))
-    tell(failures)
+    note(RESULT, api_fuzz_sequences=tried.sequences, api_fuzz_failures=len(tried.failures))
+    tell(tried.failures)
     if to_page:
         from . import stacks
 
@@ -64,7 +64,7 @@ def main(chosen: tuple[str, ...], steps: int, sequences: int, to_page: bool) -> 
     wrong = differing(rows)
     if wrong:
         click.echo(f"cores: {', '.join(wrong)} learned other weights, or sent other updates.", err=True)
-    sys.exit(1 if wrong or failures or not rows else 0)
+    sys.exit(1 if wrong or tried.failures or not rows else 0)
 
 
 def whole(cores: list[Core], sessions: list[Session]) -> None:

@@ -1,21 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Random sequences of calls of microtrain.h, good ones and bad, on two instances of one model, with a storage that fails
- * now and then. A model of the rules says what each call must return; compiled with sanitizers.
+/* Random sequences of calls of microtrain.h and microtrain_fleet.h, good ones and bad, on two instances of one model, with a
+ * storage that fails now and then. A model of the rules says what each call must return; compiled with sanitizers.
  *
- *     fuzz SEED SEQUENCES      prints "sequences N" and "failures N", and the first failures */
+ *     fuzz SEED SEQUENCES      prints the first failures, "worked NAME N" of what succeeded, "sequences N", "failures N" */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include PROGRAM_HEADER
+#include "fuzz_fleet.h"
 
-enum { INSTANCES = 2, CALLS = 24, SLOT_BYTES = 1 << 16, SHOWN = 10 };
+enum { INSTANCES = 2, CALLS = 24, SLOT_BYTES = 1 << 16, SHOWN = 10, SAMPLES = 1024 };
 
 /* What is known of an instance. */
 struct expected {
     int made, under_way;
-    uint32_t rows;                                 /* that are in */
-    enum { STAYS, MAY_SLIDE, MAYBE } slides, then; /* whether the input can move on; then: once the pieces are done */
+    int scored;                              /* an inference in pieces was the last call */
+    uint32_t rows, heard;                    /* that are in; samples */
+    enum { PURE, MIXED, UNKNOWN } order;     /* whether rows came behind samples */
+    enum { STAYS, MAY_SLIDE, MAYBE } slides; /* whether the input can move on */
+    uint32_t hears;                          /* samples that are in then */
+    struct {
+        uint32_t rows;
+        int slides, scored;
+    } then; /* once the pieces are done */
+    struct board board;
     uint64_t arena[PROGRAM_ARENA_BYTES / 8 + 1], learned[PROGRAM_TRAINABLE_BYTES / 8 + 1];
     struct microtrain instance;
 };
@@ -24,8 +33,11 @@ static struct expected known[INSTANCES];
 static uint8_t slots[2][SLOT_BYTES], pixels[PROGRAM_HEIGHT * PROGRAM_ROW_BYTES];
 static uint32_t state, storage_fails;
 static unsigned long failures;
+static struct microtrain_sizes sizes;
 static int statistics; /* the model has them */
-static uint32_t hop;   /* rows by which its input moves on */
+static int16_t noise[SAMPLES];
+enum worked { SCORED, ROWS_IN_PIECES, TRAINED, AIMED, LOOKED_AT, HEARD, SLID, LOADED, WORKED };
+static unsigned long worked[WORKED];
 
 static uint32_t draw(uint32_t n)
 {
@@ -100,7 +112,19 @@ static void forget_input(struct expected *x)
 {
     x->under_way = 0;
     x->rows = 0;
+    x->heard = 0;
+    x->order = PURE;
     x->slides = STAYS;
+}
+
+/* What the state says of the input, after calls of which it says more than their status. */
+static void look(struct expected *x)
+{
+    struct microtrain_state now;
+    if (microtrain_state(&x->instance, &now) == MICROTRAIN_OK) {
+        x->under_way = now.under_way;
+        x->rows = PROGRAM_HEIGHT - now.rows_missing;
+    }
 }
 
 static void make(struct expected *x)
@@ -114,18 +138,30 @@ static void make(struct expected *x)
     expect("init", microtrain_init(&x->instance, &PROGRAM_MODEL, &memory), wanted, wanted);
     if (wanted == MICROTRAIN_OK) {
         x->made = 1;
+        x->scored = 0;
         forget_input(x);
     }
 }
 
+/* Rows that are in, once this one is. */
+static void took(struct expected *x, uint32_t y)
+{
+    x->order = y == 0 ? PURE : x->heard != 0 && x->order == PURE ? MIXED : x->order;
+    x->heard = y == 0 ? 0 : x->heard;
+    x->rows = y + 1;
+    x->slides = STAYS;
+}
+
 static void feed(struct expected *x)
 {
-    int wanted = let_in(x), all = draw(3) != 0;
+    int wanted = let_in(x), how = (int)draw(3);
     uint32_t y = draw(4) ? x->rows : draw(PROGRAM_HEIGHT + 2);
-    if (all) {
+    if (how == 0) {
         expect("feed", microtrain_feed(&x->instance, pixels), wanted, wanted);
-        x->rows = wanted == MICROTRAIN_OK ? PROGRAM_HEIGHT : x->rows;
-        x->slides = wanted == MICROTRAIN_OK ? STAYS : x->slides;
+        if (wanted == MICROTRAIN_OK) {
+            took(x, 0);
+            x->rows = PROGRAM_HEIGHT;
+        }
         return;
     }
     if (wanted == MICROTRAIN_OK) {
@@ -134,38 +170,126 @@ static void feed(struct expected *x)
                                           : MICROTRAIN_OK;
     }
     const uint8_t *row = pixels + (y < PROGRAM_HEIGHT ? y : 0) * PROGRAM_ROW_BYTES;
-    expect("feed_row", microtrain_feed_row(&x->instance, y, row), wanted, wanted);
-    x->rows = wanted == MICROTRAIN_OK ? y + 1 : x->rows;
-    x->slides = wanted == MICROTRAIN_OK ? STAYS : x->slides;
+    if (how == 1) {
+        expect("feed_row", microtrain_feed_row(&x->instance, y, row), wanted, wanted);
+    } else {
+        expect("feed_row_begin", microtrain_feed_row_begin(&x->instance, y, row), wanted, wanted);
+    }
+    if (wanted == MICROTRAIN_OK) {
+        took(x, y);
+        x->under_way = how == 2;
+        x->rows = how == 2 ? y : y + 1;
+        x->then.rows = y + 1;
+        x->then.slides = STAYS;
+        x->then.scored = 0;
+        worked[ROWS_IN_PIECES] += how == 2;
+    }
 }
 
-/* A call that uses the input up, for a label or none. */
-static void use(struct expected *x, int kind)
+/* Samples: mostly those that follow, else some that are in already, or leave a gap, or are too many. Rows behind samples
+ * leave room for fewer of them than the input has. */
+static void hear(struct expected *x)
 {
-    static const char *const names[] = {"predict", "train", "imprint", "train_begin", "predict_begin"};
-    float scores[PROGRAM_CLASSES], loss;
-    uint32_t label = draw(8) ? draw(PROGRAM_CLASSES) : PROGRAM_CLASSES + draw(9);
-    int labelled = kind >= 1 && kind <= 3, wanted = let_in(x);
+    uint32_t all = sizes.sound_samples, most = all ? all : 9;
+    uint32_t at = x->order == UNKNOWN ? 0 : draw(4) ? x->heard : draw(most + 2);
+    uint32_t count = draw(3) && at <= most ? most - at : draw(most + 2); /* all the rest, or any number */
+    int wanted = let_in(x), other = wanted, again = at != 0 && at <= x->heard && count <= x->heard - at;
     if (wanted == MICROTRAIN_OK) {
-        wanted = labelled && label >= PROGRAM_CLASSES ? MICROTRAIN_ERR_LABEL
-                 : x->rows < PROGRAM_HEIGHT           ? MICROTRAIN_ERR_INPUT
-                                                      : MICROTRAIN_OK;
+        wanted = !all || at > all || count > all - at  ? MICROTRAIN_ERR_ARGUMENT
+                 : at != 0 && !again && at != x->heard ? MICROTRAIN_ERR_ORDER
+                                                       : MICROTRAIN_OK;
+        other = wanted == MICROTRAIN_OK && x->order == MIXED && at != 0 && !again ? MICROTRAIN_ERR_ARGUMENT : wanted;
     }
-    if (wanted != MICROTRAIN_ERR_INSTANCE && wanted != MICROTRAIN_ERR_BUSY && kind == 2 && !statistics) {
-        wanted = MICROTRAIN_ERR_NO_STATISTICS;
+    int status = microtrain_feed_sound(&x->instance, at, noise + (at < SAMPLES - most ? at : 0), count);
+    expect("feed_sound", status, wanted, other);
+    if (wanted != MICROTRAIN_OK || again) {
+        return;
     }
-    int status = kind == 0   ? microtrain_predict(&x->instance, scores, &label)
-                 : kind == 1 ? microtrain_train(&x->instance, label, &loss)
-                 : kind == 2 ? microtrain_imprint(&x->instance, label)
-                 : kind == 3 ? microtrain_train_begin(&x->instance, label)
-                             : microtrain_predict_begin(&x->instance);
+    x->order = at == 0 ? PURE : x->order;
+    x->heard = at + count;
+    x->slides = STAYS;
+    look(x);
+    if (x->order != PURE) { /* how far it has come is nobody's business: an input anew */
+        expect("feed", microtrain_feed(&x->instance, pixels), MICROTRAIN_OK, MICROTRAIN_OK);
+        took(x, 0);
+        x->rows = PROGRAM_HEIGHT;
+    } else if (x->heard == all) {
+        expect("rows of all samples", (int)x->rows, PROGRAM_HEIGHT, PROGRAM_HEIGHT);
+        worked[HEARD]++;
+    }
+}
+
+enum use { PREDICT, TRAIN, IMPRINT, AIM, TRAIN_BEGIN, PREDICT_BEGIN, AIM_BEGIN, USES };
+
+/* What a call that uses the input up must return, once it is let in. finite: of a target's numbers */
+static int wanted_of(const struct expected *x, enum use kind, uint32_t label, int finite)
+{
+    int aims = kind == AIM || kind == AIM_BEGIN, predicts = kind == PREDICT || kind == PREDICT_BEGIN;
+    if (kind == IMPRINT && !statistics) {
+        return MICROTRAIN_ERR_NO_STATISTICS;
+    }
+    if (aims && sizes.targets && !finite) {
+        return MICROTRAIN_ERR_ARGUMENT;
+    }
+    if (!predicts && kind != IMPRINT && aims != (sizes.targets != 0)) {
+        return MICROTRAIN_ERR_TASK;
+    }
+    if (!predicts && !aims && label >= PROGRAM_CLASSES) {
+        return MICROTRAIN_ERR_LABEL;
+    }
+    return x->rows < PROGRAM_HEIGHT ? MICROTRAIN_ERR_INPUT : MICROTRAIN_OK;
+}
+
+/* A call that uses the input up, for a label, a target or none. */
+static void use(struct expected *x, enum use kind)
+{
+    static const char *const names[] = {"predict",     "train",         "imprint",           "train_target",
+                                        "train_begin", "predict_begin", "train_target_begin"};
+    static float target[INSTANCES][PROGRAM_CLASSES]; /* which must stay until the last piece */
+    float scores[PROGRAM_CLASSES], loss, zero = 0.0f, *own = target[x - known];
+    uint32_t label = draw(8) ? draw(PROGRAM_CLASSES) : PROGRAM_CLASSES + draw(9);
+    int wanted = let_in(x), finite = draw(16) != 0, pieces = kind >= TRAIN_BEGIN;
+    if (wanted == MICROTRAIN_OK) {
+        for (uint32_t k = 0; k < PROGRAM_CLASSES; k++) {
+            own[k] = (float)draw(2);
+        }
+        own[draw(PROGRAM_CLASSES)] /= finite ? 1.0f : zero; /* infinite, or no number */
+        wanted = wanted_of(x, kind, label, finite);
+    }
+    int status = kind == PREDICT         ? microtrain_predict(&x->instance, scores, &label)
+                 : kind == TRAIN         ? microtrain_train(&x->instance, label, &loss)
+                 : kind == IMPRINT       ? microtrain_imprint(&x->instance, label)
+                 : kind == AIM           ? microtrain_train_target(&x->instance, own, &loss)
+                 : kind == TRAIN_BEGIN   ? microtrain_train_begin(&x->instance, label)
+                 : kind == PREDICT_BEGIN ? microtrain_predict_begin(&x->instance)
+                                         : microtrain_train_target_begin(&x->instance, own);
     expect(names[kind], status, wanted, wanted);
     if (wanted == MICROTRAIN_OK) {
-        int learns = kind == 1 || kind == 3, moves = hop && !learns;
-        x->rows = 0;
-        x->under_way = kind >= 3;
-        x->slides = moves && kind < 3 ? MAY_SLIDE : STAYS;
-        x->then = moves ? MAY_SLIDE : STAYS;
+        int moves = sizes.hop_rows && (kind == PREDICT || kind == PREDICT_BEGIN || kind == IMPRINT);
+        x->hears = moves && x->heard == sizes.sound_samples && x->heard ? x->heard - sizes.hop_samples : 0;
+        forget_input(x);
+        x->under_way = pieces;
+        x->slides = moves && !pieces ? MAY_SLIDE : STAYS;
+        x->then.rows = 0;
+        x->then.slides = moves ? MAY_SLIDE : STAYS;
+        x->then.scored = kind == PREDICT_BEGIN;
+        worked[TRAINED] += kind == TRAIN;
+        worked[AIMED] += kind == AIM;
+        worked[LOOKED_AT] += kind == IMPRINT;
+    }
+}
+
+static void scores(struct expected *x, int scored)
+{
+    float found[PROGRAM_CLASSES];
+    uint32_t label = PROGRAM_CLASSES;
+    int wanted = let_in(x);
+    wanted = wanted == MICROTRAIN_OK && !scored ? MICROTRAIN_ERR_ORDER : wanted;
+    expect("scores", microtrain_scores(&x->instance, draw(4) ? found : NULL, &label), wanted, wanted);
+    x->scored = scored;
+    if (wanted == MICROTRAIN_OK) {
+        expect("label of the scores", label < PROGRAM_CLASSES, 1, 1);
+        worked[SCORED]++;
     }
 }
 
@@ -173,14 +297,18 @@ static void slide(struct expected *x)
 {
     int wanted = let_in(x), other;
     if (wanted == MICROTRAIN_OK) {
-        wanted = !hop ? MICROTRAIN_ERR_ARGUMENT : x->slides == STAYS ? MICROTRAIN_ERR_ORDER : MICROTRAIN_OK;
+        wanted = !sizes.hop_rows ? MICROTRAIN_ERR_ARGUMENT : x->slides == STAYS ? MICROTRAIN_ERR_ORDER : MICROTRAIN_OK;
     }
     other = wanted == MICROTRAIN_OK && x->slides == MAYBE ? MICROTRAIN_ERR_ORDER : wanted;
     int status = microtrain_slide(&x->instance);
     expect("slide", status, wanted, other);
     if (wanted == MICROTRAIN_OK) {
-        x->rows = status == MICROTRAIN_OK ? PROGRAM_HEIGHT - hop : x->rows;
         x->slides = STAYS;
+    }
+    if (status == MICROTRAIN_OK) {
+        x->rows = PROGRAM_HEIGHT - sizes.hop_rows;
+        x->heard = x->hears;
+        worked[SLID]++;
     }
 }
 
@@ -195,7 +323,9 @@ static void step(struct expected *x)
     expect("step", status, wanted, wanted == MICROTRAIN_OK ? MICROTRAIN_MORE : wanted);
     if (x->under_way && status == MICROTRAIN_OK) {
         x->under_way = 0;
-        x->slides = x->then;
+        x->rows = x->then.rows;
+        x->slides = x->then.slides;
+        x->scored = x->then.scored;
     }
 }
 
@@ -213,6 +343,9 @@ static void keep(struct expected *x)
         status = microtrain_load(&x->instance, &storage);
         if (wanted == MICROTRAIN_OK && status != MICROTRAIN_NONE) {
             x->slides = status == MICROTRAIN_OK ? STAYS : MAYBE;
+            x->order = status == MICROTRAIN_OK ? PURE : UNKNOWN;
+            x->heard = 0;
+            worked[LOADED] += status == MICROTRAIN_OK;
         }
         if (wanted == MICROTRAIN_OK && status == MICROTRAIN_ERR_STORAGE) {
             expect("load", storage_fails != 0, 1, 1);
@@ -224,33 +357,16 @@ static void keep(struct expected *x)
         status = microtrain_forget(&x->instance, &storage);
         expect("forget", status, wanted, storage_fails && wanted == MICROTRAIN_OK ? MICROTRAIN_ERR_STORAGE : wanted);
     }
-    struct microtrain_state now;
-    if (microtrain_state(&x->instance, &now) == MICROTRAIN_OK) { /* what a load leaves of what was under way */
-        x->under_way = now.under_way;
-        x->rows = PROGRAM_HEIGHT - now.rows_missing;
-    }
+    look(x); /* what a load leaves of what was under way */
 }
 
-/* The self-test, which loses the input; and what only models of other kinds take. */
-static void refused_or_tested(struct expected *x)
+/* The self-test, which loses the input. */
+static void test(struct expected *x)
 {
-    static const float target[PROGRAM_CLASSES];
-    static const int16_t samples[4];
-    int in = let_in(x);
-    switch (draw(3)) {
-    case 0:
-        expect("selftest", microtrain_selftest(&x->instance), in, in);
-        if (in == MICROTRAIN_OK) {
-            forget_input(x);
-        }
-        break;
-    case 1:
-        in = in == MICROTRAIN_OK ? MICROTRAIN_ERR_ARGUMENT : in;
-        expect("feed_sound", microtrain_feed_sound(&x->instance, draw(9), samples, draw(5)), in, in);
-        break;
-    default:
-        in = in == MICROTRAIN_OK ? MICROTRAIN_ERR_TASK : in;
-        expect("train_target", microtrain_train_target(&x->instance, target, NULL), in, in);
+    int wanted = let_in(x);
+    expect("selftest", microtrain_selftest(&x->instance), wanted, wanted);
+    if (wanted == MICROTRAIN_OK) {
+        forget_input(x);
     }
 }
 
@@ -260,7 +376,7 @@ static void other(struct expected *x)
     uint32_t classes;
     switch (draw(5)) {
     case 4:
-        refused_or_tested(x);
+        test(x);
         break;
     case 0:
         expect("reset", microtrain_reset(&x->instance), wanted, wanted);
@@ -276,36 +392,53 @@ static void other(struct expected *x)
                wanted != MICROTRAIN_OK ? wanted
                : statistics            ? MICROTRAIN_ERR_EMPTY
                                        : MICROTRAIN_ERR_NO_STATISTICS);
-        x->slides = status == MICROTRAIN_OK ? STAYS : x->slides;
+        if (status == MICROTRAIN_OK) {
+            forget_input(x);
+        }
         break;
     default:
         expect("NULL", microtrain_feed(x->made ? &x->instance : NULL, NULL),
                x->made ? (x->under_way ? MICROTRAIN_ERR_BUSY : MICROTRAIN_ERR_ARGUMENT) : MICROTRAIN_ERR_ARGUMENT,
                MICROTRAIN_ERR_ARGUMENT);
     }
-    struct microtrain_state now;
-    if (microtrain_state(&x->instance, &now) == MICROTRAIN_OK) {
-        x->rows = PROGRAM_HEIGHT - now.rows_missing;
-    }
 }
 
 static void call(struct expected *x)
 {
-    uint32_t kind = draw(18);
+    uint32_t kind = draw(26);
+    int scored = x->scored;
+    x->scored = 0; /* any call that is let in ends it, but scores itself */
     if (kind < 1) {
+        x->scored = scored;
         make(x);
-    } else if (kind < 5) {
+    } else if (kind < 3) {
+        scores(x, scored);
+    } else if (kind < 7) {
         feed(x);
-    } else if (kind < 10) {
-        use(x, (int)kind - 5);
-    } else if (kind < 13) {
+    } else if (kind < 14) {
+        use(x, (enum use)(kind - 7));
+    } else if (kind < 17) {
         step(x);
-    } else if (kind < 14 && draw(4) == 0) {
+        if (draw(2)) {
+            scored = x->scored;
+            x->scored = 0;
+            scores(x, scored);
+        }
+    } else if (kind < 19) {
+        hear(x);
+    } else if (kind < 20 && draw(4) == 0) {
         keep(x);
-    } else if (kind > 15) {
+    } else if (kind < 22) {
         slide(x);
-    } else {
+    } else if (kind < 24) {
         other(x);
+    } else if (x->made && !x->under_way) {
+        x->scored = scored;
+        for (uint32_t n = 1 + draw(6); n; n--) {
+            fleet(&x->board, (uint8_t *)x->learned);
+        }
+    } else {
+        x->scored = scored;
     }
 }
 
@@ -314,6 +447,8 @@ static void sequence(void)
 {
     for (uint32_t i = 0; i < INSTANCES; i++) {
         known[i].made = 0;
+        known[i].scored = 0;
+        memset(&known[i].board, 0, sizeof known[i].board);
         forget_input(&known[i]);
         memset(&known[i].instance, draw(2) ? 0 : 0xa5, sizeof known[i].instance);
         if (draw(8)) {
@@ -325,6 +460,20 @@ static void sequence(void)
     }
 }
 
+static void say_worked(void)
+{
+    static const char *const names[] = {"scores",  "feed_row_begin", "train", "train_target",
+                                        "imprint", "feed_sound",     "slide", "load"};
+    static const char *const fleets[] = {"fleet_along", "fleet_begin", "fleet_update", "fleet_take_back",
+                                         "fleet_masked"};
+    for (uint32_t k = 0; k < WORKED; k++) {
+        printf("worked %s %lu\n", names[k], worked[k]);
+    }
+    for (uint32_t k = 0; k < FLEET_DONE; k++) {
+        printf("worked %s %lu\n", fleets[k], fleet_done[k]);
+    }
+}
+
 int main(int argc, char **argv)
 {
     state = argc > 1 ? (uint32_t)strtoul(argv[1], NULL, 10) * 2u + 1u : 1u;
@@ -333,14 +482,16 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < sizeof pixels; i++) {
         pixels[i] = (uint8_t)draw(256);
     }
-    struct microtrain_sizes sizes;
+    for (size_t i = 0; i < SAMPLES; i++) {
+        noise[i] = (int16_t)draw(65536);
+    }
     microtrain_sizes(&PROGRAM_MODEL, &sizes);
-    hop = sizes.hop_rows;
     make(&known[0]);
     statistics = microtrain_imprint_head(&known[0].instance, NULL) != MICROTRAIN_ERR_NO_STATISTICS;
     for (unsigned long n = 0; n < sequences; n++) {
         sequence();
     }
+    say_worked();
     printf("sequences %lu\nfailures %lu\n", sequences, failures);
     return failures != 0;
 }

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import subprocess
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from microtrain.base.errors import Error
 
@@ -26,12 +29,41 @@ def build(session: Session, folder: Path) -> Path:
     return made
 
 
-def run(program: Path, seed: int, sequences: int) -> tuple[int, list[str]]:
-    """How many sequences were run, and what went wrong: lines that it prints, or what a sanitizer says."""
+class Tried(NamedTuple):
+    """What came of random sequences.
+
+    sequences  that were run
+    failures   lines that were printed, or what a sanitizer says
+    worked     how often a function did what it is for
+    """
+
+    sequences: int
+    failures: list[str]
+    worked: Counter[str]
+
+
+def run(program: Path, seed: int, sequences: int) -> Tried:
     command = [str(program), str(seed), str(sequences)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     lines = done.stdout.splitlines()
-    wrong = [line for line in lines if not line.startswith(("sequences ", "failures "))]
+    wrong = [line for line in lines if not line.startswith(("worked ", "sequences ", "failures "))]
+    said = [line.split() for line in lines if line.startswith("worked ")]
+    worked = Counter({name: int(count) for _, name, count in said})
     if not lines or not lines[-1].startswith("failures "):
-        return 0, [*wrong, *done.stderr.splitlines()[:5], f"ended with {done.returncode}"]
-    return int(lines[-2].split()[1]), wrong
+        return Tried(0, [*wrong, *done.stderr.splitlines()[:5], f"ended with {done.returncode}"], worked)
+    return Tried(int(lines[-2].split()[1]), wrong, worked)
+
+
+def tried(sessions: Sequence[Session], folder: Path, seed: int, sequences: int) -> Tried:
+    """So many sequences, shared by the models. A function that has done on none of them what it is for is a
+    failure."""
+    each = [sequences // len(sessions)] * (len(sessions) - 1)
+    shares = [*each, sequences - sum(each)]
+    found = [run(build(s, folder), seed, count) for s, count in zip(sessions, shares, strict=True)]
+    worked: Counter[str] = Counter()
+    for one in found:
+        worked.update(one.worked)
+    idle = [f"{name} never did what it is for" for name, count in worked.items() if sequences and not count]
+    return Tried(
+        sum(one.sequences for one in found), [*(w for one in found for w in one.failures), *idle], worked
+    )

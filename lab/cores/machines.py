@@ -115,9 +115,8 @@ class Session:
 def built(core: Core, session: Session, folder: Path, program: Path = PROGRAM) -> Path:
     """A program for a core. Error where it does not compile."""
     made = folder / f"{session.model}-{core.name}-{program.stem}"
-    runtime = FIRMWARE / "src/runtime"
-    include = (f"-I{session.library / 'src'}", f"-I{runtime}")
-    sources = [program, runtime / "sha256.c", *session.sources("arm" in core.cc)]
+    include = (f"-I{session.library / 'src'}", f"-I{FIRMWARE / 'include'}")
+    sources = [program, FIRMWARE / "src/base/sha256.c", *session.sources("arm" in core.cc)]
     flags = [*FLAGS, *core.flags, *include, *session.defines(), *linked(core)]
     _run([core.cc, *flags, *map(str, sources), "-Wl,--gc-sections", "-o", str(made)], f"{core.name}: ")
     return made

@@ -1,37 +1,51 @@
-"""A network that takes microseconds, for many calls of the library's functions."""
+"""Networks that take microseconds, for many calls of the library's functions."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
+from microtrain.base.sound import parse
 from microtrain.convert.emit.code import generate
 from microtrain.convert.export.write import export
 from microtrain.convert.ir import Graph, Input, Layer, Node, Source, Tensor, Window
 from microtrain.convert.ops.hop import checked
-from microtrain.convert.pipeline import Passes, compile_graph
+from microtrain.convert.ops.regression import measured
+from microtrain.convert.options import LOSSES
+from microtrain.convert.pipeline import Compiled, Passes, compile_graph
 from microtrain.convert.scheme import Scheme
 
 from .machines import Session
 
-NAME, CLASSES, HOP = "tiny", 3, 2
+CLASSES, HOP = 3, 2
+SOUND = parse("log-mel:rate=4000,frame=64,hop=16,bands=6")
+SCHEME = Scheme("tiny", 2, {-1: 1.0}, head="random")
 
 
-def session(folder: Path) -> Session:
-    """Its library, with statistics of features, windows that overlap, a trained weight and trained biases."""
-    compiled = compile_graph(
-        checked(graph(), HOP), Scheme("tiny", 2, {-1: 1.0}, head="random"), CLASSES, Passes(imprint=4)
-    )
-    generated, library = folder / f"generated-{NAME}", folder / f"library-{NAME}"
+def sessions(folder: Path) -> list[Session]:
+    """Their libraries, each with a trained weight and trained biases: one that hears and tells classes apart,
+    with statistics of features and windows that overlap; one that learns from targets."""
+    listener = checked(graph("listener"), HOP).replace(sound=SOUND)
+    aimer = measured(graph("aimer"), np.eye(CLASSES))
+    return [
+        _library(compile_graph(listener, SCHEME, CLASSES, Passes(imprint=4)), folder),
+        _library(compile_graph(aimer, replace(SCHEME, loss=LOSSES["huber"]), CLASSES), folder),
+    ]
+
+
+def _library(compiled: Compiled, folder: Path) -> Session:
+    name = compiled.graph.name
+    generated, library = folder / f"generated-{name}", folder / f"library-{name}"
     generated.mkdir(parents=True, exist_ok=True)
-    for name, text in generate(compiled, "lab/cores").files.items():
-        (generated / name).write_text(text, encoding="utf-8")
-    export(library, generated, NAME)
-    return Session(library, NAME, 2)
+    for file, text in generate(compiled, "lab/cores").files.items():
+        (generated / file).write_text(text, encoding="utf-8")
+    export(library, generated, name)
+    return Session(library, name, 2)
 
 
-def graph() -> Graph:
+def graph(name: str) -> Graph:
     """A convolution, a depthwise one, average pooling, the head."""
     rng = np.random.default_rng(0)
     layers = {
@@ -44,7 +58,7 @@ def graph() -> Graph:
         ),
     }
     shapes = {"x": (6, 6, 1), "a": (3, 3, 4), "b": (3, 3, 4), "mean": (1, 1, 4)}
-    tensors = {name: Tensor(name, shape, "s8", 1 / 128, -128) for name, shape in shapes.items()}
+    tensors = {key: Tensor(key, shape, "s8", 1 / 128, -128) for key, shape in shapes.items()}
     tensors["logits"] = Tensor("logits", (1, 1, CLASSES), "f32")
     nodes = (
         Node("conv2d", "stem", ("x",), ("a",), "stem", Window(3, 3, 2, 2, 1, 1)),
@@ -52,7 +66,7 @@ def graph() -> Graph:
         Node("avgpool", "pool", ("b",), ("mean",), None, Window(3, 3, 1, 1, 0, 0)),
         Node("head", "head", ("mean",), ("logits",), "head"),
     )
-    return Graph(NAME, Input("x", (1.0,), (-128.0,)), "logits", tensors, nodes, layers)
+    return Graph(name, Input("x", (1.0,), (-128.0,)), "logits", tensors, nodes, layers)
 
 
 def _layer(name: str, weight: np.ndarray) -> Layer:

@@ -13,10 +13,11 @@ SOURCES = (".c", ".h", ".S", ".inc", ".ld")
 
 # Which room may include which. What a board, an application and generated code promise is a room by itself.
 ROOMS = {
-    "main": {"runtime", "application.h", "board.h"},
-    "application": {"runtime", "application.h", "model", "board.h", "board", "base"},
-    "library": {"runtime", "model", "microtrain.h", "kernels", "base"},
-    "runtime": {"application.h", "model", "microtrain.h", "fleet", "kernels", "board.h", "base"},
+    "main": {"serial", "application.h", "board.h"},
+    "application": {"serial", "application.h", "microtrain_board.h", "board.h", "board", "base"},
+    "serial": {"application.h", "microtrain_board.h", "fleet", "board.h", "base"},
+    "runtime": {"microtrain_board.h", "model", "microtrain.h", "kernels", "board.h", "base"},
+    "microtrain_board.h": {"microtrain.h", "model"},
     "board": {"board.h", "base"},
     "model": {"kernels", "microtrain.h", "fleet"},
     "fleet": {"microtrain.h"},
@@ -27,8 +28,9 @@ ROOMS = {
     "microtrain.h": set(),
 }
 PROMISES = {"application.h": "application.h", "board.h": "board.h", "model_api.h": "model"}
-PROMISES |= {"microtrain.h": "microtrain.h", "model_table.h": "model", "instance.h": "runtime"}
-PROMISES |= {"model_weights.h": "model", "model.h": "model", "microtrain_fleet.h": "fleet"}
+PROMISES |= {"microtrain.h": "microtrain.h", "microtrain_board.h": "microtrain_board.h"}
+PROMISES |= {"model_table.h": "model", "model_linked.h": "model", "model_weights.h": "model"}
+PROMISES |= {"model.h": "model", "microtrain_fleet.h": "fleet"}
 FOR_GENERATED_CODE = {"kernels", "model", "fleet"}  # rooms whose headers model.c includes
 LENT = ("application", "hardware.h")  # drivers of an application need the chip's registers
 
@@ -48,8 +50,6 @@ def room(path: Path, root: Path) -> str:
     parts = path.relative_to(root).parts
     if parts[0] == "examples" or path.name == "application.c":
         return "application"
-    if parts[1] == "library":
-        return "library"
     if parts[1] == "src":
         return "main" if path.name == "main.c" else parts[2]
     if parts[2] == "kernels":

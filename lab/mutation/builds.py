@@ -135,14 +135,14 @@ def unit_tests(native: Recipe) -> Recipe:
 
 def features(native: Recipe) -> Recipe:
     """The firmware of a model that has all that not every model has."""
-    sources = {s: command for s, command in native.compile.items() if "/runtime/" in s}
+    sources = {s: command for s, command in native.compile.items() if "/runtime/" in s or "/serial/" in s}
     return Recipe("features", {s: [*command, *FEATURES] for s, command in sources.items()}, [], {})
 
 
 def library() -> Recipe:
     """The engine as the library has it."""
     flags = ["-std=c11", "-O1", "-ffp-contract=off", "-DMICROTRAIN_LIBRARY"]
-    include = ("firmware/include", "firmware/library", "firmware/src/kernels", MODELS["null"])
+    include = ("firmware/include", "firmware/src/kernels", MODELS["null"])
     roots = [f"firmware/{root}" for root in ROOTS if root.endswith(".c")]
     sources = [*roots, *(file for file in _portable() if "/kernels/" in file)]
     return replace(_hosted("library", flags, include, sources), link=[])

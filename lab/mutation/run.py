@@ -25,9 +25,9 @@ from .operators import Mutant, mutants
 from .suites import ARM, BOARD_TESTS, FEATURES, HOST_TESTS, LIBRARY, SANITIZED, SESSION
 from .worker import NOTICED, SURVIVED, log_name
 
-RUNTIME = "firmware/src/runtime"
+RUNTIME, SERIAL = "firmware/src/runtime", "firmware/src/serial"
 HAND = "registers, by hand"
-LEARNING = ("checkpoint", "session", "guard", "sha256", "selftest", "replay")
+LIBRARY_ALONE = ("fpu", "library", "words", "microtrain", "microtrain_library")
 GROUPS = {
     "drivers": 28,
     "protocol": 26,
@@ -53,19 +53,18 @@ def group_of(file: str) -> str | None:
         return "drivers"
     if "/kernels/" in file:
         return "kernels"
-    if "/library/" in file:
+    if file.startswith(RUNTIME) and path.stem in LIBRARY_ALONE:
         return "library"
     if file == f"{GENERATED}/model.c":
         return "generated code"
-    if file.startswith(RUNTIME) and path.stem.split("_")[-1] in LEARNING:
+    if file.startswith(RUNTIME) or path.stem == "sha256":
         return "checkpoint and session"
-    return "protocol" if file.startswith((RUNTIME, "firmware/src/base")) else None
+    return "protocol" if file.startswith((SERIAL, "firmware/src/base")) else None
 
 
 def sources() -> list[str]:
     """The firmware's files of C."""
-    files = (p for room in ("src", "library") for p in (ROOT / "firmware" / room).rglob("*.[ch]"))
-    return sorted(str(p.relative_to(ROOT)) for p in files)
+    return sorted(str(p.relative_to(ROOT)) for p in (ROOT / "firmware/src").rglob("*.[ch]"))
 
 
 def drawn(seed: int) -> dict[str, list[Mutant]]:

@@ -41,7 +41,7 @@ class Report:
 
 def build(folder: Path, firmware: Path = ROOT / "firmware") -> Path:
     """The fuzzer, folder/fuzz_line. Error where clang or its libFuzzer is missing, or it does not compile."""
-    own = [firmware / "src" / room for room in ("base", "runtime", "kernels")]
+    own = [firmware / "src" / room for room in ("base", "runtime", "serial", "kernels")]
     sources = [source for part in (HERE, *own, NULL_MODEL) for source in sorted(part.glob("*.c"))]
     sources += [firmware / "src" / name for name in ("application.c", "board/host/absent.c")]
     parts = Parts(
@@ -49,7 +49,7 @@ def build(folder: Path, firmware: Path = ROOT / "firmware") -> Path:
         name="fuzz_line",
         sources=tuple(sources),
         flags=(*STRICT, *SANITIZED, "-g", "-O2", "-ffp-contract=off", "-DMODEL_RECORDS=4"),
-        include=(firmware / "include", NULL_MODEL, HERE),
+        include=(firmware / "include", firmware / "src/runtime", NULL_MODEL, HERE),
         others=tuple(header for part in own for header in sorted(part.glob("*.h"))),
         hint=f"it has a mistake, or clang has no libFuzzer for {platform.machine()}: run `make setup`",
     )

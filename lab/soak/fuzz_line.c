@@ -14,6 +14,7 @@
 #include "fuzz_board.h"
 #include "model_api.h"
 #include "protocol.h"
+#include "words.h"
 
 enum { HEAD = 3, PAUSE_MS = 600, DATA_OVERHEAD = 16, FRAME_BYTES = 12, CRC_BYTES = 4, INPUT_MAX = 4096 };
 
@@ -40,19 +41,20 @@ struct passing {
 
 static void take_state(struct lasting *l, struct passing *p)
 {
+    const struct instance *learner = look_inside(&device.learner);
     memset(l, 0, sizeof *l);
     memset(p, 0, sizeof *p);
     memcpy(l->trainables, model_trainables, sizeof l->trainables);
-    l->seed = device.session.seed;
-    l->step = device.session.step;
-    l->replays = device.session.replays;
-    l->autosave = device.session.autosave;
-    l->guard = device.session.guard.on;
-    l->saves = device.checkpoint.saves;
-    l->rate = device.session.rate;
+    l->seed = learner->session.seed;
+    l->step = learner->session.step;
+    l->replays = learner->session.replays;
+    l->autosave = learner->session.autosave;
+    l->guard = learner->session.guard.on;
+    l->saves = learner->checkpoint.saves;
+    l->rate = learner->session.rate;
     memcpy(l->flash, fuzz_board.flash, sizeof l->flash);
-    p->row = device.session.row;
-    p->part_end = device.session.part_end;
+    p->row = learner->session.row;
+    p->part_end = learner->session.part_end;
     p->received = device.transfer.received;
     p->active = device.transfer.active;
 }

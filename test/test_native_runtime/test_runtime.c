@@ -7,8 +7,8 @@
 
 #include "crc.h"
 #include "model_api.h"
-#include "session.h"
-#include "runtime/sha256.h"
+#include "runtime/session.h"
+#include "sha256.h"
 #include "text.h"
 
 static const uint8_t digits[] = "123456789";
@@ -132,26 +132,26 @@ static void image_needs_every_row(void)
     session_init(&s);
     CHECK(session_rows_missing(&s) == model_info.height);
     for (uint32_t y = 0; y + 1 < model_info.height; y++) {
-        CHECK(session_put_row(&s, y, row) == SESSION_OK);
+        CHECK(session_put_row(&s, y, row) == MICROTRAIN_OK);
     }
-    CHECK(session_infer(&s, &predicted) == SESSION_ERR_IMAGE);
-    CHECK(session_put_row(&s, model_info.height, row) == SESSION_ERR_ROW);
-    CHECK(session_put_row(&s, model_info.height - 1u, row) == SESSION_OK);
-    CHECK(session_infer(&s, &predicted) == SESSION_OK);
-    CHECK(session_infer(&s, &predicted) == SESSION_ERR_IMAGE); /* consumed */
+    CHECK(session_infer(&s, &predicted) == MICROTRAIN_ERR_INPUT);
+    CHECK(session_put_row(&s, model_info.height, row) == MICROTRAIN_ERR_ARGUMENT);
+    CHECK(session_put_row(&s, model_info.height - 1u, row) == MICROTRAIN_OK);
+    CHECK(session_infer(&s, &predicted) == MICROTRAIN_OK);
+    CHECK(session_infer(&s, &predicted) == MICROTRAIN_ERR_INPUT); /* consumed */
 }
 
 static void rows_come_in_order(void)
 {
     uint8_t row[8] = {0};
     session_init(&s);
-    CHECK(session_put_row(&s, 1, row) == SESSION_ERR_ORDER);
-    CHECK(session_put_row(&s, 0, row) == SESSION_OK);
-    CHECK(session_put_row(&s, 1, row) == SESSION_OK);
-    CHECK(session_put_row(&s, 1, row) == SESSION_OK); /* sent again */
-    CHECK(session_put_row(&s, 3, row) == SESSION_ERR_ORDER);
+    CHECK(session_put_row(&s, 1, row) == MICROTRAIN_ERR_ORDER);
+    CHECK(session_put_row(&s, 0, row) == MICROTRAIN_OK);
+    CHECK(session_put_row(&s, 1, row) == MICROTRAIN_OK);
+    CHECK(session_put_row(&s, 1, row) == MICROTRAIN_OK); /* sent again */
+    CHECK(session_put_row(&s, 3, row) == MICROTRAIN_ERR_ORDER);
     CHECK(session_rows_missing(&s) == model_info.height - 2u);
-    CHECK(session_put_row(&s, 0, row) == SESSION_OK); /* another image */
+    CHECK(session_put_row(&s, 0, row) == MICROTRAIN_OK); /* another image */
     CHECK(session_rows_missing(&s) == model_info.height - 1u);
 }
 
@@ -159,17 +159,17 @@ static void row_in_parts_has_no_gaps(void)
 {
     uint8_t part[8] = {0, 255, 128, 1, 2, 3, 4, 5};
     session_init(&s);
-    CHECK(session_put_part(&s, 0, 4, part, 4) == SESSION_ERR_GAP);
-    CHECK(session_put_part(&s, 0, 0, part, 4) == SESSION_OK);
-    CHECK(session_put_part(&s, 1, 4, part, 4) == SESSION_ERR_ORDER);
-    CHECK(session_put_part(&s, 0, 4, part, 5) == SESSION_ERR_ROW);
+    CHECK(session_put_part(&s, 0, 4, part, 4) == MICROTRAIN_ERR_INPUT);
+    CHECK(session_put_part(&s, 0, 0, part, 4) == MICROTRAIN_OK);
+    CHECK(session_put_part(&s, 1, 4, part, 4) == MICROTRAIN_ERR_ORDER);
+    CHECK(session_put_part(&s, 0, 4, part, 5) == MICROTRAIN_ERR_ARGUMENT);
     CHECK(session_rows_missing(&s) == model_info.height);
-    CHECK(session_put_part(&s, 0, 4, part, 4) == SESSION_OK);
+    CHECK(session_put_part(&s, 0, 4, part, 4) == MICROTRAIN_OK);
     CHECK(session_rows_missing(&s) == model_info.height - 1u);
     const int8_t *stored = model_row() - MODEL_WIDTH * MODEL_CHANNELS;
     CHECK(stored[0] == -128 && stored[1] == 127 && stored[2] == 0);
-    CHECK(session_put_part(&s, 2, 0, part, 4) == SESSION_ERR_ORDER);
-    CHECK(session_put_part(&s, 0, 0, part, 4) == SESSION_OK); /* starts over */
+    CHECK(session_put_part(&s, 2, 0, part, 4) == MICROTRAIN_ERR_ORDER);
+    CHECK(session_put_part(&s, 0, 0, part, 4) == MICROTRAIN_OK); /* starts over */
     CHECK(session_rows_missing(&s) == model_info.height);
 }
 
@@ -182,8 +182,8 @@ static void step_learns_and_reset_forgets(void)
     session_put_pattern(&s, 3);
     const int8_t *stored = model_row() - MODEL_HEIGHT * MODEL_WIDTH * MODEL_CHANNELS;
     CHECK(stored[5] == (int)(hash32(3u + 5u * 0x9e3779b9u) & 255u) - 128);
-    CHECK(session_train(&s, model_info.classes, &predicted, &loss) == SESSION_ERR_LABEL);
-    CHECK(session_train(&s, 1, &predicted, &loss) == SESSION_OK);
+    CHECK(session_train(&s, model_info.classes, &predicted, &loss) == MICROTRAIN_ERR_LABEL);
+    CHECK(session_train(&s, 1, &predicted, &loss) == MICROTRAIN_OK);
     CHECK(s.step == 1 && s.losses == 1);
     CHECK(memcmp(model_trainables, model_trainables_init, model_info.trainable_bytes) != 0);
     session_reset(&s);

@@ -21,7 +21,7 @@ from .trainables import block_bytes, layout
 
 PEAK_TENSORS = 5
 LEAST_CLASSES = 2
-MOST_ROWS, MOST_ROW_BYTES = 512, 1024  # of an image: firmware/include/session.h asserts them
+MOST_ROWS, MOST_ROW_BYTES = 512, 1024  # of an image: firmware/src/runtime/session.h asserts them
 FEW_CLASSES = 10  # of a new task; a model of more is told of --classes
 
 

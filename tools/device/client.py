@@ -20,7 +20,7 @@ from .rate import Rate
 
 WINDOW_BYTES = 512  # of frames on their way without an answer: half the device's receive ring
 TRIES = 4  # a frame, or a whole pull, is sent this often before the line is called bad
-REPLAY_MAX = 100  # of firmware/src/runtime/replay.h: replayed steps in one go
+REPLAY_MAX = 100  # of firmware/src/serial/handlers.h: replayed steps in one go
 SOUND_SAMPLES = DATA_BYTES // 2  # of a frame
 NO_IMPRINT = "there are no statistics of features: convert the model with --imprint."
 NO_HOP = "windows do not overlap: convert the model with --hop."

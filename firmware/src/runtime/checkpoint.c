@@ -286,7 +286,7 @@ static int write_record(const struct checkpoint *c, const struct session *s, uin
     uint32_t payload = offset + RECORD_BYTES(c), size = KEPT_BYTES(c);
 #if MODEL_FLEET_BYTES > 0
     uint32_t first = size - MODEL_FLEET_BYTES;
-    const uint8_t *trainables = c->instead ? c->instead : TRAINABLES(s), *rest = TRAINABLES(s) + first;
+    const uint8_t *trainables = c->again ? checkpoint_newest(c) : TRAINABLES(s), *rest = TRAINABLES(s) + first;
     r.crc = crc32(0, (const uint8_t *)&r, offsetof(struct record, crc));
     r.crc = crc32(crc32(r.crc, trainables, first), rest, MODEL_FLEET_BYTES);
     int status = slot_program(c, slot, payload, trainables, first);
@@ -370,22 +370,6 @@ void checkpoint_roll_back(struct checkpoint *c, struct session *s)
     s->rate = 0.5f * rate;
     guard_start(&s->guard, 1);
     s->guard.rollbacks++;
-}
-
-const char *checkpoint_reason(int status)
-{
-    switch (status) {
-    case CHECKPOINT_ERR_MODEL:
-        return "holds what another model has learned; `forget` erases it";
-    case CHECKPOINT_ERR_VERSION:
-        return "holds checkpoints of another version; `forget` erases them";
-    case CHECKPOINT_ERR_SIZE:
-        return "has no slot that is large enough for the trainables";
-    case CHECKPOINT_ERR_ERASE:
-        return "cannot be erased, it may be worn out";
-    default:
-        return "does not hold what is written, it may be worn out; the last checkpoint stays";
-    }
 }
 
 /* Returns 0 where another one stays. */

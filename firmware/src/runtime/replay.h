@@ -14,14 +14,7 @@
 
 #include "instance.h"
 
-#ifndef MODEL_RECORDS
-#define MODEL_RECORDS 0 /* no buffer */
-#endif
-
-enum {
-    REPLAY_DEFAULT = 4, /* replayed steps behind each new one */
-    REPLAY_MAX = 100,   /* replayed steps in one go */
-};
+enum { REPLAY_DEFAULT = 4 }; /* replayed steps behind each new one */
 
 /* No records, no class seen. */
 void replay_clear(void);

@@ -50,11 +50,6 @@ void session_clear_stats(struct session *s)
     s->loss_sum = 0.0f;
 }
 
-float session_mean_loss(const struct session *s)
-{
-    return s->losses ? s->loss_sum / (float)s->losses : 0.0f;
-}
-
 void session_forget_image(struct session *s)
 {
     s->row = 0;
@@ -105,41 +100,41 @@ static void take_row(struct session *s)
 int session_put_row(struct session *s, uint32_t y, const uint8_t *pixels)
 {
     if (y >= ROWS(s)) {
-        return SESSION_ERR_ROW;
+        return MICROTRAIN_ERR_ARGUMENT;
     }
     if (y == 0) {
         start_image(s);
     }
     if (y > s->row) {
-        return SESSION_ERR_ORDER;
+        return MICROTRAIN_ERR_ORDER;
     }
     if (y == s->row) {
         store_pixels(s, MODEL(s, row)(OF(s)), 0, pixels, ROW_BYTES(s));
         take_row(s);
     }
-    return SESSION_OK;
+    return MICROTRAIN_OK;
 }
 
 int session_put_part(struct session *s, uint32_t y, uint32_t x, const uint8_t *pixels, uint32_t size)
 {
     if (y >= ROWS(s) || x >= ROW_BYTES(s) || size > ROW_BYTES(s) - x) {
-        return SESSION_ERR_ROW;
+        return MICROTRAIN_ERR_ARGUMENT;
     }
     if (y == 0 && x == 0) {
         start_image(s);
     }
     if (y != s->row) {
-        return SESSION_ERR_ORDER;
+        return MICROTRAIN_ERR_ORDER;
     }
     if (x != 0 && x != s->part_end) {
-        return SESSION_ERR_GAP;
+        return MICROTRAIN_ERR_INPUT;
     }
     store_pixels(s, MODEL(s, row)(OF(s)), x, pixels, size);
     s->part_end = x + size;
     if (s->part_end == ROW_BYTES(s)) {
         take_row(s);
     }
-    return SESSION_OK;
+    return MICROTRAIN_OK;
 }
 
 #ifdef MODEL_SOUND
@@ -149,13 +144,13 @@ int session_put_sound(struct session *s, uint32_t at, const uint8_t *samples, ui
         start_image(s);
         MODEL(s, listen)(OF(s));
     } else if (at <= s->heard && count <= s->heard - at) {
-        return SESSION_OK;
+        return MICROTRAIN_OK;
     } else if (at != s->heard) {
-        return SESSION_ERR_ORDER;
+        return MICROTRAIN_ERR_ORDER;
     }
     while (count > 0) {
         if (s->row == ROWS(s)) {
-            return SESSION_ERR_ROW;
+            return MICROTRAIN_ERR_ARGUMENT;
         }
         uint32_t start = CYCLES(), taken = MODEL(s, hear)(OF_AND(s) samples, count);
         const uint8_t *row = MODEL(s, heard)(OF(s));
@@ -168,7 +163,7 @@ int session_put_sound(struct session *s, uint32_t at, const uint8_t *samples, ui
             take_row(s);
         }
     }
-    return SESSION_OK;
+    return MICROTRAIN_OK;
 }
 #endif
 
@@ -186,7 +181,7 @@ uint32_t session_can_slide(const struct session *s)
 int session_slide(struct session *s)
 {
     if (s->slides == 0) {
-        return SESSION_ERR_ORDER;
+        return MICROTRAIN_ERR_ORDER;
     }
 #ifdef MODEL_SOUND
     uint32_t heard = s->slides == 2 ? HEARD(s) : 0;
@@ -199,7 +194,7 @@ int session_slide(struct session *s)
 #ifdef MODEL_SOUND
     s->heard = heard;
 #endif
-    return SESSION_OK;
+    return MICROTRAIN_OK;
 }
 #endif
 
@@ -215,11 +210,6 @@ void session_put_pattern(struct session *s, uint32_t n)
         }
         take_row(s);
     }
-}
-
-uint32_t session_rows_missing(const struct session *s)
-{
-    return ROWS(s) - s->row;
 }
 
 static uint32_t best_class(struct session *s)
@@ -252,7 +242,7 @@ static void forward_new(struct session *s, uint32_t label, uint32_t draw, int tr
 static int infer(struct session *s, uint32_t label, uint32_t draw, uint32_t *predicted)
 {
     if (session_rows_missing(s)) {
-        return SESSION_ERR_IMAGE;
+        return MICROTRAIN_ERR_INPUT;
     }
     uint32_t start = CYCLES();
 #if MODEL_HOP > 0
@@ -265,7 +255,7 @@ static int infer(struct session *s, uint32_t label, uint32_t draw, uint32_t *pre
     s->slides = slides;
 #endif
     s->infer_cycles = s->image_cycles + CYCLES() - start;
-    return SESSION_OK;
+    return MICROTRAIN_OK;
 }
 
 int session_infer(struct session *s, uint32_t *predicted)
@@ -276,10 +266,10 @@ int session_infer(struct session *s, uint32_t *predicted)
 int session_eval(struct session *s, uint32_t label, uint32_t *predicted)
 {
     if (label >= INFO(s)->classes) {
-        return SESSION_ERR_LABEL;
+        return MICROTRAIN_ERR_LABEL;
     }
     int status = session_infer(s, predicted);
-    if (status == SESSION_OK) {
+    if (status == MICROTRAIN_OK) {
         s->evaluated++;
         s->correct += *predicted == label;
     }
@@ -290,13 +280,13 @@ int session_eval(struct session *s, uint32_t label, uint32_t *predicted)
 int session_imprint(struct session *s, uint32_t label, uint32_t *predicted)
 {
     if (label >= INFO(s)->classes) {
-        return SESSION_ERR_LABEL;
+        return MICROTRAIN_ERR_LABEL;
     }
     if (s->seen == IMPRINT_SAMPLES_MAX) {
-        return SESSION_ERR_FULL;
+        return MICROTRAIN_ERR_FULL;
     }
     int status = infer(s, label, s->step + s->seen, predicted);
-    if (status == SESSION_OK) {
+    if (status == MICROTRAIN_OK) {
         if (s->seen++ == 0) {
             MODEL(s, imprint_clear)(OF(s));
         }
@@ -308,13 +298,13 @@ int session_imprint(struct session *s, uint32_t label, uint32_t *predicted)
 int session_imprint_head(struct session *s, uint32_t *classes)
 {
     if (s->seen == 0) {
-        return SESSION_ERR_EMPTY;
+        return MICROTRAIN_ERR_EMPTY;
     }
     session_forget_image(s);
     s->step++; /* so that a checkpoint is due */
     ALIVE();
     *classes = MODEL(s, imprint_solve)(OF(s));
-    return SESSION_OK;
+    return MICROTRAIN_OK;
 }
 
 void session_take_arena(struct session *s)
@@ -350,7 +340,7 @@ int session_rehearse(struct session *s, uint32_t count)
 {
 #if MODEL_RECORDS > 0
     if (replay_held() == 0) {
-        return SESSION_ERR_EMPTY;
+        return MICROTRAIN_ERR_EMPTY;
     }
     session_take_arena(s);
     for (uint32_t k = 0; k < count; k++) {
@@ -360,11 +350,11 @@ int session_rehearse(struct session *s, uint32_t count)
         sgd.lr_head *= s->recalled_head;
         (void)learn(s, label, &sgd);
     }
-    return SESSION_OK;
+    return MICROTRAIN_OK;
 #else
     (void)s;
     (void)count;
-    return SESSION_ERR_EMPTY;
+    return MICROTRAIN_ERR_EMPTY;
 #endif
 }
 
@@ -398,14 +388,14 @@ void session_took_row(struct session *s)
 int session_begin(struct session *s, uint32_t label, struct model_pass *pass)
 {
     if (label >= INFO(s)->classes) {
-        return SESSION_ERR_LABEL;
+        return MICROTRAIN_ERR_LABEL;
     }
     if (session_rows_missing(s)) {
-        return SESSION_ERR_IMAGE;
+        return MICROTRAIN_ERR_INPUT;
     }
     session_take_arena(s);
     *pass = (struct model_pass){.train = 1, .label = label, .sgd = next_sgd(s)};
-    return SESSION_OK;
+    return MICROTRAIN_OK;
 }
 
 void session_end(struct session *s, const struct model_pass *pass)
@@ -422,25 +412,25 @@ int session_put_target(struct session *s, uint32_t i, float number)
 {
     int finite = number - number == 0.0f;
     if (!finite || i >= MODEL_TARGETS || (i != 0 && i != s->targets)) {
-        return SESSION_ERR_TARGET;
+        return MICROTRAIN_ERR_ARGUMENT;
     }
     model_target[i] = number;
     s->targets = i + 1;
-    return SESSION_OK;
+    return MICROTRAIN_OK;
 }
 #endif
 
 int session_train(struct session *s, uint32_t label, uint32_t *predicted, float *loss)
 {
     if (label >= INFO(s)->classes) {
-        return SESSION_ERR_LABEL;
+        return MICROTRAIN_ERR_LABEL;
     }
     if (session_rows_missing(s)) {
-        return SESSION_ERR_IMAGE;
+        return MICROTRAIN_ERR_INPUT;
     }
 #if MODEL_TARGETS > 0
     if (s->targets < MODEL_TARGETS) {
-        return SESSION_ERR_TARGET;
+        return MICROTRAIN_ERR_TASK;
     }
     s->targets = 0;
 #endif
@@ -453,7 +443,7 @@ int session_train(struct session *s, uint32_t label, uint32_t *predicted, float 
     (void)session_rehearse(s, s->replays);
     s->step_cycles = s->image_cycles + CYCLES() - start;
     count(s, *loss);
-    return SESSION_OK;
+    return MICROTRAIN_OK;
 }
 
 #if MODEL_RECORDS > 0
@@ -472,7 +462,7 @@ int session_idle(struct session *s)
     s->rate = rate * ((float)s->idle / (float)s->idle_most);
     int status = session_rehearse(s, 1);
     s->rate = rate;
-    s->idle = status == SESSION_OK ? s->idle - 1 : 0;
-    return status == SESSION_OK;
+    s->idle = status == MICROTRAIN_OK ? s->idle - 1 : 0;
+    return status == MICROTRAIN_OK;
 }
 #endif

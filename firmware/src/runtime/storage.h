@@ -117,13 +117,11 @@ static void slot_load(const struct checkpoint *c, struct session *s, uint32_t of
 
 #else
 
-#include "reply.h"
-
 #define CHECKPOINT_INFO(c) ((void)(c), &model_info)
 #define KEPT_BYTES(c) (CHECKPOINT_INFO(c)->trainable_bytes + MODEL_FLEET_BYTES)
 #define PROGRAM_BYTES(c) ((void)(c), 4u)
 #define READ_FAILED(c) ((void)(c), 0)
-#define BUSY_ERASING() reply_line("busy erasing flash, up to 4 s")
+#define BUSY_ERASING() microtrain_erasing()
 #define FORGET_SLOT(c, turn) (turn)
 
 static inline uint32_t slot_bytes(const struct checkpoint *c, uint32_t slot)

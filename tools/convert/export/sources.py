@@ -18,10 +18,9 @@ FOLDER = "microtrain"  # of all that is not public
 SWITCH = "MICROTRAIN_LIBRARY"
 
 # The one list of what the library is made of; all else is found from the includes.
-RUNTIME = ("checkpoint", "guard", "selftest", "session")
+RUNTIME = ("checkpoint", "guard", "microtrain", "microtrain_library", "selftest", "session")
 ROOTS = (
-    "library/library.h",
-    "library/microtrain.c",
+    "src/runtime/library.h",
     "src/base/crc.c",
     "src/fleet/compress.c",
     "src/fleet/mask.c",

@@ -1,4 +1,4 @@
-"""What a board needs to make its updates in a fleet itself (firmware/src/runtime/commands_fleet.c)."""
+"""What a board needs to make its updates in a fleet itself (firmware/src/serial/commands_fleet.c)."""
 
 from __future__ import annotations
 

@@ -7,8 +7,6 @@
 #include "application.h"
 #include "board.h"
 #include "handlers.h"
-#include "model_api.h"
-#include "replay.h"
 #include "reply.h"
 #include "sha256.h"
 #include "text.h"
@@ -22,21 +20,21 @@ enum {
 /* clang-format off */
 #if MODEL_IMPRINT > 0
 #define IMPRINT(ROW) \
-    ROW(imprint, command_imprint(&p->session, w->word[1]), 1, 1, NEEDS_ARENA, \
+    ROW(imprint, command_imprint(&p->learner, w->word[1]), 1, 1, NEEDS_ARENA, \
         " L|head: look at the image once, of label L; head: make the head of all that was seen")
 #else
 #define IMPRINT(ROW)
 #endif
 #if MODEL_HOP > 0
 #define HOPS(ROW) \
-    ROW(slide, command_slide(&p->session), 0, 0, NEEDS_ARENA, \
+    ROW(slide, command_slide(&p->learner), 0, 0, NEEDS_ARENA, \
         ": behind `infer`: the window moves on, and only its new rows are missing")
 #else
 #define HOPS(ROW)
 #endif
 #if MODEL_TARGETS > 0
 #define LEARN(ROW) \
-    ROW(target, command_target(&p->session, w), 2, 2, NEEDS_NOTHING, \
+    ROW(target, command_target(&p->learner, w), 2, 2, NEEDS_NOTHING, \
         " I HEX: number I of the target, a float32 in hex; 0 first") \
     ROW(train, command_train(p, "0"), 0, 0, NEEDS_ARENA, \
         ": one training step with the target")
@@ -44,16 +42,16 @@ enum {
 #define LEARN(ROW) \
     ROW(train, command_train(p, w->word[1]), 1, 1, NEEDS_ARENA, \
         " L: one training step with label L") \
-    ROW(eval, command_eval(&p->session, w->word[1]), 1, 1, NEEDS_ARENA, \
+    ROW(eval, command_eval(&p->learner, w->word[1]), 1, 1, NEEDS_ARENA, \
         " L: inference, counted against label L")
 #endif
 #if MODEL_RECORDS > 0
 #define RECORDS(ROW) \
-    ROW(keep, run_keep(&p->session, w->word[1]), 1, 1, NEEDS_NOTHING, \
+    ROW(keep, run_keep(&p->learner, w->word[1]), 1, 1, NEEDS_NOTHING, \
         " 0|1: 1: images that come may become records, as after boot") \
-    ROW(head, run_head(&p->session, w->word[1]), 1, 1, NEEDS_NOTHING, \
+    ROW(head, run_head(&p->learner, w->word[1]), 1, 1, NEEDS_NOTHING, \
         " F: multiply the head's rate by F in steps on records, 0..1; 1 after boot") \
-    ROW(idle, run_idle(&p->session, w->word[1]), 1, 1, NEEDS_NOTHING, \
+    ROW(idle, run_idle(&p->learner, w->word[1]), 1, 1, NEEDS_NOTHING, \
         " N: take N steps on old records while the line is silent, at a rate that falls to 0; 0: none")
 #else
 #define RECORDS(ROW)
@@ -76,22 +74,22 @@ enum {
         ": board, model, sizes") \
     ROW(image, command_image(p), 0, 0, NEEDS_NOTHING, \
         ": forget the rows received so far") \
-    ROW(row, command_row(&p->session, w), 3, 3, NEEDS_ARENA, \
+    ROW(row, command_row(&p->learner, w), 3, 3, NEEDS_ARENA, \
         " Y X HEX: up to 48 bytes of image row Y from byte X on") \
-    ROW(pattern, command_pattern(&p->session, w->word[1]), 1, 1, NEEDS_ARENA, \
+    ROW(pattern, command_pattern(&p->learner, w->word[1]), 1, 1, NEEDS_ARENA, \
         " N: fill the image with test pattern N") \
-    ROW(infer, command_infer(&p->session), 0, 0, NEEDS_ARENA, \
+    ROW(infer, command_infer(&p->learner), 0, 0, NEEDS_ARENA, \
         ": logits (hex float32) and class of the image") \
     HOPS(ROW) \
     LEARN(ROW) \
     IMPRINT(ROW) \
     ROW(stats, run_stats(p, w), 0, 1, NEEDS_NOTHING, \
         " [clear]: counters; clear: zero those of evaluation and loss") \
-    ROW(rate, run_rate(&p->session, w->word[1]), 1, 1, NEEDS_NOTHING, \
+    ROW(rate, run_rate(&p->learner, w->word[1]), 1, 1, NEEDS_NOTHING, \
         " F: multiply the scheme's learning rates by F, 0..1000") \
-    ROW(seed, run_seed(&p->session, w->word[1]), 1, 1, NEEDS_NOTHING, \
+    ROW(seed, run_seed(&p->learner, w->word[1]), 1, 1, NEEDS_NOTHING, \
         " N: seed of the stochastic rounding") \
-    ROW(replay, run_replay(&p->session, w->word[1]), 1, 1, NEEDS_NOTHING, \
+    ROW(replay, run_replay(&p->learner, w->word[1]), 1, 1, NEEDS_NOTHING, \
         " K|clear: steps on old records behind each new one, 0..100; clear: forget them") \
     ROW(rehearse, command_rehearse(p, w->word[1]), 1, 1, NEEDS_ARENA, \
         " N: steps on old records alone, 1..100") \
@@ -99,7 +97,7 @@ enum {
     FLEET(ROW) \
     ROW(sha, run_sha(), 0, 0, NEEDS_TRAINABLES, \
         ": SHA-256 of the trainables") \
-    ROW(selftest, command_selftest(&p->session), 0, 0, NEEDS_ARENA, \
+    ROW(selftest, command_selftest(&p->learner), 0, 0, NEEDS_ARENA, \
         ": kernels, flash of the model, memory; the image is lost") \
     ROW(pull, run_pull(), 0, 0, NEEDS_TRAINABLES, \
         ": send the trainables as DATA frames") \
@@ -109,9 +107,9 @@ enum {
         ": trainables, step counter and statistics as after conversion") \
     ROW(save, run_save(p), 0, 0, NEEDS_TRAINABLES, \
         ": checkpoint to flash") \
-    ROW(autosave, run_autosave(&p->session, w->word[1]), 1, 1, NEEDS_NOTHING, \
+    ROW(autosave, run_autosave(&p->learner, w->word[1]), 1, 1, NEEDS_NOTHING, \
         " N: checkpoint after every N training steps, 0: none") \
-    ROW(guard, run_guard(&p->session, w->word[1]), 1, 1, NEEDS_NOTHING, \
+    ROW(guard, run_guard(&p->learner, w->word[1]), 1, 1, NEEDS_NOTHING, \
         " 0|1: 1: back to the last checkpoint, at half the rate, where training diverges") \
     ROW(forget, run_forget(p), 0, 0, NEEDS_NOTHING, \
         ": erase all checkpoints; the trainables stay") \
@@ -151,21 +149,21 @@ static void reply_word(const char *key, const char *value)
 static int run_info(const struct protocol *p)
 {
     reply_word("board", board_name());
-    reply_word("model", model_info.name);
+    reply_word("model", microtrain_name());
     reply_text("id ");
-    reply_hex(model_info.id, 8);
+    reply_hex(microtrain_id(), 8);
     reply_end();
     char shape[3 * TEXT_U32_MAX + 3];
-    size_t n = text_u32(shape, model_info.height);
+    size_t n = text_u32(shape, MODEL_HEIGHT);
     shape[n++] = 'x';
-    n += text_u32(shape + n, model_info.width);
+    n += text_u32(shape + n, MODEL_WIDTH);
     shape[n++] = 'x';
-    n += text_u32(shape + n, model_info.channels);
+    n += text_u32(shape + n, MODEL_CHANNELS);
     shape[n] = '\0';
     reply_word("input", shape);
-    reply_pair("classes", model_info.classes);
-    reply_pair("arena", model_info.arena_bytes);
-    reply_pair("trainable", model_info.trainable_bytes);
+    reply_pair("classes", MODEL_CLASSES);
+    reply_pair("arena", MODEL_ARENA_BYTES);
+    reply_pair("trainable", MODEL_TRAINABLE_BYTES);
     reply_pair("frame", FRAME_PAYLOAD_MAX);
     reply_pair("baud", p->baud);
     reply_pair("records", MODEL_RECORDS);
@@ -184,137 +182,146 @@ static int run_info(const struct protocol *p)
 #if MODEL_FLEET_BYTES > 0
     reply_pair("fleet", MODEL_FLEET_ROOM);
 #endif
-    reply_pair("api", MODEL_API_VERSION);
+    reply_pair("api", microtrain_api());
     return reply_ok("ok");
 }
 
-static int run_stats(struct protocol *p, const struct words *w)
+/* In a frame of its own, which no step stands on. */
+__attribute__((noinline)) static int run_stats(struct protocol *p, const struct words *w)
 {
-    struct session *s = &p->session;
+    struct microtrain *m = &p->learner;
+    struct microtrain_state state;
+    struct microtrain_counts counts;
+    struct microtrain_saves saves;
     if (w->count == 2) {
         if (strcmp(w->word[1], "clear") != 0) {
             return reply_error("argument", "stats takes nothing or `clear`");
         }
-        session_clear_stats(s);
+        microtrain_clear_counts(m);
         return reply_ok("ok");
     }
-    reply_pair("steps", s->step);
-    reply_pair("seed", s->seed);
+    (void)microtrain_state(m, &state);
+    microtrain_counts(m, &counts);
+    microtrain_saves(m, &saves);
+    reply_pair("steps", state.steps);
+    reply_pair("seed", counts.seed);
 #if MODEL_RECORDS > 0
-    reply_pair("replays", s->replays);
-    reply_pair("records_held", replay_held());
-    reply_pair("idle", s->idle);
+    reply_pair("replays", counts.replays);
+    reply_pair("records_held", counts.records);
+    reply_pair("idle", counts.idle);
 #endif
 #if MODEL_IMPRINT > 0
-    reply_pair("seen", s->seen);
+    reply_pair("seen", state.looks);
 #endif
-    reply_pair("evaluated", s->evaluated);
-    reply_pair("correct", s->correct);
+    reply_pair("evaluated", counts.evaluated);
+    reply_pair("correct", counts.correct);
     reply_text("loss");
-    reply_f32(session_mean_loss(s));
+    reply_f32(state.mean_loss);
     reply_end();
     reply_pair("frames_ok", p->frames_ok);
     reply_pair("frames_bad", p->frames_bad);
     reply_pair("bytes_lost", board_serial_lost());
-    reply_pair("infer_cycles", s->infer_cycles);
-    reply_pair("step_cycles", s->step_cycles);
+    reply_pair("infer_cycles", counts.infer_cycles);
+    reply_pair("step_cycles", counts.step_cycles);
     reply_pair("uptime_ms", board_millis());
-    reply_pair("saves", p->checkpoint.saves);
-    reply_pair("rollbacks", s->guard.rollbacks);
-    reply_pair("erases_a", p->checkpoint.erases[0]);
-    reply_pair("erases_b", p->checkpoint.erases[1]);
-    reply_pair("saves_left", checkpoint_saves_left(&p->checkpoint));
+    reply_pair("saves", saves.number);
+    reply_pair("rollbacks", counts.rollbacks);
+    reply_pair("erases_a", saves.erases[0]);
+    reply_pair("erases_b", saves.erases[1]);
+    reply_pair("saves_left", saves.left);
     return reply_ok("ok");
 }
 
-static int run_rate(struct session *s, const char *word)
+static int run_rate(struct microtrain *m, const char *word)
 {
     float rate;
     if (!parse_f32(word, &rate) || rate > (float)RATE_MAX) {
         return reply_error("argument", "rate takes a decimal number, 0..1000");
     }
-    s->rate = rate;
+    microtrain_rate(m, rate);
     reply_text("ok rate ");
     reply_line(word);
     return 1;
 }
 
-static int run_seed(struct session *s, const char *word)
+static int run_seed(struct microtrain *m, const char *word)
 {
-    if (!parse_u32(word, &s->seed)) {
+    uint32_t seed;
+    if (!parse_u32(word, &seed)) {
         return reply_error("argument", "seed takes a number, 0..4294967295");
     }
-    return reply_ok_u32("ok seed", s->seed);
+    microtrain_seed(m, seed);
+    return reply_ok_u32("ok seed", seed);
 }
 
-static int run_replay(struct session *s, const char *word)
+static int run_replay(struct microtrain *m, const char *word)
 {
 #if MODEL_RECORDS > 0
     uint32_t count;
     if (strcmp(word, "clear") == 0) {
-        replay_clear();
+        microtrain_drop_records(m);
         return reply_ok("ok replay clear");
     }
     if (!parse_u32(word, &count) || count > REPLAY_MAX) {
         return reply_error("argument", "replay takes a number of steps, 0..100, or `clear`");
     }
-    s->replays = count;
+    microtrain_replay(m, count);
     return reply_ok_u32("ok replay", count);
 #else
-    (void)s;
+    (void)m;
     (void)word;
     return reply_error("argument", "this firmware has no replay buffer: convert with --replay");
 #endif
 }
 
 #if MODEL_RECORDS > 0
-static int run_keep(struct session *s, const char *word)
+static int run_keep(struct microtrain *m, const char *word)
 {
     uint32_t on;
     if (!parse_u32(word, &on) || on > 1) {
         return reply_error("argument", "keep takes 0 or 1");
     }
-    s->keeping = on;
+    microtrain_keep(m, on);
     return reply_ok_u32("ok keep", on);
 }
 
-static int run_head(struct session *s, const char *word)
+static int run_head(struct microtrain *m, const char *word)
 {
     float factor;
     if (!parse_f32(word, &factor) || factor > 1.0f) {
         return reply_error("argument", "head takes a decimal number, 0..1");
     }
-    s->recalled_head = factor;
+    microtrain_recalled_head(m, factor);
     reply_text("ok head ");
     reply_line(word);
     return 1;
 }
 
-static int run_idle(struct session *s, const char *word)
+static int run_idle(struct microtrain *m, const char *word)
 {
     uint32_t steps;
     if (!parse_u32(word, &steps)) {
         return reply_error("argument", "idle takes a number of steps, 0..4294967295");
     }
-    session_allow_idle(s, steps);
+    microtrain_allow_idle(m, steps);
     return reply_ok_u32("ok idle", steps);
 }
 #endif
 
-static int run_guard(struct session *s, const char *word)
+static int run_guard(struct microtrain *m, const char *word)
 {
     uint32_t on;
     if (!parse_u32(word, &on) || on > 1) {
         return reply_error("argument", "guard takes 0 or 1");
     }
-    guard_start(&s->guard, on);
+    microtrain_guard(m, on);
     return reply_ok_u32("ok guard", on);
 }
 
 static int run_sha(void)
 {
     uint8_t digest[SHA256_BYTES];
-    sha256(model_trainables, model_info.trainable_bytes, digest);
+    sha256(model_trainables, MODEL_TRAINABLE_BYTES, digest);
     reply_text("ok sha ");
     for (uint32_t i = 0; i < SHA256_BYTES; i++) {
         reply_hex(digest[i], 2);
@@ -327,7 +334,7 @@ static int run_pull(void)
 {
     uint32_t crc = transfer_pull();
     reply_text("ok pull");
-    reply_u32(model_info.trainable_bytes);
+    reply_u32(MODEL_TRAINABLE_BYTES);
     reply_text(" ");
     reply_hex(crc, 8);
     reply_end();
@@ -342,7 +349,7 @@ static int run_push(struct protocol *p, const struct words *w)
     }
     switch (transfer_start(&p->transfer, bytes, crc, id)) {
     case TRANSFER_OK:
-        session_take_arena(&p->session);
+        microtrain_drop_arena(&p->learner);
         return reply_ok("ok push");
     case TRANSFER_ERR_SIZE:
         return reply_error("push", "size is not that of the trainables");
@@ -355,33 +362,53 @@ static int run_reset(struct protocol *p)
 {
     p->transfer.active = 0;
     p->transfer.incomplete = 0;
-    session_reset(&p->session);
+    (void)microtrain_reset(&p->learner);
     return reply_ok("ok reset");
+}
+
+const char *command_reason(int status)
+{
+    switch (status) {
+    case MICROTRAIN_ERR_OTHER_MODEL:
+        return "holds what another model has learned; `forget` erases it";
+    case MICROTRAIN_ERR_FORMAT:
+        return "holds checkpoints of another version; `forget` erases them";
+    case MICROTRAIN_ERR_SLOT:
+        return "has no slot that is large enough for the trainables";
+    case MICROTRAIN_ERR_ERASE:
+        return "cannot be erased, it may be worn out";
+    default:
+        return "does not hold what is written, it may be worn out; the last checkpoint stays";
+    }
 }
 
 static int fail_save(int status)
 {
-    return reply_error("flash", checkpoint_reason(status));
+    return reply_error("flash", command_reason(status));
 }
 
 static int run_save(struct protocol *p)
 {
-    int status = checkpoint_save(&p->checkpoint, &p->session);
-    return status == CHECKPOINT_OK ? reply_ok_u32("ok save", p->checkpoint.saves) : fail_save(status);
+    struct microtrain_saves saves;
+    int status = microtrain_save(&p->learner, MICROTRAIN_LINKED);
+    microtrain_saves(&p->learner, &saves);
+    return status == MICROTRAIN_OK ? reply_ok_u32("ok save", saves.number) : fail_save(status);
 }
 
-static int run_autosave(struct session *s, const char *word)
+static int run_autosave(struct microtrain *m, const char *word)
 {
-    if (!parse_u32(word, &s->autosave)) {
+    uint32_t steps;
+    if (!parse_u32(word, &steps)) {
         return reply_error("argument", "autosave takes a number of steps, 0..4294967295");
     }
-    return reply_ok_u32("ok autosave", s->autosave);
+    microtrain_autosave(m, steps);
+    return reply_ok_u32("ok autosave", steps);
 }
 
 static int run_forget(struct protocol *p)
 {
-    int status = checkpoint_forget(&p->checkpoint);
-    return status == CHECKPOINT_OK ? reply_ok("ok forget") : fail_save(status);
+    int status = microtrain_forget(&p->learner, MICROTRAIN_LINKED);
+    return status == MICROTRAIN_OK ? reply_ok("ok forget") : fail_save(status);
 }
 
 static int run_baud(struct protocol *p, const char *word)
@@ -407,8 +434,8 @@ static int run_led(const char *word)
 /* A checkpoint that cannot be written does not keep a device from restarting: it says so first. */
 static int run_reboot(struct protocol *p)
 {
-    if (p->session.step != p->checkpoint.saved_step && !p->transfer.incomplete) {
-        int status = checkpoint_save(&p->checkpoint, &p->session);
+    if (microtrain_unsaved(&p->learner) && !p->transfer.incomplete) {
+        int status = microtrain_save(&p->learner, MICROTRAIN_LINKED);
         command_unsaved(status);
     }
     reply_line("ok reboot");

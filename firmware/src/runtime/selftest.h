@@ -8,11 +8,11 @@
 #include "session.h"
 
 enum {
-    SELFTEST_OK = 0,
-    SELFTEST_ERR_KERNEL = -1, /* a kernel does not compute what it should */
-    SELFTEST_ERR_FLASH = -2,  /* the model's tables are not what was converted */
-    SELFTEST_ERR_MEMORY = -3, /* a bit of the arena does not hold its value */
-    SELFTEST_NO_ROOM = 1,     /* the arena is smaller than what the kernels need: not tried */
+    SELFTEST_OK = MICROTRAIN_OK,
+    SELFTEST_ERR_KERNEL = MICROTRAIN_ERR_KERNEL, /* a kernel does not compute what it should */
+    SELFTEST_ERR_FLASH = MICROTRAIN_ERR_TABLES,  /* the model's tables are not what was converted */
+    SELFTEST_ERR_MEMORY = MICROTRAIN_ERR_ARENA,  /* a bit of the arena does not hold its value */
+    SELFTEST_NO_ROOM = MICROTRAIN_NONE,          /* the arena is smaller than what the kernels need: not tried */
 };
 
 enum { SELFTEST_DENSE, SELFTEST_DEPTHWISE, SELFTEST_INPUT_GRADIENT, SELFTEST_UPDATE, SELFTEST_KERNELS };

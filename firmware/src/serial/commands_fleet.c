@@ -6,7 +6,6 @@
  */
 #include "crc.h"
 #include "handlers.h"
-#include "instance.h"
 #include "reply.h"
 #include "text.h"
 
@@ -58,7 +57,7 @@ static uint32_t crc_of(const void *trainables)
 /* The weights that the round, or the last one, was begun with, in flash; NULL where something else was saved since. */
 static const uint8_t *given(const struct protocol *p)
 {
-    const uint8_t *newest = checkpoint_newest(&p->checkpoint);
+    const uint8_t *newest = microtrain_saved(&p->learner);
     return newest && crc_of(newest) == fleet()->given ? newest : NULL;
 }
 
@@ -82,7 +81,7 @@ static void start(struct protocol *p, uint32_t federation, uint32_t round, uint3
     f->round = round;
     f->given = crc_of(model_trainables);
     f->done = 0;
-    p->session.autosave = 0;
+    microtrain_autosave(&p->learner, 0);
 }
 
 int command_join(struct protocol *p, const struct words *w)
@@ -108,9 +107,9 @@ int command_join(struct protocol *p, const struct words *w)
     if (fresh) {
         start(p, federation, round, arrived);
     }
-    int status = fresh || !given(p) ? checkpoint_save(&p->checkpoint, &p->session) : CHECKPOINT_OK;
-    if (status != CHECKPOINT_OK) {
-        return reply_error("flash", checkpoint_reason(status));
+    int status = fresh || !given(p) ? microtrain_save(&p->learner, MICROTRAIN_LINKED) : MICROTRAIN_OK;
+    if (status != MICROTRAIN_OK) {
+        return reply_error("flash", command_reason(status));
     }
     (void)microtrain_fleet_begin(&model_shared, &m, (int)f->along, model_trainables);
     return reply_ok("ok join");
@@ -159,14 +158,15 @@ int command_share(struct protocol *p, const struct words *w)
                                status == MICROTRAIN_ERR_MEMORY ? "so few bytes say nothing" : "training has diverged");
         }
         f->update_round = f->round;
-        f->steps = p->session.step;
-        f->loss = session_mean_loss(&p->session);
+        struct microtrain_state state;
+        (void)microtrain_state(&p->learner, &state);
+        f->steps = state.steps;
+        f->loss = state.mean_loss;
         f->done = 1;
-        p->checkpoint.instead = base; /* to see next time where the fleet has gone; what was learned stays in use */
-        status = checkpoint_save(&p->checkpoint, &p->session);
-        p->checkpoint.instead = NULL;
-        if (status != CHECKPOINT_OK) {
-            return reply_error("flash", checkpoint_reason(status));
+        /* to see next time where the fleet has gone; what was learned stays in use */
+        status = microtrain_save_again(&p->learner);
+        if (status != MICROTRAIN_OK) {
+            return reply_error("flash", command_reason(status));
         }
     }
     say_update();

@@ -6,30 +6,31 @@
 #include "application.h"
 #include "board.h"
 #include "commands.h"
-#include "model_api.h"
 #include "reply.h"
 
 /* Where the trainables come from. */
-static void say_checkpoint(const struct checkpoint *c)
+static void say_checkpoint(const struct microtrain *m)
 {
-    switch (c->status) {
-    case CHECKPOINT_OK:
+    struct microtrain_saves saves;
+    microtrain_saves(m, &saves);
+    switch (saves.status) {
+    case MICROTRAIN_OK:
         reply_text("checkpoint");
-        reply_u32(c->saves);
+        reply_u32(saves.number);
         reply_text(" of step");
-        reply_u32(c->saved_step);
+        reply_u32(saves.step);
         break;
-    case CHECKPOINT_NONE:
+    case MICROTRAIN_NONE:
         reply_text("checkpoint none");
         break;
-    case CHECKPOINT_ERR_MODEL:
+    case MICROTRAIN_ERR_OTHER_MODEL:
         reply_text("checkpoint refused: it is of model ");
-        reply_hex(c->model_id, 8);
+        reply_hex(saves.model_id, 8);
         reply_text("; `forget` erases it");
         break;
     default:
         reply_text("checkpoint refused: its layout is version");
-        reply_u32(c->version);
+        reply_u32(saves.version);
         reply_text("; `forget` erases it");
         break;
     }
@@ -66,19 +67,25 @@ void protocol_start(struct protocol *p)
     memset(p, 0, sizeof *p);
     receiver_init(&p->receiver);
     p->baud = BOARD_BAUD_DEFAULT;
-    session_init(&p->session);
+    (void)microtrain_init(&p->learner, MICROTRAIN_LINKED, MICROTRAIN_LINKED);
     reply_text("microtrain ");
     reply_text(board_name());
     reply_text(" ");
-    reply_text(model_info.name);
+    reply_text(microtrain_name());
     reply_text(" ");
-    reply_hex(model_info.id, 8);
+    reply_hex(microtrain_id(), 8);
     reply_end();
     say_start();
-    checkpoint_load(&p->checkpoint, &p->session);
-    say_checkpoint(&p->checkpoint);
+    (void)microtrain_load(&p->learner, MICROTRAIN_LINKED); /* the next line says how it went */
+    say_checkpoint(&p->learner);
     application_start(p);
     reply_line("ready");
+}
+
+/* The host sends nothing until the answer has come. */
+void microtrain_erasing(void)
+{
+    reply_line("busy erasing flash, up to 4 s");
 }
 
 static void frame_error(struct protocol *p, const char *sentence)
@@ -105,11 +112,11 @@ static void take_row(struct protocol *p)
     } else if (frame->size != IMAGE_ROW_BYTES) {
         frame_error(p, "length is not that of one image row");
     } else {
-        switch (session_put_row(&p->session, frame->position, receiver_payload(&p->receiver))) {
-        case SESSION_OK:
+        switch (microtrain_feed_row(&p->learner, frame->position, receiver_payload(&p->receiver))) {
+        case MICROTRAIN_OK:
             frame_ok(p, "ok row");
             break;
-        case SESSION_ERR_ORDER:
+        case MICROTRAIN_ERR_ORDER:
             frame_error(p, "row is not the next one; rows come in order, from 0 on");
             break;
         default:
@@ -128,11 +135,12 @@ static void take_sound(struct protocol *p)
     } else if (frame->size == 0 || frame->size % 2 != 0) {
         frame_error(p, "sound is samples of two bytes");
     } else {
-        switch (session_put_sound(&p->session, frame->position, receiver_payload(&p->receiver), frame->size / 2u)) {
-        case SESSION_OK:
+        const uint8_t *samples = receiver_payload(&p->receiver);
+        switch (microtrain_feed_sound_bytes(&p->learner, frame->position, samples, frame->size / 2u)) {
+        case MICROTRAIN_OK:
             frame_ok(p, "ok sound");
             break;
-        case SESSION_ERR_ORDER:
+        case MICROTRAIN_ERR_ORDER:
             frame_error(p, "sound does not follow what was heard; it comes in order, from 0 on");
             break;
         default:
@@ -248,7 +256,7 @@ static void answer(struct protocol *p, enum received what)
 static void use_silence(struct protocol *p)
 {
     int free = !p->transfer.active && !p->transfer.incomplete;
-    if (free && board_millis() - p->heard_ms >= IDLE_MS && session_idle(&p->session)) {
+    if (free && board_millis() - p->heard_ms >= IDLE_MS && microtrain_idle(&p->learner)) {
         command_trained(p);
     }
 }

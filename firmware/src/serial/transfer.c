@@ -5,21 +5,21 @@
 
 #include "board.h"
 #include "crc.h"
-#include "model_api.h"
+#include "microtrain_board.h"
 
 /* Where a push is collected: in the arena, or right in the trainables where they are larger. */
 static uint8_t *place(void)
 {
-    return model_info.trainable_bytes > model_info.arena_bytes ? model_trainables : model_arena;
+    return MODEL_TRAINABLE_BYTES > MODEL_ARENA_BYTES ? model_trainables : model_arena;
 }
 
 int transfer_start(struct transfer *t, uint32_t bytes, uint32_t crc, uint32_t model_id)
 {
     t->active = 0;
-    if (bytes != model_info.trainable_bytes) {
+    if (bytes != MODEL_TRAINABLE_BYTES) {
         return TRANSFER_ERR_SIZE;
     }
-    if (model_id != model_info.id) {
+    if (model_id != microtrain_id()) {
         return TRANSFER_ERR_MODEL;
     }
     t->active = 1;
@@ -30,7 +30,7 @@ int transfer_start(struct transfer *t, uint32_t bytes, uint32_t crc, uint32_t mo
 
 int transfer_take(struct transfer *t, const struct frame *frame, const uint8_t *payload)
 {
-    uint32_t total = model_info.trainable_bytes, from = frame->position;
+    uint32_t total = MODEL_TRAINABLE_BYTES, from = frame->position;
     if (!t->active) {
         return TRANSFER_ERR_NONE;
     }
@@ -77,7 +77,7 @@ static void send_frame(uint8_t sequence, uint32_t offset, const uint8_t *payload
 
 uint32_t transfer_pull(void)
 {
-    uint32_t total = model_info.trainable_bytes, size;
+    uint32_t total = MODEL_TRAINABLE_BYTES, size;
     uint8_t sequence = 0;
     for (uint32_t offset = 0; offset < total; offset += size) {
         size = total - offset < TRANSFER_CHUNK ? total - offset : TRANSFER_CHUNK;

@@ -40,16 +40,11 @@
 #else
 
 #include "board.h"
-#include "model.h"
+#include "microtrain_board.h"
 #include "model_api.h"
 
-#ifndef MODEL_TARGETS
-#define MODEL_TARGETS 0 /* it learns from labels */
-#define MODEL_GUESSES model_info.classes
-#endif
-
-#ifndef MODEL_FLEET_BYTES
-#define MODEL_FLEET_BYTES 0
+#ifndef MODEL_GUESSES
+#define MODEL_GUESSES model_info.classes /* it learns from labels */
 #endif
 
 #define INFO(s) ((void)(s), &model_info)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A training session: the image that is being received, the trainables' history, statistics.
+/* A training session: the image that is being received, the trainables' history, statistics. What returns a status returns
+ * one of microtrain.h.
  *
  * The rows of an image go into the model one by one, from the top, and the first layers run as they come. Each inference
  * or training step consumes the image; the trainables do not change before its last row is in.
@@ -17,32 +18,9 @@
 #define MODEL_SOUND     /* and a front end */
 #define MODEL_HOP 1     /* and windows that overlap */
 #else
-#ifndef MODEL_IMPRINT
-#define MODEL_IMPRINT 0 /* no statistics of features */
-#endif
-#ifndef MODEL_HOP
-#define MODEL_HOP 0 /* each window comes whole */
-#endif
-
-enum {
-    IMAGE_ROWS = MODEL_HEIGHT,
-    IMAGE_ROW_BYTES = MODEL_WIDTH * MODEL_CHANNELS, /* pixels 0..255 in channel order */
-};
 _Static_assert(IMAGE_ROWS <= 512, "the firmware takes images of up to 512 rows: convert with a smaller --input");
 _Static_assert(IMAGE_ROW_BYTES <= 1024, "a row of the image must fit a serial frame: convert with a smaller --input");
 #endif
-
-enum {
-    SESSION_OK = 0,
-    SESSION_ERR_ROW = -1,    /* row or column outside the image */
-    SESSION_ERR_GAP = -2,    /* bytes of a row that do not follow those before them */
-    SESSION_ERR_IMAGE = -3,  /* rows of the image are missing */
-    SESSION_ERR_LABEL = -4,  /* no such class */
-    SESSION_ERR_ORDER = -5,  /* not the row that is next */
-    SESSION_ERR_EMPTY = -6,  /* no records to replay, no samples to make a head of */
-    SESSION_ERR_FULL = -7,   /* the statistics hold as many samples as they can */
-    SESSION_ERR_TARGET = -8, /* numbers of the target are missing, not in order, or none */
-};
 
 struct session {
 #ifdef MICROTRAIN_LIBRARY
@@ -90,30 +68,39 @@ void session_init(struct session *s);
 /* Trainables, step counter, replay buffer and statistics as after conversion; seed, rate, replays and guard stay. */
 void session_reset(struct session *s);
 void session_clear_stats(struct session *s);
-float session_mean_loss(const struct session *s); /* 0 before the first step */
+
+/* 0 before the first step */
+static inline float session_mean_loss(const struct session *s)
+{
+    return s->losses ? s->loss_sum / (float)s->losses : 0.0f;
+}
 
 void session_forget_image(struct session *s);
 
-/* A whole row y: IMAGE_ROW_BYTES raw pixels. Row 0 starts a new image; a row that is in already is passed over. */
+/* A whole row y: IMAGE_ROW_BYTES raw pixels. Row 0 starts a new image; a row that is in already is passed over. ERR_ARGUMENT
+ * (no such row), ERR_ORDER. */
 int session_put_row(struct session *s, uint32_t y, const uint8_t *pixels);
 
-/* size bytes of the next row y from byte x on; they follow one another, x = 0 starts the row over. */
+/* size bytes of the next row y from byte x on: see microtrain_board.h. */
 int session_put_part(struct session *s, uint32_t y, uint32_t x, const uint8_t *pixels, uint32_t size);
 
 /* The whole image: byte i is hash32(n + i * 0x9e3779b9) & 255. */
 void session_put_pattern(struct session *s, uint32_t n);
 
-uint32_t session_rows_missing(const struct session *s);
+static inline uint32_t session_rows_missing(const struct session *s)
+{
+    return ROWS(s) - s->row;
+}
 
 #ifdef MODEL_SOUND
 /* Sound in place of rows: little-endian int16 [count], from sample `at` on. They follow one another, in blocks of any size;
- * 0 starts a new image, and a block that is in already is passed over. Beyond the last row: SESSION_ERR_ROW. */
+ * 0 starts a new image, and a block that is in already is passed over. Beyond the last row: ERR_ARGUMENT. */
 int session_put_sound(struct session *s, uint32_t at, const uint8_t *samples, uint32_t count);
 #endif
 
 #if MODEL_HOP > 0
 /* The window moves by MODEL_HOP rows, which are missing now; sound goes on where it was heard to. Only behind an inference
- * on a whole image, with nothing but inferences and looks since: SESSION_ERR_ORDER. */
+ * on a whole image, with nothing but inferences and looks since: ERR_ORDER. */
 int session_slide(struct session *s);
 
 /* What `slides` will be behind an inference on the image that is in. */
@@ -127,7 +114,7 @@ int session_infer(struct session *s, uint32_t *predicted);
 int session_eval(struct session *s, uint32_t label, uint32_t *predicted);
 
 #if MODEL_TARGETS > 0
-/* Number i of the target of the next training step. They come in order; 0 starts over. */
+/* Number i of the target of the next training step: see microtrain_board.h. */
 int session_put_target(struct session *s, uint32_t i, float number);
 #endif
 

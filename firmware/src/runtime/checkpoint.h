@@ -22,13 +22,17 @@ enum { BOARD_SLOTS = 2, BOARD_OK = 0, BOARD_ERR_FLASH = -3 };
 #endif
 
 enum {
-    CHECKPOINT_OK = 0,
-    CHECKPOINT_NONE = 1,         /* nothing has been saved */
-    CHECKPOINT_ERR_MODEL = -1,   /* the slots hold what another model has learned */
-    CHECKPOINT_ERR_VERSION = -2, /* they hold records of another layout */
-    CHECKPOINT_ERR_SIZE = -3,    /* the trainables do not fit a slot */
-    CHECKPOINT_ERR_FLASH = -4,   /* the flash does not hold what is written: worn out */
-    CHECKPOINT_ERR_ERASE = -5,   /* a slot cannot be erased: worn out */
+    CHECKPOINT_OK = MICROTRAIN_OK,
+    CHECKPOINT_NONE = MICROTRAIN_NONE,                 /* nothing has been saved */
+    CHECKPOINT_ERR_MODEL = MICROTRAIN_ERR_OTHER_MODEL, /* the slots hold what another model has learned */
+    CHECKPOINT_ERR_VERSION = MICROTRAIN_ERR_FORMAT,    /* they hold records of another layout */
+    CHECKPOINT_ERR_SIZE = MICROTRAIN_ERR_SLOT,         /* the trainables do not fit a slot */
+    CHECKPOINT_ERR_FLASH = MICROTRAIN_ERR_STORAGE,     /* the flash does not hold what is written: worn out */
+#ifdef MICROTRAIN_LIBRARY
+    CHECKPOINT_ERR_ERASE = MICROTRAIN_ERR_STORAGE,
+#else
+    CHECKPOINT_ERR_ERASE = MICROTRAIN_ERR_ERASE, /* a slot cannot be erased: worn out */
+#endif
 };
 
 enum { CHECKPOINT_ERASES_MAX = 10000 }; /* that a sector is good for: STM32F746 data sheet, flash endurance */
@@ -40,7 +44,7 @@ struct checkpoint {
     int *failed; /* set to 1 where the storage could not be read */
 #endif
 #if MODEL_FLEET_BYTES > 0
-    const uint8_t *instead; /* is saved in the place of the trainables; NULL: they are */
+    uint32_t again; /* 1: the trainables of the newest record are saved once more, in the place of the present ones */
 #endif
     int status;                   /* of the slots: OK, NONE, ERR_MODEL or ERR_VERSION */
     uint32_t model_id, version;   /* of what the slots hold, where that is refused */
@@ -61,8 +65,8 @@ uint32_t checkpoint_slot_bytes(const struct model_info *info);
 void checkpoint_find(struct checkpoint *c);
 #endif
 
-/* Save the trainables and the session's seed, step, rate, replays, autosave, guard and statistics. Says `busy` on the line
- * before an erase, which takes up to 4 s. After an error the newest record is what it was. */
+/* Save the trainables and the session's seed, step, rate, replays, autosave, guard and statistics. A firmware is told before
+ * an erase, which takes up to 4 s (microtrain_erasing). After an error the newest record is what it was. */
 int checkpoint_save(struct checkpoint *c, const struct session *s);
 
 /* Erase all slots; the session stays as it is. A power cut or an error leaves the newest record or none.
@@ -81,9 +85,6 @@ int checkpoint_autosave(struct checkpoint *c, const struct session *s);
 /* Back to the newest checkpoint as after a restart, or to the conversion where there is none; but at half of the present
  * rate, so that what has diverged does not do so again and again. */
 void checkpoint_roll_back(struct checkpoint *c, struct session *s);
-
-/* An error in words. */
-const char *checkpoint_reason(int status);
 
 /* Saves until the first slot has been erased CHECKPOINT_ERASES_MAX times. */
 uint32_t checkpoint_saves_left(const struct checkpoint *c);

@@ -1,102 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The library's functions: arguments are checked here, a session does the work. Contract: microtrain.h. */
-#include "microtrain.h"
-
-#include <string.h>
-
-#include "checkpoint.h"
-#include "fpu.h"
+/* What only the library has: models and memory of the caller's choice, inputs at once, targets, pieces, storages of the
+ * caller's. Contract: microtrain.h. */
 #include "kernels/imprint.h"
-#include "selftest.h"
-#include "session.h"
+#include "words.h"
 
-#define MAGIC 0x4e49544du /* "MTIN" */
+#ifdef MICROTRAIN_LIBRARY
 
 enum {
     PROGRAM_BYTES_MIN = 4,
     PROGRAM_BYTES_MOST = 256,
 };
-
-/* What is in the words of a struct microtrain. */
-struct instance {
-    uint32_t magic;
-    volatile uint32_t running; /* a call is under way */
-    uint32_t job;              /* what runs in pieces */
-    uint32_t next;             /* step of it */
-    uint32_t scored;           /* 1: the scores of an inference in pieces can be read */
-    int read_failed;           /* by the storage */
-    uint32_t slides;           /* of the session, behind an inference in pieces */
-    struct session session;
-    struct model_pass pass;
-    struct pace pace;
-};
-_Static_assert(sizeof(struct instance) <= sizeof(struct microtrain), "MICROTRAIN_WORDS is too small");
-
-enum job { NO_JOB, ROW, INFERENCE, TRAINING };
-
-/* What a call needs of the instance. */
-enum needs { NEEDS_NOTHING, NEEDS_NO_STEP };
-
-/* A call on its way in. instance: NULL where it may not run. */
-struct call {
-    struct instance *instance;
-    int status;
-    uint32_t fpu;
-};
-
-static struct instance *inside(struct microtrain *m)
-{
-    return (struct instance *)(void *)m->words;
-}
-
-static int under_way(const struct instance *i)
-{
-    return i->job != NO_JOB;
-}
-
-static struct call enter(struct microtrain *m, enum needs needs)
-{
-    struct instance *i = m ? inside(m) : NULL;
-    if (!i) {
-        return (struct call){NULL, MICROTRAIN_ERR_ARGUMENT, 0};
-    }
-    if (i->magic != MAGIC) {
-        return (struct call){NULL, MICROTRAIN_ERR_INSTANCE, 0};
-    }
-    if (i->running || (needs == NEEDS_NO_STEP && under_way(i))) {
-        return (struct call){NULL, MICROTRAIN_ERR_BUSY, 0};
-    }
-    i->running = 1;
-    i->scored = 0;
-    return (struct call){i, MICROTRAIN_OK, fpu_enter()};
-}
-
-static int leave(const struct call *call, int status)
-{
-    fpu_leave(call->fpu);
-    call->instance->running = 0;
-    return status;
-}
-
-static int of_session(int status)
-{
-    switch (status) {
-    case SESSION_OK:
-        return MICROTRAIN_OK;
-    case SESSION_ERR_IMAGE:
-        return MICROTRAIN_ERR_INPUT;
-    case SESSION_ERR_LABEL:
-        return MICROTRAIN_ERR_LABEL;
-    case SESSION_ERR_ORDER:
-        return MICROTRAIN_ERR_ORDER;
-    case SESSION_ERR_EMPTY:
-        return MICROTRAIN_ERR_EMPTY;
-    case SESSION_ERR_FULL:
-        return MICROTRAIN_ERR_FULL;
-    default:
-        return MICROTRAIN_ERR_ARGUMENT;
-    }
-}
 
 uint32_t microtrain_version(void)
 {
@@ -187,58 +100,10 @@ int microtrain_init(struct microtrain *m, const struct microtrain_model *model, 
     return MICROTRAIN_OK;
 }
 
-int microtrain_reset(struct microtrain *m)
-{
-    struct call call = enter(m, NEEDS_NOTHING);
-    if (!call.instance) {
-        return call.status;
-    }
-    call.instance->job = NO_JOB;
-    session_reset(&call.instance->session);
-    return leave(&call, MICROTRAIN_OK);
-}
-
-int microtrain_set(struct microtrain *m, uint32_t seed, float rate)
-{
-    struct call call = enter(m, NEEDS_NO_STEP);
-    if (!call.instance) {
-        return call.status;
-    }
-    if (!(rate >= 0.0f && rate <= 3.4e38f)) {
-        return leave(&call, MICROTRAIN_ERR_ARGUMENT);
-    }
-    call.instance->session.seed = seed;
-    call.instance->session.rate = rate;
-    return leave(&call, MICROTRAIN_OK);
-}
-
-/* Whether a row is one, and the one that is next or the first. */
-static int status_of_row(const struct session *s, uint32_t y, const uint8_t *row)
-{
-    if (!row || y >= ROWS(s)) {
-        return MICROTRAIN_ERR_ARGUMENT;
-    }
-    return y == 0 || y == s->row ? MICROTRAIN_OK : MICROTRAIN_ERR_ORDER;
-}
-
-int microtrain_feed_row(struct microtrain *m, uint32_t y, const uint8_t *row)
-{
-    struct call call = enter(m, NEEDS_NO_STEP);
-    if (!call.instance) {
-        return call.status;
-    }
-    struct session *s = &call.instance->session;
-    int status = status_of_row(s, y, row);
-    if (status != MICROTRAIN_OK) {
-        return leave(&call, status);
-    }
-    return leave(&call, of_session(session_put_row(s, y, row)));
-}
-
 int microtrain_feed(struct microtrain *m, const uint8_t *input)
 {
     struct call call = enter(m, NEEDS_NO_STEP);
-    if (!call.instance) {
+    if (call.status != MICROTRAIN_OK) {
         return call.status;
     }
     struct session *s = &call.instance->session;
@@ -249,30 +114,6 @@ int microtrain_feed(struct microtrain *m, const uint8_t *input)
         (void)session_put_row(s, y, input + y * ROW_BYTES(s)); /* they come in order */
     }
     return leave(&call, MICROTRAIN_OK);
-}
-
-int microtrain_feed_sound(struct microtrain *m, uint32_t at, const int16_t *samples, uint32_t count)
-{
-    struct call call = enter(m, NEEDS_NO_STEP);
-    if (!call.instance) {
-        return call.status;
-    }
-    struct session *s = &call.instance->session;
-    uint32_t all = s->model->sound_samples;
-    if (!samples || !all || at > all || count > all - at) {
-        return leave(&call, MICROTRAIN_ERR_ARGUMENT);
-    }
-    return leave(&call, of_session(session_put_sound(s, at, (const uint8_t *)samples, count)));
-}
-
-int microtrain_slide(struct microtrain *m)
-{
-    struct call call = enter(m, NEEDS_NO_STEP);
-    if (!call.instance) {
-        return call.status;
-    }
-    struct session *s = &call.instance->session;
-    return leave(&call, s->model->hop ? of_session(session_slide(s)) : MICROTRAIN_ERR_ARGUMENT);
 }
 
 /* Whether a model learns from what it is given: a target of finite numbers, or a label where target is NULL. */
@@ -290,7 +131,7 @@ static int status_of_target(const struct microtrain_model *model, const float *t
 static int train(struct microtrain *m, uint32_t label, const float *target, float *loss)
 {
     struct call call = enter(m, NEEDS_NO_STEP);
-    if (!call.instance) {
+    if (call.status != MICROTRAIN_OK) {
         return call.status;
     }
     struct session *s = &call.instance->session;
@@ -302,10 +143,10 @@ static int train(struct microtrain *m, uint32_t label, const float *target, floa
     float found = 0.0f;
     s->memory.target = target;
     status = session_train(s, label, &predicted, &found);
-    if (status == SESSION_OK && loss) {
+    if (status == MICROTRAIN_OK && loss) {
         *loss = found;
     }
-    return leave(&call, of_session(status));
+    return leave(&call, status);
 }
 
 int microtrain_train(struct microtrain *m, uint32_t label, float *loss)
@@ -330,7 +171,7 @@ static int begin(struct instance *i, enum job job)
 int microtrain_feed_row_begin(struct microtrain *m, uint32_t y, const uint8_t *row)
 {
     struct call call = enter(m, NEEDS_NO_STEP);
-    if (!call.instance) {
+    if (call.status != MICROTRAIN_OK) {
         return call.status;
     }
     struct session *s = &call.instance->session;
@@ -345,7 +186,7 @@ int microtrain_feed_row_begin(struct microtrain *m, uint32_t y, const uint8_t *r
 int microtrain_predict_begin(struct microtrain *m)
 {
     struct call call = enter(m, NEEDS_NO_STEP);
-    if (!call.instance) {
+    if (call.status != MICROTRAIN_OK) {
         return call.status;
     }
     struct session *s = &call.instance->session;
@@ -361,7 +202,7 @@ int microtrain_predict_begin(struct microtrain *m)
 static int train_begin(struct microtrain *m, uint32_t label, const float *target)
 {
     struct call call = enter(m, NEEDS_NO_STEP);
-    if (!call.instance) {
+    if (call.status != MICROTRAIN_OK) {
         return call.status;
     }
     struct session *s = &call.instance->session;
@@ -371,7 +212,7 @@ static int train_begin(struct microtrain *m, uint32_t label, const float *target
     }
     s->memory.target = target;
     status = session_begin(s, label, &call.instance->pass);
-    return leave(&call, status == SESSION_OK ? begin(call.instance, TRAINING) : of_session(status));
+    return leave(&call, status == MICROTRAIN_OK ? begin(call.instance, TRAINING) : status);
 }
 
 int microtrain_train_begin(struct microtrain *m, uint32_t label)
@@ -406,7 +247,7 @@ static int run_row(struct instance *i)
 int microtrain_step(struct microtrain *m, uint32_t work, float *loss)
 {
     struct call call = enter(m, NEEDS_NOTHING);
-    if (!call.instance) {
+    if (call.status != MICROTRAIN_OK) {
         return call.status;
     }
     struct instance *i = call.instance;
@@ -436,91 +277,20 @@ int microtrain_step(struct microtrain *m, uint32_t work, float *loss)
     return leave(&call, MICROTRAIN_OK);
 }
 
-/* Scores and the best class of the last inference. */
-static void tell(struct session *s, float *scores, uint32_t *label)
-{
-    if (scores) {
-        memcpy(scores, MODEL(s, logits)(OF(s)), INFO(s)->classes * sizeof *scores);
-    }
-    if (label) {
-        *label = session_best(s);
-    }
-}
-
 int microtrain_scores(struct microtrain *m, float *scores, uint32_t *label)
 {
     uint32_t scored = m && inside(m)->magic == MAGIC && inside(m)->scored;
     struct call call = enter(m, NEEDS_NO_STEP);
-    if (!call.instance) {
+    if (call.status != MICROTRAIN_OK) {
         return call.status;
     }
     if (!scored) {
         return leave(&call, MICROTRAIN_ERR_ORDER);
     }
-    tell(&call.instance->session, scores, label);
+    struct session *s = &call.instance->session;
+    tell(s, session_best(s), scores, label);
     call.instance->scored = 1;
     return leave(&call, MICROTRAIN_OK);
-}
-
-int microtrain_predict(struct microtrain *m, float *scores, uint32_t *label)
-{
-    struct call call = enter(m, NEEDS_NO_STEP);
-    if (!call.instance) {
-        return call.status;
-    }
-    struct session *s = &call.instance->session;
-    uint32_t best;
-    int status = session_infer(s, &best);
-    if (status == SESSION_OK) {
-        tell(s, scores, label);
-    }
-    return leave(&call, of_session(status));
-}
-
-int microtrain_imprint(struct microtrain *m, uint32_t label)
-{
-    struct call call = enter(m, NEEDS_NO_STEP);
-    if (!call.instance) {
-        return call.status;
-    }
-    struct session *s = &call.instance->session;
-    uint32_t predicted;
-    int status =
-        s->model->imprint_add ? of_session(session_imprint(s, label, &predicted)) : MICROTRAIN_ERR_NO_STATISTICS;
-    return leave(&call, status);
-}
-
-int microtrain_imprint_head(struct microtrain *m, uint32_t *classes)
-{
-    struct call call = enter(m, NEEDS_NO_STEP);
-    if (!call.instance) {
-        return call.status;
-    }
-    struct session *s = &call.instance->session;
-    uint32_t known = 0;
-    int status = s->model->imprint_add ? of_session(session_imprint_head(s, &known)) : MICROTRAIN_ERR_NO_STATISTICS;
-    if (status == MICROTRAIN_OK && classes) {
-        *classes = known;
-    }
-    return leave(&call, status);
-}
-
-static int of_checkpoint(int status)
-{
-    switch (status) {
-    case CHECKPOINT_OK:
-        return MICROTRAIN_OK;
-    case CHECKPOINT_NONE:
-        return MICROTRAIN_NONE;
-    case CHECKPOINT_ERR_MODEL:
-        return MICROTRAIN_ERR_OTHER_MODEL;
-    case CHECKPOINT_ERR_VERSION:
-        return MICROTRAIN_ERR_FORMAT;
-    case CHECKPOINT_ERR_SIZE:
-        return MICROTRAIN_ERR_SLOT;
-    default:
-        return MICROTRAIN_ERR_STORAGE;
-    }
 }
 
 /* Whether the storage can be one, and has room for its own bookkeeping. */
@@ -547,13 +317,13 @@ int microtrain_save(struct microtrain *m, const struct microtrain_storage *stora
 {
     struct call call = enter(m, NEEDS_NO_STEP);
     int status = call.instance ? check_storage(storage) : call.status;
-    if (!call.instance) {
+    if (call.status != MICROTRAIN_OK) {
         return status;
     }
     if (status == MICROTRAIN_OK) {
         struct checkpoint c = slots_of(call.instance, storage);
         checkpoint_find(&c);
-        status = of_checkpoint(checkpoint_save(&c, &call.instance->session));
+        status = checkpoint_save(&c, &call.instance->session);
     }
     return leave(&call, status);
 }
@@ -564,21 +334,21 @@ static int load(struct instance *i, const struct microtrain_storage *storage)
     struct checkpoint c = slots_of(i, storage);
     checkpoint_find(&c);
     if (i->read_failed || c.offset == 0) {
-        return i->read_failed ? MICROTRAIN_ERR_STORAGE : of_checkpoint(c.status);
+        return i->read_failed ? MICROTRAIN_ERR_STORAGE : c.status;
     }
     i->job = NO_JOB;
     checkpoint_load(&c, &i->session);
     if (i->read_failed && INFO(&i->session)->trainable_bytes > INFO(&i->session)->arena_bytes) {
         session_reset(&i->session);
     }
-    return i->read_failed ? MICROTRAIN_ERR_STORAGE : of_checkpoint(c.status);
+    return i->read_failed ? MICROTRAIN_ERR_STORAGE : c.status;
 }
 
 int microtrain_load(struct microtrain *m, const struct microtrain_storage *storage)
 {
     struct call call = enter(m, NEEDS_NOTHING);
     int status = call.instance ? check_storage(storage) : call.status;
-    if (!call.instance) {
+    if (call.status != MICROTRAIN_OK) {
         return status;
     }
     return leave(&call, status == MICROTRAIN_OK ? load(call.instance, storage) : status);
@@ -588,50 +358,15 @@ int microtrain_forget(struct microtrain *m, const struct microtrain_storage *sto
 {
     struct call call = enter(m, NEEDS_NO_STEP);
     int status = call.instance ? check_storage(storage) : call.status;
-    if (!call.instance) {
+    if (call.status != MICROTRAIN_OK) {
         return status;
     }
     if (status == MICROTRAIN_OK) {
         struct checkpoint c = slots_of(call.instance, storage);
         checkpoint_find(&c);
-        status = of_checkpoint(checkpoint_forget(&c));
+        status = checkpoint_forget(&c);
     }
     return leave(&call, status);
 }
 
-int microtrain_selftest(struct microtrain *m)
-{
-    struct call call = enter(m, NEEDS_NO_STEP);
-    if (!call.instance) {
-        return call.status;
-    }
-    struct session *s = &call.instance->session;
-    uint32_t found;
-    session_take_arena(s);
-    int status = selftest_kernels(s, &found) < 0  ? MICROTRAIN_ERR_KERNEL
-                 : selftest_flash(s, &found) < 0  ? MICROTRAIN_ERR_TABLES
-                 : selftest_memory(s, &found) < 0 ? MICROTRAIN_ERR_ARENA
-                                                  : MICROTRAIN_OK;
-    return leave(&call, status);
-}
-
-int microtrain_state(const struct microtrain *m, struct microtrain_state *state)
-{
-    const struct instance *i = m ? (const struct instance *)(const void *)m->words : NULL;
-    if (!i || !state) {
-        return MICROTRAIN_ERR_ARGUMENT;
-    }
-    if (i->magic != MAGIC) {
-        return MICROTRAIN_ERR_INSTANCE;
-    }
-    const struct session *s = &i->session;
-    *state = (struct microtrain_state){
-        .rows_missing = session_rows_missing(s),
-        .steps = s->step,
-        .mean_loss = session_mean_loss(s),
-        .looks = s->seen,
-        .diverged = guard_diverged(&s->guard),
-        .under_way = under_way(i),
-    };
-    return MICROTRAIN_OK;
-}
+#endif
