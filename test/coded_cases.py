@@ -45,4 +45,3 @@ def backward_x(twin: Twin, p: Conv, ey: Error, w: Array, clamp: Clamp) -> Error:
     twin.lib.cconv2d_bwd_x_s8(struct, weights_struct(guard, w), *args)
     guard.check()
     return ex
-

@@ -75,9 +75,9 @@ class Parts:
 
 
 def included(source: Path) -> list[Path]:
-    """The C files that a C file includes, for which no folder of headers is searched."""
+    """The C files beside a C file that it includes, which are in no folder of headers."""
     names = INCLUDED.findall(source.read_text(encoding="utf-8", errors="replace")) if source.is_file() else []
-    return [source.parent / name for name in names]
+    return [path for path in (source.parent / name for name in names) if path.is_file()]
 
 
 def compiled(parts: Parts, folder: Path | None = None, cc: str | None = None, suffix: str = ".so") -> Path:

@@ -10,7 +10,7 @@
 
 /* Bytes of decoded rows and of tiles, one of each at least; tiles; output channels whose sums are kept: a byte of the
  * mask. */
-enum { ROWS_BYTES = 768, TILES_BYTES = 4608, TILES = 6, BLOCK = 8 };
+enum { ROWS_BYTES = 768, TILES_BYTES = 9216, TILES = 6, BLOCK = 8 };
 
 /* What does not change during a call, and where things lie in scratch. */
 struct coding {

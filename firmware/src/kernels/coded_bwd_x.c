@@ -38,9 +38,12 @@ static void decode_chunk(const struct columns *col, uint32_t tap, uint32_t o, ui
     uint32_t length = (taps_of(col->p) * col->count + 1) / 2, first = tap * col->count + col->at.first;
     const uint8_t *row = col->codes->codes + o * length;
     int8_t *to = col->decoded;
-    if (col->at.live == LANES) {
-        for (; n; n--, row += length, to += LANES) {
-            decode_columns(col->codes->pairs, row, first, LANES, to);
+    if (col->at.live == LANES && !(first & 1u)) { /* the usual case */
+        const uint16_t *pairs = col->codes->pairs;
+        for (row += first / 2; n; n--, row += length, to += LANES) {
+            memcpy(to, &pairs[row[0]], 2);
+            memcpy(to + 2, &pairs[row[1]], 2);
+            memcpy(to + 4, &pairs[row[2]], 2);
         }
     }
     for (; n; n--, row += length, to += col->at.live) {

@@ -90,7 +90,7 @@ def can_be_coded(node: Node) -> bool:
 
 
 def flash_saved(layer: Layer) -> int:
-    """Bytes of flash that codes take less than the weights of a layer, which may be fewer than their table."""
+    """Bytes of flash that codes and their table take less than the weights of a layer; may be negative."""
     rows, row = len(layer.weight), layer.weight[0].size
     return int(rows * row - rows * ((row + 1) // 2) - 2 * PAIRS)
 
