@@ -154,7 +154,12 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
     ),
     "pairs turned round": ("coded.c", "| (uint32_t)pairs[(word >> 8) & 255u] << 16", "| 0u", "cconv2d_fwd"),
     "rows of another block": ("coded.c", "c->w->codes + o * length", "c->w->codes + 0 * o", "cconv2d_fwd"),
-    "a mask of the first block alone": ("coded.c", "mask_stride(p->c_out) + o / 8", "mask_stride(p->c_out)", "cconv2d_fwd"),
+    "a mask of the first block alone": (
+        "coded.c",
+        "mask_stride(p->c_out) + o / 8",
+        "mask_stride(p->c_out)",
+        "cconv2d_fwd",
+    ),
     "columns from the first on": ("coded_bwd_x.c", "+ col->at.first;", ";", "cconv2d_bwd_x"),
     "the first of an odd pair": ("coded_bwd_x.c", "pairs[*row++] >> 8", "pairs[*row++]", "cconv2d_bwd_x"),
     "coefficients of half the size": ("mfcc.c", ">> DCT_SHIFT)", ">> (DCT_SHIFT + 1))", "mfcc"),
