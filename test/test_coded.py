@@ -25,7 +25,7 @@ from microtrain.convert.ir import ConvertError, Graph
 from microtrain.convert.native_model import NativeModel
 from microtrain.convert.ops import coded
 from microtrain.convert.pipeline import Compiled, Passes, compile_graph
-from microtrain.convert.quantize.compress import candidates, compressed
+from microtrain.convert.quantize.compress import LEAST_SIGNAL, candidates, compressed
 from microtrain.convert.quantize.pair_codes import Inputs, fit
 from microtrain.convert.scheme import Scheme, convolutions
 
@@ -160,7 +160,7 @@ def test_all_frozen_layers_or_as_many_as_keep_the_answers(images: np.ndarray) ->
     every, some = (compressed(graph, images, frozenset(names[:1]), every) for every in (True, False))
     assert every.compression is not None and some.compression is not None
     assert every.compression.layers == tuple(names[1:])
-    assert set(some.compression.layers) <= set(names[1:]) and some.compression.signal >= 18.0
+    assert set(some.compression.layers) <= set(names[1:]) and some.compression.signal >= LEAST_SIGNAL
     assert some.compression.signal >= every.compression.signal
     for name in names[1:]:
         coded.codes_of(every.layers[name].weight)

@@ -37,7 +37,8 @@ static uint32_t rows_bytes(const struct coding *c)
     return round_up4(row > ROWS_BYTES ? row : (uint32_t)ROWS_BYTES);
 }
 
-static struct coding coding_of(const struct conv2d *p, const struct coded_weights *w, int masked, void *scratch)
+/* Without places in scratch. */
+static struct coding coding_of(const struct conv2d *p, const struct coded_weights *w, int masked)
 {
     struct coding c = {.p = p, .w = w, .k = (uint32_t)p->kh * p->kw * p->c_in};
     c.pixels = (uint32_t)p->h_out * p->w_out;
@@ -46,15 +47,12 @@ static struct coding coding_of(const struct conv2d *p, const struct coded_weight
     uint32_t fit = TILES_BYTES / tile_bytes(c.k, c.lanes), spans = (c.pixels + c.lanes - 1) / c.lanes;
     c.tiles = least(least(fit ? fit : 1, spans), TILES);
     c.rows = (rows_bytes(&c) - 1) / c.k;
-    c.tile = scratch;
-    c.sums = (int32_t *)(void *)((int8_t *)scratch + c.tiles * tile_bytes(c.k, c.lanes));
-    c.bytes = (int8_t *)(c.sums + c.tiles * BLOCK * c.lanes);
     return c;
 }
 
 uint32_t cconv2d_fwd_scratch(const struct conv2d *p)
 {
-    const struct coding c = coding_of(p, NULL, 0, NULL);
+    const struct coding c = coding_of(p, NULL, 0);
     return c.tiles * (tile_bytes(c.k, c.lanes) + 4 * BLOCK * c.lanes) + rows_bytes(&c);
 }
 
@@ -216,7 +214,10 @@ static uint32_t pack_spans(const struct coding *c, const int8_t *x, uint32_t fir
 void cconv2d_fwd_s8(const struct conv2d *p, const struct coded_weights *w, const int8_t *x, const int32_t *b, int8_t *y,
                     uint8_t *mask, void *scratch PACED)
 {
-    const struct coding c = coding_of(p, w, mask != NULL, scratch);
+    struct coding c = coding_of(p, w, mask != NULL);
+    c.tile = scratch;
+    c.sums = (int32_t *)(void *)((int8_t *)scratch + c.tiles * tile_bytes(c.k, c.lanes));
+    c.bytes = (int8_t *)(c.sums + c.tiles * BLOCK * c.lanes);
     uint32_t o = PACE_INNER();
     for (uint32_t i = PACE_OUTER(), end; i < c.pixels; i = end, o = 0) {
         end = pack_spans(&c, x, i);

@@ -24,13 +24,13 @@ from .bias_correction import most_alive
 from .fidelity import decibels, energy
 from .pair_codes import Inputs, fit
 
-LEAST_SIGNAL = 18.0  # dB of the logits to what 4 bits change of them, that `auto` keeps to
+LEAST_SIGNAL = 20.0  # dB of the logits to what 4 bits change of them, that `auto` keeps to
 HELD = 4  # one image of so many is kept to judge by
 FEW_IMAGES = 8  # with fewer all of them are learned from and judged by
 MOST_JUDGED, SENSED = 128, 32  # images
 MOST_BYTES = 512 << 20  # of all images' tensors that are alive at once, and of all tensors of those SENSED
 ROUNDS = 3
-LESS_LOST = 0.6  # of what single layers lose when they are coded in haste
+LESS_LOST = 0.3  # of what single layers lose when they are coded in haste
 MARGIN = 0.25  # dB by which another round aims higher
 
 
