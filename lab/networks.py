@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from microtrain.convert.ir import Graph, Input, Layer, Node, Source, Tensor, Window, out_size
+from microtrain.convert.ops import coded
 
 
 @dataclass
@@ -114,6 +115,23 @@ class Builder:
         channels = self.shape[2]
         pixel = Input("x", (1.0,) * channels, (-128.0,) * channels)
         return Graph("net", pixel, "logits", self.tensors, tuple(self.nodes), self.layers)
+
+
+def with_codes(graph: Graph, seed: int = 0, skip: int = 0) -> Graph:
+    """The graph with random codes for the weights of its dense layers, but for the last `skip` of them."""
+    rng = np.random.default_rng(seed)
+    dense = [n.layer for n in graph.nodes if n.layer and coded.can_be_coded(n)]
+    chosen = dense[: len(dense) - skip]
+    layers = dict(graph.layers)
+    for name in chosen:
+        shape = layers[name].weight.shape
+        length = int(np.prod(shape[1:]))
+        # Half a table: odd rows may need as many more.
+        pairs = rng.integers(-127, 128, (coded.PAIRS // 2, 2), dtype=np.int8)
+        rows = pairs[rng.integers(0, len(pairs), (shape[0], (length + 1) // 2))].reshape(shape[0], -1)
+        layers[name] = replace(layers[name], weight=np.ascontiguousarray(rows[:, :length]).reshape(shape))
+    nodes = tuple(coded.coded(n) if n.layer in chosen else n for n in graph.nodes)
+    return graph.replace(layers=layers, nodes=nodes)
 
 
 def varied_network(seed: int) -> Graph:

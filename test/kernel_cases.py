@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import coded_cases
 import numpy as np
 from imprint_cases import check_imprint as check_imprint  # in CHECKS
 from kernel_twins import (
@@ -223,6 +224,32 @@ def draw_grouped(rng: Rng, side: int = 8) -> tuple[Conv, Groups, tuple[int, ...]
     guard = guard_bits((1, 1, 1), (1, 1, outputs * kh * kw), Window(1, 1))
     p = Conv(x, y, k, draw_zero(rng), draw_zero(rng), m, int(pick(rng, guard, rng.integers(0, guard + 1))))
     return p, Groups(groups=n, dilation_h=down, dilation_w=across), shape
+
+
+def draw_coded(rng: Rng, side: int = 8) -> tuple[Conv, Array]:
+    """A dense convolution and weights that can be codes; sometimes rows that fill scratch by themselves."""
+    p = draw_conv(rng, False, side)
+    if rng.integers(4) == 0:
+        c_in, c_out = int(rng.integers(100, 900)), int(rng.integers(1, 150))
+        m = (rng.uniform(0.2, 2.0, c_out) / (100 * np.sqrt(c_in))).astype(np.float32)
+        shapes = {"x": (*p.x[:2], c_in), "y": (*p.x[:2], c_out)}
+        p = Conv(**shapes, window=Window(1, 1), x_zero=p.x_zero, y_zero=p.y_zero, m=m, guard=p.guard // 2)
+    return p, coded_cases.draw_coded(rng, (p.y[2], p.window.kh, p.window.kw, p.x[2]))
+
+
+def check_cconv2d_fwd(twin: Twin, rng: Rng) -> None:
+    p, w = draw_coded(rng)
+    x, b = draw_s8(rng, p.x), rng.integers(-30000, 30000, p.y[2], dtype=np.int32)
+    y, bits = coded_cases.forward(twin, p, x, w, b, bool(rng.integers(2)))
+    want, want_mask = reference.conv2d_fwd(p, x, w, b)
+    np.testing.assert_array_equal(y, want)
+    same_mask(bits, want_mask)
+
+
+def check_cconv2d_bwd_x(twin: Twin, rng: Rng, side: int = 8) -> None:
+    p, w = draw_coded(rng, side)
+    ey, clamp = draw_error(rng, p.y), draw_clamp(rng, p.x)
+    same_error(coded_cases.backward_x(twin, p, ey, w, clamp), reference.conv2d_bwd_x(p, ey, w, clamp))
 
 
 def check_gconv2d_fwd(twin: Twin, rng: Rng) -> None:

@@ -111,12 +111,12 @@ class Twin:
     def __init__(self, lib: HostLib) -> None:
         self.lib = lib
 
-    def _conv(self, p: Conv) -> conv_structs.Conv2d:
+    def conv(self, p: Conv) -> conv_structs.Conv2d:
         struct = conv_structs.conv2d_struct(p.x, p.y, p.window, p.x_zero, p.y_zero, p.guard)
         struct.m = multiplier_words(p.m, p.y_zero)
         return struct
 
-    def _scratch(self, guard: Guarded, kernel: str, *args: Any) -> Array:
+    def scratch(self, guard: Guarded, kernel: str, *args: Any) -> Array:
         return guard.array((getattr(self.lib, f"{kernel}_scratch")(*args),), np.uint8)
 
     @staticmethod
@@ -136,10 +136,10 @@ class Twin:
         self, op: str, p: Conv, x: Array, w: Array, b: Array, split: Split, mask: bool, *more: Any
     ) -> Any:
         """more: the struct of groups"""
-        guard, struct = Guarded(), self._conv(p)
+        guard, struct = Guarded(), self.conv(p)
         y = guard.array(p.y, np.int8)
         bits = guard.array((*p.y[:2], (p.y[2] + 7) // 8), np.uint8) if mask else None
-        scratch = self._scratch(guard, f"{op}_fwd", struct, *more)
+        scratch = self.scratch(guard, f"{op}_fwd", struct, *more)
         weights = self._weights(w, split, op == "dwconv2d")
         getattr(self.lib, f"{op}_fwd_s8")(struct, *more, x, weights, b, y, bits, scratch)
         guard.check()
@@ -148,9 +148,9 @@ class Twin:
     def backward_x(
         self, op: str, p: Conv, ey: Error, w: Array, clamp: Clamp, split: Split, *more: Any
     ) -> Error:
-        guard, struct = Guarded(), self._conv(p)
+        guard, struct = Guarded(), self.conv(p)
         ex = Error(guard.array(p.x, np.int8), guard.array((p.x[2],), np.float32))
-        scratch = self._scratch(guard, f"{op}_bwd_x", struct, *more)
+        scratch = self.scratch(guard, f"{op}_bwd_x", struct, *more)
         weights = self._weights(w, split, op == "dwconv2d")
         args = (error_struct(ey), weights, clamp_struct(clamp), error_struct(ex), scratch)
         getattr(self.lib, f"{op}_bwd_x_s8")(struct, *more, *args)
@@ -169,14 +169,14 @@ class Twin:
         sgd: Sgd,
         *more: Any,
     ) -> Trained:
-        guard, struct = Guarded(), self._conv(p)
+        guard, struct = Guarded(), self.conv(p)
         count = w.w.shape[0] if op == "dwconv2d" else w.w.shape[-1]
         packed = pack_fraction(w.frac, w.frac_bits)
         stored = guard.copy(w.w)
         frac = None if packed is None else guard.copy(packed)
         step = conv_structs.TrainedWeights(w=stored, frac=frac, frac_bits=w.frac_bits, qas=w.qas, id=w.id)
         x = conv_structs.SavedInput(x=saved, index=index, c_x=saved.shape[2])
-        scratch = self._scratch(guard, f"{op}_bwd_w", struct, *more, count)
+        scratch = self.scratch(guard, f"{op}_bwd_w", struct, *more, count)
         extra = (channels,) if op == "dwconv2d" else ()
         function = getattr(self.lib, f"{op}_bwd_w_s8")
         function(struct, *more, error_struct(ey), x, *extra, count, step, sgd_struct(sgd), scratch)
@@ -203,7 +203,7 @@ class Twin:
     def pool_backward(self, op: str, p: Pool, ey: Error, arg: Array | None, clamp: Clamp) -> Error:
         guard, struct = Guarded(), pool.pool_struct(p.x, p.y, p.window, p.x_zero)
         ex = Error(guard.array(p.x, np.int8), guard.array((p.x[2],), np.float32))
-        scratch = self._scratch(guard, f"{op}_bwd_x", struct)
+        scratch = self.scratch(guard, f"{op}_bwd_x", struct)
         extra = (arg,) if op == "maxpool" else ()
         args = (error_struct(ey), *extra, clamp_struct(clamp), error_struct(ex), scratch)
         getattr(self.lib, f"{op}_bwd_x_s8")(struct, *args)

@@ -42,6 +42,7 @@ from library import (
 from networks import Builder, residual_network
 from test_stream import awkward_network
 
+from lab.networks import with_codes
 from microtrain import __version__
 from microtrain.base.paths import FIRMWARE
 from microtrain.convert.emit.code import generate
@@ -88,6 +89,7 @@ NETWORKS: dict[str, Callable[[], Compiled]] = {
     "awkward": lambda: trained(awkward_network()),
     "activations": lambda: trained(activations_network()),
     "in_groups": lambda: trained(groups_network()),
+    "of_codes": lambda: trained(with_codes(residual_network(5), skip=2)),
     "whole": lambda: compile_graph(
         residual_network(2), Scheme("s", 4, head="random"), 5, Passes(fused=False)
     ),

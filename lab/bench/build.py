@@ -40,10 +40,13 @@ def compiler_version() -> str:
     return f"{COMPILER} {found[1] if found else first.splitlines()[0]}"
 
 
-def convert(case: Case, model: Path, folder: Path, board: str = BOARD) -> Path:
-    """Run tools/convert; returns the folder it wrote. Error with what it says where it refuses."""
+def convert(case: Case, model: Path, folder: Path, board: str = BOARD, photos: Path | None = None) -> Path:
+    """Run tools/convert; returns the folder it wrote. Error with what it says where it refuses.
+
+    photos  what weights in fewer bits are chosen on
+    """
     generated = folder / "generated"
-    done = _convert(case, model, generated, board)
+    done = _convert(case, model, generated, board, photos)
     if done.returncode:
         raise Error(_sentence(done))
     return generated
@@ -57,8 +60,10 @@ def refusal(case: Case, model: Path, folder: Path) -> str:
     return _sentence(done)
 
 
-def _convert(case: Case, model: Path, output: Path, board: str) -> CompletedProcess[str]:
-    return run(ours("tools/convert", model, *case.options(), "--board", board, "-o", output))
+def _convert(
+    case: Case, model: Path, output: Path, board: str, photos: Path | None = None
+) -> CompletedProcess[str]:
+    return run(ours("tools/convert", model, *case.options(photos), "--board", board, "-o", output))
 
 
 def _sentence(done: CompletedProcess[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fnmatch import fnmatch
+from pathlib import Path
 
 CLASSES = 10
 BUDGET_KB = 128
@@ -23,6 +24,7 @@ SCHEMES = {
 GENERIC = ("head-only", "bias-only", "last-6", BEST)
 BAR = ("mcunet-49kb", "mcunet-99kb", "proxyless-98kb", "mbv2-99kb")
 BAR_BITS = (4, 8)
+CODED = "mcunet-49kb"  # with weights in fewer bits too
 # All-in SRAM that recomputation reaches.
 TIGHT_KB = {"mcunet-49kb": 66, "mcunet-99kb": 107, "proxyless-98kb": 108, "mbv2-99kb": 100}
 
@@ -34,18 +36,21 @@ class Case:
     scheme          a name that `convert --scheme` knows, or BEST: what it chooses by itself for BUDGET_KB
     fraction_bits   of trained weights; BEST has its own
     budget_kb       of all-in SRAM, to be kept by recomputation; None: the whole board
+    weights_bits    of frozen dense weights, as convert --weights-bits says it; None: all are int8
     """
 
     network: str
     scheme: str
     fraction_bits: int = 0
     budget_kb: int | None = None
+    weights_bits: str | None = None
 
     @property
     def name(self) -> str:
+        coded = f"+w{self.weights_bits}" if self.weights_bits else ""
         bits = f"+{self.fraction_bits}b" if self.fraction_bits else ""
         budget = "" if self.budget_kb is None else f"@{self.budget_kb}KB"
-        return f"{self.network}/{self.scheme}{bits}{budget}"
+        return f"{self.network}/{self.scheme}{bits}{budget}{coded}"
 
     @property
     def folder(self) -> str:
@@ -56,9 +61,11 @@ class Case:
         """False where the board must refuse it, and this machine runs it instead."""
         return self.scheme != FULL
 
-    def options(self) -> list[str]:
-        """Options of tools/convert."""
+    def options(self, photos: Path | None = None) -> list[str]:
+        """Options of tools/convert. photos: what weights in fewer bits are chosen on"""
         common = ["--classes", str(CLASSES), "--imprint", "off"]
+        if self.weights_bits:
+            common += ["--weights-bits", self.weights_bits, "--calibration", str(photos)]
         if self.scheme == BEST:
             return [*common, "--budget-sram", str(BUDGET_KB)]
         bits = ["--fraction-bits", str(self.fraction_bits)]
@@ -75,6 +82,8 @@ def all_cases() -> list[Case]:
             if scheme in BAR:
                 cases += [Case(network, scheme, bits) for bits in BAR_BITS]
                 cases.append(Case(network, scheme, budget_kb=TIGHT_KB[scheme]))
+            if scheme == CODED:
+                cases.append(Case(network, scheme, weights_bits="auto"))
     return cases
 
 

@@ -41,6 +41,7 @@ def label(row: Row) -> str:
     """Scheme, fraction bits, and the budget that recomputation keeps."""
     bits = f" +{row['fraction_bits']} bits" if row["fraction_bits"] else ""
     result: str = row["scheme"] + bits + (f" in {row['budget_kb']} KB" if row["budget_kb"] else "")
+    result += f", weights {row['weights_bits']}" if "top1" in row else ""
     return result
 
 

@@ -13,6 +13,8 @@ SUMMARY = (
     *("network", "scheme", "fraction_bits", "budget_kb", "sram_all_in", "arena", "stack", "flash_bytes"),
     *("inference_instructions", "step_instructions", "macs_forward", "macs_backward"),
 )
+CASE = ("network", "scheme", "fraction_bits", "budget_kb", "weights_bits")
+OF_CODES = ("weights_bits", "top1")  # where weights take fewer bits
 COMPARED = (
     *("sram_all_in", "sram_measured", "arena", "stack", "flash_bytes"),
     *("inference_instructions", "step_instructions"),
@@ -34,11 +36,12 @@ def save(path: Path, compiler: str, rows: list[Row]) -> None:
 
 def summary(rows: list[Row]) -> list[Row]:
     """What build/bench.json holds: the main numbers of what runs on the board."""
-    return [{key: row[key] for key in SUMMARY} for row in rows if "refused" not in row]
+    board = [row for row in rows if "refused" not in row]
+    return [{key: row[key] for key in (*SUMMARY, *OF_CODES) if key in row or key in SUMMARY} for row in board]
 
 
 def same_case(a: Row, b: Row) -> bool:
-    return all(a.get(key) == b.get(key) for key in ("network", "scheme", "fraction_bits", "budget_kb"))
+    return all(a.get(key) == b.get(key) for key in CASE)
 
 
 def rises(table: list[Row], rows: list[Row]) -> list[str]:

@@ -14,7 +14,7 @@ from microtrain.base.errors import Error
 from microtrain.base.paths import ROOT
 from microtrain.base.pio import BOARD, NATIVE
 
-from . import build, measure
+from . import accuracy, build, measure
 from .cases import Case
 
 OUTPUT = ROOT / "build/bench"
@@ -55,18 +55,21 @@ def _numbers(case: Case, data: Data, compiler: str, folder: Path) -> tuple[dict[
     image = data.train_step(case.network)["images_u8"][0]
     model = data.checkpoint(case.network)
     board = BOARD if case.on_board else NATIVE
-    generated = build.convert(case, model, folder, board)
+    photos = accuracy.photos(data, folder) if case.weights_bits else None
+    generated = build.convert(case, model, folder, board, photos)
     key, result = build.digest(generated, compiler, image.tobytes()), folder / "result.json"
     known = _load(result)
     if known is not None and known["digest"] == key:
         return known["row"], True
     program = build.build(generated, folder, board)
     plan = generated / "plan.json"
-    row = {"network": case.network, "scheme": case.scheme, "budget_kb": case.budget_kb}
+    row: dict[str, Any] = {"network": case.network, "scheme": case.scheme, "budget_kb": case.budget_kb}
     if case.on_board:
         row |= measure.on_board(program, plan, image, LABEL)
     else:
         row |= {"refused": build.refusal(case, model, folder), **measure.on_host(program, plan, image, LABEL)}
+    if case.weights_bits:
+        row |= {"weights_bits": case.weights_bits, "top1": accuracy.top1(data, case.network, generated)}
     notes.write(result, {"digest": key, "row": row})
     return row, False
 

@@ -61,9 +61,9 @@ def engine(rows: list[Row]) -> str:
 
 def case(rows: list[Row], budget_kb: int | None) -> Row:
     """The row of the README's network with int8 weights, as planned or within a budget."""
-    wanted = (NETWORK, SCHEME, 0, budget_kb)
-    keys = ("network", "scheme", "fraction_bits", "budget_kb")
-    return next(row for row in rows if tuple(row[key] for key in keys) == wanted)
+    wanted = (NETWORK, SCHEME, 0, budget_kb, None)
+    keys = ("network", "scheme", "fraction_bits", "budget_kb", "weights_bits")
+    return next(row for row in rows if tuple(row.get(key) for key in keys) == wanted)
 
 
 def ours(row: Row, what: str) -> str:

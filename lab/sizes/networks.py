@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from lab.networks import with_codes
 from microtrain.base.sound import parse
 from microtrain.convert.frontends.module import LoadedModel, load_model
 from microtrain.convert.ir import Graph
@@ -154,6 +155,8 @@ def samples(root: Path, folder: Path) -> Iterator[Compiled]:
         yield compile_graph(graph, scheme, CLASSES)
     for scheme in (SCHEMES[0], *SCHEMES[2:5]):
         yield compile_graph(in_groups(folder), scheme, CLASSES)
+    for scheme in SCHEMES[:3]:
+        yield compile_graph(with_codes(graphs[2]), scheme, CLASSES)
     yield from with_targets(graphs[0])
     normal = autoencoder(folder)
     for scheme in (SCHEMES[2], SCHEMES[3], SCHEMES[4]):

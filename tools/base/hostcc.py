@@ -13,6 +13,7 @@ import functools
 import hashlib
 import os
 import platform
+import re
 import shutil
 import subprocess
 import tempfile
@@ -23,6 +24,7 @@ from pathlib import Path
 from . import paths
 from .errors import Error
 
+INCLUDED = re.compile(r'^#include "([\w.]+\.c)"', re.MULTILINE)
 OF_THE_LINKER = ("-shared", "-r", "-nostdlib")  # a compiler that links nothing may complain of these
 
 
@@ -65,7 +67,17 @@ class Parts:
         """What becomes an object of its own: each C file, where there are several."""
         found = [path for path in self.sources if path.suffix == ".c"]
         flags = ("-c", *(flag for flag in self.flags if flag not in OF_THE_LINKER))
-        return [replace(self, name=p.stem, sources=(p,), flags=flags) for p in found if len(found) > 1]
+        return [
+            replace(self, name=p.stem, sources=(p,), flags=flags, others=(*self.others, *included(p)))
+            for p in found
+            if len(found) > 1
+        ]
+
+
+def included(source: Path) -> list[Path]:
+    """The C files beside a C file that it includes, which are in no folder of headers."""
+    names = INCLUDED.findall(source.read_text(encoding="utf-8", errors="replace")) if source.is_file() else []
+    return [path for path in (source.parent / name for name in names) if path.is_file()]
 
 
 def compiled(parts: Parts, folder: Path | None = None, cc: str | None = None, suffix: str = ".so") -> Path:

@@ -215,6 +215,24 @@ class Fleet:
 
 
 @dataclass(frozen=True)
+class Compression:
+    """Weights in four bits.
+
+    layers  whose weights are codes
+    saved   bytes of flash
+    signal  decibels between the logits and what that changes of them
+    same    share of images that are answered as before
+    images  how many of them, which were not learned from
+    """
+
+    layers: tuple[str, ...]
+    saved: Count
+    signal: float
+    same: float
+    images: Count
+
+
+@dataclass(frozen=True)
 class Replay:
     """The replay buffer.
 
@@ -281,6 +299,7 @@ class Plan:
     replay    None: no replay buffer
     imprint   None: no statistics of features
     fleet     None: a gateway makes the board's updates
+    compression  None: all weights are int8
     layers    in forward order
     path      the file it was read from
     """
@@ -301,6 +320,7 @@ class Plan:
     replay: Replay | None = field(metadata=OPTIONAL)
     imprint: Imprint | None = field(metadata=OPTIONAL)
     fleet: Fleet | None = field(metadata=OPTIONAL)
+    compression: Compression | None = field(metadata=OPTIONAL)
     layers: tuple[Layer, ...]
     flash: Flash
     sram: Sram

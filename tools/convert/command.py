@@ -12,7 +12,7 @@ from microtrain.base.progress import Bars
 from microtrain.base.terminal import say
 from microtrain.pictures.report import Line
 
-from . import boards, check, obstacles, tasks
+from . import boards, check, defaults, obstacles, tasks
 from .default_scheme import beside_records, largest
 from .emit.document import flash_total
 from .emit.explain import print_waterfall
@@ -27,9 +27,10 @@ from .ops import hop
 from .options import NATIVE, TASKS, Wanted
 from .passes.recompute import recomputed
 from .pipeline import Compiled, Passes, Room
+from .quantize.compress import compressed
 from .quantize.ptq import Choices, calibration_images, knows_ranges
 from .recording import with_buffer
-from .scheme import Scheme
+from .scheme import Scheme, apply
 from .scheme import find as find_scheme
 from .trainables import HeadStart
 from .writing import Model, Target, write
@@ -62,17 +63,23 @@ def run(model: Path, wanted: Wanted) -> bool:
 
 
 def choices_of(loaded: LoadedModel, wanted: Wanted) -> Choices:
-    """How the model is quantized. Where it is already, the images are for codes of records."""
-    quantized = loaded.kind == "checkpoint" or knows_ranges(loaded.graph)
-    for_codes = quantized and replay_of(wanted, False) is not None
+    """How the model is quantized. Where it is already, the images are for codes of records or of weights."""
+    learned = replay_of(wanted, False) is not None or compresses(wanted)
+    for_codes = learned and (loaded.kind == "checkpoint" or knows_ranges(loaded.graph))
     return Choices(None if for_codes else wanted.calibration, wanted.rule, wanted.correct)
 
 
 def images_of(loaded: LoadedModel, wanted: Wanted) -> np.ndarray | None:
     """Typical images, uint8 [N, h, w, c], where something but the ranges is learned from them."""
-    if replay_of(wanted, False) is None or (wanted.calibration is None and loaded.calibration is None):
+    given = wanted.calibration is not None or loaded.calibration is not None
+    if not compresses(wanted) and (replay_of(wanted, False) is None or not given):
         return None
     return calibration_images(loaded.graph, loaded.calibration, wanted.calibration)
+
+
+def compresses(wanted: Wanted) -> bool:
+    """Whether frozen weights are to take fewer bits."""
+    return wanted.weights_bits != defaults.WEIGHTS_BITS[0]
 
 
 def said_of(loaded: LoadedModel, choices: Choices) -> tuple[Line, ...]:
@@ -202,10 +209,20 @@ def compiled_by(
     if scheme is None:
         scheme = default_within(room, passes, head, request.some(features_of(quantized)))
     scheme = tasks.scheme_for(replace(scheme, head=head), wanted, classes)
+    if compresses(wanted):
+        room = replace(room, quantized=with_codes(quantized, scheme, images, wanted))
     compiled = compile_imprinting(room, scheme, passes, request, limits)
     if passes.replay:
         return with_buffer(compiled, passes.replay, limits.sram, images)
     return compiled
+
+
+def with_codes(quantized: Graph, scheme: Scheme, images: np.ndarray | None, wanted: Wanted) -> Graph:
+    """The quantized graph, its weights that the scheme leaves frozen in four bits."""
+    assert images is not None
+    layers = apply(quantized, scheme).layers
+    trained = frozenset(name for name, layer in layers.items() if layer.trained)
+    return compressed(quantized, images, trained, every=wanted.weights_bits == "4")
 
 
 def default_within(room: Room, passes: Passes, head: HeadStart, group: int) -> Scheme:

@@ -219,6 +219,24 @@ class Code:
     books: tuple[np.ndarray, ...]
 
 
+@dataclass(frozen=True)
+class Compression:
+    """What weights in four bits save and lose.
+
+    layers  whose weights are codes
+    saved   bytes of flash
+    signal  decibels between the logits and their change, on images that were not learned from
+    same    share of those that are answered as before
+    images  how many those are
+    """
+
+    layers: tuple[str, ...]
+    saved: int
+    signal: float
+    same: float
+    images: int
+
+
 @dataclass(frozen=True, eq=False)
 class Graph:
     """Nodes in execution order. The first `forward` of them are the forward pass (-1: all).
@@ -229,6 +247,7 @@ class Graph:
     imprint   features of which the covariance is kept together (memory/imprint.py); 0: no statistics
     sound     the front end that makes the input's rows of sound; None: they come as they are
     fleet     bytes of an update that the board makes itself (memory/fleet.py); 0: its gateway does
+    compression  of the weights of frozen layers (quantize/compress.py); None: all are int8
     hop       rows by which a window moves on, keeping the others (ops/hop.py); 0: each comes whole
     """
 
@@ -247,6 +266,7 @@ class Graph:
     sound: LogMel | None = None
     hop: int = 0
     fleet: int = 0
+    compression: Compression | None = None
 
     def producer(self, tensor: str) -> Node | None:
         return next((n for n in self.nodes if tensor in n.outputs), None)

@@ -188,6 +188,14 @@ class Wanted:
         show_default=True,
         help="Correct each bias by what rounding the weights shifts its channel's mean by.",
     )
+    weights_bits: str = option(
+        "--weights-bits",
+        type=click.Choice(list(defaults.WEIGHTS_BITS)),
+        default=defaults.WEIGHTS_BITS[0],
+        show_default=True,
+        help="Of frozen dense layers in flash: 4 in all of them, chosen on calibration images; auto: 4 in "
+        "as many as hardly change what the model answers.",
+    )
     compared: bool = option(
         "--quantization",
         is_flag=True,

@@ -54,7 +54,11 @@ def write(compiled: Compiled, model: Model, target: Target, more: dict[str, str]
     digest = hashlib.sha256(model.path.read_bytes()).hexdigest()
     generated = generate(compiled, f"{model.path.name} (sha256 {digest[:16]})")
     plan = document(compiled, generated, Origin(model.path.name, digest, model.kind), target.limits.budget)
-    chosen = (*summary.choices(plan, target.asked_for), *summary.unsaved(plan, target.limits))
+    chosen = (
+        *summary.choices(plan, target.asked_for),
+        *summary.unsaved(plan, target.limits),
+        *summary.coded(plan),
+    )
     story = Story(
         choices=(("model", f"{model.path.name}, {model.kind}"), *model.said, *chosen),
         commands=summary.commands(target.limits),

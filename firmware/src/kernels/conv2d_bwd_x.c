@@ -12,6 +12,10 @@ enum { STRIP = 256 };
 
 /* What bwd_x works on: a span of input channels against all errors. */
 struct columns {
+#ifdef CODED
+    const struct coded_weights *codes; /* in the place of w */
+    int8_t *decoded;                   /* room for columns of it */
+#endif
     const struct conv2d *p;
     const int8_t *ey;
     const int16_t *r; /* [c_out] */
@@ -32,11 +36,15 @@ static uint32_t strip_pixels(const struct conv2d *p)
     return input_pixels(p) < STRIP ? input_pixels(p) : (uint32_t)STRIP;
 }
 
+#ifndef CODED
+
 uint32_t conv2d_bwd_x_scratch(const struct conv2d *p)
 {
     uint32_t lanes = most_lanes(p->c_in);
     return 4 * lanes * strip_pixels(p) + tile_bytes(p->c_out, lanes) + round_up4(2u * p->c_out);
 }
+
+#endif
 
 /* r[o] = rint(scale[o] / S * 2^guard), 0..256. Returns S / 2^guard. */
 static float align_errors(const struct conv2d *p, const float *scale, int16_t *r)
@@ -56,12 +64,18 @@ static uint32_t taps_of(const struct conv2d *p)
     return (uint32_t)p->kh * p->kw;
 }
 
+#ifndef CODED
+
 /* The tile of one tap: r[o] * w[o][tap][column]; |r * w| <= 2^15. */
 static void pack_tap(const struct columns *col, uint32_t tap)
 {
     uint32_t step = taps_of(col->p) * col->count;
     pack_columns(col->tile, &col->at, col->w + tap * col->count, step, col->r, col->p->c_out);
 }
+
+#else
+static void pack_tap(const struct columns *col, uint32_t tap);
+#endif
 
 /* Half-open range of outputs along one axis. */
 struct range {
@@ -247,6 +261,8 @@ static void put_part(struct columns *col, const int8_t *w, uint32_t count, const
     }
 }
 
+#ifndef CODED
+
 void conv2d_bwd_x_s8(const struct conv2d *p, const struct error_s8 *ey, const struct split_weights *w,
                      const struct clamp *clamp, const struct error_s8 *ex, void *scratch PACED)
 {
@@ -267,3 +283,5 @@ void conv2d_bwd_x_s8(const struct conv2d *p, const struct error_s8 *ey, const st
         PACE_IS(inner, 1);
     }
 }
+
+#endif

@@ -35,6 +35,21 @@ def unsaved(plan: Plan, limits: Limits) -> tuple[Line, ...]:
     return (("saved", f"never: {learned:,} B to keep, and a checkpoint slot has {limits.board.slot:,} B"),)
 
 
+def coded(plan: Plan) -> tuple[Line, ...]:
+    """What weights in 4 bits save and lose, where there are any."""
+    found = plan.compression
+    if found is None:
+        return ()
+    layers = "1 layer" if len(found.layers) == 1 else f"{len(found.layers)} layers"
+    return (
+        (
+            "weights",
+            f"4 bits in {layers}, {found.saved:,} B of flash less; of {found.images} images that were not "
+            f"learned from {found.same:.1%} are answered as before, signal to noise {found.signal:.1f} dB",
+        ),
+    )
+
+
 def learns(plan: Plan) -> str:
     """What learns, in words: "the head, 9 biases, weights of 3 layers"."""
     kinds = [tensor.kind for tensor in plan.trainables.tensors]

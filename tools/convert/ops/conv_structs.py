@@ -76,10 +76,15 @@ def c_struct(graph: Graph, node: Node) -> Conv2d:
 
 def structs(names: Names, node: Node) -> Iterator[str]:
     """The structs of a layer, as one text."""
+    yield constants(names, node, _weights_struct(names, node.layer or ""))
+
+
+def constants(names: Names, node: Node, weights: str = "") -> str:
+    """Geometry and what the scheme trains. weights: the structs of the weights, between the two"""
     name = node.layer or ""
     fields = numbers(c_struct(names.graph, node)) | {"m": f"m_{identifier(name)}"}
-    text = struct("conv2d", "conv", name, fields) + _weights_struct(names, name)
-    yield text + _trained_structs(names, node, names.graph.layers[name])
+    text = struct("conv2d", "conv", name, fields) + weights
+    return text + _trained_structs(names, node, names.graph.layers[name])
 
 
 def _weights_struct(names: Names, name: str) -> str:

@@ -11,7 +11,10 @@ import numpy as np
 from microtrain.convert.names import identifier, number
 from microtrain.convert.reference.hostlib import Record
 
-C_TYPES = {"int8_t": "i1", "int16_t": "<i2", "uint16_t": "<u2", "int32_t": "<i4", "float": "<f4"}
+C_TYPES = {
+    **{"int8_t": "i1", "uint8_t": "u1", "int16_t": "<i2", "uint16_t": "<u2"},
+    **{"int32_t": "<i4", "float": "<f4"},
+}
 
 
 @dataclass(frozen=True, eq=False)

@@ -62,12 +62,17 @@ def correct_biases(graph: Graph, quantized: Graph, images: np.ndarray) -> Graph:
 
 def count_images(graph: Graph, images: int) -> int:
     """How many of so many images, so that what is alive between two layers fits MOST_BYTES."""
+    return max(1, min(images, MOST_IMAGES, MOST_BYTES // (5 * most_alive(graph))))
+
+
+def most_alive(graph: Graph) -> int:
+    """The most elements of an image's tensors that are alive at once."""
     most, written = 1, {graph.input.tensor}
     for step, node in enumerate(graph.nodes):
         written |= set(node.outputs)
         alive = {t for n in graph.nodes[step:] for t in (*n.inputs, *n.outputs) if t in written}
         most = max(most, sum(graph.tensors[t].elements for t in alive))
-    return max(1, min(images, MOST_IMAGES, MOST_BYTES // (5 * most)))
+    return most
 
 
 def corrected(graph: Graph, quantized: Graph, node: Node, pairs: Sequence[Pair]) -> Layer:

@@ -32,15 +32,30 @@ def window_sums(x: np.ndarray, weight: np.ndarray, k: Window) -> np.ndarray:
         by_tap = weight.reshape(len(weight), -1).T
         result: np.ndarray = np.add.reduce([t * w for t, w in zip(taps(x, k, 0.0), by_tap, strict=True)])
         return result
-    windows = sliding_window_view(_padded(x, k, 0.0), (k.kh, k.kw), axis=(1, 2))
-    windows = windows[:, :: k.stride_h, :: k.stride_w]  # [n, oh, ow, c, kh, kw]
+    windows = _windows(x, k)
     n, oh, ow, c = windows.shape[:4]
     if weight.shape[1:] != (k.kh, k.kw, c):
         down, across = tap_steps(weight, k)
         return _group_sums(windows[..., ::down, ::across], weight)
-    columns = windows.transpose(0, 1, 2, 4, 5, 3).reshape(n * oh * ow, -1)
-    found: np.ndarray = (columns @ weight.reshape(len(weight), -1).T).reshape(n, oh, ow, -1)
+    seen = _columns(windows)
+    found: np.ndarray = (seen @ weight.reshape(len(weight), -1).T).reshape(n, oh, ow, -1)
     return found
+
+
+def columns(x: np.ndarray, k: Window) -> np.ndarray:
+    """What each output of a dense convolution sees, [N * h_out * w_out, kh * kw * c_in]."""
+    return _columns(_windows(x, k))
+
+
+def _windows(x: np.ndarray, k: Window) -> np.ndarray:
+    """[N, h_out, w_out, c, kh, kw]"""
+    windows = sliding_window_view(_padded(x, k, 0.0), (k.kh, k.kw), axis=(1, 2))
+    return windows[:, :: k.stride_h, :: k.stride_w]
+
+
+def _columns(windows: np.ndarray) -> np.ndarray:
+    n, oh, ow = windows.shape[:3]
+    return windows.transpose(0, 1, 2, 4, 5, 3).reshape(n * oh * ow, -1)
 
 
 def tap_steps(weight: np.ndarray, k: Window) -> tuple[int, int]:

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Dense convolution with weights in codes: gradient to the input. Contract: kernels/coded.h. It is conv2d_bwd_x.c but for
+ * where a tile of weights comes from. */
+#include "kernels/coded.h"
+
+#define CODED
+#include "conv2d_bwd_x.c"
+
+/* Output channels whose weights are decoded at once: whole groups of a tile. */
+enum { CHUNK = 128 };
+
+uint32_t cconv2d_bwd_x_scratch(const struct conv2d *p)
+{
+    uint32_t lanes = most_lanes(p->c_in), chunk = p->c_out < CHUNK ? p->c_out : (uint32_t)CHUNK;
+    uint32_t tables = tile_bytes(p->c_out, lanes) + round_up4(2u * p->c_out);
+    return 4 * lanes * strip_pixels(p) + tables + round_up4(lanes * chunk);
+}
+
+/* to[lane] = weight first + lane of a row. */
+ALWAYS_INLINE void decode_columns(const uint16_t *pairs, const uint8_t *row, uint32_t first, uint32_t lanes, int8_t *to)
+{
+    row += first / 2;
+    if (first & 1u) {
+        *to++ = (int8_t)(pairs[*row++] >> 8);
+        lanes--;
+    }
+    for (; lanes >= 2; lanes -= 2, to += 2) {
+        memcpy(to, &pairs[*row++], 2);
+    }
+    if (lanes) {
+        *to = (int8_t)(pairs[*row] & 0xffu);
+    }
+}
+
+/* Columns of output channels o .. o + n, [n][live], of a tap. */
+static void decode_chunk(const struct columns *col, uint32_t tap, uint32_t o, uint32_t n)
+{
+    uint32_t length = (taps_of(col->p) * col->count + 1) / 2, first = tap * col->count + col->at.first;
+    const uint8_t *row = col->codes->codes + o * length;
+    int8_t *to = col->decoded;
+    if (col->at.live == LANES && !(first & 1u)) { /* the usual case */
+        const uint16_t *pairs = col->codes->pairs;
+        for (row += first / 2; n; n--, row += length, to += LANES) {
+            memcpy(to, &pairs[row[0]], 2);
+            memcpy(to + 2, &pairs[row[1]], 2);
+            memcpy(to + 4, &pairs[row[2]], 2);
+        }
+    }
+    for (; n; n--, row += length, to += col->at.live) {
+        decode_columns(col->codes->pairs, row, first, col->at.live, to);
+    }
+}
+
+/* The tile of one tap, chunk by chunk. A row of a tile begins with the group that is not full (Armv7E-M), or ends with
+ * it: so that chunk comes first or last. With Helium lanes follow one another. */
+static void pack_tap(const struct columns *col, uint32_t tap)
+{
+    uint32_t c = col->p->c_out, lanes = col->at.lanes;
+#if KERNELS_MVE
+    for (uint32_t o = 0; o < c; o++) {
+        decode_chunk(col, tap, o, 1);
+        for (uint32_t lane = 0; lane < col->at.live; lane++) {
+            col->tile[panel_place(c, lanes, lane, o)] = (int16_t)(col->r[o] * col->decoded[lane]);
+        }
+    }
+#else
+    int16_t *tile = col->tile;
+    for (uint32_t o = 0, n; o < c; o += n) {
+        n = KERNELS_DSP && o == 0 && (c & 3u) ? c & 3u : c - o < CHUNK ? c - o : (uint32_t)CHUNK;
+        decode_chunk(col, tap, o, n);
+        pack_columns(tile, &col->at, col->decoded, col->at.live, col->r + o, n);
+        tile += round_up4(n) * lanes;
+    }
+#endif
+}
+
+void cconv2d_bwd_x_s8(const struct conv2d *p, const struct coded_weights *w, const struct error_s8 *ey,
+                      const struct clamp *clamp, const struct error_s8 *ex, void *scratch PACED)
+{
+    uint32_t lanes = most_lanes(p->c_in);
+    struct columns col = {.p = p, .codes = w, .ey = ey->q, .sums = scratch};
+    int16_t *r = (int16_t *)(void *)(col.sums + lanes * strip_pixels(p));
+    col.tile = r + round_up4(2u * p->c_out) / 2;
+    col.decoded = (int8_t *)(col.tile + tile_bytes(p->c_out, lanes) / 2);
+    col.r = r;
+    const struct joint to = {ex, clamp, align_errors(p, ey->scale, r)};
+    put_part(&col, (const int8_t *)w->codes, p->c_in, NULL, &to PACE);
+}

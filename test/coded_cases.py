@@ -1,0 +1,47 @@
+"""Random cases of convolutions whose weights are codes, for kernel_cases.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from kernel_twins import Guarded, Twin, clamp_struct, error_struct
+
+from microtrain.convert.ops import coded
+from microtrain.convert.reference.kernels import Array, Clamp, Conv, Error
+
+PAIRS = 256
+
+
+def draw_coded(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """Weights [c_out, ...] that take no more than 256 pairs."""
+    length = int(np.prod(shape[1:]))
+    pairs = rng.integers(-128, 128, (int(rng.integers(1, PAIRS - 128)), 2), dtype=np.int8)
+    drawn = pairs[rng.integers(0, len(pairs), (shape[0], (length + 1) // 2))]
+    return np.ascontiguousarray(drawn.reshape(shape[0], -1)[:, :length]).reshape(shape)
+
+
+def weights_struct(guard: Guarded, w: Array) -> coded.CodedWeights:
+    """Codes and pairs between canaries: nothing but them is read."""
+    found = coded.codes_of(w)
+    return coded.CodedWeights(codes=guard.copy(found.codes), pairs=guard.copy(found.pairs))
+
+
+def forward(twin: Twin, p: Conv, x: Array, w: Array, b: Array, mask: bool) -> tuple[Array, Array | None]:
+    guard, struct = Guarded(), twin.conv(p)
+    y = guard.array(p.y, np.int8)
+    bits = guard.array((*p.y[:2], (p.y[2] + 7) // 8), np.uint8) if mask else None
+    scratch = twin.scratch(guard, "cconv2d_fwd", struct)
+    twin.lib.cconv2d_fwd_s8(struct, weights_struct(guard, w), x, b, y, bits, scratch)
+    guard.check()
+    return y, bits
+
+
+def backward_x(twin: Twin, p: Conv, ey: Error, w: Array, clamp: Clamp) -> Error:
+    guard, struct = Guarded(), twin.conv(p)
+    ex = Error(guard.array(p.x, np.int8), guard.array((p.x[2],), np.float32))
+    scratch = twin.scratch(guard, "cconv2d_bwd_x", struct)
+    args: tuple[Any, ...] = (error_struct(ey), clamp_struct(clamp), error_struct(ex), scratch)
+    twin.lib.cconv2d_bwd_x_s8(struct, weights_struct(guard, w), *args)
+    guard.check()
+    return ex

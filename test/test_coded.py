@@ -1,0 +1,213 @@
+"""Weights as codes: what a layer loses to them, the same bytes everywhere, what conversion says of them."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from networks import Builder, residual_network
+from test_convert_cli import EXAMPLE, MODEL, convert, refused
+from test_executor import run_both
+from test_parallel import assert_simulated, image_of
+from test_stream import assert_same_logits
+
+from lab.bench import accuracy
+from lab.networks import varied_network, with_codes
+from microtrain.base.plan import read_plan
+from microtrain.convert.emit.code import generate
+from microtrain.convert.execute.batched import run_int8
+from microtrain.convert.execute.executor import Executor
+from microtrain.convert.ir import ConvertError, Graph
+from microtrain.convert.native_model import NativeModel
+from microtrain.convert.ops import coded
+from microtrain.convert.pipeline import Compiled, Passes, compile_graph
+from microtrain.convert.quantize.compress import LEAST_SIGNAL, candidates, compressed
+from microtrain.convert.quantize.pair_codes import Inputs, fit
+from microtrain.convert.scheme import Scheme, convolutions
+
+PHOTOS = EXAMPLE / "calibration.npz"
+
+
+def biased(graph: Graph, passes: Passes | None = None) -> Compiled:
+    """The biases of all layers are trained, no weights but the head's."""
+    return compile_graph(graph, Scheme("biases", -1, head="random"), 5, passes or Passes())
+
+
+# ---------------------------------------------------------------- codes
+@pytest.mark.parametrize("length", [1, 2, 7, 40, 41])
+def test_codes_are_the_weights(length: int) -> None:
+    rng = np.random.default_rng(length)
+    pairs = rng.integers(-128, 128, (100, 2)).astype(np.int8)
+    rows = pairs[rng.integers(0, 100, (30, (length + 1) // 2))].reshape(30, -1)[:, :length]
+    found = coded.codes_of(rows)
+    decoded = found.pairs[found.codes].view(np.int8).reshape(30, -1)[:, :length]
+    np.testing.assert_array_equal(decoded, rows)
+
+
+def test_more_pairs_than_a_table_holds_are_no_codes() -> None:
+    rows = np.stack(np.meshgrid(np.arange(17), np.arange(17)), axis=-1).reshape(1, -1).astype(np.int8)
+    with pytest.raises(ValueError, match="289 pairs of weights, more than 256"):
+        coded.codes_of(rows)
+
+
+def drawn_layer(columns: int = 31) -> tuple[np.ndarray, Inputs]:
+    """Weights, and inputs that vary together."""
+    rng = np.random.default_rng(1)
+    weight = np.clip(np.rint(rng.normal(0, 40, (64, columns))), -127, 127).astype(np.int8)
+    weight[3] = 0
+    x = rng.normal(0, 1, (4000, columns)) @ rng.normal(0, 1, (columns, columns))
+    seen = np.cov(x.T, bias=True)
+    return weight, Inputs(seen, seen)
+
+
+def lost(weight: np.ndarray, inputs: Inputs, quick: bool) -> float:
+    """What codes change of the sums, in parts of their energy."""
+    found = fit(weight, inputs, quick)
+    coded.codes_of(found.stored)
+    change = found.stored / found.factor[:, None] - weight
+    return float(np.trace(change @ inputs.seen @ change.T) / np.trace(weight @ inputs.seen @ weight.T))
+
+
+@pytest.mark.parametrize("columns", [30, 31])
+def test_errors_passed_on_change_the_sums_less(columns: int) -> None:
+    weight, inputs = drawn_layer(columns)
+    assert lost(weight, inputs, quick=False) < 0.75 * lost(weight, inputs, quick=True) < 0.02
+
+
+def test_a_channel_without_weights_keeps_none_and_its_scale() -> None:
+    found = fit(*drawn_layer())
+    assert not found.stored[3].any() and found.factor[3] == 1.0
+
+
+def test_weights_follow_the_inputs_that_they_will_have() -> None:
+    """Inputs that have become half as large want weights of twice the size."""
+    weight, inputs = drawn_layer(30)
+    halved = fit(weight, Inputs(inputs.seen / 4, inputs.seen / 2))
+    ratio = np.sum(halved.stored / halved.factor[:, None] * weight) / np.sum(np.square(weight.astype(float)))
+    assert 1.6 < ratio < 2.1
+
+
+# ---------------------------------------------------------------- the same bytes
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+@pytest.mark.parametrize("seed", range(5))
+def test_generated_code_trains_like_the_executor(seed: int, compiler: str, tmp_path: Path) -> None:
+    """Random networks: all layers of codes but two, which are trained."""
+    graph = with_codes(varied_network(seed), seed, skip=2)
+    names = [n.layer for n in graph.nodes if n.layer and coded.can_be_coded(n)]
+    weights: dict[str | int, float | tuple[int, ...]] = {name: 1.0 for name in names if name}
+    scheme = Scheme("s", -1, weights, fraction_bits=4, head="random")
+    compiled = compile_graph(graph, scheme, graph.tensors[graph.output].channels)
+    run_both(compiled, NativeModel(generate(compiled, "a test"), tmp_path, compiler), 5)
+
+
+def test_codes_compute_what_their_weights_compute() -> None:
+    """A network of codes and one of the same weights as int8: logits, and what a step learns."""
+    graph = with_codes(residual_network())
+    dense = graph.replace(
+        nodes=tuple(replace(n, op="conv2d") if n.op == coded.CODED else n for n in graph.nodes)
+    )
+    assert dense.nodes != graph.nodes
+    runs = [Executor(biased(each).graph) for each in (graph, dense)]
+    image = image_of(graph, 1)
+    first, second = (run.forward(image).tobytes() for run in runs)
+    assert first == second
+
+
+@pytest.mark.parametrize("arriving", [True, False])
+def test_rows_give_the_same_logits(arriving: bool, tmp_path: Path) -> None:
+    graph = with_codes(residual_network())
+    frozen = compile_graph(graph, Scheme("head", head="random"), 5, Passes(arriving=arriving))
+    assert any(part.op == coded.CODED for node in frozen.graph.nodes for part in node.parts)
+    assert_same_logits(frozen, tmp_path)
+
+
+def test_the_simulation_has_the_executors_gradients(tmp_path: Path) -> None:
+    graph = with_codes(residual_network())
+    model = compile_graph(graph, Scheme("b", -1, head="random"), 4, Passes(fused=False))
+    assert_simulated(model, image_of(graph, 1), tmp_path)
+
+
+def test_weights_in_four_bits_cannot_be_trained() -> None:
+    graph = with_codes(residual_network())
+    name = convolutions(graph)[0]
+    with pytest.raises(ConvertError, match=f"{name} has weights in 4 bits, which cannot be trained"):
+        compile_graph(graph, Scheme("s", weights={name: 1.0}), 4)
+
+
+# ---------------------------------------------------------------- the pass
+def wide_network() -> Graph:
+    """Layers of which some take less flash as codes."""
+    b = Builder(np.random.default_rng(2), (16, 16, 3))
+    x = b.conv("x", 24, 3, 2)
+    for _ in range(2):
+        x = b.conv(b.depthwise(b.conv(x, 96)), 24, relu=False)
+    return b.finish(x, 10)
+
+
+@pytest.fixture(scope="module")
+def images() -> np.ndarray:
+    return np.random.default_rng(4).integers(0, 256, (40, 16, 16, 3)).astype(np.uint8)
+
+
+def test_all_frozen_layers_or_as_many_as_keep_the_answers(images: np.ndarray) -> None:
+    graph = wide_network()
+    names = candidates(graph, frozenset())
+    assert len(names) == 4 and graph.nodes[0].layer not in names  # its codes would take as much as it does
+    every, some = (compressed(graph, images, frozenset(names[:1]), every) for every in (True, False))
+    assert every.compression is not None and some.compression is not None
+    assert every.compression.layers == tuple(names[1:])
+    assert set(some.compression.layers) <= set(names[1:]) and some.compression.signal >= LEAST_SIGNAL
+    assert some.compression.signal >= every.compression.signal
+    for name in names[1:]:
+        coded.codes_of(every.layers[name].weight)
+    logits = [run_int8(g, images) for g in (graph, every)]
+    signal = np.square(logits[0] - logits[0].mean(axis=1, keepdims=True)).sum()
+    assert np.square(logits[1] - logits[0]).sum() < 0.2 * signal
+
+
+def test_a_network_without_a_layer_to_code_is_told(images: np.ndarray) -> None:
+    graph = wide_network()
+    with pytest.raises(ConvertError, match="has no frozen dense layer that 4 bits make smaller"):
+        compressed(graph, images, frozenset(graph.layers), every=True)
+
+
+# ---------------------------------------------------------------- the command
+def test_conversion_says_what_it_saves_and_loses(tmp_path: Path) -> None:
+    sizes = {}
+    for bits in ("8", "4"):
+        done = convert(MODEL, "--scheme", "bias-only", "--weights-bits", bits, "-o", tmp_path / bits)
+        assert done.exit_code == 0, done.output
+        sizes[bits] = read_plan(tmp_path / bits / "plan.json")
+    plain, small = sizes["8"], sizes["4"]
+    assert plain.compression is None and "compression" not in json.loads(plain.path.read_text())
+    found = small.compression
+    assert found is not None and found.layers and found.signal > 10 and found.same > 0.8
+    assert plain.flash.weights - small.flash.weights == found.saved > 0
+    assert {row.layer for row in small.layers if row.op == coded.CODED} == set(found.layers)
+    said = f"4 bits in {len(found.layers)} layers, {found.saved:,} B of flash less"
+    assert said in done.output and said in (tmp_path / "4/report.html").read_text()
+
+
+def test_a_checkpoint_without_photographs_is_told(tmp_path: Path) -> None:
+    from lab.golden.data import find
+
+    try:
+        model = find().checkpoint("mcunet-5fps")
+    except Exception:
+        pytest.skip("MICROTRAIN_DATA is not set")
+    said = refused(tmp_path / "out", model, "--weights-bits", "4", "--classes", 10)
+    assert re.search(r"carries no calibration images: pass --calibration DIR", " ".join(said.split()))
+
+
+def test_a_scheme_that_trains_everything_leaves_nothing_to_code(tmp_path: Path) -> None:
+    said = refused(tmp_path / "out", MODEL, "--weights-bits", "4", "--scheme", "full")
+    wanted = "no frozen dense layer that 4 bits make smaller: convert with --weights-bits 8"
+    assert wanted in " ".join(said.split())
+
+
+def test_photographs_are_no_images_that_are_judged_by() -> None:
+    assert not any("nips" in name for name in accuracy.SETS)

@@ -1,0 +1,246 @@
+"""Dense convolutions whose frozen weights lie in flash as codes, four bits a weight.
+
+Two neighbouring weights of an output channel are an index into a table of the layer's own. The weights in the
+graph are what the codes stand for, so all but storage and kernels is that of dense convolutions (conv.py).
+`compress/` makes such layers.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from microtrain.convert.ir import ConvertError, Graph, Layer, Node
+from microtrain.convert.names import Names, identifier
+from microtrain.convert.reference import hostlib
+from microtrain.convert.reference import kernels as reference
+from microtrain.convert.reference.hostlib import S8, S32, SCRATCH, U8, U16, Clamp, ErrorS8, Record, Signature
+
+from . import bias, bounds, conv, conv_constants, conv_structs
+from .bounds import layer_guard
+from .conv_structs import Conv2d, c_struct
+from .ctext import Table, struct
+from .environment import Env
+from .outputs import by_range
+from .stage import WindowStage, no_stage_structs
+from .table import (
+    NO_ATEN,
+    BackwardOp,
+    Folds,
+    ForwardOp,
+    Learns,
+    Leaves,
+    Op,
+    Updates,
+    no_facts,
+    no_structs,
+    not_in_place,
+)
+from .work import by_size, one_way, with_biases
+
+if TYPE_CHECKING:
+    from .tape import Tape
+
+CODED = "cconv2d"
+HEADER = "coded"
+PAIRS = 256  # in the table of a layer
+
+
+class CodedWeights(Record):
+    _fields_ = (("codes", ctypes.c_void_p), ("pairs", ctypes.c_void_p))
+    _arrays_: ClassVar = {"codes": U8, "pairs": U16}
+
+
+@dataclass(frozen=True, eq=False)
+class Codes:
+    """codes: uint8 [c_out][(k + 1) / 2]; pairs: uint16 [PAIRS], the first int8 in the low byte."""
+
+    codes: np.ndarray
+    pairs: np.ndarray
+
+
+def codes_of(weight: np.ndarray) -> Codes:
+    """The codes of int8 weights [c_out, ...]. ValueError where they have more pairs than a table holds."""
+    rows = np.ascontiguousarray(weight.reshape(len(weight), -1))
+    words = np.ascontiguousarray(rows[:, : rows.shape[1] // 2 * 2]).view("<u2")
+    pairs = np.unique(words)
+    if rows.shape[1] % 2:  # a last weight takes any pair that begins with it
+        last = rows[:, -1].astype(np.uint8).astype(np.uint16)
+        pairs = np.union1d(pairs, np.setdiff1d(last, pairs & 255))
+        words = np.column_stack([words, pairs[(last[:, None] == pairs & 255).argmax(axis=1)]])
+    if len(pairs) > PAIRS:
+        raise ValueError(f"{len(pairs)} pairs of weights, more than {PAIRS}")
+    table = np.zeros(PAIRS, np.uint16)
+    table[: len(pairs)] = pairs
+    return Codes(np.searchsorted(pairs, words).astype(np.uint8), table)
+
+
+def coded(node: Node) -> Node:
+    """A dense convolution as one with codes."""
+    assert node.op == conv.DENSE, node.op
+    return replace(node, op=CODED)
+
+
+def can_be_coded(node: Node) -> bool:
+    return node.op == conv.DENSE
+
+
+def flash_saved(layer: Layer) -> int:
+    """Bytes of flash that codes and their table take less than the weights of a layer; may be negative."""
+    rows, row = len(layer.weight), layer.weight[0].size
+    return int(rows * row - rows * ((row + 1) // 2) - 2 * PAIRS)
+
+
+# ---------------------------------------------------------------- in graphs
+
+
+def _gradient(tape: Tape, node: Node, error: str | None) -> None:
+    """Bias update and error to the input."""
+    if tape.graph.layers[node.layer or ""].trained:
+        raise ConvertError(
+            f"{node.name} has weights in 4 bits, which cannot be trained: convert with --weights-bits 8, or "
+            "leave this layer's weights out of the scheme"
+        )
+    if error is not None:
+        tape.append(Node(bias.UPDATE, node.name, (error,), (), layer=node.layer))
+        tape.send(node.inputs[0], Node(f"{CODED}_bwd_x", node.name, (error,), (), layer=node.layer))
+
+
+def _run_forward(env: Env, node: Node) -> None:
+    state, x = env.state[node.layer or ""], env.values[node.inputs[0]]
+    results = reference.conv2d_fwd(conv.params(env, node), x, state.weight, state.bias)
+    env.values.update(zip(node.outputs, results, strict=False))
+
+
+def _run_bwd_x(env: Env, node: Node) -> None:
+    ends = env.values[node.inputs[0]], env.state[node.layer or ""].weight, env.clamp(node.clamp)
+    env.values[node.outputs[0]] = env.backend.conv2d_bwd_x(conv.params(env, node), *ends)
+
+
+# ---------------------------------------------------------------- in C
+
+
+def _tables(graph: Graph, node: Node) -> Iterator[Table]:
+    """Codes and pairs in the place of the weights, then the other tables of a convolution."""
+    layer, cid = graph.layers[node.layer or ""], identifier(node.layer or "")
+    found = codes_of(layer.weight)
+    yield Table(f"MODEL_WEIGHTS uint8_t codes_{cid}[{found.codes.size}]", found.codes, "weights")
+    yield Table(f"MODEL_WEIGHTS uint16_t pairs_{cid}[{PAIRS}]", found.pairs, "weights")
+    yield from (table for table in conv_constants.tables(graph, node) if table.name != f"w_{cid}")
+
+
+def _structs(names: Names, node: Node) -> Iterator[str]:
+    cid = identifier(node.layer or "")
+    fields: dict[str, object] = {"codes": f"codes_{cid}", "pairs": f"pairs_{cid}"}
+    yield struct("coded_weights", "coded", node.layer or "", fields) + conv_structs.constants(names, node)
+
+
+def _call_forward(names: Names, node: Node) -> str:
+    biases, before = conv.expand_biases(names, node, 0)
+    x, y, mask = names.at(node.inputs[0]), names.at(node.outputs[0]), names.mask_out(node)
+    scratch = names.scratch(conv.biases_bytes(names.graph, node))
+    begin = f"{CODED}_fwd_s8({names.struct('conv', node)}, {names.struct('coded', node)}"
+    return "\n".join([*before, f"{begin}, {x}, {biases}, {y}, {mask}, {scratch});"])
+
+
+def _call_bwd_x(names: Names, node: Node) -> str:
+    begin = f"{CODED}_bwd_x_s8({names.struct('conv', node)}, {names.struct('coded', node)}"
+    error, out = names.error(node.inputs[0]), names.error(node.outputs[0])
+    return f"{begin}, {error}, {names.clamp()}, {out}, {names.scratch()});"
+
+
+def _operands(names: Names, node: Node, offset: int) -> tuple[str, str, str]:
+    return names.struct("conv", node), "NULL", conv.expand_biases(names, node, offset)[0]
+
+
+def _rows(names: Names, node: Node) -> str:
+    return f"{CODED}_fwd_s8(p, {names.struct('coded', node)}, x, stage->b, y, NULL, scratch);"
+
+
+def _rows_scratch(graph: Graph, node: Node) -> int:
+    return hostlib.scratch_bytes(f"{CODED}_fwd", c_struct(graph, node))
+
+
+def _scratch_forward(graph: Graph, node: Node) -> int:
+    return conv.biases_bytes(graph, node) + _rows_scratch(graph, node)
+
+
+def _scratch_bwd_x(graph: Graph, node: Node) -> int:
+    return hostlib.scratch_bytes(f"{CODED}_bwd_x", c_struct(graph, node))
+
+
+STAGE = WindowStage(
+    kind=None,
+    mixes=True,
+    geometry=c_struct,
+    operands=_operands,
+    structs=no_stage_structs,
+    biases=conv.biases_bytes,
+    before=conv.before_rows,
+    rows=_rows,
+    scratch=_rows_scratch,
+)
+_SIZE: Signature = (ctypes.c_uint32, (Conv2d,))
+
+OPS: tuple[Op, ...] = (
+    ForwardOp(
+        CODED,
+        shapes=conv.forward_shapes,
+        run=_run_forward,
+        call=_call_forward,
+        accumulators=bounds.conv_forward,
+        scratch=_scratch_forward,
+        macs=conv.macs,
+        way=one_way,
+        work=with_biases,
+        in_place=not_in_place,
+        kernels={
+            f"{CODED}_fwd_s8": (None, (Conv2d, CodedWeights, S8, S32, S8, U8, SCRATCH)),
+            f"{CODED}_fwd_scratch": _SIZE,
+            **conv.EXPAND,
+        },
+        header=HEADER,
+        aten=NO_ATEN,  # the rules make dense ones
+        folds=Folds.NORM_AND_RELU,
+        learns=Learns.COLUMNS,
+        output=by_range,
+        float_run=conv.float_run,
+        int8_run=conv.int8_run,
+        gathers=conv.gathers_taps,
+        gradient=_gradient,
+        leaves=Leaves.CLAMP_MASK,
+        tables=_tables,
+        layer_structs=_structs,
+        step_structs=no_structs,
+        kernel=f"{CODED}_fwd_s8",
+        struct="conv",
+        stage=STAGE,
+        arrays=conv_constants.arrays,
+        facts=no_facts,
+        parallel=conv.parallel_dense,
+    ),
+    BackwardOp(
+        f"{CODED}_bwd_x",
+        shapes=conv.input_shape,
+        run=_run_bwd_x,
+        call=_call_bwd_x,
+        accumulators=bounds.conv_input_gradient,
+        scratch=_scratch_bwd_x,
+        macs=conv.macs,
+        way=one_way,
+        work=by_size,
+        in_place=not_in_place,
+        kernels={
+            f"{CODED}_bwd_x_s8": (None, (Conv2d, CodedWeights, ErrorS8, Clamp, ErrorS8, SCRATCH)),
+            f"{CODED}_bwd_x_scratch": _SIZE,
+        },
+        header=HEADER,
+        updates=Updates.NOTHING,
+        reads_weights=True,
+        guard=layer_guard,
+    ),
+)

@@ -1,0 +1,238 @@
+"""Weights in four bits: a pass over the quantized graph, which layers it takes, and what they lose.
+
+A coded layer is an int8 layer whose weights are few different pairs (ops/coded.py), so nothing behind this
+pass knows of it but storage and kernels. Layers are coded one after the other, each for the inputs that the
+layers before it leave it, and its biases make up for what moves its sums' means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from microtrain.convert.execute.batched import batches, int8_node, run_int8, stored_pixels
+from microtrain.convert.ir import Compression, ConvertError, Graph, Node
+from microtrain.convert.limits import bias_room, prove
+from microtrain.convert.ops import coded
+from microtrain.convert.ops.conv import sums
+from microtrain.convert.ops.table import Values
+from microtrain.convert.reference.windows import centred, columns
+
+from .bias_correction import most_alive
+from .fidelity import decibels, energy
+from .pair_codes import Inputs, fit
+
+LEAST_SIGNAL = 20.0  # dB of the logits to what 4 bits change of them, that `auto` keeps to
+HELD = 4  # one image of so many is kept to judge by
+FEW_IMAGES = 8  # with fewer all of them are learned from and judged by
+MOST_JUDGED, SENSED = 128, 32  # images
+MOST_BYTES = 512 << 20  # of all images' tensors that are alive at once, and of all tensors of those SENSED
+ROUNDS = 3
+LESS_LOST = 0.3  # of what single layers lose when they are coded in haste
+MARGIN = 0.25  # dB by which another round aims higher
+
+
+@dataclass(eq=False)
+class Pair:
+    """A batch of images on its way through the network as it was and as it becomes: tensors by name."""
+
+    whole: dict[str, np.ndarray]
+    coded: dict[str, np.ndarray]
+
+
+def compressed(graph: Graph, images: np.ndarray, trained: frozenset[str], every: bool) -> Graph:
+    """The quantized graph with weights in four bits.
+
+    images   uint8 [N, h, w, c], typical ones
+    trained  layers whose weights are to be trained: they stay as they are
+    every    all other dense layers that take less flash as codes; False: as many as keep LEAST_SIGNAL
+    """
+    layers = candidates(graph, trained)
+    if not layers:
+        raise ConvertError(
+            f"{graph.name} has no frozen dense layer that 4 bits make smaller: convert with --weights-bits 8"
+        )
+    if len(images) < FEW_IMAGES:
+        learned = judged = images
+    else:
+        held = np.arange(len(images)) % HELD == HELD - 1
+        learned, judged = images[~held], images[held][:MOST_JUDGED]
+    expected = np.concatenate([run_int8(graph, batch) for batch in batches(graph, judged, "int8 answers")])
+    if every:
+        return _judged(graph, _coded(graph, learned, layers), layers, judged, expected)
+    return _as_many(graph, learned, layers, judged, expected)
+
+
+def candidates(graph: Graph, trained: frozenset[str]) -> list[str]:
+    """Frozen dense layers that take less flash as codes, in forward order."""
+    names = [n.layer for n in graph.forward_nodes if n.layer and coded.can_be_coded(n)]
+    return [n for n in names if n not in trained and coded.flash_saved(graph.layers[n]) > 0]
+
+
+def _as_many(
+    graph: Graph, images: np.ndarray, layers: list[str], judged: np.ndarray, expected: np.ndarray
+) -> Graph:
+    """The most bytes saved that keep LEAST_SIGNAL: layers in the order of what they lose a byte."""
+    lost = _sensitivity(graph, images, layers)
+    order = sorted(layers, key=lambda name: lost[name] / coded.flash_saved(graph.layers[name]))
+    together = np.cumsum([lost[name] for name in order])
+    best, share, aim = graph, LESS_LOST, LEAST_SIGNAL
+    tried: set[int] = set()
+    for _ in range(ROUNDS):
+        count = int((share * together <= 10 ** (-aim / 10)).sum())
+        if count == 0 or count in tried:
+            break
+        tried.add(count)
+        chosen = [name for name in layers if name in order[:count]]
+        found = _judged(graph, _coded(graph, images, chosen), chosen, judged, expected)
+        assert found.compression is not None
+        share = 10 ** (-found.compression.signal / 10) / together[count - 1]
+        if found.compression.signal < LEAST_SIGNAL:
+            aim += MARGIN
+        elif best.compression is None or found.compression.saved > best.compression.saved:
+            best = found
+    if best.compression is None:
+        raise ConvertError(
+            f"{graph.name} loses too much with any layer in 4 bits: convert with --weights-bits 8"
+        )
+    return best
+
+
+def _judged(
+    graph: Graph, found: Graph, layers: Sequence[str], judged: np.ndarray, expected: np.ndarray
+) -> Graph:
+    """With what the codes save and lose."""
+    logits = np.concatenate([run_int8(found, batch) for batch in batches(found, judged, "4-bit answers")])
+    said = Compression(
+        layers=tuple(layers),
+        saved=sum(coded.flash_saved(graph.layers[name]) for name in layers),
+        signal=_signal(expected, logits),
+        same=float((expected.argmax(axis=1) == logits.argmax(axis=1)).mean()),
+        images=len(judged),
+    )
+    return found.replace(compression=said)
+
+
+def _signal(expected: np.ndarray, found: np.ndarray) -> float:
+    """Decibels between the logits, about each image's mean where there are several, and their change."""
+    mean = expected.mean(axis=1, keepdims=True) if expected.shape[1] > 1 else expected.mean()
+    return decibels(energy(expected - mean), energy(found - expected))
+
+
+def _coded(graph: Graph, images: np.ndarray, layers: Sequence[str]) -> Graph:
+    """The graph with some layers as codes."""
+    some = images[np.linspace(0, len(images) - 1, _count_images(graph, len(images))).astype(int)]
+    entry, found, chosen = graph.input.tensor, graph, set(layers)
+    pixels = [stored_pixels(graph, batch) for batch in batches(graph, some, "weights in 4 bits")]
+    pairs = [Pair({entry: batch}, {entry: batch}) for batch in pixels]
+    for step, node in enumerate(graph.nodes):
+        if node.layer in chosen:
+            found = _with_codes(found, graph, node, pairs)
+        alive = {t for n in graph.nodes[step + 1 :] for t in n.inputs}
+        for pair in pairs:
+            _advance(graph, found, found.nodes[step], pair, alive)
+    return found
+
+
+def _count_images(graph: Graph, images: int) -> int:
+    """How many of so many images fit MOST_BYTES on their way through both networks."""
+    return max(1, min(images, MOST_BYTES // (2 * most_alive(graph))))
+
+
+def _advance(graph: Graph, found: Graph, node: Node, pair: Pair, alive: set[str]) -> None:
+    """Run a node in both networks and forget what nothing reads any more."""
+    y, old = node.outputs[0], graph.forward_of.get(node.layer or "", node)
+    pair.whole[y] = int8_node(graph, old, pair.whole)
+    unchanged = node is old and all(pair.whole[t] is pair.coded[t] for t in node.inputs)
+    pair.coded[y] = pair.whole[y] if unchanged else int8_node(found, node, pair.coded)
+    for values in (pair.whole, pair.coded):
+        for name in [n for n in values if n not in alive]:
+            del values[name]
+
+
+def _with_codes(found: Graph, graph: Graph, node: Node, pairs: Sequence[Pair], quick: bool = False) -> Graph:
+    """With the weights of one more layer as codes."""
+    name, layer = node.layer or "", graph.layers[node.layer or ""]
+    assert layer.weight_scale is not None and node.window is not None
+    made = fit(layer.weight.reshape(len(layer.weight), -1), _inputs(graph, node, pairs), quick)
+    new = coded.coded(node)
+    changed = replace(
+        layer,
+        weight=made.stored.reshape(layer.weight.shape),
+        weight_scale=layer.weight_scale / made.factor,
+        bias=_biases(made.stored, layer.bias * made.factor),
+    )
+    nodes = tuple(new if n.layer == name else n for n in found.nodes)
+    found = found.replace(nodes=nodes, layers={**found.layers, name: changed})
+    shift = _shift(graph, found, (node, new), pairs, made.factor)
+    changed = replace(changed, bias=_biases(made.stored, changed.bias - shift))
+    x, y = graph.tensors[node.inputs[0]], graph.tensors[node.outputs[0]]
+    assert changed.weight_scale is not None
+    prove(name, made.stored, changed.bias.astype(np.int64), changed.weight_scale, x, y)
+    return found.replace(layers={**found.layers, name: changed})
+
+
+def _biases(stored: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    room = bias_room(stored.shape[1])
+    found: np.ndarray = np.clip(np.rint(wanted), -room, room).astype(np.int32)
+    return found
+
+
+def _shift(
+    graph: Graph, found: Graph, nodes: tuple[Node, Node], pairs: Sequence[Pair], factor: np.ndarray
+) -> np.ndarray:
+    """What codes move the mean of each channel's sums by, in units of the sums as they are now."""
+    old, new = nodes
+    shift, count = np.zeros(len(factor)), 0
+    for pair in pairs:
+        before = sums(graph, old, pair.whole[old.inputs[0]])
+        after = sums(found, new, pair.coded[new.inputs[0]])
+        shift += np.sum(after - before * factor, axis=(0, 1, 2), dtype=np.float64)
+        count += before.size // len(factor)
+    return shift / count
+
+
+def _inputs(graph: Graph, node: Node, pairs: Sequence[Pair]) -> Inputs:
+    """How a layer's inputs vary together, with the layers before it as they were and as they are."""
+    assert node.window is not None
+    name = node.inputs[0]
+    size = graph.layers[node.layer or ""].weight[0].size
+    seen, crossed, count = np.zeros((size, size)), np.zeros((size, size)), 0
+    means = np.zeros((2, size))
+    for pair in pairs:
+        now = columns(centred(pair.coded[name], graph.tensors[name].zero), node.window)
+        same = pair.coded[name] is pair.whole[name]
+        old = now if same else columns(centred(pair.whole[name], graph.tensors[name].zero), node.window)
+        seen += now.T @ now
+        crossed += old.T @ now
+        means += np.stack([now.sum(axis=0), old.sum(axis=0)])
+        count += len(now)
+    means /= count
+    about = [np.outer(means[0], means[0]), np.outer(means[1], means[0])]
+    return Inputs(seen / count - about[0], crossed / count - about[1])
+
+
+def _sensitivity(graph: Graph, images: np.ndarray, layers: Sequence[str]) -> dict[str, float]:
+    """What the codes of one layer alone change of the logits, in parts of their energy."""
+    room = MOST_BYTES // sum(t.elements for t in graph.tensors.values())
+    some = images[: max(2, min(SENSED, room))]
+    values: dict[str, np.ndarray] = {}
+    expected = run_int8(graph, some, values.__setitem__)
+    lost = {}
+    for name in layers:
+        node = graph.forward_of[name]
+        found = _with_codes(graph, graph, node, [Pair(values, values)], quick=True)
+        lost[name] = 10 ** (-_signal(expected, _rerun(found, values, name)) / 10)
+    return lost
+
+
+def _rerun(found: Graph, values: Values, changed: str) -> np.ndarray:
+    """Logits with another layer, given all tensors as they were without it."""
+    fresh: dict[str, np.ndarray] = {}
+    for node in found.nodes:
+        if node.layer == changed or any(t in fresh for t in node.inputs):
+            fresh[node.outputs[0]] = int8_node(found, node, {**values, **fresh})
+    logits = fresh[found.output]
+    return logits.reshape(len(logits), -1)
