@@ -158,7 +158,8 @@ static struct tile tile_at(const struct view *v, uint32_t y, uint32_t x)
     int32_t top = (int32_t)(y * v->stride_h) - v->pad_h, left = (int32_t)(x * v->stride_w) - v->pad_w;
     int32_t height = (int32_t)((tile.h - 1) * v->stride_h + v->kh);
     tile.rows = overlap_of(top, height, v->image_h, v->space_h);
-    tile.columns = overlap_of(left - (int32_t)v->shift, (int32_t)v->places, v->image_w, v->space_w);
+    int32_t width = (int32_t)(v->shift + (tile.w - 1) * v->stride_w + v->kw);
+    tile.columns = overlap_of(left - (int32_t)v->shift, width, v->image_w, v->space_w);
     return tile;
 }
 
