@@ -143,6 +143,59 @@ def test_integers_and_floats_in_one_depthwise_layer(twin: Twin, side: int, mask:
     kernel_cases.same_mask(bits, want_bits)
 
 
+def check_a_stem(twin: Twin, stride: int, pad: int, shape: tuple[int, int, int]) -> None:
+    """Six fields of 27 values at a time: inside, over the edges, and with fewer left at the end."""
+    rng = np.random.default_rng(stride)
+    window = Window(3, 3, stride, stride, pad, pad)
+    h, w = ((side + 2 * pad - 3) // stride + 1 for side in shape[:2])
+    m = rng.uniform(1e-4, 1e-3, 9).astype(np.float32)
+    p = Conv(shape, (h, w, 9), window, -7, 5, m, 4)
+    x, taps = kernel_cases.draw_s8(rng, p.x), rng.integers(-127, 128, (9, 3, 3, 3), dtype=np.int8)
+    b = rng.integers(-9999, 9999, 9, dtype=np.int32)
+    for mask in (False, True):
+        y, bits = twin.forward("conv2d", p, x, taps, b, kernel_cases.Split((), 3, True), mask)
+        want, want_bits = reference.conv2d_fwd(p, x, taps, b)
+        np.testing.assert_array_equal(y, want)
+        kernel_cases.same_mask(bits, want_bits)
+
+
+@pytest.mark.parametrize("shape", [(16, 16, 3), (3, 29, 3), (9, 7, 3)], ids=str)
+@pytest.mark.parametrize("pad", [0, 1])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_stems_over_three_channels(twin: Twin, stride: int, pad: int, shape: tuple[int, int, int]) -> None:
+    check_a_stem(twin, stride, pad, shape)
+
+
+DSP = {
+    "the fourth of three values": ("dense_armv7em.S", "uxth    r9, r9", "mov     r9, r9"),
+    "a row of nine bytes": ("dense_armv7em.S", "orr     r7, r7, r9, lsl #24", "mov     r7, r7"),
+    "padding from the image": ("conv2d.c", "(struct field){bytes, 9}", "fields[lane]"),
+    "a pixel of another plane": (
+        "depthwise_armv7em.S",
+        "strd    r11, r8, [r3], #8",
+        "strd    r8, r11, [r3], #8",
+    ),
+    "the last pixel of a row": ("depthwise_armv7em.S", "cmn     r6, #1", "cmn     r6, #2"),
+    "a column that windows see": ("planes.c", "(v->shift + (tile.w - 1)", "((tile.w - 1)"),
+}
+
+
+@pytest.mark.parametrize("fault", DSP)
+def test_a_planted_fault_of_the_dsp_path_is_noticed(tmp_path: Path, fault: str) -> None:
+    name, right, wrong = DSP[fault]
+    kernels = tmp_path / "src/kernels"
+    shutil.copytree(kernel_arm.KERNELS, kernels)
+    text = (kernels / name).read_text()
+    assert right in text
+    (kernels / name).write_text(text.replace(right, wrong))
+    twin = Twin(kernel_arm.ArmLib(kernel_arm.build(tmp_path, kernels=kernels)))  # type: ignore[arg-type]
+    with pytest.raises(AssertionError):
+        check_a_stem(twin, 2, 1, (16, 16, 3))
+        for stride in (1, 2):
+            for shape in TILES.values():
+                test_depthwise_images_of_several_tiles(twin, 3, stride, shape)
+
+
 def test_a_wrong_integer_is_noticed(twin: Twin, monkeypatch: pytest.MonkeyPatch) -> None:
     """The words do reach the kernels: integers that are a thousandth too large make other outputs."""
 

@@ -171,6 +171,36 @@ uint32_t conv2d_fwd_scratch(const struct conv2d *p)
 
 #else
 
+#if KERNELS_DSP
+
+/* What an output of a 3x3 kernel over three channels sees, rows `step` bytes apart; the order is that of
+ * dense_armv7em.S. */
+struct field {
+    const int8_t *x;
+    uint32_t step;
+};
+
+void pack6_fields(int16_t *tile, const struct field *fields, uint32_t minus_zero);
+
+/* Packs six such fields from where they lie in x, and from `bytes` those that see padding. */
+static void pack_fields(const struct conv2d *p, const int8_t *x, struct corner at, const struct part *part,
+                        int8_t *bytes, int16_t *tile)
+{
+    struct field fields[LANES];
+    int32_t step = 3 * p->w_in;
+    for (uint32_t lane = 0; lane < LANES; lane++, next_corner(p, &at)) {
+        fields[lane] = (struct field){x + at.y * step + 3 * at.x, (uint32_t)step};
+        if (!is_inside(p, at, 1)) {
+            fetch_field(p, x, at, part, bytes);
+            fields[lane] = (struct field){bytes, 9};
+            bytes += part->k;
+        }
+    }
+    pack6_fields(tile, fields, halves_of(-p->x_zero));
+}
+
+#endif
+
 /* Gathers the inputs of the span's pixels for one weight matrix where the sums will be, if that has room for all
  * lanes, else lane by lane, and packs them. */
 NEVER_INLINE void gather_pixels(const struct conv2d *p, const int8_t *x, const struct part *part,
@@ -180,6 +210,12 @@ NEVER_INLINE void gather_pixels(const struct conv2d *p, const int8_t *x, const s
     int8_t *bytes = (int8_t *)out->sums;
     struct corner corner = corner_of(p, at->first);
     if (at->live == at->lanes && part->k * at->lanes <= block_bytes(p)) {
+#if KERNELS_DSP
+        if (at->lanes == LANES && p->kh == 3 && p->kw == 3 && p->c_in == 3 && part->k == 27 && !part->order) {
+            pack_fields(p, x, corner, part, bytes, tile);
+            return;
+        }
+#endif
         fetch_fields(p, x, corner, at->live, part, bytes);
         pack_rows(tile, at->lanes, bytes, part->k, part->k, p->x_zero);
         return;
@@ -290,10 +326,6 @@ NEVER_INLINE void put_span(const struct conv2d *p, const struct part part[2], co
     const struct part *first = part[0].k ? &part[0] : &part[1], *last = both ? &part[1] : first;
     const int16_t *tile = out->tile, *second = tile + round_up4(part[0].k) * out->at.lanes;
     int at_once = is_put_at_once(out, last, mask);
-    if (at_once && !both && !PACE_IS_ON()) { /* the usual case, without the loop */
-        put_rows(p, out, part, 0, p->c_out, b, y);
-        return;
-    }
     uint32_t most = AT_ONCE(at_once && !both ? p->c_out : (uint32_t)BLOCK);
     for (uint32_t o = PACE_INNER(), n; o < p->c_out; o += n) {
         n = p->c_out - o < most ? p->c_out - o : most;
@@ -314,6 +346,32 @@ NEVER_INLINE void put_span(const struct conv2d *p, const struct part part[2], co
     }
 }
 
+#if KERNELS_DSP
+
+/* conv2d_fwd_s8() of whole spans with one weight matrix and no mask, the usual case. */
+static void put_plain(const struct conv2d *p, const int8_t *x, const struct part *part, const int32_t *b,
+                      struct outputs *out, int8_t *y)
+{
+    uint32_t pixels = output_pixels(p), c = p->c_out, minus = halves_of(-p->x_zero);
+    uint32_t groups = is_pointwise(p) && !part->order && (part->k & 3u) == 0 ? part->k / 4 : 0;
+    struct dot_put put = {.offset = multiplier_offset(p->y_zero), .c = c, .from = b, .m = p->m};
+    for (uint32_t i = 0; i < pixels; i = out->at.first + out->at.live) {
+        out->at = span_at(i, pixels);
+        const int8_t *from = x + out->at.first * p->c_in;
+        put.y = y + out->at.first * c;
+        put.y3 = put.y + 3 * c;
+        if (out->at.lanes == LANES) {
+            groups ? pack6(out->tile, from, p->c_in, groups, minus) : pack_pixels(p, x, part, out, out->tile);
+            dot6_put(out->tile, part->w, part->k, c, &put);
+        } else {
+            groups ? pack4(out->tile, from, p->c_in, groups, minus) : pack_pixels(p, x, part, out, out->tile);
+            dot4_put(out->tile, part->w, part->k, c, &put);
+        }
+    }
+}
+
+#endif
+
 void conv2d_fwd_s8(const struct conv2d *p, const int8_t *x, const struct split_weights *w, const int32_t *b, int8_t *y,
                    uint8_t *mask, void *scratch PACED)
 {
@@ -321,6 +379,13 @@ void conv2d_fwd_s8(const struct conv2d *p, const int8_t *x, const struct split_w
     struct outputs out = {.sums = scratch};
     out.tile = (int16_t *)(void *)((int8_t *)scratch + block_bytes(p));
     uint32_t pixels = output_pixels(p);
+#if KERNELS_DSP
+    const struct part *only = part[1].k ? &part[1] : &part[0];
+    if (!mask && only->k >= 4 && (part[0].k == 0 || part[1].k == 0) && pixels >= FEW_LANES && !PACE_IS_ON()) {
+        put_plain(p, x, only, b, &out, y);
+        return;
+    }
+#endif
     for (uint32_t i = PACE_OUTER(); i < pixels; i = out.at.first + out.at.live) {
         out.at = span_at(i, pixels);
         if (part[0].k) {

@@ -149,6 +149,10 @@ void dot4_put(const int16_t *tile, const int8_t *rows, uint32_t n, uint32_t coun
 void dot6_add_put(const int16_t *tile, const int8_t *rows, uint32_t n, uint32_t count, const struct dot_put *put);
 void dot4_add_put(const int16_t *tile, const int8_t *rows, uint32_t n, uint32_t count, const struct dot_put *put);
 
+/* pack_rows() of groups of four values; minus_zero: halves_of() minus the zero point. */
+void pack6(int16_t *tile, const int8_t *rows, uint32_t step, uint32_t groups, uint32_t minus_zero);
+void pack4(int16_t *tile, const int8_t *rows, uint32_t step, uint32_t groups, uint32_t minus_zero);
+
 #elif !KERNELS_DSP
 
 /* y[lane * c + i] = output of sums[i][lane], for `count` channels; all lanes are live. */

@@ -213,7 +213,7 @@ static void fill_four(const struct view *v, const struct tile *tile, const int8_
     struct strip strip = {.c = v->c, .plane_bytes = planes_bytes(v, 1)};
     strip.x = image + (uint32_t)(rows.first * v->image_w + columns.first) * v->c;
     strip.plane = planes + rows.at * (int32_t)v->places + columns.at;
-    strip.shift = ((uint32_t)-v->zero & 0xffffu) * 0x10001u;
+    strip.shift = halves_of(-v->zero);
     strip.columns = (uint32_t)columns.n;
     strip.rows = (uint32_t)rows.n;
     strip.x_skip = (uint32_t)(v->image_w - columns.n) * v->c;
