@@ -176,7 +176,7 @@ DSP = {
         "strd    r8, r11, [r3], #8",
     ),
     "the last pixel of a row": ("depthwise_armv7em.S", "cmn     r6, #1", "cmn     r6, #2"),
-    "a column that windows see": ("planes.c", "(v->shift + (tile.w - 1)", "((tile.w - 1)"),
+    "a column that windows see": ("planes.c", "(v->shift + (tile->w - 1)", "((tile->w - 1)"),
 }
 
 
