@@ -166,6 +166,33 @@ def test_stems_over_three_channels(twin: Twin, stride: int, pad: int, shape: tup
     check_a_stem(twin, stride, pad, shape)
 
 
+@pytest.mark.parametrize("trained", [0, 5, 24])
+@pytest.mark.parametrize("mask", [False, True])
+@pytest.mark.parametrize("side", [1, 2, 4, 8])
+def test_outputs_may_take_the_place_of_inputs(twin: Twin, side: int, mask: bool, trained: int) -> None:
+    rng = np.random.default_rng(side)
+    split = kernel_cases.Split(tuple(range(trained)), 24)
+    for c_out in (3, 16, 24):
+        m = rng.uniform(1e-4, 1e-3, c_out).astype(np.float32)
+        p = Conv((side, side, 24), (side, side, c_out), Window(1, 1), -7, 5, m, 4)
+        assert twin.in_place("conv2d", p)
+        x, w = kernel_cases.draw_s8(rng, p.x), rng.integers(-127, 128, (c_out, 1, 1, 24), dtype=np.int8)
+        b = rng.integers(-9999, 9999, c_out, dtype=np.int32)
+        y, bits = twin.forward("conv2d", p, x, w, b, split, mask, in_place=True)
+        want, want_bits = reference.conv2d_fwd(p, x, w, b)
+        np.testing.assert_array_equal(y, want)
+        kernel_cases.same_mask(bits, want_bits)
+
+
+def test_outputs_may_not_take_the_place_of_what_is_read_again(twin: Twin) -> None:
+    """Of 25 pixels the last four begin with three that were read; fewer outputs leave them alone."""
+    for c_out, free in ((24, False), (16, True), (25, False)):
+        p = Conv((5, 5, 24), (5, 5, c_out), Window(1, 1), 0, 0, np.full(c_out, 0.001, np.float32), 4)
+        assert twin.in_place("conv2d", p) == free
+    window = Window(3, 3, 1, 1, 1, 1)
+    assert not twin.in_place("conv2d", Conv((4, 4, 24), (4, 4, 8), window, 0, 0, np.ones(8, np.float32), 4))
+
+
 DSP = {
     "the fourth of three values": ("dense_armv7em.S", "uxth    r9, r9", "mov     r9, r9"),
     "a row of nine bytes": ("dense_armv7em.S", "orr     r7, r7, r9, lsl #24", "mov     r7, r7"),

@@ -121,6 +121,7 @@ struct outputs {
     int16_t *tile;  /* frozen part, then trained part */
     int32_t *sums;  /* [BLOCK][lanes]; while a pixel is packed, its bytes [part.k] */
     struct span at; /* output pixels */
+    int in_place;   /* they take the place of inputs */
 };
 
 /* Output channels that are summed before they are requantized: whole bytes of the mask. */
@@ -163,6 +164,35 @@ uint32_t conv2d_fwd_scratch(const struct conv2d *p)
 {
     /* two parts, each rounded up to a group: a group more than the sum at most */
     return block_bytes(p) + tile_bytes((uint32_t)p->kh * p->kw * p->c_in + 4, most_lanes(output_pixels(p)));
+}
+
+/* Output channels of a block with Helium, where the scratch allows so many. */
+static uint32_t block_channels_mve(const struct conv2d *p)
+{
+    uint32_t bytes = conv2d_fwd_scratch(p), most = bytes < 256 ? 8 : (bytes / 16) & ~7u;
+    return p->c_out < most ? p->c_out : most;
+}
+
+uint32_t conv2d_fwd_in_place(const struct conv2d *p)
+{
+    uint32_t pixels = output_pixels(p), in = p->c_in, out = p->c_out;
+    if (!is_pointwise(p) || out > in || block_channels_mve(p) < out || conv2d_fwd_scratch(p) < in + 12 * out) {
+        return 0;
+    }
+    for (uint32_t i = 0; i < pixels;) {
+        struct span at = span_at(i, pixels);
+        if (at.first * in < i * out) { /* it reads pixels again, over which outputs were written */
+            return 0;
+        }
+        i = at.first + at.live;
+    }
+    return 1;
+}
+
+/* True where outputs lie over inputs. */
+static int is_in_place(const struct conv2d *p, const int8_t *x, const int8_t *y)
+{
+    return y < x + (uint32_t)p->h_in * p->w_in * p->c_in && x < y + output_pixels(p) * p->c_out;
 }
 
 #if KERNELS_MVE
@@ -329,7 +359,10 @@ NEVER_INLINE void put_span(const struct conv2d *p, const struct part part[2], co
     uint32_t most = AT_ONCE(at_once && !both ? p->c_out : (uint32_t)BLOCK);
     for (uint32_t o = PACE_INNER(), n; o < p->c_out; o += n) {
         n = p->c_out - o < most ? p->c_out - o : most;
-        if (PACE_STOP(out->at.first, o, n * out->at.live * (part[0].k + part[1].k + WORK_OUTPUT))) {
+        /* in place a span is a piece: its inputs are gone */
+        if ((o == 0 || !out->in_place) &&
+            PACE_STOP(out->at.first, o,
+                      (out->in_place ? p->c_out : n) * out->at.live * (part[0].k + part[1].k + WORK_OUTPUT))) {
             return;
         }
         if (both || !at_once) {
@@ -376,7 +409,7 @@ void conv2d_fwd_s8(const struct conv2d *p, const int8_t *x, const struct split_w
                    uint8_t *mask, void *scratch PACED)
 {
     const struct part part[2] = {part_of(p, w, 0), part_of(p, w, 1)};
-    struct outputs out = {.sums = scratch};
+    struct outputs out = {.sums = scratch, .in_place = is_in_place(p, x, y)};
     out.tile = (int16_t *)(void *)((int8_t *)scratch + block_bytes(p));
     uint32_t pixels = output_pixels(p);
 #if KERNELS_DSP
