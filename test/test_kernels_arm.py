@@ -131,6 +131,34 @@ def test_rows_of_every_length(twin: Twin, mask: bool) -> None:
         kernel_cases.same_mask(bits, want_bits)
 
 
+def test_lanes_of_many_values(twin: Twin) -> None:
+    """More than 512 values a lane: four lanes at once, and a third less scratch than six would take."""
+    rng = np.random.default_rng(1)
+    for n, lanes in ((512, 6), (516, 4), (579, 4)):
+        m = rng.uniform(1e-4, 1e-3, 11).astype(np.float32)
+        p = Conv((3, 3, n), (3, 3, 11), Window(1, 1), -7, 5, m, 4)
+        x, w = kernel_cases.draw_s8(rng, p.x), rng.integers(-127, 128, (11, 1, 1, n), dtype=np.int8)
+        b = rng.integers(-9999, 9999, 11, dtype=np.int32)
+        for mask in (False, True):
+            y, bits = twin.forward("conv2d", p, x, w, b, kernel_cases.Split((), n, True), mask)
+            want, want_bits = reference.conv2d_fwd(p, x, w, b)
+            np.testing.assert_array_equal(y, want)
+            kernel_cases.same_mask(bits, want_bits)
+        p = Conv((3, 3, 11), (3, 3, n), Window(1, 1), -7, 5, np.full(n, 0.001, np.float32), 0)
+        assert (
+            twin.lib.conv2d_bwd_x_scratch(twin._conv(p))
+            == lanes * (4 * 9 + 2 * -(-n // 4) * 4) + -(-n // 2) * 4
+        )
+        ey, clamp, w = (
+            kernel_cases.draw_error(rng, p.y),
+            kernel_cases.draw_clamp(rng, p.x),
+            w.transpose(3, 1, 2, 0),
+        )
+        w = np.ascontiguousarray(w)
+        got = twin.backward_x("conv2d", p, ey, w, clamp, kernel_cases.Split((), 11, True))
+        kernel_cases.same_error(got, reference.conv2d_bwd_x(p, ey, w, clamp))
+
+
 @pytest.mark.parametrize("side", [3, 5, 7])
 @pytest.mark.parametrize("mask", [False, True])
 def test_integers_and_floats_in_one_depthwise_layer(twin: Twin, side: int, mask: bool) -> None:

@@ -139,11 +139,17 @@ static uint32_t output_pixels(const struct conv2d *p)
     return (uint32_t)p->h_out * p->w_out;
 }
 
+/* Values of an output pixel's lanes, of both parts. */
+static uint32_t lane_values(const struct conv2d *p)
+{
+    return (uint32_t)p->kh * p->kw * p->c_in;
+}
+
 /* Bytes for the sums of a block, and for the inputs of a pixel where they are gathered. */
 static uint32_t block_bytes(const struct conv2d *p)
 {
-    uint32_t k = round_up4((uint32_t)p->kh * p->kw * p->c_in);
-    uint32_t sums = 4 * (p->c_out < BLOCK ? p->c_out : (uint32_t)BLOCK) * most_lanes(output_pixels(p));
+    uint32_t k = round_up4(lane_values(p));
+    uint32_t sums = 4 * (p->c_out < BLOCK ? p->c_out : (uint32_t)BLOCK) * most_lanes(output_pixels(p), lane_values(p));
     return k > sums ? k : sums;
 }
 
@@ -163,7 +169,8 @@ ALWAYS_INLINE uint32_t put_outputs(const int32_t *sums, uint32_t lanes, const in
 uint32_t conv2d_fwd_scratch(const struct conv2d *p)
 {
     /* two parts, each rounded up to a group: a group more than the sum at most */
-    return block_bytes(p) + tile_bytes((uint32_t)p->kh * p->kw * p->c_in + 4, most_lanes(output_pixels(p)));
+    uint32_t k = lane_values(p);
+    return block_bytes(p) + tile_bytes(k + 4, most_lanes(output_pixels(p), k));
 }
 
 /* Output channels of a block with Helium, where the scratch allows so many. */
@@ -180,7 +187,7 @@ uint32_t conv2d_fwd_in_place(const struct conv2d *p)
         return 0;
     }
     for (uint32_t i = 0; i < pixels;) {
-        struct span at = span_at(i, pixels);
+        struct span at = span_at(i, pixels, lane_values(p));
         if (at.first * in < i * out) { /* it reads pixels again, over which outputs were written */
             return 0;
         }
@@ -389,7 +396,7 @@ static void put_plain(const struct conv2d *p, const int8_t *x, const struct part
     uint32_t groups = is_pointwise(p) && !part->order && (part->k & 3u) == 0 ? part->k / 4 : 0;
     struct dot_put put = {.offset = multiplier_offset(p->y_zero), .c = c, .from = b, .m = p->m};
     for (uint32_t i = 0; i < pixels; i = out->at.first + out->at.live) {
-        out->at = span_at(i, pixels);
+        out->at = span_at(i, pixels, part->k);
         const int8_t *from = x + out->at.first * p->c_in;
         put.y = y + out->at.first * c;
         put.y3 = put.y + 3 * c;
@@ -411,7 +418,7 @@ void conv2d_fwd_s8(const struct conv2d *p, const int8_t *x, const struct split_w
     const struct part part[2] = {part_of(p, w, 0), part_of(p, w, 1)};
     struct outputs out = {.sums = scratch, .in_place = is_in_place(p, x, y)};
     out.tile = (int16_t *)(void *)((int8_t *)scratch + block_bytes(p));
-    uint32_t pixels = output_pixels(p);
+    uint32_t pixels = output_pixels(p), values = lane_values(p);
 #if KERNELS_DSP
     const struct part *only = part[1].k ? &part[1] : &part[0];
     if (!mask && only->k >= 4 && (part[0].k == 0 || part[1].k == 0) && pixels >= FEW_LANES && !PACE_IS_ON()) {
@@ -420,7 +427,7 @@ void conv2d_fwd_s8(const struct conv2d *p, const int8_t *x, const struct split_w
     }
 #endif
     for (uint32_t i = PACE_OUTER(); i < pixels; i = out.at.first + out.at.live) {
-        out.at = span_at(i, pixels);
+        out.at = span_at(i, pixels, values);
         if (part[0].k) {
             pack_pixels(p, x, &part[0], &out, out.tile);
         }

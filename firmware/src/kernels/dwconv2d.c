@@ -14,19 +14,18 @@ struct group {
     const int8_t *w[PLANES];
 };
 
-static struct group group_at(const struct conv2d *p, const struct split_weights *w, uint32_t first)
+static void group_at(const struct conv2d *p, const struct split_weights *w, uint32_t first, struct group *group)
 {
     uint32_t left = p->c_in - first, frozen = (uint32_t)p->c_in - w->c_trained, taps = (uint32_t)p->kh * p->kw;
-    struct group group = {.lanes = left < PLANES ? left : (uint32_t)PLANES};
     const int8_t *row = first < frozen ? w->frozen + first * taps : w->trained + (first - frozen) * taps;
-    group.neighbours = group.lanes == PLANES;
-    for (uint32_t i = 0; i < group.lanes; i++, row += taps) {
+    group->lanes = left < PLANES ? left : (uint32_t)PLANES;
+    group->neighbours = group->lanes == PLANES;
+    for (uint32_t i = 0; i < group->lanes; i++, row += taps) {
         row = first + i == frozen ? w->trained : row;
-        group.w[i] = row;
-        group.channel[i] = w->order ? w->order[first + i] : (uint16_t)(first + i);
-        group.neighbours = group.neighbours && group.channel[i] == group.channel[0] + i;
+        group->w[i] = row;
+        group->channel[i] = w->order ? w->order[first + i] : (uint16_t)(first + i);
+        group->neighbours = group->neighbours && group->channel[i] == group->channel[0] + i;
     }
-    return group;
 }
 
 /* True where all groups are neighbours with rows of one matrix. */
@@ -40,7 +39,7 @@ ALWAYS_INLINE void to_group(const struct conv2d *p, const struct split_weights *
                             struct group *group)
 {
     if (!next) {
-        *group = group_at(p, w, i);
+        group_at(p, w, i, group);
         return;
     }
     uint32_t step = PLANES * (uint32_t)p->kh * p->kw;
@@ -363,8 +362,7 @@ struct errors {
     struct buffers at; /* sums by lane */
     struct group group;
     struct channel ch[PLANES];
-    float peak[PLANES];
-    float gain[PLANES];
+    float level[PLANES];       /* the peak; behind the first pass the gain */
     struct tile tile;          /* between passes the first one */
     uint32_t tiles, lane_sums; /* of a channel */
 };
@@ -379,14 +377,14 @@ NEVER_INLINE void begin_tiles(struct errors *e)
     begin_tile(&e->v, &e->tile, &e->at, planes_of(e->p->c_in), 1);
 }
 
-/* Sums of the tile of all lanes, from sums[lane * lane_sums] on. */
-static void sum_tile(struct errors *e, int32_t *sums, uint32_t lane_sums)
+/* Sums of the tile of all lanes, from sums[lane * e->lane_sums] on. */
+static void sum_tile(struct errors *e, int32_t *sums)
 {
     const struct view *v = &e->v;
     const struct tile *tile = &e->tile;
     fill_group(v, tile, &e->group, &e->at);
     for (uint32_t lane = 0; lane < e->group.lanes; lane++) {
-        sum_lane(v, tile, &e->group, lane, &e->at, 0, sums + lane * lane_sums);
+        sum_lane(v, tile, &e->group, lane, &e->at, 0, sums + lane * e->lane_sums);
     }
 }
 
@@ -399,18 +397,19 @@ ALWAYS_INLINE void put_errors_of(struct errors *e, uint32_t lane, uint32_t pixel
 #if KERNELS_DSP && !KERNELS_MVE
     if (fresh) {
         struct mask_view mask = {ch->mask + pixel * ch->mask_step, ch->mask_step, 31u - ch->bit, 0};
-        e->peak[lane] = mask_channel(sums, n, &mask, e->peak[lane]);
+        float peak = mask_channel(sums, n, &mask, write ? 0.0f : e->level[lane]);
+        e->level[lane] = write ? e->level[lane] : peak;
     }
     if (write) {
-        put_channel_errors(sums, n, ch->q + pixel * ch->c, ch->c, e->gain[lane]);
+        put_channel_errors(sums, n, ch->q + pixel * ch->c, ch->c, e->level[lane]);
     }
 #else
     if (fresh) {
         float peak = (float)channel_mask(*ch, pixel, n, sums, 1, 0);
-        e->peak[lane] = peak > e->peak[lane] ? peak : e->peak[lane];
+        e->level[lane] = !write && peak > e->level[lane] ? peak : e->level[lane];
     }
     if (write) {
-        channel_write(*ch, pixel, n, sums, 1, e->gain[lane]);
+        channel_write(*ch, pixel, n, sums, 1, e->level[lane]);
     }
 #endif
 }
@@ -438,7 +437,7 @@ ALWAYS_INLINE void pass_group(struct errors *e, int write)
             if (e->tiles > 1) {
                 begin_tile(&e->v, tile, &e->at, e->group.lanes, 1);
             }
-            sum_tile(e, sums, lane_sums);
+            sum_tile(e, sums);
         }
         for (uint32_t lane = 0; lane < e->group.lanes; lane++) {
             put_errors(e, tile, sums + lane * lane_sums, lane, write, fresh);
@@ -473,13 +472,13 @@ void dwconv2d_bwd_x_s8(const struct conv2d *p, const struct error_s8 *ey, const 
         to_group(p, w, i, plain && i > begin, &e.group);
         for (uint32_t lane = 0; lane < e.group.lanes; lane++) {
             e.ch[lane] = channel_of(ex, clamp, p->c_in, e.group.channel[lane]);
-            e.peak[lane] = 0.0f;
+            e.level[lane] = 0.0f;
         }
         pass_group(&e, 0);
         for (uint32_t lane = 0; lane < e.group.lanes; lane++) {
             uint32_t at = e.group.channel[lane];
             float unit = channel_unit(clamp, at, ey->scale[at]);
-            e.gain[lane] = channel_gain(e.peak[lane], unit, &ex->scale[at]);
+            e.level[lane] = channel_gain(e.level[lane], unit, &ex->scale[at]);
         }
         pass_group(&e, 1);
     }
