@@ -138,7 +138,7 @@
     .balign 4
     .macro  way number, name
 .Lway_\number:
-    b.w     \name
+    go      b.w, \name
     .endm
     way     1, windows_3x3
     way     2, wide_windows_3x3
@@ -215,9 +215,9 @@
     .if     \k == 3
     taps_of_3 \flip
     .elseif \flip
-    bl      taps_\k\()x\k\()_flipped
+    go      bl, taps_\k\()x\k\()_flipped
     .else
-    bl      taps_\k\()x\k
+    go      bl, taps_\k\()x\k
     .endif
     .endm
 
