@@ -172,10 +172,15 @@ def _check_forward(op: str, twin: Twin, rng: Rng) -> None:
     room = 2**31 - 1 - p.window.kh * p.window.kw * p.x[2] * 255 * 128
     most = int(pick(rng, 30000, room))
     b = rng.integers(-most, most, p.y[2], dtype=np.int32)
-    y, mask = twin.forward(op, p, x, w, b, draw_split(rng, p.x[2]), bool(rng.integers(4)))
+    split, masked = draw_split(rng, p.x[2]), bool(rng.integers(4))
+    y, mask = twin.forward(op, p, x, w, b, split, masked)
     want, want_mask = getattr(reference, f"{op}_fwd")(p, x, w, b)
     np.testing.assert_array_equal(y, want)
     same_mask(mask, want_mask)
+    if twin.in_place(op, p) and y.size <= x.size:
+        y, mask = twin.forward(op, p, x, w, b, split, masked, in_place=True)
+        np.testing.assert_array_equal(y, want)
+        same_mask(mask, want_mask)
 
 
 def _check_backward_x(op: str, twin: Twin, rng: Rng, side: int = 8) -> None:

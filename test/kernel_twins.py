@@ -132,12 +132,29 @@ class Twin:
             c_trained=trained,
         )
 
+    def in_place(self, op: str, p: Conv) -> bool:
+        """Whether outputs may begin where the inputs begin."""
+        return bool(getattr(self.lib, f"{op}_fwd_in_place")(self.conv(p)))
+
     def forward(
-        self, op: str, p: Conv, x: Array, w: Array, b: Array, split: Split, mask: bool, *more: Any
+        self,
+        op: str,
+        p: Conv,
+        x: Array,
+        w: Array,
+        b: Array,
+        split: Split,
+        mask: bool,
+        *more: Any,
+        in_place: bool = False,
     ) -> Any:
         """more: the struct of groups"""
         guard, struct = Guarded(), self.conv(p)
-        y = guard.array(p.y, np.int8)
+        if in_place:
+            x = guard.copy(x)
+            y = x.reshape(-1)[: int(np.prod(p.y))].reshape(p.y)
+        else:
+            y = guard.array(p.y, np.int8)
         bits = guard.array((*p.y[:2], (p.y[2] + 7) // 8), np.uint8) if mask else None
         scratch = self.scratch(guard, f"{op}_fwd", struct, *more)
         weights = self._weights(w, split, op == "dwconv2d")

@@ -131,6 +131,34 @@ def test_rows_of_every_length(twin: Twin, mask: bool) -> None:
         kernel_cases.same_mask(bits, want_bits)
 
 
+def test_lanes_of_many_values(twin: Twin) -> None:
+    """More than 512 values a lane: four lanes at once, and a third less scratch than six would take."""
+    rng = np.random.default_rng(1)
+    for n, lanes in ((512, 6), (516, 4), (579, 4)):
+        m = rng.uniform(1e-4, 1e-3, 11).astype(np.float32)
+        p = Conv((3, 3, n), (3, 3, 11), Window(1, 1), -7, 5, m, 4)
+        x, w = kernel_cases.draw_s8(rng, p.x), rng.integers(-127, 128, (11, 1, 1, n), dtype=np.int8)
+        b = rng.integers(-9999, 9999, 11, dtype=np.int32)
+        for mask in (False, True):
+            y, bits = twin.forward("conv2d", p, x, w, b, kernel_cases.Split((), n, True), mask)
+            want, want_bits = reference.conv2d_fwd(p, x, w, b)
+            np.testing.assert_array_equal(y, want)
+            kernel_cases.same_mask(bits, want_bits)
+        p = Conv((3, 3, 11), (3, 3, n), Window(1, 1), -7, 5, np.full(n, 0.001, np.float32), 0)
+        assert (
+            twin.lib.conv2d_bwd_x_scratch(twin._conv(p))
+            == lanes * (4 * 9 + 2 * -(-n // 4) * 4) + -(-n // 2) * 4
+        )
+        ey, clamp, w = (
+            kernel_cases.draw_error(rng, p.y),
+            kernel_cases.draw_clamp(rng, p.x),
+            w.transpose(3, 1, 2, 0),
+        )
+        w = np.ascontiguousarray(w)
+        got = twin.backward_x("conv2d", p, ey, w, clamp, kernel_cases.Split((), 11, True))
+        kernel_cases.same_error(got, reference.conv2d_bwd_x(p, ey, w, clamp))
+
+
 @pytest.mark.parametrize("side", [3, 5, 7])
 @pytest.mark.parametrize("mask", [False, True])
 def test_integers_and_floats_in_one_depthwise_layer(twin: Twin, side: int, mask: bool) -> None:
@@ -141,6 +169,86 @@ def test_integers_and_floats_in_one_depthwise_layer(twin: Twin, side: int, mask:
     want, want_bits = reference.dwconv2d_fwd(p, x, taps, b)
     np.testing.assert_array_equal(y, want)
     kernel_cases.same_mask(bits, want_bits)
+
+
+def check_a_stem(twin: Twin, stride: int, pad: int, shape: tuple[int, int, int]) -> None:
+    """Six fields of 27 values at a time: inside, over the edges, and with fewer left at the end."""
+    rng = np.random.default_rng(stride)
+    window = Window(3, 3, stride, stride, pad, pad)
+    h, w = ((side + 2 * pad - 3) // stride + 1 for side in shape[:2])
+    m = rng.uniform(1e-4, 1e-3, 9).astype(np.float32)
+    p = Conv(shape, (h, w, 9), window, -7, 5, m, 4)
+    x, taps = kernel_cases.draw_s8(rng, p.x), rng.integers(-127, 128, (9, 3, 3, 3), dtype=np.int8)
+    b = rng.integers(-9999, 9999, 9, dtype=np.int32)
+    for mask in (False, True):
+        y, bits = twin.forward("conv2d", p, x, taps, b, kernel_cases.Split((), 3, True), mask)
+        want, want_bits = reference.conv2d_fwd(p, x, taps, b)
+        np.testing.assert_array_equal(y, want)
+        kernel_cases.same_mask(bits, want_bits)
+
+
+@pytest.mark.parametrize("shape", [(16, 16, 3), (3, 29, 3), (9, 7, 3)], ids=str)
+@pytest.mark.parametrize("pad", [0, 1])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_stems_over_three_channels(twin: Twin, stride: int, pad: int, shape: tuple[int, int, int]) -> None:
+    check_a_stem(twin, stride, pad, shape)
+
+
+@pytest.mark.parametrize("trained", [0, 5, 24])
+@pytest.mark.parametrize("mask", [False, True])
+@pytest.mark.parametrize("side", [1, 2, 4, 8])
+def test_outputs_may_take_the_place_of_inputs(twin: Twin, side: int, mask: bool, trained: int) -> None:
+    rng = np.random.default_rng(side)
+    split = kernel_cases.Split(tuple(range(trained)), 24)
+    for c_out in (3, 16, 24):
+        m = rng.uniform(1e-4, 1e-3, c_out).astype(np.float32)
+        p = Conv((side, side, 24), (side, side, c_out), Window(1, 1), -7, 5, m, 4)
+        assert twin.in_place("conv2d", p)
+        x, w = kernel_cases.draw_s8(rng, p.x), rng.integers(-127, 128, (c_out, 1, 1, 24), dtype=np.int8)
+        b = rng.integers(-9999, 9999, c_out, dtype=np.int32)
+        y, bits = twin.forward("conv2d", p, x, w, b, split, mask, in_place=True)
+        want, want_bits = reference.conv2d_fwd(p, x, w, b)
+        np.testing.assert_array_equal(y, want)
+        kernel_cases.same_mask(bits, want_bits)
+
+
+def test_outputs_may_not_take_the_place_of_what_is_read_again(twin: Twin) -> None:
+    """Of 25 pixels the last four begin with three that were read; fewer outputs leave them alone."""
+    for c_out, free in ((24, False), (16, True), (25, False)):
+        p = Conv((5, 5, 24), (5, 5, c_out), Window(1, 1), 0, 0, np.full(c_out, 0.001, np.float32), 4)
+        assert twin.in_place("conv2d", p) == free
+    window = Window(3, 3, 1, 1, 1, 1)
+    assert not twin.in_place("conv2d", Conv((4, 4, 24), (4, 4, 8), window, 0, 0, np.ones(8, np.float32), 4))
+
+
+DSP = {
+    "the fourth of three values": ("dense_armv7em.S", "uxth    r9, r9", "mov     r9, r9"),
+    "a row of nine bytes": ("dense_armv7em.S", "orr     r7, r7, r9, lsl #24", "mov     r7, r7"),
+    "padding from the image": ("conv2d.c", "(struct field){bytes, 9}", "fields[lane]"),
+    "a pixel of another plane": (
+        "depthwise_armv7em.S",
+        "strd    r11, r8, [r3], #8",
+        "strd    r8, r11, [r3], #8",
+    ),
+    "the last pixel of a row": ("depthwise_armv7em.S", "cmn     r6, #1", "cmn     r6, #2"),
+    "a column that windows see": ("planes.c", "(v->shift + (tile->w - 1)", "((tile->w - 1)"),
+}
+
+
+@pytest.mark.parametrize("fault", DSP)
+def test_a_planted_fault_of_the_dsp_path_is_noticed(tmp_path: Path, fault: str) -> None:
+    name, right, wrong = DSP[fault]
+    kernels = tmp_path / "src/kernels"
+    shutil.copytree(kernel_arm.KERNELS, kernels)
+    text = (kernels / name).read_text()
+    assert right in text
+    (kernels / name).write_text(text.replace(right, wrong))
+    twin = Twin(kernel_arm.ArmLib(kernel_arm.build(tmp_path, kernels=kernels)))  # type: ignore[arg-type]
+    with pytest.raises(AssertionError):
+        check_a_stem(twin, 2, 1, (16, 16, 3))
+        for stride in (1, 2):
+            for shape in TILES.values():
+                test_depthwise_images_of_several_tiles(twin, 3, stride, shape)
 
 
 def test_a_wrong_integer_is_noticed(twin: Twin, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,13 +67,14 @@ struct saved_input {
  *
  * x        int8   [h_in][w_in][c_in]
  * b        int32  [c_out], in units of s_x * s_w; conversion proves that no sum leaves int32
- * y        int8   may not overlap x
+ * y        int8   may not overlap x; where conv2d_fwd_in_place(p) is 1 it may begin where x begins
  * mask     bits   [h_out * w_out][mask_stride(c_out)], written unless NULL
  * scratch  conv2d_fwd_scratch(p) bytes, 4-byte aligned, contents lost
  */
 void conv2d_fwd_s8(const struct conv2d *p, const int8_t *x, const struct split_weights *w, const int32_t *b, int8_t *y,
                    uint8_t *mask, void *scratch PACED);
 uint32_t conv2d_fwd_scratch(const struct conv2d *p);
+uint32_t conv2d_fwd_in_place(const struct conv2d *p);
 
 /* ex = clamp(sum over the taps of ey * w), requantized to int8 by channel.
  *

@@ -99,6 +99,12 @@ ALWAYS_INLINE uint32_t pack_halves(int32_t low, int32_t high)
 #endif
 }
 
+/* The same int16 twice. */
+ALWAYS_INLINE uint32_t halves_of(int32_t half)
+{
+    return ((uint32_t)half & 0xffffu) * 0x10001u;
+}
+
 #if KERNELS_DSP
 
 ALWAYS_INLINE int32_t widen_02(uint32_t word)

@@ -121,6 +121,7 @@ struct outputs {
     int16_t *tile;  /* frozen part, then trained part */
     int32_t *sums;  /* [BLOCK][lanes]; while a pixel is packed, its bytes [part.k] */
     struct span at; /* output pixels */
+    int in_place;   /* they take the place of inputs */
 };
 
 /* Output channels that are summed before they are requantized: whole bytes of the mask. */
@@ -138,11 +139,17 @@ static uint32_t output_pixels(const struct conv2d *p)
     return (uint32_t)p->h_out * p->w_out;
 }
 
+/* Values of an output pixel's lanes, of both parts. */
+static uint32_t lane_values(const struct conv2d *p)
+{
+    return (uint32_t)p->kh * p->kw * p->c_in;
+}
+
 /* Bytes for the sums of a block, and for the inputs of a pixel where they are gathered. */
 static uint32_t block_bytes(const struct conv2d *p)
 {
-    uint32_t k = round_up4((uint32_t)p->kh * p->kw * p->c_in);
-    uint32_t sums = 4 * (p->c_out < BLOCK ? p->c_out : (uint32_t)BLOCK) * most_lanes(output_pixels(p));
+    uint32_t k = round_up4(lane_values(p));
+    uint32_t sums = 4 * (p->c_out < BLOCK ? p->c_out : (uint32_t)BLOCK) * most_lanes(output_pixels(p), lane_values(p));
     return k > sums ? k : sums;
 }
 
@@ -162,7 +169,37 @@ ALWAYS_INLINE uint32_t put_outputs(const int32_t *sums, uint32_t lanes, const in
 uint32_t conv2d_fwd_scratch(const struct conv2d *p)
 {
     /* two parts, each rounded up to a group: a group more than the sum at most */
-    return block_bytes(p) + tile_bytes((uint32_t)p->kh * p->kw * p->c_in + 4, most_lanes(output_pixels(p)));
+    uint32_t k = lane_values(p);
+    return block_bytes(p) + tile_bytes(k + 4, most_lanes(output_pixels(p), k));
+}
+
+/* Output channels of a block with Helium, where the scratch allows so many. */
+static uint32_t block_channels_mve(const struct conv2d *p)
+{
+    uint32_t bytes = conv2d_fwd_scratch(p), most = bytes < 256 ? 8 : (bytes / 16) & ~7u;
+    return p->c_out < most ? p->c_out : most;
+}
+
+uint32_t conv2d_fwd_in_place(const struct conv2d *p)
+{
+    uint32_t pixels = output_pixels(p), in = p->c_in, out = p->c_out;
+    if (!is_pointwise(p) || out > in || block_channels_mve(p) < out || conv2d_fwd_scratch(p) < in + 12 * out) {
+        return 0;
+    }
+    for (uint32_t i = 0; i < pixels;) {
+        struct span at = span_at(i, pixels, lane_values(p));
+        if (at.first * in < i * out) { /* it reads pixels again, over which outputs were written */
+            return 0;
+        }
+        i = at.first + at.live;
+    }
+    return 1;
+}
+
+/* True where outputs lie over inputs. */
+static int is_in_place(const struct conv2d *p, const int8_t *x, const int8_t *y)
+{
+    return y < x + (uint32_t)p->h_in * p->w_in * p->c_in && x < y + output_pixels(p) * p->c_out;
 }
 
 #if KERNELS_MVE
@@ -170,6 +207,36 @@ uint32_t conv2d_fwd_scratch(const struct conv2d *p)
 #include "conv2d_mve.h"
 
 #else
+
+#if KERNELS_DSP
+
+/* What an output of a 3x3 kernel over three channels sees, rows `step` bytes apart; the order is that of
+ * dense_armv7em.S. */
+struct field {
+    const int8_t *x;
+    uint32_t step;
+};
+
+void pack6_fields(int16_t *tile, const struct field *fields, uint32_t minus_zero);
+
+/* Packs six such fields from where they lie in x, and from `bytes` those that see padding. */
+static void pack_fields(const struct conv2d *p, const int8_t *x, struct corner at, const struct part *part,
+                        int8_t *bytes, int16_t *tile)
+{
+    struct field fields[LANES];
+    int32_t step = 3 * p->w_in;
+    for (uint32_t lane = 0; lane < LANES; lane++, next_corner(p, &at)) {
+        fields[lane] = (struct field){x + at.y * step + 3 * at.x, (uint32_t)step};
+        if (!is_inside(p, at, 1)) {
+            fetch_field(p, x, at, part, bytes);
+            fields[lane] = (struct field){bytes, 9};
+            bytes += part->k;
+        }
+    }
+    pack6_fields(tile, fields, halves_of(-p->x_zero));
+}
+
+#endif
 
 /* Gathers the inputs of the span's pixels for one weight matrix where the sums will be, if that has room for all
  * lanes, else lane by lane, and packs them. */
@@ -180,6 +247,12 @@ NEVER_INLINE void gather_pixels(const struct conv2d *p, const int8_t *x, const s
     int8_t *bytes = (int8_t *)out->sums;
     struct corner corner = corner_of(p, at->first);
     if (at->live == at->lanes && part->k * at->lanes <= block_bytes(p)) {
+#if KERNELS_DSP
+        if (at->lanes == LANES && p->kh == 3 && p->kw == 3 && p->c_in == 3 && part->k == 27 && !part->order) {
+            pack_fields(p, x, corner, part, bytes, tile);
+            return;
+        }
+#endif
         fetch_fields(p, x, corner, at->live, part, bytes);
         pack_rows(tile, at->lanes, bytes, part->k, part->k, p->x_zero);
         return;
@@ -290,14 +363,13 @@ NEVER_INLINE void put_span(const struct conv2d *p, const struct part part[2], co
     const struct part *first = part[0].k ? &part[0] : &part[1], *last = both ? &part[1] : first;
     const int16_t *tile = out->tile, *second = tile + round_up4(part[0].k) * out->at.lanes;
     int at_once = is_put_at_once(out, last, mask);
-    if (at_once && !both && !PACE_IS_ON()) { /* the usual case, without the loop */
-        put_rows(p, out, part, 0, p->c_out, b, y);
-        return;
-    }
     uint32_t most = AT_ONCE(at_once && !both ? p->c_out : (uint32_t)BLOCK);
     for (uint32_t o = PACE_INNER(), n; o < p->c_out; o += n) {
         n = p->c_out - o < most ? p->c_out - o : most;
-        if (PACE_STOP(out->at.first, o, n * out->at.live * (part[0].k + part[1].k + WORK_OUTPUT))) {
+        /* in place a span is a piece: its inputs are gone */
+        if ((o == 0 || !out->in_place) &&
+            PACE_STOP(out->at.first, o,
+                      (out->in_place ? p->c_out : n) * out->at.live * (part[0].k + part[1].k + WORK_OUTPUT))) {
             return;
         }
         if (both || !at_once) {
@@ -314,15 +386,48 @@ NEVER_INLINE void put_span(const struct conv2d *p, const struct part part[2], co
     }
 }
 
+#if KERNELS_DSP
+
+/* conv2d_fwd_s8() of whole spans with one weight matrix and no mask, the usual case. */
+static void put_plain(const struct conv2d *p, const int8_t *x, const struct part *part, const int32_t *b,
+                      struct outputs *out, int8_t *y)
+{
+    uint32_t pixels = output_pixels(p), c = p->c_out, minus = halves_of(-p->x_zero);
+    uint32_t groups = is_pointwise(p) && !part->order && (part->k & 3u) == 0 ? part->k / 4 : 0;
+    struct dot_put put = {.offset = multiplier_offset(p->y_zero), .c = c, .from = b, .m = p->m};
+    for (uint32_t i = 0; i < pixels; i = out->at.first + out->at.live) {
+        out->at = span_at(i, pixels, part->k);
+        const int8_t *from = x + out->at.first * p->c_in;
+        put.y = y + out->at.first * c;
+        put.y3 = put.y + 3 * c;
+        if (out->at.lanes == LANES) {
+            groups ? pack6(out->tile, from, p->c_in, groups, minus) : pack_pixels(p, x, part, out, out->tile);
+            dot6_put(out->tile, part->w, part->k, c, &put);
+        } else {
+            groups ? pack4(out->tile, from, p->c_in, groups, minus) : pack_pixels(p, x, part, out, out->tile);
+            dot4_put(out->tile, part->w, part->k, c, &put);
+        }
+    }
+}
+
+#endif
+
 void conv2d_fwd_s8(const struct conv2d *p, const int8_t *x, const struct split_weights *w, const int32_t *b, int8_t *y,
                    uint8_t *mask, void *scratch PACED)
 {
     const struct part part[2] = {part_of(p, w, 0), part_of(p, w, 1)};
-    struct outputs out = {.sums = scratch};
+    struct outputs out = {.sums = scratch, .in_place = is_in_place(p, x, y)};
     out.tile = (int16_t *)(void *)((int8_t *)scratch + block_bytes(p));
-    uint32_t pixels = output_pixels(p);
+    uint32_t pixels = output_pixels(p), values = lane_values(p);
+#if KERNELS_DSP
+    const struct part *only = part[1].k ? &part[1] : &part[0];
+    if (!mask && only->k >= 4 && (part[0].k == 0 || part[1].k == 0) && pixels >= FEW_LANES && !PACE_IS_ON()) {
+        put_plain(p, x, only, b, &out, y);
+        return;
+    }
+#endif
     for (uint32_t i = PACE_OUTER(); i < pixels; i = out.at.first + out.at.live) {
-        out.at = span_at(i, pixels);
+        out.at = span_at(i, pixels, values);
         if (part[0].k) {
             pack_pixels(p, x, &part[0], &out, out.tile);
         }

@@ -40,7 +40,7 @@ static uint32_t strip_pixels(const struct conv2d *p)
 
 uint32_t conv2d_bwd_x_scratch(const struct conv2d *p)
 {
-    uint32_t lanes = most_lanes(p->c_in);
+    uint32_t lanes = most_lanes(p->c_in, p->c_out);
     return 4 * lanes * strip_pixels(p) + tile_bytes(p->c_out, lanes) + round_up4(2u * p->c_out);
 }
 
@@ -243,7 +243,7 @@ static void put_part(struct columns *col, const int8_t *w, uint32_t count, const
 {
     col->count = count;
     for (uint32_t i = PACE_OUTER(); i < count; i = col->at.first + col->at.live) {
-        col->at = span_at(i, count);
+        col->at = span_at(i, count, col->p->c_out);
         if (PACE_STOP(i, 0, col->at.live * columns_work(col->p))) {
             return;
         }
@@ -266,7 +266,7 @@ static void put_part(struct columns *col, const int8_t *w, uint32_t count, const
 void conv2d_bwd_x_s8(const struct conv2d *p, const struct error_s8 *ey, const struct split_weights *w,
                      const struct clamp *clamp, const struct error_s8 *ex, void *scratch PACED)
 {
-    uint32_t lanes = most_lanes(p->c_in), frozen = (uint32_t)p->c_in - w->c_trained;
+    uint32_t lanes = most_lanes(p->c_in, p->c_out), frozen = (uint32_t)p->c_in - w->c_trained;
     struct columns col = {.p = p, .ey = ey->q, .sums = scratch};
     int16_t *r = (int16_t *)(void *)(col.sums + lanes * strip_pixels(p));
     col.tile = r + round_up4(2u * p->c_out) / 2;

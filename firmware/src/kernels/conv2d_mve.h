@@ -129,7 +129,7 @@ static void begin_block(const struct conv2d *p, const struct part part[2], const
 }
 
 /* What the block's pixels see. */
-static void see(const struct conv2d *p, const int8_t *x, const struct part part[2], struct block *at)
+static void see(const struct conv2d *p, const int8_t *x, const struct part part[2], int in_place, struct block *at)
 {
     int8_t *bytes = at->bytes;
     for (uint32_t i = 0; i < 2; i++) {
@@ -138,11 +138,11 @@ static void see(const struct conv2d *p, const int8_t *x, const struct part part[
         }
         at->x_step[i] = part[i].k;
         at->x[i] = bytes;
-        if (!part[i].order && is_pointwise(p)) {
+        if (!part[i].order && is_pointwise(p) && !in_place) {
             at->x[i] = x + at->first * p->c_in;
             continue;
         }
-        if (is_pointwise(p)) {
+        if (is_pointwise(p) && part[i].order) {
             const int8_t *from = x + at->first * p->c_in;
             for (uint32_t pixel = 0; pixel < at->pixels; pixel++, from += p->c_in) {
                 gather_bytes(from, part[i].order, part[i].k, bytes + pixel * part[i].k);
@@ -156,13 +156,13 @@ static void see(const struct conv2d *p, const int8_t *x, const struct part part[
 
 /* Divides the scratch: tables of a block of channels, and with them what so many pixels see and their sums. Returns the
  * most pixels. */
-static uint32_t lay_out(const struct conv2d *p, const struct part part[2], void *scratch, struct block *at PACED)
+static uint32_t lay_out(const struct conv2d *p, const struct part part[2], int in_place, void *scratch,
+                        struct block *at PACED)
 {
-    uint32_t bytes = conv2d_fwd_scratch(p), most = bytes < 256 ? 8 : (bytes / 16) & ~7u;
-    uint32_t n = p->c_out < most ? p->c_out : most;
-    int direct = !part[0].order && !part[1].order && is_pointwise(p), both = part[0].k && part[1].k;
+    uint32_t bytes = conv2d_fwd_scratch(p), n = block_channels_mve(p);
+    int direct = !part[0].order && !part[1].order && is_pointwise(p) && !in_place, both = part[0].k && part[1].k;
     uint32_t pixels = output_pixels(p);
-    if (PACE_IS_ON()) {
+    if (PACE_IS_ON() && !in_place) {
         n = n < PACED_CHANNELS ? n : (uint32_t)PACED_CHANNELS;
         pixels = pixels < PACED_PIXELS ? pixels : (uint32_t)PACED_PIXELS;
     }
@@ -183,7 +183,8 @@ void conv2d_fwd_s8(const struct conv2d *p, const int8_t *x, const struct split_w
     const struct part part[2] = {part_of(p, w, 0), part_of(p, w, 1)};
     struct block at; /* not cleared first */
     at.o = PACE_OUTER();
-    uint32_t first = PACE_INNER(), pixels = output_pixels(p), most = lay_out(p, part, scratch, &at PACE);
+    int in_place = is_in_place(p, x, y);
+    uint32_t first = PACE_INNER(), pixels = output_pixels(p), most = lay_out(p, part, in_place, scratch, &at PACE);
     for (uint32_t n = at.n; at.o < p->c_out; at.o += n, first = 0) {
         at.n = p->c_out - at.o < n ? p->c_out - at.o : n;
         begin_block(p, part, b, &at);
@@ -192,7 +193,7 @@ void conv2d_fwd_s8(const struct conv2d *p, const int8_t *x, const struct split_w
             if (PACE_STOP(at.o, at.first, at.n * at.pixels * (part[0].k + part[1].k + WORK_OUTPUT))) {
                 return;
             }
-            see(p, x, part, &at);
+            see(p, x, part, in_place, &at);
             put_block(p, part, &at, y, mask);
         }
     }

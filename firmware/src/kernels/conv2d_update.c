@@ -29,7 +29,7 @@ static uint32_t block_channels(const struct conv2d *p, uint32_t c_trained)
 
 uint32_t conv2d_bwd_w_scratch(const struct conv2d *p, uint16_t c_trained)
 {
-    uint32_t rows = block_channels(p, c_trained) + 1, lanes = most_lanes(p->c_out);
+    uint32_t rows = block_channels(p, c_trained) + 1, lanes = most_lanes(p->c_out, 0);
     uint32_t sums = 4 * rows * lanes, tile = tile_bytes(chunk_pixels(p), lanes);
     return sums + tile + round_up4(rows * output_pixels(p));
 }
@@ -132,7 +132,7 @@ static void descend_block(const struct conv2d *p, const struct error_s8 *ey, con
 {
     uint32_t tap = at->ky * p->kw + at->kx;
     for (uint32_t o = from; o < p->c_out;) {
-        struct span span = span_at(o, p->c_out);
+        struct span span = span_at(o, p->c_out, 0);
         if (PACE_STOP(block_number(d, at), o, span.live * at->count * ((uint32_t)p->h_out * p->w_out + WORK_OUTPUT))) {
             return;
         }
@@ -151,7 +151,7 @@ void conv2d_bwd_w_s8(const struct conv2d *p, const struct error_s8 *ey, const st
                      const struct trained_weights *w, const struct sgd *sgd, void *scratch PACED)
 {
     uint32_t begin = PACE_OUTER(), inner = PACE_INNER();
-    uint32_t most = block_channels(p, c_trained), lanes = most_lanes(p->c_out);
+    uint32_t most = block_channels(p, c_trained), lanes = most_lanes(p->c_out, 0);
     struct descent d = {.w = w, .key = random_key(sgd->seed, sgd->step, w->id), .lr = sgd->lr_weight};
     d.taps = (uint32_t)p->kh * p->kw;
     d.c_trained = c_trained;

@@ -19,12 +19,10 @@ void dot6_zero(const int16_t *tile, const int8_t *rows, uint32_t n, uint32_t cou
 void dot4_zero(const int16_t *tile, const int8_t *rows, uint32_t n, uint32_t count, int32_t *sums);
 void dot6_add(const int16_t *tile, const int8_t *rows, uint32_t n, uint32_t count, int32_t *sums);
 void dot4_add(const int16_t *tile, const int8_t *rows, uint32_t n, uint32_t count, int32_t *sums);
-void pack6(int16_t *tile, const int8_t *rows, uint32_t step, uint32_t groups, uint32_t minus_zero);
 void columns6(int16_t *tile, const int8_t *rows, uint32_t step, uint32_t groups, const int16_t *r);
 void columns4(int16_t *tile, const int8_t *rows, uint32_t step, uint32_t groups, const int16_t *r);
 void columns6_scaled(int16_t *tile, const int8_t *rows, uint32_t step, uint32_t groups, const int16_t *r);
 void columns4_scaled(int16_t *tile, const int8_t *rows, uint32_t step, uint32_t groups, const int16_t *r);
-void pack4(int16_t *tile, const int8_t *rows, uint32_t step, uint32_t groups, uint32_t minus_zero);
 
 #endif
 
@@ -68,7 +66,7 @@ void pack_rows(int16_t *tile, uint32_t lanes, const int8_t *rows, uint32_t step,
 {
 #if KERNELS_DSP
     if (n >= 4) {
-        uint32_t minus = ((uint32_t)-zero & 0xffffu) * 0x10001u;
+        uint32_t minus = halves_of(-zero);
         if (n & 3u) {
             pack_leading(tile, lanes, rows, step, n, minus);
             tile += 4 * lanes;

@@ -18,7 +18,9 @@
 #include "chip.h"
 #include "kernels/conv2d.h"
 
-enum { LANES = 6, FEW_LANES = 4 };
+/* Lanes of a tile: FEW_LANES where a lane has more than MANY values, as then it is the tile that makes the peak of SRAM,
+ * and a fifteenth more instructions save a third of it. */
+enum { LANES = 6, FEW_LANES = 4, MANY = 512 };
 
 /* A 1x1 kernel that reads pixel i for output i. */
 ALWAYS_INLINE int is_pointwise(const struct conv2d *p)
@@ -34,11 +36,17 @@ struct span {
     uint32_t live;  /* lanes in use; fewer than `lanes` only where count < FEW_LANES */
 };
 
-/* The span that holds thing `at`, and as many behind it as there are. */
-ALWAYS_INLINE struct span span_at(uint32_t at, uint32_t count)
+/* Lanes of the largest span of `count` things of n values. */
+ALWAYS_INLINE uint32_t most_lanes(uint32_t count, uint32_t n)
+{
+    return count >= LANES && n <= MANY ? LANES : FEW_LANES;
+}
+
+/* The span that holds thing `at` of those, and as many behind it as there are. */
+ALWAYS_INLINE struct span span_at(uint32_t at, uint32_t count, uint32_t n)
 {
     uint32_t left = count - at;
-    struct span span = {.first = at, .lanes = left > FEW_LANES && count >= LANES ? LANES : FEW_LANES};
+    struct span span = {.first = at, .lanes = left > FEW_LANES ? most_lanes(count, n) : FEW_LANES};
     span.live = count < span.lanes ? count : span.lanes;
     span.first = left < span.live ? count - span.live : at;
     return span;
@@ -48,12 +56,6 @@ ALWAYS_INLINE struct span span_at(uint32_t at, uint32_t count)
 ALWAYS_INLINE uint32_t tile_bytes(uint32_t n, uint32_t lanes)
 {
     return round_up4(n) * lanes * (uint32_t)sizeof(int16_t);
-}
-
-/* Lanes of the largest span of `count` things. */
-ALWAYS_INLINE uint32_t most_lanes(uint32_t count)
-{
-    return count >= LANES ? LANES : FEW_LANES;
 }
 
 /* Index of value k of a lane in its tile. */
@@ -148,6 +150,10 @@ void dot6_put(const int16_t *tile, const int8_t *rows, uint32_t n, uint32_t coun
 void dot4_put(const int16_t *tile, const int8_t *rows, uint32_t n, uint32_t count, const struct dot_put *put);
 void dot6_add_put(const int16_t *tile, const int8_t *rows, uint32_t n, uint32_t count, const struct dot_put *put);
 void dot4_add_put(const int16_t *tile, const int8_t *rows, uint32_t n, uint32_t count, const struct dot_put *put);
+
+/* pack_rows() of groups of four values; minus_zero: halves_of() minus the zero point. */
+void pack6(int16_t *tile, const int8_t *rows, uint32_t step, uint32_t groups, uint32_t minus_zero);
+void pack4(int16_t *tile, const int8_t *rows, uint32_t step, uint32_t groups, uint32_t minus_zero);
 
 #elif !KERNELS_DSP
 

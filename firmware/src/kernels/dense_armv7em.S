@@ -460,6 +460,69 @@
     pack    pack6, 6
     pack    pack4, 4
 
+/* Four values of two lanes, group `at` of six lanes, from their words in r7 and r8. What is behind the third value is
+ * cut off with `three`. */
+    .macro  put_group at, three=0
+    sxtab16 r9, r6, r7
+    sxtab16 r10, r6, r8
+    strd    r9, r10, [r0, #48 * \at]
+    sxtab16 r9, r6, r7, ror #8
+    sxtab16 r10, r6, r8, ror #8
+    .if     \three
+    uxth    r9, r9
+    uxth    r10, r10
+    .endif
+    strd    r9, r10, [r0, #48 * \at + 24]
+    .endm
+
+    .macro  load_group at, offset, three=0
+    ldr     r7, [r2, #\offset]
+    ldr     r8, [r4, #\offset]
+    put_group \at, \three
+    .endm
+
+/* void pack6_fields(int16_t *tile, const struct field *fields, uint32_t minus_zero)
+ *
+ * Six lanes of three rows of nine bytes, two at a time: pack6() of 27 values that need not lie in a row. Registers:
+ * r0 tile, r1 fields, r2-r5 places and steps of two of them, r6 minus the zero point in both halves, r7-r10 values,
+ * r12 end of the fields. */
+    begin   pack6_fields
+    push    {r4-r10, lr}
+    mov     r6, r2
+    add     r12, r1, #48
+.Ltwo_fields:
+    ldm     r1!, {r2-r5}
+    load_group 0, 0, 1
+    load_group 1, 3
+    ldrh    r7, [r2, #7]
+    ldrh    r8, [r4, #7]
+    add     r2, r2, r3
+    add     r4, r4, r5
+    ldr     r9, [r2]
+    ldr     r10, [r4]
+    pkhbt   r7, r7, r9, lsl #16
+    pkhbt   r8, r8, r10, lsl #16
+    put_group 2
+    load_group 3, 2
+    ldr     r7, [r2, #5]
+    ldr     r8, [r4, #5]
+    ldrb    r9, [r2, r3]
+    ldrb    r10, [r4, r5]
+    lsr     r7, r7, #8
+    lsr     r8, r8, #8
+    orr     r7, r7, r9, lsl #24
+    orr     r8, r8, r10, lsl #24
+    put_group 4
+    add     r2, r2, r3
+    add     r4, r4, r5
+    load_group 5, 1
+    load_group 6, 5
+    add     r0, r0, #8
+    cmp     r1, r12
+    bne     .Ltwo_fields
+    pop     {r4-r10, pc}
+    end     pack6_fields
+
 /* Two words of a tile: lanes whose values are the low halves of \a (value k) and \b (value k + 2), each times its
  * factor if scaled, then the lanes of the high halves in \high. half: b or t, where the factors are. */
     .macro  two_columns a, b, half, low, high, scaled

@@ -9,29 +9,45 @@
 /* Up to PLANES rows of the split weights. */
 struct group {
     uint32_t lanes;
+    int neighbours; /* four channels, one beside the other */
     uint16_t channel[PLANES];
     const int8_t *w[PLANES];
 };
 
-static struct group group_at(const struct conv2d *p, const struct split_weights *w, uint32_t first)
+static void group_at(const struct conv2d *p, const struct split_weights *w, uint32_t first, struct group *group)
 {
     uint32_t left = p->c_in - first, frozen = (uint32_t)p->c_in - w->c_trained, taps = (uint32_t)p->kh * p->kw;
-    struct group group = {.lanes = left < PLANES ? left : (uint32_t)PLANES};
     const int8_t *row = first < frozen ? w->frozen + first * taps : w->trained + (first - frozen) * taps;
-    if (!w->order && group.lanes == PLANES && (frozen - first >= PLANES || first >= frozen)) {
-#pragma GCC unroll 4
-        for (uint32_t i = 0; i < PLANES; i++, row += taps) {
-            group.w[i] = row;
-            group.channel[i] = (uint16_t)(first + i);
-        }
-        return group;
-    }
-    for (uint32_t i = 0; i < group.lanes; i++, row += taps) {
+    group->lanes = left < PLANES ? left : (uint32_t)PLANES;
+    group->neighbours = group->lanes == PLANES;
+    for (uint32_t i = 0; i < group->lanes; i++, row += taps) {
         row = first + i == frozen ? w->trained : row;
-        group.w[i] = row;
-        group.channel[i] = w->order ? w->order[first + i] : (uint16_t)(first + i);
+        group->w[i] = row;
+        group->channel[i] = w->order ? w->order[first + i] : (uint16_t)(first + i);
+        group->neighbours = group->neighbours && group->channel[i] == group->channel[0] + i;
     }
-    return group;
+}
+
+/* True where all groups are neighbours with rows of one matrix. */
+static int is_plain(const struct conv2d *p, const struct split_weights *w)
+{
+    return !w->order && p->c_in % PLANES == 0 && (w->c_trained == 0 || w->c_trained == p->c_in);
+}
+
+/* The group of channel i; next: the one behind *group, of a plain layer. */
+ALWAYS_INLINE void to_group(const struct conv2d *p, const struct split_weights *w, uint32_t i, int next,
+                            struct group *group)
+{
+    if (!next) {
+        group_at(p, w, i, group);
+        return;
+    }
+    uint32_t step = PLANES * (uint32_t)p->kh * p->kw;
+#pragma GCC unroll 4
+    for (uint32_t lane = 0; lane < PLANES; lane++) {
+        group->channel[lane] = (uint16_t)(group->channel[lane] + PLANES);
+        group->w[lane] += step;
+    }
 }
 
 /* Scratch: sums, then taps, then planes. */
@@ -39,6 +55,11 @@ struct buffers {
     int32_t *sums;
     void *taps;
     int16_t *planes;
+#if KERNELS_DSP
+    struct windows windows; /* of the tile, as is what follows */
+    struct strip strip;
+    const int8_t *corner; /* its x of channel 0 */
+#endif
 #if KERNELS_MVE
     struct stand *stand; /* of the tile */
 #endif
@@ -66,7 +87,8 @@ uint32_t dwconv2d_fwd_scratch(const struct conv2d *p)
 uint32_t dwconv2d_fwd_in_place(const struct conv2d *p)
 {
     struct view v = view_of_input(p, NULL, p->c_in);
-    struct tile tile = first_tile(&v);
+    struct tile tile;
+    first_tile(&v, &tile);
     return tile.h == v.h && tile.w == v.w;
 }
 
@@ -131,20 +153,33 @@ struct outputs {
 };
 
 /* Unpacks what the tile sees of the group's channels, but for columns, which are unpacked one by one. */
-ALWAYS_INLINE void fill_group(const struct view *v, const struct tile *tile, const struct group *group, int16_t *planes)
+ALWAYS_INLINE void fill_group(const struct view *v, const struct tile *tile, const struct group *group,
+                              struct buffers *at)
 {
 #if KERNELS_MVE
     if (is_upright(v)) {
         return;
     }
 #endif
-    fill_planes(v, tile, group->channel, group->lanes, planes);
+#if KERNELS_DSP
+    if (group->neighbours && at->strip.rows) {
+        at->strip.x = at->corner + group->channel[0];
+        planes_of_four(&at->strip);
+        return;
+    }
+#endif
+    fill_planes(v, tile, group->channel, group->lanes, at->planes);
 }
 
 /* What is the same of all channels of a tile: zeros where it may see no image; `fresh`: they are not there yet. */
-ALWAYS_INLINE void begin_tile(const struct view *v, const struct tile *tile, const struct buffers *at, uint32_t lanes,
+ALWAYS_INLINE void begin_tile(const struct view *v, const struct tile *tile, struct buffers *at, uint32_t lanes,
                               int fresh)
 {
+#if KERNELS_DSP
+    windows_of(v, tile, at->taps, &at->windows);
+    strip_of(v, tile, at->planes, &at->strip);
+    at->corner = at->strip.x;
+#endif
 #if KERNELS_MVE
     if (is_upright(v)) {
         stand_of(v, tile, at->stand);
@@ -160,46 +195,78 @@ ALWAYS_INLINE void begin_tile(const struct view *v, const struct tile *tile, con
     }
 }
 
-/* Sums of the windows of one of the group's channels, whose plane this is. */
+/* Sums of the windows of one of the group's channels. */
 ALWAYS_INLINE void sum_lane(const struct view *v, const struct tile *tile, const struct group *group, uint32_t lane,
-                            const int16_t *plane, const struct buffers *at, int32_t bias, int32_t *sums)
+                            struct buffers *at, int32_t bias, int32_t *sums)
 {
+    const int16_t *plane = at->planes + lane * v->plane;
 #if KERNELS_MVE
     if (is_upright(v)) {
         sum_channel(v, tile, at->stand, group->channel[lane], group->w[lane], at->planes, at->taps, bias, sums);
         return;
     }
 #endif
+#if KERNELS_DSP
+    if (v->fast) {
+        at->windows.word = 0;
+        at->windows.bias = bias;
+        run_windows(plane, group->w[lane], sums, &at->windows);
+        return;
+    }
+#endif
     sum_windows(v, tile, plane, group->w[lane], at->taps, bias, sums);
 }
 
-/* The group's outputs in a tile, from its planes. */
-static void put_group(const struct conv2d *p, const struct view *v, const struct tile *tile, const struct group *group,
-                      const int32_t *b, const struct buffers *at, const struct outputs *out)
-{
-    uint32_t pixel = tile->y * p->w_out + tile->x;
-    int8_t *y = out->y + pixel * p->c_out;
-    const int16_t *plane = at->planes;
+/* What is the same of all groups of a tile. */
+struct front {
+    const struct conv2d *p;
+    const struct view *v;
+    const struct tile *tile;
+    struct buffers *at;
+    struct outputs out; /* of the tile's first pixel */
 #if KERNELS_DSP && !KERNELS_MVE
-    int at_once = v->fast && !out->mask && tile->w == tile->row;
-    struct put_windows put = {.offset = multiplier_offset(p->y_zero), .c = p->c_out, .three_c = 3u * p->c_out};
-    put.y_skip = (p->w_out - tile->w) * p->c_out;
+    int at_once; /* outputs are made while their sums are in registers, where there is an integer */
 #endif
-    for (uint32_t lane = 0; lane < group->lanes; lane++, plane += v->plane) {
-        uint32_t ch = group->channel[lane];
+};
+
+static void begin_front(struct front *front, const struct conv2d *p, int8_t *y, uint8_t *mask)
+{
+    const struct tile *tile = front->tile;
+    uint32_t pixel = tile->y * p->w_out + tile->x, c = p->c_out;
+    front->out.y = y + pixel * c;
+    front->out.mask = mask ? mask + pixel * mask_stride(c) : NULL;
 #if KERNELS_DSP && !KERNELS_MVE
-        put.word = p->m[ch];
-        if (at_once && put.word < 0) {
-            run_windows(v, tile, plane, group->w[lane], at->taps, b[ch], y + ch, &put);
+    front->at_once = front->v->fast && !mask && tile->w == tile->row;
+    struct windows *windows = &front->at->windows;
+    windows->offset = multiplier_offset(p->y_zero);
+    windows->c = c;
+    windows->three_c = 3 * c;
+    windows->y_skip = (p->w_out - tile->w) * c;
+#endif
+}
+
+/* The group's outputs in a tile, from its planes. */
+static void put_group(struct front *front, const struct group *group, const int32_t *b)
+{
+    const struct conv2d *p = front->p;
+    const struct view *v = front->v;
+    struct buffers *at = front->at;
+    for (uint32_t lane = 0; lane < group->lanes; lane++) {
+        uint32_t ch = group->channel[lane];
+        int8_t *y = front->out.y + ch;
+#if KERNELS_DSP && !KERNELS_MVE
+        if (front->at_once && p->m[ch] < 0) {
+            at->windows.word = p->m[ch];
+            at->windows.bias = b[ch];
+            run_windows(at->planes + lane * v->plane, group->w[lane], y, &at->windows);
             continue;
         }
 #endif
-        sum_lane(v, tile, group, lane, plane, at, b[ch], at->sums);
-        if (out->mask) {
-            uint8_t *mask = out->mask + pixel * mask_stride(p->c_out) + (ch >> 3);
-            put_tile_masked(p, tile, at->sums, ch, y + ch, mask);
+        sum_lane(v, front->tile, group, lane, at, b[ch], at->sums);
+        if (front->out.mask) {
+            put_tile_masked(p, front->tile, at->sums, ch, y, front->out.mask + (ch >> 3));
         } else {
-            put_tile(p, tile, at->sums, ch, y + ch);
+            put_tile(p, front->tile, at->sums, ch, y);
         }
     }
 }
@@ -219,22 +286,30 @@ void dwconv2d_fwd_s8(const struct conv2d *p, const int8_t *x, const struct split
 #if KERNELS_MVE
     at.stand = &stand;
 #endif
-    struct outputs out = {y, mask};
+    struct group group;
+    int plain = is_plain(p, w);
     if (mask && begin == 0 && from == 0) {
         fill_bytes(mask, 0, (uint32_t)p->h_out * p->w_out * mask_stride(p->c_out));
     }
-    for (struct tile tile = first_tile(&v); tile.h; next_tile(&v, &tile), number++) {
+    struct tile tile;
+    for (first_tile(&v, &tile); tile.h; next_tile(&v, &tile), number++) {
         if (PACE_SKIP(number, begin)) {
             continue;
         }
         begin_tile(&v, &tile, &at, planes_of(p->c_in), from == 0);
+        struct front front;
+        front.p = p;
+        front.v = &v;
+        front.tile = &tile;
+        front.at = &at;
+        begin_front(&front, p, y, mask);
         for (uint32_t i = from; i < p->c_in; i += PLANES) {
             if (PACE_STOP(number, i, PLANES * tile.h * tile.w * ((uint32_t)p->kh * p->kw + WORK_OUTPUT))) {
                 return;
             }
-            struct group group = group_at(p, w, i);
-            fill_group(&v, &tile, &group, at.planes);
-            put_group(p, &v, &tile, &group, b, &at, &out);
+            to_group(p, w, i, plain && i > from, &group);
+            fill_group(&v, &tile, &group, &at);
+            put_group(&front, &group, b);
         }
         from = 0;
     }
@@ -247,10 +322,11 @@ void dwconv2d_fwd_s8(const struct conv2d *p, const int8_t *x, const struct split
 enum { KEPT_PIXELS = 256 };
 
 /* Bytes of sums of a channel of an image whose sums are all kept. */
-static uint32_t image_sums_bytes(const struct view *v)
+NEVER_INLINE uint32_t image_sums_bytes(const struct view *v)
 {
     uint32_t bytes = 0;
-    for (struct tile tile = first_tile(v); tile.h; next_tile(v, &tile)) {
+    struct tile tile;
+    for (first_tile(v, &tile); tile.h; next_tile(v, &tile)) {
         bytes += tile.h * tile.row * (uint32_t)sizeof(int32_t);
     }
     return bytes;
@@ -286,20 +362,29 @@ struct errors {
     struct buffers at; /* sums by lane */
     struct group group;
     struct channel ch[PLANES];
-    float peak[PLANES];
-    float gain[PLANES];
-    struct tile first;
+    float level[PLANES];       /* the peak; behind the first pass the gain */
+    struct tile tile;          /* between passes the first one */
     uint32_t tiles, lane_sums; /* of a channel */
 };
 
-/* Sums of a tile of all lanes, from sums[lane * lane_sums] on. */
-static void sum_tile(struct errors *e, const struct tile *tile, int32_t *sums, uint32_t lane_sums)
+/* Counts the tiles of the image and begins the first. */
+NEVER_INLINE void begin_tiles(struct errors *e)
+{
+    for (first_tile(&e->v, &e->tile); e->tile.h; next_tile(&e->v, &e->tile)) {
+        e->tiles++;
+    }
+    first_tile(&e->v, &e->tile);
+    begin_tile(&e->v, &e->tile, &e->at, planes_of(e->p->c_in), 1);
+}
+
+/* Sums of the tile of all lanes, from sums[lane * e->lane_sums] on. */
+static void sum_tile(struct errors *e, int32_t *sums)
 {
     const struct view *v = &e->v;
-    fill_group(v, tile, &e->group, e->at.planes);
+    const struct tile *tile = &e->tile;
+    fill_group(v, tile, &e->group, &e->at);
     for (uint32_t lane = 0; lane < e->group.lanes; lane++) {
-        const int16_t *plane = e->at.planes + lane * v->plane;
-        sum_lane(v, tile, &e->group, lane, plane, &e->at, 0, sums + lane * lane_sums);
+        sum_lane(v, tile, &e->group, lane, &e->at, 0, sums + lane * e->lane_sums);
     }
 }
 
@@ -312,18 +397,19 @@ ALWAYS_INLINE void put_errors_of(struct errors *e, uint32_t lane, uint32_t pixel
 #if KERNELS_DSP && !KERNELS_MVE
     if (fresh) {
         struct mask_view mask = {ch->mask + pixel * ch->mask_step, ch->mask_step, 31u - ch->bit, 0};
-        e->peak[lane] = mask_channel(sums, n, &mask, e->peak[lane]);
+        float peak = mask_channel(sums, n, &mask, write ? 0.0f : e->level[lane]);
+        e->level[lane] = write ? e->level[lane] : peak;
     }
     if (write) {
-        put_channel_errors(sums, n, ch->q + pixel * ch->c, ch->c, e->gain[lane]);
+        put_channel_errors(sums, n, ch->q + pixel * ch->c, ch->c, e->level[lane]);
     }
 #else
     if (fresh) {
         float peak = (float)channel_mask(*ch, pixel, n, sums, 1, 0);
-        e->peak[lane] = peak > e->peak[lane] ? peak : e->peak[lane];
+        e->level[lane] = !write && peak > e->level[lane] ? peak : e->level[lane];
     }
     if (write) {
-        channel_write(*ch, pixel, n, sums, 1, e->gain[lane]);
+        channel_write(*ch, pixel, n, sums, 1, e->level[lane]);
     }
 #endif
 }
@@ -344,18 +430,24 @@ ALWAYS_INLINE void pass_group(struct errors *e, int write)
     int kept = is_kept(&e->v);
     uint32_t lane_sums = e->lane_sums;
     int32_t *sums = e->at.sums;
-    for (struct tile tile = e->first; tile.h; next_tile(&e->v, &tile)) {
+    struct tile *tile = &e->tile;
+    for (uint32_t left = e->tiles; left; left--) {
         int fresh = !kept || !write;
         if (fresh) {
             if (e->tiles > 1) {
-                begin_tile(&e->v, &tile, &e->at, e->group.lanes, 1);
+                begin_tile(&e->v, tile, &e->at, e->group.lanes, 1);
             }
-            sum_tile(e, &tile, sums, lane_sums);
+            sum_tile(e, sums);
         }
         for (uint32_t lane = 0; lane < e->group.lanes; lane++) {
-            put_errors(e, &tile, sums + lane * lane_sums, lane, write, fresh);
+            put_errors(e, tile, sums + lane * lane_sums, lane, write, fresh);
         }
-        sums += kept ? tile.h * tile.row : 0;
+        sums += kept ? tile->h * tile->row : 0;
+        if (left > 1) {
+            next_tile(&e->v, tile);
+        } else if (e->tiles > 1) {
+            first_tile(&e->v, tile);
+        }
     }
 }
 
@@ -369,27 +461,24 @@ void dwconv2d_bwd_x_s8(const struct conv2d *p, const struct error_s8 *ey, const 
     e.at.stand = &stand;
 #endif
     e.lane_sums = (is_kept(&e.v) ? image_sums_bytes(&e.v) : tile_sums_bytes(&e.v)) / (uint32_t)sizeof(int32_t);
-    e.first = first_tile(&e.v);
-    for (struct tile tile = e.first; tile.h; next_tile(&e.v, &tile)) {
-        e.tiles++;
-    }
-    begin_tile(&e.v, &e.first, &e.at, planes_of(p->c_in), 1);
-    for (uint32_t i = PACE_OUTER(); i < p->c_in; i += PLANES) {
+    begin_tiles(&e);
+    int plain = is_plain(p, w);
+    for (uint32_t begin = PACE_OUTER(), i = begin; i < p->c_in; i += PLANES) {
         uint32_t taps = (uint32_t)p->kh * p->kw * (is_kept(&e.v) ? 1u : 2u);
         if (PACE_STOP(i, 0, PLANES * e.v.h * e.v.w * (taps + 2 * WORK_OUTPUT))) {
             return;
         }
         (void)taps;
-        e.group = group_at(p, w, i);
+        to_group(p, w, i, plain && i > begin, &e.group);
         for (uint32_t lane = 0; lane < e.group.lanes; lane++) {
             e.ch[lane] = channel_of(ex, clamp, p->c_in, e.group.channel[lane]);
-            e.peak[lane] = 0.0f;
+            e.level[lane] = 0.0f;
         }
         pass_group(&e, 0);
         for (uint32_t lane = 0; lane < e.group.lanes; lane++) {
             uint32_t at = e.group.channel[lane];
             float unit = channel_unit(clamp, at, ey->scale[at]);
-            e.gain[lane] = channel_gain(e.peak[lane], unit, &ex->scale[at]);
+            e.level[lane] = channel_gain(e.level[lane], unit, &ex->scale[at]);
         }
         pass_group(&e, 1);
     }
@@ -452,7 +541,8 @@ static void correlate_channel(const struct conv2d *p, const int8_t *e, const str
                               int16_t *errors, int16_t *plane, int32_t *sums)
 {
     memset(sums, 0, (uint32_t)p->kh * p->kw * sizeof *sums);
-    for (struct tile tile = first_tile(v); tile.h; next_tile(v, &tile)) {
+    struct tile tile;
+    for (first_tile(v, &tile); tile.h; next_tile(v, &tile)) {
         clear_planes(v, plane, 1);
         fill_planes(v, &tile, &channel, 1, plane);
         errors[(tile.w - 1) | 1u] = 0; /* the place that makes up the last pair, or one that is written */

@@ -156,7 +156,7 @@ static void put_group(const struct field *f, const struct groups *s, const int8_
     uint32_t pixels = f->shape->pixels, outputs = f->shape->outputs;
     struct span at;
     for (uint32_t i = 0; i < pixels; i = at.first + at.live) {
-        at = span_at(i, pixels);
+        at = span_at(i, pixels, 0);
         pack_fields(f, s, &at, x);
         for (uint32_t o = 0, n; o < outputs; o += n) {
             n = outputs - o < OUTPUTS ? outputs - o : (uint32_t)OUTPUTS;
@@ -328,7 +328,7 @@ void gconv2d_bwd_x_s8(const struct conv2d *p, const struct groups *s, const stru
             col.part = &part;
             col.w = part.k ? part.w + g * shape.outputs * part.k : NULL;
             for (uint32_t i = 0; i < part.count; i = col.at.first + col.at.live) {
-                col.at = span_at(i, part.count);
+                col.at = span_at(i, part.count, 0);
                 put_columns(&col, &to);
             }
         }
@@ -423,7 +423,7 @@ static void descend_block(const struct block *at, const struct error_s8 *ey, con
     uint32_t first = at->group * at->shape->outputs;
     struct span span;
     for (uint32_t o = 0; o < at->shape->outputs; o = span.first + span.live) {
-        span = span_at(o, at->shape->outputs);
+        span = span_at(o, at->shape->outputs, 0);
         correlate(at, ey->q + first, &span);
         for (uint32_t i = o; i < span.first + span.live; i++) {
             const int32_t *sums = at->sums + (i - span.first);

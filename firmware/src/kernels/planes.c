@@ -2,55 +2,6 @@
 /* Unpacking and summing of planes. Contract: planes.h. */
 #include "planes.h"
 
-#if KERNELS_DSP
-
-/* Rows of an image for planes_of_four(); the order is that of depthwise_armv7em.S. */
-struct strip {
-    const int8_t *x;      /* four channels of the first pixel */
-    uint32_t c;           /* bytes from pixel to pixel */
-    int16_t *plane;       /* place of the first pixel in plane 0 */
-    uint32_t plane_bytes; /* from plane to plane */
-    uint32_t shift;       /* minus the zero point, in both halves */
-    uint32_t columns, rows;
-    uint32_t x_skip, place_skip; /* bytes from the end of a row to the next */
-    uint32_t odd;                /* the first pixel lies at an odd place */
-};
-
-void planes_of_four(const struct strip *strip);
-void taps_3x3(const int8_t *w, uint32_t *taps);
-void taps_5x5(const int8_t *w, uint32_t *taps);
-void taps_7x7(const int8_t *w, uint32_t *taps);
-void taps_3x3_flipped(const int8_t *w, uint32_t *taps);
-void taps_5x5_flipped(const int8_t *w, uint32_t *taps);
-void taps_7x7_flipped(const int8_t *w, uint32_t *taps);
-/* Sums of the windows of some rows and columns, or with `put` outputs, from `to` on. */
-void windows_3x3(const int16_t *plane, const uint32_t *taps, uint32_t rows, uint32_t columns, int32_t bias, void *to,
-                 const struct put_windows *put);
-void windows_5x5(const int16_t *plane, const uint32_t *taps, uint32_t rows, uint32_t columns, int32_t bias, void *to,
-                 const struct put_windows *put);
-void windows_7x7(const int16_t *plane, const uint32_t *taps, uint32_t rows, uint32_t columns, int32_t bias, void *to,
-                 const struct put_windows *put);
-void windows_3x3_stride2(const int16_t *plane, const uint32_t *taps, uint32_t rows, uint32_t columns, int32_t bias,
-                         void *to, const struct put_windows *put);
-void windows_5x5_stride2(const int16_t *plane, const uint32_t *taps, uint32_t rows, uint32_t columns, int32_t bias,
-                         void *to, const struct put_windows *put);
-void windows_7x7_stride2(const int16_t *plane, const uint32_t *taps, uint32_t rows, uint32_t columns, int32_t bias,
-                         void *to, const struct put_windows *put);
-void wide_windows_3x3(const int16_t *plane, const uint32_t *taps, uint32_t rows, uint32_t columns, int32_t bias,
-                      void *to, const struct put_windows *put);
-void wide_windows_5x5(const int16_t *plane, const uint32_t *taps, uint32_t rows, uint32_t columns, int32_t bias,
-                      void *to, const struct put_windows *put);
-void wide_windows_7x7(const int16_t *plane, const uint32_t *taps, uint32_t rows, uint32_t columns, int32_t bias,
-                      void *to, const struct put_windows *put);
-void wide_windows_3x3_stride2(const int16_t *plane, const uint32_t *taps, uint32_t rows, uint32_t columns, int32_t bias,
-                              void *to, const struct put_windows *put);
-void wide_windows_5x5_stride2(const int16_t *plane, const uint32_t *taps, uint32_t rows, uint32_t columns, int32_t bias,
-                              void *to, const struct put_windows *put);
-void wide_windows_7x7_stride2(const int16_t *plane, const uint32_t *taps, uint32_t rows, uint32_t columns, int32_t bias,
-                              void *to, const struct put_windows *put);
-
-#endif
-
 /* ---- views and tiles -------------------------------------------------------------------------------------------- */
 
 /* Which of the functions of run_windows() sums it, or 0: 1 to 12. wide: rows of WIDE_PLACES. */
@@ -144,27 +95,28 @@ static struct overlap overlap_of(int32_t origin, int32_t places, int32_t size, i
 }
 
 /* The tile at (y, x), as large as fits. */
-static struct tile tile_at(const struct view *v, uint32_t y, uint32_t x)
+static void tile_at(const struct view *v, uint32_t y, uint32_t x, struct tile *tile)
 {
-    struct tile tile = {.y = y, .x = x};
-    tile.h = v->h - y < v->tile_h ? v->h - y : v->tile_h;
-    tile.w = v->w - x < v->tile_w ? v->w - x : v->tile_w;
-    tile.row = round_up4(tile.w);
-    if (tile.w == v->w && tile.row == tile.w) {
-        tile.runs = (struct runs){.count = 1, .length = tile.w * tile.h};
+    tile->y = y;
+    tile->x = x;
+    tile->h = v->h - y < v->tile_h ? v->h - y : v->tile_h;
+    tile->w = v->w - x < v->tile_w ? v->w - x : v->tile_w;
+    tile->row = round_up4(tile->w);
+    if (tile->w == v->w && tile->row == tile->w) {
+        tile->runs = (struct runs){.count = 1, .length = tile->w * tile->h};
     } else {
-        tile.runs = (struct runs){tile.h, 4 * (tile.row - tile.w), (v->w - tile.w) * v->c, tile.w};
+        tile->runs = (struct runs){tile->h, 4 * (tile->row - tile->w), (v->w - tile->w) * v->c, tile->w};
     }
     int32_t top = (int32_t)(y * v->stride_h) - v->pad_h, left = (int32_t)(x * v->stride_w) - v->pad_w;
-    int32_t height = (int32_t)((tile.h - 1) * v->stride_h + v->kh);
-    tile.rows = overlap_of(top, height, v->image_h, v->space_h);
-    tile.columns = overlap_of(left - (int32_t)v->shift, (int32_t)v->places, v->image_w, v->space_w);
-    return tile;
+    int32_t height = (int32_t)((tile->h - 1) * v->stride_h + v->kh);
+    tile->rows = overlap_of(top, height, v->image_h, v->space_h);
+    int32_t width = (int32_t)(v->shift + (tile->w - 1) * v->stride_w + v->kw);
+    tile->columns = overlap_of(left - (int32_t)v->shift, width, v->image_w, v->space_w);
 }
 
-struct tile first_tile(const struct view *v)
+void first_tile(const struct view *v, struct tile *tile)
 {
-    return tile_at(v, 0, 0);
+    tile_at(v, 0, 0, tile);
 }
 
 void next_tile(const struct view *v, struct tile *tile)
@@ -175,7 +127,7 @@ void next_tile(const struct view *v, struct tile *tile)
         y += tile->h;
     }
     if (y < v->h) {
-        *tile = tile_at(v, y, x);
+        tile_at(v, y, x, tile);
     } else {
         tile->h = 0;
     }
@@ -205,20 +157,19 @@ static void fill_plane(const struct view *v, const struct tile *tile, const int8
 
 #if KERNELS_DSP
 
-/* Four neighbouring channels at once. */
-static void fill_four(const struct view *v, const struct tile *tile, const int8_t *image, int16_t *planes)
+void strip_of(const struct view *v, const struct tile *tile, int16_t *planes, struct strip *strip)
 {
     struct overlap rows = tile->rows, columns = tile->columns;
-    struct strip strip = {.c = v->c, .plane_bytes = planes_bytes(v, 1)};
-    strip.x = image + (uint32_t)(rows.first * v->image_w + columns.first) * v->c;
-    strip.plane = planes + rows.at * (int32_t)v->places + columns.at;
-    strip.shift = ((uint32_t)-v->zero & 0xffffu) * 0x10001u;
-    strip.columns = (uint32_t)columns.n;
-    strip.rows = (uint32_t)rows.n;
-    strip.x_skip = (uint32_t)(v->image_w - columns.n) * v->c;
-    strip.place_skip = (v->places - strip.columns) * (uint32_t)sizeof(int16_t);
-    strip.odd = (uint32_t)columns.at & 1u;
-    planes_of_four(&strip);
+    strip->c = v->c;
+    strip->plane_bytes = planes_bytes(v, 1);
+    strip->x = v->image + (uint32_t)(rows.first * v->image_w + columns.first) * v->c;
+    strip->plane = planes + rows.at * (int32_t)v->places + columns.at;
+    strip->shift = halves_of(-v->zero);
+    strip->columns = (uint32_t)columns.n;
+    strip->rows = v->space_h == 1 && v->space_w == 1 && columns.n ? (uint32_t)rows.n : 0;
+    strip->x_skip = (uint32_t)(v->image_w - columns.n) * v->c;
+    strip->place_skip = (v->places - strip->columns) * (uint32_t)sizeof(int16_t);
+    strip->odd = (uint32_t)columns.at & 1u;
 }
 
 #endif
@@ -229,14 +180,6 @@ void fill_planes(const struct view *v, const struct tile *tile, const uint16_t *
     if (tile->rows.n == 0 || tile->columns.n == 0) {
         return;
     }
-#if KERNELS_DSP
-    int neighbours = lanes == PLANES && channels[3] == channels[0] + 3 && channels[1] == channels[0] + 1 &&
-                     channels[2] == channels[0] + 2;
-    if (neighbours && v->space_h == 1 && v->space_w == 1) {
-        fill_four(v, tile, v->image + channels[0], planes);
-        return;
-    }
-#endif
     for (uint32_t lane = 0; lane < lanes; lane++) {
         fill_plane(v, tile, v->image + channels[lane], planes + lane * v->plane);
     }
@@ -246,55 +189,15 @@ void fill_planes(const struct view *v, const struct tile *tile, const uint16_t *
 
 #if KERNELS_DSP
 
-void run_windows(const struct view *v, const struct tile *tile, const int16_t *plane, const int8_t *w, uint32_t *taps,
-                 int32_t bias, void *to, const struct put_windows *put)
+void windows_of(const struct view *v, const struct tile *tile, void *taps, struct windows *at)
 {
-    uint32_t rows = tile->h, columns = tile->row;
-    if (v->kw == 3) {
-        v->flip ? taps_3x3_flipped(w, taps) : taps_3x3(w, taps);
-    } else if (v->kw == 5) {
-        v->flip ? taps_5x5_flipped(w, taps) : taps_5x5(w, taps);
-    } else {
-        v->flip ? taps_7x7_flipped(w, taps) : taps_7x7(w, taps);
-    }
-    switch (v->fast) {
-    case 1:
-        windows_3x3(plane, taps, rows, columns, bias, to, put);
-        break;
-    case 2:
-        wide_windows_3x3(plane, taps, rows, columns, bias, to, put);
-        break;
-    case 3:
-        windows_3x3_stride2(plane, taps, rows, columns, bias, to, put);
-        break;
-    case 4:
-        wide_windows_3x3_stride2(plane, taps, rows, columns, bias, to, put);
-        break;
-    case 5:
-        windows_5x5(plane, taps, rows, columns, bias, to, put);
-        break;
-    case 6:
-        wide_windows_5x5(plane, taps, rows, columns, bias, to, put);
-        break;
-    case 7:
-        windows_5x5_stride2(plane, taps, rows, columns, bias, to, put);
-        break;
-    case 8:
-        wide_windows_5x5_stride2(plane, taps, rows, columns, bias, to, put);
-        break;
-    case 9:
-        windows_7x7(plane, taps, rows, columns, bias, to, put);
-        break;
-    case 10:
-        wide_windows_7x7(plane, taps, rows, columns, bias, to, put);
-        break;
-    case 11:
-        windows_7x7_stride2(plane, taps, rows, columns, bias, to, put);
-        break;
-    default:
-        wide_windows_7x7_stride2(plane, taps, rows, columns, bias, to, put);
-        break;
-    }
+    at->row_bytes = 2 * tile->row * v->stride_w;
+    at->rows = tile->h;
+    at->skip = 2 * v->places * v->stride_w - at->row_bytes;
+    at->word = 0;
+    at->taps = taps;
+    at->flip = v->flip != 0;
+    at->fast = v->fast;
 }
 
 #endif
@@ -354,9 +257,8 @@ ALWAYS_INLINE void add_taps(const struct view *v, const int16_t *plane, const in
     add_taps_to(v, plane, taps, sums, n, v->stride_w);
 }
 
-/* Any kernel, tap by tap. */
-NEVER_INLINE void sum_slow(const struct view *v, const struct tile *tile, const int16_t *plane, const int8_t *w,
-                           int32_t *taps, int32_t bias, int32_t *sums)
+void sum_windows(const struct view *v, const struct tile *tile, const int16_t *plane, const int8_t *w, int32_t *taps,
+                 int32_t bias, int32_t *sums)
 {
     uint32_t n = v->kh * v->kw;
     for (uint32_t i = 0; i < n; i++) {
@@ -369,18 +271,6 @@ NEVER_INLINE void sum_slow(const struct view *v, const struct tile *tile, const 
     for (uint32_t y = 0; y < tile->h; y++, plane += v->stride_h * v->places, sums += tile->row) {
         add_taps(v, plane, taps, sums, tile->w);
     }
-}
-
-void sum_windows(const struct view *v, const struct tile *tile, const int16_t *plane, const int8_t *w, void *taps,
-                 int32_t bias, int32_t *sums)
-{
-#if KERNELS_DSP
-    if (v->fast) {
-        run_windows(v, tile, plane, w, taps, bias, sums, NULL);
-        return;
-    }
-#endif
-    sum_slow(v, tile, plane, w, taps, bias, sums);
 }
 
 #if KERNELS_MVE

@@ -80,32 +80,61 @@ uint32_t taps_bytes(const struct view *v);
 uint32_t tile_sums_bytes(const struct view *v);
 
 /* The first tile of a view; the next one, or h 0 behind the last. */
-struct tile first_tile(const struct view *v);
+void first_tile(const struct view *v, struct tile *tile);
 void next_tile(const struct view *v, struct tile *tile);
 
 /* Zeros in all places of `lanes` planes. */
 void clear_planes(const struct view *v, int16_t *planes, uint32_t lanes);
 
-/* Unpacks what the tile sees of the listed channels. Places without image stay as they are. */
+/* Unpacks what the tile sees of the listed channels, one by one. Places without image stay as they are. */
 void fill_planes(const struct view *v, const struct tile *tile, const uint16_t *channels, uint32_t lanes,
                  int16_t *planes);
 
-/* sums[row of the tile][tile->row] = bias + window . weights w of the channel; taps: room for taps_bytes(v). */
-void sum_windows(const struct view *v, const struct tile *tile, const int16_t *plane, const int8_t *w, void *taps,
+/* sums[row of the tile][tile->row] = bias + window . weights w of the channel, tap by tap; taps: room for taps_bytes(v).
+ */
+void sum_windows(const struct view *v, const struct tile *tile, const int16_t *plane, const int8_t *w, int32_t *taps,
                  int32_t bias, int32_t *sums);
 
-/* Where the outputs of a channel's windows go; the order is that of depthwise_armv7em.S. */
-struct put_windows {
-    int32_t word;        /* of the channel's multiplier */
+#if KERNELS_DSP
+
+/* Rows of an image as planes_of_four() unpacks them; the order is that of depthwise_armv7em.S. */
+struct strip {
+    const int8_t *x;      /* four channels of the first pixel */
+    uint32_t c;           /* bytes from pixel to pixel */
+    int16_t *plane;       /* place of the first pixel in plane 0 */
+    uint32_t plane_bytes; /* from plane to plane */
+    uint32_t shift;       /* minus the zero point, in both halves */
+    uint32_t columns, rows;
+    uint32_t x_skip, place_skip; /* bytes from the end of a row to the next */
+    uint32_t odd;                /* the first pixel lies at an odd place */
+};
+
+/* What a tile sees of channels 0 to 3; rows is 0 where that is nothing, or zeros stand between the pixels. */
+void strip_of(const struct view *v, const struct tile *tile, int16_t *planes, struct strip *strip);
+void planes_of_four(const struct strip *strip);
+
+/* How depthwise_armv7em.S, whose order this is, goes over the windows of a channel: what is the same of all channels of
+ * a tile, and the bias and the word of one. */
+struct windows {
+    uint32_t row_bytes; /* of the plane from the first window of a row to behind the last */
+    uint32_t rows;
+    int32_t bias;
+    uint32_t skip;       /* bytes of the plane from behind a row of windows to the next */
+    int32_t word;        /* of the channel's multiplier, negative: outputs are made; 0: sums are kept */
     int32_t offset;      /* multiplier_offset() of the zero point */
     uint32_t c, three_c; /* bytes to the next output, and to the third behind it */
     uint32_t y_skip;     /* from the end of a row of the tile to the next */
+    uint32_t *taps;      /* room for taps_bytes() of the view */
+    uint32_t flip, fast; /* of the view */
 };
 
-/* The same sums with v->fast; with `put` outputs from `to` on, made while the sums are in registers: of whole fours
- * of columns, and where put->word is negative. */
-void run_windows(const struct view *v, const struct tile *tile, const int16_t *plane, const int8_t *w, uint32_t *taps,
-                 int32_t bias, void *to, const struct put_windows *put);
+/* Those of a tile, for sums; v->fast. */
+void windows_of(const struct view *v, const struct tile *tile, void *taps, struct windows *at);
+
+/* Sums of a channel's windows in the tile, or its outputs, from `to` on. Outputs are of whole fours of columns. */
+void run_windows(const int16_t *plane, const int8_t *w, void *to, const struct windows *at);
+
+#endif
 
 #if KERNELS_MVE
 

@@ -319,8 +319,8 @@ def _forward(op: str, depthwise: bool) -> ForwardOp:
         macs=macs,
         way=_way_depthwise if depthwise else _way_dense,
         work=with_biases,
-        in_place=_in_place(f"{op}_fwd") if depthwise else not_in_place,
-        kernels=kernels | (_in_place_kernel(f"{op}_fwd") if depthwise else EXPAND),
+        in_place=_in_place(f"{op}_fwd"),
+        kernels=kernels | _in_place_kernel(f"{op}_fwd") | ({} if depthwise else EXPAND),
         header="conv2d",
         aten=NO_ATEN if depthwise else conv_aten.RULES,  # the rules make both kinds
         folds=Folds.NORM_AND_RELU,
