@@ -267,7 +267,7 @@ def _as_convolution(graph: Graph, node: Node) -> Graph:
     h, w, c = graph.tensors[node.inputs[0]].shape
     share = np.full((c, h, w), 1.0 / (h * w), np.float32)
     name = f"{node.name}.share"
-    layer = Layer(share, np.zeros(c, np.float32), Source(name), np.full(c, 1.0 / (127.0 * h * w)))
+    layer = Layer(share, np.zeros(c, np.float32), Source(""), np.full(c, 1.0 / (127.0 * h * w)))
     made = replace(node, op=conv.DEPTHWISE, layer=name, window=Window(h, w))
     nodes = tuple(made if n is node else n for n in graph.nodes)
     return graph.replace(nodes=nodes, layers={**graph.layers, name: layer})
