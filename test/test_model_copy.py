@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+import torch
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 from test_onnx import constants, export, keras_like, quantized_file, reference, saved
+from torch import nn
 from torch_networks import NETWORKS, randomise
 
 from lab.attack.tflite_files import Int8, small_network
@@ -187,7 +189,21 @@ def exported(name: str, folder: Path) -> Path:
     return export(randomise(NETWORKS[name](), seed=3), folder / "net.onnx")
 
 
+def with_group_norm(folder: Path) -> Path:
+    """PyTorch writes it as an instance norm, a product and a sum."""
+    torch.manual_seed(0)
+    norm = nn.GroupNorm(4, 8)
+    net = nn.Sequential(
+        *(nn.Conv2d(2, 8, 3, 2), norm, nn.ReLU(), nn.Conv2d(8, 6, 3), nn.InstanceNorm2d(6)),
+        *(nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, 4)),
+    )
+    nn.init.uniform_(norm.weight, 0.5, 1.5)
+    net.shape = (2, 12, 12)  # type: ignore[assignment]
+    return export(net.eval(), folder / "net.onnx")
+
+
 ONNX: dict[str, Callable[[Path], Path]] = {
+    "group norm": with_group_norm,
     **{name: partial(exported, name) for name in NETWORKS},
     "keras": keras_like,
 }

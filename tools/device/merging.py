@@ -182,6 +182,8 @@ def weight_4d(plan: Plan, t: Trained, state: State) -> np.ndarray:
     weight = lookup(state, t.source.weight, plan)
     if weight.ndim == 4:
         return weight
+    if weight.ndim == 1:  # the scale of a group norm
+        return weight[:, None, None, None]
     if weight.ndim == 3:  # of a series, whose steps in time are rows
         return weight[..., None]
     h, w, c = flattened(plan, t, weight.shape[1])

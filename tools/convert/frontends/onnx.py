@@ -16,6 +16,7 @@ from microtrain.convert.ir import ConvertError
 from microtrain.convert.lowering import Act, Call, Homes, Lowering, Param, Raw
 
 from . import onnx_layers as layers
+from . import onnx_norms as norms
 from . import onnx_scales as scales
 from . import onnx_shapes as shapes
 from .fold import ENDINGS
@@ -42,7 +43,10 @@ RULES: dict[str, Callable[[Walker, Step], Value | list[Value]]] = {
     "Conv": layers.conv,
     "Gemm": layers.gemm,
     "MatMul": layers.matmul,
-    "BatchNormalization": layers.norm,
+    "BatchNormalization": norms.batch,
+    "InstanceNormalization": norms.instance,
+    "GroupNormalization": norms.group,
+    "LayerNormalization": norms.layer,
     **dict.fromkeys(("Add", "Sub", "Mul", "Div"), layers.arithmetic),
     **dict.fromkeys(("MaxPool", "AveragePool"), layers.pool),
     **dict.fromkeys(("GlobalAveragePool", "ReduceMean"), layers.mean),

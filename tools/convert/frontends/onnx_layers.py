@@ -157,15 +157,6 @@ def _as_hwc(weight: np.ndarray, shape: Shape) -> np.ndarray:
     return weight.reshape(-1, c, h, w).transpose(0, 2, 3, 1).reshape(len(weight), -1)
 
 
-def norm(walk: Walker, step: Step) -> Value:
-    params = {}
-    for place, kind in enumerate(("weight", "bias", "running_mean", "running_var"), 1):
-        given = walk.optional(step, place)
-        params[kind] = walk.at_home(step, place, named(walk, step, given, kind), given)
-    made = walk.call(step, "batch_norm", input=walk.act(step), **params, eps=walk.at(step, "epsilon", 1e-5))
-    return walk.like(step, made)
-
-
 def arithmetic(walk: Walker, step: Step) -> Value:
     """Of two activations; of one and a constant, one number or one a channel."""
     a, b = (walk.value(step.inputs[i]) for i in range(2))
@@ -174,16 +165,16 @@ def arithmetic(walk: Walker, step: Step) -> Value:
     for place, (value, other) in enumerate(((a, b), (b, a))):
         if isinstance(value, Param):
             sides.append(channelwise(value, other))
-            bias_at_home(walk, step, place, value)
+            constant_at_home(walk, step, place, value)
         else:
             sides.append(walk.plain(value) if isinstance(value, Act | Turned) else value)
     made = walk.call(step, step.op.lower(), self=sides[0], other=sides[1])
     return Turned(made) if turned else made
 
 
-def bias_at_home(walk: Walker, step: Step, place: int, value: Param) -> None:
-    """A constant, one number a channel, that is added: a bias of the layer before, where there is one."""
-    if step.op == "Add" and value.value.size == max(value.value.shape, default=0):
+def constant_at_home(walk: Walker, step: Step, place: int, value: Param) -> None:
+    """A constant, one number a channel: a bias of the layer before, where it is added, or its scale."""
+    if step.op in ("Add", "Mul") and value.value.size == max(value.value.shape, default=0):
         shape = [-1 if d > 1 else 1 for d in value.value.shape]
         flat = Param(value.name, np.ravel(value.value))
         walk.at_home(step, place, flat, value, lambda b: b.reshape(shape))
