@@ -19,7 +19,8 @@ SUPPORTED = (
 
 ACTIVATIONS = (*("prelu", "threshold", "rrelu", "log_sigmoid", "hardshrink", "softshrink", "softsign"),)
 NORMS = (*("native_layer_norm", "native_group_norm", "rms_norm", "local_response_norm"),)
-KEEPS_SHAPE = frozenset((*ACTIVATIONS, *NORMS, "hardtanh", "clamp", "neg"))
+SOME_NORMS = ("layer_norm", "group_norm", "instance_norm")  # which are supported in some forms
+KEEPS_SHAPE = frozenset((*ACTIVATIONS, *NORMS, *SOME_NORMS, "hardtanh", "clamp", "neg"))
 
 NEAREST: dict[str, str] = {
     **dict.fromkeys(ACTIVATIONS, NO_ACTIVATION),
