@@ -102,6 +102,8 @@ def _run(
     if node.op == "scale_channels":
         a, b = ((values[x.name] - x.zero) * x.scale for x in xs)
         return a * b / y.scale + y.zero
+    if node.op == "normalise":
+        return _normalised(values[xs[0].name], node, xs[0]) / y.scale + y.zero
     if node.op == "concat":
         return torch.cat([(values[x.name] - x.zero) * x.scale / y.scale + y.zero for x in xs], dim=1)
     if node.op == "take":
@@ -138,6 +140,17 @@ def _run(
     assert layer.weight_scale is not None
     m = torch.tensor(np.float32(xs[0].scale * layer.weight_scale / y.scale).astype(np.float64))
     return sums * m[None, :, None, None] + y.zero
+
+
+def _normalised(stored: torch.Tensor, node: Node, x: Tensor) -> torch.Tensor:
+    """By PyTorch's own group norm, or at each pixel apart."""
+    eps, groups, apart = node.factors
+    real = (stored - x.zero) * x.scale
+    if not apart:
+        return F.group_norm(real, int(groups), eps=eps)
+    pixels = real.permute(0, 2, 3, 1).reshape(-1, x.channels)
+    made = F.group_norm(pixels, int(groups), eps=eps)
+    return made.reshape(1, *x.shape).permute(0, 3, 1, 2)
 
 
 def _head(executor: Executor, node: Node, x: torch.Tensor, leaves: dict[Key, torch.Tensor]) -> torch.Tensor:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from hypothesis import strategies as st
 
 from microtrain.convert.ir import Graph, Input, Layer, Node, Source, Tensor, Window, out_size
+from microtrain.convert.ops.activations import CLIP, SIGMOID, SILU
+from microtrain.convert.ops.channels import CONCAT, TAKE
+from microtrain.convert.ops.normalise import GROUP_NORM
+from microtrain.convert.ops.scale import SCALE
 from microtrain.convert.scheme import Scheme
 
 CLASSES = 3
 ACTS = ("none", "relu", "relu6")
+TABLES: tuple[tuple[str, tuple[float, ...]], ...] = ((SILU, ()), (SIGMOID, ()), (CLIP, (-0.5, 0.7)))
 
 
 @dataclass
@@ -61,6 +67,49 @@ class FloatBuilder:
         return self._append(
             Node(op, f"{op}{len(self.nodes)}", (x,), (), None, window), self.tensors[x].channels
         )
+
+    def norm(self, x: str, groups: int, apart: bool, act: str) -> str:
+        """A normalisation, and its scale and shift."""
+        y = self._name()
+        self.tensors[y] = Tensor(y, self.tensors[x].shape)
+        factors = (1e-5, float(groups), float(apart))
+        self.nodes.append(Node(GROUP_NORM, f"norm{len(self.nodes)}", (x,), (y,), factors=factors))
+        return self.conv(y, 0, Window(1, 1), act, depthwise=True)
+
+    def table(self, x: str, op: str, factors: tuple[float, ...] = ()) -> str:
+        """An activation of one stored value."""
+        y = self._name()
+        self.tensors[y] = Tensor(y, self.tensors[x].shape)
+        self.nodes.append(Node(op, f"{op}{len(self.nodes)}", (x,), (y,), factors=factors))
+        return y
+
+    def excited(self, x: str, squeezed: int) -> str:
+        """The map times what its mean says of each channel."""
+        h, w, c = self.tensors[x].shape
+        mean = self.pool("avgpool", x, Window(h, w)) if h * w > 1 else x
+        down = self.conv(mean, squeezed, Window(1, 1), "relu")
+        factor = self.table(self.conv(down, c, Window(1, 1), "none"), SIGMOID)
+        y = self._name()
+        self.tensors[y] = Tensor(y, self.tensors[x].shape)
+        self.nodes.append(Node(SCALE, f"scale{len(self.nodes)}", (x, factor), (y,)))
+        return y
+
+    def shuffled(self, x: str) -> str:
+        """Some channels worked on, put behind the others, and two groups of them shuffled."""
+        h, w, c = self.tensors[x].shape
+        kept, rest = self.take(x, range(c // 2)), self.take(x, range(c // 2, c))
+        worked = self.conv(rest, c - c // 2, Window(1, 1), "relu")
+        y = self._name()
+        self.tensors[y] = Tensor(y, (h, w, c))
+        self.nodes.append(Node(CONCAT, f"concat{len(self.nodes)}", (kept, worked), (y,)))
+        return self.take(y, np.random.default_rng(c).permutation(c).tolist())
+
+    def take(self, x: str, channels: Sequence[int]) -> str:
+        h, w, _ = self.tensors[x].shape
+        y = self._name()
+        self.tensors[y] = Tensor(y, (h, w, len(channels)))
+        self.nodes.append(Node(TAKE, f"take{len(self.nodes)}", (x,), (y,), channels=tuple(channels)))
+        return y
 
     def add(self, a: str, b: str, act: str) -> str:
         name = self._name()
@@ -112,7 +161,9 @@ def float_networks(draw: st.DrawFn) -> Graph:
     b = FloatBuilder(np.random.default_rng(draw(st.integers(0, 2**16))), shape)
     acts, channels = st.sampled_from(ACTS), st.integers(1, 7)
     x = b.conv("x", draw(channels), draw(windows(shape)), draw(acts))
-    kinds = st.sampled_from(("conv", "dw", "grouped", "block", "maxpool", "avgpool"))
+    kinds = st.sampled_from(
+        ("conv", "dw", "grouped", "block", "maxpool", "avgpool", "norm", "table", "excited", "shuffled")
+    )
     for kind in draw(st.lists(kinds, max_size=4)):
         window = draw(windows(b.tensors[x].shape))
         if kind in ("maxpool", "avgpool"):
@@ -120,6 +171,16 @@ def float_networks(draw: st.DrawFn) -> Graph:
         elif kind == "grouped":
             down, across = (draw(st.integers(1, 2)) if n > 1 else 1 for n in (window.kh, window.kw))
             x = b.grouped(x, draw(st.integers(1, 3)), window, (down, across), draw(acts))
+        elif kind == "norm":
+            c = b.tensors[x].channels
+            groups = draw(st.sampled_from([g for g in range(1, c + 1) if c % g == 0]))
+            x = b.norm(x, groups, draw(st.booleans()), draw(acts))
+        elif kind == "table":
+            x = b.table(x, *draw(st.sampled_from(TABLES)))
+        elif kind == "excited":
+            x = b.excited(x, draw(st.integers(1, 4)))
+        elif kind == "shuffled" and b.tensors[x].channels > 1:
+            x = b.shuffled(x)
         elif kind == "block":
             middle = b.conv(x, draw(st.integers(2, 9)), Window(1, 1), draw(acts))
             middle = b.conv(middle, 0, Window(3, 3, 1, 1, 1, 1), draw(acts), depthwise=True)

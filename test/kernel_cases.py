@@ -33,6 +33,7 @@ from microtrain.convert.ops import (
     grouped,
     head,
     multilabel,
+    normalise,
     pool,
     reconstruct,
     regression,
@@ -468,6 +469,38 @@ def check_scale_channels(twin: Twin, rng: Rng) -> None:
     twin.lib.scale_channels_bwd_x_s8(*sizes, error_struct(error), s, *ends)
     guard.check()
     same_error(ex, scale.scale_channels_bwd_x(p, ey, s, clamp))
+
+
+def check_normalise(twin: Twin, rng: Rng) -> None:
+    """Groups over all pixels or at each; values that are all alike, with an epsilon of 1 and of any size."""
+    groups, each = int(rng.integers(1, 5)), int(rng.integers(1, 7))
+    h, w = draw_sides(rng, 6)
+    shape = (h, w, groups * each)
+    p = normalise.Normalise(
+        pixels=h * w,
+        c=shape[2],
+        groups=groups,
+        apart=int(rng.integers(2)),
+        y_zero=draw_zero(rng),
+        unit=float(np.float32(10.0 ** rng.uniform(-1, 3))),
+        epsilon=int(pick(rng, 1, 10.0 ** rng.uniform(0, 18), normalise.MOST_EPSILON)),
+    )
+    guard, x = Guarded(), draw_s8(rng, shape)
+    want, want_mask = normalise.normalise_fwd(p, x)
+    source = guard.copy(x)
+    y = pick(rng, guard.array(shape, np.int8), source)
+    mask = guard.array((h, w, (shape[2] + 7) // 8), np.uint8) if rng.integers(4) else None
+    twin.lib.normalise_fwd_s8(p, source, y, mask)
+    np.testing.assert_array_equal(y, want)
+    same_mask(mask, want_mask)
+    ey, clamp = draw_error(rng, shape), draw_clamp(rng, shape)
+    error = _copy_error(guard, ey)
+    ex = error if rng.integers(2) else _copy_error(guard, draw_error(rng, shape))
+    scratch = guard.array((twin.lib.normalise_bwd_x_scratch(p),), np.uint8)
+    ends = (clamp_struct(clamp), error_struct(ex), scratch)
+    twin.lib.normalise_bwd_x_s8(p, error_struct(error), x, *ends)
+    guard.check()
+    same_error(ex, normalise.normalise_bwd_x(p, ey, x, clamp))
 
 
 def check_concat(twin: Twin, rng: Rng) -> None:

@@ -455,7 +455,11 @@ def test_file_errors(fake: FakeDevice, tmp_path: Path) -> None:
     fails("no such plan", "--plan", tmp_path / "none.json", "pull")
     fails("is not an .npz file", "--plan", write_plan(tmp_path), "push", tmp_path / "bad")
     fails("no such file", "--plan", write_plan(tmp_path), "push", tmp_path / "none.npz")
-    fails("--state-dict needs --model", "pull", "--state-dict", tmp_path / "x.pt")
+    for option in ("--state-dict", "--onnx", "--tflite"):
+        fails(f"{option} needs --model", "pull", option, tmp_path / "x")
+    for option, why in (("--onnx", "is no ONNX file"), ("--tflite", "is no TFLite model")):
+        words = ("pull", "-o", tmp_path / "y.npz", option, tmp_path / "x", "--model", tmp_path / "bad")
+        fails(why, "--plan", write_plan(tmp_path), *words)
 
 
 def test_port_errors(tmp_path: Path) -> None:

@@ -166,6 +166,31 @@ def test_convolution_without_batch_norm(net: Net) -> None:
     assert np.allclose(state["plain.bias"], b * scale)
 
 
+def test_the_scale_of_a_group_norm(net: Net) -> None:
+    """On the device it is a depthwise layer of 1x1; in PyTorch a vector."""
+    source, scale = Source("scale.weight", "scale.bias", None), np.linspace(0.01, 0.02, 4)
+    plan = make_plan(
+        trained("scale", "weight", "s8", (2, 1, 1), source, channels=(0, 3), scale=scale),
+        trained("scale", "bias", "s16", (4,), source, scale=scale),
+    )
+    state = {"scale.weight": torch.ones(4), "scale.bias": torch.zeros(4)}
+    arrays = {
+        "scale.weight": np.array([50, -7], np.int8).reshape(2, 1, 1),
+        "scale.bias": np.arange(4, dtype=np.int16),
+    }
+    merged, _ = merge(plan, arrays, state)
+    assert np.allclose(merged["scale.weight"], [50 * scale[0], 1, 1, -7 * scale[3]])
+    assert np.allclose(merged["scale.bias"], np.arange(4) * scale)
+
+
+def test_a_series_has_weights_of_three_dimensions(net: Net) -> None:
+    source = Source("series.weight", None, None)
+    plan = make_plan(trained("series", "weight", "s8", (2, 3, 1, 4), source, scale=np.ones(2)))
+    w = np.arange(24, dtype=np.int8).reshape(2, 3, 1, 4)
+    merged, _ = merge(plan, {"series.weight": w}, {"series.weight": torch.zeros(2, 4, 3)})
+    assert np.array_equal(merged["series.weight"], w[:, :, 0].transpose(0, 2, 1))
+
+
 def test_linear_layers_read_the_map_in_the_models_order(net: Net) -> None:
     """On the device it is a convolution over the whole map, (h, w, c); torch flattens (c, h, w)."""
     source = Source("hidden.weight", "hidden.bias", None)

@@ -97,6 +97,8 @@ NOT_RUN = {
     'pip install "microtrain[tflite]"': "the tests have it: test_tflite.py",
     "microtrain convert model.tflite --classes 5": "test_tflite.py converts and trains one",
     "microtrain convert model.onnx": "test_onnx.py reads such files",
+    "microtrain device --port /dev/ttyACM0 pull --tflite": "test_model_copy.py, with files of its own",
+    "microtrain device --port /dev/ttyACM0 pull --onnx": "test_model_copy.py, with files of its own",
     "microtrain simulate firmware/generated --data samples/": "test_tflite.py, on samples of its own",
     "microtrain convert words.pt2": "test_sound.py, with recordings of its own",
     "microtrain simulate firmware/generated --data words/": "test_sound.py",

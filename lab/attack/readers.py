@@ -24,11 +24,27 @@ def model(path: Path) -> None:
 
     loaded = load(path, False, None if path.suffix in (".tflite", ".onnx") else INPUT)
     graph = loaded.graph
+    if loaded.kind in ("onnx", "tflite"):
+        copied(path, loaded.kind)
     small = sum(layer.weight.size for layer in graph.layers.values()) < 10_000
     if small and zlib.crc32(path.read_bytes()) % CONVERTED == 0:
         if loaded.kind != "checkpoint":
             graph = quantize(graph, dict.fromkeys(graph.tensors, (-4.0, 4.0)))
         generate(compile_graph(graph, Scheme("s", 1), 3), path.name)
+
+
+def copied(path: Path, kind: str) -> None:
+    """A copy of a model's file with its own layers as if they had been trained."""
+    from microtrain.base.errors import Error
+    from microtrain.base.reading import reading
+    from microtrain.device.model_copy import KINDS
+
+    read, write = KINDS[kind]
+    with reading(Error, lambda why: f"{path.name} cannot be copied ({why})"):
+        homes = read(path, SHAPE)
+        last = max((n for n in homes if n.endswith(".weight")), key=lambda n: homes[n].step, default=None)
+        head = None if last is None else (last, last.removesuffix("weight") + "bias")
+        write(path, homes, {name: home.value for name, home in homes.items()}, head)
 
 
 def checkpoint(path: Path) -> None:

@@ -33,10 +33,11 @@ class Writer:
         zero: Sequence[int] = (0,),
         axis: int = 0,
     ) -> int:
-        """Add a tensor; returns its number."""
-        b, quantization = self.b, None
+        """Add a tensor; returns its number. Equal constants are kept once, as TFLite's converter does."""
+        b, quantization, stored = self.b, None, b""
         if data is not None:
-            self.buffers.append(np.ascontiguousarray(data, dtype).tobytes())
+            stored = np.ascontiguousarray(data, dtype).tobytes()
+            self.buffers += [] if stored in self.buffers else [stored]
         if scale:
             scales = self._vector(np.array(scale, np.float32))
             zeros = self._vector(np.array(zero, np.int64))
@@ -49,7 +50,7 @@ class Writer:
         tflite.TensorStart(b)
         tflite.TensorAddShape(b, sizes)
         tflite.TensorAddType(b, TYPES[dtype])
-        tflite.TensorAddBuffer(b, len(self.buffers) - 1 if data is not None else 0)
+        tflite.TensorAddBuffer(b, self.buffers.index(stored))
         tflite.TensorAddName(b, text)
         if quantization is not None:
             tflite.TensorAddQuantization(b, quantization)

@@ -64,7 +64,8 @@ CONVERT: Floors = tuple(
         "frontends execute scheme passes memory",  # none of them knows another
         "quantize pipeline",
         "emit loading default_scheme",
-        "imprinting recording obstacles",  # statistics of features; records; why a model does not fit
+        # statistics of features; records; why a model does not fit; a network that ends earlier
+        "imprinting recording obstacles until",
         "options writing native_model check export",
         "tasks",  # what is done otherwise where no classes are learned
         "command",

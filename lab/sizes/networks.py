@@ -157,6 +157,7 @@ def samples(root: Path, folder: Path) -> Iterator[Compiled]:
         yield compile_graph(in_groups(folder), scheme, CLASSES)
     for scheme in SCHEMES[:3]:
         yield compile_graph(with_codes(graphs[2]), scheme, CLASSES)
+        yield compile_graph(normed(folder), scheme, CLASSES)
     yield from with_targets(graphs[0])
     normal = autoencoder(folder)
     for scheme in (SCHEMES[2], SCHEMES[3], SCHEMES[4]):
@@ -168,6 +169,16 @@ def in_groups(folder: Path) -> Graph:
     path = folder / "groups.pt2"
     middle = (nn.Conv2d(8, 8, 3, 1, 2, 2), nn.ReLU(), nn.Conv2d(8, 16, 3, 2, 1, groups=2), nn.ReLU())
     layers = nn.Sequential(nn.Conv2d(3, 8, 3, 2), nn.ReLU(), *middle, nn.Flatten(), nn.Linear(576, CLASSES))
+    torch.export.save(torch.export.export(layers.eval(), (torch.zeros(1, 3, SIDE, SIDE),)), path)
+    images = np.random.default_rng(0).integers(0, 256, (4, SIDE, SIDE, 3)).astype(np.uint8)
+    return quantized(load_model(path), images)
+
+
+def normed(folder: Path) -> Graph:
+    """Group norms."""
+    path = folder / "normed.pt2"
+    middle = (nn.GroupNorm(4, 8), nn.ReLU(), nn.Conv2d(8, 16, 3, 2), nn.InstanceNorm2d(16), nn.ReLU())
+    layers = nn.Sequential(nn.Conv2d(3, 8, 3, 2), *middle, nn.Flatten(), nn.Linear(400, CLASSES))
     torch.export.save(torch.export.export(layers.eval(), (torch.zeros(1, 3, SIDE, SIDE),)), path)
     images = np.random.default_rng(0).integers(0, 256, (4, SIDE, SIDE, 3)).astype(np.uint8)
     return quantized(load_model(path), images)

@@ -23,6 +23,7 @@ class Case:
     classes   of the new task; 0: an autoencoder
     budget    KB of SRAM that convert may use
     limit     training samples of an epoch; 0: all
+    until     layer at which the network ends; "": at its own end
     """
 
     name: str
@@ -31,6 +32,7 @@ class Case:
     classes: int
     budget: int
     limit: int = 0
+    until: str = ""
 
 
 def keywords(data: Path, work: Path) -> Path:
@@ -78,5 +80,6 @@ CASES = (
     Case("keywords", "kws_dscnn_int8.tflite", keywords, 12, 64),
     Case("objects", "resnet8_int8.tflite", photos("gtsrb17_144"), 17, 128, 800),
     Case("clothes", "vww96_int8.tflite", photos("clothing10_144"), 10, 192, 800),
+    Case("clothes-middle", "vww96_int8.tflite", photos("clothing10_144"), 10, 64, 800, "dwconv13"),
     Case("anomaly", "ad01_int8.tflite", machines, 0, 64),
 )

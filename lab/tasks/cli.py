@@ -45,7 +45,7 @@ def converted(case: Case, model: Path, data: Path, folder: Path) -> Path:
         str(case.budget),
     ]
     if case.classes:
-        words += ["--classes", str(case.classes)]
+        words += ["--classes", str(case.classes), *(["--until", case.until] if case.until else [])]
     else:
         words += ["--task", "anomaly", "--calibration", str(data / "normal")]
     done = run(words)

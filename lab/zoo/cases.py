@@ -19,7 +19,7 @@ HEAVY = "weights take"
 HEAD = "--classes N"
 SRAM = "B of SRAM with scheme"
 NORM = "a batch norm that does not follow"
-LAYER_NORM = "the op layer_norm"
+LAYER_NORM = "a layer norm over the last"
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ from .recording import with_buffer
 from .scheme import Scheme, apply
 from .scheme import find as find_scheme
 from .trainables import HeadStart
+from .until import ending_at
 from .writing import Model, Target, write
 
 
@@ -98,7 +99,7 @@ def said_of(loaded: LoadedModel, choices: Choices) -> tuple[Line, ...]:
 
 def loaded_as(model: Path, wanted: Wanted) -> LoadedModel:
     loaded = load(model, wanted.trust, wanted.input_shape, wanted.normalisation)
-    return tasks.opened(loaded, wanted)
+    return tasks.opened(ending_at(loaded, wanted.until) if wanted.until else loaded, wanted)
 
 
 def asked_of(model: Path, wanted: Wanted) -> check.Asked:

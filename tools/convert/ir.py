@@ -92,7 +92,8 @@ class Window:
 class Source:
     """Names in the model's state dict that a layer was made from; None where it has none.
 
-    eps  of the batch norm, which a state dict does not hold
+    weight  "" for a layer that conversion made of something else; nothing of it is trained
+    eps     of the batch norm, which a state dict does not hold
     """
 
     weight: str

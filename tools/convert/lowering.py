@@ -64,6 +64,32 @@ class Param:
     value: np.ndarray
 
 
+@dataclass(frozen=True, eq=False)
+class Home:
+    """Where a file has a constant of a layer, so that what was trained can go back there.
+
+    step   place of the operator that reads it, among those of the file
+    input  which of its inputs it is
+    value  real numbers, as in a state dict of PyTorch
+    back   numbers of that shape -> as the operator takes them
+    scale  real value of a unit, one or one for each output channel, of integers in the file; None: floats
+    """
+
+    step: int
+    input: int
+    value: np.ndarray
+    back: Callable[[np.ndarray], np.ndarray]
+    scale: np.ndarray | None = None
+
+    @property
+    def units(self) -> np.ndarray | None:
+        """scale, beside a value."""
+        return None if self.scale is None else self.scale.reshape(-1, *[1] * (self.value.ndim - 1))
+
+
+Homes = dict[str, Home]  # by the names that layers' sources have
+
+
 @dataclass(frozen=True)
 class Call:
     """One call of an aten op.

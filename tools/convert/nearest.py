@@ -6,7 +6,7 @@ from .lowering import Call
 
 NO_ACTIVATION = "relu or relu6"
 NO_PRELU = "a leaky_relu, of one slope for all channels"
-NO_NORM = "a batch norm right after a convolution or linear layer"
+NO_NORM = "a batch norm right after a convolution or linear layer, or a group norm"
 NO_RESIZE = "a strided convolution or a pooling to make an image smaller; none makes it larger"
 NO_SLICE = "flatten, view or reshape of the whole tensor, and cuts along the channels"
 NO_SOFTMAX = "one at its end, which is left out, since the loss on the device applies it to the logits"
@@ -18,11 +18,9 @@ SUPPORTED = (
 )
 
 ACTIVATIONS = (*("prelu", "threshold", "rrelu", "log_sigmoid", "hardshrink", "softshrink", "softsign"),)
-NORMS = (
-    *("layer_norm", "native_layer_norm", "group_norm", "native_group_norm", "instance_norm", "rms_norm"),
-    "local_response_norm",
-)
-KEEPS_SHAPE = frozenset((*ACTIVATIONS, *NORMS, "hardtanh", "clamp", "neg"))
+NORMS = (*("native_layer_norm", "native_group_norm", "rms_norm", "local_response_norm"),)
+SOME_NORMS = ("layer_norm", "group_norm", "instance_norm")  # which are supported in some forms
+KEEPS_SHAPE = frozenset((*ACTIVATIONS, *NORMS, *SOME_NORMS, "hardtanh", "clamp", "neg"))
 
 NEAREST: dict[str, str] = {
     **dict.fromkeys(ACTIVATIONS, NO_ACTIVATION),

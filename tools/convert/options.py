@@ -250,6 +250,11 @@ class Wanted:
         type=click.IntRange(1, 65535),
         help="Classes, or labels, of the new task; the model's own if not given.",
     )
+    until: str | None = option(
+        "--until",
+        metavar="LAYER",
+        help="Leave out what comes behind this layer: a new head reads the mean of its map. Needs --classes.",
+    )
     head_rows: tuple[int, ...] | None = option(
         "--head-rows",
         type=Rows(),

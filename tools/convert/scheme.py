@@ -289,8 +289,12 @@ def apply(graph: Graph, scheme: Scheme) -> Graph:
 
 
 def convolutions(graph: Graph) -> list[str]:
-    """Layer names of the convolutions (hidden linear layers included) in forward order, without the head."""
-    return [n.layer for n in graph.forward_layers if n.layer and not saves(n) and _learns(n)]
+    """Layer names of the convolutions (hidden linear layers included) in forward order, without the head.
+
+    What conversion made of an average with a scale of its own is none: the file has no place for its weights.
+    """
+    nodes = (n for n in graph.forward_layers if n.layer and not saves(n) and _learns(n))
+    return [n.layer for n in nodes if n.layer and graph.layers[n.layer].source.weight]
 
 
 def _learns(node: Node) -> bool:

@@ -16,7 +16,7 @@ from .ops import hop
 from .ops.reconstruct import ANOMALY as SCORE
 from .ops.reconstruct import calibrated, closed
 from .ops.regression import measured
-from .options import ANOMALY, LOSSES, MULTILABEL, REGRESSION, Wanted
+from .options import ANOMALY, LOSSES, MULTILABEL, REGRESSION, TASKS, Wanted
 from .quantize.ptq import calibration_images
 from .scheme import RATE, Scheme
 from .trainables import HeadStart
@@ -39,6 +39,10 @@ def refuse(wanted: Wanted) -> None:
         raise ConvertError("a regression keeps the model's outputs, as their units are: leave --classes out")
     if by_targets(wanted) and wanted.replay and not wanted.replay.optional:
         raise ConvertError(f"records of --replay hold no targets yet: leave it out with --task {wanted.task}")
+    if wanted.until and (not wanted.classes or wanted.head_rows or wanted.task not in (TASKS[0], MULTILABEL)):
+        raise ConvertError(
+            "--until makes a new head: give --classes with it, and no --head-rows or other --task"
+        )
     if by_targets(wanted) and wanted.imprint.group:
         raise ConvertError(f"--imprint makes a head of classes: leave it out with --task {wanted.task}")
 

@@ -367,26 +367,30 @@ def eval_command(target: Target, folder: Path, limit: int) -> None:
     "-o", "--output", default=Path("trained.npz"), show_default=True, type=FILE, help="Named arrays."
 )
 @click.option("--state-dict", type=FILE, metavar="OUT.pt", help="Also a PyTorch state dict; needs --model.")
-@click.option("--model", type=FILE, metavar="MODEL.pt", help="The model that was converted.")
+@click.option(
+    "--onnx", type=FILE, metavar="OUT.onnx", help="Also a copy of the ONNX file that --model names."
+)
+@click.option(
+    "--tflite", type=FILE, metavar="OUT.tflite", help="Also a copy of the TFLite file that --model names."
+)
+@click.option("--model", type=FILE, metavar="MODEL", help="The model that was converted.")
 @click.pass_obj
-def pull(target: Target, output: Path, state_dict: Path | None, model: Path | None) -> None:
+def pull(target: Target, /, output: Path, model: Path | None, **copies: Path | None) -> None:
     """Fetch the trained weights."""
-    if state_dict is not None and model is None:
-        raise DeviceError("--state-dict needs --model MODEL.pt, the model that was converted.")
+    wanted = {kind: path for kind, path in copies.items() if path is not None}
+    for kind in wanted if model is None else ():
+        raise DeviceError(f"--{kind.replace('_', '-')} needs --model, the file that was converted.")
     with target.connect() as device:
         plan = target.plan_of(device)
         target.hurry(device)
         arrays = unpack(plan, device.pull())
-    notes: list[str] = []
-    if state_dict is not None and model is not None:
-        from .model_file import load_state, save_state
-        from .state_dict import merge
-
-        merged, notes = merge(plan, arrays, load_state(model))
-        save_state(state_dict, merged)
-        notes.insert(0, f"{state_dict}: {len(merged)} tensors")
     save_npz(output, plan, arrays)
-    say("\n".join([f"{output}: {len(arrays)} tensors, {plan.trainables.bytes} bytes", *notes]))
+    say(f"{output}: {len(arrays)} tensors, {plan.trainables.bytes} bytes")
+    for kind, path in wanted.items():
+        assert model is not None
+        from .model_copy import save_model
+
+        say("\n".join(save_model(kind, plan, arrays, model, path)))
 
 
 @main.command()

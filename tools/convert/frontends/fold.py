@@ -175,10 +175,13 @@ def _folded(layer: Layer, norm: Layer, prefix: str) -> Layer:
     weight = layer.weight.astype(np.float64) * factor.reshape((-1,) + (1,) * (layer.weight.ndim - 1))
     bias = layer.bias.astype(np.float64) * factor + norm.bias
     source = Source(layer.source.weight, layer.source.bias, prefix, norm.source.eps)
-    if norm.source.eps is None and (np.asarray(norm.weight) == 1).all() and layer.source.bias is None:
+    plain, bare = (bool((np.asarray(w) == 1).all()) for w in (norm.weight, layer.weight))
+    if norm.source.eps is None and plain and layer.source.bias is None:
         source = replace(layer.source, bias=norm.source.weight)  # a constant that is added is a bias
+    elif norm.source.eps is None and bare and layer.weight.size == len(layer.weight):
+        source = replace(layer.source, weight=norm.source.weight)  # the scale of a normalisation
     with np.errstate(over="ignore"):
-        scale = layer.weight_scale if (np.asarray(norm.weight) == 1).all() else None
+        scale = layer.weight_scale if plain else None
         return Layer(weight.astype(np.float32), bias.astype(np.float32), source, scale, seen=norm.seen)
 
 
@@ -267,7 +270,7 @@ def _as_convolution(graph: Graph, node: Node) -> Graph:
     h, w, c = graph.tensors[node.inputs[0]].shape
     share = np.full((c, h, w), 1.0 / (h * w), np.float32)
     name = f"{node.name}.share"
-    layer = Layer(share, np.zeros(c, np.float32), Source(name), np.full(c, 1.0 / (127.0 * h * w)))
+    layer = Layer(share, np.zeros(c, np.float32), Source(""), np.full(c, 1.0 / (127.0 * h * w)))
     made = replace(node, op=conv.DEPTHWISE, layer=name, window=Window(h, w))
     nodes = tuple(made if n is node else n for n in graph.nodes)
     return graph.replace(nodes=nodes, layers={**graph.layers, name: layer})

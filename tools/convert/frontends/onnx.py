@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from microtrain.convert.ir import ConvertError
-from microtrain.convert.lowering import Act, Call, Lowering, Param, Raw
+from microtrain.convert.lowering import Act, Call, Homes, Lowering, Param, Raw
 
 from . import onnx_layers as layers
+from . import onnx_norms as norms
 from . import onnx_scales as scales
 from . import onnx_shapes as shapes
 from .fold import ENDINGS
@@ -42,7 +43,10 @@ RULES: dict[str, Callable[[Walker, Step], Value | list[Value]]] = {
     "Conv": layers.conv,
     "Gemm": layers.gemm,
     "MatMul": layers.matmul,
-    "BatchNormalization": layers.norm,
+    "BatchNormalization": norms.batch,
+    "InstanceNormalization": norms.instance,
+    "GroupNormalization": norms.group,
+    "LayerNormalization": norms.layer,
     **dict.fromkeys(("Add", "Sub", "Mul", "Div"), layers.arithmetic),
     **dict.fromkeys(("MaxPool", "AveragePool"), layers.pool),
     **dict.fromkeys(("GlobalAveragePool", "ReduceMean"), layers.mean),
@@ -71,6 +75,13 @@ RULES: dict[str, Callable[[Walker, Step], Value | list[Value]]] = {
 def read_onnx(path: Path, input_shape: tuple[int, ...] | None = None) -> Raw:
     """The raw graph of a .onnx file. input_shape: (c, h, w), where the file leaves it open."""
     return _Walk(read_onnx_file(path)).read(input_shape)
+
+
+def onnx_homes(path: Path, input_shape: tuple[int, ...] | None = None) -> Homes:
+    """Where a .onnx file has the constants of its layers."""
+    walk = _Walk(read_onnx_file(path))
+    walk.read(input_shape)
+    return walk.homes
 
 
 class _Walk(Walker):

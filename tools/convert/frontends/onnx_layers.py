@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from microtrain.convert.ir import ConvertError
+from microtrain.convert.ir import ConvertError, Shape
 from microtrain.convert.lowering import Act, Call, Param
 
 from .aten import lower
@@ -50,10 +50,14 @@ def conv(walk: Walker, step: Step) -> Value:
     bias = walk.optional(step, 2)
     rank = weight.value.ndim - 2
     values = weight.value.reshape(*weight.value.shape, *[1] * (2 - rank)) if rank == 1 else weight.value
+
+    def back(w: np.ndarray) -> np.ndarray:
+        return w.reshape(w.shape[: 2 + rank])
+
     args = {
         "input": x,
-        "weight": Param(weight.name, values),
-        "bias": None if bias is None else named(walk, step, bias, "bias"),
+        "weight": walk.at_home(step, 1, Param(weight.name, values), given, back),
+        "bias": None if bias is None else walk.at_home(step, 2, named(walk, step, bias, "bias"), bias),
         "stride": two(walk.at(step, "strides", [1] * rank)),
         "padding": padding(walk, step, x, values.shape[2:]),
         "dilation": two(walk.at(step, "dilations", [1] * rank)),
@@ -92,14 +96,18 @@ def gemm(walk: Walker, step: Step) -> Value:
         raise ConvertError(
             f"layer {step.name}: Gemm with transA is not supported; the nearest that is: without"
         )
-    values = weight.value if walk.at(step, "transB", 0) else weight.value.T
+    straight, alpha, beta = (walk.at(step, k, d) for k, d in (("transB", 0), ("alpha", 1.0), ("beta", 1.0)))
+    values = weight.value if straight else weight.value.T
     offset = None
     if bias is not None:
         offset = named(walk, step, bias, "bias")
-        offset = Param(offset.name, np.float32(walk.at(step, "beta", 1.0)) * np.ravel(offset.value))
-    return linear(
-        walk, step, given, Param(weight.name, values * np.float32(walk.at(step, "alpha", 1.0))), offset
-    )
+        offset = Param(offset.name, np.float32(beta) * np.ravel(offset.value))
+        offset = walk.at_home(step, 2, offset, bias, lambda b: b / beta)
+
+    def back(w: np.ndarray) -> np.ndarray:
+        return np.asarray(w if straight else w.T) / float(alpha)
+
+    return linear(walk, step, given, Param(weight.name, values * np.float32(alpha)), offset, back)
 
 
 def matmul(walk: Walker, step: Step) -> Value:
@@ -110,11 +118,21 @@ def matmul(walk: Walker, step: Step) -> Value:
             "is: a linear layer"
         )
     weight = named(walk, step, given, "weight")
-    return linear(walk, step, given, Param(weight.name, weight.value.T), None)
+    return linear(walk, step, given, Param(weight.name, weight.value.T), None, lambda w: w.T)
 
 
-def linear(walk: Walker, step: Step, given: Value, weight: Param, bias: Param | None) -> Value:
-    """Over a map that was flattened as HWC, the columns of the weights go back to CHW."""
+def linear(
+    walk: Walker,
+    step: Step,
+    given: Value,
+    weight: Param,
+    bias: Param | None,
+    back: Callable[[np.ndarray], np.ndarray],
+) -> Value:
+    """Over a map that was flattened as HWC, the columns of the weights go back to CHW.
+
+    back  turns weights as they are here into those of the file
+    """
     value = walk.value(step.inputs[0])
     x = walk.act(step)
     if weight.value.ndim != 2:
@@ -125,16 +143,18 @@ def linear(walk: Walker, step: Step, given: Value, weight: Param, bias: Param | 
     if isinstance(value, Turned) and weight.value.shape[1] == h * w * c:
         turned = weight.value.reshape(-1, h, w, c).transpose(0, 3, 1, 2).reshape(len(weight.value), -1)
         weight = Param(weight.name, turned)
+        walk.at_home(step, 1, weight, given, lambda m: back(_as_hwc(m, (h, w, c))))
+    else:
+        walk.at_home(step, 1, weight, given, back)
     made: Act = walk.call(step, "linear", input=x, weight=weight, bias=bias)
     keep_scale(walk, given, walk.low.nodes[-1].layer or "")
     return made
 
 
-def norm(walk: Walker, step: Step) -> Value:
-    names = ("weight", "bias", "running_mean", "running_var")
-    params = {n: named(walk, step, walk.optional(step, i), n) for i, n in enumerate(names, 1)}
-    made = walk.call(step, "batch_norm", input=walk.act(step), **params, eps=walk.at(step, "epsilon", 1e-5))
-    return walk.like(step, made)
+def _as_hwc(weight: np.ndarray, shape: Shape) -> np.ndarray:
+    """Columns over a flattened map, from CHW to HWC. shape: (h, w, c)"""
+    h, w, c = shape
+    return weight.reshape(-1, c, h, w).transpose(0, 2, 3, 1).reshape(len(weight), -1)
 
 
 def arithmetic(walk: Walker, step: Step) -> Value:
@@ -142,13 +162,22 @@ def arithmetic(walk: Walker, step: Step) -> Value:
     a, b = (walk.value(step.inputs[i]) for i in range(2))
     turned = isinstance(a, Turned) or isinstance(b, Turned)
     sides: list[Any] = []
-    for value, other in ((a, b), (b, a)):
+    for place, (value, other) in enumerate(((a, b), (b, a))):
         if isinstance(value, Param):
             sides.append(channelwise(value, other))
+            constant_at_home(walk, step, place, value)
         else:
             sides.append(walk.plain(value) if isinstance(value, Act | Turned) else value)
     made = walk.call(step, step.op.lower(), self=sides[0], other=sides[1])
     return Turned(made) if turned else made
+
+
+def constant_at_home(walk: Walker, step: Step, place: int, value: Param) -> None:
+    """A constant, one number a channel: a bias of the layer before, where it is added, or its scale."""
+    if step.op in ("Add", "Mul") and value.value.size == max(value.value.shape, default=0):
+        shape = [-1 if d > 1 else 1 for d in value.value.shape]
+        flat = Param(value.name, np.ravel(value.value))
+        walk.at_home(step, place, flat, value, lambda b: b.reshape(shape))
 
 
 def pool(walk: Walker, step: Step) -> Value:

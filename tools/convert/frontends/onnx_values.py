@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from microtrain.base.errors import one_line
 from microtrain.convert.ir import ConvertError
-from microtrain.convert.lowering import Act, Call, Lowering, Param
+from microtrain.convert.lowering import Act, Call, Home, Homes, Lowering, Param
 
 from .aten import lower
 from .onnx_file import OnnxGraph, Step
@@ -41,10 +41,15 @@ Value = Act | Turned | Label | Param | None
 
 
 class Walker:
-    """The graph as far as it has been walked. env: name -> value."""
+    """The graph as far as it has been walked.
+
+    env    name -> value
+    homes  where the file has the constants of layers
+    """
 
     def __init__(self, file: OnnxGraph) -> None:
         self.file = file
+        self.homes: Homes = {}
         self.low = Lowering(file.name)
         self.env: dict[str, Value] = {n: Param(n, v) for n, v in file.constants.items()}
 
@@ -85,6 +90,19 @@ class Walker:
 
     def optional(self, step: Step, place: int) -> Value:
         return self.value(step.inputs[place]) if len(step.inputs) > place else None
+
+    def at_home(
+        self,
+        step: Step,
+        place: int,
+        param: Param,
+        given: Value,
+        back: Callable[[np.ndarray], np.ndarray] = lambda values: values,
+    ) -> Param:
+        """A layer's constant, as PyTorch has it, of an input of a node. back: into that input's order."""
+        scale = given.scale.reshape(-1) if isinstance(given, Quantized) else None
+        self.homes[param.name] = Home(self.file.steps.index(step), place, param.value, back, scale)
+        return param
 
     def numbers(self, step: Step, place: int, attribute: str) -> list[int] | None:
         """Whole numbers from an attribute or, in later opsets, an input."""

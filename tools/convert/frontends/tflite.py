@@ -13,12 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from microtrain.convert.ir import ConvertError, Shape
-from microtrain.convert.lowering import Act, Call, Lowering, Param, Raw
+from microtrain.convert.ir import ConvertError
+from microtrain.convert.lowering import Act, Call, Home, Homes, Lowering, Param, Raw
 from microtrain.convert.ops.activations import CLIP
 
 from .aten import lower
 from .tflite_file import Flatbuffer, Operator, Stored, read_flatbuffer
+from .tflite_windows import Sides
 
 # ActivationFunctionType of the schema -> the aten op
 FUSED: dict[int, tuple[str, dict[str, Any]]] = {
@@ -27,7 +28,6 @@ FUSED: dict[int, tuple[str, dict[str, Any]]] = {
     2: ("hardtanh", {}),
     4: ("tanh", {}),
 }
-SAME = 0
 CHANNEL_AXES = {0: 0, 1: 2, 2: 3, 3: 1}  # of NHWC -> of NCHW
 
 # What is one call of an aten op on the first input, without other arguments.
@@ -56,11 +56,20 @@ def read_tflite(path: Path) -> Raw:
     return _Walker(read_flatbuffer(path)).read()
 
 
+def tflite_homes(path: Path) -> Homes:
+    """Where a .tflite file has the constants of its layers."""
+    walker = _Walker(read_flatbuffer(path))
+    walker.read()
+    return walker.homes
+
+
 class _Walker:
     """Walks the operators of one file; env: tensor of the file -> activation or constant."""
 
     def __init__(self, file: Flatbuffer) -> None:
         self.file = file
+        self.homes: Homes = {}
+        self.place = 0  # of the operator that is being read
         self.low = Lowering(file.name)
         self.env: dict[int, Act | Param] = {}
         self.rules: dict[str, Callable[[Operator, str], Any]] = {
@@ -90,6 +99,7 @@ class _Walker:
         self.env[entry] = self.low.input(_channels_first(self.file.tensors[entry].shape))
         self._give(self.env[entry], self.file.tensors[entry])
         for place, op in enumerate(self.file.operators):
+            self.place = place
             self._operator(op, f"{WORDS.get(op.kind, op.kind.lower())}{place}")
         outputs = [self.env.get(i) for i in self.file.outputs]
         kinds = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")
@@ -190,11 +200,19 @@ class _Walker:
                 f"layer {name}: the weights of {op.kind} must be a constant of four dimensions"
             )
         depthwise = op.kind.startswith("DEPTHWISE")
-        values = weight.value.transpose(3, 0, 1, 2) if depthwise else weight.value.transpose(0, 3, 1, 2)
-        window = _Sides(op, self.low.shape(x), values.shape[2:], turned, "DilationHFactor", "DilationWFactor")
+        order = (3, 0, 1, 2) if depthwise else (0, 3, 1, 2)
+        values = weight.value.transpose(order)
+        window = Sides(op, self.low.shape(x), values.shape[2:], turned, "DilationHFactor", "DilationWFactor")
+        order = (*order[:2], order[3], order[2]) if turned else order
         args = {
             "input": x,
-            "weight": Param(f"{name}.weight", np.swapaxes(values, 2, 3) if turned else values),
+            "weight": self._at_home(
+                op,
+                1,
+                f"{name}.weight",
+                weight.value.transpose(order),
+                lambda w: w.transpose(np.argsort(order)),
+            ),
             "bias": self._bias(op, name),
             "stride": window.stride,
             "padding": window.padding,
@@ -212,7 +230,20 @@ class _Walker:
             return None
         if not isinstance(bias, Param):
             raise ConvertError(f"layer {name}: its biases are computed; they must be a constant of the file")
-        return Param(f"{name}.bias", bias.value)
+        return self._at_home(op, 2, f"{name}.bias", bias.value, lambda b: b)
+
+    def _at_home(
+        self,
+        op: Operator,
+        place: int,
+        name: str,
+        value: np.ndarray,
+        back: Callable[[np.ndarray], np.ndarray],
+    ) -> Param:
+        """An operator's constant in PyTorch's order, under a layer's name; back: into the file's order."""
+        found = self.file.tensors[op.inputs[place]].quantized
+        self.homes[name] = Home(self.place, place, value, back, None if found is None else found.scale)
+        return Param(name, value)
 
     def _keep_scale(self, name: str, stored: Stored) -> None:
         """Keep the file's scales for the weights of a layer that were int8, symmetric."""
@@ -239,7 +270,15 @@ class _Walker:
             raise ConvertError(f"layer {name} wants {features} features and gets {h * w * c}")
         values = weight.value.reshape(classes, h, w, c).transpose(0, 3, 1, 2).reshape(classes, -1)
         flat = replace(x, dims=(self.low.batch, features))
-        args = {"input": flat, "weight": Param(f"{name}.weight", values), "bias": self._bias(op, name)}
+
+        def back(m: np.ndarray) -> np.ndarray:
+            return m.reshape(-1, c, h, w).transpose(0, 2, 3, 1).reshape(len(m), -1)
+
+        args = {
+            "input": flat,
+            "weight": self._at_home(op, 1, f"{name}.weight", values, back),
+            "bias": self._bias(op, name),
+        }
         made = lower(self.low, Call("linear", name, True, args))
         self._keep_scale(name, self.file.tensors[op.inputs[1]])
         return made
@@ -247,7 +286,7 @@ class _Walker:
     def _pool(self, op: Operator, name: str) -> Any:
         x, turned = self._image(op, name)
         kernel = (op.options["FilterHeight"], op.options["FilterWidth"])
-        window = _Sides(op, self.low.shape(x), kernel, turned)
+        window = Sides(op, self.low.shape(x), kernel, turned)
         word = "avg_pool2d" if op.kind.startswith("AVERAGE") else "max_pool2d"
         args = {"self": x, "kernel_size": window.kernel, "stride": window.stride, "padding": window.padding}
         return lower(self.low, Call(word, name, True, {**args, "count_include_pad": False}))
@@ -325,32 +364,6 @@ class _Walker:
         values = [self._value(t) for t in op.inputs]
         dim = CHANNEL_AXES.get(axis % max(rank, 1), 1) if rank == 4 else axis
         return lower(self.low, Call("cat", name, True, {"tensors": values, "dim": dim}))
-
-
-class _Sides:
-    """A window as torch takes it, of an operator's options. turned: height and width are exchanged."""
-
-    def __init__(self, op: Operator, x: Shape, kernel: tuple[int, ...], turned: bool, *dilation: str) -> None:
-        spread = [int(op.options[name]) for name in dilation] or [1, 1]
-        sides = [
-            (int(size), int(op.options[stride]), more)
-            for size, stride, more in zip(kernel, ("StrideH", "StrideW"), spread, strict=True)
-        ]
-        sides = sides[::-1] if turned else sides
-        self.kernel, self.stride, self.dilation = ([side[i] for side in sides] for i in range(3))
-        pads = [(0, 0), (0, 0)]
-        if op.options["Padding"] == SAME:
-            pads = [_same(size, *side) for size, side in zip(x, sides, strict=False)]
-        self.padding = [pads[0][0], pads[1][0], pads[0][1], pads[1][1]]
-
-
-def _same(size: int, kernel: int, stride: int, dilation: int) -> tuple[int, int]:
-    """Padding before and after by TFLite's rule: outputs for every stride, the odd pixel at the end."""
-    if stride < 1:
-        raise ConvertError(f"a stride of {stride}; 1 is the least")
-    outputs = -(-size // stride)
-    total = max((outputs - 1) * stride + (kernel - 1) * dilation + 1 - size, 0)
-    return total // 2, total - total // 2
 
 
 def _channels_first(shape: tuple[int, ...]) -> tuple[int, ...]:

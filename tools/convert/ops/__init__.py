@@ -16,6 +16,7 @@ from . import (
     head,
     joints,
     multilabel,
+    normalise,
     pool,
     reconstruct,
     regression,
@@ -24,7 +25,7 @@ from . import (
 )
 from .table import BackwardOp, ForwardOp, Learns, Op, SavingOp, Updates
 
-BODY = (conv, coded, grouped, bias, activations, add, joints, gather, pool, scale, channels)
+BODY = (conv, coded, grouped, bias, activations, add, joints, gather, pool, scale, normalise, channels)
 FAMILIES = (*BODY, head, regression, multilabel, reconstruct, stream)
 TABLE: dict[str, Op] = {op.name: op for family in FAMILIES for op in family.OPS}
 

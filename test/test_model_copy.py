@@ -1,0 +1,300 @@
+"""Trained weights in a copy of the ONNX or TFLite file: its own runtime then answers as the device does."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import helper
+from onnx.reference import ReferenceEvaluator
+from test_onnx import constants, export, keras_like, quantized_file, reference, saved
+from torch import nn
+from torch_networks import NETWORKS, randomise
+
+from lab.attack.tflite_files import Int8, small_network
+from microtrain.base.errors import Error
+from microtrain.base.plan import Origin, Plan
+from microtrain.convert.emit.code import generate
+from microtrain.convert.emit.document import document
+from microtrain.convert.execute.executor import Executor
+from microtrain.convert.frontends.module import load_model
+from microtrain.convert.ir import ConvertError
+from microtrain.convert.pipeline import compile_graph
+from microtrain.convert.quantize.ptq import Choices, quantize_model
+from microtrain.convert.reference.kernels import Sgd
+from microtrain.convert.scheme import ALL, Scheme
+from microtrain.device.errors import DeviceError
+from microtrain.device.model_copy import save_copy
+from microtrain.device.weights import Arrays, unpack
+
+DATA = Path(os.environ.get("MICROTRAIN_DATA", "")) / "mlperf_tiny"
+needs_data = pytest.mark.skipif(
+    not DATA.is_dir(), reason="the published models are not here (MICROTRAIN_DATA)"
+)
+STEPS = 6
+
+
+class Session:
+    """A device that has learned a little of noise, so that every tensor moved. bits: of fractions"""
+
+    def __init__(
+        self, model: Path, classes: int, bits: int = 4, rate: float = 0.02, part: float = 1.0
+    ) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            float_graph = load_model(model).graph
+            shape = float_graph.tensors[float_graph.input.tensor].shape
+            self.images = np.random.default_rng(1).integers(0, 256, (24, *shape)).astype(np.uint8)
+            graph = quantize_model(float_graph, self.images, Choices())
+            scheme = Scheme("s", -1, {ALL: part}, fraction_bits=bits, head="random")
+            compiled = compile_graph(graph, scheme, classes)
+        self.model = model
+        self.plan: Plan = document(compiled, generate(compiled, "a test"), Origin("", "", ""), None)
+        self.run = Executor(compiled.graph)
+        before = unpack(self.plan, self.run.trainables())
+        for step in range(STEPS):
+            self.run.forward(self._stored(self.images[step]))
+            self.run.backward(step % classes, Sgd(rate, rate, rate, 3, step))
+        self.arrays: Arrays = unpack(self.plan, self.run.trainables())
+        moved = {k: (before[k] != v).any() for k, v in self.arrays.items()}
+        assert sum(moved.values()) > len(moved) // 2, moved
+
+    @staticmethod
+    def _stored(image: np.ndarray) -> np.ndarray:
+        return (image.astype(np.int16) - 128).astype(np.int8)
+
+    def logits(self) -> np.ndarray:
+        """The device's."""
+        return np.stack([self.run.forward(self._stored(x)).reshape(-1) for x in self.images])
+
+    def copy(self, out: Path) -> list[str]:
+        return save_copy(out.suffix[1:], self.plan, self.arrays, self.model, out)
+
+
+def interpreted(path: Path, samples: np.ndarray) -> np.ndarray:
+    """What TFLite's own interpreter makes of samples in the file's type, as real numbers."""
+    from ai_edge_litert.interpreter import Interpreter
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        run = Interpreter(str(path))
+    run.allocate_tensors()
+    (entry,), (result,) = run.get_input_details(), run.get_output_details()
+    found = []
+    for sample in samples:
+        run.set_tensor(entry["index"], sample.reshape(entry["shape"]).astype(entry["dtype"]))
+        run.invoke()
+        found.append(run.get_tensor(result["index"]).reshape(-1).astype(np.float64))
+    scale, zero = result["quantization"]
+    made = np.stack(found)
+    return (made - zero) * scale if scale else made
+
+
+def softmaxed(logits: np.ndarray) -> np.ndarray:
+    e = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return np.asarray(e / e.sum(axis=1, keepdims=True))
+
+
+def agree(found: np.ndarray, wanted: np.ndarray, close: float) -> None:
+    """Answers within some bound, and the same class wherever the device is surer than that."""
+    assert found.shape == wanted.shape
+    assert np.abs(found - wanted).max() <= close, np.abs(found - wanted).max()
+    ordered = np.sort(wanted, axis=1)
+    sure = ordered[:, -1] - ordered[:, -2] > 2 * close
+    assert sure.any() and (found.argmax(1) == wanted.argmax(1))[sure].all()
+
+
+@pytest.mark.parametrize("classes", [4, 7])
+@pytest.mark.parametrize("bits", [0, 4, 8])
+def test_int8_tflite_has_the_devices_answers(classes: int, bits: int, tmp_path: Path) -> None:
+    """Its softmax in int8 rounds to units of 1/256; more classes than before make a larger head."""
+    model = tmp_path / "small.tflite"
+    model.write_bytes(small_network())
+    session = Session(model, classes, bits)
+    session.copy(tmp_path / "out.tflite")
+    samples = session.images.astype(int) - 128
+    found = interpreted(tmp_path / "out.tflite", samples)
+    agree(found, softmaxed(session.logits()), 1.5 / 256)
+    if classes == 4:
+        before = interpreted(model, samples)
+        assert np.abs(before - found).max() > 0.05, "the file as it was answers otherwise"
+
+
+def test_int8_tflite_without_a_softmax_gives_float_logits(tmp_path: Path) -> None:
+    net = Int8.input((6, 6, 2)).conv(5, (3, 3), 2, (3, 3), (0.03, -128))
+    model = tmp_path / "bare.tflite"
+    model.write_bytes(net.linear(3, (0.05, 0)).file())
+    session = Session(model, 3)
+    session.copy(tmp_path / "out.tflite")
+    found = interpreted(tmp_path / "out.tflite", session.images.astype(int) - 128)
+    logits = session.logits()
+    agree(found, logits, 1e-4 * np.abs(logits).max())
+    shapes = [
+        [x.shape for x in load_model(p).graph.tensors.values()] for p in (model, tmp_path / "out.tflite")
+    ]
+    assert shapes[0] == shapes[1], "the copy converts again"
+
+
+@needs_data
+@pytest.mark.parametrize(
+    ("name", "classes"), [("kws_dscnn_int8", 12), ("kws_dscnn_int8", 5), ("resnet8_int8", 10)]
+)
+def test_published_int8_files(name: str, classes: int, tmp_path: Path) -> None:
+    """ResNet-8's first layer is trained in other units than the file's; the file keeps its own."""
+    session = Session(DATA / f"{name}.tflite", classes, rate=0.001)
+    session.copy(tmp_path / "out.tflite")
+    found = interpreted(tmp_path / "out.tflite", session.images.astype(int) - 128)
+    wanted = softmaxed(session.logits())
+    assert (found.argmax(1) == wanted.argmax(1)).mean() > 0.9
+    assert np.abs(found - wanted).max() < 0.06, "units of a feature that TFLite's kernels round otherwise"
+
+
+@needs_data
+@pytest.mark.parametrize("classes", [12, 3])
+def test_float_tflite_takes_the_trained_tensors(classes: int, tmp_path: Path) -> None:
+    """In float by TFLite, and in int8 by the device."""
+    session = Session(DATA / "kws_dscnn_fp32.tflite", classes, rate=0.001)
+    session.copy(tmp_path / "out.tflite")
+    logits = session.logits()
+    found = interpreted(tmp_path / "out.tflite", session.images / 255.0)
+    assert np.corrcoef(found.ravel(), softmaxed(logits).ravel())[0, 1] > 0.97
+    assert (found.argmax(1) == logits.argmax(1)).mean() > 0.75, "int8 beside float"
+
+
+def test_layers_that_share_constants_in_the_file_learn_apart(tmp_path: Path) -> None:
+    """TFLite's converter keeps equal constants once."""
+    net = Int8.input((6, 6, 4))
+    for size in (6, 6):
+        net.rng = np.random.default_rng(7)
+        net.conv(4, (3, 3), 1, (size, size), (0.05, -128))
+    assert len(net.w.buffers) == 3, "weights and biases of two layers"
+    model = tmp_path / "shared.tflite"
+    model.write_bytes(net.linear(3, (0.05, 0)).file())
+    session = Session(model, 3)
+    session.copy(tmp_path / "out.tflite")
+    logits = session.logits()
+    found = interpreted(tmp_path / "out.tflite", session.images.astype(int) - 128)
+    agree(found, logits, 1e-4 * np.abs(logits).max())
+
+
+def exported(name: str, folder: Path) -> Path:
+    return export(randomise(NETWORKS[name](), seed=3), folder / "net.onnx")
+
+
+def with_group_norm(folder: Path) -> Path:
+    """PyTorch writes it as an instance norm, a product and a sum."""
+    torch.manual_seed(0)
+    norm = nn.GroupNorm(4, 8)
+    net = nn.Sequential(
+        *(nn.Conv2d(2, 8, 3, 2), norm, nn.ReLU(), nn.Conv2d(8, 6, 3), nn.InstanceNorm2d(6)),
+        *(nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, 4)),
+    )
+    nn.init.uniform_(norm.weight, 0.5, 1.5)
+    net.shape = (2, 12, 12)  # type: ignore[assignment]
+    return export(net.eval(), folder / "net.onnx")
+
+
+ONNX: dict[str, Callable[[Path], Path]] = {
+    "group norm": with_group_norm,
+    **{name: partial(exported, name) for name in NETWORKS},
+    "keras": keras_like,
+}
+
+
+@pytest.mark.parametrize("name", ONNX)
+def test_float_onnx_takes_the_trained_tensors(name: str, tmp_path: Path) -> None:
+    """What was trained is in the copy, to the device's integers: read again, its float graph has them."""
+    session = Session(ONNX[name](tmp_path), 3)
+    session.copy(tmp_path / "out.onnx")
+    graph = load_model(tmp_path / "out.onnx").graph
+    own = session.run.env
+    for layer_name, layer in graph.layers.items():
+        state, scale = own.state[layer_name], own.graph.layers[layer_name].weight_scale
+        if scale is None:
+            np.testing.assert_allclose(layer.weight, state.weight, rtol=1e-5)
+            continue
+        assert state.fraction is not None
+        whole = state.weight.astype(float) + state.fraction.reshape(state.weight.shape) / 16
+        units = scale.reshape(-1, *[1] * (whole.ndim - 1))
+        dead = own.graph.layers[layer_name].dead
+        alive = np.ones(len(scale), bool) if dead is None else ~dead
+        np.testing.assert_allclose((layer.weight / units)[alive], whole[alive], atol=2e-3)
+    logits = session.logits()
+    shaped = session.images if name == "keras" else session.images.transpose(0, 3, 1, 2)
+    (entry,) = onnx.load(str(tmp_path / "out.onnx")).graph.input
+    dims = [1, *(d.dim_value for d in entry.type.tensor_type.shape.dim[1:])]
+    run = ReferenceEvaluator(str(tmp_path / "out.onnx"))
+    answers: list[Any] = [
+        run.run(None, {entry.name: x.reshape(dims).astype(np.float32) / 255}) for x in shaped
+    ]
+    found = np.concatenate([made[0].reshape(1, -1) for made in answers])
+    wanted = softmaxed(logits) if name == "keras" else logits
+    assert found.shape == wanted.shape
+    assert np.corrcoef(found.ravel(), wanted.ravel())[0, 1] > 0.95, "int8 beside float"
+
+
+@pytest.mark.parametrize("classes", [3, 5])
+def test_qdq_file_keeps_its_scales_and_has_the_devices_answers(classes: int, tmp_path: Path) -> None:
+    session = Session(quantized_file(tmp_path), classes)
+    session.copy(tmp_path / "out.onnx")
+    real = (session.images.astype(np.float64) - 100) * 0.02
+    found = reference(tmp_path / "out.onnx", real.transpose(0, 3, 1, 2))
+    logits = session.logits()
+    agree(found, logits, 0.02 * np.abs(logits).max())
+    exact = np.abs(found - logits).max(axis=1) < 1e-4 * np.abs(logits).max()
+    assert exact.mean() > 0.7, "most samples round alike everywhere"
+
+
+def test_a_layer_without_biases_gets_them(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    arrays = constants(
+        w=rng.normal(0, 0.3, (5, 2, 3, 3)).astype(np.float32),
+        m=rng.normal(0, 0.3, (5, 6)).astype(np.float32),
+        h=rng.normal(0, 0.3, (6, 4)).astype(np.float32),
+    )
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["v"]),
+        helper.make_node("Relu", ["v"], ["r"]),
+        helper.make_node("GlobalAveragePool", ["r"], ["p"]),
+        helper.make_node("Flatten", ["p"], ["f"]),
+        helper.make_node("MatMul", ["f", "m"], ["g"]),
+        helper.make_node("Relu", ["g"], ["k"]),
+        helper.make_node("MatMul", ["k", "h"], ["y"]),
+    ]
+    session = Session(saved(tmp_path / "bare.onnx", nodes, arrays, [1, 2, 6, 6]), 4)
+    session.copy(tmp_path / "out.onnx")
+    model = onnx.load(str(tmp_path / "out.onnx"))
+    assert [n.op_type for n in model.graph.node].count("Add") == 2
+    assert len(next(n for n in model.graph.node if n.op_type == "Conv").input) == 3
+    found = reference(tmp_path / "out.onnx", session.images.transpose(0, 3, 1, 2) / 255.0)
+    logits = session.logits()
+    agree(found, logits, 0.1 * np.abs(logits).max())
+
+
+def test_files_that_cannot_take_them(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    arrays = constants(h=rng.normal(0, 0.3, (4, 8)).astype(np.float32), shape=np.array([1, 2, 2]))
+    nodes = [
+        helper.make_node("Gemm", ["x", "h"], ["g"], transB=1),
+        helper.make_node("Reshape", ["g", "shape"], ["y"]),
+    ]
+    path = saved(tmp_path / "net.onnx", nodes, arrays, [1, 8])
+    session = Session(path, 3)
+    with pytest.raises(ConvertError, match="Reshape behind the last layer counts its 4 classes"):
+        session.copy(tmp_path / "out.onnx")
+    assert not (tmp_path / "out.onnx").exists()
+    other = Session(keras_like(tmp_path), 4)
+    with pytest.raises(DeviceError, match="give the --model that was converted"):
+        save_copy("onnx", session.plan, session.arrays, other.model, tmp_path / "out.onnx")
+    (tmp_path / "text").write_text("no model")
+    for name, why in (("text", "is no ONNX file"), ("gone", "no such file")):
+        with pytest.raises(Error, match=why):
+            save_copy("onnx", session.plan, session.arrays, tmp_path / name, tmp_path / "out.onnx")

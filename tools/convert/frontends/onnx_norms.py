@@ -1,0 +1,82 @@
+"""Normalisations of ONNX: of a batch, of groups, of instances, of layers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from microtrain.convert.ir import ConvertError
+from microtrain.convert.lowering import Call, Param
+from microtrain.convert.ops.normalise_aten import normalised
+
+from .onnx_file import Step
+from .onnx_layers import named
+from .onnx_values import Turned, Value, Walker
+
+
+def batch(walk: Walker, step: Step) -> Value:
+    params = _params(walk, step, ("weight", "bias", "running_mean", "running_var"))
+    made = walk.call(step, "batch_norm", input=walk.act(step), **params, eps=walk.at(step, "epsilon", 1e-5))
+    return walk.like(step, made)
+
+
+def instance(walk: Walker, step: Step) -> Value:
+    """PyTorch's export has a group norm as one of the view [n, groups, rest], whose scale is then 1."""
+    params, x = _params(walk, step, ("weight", "bias")), walk.act(step)
+    channels = walk.low.shape(x)[2]
+    if params["weight"].value.size != channels and _is_plain(params):
+        params = {"weight": Param(params["weight"].name, np.ones(channels, np.float32))}
+    made = walk.call(step, "instance_norm", input=x, **params, eps=walk.at(step, "epsilon", 1e-5))
+    return walk.like(step, made)
+
+
+def group(walk: Walker, step: Step) -> Value:
+    """Up to opset 20 its scale and bias are one a group."""
+    params, groups = _params(walk, step, ("weight", "bias")), int(walk.at(step, "num_groups", 1))
+    c = walk.low.shape(walk.act(step))[2]
+    if groups > 0 and params["weight"].value.size == groups != c and not _is_plain(params):
+        raise ConvertError(
+            f"layer {step.name}: a group norm with a scale for each group is not supported; the nearest that "
+            "is: one for each channel, as from opset 21 on"
+        )
+    params = {} if params["weight"].value.size != c else params
+    made = walk.call(
+        step,
+        "group_norm",
+        input=walk.act(step),
+        num_groups=groups,
+        **params,
+        eps=walk.at(step, "epsilon", 1e-5),
+    )
+    return walk.like(step, made)
+
+
+def layer(walk: Walker, step: Step) -> Value:
+    """Over all but the batch; over the channels of each place, where they come last."""
+    value, x = walk.value(step.inputs[0]), walk.act(step)
+    params = _params(walk, step, ("weight", "bias"))
+    rank = len(x.dims)
+    axis = int(walk.at(step, "axis", -1)) % rank
+    eps = walk.at(step, "epsilon", 1e-5)
+    if axis == rank - 1 and (isinstance(value, Turned) or rank == 2):
+        args = {"input": x, **params, "eps": eps}
+        return walk.like(step, normalised(walk.low, Call("layer_norm", step.name, True, args), 1, apart=True))
+    over = list(x.dims[axis:])
+    made = walk.call(step, "layer_norm", input=x, normalized_shape=over, **params, eps=eps)
+    return walk.like(step, made)
+
+
+def _params(walk: Walker, step: Step, kinds: Sequence[str]) -> dict[str, Param]:
+    found = {}
+    for place, kind in enumerate(kinds, 1):
+        given = walk.optional(step, place)
+        if given is not None:
+            found[kind] = walk.at_home(step, place, named(walk, step, given, kind), given)
+    return found
+
+
+def _is_plain(params: dict[str, Param]) -> bool:
+    """Whether a scale and a shift change nothing."""
+    shift = params.get("bias")
+    return bool((params["weight"].value == 1).all() and (shift is None or not np.any(shift.value)))

@@ -1,0 +1,214 @@
+"""Trained integers back into the parameters that they came from, as a state dict of PyTorch has them.
+
+At conversion batch norm was folded into the convolution before it (Jacob et al. 2018, section 3.2):
+
+    W_fold[o] = W[o] * g[o], b_fold = (b - mean) * g + beta, g = gamma / sqrt(var + eps)
+
+and stored as w = W_fold / s_w, b = b_fold / (s_x * s_w). Here it is un-folded: the statistics of
+the batch norm stay, its beta takes the trained bias.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from microtrain.base.plan import Plan, Trained
+
+from .errors import DeviceError
+from .weights import Arrays
+
+State = dict[str, np.ndarray]  # by their names in the model
+FRACTION_BITS = {"s8": 8, "u4": 4}
+
+
+@dataclass(frozen=True, eq=False)
+class Folding:
+    """What batch norm did to one convolution, float64 [c_out]. gain: g; shift: beta - mean * g (+ b * g).
+
+    dead: channels that conversion folded into constants; they are never trained
+    """
+
+    gain: np.ndarray
+    shift: np.ndarray
+    dead: np.ndarray
+
+
+def merge(plan: Plan, arrays: Arrays, state: State) -> tuple[State, list[str]]:
+    """The parameters that were trained, float64 or float32, and remarks on what changed its shape.
+
+    state    all parameters of the model
+    Errors   DeviceError where it lacks a name of the plan or has another shape
+    """
+    merged: State = {}
+    notes: list[str] = []
+    for t in plan.trainables.tensors:
+        lookup(state, t.source.weight, plan)
+        if t.kind == "weight":
+            merge_weight(plan, t, arrays, state, merged)
+        elif t.kind == "bias":
+            merge_bias(plan, t, arrays, state, merged)
+        elif t.kind in ("head_weight", "head_bias"):
+            notes += merge_head(plan, t, arrays[t.name], state, merged)
+    return merged, notes
+
+
+def merge_weight(plan: Plan, t: Trained, arrays: Arrays, state: State, merged: State) -> None:
+    """W[:, channels] = w * s_w / g; depthwise W[channels]. Dead channels stay as they are."""
+    original = weight_4d(plan, t, state)
+    fold = folding(plan, t, state)
+    stored = real_integers(plan, t, arrays)
+    result = original.copy()
+    depthwise = stored.ndim == 3
+    if depthwise:
+        channels = np.array(t.channels if t.channels is not None else range(stored.shape[0]))
+        unit = per_channel(t, channels, original.shape[0]) / gain_or_one(fold)[channels]
+        values = np.where(
+            fold.dead[channels, None, None], original[channels, 0], stored * unit[:, None, None]
+        )
+        result[channels, 0] = values
+    else:
+        columns = np.array(t.channels if t.channels is not None else range(stored.shape[3]))
+        unit = per_channel(t, np.arange(original.shape[0]), original.shape[0]) / gain_or_one(fold)
+        values = stored.transpose(0, 3, 1, 2) * unit[:, None, None, None]
+        result[:, columns] = np.where(fold.dead[:, None, None, None], original[:, columns], values)
+    merged[t.source.weight] = restore_shape(t, result, state)
+
+
+def merge_bias(plan: Plan, t: Trained, arrays: Arrays, state: State, merged: State) -> None:
+    """The real bias into bn.bias (beta' = b_real - (b - mean) * g), the convolution's, or bn's mean."""
+    assert t.scale is not None
+    fold = folding(plan, t, state)
+    base = 0.0 if t.base is None else np.array(t.base)
+    real = arrays[t.name].astype(np.float64) * np.array(t.scale) + base
+    name, value = bias_home(plan, t, state, fold, real)
+    merged[name] = np.where(fold.dead, state.get(name, real), value)
+
+
+def bias_home(
+    plan: Plan, t: Trained, state: State, fold: Folding, real: np.ndarray
+) -> tuple[str, np.ndarray]:
+    """Which parameter takes a trained bias, and the value that makes the folded bias `real`."""
+    bn, conv_bias = t.source.bn, t.source.bias
+    if bn is not None and f"{bn}.bias" in state:
+        beta = lookup(state, f"{bn}.bias", plan)
+        return f"{bn}.bias", real - (fold.shift - beta)
+    if conv_bias is not None:
+        old = lookup(state, conv_bias, plan)
+        return conv_bias, old + (real - fold.shift) / gain_or_one(fold)
+    if bn is not None:
+        mean = lookup(state, f"{bn}.running_mean", plan)
+        return f"{bn}.running_mean", mean - (real - fold.shift) / gain_or_one(fold)
+    return bias_name(t), real
+
+
+def bias_name(t: Trained) -> str:
+    """Of a layer's biases, which the model may not have."""
+    return t.source.bias or t.source.weight.removesuffix("weight") + "bias"
+
+
+def merge_head(plan: Plan, t: Trained, array: np.ndarray, state: State, merged: State) -> list[str]:
+    """The classifier as trained; its class count may differ from the original's."""
+    if t.kind == "head_bias":
+        name = bias_name(t)
+        merged[name] = array
+        return [] if name in state else [f"{name} is new: the model's classifier had no bias."]
+    old = state[t.source.weight]
+    matrix = array.reshape(array.shape[0], -1)
+    h, w, c = flattened(plan, t, matrix.shape[1])
+    matrix = matrix.reshape(-1, h, w, c).transpose(0, 3, 1, 2).reshape(matrix.shape[0], -1)
+    if tuple(old.shape)[1:] != matrix.shape[1:]:
+        raise DeviceError(
+            f"{t.source.weight} has shape {tuple(old.shape)} in the model, {matrix.shape} on the device: "
+            "give the --model that was converted."
+        )
+    merged[t.source.weight] = matrix
+    if old.shape[0] == matrix.shape[0]:
+        return []
+    return [f"{t.source.weight} has {matrix.shape[0]} classes now, {old.shape[0]} in the original model."]
+
+
+def folding(plan: Plan, t: Trained, state: State) -> Folding:
+    """g and the folded bias of the layer that `t` belongs to, from the original state dict."""
+    weight = lookup(state, t.source.weight, plan)
+    c_out = weight.shape[0]
+    bias = lookup(state, t.source.bias, plan) if t.source.bias else np.zeros(c_out)
+    gain, shift = np.ones(c_out), bias
+    if t.source.bn is not None:
+        bn = t.source.bn
+        gamma = lookup(state, f"{bn}.weight", plan) if f"{bn}.weight" in state else np.ones(c_out)
+        beta = lookup(state, f"{bn}.bias", plan) if f"{bn}.bias" in state else np.zeros(c_out)
+        gain = gamma / np.sqrt(lookup(state, f"{bn}.running_var", plan) + eps_of(plan, t))
+        shift = (bias - lookup(state, f"{bn}.running_mean", plan)) * gain + beta
+    dead = np.isin(np.arange(c_out), t.dead)
+    return Folding(gain, shift, dead)
+
+
+def eps_of(plan: Plan, t: Trained) -> float:
+    """eps of the batch norm behind a layer, as conversion read it from the model."""
+    if t.source.eps is None:
+        raise DeviceError(
+            f"{plan.path} does not say the eps of {t.source.bn}, since an older microtrain convert wrote it: "
+            "convert again."
+        )
+    return t.source.eps
+
+
+def gain_or_one(fold: Folding) -> np.ndarray:
+    """g, with 1 in dead channels, where g may be 0 and the quotient is not used."""
+    return np.where(fold.dead, 1.0, fold.gain)
+
+
+def real_integers(plan: Plan, t: Trained, arrays: Arrays) -> np.ndarray:
+    """Stored weights in units of s_w, with their fraction where the scheme keeps one."""
+    fraction = plan.find(t.layer, "fraction")
+    whole = arrays[t.name].astype(np.float64)
+    if fraction is None:
+        return whole
+    part = arrays[fraction.name].astype(np.float64).reshape(whole.shape)
+    return np.asarray(whole + part / 2.0 ** FRACTION_BITS[fraction.dtype])
+
+
+def per_channel(t: Trained, channels: np.ndarray, c_out: int) -> np.ndarray:
+    """s_w of the given output channels; the plan lists all of them, or the trained ones only."""
+    assert t.scale is not None
+    scale = np.array(t.scale, np.float64)
+    return scale[channels] if len(scale) == c_out else scale
+
+
+def weight_4d(plan: Plan, t: Trained, state: State) -> np.ndarray:
+    """The original weight as (o, i, kh, kw); a hidden linear layer is a convolution over its whole map."""
+    weight = lookup(state, t.source.weight, plan)
+    if weight.ndim == 4:
+        return weight
+    if weight.ndim == 1:  # the scale of a group norm
+        return weight[:, None, None, None]
+    if weight.ndim == 3:  # of a series, whose steps in time are rows
+        return weight[..., None]
+    h, w, c = flattened(plan, t, weight.shape[1])
+    return weight.reshape(-1, c, h, w)
+
+
+def restore_shape(t: Trained, weight: np.ndarray, state: State) -> np.ndarray:
+    """The inverse of weight_4d."""
+    return weight.reshape(tuple(state[t.source.weight].shape))
+
+
+def flattened(plan: Plan, t: Trained, features: int) -> tuple[int, int, int]:
+    """(h, w, c) of the map that a linear layer reads flattened: its own input, or the layer before."""
+    names = [row.layer for row in plan.layers]
+    at = names.index(t.layer) if t.layer in names else len(names)
+    own = plan.layers[at].input if at < len(names) else (1, 1, 0)
+    before = plan.layers[at - 1].output if at else (1, 1, 0)
+    if own[0] * own[1] > 1 and int(np.prod(own)) == features:
+        return own
+    return before if int(np.prod(before)) == features else (1, 1, features)
+
+
+def lookup(state: State, name: str | None, plan: Plan) -> np.ndarray:
+    if name is None or name not in state:
+        raise DeviceError(
+            f"the model has no {name}, which {plan.path} names: give the --model that was converted."
+        )
+    return np.asarray(state[name], np.float64)
