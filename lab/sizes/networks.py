@@ -155,9 +155,9 @@ def samples(root: Path, folder: Path) -> Iterator[Compiled]:
         yield compile_graph(graph, scheme, CLASSES)
     for scheme in (SCHEMES[0], *SCHEMES[2:5]):
         yield compile_graph(in_groups(folder), scheme, CLASSES)
+        yield compile_graph(normed(folder), scheme, CLASSES)
     for scheme in SCHEMES[:3]:
         yield compile_graph(with_codes(graphs[2]), scheme, CLASSES)
-        yield compile_graph(normed(folder), scheme, CLASSES)
     yield from with_targets(graphs[0])
     normal = autoencoder(folder)
     for scheme in (SCHEMES[2], SCHEMES[3], SCHEMES[4]):

@@ -43,7 +43,7 @@ static struct coding coding_of(const struct conv2d *p, const struct coded_weight
     struct coding c = {.p = p, .w = w, .k = (uint32_t)p->kh * p->kw * p->c_in};
     c.pixels = (uint32_t)p->h_out * p->w_out;
     c.at_once = KERNELS_DSP && !KERNELS_MVE && !masked && c.pixels >= FEW_LANES && c.k >= 4;
-    c.lanes = most_lanes(c.pixels);
+    c.lanes = most_lanes(c.pixels, c.k);
     uint32_t fit = TILES_BYTES / tile_bytes(c.k, c.lanes), spans = (c.pixels + c.lanes - 1) / c.lanes;
     c.tiles = least(least(fit ? fit : 1, spans), TILES);
     c.rows = (rows_bytes(&c) - 1) / c.k;
@@ -185,7 +185,7 @@ static void put_block(const struct coding *c, uint32_t first, uint32_t o, uint32
         decode_rows(c, o + row, count);
         struct span at;
         for (uint32_t i = 0, pixel = first; i < c->tiles && pixel < c->pixels; i++, pixel = at.first + at.live) {
-            at = span_at(pixel, c->pixels);
+            at = span_at(pixel, c->pixels, c->k);
             if (c->at_once) {
                 put_rows(c, &at, c->tile + i * tile, o + row, count, b, y);
                 continue;
@@ -205,7 +205,7 @@ static uint32_t pack_spans(const struct coding *c, const int8_t *x, uint32_t fir
     uint32_t tile = tile_bytes(c->k, c->lanes) / 2;
     struct span at;
     for (uint32_t i = 0; i < c->tiles && first < c->pixels; i++, first = at.first + at.live) {
-        at = span_at(first, c->pixels);
+        at = span_at(first, c->pixels, c->k);
         pack_span(c, x, &at, c->tile + i * tile);
     }
     return first;

@@ -11,7 +11,7 @@ enum { CHUNK = 128 };
 
 uint32_t cconv2d_bwd_x_scratch(const struct conv2d *p)
 {
-    uint32_t lanes = most_lanes(p->c_in), chunk = p->c_out < CHUNK ? p->c_out : (uint32_t)CHUNK;
+    uint32_t lanes = most_lanes(p->c_in, p->c_out), chunk = p->c_out < CHUNK ? p->c_out : (uint32_t)CHUNK;
     uint32_t tables = tile_bytes(p->c_out, lanes) + round_up4(2u * p->c_out);
     return 4 * lanes * strip_pixels(p) + tables + round_up4(lanes * chunk);
 }
@@ -77,7 +77,7 @@ static void pack_tap(const struct columns *col, uint32_t tap)
 void cconv2d_bwd_x_s8(const struct conv2d *p, const struct coded_weights *w, const struct error_s8 *ey,
                       const struct clamp *clamp, const struct error_s8 *ex, void *scratch PACED)
 {
-    uint32_t lanes = most_lanes(p->c_in);
+    uint32_t lanes = most_lanes(p->c_in, p->c_out);
     struct columns col = {.p = p, .codes = w, .ey = ey->q, .sums = scratch};
     int16_t *r = (int16_t *)(void *)(col.sums + lanes * strip_pixels(p));
     col.tile = r + round_up4(2u * p->c_out) / 2;
