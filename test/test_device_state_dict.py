@@ -174,7 +174,7 @@ def test_the_scale_of_a_group_norm(net: Net) -> None:
         trained("scale", "bias", "s16", (4,), source, scale=scale),
     )
     state = {"scale.weight": torch.ones(4), "scale.bias": torch.zeros(4)}
-    arrays = {
+    arrays: dict[str, np.ndarray] = {
         "scale.weight": np.array([50, -7], np.int8).reshape(2, 1, 1),
         "scale.bias": np.arange(4, dtype=np.int16),
     }

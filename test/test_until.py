@@ -30,9 +30,9 @@ def test_what_the_head_reads_is_the_mean_of_the_layers_map(tmp_path: Path) -> No
     verify(part)
     seen: dict[str, np.ndarray] = {}
     pixels = images_for(net, 3, seed=4)
-    run_float(whole.graph, pixels, lambda name, values: seen.setdefault(name, values.copy()))
+    run_float(whole.graph, pixels, seen.__setitem__)
     ends: dict[str, np.ndarray] = {}
-    assert not run_float(part, pixels, lambda name, values: ends.setdefault(name, values.copy())).any()
+    assert not run_float(part, pixels, ends.__setitem__).any()
     map_of = whole.graph.forward_of[layer].outputs[0]
     np.testing.assert_allclose(ends["until"][:, 0, 0], seen[map_of].mean((1, 2)), rtol=1e-5, atol=1e-6)
     assert len(part.nodes) < len(whole.graph.nodes) and len(part.layers) < len(whole.graph.layers)

@@ -29,7 +29,7 @@ def ending_at(loaded: LoadedModel, layer: str) -> LoadedModel:
 
 def _with_end(graph: Graph, last: Node) -> Graph:
     """The nodes that `last` depends on, it too, and behind them a mean and a head of zeros."""
-    needed, kept = set(last.outputs), []
+    needed, kept = set(last.outputs), list[Node]()
     for node in reversed(graph.nodes):
         if needed & set(node.outputs):
             needed |= set(node.inputs)
