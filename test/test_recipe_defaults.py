@@ -17,7 +17,7 @@ from microtrain.device.recipe import AGAIN, TIMES, Situation
         (Situation(900, 100, True, "shuffled"), 1, AGAIN * 100, 1.0),
         (Situation(201, 100, True, "classes"), 0, TIMES * 100, 0.0),
         (Situation(60, 100, True, "classes"), 0, TIMES * 60, 1.0),
-        (Situation(60, 0, True, "classes"), 1, 0, 1.0),
+        (Situation(60, 0, True, "classes"), 0, 0, 0.0),
         (Situation(60, 100, False, "shuffled"), 1, 0, 1.0),
     ],
 )

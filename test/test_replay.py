@@ -371,7 +371,7 @@ UNASKED = {
 
 @pytest.mark.parametrize("words", UNASKED)
 def test_a_buffer_that_nobody_asked_for_takes_what_is_left(words: str, tmp_path: Path) -> None:
-    """It holds ten records of each class at least, and leaves something to the application."""
+    """It leaves something to the application."""
     command = [str(EXAMPLE / "model.pt"), "--classes", "10", "--scheme", str(EXAMPLE / "scheme.yaml")]
     said = run(["python", "tools/convert", *command, *words.split(), "-o", str(tmp_path)])
     document = json.loads((tmp_path / "plan.json").read_text())

@@ -300,7 +300,7 @@ class Wanted:
         default="auto",
         show_default=True,
         help="Buffer for replaying old images in SRAM: records, a size, or all that the budget leaves; auto: "
-        "all but a little of that, where it is room for 10 records of each class.",
+        "all but a little of that, where it is room for 5 records of each class.",
     )
     code: int | None = option(
         "--replay-code",

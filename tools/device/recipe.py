@@ -47,7 +47,7 @@ class Situation:
     def epochs(self) -> int:
         """Passes over the images behind the look. Where classes come one after the other, a pass would end
         with the last of them alone. There, and where all images are records, these are shown again."""
-        return 0 if self.remembers and (self.holds_all or self.order == "classes") else 1
+        return 0 if (self.looks and self.order == "classes") or (self.remembers and self.holds_all) else 1
 
     @property
     def schedule(self) -> str:

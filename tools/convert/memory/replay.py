@@ -25,6 +25,7 @@ SPARED = 16384  # bytes that a buffer nobody asked for leaves free of a whole bo
 WHOLE = 1  # values of a record that share a byte
 PARTS = (WHOLE, 2, 3, 4, 5, 6)  # the finest first; with more, a session learns visibly less
 PER_CLASS = 10  # records that a buffer without a number should have room for
+FEW = 5  # that one has at least where nobody asked
 MANY = 40  # that one should have room for where nobody asked: more are worth more than exact ones
 ROW = 8  # values of a row at least
 
@@ -34,7 +35,7 @@ class Request:
     """How large a buffer should be: a number of records, or bytes, or (both None) as large as SRAM allows.
 
     parts     how many values may share a byte, one of them: the finest with which it gets as large
-    optional  nobody asked for it: where there is no room for PER_CLASS records of each class there is none
+    optional  nobody asked for it: where there is no room for FEW records of each class there is none
     spared    bytes that it leaves free where it takes what is left
     """
 
@@ -53,7 +54,7 @@ class Request:
 
     def least(self, graph: Graph) -> int:
         """Records that there are at least."""
-        return classes(graph) * (PER_CLASS if self.optional else 1)
+        return classes(graph) * (FEW if self.optional else 1)
 
     @property
     def reserve(self) -> int:
