@@ -59,6 +59,7 @@ static inline uint32_t pace_take(uint32_t *place)
 #define PACE_IS_ON() (pace != NULL)
 #define PACE_OUTER() pace_take(pace ? &pace->at : NULL)
 #define PACE_INNER() pace_take(pace ? &pace->inner : NULL)
+#define PACE_MIDDLE() (pace && pace->inner) /* 1: it goes on inside a unit of the outer loop */
 #define PACE_STOP(at, inner, work) pace_stop(pace, at, inner, work)
 #define PACE_SKIP(at, begin) ((at) < (begin))
 #define PACE_PAUSED() (pace && pace->paused)
@@ -74,6 +75,7 @@ static inline uint32_t pace_take(uint32_t *place)
 #define PACE_IS_ON() 0
 #define PACE_OUTER() 0u
 #define PACE_INNER() 0u
+#define PACE_MIDDLE() 0
 #define PACE_STOP(at, inner, work) 0
 #define PACE_SKIP(at, begin) ((void)(begin), 0)
 #define PACE_PAUSED() 0

@@ -121,7 +121,6 @@ struct outputs {
     int16_t *tile;  /* frozen part, then trained part */
     int32_t *sums;  /* [BLOCK][lanes]; while a pixel is packed, its bytes [part.k] */
     struct span at; /* output pixels */
-    int in_place;   /* they take the place of inputs */
 };
 
 /* Output channels that are summed before they are requantized: whole bytes of the mask. */
@@ -366,10 +365,7 @@ NEVER_INLINE void put_span(const struct conv2d *p, const struct part part[2], co
     uint32_t most = AT_ONCE(at_once && !both ? p->c_out : (uint32_t)BLOCK);
     for (uint32_t o = PACE_INNER(), n; o < p->c_out; o += n) {
         n = p->c_out - o < most ? p->c_out - o : most;
-        /* in place a span is a piece: its inputs are gone */
-        if ((o == 0 || !out->in_place) &&
-            PACE_STOP(out->at.first, o,
-                      (out->in_place ? p->c_out : n) * out->at.live * (part[0].k + part[1].k + WORK_OUTPUT))) {
+        if (PACE_STOP(out->at.first, o, n * out->at.live * (part[0].k + part[1].k + WORK_OUTPUT))) {
             return;
         }
         if (both || !at_once) {
@@ -416,7 +412,7 @@ void conv2d_fwd_s8(const struct conv2d *p, const int8_t *x, const struct split_w
                    uint8_t *mask, void *scratch PACED)
 {
     const struct part part[2] = {part_of(p, w, 0), part_of(p, w, 1)};
-    struct outputs out = {.sums = scratch, .in_place = is_in_place(p, x, y)};
+    struct outputs out = {.sums = scratch};
     out.tile = (int16_t *)(void *)((int8_t *)scratch + block_bytes(p));
     uint32_t pixels = output_pixels(p), values = lane_values(p);
 #if KERNELS_DSP
@@ -428,10 +424,12 @@ void conv2d_fwd_s8(const struct conv2d *p, const int8_t *x, const struct split_w
 #endif
     for (uint32_t i = PACE_OUTER(); i < pixels; i = out.at.first + out.at.live) {
         out.at = span_at(i, pixels, values);
-        if (part[0].k) {
+        /* in the middle of a span that is in place the tile has its inputs, and nothing else does */
+        int packed = PACE_MIDDLE() && is_in_place(p, x, y);
+        if (part[0].k && !packed) {
             pack_pixels(p, x, &part[0], &out, out.tile);
         }
-        if (part[1].k) {
+        if (part[1].k && !packed) {
             pack_pixels(p, x, &part[1], &out, out.tile + round_up4(part[0].k) * out.at.lanes);
         }
         put_span(p, part, b, &out, y, mask PACE);

@@ -162,9 +162,10 @@ static uint32_t lay_out(const struct conv2d *p, const struct part part[2], int i
     uint32_t bytes = conv2d_fwd_scratch(p), n = block_channels_mve(p);
     int direct = !part[0].order && !part[1].order && is_pointwise(p) && !in_place, both = part[0].k && part[1].k;
     uint32_t pixels = output_pixels(p);
-    if (PACE_IS_ON() && !in_place) {
-        n = n < PACED_CHANNELS ? n : (uint32_t)PACED_CHANNELS;
-        pixels = pixels < PACED_PIXELS ? pixels : (uint32_t)PACED_PIXELS;
+    if (PACE_IS_ON()) {
+        uint32_t some = in_place ? (PACED_CHANNELS * PACED_PIXELS / n + 4) & ~3u : (uint32_t)PACED_PIXELS;
+        n = in_place || n < PACED_CHANNELS ? n : (uint32_t)PACED_CHANNELS;
+        pixels = pixels < some ? pixels : some;
     }
     uint32_t each = (direct ? 0 : part[0].k + part[1].k) + (both ? 4 * n : 0);
     at->n = n;

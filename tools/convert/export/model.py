@@ -88,7 +88,7 @@ def read(folder: Path, api_version: int) -> Generated:
     if missing:
         raise Error(f"{folder / 'model.h'} lacks {', '.join(missing)}: run `microtrain convert` again.")
     if "MODEL_RECORDS" in defines:
-        raise Error("the library has no replay buffer yet: convert without --replay.")
+        raise Error("the library has no replay buffer yet: convert with --replay off.")
     _same_conversion(folder, texts, defines.get("MODEL_ID", ""))
     return Generated(texts, defines)
 
