@@ -214,7 +214,9 @@ def test_an_input_the_strides_do_not_divide(tmp_path: Path) -> None:
 
 
 def test_calibration_images_are_refused(tmp_path: Path) -> None:
-    assert "quantized already" in refusal(tmp_path, network(), "--calibration", str(tmp_path))
+    assert "quantized already" in refusal(
+        tmp_path, network(), "--calibration", str(tmp_path), "--replay", "off"
+    )
 
 
 def test_a_scheme_of_another_network(tmp_path: Path) -> None:

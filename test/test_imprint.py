@@ -345,7 +345,7 @@ def test_groups_are_as_large_as_the_budget_allows(tmp_path: Path) -> None:
 
 
 def test_statistics_are_left_out_where_their_code_does_not_fit(tmp_path: Path) -> None:
-    scheme = ("--scheme", str(EXAMPLE / "head.yaml"))
+    scheme = ("--scheme", str(EXAMPLE / "head.yaml"), "--replay", "off")
     said, group = converted(tmp_path, *scheme)
     assert group > 0
     flash = next(int(line.split()[1].replace(",", "")) for line in said.splitlines() if line[:5] == "flash")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,9 +17,9 @@ from microtrain.base import progress
 from microtrain.base.progress import Bar, Bars, duration
 from microtrain.convert import command
 from microtrain.convert.execute import batched
-from microtrain.convert.ir import Graph
 from microtrain.convert.loading import load
 from microtrain.convert.pipeline import ALL_PASSES, Room
+from microtrain.convert.scheme import Scheme
 from microtrain.device import cli
 from microtrain.device.testing import CLASSES, SHAPE, FakeDevice
 
@@ -127,15 +126,15 @@ def test_calibration_of_many_images_says_how_far_it_is(lines: list[str]) -> None
 def test_the_choice_of_a_scheme_says_how_far_it_is(lines: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """A minute and more for a large network."""
 
-    def slow(quantized: Graph, *arguments: object) -> SimpleNamespace:
+    def slow(room: Room, *arguments: object) -> Scheme:
         tell = arguments[-1]
         assert callable(tell)
         for count in range(1, 4):
             tell()
             wait_for(lines, count)
-        return SimpleNamespace(sram=0)
+        return Scheme("slow")
 
-    monkeypatch.setattr(command, "default_scheme", slow)
+    monkeypatch.setattr(command, "largest", slow)
     graph = load(ROOT / "examples/digits/model.pt", False, None).graph
-    assert command.default_within(Room(graph, 10, 1 << 20), ALL_PASSES, "zeros", 4).sram == 0
+    assert command.default_within(Room(graph, 10, 1 << 20), ALL_PASSES, "zeros", 0).name == "slow"
     assert lines[0].startswith("choosing what to train, schemes tried: ") and len(lines) >= 3

@@ -99,7 +99,9 @@ def sessions(steps: int) -> list[Session]:
 def exported(options: tuple[str, ...], name: str, steps: int) -> Session:
     generated, library = FOLDER / f"generated-{name}", FOLDER / f"library-{name}"
     FOLDER.mkdir(parents=True, exist_ok=True)
-    logged(ours("tools/convert", *options, "--replay", "off", "-o", generated), FOLDER / f"convert-{name}.log")
+    logged(
+        ours("tools/convert", *options, "--replay", "off", "-o", generated), FOLDER / f"convert-{name}.log"
+    )
     command = ours("tools/convert.export", library, "--model", generated, "--name", name)
     logged(command, FOLDER / f"export-{name}.log")
     return Session(library, name, steps)

@@ -51,9 +51,10 @@ def run(model: Path, wanted: Wanted) -> bool:
     obstacles.refuse(f"{loaded.graph.name} does not fit", too_large)
     choices = choices_of(loaded, wanted)
     compared = wanted.compared or wanted.labelled is not None
-    quantized, report_files = quantized_with_report(loaded, choices, compared, wanted.labelled)
+    images = images_of(loaded, wanted)
+    quantized, report_files = quantized_with_report(loaded, choices, compared, wanted.labelled, images)
     quantized = tasks.measured_by(quantized, loaded, wanted)
-    compiled = compiled_for(quantized, wanted, target.limits, images_of(loaded, wanted))
+    compiled = compiled_for(quantized, wanted, target.limits, images)
     write(compiled, Model(model, loaded.kind, said_of(loaded, choices)), target, report_files)
     if wanted.library:
         name = export(wanted.library, target.folder, None)
@@ -135,9 +136,9 @@ def replay_of(wanted: Wanted, images: bool) -> replay.Request | None:
 
 
 def may_remember(wanted: Wanted) -> bool:
-    """Whether a replay buffer that nobody asked for is of use: to a firmware of ours that learns classes by
-    itself, on a board, of which some SRAM may be left."""
-    alone = not (wanted.check or wanted.library or wanted.fleet)
+    """Whether a replay buffer that nobody asked for is of use: to a firmware of ours that learns classes of
+    whole samples by itself, on a board, of which some SRAM may be left."""
+    alone = not (wanted.check or wanted.library or wanted.fleet or wanted.hop or wanted.sound)
     looks = wanted.task == TASKS[0] and wanted.imprint.group != 0
     return alone and looks and wanted.board_name != NATIVE
 
@@ -184,7 +185,8 @@ def compiled_with(
     passes = replace(passes_of(wanted, images is not None), strip=strip)
     if passes.replay and passes.replay.optional:
         compiled = compiled_by(passes, quantized, wanted, limits, images)
-        if keeps(compiled, limits):
+        learns = wanted.scheme is not None or compiled.scheme.weights
+        if learns and keeps(compiled, limits):
             return compiled
         passes = replace(passes, replay=None)
     return compiled_by(passes, quantized, wanted, limits, images)

@@ -49,9 +49,16 @@ def model_name(model: Path) -> str:
 
 
 def quantized_with_report(
-    loaded: LoadedModel, choices: Choices, compared: bool, labelled: Path | None
+    loaded: LoadedModel,
+    choices: Choices,
+    compared: bool,
+    labelled: Path | None,
+    images: np.ndarray | None = None,
 ) -> tuple[Graph, dict[str, str]]:
-    """The int8 graph; with `compared` its quantization report is printed, and returned as files."""
+    """The int8 graph; with `compared` its quantization report is printed, and returned as files.
+
+    images  of calibration, where they have been read already
+    """
     if loaded.kind == "checkpoint":
         if choices != Choices() or compared:
             raise ConvertError(
@@ -66,7 +73,8 @@ def quantized_with_report(
     if knows_ranges(loaded.graph) and not compared:
         announce(loaded, np.empty(0), None)
         return quantize_model(loaded.graph, np.empty(0), choices), {}
-    images = calibration_images(loaded.graph, loaded.calibration, choices.calibration)
+    if images is None:
+        images = calibration_images(loaded.graph, loaded.calibration, choices.calibration)
     announce(loaded, images, choices.calibration)
     quantized = quantize_model(loaded.graph, images, choices)
     if not compared:

@@ -275,7 +275,8 @@ def train_command(
             save(log, curve, log_path)
             if page is not None:
                 save_page(page, log, device.info.shape, [training, *([testing] if testing else [])])
-    say(f"{len(log.steps)} steps, sha256 {log.sha256}")
+    recalled = f" and {settings.rehearse} on records" if settings.rehearse and not log.diverged else ""
+    say(f"{len(log.steps)} steps{recalled}, sha256 {log.sha256}")
     if log.diverged:
         say(f"diverged at step {log.diverged}: the device is back at its last checkpoint; use a lower --lr")
     for result, when in zip(log.evaluations, moments(log), strict=True):

@@ -241,12 +241,13 @@ def simulate(task: Task, runs: list[Settings], jobs: int) -> list[Outcome]:
 
 def show(model: Blueprint, outcomes: list[Outcome], files: list[Path]) -> None:
     """The result, one line per run."""
-    say(f"{model.name}, scheme {model.scheme.name}, {len(outcomes[0].log.steps)} steps of batch size 1")
+    say(f"{model.name}, scheme {model.scheme.name}, {outcomes[0].steps} steps of batch size 1")
     for outcome in outcomes:
         first, last = outcome.log.evaluations[0], outcome.log.evaluations[-1]
         change = f"{first.accuracy:6.1%} -> {last.accuracy:6.1%} of {last.total} held-out images"
-        rate = len(outcome.log.steps) / outcome.seconds
-        say(f"  {label(model, outcome):16} {change}, {rate:.0f} steps/s, sha256 {outcome.log.sha256[:16]}")
+        say(
+            f"  {label(model, outcome):16} {change}, {outcome.pace:.0f} steps/s, sha256 {outcome.log.sha256[:16]}"
+        )
         if outcome.log.diverged:
             say(f"    diverged at step {outcome.log.diverged}: these are the last good weights; lower --lr")
     say(f"wrote {', '.join(map(str, files))}")

@@ -17,6 +17,7 @@ from .replay import Rehearsing
 
 EVERY = 50  # steps between two notes
 POLL_S = 0.2
+LEARNING = ("training", "rehearsing")  # what a session says that it does, where it takes steps
 GROUP = 9  # runs side by side: more leave the caches
 
 
@@ -44,6 +45,16 @@ class Outcome:
     log: Log
     seconds: float
 
+    @property
+    def steps(self) -> int:
+        """Training steps, those on records alone included."""
+        return self.log.evaluations[-1].step
+
+    @property
+    def pace(self) -> float:
+        """Steps a second; 0 where there were none."""
+        return self.steps / self.seconds if self.seconds else 0.0
+
 
 class Reporter:
     """A watcher (device.session) that sends notes to the parent process and times the training."""
@@ -52,10 +63,13 @@ class Reporter:
         self.run, self.log, self.notes = run, log, notes
         self.seconds = 0.0
         self._since: list[float] = []  # of what has begun and not ended: training, or evaluating within it
+        self._learns = False
 
     def begin(self, what: str, total: int) -> None:
         if self._since:
             self.seconds += time.process_time() - self._since[-1]
+        else:
+            self._learns = what in LEARNING
         self._since.append(time.process_time())
 
     def advance(self, text: str) -> None:
@@ -66,7 +80,7 @@ class Reporter:
         began = self._since.pop()
         if self._since:
             self._since[-1] = time.process_time()
-        elif self.log.steps:
+        elif self._learns:
             self.seconds += time.process_time() - began
 
 
