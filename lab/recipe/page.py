@@ -15,12 +15,13 @@ ABOUT = """# What a board learns with nothing tuned
 Written by `python lab/recipe --page` from [recipe.json](recipe.json), in which every row has the command
 that made it. Accuracy in percent on at most 400 held-out images, means over three published networks
 (MCUNet-5FPS, ProxylessNAS 0.3, MobileNetV2 0.35; the 49 KB schemes with 4 fraction bits, at most 90 KB of
-SRAM all in, statistics of features included) and over {seeds}. All that learns is the device's own
-arithmetic, bit for bit, but the heads in closed form and `pc-tail`.
+SRAM all in, statistics of features included, beside what the default remembers) and over {seeds}. All that
+learns is the device's own arithmetic, bit for bit, but the heads in closed form and `pc-tail`.
 
-- **default**: what `device train` does: one look at each image makes the head, then the scheme's rate on a
-  cosine. With ten or five images of a class and with classes in order it has a replay buffer too, in what is
-  left of the board's SRAM (in order: of 128 KB), and rehearses its records instead of taking a pass.
+- **default**: what `convert` and `device train` do by themselves: one look at each image makes the head. What
+  SRAM the board has left (of 128 KB in order) remembers images, and a session ends with a rehearsal of them
+  ([how](../../docs/imprint.md#what-is-remembered)). Six passes that somebody asks for have a cosine in its
+  place.
 - **look**: that head alone, as the device makes it. **lda**, **ridge**, **ncm**: heads in closed form on the
   same features in float64, with the covariance of all features; ridge with its penalty by leave-one-out.
 - **before**: a head of zeros and a constant rate. **cosine**: a head of zeros, twice the rate on a cosine.

@@ -245,9 +245,8 @@ def show(model: Blueprint, outcomes: list[Outcome], files: list[Path]) -> None:
     for outcome in outcomes:
         first, last = outcome.log.evaluations[0], outcome.log.evaluations[-1]
         change = f"{first.accuracy:6.1%} -> {last.accuracy:6.1%} of {last.total} held-out images"
-        say(
-            f"  {label(model, outcome):16} {change}, {outcome.pace:.0f} steps/s, sha256 {outcome.log.sha256[:16]}"
-        )
+        pace, sha = f"{outcome.pace:.0f} steps/s", f"sha256 {outcome.log.sha256[:16]}"
+        say(f"  {label(model, outcome):16} {change}, {pace}, {sha}")
         if outcome.log.diverged:
             say(f"    diverged at step {outcome.log.diverged}: these are the last good weights; lower --lr")
     say(f"wrote {', '.join(map(str, files))}")
