@@ -37,7 +37,11 @@ def refuse(wanted: Wanted) -> None:
         raise ConvertError("one class leaves nothing to tell apart: give --classes 2 or more")
     if wanted.task == REGRESSION and wanted.classes:
         raise ConvertError("a regression keeps the model's outputs, as their units are: leave --classes out")
-    if by_targets(wanted) and wanted.replay and not wanted.replay.optional:
+    asked = wanted.replay is not None and not wanted.replay.optional
+    if asked and (wanted.hop or wanted.sound):
+        given = "--hop" if wanted.hop else "--frontend"
+        raise ConvertError(f"records of --replay are of whole samples: leave it out with {given}")
+    if by_targets(wanted) and asked:
         raise ConvertError(f"records of --replay hold no targets yet: leave it out with --task {wanted.task}")
     if wanted.until and (not wanted.classes or wanted.head_rows or wanted.task not in (TASKS[0], MULTILABEL)):
         raise ConvertError(
