@@ -16,7 +16,6 @@ from microtrain.convert.default_scheme import (
     beside_records,
     default_scheme,
     largest,
-    records,
     widening,
 )
 from microtrain.convert.memory.replay import PARTS, Request
@@ -81,7 +80,7 @@ def test_a_scheme_leaves_memory_to_records() -> None:
 
     least = Room(GRAPH, CLASSES, 0).needed(Scheme("head-only"), ALL_PASSES)
     room, scheme = chosen(2 * ALL)
-    assert records(room, scheme, looking) >= ENOUGH * CLASSES and scheme == largest(room, ALL_PASSES)
+    assert room.records(scheme, looking) >= ENOUGH * CLASSES and scheme == largest(room, ALL_PASSES)
     room, scheme = chosen(ALL)
     assert room.needed(scheme, ALL_PASSES) <= least + SHARES[0] * (ALL - least)
     assert scheme != largest(room, ALL_PASSES)

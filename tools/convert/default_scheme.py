@@ -11,8 +11,7 @@ from dataclasses import replace
 from itertools import product
 
 from .ir import Graph, Layer
-from .memory.plan import GAP, peak
-from .pipeline import ALL_PASSES, Compiled, Passes, Room, compile_graph, fixed_sram, training_graph
+from .pipeline import ALL_PASSES, Compiled, Passes, Room, compile_graph
 from .scheme import Scheme, convolutions
 from .trainables import HeadStart
 
@@ -79,17 +78,10 @@ def beside_records(room: Room, passes: Passes, head: HeadStart, tell: Callable[[
     for share in SHARES:
         part = replace(room, sram=int(least + share * max(0.0, room.sram - least)))
         scheme = largest(part, plain, head, tell)
-        found.append((min(records(room, scheme, passes), ENOUGH * room.classes), scheme))
+        found.append((min(room.records(scheme, passes), ENOUGH * room.classes), scheme))
         if found[-1][0] == ENOUGH * room.classes:
             break
     return max(found, key=lambda each: each[0])[1]
-
-
-def records(room: Room, scheme: Scheme, passes: Passes) -> int:
-    """How many records a scheme leaves room for, about."""
-    graph = training_graph(room.quantized, scheme, room.classes, passes)
-    spare = int(room.sram - peak(graph, passes.in_place) * (1 + GAP) - fixed_sram(graph))
-    return passes.replay.size(graph, spare, passes.replay.part(graph, spare)) if passes.replay else 0
 
 
 def most(limit: int, fits: Callable[[int], bool]) -> int:

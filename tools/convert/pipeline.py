@@ -171,6 +171,14 @@ class Room:
         graph = training_graph(self.quantized, scheme, self.classes, passes)
         return peak(graph, passes.in_place) * (1 + GAP) + fixed_sram(graph, passes.replay)
 
+    def records(self, scheme: Scheme, passes: Passes) -> int:
+        """How many records of passes.replay a scheme leaves room for, about."""
+        if passes.replay is None:
+            return 0
+        graph = training_graph(self.quantized, scheme, self.classes, passes)
+        spare = int(self.sram - peak(graph, passes.in_place) * (1 + GAP) - fixed_sram(graph))
+        return passes.replay.size(graph, spare, passes.replay.part(graph, spare))
+
     def holds(self, scheme: Scheme, passes: Passes) -> bool:
         return self.needed(scheme, passes) <= self.sram
 
