@@ -62,13 +62,12 @@ def device(program: Path) -> Iterator[Program]:
 
 def test_help_names_every_documented_command(device: Program) -> None:
     lines = device.ask_all("help")
-    assert len(DOCUMENTED) == 34
+    assert len(DOCUMENTED) == 33
     named = {re.split(r"[ :]", line)[0] for line in lines[:-1]}
     elsewhere = {
         "imprint",
         "keep",
         "idle",
-        "head",
         "target",
         "slide",
         "join",
@@ -323,8 +322,6 @@ def test_images_are_kept_while_the_host_says_so(remembering: Path) -> None:
     assert device.ask("keep 1") == "ok keep 1"
     learn_patterns(device, 3)
     assert counters(device)[2] == "3"
-    for line in ("head 1.5", "head x", "head -1"):
-        assert device.ask(line) == "err argument head takes a decimal number, 0..1"
     for line in ("keep 2", "keep x"):
         assert device.ask(line) == "err argument keep takes 0 or 1"
     device.process.communicate(timeout=ANSWER_S)

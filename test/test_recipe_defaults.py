@@ -8,23 +8,23 @@ from microtrain.device.recipe import AGAIN, TIMES, Situation
 
 
 @pytest.mark.parametrize(
-    ("found", "epochs", "rehearse", "head"),
+    ("found", "epochs", "rehearse", "replay"),
     [
-        (Situation(100, 0, True, "shuffled"), 1, 0, 1.0),
-        (Situation(100, 100, True, "shuffled"), 0, TIMES * 100, 1.0),
-        (Situation(60, 100, True, "shuffled"), 0, TIMES * 60, 1.0),
-        (Situation(101, 100, True, "shuffled"), 1, AGAIN * 100, 1.0),
-        (Situation(900, 100, True, "shuffled"), 1, AGAIN * 100, 1.0),
-        (Situation(201, 100, True, "classes"), 0, TIMES * 100, 0.0),
-        (Situation(60, 100, True, "classes"), 0, TIMES * 60, 1.0),
-        (Situation(60, 0, True, "classes"), 0, 0, 0.0),
-        (Situation(60, 100, False, "shuffled"), 1, 0, 1.0),
+        (Situation(100, 0, True, "shuffled"), 1, 0, None),
+        (Situation(100, 100, True, "shuffled"), 0, TIMES * 100, 1),
+        (Situation(60, 100, True, "shuffled"), 0, TIMES * 60, 1),
+        (Situation(101, 100, True, "shuffled"), 1, AGAIN * 100, 1),
+        (Situation(900, 100, True, "shuffled"), 1, AGAIN * 100, 1),
+        (Situation(201, 100, True, "classes"), 1, AGAIN * 100, None),
+        (Situation(60, 100, True, "classes"), 0, TIMES * 60, None),
+        (Situation(60, 0, True, "classes"), 0, 0, None),
+        (Situation(60, 100, False, "shuffled"), 1, 0, None),
     ],
 )
 def test_what_is_done_depends_on_what_is_there(
-    found: Situation, epochs: int, rehearse: int, head: float
+    found: Situation, epochs: int, rehearse: int, replay: int | None
 ) -> None:
-    assert (found.epochs, found.rehearse, found.recalled_head) == (epochs, rehearse, head)
+    assert (found.epochs, found.rehearse, found.replay) == (epochs, rehearse, replay)
 
 
 def test_a_rehearsal_makes_the_rate_fall() -> None:
@@ -36,6 +36,8 @@ def test_a_rehearsal_makes_the_rate_fall() -> None:
     assert (few.rate, few.recalled_rate, few.views) == (2.0, 1.0, 1)
     fewer = Situation(50, 100, True, "shuffled")
     assert (fewer.rate, fewer.recalled_rate, fewer.views) == (1.5, 1.0, 2)
+    in_order = Situation(900, 100, True, "classes")
+    assert (in_order.rate, in_order.schedule, in_order.recalled_rate) == (1.5, "constant", 1.0)
 
 
 def test_passes_that_are_asked_for_end_on_a_cosine() -> None:
@@ -55,7 +57,6 @@ def test_few_images_are_looked_at_in_several_ways() -> None:
     [
         Situation(60, 100, False, "shuffled"),  # a device that has learned already
         Situation(900, 0, True, "shuffled"),
-        Situation(900, 100, True, "classes"),
     ],
 )
 def test_else_the_rate_is_the_schemes(found: Situation) -> None:

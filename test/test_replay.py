@@ -201,7 +201,7 @@ def test_what_is_looked_at_becomes_a_record(
     assert firmware.log.steps == [] and len(firmware.log.evaluations) == 3
     look, last = firmware.log.evaluations[1:]
     assert look.accuracy > 0.5 and last.step == 30
-    for other in (replace(settings, epochs=1), replace(settings, recalled_head=0.25)):
+    for other in (replace(settings, epochs=1), replace(settings, rehearse=31)):
         found = host_session(built.program, *images, other).log.sha256
         assert simulated(plan, tmp_path, images, other) == found != firmware.log.sha256
 

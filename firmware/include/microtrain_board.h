@@ -53,7 +53,7 @@ enum {
 
 /* The one learner is smaller than those of the library, which carry their model and memory along. Its words are private. */
 enum {
-    MICROTRAIN_WORDS = 26 + MODEL_LISTENS + (MODEL_HOP > 0) + 4 * (MODEL_RECORDS > 0) + (MODEL_IMPRINT > 0) +
+    MICROTRAIN_WORDS = 26 + MODEL_LISTENS + (MODEL_HOP > 0) + 3 * (MODEL_RECORDS > 0) + (MODEL_IMPRINT > 0) +
                        (MODEL_TARGETS > 0) + (MODEL_FLEET_BYTES > 0)
 };
 struct microtrain {
@@ -131,8 +131,6 @@ int microtrain_rehearse(struct microtrain *m, uint32_t steps);
 void microtrain_replay(struct microtrain *m, uint32_t steps); /* that follow each step on a new input; 4 at first */
 void microtrain_drop_records(struct microtrain *m);
 void microtrain_keep(struct microtrain *m, uint32_t on); /* 1: inputs may become records, as at first */
-void microtrain_recalled_head(struct microtrain *m,
-                              float factor); /* on the head's rate in steps on records; 1 at first */
 
 /* Steps on records that microtrain_idle may take, at a rate that falls to 0; it takes one and returns 1, or returns 0. */
 void microtrain_allow_idle(struct microtrain *m, uint32_t steps);

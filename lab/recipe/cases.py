@@ -51,8 +51,10 @@ SESSIONS = {
     "before": replace(DEFAULT, schedule="constant", imprint=False),
     "cosine": replace(DEFAULT, rate=2.0, imprint=False),
     "head": DEFAULT,
+    "shuffled": DEFAULT,
     "six-passes-before": replace(DEFAULT, epochs=6, rate=2.0, imprint=False),
 }
+REMEMBERING = ("default", "shuffled")
 LOOK = "look"  # the head that the device makes, without any training
 CLOSED = ("lda", "ridge", "ncm")  # of all features in float64
 PC = "pc-tail"  # PyTorch in float32
@@ -62,7 +64,7 @@ ARMS = {
     "shots-10": ("default", LOOK, "before", "cosine", *CLOSED, "six-passes-before"),
     "shots-5": ("default", LOOK, "before", "cosine", *CLOSED, "six-passes-before"),
     "six-passes": ("default", "cosine", "head", PC),
-    "in-order": ("default", LOOK, "before"),
+    "in-order": ("default", "shuffled", LOOK, "before"),
 }
 
 
@@ -87,7 +89,7 @@ class Case:
     @property
     def remembers(self) -> int:
         """KB of SRAM in which it has a replay buffer too; 0: it has none."""
-        return PROTOCOLS[self.protocol].remembers if self.arm == "default" else 0
+        return PROTOCOLS[self.protocol].remembers if self.arm in REMEMBERING else 0
 
     def settings(self, images: int, records: int) -> Settings:
         """Of the session; an arm that is none has those of the default.
@@ -95,10 +97,11 @@ class Case:
         images   to learn from; records: of the replay buffer
         """
         about, chosen = PROTOCOLS[self.protocol], SESSIONS.get(self.arm, DEFAULT)
-        settings = replace(chosen, order=about.order, seed=self.seed)
+        order = "shuffled" if self.arm == "shuffled" else about.order
+        settings = replace(chosen, order=order, seed=self.seed)
         if not self.remembers:
             return replace(settings, epochs=max(about.epochs, chosen.epochs))
-        found = Situation(images, records, settings.imprint, about.order)
+        found = Situation(images, records, settings.imprint, order)
         if about.epochs > 1:
             return replace(settings, **found.chosen(about.epochs))
         return replace(settings, rate=found.rate, **found.chosen())

@@ -28,13 +28,13 @@ def lines(rows: Sequence[Row], protocol: str) -> list[str]:
     """The table of a protocol in Markdown: a line for each arm, a column for each data set, and the mean."""
     own = [row for row in rows if row["protocol"] == protocol]
     sets = sorted({row["dataset"] for row in own})
-    found = [f"| {protocol} | {' | '.join(sets)} | mean |", "| --- " * (len(sets) + 2) + "|"]
+    found = [f"| {protocol} | {' | '.join(sets)} | mean | seeds |", "| --- " * (len(sets) + 3) + "|"]
     for arm in ARMS[protocol]:
         some = [row for row in own if row["arm"] == arm]
         by_set = [mean(row for row in some if row["dataset"] == name) for name in sets]
         if some:
             numbers = " | ".join(f"{value:.1f}" for value in (*by_set, float(np.mean(by_set))))
-            found.append(f"| {arm} | {numbers} |")
+            found.append(f"| {arm} | {numbers} | {len({row['seed'] for row in some})} |")
     return found if len(found) > 2 else []
 
 

@@ -358,14 +358,6 @@ class Device:
         self._must_remember()
         self._talk.command(f"keep {int(on)}", "ok keep")
 
-    def recalled_head(self, factor: float) -> None:
-        """Multiply the head's learning rate in steps on records, 0..1; 1 after boot.
-
-        Errors   DeviceError where the firmware has no replay buffer
-        """
-        self._must_remember()
-        self._talk.command(f"head {decimal(factor)}", "ok head")
-
     def idle(self, steps: int) -> None:
         """Let the device take so many steps on old records while the line is silent; the rate falls to 0.
 

@@ -111,14 +111,7 @@ class Course:
         "--recalled-rate",
         type=Number(0, 1000),
         metavar="F",
-        help="A factor on the rate in these. [0.75 behind a pass, else 1]",
-    )
-    recalled_head: float | None = option(
-        "--recalled-head",
-        type=Number(0, 1),
-        metavar="F",
-        help="One more on the head's rate. [0 without a pass where fewer than half of the images are "
-        "records]",
+        help="A factor on the rate in these. [0.75 behind a shuffled pass, else 1]",
     )
 
     @property
@@ -151,7 +144,6 @@ class Course:
             replay=replay,
             rehearse=self.rehearse or 0,
             recalled_rate=1.0 if self.recalled_rate is None else self.recalled_rate,
-            recalled_head=1.0 if self.recalled_head is None else self.recalled_head,
             imprint=imprint,
             views=self.views or 1,
         )

@@ -10,7 +10,7 @@ AGAIN = 6  # that each comes at the end of one with a pass
 VIEWS = 4  # of each image, at most
 BEHIND = 1  # steps on records behind each image of that pass
 FAST = 2.0  # on the scheme's rates: what it makes rough a falling rate smooths
-FALLING = 1.5  # the same, where the rehearsal behind a pass begins, and with few images
+FALLING = 1.5  # the same with few images, in order, and where the rehearsal behind a pass begins
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Situation:
         """
         if epochs is not None:
             return {"epochs": epochs, "schedule": "cosine", "replay": self.replay, "rehearse": 0}
-        names = ("views", "epochs", "schedule", "replay", "rehearse", "recalled_rate", "recalled_head")
+        names = ("views", "epochs", "schedule", "replay", "rehearse", "recalled_rate")
         return {name: getattr(self, name) for name in names}
 
     @property
@@ -45,9 +45,12 @@ class Situation:
 
     @property
     def epochs(self) -> int:
-        """Passes over the images behind the look. Where classes come one after the other, a pass would end
-        with the last of them alone. There, and where all images are records, these are shown again."""
-        return 0 if (self.looks and self.order == "classes") or (self.remembers and self.holds_all) else 1
+        """Passes over the images behind the look. There is none where all images are records, which are
+        shown again, nor where classes come one after the other and nothing is remembered: it would end with
+        the last of them alone."""
+        if self.remembers:
+            return 0 if self.holds_all else 1
+        return 0 if self.looks and self.in_order else 1
 
     @property
     def schedule(self) -> str:
@@ -57,26 +60,21 @@ class Situation:
     @property
     def rate(self) -> float:
         """Factor on the scheme's rates."""
-        if not self.remembers or not (self.epochs or self.holds_most):
+        if not self.remembers:
             return 1.0
-        return FALLING if self.views > 1 else FAST
+        return FALLING if self.views > 1 or self.in_order else FAST
 
     @property
     def replay(self) -> int | None:
-        """Steps on records behind each image of a pass; None: as many as the device takes by itself."""
-        return BEHIND if self.remembers and self.order != "classes" else None
+        """Steps on records behind each image of a pass; None: as many as the device takes by itself, of which
+        an order needs every one."""
+        return BEHIND if self.remembers and not self.in_order else None
 
     @property
     def rehearse(self) -> int:
         """Steps on records at the end of a session; 0 where there are none, or no look made the head."""
         times = AGAIN if self.epochs else TIMES
         return times * min(self.records, self.images * self.views) if self.remembers else 0
-
-    @property
-    def recalled_head(self) -> float:
-        """Factor on the head's rate in these. A head that is made of far more images than the buffer holds
-        knows more than its records: where no pass moves it, it stays."""
-        return 1.0 if self.epochs or self.holds_most else 0.0
 
     @property
     def recalled_rate(self) -> float:
@@ -89,8 +87,8 @@ class Situation:
         return bool(self.records and self.looks)
 
     @property
-    def holds_most(self) -> bool:
-        return self.images <= 2 * self.records
+    def in_order(self) -> bool:
+        return self.order == "classes"
 
     @property
     def holds_all(self) -> bool:

@@ -34,7 +34,7 @@ class Settings:
     order       "shuffled", or "classes": one class after the other, each for all of its epochs
     replay      steps on old images behind each new one, None: as many as the learner takes by itself
     rehearse    steps on old images alone, at the end of the session, with a rate that falls to 0
-    recalled_rate  factor on the rate in these; recalled_head: one more on the head's
+    recalled_rate  factor on the rate in these
     imprint     one look at each image first, to make the head of (Learner.imprint)
     views       ways of each image in it, which vary as they do from epoch to epoch
     """
@@ -50,7 +50,6 @@ class Settings:
     replay: int | None = None
     rehearse: int = 0
     recalled_rate: float = 1.0
-    recalled_head: float = 1.0
     imprint: bool = False
     views: int = 1
 
@@ -153,7 +152,6 @@ class Learner(Protocol):
     def replay(self, count: int) -> None: ...
     def rehearse(self, count: int) -> None: ...
     def keep(self, on: bool) -> None: ...
-    def recalled_head(self, factor: float) -> None: ...
     def sha(self) -> str: ...
 
 
@@ -322,16 +320,12 @@ def rehearse(device: Learner, settings: Settings, watcher: Watcher) -> int:
     """
     falling = replace(settings, rate=settings.rate * settings.recalled_rate, schedule="cosine", warmup=0)
     starts = range(0, settings.rehearse, RATE_EVERY)
-    if settings.recalled_head != 1.0:
-        device.recalled_head(settings.recalled_head)
     watcher.begin("rehearsing", len(starts))
     for step in starts:
         device.rate(falling.rate_at(step, settings.rehearse))
         device.rehearse(min(RATE_EVERY, settings.rehearse - step))
         watcher.advance("")
     watcher.end()
-    if settings.recalled_head != 1.0:
-        device.recalled_head(1.0)
     return settings.rehearse
 
 

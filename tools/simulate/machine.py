@@ -18,7 +18,6 @@ from .blueprint import Blueprint
 
 FAST = ("-O3", "-march=native")
 SEED = 1  # SEED_DEFAULT of the firmware's session.c
-ONE = np.float32(1)
 
 
 def library(plan: Blueprint, folder: Path, arithmetic: str = "device", compiler: str = "gcc") -> Path:
@@ -106,21 +105,21 @@ class Machine:
         self.model.through_record(self.plan.coded)
         return self.model.keep(self.plan.held)
 
-    def train(self, image: np.ndarray, label: int, head: np.float32 = ONE) -> Step:
-        """One training step on what look() returned. head: one more factor on the head's rate"""
-        return self._step(image, label, head)
+    def train(self, image: np.ndarray, label: int) -> Step:
+        """One training step on what look() returned."""
+        return self._step(image, label)
 
     def teach(self, image: np.ndarray, target: Sequence[float]) -> Step:
         """One training step on what look() returned, and its target in the place of a label."""
-        return self._step(image, np.array(target, np.float32), ONE)
+        return self._step(image, np.array(target, np.float32))
 
     def scores(self, image: np.ndarray) -> np.ndarray:
         """What the model makes of what look() returned, float32."""
         return self._forward(image, False)
 
-    def _step(self, image: np.ndarray, label: int | np.ndarray, head: np.float32) -> Step:
+    def _step(self, image: np.ndarray, label: int | np.ndarray) -> Step:
         logits = self._forward(image, True)
-        rates = np.array(self.plan.rates, np.float32) * self.rate_now * np.array([1, 1, head], np.float32)
+        rates = np.array(self.plan.rates, np.float32) * self.rate_now
         loss = self.model.backward(label, Sgd(*map(float, rates), self.seed_now, self.steps))
         self.steps += 1
         self.seen = 0
@@ -170,10 +169,6 @@ class Machine:
         self.model.load(trainables)
 
     def replay(self, count: int) -> None:
-        """Errors   Error: this machine remembers nothing"""
-        raise Error(NO_RECORDS)
-
-    def recalled_head(self, factor: float) -> None:
         """Errors   Error: this machine remembers nothing"""
         raise Error(NO_RECORDS)
 

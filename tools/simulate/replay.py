@@ -13,7 +13,7 @@ from microtrain.base.errors import Error
 from microtrain.device.client import NO_RECORDS, Step
 
 from .blueprint import Blueprint
-from .machine import ONE, Machine, as_sent
+from .machine import Machine
 
 DEFAULT = 4  # REPLAY_DEFAULT of replay.h: replayed steps behind each new one
 KEEP, RECALL = 0x80000000, 0x80000001  # what the random numbers are for, beyond all tensor ids
@@ -97,7 +97,7 @@ class Rehearsing:
         self._machine = machine
         self._buffer = Buffer(records, machine.info.classes)
         self._records = np.zeros((records, machine.record_bytes), np.uint8)
-        self._count, self._keeping, self._head = DEFAULT, True, ONE
+        self._count, self._keeping = DEFAULT, True
 
     def train(self, image: np.ndarray, label: int) -> Step:
         """One training step on what look() returned, then the replayed ones."""
@@ -116,7 +116,7 @@ class Rehearsing:
         """Training steps on records alone; there is one at least."""
         for _ in range(count):
             place = self._buffer.recall(self._machine.seed_now, self._machine.steps)
-            self._machine.train(self._records[place], self._buffer.labels[place], self._head)
+            self._machine.train(self._records[place], self._buffer.labels[place])
 
     def idle(self, steps: int) -> None:
         """What a device does while nothing comes: steps on records at a rate that falls to 0."""
@@ -145,10 +145,6 @@ class Rehearsing:
     def replay(self, count: int) -> None:
         """Replayed steps behind each new one."""
         self._count = count
-
-    def recalled_head(self, factor: float) -> None:
-        """Multiply the head's learning rate in steps on records."""
-        self._head = as_sent(factor)
 
     def keep(self, on: bool) -> None:
         """Whether images that come may become records."""

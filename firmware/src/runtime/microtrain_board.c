@@ -163,11 +163,6 @@ void microtrain_keep(struct microtrain *m, uint32_t on)
     session(m)->keeping = on;
 }
 
-void microtrain_recalled_head(struct microtrain *m, float factor)
-{
-    session(m)->recalled_head = factor;
-}
-
 void microtrain_allow_idle(struct microtrain *m, uint32_t steps)
 {
     session_allow_idle(session(m), steps);

@@ -22,7 +22,6 @@ void session_init(struct session *s)
     s->guard.on = 1;
 #if MODEL_RECORDS > 0
     s->keeping = 1;
-    s->recalled_head = 1.0f;
 #endif
     session_reset(s);
 }
@@ -347,7 +346,6 @@ int session_rehearse(struct session *s, uint32_t count)
         uint32_t label = replay_recall(s->seed, s->step);
         MODEL(s, rest)(OF_AND(s) 1);
         struct sgd sgd = next_sgd(s);
-        sgd.lr_head *= s->recalled_head;
         (void)learn(s, label, &sgd);
     }
     return MICROTRAIN_OK;

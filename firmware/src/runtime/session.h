@@ -46,7 +46,6 @@ struct session {
 
 #if MODEL_RECORDS > 0
     uint32_t keeping;         /* images that come may become records */
-    float recalled_head;      /* factor on the head's rate in steps on records */
     uint32_t idle, idle_most; /* steps on records that session_idle may still take, of how many */
 #endif
 #if MODEL_IMPRINT > 0

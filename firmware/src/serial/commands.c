@@ -49,8 +49,6 @@ enum {
 #define RECORDS(ROW) \
     ROW(keep, run_keep(&p->learner, w->word[1]), 1, 1, NEEDS_NOTHING, \
         " 0|1: 1: images that come may become records, as after boot") \
-    ROW(head, run_head(&p->learner, w->word[1]), 1, 1, NEEDS_NOTHING, \
-        " F: multiply the head's rate by F in steps on records, 0..1; 1 after boot") \
     ROW(idle, run_idle(&p->learner, w->word[1]), 1, 1, NEEDS_NOTHING, \
         " N: take N steps on old records while the line is silent, at a rate that falls to 0; 0: none")
 #else
@@ -283,18 +281,6 @@ static int run_keep(struct microtrain *m, const char *word)
     }
     microtrain_keep(m, on);
     return reply_ok_u32("ok keep", on);
-}
-
-static int run_head(struct microtrain *m, const char *word)
-{
-    float factor;
-    if (!parse_f32(word, &factor) || factor > 1.0f) {
-        return reply_error("argument", "head takes a decimal number, 0..1");
-    }
-    microtrain_recalled_head(m, factor);
-    reply_text("ok head ");
-    reply_line(word);
-    return 1;
 }
 
 static int run_idle(struct microtrain *m, const char *word)
