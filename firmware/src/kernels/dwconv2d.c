@@ -76,6 +76,10 @@ static uint32_t planes_of(uint32_t channels)
     return channels < PLANES ? channels : (uint32_t)PLANES;
 }
 
+#if KERNELS_MVE
+#include "dwconv2d_mve.h"
+#endif
+
 /* ---- forward ---------------------------------------------------------------------------------------------------- */
 
 uint32_t dwconv2d_fwd_scratch(const struct conv2d *p)
@@ -271,9 +275,40 @@ static void put_group(struct front *front, const struct group *group, const int3
     }
 }
 
+#if KERNELS_MVE
+
+/* dwconv2d_fwd_s8() of a small image, of whole groups. */
+static void put_groups(const struct conv2d *p, const struct view *v, const struct split_weights *w, const int32_t *b,
+                       int8_t *y, uint8_t *mask, void *scratch PACED)
+{
+    uint32_t begin = PACE_INNER();
+    struct small small;
+    struct group group;
+    small_of(v, scratch, (int32_t *)scratch + 4 * round_up4(v->w), &small);
+    if (mask && begin == 0) {
+        fill_bytes(mask, 0, v->h * v->w * mask_stride(p->c_out));
+    }
+    for (uint32_t i = begin; i < p->c_in; i += PLANES) {
+        if (PACE_STOP(0, i, PLANES * v->h * v->w * (v->kh * v->kw + WORK_OUTPUT))) {
+            return;
+        }
+        to_group(p, w, i, i > begin, &group);
+        put_small(&small, p, &group, b, y, mask);
+    }
+}
+
+#endif
+
 void dwconv2d_fwd_s8(const struct conv2d *p, const int8_t *x, const struct split_weights *w, const int32_t *b,
                      int8_t *y, uint8_t *mask, void *scratch PACED)
 {
+#if KERNELS_MVE
+    struct view small = view_of_input(p, x, p->c_in);
+    if (is_plain(p, w) && is_small(&small, dwconv2d_fwd_scratch(p) - 16 * round_up4(small.w))) {
+        put_groups(p, &small, w, b, y, mask, scratch PACE);
+        return;
+    }
+#endif
     uint32_t begin = PACE_OUTER(), from = PACE_INNER(), number = 0;
     struct view v = view_of_input(p, x, p->c_in);
 #if KERNELS_MVE
@@ -451,9 +486,38 @@ ALWAYS_INLINE void pass_group(struct errors *e, int write)
     }
 }
 
+#if KERNELS_MVE
+
+/* dwconv2d_bwd_x_s8() of a small image, of whole groups. */
+static void put_groups_of_errors(const struct conv2d *p, const struct view *v, const struct error_s8 *ey,
+                                 const struct split_weights *w, const struct clamp *clamp, const struct error_s8 *ex,
+                                 void *scratch PACED)
+{
+    uint32_t begin = PACE_OUTER();
+    struct small small;
+    struct group group;
+    small_of(v, scratch, (uint8_t *)scratch + PLANES * image_sums_bytes(v), &small);
+    for (uint32_t i = begin; i < p->c_in; i += PLANES) {
+        if (PACE_STOP(i, 0, PLANES * v->h * v->w * (v->kh * v->kw + 2 * WORK_OUTPUT))) {
+            return;
+        }
+        to_group(p, w, i, i > begin, &group);
+        put_errors_of_four(&small, &group, ey, clamp, ex);
+    }
+}
+
+#endif
+
 void dwconv2d_bwd_x_s8(const struct conv2d *p, const struct error_s8 *ey, const struct split_weights *w,
                        const struct clamp *clamp, const struct error_s8 *ex, void *scratch PACED)
 {
+#if KERNELS_MVE
+    struct view small = view_of_errors(p, ey->q);
+    if (is_plain(p, w) && is_small(&small, taps_bytes(&small) + planes_bytes(&small, PLANES))) {
+        put_groups_of_errors(p, &small, ey, w, clamp, ex, scratch PACE);
+        return;
+    }
+#endif
     struct errors e = {.p = p, .v = view_of_errors(p, ey->q)};
     e.at = buffers_of(&e.v, group_sums_bytes(&e.v, p->c_in), scratch);
 #if KERNELS_MVE

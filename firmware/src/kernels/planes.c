@@ -84,8 +84,7 @@ uint32_t tile_sums_bytes(const struct view *v)
     return v->tile_h * (w < v->tile_w ? w : v->tile_w) * (uint32_t)sizeof(int32_t);
 }
 
-/* origin: what place 0 is in the coordinates of the image, zeros between its pixels counted. */
-static struct overlap overlap_of(int32_t origin, int32_t places, int32_t size, int32_t space)
+struct overlap overlap_of(int32_t origin, int32_t places, int32_t size, int32_t space)
 {
     struct overlap o = {.first = origin > 0 ? (origin + space - 1) / space : 0};
     o.at = o.first * space - origin;

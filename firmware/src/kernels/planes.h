@@ -62,6 +62,9 @@ struct stand {
 };
 #endif
 
+/* origin: what place 0 is in the coordinates of the image, zeros between its pixels counted. */
+struct overlap overlap_of(int32_t origin, int32_t places, int32_t size, int32_t space);
+
 /* Outputs y .. y + h, x .. x + w of a view, and what they see of the image. Their sums lie `row` apart from row to
  * row. */
 struct tile {
