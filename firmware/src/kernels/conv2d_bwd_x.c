@@ -204,7 +204,11 @@ static void mask_strip(const struct columns *col, const struct channel *ch, uint
 NEVER_INLINE void put_columns(const struct columns *col, const uint16_t *order, const struct joint *to)
 {
     uint32_t pixels = input_pixels(col->p), strip = strip_pixels(col->p);
+#if KERNELS_MVE
+    struct channel ch[LANES]; /* not cleared first: that takes longer than a few pixels */
+#else
     struct channel ch[LANES] = {{0}};
+#endif
     int32_t peak[LANES] = {0};
     float gain[LANES];
     for (uint32_t j = 0, i = col->at.first; j < col->at.live; j++, i++) {
