@@ -35,7 +35,8 @@ ALWAYS_INLINE int32x4_t most_deltas(int32x4_t room, int32x4_t least)
 ALWAYS_INLINE void descend_four(const struct trained_bias *bias, uint32_t ch, int32x4_t sums, float32x4_t factor,
                                 uint32x4_t noise, mve_pred16_t live)
 {
-    int32x4_t base = vldrwq_z_s32(bias->base + ch, live), right = vnegq_s32(bias_shifts(vldrwq_z_s32(bias->m + ch, live)));
+    int32x4_t base = vldrwq_z_s32(bias->base + ch, live),
+              right = vnegq_s32(bias_shifts(vldrwq_z_s32(bias->m + ch, live)));
     int32x4_t step = noisy_steps(vmulq_f32(factor, vcvtq_f32_s32(sums)), noise);
     int32x4_t delta = vsubq_s32(vldrhq_z_s32(bias->delta + ch, live), vshrq_n_s32(step, 8));
     int32x4_t limit = vdupq_n_s32(bias->limit);
@@ -52,8 +53,14 @@ static void sum_eight(const int8_t *q, uint32_t pixels, uint32_t c, mve_pred16_t
         int16_t halves[8];
         int16x8_t sum = vdupq_n_s16(0);
         n = pixels < 256 ? pixels : 256;
-        for (uint32_t i = n; i; i--, q += c) {
-            sum = vaddq_s16(sum, vldrbq_z_s16(q, live));
+        if (live == 0xffff) {
+            for (uint32_t i = n; i; i--, q += c) {
+                sum = vaddq_s16(sum, vldrbq_s16(q));
+            }
+        } else {
+            for (uint32_t i = n; i; i--, q += c) {
+                sum = vaddq_s16(sum, vldrbq_z_s16(q, live));
+            }
         }
         vstrhq_s16(halves, sum);
         low = vaddq_s32(low, vldrhq_s32(halves));

@@ -448,25 +448,62 @@
     .balign 4
     end_masked .Llong_masked, 1
 
-/* void rows_biases(const int8_t *w, uint32_t k, uint32_t n, int32_t minus_zero, const int32_t *b, int32_t *to) */
-    begin   rows_biases
+/* void copy_fields(int8_t *to, const int8_t *from, uint32_t n, uint32_t rows, uint32_t step, uint32_t pixels, uint32_t next) */
+    begin   copy_fields
     push    {r4-r8, lr}
-    ldrd    r5, r6, [sp, #24]
+    ldrd    r4, r5, [sp, #24]
+    ldr     r6, [sp, #32]
+    vctp.8  r2
+.Lfield:
+    mov     r7, r1
+    dls     lr, r3
+.Lfield_row:
+    vpstt
+    vldrbt.u8 q0, [r7]
+    vstrbt.8 q0, [r0]
+    add     r7, r7, r4
+    add     r0, r0, r2
+    le      lr, .Lfield_row
+    add     r1, r1, r6
+    subs    r5, r5, #1
+    bne     .Lfield
+    pop     {r4-r8, pc}
+    end     copy_fields
+
+/* void rows_biases(const int8_t *w, uint32_t k, uint32_t n, int32_t minus_zero, const int32_t *b, int32_t *to)
+ *
+ * Two rows at a time; a last one is summed with itself. */
+    begin   rows_biases
+    push    {r4-r11, lr}
+    ldrd    r5, r11, [sp, #36]
 .Lrow:
     movs    r4, #0
+    movs    r6, #0
     mov     r7, r0
+    subs    r2, r2, #2
+    ite     mi
+    movmi   r8, r0
+    addpl   r8, r0, r1
     dlstp.8 lr, r1
 .Lsum:
     vldrb.u8 q0, [r7], #16
+    vldrb.u8 q1, [r8], #16
     vaddva.s8 r4, q0
+    vaddva.s8 r6, q1
     letp    lr, .Lsum
-    ldr     r8, [r5], #4
-    add     r0, r0, r1
-    mla     r4, r4, r3, r8
-    subs    r2, r2, #1
-    str     r4, [r6], #4
+    bmi     .Lone_row
+    ldrd    r9, r10, [r5], #8
+    add     r0, r0, r1, lsl #1
+    mla     r4, r4, r3, r9
+    mla     r6, r6, r3, r10
+    strd    r4, r6, [r11], #8
     bne     .Lrow
-    pop     {r4-r8, pc}
+    pop     {r4-r11, pc}
+.Lone_row:
+    ldr     r9, [r5]
+    mla     r4, r4, r3, r9
+    str     r4, [r11]
+    pop     {r4-r11, pc}
     end     rows_biases
 
 #endif

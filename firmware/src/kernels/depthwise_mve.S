@@ -57,12 +57,16 @@
     .endm
 
     .macro  loops height, to, whole
+    .if     \height == 4
+    pair    q0, q4, \whole, \height\()_\whole\()_ahead
+    .else
     movs    r4, #\height / 2 - 1
     dls     lr, r4
 .Lahead_\height\()_\whole:
     pair    \to, q4, \whole, \height\()_\whole\()_ahead
     shift   \height
     le      lr, .Lahead_\height\()_\whole
+    .endif
     dls     lr, r6
 .Lgroup_\height\()_\whole:
     pair    \to, q4, \whole, \height\()_\whole\()_group
@@ -79,7 +83,11 @@
     shift   \height
     le      lr, .Lgroup_\height\()_\whole
     b       .Lstood_\height
+    .if     \height == 4
+    seldom  q0, q4, \height\()_\whole\()_ahead
+    .else
     seldom  \to, q4, \height\()_\whole\()_ahead
+    .endif
     seldom  \to, q4, \height\()_\whole\()_group
     .endm
 
@@ -93,7 +101,10 @@
     mov     r9, r1
     mov     r10, r2
     ldm     r0, {r2, r3, r4, r5, r6, r7, r8, r12}   /* bytes of a row, c, lanes, first, groups, rows, group, zero */
-    mov     r11, r4
+    lsr     r11, r4, #3             /* eights of columns, then those that are left */
+    and     r12, r4, #7
+    str     r12, [sp, #8]
+    ldr     r12, [r0, #28]
     vdup.16 q6, r12
     mov     r12, #0
     vidup.u16 q7, r12, #1
@@ -102,6 +113,7 @@
     vmov    q5, q6
     vpst
     vmovt.i16 q5, #0
+    lsl     r3, r3, #3
     strd    r5, r3, [sp]
     sub     r12, r7, #1
     lsl     r3, r2, #1
@@ -113,23 +125,30 @@
 .Lwhole_\height:
     loops   \height, \to, 1
 .Lstood_\height:
-    subs    r11, r11, #8
-    ble     .Lall_\height
-    ldrd    r5, r2, [sp]
-    cmp     r11, #8
-    ite     lo
-    movlo   r4, r11
-    movhs   r4, #8
-    mla     r10, r4, r2, r10
+    subs    r11, r11, #1
+    ble     .Lrest_\height
+    ldrd    r5, r1, [sp]
+    add     r9, r9, #8 * \height
+    add     r10, r10, r1
+.Lnext_\height:
+    mov     r0, r9
+    mov     r1, r10
+    add     r2, r1, r3, asr #1
+    b       .Lwhole_\height
+.Lrest_\height:
+    blt     .Lall_\height
+    ldr     r4, [sp, #8]
+    cmp     r4, #0
+    beq     .Lall_\height
+    ldrd    r5, r1, [sp]
+    mul     r1, r1, r4
     .if     \height == 4
     add     r9, r9, r4, lsl #2
     .else
     add     r9, r9, r4, lsl #3
     .endif
-    mov     r0, r9
-    mov     r1, r10
-    add     r2, r1, r3, asr #1
-    b       .Lwhole_\height
+    add     r10, r10, r1, lsr #3
+    b       .Lnext_\height
 .Lall_\height:
     add     sp, sp, #12
     vpop    {d8-d15}
@@ -501,13 +520,41 @@
     vqadd.s32 q0, q0, r5
     .endm
 
-/* void put_run(const int32_t *sums, uint32_t n, int8_t *y, uint32_t c, uint32_t m, int32_t zero) */
+/* void put_run(const int32_t *sums, uint32_t n, int8_t *y, uint32_t c, uint32_t m, int32_t zero)
+ *
+ * Eight at a time, which are saturated together: two vectors of four are the lower and the upper halves of one. */
     begin   put_run
-    push    {r4-r6, lr}
-    ldrd    r4, r5, [sp, #16]
+    push    {r4-r7, lr}
+    ldrd    r4, r5, [sp, #20]
+    lsrs    r6, r1, #3
+    beq     .Lfew
+    adr     r7, .Lfirst_and_second
+    vldrh.u16 q1, [r7]
+    lsl     r7, r3, #3
+    vmul.i16 q1, q1, r3
+    dls     lr, r6
+.Lput_eight:
+    vldrw.u32 q0, [r0], #16
+    vldrw.u32 q2, [r0], #16
+    vcvt.f32.s32 q0, q0
+    vcvt.f32.s32 q2, q2
+    vmul.f32 q0, q0, r4
+    vmul.f32 q2, q2, r4
+    vcvtn.s32.f32 q0, q0
+    vcvtn.s32.f32 q2, q2
+    vqmovnb.s32 q0, q0
+    vqmovnt.s32 q0, q2
+    vqadd.s16 q0, q0, r5
+    vqmovnb.s16 q0, q0
+    vstrb.16 q0, [r2, q1]
+    add     r2, r2, r7
+    le      lr, .Lput_eight
+    ands    r1, r1, #7
+    beq     .Lput_done
+.Lfew:
     places  q1, r3, r6
     lsl     r3, r3, #2
-    dlstp.32 lr, r1
+    wlstp.32 lr, r1, .Lput_done
 .Lput:
     round_four
     vqmovnb.s32 q0, q0
@@ -515,7 +562,11 @@
     vstrb.32 q0, [r2, q1]
     add     r2, r2, r3
     letp    lr, .Lput
-    pop     {r4-r6, pc}
+.Lput_done:
+    pop     {r4-r7, pc}
+    .balign 4
+.Lfirst_and_second:
+    .hword  0, 4, 1, 5, 2, 6, 3, 7
     end     put_run
 
 /* void put_run_masked(const int32_t *sums, uint32_t n, int8_t *y, uint32_t c, uint32_t m, int32_t zero, uint8_t *mask,

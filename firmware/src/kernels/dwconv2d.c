@@ -61,13 +61,20 @@ struct buffers {
     const int8_t *corner; /* its x of channel 0 */
 #endif
 #if KERNELS_MVE
-    struct stand *stand; /* of the tile */
+    struct stand *stand; /* of the tile; NULL: windows are not summed from columns */
 #endif
 };
 
 static struct buffers buffers_of(const struct view *v, uint32_t sums_bytes, void *scratch)
 {
     uint8_t *taps = (uint8_t *)scratch + sums_bytes;
+#if KERNELS_MVE
+    struct buffers at; /* what is of a tile is not cleared first */
+    at.sums = scratch;
+    at.taps = taps;
+    at.planes = (int16_t *)(void *)(taps + taps_bytes(v));
+    return at;
+#endif
     return (struct buffers){.sums = scratch, .taps = taps, .planes = (int16_t *)(void *)(taps + taps_bytes(v))};
 }
 
@@ -161,7 +168,7 @@ ALWAYS_INLINE void fill_group(const struct view *v, const struct tile *tile, con
                               struct buffers *at)
 {
 #if KERNELS_MVE
-    if (is_upright(v)) {
+    if (at->stand) {
         return;
     }
 #endif
@@ -185,10 +192,10 @@ ALWAYS_INLINE void begin_tile(const struct view *v, const struct tile *tile, str
     at->corner = at->strip.x;
 #endif
 #if KERNELS_MVE
-    if (is_upright(v)) {
-        stand_of(v, tile, at->stand);
+    if (at->stand) {
+        stand_of(v, tile, at->planes, at->taps, at->stand);
         if (fresh) {
-            clear_columns(at->stand, at->planes);
+            clear_columns(at->stand);
         }
         return;
     }
@@ -203,13 +210,13 @@ ALWAYS_INLINE void begin_tile(const struct view *v, const struct tile *tile, str
 ALWAYS_INLINE void sum_lane(const struct view *v, const struct tile *tile, const struct group *group, uint32_t lane,
                             struct buffers *at, int32_t bias, int32_t *sums)
 {
-    const int16_t *plane = at->planes + lane * v->plane;
 #if KERNELS_MVE
-    if (is_upright(v)) {
-        sum_channel(v, tile, at->stand, group->channel[lane], group->w[lane], at->planes, at->taps, bias, sums);
+    if (at->stand) {
+        sum_channel(at->stand, group->channel[lane], group->w[lane], bias, sums);
         return;
     }
 #endif
+    const int16_t *plane = at->planes + lane * v->plane;
 #if KERNELS_DSP
     if (v->fast) {
         at->windows.word = 0;
@@ -249,9 +256,42 @@ static void begin_front(struct front *front, const struct conv2d *p, int8_t *y, 
 #endif
 }
 
+#if KERNELS_MVE
+
+/* The same from columns, without a mask. */
+static void put_upright(const struct front *front, const struct group *group, const int32_t *b)
+{
+    const struct conv2d *p = front->p;
+    const struct tile *tile = front->tile;
+    const struct runs runs = tile->runs;
+    const struct stand *stand = front->at->stand;
+    int32_t *sums = front->at->sums, zero = p->y_zero;
+    uint32_t c = p->c_out, row = tile->row, y_row = p->w_out * c;
+    for (uint32_t lane = 0; lane < group->lanes; lane++) {
+        uint32_t ch = group->channel[lane], m = bits_of_float(multiplier_of(p->m[ch]));
+        int8_t *y = front->out.y + ch;
+        const int32_t *from = sums;
+        sum_channel(stand, ch, group->w[lane], b[ch], sums);
+        put_run(from, runs.length, y, c, m, zero);
+        for (uint32_t i = 1; i < runs.count; i++) {
+            from += row;
+            y += y_row;
+            put_run(from, runs.length, y, c, m, zero);
+        }
+    }
+}
+
+#endif
+
 /* The group's outputs in a tile, from its planes. */
 static void put_group(struct front *front, const struct group *group, const int32_t *b)
 {
+#if KERNELS_MVE
+    if (front->at->stand && !front->out.mask) {
+        put_upright(front, group, b);
+        return;
+    }
+#endif
     const struct conv2d *p = front->p;
     const struct view *v = front->v;
     struct buffers *at = front->at;
@@ -279,12 +319,14 @@ static void put_group(struct front *front, const struct group *group, const int3
 
 /* dwconv2d_fwd_s8() of a small image, of whole groups. */
 static void put_groups(const struct conv2d *p, const struct view *v, const struct split_weights *w, const int32_t *b,
-                       int8_t *y, uint8_t *mask, void *scratch PACED)
+                       int8_t *y, uint8_t *mask, void *scratch, uint32_t bytes PACED)
 {
-    uint32_t begin = PACE_INNER();
+    uint32_t begin = PACE_INNER(), row = 4 * round_up4(v->w);
+    int all = is_small(v, (int32_t)(bytes - 4 * row * v->h));
     struct small small;
     struct group group;
-    small_of(v, scratch, (int32_t *)scratch + 4 * round_up4(v->w), &small);
+    small_of(v, scratch, (int32_t *)scratch + (all ? row * v->h : row), &small);
+    small.all = small.all && all;
     if (mask && begin == 0) {
         fill_bytes(mask, 0, v->h * v->w * mask_stride(p->c_out));
     }
@@ -303,23 +345,25 @@ void dwconv2d_fwd_s8(const struct conv2d *p, const int8_t *x, const struct split
                      int8_t *y, uint8_t *mask, void *scratch PACED)
 {
 #if KERNELS_MVE
-    struct view small = view_of_input(p, x, p->c_in);
-    if (is_plain(p, w) && is_small(&small, dwconv2d_fwd_scratch(p) - 16 * round_up4(small.w))) {
-        put_groups(p, &small, w, b, y, mask, scratch PACE);
+    struct view v = view_of_input(p, x, p->c_in);
+    uint32_t bytes = tile_sums_bytes(&v) + taps_bytes(&v) + planes_bytes(&v, planes_of(p->c_in));
+    if (is_plain(p, w) && is_small(&v, (int32_t)(bytes - 16 * round_up4(v.w)))) {
+        put_groups(p, &v, w, b, y, mask, scratch, bytes PACE);
         return;
     }
-#endif
+    struct stand stand;
+    int upright = is_upright(&v);
+    uint32_t begin = PACE_OUTER(), from = PACE_INNER(), number = 0;
+    if (upright && !PACE_IS_ON()) {
+        widen_tiles(&v, bytes);
+    }
+#else
     uint32_t begin = PACE_OUTER(), from = PACE_INNER(), number = 0;
     struct view v = view_of_input(p, x, p->c_in);
-#if KERNELS_MVE
-    struct stand stand;
-    if (is_upright(&v) && !PACE_IS_ON()) {
-        widen_tiles(&v, tile_sums_bytes(&v) + taps_bytes(&v) + planes_bytes(&v, planes_of(p->c_in)));
-    }
 #endif
     struct buffers at = buffers_of(&v, tile_sums_bytes(&v), scratch);
 #if KERNELS_MVE
-    at.stand = &stand;
+    at.stand = upright ? &stand : NULL;
 #endif
     struct group group;
     int plain = is_plain(p, w);
@@ -512,8 +556,8 @@ void dwconv2d_bwd_x_s8(const struct conv2d *p, const struct error_s8 *ey, const 
                        const struct clamp *clamp, const struct error_s8 *ex, void *scratch PACED)
 {
 #if KERNELS_MVE
-    struct view small = view_of_errors(p, ey->q);
-    if (is_plain(p, w) && is_small(&small, taps_bytes(&small) + planes_bytes(&small, PLANES))) {
+    const struct view small = view_of_errors(p, ey->q);
+    if (is_plain(p, w) && is_small(&small, (int32_t)(taps_bytes(&small) + planes_bytes(&small, PLANES)))) {
         put_groups_of_errors(p, &small, ey, w, clamp, ex, scratch PACE);
         return;
     }
@@ -522,7 +566,7 @@ void dwconv2d_bwd_x_s8(const struct conv2d *p, const struct error_s8 *ey, const 
     e.at = buffers_of(&e.v, group_sums_bytes(&e.v, p->c_in), scratch);
 #if KERNELS_MVE
     struct stand stand;
-    e.at.stand = &stand;
+    e.at.stand = is_upright(&e.v) ? &stand : NULL;
 #endif
     e.lane_sums = (is_kept(&e.v) ? image_sums_bytes(&e.v) : tile_sums_bytes(&e.v)) / (uint32_t)sizeof(int32_t);
     begin_tiles(&e);

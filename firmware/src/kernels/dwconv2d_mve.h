@@ -42,9 +42,6 @@ struct outputs_of_four {
 void put_four(const int32_t *sums, uint32_t n, struct outputs_of_four *to);
 void put_four_masked(const int32_t *sums, uint32_t n, struct outputs_of_four *to);
 
-/* n sums of each become 0 where the mask stops them; peaks grow to the largest magnitudes. bit: the first one's. */
-void mask_four(int32_t *sums, uint32_t n, const uint8_t *mask, uint32_t stride, uint32_t bit, uint32_t *peaks);
-
 /* What is the same of all groups. Images have zeros where windows see nothing. */
 struct small {
     const struct view *v;
@@ -52,21 +49,22 @@ struct small {
     uint32_t row, places; /* windows of a row, rounded up; places of the image that they see */
     float *x;             /* [image_h][places][4] */
     float *taps;          /* [kh][kw][4] */
-    int32_t *sums;        /* [row][4], backward [h][row][4] */
+    int32_t *sums;        /* [row][4]; of all rows [h][row][4], backward and where `all` */
+    int all;              /* rows lie one behind the other, without windows between them that are none */
 };
 
 enum { SMALL_PIXELS = 64 };
 
 /* True where windows are summed so, which is shorter where an image is small. bytes: of scratch behind the sums. */
-static int is_small(const struct view *v, uint32_t bytes)
+static int is_small(const struct view *v, int32_t bytes)
 {
     uint32_t places = round_up4(v->w) - 1 + v->kw, floats = 4 * ((uint32_t)v->image_h * places + v->kh * v->kw);
     int few = v->kw == 3 || v->kw == 5 || (v->kw == 7 && v->space_h > 1);
     return few && v->kh == v->kw && v->stride_h == 1 && v->stride_w == 1 && v->h * v->w <= SMALL_PIXELS &&
-           4 * floats <= bytes;
+           (int32_t)(4 * floats) <= bytes;
 }
 
-/* sums: room for its sums, behind which there is that for floats. */
+/* sums: room for its sums; floats: for those behind it. */
 static void small_of(const struct view *v, int32_t *sums, void *floats, struct small *s)
 {
     s->v = v;
@@ -74,32 +72,49 @@ static void small_of(const struct view *v, int32_t *sums, void *floats, struct s
     s->places = s->row - 1 + v->kw;
     s->columns = overlap_of(-v->pad_w, (int32_t)s->places, v->image_w, v->space_w);
     s->sums = sums;
+    s->all = s->row == v->w;
     s->taps = floats;
     s->x = s->taps + 4 * v->kh * v->kw;
     fill_bytes(s->x, 0, 16 * (uint32_t)v->image_h * s->places);
+}
+
+/* Pixels of four channels, `c` bytes apart, as floats `step` apart, a literal. */
+ALWAYS_INLINE void spread_floats(const int8_t *from, uint32_t c, uint32_t n, int32_t zero, float *to, uint32_t step)
+{
+    for (; n; n--, from += c, to += step) {
+        vstrwq_f32(to, vcvtq_f32_s32(vsubq_n_s32(vldrbq_s32(from), zero)));
+    }
+}
+
+/* Weights of four channels with n taps each. step: a literal. */
+ALWAYS_INLINE void taps_of_four(const int8_t *w, uint32_t n, float *to, int32_t step)
+{
+    uint32x4_t lanes = vmulq_n_u32(vidupq_n_u32(0, 1), n);
+    for (; n; n--, w++, to += step) {
+        vstrwq_f32(to, vcvtq_f32_s32(vldrbq_gather_offset_s32(w, lanes)));
+    }
 }
 
 /* The image and the weights of the group, as floats. */
 static void fill_four(const struct small *s, const struct group *group)
 {
     const struct view *v = s->v;
-    const int8_t *row = v->image + (uint32_t)s->columns.first * v->c + group->channel[0], *w = group->w[0];
+    const int8_t *row = v->image + (uint32_t)s->columns.first * v->c + group->channel[0];
     float *place = s->x + 4 * s->columns.at;
     uint32_t c = v->c, step = 4 * (uint32_t)v->space_w, columns = (uint32_t)s->columns.n;
     int32_t zero = v->zero;
     for (int32_t y = columns ? v->image_h : 0; y; y--, row += (uint32_t)v->image_w * c, place += 4 * s->places) {
-        const int8_t *from = row;
-        float *to = place;
-        for (uint32_t n = columns; n; n--, from += c, to += step) {
-            vstrwq_f32(to, vcvtq_f32_s32(vsubq_n_s32(vldrbq_s32(from), zero)));
+        if (step == 4) {
+            spread_floats(row, c, columns, zero, place, 4);
+        } else {
+            spread_floats(row, c, columns, zero, place, step);
         }
     }
     uint32_t n = v->kh * v->kw;
-    uint32x4_t lanes = vmulq_n_u32(vidupq_n_u32(0, 1), n);
-    float *to = v->flip ? s->taps + 4 * n - 4 : s->taps;
-    for (int32_t next = v->flip ? -4 : 4; n; n--, to += next) {
-        vstrwq_f32(to, vcvtq_f32_s32(vldrbq_gather_offset_s32(w, lanes)));
-        lanes = vaddq_n_u32(lanes, 1);
+    if (v->flip) {
+        taps_of_four(group->w[0], n, s->taps + 4 * n - 4, -4);
+    } else {
+        taps_of_four(group->w[0], n, s->taps, 4);
     }
 }
 
@@ -158,20 +173,15 @@ static void put_small(const struct small *s, const struct conv2d *p, const struc
     to.stride = mask_stride(p->c_out);
     fill_four(s, group);
     begin_windows(s, &at);
-    for (uint32_t oy = 0; oy < s->v->h; oy++) {
-        sum_four(s, &at, oy, s->sums);
-        mask ? put_four_masked(s->sums, s->v->w, &to) : put_four(s->sums, s->v->w, &to);
-    }
-}
-
-static void put_small_errors(const struct small *s, float32x4_t gain, int8_t *q, uint32_t c)
-{
-    const int32_t *sums = s->sums;
-    uint32_t w = s->v->w;
-    for (uint32_t y = s->v->h, skip = 4 * (s->row - w); y; y--, sums += skip) {
-        for (uint32_t n = w; n; n--, sums += 4, q += c) {
-            vstrbq_s32(q, vcvtnq_s32_f32(vmulq_f32(vcvtq_f32_s32(vldrwq_s32(sums)), gain)));
+    uint32_t w = s->v->w, h = s->v->h, step = s->all ? 4 * w : 0;
+    for (uint32_t oy = 0; oy < h; oy++) {
+        sum_four(s, &at, oy, s->sums + oy * step);
+        if (!s->all) {
+            mask ? put_four_masked(s->sums, w, &to) : put_four(s->sums, w, &to);
         }
+    }
+    if (s->all) {
+        mask ? put_four_masked(s->sums, w * h, &to) : put_four(s->sums, w * h, &to);
     }
 }
 
@@ -179,23 +189,26 @@ static void put_small_errors(const struct small *s, float32x4_t gain, int8_t *q,
 static void put_errors_of_four(const struct small *s, const struct group *group, const struct error_s8 *ey,
                                const struct clamp *clamp, const struct error_s8 *ex)
 {
-    uint32_t ch = group->channel[0], c = s->v->c, w = s->v->w, peaks[4] = {0};
+    uint32_t ch = group->channel[0], c = s->v->c, peaks[4] = {0};
+    uint32_t rows = s->all ? 1 : s->v->h, n = s->all ? s->v->w * s->v->h : s->v->w; /* of pixels that lie on end */
     const struct channel first = channel_of(ex, clamp, c, ch);
-    const uint8_t *mask = first.mask;
-    int32_t *sums = s->sums;
     struct windows_of_four at;
     float gains[4];
     fill_four(s, group);
     begin_windows(s, &at);
-    for (uint32_t y = 0; y < s->v->h; y++, sums += 4 * s->row, mask += w * first.mask_step) {
-        sum_four(s, &at, y, sums);
-        mask_four(sums, w, mask, first.mask_step, first.bit, peaks);
+    for (uint32_t y = 0; y < s->v->h; y++) {
+        sum_four(s, &at, y, s->sums + 4 * s->row * y);
+    }
+    for (uint32_t y = 0; y < rows; y++) {
+        mask_four(s->sums + 4 * s->row * y, n, first.mask + y * n * first.mask_step, first.mask_step, first.bit, peaks);
     }
     for (uint32_t i = 0; i < 4; i++) {
         float unit = channel_unit(clamp, ch + i, ey->scale[ch + i]);
         gains[i] = channel_gain((float)peaks[i], unit, &ex->scale[ch + i]);
     }
-    put_small_errors(s, vldrwq_f32(gains), first.q, c);
+    for (uint32_t y = 0; y < rows; y++) {
+        write_four(s->sums + 4 * s->row * y, n, vldrwq_f32(gains), first.q + y * n * c, c);
+    }
 }
 
 #endif

@@ -108,7 +108,7 @@
 
 /* Frame of pixels that stay. */
     .equ    FROM_STEP, 0
-    .equ    TAIL, 4
+    .equ    TWO_ROWS, 4     /* bytes */
     .equ    END, 8
     .equ    MASK, 12        /* of both pixels */
     .equ    W, 20
@@ -149,9 +149,10 @@
     str     r3, [sp, #PAIRS]
     str     r4, [sp, #W]
     str     r6, [sp, #FROM]
-    str     r7, [sp, #FROM_STEP]
+    lsl     r5, r5, #1
+    strd    r7, r5, [sp, #FROM_STEP]
+    lsr     r5, r5, #1
     sub     r8, r5, #16
-    str     r8, [sp, #TAIL]
     ldm     r0, {r1, r2, r3, r4, r5, r6, r7}
     orr     r11, r11, #1
     str     r11, [sp, #END]
@@ -211,15 +212,13 @@
     vmov    q7[2], q7[0], r4, r6
     .endif
     .endr
-    ldr     r0, [sp, #FROM_STEP]
-    add     r1, r1, r8, lsl #1
+    ldrd    r0, r2, [sp, #FROM_STEP]
     add     r0, r0, r12
     vldrw.u32 q4, [r12], #16
-    add     r1, r1, #32
+    add     r1, r1, r2
     vldrw.u32 q5, [r0]
-    add     r3, r3, r8, lsl #1
+    add     r3, r3, r2
     vadd.i32 q6, q6, q4
-    add     r3, r3, #32
     vadd.i32 q7, q7, q5
     bx      r11
 
