@@ -157,12 +157,12 @@ def check_small_depthwise(twin: Twin, side: int, stride: int, shape: tuple[int, 
     """Images of whole fours of channels and few pixels, with any padding; errors with zeros between them."""
     rng = np.random.default_rng(side * stride + sum(shape))
     for pad in (0, side // 2, side):
-        sizes = [(n + 2 * pad - side) // stride + 1 for n in shape]
-        if min(sizes) < 1:
+        h, w = ((n + 2 * pad - side) // stride + 1 for n in shape)
+        if h < 1 or w < 1:
             continue
         window = Window(side, side, stride, stride, pad, pad)
         m = rng.uniform(1e-4, 1e-3, 12).astype(np.float32)
-        p = Conv((*shape, 12), (*sizes, 12), window, int(rng.integers(-128, 128)), 5, m, 4)
+        p = Conv((*shape, 12), (h, w, 12), window, int(rng.integers(-128, 128)), 5, m, 4)
         split = kernel_cases.Split((), 12, True)
         x, taps = kernel_cases.draw_s8(rng, p.x), rng.integers(-127, 128, (12, side, side), dtype=np.int8)
         b = rng.integers(-9999, 9999, 12, dtype=np.int32)

@@ -31,18 +31,29 @@ ALWAYS_INLINE int32x4_t most_deltas(int32x4_t room, int32x4_t least)
     return vreinterpretq_s32_u32(vminq_u32(most, vdupq_n_u32(DELTA_MAX)));
 }
 
+/* Words of the live of four channels; whole, a literal: of all. */
+ALWAYS_INLINE int32x4_t words_of_four(const int32_t *words, mve_pred16_t live, int whole)
+{
+    return whole ? vldrwq_s32(words) : vldrwq_z_s32(words, live);
+}
+
 /* descend_bias() of four channels from ch on, or of those that are live. factor: learning rate * scale * qas. */
 ALWAYS_INLINE void descend_four(const struct trained_bias *bias, uint32_t ch, int32x4_t sums, float32x4_t factor,
-                                uint32x4_t noise, mve_pred16_t live)
+                                uint32x4_t noise, mve_pred16_t live, int whole)
 {
-    int32x4_t base = vldrwq_z_s32(bias->base + ch, live),
-              right = vnegq_s32(bias_shifts(vldrwq_z_s32(bias->m + ch, live)));
+    int32x4_t base = words_of_four(bias->base + ch, live, whole),
+              right = vnegq_s32(bias_shifts(words_of_four(bias->m + ch, live, whole)));
     int32x4_t step = noisy_steps(vmulq_f32(factor, vcvtq_f32_s32(sums)), noise);
-    int32x4_t delta = vsubq_s32(vldrhq_z_s32(bias->delta + ch, live), vshrq_n_s32(step, 8));
+    int32x4_t delta = whole ? vldrhq_s32(bias->delta + ch) : vldrhq_z_s32(bias->delta + ch, live);
     int32x4_t limit = vdupq_n_s32(bias->limit);
     int32x4_t least = vnegq_s32(most_deltas(vaddq_s32(limit, base), right));
+    delta = vsubq_s32(delta, vshrq_n_s32(step, 8));
     delta = vmaxq_s32(vminq_s32(delta, most_deltas(vsubq_s32(limit, base), right)), least);
-    vstrhq_p_s32(bias->delta + ch, delta, live);
+    if (whole) {
+        vstrhq_s32(bias->delta + ch, delta);
+    } else {
+        vstrhq_p_s32(bias->delta + ch, delta, live);
+    }
 }
 
 /* sums[i] = errors of channel i of all pixels, for the live ones of eight. A half word holds the sum of 256 errors. */
@@ -87,8 +98,13 @@ void bias_update_s32(uint32_t pixels, uint32_t c, const struct error_s8 *ey, con
         }
         for (uint32_t i = 0; i < n; i += 4) {
             uint32x4_t noise = vandq_u32(random_four(pairs_at(key, ch + i), halves_at(0)), vdupq_n_u32(0xff));
-            mve_pred16_t live = vctp32q(n - i);
-            descend_four(bias, ch + i, vldrwq_s32(sums + i), vldrwq_f32(factors + i), noise, live);
+            int32x4_t sum = vldrwq_s32(sums + i);
+            float32x4_t factor = vldrwq_f32(factors + i);
+            if (n - i >= 4) {
+                descend_four(bias, ch + i, sum, factor, noise, 0xffff, 1);
+            } else {
+                descend_four(bias, ch + i, sum, factor, noise, vctp32q(n - i), 0);
+            }
         }
     }
 }

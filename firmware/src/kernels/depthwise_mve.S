@@ -491,14 +491,13 @@
     dls     lr, r1
 .Lmask_four:
     ldrb    r6, [r2]
-    vldrw.u32 q0, [r0]
+    add     r2, r2, r3
     vdup.32 q1, r6
     vshl.s32 q1, q1, q2
-    vpt.s32 ge, q1, zr
-    vmovt.i32 q0, #0
-    add     r2, r2, r3
-    vstrw.32 q0, [r0], #16
+    vpt.s32 lt, q1, zr
+    vldrwt.u32 q0, [r0]
     vmaxa.s32 q3, q0
+    vstrw.32 q0, [r0], #16
     le      lr, .Lmask_four
     vstrw.32 q3, [r5]
     pop     {r4-r6, pc}
