@@ -320,6 +320,25 @@ def check_dwconv2d_fwd(twin: Twin, rng: Rng) -> None:
     _check_forward("dwconv2d", twin, rng)
 
 
+def check_dwconv2d_of_fours(twin: Twin, rng: Rng) -> None:
+    """Small images of whole fours of channels, which Helium takes as vectors: forward, and backward."""
+    side, stride, c = int(pick(rng, 3, 5, 7)), int(pick(rng, 1, 1, 2)), 4 * int(rng.integers(1, 5))
+    pad, (h, w) = int(rng.integers(0, side)), (int(n) for n in rng.integers(1, 9, 2))
+    h_out, w_out = (draw_size(rng, n, side, stride, pad) for n in (h, w))
+    m = (rng.uniform(0.2, 2.0, c) / (side * 100)).astype(np.float32)
+    window = Window(side, side, stride, stride, pad, pad)
+    p = Conv((h, w, c), (h_out, w_out, c), window, draw_zero(rng), draw_zero(rng), m, 0)
+    x, weights = draw_s8(rng, p.x), draw_s8(rng, (c, side, side))
+    b, split = rng.integers(-30000, 30000, c, dtype=np.int32), Split((), c, True)
+    y, mask = twin.forward("dwconv2d", p, x, weights, b, split, bool(rng.integers(2)))
+    want, want_mask = reference.dwconv2d_fwd(p, x, weights, b)
+    np.testing.assert_array_equal(y, want)
+    same_mask(mask, want_mask)
+    ey, clamp = draw_error(rng, p.y), draw_clamp(rng, p.x)
+    got = twin.backward_x("dwconv2d", p, ey, weights, clamp, split)
+    same_error(got, reference.dwconv2d_bwd_x(p, ey, weights, clamp))
+
+
 def check_conv2d_bwd_x(twin: Twin, rng: Rng) -> None:
     _check_backward_x("conv2d", twin, rng)
 

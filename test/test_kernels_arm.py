@@ -116,19 +116,91 @@ def test_integers_and_floats_in_one_tile(twin: Twin, side: int, mask: bool, trai
     kernel_cases.same_mask(bits, want_bits)
 
 
+LENGTHS = (*range(1, 34), 40, 48, 56, 63, 64, 65, 72, 80, 96, 127, 128, 129, 136, 255, 256, 257)
+
+
 @pytest.mark.parametrize("mask", [False, True])
 def test_rows_of_every_length(twin: Twin, mask: bool) -> None:
     """A vector of Helium has 16 values; rows of 8, of whole and of part vectors, and long ones differ."""
     rng = np.random.default_rng(1)
-    for c_in in (*range(1, 34), 40, 48, 56, 63, 64, 65, 72, 80, 96):
+    for c_in in LENGTHS:
         m = rng.uniform(1e-4, 1e-3, 19).astype(np.float32)
-        p = Conv((2, 3, c_in), (2, 3, 19), Window(1, 1), -7, 5, m, 4)
+        pixels = (2, 3) if c_in % 2 else (1, 5)
+        p = Conv((*pixels, c_in), (*pixels, 19), Window(1, 1), -7, 5, m, 4)
         x, w = kernel_cases.draw_s8(rng, p.x), rng.integers(-127, 128, (19, 1, 1, c_in), dtype=np.int8)
         b = rng.integers(-9999, 9999, 19, dtype=np.int32)
         y, bits = twin.forward("conv2d", p, x, w, b, kernel_cases.Split((), c_in, True), mask)
         want, want_bits = reference.conv2d_fwd(p, x, w, b)
         np.testing.assert_array_equal(y, want, f"{c_in} values")
         kernel_cases.same_mask(bits, want_bits)
+
+
+@pytest.mark.parametrize("pixels", [(1, 1), (2, 2), (3, 3)], ids=str)
+@pytest.mark.parametrize("lengths", [(5, 24), (24, 24), (31, 70), (130, 17)], ids=str)
+def test_rows_in_two_parts(twin: Twin, lengths: tuple[int, int], pixels: tuple[int, int]) -> None:
+    """Frozen and trained weights of two lengths: to the sums of one those of the other are added."""
+    rng = np.random.default_rng(sum(lengths))
+    c_in = sum(lengths)
+    m = rng.uniform(1e-4, 1e-3, 27).astype(np.float32)
+    p = Conv((*pixels, c_in), (*pixels, 27), Window(1, 1), -7, 5, m, 4)
+    split = kernel_cases.Split(tuple(int(i) for i in rng.permutation(c_in)[: lengths[1]]), c_in)
+    for mask in (False, True):
+        x, w = kernel_cases.draw_s8(rng, p.x), rng.integers(-127, 128, (27, 1, 1, c_in), dtype=np.int8)
+        b = rng.integers(-9999, 9999, 27, dtype=np.int32)
+        y, bits = twin.forward("conv2d", p, x, w, b, split, mask)
+        want, want_bits = reference.conv2d_fwd(p, x, w, b)
+        np.testing.assert_array_equal(y, want)
+        kernel_cases.same_mask(bits, want_bits)
+
+
+def check_small_depthwise(twin: Twin, side: int, stride: int, shape: tuple[int, int]) -> None:
+    """Images of whole fours of channels and few pixels, with any padding; errors with zeros between them."""
+    rng = np.random.default_rng(side * stride + sum(shape))
+    for pad in (0, side // 2, side):
+        h, w = ((n + 2 * pad - side) // stride + 1 for n in shape)
+        if h < 1 or w < 1:
+            continue
+        window = Window(side, side, stride, stride, pad, pad)
+        m = rng.uniform(1e-4, 1e-3, 12).astype(np.float32)
+        p = Conv((*shape, 12), (h, w, 12), window, int(rng.integers(-128, 128)), 5, m, 4)
+        split = kernel_cases.Split((), 12, True)
+        x, taps = kernel_cases.draw_s8(rng, p.x), rng.integers(-127, 128, (12, side, side), dtype=np.int8)
+        b = rng.integers(-9999, 9999, 12, dtype=np.int32)
+        for mask in (False, True):
+            y, bits = twin.forward("dwconv2d", p, x, taps, b, split, mask)
+            want, want_bits = reference.dwconv2d_fwd(p, x, taps, b)
+            np.testing.assert_array_equal(y, want)
+            kernel_cases.same_mask(bits, want_bits)
+        ey, clamp = kernel_cases.draw_error(rng, p.y), kernel_cases.draw_clamp(rng, p.x)
+        got = twin.backward_x("dwconv2d", p, ey, taps, clamp, split)
+        kernel_cases.same_error(got, reference.dwconv2d_bwd_x(p, ey, taps, clamp))
+
+
+@pytest.mark.parametrize("shape", [(4, 4), (8, 8), (1, 1), (3, 5), (2, 17), (13, 4), (7, 7)], ids=str)
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("side", [3, 5, 7])
+def test_depthwise_images_that_are_small(twin: Twin, side: int, stride: int, shape: tuple[int, int]) -> None:
+    check_small_depthwise(twin, side, stride, shape)
+
+
+def test_sums_of_errors_of_any_size(twin: Twin) -> None:
+    """Subnormal floats and huge ones: Helium takes the former for 0, so that such sums are not its work."""
+    rng = np.random.default_rng(1)
+    for size in (1e-44, 1e-39, 1.1e-38, 2.0**-126, 2.0**-101, 2.0**-100, 1e-20, 2.0**100, 2.0**101, 1e38):
+        for other in (size, 0.0, 1.0):
+            a, b = (
+                Error(kernel_cases.draw_s8(rng, (3, 5, 8), -127), np.full(8, n, np.float32))
+                for n in (size, other)
+            )
+            b.scale[1::3] = -b.scale[1::3]
+            a.scale[2] = 0.0
+            out = Error(np.zeros((3, 5, 8), np.int8), np.zeros(8, np.float32))
+            clamp = kernel_cases.Clamp(rng.random((3, 5, 8)) < 0.8, None)
+            ends = (kernel_twins.clamp_struct(clamp), kernel_twins.error_struct(out))
+            left, right = kernel_twins.error_struct(a), kernel_twins.error_struct(b)
+            twin.lib.error_add_s8(15, 8, left, 1.0, right, 1.0, *ends)
+            with np.errstate(over="ignore", invalid="ignore"):
+                kernel_cases.same_error(out, reference.error_add(a, 1.0, b, 1.0, clamp))
 
 
 def test_lanes_of_many_values(twin: Twin) -> None:
@@ -283,8 +355,21 @@ HELIUM_TOO = {
     "conv2d_mve.S": ("vpt.u16 hi, q6, r0", "vpt.u16 cs, q6, r0", "conv2d_fwd"),  # what just fits is stopped
     "dense_mve.S": ("vstrb.16 q0, [r0], #8", "vstrb.16 q0, [r0], #4", "conv2d_bwd_w"),
 }
-HELIUM_WIDE = {"dense_mve.S": ("vmladava.s16 r6, q2, q3", "vmladava.s16 r6, q0, q3", "conv2d_bwd_x")}
-HELIUM_LONG = {"dense_mve.S": ("bic     r0, r0, #7", "bic     r0, r0, #3", "conv2d_bwd_x_of_rows")}
+HELIUM_WIDE = {
+    "dense_mve.S": ("vmladava.s16 r12, q0, q3", "vmladava.s16 r12, q1, q3", "conv2d_bwd_x"),
+    "depthwise_mve.S": ("vfma.f32 q\\sum, q7, q6", "vfma.f32 q\\sum, q7, q5", "dwconv2d_of_fours"),
+    "elementwise_mve.S": ("vmaxnma.f32 q5, q0", "vmaxnm.f32 q5, q5, q0", "error_add"),
+}
+HELIUM_LONG = {
+    "dense_mve.S": ("bic     r0, r0, #7", "bic     r0, r0, #3", "conv2d_bwd_x_of_rows"),
+    "pairs_mve.S": ("vmladava.s8 r12, q2, q1", "vmladava.s8 r12, q2, q0", "conv2d_fwd"),
+}
+HELIUM_SHORT = {
+    "short_mve.S": ("vmladava.s8 r6, q5, q3", "vmladava.s8 r6, q5, q1", "conv2d_fwd"),
+    "elementwise_mve.S": (".hword  0, 4, 1, 5, 2, 6, 3, 7", ".hword  0, 1, 2, 3, 4, 5, 6, 7", "add_fwd"),
+    "bias_mve.h": ("vqsubq_u32", "vsubq_u32", "bias_update"),  # a shift to the other side
+    "update_mve.h": ("vrshrq_n_s32(value, 8)", "vshrq_n_s32(value, 8)", "conv2d_bwd_w"),
+}
 HELIUM = {
     "conv2d_mve.S": ("vcvtn.s32.f32", "vcvtm.s32.f32", "conv2d_fwd"),  # down instead of to the nearest
     "depthwise_mve.S": ("addne   r10, r9, r7, lsl #4", "addne   r10, r9, r7, lsl #3", "dwconv2d_bwd_x"),
@@ -293,7 +378,9 @@ HELIUM = {
 
 
 @pytest.mark.parametrize(
-    "faults", [HELIUM, HELIUM_TOO, HELIUM_WIDE, HELIUM_LONG], ids=["sums", "masks", "16 bits", "rows"]
+    "faults",
+    [HELIUM, HELIUM_TOO, HELIUM_WIDE, HELIUM_LONG, HELIUM_SHORT],
+    ids=["sums", "masks", "vectors", "rows", "steps"],
 )
 def test_planted_faults_of_helium_are_noticed(
     tmp_path: Path, faults: dict[str, tuple[str, str, str]]

@@ -38,7 +38,11 @@ ALWAYS_INLINE struct channel channel_of(const struct error_s8 *e, const struct c
 /* Real gradient of 1 in a sum of channel ch, behind the clamp. */
 ALWAYS_INLINE float channel_unit(const struct clamp *clamp, uint32_t ch, float unit)
 {
+#if KERNELS_MVE
+    return clamp->m ? unit * multiplier_of(clamp->m[ch]) : unit;
+#else
     return clamp->m ? unit * multiplier_f32(clamp->m[ch]) : unit;
+#endif
 }
 
 ALWAYS_INLINE uint32_t channel_passes(const struct channel *ch, uint32_t pixel)
@@ -96,6 +100,16 @@ ALWAYS_INLINE int32_t masked_sum(uint32_t mask, uint32_t bit, int32_t sum)
 /* depthwise_mve.S: the next two of n sums, `step` bytes apart. gain: bits of a float. */
 uint32_t mask_run(int32_t *sums, uint32_t n, const uint8_t *mask, uint32_t stride, uint32_t bit, uint32_t step);
 void put_errors_run(const int32_t *sums, uint32_t n, int8_t *q, uint32_t c, uint32_t gain, uint32_t step);
+
+/* The same two of four neighbouring channels, [n][4] sums. bit: the first channel's, 0 or 4; peaks[4] grow. */
+void mask_four(int32_t *sums, uint32_t n, const uint8_t *mask, uint32_t stride, uint32_t bit, uint32_t *peaks);
+
+ALWAYS_INLINE void write_four(const int32_t *sums, uint32_t n, float32x4_t gains, int8_t *q, uint32_t c)
+{
+    for (; n; n--, sums += 4, q += c) {
+        vstrbq_s32(q, vcvtnq_s32_f32(vmulq_f32(vcvtq_f32_s32(vldrwq_s32(sums)), gains)));
+    }
+}
 #endif
 
 /* Sums from pixel `first` on, `step` apart, become 0 where the mask stops them. Returns the peak, at least `peak`. */

@@ -250,6 +250,15 @@ ALWAYS_INLINE float multiplier_of(int32_t word)
 #endif
 }
 
+#if KERNELS_MVE
+/* The same of four. */
+ALWAYS_INLINE float32x4_t multipliers_of_four(int32x4_t words)
+{
+    float32x4_t m = vmulq_n_f32(vcvtq_f32_s32(vnegq_s32(words)), 0x1p-35f);
+    return vreinterpretq_f32_s32(vpselq_s32(vreinterpretq_s32_f32(m), words, vcmpltq_n_s32(words, 0)));
+}
+#endif
+
 /* The requantized sum, zero point added, before saturation; limited far beyond +-255, where every output is saturated
  * whatever the zero point. m is finite, so the product is a number. */
 ALWAYS_INLINE int32_t requantize_wide(int32_t acc, int32_t word, int32_t zero)

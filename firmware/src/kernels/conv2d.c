@@ -86,11 +86,24 @@ static int is_inside(const struct conv2d *p, struct corner at, uint32_t n)
            last < p->w_out * p->stride_w - p->pad_w;
 }
 
+#if KERNELS_MVE
+/* conv2d_mve.S: to[pixels][rows][n] = rows of n bytes, 16 at most, `step` bytes apart; `next` bytes to the next pixel's.
+ * None of them is 0. */
+void copy_fields(int8_t *to, const int8_t *from, uint32_t n, uint32_t rows, uint32_t step, uint32_t pixels,
+                 uint32_t next);
+#endif
+
 /* The same for n such outputs and all channels. */
 static void fetch_inside(const struct conv2d *p, const int8_t *x, struct corner at, uint32_t n, int8_t *bytes)
 {
     uint32_t rows = p->kh, row = (uint32_t)p->kw * p->c_in, step = (uint32_t)p->w_in * p->c_in;
     uint32_t next = (uint32_t)p->stride_w * p->c_in;
+#if KERNELS_MVE
+    if (row <= 16) {
+        copy_fields(bytes, x + (at.y * p->w_in + at.x) * p->c_in, row, rows, step, n, next);
+        return;
+    }
+#endif
     for (x += (at.y * p->w_in + at.x) * p->c_in; n; n--, x += next) {
         const int8_t *from = x;
         for (uint32_t y = rows; y; y--, bytes += row, from += step) {

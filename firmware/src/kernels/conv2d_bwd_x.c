@@ -191,6 +191,35 @@ static void put_neighbours(const struct columns *col, const struct joint *to)
 
 #endif
 
+#if KERNELS_MVE
+
+/* put_columns() for four neighbouring channels, whose bits are in one byte of the mask. */
+NEVER_INLINE void put_four_columns(const struct columns *col, const struct joint *to)
+{
+    uint32_t pixels = input_pixels(col->p), strip = strip_pixels(col->p), c = col->p->c_in, at = col->at.first;
+    const struct channel ch = channel_of(to->ex, to->clamp, c, at);
+    uint32_t peaks[4] = {0};
+    float gains[4];
+    for (uint32_t i = 0, n; i < pixels; i += n) {
+        n = pixels - i < strip ? pixels - i : strip;
+        sums_strip(col, i, n);
+        mask_four(col->sums, n, ch.mask + i * ch.mask_step, ch.mask_step, ch.bit, peaks);
+    }
+    for (uint32_t j = 0; j < 4; j++) {
+        gains[j] = joint_gain(to, at + j, (float)peaks[j]);
+    }
+    for (uint32_t i = 0, n; i < pixels; i += n) {
+        n = pixels - i < strip ? pixels - i : strip;
+        if (pixels > strip) {
+            sums_strip(col, i, n);
+            mask_four(col->sums, n, ch.mask + i * ch.mask_step, ch.mask_step, ch.bit, peaks);
+        }
+        write_four(col->sums, n, vldrwq_f32(gains), ch.q + i * c, c);
+    }
+}
+
+#endif
+
 /* Sums of pixels first .. first + n of the span, masked; peak[lane] grows to the largest magnitude. */
 static void mask_strip(const struct columns *col, const struct channel *ch, uint32_t first, uint32_t n, int32_t *peak)
 {
@@ -204,7 +233,11 @@ static void mask_strip(const struct columns *col, const struct channel *ch, uint
 NEVER_INLINE void put_columns(const struct columns *col, const uint16_t *order, const struct joint *to)
 {
     uint32_t pixels = input_pixels(col->p), strip = strip_pixels(col->p);
+#if KERNELS_MVE
+    struct channel ch[LANES]; /* not cleared first: that takes longer than a few pixels */
+#else
     struct channel ch[LANES] = {{0}};
+#endif
     int32_t peak[LANES] = {0};
     float gain[LANES];
     for (uint32_t j = 0, i = col->at.first; j < col->at.live; j++, i++) {
@@ -244,6 +277,12 @@ static void put_part(struct columns *col, const int8_t *w, uint32_t count, const
     col->count = count;
     for (uint32_t i = PACE_OUTER(); i < count; i = col->at.first + col->at.live) {
         col->at = span_at(i, count, col->p->c_out);
+#if KERNELS_MVE
+        int four = !order && i % 4 == 0 && count - i >= 4;
+        if (four) {
+            col->at = (struct span){.first = i, .lanes = 4, .live = 4};
+        }
+#endif
         if (PACE_STOP(i, 0, col->at.live * columns_work(col->p))) {
             return;
         }
@@ -251,7 +290,12 @@ static void put_part(struct columns *col, const int8_t *w, uint32_t count, const
         if (is_pointwise(col->p)) {
             pack_tap(col, 0);
         }
-#if KERNELS_DSP && !KERNELS_MVE
+#if KERNELS_MVE
+        if (four) {
+            put_four_columns(col, to);
+            continue;
+        }
+#elif KERNELS_DSP
         if (!order && col->at.live == col->at.lanes) {
             put_neighbours(col, to);
             continue;

@@ -2,8 +2,8 @@
 /* Dense forward with Helium (Armv8.1-M, MVE). Contract: conv2d_mve.h.
  *
  * VMLADAVA sums 16 products of bytes into a core register: weights stand as they lie, inputs with their zero point,
- * which the biases make up for. A pixel of up to 64 values is held in q0-q3 and met by one row after the other; a longer
- * one is read again for every four rows. Four sums become a vector, which is rounded as the contract says it.
+ * which the biases make up for. A pixel of up to 64 values is held in q0-q3 and met by one row after the other; longer
+ * ones are in pairs_mve.S. Four sums become a vector, which is rounded as the contract says it.
  */
 #if defined(__ARM_FEATURE_MVE) && (__ARM_FEATURE_MVE & 2)
 
@@ -30,7 +30,6 @@
     .equ    TAIL, 68        /* values of the last vector, 1 to 16 */
     .equ    K, 72
     .equ    PIXELS, 76
-    .equ    LEFT, 80        /* groups of a long pixel */
     .equ    HALVES, 84      /* outputs of eight channels before they are saturated, in 16 bits */
     .equ    FRAME, 104
 
@@ -57,51 +56,32 @@
     .endm
 
 /* Goes on with the next four rows or the next pixel. */
-    .macro  next_group long
-    .if     \long
-    ldr     r0, [sp, #LEFT]
-    subs    r0, r0, #1
-    str     r0, [sp, #LEFT]
-    bne     .Llong_rows
-    .else
+    .macro  next_group
     le      lr, .Lagain
-    .endif
     b       .Lnext_pixel
     .endm
 
-    .macro  end_sums name, long
+    .macro  end_sums name
 \name:
     sums_to q5
     vstrw.32 q5, [r7], #16
-    next_group \long
-    .endm
-
-    .macro  end_put name, long
-\name:
-    round_sums
-    put_rounded
-    next_group \long
+    next_group
     .endm
 
 /* What is done with the sums from now on. */
-    .macro  end_is name, long
-    .if     \long
-    adr.w   r4, \name + 1
-    str     r4, [sp, #END]
-    .else
+    .macro  end_is name
     adr.w   r10, \name + 1
-    .endif
     .endm
 
 /* The first four of eight channels wait, as 16 bits, for the others; then all eight are put. */
-    .macro  end_masked name, long
+    .macro  end_masked name
 \name:
     round_sums
     add     r0, sp, #HALVES
     vqmovnb.s32 q5, q5
     vstrh.32 q5, [r0]
-    end_is  .Lhigh_\name, \long
-    next_group \long
+    end_is  .Lhigh_\name
+    next_group
     .balign 4
 .Lhigh_\name:
     round_sums
@@ -123,8 +103,8 @@
     vctp.8  r0
     str     r4, [sp, #MASK_AT]
     vstrb.16 q5, [r7], #8
-    end_is  \name, \long
-    next_group \long
+    end_is  \name
+    next_group
     .endm
 
 /* Four rows against a pixel of `count` whole vectors: rows lie one behind the other. */
@@ -217,14 +197,13 @@
     .endif
     .endm
 
-/* r0: the struct, r4 and r6: ends of short and of long pixels, r3: loops of short ones. */
+/* r0: the struct, r4: the end of four rows, r3: loops. */
     .macro  entry name, end, put
     .balign 4
     begin_too \name
     push    {r4-r11, lr}
     vpush   {d8-d15}
-    adr.w   r4, .Lshort_\end
-    adr.w   r6, .Llong_\end
+    adr.w   r4, .Lend_\end
     adr.w   r3, .Lloops_\put
     b.w     .Lpixels
     end     \name
@@ -255,7 +234,6 @@
 .Lpixels:
     sub     sp, sp, #FRAME
     orr     r4, r4, #1
-    orr     r6, r6, #1
     ldm     r0!, {r1, r2, r5, r7-r10}
     str     r1, [sp, #X]
     str     r2, [sp, #X_STEP]
@@ -281,8 +259,6 @@
     str     r1, [sp, #TAIL]
     vctp.8  r1
     lsr     r0, r0, #4              /* vectors but the last */
-    cmp     r0, #4
-    bhs     .Llong
     str     r4, [sp, #END]
     lsl     r2, r8, #1
     sub     r2, r2, r0, lsl #4
@@ -302,19 +278,11 @@
     add     r2, r2, r3
     str     r7, [sp, #LOAD]
     str     r2, [sp, #GROUP]
-    b       .Lshort_pixel
+    b       .Lnew_pixel
     .balign 4
 .Lloads:
     .word   .Lload_1 - .Lloads + 1, .Lload_2 - .Lloads + 1, .Lload_3 - .Lloads + 1, .Lload_4 - .Lloads + 1
     .word   .Lload_eight - .Lloads + 1
-.Llong:
-    str     r6, [sp, #END]
-    add     r0, r0, #1
-    lsl     r0, r0, #4
-    rsb     r0, r0, r8, lsl #2
-    str     r0, [sp, #ADVANCE]
-    b       .Llong_pixel
-
 .Lload_4:
     vldrb.u8 q0, [r2], #16
     vldrb.u8 q1, [r2], #16
@@ -361,11 +329,7 @@
     str     r7, [sp, #Y]
     orrs    r4, r0, r2
     bne     .Lmore
-.Lwhich_pixel:
-    ldr     r0, [sp, #K]
-    cmp     r0, #64
-    bhi     .Llong_pixel
-.Lshort_pixel:
+.Lnew_pixel:
     ldr     r0, [sp, #MASK]
     str     r0, [sp, #MASK_AT]
     ldm     sp, {r1-r3, r5, r7-r12, lr}
@@ -377,46 +341,11 @@
     add     r4, r4, r2
     str     r3, [sp, #FROM]
     str     r4, [sp, #MASK]
-    b       .Lwhich_pixel
+    b       .Lnew_pixel
 .Ldone:
     add     sp, sp, #FRAME
     vpop    {d8-d15}
     pop     {r4-r11, pc}
-
-.Llong_pixel:
-    ldr     r4, [sp, #FOURS]
-    ldr     r6, [sp, #MASK]
-    ldm     sp, {r1-r3, r5, r7-r10, r11, r12}
-    str     r4, [sp, #LEFT]
-    str     r6, [sp, #MASK_AT]
-    ldr     r0, [sp, #K]
-    sub     r1, r1, r8
-    add     r3, r1, r0
-    add     r5, r3, r0
-    add     r10, r5, r0
-    mov     r8, r0
-    .balign 4
-.Llong_rows:
-    ldr     r0, [sp, #ADVANCE]
-    ldr     r11, [sp, #X]
-    add     r1, r1, r0
-    add     r3, r3, r0
-    add     r5, r5, r0
-    add     r10, r10, r0
-    ldm     r12!, {r0, r2, r4, r6}
-    dlstp.8 lr, r8
-.Lvector:
-    vldrb.u8 q0, [r11], #16
-    vldrb.u8 q1, [r1], #16
-    vmladava.s8 r0, q1, q0
-    vldrb.u8 q2, [r3], #16
-    vmladava.s8 r2, q2, q0
-    vldrb.u8 q1, [r5], #16
-    vmladava.s8 r4, q1, q0
-    vldrb.u8 q2, [r10], #16
-    vmladava.s8 r6, q2, q0
-    letp    lr, .Lvector
-    ldr     pc, [sp, #END]
 
     whole   1, 0
     whole   2, 0
@@ -436,37 +365,68 @@
     part    3, 1
     part    4, 1
     eight   1
+.Lend_put:
     .balign 4
-    end_put .Llong_put, 1
-.Lshort_put:
+    end_sums .Lend_sums
     .balign 4
-    end_sums .Lshort_sums, 0
-    .balign 4
-    end_sums .Llong_sums, 1
-    .balign 4
-    end_masked .Lshort_masked, 0
-    .balign 4
-    end_masked .Llong_masked, 1
+    end_masked .Lend_masked
 
-/* void rows_biases(const int8_t *w, uint32_t k, uint32_t n, int32_t minus_zero, const int32_t *b, int32_t *to) */
-    begin   rows_biases
+/* void copy_fields(int8_t *to, const int8_t *from, uint32_t n, uint32_t rows, uint32_t step, uint32_t pixels, uint32_t next) */
+    begin   copy_fields
     push    {r4-r8, lr}
-    ldrd    r5, r6, [sp, #24]
+    ldrd    r4, r5, [sp, #24]
+    ldr     r6, [sp, #32]
+    vctp.8  r2
+.Lfield:
+    mov     r7, r1
+    dls     lr, r3
+.Lfield_row:
+    vpstt
+    vldrbt.u8 q0, [r7]
+    vstrbt.8 q0, [r0]
+    add     r7, r7, r4
+    add     r0, r0, r2
+    le      lr, .Lfield_row
+    add     r1, r1, r6
+    subs    r5, r5, #1
+    bne     .Lfield
+    pop     {r4-r8, pc}
+    end     copy_fields
+
+/* void rows_biases(const int8_t *w, uint32_t k, uint32_t n, int32_t minus_zero, const int32_t *b, int32_t *to)
+ *
+ * Two rows at a time; a last one is summed with itself. */
+    begin   rows_biases
+    push    {r4-r11, lr}
+    ldrd    r5, r11, [sp, #36]
 .Lrow:
     movs    r4, #0
+    movs    r6, #0
     mov     r7, r0
+    subs    r2, r2, #2
+    ite     mi
+    movmi   r8, r0
+    addpl   r8, r0, r1
     dlstp.8 lr, r1
 .Lsum:
     vldrb.u8 q0, [r7], #16
+    vldrb.u8 q1, [r8], #16
     vaddva.s8 r4, q0
+    vaddva.s8 r6, q1
     letp    lr, .Lsum
-    ldr     r8, [r5], #4
-    add     r0, r0, r1
-    mla     r4, r4, r3, r8
-    subs    r2, r2, #1
-    str     r4, [r6], #4
+    bmi     .Lone_row
+    ldrd    r9, r10, [r5], #8
+    add     r0, r0, r1, lsl #1
+    mla     r4, r4, r3, r9
+    mla     r6, r6, r3, r10
+    strd    r4, r6, [r11], #8
     bne     .Lrow
-    pop     {r4-r8, pc}
+    pop     {r4-r11, pc}
+.Lone_row:
+    ldr     r9, [r5]
+    mla     r4, r4, r3, r9
+    str     r4, [r11]
+    pop     {r4-r11, pc}
     end     rows_biases
 
 #endif

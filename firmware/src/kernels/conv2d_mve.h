@@ -28,6 +28,17 @@ void pixels_sums(const struct pixels_mve *at);
 void pixels_put(const struct pixels_mve *at);
 void pixels_put_masked(const struct pixels_mve *at);
 
+/* The same of an even number of pixels, two at a time. Long rows, pairs_mve.S; masked: bits are set, and must be 0 before. */
+void pairs_sums(const struct pixels_mve *at);
+void pairs_put(const struct pixels_mve *at);
+void pairs_masked(const struct pixels_mve *at);
+
+/* Rows of 17 to 32 values; of up to 16, with the same `from` for all pixels: short_mve.S. */
+void pixels_stay_sums(const struct pixels_mve *at);
+void pixels_stay_put(const struct pixels_mve *at);
+void pixels_stay_masked(const struct pixels_mve *at);
+void rows_stay(const struct pixels_mve *at);
+
 /* to[i] = b[i] + minus_zero * (sum of row i); k and n not 0. */
 void rows_biases(const int8_t *w, uint32_t k, uint32_t n, int32_t minus_zero, const int32_t *b, int32_t *to);
 
@@ -72,6 +83,69 @@ static void put_last(const struct conv2d *p, const struct part part[2], const st
     }
 }
 
+/* No bits of the rows. */
+static void clear_mask(const struct pixels_mve *at)
+{
+    uint8_t *mask = at->mask;
+    for (uint32_t i = at->pixels, n = at->n / 8; i; i--, mask += at->mask_step) {
+        fill_bytes(mask, 0, n);
+    }
+}
+
+typedef void put_rows_mve(const struct pixels_mve *at);
+
+/* Two pixels at a time; a last one makes a pair with itself. */
+static void put_by_two(struct pixels_mve *at, put_rows_mve *put)
+{
+    uint32_t pixels = at->pixels, even = pixels & ~1u;
+    if (even) {
+        at->pixels = even;
+        put(at);
+        at->pixels = pixels;
+    }
+    if (even < pixels) {
+        struct pixels_mve last = *at;
+        last.pixels = 2;
+        last.x += even * at->x_step;
+        last.from = (const int32_t *)(const void *)((const int8_t *)at->from + even * at->from_step);
+        last.y = (int8_t *)at->y + even * at->y_step;
+        last.mask = at->mask ? at->mask + even * at->mask_step : NULL;
+        last.x_step = last.from_step = last.y_step = last.mask_step = 0;
+        put(&last);
+    }
+}
+
+/* Sums of the rows. */
+static void sum_pixels(struct pixels_mve *at)
+{
+    if (at->k > 64) {
+        put_by_two(at, pairs_sums);
+    } else if (at->k > 16 && at->k <= 32) {
+        put_by_two(at, pixels_stay_sums);
+    } else {
+        pixels_sums(at);
+    }
+}
+
+/* Outputs of the rows. */
+static void put_pixels(struct pixels_mve *at)
+{
+    if (at->k > 64) {
+        if (at->mask) {
+            clear_mask(at);
+        }
+        put_by_two(at, at->mask ? pairs_masked : pairs_put);
+    } else if (at->k > 16 && at->k <= 32) {
+        put_by_two(at, at->mask ? pixels_stay_masked : pixels_stay_put);
+    } else if (at->mask) {
+        pixels_put_masked(at);
+    } else if (at->k <= 16 && at->from_step == 0) {
+        put_by_two(at, rows_stay);
+    } else {
+        pixels_put(at);
+    }
+}
+
 /* All outputs of the block. */
 static void put_block(const struct conv2d *p, const struct part part[2], const struct block *at, int8_t *y,
                       uint8_t *mask)
@@ -93,7 +167,7 @@ static void put_block(const struct conv2d *p, const struct part part[2], const s
         to.w = part[0].w + at->o * to.k;
         to.y = at->sums;
         to.y_step = 4 * n;
-        pixels_sums(&to);
+        sum_pixels(&to);
         to.from = at->sums;
         to.from_step = 4 * n;
     }
@@ -106,10 +180,19 @@ static void put_block(const struct conv2d *p, const struct part part[2], const s
         to.y_step = p->c_out;
         to.mask = mask ? mask + at->first * stride + at->o / 8 : NULL;
         to.mask_step = mask ? stride : 0;
-        mask ? pixels_put_masked(&to) : pixels_put(&to);
+        put_pixels(&to);
     }
     if (n < at->n) {
         put_last(p, part, at, n, y, mask);
+    }
+}
+
+/* m[i] = multiplier_of() of n words. */
+static void multipliers_of(const int32_t *words, uint32_t n, float *m)
+{
+    for (uint32_t left = n; left; left = left < 4 ? 0 : left - 4, words += 4, m += 4) {
+        mve_pred16_t live = vctp32q(left);
+        vstrwq_p_f32(m, multipliers_of_four(vldrwq_z_s32(words, live)), live);
     }
 }
 
@@ -123,9 +206,7 @@ static void begin_block(const struct conv2d *p, const struct part part[2], const
             from = at->b;
         }
     }
-    for (uint32_t i = 0; i < at->n; i++) {
-        at->m[i] = multiplier_of(p->m[at->o + i]);
-    }
+    multipliers_of(p->m + at->o, at->n, at->m);
 }
 
 /* What the block's pixels see. */

@@ -180,6 +180,15 @@ void conv2d_bwd_w_s8(const struct conv2d *p, const struct error_s8 *ey, const st
     }
 }
 
+/* Exponent bits of a float whose unit is taken as it is; each one less doubles the unit. */
+enum { UNIT_EXPONENT = 118, SHIFT_MAX = 15, DELTA_MAX = 32767 };
+
+#if KERNELS_MVE
+
+#include "bias_mve.h"
+
+#else
+
 #if KERNELS_DSP
 
 /* Adds the errors of one pixel's four channels to two of them in `even` and two in `odd`. */
@@ -230,9 +239,6 @@ static void sum_errors(const int8_t *q, uint32_t pixels, uint32_t c, uint32_t n,
         }
     }
 }
-
-/* Exponent bits of a float whose unit is taken as it is; each one less doubles the unit. */
-enum { UNIT_EXPONENT = 118, SHIFT_MAX = 15, DELTA_MAX = 32767 };
 
 static uint32_t bias_shift(int32_t word)
 {
@@ -289,6 +295,8 @@ void bias_update_s32(uint32_t pixels, uint32_t c, const struct error_s8 *ey, con
         }
     }
 }
+
+#endif
 
 void gather_s8(uint32_t pixels, uint32_t c, const int8_t *x, const uint16_t *index, uint32_t c_index, int8_t *y)
 {

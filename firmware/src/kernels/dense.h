@@ -73,6 +73,9 @@ ALWAYS_INLINE uint32_t panel_place(uint32_t n, uint32_t lanes, uint32_t lane, ui
 #endif
 }
 
+#if KERNELS_MVE
+#define copy_bytes copy_apart
+#else
 /* Copies a few bytes: too few for a call. The last word overlaps the one before it. Three pixels of three channels are
  * the usual case. */
 ALWAYS_INLINE void copy_bytes(int8_t *to, const int8_t *from, uint32_t n)
@@ -95,6 +98,7 @@ ALWAYS_INLINE void copy_bytes(int8_t *to, const int8_t *from, uint32_t n)
         *to++ = *from++;
     }
 }
+#endif
 
 /* Zeros in a tile of which not all lanes are live: C sums all of them, and what scratch held before could overflow. The
  * chip's sums wrap, and nobody reads them. */

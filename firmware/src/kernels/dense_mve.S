@@ -113,6 +113,165 @@
     dot     dot_pair_bytes, 0, 1
     dot     dot_pair_bytes_add, 1, 1
 
+/* Frame of what follows, by offset from sp, behind eight zeros. */
+    .equ    FROM, 32        /* the first vector */
+    .equ    AFTER, 36       /* what follows eight */
+    .equ    LAST, 40        /* what follows all whole vectors */
+    .equ    KEPT, 44
+    .equ    LOOP, 48        /* eights that are left */
+    .equ    LOOPS, 52
+    .equ    BOTH_LANES, 56
+    .equ    SUMS_AT, 64
+    .equ    STEP, 68        /* from the sums of a row to the next */
+    .equ    FOURS, 72
+    .equ    NEXT, 76        /* from where four rows were read to to the next four */
+    .equ    FRAME, 80
+
+/* Eight values of two lanes, r9 and r11, and of four rows. */
+    .macro  eight_of_four
+    vldrh.u16 q0, [r9], #16
+    vldrh.u16 q1, [r11], #16
+    vldrb.s16 q2, [r1], #8
+    vmladava.s16 r0, q0, q2
+    vldrb.s16 q3, [r3], #8
+    vmladava.s16 r2, q1, q2
+    vldrb.s16 q2, [r5], #8
+    vmladava.s16 r4, q0, q3
+    vmladava.s16 r6, q1, q3
+    vldrb.s16 q3, [r7], #8
+    vmladava.s16 r8, q0, q2
+    vmladava.s16 r10, q1, q2
+    vmladava.s16 r12, q0, q3
+    vmladava.s16 lr, q1, q3
+    .endm
+    .equ    EIGHT, 14 * 4
+    .equ    MOST, 8
+
+/* The same as dot_pair() and dot_pair_add() with four rows at a time; the sums take all registers, so that no loop is counted
+ * in one: eight vectors are jumped into. */
+    .macro  dot_four name, add
+    begin   \name
+    push    {r4-r11, lr}
+    sub     sp, sp, #FRAME
+    mov     r12, r0
+    movs    r0, #0
+    movs    r1, #0
+    .irp    at, 0, 8, 16, 24
+    strd    r0, r1, [sp, #\at]
+    .endr
+    ldm     r12, {r1-r8}            /* lanes, rows, n, row step, sums step, fours, sums */
+    strd    r1, r2, [sp, #BOTH_LANES]
+    strd    r8, r6, [sp, #SUMS_AT]
+    str     r7, [sp, #FOURS]
+    add     r0, r4, #7
+    bic     r0, r0, #7
+    rsb     r0, r0, r4, lsl #2
+    str     r0, [sp, #NEXT]
+    adr.w   r8, .Lfour_end_\name
+    adr.w   r9, .Lfour_tail_\name
+    orr     r8, r8, #1
+    ands    r10, r4, #7
+    it      ne
+    orrne   r8, r9, #1
+    vctp.16 r10
+    lsr     r10, r4, #3
+    and     r11, r10, #MOST - 1
+    mov     r9, r8
+    lsrs    r10, r10, #3
+    adr.w   r0, .Lfour_again_\name
+    it      ne
+    orrne   r9, r0, #1
+    strd    r9, r8, [sp, #AFTER]
+    strd    r10, r10, [sp, #LOOP]
+    adr.w   r0, .Lfour_after_\name
+    mov     r9, #EIGHT
+    mls     r0, r11, r9, r0
+    orr     r0, r0, #1
+    str     r0, [sp, #FROM]
+    mov     r1, r3
+    add     r3, r1, r4
+    add     r5, r3, r4
+    add     r7, r5, r4
+.Lfour_\name:
+    .if     \add
+    ldr     r12, [sp, #STEP]
+    ldr     r11, [sp, #SUMS_AT]
+    ldrd    r0, r2, [r11]
+    add     r11, r11, r12
+    ldrd    r4, r6, [r11]
+    add     r11, r11, r12
+    ldrd    r8, r10, [r11]
+    add     r11, r11, r12
+    ldrd    r12, lr, [r11]
+    .else
+    ldm     sp, {r0, r2, r4, r6, r8, r10, r12, lr}
+    .endif
+    ldrd    r9, r11, [sp, #BOTH_LANES]
+    ldr     pc, [sp, #FROM]
+    .balign 4
+.Lfour_eights_\name:
+    .rept   MOST
+    eight_of_four
+    .endr
+.Lfour_after_\name:
+    ldr     pc, [sp, #AFTER]
+    .balign 4
+.Lfour_again_\name:
+    str     r0, [sp, #KEPT]
+    ldr     r0, [sp, #LOOP]
+    subs    r0, r0, #1
+    it      lo
+    ldrlo   r0, [sp, #LOOPS]
+    str     r0, [sp, #LOOP]
+    ldr     r0, [sp, #KEPT]
+    bhs     .Lfour_eights_\name
+    ldr     pc, [sp, #LAST]
+    .balign 4
+.Lfour_tail_\name:
+    vpstttt
+    vldrht.u16 q0, [r9]
+    vldrht.u16 q1, [r11]
+    vldrbt.s16 q2, [r1], #8
+    vldrbt.s16 q3, [r3], #8
+    vmladava.s16 r0, q0, q2
+    vmladava.s16 r2, q1, q2
+    vmladava.s16 r4, q0, q3
+    vmladava.s16 r6, q1, q3
+    vpstt
+    vldrbt.s16 q2, [r5], #8
+    vldrbt.s16 q3, [r7], #8
+    vmladava.s16 r8, q0, q2
+    vmladava.s16 r10, q1, q2
+    vmladava.s16 r12, q0, q3
+    vmladava.s16 lr, q1, q3
+    .balign 4
+.Lfour_end_\name:
+    ldrd    r9, r11, [sp, #SUMS_AT]
+    strd    r0, r2, [r9]
+    add     r9, r9, r11
+    strd    r4, r6, [r9]
+    add     r9, r9, r11
+    ldrd    r0, r2, [sp, #FOURS]
+    strd    r8, r10, [r9]
+    add     r9, r9, r11
+    strd    r12, lr, [r9]
+    add     r9, r9, r11
+    str     r9, [sp, #SUMS_AT]
+    add     r1, r1, r2
+    add     r3, r3, r2
+    add     r5, r5, r2
+    add     r7, r7, r2
+    subs    r0, r0, #1
+    str     r0, [sp, #FOURS]
+    bne     .Lfour_\name
+    add     sp, sp, #FRAME
+    pop     {r4-r11, pc}
+    end     \name
+    .endm
+
+    dot_four dot_four, 0
+    dot_four dot_four_add, 1
+
 /* void pack_lane_of(int16_t *lane, const int8_t *rows, uint32_t step, uint32_t n, const int16_t *r)
  *
  * lane[k] = rows[k * step] * r[k]; r NULL: 1. */

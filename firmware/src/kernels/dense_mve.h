@@ -16,6 +16,10 @@ struct dot_pair {
     int32_t *sums;
 };
 
+/* The same with `threes` fours of rows; row_step n. */
+void dot_four(const struct dot_pair *at);
+void dot_four_add(const struct dot_pair *at);
+
 void dot_pair(const struct dot_pair *at);
 void dot_pair_add(const struct dot_pair *at);
 void dot_pair_bytes(const struct dot_pair *at);
@@ -83,18 +87,21 @@ ALWAYS_INLINE void dot_threes(const struct dot_pair *at, uint32_t how)
     }
 }
 
-/* Rows in threes, then those that are left, one by one. */
+/* Rows in threes, those of 16 bits in fours, then those that are left, one by one. */
 ALWAYS_INLINE void dot_lanes(const int16_t *tile, uint32_t lanes, const int8_t *rows, uint32_t n, uint32_t count,
                              int32_t *sums, uint32_t how)
 {
     for (uint32_t lane = 0; lane < lanes; lane += 2, sums += 2) {
         const int16_t *first = tile + panel_place(n, lanes, lane, 0);
-        struct dot_pair at = {{first, first + round_up4(n)}, rows, n, n, 4 * lanes, count / 3, sums};
-        if (at.threes) {
+        uint32_t at_once = how & BYTES ? 3 : 4;
+        struct dot_pair at = {{first, first + round_up4(n)}, rows, n, n, 4 * lanes, count / at_once, sums};
+        if (at.threes && (how & BYTES)) {
             dot_threes(&at, how);
+        } else if (at.threes) {
+            (how & ADDED) ? dot_four_add(&at) : dot_four(&at);
         }
         at.row_step = at.sums_step = 0;
-        for (uint32_t row = count - count % 3; row < count; row++) {
+        for (uint32_t row = count - count % at_once; row < count; row++) {
             at.rows = rows + row * n;
             at.sums = sums + row * lanes;
             at.threes = 1;

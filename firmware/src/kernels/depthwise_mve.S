@@ -57,12 +57,16 @@
     .endm
 
     .macro  loops height, to, whole
+    .if     \height == 4
+    pair    q0, q4, \whole, \height\()_\whole\()_ahead
+    .else
     movs    r4, #\height / 2 - 1
     dls     lr, r4
 .Lahead_\height\()_\whole:
     pair    \to, q4, \whole, \height\()_\whole\()_ahead
     shift   \height
     le      lr, .Lahead_\height\()_\whole
+    .endif
     dls     lr, r6
 .Lgroup_\height\()_\whole:
     pair    \to, q4, \whole, \height\()_\whole\()_group
@@ -79,7 +83,11 @@
     shift   \height
     le      lr, .Lgroup_\height\()_\whole
     b       .Lstood_\height
+    .if     \height == 4
+    seldom  q0, q4, \height\()_\whole\()_ahead
+    .else
     seldom  \to, q4, \height\()_\whole\()_ahead
+    .endif
     seldom  \to, q4, \height\()_\whole\()_group
     .endm
 
@@ -93,7 +101,10 @@
     mov     r9, r1
     mov     r10, r2
     ldm     r0, {r2, r3, r4, r5, r6, r7, r8, r12}   /* bytes of a row, c, lanes, first, groups, rows, group, zero */
-    mov     r11, r4
+    lsr     r11, r4, #3             /* eights of columns, then those that are left */
+    and     r12, r4, #7
+    str     r12, [sp, #8]
+    ldr     r12, [r0, #28]
     vdup.16 q6, r12
     mov     r12, #0
     vidup.u16 q7, r12, #1
@@ -102,6 +113,7 @@
     vmov    q5, q6
     vpst
     vmovt.i16 q5, #0
+    lsl     r3, r3, #3
     strd    r5, r3, [sp]
     sub     r12, r7, #1
     lsl     r3, r2, #1
@@ -113,23 +125,30 @@
 .Lwhole_\height:
     loops   \height, \to, 1
 .Lstood_\height:
-    subs    r11, r11, #8
-    ble     .Lall_\height
-    ldrd    r5, r2, [sp]
-    cmp     r11, #8
-    ite     lo
-    movlo   r4, r11
-    movhs   r4, #8
-    mla     r10, r4, r2, r10
+    subs    r11, r11, #1
+    ble     .Lrest_\height
+    ldrd    r5, r1, [sp]
+    add     r9, r9, #8 * \height
+    add     r10, r10, r1
+.Lnext_\height:
+    mov     r0, r9
+    mov     r1, r10
+    add     r2, r1, r3, asr #1
+    b       .Lwhole_\height
+.Lrest_\height:
+    blt     .Lall_\height
+    ldr     r4, [sp, #8]
+    cmp     r4, #0
+    beq     .Lall_\height
+    ldrd    r5, r1, [sp]
+    mul     r1, r1, r4
     .if     \height == 4
     add     r9, r9, r4, lsl #2
     .else
     add     r9, r9, r4, lsl #3
     .endif
-    mov     r0, r9
-    mov     r1, r10
-    add     r2, r1, r3, asr #1
-    b       .Lwhole_\height
+    add     r10, r10, r1, lsr #3
+    b       .Lnext_\height
 .Lall_\height:
     add     sp, sp, #12
     vpop    {d8-d15}
@@ -325,6 +344,165 @@
     columns columns_5x5, 3
     columns columns_7x7, 4
 
+/* Products of `count` taps from `first` on: taps in q4-q6, four windows' sums in q0-q3. r8: x, r9: taps. */
+    .macro  products first, count
+    .irp    t, 0, 1, 2
+    .if     \t < \count
+    .if     \t == 0
+    vldrw.u32 q4, [r9, #16 * \first]
+    .elseif \t == 1
+    vldrw.u32 q5, [r9, #16 * \first + 16]
+    .else
+    vldrw.u32 q6, [r9, #16 * \first + 32]
+    .endif
+    .endif
+    .endr
+    .irp    i, 0, 1, 2, 3, 4, 5
+    .if     \i < \count + 3
+    vldrw.u32 q7, [r8, #16 * \first + 16 * \i]
+    .irp    sum, 0, 1, 2, 3
+    .if     \i == \sum
+    vfma.f32 q\sum, q7, q4
+    .elseif \i == \sum + 1 && \count > 1
+    vfma.f32 q\sum, q7, q5
+    .elseif \i == \sum + 2 && \count > 2
+    vfma.f32 q\sum, q7, q6
+    .endif
+    .endr
+    .endif
+    .endr
+    .endm
+
+/* void name(const struct windows_of_four *at) */
+    .macro  windows_of_four name, taps
+    begin   \name
+    push    {r4-r9, lr}
+    vpush   {d8-d15}
+    ldm     r0, {r1-r7}             /* x, its step, taps, their step, rows, fours, sums */
+.Lfour_\name:
+    mov     r8, r1
+    mov     r9, r3
+    vmov.i32 q0, #0
+    vmov.i32 q1, #0
+    vmov.i32 q2, #0
+    vmov.i32 q3, #0
+    dls     lr, r5
+.Lrow_\name:
+    products 0, 3
+    .if     \taps > 3
+    products 3, 2
+    .endif
+    .if     \taps > 5
+    products 5, 2
+    .endif
+    add     r8, r8, r2
+    add     r9, r9, r4
+    le      lr, .Lrow_\name
+    vcvt.s32.f32 q0, q0
+    vcvt.s32.f32 q1, q1
+    vstrw.32 q0, [r7], #16
+    vcvt.s32.f32 q2, q2
+    vstrw.32 q1, [r7], #16
+    vcvt.s32.f32 q3, q3
+    vstrw.32 q2, [r7], #16
+    add     r1, r1, #64
+    vstrw.32 q3, [r7], #16
+    subs    r6, r6, #1
+    bne     .Lfour_\name
+    vpop    {d8-d15}
+    pop     {r4-r9, pc}
+    end     \name
+    .endm
+
+    windows_of_four windows_of_four_3, 3
+    windows_of_four windows_of_four_5, 5
+    windows_of_four windows_of_four_7, 7
+
+/* q0 = outputs of the next four channels before they are saturated. q1: biases, q2: multipliers, r4: zero point. */
+    .macro  round_channels
+    vldrw.u32 q0, [r0], #16
+    vadd.i32 q0, q0, q1
+    vcvt.f32.s32 q0, q0
+    vmul.f32 q0, q0, q2
+    vcvtn.s32.f32 q0, q0
+    vqadd.s32 q0, q0, r4
+    .endm
+
+/* void put_four(const int32_t *sums, uint32_t n, struct outputs_of_four *to) */
+    begin   put_four
+    push    {r4, lr}
+    vldrw.u32 q1, [r2]
+    vldrw.u32 q2, [r2, #16]
+    ldrd    r4, r12, [r2, #48]
+    ldr     r3, [r2, #56]
+    dls     lr, r1
+.Lput_four:
+    round_channels
+    vqmovnb.s32 q0, q0
+    vqmovnb.s16 q0, q0
+    vstrb.32 q0, [r3]
+    add     r3, r3, r12
+    le      lr, .Lput_four
+    str     r3, [r2, #56]
+    pop     {r4, pc}
+    end     put_four
+
+/* void put_four_masked(const int32_t *sums, uint32_t n, struct outputs_of_four *to) */
+    begin   put_four_masked
+    push    {r4-r8, lr}
+    vpush   {d8-d11}
+    vldrw.u32 q1, [r2]
+    vldrw.u32 q2, [r2, #16]
+    vldrw.u32 q3, [r2, #32]
+    ldrd    r4, r12, [r2, #48]
+    ldrd    r3, r5, [r2, #56]
+    ldr     r7, [r2, #64]
+    vmov.i32 q4, #255
+    mov     r8, #128
+    dls     lr, r1
+.Lput_four_masked:
+    round_channels
+    ldrb    r6, [r5]
+    vadd.i32 q5, q0, r8
+    vqmovnb.s32 q0, q0
+    vpt.u32 cs, q4, q5
+    vaddvat.u32 r6, q3
+    vqmovnb.s16 q0, q0
+    strb    r6, [r5]
+    vstrb.32 q0, [r3]
+    add     r5, r5, r7
+    add     r3, r3, r12
+    le      lr, .Lput_four_masked
+    strd    r3, r5, [r2, #56]
+    vpop    {d8-d11}
+    pop     {r4-r8, pc}
+    end     put_four_masked
+
+/* void mask_four(int32_t *sums, uint32_t n, const uint8_t *mask, uint32_t stride, uint32_t bit, uint32_t *peaks) */
+    begin   mask_four
+    push    {r4-r6, lr}
+    ldrd    r4, r5, [sp, #16]
+    rsb     r6, r4, #31
+    movs    r4, #0
+    vidup.u32 q1, r4, #1
+    vdup.32 q2, r6
+    vsub.i32 q2, q2, q1             /* to the left until the bit is the sign */
+    vldrw.u32 q3, [r5]
+    dls     lr, r1
+.Lmask_four:
+    ldrb    r6, [r2]
+    add     r2, r2, r3
+    vdup.32 q1, r6
+    vshl.s32 q1, q1, q2
+    vpt.s32 lt, q1, zr
+    vldrwt.u32 q0, [r0]
+    vmaxa.s32 q3, q0
+    vstrw.32 q0, [r0], #16
+    le      lr, .Lmask_four
+    vstrw.32 q3, [r5]
+    pop     {r4-r6, pc}
+    end     mask_four
+
 /* q1 = the places of four pixels, \c bytes apart. */
     .macro  places q, c, t
     movs    \t, #0
@@ -341,13 +519,41 @@
     vqadd.s32 q0, q0, r5
     .endm
 
-/* void put_run(const int32_t *sums, uint32_t n, int8_t *y, uint32_t c, uint32_t m, int32_t zero) */
+/* void put_run(const int32_t *sums, uint32_t n, int8_t *y, uint32_t c, uint32_t m, int32_t zero)
+ *
+ * Eight at a time, which are saturated together: two vectors of four are the lower and the upper halves of one. */
     begin   put_run
-    push    {r4-r6, lr}
-    ldrd    r4, r5, [sp, #16]
+    push    {r4-r7, lr}
+    ldrd    r4, r5, [sp, #20]
+    lsrs    r6, r1, #3
+    beq     .Lfew
+    adr     r7, .Lfirst_and_second
+    vldrh.u16 q1, [r7]
+    lsl     r7, r3, #3
+    vmul.i16 q1, q1, r3
+    dls     lr, r6
+.Lput_eight:
+    vldrw.u32 q0, [r0], #16
+    vldrw.u32 q2, [r0], #16
+    vcvt.f32.s32 q0, q0
+    vcvt.f32.s32 q2, q2
+    vmul.f32 q0, q0, r4
+    vmul.f32 q2, q2, r4
+    vcvtn.s32.f32 q0, q0
+    vcvtn.s32.f32 q2, q2
+    vqmovnb.s32 q0, q0
+    vqmovnt.s32 q0, q2
+    vqadd.s16 q0, q0, r5
+    vqmovnb.s16 q0, q0
+    vstrb.16 q0, [r2, q1]
+    add     r2, r2, r7
+    le      lr, .Lput_eight
+    ands    r1, r1, #7
+    beq     .Lput_done
+.Lfew:
     places  q1, r3, r6
     lsl     r3, r3, #2
-    dlstp.32 lr, r1
+    wlstp.32 lr, r1, .Lput_done
 .Lput:
     round_four
     vqmovnb.s32 q0, q0
@@ -355,7 +561,11 @@
     vstrb.32 q0, [r2, q1]
     add     r2, r2, r3
     letp    lr, .Lput
-    pop     {r4-r6, pc}
+.Lput_done:
+    pop     {r4-r7, pc}
+    .balign 4
+.Lfirst_and_second:
+    .hword  0, 4, 1, 5, 2, 6, 3, 7
     end     put_run
 
 /* void put_run_masked(const int32_t *sums, uint32_t n, int8_t *y, uint32_t c, uint32_t m, int32_t zero, uint8_t *mask,

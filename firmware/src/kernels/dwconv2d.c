@@ -61,13 +61,20 @@ struct buffers {
     const int8_t *corner; /* its x of channel 0 */
 #endif
 #if KERNELS_MVE
-    struct stand *stand; /* of the tile */
+    struct stand *stand; /* of the tile; NULL: windows are not summed from columns */
 #endif
 };
 
 static struct buffers buffers_of(const struct view *v, uint32_t sums_bytes, void *scratch)
 {
     uint8_t *taps = (uint8_t *)scratch + sums_bytes;
+#if KERNELS_MVE
+    struct buffers at; /* what is of a tile is not cleared first */
+    at.sums = scratch;
+    at.taps = taps;
+    at.planes = (int16_t *)(void *)(taps + taps_bytes(v));
+    return at;
+#endif
     return (struct buffers){.sums = scratch, .taps = taps, .planes = (int16_t *)(void *)(taps + taps_bytes(v))};
 }
 
@@ -75,6 +82,10 @@ static uint32_t planes_of(uint32_t channels)
 {
     return channels < PLANES ? channels : (uint32_t)PLANES;
 }
+
+#if KERNELS_MVE
+#include "dwconv2d_mve.h"
+#endif
 
 /* ---- forward ---------------------------------------------------------------------------------------------------- */
 
@@ -157,7 +168,7 @@ ALWAYS_INLINE void fill_group(const struct view *v, const struct tile *tile, con
                               struct buffers *at)
 {
 #if KERNELS_MVE
-    if (is_upright(v)) {
+    if (at->stand) {
         return;
     }
 #endif
@@ -181,10 +192,10 @@ ALWAYS_INLINE void begin_tile(const struct view *v, const struct tile *tile, str
     at->corner = at->strip.x;
 #endif
 #if KERNELS_MVE
-    if (is_upright(v)) {
-        stand_of(v, tile, at->stand);
+    if (at->stand) {
+        stand_of(v, tile, at->planes, at->taps, at->stand);
         if (fresh) {
-            clear_columns(at->stand, at->planes);
+            clear_columns(at->stand);
         }
         return;
     }
@@ -199,13 +210,13 @@ ALWAYS_INLINE void begin_tile(const struct view *v, const struct tile *tile, str
 ALWAYS_INLINE void sum_lane(const struct view *v, const struct tile *tile, const struct group *group, uint32_t lane,
                             struct buffers *at, int32_t bias, int32_t *sums)
 {
-    const int16_t *plane = at->planes + lane * v->plane;
 #if KERNELS_MVE
-    if (is_upright(v)) {
-        sum_channel(v, tile, at->stand, group->channel[lane], group->w[lane], at->planes, at->taps, bias, sums);
+    if (at->stand) {
+        sum_channel(at->stand, group->channel[lane], group->w[lane], bias, sums);
         return;
     }
 #endif
+    const int16_t *plane = at->planes + lane * v->plane;
 #if KERNELS_DSP
     if (v->fast) {
         at->windows.word = 0;
@@ -245,9 +256,42 @@ static void begin_front(struct front *front, const struct conv2d *p, int8_t *y, 
 #endif
 }
 
+#if KERNELS_MVE
+
+/* The same from columns, without a mask. */
+static void put_upright(const struct front *front, const struct group *group, const int32_t *b)
+{
+    const struct conv2d *p = front->p;
+    const struct tile *tile = front->tile;
+    const struct runs runs = tile->runs;
+    const struct stand *stand = front->at->stand;
+    int32_t *sums = front->at->sums, zero = p->y_zero;
+    uint32_t c = p->c_out, row = tile->row, y_row = p->w_out * c;
+    for (uint32_t lane = 0; lane < group->lanes; lane++) {
+        uint32_t ch = group->channel[lane], m = bits_of_float(multiplier_of(p->m[ch]));
+        int8_t *y = front->out.y + ch;
+        const int32_t *from = sums;
+        sum_channel(stand, ch, group->w[lane], b[ch], sums);
+        put_run(from, runs.length, y, c, m, zero);
+        for (uint32_t i = 1; i < runs.count; i++) {
+            from += row;
+            y += y_row;
+            put_run(from, runs.length, y, c, m, zero);
+        }
+    }
+}
+
+#endif
+
 /* The group's outputs in a tile, from its planes. */
 static void put_group(struct front *front, const struct group *group, const int32_t *b)
 {
+#if KERNELS_MVE
+    if (front->at->stand && !front->out.mask) {
+        put_upright(front, group, b);
+        return;
+    }
+#endif
     const struct conv2d *p = front->p;
     const struct view *v = front->v;
     struct buffers *at = front->at;
@@ -271,20 +315,55 @@ static void put_group(struct front *front, const struct group *group, const int3
     }
 }
 
+#if KERNELS_MVE
+
+/* dwconv2d_fwd_s8() of a small image, of whole groups. */
+static void put_groups(const struct conv2d *p, const struct view *v, const struct split_weights *w, const int32_t *b,
+                       int8_t *y, uint8_t *mask, void *scratch, uint32_t bytes PACED)
+{
+    uint32_t begin = PACE_INNER(), row = 4 * round_up4(v->w);
+    int all = is_small(v, (int32_t)(bytes - 4 * row * v->h));
+    struct small small;
+    struct group group;
+    small_of(v, scratch, (int32_t *)scratch + (all ? row * v->h : row), &small);
+    small.all = small.all && all;
+    if (mask && begin == 0) {
+        fill_bytes(mask, 0, v->h * v->w * mask_stride(p->c_out));
+    }
+    for (uint32_t i = begin; i < p->c_in; i += PLANES) {
+        if (PACE_STOP(0, i, PLANES * v->h * v->w * (v->kh * v->kw + WORK_OUTPUT))) {
+            return;
+        }
+        to_group(p, w, i, i > begin, &group);
+        put_small(&small, p, &group, b, y, mask);
+    }
+}
+
+#endif
+
 void dwconv2d_fwd_s8(const struct conv2d *p, const int8_t *x, const struct split_weights *w, const int32_t *b,
                      int8_t *y, uint8_t *mask, void *scratch PACED)
 {
+#if KERNELS_MVE
+    struct view v = view_of_input(p, x, p->c_in);
+    uint32_t bytes = tile_sums_bytes(&v) + taps_bytes(&v) + planes_bytes(&v, planes_of(p->c_in));
+    if (is_plain(p, w) && is_small(&v, (int32_t)(bytes - 16 * round_up4(v.w)))) {
+        put_groups(p, &v, w, b, y, mask, scratch, bytes PACE);
+        return;
+    }
+    struct stand stand;
+    int upright = is_upright(&v);
+    uint32_t begin = PACE_OUTER(), from = PACE_INNER(), number = 0;
+    if (upright && !PACE_IS_ON()) {
+        widen_tiles(&v, bytes);
+    }
+#else
     uint32_t begin = PACE_OUTER(), from = PACE_INNER(), number = 0;
     struct view v = view_of_input(p, x, p->c_in);
-#if KERNELS_MVE
-    struct stand stand;
-    if (is_upright(&v) && !PACE_IS_ON()) {
-        widen_tiles(&v, tile_sums_bytes(&v) + taps_bytes(&v) + planes_bytes(&v, planes_of(p->c_in)));
-    }
 #endif
     struct buffers at = buffers_of(&v, tile_sums_bytes(&v), scratch);
 #if KERNELS_MVE
-    at.stand = &stand;
+    at.stand = upright ? &stand : NULL;
 #endif
     struct group group;
     int plain = is_plain(p, w);
@@ -451,14 +530,43 @@ ALWAYS_INLINE void pass_group(struct errors *e, int write)
     }
 }
 
+#if KERNELS_MVE
+
+/* dwconv2d_bwd_x_s8() of a small image, of whole groups. */
+static void put_groups_of_errors(const struct conv2d *p, const struct view *v, const struct error_s8 *ey,
+                                 const struct split_weights *w, const struct clamp *clamp, const struct error_s8 *ex,
+                                 void *scratch PACED)
+{
+    uint32_t begin = PACE_OUTER();
+    struct small small;
+    struct group group;
+    small_of(v, scratch, (uint8_t *)scratch + PLANES * image_sums_bytes(v), &small);
+    for (uint32_t i = begin; i < p->c_in; i += PLANES) {
+        if (PACE_STOP(i, 0, PLANES * v->h * v->w * (v->kh * v->kw + 2 * WORK_OUTPUT))) {
+            return;
+        }
+        to_group(p, w, i, i > begin, &group);
+        put_errors_of_four(&small, &group, ey, clamp, ex);
+    }
+}
+
+#endif
+
 void dwconv2d_bwd_x_s8(const struct conv2d *p, const struct error_s8 *ey, const struct split_weights *w,
                        const struct clamp *clamp, const struct error_s8 *ex, void *scratch PACED)
 {
+#if KERNELS_MVE
+    const struct view small = view_of_errors(p, ey->q);
+    if (is_plain(p, w) && is_small(&small, (int32_t)(taps_bytes(&small) + planes_bytes(&small, PLANES)))) {
+        put_groups_of_errors(p, &small, ey, w, clamp, ex, scratch PACE);
+        return;
+    }
+#endif
     struct errors e = {.p = p, .v = view_of_errors(p, ey->q)};
     e.at = buffers_of(&e.v, group_sums_bytes(&e.v, p->c_in), scratch);
 #if KERNELS_MVE
     struct stand stand;
-    e.at.stand = &stand;
+    e.at.stand = is_upright(&e.v) ? &stand : NULL;
 #endif
     e.lane_sums = (is_kept(&e.v) ? image_sums_bytes(&e.v) : tile_sums_bytes(&e.v)) / (uint32_t)sizeof(int32_t);
     begin_tiles(&e);

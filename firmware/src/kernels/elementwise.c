@@ -23,6 +23,15 @@ void add_integers(const struct add *p, const int8_t *a, const int8_t *b, int8_t 
 void add_integers_masked(const struct add *p, const int8_t *a, const int8_t *b, int8_t *y, uint32_t n, uint8_t *mask);
 #endif
 
+#if KERNELS_MVE
+/* The same in elementwise_mve.S, of any n without a mask. */
+void add_vectors(const struct add *p, const int8_t *a, const int8_t *b, int8_t *y, uint32_t n);
+void add_vectors_masked(const struct add *p, const int8_t *a, const int8_t *b, int8_t *y, uint32_t n, uint8_t *mask);
+#define ADD(which) add_vectors##which
+#else
+#define ADD(which) add_integers##which
+#endif
+
 /* n outputs without a mask. */
 static void add_unmasked(const struct add *p, const int8_t *a, const int8_t *b, int8_t *y, uint32_t n)
 {
@@ -30,7 +39,7 @@ static void add_unmasked(const struct add *p, const int8_t *a, const int8_t *b, 
 #if KERNELS_DSP
     if (p->a < 0 && n >= 4) {
         i = n & ~3u;
-        add_integers(p, a, b, y, i);
+        ADD()(p, a, b, y, i);
     }
 #endif
     for (; i < n; i++) {
@@ -59,7 +68,7 @@ void add_fwd_s8(const struct add *p, const int8_t *a, const int8_t *b, int8_t *y
     }
 #if KERNELS_DSP
     if (p->a < 0 && c % 8 == 0 && c && p->pixels) {
-        add_integers_masked(p, a, b, y, p->pixels * c, mask);
+        ADD(_masked)(p, a, b, y, p->pixels * c, mask);
         return;
     }
 #endif
@@ -170,20 +179,59 @@ struct four_pairs {
 void peaks_of_pairs(const struct four_pairs *pairs, float *peaks);
 void put_pairs(const struct four_pairs *pairs, const float *gains, int8_t *q);
 
+#if KERNELS_MVE
+
+/* The same of units that are 0 or neither very small nor very large: no sum is a subnormal float, which Helium takes for 0,
+ * and none is no number. elementwise_mve.S. */
+void peaks_of_four(const struct four_pairs *pairs, float *peaks);
+void put_sums_of_four(const struct four_pairs *pairs, const float *gains, int8_t *q);
+
+/* True where all four are so: bits of floats from 2^-100 to 2^100 are those of integers in that order. */
+ALWAYS_INLINE int are_usual(const float *units)
+{
+    uint32x4_t bits = vldrwq_u32((const uint32_t *)(const void *)units);
+    mve_pred16_t seldom = vcmphiq_n_u32(vsubq_n_u32(bits, 27u << 23), 200u << 23);
+    return vcmpneq_m_n_u32(bits, 0, seldom) == 0;
+}
+
+#endif
+
 /* Channels i to i + 3 of error_add(); i is a multiple of 4. */
 static void add_four_channels(const struct joint *to, uint32_t i)
 {
     const struct channel ch = channel_of(to->out, to->clamp, to->c, i);
+#if KERNELS_MVE
+    struct four_pairs pairs; /* not cleared first */
+    pairs.a = to->a->q + i;
+    pairs.b = to->b->q + i;
+    pairs.c = to->c;
+    pairs.pixels = to->pixels;
+    pairs.mask = ch.mask;
+    pairs.mask_step = ch.mask_step;
+    pairs.bit = ch.bit;
+#else
     struct four_pairs pairs = {to->a->q + i, to->b->q + i, to->c, to->pixels, ch.mask, ch.mask_step, ch.bit, {0}, {0}};
+#endif
     float peaks[4], gains[4];
     for (uint32_t j = 0; j < 4; j++) {
         pairs.a_unit[j] = to->a->scale[i + j] * to->a_factor;
         pairs.b_unit[j] = to->b->scale[i + j] * to->b_factor;
     }
+#if KERNELS_MVE
+    int usual = are_usual(pairs.a_unit) && are_usual(pairs.b_unit);
+    usual ? peaks_of_four(&pairs, peaks) : peaks_of_pairs(&pairs, peaks);
+#else
     peaks_of_pairs(&pairs, peaks);
+#endif
     for (uint32_t j = 0; j < 4; j++) {
         gains[j] = channel_gain(peaks[j], channel_unit(to->clamp, i + j, 1.0f), &to->out->scale[i + j]);
     }
+#if KERNELS_MVE
+    if (usual) {
+        put_sums_of_four(&pairs, gains, ch.q);
+        return;
+    }
+#endif
     put_pairs(&pairs, gains, ch.q);
 }
 

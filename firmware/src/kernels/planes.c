@@ -37,7 +37,17 @@ static void lay_out(struct view *v)
 
 struct view view_of_input(const struct conv2d *p, const int8_t *x, uint32_t c)
 {
+#if KERNELS_MVE
+    struct view v; /* cleared by vectors */
+    fill_bytes(&v, 0, sizeof v);
+    v.image = x;
+    v.image_h = p->h_in;
+    v.image_w = p->w_in;
+    v.zero = p->x_zero;
+    v.c = c;
+#else
     struct view v = {.image = x, .image_h = p->h_in, .image_w = p->w_in, .zero = p->x_zero, .c = c};
+#endif
     v.pad_h = p->pad_h;
     v.pad_w = p->pad_w;
     v.space_h = v.space_w = 1;
@@ -85,7 +95,11 @@ uint32_t tile_sums_bytes(const struct view *v)
 }
 
 /* origin: what place 0 is in the coordinates of the image, zeros between its pixels counted. */
-static struct overlap overlap_of(int32_t origin, int32_t places, int32_t size, int32_t space)
+#if !KERNELS_MVE
+static
+#endif
+    struct overlap
+    overlap_of(int32_t origin, int32_t places, int32_t size, int32_t space)
 {
     struct overlap o = {.first = origin > 0 ? (origin + space - 1) / space : 0};
     o.at = o.first * space - origin;

@@ -53,12 +53,22 @@ struct upright {
     uint32_t zero;  /* a byte */
 };
 
-/* What a tile sees, as columns of `height` bytes; from: where its first row and column are, seen from the image's. */
+struct tile;
+
+/* What a tile sees, as columns of `height` bytes, and where all that is. */
 struct stand {
+    const struct view *v;
+    const struct tile *tile;
     uint32_t height;
     struct overlap columns;
-    int32_t from;
+    int32_t from; /* where its first row and column are, seen from the image's */
     struct upright at;
+    int32_t seen; /* 0: no image; 1: one whose pixels are neighbours; 2: one between whose pixels there are zeros */
+    const int8_t *places; /* of the weights in taps */
+    uint32_t vectors, last;
+    int8_t *whole, *to, *taps; /* all columns, those of the image, the unpacked weights */
+    int32_t zero;
+    uint32_t fours, both; /* windows of a row by four; rows of windows are summed two by two */
 };
 #endif
 
@@ -138,20 +148,23 @@ void run_windows(const int16_t *plane, const int8_t *w, void *to, const struct w
 
 #if KERNELS_MVE
 
+/* origin: what place 0 is in the coordinates of the image, zeros between its pixels counted. */
+struct overlap overlap_of(int32_t origin, int32_t places, int32_t size, int32_t space);
+
 /* True where windows are summed from columns (planes_mve.h), which lie where planes of two channels would. */
 int is_upright(const struct view *v);
 
 /* Makes tiles as wide as the image, and as high as so much scratch allows, where that is not smaller. */
 void widen_tiles(struct view *v, uint32_t bytes);
 
-void stand_of(const struct view *v, const struct tile *tile, struct stand *s);
+/* taps: room for taps_bytes(v). */
+void stand_of(const struct view *v, const struct tile *tile, void *columns, void *taps, struct stand *s);
 
 /* Zero points in all places. */
-void clear_columns(const struct stand *s, void *columns);
+void clear_columns(const struct stand *s);
 
-/* sum_windows() of one channel, which is unpacked first. taps: room for taps_bytes(v). */
-void sum_channel(const struct view *v, const struct tile *tile, const struct stand *s, uint32_t channel,
-                 const int8_t *w, void *columns, void *taps, int32_t bias, int32_t *sums);
+/* sum_windows() of one channel, which is unpacked first. */
+void sum_channel(const struct stand *s, uint32_t channel, const int8_t *w, int32_t bias, int32_t *sums);
 
 #endif
 

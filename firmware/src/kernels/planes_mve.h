@@ -26,7 +26,20 @@ void columns_7x7(const int8_t *columns, const int8_t *taps, uint32_t fours, int3
 void stand_4(const struct upright *at, int8_t *to, const int8_t *from);
 void stand_8(const struct upright *at, int8_t *to, const int8_t *from);
 
-void stand_of(const struct view *v, const struct tile *tile, struct stand *s)
+/* Where the weights of a vector of taps are, a column after the other; -1: none. Row 1 is that of a window that begins
+ * one lower. */
+#define NO -1
+#define THREE(a, b, c) a, b, c, NO
+#define FIVE(a) a, a + 5, a + 10, a + 15, a + 20, NO, NO, NO
+#define SEVEN(a) a, a + 7, a + 14, a + 21, a + 28, a + 35, a + 42, NO
+#define NONE_4 NO, NO, NO, NO
+#define NONE_8 NONE_4, NONE_4
+
+static const int8_t taps_of_3[] = {THREE(0, 3, 6), THREE(1, 4, 7), THREE(2, 5, 8), NONE_4};
+static const int8_t taps_of_5[] = {FIVE(0), FIVE(1), FIVE(2), FIVE(3), FIVE(4), NONE_8};
+static const int8_t taps_of_7[] = {SEVEN(0), SEVEN(1), SEVEN(2), SEVEN(3), SEVEN(4), SEVEN(5), SEVEN(6), NONE_8};
+
+void stand_of(const struct view *v, const struct tile *tile, void *columns, void *taps, struct stand *s)
 {
     uint32_t seen = (tile->row - 1) * v->stride_w + v->kw;
     int32_t row_bytes = v->image_w * (int32_t)v->c, first_row = tile->rows.first - tile->rows.at;
@@ -42,6 +55,22 @@ void stand_of(const struct view *v, const struct tile *tile, struct stand *s)
     s->at.rows = tile->rows.n;
     s->at.group = (seen + 1 > written ? seen + 1 : written) * s->height;
     s->at.zero = (uint8_t)v->zero;
+    s->v = v;
+    s->tile = tile;
+    s->places = v->kw == 3 ? taps_of_3 : v->kw == 5 ? taps_of_5 : taps_of_7;
+    s->vectors = v->kw == 3 ? 1 : v->kw == 5 ? 3 : 4;
+    s->last = v->flip ? v->kh * v->kw - 1 : 0;
+    s->whole = columns;
+    s->to = s->whole + (uint32_t)s->columns.at * s->height;
+    s->taps = taps;
+    s->zero = v->zero;
+    s->fours = tile->row / 4;
+    s->both = v->stride_h == 1 && tile->h > 1;
+    s->seen = tile->rows.n && s->columns.n ? 1 : 0;
+    if (s->seen && (v->space_h != 1 || v->space_w != 1)) {
+        s->seen = 2;
+        s->from = (tile->rows.first * v->image_w + s->columns.first) * (int32_t)v->c;
+    }
 }
 
 /* An image between whose pixels there are zeros, byte by byte. */
@@ -62,68 +91,23 @@ NEVER_INLINE void stand_spaced(const struct view *v, const struct tile *tile, co
     }
 }
 
-/* What the tile sees of one channel. */
-static void fill_columns(const struct view *v, const struct tile *tile, const struct stand *s, uint32_t channel,
-                         int8_t *to)
-{
-    if (tile->rows.n == 0 || s->columns.n == 0) {
-        return;
-    }
-    const int8_t *from = v->image + channel;
-    if (v->space_h != 1 || v->space_w != 1) {
-        from += (uint32_t)(tile->rows.first * v->image_w + s->columns.first) * v->c;
-        stand_spaced(v, tile, s, from, to);
-        return;
-    }
-    to += (uint32_t)s->columns.at * s->height;
-    from += s->from;
-    s->height == COLUMN_3 ? stand_4(&s->at, to, from) : stand_8(&s->at, to, from);
-}
-
-/* Where the weights of a vector of taps are, a column after the other; -1: none. Row 1 is that of a window that begins
- * one lower. */
-#define NO -1
-#define THREE(a, b, c) a, b, c, NO
-#define FIVE(a) a, a + 5, a + 10, a + 15, a + 20, NO, NO, NO
-#define SEVEN(a) a, a + 7, a + 14, a + 21, a + 28, a + 35, a + 42, NO
-#define NONE_4 NO, NO, NO, NO
-#define NONE_8 NONE_4, NONE_4
-
-static const int8_t taps_of_3[] = {THREE(0, 3, 6), THREE(1, 4, 7), THREE(2, 5, 8), NONE_4};
-static const int8_t taps_of_5[] = {FIVE(0), FIVE(1), FIVE(2), FIVE(3), FIVE(4), NONE_8};
-static const int8_t taps_of_7[] = {SEVEN(0), SEVEN(1), SEVEN(2), SEVEN(3), SEVEN(4), SEVEN(5), SEVEN(6), NONE_8};
-
-/* Taps of a row of windows and, behind them, of the one below it. Returns their sum. */
-ALWAYS_INLINE int32_t unpack_taps(const struct view *v, const int8_t *w, int8_t *taps)
-{
-    uint32_t last = v->flip ? v->kh * v->kw - 1 : 0;
-    return v->kw == 3   ? stand_taps(taps_of_3, 1, w, taps, last)
-           : v->kw == 5 ? stand_taps(taps_of_5, 3, w, taps, last)
-                        : stand_taps(taps_of_7, 4, w, taps, last);
-}
-
 /* All rows of the tile, from columns. */
-ALWAYS_INLINE void sum_columns(const struct view *v, const struct tile *tile, uint32_t group, const int8_t *columns,
-                               const int8_t *taps, int32_t bias, int32_t *sums)
+ALWAYS_INLINE void sum_columns(const struct view *v, const struct tile *tile, const struct stand *s, int32_t bias,
+                               int32_t *sums)
 {
-    uint32_t fours = tile->row / 4, h = tile->h;
+    const int8_t *columns = s->whole, *taps = s->taps;
+    uint32_t h = tile->h, group = s->at.group;
     if (v->kw == 3) {
-        v->stride_w == 1 ? columns_3x3(columns, taps, fours, bias, sums, h, group)
-                         : columns_3x3_stride2(columns, taps, fours, bias, sums, h, group);
+        v->stride_w == 1 ? columns_3x3(columns, taps, s->fours, bias, sums, h, group)
+                         : columns_3x3_stride2(columns, taps, s->fours, bias, sums, h, group);
         return;
     }
-    int both = v->stride_h == 1 && h > 1;
-    uint32_t step = COLUMN_5 * v->stride_w, skip = both ? 4 * tile->row : 0, even = both ? (h + 1) / 2 : h;
-    if (v->kw == 5) {
-        columns_5x5(columns, taps, fours, bias, sums, even, group, step, skip);
-        if (both) {
-            columns_5x5(columns, taps + 3 * VECTOR, fours, bias, sums + tile->row, h / 2, group, step, skip);
-        }
-    } else {
-        columns_7x7(columns, taps, fours, bias, sums, even, group, step, skip);
-        if (both) {
-            columns_7x7(columns, taps + 4 * VECTOR, fours, bias, sums + tile->row, h / 2, group, step, skip);
-        }
+    uint32_t step = COLUMN_5 * v->stride_w, skip = s->both ? 4 * tile->row : 0, even = s->both ? (h + 1) / 2 : h;
+    void (*sum)(const int8_t *, const int8_t *, uint32_t, int32_t, int32_t *, uint32_t, uint32_t, uint32_t, uint32_t) =
+        v->kw == 5 ? columns_5x5 : columns_7x7;
+    sum(columns, taps, s->fours, bias, sums, even, group, step, skip);
+    if (s->both) {
+        sum(columns, taps + s->vectors * VECTOR, s->fours, bias, sums + tile->row, h / 2, group, step, skip);
     }
 }
 
@@ -149,17 +133,22 @@ void widen_tiles(struct view *v, uint32_t bytes)
     }
 }
 
-void clear_columns(const struct stand *s, void *columns)
+void clear_columns(const struct stand *s)
 {
-    fill_bytes(columns, (int32_t)s->at.zero, s->at.groups * s->at.group);
+    fill_bytes(s->whole, (int32_t)s->at.zero, s->at.groups * s->at.group);
 }
 
-void sum_channel(const struct view *v, const struct tile *tile, const struct stand *s, uint32_t channel,
-                 const int8_t *w, void *columns, void *taps, int32_t bias, int32_t *sums)
+void sum_channel(const struct stand *s, uint32_t channel, const int8_t *w, int32_t bias, int32_t *sums)
 {
-    bias -= v->zero * unpack_taps(v, w, taps);
-    fill_columns(v, tile, s, channel, columns);
-    sum_columns(v, tile, s->at.group, columns, taps, bias, sums);
+    const struct view *v = s->v;
+    bias -= s->zero * stand_taps(s->places, s->vectors, w, s->taps, s->last);
+    if (s->seen == 1) {
+        const int8_t *from = v->image + s->from + channel;
+        s->height == COLUMN_3 ? stand_4(&s->at, s->to, from) : stand_8(&s->at, s->to, from);
+    } else if (s->seen) {
+        stand_spaced(v, s->tile, s, v->image + s->from + channel, s->whole);
+    }
+    sum_columns(v, s->tile, s, bias, sums);
 }
 
 #endif

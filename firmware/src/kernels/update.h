@@ -95,10 +95,23 @@ ALWAYS_INLINE void update_body(struct trained_weights w, uint32_t index, uint32_
     }
 }
 
+#if KERNELS_MVE
+#include "update_mve.h"
+#endif
+
 /* One step of the weights index .. index + count. key: random_key of this tensor and step. */
 static inline void update_weights(const struct trained_weights *w, uint32_t index, uint32_t count,
                                   const struct steps *steps, uint32_t key)
 {
+#if KERNELS_MVE
+    if (w->frac_bits == 8) {
+        update_fours(*w, index, count, *steps, key, 8);
+    } else if (w->frac_bits == 0) {
+        update_fours(*w, index, count, *steps, key, 0);
+    } else {
+        update_body(*w, index, count, *steps, key, 4);
+    }
+#else
     if (w->frac_bits == 8) {
         update_body(*w, index, count, *steps, key, 8);
     } else if (w->frac_bits == 4) {
@@ -106,6 +119,7 @@ static inline void update_weights(const struct trained_weights *w, uint32_t inde
     } else {
         update_body(*w, index, count, *steps, key, 0);
     }
+#endif
 }
 
 #endif

@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Dense forward of short rows with Helium, two pixels at a time. Contract: conv2d_mve.h.
+ *
+ * Of up to 16 values, four rows of weights stay in q0-q3 while pixels go by. Of up to 32, two pixels stay there while rows go
+ * by; what is loaded behind a row is 0 in the pixels.
+ */
+#if defined(__ARM_FEATURE_MVE) && (__ARM_FEATURE_MVE & 2)
+
+#include "assembly.inc"
+
+/* Outputs of either pixel, \one and \other, as 16 bits with the zero point added: \one, the other in the upper halves. */
+    .macro  round_two one, other, m, zero
+    vcvt.f32.s32 \one, \one
+    vcvt.f32.s32 \other, \other
+    vmul.f32 \one, \one, \m
+    vmul.f32 \other, \other, \m
+    vcvtn.s32.f32 \one, \one
+    vcvtn.s32.f32 \other, \other
+    vqmovnb.s32 \one, \one
+    vqmovnt.s32 \one, \other
+    vqadd.s16 \one, \one, \zero
+    .endm
+
+/* Sums of a pixel at r1 as q. */
+    .macro  stay q, whole
+    .if     \whole
+    vldrb.u8 \q, [r1]
+    .else
+    vpst
+    vldrbt.u8 \q, [r1]
+    .endif
+    vmladav.s8 r4, \q, q0
+    vmladav.s8 r6, \q, q1
+    vmladav.s8 r8, \q, q2
+    vmladav.s8 r10, \q, q3
+    add     r1, r1, r2
+    vmov    \q[2], \q[0], r4, r8
+    vmov    \q[3], \q[1], r6, r10
+    vadd.i32 \q, \q, q5
+    .endm
+
+    .macro  staying whole
+.Lstay_pair_\whole:
+    stay    q4, \whole
+    stay    q7, \whole
+    round_two q4, q7, q6, r7
+    vqmovnb.s16 q4, q4
+    vstrb.32 q4, [r3]
+    add     r3, r3, r5
+    vshr.u32 q4, q4, #16
+    vstrb.32 q4, [r3]
+    add     r3, r3, r5
+    le      lr, .Lstay_pair_\whole
+    .endm
+
+/* void rows_stay(const struct pixels_mve *at): k <= 16, from_step 0, an even number of pixels. */
+    begin   rows_stay
+    push    {r4-r11, lr}
+    vpush   {d8-d15}
+    sub     sp, sp, #24
+    ldr     r9, [r0, #12]           /* w */
+    ldr     r12, [r0, #16]          /* k */
+    ldrd    r4, r6, [r0, #28]       /* m, n */
+    ldr     r8, [r0, #20]           /* from */
+    ldr     r7, [r0, #36]           /* zero */
+    ldrd    r3, r5, [r0, #40]       /* y, y_step */
+    ldm     r0, {r1, r2, r11}       /* x, x_step, pixels */
+    lsr     r6, r6, #2
+    lsr     r11, r11, #1
+    strd    r4, r6, [sp]
+    strd    r8, r3, [sp, #8]
+    strd    r1, r11, [sp, #16]
+    vctp.8  r12
+.Lstay_group:
+    ldrd    r4, r6, [sp]
+    ldrd    r8, r3, [sp, #8]
+    ldrd    r1, r11, [sp, #16]
+    add     r10, r9, r12
+    vpstt
+    vldrbt.u8 q0, [r9]
+    vldrbt.u8 q1, [r10]
+    add     r9, r10, r12
+    add     r10, r9, r12
+    vpstt
+    vldrbt.u8 q2, [r9]
+    vldrbt.u8 q3, [r10]
+    vldrw.u32 q6, [r4], #16
+    vldrw.u32 q5, [r8], #16
+    add     r9, r10, r12
+    strd    r4, r6, [sp]
+    add     r4, r3, #4
+    strd    r8, r4, [sp, #8]
+    dls     lr, r11
+    cmp     r12, #16
+    bne     .Lstay_pair_0
+    staying 1
+.Lstay_next:
+    ldr     r6, [sp, #4]
+    subs    r6, r6, #1
+    str     r6, [sp, #4]
+    bne     .Lstay_group
+    add     sp, sp, #24
+    vpop    {d8-d15}
+    pop     {r4-r11, pc}
+    staying 0
+    b       .Lstay_next
+    end     rows_stay
+
+/* Frame of pixels that stay. */
+    .equ    FROM_STEP, 0
+    .equ    TWO_ROWS, 4     /* bytes */
+    .equ    END, 8
+    .equ    MASK, 12        /* of both pixels */
+    .equ    W, 20
+    .equ    M, 24
+    .equ    FROM, 28
+    .equ    Y, 32
+    .equ    Y_STEP, 36
+    .equ    ZERO, 40
+    .equ    MASK_STEP, 44
+    .equ    FOURS, 48
+    .equ    X, 52
+    .equ    X_STEP, 56
+    .equ    PAIRS, 60
+    .equ    FRAME, 64
+
+    .macro  go_by name
+    .balign 4
+    begin_too pixels_stay_\name
+    push    {r4-r11, lr}
+    adr.w   r11, .Lby_\name
+    b.w     .Lpixels_stay
+    end     pixels_stay_\name
+    .endm
+
+    .section .text.pixels_stay, "ax", %progbits
+    go_by   sums
+    go_by   put
+    go_by   masked
+
+/* The struct: x, x_step, pixels, w, k, from, from_step | m, n, zero, y, y_step, mask, mask_step. 16 < k <= 32, an even number
+ * of pixels. */
+.Lpixels_stay:
+    vpush   {d8-d15}
+    sub     sp, sp, #FRAME
+    ldm     r0!, {r1, r2, r3, r4, r5, r6, r7}
+    strd    r1, r2, [sp, #X]
+    lsr     r3, r3, #1
+    str     r3, [sp, #PAIRS]
+    str     r4, [sp, #W]
+    str     r6, [sp, #FROM]
+    lsl     r5, r5, #1
+    strd    r7, r5, [sp, #FROM_STEP]
+    lsr     r5, r5, #1
+    sub     r8, r5, #16
+    ldm     r0, {r1, r2, r3, r4, r5, r6, r7}
+    orr     r11, r11, #1
+    str     r11, [sp, #END]
+    str     r1, [sp, #M]
+    lsr     r2, r2, #2
+    str     r2, [sp, #FOURS]
+    strd    r4, r5, [sp, #Y]
+    str     r3, [sp, #ZERO]
+    str     r7, [sp, #MASK_STEP]
+    add     r7, r7, r6
+    strd    r6, r7, [sp, #MASK]
+.Lby_pair:
+    vctp.8  r8
+    ldrd    r0, r2, [sp, #X]
+    add     r4, r0, r2
+    vldrb.u8 q0, [r0], #16
+    vldrb.u8 q2, [r4], #16
+    vpstt
+    vldrbt.u8 q1, [r0]
+    vldrbt.u8 q3, [r4]
+    sub     r4, r4, #16
+    add     r4, r4, r2
+    str     r4, [sp, #X]
+    ldr     r1, [sp, #W]
+    add     r3, r1, r8, lsl #1
+    add     r3, r3, #32             /* two rows further */
+    ldrd    r5, r7, [sp, #Y]
+    add     r7, r7, r5
+    ldr     r9, [sp, #M]
+    ldr     r12, [sp, #FROM]
+    ldr     r11, [sp, #END]
+    ldr     lr, [sp, #FOURS]
+    movs    r10, #0
+    .balign 4
+.Lby_rows:
+    .irp    half, 0, 1
+    vldrb.u8 q4, [r1], #16
+    vldrb.u8 q5, [r3], #16
+    vmladav.s8 r0, q4, q0
+    vmladav.s8 r4, q4, q2
+    vmladav.s8 r2, q5, q0
+    vmladav.s8 r6, q5, q2
+    vpstt
+    vldrbt.u8 q4, [r1]
+    vldrbt.u8 q5, [r3]
+    vmladava.s8 r0, q4, q1
+    vmladava.s8 r4, q4, q3
+    vmladava.s8 r2, q5, q1
+    vmladava.s8 r6, q5, q3
+    add     r1, r1, r8
+    add     r3, r3, r8
+    .if     \half
+    vmov    q6[3], q6[1], r0, r2
+    vmov    q7[3], q7[1], r4, r6
+    .else
+    vmov    q6[2], q6[0], r0, r2
+    vmov    q7[2], q7[0], r4, r6
+    .endif
+    .endr
+    ldrd    r0, r2, [sp, #FROM_STEP]
+    add     r0, r0, r12
+    vldrw.u32 q4, [r12], #16
+    add     r1, r1, r2
+    vldrw.u32 q5, [r0]
+    add     r3, r3, r2
+    vadd.i32 q6, q6, q4
+    vadd.i32 q7, q7, q5
+    bx      r11
+
+    .balign 4
+.Lby_sums:
+    vstrw.32 q6, [r5], #16
+    vstrw.32 q7, [r7], #16
+    le      lr, .Lby_rows
+    b       .Lby_next
+
+    .macro  by_round
+    vldrw.u32 q4, [r9], #16
+    ldr     r0, [sp, #ZERO]
+    round_two q6, q7, q4, r0
+    .endm
+
+    .macro  by_put
+    vqmovnb.s16 q6, q6
+    vstrb.32 q6, [r5], #4
+    vshr.u32 q6, q6, #16
+    vstrb.32 q6, [r7], #4
+    .endm
+
+    .balign 4
+.Lby_put:
+    by_round
+    by_put
+    le      lr, .Lby_rows
+    b       .Lby_next
+
+/* The first four rows of a byte of the mask, then the others: bits of the pixels are the lower and the upper byte of r10. */
+    .balign 4
+.Lby_masked:
+    by_round
+    adr     r0, .Lby_powers
+    movs    r2, #128
+    vmov.i16 q4, #255
+    vadd.i16 q5, q6, r2
+    vldrh.u16 q7, [r0]
+    vpt.u16 cs, q4, q5
+    vaddvat.u16 r10, q7
+    vctp.8  r8
+    by_put
+    adr     r11, .Lby_masked_high + 1
+    le      lr, .Lby_rows
+    b       .Lby_next
+    .balign 4
+.Lby_powers:
+    .hword  1, 256, 2, 512, 4, 1024, 8, 2048
+    .balign 4
+.Lby_masked_high:
+    by_round
+    movs    r2, #128
+    vmov.i16 q4, #255
+    vadd.i16 q5, q6, r2
+    adr     r0, .Lby_powers
+    vldrh.u16 q7, [r0]
+    vshl.i16 q7, q7, #4
+    vpt.u16 cs, q4, q5
+    vaddvat.u16 r10, q7
+    vctp.8  r8
+    by_put
+    ldrd    r0, r2, [sp, #MASK]
+    strb    r10, [r0], #1
+    lsrs    r10, r10, #8
+    strb    r10, [r2], #1
+    movs    r10, #0
+    strd    r0, r2, [sp, #MASK]
+    adr     r11, .Lby_masked + 1
+    le      lr, .Lby_rows
+
+.Lby_next:
+    ldr     r0, [sp, #PAIRS]
+    subs    r0, r0, #1
+    beq     .Lby_done
+    str     r0, [sp, #PAIRS]
+    ldrd    r0, r2, [sp, #Y]
+    add     r0, r0, r2, lsl #1
+    str     r0, [sp, #Y]
+    ldr     r0, [sp, #FROM]
+    ldr     r2, [sp, #FROM_STEP]
+    add     r0, r0, r2, lsl #1
+    str     r0, [sp, #FROM]
+    ldr     r0, [sp, #FOURS]        /* mask: behind this pixel's, then two further */
+    ldrd    r2, r4, [sp, #MASK]
+    ldr     r6, [sp, #MASK_STEP]
+    lsr     r0, r0, #1
+    sub     r2, r2, r0
+    sub     r4, r4, r0
+    add     r2, r2, r6, lsl #1
+    add     r4, r4, r6, lsl #1
+    strd    r2, r4, [sp, #MASK]
+    b       .Lby_pair
+.Lby_done:
+    add     sp, sp, #FRAME
+    vpop    {d8-d15}
+    pop     {r4-r11, pc}
+
+#endif
+
+#if defined(__linux__) && defined(__ELF__)
+    .section .note.GNU-stack, "", %progbits
+#endif
