@@ -22,7 +22,7 @@ from .ops.unit import Unit
 from .ops.work import in_one_go
 
 COEFFICIENTS = Path(__file__).with_name("pieces.json")
-BEGIN, STREAM = "begin", "stream"
+BEGIN, STREAM = "begin", "around streams"
 # Which cores each bound is of, and how the preprocessor knows them, the first that holds.
 CORES = {
     "cortex-m55": ("Cortex-M55", "defined(__ARM_FEATURE_MVE)"),
