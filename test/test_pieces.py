@@ -28,7 +28,7 @@ from microtrain.convert.export import cli
 from microtrain.convert.frontends.checkpoint import read_checkpoint
 from microtrain.convert.frontends.module import load_model
 from microtrain.convert.ops import TABLE
-from microtrain.convert.pieces import BEGIN, STREAM, Model, bound, coefficients, pieces
+from microtrain.convert.pieces import BEGIN, STREAM, Model, bound, bounds, coefficients, pieces
 from microtrain.convert.pieces import CORES as KNOWN
 from microtrain.convert.pipeline import Compiled, compile_graph
 from microtrain.convert.scheme import Scheme, find
@@ -187,6 +187,11 @@ def test_a_graph_with_an_op_that_was_not_measured_has_no_bound(monkeypatch: pyte
     }
     monkeypatch.setattr(module, "coefficients", lambda: less)
     assert module.bounds(graph) == {}
+
+
+def test_windows_that_overlap_have_no_bound() -> None:
+    graph = compile_graph(residual_network(), SCHEME, 5).graph
+    assert bounds(graph) and bounds(graph.replace(hop=2)) == {}
 
 
 def test_coefficients_pass_all_rows_closely() -> None:
