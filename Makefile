@@ -4,7 +4,7 @@ SHELL := /bin/bash
 export PLATFORMIO_SETTING_ENABLE_TELEMETRY := no
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: help setup demo test test-all coverage mutation golden bench instructions sizes check-zoo tasks recipe claims replay cores soak attack fleet house results verify-results lint renode format clean
+.PHONY: help setup demo test test-all coverage mutation golden bench instructions pieces sizes check-zoo tasks recipe claims replay cores soak attack fleet house results verify-results lint renode format clean
 
 help:
 	@echo "make demo      train the example on the emulated board; results in build/demo/"
@@ -19,6 +19,7 @@ help:
 	@echo "make check-zoo 42 public architectures through convert --check: build/zoo.json (torchvision)"
 	@echo "make tasks     the networks of MLPerf Tiny, and a new speaker: build/tasks.json (MICROTRAIN_DATA)"
 	@echo "make recipe    what the defaults learn, hours: build/recipe.json (MICROTRAIN_DATA)"
+	@echo "make pieces    bounds of the library's pieces on each core, an hour: tools/convert/pieces.json"
 	@echo "make sizes     what the firmware's own code takes of flash, for convert's estimate"
 	@echo "make results   accuracy on real data, hours: lab/pages/results.md (MICROTRAIN_DATA)"
 	@echo "make verify-results ROW=n   run row n of lab/pages/results.json again"
@@ -104,6 +105,9 @@ check-zoo: setup
 
 tasks: setup
 	@$(PYTHON) lab/tasks
+
+pieces: setup
+	@$(PYTHON) lab/pieces
 
 sizes: setup
 	@$(PYTHON) lab/sizes

@@ -86,7 +86,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_block_of_c_has_a_name() -> None:
-    assert PAGE.count("```c\n") == len(BLOCK.findall(PAGE)) == 7
+    assert PAGE.count("```c\n") == len(BLOCK.findall(PAGE)) == 8
 
 
 def test_the_program_is_short() -> None:
@@ -95,11 +95,29 @@ def test_the_program_is_short() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["main.c", "moment.c", "flash.c", "control.c", "task.c", "meter.c", "round.c"]
+    "name", ["main.c", "moment.c", "flash.c", "control.c", "deadline.c", "task.c", "meter.c", "round.c"]
 )
 def test_a_block_compiles_without_warnings(name: str, folder: Path) -> None:
     include = (f"-I{folder}", f"-I{folder / 'garden/src'}")
     subprocess.run(["gcc", *STRICT, *include, "-fsyntax-only", str(folder / name)], check=True)
+
+
+def test_the_deadline_is_that_of_a_core_that_was_measured(folder: Path, tmp_path: Path) -> None:
+    (core,) = (core for core in CORES if core.name == "cortex-m4f")
+    if core.missing:
+        pytest.skip(f"{core.missing} is not installed")
+    made, include = tmp_path / "deadline.o", f"-I{folder / 'garden/src'}"
+    command = [
+        core.cc,
+        *STRICT,
+        *core.flags,
+        "--specs=picolibc.specs",
+        include,
+        "-c",
+        str(folder / "deadline.c"),
+    ]
+    subprocess.run([*command, "-o", str(made)], check=True)
+    assert b"work_of_a_piece" in made.read_bytes()
 
 
 def said(core: Core, folder: Path) -> str:

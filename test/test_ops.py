@@ -41,6 +41,7 @@ from microtrain.convert.ops.table import (
     no_tables,
     shape_of_input,
 )
+from microtrain.convert.ops.unit import whole
 from microtrain.convert.ops.work import by_size, one_way
 from microtrain.convert.pipeline import Compiled, Passes, compile_graph
 from microtrain.convert.quantize.int8 import quantize
@@ -180,6 +181,7 @@ def flip_ops() -> Iterator[Op]:
         macs=no_macs,
         way=one_way,
         work=by_size,
+        unit=whole,
         in_place=in_place_of(0),
         kernels={"flip_fwd_s8": (None, (NUMBER, S8, S8))},
         header="flip",
@@ -214,6 +216,7 @@ def flip_ops() -> Iterator[Op]:
         macs=no_macs,
         way=one_way,
         work=by_size,
+        unit=whole,
         in_place=in_place_of(0),
         kernels={"flip_bwd_x_s8": (None, (NUMBER, NUMBER, ErrorS8, Clamp, ErrorS8))},
         header="flip",

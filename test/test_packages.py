@@ -16,9 +16,10 @@ from conftest import ROOT
 from library import written
 from networks import residual_network
 
+from lab.sizes.networks import example
 from microtrain import __version__
 from microtrain.convert.pipeline import compile_graph
-from microtrain.convert.scheme import Scheme
+from microtrain.convert.scheme import Scheme, find
 
 MAIN = """#include <residual.h>
 int main(void)
@@ -231,6 +232,49 @@ def test_zephyrs_module_points_at_what_is_there(library: Path) -> None:
     build = yaml.safe_load(text(library, "zephyr/module.yml"))["build"]
     assert (library / build["cmake"] / "CMakeLists.txt").is_file() and (library / build["kconfig"]).is_file()
     assert "config MICROTRAIN\n" in text(library, "zephyr/Kconfig")
+
+
+def test_zephyrs_sample_is_whole(library: Path) -> None:
+    cmake, manifest = (
+        text(library, "examples/zephyr/CMakeLists.txt"),
+        text(library, "examples/zephyr/west.yml"),
+    )
+    assert "ZEPHYR_EXTRA_MODULES ${CMAKE_CURRENT_SOURCE_DIR}/../..)" in cmake and "src/main.c" in cmake
+    projects = yaml.safe_load(manifest)["manifest"]
+    assert {p["remote"] for p in projects["projects"]} <= {r["name"] for r in projects["remotes"]}
+    assert "CONFIG_MICROTRAIN=y\n" in text(library, "examples/zephyr/prj.conf")
+
+
+def test_zephyrs_sample_learns_what_it_sees(tmp_path: Path) -> None:
+    """Its main.c with a stand-in for Zephyr's header, which is ours."""
+    compiled = compile_graph(example(ROOT), find(ROOT / "examples/digits/scheme.yaml"), 10)
+    library = written(compiled, "digits", tmp_path / "library", tmp_path / "generated")
+    (tmp_path / "zephyr").mkdir()
+    (tmp_path / "zephyr/kernel.h").write_text("#include <stdio.h>\n#define printk printf\n")
+    engine = sorted((library / "src").rglob("*.c"))
+    flags = (
+        "-std=c11",
+        "-O2",
+        "-Wall",
+        "-Wextra",
+        "-Wconversion",
+        "-Werror",
+        f"-I{tmp_path}",
+        f"-I{library / 'src'}",
+    )
+    run("gcc", *flags, library / "examples/zephyr/src/main.c", *engine, "-o", tmp_path / "learn")
+    said = run(tmp_path / "learn")
+    before, after = (int(number) for number in re.findall(r"^right \w+: (\d+) of 40$", said, re.MULTILINE))
+    assert after > before + 10 and re.search(r"^ok, weights [0-9a-f]{8}$", said, re.MULTILINE)
+
+
+def test_the_smallest_c_library_of_zephyr_is_enough(library: Path, tmp_path: Path) -> None:
+    """It has no NAN and no INFINITY, and headers of Zephyr have an ALWAYS_INLINE of their own."""
+    (tmp_path / "math.h").write_text("float sqrtf(float square);\n")
+    (tmp_path / "zephyr.h").write_text("#define ALWAYS_INLINE inline __attribute__((always_inline))\n")
+    flags = ("-std=c99", "-Wall", "-Werror", "-fsyntax-only", f"-I{tmp_path}", f"-I{library / 'src'}")
+    for source in sorted((library / "src").rglob("*.c")):
+        run("gcc", *flags, "-include", tmp_path / "zephyr.h", source)
 
 
 def test_keywords_are_of_the_header(library: Path) -> None:

@@ -179,7 +179,8 @@ int microtrain_train_target(struct microtrain *m, const float *target, float *lo
  * Between the pieces the instance takes no other call but state, reset, load and init: ERR_BUSY.
  *
  * work: how much a piece does, in units of about an instruction of a Cortex-M4F. Kernels stop between units of a few rows or
- * channels, and a piece does one of them at least, so it may be as long as the longest unit: docs/embed.md.
+ * channels, and a piece does one of them at least, so it may be as long as the longest unit. The model's header bounds the
+ * instructions of a piece, and has the number for a bound: docs/embed.md.
  * loss: set by the last piece of a training step; may be NULL.
  *
  * begin: errors as of the functions above, and then nothing is under way. step: ERR_ORDER without a begin. */

@@ -49,7 +49,7 @@ FLOORS: Floors = (
         "lab.house",
         "lab.mutation",
     ),
-    ("lab.fleet",),
+    ("lab.fleet", "lab.pieces"),
 )
 CONVERT: Floors = tuple(
     tuple(f"microtrain.convert.{room}" for room in rooms.split())
@@ -60,7 +60,7 @@ CONVERT: Floors = tuple(
         # what to use instead; the arithmetic in NumPy and the kernels on this machine; two options
         "nearest reference mean_std",
         "ops",
-        "trainables limits verify",  # what learns; what a quantized layer may hold; what holds of a graph
+        "trainables limits verify pieces",  # what learns; what a layer may hold; what holds of a graph
         "frontends execute scheme passes memory",  # none of them knows another
         "quantize pipeline",
         "emit loading default_scheme",

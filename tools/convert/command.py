@@ -16,7 +16,7 @@ from . import boards, check, defaults, obstacles, tasks
 from .default_scheme import beside_records, largest
 from .emit.document import flash_total
 from .emit.explain import print_waterfall
-from .export.write import export
+from .export.write import export, said
 from .frontends.module import LoadedModel
 from .imprinting import compile_imprinting
 from .ir import Graph
@@ -59,6 +59,7 @@ def run(model: Path, wanted: Wanted) -> bool:
     if wanted.library:
         name = export(wanted.library, target.folder, None)
         say(f"wrote the library with the model {name} to {wanted.library}")
+        say(said(target.folder, name))
     if wanted.explain:
         print_waterfall(quantized, compiled, screen())
     return True

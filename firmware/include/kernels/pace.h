@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 enum { WORK_OUTPUT = 16 };
+#define PACE_CLOSE UINT32_MAX /* a unit behind all others */
 
 #ifdef MICROTRAIN_LIBRARY
 
@@ -63,6 +64,8 @@ static inline uint32_t pace_take(uint32_t *place)
 #define PACE_STOP(at, inner, work) pace_stop(pace, at, inner, work)
 #define PACE_SKIP(at, begin) ((at) < (begin))
 #define PACE_PAUSED() (pace && pace->paused)
+#define PACE_CLOSES()                                                                                                  \
+    (pace && pace->at == PACE_CLOSE) /* 1: of a stream's rows nothing is left but the add behind them */
 #define PACE_CLOSING() (pace ? pace->closing : 0u)
 #define PACE_IS(field, number) (pace->field = (number))
 #define PACE_IS_DONE() ((void)PACE_OUTER(), (void)PACE_INNER())
@@ -79,6 +82,7 @@ static inline uint32_t pace_take(uint32_t *place)
 #define PACE_STOP(at, inner, work) 0
 #define PACE_SKIP(at, begin) ((void)(begin), 0)
 #define PACE_PAUSED() 0
+#define PACE_CLOSES() 0
 #define PACE_CLOSING() 0u
 #define PACE_IS(field, number) ((void)0)
 #define PACE_IS_DONE() ((void)0)

@@ -8,6 +8,7 @@
 
 #include "kernels/numeric.h"
 
+#undef ALWAYS_INLINE /* Zephyr's headers have one */
 #define ALWAYS_INLINE __attribute__((always_inline)) static inline
 
 /* A seldom way whose registers would burden the usual one. */

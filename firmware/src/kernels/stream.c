@@ -149,11 +149,14 @@ static void make_rows(const struct run *at, uint32_t i, const int8_t *x, uint32_
         dwconv2d_fwd_s8(&p, x, stage->w, stage->b, y, NULL, scratch PACE);
     } else if (stage->kind == STREAM_CONV2D) {
         conv2d_fwd_s8(&p, x, stage->w, stage->b, y, NULL, scratch PACE);
-    } else {
+    } else if (!PACE_CLOSES()) {
+        if (PACE_STOP(0, 0, WORK_OUTPUT * rows * out_bytes(&p))) {
+            return;
+        }
         OWN_ROWS(s, stage, &p, x, y, scratch);
     }
-    if (PACE_PAUSED() || (last && s->add && PACE_STOP(UINT32_MAX, 0, 2 * WORK_OUTPUT * rows * out_bytes(&p)))) {
-        return; /* nothing is counted: the same rows go on, from UINT32_MAX on without the kernel */
+    if (PACE_PAUSED() || (last && s->add && PACE_STOP(PACE_CLOSE, 0, 2 * WORK_OUTPUT * rows * out_bytes(&p)))) {
+        return; /* nothing is counted: the same rows go on, from PACE_CLOSE on without the kernel */
     }
     PACE_IS_DONE();
     if (!last) {

@@ -30,6 +30,13 @@
 
 #include <math.h>
 
+#ifndef NAN /* the smallest C library of Zephyr has neither */
+#define NAN __builtin_nanf("")
+#endif
+#ifndef INFINITY
+#define INFINITY __builtin_inff()
+#endif
+
 /* rintf() to the nearest even without a C library. The sign of a zero is lost. */
 static inline float microtrain_rintf(float v)
 {

@@ -14,9 +14,10 @@ from functools import cache
 
 from microtrain.base.paths import FIRMWARE
 from microtrain.base.plan import GUESSES
+from microtrain.convert import pieces
 from microtrain.convert.ir import Graph
 from microtrain.convert.memory import fleet, imprint
-from microtrain.convert.names import Names
+from microtrain.convert.names import Names, comment
 from microtrain.convert.ops import TABLE, hop, log_mel, saves
 from microtrain.convert.ops.imprint import statistics
 from microtrain.convert.ops.losses import task_of
@@ -32,6 +33,7 @@ OWN_ROWS = "own_rows"
 
 
 FILE = "model_library.inc"
+PIECES = "/* Pieces: the longest unit of work, and what a piece takes at most, in instructions. */"
 INFO = re.compile(r"const struct model_info model_info = (\{.*?\n\});\n", re.DOTALL)
 
 
@@ -73,6 +75,7 @@ def steps(names: Names, inner: Inner) -> str:
             *_sound(names),
             _table(graph, inner.info),
             f"#define MODEL_HELD_BYTES {fleet.held_bytes(graph)}\n{fleet.table(graph, 'MODEL_SHARED')}",
+            _pieces(graph),
         ]
     )
 
@@ -94,6 +97,22 @@ def _struct(found: re.Match[str], placed: set[str], own: bool) -> str:
     placed.add(name)
     lines = body.replace("\n", " \\\n")
     return f"#define {name} ((const struct {kind}{array or ''}){lines})\n"
+
+
+def _pieces(graph: Graph) -> str:
+    """How long a piece can be on each core, for the header that export-library writes."""
+    lines, word = [PIECES], "#if"
+    for core, bound in pieces.bounds(graph).items():
+        name, condition = pieces.CORES[core]
+        longest = "a begin" if bound.longest is None else pieces.named(graph, bound.longest)
+        lines += [
+            f"{word} {condition} /* {name} */",
+            f"#define MODEL_PIECE_LEAST {bound.least} /* {comment(longest)} */",
+            f"#define MODEL_PIECE_ONCE {bound.once}",
+            f"#define MODEL_PIECE_RATE {round(bound.rate * 1000)} /* thousandths */",
+        ]
+        word = "#elif"
+    return "\n".join([*lines, "#endif\n"]) if len(lines) > 1 else ""
 
 
 def _own(text: list[str]) -> list[str]:

@@ -39,10 +39,13 @@ def main(folder: Path, model: Path, name: str | None) -> None:
       microtrain export-library lib/garden
       microtrain export-library lib/garden --model firmware/generated --name garden
     """
-    from .write import export
+    from .write import export, said
 
     try:
         chosen = export(folder, model, name)
+        pieces = said(model, chosen)
     except Error as error:
         raise click.ClickException(str(error)) from error
     say(f"wrote the library with the model {chosen} to {folder}: include {chosen}.h, see docs/embed.md")
+    if pieces:
+        say(pieces)

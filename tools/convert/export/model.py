@@ -30,6 +30,13 @@ SIZES = ("HEIGHT", "WIDTH", "CHANNELS", "CLASSES", "ARENA_BYTES", "TRAINABLE_BYT
 PARTS = ("model.h", "model_weights.c", "model_library.inc")
 SHARED = "_shared"  # behind the model's name: what a fleet shares of it
 NO_CODE = re.compile(r'/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.DOTALL)  # comments and strings
+PIECES = re.compile(r"^/\* Pieces: .*?^#endif\n", re.MULTILINE | re.DOTALL)
+BOUND = re.compile(
+    r"^#(?:el)?if .* /\* (.*) \*/\n#define MODEL_PIECE_LEAST (\d+) /\* (.*) \*/\n"
+    r"#define MODEL_PIECE_ONCE (\d+)\n#define MODEL_PIECE_RATE (\d+)",
+    re.MULTILINE,
+)
+WORK = 30_000  # of the pieces that the terminal speaks of
 DEFINE = re.compile(r"^#define (MODEL_\w+) (\S+)$", re.MULTILINE)
 
 
@@ -119,7 +126,7 @@ def header(name: str, generated: Generated) -> str:
 #define {big}_ROW_BYTES ({big}_WIDTH * {big}_CHANNELS)
 #define {big}_INPUT_BYTES ({big}_HEIGHT * {big}_ROW_BYTES)
 
-#ifdef __cplusplus
+{_pieces(big, generated)}#ifdef __cplusplus
 extern "C" {{
 #endif
 
@@ -132,6 +139,40 @@ extern const struct microtrain_shared {name}{SHARED};
 
 #endif
 """
+
+
+def _pieces(big: str, generated: Generated) -> str:
+    """How long a piece of microtrain_step() is at most: constants of each core, and what is made of them."""
+    found = PIECES.search(generated.texts["model_library.inc"])
+    if found is None:
+        return ""
+    lines = found[0].partition("\n")[2].replace("MODEL_", f"{big}_")
+    return f"""\
+/* Pieces of microtrain_step, and what a begin takes: instructions at most, on the core that gcc compiles for,
+ * with -O2 or -Os and without interrupts (docs/embed.md). {big}_PIECE_LEAST is that of the longest unit of
+ * work, which no number makes shorter. */
+{lines}
+#ifdef {big}_PIECE_LEAST
+/* Of pieces of so much work: the number that microtrain_step is given. */
+#define {big}_PIECE_INSTRUCTIONS(work) \\
+    ({big}_PIECE_LEAST > {big}_PIECE_OF(work) ? {big}_PIECE_LEAST : {big}_PIECE_OF(work))
+#define {big}_PIECE_OF(work) ({big}_PIECE_ONCE + 1ull + (work)*1ull * {big}_PIECE_RATE / 1000)
+/* The number for pieces of so many instructions at most, which must not be less than {big}_PIECE_LEAST. */
+#define {big}_PIECE_WORK(instructions) \\
+    ((uint32_t)(((instructions)-1ull - {big}_PIECE_ONCE) * 1000 / {big}_PIECE_RATE))
+#endif
+
+"""
+
+
+def pieces(generated: Generated) -> list[str]:
+    """What the terminal says of them, a line for each core."""
+    text = generated.texts["model_library.inc"]
+    return [
+        f"{core}: {max(int(least), int(once) + 1 + WORK * int(rate) // 1000):,}, and no less than "
+        f"{int(least):,} ({longest})"
+        for core, least, longest, once, rate in BOUND.findall(text)
+    ]
 
 
 def _held_bytes(generated: Generated) -> str:
@@ -147,7 +188,7 @@ def source(name: str, generated: Generated) -> str:
     tables = weights[weights.index("#endif\n") + len("#endif\n") :].strip("\n")
     tables = re.sub(r"^(?=MODEL_WEIGHTS |const )", "static ", tables, flags=re.MULTILINE)
     library = generated.texts["model_library.inc"]
-    steps = library[library.index("#endif\n") + len("#endif\n") :].strip("\n")
+    steps = PIECES.sub("", library[library.index("#endif\n") + len("#endif\n") :]).strip("\n")
     defines = "\n".join(f"#define {key} {value}" for key, value in generated.defines.items())
     included = "".join(f'#include "{FOLDER}/{file}"\n' for file in headers())
     return f"""{_banner(generated, f"The model {name}: tables and steps.")}

@@ -37,6 +37,18 @@ def export(folder: Path, generated: Path, name: str | None) -> str:
     return chosen
 
 
+def said(generated: Path, chosen: str) -> str:
+    """What the terminal says of a model's pieces: how long they are at most."""
+    from microtrain.convert.emit.code import API_VERSION
+
+    lines = model.pieces(model.read(generated, API_VERSION))
+    if not lines:
+        return ""
+    given = f"instructions of a piece of microtrain_step(..., {model.WORK}, ...), gcc -O2 or -Os, at most:"
+    macro = f"{chosen.upper()}_PIECE_WORK(n) in {chosen}.h is the number for pieces of n instructions"
+    return "\n".join([given, *(f"  {line}" for line in lines), macro])
+
+
 def library(engine: Mapping[str, str], models: list[str]) -> dict[str, str]:
     """Everything but the models' own files."""
     files = {

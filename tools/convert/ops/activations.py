@@ -45,6 +45,7 @@ from .table import (
     no_structs,
     shape_of_input,
 )
+from .unit import whole
 from .work import by_size, one_way
 
 if TYPE_CHECKING:
@@ -362,6 +363,7 @@ def _forward(each: Activation) -> ForwardOp:
         macs=no_macs,
         way=one_way,
         work=by_size,
+        unit=whole,
         in_place=in_place_of(0),
         kernels={"lookup_fwd_s8": (None, (Lookup, NUMBER, S8, S8))},
         header="lookup",
@@ -398,6 +400,7 @@ OPS: tuple[Op, ...] = (
         macs=no_macs,
         way=one_way,
         work=by_size,
+        unit=whole,
         in_place=in_place_of(0),
         kernels={"lookup_bwd_x_s8": (None, (Lookup, NUMBER, NUMBER, ErrorS8, S8, Clamp, ErrorS8))},
         header="lookup",

@@ -39,6 +39,7 @@ from .table import (
     no_tables,
     shape_of_input,
 )
+from .unit import whole
 from .work import by_size, one_way
 
 if TYPE_CHECKING:
@@ -158,6 +159,7 @@ OPS: tuple[Op, ...] = (
         macs=no_macs,
         way=one_way,
         work=by_size,
+        unit=whole,
         in_place=in_place_of(0, 1),
         kernels={"add_fwd_s8": (None, (Add, S8, S8, S8, U8))},
         header="elementwise",

@@ -11,9 +11,10 @@ from microtrain.convert.reference.hostlib import NUMBER, ErrorS8, Sgd
 
 from . import bounds
 from .conv_constants import trained_bias
-from .conv_structs import TrainedBias
+from .conv_structs import Conv2d, TrainedBias
 from .environment import Env
 from .table import NOT_ALIGNED, BackwardOp, Op, Updates, no_output, no_scratch, not_in_place
+from .unit import Unit, biases
 from .work import by_size, one_way
 
 UPDATE = "bias_update"
@@ -21,6 +22,11 @@ UPDATE = "bias_update"
 
 def _macs(graph: Graph, node: Node) -> int:
     return graph.tensors[node.inputs[0]].elements
+
+
+def _unit(graph: Graph, node: Node, strip: Conv2d | None) -> Unit:
+    error = graph.tensors[node.inputs[0]]
+    return biases(error.pixels, error.channels)
 
 
 def _call(names: Names, node: Node) -> str:
@@ -51,6 +57,7 @@ OPS: tuple[Op, ...] = (
         macs=_macs,
         way=one_way,
         work=by_size,
+        unit=_unit,
         in_place=not_in_place,
         kernels={"bias_update_s32": (None, (NUMBER, NUMBER, ErrorS8, TrainedBias, Sgd))},
         header="conv2d",

@@ -42,6 +42,7 @@ from .table import (
     no_structs,
     not_in_place,
 )
+from .unit import whole
 from .work import by_size, one_way
 
 if TYPE_CHECKING:
@@ -362,6 +363,7 @@ OPS: tuple[Op, ...] = (
         macs=no_macs,
         way=one_way,
         work=by_size,
+        unit=whole,
         in_place=not_in_place,
         kernels={"concat_fwd_s8": (None, (Concat, NUMBER, S8, S8, U8))},
         header=HEADER,
@@ -394,6 +396,7 @@ OPS: tuple[Op, ...] = (
         macs=no_macs,
         way=one_way,
         work=by_size,
+        unit=whole,
         in_place=not_in_place,
         kernels={"gather_s8": (None, (NUMBER, NUMBER, S8, U16, NUMBER, S8))},
         header="conv2d",
@@ -426,6 +429,7 @@ OPS: tuple[Op, ...] = (
         macs=no_macs,
         way=one_way,
         work=by_size,
+        unit=whole,
         in_place=not_in_place,
         kernels={f"{ERROR}_s8": (None, (NUMBER, NUMBER, ErrorS8, U16, NUMBER, FACTOR, Clamp, ErrorS8))},
         header=HEADER,

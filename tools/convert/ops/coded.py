@@ -40,6 +40,8 @@ from .table import (
     no_structs,
     not_in_place,
 )
+from .unit import Unit, input_errors, of_forward, parts_of
+from .unit import coded as unit_of_codes
 from .work import by_size, one_way, with_biases
 
 if TYPE_CHECKING:
@@ -186,6 +188,11 @@ STAGE = WindowStage(
 )
 _SIZE: Signature = (ctypes.c_uint32, (Conv2d,))
 
+
+def _unit_input(graph: Graph, node: Node, strip: Conv2d | None) -> Unit:
+    return input_errors(c_struct(graph, node), parts_of(graph, node))
+
+
 OPS: tuple[Op, ...] = (
     ForwardOp(
         CODED,
@@ -197,6 +204,7 @@ OPS: tuple[Op, ...] = (
         macs=conv.macs,
         way=one_way,
         work=with_biases,
+        unit=of_forward(unit_of_codes, c_struct),
         in_place=not_in_place,
         kernels={
             f"{CODED}_fwd_s8": (None, (Conv2d, CodedWeights, S8, S32, S8, U8, SCRATCH)),
@@ -233,6 +241,7 @@ OPS: tuple[Op, ...] = (
         macs=conv.macs,
         way=one_way,
         work=by_size,
+        unit=_unit_input,
         in_place=not_in_place,
         kernels={
             f"{CODED}_bwd_x_s8": (None, (Conv2d, CodedWeights, ErrorS8, Clamp, ErrorS8, SCRATCH)),

@@ -15,7 +15,7 @@ from microtrain.convert.reference import kernels as reference
 from microtrain.convert.reference.hostlib import NUMBER, S8, S32, SCRATCH, U8, U16, Clamp, ErrorS8, Sgd
 from microtrain.convert.reference.windows import centred, requantized, window_sums
 
-from . import bias, bounds, conv_aten, conv_constants, conv_structs
+from . import bias, bounds, conv_aten, conv_constants, conv_structs, unit
 from .bounds import forward_of, geometry, layer_guard
 from .conv_constants import multipliers, qas_weights, weight_id
 from .conv_structs import Conv2d, SavedInput, SplitWeights, TrainedBias, TrainedWeights, c_struct
@@ -39,6 +39,7 @@ from .table import (
     no_structs,
     not_in_place,
 )
+from .unit import Unit, depthwise_errors, depthwise_weights, input_errors, of_forward, parts_of, weights
 from .work import by_size, with_biases, with_updates
 
 if TYPE_CHECKING:
@@ -307,6 +308,24 @@ def _way_dense_weights(graph: Graph, node: Node) -> str:
     return _way_dense(graph, node) or (f" +{bits} bits" if bits else "")
 
 
+def _unit_input(graph: Graph, node: Node, strip: Conv2d | None) -> Unit:
+    p = c_struct(graph, node)
+    return (
+        depthwise_errors(p)
+        if graph.layers[node.layer or ""].depthwise
+        else input_errors(p, parts_of(graph, node))
+    )
+
+
+def _unit_weights(graph: Graph, node: Node, strip: Conv2d | None) -> Unit:
+    layer, p = graph.layers[node.layer or ""], c_struct(graph, node)
+    return (
+        depthwise_weights(p, len(layer.trained))
+        if layer.depthwise
+        else weights(p, len(layer.trained), layer.fraction_bits)
+    )
+
+
 def _forward(op: str, depthwise: bool) -> ForwardOp:
     kernels, _, _ = _kernels(op, ())
     return ForwardOp(
@@ -319,6 +338,7 @@ def _forward(op: str, depthwise: bool) -> ForwardOp:
         macs=macs,
         way=_way_depthwise if depthwise else _way_dense,
         work=with_biases,
+        unit=of_forward(unit.depthwise if depthwise else unit.dense, c_struct),
         in_place=_in_place(f"{op}_fwd"),
         kernels=kernels | _in_place_kernel(f"{op}_fwd") | ({} if depthwise else EXPAND),
         header="conv2d",
@@ -369,6 +389,7 @@ def _input_gradient(op: str, depthwise: bool) -> BackwardOp:
         macs=macs,
         way=_way_depthwise if depthwise else _way_dense,
         work=by_size,
+        unit=_unit_input,
         in_place=_in_place(f"{op}_bwd_x") if depthwise else not_in_place,
         kernels=kernels | (_in_place_kernel(f"{op}_bwd_x") if depthwise else {}),
         header="conv2d",
@@ -390,6 +411,7 @@ def _weight_gradient(op: str, depthwise: bool) -> BackwardOp:
         macs=macs_weights,
         way=_way_depthwise if depthwise else _way_dense_weights,
         work=with_updates,
+        unit=_unit_weights,
         in_place=not_in_place,
         kernels=kernels,
         header="conv2d",

@@ -14,6 +14,7 @@ from microtrain.convert.reference.hostlib import NUMBER, S8, U16
 from . import bounds
 from .environment import Env
 from .table import Op, SavingOp, no_macs, no_scratch, not_in_place
+from .unit import whole
 from .work import by_size, one_way
 
 
@@ -51,6 +52,7 @@ OPS: tuple[Op, ...] = (
         macs=no_macs,
         way=one_way,
         work=by_size,
+        unit=whole,
         in_place=not_in_place,
         kernels={"gather_s8": (None, (NUMBER, NUMBER, S8, U16, NUMBER, S8))},
         header="conv2d",

@@ -54,6 +54,14 @@ from .table import (
     no_structs,
     not_in_place,
 )
+from .unit import (
+    Unit,
+    in_groups,
+    input_errors_in_groups,
+    parts_of,
+    weights_in_groups,
+    with_biases_expanded,
+)
 from .work import by_size, one_way, with_biases, with_updates
 
 GROUPED = "gconv2d"
@@ -263,6 +271,26 @@ _KERNELS: dict[str, dict[str, Signature]] = {
 }
 
 
+def _taps(graph: Graph, node: Node) -> int:
+    weight = graph.layers[node.layer or ""].weight
+    return int(weight.shape[1] * weight.shape[2])
+
+
+def _unit_forward(graph: Graph, node: Node, strip: Conv2d | None) -> Unit:
+    p, groups = strip or c_struct(graph, node), groups_of(graph, node).groups
+    return with_biases_expanded(in_groups(p, groups, _taps(graph, node), len(node.outputs) > 1), graph, node)
+
+
+def _unit_input(graph: Graph, node: Node, strip: Conv2d | None) -> Unit:
+    p, groups = c_struct(graph, node), groups_of(graph, node).groups
+    return input_errors_in_groups(p, groups, _taps(graph, node), parts_of(graph, node))
+
+
+def _unit_weights(graph: Graph, node: Node, strip: Conv2d | None) -> Unit:
+    p, groups, trained = c_struct(graph, node), groups_of(graph, node).groups, parts_of(graph, node)[1]
+    return weights_in_groups(p, groups, _taps(graph, node), trained)
+
+
 OPS: tuple[Op, ...] = (
     ForwardOp(
         GROUPED,
@@ -274,6 +302,7 @@ OPS: tuple[Op, ...] = (
         macs=conv.macs,
         way=one_way,
         work=with_biases,
+        unit=_unit_forward,
         in_place=not_in_place,
         kernels=_KERNELS["fwd"] | conv.EXPAND,
         header=HEADER,
@@ -306,6 +335,7 @@ OPS: tuple[Op, ...] = (
         macs=conv.macs,
         way=one_way,
         work=by_size,
+        unit=_unit_input,
         in_place=not_in_place,
         kernels=_KERNELS["bwd_x"],
         header=HEADER,
@@ -323,6 +353,7 @@ OPS: tuple[Op, ...] = (
         macs=conv.macs_weights,
         way=one_way,
         work=with_updates,
+        unit=_unit_weights,
         in_place=not_in_place,
         kernels=_KERNELS["bwd_w"],
         header=HEADER,

@@ -40,6 +40,7 @@ from .table import (
     no_structs,
     not_in_place,
 )
+from .unit import whole
 from .work import by_size, one_way
 
 if TYPE_CHECKING:
@@ -217,6 +218,7 @@ FORWARD = ForwardOp(
     macs=_macs,
     way=one_way,
     work=by_size,
+    unit=whole,
     in_place=not_in_place,
     kernels={"head_fwd_f32": (None, (Head, S8, F32, F32, F32))},
     header="head",
@@ -249,6 +251,7 @@ INPUT_GRADIENT = BackwardOp(
     macs=_macs,
     way=one_way,
     work=by_size,
+    unit=whole,
     in_place=not_in_place,
     kernels={
         "head_bwd_x_f32": (None, (Head, F32, F32, Clamp, ErrorS8, SCRATCH)),
@@ -269,6 +272,7 @@ UPDATE = BackwardOp(
     macs=_macs,
     way=one_way,
     work=by_size,
+    unit=whole,
     in_place=not_in_place,
     kernels={"head_bwd_w_f32": (None, (Head, F32, S8, F32, F32, Sgd))},
     header="head",

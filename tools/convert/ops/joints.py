@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from microtrain.convert.ir import Clamp, Node
+from microtrain.convert.ir import Clamp, Graph, Node
 from microtrain.convert.names import Names, number
 from microtrain.convert.reference.hostlib import FACTOR, NUMBER, ErrorS8
 from microtrain.convert.reference.hostlib import Clamp as ClampRecord
 
 from . import bounds
+from .conv_structs import Conv2d
 from .environment import Env
 from .table import (
     NOT_ALIGNED,
@@ -19,6 +20,7 @@ from .table import (
     no_scratch,
     shape_of_input,
 )
+from .unit import Unit, sums_of_errors, whole
 from .work import by_size, one_way
 
 PASS, ADD = "error_pass", "error_add"
@@ -39,6 +41,11 @@ def _call_pass(names: Names, node: Node) -> str:
     error, out = names.error(x.name), names.error(node.outputs[0])
     factor = number(node.factors[0])
     return f"error_pass_s8({x.pixels}, {x.channels}, {error}, {factor}, {names.clamp()}, {out});"
+
+
+def _unit_sum(graph: Graph, node: Node, strip: Conv2d | None) -> Unit:
+    error = graph.tensors[node.inputs[0]]
+    return sums_of_errors(error.pixels, error.channels)
 
 
 def _call_sum(names: Names, node: Node) -> str:
@@ -70,6 +77,7 @@ OPS: tuple[Op, ...] = (
         macs=no_macs,
         way=one_way,
         work=by_size,
+        unit=whole,
         in_place=in_place_of(0),
         kernels={f"{PASS}_s8": (None, (NUMBER, NUMBER, ErrorS8, FACTOR, ClampRecord, ErrorS8))},
         header="elementwise",
@@ -87,6 +95,7 @@ OPS: tuple[Op, ...] = (
         macs=no_macs,
         way=one_way,
         work=by_size,
+        unit=_unit_sum,
         in_place=in_place_of(0, 1),
         kernels={
             f"{ADD}_s8": (None, (NUMBER, NUMBER, ErrorS8, FACTOR, ErrorS8, FACTOR, ClampRecord, ErrorS8))

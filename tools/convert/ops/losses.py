@@ -18,6 +18,7 @@ from microtrain.convert.reference.numeric import f32
 from .bounds import no_integers
 from .environment import Env
 from .table import NOT_ALIGNED, BackwardOp, Updates, in_place_of, no_macs, no_scratch, shape_of_input
+from .unit import whole
 from .work import by_size, one_way
 
 AGAINST_A_LABEL: tuple[Any, ...] = (NUMBER, F32, NUMBER, F32)  # logits, and their gradient
@@ -41,6 +42,7 @@ def loss(
         macs=no_macs,
         way=one_way,
         work=by_size,
+        unit=whole,
         in_place=in_place_of(0),
         kernels={f"{name}_f32": (ctypes.c_float, takes)},
         header=header,

@@ -40,7 +40,8 @@ from .table import (
     no_tables,
     shape_of_input,
 )
-from .work import by_size, one_way
+from .unit import whole
+from .work import Terms, by_size, one_way
 
 if TYPE_CHECKING:
     from .tape import Tape
@@ -151,6 +152,12 @@ def c_struct(graph: Graph, node: Node) -> Normalise:
     return Normalise(**sizes, y_zero=y.zero, unit=float(f32(1.0 / y.scale)), epsilon=epsilon)
 
 
+def _work(graph: Graph, node: Node) -> Terms:
+    """Also what is done once for each set of values that are normalised together."""
+    p = c_struct(graph, node)
+    return {**by_size(graph, node), "sets": p.groups * (p.pixels if p.apart else 1)}
+
+
 def _gradient(tape: Tape, node: Node, error: str | None) -> None:
     if error is not None:
         tape.send(node.inputs[0], Node(BACKWARD, node.name, (error, node.inputs[0]), ()))
@@ -248,7 +255,8 @@ OPS: tuple[Op, ...] = (
         scratch=no_scratch,
         macs=lambda graph, node: 2 * graph.tensors[node.inputs[0]].elements,
         way=one_way,
-        work=by_size,
+        work=_work,
+        unit=whole,
         in_place=in_place_of(0),
         kernels={f"{GROUP_NORM}_fwd_s8": (None, (Normalise, S8, S8, U8))},
         header="normalise",
@@ -280,7 +288,8 @@ OPS: tuple[Op, ...] = (
         scratch=_scratch,
         macs=lambda graph, node: 2 * graph.tensors[node.inputs[0]].elements,
         way=one_way,
-        work=by_size,
+        work=_work,
+        unit=whole,
         in_place=in_place_of(0),
         kernels={
             f"{BACKWARD}_s8": (None, (Normalise, ErrorS8, S8, Clamp, ErrorS8, SCRATCH)),

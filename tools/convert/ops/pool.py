@@ -46,6 +46,7 @@ from .table import (
     no_tables,
     not_in_place,
 )
+from .unit import whole
 from .work import by_size, one_way
 
 if TYPE_CHECKING:
@@ -307,6 +308,7 @@ def _forward(kind: _Kind) -> ForwardOp:
         macs=no_macs,
         way=one_way,
         work=by_size,
+        unit=whole,
         in_place=not_in_place,
         kernels={f"{kind.name}_fwd_s8": kind.arguments},
         header="pool",
@@ -343,6 +345,7 @@ def _backward(name: str, positions: tuple[Any, ...]) -> BackwardOp:
         macs=no_macs,
         way=one_way,
         work=by_size,
+        unit=whole,
         in_place=not_in_place,
         kernels={
             f"{kernel}_s8": (None, (Pool, ErrorS8, *positions, Clamp, ErrorS8, SCRATCH)),

@@ -40,6 +40,7 @@ from .table import (
     no_tables,
     not_in_place,
 )
+from .unit import whole
 from .work import by_size, one_way
 
 if TYPE_CHECKING:
@@ -231,6 +232,7 @@ FORWARD = ForwardOp(
     macs=no_macs,
     way=one_way,
     work=by_size,
+    unit=whole,
     in_place=not_in_place,
     kernels={"reconstruct_fwd_f32": (None, (Reconstruct, S8, S8, F32))},
     header=NAME,
@@ -266,6 +268,7 @@ OPS: tuple[Op, ...] = (
         macs=no_macs,
         way=one_way,
         work=by_size,
+        unit=whole,
         in_place=not_in_place,
         kernels={f"{BACKWARD}_s8": (None, (Reconstruct, F32, S8, S8, Clamp, ErrorS8))},
         header=NAME,

@@ -43,6 +43,7 @@ from .table import (
     not_in_place,
     shape_of_input,
 )
+from .unit import whole
 from .work import by_size, one_way
 
 if TYPE_CHECKING:
@@ -226,6 +227,7 @@ def _backward(
         macs=_macs,
         way=one_way,
         work=by_size,
+        unit=whole,
         in_place=in_place,
         kernels={f"{name}_s8": takes},
         header="scale",
@@ -246,6 +248,7 @@ OPS: tuple[Op, ...] = (
         macs=_macs,
         way=one_way,
         work=by_size,
+        unit=whole,
         in_place=in_place_of(0),
         kernels={f"{SCALE}_fwd_s8": (None, (*_SIZED, S8, S8, S8, U8))},
         header="scale",

@@ -18,6 +18,7 @@ from .ctext import numbers, struct
 from .environment import Env
 from .stage import ClosingStage, ElementStage, Stage, WindowStage
 from .table import Op, StreamOp
+from .unit import whole
 from .work import of_parts, one_way
 
 STAGES_MAX = 12  # STREAM_STAGES_MAX of kernels/stream.h
@@ -313,6 +314,7 @@ OPS: tuple[Op, ...] = (
         macs=_macs,
         way=one_way,
         work=of_parts,
+        unit=whole,
         in_place=_in_place,
         kernels={},
         header="stream",

@@ -23,6 +23,7 @@ from .ctext import Table
 from .environment import Env
 from .outputs import Output
 from .stage import Stage
+from .unit import Units
 from .work import Terms
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class Op(Entry):
     macs          multiply-accumulates of one execution
     way           which way through its kernels a step takes, where that changes what it costs: " 3x3/1"
     work          numbers that the instructions of a step grow with, by name
+    unit          what a piece of it is made of in the library; None: it cannot stop on its way
     in_place      inputs whose memory the first output may take: position -> by how many bytes at least it
                   must begin before that input
     kernels       its C functions: name -> what it returns and takes
@@ -74,6 +76,7 @@ class Op(Entry):
     macs: Callable[[Graph, Node], int]
     way: Callable[[Graph, Node], str]
     work: Callable[[Graph, Node], Terms]
+    unit: Units
     in_place: Callable[[Graph, Node], Mapping[int, int]]
     kernels: Mapping[str, Signature]
     header: str

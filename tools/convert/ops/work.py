@@ -81,3 +81,13 @@ def of_part(graph: Graph, node: Node, part: Node) -> dict[str, int]:
         f"rows of {part.op}": rows,
         f"outputs of {part.op}": rows * columns * channels,
     }
+
+
+def in_one_go(graph: Graph, node: Node) -> Terms:
+    """Of a step that is one piece in the library: also what the windows of its layer see."""
+    found = dict(ops.TABLE[node.op].work(graph, node))
+    window = next((n.window for n in graph.forward_layers if n.name == node.name), node.window)
+    few, many = sorted((found["in elements"], found["out elements"]))
+    if window and min(found["in pixels"], found["out pixels"]) > 1:
+        found |= {"windows": window.kh * window.kw * few, "elements of windows": many}
+    return found

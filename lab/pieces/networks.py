@@ -1,0 +1,226 @@
+"""Networks that hold every op in many sizes, to fit with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import islice, product
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+from lab.networks import Builder, varied_network, with_codes
+from lab.sizes.networks import OTHERS, SCHEMES, Excited, quantized, samples
+from microtrain.base.paths import ROOT
+from microtrain.convert.frontends.module import LoadedModel, load_model
+from microtrain.convert.ir import ConvertError, Graph
+from microtrain.convert.ops.normalise_aten import GROUP_NORM
+from microtrain.convert.ops.reconstruct import closed
+from microtrain.convert.ops.regression import measured as with_units
+from microtrain.convert.pipeline import Compiled, Passes, compile_graph
+from microtrain.convert.scheme import Scheme
+
+SEEDS = 48
+CODED = 4  # one of so many networks has its weights in codes
+PASSES = (Passes(), Passes(fused=False), Passes(arriving=False))
+NORMS = {"groups": (3.0, 0.0), "layer": (1.0, 0.0), "instances": (12.0, 0.0), "pixels": (1.0, 1.0)}
+AT_ONCE = 12  # models in a program
+Named = tuple[str, Compiled]
+
+
+def batches(folder: Path) -> Iterator[dict[str, Compiled]]:
+    """Models that are built into one program."""
+    own = (varied(range(SEEDS)), normed(), groups(), small())
+    others = (everything(folder), activated(folder), closed_again(folder))
+    for networks in (*own, *others):
+        while batch := dict(islice(networks, AT_ONCE)):
+            yield batch
+    yield from ({name: compiled} for name, compiled in large())
+
+
+def varied(seeds: range) -> Iterator[Named]:
+    """Random chains, each trained in another way; one that cannot be is left out."""
+    for seed in seeds:
+        graph, scheme = varied_network(seed), SCHEMES[seed % len(SCHEMES)]
+        if scheme.name == "part" and min(layer.columns for layer in graph.layers.values()) < 2:
+            scheme = SCHEMES[-2]
+        graph = with_codes(graph, seed) if seed % CODED == CODED - 1 else graph
+        compiled = trained(graph, scheme, PASSES[seed // len(SCHEMES) % len(PASSES)])
+        if compiled:
+            yield f"varied{seed}", compiled
+
+
+def trained(graph: Graph, scheme: Scheme, passes: Passes = PASSES[0]) -> Compiled | None:
+    try:
+        return compile_graph(graph, scheme, graph.tensors[graph.output].channels, passes)
+    except ConvertError:
+        return None
+
+
+def normed() -> Iterator[Named]:
+    """Every kind of normalisation, of few and of many pixels."""
+    for (kind, factors), size in product(NORMS.items(), (12, 24, 40)):
+        b = Builder(np.random.default_rng(size), (size, size, 3))
+        x = b.conv("x", 12, 3, 2, relu=False)
+        x = b.depthwise(b.layer(GROUP_NORM, x, factors=(1e-5, *factors)), 1, 1)
+        x = b.depthwise(b.layer(GROUP_NORM, b.conv(x, 12), factors=(1e-5, *factors)), 1, 1)
+        graph = b.finish(b.conv(x, 11), 5)
+        for scheme in (SCHEMES[2], SCHEMES[4]):
+            compiled = trained(graph, scheme)
+            assert compiled is not None
+            yield f"{kind}{size}_{scheme.name.replace('+', '_')}", compiled
+
+
+def groups() -> Iterator[Named]:
+    """Convolutions in groups and with taps apart."""
+    rng = np.random.default_rng(2)
+    for number in range(12):
+        size, width = int(rng.integers(6, 30)), int(rng.choice([6, 12, 24]))
+        b = Builder(rng, (size, size, 3))
+        x = b.conv("x", width, 3, int(rng.integers(1, 3)))
+        for _ in range(2):
+            own = int(rng.choice([g for g in (1, 2, 3, 6, width) if width % g == 0]))
+            x = b.grouped(x, width, int(rng.choice([1, 3])), 1, groups=own, apart=int(rng.integers(1, 3)))
+        graph = b.finish(x, 4)
+        for scheme in (SCHEMES[3], SCHEMES[2]):
+            compiled = trained(graph, scheme, PASSES[number % len(PASSES)])
+            if compiled:
+                yield f"groups{number}_{scheme.name}", compiled
+
+
+def small() -> Iterator[Named]:
+    """Chains of few pixels and few channels, where all that is done once counts."""
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        size = int(rng.integers(2, 10))
+        b = Builder(rng, (size, size, int(rng.choice([1, 3]))))
+        x = b.conv("x", int(rng.integers(1, 8)), int(rng.integers(1, 3)), int(rng.integers(1, 3)))
+        for kind in rng.choice(list(_KINDS), 4):
+            x = _KINDS[kind](b, x, rng)
+        graph = b.finish(b.conv(x, int(rng.integers(1, 8))), 3)
+        compiled = trained(graph, SCHEMES[int(rng.integers(2, 5))], PASSES[seed % len(PASSES)])
+        if compiled:
+            yield f"small{seed}", compiled
+
+
+def _kernel(b: Builder, x: str, rng: np.random.Generator) -> int:
+    return int(rng.integers(1, 1 + min(3, b.tensors[x].shape[0])))
+
+
+def _divisor(channels: int, rng: np.random.Generator) -> int:
+    return int(rng.choice([n for n in range(1, channels + 1) if channels % n == 0]))
+
+
+def _dense(b: Builder, x: str, rng: np.random.Generator) -> str:
+    kernel = _kernel(b, x, rng)
+    return b.conv(x, int(rng.integers(1, 8)), kernel, int(rng.integers(1, 3)), bool(rng.random() < 0.5))
+
+
+def _norm(b: Builder, x: str, rng: np.random.Generator) -> str:
+    factors = (1e-5, float(_divisor(b.tensors[x].channels, rng)), float(rng.random() < 0.5))
+    return b.depthwise(b.layer(GROUP_NORM, x, factors=factors), 1, 1)
+
+
+def _grouped(b: Builder, x: str, rng: np.random.Generator) -> str:
+    groups = _divisor(b.tensors[x].channels, rng)
+    return b.grouped(x, groups * int(rng.integers(1, 4)), _kernel(b, x, rng), 1, groups=groups)
+
+
+def _pool(b: Builder, x: str, rng: np.random.Generator) -> str:
+    if b.tensors[x].shape[0] < 2:
+        return x
+    return b.pool(str(rng.choice(["maxpool", "avgpool"])), x, 2, int(rng.integers(1, 3)))
+
+
+_KINDS: dict[str, Callable[[Builder, str, np.random.Generator], str]] = {
+    "dense": _dense,
+    "depthwise": lambda b, x, rng: b.depthwise(x, _kernel(b, x, rng), int(rng.integers(1, 3))),
+    "norm": _norm,
+    "add": lambda b, x, rng: b.add(b.conv(x, b.tensors[x].channels), x),
+    "groups": _grouped,
+    "pool": _pool,
+}
+
+
+def everything(folder: Path) -> Iterator[Named]:
+    """Those whose code lab/sizes measures: every op there is."""
+    for number, compiled in enumerate(samples(ROOT, folder)):
+        yield f"all{number}", compiled
+
+
+class Activated(nn.Module):
+    """Every activation between two convolutions, and channels that are scaled."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, channels, 1)
+        self.acts = nn.ModuleList([nn.ReLU6(), nn.Hardswish(), nn.Hardsigmoid(), nn.LeakyReLU(0.1), *OTHERS])
+        self.convs = nn.ModuleList(nn.Conv2d(channels, channels, 1) for _ in self.acts)
+        self.excited, self.head = Excited(channels), nn.Linear(channels, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.excited(self.stem(x))
+        for act, conv in zip(self.acts, self.convs, strict=True):
+            x = conv(act(x))
+        result: torch.Tensor = self.head(x.mean((2, 3)))
+        return result
+
+
+def activated(folder: Path) -> Iterator[Named]:
+    """Activations as steps of their own, of few and of many values."""
+    for channels, size in ((1, 6), (3, 30), (12, 5), (40, 9), (16, 24)):
+        torch.manual_seed(channels)
+        network, example = Activated(channels).eval(), torch.zeros(1, 3, size, size)
+        images = np.random.default_rng(0).integers(0, 256, (4, size, size, 3)).astype(np.uint8)
+        graph = quantized(exported(network, example, folder / f"activated{channels}.pt2"), images)
+        compiled = trained(graph, SCHEMES[3], PASSES[1])
+        assert compiled is not None
+        yield f"activated{channels}", compiled
+
+
+def exported(network: nn.Module, example: torch.Tensor, path: Path) -> LoadedModel:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    torch.export.save(torch.export.export(network, (example,)), path)
+    return load_model(path)
+
+
+def closed_again(folder: Path) -> Iterator[Named]:
+    """Autoencoders, and the losses of few and of many outputs."""
+    for numbers in (4, 60, 240):
+        layers = nn.Sequential(nn.Flatten(), nn.Linear(numbers, 16), nn.ReLU(), nn.Linear(16, numbers)).eval()
+        loaded = exported(layers, torch.zeros(1, 1, 1, numbers), folder / f"closed{numbers}.pt2")
+        images = np.random.default_rng(0).integers(0, 256, (16, 1, numbers, 1)).astype(np.uint8)
+        graph = quantized(replace(loaded, graph=closed(loaded.graph)), images)
+        yield f"closed{numbers}", compile_graph(graph, SCHEMES[2], 2)
+    for classes, loss in product((2, 30, 120), ("mse", "huber", "squares", "labels")):
+        b = Builder(np.random.default_rng(classes), (9, 9, 3))
+        graph = b.finish(b.conv("x", 7, 3, 2), classes)
+        spread = np.random.default_rng(0).normal(0, 1, (8, classes))
+        own = with_units(graph, spread) if loss in ("huber", "squares") else graph
+        yield f"{loss}{classes}", compile_graph(own, replace(SCHEMES[2], loss=loss), classes)
+
+
+def large() -> Iterator[Named]:
+    """Inverted bottlenecks as wide as those of MobileNetV2."""
+    for seed, scheme in enumerate((SCHEMES[2], SCHEMES[4])):
+        rng = np.random.default_rng(seed)
+        b = Builder(rng, (96, 96, 3))
+        x = b.conv("x", 16, 3, 2)
+        for width, kernel, stride in (
+            (16, 3, 2),
+            (24, 5, 2),
+            (24, 7, 1),
+            (48, 5, 2),
+            (96, 3, 1),
+            (160, 7, 2),
+        ):
+            y = b.depthwise(b.conv(x, int(rng.integers(3, 6)) * b.tensors[x].channels), kernel, stride)
+            y = b.conv(y, width, relu=False)
+            x = b.add(x, y) if b.tensors[x].shape == b.tensors[y].shape else y
+        compiled = trained(
+            b.finish(b.conv(x, 256), 10), replace(scheme, weights={-1: 0.5, -3: 1.0}, biases=9)
+        )
+        assert compiled is not None
+        yield f"large{seed}", compiled
