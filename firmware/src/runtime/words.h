@@ -14,7 +14,7 @@
 
 #define MAGIC 0x4e49544du /* "MTIN" */
 
-enum job { NO_JOB, ROW, INFERENCE, TRAINING };
+enum job { NO_JOB, ROW, INFERENCE, TRAINING, RECALLING };
 
 struct instance {
     uint32_t magic;
