@@ -40,8 +40,8 @@ struct microtrain_model {
     void (*take_row)(struct model_memory *memory);
     const float *(*logits)(struct model_memory *memory);
     void (*step)(struct model_memory *memory, uint32_t number, struct model_pass *pass);
-    uint32_t record_step, record_bytes; /* steps of the front, whose output a record holds; 0 bytes: converted without */
-    void (*keep)(struct model_memory *memory, uint8_t *record); /* behind the front */
+    uint32_t record_step, record_bytes; /* steps of the front, what it makes as a record; 0: converted without */
+    void (*keep)(struct model_memory *memory, uint8_t *record);         /* behind the front */
     void (*recall)(struct model_memory *memory, const uint8_t *record); /* in its place */
     void (*imprint_clear)(struct model_memory *memory); /* NULL: converted without statistics of features */
     void (*imprint_add)(struct model_memory *memory, uint32_t label);

@@ -25,7 +25,7 @@ struct expected {
         int slides, scored;
     } then; /* once the pieces are done */
     struct board board;
-    uint32_t room, records;                  /* for records; a lower bound of those held */
+    uint32_t room, records; /* for records; a lower bound of those held */
     uint64_t arena[PROGRAM_ARENA_BYTES / 8 + 1], learned[PROGRAM_TRAINABLE_BYTES / 8 + 1], old[OLD_WORDS];
     struct microtrain instance;
 };
@@ -303,11 +303,11 @@ static void remember(struct expected *x)
     bytes = bytes < sizeof x->old ? bytes : (uint32_t)sizeof x->old;
     int wanted = let_in(x);
     if (wanted == MICROTRAIN_OK) {
-        wanted = !sizes.record_bytes                   ? MICROTRAIN_ERR_NO_RECORDS
-                 : none                                ? MICROTRAIN_OK
-                 : odd                                 ? MICROTRAIN_ERR_ALIGNMENT
-                 : bytes < sizes.memory_bytes          ? MICROTRAIN_ERR_MEMORY
-                                                       : MICROTRAIN_OK;
+        wanted = !sizes.record_bytes          ? MICROTRAIN_ERR_NO_RECORDS
+                 : none                       ? MICROTRAIN_OK
+                 : odd                        ? MICROTRAIN_ERR_ALIGNMENT
+                 : bytes < sizes.memory_bytes ? MICROTRAIN_ERR_MEMORY
+                                              : MICROTRAIN_OK;
     }
     void *memory = none ? NULL : (uint8_t *)x->old + odd;
     expect("remember", microtrain_remember(&x->instance, memory, bytes), wanted, wanted);
@@ -318,16 +318,24 @@ static void remember(struct expected *x)
     }
 }
 
+/* A step on a record; an input is mostly learned from first where there is none, as chance alone seldom comes to that. */
 static void recall(struct expected *x)
 {
+    if (x->made && !x->under_way && x->room && !x->records && draw(4)) {
+        expect("feed", microtrain_feed(&x->instance, pixels), MICROTRAIN_OK, MICROTRAIN_OK);
+        expect("train", microtrain_train(&x->instance, draw(PROGRAM_CLASSES), NULL), MICROTRAIN_OK, MICROTRAIN_OK);
+        forget_input(x);
+        count_records(x);
+        expect("a record", x->records != 0, 1, 1);
+    }
     uint32_t of = draw(5), left = draw(of + 2), pieces = draw(2);
     float loss;
     int wanted = let_in(x);
     if (wanted == MICROTRAIN_OK) {
-        wanted = !sizes.record_bytes    ? MICROTRAIN_ERR_NO_RECORDS
-                 : !of || left > of     ? MICROTRAIN_ERR_ARGUMENT
-                 : !x->records          ? MICROTRAIN_ERR_EMPTY
-                                        : MICROTRAIN_OK;
+        wanted = !sizes.record_bytes ? MICROTRAIN_ERR_NO_RECORDS
+                 : !of || left > of  ? MICROTRAIN_ERR_ARGUMENT
+                 : !x->records       ? MICROTRAIN_ERR_EMPTY
+                                     : MICROTRAIN_OK;
     }
     int status = pieces ? microtrain_recall_begin(&x->instance, left, of)
                         : microtrain_recall(&x->instance, left, of, draw(2) ? &loss : NULL);
@@ -449,6 +457,10 @@ static void other(struct expected *x)
         expect("reset", microtrain_reset(&x->instance), wanted, wanted);
         forget_input(x);
         x->records = 0;
+        if (x->made) {
+            count_records(x);
+            expect("records after reset", (int)x->records, 0, 0);
+        }
         break;
     case 1:
         expect("set", microtrain_set(&x->instance, draw(99), 1.0f), let_in(x), let_in(x));
@@ -473,7 +485,7 @@ static void other(struct expected *x)
 
 static void call(struct expected *x)
 {
-    uint32_t kind = draw(27);
+    uint32_t kind = draw(28);
     int scored = x->scored;
     x->scored = 0; /* any call that is let in ends it, but scores itself */
     if (kind < 1) {
@@ -500,8 +512,8 @@ static void call(struct expected *x)
         slide(x);
     } else if (kind < 24) {
         other(x);
-    } else if (kind < 25) {
-        (draw(3) ? recall : remember)(x);
+    } else if (kind < 26) {
+        (draw(8) ? recall : remember)(x);
     } else if (x->made && !x->under_way) {
         x->scored = scored;
         for (uint32_t n = 1 + draw(6); n; n--) {
@@ -525,6 +537,9 @@ static void sequence(void)
         if (draw(8)) {
             make(&known[i]);
         }
+        if (sizes.record_bytes && draw(4)) {
+            remember(&known[i]);
+        }
     }
     for (uint32_t n = 1 + draw(CALLS); n; n--) {
         call(&known[draw(INSTANCES)]);
@@ -533,8 +548,8 @@ static void sequence(void)
 
 static void say_worked(void)
 {
-    static const char *const names[] = {"scores",  "feed_row_begin", "train", "train_target",
-                                        "imprint", "recall",         "feed_sound", "slide", "load"};
+    static const char *const names[] = {"scores", "feed_row_begin", "train", "train_target", "imprint",
+                                        "recall", "feed_sound",     "slide", "load"};
     static const char *const fleets[] = {"fleet_along", "fleet_begin", "fleet_update", "fleet_take_back",
                                          "fleet_masked"};
     for (uint32_t k = 0; k < WORKED; k++) {

@@ -36,7 +36,7 @@
 #define BACKWARD(s, label, sgd) model_backward((s)->model, &(s)->memory, label, sgd)
 #define ALIVE()
 #define CYCLES() 0u
-#define MODEL_RECORDS 1 /* a buffer is the caller's */
+#define MODEL_RECORDS 1     /* a buffer is the caller's */
 #define MODEL_TARGETS 0     /* the library's functions take them */
 #define MODEL_FLEET_BYTES 0 /* they are the caller's */
 

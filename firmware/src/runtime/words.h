@@ -50,6 +50,12 @@ _Static_assert(sizeof(struct instance) == sizeof(struct microtrain), "MICROTRAIN
 
 #endif
 
+#if MODEL_RECORDS > 0
+#define HELD(s) replay_held(s)
+#else
+#define HELD(s) 0u
+#endif
+
 /* What a call needs of the instance. */
 enum needs { NEEDS_NOTHING, NEEDS_NO_STEP };
 

@@ -343,7 +343,6 @@ static mp_obj_t recall_begin(mp_obj_t self, mp_obj_t left, mp_obj_t of)
 }
 static MP_DEFINE_CONST_FUN_OBJ_3(recall_begin_obj, recall_begin);
 
-
 static mp_obj_t feed_row_begin(mp_obj_t object, mp_obj_t y, mp_obj_t row)
 {
     model_t *self = self_of(object);
