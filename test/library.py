@@ -19,7 +19,8 @@ OK, NONE, MORE = 0, 1, 2
 ARGUMENT, INSTANCE, MEMORY, ALIGNMENT, BUSY, INPUT, ORDER, LABEL = range(-1, -9, -1)
 NO_STATISTICS, EMPTY, FULL, OTHER_MODEL, FORMAT, SLOT, STORAGE = range(-9, -16, -1)
 TASK = -19
-WORDS = 32
+NO_RECORDS = -21
+WORDS = 36
 
 u32, pointer = ctypes.c_uint32, ctypes.c_void_p
 
@@ -34,7 +35,7 @@ class Sizes(ctypes.Structure):
         for name in (
             *("arena_bytes", "trainable_bytes", "slot_bytes", "height", "width", "channels"),
             *("row_bytes", "input_bytes", "classes", "targets", "sound_samples"),
-            *("hop_rows", "hop_samples"),
+            *("hop_rows", "hop_samples", "record_bytes", "memory_bytes"),
         )
     )
 
@@ -47,6 +48,7 @@ class State(ctypes.Structure):
         ("looks", u32),
         ("diverged", ctypes.c_int),
         ("under_way", ctypes.c_int),
+        ("records", u32),
     )
 
 
@@ -215,6 +217,21 @@ class Learner:
         assert self.call("predict", scores.ctypes.data_as(pointer), ctypes.byref(label)) == OK
         assert label.value == scores.argmax()
         return scores
+
+    def remember(self, records: int) -> int:
+        """Give the instance memory for so many."""
+        size = self.sizes.memory_bytes + (records - self.sizes.classes) * self.sizes.record_bytes
+        self.remembered = (ctypes.c_uint64 * (size // 8 + 1))()
+        return self.call("remember", self.remembered, u32(size))
+
+    def recall(self, left: int = 1, of: int = 1) -> float:
+        loss = ctypes.c_float()
+        assert self.call("recall", u32(left), u32(of), ctypes.byref(loss)) == OK
+        return loss.value
+
+    def recall_in_pieces(self, left: int, of: int, work: int) -> float:
+        assert self.call("recall_begin", u32(left), u32(of)) == OK
+        return self.finish(work)[0]
 
     def state(self) -> State:
         state = State()

@@ -12,7 +12,9 @@ from library import STRICT, written
 from networks import residual_network
 
 from lab.cores.machines import CORES, Core, linked, ran
-from microtrain.convert.pipeline import compile_graph
+from microtrain.convert.memory.replay import Request
+from microtrain.convert.pipeline import Passes, compile_graph
+from microtrain.convert.recording import with_buffer
 from microtrain.convert.scheme import Scheme
 
 PAGE = (ROOT / "docs/embed.md").read_text(encoding="utf-8")
@@ -77,7 +79,9 @@ FREERTOS = {
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page's files, a board, and a library with the model garden."""
     root = tmp_path_factory.mktemp("embed")
-    compiled = compile_graph(residual_network(), Scheme("s", 4, {-1: 0.5}, head="random"), 5)
+    buffer = Request(records=8)
+    passes, scheme = Passes(imprint=8, replay=buffer), Scheme("s", 4, {-1: 0.5}, head="random")
+    compiled = with_buffer(compile_graph(residual_network(), scheme, 5, passes), buffer, None)
     written(compiled, "garden", root / "garden", root / "generated")
     files = {name: text for text, name in BLOCK.findall(PAGE)}
     for name, text in (files | FREERTOS | {"board.h": BOARD_H, "board.c": BOARD_C}).items():

@@ -22,6 +22,7 @@ from library import (
     LABEL,
     MEMORY,
     MORE,
+    NO_RECORDS,
     NO_STATISTICS,
     NONE,
     OK,
@@ -29,7 +30,9 @@ from library import (
     OTHER_MODEL,
     SLOT,
     STORAGE,
+    STRICT,
     TASK,
+    WORDS,
     Flash,
     Learner,
     images,
@@ -45,13 +48,19 @@ from test_stream import awkward_network
 from lab.networks import with_codes
 from microtrain import __version__
 from microtrain.base.paths import FIRMWARE
+from microtrain.base.plan import Origin, text
 from microtrain.convert.emit.code import generate
+from microtrain.convert.emit.document import document
 from microtrain.convert.export import cli
 from microtrain.convert.ir import Graph
+from microtrain.convert.memory.replay import Request
 from microtrain.convert.native_model import NativeModel, Sgd
 from microtrain.convert.pipeline import Compiled, Passes, compile_graph
+from microtrain.convert.recording import with_buffer
 from microtrain.convert.scheme import Scheme, convolutions
-from microtrain.simulate.blueprint import stored
+from microtrain.simulate.blueprint import load_blueprint, stored
+from microtrain.simulate.machine import Machine, library
+from microtrain.simulate.replay import Rehearsing
 
 # What a callback of a flash asserts reaches pytest as a warning alone: no exception can pass through C.
 pytestmark = pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
@@ -279,7 +288,7 @@ def test_it_has_no_writable_globals_no_libc_and_no_name_but_its_own(folder: Path
     headers = ("microtrain.h", "microtrain_fleet.h")
     header = "".join((FIRMWARE / "include" / name).read_text(encoding="utf-8") for name in headers)
     public = set(re.findall(r"^[a-z].*?\b(microtrain_\w+)\(", header, re.MULTILINE))
-    assert len(public) == 31 and public <= names
+    assert len(public) == 34 and public <= names
 
 
 def test_a_planted_global_and_malloc_are_noticed(folder: Path, tmp_path: Path) -> None:
@@ -304,8 +313,8 @@ def test_every_status_has_a_text_of_its_own(lib: ctypes.CDLL) -> None:
     codes = [int(n) for n in re.findall(r"^    MICROTRAIN_\w+ = (-?\d+)", header, re.MULTILINE)]
     lib.microtrain_text.restype = ctypes.c_char_p
     texts = {lib.microtrain_text(code) for code in codes}
-    assert len(codes) == len(texts) == 23 and b"no such status" not in texts
-    for code in (3, 4711, -21, -(2**31), 2**31 - 1):
+    assert len(codes) == len(texts) == 24 and b"no such status" not in texts
+    for code in (3, 4711, -22, -(2**31), 2**31 - 1):
         assert lib.microtrain_text(code) == b"no such status"
 
 
@@ -345,6 +354,9 @@ def test_bad_arguments_are_refused(lib: ctypes.CDLL) -> None:
         (INPUT, "imprint", (u32(0),)),
         (LABEL, "imprint", (u32(x.sizes.classes),)),
         (EMPTY, "imprint_head", (None,)),
+        (NO_RECORDS, "remember", (None, u32(0))),
+        (NO_RECORDS, "recall", (u32(1), u32(1), None)),
+        (NO_RECORDS, "recall_begin", (u32(1), u32(1))),
         (ARGUMENT, "set", (u32(1), nan)),
         (ARGUMENT, "set", (u32(1), infinite)),
         (ARGUMENT, "set", (u32(1), ctypes.c_float(-1.0))),
@@ -357,7 +369,7 @@ def test_bad_arguments_are_refused(lib: ctypes.CDLL) -> None:
     for name in ("feed", "predict", "train", "reset", "save", "load", "forget", "selftest", "state", "step"):
         function = getattr(lib, f"microtrain_{name}")
         assert function(None, None, None) == ARGUMENT
-        assert function((ctypes.c_uint64 * 32)(), flash, None) == INSTANCE
+        assert function((ctypes.c_uint64 * WORDS)(), flash, None) == INSTANCE
 
 
 def test_no_sound_is_refused_without_a_front_end(lib: ctypes.CDLL) -> None:
@@ -555,3 +567,100 @@ def test_the_command_writes_and_says_what_is_wrong(models: dict[str, Compiled], 
     header.write_text(re.sub(r"#define MODEL_ID \S+", "#define MODEL_ID 0x1u", header.read_text()))
     status, said = exported(*base)
     assert status == 1 and "different conversions" in said
+
+
+# ---------------------------------------------------------------- records
+
+
+def remembering(part: int) -> Compiled:
+    """With a place for records, as they are or with several values a byte."""
+    graph = residual_network()
+    scheme = Scheme("s", 2, {-1: 1.0}, head="random")
+    request = Request(records=20, parts=(part,))
+    compiled = compile_graph(graph, scheme, 5, Passes(imprint=8, replay=request))
+    return with_buffer(compiled, request, None, images((*graph.tensors["x"].shape,), 16, 9))
+
+
+@pytest.fixture(scope="module", params=[1, 3], ids=["whole", "coded"])
+def rememberer(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[ctypes.CDLL, Machine]:
+    """A library, and the same model as the simulator has it."""
+    root, compiled = tmp_path_factory.mktemp("remembering"), remembering(request.param)
+    lib = shared(written(compiled, "rememberer", root / "lib", root / "generated"))
+    origin = Origin("rememberer", "0" * 64, "a test")
+    said = document(compiled, generate(compiled, "a test"), origin, None)
+    (root / "generated/plan.json").write_text(text(said))
+    plan = load_blueprint(root / "generated")
+    return lib, Machine(plan, library(plan, root / "native"))
+
+
+def test_records_are_kept_and_recalled_as_by_the_firmware(
+    rememberer: tuple[ctypes.CDLL, Machine],
+) -> None:
+    """Looks, a head, steps on images and on records at a falling rate: the bits of the simulator."""
+    lib, machine = rememberer
+    twin = Rehearsing(machine, 20)
+    device = Learner(lib, "rememberer")
+    twin.replay(0)
+    assert device.remember(20) == OK
+    pixels = images(device.shape, 40, 3)
+    for n, image in enumerate(pixels):
+        assert device.feed(image) == OK and device.call("imprint", u32(n % 5)) == OK
+        twin.imprint(machine.look(image), n % 5)
+    assert device.call("imprint_head", None) == OK and twin.imprint_head() == 5
+    assert device.state().records == 20
+    for n, image in enumerate(images(device.shape, 8, 4)):
+        device.train(image, n % 5)
+        twin.train(machine.look(image), n % 5)
+        device.recall()
+        twin.rehearse(1)
+    for left in range(12, 0, -1):
+        work = 500 if left % 2 else 1 << 31
+        device.recall_in_pieces(left, 12, work)
+    twin.idle(12)
+    assert device.trainables() == machine.trainables() and device.state().steps == 1 + 8 + 8 + 12
+
+
+def test_memory_for_records_is_what_the_sizes_say(rememberer: tuple[ctypes.CDLL, Machine]) -> None:
+    device = Learner(rememberer[0], "rememberer")
+    least, each = device.sizes.memory_bytes, device.sizes.record_bytes
+    assert device.call("recall", u32(1), u32(1), None) == EMPTY
+    room = (ctypes.c_uint64 * (least // 8 + 2))()
+    assert device.call("remember", room, u32(least - 1)) == MEMORY
+    assert device.call("remember", ctypes.byref(room, 4), u32(least)) == ALIGNMENT
+    assert device.call("remember", room, u32(least)) == OK
+    guard = bytes(room)[least:]
+    for n, image in enumerate(images(device.shape, 30, 5)):
+        device.train(image, n % 5)
+    assert device.state().records == 5 and bytes(room)[least:] == guard
+    assert (
+        device.call("recall", u32(2), u32(1), None) == ARGUMENT == device.call("recall", u32(0), u32(0), None)
+    )
+    assert device.recall() > 0
+    assert device.call("reset") == OK and device.state().records == 0
+    assert device.call("remember", None, u32(0)) == OK
+    device.train(images(device.shape, 1)[0], 1)
+    assert device.state().records == 0 and each > 2
+
+
+def test_without_memory_for_records_nothing_changes(rememberer: tuple[ctypes.CDLL, Machine]) -> None:
+    kept, plain = Learner(rememberer[0], "rememberer"), Learner(rememberer[0], "rememberer")
+    assert kept.remember(20) == OK
+    for n, image in enumerate(images(plain.shape, STEPS)):
+        assert kept.train(image, n % 5) == plain.train(image, n % 5)
+    assert kept.trainables() == plain.trainables()
+
+
+def test_the_header_says_how_much_memory_records_take(tmp_path: Path) -> None:
+    folder = written(remembering(3), "rememberer", tmp_path / "lib", tmp_path / "generated")
+    program = tmp_path / "size.c"
+    program.write_text(
+        '#include "rememberer.h"\nint main(void) {\n    struct microtrain_sizes s;\n'
+        "    microtrain_sizes(&rememberer, &s);\n"
+        "return REMEMBERER_RECORDS_BYTES(7) != s.memory_bytes + 2 * s.record_bytes; }\n"
+    )
+    made = tmp_path / "size"
+    files = map(str, [program, *sources(folder)])
+    subprocess.run(["gcc", *STRICT, f"-I{folder / 'src'}", *files, "-o", str(made)], check=True)
+    assert subprocess.run([str(made)], check=False).returncode == 0

@@ -99,18 +99,18 @@ def stream(kind: str, count: int = 400) -> list[int]:
 def test_c_and_python_keep_and_recall_the_same(c_buffer: ctypes.CDLL, kind: str) -> None:
     """Each image is its number, so that what lies in a record tells which image it is."""
     arena = (ctypes.c_uint32 * 1).in_dll(c_buffer, "model_arena")
-    c_buffer.replay_clear()
+    c_buffer.replay_clear(None)
     buffer, kept = Buffer(RECORDS, CLASSES), [-1] * RECORDS
     for step, label in enumerate(stream(kind)):
         arena[0] = step
-        c_buffer.replay_keep(label, 5, step)
+        c_buffer.replay_keep(None, label, 5, step)
         place = buffer.keep(label, 5, step)
         if place is not None:
             kept[place] = step
-        assert c_buffer.replay_held() == len(buffer.labels)
+        assert c_buffer.replay_held(None) == len(buffer.labels)
         for other in range(3):
             place = buffer.recall(5, 1000 * step + other)
-            assert c_buffer.replay_recall(5, 1000 * step + other) == buffer.labels[place]
+            assert c_buffer.replay_recall(None, 5, 1000 * step + other) == buffer.labels[place]
             assert arena[0] == kept[place]
 
 

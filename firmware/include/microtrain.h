@@ -59,7 +59,8 @@ enum microtrain_status {
     MICROTRAIN_ERR_TABLES = -17,
     MICROTRAIN_ERR_ARENA = -18,
     MICROTRAIN_ERR_TASK = -19,
-    MICROTRAIN_ERR_DIVERGED = -20
+    MICROTRAIN_ERR_DIVERGED = -20,
+    MICROTRAIN_ERR_NO_RECORDS = -21
 };
 
 /* A converted model; the header that export-library wrote declares it. In flash. */
@@ -67,7 +68,7 @@ struct microtrain_model;
 
 /* One learner. Its words are private; it must stay where it is. 8-byte aligned, zero or anything before microtrain_init. */
 #ifdef MICROTRAIN_LIBRARY
-enum { MICROTRAIN_WORDS = 32 };
+enum { MICROTRAIN_WORDS = 36 };
 struct microtrain {
     uint64_t words[MICROTRAIN_WORDS];
 };
@@ -87,6 +88,8 @@ struct microtrain_sizes {
     uint32_t sound_samples; /* of which an input can be made by microtrain_feed_sound; 0: no front end */
     uint32_t hop_rows;      /* by which microtrain_slide moves the input; 0: converted without --hop */
     uint32_t hop_samples;   /* the same of sound; 0: no front end */
+    uint32_t record_bytes;  /* of each record of microtrain_remember; 0: converted without --replay */
+    uint32_t memory_bytes;  /* that it takes at least: of a record for each class */
 };
 
 /* The caller's memory, which the instance keeps using. The two may lie in different regions: the arena in the fastest, the
@@ -119,6 +122,7 @@ struct microtrain_state {
     uint32_t looks;        /* samples in the statistics of features */
     int diverged;          /* 1: losses are far above guessing, or no number; load the last save and lower the rate */
     int under_way;         /* 1: between a begin and the last microtrain_step */
+    uint32_t records;      /* of old inputs */
 };
 
 /* Version of the library: MICROTRAIN_VERSION of the header that it was compiled with. */
@@ -174,6 +178,19 @@ int microtrain_train(struct microtrain *m, uint32_t label, float *loss);
  * finite), ERR_INPUT, ERR_TASK (the model learns from labels). */
 int microtrain_train_target(struct microtrain *m, const float *target, float *loss);
 
+/* Memory for records of old inputs, for a model that was converted with --replay: what the frozen layers made of an input,
+ * which may be less than the input itself. From now on an input that is learned from or looked at in one call may become a
+ * record. The classes share the room evenly, and the records of a class are a fair draw of its inputs. There is room for
+ * (bytes - memory_bytes) / record_bytes + classes of them, as microtrain_sizes says; the model's header has a macro for it.
+ * What was there is forgotten, as it is by microtrain_reset and without power. memory: 8-byte aligned, kept in use; NULL: no
+ * records from now on. ERR_NO_RECORDS (converted without), ERR_ALIGNMENT, ERR_MEMORY (less than memory_bytes). */
+int microtrain_remember(struct microtrain *m, void *memory, uint32_t bytes);
+
+/* A training step on one of the records, drawn by chance, at left / of of the rate: for (left = n; left; left--) is a
+ * rehearsal with a rate that falls to 0. What is being fed is lost. loss: before the update; may be NULL.
+ * ERR_NO_RECORDS, ERR_ARGUMENT (left is more than of, or of is 0), ERR_EMPTY (there is no record). */
+int microtrain_recall(struct microtrain *m, uint32_t left, uint32_t of, float *loss);
+
 /* The same in pieces, for a control loop on the same core: begin a row, an inference or a training step, then call
  * microtrain_step until it does not return MICROTRAIN_MORE. The bits are those of the functions above, however it is cut.
  * Between the pieces the instance takes no other call but state, reset, load and init: ERR_BUSY.
@@ -181,13 +198,14 @@ int microtrain_train_target(struct microtrain *m, const float *target, float *lo
  * work: how much a piece does, in units of about an instruction of a Cortex-M4F. Kernels stop between units of a few rows or
  * channels, and a piece does one of them at least, so it may be as long as the longest unit. The model's header bounds the
  * instructions of a piece, and has the number for a bound: docs/embed.md.
- * loss: set by the last piece of a training step; may be NULL.
+ * loss: set by the last piece of a training step; may be NULL. An input that is learned from in pieces becomes no record.
  *
  * begin: errors as of the functions above, and then nothing is under way. step: ERR_ORDER without a begin. */
 int microtrain_feed_row_begin(struct microtrain *m, uint32_t y, const uint8_t *row);
 int microtrain_predict_begin(struct microtrain *m);
 int microtrain_train_begin(struct microtrain *m, uint32_t label);
 int microtrain_train_target_begin(struct microtrain *m, const float *target); /* which must stay until the last piece */
+int microtrain_recall_begin(struct microtrain *m, uint32_t left, uint32_t of);
 int microtrain_step(struct microtrain *m, uint32_t work, float *loss);
 
 /* What microtrain_predict says, once an inference in pieces is done: ERR_ORDER where that was not the last call. */

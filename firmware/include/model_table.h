@@ -40,6 +40,9 @@ struct microtrain_model {
     void (*take_row)(struct model_memory *memory);
     const float *(*logits)(struct model_memory *memory);
     void (*step)(struct model_memory *memory, uint32_t number, struct model_pass *pass);
+    uint32_t record_step, record_bytes; /* steps of the front, what it makes as a record; 0: converted without */
+    void (*keep)(struct model_memory *memory, uint8_t *record);         /* behind the front */
+    void (*recall)(struct model_memory *memory, const uint8_t *record); /* in its place */
     void (*imprint_clear)(struct model_memory *memory); /* NULL: converted without statistics of features */
     void (*imprint_add)(struct model_memory *memory, uint32_t label);
     uint32_t (*imprint_solve)(struct model_memory *memory);
@@ -57,6 +60,23 @@ static inline void model_forward(const struct microtrain_model *model, struct mo
 {
     struct model_pass pass = {.train = train};
     for (uint32_t i = 0; i < model->forward_steps; i++) {
+        model->step(memory, i, &pass);
+    }
+}
+
+/* The forward pass in two parts, before and behind what a record holds. */
+static inline void model_front(const struct microtrain_model *model, struct model_memory *memory)
+{
+    struct model_pass pass = {0};
+    for (uint32_t i = 0; i < model->record_step; i++) {
+        model->step(memory, i, &pass);
+    }
+}
+
+static inline void model_rest(const struct microtrain_model *model, struct model_memory *memory, int train)
+{
+    struct model_pass pass = {.train = train};
+    for (uint32_t i = model->record_step; i < model->forward_steps; i++) {
         model->step(memory, i, &pass);
     }
 }

@@ -3,14 +3,16 @@
  * storage that fails now and then. A model of the rules says what each call must return; compiled with sanitizers.
  *
  *     fuzz SEED SEQUENCES      prints the first failures, "worked NAME N" of what succeeded, "sequences N", "failures N" */
+#define _POSIX_C_SOURCE 200809L /* alarm() */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include PROGRAM_HEADER
 #include "fuzz_fleet.h"
 
-enum { INSTANCES = 2, CALLS = 24, SLOT_BYTES = 1 << 16, SHOWN = 10, SAMPLES = 1024 };
+enum { INSTANCES = 2, CALLS = 24, SLOT_BYTES = 1 << 16, SHOWN = 10, SAMPLES = 1024, OLD_WORDS = 2048, TOO_LONG_S = 20 };
 
 /* What is known of an instance. */
 struct expected {
@@ -25,7 +27,8 @@ struct expected {
         int slides, scored;
     } then; /* once the pieces are done */
     struct board board;
-    uint64_t arena[PROGRAM_ARENA_BYTES / 8 + 1], learned[PROGRAM_TRAINABLE_BYTES / 8 + 1];
+    uint32_t room, records; /* for records; a lower bound of those held */
+    uint64_t arena[PROGRAM_ARENA_BYTES / 8 + 1], learned[PROGRAM_TRAINABLE_BYTES / 8 + 1], old[OLD_WORDS];
     struct microtrain instance;
 };
 
@@ -36,7 +39,7 @@ static unsigned long failures;
 static struct microtrain_sizes sizes;
 static int statistics; /* the model has them */
 static int16_t noise[SAMPLES];
-enum worked { SCORED, ROWS_IN_PIECES, TRAINED, AIMED, LOOKED_AT, HEARD, SLID, LOADED, WORKED };
+enum worked { SCORED, ROWS_IN_PIECES, TRAINED, AIMED, LOOKED_AT, RECALLED, HEARD, SLID, LOADED, WORKED };
 static unsigned long worked[WORKED];
 
 static uint32_t draw(uint32_t n)
@@ -139,6 +142,7 @@ static void make(struct expected *x)
     if (wanted == MICROTRAIN_OK) {
         x->made = 1;
         x->scored = 0;
+        x->room = x->records = 0;
         forget_input(x);
     }
 }
@@ -219,6 +223,16 @@ static void hear(struct expected *x)
     }
 }
 
+/* How many records there are; what a call that may keep one leaves. */
+static void count_records(struct expected *x)
+{
+    struct microtrain_state now;
+    if (microtrain_state(&x->instance, &now) == MICROTRAIN_OK) {
+        expect("records", now.records >= x->records && now.records <= x->room, 1, 1);
+        x->records = now.records;
+    }
+}
+
 enum use { PREDICT, TRAIN, IMPRINT, AIM, TRAIN_BEGIN, PREDICT_BEGIN, AIM_BEGIN, USES };
 
 /* What a call that uses the input up must return, once it is let in. finite: of a target's numbers */
@@ -276,6 +290,65 @@ static void use(struct expected *x, enum use kind)
         worked[TRAINED] += kind == TRAIN;
         worked[AIMED] += kind == AIM;
         worked[LOOKED_AT] += kind == IMPRINT;
+        if (sizes.record_bytes && (kind == TRAIN || kind == IMPRINT)) {
+            count_records(x);
+            expect("a record", x->records != 0, x->room != 0, x->room != 0);
+        }
+    }
+}
+
+/* Memory for records, now and then none, too little, or from an odd byte on; or a step on one of them. */
+static void remember(struct expected *x)
+{
+    uint32_t bytes = draw(8) ? sizes.memory_bytes + draw(9) * sizes.record_bytes : draw(sizes.memory_bytes + 1);
+    uint32_t odd = draw(16) == 0, none = draw(16) == 0;
+    bytes = bytes < sizeof x->old ? bytes : (uint32_t)sizeof x->old;
+    int wanted = let_in(x);
+    if (wanted == MICROTRAIN_OK) {
+        wanted = !sizes.record_bytes          ? MICROTRAIN_ERR_NO_RECORDS
+                 : none                       ? MICROTRAIN_OK
+                 : odd                        ? MICROTRAIN_ERR_ALIGNMENT
+                 : bytes < sizes.memory_bytes ? MICROTRAIN_ERR_MEMORY
+                                              : MICROTRAIN_OK;
+    }
+    void *memory = none ? NULL : (uint8_t *)x->old + odd;
+    expect("remember", microtrain_remember(&x->instance, memory, bytes), wanted, wanted);
+    if (wanted == MICROTRAIN_OK) {
+        x->records = 0;
+        x->room = none ? 0 : (bytes - sizes.memory_bytes) / sizes.record_bytes + PROGRAM_CLASSES;
+        count_records(x);
+    }
+}
+
+/* A step on a record; an input is mostly learned from first where there is none, as chance alone seldom comes to that. */
+static void recall(struct expected *x)
+{
+    if (x->made && !x->under_way && x->room && !x->records && draw(4)) {
+        expect("feed", microtrain_feed(&x->instance, pixels), MICROTRAIN_OK, MICROTRAIN_OK);
+        expect("train", microtrain_train(&x->instance, draw(PROGRAM_CLASSES), NULL), MICROTRAIN_OK, MICROTRAIN_OK);
+        forget_input(x);
+        count_records(x);
+        expect("a record", x->records != 0, 1, 1);
+    }
+    uint32_t of = draw(5), left = draw(of + 2), pieces = draw(2);
+    float loss;
+    int wanted = let_in(x);
+    if (wanted == MICROTRAIN_OK) {
+        wanted = !sizes.record_bytes ? MICROTRAIN_ERR_NO_RECORDS
+                 : !of || left > of  ? MICROTRAIN_ERR_ARGUMENT
+                 : !x->records       ? MICROTRAIN_ERR_EMPTY
+                                     : MICROTRAIN_OK;
+    }
+    int status = pieces ? microtrain_recall_begin(&x->instance, left, of)
+                        : microtrain_recall(&x->instance, left, of, draw(2) ? &loss : NULL);
+    expect("recall", status, wanted, wanted);
+    if (wanted == MICROTRAIN_OK) {
+        forget_input(x);
+        x->under_way = (int)pieces;
+        x->then.rows = 0;
+        x->then.slides = STAYS;
+        x->then.scored = 0;
+        worked[RECALLED] += !pieces;
     }
 }
 
@@ -358,6 +431,10 @@ static void keep(struct expected *x)
         expect("forget", status, wanted, storage_fails && wanted == MICROTRAIN_OK ? MICROTRAIN_ERR_STORAGE : wanted);
     }
     look(x); /* what a load leaves of what was under way */
+    x->records = 0;
+    if (x->made) {
+        count_records(x);
+    }
 }
 
 /* The self-test, which loses the input. */
@@ -381,6 +458,11 @@ static void other(struct expected *x)
     case 0:
         expect("reset", microtrain_reset(&x->instance), wanted, wanted);
         forget_input(x);
+        x->records = 0;
+        if (x->made) {
+            count_records(x);
+            expect("records after reset", (int)x->records, 0, 0);
+        }
         break;
     case 1:
         expect("set", microtrain_set(&x->instance, draw(99), 1.0f), let_in(x), let_in(x));
@@ -405,7 +487,7 @@ static void other(struct expected *x)
 
 static void call(struct expected *x)
 {
-    uint32_t kind = draw(26);
+    uint32_t kind = draw(28);
     int scored = x->scored;
     x->scored = 0; /* any call that is let in ends it, but scores itself */
     if (kind < 1) {
@@ -432,6 +514,8 @@ static void call(struct expected *x)
         slide(x);
     } else if (kind < 24) {
         other(x);
+    } else if (kind < 26) {
+        (draw(8) ? recall : remember)(x);
     } else if (x->made && !x->under_way) {
         x->scored = scored;
         for (uint32_t n = 1 + draw(6); n; n--) {
@@ -447,12 +531,16 @@ static void sequence(void)
 {
     for (uint32_t i = 0; i < INSTANCES; i++) {
         known[i].made = 0;
+        known[i].room = known[i].records = 0;
         known[i].scored = 0;
         memset(&known[i].board, 0, sizeof known[i].board);
         forget_input(&known[i]);
         memset(&known[i].instance, draw(2) ? 0 : 0xa5, sizeof known[i].instance);
         if (draw(8)) {
             make(&known[i]);
+        }
+        if (sizes.record_bytes && draw(4)) {
+            remember(&known[i]);
         }
     }
     for (uint32_t n = 1 + draw(CALLS); n; n--) {
@@ -462,8 +550,8 @@ static void sequence(void)
 
 static void say_worked(void)
 {
-    static const char *const names[] = {"scores",  "feed_row_begin", "train", "train_target",
-                                        "imprint", "feed_sound",     "slide", "load"};
+    static const char *const names[] = {"scores", "feed_row_begin", "train", "train_target", "imprint",
+                                        "recall", "feed_sound",     "slide", "load"};
     static const char *const fleets[] = {"fleet_along", "fleet_begin", "fleet_update", "fleet_take_back",
                                          "fleet_masked"};
     for (uint32_t k = 0; k < WORKED; k++) {
@@ -488,7 +576,9 @@ int main(int argc, char **argv)
     microtrain_sizes(&PROGRAM_MODEL, &sizes);
     make(&known[0]);
     statistics = microtrain_imprint_head(&known[0].instance, NULL) != MICROTRAIN_ERR_NO_STATISTICS;
+    (void)setvbuf(stdout, NULL, _IOLBF, 0);
     for (unsigned long n = 0; n < sequences; n++) {
+        (void)alarm(TOO_LONG_S); /* a call that never ends is a failure too */
         sequence();
     }
     say_worked();

@@ -11,6 +11,7 @@ from microtrain.base.sound import parse
 from microtrain.convert.emit.code import generate
 from microtrain.convert.export.write import export
 from microtrain.convert.ir import Graph, Input, Layer, Node, Source, Tensor, Window
+from microtrain.convert.memory.replay import Request
 from microtrain.convert.ops.hop import checked
 from microtrain.convert.ops.regression import measured
 from microtrain.convert.options import LOSSES
@@ -26,12 +27,14 @@ SCHEME = Scheme("tiny", 2, {-1: 1.0}, head="random")
 
 def sessions(folder: Path) -> list[Session]:
     """Their libraries, each with a trained weight and trained biases: one that hears and tells classes apart,
-    with statistics of features and windows that overlap; one that learns from targets."""
+    with statistics of features and windows that overlap; one that learns from targets; one that remembers."""
     listener = checked(graph("listener"), HOP).replace(sound=SOUND)
     aimer = measured(graph("aimer"), np.eye(CLASSES))
+    rememberer = Passes(imprint=4, replay=Request(records=CLASSES))
     return [
         _library(compile_graph(listener, SCHEME, CLASSES, Passes(imprint=4)), folder),
         _library(compile_graph(aimer, replace(SCHEME, loss=LOSSES["huber"]), CLASSES), folder),
+        _library(compile_graph(graph("rememberer"), SCHEME, CLASSES, rememberer), folder),
     ]
 
 

@@ -56,7 +56,7 @@ MODEL: tuple[str, ...] = (
     "imprint_add",
     "imprint_solve",
 )
-MODEL += ("listen", "hear", "heard", "slide")
+MODEL += ("listen", "hear", "heard", "slide", "keep", "recall")
 OWN_ROWS = "own_rows"
 OUTSIDE = 0xFFFF0000  # no code lies there
 TIMEOUT_S = 300

@@ -30,10 +30,13 @@
 #define OF(s) &(s)->memory
 #define OF_AND(s) &(s)->memory,
 #define FORWARD(s, train) model_forward((s)->model, &(s)->memory, train)
+#define FRONT(s) model_front((s)->model, &(s)->memory)
+#define REST(s, train) model_rest((s)->model, &(s)->memory, train)
+#define KEEPS(s) ((s)->replay.records != 0)
 #define BACKWARD(s, label, sgd) model_backward((s)->model, &(s)->memory, label, sgd)
 #define ALIVE()
 #define CYCLES() 0u
-#define MODEL_RECORDS 0
+#define MODEL_RECORDS 1     /* a buffer is the caller's */
 #define MODEL_TARGETS 0     /* the library's functions take them */
 #define MODEL_FLEET_BYTES 0 /* they are the caller's */
 
@@ -61,6 +64,9 @@
 #define OF(s)
 #define OF_AND(s)
 #define FORWARD(s, train) ((void)(s), model_forward(train))
+#define FRONT(s) ((void)(s), model_front())
+#define REST(s, train) ((void)(s), model_rest(train))
+#define KEEPS(s) ((s)->keeping)
 #define BACKWARD(s, label, sgd) ((void)(s), model_backward(label, sgd))
 #define ALIVE() board_alive()
 #define CYCLES() board_cycles()

@@ -155,6 +155,7 @@ int microtrain_state(const struct microtrain *m, struct microtrain_state *state)
         .looks = LOOKS(s),
         .diverged = guard_diverged(&s->guard),
         .under_way = under_way(i),
+        .records = HELD(s),
     };
     return MICROTRAIN_OK;
 }

@@ -154,8 +154,7 @@ void microtrain_replay(struct microtrain *m, uint32_t steps)
 
 void microtrain_drop_records(struct microtrain *m)
 {
-    (void)m;
-    replay_clear();
+    replay_clear(session(m));
 }
 
 void microtrain_keep(struct microtrain *m, uint32_t on)
@@ -182,7 +181,7 @@ void microtrain_counts(const struct microtrain *m, struct microtrain_counts *cou
     {
         .seed = s->seed, .rate = s->rate,
 #if MODEL_RECORDS > 0
-        .replays = s->replays, .records = replay_held(), .idle = s->idle,
+        .replays = s->replays, .records = replay_held(s), .idle = s->idle,
 #endif
         .evaluated = s->evaluated, .correct = s->correct, .infer_cycles = s->infer_cycles,
         .step_cycles = s->step_cycles, .rollbacks = s->guard.rollbacks,

@@ -40,6 +40,7 @@ const char *microtrain_text(int status)
         "a word of the arena does not hold its value",
         "the model learns from targets where a label was given, or from labels where a target was",
         "the head holds what is no number, or far too large: training has diverged",
+        "the model was converted without records, or learns from targets",
     };
     uint32_t n = 0u - (uint32_t)status;
     if (status > 0) {
@@ -48,6 +49,12 @@ const char *microtrain_text(int status)
                                            : "no such status";
     }
     return n < sizeof texts / sizeof texts[0] ? texts[n] : "no such status";
+}
+
+/* A record holds an input and its label: targets have no place in it. */
+static int remembers(const struct microtrain_model *model)
+{
+    return model->record_bytes != 0 && model->targets == 0;
 }
 
 int microtrain_sizes(const struct microtrain_model *model, struct microtrain_sizes *sizes)
@@ -70,6 +77,8 @@ int microtrain_sizes(const struct microtrain_model *model, struct microtrain_siz
         .sound_samples = model->sound_samples,
         .hop_rows = model->hop,
         .hop_samples = model->hop ? model->sound_samples - model->heard_on : 0,
+        .record_bytes = remembers(model) ? replay_bytes(model, 1) - replay_bytes(model, 0) : 0,
+        .memory_bytes = remembers(model) ? replay_bytes(model, info->classes) : 0,
     };
     return MICROTRAIN_OK;
 }
@@ -159,13 +168,69 @@ int microtrain_train_target(struct microtrain *m, const float *target, float *lo
     return target ? train(m, 0, target, loss) : MICROTRAIN_ERR_ARGUMENT;
 }
 
-/* A job from its first step on. */
-static int begin(struct instance *i, enum job job)
+int microtrain_remember(struct microtrain *m, void *memory, uint32_t bytes)
+{
+    struct call call = enter(m, NEEDS_NO_STEP);
+    if (call.status != MICROTRAIN_OK) {
+        return call.status;
+    }
+    struct session *s = &call.instance->session;
+    if (!remembers(s->model)) {
+        return leave(&call, MICROTRAIN_ERR_NO_RECORDS);
+    }
+    if (!aligned(memory)) {
+        return leave(&call, MICROTRAIN_ERR_ALIGNMENT);
+    }
+    if (memory && bytes < replay_bytes(s->model, s->model->info.classes)) {
+        return leave(&call, MICROTRAIN_ERR_MEMORY);
+    }
+    replay_give(s, memory, bytes);
+    return leave(&call, MICROTRAIN_OK);
+}
+
+/* A training step on a record, by the caller's hand. */
+static int recall(struct session *s, uint32_t left, uint32_t of, struct model_pass *pass)
+{
+    if (!remembers(s->model)) {
+        return MICROTRAIN_ERR_NO_RECORDS;
+    }
+    return left <= of && of ? session_recall_begin(s, (float)left / (float)of, pass) : MICROTRAIN_ERR_ARGUMENT;
+}
+
+int microtrain_recall(struct microtrain *m, uint32_t left, uint32_t of, float *loss)
+{
+    struct call call = enter(m, NEEDS_NO_STEP);
+    if (call.status != MICROTRAIN_OK) {
+        return call.status;
+    }
+    struct session *s = &call.instance->session;
+    struct model_pass pass;
+    int status = recall(s, left, of, &pass);
+    if (status != MICROTRAIN_OK) {
+        return leave(&call, status);
+    }
+    for (uint32_t i = s->model->record_step; i < s->model->steps; i++) {
+        s->model->step(&s->memory, i, &pass);
+    }
+    session_recall_end(s, &pass);
+    if (loss) {
+        *loss = pass.loss;
+    }
+    return leave(&call, MICROTRAIN_OK);
+}
+
+/* A job from a step on. */
+static int begin_at(struct instance *i, enum job job, uint32_t step)
 {
     i->job = job;
-    i->next = 0;
+    i->next = step;
     i->pace = (struct pace){0};
     return MICROTRAIN_OK;
+}
+
+static int begin(struct instance *i, enum job job)
+{
+    return begin_at(i, job, 0);
 }
 
 int microtrain_feed_row_begin(struct microtrain *m, uint32_t y, const uint8_t *row)
@@ -225,6 +290,17 @@ int microtrain_train_target_begin(struct microtrain *m, const float *target)
     return target ? train_begin(m, 0, target) : MICROTRAIN_ERR_ARGUMENT;
 }
 
+int microtrain_recall_begin(struct microtrain *m, uint32_t left, uint32_t of)
+{
+    struct call call = enter(m, NEEDS_NO_STEP);
+    if (call.status != MICROTRAIN_OK) {
+        return call.status;
+    }
+    struct instance *i = call.instance;
+    int status = recall(&i->session, left, of, &i->pass);
+    return leave(&call, status == MICROTRAIN_OK ? begin_at(i, RECALLING, i->session.model->record_step) : status);
+}
+
 /* The next of the model's steps, or a part of it: a piece never takes two, since few count their work. Returns 1 where
  * some are left. */
 static int run_step(struct instance *i)
@@ -232,7 +308,7 @@ static int run_step(struct instance *i)
     const struct microtrain_model *model = i->session.model;
     model->step(&i->session.memory, i->next, &i->pass);
     i->next += !i->pace.paused;
-    return i->next < (i->job == TRAINING ? model->steps : model->forward_steps);
+    return i->next < (i->job == INFERENCE ? model->forward_steps : model->steps);
 }
 
 static int run_row(struct instance *i)
@@ -265,8 +341,10 @@ int microtrain_step(struct microtrain *m, uint32_t work, float *loss)
     }
     if (i->job == TRAINING) {
         session_end(&i->session, &i->pass);
+    } else if (i->job == RECALLING) {
+        session_recall_end(&i->session, &i->pass);
     }
-    if (i->job == TRAINING && loss) {
+    if (loss && (i->job == TRAINING || i->job == RECALLING)) {
         *loss = i->pass.loss;
     }
     i->scored = i->job == INFERENCE;

@@ -1,18 +1,52 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "replay.h"
 
-#include "model_api.h"
+#include <string.h>
+
+#include "session.h"
 
 #if MODEL_RECORDS > 0
 
-#include <string.h>
+static const uint32_t random_keep = 0x80000000u, random_recall = 0x80000001u; /* beyond all tensor ids */
+
+#ifdef MICROTRAIN_LIBRARY
+
+#define BUFFER(s) ((s)->replay)
+#define ROOM(s) ((s)->replay.records)
+#define RECORD(s, slot) ((s)->replay.record + (slot) * (s)->model->record_bytes)
+
+enum { CLASS_BYTES = sizeof(uint32_t) + sizeof(uint16_t), LABEL_BYTES = sizeof(uint16_t) };
+
+uint32_t replay_bytes(const struct microtrain_model *model, uint32_t records)
+{
+    return CLASS_BYTES * model->info.classes + records * (LABEL_BYTES + model->record_bytes);
+}
+
+void replay_give(struct session *s, void *memory, uint32_t bytes)
+{
+    uint32_t classes = INFO(s)->classes;
+    uint32_t room = memory ? (bytes - replay_bytes(s->model, 0)) / (LABEL_BYTES + s->model->record_bytes) : 0;
+    struct replay *buffer = &s->replay;
+    buffer->records = room < UINT16_MAX ? room : UINT16_MAX;
+    buffer->seen = memory;
+    buffer->stored = memory ? (uint16_t *)(void *)(buffer->seen + classes) : NULL;
+    buffer->label = memory ? buffer->stored + classes : NULL;
+    buffer->record = memory ? (uint8_t *)(buffer->label + buffer->records) : NULL;
+    replay_clear(s);
+}
+
+void replay_clear(struct session *s)
+{
+    s->replay.held = 0;
+    if (s->replay.records) {
+        memset(s->replay.seen, 0, replay_bytes(s->model, 0));
+    }
+}
+
+#else
 
 _Static_assert(MODEL_RECORDS >= MODEL_CLASSES && MODEL_RECORDS <= UINT16_MAX,
                "a replay buffer holds one record per class at least: convert with a larger --replay");
-
-enum { NOWHERE = MODEL_RECORDS };
-
-static const uint32_t random_keep = 0x80000000u, random_recall = 0x80000001u; /* beyond all tensor ids */
 
 /* tools/convert/memory/replay.py counts these bytes. */
 static struct {
@@ -23,14 +57,22 @@ static struct {
     uint8_t record[MODEL_RECORDS][MODEL_RECORD_BYTES];
 } replay_buffer;
 
-void replay_clear(void)
+#define BUFFER(s) replay_buffer
+#define ROOM(s) ((void)(s), (uint32_t)MODEL_RECORDS)
+#define RECORD(s, slot) replay_buffer.record[slot]
+
+void replay_clear(struct session *s)
 {
+    (void)s;
     memset(&replay_buffer, 0, sizeof replay_buffer);
 }
 
-uint32_t replay_held(void)
+#endif
+
+uint32_t replay_held(const struct session *s)
 {
-    return replay_buffer.held;
+    (void)s;
+    return BUFFER(s).held;
 }
 
 /* A number below n of 32 random bits. */
@@ -39,75 +81,75 @@ static uint32_t below(uint32_t random, uint32_t n)
     return (uint32_t)((uint64_t)random * n >> 32);
 }
 
-static uint32_t largest_class(void)
+static uint32_t largest_class(const struct session *s)
 {
     uint32_t most = 0;
-    for (uint32_t k = 0; k < MODEL_CLASSES; k++) {
-        most = replay_buffer.stored[k] > most ? replay_buffer.stored[k] : most;
+    for (uint32_t k = 0; k < INFO(s)->classes; k++) {
+        most = BUFFER(s).stored[k] > most ? BUFFER(s).stored[k] : most;
     }
     return most;
 }
 
 /* Any record of the classes that have `most` of them. */
-static uint32_t of_largest(uint32_t most, uint32_t random)
+static uint32_t of_largest(const struct session *s, uint32_t most, uint32_t random)
 {
     uint32_t classes = 0, slot = 0;
-    for (uint32_t k = 0; k < MODEL_CLASSES; k++) {
-        classes += replay_buffer.stored[k] == most;
+    for (uint32_t k = 0; k < INFO(s)->classes; k++) {
+        classes += BUFFER(s).stored[k] == most;
     }
     for (uint32_t left = below(random, classes * most);; slot++) {
-        if (replay_buffer.stored[replay_buffer.label[slot]] == most && left-- == 0) {
+        if (BUFFER(s).stored[BUFFER(s).label[slot]] == most && left-- == 0) {
             return slot;
         }
     }
 }
 
 /* The n-th record of a class, which has more than n. */
-static uint32_t of_class(uint32_t label, uint32_t n)
+static uint32_t of_class(const struct session *s, uint32_t label, uint32_t n)
 {
     uint32_t slot = 0;
-    while (replay_buffer.label[slot] != label || n-- > 0) {
+    while (BUFFER(s).label[slot] != label || n-- > 0) {
         slot++;
     }
     return slot;
 }
 
-/* Where the next image of a class goes; NOWHERE: it is left out. */
-static uint32_t place(uint32_t label, uint32_t random)
+/* Where the next image of a class goes; ROOM: it is left out. */
+static uint32_t place(const struct session *s, uint32_t label, uint32_t random)
 {
-    if (replay_buffer.held < MODEL_RECORDS) {
-        return replay_buffer.held;
+    if (BUFFER(s).held < ROOM(s)) {
+        return BUFFER(s).held;
     }
-    uint32_t own = replay_buffer.stored[label], most = largest_class();
+    uint32_t own = BUFFER(s).stored[label], most = largest_class(s);
     if (own + 1 < most) {
-        return of_largest(most, random);
+        return of_largest(s, most, random);
     }
-    uint32_t n = below(random, replay_buffer.seen[label]);
-    return n < own ? of_class(label, n) : NOWHERE;
+    uint32_t n = below(random, BUFFER(s).seen[label]);
+    return n < own ? of_class(s, label, n) : ROOM(s);
 }
 
-void replay_keep(uint32_t label, uint32_t seed, uint32_t step)
+void replay_keep(struct session *s, uint32_t label, uint32_t seed, uint32_t step)
 {
-    replay_buffer.seen[label]++;
-    uint32_t slot = place(label, random_key(seed, step, random_keep));
-    if (slot == NOWHERE) {
+    BUFFER(s).seen[label]++;
+    uint32_t slot = place(s, label, random_key(seed, step, random_keep));
+    if (slot == ROOM(s)) {
         return;
     }
-    if (slot == replay_buffer.held) {
-        replay_buffer.held++;
+    if (slot == BUFFER(s).held) {
+        BUFFER(s).held++;
     } else {
-        replay_buffer.stored[replay_buffer.label[slot]]--;
+        BUFFER(s).stored[BUFFER(s).label[slot]]--;
     }
-    replay_buffer.stored[label]++;
-    replay_buffer.label[slot] = (uint16_t)label;
-    model_keep(replay_buffer.record[slot]);
+    BUFFER(s).stored[label]++;
+    BUFFER(s).label[slot] = (uint16_t)label;
+    MODEL(s, keep)(OF_AND(s) RECORD(s, slot));
 }
 
-uint32_t replay_recall(uint32_t seed, uint32_t step)
+uint32_t replay_recall(struct session *s, uint32_t seed, uint32_t step)
 {
-    uint32_t slot = below(random_key(seed, step, random_recall), replay_buffer.held);
-    model_recall(replay_buffer.record[slot]);
-    return replay_buffer.label[slot];
+    uint32_t slot = below(random_key(seed, step, random_recall), BUFFER(s).held);
+    MODEL(s, recall)(OF_AND(s) RECORD(s, slot));
+    return BUFFER(s).label[slot];
 }
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The replay buffer: records of old images (model_keep), which training steps are taken on between new images, so that
- * classes shown one after the other are not forgotten. Only in builds whose model was converted with --replay.
+ * classes shown one after the other are not forgotten. Only where the model was converted with --replay.
  *
  * The classes share the records evenly, and a class's own images are a fair draw of all it was shown ("class-balancing
  * reservoir", Chrysakis and Moens 2020): while another class has two records more, a new image takes one of the
@@ -14,18 +14,39 @@
 
 #include "instance.h"
 
+struct session;
+
+#ifdef MICROTRAIN_LIBRARY
+enum { REPLAY_DEFAULT = 0 }; /* the caller takes them */
+
+/* A buffer in the caller's memory: counters of the classes, labels of the records, records. records: that there is room for;
+ * 0: there is none. */
+struct replay {
+    uint32_t records, held;
+    uint32_t *seen;
+    uint16_t *stored, *label;
+    uint8_t *record;
+};
+
+/* Bytes of a buffer for so many records. */
+uint32_t replay_bytes(const struct microtrain_model *model, uint32_t records);
+
+/* A buffer in so many bytes, 4-byte aligned, empty; NULL: none. It has room for a record of each class at least. */
+void replay_give(struct session *s, void *memory, uint32_t bytes);
+#else
 enum { REPLAY_DEFAULT = 4 }; /* replayed steps behind each new one */
+#endif
 
 /* No records, no class seen. */
-void replay_clear(void);
+void replay_clear(struct session *s);
 
-/* Records in the buffer, 0..MODEL_RECORDS. */
-uint32_t replay_held(void);
+/* Records in the buffer. */
+uint32_t replay_held(const struct session *s);
 
-/* After model_front: record the image, or not, as the reservoir decides. label < MODEL_CLASSES. */
-void replay_keep(uint32_t label, uint32_t seed, uint32_t step);
+/* After the front of the model: record the image, or not, as the reservoir decides. */
+void replay_keep(struct session *s, uint32_t label, uint32_t seed, uint32_t step);
 
-/* In place of model_front: any of the records, all equally likely. Returns its label. Needs replay_held() > 0. */
-uint32_t replay_recall(uint32_t seed, uint32_t step);
+/* In place of that front: any of the records, all equally likely. Returns its label. Needs replay_held() > 0. */
+uint32_t replay_recall(struct session *s, uint32_t seed, uint32_t step);
 
 #endif

@@ -7,7 +7,6 @@
 #include "instance.h"
 #include "kernels/imprint.h"
 #include "kernels/pixels.h"
-#include "replay.h"
 
 enum { SEED_DEFAULT = 1, NOBODY = INT32_MAX };
 
@@ -20,7 +19,7 @@ void session_init(struct session *s)
     s->rate = 1.0f;
     s->replays = REPLAY_DEFAULT;
     s->guard.on = 1;
-#if MODEL_RECORDS > 0
+#if MODEL_RECORDS > 0 && !defined(MICROTRAIN_LIBRARY)
     s->keeping = 1;
 #endif
     session_reset(s);
@@ -34,8 +33,10 @@ void session_reset(struct session *s)
     s->step = 0;
     guard_start(&s->guard, s->guard.on);
 #if MODEL_RECORDS > 0
-    replay_clear();
+    replay_clear(s);
+#ifndef MICROTRAIN_LIBRARY
     session_allow_idle(s, 0);
+#endif
 #endif
     session_take_arena(s);
     session_clear_stats(s);
@@ -225,11 +226,11 @@ static uint32_t best_class(struct session *s)
 static void forward_new(struct session *s, uint32_t label, uint32_t draw, int train)
 {
 #if MODEL_RECORDS > 0
-    MODEL(s, front)(OF(s));
-    if (s->keeping && label != NOBODY) {
-        replay_keep(label, s->seed, draw);
+    FRONT(s);
+    if (KEEPS(s) && label != NOBODY) {
+        replay_keep(s, label, s->seed, draw);
     }
-    MODEL(s, rest)(OF_AND(s) train);
+    REST(s, train);
 #else
     (void)label;
     (void)draw;
@@ -335,16 +336,17 @@ static float learn(struct session *s, uint32_t label, const struct sgd *sgd)
     return loss;
 }
 
+#ifndef MICROTRAIN_LIBRARY
 int session_rehearse(struct session *s, uint32_t count)
 {
 #if MODEL_RECORDS > 0
-    if (replay_held() == 0) {
+    if (replay_held(s) == 0) {
         return MICROTRAIN_ERR_EMPTY;
     }
     session_take_arena(s);
     for (uint32_t k = 0; k < count; k++) {
-        uint32_t label = replay_recall(s->seed, s->step);
-        MODEL(s, rest)(OF_AND(s) 1);
+        uint32_t label = replay_recall(s, s->seed, s->step);
+        REST(s, 1);
         struct sgd sgd = next_sgd(s);
         (void)learn(s, label, &sgd);
     }
@@ -355,6 +357,7 @@ int session_rehearse(struct session *s, uint32_t count)
     return MICROTRAIN_ERR_EMPTY;
 #endif
 }
+#endif
 
 static void count(struct session *s, float loss)
 {
@@ -403,6 +406,25 @@ void session_end(struct session *s, const struct model_pass *pass)
     count(s, pass->loss);
 }
 
+int session_recall_begin(struct session *s, float factor, struct model_pass *pass)
+{
+    if (replay_held(s) == 0) {
+        return MICROTRAIN_ERR_EMPTY;
+    }
+    float rate = s->rate;
+    session_take_arena(s);
+    s->rate = rate * factor;
+    *pass = (struct model_pass){.train = 1, .label = replay_recall(s, s->seed, s->step), .sgd = next_sgd(s)};
+    s->rate = rate;
+    return MICROTRAIN_OK;
+}
+
+void session_recall_end(struct session *s, const struct model_pass *pass)
+{
+    s->step++;
+    guard_see(&s->guard, pass->loss);
+}
+
 #endif
 
 #if MODEL_TARGETS > 0
@@ -438,13 +460,15 @@ int session_train(struct session *s, uint32_t label, uint32_t *predicted, float 
     *predicted = best_class(s);
     struct sgd sgd = next_sgd(s);
     *loss = learn(s, label, &sgd);
+#ifndef MICROTRAIN_LIBRARY
     (void)session_rehearse(s, s->replays);
+#endif
     s->step_cycles = s->image_cycles + CYCLES() - start;
     count(s, *loss);
     return MICROTRAIN_OK;
 }
 
-#if MODEL_RECORDS > 0
+#if MODEL_RECORDS > 0 && !defined(MICROTRAIN_LIBRARY)
 void session_allow_idle(struct session *s, uint32_t steps)
 {
     s->idle = steps;

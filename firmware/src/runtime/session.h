@@ -12,6 +12,7 @@
 
 #include "guard.h"
 #include "instance.h"
+#include "replay.h"
 
 #ifdef MICROTRAIN_LIBRARY
 #define MODEL_IMPRINT 1 /* a model's table says whether it has any */
@@ -26,6 +27,7 @@ struct session {
 #ifdef MICROTRAIN_LIBRARY
     const struct microtrain_model *model;
     struct model_memory memory;
+    struct replay replay;
 #endif
     uint32_t row;      /* that is next, 0..the image's rows */
     uint32_t part_end; /* bytes of it so far, where it comes in parts */
@@ -44,7 +46,7 @@ struct session {
     uint32_t autosave; /* training steps from one checkpoint to the next, 0: none by themselves */
     struct guard guard;
 
-#if MODEL_RECORDS > 0
+#if MODEL_RECORDS > 0 && !defined(MICROTRAIN_LIBRARY)
     uint32_t keeping;         /* images that come may become records */
     uint32_t idle, idle_most; /* steps on records that session_idle may still take, of how many */
 #endif
@@ -130,9 +132,14 @@ void session_took_row(struct session *s);
 /* The first class with the largest logit of the last inference. */
 uint32_t session_best(struct session *s);
 
-/* A training step by the caller's hand: begin, then model->step for each of model->steps, then end. No replay. */
+/* A training step by the caller's hand: begin, then model->step for each of model->steps, then end. The input becomes no
+ * record. */
 int session_begin(struct session *s, uint32_t label, struct model_pass *pass);
 void session_end(struct session *s, const struct model_pass *pass);
+
+/* The same on a record, from step model->record_step on, with a factor on the rate. ERR_EMPTY. */
+int session_recall_begin(struct session *s, float factor, struct model_pass *pass);
+void session_recall_end(struct session *s, const struct model_pass *pass);
 #endif
 
 #if MODEL_IMPRINT > 0
@@ -153,10 +160,12 @@ static inline void session_take_arena(struct session *s)
 }
 #endif
 
-/* Training steps on records alone. Rows received so far are lost. */
+#ifndef MICROTRAIN_LIBRARY
+/* Training steps on records alone. Rows received so far are lost. ERR_EMPTY. */
 int session_rehearse(struct session *s, uint32_t count);
+#endif
 
-#if MODEL_RECORDS > 0
+#if MODEL_RECORDS > 0 && !defined(MICROTRAIN_LIBRARY)
 /* Allow so many steps on records while there is nothing else to do; the rate falls to 0 with the last. 0: none. */
 void session_allow_idle(struct session *s, uint32_t steps);
 

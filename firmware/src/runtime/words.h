@@ -14,7 +14,7 @@
 
 #define MAGIC 0x4e49544du /* "MTIN" */
 
-enum job { NO_JOB, ROW, INFERENCE, TRAINING };
+enum job { NO_JOB, ROW, INFERENCE, TRAINING, RECALLING };
 
 struct instance {
     uint32_t magic;
@@ -48,6 +48,12 @@ _Static_assert(sizeof(struct instance) == sizeof(struct microtrain), "MICROTRAIN
 #define LOOKS(s) 0u
 #endif
 
+#endif
+
+#if MODEL_RECORDS > 0
+#define HELD(s) replay_held(s)
+#else
+#define HELD(s) 0u
 #endif
 
 /* What a call needs of the instance. */

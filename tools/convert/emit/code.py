@@ -17,7 +17,7 @@ from microtrain.base.plan import GUESSES
 from microtrain.convert.ir import ConvertError, Graph, Node
 from microtrain.convert.memory import fleet, imprint
 from microtrain.convert.memory.plan import Placement, Plan
-from microtrain.convert.memory.replay import coded_bytes, part_of, record_bytes
+from microtrain.convert.memory.replay import record_bytes
 from microtrain.convert.names import Names, c_string, comment, identifier, number
 from microtrain.convert.ops import TABLE, hop, log_mel, product_code, saves
 from microtrain.convert.ops.imprint import statistics
@@ -29,6 +29,7 @@ from microtrain.convert.scheme import Scheme
 from microtrain.convert.trainables import Trainable, block_bytes, front_steps, layout, stored_block
 
 from . import library, tables
+from . import records as recorded
 
 API_VERSION = 4
 ID_LINE = "#define MODEL_ID"
@@ -355,17 +356,8 @@ def _frozen(names: Names, steps: range) -> list[str]:
 
 def _record(names: Names, front: int) -> list[str]:
     """What a replay buffer needs: the frozen steps before and behind a record, and the record's bytes."""
-    cut, keep, recall, place = names.graph.cut, [], [], 0
-    for tensor in names.graph.record:
-        size = coded_bytes(names.graph.tensors[tensor], part_of(names.graph))
-        at, kept = names.at(tensor), f"record + {place}"
-        if tensor in names.graph.codes:
-            keep.append(f"    {product_code.encode(tensor, at, kept)}")
-            recall.append(f"    {product_code.decode(tensor, kept, at)}")
-        else:
-            keep.append(f"    memcpy({kept}, {at}, {size});")
-            recall.append(f"    memcpy({at}, {kept}, {size});")
-        place += size
+    cut = names.graph.cut
+    keep, recall = recorded.copies(names)
     between = "Frozen as well, but shorter to do again than what it makes is to keep."
     return [
         *_function("void model_front(void)", _frozen(names, range(cut))),

@@ -17,13 +17,14 @@ from microtrain.base.plan import GUESSES
 from microtrain.convert import pieces
 from microtrain.convert.ir import Graph
 from microtrain.convert.memory import fleet, imprint
+from microtrain.convert.memory.replay import record_bytes
 from microtrain.convert.names import Names, comment
 from microtrain.convert.ops import TABLE, hop, log_mel, saves
 from microtrain.convert.ops.imprint import statistics
 from microtrain.convert.ops.losses import task_of
 from microtrain.convert.ops.stream import STREAM_STRUCT, before_rows, kernel_scratch_at, own_rows
 
-from . import tables
+from . import records, tables
 
 STRUCT = re.compile(r"static const struct (\w+) (\w+)(\[\])? = (\{.*?\});\n", re.DOTALL)
 PLACED = re.compile(r"\b(AT|TRAINED)\(")
@@ -71,6 +72,7 @@ def steps(names: Names, inner: Inner) -> str:
             *_rows(names),
             f"static const float *logits({PASSED}) {{ return {names.at(graph.output)}; }}\n",
             _step(names),
+            *_record(names),
             *_imprint(names),
             *_sound(names),
             _table(graph, inner.info),
@@ -196,6 +198,17 @@ def _step(names: Names) -> str:
     )
 
 
+def _record(names: Names) -> list[str]:
+    """What a replay buffer in the caller's memory needs."""
+    if not names.graph.record:
+        return []
+    keep, recall = records.copies(names)
+    return [
+        *(f"static void keep({PASSED}, uint8_t *record)\n{{", *keep, "}\n"),
+        *(f"static void recall({PASSED}, const uint8_t *record)\n{{", *recall, "}\n"),
+    ]
+
+
 def _imprint(names: Names) -> list[str]:
     if not names.graph.imprint:
         return []
@@ -225,12 +238,15 @@ def _table(graph: Graph, info: str) -> str:
     """The descriptor: all that the library knows of the model."""
     names = ("imprint_clear_all", "imprint_add", "imprint_solve") if graph.imprint else ("NULL",) * 3
     clear, add, solve = names
-    sound = ""
+    extras = ""
     if graph.sound is not None:
         samples = graph.sound.samples(graph.tensors[graph.input.tensor].shape[0])
-        sound = f"    .sound_samples = {samples}, .listen = listen, .hear = hear, .heard = heard,\n"
+        extras = f"    .sound_samples = {samples}, .listen = listen, .hear = hear, .heard = heard,\n"
     if graph.hop:
-        sound += f"    .hop = {graph.hop}, .heard_on = {hop.samples(graph)[1]}, .slide = slide,\n"
+        extras += f"    .hop = {graph.hop}, .heard_on = {hop.samples(graph)[1]}, .slide = slide,\n"
+    if graph.record:
+        extras += f"    .record_step = {graph.cut}, .record_bytes = {record_bytes(graph)},\n"
+        extras += "    .keep = keep, .recall = recall,\n"
     found, task = INFO.search(info), task_of(graph)
     targets = graph.tensors[graph.output].channels if task else 0
     assert found is not None
@@ -241,5 +257,5 @@ def _table(graph: Graph, info: str) -> str:
     .forward_steps = {len(graph.forward_nodes)}, .steps = {len(graph.nodes)},
     .start = start, .row = row, .take_row = take_row, .logits = logits, .step = step,
     .imprint_clear = {clear}, .imprint_add = {add}, .imprint_solve = {solve},
-{sound}}};
+{extras}}};
 """

@@ -94,8 +94,6 @@ def read(folder: Path, api_version: int) -> Generated:
     missing = [f"MODEL_{size}" for size in SIZES if f"MODEL_{size}" not in defines]
     if missing:
         raise Error(f"{folder / 'model.h'} lacks {', '.join(missing)}: run `microtrain convert` again.")
-    if "MODEL_RECORDS" in defines:
-        raise Error("the library has no replay buffer yet: convert with --replay off.")
     _same_conversion(folder, texts, defines.get("MODEL_ID", ""))
     return Generated(texts, defines)
 
@@ -125,7 +123,7 @@ def header(name: str, generated: Generated) -> str:
 #define {big}_HELD_BYTES {_held_bytes(generated)}
 #define {big}_ROW_BYTES ({big}_WIDTH * {big}_CHANNELS)
 #define {big}_INPUT_BYTES ({big}_HEIGHT * {big}_ROW_BYTES)
-
+{_records(big, generated)}
 {_pieces(big, generated)}#ifdef __cplusplus
 extern "C" {{
 #endif
@@ -173,6 +171,18 @@ def pieces(generated: Generated) -> list[str]:
         f"{int(least):,} ({longest})"
         for core, least, longest, once, rate in BOUND.findall(text)
     ]
+
+
+def _records(big: str, generated: Generated) -> str:
+    """How much memory a number of records takes; nothing where the model has none."""
+    from microtrain.convert.memory.replay import CLASS_BYTES, LABEL_BYTES
+
+    size = generated.defines.get("MODEL_RECORD_BYTES")
+    if size is None:
+        return ""
+    return f"""/* of n records, at least one for each class: microtrain_remember */
+#define {big}_RECORDS_BYTES(n) ({CLASS_BYTES}u * {big}_CLASSES + (n) * ({LABEL_BYTES}u + {size}u))
+"""
 
 
 def _held_bytes(generated: Generated) -> str:

@@ -18,7 +18,7 @@ FOLDER = "microtrain"  # of all that is not public
 SWITCH = "MICROTRAIN_LIBRARY"
 
 # The one list of what the library is made of; all else is found from the includes.
-RUNTIME = ("checkpoint", "guard", "microtrain", "microtrain_library", "selftest", "session")
+RUNTIME = ("checkpoint", "guard", "microtrain", "microtrain_library", "replay", "selftest", "session")
 ROOTS = (
     "src/runtime/library.h",
     "src/base/crc.c",

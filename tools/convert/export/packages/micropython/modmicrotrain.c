@@ -23,6 +23,7 @@ typedef struct {
     mp_obj_t arena, trainables;     /* bytearrays, or what else has a buffer */
     void *arena_at, *trainables_at; /* where they were when the instance was made */
     float *target;                  /* of a step in pieces */
+    mp_obj_t records;               /* what has the memory for them */
     struct microtrain_sizes sizes;
     struct microtrain instance;
 } model_t;
@@ -310,7 +311,37 @@ static mp_obj_t imprint_head(mp_obj_t self)
 }
 static MP_DEFINE_CONST_FUN_OBJ_1(imprint_head_obj, imprint_head);
 
+/* remember(memory): as many records of old inputs as it has room for; None: no more. */
+static mp_obj_t remember(mp_obj_t object, mp_obj_t memory)
+{
+    model_t *self = self_of(object);
+    mp_buffer_info_t room = {0};
+    if (memory != mp_const_none) {
+        mp_get_buffer_raise(memory, &room, MP_BUFFER_WRITE);
+    }
+    check(microtrain_remember(&self->instance, room.buf, (uint32_t)room.len));
+    self->records = memory;
+    return mp_const_none;
+}
+static MP_DEFINE_CONST_FUN_OBJ_2(remember_obj, remember);
+
+/* recall(left, of): the loss of a step on a record, at left / of of the rate. */
+static mp_obj_t recall(mp_obj_t object, mp_obj_t left, mp_obj_t of)
+{
+    model_t *self = self_of(object);
+    float loss = 0.0f;
+    check(microtrain_recall(&self->instance, natural(left), natural(of), &loss));
+    return mp_obj_new_float((mp_float_t)loss);
+}
+static MP_DEFINE_CONST_FUN_OBJ_3(recall_obj, recall);
+
 /* ---------------------------------------------------------------- the same in pieces */
+
+static mp_obj_t recall_begin(mp_obj_t self, mp_obj_t left, mp_obj_t of)
+{
+    return done(microtrain_recall_begin(&self_of(self)->instance, natural(left), natural(of)));
+}
+static MP_DEFINE_CONST_FUN_OBJ_3(recall_begin_obj, recall_begin);
 
 static mp_obj_t feed_row_begin(mp_obj_t object, mp_obj_t y, mp_obj_t row)
 {
@@ -554,7 +585,8 @@ static const mp_rom_map_elem_t methods_table[] = {
     METHOD(reset),         METHOD(set),          METHOD(selftest),    METHOD(feed),   METHOD(feed_row),
     METHOD(feed_sound),    METHOD(slide),        METHOD(predict),     METHOD(scores), METHOD(train),
     METHOD(imprint),       METHOD(imprint_head), METHOD(train_begin), METHOD(step),   METHOD(feed_row_begin),
-    METHOD(predict_begin), METHOD(save),         METHOD(load),        METHOD(forget),
+    METHOD(predict_begin), METHOD(save),         METHOD(load),        METHOD(forget), METHOD(remember),
+    METHOD(recall),        METHOD(recall_begin),
 };
 static MP_DEFINE_CONST_DICT(methods, methods_table);
 
