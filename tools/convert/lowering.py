@@ -338,7 +338,8 @@ class Lowering:
         if error not in self.found:
             self.found.append(error)
         values = [v for value in call.args.values() for v in (value if isinstance(value, list) else [value])]
-        read = tuple(dict.fromkeys(self.tensor_of(v) for v in values if isinstance(v, Act)))
+        acts = [v for value in values for v in getattr(value, "acts", (value,)) if isinstance(v, Act)]
+        read = tuple(dict.fromkeys(self.tensor_of(v) for v in acts))
         h, w = (*dims[2:], 1)[:2] if len(dims) in (3, 4) else (1, 1)
         tensor = f"%{len(self.nodes)}"
         self.tensors[tensor] = Tensor(tensor, (h, w, math.prod(dims[1:]) // (h * w or 1)))

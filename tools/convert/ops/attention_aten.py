@@ -30,6 +30,11 @@ class Scores:
     factor: float = 1.0
     softmax: bool = False
 
+    @property
+    def acts(self) -> tuple[Act, Act]:
+        """What a stand-in reads in their place."""
+        return self.q, self.k
+
 
 def of_scores(call: Call) -> Exception:
     """What is refused of the scores of attention."""
@@ -248,5 +253,4 @@ ARGUMENTS = {
     "unflatten": "self dim sizes",
     "select": "self dim index",
     "unbind": "self dim",
-    "expand_as": "self other",
 }

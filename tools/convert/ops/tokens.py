@@ -93,7 +93,7 @@ def as_sequence(low: Lowering, act: Act) -> None:
 
 def settled(low: Lowering, call: Call, value: Any) -> Act:
     """A view of all numbers of a map: of a cut of one, the map is made first."""
-    act = turnable(low, call, value)
+    act, call = turnable(low, call, value), replace(call, builtin=False)  # a node beside that of the call
     if act.factor != 1:
         raise call.error(
             f"the op {call.op} of scaled tokens is not supported; the nearest that is: attention"

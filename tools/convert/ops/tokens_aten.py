@@ -327,7 +327,6 @@ RULES: dict[str, Rule] = {
             "identity",
             "dropout",
             "expand",
-            "expand_as",
             "to",
             "float",
         ),
