@@ -52,41 +52,50 @@ static struct row row_of(const struct attention *p, const int8_t *x, uint32_t pi
 {
     const uint32_t c = channels_of(p), y = pixel / p->w, left = pixel % p->w, start = head * p->size;
     const uint32_t first = (y % p->step_h) * p->w + left % p->step_w;
+    const int all = p->step_h == 1 && p->step_w == 1;
     return (struct row){
         .x = x + first * 3 * c + start,
         .own = x + pixel * 3 * c + start,
-        .rows = p->h / p->step_h,
-        .columns = p->w / p->step_w,
+        .rows = all ? 1u : (uint32_t)p->h / p->step_h,
+        .columns = all ? (uint32_t)p->h * p->w : (uint32_t)p->w / p->step_w,
         .down = (uint32_t)p->step_h * p->w * 3 * c,
         .across = (uint32_t)p->step_w * 3 * c,
         .c = c,
     };
 }
 
-static int32_t product(const int16_t *a, const int8_t *b, uint32_t n)
+/* sums[j] = a times what stands in part 1 (keys) or 2 (values) of token j. Four tokens at a time, so that a number of a
+ * is read once for them. */
+static void products(const struct attention *p, const struct row *row, const int16_t *a, uint32_t part, int32_t *sums)
 {
-    int32_t sum = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        sum += a[i] * b[i];
-    }
-    return sum;
-}
-
-/* sums[j] = a times what stands in part 1 (keys) or 2 (values) of token j. Returns the largest. */
-static int32_t products(const struct attention *p, const struct row *row, const int16_t *a, uint32_t part,
-                        int32_t *sums)
-{
-    int32_t most = INT32_MIN;
     const int8_t *line = row->x + part * row->c;
+    const uint32_t across = row->across, size = p->size;
     for (uint32_t i = 0; i < row->rows; i++, line += row->down) {
         const int8_t *at = line;
-        for (uint32_t j = 0; j < row->columns; j++, at += row->across) {
-            int32_t sum = product(a, at, p->size);
-            most = sum > most ? sum : most;
+        uint32_t left = row->columns;
+        for (; left >= 4; left -= 4, at += 4 * across, sums += 4) {
+            const int8_t *b = at + across, *c = b + across, *d = c + across;
+            int32_t w = 0, x = 0, y = 0, z = 0;
+            for (uint32_t k = 0; k < size; k++) {
+                const int32_t by = a[k];
+                w += by * at[k];
+                x += by * b[k];
+                y += by * c[k];
+                z += by * d[k];
+            }
+            sums[0] = w;
+            sums[1] = x;
+            sums[2] = y;
+            sums[3] = z;
+        }
+        for (; left; left--, at += across) {
+            int32_t sum = 0;
+            for (uint32_t k = 0; k < size; k++) {
+                sum += a[k] * at[k];
+            }
             *sums++ = sum;
         }
     }
-    return most;
 }
 
 /* The shares of a query, unnormalised, and their total. */
@@ -95,9 +104,14 @@ static void share_out(const struct attention *p, struct row *row)
     for (uint32_t d = 0; d < p->size; d++) {
         row->query[d] = (int16_t)(row->own[d] - p->x_zero);
     }
-    const int32_t top = products(p, row, row->query, 1, row->share);
+    const uint32_t tokens = row->rows * row->columns;
+    int32_t top = INT32_MIN;
+    products(p, row, row->query, 1, row->share);
+    for (uint32_t j = 0; j < tokens; j++) {
+        top = row->share[j] > top ? row->share[j] : top;
+    }
     row->total = 0;
-    for (uint32_t j = 0; j < row->rows * row->columns; j++) {
+    for (uint32_t j = 0; j < tokens; j++) {
         uint32_t below = (uint32_t)top - (uint32_t)row->share[j];
         uint32_t octaves = (uint32_t)((uint64_t)below * p->sharpness >> 24), whole = octaves / OCTAVE;
         uint32_t e = whole < MOST_OCTAVES ? (uint32_t)POWER[octaves % OCTAVE] >> whole : 0;
@@ -106,19 +120,49 @@ static void share_out(const struct attention *p, struct row *row)
     }
 }
 
-/* sums[d] += weights[j] * (part of token j, less zero) over all tokens. */
+/* sums[0 .. n - 1], n 1 or 4, from `first` on: weights[j] * what stands there of token j, over all tokens. */
+ALWAYS_INLINE void gather_some(const struct row *row, const int32_t *weights, const int8_t *first, int32_t from,
+                               int32_t *sums, uint32_t n)
+{
+    const uint32_t across = row->across;
+    int32_t w = from, x = from, y = from, z = from;
+    for (uint32_t i = 0; i < row->rows; i++, first += row->down) {
+        const int8_t *at = first;
+        for (const int32_t *end = weights + row->columns; weights < end; at += across) {
+            const int32_t by = *weights++;
+            w += by * at[0];
+            if (n == 4) {
+                x += by * at[1];
+                y += by * at[2];
+                z += by * at[3];
+            }
+        }
+    }
+    sums[0] = w;
+    if (n == 4) {
+        sums[1] = x;
+        sums[2] = y;
+        sums[3] = z;
+    }
+}
+
+/* sums[d] = weights[j] * (part of token j, less zero), over all tokens. Four of d at a time, so that their sums stay in
+ * registers. */
 static void gather(const struct attention *p, const struct row *row, const int32_t *weights, uint32_t part,
                    int32_t zero, int32_t *sums)
 {
-    const int8_t *line = row->x + part * row->c;
-    for (uint32_t i = 0; i < row->rows; i++, line += row->down) {
-        const int8_t *at = line;
-        for (uint32_t j = 0; j < row->columns; j++, at += row->across) {
-            int32_t weight = *weights++;
-            for (uint32_t d = 0; weight && d < p->size; d++) {
-                sums[d] += weight * (at[d] - zero);
-            }
-        }
+    const int8_t *first = row->x + part * row->c;
+    int32_t offset = 0;
+    for (uint32_t j = 0; j < row->rows * row->columns; j++) {
+        offset += weights[j];
+    }
+    offset *= -zero;
+    uint32_t d = 0;
+    for (; d + 4 <= p->size; d += 4) {
+        gather_some(row, weights, first + d, offset, sums + d, 4);
+    }
+    for (; d < p->size; d++) {
+        gather_some(row, weights, first + d, offset, sums + d, 1);
     }
 }
 
@@ -145,9 +189,6 @@ void attention_fwd_s8(const struct attention *p, const int8_t *x, int8_t *y, uin
             row.share = share;
             row.query = (int16_t *)(void *)(sums + p->size);
             share_out(p, &row);
-            for (uint32_t d = 0; d < p->size; d++) {
-                sums[d] = 0;
-            }
             gather(p, &row, share, 2, p->x_zero, sums);
             const float m = p->unit / (float)row.total;
             for (uint32_t d = 0, ch = head * p->size; d < p->size; d++, ch++) {
@@ -308,16 +349,10 @@ static void put_part(const struct head *head, uint32_t part, const struct clamp 
         const uint32_t at = part * c + head->number * size + d;
         const struct channel ch = channel_of(ex, clamp, 3 * c, at);
         const float own = head->ey->scale[head->number * size + d] * (p->unit / (float)(1 << SHARE_BITS));
-        int32_t peak = 0;
-        for (uint32_t pixel = 0; pixel < pixels; pixel++) {
-            peak = larger_magnitude(peak, channel_passes(&ch, pixel) ? head->sums[pixel * size + d] : 0);
-        }
+        const int32_t peak = channel_mask(ch, 0, pixels, head->sums + d, size, 0);
         const float unit = channel_unit(clamp, at, part == VALUES ? own : joint);
         const float gain = channel_gain((float)peak, unit, &ex->scale[at]);
-        for (uint32_t pixel = 0; pixel < pixels; pixel++) {
-            int32_t sum = channel_passes(&ch, pixel) ? head->sums[pixel * size + d] : 0;
-            ch.q[pixel * ch.c] = channel_q(sum, gain);
-        }
+        channel_write(ch, 0, pixels, head->sums + d, size, gain);
     }
 }
 
