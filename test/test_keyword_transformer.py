@@ -80,7 +80,7 @@ def net() -> KeywordTransformer:
     for _ in range(steps):
         batch = order.integers(0, len(words), 30)
         optimizer.zero_grad()
-        F.cross_entropy(net(x[batch]), y[batch]).backward()  # type: ignore[no-untyped-call]
+        F.cross_entropy(net(x[batch]), y[batch]).backward()
         optimizer.step()
         schedule.step()
     return net.eval()
