@@ -38,7 +38,7 @@ class KeywordTransformer(nn.Module):
         self.patches = nn.Linear(BANDS, WIDTH)
         self.token = nn.Parameter(torch.randn(1, 1, WIDTH) * 0.1)
         self.positions = nn.Parameter(torch.randn(1, FRAMES + 1, WIDTH) * 0.1)
-        layer = nn.TransformerEncoderLayer(WIDTH, HEADS, 2 * WIDTH, 0.0, "gelu", batch_first=True)
+        layer = nn.TransformerEncoderLayer(WIDTH, HEADS, 2 * WIDTH, 0.0, nn.GELU(), batch_first=True)
         self.layers = nn.TransformerEncoder(layer, DEPTH, enable_nested_tensor=False)
         self.head = nn.Linear(WIDTH, WORDS)
 

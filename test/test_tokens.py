@@ -99,7 +99,7 @@ class Encoder(nn.Module):
         super().__init__()
         self.patches, self.head = nn.Conv2d(1, 16, (8, 1), (8, 1)), nn.Linear(16, 4)
         layer = nn.TransformerEncoderLayer(
-            16, heads, 32, activation="gelu", batch_first=True, norm_first=norm_first
+            16, heads, 32, activation=nn.GELU(), batch_first=True, norm_first=norm_first
         )
         self.layers = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
         self.attend = nn.MultiheadAttention(16, heads, batch_first=True)
@@ -144,7 +144,7 @@ class Vectors(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.layer = nn.TransformerEncoderLayer(12, 3, 24, activation="gelu", batch_first=True)
+        self.layer = nn.TransformerEncoderLayer(12, 3, 24, activation=nn.GELU(), batch_first=True)
         self.head = nn.Linear(12, 4)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -192,7 +192,7 @@ class Attending(nn.Module):
         super().__init__()
         self.patches, self.token = nn.Conv2d(3, 8, 6, 6), nn.Parameter(torch.ones(1, 1, 8))
         self.positions = nn.Parameter(torch.randn(1, (SIDE // 6) ** 2 + 1, 8))
-        self.layer = nn.TransformerEncoderLayer(8, 2, 16, 0.0, "gelu", batch_first=True)
+        self.layer = nn.TransformerEncoderLayer(8, 2, 16, 0.0, nn.GELU(), batch_first=True)
         self.head = nn.Linear(8, CLASSES)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -19,7 +19,7 @@ class Transformer(nn.Module):
         self.positions = nn.Parameter(torch.randn(1, tokens + 1, width))
         first = bool(about.get("first", True))
         layer = nn.TransformerEncoderLayer(
-            width, heads, hidden, 0.0, "gelu", batch_first=True, norm_first=first
+            width, heads, hidden, 0.0, nn.GELU(), batch_first=True, norm_first=first
         )
         self.layers = nn.TransformerEncoder(layer, depth, enable_nested_tensor=False)
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, about["classes"])
