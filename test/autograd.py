@@ -13,7 +13,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from microtrain.convert.execute.executor import Executor
 from microtrain.convert.ir import Graph, Node, Tensor
-from microtrain.convert.ops import reconstruct
+from microtrain.convert.ops import position, reconstruct
 from microtrain.convert.ops.activations import ACTIVATIONS, CLIP
 
 torch.set_num_threads(1)
@@ -104,6 +104,13 @@ def _run(
         return a * b / y.scale + y.zero
     if node.op == "normalise":
         return _normalised(values[xs[0].name], node, xs[0]) / y.scale + y.zero
+    if node.op == "attention":
+        return _attention(values[xs[0].name], node, xs[0]) / y.scale + y.zero
+    if node.op == "position":
+        real = ((values[xs[0].name] - xs[0].zero) * xs[0].scale).flatten(2)
+        table = torch.tensor(position.table_of(graph, node) * position.scale_of(node)).T[None]
+        made = F.pad(real, (table.shape[2] - real.shape[2], 0)) + table
+        return made.reshape(1, y.channels, *y.shape[:2]) / y.scale + y.zero
     if node.op == "concat":
         return torch.cat([(values[x.name] - x.zero) * x.scale / y.scale + y.zero for x in xs], dim=1)
     if node.op == "take":
@@ -114,7 +121,8 @@ def _run(
     k = node.window
     assert k is not None
     if node.op == "avgpool":
-        padded = F.pad(values[xs[0].name] - xs[0].zero, (k.pad_w, k.pad_w, k.pad_h, k.pad_h))
+        around = (k.pad_w, k.pad_w + k.more_w, k.pad_h, k.pad_h + k.more_h)
+        padded = F.pad(values[xs[0].name] - xs[0].zero, around)
         return F.avg_pool2d(padded, (k.kh, k.kw), (k.stride_h, k.stride_w)) + xs[0].zero
     if node.op == "maxpool":
         return F.max_pool2d(values[xs[0].name], (k.kh, k.kw), (k.stride_h, k.stride_w), (k.pad_h, k.pad_w))
@@ -140,6 +148,21 @@ def _run(
     assert layer.weight_scale is not None
     m = torch.tensor(np.float32(xs[0].scale * layer.weight_scale / y.scale).astype(np.float64))
     return sums * m[None, :, None, None] + y.zero
+
+
+def _attention(stored: torch.Tensor, node: Node, x: Tensor) -> torch.Tensor:
+    """By PyTorch's own, of the tokens that lie equally far apart."""
+    factor, heads, down, across = node.factors
+    h, w, c = x.shape
+    made = torch.zeros(1, c // 3, h, w, dtype=stored.dtype)
+    for i in range(int(down)):
+        for j in range(int(across)):
+            own = (..., slice(i, None, int(down)), slice(j, None, int(across)))
+            real = ((stored - x.zero) * x.scale)[own]
+            q, k, v = real.reshape(3, int(heads), -1, real[0, 0].numel()).transpose(-1, -2)
+            found = F.scaled_dot_product_attention(q, k, v, scale=factor)
+            made[own] = found.transpose(-1, -2).reshape(made[own].shape)
+    return made
 
 
 def _normalised(stored: torch.Tensor, node: Node, x: Tensor) -> torch.Tensor:

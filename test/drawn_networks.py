@@ -9,7 +9,9 @@ import numpy as np
 from hypothesis import strategies as st
 
 from microtrain.convert.ir import Graph, Input, Layer, Node, Source, Tensor, Window, out_size
+from microtrain.convert.ops import position
 from microtrain.convert.ops.activations import CLIP, SIGMOID, SILU
+from microtrain.convert.ops.attention import ATTENTION
 from microtrain.convert.ops.channels import CONCAT, TAKE
 from microtrain.convert.ops.normalise import GROUP_NORM
 from microtrain.convert.ops.scale import SCALE
@@ -104,6 +106,20 @@ class FloatBuilder:
         self.nodes.append(Node(CONCAT, f"concat{len(self.nodes)}", (kept, worked), (y,)))
         return self.take(y, np.random.default_rng(c).permutation(c).tolist())
 
+    def attended(self, x: str, heads: int, steps: tuple[int, int], lead: int) -> str:
+        """Positions, with tokens in front or without, attention to all or some, and a residual add."""
+        h, w, c = self.tensors[x].shape
+        tokens, table = self._name(), self.rng.normal(0, 0.5, (lead + h * w, c))
+        self.tensors[tokens] = Tensor(tokens, (lead + h * w, 1, c) if lead else (h, w, c))
+        self.nodes.append(position.node_of(f"position{len(self.nodes)}", x, tokens, lead, table))
+        parts = self.conv(tokens, 3 * 2 * heads, Window(1, 1), "none")
+        y = self._name()
+        self.tensors[y] = Tensor(y, (*self.tensors[tokens].shape[:2], 2 * heads))
+        down, across = (1, 1) if lead else steps
+        factors = (0.7, float(heads), float(down), float(across))
+        self.nodes.append(Node(ATTENTION, f"attention{len(self.nodes)}", (parts,), (y,), factors=factors))
+        return self.add(self.conv(y, c, Window(1, 1), "none"), tokens, "none")
+
     def take(self, x: str, channels: Sequence[int]) -> str:
         h, w, _ = self.tensors[x].shape
         y = self._name()
@@ -162,7 +178,19 @@ def float_networks(draw: st.DrawFn) -> Graph:
     acts, channels = st.sampled_from(ACTS), st.integers(1, 7)
     x = b.conv("x", draw(channels), draw(windows(shape)), draw(acts))
     kinds = st.sampled_from(
-        ("conv", "dw", "grouped", "block", "maxpool", "avgpool", "norm", "table", "excited", "shuffled")
+        (
+            "conv",
+            "dw",
+            "grouped",
+            "block",
+            "maxpool",
+            "avgpool",
+            "norm",
+            "table",
+            "excited",
+            "shuffled",
+            "attended",
+        )
     )
     for kind in draw(st.lists(kinds, max_size=4)):
         window = draw(windows(b.tensors[x].shape))
@@ -179,6 +207,12 @@ def float_networks(draw: st.DrawFn) -> Graph:
             x = b.table(x, *draw(st.sampled_from(TABLES)))
         elif kind == "excited":
             x = b.excited(x, draw(st.integers(1, 4)))
+        elif kind == "attended":
+            h, w, _ = b.tensors[x].shape
+            steps = tuple(
+                draw(st.sampled_from([n for n in range(1, side + 1) if side % n == 0])) for side in (h, w)
+            )
+            x = b.attended(x, draw(st.integers(1, 3)), (steps[0], steps[1]), draw(st.integers(0, 2)))
         elif kind == "shuffled" and b.tensors[x].channels > 1:
             x = b.shuffled(x)
         elif kind == "block":

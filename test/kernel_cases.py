@@ -29,12 +29,14 @@ from microtrain.convert.ir import Graph, Input, Node, Tensor, Window
 from microtrain.convert.ops import (
     activations,
     add,
+    attention,
     channels,
     grouped,
     head,
     multilabel,
     normalise,
     pool,
+    position,
     reconstruct,
     regression,
     scale,
@@ -520,6 +522,72 @@ def check_normalise(twin: Twin, rng: Rng) -> None:
     twin.lib.normalise_bwd_x_s8(p, error_struct(error), x, *ends)
     guard.check()
     same_error(ex, normalise.normalise_bwd_x(p, ey, x, clamp))
+
+
+def draw_attention(rng: Rng) -> attention.Attention:
+    """All tokens, or those of a grid; scores that are all alike, and some that leave one share."""
+    step_h, step_w = (int(pick(rng, 1, 1, rng.integers(1, 4))) for _ in range(2))
+    rows, columns = draw_sides(rng, 5)
+    return attention.Attention(
+        h=rows * step_h,
+        w=columns * step_w,
+        heads=int(rng.integers(1, 4)),
+        size=int(rng.integers(1, 9)),
+        step_h=step_h,
+        step_w=step_w,
+        x_zero=draw_zero(rng),
+        y_zero=draw_zero(rng),
+        sharpness=int(pick(rng, 0, 2**32 - 1, 2.0 ** rng.uniform(10, 32), 2.0 ** rng.uniform(14, 24))),
+        unit=float(np.float32(10.0 ** rng.uniform(-1, 1))),
+        slope=float(np.float32(10.0 ** rng.uniform(-6, 0))),
+    )
+
+
+def check_attention(twin: Twin, rng: Rng) -> None:
+    p = draw_attention(rng)
+    c = int(p.heads * p.size)
+    x, shape = draw_s8(rng, (p.h, p.w, 3 * c)), (p.h, p.w, c)
+    guard = Guarded()
+    want, want_mask = attention.attention_fwd(p, x)
+    y = guard.array(shape, np.int8)
+    mask = guard.array((p.h, p.w, (c + 7) // 8), np.uint8) if rng.integers(4) else None
+    twin.lib.attention_fwd_s8(p, x, y, mask, twin.scratch(guard, "attention_fwd", p))
+    guard.check()
+    np.testing.assert_array_equal(y, want)
+    same_mask(mask, want_mask)
+    ey, clamp = draw_error(rng, shape), draw_clamp(rng, x.shape)
+    ex = _copy_error(guard, draw_error(rng, x.shape))
+    ends = (clamp_struct(clamp), error_struct(ex), twin.scratch(guard, "attention_bwd_x", p))
+    twin.lib.attention_bwd_x_s8(p, error_struct(ey), x, *ends)
+    guard.check()
+    same_error(ex, attention.attention_bwd_x(p, ey, x, clamp))
+
+
+def check_position(twin: Twin, rng: Rng) -> None:
+    """With tokens in front and without; in place where there are none."""
+    lead, pixels, c = (
+        int(pick(rng, 0, rng.integers(1, 4))),
+        int(rng.integers(1, 12)),
+        int(rng.integers(1, 21)),
+    )
+    scales = (float(np.float32(10.0 ** rng.uniform(-3, 0))) for _ in range(3))
+    p = Add(draw_zero(rng), 0, draw_zero(rng), *scales)
+    x, table = draw_s8(rng, (pixels, c)), draw_s8(rng, (lead + pixels, c), -127)
+    record = position.Position(lead=lead, table=table, add=add.params(p, pixels, c))
+    want, want_mask = position.position_fwd(p, x, table)
+    guard = Guarded()
+    source = guard.copy(x)
+    y = source if lead == 0 and rng.integers(2) else guard.array(want.shape, np.int8)
+    mask = guard.array((len(want), (c + 7) // 8), np.uint8) if rng.integers(4) else None
+    twin.lib.position_fwd_s8(record, source, y, mask)
+    np.testing.assert_array_equal(y, want)
+    same_mask(mask, want_mask)
+    ey, clamp = draw_error(rng, (lead + pixels, 1, c)), draw_clamp(rng, (pixels, 1, c))
+    ex = _copy_error(guard, draw_error(rng, (pixels, 1, c)))
+    factor = float(np.float32(rng.uniform(0.1, 3)))
+    twin.lib.position_bwd_x_s8(record, error_struct(ey), factor, clamp_struct(clamp), error_struct(ex))
+    guard.check()
+    same_error(ex, position.position_bwd_x(ey, lead, factor, clamp))
 
 
 def check_concat(twin: Twin, rng: Rng) -> None:

@@ -65,6 +65,7 @@ def trained(name: str, kind: str, dtype: str, shape: tuple[int, ...], source: So
 def make_plan(*tensors: Trained) -> Plan:
     shapes = {"plain": ((4, 4, 4), (4, 4, 5)), "pool": ((4, 4, 5), (2, 2, 5))}
     shapes |= {"hidden": ((2, 2, 5), (1, 1, 6)), "head": ((1, 1, 6), (1, 1, 3))}
+    shapes |= {"token": ((7, 1, 5), (7, 1, 6)), "patch": ((4, 6, 2), (2, 3, 6))}
     null = read_plan(NULL_MODEL / "plan.json")
     layers = tuple(replace(null.layers[0], layer=name, input=x, output=y) for name, (x, y) in shapes.items())
     return replace(null, name="net", layers=layers, trainables=Trainables(0, tensors))
@@ -201,6 +202,18 @@ def test_linear_layers_read_the_map_in_the_models_order(net: Net) -> None:
     device = w.reshape(6, -1).astype(np.float32) @ x.reshape(-1)
     host = state["hidden.weight"].numpy() @ x.transpose(2, 0, 1).reshape(-1)
     assert (device == host).all()
+
+
+@pytest.mark.parametrize(("name", "kernel"), [("token", (1, 1, 5)), ("patch", (2, 2, 2))])
+def test_linear_layers_over_tokens_and_patches(name: str, kernel: tuple[int, int, int], net: Net) -> None:
+    """On the device a convolution of one pixel, or of a patch, whose columns torch has as (c, h, w)."""
+    h, w, c = kernel
+    plan = make_plan(
+        trained(name, "weight", "s8", (6, *kernel), Source(f"{name}.weight", None, None), scale=np.ones(6))
+    )
+    stored = np.arange(6 * h * w * c).reshape(6, *kernel).astype(np.int8)
+    state, _ = merge(plan, {f"{name}.weight": stored}, {f"{name}.weight": torch.zeros(6, h * w * c)})
+    assert np.array_equal(state[f"{name}.weight"], stored.transpose(0, 3, 1, 2).reshape(6, -1))
 
 
 def test_a_head_of_more_classes(net: Net) -> None:

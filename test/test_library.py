@@ -43,6 +43,7 @@ from library import (
     written,
 )
 from networks import Builder, residual_network
+from test_attention import network as attending_network
 from test_stream import awkward_network
 
 from lab.networks import with_codes
@@ -98,6 +99,7 @@ NETWORKS: dict[str, Callable[[], Compiled]] = {
     "awkward": lambda: trained(awkward_network()),
     "activations": lambda: trained(activations_network()),
     "in_groups": lambda: trained(groups_network()),
+    "attending": lambda: trained(attending_network(3)),
     "of_codes": lambda: trained(with_codes(residual_network(5), skip=2)),
     "whole": lambda: compile_graph(
         residual_network(2), Scheme("s", 4, head="random"), 5, Passes(fused=False)

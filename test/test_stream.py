@@ -73,6 +73,17 @@ def test_rows_give_the_same_logits(name: str, tmp_path: Path) -> None:
     assert_same_logits(compiled, tmp_path)
 
 
+@pytest.mark.parametrize(("channels", "side"), [(1, 5), (4, 6), (9, 7)])
+def test_rows_that_are_read_where_they_lie_are_not_written_over(
+    channels: int, side: int, tmp_path: Path
+) -> None:
+    """A pointwise layer and an activation are one stage, whose result took the place of its own input."""
+    b = Builder(np.random.default_rng(1), (side, side, 3 if channels > 1 else 1))
+    x = b.layer("silu", b.conv("x", channels, 1, relu=False))
+    compiled = compile_graph(b.finish(x, 4), HEAD, 4, Passes(arriving=False))
+    assert_same_logits(compiled, tmp_path)
+
+
 @pytest.mark.parametrize("name", ["residual", "awkward", "pooled"])
 @pytest.mark.parametrize("rows", [2, 3, 16])
 def test_the_result_does_not_depend_on_how_many_rows_enter_at_once(

@@ -156,6 +156,7 @@ def samples(root: Path, folder: Path) -> Iterator[Compiled]:
     for scheme in (SCHEMES[0], *SCHEMES[2:5]):
         yield compile_graph(in_groups(folder), scheme, CLASSES)
         yield compile_graph(normed(folder), scheme, CLASSES)
+        yield compile_graph(attending(folder), scheme, CLASSES)
     for scheme in SCHEMES[:3]:
         yield compile_graph(with_codes(graphs[2]), scheme, CLASSES)
     yield from with_targets(graphs[0])
@@ -180,6 +181,29 @@ def normed(folder: Path) -> Graph:
     middle = (nn.GroupNorm(4, 8), nn.ReLU(), nn.Conv2d(8, 16, 3, 2), nn.InstanceNorm2d(16), nn.ReLU())
     layers = nn.Sequential(nn.Conv2d(3, 8, 3, 2), *middle, nn.Flatten(), nn.Linear(400, CLASSES))
     torch.export.save(torch.export.export(layers.eval(), (torch.zeros(1, 3, SIDE, SIDE),)), path)
+    images = np.random.default_rng(0).integers(0, 256, (4, SIDE, SIDE, 3)).astype(np.uint8)
+    return quantized(load_model(path), images)
+
+
+class Attending(nn.Module):
+    """A class token, positions and a layer of an encoder."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches, self.token = nn.Conv2d(3, 8, 6, 6), nn.Parameter(torch.ones(1, 1, 8))
+        self.positions = nn.Parameter(torch.randn(1, (SIDE // 6) ** 2 + 1, 8))
+        self.layer = nn.TransformerEncoderLayer(8, 2, 16, 0.0, nn.GELU(), batch_first=True)
+        self.head = nn.Linear(8, CLASSES)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.cat([self.token, self.patches(x).flatten(2).transpose(1, 2)], 1)
+        result: torch.Tensor = self.head(self.layer(x + self.positions)[:, 0])
+        return result
+
+
+def attending(folder: Path) -> Graph:
+    path = folder / "attending.pt2"
+    torch.export.save(torch.export.export(Attending().eval(), (torch.zeros(1, 3, SIDE, SIDE),)), path)
     images = np.random.default_rng(0).integers(0, 256, (4, SIDE, SIDE, 3)).astype(np.uint8)
     return quantized(load_model(path), images)
 

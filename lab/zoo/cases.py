@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from torch import nn
 
 from microtrain.base.extras import require
 
-from . import small
+from . import attention, small
 
 Shape = tuple[int, ...]
 PHOTO: Shape = (3, 224, 224)
@@ -19,7 +20,7 @@ HEAVY = "weights take"
 HEAD = "--classes N"
 SRAM = "B of SRAM with scheme"
 NORM = "a batch norm that does not follow"
-LAYER_NORM = "a layer norm over the last"
+BIAS = "a mask or a bias on the scores of attention"
 
 
 @dataclass(frozen=True)
@@ -90,10 +91,10 @@ CASES = (
     of_vision("efficientnet_v2_s", HEAVY, HEAD),
     of_vision("regnet_x_400mf", HEAVY, HEAD),
     of_vision("regnet_y_400mf", HEAVY, HEAD),
-    of_vision("convnext_tiny", LAYER_NORM, HEAVY, HEAD),
-    of_vision("swin_t", LAYER_NORM, HEAVY, HEAD),
-    of_vision("swin_v2_t", LAYER_NORM, HEAVY, HEAD),
-    of_vision("vit_b_16", LAYER_NORM, "scaled_dot_product_attention", HEAVY, HEAD),
+    of_vision("convnext_tiny", HEAVY, HEAD, SRAM),
+    of_vision("swin_t", BIAS, HEAVY, HEAD),
+    of_vision("swin_v2_t", "linalg_vector_norm", HEAVY, HEAD),
+    of_vision("vit_b_16", HEAVY, HEAD, SRAM),
     Case("mobilenet_v2_035", vision("mobilenet_v2", width_mult=0.35, num_classes=10), (3, 96, 96), ()),
     Case(
         "mobilenet_v3_small_025",
@@ -110,5 +111,10 @@ CASES = (
     Case("resnext8", small.resnext8, (3, 32, 32), ()),
     Case("tcn", small.tcn, (9, 128), ()),
     Case("gru", small.gru, (98, 40), ("the op gru",)),
-    Case("keyword_transformer", small.keyword_transformer, (98, 64), (LAYER_NORM,)),
+    Case("keyword_transformer", attention.keyword_transformer, (1, 40, 98), (HEAVY,)),
+    Case("keyword_transformer_6", partial(attention.keyword_transformer, 6), (1, 40, 98), ()),
+    Case("vit_tiny", attention.vit_tiny, PHOTO, (HEAVY, HEAD)),
+    Case("vit_cifar", attention.vit_cifar, (3, 32, 32), ()),
+    Case("mobilevit_xxs", attention.mobilevit_xxs, (3, 256, 256), (HEAVY, HEAD)),
+    Case("mobilevit_half", attention.mobilevit_half, (3, 128, 128), ()),
 )

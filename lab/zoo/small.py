@@ -127,9 +127,3 @@ def resnext8() -> nn.Module:
 def gru() -> nn.Module:
     """A recurrent network over the features of a second of sound."""
     return Last(nn.GRU(40, 64, batch_first=True), 98, 12)
-
-
-def keyword_transformer() -> nn.Module:
-    """KWT-1 (Berg et al. 2021) behind its patches: twelve layers over 98 frames of 64 features."""
-    layer = nn.TransformerEncoderLayer(64, 1, 256, 0.0, "gelu", batch_first=True)
-    return Last(nn.TransformerEncoder(layer, 12, enable_nested_tensor=False), 98, 35)

@@ -48,12 +48,16 @@ class Act:
     dims    shape in the model's own order: (n, c, h, w), or any view of it; the order in memory stays CHW
     half    the mean over the width was asked for, the one over the height must follow
     pad     zeros around it, that a convolution must take: top, left, bottom, right; they count in dims
+    order   which number of CHW stands at each place of dims, where it is not the next one (ops/tokens.py)
+    factor  that it is still to be multiplied with, which only attention takes in
     """
 
     tensor: str
     dims: tuple[int, ...]
     half: bool = False
     pad: tuple[int, int, int, int] | None = None
+    order: np.ndarray | None = field(default=None, compare=False)
+    factor: float = 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,6 +157,7 @@ class Lowering:
     batch    size of the batch dimension in the model's shapes
     current  tensor -> tensor that replaced it through an in-place op
     owners   address of a weight's memory -> layer that uses it
+    last     tensors whose own order is HWC: an input that turned out to be a sequence of vectors
     """
 
     name: str
@@ -163,6 +168,7 @@ class Lowering:
     layers: dict[str, Layer] = field(default_factory=dict)
     current: dict[str, str] = field(default_factory=dict)
     owners: dict[int, str] = field(default_factory=dict)
+    last: set[str] = field(default_factory=set)
 
     def input(self, dims: tuple[int, ...]) -> Act:
         """Declare the model's input: an image (n, c, h, w), a series (n, c, time) or features (n, f)."""
@@ -332,7 +338,8 @@ class Lowering:
         if error not in self.found:
             self.found.append(error)
         values = [v for value in call.args.values() for v in (value if isinstance(value, list) else [value])]
-        read = tuple(dict.fromkeys(self.tensor_of(v) for v in values if isinstance(v, Act)))
+        acts = [v for value in values for v in getattr(value, "acts", (value,)) if isinstance(v, Act)]
+        read = tuple(dict.fromkeys(self.tensor_of(v) for v in acts))
         h, w = (*dims[2:], 1)[:2] if len(dims) in (3, 4) else (1, 1)
         tensor = f"%{len(self.nodes)}"
         self.tensors[tensor] = Tensor(tensor, (h, w, math.prod(dims[1:]) // (h * w or 1)))

@@ -196,13 +196,14 @@ def restore_shape(t: Trained, weight: np.ndarray, state: State) -> np.ndarray:
 
 
 def flattened(plan: Plan, t: Trained, features: int) -> tuple[int, int, int]:
-    """(h, w, c) of the map that a linear layer reads flattened: its own input, or the layer before."""
+    """(h, w, c) that a linear layer reads: a token, a patch or all of its input, or the layer before."""
     names = [row.layer for row in plan.layers]
     at = names.index(t.layer) if t.layer in names else len(names)
-    own = plan.layers[at].input if at < len(names) else (1, 1, 0)
+    own, made = (plan.layers[at].input, plan.layers[at].output) if at < len(names) else ((1, 1, 0), (1, 1, 0))
+    each = (own[0] // made[0], own[1] // made[1], own[2])
     before = plan.layers[at - 1].output if at else (1, 1, 0)
-    if own[0] * own[1] > 1 and int(np.prod(own)) == features:
-        return own
+    if own[0] * own[1] > 1 and int(np.prod(each)) == features:
+        return each
     return before if int(np.prod(before)) == features else (1, 1, features)
 
 

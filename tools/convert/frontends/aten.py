@@ -14,7 +14,7 @@ import numpy as np
 from microtrain.convert.ir import Layer, Source
 from microtrain.convert.lowering import NO_LIMIT, NORM, SOFTMAX, Act, Call, Lowering, Param
 from microtrain.convert.nearest import NO_NORM, unsupported
-from microtrain.convert.ops import TABLE, channels
+from microtrain.convert.ops import TABLE, attention_aten, channels, tokens_aten
 from microtrain.convert.ops.activations import CLIP
 from microtrain.convert.ops.table import Aten, ForwardOp
 
@@ -27,6 +27,8 @@ def lower(low: Lowering, call: Call) -> Any:
     """Append what one call means to the graph and return its value; an unsupported op is an error."""
     if affine.is_constant(call):
         return affine.constant(call)
+    if tokens_aten.concerns(low, call):
+        return tokens_aten.lower(low, call, lower)
     if affine.normalises(low, call):
         return affine.normalise(low, call)
     found = _entry(call.op)
@@ -147,23 +149,15 @@ def unsqueeze(low: Lowering, call: Call) -> Act:
 def turn(low: Lowering, call: Call) -> Param | Act:
     """t, transpose, permute: of a weight matrix, or of an image's groups of channels."""
     x = call.x
-    if isinstance(x, Act) and (shuffled := channels.swapped(low, call, x, _turned(call, len(x.dims)))):
+    if isinstance(x, Act) and (
+        shuffled := channels.swapped(low, call, x, tokens_aten.axes_of(call, len(x.dims)))
+    ):
         return shuffled
     swap = call.op == "t" or sorted(int(d) % 2 for d in call.get("dims", (0, 1))) == [0, 1]
     if not isinstance(x, Param) or x.value.ndim != 2 or not swap:
         raise unsupported(call)
     straight = call.op == "permute" and [int(d) % 2 for d in call.args["dims"]] == [0, 1]
     return x if straight else Param(x.name, x.value.T)
-
-
-def _turned(call: Call, rank: int) -> list[int]:
-    """The axes of a turned tensor, as permute has them."""
-    if call.op.startswith("permute"):
-        return [int(d) % rank for d in call.args["dims"]]
-    axes = list(range(rank))
-    a, b = (int(call.get(key, at)) % rank for at, key in enumerate(("dim0", "dim1")))
-    axes[a], axes[b] = axes[b], axes[a]
-    return axes
 
 
 def same(low: Lowering, call: Call) -> Any:
@@ -238,6 +232,7 @@ RULES: dict[str, Aten] = {
     "is_floating_point": Aten("self", yes),
     "device": Aten("self", nowhere),
     **{name: Aten(arguments, refused) for name, arguments in affine.ARGUMENTS.items()},
+    **{name: Aten(arguments, refused) for name, arguments in attention_aten.ARGUMENTS.items()},
     **dict.fromkeys(("softmax", "_softmax", "log_softmax", "_log_softmax"), Aten("self dim", softmax)),
     "relu": Aten("self", relu),
     "relu6": Aten("self", relu6),

@@ -7,6 +7,7 @@ from microtrain.convert.ir import Graph, Node
 from . import (
     activations,
     add,
+    attention,
     bias,
     channels,
     coded,
@@ -18,6 +19,7 @@ from . import (
     multilabel,
     normalise,
     pool,
+    position,
     reconstruct,
     regression,
     scale,
@@ -25,7 +27,22 @@ from . import (
 )
 from .table import BackwardOp, ForwardOp, Learns, Op, SavingOp, Updates
 
-BODY = (conv, coded, grouped, bias, activations, add, joints, gather, pool, scale, normalise, channels)
+BODY = (
+    conv,
+    coded,
+    grouped,
+    bias,
+    activations,
+    add,
+    joints,
+    gather,
+    pool,
+    scale,
+    normalise,
+    channels,
+    position,
+    attention,
+)
 FAMILIES = (*BODY, head, regression, multilabel, reconstruct, stream)
 TABLE: dict[str, Op] = {op.name: op for family in FAMILIES for op in family.OPS}
 

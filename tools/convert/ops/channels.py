@@ -329,14 +329,21 @@ def shuffled(groups: int, each: int) -> list[int]:
     return order
 
 
-def swapped(low: Lowering, call: Call, x: Act, axes: Sequence[int]) -> Act | None:
-    """A permutation of an image that was viewed as [n, groups, each, h, w], if it swaps these two."""
+def swaps(low: Lowering, x: Act, axes: Sequence[int]) -> bool:
+    """Whether a permutation swaps groups and their channels."""
     h, w, c = low.shape(x)
     if len(x.dims) != 5 or x.dims[3:] != (h, w) or list(axes) != [0, 2, 1, 3, 4]:
-        return None
+        return False
     n, groups, each = x.dims[:3]
-    if n != low.batch or groups * each != c:
+    return n == low.batch and groups * each == c
+
+
+def swapped(low: Lowering, call: Call, x: Act, axes: Sequence[int]) -> Act | None:
+    """A permutation of an image that was viewed as [n, groups, each, h, w], if it swaps these two."""
+    if not swaps(low, x, axes):
         return None
+    h, w, c = low.shape(x)
+    n, groups, each = x.dims[:3]
     image = Act(x.tensor, (n, c, h, w))
     return Act(take(low, call, image, shuffled(groups, each)).tensor, (n, each, groups, h, w))
 

@@ -216,15 +216,24 @@ def _in_place(graph: Graph, node: Node) -> Mapping[int, int]:
 
     It must begin so far before the input that row r of it, once written, ends before the first input row
     that had not entered when r was complete. A residual add reads row r of the input last of all: it is of
-    the same size as row r of the output, which does not begin behind it.
+    the same size as row r of the output, which does not begin behind it. A single stage may read its rows
+    where they lie: these have not entered before they are made, and stay apart.
     """
-    if not resident(graph, node):
+    if not resident(graph, node) or _reads_itself(graph, node):
         return {}
     x, y = graph.tensors[node.inputs[0]], graph.tensors[node.outputs[0]]
     x_row, y_row = x.elements // x.shape[0], y.elements // y.shape[0]
     entered = [rows_entered(graph, node, row) for row in range(y.shape[0])]
     ends = [(row + 1) * y_row - n * x_row for row, n in enumerate(entered) if n < x.shape[0]]
     return {0: max([0, *ends])}
+
+
+def _reads_itself(graph: Graph, node: Node) -> bool:
+    """Whether rows go from the input to the output at once, by a kernel that is no op on single values."""
+    rows, *more = stages(node.parts)
+    k, windowed = rows.window, isinstance(stage_of(rows.first), WindowStage)
+    read = windowed and (k.kh, k.stride_h, k.pad_h) == (1, 1, 0)
+    return read and not more and closing_row(graph, node) is None
 
 
 def rows_entered(graph: Graph, node: Node, row: int) -> int:

@@ -1,0 +1,256 @@
+"""Attention as models write it: one call, or products, a softmax and products again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from microtrain.convert.lowering import Act, Call, Lowering, Param
+
+from .channels import CONCAT, TAKE
+from .tokens import numbers, places, turnable, view_of, viewed
+
+ATTENTION = "attention"
+NO_MASK = "attention of every token to every other, without a mask or a bias"
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Products of queries and keys [..., tokens, size], which are no tensor of the network.
+
+    factor  they are multiplied with; softmax: they are shares by now
+    """
+
+    q: Act
+    k: Act
+    factor: float = 1.0
+    softmax: bool = False
+
+    @property
+    def acts(self) -> tuple[Act, Act]:
+        """What a stand-in reads in their place."""
+        return self.q, self.k
+
+
+def of_scores(call: Call) -> Exception:
+    """What is refused of the scores of attention."""
+    wrong = (
+        "a mask or a bias" if call.op.rstrip("_") in ("add", "masked_fill", "where") else f"the op {call.op}"
+    )
+    return call.error(f"{wrong} on the scores of attention is not supported; the nearest that is: {NO_MASK}")
+
+
+def product(low: Lowering, call: Call) -> Any:
+    """Of queries and keys, or of the shares that a softmax made of these and values."""
+    a, b = call.x, call.args.get("mat2", call.args.get("other"))
+    if isinstance(a, Scores) and isinstance(b, Act):
+        if not a.softmax:
+            raise of_scores(call)
+        return attention(low, call, (a.q, a.k, b), a.factor)
+    if not isinstance(a, Act) or not isinstance(b, Act):
+        raise call.error("a product of two activations is not supported; the nearest that is: a linear layer")
+    a, b = (turnable(low, call, v) for v in (a, b))
+    k = viewed(b, numbers(low, b).swapaxes(-1, -2))
+    if len(a.dims) < 3 or len(b.dims) != len(a.dims) or a.dims[-1] != k.dims[-1]:
+        raise call.error("a product of two activations is not supported; the nearest that is: attention")
+    return Scores(replace(a, factor=1.0), replace(k, factor=1.0), a.factor * b.factor)
+
+
+def softmax(low: Lowering, call: Call) -> Any:
+    scores = call.x
+    if not isinstance(scores, Scores):
+        raise call.error(
+            "a softmax inside the network is not supported; the nearest that is: that of attention, over the "
+            "products of queries and keys"
+        )
+    if int(call.get("dim", -1)) not in (-1, len(scores.q.dims) - 1) or scores.softmax:
+        raise of_scores(call)
+    return replace(scores, softmax=True)
+
+
+def scaled(low: Lowering, call: Call) -> Any:
+    """Scores times a number."""
+    scores, by = (
+        (call.x, call.args.get("other")) if isinstance(call.x, Scores) else (call.args.get("other"), call.x)
+    )
+    number = by.value.reshape(()).item() if isinstance(by, Param) and by.value.size == 1 else by
+    if not isinstance(scores, Scores) or not isinstance(number, int | float) or scores.softmax or not number:
+        raise of_scores(call)
+    return replace(scores, factor=scores.factor * (number if call.op.startswith("mul") else 1.0 / number))
+
+
+def same(low: Lowering, call: Call) -> Any:
+    """Dropout, in inference, and what changes no number."""
+    if call.op.startswith("dropout") and call.get("train", False):
+        raise call.error("the dropout is in training mode; call model.eval() before the model is saved")
+    return call.x
+
+
+def fused(low: Lowering, call: Call) -> Any:
+    """scaled_dot_product_attention."""
+    args = call.args
+    if args.get("attn_mask") is not None or call.get("is_causal", False):
+        raise call.error(f"attention with a mask is not supported; the nearest that is: {NO_MASK}")
+    if call.get("dropout_p", 0.0):
+        raise call.error(
+            "attention with dropout is in training mode; call model.eval() before the model is saved"
+        )
+    parts = [turnable(low, call, args[name]) for name in ("query", "key", "value")]
+    factor = float(call.get("scale", parts[0].dims[-1] ** -0.5))
+    for part in parts[:2]:
+        factor *= part.factor
+    return attention(low, call, [replace(p, factor=1.0) for p in parts[:2]] + parts[2:], factor)
+
+
+def einsum(low: Lowering, call: Call) -> Any:
+    """The two products of attention, whatever their letters."""
+    text = str(call.args.get("equation", "")).replace(" ", "")
+    tensors = call.args.get("tensors") or []
+    left, _, out = text.partition("->")
+    a, _, b = left.partition(",")
+    if len(tensors) != 2 or len(a) < 3 or len(a) != len(b) or a[:-2] != b[:-2] or out[:-2] != a[:-2]:
+        raise call.error(f"einsum {text} is not supported; the nearest that is: the products of attention")
+    first, second = tensors
+    if a[-1] == b[-1] and out[-2:] == a[-2] + b[-2] and isinstance(second, Act):
+        second = turnable(low, call, second)
+        second = viewed(second, numbers(low, second).swapaxes(-1, -2))
+    elif not (a[-1] == b[-2] and out[-2:] == a[-2] + b[-1]):
+        raise call.error(f"einsum {text} is not supported; the nearest that is: the products of attention")
+    return product(low, replace(call, args={"self": first, "other": second}))
+
+
+def attention(low: Lowering, call: Call, parts: Sequence[Act], factor: float) -> Act:
+    """The node, and its result seen as the queries were: [..., tokens, size of a head]."""
+    if not factor > 0:
+        raise call.error(f"attention of scores times {factor:g}; the factor must be above 0")
+    if any(part.factor != 1 for part in parts):
+        raise call.error("attention of scaled values is not supported; the nearest that is: to plain values")
+    tokens, size = parts[0].dims[-2:]
+    if any(part.dims != parts[0].dims for part in parts):
+        dims = ", ".join(str(list(part.dims)) for part in parts)
+        raise call.error(
+            f"attention of queries, keys and values of shapes {dims} is not supported; the nearest that is: "
+            "self-attention, whose queries, keys and values are of the same tokens"
+        )
+    views = [places(low, part).reshape(-1, tokens, size) for part in parts]
+    pixels, starts = _split(low, call, parts, views)
+    h, w, _ = low.shape(parts[0])
+    steps = _steps(call, pixels, h, w)
+    heads = _heads(call, pixels, starts, size)
+    x = _joined(low, call, parts, starts, heads, size)
+    c = len(heads) * size
+    factors = (factor, float(len(heads)), *(float(s) for s in steps))
+    made = low.emit(call, ATTENTION, (x,), (h, w, c), factors=factors)
+    number = {start: i for i, start in enumerate(heads)}
+    first = np.array([number[int(s)] * size for s in starts[0]])
+    at = pixels[..., None] * c + first[:, None, None] + np.arange(size)
+    return view_of(low, made.tensor, at.reshape(parts[0].dims))
+
+
+def _split(
+    low: Lowering, call: Call, parts: Sequence[Act], views: Sequence[np.ndarray]
+) -> tuple[np.ndarray, list[np.ndarray]]:
+    """The pixels [sequences and heads, tokens], and of each part the first channel of each head."""
+    pixels, starts = [], []
+    for part, at in zip(parts, views, strict=True):
+        c = low.shape(part)[2]
+        pixel, first = at[:, :, 0] // c, at[:, :, 0] % c
+        straight = np.array_equal(at, at[:, :, :1] + np.arange(at.shape[2])) and (first == first[:, :1]).all()
+        if not straight or (first + at.shape[2] > c).any():
+            raise call.error(
+                "attention whose heads are no channels that follow one another is not supported; the nearest "
+                "that is: heads of equal parts of the features"
+            )
+        pixels.append(pixel)
+        starts.append(first[:, 0])
+    if any(low.shape(part)[:2] != low.shape(parts[0])[:2] for part in parts) or not all(
+        np.array_equal(pixels[0], other) for other in pixels[1:]
+    ):
+        raise call.error(
+            "attention between different tokens is not supported; the nearest that is: self-attention, whose "
+            "queries, keys and values are of the same tokens"
+        )
+    return pixels[0], starts
+
+
+def _steps(call: Call, pixels: np.ndarray, h: int, w: int) -> tuple[int, int]:
+    """How far the pixels of a sequence lie apart: 1 and 1 where all pixels are one."""
+    own = np.unique(pixels[(pixels == 0).any(axis=1)][0]) if (pixels == 0).any() else pixels[0]
+    rows, columns = np.unique(own // w), np.unique(own % w)
+    down = int(rows[1] - rows[0]) if len(rows) > 1 else h
+    across = int(columns[1] - columns[0]) if len(columns) > 1 else w
+    grid = np.arange(h * w).reshape(h, w)
+    wanted = {grid[i::down, j::across].tobytes() for i in range(down) for j in range(across)}
+    found = {np.sort(each).tobytes() for each in pixels}
+    if h % down or w % across or found != wanted:
+        raise call.error(
+            f"attention within groups of {pixels.shape[1]} of {h}x{w} tokens is not supported; the nearest "
+            "that is: of all tokens, or of those that lie equally far apart"
+        )
+    return down, across
+
+
+def _heads(call: Call, pixels: np.ndarray, starts: list[np.ndarray], size: int) -> list[int]:
+    """The first channel of the queries of each head, in their order; each head has all sequences."""
+    heads = sorted({int(s) for s in starts[0]})
+    sequences = len({each.tobytes() for each in np.sort(pixels, axis=1)})
+    places = {(int(a), *(int(s) for s in rest)) for a, *rest in zip(*starts, strict=True)}
+    apart = all(b - a >= size for a, b in pairwise(heads))
+    if len(places) != len(heads) or not apart or sequences * len(heads) != len(pixels):
+        raise call.error(
+            "attention whose heads share features is not supported; the nearest that is: heads of equal parts"
+        )
+    return heads
+
+
+def _joined(
+    low: Lowering, call: Call, parts: Sequence[Act], starts: list[np.ndarray], heads: list[int], size: int
+) -> Act:
+    """One map with the queries of all heads, then the keys, then the values."""
+    h, w, _ = low.shape(parts[0])
+    order = [[int(s[list(starts[0]).index(head)]) for head in heads] for s in starts]
+    wanted = [[c for start in each for c in range(start, start + size)] for each in order]
+    tensors = [low.tensor_of(part) for part in parts]
+    if len(set(tensors)) == 1:
+        return _taken(low, call, parts[0], [c for each in wanted for c in each])
+    if len(set(tensors)) == 2:
+        raise call.error(
+            "attention whose queries, keys and values come of two tensors is not supported; the nearest that "
+            "is: one linear layer for all three, or one for each"
+        )
+    maps = [_taken(low, call, part, each) for part, each in zip(parts, wanted, strict=True)]
+    return low.emit(call, CONCAT, tuple(maps), (h, w, 3 * len(wanted[0])))
+
+
+def _taken(low: Lowering, call: Call, x: Act, channels: list[int]) -> Act:
+    h, w, c = low.shape(x)
+    image = Act(x.tensor, (low.batch, c, h, w))
+    if channels == list(range(c)):
+        return image
+    return low.emit(call, TAKE, (image,), (h, w, len(channels)), channels=tuple(channels))
+
+
+RULES: dict[str, Callable[[Lowering, Call], Any]] = {
+    "scaled_dot_product_attention": fused,
+    "einsum": einsum,
+}
+# Calls on scores.
+OF_SCORES: dict[str, Callable[[Lowering, Call], Any]] = {
+    **dict.fromkeys(("matmul", "bmm"), product),
+    **dict.fromkeys(("softmax", "_softmax"), softmax),
+    **dict.fromkeys(("mul", "div", "true_divide"), scaled),
+    **dict.fromkeys(("dropout", "contiguous", "clone", "detach", "identity", "to", "float"), same),
+    "einsum": einsum,
+}
+ARGUMENTS = {
+    "scaled_dot_product_attention": "query key value attn_mask dropout_p is_causal scale enable_gqa",
+    "einsum": "equation tensors path",
+    "bmm": "self mat2",
+    "unflatten": "self dim sizes",
+    "select": "self dim index",
+    "unbind": "self dim",
+}

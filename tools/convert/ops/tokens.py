@@ -1,0 +1,216 @@
+"""Sequences of vectors: tokens are the pixels of a map, whatever way a model's views turn them.
+
+A view keeps which number of the map stands at each of its places (`Act.order`), so that transpositions,
+reshapes, cuts and heads cost nothing: what reads the view looks for the pixels and channels behind it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from microtrain.convert.ir import Tensor, Window
+from microtrain.convert.lowering import Act, Call, Lowering, Param
+
+from .channels import TAKE
+from .pool import AVERAGE
+
+MOST_NUMBERS = 1 << 22  # of a map that is turned: no board holds as many
+
+
+def places(low: Lowering, act: Act) -> np.ndarray:
+    """Where each number of a view stands in memory, of the map [h][w][c]."""
+    h, w, c = low.shape(act)
+    order = numbers(low, act)
+    return order if act.tensor in low.last else order % (h * w) * c + order // (h * w)
+
+
+def numbers(low: Lowering, act: Act) -> np.ndarray:
+    """Act.order, whether it is written down or not."""
+    if act.order is not None:
+        return act.order
+    return np.arange(math.prod(low.shape(act))).reshape(act.dims)
+
+
+def view_of(low: Lowering, tensor: str, at: np.ndarray, factor: float = 1.0) -> Act:
+    """The view with these places of memory."""
+    h, w, c = low.tensors[tensor].shape
+    order = at if tensor in low.last else at % c * (h * w) + at // c
+    return viewed(Act(tensor, at.shape, factor=factor), order)
+
+
+def viewed(act: Act, order: np.ndarray) -> Act:
+    """The view with these numbers; plain again where they follow one another."""
+    plain = np.array_equal(order.ravel(), np.arange(order.size))
+    return replace(act, dims=order.shape, order=None if plain and act.factor == 1 else order)
+
+
+def whole(low: Lowering, act: Act) -> Act:
+    """The map that a view is of, as an image."""
+    h, w, c = low.shape(act)
+    return Act(act.tensor, (low.batch, c, h, w))
+
+
+def turnable(low: Lowering, call: Call, value: Any) -> Act:
+    """A value whose numbers may be looked at one by one."""
+    if not isinstance(value, Act) or value.half or value.pad:
+        return low.activation(call, value)
+    if low.batch != 1:
+        raise call.error(
+            f"the op {call.op} of a batch of {low.batch} is not supported; the nearest that is: the model "
+            "saved with a batch of one"
+        )
+    if math.prod(low.shape(value)) > MOST_NUMBERS:
+        raise call.error(f"the op {call.op} of {math.prod(low.shape(value)):,} numbers is too large")
+    if low.is_stand_in(value) and value.order is None and len(value.dims) > 1:  # only its dims are known
+        shape = (math.prod(value.dims[:-1]), 1, value.dims[-1])
+        low.tensors[value.tensor] = Tensor(value.tensor, shape)
+        low.last.add(value.tensor)
+    return value
+
+
+def pixels_of(low: Lowering, act: Act) -> np.ndarray | None:
+    """The pixel behind each vector of a view whose last axis is the channels of a map; else None."""
+    found, c = places(low, act), low.shape(act)[2]
+    straight = found.shape[-1:] == (c,) and np.array_equal(found, found[..., :1] + np.arange(c))
+    return found[..., 0] // c if straight and not (found[..., 0] % c).any() else None
+
+
+def as_sequence(low: Lowering, act: Act) -> None:
+    """An input [n, tokens, features] that nothing has read as a series gets its features as channels."""
+    h, w, c = low.shape(act)
+    if act.tensor == "input" and not low.nodes and w == 1 and h > 1 and pixels_of(low, act) is None:
+        low.tensors["input"] = replace(low.tensors["input"], shape=(c, 1, h))
+        low.last.add("input")
+        if pixels_of(low, act) is None:
+            low.tensors["input"] = replace(low.tensors["input"], shape=(h, w, c))
+            low.last.discard("input")
+
+
+def settled(low: Lowering, call: Call, value: Any) -> Act:
+    """A view of all numbers of a map: of a cut of one, the map is made first."""
+    act, call = turnable(low, call, value), replace(call, builtin=False)  # a node beside that of the call
+    if act.factor != 1:
+        raise call.error(
+            f"the op {call.op} of scaled tokens is not supported; the nearest that is: attention"
+        )
+    h, w, c = low.shape(act)
+    at = places(low, act)
+    if at.size == h * w * c:
+        return act
+    if at.size == c and set((at // c).ravel()) == {0}:  # the first token
+        window = Window(1, 1, more_h=1 - h, more_w=1 - w)
+        made = low.emit(call, AVERAGE, (act,), (1, 1, c), window=window)
+        return view_of(low, made.tensor, at)
+    kept = np.unique(at % c)
+    if not np.array_equal(np.sort(at, axis=None), (np.arange(h * w)[:, None] * c + kept).ravel()):
+        raise call.error(
+            f"the op {call.op} of some tokens, {list(act.dims)}, is not supported; the nearest that is: of "
+            "the first token, of all tokens or of some of their features"
+        )
+    made = low.emit(call, TAKE, (act,), (h, w, len(kept)), channels=tuple(int(i) for i in kept))
+    return view_of(low, made.tensor, at // c * len(kept) + np.searchsorted(kept, at % c))
+
+
+def vectors(low: Lowering, call: Call, value: Any) -> tuple[Act, np.ndarray | None]:
+    """A view of a whole map, and the pixel of each of its vectors if the last axis is the channels."""
+    act = turnable(low, call, value)
+    as_sequence(low, act)
+    act = settled(low, call, act)
+    return act, pixels_of(low, act)
+
+
+# ---------------------------------------------------------------- views
+
+
+def turned(low: Lowering, call: Call, axes: Sequence[int]) -> Act:
+    act = turnable(low, call, call.x)
+    return viewed(act, numbers(low, act).transpose(axes))
+
+
+def reshaped(low: Lowering, call: Call) -> Act:
+    act = turnable(low, call, call.x)
+    order, wanted = numbers(low, act), _dims(call, act.dims)
+    known = math.prod(d for d in wanted if d != -1)
+    dims = tuple(order.size // known if d == -1 and known else d for d in wanted)
+    if math.prod(dims) != order.size or min(dims, default=1) < 1:
+        raise call.error(f"cannot view {list(act.dims)} as {list(wanted)}")
+    return viewed(act, order.reshape(dims))
+
+
+def _dims(call: Call, dims: tuple[int, ...]) -> tuple[int, ...]:
+    """The dimensions that a call asks for."""
+    rank, op = len(dims), call.op.rstrip("_")
+    if op == "flatten":
+        first, last = int(call.get("start_dim", 0)) % rank, int(call.get("end_dim", -1)) % rank
+        return (*dims[:first], math.prod(dims[first : last + 1]), *dims[last + 1 :])
+    if op == "unflatten":
+        at = int(call.args["dim"]) % rank
+        return (*dims[:at], *(int(d) for d in call.args["sizes"]), *dims[at + 1 :])
+    if op == "unsqueeze":
+        at = int(call.args["dim"]) % (rank + 1)
+        return (*dims[:at], 1, *dims[at:])
+    if op == "squeeze":
+        axes = call.get("dim", None)
+        chosen = range(rank) if axes is None else [axes] if isinstance(axes, int) else axes
+        gone = {int(a) % rank for a in chosen}
+        return tuple(d for i, d in enumerate(dims) if not (i in gone and d == 1))
+    given = call.args.get("size", call.args.get("shape"))
+    return tuple(int(d) for d in given or ())
+
+
+def cut(low: Lowering, call: Call) -> Any:
+    """select, slice, unbind, chunk, split: parts of a view, along any axis."""
+    act = turnable(low, call, call.x)
+    order, op = numbers(low, act), call.op.rstrip("_")
+    axis = int(call.get("dim", 0)) % order.ndim
+    size = order.shape[axis]
+    if op == "select":
+        return viewed(act, order.take(int(call.args["index"]) % size, axis))
+    if op == "unbind":
+        return [viewed(act, order.take(i, axis)) for i in range(size)]
+    if op == "slice":
+        span = slice(call.get("start", None), call.get("end", None), call.get("step", None))
+        chosen = [range(size)[span]]
+    else:
+        chosen = [range(size)[start:end] for start, end in _parts(call, size)]
+    if not all(chosen):
+        raise call.error(f"a {op} of {size} leaves none")
+    parts = [viewed(act, order.take(list(part), axis)) for part in chosen]
+    return parts[0] if op == "slice" else parts
+
+
+def _parts(call: Call, size: int) -> list[tuple[int, int]]:
+    given = call.get("split_size", None) or call.get("split_sizes", None)
+    if isinstance(given, Sequence):
+        ends = np.cumsum([int(n) for n in given]).tolist()
+        return list(zip([0, *ends[:-1]], ends, strict=True))
+    each = int(given) if given else -(-size // max(1, int(call.args.get("chunks", 1))))
+    return [(start, min(start + each, size)) for start in range(0, size, max(each, 1))]
+
+
+def same(low: Lowering, call: Call) -> Any:
+    """Ops that change nothing in inference; expand, if it repeats nothing."""
+    if call.op.startswith("expand"):
+        size = [int(d) for d in call.args["size"]]
+        own = (1,) * (len(size) - len(call.x.dims)) + tuple(call.x.dims)
+        if any(d not in (-1, o) for d, o in zip(size, own, strict=True)):
+            raise call.error("the op expand of tokens is not supported; the nearest that is: each once")
+        return call.x if len(own) == len(call.x.dims) else reshaped(low, _viewing(call, own))
+    return call.x
+
+
+def _viewing(call: Call, dims: tuple[int, ...]) -> Call:
+    return replace(call, op="view", args={"self": call.x, "size": list(dims)})
+
+
+def constant_of(call: Call, value: Param, dims: tuple[int, ...]) -> np.ndarray | None:
+    """A constant as large as a view; None where it is not of its shape."""
+    try:
+        return np.broadcast_to(value.value, dims)
+    except ValueError:
+        return None
