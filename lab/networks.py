@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from microtrain.convert.ir import Graph, Input, Layer, Node, Source, Tensor, Window, out_size
-from microtrain.convert.ops import coded
+from microtrain.convert.ops import coded, position
+from microtrain.convert.ops.attention import ATTENTION
 
 
 @dataclass
@@ -83,6 +84,21 @@ class Builder:
         self.nodes.append(Node(op, f"{op}{len(self.nodes)}", inputs, (y,), factors=factors))
         return y
 
+    def positioned(self, x: str, table: np.ndarray, lead: int) -> str:
+        """Pixels as tokens with positions; behind `lead` tokens of the table's own."""
+        h, w, c = self.tensors[x].shape
+        y = self._tensor((lead + h * w, 1, c) if lead else (h, w, c), 4.0 / 255, -20)
+        self.nodes.append(position.node_of(f"position{len(self.nodes)}", x, y, lead, table))
+        return y
+
+    def attention(self, parts: str, heads: int, steps: tuple[int, int] = (1, 1)) -> str:
+        """Of queries, keys and values side by side; among tokens that are so many pixels apart."""
+        h, w, c = self.tensors[parts].shape
+        y = self._tensor((h, w, c // 3), 3.0 / 255, -10)
+        factors = (0.7, float(heads), *map(float, steps))
+        self.nodes.append(Node(ATTENTION, f"attention{len(self.nodes)}", (parts,), (y,), factors=factors))
+        return y
+
     def concat(self, *maps: str) -> str:
         h, w, _ = self.tensors[maps[0]].shape
         y = self._tensor((h, w, sum(self.tensors[m].channels for m in maps)), 4.0 / 255, -20)
@@ -98,16 +114,17 @@ class Builder:
     def pool(self, op: str, x: str, k: int, stride: int, pad: int = 0) -> str:
         h, w, c = self.tensors[x].shape
         shape = (out_size(h, k, stride, pad), out_size(w, k, stride, pad), c)
+        return self._pooled(op, x, shape, Window(k, k, stride, stride, pad, pad))
+
+    def _pooled(self, op: str, x: str, shape: tuple[int, int, int], window: Window) -> str:
         y = self._tensor(shape, self.tensors[x].scale, self.tensors[x].zero)
-        self.nodes.append(
-            Node(op, f"{op}{len(self.nodes)}", (x,), (y,), None, Window(k, k, stride, stride, pad, pad))
-        )
+        self.nodes.append(Node(op, f"{op}{len(self.nodes)}", (x,), (y,), None, window))
         return y
 
     def finish(self, x: str, classes: int) -> Graph:
         """Global average pooling and the head."""
-        h, _, c = self.tensors[x].shape
-        features = self.pool("avgpool", x, h, 1) if h > 1 else x
+        h, w, c = self.tensors[x].shape
+        features = self._pooled("avgpool", x, (1, 1, c), Window(h, w, 1, 1, 0, 0)) if h * w > 1 else x
         self.tensors["logits"] = Tensor("logits", (1, 1, classes), "f32")
         weight = self.rng.normal(0, 0.3, (classes, c)).astype(np.float32)
         self.layers["head"] = Layer(weight, np.zeros(classes, np.float32), Source("head.weight", "head.bias"))

@@ -198,7 +198,7 @@ def test_coefficients_pass_all_rows_closely() -> None:
     rows = [({"a": float(n), "step": 1.0}, 100.0 + 7.0 * n) for n in (1, 20, 300, 4000)]
     found = bounding(rows)
     for terms, instructions in rows:
-        assert instructions < sum(found[name] * each for name, each in terms.items()) < 1.3 * instructions
+        assert instructions < sum(found[name] * each for name, each in terms.items()) < 1.6 * instructions
     with pytest.raises(Error, match="no coefficients"):
         bounding([({"a": 0.0, "b": 1.0}, 5.0), ({"a": 1.0, "b": 0.0}, 5.0), ({"a": 0.0, "b": 0.0}, 5.0)])
 

@@ -32,7 +32,7 @@ Named = tuple[str, Compiled]
 
 def batches(folder: Path) -> Iterator[dict[str, Compiled]]:
     """Models that are built into one program."""
-    own = (varied(range(SEEDS)), normed(), groups(), small())
+    own = (varied(range(SEEDS)), normed(), groups(), small(), attended())
     others = (everything(folder), activated(folder), closed_again(folder))
     for networks in (*own, *others):
         while batch := dict(islice(networks, AT_ONCE)):
@@ -103,6 +103,28 @@ def small() -> Iterator[Named]:
         compiled = trained(graph, SCHEMES[int(rng.integers(2, 5))], PASSES[seed % len(PASSES)])
         if compiled:
             yield f"small{seed}", compiled
+
+
+def attended() -> Iterator[Named]:
+    """Attention of few and of many tokens, to all of them or to some, with and without tokens in front."""
+    for number in range(16):
+        rng = np.random.default_rng(number)
+        size, heads, features = (
+            int(rng.choice([4, 8, 16, 24, 32])),
+            int(rng.integers(1, 5)),
+            4 * number % 19 + 1,
+        )
+        b = Builder(rng, (size, size, 3))
+        x = b.conv("x", int(rng.choice([3, 8, 12])), 3, 2)
+        h, w, c = b.tensors[x].shape
+        lead, steps = (0, (2, 2)) if number % 3 == 0 else (number % 3 - 1, (1, 1))
+        tokens = b.positioned(x, rng.normal(0, 0.5, (lead + h * w, c)), lead)
+        parts = b.conv(tokens, 3 * features * heads, relu=False)
+        y = b.attention(parts, heads, steps)
+        x = b.add(b.conv(y, c, relu=False), tokens)
+        compiled = trained(b.finish(b.conv(x, 8), 4), SCHEMES[2 + number % 3], PASSES[number % len(PASSES)])
+        if compiled:
+            yield f"attended{number}", compiled
 
 
 def _kernel(b: Builder, x: str, rng: np.random.Generator) -> int:

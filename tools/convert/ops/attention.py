@@ -18,6 +18,7 @@ from microtrain.convert.reference.numeric import Error, f32, quantize_error, rin
 
 from .attention_aten import ATTENTION
 from .bounds import ERROR, INT16_MAX, INT32_MAX, SMALLER, Accumulator, reach
+from .conv_structs import Conv2d
 from .ctext import struct
 from .environment import Env
 from .outputs import by_range
@@ -39,6 +40,7 @@ from .table import (
     no_tables,
     not_in_place,
 )
+from .unit import OUTPUT, Unit
 from .work import by_size, one_way
 
 if TYPE_CHECKING:
@@ -174,6 +176,21 @@ def _products(graph: Graph, node: Node, each: int) -> int:
     return each * int(p.h * p.w) * tokens_of(p) * int(p.heads * p.size)
 
 
+def _unit(graph: Graph, node: Node, strip: Conv2d | None) -> Unit:
+    """A head of a pixel."""
+    p = c_struct(graph, node)
+    work = tokens_of(p) * (2 * int(p.size) + OUTPUT) + int(p.size) * OUTPUT
+    return Unit(work, work * int(p.h * p.w * p.heads), {"work": 1.0}, {"piece": 1.0})
+
+
+def _backward_unit(graph: Graph, node: Node, strip: Conv2d | None) -> Unit:
+    """A pixel of the errors of a head's queries, keys or values, or what is behind all of them."""
+    p = c_struct(graph, node)
+    pixels = int(p.h * p.w)
+    work = max(tokens_of(p), pixels) * (3 * int(p.size) + OUTPUT)
+    return Unit(work, 3 * int(p.heads) * (pixels + 1) * work, {"work": 1.0}, {"piece": 1.0})
+
+
 def _gradient(tape: Tape, node: Node, error: str | None) -> None:
     if error is not None:
         tape.send(node.inputs[0], Node(BACKWARD, node.name, (error, node.inputs[0]), ()))
@@ -299,6 +316,7 @@ OPS: tuple[Op, ...] = (
         macs=lambda graph, node: _products(graph, node, 2),
         way=one_way,
         work=by_size,
+        unit=_unit,
         in_place=not_in_place,
         kernels={
             f"{ATTENTION}_fwd_s8": (None, (Attention, S8, S8, U8, SCRATCH)),
@@ -334,6 +352,7 @@ OPS: tuple[Op, ...] = (
         macs=lambda graph, node: _products(graph, node, 9),
         way=one_way,
         work=by_size,
+        unit=_backward_unit,
         in_place=not_in_place,
         kernels={
             f"{BACKWARD}_s8": (None, (Attention, ErrorS8, S8, Clamp, ErrorS8, SCRATCH)),

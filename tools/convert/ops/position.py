@@ -40,6 +40,7 @@ from .table import (
     no_structs,
     not_in_place,
 )
+from .unit import whole
 from .work import by_size, one_way
 
 if TYPE_CHECKING:
@@ -250,6 +251,7 @@ OPS: tuple[Op, ...] = (
         macs=no_macs,
         way=one_way,
         work=by_size,
+        unit=whole,
         in_place=_in_place,
         kernels={f"{POSITION}_fwd_s8": (None, (Position, S8, S8, U8))},
         header=POSITION,
@@ -282,6 +284,7 @@ OPS: tuple[Op, ...] = (
         macs=no_macs,
         way=one_way,
         work=by_size,
+        unit=whole,
         in_place=not_in_place,
         kernels={f"{BACKWARD}_s8": (None, (Position, ErrorS8, FACTOR, Clamp, ErrorS8))},
         header=POSITION,
