@@ -84,19 +84,20 @@ class Builder:
         self.nodes.append(Node(op, f"{op}{len(self.nodes)}", inputs, (y,), factors=factors))
         return y
 
-    def positioned(self, x: str, table: np.ndarray, lead: int) -> str:
+    def position(self, x: str, lead: int) -> str:
         """Pixels as tokens with positions; behind `lead` tokens of the table's own."""
         h, w, c = self.tensors[x].shape
-        y = self._tensor((lead + h * w, 1, c) if lead else (h, w, c), 4.0 / 255, -20)
+        y = self._tensor((h * w + lead, 1, c) if lead else (h, w, c), 6.0 / 255, -7)
+        table = self.rng.normal(0, 0.5, (h * w + lead, c))
         self.nodes.append(position.node_of(f"position{len(self.nodes)}", x, y, lead, table))
         return y
 
-    def attention(self, parts: str, heads: int, steps: tuple[int, int] = (1, 1)) -> str:
+    def attention(self, x: str, heads: int, down: int = 1, across: int = 1) -> str:
         """Of queries, keys and values side by side; among tokens that are so many pixels apart."""
-        h, w, c = self.tensors[parts].shape
-        y = self._tensor((h, w, c // 3), 3.0 / 255, -10)
-        factors = (0.7, float(heads), *map(float, steps))
-        self.nodes.append(Node(ATTENTION, f"attention{len(self.nodes)}", (parts,), (y,), factors=factors))
+        h, w, c = self.tensors[x].shape
+        y = self._tensor((h, w, c // 3), 2.0 / 255, 5)
+        factors = ((c / 3 / heads) ** -0.5, float(heads), float(down), float(across))
+        self.nodes.append(Node(ATTENTION, f"attention{len(self.nodes)}", (x,), (y,), factors=factors))
         return y
 
     def concat(self, *maps: str) -> str:

@@ -17,7 +17,7 @@ from test_stream import assert_same_logits
 from microtrain.convert.emit.code import generate
 from microtrain.convert.ir import ConvertError, Graph, Node, Window
 from microtrain.convert.native_model import NativeModel
-from microtrain.convert.ops import TABLE, attention, normalise, position
+from microtrain.convert.ops import TABLE, attention, normalise
 from microtrain.convert.passes.accumulators import prove
 from microtrain.convert.pipeline import Passes, compile_graph
 from microtrain.convert.scheme import Scheme, convolutions
@@ -28,22 +28,6 @@ LAYERS = 2
 
 class Tokens(Builder):
     """Layers of an encoder, as they are after quantization."""
-
-    def attention(self, x: str, heads: int, down: int = 1, across: int = 1) -> str:
-        h, w, c = self.tensors[x].shape
-        y = self._tensor((h, w, c // 3), 2.0 / 255, 5)
-        factors = ((c / 3 / heads) ** -0.5, float(heads), float(down), float(across))
-        self.nodes.append(
-            Node(attention.ATTENTION, f"attention{len(self.nodes)}", (x,), (y,), factors=factors)
-        )
-        return y
-
-    def position(self, x: str, lead: int) -> str:
-        h, w, c = self.tensors[x].shape
-        y = self._tensor((h * w + lead, 1, c) if lead else (h, w, c), 6.0 / 255, -7)
-        table = self.rng.normal(0, 0.5, (h * w + lead, c))
-        self.nodes.append(position.node_of(f"position{len(self.nodes)}", x, y, lead, table))
-        return y
 
     def norm(self, x: str) -> str:
         y = self.layer(normalise.GROUP_NORM, x, factors=(1e-5, 1.0, 1.0))

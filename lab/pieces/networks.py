@@ -116,11 +116,11 @@ def attended() -> Iterator[Named]:
         )
         b = Builder(rng, (size, size, 3))
         x = b.conv("x", int(rng.choice([3, 8, 12])), 3, 2)
-        h, w, c = b.tensors[x].shape
+        c = b.tensors[x].channels
         lead, steps = (0, (2, 2)) if number % 3 == 0 else (number % 3 - 1, (1, 1))
-        tokens = b.positioned(x, rng.normal(0, 0.5, (lead + h * w, c)), lead)
+        tokens = b.position(x, lead)
         parts = b.conv(tokens, 3 * features * heads, relu=False)
-        y = b.attention(parts, heads, steps)
+        y = b.attention(parts, heads, *steps)
         x = b.add(b.conv(y, c, relu=False), tokens)
         compiled = trained(b.finish(b.conv(x, 8), 4), SCHEMES[2 + number % 3], PASSES[number % len(PASSES)])
         if compiled:
