@@ -12,7 +12,7 @@ from library import written
 from networks import residual_network
 
 from lab.cores import cli, fuzzing, page, tiny
-from lab.cores.machines import CORES, Core, Session
+from lab.cores.machines import CORES, WORK, Core, Session
 from lab.cores.measure import Row, differing, instructions, numbers, row
 from microtrain.base.errors import Error
 from microtrain.convert.pipeline import compile_graph
@@ -69,6 +69,16 @@ def test_a_program_that_fails_is_no_row() -> None:
 def test_ticks_become_instructions() -> None:
     (m4,) = (core for core in CORES if core.name == "cortex-m4f")
     assert instructions(m4, ["10", "25"]) == 1000 and instructions(HOST, ["0"]) is None
+
+
+def test_the_longest_piece_is_said_with_the_number_it_was_measured_with() -> None:
+    rows: list[Row] = [
+        {"core": "cortex-m4f", "slice_instructions": 7},
+        {"core": "cortex-m4f", "slice_instructions": 5},
+        {"core": "rv32imc", "slice_instructions": 9},
+    ]
+    assert cli.pieces(rows) == {"slice_max_instructions": 5, "slice_work": WORK}
+    assert cli.pieces(rows[2:]) == {"slice_max_instructions": None, "slice_work": WORK}
 
 
 def test_a_core_that_cannot_run_here_is_named(capsys: pytest.CaptureFixture[str], session: Session) -> None:

@@ -16,12 +16,15 @@
  *
  * What is reentrant: all functions, for different instances. Calls for one instance must not overlap: one that comes while
  * another runs, from an interrupt or another task, changes nothing and returns MICROTRAIN_ERR_BUSY. Interrupts may call any
- * function; none waits, none touches hardware but the rounding mode of the FPU, which is put back.
+ * function; none waits, none touches hardware but the rounding mode of the FPU, which is put back. The caller's storage
+ * functions are what they are.
  *
  * Time: of feeding, predicting and training it depends on the model alone, never on the data; docs/embed.md has numbers.
+ * Each function says its own. Behind an error it is less.
  * Stack: about 1.1 KB on a Cortex-M4F, measured by `make cores`, and what the caller's storage functions take.
  *
- * Every function but those that say otherwise returns MICROTRAIN_OK or a negative error and then has changed nothing.
+ * Every function but those that say otherwise returns MICROTRAIN_OK or a negative error and then has changed nothing. Those
+ * that take an instance also return ERR_ARGUMENT where it is NULL, ERR_INSTANCE where it was not made, and ERR_BUSY.
  * Trained bits are the same on every core and compiler. Do not compile with -ffast-math.
  */
 #ifndef MICROTRAIN_H
@@ -125,57 +128,63 @@ struct microtrain_state {
     uint32_t records;      /* of old inputs */
 };
 
-/* Version of the library: MICROTRAIN_VERSION of the header that it was compiled with. */
+/* Version of the library: MICROTRAIN_VERSION of the header that it was compiled with. No errors. Time: constant. */
 uint32_t microtrain_version(void);
 
-/* A status in words, for a log; never NULL. */
+/* A status in words, for a log; never NULL, whatever the number. Time: constant. */
 const char *microtrain_text(int status);
 
-/* MICROTRAIN_ERR_ARGUMENT where one is NULL. */
+/* What a model needs and is. ERR_ARGUMENT where one is NULL. Time: constant. */
 int microtrain_sizes(const struct microtrain_model *model, struct microtrain_sizes *sizes);
 
 /* Make an instance: the state after conversion, seed 1, rate 1. Also starts over one that is in use.
- * ERR_ARGUMENT (NULL), ERR_MEMORY (too small), ERR_ALIGNMENT. */
+ * ERR_ARGUMENT (NULL), ERR_MEMORY (too small), ERR_ALIGNMENT. Time: a pass over the trainables. No call for the instance may
+ * run: this one does not notice. */
 int microtrain_init(struct microtrain *m, const struct microtrain_model *model, const struct microtrain_memory *memory);
 
-/* Forget all training, statistics, and what is under way; seed and rate stay. */
+/* Forget all training, statistics, and what is under way; seed and rate stay. Time: a pass over the trainables and the
+ * statistics. */
 int microtrain_reset(struct microtrain *m);
 
 /* seed: of the stochastic rounding; equal seeds and inputs give equal bits. rate: factor on the rates of the conversion,
- * finite and >= 0. */
+ * finite and >= 0, else ERR_ARGUMENT. Time: constant. */
 int microtrain_set(struct microtrain *m, uint32_t seed, float rate);
 
 /* Row y of the input, row_bytes of raw values 0..255 in channel order. Row 0 begins an input, the others follow in order;
  * the first layers run at once, so each row takes a part of an inference's time. What learns does not change.
- * ERR_ARGUMENT (NULL, no such row), ERR_ORDER (not the row that is next). */
+ * ERR_ARGUMENT (NULL, no such row), ERR_ORDER (not the row that is next). Time: less than that of an inference. */
 int microtrain_feed_row(struct microtrain *m, uint32_t y, const uint8_t *row);
 
-/* The whole input: all rows, input_bytes. */
+/* The whole input: all rows, input_bytes. ERR_ARGUMENT (NULL). Time: that of its rows, less than an inference with its
+ * input. */
 int microtrain_feed(struct microtrain *m, const uint8_t *input);
 
 /* Sound in the place of rows, for a model that was converted with --frontend: `count` samples from sample `at` of the input
  * on, in blocks of any size, in order; 0 starts an input, and what is in already is passed over. A row is made where it is
- * complete. ERR_ARGUMENT (NULL, or no front end, or beyond sound_samples), ERR_ORDER. */
+ * complete. ERR_ARGUMENT (NULL, or no front end, or beyond sound_samples), ERR_ORDER. Time: a pass over the samples, and for
+ * each row that they complete a transform and that row's. */
 int microtrain_feed_sound(struct microtrain *m, uint32_t at, const int16_t *samples, uint32_t count);
 
 /* Inference on the input, which is used up. scores: float [classes], larger is likelier, not normalised; of a regression
  * the outputs, in the units that the model was trained on; of labels that hold or not, above 0 where one does. label: the
- * first class with the largest; either may be NULL. ERR_INPUT where rows are missing. */
+ * first class with the largest; either may be NULL. ERR_INPUT where rows are missing. Time: that of an inference, less what
+ * its rows took. */
 int microtrain_predict(struct microtrain *m, float *scores, uint32_t *label);
 
 /* Behind a prediction, for a model that was converted with --hop: the input moves on by hop_rows, and only its last rows are
  * missing, from row `height - hop_rows` on, or from sample `sound_samples - hop_samples` on. The scores are those of the
  * whole input fed anew, in a fraction of the time. It runs in one piece. ERR_ARGUMENT (converted without), ERR_ORDER where
- * no prediction has been made of a whole input, or the model has learned, tested itself or been fed since. */
+ * no prediction has been made of a whole input, or the model has learned, tested itself or been fed since. Time: less than
+ * that of an inference. */
 int microtrain_slide(struct microtrain *m);
 
 /* One training step on the input, which is used up. loss: before the update; may be NULL. ERR_INPUT, ERR_LABEL, ERR_TASK
- * (the model learns from targets). */
+ * (the model learns from targets). Time: that of a training step. */
 int microtrain_train(struct microtrain *m, uint32_t label, float *loss);
 
 /* The same for a model that was converted with --task regression or multilabel. target: float [targets], what the outputs
  * should have been, in their units; or 1 for each label that holds and 0 for the others. ERR_ARGUMENT (NULL, or not
- * finite), ERR_INPUT, ERR_TASK (the model learns from labels). */
+ * finite), ERR_INPUT, ERR_TASK (the model learns from labels). Time: that of a training step. */
 int microtrain_train_target(struct microtrain *m, const float *target, float *loss);
 
 /* Memory for records of old inputs, for a model that was converted with --replay: what the frozen layers made of an input,
@@ -200,7 +209,8 @@ int microtrain_recall(struct microtrain *m, uint32_t left, uint32_t of, float *l
  * instructions of a piece, and has the number for a bound: docs/embed.md.
  * loss: set by the last piece of a training step; may be NULL. An input that is learned from in pieces becomes no record.
  *
- * begin: errors as of the functions above, and then nothing is under way. step: ERR_ORDER without a begin. */
+ * begin: errors as of the functions above, and then nothing is under way. step: ERR_ORDER without a begin.
+ * Time: each is a piece. */
 int microtrain_feed_row_begin(struct microtrain *m, uint32_t y, const uint8_t *row);
 int microtrain_predict_begin(struct microtrain *m);
 int microtrain_train_begin(struct microtrain *m, uint32_t label);
@@ -208,35 +218,41 @@ int microtrain_train_target_begin(struct microtrain *m, const float *target); /*
 int microtrain_recall_begin(struct microtrain *m, uint32_t left, uint32_t of);
 int microtrain_step(struct microtrain *m, uint32_t work, float *loss);
 
-/* What microtrain_predict says, once an inference in pieces is done: ERR_ORDER where that was not the last call. */
+/* What microtrain_predict says, once an inference in pieces is done: ERR_ORDER where that was not the last call. Time: a pass
+ * over the scores. */
 int microtrain_scores(struct microtrain *m, float *scores, uint32_t *label);
 
 /* One look at the input, which is used up: its features join the statistics of the label's class. Training ends them.
- * ERR_NO_STATISTICS (converted without), ERR_INPUT, ERR_LABEL, ERR_FULL. */
+ * ERR_NO_STATISTICS (converted without), ERR_INPUT, ERR_LABEL, ERR_FULL. Time: that of an inference and a pass over the
+ * statistics. */
 int microtrain_imprint(struct microtrain *m, uint32_t label);
 
 /* A head made of all looks, in place of the present one; counts as a step. classes: how many it knows; may be NULL.
- * ERR_EMPTY before the first look. */
+ * ERR_NO_STATISTICS, ERR_EMPTY before the first look. Time: of the model alone, a factorisation of the statistics. */
 int microtrain_imprint_head(struct microtrain *m, uint32_t *classes);
 
-/* Save what was learned. A power cut at any moment leaves the last save or this one. Takes as long as the storage does: a
- * slot is erased when it is full. ERR_SLOT (too small), ERR_OTHER_MODEL and ERR_FORMAT (the slots hold what another model
- * or version saved; microtrain_forget erases it), ERR_STORAGE (a function failed, or what was written does not read back:
- * the last save stays). */
+/* Save what was learned. A power cut at any moment leaves the last save or this one. Time: the storage's, which has no
+ * bound here; a slot is erased when it is full. ERR_ARGUMENT (NULL, or a function of it), ERR_SLOT (too small),
+ * ERR_OTHER_MODEL and ERR_FORMAT (the slots hold what another model or version saved; microtrain_forget erases it),
+ * ERR_STORAGE (a function failed, or what was written does not read back: the last save stays). */
 int microtrain_save(struct microtrain *m, const struct microtrain_storage *storage);
 
-/* Load the newest save, and the seed, the rate and the counts with it. MICROTRAIN_NONE where there is none: nothing changes.
- * Errors as of save. Only where the arena is smaller than the trainables can ERR_STORAGE cost what was learned: the state is
- * then that of a reset. */
+/* Load the newest save, and the seed, the rate and the counts with it. MICROTRAIN_NONE where there is none: nothing
+ * changes. Errors as of save. Time: the storage's, and a few passes over the trainables. Only where the arena is smaller
+ * than the trainables can ERR_STORAGE cost what was learned: the state is then that of a reset. */
 int microtrain_load(struct microtrain *m, const struct microtrain_storage *storage);
 
-/* Erase both slots, whatever they hold; what is in memory stays. A power cut leaves the newest save or none. */
+/* Erase both slots, whatever they hold; what is in memory stays. A power cut leaves the newest save or none. ERR_ARGUMENT,
+ * ERR_SLOT, ERR_STORAGE. Time: the storage's. */
 int microtrain_forget(struct microtrain *m, const struct microtrain_storage *storage);
 
 /* Kernels against built-in vectors, the model's tables against their CRC, each word of the arena. An input that was being
- * fed is lost. ERR_KERNEL, ERR_TABLES, ERR_ARENA. */
+ * fed is lost. ERR_KERNEL, ERR_TABLES, ERR_ARENA. Time: a pass over the model's tables, a few over the arena, and the
+ * vectors'. */
 int microtrain_selftest(struct microtrain *m);
 
+/* How it stands, also between pieces and while a call runs, when the numbers may be of its midst; never ERR_BUSY.
+ * ERR_ARGUMENT (NULL). Time: constant. */
 int microtrain_state(const struct microtrain *m, struct microtrain_state *state);
 
 #ifdef __cplusplus

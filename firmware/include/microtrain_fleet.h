@@ -17,8 +17,9 @@
  * `learned` is what microtrain_init was given as trainables. What is not said stays in `held` and `velocity` for the next
  * round, so they must be kept with the rest of what was learned. `base` becomes `last` then.
  *
- * All memory is the caller's. Every function returns MICROTRAIN_OK, or an error and then has changed nothing. Time: as much
- * as a training step takes, about. None may be called between a begin and the last microtrain_step of an instance.
+ * All memory is the caller's. Every function returns MICROTRAIN_OK, or an error and then has changed nothing. None may be
+ * called between a begin and the last microtrain_step of an instance. All are reentrant, for different memory, and interrupts
+ * may call any; none waits or touches hardware. Time is said in passes over the values: docs/embed.md has numbers.
  */
 #ifndef MICROTRAIN_FLEET_H
 #define MICROTRAIN_FLEET_H
@@ -61,22 +62,24 @@ struct microtrain_fleet_rule {
 };
 
 /* Whether the fleet has moved where the board would: 1 or 0, 0 in its first round. It is asked once a round, and both calls
- * below are told the answer. ERR_ARGUMENT, ERR_ALIGNMENT, ERR_DIVERGED (of base or last). */
+ * below are told the answer. ERR_ARGUMENT, ERR_ALIGNMENT, ERR_DIVERGED (of base or last). Time: a few passes. */
 int microtrain_fleet_along(const struct microtrain_shared *shared, const struct microtrain_fleet_memory *memory);
 
 /* Start of a round: `learned` becomes the base, with what the board holds back where the fleet goes along with it. It may be
- * the base itself. A round that was cut short begins so again, and ends in the same bits. Errors as above. */
+ * the base itself. A round that was cut short begins so again, and ends in the same bits. Errors as above. Time: a few
+ * passes. */
 int microtrain_fleet_begin(const struct microtrain_shared *shared, const struct microtrain_fleet_memory *memory,
                            int along, void *learned);
 
 /* End of a round: the update's body, which is at most room bytes, and how many it has. ERR_ARGUMENT, ERR_ALIGNMENT,
- * ERR_DIVERGED (of base or learned), ERR_MEMORY (less room than an update that says nothing takes). */
+ * ERR_DIVERGED (of base or learned), ERR_MEMORY (less room than an update that says nothing takes). Time: some tens of
+ * passes, as a size is searched by halves. */
 int microtrain_fleet_update(const struct microtrain_shared *shared, const struct microtrain_fleet_memory *memory,
                             const void *learned, int along, const struct microtrain_fleet_rule *rule, void *body,
                             uint32_t *bytes);
 
-/* The body of the board's last update, which did not arrive, joins again what is held back. ERR_ARGUMENT also where it is no
- * such body. */
+/* The body of the board's last update, which did not arrive, joins again what is held back. ERR_ALIGNMENT, ERR_ARGUMENT also
+ * where it is no such body. Time: two passes over the body. */
 int microtrain_fleet_take_back(const struct microtrain_shared *shared, void *held, const void *body, uint32_t bytes);
 
 /* A mask of secure aggregation (Bonawitz et al., 2017): of the board alone, or one that it shares with another board, which
@@ -87,10 +90,11 @@ struct microtrain_mask {
     uint32_t minus; /* 1: it is taken away */
 };
 
-/* A whole update under masks, block by block: what has changed of `learned` since base, times the board's samples, and all
- * masks, modulo 2^64. block: from 0 on, of MICROTRAIN_MASK_VALUES values, the last one of what is left of shared->values.
- * to: its values; sent, each is little-endian. The values of a block are unchanged behind an error. Each seed is good for one
- * update. ERR_ARGUMENT (also no such block), ERR_DIVERGED. */
+/* A whole update under masks, block by block: what has changed of `learned` since base, times the board's samples, and
+ * all masks, modulo 2^64. block: from 0 on, of MICROTRAIN_MASK_VALUES values, the last one of what is left of
+ * shared->values. to: its values; sent, each is little-endian. The values of a block are unchanged behind an error. Each
+ * seed is good for one update. ERR_ARGUMENT (also no such block), ERR_DIVERGED. Time: grows with `count` and with the
+ * number of tensors, for each block. */
 int microtrain_fleet_masked(const struct microtrain_shared *shared, const void *base, const void *learned,
                             uint32_t samples, const struct microtrain_mask *masks, uint32_t count, uint32_t block,
                             uint64_t to[MICROTRAIN_MASK_VALUES]);

@@ -17,7 +17,7 @@ from microtrain.base.paths import ROOT
 from microtrain.base.terminal import console
 
 from . import fuzzing, page, tiny
-from .machines import CORES, Core, Session
+from .machines import CORES, WORK, Core, Session
 from .measure import Row, differing, row
 
 FOLDER = ROOT / "build/cores"
@@ -50,7 +50,7 @@ def main(chosen: tuple[str, ...], steps: int, sequences: int, to_page: bool) -> 
         rows = [each for session in chosen_sessions for each in measured(cores, session)]
         show(rows)
         example, published = ([r for r in rows if (r["model"] == "digits") is so] for so in (True, False))
-        note(RESULT, cores=example, published=published, slice_max_instructions=longest(rows))
+        note(RESULT, cores=example, published=published, **pieces(rows))
         tried = fuzzing.tried(tiny.sessions(FOLDER), FOLDER, SEED, sequences)
     except Error as error:
         raise click.ClickException(str(error)) from error
@@ -107,10 +107,11 @@ def exported(options: tuple[str, ...], name: str, steps: int) -> Session:
     return Session(library, name, steps)
 
 
-def longest(rows: list[Row]) -> int | None:
-    """The longest piece of a training step of the largest model, on a Cortex-M4."""
+def pieces(rows: list[Row]) -> dict[str, int | None]:
+    """The longest piece of a training step of the largest model, on a Cortex-M4, and the number that
+    microtrain_step was given for it."""
     found = [r["slice_instructions"] for r in rows if r["core"] == "cortex-m4f"]
-    return found[-1] if found else None
+    return {"slice_max_instructions": found[-1] if found else None, "slice_work": WORK}
 
 
 def show(rows: list[Row]) -> None:

@@ -19,7 +19,7 @@ FLAGS = ("-std=c11", "-O2", "-ffunction-sections", "-fdata-sections", "-Wall", "
 SEMIHOSTING = ("--specs=picolibc.specs", "--oslib=semihost", "--crt0=hosted")
 QEMU: tuple[str, ...] = ("-nographic", "-monitor", "none", "-serial", "none", "-icount", "shift=0")
 QEMU += ("-semihosting-config", "enable=on,target=native")
-WORK = 30_000  # of a piece
+WORK = 30_000  # that microtrain_step is given for a piece
 FLASH_BYTES, RAM_BYTES = 0x200000, 0x80000
 TIMEOUT_S = 240
 

@@ -330,7 +330,8 @@ class Wanted:
         "--library",
         type=click.Path(path_type=Path),
         metavar="DIR",
-        help="Also write the model and the engine as C for a firmware of your own (export-library).",
+        help="Also write the model and the engine as C for a firmware of your own (export-library), and "
+        "print how many instructions a piece of a training step takes at most.",
     )
     explain: bool = option(
         "--explain", is_flag=True, help="Print what each memory pass saves, every row a real plan."

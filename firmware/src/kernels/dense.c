@@ -137,9 +137,9 @@ static void dot_portable(const int16_t *tile, uint32_t lanes, const int8_t *rows
     lanes == LANES ? dot_avx2(tile, LANES, rows, n, count, sums) : dot_avx2(tile, FEW_LANES, rows, n, count, sums);
 }
 
-#else
+#elif KERNELS_DSP
 
-/* One lane against one row, value by value. */
+/* One lane against one row of less than four values. */
 static int32_t dot_lane(const int16_t *tile, uint32_t lanes, uint32_t lane, const int8_t *row, uint32_t n)
 {
     int32_t sum = 0;
@@ -155,6 +155,43 @@ static void dot_portable(const int16_t *tile, uint32_t lanes, const int8_t *rows
     for (; count; count--, rows += n, sums += lanes) {
         for (uint32_t lane = 0; lane < lanes; lane++) {
             sums[lane] += dot_lane(tile, lanes, lane, rows, n);
+        }
+    }
+}
+
+#else
+
+/* One row against all lanes, whose sums are in registers; lanes is a literal. */
+ALWAYS_INLINE void dot_row(const int16_t *tile, uint32_t lanes, const int8_t *row, uint32_t n, int32_t *sums)
+{
+    int32_t local[LANES];
+#pragma GCC unroll 6
+    for (uint32_t lane = 0; lane < lanes; lane++) {
+        local[lane] = sums[lane];
+    }
+    for (const int8_t *end = row + (n & ~1u); row != end; row += 2, tile += 2 * lanes) {
+        int32_t even = row[0], odd = row[1];
+#pragma GCC unroll 6
+        for (uint32_t lane = 0; lane < lanes; lane++) {
+            local[lane] += tile[2 * lane] * even;
+            local[lane] += tile[2 * lane + 1] * odd;
+        }
+    }
+    int32_t left = n & 1u ? row[0] : 0;
+#pragma GCC unroll 6
+    for (uint32_t lane = 0; lane < lanes; lane++) {
+        sums[lane] = local[lane] + (n & 1u ? tile[2 * lane] * left : 0);
+    }
+}
+
+static void dot_portable(const int16_t *tile, uint32_t lanes, const int8_t *rows, uint32_t n, uint32_t count,
+                         int32_t *sums)
+{
+    for (; count; count--, rows += n, sums += lanes) {
+        if (lanes == LANES) {
+            dot_row(tile, LANES, rows, n, sums);
+        } else {
+            dot_row(tile, FEW_LANES, rows, n, sums);
         }
     }
 }

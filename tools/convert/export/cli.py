@@ -32,7 +32,8 @@ def generated() -> Path:
 def main(folder: Path, model: Path, name: str | None) -> None:
     """Write a model and the engine into DIR: C for a firmware of your own.
 
-    A second model joins the first in the same folder, under another name. docs/embed.md goes on from there.
+    A second model joins the first in the same folder, under another name. How many instructions a piece of
+    microtrain_step takes at most is printed, and in the model's header. docs/embed.md goes on from there.
 
     \b
     Examples:
