@@ -90,7 +90,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_block_of_c_has_a_name() -> None:
-    assert PAGE.count("```c\n") == len(BLOCK.findall(PAGE)) == 8
+    assert PAGE.count("```c\n") == len(BLOCK.findall(PAGE)) == 9
 
 
 def test_the_program_is_short() -> None:

@@ -32,6 +32,7 @@ LAB = (
     "house",
     "instructions",
     "mutation",
+    "pieces",
     "recipe",
     "results",
     "sizes",

@@ -52,11 +52,13 @@ MODEL: tuple[str, ...] = (
     "take_row",
     "logits",
     "step",
+    "keep",
+    "recall",
     "imprint_clear",
     "imprint_add",
     "imprint_solve",
 )
-MODEL += ("listen", "hear", "heard", "slide", "keep", "recall")
+MODEL += ("listen", "hear", "heard", "slide")
 OWN_ROWS = "own_rows"
 OUTSIDE = 0xFFFF0000  # no code lies there
 TIMEOUT_S = 300

@@ -57,21 +57,19 @@ static struct {
     uint8_t record[MODEL_RECORDS][MODEL_RECORD_BYTES];
 } replay_buffer;
 
-#define BUFFER(s) replay_buffer
+#define BUFFER(s) (*((void)(s), &replay_buffer))
 #define ROOM(s) ((void)(s), (uint32_t)MODEL_RECORDS)
-#define RECORD(s, slot) replay_buffer.record[slot]
+#define RECORD(s, slot) BUFFER(s).record[slot]
 
 void replay_clear(struct session *s)
 {
-    (void)s;
-    memset(&replay_buffer, 0, sizeof replay_buffer);
+    memset(&BUFFER(s), 0, sizeof replay_buffer);
 }
 
 #endif
 
 uint32_t replay_held(const struct session *s)
 {
-    (void)s;
     return BUFFER(s).held;
 }
 

@@ -530,6 +530,8 @@ static const struct {
     {MP_QSTR_sound_samples, offsetof(struct microtrain_sizes, sound_samples)},
     {MP_QSTR_hop_rows, offsetof(struct microtrain_sizes, hop_rows)},
     {MP_QSTR_hop_samples, offsetof(struct microtrain_sizes, hop_samples)},
+    {MP_QSTR_record_bytes, offsetof(struct microtrain_sizes, record_bytes)},
+    {MP_QSTR_memory_bytes, offsetof(struct microtrain_sizes, memory_bytes)},
 };
 
 /* How it stands: a name of microtrain_state, or MP_OBJ_NULL. */
