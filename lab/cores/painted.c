@@ -63,7 +63,9 @@ static void whole_calls(void)
 {
     static float scores[PROGRAM_CLASSES], target[PROGRAM_CLASSES], loss;
     static int16_t samples[4];
+    static uint64_t records[1024]; /* enough for a small model, where it has any */
     uint32_t label = 0;
+    MEASURE(remember, microtrain_remember(&device, records, sizeof records));
     MEASURE(feed, microtrain_feed(&device, input));
     MEASURE(predict, microtrain_predict(&device, scores, &label));
     MEASURE(slide, microtrain_slide(&device));
@@ -78,6 +80,7 @@ static void whole_calls(void)
     microtrain_feed(&device, input);
     MEASURE(train_target, microtrain_train_target(&device, target, &loss));
     MEASURE(train_target_begin, microtrain_train_target_begin(&device, target));
+    MEASURE(recall, microtrain_recall(&device, 1, 2, &loss));
 }
 
 static void finish(void)
@@ -101,6 +104,10 @@ static void pieces(void)
     MEASURE(scores, microtrain_scores(&device, scores, NULL));
     microtrain_feed(&device, input);
     MEASURE(train_begin, microtrain_train_begin(&device, 0));
+    finish();
+    microtrain_feed(&device, input);
+    microtrain_train(&device, 0, NULL);
+    MEASURE(recall_begin, microtrain_recall_begin(&device, 1, 1));
     finish();
 }
 
