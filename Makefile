@@ -19,7 +19,7 @@ help:
 	@echo "make check-zoo 42 public architectures through convert --check: build/zoo.json (torchvision)"
 	@echo "make tasks     the networks of MLPerf Tiny, and a new speaker: build/tasks.json (MICROTRAIN_DATA)"
 	@echo "make recipe    what the defaults learn, hours: build/recipe.json (MICROTRAIN_DATA)"
-	@echo "make pieces    bounds of the library's pieces on each core, an hour: tools/convert/pieces.json"
+	@echo "make pieces    bounds of the library's pieces on each core: tools/convert/pieces.json"
 	@echo "make sizes     what the firmware's own code takes of flash, for convert's estimate"
 	@echo "make results   accuracy on real data, hours: lab/pages/results.md (MICROTRAIN_DATA)"
 	@echo "make verify-results ROW=n   run row n of lab/pages/results.json again"
