@@ -153,7 +153,7 @@ def test_no_function_takes_more_than_is_proven(
     assert [problem for entry in entries for problem in entry.problems] == []
     assert deeper(took, entries) == {}
     most = {entry.name: entry.path.bytes for entry in entries}
-    assert most["microtrain_train"] <= 1.25 * took["microtrain_train"]  # not every way is taken
+    assert most["microtrain_train"] <= 1.1 * took["microtrain_train"]
     if core.name == "rv32imc":
         monkeypatch.setattr(Walk, "reach", calls_cost_nothing)
         assert "microtrain_train" in deeper(took, proven(library, core.name))

@@ -55,39 +55,40 @@ struct microtrain_model {
     void (*slide)(struct model_memory *memory);
 };
 
-/* All steps of the forward pass, and all of the backward pass, as model_api.h has them. */
-static inline void model_forward(const struct microtrain_model *model, struct model_memory *memory, int train)
+/* Steps from one on, up to another. */
+static inline void model_run(const struct microtrain_model *model, struct model_memory *memory, uint32_t from,
+                             uint32_t to, struct model_pass *pass)
 {
-    struct model_pass pass = {.train = train};
-    for (uint32_t i = 0; i < model->forward_steps; i++) {
-        model->step(memory, i, &pass);
+    for (uint32_t i = from; i < to; i++) {
+        model->step(memory, i, pass);
     }
 }
 
-/* The forward pass in two parts, before and behind what a record holds. */
+/* All steps of the forward pass, its two parts before and behind what a record holds, and all steps of the backward pass, as
+ * model_api.h has them. */
+static inline void model_forward(const struct microtrain_model *model, struct model_memory *memory, int train)
+{
+    struct model_pass pass = {.train = train};
+    model_run(model, memory, 0, model->forward_steps, &pass);
+}
+
 static inline void model_front(const struct microtrain_model *model, struct model_memory *memory)
 {
     struct model_pass pass = {0};
-    for (uint32_t i = 0; i < model->record_step; i++) {
-        model->step(memory, i, &pass);
-    }
+    model_run(model, memory, 0, model->record_step, &pass);
 }
 
 static inline void model_rest(const struct microtrain_model *model, struct model_memory *memory, int train)
 {
     struct model_pass pass = {.train = train};
-    for (uint32_t i = model->record_step; i < model->forward_steps; i++) {
-        model->step(memory, i, &pass);
-    }
+    model_run(model, memory, model->record_step, model->forward_steps, &pass);
 }
 
 static inline float model_backward(const struct microtrain_model *model, struct model_memory *memory, uint32_t label,
                                    const struct sgd *sgd)
 {
     struct model_pass pass = {.train = 1, .label = label, .sgd = *sgd};
-    for (uint32_t i = model->forward_steps; i < model->steps; i++) {
-        model->step(memory, i, &pass);
-    }
+    model_run(model, memory, model->forward_steps, model->steps, &pass);
     return pass.loss;
 }
 

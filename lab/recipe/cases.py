@@ -51,7 +51,6 @@ SESSIONS = {
     "before": replace(DEFAULT, schedule="constant", imprint=False),
     "cosine": replace(DEFAULT, rate=2.0, imprint=False),
     "head": DEFAULT,
-    "shuffled": DEFAULT,
     "six-passes-before": replace(DEFAULT, epochs=6, rate=2.0, imprint=False),
 }
 REMEMBERING = ("default", "shuffled")

@@ -209,9 +209,7 @@ int microtrain_recall(struct microtrain *m, uint32_t left, uint32_t of, float *l
     if (status != MICROTRAIN_OK) {
         return leave(&call, status);
     }
-    for (uint32_t i = s->model->record_step; i < s->model->steps; i++) {
-        s->model->step(&s->memory, i, &pass);
-    }
+    model_run(s->model, &s->memory, s->model->record_step, s->model->steps, &pass);
     session_recall_end(s, &pass);
     if (loss) {
         *loss = pass.loss;

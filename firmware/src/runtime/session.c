@@ -222,8 +222,10 @@ static uint32_t best_class(struct session *s)
     return best;
 }
 
-/* The forward pass of an image that has come, which may become a record of its class. draw: of what decides that */
-static void forward_new(struct session *s, uint32_t label, uint32_t draw, int train)
+/* The forward pass of an image that has come, which may become a record of its class. draw: of what decides that. Inlined, so
+ * that no frame of its own lies below the steps. */
+__attribute__((always_inline)) static inline void forward_new(struct session *s, uint32_t label, uint32_t draw,
+                                                              int train)
 {
 #if MODEL_RECORDS > 0
     FRONT(s);
@@ -314,13 +316,13 @@ void session_take_arena(struct session *s)
 }
 #endif
 
-/* Rates and random numbers of the next step. */
-static struct sgd next_sgd(const struct session *s)
+/* Rates and random numbers of the next step. rate: factor on the scheme's learning rates */
+static struct sgd next_sgd(const struct session *s, float rate)
 {
     return (struct sgd){
-        .lr_weight = INFO(s)->lr_weight * s->rate,
-        .lr_bias = INFO(s)->lr_bias * s->rate,
-        .lr_head = INFO(s)->lr_head * s->rate,
+        .lr_weight = INFO(s)->lr_weight * rate,
+        .lr_bias = INFO(s)->lr_bias * rate,
+        .lr_head = INFO(s)->lr_head * rate,
         .seed = s->seed,
         .step = s->step,
     };
@@ -347,7 +349,7 @@ int session_rehearse(struct session *s, uint32_t count)
     for (uint32_t k = 0; k < count; k++) {
         uint32_t label = replay_recall(s, s->seed, s->step);
         REST(s, 1);
-        struct sgd sgd = next_sgd(s);
+        struct sgd sgd = next_sgd(s, s->rate);
         (void)learn(s, label, &sgd);
     }
     return MICROTRAIN_OK;
@@ -395,14 +397,13 @@ int session_begin(struct session *s, uint32_t label, struct model_pass *pass)
         return MICROTRAIN_ERR_INPUT;
     }
     session_take_arena(s);
-    *pass = (struct model_pass){.train = 1, .label = label, .sgd = next_sgd(s)};
+    *pass = (struct model_pass){.train = 1, .label = label, .sgd = next_sgd(s, s->rate)};
     return MICROTRAIN_OK;
 }
 
 void session_end(struct session *s, const struct model_pass *pass)
 {
-    s->step++;
-    guard_see(&s->guard, pass->loss);
+    session_recall_end(s, pass);
     count(s, pass->loss);
 }
 
@@ -411,11 +412,9 @@ int session_recall_begin(struct session *s, float factor, struct model_pass *pas
     if (replay_held(s) == 0) {
         return MICROTRAIN_ERR_EMPTY;
     }
-    float rate = s->rate;
     session_take_arena(s);
-    s->rate = rate * factor;
-    *pass = (struct model_pass){.train = 1, .label = replay_recall(s, s->seed, s->step), .sgd = next_sgd(s)};
-    s->rate = rate;
+    uint32_t label = replay_recall(s, s->seed, s->step);
+    *pass = (struct model_pass){.train = 1, .label = label, .sgd = next_sgd(s, s->rate * factor)};
     return MICROTRAIN_OK;
 }
 
@@ -458,7 +457,7 @@ int session_train(struct session *s, uint32_t label, uint32_t *predicted, float 
     session_take_arena(s);
     forward_new(s, label, s->step, 1);
     *predicted = best_class(s);
-    struct sgd sgd = next_sgd(s);
+    struct sgd sgd = next_sgd(s, s->rate);
     *loss = learn(s, label, &sgd);
 #ifndef MICROTRAIN_LIBRARY
     (void)session_rehearse(s, s->replays);
