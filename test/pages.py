@@ -16,6 +16,7 @@ from conftest import ROOT
 from microtrain import cli
 
 FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+C_FILE = re.compile(r"^```c\n(/\* (\w+\.c) \*/\n.*?)^```$", re.MULTILINE | re.DOTALL)
 INDENTED = re.compile(r"(?:^    .*\n)+", re.MULTILINE)
 CODE = re.compile(r"`[^`\n]*`")
 LINK = re.compile(r"\]\(([^()\s]+)\)")
@@ -34,6 +35,11 @@ OTHERS = {
     "flower-superlink",
     "flower-supernode",
 }  # programs whose options are not ours
+
+
+def c_files(text: str) -> dict[str, str]:
+    """Name -> text of every file in C that a page shows."""
+    return {name: block for block, name in C_FILE.findall(text)}
 
 
 def pages() -> list[Path]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 from conftest import ROOT
 from library import STRICT, written
 from networks import residual_network
+from pages import c_files
 
 from lab.cores.machines import CORES, Core, linked, ran
 from microtrain.convert.memory.replay import Request
@@ -18,7 +18,7 @@ from microtrain.convert.recording import with_buffer
 from microtrain.convert.scheme import Scheme
 
 PAGE = (ROOT / "docs/embed.md").read_text(encoding="utf-8")
-BLOCK = re.compile(r"^```c\n(/\* (\w+\.c) \*/\n.*?)^```$", re.MULTILINE | re.DOTALL)
+FILES = c_files(PAGE)
 FRAMES = 12
 LINES = 30  # of the program, at most
 RUN = [
@@ -83,24 +83,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     passes, scheme = Passes(imprint=8, replay=buffer), Scheme("s", 4, {-1: 0.5}, head="random")
     compiled = with_buffer(compile_graph(residual_network(), scheme, 5, passes), buffer, None)
     written(compiled, "garden", root / "garden", root / "generated")
-    files = {name: text for text, name in BLOCK.findall(PAGE)}
-    for name, text in (files | FREERTOS | {"board.h": BOARD_H, "board.c": BOARD_C}).items():
+    for name, text in (FILES | FREERTOS | {"board.h": BOARD_H, "board.c": BOARD_C}).items():
         (root / name).write_text(text)
     return root
 
 
 def test_every_block_of_c_has_a_name() -> None:
-    assert PAGE.count("```c\n") == len(BLOCK.findall(PAGE)) == 9
+    assert PAGE.count("```c\n") == len(FILES) == 9
 
 
 def test_the_program_is_short() -> None:
-    (program,) = [text for text, name in BLOCK.findall(PAGE) if name == "main.c"]
-    assert len([line for line in program.splitlines()[1:] if line.strip()]) <= LINES
+    assert len([line for line in FILES["main.c"].splitlines()[1:] if line.strip()]) <= LINES
 
 
-@pytest.mark.parametrize(
-    "name", ["main.c", "moment.c", "flash.c", "control.c", "deadline.c", "task.c", "meter.c", "round.c"]
-)
+@pytest.mark.parametrize("name", FILES)
 def test_a_block_compiles_without_warnings(name: str, folder: Path) -> None:
     include = (f"-I{folder}", f"-I{folder / 'garden/src'}")
     subprocess.run(["gcc", *STRICT, *include, "-fsyntax-only", str(folder / name)], check=True)
