@@ -283,7 +283,15 @@ class Graph:
         return () if self.arriving else (self.input.tensor,)
 
     def readers(self, tensor: str) -> tuple[Node, ...]:
-        return tuple(n for n in self.nodes if tensor in n.reads)
+        return self._readers.get(tensor, ())
+
+    @cached_property
+    def _readers(self) -> Mapping[str, tuple[Node, ...]]:
+        found: dict[str, tuple[Node, ...]] = {}
+        for node in self.nodes:
+            for tensor in dict.fromkeys(node.reads):
+                found[tensor] = (*found.get(tensor, ()), node)
+        return found
 
     @property
     def forward_nodes(self) -> tuple[Node, ...]:

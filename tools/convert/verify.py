@@ -13,9 +13,11 @@ def verify(graph: Graph) -> Graph:
     layer's weights change only after everything that reads them as they were.
     """
     written = {graph.input.tensor}
-    for step, node in enumerate(graph.nodes):
+    changed: dict[str, list[Node]] = {}  # layer -> what has changed it so far
+    for node in graph.nodes:
         _check_node(graph, node, written)
-        _check_order(graph, node, step)
+        if node.layer is not None:
+            _check_order(node, changed.setdefault(node.layer, []))
         written.update(node.outputs)
     if graph.output not in written:
         raise ValueError(f"{graph.name}: nothing writes the output {graph.output}")
@@ -40,7 +42,7 @@ def _check_node(graph: Graph, node: Node, written: set[str]) -> None:
         raise ValueError(f"{where} makes {found}, the op table says {shapes}")
 
 
-def _check_order(graph: Graph, node: Node, step: int) -> None:
-    late = [n for n in graph.nodes[step + 1 :] if spoils(node, n)]
-    if late:
-        raise ValueError(f"{late[0].op} of {late[0].name} runs after the update of its weights")
+def _check_order(node: Node, before: list[Node]) -> None:
+    if any(spoils(update, node) for update in before):
+        raise ValueError(f"{node.op} of {node.name} runs after the update of its weights")
+    before.append(node)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict
 
 import numpy as np
@@ -124,14 +125,18 @@ def _replay(compiled: Compiled) -> Replay:
 
 def rows(compiled: Compiled) -> tuple[Layer, ...]:
     """The layers in forward order."""
-    return tuple(_row(compiled, node) for node in compiled.graph.forward_layers if not saves(node))
+    trainable: Counter[str] = Counter()  # layer -> bytes
+    for item in layout(compiled.graph):
+        trainable[item.layer] += len(item.data)
+    layers = (node for node in compiled.graph.forward_layers if not saves(node))
+    return tuple(_row(compiled, node, trainable[node.layer or ""]) for node in layers)
 
 
-def _row(compiled: Compiled, node: Node) -> Layer:
+def _row(compiled: Compiled, node: Node, trainable: int) -> Layer:
     graph, plan = compiled.graph, compiled.plan
     x, y = graph.tensors[node.inputs[0]], graph.tensors[node.outputs[0]]
     window = node.window
-    own = [p for p in plan.placements.values() if p.name == f"saved:{node.name}"]
+    own = [plan.placements[t] for t in (f"saved:{node.name}",) if t in plan.placements]
     placed = [plan.placements[t] for t in node.outputs[:1] if t in plan.placements]
     kept = [p for p in placed if p.kind == "saved"]
     masks = [plan.placements[t] for t in node.outputs[1:]]
@@ -145,7 +150,7 @@ def _row(compiled: Compiled, node: Node) -> Layer:
         macs=TABLE[node.op].macs(graph, node),
         trained=_learns(graph, node),
         flash_bytes=sum(_nbytes(t) for t in forward_op(node).tables(graph, node)),
-        trainable_bytes=sum(len(t.data) for t in layout(graph) if node.layer and t.layer == node.layer),
+        trainable_bytes=trainable,
         saved_bytes=sum(p.bytes for p in (*own, *kept)),
         mask_bytes=sum(p.bytes for p in masks),
     )

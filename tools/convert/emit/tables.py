@@ -44,7 +44,7 @@ def beside_the_code(found: list[Table]) -> list[Table]:
 def body(values: np.ndarray) -> str:
     """The values of a table as C text, wrapped."""
     flat = values.reshape(-1)
-    texts = [number(float(v)) for v in flat] if flat.dtype.kind == "f" else [str(int(v)) for v in flat]
+    texts = [number(v) for v in flat.tolist()] if flat.dtype.kind == "f" else map(str, flat.tolist())
     lines, line = [], "   "
     for text in texts:
         if len(line) + len(text) + 2 > COLUMNS:

@@ -60,14 +60,16 @@ def _walk(
     env = {graph.input.tensor: pixels}
     if observe:
         observe(graph.input.tensor, pixels)
+    last = {t: step for step, node in enumerate(graph.nodes) for t in node.reads}
     for step, node in enumerate(graph.nodes):
         with np.errstate(over="ignore", invalid="ignore"):
             result = run(node, env)
         env[node.outputs[0]] = result
         if observe:
             observe(node.outputs[0], result)
-        alive = {t for n in graph.nodes[step + 1 :] for t in n.reads} | {graph.output}
-        env = {name: value for name, value in env.items() if name in alive}
+        for name in {*node.reads, *node.outputs} - {graph.output}:
+            if last.get(name, -1) <= step:
+                env.pop(name, None)
     return env[graph.output].reshape(len(pixels), -1)
 
 

@@ -7,6 +7,8 @@ replayed row by row.
 
 from __future__ import annotations
 
+import numpy as np
+
 from microtrain.convert.ir import ConvertError, Graph, Node, Tensor
 from microtrain.convert.ops import TABLE, hop, log_mel, saves
 
@@ -16,93 +18,124 @@ from .plan import Plan
 
 def check_plan(graph: Graph, plan: Plan) -> None:
     """Raise ConvertError naming the tensor whose bytes were overwritten before their last reader ran."""
-    owner: list[str | None] = [None] * plan.arena
+    arena = _Arena(plan)
     for name in graph.stored_input:
-        _claim(owner, plan, graph.tensors[name])
-    arriving = _arriving(owner, graph, plan)
+        _claim(arena, graph.tensors[name])
+    arriving = _arriving(arena, graph)
+    last = {t: step for step, node in enumerate(graph.nodes) for t in node.reads}
     for step, node in enumerate(graph.nodes):
         if graph.record and step == graph.cut:
-            _forget(owner, plan, graph)
+            _forget(arena, graph)
         where = f"step {step} ({node.op} of {node.name})"
-        later = {t for n in graph.nodes[step + 1 :] for t in n.reads}
+        later = {t for t in (*node.reads, *node.outputs) if last.get(t, -1) > step}
         scratch = TABLE[node.op].scratch(graph, node)
-        _claim_scratch(owner, plan, step, scratch, where)
+        _claim_bytes(arena, f"scratch:{step}", scratch)
         reads = [name for name in node.reads if name in plan.placements]
         for name in reads:
-            _expect(owner, plan, graph.tensors[name], where)
+            _expect(arena, graph.tensors[name], where)
         for name in node.outputs:
             for victim in set(reads):
                 if _touch(plan, graph.tensors[victim], graph.tensors[name]):
                     grows = victim not in later and _grows_into(graph, plan, node, name, victim)
                     if not grows:
                         raise ConvertError(f"memory plan: {where} writes {name} over its own input {victim}")
-            _claim(owner, plan, graph.tensors[name])
-        if scratch and owner.count(f"scratch:{step}") < scratch:
+            _claim(arena, graph.tensors[name])
+        if not arena.owns(f"scratch:{step}", scratch):
             raise ConvertError(f"memory plan: the scratch of {where} overlaps a tensor it writes")
         for name in (*reads, *node.outputs):
             if name in later or name in node.outputs:
-                _expect(owner, plan, graph.tensors[name], where)
+                _expect(arena, graph.tensors[name], where)
         if step == 0:
-            _check_kept(owner, arriving, where)
+            _check_kept(arena, arriving, where)
     if graph.imprint or graph.hop:
         _check_inference(graph, plan)
 
 
-def _arriving(owner: list[str | None], graph: Graph, plan: Plan) -> dict[str, int]:
+class _Arena:
+    """Who owns each byte of a plan, by number; 0: nobody."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.owner = np.zeros(plan.arena, np.int32)
+        self.numbers = {"nothing": 0}
+
+    def number(self, name: str) -> int:
+        return self.numbers.setdefault(name, len(self.numbers))
+
+    def claim(self, name: str, start: int, end: int) -> None:
+        self.owner[start:end] = self.number(name)
+
+    def stranger(self, name: str, start: int, end: int) -> str | None:
+        """One that owns any of these bytes beside the name."""
+        found = self.owner[start:end]
+        others = found[found != self.number(name)]
+        return list(self.numbers)[others[0]] if others.size else None
+
+    def owns(self, name: str, size: int) -> bool:
+        """Whether all of so many bytes are still those of a name; true of 0 bytes, which lie nowhere."""
+        start = self.plan.placements[name].offset if size else 0
+        return self.stranger(name, start, start + size) is None
+
+    def keep(self, names: set[str]) -> None:
+        """Nobody owns what was not these names'."""
+        kept = [self.number(name) for name in names]
+        self.owner[~np.isin(self.owner, kept)] = 0
+
+
+def _arriving(arena: _Arena, graph: Graph) -> dict[str, int]:
     """Claims what is used while rows come in: name -> bytes."""
     sizes = {log_mel.NAME: log_mel.memory_bytes(graph), hop.NAME: hop.memory_bytes(graph)}
     for name, size in sizes.items():
-        if size:
-            _claim_bytes(owner, plan, name, size)
+        _claim_bytes(arena, name, size)
     return sizes
 
 
-def _check_kept(owner: list[str | None], sizes: dict[str, int], where: str) -> None:
+def _check_kept(arena: _Arena, sizes: dict[str, int], where: str) -> None:
     for name, size in sizes.items():
-        if owner.count(name) != size:
+        if not arena.owns(name, size):
             raise ConvertError(f"memory plan: the memory of {name} overlaps {where}")
 
 
 def _check_inference(graph: Graph, plan: Plan) -> None:
     """An inference leaves the statistics of features as they are, and the head is solved beside them; where
     windows overlap, it leaves what the next one goes on with."""
-    owner: list[str | None] = [None] * plan.arena
+    arena = _Arena(plan)
     size, solving = imprint.imprint_bytes(graph), imprint.scratch_bytes(graph)
-    if size:
-        _claim_bytes(owner, plan, imprint.NAME, size)
+    _claim_bytes(arena, imprint.NAME, size)
     for name in graph.stored_input:
-        _claim(owner, plan, graph.tensors[name])
-    arriving = _arriving(owner, graph, plan)
+        _claim(arena, graph.tensors[name])
+    arriving = _arriving(arena, graph)
     for step, node in enumerate(graph.forward_nodes):
         if saves(node):
             continue
-        where = f"step {step} ({node.op} of {node.name}) of an inference"
-        _claim_scratch(owner, plan, step, TABLE[node.op].scratch(graph, node), where)
+        _claim_bytes(arena, f"scratch:{step}", TABLE[node.op].scratch(graph, node))
         for name in node.outputs[:1]:
-            _claim(owner, plan, graph.tensors[name])
+            _claim(arena, graph.tensors[name])
     if graph.hop:
-        _check_kept(owner, arriving, "an inference")
+        _check_kept(arena, arriving, "an inference")
     if not graph.imprint:
         return
-    _expect(owner, plan, graph.tensors[imprint.head_of(graph).inputs[0]], "the sum of features")
-    _claim_bytes(owner, plan, imprint.SCRATCH, solving)
-    if owner.count(imprint.NAME) != size:
+    _expect(arena, graph.tensors[imprint.head_of(graph).inputs[0]], "the sum of features")
+    _claim_bytes(arena, imprint.SCRATCH, solving)
+    if not arena.owns(imprint.NAME, size):
         raise ConvertError("memory plan: the statistics of features do not outlive an inference")
 
 
-def _claim_bytes(owner: list[str | None], plan: Plan, name: str, size: int) -> None:
-    start = plan.placements[name].offset
-    if start % 8 or start + size > plan.arena:
+def _claim_bytes(arena: _Arena, name: str, size: int) -> None:
+    """Of what is no tensor; 0 bytes lie nowhere."""
+    if not size:
+        return
+    start = arena.plan.placements[name].offset
+    if start % 8 or start + size > arena.plan.arena:
         raise ConvertError(f"memory plan: {name} is misplaced")
-    owner[start : start + size] = [name] * size
+    arena.claim(name, start, start + size)
 
 
-def _forget(owner: list[str | None], plan: Plan, graph: Graph) -> None:
+def _forget(arena: _Arena, graph: Graph) -> None:
     """Leave in the arena what a record puts back, as a replayed step begins."""
-    kept = {part for name in graph.record for part, _, _ in _ranges(plan, graph.tensors[name])}
     for name in graph.record:
-        _expect(owner, plan, graph.tensors[name], "the record for replay")
-    owner[:] = [part if part in kept else None for part in owner]
+        _expect(arena, graph.tensors[name], "the record for replay")
+    arena.keep({part for name in graph.record for part, _, _ in _ranges(arena.plan, graph.tensors[name])})
 
 
 def _ranges(plan: Plan, tensor: Tensor) -> list[tuple[str, int, int]]:
@@ -125,31 +158,20 @@ def _ranges(plan: Plan, tensor: Tensor) -> list[tuple[str, int, int]]:
     return ranges
 
 
-def _claim(owner: list[str | None], plan: Plan, tensor: Tensor) -> None:
-    for part, start, end in _ranges(plan, tensor):
-        owner[start:end] = [part] * (end - start)
+def _claim(arena: _Arena, tensor: Tensor) -> None:
+    for part, start, end in _ranges(arena.plan, tensor):
+        arena.claim(part, start, end)
 
 
-def _expect(owner: list[str | None], plan: Plan, tensor: Tensor, where: str) -> None:
-    for part, start, end in _ranges(plan, tensor):
-        wrong = {o for o in owner[start:end] if o != part}
-        if wrong:
-            raise ConvertError(
-                f"memory plan: {where} needs {part}, whose bytes {wrong.pop() or 'nothing'} has taken"
-            )
+def _expect(arena: _Arena, tensor: Tensor, where: str) -> None:
+    for part, start, end in _ranges(arena.plan, tensor):
+        other = arena.stranger(part, start, end)
+        if other is not None:
+            raise ConvertError(f"memory plan: {where} needs {part}, whose bytes {other} has taken")
 
 
 def _touch(plan: Plan, a: Tensor, b: Tensor) -> bool:
     return any(s < f and t < e for _, s, e in _ranges(plan, a) for _, t, f in _ranges(plan, b))
-
-
-def _claim_scratch(owner: list[str | None], plan: Plan, step: int, size: int, where: str) -> None:
-    if not size:
-        return
-    start = plan.placements[f"scratch:{step}"].offset
-    if start % 8 or start + size > plan.arena:
-        raise ConvertError(f"memory plan: the scratch of {where} is misplaced")
-    owner[start : start + size] = [f"scratch:{step}"] * size
 
 
 def _grows_into(graph: Graph, plan: Plan, node: Node, result: str, source: str) -> bool:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from microtrain.base.plan import IMPRINT
 from microtrain.convert.ir import Graph
 from microtrain.convert.ops import TABLE, hop, log_mel, saves
@@ -21,7 +23,8 @@ if TYPE_CHECKING:
     from ortools.sat.python.cp_model import CpModel, CpSolver
 
 Life = tuple[int, int]  # first and last step, inclusive
-GAP = 0.005  # of the arena: closer than this to the lower bound the solver stops
+GAP = 0.005  # of the arena: a plan that is closer than this to the lower bound is good enough
+MOST = 1000  # buffers: with more of them the solver takes minutes before it has done any of its work
 WORK = 4.0  # the solver's own deterministic measure of work; about that many seconds
 
 
@@ -234,13 +237,20 @@ def fits(graph: Graph, arena: int, in_place: bool = True) -> bool:
     if bound > arena:
         return False
     offsets, greedy = fit(items)
-    return greedy <= arena or solve(items, bound, offsets, greedy)[1] <= arena
+    return greedy <= arena or improved(items, bound, offsets, greedy)[1] <= arena
 
 
 def place(items: Sequence[Buffer], bound: int) -> tuple[list[int], int]:
-    """Offset of each buffer and the arena's size: first fit, then a solver where that is above the bound."""
+    """Offset of each buffer and the arena's size: first fit, improved where that is above the bound."""
     offsets, arena = fit(items)
-    return (offsets, arena) if arena == bound else solve(items, bound, offsets, arena)
+    return improved(items, bound, offsets, arena)
+
+
+def improved(items: Sequence[Buffer], bound: int, offsets: list[int], arena: int) -> tuple[list[int], int]:
+    """A solver's plan where the one given is too far above the bound, and there are not too many buffers."""
+    if arena - bound <= GAP * arena or len(items) > MOST:
+        return offsets, arena
+    return solve(items, bound, offsets, arena)
 
 
 def fit(items: Sequence[Buffer]) -> tuple[list[int], int]:
@@ -258,25 +268,34 @@ def fit(items: Sequence[Buffer]) -> tuple[list[int], int]:
 def first_fit(items: Sequence[Buffer], order: Sequence[int]) -> tuple[list[int], int]:
     """Each buffer at the lowest offset where it fits, in the given order."""
     offsets = [-1] * len(items)
+    placed = np.empty((sum(len(item.pieces) for item in items), 4), np.int64)
+    count = 0
     for index in order:
-        placed = [(items[i], offset) for i, offset in enumerate(offsets) if offset >= 0]
-        offsets[index] = _lowest(items[index], placed)
+        item = items[index]
+        at = offsets[index] = _lowest(item, placed[:count])
+        for piece in item.pieces:
+            low = at + piece.low
+            placed[count] = piece.birth, piece.death, low, low + piece.size
+            count += 1
     return offsets, max(o + item.height for o, item in zip(offsets, items, strict=True))
 
 
-def _lowest(item: Buffer, placed: Sequence[tuple[Buffer, int]]) -> int:
-    """The lowest offset at which no piece of the buffer meets a piece of those that are placed."""
-    taken = []  # offsets from .. to, exclusive, at which some piece would meet another
-    for rival, at in placed:
-        for a in item.pieces:
-            for b in rival.pieces:
-                if a.birth <= b.death and b.birth <= a.death:
-                    taken.append((at + b.low - a.low - a.size + 1, at + b.low + b.size - a.low))
+def _lowest(item: Buffer, placed: np.ndarray) -> int:
+    """The lowest offset at which no piece of the buffer meets one that is placed.
+
+    placed  first and last step of each, its first byte and the one behind its last
+    """
+    taken: list[tuple[int, int]] = []  # offsets from .. to, exclusive, at which some piece would meet another
+    for piece in item.pieces:
+        rivals = placed[(placed[:, 0] <= piece.death) & (placed[:, 1] >= piece.birth)]
+        starts, ends = rivals[:, 2] - piece.low - piece.size + 1, rivals[:, 3] - piece.low
+        taken += zip(starts.tolist(), ends.tolist(), strict=True)
     offset = 0
     for start, end in sorted(taken):
         if start > offset:
             break
-        offset = max(offset, end)
+        if end > offset:
+            offset = end
     return offset
 
 

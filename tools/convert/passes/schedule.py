@@ -18,48 +18,75 @@ def schedule(graph: Graph) -> Graph:
 
     Updates win ties: they free what they read and add nothing.
     """
-    waiting = list(graph.backward_nodes)
-    ready = {t for n in graph.forward_nodes for t in n.outputs} | {graph.input.tensor}
-    readers = {t: [n for n in waiting if t in n.reads] for n in waiting for t in n.reads}
-    order: list[Node] = []
-    while waiting:
-        wanted = _segments_wanted(waiting, ready)
-        candidates = [
-            n
-            for n in waiting
-            if ready.issuperset(n.reads) and not _too_early(n, waiting) and (not n.again or n.again in wanted)
-        ]
-        node = min(
-            candidates,
-            key=lambda n: (_growth(graph, n, readers), updates(n) is Updates.NOTHING, waiting.index(n)),
-        )
-        waiting.remove(node)
-        order.append(node)
-        ready.update(node.outputs)
-        for tensor in node.reads:
-            if node in readers[tensor]:
-                readers[tensor].remove(node)
+    waiting = _Waiting(graph)
+    order = []
+    while waiting.nodes:
+        order.append(waiting.take(min(waiting.candidates(), key=waiting.cost)))
     return graph.replace(nodes=(*graph.forward_nodes, *order))
 
 
-def _segments_wanted(waiting: list[Node], ready: set[str]) -> set[str]:
-    """Recomputed segments without which some node that all else is ready for cannot run."""
-    made = {t: n.again for n in waiting if n.again for t in n.outputs}
-    wanted: set[str] = set()
-    for node in waiting:
-        missing = set(node.reads) - ready
-        if not node.again and missing <= made.keys():
-            wanted.update(made[t] for t in missing)
-    return wanted
+class _Waiting:
+    """Backward nodes that no place is chosen for yet, by their numbers.
 
+    missing   number -> tensors that it reads and that are not made yet
+    able      numbers of those that miss none
+    readers   tensor -> numbers of those that read it
+    of_layer  layer -> those that belong to it
+    """
 
-def _too_early(node: Node, waiting: list[Node]) -> bool:
-    """True while an update would change what a waiting node still has to read as it was."""
-    return any(spoils(node, n) for n in waiting)
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.nodes = dict(enumerate(graph.backward_nodes))
+        self.recomputes = any(node.again for node in self.nodes.values())
+        made = {t for n in graph.forward_nodes for t in n.outputs} | {graph.input.tensor}
+        self.missing = {number: set(node.reads) - made for number, node in self.nodes.items()}
+        self.able = {number for number, tensors in self.missing.items() if not tensors}
+        self.readers: dict[str, set[int]] = {}
+        self.of_layer: dict[str | None, dict[int, Node]] = {}
+        for number, node in self.nodes.items():
+            self.of_layer.setdefault(node.layer, {})[number] = node
+            for tensor in node.reads:
+                self.readers.setdefault(tensor, set()).add(number)
 
+    def candidates(self) -> list[int]:
+        """What could run now, in the order of the graph."""
+        wanted = self._segments_wanted() if self.recomputes else set()
+        able = ((number, self.nodes[number]) for number in sorted(self.able))
+        return [i for i, n in able if not self._too_early(n) and (not n.again or n.again in wanted)]
 
-def _growth(graph: Graph, node: Node, readers: dict[str, list[Node]]) -> int:
-    """Bytes that the node adds to what is alive, less those it frees."""
-    made = sum(tensor_bytes(graph.tensors[t]) for t in node.outputs)
-    freed = sum(tensor_bytes(graph.tensors[t]) for t in set(node.reads) if readers[t] == [node])
-    return made - freed
+    def cost(self, number: int) -> tuple[int, bool]:
+        """Bytes that the node adds to what is alive, less those it frees; and whether it is no update."""
+        node, tensors = self.nodes[number], self.graph.tensors
+        made = sum(tensor_bytes(tensors[t]) for t in node.outputs)
+        freed = sum(tensor_bytes(tensors[t]) for t in set(node.reads) if self.readers[t] == {number})
+        return made - freed, updates(node) is Updates.NOTHING
+
+    def take(self, number: int) -> Node:
+        """The node, which runs now."""
+        node = self.nodes.pop(number)
+        self.able.remove(number)
+        del self.missing[number], self.of_layer[node.layer][number]
+        for tensor in set(node.reads):
+            self.readers[tensor].remove(number)
+        for tensor in node.outputs:
+            for reader in self.readers.get(tensor, ()):
+                self.missing[reader].discard(tensor)
+                if not self.missing[reader]:
+                    self.able.add(reader)
+        return node
+
+    def _segments_wanted(self) -> set[str]:
+        """Recomputed segments without which some node that all else is ready for cannot run."""
+        made = {t: n.again for n in self.nodes.values() if n.again for t in n.outputs}
+        wanted: set[str] = set()
+        for number, node in self.nodes.items():
+            missing = self.missing[number]
+            if not node.again and missing <= made.keys():
+                wanted.update(made[t] for t in missing)
+        return wanted
+
+    def _too_early(self, node: Node) -> bool:
+        """True while an update would change what a waiting node still has to read as it was."""
+        if updates(node) is Updates.NOTHING:
+            return False
+        return any(spoils(node, other) for other in self.of_layer[node.layer].values())

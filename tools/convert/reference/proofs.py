@@ -10,6 +10,8 @@ makes the float of either.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from .kernels import Add, add_wide
@@ -23,12 +25,18 @@ STEPS = np.arange(-128, 129, dtype=np.int64)  # an output or more; 128: the firs
 
 def multiplier_words(m: Array, zero: int) -> Array:
     """int32 [c]: a layer's table of multipliers m, float32 [c], for outputs of that zero point."""
-    words: Array = np.ascontiguousarray(m, f32).view(np.int32).copy()
+    return np.frombuffer(_words(np.ascontiguousarray(m, f32).tobytes(), zero), np.int32)
+
+
+@lru_cache(maxsize=4096)  # a conversion asks for the tables of each layer over and over
+def _words(multipliers: bytes, zero: int) -> bytes:
+    m = np.frombuffer(multipliers, f32)
+    words = m.view(np.int32).copy()
     found = (m >= f32(PROVABLE[0])) & (m < f32(PROVABLE[1]))
     if found.any():
         integers, proven = _proven(m[found], zero)
         words[found] = np.where(proven, -integers, words[found])
-    return words
+    return words.tobytes()
 
 
 def multipliers_of(words: Array) -> Array:
