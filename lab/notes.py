@@ -6,15 +6,16 @@ import json
 from pathlib import Path
 from typing import Any
 
+from microtrain.base.files import write_json
 from microtrain.base.terminal import say
 
 MOST = 10  # failures that are told one by one
 
 
 def write(path: Path, document: object) -> None:
-    """A JSON file, its folder made where it is missing."""
+    """A JSON file, its folder made where it is missing; what was there before is lost only to a whole one."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    write_json(path, document)
 
 
 def read(path: Path, missing: Any) -> Any:

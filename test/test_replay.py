@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import math
 import subprocess
 import sys
 from collections import Counter
@@ -146,8 +147,21 @@ def test_all_images_of_a_class_are_as_likely_to_be_kept() -> None:
             times[step // CLASSES] += 1
     share = times / (trials * CLASSES)
     assert abs(share - RECORDS / CLASSES / shown).max() < 0.015
-    drawn = Counter(Buffer.recall(buffer, 9, step) for step in range(12000))
-    assert len(drawn) == RECORDS and all(875 < count < 1125 for count in drawn.values())
+
+
+@pytest.mark.parametrize("records", [1, 2, 3, 5, 8, 13, 100])
+def test_as_many_steps_as_records_take_each_once(records: int) -> None:
+    """Every time in another order, in which each place is as likely to hold any of them."""
+    rounds = 600
+    buffer = Buffer(records, 1)
+    for step in range(records):
+        buffer.keep(0, 1, step)
+    drawn = np.array([buffer.recall(7, step) for step in range(rounds * records)]).reshape(rounds, records)
+    assert (np.sort(drawn) == np.arange(records)).all()
+    assert len({tuple(order) for order in drawn}) > min(rounds, math.factorial(min(records, 9))) / 2
+    often = np.array([np.bincount(drawn[:, place], minlength=records) for place in range(records)])
+    wanted = rounds / records
+    assert abs(often - wanted).max() < 5 * wanted**0.5
 
 
 def simulated(plan: Blueprint, folder: Path, images: tuple[Dataset, Dataset], settings: Settings) -> str:

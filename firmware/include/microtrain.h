@@ -195,7 +195,7 @@ int microtrain_train_target(struct microtrain *m, const float *target, float *lo
  * records from now on. ERR_NO_RECORDS (converted without), ERR_ALIGNMENT, ERR_MEMORY (less than memory_bytes). */
 int microtrain_remember(struct microtrain *m, void *memory, uint32_t bytes);
 
-/* A training step on one of the records, drawn by chance, at left / of of the rate: for (left = n; left; left--) is a
+/* A training step on one of the records, each in its turn, at left / of of the rate: for (left = n; left; left--) is a
  * rehearsal with a rate that falls to 0. What is being fed is lost. loss: before the update; may be NULL.
  * ERR_NO_RECORDS, ERR_ARGUMENT (left is more than of, or of is 0), ERR_EMPTY (there is no record). */
 int microtrain_recall(struct microtrain *m, uint32_t left, uint32_t of, float *loss);

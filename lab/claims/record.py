@@ -7,6 +7,7 @@ import statistics
 from dataclasses import dataclass
 from typing import Any
 
+from lab import notes
 from lab.bench.build import compiler_version
 from microtrain.base.commands import logged, ours
 from microtrain.base.paths import ROOT
@@ -46,7 +47,7 @@ def load() -> Record:
 
 
 def save(record: Record) -> None:
-    RECORD.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    notes.write(RECORD, record)
 
 
 def measure() -> Record:

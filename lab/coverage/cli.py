@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 from rich.table import Column, Table
 
+from lab import notes
 from microtrain.base.paths import ROOT
 from microtrain.base.terminal import console
 
@@ -48,7 +49,7 @@ def main(tests: tuple[str, ...], keep: bool, jobs: int) -> None:
     for room, extra in left_out.items():
         click.echo(f"{room} is left out, as its tests were skipped: pip install '{extra}'")
     found = {"python": tally.total(python).percent, "c": tally.total(c).percent}
-    RESULT.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    notes.write(RESULT, found)
     missed = [] if tests else below(found, json.loads(FLOOR.read_text(encoding="utf-8")))
     for sentence in missed:
         click.echo(f"coverage: {sentence}", err=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from lab import notes
 from microtrain.base.errors import Error
 from microtrain.base.paths import ROOT
 from microtrain.base.terminal import say
@@ -51,7 +52,7 @@ def main(seed: int, jobs: int, only: int | None, every: int | None, survivors: b
         found = _known(seed) if page else _run(seed, jobs, only, every, survivors)
     except (Error, ValueError) as error:
         raise click.ClickException(str(error)) from error
-    RESULT.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    notes.write(RESULT, found)
     if page:
         table.write_page(found)
     click.echo(table.summary(found))

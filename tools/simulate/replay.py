@@ -52,6 +52,20 @@ def below(random: int, n: int) -> int:
     return random * n >> 32
 
 
+def in_order(i: int, n: int, key: int) -> int:
+    """in_order of replay.c: the place of number i of 0 .. n - 1 in an order that the key draws."""
+    bits = max(1, (n - 1).bit_length())
+    mask, half = (1 << bits) - 1, (bits + 1) // 2
+    while True:
+        turn = key
+        while turn:
+            i = (i + turn) * (turn >> 3 | 1) & mask
+            i ^= i >> half
+            turn >>= 8
+        if i < n:
+            return i
+
+
 class Buffer:
     """Which images are kept, class by class, and which is shown again.
 
@@ -75,7 +89,8 @@ class Buffer:
 
     def recall(self, seed: int, step: int) -> int:
         """The place of the record for a replayed step."""
-        return below(random_key(seed, step, RECALL), len(self.labels))
+        held = len(self.labels)
+        return in_order(step % held, held, random_key(seed, step // held, RECALL))
 
     def _place(self, label: int, random: int) -> int | None:
         if len(self.labels) < self.records:

@@ -143,9 +143,28 @@ void replay_keep(struct session *s, uint32_t label, uint32_t seed, uint32_t step
     MODEL(s, keep)(OF_AND(s) RECORD(s, slot));
 }
 
+/* The place of number i of 0 .. n - 1 in an order that the key draws. Every line in the loop is a bijection of the
+ * numbers below the next power of 2; what is not below n is sent on until it is, so all of it is one of 0 .. n - 1. */
+static uint32_t in_order(uint32_t i, uint32_t n, uint32_t key)
+{
+    uint32_t bits = 1;
+    while ((n - 1) >> bits) {
+        bits++;
+    }
+    uint32_t mask = (1u << bits) - 1, half = (bits + 1) / 2;
+    do {
+        for (uint32_t round = key; round; round >>= 8) {
+            i = ((i + round) * (round >> 3 | 1)) & mask;
+            i ^= i >> half;
+        }
+    } while (i >= n);
+    return i;
+}
+
 uint32_t replay_recall(struct session *s, uint32_t seed, uint32_t step)
 {
-    uint32_t slot = below(random_key(seed, step, random_recall), BUFFER(s).held);
+    uint32_t held = BUFFER(s).held;
+    uint32_t slot = in_order(step % held, held, random_key(seed, step / held, random_recall));
     MODEL(s, recall)(OF_AND(s) RECORD(s, slot));
     return BUFFER(s).label[slot];
 }

@@ -46,7 +46,10 @@ uint32_t replay_held(const struct session *s);
 /* After the front of the model: record the image, or not, as the reservoir decides. */
 void replay_keep(struct session *s, uint32_t label, uint32_t seed, uint32_t step);
 
-/* In place of that front: any of the records, all equally likely. Returns its label. Needs replay_held() > 0. */
+/* In place of that front: one of the records. Returns its label. Needs replay_held() > 0.
+ *
+ * As long as none comes in, so many steps as there are records take each of them once, in an order that is drawn anew
+ * every time (all equally likely on their own would leave out a third). */
 uint32_t replay_recall(struct session *s, uint32_t seed, uint32_t step);
 
 #endif
