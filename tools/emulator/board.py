@@ -311,6 +311,10 @@ class Board:
             raise EmulatorError(f"{self.image.path} has no function {function}.")
         self._engine.watch(found.address, callback)
 
+    def on_block(self, callback: Callable[[int, int], None]) -> None:
+        """Call back with address and bytes of each block inside a watched call, until the next reset."""
+        self._engine.on_block(callback)
+
     def flash_content(self) -> bytes:
         """What a power cut at this moment leaves in flash."""
         self.flash.settle()

@@ -138,6 +138,16 @@ class Engine:
     def _watch(self, address: int, callback: Callable[[], None]) -> None:
         self._uc.hook_add(unicorn.UC_HOOK_CODE, lambda *_: callback(), None, address, address)
 
+    def on_block(self, callback: Callable[[int, int], None]) -> None:
+        """Call back where a block begins within a watched call, handlers left out; slow."""
+        state = self.state
+
+        def note(_uc: unicorn.Uc, address: int, size: int, _data: object) -> None:
+            if state.inside and not state.handlers:
+                callback(address, size)
+
+        self._uc.hook_add(unicorn.UC_HOOK_BLOCK, note)
+
     def _forget_calls(self) -> None:
         """No exception and no watched call is in progress."""
         self.state.handlers = self.state.inside = 0
