@@ -68,6 +68,8 @@ if not env.IsCleanTarget():
     model = model_folder()
     env["MICROTRAIN_PLAN"] = str(model / "plan.json")
     env.Append(CPPPATH=["$PROJECT_INCLUDE_DIR", str(model)])
+    if "#define MODEL_FIXED" in (model / "model.h").read_text(encoding="utf-8"):
+        env.Append(CPPDEFINES=[("MICROTRAIN_FIXED", 1)])  # of the kernels too
     env.BuildSources(str(Path("$BUILD_DIR") / "model"), str(model), "+<*.c>")
     if testing:
         env.Append(SRC_FILTER=["-<main.c>"])  # a unit test brings its own main

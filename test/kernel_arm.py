@@ -84,7 +84,7 @@ def build(folder: Path, level: str = "-O2", cpu: str = "cortex-m7", kernels: Pat
         CC,
         *CPUS[cpu],
         *FLAGS,
-        level,
+        *level.split(),
         include,
         *sources,
         str(objects),

@@ -15,7 +15,7 @@ from microtrain.convert.ops import conv_structs, pool
 from microtrain.convert.reference import hostlib
 from microtrain.convert.reference.hostlib import HostLib
 from microtrain.convert.reference.kernels import Array, Bias, Clamp, Conv, Error, Pool, Sgd, Trained
-from microtrain.convert.reference.proofs import multiplier_words
+from microtrain.convert.reference.proofs import fixed_words, multiplier_words
 
 CANARY = 0xA5
 
@@ -113,7 +113,7 @@ class Twin:
 
     def conv(self, p: Conv) -> conv_structs.Conv2d:
         struct = conv_structs.conv2d_struct(p.x, p.y, p.window, p.x_zero, p.y_zero, p.guard)
-        struct.m = multiplier_words(p.m, p.y_zero)
+        struct.m = fixed_words(p.m) if p.fixed else multiplier_words(p.m, p.y_zero)
         return struct
 
     def scratch(self, guard: Guarded, kernel: str, *args: Any) -> Array:

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from conftest import EXAMPLE, Built
 
 from lab.bench import build, measure, picture, records, table
-from lab.bench.cases import BAR, BEST, GENERIC, SCHEMES, TIGHT_KB, Case, all_cases, choose
+from lab.bench.cases import BAR, BEST, FIXED, GENERIC, SCHEMES, TIGHT_KB, Case, all_cases, choose
 from lab.bench.cli import PAGES, main
 from lab.bench.run import run_case
 from lab.golden.data import NETWORKS, VARIABLE, Data, find
@@ -57,9 +57,11 @@ def measured(example: Built, image: np.ndarray) -> dict[str, Any]:
 def test_the_cases_are_all_published_schemes_and_the_generic_ones() -> None:
     cases = all_cases()
     coded = [case for case in cases if case.weights_bits]
-    int8 = [case for case in cases if case not in coded]
+    fixed = [case for case in cases if case.requantize == FIXED]
+    int8 = [case for case in cases if case not in coded and case not in fixed]
     plain = [case for case in int8 if not case.fraction_bits and case.budget_kb is None]
-    assert {case.scheme for case in coded} == {"mcunet-49kb"}
+    assert [case.scheme for case in coded] == [case.scheme for case in fixed] == ["mcunet-49kb"]
+    assert fixed[0].options()[4:6] == ["--requantize", FIXED] and "+fixed" in fixed[0].name
     board = [case for case in plain if case.on_board]
     published = {path.stem for path in PUBLISHED.glob("*-*kb.yaml")}
     assert len({case.name for case in cases}) == len(cases)

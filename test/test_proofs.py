@@ -7,7 +7,7 @@ import pytest
 
 from microtrain.convert.reference import kernels as reference
 from microtrain.convert.reference import proofs
-from microtrain.convert.reference.numeric import requantize
+from microtrain.convert.reference.numeric import integer_outputs, requantize
 
 ZEROS = (-128, -6, 0, 127)
 INT32 = np.iinfo(np.int32)
@@ -46,7 +46,7 @@ def test_proven_words_step_where_the_contract_steps(zero: int) -> None:
     at = first_sums(m, zero)
     for sums in (at, at - 1, np.full_like(at, INT32.min), np.full_like(at, INT32.max)):
         inside = np.clip(sums, INT32.min, INT32.max)
-        found = np.clip(proofs.integer_outputs(inside, words, zero), -129, 128)
+        found = np.clip(integer_outputs(inside, -words.astype(np.int64), zero), -129, 128)
         np.testing.assert_array_equal(found[:, proven], wide(inside, m, zero)[:, proven])
 
 
@@ -64,7 +64,7 @@ def test_an_integer_that_is_off_by_one_somewhere_is_refused() -> None:
     proven = certain & (low <= high)
     for integers, alike in ((low, True), (high, True), (low - 1, False), (high + 1, False)):
         sums = np.concatenate([first.T, first.T - 1])
-        found = np.clip(proofs.integer_outputs(sums, -integers.astype(np.int32), zero), -129, 128)
+        found = np.clip(integer_outputs(sums, integers, zero), -129, 128)
         same = (found == wide(sums, m, zero)).all(axis=0)
         assert (same[proven] == alike).all()
 

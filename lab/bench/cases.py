@@ -24,7 +24,8 @@ SCHEMES = {
 GENERIC = ("head-only", "bias-only", "last-6", BEST)
 BAR = ("mcunet-49kb", "mcunet-99kb", "proxyless-98kb", "mbv2-99kb")
 BAR_BITS = (4, 8)
-CODED = "mcunet-49kb"  # with weights in fewer bits too
+CODED = "mcunet-49kb"  # with weights in fewer bits too, and in fixed point
+FLOAT, FIXED = "float", "fixed"
 # All-in SRAM that recomputation reaches.
 TIGHT_KB = {"mcunet-49kb": 63, "mcunet-99kb": 107, "proxyless-98kb": 108, "mbv2-99kb": 100}
 
@@ -36,6 +37,7 @@ class Case:
     scheme          a name that `convert --scheme` knows, or BEST: what it chooses by itself for BUDGET_KB
     fraction_bits   of trained weights; BEST has its own
     budget_kb       of all-in SRAM, to be kept by recomputation; None: the whole board
+    requantize      as convert --requantize says it
     weights_bits    of frozen dense weights, as convert --weights-bits says it; None: all are int8
     """
 
@@ -44,10 +46,12 @@ class Case:
     fraction_bits: int = 0
     budget_kb: int | None = None
     weights_bits: str | None = None
+    requantize: str = FLOAT
 
     @property
     def name(self) -> str:
         coded = f"+w{self.weights_bits}" if self.weights_bits else ""
+        coded += "" if self.requantize == FLOAT else f"+{self.requantize}"
         bits = f"+{self.fraction_bits}b" if self.fraction_bits else ""
         budget = "" if self.budget_kb is None else f"@{self.budget_kb}KB"
         return f"{self.network}/{self.scheme}{bits}{budget}{coded}"
@@ -64,6 +68,8 @@ class Case:
     def options(self, photos: Path | None = None) -> list[str]:
         """Options of tools/convert. photos: what weights in fewer bits are chosen on"""
         common = ["--classes", str(CLASSES), "--imprint", "off"]
+        if self.requantize != FLOAT:
+            common += ["--requantize", self.requantize]
         if self.weights_bits:
             common += ["--weights-bits", self.weights_bits, "--calibration", str(photos)]
         if self.scheme == BEST:
@@ -84,6 +90,7 @@ def all_cases() -> list[Case]:
                 cases.append(Case(network, scheme, budget_kb=TIGHT_KB[scheme]))
             if scheme == CODED:
                 cases.append(Case(network, scheme, weights_bits="auto"))
+                cases.append(Case(network, scheme, requantize=FIXED))
     return cases
 
 

@@ -42,6 +42,7 @@ def label(row: Row) -> str:
     bits = f" +{row['fraction_bits']} bits" if row["fraction_bits"] else ""
     result: str = row["scheme"] + bits + (f" in {row['budget_kb']} KB" if row["budget_kb"] else "")
     result += f", weights {row['weights_bits']}" if "top1" in row else ""
+    result += f", {row['requantize']} point" if "requantize" in row else ""
     return result
 
 

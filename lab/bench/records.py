@@ -8,12 +8,15 @@ from typing import Any
 
 from lab import notes
 
+from .cases import FLOAT
+
 Row = dict[str, Any]
 SUMMARY = (
-    *("network", "scheme", "fraction_bits", "budget_kb", "sram_all_in", "arena", "stack", "flash_bytes"),
+    *("network", "scheme", "fraction_bits", "budget_kb", "requantize"),
+    *("sram_all_in", "arena", "stack", "flash_bytes"),
     *("inference_instructions", "step_instructions", "macs_forward", "macs_backward"),
 )
-CASE = ("network", "scheme", "fraction_bits", "budget_kb", "weights_bits")
+CASE = ("network", "scheme", "fraction_bits", "budget_kb", "weights_bits", "requantize")
 OF_CODES = ("weights_bits", "top1")  # where weights take fewer bits
 COMPARED = (
     *("sram_all_in", "sram_measured", "arena", "stack", "flash_bytes"),
@@ -37,7 +40,8 @@ def save(path: Path, compiler: str, rows: list[Row]) -> None:
 def summary(rows: list[Row]) -> list[Row]:
     """What build/bench.json holds: the main numbers of what runs on the board."""
     board = [row for row in rows if "refused" not in row]
-    return [{key: row[key] for key in (*SUMMARY, *OF_CODES) if key in row or key in SUMMARY} for row in board]
+    full = [{"requantize": FLOAT} | row for row in board]
+    return [{key: row[key] for key in (*SUMMARY, *OF_CODES) if key in row or key in SUMMARY} for row in full]
 
 
 def same_case(a: Row, b: Row) -> bool:

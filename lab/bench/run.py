@@ -15,7 +15,7 @@ from microtrain.base.paths import ROOT
 from microtrain.base.pio import BOARD, NATIVE
 
 from . import accuracy, build, measure
-from .cases import Case
+from .cases import FLOAT, Case
 
 OUTPUT = ROOT / "build/bench"
 LABEL = 3
@@ -70,6 +70,8 @@ def _numbers(case: Case, data: Data, compiler: str, folder: Path) -> tuple[dict[
         row |= {"refused": build.refusal(case, model, folder), **measure.on_host(program, plan, image, LABEL)}
     if case.weights_bits:
         row |= {"weights_bits": case.weights_bits, "top1": accuracy.top1(data, case.network, generated)}
+    if case.requantize != FLOAT:
+        row["requantize"] = case.requantize
     notes.write(result, {"digest": key, "row": row})
     return row, False
 

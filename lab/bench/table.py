@@ -49,7 +49,7 @@ def markdown(compiler: str, rows: list[Row], failures: list[str]) -> str:
 
 def is_bar(row: Row) -> bool:
     """Whether a row is one of the four that all comparisons use."""
-    plain = row["fraction_bits"] == 0 and row["budget_kb"] is None and "top1" not in row
+    plain = row["fraction_bits"] == 0 and row["budget_kb"] is None and not {"top1", "requantize"} & set(row)
     return plain and row["scheme"] in BAR
 
 
@@ -58,6 +58,7 @@ def title(row: Row) -> list[str]:
     name = row["scheme"] if row["scheme"] == row["chosen"] else f"{row['scheme']} ({row['chosen']})"
     name += f" in {row['budget_kb']} KB" if row["budget_kb"] else ""
     name += f", weights {row['weights_bits']}: top-1 {row['top1']:.1%}" if "top1" in row else ""
+    name += f", requantization {row['requantize']}" if "requantize" in row else ""
     return [row["network"], name, str(row["fraction_bits"])]
 
 

@@ -62,8 +62,8 @@ def engine(rows: list[Row]) -> str:
 
 def case(rows: list[Row], budget_kb: int | None) -> Row:
     """The row of the README's network with int8 weights, as planned or within a budget."""
-    wanted = (NETWORK, SCHEME, 0, budget_kb, None)
-    keys = ("network", "scheme", "fraction_bits", "budget_kb", "weights_bits")
+    wanted = (NETWORK, SCHEME, 0, budget_kb, None, None)
+    keys = ("network", "scheme", "fraction_bits", "budget_kb", "weights_bits", "requantize")
     return next(row for row in rows if tuple(row.get(key) for key in keys) == wanted)
 
 

@@ -300,6 +300,7 @@ class Plan:
     imprint   None: no statistics of features
     fleet     None: a gateway makes the board's updates
     compression  None: all weights are int8
+    requantize   of convolutions; None: by float32 multipliers
     layers    in forward order
     path      the file it was read from
     """
@@ -321,6 +322,7 @@ class Plan:
     imprint: Imprint | None = field(metadata=OPTIONAL)
     fleet: Fleet | None = field(metadata=OPTIONAL)
     compression: Compression | None = field(metadata=OPTIONAL)
+    requantize: Annotated[str, OneOf(("fixed",))] | None = field(metadata=OPTIONAL)
     layers: tuple[Layer, ...]
     flash: Flash
     sram: Sram

@@ -24,7 +24,7 @@ from .loading import load, quantized_with_report, screen
 from .memory import replay
 from .memory.imprint import Request, features_of
 from .ops import hop
-from .options import NATIVE, TASKS, Wanted
+from .options import FIXED, NATIVE, TASKS, Wanted
 from .passes.recompute import recomputed
 from .pipeline import Compiled, Passes, Room
 from .quantize.compress import compressed
@@ -53,6 +53,7 @@ def run(model: Path, wanted: Wanted) -> bool:
     compared = wanted.compared or wanted.labelled is not None
     images = images_of(loaded, wanted)
     quantized, report_files = quantized_with_report(loaded, choices, compared, wanted.labelled, images)
+    quantized = quantized.replace(fixed=wanted.requantize == FIXED)
     quantized = tasks.measured_by(quantized, loaded, wanted)
     compiled = compiled_for(quantized, wanted, target.limits, images)
     write(compiled, Model(model, loaded.kind, said_of(loaded, choices)), target, report_files)

@@ -249,6 +249,7 @@ class Graph:
     sound     the front end that makes the input's rows of sound; None: they come as they are
     fleet     bytes of an update that the board makes itself (memory/fleet.py); 0: its gateway does
     compression  of the weights of frozen layers (quantize/compress.py); None: all are int8
+    fixed     convolutions are requantized in fixed point (numeric.fixed_outputs), not in float32
     hop       rows by which a window moves on, keeping the others (ops/hop.py); 0: each comes whole
     """
 
@@ -268,6 +269,7 @@ class Graph:
     hop: int = 0
     fleet: int = 0
     compression: Compression | None = None
+    fixed: bool = False
 
     def producer(self, tensor: str) -> Node | None:
         return next((n for n in self.nodes if tensor in n.outputs), None)

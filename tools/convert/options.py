@@ -27,9 +27,11 @@ KB = 1024
 ROW_MAX = 99_999  # of a head that rows are taken from
 PART_MAX = 64  # values that share a byte (PRODUCT_CODE_PART_MAX)
 NATIVE = "native"
+FIXED = "fixed"
 ANOMALY = "anomaly"
 REGRESSION, MULTILABEL = "regression", "multilabel"
 TASKS = ("classify", ANOMALY, REGRESSION, MULTILABEL)
+REQUANTIZE = ("float", FIXED)
 LOSSES = {"huber": "huber", "mse": "squares"}  # of a regression, and what a scheme calls them
 
 
@@ -195,6 +197,14 @@ class Wanted:
         show_default=True,
         help="Of frozen dense layers in flash: 4 in all of them, chosen on calibration images; auto: 4 in "
         "as many as hardly change what the model answers.",
+    )
+    requantize: str = option(
+        "--requantize",
+        type=click.Choice(REQUANTIZE),
+        default=REQUANTIZE[0],
+        show_default=True,
+        help="How sums of convolutions become int8: by a float32 multiplier, or by an integer "
+        "one, which takes fewer instructions and rounds a little differently.",
     )
     compared: bool = option(
         "--quantization",

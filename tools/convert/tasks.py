@@ -16,7 +16,7 @@ from .ops import hop
 from .ops.reconstruct import ANOMALY as SCORE
 from .ops.reconstruct import calibrated, closed
 from .ops.regression import measured
-from .options import ANOMALY, LOSSES, MULTILABEL, REGRESSION, TASKS, Wanted
+from .options import ANOMALY, FIXED, LOSSES, MULTILABEL, REGRESSION, TASKS, Wanted
 from .quantize.ptq import calibration_images
 from .scheme import RATE, Scheme
 from .trainables import HeadStart
@@ -41,6 +41,8 @@ def refuse(wanted: Wanted) -> None:
     if asked and (wanted.hop or wanted.sound):
         given = "--hop" if wanted.hop else "--frontend"
         raise ConvertError(f"records of --replay are of whole samples: leave it out with {given}")
+    if wanted.library and wanted.requantize == FIXED:
+        raise ConvertError("the library requantizes in float32: leave --requantize fixed out with --library")
     if by_targets(wanted) and asked:
         raise ConvertError(f"records of --replay hold no targets yet: leave it out with --task {wanted.task}")
     if wanted.until and (not wanted.classes or wanted.head_rows or wanted.task not in (TASKS[0], MULTILABEL)):

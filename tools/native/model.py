@@ -48,6 +48,7 @@ def compile_model(
     more     further C files
     Errors   Error without that compiler, or where a file is missing or does not compile
     """
+    flags = (*flags, *arithmetic(folder))
     parts = Parts(
         what=f"the model in {folder}",
         name="model",
@@ -59,6 +60,13 @@ def compile_model(
         hint="convert again",
     )
     return compiled(parts, into, cc)
+
+
+def arithmetic(folder: Path) -> tuple[str, ...]:
+    """The flags that say how a generated model requantizes."""
+    header = folder / "model.h"
+    fixed = header.is_file() and "#define MODEL_FIXED" in header.read_text(encoding="utf-8")
+    return ("-DMICROTRAIN_FIXED=1",) if fixed else ()
 
 
 def compile_kernels(flags: tuple[str, ...], cc: str = "gcc", forced: Path | None = None) -> Path:

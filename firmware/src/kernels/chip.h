@@ -38,6 +38,15 @@
 #endif
 #endif
 
+/* 1 where integer multipliers need not be what a float makes of sums: negative words are integers everywhere. */
+#ifndef MICROTRAIN_FIXED
+#define MICROTRAIN_FIXED 0
+#endif
+
+#if MICROTRAIN_FIXED && KERNELS_MVE
+#error "Kernels for Helium requantize in float32: convert without --requantize fixed."
+#endif
+
 ALWAYS_INLINE uint32_t round_up4(uint32_t n)
 {
     return (n + 3u) & ~3u;
@@ -264,7 +273,7 @@ ALWAYS_INLINE float32x4_t multipliers_of_four(int32x4_t words)
  * whatever the zero point. m is finite, so the product is a number. */
 ALWAYS_INLINE int32_t requantize_wide(int32_t acc, int32_t word, int32_t zero)
 {
-#if KERNELS_NO_FPU
+#if KERNELS_NO_FPU || MICROTRAIN_FIXED
     if (word < 0) {
         int64_t offset = (int64_t)((uint64_t)(int64_t)multiplier_offset(zero) << 32);
         return (int32_t)((offset - (int64_t)acc * word) >> (32 + MULTIPLIER_FRACTION));

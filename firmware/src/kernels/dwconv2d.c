@@ -136,7 +136,7 @@ static void put_tile(const struct conv2d *p, const struct tile *tile, const int3
     for (uint32_t i = 0; i < tile->runs.count; i++, sums += tile->row, y += p->w_out * c) {
         put_run(sums, tile->runs.length, y, c, m, p->y_zero);
     }
-#elif KERNELS_DSP
+#elif KERNELS_DSP && !MICROTRAIN_FIXED
     requantize_channel(sums, &tile->runs, p->y_zero, y, c, multiplier_f32(p->m[ch]));
 #else
     for (uint32_t i = 0; i < tile->runs.count; i++, sums += tile->row, y += p->w_out * c) {

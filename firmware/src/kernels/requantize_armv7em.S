@@ -49,6 +49,14 @@
     .endm
 
     .macro  mask_float sum, word, number
+#if MICROTRAIN_FIXED
+    cmp     \word, #0
+    bge     .Lfloat_\number
+    smmls   \sum, \sum, \word, r3
+    mask_integer \sum
+    b       .Lmasked_\number
+.Lfloat_\number:
+#endif
     vmov    s0, s1, \sum, \word
     cmp     \word, #0
     bge     .Lfactor_\number
@@ -64,6 +72,9 @@
     usat    lr, #8, \sum
     cmp     lr, \sum
     adc     r12, r12, r12
+#if MICROTRAIN_FIXED
+.Lmasked_\number:
+#endif
     .endm
 
 /* Four values as a word of y, the last first. Sums a-d with their words; lr is the output of the last mask_... */

@@ -115,6 +115,18 @@ def _banner(origin: str, what: str) -> str:
     return f"/* {comment(what)}\n * {source}\n * {owner} */\n"
 
 
+def _arithmetic(graph: Graph) -> tuple[str, ...]:
+    """Says where convolutions are requantized in fixed point, and stops a build whose kernels would not."""
+    if not graph.fixed:
+        return ()
+    return (
+        "#define MODEL_FIXED 1",
+        "#if !MICROTRAIN_FIXED",
+        '#error "This model was converted with --requantize fixed: compile all with -DMICROTRAIN_FIXED=1."',
+        "#endif\n",
+    )
+
+
 def _header(graph: Graph, plan: Plan, items: tuple[Trainable, ...], origin: str, records: int) -> str:
     h, w, c = graph.tensors[graph.input.tensor].shape
     lines = [
@@ -132,6 +144,7 @@ def _header(graph: Graph, plan: Plan, items: tuple[Trainable, ...], origin: str,
         f"#define MODEL_INIT_BYTES {len(stored_block(items))}\n",
         *([f"#define MODEL_RECORDS {records}"] if records else ()),
         *([f"#define MODEL_RECORD_BYTES {record_bytes(graph)}\n"] if records else ()),
+        *_arithmetic(graph),
         *_targets(graph),
         *([f"#define MODEL_SOUND {c_string(graph.sound.text())}"] if graph.sound else ()),
         *_hop(graph),

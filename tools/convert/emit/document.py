@@ -67,6 +67,7 @@ def document(compiled: Compiled, output: Output, source: Origin, budget: Budget 
         imprint=Imprint(graph.imprint, imprint_bytes(graph)) if graph.imprint else None,
         fleet=Fleet(graph.fleet, fleet_bytes(graph)) if graph.fleet else None,
         compression=Compression(**vars(graph.compression)) if graph.compression else None,
+        requantize="fixed" if graph.fixed else None,
         layers=rows(compiled),
         flash=flash_of(graph),
         sram=Sram(plan.arena, block_bytes(items)),

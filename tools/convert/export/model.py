@@ -95,6 +95,11 @@ def read(folder: Path, api_version: int) -> Generated:
     if missing:
         raise Error(f"{folder / 'model.h'} lacks {', '.join(missing)}: run `microtrain convert` again.")
     _same_conversion(folder, texts, defines.get("MODEL_ID", ""))
+    if "MODEL_FIXED" in defines:
+        raise Error(
+            f"the library requantizes in float32, and {folder} holds a model for fixed point: convert it "
+            "without --requantize fixed."
+        )
     return Generated(texts, defines)
 
 

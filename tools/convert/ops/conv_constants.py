@@ -9,18 +9,23 @@ import numpy as np
 from microtrain.convert.ir import Graph, Layer, Node, channel_order, columns_read, split_weight
 from microtrain.convert.names import identifier
 from microtrain.convert.reference import kernels as reference
-from microtrain.convert.reference.proofs import multiplier_words
+from microtrain.convert.reference.numeric import fixed_multipliers
+from microtrain.convert.reference.proofs import fixed_words, multiplier_words
 
 from .bounds import bias_limit
 from .ctext import Table
 
 
 def multipliers(graph: Graph, node: Node) -> np.ndarray:
-    """m[c] = s_x * s_w[c] / s_y of a convolution, worked out in double, stored as float32."""
+    """m[c] = s_x * s_w[c] / s_y of a convolution, worked out in double, stored as float32.
+
+    Where the graph says fixed point, rounded as that needs it.
+    """
     layer = graph.layers[node.layer or ""]
     assert layer.weight_scale is not None
     x, y = graph.tensors[node.inputs[0]], graph.tensors[node.outputs[0]]
-    return (x.scale * layer.weight_scale / y.scale).astype(np.float32)
+    m = (x.scale * layer.weight_scale / y.scale).astype(np.float32)
+    return fixed_multipliers(m) if graph.fixed else m
 
 
 def weight_id(graph: Graph, layer: str) -> int:
@@ -73,7 +78,8 @@ def tables(graph: Graph, node: Node) -> Iterator[Table]:
     if frozen.size:
         yield Table(f"MODEL_WEIGHTS int8_t w_{cid}[{frozen.size}]", frozen, "weights")
     yield Table(f"MODEL_WEIGHTS int32_t b_{cid}[{len(layer.bias)}]", layer.bias, "biases")
-    words = multiplier_words(multipliers(graph, node), graph.tensors[node.outputs[0]].zero)
+    m, zero = multipliers(graph, node), graph.tensors[node.outputs[0]].zero
+    words = fixed_words(m) if graph.fixed else multiplier_words(m, zero)
     yield Table(f"const int32_t m_{cid}[{len(layer.bias)}]", words, "tables")
     order = channel_order(layer)
     if order:

@@ -25,6 +25,7 @@ from .numeric import (
     Sgd,
     exp_f32,
     f32,
+    fixed_outputs,
     kept,
     largest,
     log_f32,
@@ -41,7 +42,11 @@ from .numeric import (
 
 @dataclass(frozen=True, eq=False)
 class Conv:
-    """A convolution from `x` to `y`, as struct conv2d. m: float32 [c_out]."""
+    """A convolution from `x` to `y`, as struct conv2d.
+
+    m      float32 [c_out]
+    fixed  m are fixed_multipliers(), and outputs are fixed_outputs()
+    """
 
     x: Shape
     y: Shape
@@ -50,6 +55,7 @@ class Conv:
     y_zero: int
     m: Array
     guard: int = 8
+    fixed: bool = False
 
 
 @dataclass(frozen=True)
@@ -135,7 +141,8 @@ def dwconv2d_sums(p: Conv, x: Array, w: Array) -> Array:
 
 def _store(p: Conv, sums: Array, b: Array) -> tuple[Array, Array]:
     """Requantized outputs and their clamp mask."""
-    v = requantize(sums + b, p.m) + p.y_zero
+    sums = sums + b
+    v = fixed_outputs(sums, p.m, p.y_zero) if p.fixed else requantize(sums, p.m) + p.y_zero
     return sat8(v), (v >= -128) & (v <= 127)
 
 

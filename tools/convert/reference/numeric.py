@@ -13,6 +13,10 @@ import numpy as np
 Array = np.ndarray[Any, np.dtype[Any]]
 f32 = np.float32
 
+MULTIPLIER_BITS = 35  # of an integer multiplier M, m * 2^35
+FRACTION = MULTIPLIER_BITS - 32
+INTEGER = (f32(2.0**-MULTIPLIER_BITS), f32(2.0**-4))  # m of which M is an int32 greater than 0
+
 PEAK_MIN = f32(2.0**-100)  # a channel of float sums below this has no gradient
 
 
@@ -81,6 +85,41 @@ def largest(v: Array, axis: tuple[int, ...] = (0,)) -> Array:
 def requantize(acc: Array, m: Array) -> Array:
     """The requantized sum before its zero point, limited to +-1024."""
     return rint_s32(acc.astype(f32) * m.astype(f32), 1024.0)
+
+
+def fixed_multipliers(m: Array) -> Array:
+    """float32 m [c], where an int32 holds M the nearest that is M / 2^35: both forms are exact."""
+    rounded = np.rint(m.astype(np.float64) * 2.0**MULTIPLIER_BITS) * 2.0**-MULTIPLIER_BITS
+    result: Array = np.where(has_integer(m), rounded, m).astype(f32)
+    return result
+
+
+def has_integer(m: Array) -> Array:
+    """Where fixed point applies, bool [c]."""
+    result: Array = (m >= INTEGER[0]) & (m < INTEGER[1])
+    return result
+
+
+def integers_of(m: Array) -> Array:
+    """M of fixed_multipliers(), int64 [c]; 0 where there is none."""
+    scaled = np.where(has_integer(m), m, 0).astype(np.float64) * 2.0**MULTIPLIER_BITS
+    return np.rint(scaled).astype(np.int64)
+
+
+def integer_outputs(sums: Array, integers: Array, zero: int) -> Array:
+    """Half up: what integers M [c] make of int64 sums [.., c], zero point added, before saturation."""
+    offset = (zero << FRACTION) + (1 << FRACTION >> 1)
+    result: Array = (sums * integers + (offset << 32)) >> MULTIPLIER_BITS
+    return result
+
+
+def fixed_outputs(sums: Array, m: Array, zero: int) -> Array:
+    """The same of fixed_multipliers(); channels without an integer keep float32."""
+    sums = sums.astype(np.int64)
+    result: Array = np.where(
+        has_integer(m), integer_outputs(sums, integers_of(m), zero), requantize(sums, m) + zero
+    )
+    return result
 
 
 def hash32(x: Array) -> Array:

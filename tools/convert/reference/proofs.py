@@ -5,7 +5,7 @@ with the sum. So they are equal everywhere if they are at the 257 sums where the
 the two behind which it saturates among them. Of a residual add all 65,536 pairs are looked at.
 
 A table of multipliers holds words: a float's bits, or -M where M was proven. `multiplier_f32` of numeric.h
-makes the float of either.
+makes the float of either. M is m * 2^35, near enough that the nearest float32 of M is exactly that.
 """
 
 from __future__ import annotations
@@ -15,10 +15,8 @@ from functools import lru_cache
 import numpy as np
 
 from .kernels import Add, add_wide
-from .numeric import Array, f32
+from .numeric import FRACTION, MULTIPLIER_BITS, Array, f32, has_integer, integers_of
 
-MULTIPLIER_BITS = 35  # M is m * 2^35, near enough that the nearest float32 of M is exactly that
-FRACTION = MULTIPLIER_BITS - 32
 PROVABLE = (2.0**-14, 2.0**-4)  # m within: M is an int32, and no sum at a step leaves float32's integers
 STEPS = np.arange(-128, 129, dtype=np.int64)  # an output or more; 128: the first that saturates
 
@@ -39,17 +37,17 @@ def _words(multipliers: bytes, zero: int) -> bytes:
     return words.tobytes()
 
 
+def fixed_words(m: Array) -> Array:
+    """The same where fixed point is the contract: -M wherever there is one, m of fixed_multipliers()."""
+    bits = np.ascontiguousarray(m, f32).view(np.int32)
+    result: Array = np.where(has_integer(m), -integers_of(m), bits).astype(np.int32)
+    return result
+
+
 def multipliers_of(words: Array) -> Array:
     """The float32 multipliers of such a table."""
     integers = np.maximum(-words.astype(np.int64), 0).astype(f32) * f32(2.0**-MULTIPLIER_BITS)
     result: Array = np.where(words < 0, integers, words.view(f32))
-    return result
-
-
-def integer_outputs(sums: Array, words: Array, zero: int) -> Array:
-    """What kernels make of int64 sums [.., c] where all words are proven, before saturation."""
-    offset = (zero << FRACTION) + (1 << FRACTION >> 1)
-    result: Array = (sums * -words.astype(np.int64) + (offset << 32)) >> MULTIPLIER_BITS
     return result
 
 
