@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from torch import nn
 from microtrain.convert.execute.batched import run_float, run_int8
 from microtrain.convert.frontends.module import load_model
 from microtrain.convert.frontends.onnx import onnx_homes
+from microtrain.convert.frontends.onnx_file import read_onnx_file
+from microtrain.convert.frontends.onnx_gelu import gelus
 from microtrain.convert.ir import ConvertError, Graph
 from microtrain.convert.ops import attention, conv
 from microtrain.convert.ops.head import HEAD
@@ -225,3 +228,38 @@ def test_gelu_in_pieces_is_one_table(form: str, tmp_path: Path) -> None:
 def test_what_is_nearly_a_gelu_is_none(tmp_path: Path) -> None:
     with pytest.raises(ConvertError, match="the op erf is not supported"):
         load_model(behind_a_layer(gelu("erf", wrong=0.01), tmp_path))
+
+
+def test_long_chains_of_sums_take_no_time(tmp_path: Path) -> None:
+    """Each sum reads the one before twice, so that there are more ways back than anybody could walk."""
+    nodes = [helper.make_node("Add", [f"s{i}", f"s{i}"], [f"s{i + 1}"]) for i in range(200)]
+    nodes += [helper.make_node("Tanh", ["s200"], ["t"]), helper.make_node("Mul", ["t", "s200"], ["y"])]
+    nodes.insert(0, helper.make_node("Relu", ["x"], ["s0"]))
+    path = saved(tmp_path / "sums.onnx", nodes, [], [1, 8])
+    start = time.process_time()
+    assert not gelus(read_onnx_file(path))
+    assert time.process_time() - start < 2
+
+
+def test_damaged_bytes_never_escape_as_another_exception(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    both(KeywordTransformer().eval(), (1, BANDS, FRAMES), tmp_path, 17)
+    files = [bytearray((tmp_path / "net.onnx").read_bytes())]
+    for by_einsum in (False, True):
+        nodes, arrays = keras_attention(by_einsum)
+        files.append(
+            bytearray(saved(tmp_path / "keras.onnx", nodes, arrays, [1, TOKENS, WIDTH]).read_bytes())
+        )
+    rng, path, refused = np.random.default_rng(7), tmp_path / "damaged.onnx", 0
+    for i in range(120):
+        broken = files[i % 3].copy()
+        for place in rng.integers(0, len(broken), 4):
+            broken[place] = int(rng.integers(0, 256))
+        path.write_bytes(bytes(broken))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                load_model(path)
+            except ConvertError:
+                refused += 1
+    assert 10 < refused < 120, "some are refused, some only change a weight"

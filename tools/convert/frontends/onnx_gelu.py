@@ -17,6 +17,7 @@ from .onnx_file import OnnxGraph, Step
 SAMPLES = np.linspace(-6.0, 6.0, 49)
 CLOSE = 1e-4
 MOST_STEPS = 12  # of one function
+MOST_DEPTH = 8  # of its sums and products
 ERF = np.vectorize(math.erf, otypes=[np.float64])
 OPS: Mapping[str, Callable[..., np.ndarray]] = {
     "Add": np.add,
@@ -101,18 +102,21 @@ class _Graph:
             name = readers[0].outputs[0]
         return None
 
-    def value(self, name: str, values: dict[str, np.ndarray]) -> np.ndarray | None:
-        """What a tensor is at the samples; None where it is no function of what is known."""
+    def value(self, name: str, values: dict[str, np.ndarray], depth: int = MOST_DEPTH) -> np.ndarray | None:
+        """What a tensor is at the samples; None where it is no function of what is known, or far from it."""
         if name in self.numbers:
             return np.asarray(self.numbers[name])
-        if name not in values:
-            step = self.makers.get(name)
-            if step is None or step.op not in OPS or len(values) > MOST_STEPS:
+        step = self.makers.get(name)
+        if name in values or step is None or step.op not in OPS or not depth:
+            return values.get(name)
+        if len(step.inputs) != (1 if step.op in FUNCTIONS else 2):
+            return None
+        given: list[np.ndarray] = []
+        for each in step.inputs:
+            found = self.value(each, values, depth - 1)
+            if found is None:
                 return None
-            parts = [self.value(i, values) for i in step.inputs]
-            given = [p for p in parts if p is not None]
-            if len(given) != len(parts) or len(given) != (1 if step.op in FUNCTIONS else 2):
-                return None
-            with np.errstate(all="ignore"):
-                values[name] = np.broadcast_to(OPS[step.op](*given), SAMPLES.shape)
+            given.append(found)
+        with np.errstate(all="ignore"):
+            values[name] = np.broadcast_to(OPS[step.op](*given), SAMPLES.shape)
         return values[name]
