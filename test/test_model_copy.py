@@ -17,6 +17,7 @@ import torch
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 from test_onnx import constants, export, keras_like, quantized_file, reference, saved
+from test_tokens import SOUND, Own, Spectrogram, by_permute
 from torch import nn
 from torch_networks import NETWORKS, randomise, write
 
@@ -212,10 +213,18 @@ def with_group_norm(folder: Path) -> Path:
     return export(net.eval(), folder / "net.onnx")
 
 
+def attending(folder: Path) -> Path:
+    torch.manual_seed(0)
+    net = Spectrogram(Own(by_permute)).eval()
+    net.shape = SOUND  # type: ignore[assignment]
+    return export(net, folder / "net.onnx")
+
+
 ONNX: dict[str, Callable[[Path], Path]] = {
     "group norm": with_group_norm,
     **{name: partial(exported, name) for name in NETWORKS},
     "keras": keras_like,
+    "attention": attending,
 }
 
 
