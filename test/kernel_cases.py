@@ -240,8 +240,8 @@ def draw_coded(rng: Rng, side: int = 8) -> tuple[Conv, Array]:
     if rng.integers(4) == 0:
         c_in, c_out = int(rng.integers(100, 900)), int(rng.integers(1, 150))
         m = (rng.uniform(0.2, 2.0, c_out) / (100 * np.sqrt(c_in))).astype(np.float32)
-        shapes = {"x": (*p.x[:2], c_in), "y": (*p.x[:2], c_out)}
-        p = Conv(**shapes, window=Window(1, 1), x_zero=p.x_zero, y_zero=p.y_zero, m=m, guard=p.guard // 2)
+        x, y = (*p.x[:2], c_in), (*p.x[:2], c_out)
+        p = Conv(x, y, Window(1, 1), x_zero=p.x_zero, y_zero=p.y_zero, m=m, guard=p.guard // 2)
     return p, coded_cases.draw_coded(rng, (p.y[2], p.window.kh, p.window.kw, p.x[2]))
 
 

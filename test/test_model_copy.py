@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,14 +17,16 @@ import torch
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 from test_onnx import constants, export, keras_like, quantized_file, reference, saved
+from test_tokens import SOUND, Own, Spectrogram, by_permute
 from torch import nn
-from torch_networks import NETWORKS, randomise
+from torch_networks import NETWORKS, randomise, write
 
 from lab.attack.tflite_files import Int8, small_network
 from microtrain.base.errors import Error
-from microtrain.base.plan import Origin, Plan
+from microtrain.base.plan import OWN_HEAD, Origin, Plan
 from microtrain.convert.emit.code import generate
 from microtrain.convert.emit.document import document
+from microtrain.convert.execute.batched import run_float
 from microtrain.convert.execute.executor import Executor
 from microtrain.convert.frontends.module import load_model
 from microtrain.convert.ir import ConvertError
@@ -31,8 +34,9 @@ from microtrain.convert.pipeline import compile_graph
 from microtrain.convert.quantize.ptq import Choices, quantize_model
 from microtrain.convert.reference.kernels import Sgd
 from microtrain.convert.scheme import ALL, Scheme
+from microtrain.convert.until import ending_at
 from microtrain.device.errors import DeviceError
-from microtrain.device.model_copy import save_copy
+from microtrain.device.model_copy import save_copy, save_model
 from microtrain.device.weights import Arrays, unpack
 
 DATA = Path(os.environ.get("MICROTRAIN_DATA", "")) / "mlperf_tiny"
@@ -46,11 +50,18 @@ class Session:
     """A device that has learned a little of noise, so that every tensor moved. bits: of fractions"""
 
     def __init__(
-        self, model: Path, classes: int, bits: int = 4, rate: float = 0.02, part: float = 1.0
+        self,
+        model: Path,
+        classes: int,
+        bits: int = 4,
+        rate: float = 0.02,
+        part: float = 1.0,
+        until: str | None = None,
     ) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            float_graph = load_model(model).graph
+            loaded = load_model(model)
+            float_graph = (ending_at(loaded, until) if until else loaded).graph
             shape = float_graph.tensors[float_graph.input.tensor].shape
             self.images = np.random.default_rng(1).integers(0, 256, (24, *shape)).astype(np.uint8)
             graph = quantize_model(float_graph, self.images, Choices())
@@ -202,10 +213,18 @@ def with_group_norm(folder: Path) -> Path:
     return export(net.eval(), folder / "net.onnx")
 
 
+def attending(folder: Path) -> Path:
+    torch.manual_seed(0)
+    net = Spectrogram(Own(by_permute)).eval()
+    net.shape = SOUND  # type: ignore[assignment]
+    return export(net, folder / "net.onnx")
+
+
 ONNX: dict[str, Callable[[Path], Path]] = {
     "group norm": with_group_norm,
     **{name: partial(exported, name) for name in NETWORKS},
     "keras": keras_like,
+    "attention": attending,
 }
 
 
@@ -298,3 +317,71 @@ def test_files_that_cannot_take_them(tmp_path: Path) -> None:
     for name, why in (("text", "is no ONNX file"), ("gone", "no such file")):
         with pytest.raises(Error, match=why):
             save_copy("onnx", session.plan, session.arrays, tmp_path / name, tmp_path / "out.onnx")
+
+
+def test_a_head_that_until_made_stays_beside_the_tflite_file(tmp_path: Path) -> None:
+    """The layers are the device's in the file, and the head of the .npz on their mean has its answers."""
+    from ai_edge_litert.interpreter import Interpreter
+
+    model, out = tmp_path / "small.tflite", tmp_path / "out.tflite"
+    model.write_bytes(small_network())
+    session = Session(model, 3, until="dwconv1")
+    (said, left) = save_model("tflite", session.plan, session.arrays, model, out)
+    assert "4 trained tensors" in said and "small.tflite has no place for the head" in left
+    head = {t.kind: session.arrays[t.name] for t in session.plan.trainables.tensors if t.layer == OWN_HEAD}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        run = Interpreter(str(out), experimental_preserve_all_tensors=True)
+    run.allocate_tensors()
+    (entry,) = run.get_input_details()
+    (made,) = (op["outputs"] for op in run._get_ops_details() if op["op_name"] == "DEPTHWISE_CONV_2D")
+    scale = session.run.env.graph.tensors["until"].scale
+    found = []
+    for image in session.images:
+        run.set_tensor(entry["index"], (image[None].astype(int) - 128).astype(np.int8))
+        run.invoke()
+        map_of = run.get_tensor(made[0])[0].astype(np.int64) + 128
+        mean = np.floor(map_of.mean((0, 1)) + 0.5) * scale
+        found.append(head["head_weight"].reshape(3, -1) @ mean + head["head_bias"])
+    apart = np.abs(np.stack(found) - session.logits()).max(axis=1)
+    assert (apart < 1e-5).mean() > 0.5, "most maps and means round alike"
+    agree(np.stack(found), session.logits(), 0.06 * np.abs(session.logits()).max())
+
+
+def test_nothing_but_the_head_of_until_is_refused(tmp_path: Path) -> None:
+    model = tmp_path / "small.tflite"
+    model.write_bytes(small_network())
+    session = Session(model, 3, until="dwconv1")
+    heads = tuple(t for t in session.plan.trainables.tensors if t.layer == OWN_HEAD)
+    plan = replace(session.plan, trainables=replace(session.plan.trainables, tensors=heads))
+    with pytest.raises(
+        DeviceError, match=r"nothing of small\.tflite was trained but the head; take it from -o"
+    ):
+        save_model("tflite", plan, session.arrays, model, tmp_path / "out.tflite")
+    assert not (tmp_path / "out.tflite").exists()
+
+
+@pytest.mark.parametrize("kind", ["onnx", "state_dict"])
+def test_a_head_that_until_made_stays_beside_pytorchs_weights(kind: str, tmp_path: Path) -> None:
+    net = randomise(NETWORKS["mobilenet"](), seed=2)
+    model = (
+        export(net, tmp_path / "net.onnx") if kind == "onnx" else write(net, tmp_path / "net.pt2", "exported")
+    )
+    whole = load_model(model)
+    layer = next(n.layer for n in reversed(whole.graph.nodes) if n.op == "dwconv2d")
+    session = Session(model, 3, until=layer)
+    out = tmp_path / f"out.{'onnx' if kind == 'onnx' else 'pt'}"
+    said = save_model(kind, session.plan, session.arrays, model, out)
+    assert "has no place for the head" in said[-1]
+    if kind == "onnx":
+        part = ending_at(load_model(out), str(layer)).graph
+    else:
+        net.load_state_dict(torch.load(out))
+        part = ending_at(load_model(write(net, tmp_path / "trained.pt2", "exported")), str(layer)).graph
+    seen: dict[str, np.ndarray] = {}
+    run_float(part, session.images, seen.__setitem__)
+    stored = []
+    for image in session.images:
+        session.run.forward(session._stored(image))
+        stored.append(session.run.env.values["until"].reshape(-1).astype(float))
+    assert np.corrcoef(np.ravel(seen["until"]), np.ravel(stored))[0, 1] > 0.98, "int8 beside float"

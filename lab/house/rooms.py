@@ -35,7 +35,6 @@ FLOORS: Floors = (
     ("lab.bench",),
     ("lab.order", "lab.sizes"),
     (
-        "lab.instructions",
         "lab.zoo",
         "lab.tasks",
         "lab.recipe",
@@ -50,6 +49,7 @@ FLOORS: Floors = (
         "lab.mutation",
     ),
     ("lab.fleet", "lab.pieces"),
+    ("lab.instructions",),  # counts the networks that pieces are fitted with
 )
 CONVERT: Floors = tuple(
     tuple(f"microtrain.convert.{room}" for room in rooms.split())

@@ -1,13 +1,14 @@
 """Fits the coefficients of search/instructions.py to what the emulated board counts: `make instructions`.
 
 Each published network is compiled with several schemes, built with PlatformIO and run for one training step;
-the entries into kernels that the generated code calls itself tell what each step took.
+the entries into kernels that the generated code calls itself tell what each step took. Kinds of steps that no
+published network has are counted in small networks of random numbers.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -28,16 +29,22 @@ from microtrain.convert.frontends.checkpoint import read_checkpoint
 from microtrain.convert.ir import Graph, Node
 from microtrain.convert.ops import TABLE
 from microtrain.convert.ops.conv import EXPAND
+from microtrain.convert.ops.grouped import GROUPED
+from microtrain.convert.ops.position import POSITION
 from microtrain.convert.ops.work import kind
-from microtrain.convert.pipeline import compile_graph
+from microtrain.convert.pipeline import Compiled, compile_graph
 from microtrain.convert.scheme import Scheme, find
 from microtrain.device.client import Device
 from microtrain.emulator import Board, EmulatedPort
 from microtrain.emulator.registers import Register
-from microtrain.search.instructions import AVERAGE, COEFFICIENTS, Model, estimate
+from microtrain.search.instructions import AVERAGE, COEFFICIENTS, OTHERS, Model, estimate
+
+from .others import others
 
 WORK = ROOT / "build/instructions"
 BITS = (0, 4, 8)
+UNTOLD = (GROUPED, POSITION)
+ENOUGH = 4  # steps of a kind, to fit it
 RIVALS = ("head-only", "bias-only", "bias-40", "last-2")
 
 
@@ -58,21 +65,21 @@ def plans(network: str) -> Iterable[Scheme]:
     yield from (find(Path(name)) for name in RIVALS)
 
 
-def counted(graph: Graph, scheme: Scheme) -> list[Counted]:
-    """The steps of a scheme on the emulated board."""
-    compiled = compile_graph(graph, scheme, CLASSES)
-    folder = WORK / f"{graph.name}-{scheme.name}-{scheme.fraction_bits}"
+def counted(compiled: Compiled, name: str) -> list[Counted]:
+    """The steps of a compiled model on the emulated board. name: of the folder it is built in"""
+    folder = WORK / name
     (folder / "generated").mkdir(parents=True, exist_ok=True)
-    for name, text in generate(compiled, "instructions").files.items():
-        (folder / "generated" / name).write_text(text, encoding="utf-8")
+    for file, text in generate(compiled, "instructions").files.items():
+        (folder / "generated" / file).write_text(text, encoding="utf-8")
     return count(build(folder / "generated", folder, BOARD), compiled.graph)
 
 
 def count(elf: Path, graph: Graph) -> list[Counted]:
     """Instructions of every step but the last, whose end is not seen."""
     height, width, channels = graph.tensors[graph.input.tensor].shape
-    image = np.random.default_rng(0).integers(0, 256, (height // 8, width // 8, channels)).astype(np.uint8)
-    image = image.repeat(8, axis=0).repeat(8, axis=1)
+    blocks = (-(-height // 8), -(-width // 8), channels)
+    image = np.random.default_rng(0).integers(0, 256, blocks).astype(np.uint8)
+    image = image.repeat(8, axis=0).repeat(8, axis=1)[:height, :width]
     trained = after_one_step(elf, image, 1)
     board = Board(elf)
     device = Device(EmulatedPort(board))
@@ -92,11 +99,13 @@ def watch(board: Board) -> list[tuple[str, int]]:
     callers = [f for f in board.image.functions if f.name in (*ENTRIES, "forward_front", "forward_rest")]
     spans = [(f.address & ~1, (f.address & ~1) + f.size) for f in callers]
     entries: list[tuple[str, int]] = []
+    places = [0]  # of the calls; a kernel that another one ends in returns to where that was called
 
     def note(name: str) -> None:
         caller = board.register(Register.LR) & ~1
-        if any(start <= caller < end for start, end in spans):
+        if any(start <= caller < end for start, end in spans) and caller != places[-1]:
             entries.append((name, board.instructions))
+            places.append(caller)
 
     for function in board.image.functions:
         if KERNEL.fullmatch(function.name) or function.name == "stream_end":
@@ -116,15 +125,22 @@ def assigned(graph: Graph, entries: list[tuple[str, int]]) -> list[Counted]:
     return [Counted(graph, node, end - start) for node, (start, end) in pairs]
 
 
+Rows = Mapping[
+    str, Sequence[tuple[Mapping[str, float], float]]
+]  # by kinds: what a step grows with, and takes
+
+
+def rows_of(steps: Iterable[Counted]) -> Rows:
+    rows: dict[str, list[tuple[Mapping[str, float], float]]] = defaultdict(list)
+    for step in steps:
+        terms = TABLE[step.node.op].work(step.graph, step.node)
+        rows[kind(step.graph, step.node)].append((terms, step.instructions))
+    return rows
+
+
 def fit(steps: Iterable[Counted]) -> Model:
     """Non-negative least squares for each kind of step, relative to the root of what it takes."""
-    kinds: dict[str, list[Counted]] = defaultdict(list)
-    for step in steps:
-        kinds[kind(step.graph, step.node)].append(step)
-    rows = {
-        name: [(TABLE[s.node.op].work(s.graph, s.node), s.instructions) for s in own]
-        for name, own in kinds.items()
-    }
+    rows = rows_of(steps)
     everything = [
         ({"macs": found["macs"], "out elements": found["out elements"]}, count)
         for own in rows.values()
@@ -132,6 +148,18 @@ def fit(steps: Iterable[Counted]) -> Model:
         if "macs" in found
     ]
     return {AVERAGE: fitted(everything)} | {name: fitted(own) for name, own in sorted(rows.items())}
+
+
+def fit_others(steps: Iterable[Counted], published: Collection[str]) -> Model:
+    """Of kinds of steps that no published network has, where enough of them were counted.
+
+    Not of convolutions in groups and of positions: on a network that was not counted the fits were far off.
+    """
+    return {
+        name: fitted(rows)
+        for name, rows in sorted(rows_of(steps).items())
+        if name not in published and len(rows) >= ENOUGH and not name.startswith(UNTOLD)
+    }
 
 
 def fitted(rows: Sequence[tuple[Mapping[str, float], float]]) -> dict[str, float]:
@@ -145,16 +173,36 @@ def fitted(rows: Sequence[tuple[Mapping[str, float], float]]) -> dict[str, float
     return {name: float(f"{c:.6g}") for name, c in zip(names, solution / scale, strict=True) if c > 0}
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
-def main() -> None:
-    """Build, count and fit; tools/search/instructions.json. Needs the test data and PlatformIO."""
-    steps: list[Counted] = []
+def said(steps: Sequence[Counted], model: Model, what: str) -> None:
+    found = sum(estimate(s.graph, s.node, model) for s in steps)
+    click.echo(
+        f"estimate of {what}: {found / sum(s.instructions for s in steps) - 1:+.2%} over {len(steps)} steps"
+    )
+
+
+def of_published() -> Iterator[Counted]:
     for network in SCHEMES:
         graph = read_checkpoint(find_data().checkpoint(network))
         for scheme in plans(network):
             click.echo(f"{network}, {scheme.name}, {scheme.fraction_bits} fraction bits")
-            steps += counted(graph, scheme)
-    model = fit(steps)
-    notes.write(COEFFICIENTS, model)
-    found = sum(estimate(s.graph, s.node, model) for s in steps)
-    click.echo(f"estimate: {found / sum(s.instructions for s in steps) - 1:+.2%} over {len(steps)} steps")
+            name = f"{graph.name}-{scheme.name}-{scheme.fraction_bits}"
+            yield from counted(compile_graph(graph, scheme, CLASSES), name)
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--others", "only_others", is_flag=True, help="Leave the coefficients of published networks.")
+def main(only_others: bool) -> None:
+    """Build, count and fit; tools/search/instructions*.json. Needs the test data and PlatformIO."""
+    if not only_others:
+        steps = list(of_published())
+        notes.write(COEFFICIENTS, fit(steps))
+        said(steps, notes.read(COEFFICIENTS, {}), "published networks")
+    published = notes.read(COEFFICIENTS, {})
+    more: list[Counted] = []
+    for name, compiled in others():
+        click.echo(name)
+        more += counted(compiled, name)
+    model = fit_others(more, published)
+    notes.write(OTHERS, model)
+    for each in model:
+        said([s for s in more if kind(s.graph, s.node) == each], {**published, **model}, each)

@@ -25,12 +25,17 @@ BIAS = "a mask or a bias on the scores of attention"
 
 @dataclass(frozen=True)
 class Case:
-    """An architecture; told: words that its obstacles must have, () where it fits."""
+    """An architecture.
+
+    told  words that its obstacles must have, () where it fits
+    onnx  it comes as an ONNX file
+    """
 
     name: str
     make: Callable[[], nn.Module]
     shape: Shape
     told: tuple[str, ...]
+    onnx: bool = False
 
 
 def vision(name: str, **options: Any) -> Callable[[], nn.Module]:
@@ -115,6 +120,7 @@ CASES = (
     Case("keyword_transformer_6", partial(attention.keyword_transformer, 6), (1, 40, 98), ()),
     Case("vit_tiny", attention.vit_tiny, PHOTO, (HEAVY, HEAD)),
     Case("vit_cifar", attention.vit_cifar, (3, 32, 32), ()),
+    Case("vit_cifar_onnx", attention.vit_cifar, (3, 32, 32), (), onnx=True),
     Case("mobilevit_xxs", attention.mobilevit_xxs, (3, 256, 256), (HEAVY, HEAD)),
     Case("mobilevit_half", attention.mobilevit_half, (3, 128, 128), ()),
 )

@@ -30,18 +30,22 @@ from .cases import CASES, Case
 
 WORK, RESULT = ROOT / "build/zoo", ROOT / "build/zoo.json"
 CLOSE, MOST_SECONDS = 0.02, 10.0
+OPSET = 17  # which writes GELU in pieces
 
 
 def exported(case: Case, folder: Path) -> tuple[nn.Module, Path]:
     """The network with random weights, and its file."""
     torch.manual_seed(0)
-    network, path = case.make().eval(), folder / f"{case.name}.pt2"
+    network, path = case.make().eval(), folder / f"{case.name}.{'onnx' if case.onnx else 'pt2'}"
     folder.mkdir(parents=True, exist_ok=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         logging.disable(logging.WARNING)
-        program = torch.export.export(network, (torch.zeros(1, *case.shape),))
-        torch.export.save(program, path)
+        example = (torch.zeros(1, *case.shape),)
+        if case.onnx:
+            torch.onnx.export(network, example, str(path), opset_version=OPSET, dynamo=False)
+        else:
+            torch.export.save(torch.export.export(network, example), path)
         logging.disable(logging.NOTSET)
     return network, path
 

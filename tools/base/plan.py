@@ -18,6 +18,7 @@ from .sound import LogMel
 FORMAT = 1
 TARGET_LOSSES = {"huber": "regression", "squares": "regression", "labels": "multilabel"}
 GUESSES = {"regression": 65535, "multilabel": 2}  # classes whose guessing costs as much (guard.h)
+OWN_HEAD = "until.head"  # the layer that `convert --until` adds: no part of the model's file
 MADE_BY = "`microtrain convert MODEL.pt` writes it; --plan names it."
 
 Count = Annotated[int, AtLeast(0)]

@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from microtrain.base.plan import OWN_HEAD
+
 from .frontends.module import LoadedModel
 from .ir import ConvertError, Graph, Layer, Node, Source, Window
 from .ops import forward_op, pool
@@ -43,9 +45,9 @@ def _with_end(graph: Graph, last: Node) -> Graph:
         features = "until"
     logits = replace(graph.tensors[graph.output], shape=(1, 1, 2), given=None)
     tensors[graph.output] = logits
-    ends.append(Node(HEAD, "until.head", (features,), (graph.output,), "until.head"))
+    ends.append(Node(HEAD, OWN_HEAD, (features,), (graph.output,), OWN_HEAD))
     own = {n.layer for n in kept}
     layers = {name: layer for name, layer in graph.layers.items() if name in own}
-    source = Source("until.head.weight", "until.head.bias")
-    layers["until.head"] = Layer(np.zeros((2, c), np.float32), np.zeros(2, np.float32), source)
+    source = Source(f"{OWN_HEAD}.weight", f"{OWN_HEAD}.bias")
+    layers[OWN_HEAD] = Layer(np.zeros((2, c), np.float32), np.zeros(2, np.float32), source)
     return graph.replace(nodes=(*kept, *ends), tensors=tensors, layers=layers, classes=())

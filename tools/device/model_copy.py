@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from microtrain.base.files import replacing
-from microtrain.base.plan import Plan, Trained
+from microtrain.base.plan import OWN_HEAD, Plan, Trained
 from microtrain.base.reading import reading
 from microtrain.convert.frontends.onnx import onnx_homes
 from microtrain.convert.frontends.onnx_trained import trained_onnx
@@ -36,14 +36,31 @@ def save_model(kind: str, plan: Plan, arrays: Arrays, model: Path, out: Path) ->
 
     kind  of KINDS, or state_dict
     """
+    plan, own = of_model(plan, model)
     if kind != "state_dict":
-        return save_copy(kind, plan, arrays, model, out)
+        return save_copy(kind, plan, arrays, model, out) + own
     from . import state_dict
     from .model_file import load_state, save_state
 
     merged, notes = state_dict.merge(plan, arrays, load_state(model))
     save_state(out, merged)
-    return [f"{out}: {len(merged)} tensors", *notes]
+    return [f"{out}: {len(merged)} tensors", *notes, *own]
+
+
+def of_model(plan: Plan, model: Path) -> tuple[Plan, list[str]]:
+    """The plan with the trained tensors that the model has a place for, and a remark on those left out.
+
+    Errors   DeviceError where nothing else was trained
+    """
+    tensors = plan.trainables.tensors
+    kept = tuple(t for t in tensors if t.layer != OWN_HEAD)
+    if len(kept) == len(tensors):
+        return plan, []
+    names = " and ".join(t.name for t in tensors if t.layer == OWN_HEAD)
+    own = f"{names}: only in the .npz of -o, as {model.name} has no place for the head that --until made."
+    if not kept:
+        raise DeviceError(f"nothing of {model.name} was trained but the head; take it from -o. {own}")
+    return replace(plan, trainables=replace(plan.trainables, tensors=kept)), [own]
 
 
 def save_copy(kind: str, plan: Plan, arrays: Arrays, model: Path, out: Path) -> list[str]:

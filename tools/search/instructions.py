@@ -1,8 +1,8 @@
 """Instructions of a training step on the Cortex-M7, estimated layer by layer.
 
 The entry of an op says which way through its kernels a step takes, and which numbers its instructions grow
-with. Each way has a coefficient for each of them in instructions.json: `make instructions` fits them to what
-the emulator counts.
+with. Each way has a coefficient for each of them: `make instructions` fits them to what the emulator counts,
+on the published networks (instructions.json), and what these have not on others (instructions_others.json).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from microtrain.convert.ops import TABLE
 from microtrain.convert.ops.work import by_size, kind, of_part
 
 COEFFICIENTS = Path(__file__).with_name("instructions.json")
+OTHERS = COEFFICIENTS.with_name("instructions_others.json")
 AVERAGE = "other"  # kernel, of all that were counted
 Model = Mapping[str, Mapping[str, float]]  # kind -> coefficient of each term
 
@@ -24,7 +25,8 @@ Model = Mapping[str, Mapping[str, float]]  # kind -> coefficient of each term
 @cache
 def coefficients() -> Model:
     """What lab/instructions wrote."""
-    model: Model = json.loads(COEFFICIENTS.read_text(encoding="utf-8"))
+    read = [json.loads(path.read_text(encoding="utf-8")) for path in (OTHERS, COEFFICIENTS)]
+    model: Model = read[0] | read[1]
     return model
 
 

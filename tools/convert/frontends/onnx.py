@@ -7,6 +7,7 @@ Tensors of ONNX are NCHW, as PyTorch's are. tf2onnx keeps the NHWC input of Kera
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +15,22 @@ import numpy as np
 
 from microtrain.convert.ir import ConvertError
 from microtrain.convert.lowering import Act, Call, Homes, Lowering, Param, Raw
+from microtrain.convert.ops.attention_aten import Scores
 
 from . import onnx_layers as layers
 from . import onnx_norms as norms
 from . import onnx_scales as scales
 from . import onnx_shapes as shapes
+from . import onnx_tokens as tokens
 from .fold import ENDINGS
 from .found import together
 from .onnx_constants import FOLDS, folded
 from .onnx_file import Step, read_onnx_file
+from .onnx_gelu import gelus
 from .onnx_values import Label, Turned, Value, Walker, channels_first
 
 LABELS = ("ArgMax", "ZipMap", "ArrayFeatureExtractor", "LabelEncoder", "TopK")  # behind the logits
+TOKENS = ("Reshape", "Squeeze", "MatMul")  # what is turned for these is no image in NHWC
 SAME_NAME = {  # one call on the first input, no other arguments
     "Relu": "relu",
     "Sigmoid": "sigmoid",
@@ -34,7 +39,6 @@ SAME_NAME = {  # one call on the first input, no other arguments
     "Softplus": "softplus",
     "Mish": "mish",
     "Selu": "selu",
-    "Softmax": "softmax",
     "LogSoftmax": "log_softmax",
 }
 
@@ -69,6 +73,7 @@ RULES: dict[str, Callable[[Walker, Step], Value | list[Value]]] = {
     "HardSigmoid": scales.hard_sigmoid,
     "QuantizeLinear": scales.quantize,
     "DequantizeLinear": scales.dequantize,
+    **tokens.RULES,
 }
 
 
@@ -91,8 +96,16 @@ class _Walk(Walker):
         if len(self.file.inputs) != 1:
             raise ConvertError(f"{self.file.name} takes {len(self.file.inputs)} inputs; it must take one")
         self._input(self.file.inputs[0], input_shape)
+        known = gelus(self.file)
+        inside = {name for gelu in known.values() for name in gelu.inside}
         for step in self.file.steps:
-            self._step(step)
+            made = known.get(step.outputs[0]) if step.outputs else None
+            if made is not None:
+                step = replace(
+                    step, op="Gelu", inputs=(made.given,), attributes={"approximate": made.approximate}
+                )
+            if not inside & set(step.outputs):
+                self._step(step)
         kinds = ("Conv", "Gemm", "MatMul")
         weights = [
             v.shape for s in self.file.steps if s.op in kinds and (v := self._weight_of(s)) is not None
@@ -125,7 +138,11 @@ class _Walk(Walker):
         ):
             readers = [s for s in self.file.steps if readers[0].outputs[0] in s.inputs]
         turns = [
-            s for s in readers if s.op == "Transpose" and self.at(s, "perm", []) == channels_first(len(dims))
+            s
+            for s in readers
+            if s.op == "Transpose"
+            and self.at(s, "perm", []) == channels_first(len(dims))
+            and not any(s.outputs[0] in reader.inputs and reader.op in TOKENS for reader in self.file.steps)
         ]
         if turns and len(turns) == len(readers):
             self.env[name] = Turned(self.low.input((dims[0], dims[-1], *dims[1:-1])))
@@ -158,10 +175,12 @@ class _Walk(Walker):
             raise ConvertError(
                 f"layer {step.name}: {step.domain}.{step.op} is not supported; export it without"
             )
-        if step.op in FOLDS and not any(isinstance(v, Act | Turned) for v in values):
+        if step.op in FOLDS and not any(isinstance(v, Act | Turned | Scores) for v in values):
             return self._constant(step, values)
-        if step.op == "Shape" and isinstance(values[0], Act):
-            return Param(step.name, np.array(values[0].dims, np.int64))
+        if step.op == "Shape" and isinstance(x := tokens.seen(self, step, values[0]), Act):
+            return Param(step.name, np.array(x.dims, np.int64))
+        if any(isinstance(v, Scores) for v in values):
+            return tokens.of_scores(self, step)
         if step.op in SAME_NAME:
             return self.unary(step, SAME_NAME[step.op])
         if step.op not in RULES:
@@ -171,6 +190,8 @@ class _Walk(Walker):
     def _constant(self, step: Step, values: Sequence[Value]) -> Param:
         arrays = [v.value if isinstance(v, Param) else None for v in values]
         name = next((v.name for v in values if isinstance(v, Param)), step.name)
+        if step.op == "Identity":  # PyTorch has constants of equal numbers once
+            name = step.outputs[0]
         return Param(name, folded(step, arrays))
 
     def _is_end(self, values: Sequence[Value]) -> bool:

@@ -19,10 +19,18 @@ def _axes(step: Step, arrays: Sequence[Array]) -> tuple[int, ...]:
     return tuple(int(a) for a in np.ravel(step.attributes.get("axes", []) if given is None else given))
 
 
-def _constant(step: Step, arrays: Sequence[Array]) -> np.ndarray:
+def constant_of(step: Step) -> np.ndarray | None:
+    """What a step Constant makes; None where it says no number."""
     for name in ("value", "value_float", "value_int", "value_floats", "value_ints"):
         if step.attributes.get(name) is not None:
             return np.asarray(step.attributes[name])
+    return None
+
+
+def _constant(step: Step, arrays: Sequence[Array]) -> np.ndarray:
+    found = constant_of(step)
+    if found is not None:
+        return found
     raise ConvertError(f"layer {step.name}: a constant without a number")
 
 
@@ -63,6 +71,14 @@ def _reshape(step: Step, arrays: Sequence[Array]) -> np.ndarray:
     return x.reshape([int(d) for d in np.ravel(shape)])
 
 
+def _expanded(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    x, shape = arrays
+    wanted = np.broadcast_shapes(x.shape, tuple(int(d) for d in np.ravel(shape)))
+    if int(np.prod(wanted, dtype=object)) > MOST:
+        raise ConvertError(f"a constant of shape {list(wanted)} is more than fits")
+    return np.broadcast_to(x, wanted)
+
+
 FOLDS: dict[str, Callable[[Step, Sequence[Array]], np.ndarray]] = {
     "Constant": _constant,
     "ConstantOfShape": _filled,
@@ -77,7 +93,11 @@ FOLDS: dict[str, Callable[[Step, Sequence[Array]], np.ndarray]] = {
     "Cast": _cast,
     "Reshape": _reshape,
     "Transpose": lambda step, arrays: _all(step, arrays)[0].transpose(step.attributes.get("perm")),
-    "Identity": lambda step, arrays: _all(step, arrays)[0],
+    "Identity": lambda step, arrays: _all(step, arrays)[0].copy(),
+    "Expand": lambda step, arrays: _expanded(_all(step, arrays)),
+    "Equal": lambda step, arrays: np.equal(*_all(step, arrays)),
+    "Where": lambda step, arrays: np.where(*_all(step, arrays)),
+    "Mod": lambda step, arrays: np.mod(*_all(step, arrays)),
     "Add": lambda step, arrays: np.add(*_all(step, arrays)),
     "Sub": lambda step, arrays: np.subtract(*_all(step, arrays)),
     "Mul": lambda step, arrays: np.multiply(*_all(step, arrays)),
@@ -95,7 +115,7 @@ def folded(step: Step, arrays: Sequence[Array]) -> np.ndarray:
     sizes = [a.shape for a in arrays if a is not None]
     largest = (
         int(np.prod(np.broadcast_shapes(*sizes), dtype=object))
-        if step.op in ("Add", "Sub", "Mul", "Div")
+        if step.op in ("Add", "Sub", "Mul", "Div", "Equal", "Where", "Mod")
         else 0
     )
     if largest > MOST:

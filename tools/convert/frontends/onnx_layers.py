@@ -13,6 +13,7 @@ from microtrain.convert.lowering import Act, Call, Param
 
 from .aten import lower
 from .onnx_file import Step
+from .onnx_tokens import is_map, of_tokens, product, seen
 from .onnx_values import (
     Quantized,
     Turned,
@@ -20,18 +21,9 @@ from .onnx_values import (
     Walker,
     axis_map,
     channelwise,
+    named,
     two,
 )
-
-
-def named(walk: Walker, step: Step, value: Value, kind: str) -> Param:
-    """A constant under the name of its layer: its own where it ends with .weight, else that of the node."""
-    if not isinstance(value, Param):
-        raise ConvertError(f"layer {step.name}: the {kind} of {step.op} is computed; it must be a constant")
-    plain = np.asarray(value.value, np.float32)
-    if value.name.endswith(f".{kind}") and value.name.removesuffix(f".{kind}") not in walk.low.layers:
-        return Param(value.name, plain)
-    return Param(f"{step.name.strip('/').replace('/', '.')}.{kind}", plain)
 
 
 def keep_scale(walk: Walker, weight: Value, layer: str, turned: bool = False) -> None:
@@ -113,10 +105,7 @@ def gemm(walk: Walker, step: Step) -> Value:
 def matmul(walk: Walker, step: Step) -> Value:
     given = walk.value(step.inputs[1])
     if not isinstance(given, Param):
-        raise ConvertError(
-            f"layer {step.name}: a product of two activations is not supported; the nearest that "
-            "is: a linear layer"
-        )
+        return product(walk, step)
     weight = named(walk, step, given, "weight")
     return linear(walk, step, given, Param(weight.name, weight.value.T), None, lambda w: w.T)
 
@@ -146,6 +135,7 @@ def linear(
         walk.at_home(step, 1, weight, given, lambda m: back(_as_hwc(m, (h, w, c))))
     else:
         walk.at_home(step, 1, weight, given, back)
+        x = seen(walk, step, value) if is_map(walk, value) else x
     made: Act = walk.call(step, "linear", input=x, weight=weight, bias=bias)
     keep_scale(walk, given, walk.low.nodes[-1].layer or "")
     return made
@@ -160,11 +150,17 @@ def _as_hwc(weight: np.ndarray, shape: Shape) -> np.ndarray:
 def arithmetic(walk: Walker, step: Step) -> Value:
     """Of two activations; of one and a constant, one number or one a channel."""
     a, b = (walk.value(step.inputs[i]) for i in range(2))
+    tokens = of_tokens(walk, (a, b)) or any(
+        isinstance(x, Turned) and isinstance(y, Param) and y.value.size > max(walk.low.shape(x.act)[2], 1)
+        for x, y in ((a, b), (b, a))
+    )
+    if tokens:
+        a, b = (seen(walk, step, value) for value in (a, b))
     turned = isinstance(a, Turned) or isinstance(b, Turned)
     sides: list[Any] = []
     for place, (value, other) in enumerate(((a, b), (b, a))):
         if isinstance(value, Param):
-            sides.append(channelwise(value, other))
+            sides.append(value if tokens and value.value.size > 1 else channelwise(value, other))
             constant_at_home(walk, step, place, value)
         else:
             sides.append(walk.plain(value) if isinstance(value, Act | Turned) else value)
@@ -174,8 +170,9 @@ def arithmetic(walk: Walker, step: Step) -> Value:
 
 def constant_at_home(walk: Walker, step: Step, place: int, value: Param) -> None:
     """A constant, one number a channel: a bias of the layer before, where it is added, or its scale."""
-    if step.op in ("Add", "Mul") and value.value.size == max(value.value.shape, default=0):
-        shape = [-1 if d > 1 else 1 for d in value.value.shape]
+    if step.op in ("Add", "Mul"):
+        one = value.value.size == max(value.value.shape, default=0)  # axis, whose size may change
+        shape = [-1 if one and d > 1 else d for d in value.value.shape]
         flat = Param(value.name, np.ravel(value.value))
         walk.at_home(step, place, flat, value, lambda b: b.reshape(shape))
 
@@ -202,10 +199,13 @@ def pool(walk: Walker, step: Step) -> Value:
 
 def mean(walk: Walker, step: Step) -> Value:
     x = walk.act(step)
+    value = walk.value(step.inputs[0])
+    if of_tokens(walk, (value,)):
+        x, value = seen(walk, step, value), None
     rank = len(x.dims)
     over = walk.numbers(step, 1, "axes") if step.op == "ReduceMean" else list(range(2, rank))
     over = [a % rank for a in over or range(rank)]
-    turned = isinstance(walk.value(step.inputs[0]), Turned)
+    turned = isinstance(value, Turned)
     if turned:
         over = [axis_map(rank)[a] for a in over]
     keep = bool(walk.at(step, "keepdims", 1))

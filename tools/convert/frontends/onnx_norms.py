@@ -11,8 +11,7 @@ from microtrain.convert.lowering import Call, Param
 from microtrain.convert.ops.normalise_aten import normalised
 
 from .onnx_file import Step
-from .onnx_layers import named
-from .onnx_values import Turned, Value, Walker
+from .onnx_values import Turned, Value, Walker, named
 
 
 def batch(walk: Walker, step: Step) -> Value:
@@ -59,7 +58,7 @@ def layer(walk: Walker, step: Step) -> Value:
     rank = len(x.dims)
     axis = int(walk.at(step, "axis", -1)) % rank
     eps = walk.at(step, "epsilon", 1e-5)
-    if axis == rank - 1 and (isinstance(value, Turned) or rank == 2):
+    if axis == rank - 1 and (isinstance(value, Turned) or (rank == 2 and x.order is None)):
         args = {"input": x, **params, "eps": eps}
         return walk.like(step, normalised(walk.low, Call("layer_norm", step.name, True, args), 1, apart=True))
     over = list(x.dims[axis:])

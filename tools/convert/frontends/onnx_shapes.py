@@ -12,6 +12,7 @@ from microtrain.convert.ir import ConvertError
 from microtrain.convert.lowering import Act, Param
 
 from .onnx_file import Step
+from .onnx_tokens import of_tokens, seen
 from .onnx_values import (
     Turned,
     Value,
@@ -32,18 +33,22 @@ def view(walk: Walker, step: Step) -> Value:
     if math.prod(new) != math.prod(dims):
         raise ConvertError(f"layer {step.name}: cannot view {list(dims)} as {list(new)}")
     flat = len([d for d in new[1:] if d != 1]) <= 1
-    if turned and not flat:
-        raise ConvertError(
-            f"layer {step.name}: a view of {list(dims)} as {list(new)} is not supported; flatten it"
-        )
-    if x.tensor == "input" and not walk.low.nodes and len(new) in (3, 4) and not turned:
+    if (turned and not flat) or of_tokens(walk, (x,)):
+        return walk.made(step, "view", self=seen(walk, step, value), size=list(new))
+    if x.tensor == "input" and not walk.low.nodes and not turned and _is_input(walk, step, x, len(new)):
         given = walk.low.tensors["input"].given
         made = walk.low.input((1, *new[1:]))
         if given:
             walk.low.give(made, *given)
         return made
-    made = replace(x, dims=(walk.low.batch, *new[1:]))
+    made = replace(x, dims=new)
     return Turned(made) if turned and len([d for d in x.dims[2:] if d != 1]) else made
+
+
+def _is_input(walk: Walker, step: Step, x: Act, rank: int) -> bool:
+    """Whether a view of the input is what the network reads: an image, or a series that is convolved."""
+    readers = [s.op for s in walk.file.steps if step.outputs[0] in s.inputs]
+    return rank == 4 or (rank == 3 and (len(x.dims) != 4 or "Conv" in readers))
 
 
 def new_dims(walk: Walker, step: Step, dims: Sequence[int]) -> tuple[int, ...]:
@@ -76,14 +81,11 @@ def transpose(walk: Walker, step: Step) -> Value:
         return value
     if isinstance(value, Turned) and perm == channels_first(rank):
         return x
-    if isinstance(value, Act) and perm == channels_last(rank):
+    if isinstance(value, Act) and perm == channels_last(rank) and not of_tokens(walk, (x,)):
         return Turned(x)
     if isinstance(value, Act) and rank > 4:
         return walk.unary(step, "permute", dims=perm)
-    raise ConvertError(
-        f"layer {step.name}: a transposition of {list(x.dims)} by {perm} is not supported; the nearest that "
-        "is: one between NCHW and NHWC"
-    )
+    return walk.made(step, "permute", self=seen(walk, step, value), dims=perm)
 
 
 def pad(walk: Walker, step: Step) -> Value:
@@ -101,6 +103,9 @@ def pad(walk: Walker, step: Step) -> Value:
 
 def concat(walk: Walker, step: Step) -> Value:
     values = [walk.value(i) for i in step.inputs]
+    if any(isinstance(v, Param) for v in values) or of_tokens(walk, values):
+        tokens = [seen(walk, step, v) for v in values]
+        return walk.made(step, "cat", tensors=tokens, dim=walk.at(step, "axis", 1))
     acts = [walk.plain(v) for v in values if isinstance(v, Act | Turned)]
     rank = len(acts[0].dims)
     axis = walk.at(step, "axis", 1) % rank

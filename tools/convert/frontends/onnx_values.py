@@ -11,6 +11,7 @@ import numpy as np
 from microtrain.base.errors import one_line
 from microtrain.convert.ir import ConvertError
 from microtrain.convert.lowering import Act, Call, Home, Homes, Lowering, Param
+from microtrain.convert.ops.attention_aten import Scores
 
 from .aten import lower
 from .onnx_file import OnnxGraph, Step
@@ -37,7 +38,7 @@ class Quantized(Param):
     scale: np.ndarray
 
 
-Value = Act | Turned | Label | Param | None
+Value = Act | Turned | Label | Param | Scores | None
 
 
 class Walker:
@@ -85,6 +86,11 @@ class Walker:
     def call(self, step: Step, op: str, /, **args: Any) -> Any:
         return lower(self.low, Call(op, step.name, True, args))
 
+    def made(self, step: Step, op: str, /, **args: Any) -> Value:
+        """What a call on views in their own order makes."""
+        value: Value = self.call(step, op, **args)
+        return value
+
     def unary(self, step: Step, op: str, /, **args: Any) -> Value:
         return self.like(step, self.call(step, op, self=self.act(step), **args))
 
@@ -111,6 +117,16 @@ class Walker:
             return [int(v) for v in np.ravel(given.value)]
         found = step.attributes.get(attribute)
         return None if found is None else [int(v) for v in (found if isinstance(found, list) else [found])]
+
+
+def named(walk: Walker, step: Step, value: Value, kind: str) -> Param:
+    """A constant under the name of its layer: its own where it ends with .weight, else that of the node."""
+    if not isinstance(value, Param):
+        raise ConvertError(f"layer {step.name}: the {kind} of {step.op} is computed; it must be a constant")
+    plain = np.asarray(value.value, np.float32)
+    if value.name.endswith(f".{kind}") and value.name.removesuffix(f".{kind}") not in walk.low.layers:
+        return Param(value.name, plain)
+    return Param(f"{step.name.strip('/').replace('/', '.')}.{kind}", plain)
 
 
 def channels_first(rank: int) -> list[int]:

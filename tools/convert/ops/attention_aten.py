@@ -107,20 +107,53 @@ def fused(low: Lowering, call: Call) -> Any:
 
 
 def einsum(low: Lowering, call: Call) -> Any:
-    """The two products of attention, whatever their letters."""
-    text = str(call.args.get("equation", "")).replace(" ", "")
-    tensors = call.args.get("tensors") or []
-    left, _, out = text.partition("->")
-    a, _, b = left.partition(",")
-    if len(tensors) != 2 or len(a) < 3 or len(a) != len(b) or a[:-2] != b[:-2] or out[:-2] != a[:-2]:
-        raise call.error(f"einsum {text} is not supported; the nearest that is: the products of attention")
-    first, second = tensors
-    if a[-1] == b[-1] and out[-2:] == a[-2] + b[-2] and isinstance(second, Act):
-        second = turnable(low, call, second)
-        second = viewed(second, numbers(low, second).swapaxes(-1, -2))
-    elif not (a[-1] == b[-2] and out[-2:] == a[-2] + b[-1]):
-        raise call.error(f"einsum {text} is not supported; the nearest that is: the products of attention")
-    return product(low, replace(call, args={"self": first, "other": second}))
+    """The two products of attention, whatever their letters and the order of these."""
+    letters, out = letters_of(call)
+    given = dict(zip(letters, call.args.get("tensors") or [], strict=False))
+    if len(given) != 2 or any(isinstance(v, Param) for v in given.values()):
+        raise no_einsum(call)
+    left, right = letters
+    shares = next((each for each, value in given.items() if isinstance(value, Scores)), None)
+    if shares == right or (shares is None and out[-1:] in left):
+        left, right = right, left
+    row, column = (_only(a, b) for a, b in ((left, right), (right, left)))
+    inner, batch = _only(left, row + out), "".join(c for c in left if c in right and c in out)
+    batch = batch if shares else "".join(c for c in out if c in batch)
+    whole = all(len(each) == 1 for each in (row, column, inner)) and {*out} == {*batch, row, column}
+    if not whole or (left != batch + row + inner if shares else out != batch + row + column):
+        raise no_einsum(call)
+    first = given[left] if shares else _in_order(low, call, given[left], left, batch + row + inner)
+    second = _in_order(low, call, given[right], right, batch + inner + column)
+    made = product(low, replace(call, args={"self": first, "other": second}))
+    return _in_order(low, call, made, batch + row + column, out) if shares else made
+
+
+def letters_of(call: Call) -> tuple[list[str], str]:
+    """The letters of the operands and of the result of an einsum; each has a letter once."""
+    left, _, out = str(call.args.get("equation", "")).replace(" ", "").partition("->")
+    letters = left.split(",")
+    if len({*letters}) != len(letters) or any(len({*each}) != len(each) for each in (*letters, out)):
+        raise no_einsum(call)
+    return letters, out
+
+
+def _only(letters: str, others: str) -> str:
+    return "".join(c for c in letters if c not in others)
+
+
+def no_einsum(call: Call) -> Exception:
+    return call.error(
+        f"einsum {call.args.get('equation', '')} is not supported; the nearest that is: the products of "
+        "attention"
+    )
+
+
+def _in_order(low: Lowering, call: Call, x: Any, letters: str, wanted: str) -> Any:
+    """A view whose axes are in the order of some letters."""
+    act = turnable(low, call, x)
+    if len(act.dims) != len(letters):
+        raise no_einsum(call)
+    return viewed(act, numbers(low, act).transpose([letters.index(c) for c in wanted]))
 
 
 def attention(low: Lowering, call: Call, parts: Sequence[Act], factor: float) -> Act:
@@ -236,7 +269,6 @@ def _taken(low: Lowering, call: Call, x: Act, channels: list[int]) -> Act:
 
 RULES: dict[str, Callable[[Lowering, Call], Any]] = {
     "scaled_dot_product_attention": fused,
-    "einsum": einsum,
 }
 # Calls on scores.
 OF_SCORES: dict[str, Callable[[Lowering, Call], Any]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -28,6 +29,7 @@ from .tokens import (
     turned,
     vectors,
     view_of,
+    viewed,
     whole,
 )
 
@@ -59,7 +61,7 @@ def concerns(low: Lowering, call: Call) -> bool:
         )
     if op in ("permute", "transpose", "t"):
         return len(x.dims) != 5 or not channels.swaps(low, x, axes_of(call, len(x.dims)))
-    return op in (*attention_aten.RULES, "select", "unbind", "unflatten")
+    return op in (*attention_aten.RULES, "einsum", "select", "unbind", "unflatten")
 
 
 def given_to(call: Call) -> list[Any]:
@@ -181,6 +183,28 @@ def matmul(low: Lowering, call: Call, natural: Lower) -> Any:
     return linear(low, replace(call, args=args), natural)
 
 
+def einsum(low: Lowering, call: Call, natural: Lower) -> Any:
+    """A linear layer whose features are several axes, as those of heads; else the products of attention."""
+    tensors = call.args.get("tensors") or []
+    letters, out = attention_aten.letters_of(call)
+    if len(tensors) != 2 or not isinstance(tensors[1], Param):
+        return attention_aten.einsum(low, call)
+    (left, right), x = letters, turnable(low, call, tensors[0])
+    weight = low.constant(call, tensors[1], "weight")
+    kept = 0
+    while kept < len(left) and left[kept] in out:
+        kept += 1
+    inner, made = left[kept:], out[kept:]
+    if not inner or left[:kept] + made != out or inner + made != right or len(x.dims) != len(left):
+        raise attention_aten.no_einsum(call)
+    flat = weight.value.reshape(math.prod(weight.value.shape[: len(inner)]), -1)
+    x = viewed(x, numbers(low, x).reshape(*x.dims[:kept], len(flat)))
+    args = {"input": x, "weight": Param(weight.name, flat.T)}
+    found = linear(low, replace(call, op="linear", args=args), natural)
+    dims = (*x.dims[:kept], *weight.value.shape[len(inner) :])
+    return viewed(found, numbers(low, found).reshape(dims))
+
+
 def layer_norm(low: Lowering, call: Call, natural: Lower) -> Act:
     """Over the features of each token."""
     x, pixels = vectors(low, call, call.x)
@@ -215,8 +239,19 @@ def add(low: Lowering, call: Call, natural: Lower) -> Any:
     x = settled(low, call, x)
     table = np.empty(values.size, np.float32)
     table[places(low, x).ravel()] = values.ravel()
+    if _is_bias(low, x, table):
+        bias = Param(constant.name, table[: low.shape(x)[2]].reshape(-1, 1, 1))
+        return _again(low, natural(low, replace(call, args={"self": whole(low, x), "other": bias})), x)
     made = position.added(low, call, whole(low, x), constant.name, table)
     return _again(low, made, x)
+
+
+def _is_bias(low: Lowering, x: Act, table: np.ndarray) -> bool:
+    """Whether a sum gives a layer without biases one for each of its channels."""
+    maker = next((n for n in low.nodes if x.tensor in n.outputs), None)
+    layer = low.layers.get(maker.layer or "") if maker is not None else None
+    rows = table.reshape(-1, low.shape(x)[2])
+    return layer is not None and layer.source.bias is None and bool((rows == rows[0]).all())
 
 
 def _of_two(low: Lowering, call: Call, natural: Lower, a: Act, b: Act) -> Any:
@@ -336,6 +371,7 @@ RULES: dict[str, Rule] = {
     "linear": linear,
     **dict.fromkeys(("matmul", "mm", "bmm"), matmul),
     "layer_norm": layer_norm,
+    "einsum": einsum,
     "add": add,
     **dict.fromkeys(("mul", "div", "true_divide"), multiply),
     "mean": mean,

@@ -1,0 +1,117 @@
+"""Tokens in ONNX: what reads a map in another order than NCHW or NHWC, and the scores of attention."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from microtrain.convert.ir import ConvertError
+from microtrain.convert.lowering import Act, Call, Param
+from microtrain.convert.ops.attention_aten import Scores
+from microtrain.convert.ops.tokens import numbers, turnable, viewed
+
+from .onnx_file import Step
+from .onnx_values import Turned, Value, Walker, channels_last, named
+
+OF_SCORES = {"MatMul": "matmul", "Cast": "to", "Where": "where"}  # others are called as in PyTorch
+
+
+def seen(walk: Walker, step: Step, value: Value) -> Any:
+    """A value as a view in its own order: a map that was turned is one whose numbers are."""
+    if not isinstance(value, Turned):
+        return value
+    act = turnable(walk.low, Call(step.op.lower(), step.name, True, {}), value.act)
+    rank = len(act.dims)
+    axes = channels_last(rank) if rank > 2 else list(range(rank))
+    return viewed(act, numbers(walk.low, act).transpose(axes))
+
+
+def is_map(walk: Walker, value: Value) -> bool:
+    """Whether a turned value has places to tell apart."""
+    return (
+        isinstance(value, Turned) and len(value.act.dims) > 2 and np.prod(walk.low.shape(value.act)[:2]) > 1
+    )
+
+
+def of_tokens(walk: Walker, values: Sequence[Value]) -> bool:
+    """Whether one of the values is a view whose numbers are turned, which a turned map then is too."""
+    acts = [v for v in values if isinstance(v, Act)]
+    return any(a.order is not None or a.tensor in walk.low.last for a in acts)
+
+
+def of_scores(walk: Walker, step: Step) -> Value:
+    """A step that reads products of queries and keys."""
+    values = [seen(walk, step, walk.value(i)) for i in step.inputs]
+    if step.op == "Einsum":
+        return einsum(walk, step)
+    if step.op == "Softmax":
+        return softmax(walk, step)
+    args = dict(zip(("self", "other"), values, strict=False))
+    return walk.made(step, OF_SCORES.get(step.op, step.op.lower()), **args)
+
+
+def softmax(walk: Walker, step: Step) -> Value:
+    """Of scores over one of their axes; else the end of a network."""
+    value = walk.value(step.inputs[0])
+    if isinstance(value, Scores):
+        return walk.made(step, "softmax", self=value, dim=walk.at(step, "axis", -1))
+    return walk.unary(step, "softmax")
+
+
+def product(walk: Walker, step: Step) -> Value:
+    """MatMul of two activations."""
+    a, b = (seen(walk, step, walk.value(i)) for i in step.inputs[:2])
+    return walk.made(step, "matmul", self=a, other=b)
+
+
+def einsum(walk: Walker, step: Step) -> Value:
+    """Two products of attention, or a linear layer whose weights have an axis for each head."""
+    values = [seen(walk, step, walk.value(i)) for i in step.inputs]
+    text = walk.at(step, "equation", "")
+    if len(values) == 2 and isinstance(given := values[1], Param):
+        values[1] = weight = named(walk, step, given, "weight")
+        shape = weight.value.shape
+        flat = weight.value.reshape(int(np.prod(shape[: contracted(text)], dtype=np.int64)), -1).T
+        walk.at_home(step, 1, Param(weight.name, flat), given, lambda w: w.T.reshape(shape))
+    return walk.made(step, "einsum", equation=text, tensors=values)
+
+
+def contracted(equation: str) -> int:
+    """How many letters of the second operand are not in the result."""
+    left, _, out = equation.replace(" ", "").partition("->")
+    return len([letter for letter in left.partition(",")[2] if letter not in out])
+
+
+def gather(walk: Walker, step: Step) -> Value:
+    """One part along an axis, or parts that follow one another."""
+    at = walk.optional(step, 1)
+    x = seen(walk, step, walk.value(step.inputs[0]))
+    axis = int(walk.at(step, "axis", 0))
+    if not isinstance(at, Param) or not isinstance(x, Act):
+        raise ConvertError(f"layer {step.name}: Gather is supported of activations, at constant places")
+    places = [int(i) for i in np.ravel(at.value)]
+    if at.value.ndim == 0:
+        return walk.made(step, "select", self=x, dim=axis, index=places[0])
+    first, size = places[0] % x.dims[axis], len(places)
+    if [p % x.dims[axis] for p in places] != list(range(first, first + size)) or at.value.ndim > 1:
+        raise ConvertError(
+            f"layer {step.name}: Gather of places {places[:8]} is not supported; the nearest that is: of "
+            "places that follow one another"
+        )
+    return walk.made(step, "slice", self=x, dim=axis, start=first, end=first + size, step=1)
+
+
+def expand(walk: Walker, step: Step) -> Value:
+    x = seen(walk, step, walk.value(step.inputs[0]))
+    size = walk.numbers(step, 1, "shape") or []
+    return walk.made(step, "expand", self=x, size=[-1 if d == 1 else d for d in size])
+
+
+RULES: dict[str, Callable[[Walker, Step], Value]] = {
+    "Softmax": softmax,
+    "Einsum": einsum,
+    "Gather": gather,
+    "Expand": expand,
+}
