@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from lab.cores import cli, fuzzing, page, tiny
 from lab.cores.machines import CORES, WORK, Core, Session
 from lab.cores.measure import Row, differing, instructions, numbers, row
 from microtrain.base.errors import Error
+from microtrain.base.paths import FIRMWARE
 from microtrain.convert.pipeline import compile_graph
 from microtrain.convert.scheme import Scheme
 
@@ -114,6 +116,22 @@ def test_random_calls_reach_what_each_function_is_for(tmp_path: Path) -> None:
     assert min(found.worked.values()) > 10
     lacks = {line.split()[0] for line in fuzzing.tried(made[1:2], tmp_path, 7, 4000).failures}
     assert lacks == {"train", "imprint", "recall", "feed_sound", "slide"}
+
+
+def not_called(source: str) -> set[str]:
+    """Functions of the public headers that the fuzzer's source does not call."""
+    declared: set[str] = set()
+    for name in ("microtrain.h", "microtrain_fleet.h"):
+        header = (FIRMWARE / "include" / name).read_text(encoding="utf-8")
+        declared |= set(re.findall(r"^[a-z][\w *]*\b(microtrain_\w+)\(", header, re.MULTILINE))
+    assert {"microtrain_init", "microtrain_text", "microtrain_fleet_update"} <= declared
+    return declared - set(re.findall(r"\b(microtrain_\w+)\(", source))
+
+
+def test_random_calls_are_of_every_public_function() -> None:
+    source = "".join((fuzzing.FUZZ.parent / name).read_text() for name in ("fuzz.c", "fuzz_fleet.h"))
+    assert not_called(source) == set()
+    assert not_called(source.replace("microtrain_text(", "text(")) == {"microtrain_text"}
 
 
 ONE_FUNCTION = {  # file, right, wrong, what is said of it

@@ -96,6 +96,10 @@ static const struct microtrain_storage storage = {NULL, read_slot, program_slot,
 /* status must be wanted, or what `or` says. */
 static void expect(const char *call, int status, int wanted, int or)
 {
+    if (status < 0 && strcmp(microtrain_text(status), microtrain_text(INT32_MIN)) == 0) {
+        failures++;
+        printf("%s returned %d, which has no text\n", call, status);
+    }
     if (status == wanted || status == or) {
         return;
     }
@@ -572,6 +576,10 @@ int main(int argc, char **argv)
     }
     for (size_t i = 0; i < SAMPLES; i++) {
         noise[i] = (int16_t)draw(65536);
+    }
+    if (microtrain_version() != MICROTRAIN_VERSION) {
+        failures++;
+        printf("version is not the header's\n");
     }
     microtrain_sizes(&PROGRAM_MODEL, &sizes);
     make(&known[0]);
