@@ -32,6 +32,7 @@ LAB = (
     "house",
     "instructions",
     "mutation",
+    "order",
     "pieces",
     "recipe",
     "results",
