@@ -125,9 +125,8 @@ def assigned(graph: Graph, entries: list[tuple[str, int]]) -> list[Counted]:
     return [Counted(graph, node, end - start) for node, (start, end) in pairs]
 
 
-Rows = Mapping[
-    str, Sequence[tuple[Mapping[str, float], float]]
-]  # by kinds: what a step grows with, and takes
+# By kinds: what a step grows with, and takes.
+Rows = Mapping[str, Sequence[tuple[Mapping[str, float], float]]]
 
 
 def rows_of(steps: Iterable[Counted]) -> Rows:
@@ -193,11 +192,12 @@ def of_published() -> Iterator[Counted]:
 @click.option("--others", "only_others", is_flag=True, help="Leave the coefficients of published networks.")
 def main(only_others: bool) -> None:
     """Build, count and fit; tools/search/instructions*.json. Needs the test data and PlatformIO."""
+    published: Model = notes.read(COEFFICIENTS, {})
     if not only_others:
         steps = list(of_published())
-        notes.write(COEFFICIENTS, fit(steps))
-        said(steps, notes.read(COEFFICIENTS, {}), "published networks")
-    published = notes.read(COEFFICIENTS, {})
+        published = fit(steps)
+        notes.write(COEFFICIENTS, published)
+        said(steps, published, "published networks")
     more: list[Counted] = []
     for name, compiled in others():
         click.echo(name)
