@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import unicorn
 from elftools.elf.elffile import ELFFile
+from planting import KERNELS
 from unicorn import arm_const as arm
 
 from microtrain.base.paths import ROOT
@@ -29,7 +30,6 @@ CPUS = {
     "cortex-m55": ("-mcpu=cortex-m55",),
 }
 MODELS = {"cortex-m7": arm.UC_CPU_ARM_CORTEX_M7, "cortex-m4": arm.UC_CPU_ARM_CORTEX_M4}
-KERNELS = ROOT / "firmware" / "src" / "kernels"
 RINT = ROOT / "firmware" / "src" / "board" / "stm32f446" / "rint.c"  # where the FPU has no VRINTX
 FLAGS = (
     "-mthumb",

@@ -16,6 +16,7 @@ import pytest
 from conftest import EXAMPLE, ROOT, build_example
 from kernel_twins import Split, Twin
 from networks import random_network, residual_network
+from planting import KERNELS, planted
 from test_bit_exact import learn
 from test_executor import partly_trained, run_both
 
@@ -40,7 +41,6 @@ from microtrain.convert.reference.proofs import fixed_words, multipliers_of
 from microtrain.device.link import EmulatorPort, ProgramPort
 
 FIXED = "-O2 -DMICROTRAIN_FIXED=1"
-KERNELS = ROOT / "firmware/src/kernels"
 CORES = ("cortex-m7", "cortex-m4")
 STEPS = 40
 
@@ -141,12 +141,9 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_wrong_rounding_is_noticed(tmp_path: Path, fault: str) -> None:
-    name, right, wrong = FAULTS[fault]
-    kernels = tmp_path / "src/kernels"
-    shutil.copytree(KERNELS, kernels)
-    text = (kernels / name).read_text()
-    assert text.count(right) == 1
-    (kernels / name).write_text(text.replace(right, wrong))
+    name, right, _ = FAULTS[fault]
+    assert (KERNELS / name).read_text().count(right) == 1
+    kernels = planted(tmp_path / "src/kernels", FAULTS[fault])
     if "chip" in fault:
         pytest.importorskip("unicorn", reason="Unicorn is not installed")
         twin = arm_twin(tmp_path, CORES[0], kernels)

@@ -13,6 +13,7 @@ import kernel_twins
 import numpy as np
 import pytest
 from kernel_twins import Twin
+from planting import planted
 
 from microtrain.convert.ir import Window
 from microtrain.convert.reference import kernels as reference
@@ -309,12 +310,7 @@ DSP = {
 
 @pytest.mark.parametrize("fault", DSP)
 def test_a_planted_fault_of_the_dsp_path_is_noticed(tmp_path: Path, fault: str) -> None:
-    name, right, wrong = DSP[fault]
-    kernels = tmp_path / "src/kernels"
-    shutil.copytree(kernel_arm.KERNELS, kernels)
-    text = (kernels / name).read_text()
-    assert right in text
-    (kernels / name).write_text(text.replace(right, wrong))
+    kernels = planted(tmp_path / "src/kernels", DSP[fault])
     twin = Twin(kernel_arm.ArmLib(kernel_arm.build(tmp_path, kernels=kernels)))  # type: ignore[arg-type]
     with pytest.raises(AssertionError):
         check_a_stem(twin, 2, 1, (16, 16, 3))
@@ -388,12 +384,8 @@ def test_planted_faults_of_helium_are_noticed(
     """A rounding, places of sums, rows and saved inputs, a bit of the mask, a sum of 16 bits."""
     if shutil.which(kernel_m55.QEMU) is None:
         pytest.skip(f"{kernel_m55.QEMU} is not installed")
-    kernels = tmp_path / "src/kernels"
-    shutil.copytree(kernel_arm.KERNELS, kernels)
-    for name, (right, wrong, _) in faults.items():
-        text = (kernels / name).read_text()
-        assert right in text
-        (kernels / name).write_text(text.replace(right, wrong))
+    planting = [(name, right, wrong) for name, (right, wrong, _) in faults.items()]
+    kernels = planted(tmp_path / "src/kernels", *planting)
     with kernel_m55.M55Lib(kernel_arm.build(tmp_path, cpu=kernel_m55.CPU, kernels=kernels)) as lib:
         for _, _, check in faults.values():
             with pytest.raises(AssertionError, match=check):

@@ -10,12 +10,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from planting import KERNELS, planted
 
 from microtrain.base.paths import ROOT
 from microtrain.convert.reference import hostlib
 
 RUNNER = Path(__file__).with_name("kernel_sanitized.py")
-KERNELS = ROOT / "firmware" / "src" / "kernels"
 SANITIZED = "-O1 -g -fno-sanitize-recover=all -fsanitize=address,undefined -shared-libasan"
 AVX2 = ("", " -mavx2")
 
@@ -68,10 +68,7 @@ FAULTS = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_found(fault: str, tmp_path: Path) -> None:
     file, old, new, said = FAULTS[fault]
-    shutil.copytree(KERNELS, tmp_path, dirs_exist_ok=True)
-    text = (tmp_path / file).read_text()
-    assert old in text, f"{file} no longer contains {old!r}: plant the fault elsewhere"
-    (tmp_path / file).write_text(text.replace(old, new))
+    planted(tmp_path, (file, old, new))
     done = sanitized(tmp_path, tmp_path, "", 12)
     assert done.returncode != 0
     assert said in done.stderr
