@@ -33,7 +33,7 @@ FLOORS: Floors = (
     ("microtrain.cli", "lab.notes", "lab.marks", "lab.networks"),
     ("lab.soak", "lab.golden", "lab.forgetting"),
     ("lab.bench",),
-    ("lab.order", "lab.sizes"),
+    ("lab.floor", "lab.order", "lab.sizes"),
     (
         "lab.zoo",
         "lab.tasks",
