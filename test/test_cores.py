@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -53,6 +54,16 @@ def test_a_core_learns_what_this_machine_learns(core: Core, session: Session, ho
         assert 0 < found["slice_instructions"] < found["step_instructions"]
         assert 400 < found["stack"] < 1200
         assert found["flash"] > 10_000 and found["sram"] > 5_000
+
+
+def test_helium_assembles_what_is_compiled_for_size(session: Session, tmp_path: Path) -> None:
+    """GNU as before 2.41 takes a vcvt in an IT block, which -Os makes, for MVE's vcvtn."""
+    (core,) = (each for each in CORES if each.name == "cortex-m55")
+    if shutil.which(core.cc) is None:
+        pytest.skip(f"{core.cc} is not installed")
+    source, include = session.library / "src/microtrain/compress.c", f"-I{session.library / 'src'}"
+    command = [core.cc, *core.flags, "-std=c11", "-Os", "--specs=picolibc.specs", include, "-c", str(source)]
+    subprocess.run([*command, "-o", str(tmp_path / "compress.o")], check=True)
 
 
 def test_other_weights_are_noticed(host: Row) -> None:

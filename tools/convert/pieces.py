@@ -26,10 +26,13 @@ BEGIN, STREAM = "begin", "around streams"
 # Which cores each bound is of, and how the preprocessor knows them, the first that holds.
 CORES = {
     "cortex-m55": ("Cortex-M55", "defined(__ARM_FEATURE_MVE)"),
-    "cortex-m4f": ("Cortex-M4F, M7 and M33", "defined(__ARM_FEATURE_DSP) && defined(__ARM_FP)"),
+    "cortex-m4f": (
+        "Cortex-M4F, M7 and M33",
+        "defined(__ARM_FEATURE_DSP) && defined(__ARM_FP) && !defined(__ARM_FEATURE_MVE)",
+    ),
     "cortex-m3": ("Cortex-M3", "defined(__ARM_ARCH_7M__)"),
-    "rv32imafc": ("RV32IMAFC", "defined(__riscv_flen)"),
-    "rv32imc": ("RV32IMC", "defined(__riscv_mul)"),
+    "rv32imafc": ("RV32IMAFC", "defined(__riscv_flen) && __riscv_xlen == 32"),
+    "rv32imc": ("RV32IMC", "defined(__riscv_mul) && __riscv_xlen == 32"),
 }
 Priced = Mapping[str, float]  # coefficient of each term
 Model = Mapping[str, Priced]  # by op

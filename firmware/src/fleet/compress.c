@@ -70,6 +70,9 @@ COLD static void put_value(const part *p, uint8_t *block, uint32_t i, int32_t va
         int16_t stored = (int16_t)value;
         memcpy(block + p->offset + 2 * i, &stored, sizeof stored);
     } else {
+#ifdef __ARM_FEATURE_MVE
+        __asm__("" : "+r"(value)); /* binutils before 2.41 take a vcvt in an IT block of -Os for MVE's vcvtn */
+#endif
         float stored = (float)value * (1.0f / (float)(1 << HEAD_BITS));
         memcpy(block + p->offset + 4 * i, &stored, sizeof stored);
     }
