@@ -36,7 +36,9 @@ NEAREST: dict[str, str] = {
     **dict.fromkeys(
         ("pad", "constant_pad_nd", "reflection_pad2d"), "the padding argument of the convolution"
     ),
-    **dict.fromkeys(("lstm", "gru"), "convolutions, linear layers and attention"),
+    **dict.fromkeys(
+        ("rnn_tanh", "rnn_relu", "gru_cell", "lstm_cell"), "nn.GRU and nn.LSTM, in one direction"
+    ),
 }
 
 

@@ -19,6 +19,7 @@ from microtrain.convert.ops.attention_aten import Scores
 
 from . import onnx_layers as layers
 from . import onnx_norms as norms
+from . import onnx_recurrent as recurrents
 from . import onnx_scales as scales
 from . import onnx_shapes as shapes
 from . import onnx_tokens as tokens
@@ -74,6 +75,7 @@ RULES: dict[str, Callable[[Walker, Step], Value | list[Value]]] = {
     "QuantizeLinear": scales.quantize,
     "DequantizeLinear": scales.dequantize,
     **tokens.RULES,
+    **recurrents.RULES,
 }
 
 
