@@ -78,27 +78,45 @@ ALWAYS_INLINE uint32_t place(uint32_t k, uint32_t n)
     return KERNELS_DSP && k < (n & ~3u) ? (k & ~3u) | (k & 1u) << 1 | (k >> 1 & 1u) : k;
 }
 
-/* sums[g] = rows[g][k] * v[k] over all k, of `gates` rows one behind the other. */
+#if KERNELS_DSP
+
+/* sum + four values of a row, which v has in place()'s order. */
+ALWAYS_INLINE int32_t four_products(const int8_t *row, int32_t even, int32_t odd, int32_t sum)
+{
+    const uint32_t word = load_u32(row);
+    return __smlad(widen_13(word), odd, __smlad(widen_02(word), even, sum));
+}
+
+#endif
+
+/* sums[g] = rows[g][k] * v[k] over all k, of `gates` rows one behind the other. Each sum has a name, so that it stays in
+ * a register. */
 ALWAYS_INLINE void products(const int8_t *rows, uint32_t n, const int16_t *v, uint32_t gates, int32_t *sums)
 {
-    uint32_t k = 0;
-    for (uint32_t g = 0; g < gates; g++) {
-        sums[g] = 0;
-    }
+    const int8_t *a = rows, *b = a + n, *c = b + n, *d = gates > 3 ? c + n : c;
+    int32_t w = 0, x = 0, y = 0, z = 0;
+    uint32_t left = n;
 #if KERNELS_DSP
-    for (; k < (n & ~3u); k += 4) {
-        int32_t even = (int32_t)load_u32(v + k), odd = (int32_t)load_u32(v + k + 2);
-        for (uint32_t g = 0; g < gates; g++) {
-            uint32_t word = load_u32(rows + g * n + k);
-            sums[g] = __smlad(widen_02(word), even, sums[g]);
-            sums[g] = __smlad(widen_13(word), odd, sums[g]);
-        }
+    for (; left >= 4; left -= 4, v += 4, a += 4, b += 4, c += 4, d += 4) {
+        const int32_t even = (int32_t)load_u32(v), odd = (int32_t)load_u32(v + 2);
+        w = four_products(a, even, odd, w);
+        x = four_products(b, even, odd, x);
+        y = four_products(c, even, odd, y);
+        z = gates > 3 ? four_products(d, even, odd, z) : 0;
     }
 #endif
-    for (; k < n; k++) {
-        for (uint32_t g = 0; g < gates; g++) {
-            sums[g] += rows[g * n + k] * v[k];
-        }
+    for (; left; left--) {
+        const int32_t by = *v++;
+        w += *a++ * by;
+        x += *b++ * by;
+        y += *c++ * by;
+        z += gates > 3 ? *d++ * by : 0;
+    }
+    sums[0] = w;
+    sums[1] = x;
+    sums[2] = y;
+    if (gates > 3) {
+        sums[3] = z;
     }
 }
 
