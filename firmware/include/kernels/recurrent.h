@@ -10,15 +10,15 @@
  *   a[g]    = b[u][g] + ((sx[g] * m[u][g] + sh[g] * m[u][gates + g] + 2^25) >> 26)       units of 2^-12
  *   sig(a)  = SIGMOID between its entries, 2^15: i = min(|a|, 2^16 - 1) >> 8, f = min(|a|, 2^16 - 1) & 255
  *             S[i] + (((S[i + 1] - S[i]) * f + 128) >> 8), of a negative a 2^15 less that; S[i] = rint(2^15 / (1 + e^(-i / 16)))
- *   tanh(a) = min(2 * sig(2 * |a|) - 2^15, 2^15 - 1), with the sign of a
+ *   tan(a)  = min(2 * sig(2 * |a|) - 2^15, 2^15 - 1), with the sign of a
  *   v ^ w   = (v * w + 2^14) >> 15
  *
  *   GRU     gates r, z, n; each sum of n by itself: nx = b[u][2] + ((sx[2] * m[u][2] + 2^25) >> 26), nh likewise of sh[2]
  *           and b[u][3]
- *           n = tanh(nx + sig(a[r]) ^ nh),  h = n + sig(a[z]) ^ (h - n)
+ *           n = tan(nx + sig(a[r]) ^ nh),  h = n + sig(a[z]) ^ (h - n)
  *   LSTM    gates i, f, g, o
- *           cell = (sig(a[f]) * cell + sig(a[i]) * tanh(a[g]) + 2^14) >> 15
- *           h = sig(a[o]) ^ tanh((cell + 4) >> 3)
+ *           cell = (sig(a[f]) * cell + sig(a[i]) * tan(a[g]) + 2^14) >> 15
+ *           h = sig(a[o]) ^ tan((cell + 4) >> 3)
  *
  *   y       = sat8(rint((float)h * y_unit) + y_zero)
  */

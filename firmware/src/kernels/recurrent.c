@@ -120,7 +120,7 @@ ALWAYS_INLINE void products(const int8_t *rows, uint32_t n, const int16_t *v, ui
     }
 }
 
-static int32_t sigmoid(int32_t a)
+static int32_t logistic(int32_t a)
 {
     const uint32_t size = a < 0 ? 0u - (uint32_t)a : (uint32_t)a, at = size < 65535 ? size : 65535;
     const int32_t left = SIGMOID[at >> 8], right = SIGMOID[(at >> 8) + 1];
@@ -131,7 +131,7 @@ static int32_t sigmoid(int32_t a)
 static int32_t tangent(int32_t a)
 {
     const uint32_t size = a < 0 ? 0u - (uint32_t)a : (uint32_t)a;
-    const int32_t t = 2 * sigmoid(size < 32768 ? (int32_t)(2 * size) : 65535) - ONE, most = t < ONE ? t : ONE - 1;
+    const int32_t t = 2 * logistic(size < 32768 ? (int32_t)(2 * size) : 65535) - ONE, most = t < ONE ? t : ONE - 1;
     return a < 0 ? -most : most;
 }
 
@@ -154,8 +154,8 @@ ALWAYS_INLINE int32_t gate(int32_t b, int32_t sx, int32_t mx, int32_t sh, int32_
 /* h of a unit behind a row. */
 ALWAYS_INLINE int32_t gru_unit(const int32_t *b, const int32_t *m, const int32_t *sx, const int32_t *sh, int32_t h)
 {
-    const int32_t r = sigmoid(gate(b[0], sx[0], m[0], sh[0], m[3]));
-    const int32_t z = sigmoid(gate(b[1], sx[1], m[1], sh[1], m[4]));
+    const int32_t r = logistic(gate(b[0], sx[0], m[0], sh[0], m[3]));
+    const int32_t z = logistic(gate(b[1], sx[1], m[1], sh[1], m[4]));
     const int32_t n = tangent(gate(b[2], sx[2], m[2], 0, 0) + share(r, gate(b[3], 0, 0, sh[2], m[5])));
     return n + share(z, h - n);
 }
@@ -166,8 +166,8 @@ ALWAYS_INLINE int32_t lstm_unit(const int32_t *b, const int32_t *m, const int32_
     for (uint32_t g = 0; g < GATES_LSTM; g++) {
         a[g] = gate(b[g], sx[g], m[g], sh[g], m[GATES_LSTM + g]);
     }
-    *cell = halved((int64_t)sigmoid(a[1]) * *cell + (int64_t)sigmoid(a[0]) * tangent(a[2]), ONE_BITS);
-    return share(sigmoid(a[3]), tangent(halved(*cell, CELL_BITS)));
+    *cell = halved((int64_t)logistic(a[1]) * *cell + (int64_t)logistic(a[0]) * tangent(a[2]), ONE_BITS);
+    return share(logistic(a[3]), tangent(halved(*cell, CELL_BITS)));
 }
 
 /* One row, from unit `unit` on. y NULL: nobody reads what it leaves. */

@@ -17,7 +17,7 @@ from .onnx_values import Value, Walker
 
 # Places in PyTorch's order (GRU: r, z, n; LSTM: i, f, g, o) of gates in that of ONNX (z, r, h; i, o, f, c).
 ORDER = {"GRU": (1, 0, 2), "LSTM": (0, 2, 3, 1)}
-ACTIVATIONS = {"GRU": ["sigmoid", "tanh"], "LSTM": ["sigmoid", "tanh", "tanh"]}
+ACTIVATIONS = {"GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}
 LENGTHS, START, CELL_START, PEEPHOLES = 4, 5, 6, 7  # places of optional inputs
 
 
@@ -54,7 +54,7 @@ def _check(walk: Walker, step: Step, call: Call) -> None:
             "GRU with linear_before_reset 0 is not supported; the nearest that is: 1, as PyTorch and Keras's "
             "reset_after=True have it"
         )
-    names = [str(name).lower() for name in walk.at(step, "activations", [])]
+    names = [str(name).capitalize() for name in walk.at(step, "activations", [])]
     odd = (
         names not in ([], ACTIVATIONS[step.op])
         or walk.at(step, "clip", 0)

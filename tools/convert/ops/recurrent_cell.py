@@ -48,7 +48,7 @@ class Stored:
     m: np.ndarray
 
 
-def sigmoid(a: np.ndarray) -> np.ndarray:
+def logistic(a: np.ndarray) -> np.ndarray:
     at = np.minimum(np.abs(a), 65535)
     left, right = SIGMOID[at >> 8], SIGMOID[(at >> 8) + 1]
     s = left + (((right - left) * (at & 255) + 128) >> 8)
@@ -57,7 +57,7 @@ def sigmoid(a: np.ndarray) -> np.ndarray:
 
 
 def tangent(a: np.ndarray) -> np.ndarray:
-    t = np.minimum(2 * sigmoid(2 * np.abs(a)) - ONE, ONE - 1)
+    t = np.minimum(2 * logistic(2 * np.abs(a)) - ONE, ONE - 1)
     found: np.ndarray = np.where(a < 0, -t, t)
     return found
 
@@ -82,15 +82,15 @@ def _gru(w: Stored, sx: np.ndarray, sh: np.ndarray, state: tuple[np.ndarray, ...
         bias + ((sums[..., 2] * m + half) >> SUM_BITS)
         for bias, sums, m in ((w.b[:, 2], sx, w.m[:, 0, 2]), (w.b[:, 3], sh, w.m[:, 1, 2]))
     )
-    n = tangent(nx + share(sigmoid(r), nh))
-    return (n + share(sigmoid(z), h - n),)
+    n = tangent(nx + share(logistic(r), nh))
+    return (n + share(logistic(z), h - n),)
 
 
 def _lstm(w: Stored, sx: np.ndarray, sh: np.ndarray, state: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
     _, cell = state
     i, f, g, o = np.moveaxis(_gates(w, sx, sh), -1, 0)
-    cell = (sigmoid(f) * cell + sigmoid(i) * tangent(g) + ONE // 2) >> ONE_BITS
-    return share(sigmoid(o), tangent((cell + (1 << CELL_BITS >> 1)) >> CELL_BITS)), cell
+    cell = (logistic(f) * cell + logistic(i) * tangent(g) + ONE // 2) >> ONE_BITS
+    return share(logistic(o), tangent((cell + (1 << CELL_BITS >> 1)) >> CELL_BITS)), cell
 
 
 def recurrent_fwd(p: Recurrent, cell: str, w: Stored, x: np.ndarray) -> np.ndarray:
