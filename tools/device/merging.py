@@ -139,8 +139,9 @@ def folding(plan: Plan, t: Trained, state: State) -> Folding:
         bn = t.source.bn
         if t.source.eps is None and f"{bn}.running_var" not in state:
             raise DeviceError(
-                f"{t.source.weight} was scaled by the constant {bn}, or that was added to it, which cannot be "
-                "taken out of trained weights: keep what was learned as .npz, by -o alone, or train other layers"
+                f"{t.source.weight} was scaled by the constant {bn}, or that was added to it, which cannot "
+                "be taken out of trained weights: keep what was learned as .npz, by -o alone, or train other "
+                "layers."
             )
         gamma = lookup(state, f"{bn}.weight", plan) if f"{bn}.weight" in state else np.ones(c_out)
         beta = lookup(state, f"{bn}.bias", plan) if f"{bn}.bias" in state else np.zeros(c_out)
