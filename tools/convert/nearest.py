@@ -14,7 +14,7 @@ NO_SCALE = "scaling the image first of all in forward(), or a batch norm right b
 NO_PRODUCT = "a map times one factor per channel [n, c, 1, 1], or a residual add"
 SUPPORTED = (
     "conv2d, batch norm, relu and other activations of one value, add, mul, cat, mean, average and max "
-    "pooling, flatten, linear, layer_norm, attention, dropout"
+    "pooling, flatten, linear, layer_norm, attention, gru, lstm, dropout"
 )
 
 ACTIVATIONS = (*("prelu", "threshold", "rrelu", "log_sigmoid", "hardshrink", "softshrink", "softsign"),)
