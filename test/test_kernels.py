@@ -306,7 +306,12 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
         "h[at] = next[at] = (int16_t)made",
         "recurrent",
     ),
-    "a cell that forgets nothing": ("recurrent.c", "logistic(a[1]) * *cell", "(ONE - 1) * *cell", "recurrent"),
+    "a cell that forgets nothing": (
+        "recurrent.c",
+        "logistic(a[1]) * *cell",
+        "(ONE - 1) * *cell",
+        "recurrent",
+    ),
     "errors of the first tokens": ("position.c", "ey->q + p->lead * p->add.c", "ey->q", "position"),
     "gradient of one pixel": ("scale.c", "sum += ey", "sum = ey", "scale_channels"),
     "a map over its neighbour": ("channels.c", "y[copy.from + i]", "y[i]", "concat"),

@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from click.testing import CliRunner
 from networks import Builder
 from test_executor import run_both
 from test_gradients import everything
@@ -18,6 +19,7 @@ from test_parallel import assert_simulated, compiled, image_of
 from test_stream import assert_same_logits
 from torch import nn
 
+from microtrain.convert.cli import main
 from microtrain.convert.emit.code import generate
 from microtrain.convert.execute.batched import run_float, run_int8
 from microtrain.convert.frontends.module import load_model
@@ -249,3 +251,13 @@ def test_its_integers_are_proven() -> None:
         ConvertError, match=r"a multiplier of a gate can reach .* normalise what the layer reads"
     ):
         prove(graph.replace(nodes=nodes))
+
+
+def test_conversion_says_what_no_scheme_can_train(tmp_path: Path) -> None:
+    path = exported(seeded("GRU", "last", mapped=True, batch_first=True), tmp_path, mapped=True)
+    samples = np.random.default_rng(0).integers(0, 256, (8, ROWS, FEATURES, 1)).astype(np.uint8)
+    np.savez(tmp_path / "typical.npz", images=samples)
+    options = ["--calibration", str(tmp_path / "typical.npz"), "--classes", "3", "-o", str(tmp_path / "out")]
+    done = CliRunner().invoke(main, [str(path), *options])
+    assert done.exit_code == 0, done.output
+    assert "frozen      conv: no gradient passes cell.gru_last behind them" in done.output

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -213,7 +213,7 @@ def attending(folder: Path) -> Graph:
 class OverTime(nn.Module):
     """A recurrent layer, of which all rows are read, or the last."""
 
-    def __init__(self, cell: type[nn.RNNBase], last: bool) -> None:
+    def __init__(self, cell: Callable[..., nn.RNNBase], last: bool) -> None:
         super().__init__()
         self.cell, self.head, self.last = cell(SIDE, 8, batch_first=True), nn.Linear(8, CLASSES), last
 
@@ -223,7 +223,7 @@ class OverTime(nn.Module):
         return result
 
 
-def over_time(cell: type[nn.RNNBase], folder: Path) -> Iterator[Compiled]:
+def over_time(cell: Callable[..., nn.RNNBase], folder: Path) -> Iterator[Compiled]:
     """Row by row as they come, and over a window that is whole in memory."""
     path, images = folder / "over_time.pt2", np.random.default_rng(0).integers(0, 256, (4, SIDE, 1, SIDE))
     for last in (False, True):

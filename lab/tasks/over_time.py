@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from microtrain.base.terminal import say
 from . import speaker, spoken
 from .spoken import Recording, front_end
 
-CELLS: dict[str, type[nn.RNNBase]] = {"GRU": nn.GRU, "LSTM": nn.LSTM}
+CELLS: dict[str, Callable[..., nn.RNNBase]] = {"GRU": nn.GRU, "LSTM": nn.LSTM}
 UNITS, TESTED = 48, 10  # recordings before this number are never trained on
 EPOCHS, RATE, BATCH = 40, 3e-3, 32
 # A head alone. The device's rate was chosen on draws of two speakers that no row has.
@@ -69,8 +69,7 @@ def held_out(cell: str, name: str, known: list[Recording], rows: np.ndarray, wor
     model = speaker.exported(net, folder)
     generated = speaker.converted(model, rows[others & ~fresh, 0], folder)
     own = [k for k, one in enumerate(known) if one.speaker == name]
-    one = speaker.HeldOut(name, net, model, generated, [known[k] for k in own], rows[own, 0])
-    machine, tests = one.machine(), (rows[others & fresh, 0], words[others & fresh])
+    machine, tests = speaker.machine_of(generated), (rows[others & fresh, 0], words[others & fresh])
     nothing = np.zeros(0)
     known_ones = speaker.Lesson(nothing, nothing, nothing, tests, 0)
     machine.reset()
@@ -80,14 +79,14 @@ def held_out(cell: str, name: str, known: list[Recording], rows: np.ndarray, wor
         "device": speaker.tested(machine, known_ones),
         "float": speaker.in_float(net, known_ones),
     }
-    given = speaker.lesson(one.own, one.rows, 0)
+    given = speaker.lesson([known[k] for k in own], rows[own, 0], 0)
     row["new_before"] = speaker.tested(machine, given)
     row["new_after"] = speaker.by_device(machine, given, COUNT, HEAD_ON_DEVICE)
     row["new_float"] = speaker.by_float(net, given, COUNT, speaker.IN_FLOAT[COUNT])
     net.cell.requires_grad_(False)
     row["new_float_head"] = speaker.by_float(net, given, COUNT, HEAD_IN_FLOAT)
     say(" ".join(f"{k} {v:.4f}" if isinstance(v, float) else str(v) for k, v in row.items()))
-    return row | sizes(generated, folder, one.rows[0])
+    return row | sizes(generated, folder, rows[own[0], 0])
 
 
 def sizes(generated: Path, work: Path, sample: np.ndarray) -> dict[str, int]:
