@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from microtrain.convert.ir import Graph, Input, Layer, Node, Source, Tensor, Window, out_size
-from microtrain.convert.ops import coded, position
+from microtrain.convert.ops import coded, position, recurrent
 from microtrain.convert.ops.attention import ATTENTION
 
 
@@ -98,6 +98,19 @@ class Builder:
         y = self._tensor((h, w, c // 3), 2.0 / 255, 5)
         factors = ((c / 3 / heads) ** -0.5, float(heads), float(down), float(across))
         self.nodes.append(Node(ATTENTION, f"attention{len(self.nodes)}", (x,), (y,), factors=factors))
+        return y
+
+    def recurrent(self, x: str, op: str, units: int) -> str:
+        """A cell over the rows of a map, or what its last row leaves."""
+        rows, w, c = self.tensors[x].shape
+        y = self._tensor((1 if op in recurrent.LAST.values() else rows, 1, units), 2.0 / 255, -3)
+        gates, inputs = recurrent.GATES[recurrent.cell_of(op)], w * c
+        sizes = (units, gates, inputs), (units, gates, units), (units, 4)
+        real = (
+            self.rng.normal(0, by, size)
+            for by, size in zip((inputs**-0.5, units**-0.5, 0.3), sizes, strict=True)
+        )
+        self.nodes.append(recurrent.node_of(op, f"{op}{len(self.nodes)}", x, y, recurrent.Real(*real)))
         return y
 
     def concat(self, *maps: str) -> str:

@@ -9,13 +9,16 @@ import numpy as np
 from hypothesis import strategies as st
 
 from microtrain.convert.ir import Graph, Input, Layer, Node, Source, Tensor, Window, out_size
-from microtrain.convert.ops import position
+from microtrain.convert.ops import position, recurrent
 from microtrain.convert.ops.activations import CLIP, SIGMOID, SILU
 from microtrain.convert.ops.attention import ATTENTION
 from microtrain.convert.ops.channels import CONCAT, TAKE
 from microtrain.convert.ops.normalise import GROUP_NORM
+from microtrain.convert.ops.recurrent import cell_of
+from microtrain.convert.ops.recurrent_cell import GATES, Real
 from microtrain.convert.ops.scale import SCALE
-from microtrain.convert.scheme import Scheme
+from microtrain.convert.ops.tokens import LAST
+from microtrain.convert.scheme import Scheme, convolutions
 
 CLASSES = 3
 ACTS = ("none", "relu", "relu6")
@@ -120,6 +123,16 @@ class FloatBuilder:
         self.nodes.append(Node(ATTENTION, f"attention{len(self.nodes)}", (parts,), (y,), factors=factors))
         return self.add(self.conv(y, c, Window(1, 1), "none"), tokens, "none")
 
+    def recurrent(self, x: str, op: str, units: int) -> str:
+        """A cell over the rows, or what its last row leaves: nothing before it learns."""
+        rows, w, c = self.tensors[x].shape
+        y, gates = self._name(), GATES[cell_of(op)]
+        self.tensors[y] = Tensor(y, (1 if op in LAST.values() else rows, 1, units))
+        sizes = (units, gates, w * c), (units, gates, units), (units, 4)
+        real = Real(*(self.rng.normal(0, 0.5, size) for size in sizes))
+        self.nodes.append(recurrent.node_of(op, f"{op}{len(self.nodes)}", x, y, real))
+        return y
+
     def take(self, x: str, channels: Sequence[int]) -> str:
         h, w, _ = self.tensors[x].shape
         y = self._name()
@@ -190,6 +203,8 @@ def float_networks(draw: st.DrawFn) -> Graph:
             "excited",
             "shuffled",
             "attended",
+            *LAST,
+            *LAST.values(),
         )
     )
     for kind in draw(st.lists(kinds, max_size=4)):
@@ -213,6 +228,8 @@ def float_networks(draw: st.DrawFn) -> Graph:
                 draw(st.sampled_from([n for n in range(1, side + 1) if side % n == 0])) for side in (h, w)
             )
             x = b.attended(x, draw(st.integers(1, 3)), (steps[0], steps[1]), draw(st.integers(0, 2)))
+        elif kind in (*LAST, *LAST.values()):
+            x = b.recurrent(x, kind, draw(st.integers(1, 9)))
         elif kind == "shuffled" and b.tensors[x].channels > 1:
             x = b.shuffled(x)
         elif kind == "block":
@@ -227,8 +244,8 @@ def float_networks(draw: st.DrawFn) -> Graph:
 @st.composite
 def schemes(draw: st.DrawFn, graph: Graph) -> Scheme:
     """Any biases, any columns of any layers, each number of fraction bits, both losses."""
-    layers = [(n.layer, graph.layers[n.layer].columns) for n in graph.nodes if n.layer and n.op != "head"]
-    chosen = draw(st.lists(st.sampled_from(layers), unique=True, max_size=4))
+    layers = [(name, graph.layers[name].columns) for name in convolutions(graph)]
+    chosen = draw(st.lists(st.sampled_from(layers), unique=True, max_size=4)) if layers else []
     weights: dict[str | int, float | tuple[int, ...]] = {}
     for name, columns in chosen:
         some = st.sets(st.integers(0, columns - 1), min_size=1).map(lambda s: tuple(sorted(s)))

@@ -260,6 +260,15 @@ def test_batch_norm_without_parameters_takes_the_bias_in_its_mean() -> None:
     assert torch.allclose(model(torch.zeros(1, 1, 1, 1)).reshape(-1), torch.tensor([1.5, -2.0]), atol=1e-5)
 
 
+def test_a_constant_that_scales_a_layer_has_its_own_sentence(net: Net) -> None:
+    """LayerScale: nothing of it is a batch norm."""
+    source = Source("conv.weight", None, "gain", None)
+    plan = make_plan(trained("conv", "bias", "s16", (4,), source, scale=np.ones(4)))
+    state = {**model_file(net), "gain": torch.full((4, 1, 1), 0.1)}
+    with pytest.raises(DeviceError, match=r"conv\.weight was scaled by the constant gain, or that was added"):
+        merge(plan, {"conv.bias": np.zeros(4, np.int16)}, state)
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("kind", ["export", "script", "trace", "state", "legacy"])
 def test_every_kind_of_model_file(kind: str, net: Net, tmp_path: Path) -> None:

@@ -44,6 +44,7 @@ from library import (
 )
 from networks import Builder, residual_network
 from test_attention import network as attending_network
+from test_recurrent import network as recurrent_network
 from test_stream import awkward_network
 
 from lab.networks import with_codes
@@ -100,6 +101,10 @@ NETWORKS: dict[str, Callable[[], Compiled]] = {
     "activations": lambda: trained(activations_network()),
     "in_groups": lambda: trained(groups_network()),
     "attending": lambda: trained(attending_network(3)),
+    "over_time": lambda: compile_graph(recurrent_network("gru"), Scheme("s", 2, head="random"), 5, Passes()),
+    "over_time_whole": lambda: compile_graph(
+        recurrent_network("lstm_last"), Scheme("s", 2, head="random"), 5, Passes(fused=False)
+    ),
     "of_codes": lambda: trained(with_codes(residual_network(5), skip=2)),
     "whole": lambda: compile_graph(
         residual_network(2), Scheme("s", 4, head="random"), 5, Passes(fused=False)

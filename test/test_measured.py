@@ -159,6 +159,7 @@ BAD = {
     "file,red,blue\n0.npy,1\n": "line 2 of",
     "file,red,blue\n\n9.npy,1,0\n": "line 3 of",
     "file,red,blue\n../data/0.npy,1,0\n": "which is no file in",
+    f"file,red,blue\n{'0' * 400}.npy,1,0\n": "which is no file in",
     "file,red,blue\n0.npy,1,much\n": "a number is needed",
     "file,red,blue\n0.npy,1,1e99\n": "a number is needed",
     "file,red,blue\n0.npy,1,nan\n": "a number is needed",

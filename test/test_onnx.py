@@ -264,3 +264,29 @@ def test_damaged_bytes_never_escape_as_another_exception(tmp_path: Path) -> None
     files = [make(tmp_path).read_bytes() for make in (keras_like, quantized_file)]
     refused = damaged.refused(files, tmp_path / "damaged.onnx", load_model, trials=160, places=3)
     assert 10 < refused < 160, "some are refused, some only change a weight"
+
+
+@pytest.mark.parametrize("name", ["reshape", "squeeze"])
+def test_an_image_that_is_turned_and_then_reshaped_is_one(name: str, tmp_path: Path) -> None:
+    """Tokens are turned for these too: taken for them, such a file is refused."""
+    rng, dims = np.random.default_rng(0), (1, 6, 6 if name == "reshape" else 1, 3)
+    first = [helper.make_node("Transpose", ["x"], ["t"], perm=[0, 3, 1, 2])]
+    last = helper.make_node("Gemm", ["f", "w"], ["y"], "fc", transB=1)
+    if name == "reshape":
+        nodes = [*first, helper.make_node("Reshape", ["t", "s"], ["f"]), last]
+        arrays = constants(s=np.array([1, -1]), w=rng.normal(size=(5, 108)).astype(np.float32))
+    else:
+        names = (
+            ("Squeeze", ["t", "a"]),
+            ("Conv", ["m0", "k"]),
+            ("GlobalAveragePool", ["m1"]),
+            ("Flatten", ["m2"]),
+        )
+        made = [helper.make_node(op, given, [f"m{i}"], f"n{i}") for i, (op, given) in enumerate(names)]
+        nodes = [*first, *made, helper.make_node("Gemm", ["m3", "w"], ["y"], "fc", transB=1)]
+        weights = (rng.normal(size=size).astype(np.float32) for size in ((4, 3, 3), (5, 4)))
+        arrays = constants(a=np.array([3]), **dict(zip("kw", weights, strict=True)))
+    path = saved(tmp_path / "net.onnx", nodes, arrays, dims)
+    images = rng.integers(0, 256, (3, *dims[1:])).astype(np.uint8)
+    want = reference(path, images / np.float32(255))
+    np.testing.assert_allclose(run_float(load(path), images).reshape(want.shape), want, atol=1e-4)

@@ -19,6 +19,7 @@ from microtrain.convert.ir import ConvertError, Graph
 from microtrain.convert.ops.normalise_aten import GROUP_NORM
 from microtrain.convert.ops.reconstruct import closed
 from microtrain.convert.ops.regression import measured as with_units
+from microtrain.convert.ops.tokens import LAST
 from microtrain.convert.pipeline import Compiled, Passes, compile_graph
 from microtrain.convert.scheme import Scheme
 
@@ -32,7 +33,7 @@ Named = tuple[str, Compiled]
 
 def batches(folder: Path) -> Iterator[dict[str, Compiled]]:
     """Models that are built into one program."""
-    own = (varied(range(SEEDS)), normed(), groups(), small(), attended())
+    own = (varied(range(SEEDS)), normed(), groups(), small(), attended(), over_time())
     others = (everything(folder), activated(folder), closed_again(folder))
     for networks in (*own, *others):
         while batch := dict(islice(networks, AT_ONCE)):
@@ -125,6 +126,17 @@ def attended() -> Iterator[Named]:
         compiled = trained(b.finish(b.conv(x, 8), 4), SCHEMES[2 + number % 3], PASSES[number % len(PASSES)])
         if compiled:
             yield f"attended{number}", compiled
+
+
+def over_time() -> Iterator[Named]:
+    """Recurrent cells of few and of many units, as steps of their own and row by row."""
+    for number, op in product(range(6), (*LAST, *LAST.values())):
+        rng = np.random.default_rng(number)
+        rows, features, units = (int(rng.choice(sizes)) for sizes in ((3, 9, 20), (1, 6, 17), (1, 5, 16, 24)))
+        b = Builder(rng, (rows, features, 1))
+        x = b.recurrent(b.conv("x", int(rng.integers(1, 5))), op, units)
+        graph = b.finish(b.conv(x, 5), 3)
+        yield f"{op}{number}", compile_graph(graph, SCHEMES[0], 3, PASSES[1 if number % 3 else 0])
 
 
 def _kernel(b: Builder, x: str, rng: np.random.Generator) -> int:

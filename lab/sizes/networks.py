@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -157,6 +157,8 @@ def samples(root: Path, folder: Path) -> Iterator[Compiled]:
         yield compile_graph(in_groups(folder), scheme, CLASSES)
         yield compile_graph(normed(folder), scheme, CLASSES)
         yield compile_graph(attending(folder), scheme, CLASSES)
+    for cell in (nn.GRU, nn.LSTM):
+        yield from over_time(cell, folder)
     for scheme in SCHEMES[:3]:
         yield compile_graph(with_codes(graphs[2]), scheme, CLASSES)
     yield from with_targets(graphs[0])
@@ -206,6 +208,30 @@ def attending(folder: Path) -> Graph:
     torch.export.save(torch.export.export(Attending().eval(), (torch.zeros(1, 3, SIDE, SIDE),)), path)
     images = np.random.default_rng(0).integers(0, 256, (4, SIDE, SIDE, 3)).astype(np.uint8)
     return quantized(load_model(path), images)
+
+
+class OverTime(nn.Module):
+    """A recurrent layer, of which all rows are read, or the last."""
+
+    def __init__(self, cell: Callable[..., nn.RNNBase], last: bool) -> None:
+        super().__init__()
+        self.cell, self.head, self.last = cell(SIDE, 8, batch_first=True), nn.Linear(8, CLASSES), last
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        made = self.cell(x)[0]
+        result: torch.Tensor = self.head(made[:, -1] if self.last else made.mean(1))
+        return result
+
+
+def over_time(cell: Callable[..., nn.RNNBase], folder: Path) -> Iterator[Compiled]:
+    """Row by row as they come, and over a window that is whole in memory."""
+    path, images = folder / "over_time.pt2", np.random.default_rng(0).integers(0, 256, (4, SIDE, 1, SIDE))
+    for last in (False, True):
+        network = OverTime(cell, last).eval()
+        torch.export.save(torch.export.export(network, (torch.zeros(1, SIDE, SIDE),)), path)
+        graph = quantized(load_model(path), images.astype(np.uint8))
+        for passes in (Passes(), WHOLE):
+            yield compile_graph(graph, SCHEMES[0], CLASSES, passes)
 
 
 def with_targets(graph: Graph) -> Iterator[Compiled]:

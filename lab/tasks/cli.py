@@ -23,11 +23,11 @@ from microtrain.base.terminal import say
 from microtrain.memory_report.usage import Report
 from microtrain.samples.source import load, suffixes
 
-from . import hops, learn, logits, speaker, spoken
+from . import hops, learn, logits, over_time, speaker, spoken
 from .cases import CASES, Case
 
 WORK, RESULT = ROOT / "build/tasks", ROOT / "build/tasks.json"
-HOPS = ROOT / "build/hops.json"
+HOPS, RECURRENT = ROOT / "build/hops.json", ROOT / "build/recurrent.json"
 SPEAKER = "speaker"
 NAMES = (*(case.name for case in CASES), SPEAKER)
 COMPARED = 60  # samples of which the logits are compared
@@ -149,14 +149,19 @@ def keep(row: dict[str, Any]) -> None:
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="Of the task `speaker`: other .wav files, WORD_SPEAKER_NUMBER.wav.",
 )
+@click.option("--recurrent", "cells", is_flag=True, help="Measure GRU and LSTM: build/recurrent.json.")
 @click.option("--hops", "overlapping", is_flag=True, help="Measure windows that overlap: build/hops.json.")
-def main(only: str | None, recordings: Path | None, overlapping: bool) -> None:
+def main(only: str | None, recordings: Path | None, overlapping: bool, cells: bool) -> None:
     """Convert and train the networks of MLPerf Tiny, and write build/tasks.json.
 
     So too a network of spoken digits, which learns a speaker that it has never heard.
     """
     if overlapping:
         notes.write(HOPS, hops.measured(find().folder, WORK / "hops"))
+        return
+    if cells:
+        folder = recordings or spoken.unpacked(find().folder, WORK / "data")
+        notes.write(RECURRENT, list(over_time.measured(folder, WORK / "recurrent")))
         return
     for case in CASES:
         if only in (None, case.name):

@@ -32,6 +32,7 @@ WATCHED = ("model_take_row", "model_forward", "model_slide", "model_hear", "mode
 BUDGET, CLASSES, TYPICAL = 64, 4, 8
 WINDOWS = 4  # one behind the other, which must have the bits of whole ones
 SCHEME = "head-only"
+ALONE = ("--replay", "off")  # records would take what SRAM is left
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ def converted(case: Case, given: Path, work: Path, *more: str) -> tuple[Path, Pl
     """The firmware of a case, and its plan."""
     model = case.model(given, work)
     folder = work / "-".join(("as", *(word.strip("-") for word in more)))
-    limits = ("--budget-sram", str(BUDGET), "--classes", str(CLASSES), "--scheme", SCHEME)
+    limits = ("--budget-sram", str(BUDGET), "--classes", str(CLASSES), "--scheme", SCHEME, *ALONE)
     command = [sys.executable, "tools/convert", str(model), "-o", str(folder / "generated"), *limits]
     done = run([*command, *case.options(work), *more])
     if done.returncode:

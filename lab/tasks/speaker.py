@@ -118,7 +118,7 @@ def tested(machine: Machine, given: Lesson) -> float:
     return accuracy(np.array(scores), given.tests[1])
 
 
-def by_float(net: nn.Sequential, given: Lesson, count: int, way: Way) -> float:
+def by_float(net: nn.Module, given: Lesson, count: int, way: Way) -> float:
     """The same session in PyTorch: all weights learn, with Adam; batch norms keep their statistics."""
     learner = copy.deepcopy(net).eval()
     rows, words = given.of(count)
@@ -135,7 +135,7 @@ def by_float(net: nn.Sequential, given: Lesson, count: int, way: Way) -> float:
     return in_float(learner, given)
 
 
-def in_float(net: nn.Sequential, given: Lesson) -> float:
+def in_float(net: nn.Module, given: Lesson) -> float:
     with torch.no_grad():
         return accuracy(net(taken(given.tests[0])).numpy(), given.tests[1])
 
@@ -162,8 +162,13 @@ class HeldOut:
     rows: np.ndarray
 
     def machine(self) -> Machine:
-        plan = load_blueprint(self.generated)
-        return Machine(plan, library(plan, self.generated.parent))
+        return machine_of(self.generated)
+
+
+def machine_of(generated: Path) -> Machine:
+    """The board's bits, of what convert wrote."""
+    plan = load_blueprint(generated)
+    return Machine(plan, library(plan, generated.parent))
 
 
 def hold_out(name: str, known: list[Recording], rows: np.ndarray, work: Path) -> HeldOut:
@@ -184,7 +189,7 @@ def hold_out(name: str, known: list[Recording], rows: np.ndarray, work: Path) ->
     return HeldOut(name, net, model, generated, [known[k] for k in own], rows[own, 0])
 
 
-def exported(net: nn.Sequential, folder: Path) -> Path:
+def exported(net: nn.Module, folder: Path) -> Path:
     path = folder / "words.pt2"
     example = torch.zeros(1, 1, spoken.ROWS, front_end().bands)
     torch.export.save(torch.export.export(net, (example,)), path)

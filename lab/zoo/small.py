@@ -94,9 +94,7 @@ class Last(nn.Module):
         self.layers, self.head = layers, nn.Linear(features, classes)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        made = self.layers(x)
-        found = made[0] if isinstance(made, tuple) else made
-        result: torch.Tensor = self.head(found.mean(-1))
+        result: torch.Tensor = self.head(self.layers(x).mean(-1))
         return result
 
 
@@ -124,6 +122,23 @@ def resnext8() -> nn.Module:
     return Pooled(nn.Sequential(conv(3, 16, 3), *blocks), 128, 10)
 
 
+class Recurrent(nn.Module):
+    """What recurrent layers leave behind the last row, and a linear layer."""
+
+    def __init__(self, layers: nn.RNNBase, classes: int) -> None:
+        super().__init__()
+        self.layers, self.head = layers, nn.Linear(layers.hidden_size, classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.head(self.layers(x)[0][:, -1])
+        return result
+
+
 def gru() -> nn.Module:
     """A recurrent network over the features of a second of sound."""
-    return Last(nn.GRU(40, 64, batch_first=True), 98, 12)
+    return Recurrent(nn.GRU(40, 64, batch_first=True), 12)
+
+
+def lstm() -> nn.Module:
+    """Two layers over the channels of motion."""
+    return Recurrent(nn.LSTM(9, 32, 2, batch_first=True), 6)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from .archive import reason
 from .errors import Error, FileError
@@ -24,3 +25,11 @@ def reading(kind: type[Error], sentence: Callable[[str], str]) -> Iterator[None]
         raise
     except Exception as error:
         raise kind(sentence(reason(error))) from error
+
+
+def is_file(path: Path) -> bool:
+    """Whether there is such a file; a name that is too long for the system is none."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False

@@ -14,7 +14,7 @@ NO_SCALE = "scaling the image first of all in forward(), or a batch norm right b
 NO_PRODUCT = "a map times one factor per channel [n, c, 1, 1], or a residual add"
 SUPPORTED = (
     "conv2d, batch norm, relu and other activations of one value, add, mul, cat, mean, average and max "
-    "pooling, flatten, linear, layer_norm, attention, dropout"
+    "pooling, flatten, linear, layer_norm, attention, gru, lstm, dropout"
 )
 
 ACTIVATIONS = (*("prelu", "threshold", "rrelu", "log_sigmoid", "hardshrink", "softshrink", "softsign"),)
@@ -36,7 +36,9 @@ NEAREST: dict[str, str] = {
     **dict.fromkeys(
         ("pad", "constant_pad_nd", "reflection_pad2d"), "the padding argument of the convolution"
     ),
-    **dict.fromkeys(("lstm", "gru"), "convolutions, linear layers and attention"),
+    **dict.fromkeys(
+        ("rnn_tanh", "rnn_relu", "gru_cell", "lstm_cell"), "nn.GRU and nn.LSTM, in one direction"
+    ),
 }
 
 

@@ -19,7 +19,7 @@ from microtrain.base.errors import short
 from .defaults import RATE
 from .ir import ConvertError, Graph, Layer, Node
 from .ops import forward_op, saves
-from .ops.table import Learns
+from .ops.table import Learns, no_gradient
 from .trainables import HeadStart
 
 KEYS = {"name", "network", "biases", "weights", "select", "fraction_bits", "loss", "learning_rate", "head"}
@@ -292,9 +292,26 @@ def convolutions(graph: Graph) -> list[str]:
     """Layer names of the convolutions (hidden linear layers included) in forward order, without the head.
 
     What conversion made of an average with a scale of its own is none: the file has no place for its weights.
+    Nor are those that no gradient reaches.
     """
+    out_of_reach = beyond(graph)
     nodes = (n for n in graph.forward_layers if n.layer and not saves(n) and _learns(n))
-    return [n.layer for n in nodes if n.layer and graph.layers[n.layer].source.weight]
+    names = (n.layer for n in nodes if n.layer and graph.layers[n.layer].source.weight)
+    return [name for name in names if name not in out_of_reach]
+
+
+def beyond(graph: Graph) -> dict[str, str]:
+    """Layers that no gradient reaches, and the layer that lets none pass to them."""
+    reached, closed, found = {graph.output}, dict[str, str](), dict[str, str]()
+    for node in reversed([n for n in graph.forward_layers if not saves(n)]):
+        made = node.outputs[0]
+        if made not in reached and node.layer:
+            found[node.layer] = closed.get(made, node.name)
+        if made in reached and forward_op(node).gradient is not no_gradient:
+            reached.update(node.inputs)
+        else:
+            closed.update(dict.fromkeys(node.inputs, closed.get(made, node.name)))
+    return found
 
 
 def _learns(node: Node) -> bool:
@@ -306,7 +323,12 @@ def _layer_name(key: str | int, names: list[str], graph: Graph, scheme: Scheme) 
         return names[key]
     if key in names:
         return str(key)
-    known = f"{names[0]} ... {names[-1]}" if len(names) > 8 else ", ".join(names)
+    if key in (closed := beyond(graph)):
+        raise ConvertError(
+            f"scheme {scheme.name}: {key} stands before {closed[str(key)]}, through which no gradient "
+            "passes: train what stands behind it, or the head"
+        )
+    known = f"{names[0]} ... {names[-1]}" if len(names) > 8 else ", ".join(names) or "none that learns"
     raise ConvertError(
         f"scheme {scheme.name}: {graph.name} has no convolution {short(key)}; there are {known} "
         f"(or numbers 0 to {len(names) - 1}, from the end -1 to {-len(names)})"

@@ -137,6 +137,12 @@ def folding(plan: Plan, t: Trained, state: State) -> Folding:
     gain, shift = np.ones(c_out), bias
     if t.source.bn is not None:
         bn = t.source.bn
+        if t.source.eps is None and f"{bn}.running_var" not in state:
+            raise DeviceError(
+                f"{t.source.weight} was scaled by the constant {bn}, or that was added to it, which cannot "
+                "be taken out of trained weights: keep what was learned as .npz, by -o alone, or train other "
+                "layers."
+            )
         gamma = lookup(state, f"{bn}.weight", plan) if f"{bn}.weight" in state else np.ones(c_out)
         beta = lookup(state, f"{bn}.bias", plan) if f"{bn}.bias" in state else np.zeros(c_out)
         gain = gamma / np.sqrt(lookup(state, f"{bn}.running_var", plan) + eps_of(plan, t))

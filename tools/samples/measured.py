@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from microtrain.base.errors import Error, short
+from microtrain.base.reading import is_file
 
 from .source import HELD_OUT, Dataset, Sample
 
@@ -68,7 +69,7 @@ def _sample(file: Path, number: int, words: list[str], outputs: int, holds: bool
     if len(words) != outputs + 1:
         raise Error(f"{where} has {len(words)} columns, and {outputs + 1} are needed.")
     path = file.parent / words[0]
-    if Path(words[0]).is_absolute() or ".." in Path(words[0]).parts or not path.is_file():
+    if Path(words[0]).is_absolute() or ".." in Path(words[0]).parts or not is_file(path):
         raise Error(f"{where} names {short(words[0])}, which is no file in {file.parent}.")
     return Measured(path, 0, tuple(_value(where, word, holds) for word in words[1:]))
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from microtrain.base.errors import Error
+from microtrain.base.reading import is_file
 
 from . import images, numbers, sounds
 from .kind import Kind, Shape
@@ -144,7 +145,7 @@ def read_list(file: Path, classes: int | None) -> Dataset:
     except (OSError, UnicodeDecodeError) as error:
         raise Error(f"{file} cannot be read as a list of images, a line CLASS/FILE each.") from error
     for line in lines:
-        if "/" not in line or not (file.parent / line).is_file():
+        if "/" not in line or not is_file(file.parent / line):
             raise Error(f"{file} names {line[:60]!r}, which is no image CLASS/FILE in {file.parent}.")
     names = sorted({line.split("/")[0] for line in lines})
     if classes is not None and len(names) != classes:

@@ -8,12 +8,14 @@ from rich.table import Table
 from microtrain.base.columns import Column, broken, is_wide, short, table
 from microtrain.base.plan import Layer
 from microtrain.convert.boards import Limits
+from microtrain.convert.ir import Graph
 from microtrain.convert.memory.fleet import fleet_bytes
 from microtrain.convert.memory.imprint import features_of, imprint_bytes
 from microtrain.convert.memory.replay import WHOLE, part_of, record_bytes
 from microtrain.convert.ops import TABLE, hop
 from microtrain.convert.passes.recompute import recomputed, recomputed_macs
 from microtrain.convert.pipeline import Compiled, firmware_sram
+from microtrain.convert.scheme import beyond
 from microtrain.convert.trainables import block_bytes, layout
 from microtrain.pictures.report import Firmware
 
@@ -85,6 +87,7 @@ def _print_totals(compiled: Compiled, limits: Limits, console: Console) -> None:
         f"MACs        forward {macs['forward']:,}, backward {macs['backward']:,}",
         f"arena       {plan.arena:,} B (lower bound {plan.lower_bound:,} B), peak at step {plan.peak_step}",
         f"trainables  {trained:,} B",
+        *_frozen_lines(graph),
         *_imprint_lines(compiled),
         *_fleet_lines(compiled),
         *_replay_lines(compiled),
@@ -104,6 +107,17 @@ def firmware(compiled: Compiled, limits: Limits) -> Firmware:
     """Estimated bytes of the firmware beside the model."""
     graph = compiled.graph
     return Firmware(firmware_sram(graph), flash_total(graph, limits.board_name) - model_flash(graph))
+
+
+def _frozen_lines(graph: Graph) -> list[str]:
+    """Which layers no scheme can train, and why."""
+    found: dict[str, list[str]] = {}
+    for layer, closed in beyond(graph).items():
+        found.setdefault(closed, []).append(layer)
+    return [
+        f"frozen      {', '.join(reversed(layers))}: no gradient passes {closed} behind them"
+        for closed, layers in found.items()
+    ]
 
 
 def _imprint_lines(compiled: Compiled) -> list[str]:

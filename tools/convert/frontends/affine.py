@@ -15,12 +15,16 @@ import numpy as np
 from microtrain.convert.ir import Layer, Source
 from microtrain.convert.lowering import NORM, Act, Call, Lowering, Param
 
+ZEROS = "zeros"  # what a recurrent layer begins with
+MOST_ZEROS = 1 << 15
+
 # Names of arguments by position, for files that name none; those of sums and products are in the op table.
 ARGUMENTS = {
     **dict.fromkeys(("sub", "rsub"), "self other alpha"),
     **dict.fromkeys(("div", "true_divide"), "self other"),
     **dict.fromkeys(("tensor", "as_tensor", "scalar_tensor"), "data"),
     "expand": "self size",
+    ZEROS: "size",
 }
 FRESH = ("tensor", "as_tensor", "scalar_tensor")  # what makes a constant of plain numbers
 
@@ -71,6 +75,9 @@ def is_constant(call: Call) -> bool:
     op = _name(call)
     if op in FRESH:
         return _numbers(call.args.get("data")) is not None
+    if op == ZEROS:
+        size = call.args.get("size")
+        return isinstance(size, list) and all(isinstance(d, int) and d >= 0 for d in size)
     parts = [value for value in (call.x, call.args.get("other")) if value is not None]
     known = op in ARITHMETIC or op in SHAPES
     return known and not call.op.endswith("_") and all(isinstance(p, Param | int | float) for p in parts)
@@ -81,6 +88,10 @@ def constant(call: Call) -> Param:
     op = _name(call)
     if op in FRESH:
         return Param(call.node_name(op), np.asarray(_numbers(call.args["data"]), np.float32))
+    if op == ZEROS:
+        if (count := math.prod(call.args["size"])) > MOST_ZEROS:
+            raise call.error(f"a constant of {count:,} zeros is too large; {MOST_ZEROS:,} are the most")
+        return Param(call.node_name(op), np.zeros(call.args["size"], np.float32))
     given = (call.x, call.args.get("other"))
     name = next((value.name for value in given if isinstance(value, Param)), call.node_name(op))
     a, b = (np.asarray(value.value if isinstance(value, Param) else value) for value in given)

@@ -168,9 +168,10 @@ class _Program:
             self.low.found.append(error)
 
     def _bind(self, node: Mapping[str, Any], value: Any) -> None:
-        """Of several outputs all where the op makes a list, else the first."""
-        names = [name for output in node["outputs"][:1] for name in _names_of(output)]
-        values = value if isinstance(value, list) and len(names) > 1 else [value]
+        """Of several outputs all where the op makes a list or a tuple, else the first."""
+        outputs = node["outputs"] if isinstance(value, tuple) else node["outputs"][:1]
+        names = [name for output in outputs for name in _names_of(output)]
+        values = value if isinstance(value, list | tuple) and len(names) > 1 else [value]
         self.env.update(zip(names, values, strict=False))
 
     def _argument(self, arg: Mapping[str, Any]) -> Any:

@@ -16,7 +16,7 @@ from microtrain.convert.ir import ConvertError, Graph, Input, Layer, Node, Sourc
 from microtrain.convert.lowering import NO_LIMIT, NORM, SOFTMAX, STAND_IN, LayerError, Raw
 from microtrain.convert.names import LONGEST, identifier, safe_name
 from microtrain.convert.nearest import NO_SOFTMAX
-from microtrain.convert.ops import TABLE, ForwardOp, activations, conv, head, pool
+from microtrain.convert.ops import TABLE, ForwardOp, activations, conv, head, pool, recurrent_aten
 from microtrain.convert.ops.outputs import as_input
 from microtrain.convert.ops.table import Folds
 
@@ -68,7 +68,11 @@ def check_used(graph: Graph, found: Found) -> Graph:
     for node in reversed(graph.nodes):
         if node.outputs[0] in needed:
             needed.update(node.inputs)
-        if node.outputs[0] in needed or node.op.startswith(STAND_IN):
+        if (
+            node.outputs[0] in needed
+            or node.op.startswith(STAND_IN)
+            or recurrent_aten.is_replaced(graph, node)
+        ):
             continue
         what = f"({node.op}) has no part in the output; remove it from forward()"
         found.append(LayerError(f"layer {node.name}", what, " "))

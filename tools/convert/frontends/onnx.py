@@ -19,13 +19,14 @@ from microtrain.convert.ops.attention_aten import Scores
 
 from . import onnx_layers as layers
 from . import onnx_norms as norms
+from . import onnx_recurrent as recurrents
 from . import onnx_scales as scales
 from . import onnx_shapes as shapes
 from . import onnx_tokens as tokens
 from .fold import ENDINGS
 from .found import together
 from .onnx_constants import FOLDS, folded
-from .onnx_file import Step, read_onnx_file
+from .onnx_file import OnnxGraph, Step, read_onnx_file
 from .onnx_gelu import gelus
 from .onnx_values import Label, Turned, Value, Walker, channels_first
 
@@ -74,23 +75,57 @@ RULES: dict[str, Callable[[Walker, Step], Value | list[Value]]] = {
     "QuantizeLinear": scales.quantize,
     "DequantizeLinear": scales.dequantize,
     **tokens.RULES,
+    **recurrents.RULES,
 }
 
 
 def read_onnx(path: Path, input_shape: tuple[int, ...] | None = None) -> Raw:
     """The raw graph of a .onnx file. input_shape: (c, h, w), where the file leaves it open."""
-    return _Walk(read_onnx_file(path)).read(input_shape)
+    return _walked(path, input_shape)[1]
 
 
 def onnx_homes(path: Path, input_shape: tuple[int, ...] | None = None) -> Homes:
     """Where a .onnx file has the constants of its layers."""
-    walk = _Walk(read_onnx_file(path))
-    walk.read(input_shape)
-    return walk.homes
+    return _walked(path, input_shape)[0].homes
+
+
+def _walked(path: Path, input_shape: tuple[int, ...] | None) -> tuple[_Walk, Raw]:
+    """The walk of a file and what it made.
+
+    An input that is turned first of all, for what tokens are turned for too, is taken for tokens; where
+    something of that is refused, and nothing where it is an image in NHWC, it is an image.
+    """
+    file = read_onnx_file(path)
+    walk = _Walk(file)
+    raw, error = _tried(walk, input_shape)
+    if walk.doubtful and (raw is None or raw.found):
+        other = _Walk(file, turned=True)
+        again, _ = _tried(other, input_shape)
+        if again is not None and not again.found:
+            return other, again
+    if raw is None:
+        assert error is not None
+        raise error
+    return walk, raw
+
+
+def _tried(walk: _Walk, input_shape: tuple[int, ...] | None) -> tuple[Raw | None, ConvertError | None]:
+    try:
+        return walk.read(input_shape), None
+    except ConvertError as error:
+        return None, error
 
 
 class _Walk(Walker):
-    """Walks the nodes of one graph."""
+    """Walks the nodes of one graph.
+
+    turned    an input that is turned first of all is an image, whatever reads it
+    doubtful  it may be one, or tokens
+    """
+
+    def __init__(self, file: OnnxGraph, turned: bool = False) -> None:
+        super().__init__(file)
+        self.turned, self.doubtful = turned, False
 
     def read(self, input_shape: tuple[int, ...] | None) -> Raw:
         if len(self.file.inputs) != 1:
@@ -138,13 +173,11 @@ class _Walk(Walker):
         ):
             readers = [s for s in self.file.steps if readers[0].outputs[0] in s.inputs]
         turns = [
-            s
-            for s in readers
-            if s.op == "Transpose"
-            and self.at(s, "perm", []) == channels_first(len(dims))
-            and not any(s.outputs[0] in reader.inputs and reader.op in TOKENS for reader in self.file.steps)
+            s for s in readers if s.op == "Transpose" and self.at(s, "perm", []) == channels_first(len(dims))
         ]
-        if turns and len(turns) == len(readers):
+        made = {s.outputs[0] for s in turns}
+        self.doubtful = any(made & set(reader.inputs) and reader.op in TOKENS for reader in self.file.steps)
+        if turns and len(turns) == len(readers) and (self.turned or not self.doubtful):
             self.env[name] = Turned(self.low.input((dims[0], dims[-1], *dims[1:-1])))
         else:
             self.env[name] = self.low.input(tuple(dims))

@@ -10,7 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from microtrain.convert.ir import ConvertError, Graph, Node, Tensor
-from microtrain.convert.ops import TABLE, hop, log_mel, saves
+from microtrain.convert.ops import TABLE, forward_op, hop, log_mel, saves
+from microtrain.convert.ops.stage import LastStage
 
 from . import imprint
 from .plan import Plan
@@ -201,6 +202,8 @@ def _rows_through(graph: Graph, node: Node) -> list[tuple[int, int]]:
         for stage, part in enumerate(chain):
             assert part.window is not None
             rows_in, rows_out = (graph.tensors[t].shape[0] for t in (part.inputs[0], part.outputs[0]))
+            if isinstance(forward_op(part).stage, LastStage) and made[stage] < rows_in:
+                continue
             seen = made[stage] + part.window.pad_h + (rows_in == made[stage]) * part.window.kh
             while (
                 made[stage + 1] < rows_out and seen >= made[stage + 1] * part.window.stride_h + part.window.kh

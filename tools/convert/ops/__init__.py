@@ -21,6 +21,7 @@ from . import (
     pool,
     position,
     reconstruct,
+    recurrent,
     regression,
     scale,
     stream,
@@ -42,6 +43,7 @@ BODY = (
     channels,
     position,
     attention,
+    recurrent,
 )
 FAMILIES = (*BODY, head, regression, multilabel, reconstruct, stream)
 TABLE: dict[str, Op] = {op.name: op for family in FAMILIES for op in family.OPS}

@@ -13,7 +13,8 @@ from microtrain.convert.reference.hostlib import Record, Signature
 from microtrain.convert.storage import align
 
 from .ctext import struct
-from .stream import Stream, before_rows, kernel_scratch_at, rows_entered, stages, stream_record
+from .stage import TimeStage
+from .stream import Stream, before_rows, kernel_scratch_at, rows_entered, stage_of, stages, stream_record
 
 STRIPS = (8, 4, 2, 1)
 HEADER, NAME, STRUCT = "hop", "hop", "hop_window"
@@ -71,6 +72,8 @@ def kept(graph: Graph) -> Kept:
     for rows in stages(node.parts):
         window, name = rows.window, rows.first.name
         height = graph.tensors[rows.first.outputs[0]].shape[0]
+        if isinstance(stage_of(rows.first), TimeStage):
+            return Kept(stays, why=f"{name} begins each window anew")
         if shift % window.stride_h:
             return Kept(stays, why=f"{shift} rows do not divide by the stride of {name}")
         top = -(-(window.pad_h + top) // window.stride_h)

@@ -41,6 +41,16 @@ class WindowStage:
 
 
 @dataclass(frozen=True)
+class TimeStage(WindowStage):
+    """Keeps, in the place of its biases, what all rows before have left: each window begins it anew."""
+
+
+@dataclass(frozen=True)
+class LastStage(TimeStage):
+    """Makes one row, of the last: a stream ends with it. Its geometry has a row for each that comes."""
+
+
+@dataclass(frozen=True)
 class ElementStage:
     """Works on the rows of the stage before it, in place.
 

@@ -16,7 +16,7 @@ from .bounds import SMALLER, Accumulator
 from .conv_structs import Conv2d, conv2d_struct
 from .ctext import numbers, struct
 from .environment import Env
-from .stage import ClosingStage, ElementStage, Stage, WindowStage
+from .stage import ClosingStage, ElementStage, LastStage, Stage, WindowStage
 from .table import Op, StreamOp
 from .unit import whole
 from .work import of_parts, one_way
@@ -241,7 +241,8 @@ def rows_entered(graph: Graph, node: Node, row: int) -> int:
     last = row
     for rows in reversed(stages(node.parts)):
         height, k = graph.tensors[rows.first.inputs[0]].shape[0], rows.window
-        last = min(last * k.stride_h + k.kh - 1 - k.pad_h, height - 1)
+        all_of_them = isinstance(stage_of(rows.first), LastStage)
+        last = height - 1 if all_of_them else min(last * k.stride_h + k.kh - 1 - k.pad_h, height - 1)
     return max(last, 0) + 1
 
 

@@ -230,6 +230,10 @@ def shape_of_input(graph: Graph, node: Node) -> tuple[Shape, ...]:
     return (graph.tensors[node.inputs[0]].shape,) * len(node.outputs)
 
 
+def no_gradient(tape: Tape, node: Node, error: str | None) -> None:
+    """No gradient passes: what lies before such a layer is not trained."""
+
+
 def no_tables(graph: Graph, node: Node) -> Iterable[Table]:
     return ()
 

@@ -19,6 +19,7 @@ from microtrain.convert.lowering import Act, Call, Lowering, Param
 from .channels import TAKE
 from .pool import AVERAGE
 
+LAST = {"gru": "gru_last", "lstm": "lstm_last"}  # over rows: what makes only what the last row leaves
 MOST_NUMBERS = 1 << 22  # of a map that is turned: no board holds as many
 
 
@@ -91,6 +92,13 @@ def as_sequence(low: Lowering, act: Act) -> None:
             low.last.discard("input")
 
 
+def sequence(low: Lowering, call: Call, value: Any) -> Act:
+    """A view of a whole map, an input's last axis as its channels."""
+    act = turnable(low, call, value)
+    as_sequence(low, act)
+    return settled(low, call, act)
+
+
 def settled(low: Lowering, call: Call, value: Any) -> Act:
     """A view of all numbers of a map: of a cut of one, the map is made first."""
     act, call = turnable(low, call, value), replace(call, builtin=False)  # a node beside that of the call
@@ -106,11 +114,17 @@ def settled(low: Lowering, call: Call, value: Any) -> Act:
         window = Window(1, 1, more_h=1 - h, more_w=1 - w)
         made = low.emit(call, AVERAGE, (act,), (1, 1, c), window=window)
         return view_of(low, made.tensor, at)
+    maker = next((n for n in low.nodes if act.tensor in n.outputs), None)
+    last = np.array_equal(np.sort(at, axis=None), (h - 1) * c + np.arange(c))
+    if last and maker is not None and maker.op in LAST:
+        call, x = replace(call, module=maker.name), Act(maker.inputs[0], ())
+        made = low.emit(call, LAST[maker.op], (x,), (1, 1, c), window=maker.window, factors=maker.factors)
+        return view_of(low, made.tensor, at % c)
     kept = np.unique(at % c)
     if not np.array_equal(np.sort(at, axis=None), (np.arange(h * w)[:, None] * c + kept).ravel()):
         raise call.error(
             f"the op {call.op} of some tokens, {list(act.dims)}, is not supported; the nearest that is: of "
-            "the first token, of all tokens or of some of their features"
+            "the first token, of the last of a recurrent layer, of all or of some of their features"
         )
     made = low.emit(call, TAKE, (act,), (h, w, len(kept)), channels=tuple(int(i) for i in kept))
     return view_of(low, made.tensor, at // c * len(kept) + np.searchsorted(kept, at % c))
@@ -118,9 +132,7 @@ def settled(low: Lowering, call: Call, value: Any) -> Act:
 
 def vectors(low: Lowering, call: Call, value: Any) -> tuple[Act, np.ndarray | None]:
     """A view of a whole map, and the pixel of each of its vectors if the last axis is the channels."""
-    act = turnable(low, call, value)
-    as_sequence(low, act)
-    act = settled(low, call, act)
+    act = sequence(low, call, value)
     return act, pixels_of(low, act)
 
 

@@ -13,7 +13,7 @@ from microtrain.convert.ir import Window
 from microtrain.convert.lowering import Act, Call, Lowering, Param
 from microtrain.convert.nearest import unsupported
 
-from . import attention_aten, channels, position
+from . import attention_aten, channels, position, recurrent_aten
 from .activations import ACTIVATIONS
 from .attention_aten import Scores
 from .normalise_aten import normalised
@@ -312,6 +312,12 @@ def mean(low: Lowering, call: Call, natural: Lower) -> Any:
     return view_of(low, made.tensor, np.arange(c).reshape(dims))
 
 
+def size(call: Call) -> Any:
+    """size(), size(dim) and dim(): plain numbers."""
+    dims, at = call.x.dims, call.args.get("dim")
+    return len(dims) if call.op == "dim" else list(dims) if at is None else dims[int(at)]
+
+
 def cat(low: Lowering, call: Call, natural: Lower) -> Any:
     """A constant token in front of the others."""
     given, axis = call.args.get("tensors") or [], int(call.get("dim", 0))
@@ -367,7 +373,7 @@ RULES: dict[str, Rule] = {
         ),
         lambda low, call, natural: same(low, call),
     ),
-    **dict.fromkeys(("size", "sym_size", "dim"), lambda low, call, natural: natural(low, call)),
+    **dict.fromkeys(("size", "sym_size", "dim"), lambda low, call, natural: size(call)),
     "linear": linear,
     **dict.fromkeys(("matmul", "mm", "bmm"), matmul),
     "layer_norm": layer_norm,
@@ -377,4 +383,8 @@ RULES: dict[str, Rule] = {
     "mean": mean,
     **dict.fromkeys(("softmax", "_softmax"), lambda low, call, natural: attention_aten.softmax(low, call)),
     **dict.fromkeys(("cat", "concat", "concatenate"), cat),
+    **{
+        name: lambda low, call, natural: recurrent_aten.ATEN[call.op].rule(low, call)
+        for name in recurrent_aten.ATEN
+    },
 }

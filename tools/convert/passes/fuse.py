@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from microtrain.convert.ir import Graph, Node
 from microtrain.convert.ops import saves, stream
-from microtrain.convert.ops.stage import ClosingStage, ElementStage, WindowStage
+from microtrain.convert.ops.stage import ClosingStage, ElementStage, LastStage, WindowStage
 from microtrain.convert.ops.stream import STAGES_MAX
 
 
@@ -26,7 +26,8 @@ def fuse(graph: Graph, chained: bool = True, arriving: bool = True) -> Graph:
     fused: list[Node] = []
     while nodes:
         chain = _chain(graph, nodes, chained)
-        if len(chain) < 2 or not any(isinstance(stream.stage_of(n), WindowStage) for n in chain):
+        alone = len(chain) == 1 and not (_ends(chain) and chain[0].inputs[0] == graph.input.tensor)
+        if not chain or alone or not any(isinstance(stream.stage_of(n), WindowStage) for n in chain):
             fused.append(nodes.pop(0))
             continue
         del nodes[: len(chain)]
@@ -45,10 +46,15 @@ def _chain(graph: Graph, nodes: list[Node], chained: bool) -> list[Node]:
             break
         if _closes(graph, chain, node):
             return [*chain, replace(node, inputs=(chain[-1].outputs[0], chain[0].inputs[0]))]
-        if _complete(chain, chained) or not _follows(graph, chain, node):
+        if _ends(chain) or _complete(chain, chained) or not _follows(graph, chain, node):
             break
         chain.append(node)
     return chain
+
+
+def _ends(chain: list[Node]) -> bool:
+    """True where the last layer makes one row of all: alone at the input, too, it sees each row but once."""
+    return bool(chain) and isinstance(stream.stage_of(chain[-1]), LastStage)
 
 
 def _complete(chain: list[Node], chained: bool) -> bool:

@@ -1,0 +1,95 @@
+"""GRU and LSTM in ONNX: other orders of gates than PyTorch's, one tensor of weights for each direction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from microtrain.convert.lowering import Act, Call, Param
+from microtrain.convert.ops.recurrent_aten import Cell, check_start, layers
+from microtrain.convert.ops.tokens import numbers, viewed
+
+from .onnx_file import Step
+from .onnx_tokens import seen
+from .onnx_values import Value, Walker
+
+# Places in PyTorch's order (GRU: r, z, n; LSTM: i, f, g, o) of gates in that of ONNX (z, r, h; i, o, f, c).
+ORDER = {"GRU": (1, 0, 2), "LSTM": (0, 2, 3, 1)}
+ACTIVATIONS = {"GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}
+LENGTHS, START, CELL_START, PEEPHOLES = 4, 5, 6, 7  # places of optional inputs
+
+
+def recurrent(walk: Walker, step: Step) -> list[Value]:
+    """Y [time, directions, batch, units], or with layout 1 [batch, time, directions, units], and Y_h."""
+    call = Call(step.op.lower(), step.name, True, {})
+    _check(walk, step, call)
+    weights = [_constant(walk, step, call, place) for place in (1, 2)]
+    rows, gates = weights[1].shape[1], len(ORDER[step.op])
+    units = weights[1].shape[2]
+    bias = _constant(walk, step, call, 3) if _given(walk, step, 3) else np.zeros((1, 2 * rows), np.float32)
+    if weights[0].shape[:2] != (1, gates * units) or rows != gates * units or bias.shape != (1, 2 * rows):
+        shapes = ", ".join(str(list(v.shape)) for v in (*weights, bias))
+        raise call.error(f"weights of shapes {shapes} do not make a {step.op} of one direction")
+    parts = (weights[0][0], weights[1][0], bias[0, :rows], bias[0, rows:])
+    cell = Cell(*(_in_order(part, ORDER[step.op]) for part in parts))
+    first = bool(walk.at(step, "layout", 0))
+    x = seen(walk, step, walk.value(step.inputs[0]))
+    made, last = layers(walk.low, call, x, [cell], first)
+    shape = (1, -1, 1, units) if first else (-1, 1, 1, units)
+    ends = (1, 1, units)
+    return [viewed(act, numbers(walk.low, act).reshape(s)) for act, s in ((made, shape), (last, ends))]
+
+
+def _check(walk: Walker, step: Step, call: Call) -> None:
+    """ConvertError for what a cell here has not."""
+    if walk.at(step, "direction", "forward") != "forward":
+        raise call.error(
+            f"{step.op} with the direction {walk.at(step, 'direction', '')} is not supported; the nearest "
+            "that is: forward"
+        )
+    if step.op == "GRU" and not walk.at(step, "linear_before_reset", 0):
+        raise call.error(
+            "GRU with linear_before_reset 0 is not supported; the nearest that is: 1, as PyTorch and Keras's "
+            "reset_after=True have it"
+        )
+    names = [str(name).capitalize() for name in walk.at(step, "activations", [])]
+    odd = (
+        names not in ([], ACTIVATIONS[step.op])
+        or walk.at(step, "clip", 0)
+        or walk.at(step, "input_forget", 0)
+    )
+    if odd or _given(walk, step, PEEPHOLES):
+        raise call.error(
+            f"{step.op} with activations, clipping, peepholes or coupled gates of its own is not supported; "
+            "the nearest that is: one without"
+        )
+    if not isinstance(walk.value(step.inputs[0]), Act) and not hasattr(walk.value(step.inputs[0]), "act"):
+        raise call.error(f"{step.op} works on a constant; only ops on activations are supported")
+    lengths = walk.optional(step, LENGTHS)
+    if lengths is not None and not isinstance(lengths, Param):
+        raise call.error(
+            f"{step.op} of sequences whose lengths are computed is not supported; leave them out"
+        )
+    check_start(call, [walk.optional(step, place) for place in (START, CELL_START)])
+
+
+def _given(walk: Walker, step: Step, place: int) -> bool:
+    return walk.optional(step, place) is not None
+
+
+def _constant(walk: Walker, step: Step, call: Call, place: int) -> np.ndarray:
+    value = walk.low.constant(call, walk.optional(step, place), "weight").value
+    if value.ndim != (2 if place == 3 else 3):
+        raise call.error(f"input {place} of {step.op} has the shape {list(value.shape)}")
+    return np.asarray(value, np.float32)
+
+
+def _in_order(values: np.ndarray, order: Sequence[int]) -> np.ndarray:
+    """Gates one behind the other, in another order."""
+    parts = values.reshape(len(order), -1, *values.shape[1:])
+    return parts[list(order)].reshape(values.shape)
+
+
+RULES: dict[str, Callable[[Walker, Step], Any]] = {"GRU": recurrent, "LSTM": recurrent}
