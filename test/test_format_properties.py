@@ -36,7 +36,7 @@ FRACTIONS = st.one_of(
 RATE = st.one_of(st.just(0.0), st.floats(float(np.finfo(np.float32).tiny), 1e30))
 SCHEMES = st.builds(
     Scheme,
-    name=st.text("abcdefgh-019 .:#'\"é", min_size=1, max_size=12),
+    name=st.text("abcdefgh-019 .:#'\"é", min_size=1, max_size=12).filter(lambda name: bool(name.strip())),
     biases=st.integers(-1, 60),
     weights=st.dictionaries(st.one_of(st.sampled_from(LAYERS), st.integers(-9, 9)), FRACTIONS, max_size=4),
     select=st.sampled_from(("norm", "first")),
