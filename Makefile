@@ -119,13 +119,13 @@ lint: setup
 	@$(PYTHON) -m ruff check .
 	@$(PYTHON) -m ruff format --check .
 	@$(PYTHON) -m mypy microtrain lab examples/digits test renode
-	@clang-format --dry-run --Werror $$(git ls-files 'firmware/*.[ch]' 'examples/*.[ch]' 'test/*.[ch]' 'tools/*.[ch]' 'lab/*.[ch]')
+	@clang-format --dry-run --Werror $$(git ls-files 'firmware/*.[ch]' 'examples/*.[ch]' 'test/*.[ch]' 'tools/*.[ch]' ':!tools/convert/export/packages/examples' 'lab/*.[ch]')
 	@MICROTRAIN_MODEL=test/fixtures/null_model PLATFORMIO_BUILD_DIR=build/lint pio run -s -e disco_f746ng -e camera -e nucleo_f446re -e native
 
 format: setup
 	@$(PYTHON) -m ruff check --fix-only -q .
 	@$(PYTHON) -m ruff format -q .
-	@clang-format -i $$(git ls-files 'firmware/*.[ch]' 'examples/*.[ch]' 'test/*.[ch]' 'tools/*.[ch]' 'lab/*.[ch]')
+	@clang-format -i $$(git ls-files 'firmware/*.[ch]' 'examples/*.[ch]' 'test/*.[ch]' 'tools/*.[ch]' ':!tools/convert/export/packages/examples' 'lab/*.[ch]')
 
 clean:
 	rm -rf build .pio firmware/generated
