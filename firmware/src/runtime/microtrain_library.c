@@ -382,11 +382,12 @@ int microtrain_step(struct microtrain *m, uint32_t work, float *loss)
 
 int microtrain_scores(struct microtrain *m, float *scores, uint32_t *label)
 {
+    uint32_t scored = m && inside(m)->magic == MAGIC && inside(m)->scored;
     struct call call = enter(m, NEEDS_NO_STEP);
     if (call.status != MICROTRAIN_OK) {
         return call.status;
     }
-    if (!call.scored) {
+    if (!scored) {
         return leave(&call, MICROTRAIN_ERR_ORDER);
     }
     struct session *s = &call.instance->session;

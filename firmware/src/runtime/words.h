@@ -71,7 +71,6 @@ struct call {
     struct instance *instance;
     int status;
     uint32_t fpu;
-    uint32_t scored; /* of the instance, before the call */
 };
 
 static inline struct instance *inside(struct microtrain *m)
@@ -117,7 +116,7 @@ static inline void let_go(struct instance *i)
 
 static inline struct call refused(int status)
 {
-    return (struct call){NULL, status, 0, 0};
+    return (struct call){NULL, status, 0};
 }
 
 /* What is asked of the instance is asked behind `take`: a call from an interrupt in front of that has ended. */
@@ -137,9 +136,8 @@ static struct call enter(struct microtrain *m, enum needs needs)
         let_go(i);
         return refused(MICROTRAIN_ERR_BUSY);
     }
-    uint32_t scored = i->scored;
     i->scored = 0;
-    return (struct call){i, MICROTRAIN_OK, fpu_enter(), scored};
+    return (struct call){i, MICROTRAIN_OK, fpu_enter()};
 }
 
 /* Whether a row is one, and the one that is next or the first. */
@@ -170,7 +168,7 @@ static inline int under_way(const struct instance *i)
 static inline struct call enter(struct microtrain *m, enum needs needs)
 {
     (void)needs;
-    return (struct call){inside(m), MICROTRAIN_OK, 0, 0};
+    return (struct call){inside(m), MICROTRAIN_OK, 0};
 }
 
 static inline int leave(const struct call *call, int status)
