@@ -17,6 +17,7 @@ from library import (
     ARGUMENT,
     BUSY,
     EMPTY,
+    FORMAT,
     INPUT,
     INSTANCE,
     LABEL,
@@ -400,6 +401,8 @@ def test_init_wants_memory_of_its_size_and_alignment(lib: ctypes.CDLL) -> None:
         assert init(**{name: getattr(right, name) + 4}) == ALIGNMENT
     for name in ("arena_bytes", "trainable_bytes"):
         assert init(**{name: getattr(right, name) - 1}) == MEMORY
+    assert init(trainables=right.arena) == init(arena=ctypes.addressof(x.words)) == ARGUMENT
+    assert init(arena=right.trainables + right.trainable_bytes // 8 * 8 - 8) == ARGUMENT
     assert lib.microtrain_init(x.words, None, ctypes.byref(right)) == ARGUMENT
     assert lib.microtrain_init(x.words, model, None) == ARGUMENT
     assert init() == OK
@@ -533,6 +536,99 @@ def test_a_load_that_fails_at_any_call_changes_nothing(lib: ctypes.CDLL) -> None
     assert whole.calls > 20
 
 
+class Doubtful(Flash):
+    """Of its reads, that which comes behind `right` others gives a bit that is wrong, and nobody says so."""
+
+    right = -1
+
+    def read(self, context: int, slot: int, offset: int, to: int, size: int) -> int:
+        status = super().read(context, slot, offset, to, size)
+        if self.calls == self.right + 1 and size:
+            ctypes.c_uint8.from_address(to + size // 2).value ^= 4
+        return status
+
+
+def test_a_bit_that_is_read_wrong_is_never_loaded(lib: ctypes.CDLL) -> None:
+    """At any read of a load, also behind the one that has found the save whole."""
+    x = Learner(lib, "residual")
+    good = Flash(x.sizes.slot_bytes * 2)
+    pixels = images(x.shape, 2)
+    x.train(pixels[0], 0)
+    assert x.storage("save", good) == OK
+    saved, statuses = x.trainables(), []
+    whole = Flash(good.slot_bytes, slots=good.slots)
+    assert x.storage("load", whole) == OK
+    x.train(pixels[1], 1)
+    now = x.trainables()
+    for right in range(whole.calls):
+        y = Learner(lib, "residual")
+        y.train(pixels[0], 0)
+        y.train(pixels[1], 1)
+        flash = Doubtful(good.slot_bytes, slots=good.slots)
+        flash.right = right
+        statuses.append(y.storage("load", flash))
+        assert y.trainables() == (saved if statuses[-1] == OK else now)
+    assert STORAGE in statuses and NONE in statuses and OK in statuses
+
+
+def test_slots_of_other_sizes_are_not_taken_for_empty(lib: ctypes.CDLL) -> None:
+    """A later firmware that says other sizes of its flash is told so, and erases nothing by itself."""
+    x = Learner(lib, "residual")
+    size = (x.sizes.slot_bytes * 2 + 1023) // 256 * 256
+    flash = Flash(size, 8)
+    x.train(images(x.shape, 1)[0], 0)
+    assert x.storage("save", flash) == OK
+    before = [bytes(slot) for slot in flash.slots]
+    for slot_bytes, unit in ((size, 4), (size, 256), (size - 256, 8)):
+        other = Flash(slot_bytes, unit, slots=flash.slots)
+        for call in ("load", "save"):
+            assert x.storage(call, other) == FORMAT
+        assert [bytes(slot) for slot in flash.slots] == before
+    grown = Flash(size + 256, 8, slots=[bytearray(s + b"\xff" * 256) for s in before])
+    assert Learner(lib, "residual").storage("load", grown) == OK
+    other = Flash(size, 256, slots=flash.slots)
+    assert x.storage("forget", other) == OK and x.storage("save", other) == OK
+    assert Learner(lib, "residual").storage("load", other) == OK
+
+
+class Frayed(Flash):
+    """An erase that is cut short leaves the first half of the slot."""
+
+    def erase(self, _context: int, slot: int) -> int:
+        if not self.fail():
+            self.slots[slot][:] = b"\xff" * self.slot_bytes
+            return 0
+        half = self.slot_bytes // 2 if self.calls - 1 == self.fails else self.slot_bytes
+        self.slots[slot][half:] = b"\xff" * (self.slot_bytes - half)
+        return 1
+
+
+@pytest.mark.parametrize("clears", [True, False])
+def test_a_power_cut_while_it_forgets_leaves_the_newest_or_nothing(clears: bool, lib: ctypes.CDLL) -> None:
+    x = Learner(lib, "residual")
+    full = Frayed(x.sizes.slot_bytes * 3, clears=clears)
+    for step, image in enumerate(images(x.shape, 5)):
+        x.train(image, step % 4)
+        assert x.storage("save", full) == OK
+    newest, found = x.trainables(), []
+    whole = Frayed(full.slot_bytes, clears=clears, slots=[bytearray(s) for s in full.slots])
+    assert x.storage("forget", whole) == OK
+    for fails in range(whole.calls):
+        cut = Frayed(
+            full.slot_bytes, clears=clears, fails=fails, cut=True, slots=[bytearray(s) for s in full.slots]
+        )
+        status = x.storage("forget", cut)
+        after = Flash(full.slot_bytes, clears=clears, slots=cut.slots)
+        y = Learner(lib, "residual")
+        found.append(y.storage("load", after))
+        assert found[-1] == NONE or (found[-1] == OK and status == STORAGE and y.trainables() == newest)
+        y.train(images(y.shape, 1, 8)[0], 1)
+        assert y.storage("save", after) == OK
+        z = Learner(lib, "residual")
+        assert z.storage("load", after) == OK and z.trainables() == y.trainables()
+    assert OK in found and NONE in found
+
+
 # ---------------------------------------------------------------- the command
 
 
@@ -636,6 +732,7 @@ def test_memory_for_records_is_what_the_sizes_say(rememberer: tuple[ctypes.CDLL,
     room = (ctypes.c_uint64 * (least // 8 + 2))()
     assert device.call("remember", room, u32(least - 1)) == MEMORY
     assert device.call("remember", ctypes.byref(room, 4), u32(least)) == ALIGNMENT
+    assert device.call("remember", device.arena, u32(least)) == ARGUMENT
     assert device.call("remember", room, u32(least)) == OK
     guard = bytes(room)[least:]
     for n, image in enumerate(images(device.shape, 30, 5)):
@@ -649,6 +746,18 @@ def test_memory_for_records_is_what_the_sizes_say(rememberer: tuple[ctypes.CDLL,
     assert device.call("remember", None, u32(0)) == OK
     device.train(images(device.shape, 1)[0], 1)
     assert device.state().records == 0 and each > 2
+
+
+def test_records_do_not_depend_on_slicing(rememberer: tuple[ctypes.CDLL, Machine]) -> None:
+    """What is learned from in pieces becomes a record as what is learned from at once, and the same one."""
+    whole, sliced = (Learner(rememberer[0], "rememberer") for _ in range(2))
+    assert whole.remember(7) == sliced.remember(7) == OK
+    for n, image in enumerate(images(whole.shape, 20, 6)):
+        work = (0, 500, 1 << 31)[n % 3]
+        assert sliced.train_in_pieces(image, n % 5, work)[0] == whole.train(image, n % 5)
+        assert bytes(sliced.remembered) == bytes(whole.remembered)
+    assert whole.state().records == sliced.state().records == 7
+    assert whole.recall(3, 4) == sliced.recall(3, 4) and whole.trainables() == sliced.trainables()
 
 
 def test_without_memory_for_records_nothing_changes(rememberer: tuple[ctypes.CDLL, Machine]) -> None:

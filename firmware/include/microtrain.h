@@ -15,7 +15,8 @@
  * instances of each, live in one program.
  *
  * What is reentrant: all functions, for different instances. Calls for one instance must not overlap: one that comes while
- * another runs, from an interrupt or another task, changes nothing and returns MICROTRAIN_ERR_BUSY. Interrupts may call any
+ * another runs, from an interrupt or another task, changes nothing and returns MICROTRAIN_ERR_BUSY. Tasks on a core without
+ * atomic instructions (RV32IMC, Cortex-M0) need a lock of theirs. Interrupts may call any
  * function; none waits, none touches hardware but the rounding mode of the FPU, which is put back. The caller's storage
  * functions are what they are.
  *
@@ -105,7 +106,8 @@ struct microtrain_memory {
 };
 
 /* Two slots of flash, or of anything that keeps bytes, for what was learned. Functions return 0, or anything else where it
- * did not work. A slot is erased as a whole, to 0xff; then each unit of it is programmed once. */
+ * did not work. A slot is erased as a whole, to 0xff; then each unit of it is programmed once. Offsets and sizes of read are
+ * multiples of 4; the memory that they are given may lie at any address. */
 struct microtrain_storage {
     void *context; /* given to each function */
     int (*read)(void *context, uint32_t slot, uint32_t offset, void *to, uint32_t size);
@@ -138,7 +140,7 @@ const char *microtrain_text(int status);
 int microtrain_sizes(const struct microtrain_model *model, struct microtrain_sizes *sizes);
 
 /* Make an instance: the state after conversion, seed 1, rate 1. Also starts over one that is in use.
- * ERR_ARGUMENT (NULL), ERR_MEMORY (too small), ERR_ALIGNMENT. Time: a pass over the trainables. No call for the instance may
+ * ERR_ARGUMENT (NULL, or memory that overlaps), ERR_MEMORY (too small), ERR_ALIGNMENT. Time: a pass over the trainables. No call for the instance may
  * run: this one does not notice. */
 int microtrain_init(struct microtrain *m, const struct microtrain_model *model, const struct microtrain_memory *memory);
 
@@ -160,7 +162,8 @@ int microtrain_feed_row(struct microtrain *m, uint32_t y, const uint8_t *row);
 int microtrain_feed(struct microtrain *m, const uint8_t *input);
 
 /* Sound in the place of rows, for a model that was converted with --frontend: `count` samples from sample `at` of the input
- * on, in blocks of any size, in order; 0 starts an input, and what is in already is passed over. A row is made where it is
+ * on, in blocks of any size, in order; 0 starts an input, and what is in already is passed over. Behind a
+ * row of microtrain_feed_row it starts anew. A row is made where it is
  * complete. ERR_ARGUMENT (NULL, or no front end, or beyond sound_samples), ERR_ORDER. Time: a pass over the samples, and for
  * each row that they complete a transform and that row's. */
 int microtrain_feed_sound(struct microtrain *m, uint32_t at, const int16_t *samples, uint32_t count);
@@ -188,11 +191,12 @@ int microtrain_train(struct microtrain *m, uint32_t label, float *loss);
 int microtrain_train_target(struct microtrain *m, const float *target, float *loss);
 
 /* Memory for records of old inputs, for a model that was converted with --replay: what the frozen layers made of an input,
- * which may be less than the input itself. From now on an input that is learned from or looked at in one call may become a
+ * which may be less than the input itself. From now on an input that is learned from or looked at may become a
  * record. The classes share the room evenly, and the records of a class are a fair draw of its inputs. There is room for
  * (bytes - memory_bytes) / record_bytes + classes of them, as microtrain_sizes says; the model's header has a macro for it.
  * What was there is forgotten, as it is by microtrain_reset and without power. memory: 8-byte aligned, kept in use; NULL: no
- * records from now on. ERR_NO_RECORDS (converted without), ERR_ALIGNMENT, ERR_MEMORY (less than memory_bytes). */
+ * records from now on. ERR_NO_RECORDS (converted without), ERR_ALIGNMENT, ERR_MEMORY (less than memory_bytes), ERR_ARGUMENT
+ * (it overlaps the memory of microtrain_init). */
 int microtrain_remember(struct microtrain *m, void *memory, uint32_t bytes);
 
 /* A training step on one of the records, each in its turn, at left / of of the rate: for (left = n; left; left--) is a
@@ -207,7 +211,7 @@ int microtrain_recall(struct microtrain *m, uint32_t left, uint32_t of, float *l
  * work: how much a piece does, in units of about an instruction of a Cortex-M4F. Kernels stop between units of a few rows or
  * channels, and a piece does one of them at least, so it may be as long as the longest unit. The model's header bounds the
  * instructions of a piece, and has the number for a bound: docs/embed.md.
- * loss: set by the last piece of a training step; may be NULL. An input that is learned from in pieces becomes no record.
+ * loss: set by the last piece of a training step; may be NULL. A record of an input is made by a piece of its own.
  *
  * begin: errors as of the functions above, and then nothing is under way. step: ERR_ORDER without a begin.
  * Time: each is a piece. */
@@ -233,12 +237,14 @@ int microtrain_imprint_head(struct microtrain *m, uint32_t *classes);
 
 /* Save what was learned. A power cut at any moment leaves the last save or this one. Time: the storage's, which has no
  * bound here; a slot is erased when it is full. ERR_ARGUMENT (NULL, or a function of it), ERR_SLOT (too small),
- * ERR_OTHER_MODEL and ERR_FORMAT (the slots hold what another model or version saved; microtrain_forget erases it),
+ * ERR_OTHER_MODEL and ERR_FORMAT (the slots hold what another model or version saved, or a storage with another
+ * program_bytes or larger slots; microtrain_forget erases it),
  * ERR_STORAGE (a function failed, or what was written does not read back: the last save stays). */
 int microtrain_save(struct microtrain *m, const struct microtrain_storage *storage);
 
 /* Load the newest save, and the seed, the rate and the counts with it. MICROTRAIN_NONE where there is none: nothing
- * changes. Errors as of save. Time: the storage's, and a few passes over the trainables. Only where the arena is smaller
+ * changes. Errors as of save. Time: the storage's, and a few passes over the trainables. What is being fed, statistics,
+ * and what is under way are lost, behind ERR_STORAGE too. Only where the arena is smaller
  * than the trainables can ERR_STORAGE cost what was learned: the state is then that of a reset. */
 int microtrain_load(struct microtrain *m, const struct microtrain_storage *storage);
 
@@ -247,7 +253,7 @@ int microtrain_load(struct microtrain *m, const struct microtrain_storage *stora
 int microtrain_forget(struct microtrain *m, const struct microtrain_storage *storage);
 
 /* Kernels against built-in vectors, the model's tables against their CRC, each word of the arena. An input that was being
- * fed is lost. ERR_KERNEL, ERR_TABLES, ERR_ARENA. Time: a pass over the model's tables, a few over the arena, and the
+ * fed, and statistics, are lost. Kernels are left out where the arena is too small for the vectors. ERR_KERNEL, ERR_TABLES, ERR_ARENA. Time: a pass over the model's tables, a few over the arena, and the
  * vectors'. */
 int microtrain_selftest(struct microtrain *m);
 

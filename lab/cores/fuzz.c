@@ -19,7 +19,7 @@ struct expected {
     int made, under_way;
     int scored;                              /* an inference in pieces was the last call */
     uint32_t rows, heard;                    /* that are in; samples */
-    enum { PURE, MIXED, UNKNOWN } order;     /* whether rows came behind samples */
+    enum { PURE, UNKNOWN } order;            /* whether it is known how many samples are in */
     enum { STAYS, MAY_SLIDE, MAYBE } slides; /* whether the input can move on */
     uint32_t hears;                          /* samples that are in then */
     struct {
@@ -154,8 +154,8 @@ static void make(struct expected *x)
 /* Rows that are in, once this one is. */
 static void took(struct expected *x, uint32_t y)
 {
-    x->order = y == 0 ? PURE : x->heard != 0 && x->order == PURE ? MIXED : x->order;
-    x->heard = y == 0 ? 0 : x->heard;
+    x->order = PURE;
+    x->heard = 0;
     x->rows = y + 1;
     x->slides = STAYS;
 }
@@ -194,22 +194,20 @@ static void feed(struct expected *x)
     }
 }
 
-/* Samples: mostly those that follow, else some that are in already, or leave a gap, or are too many. Rows behind samples
- * leave room for fewer of them than the input has. */
+/* Samples: mostly those that follow, else some that are in already, or leave a gap, or are too many. */
 static void hear(struct expected *x)
 {
     uint32_t all = sizes.sound_samples, most = all ? all : 9;
     uint32_t at = x->order == UNKNOWN ? 0 : draw(4) ? x->heard : draw(most + 2);
     uint32_t count = draw(3) && at <= most ? most - at : draw(most + 2); /* all the rest, or any number */
-    int wanted = let_in(x), other = wanted, again = at != 0 && at <= x->heard && count <= x->heard - at;
+    int wanted = let_in(x), again = at != 0 && at <= x->heard && count <= x->heard - at;
     if (wanted == MICROTRAIN_OK) {
         wanted = !all || at > all || count > all - at  ? MICROTRAIN_ERR_ARGUMENT
                  : at != 0 && !again && at != x->heard ? MICROTRAIN_ERR_ORDER
                                                        : MICROTRAIN_OK;
-        other = wanted == MICROTRAIN_OK && x->order == MIXED && at != 0 && !again ? MICROTRAIN_ERR_ARGUMENT : wanted;
     }
     int status = microtrain_feed_sound(&x->instance, at, noise + (at < SAMPLES - most ? at : 0), count);
-    expect("feed_sound", status, wanted, other);
+    expect("feed_sound", status, wanted, wanted);
     if (wanted != MICROTRAIN_OK || again) {
         return;
     }
@@ -217,11 +215,7 @@ static void hear(struct expected *x)
     x->heard = at + count;
     x->slides = STAYS;
     look(x);
-    if (x->order != PURE) { /* how far it has come is nobody's business: an input anew */
-        expect("feed", microtrain_feed(&x->instance, pixels), MICROTRAIN_OK, MICROTRAIN_OK);
-        took(x, 0);
-        x->rows = PROGRAM_HEIGHT;
-    } else if (x->heard == all) {
+    if (x->heard == all) {
         expect("rows of all samples", (int)x->rows, PROGRAM_HEIGHT, PROGRAM_HEIGHT);
         worked[HEARD]++;
     }
@@ -398,6 +392,9 @@ static void step(struct expected *x)
         status = microtrain_step(&x->instance, work, &loss);
     } while (status == MICROTRAIN_MORE && draw(64));
     expect("step", status, wanted, wanted == MICROTRAIN_OK ? MICROTRAIN_MORE : wanted);
+    if (x->under_way && x->room) {
+        count_records(x); /* a piece may have made one */
+    }
     if (x->under_way && status == MICROTRAIN_OK) {
         x->under_way = 0;
         x->rows = x->then.rows;

@@ -9,14 +9,14 @@
 
 #define SLOT_MAGIC 0x4c53544du   /* "MTSL" */
 #define RECORD_MAGIC 0x5243544du /* "MTCR"; another VERSION takes another: a damaged header does not tell them apart */
-#define ERASED 0xffffffffu
 
 enum { VERSION = 1, ALIGNMENT = 32 };
 
 /* At the start of a slot, cleared right before its erase and written right after it: only a slot with a whole one is
- * written to. Its layout stays with all versions. crc: of all before it. */
+ * written to. Its layout stays with all versions. crc: of all before it. The library alone says, and a firmware leaves
+ * ERASED: unit and bytes of the storage that the slot was laid out for; the last save that checkpoint_forget has ended. */
 struct slot_header {
-    uint32_t magic, version, model_id, erases, reserved[3], crc;
+    uint32_t magic, version, model_id, erases, unit, bytes, forgotten, crc;
 };
 
 /* In front of the trainables. crc: of all before it and of the trainables. model_id: ERASED in records of older firmware,
@@ -31,6 +31,13 @@ struct record {
 };
 #define HEADER_BYTES(c) round_up(sizeof(struct slot_header), PROGRAM_BYTES(c))
 #define RECORD_BYTES(c) round_up(sizeof(struct record), PROGRAM_BYTES(c))
+#ifdef MICROTRAIN_LIBRARY
+#define FITS(c, h) fits((c)->storage, h)
+#define ANY_IS_NEWER(c) ((c)->offset == 0 && (c)->saves == 0)
+#else
+#define FITS(c, h) 1
+#define ANY_IS_NEWER(c) ((c)->offset == 0)
+#endif
 _Static_assert(sizeof(struct slot_header) == ALIGNMENT, "records must begin at multiples of ALIGNMENT");
 _Static_assert(sizeof(struct record) % 4 == 0, "a record is written in words");
 
@@ -93,6 +100,14 @@ static int read_header(const struct checkpoint *c, uint32_t slot, struct slot_he
     return h->magic == SLOT_MAGIC && h->crc == crc32(0, (const uint8_t *)h, offsetof(struct slot_header, crc));
 }
 
+#ifdef MICROTRAIN_LIBRARY
+/* Whether records are where this storage looks for them. Of a slot that has grown it sees them all. */
+static int fits(const struct microtrain_storage *storage, const struct slot_header *h)
+{
+    return h->unit == ERASED || (h->unit == storage->program_bytes && h->bytes <= storage->slot_bytes);
+}
+#endif
+
 /* Whose records a slot holds, by its header. */
 enum owner { NOBODY, THIS_MODEL, ANOTHER };
 
@@ -102,7 +117,7 @@ static enum owner owner(const struct checkpoint *c, uint32_t slot)
     if (!read_header(c, slot, &h)) {
         return NOBODY;
     }
-    return h.version == VERSION && h.model_id == CHECKPOINT_INFO(c)->id ? THIS_MODEL : ANOTHER;
+    return h.version == VERSION && h.model_id == CHECKPOINT_INFO(c)->id && FITS(c, &h) ? THIS_MODEL : ANOTHER;
 }
 
 /* Places in the slot to look for records of this model. Without a header each record speaks for itself, since a damaged one
@@ -135,7 +150,7 @@ static int newest(struct checkpoint *c)
         for (uint32_t i = 0; i < count; i++) {
             uint32_t offset = record_offset(c, i),
                      number = read_word(c, slot, offset + offsetof(struct record, number));
-            if ((c->offset == 0 || newer(number, c->saves)) && whole(c, slot, offset)) {
+            if ((ANY_IS_NEWER(c) || newer(number, c->saves)) && whole(c, slot, offset)) {
                 c->slot = slot;
                 c->offset = offset;
                 c->saves = number;
@@ -154,18 +169,52 @@ static void look_at_slots(struct checkpoint *c)
             continue;
         }
         c->erases[slot] = h.erases;
-        if (owner(c, slot) == ANOTHER && !blank(c, slot, HEADER_BYTES(c), ALIGNMENT)) {
-            c->status = h.version == VERSION ? CHECKPOINT_ERR_MODEL : CHECKPOINT_ERR_VERSION;
+        enum owner whose = owner(c, slot);
+        if (whose == ANOTHER && !(FITS(c, &h) && blank(c, slot, HEADER_BYTES(c), ALIGNMENT))) {
+            c->status = h.version == VERSION && FITS(c, &h) ? CHECKPOINT_ERR_MODEL : CHECKPOINT_ERR_VERSION;
             c->model_id = h.model_id;
             c->version = h.version;
         }
+#ifdef MICROTRAIN_LIBRARY
+        if (whose == THIS_MODEL && h.forgotten != ERASED && (c->saves == 0 || newer(h.forgotten, c->saves))) {
+            c->saves = h.forgotten;
+        }
+#endif
     }
 }
+
+#ifdef MICROTRAIN_LIBRARY
+
+/* The trainables of a record, which are read once more: what comes is compared with its CRC again. Where the arena has room
+ * they are collected there, so that a failure loses nothing. */
+static void load_trainables(const struct checkpoint *c, struct session *s, const struct record *r)
+{
+    uint32_t size = KEPT_BYTES(c);
+    uint8_t *to = size > INFO(s)->arena_bytes ? TRAINABLES(s) : ARENA(s);
+    session_take_arena(s);
+    slot_read(c, c->slot, c->offset + RECORD_BYTES(c), to, size);
+    if (crc_of(c, r, place_in_memory(to)) != r->crc) {
+        *c->failed = 1;
+    }
+    if (!*c->failed && to != TRAINABLES(s)) {
+        memcpy(TRAINABLES(s), to, size);
+    }
+}
+
+#else
+
+static void load_trainables(const struct checkpoint *c, struct session *s, const struct record *r)
+{
+    (void)r;
+    memcpy(TRAINABLES(s), board_slot(c->slot) + c->offset + RECORD_BYTES(c), KEPT_BYTES(c));
+}
+
+#endif
 
 static void restore(struct checkpoint *c, struct session *s)
 {
     struct record r = read_record(c, c->slot, c->offset);
-    slot_load(c, s, c->offset + RECORD_BYTES(c));
+    load_trainables(c, s, &r);
     if (READ_FAILED(c)) {
         return;
     }
@@ -209,8 +258,10 @@ uint32_t checkpoint_slot_bytes(const struct model_info *info)
 void checkpoint_find(struct checkpoint *c)
 {
     if (look(c)) {
+        struct record r = read_record(c, c->slot, c->offset);
         c->status = CHECKPOINT_OK;
-        c->saved_step = read_record(c, c->slot, c->offset).step;
+        c->saved_step = r.step;
+        *c->failed |= r.number != c->saves;
     }
 }
 
@@ -235,6 +286,18 @@ static int strike(const struct checkpoint *c, uint32_t slot, uint32_t offset, ui
     return read_word(c, slot, offset) != magic;
 }
 
+static void say_layout(const struct checkpoint *c, struct slot_header *h)
+{
+#ifdef MICROTRAIN_LIBRARY
+    h->unit = PROGRAM_BYTES(c);
+    h->bytes = c->storage->slot_bytes;
+    h->forgotten = c->forgotten;
+#else
+    (void)c;
+    h->unit = h->bytes = h->forgotten = ERASED;
+#endif
+}
+
 /* Erase a slot and give it its header. An erase that is cut short might leave the old one. */
 static int erase(struct checkpoint *c, uint32_t slot)
 {
@@ -246,7 +309,7 @@ static int erase(struct checkpoint *c, uint32_t slot)
     c->erases[slot]++;
     struct slot_header h = {
         .magic = SLOT_MAGIC, .version = VERSION, .model_id = CHECKPOINT_INFO(c)->id, .erases = c->erases[slot]};
-    memset(h.reserved, 0xff, sizeof h.reserved);
+    say_layout(c, &h);
     h.crc = crc32(0, (const uint8_t *)&h, offsetof(struct slot_header, crc));
     int status = slot_program(c, slot, 0, &h, sizeof h);
     return status == BOARD_OK ? CHECKPOINT_OK : CHECKPOINT_ERR_FLASH;
@@ -393,6 +456,9 @@ int checkpoint_forget(struct checkpoint *c)
     if (!strike_all_but_the_newest(c)) {
         return CHECKPOINT_ERR_FLASH;
     }
+#ifdef MICROTRAIN_LIBRARY /* of what an erase leaves of the last slot, the header of the first one says that it is past */
+    c->forgotten = c->saves ? c->saves : ERASED;
+#endif
     int status = CHECKPOINT_OK;
     for (uint32_t turn = 0; turn < BOARD_SLOTS; turn++) {
         uint32_t slot = FORGET_SLOT(c, turn);

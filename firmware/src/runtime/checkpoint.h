@@ -17,8 +17,11 @@
 
 #include "session.h"
 
+#define ERASED 0xffffffffu /* a word of flash that nothing has been written to */
+
 #ifdef MICROTRAIN_LIBRARY
 enum { BOARD_SLOTS = 2, BOARD_OK = 0, BOARD_ERR_FLASH = -3 };
+enum { PROGRAM_BYTES_MIN = 4, PROGRAM_BYTES_MAX = 256 }; /* units of a storage */
 #endif
 
 enum {
@@ -41,7 +44,8 @@ struct checkpoint {
 #ifdef MICROTRAIN_LIBRARY
     const struct microtrain_model *model;
     const struct microtrain_storage *storage;
-    int *failed; /* set to 1 where the storage could not be read */
+    int *failed;        /* set to 1 where the storage could not be read */
+    uint32_t forgotten; /* number of a save that an erase ends, and of all before it; ERASED: it ends none */
 #endif
 #if MODEL_FLEET_BYTES > 0
     uint32_t again; /* 1: the trainables of the newest record are saved once more, in the place of the present ones */

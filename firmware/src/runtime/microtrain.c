@@ -43,6 +43,7 @@ int microtrain_feed_row(struct microtrain *m, uint32_t y, const uint8_t *row)
     if (status != MICROTRAIN_OK) {
         return leave(&call, status);
     }
+    s->heard = 0; /* sound has come to its end */
 #endif
     return leave(&call, session_put_row(s, y, row));
 }

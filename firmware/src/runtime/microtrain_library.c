@@ -6,11 +6,6 @@
 
 #ifdef MICROTRAIN_LIBRARY
 
-enum {
-    PROGRAM_BYTES_MIN = 4,
-    PROGRAM_BYTES_MOST = 256,
-};
-
 uint32_t microtrain_version(void)
 {
     return MICROTRAIN_VERSION;
@@ -32,7 +27,7 @@ const char *microtrain_text(int status)
         "nothing has been looked at yet",
         "the statistics hold as many samples as they can",
         "the storage holds what another model has learned; microtrain_forget erases it",
-        "the storage holds saves of another version; microtrain_forget erases them",
+        "the storage holds saves of another version or of other slots; microtrain_forget erases them",
         "the slots are too small, or their sizes do not fit together",
         "the storage failed, or does not hold what is written; the last save stays",
         "a kernel does not compute what it should",
@@ -88,6 +83,13 @@ static int aligned(const void *p)
     return (uintptr_t)p % 8 == 0;
 }
 
+/* Whether two pieces of memory have a byte in common. */
+static int overlap(const void *p, uint32_t bytes, const void *other, uint32_t other_bytes)
+{
+    uintptr_t a = (uintptr_t)p, b = (uintptr_t)other;
+    return a - b < other_bytes || b - a < bytes;
+}
+
 int microtrain_init(struct microtrain *m, const struct microtrain_model *model, const struct microtrain_memory *memory)
 {
     if (!m || !model || !memory || !memory->arena || !memory->trainables) {
@@ -96,16 +98,24 @@ int microtrain_init(struct microtrain *m, const struct microtrain_model *model, 
     if (!aligned(m) || !aligned(memory->arena) || !aligned(memory->trainables)) {
         return MICROTRAIN_ERR_ALIGNMENT;
     }
-    if (memory->arena_bytes < model->info.arena_bytes || memory->trainable_bytes < model->info.trainable_bytes) {
+    uint32_t arena = model->info.arena_bytes, learned = model->info.trainable_bytes;
+    if (memory->arena_bytes < arena || memory->trainable_bytes < learned) {
         return MICROTRAIN_ERR_MEMORY;
     }
+    if (overlap(memory->arena, arena, memory->trainables, learned) || overlap(m, sizeof *m, memory->arena, arena) ||
+        overlap(m, sizeof *m, memory->trainables, learned)) {
+        return MICROTRAIN_ERR_ARGUMENT;
+    }
     struct instance *i = inside(m);
+    i->magic = 0; /* until it is made, an interrupt finds none */
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
     memset(i, 0, sizeof *i);
-    i->magic = MAGIC;
     i->session.model = model;
     i->session.memory = (struct model_memory){.arena = memory->arena, .trainables = memory->trainables};
     i->session.guard.classes = model->targets ? model->guesses : model->info.classes;
     session_init(&i->session);
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    i->magic = MAGIC;
     return MICROTRAIN_OK;
 }
 
@@ -184,6 +194,10 @@ int microtrain_remember(struct microtrain *m, void *memory, uint32_t bytes)
     if (memory && bytes < replay_bytes(s->model, s->model->info.classes)) {
         return leave(&call, MICROTRAIN_ERR_MEMORY);
     }
+    if (memory && (overlap(memory, bytes, m, sizeof *m) || overlap(memory, bytes, ARENA(s), INFO(s)->arena_bytes) ||
+                   overlap(memory, bytes, TRAINABLES(s), INFO(s)->trainable_bytes))) {
+        return leave(&call, MICROTRAIN_ERR_ARGUMENT);
+    }
     replay_give(s, memory, bytes);
     return leave(&call, MICROTRAIN_OK);
 }
@@ -222,6 +236,7 @@ static int begin_at(struct instance *i, enum job job, uint32_t step)
 {
     i->job = job;
     i->next = step;
+    i->kept = 0;
     i->pace = (struct pace){0};
     return MICROTRAIN_OK;
 }
@@ -229,6 +244,13 @@ static int begin_at(struct instance *i, enum job job, uint32_t step)
 static int begin(struct instance *i, enum job job)
 {
     return begin_at(i, job, 0);
+}
+
+/* Whether the next piece makes a record of the input, which is between the front's steps and the others then. */
+static int keeps_next(const struct instance *i)
+{
+    const struct session *s = &i->session;
+    return i->job == TRAINING && i->next == s->model->record_step && KEEPS(s) && !i->kept;
 }
 
 int microtrain_feed_row_begin(struct microtrain *m, uint32_t y, const uint8_t *row)
@@ -299,11 +321,16 @@ int microtrain_recall_begin(struct microtrain *m, uint32_t left, uint32_t of)
     return leave(&call, status == MICROTRAIN_OK ? begin_at(i, RECALLING, i->session.model->record_step) : status);
 }
 
-/* The next of the model's steps, or a part of it: a piece never takes two, since few count their work. Returns 1 where
- * some are left. */
+/* The next of the model's steps, or a part of it, or the record between two of them: a piece never takes two, since few
+ * count their work. Returns 1 where some are left. */
 static int run_step(struct instance *i)
 {
     const struct microtrain_model *model = i->session.model;
+    if (keeps_next(i)) {
+        session_keep(&i->session, i->pass.label);
+        i->kept = 1;
+        return 1;
+    }
     model->step(&i->session.memory, i->next, &i->pass);
     i->next += !i->pace.paused;
     return i->next < (i->job == INFERENCE ? model->forward_steps : model->steps);
@@ -376,17 +403,18 @@ static int check_storage(const struct microtrain_storage *storage)
         return MICROTRAIN_ERR_ARGUMENT;
     }
     uint32_t unit = storage->program_bytes;
-    if (unit < PROGRAM_BYTES_MIN || unit > PROGRAM_BYTES_MOST || (unit & (unit - 1)) != 0) {
+    if (unit < PROGRAM_BYTES_MIN || unit > PROGRAM_BYTES_MAX || (unit & (unit - 1)) != 0) {
         return MICROTRAIN_ERR_SLOT;
     }
-    return storage->slot_bytes % unit == 0 && storage->slot_bytes > PROGRAM_BYTES_MOST ? MICROTRAIN_OK
-                                                                                       : MICROTRAIN_ERR_SLOT;
+    int fits = storage->slot_bytes % unit == 0 && storage->slot_bytes > PROGRAM_BYTES_MAX;
+    return fits ? MICROTRAIN_OK : MICROTRAIN_ERR_SLOT;
 }
 
 static struct checkpoint slots_of(struct instance *i, const struct microtrain_storage *storage)
 {
     i->read_failed = 0;
-    return (struct checkpoint){.model = i->session.model, .storage = storage, .failed = &i->read_failed};
+    return (struct checkpoint){
+        .model = i->session.model, .storage = storage, .failed = &i->read_failed, .forgotten = ERASED};
 }
 
 int microtrain_save(struct microtrain *m, const struct microtrain_storage *storage)
@@ -404,7 +432,7 @@ int microtrain_save(struct microtrain *m, const struct microtrain_storage *stora
     return leave(&call, status);
 }
 
-/* The newest save of a storage, or none. Where reading it failed the session may be half loaded: see microtrain.h. */
+/* The newest save of a storage, or none. Where it could not be read to the end, see microtrain.h. */
 static int load(struct instance *i, const struct microtrain_storage *storage)
 {
     struct checkpoint c = slots_of(i, storage);

@@ -379,6 +379,7 @@ void session_place_row(struct session *s, uint32_t y, const uint8_t *pixels)
     if (y == 0) {
         start_image(s);
     }
+    s->heard = 0; /* sound has come to its end */
     store_pixels(s, MODEL(s, row)(OF(s)), 0, pixels, ROW_BYTES(s));
 }
 
@@ -399,6 +400,11 @@ int session_begin(struct session *s, uint32_t label, struct model_pass *pass)
     session_take_arena(s);
     *pass = (struct model_pass){.train = 1, .label = label, .sgd = next_sgd(s, s->rate)};
     return MICROTRAIN_OK;
+}
+
+void session_keep(struct session *s, uint32_t label)
+{
+    replay_keep(s, label, s->seed, s->step);
 }
 
 void session_end(struct session *s, const struct model_pass *pass)

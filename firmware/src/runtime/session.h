@@ -132,9 +132,10 @@ void session_took_row(struct session *s);
 /* The first class with the largest logit of the last inference. */
 uint32_t session_best(struct session *s);
 
-/* A training step by the caller's hand: begin, then model->step for each of model->steps, then end. The input becomes no
- * record. */
+/* A training step by the caller's hand: begin, then model->step for each of model->steps, then end. Behind
+ * model->record_step of them keep makes a record of the input, as the reservoir decides. */
 int session_begin(struct session *s, uint32_t label, struct model_pass *pass);
+void session_keep(struct session *s, uint32_t label);
 void session_end(struct session *s, const struct model_pass *pass);
 
 /* The same on a record, from step model->record_step on, with a factor on the rate. ERR_EMPTY. */

@@ -11,10 +11,7 @@
 
 #ifdef MICROTRAIN_LIBRARY
 
-enum {
-    PROGRAM_BYTES_MAX = 256, /* that go into a slot at once */
-    READ_BYTES = 64,         /* of a slot that are looked at at once */
-};
+enum { READ_BYTES = 64 }; /* of a slot that are looked at at once */
 
 #define CHECKPOINT_INFO(c) (&(c)->model->info)
 #define KEPT_BYTES(c) (CHECKPOINT_INFO(c)->trainable_bytes)
@@ -103,18 +100,6 @@ static int slot_erase(const struct checkpoint *c, uint32_t slot)
     return status == 0 ? BOARD_OK : BOARD_ERR_FLASH;
 }
 
-/* The trainables of a record. Where the arena has room they are collected there, so that a failure loses nothing. */
-static void slot_load(const struct checkpoint *c, struct session *s, uint32_t offset)
-{
-    uint32_t size = INFO(s)->trainable_bytes;
-    uint8_t *to = size > INFO(s)->arena_bytes ? TRAINABLES(s) : ARENA(s);
-    session_take_arena(s);
-    slot_read(c, c->slot, offset, to, size);
-    if (!*c->failed && to != TRAINABLES(s)) {
-        memcpy(TRAINABLES(s), to, size);
-    }
-}
-
 #else
 
 #define CHECKPOINT_INFO(c) ((void)(c), &model_info)
@@ -176,11 +161,6 @@ static inline int slot_erase(const struct checkpoint *c, uint32_t slot)
 {
     (void)c;
     return board_slot_erase(slot);
-}
-
-static inline void slot_load(const struct checkpoint *c, struct session *s, uint32_t offset)
-{
-    memcpy(TRAINABLES(s), board_slot(c->slot) + offset, KEPT_BYTES(c));
 }
 
 #endif

@@ -14,13 +14,20 @@
 
 #define MAGIC 0x4e49544du /* "MTIN" */
 
+#if defined(__GCC_ATOMIC_INT_LOCK_FREE) && __GCC_ATOMIC_INT_LOCK_FREE == 2
+#define ATOMIC 1
+#else
+#define ATOMIC 0 /* RV32IMC, Cortex-M0: a call of the C library would take its place */
+#endif
+
 enum job { NO_JOB, ROW, INFERENCE, TRAINING, RECALLING };
 
 struct instance {
-    uint32_t magic;
+    volatile uint32_t magic;
     volatile uint32_t running; /* a call is under way */
     uint32_t job;              /* what runs in pieces */
     uint32_t next;             /* step of it */
+    uint32_t kept;             /* 1: its input has become a record, or has been left out */
     uint32_t scored;           /* 1: the scores of an inference in pieces can be read */
     int read_failed;           /* by the storage */
     uint32_t slides;           /* of the session, behind an inference in pieces */
@@ -83,19 +90,52 @@ static inline int under_way(const struct instance *i)
     return i->job != NO_JOB;
 }
 
+/* Whether the instance is free; it is this call's from then on. A core without atomic instructions is interrupted by calls
+ * that end before this one goes on, and only by those. */
+static inline int take(struct instance *i)
+{
+#if ATOMIC
+    return __atomic_exchange_n(&i->running, 1u, __ATOMIC_ACQUIRE) == 0;
+#else
+    uint32_t free = i->running == 0;
+    i->running = 1;
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    return (int)free;
+#endif
+}
+
+static inline void let_go(struct instance *i)
+{
+#if ATOMIC
+    __atomic_store_n(&i->running, 0u, __ATOMIC_RELEASE);
+#else
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    i->running = 0;
+#endif
+}
+
+static inline struct call refused(int status)
+{
+    return (struct call){NULL, status, 0};
+}
+
+/* What is asked of the instance is asked behind `take`: a call from an interrupt in front of that has ended. */
 static struct call enter(struct microtrain *m, enum needs needs)
 {
     struct instance *i = m ? inside(m) : NULL;
     if (!i) {
-        return (struct call){NULL, MICROTRAIN_ERR_ARGUMENT, 0};
+        return refused(MICROTRAIN_ERR_ARGUMENT);
     }
     if (i->magic != MAGIC) {
-        return (struct call){NULL, MICROTRAIN_ERR_INSTANCE, 0};
+        return refused(MICROTRAIN_ERR_INSTANCE);
     }
-    if (i->running || (needs == NEEDS_NO_STEP && under_way(i))) {
-        return (struct call){NULL, MICROTRAIN_ERR_BUSY, 0};
+    if (!take(i)) {
+        return refused(MICROTRAIN_ERR_BUSY);
     }
-    i->running = 1;
+    if (needs == NEEDS_NO_STEP && under_way(i)) {
+        let_go(i);
+        return refused(MICROTRAIN_ERR_BUSY);
+    }
     i->scored = 0;
     return (struct call){i, MICROTRAIN_OK, fpu_enter()};
 }
@@ -112,7 +152,7 @@ static inline int status_of_row(const struct session *s, uint32_t y, const uint8
 static int leave(const struct call *call, int status)
 {
     fpu_leave(call->fpu);
-    call->instance->running = 0;
+    let_go(call->instance);
     return status;
 }
 
