@@ -37,7 +37,8 @@ def write_json(path: Path, document: Any) -> None:
 
 
 def unpacked(archive: Path, folder: Path) -> Path:
-    """The one folder that a tar archive holds, as `folder`; unpacked where there is none yet.
+    """The one folder that a tar archive holds, as `folder`; unpacked where there is none yet. Of several
+    processes that unpack it at once the first one's stays.
 
     Errors   FileError where the archive is missing or damaged
     """
@@ -51,6 +52,8 @@ def unpacked(archive: Path, folder: Path) -> Path:
             file.extractall(part)
         next(p for p in part.iterdir() if p.is_dir()).replace(folder)
     except (OSError, tarfile.TarError, StopIteration) as error:
+        if folder.is_dir():
+            return folder
         raise FileError(
             f"{archive} cannot be unpacked ({error}): MICROTRAIN_DATA names the folder it is in."
         ) from error
