@@ -27,6 +27,7 @@ LAB = (
     "cores",
     "coverage",
     "fleet",
+    "floor",
     "forgetting",
     "golden",
     "house",

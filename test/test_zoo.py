@@ -16,8 +16,8 @@ def case(name: str) -> Case:
 
 
 def test_forty_architectures_are_asked_about() -> None:
-    assert len({each.name for each in CASES}) == 49
-    assert sum(not each.told for each in CASES) == 14
+    assert len({each.name for each in CASES}) == 51
+    assert sum(not each.told for each in CASES) == 17
 
 
 @pytest.mark.parametrize("name", ["resnet8", "mobilenet_v1_025", "ds_cnn", "lenet5", "vit_cifar_onnx"])
@@ -36,11 +36,11 @@ def test_what_is_not_told_wrong_or_slow_is_said() -> None:
     row = {
         "obstacles": [f"layer a: {cases.NORM} is not supported"],
         "estimated": {"weights": 1000, "flash": 2000},
-        "true": {"weights": 1019, "flash": 2100},
+        "true": {"weights": 1019, "flash": 2200},
         "processor_seconds": 12.0,
     }
     assert cli.wrong(asked, row) == [
         f"is not told of: {cases.HEAVY}",
-        "flash is 2,100 B, not 2,000 B",
+        "flash is 2,200 B, not 2,000 B",
         "took 12.0 s",
     ]

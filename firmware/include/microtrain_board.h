@@ -64,7 +64,7 @@ struct microtrain {
 
 #define MICROTRAIN_LINKED NULL /* in the place of a model, its memory and a storage */
 
-enum { MICROTRAIN_ERR_ERASE = -21 }; /* of microtrain_forget: a slot of the flash cannot be erased */
+enum { MICROTRAIN_ERR_ERASE = -22 }; /* of microtrain_forget: a slot of the flash cannot be erased */
 
 /* ---- the model */
 
