@@ -16,9 +16,8 @@
  *
  * What is reentrant: all functions, for different instances. Calls for one instance must not overlap: one that comes while
  * another runs, from an interrupt or another task, changes nothing and returns MICROTRAIN_ERR_BUSY. Tasks on a core without
- * atomic instructions (RV32IMC, Cortex-M0) need a lock of theirs. Interrupts may call any
- * function; none waits, none touches hardware but the rounding mode of the FPU, which is put back. The caller's storage
- * functions are what they are.
+ * atomic instructions (RV32IMC, Cortex-M0) need a lock of theirs. Interrupts may call any function; none waits, none touches
+ * hardware but the rounding mode of the FPU, which is put back. The caller's storage functions are what they are.
  *
  * Time: of feeding, predicting and training it depends on the model alone, never on the data; docs/embed.md has numbers.
  * Each function says its own. Behind an error it is less.
@@ -140,8 +139,8 @@ const char *microtrain_text(int status);
 int microtrain_sizes(const struct microtrain_model *model, struct microtrain_sizes *sizes);
 
 /* Make an instance: the state after conversion, seed 1, rate 1. Also starts over one that is in use.
- * ERR_ARGUMENT (NULL, or memory that overlaps), ERR_MEMORY (too small), ERR_ALIGNMENT. Time: a pass over the trainables. No call for the instance may
- * run: this one does not notice. */
+ * ERR_ARGUMENT (NULL, or memory that overlaps), ERR_MEMORY (too small), ERR_ALIGNMENT. Time: a pass over the trainables. No
+ * call for the instance may run: this one does not notice. */
 int microtrain_init(struct microtrain *m, const struct microtrain_model *model, const struct microtrain_memory *memory);
 
 /* Forget all training, statistics, and what is under way; seed and rate stay. Time: a pass over the trainables and the
@@ -162,10 +161,10 @@ int microtrain_feed_row(struct microtrain *m, uint32_t y, const uint8_t *row);
 int microtrain_feed(struct microtrain *m, const uint8_t *input);
 
 /* Sound in the place of rows, for a model that was converted with --frontend: `count` samples from sample `at` of the input
- * on, in blocks of any size, in order; 0 starts an input, and what is in already is passed over. Behind a
- * row of microtrain_feed_row it starts anew. A row is made where it is
- * complete. ERR_ARGUMENT (NULL, or no front end, or beyond sound_samples), ERR_ORDER. Time: a pass over the samples, and for
- * each row that they complete a transform and that row's. */
+ * on, in blocks of any size, in order; 0 starts an input, and what is in already is passed over. Behind a row of
+ * microtrain_feed_row it starts anew. A row is made where it is complete. ERR_ARGUMENT (NULL, or no front end, or beyond
+ * sound_samples), ERR_ORDER. Time: a pass over the samples, and for each row that they complete a transform and that
+ * row's. */
 int microtrain_feed_sound(struct microtrain *m, uint32_t at, const int16_t *samples, uint32_t count);
 
 /* Inference on the input, which is used up. scores: float [classes], larger is likelier, not normalised; of a regression
@@ -244,8 +243,8 @@ int microtrain_save(struct microtrain *m, const struct microtrain_storage *stora
 
 /* Load the newest save, and the seed, the rate and the counts with it. MICROTRAIN_NONE where there is none: nothing
  * changes. Errors as of save. Time: the storage's, and a few passes over the trainables. What is being fed, statistics,
- * and what is under way are lost, behind ERR_STORAGE too. Only where the arena is smaller
- * than the trainables can ERR_STORAGE cost what was learned: the state is then that of a reset. */
+ * and what is under way are lost, behind ERR_STORAGE too. Only where the arena is smaller than the trainables can ERR_STORAGE
+ * cost what was learned: the state is then that of a reset. */
 int microtrain_load(struct microtrain *m, const struct microtrain_storage *storage);
 
 /* Erase both slots, whatever they hold; what is in memory stays. A power cut leaves the newest save or none. ERR_ARGUMENT,
@@ -253,8 +252,8 @@ int microtrain_load(struct microtrain *m, const struct microtrain_storage *stora
 int microtrain_forget(struct microtrain *m, const struct microtrain_storage *storage);
 
 /* Kernels against built-in vectors, the model's tables against their CRC, each word of the arena. An input that was being
- * fed, and statistics, are lost. Kernels are left out where the arena is too small for the vectors. ERR_KERNEL, ERR_TABLES, ERR_ARENA. Time: a pass over the model's tables, a few over the arena, and the
- * vectors'. */
+ * fed, and statistics, are lost. Kernels are left out where the arena is too small for the vectors. ERR_KERNEL, ERR_TABLES,
+ * ERR_ARENA. Time: a pass over the model's tables, a few over the arena, and the vectors'. */
 int microtrain_selftest(struct microtrain *m);
 
 /* How it stands, also between pieces and while a call runs, when the numbers may be of its midst; never ERR_BUSY.

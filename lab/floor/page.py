@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -60,10 +61,7 @@ def sums(found: Found) -> str:
         "|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for phase, (measured, rows) in found.items():
-        for op, title in GROUPS.items():
-            own = [row for row in rows if row.op == op]
-            if own:
-                lines.append(_line(f"{phase}: {title}", own))
+        lines += [_line(title, own) for title, own in kinds(phase, rows)]
         inside = sum(row.measured for row in rows)
         around = measured.instructions - inside
         lines.append(f"| {phase}: all else | | | | | | {millions(around)} | |")
@@ -71,8 +69,20 @@ def sums(found: Found) -> str:
     return "\n".join(lines)
 
 
+def kinds(phase: str, rows: list[Row]) -> Iterator[tuple[str, list[Row]]]:
+    """The rows by the kind of work that they are, with its title."""
+    for op, title in GROUPS.items():
+        own = [row for row in rows if row.op == op]
+        if own:
+            yield f"{phase}: {title}", own
+
+
+def bound_of(rows: list[Row]) -> Bound:
+    return sum((row.bound for row in rows), Bound())
+
+
 def _line(title: str, rows: list[Row], measured: int | None = None) -> str:
-    bound = sum((row.bound for row in rows), Bound())
+    bound = bound_of(rows)
     taken = sum(row.measured for row in rows) if measured is None else measured
     parts = " | ".join(millions(getattr(bound, part)) for part in PARTS)
     return f"| {title} | {parts} | {millions(bound.total)} | {millions(taken)} | {taken / bound.total:.2f} |"
@@ -82,8 +92,7 @@ def estimated(found: Found) -> str:
     """Cycles, beside the instructions."""
     lines = ["| | floor | instructions | cycles to issue them | of waiting |", "|---|---:|---:|---:|---:|"]
     for phase, (measured, rows) in found.items():
-        least = sum(row.bound.total for row in rows)
-        counts = (least, measured.instructions, measured.issue, measured.stalls)
+        counts = (bound_of(rows).total, measured.instructions, measured.issue, measured.stalls)
         lines.append(f"| {phase} | " + " | ".join(millions(count) for count in counts) + " |")
     return "\n".join(lines)
 
@@ -106,17 +115,12 @@ def by_layer(rows: list[Row]) -> str:
 
 def draw(found: Found, path: Path) -> None:
     """Each kind of work as a bar: the floor's parts, and what is taken beyond them."""
-    bars = [
-        (f"{phase}: {title}", own)
-        for phase, (_, rows) in found.items()
-        for op, title in GROUPS.items()
-        if (own := [row for row in rows if row.op == op])
-    ]
+    bars = [kind for phase, (_, rows) in found.items() for kind in kinds(phase, rows)]
     with mpl.rc_context({"font.size": 9, "svg.hashsalt": "microtrain", "svg.fonttype": "none"}):
         figure = Figure(figsize=(9, 0.34 * len(bars) + 1.2), layout="constrained")
         axes = figure.subplots()
         for place, (_, own) in enumerate(bars):
-            bound, left = sum((row.bound for row in own), Bound()), 0.0
+            bound, left = bound_of(own), 0.0
             for part, colour in PARTS.items():
                 size = getattr(bound, part) / 1e6
                 axes.barh(place, size, left=left, color=colour, height=0.7)
