@@ -219,44 +219,50 @@ ALWAYS_INLINE int8_t *result_of(const struct recurrent *p, const void *state, in
     return !p->last ? y + row * p->units : row + 1u == p->rows ? y : NULL;
 }
 
-void gru_rows_s8(const struct recurrent *p, uint32_t count, const int8_t *x, int8_t *y, void *state, void *scratch)
+/* A cell's row kernel; where it is a literal, it is called by name. */
+typedef void row_kernel(const struct recurrent *p, const int8_t *x, int8_t *y, void *state, int16_t *scratch,
+                        uint32_t unit PACED);
+
+/* `count` rows from the next one on; y: where its result goes. */
+ALWAYS_INLINE void rows_of(const struct recurrent *p, row_kernel *row, uint32_t count, const int8_t *x, int8_t *y,
+                           void *state, void *scratch)
 {
     for (y -= ((struct state *)state)->row * p->units; count; count--, x += p->inputs) {
-        gru_row(p, x, result_of(p, state, y), state, scratch, 0 UNPACED);
+        row(p, x, result_of(p, state, y), state, scratch, 0 UNPACED);
     }
+}
+
+void gru_rows_s8(const struct recurrent *p, uint32_t count, const int8_t *x, int8_t *y, void *state, void *scratch)
+{
+    rows_of(p, gru_row, count, x, y, state, scratch);
 }
 
 void lstm_rows_s8(const struct recurrent *p, uint32_t count, const int8_t *x, int8_t *y, void *state, void *scratch)
 {
-    for (y -= ((struct state *)state)->row * p->units; count; count--, x += p->inputs) {
-        lstm_row(p, x, result_of(p, state, y), state, scratch, 0 UNPACED);
+    rows_of(p, lstm_row, count, x, y, state, scratch);
+}
+
+/* A window, its state of `bytes` in front of what the rows need. */
+ALWAYS_INLINE void window_of(const struct recurrent *p, row_kernel *kernel, uint32_t bytes, const int8_t *x, int8_t *y,
+                             void *scratch PACED)
+{
+    uint32_t unit = 0;
+    for (uint32_t row = PACE_OUTER(); row < p->rows && !PACE_PAUSED(); row++) {
+        unit = PACE_INNER();
+        if (row + unit == 0) {
+            recurrent_begin(scratch, bytes);
+        }
+        int16_t *rest = (int16_t *)(void *)((uint8_t *)scratch + bytes);
+        kernel(p, x + row * p->inputs, result_of(p, scratch, y), scratch, rest, unit PACE);
     }
 }
 
 void gru_fwd_s8(const struct recurrent *p, const int8_t *x, int8_t *y, void *scratch PACED)
 {
-    const uint32_t bytes = gru_state(p);
-    uint32_t unit = 0;
-    for (uint32_t row = PACE_OUTER(); row < p->rows && !PACE_PAUSED(); row++) {
-        unit = PACE_INNER();
-        if (row + unit == 0) {
-            recurrent_begin(scratch, bytes);
-        }
-        int16_t *rest = (int16_t *)(void *)((uint8_t *)scratch + bytes);
-        gru_row(p, x + row * p->inputs, result_of(p, scratch, y), scratch, rest, unit PACE);
-    }
+    window_of(p, gru_row, gru_state(p), x, y, scratch PACE);
 }
 
 void lstm_fwd_s8(const struct recurrent *p, const int8_t *x, int8_t *y, void *scratch PACED)
 {
-    const uint32_t bytes = lstm_state(p);
-    uint32_t unit = 0;
-    for (uint32_t row = PACE_OUTER(); row < p->rows && !PACE_PAUSED(); row++) {
-        unit = PACE_INNER();
-        if (row + unit == 0) {
-            recurrent_begin(scratch, bytes);
-        }
-        int16_t *rest = (int16_t *)(void *)((uint8_t *)scratch + bytes);
-        lstm_row(p, x + row * p->inputs, result_of(p, scratch, y), scratch, rest, unit PACE);
-    }
+    window_of(p, lstm_row, lstm_state(p), x, y, scratch PACE);
 }
