@@ -123,7 +123,7 @@ def test_random_calls_reach_what_each_function_is_for(tmp_path: Path) -> None:
     """On one model or the other; and on one alone some do not, which is a failure."""
     made = tiny.sessions(tmp_path)
     found = fuzzing.tried(made, tmp_path, 7, 8000)
-    assert found[:2] == (8000, []) and len(found.worked) == 14
+    assert found[:2] == (8000, []) and len(found.worked) == 15
     assert min(found.worked.values()) > 10
     lacks = {line.split()[0] for line in fuzzing.tried(made[1:2], tmp_path, 7, 4000).failures}
     assert lacks == {"train", "imprint", "recall", "feed_sound", "slide"}
@@ -140,7 +140,7 @@ def not_called(source: str) -> set[str]:
 
 
 def test_random_calls_are_of_every_public_function() -> None:
-    source = "".join((fuzzing.FUZZ.parent / name).read_text() for name in ("fuzz.c", "fuzz_fleet.h"))
+    source = "".join(file.read_text() for file in fuzzing.FUZZ.parent.glob("fuzz*.[ch]"))
     assert not_called(source) == set()
     assert not_called(source.replace("microtrain_text(", "text(")) == {"microtrain_text"}
 
@@ -157,19 +157,47 @@ ONE_FUNCTION = {  # file, right, wrong, what is said of it
         "failed",
     ),
     "diverged": ("compress.c", "if (!sound(shared, learned)) {", "if (!rule) {", "fleet_update returned 0"),
+    "a load that fails": (
+        "checkpoint.c",
+        "to = size > INFO(s)->arena_bytes ? TRAINABLES(s) : ARENA(s)",
+        "to = TRAINABLES(s)",
+        "what a load leaves returned 0",
+    ),
+    "the newest save": (
+        "checkpoint.c",
+        "turn = c->status == CHECKPOINT_NONE ? 0 : 1;",
+        "turn = 0;",
+        "load returned 1, not 0",
+    ),
+    "another model": (
+        "checkpoint.c",
+        "h.model_id == CHECKPOINT_INFO(c)->id && FITS",
+        "FITS",
+        "save returned 0, not -12",
+    ),
+    "steps of a save": ("checkpoint.c", "s->step = r.step;", "", "what is loaded was saved last"),
+    "twice programmed": (
+        "checkpoint.c",
+        "record_offset(c, i), stride(c))) {",
+        "record_offset(c, i), 4)) {",
+        "ended with -6",
+    ),
     "mask": ("mask.c", "masks[k].minus ? 0u - s[i]", "masks[k].minus ? s[i]", "fleet_masked's values"),
 }
+
+
+FOUND_SOON = ("scores", "diverged", "steps of a save", "a load that fails")
 
 
 @pytest.mark.parametrize(
     ("file", "right", "wrong", "said"),
     [
-        pytest.param(*bug, id=name, marks=[] if name in ("scores", "diverged") else [pytest.mark.slow])
+        pytest.param(*bug, id=name, marks=[] if name in FOUND_SOON else [pytest.mark.slow])
         for name, bug in ONE_FUNCTION.items()
     ],
 )
 def test_a_bug_of_one_function_is_found(file: str, right: str, wrong: str, said: str, tmp_path: Path) -> None:
-    made = tiny.sessions(tmp_path)[2 if file == "replay.c" else 0]
+    made = tiny.sessions(tmp_path)[2 if file in ("replay.c", "checkpoint.c") else 0]
     source = made.library / "src/microtrain" / file
     assert right in source.read_text()
     source.write_text(source.read_text().replace(right, wrong))

@@ -265,17 +265,22 @@ void checkpoint_find(struct checkpoint *c)
     }
 }
 
-#endif
+void checkpoint_load(struct checkpoint *c, struct session *s)
+{
+    restore(c, s);
+}
+
+#else
 
 void checkpoint_load(struct checkpoint *c, struct session *s)
 {
-#ifndef MICROTRAIN_LIBRARY /* there it is zero but for what belongs to the caller */
     memset(c, 0, sizeof *c);
-#endif
     if (look(c)) {
         restore(c, s);
     }
 }
+
+#endif
 
 /* Clear the magic word of a header or record at offset, so that it does not count any more. Returns 0 where it stays. */
 static int strike(const struct checkpoint *c, uint32_t slot, uint32_t offset, uint32_t magic)

@@ -22,6 +22,7 @@
 #ifdef MICROTRAIN_LIBRARY
 enum { BOARD_SLOTS = 2, BOARD_OK = 0, BOARD_ERR_FLASH = -3 };
 enum { PROGRAM_BYTES_MIN = 4, PROGRAM_BYTES_MAX = 256 }; /* units of a storage */
+enum { SLOT_HEADER_BYTES = 32 };
 #endif
 
 enum {
@@ -58,7 +59,7 @@ struct checkpoint {
     uint32_t saved_step;          /* session.step of the newest record */
 };
 
-/* Look at the slots and load the newest record, if there is one. */
+/* Look at the slots and load the newest record, if there is one; in the library, load what checkpoint_find has found. */
 void checkpoint_load(struct checkpoint *c, struct session *s);
 
 #ifdef MICROTRAIN_LIBRARY

@@ -396,7 +396,7 @@ int microtrain_scores(struct microtrain *m, float *scores, uint32_t *label)
     return leave(&call, MICROTRAIN_OK);
 }
 
-/* Whether the storage can be one, and has room for its own bookkeeping. */
+/* Whether the storage can be one: a slot has room for its header, and for a look at what is behind. */
 static int check_storage(const struct microtrain_storage *storage)
 {
     if (!storage || !storage->read || !storage->program || !storage->erase || !storage->sync) {
@@ -406,8 +406,8 @@ static int check_storage(const struct microtrain_storage *storage)
     if (unit < PROGRAM_BYTES_MIN || unit > PROGRAM_BYTES_MAX || (unit & (unit - 1)) != 0) {
         return MICROTRAIN_ERR_SLOT;
     }
-    int fits = storage->slot_bytes % unit == 0 && storage->slot_bytes > PROGRAM_BYTES_MAX;
-    return fits ? MICROTRAIN_OK : MICROTRAIN_ERR_SLOT;
+    uint32_t header = unit > SLOT_HEADER_BYTES ? unit : (uint32_t)SLOT_HEADER_BYTES;
+    return storage->slot_bytes % unit == 0 && storage->slot_bytes >= 2 * header ? MICROTRAIN_OK : MICROTRAIN_ERR_SLOT;
 }
 
 static struct checkpoint slots_of(struct instance *i, const struct microtrain_storage *storage)
