@@ -94,7 +94,7 @@ def test_arrays_of_numbers_are_samples(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        (np.zeros(120, np.float32), "store them as the model does"),
+        (np.zeros(120, np.float32), "not been told how they become bytes"),
         (np.zeros(119, np.int8), "119 numbers, and the model takes 120"),
         (np.zeros(1 << 21, np.int8), "2,097,"),
         (np.array([{}], object), "damaged"),

@@ -31,7 +31,7 @@ from microtrain.device.client import Device
 from microtrain.device.errors import AnswerError
 from microtrain.device.link import ProgramPort
 from microtrain.device.protocol import SOUND, Frame, encode
-from microtrain.samples.kind import heard
+from microtrain.samples.kind import told
 from microtrain.samples.log_mel import log_mel, mel_bands, tables
 from microtrain.samples.sounds import changes, load_sound, placed, read_wav
 from microtrain.samples.source import load, vary
@@ -40,7 +40,7 @@ from microtrain.simulate.cli import main as simulate_main
 TEXT = "log-mel:rate=8000,frame=128,hop=64,bands=12,fmin=100"
 CEPSTRUM = f"mfcc{TEXT.removeprefix('log-mel')},coefficients=12"
 ROWS = 10
-SHAPE = heard((ROWS, 12, 1), parse(TEXT))
+SHAPE = told((ROWS, 12, 1), parse(TEXT))
 
 
 def write_wav(path: Path, samples: np.ndarray, rate: int = 8000, bits: int = 16, channels: int = 1) -> Path:
@@ -325,7 +325,7 @@ def test_coefficients_are_heard_on_the_device(made: Path, tmp_path: Path) -> Non
     assert read_plan(out / "plan.json").input.sound == parse(text)
     export(tmp_path / "library", out, "words")
     assert_heard(
-        Learner(shared(tmp_path / "library"), "words"), data / "word3/0.wav", heard((ROWS, 8, 1), parse(text))
+        Learner(shared(tmp_path / "library"), "words"), data / "word3/0.wav", told((ROWS, 8, 1), parse(text))
     )
 
 

@@ -79,10 +79,10 @@ def numbers(path: Path) -> None:
 
 def sound(path: Path) -> None:
     from microtrain.base.sound import EXAMPLE, parse
-    from microtrain.samples.kind import heard
+    from microtrain.samples.kind import told
     from microtrain.samples.sounds import load_sound
 
-    load_sound(path, heard((4, 40, 1), parse(EXAMPLE)))
+    load_sound(path, told((4, 40, 1), parse(EXAMPLE)))
 
 
 def targets(path: Path) -> None:

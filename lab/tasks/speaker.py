@@ -17,7 +17,7 @@ from microtrain.base.commands import run
 from microtrain.device.client import Device
 from microtrain.device.session import Settings
 from microtrain.emulator import EmulatedPort
-from microtrain.samples.kind import heard
+from microtrain.samples.kind import told
 from microtrain.samples.sounds import vary
 from microtrain.simulate.blueprint import load_blueprint
 from microtrain.simulate.machine import Machine, library
@@ -90,7 +90,7 @@ def lesson(own: list[Recording], rows: np.ndarray, seed: int) -> Lesson:
     rest = [k for k in range(len(own)) if k not in set(learned)]
     words = np.array([one.word for one in own])
     sound = front_end()
-    shape = heard((spoken.ROWS, sound.bands, 1), sound)
+    shape = told((spoken.ROWS, sound.bands, 1), sound)
     varied = [[vary(own[k].path, shape, WAYS, v)[:, :, 0] for v in range(VARIANTS)] for k in learned]
     return Lesson(np.array(varied), words[learned], np.array(turns), (rows[rest], words[rest]), seed)
 

@@ -14,6 +14,7 @@ from .errors import FileError, short
 from .reading import reading
 from .schema import NOT_IN_FILE, OPTIONAL, AtLeast, Matches, OneOf, decode, encode, key
 from .sound import LogMel
+from .units import Units
 
 FORMAT = 1
 TARGET_LOSSES = {"huber": "regression", "squares": "regression", "labels": "multilabel"}
@@ -45,6 +46,7 @@ class Input:
     """stored = sat8(rint(pixel * gain + offset)), by channel.
 
     sound  what makes its rows, None: nothing
+    units  of numbers that become its bytes, None: pixels
     hop    rows by which windows move on, None: each comes whole
     """
 
@@ -52,6 +54,7 @@ class Input:
     gain: Floats
     offset: Floats
     sound: LogMel | None = field(default=None, metadata=OPTIONAL)
+    units: Units | None = field(default=None, metadata=OPTIONAL)
     hop: Count | None = field(default=None, metadata=OPTIONAL)
 
 

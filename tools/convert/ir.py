@@ -17,7 +17,8 @@ import numpy as np
 
 from microtrain.base.errors import Error
 from microtrain.base.sound import LogMel
-from microtrain.samples.kind import heard
+from microtrain.base.units import Units
+from microtrain.samples.kind import told
 
 Shape = tuple[int, int, int]
 
@@ -247,6 +248,7 @@ class Graph:
     codes     how a record keeps its tensors; without an entry as they are
     imprint   features of which the covariance is kept together (memory/imprint.py); 0: no statistics
     sound     the front end that makes the input's rows of sound; None: they come as they are
+    units     of numbers that become the input's bytes; None: pixels
     fleet     bytes of an update that the board makes itself (memory/fleet.py); 0: its gateway does
     compression  of the weights of frozen layers (quantize/compress.py); None: all are int8
     fixed     convolutions are requantized in fixed point (numeric.fixed_outputs), not in float32
@@ -266,6 +268,7 @@ class Graph:
     imprint: int = 0
     classes: tuple[str, ...] = field(default=())
     sound: LogMel | None = None
+    units: Units | None = None
     hop: int = 0
     fleet: int = 0
     compression: Compression | None = None
@@ -276,8 +279,8 @@ class Graph:
 
     @property
     def sample_shape(self) -> Shape:
-        """Of the input, with the front end where samples may be sounds."""
-        return heard(self.tensors[self.input.tensor].shape, self.sound)
+        """Of the input, with the front end where samples may be sounds, and the units of numbers."""
+        return told(self.tensors[self.input.tensor].shape, self.sound, self.units)
 
     @property
     def stored_input(self) -> tuple[str, ...]:

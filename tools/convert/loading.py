@@ -16,8 +16,8 @@ from .frontends.checkpoint import IMAGE, read_checkpoint
 from .frontends.module import LoadedModel, load_model
 from .ir import ConvertError, Graph
 from .names import safe_name
-from .normalisation import MeanAndStd, Normalisation, Origin
-from .quantize.calibrate import training_part
+from .normalisation import MeanAndStd, Normalisation, Origin, of_range
+from .quantize.calibrate import number_range, training_part
 from .quantize.fidelity_report import draw, print_report
 from .quantize.input_fit import advice
 from .quantize.int8 import warn_dead
@@ -25,12 +25,21 @@ from .quantize.ptq import Choices, calibration_images, knows_ranges, quantizatio
 
 
 def load(
-    model: Path, trust: bool, input_shape: tuple[int, ...] | None, given: MeanAndStd | None = None
+    model: Path,
+    trust: bool,
+    input_shape: tuple[int, ...] | None,
+    given: MeanAndStd | None = None,
+    samples: Path | None = None,
 ) -> LoadedModel:
-    """Read the model with the front end for its kind of file. given: how its images are normalised."""
+    """Read the model with the front end for its kind of file.
+
+    given    how its images are normalised
+    samples  of calibration, which may hold numbers in the units of the model
+    """
     if model.suffix != ".pkl":
         loaded = load_model(model, trust=trust, input_shape=input_shape, given=given)
-        return replace(loaded, graph=loaded.graph.replace(name=model_name(model)))
+        named = replace(loaded, graph=loaded.graph.replace(name=model_name(model)))
+        return in_units(named, samples) if samples and named.graph.units is None else named
     if given is not None:
         raise ConvertError(f"{model.name} says itself how its images are stored: leave --mean and --std out")
     shape = input_shape or (3, IMAGE, IMAGE)
@@ -40,6 +49,22 @@ def load(
     graph = read_checkpoint(model, shape[1])
     warn_dead(graph.name, graph.layers)
     return LoadedModel(graph, None, Normalisation((), (), Origin.FILE), (), "checkpoint")
+
+
+def in_units(loaded: LoadedModel, samples: Path) -> LoadedModel:
+    """The model for samples that hold numbers in its units, where they do.
+
+    Where nobody says how numbers become bytes, the range of the samples does.
+    """
+    found = number_range(samples, loaded.graph.sample_shape)
+    if found is None:
+        return loaded
+    normal, whole = loaded.normal, loaded.graph.input
+    if normal.origin in (Origin.ASSUMED, Origin.FORWARD):
+        own = normal.before(whole)
+        normal = of_range(*found, len(own.gain))
+        whole = normal.behind(own)
+    return replace(loaded, normal=normal, graph=loaded.graph.replace(input=whole, units=normal.units()))
 
 
 def model_name(model: Path) -> str:
@@ -90,7 +115,7 @@ def quantized_with_report(
 def announce(loaded: LoadedModel, images: np.ndarray, folder: Path | None) -> None:
     """Say what is taken to be true of the model's input, and what fits the images better."""
     say(f"input       {loaded.normal.sentence()}".replace("\n", "\n" + 12 * " "))
-    if loaded.normal.origin is Origin.STORED:
+    if loaded.normal.origin in (Origin.STORED, Origin.SAMPLES):
         return
     better = advice(loaded, images, training_part(folder) if folder else None)
     if better:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from microtrain.base.units import Units
 from microtrain.convert.ir import ConvertError, Input
 
 MeanAndStd = tuple[tuple[float, ...], tuple[float, ...]]  # one number each, or one a channel
@@ -28,6 +29,7 @@ class Origin(Enum):
     FORWARD = "forward() itself"
     ASSUMED = "assumed"
     STORED = "the file's int8"
+    SAMPLES = "the samples"
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,19 @@ class Normalisation:
         terms = zip(own.gain, own.offset, self.mean, self.std, strict=True)
         return Input(own.tensor, gain, tuple(-m / s * g + o for g, o, m, s in terms))
 
+    def before(self, whole: Input) -> Input:
+        """What forward() makes of what it takes. whole: the graph's input for pixels 0..255"""
+        gain = tuple(g * 255.0 * s for g, s in zip(whole.gain, self.std, strict=True))
+        terms = zip(whole.offset, self.mean, whole.gain, strict=True)
+        return Input(whole.tensor, gain, tuple(o + m * 255.0 * g for o, m, g in terms))
+
+    def units(self) -> Units:
+        """Of the numbers that forward() takes."""
+        scale = tuple(1.0 / (255.0 * s) for s in self.std)
+        low = tuple(-m / s for m, s in zip(self.mean, self.std, strict=True))
+        alike = len(set(scale)) == 1 and len(set(low)) == 1
+        return Units(scale[:1], low[:1]) if alike else Units(scale, low)
+
     def sentence(self) -> str:
         """What is taken to be true of the model's input, in a line or two of 80 columns."""
         if self.origin is Origin.ASSUMED:
@@ -55,6 +70,10 @@ class Normalisation:
             scale = 1.0 / (255.0 * self.std[0])
             zero = round(255.0 * self.mean[0]) - 128
             return f"int8 as in the file, {scale:g} * (q - {zero}); a byte that arrives is q + 128"
+        if self.origin is Origin.SAMPLES:
+            units = self.units()
+            span = f"{units.low[0]:.6g} to {units.high[0]:.6g}"
+            return f"numbers from {span}, as in the samples; others are clipped"
         if self.origin is Origin.FORWARD:
             what = "0..255" if self.std[0] < 1 else "0..1"
             return f"pixels as {what}, which {self.origin.value} normalises"
@@ -71,6 +90,12 @@ def as_stored(scale: float, zero: int, channels: int) -> Normalisation:
     return Normalisation(
         ((zero + 128) / 255.0,) * channels, (1.0 / (255.0 * scale),) * channels, Origin.STORED
     )
+
+
+def of_range(low: float, high: float, channels: int) -> Normalisation:
+    """Of numbers that lie between the two: the lowest is byte 0, the highest 255."""
+    width = high - low if high > low else max(abs(low), 1.0)
+    return Normalisation((-low / width,) * channels, (1.0 / width,) * channels, Origin.SAMPLES)
 
 
 def choose(given: MeanAndStd | None, entry: Any, where: str, own: Input) -> Normalisation:

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from microtrain.base import sound as front_end
+from microtrain.base import units
 from microtrain.base.errors import Error
-from microtrain.base.sound import parse
-from microtrain.samples.kind import Heard, heard
+from microtrain.samples.kind import sound_of, told
 
 from .conversation import COMPUTE_S, PROBE_S, Answer, Conversation, greet
 from .errors import AnswerError, DamagedError, DeviceError, NoAnswerError
@@ -129,10 +130,10 @@ class Device:
         if not self.info.hop:
             raise DeviceError(NO_HOP)
         stays = height - self.info.hop
-        if new.dtype == np.int16 and isinstance(self.info.shape, Heard):
-            heard = self.info.shape.sound.samples
+        sound = sound_of(self.info.shape)
+        if new.dtype == np.int16 and sound is not None:
             self._talk.command("slide", "ok slide", COMPUTE_S)
-            self._send_samples(new, heard(stays), heard(height))
+            self._send_samples(new, sound.samples(stays), sound.samples(height))
         else:
             self._must_be_rows(new, (self.info.hop, width, channels))
             self._talk.command("slide", "ok slide", COMPUTE_S)
@@ -212,8 +213,9 @@ class Device:
 
         Where the board has a front end, int16 [samples] of sound will do: the board makes the rows.
         """
-        if image.dtype == np.int16 and isinstance(self.info.shape, Heard):
-            needed = self.info.shape.sound.samples(self.info.shape[0])
+        sound = sound_of(self.info.shape)
+        if image.dtype == np.int16 and sound is not None:
+            needed = sound.samples(self.info.shape[0])
             self._talk.command("image", "ok image")
             self._send_samples(image, 0, needed)
             return
@@ -546,7 +548,11 @@ def parse_info(said: dict[str, str]) -> Info:
         board=said["board"],
         model=said["model"],
         model_id=said["id"],
-        shape=heard((h, w, c), parse(said["sound"]) if "sound" in said else None),
+        shape=told(
+            (h, w, c),
+            front_end.parse(said["sound"]) if "sound" in said else None,
+            units.parse(said["units"]) if "units" in said else None,
+        ),
         classes=int(said["classes"]),
         arena_bytes=int(said["arena"].split()[0]),
         trainable_bytes=int(said["trainable"].split()[0]),

@@ -9,23 +9,33 @@ from pathlib import Path
 import numpy as np
 
 from microtrain.base.sound import LogMel
+from microtrain.base.units import Units
 
 Shape = tuple[int, int, int]  # height, width, channels
 
 
-class Heard(tuple[int, int, int]):
-    """The shape of a sample whose rows a front end makes of sound."""
+class Told(tuple[int, int, int]):
+    """The shape of a sample, and how it is made of what is no bytes yet."""
 
-    sound: LogMel
+    sound: LogMel | None
+    units: Units | None
 
 
-def heard(shape: Shape, sound: LogMel | None) -> Shape:
-    """The shape, with the front end where there is one."""
-    if sound is None:
-        return shape
-    made = Heard(shape)
-    made.sound = sound
+def told(shape: Shape, sound: LogMel | None, units: Units | None = None) -> Shape:
+    """The shape, with the front end that makes its rows of sound, and the units of its numbers."""
+    made = Told(shape)
+    made.sound, made.units = sound, units
     return made
+
+
+def sound_of(shape: Shape) -> LogMel | None:
+    """The front end; None: rows come as they are."""
+    return shape.sound if isinstance(shape, Told) else None
+
+
+def units_of(shape: Shape) -> Units | None:
+    """None: nothing says how numbers become bytes."""
+    return shape.units if isinstance(shape, Told) else None
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """Samples that are no pictures: arrays of numbers, as the model's input stores them.
 
-A file .npy holds int8 or uint8 in the model's own order: [time][channels] of a series, a map
-[height][width][channels], or a vector of features. A file .bin holds the same int8 and nothing else.
+A file .npy holds numbers in the model's own order: [time][channels] of a series, a map
+[height][width][channels], or a vector of features. int8 and uint8 are what the model stores; other numbers
+are in the units that it was trained on. A file .bin holds the same int8 and nothing else.
 """
 
 from __future__ import annotations
@@ -14,35 +15,52 @@ import numpy as np
 from microtrain.base.errors import Error
 from microtrain.base.npz import read_npy
 
-from .kind import Kind, Shape
+from .kind import Kind, Shape, units_of
 
 SUFFIXES = frozenset({".npy", ".bin"})
-MOST_BYTES = 1 << 20
+MOST_NUMBERS = 1 << 20
+OUTSIDE = 0.01  # a sample of which more is clipped is told of
 
 
 def load_numbers(path: Path, shape: Shape) -> np.ndarray:
-    """A file as uint8 [h][w][c], int8 plus 128.
+    """A file as uint8 [h][w][c]: int8 plus 128, and numbers in the units of the shape.
 
-    Errors  Error where it is missing, holds other numbers than int8 or uint8, or not as many as it must
+    Errors  Error where it is missing, holds numbers of which nobody says how they become bytes, or not as
+            many as it must
     """
+    values = read_numbers(path, shape)
+    if values.dtype == np.uint8:
+        return values
+    if values.dtype == np.int8:
+        return (values.astype(np.int16) + 128).astype(np.uint8)
+    units = units_of(shape)
+    if units is None:
+        raise Error(
+            f"{path} holds {values.dtype} numbers, and the model has not been told how they become bytes: "
+            "convert it again with --calibration on files of this kind, or store int8."
+        )
+    return units.bytes(values)
+
+
+def read_numbers(path: Path, shape: Shape) -> np.ndarray:
+    """What a file holds, [h][w][c]: int8, uint8, or other finite numbers. Errors as load_numbers()."""
+    needed = math.prod(shape)
     try:
         size = path.stat().st_size
-        if size > MOST_BYTES:
-            raise Error(f"{path} is {size:,} B: a sample has {math.prod(shape):,} numbers.")
+        if size > 8 * MOST_NUMBERS:
+            raise Error(f"{path} is {size:,} B: a sample has {needed:,} numbers.")
         values = (
             np.frombuffer(path.read_bytes(), np.int8) if path.suffix.lower() == ".bin" else read_npy(path)
         )
     except OSError as error:
         raise Error(f"cannot read {path}: {error.strerror}.") from error
-    if values.dtype not in (np.int8, np.uint8):
-        raise Error(
-            f"{path} holds {values.dtype} numbers: store them as the model does, int8, x / scale + zero; "
-            "convert says both."
-        )
-    if values.size != math.prod(shape):
-        raise Error(f"{path} holds {values.size:,} numbers, and the model takes {math.prod(shape):,}.")
-    stored = values.astype(np.int16) + (128 if values.dtype == np.int8 else 0)
-    return stored.astype(np.uint8).reshape(shape)
+    if values.dtype.kind not in "iuf":
+        raise Error(f"{path} holds {values.dtype} and no numbers.")
+    if values.size != needed:
+        raise Error(f"{path} holds {values.size:,} numbers, and the model takes {needed:,}.")
+    if not np.all(np.isfinite(values)):
+        raise Error(f"{path} holds numbers that are infinite, or none: remove or replace it.")
+    return values.reshape(shape)
 
 
 def vary(path: Path, shape: Shape, ways: tuple[str, ...], variant: int) -> np.ndarray:
@@ -51,8 +69,11 @@ def vary(path: Path, shape: Shape, ways: tuple[str, ...], variant: int) -> np.nd
 
 
 def changes(path: Path, shape: Shape) -> tuple[str, ...]:
-    """Nothing is made to fit."""
-    return ()
+    """Whether some of it lies outside of what bytes can say."""
+    values, units = read_numbers(path, shape), units_of(shape)
+    if units is None or values.dtype.itemsize == 1 or units.outside(values) <= OUTSIDE:
+        return ()
+    return (f"clipped to {min(units.low):.4g} .. {max(units.high):.4g}",)
 
 
 KIND = Kind("array", SUFFIXES, load_numbers, vary, changes)

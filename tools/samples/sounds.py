@@ -12,7 +12,7 @@ from microtrain.base.errors import Error
 from microtrain.base.reading import reading
 from microtrain.base.sound import EXAMPLE, LogMel
 
-from .kind import Heard, Kind, Shape
+from .kind import Kind, Shape, sound_of
 from .log_mel import log_mel
 
 SUFFIXES = frozenset({".wav"})
@@ -33,17 +33,19 @@ def load_sound(path: Path, shape: Shape) -> np.ndarray:
 
 def spectrogram(samples: np.ndarray, shape: Shape) -> np.ndarray:
     """What a front end makes of int16 samples, as many as it needs: uint8 [h][w][c]"""
-    assert isinstance(shape, Heard)
-    return log_mel(shape.sound, samples).reshape(shape)
+    sound = sound_of(shape)
+    assert sound is not None
+    return log_mel(sound, samples).reshape(shape)
 
 
 def front_end(path: Path, shape: Shape) -> LogMel:
     """That of the model. Error where it has none."""
-    if not isinstance(shape, Heard):
+    sound = sound_of(shape)
+    if sound is None:
         raise Error(
             f"{path} is a sound, and the model has no front end: convert it with --frontend {EXAMPLE}."
         )
-    return shape.sound
+    return sound
 
 
 def read_wav(path: Path, rate: int) -> np.ndarray:

@@ -86,7 +86,7 @@ def images(data: Path) -> Dataset:
 
 def quantized(model: Path, wanted: Wanted) -> Graph:
     """The int8 forward graph, as `microtrain convert` makes it."""
-    loaded = load(model, wanted.trust, None, wanted.normalisation)
+    loaded = load(model, wanted.trust, None, wanted.normalisation, wanted.calibration)
     return quantized_with_report(loaded, Choices(wanted.calibration), False, None)[0]
 
 

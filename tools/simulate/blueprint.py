@@ -10,7 +10,7 @@ import numpy as np
 
 from microtrain.base.plan import IMPRINT, Plan, Scheme, Sram, Tensor, read_plan
 from microtrain.native.model import Regions
-from microtrain.samples.kind import heard
+from microtrain.samples.kind import told
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def blueprint(plan: Plan) -> Blueprint:
         name=plan.name,
         model_id=plan.model_id,
         scheme=plan.scheme,
-        shape=heard(plan.input.shape, plan.input.sound),
+        shape=told(plan.input.shape, plan.input.sound, plan.input.units),
         classes=plan.classes,
         gain=plan.input.gain,
         offset=plan.input.offset,

@@ -174,6 +174,9 @@ static int run_info(const struct protocol *p)
 #ifdef MODEL_SOUND
     reply_word("sound", MODEL_SOUND);
 #endif
+#ifdef MODEL_UNITS
+    reply_word("units", MODEL_UNITS);
+#endif
 #if MODEL_HOP > 0
     reply_pair("hop", MODEL_HOP);
 #endif

@@ -54,7 +54,9 @@ def document(compiled: Compiled, output: Output, source: Origin, budget: Budget 
         name=graph.name,
         model_id=output.model_id,
         source=source,
-        input=Input(image.shape, graph.input.gain, graph.input.offset, graph.sound, graph.hop or None),
+        input=Input(
+            image.shape, graph.input.gain, graph.input.offset, graph.sound, graph.units, graph.hop or None
+        ),
         classes=graph.tensors[graph.output].channels,
         scheme=compiled.scheme.summary(),
         budget=budget,

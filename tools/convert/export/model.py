@@ -7,9 +7,12 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from microtrain.base.errors import Error, short
 from microtrain.base.paths import FIRMWARE
 from microtrain.base.reading import reading
+from microtrain.base.units import parse
 
 from .sources import FOLDER, PREFIX, PRELUDE
 
@@ -129,7 +132,7 @@ def header(name: str, generated: Generated) -> str:
 #define {big}_ROW_BYTES ({big}_WIDTH * {big}_CHANNELS)
 #define {big}_INPUT_BYTES ({big}_HEIGHT * {big}_ROW_BYTES)
 {_records(big, generated)}
-{_pieces(big, generated)}#ifdef __cplusplus
+{_pieces(big, generated)}{_units(name, generated)}#ifdef __cplusplus
 extern "C" {{
 #endif
 
@@ -141,6 +144,33 @@ extern const struct microtrain_shared {name}{SHARED};
 #endif
 
 #endif
+"""
+
+
+def _units(name: str, generated: Generated) -> str:
+    """How numbers become the bytes of an input, as Units.bytes() does it; nothing for pixels."""
+    said = generated.defines.get("MODEL_UNITS")
+    if said is None:
+        return ""
+    units = parse(said.strip('"'))
+    inverse = np.float32(1) / np.array(units.scale, np.float32)
+    each = len(units.scale) > 1
+    values = {"inverse": inverse, "low": np.array(units.low, np.float32)}
+    tables = "".join(
+        f"    static const float {key}[] = {{{', '.join(f'{v:.9e}f' for v in numbers)}}};\n"
+        for key, numbers in values.items()
+    )
+    at = "channel" if each else "0"
+    return f"""\
+/* A number in the units that the model was trained on, {units.low[0]:.6g} to {units.high[0]:.6g}{
+        " in the first channel" if each else ""
+    }, as a byte of its input. Others are clipped. */
+static inline uint8_t {name}_byte(float number{", uint32_t channel" if each else ""})
+{{
+{tables}    float byte = (number - low[{at}]) * inverse[{at}] + 0.5f;
+    return (uint8_t)(byte < 0.0f ? 0.0f : byte < 256.0f ? byte : 255.0f);
+}}
+
 """
 
 

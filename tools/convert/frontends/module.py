@@ -107,7 +107,8 @@ def _quantized(
     if given is not None:
         raise ConvertError(f"{path.name} says itself how its samples are stored: leave --mean and --std out")
     normal = as_stored(*entry, len(graph.input.gain))
-    return LoadedModel(graph.replace(input=normal.behind(graph.input)), None, normal, (), kind)
+    graph = graph.replace(input=normal.behind(graph.input), units=normal.units())
+    return LoadedModel(graph, None, normal, (), kind)
 
 
 def _read(path: Path, kind: str, trust: bool, input_shape: tuple[int, ...] | None) -> Raw:

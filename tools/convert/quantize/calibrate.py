@@ -13,6 +13,8 @@ from microtrain.base.errors import Error, FileError
 from microtrain.base.npz import read_npz
 from microtrain.convert.ir import ConvertError, Shape
 from microtrain.samples.images import KIND, MODES
+from microtrain.samples.numbers import KIND as NUMBERS
+from microtrain.samples.numbers import read_numbers
 from microtrain.samples.source import kind_of, load, shorten, suffixes
 
 MAX_IMAGES = 1024
@@ -68,8 +70,7 @@ def _by(shape: tuple[int, ...]) -> str:
 
 def image_files(folder: Path) -> list[Path]:
     """Image files of a folder at any depth, by name; a folder in it without any is warned of."""
-    kinds = suffixes()
-    found = sorted(p for p in folder.rglob("*") if p.suffix.lower() in kinds and p.is_file())
+    found = _files(folder)
     filled = {parent for path in found for parent in path.parents}
     empty = [p for p in sorted(folder.rglob("*")) if p.is_dir() and p not in filled]
     if found and empty:
@@ -77,10 +78,24 @@ def image_files(folder: Path) -> list[Path]:
     return found
 
 
+def _files(folder: Path) -> list[Path]:
+    kinds = suffixes()
+    return sorted(p for p in folder.rglob("*") if p.suffix.lower() in kinds and p.is_file())
+
+
 def training_part(folder: Path) -> Path:
     """The folder `train` in a folder that has one; what lies beside it is there to test with."""
     inner = folder / TRAINING
     return inner if inner.is_dir() else folder
+
+
+def number_range(folder: Path, shape: Shape) -> tuple[float, float] | None:
+    """The smallest and the largest number of the calibration samples in a folder; None: it holds images, or
+    what is stored already."""
+    files = [p for p in _files(training_part(folder)) if kind_of(p) is NUMBERS]
+    arrays = (read_numbers(p, shape) for p in evenly(files, MAX_IMAGES))
+    found = [(float(a.min()), float(a.max())) for a in arrays if a.dtype.itemsize > 1]
+    return (min(low for low, _ in found), max(high for _, high in found)) if found else None
 
 
 def _folder(whole: Path, shape: Shape) -> np.ndarray:

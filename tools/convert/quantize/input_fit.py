@@ -76,12 +76,7 @@ def candidates(loaded: LoadedModel) -> list[tuple[str, Input]]:
     """Other normalisations to try, by the options that ask for them."""
     normal, entry = loaded.normal, loaded.graph.input
     channels = len(normal.mean)
-    # x * gain + offset that forward() does itself, from the whole and what is taken to come before it
-    own_gain = tuple(g * 255.0 * s for g, s in zip(entry.gain, normal.std, strict=True))
-    own_offset = tuple(
-        o + m * 255.0 * g for o, m, g in zip(entry.offset, normal.mean, entry.gain, strict=True)
-    )
-    own = replace(entry, gain=own_gain, offset=own_offset)
+    own = normal.before(entry)
     found = []
     for options, (mean, std) in CANDIDATES.items():
         if len(mean) in (1, channels):
