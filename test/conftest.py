@@ -101,7 +101,8 @@ def sanitized_program(example: Built, tmp_path_factory: pytest.TempPathFactory) 
 
 def of_example(factory: pytest.TempPathFactory, environment: str, example: Built) -> Path:
     """The example's files, built for another environment."""
-    folder = once(
-        factory, f"example-{environment}", lambda folder: build(folder, environment, example.folder) and None
-    )
-    return product(folder, environment)
+
+    def fill(folder: Path) -> None:
+        build(folder, environment, example.folder)
+
+    return product(once(factory, f"example-{environment}", fill), environment)
