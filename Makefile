@@ -31,6 +31,9 @@ help:
 	@echo "make fleet     boards that learn together: the demo, leakage, troubles, CIFAR-10: build/fleet.json (MICROTRAIN_DATA)"
 	@echo "make renode    the Robot suites, on Renode where it is installed and on the board model"
 
+# Two test processes fill two cores: threads of a BLAS that wait for work would only spin beside them.
+test test-all coverage: export OMP_NUM_THREADS := 1
+
 setup:
 	@scripts/setup.sh
 

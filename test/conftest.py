@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from pio_build import build, pio
+from pio_build import build, once, pio
 
 from microtrain.base.pio import BOARD, NATIVE, product
 
@@ -76,18 +76,33 @@ def build_example(scheme: Path, folder: Path, board: bool = True, *options: str)
 
 
 @pytest.fixture(scope="session")
+def example(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """The example with its sparse scheme. Tests read it and change nothing in it."""
+
+    def fill(folder: Path) -> None:
+        (folder / "log.txt").write_text(build_example(EXAMPLE / "scheme.yaml", folder).output)
+
+    folder = once(tmp_path_factory, "example", fill)
+    elf, program = (product(folder / "pio", name) for name in (BOARD, NATIVE))
+    return Built(folder / "generated", elf, program, (folder / "log.txt").read_text())
+
+
+@pytest.fixture(scope="session")
 def nucleo_elf(example: Built, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The very files that were converted for `example`, built for the smaller board."""
-    return build(tmp_path_factory.mktemp("nucleo") / "pio", "nucleo_f446re", example.folder)
+    return of_example(tmp_path_factory, "nucleo_f446re", example)
 
 
 @pytest.fixture(scope="session")
 def sanitized_program(example: Built, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same for this machine, under address and undefined behaviour sanitizers."""
-    return build(tmp_path_factory.mktemp("sanitized") / "pio", "native_asan", example.folder)
+    return of_example(tmp_path_factory, "native_asan", example)
 
 
-@pytest.fixture(scope="session")
-def example(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """The example with its sparse scheme."""
-    return build_example(EXAMPLE / "scheme.yaml", tmp_path_factory.mktemp("example"))
+def of_example(factory: pytest.TempPathFactory, environment: str, example: Built) -> Path:
+    """The example's files, built for another environment."""
+
+    def fill(folder: Path) -> None:
+        build(folder, environment, example.folder)
+
+    return product(once(factory, f"example-{environment}", fill), environment)

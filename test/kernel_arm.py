@@ -18,6 +18,7 @@ from elftools.elf.elffile import ELFFile
 from planting import KERNELS
 from unicorn import arm_const as arm
 
+from lab.objects import objects
 from microtrain.base.paths import ROOT
 from microtrain.convert.ops.host import kernels
 from microtrain.convert.reference import hostlib
@@ -66,33 +67,19 @@ def build(folder: Path, level: str = "-O2", cpu: str = "cortex-m7", kernels: Pat
     """ELF of all kernels, linked at the start of flash, for calls by symbol. kernels: their sources."""
     memory = folder / "memory.c"
     memory.write_text(MEMORY_C)
-    sources = [str(p) for p in sorted(kernels.glob("*.[cS]"))]
-    sources += [str(RINT)] if cpu == "cortex-m4" else [str(STUB)] if cpu == "cortex-m55" else []
+    sources = sorted(kernels.glob("*.[cS]"))
+    sources += [RINT] if cpu == "cortex-m4" else [STUB] if cpu == "cortex-m55" else []
     include = f"-I{ROOT / 'firmware' / 'include'}"
-    elf = folder / "kernels.elf"
-    link = (
-        "-nostdlib",
-        "-fno-builtin-memcpy",
-        "-fno-tree-loop-distribute-patterns",
-        f"-Wl,-Ttext={CODE_M55 if cpu == 'cortex-m55' else CODE:#x}",
-        "-Wl,-e0",
-    )
-    objects = folder / "memory.o"
+    flags = (*CPUS[cpu], *FLAGS, *level.split(), include)
     machine = (*CPUS[cpu], *FLAGS[:2])
-    subprocess.run([CC, *machine, "-O2", *link[1:3], "-c", str(memory), "-o", str(objects)], check=True)
-    command = [
-        CC,
-        *CPUS[cpu],
-        *FLAGS,
-        *level.split(),
-        include,
-        *sources,
-        str(objects),
-        link[0],
-        *link[3:],
-        "-o",
-        str(elf),
+    plain = ("-fno-builtin-memcpy", "-fno-tree-loop-distribute-patterns")
+    made = [
+        *objects(CC, flags, sources, kernels, folder / "objects"),
+        *objects(CC, (*machine, "-O2", *plain), [memory], folder, folder),
     ]
+    elf = folder / "kernels.elf"
+    link = ("-nostdlib", f"-Wl,-Ttext={CODE_M55 if cpu == 'cortex-m55' else CODE:#x}", "-Wl,-e0")
+    command = [CC, *flags, *map(str, made), *link, "-o", str(elf)]
     subprocess.run(command, check=True)
     return elf
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from lab.objects import objects
 from microtrain.convert.emit.code import generate
 from microtrain.convert.export.write import export
 from microtrain.convert.pipeline import Compiled
@@ -138,8 +139,9 @@ def sources(folder: Path) -> list[Path]:
 def shared(folder: Path, cc: str = "gcc", flags: Sequence[str] = ("-O2",)) -> ctypes.CDLL:
     """All of a library as one that this machine loads."""
     made = folder / f"library-{cc}.so"
-    command = [cc, *STRICT, *flags, "-fPIC", "-shared", f"-I{folder / 'src'}", *map(str, sources(folder))]
-    subprocess.run([*command, "-o", str(made)], check=True)
+    asked = (*STRICT, *flags, "-fPIC", "-Isrc")
+    parts = objects(cc, asked, sources(folder), folder, folder / f"objects-{cc}")
+    subprocess.run([cc, *flags, "-shared", *map(str, parts), "-o", str(made)], check=True)
     return ctypes.CDLL(str(made))
 
 

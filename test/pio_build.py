@@ -28,7 +28,7 @@ def pio(
 
 def build(workspace: Path, environment: str, model: Path = NULL_MODEL) -> Path:
     """Build one environment; returns the ELF or the program. AssertionError with the log where it fails."""
-    result = pio(workspace, "run", "-e", environment, model=model)
+    result = pio(workspace, "run", "-s", "-e", environment, model=model)
     assert result.returncode == 0, result.stdout + result.stderr
     return product(workspace, environment)
 
@@ -103,6 +103,6 @@ def with_bug(folder: Path, file: str, before: str, after: str) -> Path:
 def board_with_bug(folder: Path, file: str, before: str, after: str) -> Path:
     """The board's ELF of such a copy."""
     project = with_bug(folder, file, before, after)
-    result = pio(folder / "pio", "run", "-e", "disco_f746ng", project=project)
+    result = pio(folder / "pio", "run", "-s", "-e", "disco_f746ng", project=project)
     assert result.returncode == 0, result.stdout + result.stderr
     return folder / "pio/build/disco_f746ng/firmware.elf"

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from conftest import EXAMPLE, ROOT, Built
 
+from lab.objects import objects
 from microtrain.device.client import Device
 from microtrain.device.link import EmulatorPort, Port, ProgramPort
 
@@ -61,7 +62,8 @@ def test_clang_learns_the_same(example: Built, board: tuple[str, bytes, bytes], 
     sources += sorted((firmware / "src/board/host").glob("*.c")) + sorted(example.folder.glob("*.c"))
     include = [f"-I{firmware / 'include'}", f"-I{firmware / 'src'}", f"-I{example.folder}"]
     program = tmp_path / "program"
-    subprocess.run(["clang", *FLAGS, *include, *map(str, sources), "-lm", "-o", str(program)], check=True)
+    parts = objects("clang", (*FLAGS, *include), sources, ROOT, tmp_path / "objects")
+    subprocess.run(["clang", *map(str, parts), "-lm", "-o", str(program)], check=True)
     assert learn(ProgramPort(program)) == board
 
 

@@ -11,7 +11,8 @@ from library import STRICT, written
 from networks import residual_network
 from pages import c_files
 
-from lab.cores.machines import CORES, Core, linked, ran
+from lab.cores.machines import CORES, SEMIHOSTING, Core, linked, ran
+from lab.objects import objects
 from microtrain.convert.memory.replay import Request
 from microtrain.convert.pipeline import Passes, compile_graph
 from microtrain.convert.recording import with_buffer
@@ -126,8 +127,13 @@ def said(core: Core, folder: Path) -> str:
     engine = [*src.glob("*.c"), *(src / "microtrain").glob("*.c")]
     engine += (src / "microtrain").glob("*.S") if "arm" in core.cc else ()
     own = [folder / name for name in ("main.c", "flash.c", "board.c")]
-    flags = ["-std=c11", "-O2", "-Wl,--gc-sections", *core.flags, f"-I{src}", f"-I{folder}", *linked(core)]
-    subprocess.run([core.cc, *flags, *map(str, [*own, *sorted(engine)]), "-o", str(made)], check=True)
+    flags, specs = ("-std=c11", "-O2", *core.flags), SEMIHOSTING[:1] if core.qemu else ()
+    include = ("-Igarden/src", "-I.")
+    parts = objects(
+        core.cc, (*flags, *specs, *include), [*own, *sorted(engine)], folder, folder / f"objects-{core.name}"
+    )
+    link = [core.cc, *flags, "-Wl,--gc-sections", *linked(core), *map(str, parts)]
+    subprocess.run([*link, "-o", str(made)], check=True)
     return ran(core, made)
 
 

@@ -98,6 +98,10 @@ def loaded(elf: Path) -> list[tuple[str, bytes]]:
         return [(s.name, s.data()) for s in ELFFile(file).iter_sections() if s["sh_flags"] & 2 and s.data()]
 
 
+def test_a_link_ends_with_the_report_of_its_memory(log: str) -> None:
+    assert log.count("Worst stack: ") == 1
+
+
 def test_no_warning(log: str) -> None:
     assert "Compiling" in log
     assert "warning" not in log.lower()

@@ -300,23 +300,17 @@ def test_a_look_without_training(built: Built, digits: Path) -> None:
     assert after > before + 30
 
 
-def test_a_firmware_without_statistics_says_so(example_off: Built, digits: Path) -> None:
-    said = commanded(example_off.program, "train", digits / "train", "--imprint")
+def test_a_firmware_without_statistics_says_so(example: Built, digits: Path) -> None:
+    said = commanded(example.program, "train", digits / "train", "--imprint")
     assert "there are no statistics of features: convert the model with --imprint" in said
-    said = commanded(example_off.program, "imprint", digits / "train")
+    said = commanded(example.program, "imprint", digits / "train")
     assert "there are no statistics of features: convert the model with --imprint" in said
-    assert "no statistics" in commanded(example_off.program, "info")
+    assert "no statistics" in commanded(example.program, "info")
     with (
-        Device(EmulatedPort(example_off.elf)) as device,
+        Device(EmulatedPort(example.elf)) as device,
         pytest.raises(DeviceError, match="convert the model with --imprint"),
     ):
         device.imprint_head()
-
-
-@pytest.fixture(scope="module")
-def example_off(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    folder = tmp_path_factory.mktemp("off")
-    return build_example(EXAMPLE / "scheme.yaml", folder, True, "--imprint", "off")
 
 
 # ---- what conversion chooses

@@ -377,7 +377,8 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
 
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Builds the kernels with one text replaced everywhere in one file."""
+    """Builds the kernels with one text replaced everywhere in one file; objects of the others are kept."""
+    shared = tmp_path_factory.mktemp("objects")
 
     def build(fault: str) -> Twin:
         file, old, new, _ = FAULTS[fault]
@@ -387,7 +388,7 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Any:
         if text.count(old) == 0:
             pytest.fail(f"{file} no longer contains {old!r}: plant the fault elsewhere")
         (folder / file).write_text(text.replace(old, new))
-        return Twin(host.bound(hostlib.build(None, folder, folder, "-O0")))
+        return Twin(host.bound(hostlib.build(None, folder, shared, "-O0")))
 
     return build
 

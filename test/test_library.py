@@ -49,6 +49,7 @@ from test_recurrent import network as recurrent_network
 from test_stream import awkward_network
 
 from lab.networks import with_codes
+from lab.objects import objects
 from microtrain import __version__
 from microtrain.base.paths import FIRMWARE
 from microtrain.base.plan import Origin, text
@@ -245,11 +246,7 @@ def test_clang_compiles_it_without_warnings(folder: Path, tmp_path: Path) -> Non
     if shutil.which("clang") is None:
         pytest.skip("clang is not installed")
     flags = ["-std=c11", "-O1", "-Wall", "-Wextra", "-Wconversion", "-Wpedantic", "-Wshadow", "-Werror"]
-    for number, source in enumerate(sources(folder)):
-        made = tmp_path / f"{number}.o"
-        subprocess.run(
-            ["clang", *flags, f"-I{folder / 'src'}", "-c", str(source), "-o", str(made)], check=True
-        )
+    objects("clang", (*flags, "-Isrc"), sources(folder), folder, tmp_path)
 
 
 def test_headers_are_of_cpp_too(folder: Path, tmp_path: Path) -> None:

@@ -279,6 +279,6 @@ def built_with(changes: dict[str, str], folder: Path) -> Path:
         assert before in text
         text = text.replace(before, after)
     header.write_text(text)
-    result = pio(folder / "pio", "run", "-e", "nucleo_f446re", model=NULL_MODEL, project=project)
+    result = pio(folder / "pio", "run", "-s", "-e", "nucleo_f446re", model=NULL_MODEL, project=project)
     assert result.returncode == 0, result.stdout + result.stderr
     return folder / "pio/build/nucleo_f446re/firmware.elf"

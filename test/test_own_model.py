@@ -19,6 +19,7 @@ from conftest import ROOT
 from PIL import Image
 
 from microtrain.base.files import unpacked
+from microtrain.base.pio import with_ccache
 
 GUIDE = ROOT / "docs/own-model.md"
 BLOCK = re.compile(r"^```(\w+)(?: file=(\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -62,6 +63,7 @@ def follow(folder: Path, changes: Mapping[str, str]) -> str:
     """Write the guide's files and run its commands; returns what they printed. Each change must apply."""
     printed, unused = "", set(changes)
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("MICROTRAIN_", "PLATFORMIO_"))}
+    environment |= with_ccache()
     for block in guide():
         text = block.text
         for old, new in changes.items():

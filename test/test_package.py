@@ -14,6 +14,7 @@ import pytest
 from pio_build import ROOT
 
 from microtrain import __version__
+from microtrain.base.pio import with_ccache
 from microtrain.cli import TOOLS, command
 
 MODEL = ROOT / "examples/digits/model.pt"
@@ -106,13 +107,12 @@ def test_the_version_is_that_of_the_package(installed: Path, tmp_path: Path) -> 
 
 
 def test_a_project_is_written_converted_and_built(installed: Path, project: Path) -> None:
-    done = microtrain(
-        installed, "convert", str(MODEL), "--classes", "10", "--board", "nucleo_f446re", cwd=project
-    )
+    words = (str(MODEL), "--classes", "10", "--board", "nucleo_f446re", "--imprint", "off")
+    done = microtrain(installed, "convert", *words, cwd=project)
     assert done.returncode == 0, done.stderr
     assert (project / "firmware/generated/model.c").is_file()
     pio = Path(sys.executable).with_name("pio")
-    environment = {**os.environ, "PYTHONPATH": str(installed)}
+    environment = {**os.environ, "PYTHONPATH": str(installed), **with_ccache()}
     built = subprocess.run(
         [pio, "run"], cwd=project, env=environment, capture_output=True, text=True, check=False
     )

@@ -23,6 +23,8 @@ from PIL import Image
 from torch import nn
 from torch_networks import write
 
+from microtrain.base.pio import with_ccache
+
 SIDE, CLASSES = 16, 5
 COMMENT = re.compile(r"\s+#.*$")
 COMMAND = re.compile(
@@ -228,6 +230,7 @@ def shell(lines: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     command.chmod(0o755)
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("MICROTRAIN_", "PLATFORMIO_"))}
     environment["PYTHONPATH"] = str(folder)
+    environment |= with_ccache() | {"CCACHE_BASEDIR": str(folder)}  # the copy's folder is in no name
     environment["PATH"] = f"{folder / 'bin'}:{Path(sys.executable).parent}:{environment['PATH']}"
     return subprocess.run(
         ["bash", "-euo", "pipefail", "-c", "\n".join(lines)],

@@ -20,12 +20,12 @@ SANITIZERS = "-fsanitize=address,undefined"
 def build(session: Session, folder: Path) -> Path:
     """The fuzzer of a session's model. Error where it does not compile."""
     made = folder / f"fuzz-{session.model}"
-    include = f"-I{session.library / 'src'}"
-    sources = [FUZZ, *session.sources(arm=False)]
-    command = ["gcc", *FLAGS, SANITIZERS, include, *session.defines(), *map(str, sources), "-o", str(made)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    parts = session.objects("gcc", (*FLAGS, SANITIZERS), FUZZ, (), folder / f"{made.name}-objects")
+    done = subprocess.run(
+        ["gcc", SANITIZERS, *map(str, parts), "-o", str(made)], capture_output=True, text=True, check=False
+    )
     if done.returncode:
-        raise Error(f"the fuzzer does not compile: {done.stderr[:500]}")
+        raise Error(f"the fuzzer cannot be linked: {done.stderr[:500]}")
     return made
 
 

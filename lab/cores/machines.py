@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from lab.objects import objects
 from microtrain.base.errors import Error
 from microtrain.base.paths import FIRMWARE
 from microtrain.memory_report.library import ARM, HARD, RISCV
@@ -106,6 +107,18 @@ class Session:
             f"-DPROGRAM_WORK={WORK}",
         ]
 
+    def objects(
+        self, cc: str, flags: Sequence[str], program: Path, more: Sequence[Path], folder: Path
+    ) -> list[Path]:
+        """A program, further sources and the library, compiled. Error where they do not compile."""
+        include = ("-Isrc", f"-I{FIRMWARE / 'include'}")
+        asked = (*flags, *include, *self.defines())
+        rest = (*more, *self.sources("arm" in cc))
+        return [
+            *objects(cc, asked, (program,), self.library, folder / "program"),
+            *objects(cc, (*flags, *include), rest, self.library, folder),
+        ]
+
     def sources(self, arm: bool) -> list[Path]:
         src = self.library / "src"
         found = [*src.glob("*.c"), *(src / "microtrain").glob("*.c")]
@@ -115,10 +128,11 @@ class Session:
 def built(core: Core, session: Session, folder: Path, program: Path = PROGRAM) -> Path:
     """A program for a core. Error where it does not compile."""
     made = folder / f"{session.model}-{core.name}-{program.stem}"
-    include = (f"-I{session.library / 'src'}", f"-I{FIRMWARE / 'include'}")
-    sources = [program, FIRMWARE / "src/base/sha256.c", *session.sources("arm" in core.cc)]
-    flags = [*FLAGS, *core.flags, *include, *session.defines(), *linked(core)]
-    _run([core.cc, *flags, *map(str, sources), "-Wl,--gc-sections", "-o", str(made)], f"{core.name}: ")
+    flags, specs = (*FLAGS, *core.flags), SEMIHOSTING[:1] if core.qemu else ()
+    more = (FIRMWARE / "src/base/sha256.c",)
+    parts = session.objects(core.cc, (*flags, *specs), program, more, folder / f"{made.name}-objects")
+    link = [core.cc, *flags, *linked(core), *map(str, parts), "-Wl,--gc-sections"]
+    _run([*link, "-o", str(made)], f"{core.name}: ")
     return made
 
 

@@ -25,7 +25,7 @@ def pio(
     project: Path = ROOT,
     extra: Mapping[str, str | None] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run PlatformIO.
+    """Run PlatformIO. With -s it drops the report of the memory, which is then not made (pio_memory.py).
 
     workspace  holds all that it makes; the build folder is workspace/build
     model      folder of the generated model
@@ -36,6 +36,7 @@ def pio(
         "PLATFORMIO_WORKSPACE_DIR": str(workspace),
         "PLATFORMIO_BUILD_DIR": str(workspace / "build"),
         "PLATFORMIO_SETTING_ENABLE_TELEMETRY": "no",
+        **({"MICROTRAIN_SILENT": "1"} if "-s" in words else {}),
         **with_ccache(),
         **(extra or {}),
     }

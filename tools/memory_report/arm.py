@@ -86,26 +86,26 @@ class Arm(Effects):
 
     def execute(self, walk: Walk, i: Any, state: State) -> None:
         """Apply an instruction, and go where it goes."""
-        after = i.address + i.size
-        if i.id in CALLS:
+        kind, after = i.id, i.address + i.size  # the disassembler looks its id up each time
+        if kind in CALLS:
             walk.call(i, state, self.operand(i, i.operands[0], state))
-        elif i.id == arm.ARM_INS_B:
+        elif kind == arm.ARM_INS_B:
             walk.jump(i.operands[-1].imm, state)
-        elif i.id in (arm.ARM_INS_CBZ, arm.ARM_INS_CBNZ):
+        elif kind in (arm.ARM_INS_CBZ, arm.ARM_INS_CBNZ):
             walk.jump(i.operands[-1].imm, state.copy())
             walk.go(after, state)
-        elif i.id in (arm.ARM_INS_TBB, arm.ARM_INS_TBH):
+        elif kind in (arm.ARM_INS_TBB, arm.ARM_INS_TBH):
             based = i.operands[0].mem.base == PC
             walk.choose(
-                i, state, self.code.byte_table(after, 1 if i.id == arm.ARM_INS_TBB else 2) if based else []
+                i, state, self.code.byte_table(after, 1 if kind == arm.ARM_INS_TBB else 2) if based else []
             )
-        elif i.id == arm.ARM_INS_BX:
+        elif kind == arm.ARM_INS_BX:
             walk.leave(i, state, state.get(i.operands[0].reg))
-        elif i.id == arm.ARM_INS_LDR and i.operands[0].reg == PC and i.operands[1].mem.index:
+        elif kind == arm.ARM_INS_LDR and i.operands[0].reg == PC and i.operands[1].mem.index:
             base = state.get(i.operands[1].mem.base)
             start = base.one if isinstance(base, Numbers) else None
             walk.choose(i, state, self.code.word_table(start) if start is not None else [])
-        elif i.id != arm.ARM_INS_UDF:
+        elif kind != arm.ARM_INS_UDF:
             self.apply(i, state)
             if state.left:
                 walk.leave(i, state, state.target)
@@ -114,12 +114,13 @@ class Arm(Effects):
 
     def apply(self, i: Any, state: State) -> None:
         """All of an instruction but where it goes; state.left where it writes pc."""
-        if i.id in COMPARES or i.id == arm.ARM_INS_IT:
+        kind = i.id
+        if kind in COMPARES or kind == arm.ARM_INS_IT:
             return
-        if i.id == arm.ARM_INS_SVC:  # its handler answers in r0 to r3
+        if kind == arm.ARM_INS_SVC:  # its handler answers in r0 to r3
             for register in LOW[:4]:
                 state.set(register, None)
-        elif i.id == arm.ARM_INS_MSR:
+        elif kind == arm.ARM_INS_MSR:
             self.special(i)
         elif i.insn_name().startswith(MULTIPLE):
             self.multiple(i, state)

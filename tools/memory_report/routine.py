@@ -25,9 +25,10 @@ class Walk:
         self.routine_at = routine_at
         self.routine = Routine(code.name(entry))
         self.effects = ARCHITECTURES[code.firmware.elf.machine](code, self.routine, entry)
-        self._states: dict[tuple[int, int, int | None], State] = {}
+        self._states: dict[tuple[int, int, int], State] = {}
         self._depths: dict[int, set[int]] = {}
-        self._work: list[tuple[int, int, int | None]] = []
+        self._work: list[tuple[int, int, int]] = []
+        self._waiting: set[tuple[int, int, int]] = set()
         self._endless = False
 
     def run(self) -> Routine:
@@ -35,17 +36,18 @@ class Walk:
         self.go(self.entry, State(of, of.at_entry(self.effects.fixed())))
         while self._work and not self._endless:
             key = self._work.pop()
+            self._waiting.remove(key)
             rest = len(self._work)
             self.visit(key[0], self._states[key].copy())
-            self._work[rest:] = sorted(self._work[rest:], key=lambda found: found[0])
+            self._work[rest:] = sorted(self._work[rest:])
         return self.routine
 
     def go(self, address: int, state: State) -> None:
-        """An instruction may be reached like this."""
-        key = (address, state.depth, state.held)
+        """An instruction may be reached like this. The state is given away."""
+        key = (address, state.depth, state.held or 0)
         known = self._states.get(key)
         if known is None:
-            self._states[key] = state.copy()
+            self._states[key] = state
             depths = self._depths.setdefault(address, set())
             depths.add(state.depth)
             if len(depths) > DEPTHS or state.depth > ENDLESS:
@@ -53,7 +55,9 @@ class Walk:
                 self._endless = True
         elif not known.merge(state):
             return
-        self._work.append(key)
+        if key not in self._waiting:
+            self._waiting.add(key)
+            self._work.append(key)
 
     def visit(self, address: int, state: State) -> None:
         """One instruction."""
