@@ -25,7 +25,7 @@ from microtrain.convert.ir import ConvertError, Graph
 from microtrain.convert.native_model import NativeModel
 from microtrain.convert.ops import coded
 from microtrain.convert.pipeline import Compiled, Passes, compile_graph
-from microtrain.convert.quantize.compress import LEAST_SIGNAL, candidates, compressed
+from microtrain.convert.quantize.compress import LEAST_SIGNAL, Trained, candidates, compressed
 from microtrain.convert.quantize.pair_codes import Inputs, fit
 from microtrain.convert.scheme import Scheme, convolutions
 
@@ -157,7 +157,7 @@ def test_all_frozen_layers_or_as_many_as_keep_the_answers(images: np.ndarray) ->
     graph = wide_network()
     names = candidates(graph, frozenset())
     assert len(names) == 4 and graph.nodes[0].layer not in names  # its codes would take as much as it does
-    every, some = (compressed(graph, images, frozenset(names[:1]), every) for every in (True, False))
+    every, some = (compressed(graph, images, Trained(frozenset(names[:1])), every) for every in (True, False))
     assert every.compression is not None and some.compression is not None
     assert every.compression.layers == tuple(names[1:])
     assert set(some.compression.layers) <= set(names[1:]) and some.compression.signal >= LEAST_SIGNAL
@@ -172,7 +172,7 @@ def test_all_frozen_layers_or_as_many_as_keep_the_answers(images: np.ndarray) ->
 def test_a_network_without_a_layer_to_code_is_told(images: np.ndarray) -> None:
     graph = wide_network()
     with pytest.raises(ConvertError, match="has no frozen dense layer that 4 bits make smaller"):
-        compressed(graph, images, frozenset(graph.layers), every=True)
+        compressed(graph, images, Trained(frozenset(graph.layers)), every=True)
 
 
 # ---------------------------------------------------------------- the command
