@@ -97,7 +97,7 @@ def test_weights_follow_the_inputs_that_they_will_have() -> None:
 def test_generated_code_trains_like_the_executor(seed: int, compiler: str, tmp_path: Path) -> None:
     """Random networks: all layers of codes but two, which are trained."""
     graph = with_codes(varied_network(seed), seed, skip=2)
-    names = [n.layer for n in graph.nodes if n.layer and coded.can_be_coded(n)]
+    names = [n.layer for n in graph.nodes if n.layer and coded.can_be_coded(graph, n)]
     weights: dict[str | int, float | tuple[int, ...]] = {name: 1.0 for name in names if name}
     scheme = Scheme("s", -1, weights, fraction_bits=4, head="random")
     compiled = compile_graph(graph, scheme, graph.tensors[graph.output].channels)

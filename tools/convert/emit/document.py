@@ -34,7 +34,6 @@ from microtrain.convert.memory.imprint import imprint_bytes
 from microtrain.convert.memory.plan import Plan
 from microtrain.convert.memory.replay import part_of, record_bytes
 from microtrain.convert.ops import TABLE, forward_op, saves
-from microtrain.convert.ops.ctext import Table
 from microtrain.convert.ops.table import Learns
 from microtrain.convert.pipeline import Compiled
 from microtrain.convert.trainables import Trainable, block_bytes, front_steps, layout, stored_block

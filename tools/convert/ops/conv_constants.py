@@ -74,14 +74,15 @@ def qas_unit(graph: Graph, node: Node) -> np.float32:
 
 
 def is_lean(graph: Graph, name: str) -> bool:
-    """Whether flash holds a layer's trained biases in 16 bits, and nothing of their scaling: in compressed models,
-    where no channel is dead and 16 bits are enough."""
+    """Whether flash holds a layer's trained biases in 16 bits, and nothing of their scaling.
+
+    In compressed models, where no channel is dead and 16 bits are enough.
+    """
     layer = graph.layers[name]
     if graph.compression is None or not layer.bias_trained or (layer.dead is not None and layer.dead.any()):
         return False
-    return np.array_equal(
-        reference.lean_bias(layer.bias, multipliers(graph, graph.forward_of[name])), layer.bias
-    )
+    m = multipliers(graph, graph.forward_of[name])
+    return np.array_equal(reference.lean_bias(layer.bias, m), layer.bias)
 
 
 def _qas(layer: Layer, scale: np.ndarray, unit: float | np.ndarray) -> np.ndarray:

@@ -21,17 +21,19 @@ from microtrain.convert.ops.conv import sums
 from microtrain.convert.ops.conv_constants import multipliers
 from microtrain.convert.ops.table import Learns, Values
 from microtrain.convert.reference.kernels import LEAN_SHIFT, bias_shift, lean_bias
-from microtrain.convert.reference.windows import centred, columns
+from microtrain.convert.reference.windows import centred, columns, taps
 
 from .bias_correction import most_alive
+from .depthwise_codes import fit_depthwise
 from .fidelity import decibels, energy
 from .pair_codes import Inputs, fit
 
-LEAST_SIGNAL = 20.0  # dB of the logits to what 4 bits change of them, that `auto` keeps to
+LEAST_SIGNAL = 19.0  # dB of the logits to what 4 bits change of them, that `auto` keeps to
 HELD = 4  # one image of so many is kept to judge by
 FEW_IMAGES = 8  # with fewer all of them are learned from and judged by
 MOST_JUDGED, SENSED = 128, 32  # images
 MOST_BYTES = 512 << 20  # of all images' tensors that are alive at once, and of all tensors of those SENSED
+MOST_SEEN = 16384  # outputs that a depthwise layer's covariances are of, or one of each batch's images
 ROUNDS = 3
 LESS_LOST = 0.3  # of what single layers lose when they are coded in haste
 MARGIN = 0.25  # dB by which another round aims higher
@@ -92,7 +94,7 @@ def compressed(graph: Graph, images: np.ndarray, trained: Trained, every: bool) 
 
 def candidates(graph: Graph, trained: frozenset[str]) -> list[str]:
     """Frozen dense layers that take less flash as codes, in forward order."""
-    names = [n.layer for n in graph.forward_nodes if n.layer and coded.can_be_coded(n)]
+    names = [n.layer for n in graph.forward_nodes if n.layer and coded.can_be_coded(graph, n)]
     return [n for n in names if n not in trained and coded.flash_saved(graph.layers[n]) > 0]
 
 
@@ -191,10 +193,9 @@ def _changed(node: Node, pairs: Sequence[Pair]) -> bool:
 def _lean(found: Graph, node: Node) -> Layer:
     """A layer with biases that 16 bits hold, if they can."""
     layer = found.layers[node.layer or ""]
-    rough = lean_bias(layer.bias, multipliers(found, node))
-    near = np.abs(rough.astype(np.int64) - layer.bias) < 2 ** (
-        LEAN_SHIFT + bias_shift(multipliers(found, node))
-    )
+    m = multipliers(found, node)
+    rough = lean_bias(layer.bias, m)
+    near = np.abs(rough.astype(np.int64) - layer.bias) < 2 ** (LEAN_SHIFT + bias_shift(m))
     return replace(layer, bias=rough) if near.all() else layer
 
 
@@ -202,7 +203,11 @@ def _with_codes(found: Graph, graph: Graph, node: Node, pairs: Sequence[Pair], q
     """With the weights of one more layer as codes."""
     name, layer = node.layer or "", graph.layers[node.layer or ""]
     assert layer.weight_scale is not None and node.window is not None
-    made = fit(layer.weight.reshape(len(layer.weight), -1), _inputs(graph, node, pairs), quick)
+    rows = layer.weight.reshape(len(layer.weight), -1)
+    if layer.depthwise:
+        made = fit_depthwise(rows, _channel_inputs(graph, node, pairs), quick)
+    else:
+        made = fit(rows, _inputs(graph, node, pairs), quick)
     new = coded.coded(node)
     changed = replace(
         layer,
@@ -267,6 +272,24 @@ def _inputs(graph: Graph, node: Node, pairs: Sequence[Pair]) -> Inputs:
     means /= count
     about = [np.outer(means[0], means[0]), np.outer(means[1], means[0])]
     return Inputs(seen / count - about[0], crossed / count - about[1])
+
+
+def _channel_inputs(graph: Graph, node: Node, pairs: Sequence[Pair]) -> np.ndarray:
+    """Covariance of what each channel of a depthwise layer sees, [c, taps, taps]: of some images."""
+    assert node.window is not None
+    name = node.inputs[0]
+    outputs = sum(len(pair.coded[name]) for pair in pairs) * graph.tensors[node.outputs[0]].pixels
+    step = -(-outputs // MOST_SEEN)
+    seen, total, count = np.float64(0), np.float64(0), 0
+    for pair in pairs:
+        x = centred(pair.coded[name][::step], graph.tensors[name].zero)
+        by_tap = np.stack(list(taps(x, node.window, 0.0)))
+        rows = by_tap.reshape(len(by_tap), -1, x.shape[-1]).transpose(2, 0, 1)
+        seen, total = seen + rows @ rows.transpose(0, 2, 1), total + rows.sum(axis=2, dtype=np.float64)
+        count += rows.shape[2]
+    mean = total / count
+    found: np.ndarray = seen / count - mean[:, :, None] * mean[:, None]
+    return found
 
 
 def _sensitivity(graph: Graph, images: np.ndarray, layers: Sequence[str]) -> dict[str, float]:

@@ -262,10 +262,9 @@ def bias_shift(m: Array) -> Array:
 
 
 def lean_of(base: Array, m: Array) -> Array:
-    """Start values of biases in 16 bits of 2^(shift + 2): the nearest there are, int16 [c]."""
-    found: Array = np.clip(np.rint(base / 2.0 ** (bias_shift(m) + LEAN_SHIFT)), -32767, 32767).astype(
-        np.int16
-    )
+    """Start values of biases in 16 bits of 2^(shift + 2) each, the nearest there are: int16 [c]."""
+    steps = np.rint(base / 2.0 ** (bias_shift(m) + LEAN_SHIFT))
+    found: Array = np.clip(steps, -32767, 32767).astype(np.int16)
     return found
 
 
