@@ -230,6 +230,7 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
     "bias has no bound": ("conv2d_update.c", "delta > most ? most", "delta > most + 9 ? most", "bias_update"),
     "bias in another unit": ("conv2d_update.c", "UNIT_EXPONENT = 118", "UNIT_EXPONENT = 119", "bias_update"),
     "lean biases in another unit": ("conv2d_update.c", "LEAN_SHIFT = 2", "LEAN_SHIFT = 3", "bias_update"),
+    "dead channels that learn": ("conv2d_update.c", "0x1p-10f", "0x1p-11f", "bias_update"),
     "scaling in another unit": (
         "conv2d_update.c",
         "float_of((127 - bias",

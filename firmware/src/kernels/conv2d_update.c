@@ -183,8 +183,9 @@ void conv2d_bwd_w_s8(const struct conv2d *p, const struct error_s8 *ey, const st
 /* Exponent bits of a float whose unit is taken as it is; each one less doubles the unit. */
 enum { UNIT_EXPONENT = 118, SHIFT_MAX = 15, DELTA_MAX = 32767 };
 
-/* How many bits fewer than deltas lean bases have behind the point. */
+/* How many bits fewer than deltas lean bases have behind the point; what marks a dead channel beside them. */
 enum { LEAN_SHIFT = 2 };
+#define DEAD_MULTIPLIER 0x1p-10f
 
 /* shift(c) of a channel with this multiplier. */
 static uint32_t bias_shift_of(float m)
@@ -202,7 +203,7 @@ ALWAYS_INLINE float qas_of(const struct trained_bias *bias, uint32_t ch)
         return bias->qas[ch];
     }
     float m = multiplier_of(bias->m[ch]);
-    return bias->unit / (m * m) * float_of((127 - bias_shift_of(m)) << 23);
+    return m == DEAD_MULTIPLIER ? 0.0f : bias->unit / (m * m) * float_of((127 - bias_shift_of(m)) << 23);
 }
 
 #if KERNELS_MVE

@@ -76,12 +76,15 @@ def qas_unit(graph: Graph, node: Node) -> np.float32:
 def is_lean(graph: Graph, name: str) -> bool:
     """Whether flash holds a layer's trained biases in 16 bits, and nothing of their scaling.
 
-    In compressed models, where no channel is dead and 16 bits are enough.
+    In compressed models, where 16 bits are enough and multipliers tell which channels are dead.
     """
     layer = graph.layers[name]
-    if graph.compression is None or not layer.bias_trained or (layer.dead is not None and layer.dead.any()):
+    if graph.compression is None or not layer.bias_trained:
         return False
     m = multipliers(graph, graph.forward_of[name])
+    dead = np.zeros(len(m), bool) if layer.dead is None else layer.dead
+    if not np.array_equal(dead, m == np.float32(reference.DEAD_MULTIPLIER)):
+        return False
     return np.array_equal(reference.lean_bias(layer.bias, m), layer.bias)
 
 

@@ -253,6 +253,7 @@ class Bias:
 
 
 LEAN_SHIFT = 2  # see struct trained_bias
+DEAD_MULTIPLIER = 2.0**-10  # output units per bias unit of a dead channel
 
 
 def bias_shift(m: Array) -> Array:
@@ -275,9 +276,9 @@ def lean_bias(base: Array, m: Array) -> Array:
 
 
 def qas_of(unit: np.float32, m: Array) -> Array:
-    """The scaling of biases that lean start values come with, float32 [c]."""
+    """The scaling of biases that lean start values come with, float32 [c]; 0 of dead channels."""
     found: Array = unit / (m * m) * f32(2.0) ** -bias_shift(m).astype(f32)
-    return found
+    return np.where(m == f32(DEAD_MULTIPLIER), f32(0), found)
 
 
 def bias_update(ey: Error, b: Bias, sgd: Sgd) -> Array:
