@@ -171,7 +171,7 @@ def test_all_frozen_layers_or_as_many_as_keep_the_answers(images: np.ndarray) ->
 
 def test_a_network_without_a_layer_to_code_is_told(images: np.ndarray) -> None:
     graph = wide_network()
-    with pytest.raises(ConvertError, match="has no frozen dense layer that 4 bits make smaller"):
+    with pytest.raises(ConvertError, match="has no frozen layer that 4 bits make smaller"):
         compressed(graph, images, Trained(frozenset(graph.layers)), every=True)
 
 
@@ -205,7 +205,7 @@ def test_a_checkpoint_without_photographs_is_told(tmp_path: Path) -> None:
 
 def test_a_scheme_that_trains_everything_leaves_nothing_to_code(tmp_path: Path) -> None:
     said = refused(tmp_path / "out", MODEL, "--weights-bits", "4", "--scheme", "full")
-    wanted = "no frozen dense layer that 4 bits make smaller: convert with --weights-bits 8"
+    wanted = "no frozen layer that 4 bits make smaller: convert with --weights-bits 8"
     assert wanted in " ".join(said.split())
 
 

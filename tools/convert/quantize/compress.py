@@ -28,7 +28,7 @@ from .depthwise_codes import fit_depthwise
 from .fidelity import decibels, energy
 from .pair_codes import Inputs, fit
 
-LEAST_SIGNAL = 19.0  # dB of the logits to what 4 bits change of them, that `auto` keeps to
+LEAST_SIGNAL = 18.4  # dB of the logits to what 4 bits change of them, that `auto` keeps to
 HELD = 4  # one image of so many is kept to judge by
 FEW_IMAGES = 8  # with fewer all of them are learned from and judged by
 MOST_JUDGED, SENSED = 128, 32  # images
@@ -75,12 +75,12 @@ def compressed(graph: Graph, images: np.ndarray, trained: Trained, every: bool) 
     """The quantized graph with weights in four bits.
 
     images  uint8 [N, h, w, c], typical ones
-    every   all other dense layers that take less flash as codes; False: as many as keep LEAST_SIGNAL
+    every   all other layers that take less flash as codes; False: as many as keep LEAST_SIGNAL
     """
     layers = candidates(graph, trained.weights)
     if not layers:
         raise ConvertError(
-            f"{graph.name} has no frozen dense layer that 4 bits make smaller: convert with --weights-bits 8"
+            f"{graph.name} has no frozen layer that 4 bits make smaller: convert with --weights-bits 8"
         )
     if len(images) < FEW_IMAGES:
         learned = judged = images
@@ -93,7 +93,7 @@ def compressed(graph: Graph, images: np.ndarray, trained: Trained, every: bool) 
 
 
 def candidates(graph: Graph, trained: frozenset[str]) -> list[str]:
-    """Frozen dense layers that take less flash as codes, in forward order."""
+    """Frozen layers that take less flash as codes, in forward order."""
     names = [n.layer for n in graph.forward_nodes if n.layer and coded.can_be_coded(graph, n)]
     return [n for n in names if n not in trained and coded.flash_saved(graph.layers[n]) > 0]
 
