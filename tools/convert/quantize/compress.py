@@ -280,12 +280,14 @@ def _channel_inputs(graph: Graph, node: Node, pairs: Sequence[Pair]) -> np.ndarr
     name = node.inputs[0]
     outputs = sum(len(pair.coded[name]) for pair in pairs) * graph.tensors[node.outputs[0]].pixels
     step = -(-outputs // MOST_SEEN)
-    seen, total, count = np.float64(0), np.float64(0), 0
+    channels, size = graph.tensors[name].channels, node.window.kh * node.window.kw
+    seen, total, count = np.zeros((channels, size, size)), np.zeros((channels, size)), 0
     for pair in pairs:
         x = centred(pair.coded[name][::step], graph.tensors[name].zero)
         by_tap = np.stack(list(taps(x, node.window, 0.0)))
         rows = by_tap.reshape(len(by_tap), -1, x.shape[-1]).transpose(2, 0, 1)
-        seen, total = seen + rows @ rows.transpose(0, 2, 1), total + rows.sum(axis=2, dtype=np.float64)
+        seen += rows @ rows.transpose(0, 2, 1)
+        total += rows.sum(axis=2, dtype=np.float64)
         count += rows.shape[2]
     mean = total / count
     found: np.ndarray = seen / count - mean[:, :, None] * mean[:, None]
