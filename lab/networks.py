@@ -151,7 +151,7 @@ class Builder:
 def with_codes(graph: Graph, seed: int = 0, skip: int = 0) -> Graph:
     """The graph with random codes for the weights of its dense layers, but for the last `skip` of them."""
     rng = np.random.default_rng(seed)
-    dense = [n.layer for n in graph.nodes if n.layer and coded.can_be_coded(n)]
+    dense = [n.layer for n in graph.nodes if n.layer and coded.can_be_coded(graph, n)]
     chosen = dense[: len(dense) - skip]
     layers = dict(graph.layers)
     for name in chosen:

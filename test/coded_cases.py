@@ -27,6 +27,15 @@ def weights_struct(guard: Guarded, w: Array) -> coded.CodedWeights:
     return coded.CodedWeights(codes=guard.copy(found.codes), pairs=guard.copy(found.pairs))
 
 
+def expanded(twin: Twin, w: Array) -> Array:
+    """Weights [c, ...] by way of their codes."""
+    guard, rows = Guarded(), w.reshape(len(w), -1)
+    found = guard.array((w.size + rows.shape[1] % 2,), np.int8)
+    twin.lib.codes_expand_s8(*rows.shape, weights_struct(guard, w), found)
+    guard.check()
+    return found[: w.size].reshape(w.shape)
+
+
 def forward(twin: Twin, p: Conv, x: Array, w: Array, b: Array, mask: bool) -> tuple[Array, Array | None]:
     guard, struct = Guarded(), twin.conv(p)
     y = guard.array(p.y, np.int8)

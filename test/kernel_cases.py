@@ -7,6 +7,7 @@ raise AssertionError, which `test_kernels.py` proves with planted ones.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import coded_cases
@@ -255,6 +256,13 @@ def check_cconv2d_fwd(twin: Twin, rng: Rng) -> None:
     same_mask(bits, want_mask)
 
 
+def check_codes_expand(twin: Twin, rng: Rng) -> None:
+    w = coded_cases.draw_coded(
+        rng, (int(rng.integers(1, 60)), int(rng.integers(1, 8)), int(rng.integers(1, 8)))
+    )
+    np.testing.assert_array_equal(coded_cases.expanded(twin, w), w)
+
+
 def check_cconv2d_bwd_x(twin: Twin, rng: Rng, side: int = 8) -> None:
     p, w = draw_coded(rng, side)
     ey, clamp = draw_error(rng, p.y), draw_clamp(rng, p.x)
@@ -385,6 +393,20 @@ def check_bias_update(twin: Twin, rng: Rng) -> None:
     b = Bias(base, delta, m, qas, limit, int(rng.integers(2**32)))
     np.testing.assert_array_equal(twin.bias_expand(b), b.expanded)
     np.testing.assert_array_equal(twin.bias_update(ey, b, sgd), reference.bias_update(ey, b, sgd))
+    same_lean_bias(twin, rng, ey, replace(b, delta=np.zeros_like(delta)), sgd)
+
+
+def same_lean_bias(twin: Twin, rng: Rng, ey: Error, b: reference.Bias, sgd: Sgd) -> None:
+    """The same biases with start values in 16 bits, where they stay within the limit."""
+    dead = rng.random(len(b.m)) < 0.1
+    m = np.where(dead, np.float32(reference.DEAD_MULTIPLIER), b.m)
+    near = reference.lean_of(b.base, m).astype(np.int64) << (reference.bias_shift(m) + 2)
+    if m.min() < 1e-6 or m.max() > 1 or np.abs(near).max() > b.limit:
+        return
+    unit = np.float32(np.median(b.qas * np.square(m.astype(np.float64)) * 2.0 ** reference.bias_shift(m)))
+    b = replace(b, m=m, base=near.astype(np.int32), qas=reference.qas_of(unit, m))
+    np.testing.assert_array_equal(twin.bias_expand(b, unit), b.expanded)
+    np.testing.assert_array_equal(twin.bias_update(ey, b, sgd, unit), reference.bias_update(ey, b, sgd))
 
 
 def check_gather(twin: Twin, rng: Rng) -> None:

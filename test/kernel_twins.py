@@ -14,7 +14,17 @@ import numpy as np
 from microtrain.convert.ops import conv_structs, pool
 from microtrain.convert.reference import hostlib
 from microtrain.convert.reference.hostlib import HostLib
-from microtrain.convert.reference.kernels import Array, Bias, Clamp, Conv, Error, Pool, Sgd, Trained
+from microtrain.convert.reference.kernels import (
+    Array,
+    Bias,
+    Clamp,
+    Conv,
+    Error,
+    Pool,
+    Sgd,
+    Trained,
+    lean_of,
+)
 from microtrain.convert.reference.proofs import fixed_words, multiplier_words
 
 CANARY = 0xA5
@@ -85,11 +95,11 @@ class Split:
         return np.array([*rest, *self.channels], np.uint16)
 
 
-def bias_struct(b: Bias, delta: Array) -> conv_structs.TrainedBias:
+def bias_struct(b: Bias, delta: Array, unit: np.float32 | None) -> conv_structs.TrainedBias:
+    """unit: start values are lean, and the scaling is made of this"""
+    start = {"base": b.base, "qas": b.qas} if unit is None else {"lean": lean_of(b.base, b.m), "unit": unit}
     words = multiplier_words(b.m, 0)
-    return conv_structs.TrainedBias(
-        delta=delta, base=b.base, m=words, qas=b.qas, limit=b.limit, id=b.tensor_id
-    )
+    return conv_structs.TrainedBias(delta=delta, m=words, limit=b.limit, id=b.tensor_id, **start)
 
 
 def error_struct(e: Error) -> hostlib.ErrorS8:
@@ -201,19 +211,19 @@ class Twin:
         fractions = None if frac is None else unpack_fraction(frac, w.frac_bits, w.w.shape)
         return Trained(stored, fractions, w.frac_bits, w.qas, w.id)
 
-    def bias_update(self, ey: Error, b: Bias, sgd: Sgd) -> Array:
+    def bias_update(self, ey: Error, b: Bias, sgd: Sgd, unit: np.float32 | None = None) -> Array:
         guard = Guarded()
         delta = guard.copy(b.delta)
         pixels = ey.q.shape[0] * ey.q.shape[1]
-        struct = bias_struct(b, delta)
+        struct = bias_struct(b, delta, unit)
         self.lib.bias_update_s32(pixels, b.base.size, error_struct(ey), struct, sgd_struct(sgd))
         guard.check()
         return delta
 
-    def bias_expand(self, b: Bias) -> Array:
+    def bias_expand(self, b: Bias, unit: np.float32 | None = None) -> Array:
         guard = Guarded()
         result = guard.array(b.base.shape, np.int32)
-        self.lib.bias_expand_s32(b.base.size, bias_struct(b, b.delta), result)
+        self.lib.bias_expand_s32(b.base.size, bias_struct(b, b.delta, unit), result)
         guard.check()
         return result
 

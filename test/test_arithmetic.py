@@ -24,7 +24,7 @@ from microtrain.convert.trainables import layout
 from microtrain.device.client import Info
 from microtrain.device.session import WINDOW, Log, Settings, TrainStep
 from microtrain.native.model import Model, compile_model
-from microtrain.simulate.arithmetic import check, forced, plain_tables
+from microtrain.simulate.arithmetic import check, forced, overwrite, plain_tables
 from microtrain.simulate.blueprint import load_blueprint
 from microtrain.simulate.guard import LastGood, diverges
 from microtrain.simulate.machine import Machine, library
@@ -75,6 +75,12 @@ def test_plain_sgd_has_one_constant_for_all(example: Built, tmp_path: Path) -> N
         assert not np.array_equal(np.array(shape.in_dll(scaled.model.lib, symbol)), values)
         if symbol.startswith("qas_w_"):
             assert set(values) <= {np.float32(0), np.float32(65536 * network.plain_factor())}
+
+
+def test_a_model_without_the_table_is_told(example: Built, tmp_path: Path) -> None:
+    machine = Machine(load_blueprint(example.folder), library(load_blueprint(example.folder), tmp_path))
+    with pytest.raises(Error, match=r"qas_b_none is not in this model.*--weights-bits 8"):
+        overwrite(machine.model, "qas_b_none", np.zeros(3, np.float32))
 
 
 def test_truncating_needs_whole_weights(example: Built) -> None:

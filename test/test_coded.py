@@ -25,7 +25,8 @@ from microtrain.convert.ir import ConvertError, Graph
 from microtrain.convert.native_model import NativeModel
 from microtrain.convert.ops import coded
 from microtrain.convert.pipeline import Compiled, Passes, compile_graph
-from microtrain.convert.quantize.compress import LEAST_SIGNAL, candidates, compressed
+from microtrain.convert.quantize.compress import LEAST_SIGNAL, Trained, candidates, compressed
+from microtrain.convert.quantize.depthwise_codes import fit_depthwise
 from microtrain.convert.quantize.pair_codes import Inputs, fit
 from microtrain.convert.scheme import Scheme, convolutions
 
@@ -78,6 +79,22 @@ def test_errors_passed_on_change_the_sums_less(columns: int) -> None:
     assert lost(weight, inputs, quick=False) < 0.75 * lost(weight, inputs, quick=True) < 0.02
 
 
+def test_depthwise_pairs_that_know_their_inputs_change_the_sums_less() -> None:
+    rng = np.random.default_rng(3)
+    weight = np.clip(np.rint(rng.normal(0, 40, (96, 25))), -127, 127).astype(np.int8)
+    weight[5] = 0
+    mixed = rng.normal(0, 1, (96, 25, 25))
+    seen = mixed @ mixed.transpose(0, 2, 1)
+    change = {}
+    for quick in (True, False):
+        found = fit_depthwise(weight, seen, quick)
+        coded.codes_of(found.stored)
+        assert not found.stored[5].any() and found.factor[5] == 1.0
+        off = found.stored / found.factor[:, None] - weight
+        change[quick] = float(np.einsum("ck,ckl,cl->", off, seen, off))
+    assert change[False] < 0.75 * change[True]
+
+
 def test_a_channel_without_weights_keeps_none_and_its_scale() -> None:
     found = fit(*drawn_layer())
     assert not found.stored[3].any() and found.factor[3] == 1.0
@@ -97,7 +114,7 @@ def test_weights_follow_the_inputs_that_they_will_have() -> None:
 def test_generated_code_trains_like_the_executor(seed: int, compiler: str, tmp_path: Path) -> None:
     """Random networks: all layers of codes but two, which are trained."""
     graph = with_codes(varied_network(seed), seed, skip=2)
-    names = [n.layer for n in graph.nodes if n.layer and coded.can_be_coded(n)]
+    names = [n.layer for n in graph.nodes if n.layer and coded.can_be_coded(graph, n)]
     weights: dict[str | int, float | tuple[int, ...]] = {name: 1.0 for name in names if name}
     scheme = Scheme("s", -1, weights, fraction_bits=4, head="random")
     compiled = compile_graph(graph, scheme, graph.tensors[graph.output].channels)
@@ -115,6 +132,25 @@ def test_codes_compute_what_their_weights_compute() -> None:
     image = image_of(graph, 1)
     first, second = (run.forward(image).tobytes() for run in runs)
     assert first == second
+
+
+def small_maps() -> Graph:
+    """A depthwise layer of maps that are small beside others."""
+    b = Builder(np.random.default_rng(6), (32, 32, 3))
+    x = b.conv(b.conv(b.conv("x", 24, 3, 2), 24, 3, 2), 48, 3, 2)
+    return b.finish(b.conv(b.depthwise(x), 24), 5)
+
+
+def test_depthwise_codes_train_like_the_executor(tmp_path: Path) -> None:
+    compiled = biased(with_codes(small_maps()))
+    assert {"cdwconv2d", "cdwconv2d_bwd_x"} <= {node.op for node in compiled.graph.nodes}
+    run_both(compiled, NativeModel(generate(compiled, "a test"), tmp_path), 5)
+
+
+def test_depthwise_layers_of_large_maps_stay() -> None:
+    graph = wide_network()
+    depthwise = [n for n in graph.nodes if n.op == "dwconv2d"]
+    assert depthwise and not any(coded.can_be_coded(graph, n) for n in depthwise)
 
 
 @pytest.mark.parametrize("arriving", [True, False])
@@ -157,7 +193,7 @@ def test_all_frozen_layers_or_as_many_as_keep_the_answers(images: np.ndarray) ->
     graph = wide_network()
     names = candidates(graph, frozenset())
     assert len(names) == 4 and graph.nodes[0].layer not in names  # its codes would take as much as it does
-    every, some = (compressed(graph, images, frozenset(names[:1]), every) for every in (True, False))
+    every, some = (compressed(graph, images, Trained(frozenset(names[:1])), every) for every in (True, False))
     assert every.compression is not None and some.compression is not None
     assert every.compression.layers == tuple(names[1:])
     assert set(some.compression.layers) <= set(names[1:]) and some.compression.signal >= LEAST_SIGNAL
@@ -169,10 +205,29 @@ def test_all_frozen_layers_or_as_many_as_keep_the_answers(images: np.ndarray) ->
     assert np.square(logits[1] - logits[0]).sum() < 0.2 * signal
 
 
+def test_trained_biases_of_compressed_models_are_lean(images: np.ndarray, tmp_path: Path) -> None:
+    """16 bits and no table of scaling, the same numbers in C and in NumPy."""
+    graph = wide_network()
+    small = compressed(graph, images, Trained(biases=frozenset(convolutions(graph))), every=True)
+    plain, lean = (biased(each) for each in (graph, small))
+    before, after = ("".join(generate(each, "a test").files.values()) for each in (plain, lean))
+    assert "qas_b_" in before and "lean_" not in before
+    assert "qas_b_" not in after and "lean_" in after
+    run_both(lean, NativeModel(generate(lean, "a test"), tmp_path), 5)
+
+
+def test_biases_behind_coded_layers_follow(images: np.ndarray) -> None:
+    graph = wide_network()
+    first, *behind = candidates(graph, frozenset())
+    found = compressed(graph, images, Trained(weights=frozenset(behind)), every=True)
+    assert found.compression is not None and found.compression.layers == (first,)
+    assert all((found.layers[name].bias != graph.layers[name].bias).any() for name in behind)
+
+
 def test_a_network_without_a_layer_to_code_is_told(images: np.ndarray) -> None:
     graph = wide_network()
-    with pytest.raises(ConvertError, match="has no frozen dense layer that 4 bits make smaller"):
-        compressed(graph, images, frozenset(graph.layers), every=True)
+    with pytest.raises(ConvertError, match="has no frozen layer that 4 bits make smaller"):
+        compressed(graph, images, Trained(frozenset(graph.layers)), every=True)
 
 
 # ---------------------------------------------------------------- the command
@@ -205,7 +260,7 @@ def test_a_checkpoint_without_photographs_is_told(tmp_path: Path) -> None:
 
 def test_a_scheme_that_trains_everything_leaves_nothing_to_code(tmp_path: Path) -> None:
     said = refused(tmp_path / "out", MODEL, "--weights-bits", "4", "--scheme", "full")
-    wanted = "no frozen dense layer that 4 bits make smaller: convert with --weights-bits 8"
+    wanted = "no frozen layer that 4 bits make smaller: convert with --weights-bits 8"
     assert wanted in " ".join(said.split())
 
 

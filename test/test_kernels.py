@@ -153,7 +153,8 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
         "gconv2d_bwd_w",
     ),
     "pairs turned round": ("coded.c", "| (uint32_t)pairs[(word >> 8) & 255u] << 16", "| 0u", "cconv2d_fwd"),
-    "rows of another block": ("coded.c", "c->w->codes + o * length", "c->w->codes + 0 * o", "cconv2d_fwd"),
+    "rows of another block": ("coded.c", "c->w->codes + o * (", "c->w->codes + 0 * o * (", "cconv2d_fwd"),
+    "rows of even length alone": ("coded.c", "n--, row += k)", "n--, row += k & ~1u)", "codes_expand"),
     "a mask of the first block alone": (
         "coded.c",
         "mask_stride(p->c_out) + o / 8",
@@ -228,6 +229,14 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
     "pixels of another span": ("conv2d.c", "x + at->first * p->c_in", "x", "conv2d_fwd"),
     "bias has no bound": ("conv2d_update.c", "delta > most ? most", "delta > most + 9 ? most", "bias_update"),
     "bias in another unit": ("conv2d_update.c", "UNIT_EXPONENT = 118", "UNIT_EXPONENT = 119", "bias_update"),
+    "lean biases in another unit": ("conv2d_update.c", "LEAN_SHIFT = 2", "LEAN_SHIFT = 3", "bias_update"),
+    "dead channels that learn": ("conv2d_update.c", "0x1p-10f", "0x1p-11f", "bias_update"),
+    "scaling in another unit": (
+        "conv2d_update.c",
+        "float_of((127 - bias",
+        "float_of((126 - bias",
+        "bias_update",
+    ),
     "gather forgets the index": ("conv2d_update.c", "x[index[i]]", "x[index[0] + i]", "gather"),
     "depthwise ignores x_zero": (
         "planes.c",

@@ -15,7 +15,7 @@ from microtrain.base.npz import read_npz
 from microtrain.convert.execute.batched import batches, run_int8
 from microtrain.convert.frontends.checkpoint import read_checkpoint
 
-SETS, PHOTOS = ("textures10_144", "clothing10_144"), 512  # from each
+SETS, PHOTOS = ("textures10_144", "clothing10_144"), 1000  # from each
 SHOWN = 128  # what a pixel 0 is stored as, negative
 
 

@@ -38,7 +38,7 @@ class Case:
     fraction_bits   of trained weights; BEST has its own
     budget_kb       of all-in SRAM, to be kept by recomputation; None: the whole board
     requantize      as convert --requantize says it
-    weights_bits    of frozen dense weights, as convert --weights-bits says it; None: all are int8
+    weights_bits    of frozen weights, as convert --weights-bits says it; None: all are int8
     """
 
     network: str

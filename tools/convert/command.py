@@ -27,7 +27,7 @@ from .ops import hop
 from .options import FIXED, NATIVE, TASKS, Wanted
 from .passes.recompute import recomputed
 from .pipeline import Compiled, Passes, Room
-from .quantize.compress import compressed
+from .quantize.compress import Trained, compressed
 from .quantize.ptq import Choices, calibration_images, knows_ranges
 from .recording import with_buffer
 from .scheme import Scheme, apply
@@ -226,7 +226,10 @@ def with_codes(quantized: Graph, scheme: Scheme, images: np.ndarray | None, want
     """The quantized graph, its weights that the scheme leaves frozen in four bits."""
     assert images is not None
     layers = apply(quantized, scheme).layers
-    trained = frozenset(name for name, layer in layers.items() if layer.trained)
+    trained = Trained(
+        weights=frozenset(name for name, layer in layers.items() if layer.trained),
+        biases=frozenset(name for name, layer in layers.items() if layer.bias_trained),
+    )
     return compressed(quantized, images, trained, every=wanted.weights_bits == "4")
 
 

@@ -5,4 +5,4 @@ from __future__ import annotations
 RULES = ("minmax", "percentile", "mse")  # of choosing a range from what calibration saw: quantize/ranges.py
 RULE = "minmax"
 RATE = 0.002  # learning rate; good for pretrained networks at batch size 1, lab/pages/results.md
-WEIGHTS_BITS = ("8", "4", "auto")  # of frozen dense layers: quantize/compress.py
+WEIGHTS_BITS = ("8", "4", "auto")  # of frozen layers: quantize/compress.py

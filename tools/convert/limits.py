@@ -8,7 +8,6 @@ from .ir import ConvertError, Tensor
 from .ops.bounds import INT32_MAX, reach
 
 DEAD_SCALE = 1e-6  # weight scale below which a channel cannot be trained: its step would be divided by s_w^2
-DEAD_MULTIPLIER = 2.0**-10  # output units per bias unit of a dead channel
 BIAS_ROOM = 2**30  # |bias| at most: as much again is left for training
 
 

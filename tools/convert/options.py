@@ -195,7 +195,7 @@ class Wanted:
         type=click.Choice(list(defaults.WEIGHTS_BITS)),
         default=defaults.WEIGHTS_BITS[0],
         show_default=True,
-        help="Of frozen dense layers in flash: 4 in all of them, chosen on calibration images; auto: 4 in "
+        help="Of frozen layers in flash: 4 in all of them, chosen on calibration images; auto: 4 in "
         "as many as hardly change what the model answers.",
     )
     requantize: str = option(

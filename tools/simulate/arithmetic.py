@@ -79,7 +79,13 @@ def plain_tables(network: Network) -> dict[str, np.ndarray]:
 
 def overwrite(model: Model, symbol: str, values: np.ndarray) -> None:
     """Other values in a constant table of a loaded library, in this process alone."""
-    start = ctypes.addressof(ctypes.c_uint8.in_dll(model.lib, symbol))
+    try:
+        start = ctypes.addressof(ctypes.c_uint8.in_dll(model.lib, symbol))
+    except ValueError:
+        raise Error(
+            f"{symbol} is not in this model, which makes its scaling of multipliers: "
+            "for device-no-qas convert with --weights-bits 8."
+        ) from None
     first = start // mmap.PAGESIZE * mmap.PAGESIZE
     size, writable = start + values.nbytes - first, mmap.PROT_READ | mmap.PROT_WRITE
     if ctypes.CDLL(None).mprotect(ctypes.c_void_p(first), ctypes.c_size_t(size), writable):

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Dense convolution whose weights lie in flash as codes, four bits a weight: forward and gradient to the input.
+/* Convolution whose weights lie in flash as codes, four bits a weight: dense ones forward and gradient to the input, and
+ * what depthwise ones need before they run as always.
  *
  * Two neighbouring weights of an output channel are one byte, an index into a table of 256 pairs that is the layer's own.
  * What the codes stand for is int8 like any other weight, so all numbers are those of kernels/conv2d.h. All weights of
@@ -14,6 +15,9 @@ struct coded_weights {
     const uint8_t *codes;  /* [c_out][(kh * kw * c_in + 1) / 2]; of an odd row's last pair the first weight counts */
     const uint16_t *pairs; /* [256] two int8, the first in the low byte */
 };
+
+/* w[rows][length], plain int8, and a byte behind it that is written where the length is odd. */
+void codes_expand_s8(uint32_t rows, uint32_t length, const struct coded_weights *codes, int8_t *w);
 
 /* conv2d_fwd_s8() and conv2d_bwd_x_s8() of these weights. scratch: cconv2d_fwd_scratch(p), cconv2d_bwd_x_scratch(p). */
 void cconv2d_fwd_s8(const struct conv2d *p, const struct coded_weights *w, const int8_t *x, const int32_t *b, int8_t *y,

@@ -123,6 +123,9 @@ struct trained_bias {
     const int32_t *base; /* [c] as converted, in units of s_x * s_w */
     const int32_t *m;    /* [c] words of the layer; shift(c) = 118 - exponent bits of m[c], within 0..15 */
     const float *qas;    /* [c] 256 / (s_x * s_w)^2 / 2^shift(c), 0 where the channel is dead */
+    const int16_t *lean; /* [c] in the place of base and qas, if not NULL: base[c] = lean[c] * 2^(shift(c) + 2) */
+    float unit;          /* 256 / s_y^2. With lean, qas[c] = unit / (m * m) / 2^shift(c) in float32, and 0 where m is
+                          * 2^-10, as that of dead channels alone is then */
     int32_t limit;       /* |b| stays <= limit, so that no sum of the layer leaves int32 */
     uint32_t id;
 };

@@ -14,13 +14,22 @@ ALWAYS_INLINE int32x4_t bias_shifts(int32x4_t words)
     return vreinterpretq_s32_u32(vminq_u32(shift, vdupq_n_u32(SHIFT_MAX)));
 }
 
+/* base_of() of the live of four channels. */
+ALWAYS_INLINE int32x4_t bases_of_four(const struct trained_bias *bias, uint32_t ch, int32x4_t shift, mve_pred16_t live)
+{
+    if (bias->lean) {
+        return vshlq_s32(vldrhq_z_s32(bias->lean + ch, live), vaddq_n_s32(shift, LEAN_SHIFT));
+    }
+    return vldrwq_z_s32(bias->base + ch, live);
+}
+
 void bias_expand_s32(uint32_t c, const struct trained_bias *bias, int32_t *b)
 {
     for (uint32_t ch = 0, left = c; left; left = left < 4 ? 0 : left - 4, ch += 4) {
         mve_pred16_t live = vctp32q(left);
         int32x4_t shift = bias_shifts(vldrwq_z_s32(bias->m + ch, live));
         int32x4_t moved = vshlq_s32(vldrhq_z_s32(bias->delta + ch, live), shift);
-        vstrwq_p_s32(b + ch, vaddq_s32(moved, vldrwq_z_s32(bias->base + ch, live)), live);
+        vstrwq_p_s32(b + ch, vaddq_s32(moved, bases_of_four(bias, ch, shift, live)), live);
     }
 }
 
@@ -41,8 +50,8 @@ ALWAYS_INLINE int32x4_t words_of_four(const int32_t *words, mve_pred16_t live, i
 ALWAYS_INLINE void descend_four(const struct trained_bias *bias, uint32_t ch, int32x4_t sums, float32x4_t factor,
                                 uint32x4_t noise, mve_pred16_t live, int whole)
 {
-    int32x4_t base = words_of_four(bias->base + ch, live, whole),
-              right = vnegq_s32(bias_shifts(words_of_four(bias->m + ch, live, whole)));
+    int32x4_t shift = bias_shifts(words_of_four(bias->m + ch, live, whole)), right = vnegq_s32(shift);
+    int32x4_t base = bases_of_four(bias, ch, shift, live);
     int32x4_t step = noisy_steps(vmulq_f32(factor, vcvtq_f32_s32(sums)), noise);
     int32x4_t delta = whole ? vldrhq_s32(bias->delta + ch) : vldrhq_z_s32(bias->delta + ch, live);
     int32x4_t limit = vdupq_n_s32(bias->limit);
@@ -94,7 +103,7 @@ void bias_update_s32(uint32_t pixels, uint32_t c, const struct error_s8 *ey, con
         uint32_t n = c - ch < 8 ? c - ch : 8;
         sum_eight(ey->q + ch, pixels, c, vctp16q(n), sums);
         for (uint32_t i = 0; i < n; i++) { /* with subnormal floats */
-            factors[i] = sgd->lr_bias * ey->scale[ch + i] * bias->qas[ch + i];
+            factors[i] = sgd->lr_bias * ey->scale[ch + i] * qas_of(bias, ch + i);
         }
         for (uint32_t i = 0; i < n; i += 4) {
             uint32x4_t noise = vandq_u32(random_four(pairs_at(key, ch + i), halves_at(0)), vdupq_n_u32(0xff));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Dense convolution with weights in codes: forward. Contract: kernels/coded.h.
+/* Weights in codes: as plain int8, and the dense convolution forward. Contract: kernels/coded.h.
  *
- * Rows of weights are decoded into scratch, where the dense micro-kernels read them, once for as many tiles of pixels as
+ * Here rows of weights are decoded into scratch, where the dense micro-kernels read them, once for as many tiles of pixels as
  * there is room for. */
 #include "kernels/coded.h"
 
@@ -56,15 +56,12 @@ uint32_t cconv2d_fwd_scratch(const struct conv2d *p)
     return c.tiles * (tile_bytes(c.k, c.lanes) + 4 * BLOCK * c.lanes) + rows_bytes(&c);
 }
 
-/* Rows o .. o + n as plain int8, one behind the other. */
-static void decode_rows(const struct coding *c, uint32_t o, uint32_t n)
+/* n rows of k weights from their first code on, one behind the other. */
+ALWAYS_INLINE void decode(const uint16_t *pairs, const uint8_t *code, uint32_t n, uint32_t k, int8_t *row)
 {
-    const uint16_t *pairs = c->w->pairs;
-    uint32_t length = (c->k + 1) / 2;
-    const uint8_t *code = c->w->codes + o * length;
-    for (int8_t *row = c->bytes; n; n--, row += c->k) {
+    for (; n; n--, row += k) {
         int8_t *to = row;
-        uint32_t left = length;
+        uint32_t left = (k + 1) / 2;
         for (; left >= 4; left -= 4, code += 4, to += 8) {
             uint32_t word = load_u32(code);
             store_u32(to, pairs[word & 255u] | (uint32_t)pairs[(word >> 8) & 255u] << 16);
@@ -74,6 +71,17 @@ static void decode_rows(const struct coding *c, uint32_t o, uint32_t n)
             memcpy(to, &pairs[*code++], 2);
         }
     }
+}
+
+void codes_expand_s8(uint32_t rows, uint32_t length, const struct coded_weights *codes, int8_t *w)
+{
+    decode(codes->pairs, codes->codes, rows, length, w);
+}
+
+/* Rows o .. o + n as plain int8. */
+static void decode_rows(const struct coding *c, uint32_t o, uint32_t n)
+{
+    decode(c->w->pairs, c->w->codes + o * ((c->k + 1) / 2), n, c->k, c->bytes);
 }
 
 /* bytes[kh][kw][c_in] = what an output sees, padding as x_zero. */

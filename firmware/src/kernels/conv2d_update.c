@@ -183,6 +183,29 @@ void conv2d_bwd_w_s8(const struct conv2d *p, const struct error_s8 *ey, const st
 /* Exponent bits of a float whose unit is taken as it is; each one less doubles the unit. */
 enum { UNIT_EXPONENT = 118, SHIFT_MAX = 15, DELTA_MAX = 32767 };
 
+/* How many bits fewer than deltas lean bases have behind the point; what marks a dead channel beside them. */
+enum { LEAN_SHIFT = 2 };
+#define DEAD_MULTIPLIER 0x1p-10f
+
+/* shift(c) of a channel with this multiplier. */
+static uint32_t bias_shift_of(float m)
+{
+    uint32_t bits, exponent;
+    memcpy(&bits, &m, sizeof bits);
+    exponent = bits >> 23;
+    uint32_t shift = exponent < UNIT_EXPONENT ? UNIT_EXPONENT - exponent : 0;
+    return shift < SHIFT_MAX ? shift : (uint32_t)SHIFT_MAX;
+}
+
+ALWAYS_INLINE float qas_of(const struct trained_bias *bias, uint32_t ch)
+{
+    if (!bias->lean) {
+        return bias->qas[ch];
+    }
+    float m = multiplier_of(bias->m[ch]);
+    return m == DEAD_MULTIPLIER ? 0.0f : bias->unit / (m * m) * float_of((127 - bias_shift_of(m)) << 23);
+}
+
 #if KERNELS_MVE
 
 #include "bias_mve.h"
@@ -242,18 +265,19 @@ static void sum_errors(const int8_t *q, uint32_t pixels, uint32_t c, uint32_t n,
 
 static uint32_t bias_shift(int32_t word)
 {
-    float m = multiplier_of(word);
-    uint32_t bits, exponent;
-    memcpy(&bits, &m, sizeof bits);
-    exponent = bits >> 23;
-    uint32_t shift = exponent < UNIT_EXPONENT ? UNIT_EXPONENT - exponent : 0;
-    return shift < SHIFT_MAX ? shift : (uint32_t)SHIFT_MAX;
+    return bias_shift_of(multiplier_of(word));
+}
+
+ALWAYS_INLINE int32_t base_of(const struct trained_bias *bias, uint32_t ch, uint32_t shift)
+{
+    return bias->lean ? bias->lean[ch] * (1 << (shift + LEAN_SHIFT)) : bias->base[ch];
 }
 
 void bias_expand_s32(uint32_t c, const struct trained_bias *bias, int32_t *b)
 {
     for (uint32_t ch = 0; ch < c; ch++) {
-        b[ch] = bias->base[ch] + bias->delta[ch] * (1 << bias_shift(bias->m[ch]));
+        uint32_t shift = bias_shift(bias->m[ch]);
+        b[ch] = base_of(bias, ch, shift) + bias->delta[ch] * (1 << shift);
     }
 }
 
@@ -268,8 +292,9 @@ ALWAYS_INLINE int32_t most_delta(uint32_t room, uint32_t shift)
 ALWAYS_INLINE void descend_bias(const struct error_s8 *ey, const struct trained_bias *bias, float lr, uint32_t ch,
                                 int32_t sum, uint32_t noise)
 {
-    uint32_t limit = (uint32_t)bias->limit, base = (uint32_t)bias->base[ch], shift = bias_shift(bias->m[ch]);
-    float step = lr * ey->scale[ch] * bias->qas[ch] * (float)sum;
+    uint32_t shift = bias_shift(bias->m[ch]);
+    uint32_t limit = (uint32_t)bias->limit, base = (uint32_t)base_of(bias, ch, shift);
+    float step = lr * ey->scale[ch] * qas_of(bias, ch) * (float)sum;
     int32_t delta = bias->delta[ch] - stochastic_shift(step, noise, 8);
     int32_t most = most_delta(limit - base, shift), least = -most_delta(limit + base, shift);
     bias->delta[ch] = (int16_t)(delta > most ? most : delta < least ? least : delta);

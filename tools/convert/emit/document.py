@@ -34,7 +34,6 @@ from microtrain.convert.memory.imprint import imprint_bytes
 from microtrain.convert.memory.plan import Plan
 from microtrain.convert.memory.replay import part_of, record_bytes
 from microtrain.convert.ops import TABLE, forward_op, saves
-from microtrain.convert.ops.ctext import Table
 from microtrain.convert.ops.table import Learns
 from microtrain.convert.pipeline import Compiled
 from microtrain.convert.trainables import Trainable, block_bytes, front_steps, layout, stored_block
@@ -152,16 +151,11 @@ def _row(compiled: Compiled, node: Node, trainable: int) -> Layer:
         stride=(window.stride_h, window.stride_w) if window else None,
         macs=TABLE[node.op].macs(graph, node),
         trained=_learns(graph, node),
-        flash_bytes=sum(_nbytes(t) for t in forward_op(node).tables(graph, node)),
+        flash_bytes=sum(t.nbytes for t in forward_op(node).tables(graph, node)),
         trainable_bytes=trainable,
         saved_bytes=sum(p.bytes for p in (*own, *kept)),
         mask_bytes=sum(p.bytes for p in masks),
     )
-
-
-def _nbytes(table: Table) -> int:
-    width = 4 if table.values.dtype.kind == "f" or table.kind == "biases" else table.values.itemsize
-    return int(table.values.size) * width
 
 
 def _learns(graph: Graph, node: Node) -> str:
@@ -184,7 +178,7 @@ def flash_of(graph: Graph) -> Flash:
     """Flash of the model by kind; the firmware's own code is not in it."""
     kinds = {"weights": 0, "biases": 0, "tables": 0}
     for table in tables.collect(graph):
-        kinds[table.kind] += _nbytes(table)
+        kinds[table.kind] += table.nbytes
     return Flash(**kinds, trainables_init=len(stored_block(layout(graph))))
 
 

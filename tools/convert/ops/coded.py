@@ -1,14 +1,15 @@
-"""Dense convolutions whose frozen weights lie in flash as codes, four bits a weight.
+"""Convolutions whose frozen weights lie in flash as codes, four bits a weight.
 
 Two neighbouring weights of an output channel are an index into a table of the layer's own. The weights in the
-graph are what the codes stand for, so all but storage and kernels is that of dense convolutions (conv.py).
-`compress/` makes such layers.
+graph are what the codes stand for, so all but storage and kernels is that of other convolutions (conv.py).
+Dense ones have kernels of their own; depthwise ones, of few weights, have them expanded into scratch first.
+quantize/compress.py makes such layers.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
@@ -18,7 +19,18 @@ from microtrain.convert.ir import ConvertError, Graph, Layer, Node
 from microtrain.convert.names import Names, identifier
 from microtrain.convert.reference import hostlib
 from microtrain.convert.reference import kernels as reference
-from microtrain.convert.reference.hostlib import S8, S32, SCRATCH, U8, U16, Clamp, ErrorS8, Record, Signature
+from microtrain.convert.reference.hostlib import (
+    NUMBER,
+    S8,
+    S32,
+    SCRATCH,
+    U8,
+    U16,
+    Clamp,
+    ErrorS8,
+    Record,
+    Signature,
+)
 
 from . import bias, bounds, conv, conv_constants, conv_structs
 from .bounds import layer_guard
@@ -26,7 +38,7 @@ from .conv_structs import Conv2d, c_struct
 from .ctext import Table, struct
 from .environment import Env
 from .outputs import by_range
-from .stage import WindowStage, no_stage_structs
+from .stage import NOT_A_STAGE, WindowStage, no_stage_structs
 from .table import (
     NO_ATEN,
     BackwardOp,
@@ -47,7 +59,9 @@ from .work import by_size, one_way, with_biases
 if TYPE_CHECKING:
     from .tape import Tape
 
-CODED = "cconv2d"
+CODED, CODED_DEPTHWISE = "cconv2d", "cdwconv2d"
+CODED_OF = {conv.DENSE: CODED, conv.DEPTHWISE: CODED_DEPTHWISE}
+SMALL_MAP = 8  # a depthwise layer's maps are at most such a part of the largest
 HEADER = "coded"
 PAIRS = 256  # in the table of a layer
 
@@ -82,12 +96,16 @@ def codes_of(weight: np.ndarray) -> Codes:
 
 
 def coded(node: Node) -> Node:
-    """A dense convolution as one with codes."""
-    assert node.op == conv.DENSE, node.op
-    return replace(node, op=CODED)
+    """A convolution as one with codes."""
+    return replace(node, op=CODED_OF[node.op])
 
 
-def can_be_coded(node: Node) -> bool:
+def can_be_coded(graph: Graph, node: Node) -> bool:
+    """Whether its weights may become codes: depthwise layers of large maps run row by row, and stay."""
+    if node.op == conv.DEPTHWISE:
+        largest = max(t.elements for t in graph.tensors.values())
+        ends = (*node.inputs, *node.outputs)
+        return all(SMALL_MAP * graph.tensors[t].elements <= largest for t in ends)
     return node.op == conv.DENSE
 
 
@@ -109,7 +127,7 @@ def _gradient(tape: Tape, node: Node, error: str | None) -> None:
         )
     if error is not None:
         tape.append(Node(bias.UPDATE, node.name, (error,), (), layer=node.layer))
-        tape.send(node.inputs[0], Node(f"{CODED}_bwd_x", node.name, (error,), (), layer=node.layer))
+        tape.send(node.inputs[0], Node(f"{node.op}_bwd_x", node.name, (error,), (), layer=node.layer))
 
 
 def _run_forward(env: Env, node: Node) -> None:
@@ -120,7 +138,9 @@ def _run_forward(env: Env, node: Node) -> None:
 
 def _run_bwd_x(env: Env, node: Node) -> None:
     ends = env.values[node.inputs[0]], env.state[node.layer or ""].weight, env.clamp(node.clamp)
-    env.values[node.outputs[0]] = env.backend.conv2d_bwd_x(conv.params(env, node), *ends)
+    depthwise = env.graph.layers[node.layer or ""].depthwise
+    kernel = env.backend.dwconv2d_bwd_x if depthwise else env.backend.conv2d_bwd_x
+    env.values[node.outputs[0]] = kernel(conv.params(env, node), *ends)
 
 
 # ---------------------------------------------------------------- in C
@@ -175,6 +195,44 @@ def _scratch_bwd_x(graph: Graph, node: Node) -> int:
     return hostlib.scratch_bytes(f"{CODED}_bwd_x", c_struct(graph, node))
 
 
+# ---------------------------------------------------------------- depthwise: expanded into scratch
+
+
+def _expanded_bytes(graph: Graph, node: Node) -> int:
+    """Scratch for the weights, and the byte behind them."""
+    return -(-(graph.layers[node.layer or ""].weight.size + 1) // 8) * 8
+
+
+def _expanded(names: Names, node: Node, offset: int) -> tuple[str, str]:
+    """What expands the weights into scratch, and the struct of weights that lie there."""
+    weight, at = names.graph.layers[node.layer or ""].weight, names.scratch(offset)
+    rows, row = len(weight), weight[0].size
+    call = f"codes_expand_s8({rows}, {row}, {names.struct('coded', node)}, {at});"
+    return call, f"&(const struct split_weights){{.frozen = {at}}}"
+
+
+def _call_depthwise(names: Names, node: Node) -> str:
+    offset = conv.biases_bytes(names.graph, node)
+    biases, before = conv.expand_biases(names, node, 0)
+    expand, weights = _expanded(names, node, offset)
+    x, y, mask = names.at(node.inputs[0]), names.at(node.outputs[0]), names.mask_out(node)
+    scratch = names.scratch(offset + _expanded_bytes(names.graph, node))
+    begin = f"{conv.DEPTHWISE}_fwd_s8({names.struct('conv', node)}, {x}, {weights}"
+    return "\n".join([*before, expand, f"{begin}, {biases}, {y}, {mask}, {scratch});"])
+
+
+def _call_depthwise_bwd_x(names: Names, node: Node) -> str:
+    expand, weights = _expanded(names, node, 0)
+    error, out = names.error(node.inputs[0]), names.error(node.outputs[0])
+    scratch = names.scratch(_expanded_bytes(names.graph, node))
+    begin = f"{conv.DEPTHWISE}_bwd_x_s8({names.struct('conv', node)}, {error}, {weights}"
+    return f"{expand}\n{begin}, {names.clamp()}, {out}, {scratch});"
+
+
+def _with_room(entry: Op) -> Callable[[Graph, Node], int]:
+    return lambda graph, node: _expanded_bytes(graph, node) + entry.scratch(graph, node)
+
+
 STAGE = WindowStage(
     kind=None,
     mixes=True,
@@ -187,6 +245,8 @@ STAGE = WindowStage(
     scratch=_rows_scratch,
 )
 _SIZE: Signature = (ctypes.c_uint32, (Conv2d,))
+_PLAIN = next(op for op in conv.OPS if isinstance(op, ForwardOp) and op.name == conv.DEPTHWISE)
+_PLAIN_BWD_X = next(op for op in conv.OPS if op.name == f"{conv.DEPTHWISE}_bwd_x")
 
 
 def _unit_input(graph: Graph, node: Node, strip: Conv2d | None) -> Unit:
@@ -251,5 +311,25 @@ OPS: tuple[Op, ...] = (
         updates=Updates.NOTHING,
         reads_weights=True,
         guard=layer_guard,
+    ),
+    replace(
+        _PLAIN,
+        name=CODED_DEPTHWISE,
+        call=_call_depthwise,
+        scratch=_with_room(_PLAIN),
+        kernels={**_PLAIN.kernels, "codes_expand_s8": (None, (NUMBER, NUMBER, CodedWeights, S8))},
+        header=HEADER,
+        gradient=_gradient,
+        tables=_tables,
+        layer_structs=_structs,
+        stage=NOT_A_STAGE,
+    ),
+    replace(
+        _PLAIN_BWD_X,
+        name=f"{CODED_DEPTHWISE}_bwd_x",
+        run=_run_bwd_x,
+        call=_call_depthwise_bwd_x,
+        scratch=_with_room(_PLAIN_BWD_X),
+        header=HEADER,
     ),
 )

@@ -161,7 +161,8 @@ def params(env: Env, node: Node) -> reference.Conv:
 
 
 def _run_forward(env: Env, node: Node) -> None:
-    kernel = reference.dwconv2d_fwd if node.op == DEPTHWISE else reference.conv2d_fwd
+    depthwise = env.graph.layers[node.layer or ""].depthwise
+    kernel = reference.dwconv2d_fwd if depthwise else reference.conv2d_fwd
     state = env.state[node.layer or ""]
     results = kernel(params(env, node), env.values[node.inputs[0]], state.weight, state.bias)
     env.values.update(zip(node.outputs, results, strict=False))

@@ -61,8 +61,31 @@ def qas_biases(graph: Graph, name: str) -> np.ndarray:
     layer = graph.layers[name]
     assert layer.weight_scale is not None
     node = graph.forward_of[name]
-    unit = 2.0 ** reference.bias_shift(multipliers(graph, node))
+    m = multipliers(graph, node)
+    if is_lean(graph, name):
+        return reference.qas_of(qas_unit(graph, node), m)
+    unit = 2.0 ** reference.bias_shift(m)
     return _qas(layer, layer.weight_scale * graph.tensors[node.inputs[0]].scale, 256.0 / unit)
+
+
+def qas_unit(graph: Graph, node: Node) -> np.float32:
+    """256 / s_y^2, of which and of its multiplier the scaling of a bias can be made."""
+    return np.float32(256.0 / graph.tensors[node.outputs[0]].scale ** 2)
+
+
+def is_lean(graph: Graph, name: str) -> bool:
+    """Whether flash holds a layer's trained biases in 16 bits, and nothing of their scaling.
+
+    In compressed models, where 16 bits are enough and multipliers tell which channels are dead.
+    """
+    layer = graph.layers[name]
+    if graph.compression is None or not layer.bias_trained:
+        return False
+    m = multipliers(graph, graph.forward_of[name])
+    dead = np.zeros(len(m), bool) if layer.dead is None else layer.dead
+    if not np.array_equal(dead, m == np.float32(reference.DEAD_MULTIPLIER)):
+        return False
+    return np.array_equal(reference.lean_bias(layer.bias, m), layer.bias)
 
 
 def _qas(layer: Layer, scale: np.ndarray, unit: float | np.ndarray) -> np.ndarray:
@@ -77,8 +100,13 @@ def tables(graph: Graph, node: Node) -> Iterator[Table]:
     frozen = split_weight(layer)[0]
     if frozen.size:
         yield Table(f"MODEL_WEIGHTS int8_t w_{cid}[{frozen.size}]", frozen, "weights")
-    yield Table(f"MODEL_WEIGHTS int32_t b_{cid}[{len(layer.bias)}]", layer.bias, "biases")
     m, zero = multipliers(graph, node), graph.tensors[node.outputs[0]].zero
+    lean = is_lean(graph, name)
+    if lean:
+        start = reference.lean_of(layer.bias, m)
+        yield Table(f"MODEL_WEIGHTS int16_t lean_{cid}[{len(start)}]", start, "biases")
+    else:
+        yield Table(f"MODEL_WEIGHTS int32_t b_{cid}[{len(layer.bias)}]", layer.bias, "biases")
     words = fixed_words(m) if graph.fixed else multiplier_words(m, zero)
     yield Table(f"const int32_t m_{cid}[{len(layer.bias)}]", words, "tables")
     order = channel_order(layer)
@@ -89,7 +117,7 @@ def tables(graph: Graph, node: Node) -> Iterator[Table]:
         yield Table(f"const uint16_t channels_{cid}[{len(trained)}]", trained, "tables")
     if layer.trained:
         yield Table(f"const float qas_w_{cid}[{len(layer.bias)}]", qas_weights(layer), "tables")
-    if layer.bias_trained:
+    if layer.bias_trained and not lean:
         yield Table(f"const float qas_b_{cid}[{len(layer.bias)}]", qas_biases(graph, name), "tables")
 
 

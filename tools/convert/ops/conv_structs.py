@@ -11,7 +11,7 @@ from microtrain.convert.names import Names, identifier
 from microtrain.convert.reference.hostlib import F32, S8, S16, S32, U8, U16, Record
 
 from .bounds import bias_limit, geometry, layer_guard
-from .conv_constants import weight_id
+from .conv_constants import is_lean, qas_unit, weight_id
 from .ctext import numbers, struct
 
 
@@ -55,11 +55,12 @@ class SavedInput(Record):
 
 class TrainedBias(Record):
     _fields_ = (
-        *((n, ctypes.c_void_p) for n in ("delta", "base", "m", "qas")),
+        *((n, ctypes.c_void_p) for n in ("delta", "base", "m", "qas", "lean")),
+        ("unit", ctypes.c_float),
         ("limit", ctypes.c_int32),
         ("id", ctypes.c_uint32),
     )
-    _arrays_: ClassVar = {"delta": S16, "base": S32, "m": S32, "qas": F32}
+    _arrays_: ClassVar = {"delta": S16, "base": S32, "m": S32, "qas": F32, "lean": S16}
 
 
 def conv2d_struct(x: Shape, y: Shape, window: Window, x_zero: int, y_zero: int, guard: int) -> Conv2d:
@@ -115,14 +116,21 @@ def _trained_structs(names: Names, node: Node, layer: Layer) -> str:
     if layer.bias_trained:
         bias: dict[str, object] = {
             "delta": names.trained(name, "bias"),
-            "base": names.frozen_bias(name),
             "m": f"m_{cid}",
-            "qas": f"qas_b_{cid}",
+            **_start_of_biases(names, node),
             "limit": bias_limit(layer),
             "id": number + 1,
         }
         text += struct("trained_bias", "bias", name, bias)
     return text
+
+
+def _start_of_biases(names: Names, node: Node) -> dict[str, object]:
+    """Where trained biases begin and how far they step; of compressed models both take less."""
+    name, cid = node.layer or "", identifier(node.layer or "")
+    if is_lean(names.graph, name):
+        return {"lean": f"lean_{cid}", "unit": float(qas_unit(names.graph, node))}
+    return {"base": names.frozen_bias(name), "qas": f"qas_b_{cid}"}
 
 
 def _saved_struct(names: Names, node: Node) -> str:

@@ -30,9 +30,19 @@ class Table:
         return self.declaration.split()[-1].split("[")[0]
 
     @property
+    def dtype(self) -> np.dtype:
+        """Of the values as they lie in flash."""
+        return np.dtype(C_TYPES[self.declaration.split()[-2]])
+
+    @property
+    def nbytes(self) -> int:
+        """Of flash."""
+        return int(self.values.size) * self.dtype.itemsize
+
+    @property
     def bytes(self) -> bytes:
         """As they lie in flash."""
-        return self.values.astype(C_TYPES[self.declaration.split()[-2]]).tobytes()
+        return self.values.astype(self.dtype).tobytes()
 
 
 def struct(kind: str, variable: str, name: str, fields: Record | Mapping[str, object]) -> str:

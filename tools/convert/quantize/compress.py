@@ -2,7 +2,8 @@
 
 A coded layer is an int8 layer whose weights are few different pairs (ops/coded.py), so nothing behind this
 pass knows of it but storage and kernels. Layers are coded one after the other, each for the inputs that the
-layers before it leave it, and its biases make up for what moves its sums' means.
+layers before it leave it. Its biases, and those of the layers behind it, make up for what moves their sums'
+means; biases that are trained begin at values that 16 bits hold (struct trained_bias).
 """
 
 from __future__ import annotations
@@ -13,22 +14,26 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from microtrain.convert.execute.batched import batches, int8_node, run_int8, stored_pixels
-from microtrain.convert.ir import Compression, ConvertError, Graph, Node
+from microtrain.convert.ir import Compression, ConvertError, Graph, Layer, Node
 from microtrain.convert.limits import bias_room, prove
-from microtrain.convert.ops import coded
+from microtrain.convert.ops import coded, forward_op
 from microtrain.convert.ops.conv import sums
-from microtrain.convert.ops.table import Values
-from microtrain.convert.reference.windows import centred, columns
+from microtrain.convert.ops.conv_constants import multipliers
+from microtrain.convert.ops.table import Learns, Values
+from microtrain.convert.reference.kernels import LEAN_SHIFT, bias_shift, lean_bias
+from microtrain.convert.reference.windows import centred, columns, taps
 
 from .bias_correction import most_alive
+from .depthwise_codes import fit_depthwise
 from .fidelity import decibels, energy
 from .pair_codes import Inputs, fit
 
-LEAST_SIGNAL = 20.0  # dB of the logits to what 4 bits change of them, that `auto` keeps to
+LEAST_SIGNAL = 18.4  # dB of the logits to what 4 bits change of them, that `auto` keeps to
 HELD = 4  # one image of so many is kept to judge by
 FEW_IMAGES = 8  # with fewer all of them are learned from and judged by
 MOST_JUDGED, SENSED = 128, 32  # images
 MOST_BYTES = 512 << 20  # of all images' tensors that are alive at once, and of all tensors of those SENSED
+MOST_SEEN = 16384  # outputs that a depthwise layer's covariances are of, or one of each batch's images
 ROUNDS = 3
 LESS_LOST = 0.3  # of what single layers lose when they are coded in haste
 MARGIN = 0.25  # dB by which another round aims higher
@@ -42,17 +47,40 @@ class Pair:
     coded: dict[str, np.ndarray]
 
 
-def compressed(graph: Graph, images: np.ndarray, trained: frozenset[str], every: bool) -> Graph:
+@dataclass(frozen=True)
+class Trained:
+    """Layers whose weights are to be trained, which stay as they are, and those whose biases are."""
+
+    weights: frozenset[str] = frozenset()
+    biases: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """What is to be made smaller, and how that is judged.
+
+    images    uint8 [N, h, w, c], to learn from
+    judged    the same, to judge by
+    expected  logits of those
+    """
+
+    graph: Graph
+    trained: Trained
+    images: np.ndarray
+    judged: np.ndarray
+    expected: np.ndarray
+
+
+def compressed(graph: Graph, images: np.ndarray, trained: Trained, every: bool) -> Graph:
     """The quantized graph with weights in four bits.
 
-    images   uint8 [N, h, w, c], typical ones
-    trained  layers whose weights are to be trained: they stay as they are
-    every    all other dense layers that take less flash as codes; False: as many as keep LEAST_SIGNAL
+    images  uint8 [N, h, w, c], typical ones
+    every   all other layers that take less flash as codes; False: as many as keep LEAST_SIGNAL
     """
-    layers = candidates(graph, trained)
+    layers = candidates(graph, trained.weights)
     if not layers:
         raise ConvertError(
-            f"{graph.name} has no frozen dense layer that 4 bits make smaller: convert with --weights-bits 8"
+            f"{graph.name} has no frozen layer that 4 bits make smaller: convert with --weights-bits 8"
         )
     if len(images) < FEW_IMAGES:
         learned = judged = images
@@ -60,22 +88,20 @@ def compressed(graph: Graph, images: np.ndarray, trained: frozenset[str], every:
         held = np.arange(len(images)) % HELD == HELD - 1
         learned, judged = images[~held], images[held][:MOST_JUDGED]
     expected = np.concatenate([run_int8(graph, batch) for batch in batches(graph, judged, "int8 answers")])
-    if every:
-        return _judged(graph, _coded(graph, learned, layers), layers, judged, expected)
-    return _as_many(graph, learned, layers, judged, expected)
+    task = Task(graph, trained, learned, judged, expected)
+    return _judged(task, layers) if every else _as_many(task, layers)
 
 
 def candidates(graph: Graph, trained: frozenset[str]) -> list[str]:
-    """Frozen dense layers that take less flash as codes, in forward order."""
-    names = [n.layer for n in graph.forward_nodes if n.layer and coded.can_be_coded(n)]
+    """Frozen layers that take less flash as codes, in forward order."""
+    names = [n.layer for n in graph.forward_nodes if n.layer and coded.can_be_coded(graph, n)]
     return [n for n in names if n not in trained and coded.flash_saved(graph.layers[n]) > 0]
 
 
-def _as_many(
-    graph: Graph, images: np.ndarray, layers: list[str], judged: np.ndarray, expected: np.ndarray
-) -> Graph:
+def _as_many(task: Task, layers: list[str]) -> Graph:
     """The most bytes saved that keep LEAST_SIGNAL: layers in the order of what they lose a byte."""
-    lost = _sensitivity(graph, images, layers)
+    graph = task.graph
+    lost = _sensitivity(graph, task.images, layers)
     order = sorted(layers, key=lambda name: lost[name] / coded.flash_saved(graph.layers[name]))
     together = np.cumsum([lost[name] for name in order])
     best, share, aim = graph, LESS_LOST, LEAST_SIGNAL
@@ -86,7 +112,7 @@ def _as_many(
             break
         tried.add(count)
         chosen = [name for name in layers if name in order[:count]]
-        found = _judged(graph, _coded(graph, images, chosen), chosen, judged, expected)
+        found = _judged(task, chosen)
         assert found.compression is not None
         share = 10 ** (-found.compression.signal / 10) / together[count - 1]
         if found.compression.signal < LEAST_SIGNAL:
@@ -100,17 +126,17 @@ def _as_many(
     return best
 
 
-def _judged(
-    graph: Graph, found: Graph, layers: Sequence[str], judged: np.ndarray, expected: np.ndarray
-) -> Graph:
-    """With what the codes save and lose."""
-    logits = np.concatenate([run_int8(found, batch) for batch in batches(found, judged, "4-bit answers")])
+def _judged(task: Task, layers: Sequence[str]) -> Graph:
+    """The graph with some layers as codes, and with what that saves and loses."""
+    found = _coded(task, layers)
+    answers = batches(found, task.judged, "4-bit answers")
+    logits = np.concatenate([run_int8(found, batch) for batch in answers])
     said = Compression(
         layers=tuple(layers),
-        saved=sum(coded.flash_saved(graph.layers[name]) for name in layers),
-        signal=_signal(expected, logits),
-        same=float((expected.argmax(axis=1) == logits.argmax(axis=1)).mean()),
-        images=len(judged),
+        saved=sum(coded.flash_saved(task.graph.layers[name]) for name in layers),
+        signal=_signal(task.expected, logits),
+        same=float((task.expected.argmax(axis=1) == logits.argmax(axis=1)).mean()),
+        images=len(task.judged),
     )
     return found.replace(compression=said)
 
@@ -121,15 +147,21 @@ def _signal(expected: np.ndarray, found: np.ndarray) -> float:
     return decibels(energy(expected - mean), energy(found - expected))
 
 
-def _coded(graph: Graph, images: np.ndarray, layers: Sequence[str]) -> Graph:
+def _coded(task: Task, layers: Sequence[str]) -> Graph:
     """The graph with some layers as codes."""
+    graph, images = task.graph, task.images
     some = images[np.linspace(0, len(images) - 1, _count_images(graph, len(images))).astype(int)]
     entry, found, chosen = graph.input.tensor, graph, set(layers)
     pixels = [stored_pixels(graph, batch) for batch in batches(graph, some, "weights in 4 bits")]
     pairs = [Pair({entry: batch}, {entry: batch}) for batch in pixels]
     for step, node in enumerate(graph.nodes):
-        if node.layer in chosen:
+        name = node.layer or ""
+        if name in chosen:
             found = _with_codes(found, graph, node, pairs)
+        elif forward_op(node).learns is Learns.COLUMNS and _changed(node, pairs):
+            found = _with_biases(found, graph, (node, node), pairs)
+        if forward_op(node).learns is Learns.COLUMNS and name in task.trained.biases:
+            found = found.replace(layers={**found.layers, name: _lean(found, node)})
         alive = {t for n in graph.nodes[step + 1 :] for t in n.inputs}
         for pair in pairs:
             _advance(graph, found, found.nodes[step], pair, alive)
@@ -145,18 +177,37 @@ def _advance(graph: Graph, found: Graph, node: Node, pair: Pair, alive: set[str]
     """Run a node in both networks and forget what nothing reads any more."""
     y, old = node.outputs[0], graph.forward_of.get(node.layer or "", node)
     pair.whole[y] = int8_node(graph, old, pair.whole)
-    unchanged = node is old and all(pair.whole[t] is pair.coded[t] for t in node.inputs)
+    same = found.layers.get(node.layer or "") is graph.layers.get(node.layer or "")
+    unchanged = same and not _changed(node, [pair])
     pair.coded[y] = pair.whole[y] if unchanged else int8_node(found, node, pair.coded)
     for values in (pair.whole, pair.coded):
         for name in [n for n in values if n not in alive]:
             del values[name]
 
 
+def _changed(node: Node, pairs: Sequence[Pair]) -> bool:
+    """Whether codes before it change what a node reads."""
+    return any(pair.whole[t] is not pair.coded[t] for pair in pairs for t in node.inputs)
+
+
+def _lean(found: Graph, node: Node) -> Layer:
+    """A layer with biases that 16 bits hold, if they can."""
+    layer = found.layers[node.layer or ""]
+    m = multipliers(found, node)
+    rough = lean_bias(layer.bias, m)
+    near = np.abs(rough.astype(np.int64) - layer.bias) < 2 ** (LEAN_SHIFT + bias_shift(m))
+    return replace(layer, bias=rough) if near.all() else layer
+
+
 def _with_codes(found: Graph, graph: Graph, node: Node, pairs: Sequence[Pair], quick: bool = False) -> Graph:
     """With the weights of one more layer as codes."""
     name, layer = node.layer or "", graph.layers[node.layer or ""]
     assert layer.weight_scale is not None and node.window is not None
-    made = fit(layer.weight.reshape(len(layer.weight), -1), _inputs(graph, node, pairs), quick)
+    rows = layer.weight.reshape(len(layer.weight), -1)
+    if layer.depthwise:
+        made = fit_depthwise(rows, _channel_inputs(graph, node, pairs), quick)
+    else:
+        made = fit(rows, _inputs(graph, node, pairs), quick)
     new = coded.coded(node)
     changed = replace(
         layer,
@@ -166,12 +217,21 @@ def _with_codes(found: Graph, graph: Graph, node: Node, pairs: Sequence[Pair], q
     )
     nodes = tuple(new if n.layer == name else n for n in found.nodes)
     found = found.replace(nodes=nodes, layers={**found.layers, name: changed})
-    shift = _shift(graph, found, (node, new), pairs, made.factor)
-    changed = replace(changed, bias=_biases(made.stored, changed.bias - shift))
-    x, y = graph.tensors[node.inputs[0]], graph.tensors[node.outputs[0]]
-    assert changed.weight_scale is not None
-    prove(name, made.stored, changed.bias.astype(np.int64), changed.weight_scale, x, y)
-    return found.replace(layers={**found.layers, name: changed})
+    return _with_biases(found, graph, (node, new), pairs)
+
+
+def _with_biases(found: Graph, graph: Graph, nodes: tuple[Node, Node], pairs: Sequence[Pair]) -> Graph:
+    """With biases of a layer that keep its sums' means; nodes: it as it was and as it is."""
+    name = nodes[0].layer or ""
+    old, layer = graph.layers[name], found.layers[name]
+    assert old.weight_scale is not None and layer.weight_scale is not None
+    stored = layer.weight.reshape(len(layer.bias), -1)
+    shift = _shift(graph, found, nodes, pairs, old.weight_scale / layer.weight_scale)
+    alive = True if layer.dead is None else ~layer.dead
+    bias = np.where(alive, _biases(stored, layer.bias - shift), layer.bias)
+    x, y = graph.tensors[nodes[0].inputs[0]], graph.tensors[nodes[0].outputs[0]]
+    prove(name, stored, bias.astype(np.int64), layer.weight_scale, x, y)
+    return found.replace(layers={**found.layers, name: replace(layer, bias=bias)})
 
 
 def _biases(stored: np.ndarray, wanted: np.ndarray) -> np.ndarray:
@@ -212,6 +272,26 @@ def _inputs(graph: Graph, node: Node, pairs: Sequence[Pair]) -> Inputs:
     means /= count
     about = [np.outer(means[0], means[0]), np.outer(means[1], means[0])]
     return Inputs(seen / count - about[0], crossed / count - about[1])
+
+
+def _channel_inputs(graph: Graph, node: Node, pairs: Sequence[Pair]) -> np.ndarray:
+    """Covariance of what each channel of a depthwise layer sees, [c, taps, taps]: of some images."""
+    assert node.window is not None
+    name = node.inputs[0]
+    outputs = sum(len(pair.coded[name]) for pair in pairs) * graph.tensors[node.outputs[0]].pixels
+    step = -(-outputs // MOST_SEEN)
+    channels, size = graph.tensors[name].channels, node.window.kh * node.window.kw
+    seen, total, count = np.zeros((channels, size, size)), np.zeros((channels, size)), 0
+    for pair in pairs:
+        x = centred(pair.coded[name][::step], graph.tensors[name].zero)
+        by_tap = np.stack(list(taps(x, node.window, 0.0)))
+        rows = by_tap.reshape(len(by_tap), -1, x.shape[-1]).transpose(2, 0, 1)
+        seen += rows @ rows.transpose(0, 2, 1)
+        total += rows.sum(axis=2, dtype=np.float64)
+        count += rows.shape[2]
+    mean = total / count
+    found: np.ndarray = seen / count - mean[:, :, None] * mean[:, None]
+    return found
 
 
 def _sensitivity(graph: Graph, images: np.ndarray, layers: Sequence[str]) -> dict[str, float]:

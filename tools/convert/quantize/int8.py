@@ -14,11 +14,12 @@ from dataclasses import replace
 import numpy as np
 
 from microtrain.convert.ir import ConvertError, Graph, Input, Layer, Tensor
-from microtrain.convert.limits import DEAD_MULTIPLIER, DEAD_SCALE, bias_room, prove
+from microtrain.convert.limits import DEAD_SCALE, bias_room, prove
 from microtrain.convert.ops import forward_op
 from microtrain.convert.ops.bounds import INT32_MAX, reach
 from microtrain.convert.ops.outputs import Output, float32, scale_and_zero
 from microtrain.convert.ops.table import Learns
+from microtrain.convert.reference.kernels import DEAD_MULTIPLIER
 
 QuantizeLayer = Callable[[str, Layer, Tensor, Tensor], Layer]  # name, float layer, its input and its output
 

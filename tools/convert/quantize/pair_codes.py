@@ -49,11 +49,11 @@ class Fit:
 def fit(weight: Array, inputs: Inputs, quick: bool = False) -> Fit:
     """Weights [c_out, k] in at most PAIRS pairs. quick: without rounding errors passed on."""
     columns = weight.shape[1]
-    target, curve = _even(_adapted(weight.astype(np.float64), inputs)), _even_square(_damped(inputs.seen))
+    target, curve = even(_adapted(weight.astype(np.float64), inputs)), _even_square(_damped(inputs.seen))
     importance = np.diag(curve).copy()
-    table, factor = _table(target, importance)
+    table, factor = table_for(target, importance)
     if quick:
-        found = _nearest(target, factor, table)
+        found = nearest(target, factor, table)
     else:
         found = _passed_on(target, factor, table, curve)
         pull = target @ curve
@@ -78,7 +78,7 @@ def _adapted(weight: Array, inputs: Inputs) -> Array:
     return found
 
 
-def _even(columns: Array) -> Array:
+def even(columns: Array) -> Array:
     return np.pad(columns, ((0, 0), (0, columns.shape[1] % 2)))
 
 
@@ -94,15 +94,18 @@ def _even_square(curve: Array) -> Array:
 # ---------------------------------------------------------------- the table
 
 
-def _table(target: Array, importance: Array) -> tuple[Array, Array]:
-    """A table for the layer, int8 as float64 [PAIRS, 2], and the factor of each channel."""
+def table_for(target: Array, importance: Array) -> tuple[Array, Array]:
+    """A table for the layer, int8 as float64 [PAIRS, 2], and the factor of each channel.
+
+    importance  of the weights, [k] or [c_out, k]
+    """
     spread = np.sqrt(np.square(target).mean(axis=1))
     factor = SPREAD / np.where(spread > 0, spread, SPREAD)
     levels = SPREAD * np.array([-v for v in reversed(LEVELS)] + list(LEVELS))
     table = np.stack([np.repeat(levels, len(levels)), np.tile(levels, len(levels))], axis=1)
-    by_pair = importance.reshape(-1, 2).mean(axis=1)
+    by_pair = np.broadcast_to(importance, target.shape).reshape(len(target), -1, 2).mean(axis=2)
     for _ in range(TABLES):
-        weights = (by_pair[None] / np.square(factor)[:, None]).reshape(-1)
+        weights = (by_pair / np.square(factor)[:, None]).reshape(-1)
         points = (target * factor[:, None]).reshape(-1, 2)
         table = _learned(points, weights / weights.mean(), table)
         factor = _factors(target, importance, table)
@@ -136,7 +139,7 @@ def _factors(target: Array, importance: Array, table: Array) -> Array:
     best, least = usual, np.full(len(target), np.inf)
     for each in FACTORS:
         factor = usual * each
-        error = (np.square(_nearest(target, factor, table) - target) * importance).sum(axis=1)
+        error = (np.square(nearest(target, factor, table) - target) * importance).sum(axis=1)
         best, least = np.where(error < least, factor, best), np.minimum(error, least)
     return best
 
@@ -152,7 +155,7 @@ def _indices(points: Array, table: Array) -> Array:
     return found
 
 
-def _nearest(target: Array, factor: Array, table: Array) -> Array:
+def nearest(target: Array, factor: Array, table: Array) -> Array:
     points = (target * factor[:, None]).reshape(-1, 2)
     found: Array = table[_indices(points, table)].reshape(target.shape) / factor[:, None]
     return found

@@ -252,10 +252,33 @@ class Bias:
         return result
 
 
+LEAN_SHIFT = 2  # see struct trained_bias
+DEAD_MULTIPLIER = 2.0**-10  # output units per bias unit of a dead channel
+
+
 def bias_shift(m: Array) -> Array:
     """Log2 of the unit in which a bias is trained: 15 bits of it are at least 64 units of the output."""
     exponent = m.astype(f32).view(np.uint32) >> 23
     return np.clip(118 - exponent.astype(np.int64), 0, 15)
+
+
+def lean_of(base: Array, m: Array) -> Array:
+    """Start values of biases in 16 bits of 2^(shift + 2) each, the nearest there are: int16 [c]."""
+    steps = np.rint(base / 2.0 ** (bias_shift(m) + LEAN_SHIFT))
+    found: Array = np.clip(steps, -32767, 32767).astype(np.int16)
+    return found
+
+
+def lean_bias(base: Array, m: Array) -> Array:
+    """What those stand for, int32 [c]."""
+    found: Array = (lean_of(base, m).astype(np.int64) << (bias_shift(m) + LEAN_SHIFT)).astype(np.int32)
+    return found
+
+
+def qas_of(unit: np.float32, m: Array) -> Array:
+    """The scaling of biases that lean start values come with, float32 [c]; 0 of dead channels."""
+    found: Array = unit / (m * m) * f32(2.0) ** -bias_shift(m).astype(f32)
+    return np.where(m == f32(DEAD_MULTIPLIER), f32(0), found)
 
 
 def bias_update(ey: Error, b: Bias, sgd: Sgd) -> Array:
