@@ -159,7 +159,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
 
 
 def test_onnx_reads_the_state_of_the_layer_that_is_meant(tmp_path: Path) -> None:
-    with pytest.raises(ConvertError, match="GRU_1 .* has no part in the output"):
+    with pytest.raises(ConvertError, match=r"GRU_1 .* has no part in the output"):
         read(as_onnx(seeded("GRU", "first state", batch_first=True, layers=2), tmp_path))
 
 
