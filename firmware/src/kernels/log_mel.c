@@ -49,9 +49,9 @@ void log_mel_begin(void *memory)
 
 /* log_mel_armv7em.S: what is below for other chips, and a copy of pieces of 16 samples to a word. */
 void log_mel_values(const int32_t *power, const uint16_t *counts, const uint32_t *weights, int32_t offset,
-                    const uint16_t *steps, uint32_t bands, uint8_t *row, uint32_t gain, uint32_t constant);
+                    const uint16_t *steps, uint32_t bands, uint8_t *row, const uint32_t *line);
 void log_mel_heights(const int32_t *power, const uint16_t *counts, const uint32_t *weights, int32_t offset,
-                     const uint16_t *steps, uint32_t bands, int16_t *levels, uint32_t gain, uint32_t constant);
+                     const uint16_t *steps, uint32_t bands, int16_t *levels, const uint32_t *line);
 void log_mel_copy(int16_t *to, const uint8_t *from, uint32_t pieces);
 
 #else
@@ -85,27 +85,26 @@ static int32_t log_of(int32_t energy, const uint16_t *steps)
     return steps[(v << zeros >> 24) - LOG_STEPS] - (int32_t)zeros * OCTAVE;
 }
 
-/* The row of a spectrum. steps: logs, constant: what is added to each logarithm times gain */
+/* The row of a spectrum. steps: logs, line: the gain of each logarithm, and what is added then */
 static void log_mel_values(const int32_t *power, const uint16_t *counts, const uint32_t *weights, int32_t offset,
-                           const uint16_t *steps, uint32_t bands, uint8_t *row, uint32_t gain, uint32_t constant)
+                           const uint16_t *steps, uint32_t bands, uint8_t *row, const uint32_t *line)
 {
     struct walk w = {power, counts, weights, 0};
     walked(&w, offset);
     for (uint32_t b = 0; b < bands; b++) {
-        int32_t value = (int32_t)((uint32_t)log_of(walked(&w, offset), steps) * gain + constant) >> GAIN_SHIFT;
+        int32_t value = (int32_t)((uint32_t)log_of(walked(&w, offset), steps) * line[0] + line[1]) >> GAIN_SHIFT;
         row[b] = value < 0 ? 0 : value > 255 ? 255 : (uint8_t)value;
     }
 }
 
-/* The logarithms, constant added; gain is of no use. */
+/* The logarithms, and what the line adds; they have no gain. */
 static void log_mel_heights(const int32_t *power, const uint16_t *counts, const uint32_t *weights, int32_t offset,
-                            const uint16_t *steps, uint32_t bands, int16_t *levels, uint32_t gain, uint32_t constant)
+                            const uint16_t *steps, uint32_t bands, int16_t *levels, const uint32_t *line)
 {
     struct walk w = {power, counts, weights, 0};
-    (void)gain;
     walked(&w, offset);
     for (uint32_t b = 0; b < bands; b++) {
-        int32_t level = log_of(walked(&w, offset), steps) + (int32_t)constant;
+        int32_t level = log_of(walked(&w, offset), steps) + (int32_t)line[1];
         levels[b] = (int16_t)(level > INT16_MAX ? INT16_MAX : level < INT16_MIN ? INT16_MIN : level);
     }
 }
@@ -170,8 +169,8 @@ uint32_t log_mel_row_u8(const struct log_mel *p, void *memory, uint8_t *row)
     }
     int32_t offset, base;
     const int32_t *power = heard_powers(p, memory, &offset, &base);
-    uint32_t gain = p->gain, constant = (1u << (GAIN_SHIFT - 1)) - (uint32_t)base * gain;
-    log_mel_values(power, p->counts, p->weights, offset, logs, p->bands, row, gain, constant);
+    const uint32_t line[2] = {p->gain, (1u << (GAIN_SHIFT - 1)) - (uint32_t)base * p->gain};
+    log_mel_values(power, p->counts, p->weights, offset, logs, p->bands, row, line);
     go_on(p, heard);
     return 1;
 }
@@ -184,8 +183,8 @@ uint32_t log_mel_levels_s16(const struct log_mel *p, void *memory, int32_t mid, 
     }
     int32_t offset, base;
     const int32_t *power = heard_powers(p, memory, &offset, &base);
-    uint32_t constant = 0u - (uint32_t)(base + mid);
-    log_mel_heights(power, p->counts, p->weights, offset, logs, p->bands, levels, 0, constant);
+    const uint32_t line[2] = {1, 0u - (uint32_t)(base + mid)};
+    log_mel_heights(power, p->counts, p->weights, offset, logs, p->bands, levels, line);
     go_on(p, heard);
     return 1;
 }

@@ -54,7 +54,7 @@
     .endm
 
 /* void \name(const int32_t *power, const uint16_t *counts, const uint32_t *weights, int32_t offset, const uint16_t *logs,
- *             uint32_t bands, made, uint32_t gain, uint32_t constant)
+ *             uint32_t bands, made, const uint32_t *line)
  *
  * r12: logs, less those of numbers below a half of all; lr: bands left, r11: what is made. On the stack: gain, constant. */
     .macro  bands name, ending
@@ -62,7 +62,8 @@
     push    {r4-r11, lr}
     ldrd    r12, lr, [sp, #36]
     ldr     r11, [sp, #44]
-    ldrd    r9, r10, [sp, #48]
+    ldr     r9, [sp, #48]
+    ldrd    r9, r10, [r9]
     sub     sp, sp, #8
     strd    r9, r10, [sp]
     sub     r12, r12, #256
