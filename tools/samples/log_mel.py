@@ -55,10 +55,16 @@ def tables(p: LogMel) -> Tables:
     first, counts, weights = segments(p)
     return Tables(
         gain=round(p.gain * 10 * np.log10(2) / OCTAVE * 2**GAIN_SHIFT),
-        **{"first": first, "shift_most": shift_most, "base": base, "offset": offset},
+        first=first,
+        shift_most=shift_most,
+        base=base,
+        offset=offset,
         opening=opening(window, half),
-        **{"twiddles": twiddles(half), "order": last_transforms(half), "circle": quarters(half)},
-        **{"counts": counts, "weights": words(weights)},
+        twiddles=twiddles(half),
+        order=last_transforms(half),
+        circle=quarters(half),
+        counts=counts,
+        weights=words(weights),
     )
 
 
@@ -204,7 +210,8 @@ def frames_to_rows(p: LogMel, x: np.ndarray) -> np.ndarray:
 
 def bit_lengths(v: np.ndarray) -> np.ndarray:
     """Of int64 numbers from 0 on below 2^53."""
-    return np.frexp(v.astype(float))[1].astype(np.int64)
+    made: np.ndarray = np.frexp(v.astype(float))[1].astype(np.int64)
+    return made
 
 
 def middle(p: LogMel) -> int:
