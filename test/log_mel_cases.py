@@ -39,12 +39,19 @@ def draw_front_end(rng: np.random.Generator, coefficients: bool = False) -> LogM
 
 
 def draw_sound(rng: np.random.Generator, count: int) -> np.ndarray:
-    """Silence, steps, the loudest there is, noise of any loudness."""
-    kind = int(rng.integers(5))
+    """Silence, steps, the loudest there is, a single sample, a tone, noise of any loudness."""
+    kind = int(rng.integers(7))
     if kind == 0:
         return np.full(count, rng.choice([-32768, -1, 0, 1, 32767]), np.int16)
     if kind == 1:
         return rng.choice(np.array([-32768, 32767], np.int16), count)
+    if kind == 2:
+        return np.where(np.arange(count) == rng.integers(count), 32767 >> rng.integers(16), 0).astype(
+            np.int16
+        )
+    if kind == 3:
+        turns = np.arange(count) * np.pi * rng.uniform(0, 1) + rng.uniform(0, 7)
+        return np.rint(32767 * np.sin(turns) / (1 << rng.integers(15))).astype(np.int16)
     loud = np.clip(rng.normal(0, 10 ** rng.uniform(0, 4.5), count), -32768, 32767)
     return np.asarray(np.rint(loud), np.int16)
 

@@ -16,7 +16,11 @@ from lab.networks import Builder
 from microtrain.convert.ir import Graph
 from microtrain.convert.loading import load, quantized_with_report
 from microtrain.convert.ops import TABLE, attention
+from microtrain.convert.ops.coded import CODED
+from microtrain.convert.ops.grouped import GROUPED
 from microtrain.convert.ops.normalise_aten import GROUP_NORM
+from microtrain.convert.ops.position import POSITION
+from microtrain.convert.ops.tokens import LAST
 from microtrain.convert.ops.work import by_size, kind
 from microtrain.convert.pipeline import Compiled, compile_graph, training_graph
 from microtrain.convert.quantize.ptq import Choices
@@ -75,7 +79,7 @@ def test_a_kernel_that_was_never_counted_costs_what_the_average_does(everything:
     assert estimate(everything, node, without) == guess != estimate(everything, node, model)
 
 
-def test_so_does_one_that_was_never_counted_by_rows(streams: Graph) -> None:
+def test_what_was_never_counted_by_rows_costs_what_it_does_alone(streams: Graph) -> None:
     model = coefficients()
     stream = next(n for n in streams.forward_nodes if n.parts)
     assert not list(uncounted(streams, stream, model))
@@ -84,7 +88,7 @@ def test_so_does_one_that_was_never_counted_by_rows(streams: Graph) -> None:
     without = {**model, stream.op: kept}
     missing = [part for part in stream.parts if part.op == gone]
     assert list(uncounted(streams, stream, without)) == missing
-    guess = sum(priced(model[AVERAGE], by_size(streams, part)) for part in missing)
+    guess = sum(priced(model[kind(streams, p)], TABLE[p.op].work(streams, p)) for p in missing)
     rest = priced(kept, TABLE[stream.op].work(streams, stream))
     assert estimate(streams, stream, without) == pytest.approx(rest + guess)
 
@@ -101,16 +105,21 @@ def test_what_was_never_counted_is_named(everything: Graph, streams: Graph) -> N
 
 # ---------------------------------------------------------------- what no published network has
 
-OTHERS = (attention.ATTENTION, GROUP_NORM)
+OTHERS = (attention.ATTENTION, GROUP_NORM, POSITION, GROUPED, CODED, *LAST, *LAST.values())
+
+
+def forward(kind: str) -> str:
+    """The op of a kind of step, or that of which it is a gradient."""
+    return kind.split(" ")[0].removesuffix("_bwd_x").removesuffix("_bwd_w")
 
 
 def of_others(kinds: set[str]) -> Iterator[str]:
-    return (name for name in kinds if name.split(" ")[0].removesuffix("_bwd_x") in OTHERS)
+    return (name for name in kinds if forward(name) in OTHERS)
 
 
 def test_ops_of_no_published_network_are_counted() -> None:
     seen = {kind(compiled.graph, n) for _, compiled in others() for n in compiled.graph.nodes}
-    assert {name.removesuffix("_bwd_x") for name in of_others(seen)} == {*OTHERS}
+    assert {forward(name) for name in of_others(seen)} == {*OTHERS}
     guessed = {name for _, compiled in others() for name in unmeasured(compiled.graph)}
     assert not set(of_others(guessed))
 
@@ -142,8 +151,8 @@ def unseen() -> Compiled:
 def test_an_unseen_network_takes_what_is_estimated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lab, "WORK", tmp_path)
     steps = lab.counted(unseen(), "unseen")
-    own = [s for s in steps if s.node.op.removesuffix("_bwd_x") in OTHERS]
-    assert {s.node.op.removesuffix("_bwd_x") for s in own} == {*OTHERS}
+    own = [s for s in steps if forward(s.node.op) in OTHERS]
+    assert {forward(s.node.op) for s in own} == {attention.ATTENTION, GROUP_NORM, POSITION}
     for step in own:
         said = estimate(step.graph, step.node, coefficients())
         assert said == pytest.approx(step.instructions, rel=0.25), step.node.name

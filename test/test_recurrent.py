@@ -121,8 +121,6 @@ def assert_same(net: nn.Module, graph: Graph, mapped: bool = False, most: float 
 def test_a_layer_of_pytorch(
     cell: str, mapped: bool, layers: int, read_out: str, save: Callable[..., Path], tmp_path: Path
 ) -> None:
-    if save is as_onnx and layers > 1 and read_out == "state":
-        pytest.skip("ONNX has states of all layers side by side, of which the last alone is kept")
     net = seeded(cell, read_out, layers, mapped, batch_first=True)
     graph = read(save(net, tmp_path, mapped), mapped)
     assert_same(net, graph, mapped)
@@ -158,6 +156,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
         "the op linear of some tokens",
     ),
 }
+
+
+def test_onnx_reads_the_state_of_the_layer_that_is_meant(tmp_path: Path) -> None:
+    with pytest.raises(ConvertError, match=r"GRU_1 .* has no part in the output"):
+        read(as_onnx(seeded("GRU", "first state", batch_first=True, layers=2), tmp_path))
 
 
 @pytest.mark.parametrize("name", REFUSED)

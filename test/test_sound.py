@@ -32,7 +32,7 @@ from microtrain.device.errors import AnswerError
 from microtrain.device.link import ProgramPort
 from microtrain.device.protocol import SOUND, Frame, encode
 from microtrain.samples.kind import told
-from microtrain.samples.log_mel import log_mel, mel_bands, tables
+from microtrain.samples.log_mel import hann, log_mel, mel_weights, tables
 from microtrain.samples.sounds import changes, load_sound, placed, read_wav
 from microtrain.samples.source import load, vary
 from microtrain.simulate.cli import main as simulate_main
@@ -91,12 +91,9 @@ def test_a_front_end_is_the_same_after_its_text() -> None:
 
 def decibels(sound: LogMel, x: np.ndarray) -> np.ndarray:
     """Of a frame's bands above the floor, by NumPy's own FFT, in floats."""
-    bounds, weights = mel_bands(sound)
-    window = tables(sound).window.astype(float) / 32767
+    window = hann(sound).astype(float) / 32767
     power = np.abs(np.fft.rfft(x * window, sound.fft)) ** 2 / (32767 * window.sum() / 2) ** 2
-    matrix = np.zeros((sound.bands, len(power)))
-    for band, (first, count) in zip(matrix, bounds.astype(int), strict=True):
-        band[first : first + count], weights = weights[:count] / 32767, weights[count:]
+    matrix = np.pad(mel_weights(sound) / 32767, ((0, 0), (0, 1)))
     made: np.ndarray = 10 * np.log10(matrix @ power + 10 ** (sound.floor / 10)) - sound.floor
     return made
 

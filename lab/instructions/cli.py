@@ -29,8 +29,6 @@ from microtrain.convert.frontends.checkpoint import read_checkpoint
 from microtrain.convert.ir import Graph, Node
 from microtrain.convert.ops import TABLE
 from microtrain.convert.ops.conv import EXPAND
-from microtrain.convert.ops.grouped import GROUPED
-from microtrain.convert.ops.position import POSITION
 from microtrain.convert.ops.work import kind
 from microtrain.convert.pipeline import Compiled, compile_graph
 from microtrain.convert.scheme import Scheme, find
@@ -43,7 +41,6 @@ from .others import others
 
 WORK = ROOT / "build/instructions"
 BITS = (0, 4, 8)
-UNTOLD = (GROUPED, POSITION)
 ENOUGH = 4  # steps of a kind, to fit it
 RIVALS = ("head-only", "bias-only", "bias-40", "last-2")
 
@@ -150,14 +147,11 @@ def fit(steps: Iterable[Counted]) -> Model:
 
 
 def fit_others(steps: Iterable[Counted], published: Collection[str]) -> Model:
-    """Of kinds of steps that no published network has, where enough of them were counted.
-
-    Not of convolutions in groups and of positions: on a network that was not counted the fits were far off.
-    """
+    """Of kinds of steps that no published network has, where enough of them were counted."""
     return {
         name: fitted(rows)
         for name, rows in sorted(rows_of(steps).items())
-        if name not in published and len(rows) >= ENOUGH and not name.startswith(UNTOLD)
+        if name not in published and len(rows) >= ENOUGH
     }
 
 

@@ -12,29 +12,32 @@ from microtrain.base.errors import Error
 from microtrain.base.sound import FULL, LogMel
 
 ONE = 32767  # of a table that 2^15 is 1 in
-SHIFT_MOST, POWER_SHIFT, OCTAVE, GAIN_SHIFT = 14, 26, 4096, 20
-LEVEL_SHIFT, DCT_SHIFT, CEPSTRUM_SHIFT = 2, 15, 18
-LOG_STEPS, LOG_BITS, LOG_REST = 64, 15, 9
-LOGS = np.rint(OCTAVE * np.log2(1 + np.arange(LOG_STEPS + 1) / LOG_STEPS)).astype(np.int64)
+HALF_ROOT = 23170  # sqrt(1/2) of these
+ORDER = {4: (1, 2, 3), 8: (2, 4, 6, 1, 3, 5, 7)}  # of a transform's twiddles
+ENERGY_BITS, SHIFT_MOST, WINDOW_SHIFT = 30, 14, 16
+OCTAVE, GAIN_SHIFT, DCT_SHIFT, CEPSTRUM_SHIFT = 1024, 18, 15, 18
+LOG_BITS = 7
+LOGS = np.rint(OCTAVE * np.log2(1 + (np.arange(1 << LOG_BITS) + 0.5) / (1 << LOG_BITS))).astype(np.int64)
 
 
 @dataclass(frozen=True, eq=False)
 class Tables:
     """What struct log_mel holds.
 
-    window    int16 [frame]; order uint16 [fft / 2]
-    twiddles  int16 [n][2], cos and -sin: of w, w^2 and w^3 of each stage, then of the split
-    bounds    uint16 [bands][2]; weights uint16
+    opening, twiddles, weights  uint32: pairs of int16
+    order   uint16 [fft / 16][2]; circle int32 [fft / 16][4][2]; counts uint16 [bands + 1]
     """
 
-    in_shift: int
     gain: int
+    first: int
+    shift_most: int
     base: int
     offset: int
-    window: np.ndarray
-    order: np.ndarray
+    opening: np.ndarray
     twiddles: np.ndarray
-    bounds: np.ndarray
+    order: np.ndarray
+    circle: np.ndarray
+    counts: np.ndarray
     weights: np.ndarray
 
 
@@ -42,63 +45,135 @@ class Tables:
 def tables(p: LogMel) -> Tables:
     """Of a front end. Error where a band would hear nothing."""
     half = p.fft // 2
-    log4, odd = divmod(half.bit_length() - 1, 2)
-    in_shift = log4 + odd  # each stage of radix 4 doubles what is largest, and so does one of radix 2
-    window = np.rint(ONE * (0.5 - 0.5 * np.cos(2 * np.pi * np.arange(p.frame) / p.frame))).astype(np.int16)
-    bounds, weights = mel_bands(p)
-    tone = (ONE * float(window.sum()) / 2 * 2.0 ** (-in_shift - log4 - 1)) ** 2 / 2.0**POWER_SHIFT * ONE
-    offset = max(1, round(tone * 10 ** (p.floor / 10)))
-    gain = round(p.gain * 10 * np.log10(2) / OCTAVE * 2**GAIN_SHIFT)
-    base = int(log2(np.array([offset], np.uint64))[0])
-    return Tables(in_shift, gain, base, offset, window, places(half), all_twiddles(half), bounds, weights)
+    window = hann(p)
+    stages = len(radices(half))
+    tone = ONE * float(window.sum()) / 2.0 ** (WINDOW_SHIFT + stages)  # amplitude of the loudest
+    floor = tone**2 / 4 * 10 ** (p.floor / 10)
+    shift_most = min(SHIFT_MOST, math.floor((ENERGY_BITS - math.log2(floor)) / 2))
+    offset = round(floor * 4.0**shift_most)
+    base = int(log2(np.array([offset + 1]))[0]) - 2 * OCTAVE * shift_most
+    first, counts, weights = segments(p)
+    return Tables(
+        gain=round(p.gain * 10 * np.log10(2) / OCTAVE * 2**GAIN_SHIFT),
+        first=first,
+        shift_most=shift_most,
+        base=base,
+        offset=offset,
+        opening=opening(window, half),
+        twiddles=twiddles(half),
+        order=last_transforms(half),
+        circle=quarters(half),
+        counts=counts,
+        weights=words(weights),
+    )
 
 
-def places(n: int) -> np.ndarray:
-    """Where the FFT wants each of n numbers: uint16 [n]."""
-    if n <= 2:
-        return np.arange(n, dtype=np.uint16)
-    inner = places(n // 4)
-    number = np.arange(n)
-    made: np.ndarray = (number % 4 * (n // 4) + inner[number // 4]).astype(np.uint16)
+def hann(p: LogMel) -> np.ndarray:
+    """The frame's window: int16 [frame]."""
+    made: np.ndarray = np.rint(ONE * (0.5 - 0.5 * np.cos(2 * np.pi * np.arange(p.frame) / p.frame))).astype(
+        np.int16
+    )
     return made
 
 
-def all_twiddles(n: int) -> np.ndarray:
-    """Of an FFT of n numbers, and of the split of 2 n real ones."""
-    found: list[np.ndarray] = []
-    quarter = 2 if (n.bit_length() - 1) % 2 else 4
-    while quarter < n:
-        k = np.arange(quarter)[:, None] * np.arange(1, 4)
-        found.append(_circle(k.reshape(-1), 4 * quarter))
-        quarter *= 4
-    return np.concatenate([*found, _circle(np.arange(1, n // 2 + 1), 2 * n)])
+def words(pairs: np.ndarray) -> np.ndarray:
+    """int16 [..][2] as uint32, the first below."""
+    made: np.ndarray = np.ascontiguousarray(pairs).astype("<i2").view("<u4").astype(np.uint32)
+    return made.reshape(pairs.shape[:-1])
 
 
-def _circle(k: np.ndarray, n: int) -> np.ndarray:
+def opening(window: np.ndarray, n: int) -> np.ndarray:
+    """What each of the first stage's transforms takes: its window, from pair 1 to 0, and its twiddles."""
+    radix = radices(n)[0]
+    whole = np.zeros((radix, n // radix, 2), np.int16)
+    whole.reshape(-1)[: len(window)] = window
+    pairs = np.roll(whole, -1, axis=0).transpose(1, 0, 2)
+    turns = turned(np.arange(n // radix)[:, None] * np.array(ORDER[radix]), n)
+    return np.hstack([words(pairs), words(turns)]).reshape(-1)
+
+
+def turned(k: np.ndarray, n: int) -> np.ndarray:
+    """exp(-2 pi i k / n): int16 [..][2]"""
     angle = 2 * np.pi * k / n
     made: np.ndarray = np.rint(ONE * np.stack([np.cos(angle), -np.sin(angle)], -1)).astype(np.int16)
     return made
 
 
-def mel_bands(p: LogMel) -> tuple[np.ndarray, np.ndarray]:
-    """Triangles of equal width in mel, each 1 at its centre: first bin and number of bins of each, and their
-    weights one behind the other."""
+def radices(n: int) -> list[int]:
+    """Of the stages of an FFT of n numbers."""
+    log4, odd = divmod(n.bit_length() - 1, 2)
+    return [8] * odd + [4] * (log4 - odd)
+
+
+def places(n: int) -> np.ndarray:
+    """Which of n numbers the FFT leaves at each place: int64 [n]."""
+    made = np.zeros(1, np.int64)
+    for radix in reversed(radices(n)):
+        made = np.concatenate([k + radix * made for k in range(radix)])
+    return made
+
+
+def twiddles(n: int) -> np.ndarray:
+    """Of the stages between the first and the last, without those of 1: uint32"""
+    found, whole = [np.zeros(0, np.uint32)], n // radices(n)[0]
+    while whole > 4:
+        k = np.arange(1, whole // 4)[:, None] * np.array(ORDER[4])
+        found.append(words(turned(k, whole)).reshape(-1))
+        whole //= 4
+    return np.concatenate(found)
+
+
+def last_transforms(n: int) -> np.ndarray:
+    """Bytes before the last stage's transforms m and n / 4 - m, m from 1: uint16 [n / 8][2]"""
+    begin = 4 * np.argsort(places(n))[: n // 4]
+    m = np.arange(1, n // 8 + 1)
+    return np.stack([begin[m], begin[n // 4 - m]], -1).astype(np.uint16)
+
+
+def quarters(n: int) -> np.ndarray:
+    """cos and half of sin of the k of each of these transforms: int32 [n / 8][4][2]"""
+    k = np.arange(1, n // 8 + 1)[:, None] + n // 4 * np.arange(4)
+    return circle(k, n)
+
+
+def circle(k: np.ndarray, n: int) -> np.ndarray:
+    angle = np.pi * k / n
+    ends = np.stack([np.cos(angle), np.sin(angle) / 2], -1)
+    made: np.ndarray = np.rint(2.0**31 * ends).astype(np.int32)
+    return made
+
+
+def mel_weights(p: LogMel) -> np.ndarray:
+    """Triangles of equal width in mel, each 1 at its centre: int64 [bands][fft / 2]"""
     edges = _hertz(np.linspace(_mel(p.fmin), _mel(p.fmax), p.bands + 2))
-    bins = np.arange(1, p.fft // 2) * p.rate / p.fft
-    bounds, weights = [], []
-    for b in range(p.bands):
+    bins = np.arange(p.fft // 2) * p.rate / p.fft
+    made = np.zeros((p.bands, len(bins)), np.int64)
+    for b, weights in enumerate(made):
         low, centre, high = edges[b : b + 3]
         rise, fall = (bins - low) / (centre - low), (high - bins) / (high - centre)
-        weight = np.rint(ONE * np.clip(np.minimum(rise, fall), 0, 1)).astype(np.uint16)
-        heard = np.flatnonzero(weight)
-        if not len(heard):
+        weights[1:] = np.rint(ONE * np.clip(np.minimum(rise, fall), 0, 1))[1:]
+        if not weights.any():
             raise Error(
                 f"band {b + 1} of {p.bands}, {low:.0f} to {high:.0f} Hz, lies between two of the FFT's "
                 "numbers: take fewer bands, a higher fmin, or a larger fft."
             )
-        bounds.append((heard[0] + 1, heard[-1] - heard[0] + 1))
-        weights.append(weight[heard[0] : heard[-1] + 1])
-    return np.array(bounds, np.uint16), np.concatenate(weights)
+    return made
+
+
+def segments(p: LogMel) -> tuple[int, np.ndarray, np.ndarray]:
+    """The same by the k between centres: the first k; how many below the first centre, between two, and above
+    the last, uint16 [bands + 1]; of each k its weights in the bands above and below, int16 [..][2]."""
+    edges = _hertz(np.linspace(_mel(p.fmin), _mel(p.fmax), p.bands + 2))
+    bins = np.arange(p.fft // 2) * p.rate / p.fft
+    heard = np.flatnonzero((bins > edges[0]) & (bins < edges[-1]))
+    segment = np.searchsorted(edges[1:-1], bins[heard])
+    rows = np.pad(mel_weights(p), ((1, 1), (0, 0)))
+    weights = np.stack([rows[segment + 1, heard], rows[segment, heard]], -1)
+    return (
+        int(heard[0]),
+        np.bincount(segment, minlength=p.bands + 1).astype(np.uint16),
+        weights.astype(np.int16),
+    )
 
 
 def _mel(hertz: float) -> float:
@@ -122,17 +197,21 @@ def log_mel(p: LogMel, samples: np.ndarray) -> np.ndarray:
 def frames_to_rows(p: LogMel, x: np.ndarray) -> np.ndarray:
     """x: int64 [rows][frame]"""
     t = tables(p)
-    changes = np.bitwise_or.reduce((x ^ (x << 1)) & 0xFFFE, axis=1)
-    shift = np.minimum(SHIFT_MOST, 15 - np.floor(np.log2(np.maximum(changes, 1))).astype(np.int64))
+    shift = np.minimum(t.shift_most, (ENERGY_BITS - bit_lengths((x * x).sum(axis=1))) >> 1)
     real = np.zeros((len(x), p.fft), np.int64)
-    real[:, : p.frame] = (x * t.window.astype(np.int64) << shift[:, None]) >> t.in_shift
-    power = split(*transform(real, t), t.twiddles)
-    value = np.stack([log2(e) for e in energies(power, shift, t)], -1)
-    above = value - t.base - 2 * OCTAVE * shift[:, None]
+    real[:, : p.frame] = x * hann(p).astype(np.int64) >> (WINDOW_SHIFT - shift)[:, None]
+    energy = energies(powers(*transform(real[:, ::2], real[:, 1::2])), shift, t)
+    above = log2(energy) - t.base - 2 * OCTAVE * shift[:, None]
     if p.coefficients is not None:
         return cepstra(p, t, above)
     made: np.ndarray = np.clip((above * t.gain + (1 << (GAIN_SHIFT - 1))) >> GAIN_SHIFT, 0, FULL)
     return made.astype(np.uint8)
+
+
+def bit_lengths(v: np.ndarray) -> np.ndarray:
+    """Of int64 numbers from 0 on below 2^53."""
+    made: np.ndarray = np.frexp(v.astype(float))[1].astype(np.int64)
+    return made
 
 
 def middle(p: LogMel) -> int:
@@ -151,93 +230,112 @@ def cosines(p: LogMel) -> np.ndarray:
 
 def cepstra(p: LogMel, t: Tables, above: np.ndarray) -> np.ndarray:
     """Rows of coefficients of the bands' logarithms less base, int64 [rows][bands]."""
-    levels = np.clip((above - middle(p)) >> LEVEL_SHIFT, -32768, 32767)
+    levels = np.clip(above - middle(p), -32768, 32767)
     sums = levels @ cosines(p).astype(np.int64).T >> DCT_SHIFT
     values = (sums * t.gain + (1 << (CEPSTRUM_SHIFT - 1)) >> CEPSTRUM_SHIFT) + (p.zero or 0)
     made: np.ndarray = np.clip(values, 0, FULL).astype(np.uint8)
     return made
 
 
-def transform(real: np.ndarray, t: Tables) -> tuple[np.ndarray, np.ndarray]:
-    """The DFT of pairs of real numbers as complex ones: real and imaginary part, int64 [rows][fft / 2]."""
-    n = real.shape[1] // 2
-    re, im = np.empty_like(real[:, :n]), np.empty_like(real[:, :n])
-    re[:, t.order], im[:, t.order] = real[:, ::2], real[:, 1::2]
-    if (n.bit_length() - 1) % 2:
-        quarter = 2
-        for part in (re, im):
-            a, b = part[:, ::2].copy(), part[:, 1::2].copy()
-            part[:, ::2], part[:, 1::2] = a + b, a - b
-    else:
-        quarter = 4
-        _radix4(re, im, 1, None)
-    used = 0
-    while quarter < n:
-        _radix4(re, im, quarter, t.twiddles[used : used + 3 * quarter].reshape(quarter, 3, 2))
-        used += 3 * quarter
-        quarter *= 4
-    return re, im
+Complex = tuple[np.ndarray, np.ndarray]  # real and imaginary part, int64
 
 
-def _radix4(re: np.ndarray, im: np.ndarray, quarter: int, w: np.ndarray | None) -> None:
-    """One stage in place. w: int16 [quarter][3][2], None: all are 1"""
-    shape = (len(re), -1, 4, quarter)
-    r, i = re.reshape(shape), im.reshape(shape)
-    ar, ai = r[:, :, 0] >> 1, i[:, :, 0] >> 1
-    turned = []
-    for n in (1, 2, 3):
-        z = r[:, :, n], i[:, :, n]
-        turned.append((z[0] >> 1, z[1] >> 1) if w is None else times(*z, w[:, n - 1]))
-    (br, bi), (cr, ci), (dr, di) = turned
-    s0r, s0i, s1r, s1i = ar + cr, ai + ci, ar - cr, ai - ci
-    s2r, s2i, s3r, s3i = br + dr, bi + di, br - dr, bi - di
-    for n, (x, y) in enumerate(
-        ((s0r + s2r, s0i + s2i), (s1r + s3i, s1i - s3r), (s0r - s2r, s0i - s2i), (s1r - s3i, s1i + s3r))
-    ):
-        r[:, :, n], i[:, :, n] = x, y
+def transform(re: np.ndarray, im: np.ndarray) -> Complex:
+    """The DFT of numbers [rows][n], halved by all stages but the last."""
+    rows, n = re.shape
+    found, whole = radices(n), n
+    for stage, radix in enumerate(found):
+        part = whole // radix
+        shape = (rows, -1, radix, part)
+        r, i = re.reshape(shape), im.reshape(shape)
+        parts = [(r[:, :, k], i[:, :, k]) for k in range(radix)]
+        done = radix8(parts) if radix == 8 else radix4(parts)
+        if part > 1:
+            done = [halved(z, k, whole, part, stage) for k, z in enumerate(done)]
+        re, im = (np.stack([z[axis] for z in done], 2).reshape(rows, n) for axis in (0, 1))
+        whole = part
+    order = np.argsort(places(n))
+    return re[:, order], im[:, order]
 
 
-def times(re: np.ndarray, im: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """A product with twiddles int16 [..][2]: half of it, since 2^15 is 1."""
-    cos, sin = w[..., 0].astype(np.int64), w[..., 1].astype(np.int64)
-    return (re * cos >> 16) - (im * sin >> 16), (re * sin >> 16) + (im * cos >> 16)
+def halved(z: Complex, k: int, whole: int, part: int, stage: int) -> Complex:
+    """Half of a stage's k-th numbers, turned by their twiddles: [rows][n / whole][part]"""
+    w = turned(k * np.arange(part), whole).astype(np.int64)
+    done = times(z, w[:, 0], w[:, 1])
+    alone = slice(None) if k == 0 else slice(0, min(stage, 1))
+    for made, given in zip(done, z, strict=True):
+        made[..., alone] = given[..., alone] >> 1
+    return done
 
 
-def split(re: np.ndarray, im: np.ndarray, twiddles: np.ndarray) -> np.ndarray:
-    """The power of the real spectrum, int64 [rows][fft / 2]; the first is not made and 0."""
+def times(z: Complex, re: np.ndarray | int, im: np.ndarray | int) -> Complex:
+    """Half of a product with twiddles, rounded: 2^15 is 1 in them."""
+    return (z[0] * re - z[1] * im + (1 << 15)) >> 16, (z[0] * im + z[1] * re + (1 << 15)) >> 16
+
+
+def plus(a: Complex, b: Complex) -> Complex:
+    return a[0] + b[0], a[1] + b[1]
+
+
+def minus(a: Complex, b: Complex) -> Complex:
+    return a[0] - b[0], a[1] - b[1]
+
+
+def turned_back(z: Complex) -> Complex:
+    """-i z"""
+    return z[1], -z[0]
+
+
+def radix4(z: list[Complex]) -> list[Complex]:
+    s0, s1, s2 = plus(z[0], z[2]), minus(z[0], z[2]), plus(z[1], z[3])
+    s3 = turned_back(minus(z[1], z[3]))
+    return [plus(s0, s2), plus(s1, s3), minus(s0, s2), minus(s1, s3)]
+
+
+def radix8(z: list[Complex]) -> list[Complex]:
+    even = radix4([plus(z[k], z[k + 4]) for k in range(4)])
+    odd = [minus(z[k], z[k + 4]) for k in range(4)]
+    odd[1] = times(plus(odd[1], odd[1]), HALF_ROOT, -HALF_ROOT)
+    odd[2] = turned_back(odd[2])
+    odd[3] = times(plus(odd[3], odd[3]), -HALF_ROOT, -HALF_ROOT)
+    return [x for pair in zip(even, radix4(odd), strict=True) for x in pair]
+
+
+def powers(re: np.ndarray, im: np.ndarray) -> np.ndarray:
+    """Half of the real spectrum's power, int64 [rows][n]; the first is not made and 0."""
     n = re.shape[1]
-    k = np.arange(1, n // 2 + 1)
-    ar, ai, br, bi = re[:, k] >> 1, im[:, k] >> 1, re[:, n - k] >> 1, im[:, n - k] >> 1
-    er, ei = (ar + br) >> 1, (ai - bi) >> 1
-    tr, ti = times(ai + bi, br - ar, twiddles[-len(k) :])
+    k, quarter = np.arange(1, n), n // 4
+    m = k % quarter
+    middle = (2 * m == quarter) & (k > n // 2)
+    k = k[(m > 0) & (2 * m < quarter) | middle | (k == quarter) | (k == n // 2)]  # each for itself and n - k
+    own, other = re[:, k] ** 2 + im[:, k] ** 2, re[:, n - k] ** 2 + im[:, n - k] ** 2
+    cos, sin = circle(k, n).astype(np.int64).T
+    across = re[:, k] * im[:, n - k] + im[:, k] * re[:, n - k]
+    apart = (across * cos >> 32) + ((other - own) * sin >> 32)
     power = np.zeros_like(re)
-    power[:, n - k] = ((er - tr) ** 2 + (ei - ti) ** 2) >> POWER_SHIFT
-    power[:, k] = ((er + tr) ** 2 + (ei + ti) ** 2) >> POWER_SHIFT
+    power[:, n - k] = ((own + other) >> 2) - apart
+    power[:, k] = ((own + other) >> 2) + apart
     return power
 
 
-def energies(power: np.ndarray, shift: np.ndarray, t: Tables) -> list[np.ndarray]:
-    """Of each band, uint64 [rows], the offset added."""
-    offset = np.uint64(t.offset) << (2 * shift).astype(np.uint64)
-    found, used = [], 0
-    for first, count in t.bounds.astype(int):
-        weight = t.weights[used : used + count].astype(np.uint64)
-        found.append((power[:, first : first + count].astype(np.uint64) * weight).sum(axis=1) + offset)
-        used += count
-    return found
+def energies(power: np.ndarray, shift: np.ndarray, t: Tables) -> np.ndarray:
+    """Of each band, int64 [rows][bands]; the offset and 1 are added."""
+    heard, pairs = power[:, t.first : t.first + len(t.weights)], t.weights.view("<i2").reshape(-1, 2)
+    above, below = (heard * pairs[:, side].astype(np.int64) >> 16 for side in (0, 1))
+    bands = len(t.counts) - 1
+    found = np.repeat((t.offset >> 2 * (t.shift_most - shift))[:, None], bands, axis=1)
+    segment = np.repeat(np.arange(bands + 1), t.counts)
+    for k, b in enumerate(segment):
+        if b < bands:
+            found[:, b] += above[:, k]
+        if b > 0:
+            found[:, b - 1] += below[:, k]
+    return np.maximum(found, 0) + 1
 
 
 def log2(v: np.ndarray) -> np.ndarray:
-    """OCTAVE times the logarithm of uint64 numbers above 0: int64."""
-    bit = np.zeros(v.shape, np.uint64)
-    rest = v.copy()
-    for step in (32, 16, 8, 4, 2, 1):
-        large = rest >= np.uint64(1) << np.uint64(step)
-        bit[large] += np.uint64(step)
-        rest[large] >>= np.uint64(step)
-    down = np.where(bit >= LOG_BITS, bit - np.uint64(LOG_BITS), 0).astype(np.uint64)
-    up = np.where(bit >= LOG_BITS, 0, np.uint64(LOG_BITS) - bit).astype(np.uint64)
-    top = ((v >> down) << up).astype(np.int64)
-    i, low = (top >> LOG_REST) & (LOG_STEPS - 1), top & ((1 << LOG_REST) - 1)
-    made: np.ndarray = bit.astype(np.int64) * OCTAVE + LOGS[i] + ((LOGS[i + 1] - LOGS[i]) * low >> LOG_REST)
+    """OCTAVE times the logarithm of int64 numbers from 1 on."""
+    bits = bit_lengths(v)
+    step = (v << (32 - bits)) >> (31 - LOG_BITS)
+    made: np.ndarray = (bits - 1) * OCTAVE + LOGS[step - (1 << LOG_BITS)]
     return made

@@ -36,10 +36,18 @@ def step_instructions(graph: Graph) -> float:
 
 
 def estimate(graph: Graph, node: Node, model: Model) -> float:
-    """Instructions of a step; what was never counted costs as much as the average kernel."""
+    """Instructions of a step."""
     known = model.get(kind(graph, node), {})
     counted = priced(known, TABLE[node.op].work(graph, node))
-    return counted + sum(priced(model[AVERAGE], by_size(graph, n)) for n in uncounted(graph, node, model))
+    return counted + sum(guessed(graph, each, model) for each in uncounted(graph, node, model))
+
+
+def guessed(graph: Graph, node: Node, model: Model) -> float:
+    """Of what was never counted: as of a step of its own, where these were, else as of the average kernel."""
+    alone = model.get(kind(graph, node))
+    if alone:
+        return priced(alone, TABLE[node.op].work(graph, node))
+    return priced(model[AVERAGE], by_size(graph, node))
 
 
 def priced(known: Mapping[str, float], terms: Mapping[str, float]) -> float:

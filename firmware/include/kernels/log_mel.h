@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sound to rows of a spectrogram: window, FFT, mel filter bank and logarithm, in integers.
  *
- * A frame of x, int16 [frame], becomes `bands` values 0..255, `hop` samples after the frame before it:
+ * A frame of x, int16 [frame], becomes `bands` values 0..255, `hop` samples after the frame before it. n = fft / 2:
  *
- *     shift   how far the frame can be shifted left: 14 where (x ^ x << 1) & 0xfffe, all of them or-ed, is 0; else so far
- *             that its highest bit comes to bit 15
- *     z[n]    = x[n] * window[n] << shift >> in_shift; 0 beyond the frame; even n is real, odd imaginary, of fft / 2 numbers
- *     Z       their DFT over 2^stages, by radix-4 stages that halve, after one of radix 2 that does not where fft / 2 is
- *             no power of 4. A product with a twiddle w is (z * w) >> 16, its sum with the others not rounded again
- *     X[k]    half of the DFT of the real z, 0 < k < fft / 2, from Z[k] and Z[fft / 2 - k]
- *     P[k]    = (re * re + im * im) >> 26, which 32 bits hold for a Hann window
- *     E[b]    = sum of P[k] * weights, + (offset << 2 * shift), in 64 bits
- *     row[b]  = min(255, ((L - base) * gain + 2^19) >> 20), L = log2(E) * 4096 - shift * 8192, and 0 where it is negative
+ *     shift   the largest up to shift_most that leaves the sum of x * x * 4^shift below 2^30. May be negative
+ *     z[i]    = x[2 i] * window >> 16 - shift, and x[2 i + 1] as its imaginary part; 0 beyond the frame. int16
+ *     Z       their DFT over 2^(stages - 1), decimated in frequency: radix 8 first where n is no power of 4, else radix 4
+ *             alone. What leaves a stage but the last is halved: rounded down where no twiddle w is applied, else
+ *             (z * w + 2^15) >> 16. Radix 8 turns by an eighth as such a product, of the doubled number
+ *     P[k]    = (A + B >> 2) + T, P[n - k] = (A + B >> 2) - T, of A = |Z[k]|^2, B = |Z[n - k]|^2 and
+ *             T = (Im(Z[k] Z[n - k]) * cos >> 32) + ((B - A) * sin / 2 >> 32) of pi k / n: half of |X[k]|^2, X the real DFT
+ *     E[b]    = sum of (P[k] * weight >> 16), + (offset >> 2 * (shift_most - shift)), 0 where it is less, + 1
+ *     row[b]  = min(255, ((L - base) * gain + 2^17) >> 18), L = log2(E) * 1024 - shift * 2048, and 0 where it is negative
  *
- * log2 is that of the highest bit, and for the 15 bits below it a straight line between 65 points. All shifts to the
- * right round down. reference: tools/samples/log_mel.py, the same in NumPy. */
+ * The sum of x * x bounds every sum of the FFT (Cauchy-Schwarz, with the squares of a Hann window, whose mean is 3/8) and
+ * those of the bands (Parseval): nothing overflows, and nothing is halved but once a stage. The first stage multiplies
+ * by w = 1 too, the others do not. log2 is that of the middle of the 128th of an octave in which E lies, 0.012 dB away at
+ * most. All shifts to the right round down. reference: tools/samples/log_mel.py, the same in NumPy. */
 #ifndef KERNELS_LOG_MEL_H
 #define KERNELS_LOG_MEL_H
 
@@ -23,14 +25,17 @@
 /* Tables are made at conversion. */
 struct log_mel {
     uint16_t frame, hop, fft, bands; /* samples; frame and hop even, hop <= frame <= fft, a power of two, 64..2048 */
-    uint16_t in_shift, gain;
-    int32_t base;
-    uint32_t offset;
-    const int16_t *window;   /* [frame] 2^15 is 1 */
-    const uint16_t *order;   /* [fft / 2] where the FFT wants number n */
-    const int16_t *twiddles; /* cos and -sin of each stage's w, w^2 and w^3, then those of the split, 1..fft / 4 */
-    const uint16_t *bounds;  /* [bands][2] of a band: its first k, and how many */
-    const uint16_t *weights; /* of each band's k, one behind the other, 2^15 is 1 */
+    uint16_t gain, first;            /* first: the lowest k that a band has */
+    int32_t shift_most, base;
+    uint32_t offset; /* at shift_most, below 2^30 */
+    const uint32_t
+        *opening; /* of each of the first stage's transforms the window of its pairs 1, 2 .. and 0, 2^15 is 1 and
+                                 0 beyond the frame; its twiddles of number 1, 2, 3, or with radix 8 2, 4, 6, 1, 3, 5, 7 */
+    const uint32_t *twiddles; /* of the other stages' numbers 1, 2, 3, but for those of w = 1 */
+    const uint16_t *order;    /* [fft / 16][2] bytes before the last stage's transforms m and fft / 8 - m, m from 1 */
+    const int32_t *circle;    /* [fft / 16][4][2] cos, 2^31 is 1, and half of sin, of k = m, m + fft / 8 .. */
+    const uint16_t *counts;   /* [bands + 1] of the k below the first centre, between two centres, above the last */
+    const uint32_t *weights;  /* of each of these k: in the band above and in that below; 2^15 is 1 */
 };
 
 /* Bytes of the memory that the functions below share. 8-byte aligned. */
@@ -45,7 +50,7 @@ uint32_t log_mel_hear_s16(const struct log_mel *p, void *memory, const uint8_t *
 /* The row of a frame that is complete, uint8 [bands]. Returns 0, and leaves the row, where samples are missing. */
 uint32_t log_mel_row_u8(const struct log_mel *p, void *memory, uint8_t *row);
 
-/* The same frame as int16 [bands], (L - base - mid) >> 2 saturated: kernels/mfcc.h. */
+/* The same frame as int16 [bands], L - base - mid saturated: kernels/mfcc.h. */
 uint32_t log_mel_levels_s16(const struct log_mel *p, void *memory, int32_t mid, int16_t *levels);
 
 #endif

@@ -2,7 +2,7 @@
 /* Rows of cepstral coefficients: what kernels/log_mel.h makes of sound, but for its last line, and an orthonormal DCT-II
  * over the bands.
  *
- *     level[b]  int16, saturated, of (L - base - mid) >> 2: 1024 an octave of power, 0 half-way up from the floor
+ *     level[b]  int16, saturated, of L - base - mid: 1024 an octave of power, 0 half-way up from the floor
  *     C[c]      = sum of level[b] * dct[c][b] >> 15, summed in 64 bits
  *     row[c]    = min(255, max(0, ((C[c] * gain + 2^17) >> 18) + zero))
  *

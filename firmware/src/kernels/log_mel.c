@@ -5,33 +5,24 @@
 #include <string.h>
 
 #include "chip.h"
+#include "spectrum.h"
 
-enum {
-    SHIFT_MOST = 14,
-    POWER_SHIFT = 26,
-    LOG_STEPS = 64,
-    LOG_REST = 9,
-    OCTAVE = 4096,
-    GAIN_SHIFT = 20,
-    LEVEL_SHIFT = 2
+enum { LOG_STEPS = 128, OCTAVE = 1024, OCTAVES = 31, GAIN_SHIFT = 18 };
+
+/* log2 of the middle of each step of an octave, * 1024 */
+static const uint16_t logs[LOG_STEPS] = {
+    6,   17,  29,  40,  51,  62,  73,  84,  95,  106, 116, 127, 138, 148, 159,  169,  179,  189,  199, 209, 219, 229,
+    239, 249, 259, 268, 278, 288, 297, 306, 316, 325, 334, 343, 353, 362, 371,  380,  388,  397,  406, 415, 424, 432,
+    441, 449, 458, 466, 475, 483, 491, 500, 508, 516, 524, 532, 540, 548, 556,  564,  572,  580,  587, 595, 603, 610,
+    618, 626, 633, 641, 648, 656, 663, 670, 678, 685, 692, 699, 707, 714, 721,  728,  735,  742,  749, 756, 763, 770,
+    776, 783, 790, 797, 803, 810, 817, 823, 830, 837, 843, 850, 856, 863, 869,  875,  882,  888,  894, 901, 907, 913,
+    919, 926, 932, 938, 944, 950, 956, 962, 968, 974, 980, 986, 992, 998, 1004, 1010, 1015, 1021,
 };
 
-/* log2(1 + i / 64) * 4096 */
-static const uint16_t logs[LOG_STEPS + 1] = {
-    0,    92,   182,  271,  358,  445,  530,  613,  696,  778,  858,  937,  1016, 1093, 1169, 1244, 1319,
-    1392, 1465, 1536, 1607, 1677, 1746, 1814, 1882, 1949, 2015, 2080, 2145, 2208, 2272, 2334, 2396, 2457,
-    2518, 2578, 2637, 2696, 2754, 2812, 2869, 2926, 2982, 3037, 3092, 3146, 3200, 3254, 3307, 3359, 3412,
-    3463, 3514, 3565, 3615, 3665, 3715, 3764, 3812, 3861, 3908, 3956, 4003, 4050, 4096,
-};
-
-/* In the memory: how many samples are in, then the frame, then the FFT's numbers. */
+/* In the memory: how many samples are in, then the frame, then what the spectrum is made in. */
 struct heard {
     uint32_t count;
     uint32_t unused; /* what follows is 8-byte aligned */
-};
-
-struct complex {
-    int32_t re, im;
 };
 
 static uint32_t align8(uint32_t n)
@@ -44,14 +35,9 @@ static int16_t *frame_of(void *memory)
     return (int16_t *)(void *)((uint8_t *)memory + sizeof(struct heard));
 }
 
-static struct complex *numbers_of(const struct log_mel *p, void *memory)
-{
-    return (struct complex *)(void *)((uint8_t *)frame_of(memory) + align8(2u * p->frame));
-}
-
 uint32_t log_mel_bytes(const struct log_mel *p)
 {
-    return (uint32_t)sizeof(struct heard) + align8(2u * p->frame) + 4u * p->fft;
+    return (uint32_t)sizeof(struct heard) + align8(2u * p->frame) + spectrum_bytes(p);
 }
 
 void log_mel_begin(void *memory)
@@ -59,222 +45,89 @@ void log_mel_begin(void *memory)
     ((struct heard *)memory)->count = 0;
 }
 
-/* z * w, of a twiddle as it lies in memory: cos below, -sin above. */
-ALWAYS_INLINE struct complex times(struct complex z, uint32_t w)
-{
-#if KERNELS_DSP
-    int32_t rr, ii, ri; /* gcc 12 has no name for SMULW */
-    __asm__("smulwb %0, %1, %2" : "=r"(rr) : "r"(z.re), "r"(w));
-    __asm__("smulwt %0, %1, %2" : "=r"(ii) : "r"(z.im), "r"(w));
-    __asm__("smulwt %0, %1, %2" : "=r"(ri) : "r"(z.re), "r"(w));
-    return (struct complex){rr - ii, __smlawb(z.im, (int32_t)w, ri)};
-#else
-    int64_t re = (int16_t)w, im = (int16_t)(w >> 16);
-    int32_t rr = (int32_t)((z.re * re) >> 16), ii = (int32_t)((z.im * im) >> 16);
-    int32_t ri = (int32_t)((z.re * im) >> 16), ir = (int32_t)((z.im * re) >> 16);
-    return (struct complex){rr - ii, ri + ir};
-#endif
-}
-
-ALWAYS_INLINE struct complex half(struct complex z)
-{
-    return (struct complex){z.re >> 1, z.im >> 1};
-}
-
-/* z + by, which gcc 12 is not to turn into a pointer of its own: there are not as many registers. */
-ALWAYS_INLINE struct complex *further(struct complex *z, uint32_t by)
-{
-    z += by;
-#if KERNELS_DSP
-    __asm__("" : "+r"(z));
-#endif
-    return z;
-}
-
-/* Four numbers, quarter apart, to the sums of them that a stage makes. */
-ALWAYS_INLINE void radix4(struct complex *z, uint32_t quarter, struct complex b, struct complex c, struct complex d)
-{
-    struct complex a = half(z[0]);
-    struct complex s0 = {a.re + c.re, a.im + c.im}, s1 = {a.re - c.re, a.im - c.im};
-    struct complex s2 = {b.re + d.re, b.im + d.im}, s3 = {b.re - d.re, b.im - d.im};
-    z[0] = (struct complex){s0.re + s2.re, s0.im + s2.im};
-    z = further(z, quarter);
-    z[0] = (struct complex){s1.re + s3.im, s1.im - s3.re};
-    z = further(z, quarter);
-    z[0] = (struct complex){s0.re - s2.re, s0.im - s2.im};
-    z = further(z, quarter);
-    z[0] = (struct complex){s1.re - s3.im, s1.im + s3.re};
-}
-
-/* The stage whose numbers need no twiddles. Returns the length of its transforms. */
-static uint32_t first_stage(struct complex *z, uint32_t n)
-{
-    if ((uint32_t)__builtin_ctz(n) % 2) {
-        for (uint32_t i = 0; i < n; i += 2) {
-            struct complex a = z[i], b = z[i + 1];
-            z[i] = (struct complex){a.re + b.re, a.im + b.im};
-            z[i + 1] = (struct complex){a.re - b.re, a.im - b.im};
-        }
-        return 2;
-    }
-    for (uint32_t i = 0; i < n; i += 4) {
-        radix4(z + i, 1, half(z[i + 1]), half(z[i + 2]), half(z[i + 3]));
-    }
-    return 4;
-}
-
 #if KERNELS_DSP
 
-/* log_mel_armv7em.S */
-void log_mel_join(struct complex *z, const struct complex *last, uint32_t quarter, const int16_t *twiddles);
+/* log_mel_armv7em.S: what is below for other chips, and a copy of pieces of 16 samples to a word. */
+void log_mel_values(const int32_t *power, const uint16_t *counts, const uint32_t *weights, int32_t offset,
+                    const uint16_t *steps, uint32_t bands, uint8_t *row, const uint32_t *line);
+void log_mel_heights(const int32_t *power, const uint16_t *counts, const uint32_t *weights, int32_t offset,
+                     const uint16_t *steps, uint32_t bands, int16_t *levels, const uint32_t *line);
+void log_mel_copy(int16_t *to, const uint8_t *from, uint32_t pieces);
 
 #else
 
-/* All transforms of a stage, of 4 quarters each, up to `last`. */
-static void log_mel_join(struct complex *z, const struct complex *last, uint32_t quarter, const int16_t *twiddles)
+/* A walk along the spectrum. rising: of the band that it reaches next */
+struct walk {
+    const int32_t *power;
+    const uint16_t *counts;
+    const uint32_t *weights;
+    int32_t rising;
+};
+
+/* To the next centre. Returns the energy of the band that ends there. */
+static int32_t walked(struct walk *w, int32_t offset)
 {
-    for (; z < last; z += 3 * quarter) {
-        const int16_t *w = twiddles;
-        for (const struct complex *end = z + quarter; z < end; z++, w += 6) {
-            struct complex b = times(z[quarter], load_u32(w)), c = times(z[2 * quarter], load_u32(w + 2));
-            radix4(z, quarter, b, c, times(z[3 * quarter], load_u32(w + 4)));
-        }
+    int32_t falling = w->rising;
+    w->rising = offset;
+    for (uint32_t left = *w->counts++; left; left--) {
+        int64_t power = *w->power++;
+        uint32_t weights = *w->weights++;
+        w->rising += (int32_t)(power * (int16_t)weights >> 16);
+        falling += (int32_t)(power * (int16_t)(weights >> 16) >> 16);
     }
+    return falling;
 }
 
-#endif
-
-/* The DFT of n numbers in place. Returns the twiddles that are left over. */
-NEVER_INLINE const int16_t *transform(struct complex *z, uint32_t n, const int16_t *twiddles)
+/* log2 in OCTAVEs, less OCTAVES of them. */
+static int32_t log_of(int32_t energy, const uint16_t *steps)
 {
-    for (uint32_t quarter = first_stage(z, n); quarter < n; quarter *= 4) {
-        log_mel_join(z, z + n, quarter, twiddles);
-        twiddles += 6 * quarter;
-    }
-    return twiddles;
+    uint32_t v = (energy < 0 ? 0 : (uint32_t)energy) + 1, zeros = (uint32_t)__builtin_clz(v);
+    return steps[(v << zeros >> 24) - LOG_STEPS] - (int32_t)zeros * OCTAVE;
 }
 
-/* Bits that differ from the one above them, in both of two samples. */
-ALWAYS_INLINE uint32_t changes_of(const int16_t *x)
+/* The row of a spectrum. steps: logs, line: the gain of each logarithm, and what is added then */
+static void log_mel_values(const int32_t *power, const uint16_t *counts, const uint32_t *weights, int32_t offset,
+                           const uint16_t *steps, uint32_t bands, uint8_t *row, const uint32_t *line)
 {
-    uint32_t pair = load_u32(x);
-    return pair ^ pair << 1;
-}
-
-/* How far a frame of an even number of samples can be shifted left. */
-NEVER_INLINE uint32_t room(const int16_t *x, uint32_t frame)
-{
-    const int16_t *end = x + frame;
-    uint32_t changes = frame & 2u ? changes_of(x) : 0;
-    for (x += frame & 2u; x != end; x += 4) {
-        changes |= changes_of(x) | changes_of(x + 2);
-    }
-    changes = (changes | changes >> 16) & 0xfffeu;
-    return changes ? (uint32_t)__builtin_clz(changes) - 16 : SHIFT_MOST;
-}
-
-/* left: the products are shifted left, else right */
-ALWAYS_INLINE void place_products(const struct log_mel *p, const int16_t *x, int left, uint32_t by, struct complex *z)
-{
-    const uint16_t *to = p->order;
-    const int16_t *window = p->window;
-    for (const int16_t *end = x + p->frame; x != end; x += 2, window += 2) {
-        uint32_t pair = load_u32(x), w = load_u32(window);
-        int32_t re = (int16_t)pair * (int16_t)w, im = (int16_t)(pair >> 16) * (int16_t)(w >> 16);
-        re = left ? (int32_t)((uint32_t)re << by) : re >> by;
-        im = left ? (int32_t)((uint32_t)im << by) : im >> by;
-        z[*to++] = (struct complex){re, im};
-    }
-}
-
-NEVER_INLINE void place_frame(const struct log_mel *p, const int16_t *x, uint32_t shift, struct complex *z)
-{
-    if (shift > p->in_shift) {
-        place_products(p, x, 1, shift - p->in_shift, z);
-    } else {
-        place_products(p, x, 0, p->in_shift - shift, z);
-    }
-    for (uint32_t n = p->frame / 2u; n < p->fft / 2u; n++) {
-        z[p->order[n]] = (struct complex){0, 0};
-    }
-}
-
-ALWAYS_INLINE int32_t power(int32_t re, int32_t im)
-{
-    return (int32_t)(uint32_t)((uint64_t)((int64_t)re * re + (int64_t)im * im) >> POWER_SHIFT);
-}
-
-/* The power of each k of the real spectrum, in the place of Z[k]'s real part. */
-NEVER_INLINE void split(struct complex *z, uint32_t n, const int16_t *twiddles)
-{
-    for (uint32_t k = 1; k <= n / 2; k++, twiddles += 2) {
-        struct complex a = half(z[k]), b = half(z[n - k]);
-        struct complex even = {(a.re + b.re) >> 1, (a.im - b.im) >> 1}, odd = {a.im + b.im, b.re - a.re};
-        odd = times(odd, load_u32(twiddles));
-        z[n - k].re = power(even.re - odd.re, even.im - odd.im);
-        z[k].re = power(even.re + odd.re, even.im + odd.im);
-    }
-}
-
-/* log2 in OCTAVEs. v > 0 */
-static int32_t log_of(uint64_t v)
-{
-    uint32_t high = (uint32_t)(v >> 32), bit = high ? 63 : 31, top = high ? high : (uint32_t)v;
-    uint32_t zeros = (uint32_t)__builtin_clz(top);
-    top <<= zeros;
-    if (high && zeros) {
-        top |= (uint32_t)v >> (32 - zeros);
-    }
-    bit -= zeros;
-    uint32_t i = (top >> 25) & (LOG_STEPS - 1u), rest = (top >> 16) & ((1u << LOG_REST) - 1u);
-    return (int32_t)(bit * OCTAVE + logs[i] + (((uint32_t)(logs[i + 1] - logs[i]) * rest) >> LOG_REST));
-}
-
-/* Each band's logarithm less base: as a value of `row`, or as one of `levels` where row, a literal, is NULL. */
-ALWAYS_INLINE void put_bands(const struct log_mel *p, const struct complex *z, uint32_t shift, int32_t base,
-                             uint8_t *row, int16_t *levels)
-{
-    const uint16_t *weight = p->weights, *bound = p->bounds;
-    uint32_t gain = p->gain;
-    uint64_t offset = (uint64_t)p->offset << 2 * shift;
-    base += (int32_t)shift * (2 * OCTAVE);
-    for (uint32_t b = 0, bands = p->bands; b < bands; b++, bound += 2) {
-        const struct complex *at = z + bound[0];
-        uint64_t energy = offset;
-        for (uint32_t left = bound[1]; left != 0; left--) {
-            energy += (uint64_t)(uint32_t)at++->re * *weight++;
-        }
-        if (!row) {
-            int32_t level = (log_of(energy) - base) >> LEVEL_SHIFT;
-            levels[b] = (int16_t)(level > INT16_MAX ? INT16_MAX : level < INT16_MIN ? INT16_MIN : level);
-            continue;
-        }
-        int64_t value = ((int64_t)(log_of(energy) - base) * gain + (1 << (GAIN_SHIFT - 1))) >> GAIN_SHIFT;
+    struct walk w = {power, counts, weights, 0};
+    walked(&w, offset);
+    for (uint32_t b = 0; b < bands; b++) {
+        int32_t value = (int32_t)((uint32_t)log_of(walked(&w, offset), steps) * line[0] + line[1]) >> GAIN_SHIFT;
         row[b] = value < 0 ? 0 : value > 255 ? 255 : (uint8_t)value;
     }
 }
 
-NEVER_INLINE void bands(const struct log_mel *p, const struct complex *z, uint32_t shift, uint8_t *row)
+/* The logarithms, and what the line adds; they have no gain. */
+static void log_mel_heights(const int32_t *power, const uint16_t *counts, const uint32_t *weights, int32_t offset,
+                            const uint16_t *steps, uint32_t bands, int16_t *levels, const uint32_t *line)
 {
-    put_bands(p, z, shift, p->base, row, NULL);
+    struct walk w = {power, counts, weights, 0};
+    walked(&w, offset);
+    for (uint32_t b = 0; b < bands; b++) {
+        int32_t level = log_of(walked(&w, offset), steps) + (int32_t)line[1];
+        levels[b] = (int16_t)(level > INT16_MAX ? INT16_MAX : level < INT16_MIN ? INT16_MIN : level);
+    }
 }
 
-NEVER_INLINE void levels_of(const struct log_mel *p, const struct complex *z, uint32_t shift, int32_t mid,
-                            int16_t *levels)
-{
-    put_bands(p, z, shift, p->base + mid, NULL, levels);
-}
+#endif
 
 /* Samples to an earlier place, or another one. newlib's own functions go byte by byte. */
 NEVER_INLINE void copy(int16_t *to, const uint8_t *from, uint32_t count)
 {
-    for (; count >= 4; count -= 4, to += 4, from += 8) {
-        uint32_t first = load_u32(from), second = load_u32(from + 4);
-        store_u32(to, first);
-        store_u32(to + 2, second);
+#if KERNELS_DSP
+    if (((uintptr_t)to & 3u) == 0 && count >= 16) {
+        uint32_t many = count & ~15u;
+        log_mel_copy(to, from, count / 16);
+        to += many;
+        from += 2 * many;
+        count -= many;
     }
-    for (uint32_t i = 0; i < count; i++) {
-        memcpy(to + i, from + 2 * i, sizeof *to);
+#endif
+    for (; count >= 2; count -= 2, to += 2, from += 4) {
+        store_u32(to, load_u32(from));
+    }
+    if (count) {
+        memcpy(to, from, sizeof *to);
     }
 }
 
@@ -287,15 +140,17 @@ uint32_t log_mel_hear_s16(const struct log_mel *p, void *memory, const uint8_t *
     return taken;
 }
 
-/* The spectrum of a frame that is complete, and how far it was shifted. */
-NEVER_INLINE uint32_t spectrum(const struct log_mel *p, void *memory)
+/* The powers of a frame that is complete, from the first that a band has; of each band the offset, and where its
+ * logarithms begin. */
+static const int32_t *heard_powers(const struct log_mel *p, void *memory, int32_t *offset, int32_t *base)
 {
     int16_t *frame = frame_of(memory);
-    struct complex *z = numbers_of(p, memory);
-    uint32_t n = p->fft / 2u, shift = room(frame, p->frame);
-    place_frame(p, frame, shift, z);
-    split(z, n, transform(z, n, p->twiddles));
-    return shift;
+    int32_t shift;
+    const int32_t *power = spectrum_of(p, frame, (uint8_t *)frame + align8(2u * p->frame), &shift);
+    uint32_t down = (uint32_t)(p->shift_most - shift) * 2;
+    *offset = down < 32 ? (int32_t)(p->offset >> down) : 0;
+    *base = p->base + (2 * shift - OCTAVES) * OCTAVE;
+    return power + p->first;
 }
 
 /* Keeps what the next frame has of this one. */
@@ -312,8 +167,10 @@ uint32_t log_mel_row_u8(const struct log_mel *p, void *memory, uint8_t *row)
     if (heard->count < p->frame) {
         return 0;
     }
-    uint32_t shift = spectrum(p, memory);
-    bands(p, numbers_of(p, memory), shift, row);
+    int32_t offset, base;
+    const int32_t *power = heard_powers(p, memory, &offset, &base);
+    const uint32_t line[2] = {p->gain, (1u << (GAIN_SHIFT - 1)) - (uint32_t)base * p->gain};
+    log_mel_values(power, p->counts, p->weights, offset, logs, p->bands, row, line);
     go_on(p, heard);
     return 1;
 }
@@ -324,8 +181,10 @@ uint32_t log_mel_levels_s16(const struct log_mel *p, void *memory, int32_t mid, 
     if (heard->count < p->frame) {
         return 0;
     }
-    uint32_t shift = spectrum(p, memory);
-    levels_of(p, numbers_of(p, memory), shift, mid, levels);
+    int32_t offset, base;
+    const int32_t *power = heard_powers(p, memory, &offset, &base);
+    const uint32_t line[2] = {1, 0u - (uint32_t)(base + mid)};
+    log_mel_heights(power, p->counts, p->weights, offset, logs, p->bands, levels, line);
     go_on(p, heard);
     return 1;
 }

@@ -1,73 +1,106 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The FFT's stages with twiddles for Armv7E-M with the DSP extension. Contract: log_mel.c. */
+/* Bands and their logarithms for Armv7E-M with the DSP extension. Contract: log_mel.c. */
 #if defined(__ARM_FEATURE_DSP) && defined(__ARM_FP)
 
 #include "assembly.inc"
 
-/* The number at lr times the twiddle at r2 + \at, to \re and \im. Spoils r5, \t and \u. */
-    .macro  turned re, im, at, t, u
-    ldrd    \re, \im, [lr]
-    ldr     r5, [r2, #\at]
-    smulwb  \t, \re, r5
-    smulwt  \u, \im, r5
-    smulwt  \re, \re, r5
-    smlawb  \im, \im, r5, \re
-    sub     \re, \t, \u
+/* Samples from r1, of any alignment, to r0, at a word, 16 at a time: r2 of them. */
+    begin   log_mel_copy
+    push    {r4-r9, lr}
+0:  ldr     r3, [r1]
+    ldr     r4, [r1, #4]
+    ldr     r5, [r1, #8]
+    ldr     r6, [r1, #12]
+    ldr     r7, [r1, #16]
+    ldr     r8, [r1, #20]
+    ldr     r9, [r1, #24]
+    ldr     r12, [r1, #28]
+    add     r1, r1, #32
+    stm     r0!, {r3-r9, r12}
+    subs    r2, r2, #1
+    bne     0b
+    pop     {r4-r9, pc}
+    end     log_mel_copy
+
+/* The next k goes into the band below, r4, and into that above, r5. */
+    .macro  goes power, weights
+    smlawt  r4, \power, \weights, r4
+    smlawb  r5, \power, \weights, r5
     .endm
 
-/* void join(struct complex *z, const struct complex *last, uint32_t quarter, const int16_t *twiddles)
+/* r4 = the logarithm of the energy r4, from that of 2^31 on. Spoils r6. */
+    .macro  logarithm
+    bic     r4, r4, r4, asr #31
+    add     r4, r4, #1
+    clz     r6, r4
+    lsl     r4, r4, r6
+    lsr     r4, r4, #24
+    ldrh    r4, [r12, r4, lsl #1]
+    sub     r4, r4, r6, lsl #10
+    .endm
+
+    .macro  value
+    ldrd    r9, r10, [sp]
+    mla     r4, r4, r9, r10
+    usat    r4, #8, r4, asr #18
+    strb    r4, [r11], #1
+    .endm
+
+    .macro  level
+    ldr     r10, [sp, #4]
+    add     r4, r4, r10
+    ssat    r4, #16, r4
+    strh    r4, [r11], #2
+    .endm
+
+/* void \name(const int32_t *power, const uint16_t *counts, const uint32_t *weights, int32_t offset, const uint16_t *logs,
+ *             uint32_t bands, made, const uint32_t *line)
  *
- * r0: number of the first quarter, r1: bytes of a quarter, r2: its twiddles, lr: numbers of the others. On the stack: the
- * end of the first quarter, last, twiddles. */
-    begin   log_mel_join
+ * r12: logs, less those of numbers below a half of all; lr: bands left, r11: what is made. On the stack: gain, constant. */
+    .macro  bands name, ending
+    begin   \name
     push    {r4-r11, lr}
-    sub     sp, sp, #12
-    strd    r1, r3, [sp, #4]
-    lsl     r1, r2, #3
-0:  ldr     r2, [sp, #8]
-    add     r3, r0, r1
-    str     r3, [sp]
-1:  add     lr, r0, r1
-    turned  r3, r4, 0, r6, r7
-    add     lr, lr, r1, lsl #1
-    turned  r6, r7, 8, r8, r9
-    add     r8, r3, r6 /* the sum of the second and the fourth: r8, r10; their difference: r9, r11 */
-    sub     r9, r3, r6
-    add     r10, r4, r7
-    sub     r11, r4, r7
-    sub     lr, lr, r1
-    turned  r3, r4, 4, r6, r7
-    add     r2, r2, #12
-    ldrd    r6, r7, [r0]
-    add     r5, r3, r6, asr #1 /* the sum of the first and the third: r5, r12; their difference: r3, r4 */
-    rsb     r3, r3, r6, asr #1
-    add     r12, r4, r7, asr #1
-    rsb     r4, r4, r7, asr #1
-    add     r6, r5, r8
-    add     r7, r12, r10
-    strd    r6, r7, [r0], #8
-    sub     r6, r5, r8
-    sub     r7, r12, r10
-    strd    r6, r7, [lr]
-    sub     lr, lr, r1
-    add     r6, r3, r11
-    sub     r7, r4, r9
-    strd    r6, r7, [lr]
-    add     lr, lr, r1, lsl #1
-    sub     r6, r3, r11
-    add     r7, r4, r9
-    strd    r6, r7, [lr]
-    ldr     r5, [sp]
-    cmp     r0, r5
-    bne     1b
-    add     r0, r0, r1
-    add     r0, r0, r1, lsl #1
-    ldr     r5, [sp, #4]
-    cmp     r0, r5
+    ldrd    r12, lr, [sp, #36]
+    ldr     r11, [sp, #44]
+    ldr     r9, [sp, #48]
+    ldrd    r9, r10, [r9]
+    sub     sp, sp, #8
+    strd    r9, r10, [sp]
+    sub     r12, r12, #256
+    mov     r5, r3
+    ldrh    r6, [r1], #2
+    cbz     r6, 1f
+0:  ldr     r7, [r0], #4
+    ldr     r9, [r2], #4
+    smlawb  r5, r7, r9, r5
+    subs    r6, r6, #1
     bne     0b
-    add     sp, sp, #12
+1:  mov     r4, r5
+    mov     r5, r3
+    ldrh    r6, [r1], #2
+    lsrs    r6, r6, #1
+    bcc     2f
+    ldr     r7, [r0], #4
+    ldr     r9, [r2], #4
+    goes    r7, r9
+2:  beq     4f
+3:  ldrd    r7, r8, [r0], #8
+    ldrd    r9, r10, [r2], #8
+    goes    r7, r9
+    goes    r8, r10
+    subs    r6, r6, #1
+    bne     3b
+4:  logarithm
+    \ending
+    subs    lr, lr, #1
+    bne     1b
+    add     sp, sp, #8
     pop     {r4-r11, pc}
-    end     log_mel_join
+    end     \name
+    .endm
+
+    bands   log_mel_values, value
+    bands   log_mel_heights, level
 
 #endif
 

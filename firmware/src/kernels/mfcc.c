@@ -16,13 +16,24 @@ uint32_t mfcc_bytes(const struct log_mel *front)
     return log_mel_bytes(front) + ((2u * front->bands + 7u) & ~7u);
 }
 
+#if KERNELS_DSP
+/* Two products more. */
+ALWAYS_INLINE int64_t two(const int16_t *a, const int16_t *b, int64_t sum)
+{
+    return __smlald((int16x2_t)load_u32(a), (int16x2_t)load_u32(b), sum);
+}
+#endif
+
 /* Sum of n products. */
 ALWAYS_INLINE int64_t dot(const int16_t *a, const int16_t *b, uint32_t n)
 {
     int64_t sum = 0;
 #if KERNELS_DSP
+    for (; n >= 8; n -= 8, a += 8, b += 8) {
+        sum = two(a, b, two(a + 2, b + 2, two(a + 4, b + 4, two(a + 6, b + 6, sum))));
+    }
     for (; n >= 2; n -= 2, a += 2, b += 2) {
-        sum = __smlald((int16x2_t)load_u32(a), (int16x2_t)load_u32(b), sum);
+        sum = two(a, b, sum);
     }
 #endif
     for (; n; n--) {

@@ -28,7 +28,7 @@ from .found import together
 from .onnx_constants import FOLDS, folded
 from .onnx_file import OnnxGraph, Step, read_onnx_file
 from .onnx_gelu import gelus
-from .onnx_values import Label, Turned, Value, Walker, channels_first
+from .onnx_values import Label, Parts, Turned, Value, Walker, channels_first
 
 LABELS = ("ArgMax", "ZipMap", "ArrayFeatureExtractor", "LabelEncoder", "TopK")  # behind the logits
 TOKENS = ("Reshape", "Squeeze", "MatMul")  # what is turned for these is no image in NHWC
@@ -208,7 +208,7 @@ class _Walk(Walker):
             raise ConvertError(
                 f"layer {step.name}: {step.domain}.{step.op} is not supported; export it without"
             )
-        if step.op in FOLDS and not any(isinstance(v, Act | Turned | Scores) for v in values):
+        if step.op in FOLDS and not any(isinstance(v, Act | Turned | Scores | Parts) for v in values):
             return self._constant(step, values)
         if step.op == "Shape" and isinstance(x := tokens.seen(self, step, values[0]), Act):
             return Param(step.name, np.array(x.dims, np.int64))

@@ -14,6 +14,7 @@ from microtrain.convert.lowering import Act, Param
 from .onnx_file import Step
 from .onnx_tokens import of_tokens, seen
 from .onnx_values import (
+    Parts,
     Turned,
     Value,
     Walker,
@@ -103,6 +104,8 @@ def pad(walk: Walker, step: Step) -> Value:
 
 def concat(walk: Walker, step: Step) -> Value:
     values = [walk.value(i) for i in step.inputs]
+    if parts := _parts(walk, step, values):
+        return parts
     if any(isinstance(v, Param) for v in values) or of_tokens(walk, values):
         tokens = [seen(walk, step, v) for v in values]
         return walk.made(step, "cat", tensors=tokens, dim=walk.at(step, "axis", 1))
@@ -113,6 +116,18 @@ def concat(walk: Walker, step: Step) -> Value:
     axis = axis_map(rank)[axis] if turned else axis
     made = walk.call(step, "cat", tensors=acts, dim=axis)
     return Turned(made) if turned else made
+
+
+def _parts(walk: Walker, step: Step, values: Sequence[Value]) -> Parts | None:
+    """What lies one behind the other only to be gathered again, as PyTorch has the last states of each layer
+    of cells; None where it is read in another way."""
+    out, acts = step.outputs[0], tuple(v for v in values if isinstance(v, Act))
+    readers = [s for s in walk.file.steps if out in s.inputs]
+    if out in walk.file.outputs or len(acts) < len(values) or not readers:
+        return None
+    axis = walk.at(step, "axis", 0) % len(acts[0].dims)
+    gathered = all(s.op == "Gather" and walk.at(s, "axis", 0) == axis for s in readers)
+    return Parts(acts, axis) if gathered and all(a.dims[axis] == 1 for a in acts) else None
 
 
 def split(walk: Walker, step: Step) -> list[Value]:

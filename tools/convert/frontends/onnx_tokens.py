@@ -13,7 +13,7 @@ from microtrain.convert.ops.attention_aten import Scores
 from microtrain.convert.ops.tokens import numbers, turnable, viewed
 
 from .onnx_file import Step
-from .onnx_values import Turned, Value, Walker, channels_last, named
+from .onnx_values import Parts, Turned, Value, Walker, channels_last, named
 
 OF_SCORES = {"MatMul": "matmul", "Cast": "to", "Where": "where"}  # others are called as in PyTorch
 
@@ -86,8 +86,12 @@ def contracted(equation: str) -> int:
 
 def gather(walk: Walker, step: Step) -> Value:
     """One part along an axis, or parts that follow one another."""
-    at = walk.optional(step, 1)
-    x = seen(walk, step, walk.value(step.inputs[0]))
+    at, given = walk.optional(step, 1), walk.value(step.inputs[0])
+    if isinstance(given, Parts):
+        if isinstance(at, Param) and at.value.ndim == 0:
+            return walk.made(step, "select", self=_part(step, given, int(at.value)), dim=given.axis, index=0)
+        given = walk.made(step, "cat", tensors=list(given.values), dim=given.axis)
+    x = seen(walk, step, given)
     axis = int(walk.at(step, "axis", 0))
     if not isinstance(at, Param) or not isinstance(x, Act):
         raise ConvertError(f"layer {step.name}: Gather is supported of activations, at constant places")
@@ -101,6 +105,12 @@ def gather(walk: Walker, step: Step) -> Value:
             "places that follow one another"
         )
     return walk.made(step, "slice", self=x, dim=axis, start=first, end=first + size, step=1)
+
+
+def _part(step: Step, given: Parts, place: int) -> Act:
+    if not -len(given.values) <= place < len(given.values):
+        raise ConvertError(f"layer {step.name}: Gather of place {place} of {len(given.values)}")
+    return given.values[place]
 
 
 def expand(walk: Walker, step: Step) -> Value:

@@ -31,6 +31,14 @@ class Label:
     of: Act
 
 
+@dataclass(frozen=True)
+class Parts:
+    """Activations one behind the other along an axis, of which each reader takes one."""
+
+    values: tuple[Act, ...]
+    axis: int
+
+
 @dataclass(frozen=True, eq=False)
 class Quantized(Param):
     """A constant in real numbers, which the file has as integers of these scales; zero points are 0."""
@@ -38,7 +46,7 @@ class Quantized(Param):
     scale: np.ndarray
 
 
-Value = Act | Turned | Label | Param | Scores | None
+Value = Act | Turned | Label | Param | Scores | Parts | None
 
 
 class Walker:

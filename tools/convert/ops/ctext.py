@@ -13,7 +13,7 @@ from microtrain.convert.reference.hostlib import Record
 
 C_TYPES = {
     **{"int8_t": "i1", "uint8_t": "u1", "int16_t": "<i2", "uint16_t": "<u2"},
-    **{"int32_t": "<i4", "float": "<f4"},
+    **{"int32_t": "<i4", "uint32_t": "<u4", "float": "<f4"},
 }
 
 

@@ -62,7 +62,7 @@ from .unit import (
     weights_in_groups,
     with_biases_expanded,
 )
-from .work import by_size, one_way, with_biases, with_updates
+from .work import Terms, by_size, one_way, with_biases, with_updates
 
 GROUPED = "gconv2d"
 HEADER = "grouped"
@@ -82,6 +82,18 @@ def groups_of(graph: Graph, node: Node) -> Groups:
     weight = graph.layers[node.layer or ""].weight
     down, across = tap_steps(weight, window)
     return Groups(groups=x.channels // weight.shape[-1], dilation_h=down, dilation_w=across)
+
+
+def by_group(work: Callable[[Graph, Node], Terms]) -> Callable[[Graph, Node], Terms]:
+    """Work, and what is done for each group: at each pixel of the output, and for each tap there."""
+
+    def found(graph: Graph, node: Node) -> Terms:
+        terms, weight = work(graph, node), graph.layers[node.layer or ""].weight
+        groups, taps = groups_of(graph, node).groups, weight.shape[1] * weight.shape[2]
+        pixels = groups * terms["out pixels"]
+        return {**terms, "groups": groups, "groups x pixels": pixels, "groups x taps": pixels * taps}
+
+    return found
 
 
 # ---------------------------------------------------------------- the twins
@@ -301,7 +313,7 @@ OPS: tuple[Op, ...] = (
         scratch=_scratch_forward,
         macs=conv.macs,
         way=one_way,
-        work=with_biases,
+        work=by_group(with_biases),
         unit=_unit_forward,
         in_place=not_in_place,
         kernels=_KERNELS["fwd"] | conv.EXPAND,
@@ -334,7 +346,7 @@ OPS: tuple[Op, ...] = (
         scratch=_scratch(f"{GROUPED}_bwd_x"),
         macs=conv.macs,
         way=one_way,
-        work=by_size,
+        work=by_group(by_size),
         unit=_unit_input,
         in_place=not_in_place,
         kernels=_KERNELS["bwd_x"],
@@ -352,7 +364,7 @@ OPS: tuple[Op, ...] = (
         scratch=_scratch_weights,
         macs=conv.macs_weights,
         way=one_way,
-        work=with_updates,
+        work=by_group(with_updates),
         unit=_unit_weights,
         in_place=not_in_place,
         kernels=_KERNELS["bwd_w"],

@@ -8,23 +8,38 @@ from typing import ClassVar
 
 from microtrain.base.sound import LogMel
 from microtrain.convert.ir import Graph
-from microtrain.convert.reference.hostlib import NUMBER, S16, SCRATCH, U8, U16, Record, Signature, ask
+from microtrain.convert.reference.hostlib import (
+    NUMBER,
+    S16,
+    S32,
+    SCRATCH,
+    U8,
+    U16,
+    U32,
+    Record,
+    Signature,
+    ask,
+)
 from microtrain.samples import log_mel
 
 from .ctext import Table, numbers, struct
 
 HEADER, CEPSTRUM, NAME = "log_mel", "mfcc", "sound"
-POINTERS = ("window", "order", "twiddles", "bounds", "weights")
+POINTERS = ("opening", "twiddles", "order", "circle", "counts", "weights")
+NUMBERS = ("gain", "first", "shift_most", "base", "offset")
 
 
 class Parameters(Record):
     _fields_ = (
-        *((n, ctypes.c_uint16) for n in ("frame", "hop", "fft", "bands", "in_shift", "gain")),
-        ("base", ctypes.c_int32),
+        *((n, ctypes.c_uint16) for n in ("frame", "hop", "fft", "bands", "gain", "first")),
+        *((n, ctypes.c_int32) for n in ("shift_most", "base")),
         ("offset", ctypes.c_uint32),
         *((n, ctypes.c_void_p) for n in POINTERS),
     )
-    _arrays_: ClassVar = {"window": S16, "order": U16, "twiddles": S16, "bounds": U16, "weights": U16}
+    _arrays_: ClassVar = {
+        **{"opening": U32, "twiddles": U32, "order": U16},
+        **{"circle": S32, "counts": U16, "weights": U32},
+    }
 
 
 class Mfcc(Record):
@@ -51,7 +66,7 @@ def parameters(sound: LogMel) -> Parameters:
     """The struct of a front end, with its tables."""
     t = log_mel.tables(sound)
     sizes = {name: getattr(sound, name) for name in ("frame", "hop", "fft", "bands")}
-    numbers = {name: getattr(t, name) for name in ("in_shift", "gain", "base", "offset")}
+    numbers = {name: getattr(t, name) for name in NUMBERS}
     return Parameters(**sizes, **numbers, **{name: getattr(t, name) for name in POINTERS})
 
 

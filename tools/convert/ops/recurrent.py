@@ -54,7 +54,7 @@ from .table import (
 )
 from .tokens import LAST
 from .unit import OUTPUT, Unit
-from .work import by_size, one_way
+from .work import Terms, by_size, one_way
 
 if TYPE_CHECKING:
     pass
@@ -277,6 +277,11 @@ _KERNELS: dict[str, dict[str, Signature]] = {
 }
 
 
+def _work(graph: Graph, node: Node) -> Terms:
+    rows, units = graph.tensors[node.inputs[0]].shape[0], graph.tensors[node.outputs[0]].channels
+    return by_size(graph, node) | {"rows": rows, "states": rows * units}
+
+
 def _op(cell: str, last: bool) -> ForwardOp:
     kind = LastStage if last else TimeStage
     return ForwardOp(
@@ -288,7 +293,7 @@ def _op(cell: str, last: bool) -> ForwardOp:
         scratch=_scratch,
         macs=_macs,
         way=one_way,
-        work=by_size,
+        work=_work,
         unit=_unit,
         in_place=not_in_place,
         kernels=_KERNELS[cell],

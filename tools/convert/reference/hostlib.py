@@ -25,8 +25,8 @@ from microtrain.base.paths import FIRMWARE
 
 FLAGS = ("-std=c11", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC")
 
-S8, U8, S16, U16, S32, F32 = (
-    np.dtype(t) for t in (np.int8, np.uint8, np.int16, np.uint16, np.int32, np.float32)
+S8, U8, S16, U16, S32, U32, F32 = (
+    np.dtype(t) for t in (np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.float32)
 )
 
 
