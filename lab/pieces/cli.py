@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from multiprocessing import get_context
 from pathlib import Path
 
 import click
@@ -22,7 +23,7 @@ from . import held_out
 from .fit import fitted
 from .library import Batch, known, libraries
 from .measure import Counted, Longest, built, counted, engine, roomy
-from .table import margins, markdown
+from .table import Margins, margins, markdown
 
 FOLDER = ROOT / "build/pieces"
 PAGE, COMMAND = ROOT / "lab/pages/pieces.md", "make pieces"
@@ -47,15 +48,14 @@ def main(chosen: tuple[str, ...], fit: bool) -> None:
         batches = known(FOLDER) if fit else libraries(FOLDER, WORKS)
         if not fit:
             measure(cores, batches)
-        own = [batch for batch in batches if batch.source not in held_out.SOURCES]
-        others = [batch for batch in batches if batch.source in held_out.SOURCES]
-        found = {core.name: fitted(measured(core, own), core.name == pieces.HELIUM) for core in cores}
-        rows = {core.name: margins(list(measured(core, others)), _model(core, found)) for core in cores}
+        with ProcessPoolExecutor(os.cpu_count(), get_context("spawn")) as pool:
+            jobs = {core.name: pool.submit(bounded, core, batches) for core in cores}
+            found = {name: job.result() for name, job in jobs.items()}
     except Error as error:
         raise click.ClickException(str(error)) from error
-    pieces.COEFFICIENTS.write_text(
-        json.dumps({**pieces.read(), **found}, indent=1, sort_keys=True) + "\n", encoding="utf-8"
-    )
+    prices = {**pieces.read(), **{name: own for name, (own, _) in found.items()}}
+    pieces.COEFFICIENTS.write_text(json.dumps(prices, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    rows = {name: row for name, (_, row) in found.items()}
     say(markdown(rows))
     if set(rows) == set(NAMES):
         marks.insert(PAGE, COMMAND, {"margins": markdown(rows)})
@@ -63,8 +63,13 @@ def main(chosen: tuple[str, ...], fit: bool) -> None:
         raise click.ClickException("a network that was not fitted with has a piece above its bound.")
 
 
-def _model(core: Core, found: Mapping[str, Mapping[str, pieces.Priced]]) -> pieces.Model:
-    return pieces.Model(found[core.name], core.name == pieces.HELIUM)
+def bounded(core: Core, batches: Sequence[Batch]) -> tuple[Mapping[str, pieces.Priced], Margins]:
+    """Coefficients of a core, and how far they are above networks that they were not fitted with."""
+    own = [batch for batch in batches if batch.source not in held_out.SOURCES]
+    others = [batch for batch in batches if batch.source in held_out.SOURCES]
+    helium = core.name == pieces.HELIUM
+    prices = fitted(measured(core, own), helium)
+    return prices, margins(list(measured(core, others)), pieces.Model(prices, helium))
 
 
 def result(core: Core) -> Path:

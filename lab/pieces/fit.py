@@ -31,6 +31,7 @@ from microtrain.convert.pieces import (
 from .measure import PIECE, SLIDE, Longest
 
 MARGIN = 1.4  # of what was measured: networks that were not were up to 27 % above
+HELIUM_MARGIN = 1.8  # and up to 38 % where kernels take whole vectors, whose ends shapes decide
 LEAST = 1500.0  # of what a piece takes, whatever its step does
 NOT_ALWAYS = ("mask", "clamped")  # what not every step has, and costs what its elements do
 SHORT = 2000.0  # instructions below which it does not matter how close a bound is
@@ -62,7 +63,8 @@ def fitted(found: Iterable[Longest], helium: bool) -> Mapping[str, Priced]:
         else:
             op, own = terms(each, helium)
             rows[op].append((own, line.instructions))
-    prices = {op: with_least(bounding(own)) for op, own in sorted(rows.items())}
+    margin = HELIUM_MARGIN if helium else MARGIN
+    prices = {op: with_least(bounding(own, margin)) for op, own in sorted(rows.items())}
     return {**prices, STREAM: around(prices, streams, helium)}
 
 
@@ -90,13 +92,13 @@ def terms(found: Longest, helium: bool) -> tuple[str, Mapping[str, float]]:
     return node.op, {**unit.once, **{f"rate {name}": each * work for name, each in unit.rate.items()}}
 
 
-def bounding(rows: Sequence[Row]) -> dict[str, float]:
+def bounding(rows: Sequence[Row], margin: float = MARGIN) -> dict[str, float]:
     """The coefficients, none negative, whose sums pass all rows, and by least on the whole."""
     names = sorted({name for found, _ in rows for name, value in found.items() if value})
     if len({tuple(found.items()) for found, _ in rows}) < SHAPES:
         names = [name for name in names if not name.endswith(PARTLY)]
     matrix = np.array([[found.get(name, 0.0) for name in names] for found, _ in rows])
-    wanted = MARGIN * np.array([instructions for _, instructions in rows])
+    wanted = margin * np.array([instructions for _, instructions in rows])
     scale = matrix.max(axis=0)
     weighted = matrix / scale / np.maximum(wanted, SHORT)[:, None]
     solved = linprog(weighted.sum(axis=0), -weighted, -wanted / np.maximum(wanted, SHORT), method="highs")

@@ -295,6 +295,15 @@ def vectors() -> Iterator[Named]:
             yield f"vectors{number}", compiled
 
 
+def strided() -> Iterator[Named]:
+    """Strided convolutions of many channels, all of which learn."""
+    for number, (size, stride, kernel) in enumerate(product((8, 15, 24), (1, 2), (1, 3))):
+        b = Builder(np.random.default_rng(number), (size, size, 3))
+        x = b.conv("x", 32, 3)
+        x = b.conv(b.conv(x, 48, kernel, stride), 64, kernel, stride)
+        yield f"strided{number}", compile_graph(b.finish(x, 4), SCHEMES[3 + number // 2 % 2], 4)
+
+
 # The longest to convert first.
 SOURCES: dict[str, Callable[[Path], Iterator[Named]]] = {
     "everything": everything,
@@ -310,5 +319,6 @@ SOURCES: dict[str, Callable[[Path], Iterator[Named]]] = {
     "closed_again": closed_again,
     "wide": lambda _: wide(),
     "vectors": lambda _: vectors(),
+    "strided": lambda _: strided(),
     "large": lambda _: large(),
 }

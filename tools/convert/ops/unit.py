@@ -225,7 +225,8 @@ def weights(p: Conv2d, c_trained: int, bits: int) -> Unit:
         "errors": 1 / last,
         "span": 1 / (last * value),
     }
-    once = {"saved": count * outputs, "channels": p.c_out}
+    saved, windows = count * outputs, p.kh * p.kw > 1 or p.stride_w > 1
+    once = {"saved": saved, "saved from windows": windows * saved, "channels": p.c_out}
     units = p.kh * p.kw * -(-c_trained // count) * -(-p.c_out // min(tile, p.c_out))
     return _unit(min(tile, p.c_out) * count * value, units, idle, rate, once)
 
