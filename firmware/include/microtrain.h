@@ -177,7 +177,7 @@ int microtrain_predict(struct microtrain *m, float *scores, uint32_t *label);
  * missing, from row `height - hop_rows` on, or from sample `sound_samples - hop_samples` on. The scores are those of the
  * whole input fed anew, in a fraction of the time. It runs in one piece. ERR_ARGUMENT (converted without), ERR_ORDER where
  * no prediction has been made of a whole input, or the model has learned, tested itself or been fed since. Time: less than
- * that of an inference. */
+ * that of an inference; the model's header bounds it. */
 int microtrain_slide(struct microtrain *m);
 
 /* One training step on the input, which is used up. loss: before the update; may be NULL. ERR_INPUT, ERR_LABEL, ERR_TASK
@@ -209,7 +209,9 @@ int microtrain_recall(struct microtrain *m, uint32_t left, uint32_t of, float *l
  *
  * work: how much a piece does, in units of about an instruction of a Cortex-M4F. Kernels stop between units of a few rows or
  * channels, and a piece does one of them at least, so it may be as long as the longest unit. The model's header bounds the
- * instructions of a piece, and has the number for a bound: docs/embed.md.
+ * instructions of a piece on a Cortex-M3, M4F, M7, M33, M55, an RV32IMC and an RV32IMAFC, and has the number for a bound:
+ * docs/embed.md. A piece that makes a record, and microtrain_recall_begin, look through all records, and have a bound that
+ * grows with them.
  * loss: set by the last piece of a training step; may be NULL. A record of an input is made by a piece of its own.
  *
  * begin: errors as of the functions above, and then nothing is under way. step: ERR_ORDER without a begin.

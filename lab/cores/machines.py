@@ -35,6 +35,7 @@ class Core:
     vectors  where the machine looks for them, if not at the code's begin
     qemu     the machine's command, none on this machine
     tick_ns  of the timer that program.c reads, an instruction being a nanosecond
+    ram_bytes  of data and stack, which the machine may have more of
     """
 
     name: str
@@ -45,6 +46,7 @@ class Core:
     vectors: str = ""
     qemu: tuple[str, ...] = ()
     tick_ns: float = 0.0
+    ram_bytes: int = RAM_BYTES
 
     @property
     def missing(self) -> str:
@@ -144,7 +146,7 @@ def linked(core: Core) -> Sequence[str]:
         "__flash": core.flash,
         "__flash_size": FLASH_BYTES,
         "__ram": core.ram,
-        "__ram_size": RAM_BYTES,
+        "__ram_size": core.ram_bytes,
     }
     symbols = [f"-Wl,--defsym={name}={value}" for name, value in (places | {"__stack_size": "16K"}).items()]
     return [*SEMIHOSTING, *symbols]
@@ -159,7 +161,7 @@ def ran(core: Core, program: Path) -> str:
 
 def _boot(core: Core, program: Path) -> list[str]:
     """The first two vectors: the end of the data, and where the program begins (ELF header, e_entry)."""
-    words = (int(core.ram, 16) + RAM_BYTES, int.from_bytes(program.read_bytes()[24:28], "little"))
+    words = (int(core.ram, 16) + core.ram_bytes, int.from_bytes(program.read_bytes()[24:28], "little"))
     vectors = program.with_suffix(".vectors")
     vectors.write_bytes(b"".join(word.to_bytes(4, "little") for word in words))
     return ["-device", f"loader,file={vectors},addr={core.vectors}"]

@@ -60,9 +60,9 @@ CONVERT: Floors = tuple(
         # what to use instead; the arithmetic in NumPy and the kernels on this machine; two options
         "nearest reference mean_std",
         "ops",
-        "trainables limits verify pieces",  # what learns; what a layer may hold; what holds of a graph
+        "trainables limits verify",  # what learns; what a layer may hold; what holds of a graph
         "frontends execute scheme passes memory",  # none of them knows another
-        "quantize pipeline",
+        "quantize pipeline pieces",  # the last: how long a step of the library takes
         "emit loading default_scheme",
         # statistics of features; records; why a model does not fit; a network that ends earlier
         "imprinting recording obstacles until",

@@ -2,88 +2,98 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
-from lab.cores.machines import FLAGS, RAM_BYTES, Core, linked, ran
+from lab.cores.machines import FLAGS, Core, linked, ran
 from microtrain.base.errors import Error
 from microtrain.base.paths import ROOT
-from microtrain.convert.emit.code import generate
-from microtrain.convert.export.write import export
 from microtrain.convert.ir import Graph
+from microtrain.convert.pieces import KEEP, RECALL, most_draws
 from microtrain.convert.pipeline import Compiled
+from microtrain.simulate.replay import RECALL as DRAWN_FOR
+from microtrain.simulate.replay import draws, random_key
 
-PROGRAM = Path(__file__).with_name("pieces.c")
+from .library import PROGRAM, written
+
 TIMER = ROOT / "lab/cores"
-BEGIN = 9  # the job of pieces.c that is no job of the library's
-ROW, INFERENCE, TRAINING = 1, 2, 3
-RAM = {"cortex-m3", "cortex-m4f", "cortex-m7"}  # whose machines have 4 MB of it
-SIZES = ("ARENA_BYTES", "TRAINABLE_BYTES", "CLASSES", "WIDTH", "CHANNELS")
+ROW = 1  # a job of the library's
+SEED = 1  # of an instance that nobody gave another
+FOUR_MB = 0x400000
+# Where a machine has so much RAM; the others' programs must do with less.
+ROOMY = dict.fromkeys(("cortex-m3", "cortex-m4f", "cortex-m7"), "0x20000000")
+ROOMY |= {"cortex-m55": "0x21000000", "rv32imc": "0x80400000", "rv32imafc": "0x80400000"}
+PIECE, SLIDE = "piece", "slide"  # kinds that pieces.c counts; and those of pieces.py
+
+
+class Counted(NamedTuple):
+    """A line of pieces.c.
+
+    kind          what was counted
+    step          of the model, of a piece
+    work          that microtrain_step was given
+    records       that there is room for, or that there are
+    draws         until a number fitted
+    instructions  of the longest
+    """
+
+    model: str
+    kind: str
+    step: int
+    work: int
+    records: int
+    draws: int
+    instructions: float
 
 
 @dataclass(frozen=True, eq=False)
 class Longest:
-    """The longest piece of a step. step: None: what a begin took; tick: the timer's, in instructions."""
+    """The longest of a kind. tick: the timer's, in instructions."""
 
-    model: str
     graph: Graph
-    step: int | None
-    work: int
-    instructions: float
+    counted: Counted
     tick: float
 
 
-def library(models: Mapping[str, Compiled], folder: Path, works: Sequence[int]) -> Path:
-    """One library with all models, and what pieces.c asks for."""
-    made, sizes = folder / "library", dict.fromkeys(SIZES, 1)
-    shutil.rmtree(made, ignore_errors=True)
-    for name, compiled in models.items():
-        generated = folder / f"generated-{name}"
-        generated.mkdir(parents=True, exist_ok=True)
-        for file, text in generate(compiled, "lab/pieces").files.items():
-            (generated / file).write_text(text, encoding="utf-8")
-        export(made, generated, name)
-        header = (made / f"src/{name}.h").read_text(encoding="utf-8")
-        found = dict(re.findall(rf"^#define {name.upper()}_(\w+) (\d+)$", header, re.MULTILINE))
-        sizes = {size: max(most, int(found[size])) for size, most in sizes.items()}
-    lines = [f'#include "{name}.h"' for name in models]
-    lines += [f"enum {{ MOST_{size} = {most} }};" for size, most in sizes.items()]
-    listed = ", ".join(f"&{name}" for name in models)
-    lines.append(f"static const struct microtrain_model *const models[] = {{{listed}}};")
-    lines.append(f"static const uint32_t works[] = {{{', '.join(map(str, works))}}};")
-    (made / "src/models.h").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return made
+def roomy(core: Core) -> Core:
+    """With as much RAM as its machine has, for several models in a program."""
+    return replace(core, ram=ROOMY[core.name], ram_bytes=FOUR_MB) if core.name in ROOMY else core
 
 
 def built(core: Core, made: Path, folder: Path, flag: str) -> Path:
-    """The program. flag: how far the compiler optimises; the engine is compiled once in a folder."""
-    engine, source = folder / f"engine-{core.name}{flag}", made / "src"
-    engine.mkdir(parents=True, exist_ok=True)
-    places = linked(core)
-    flags = [
-        core.cc,
-        *(f for f in FLAGS if not f.startswith("-O")),
-        flag,
-        *core.flags,
-        f"-I{source}",
-        f"-I{TIMER}",
-    ]
+    """The program. made: a library; flag: how far the compiler optimises; the engine is compiled once in a
+    folder."""
+    source, objects = made / "src", engine(core, made, folder, flag)
+    folder.mkdir(parents=True, exist_ok=True)
+    program = folder / f"pieces-{made.parent.name}-{core.name}{flag}"
+    own = [str(PROGRAM), *map(str, sorted(source.glob("*.c")))]
+    command = [*_command(core, source, flag), *own, *map(str, objects), *linked(core), "-Wl,--gc-sections"]
+    compiled([*command, "-o", str(program)])
+    return program
+
+
+def engine(core: Core, made: Path, folder: Path, flag: str) -> list[Path]:
+    """Objects of all that models share."""
+    source, place = made / "src", folder / f"engine-{core.name}{flag}"
+    place.mkdir(parents=True, exist_ok=True)
     kinds = ("*.c", "*.S") if "arm" in core.cc else ("*.c",)
     objects = []
     for path in sorted(p for kind in kinds for p in (source / "microtrain").glob(kind)):
-        objects.append(engine / f"{path.name}.o")
+        objects.append(place / f"{path.name}.o")
         if not objects[-1].is_file():
-            compiled([*flags, *places[:1], "-c", str(path), "-o", str(objects[-1])])
-    program = folder / f"pieces-{core.name}{flag}"
-    room = 8 * RAM_BYTES if core.name in RAM else RAM_BYTES
-    places = [each.replace(f"__ram_size={RAM_BYTES}", f"__ram_size={room}") for each in places]
-    own = [str(PROGRAM), *map(str, sorted(source.glob("*.c")))]
-    compiled([*flags, *own, *map(str, objects), *places, "-Wl,--gc-sections", "-o", str(program)])
-    return program
+            part = objects[-1].with_suffix(".part")
+            compiled([*_command(core, source, flag), *linked(core)[:1], "-c", str(path), "-o", str(part)])
+            part.replace(objects[-1])
+    return objects
+
+
+def _command(core: Core, source: Path, flag: str) -> list[str]:
+    usual = [each for each in FLAGS if not each.startswith("-O")]
+    return [core.cc, *usual, flag, *core.flags, f"-I{source}", f"-I{TIMER}"]
 
 
 def compiled(command: Sequence[str]) -> None:
@@ -92,22 +102,42 @@ def compiled(command: Sequence[str]) -> None:
         raise Error(f"{command[0]} failed: {done.stderr[:300]}")
 
 
-def measured(
-    core: Core, models: Mapping[str, Compiled], folder: Path, works: Sequence[int], flag: str = "-O2"
-) -> list[Longest]:
-    """The longest pieces of each step of some models, each amount of work by itself."""
-    program = built(core, library(models, folder, works), folder, flag)
-    names, found = list(models), []
+def counted(core: Core, program: Path, names: Sequence[str]) -> Iterator[Counted]:
+    """What a program counts of some models."""
     lines = ran(core, program).splitlines()
     if not lines or lines[-1] != "end":
         raise Error(f"{core.name}: the program did not end: {lines[-1:]}")
-    for line in lines:
-        word, *numbers = line.split()
-        if word == "failed":
+    for line in lines[:-1]:
+        kind, *found = line.split()
+        if kind == "failed":
             raise Error(f"{core.name}: {line}")
-        if word == "piece":
-            model, job, step, work, ticks = map(int, numbers)
-            name, graph = names[model], models[names[model]].graph
-            at = None if job == BEGIN else step
-            found.append(Longest(name, graph, at, work, ticks * core.tick_ns, core.tick_ns))
+        model, *numbers, ticks = map(int, found)
+        step = work = records = drawn = 0
+        if kind == PIECE:
+            _, step, work = numbers
+        elif kind == KEEP:
+            (records,) = numbers
+        elif kind == RECALL:
+            records, drawn = numbers[0], drawn_at_most(*numbers)
+        yield Counted(names[model], kind, step, work, records, drawn, ticks * core.tick_ns)
+
+
+def drawn_at_most(records: int, steps: int) -> int:
+    """How many numbers the first steps on so many records draw for a place, at most."""
+    keys = {turn: random_key(SEED, turn, DRAWN_FOR) for turn in range(-(-steps // records))}
+    found = max(
+        sum(1 for _ in draws(step % records, records, keys[step // records])) for step in range(steps)
+    )
+    assert found <= most_draws(records)
     return found
+
+
+def measured(
+    core: Core, models: Mapping[str, Compiled], folder: Path, works: Sequence[int], flag: str = "-O2"
+) -> list[Longest]:
+    """Of some models, in one program."""
+    core = roomy(core)
+    shutil.rmtree(folder / "batch", ignore_errors=True)
+    program = built(core, written(models, folder / "batch", works), folder, flag)
+    graphs = {name: compiled.graph for name, compiled in models.items()}
+    return [Longest(graphs[each.model], each, core.tick_ns) for each in counted(core, program, list(models))]

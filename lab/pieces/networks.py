@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from itertools import islice, product
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -16,32 +16,23 @@ from lab.sizes.networks import OTHERS, SCHEMES, Excited, quantized, samples
 from microtrain.base.paths import ROOT
 from microtrain.convert.frontends.module import LoadedModel, load_model
 from microtrain.convert.ir import ConvertError, Graph
+from microtrain.convert.memory.replay import Request
+from microtrain.convert.ops import hop
 from microtrain.convert.ops.normalise_aten import GROUP_NORM
 from microtrain.convert.ops.reconstruct import closed
 from microtrain.convert.ops.regression import measured as with_units
 from microtrain.convert.ops.tokens import LAST
 from microtrain.convert.pipeline import Compiled, Passes, compile_graph
+from microtrain.convert.recording import with_buffer
 from microtrain.convert.scheme import Scheme
 
-SEEDS = 48
 CODED = 4  # one of so many networks has its weights in codes
 PASSES = (Passes(), Passes(fused=False), Passes(arriving=False))
 NORMS = {"groups": (3.0, 0.0), "layer": (1.0, 0.0), "instances": (12.0, 0.0), "pixels": (1.0, 1.0)}
-AT_ONCE = 12  # models in a program
 Named = tuple[str, Compiled]
 
 
-def batches(folder: Path) -> Iterator[dict[str, Compiled]]:
-    """Models that are built into one program."""
-    own = (varied(range(SEEDS)), normed(), groups(), small(), attended(), over_time())
-    others = (everything(folder), activated(folder), closed_again(folder))
-    for networks in (*own, *others):
-        while batch := dict(islice(networks, AT_ONCE)):
-            yield batch
-    yield from ({name: compiled} for name, compiled in large())
-
-
-def varied(seeds: range) -> Iterator[Named]:
+def varied(seeds: Iterable[int]) -> Iterator[Named]:
     """Random chains, each trained in another way; one that cannot be is left out."""
     for seed in seeds:
         graph, scheme = varied_network(seed), SCHEMES[seed % len(SCHEMES)]
@@ -258,3 +249,76 @@ def large() -> Iterator[Named]:
         )
         assert compiled is not None
         yield f"large{seed}", compiled
+
+
+def moving(seeds: Iterable[int]) -> Iterator[Named]:
+    """Windows that overlap, of which the stages go on, or begin anew, or which are whole in memory."""
+    for seed in seeds:
+        graph = varied_network(seed)
+        height = graph.tensors[graph.input.tensor].shape[0]
+        rows = (1, 2, 4, height // 2, height - 1)[seed % 5]
+        compiled = trained(hop.checked(graph, rows), SCHEMES[1 + seed % 3], PASSES[seed // 2 % len(PASSES)])
+        if compiled:
+            yield f"moving{seed}", compiled
+
+
+def remembering(seeds: Iterable[int]) -> Iterator[Named]:
+    """Records of few and of many bytes, as they are and with several values in one."""
+    for seed in seeds:
+        graph = varied_network(seed)
+        classes, request = graph.tensors[graph.output].channels, Request(records=40, parts=(seed % 4 + 1,))
+        passes = replace(PASSES[seed // 4 % len(PASSES)], replay=request)
+        compiled = compile_graph(graph, (SCHEMES[1], Scheme("last", biases=3))[seed % 2], classes, passes)
+        images = np.random.default_rng(0).integers(0, 256, (64, *graph.tensors[graph.input.tensor].shape))
+        yield f"remembering{seed}", with_buffer(compiled, request, None, images.astype(np.uint8))
+
+
+def wide() -> Iterator[Named]:
+    """Long rows, which a begin takes in."""
+    for number, (width, channels) in enumerate(((120, 1), (160, 3), (250, 2), (320, 3), (500, 1), (480, 3))):
+        b = Builder(np.random.default_rng(number), (4, width, channels))
+        graph = b.finish(b.conv("x", 4, 3, 2), 3)
+        yield f"wide{number}", compile_graph(graph, SCHEMES[2], 3, PASSES[number % len(PASSES)])
+
+
+def vectors() -> Iterator[Named]:
+    """Layers of many channels at one pixel, or at too few to fill a tile."""
+    for number, (pixels, scheme) in enumerate(product((1, 2, 3, 5), SCHEMES[2:])):
+        rng = np.random.default_rng(number)
+        b = Builder(rng, (1, pixels, int(rng.choice([40, 90, 250]))))
+        x = "x"
+        for channels in rng.choice([7, 24, 64, 128, 200, 256], 5):
+            x = b.conv(x, int(channels), relu=bool(rng.random() < 0.7))
+        x = b.add(b.conv(x, b.tensors[x].channels), x)
+        compiled = trained(b.finish(x, 3 + number), scheme, PASSES[number % len(PASSES)])
+        if compiled:
+            yield f"vectors{number}", compiled
+
+
+def strided() -> Iterator[Named]:
+    """Strided convolutions of many channels, all of which learn."""
+    for number, (size, stride, kernel) in enumerate(product((8, 15, 24), (1, 2), (1, 3))):
+        b = Builder(np.random.default_rng(number), (size, size, 3))
+        x = b.conv("x", 32, 3)
+        x = b.conv(b.conv(x, 48, kernel, stride), 64, kernel, stride)
+        yield f"strided{number}", compile_graph(b.finish(x, 4), SCHEMES[3 + number // 2 % 2], 4)
+
+
+# The longest to convert first.
+SOURCES: dict[str, Callable[[Path], Iterator[Named]]] = {
+    "everything": everything,
+    "varied": lambda _: varied(range(48)),
+    "moving": lambda _: moving(range(100, 118)),
+    "remembering": lambda _: remembering(range(200, 216)),
+    "normed": lambda _: normed(),
+    "groups": lambda _: groups(),
+    "small": lambda _: small(),
+    "attended": lambda _: attended(),
+    "over_time": lambda _: over_time(),
+    "activated": activated,
+    "closed_again": closed_again,
+    "wide": lambda _: wide(),
+    "vectors": lambda _: vectors(),
+    "strided": lambda _: strided(),
+    "large": lambda _: large(),
+}

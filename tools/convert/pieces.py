@@ -15,27 +15,44 @@ from functools import cache
 from pathlib import Path
 
 from .ir import Graph, Node
-from .ops import TABLE
+from .memory.replay import classes, coded_bytes, part_of, record_bytes
+from .ops import TABLE, hop
 from .ops.stream import resident
-from .ops.stream_calls import Call, calls_of
+from .ops.stream_calls import Call, calls_of, calls_of_slide
 from .ops.unit import Unit
 from .ops.work import in_one_go
 
 COEFFICIENTS = Path(__file__).with_name("pieces.json")
-BEGIN, STREAM = "begin", "around streams"
+BEGIN, STREAM, KEEP, RECALL = "begin", "around streams", "keep", "recall"  # beside the ops
 # Which cores each bound is of, and how the preprocessor knows them, the first that holds.
 CORES = {
-    "cortex-m55": ("Cortex-M55", "defined(__ARM_FEATURE_MVE)"),
+    "cortex-m55": ("Cortex-M55", "defined(__ARM_FEATURE_MVE) && (__ARM_FEATURE_MVE & 2)"),
     "cortex-m4f": (
         "Cortex-M4F, M7 and M33",
         "defined(__ARM_FEATURE_DSP) && defined(__ARM_FP) && !defined(__ARM_FEATURE_MVE)",
     ),
     "cortex-m3": ("Cortex-M3", "defined(__ARM_ARCH_7M__)"),
     "rv32imafc": ("RV32IMAFC", "defined(__riscv_flen) && __riscv_xlen == 32"),
-    "rv32imc": ("RV32IMC", "defined(__riscv_mul) && __riscv_xlen == 32"),
+    "rv32imc": ("RV32IMC", "defined(__riscv_mul) && __riscv_xlen == 32 && !defined(__riscv_32e)"),
 }
+HELIUM = "cortex-m55"
+WORK_MOST = 2**32 - 1  # that microtrain_step() can be given
 Priced = Mapping[str, float]  # coefficient of each term
-Model = Mapping[str, Priced]  # by op
+
+
+@dataclass(frozen=True)
+class Model:
+    """Of a core.
+
+    prices  by op; and of what is none
+    helium  it has the kernels with Helium, some of whose units are larger
+    """
+
+    prices: Mapping[str, Priced]
+    helium: bool = False
+
+    def __getitem__(self, op: str) -> Priced:
+        return self.prices[op]
 
 
 @dataclass(frozen=True)
@@ -46,7 +63,7 @@ class Piece:
     once  instructions at most, whatever the piece does
     unit  of the largest unit
     rate  of a unit of work
-    most  work of the whole step
+    most  work of the whole step, or of a row where rows arrive
     """
 
     step: int | None
@@ -61,42 +78,64 @@ class Piece:
 
 
 @dataclass(frozen=True)
+class Records:
+    """What makes a record, and microtrain_recall_begin: once + each * records instructions at most, with
+    memory for so many."""
+
+    once: int
+    each: float
+
+    def at(self, records: int) -> int:
+        return self.once + math.ceil(self.each * records)
+
+
+@dataclass(frozen=True)
 class Bound:
-    """Of a model: no piece is longer than max(least, once + rate * work) instructions.
+    """Of a model: no piece is longer than max(least, once + rate * work) instructions, nor than `most`.
 
     longest  the step that makes `least`; None: a begin
+    most     of the longest step, done whole
+    records  pieces that grow with the memory for records; None: it has none
+    slide    instructions of microtrain_slide at most; 0: its windows do not overlap
     """
 
     least: int
     once: int
     rate: float
     longest: int | None
+    most: int
+    records: Records | None = None
+    slide: int = 0
 
     def at(self, work: int) -> int:
-        return max(self.least, self.once + math.ceil(self.rate * work))
+        return min(self.most, max(self.least, self.once + math.ceil(self.rate * work)))
 
     def work(self, instructions: int) -> int:
         """What to give to microtrain_step() for pieces of so many at most; 1 where they can be longer."""
+        if instructions >= self.most:
+            return WORK_MOST
         return max(1, math.floor((instructions - self.once) / self.rate)) if instructions >= self.least else 1
+
+
+def read() -> dict[str, dict[str, Priced]]:
+    """What lab/pieces wrote, by core."""
+    found: dict[str, dict[str, Priced]] = json.loads(COEFFICIENTS.read_text(encoding="utf-8"))
+    return found
 
 
 @cache
 def coefficients() -> Mapping[str, Model]:
-    """What lab/pieces wrote, by core."""
-    found: Mapping[str, Model] = json.loads(COEFFICIENTS.read_text(encoding="utf-8"))
-    return found
+    return {core: Model(prices, core == HELIUM) for core, prices in read().items()}
 
 
 def bounds(graph: Graph) -> dict[str, Bound]:
-    """Of every core on which all ops of the graph have been measured; none for windows that overlap, of
-    which more is kept than was measured."""
-    if graph.hop:
-        return {}
+    """Of every core on which all ops of the graph have been measured."""
     needed = {part.op for node in graph.nodes for part in (node.parts or (node,))}
+    needed |= {KEEP, RECALL} if graph.record else set()
     return {
         core: bound(graph, coefficients()[core])
         for core in CORES
-        if core in coefficients() and needed <= coefficients()[core].keys()
+        if core in coefficients() and needed <= coefficients()[core].prices.keys()
     }
 
 
@@ -108,7 +147,18 @@ def bound(graph: Graph, model: Model) -> Bound:
     growing = [piece for piece in found if piece.at(math.inf) > least]
     once = max((piece.once for piece in growing), default=0.0)
     rate = max((piece.rate for piece in growing), default=1.0)
-    return Bound(least, math.ceil(once), math.ceil(rate * 1000) / 1000, longest.step)
+    own = records(graph, model) if graph.record else None
+    slides = math.ceil(slide(graph, model)) if graph.hop else 0
+    most = max(piece.at(math.inf) for piece in found)
+    return Bound(least, math.ceil(once), math.ceil(rate * 1000) / 1000, longest.step, most, own, slides)
+
+
+def records(graph: Graph, model: Model) -> Records:
+    """Of a model that has them: places are looked for among all records, and drawn until one fits."""
+    keeping, recalling = model[KEEP], model[RECALL]
+    once = max(priced(keeping, keep(graph, 0)), priced(recalling, recall(graph, most_draws(0))))
+    each = max(keeping.get("records", 0.0), recalling.get("draws", 0.0))
+    return Records(math.ceil(once), math.ceil(each * 1000) / 1000)
 
 
 def pieces(graph: Graph, model: Model) -> list[Piece]:
@@ -131,6 +181,35 @@ def begins(graph: Graph) -> dict[str, float]:
             "expanded": expanded(graph, first),
         }
     return found
+
+
+def copied(graph: Graph) -> dict[str, float]:
+    """What putting a record where it belongs grows with, from or to the arena."""
+    part, tensors = part_of(graph), [graph.tensors[name] for name in graph.record]
+    coded = [tensor for tensor in tensors if tensor.name in graph.codes]
+    codes = sum(coded_bytes(tensor, part) for tensor in coded)
+    return {
+        "piece": 1.0,
+        "copied": record_bytes(graph) - codes,
+        "codes": codes,
+        "coded": sum(tensor.elements for tensor in coded),
+    }
+
+
+def keep(graph: Graph, most: int) -> dict[str, float]:
+    """What the instructions of making a record grow with. most: records that there is room for"""
+    return {**copied(graph), "classes": classes(graph), "records": most}
+
+
+def recall(graph: Graph, draws: int) -> dict[str, float]:
+    """What the instructions of microtrain_recall_begin grow with."""
+    return {**copied(graph), "draws": draws}
+
+
+def most_draws(most: int) -> int:
+    """Numbers that in_order() of replay.c draws at most for a place among so many records or fewer. Each of
+    those that do not fit, of which there are fewer than of the others, comes once."""
+    return max(2, most)
 
 
 def padding_of(graph: Graph, node: Node) -> float:
@@ -159,7 +238,7 @@ def of_step(graph: Graph, step: int, model: Model) -> Piece:
     if unit is None:
         return Piece(step, priced(model[node.op], in_one_go(graph, node)))
     once, rate = priced_unit(model[node.op], unit)
-    return Piece(step, once, rate * unit.work, rate, unit.total)
+    return Piece(step, once, rate * unit.largest(model.helium), rate, unit.total)
 
 
 def priced_unit(prices: Priced, unit: Unit) -> tuple[float, float]:
@@ -182,12 +261,24 @@ def of_stream(graph: Graph, step: int, model: Model) -> Piece:
         own, each = of_call(call, model)
         once = max(once, own + priced(prices, {"moved once": call.moved}))
         each += priced(prices, {"calls": 1 / call.work, "moved": call.moved / call.work})
-        rate, largest = max(rate, each), max(largest, each * call.least)
+        rate, largest = max(rate, each), max(largest, each * call.largest(model.helium))
     terms = {"piece": 1.0, "stages": len(node.parts)}
     terms["expanded"] = expanded(graph, node) if resident(graph, node) else 0.0
     terms["padding"] = padding_of(graph, node)
-    most = sum(call.work * call.times for call in calls)
+    terms["kept"] = hop.memory_bytes(graph) if graph.arriving and step == 0 else 0
+    most = sum(call.work * call.together for call in calls)
     return Piece(step, once + priced(prices, terms), largest, rate, most)
+
+
+def slide(graph: Graph, model: Model) -> float:
+    """Instructions of microtrain_slide at most: a begin, rows that enter anew, and what was kept."""
+    once, prices = priced(model[BEGIN], begins(graph)), model[STREAM]
+    total = once + priced(prices, {"kept": 2 * hop.memory_bytes(graph)})
+    for call in calls_of_slide(graph) if graph.arriving else ():
+        own, each = of_call(call, model)
+        around = priced(prices, {"piece": 1.0, "calls": 1.0, "moved": call.moved, "moved once": call.moved})
+        total += call.times * (own + each * call.work + around)
+    return total
 
 
 def of_call(call: Call, model: Model) -> tuple[float, float]:

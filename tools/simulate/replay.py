@@ -5,6 +5,7 @@ A record here is whatever the machine takes for an image: the frozen layers make
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -52,8 +53,8 @@ def below(random: int, n: int) -> int:
     return random * n >> 32
 
 
-def in_order(i: int, n: int, key: int) -> int:
-    """in_order of replay.c: the place of number i of 0 .. n - 1 in an order that the key draws."""
+def draws(i: int, n: int, key: int) -> Iterator[int]:
+    """What in_order of replay.c draws for number i of 0 .. n - 1, until one is below n."""
     bits = max(1, (n - 1).bit_length())
     mask, half = (1 << bits) - 1, (bits + 1) // 2
     while True:
@@ -62,8 +63,15 @@ def in_order(i: int, n: int, key: int) -> int:
             i = (i + turn) * (turn >> 3 | 1) & mask
             i ^= i >> half
             turn >>= 8
+        yield i
         if i < n:
-            return i
+            return
+
+
+def in_order(i: int, n: int, key: int) -> int:
+    """in_order of replay.c: the place of number i of 0 .. n - 1 in an order that the key draws."""
+    *_, found = draws(i, n, key)
+    return found
 
 
 class Buffer:

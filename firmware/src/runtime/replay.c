@@ -144,7 +144,8 @@ void replay_keep(struct session *s, uint32_t label, uint32_t seed, uint32_t step
 }
 
 /* The place of number i of 0 .. n - 1 in an order that the key draws. Every line in the loop is a bijection of the
- * numbers below the next power of 2; what is not below n is sent on until it is, so all of it is one of 0 .. n - 1. */
+ * numbers below the next power of 2; what is not below n is sent on until it is, so all of it is one of 0 .. n - 1. A
+ * way on that is a bijection meets no number twice, and fewer than n are not below n: so many draws at most, two mostly. */
 static uint32_t in_order(uint32_t i, uint32_t n, uint32_t key)
 {
     uint32_t bits = 1;

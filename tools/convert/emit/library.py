@@ -110,9 +110,15 @@ def _pieces(graph: Graph) -> str:
         lines += [
             f"{word} {condition} /* {name} */",
             f"#define MODEL_PIECE_LEAST {bound.least} /* {comment(longest)} */",
+            f"#define MODEL_PIECE_MOST {bound.most}",
             f"#define MODEL_PIECE_ONCE {bound.once}",
             f"#define MODEL_PIECE_RATE {round(bound.rate * 1000)} /* thousandths */",
         ]
+        if bound.records is not None:
+            lines.append(f"#define MODEL_RECORD_ONCE {bound.records.once}")
+            lines.append(f"#define MODEL_RECORD_EACH {round(bound.records.each * 1000)} /* thousandths */")
+        if bound.slide:
+            lines.append(f"#define MODEL_SLIDE_INSTRUCTIONS {bound.slide}")
         word = "#elif"
     return "\n".join([*lines, "#endif\n"]) if len(lines) > 1 else ""
 

@@ -36,10 +36,13 @@ NO_CODE = re.compile(r'/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.DOTALL)  # comments an
 PIECES = re.compile(r"^/\* Pieces: .*?^#endif\n", re.MULTILINE | re.DOTALL)
 BOUND = re.compile(
     r"^#(?:el)?if .* /\* (.*) \*/\n#define MODEL_PIECE_LEAST (\d+) /\* (.*) \*/\n"
-    r"#define MODEL_PIECE_ONCE (\d+)\n#define MODEL_PIECE_RATE (\d+)",
+    r"#define MODEL_PIECE_MOST (\d+)\n#define MODEL_PIECE_ONCE (\d+)\n"
+    r"#define MODEL_PIECE_RATE (\d+).*\n"
+    r"(?:#define MODEL_RECORD_ONCE (\d+)\n#define MODEL_RECORD_EACH (\d+).*\n)?"
+    r"(?:#define MODEL_SLIDE_INSTRUCTIONS (\d+)\n)?",
     re.MULTILINE,
 )
-WORK = 30_000  # of the pieces that the terminal speaks of
+WORK, RECORDS = 30_000, 100  # of the pieces that the terminal speaks of
 DEFINE = re.compile(r"^#define (MODEL_\w+) (\S+)$", re.MULTILINE)
 
 
@@ -183,29 +186,51 @@ def _pieces(big: str, generated: Generated) -> str:
     return f"""\
 /* Pieces of microtrain_step, and what a begin takes: instructions at most, on the core that gcc compiles for,
  * with -O2 or -Os and without interrupts (docs/embed.md). {big}_PIECE_LEAST is that of the longest unit of
- * work, which no number makes shorter. */
+ * work, which no number makes shorter; {big}_PIECE_MOST of the longest step, done whole.
+ * {big}_SLIDE_INSTRUCTIONS: of microtrain_slide, which is no piece. */
 {lines}
 #ifdef {big}_PIECE_LEAST
 /* Of pieces of so much work: the number that microtrain_step is given. */
 #define {big}_PIECE_INSTRUCTIONS(work) \\
-    ({big}_PIECE_LEAST > {big}_PIECE_OF(work) ? {big}_PIECE_LEAST : {big}_PIECE_OF(work))
+    ({big}_PIECE_OF(work) > {big}_PIECE_MOST    ? {big}_PIECE_MOST  \\
+     : {big}_PIECE_OF(work) < {big}_PIECE_LEAST ? {big}_PIECE_LEAST \\
+                                                : {big}_PIECE_OF(work))
 #define {big}_PIECE_OF(work) ({big}_PIECE_ONCE + 1ull + (work)*1ull * {big}_PIECE_RATE / 1000)
 /* The number for pieces of so many instructions at most, which must not be less than {big}_PIECE_LEAST. */
 #define {big}_PIECE_WORK(instructions) \\
+    ((instructions) >= {big}_PIECE_MOST ? 0xffffffffu : {big}_WORK_OF(instructions))
+#define {big}_WORK_OF(instructions) \\
     ((uint32_t)(((instructions)-1ull - {big}_PIECE_ONCE) * 1000 / {big}_PIECE_RATE))
 #endif
+{_record_pieces(big) if "_RECORD_ONCE" in lines else ""}
+"""
 
+
+def _record_pieces(big: str) -> str:
+    return f"""\
+#ifdef {big}_RECORD_ONCE
+/* Of microtrain_recall_begin and of the piece that makes a record, with memory for n records: they
+ * look for a place among them, and can be longer than {big}_PIECE_LEAST. */
+#define {big}_RECORD_INSTRUCTIONS(n) ({big}_RECORD_ONCE + 1ull + (n)*1ull * {big}_RECORD_EACH / 1000)
+#endif
 """
 
 
 def pieces(generated: Generated) -> list[str]:
     """What the terminal says of them, a line for each core."""
-    text = generated.texts["model_library.inc"]
-    return [
-        f"{core}: {max(int(least), int(once) + 1 + WORK * int(rate) // 1000):,}, and no less than "
-        f"{int(least):,} ({longest})"
-        for core, least, longest, once, rate in BOUND.findall(text)
-    ]
+    lines = []
+    for found in BOUND.findall(generated.texts["model_library.inc"]):
+        core, least, longest, most, once, rate, own, each, slide = found
+        said = min(int(most), max(int(least), _at(once, rate, WORK)))
+        line = f"{core}: {said:,}, and no less than {int(least):,} ({longest})"
+        line += f"; where a record is made or drawn of {RECORDS}: {_at(own, each, RECORDS):,}" if own else ""
+        lines.append(line + (f"; microtrain_slide: {int(slide):,}" if slide else ""))
+    return lines
+
+
+def _at(once: str, thousandths: str, count: int) -> int:
+    """What the header's macros say."""
+    return int(once) + 1 + count * int(thousandths) // 1000
 
 
 def _records(big: str, generated: Generated) -> str:

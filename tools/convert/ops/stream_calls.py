@@ -10,6 +10,7 @@ from microtrain.convert import ops
 from microtrain.convert.ir import Graph, Node
 from microtrain.convert.reference.hostlib import Record
 
+from . import hop
 from .conv_structs import Conv2d
 from .stage import WindowStage
 from .stream import Rows, closing_row, geometry, resident, stage_of, stages
@@ -36,11 +37,11 @@ class Call:
     work: float
     moved: float
     times: int
+    together: int
 
-    @property
-    def least(self) -> float:
+    def largest(self, helium: bool) -> float:
         """Work of the largest unit."""
-        return self.unit.work if self.unit else self.work
+        return self.unit.largest(helium) if self.unit else self.work
 
 
 @dataclass
@@ -67,6 +68,13 @@ class _Stage:
         self.first = max(self.first, after)
         return moved
 
+    def slid(self, shift: int) -> None:
+        """How it stands when its input has moved by so many rows: moved() of hop.c."""
+        rows = self.fed - min(max(self.made * self.p.stride_h, shift), self.fed)
+        self.made = max(self.made - shift // self.p.stride_h, 0)
+        self.fed = max(self.fed - shift, 0)
+        self.first = self.fed - rows
+
     def ready(self) -> int:
         need = self.made * self.p.stride_h + self.p.kh
         ready = 0 if self.fed < need else (self.fed - need) // self.p.stride_h + 1
@@ -75,16 +83,31 @@ class _Stage:
 
 @dataclass
 class _Run:
-    """A stream on its way. found: (stage, rows) -> how often, and the most bytes that are moved."""
+    """A stream on its way.
+
+    strip     rows that enter at once
+    read      the first stage reads them from x itself
+    arrives   they come one by one, and a piece ends with each
+    times     (stage, rows) -> how often they are made
+    now       since the last such end
+    together  and at most between two ends
+    moved     and the most bytes that are moved for it
+    """
 
     stage: list[_Stage]
+    strip: int
+    read: bool
+    arrives: bool
     times: Counter[tuple[int, int]] = field(default_factory=Counter)
+    now: Counter[tuple[int, int]] = field(default_factory=Counter)
+    together: Counter[tuple[int, int]] = field(default_factory=Counter)
     moved: Counter[tuple[int, int]] = field(default_factory=Counter)
 
     def make(self, i: int, rows: int, moved: int) -> None:
         last = i + 1 == len(self.stage)
         moved += 0 if last else self.stage[i + 1].opened()
         self.times[i, rows] += 1
+        self.now[i, rows] += 1
         self.moved[i, rows] = max(self.moved[i, rows], moved)
         if not last:
             self.stage[i + 1].fed += rows
@@ -95,6 +118,21 @@ class _Run:
             self.make(i, rows, moved)
             i, moved = i + 1, 0
 
+    def enter(self, rows: int) -> None:
+        """The next rows of the input."""
+        first = self.stage[0]
+        for row in range(0, rows, self.strip):
+            if self.arrives:
+                self.end()
+            new = min(self.strip, rows - row)
+            if self.read:
+                self.make(0, new, 0)
+                self.advance(1, 0)
+            else:
+                moved = first.opened() + new * first.in_bytes
+                first.fed += new
+                self.advance(0, moved)
+
     def finish(self) -> None:
         for i, stage in enumerate(self.stage):
             while stage.made < stage.p.h_out:
@@ -103,41 +141,68 @@ class _Run:
                 moved = stage.opened() + rows * stage.in_bytes
                 stage.fed += rows
                 self.advance(i, moved)
+        self.end()
+
+    def end(self) -> None:
+        """Of a piece, at the latest."""
+        self.together |= self.now
+        self.now.clear()
 
 
 def calls_of(graph: Graph, node: Node) -> Iterator[Call]:
-    """All calls of a stream, those that are alike once."""
+    """All calls of a stream, those that are alike once; also behind a slide."""
+    run = _begun(graph, node)
+    run.enter(run.stage[0].p.h_in)
+    run.finish()
+    if graph.hop and not resident(graph, node) and hop.kept(graph).goes:
+        other = _slid(graph, node)
+        other.enter(graph.hop)
+        other.finish()
+        run.times, run.moved = run.times | other.times, run.moved | other.moved
+        run.together |= other.together
+    yield from _calls(graph, node, run)
+
+
+def calls_of_slide(graph: Graph) -> Iterator[Call]:
+    """Those of hop_slide(), for rows that enter anew."""
+    node = graph.nodes[0]
+    run = _begun(graph, node)
+    run.enter(hop.kept(graph).again)
+    yield from _calls(graph, node, run)
+
+
+def _calls(graph: Graph, node: Node, run: _Run) -> Iterator[Call]:
     chain = stages(node.parts)
-    run = _run(graph, node, chain)
     for (i, rows), times in sorted(run.times.items()):
-        p, moved = strip_of(run.stage[i].p, rows), run.moved[i, rows]
-        yield _call(graph, chain[i], p, moved, times)
+        p, moved, together = strip_of(run.stage[i].p, rows), run.moved[i, rows], run.together[i, rows]
+        yield _call(graph, chain[i], p, moved, times, together)
         if i + 1 == len(chain) and closing_row(graph, node) is not None:
             part = node.parts[-1]
             terms = scaled(in_one_go(graph, part), run.stage[i].p, p)
-            yield Call(
-                part.op, None, ((part.op, terms),), (), 2.0 * OUTPUT * rows * p.w_out * p.c_out, 0, times
-            )
+            work = 2.0 * OUTPUT * rows * p.w_out * p.c_out
+            yield Call(part.op, None, ((part.op, terms),), (), work, 0, times, together)
 
 
-def _run(graph: Graph, node: Node, chain: Sequence[Rows]) -> _Run:
+def _begun(graph: Graph, node: Node) -> _Run:
     found, most = [], node.rows
-    for rows in chain:
+    for rows in stages(node.parts):
         p = conv_of(geometry(graph, rows))
         found.append(_Stage(p, most))
         most = -(-most // p.stride_h)
-    run, first = _Run(found), found[0]
-    read = resident(graph, node) and first.p.kh == 1 and first.p.stride_h == 1 and first.p.pad_h == 0
-    for row in range(0, first.p.h_in, node.rows):
-        rows_in = min(node.rows, first.p.h_in - row)
-        if read:
-            run.make(0, rows_in, 0)
-            run.advance(1, 0)
-        else:
-            moved = first.opened() + rows_in * first.in_bytes
-            first.fed += rows_in
-            run.advance(0, moved)
-    run.finish()
+    first, whole = found[0].p, resident(graph, node)
+    read = whole and first.kh == first.stride_h == 1 and first.pad_h == 0
+    return _Run(found, node.rows, read, not whole)
+
+
+def _slid(graph: Graph, node: Node) -> _Run:
+    """A window that has moved on, and whose stages go on from there."""
+    run, before, shift = _begun(graph, node), _begun(graph, node), graph.hop
+    before.enter(before.stage[0].p.h_in)
+    run.enter(hop.kept(graph).again)
+    for stage in before.stage:
+        stage.slid(shift)
+        shift //= stage.p.stride_h
+    run.stage = before.stage
     return run
 
 
@@ -153,17 +218,19 @@ def strip_of(p: Conv2d, rows: int) -> Conv2d:
     return strip
 
 
-def _call(graph: Graph, rows: Rows, p: Conv2d, moved: int, times: int) -> Call:
+def _call(graph: Graph, rows: Rows, p: Conv2d, moved: int, times: int, together: int) -> Call:
     part, stage = rows.first, stage_of(rows.first)
     unit = ops.TABLE[part.op].unit(graph, part, p) if isinstance(stage, WindowStage) else None
     if not rows.tail and isinstance(stage, WindowStage) and stage.kind is not None:
         assert unit is not None, part.op
-        return Call(part.op, unit, (), (), unit.total, moved, times)
+        return Call(part.op, unit, (), (), unit.total, moved, times, together)
     whole = conv_of(geometry(graph, rows))
     going = ((part.op, unit),) if unit else ()
     others = rows.tail if unit else (part, *rows.tail)
     terms = [(each.op, scaled(in_one_go(graph, each), whole, p)) for each in others]
-    return Call(part.op, None, terms, going, float(OUTPUT * p.h_out * p.w_out * p.c_out), moved, times)
+    return Call(
+        part.op, None, terms, going, float(OUTPUT * p.h_out * p.w_out * p.c_out), moved, times, together
+    )
 
 
 def scaled(terms: Mapping[str, float], whole: Conv2d, strip: Conv2d) -> Terms:

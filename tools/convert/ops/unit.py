@@ -25,16 +25,22 @@ PLANES = 4  # channels of a depthwise unit: planes.h
 class Unit:
     """Of a step.
 
-    work   of the largest unit, as pace.h counts it
-    total  of all units
-    rate   what the instructions of so much work grow with, for each of it
-    once   what those of a piece grow with besides
+    work    of the largest unit, as pace.h counts it
+    total   of all units
+    rate    what the instructions of so much work grow with, for each of it
+    once    what those of a piece grow with besides
+    helium  work of the largest unit on a core with Helium; 0: of the others' largest
     """
 
     work: float
     total: float
     rate: Terms
     once: Terms
+    helium: float = 0.0
+
+    def largest(self, helium: bool) -> float:
+        """Work of the largest unit."""
+        return self.helium if helium and self.helium else self.work
 
 
 Units = Callable[
@@ -87,8 +93,10 @@ def dense(p: Conv2d, masked: bool, split: bool) -> Unit:
         "span": 1 / (min(p.c_out, AT_ONCE) * value),
     }
     once = {"packed": tile * k, "channels": p.c_in + p.c_out}
-    units = -(-p.c_out // AT_ONCE) * -(-p.h_out * p.w_out // tile)
-    return _unit(min(p.c_out, AT_ONCE) * min(tile, p.h_out * p.w_out) * value, units, idle, rate, once)
+    pixels, channels = p.h_out * p.w_out, min(p.c_out, AT_ONCE)
+    units = -(-p.c_out // AT_ONCE) * -(-pixels // tile)
+    found = _unit(channels * min(tile, pixels) * value, units, idle, rate, once)
+    return replace(found, helium=channels * min(TILE, pixels) * value)
 
 
 def coded(p: Conv2d, masked: bool, split: bool) -> Unit:
@@ -217,7 +225,8 @@ def weights(p: Conv2d, c_trained: int, bits: int) -> Unit:
         "errors": 1 / last,
         "span": 1 / (last * value),
     }
-    once = {"saved": count * outputs, "channels": p.c_out}
+    saved, windows = count * outputs, p.kh * p.kw > 1 or p.stride_w > 1
+    once = {"saved": saved, "saved from windows": windows * saved, "channels": p.c_out}
     units = p.kh * p.kw * -(-c_trained // count) * -(-p.c_out // min(tile, p.c_out))
     return _unit(min(tile, p.c_out) * count * value, units, idle, rate, once)
 
@@ -262,7 +271,7 @@ def depthwise_weights(p: Conv2d, c_trained: int) -> Unit:
 def biases(pixels: int, channels: int) -> Unit:
     value = 4 * (pixels + OUTPUT)
     rate = {"values": 4 / value, "few": (channels % 4 > 0) * pixels / value}
-    return _unit(value, -(-channels // 4), 1, rate, {})
+    return replace(_unit(value, -(-channels // 4), 1, rate, {}), helium=2 * value)
 
 
 def sums_of_errors(pixels: int, channels: int) -> Unit:
