@@ -19,7 +19,8 @@
  * atomic instructions (RV32IMC, Cortex-M0) need a lock of theirs. Interrupts may call any function; none waits, none touches
  * hardware but the rounding mode of the FPU, which is put back. The caller's storage functions are what they are.
  *
- * Time: of feeding, predicting and training it depends on the model alone, never on the data; docs/embed.md has numbers.
+ * Time: of feeding and predicting it depends on the model alone, never on the data; docs/embed.md has numbers. Training
+ * takes that much at most, and less where the errors of a layer are alike in all pixels, or 0.
  * Each function says its own. Behind an error it is less.
  * Stack: about 1.1 KB on a Cortex-M4F, measured by `make cores`, and what the caller's storage functions take.
  *
