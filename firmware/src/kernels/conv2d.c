@@ -292,15 +292,7 @@ static void pack_pixels(const struct conv2d *p, const int8_t *x, const struct pa
 static void put_lane(const int32_t *sums, uint32_t lanes, const int32_t *m, int32_t zero, uint32_t n, int8_t *y,
                      uint8_t *mask)
 {
-    uint32_t i = 0;
-#if KERNELS_DSP
-    if (mask && n >= 8) {
-        i = n & ~7u;
-        lanes == LANES ? requantize6_masked(sums, m, y, multiplier_offset(zero), n / 8, mask)
-                       : requantize4_masked(sums, m, y, multiplier_offset(zero), n / 8, mask);
-    }
-#endif
-    for (; i < n; i += 8) {
+    for (uint32_t i = 0; i < n; i += 8) {
         const int32_t *from = sums + i * lanes;
         uint32_t bits = n - i < 8 ? put_outputs(from, lanes, m + i, zero, n - i, y + i)
                                   : put_outputs(from, lanes, m + i, zero, 8, y + i);
@@ -337,16 +329,16 @@ static void put_block(const struct conv2d *p, const struct outputs *out, uint32_
     put_lanes(p, out, o, n, y, mask);
 }
 
-/* True where put_rows() can end with this part: whole spans without a mask. */
-static int is_put_at_once(const struct outputs *out, const struct part *last, const uint8_t *mask)
+/* True where put_rows() can end with this part: whole spans. */
+static int is_put_at_once(const struct outputs *out, const struct part *last)
 {
-    return KERNELS_DSP && !mask && out->at.live == out->at.lanes && last->k >= 4;
+    return KERNELS_DSP && out->at.live == out->at.lanes && last->k >= 4;
 }
 
 /* Output channels o .. o + n of the span from the sums of their last part, which are requantized while they are in
- * registers. They are added to the biases or, with two parts, to out->sums. */
+ * registers. They are added to the biases or, with two parts, to out->sums. With a mask n is at most BLOCK. */
 ALWAYS_INLINE void put_rows(const struct conv2d *p, const struct outputs *out, const struct part part[2], uint32_t o,
-                            uint32_t n, const int32_t *b, int8_t *y)
+                            uint32_t n, const int32_t *b, int8_t *y, uint8_t *mask)
 {
 #if KERNELS_DSP
     int both = part[0].k && part[1].k, six = out->at.lanes == LANES;
@@ -357,13 +349,25 @@ ALWAYS_INLINE void put_rows(const struct conv2d *p, const struct outputs *out, c
     put.y = y + out->at.first * p->c_out + o;
     put.y3 = put.y + 3 * p->c_out;
     put.from = both ? out->sums : b + o;
-    if (both) {
-        six ? dot6_add_put(tile, w, last->k, n, &put) : dot4_add_put(tile, w, last->k, n, &put);
-    } else {
-        six ? dot6_put(tile, w, last->k, n, &put) : dot4_put(tile, w, last->k, n, &put);
+    if (!mask) {
+        if (both) {
+            six ? dot6_add_put(tile, w, last->k, n, &put) : dot4_add_put(tile, w, last->k, n, &put);
+        } else {
+            six ? dot6_put(tile, w, last->k, n, &put) : dot4_put(tile, w, last->k, n, &put);
+        }
+        return;
     }
+    uint32_t stride = mask_stride(p->c_out);
+    mask += out->at.first * stride + o / 8;
+    put.bits = (uint8_t *)out->sums;
+    if (both) {
+        six ? dot6_add_put_masked(tile, w, last->k, n, &put) : dot4_add_put_masked(tile, w, last->k, n, &put);
+    } else {
+        six ? dot6_put_masked(tile, w, last->k, n, &put) : dot4_put_masked(tile, w, last->k, n, &put);
+    }
+    put_masks_of(put.bits, n, out->at.lanes, mask, stride);
 #else
-    (void)p, (void)out, (void)part, (void)o, (void)n, (void)b, (void)y;
+    (void)p, (void)out, (void)part, (void)o, (void)n, (void)b, (void)y, (void)mask;
 #endif
 }
 
@@ -374,8 +378,8 @@ NEVER_INLINE void put_span(const struct conv2d *p, const struct part part[2], co
     int both = part[0].k && part[1].k;
     const struct part *first = part[0].k ? &part[0] : &part[1], *last = both ? &part[1] : first;
     const int16_t *tile = out->tile, *second = tile + round_up4(part[0].k) * out->at.lanes;
-    int at_once = is_put_at_once(out, last, mask);
-    uint32_t most = AT_ONCE(at_once && !both ? p->c_out : (uint32_t)BLOCK);
+    int at_once = is_put_at_once(out, last);
+    uint32_t most = AT_ONCE(at_once && !both && !mask ? p->c_out : (uint32_t)BLOCK);
     for (uint32_t o = PACE_INNER(), n; o < p->c_out; o += n) {
         n = p->c_out - o < most ? p->c_out - o : most;
         if (PACE_STOP(out->at.first, o, n * out->at.live * (part[0].k + part[1].k + WORK_OUTPUT))) {
@@ -385,7 +389,7 @@ NEVER_INLINE void put_span(const struct conv2d *p, const struct part part[2], co
             dot_rows(tile, out->at.lanes, first->w + o * first->k, first->k, n, b + o, out->sums);
         }
         if (at_once) {
-            put_rows(p, out, part, o, n, b, y);
+            put_rows(p, out, part, o, n, b, y, mask);
             continue;
         }
         if (both) {

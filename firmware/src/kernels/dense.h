@@ -142,7 +142,11 @@ void dot_bytes(const int16_t *tile, uint32_t lanes, const int8_t *rows, uint32_t
 struct dot_put {
     int32_t offset; /* multiplier_offset() of their zero point */
     uint32_t c;
-    int8_t *y, *y3;      /* of lanes 0 and 3, all of which are live */
+    int8_t *y; /* of lane 0; all are live */
+    union {
+        int8_t *y3;    /* of lane 3 */
+        uint8_t *bits; /* [rows] of the masked ones: bit `lane` is 1 where its output saturated */
+    };
     const int32_t *from; /* bias of each row, or sums [count][lanes] to add to */
     const int32_t *m;    /* word of each row */
 };
@@ -154,6 +158,14 @@ void dot6_put(const int16_t *tile, const int8_t *rows, uint32_t n, uint32_t coun
 void dot4_put(const int16_t *tile, const int8_t *rows, uint32_t n, uint32_t count, const struct dot_put *put);
 void dot6_add_put(const int16_t *tile, const int8_t *rows, uint32_t n, uint32_t count, const struct dot_put *put);
 void dot4_add_put(const int16_t *tile, const int8_t *rows, uint32_t n, uint32_t count, const struct dot_put *put);
+
+/* The same, and which of them saturated. put->bits may lie where the sums of put->from do. */
+void dot6_put_masked(const int16_t *tile, const int8_t *rows, uint32_t n, uint32_t count, const struct dot_put *put);
+void dot4_put_masked(const int16_t *tile, const int8_t *rows, uint32_t n, uint32_t count, const struct dot_put *put);
+void dot6_add_put_masked(const int16_t *tile, const int8_t *rows, uint32_t n, uint32_t count,
+                         const struct dot_put *put);
+void dot4_add_put_masked(const int16_t *tile, const int8_t *rows, uint32_t n, uint32_t count,
+                         const struct dot_put *put);
 
 /* pack_rows() of groups of four values; minus_zero: halves_of() minus the zero point. */
 void pack6(int16_t *tile, const int8_t *rows, uint32_t step, uint32_t groups, uint32_t minus_zero);

@@ -362,6 +362,7 @@
     strb    r11, [r5], #1
     strd    r4, r5, [sp, #PUT_Y]
     beq.w   .Lend_\lanes
+    .balign 4
 .Lnext_\name:
     load_from \lanes, \init
     ldr     r2, [r1, #AHEAD]
@@ -392,6 +393,103 @@
     end     \name
     .endm
 
+/* The same, and whether they saturate: of r8 to lr of the first lanes each. q: its output, to `at`. */
+    .macro  masked_output v, lane, at:vararg
+    ssat    r2, #8, \v, asr #3
+    strb    r2, \at
+    eor     \v, r2, \v, asr #3       /* not negative, as saturation keeps the sign */
+    usat    \v, #1, \v
+    .if     \lane
+    orr     r8, r8, \v, lsl #\lane
+    .endif
+    .endm
+
+/* Values of a float in eighths, limited far beyond those that saturate. */
+    .macro  float_eighths a, b
+    vmov    s0, s1, \a, \b
+    vcvt.f32.s32 s0, s0
+    vcvt.f32.s32 s1, s1
+    vmul.f32 s0, s0, s2
+    vmul.f32 s1, s1, s2
+    vcvtr.s32.f32 s0, s0
+    vcvtr.s32.f32 s1, s1
+    vmov    \a, \b, s0, s1
+    .irp    v, \a, \b
+    qadd    \v, \v, r2
+    ssat    \v, #16, \v
+    lsl     \v, \v, #3
+    .endr
+    .endm
+
+/* Behind a row whose mask is kept, of either kind: as in dot_put, but that r5 is where its bits go, r0 becomes y of lane
+ * 1, the offset is in s3 and in its place the address of the next row. */
+    .macro  masked_rows_of lanes
+    .balign 4
+.Lmasked_\lanes:
+    ldm     sp, {r2-r7}
+    ldr     r0, [r7], #4
+    vmov    r2, s3
+    cmp     r0, #0
+    bge     .Lmasked_float_\lanes
+    .irp    v, r8, r9, r10, r11
+    integer_output \v
+    .endr
+    .if     \lanes == 6
+    integer_output r12
+    integer_output lr
+    .endif
+.Lmasked_outputs_\lanes:
+    add     r0, r4, r3
+    masked_output r8, 0, [r4]
+    masked_output r9, 1, [r0]
+    masked_output r10, 2, [r4, r3, lsl #1]
+    masked_output r11, 3, [r0, r3, lsl #1]
+    .if     \lanes == 6
+    masked_output r12, 4, [r4, r3, lsl #2]
+    masked_output lr, 5, [r0, r3, lsl #2]
+    .endif
+    add     r4, r4, #1
+    strb    r8, [r5], #1
+    ldrd    r0, r2, [sp, #PUT_PANELS]
+    strd    r4, r5, [sp, #PUT_Y]
+    cmp     r7, r2
+    beq.w   .Lend_\lanes
+    ldr     pc, [sp, #PUT_OFFSET]
+.Lmasked_float_\lanes:
+    vmov    s2, r0
+    asr     r2, r2, #3
+    float_eighths r8, r9
+    float_eighths r10, r11
+    .if     \lanes == 6
+    float_eighths r12, lr
+    .endif
+    b       .Lmasked_outputs_\lanes
+    .endm
+
+/* void name(const int16_t *panels, const int8_t *rows, uint32_t n, uint32_t count, const struct dot_put *put)
+ *
+ * The function `like`, but for what is behind a row. */
+    .macro  dot_put_masked name, lanes, like
+    begin_too \name
+    push    {r4-r11, lr}
+    sub     sp, sp, #FRAME
+    str     r0, [sp, #PUT_PANELS]
+    ldr     r8, [sp, #FRAME + 36]
+    ldm     r8, {r8-r12, lr}
+    vmov    s3, r8
+    adr     r6, .Lmasked_\lanes
+    adr     r7, .Lfirst_\like
+    adr     r8, .Lnext_\like
+    .irp    to, r6, r7, r8
+    orr     \to, \to, #1
+    .endr
+    stm     sp, {r8-r12, lr}
+    add     lr, lr, r3, lsl #2
+    str     lr, [sp, #PUT_WORDS_END]
+    b.w     .Lrows_\lanes
+    end     \name
+    .endm
+
     unroll  16
     .section .text.dot6, "ax", %progbits
     dot     dot6_bias, 6, lr
@@ -400,6 +498,9 @@
     rows_of 6
     dot_put dot6_put, 6, lr
     dot_put dot6_add_put, 6, sum
+    masked_rows_of 6
+    dot_put_masked dot6_put_masked, 6, dot6_put
+    dot_put_masked dot6_add_put_masked, 6, dot6_add_put
 
     unroll  8
     .section .text.dot4, "ax", %progbits
@@ -409,6 +510,9 @@
     rows_of 4
     dot_put dot4_put, 4, r11
     dot_put dot4_add_put, 4, sum
+    masked_rows_of 4
+    dot_put_masked dot4_put_masked, 4, dot4_put
+    dot_put_masked dot4_add_put_masked, 4, dot4_add_put
 
 /* void name(int16_t *tile, const int8_t *rows, uint32_t step, uint32_t groups, uint32_t minus_zero)
  *

@@ -103,30 +103,6 @@ uint32_t dwconv2d_fwd_in_place(const struct conv2d *p)
     return tile.h == v.h && tile.w == v.w;
 }
 
-/* Outputs of n sums, with a mask of which the channel's bit is still 0: it is set where nothing saturates. */
-static void put_row_masked(const int32_t *sums, uint32_t n, const struct conv2d *p, uint32_t ch, int8_t *y,
-                           uint8_t *mask)
-{
-    uint32_t c = p->c_out, stride = mask_stride(c), bit = 1u << (ch & 7u);
-    int32_t zero = p->y_zero;
-    int32_t m = p->m[ch];
-#if KERNELS_MVE
-    put_run_masked(sums, n, y, c, bits_of_float(multiplier_of(m)), zero, mask, stride, bit);
-#elif KERNELS_DSP
-    if (m < 0) {
-        integer_channel_masked(sums, n, multiplier_offset(zero), y, c, mask, stride, bit, m);
-    } else {
-        requantize_channel_masked(sums, n, zero, y, c, mask, stride, bit, multiplier_f32(m));
-    }
-#else
-    for (const int32_t *end = sums + n; sums != end; sums++, y += c, mask += stride) {
-        int32_t v = requantize_wide(*sums, m, zero), q = saturate8(v);
-        *y = (int8_t)q;
-        *mask = (uint8_t)(*mask | (v == q ? bit : 0u));
-    }
-#endif
-}
-
 /* A channel's outputs in a tile; y: of the tile's first. */
 static void put_tile(const struct conv2d *p, const struct tile *tile, const int32_t *sums, uint32_t ch, int8_t *y)
 {
@@ -147,6 +123,44 @@ static void put_tile(const struct conv2d *p, const struct tile *tile, const int3
 #endif
 }
 
+#if KERNELS_DSP && !KERNELS_MVE
+
+/* The same with a mask of which the channel's bit is still 0: it is set where nothing saturates. */
+NEVER_INLINE void put_tile_masked(const struct conv2d *p, const struct tile *tile, const int32_t *sums, uint32_t ch,
+                                  int8_t *y, uint8_t *mask)
+{
+    struct masked_run run = {.n = tile->runs.length, .zero = p->y_zero, .c = p->c_out};
+    run.stride = mask_stride(p->c_out);
+    run.bit = 1u << (ch & 7u);
+    run.word = p->m[ch];
+    uint32_t y_row = p->w_out * run.c, mask_row = p->w_out * run.stride;
+    int integer = run.word < 0;
+    run.zero = integer ? multiplier_offset(run.zero) : run.zero;
+    for (uint32_t i = tile->runs.count; i; i--, sums += tile->row, y += y_row, mask += mask_row) {
+        integer ? integer_channel_masked(sums, y, mask, &run) : float_channel_masked(sums, y, mask, &run);
+    }
+}
+
+#else
+
+/* Outputs of n sums, with a mask of which the channel's bit is still 0: it is set where nothing saturates. */
+static void put_row_masked(const int32_t *sums, uint32_t n, const struct conv2d *p, uint32_t ch, int8_t *y,
+                           uint8_t *mask)
+{
+    uint32_t c = p->c_out, stride = mask_stride(c), bit = 1u << (ch & 7u);
+    int32_t zero = p->y_zero;
+    int32_t m = p->m[ch];
+#if KERNELS_MVE
+    put_run_masked(sums, n, y, c, bits_of_float(multiplier_of(m)), zero, mask, stride, bit);
+#else
+    for (const int32_t *end = sums + n; sums != end; sums++, y += c, mask += stride) {
+        int32_t v = requantize_wide(*sums, m, zero), q = saturate8(v);
+        *y = (int8_t)q;
+        *mask = (uint8_t)(*mask | (v == q ? bit : 0u));
+    }
+#endif
+}
+
 /* The same with a mask. */
 NEVER_INLINE void put_tile_masked(const struct conv2d *p, const struct tile *tile, const int32_t *sums, uint32_t ch,
                                   int8_t *y, uint8_t *mask)
@@ -156,6 +170,8 @@ NEVER_INLINE void put_tile_masked(const struct conv2d *p, const struct tile *til
         mask += p->w_out * mask_stride(p->c_out);
     }
 }
+
+#endif
 
 /* What forward writes. */
 struct outputs {
