@@ -60,7 +60,16 @@ def test_numpy_equals_the_chip(twin: Twin, built: tuple[str, str], name: str) ->
     kernel_cases.run(name, twin, 15 if built[1] == kernel_m55.CPU else 60, seed=1)
 
 
-TILES = {"low": (3, 70, 5), "row": (1, 41, 4), "high": (21, 37, 6), "four": (4, 17, 3)}
+TILES = {
+    "low": (3, 70, 5),
+    "row": (1, 41, 4),
+    "high": (21, 37, 6),
+    "four": (4, 17, 3),
+    "whole": (8, 8, 5),
+    "phases": (6, 24, 6),
+    "kept": (16, 16, 4),
+    "computed twice": (16, 24, 4),
+}
 
 
 @pytest.mark.parametrize("shape", TILES.values(), ids=TILES.keys())

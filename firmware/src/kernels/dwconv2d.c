@@ -453,13 +453,18 @@ uint32_t dwconv2d_bwd_x_in_place(const struct conv2d *p)
 /* What bwd_x works on: a group of channels, a tile at a time. */
 struct errors {
     const struct conv2d *p;
+    const struct error_s8 *ey, *ex;
+    const struct clamp *clamp;
     struct view v;
     struct buffers at; /* sums by lane */
     struct group group;
-    struct channel ch[PLANES];
-    float level[PLANES];       /* the peak; behind the first pass the gain */
     struct tile tile;          /* between passes the first one */
     uint32_t tiles, lane_sums; /* of a channel */
+    float level[PLANES];       /* the peak; behind the first pass the gain */
+#if KERNELS_DSP && !KERNELS_MVE
+    int whole, phased; /* a channel's sums are made at once; by phases */
+    struct phases phases;
+#endif
 };
 
 /* Counts the tiles of the image and begins the first. */
@@ -485,10 +490,9 @@ static void sum_tile(struct errors *e, int32_t *sums)
 
 /* n sums of one lane from `pixel` on: looks for the peak, or with `write` rounds them. With `fresh` they are ints as
  * they were summed; on Armv7E-M the first pass leaves floats. */
-ALWAYS_INLINE void put_errors_of(struct errors *e, uint32_t lane, uint32_t pixel, uint32_t n, int32_t *sums, int write,
-                                 int fresh)
+ALWAYS_INLINE void put_errors_of(struct errors *e, const struct channel *ch, uint32_t lane, uint32_t pixel, uint32_t n,
+                                 int32_t *sums, int write, int fresh)
 {
-    const struct channel *ch = &e->ch[lane];
 #if KERNELS_DSP && !KERNELS_MVE
     if (fresh) {
         struct mask_view mask = {ch->mask + pixel * ch->mask_step, ch->mask_step, 31u - ch->bit, 0};
@@ -513,10 +517,18 @@ ALWAYS_INLINE void put_errors_of(struct errors *e, uint32_t lane, uint32_t pixel
 ALWAYS_INLINE void put_errors(struct errors *e, const struct tile *tile, int32_t *sums, uint32_t lane, int write,
                               int fresh)
 {
+    const struct channel ch = channel_of(e->ex, e->clamp, e->p->c_in, e->group.channel[lane]);
     uint32_t pixel = tile->y * e->v.w + tile->x;
     for (uint32_t i = 0; i < tile->runs.count; i++, sums += tile->row, pixel += e->v.w) {
-        put_errors_of(e, lane, pixel, tile->runs.length, sums, write, fresh);
+        put_errors_of(e, &ch, lane, pixel, tile->runs.length, sums, write, fresh);
     }
+}
+
+/* channel_gain() of a channel. */
+ALWAYS_INLINE float errors_gain(struct errors *e, uint32_t channel, float peak)
+{
+    float unit = channel_unit(e->clamp, channel, e->ey->scale[channel]);
+    return channel_gain(peak, unit, &e->ex->scale[channel]);
 }
 
 /* All tiles of the group; without `write`, a literal, up to the peak, with it the rounding. */
@@ -545,6 +557,10 @@ ALWAYS_INLINE void pass_group(struct errors *e, int write)
         }
     }
 }
+
+#if KERNELS_DSP && !KERNELS_MVE
+#include "dwconv2d_armv7em.h"
+#endif
 
 #if KERNELS_MVE
 
@@ -578,7 +594,7 @@ void dwconv2d_bwd_x_s8(const struct conv2d *p, const struct error_s8 *ey, const 
         return;
     }
 #endif
-    struct errors e = {.p = p, .v = view_of_errors(p, ey->q)};
+    struct errors e = {.p = p, .ey = ey, .ex = ex, .clamp = clamp, .v = view_of_errors(p, ey->q)};
     e.at = buffers_of(&e.v, group_sums_bytes(&e.v, p->c_in), scratch);
 #if KERNELS_MVE
     struct stand stand;
@@ -587,22 +603,29 @@ void dwconv2d_bwd_x_s8(const struct conv2d *p, const struct error_s8 *ey, const 
     e.lane_sums = (is_kept(&e.v) ? image_sums_bytes(&e.v) : tile_sums_bytes(&e.v)) / (uint32_t)sizeof(int32_t);
     begin_tiles(&e);
     int plain = is_plain(p, w);
+    uint32_t taps = (uint32_t)p->kh * p->kw * (is_kept(&e.v) ? 1u : 2u);
+    uint32_t work = PLANES * e.v.h * e.v.w * (taps + 2 * WORK_OUTPUT);
+    (void)work;
+#if KERNELS_DSP && !KERNELS_MVE
+    begin_whole(&e, e.at.taps);
+#endif
     for (uint32_t begin = PACE_OUTER(), i = begin; i < p->c_in; i += PLANES) {
-        uint32_t taps = (uint32_t)p->kh * p->kw * (is_kept(&e.v) ? 1u : 2u);
-        if (PACE_STOP(i, 0, PLANES * e.v.h * e.v.w * (taps + 2 * WORK_OUTPUT))) {
+        if (PACE_STOP(i, 0, work)) {
             return;
         }
-        (void)taps;
         to_group(p, w, i, plain && i > begin, &e.group);
+#if KERNELS_DSP && !KERNELS_MVE
+        if (e.whole) {
+            put_whole(&e);
+            continue;
+        }
+#endif
         for (uint32_t lane = 0; lane < e.group.lanes; lane++) {
-            e.ch[lane] = channel_of(ex, clamp, p->c_in, e.group.channel[lane]);
             e.level[lane] = 0.0f;
         }
         pass_group(&e, 0);
         for (uint32_t lane = 0; lane < e.group.lanes; lane++) {
-            uint32_t at = e.group.channel[lane];
-            float unit = channel_unit(clamp, at, ey->scale[at]);
-            e.level[lane] = channel_gain(e.level[lane], unit, &ex->scale[at]);
+            e.level[lane] = errors_gain(&e, e.group.channel[lane], e.level[lane]);
         }
         pass_group(&e, 1);
     }
