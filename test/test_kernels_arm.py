@@ -328,6 +328,42 @@ def test_a_planted_fault_of_the_dsp_path_is_noticed(tmp_path: Path, fault: str) 
                 test_depthwise_images_of_several_tiles(twin, 3, stride, shape)
 
 
+TRAINING = {
+    "noise of another bias": (
+        "update_armv7em.S",
+        "descend r9, s5, r7, ror #16",
+        "descend r9, s5, r7",
+        "bias_update",
+    ),
+    "a float of a bias": ("update_armv7em.S", "vmovlt  \\v, s12", "movlt   \\v, #0", "bias_update"),
+    "a weight without noise": ("update_armv7em.S", "uxth    lr, r12", "mov     lr, #0", "conv2d_bwd_w"),
+    "a weight of -128": ("update_armv7em.S", "ssat    \\v, #8, \\v", "ssat    \\v, #9, \\v", "conv2d_bwd_w"),
+    "what saturates": ("dense_armv7em.S", "usat    \\v, #1, \\v", "mov     \\v, #0", "conv2d_fwd"),
+    "a mask of another lane": ("requantize_armv7em.S", "byte_of 1, [r12]", "byte_of 0, [r12]", "conv2d_fwd"),
+    "a depthwise mask": ("requantize_armv7em.S", "cmp     lr, \\v, asr #3", "cmp     lr, lr", "dwconv2d_fwd"),
+    "another lane's weights": (
+        "dense_armv7em.S",
+        "ldrsb   lr, [r12, #\\at]",
+        "ldrsb   lr, [r12]",
+        "conv2d_bwd_x",
+    ),
+    "a tap of the other columns": ("phases_armv7em.S", "uxth    r9, r6", "mov     r9, r6", "phases"),
+    "sums of another row": ("phases_armv7em.S", "addlt   lr, lr, r4, lsl #5", "addlt   lr, lr, #0", "phases"),
+}
+
+
+@pytest.mark.parametrize("fault", TRAINING)
+def test_a_planted_fault_of_a_training_step_is_noticed(tmp_path: Path, fault: str) -> None:
+    *planting, check = TRAINING[fault]
+    kernels = planted(tmp_path / "src/kernels", tuple(planting))  # type: ignore[arg-type]
+    twin = Twin(kernel_arm.ArmLib(kernel_arm.build(tmp_path, kernels=kernels)))  # type: ignore[arg-type]
+    with pytest.raises(AssertionError):
+        if check == "phases":
+            test_depthwise_images_of_several_tiles(twin, 7, 2, TILES["phases"])
+        else:
+            kernel_cases.run(check, twin, 200, seed=1)
+
+
 def test_a_wrong_integer_is_noticed(twin: Twin, monkeypatch: pytest.MonkeyPatch) -> None:
     """The words do reach the kernels: integers that are a thousandth too large make other outputs."""
 

@@ -148,7 +148,7 @@ struct joint {
 };
 
 /* channel_gain() of input channel ch. */
-static float joint_gain(const struct joint *to, uint32_t ch, float peak)
+ALWAYS_INLINE float joint_gain(const struct joint *to, uint32_t ch, float peak)
 {
     return channel_gain(peak, channel_unit(to->clamp, ch, to->unit), &to->ex->scale[ch]);
 }

@@ -627,49 +627,95 @@
     pop     {r4-r10, pc}
     end     pack6_fields
 
-/* Two words of a tile: lanes whose values are the low halves of \a (value k) and \b (value k + 2), each times its
- * factor if scaled, then the lanes of the high halves in \high. half: b or t, where the factors are. */
-    .macro  two_columns a, b, half, low, high, scaled
-    .if     \scaled
-    smulb\half \low, \a, r8
-    smulb\half \high, \b, r9
-    pkhbt   \low, \low, \high, lsl #16
-    smult\half \a, \a, r8
-    smult\half \b, \b, r9
-    pkhbt   \high, \a, \b, lsl #16
+/* Values k and k + 2 of all lanes, from rows r1 and r12 = r1 + 2 * step, a word for each lane. */
+    .macro  half_group lanes, next:vararg
+    add     r12, r1, r2, lsl #1
+    ldr     r7, [r1]
+    .if     \lanes == 6
+    ldrsb   r10, [r1, #4]
+    ldrsb   lr, [r1, #5]
+    ldrsb   r5, [r12, #4]
+    ldr     r11, [r12]
+    add     r1, \next
+    ldrsb   r12, [r12, #5]
+    pkhbt   r10, r10, r5, lsl #16
     .else
-    pkhbt   \low, \a, \b, lsl #16
-    pkhtb   \high, \b, \a, asr #16
+    ldr     r11, [r12]
+    add     r1, \next
+    .endif
+    sxtb16  r6, r7
+    sxtb16  r5, r11
+    sxtb16  r7, r7, ror #8
+    sxtb16  r11, r11, ror #8
+    pkhbt   r4, r6, r5, lsl #16
+    pkhtb   r6, r5, r6, asr #16
+    pkhbt   r5, r7, r11, lsl #16
+    pkhtb   r7, r11, r7, asr #16
+    .if     \lanes == 6
+    pkhbt   r11, lr, r12, lsl #16
+    stm     r0!, {r4-r7, r10, r11}
+    .else
+    stm     r0!, {r4-r7}
     .endif
     .endm
 
-/* Values k and k + 2 of all lanes: rows r1 and lr = r1 + 2 * step. */
-    .macro  half_group lanes, half, scaled
-    ldr     r4, [r1]
-    ldr     r6, [r1, r2, lsl #1]
-    sxtb16  r5, r4, ror #8
-    sxtb16  r4, r4
-    sxtb16  r7, r6, ror #8
-    sxtb16  r6, r6
-    two_columns r4, r6, \half, r10, r12, \scaled
-    two_columns r5, r7, \half, r11, lr, \scaled
-    strd    r10, r11, [r0], #8
-    strd    r12, lr, [r0], #8
-    add     lr, r1, r2, lsl #1
+/* The same times r8 and r9 in half `half`, b or t. The order was searched for: a product waits two cycles for what it
+ * reads, and a word for its products. */
+    .macro  half_group_scaled lanes, half, next:vararg
     .if     \lanes == 6
-    ldrsb   r10, [r1, #4]
-    ldrsb   r11, [lr, #4]
-    ldrsb   r4, [r1, #5]
-    ldrsb   r6, [lr, #5]
-    .if     \scaled
-    smulb\half r10, r10, r8
-    smulb\half r11, r11, r9
+    add     r12, r1, r2, lsl #1
+    ldr     r7, [r1]
+    sxtb16  r6, r7
+    ldrsb   r4, [r1, #4]
+    ldrsb   lr, [r1, #5]
+    ldrsb   r5, [r12, #4]
+    ldr     r11, [r12]
+    add     r1, \next
+    ldrsb   r12, [r12, #5]
+    sxtb16  r10, r11
+    smulb\half lr, lr, r8
+    sxtb16  r11, r11, ror #8
+    smulb\half r12, r12, r9
+    smulb\half r5, r5, r9
+    sxtb16  r7, r7, ror #8
     smulb\half r4, r4, r8
-    smulb\half r6, r6, r9
-    .endif
-    pkhbt   r10, r10, r11, lsl #16
-    pkhbt   r11, r4, r6, lsl #16
-    strd    r10, r11, [r0], #8
+    pkhbt   lr, lr, r12, lsl #16
+    pkhbt   r12, r4, r5, lsl #16
+    smulb\half r5, r10, r9
+    smulb\half r4, r6, r8
+    smult\half r10, r10, r9
+    smult\half r6, r6, r8
+    pkhbt   r4, r4, r5, lsl #16
+    smulb\half r5, r7, r8
+    pkhbt   r6, r6, r10, lsl #16
+    smulb\half r10, r11, r9
+    smult\half r11, r11, r9
+    smult\half r7, r7, r8
+    pkhbt   r5, r5, r10, lsl #16
+    pkhbt   r7, r7, r11, lsl #16
+    stm     r0!, {r4-r7, r12, lr}
+    .else
+    ldr     r7, [r1]
+    add     r12, r1, r2, lsl #1
+    sxtb16  r6, r7
+    ldr     r11, [r12]
+    add     r1, \next
+    sxtb16  r10, r11
+    smulb\half r4, r6, r8
+    sxtb16  r7, r7, ror #8
+    smulb\half lr, r10, r9
+    sxtb16  r11, r11, ror #8
+    smulb\half r5, r7, r8
+    smult\half r10, r10, r9
+    pkhbt   r4, r4, lr, lsl #16
+    smult\half r6, r6, r8
+    smulb\half r12, r11, r9
+    pkhbt   r6, r6, r10, lsl #16
+    smult\half r11, r11, r9
+    smult\half r7, r7, r8
+    pkhbt   r5, r5, r12, lsl #16
+    pkhbt   r7, r7, r11, lsl #16
+    stm     r0!, {r4-r7}
     .endif
     .endm
 
@@ -689,17 +735,15 @@
     .endif
 .Lgroup_\name:
     .if     \scaled
-    ldr     r8, [r3], #4
+    ldr     r8, [r3], #4        /* r may begin in the middle of a word, where LDRD must not */
     ldr     r9, [r3], #4
-    .endif
-    half_group \lanes, b, \scaled
-    add     r1, r1, r2
-    half_group \lanes, t, \scaled
-    add     r1, lr, r2
-    .if     \scaled
+    half_group_scaled \lanes, b, r1, r2
+    half_group_scaled \lanes, t, r12, r2
     ldr     r4, [sp]
     cmp     r3, r4
     .else
+    half_group \lanes, r1, r2
+    half_group \lanes, r12, r2
     subs    r3, r3, #1
     .endif
     bne     .Lgroup_\name

@@ -394,38 +394,41 @@
     put_errors put_errors6, 6
     put_errors put_errors4, 4
 
-/* A sum of a channel where its bit of the mask is set, else 0. */
-    .macro  mask_one v, mask
-    ldrb    r12, \mask
-    lsl     r12, r12, r4
-    and     \v, \v, r12, asr #31
-    .endm
-
 /* float mask_channel(int32_t *sums, uint32_t n, const struct mask_view *mask, float peak)
  *
  * The same for one channel, whose bit is bit 31 - shift of its byte. Registers: r0 sums, r1 left, r2 mask, r3 stride,
- * r4 shift, r5-r8 sums, lr 3 strides, s0 peak. */
+ * r4 shift, r5-r8 sums, r9-r12 bytes, lr 3 strides, s0 and s1 peaks. */
     begin   mask_channel
-    push    {r4-r8, lr}
+    push    {r4-r11, lr}
     ldm     r2, {r2-r4}
+    vmov    s1, s0
     add     lr, r3, r3, lsl #1
     subs    r1, r1, #4
     blt     .Lfew_sums
 .Lfour_sums:
+    ldrb    r9, [r2]
+    ldrb    r10, [r2, r3]
+    ldrb    r11, [r2, r3, lsl #1]
+    ldrb    r12, [r2, lr]
     ldm     r0, {r5-r8}
-    mask_one r5, "[r2]"
-    mask_one r6, "[r2, r3]"
-    mask_one r7, "[r2, r3, lsl #1]"
-    mask_one r8, "[r2, lr]"
+    lsl     r9, r9, r4
+    lsl     r10, r10, r4
     add     r2, r2, r3, lsl #2
+    lsl     r11, r11, r4
+    and     r5, r5, r9, asr #31
+    lsl     r12, r12, r4
+    and     r6, r6, r10, asr #31
+    and     r7, r7, r11, asr #31
     vmov    s4, s5, r5, r6
+    and     r8, r8, r12, asr #31
     vmov    s6, s7, r7, r8
     each    to_float, s4, s5, s6, s7
     vstmia  r0!, {s4-s7}
     each    absolute, s4, s5, s6, s7
-    .irp    v, s4, s5, s6, s7
-    larger  s0, \v
-    .endr
+    larger  s0, s4
+    larger  s1, s5
+    larger  s0, s6
+    larger  s1, s7
     subs    r1, r1, #4
     bge     .Lfour_sums
 .Lfew_sums:
@@ -433,8 +436,10 @@
     beq     .Lend_sums
 .Lone_sum:
     ldr     r5, [r0]
-    mask_one r5, "[r2]"
+    ldrb    r12, [r2]
     add     r2, r2, r3
+    lsl     r12, r12, r4
+    and     r5, r5, r12, asr #31
     vmov    s4, r5
     to_float s4
     vstmia  r0!, {s4}
@@ -443,7 +448,8 @@
     subs    r1, r1, #1
     bne     .Lone_sum
 .Lend_sums:
-    pop     {r4-r8, pc}
+    larger  s0, s1
+    pop     {r4-r11, pc}
     end     mask_channel
 
 /* void put_channel_errors(const float *sums, uint32_t n, int8_t *q, uint32_t c, float gain)
