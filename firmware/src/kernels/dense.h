@@ -167,6 +167,10 @@ void dot6_add_put_masked(const int16_t *tile, const int8_t *rows, uint32_t n, ui
 void dot4_add_put_masked(const int16_t *tile, const int8_t *rows, uint32_t n, uint32_t count,
                          const struct dot_put *put);
 
+/* sums[lane] = sum over n rows of factors[k] * rows[k * step + lane]: of 6 or 4 lanes. factors: 4-byte aligned. */
+void weighted_columns6(const int8_t *rows, uint32_t step, const int16_t *factors, uint32_t n, int32_t *sums);
+void weighted_columns4(const int8_t *rows, uint32_t step, const int16_t *factors, uint32_t n, int32_t *sums);
+
 /* pack_rows() of groups of four values; minus_zero: halves_of() minus the zero point. */
 void pack6(int16_t *tile, const int8_t *rows, uint32_t step, uint32_t groups, uint32_t minus_zero);
 void pack4(int16_t *tile, const int8_t *rows, uint32_t step, uint32_t groups, uint32_t minus_zero);

@@ -13,32 +13,26 @@ static void begin_whole(struct errors *e, void *taps)
     e->whole = e->phased || (e->tiles == 1 && e->v.fast && e->tile.runs.count == 1);
 }
 
-/* Errors of one channel of the group, which is in the planes. */
-ALWAYS_INLINE void put_whole_channel(struct errors *e, uint32_t lane)
-{
-    const struct conv2d *p = e->p;
-    uint32_t at = e->group.channel[lane], pixels = (uint32_t)p->h_in * p->w_in;
-    const struct channel ch = channel_of(e->ex, e->clamp, p->c_in, at);
-    const struct mask_view mask = {ch.mask, ch.mask_step, 31u - ch.bit, 0};
-    const int16_t *plane = e->at.planes + lane * e->v.plane;
-    int32_t *sums = e->at.sums;
-    if (e->phased) {
-        sum_phases(plane, e->group.w[lane], sums, &e->phases);
-    } else {
-        run_windows(plane, e->group.w[lane], sums, &e->at.windows);
-    }
-    float peak = mask_channel(sums, pixels, &mask, 0.0f);
-    float gain = errors_gain(e, at, peak);
-    put_channel_errors(sums, pixels, ch.q, p->c_in, gain);
-}
-
-/* Those of the group. */
+/* Errors of the group, one channel after the other. */
 static void put_whole(struct errors *e)
 {
+    const struct conv2d *p = e->p;
+    uint32_t pixels = (uint32_t)p->h_in * p->w_in, c = p->c_in;
+    int32_t *sums = e->at.sums;
+    const int16_t *plane = e->at.planes;
     fill_group(&e->v, &e->tile, &e->group, &e->at);
     e->at.windows.word = 0;
     e->at.windows.bias = 0;
-    for (uint32_t lane = 0; lane < e->group.lanes; lane++) {
-        put_whole_channel(e, lane);
+    for (uint32_t lane = 0; lane < e->group.lanes; lane++, plane += e->v.plane) {
+        uint32_t at = e->group.channel[lane];
+        if (e->phased) {
+            sum_phases(plane, e->group.w[lane], sums, &e->phases);
+        } else {
+            run_windows(plane, e->group.w[lane], sums, &e->at.windows);
+        }
+        const struct channel ch = channel_of(e->ex, e->clamp, c, at);
+        const struct mask_view mask = {ch.mask, ch.mask_step, 31u - ch.bit, 0};
+        float gain = errors_gain(e, at, mask_channel(sums, pixels, &mask, 0.0f));
+        put_channel_errors(sums, pixels, ch.q, c, gain);
     }
 }
