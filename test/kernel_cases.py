@@ -359,7 +359,7 @@ def check_conv2d_bwd_x_of_rows(twin: Twin, rng: Rng) -> None:
 
 
 def check_conv2d_bwd_x_of_equal_rows(twin: Twin, rng: Rng) -> None:
-    """As behind a global average pool: all pixels have the same errors, or one of them differs in one channel."""
+    """As behind a global average pool: all pixels have the same errors, or one differs in one channel."""
     sides, c_in, c_out = rng.integers(1, 7, 2), int(rng.integers(1, 30)), int(rng.integers(1, 66))
     x, y = (*sides, c_in), (*sides, c_out)
     p = Conv(x, y, Window(1, 1), 0, 0, np.ones(c_out, np.float32), guard_bits(x, y, Window(1, 1)))

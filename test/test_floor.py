@@ -9,10 +9,19 @@ import numpy as np
 import pytest
 from conftest import Built
 
-from lab.floor.bound import POINTERS, REGISTERS, Bound, best_tile, dense, tiles, windows
+from lab.floor.bound import (
+    POINTERS,
+    REGISTERS,
+    Bound,
+    best_tile,
+    dense,
+    gradient_of_input,
+    tiles,
+    windows,
+)
 from lab.floor.measure import Measured, Watcher, measured
 from lab.floor.page import write
-from lab.floor.rows import Row, rows, weights_trained
+from lab.floor.rows import Row, in_front_of_a_pool, rows, weights_trained
 from microtrain.base.errors import Error
 from microtrain.base.plan import Plan, read_plan
 from microtrain.device.client import Device
@@ -69,6 +78,14 @@ def test_a_kernel_that_is_given_no_layer_is_an_error(example: Built, plan: Plan)
     Watcher(board, strangers)
     with pytest.raises(Error, match="names a layer"):
         device.infer(np.zeros(plan.layers[0].input, np.uint8))
+
+
+def test_errors_that_are_alike_take_one_pixels_products(plan: Plan) -> None:
+    layer = next(row for row in plan.layers if row.op == "conv2d" and row.kernel == (1, 1))
+    assert gradient_of_input(layer, True).total < gradient_of_input(layer).total / 3
+    pool = replace(layer, layer="pool", op="avgpool", output=(1, 1, layer.output[2]), kernel=None)
+    assert in_front_of_a_pool(replace(plan, layers=(layer, pool))) == {layer.layer}
+    assert in_front_of_a_pool(replace(plan, layers=(layer, replace(pool, output=(2, 2, 8))))) == set()
 
 
 def test_weights_that_are_trained_are_counted(plan: Plan) -> None:

@@ -343,9 +343,15 @@ TRAINING = {
     "a depthwise mask": ("requantize_armv7em.S", "cmp     lr, \\v, asr #3", "cmp     lr, lr", "dwconv2d_fwd"),
     "another lane's weights": (
         "dense_armv7em.S",
-        "ldrsb   lr, [r12, #\\at]",
-        "ldrsb   lr, [r12]",
+        "ldrsb   r5, [r12, #4]",
+        "ldrsb   r5, [r12]",
         "conv2d_bwd_x",
+    ),
+    "a row's factor twice": (
+        "weighted_armv7em.S",
+        "weighted_row \\lanes, t",
+        "weighted_row \\lanes, b",
+        "conv2d_bwd_x_of_equal_rows",
     ),
     "a tap of the other columns": ("phases_armv7em.S", "uxth    r9, r6", "mov     r9, r6", "phases"),
     "sums of another row": ("phases_armv7em.S", "addlt   lr, lr, r4, lsl #5", "addlt   lr, lr, #0", "phases"),

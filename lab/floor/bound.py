@@ -26,6 +26,8 @@ REQUANTIZED = 3.0  # an output: SMMLAR, SSAT, STRB
 MASKED = 1.0  # whether it saturated, one instruction at least
 ERROR = 6.0  # VCVT, AND with the mask, VMAXNM; then VMUL, VCVT, STRB
 SCALED = 2.0  # a weight times its channel's scale: SMULBB, half a PKHBT, half a SXTB16, parts of LDR and STM
+WEIGHED = 0.75  # a weight beside the product with its channel's error: a quarter of LDR, half a SXTB16
+ALIKE = 0.75  # an error that is 0 or what others are too, of four: bits that become bytes, AND, STR
 ADDED = 0.75  # an error to its channel's sum, of four: LDR, SXTAB16 twice
 UPDATED = 10.0  # half a hash, VCVT, VMUL, VCVT, load, shift, add, two to saturate, store
 
@@ -101,14 +103,19 @@ def forward(layer: Layer, masked: bool) -> Bound:
     return own + end + Bound(packing=inputs * WIDENED)
 
 
-def gradient_of_input(layer: Layer) -> Bound:
-    """The errors of the inputs; what a stride skips takes no product."""
+def gradient_of_input(layer: Layer, alike: bool = False) -> Bound:
+    """The errors of the inputs; what a stride skips takes no product.
+
+    alike   the errors of its outputs are the same in every pixel: one pixel's products
+    """
     errors, inputs = values(layer.output), values(layer.input)
     assert layer.kernel is not None and layer.stride is not None
     end = Bound(outputs=inputs * ERROR)
     if layer.op == "dwconv2d":
         return windows(errors, layer.kernel) + end + Bound(packing=errors * WIDENED)
     weights = layer.macs / (errors // layer.output[2])
+    if alike:
+        return Bound(products=weights, operands=weights * WEIGHED, outputs=inputs * ALIKE)
     return dense(layer.macs) + end + Bound(packing=weights * SCALED)
 
 
