@@ -349,8 +349,8 @@ TRAINING = {
     ),
     "a row's factor twice": (
         "weighted_armv7em.S",
-        "weighted_row \\lanes, t",
-        "weighted_row \\lanes, b",
+        "smlatt  r6, r11, r12, r6",
+        "smlatb  r6, r11, r12, r6",
         "conv2d_bwd_x_of_equal_rows",
     ),
     "a tap of the other columns": ("phases_armv7em.S", "uxth    r9, r6", "mov     r9, r6", "phases"),
