@@ -62,7 +62,7 @@ static float align_errors(const struct conv2d *p, const float *scale, int16_t *r
 
 /* True where a pointwise kernel's errors are the same in all pixels, as those behind a global average pool are where
  * nothing saturated: then their sums are, too. Ends with the first that differs. */
-static int are_alike(const struct conv2d *p, const int8_t *ey)
+NEVER_INLINE int are_alike(const struct conv2d *p, const int8_t *ey)
 {
     uint32_t c = p->c_out, i = 0, n = (input_pixels(p) - 1) * c;
     if (!is_pointwise(p) || n == 0) {
@@ -287,31 +287,33 @@ NEVER_INLINE void put_four_columns(const struct columns *col, const struct joint
 
 #endif
 
+/* Channel of the span's lane j, column i of channel order[i]. */
+ALWAYS_INLINE struct channel channel_at(const struct columns *col, const uint16_t *order, const struct joint *to,
+                                        uint32_t j)
+{
+    uint32_t i = col->at.first + j;
+    return channel_of(to->ex, to->clamp, col->p->c_in, order ? order[i] : i);
+}
+
 /* Sums of pixels first .. first + n of the span, masked; peak[lane] grows to the largest magnitude. */
-static void mask_strip(const struct columns *col, const struct channel *ch, uint32_t first, uint32_t n, int32_t *peak)
+static void mask_strip(const struct columns *col, const uint16_t *order, const struct joint *to, uint32_t first,
+                       uint32_t n, int32_t *peak)
 {
     sums_strip(col, first, n);
     for (uint32_t j = 0; j < col->at.live; j++) {
-        peak[j] = channel_mask(ch[j], first, n, col->sums + j, col->at.lanes, peak[j]);
+        const struct channel ch = channel_at(col, order, to, j);
+        peak[j] = channel_mask(ch, first, n, col->sums + j, col->at.lanes, peak[j]);
     }
 }
 
-/* Errors of the span's channels, column i of channel order[i]: peak over all pixels, then rounding. */
+/* Errors of the span's channels: peak over all pixels, then rounding. */
 NEVER_INLINE void put_columns(const struct columns *col, const uint16_t *order, const struct joint *to)
 {
     uint32_t pixels = input_pixels(col->p), strip = strip_pixels(col->p);
-#if KERNELS_MVE
-    struct channel ch[LANES]; /* not cleared first: that takes longer than a few pixels */
-#else
-    struct channel ch[LANES] = {{0}};
-#endif
     int32_t peak[LANES] = {0};
     float gain[LANES];
-    for (uint32_t j = 0, i = col->at.first; j < col->at.live; j++, i++) {
-        ch[j] = channel_of(to->ex, to->clamp, col->p->c_in, order ? order[i] : i);
-    }
     for (uint32_t i = 0; i < pixels; i += strip) {
-        mask_strip(col, ch, i, pixels - i < strip ? pixels - i : strip, peak);
+        mask_strip(col, order, to, i, pixels - i < strip ? pixels - i : strip, peak);
     }
     for (uint32_t j = 0, i = col->at.first; j < col->at.live; j++, i++) {
         gain[j] = joint_gain(to, order ? order[i] : i, (float)peak[j]);
@@ -319,10 +321,11 @@ NEVER_INLINE void put_columns(const struct columns *col, const uint16_t *order, 
     for (uint32_t i = 0; i < pixels; i += strip) {
         uint32_t n = pixels - i < strip ? pixels - i : strip;
         if (pixels > strip) {
-            mask_strip(col, ch, i, n, peak);
+            mask_strip(col, order, to, i, n, peak);
         }
         for (uint32_t j = 0; j < col->at.live; j++) {
-            channel_write(ch[j], i, n, col->sums + j, col->at.lanes, gain[j]);
+            const struct channel ch = channel_at(col, order, to, j);
+            channel_write(ch, i, n, col->sums + j, col->at.lanes, gain[j]);
         }
     }
 }

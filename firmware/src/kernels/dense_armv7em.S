@@ -362,7 +362,6 @@
     strb    r11, [r5], #1
     strd    r4, r5, [sp, #PUT_Y]
     beq.w   .Lend_\lanes
-    .balign 4
 .Lnext_\name:
     load_from \lanes, \init
     ldr     r2, [r1, #AHEAD]

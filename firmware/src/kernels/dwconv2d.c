@@ -123,7 +123,32 @@ static void put_tile(const struct conv2d *p, const struct tile *tile, const int3
 #endif
 }
 
-#if !KERNELS_DSP || KERNELS_MVE
+#if KERNELS_DSP && !KERNELS_MVE
+
+/* The same with a mask of which the channel's bit is still 0: it is set where nothing saturates. */
+NEVER_INLINE void put_tile_masked(const struct conv2d *p, const struct tile *tile, const int32_t *sums, uint32_t ch,
+                                  int8_t *y, uint8_t *mask)
+{
+    int integer = p->m[ch] < 0;
+    struct masked_run run; /* not cleared first */
+    run.n = tile->runs.length;
+    run.zero = integer ? multiplier_offset(p->y_zero) : p->y_zero;
+    run.c = p->c_out;
+    run.stride = mask_stride(run.c);
+    run.bit = 1u << (ch & 7u);
+    run.word = p->m[ch];
+    for (uint32_t i = tile->runs.count;;) {
+        integer ? integer_channel_masked(sums, y, mask, &run) : float_channel_masked(sums, y, mask, &run);
+        if (--i == 0) {
+            return;
+        }
+        sums += tile->row;
+        y += p->w_out * run.c;
+        mask += p->w_out * run.stride;
+    }
+}
+
+#else
 
 /* Outputs of n sums, with a mask of which the channel's bit is still 0: it is set where nothing saturates. */
 static void put_row_masked(const int32_t *sums, uint32_t n, const struct conv2d *p, uint32_t ch, int8_t *y,
@@ -234,36 +259,9 @@ struct front {
     struct buffers *at;
     struct outputs out; /* of the tile's first pixel */
 #if KERNELS_DSP && !KERNELS_MVE
-    int at_once;           /* outputs are made while their sums are in registers, where there is an integer */
-    struct masked_run run; /* but for zero, bit and word */
+    int at_once; /* outputs are made while their sums are in registers, where there is an integer */
 #endif
 };
-
-#if KERNELS_DSP && !KERNELS_MVE
-
-/* put_tile() with a mask of which the channel's bit is still 0: it is set where nothing saturates. */
-NEVER_INLINE void put_tile_masked(struct front *front, uint32_t ch, int8_t *y, uint8_t *mask)
-{
-    const struct conv2d *p = front->p;
-    const struct tile *tile = front->tile;
-    struct masked_run *run = &front->run;
-    const int32_t *sums = front->at->sums;
-    run->bit = 1u << (ch & 7u);
-    run->word = p->m[ch];
-    int integer = run->word < 0;
-    run->zero = integer ? multiplier_offset(p->y_zero) : p->y_zero;
-    for (uint32_t i = tile->runs.count;;) {
-        integer ? integer_channel_masked(sums, y, mask, run) : float_channel_masked(sums, y, mask, run);
-        if (--i == 0) {
-            return;
-        }
-        sums += tile->row;
-        y += p->w_out * run->c;
-        mask += p->w_out * run->stride;
-    }
-}
-
-#endif
 
 static void begin_front(struct front *front, const struct conv2d *p, int8_t *y, uint8_t *mask)
 {
@@ -278,9 +276,6 @@ static void begin_front(struct front *front, const struct conv2d *p, int8_t *y, 
     windows->c = c;
     windows->three_c = 3 * c;
     windows->y_skip = (p->w_out - tile->w) * c;
-    front->run.n = tile->runs.length;
-    front->run.c = c;
-    front->run.stride = mask_stride(c);
 #endif
 }
 
@@ -336,11 +331,7 @@ static void put_group(struct front *front, const struct group *group, const int3
 #endif
         sum_lane(v, front->tile, group, lane, at, b[ch], at->sums);
         if (front->out.mask) {
-#if KERNELS_DSP && !KERNELS_MVE
-            put_tile_masked(front, ch, y, front->out.mask + (ch >> 3));
-#else
             put_tile_masked(p, front->tile, at->sums, ch, y, front->out.mask + (ch >> 3));
-#endif
         } else {
             put_tile(p, front->tile, at->sums, ch, y);
         }
