@@ -34,9 +34,10 @@ ALWAYS_INLINE void fetch_pixels(const int8_t *x, uint32_t pixels, uint32_t c, co
         return;
     }
     for (; pixels; pixels--, x += c) {
-        for (uint32_t i = 0; i < part->count; i++) {
-            *bytes++ = x[part->order[i]];
-        }
+        const uint16_t *order = part->order, *end = order + part->count;
+        do {
+            *bytes++ = x[*order++];
+        } while (order != end);
     }
 }
 
@@ -68,7 +69,9 @@ static void fetch_field(const struct conv2d *p, const int8_t *x, struct corner a
     int32_t first_y = at.y < 0 ? -at.y : 0, last_y = p->h_in - at.y < p->kh ? p->h_in - at.y : p->kh;
     int32_t first_x = at.x < 0 ? -at.x : 0, last_x = p->w_in - at.x < p->kw ? p->w_in - at.x : p->kw;
     uint32_t row = p->kw * part->count;
-    fill_bytes(bytes, p->x_zero, p->kh * row);
+    if (last_y - first_y < p->kh || last_x - first_x < p->kw) {
+        fill_bytes(bytes, p->x_zero, p->kh * row);
+    }
     if (last_x > first_x) {
         bytes += (uint32_t)first_y * row + (uint32_t)first_x * part->count;
         x += ((at.y + first_y) * p->w_in + at.x + first_x) * p->c_in;
@@ -236,8 +239,12 @@ static void pack_fields(const struct conv2d *p, const int8_t *x, struct corner a
                         int8_t *bytes, int16_t *tile)
 {
     struct field fields[LANES];
-    int32_t step = 3 * p->w_in;
-    for (uint32_t lane = 0; lane < LANES; lane++, next_corner(p, &at)) {
+    int32_t step = 3 * p->w_in, inside = is_inside(p, at, LANES);
+    const int8_t *from = x + at.y * step + 3 * at.x;
+    for (uint32_t lane = 0; inside && lane < LANES; lane++, from += 3 * p->stride_w) {
+        fields[lane] = (struct field){from, (uint32_t)step};
+    }
+    for (uint32_t lane = 0; !inside && lane < LANES; lane++, next_corner(p, &at)) {
         fields[lane] = (struct field){x + at.y * step + 3 * at.x, (uint32_t)step};
         if (!is_inside(p, at, 1)) {
             fetch_field(p, x, at, part, bytes);
@@ -351,7 +358,7 @@ ALWAYS_INLINE void put_rows(const struct conv2d *p, const struct outputs *out, c
 #if KERNELS_DSP
     int both = part[0].k && part[1].k, six = out->at.lanes == LANES;
     const struct part *last = part[1].k ? &part[1] : &part[0];
-    const int16_t *tile = out->tile + (both ? round_up4(part[0].k) * out->at.lanes : 0);
+    int16_t *tile = out->tile + (both ? round_up4(part[0].k) * out->at.lanes : 0);
     const int8_t *w = last->w + o * last->k;
     struct dot_put put = {.offset = multiplier_offset(p->y_zero), .c = p->c_out, .m = p->m + o};
     put.y = y + out->at.first * p->c_out + o;
@@ -403,7 +410,10 @@ static void put_plain(const struct conv2d *p, const int8_t *x, const struct part
 {
     uint32_t pixels = output_pixels(p), c = p->c_out, minus = halves_of(-p->x_zero);
     uint32_t groups = is_pointwise(p) && !part->order && (part->k & 3u) == 0 ? part->k / 4 : 0;
-    struct dot_put put = {.offset = multiplier_offset(p->y_zero), .c = c, .from = b, .m = p->m};
+    struct dot_put put = {.offset = multiplier_offset(p->y_zero), .c = c, .from = b, .m = p->m, .w = part->w};
+    put.step = p->c_in;
+    put.groups = groups;
+    put.minus_zero = minus;
     for (uint32_t i = 0; i < pixels; i = out->at.first + out->at.live) {
         out->at = span_at(i, pixels, part->k);
         const int8_t *from = x + out->at.first * p->c_in;
@@ -411,7 +421,11 @@ static void put_plain(const struct conv2d *p, const int8_t *x, const struct part
         put.y3 = put.y + 3 * c;
         if (out->at.lanes == LANES) {
             groups ? pack6(out->tile, from, p->c_in, groups, minus) : pack_pixels(p, x, part, out, out->tile);
+            uint32_t tiles = groups && pixels - i >= LANES ? (pixels - i) / LANES : 1;
+            put.tiles = tiles - 1;
+            put.x = from + LANES * p->c_in;
             dot6_put(out->tile, part->w, part->k, c, &put);
+            out->at.first += (tiles - 1) * LANES;
         } else {
             groups ? pack4(out->tile, from, p->c_in, groups, minus) : pack_pixels(p, x, part, out, out->tile);
             dot4_put(out->tile, part->w, part->k, c, &put);
