@@ -3,6 +3,7 @@
 #include "kernels/conv2d.h"
 
 #include "dense.h"
+#include "narrow.h"
 #include "requantize.h"
 
 /* One of the two weight matrices and the input channels it is for. */
@@ -235,8 +236,8 @@ struct field {
 void pack6_fields(int16_t *tile, const struct field *fields, uint32_t minus_zero);
 
 /* Packs six such fields from where they lie in x, and from `bytes` those that see padding. */
-static void pack_fields(const struct conv2d *p, const int8_t *x, struct corner at, const struct part *part,
-                        int8_t *bytes, int16_t *tile)
+NEVER_INLINE void pack_fields(const struct conv2d *p, const int8_t *x, struct corner at, const struct part *part,
+                              int8_t *bytes, int16_t *tile)
 {
     struct field fields[LANES];
     int32_t step = 3 * p->w_in, inside = is_inside(p, at, LANES);
@@ -404,6 +405,27 @@ NEVER_INLINE void put_span(const struct conv2d *p, const struct part part[2], co
 
 #if KERNELS_DSP
 
+/* Pixels of narrow_put() for which a layer's scratch has room, or 0 where the layer is not for it. */
+static uint32_t narrow_pixels(const struct conv2d *p, const struct part *part)
+{
+    uint32_t room = conv2d_fwd_scratch(p) / NARROW_BYTES & ~3u;
+    int fits = is_pointwise(p) && !part->order && part->k == NARROW && output_pixels(p) % 4 == 0;
+    return fits && room >= 4 * FEW_LANES ? room : 0;
+}
+
+/* conv2d_fwd_s8() of such a layer without a mask, `most` pixels at a time. */
+static void put_narrow(const struct conv2d *p, const int8_t *x, const struct part *part, const int32_t *b, int8_t *y,
+                       uint32_t most, int16_t *scratch)
+{
+    struct narrow put = {.w = part->w, .b = b, .m = p->m, .y = y, .channels = p->c_out, .c = p->c_out};
+    put.offset = multiplier_offset(p->y_zero);
+    for (uint32_t left = output_pixels(p), n; left; left -= n, x += n * NARROW, put.y += n * p->c_out) {
+        n = left < most ? left : most;
+        narrow_pack(scratch, x, n, halves_of(-p->x_zero));
+        narrow_put(scratch, n, &put);
+    }
+}
+
 /* conv2d_fwd_s8() of whole spans with one weight matrix and no mask, the usual case. */
 static void put_plain(const struct conv2d *p, const int8_t *x, const struct part *part, const int32_t *b,
                       struct outputs *out, int8_t *y)
@@ -445,7 +467,12 @@ void conv2d_fwd_s8(const struct conv2d *p, const int8_t *x, const struct split_w
 #if KERNELS_DSP
     const struct part *only = part[1].k ? &part[1] : &part[0];
     if (!mask && only->k >= 4 && (part[0].k == 0 || part[1].k == 0) && pixels >= FEW_LANES && !PACE_IS_ON()) {
-        put_plain(p, x, only, b, &out, y);
+        uint32_t narrow = narrow_pixels(p, only);
+        if (narrow) {
+            put_narrow(p, x, only, b, y, narrow, scratch);
+        } else {
+            put_plain(p, x, only, b, &out, y);
+        }
         return;
     }
 #endif
