@@ -107,7 +107,8 @@ def forward(layer: Layer, masked: bool) -> Bound:
     outputs, inputs = values(layer.output), values(layer.input)
     end = Bound(outputs=outputs * (REQUANTIZED + (MASKED if masked else 0.0)))
     assert layer.kernel is not None
-    own = windows(outputs, layer.kernel) if layer.op == "dwconv2d" else dense(layer.macs, layer.macs / outputs)
+    apart = layer.op == "dwconv2d"
+    own = windows(outputs, layer.kernel) if apart else dense(layer.macs, layer.macs / outputs)
     return own + end + Bound(packing=inputs * WIDENED)
 
 
@@ -125,7 +126,8 @@ def gradient_of_input(layer: Layer) -> Bound:
 def gradient_of_weights(macs: int, layer: Layer, weights: int) -> Bound:
     """weights: those that are trained."""
     saved = macs / layer.output[2]
-    return dense(macs, macs / weights) + Bound(packing=saved + values(layer.output) * WIDENED, outputs=weights * UPDATED)
+    packing = saved + values(layer.output) * WIDENED
+    return dense(macs, macs / weights) + Bound(packing=packing, outputs=weights * UPDATED)
 
 
 def gradient_of_bias(layer: Layer) -> Bound:
