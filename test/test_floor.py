@@ -16,6 +16,7 @@ from lab.floor.bound import (
     best_tile,
     dense,
     gradient_of_input,
+    held,
     tiles,
     windows,
 )
@@ -45,9 +46,16 @@ def test_the_tile_of_the_kernels_is_the_best_that_registers_hold() -> None:
     """18 instructions for 24 products, as dense_armv7em.S says."""
     tile = best_tile()
     assert (tile.rows, tile.lanes, tile.words) == (1, 6, 4)
-    assert dense(24).total == 18
+    assert dense(24, 24).total == 18
     assert all(t.rows * t.lanes + t.words + 2 * t.rows + POINTERS <= REGISTERS for t in tiles())
     assert max(t.rows for t in tiles()) > 1
+
+
+def test_a_short_row_stays_in_registers() -> None:
+    """Eight weights: an LDM and four products, as narrow_armv7em.S says; up to 16 the tile takes more."""
+    assert dense(8, 8).total == 5
+    assert held(16) < best_tile().operands < held(18)
+    assert held(24) == float("inf")
 
 
 def test_a_window_takes_its_last_column_alone() -> None:

@@ -153,7 +153,7 @@ static void put_sums(const struct coding *c, const struct span *at, const int32_
 }
 
 /* Outputs o .. o + n of the span from decoded rows, where that is at_once. bits: of the rows' masks, or NULL. */
-static void put_rows(const struct coding *c, const struct span *at, const int16_t *tile, uint32_t o, uint32_t n,
+static void put_rows(const struct coding *c, const struct span *at, int16_t *tile, uint32_t o, uint32_t n,
                      const int32_t *b, int8_t *y, uint8_t *bits)
 {
 #if KERNELS_DSP && !KERNELS_MVE

@@ -140,8 +140,6 @@ void dot_bytes(const int16_t *tile, uint32_t lanes, const int8_t *rows, uint32_t
 
 /* Where the outputs of rows go, one row a channel; the order is that of dense_armv7em.S. */
 struct dot_put {
-    int32_t offset; /* multiplier_offset() of their zero point */
-    uint32_t c;
     int8_t *y; /* of lane 0; all are live */
     union {
         int8_t *y3;    /* of lane 3 */
@@ -149,12 +147,18 @@ struct dot_put {
     };
     const int32_t *from; /* bias of each row, or sums [count][lanes] to add to */
     const int32_t *m;    /* word of each row */
+    int32_t offset;      /* multiplier_offset() of their zero point */
+    uint32_t c;
+    uint32_t tiles; /* dot6_put(): tiles of six pixels behind this one, which follow one another; 0 by the others */
+    const int8_t *w, *x;               /* of such tiles: the first row, and their first pixel */
+    uint32_t step, groups, minus_zero; /* as given to pack6() */
 };
 
 #if KERNELS_DSP && !KERNELS_MVE
 
-/* y[lane * c + i] = output of from[i] + panel . row i, or of from[i][lane] + panel . row i; n >= 4. */
-void dot6_put(const int16_t *tile, const int8_t *rows, uint32_t n, uint32_t count, const struct dot_put *put);
+/* y[lane * c + i] = output of from[i] + panel . row i, or of from[i][lane] + panel . row i; n >= 4. dot6_put() goes on
+ * with put->tiles more tiles, which it packs over the first one; count is c then, and tiles and x are lost. */
+void dot6_put(int16_t *tile, const int8_t *rows, uint32_t n, uint32_t count, struct dot_put *put);
 void dot4_put(const int16_t *tile, const int8_t *rows, uint32_t n, uint32_t count, const struct dot_put *put);
 void dot6_add_put(const int16_t *tile, const int8_t *rows, uint32_t n, uint32_t count, const struct dot_put *put);
 void dot4_add_put(const int16_t *tile, const int8_t *rows, uint32_t n, uint32_t count, const struct dot_put *put);

@@ -306,6 +306,31 @@ static void put_upright(const struct front *front, const struct group *group, co
 
 #endif
 
+#if KERNELS_DSP && !KERNELS_MVE
+
+/* The same of a tile that is put at once: by the assembly where there is an integer, else from sums. */
+static void put_windows(const struct front *front, const struct group *group, const int32_t *b)
+{
+    const struct conv2d *p = front->p;
+    struct buffers *at = front->at;
+    const int16_t *plane = at->planes;
+    for (uint32_t lane = 0; lane < group->lanes; lane++, plane += front->v->plane) {
+        uint32_t ch = group->channel[lane];
+        int8_t *y = front->out.y + ch;
+        at->windows.bias = b[ch];
+        at->windows.word = p->m[ch];
+        if (p->m[ch] < 0) {
+            run_windows(plane, group->w[lane], y, &at->windows);
+            continue;
+        }
+        at->windows.word = 0;
+        run_windows(plane, group->w[lane], at->sums, &at->windows);
+        put_tile(p, front->tile, at->sums, ch, y);
+    }
+}
+
+#endif
+
 /* The group's outputs in a tile, from its planes. */
 static void put_group(struct front *front, const struct group *group, const int32_t *b)
 {
@@ -315,20 +340,18 @@ static void put_group(struct front *front, const struct group *group, const int3
         return;
     }
 #endif
+#if KERNELS_DSP && !KERNELS_MVE
+    if (front->at_once) {
+        put_windows(front, group, b);
+        return;
+    }
+#endif
     const struct conv2d *p = front->p;
     const struct view *v = front->v;
     struct buffers *at = front->at;
     for (uint32_t lane = 0; lane < group->lanes; lane++) {
         uint32_t ch = group->channel[lane];
         int8_t *y = front->out.y + ch;
-#if KERNELS_DSP && !KERNELS_MVE
-        if (front->at_once && p->m[ch] < 0) {
-            at->windows.word = p->m[ch];
-            at->windows.bias = b[ch];
-            run_windows(at->planes + lane * v->plane, group->w[lane], y, &at->windows);
-            continue;
-        }
-#endif
         sum_lane(v, front->tile, group, lane, at, b[ch], at->sums);
         if (front->out.mask) {
             put_tile_masked(p, front->tile, at->sums, ch, y, front->out.mask + (ch >> 3));
