@@ -276,6 +276,25 @@ def test_stems_over_three_channels(twin: Twin, stride: int, pad: int, shape: tup
     check_a_stem(twin, stride, pad, shape)
 
 
+def check_pixels_in_a_row(twin: Twin, c_in: int, side: int) -> None:
+    """A pointwise layer without a mask, of channels with a proven integer and with a float."""
+    rng = np.random.default_rng(c_in + side)
+    m = (rng.uniform(0.5, 2.0, 23) / (np.sqrt(c_in) * 100)).astype(np.float32)
+    m[::3] = 2.0**-10
+    p = Conv((side, side, c_in), (side, side, 23), Window(1, 1), -7, 5, m, 4)
+    x, w = kernel_cases.draw_s8(rng, p.x), rng.integers(-127, 128, (23, 1, 1, c_in), dtype=np.int8)
+    b = rng.integers(-9999, 9999, 23, dtype=np.int32)
+    y, _ = twin.forward("conv2d", p, x, w, b, kernel_cases.Split((), c_in, True), False)
+    np.testing.assert_array_equal(y, reference.conv2d_fwd(p, x, w, b)[0])
+
+
+@pytest.mark.parametrize("side", [4, 6, 7, 10])
+@pytest.mark.parametrize("c_in", [4, 8, 12, 72])
+def test_tiles_that_follow_one_another(twin: Twin, c_in: int, side: int) -> None:
+    """And, of eight channels, blocks of pixels."""
+    check_pixels_in_a_row(twin, c_in, side)
+
+
 @pytest.mark.parametrize("trained", [0, 5, 24])
 @pytest.mark.parametrize("mask", [False, True])
 @pytest.mark.parametrize("side", [1, 2, 4, 8])
@@ -313,6 +332,8 @@ DSP = {
         "strd    r8, r11, [r3], #8",
     ),
     "the last pixel of a row": ("depthwise_armv7em.S", "cmn     r6, #1", "cmn     r6, #2"),
+    "a pair of eight weights": ("narrow_armv7em.S", "sxtb16  r5, r0, ror #8", "sxtb16  r5, r0"),
+    "pixels of the next tile": ("dense_armv7em.S", "add     r4, r1, r12, lsl #1", "add     r4, r1, r12"),
     "a column that windows see": ("planes.c", "(v->shift + (tile->w - 1)", "((tile->w - 1)"),
 }
 
@@ -323,6 +344,8 @@ def test_a_planted_fault_of_the_dsp_path_is_noticed(tmp_path: Path, fault: str) 
     twin = Twin(kernel_arm.ArmLib(kernel_arm.build(tmp_path, kernels=kernels)))  # type: ignore[arg-type]
     with pytest.raises(AssertionError):
         check_a_stem(twin, 2, 1, (16, 16, 3))
+        check_pixels_in_a_row(twin, 8, 6)
+        check_pixels_in_a_row(twin, 12, 6)
         for stride in (1, 2):
             for shape in TILES.values():
                 test_depthwise_images_of_several_tiles(twin, 3, stride, shape)
