@@ -183,6 +183,7 @@
     sub     r1, r1, #AHEAD
     sub     r4, r4, #1              /* groups beside the first, which has 1 to 4 values */
     str     r6, [sp, #ROUND]
+    str     r6, [sp, #WAY]
     cbz     r4, .Lback_\lanes
     cmp     r4, #UNROLL
     bls     .Lround_\lanes
@@ -194,15 +195,17 @@
     and     r4, r4, #UNROLL - 1     /* the group of the loop that comes second */
     adr     r6, .Lways_in_\lanes
     orr     r6, r6, #1
-    add     r6, r6, r4, lsl #4
+    mov     r5, #WAY_IN
+    mla     r6, r4, r5, r6          /* without shifts: tools/memory_report follows it */
+    str     r6, [sp, #WAY]
     ands    r2, r2, #3              /* values of the first group, or 0 for all four */
     beq     .Lenter_\lanes
 .Lback_\lanes:
     and     r2, r2, #3
-    str     r6, [sp, #WAY]
     adr     r6, .Lways_back_\lanes
     orr     r6, r6, #1
-    add     r6, r6, r2, lsl #3
+    mov     r5, #WAY_BACK
+    mla     r6, r2, r5, r6
 .Lenter_\lanes:
     str     r6, [sp, #ENTRY]
     bx      r7
