@@ -324,8 +324,8 @@ def test_outputs_may_not_take_the_place_of_what_is_read_again(twin: Twin) -> Non
 
 
 DSP = {
-    "the fourth of three values": ("dense_armv7em.S", "uxth    r9, r9", "mov     r9, r9"),
-    "a row of nine bytes": ("dense_armv7em.S", "orr     r7, r7, r9, lsl #24", "mov     r7, r7"),
+    "the fourth of three values": ("tiles_armv7em.S", "uxth    r9, r9", "mov     r9, r9"),
+    "a row of nine bytes": ("tiles_armv7em.S", "orr     r7, r7, r9, lsl #24", "mov     r7, r7"),
     "padding from the image": ("conv2d.c", "(struct field){bytes, 9}", "fields[lane]"),
     "a pixel of another plane": (
         "depthwise_armv7em.S",
@@ -366,7 +366,7 @@ TRAINING = {
     "a mask of another lane": ("requantize_armv7em.S", "byte_of 1, [r12]", "byte_of 0, [r12]", "conv2d_fwd"),
     "a depthwise mask": ("requantize_armv7em.S", "cmp     lr, \\v, asr #3", "cmp     lr, lr", "dwconv2d_fwd"),
     "another lane's weights": (
-        "dense_armv7em.S",
+        "tiles_armv7em.S",
         "ldrsb   r5, [r12, #4]",
         "ldrsb   r5, [r12]",
         "conv2d_bwd_x",
