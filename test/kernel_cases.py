@@ -366,6 +366,26 @@ def check_conv2d_bwd_x_of_rows(twin: Twin, rng: Rng) -> None:
     same_error(got, reference.conv2d_bwd_x(p, ey, w, Clamp()))
 
 
+def check_conv2d_bwd_x_of_equal_rows(twin: Twin, rng: Rng) -> None:
+    """As behind a global average pool: all pixels have the same errors, or one differs in one channel."""
+    sides, c_in, c_out = rng.integers(1, 7, 2), int(rng.integers(1, 30)), int(rng.integers(1, 66))
+    x, y = (*sides, c_in), (*sides, c_out)
+    p = Conv(x, y, Window(1, 1), 0, 0, np.ones(c_out, np.float32), guard_bits(x, y, Window(1, 1)))
+    ey, clamp = draw_error(rng, y), draw_clamp(rng, x)
+    ey.q[:] = ey.q[:1, :1]
+    live = np.flatnonzero(ey.scale)
+    if live.size and rng.integers(2):
+        pixel, channel = pick(rng, (-1, -1), tuple(rng.integers(0, sides))), pick(rng, live[-1], *live)
+        ey.q[(*pixel, channel)] = draw_s8(rng, (1,), -127)[0]
+    if rng.integers(3):
+        w = draw_s8(rng, (c_out, 1, 1, c_in))
+        got = twin.backward_x("conv2d", p, ey, w, clamp, draw_split(rng, c_in))
+    else:
+        w = coded_cases.draw_coded(rng, (c_out, 1, 1, c_in))
+        got = coded_cases.backward_x(twin, p, ey, w, clamp)
+    same_error(got, reference.conv2d_bwd_x(p, ey, w, clamp))
+
+
 def check_dwconv2d_bwd_x(twin: Twin, rng: Rng) -> None:
     _check_backward_x("dwconv2d", twin, rng)
 

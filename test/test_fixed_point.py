@@ -134,7 +134,7 @@ def test_depthwise_layers(twin: Twin, side: int, mask: bool, stride: int) -> Non
 
 FAULTS = {
     "half down": ("chip.h", "(offset - (int64_t)acc * word)", "(offset - 1 - (int64_t)acc * word)"),
-    "half down on the chip": ("dense_armv7em.S", "smmls   \\r, \\r, r0, r2", "smmlsr  \\r, \\r, r0, r2"),
+    "half down on the chip": ("dense_armv7em.S", "smmls   \\r, \\r, r0, r6", "smmlsr  \\r, \\r, r0, r6"),
     "by a float on the chip": ("dwconv2d.c", "KERNELS_DSP && !MICROTRAIN_FIXED", "KERNELS_DSP"),
 }
 

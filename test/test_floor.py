@@ -9,10 +9,20 @@ import numpy as np
 import pytest
 from conftest import Built
 
-from lab.floor.bound import POINTERS, REGISTERS, Bound, best_tile, dense, tiles, windows
+from lab.floor.bound import (
+    POINTERS,
+    REGISTERS,
+    Bound,
+    best_tile,
+    dense,
+    gradient_of_input,
+    held,
+    tiles,
+    windows,
+)
 from lab.floor.measure import Measured, Watcher, measured
 from lab.floor.page import write
-from lab.floor.rows import Row, rows, weights_trained
+from lab.floor.rows import Row, in_front_of_a_pool, rows, weights_trained
 from microtrain.base.errors import Error
 from microtrain.base.plan import Plan, read_plan
 from microtrain.device.client import Device
@@ -36,9 +46,16 @@ def test_the_tile_of_the_kernels_is_the_best_that_registers_hold() -> None:
     """18 instructions for 24 products, as dense_armv7em.S says."""
     tile = best_tile()
     assert (tile.rows, tile.lanes, tile.words) == (1, 6, 4)
-    assert dense(24).total == 18
+    assert dense(24, 24).total == 18
     assert all(t.rows * t.lanes + t.words + 2 * t.rows + POINTERS <= REGISTERS for t in tiles())
     assert max(t.rows for t in tiles()) > 1
+
+
+def test_a_short_row_stays_in_registers() -> None:
+    """Eight weights: an LDM and four products, as narrow_armv7em.S says; up to 16 the tile takes more."""
+    assert dense(8, 8).total == 5
+    assert held(16) < best_tile().operands < held(18)
+    assert held(24) == float("inf")
 
 
 def test_a_window_takes_its_last_column_alone() -> None:
@@ -69,6 +86,14 @@ def test_a_kernel_that_is_given_no_layer_is_an_error(example: Built, plan: Plan)
     Watcher(board, strangers)
     with pytest.raises(Error, match="names a layer"):
         device.infer(np.zeros(plan.layers[0].input, np.uint8))
+
+
+def test_errors_that_are_alike_take_one_pixels_products(plan: Plan) -> None:
+    layer = next(row for row in plan.layers if row.op == "conv2d" and row.kernel == (1, 1))
+    assert gradient_of_input(layer, True).total < gradient_of_input(layer).total / 3
+    pool = replace(layer, layer="pool", op="avgpool", output=(1, 1, layer.output[2]), kernel=None)
+    assert in_front_of_a_pool(replace(plan, layers=(layer, pool))) == {layer.layer}
+    assert in_front_of_a_pool(replace(plan, layers=(layer, replace(pool, output=(2, 2, 8))))) == set()
 
 
 def test_weights_that_are_trained_are_counted(plan: Plan) -> None:

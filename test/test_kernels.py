@@ -180,6 +180,12 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
     "requantization truncates": ("chip.h", "(int32_t)rintf(clampf(v", "(int32_t)(clampf(v", "conv2d_fwd"),
     "inputs read behind their outputs": ("conv2d.c", "at.first * in < i * out", "in < 0 * out", "conv2d_fwd"),
     "mask says all pass": ("conv2d.c", "v == q ? bit : 0", "v != q + 9999 ? bit : 0", "conv2d_fwd"),
+    "the last errors are not looked at": (
+        "conv2d_bwd_x.c",
+        "n = (input_pixels(p) - 1) * c;",
+        "n = ((input_pixels(p) - 1) * c) & ~3u;",
+        "conv2d_bwd_x_of_equal_rows",
+    ),
     "no common scale": ("conv2d_bwd_x.c", "scale[o] / largest * one", "one", "conv2d_bwd_x"),
     "sign of dX": ("dense.c", "(r ? r[k] : 1)", "(r ? -r[k] : 1)", "conv2d_bwd_x"),
     "dX of a tile that another tap left": (

@@ -60,7 +60,16 @@ def test_numpy_equals_the_chip(twin: Twin, built: tuple[str, str], name: str) ->
     kernel_cases.run(name, twin, 15 if built[1] == kernel_m55.CPU else 60, seed=1)
 
 
-TILES = {"low": (3, 70, 5), "row": (1, 41, 4), "high": (21, 37, 6), "four": (4, 17, 3)}
+TILES = {
+    "low": (3, 70, 5),
+    "row": (1, 41, 4),
+    "high": (21, 37, 6),
+    "four": (4, 17, 3),
+    "whole": (8, 8, 5),
+    "phases": (6, 24, 6),
+    "kept": (16, 16, 4),
+    "computed twice": (16, 24, 4),
+}
 
 
 @pytest.mark.parametrize("shape", TILES.values(), ids=TILES.keys())
@@ -69,7 +78,7 @@ TILES = {"low": (3, 70, 5), "row": (1, 41, 4), "high": (21, 37, 6), "four": (4, 
 def test_depthwise_images_of_several_tiles(
     twin: Twin, side: int, stride: int, shape: tuple[int, int, int]
 ) -> None:
-    """Tiles of either width, with parts of the last one missing."""
+    """Tiles of either width, with parts of the last one missing, and a channel without errors."""
     rng = np.random.default_rng(side + stride)
     h, w, c = shape
     window = Window(side, side, stride, stride, side // 2, side // 2)
@@ -82,6 +91,7 @@ def test_depthwise_images_of_several_tiles(
     np.testing.assert_array_equal(y, want)
     kernel_cases.same_mask(mask, want_mask)
     ey, clamp = kernel_cases.draw_error(rng, p.y), kernel_cases.draw_clamp(rng, p.x)
+    ey.q[..., 1] = 0
     got = twin.backward_x("dwconv2d", p, ey, taps, clamp, kernel_cases.Split((), c, True))
     kernel_cases.same_error(got, reference.dwconv2d_bwd_x(p, ey, taps, clamp))
     trained = kernel_cases.draw_trained(rng, taps.shape, ey.scale)
@@ -267,6 +277,25 @@ def test_stems_over_three_channels(twin: Twin, stride: int, pad: int, shape: tup
     check_a_stem(twin, stride, pad, shape)
 
 
+def check_pixels_in_a_row(twin: Twin, c_in: int, side: int) -> None:
+    """A pointwise layer without a mask, of channels with a proven integer and with a float."""
+    rng = np.random.default_rng(c_in + side)
+    m = (rng.uniform(0.5, 2.0, 23) / (np.sqrt(c_in) * 100)).astype(np.float32)
+    m[::3] = 2.0**-10
+    p = Conv((side, side, c_in), (side, side, 23), Window(1, 1), -7, 5, m, 4)
+    x, w = kernel_cases.draw_s8(rng, p.x), rng.integers(-127, 128, (23, 1, 1, c_in), dtype=np.int8)
+    b = rng.integers(-9999, 9999, 23, dtype=np.int32)
+    y, _ = twin.forward("conv2d", p, x, w, b, kernel_cases.Split((), c_in, True), False)
+    np.testing.assert_array_equal(y, reference.conv2d_fwd(p, x, w, b)[0])
+
+
+@pytest.mark.parametrize("side", [4, 6, 7, 10])
+@pytest.mark.parametrize("c_in", [4, 8, 12, 72])
+def test_tiles_that_follow_one_another(twin: Twin, c_in: int, side: int) -> None:
+    """And, of eight channels, blocks of pixels."""
+    check_pixels_in_a_row(twin, c_in, side)
+
+
 @pytest.mark.parametrize("trained", [0, 5, 24])
 @pytest.mark.parametrize("mask", [False, True])
 @pytest.mark.parametrize("side", [1, 2, 4, 8])
@@ -295,8 +324,8 @@ def test_outputs_may_not_take_the_place_of_what_is_read_again(twin: Twin) -> Non
 
 
 DSP = {
-    "the fourth of three values": ("dense_armv7em.S", "uxth    r9, r9", "mov     r9, r9"),
-    "a row of nine bytes": ("dense_armv7em.S", "orr     r7, r7, r9, lsl #24", "mov     r7, r7"),
+    "the fourth of three values": ("tiles_armv7em.S", "uxth    r9, r9", "mov     r9, r9"),
+    "a row of nine bytes": ("tiles_armv7em.S", "orr     r7, r7, r9, lsl #24", "mov     r7, r7"),
     "padding from the image": ("conv2d.c", "(struct field){bytes, 9}", "fields[lane]"),
     "a pixel of another plane": (
         "depthwise_armv7em.S",
@@ -304,6 +333,8 @@ DSP = {
         "strd    r8, r11, [r3], #8",
     ),
     "the last pixel of a row": ("depthwise_armv7em.S", "cmn     r6, #1", "cmn     r6, #2"),
+    "a pair of eight weights": ("narrow_armv7em.S", "sxtb16  r5, r0, ror #8", "sxtb16  r5, r0"),
+    "pixels of the next tile": ("dense_armv7em.S", "add     r4, r1, r12, lsl #1", "add     r4, r1, r12"),
     "a column that windows see": ("planes.c", "(v->shift + (tile->w - 1)", "((tile->w - 1)"),
 }
 
@@ -314,9 +345,54 @@ def test_a_planted_fault_of_the_dsp_path_is_noticed(tmp_path: Path, fault: str) 
     twin = Twin(kernel_arm.ArmLib(kernel_arm.build(tmp_path, kernels=kernels)))  # type: ignore[arg-type]
     with pytest.raises(AssertionError):
         check_a_stem(twin, 2, 1, (16, 16, 3))
+        check_pixels_in_a_row(twin, 8, 6)
+        check_pixels_in_a_row(twin, 12, 6)
         for stride in (1, 2):
             for shape in TILES.values():
                 test_depthwise_images_of_several_tiles(twin, 3, stride, shape)
+
+
+TRAINING = {
+    "noise of another bias": (
+        "update_armv7em.S",
+        "descend r9, s5, r7, ror #16",
+        "descend r9, s5, r7",
+        "bias_update",
+    ),
+    "a float of a bias": ("update_armv7em.S", "vmovlt  \\v, s12", "movlt   \\v, #0", "bias_update"),
+    "a weight without noise": ("update_armv7em.S", "uxth    lr, r12", "mov     lr, #0", "conv2d_bwd_w"),
+    "a weight of -128": ("update_armv7em.S", "ssat    \\v, #8, \\v", "ssat    \\v, #9, \\v", "conv2d_bwd_w"),
+    "what saturates": ("dense_armv7em.S", "usat    \\v, #1, \\v", "mov     \\v, #0", "conv2d_fwd"),
+    "a mask of another lane": ("requantize_armv7em.S", "byte_of 1, [r12]", "byte_of 0, [r12]", "conv2d_fwd"),
+    "a depthwise mask": ("requantize_armv7em.S", "cmp     lr, \\v, asr #3", "cmp     lr, lr", "dwconv2d_fwd"),
+    "another lane's weights": (
+        "tiles_armv7em.S",
+        "ldrsb   r5, [r12, #4]",
+        "ldrsb   r5, [r12]",
+        "conv2d_bwd_x",
+    ),
+    "a row's factor twice": (
+        "weighted_armv7em.S",
+        "smlatt  r6, r11, r12, r6",
+        "smlatb  r6, r11, r12, r6",
+        "conv2d_bwd_x_of_equal_rows",
+    ),
+    "a channel beside a dead one": ("dwconv2d_armv7em.h", "live >>= 8", "live >>= 4", "phases"),
+    "a tap of the other columns": ("phases_armv7em.S", "uxth    r9, r6", "mov     r9, r6", "phases"),
+    "sums of another row": ("phases_armv7em.S", "addlt   lr, lr, r4, lsl #5", "addlt   lr, lr, #0", "phases"),
+}
+
+
+@pytest.mark.parametrize("fault", TRAINING)
+def test_a_planted_fault_of_a_training_step_is_noticed(tmp_path: Path, fault: str) -> None:
+    *planting, check = TRAINING[fault]
+    kernels = planted(tmp_path / "src/kernels", tuple(planting))  # type: ignore[arg-type]
+    twin = Twin(kernel_arm.ArmLib(kernel_arm.build(tmp_path, kernels=kernels)))  # type: ignore[arg-type]
+    with pytest.raises(AssertionError):
+        if check == "phases":
+            test_depthwise_images_of_several_tiles(twin, 7, 2, TILES["phases"])
+        else:
+            kernel_cases.run(check, twin, 200, seed=1)
 
 
 def test_a_wrong_integer_is_noticed(twin: Twin, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ Reference Manual, A7.7; for which of them issue together, emulator.md.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import astuple, dataclass
 
@@ -26,6 +27,8 @@ REQUANTIZED = 3.0  # an output: SMMLAR, SSAT, STRB
 MASKED = 1.0  # whether it saturated, one instruction at least
 ERROR = 6.0  # VCVT, AND with the mask, VMAXNM; then VMUL, VCVT, STRB
 SCALED = 2.0  # a weight times its channel's scale: SMULBB, half a PKHBT, half a SXTB16, parts of LDR and STM
+WEIGHED = 0.75  # a weight beside the product with its channel's error: a quarter of LDR, half a SXTB16
+ALIKE = 0.75  # an error that is 0 or what others are too, of four: bits that become bytes, AND, STR
 ADDED = 0.75  # an error to its channel's sum, of four: LDR, SXTAB16 twice
 UPDATED = 10.0  # half a hash, VCVT, VMUL, VCVT, load, shift, add, two to saturate, store
 
@@ -76,8 +79,17 @@ def best_tile() -> Tile:
     return min(tiles(), key=lambda tile: (tile.operands, tile.rows))
 
 
-def dense(macs: int) -> Bound:
-    return Bound(products=macs / 2, operands=macs * best_tile().operands)
+def held(row: float) -> float:
+    """Instructions beside each multiply-accumulate of a row of weights that stays in registers while pairs of
+    panels pass, an LDM of as many as there is room for; infinite where there is none."""
+    pairs = math.ceil(row / 2)
+    words = min(PER_LOAD, REGISTERS - POINTERS - pairs - 1)
+    return math.ceil(pairs / words) / (2 * pairs) if words > 0 else math.inf
+
+
+def dense(macs: int, row: float) -> Bound:
+    """row: values of each of the sums."""
+    return Bound(products=macs / 2, operands=macs * min(best_tile().operands, held(row)))
 
 
 def windows(outputs: int, kernel: tuple[int, int]) -> Bound:
@@ -97,25 +109,32 @@ def forward(layer: Layer, masked: bool) -> Bound:
     outputs, inputs = values(layer.output), values(layer.input)
     end = Bound(outputs=outputs * (REQUANTIZED + (MASKED if masked else 0.0)))
     assert layer.kernel is not None
-    own = windows(outputs, layer.kernel) if layer.op == "dwconv2d" else dense(layer.macs)
+    apart = layer.op == "dwconv2d"
+    own = windows(outputs, layer.kernel) if apart else dense(layer.macs, layer.macs / outputs)
     return own + end + Bound(packing=inputs * WIDENED)
 
 
-def gradient_of_input(layer: Layer) -> Bound:
-    """The errors of the inputs; what a stride skips takes no product."""
+def gradient_of_input(layer: Layer, alike: bool = False) -> Bound:
+    """The errors of the inputs; what a stride skips takes no product.
+
+    alike   the errors of its outputs are the same in every pixel: one pixel's products
+    """
     errors, inputs = values(layer.output), values(layer.input)
     assert layer.kernel is not None and layer.stride is not None
     end = Bound(outputs=inputs * ERROR)
     if layer.op == "dwconv2d":
         return windows(errors, layer.kernel) + end + Bound(packing=errors * WIDENED)
     weights = layer.macs / (errors // layer.output[2])
-    return dense(layer.macs) + end + Bound(packing=weights * SCALED)
+    if alike:
+        return Bound(products=weights, operands=weights * WEIGHED, outputs=inputs * ALIKE)
+    return dense(layer.macs, layer.macs / inputs) + end + Bound(packing=weights * SCALED)
 
 
 def gradient_of_weights(macs: int, layer: Layer, weights: int) -> Bound:
     """weights: those that are trained."""
     saved = macs / layer.output[2]
-    return dense(macs) + Bound(packing=saved + values(layer.output) * WIDENED, outputs=weights * UPDATED)
+    packing = saved + values(layer.output) * WIDENED
+    return dense(macs, macs / weights) + Bound(packing=packing, outputs=weights * UPDATED)
 
 
 def gradient_of_bias(layer: Layer) -> Bound:

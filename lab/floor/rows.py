@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from microtrain.base.plan import Layer, Plan, Step
 
@@ -28,11 +29,12 @@ class Row:
 
 def rows(plan: Plan, found: Measured, phase: str) -> list[Row]:
     """Of what kernels of convolutions did in an inference or a step, in the order of the plan."""
-    layers = {row.layer: row for row in plan.layers}
+    layers, alike = {row.layer: row for row in plan.layers}, in_front_of_a_pool(plan)
     done = list(_forward(plan, phase == "step"))
     if phase == "step":
         for step in plan.steps:
-            bound = _backward(step, layers[step.layer]) if step.phase == "backward" else None
+            backward = step.phase == "backward"
+            bound = _backward(step, layers[step.layer], step.layer in alike) if backward else None
             if bound:
                 done.append((step.op, step.layer, step.macs, bound))
     return [Row(op, name, macs, bound, found.by_layer[op, name]) for op, name, macs, bound in done]
@@ -44,12 +46,21 @@ def _forward(plan: Plan, step: bool) -> Iterator[tuple[str, str, int, Bound]]:
             yield layer.op, layer.layer, layer.macs, forward(layer, step and layer.mask_bytes > 0)
 
 
-def _backward(step: Step, layer: Layer) -> Bound | None:
+def in_front_of_a_pool(plan: Plan) -> set[str]:
+    """Pointwise layers in front of a global average pool: where no output saturated, errors are alike."""
+    return {
+        before.layer
+        for before, pool in pairwise(plan.layers)
+        if pool.op == "avgpool" and pool.output[:2] == (1, 1) and before.kernel == (1, 1)
+    }
+
+
+def _backward(step: Step, layer: Layer, alike: bool) -> Bound | None:
     """None: a kernel that is no convolution's."""
     if step.op == "bias_update":
         return gradient_of_bias(layer)
     if step.op.endswith("conv2d_bwd_x"):
-        return gradient_of_input(layer)
+        return gradient_of_input(layer, alike)
     if step.op.endswith("conv2d_bwd_w"):
         return gradient_of_weights(step.macs, layer, weights_trained(layer))
     return None

@@ -38,7 +38,7 @@ ALWAYS_INLINE struct channel channel_of(const struct error_s8 *e, const struct c
 /* Real gradient of 1 in a sum of channel ch, behind the clamp. */
 ALWAYS_INLINE float channel_unit(const struct clamp *clamp, uint32_t ch, float unit)
 {
-#if KERNELS_MVE
+#if KERNELS_DSP
     return clamp->m ? unit * multiplier_of(clamp->m[ch]) : unit;
 #else
     return clamp->m ? unit * multiplier_f32(clamp->m[ch]) : unit;

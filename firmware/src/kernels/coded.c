@@ -38,11 +38,11 @@ static uint32_t rows_bytes(const struct coding *c)
 }
 
 /* Without places in scratch. */
-static struct coding coding_of(const struct conv2d *p, const struct coded_weights *w, int masked)
+static struct coding coding_of(const struct conv2d *p, const struct coded_weights *w)
 {
     struct coding c = {.p = p, .w = w, .k = (uint32_t)p->kh * p->kw * p->c_in};
     c.pixels = (uint32_t)p->h_out * p->w_out;
-    c.at_once = KERNELS_DSP && !KERNELS_MVE && !masked && c.pixels >= FEW_LANES && c.k >= 4;
+    c.at_once = KERNELS_DSP && !KERNELS_MVE && c.pixels >= FEW_LANES && c.k >= 4;
     c.lanes = most_lanes(c.pixels, c.k);
     uint32_t fit = TILES_BYTES / tile_bytes(c.k, c.lanes), spans = (c.pixels + c.lanes - 1) / c.lanes;
     c.tiles = least(least(fit ? fit : 1, spans), TILES);
@@ -52,7 +52,7 @@ static struct coding coding_of(const struct conv2d *p, const struct coded_weight
 
 uint32_t cconv2d_fwd_scratch(const struct conv2d *p)
 {
-    const struct coding c = coding_of(p, NULL, 0);
+    const struct coding c = coding_of(p, NULL);
     return c.tiles * (tile_bytes(c.k, c.lanes) + 4 * BLOCK * c.lanes) + rows_bytes(&c);
 }
 
@@ -149,14 +149,6 @@ static void put_sums(const struct coding *c, const struct span *at, const int32_
         uint32_t pixel = at->first + lane, bits = 0;
         int8_t *to = y + pixel * p->c_out + o;
         uint8_t *byte = mask ? mask + pixel * mask_stride(p->c_out) + o / 8 : NULL;
-#if KERNELS_DSP
-        if (byte && n == BLOCK) {
-            int32_t offset = multiplier_offset(p->y_zero);
-            at->lanes == LANES ? requantize6_masked(sums + lane, p->m + o, to, offset, 1, byte)
-                               : requantize4_masked(sums + lane, p->m + o, to, offset, 1, byte);
-            continue;
-        }
-#endif
         for (uint32_t i = 0; i < n; i++) {
             int32_t v = requantize_wide(sums[i * at->lanes + lane], p->m[o + i], p->y_zero), q = saturate8(v);
             to[i] = (int8_t)q;
@@ -168,18 +160,36 @@ static void put_sums(const struct coding *c, const struct span *at, const int32_
     }
 }
 
-/* Outputs o .. o + n of the span from decoded rows, where that is at_once. */
-static void put_rows(const struct coding *c, const struct span *at, const int16_t *tile, uint32_t o, uint32_t n,
-                     const int32_t *b, int8_t *y)
+/* Outputs o .. o + n of the span from decoded rows, where that is at_once. bits: of the rows' masks, or NULL. */
+static void put_rows(const struct coding *c, const struct span *at, int16_t *tile, uint32_t o, uint32_t n,
+                     const int32_t *b, int8_t *y, uint8_t *bits)
 {
 #if KERNELS_DSP && !KERNELS_MVE
     const struct conv2d *p = c->p;
     struct dot_put put = {.offset = multiplier_offset(p->y_zero), .c = p->c_out, .m = p->m + o, .from = b + o};
     put.y = y + at->first * p->c_out + o;
+    if (bits) {
+        put.bits = bits;
+        at->lanes == LANES ? dot6_put_masked(tile, c->bytes, c->k, n, &put)
+                           : dot4_put_masked(tile, c->bytes, c->k, n, &put);
+        return;
+    }
     put.y3 = put.y + 3 * p->c_out;
     at->lanes == LANES ? dot6_put(tile, c->bytes, c->k, n, &put) : dot4_put(tile, c->bytes, c->k, n, &put);
 #else
-    (void)c, (void)at, (void)tile, (void)o, (void)n, (void)b, (void)y;
+    (void)c, (void)at, (void)tile, (void)o, (void)n, (void)b, (void)y, (void)bits;
+#endif
+}
+
+/* Masks of outputs o .. o + n, BLOCK at most, of such a span. */
+static void put_bits(const struct coding *c, const struct span *at, uint32_t o, uint32_t n, uint8_t *bits,
+                     uint8_t *mask)
+{
+#if KERNELS_DSP && !KERNELS_MVE
+    uint32_t stride = mask_stride(c->p->c_out);
+    put_masks_of(bits, n, at->lanes, mask + at->first * stride + o / 8, stride);
+#else
+    (void)c, (void)at, (void)o, (void)n, (void)bits, (void)mask;
 #endif
 }
 
@@ -194,11 +204,15 @@ static void put_block(const struct coding *c, uint32_t first, uint32_t o, uint32
         struct span at;
         for (uint32_t i = 0, pixel = first; i < c->tiles && pixel < c->pixels; i++, pixel = at.first + at.live) {
             at = span_at(pixel, c->pixels, c->k);
+            int32_t *sums = c->sums + i * block;
             if (c->at_once) {
-                put_rows(c, &at, c->tile + i * tile, o + row, count, b, y);
+                uint8_t *bits = mask ? (uint8_t *)sums : NULL;
+                put_rows(c, &at, c->tile + i * tile, o + row, count, b, y, bits ? bits + row : NULL);
+                if (bits && row + count == n) {
+                    put_bits(c, &at, o, n, bits, mask);
+                }
                 continue;
             }
-            int32_t *sums = c->sums + i * block;
             sum_rows(c, &at, c->tile + i * tile, count, b + o + row, sums + row * at.lanes);
             if (row + count == n) {
                 put_sums(c, &at, sums, o, n, y, mask);
@@ -222,7 +236,7 @@ static uint32_t pack_spans(const struct coding *c, const int8_t *x, uint32_t fir
 void cconv2d_fwd_s8(const struct conv2d *p, const struct coded_weights *w, const int8_t *x, const int32_t *b, int8_t *y,
                     uint8_t *mask, void *scratch PACED)
 {
-    struct coding c = coding_of(p, w, mask != NULL);
+    struct coding c = coding_of(p, w);
     c.tile = scratch;
     c.sums = (int32_t *)(void *)((int8_t *)scratch + c.tiles * tile_bytes(c.k, c.lanes));
     c.bytes = (int8_t *)(c.sums + c.tiles * BLOCK * c.lanes);
@@ -230,7 +244,7 @@ void cconv2d_fwd_s8(const struct conv2d *p, const struct coded_weights *w, const
     for (uint32_t i = PACE_OUTER(), end; i < c.pixels; i = end, o = 0) {
         end = pack_spans(&c, x, i);
         for (uint32_t n; o < p->c_out; o += n) {
-            n = least(p->c_out - o, c.at_once ? c.rows : (uint32_t)BLOCK);
+            n = least(p->c_out - o, c.at_once && !mask ? c.rows : (uint32_t)BLOCK);
             if (PACE_STOP(i, o, n * c.tiles * c.lanes * (c.k + WORK_OUTPUT))) {
                 return;
             }

@@ -78,7 +78,7 @@ void cconv2d_bwd_x_s8(const struct conv2d *p, const struct coded_weights *w, con
                       const struct clamp *clamp, const struct error_s8 *ex, void *scratch PACED)
 {
     uint32_t lanes = most_lanes(p->c_in, p->c_out);
-    struct columns col = {.p = p, .codes = w, .ey = ey->q, .sums = scratch};
+    struct columns col = {.p = p, .codes = w, .ey = ey->q, .sums = scratch, .alike = are_alike(p, ey->q)};
     int16_t *r = (int16_t *)(void *)(col.sums + lanes * strip_pixels(p));
     col.tile = r + round_up4(2u * p->c_out) / 2;
     col.decoded = (int8_t *)(col.tile + tile_bytes(p->c_out, lanes) / 2);

@@ -3,6 +3,7 @@
 #include "kernels/conv2d.h"
 
 #include "dense.h"
+#include "narrow.h"
 #include "requantize.h"
 
 /* One of the two weight matrices and the input channels it is for. */
@@ -34,9 +35,10 @@ ALWAYS_INLINE void fetch_pixels(const int8_t *x, uint32_t pixels, uint32_t c, co
         return;
     }
     for (; pixels; pixels--, x += c) {
-        for (uint32_t i = 0; i < part->count; i++) {
-            *bytes++ = x[part->order[i]];
-        }
+        const uint16_t *order = part->order, *end = order + part->count;
+        do {
+            *bytes++ = x[*order++];
+        } while (order != end);
     }
 }
 
@@ -68,7 +70,9 @@ static void fetch_field(const struct conv2d *p, const int8_t *x, struct corner a
     int32_t first_y = at.y < 0 ? -at.y : 0, last_y = p->h_in - at.y < p->kh ? p->h_in - at.y : p->kh;
     int32_t first_x = at.x < 0 ? -at.x : 0, last_x = p->w_in - at.x < p->kw ? p->w_in - at.x : p->kw;
     uint32_t row = p->kw * part->count;
-    fill_bytes(bytes, p->x_zero, p->kh * row);
+    if (last_y - first_y < p->kh || last_x - first_x < p->kw) {
+        fill_bytes(bytes, p->x_zero, p->kh * row);
+    }
     if (last_x > first_x) {
         bytes += (uint32_t)first_y * row + (uint32_t)first_x * part->count;
         x += ((at.y + first_y) * p->w_in + at.x + first_x) * p->c_in;
@@ -232,12 +236,16 @@ struct field {
 void pack6_fields(int16_t *tile, const struct field *fields, uint32_t minus_zero);
 
 /* Packs six such fields from where they lie in x, and from `bytes` those that see padding. */
-static void pack_fields(const struct conv2d *p, const int8_t *x, struct corner at, const struct part *part,
-                        int8_t *bytes, int16_t *tile)
+NEVER_INLINE void pack_fields(const struct conv2d *p, const int8_t *x, struct corner at, const struct part *part,
+                              int8_t *bytes, int16_t *tile)
 {
     struct field fields[LANES];
-    int32_t step = 3 * p->w_in;
-    for (uint32_t lane = 0; lane < LANES; lane++, next_corner(p, &at)) {
+    int32_t step = 3 * p->w_in, inside = is_inside(p, at, LANES);
+    const int8_t *from = x + at.y * step + 3 * at.x;
+    for (uint32_t lane = 0; inside && lane < LANES; lane++, from += 3 * p->stride_w) {
+        fields[lane] = (struct field){from, (uint32_t)step};
+    }
+    for (uint32_t lane = 0; !inside && lane < LANES; lane++, next_corner(p, &at)) {
         fields[lane] = (struct field){x + at.y * step + 3 * at.x, (uint32_t)step};
         if (!is_inside(p, at, 1)) {
             fetch_field(p, x, at, part, bytes);
@@ -292,15 +300,7 @@ static void pack_pixels(const struct conv2d *p, const int8_t *x, const struct pa
 static void put_lane(const int32_t *sums, uint32_t lanes, const int32_t *m, int32_t zero, uint32_t n, int8_t *y,
                      uint8_t *mask)
 {
-    uint32_t i = 0;
-#if KERNELS_DSP
-    if (mask && n >= 8) {
-        i = n & ~7u;
-        lanes == LANES ? requantize6_masked(sums, m, y, multiplier_offset(zero), n / 8, mask)
-                       : requantize4_masked(sums, m, y, multiplier_offset(zero), n / 8, mask);
-    }
-#endif
-    for (; i < n; i += 8) {
+    for (uint32_t i = 0; i < n; i += 8) {
         const int32_t *from = sums + i * lanes;
         uint32_t bits = n - i < 8 ? put_outputs(from, lanes, m + i, zero, n - i, y + i)
                                   : put_outputs(from, lanes, m + i, zero, 8, y + i);
@@ -337,33 +337,45 @@ static void put_block(const struct conv2d *p, const struct outputs *out, uint32_
     put_lanes(p, out, o, n, y, mask);
 }
 
-/* True where put_rows() can end with this part: whole spans without a mask. */
-static int is_put_at_once(const struct outputs *out, const struct part *last, const uint8_t *mask)
+/* True where put_rows() can end with this part: whole spans. */
+static int is_put_at_once(const struct outputs *out, const struct part *last)
 {
-    return KERNELS_DSP && !mask && out->at.live == out->at.lanes && last->k >= 4;
+    return KERNELS_DSP && out->at.live == out->at.lanes && last->k >= 4;
 }
 
 /* Output channels o .. o + n of the span from the sums of their last part, which are requantized while they are in
- * registers. They are added to the biases or, with two parts, to out->sums. */
+ * registers. They are added to the biases or, with two parts, to out->sums. With a mask n is at most BLOCK. */
 ALWAYS_INLINE void put_rows(const struct conv2d *p, const struct outputs *out, const struct part part[2], uint32_t o,
-                            uint32_t n, const int32_t *b, int8_t *y)
+                            uint32_t n, const int32_t *b, int8_t *y, uint8_t *mask)
 {
 #if KERNELS_DSP
     int both = part[0].k && part[1].k, six = out->at.lanes == LANES;
     const struct part *last = part[1].k ? &part[1] : &part[0];
-    const int16_t *tile = out->tile + (both ? round_up4(part[0].k) * out->at.lanes : 0);
+    int16_t *tile = out->tile + (both ? round_up4(part[0].k) * out->at.lanes : 0);
     const int8_t *w = last->w + o * last->k;
     struct dot_put put = {.offset = multiplier_offset(p->y_zero), .c = p->c_out, .m = p->m + o};
     put.y = y + out->at.first * p->c_out + o;
     put.y3 = put.y + 3 * p->c_out;
     put.from = both ? out->sums : b + o;
-    if (both) {
-        six ? dot6_add_put(tile, w, last->k, n, &put) : dot4_add_put(tile, w, last->k, n, &put);
-    } else {
-        six ? dot6_put(tile, w, last->k, n, &put) : dot4_put(tile, w, last->k, n, &put);
+    if (!mask) {
+        if (both) {
+            six ? dot6_add_put(tile, w, last->k, n, &put) : dot4_add_put(tile, w, last->k, n, &put);
+        } else {
+            six ? dot6_put(tile, w, last->k, n, &put) : dot4_put(tile, w, last->k, n, &put);
+        }
+        return;
     }
+    uint32_t stride = mask_stride(p->c_out);
+    mask += out->at.first * stride + o / 8;
+    put.bits = (uint8_t *)out->sums;
+    if (both) {
+        six ? dot6_add_put_masked(tile, w, last->k, n, &put) : dot4_add_put_masked(tile, w, last->k, n, &put);
+    } else {
+        six ? dot6_put_masked(tile, w, last->k, n, &put) : dot4_put_masked(tile, w, last->k, n, &put);
+    }
+    put_masks_of(put.bits, n, out->at.lanes, mask, stride);
 #else
-    (void)p, (void)out, (void)part, (void)o, (void)n, (void)b, (void)y;
+    (void)p, (void)out, (void)part, (void)o, (void)n, (void)b, (void)y, (void)mask;
 #endif
 }
 
@@ -374,8 +386,8 @@ NEVER_INLINE void put_span(const struct conv2d *p, const struct part part[2], co
     int both = part[0].k && part[1].k;
     const struct part *first = part[0].k ? &part[0] : &part[1], *last = both ? &part[1] : first;
     const int16_t *tile = out->tile, *second = tile + round_up4(part[0].k) * out->at.lanes;
-    int at_once = is_put_at_once(out, last, mask);
-    uint32_t most = AT_ONCE(at_once && !both ? p->c_out : (uint32_t)BLOCK);
+    int at_once = is_put_at_once(out, last);
+    uint32_t most = AT_ONCE(at_once && !both && !mask ? p->c_out : (uint32_t)BLOCK);
     for (uint32_t o = PACE_INNER(), n; o < p->c_out; o += n) {
         n = p->c_out - o < most ? p->c_out - o : most;
         if (PACE_STOP(out->at.first, o, n * out->at.live * (part[0].k + part[1].k + WORK_OUTPUT))) {
@@ -385,7 +397,7 @@ NEVER_INLINE void put_span(const struct conv2d *p, const struct part part[2], co
             dot_rows(tile, out->at.lanes, first->w + o * first->k, first->k, n, b + o, out->sums);
         }
         if (at_once) {
-            put_rows(p, out, part, o, n, b, y);
+            put_rows(p, out, part, o, n, b, y, mask);
             continue;
         }
         if (both) {
@@ -397,13 +409,37 @@ NEVER_INLINE void put_span(const struct conv2d *p, const struct part part[2], co
 
 #if KERNELS_DSP
 
+/* Pixels of narrow_put() for which a layer's scratch has room, or 0 where the layer is not for it. */
+static uint32_t narrow_pixels(const struct conv2d *p, const struct part *part)
+{
+    uint32_t room = conv2d_fwd_scratch(p) / NARROW_BYTES & ~3u;
+    int fits = is_pointwise(p) && !part->order && part->k == NARROW && output_pixels(p) % 4 == 0;
+    return fits && room >= 4 * FEW_LANES ? room : 0;
+}
+
+/* conv2d_fwd_s8() of such a layer without a mask, `most` pixels at a time. */
+static void put_narrow(const struct conv2d *p, const int8_t *x, const struct part *part, const int32_t *b, int8_t *y,
+                       uint32_t most, int16_t *scratch)
+{
+    struct narrow put = {.w = part->w, .b = b, .m = p->m, .y = y, .channels = p->c_out, .c = p->c_out};
+    put.offset = multiplier_offset(p->y_zero);
+    for (uint32_t left = output_pixels(p), n; left; left -= n, x += n * NARROW, put.y += n * p->c_out) {
+        n = left < most ? left : most;
+        narrow_pack(scratch, x, n, halves_of(-p->x_zero));
+        narrow_put(scratch, n, &put);
+    }
+}
+
 /* conv2d_fwd_s8() of whole spans with one weight matrix and no mask, the usual case. */
 static void put_plain(const struct conv2d *p, const int8_t *x, const struct part *part, const int32_t *b,
                       struct outputs *out, int8_t *y)
 {
     uint32_t pixels = output_pixels(p), c = p->c_out, minus = halves_of(-p->x_zero);
     uint32_t groups = is_pointwise(p) && !part->order && (part->k & 3u) == 0 ? part->k / 4 : 0;
-    struct dot_put put = {.offset = multiplier_offset(p->y_zero), .c = c, .from = b, .m = p->m};
+    struct dot_put put = {.offset = multiplier_offset(p->y_zero), .c = c, .from = b, .m = p->m, .w = part->w};
+    put.step = p->c_in;
+    put.groups = groups;
+    put.minus_zero = minus;
     for (uint32_t i = 0; i < pixels; i = out->at.first + out->at.live) {
         out->at = span_at(i, pixels, part->k);
         const int8_t *from = x + out->at.first * p->c_in;
@@ -411,7 +447,11 @@ static void put_plain(const struct conv2d *p, const int8_t *x, const struct part
         put.y3 = put.y + 3 * c;
         if (out->at.lanes == LANES) {
             groups ? pack6(out->tile, from, p->c_in, groups, minus) : pack_pixels(p, x, part, out, out->tile);
+            uint32_t tiles = groups && pixels - i >= LANES ? (pixels - i) / LANES : 1;
+            put.tiles = tiles - 1;
+            put.x = from + LANES * p->c_in;
             dot6_put(out->tile, part->w, part->k, c, &put);
+            out->at.first += (tiles - 1) * LANES;
         } else {
             groups ? pack4(out->tile, from, p->c_in, groups, minus) : pack_pixels(p, x, part, out, out->tile);
             dot4_put(out->tile, part->w, part->k, c, &put);
@@ -431,7 +471,12 @@ void conv2d_fwd_s8(const struct conv2d *p, const int8_t *x, const struct split_w
 #if KERNELS_DSP
     const struct part *only = part[1].k ? &part[1] : &part[0];
     if (!mask && only->k >= 4 && (part[0].k == 0 || part[1].k == 0) && pixels >= FEW_LANES && !PACE_IS_ON()) {
-        put_plain(p, x, only, b, &out, y);
+        uint32_t narrow = narrow_pixels(p, only);
+        if (narrow) {
+            put_narrow(p, x, only, b, y, narrow, scratch);
+        } else {
+            put_plain(p, x, only, b, &out, y);
+        }
         return;
     }
 #endif

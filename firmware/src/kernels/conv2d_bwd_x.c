@@ -24,6 +24,7 @@ struct columns {
     int16_t *tile;    /* of one tap: c_out values */
     int32_t *sums;    /* [strip][lanes] */
     struct span at;   /* columns of the weight matrix */
+    int alike;        /* every pixel has the same errors */
 };
 
 static uint32_t input_pixels(const struct conv2d *p)
@@ -57,6 +58,27 @@ static float align_errors(const struct conv2d *p, const float *scale, int16_t *r
         r[o] = (int16_t)(largest > 0.0f ? round_nearest(scale[o] / largest * one) : 0);
     }
     return largest / one;
+}
+
+/* True where a pointwise kernel's errors are the same in all pixels, as those behind a global average pool are where
+ * nothing saturated: then their sums are, too. Ends with the first that differs. */
+NEVER_INLINE int are_alike(const struct conv2d *p, const int8_t *ey)
+{
+    uint32_t c = p->c_out, i = 0, n = (input_pixels(p) - 1) * c;
+    if (!is_pointwise(p) || n == 0) {
+        return 0;
+    }
+    for (; i + 4 <= n; i += 4) {
+        if (load_u32(ey + i) != load_u32(ey + i + c)) {
+            return 0;
+        }
+    }
+    for (; i < n; i++) {
+        if (ey[i] != ey[i + c]) {
+            return 0;
+        }
+    }
+    return 1;
 }
 
 static uint32_t taps_of(const struct conv2d *p)
@@ -129,7 +151,12 @@ static void sums_strip(const struct columns *col, uint32_t first, uint32_t n)
 {
     const struct conv2d *p = col->p;
     if (is_pointwise(p)) {
-        dot_rows(col->tile, col->at.lanes, col->ey + first * p->c_out, p->c_out, n, NULL, col->sums);
+        uint32_t done = col->alike ? 1 : n;
+        dot_rows(col->tile, col->at.lanes, col->ey + first * p->c_out, p->c_out, done, NULL, col->sums);
+        for (uint32_t more; done < n; done += more) {
+            more = n - done < done ? n - done : done;
+            memcpy(col->sums + done * col->at.lanes, col->sums, more * col->at.lanes * sizeof *col->sums);
+        }
         return;
     }
     fill_bytes(col->sums, 0, n * col->at.lanes * sizeof *col->sums);
@@ -148,7 +175,7 @@ struct joint {
 };
 
 /* channel_gain() of input channel ch. */
-static float joint_gain(const struct joint *to, uint32_t ch, float peak)
+ALWAYS_INLINE float joint_gain(const struct joint *to, uint32_t ch, float peak)
 {
     return channel_gain(peak, channel_unit(to->clamp, ch, to->unit), &to->ex->scale[ch]);
 }
@@ -189,6 +216,46 @@ static void put_neighbours(const struct columns *col, const struct joint *to)
     }
 }
 
+#ifndef CODED
+
+/* The factors of weights where all pixels have the same errors, in the place of a tile. */
+static void weigh_errors(const struct columns *col)
+{
+    for (uint32_t o = 0; o < col->p->c_out; o++) {
+        col->tile[o] = (int16_t)(col->r[o] * col->ey[o]);
+    }
+}
+
+/* put_neighbours() behind weigh_errors(): the errors of a channel are 0 or all the same. */
+NEVER_INLINE void put_alike(const struct columns *col, const struct joint *to)
+{
+    uint32_t pixels = input_pixels(col->p), c = col->p->c_in, at = col->at.first, lanes = col->at.lanes, passing = 0;
+    const struct channel ch = channel_of(to->ex, to->clamp, c, at);
+    const uint32_t second = (ch.bit + lanes - 1) / 8;
+    const uint8_t *mask = ch.mask;
+    int8_t errors[8] = {0}, *q = ch.q;
+    lanes == LANES ? weighted_columns6(col->w, col->count, col->tile, col->p->c_out, col->sums)
+                   : weighted_columns4(col->w, col->count, col->tile, col->p->c_out, col->sums);
+    for (uint32_t i = pixels; i; i--, mask += ch.mask_step) {
+        passing |= mask[0] | (uint32_t)mask[second] << 8;
+    }
+    for (uint32_t j = 0; j < lanes; j++) {
+        int32_t sum = passing >> (ch.bit + j) & 1u ? col->sums[j] : 0;
+        errors[j] = channel_q(sum, joint_gain(to, at + j, (float)larger_magnitude(0, sum)));
+    }
+    uint32_t first = load_u32(errors), last = load_u32(errors + 4);
+    mask = ch.mask;
+    for (uint32_t i = pixels; i; i--, mask += ch.mask_step, q += c) {
+        uint32_t bits = (mask[0] | (uint32_t)mask[second] << 8) >> ch.bit;
+        store_u32(q, first & bytes_of(bits & 15u));
+        if (lanes == LANES) {
+            uint16_t two = (uint16_t)(last & bytes_of(bits >> 4 & 3u));
+            memcpy(q + 4, &two, sizeof two);
+        }
+    }
+}
+
+#endif
 #endif
 
 #if KERNELS_MVE
@@ -220,31 +287,33 @@ NEVER_INLINE void put_four_columns(const struct columns *col, const struct joint
 
 #endif
 
+/* Channel of the span's lane j, column i of channel order[i]. */
+ALWAYS_INLINE struct channel channel_at(const struct columns *col, const uint16_t *order, const struct joint *to,
+                                        uint32_t j)
+{
+    uint32_t i = col->at.first + j;
+    return channel_of(to->ex, to->clamp, col->p->c_in, order ? order[i] : i);
+}
+
 /* Sums of pixels first .. first + n of the span, masked; peak[lane] grows to the largest magnitude. */
-static void mask_strip(const struct columns *col, const struct channel *ch, uint32_t first, uint32_t n, int32_t *peak)
+static void mask_strip(const struct columns *col, const uint16_t *order, const struct joint *to, uint32_t first,
+                       uint32_t n, int32_t *peak)
 {
     sums_strip(col, first, n);
     for (uint32_t j = 0; j < col->at.live; j++) {
-        peak[j] = channel_mask(ch[j], first, n, col->sums + j, col->at.lanes, peak[j]);
+        const struct channel ch = channel_at(col, order, to, j);
+        peak[j] = channel_mask(ch, first, n, col->sums + j, col->at.lanes, peak[j]);
     }
 }
 
-/* Errors of the span's channels, column i of channel order[i]: peak over all pixels, then rounding. */
+/* Errors of the span's channels: peak over all pixels, then rounding. */
 NEVER_INLINE void put_columns(const struct columns *col, const uint16_t *order, const struct joint *to)
 {
     uint32_t pixels = input_pixels(col->p), strip = strip_pixels(col->p);
-#if KERNELS_MVE
-    struct channel ch[LANES]; /* not cleared first: that takes longer than a few pixels */
-#else
-    struct channel ch[LANES] = {{0}};
-#endif
     int32_t peak[LANES] = {0};
     float gain[LANES];
-    for (uint32_t j = 0, i = col->at.first; j < col->at.live; j++, i++) {
-        ch[j] = channel_of(to->ex, to->clamp, col->p->c_in, order ? order[i] : i);
-    }
     for (uint32_t i = 0; i < pixels; i += strip) {
-        mask_strip(col, ch, i, pixels - i < strip ? pixels - i : strip, peak);
+        mask_strip(col, order, to, i, pixels - i < strip ? pixels - i : strip, peak);
     }
     for (uint32_t j = 0, i = col->at.first; j < col->at.live; j++, i++) {
         gain[j] = joint_gain(to, order ? order[i] : i, (float)peak[j]);
@@ -252,10 +321,11 @@ NEVER_INLINE void put_columns(const struct columns *col, const uint16_t *order, 
     for (uint32_t i = 0; i < pixels; i += strip) {
         uint32_t n = pixels - i < strip ? pixels - i : strip;
         if (pixels > strip) {
-            mask_strip(col, ch, i, n, peak);
+            mask_strip(col, order, to, i, n, peak);
         }
         for (uint32_t j = 0; j < col->at.live; j++) {
-            channel_write(ch[j], i, n, col->sums + j, col->at.lanes, gain[j]);
+            const struct channel ch = channel_at(col, order, to, j);
+            channel_write(ch, i, n, col->sums + j, col->at.lanes, gain[j]);
         }
     }
 }
@@ -275,6 +345,13 @@ static void put_part(struct columns *col, const int8_t *w, uint32_t count, const
                      const struct joint *to PACED)
 {
     col->count = count;
+    int weighed = 0;
+#if KERNELS_DSP && !KERNELS_MVE && !defined(CODED)
+    if (col->alike && !order && count >= FEW_LANES) { /* all spans are full */
+        weigh_errors(col);
+        weighed = 1;
+    }
+#endif
     for (uint32_t i = PACE_OUTER(); i < count; i = col->at.first + col->at.live) {
         col->at = span_at(i, count, col->p->c_out);
 #if KERNELS_MVE
@@ -287,7 +364,7 @@ static void put_part(struct columns *col, const int8_t *w, uint32_t count, const
             return;
         }
         col->w = w + col->at.first;
-        if (is_pointwise(col->p)) {
+        if (is_pointwise(col->p) && !weighed) {
             pack_tap(col, 0);
         }
 #if KERNELS_MVE
@@ -296,6 +373,12 @@ static void put_part(struct columns *col, const int8_t *w, uint32_t count, const
             continue;
         }
 #elif KERNELS_DSP
+#ifndef CODED
+        if (weighed) {
+            put_alike(col, to);
+            continue;
+        }
+#endif
         if (!order && col->at.live == col->at.lanes) {
             put_neighbours(col, to);
             continue;
@@ -311,7 +394,7 @@ void conv2d_bwd_x_s8(const struct conv2d *p, const struct error_s8 *ey, const st
                      const struct clamp *clamp, const struct error_s8 *ex, void *scratch PACED)
 {
     uint32_t lanes = most_lanes(p->c_in, p->c_out), frozen = (uint32_t)p->c_in - w->c_trained;
-    struct columns col = {.p = p, .ey = ey->q, .sums = scratch};
+    struct columns col = {.p = p, .ey = ey->q, .sums = scratch, .alike = are_alike(p, ey->q)};
     int16_t *r = (int16_t *)(void *)(col.sums + lanes * strip_pixels(p));
     col.tile = r + round_up4(2u * p->c_out) / 2;
     col.r = r;

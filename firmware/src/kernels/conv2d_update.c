@@ -214,48 +214,29 @@ ALWAYS_INLINE float qas_of(const struct trained_bias *bias, uint32_t ch)
 
 #if KERNELS_DSP
 
-/* Adds the errors of one pixel's four channels to two of them in `even` and two in `odd`. */
-ALWAYS_INLINE void add_errors(const int8_t *q, int16x2_t *even, int16x2_t *odd)
-{
-    uint32_t word = load_u32(q);
-    *even = __sxtab16(*even, (int8x4_t)word);
-    *odd = (int16x2_t)widen_13_add(*odd, word);
-}
+/* What update_armv7em.S, whose order this is, needs of the channels that it goes on with. */
+struct four_biases {
+    const int8_t *q; /* of pixel 0 */
+    uint32_t c, pixels;
+    const float *scale, *qas;
+    const int32_t *base, *m;
+    int16_t *delta;
+    int32_t limit;
+    float lr;
+    uint32_t hashed; /* what hash32() makes the noise of their first two */
+};
 
-/* sum_errors() of four channels; a half word holds the sum of 256 errors. */
-static void sum_four(const int8_t *q, uint32_t pixels, uint32_t c, int32_t *sums)
-{
-    for (uint32_t n; pixels; pixels -= n) {
-        int16x2_t even = 0, odd = 0;
-        n = pixels < 256 ? pixels : 256;
-        uint32_t i = n;
-        for (; i >= 4; i -= 4, q += 4 * c) {
-            add_errors(q, &even, &odd);
-            add_errors(q + c, &even, &odd);
-            add_errors(q + 2 * c, &even, &odd);
-            add_errors(q + 3 * c, &even, &odd);
-        }
-        for (; i; i--, q += c) {
-            add_errors(q, &even, &odd);
-        }
-        sums[0] += (int16_t)even;
-        sums[1] += (int16_t)odd;
-        sums[2] += even >> 16;
-        sums[3] += odd >> 16;
-    }
-}
+/* Updates fours of channels, at least one, and moves `at` behind them. */
+void descend_biases(struct four_biases *at, uint32_t fours);
+
+/* b[] of so many fours of the first channels. */
+void expand_biases(const struct trained_bias *bias, int32_t *b, uint32_t fours);
 
 #endif
 
 /* sums[ch] += the errors of all pixels, for n channels. */
 static void sum_errors(const int8_t *q, uint32_t pixels, uint32_t c, uint32_t n, int32_t *sums)
 {
-#if KERNELS_DSP
-    if (n == 4) {
-        sum_four(q, pixels, c, sums);
-        return;
-    }
-#endif
     for (; pixels; pixels--, q += c) {
         for (uint32_t ch = 0; ch < n; ch++) {
             sums[ch] += q[ch];
@@ -275,7 +256,14 @@ ALWAYS_INLINE int32_t base_of(const struct trained_bias *bias, uint32_t ch, uint
 
 void bias_expand_s32(uint32_t c, const struct trained_bias *bias, int32_t *b)
 {
-    for (uint32_t ch = 0; ch < c; ch++) {
+    uint32_t ch = 0;
+#if KERNELS_DSP
+    if (c >= 4 && !bias->lean) {
+        ch = c & ~3u;
+        expand_biases(bias, b, c / 4);
+    }
+#endif
+    for (; ch < c; ch++) {
         uint32_t shift = bias_shift(bias->m[ch]);
         b[ch] = base_of(bias, ch, shift) + bias->delta[ch] * (1 << shift);
     }
@@ -300,11 +288,40 @@ ALWAYS_INLINE void descend_bias(const struct error_s8 *ey, const struct trained_
     bias->delta[ch] = (int16_t)(delta > most ? most : delta < least ? least : delta);
 }
 
+#if KERNELS_DSP
+
+static struct four_biases four_biases_at(uint32_t pixels, uint32_t c, const struct error_s8 *ey,
+                                         const struct trained_bias *bias, float lr, uint32_t key, uint32_t ch)
+{
+    struct four_biases at = {.q = ey->q + ch, .c = c, .pixels = pixels, .limit = bias->limit, .lr = lr};
+    at.scale = ey->scale + ch;
+    if (!bias->lean) {
+        at.qas = bias->qas + ch;
+        at.base = bias->base + ch;
+    }
+    at.m = bias->m + ch;
+    at.delta = bias->delta + ch;
+    at.hashed = key + (ch >> 1) * 0x9e3779b9u;
+    return at;
+}
+
+#endif
+
 void bias_update_s32(uint32_t pixels, uint32_t c, const struct error_s8 *ey, const struct trained_bias *bias,
                      const struct sgd *sgd PACED)
 {
-    uint32_t key = random_key(sgd->seed, sgd->step, bias->id);
-    for (uint32_t ch = PACE_OUTER(); ch < c; ch += 4) {
+    uint32_t ch = PACE_OUTER(), key = random_key(sgd->seed, sgd->step, bias->id);
+#if KERNELS_DSP
+    struct four_biases at = four_biases_at(pixels, c, ey, bias, sgd->lr_bias, key, ch);
+    for (uint32_t n; c - ch >= 4 && !bias->lean; ch += n) {
+        n = PACE_IS_ON() ? 4 : (c - ch) & ~3u;
+        if (PACE_STOP(ch, 0, n * (pixels + WORK_OUTPUT))) {
+            return;
+        }
+        descend_biases(&at, n / 4);
+    }
+#endif
+    for (; ch < c; ch += 4) {
         if (PACE_STOP(ch, 0, 4 * (pixels + WORK_OUTPUT))) {
             return;
         }

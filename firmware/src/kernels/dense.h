@@ -140,20 +140,40 @@ void dot_bytes(const int16_t *tile, uint32_t lanes, const int8_t *rows, uint32_t
 
 /* Where the outputs of rows go, one row a channel; the order is that of dense_armv7em.S. */
 struct dot_put {
-    int32_t offset; /* multiplier_offset() of their zero point */
-    uint32_t c;
-    int8_t *y, *y3;      /* of lanes 0 and 3, all of which are live */
+    int8_t *y; /* of lane 0; all are live */
+    union {
+        int8_t *y3;    /* of lane 3 */
+        uint8_t *bits; /* [rows] of the masked ones: bit `lane` is 1 where its output saturated */
+    };
     const int32_t *from; /* bias of each row, or sums [count][lanes] to add to */
     const int32_t *m;    /* word of each row */
+    int32_t offset;      /* multiplier_offset() of their zero point */
+    uint32_t c;
+    uint32_t tiles; /* dot6_put(): tiles of six pixels behind this one, which follow one another; 0 by the others */
+    const int8_t *w, *x;               /* of such tiles: the first row, and their first pixel */
+    uint32_t step, groups, minus_zero; /* as given to pack6() */
 };
 
 #if KERNELS_DSP && !KERNELS_MVE
 
-/* y[lane * c + i] = output of from[i] + panel . row i, or of from[i][lane] + panel . row i; n >= 4. */
-void dot6_put(const int16_t *tile, const int8_t *rows, uint32_t n, uint32_t count, const struct dot_put *put);
+/* y[lane * c + i] = output of from[i] + panel . row i, or of from[i][lane] + panel . row i; n >= 4. dot6_put() goes on
+ * with put->tiles more tiles, which it packs over the first one; count is c then, and tiles and x are lost. */
+void dot6_put(int16_t *tile, const int8_t *rows, uint32_t n, uint32_t count, struct dot_put *put);
 void dot4_put(const int16_t *tile, const int8_t *rows, uint32_t n, uint32_t count, const struct dot_put *put);
 void dot6_add_put(const int16_t *tile, const int8_t *rows, uint32_t n, uint32_t count, const struct dot_put *put);
 void dot4_add_put(const int16_t *tile, const int8_t *rows, uint32_t n, uint32_t count, const struct dot_put *put);
+
+/* The same, and which of them saturated. put->bits may lie where the sums of put->from do. */
+void dot6_put_masked(const int16_t *tile, const int8_t *rows, uint32_t n, uint32_t count, const struct dot_put *put);
+void dot4_put_masked(const int16_t *tile, const int8_t *rows, uint32_t n, uint32_t count, const struct dot_put *put);
+void dot6_add_put_masked(const int16_t *tile, const int8_t *rows, uint32_t n, uint32_t count,
+                         const struct dot_put *put);
+void dot4_add_put_masked(const int16_t *tile, const int8_t *rows, uint32_t n, uint32_t count,
+                         const struct dot_put *put);
+
+/* sums[lane] = sum over n rows of factors[k] * rows[k * step + lane]: of 6 or 4 lanes. factors: 4-byte aligned. */
+void weighted_columns6(const int8_t *rows, uint32_t step, const int16_t *factors, uint32_t n, int32_t *sums);
+void weighted_columns4(const int8_t *rows, uint32_t step, const int16_t *factors, uint32_t n, int32_t *sums);
 
 /* pack_rows() of groups of four values; minus_zero: halves_of() minus the zero point. */
 void pack6(int16_t *tile, const int8_t *rows, uint32_t step, uint32_t groups, uint32_t minus_zero);

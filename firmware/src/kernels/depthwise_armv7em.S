@@ -406,26 +406,27 @@
     subs    r6, r6, #4
     blt     .Lfew_of_four
 .Lfour_of_four:
-    ldr     r7, [r0]
     ldr     r8, [r0, r1]
+    ldr     r7, [r0]
     add     r0, r0, r1, lsl #1
-    ldr     r9, [r0]
+    pkhbt   r11, r7, r8, lsl #16
     ldr     r10, [r0, r1]
-    add     r0, r0, r1, lsl #1
-    halves  r11, r7, r7, r8
+    ldr     r9, [r0]
+    pkhtb   r7, r8, r7, asr #16
     halves  r8, r9, r9, r10
-    sxtab16 r10, r4, r11
     sxtab16 lr, r4, r8
-    sxtab16 r11, r4, r11, ror #8
+    sxtab16 r10, r4, r11
+    subs    r6, r6, #4
+    add     r0, r0, r1, lsl #1
     strd    r10, lr, [r2], #8
     sxtab16 r8, r4, r8, ror #8
+    sxtab16 r11, r4, r11, ror #8
     sxtab16 r10, r4, r7
     strd    r11, r8, [r3], #8
     sxtab16 lr, r4, r9
-    sxtab16 r7, r4, r7, ror #8
     strd    r10, lr, [r5], #8
+    sxtab16 r7, r4, r7, ror #8
     sxtab16 r9, r4, r9, ror #8
-    subs    r6, r6, #4
     strd    r7, r9, [r12], #8
     bge     .Lfour_of_four
 .Lfew_of_four:

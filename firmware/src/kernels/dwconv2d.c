@@ -103,30 +103,6 @@ uint32_t dwconv2d_fwd_in_place(const struct conv2d *p)
     return tile.h == v.h && tile.w == v.w;
 }
 
-/* Outputs of n sums, with a mask of which the channel's bit is still 0: it is set where nothing saturates. */
-static void put_row_masked(const int32_t *sums, uint32_t n, const struct conv2d *p, uint32_t ch, int8_t *y,
-                           uint8_t *mask)
-{
-    uint32_t c = p->c_out, stride = mask_stride(c), bit = 1u << (ch & 7u);
-    int32_t zero = p->y_zero;
-    int32_t m = p->m[ch];
-#if KERNELS_MVE
-    put_run_masked(sums, n, y, c, bits_of_float(multiplier_of(m)), zero, mask, stride, bit);
-#elif KERNELS_DSP
-    if (m < 0) {
-        integer_channel_masked(sums, n, multiplier_offset(zero), y, c, mask, stride, bit, m);
-    } else {
-        requantize_channel_masked(sums, n, zero, y, c, mask, stride, bit, multiplier_f32(m));
-    }
-#else
-    for (const int32_t *end = sums + n; sums != end; sums++, y += c, mask += stride) {
-        int32_t v = requantize_wide(*sums, m, zero), q = saturate8(v);
-        *y = (int8_t)q;
-        *mask = (uint8_t)(*mask | (v == q ? bit : 0u));
-    }
-#endif
-}
-
 /* A channel's outputs in a tile; y: of the tile's first. */
 static void put_tile(const struct conv2d *p, const struct tile *tile, const int32_t *sums, uint32_t ch, int8_t *y)
 {
@@ -147,6 +123,51 @@ static void put_tile(const struct conv2d *p, const struct tile *tile, const int3
 #endif
 }
 
+#if KERNELS_DSP && !KERNELS_MVE
+
+/* The same with a mask of which the channel's bit is still 0: it is set where nothing saturates. */
+NEVER_INLINE void put_tile_masked(const struct conv2d *p, const struct tile *tile, const int32_t *sums, uint32_t ch,
+                                  int8_t *y, uint8_t *mask)
+{
+    int integer = p->m[ch] < 0;
+    struct masked_run run; /* not cleared first */
+    run.n = tile->runs.length;
+    run.zero = integer ? multiplier_offset(p->y_zero) : p->y_zero;
+    run.c = p->c_out;
+    run.stride = mask_stride(run.c);
+    run.bit = 1u << (ch & 7u);
+    run.word = p->m[ch];
+    for (uint32_t i = tile->runs.count;;) {
+        integer ? integer_channel_masked(sums, y, mask, &run) : float_channel_masked(sums, y, mask, &run);
+        if (--i == 0) {
+            return;
+        }
+        sums += tile->row;
+        y += p->w_out * run.c;
+        mask += p->w_out * run.stride;
+    }
+}
+
+#else
+
+/* Outputs of n sums, with a mask of which the channel's bit is still 0: it is set where nothing saturates. */
+static void put_row_masked(const int32_t *sums, uint32_t n, const struct conv2d *p, uint32_t ch, int8_t *y,
+                           uint8_t *mask)
+{
+    uint32_t c = p->c_out, stride = mask_stride(c), bit = 1u << (ch & 7u);
+    int32_t zero = p->y_zero;
+    int32_t m = p->m[ch];
+#if KERNELS_MVE
+    put_run_masked(sums, n, y, c, bits_of_float(multiplier_of(m)), zero, mask, stride, bit);
+#else
+    for (const int32_t *end = sums + n; sums != end; sums++, y += c, mask += stride) {
+        int32_t v = requantize_wide(*sums, m, zero), q = saturate8(v);
+        *y = (int8_t)q;
+        *mask = (uint8_t)(*mask | (v == q ? bit : 0u));
+    }
+#endif
+}
+
 /* The same with a mask. */
 NEVER_INLINE void put_tile_masked(const struct conv2d *p, const struct tile *tile, const int32_t *sums, uint32_t ch,
                                   int8_t *y, uint8_t *mask)
@@ -156,6 +177,8 @@ NEVER_INLINE void put_tile_masked(const struct conv2d *p, const struct tile *til
         mask += p->w_out * mask_stride(p->c_out);
     }
 }
+
+#endif
 
 /* What forward writes. */
 struct outputs {
@@ -283,6 +306,31 @@ static void put_upright(const struct front *front, const struct group *group, co
 
 #endif
 
+#if KERNELS_DSP && !KERNELS_MVE
+
+/* The same of a tile that is put at once: by the assembly where there is an integer, else from sums. */
+static void put_windows(const struct front *front, const struct group *group, const int32_t *b)
+{
+    const struct conv2d *p = front->p;
+    struct buffers *at = front->at;
+    const int16_t *plane = at->planes;
+    for (uint32_t lane = 0; lane < group->lanes; lane++, plane += front->v->plane) {
+        uint32_t ch = group->channel[lane];
+        int8_t *y = front->out.y + ch;
+        at->windows.bias = b[ch];
+        at->windows.word = p->m[ch];
+        if (p->m[ch] < 0) {
+            run_windows(plane, group->w[lane], y, &at->windows);
+            continue;
+        }
+        at->windows.word = 0;
+        run_windows(plane, group->w[lane], at->sums, &at->windows);
+        put_tile(p, front->tile, at->sums, ch, y);
+    }
+}
+
+#endif
+
 /* The group's outputs in a tile, from its planes. */
 static void put_group(struct front *front, const struct group *group, const int32_t *b)
 {
@@ -292,20 +340,18 @@ static void put_group(struct front *front, const struct group *group, const int3
         return;
     }
 #endif
+#if KERNELS_DSP && !KERNELS_MVE
+    if (front->at_once) {
+        put_windows(front, group, b);
+        return;
+    }
+#endif
     const struct conv2d *p = front->p;
     const struct view *v = front->v;
     struct buffers *at = front->at;
     for (uint32_t lane = 0; lane < group->lanes; lane++) {
         uint32_t ch = group->channel[lane];
         int8_t *y = front->out.y + ch;
-#if KERNELS_DSP && !KERNELS_MVE
-        if (front->at_once && p->m[ch] < 0) {
-            at->windows.word = p->m[ch];
-            at->windows.bias = b[ch];
-            run_windows(at->planes + lane * v->plane, group->w[lane], y, &at->windows);
-            continue;
-        }
-#endif
         sum_lane(v, front->tile, group, lane, at, b[ch], at->sums);
         if (front->out.mask) {
             put_tile_masked(p, front->tile, at->sums, ch, y, front->out.mask + (ch >> 3));
@@ -437,13 +483,18 @@ uint32_t dwconv2d_bwd_x_in_place(const struct conv2d *p)
 /* What bwd_x works on: a group of channels, a tile at a time. */
 struct errors {
     const struct conv2d *p;
+    const struct error_s8 *ey, *ex;
+    const struct clamp *clamp;
     struct view v;
     struct buffers at; /* sums by lane */
     struct group group;
-    struct channel ch[PLANES];
-    float level[PLANES];       /* the peak; behind the first pass the gain */
     struct tile tile;          /* between passes the first one */
     uint32_t tiles, lane_sums; /* of a channel */
+    float level[PLANES];       /* the peak; behind the first pass the gain */
+#if KERNELS_DSP && !KERNELS_MVE
+    int whole, phased; /* a channel's sums are made at once; by phases */
+    struct phases phases;
+#endif
 };
 
 /* Counts the tiles of the image and begins the first. */
@@ -469,10 +520,9 @@ static void sum_tile(struct errors *e, int32_t *sums)
 
 /* n sums of one lane from `pixel` on: looks for the peak, or with `write` rounds them. With `fresh` they are ints as
  * they were summed; on Armv7E-M the first pass leaves floats. */
-ALWAYS_INLINE void put_errors_of(struct errors *e, uint32_t lane, uint32_t pixel, uint32_t n, int32_t *sums, int write,
-                                 int fresh)
+ALWAYS_INLINE void put_errors_of(struct errors *e, const struct channel *ch, uint32_t lane, uint32_t pixel, uint32_t n,
+                                 int32_t *sums, int write, int fresh)
 {
-    const struct channel *ch = &e->ch[lane];
 #if KERNELS_DSP && !KERNELS_MVE
     if (fresh) {
         struct mask_view mask = {ch->mask + pixel * ch->mask_step, ch->mask_step, 31u - ch->bit, 0};
@@ -497,10 +547,18 @@ ALWAYS_INLINE void put_errors_of(struct errors *e, uint32_t lane, uint32_t pixel
 ALWAYS_INLINE void put_errors(struct errors *e, const struct tile *tile, int32_t *sums, uint32_t lane, int write,
                               int fresh)
 {
+    const struct channel ch = channel_of(e->ex, e->clamp, e->p->c_in, e->group.channel[lane]);
     uint32_t pixel = tile->y * e->v.w + tile->x;
     for (uint32_t i = 0; i < tile->runs.count; i++, sums += tile->row, pixel += e->v.w) {
-        put_errors_of(e, lane, pixel, tile->runs.length, sums, write, fresh);
+        put_errors_of(e, &ch, lane, pixel, tile->runs.length, sums, write, fresh);
     }
+}
+
+/* channel_gain() of a channel. */
+ALWAYS_INLINE float errors_gain(struct errors *e, uint32_t channel, float peak)
+{
+    float unit = channel_unit(e->clamp, channel, e->ey->scale[channel]);
+    return channel_gain(peak, unit, &e->ex->scale[channel]);
 }
 
 /* All tiles of the group; without `write`, a literal, up to the peak, with it the rounding. */
@@ -529,6 +587,10 @@ ALWAYS_INLINE void pass_group(struct errors *e, int write)
         }
     }
 }
+
+#if KERNELS_DSP && !KERNELS_MVE
+#include "dwconv2d_armv7em.h"
+#endif
 
 #if KERNELS_MVE
 
@@ -562,7 +624,7 @@ void dwconv2d_bwd_x_s8(const struct conv2d *p, const struct error_s8 *ey, const 
         return;
     }
 #endif
-    struct errors e = {.p = p, .v = view_of_errors(p, ey->q)};
+    struct errors e = {.p = p, .ey = ey, .ex = ex, .clamp = clamp, .v = view_of_errors(p, ey->q)};
     e.at = buffers_of(&e.v, group_sums_bytes(&e.v, p->c_in), scratch);
 #if KERNELS_MVE
     struct stand stand;
@@ -571,22 +633,29 @@ void dwconv2d_bwd_x_s8(const struct conv2d *p, const struct error_s8 *ey, const 
     e.lane_sums = (is_kept(&e.v) ? image_sums_bytes(&e.v) : tile_sums_bytes(&e.v)) / (uint32_t)sizeof(int32_t);
     begin_tiles(&e);
     int plain = is_plain(p, w);
+    uint32_t taps = (uint32_t)p->kh * p->kw * (is_kept(&e.v) ? 1u : 2u);
+    uint32_t work = PLANES * e.v.h * e.v.w * (taps + 2 * WORK_OUTPUT);
+    (void)work;
+#if KERNELS_DSP && !KERNELS_MVE
+    begin_whole(&e, e.at.taps);
+#endif
     for (uint32_t begin = PACE_OUTER(), i = begin; i < p->c_in; i += PLANES) {
-        uint32_t taps = (uint32_t)p->kh * p->kw * (is_kept(&e.v) ? 1u : 2u);
-        if (PACE_STOP(i, 0, PLANES * e.v.h * e.v.w * (taps + 2 * WORK_OUTPUT))) {
+        if (PACE_STOP(i, 0, work)) {
             return;
         }
-        (void)taps;
         to_group(p, w, i, plain && i > begin, &e.group);
+#if KERNELS_DSP && !KERNELS_MVE
+        if (e.whole) {
+            put_whole(&e);
+            continue;
+        }
+#endif
         for (uint32_t lane = 0; lane < e.group.lanes; lane++) {
-            e.ch[lane] = channel_of(ex, clamp, p->c_in, e.group.channel[lane]);
             e.level[lane] = 0.0f;
         }
         pass_group(&e, 0);
         for (uint32_t lane = 0; lane < e.group.lanes; lane++) {
-            uint32_t at = e.group.channel[lane];
-            float unit = channel_unit(clamp, at, ey->scale[at]);
-            e.level[lane] = channel_gain(e.level[lane], unit, &ex->scale[at]);
+            e.level[lane] = errors_gain(&e, e.group.channel[lane], e.level[lane]);
         }
         pass_group(&e, 1);
     }

@@ -144,6 +144,20 @@ void windows_of(const struct view *v, const struct tile *tile, void *taps, struc
 /* Sums of a channel's windows in the tile, or its outputs, from `to` on. Outputs are of whole fours of columns. */
 void run_windows(const int16_t *plane, const int8_t *w, void *to, const struct windows *at);
 
+/* How phases_armv7em.S, whose order this is, goes over the errors behind a 7x7 kernel with stride 2. */
+struct phases {
+    uint32_t rows, fours; /* of a phase: rows, and windows of a row by four */
+    uint32_t skip;        /* bytes of the plane from behind a row of windows to the next */
+    uint32_t *taps;       /* room for taps_bytes() of the errors' view */
+};
+
+/* Where sum_phases() can sum it, a view of errors becomes one without zeros between them, of one tile. Returns 0
+ * elsewhere. */
+int begin_phases(struct view *errors, void *taps, struct phases *at);
+
+/* Sums of a channel's windows, [h][w] of the view that was. */
+void sum_phases(const int16_t *plane, const int8_t *w, int32_t *sums, const struct phases *at);
+
 #endif
 
 #if KERNELS_MVE

@@ -17,21 +17,34 @@ struct mask_view {
     uint32_t second;      /* lanes: where their last bits are, 0 or 1 */
 };
 
-/* y[i] = output of sums[i * lanes], 6 or 4 lanes, eight channels for each of `bytes` bytes of the mask; bytes >= 1.
- * m: their words; offset: multiplier_offset() of the zero point. */
-void requantize6_masked(const int32_t *sums, const int32_t *m, int8_t *y, int32_t offset, uint32_t bytes,
-                        uint8_t *mask);
-void requantize4_masked(const int32_t *sums, const int32_t *m, int8_t *y, int32_t offset, uint32_t bytes,
-                        uint8_t *mask);
+/* Masks of pixels, lanes, from bits [8 * eights] of channels: mask[lane * stride + i] is of channels 8 i to 8 i + 7, whose
+ * bits are 1 where bit `lane` is 0. lanes: 6 or 4; bits: 4-byte aligned. */
+void put_masks(const uint8_t *bits, uint32_t eights, uint32_t lanes, uint8_t *mask, uint32_t stride);
 
-/* y[i * c] = output of sums[i] of one channel; masked: and its bit, until then 0, in mask[i * stride]. */
+/* The same of n channels, with room for whole eights. */
+ALWAYS_INLINE void put_masks_of(uint8_t *bits, uint32_t n, uint32_t lanes, uint8_t *mask, uint32_t stride)
+{
+    for (; n & 7u; n++) {
+        bits[n] = 0xff;
+    }
+    put_masks(bits, n / 8, lanes, mask, stride);
+}
+
+/* y[i * c] = output of sums[i] of one channel. */
 void requantize_channel(const int32_t *sums, const struct runs *runs, int32_t zero, int8_t *y, uint32_t c, float m);
-void requantize_channel_masked(const int32_t *sums, uint32_t n, int32_t zero, int8_t *y, uint32_t c, uint8_t *mask,
-                               uint32_t stride, uint32_t bit, float m);
 
-/* The same with a negative word in place of m, and multiplier_offset() of the zero point in place of that. */
-void integer_channel_masked(const int32_t *sums, uint32_t n, int32_t offset, int8_t *y, uint32_t c, uint8_t *mask,
-                            uint32_t stride, uint32_t bit, int32_t word);
+/* A run of a channel's outputs with a mask; the order is that of requantize_armv7em.S. */
+struct masked_run {
+    uint32_t n;
+    int32_t zero; /* where the word is an integer multiplier_offset() of it */
+    uint32_t c, stride;
+    uint32_t bit; /* 1 << bit of the channel */
+    int32_t word; /* of its multiplier */
+};
+
+/* y[i * c] = output of sums[i], and its bit, until then 0, in mask[i * stride]. Of a word that is a float, and of an integer's. */
+void float_channel_masked(const int32_t *sums, int8_t *y, uint8_t *mask, const struct masked_run *run);
+void integer_channel_masked(const int32_t *sums, int8_t *y, uint8_t *mask, const struct masked_run *run);
 
 /* Sums [pixels][lanes] become floats, 0 where the mask stops them; peaks[lane] grows to the largest magnitude. */
 void mask_errors6(int32_t *sums, uint32_t pixels, const struct mask_view *mask, float *peaks);

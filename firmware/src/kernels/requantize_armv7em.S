@@ -40,105 +40,54 @@
 
 /* ---- outputs ---------------------------------------------------------------------------------------------------- */
 
-/* With 128 added an output is 0 to 255, and only one that saturates is larger before than after, as unsigned numbers. Its
- * bit is shifted into r12. In eighths, rounded down, if it comes from an integer. */
-    .macro  mask_integer sum, word, number
-    usat    lr, #8, \sum, asr #3
-    cmp     lr, \sum, asr #3
-    adc     r12, r12, r12
+/* Bits of a lane from r8, whose low and high half bytes are those of channels 0 to 3 and 4 to 7, to the byte at `at`: bit
+ * 8 i goes to bit 24 + i of the product and bit 8 i + 4 to bit 28 + i. */
+    .macro  byte_of lane, at:vararg
+    .if     \lane
+    and     lr, r4, r8, lsr #\lane
+    .else
+    and     lr, r4, r8
+    .endif
+    mul     lr, lr, r5
+    lsr     lr, lr, #24
+    strb    lr, \at
     .endm
 
-    .macro  mask_float sum, word, number
-#if MICROTRAIN_FIXED
-    cmp     \word, #0
-    bge     .Lfloat_\number
-    smmls   \sum, \sum, \word, r3
-    mask_integer \sum
-    b       .Lmasked_\number
-.Lfloat_\number:
-#endif
-    vmov    s0, s1, \sum, \word
-    cmp     \word, #0
-    bge     .Lfactor_\number
-    vcvt.f32.s32 s1, s1
-    vnmul.f32 s1, s1, s2
-.Lfactor_\number:
-    vcvt.f32.s32 s0, s0
-    vmul.f32 s0, s0, s1
-    vcvtr.s32.f32 s0, s0
-    asr     lr, r3, #3
-    vmov    \sum, s0
-    qadd    \sum, \sum, lr
-    usat    lr, #8, \sum
-    cmp     lr, \sum
-    adc     r12, r12, r12
-#if MICROTRAIN_FIXED
-.Lmasked_\number:
-#endif
-    .endm
-
-/* Four values as a word of y, the last first. Sums a-d with their words; lr is the output of the last mask_... */
-    .macro  put_masked how, name, index
-    \how    r7, r11, \name\()_\index\()_3
-    lsl     r7, lr, #24
-    \how    r6, r10, \name\()_\index\()_2
-    orr     r7, r7, lr, lsl #16
-    \how    r5, r9, \name\()_\index\()_1
-    orr     r7, r7, lr, lsl #8
-    \how    r4, r8, \name\()_\index\()_0
-    orr     r7, r7, lr
-    .endm
-
-/* void name(const int32_t *sums, const int32_t *m, int8_t *y, int32_t offset, uint32_t bytes, uint8_t *mask)
+/* void put_masks(const uint8_t *bits, uint32_t eights, uint32_t lanes, uint8_t *mask, uint32_t stride)
  *
- * One lane, eight channels for each byte of the mask, the last four first. Registers: r0 sums, r1 m, r2 y, r3 offset and
- * 128, r4-r7 sums, r8-r11 words, r12 mask bits, of which the lowest byte is stored. */
-    .macro  requantize_masked name, lanes
-    begin   \name
-    push    {r4-r11, lr}
-    add     r3, r3, #128 << 3
-.Lnext_\name:
-    .irp    half, 4, 0
-    add     r4, r1, #4 * \half
-    ldm     r4, {r8-r11}
-    ldr     r4, [r0, #4 * \lanes * \half]
-    ldr     r5, [r0, #4 * \lanes * (\half + 1)]
-    ldr     r6, [r0, #4 * \lanes * (\half + 2)]
-    ldr     r7, [r0, #4 * \lanes * (\half + 3)]
-    and     lr, r8, r9
-    and     lr, lr, r10
-    ands    lr, lr, r11
-    bpl     .Lfloat_\name\()_\half
-    smmls   r7, r7, r11, r3
-    smmls   r6, r6, r10, r3
-    smmls   r5, r5, r9, r3
-    smmls   r4, r4, r8, r3
-    put_masked mask_integer, \name, \half
-.Lput_\name\()_\half:
-    eor     r7, r7, #0x80808080
-    str     r7, [r2, #\half]
-    .endr
-    add     r0, r0, #32 * \lanes
-    add     r1, r1, #32
-    add     r2, r2, #8
-    ldrd    r4, r5, [sp, #36]
-    strb    r12, [r5], #1
-    subs    r4, r4, #1
-    strd    r4, r5, [sp, #36]
-    bne     .Lnext_\name
-    pop     {r4-r11, pc}
-    .irp    half, 4, 0
-.Lfloat_\name\()_\half:
-    mov     lr, #0x2e000000         /* 2^-35 */
-    vmov    s2, lr
-    put_masked mask_float, \name, \half
-    b       .Lput_\name\()_\half
-    .endr
-    end     \name
-    .endm
-
-    requantize_masked requantize6_masked, 6
-    requantize_masked requantize4_masked, 4
+ * Registers: r0 bits, r1 eights left, r2 lanes, r3 mask, r4 and r5 constants, r6 and r7 bits of eight channels, r9 stride,
+ * r12 mask of lane 1. */
+    begin   put_masks
+    push    {r4-r9, lr}
+    ldr     r9, [sp, #28]
+    mov     r4, #0x11111111
+    movw    r5, #0x0408
+    movt    r5, #0x0102
+.Leight_channels:
+    ldrd    r6, r7, [r0], #8
+    mvn     r6, r6
+    mvn     r7, r7
+    and     r8, r6, #0x0f0f0f0f
+    and     lr, r7, #0x0f0f0f0f
+    orr     r8, r8, lr, lsl #4
+    add     r12, r3, r9
+    byte_of 0, [r3]
+    byte_of 1, [r12]
+    byte_of 2, [r3, r9, lsl #1]
+    byte_of 3, [r12, r9, lsl #1]
+    cmp     r2, #4
+    beq     .Lnext_eight
+    and     r6, r6, #0xf0f0f0f0
+    and     r7, r7, #0xf0f0f0f0
+    orr     r8, r7, r6, lsr #4
+    byte_of 0, [r3, r9, lsl #2]
+    byte_of 1, [r12, r9, lsl #2]
+.Lnext_eight:
+    add     r3, r3, #1
+    subs    r1, r1, #1
+    bne     .Leight_channels
+    pop     {r4-r9, pc}
+    end     put_masks
 
 /* void requantize_channel(const int32_t *sums, const struct runs *runs, int32_t zero, int8_t *y, uint32_t c, float m)
  *
@@ -273,23 +222,24 @@
     .endr
     .endm
 
-/* void requantize_channel_masked(const int32_t *sums, uint32_t n, int32_t zero, int8_t *y, uint32_t c, uint8_t *mask,
- *                                uint32_t stride, uint32_t bit, float m)
+/* void name(const int32_t *sums, int8_t *y, uint8_t *mask, const struct masked_run *run)
  *
- * Registers: r0 sums, r1 left, r2 zero, r3 y, r4 c, r5-r8 values, r9 mask, r10 stride, r11 bit,
- * r12 3 c. integer_channel_masked: the same with an integer's word in place of m, and the offset in place of zero. */
+ * Registers: r0 sums, r1 left, r2 zero, r3 y, r4 c, r5-r8 values, r9 mask, r10 stride, r11 bit, r12 3 c; s0 the float or
+ * the integer's word. */
     .macro  channel_masked name, sums, put, integer
     begin   \name
     push    {r4-r11, lr}
-    ldr     r4, [sp, #36]
-    ldrd    r9, r10, [sp, #40]
-    ldr     r11, [sp, #48]
+    mov     r9, r2
+    mov     lr, r3
+    mov     r3, r1
+    ldm     lr, {r1, r2, r4, r10-r12}
+    vmov    s0, r12
     add     r12, r4, r4, lsl #1
     subs    r1, r1, #4
     blt     .Lfew_\name
 .Lfour_\name:
     .if     \integer
-    ldr     lr, [sp, #52]
+    vmov    lr, s0
     .endif
     \sums   r5, r6, r7, r8
     \put    r5, "[r3]", "[r9]"
@@ -306,7 +256,7 @@
     beq     .Lend_\name
 .Lone_\name:
     .if     \integer
-    ldr     lr, [sp, #52]
+    vmov    lr, s0
     .endif
     \sums   r5
     \put    r5, "[r3]", "[r9]"
@@ -319,7 +269,7 @@
     end     \name
     .endm
 
-    channel_masked requantize_channel_masked, float_sums, put_channel, 0
+    channel_masked float_channel_masked, float_sums, put_channel, 0
     channel_masked integer_channel_masked, integer_sums, put_integer, 1
 
 /* ---- errors ----------------------------------------------------------------------------------------------------- */
@@ -444,38 +394,41 @@
     put_errors put_errors6, 6
     put_errors put_errors4, 4
 
-/* A sum of a channel where its bit of the mask is set, else 0. */
-    .macro  mask_one v, mask
-    ldrb    r12, \mask
-    lsl     r12, r12, r4
-    and     \v, \v, r12, asr #31
-    .endm
-
 /* float mask_channel(int32_t *sums, uint32_t n, const struct mask_view *mask, float peak)
  *
  * The same for one channel, whose bit is bit 31 - shift of its byte. Registers: r0 sums, r1 left, r2 mask, r3 stride,
- * r4 shift, r5-r8 sums, lr 3 strides, s0 peak. */
+ * r4 shift, r5-r8 sums, r9-r12 bytes, lr 3 strides, s0 and s1 peaks. */
     begin   mask_channel
-    push    {r4-r8, lr}
+    push    {r4-r11, lr}
     ldm     r2, {r2-r4}
+    vmov    s1, s0
     add     lr, r3, r3, lsl #1
     subs    r1, r1, #4
     blt     .Lfew_sums
 .Lfour_sums:
+    ldrb    r9, [r2]
+    ldrb    r10, [r2, r3]
+    ldrb    r11, [r2, r3, lsl #1]
+    ldrb    r12, [r2, lr]
     ldm     r0, {r5-r8}
-    mask_one r5, "[r2]"
-    mask_one r6, "[r2, r3]"
-    mask_one r7, "[r2, r3, lsl #1]"
-    mask_one r8, "[r2, lr]"
+    lsl     r9, r9, r4
+    lsl     r10, r10, r4
     add     r2, r2, r3, lsl #2
+    lsl     r11, r11, r4
+    and     r5, r5, r9, asr #31
+    lsl     r12, r12, r4
+    and     r6, r6, r10, asr #31
+    and     r7, r7, r11, asr #31
     vmov    s4, s5, r5, r6
+    and     r8, r8, r12, asr #31
     vmov    s6, s7, r7, r8
     each    to_float, s4, s5, s6, s7
     vstmia  r0!, {s4-s7}
     each    absolute, s4, s5, s6, s7
-    .irp    v, s4, s5, s6, s7
-    larger  s0, \v
-    .endr
+    larger  s0, s4
+    larger  s1, s5
+    larger  s0, s6
+    larger  s1, s7
     subs    r1, r1, #4
     bge     .Lfour_sums
 .Lfew_sums:
@@ -483,8 +436,10 @@
     beq     .Lend_sums
 .Lone_sum:
     ldr     r5, [r0]
-    mask_one r5, "[r2]"
+    ldrb    r12, [r2]
     add     r2, r2, r3
+    lsl     r12, r12, r4
+    and     r5, r5, r12, asr #31
     vmov    s4, r5
     to_float s4
     vstmia  r0!, {s4}
@@ -493,7 +448,8 @@
     subs    r1, r1, #1
     bne     .Lone_sum
 .Lend_sums:
-    pop     {r4-r8, pc}
+    larger  s0, s1
+    pop     {r4-r11, pc}
     end     mask_channel
 
 /* void put_channel_errors(const float *sums, uint32_t n, int8_t *q, uint32_t c, float gain)

@@ -97,6 +97,43 @@ ALWAYS_INLINE void update_body(struct trained_weights w, uint32_t index, uint32_
 
 #if KERNELS_MVE
 #include "update_mve.h"
+#elif KERNELS_DSP
+
+/* Neighbouring weights without fraction bits, the first of an even index; the order is that of update_armv7em.S. */
+struct pairs {
+    const int32_t *sums;
+    uint32_t step;   /* bytes from sum to sum */
+    int32_t shift;   /* as in struct steps */
+    int8_t *w;       /* of the first */
+    uint32_t hashed; /* what hash32() makes the noise of the first two */
+    float factor;
+};
+
+/* One step of `count` pairs of them, at least one. */
+void descend_pairs(const struct pairs *at, uint32_t count);
+
+/* update_body() without fraction bits. */
+static inline void update_pairs(const struct trained_weights *w, uint32_t index, uint32_t count, struct steps steps,
+                                uint32_t key)
+{
+    uint32_t end = index + count;
+    if (count && (index & 1u)) {
+        update_weight(w, index, take_step(&steps), random_pair(key, index) >> 16, 0);
+        index++;
+    }
+    uint32_t pairs = (end - index) / 2;
+    if (pairs) {
+        const struct pairs at = {
+            steps.sums, 4 * steps.stride, steps.shift, w->w + index, key + (index >> 1) * 0x9e3779b9u, steps.factor};
+        descend_pairs(&at, pairs);
+        steps.sums += 2 * pairs * steps.stride;
+        index += 2 * pairs;
+    }
+    if (index < end) {
+        update_weight(w, index, take_step(&steps), random_pair(key, index) & 0xffffu, 0);
+    }
+}
+
 #endif
 
 /* One step of the weights index .. index + count. key: random_key of this tensor and step. */
@@ -117,7 +154,11 @@ static inline void update_weights(const struct trained_weights *w, uint32_t inde
     } else if (w->frac_bits == 4) {
         update_body(*w, index, count, *steps, key, 4);
     } else {
+#if KERNELS_DSP
+        update_pairs(w, index, count, *steps, key);
+#else
         update_body(*w, index, count, *steps, key, 0);
+#endif
     }
 #endif
 }
