@@ -182,10 +182,13 @@ def test_it_holds_for_drawn_networks(start: int, tmp_path: Path) -> None:
 # ---------------------------------------------------------------- what is said of it
 
 
+NOT_MEASURED = {"cdwconv2d", "cdwconv2d_bwd_x"}  # their models have no bound, as the page says
+
+
 def test_every_op_has_coefficients() -> None:
     assert coefficients().keys() == KNOWN.keys()
     for model in coefficients().values():
-        assert set(TABLE) - {"stream"} | {BEGIN, STREAM, KEEP, RECALL} == model.prices.keys()
+        assert set(TABLE) - {"stream"} - NOT_MEASURED | {BEGIN, STREAM, KEEP, RECALL} == model.prices.keys()
         assert all(each > 0 for op in model.prices.values() for each in op.values())
 
 

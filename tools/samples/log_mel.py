@@ -29,7 +29,7 @@ class Tables:
     """
 
     gain: int
-    first: int
+    lowest: int
     shift_most: int
     base: int
     offset: int
@@ -52,10 +52,10 @@ def tables(p: LogMel) -> Tables:
     shift_most = min(SHIFT_MOST, math.floor((ENERGY_BITS - math.log2(floor)) / 2))
     offset = round(floor * 4.0**shift_most)
     base = int(log2(np.array([offset + 1]))[0]) - 2 * OCTAVE * shift_most
-    first, counts, weights = segments(p)
+    lowest, counts, weights = segments(p)
     return Tables(
         gain=round(p.gain * 10 * np.log10(2) / OCTAVE * 2**GAIN_SHIFT),
-        first=first,
+        lowest=lowest,
         shift_most=shift_most,
         base=base,
         offset=offset,
@@ -320,7 +320,7 @@ def powers(re: np.ndarray, im: np.ndarray) -> np.ndarray:
 
 def energies(power: np.ndarray, shift: np.ndarray, t: Tables) -> np.ndarray:
     """Of each band, int64 [rows][bands]; the offset and 1 are added."""
-    heard, pairs = power[:, t.first : t.first + len(t.weights)], t.weights.view("<i2").reshape(-1, 2)
+    heard, pairs = power[:, t.lowest : t.lowest + len(t.weights)], t.weights.view("<i2").reshape(-1, 2)
     above, below = (heard * pairs[:, side].astype(np.int64) >> 16 for side in (0, 1))
     bands = len(t.counts) - 1
     found = np.repeat((t.offset >> 2 * (t.shift_most - shift))[:, None], bands, axis=1)

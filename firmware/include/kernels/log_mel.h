@@ -25,7 +25,7 @@
 /* Tables are made at conversion. */
 struct log_mel {
     uint16_t frame, hop, fft, bands; /* samples; frame and hop even, hop <= frame <= fft, a power of two, 64..2048 */
-    uint16_t gain, first;            /* first: the lowest k that a band has */
+    uint16_t gain, lowest;           /* the lowest k that a band has */
     int32_t shift_most, base;
     uint32_t offset; /* at shift_most, below 2^30 */
     const uint32_t

@@ -150,7 +150,7 @@ static const int32_t *heard_powers(const struct log_mel *p, void *memory, int32_
     uint32_t down = (uint32_t)(p->shift_most - shift) * 2;
     *offset = down < 32 ? (int32_t)(p->offset >> down) : 0;
     *base = p->base + (2 * shift - OCTAVES) * OCTAVE;
-    return power + p->first;
+    return power + p->lowest;
 }
 
 /* Keeps what the next frame has of this one. */

@@ -26,12 +26,12 @@ from .ctext import Table, numbers, struct
 
 HEADER, CEPSTRUM, NAME = "log_mel", "mfcc", "sound"
 POINTERS = ("opening", "twiddles", "order", "circle", "counts", "weights")
-NUMBERS = ("gain", "first", "shift_most", "base", "offset")
+NUMBERS = ("gain", "lowest", "shift_most", "base", "offset")
 
 
 class Parameters(Record):
     _fields_ = (
-        *((n, ctypes.c_uint16) for n in ("frame", "hop", "fft", "bands", "gain", "first")),
+        *((n, ctypes.c_uint16) for n in ("frame", "hop", "fft", "bands", "gain", "lowest")),
         *((n, ctypes.c_int32) for n in ("shift_most", "base")),
         ("offset", ctypes.c_uint32),
         *((n, ctypes.c_void_p) for n in POINTERS),
