@@ -26,6 +26,7 @@ from microtrain.memory_report.values import State
 
 CORE = stacks.CORE
 CC = COMPILERS[CORE][0]
+MEMCPY = 8  # bytes that picolibc's takes, which is not the library's
 
 pytestmark = pytest.mark.skipif(shutil.which(CC) is None, reason=f"{CC} is not installed")
 
@@ -81,7 +82,7 @@ def test_the_table_of_the_page_is_that_of_the_record() -> None:
     assert record.keys() == COMPILERS.keys()
     assert f"-->\n{stacks.table(record)}\n<!--" in page.PAGE.read_text(encoding="utf-8")
     for row in record.values():
-        assert row["painted"] <= row["digits"]["microtrain_train"]
+        assert row["painted"] <= row["digits"]["microtrain_train"] + MEMCPY
     record[CORE]["digits"]["microtrain_train"] += 8
     assert stacks.table(record) not in page.PAGE.read_text(encoding="utf-8")
 
@@ -139,7 +140,7 @@ def deeper(took: dict[str, int], entries: list[Entry]) -> dict[str, tuple[int, i
     """Functions that took more than was proven: bytes painted and proven."""
     assert took.keys() == {entry.name for entry in entries}
     pairs = {entry.name: (took[entry.name], entry.path.bytes) for entry in entries}
-    return {name: (painted, proven) for name, (painted, proven) in pairs.items() if painted > proven}
+    return {name: (painted, proven) for name, (painted, proven) in pairs.items() if painted > proven + MEMCPY}
 
 
 @pytest.mark.parametrize("core", EACH)
