@@ -51,7 +51,7 @@ def draw_sound(rng: np.random.Generator, count: int) -> np.ndarray:
         )
     if kind == 3:
         turns = np.arange(count) * np.pi * rng.uniform(0, 1) + rng.uniform(0, 7)
-        return np.rint(32767 * np.sin(turns) / (1 << rng.integers(15))).astype(np.int16)
+        return np.asarray(np.rint(32767 * np.sin(turns) / (1 << rng.integers(15))), np.int16)
     loud = np.clip(rng.normal(0, 10 ** rng.uniform(0, 4.5), count), -32768, 32767)
     return np.asarray(np.rint(loud), np.int16)
 
