@@ -15,7 +15,7 @@ from microtrain.convert.ops.table import StreamOp
 
 COLUMNS = 110
 CONSTANT = "const "
-CONSTANTS_ROOM = 50 * 1024  # of the 128 KB: code takes up to 64, parameter structs up to 13
+CONSTANTS_ROOM = 42 * 1024  # of the 128 KB: code takes up to 70, parameter structs up to 16
 
 
 def collect(graph: Graph) -> list[Table]:
