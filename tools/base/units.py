@@ -22,14 +22,19 @@ class Units:
     def high(self) -> tuple[float, ...]:
         return tuple(low + BYTE * scale for low, scale in zip(self.low, self.scale, strict=True))
 
+    @property
+    def inverse(self) -> np.ndarray:
+        """Of the scales, float32: what a number above the low is multiplied by."""
+        return np.reciprocal(np.array(self.scale, np.float32))
+
     def bytes(self, numbers: np.ndarray) -> np.ndarray:
         """uint8 of numbers [..., channels], the nearest; in float32, as NAME_byte() of a library does it.
 
         What lies outside is clipped.
         """
-        low, inverse = np.array(self.low, np.float32), np.float32(1.0) / np.array(self.scale, np.float32)
-        nearest = np.floor((numbers.astype(np.float32) - low) * inverse + np.float32(0.5))
-        return np.clip(nearest, 0, BYTE).astype(np.uint8)
+        above = numbers.astype(np.float32) - np.array(self.low, np.float32)
+        nearest: np.ndarray = np.clip(np.floor(above * self.inverse + np.float32(0.5)), 0, BYTE)
+        return nearest.astype(np.uint8)
 
     def outside(self, numbers: np.ndarray) -> float:
         """The share of numbers [..., channels] that are clipped by half a step or more."""

@@ -333,14 +333,7 @@
     .endm
 
     .macro  float_outputs a, b
-    vmov    s0, s1, \a, \b
-    vcvt.f32.s32 s0, s0
-    vcvt.f32.s32 s1, s1
-    vmul.f32 s0, s0, s2
-    vmul.f32 s1, s1, s2
-    vcvtr.s32.f32 s0, s0
-    vcvtr.s32.f32 s1, s1
-    vmov    \a, \b, s0, s1
+    times_multiplier \a, \b
     qadd    \a, \a, r6
     qadd    \b, \b, r6
     ssat    \a, #8, \a
@@ -513,14 +506,7 @@
 
 /* Values of a float in eighths, limited far beyond those that saturate. */
     .macro  float_eighths a, b
-    vmov    s0, s1, \a, \b
-    vcvt.f32.s32 s0, s0
-    vcvt.f32.s32 s1, s1
-    vmul.f32 s0, s0, s2
-    vmul.f32 s1, s1, s2
-    vcvtr.s32.f32 s0, s0
-    vcvtr.s32.f32 s1, s1
-    vmov    \a, \b, s0, s1
+    times_multiplier \a, \b
     .irp    v, \a, \b
     qadd    \v, \v, r6
     ssat    \v, #16, \v

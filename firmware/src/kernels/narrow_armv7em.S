@@ -73,14 +73,7 @@
     ldr     r10, [r0], #4
     smlad   r9, r11, r6, r9
     smlad   r9, r10, r7, r9
-    vmov    s0, s1, r8, r9
-    vcvt.f32.s32 s0, s0
-    vcvt.f32.s32 s1, s1
-    vmul.f32 s0, s0, s2
-    vmul.f32 s1, s1, s2
-    vcvtr.s32.f32 s0, s0
-    vcvtr.s32.f32 s1, s1
-    vmov    r8, r9, s0, s1
+    times_multiplier r8, r9
     qadd    r8, r8, r2
     qadd    r9, r9, r2
     ssat    r8, #8, r8

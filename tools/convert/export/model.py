@@ -156,9 +156,8 @@ def _units(name: str, generated: Generated) -> str:
     if said is None:
         return ""
     units = parse(said.strip('"'))
-    inverse = np.float32(1) / np.array(units.scale, np.float32)
     each = len(units.scale) > 1
-    values = {"inverse": inverse, "low": np.array(units.low, np.float32)}
+    values = {"inverse": units.inverse, "low": np.array(units.low, np.float32)}
     tables = "".join(
         f"    static const float {key}[] = {{{', '.join(f'{v:.9e}f' for v in numbers)}}};\n"
         for key, numbers in values.items()

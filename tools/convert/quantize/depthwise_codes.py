@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .pair_codes import DAMPING, PASSES, REFITS, Array, Fit, even, nearest, table_for
+from .pair_codes import DAMPING, PASSES, REFITS, Array, Fit, even, nearest, stored_as, table_for
 
 
 def fit_depthwise(weight: Array, seen: Array, quick: bool = False) -> Fit:
@@ -25,8 +25,7 @@ def fit_depthwise(weight: Array, seen: Array, quick: bool = False) -> Fit:
         for _ in range(REFITS):
             found, factor = _rescaled(found, factor, curves, target)
             found = _chosen_again(found, factor, table, curves, target)
-    stored = np.rint(found * factor[:, None])[:, :taps].astype(np.int8)
-    return Fit(stored, np.where(stored.any(axis=1), factor, 1.0))
+    return stored_as(found, factor, taps)
 
 
 def _damped(seen: Array, size: int) -> Array:

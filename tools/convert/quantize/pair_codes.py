@@ -61,6 +61,11 @@ def fit(weight: Array, inputs: Inputs, quick: bool = False) -> Fit:
         for _ in range(REFITS):
             found, factor = _rescaled(found, factor, curve, pull)
             found = _chosen_again(found, factor, table, curve, pull)
+    return stored_as(found, factor, columns)
+
+
+def stored_as(found: Array, factor: Array, columns: int) -> Fit:
+    """The weights in int8, of so many columns. Of a channel that has none left, the factor is 1."""
     stored = np.rint(found * factor[:, None])[:, :columns].astype(np.int8)
     return Fit(stored, np.where(stored.any(axis=1), factor, 1.0))
 
