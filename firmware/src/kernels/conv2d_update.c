@@ -295,10 +295,8 @@ static struct four_biases four_biases_at(uint32_t pixels, uint32_t c, const stru
 {
     struct four_biases at = {.q = ey->q + ch, .c = c, .pixels = pixels, .limit = bias->limit, .lr = lr};
     at.scale = ey->scale + ch;
-    if (!bias->lean) {
-        at.qas = bias->qas + ch;
-        at.base = bias->base + ch;
-    }
+    at.qas = bias->qas + ch;
+    at.base = bias->base + ch;
     at.m = bias->m + ch;
     at.delta = bias->delta + ch;
     at.hashed = key + (ch >> 1) * 0x9e3779b9u;
@@ -312,13 +310,15 @@ void bias_update_s32(uint32_t pixels, uint32_t c, const struct error_s8 *ey, con
 {
     uint32_t ch = PACE_OUTER(), key = random_key(sgd->seed, sgd->step, bias->id);
 #if KERNELS_DSP
-    struct four_biases at = four_biases_at(pixels, c, ey, bias, sgd->lr_bias, key, ch);
-    for (uint32_t n; c - ch >= 4 && !bias->lean; ch += n) {
-        n = PACE_IS_ON() ? 4 : (c - ch) & ~3u;
-        if (PACE_STOP(ch, 0, n * (pixels + WORK_OUTPUT))) {
-            return;
+    if (!bias->lean) {
+        struct four_biases at = four_biases_at(pixels, c, ey, bias, sgd->lr_bias, key, ch);
+        for (uint32_t n; c - ch >= 4; ch += n) {
+            n = PACE_IS_ON() ? 4 : (c - ch) & ~3u;
+            if (PACE_STOP(ch, 0, n * (pixels + WORK_OUTPUT))) {
+                return;
+            }
+            descend_biases(&at, n / 4);
         }
-        descend_biases(&at, n / 4);
     }
 #endif
     for (; ch < c; ch += 4) {
