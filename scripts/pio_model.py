@@ -6,6 +6,7 @@ cannot be one more build step.
 
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -63,13 +64,20 @@ def model_folder() -> Path:
     return folder
 
 
+def choices(header: Path) -> list[tuple[str, str]]:
+    """What conversion chose for the kernels: MODEL_.. as MICROTRAIN_.. (firmware/src/kernels/choices.h)."""
+    found = re.findall(
+        r"^#define MODEL_(FIXED|WINDOWS) (\w+)$", header.read_text(encoding="utf-8"), re.MULTILINE
+    )
+    return [(f"MICROTRAIN_{name}", value) for name, value in found]
+
+
 env["MICROTRAIN"] = microtrain()
 if not env.IsCleanTarget():
     model = model_folder()
     env["MICROTRAIN_PLAN"] = str(model / "plan.json")
     env.Append(CPPPATH=["$PROJECT_INCLUDE_DIR", str(model)])
-    if "#define MODEL_FIXED" in (model / "model.h").read_text(encoding="utf-8"):
-        env.Append(CPPDEFINES=[("MICROTRAIN_FIXED", 1)])  # of the kernels too
+    env.Append(CPPDEFINES=choices(model / "model.h"))
     env.BuildSources(str(Path("$BUILD_DIR") / "model"), str(model), "+<*.c>")
     if testing:
         env.Append(SRC_FILTER=["-<main.c>"])  # a unit test brings its own main

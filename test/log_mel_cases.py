@@ -75,6 +75,8 @@ def hear(
     rows, p, guard = int(rng.integers(1, 4)), parameters(sound), Guarded()
     samples = draw_sound(rng, sound.samples(rows) + int(rng.integers(0, sound.hop)))
     memory = guard.array((size // 8,), np.uint64)
+    # Whatever it holds: what lies behind a frame is multiplied by a window of 0.
+    memory[...] = rng.integers(0, 2**64, memory.shape, dtype=np.uint64)
     twin.lib.log_mel_begin(memory)
     left, made = samples, []
     while len(left):

@@ -242,6 +242,43 @@ def test_lanes_of_many_values(twin: Twin) -> None:
         kernel_cases.same_error(got, reference.conv2d_bwd_x(p, ey, w, clamp))
 
 
+def pointwise(twin: Twin, side: int, c_in: int, c_out: int, equal: bool = False) -> None:
+    """Forward without a mask and errors of a layer. equal: all pixels have the same errors"""
+    rng = np.random.default_rng(c_in + c_out)
+    m = rng.uniform(1e-4, 1e-3, c_out).astype(np.float32)
+    p = Conv((side, side, c_in), (side, side, c_out), Window(1, 1), -7, 5, m, 4)
+    x, w = kernel_cases.draw_s8(rng, p.x), rng.integers(-127, 128, (c_out, 1, 1, c_in), dtype=np.int8)
+    b, split = rng.integers(-9999, 9999, c_out, dtype=np.int32), kernel_cases.Split((), c_in, True)
+    y, _ = twin.forward("conv2d", p, x, w, b, split, False)
+    np.testing.assert_array_equal(y, reference.conv2d_fwd(p, x, w, b)[0])
+    ey, clamp = kernel_cases.draw_error(rng, p.y), kernel_cases.draw_clamp(rng, p.x)
+    if equal:
+        ey.q[...] = ey.q[0, 0]
+    kernel_cases.same_error(
+        twin.backward_x("conv2d", p, ey, w, clamp, split), reference.conv2d_bwd_x(p, ey, w, clamp)
+    )
+
+
+@pytest.mark.parametrize("c_in", [12, 20, 26, 48])
+@pytest.mark.parametrize("c_out", [316, 320, 322, 513, 577])
+def test_long_columns_are_summed_in_parts(twin: Twin, c_in: int, c_out: int) -> None:
+    for side in (1, 2, 4, 5):
+        pointwise(twin, side, c_in, c_out)
+
+
+@pytest.mark.parametrize("c_in", [95, 96, 100, 201])
+@pytest.mark.parametrize("c_out", [15, 16, 33])
+def test_equal_errors_of_many_spans(twin: Twin, c_in: int, c_out: int) -> None:
+    for side in (3, 4, 5):
+        pointwise(twin, side, c_in, c_out, equal=True)
+
+
+@pytest.mark.parametrize("c_in", [39, 40, 64, 68])
+def test_blocks_of_channels_whose_weights_stay_cached(twin: Twin, c_in: int) -> None:
+    for c_out, side in ((77, 4), (160, 5), (211, 3)):
+        pointwise(twin, side, c_in, c_out)
+
+
 @pytest.mark.parametrize("side", [3, 5, 7])
 @pytest.mark.parametrize("mask", [False, True])
 def test_integers_and_floats_in_one_depthwise_layer(twin: Twin, side: int, mask: bool) -> None:
@@ -335,6 +372,9 @@ DSP = {
     "the last pixel of a row": ("depthwise_armv7em.S", "cmn     r6, #1", "cmn     r6, #2"),
     "a pair of eight weights": ("narrow_armv7em.S", "sxtb16  r5, r0, ror #8", "sxtb16  r5, r0"),
     "pixels of the next tile": ("dense_armv7em.S", "add     r4, r1, r12, lsl #1", "add     r4, r1, r12"),
+    "the errors of another part": ("conv2d_bwd_x_armv7em.h", "col->ey + i * c + o", "col->ey + i * c"),
+    "the factors of other rows": ("conv2d_bwd_x_armv7em.h", "col->tile + o, n", "col->tile, n"),
+    "the biases of another block": ("conv2d.c", "put.from = b + o;", "put.from = b;"),
     "a column that windows see": ("planes.c", "(v->shift + (tile->w - 1)", "((tile->w - 1)"),
 }
 
@@ -344,6 +384,9 @@ def test_a_planted_fault_of_the_dsp_path_is_noticed(tmp_path: Path, fault: str) 
     kernels = planted(tmp_path / "src/kernels", DSP[fault])
     twin = Twin(kernel_arm.ArmLib(kernel_arm.build(tmp_path, kernels=kernels)))  # type: ignore[arg-type]
     with pytest.raises(AssertionError):
+        pointwise(twin, 4, 20, 577)
+        pointwise(twin, 4, 100, 33, equal=True)
+        pointwise(twin, 4, 64, 160)
         check_a_stem(twin, 2, 1, (16, 16, 3))
         check_pixels_in_a_row(twin, 8, 6)
         check_pixels_in_a_row(twin, 12, 6)

@@ -93,7 +93,7 @@ def test_valgrind_finds_what_was_never_written(planted: bool, tmp_path: Path) ->
         pytest.skip("valgrind is not installed")
     shutil.copytree(KERNELS, tmp_path, dirs_exist_ok=True)
     if planted:
-        text, zeros = (tmp_path / "conv2d_bwd_x.c").read_text(), "memset(col->sums, 0, "
+        text, zeros = (tmp_path / "conv2d_bwd_x.c").read_text(), "fill_bytes(col->sums, 0, n"
         assert zeros in text
-        (tmp_path / "conv2d_bwd_x.c").write_text(text.replace(zeros, "memset(col->sums, 0, 0 * "))
+        (tmp_path / "conv2d_bwd_x.c").write_text(text.replace(zeros, "fill_bytes(col->sums, 0, 0 * n"))
     assert bool(never_written(tmp_path, tmp_path)) == planted

@@ -18,6 +18,7 @@ from microtrain.base.paths import ROOT
 from microtrain.convert import boards
 from microtrain.convert.emit.document import flash_of
 from microtrain.convert.emit.firmware_flash import ARRIVING, FILE, MOVING, ROWS, called, steps_of
+from microtrain.convert.emit.windows import WAYS
 from microtrain.convert.ops import TABLE
 from microtrain.convert.pipeline import ALL_PASSES, Compiled
 
@@ -73,24 +74,29 @@ def fitted(models: list[tuple[Compiled, int]]) -> dict[str, float]:
 
 def measured(board: str, models: list[Compiled], more: Mapping[str, Compiled]) -> dict[str, Any]:
     """All sizes of one board. more: a model with each part of the firmware that only some have."""
-    folders = [written(compiled, WORK / f"model{k}") for k, compiled in enumerate(models)]
+    folders = [written(compiled, WORK / f"model{k}", True) for k, compiled in enumerate(models)]
     sizes = [model_bytes(folder, board) for folder in folders]
     steps = fitted(list(zip(models, sizes, strict=True)))
     plain = flash_bytes(build(folders[0], WORK / board, board))
     objects = sections.read(WORK / board / "pio/build" / board / "src")
     shared = objects.reached(["Reset_Handler", *(name for name in objects.bytes if ".isr_vector" in name)])
+    windows = {name: objects.reached([name]) for name in WAYS}
+    chosen = set[str]().union(*windows.values())  # by what a model uses, whoever calls them
     calls = {kernel: (kernel,) for op in TABLE.values() for kernel in op.kernels if kernel.endswith(TYPES)}
-    needs = {call: sorted(objects.reached(names) - shared) for call, names in (calls | CALLS).items()}
+    needs = {
+        call: sorted(objects.reached(names) - shared - chosen) for call, names in (calls | CALLS).items()
+    }
+    needs |= {name: sorted(reached) for name, reached in windows.items()}
 
     def beside(compiled: Compiled, model: int) -> int:
-        """Bytes of the tables, of model.c and of the kernels that it calls."""
-        used = set[str]().union(*(needs.get(call, []) for call in called(compiled.graph)))
+        """Bytes of the tables, of model.c, of the kernels that it calls and of all windows."""
+        used = chosen.union(*(needs.get(call, []) for call in called(compiled.graph)))
         return table_bytes(compiled) + model + objects.total(used)
 
     base = plain - beside(models[0], sizes[0])
     extra = {}
     for name, compiled in more.items():
-        folder = written(compiled, WORK / name)
+        folder = written(compiled, WORK / name, True)
         whole = flash_bytes(build(folder, WORK / f"{board}-{name}", board))
         extra[name] = whole - base - beside(compiled, model_bytes(folder, board))
     kept = sorted(set[str]().union(*needs.values()))

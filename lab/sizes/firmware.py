@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from microtrain.base.plan import Origin, text
@@ -11,14 +12,16 @@ from microtrain.convert.pipeline import Compiled
 from microtrain.memory_report.firmware import load_firmware
 from microtrain.memory_report.usage import flash_kinds
 
+CHOICE = re.compile(r"^#define MODEL_WINDOWS .*\n", re.MULTILINE)
 
-def written(compiled: Compiled, folder: Path) -> Path:
-    """The generated files in a folder."""
+
+def written(compiled: Compiled, folder: Path, all_windows: bool = False) -> Path:
+    """The generated files in a folder. all_windows: the kernels have them, whatever the model uses"""
     folder.mkdir(parents=True, exist_ok=True)
     output = generate(compiled, "sizes")
     plan = document(compiled, output, Origin("", "", ""), None)
     for name, content in {**output.files, "plan.json": text(plan)}.items():
-        (folder / name).write_text(content, encoding="utf-8")
+        (folder / name).write_text(CHOICE.sub("", content) if all_windows else content, encoding="utf-8")
     return folder
 
 

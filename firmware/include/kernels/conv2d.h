@@ -102,15 +102,18 @@ uint32_t conv2d_bwd_w_scratch(const struct conv2d *p, uint16_t c_trained);
 
 /* Depthwise twins. channels[i] is the channel that trained row i belongs to (NULL: i). Channels do not meet, so where a
  * group of them is read whole before it is written (.._in_place(p) is 1), the result may begin where the input begins:
- * y at x, ex->q at ey->q and ex->scale at ey->scale. */
+ * y at x, ex->q at ey->q and ex->scale at ey->scale. .._ways(p): bits of MICROTRAIN_WINDOWS, of functions that sum
+ * windows on Armv7E-M, which p and strips of its rows may use. */
 void dwconv2d_fwd_s8(const struct conv2d *p, const int8_t *x, const struct split_weights *w, const int32_t *b,
                      int8_t *y, uint8_t *mask, void *scratch PACED);
 uint32_t dwconv2d_fwd_scratch(const struct conv2d *p);
 uint32_t dwconv2d_fwd_in_place(const struct conv2d *p);
+uint32_t dwconv2d_fwd_ways(const struct conv2d *p);
 void dwconv2d_bwd_x_s8(const struct conv2d *p, const struct error_s8 *ey, const struct split_weights *w,
                        const struct clamp *clamp, const struct error_s8 *ex, void *scratch PACED);
 uint32_t dwconv2d_bwd_x_scratch(const struct conv2d *p);
 uint32_t dwconv2d_bwd_x_in_place(const struct conv2d *p);
+uint32_t dwconv2d_bwd_x_ways(const struct conv2d *p);
 void dwconv2d_bwd_w_s8(const struct conv2d *p, const struct error_s8 *ey, const struct saved_input *x,
                        const uint16_t *channels, uint16_t c_trained, const struct trained_weights *w,
                        const struct sgd *sgd, void *scratch PACED);

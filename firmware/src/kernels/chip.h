@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "choices.h"
 #include "kernels/numeric.h"
 
 #undef ALWAYS_INLINE /* Zephyr's headers have one */
@@ -36,11 +37,6 @@
 #else
 #define KERNELS_NO_FPU 0
 #endif
-#endif
-
-/* 1 where integer multipliers need not be what a float makes of sums: negative words are integers everywhere. */
-#ifndef MICROTRAIN_FIXED
-#define MICROTRAIN_FIXED 0
 #endif
 
 #if MICROTRAIN_FIXED && KERNELS_MVE

@@ -430,32 +430,57 @@ static void put_narrow(const struct conv2d *p, const int8_t *x, const struct par
     }
 }
 
+/* Output channels o .. o + n of all pixels, with one weight matrix and no mask; put: what is the same of all. */
+static void put_channels(const struct conv2d *p, const int8_t *x, const struct part *part, struct dot_put *put,
+                         struct outputs *out, int8_t *y, uint32_t n)
+{
+    uint32_t pixels = output_pixels(p), c = p->c_out, groups = put->groups, minus = put->minus_zero;
+    for (uint32_t i = 0; i < pixels; i = out->at.first + out->at.live) {
+        out->at = span_at(i, pixels, part->k);
+        const int8_t *from = x + out->at.first * p->c_in;
+        put->y = y + out->at.first * c;
+        put->y3 = put->y + 3 * c;
+        if (out->at.lanes == LANES) {
+            groups ? pack6(out->tile, from, p->c_in, groups, minus) : pack_pixels(p, x, part, out, out->tile);
+            uint32_t tiles = groups && pixels - i >= LANES ? (pixels - i) / LANES : 1;
+            put->tiles = tiles - 1;
+            put->x = from + LANES * p->c_in;
+            dot6_put(out->tile, put->w, part->k, n, put);
+            out->at.first += (tiles - 1) * LANES;
+        } else {
+            groups ? pack4(out->tile, from, p->c_in, groups, minus) : pack_pixels(p, x, part, out, out->tile);
+            dot4_put(out->tile, put->w, part->k, n, put);
+        }
+    }
+}
+
+/* Weights that stay in a data cache of 4 KB from tile to tile, and the longest rows whose pixels are worth packing once
+ * more for each such block. */
+enum { CACHED_BYTES = 3072, CACHED_ROW = 64 };
+
+/* Output channels that put_plain() sums for all pixels before it goes on to the next: where channels become more, so
+ * that outputs do not lie over inputs. */
+static uint32_t channels_at_once(const struct conv2d *p, const struct part *part)
+{
+    int worth = part->k <= CACHED_ROW && p->c_out > p->c_in && output_pixels(p) >= 2 * LANES;
+    uint32_t blocks = worth ? (part->k * p->c_out + CACHED_BYTES - 1) / CACHED_BYTES : 1;
+    return (p->c_out + blocks - 1) / blocks;
+}
+
 /* conv2d_fwd_s8() of whole spans with one weight matrix and no mask, the usual case. */
 static void put_plain(const struct conv2d *p, const int8_t *x, const struct part *part, const int32_t *b,
                       struct outputs *out, int8_t *y)
 {
-    uint32_t pixels = output_pixels(p), c = p->c_out, minus = halves_of(-p->x_zero);
-    uint32_t groups = is_pointwise(p) && !part->order && (part->k & 3u) == 0 ? part->k / 4 : 0;
-    struct dot_put put = {.offset = multiplier_offset(p->y_zero), .c = c, .from = b, .m = p->m, .w = part->w};
-    put.step = p->c_in;
-    put.groups = groups;
-    put.minus_zero = minus;
-    for (uint32_t i = 0; i < pixels; i = out->at.first + out->at.live) {
-        out->at = span_at(i, pixels, part->k);
-        const int8_t *from = x + out->at.first * p->c_in;
-        put.y = y + out->at.first * c;
-        put.y3 = put.y + 3 * c;
-        if (out->at.lanes == LANES) {
-            groups ? pack6(out->tile, from, p->c_in, groups, minus) : pack_pixels(p, x, part, out, out->tile);
-            uint32_t tiles = groups && pixels - i >= LANES ? (pixels - i) / LANES : 1;
-            put.tiles = tiles - 1;
-            put.x = from + LANES * p->c_in;
-            dot6_put(out->tile, part->w, part->k, c, &put);
-            out->at.first += (tiles - 1) * LANES;
-        } else {
-            groups ? pack4(out->tile, from, p->c_in, groups, minus) : pack_pixels(p, x, part, out, out->tile);
-            dot4_put(out->tile, part->w, part->k, c, &put);
-        }
+    uint32_t c = p->c_out, most = channels_at_once(p, part);
+    struct dot_put put = {.offset = multiplier_offset(p->y_zero), .c = c, .step = p->c_in};
+    put.groups = is_pointwise(p) && !part->order && (part->k & 3u) == 0 ? part->k / 4 : 0;
+    put.minus_zero = halves_of(-p->x_zero);
+    for (uint32_t o = 0, n; o < c; o += n) {
+        n = c - o < most ? c - o : most;
+        put.from = b + o;
+        put.m = p->m + o;
+        put.w = part->w + o * part->k;
+        put_channels(p, x, part, &put, out, y + o, n);
     }
 }
 

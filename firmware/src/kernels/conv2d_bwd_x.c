@@ -10,6 +10,11 @@
  * computed twice, strip by strip. */
 enum { STRIP = 256 };
 
+/* Long columns are summed part by part. */
+#if KERNELS_DSP && !KERNELS_MVE && !defined(CODED)
+#define IN_PARTS
+#endif
+
 /* What bwd_x works on: a span of input channels against all errors. */
 struct columns {
 #ifdef CODED
@@ -25,6 +30,9 @@ struct columns {
     int32_t *sums;    /* [strip][lanes] */
     struct span at;   /* columns of the weight matrix */
     int alike;        /* every pixel has the same errors */
+#ifdef IN_PARTS
+    int summed; /* sums are there: of sum_parts() */
+#endif
 };
 
 static uint32_t input_pixels(const struct conv2d *p)
@@ -150,6 +158,11 @@ NEVER_INLINE void add_tap(const struct columns *col, int32_t ky, int32_t kx, int
 static void sums_strip(const struct columns *col, uint32_t first, uint32_t n)
 {
     const struct conv2d *p = col->p;
+#ifdef IN_PARTS
+    if (col->summed) {
+        return;
+    }
+#endif
     if (is_pointwise(p)) {
         uint32_t done = col->alike ? 1 : n;
         dot_rows(col->tile, col->at.lanes, col->ey + first * p->c_out, p->c_out, done, NULL, col->sums);
@@ -181,81 +194,7 @@ ALWAYS_INLINE float joint_gain(const struct joint *to, uint32_t ch, float peak)
 }
 
 #if KERNELS_DSP && !KERNELS_MVE
-
-/* Pixels first .. first + n of the span, whose channels are neighbours: sums, masked, as floats. */
-static void float_strip(const struct columns *col, const struct channel *ch, uint32_t first, uint32_t n, float *peak)
-{
-    struct mask_view mask = {ch->mask + first * ch->mask_step, ch->mask_step, ch->bit, 0};
-    mask.second = (ch->bit + col->at.lanes - 1) / 8;
-    sums_strip(col, first, n);
-    col->at.lanes == LANES ? mask_errors6(col->sums, n, &mask, peak) : mask_errors4(col->sums, n, &mask, peak);
-}
-
-/* put_columns() for a full span of neighbouring channels. */
-static void put_neighbours(const struct columns *col, const struct joint *to)
-{
-    uint32_t pixels = input_pixels(col->p), strip = strip_pixels(col->p), c = col->p->c_in, at = col->at.first;
-    const struct channel ch = channel_of(to->ex, to->clamp, c, at);
-    float peak[LANES] = {0.0f}, gain[LANES];
-    for (uint32_t i = 0; i < pixels; i += strip) {
-        float_strip(col, &ch, i, pixels - i < strip ? pixels - i : strip, peak);
-    }
-    for (uint32_t j = 0; j < col->at.lanes; j++) {
-        gain[j] = joint_gain(to, at + j, peak[j]);
-    }
-    for (uint32_t i = 0; i < pixels; i += strip) {
-        uint32_t n = pixels - i < strip ? pixels - i : strip;
-        if (pixels > strip) {
-            float_strip(col, &ch, i, n, peak);
-        }
-        if (col->at.lanes == LANES) {
-            put_errors6(col->sums, n, gain, ch.q + i * c, c);
-        } else {
-            put_errors4(col->sums, n, gain, ch.q + i * c, c);
-        }
-    }
-}
-
-#ifndef CODED
-
-/* The factors of weights where all pixels have the same errors, in the place of a tile. */
-static void weigh_errors(const struct columns *col)
-{
-    for (uint32_t o = 0; o < col->p->c_out; o++) {
-        col->tile[o] = (int16_t)(col->r[o] * col->ey[o]);
-    }
-}
-
-/* put_neighbours() behind weigh_errors(): the errors of a channel are 0 or all the same. */
-NEVER_INLINE void put_alike(const struct columns *col, const struct joint *to)
-{
-    uint32_t pixels = input_pixels(col->p), c = col->p->c_in, at = col->at.first, lanes = col->at.lanes, passing = 0;
-    const struct channel ch = channel_of(to->ex, to->clamp, c, at);
-    const uint32_t second = (ch.bit + lanes - 1) / 8;
-    const uint8_t *mask = ch.mask;
-    int8_t errors[8] = {0}, *q = ch.q;
-    lanes == LANES ? weighted_columns6(col->w, col->count, col->tile, col->p->c_out, col->sums)
-                   : weighted_columns4(col->w, col->count, col->tile, col->p->c_out, col->sums);
-    for (uint32_t i = pixels; i; i--, mask += ch.mask_step) {
-        passing |= mask[0] | (uint32_t)mask[second] << 8;
-    }
-    for (uint32_t j = 0; j < lanes; j++) {
-        int32_t sum = passing >> (ch.bit + j) & 1u ? col->sums[j] : 0;
-        errors[j] = channel_q(sum, joint_gain(to, at + j, (float)larger_magnitude(0, sum)));
-    }
-    uint32_t first = load_u32(errors), last = load_u32(errors + 4);
-    mask = ch.mask;
-    for (uint32_t i = pixels; i; i--, mask += ch.mask_step, q += c) {
-        uint32_t bits = (mask[0] | (uint32_t)mask[second] << 8) >> ch.bit;
-        store_u32(q, first & bytes_of(bits & 15u));
-        if (lanes == LANES) {
-            uint16_t two = (uint16_t)(last & bytes_of(bits >> 4 & 3u));
-            memcpy(q + 4, &two, sizeof two);
-        }
-    }
-}
-
-#endif
+#include "conv2d_bwd_x_armv7em.h"
 #endif
 
 #if KERNELS_MVE
@@ -364,6 +303,13 @@ static void put_part(struct columns *col, const int8_t *w, uint32_t count, const
             return;
         }
         col->w = w + col->at.first;
+#ifdef IN_PARTS
+        uint32_t parts = order || PACE_IS_ON() ? 0 : spans_in_parts(col, count - i);
+        if (parts) {
+            put_parts(col, parts, to);
+            continue;
+        }
+#endif
         if (is_pointwise(col->p) && !weighed) {
             pack_tap(col, 0);
         }
@@ -375,7 +321,13 @@ static void put_part(struct columns *col, const int8_t *w, uint32_t count, const
 #elif KERNELS_DSP
 #ifndef CODED
         if (weighed) {
-            put_alike(col, to);
+            uint32_t spans = PACE_IS_ON() ? 1 : spans_at_once(col, count - i);
+            weigh(col, spans);
+            put_alike(col, to, col->sums);
+            for (uint32_t k = 1; k < spans; k++) {
+                col->at.first += LANES;
+                put_alike(col, to, col->sums + k * LANES);
+            }
             continue;
         }
 #endif

@@ -157,7 +157,7 @@ struct dot_put {
 #if KERNELS_DSP && !KERNELS_MVE
 
 /* y[lane * c + i] = output of from[i] + panel . row i, or of from[i][lane] + panel . row i; n >= 4. dot6_put() goes on
- * with put->tiles more tiles, which it packs over the first one; count is c then, and tiles and x are lost. */
+ * with put->tiles more tiles, which it packs over the first one; then tiles, x, y and y3 are lost. */
 void dot6_put(int16_t *tile, const int8_t *rows, uint32_t n, uint32_t count, struct dot_put *put);
 void dot4_put(const int16_t *tile, const int8_t *rows, uint32_t n, uint32_t count, const struct dot_put *put);
 void dot6_add_put(const int16_t *tile, const int8_t *rows, uint32_t n, uint32_t count, const struct dot_put *put);
@@ -171,7 +171,7 @@ void dot6_add_put_masked(const int16_t *tile, const int8_t *rows, uint32_t n, ui
 void dot4_add_put_masked(const int16_t *tile, const int8_t *rows, uint32_t n, uint32_t count,
                          const struct dot_put *put);
 
-/* sums[lane] = sum over n rows of factors[k] * rows[k * step + lane]: of 6 or 4 lanes. factors: 4-byte aligned. */
+/* sums[lane] += sum over n rows of factors[k] * rows[k * step + lane]: of 6 or 4 lanes. factors: 4-byte aligned. */
 void weighted_columns6(const int8_t *rows, uint32_t step, const int16_t *factors, uint32_t n, int32_t *sums);
 void weighted_columns4(const int8_t *rows, uint32_t step, const int16_t *factors, uint32_t n, int32_t *sums);
 

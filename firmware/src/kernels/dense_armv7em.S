@@ -378,8 +378,7 @@
     bne     .Lpack_\name
     .endm
 
-/* The next tile of six pixels, if there is one: what is as in front of its first row, and its panels. r0 panels, r2 and
- * r3 y behind the last row's, r4 and r5 from and words behind it, r7 c. */
+/* The next tile of six pixels, if there is one: what is as in front of its first row, and its panels. r7: c. */
     .macro  next_tile name
 .Ltile_\name:
     ldr     lr, [sp, #FRAME + 36]
@@ -387,11 +386,11 @@
     subs    r6, r6, #1
     bmi.w   .Lend_6
     str     r6, [lr, #PUT_TILES]
-    add     r6, r7, r7, lsl #2
-    add     r2, r2, r6
-    add     r3, r3, r6
-    sub     r4, r4, r7, lsl #2
-    sub     r5, r5, r7, lsl #2
+    ldm     lr, {r2-r5}
+    add     r6, r7, r7, lsl #1
+    add     r2, r2, r6, lsl #1
+    add     r3, r3, r6, lsl #1
+    strd    r2, r3, [lr]
     stm     sp, {r2-r5}
     ldrd    r1, r2, [lr, #PUT_X]
     add     r12, r2, r2, lsl #1

@@ -8,6 +8,7 @@
 #if defined(__ARM_FEATURE_DSP) && defined(__ARM_FP)
 
 #include "assembly.inc"
+#include "choices.h"
 
 /* ---- taps ------------------------------------------------------------------------------------------------------- */
 
@@ -138,7 +139,9 @@
     .balign 4
     .macro  way number, name
 .Lway_\number:
+    .if     (MICROTRAIN_WINDOWS >> (\number - 1)) & 1
     go      b.w, \name
+    .endif
     .endm
     way     1, windows_3x3
     way     2, wide_windows_3x3

@@ -103,6 +103,12 @@ uint32_t dwconv2d_fwd_in_place(const struct conv2d *p)
     return tile.h == v.h && tile.w == v.w;
 }
 
+uint32_t dwconv2d_fwd_ways(const struct conv2d *p)
+{
+    struct view v = view_of_input(p, NULL, p->c_in);
+    return ways_of(&v);
+}
+
 /* A channel's outputs in a tile; y: of the tile's first. */
 static void put_tile(const struct conv2d *p, const struct tile *tile, const int32_t *sums, uint32_t ch, int8_t *y)
 {
@@ -478,6 +484,12 @@ uint32_t dwconv2d_bwd_x_in_place(const struct conv2d *p)
 {
     struct view v = view_of_errors(p, NULL);
     return is_kept(&v) != 0;
+}
+
+uint32_t dwconv2d_bwd_x_ways(const struct conv2d *p)
+{
+    struct view v = view_of_errors(p, NULL);
+    return ways_of(&v);
 }
 
 /* What bwd_x works on: a group of channels, a tile at a time. */

@@ -4,13 +4,28 @@
 
 /* ---- views and tiles -------------------------------------------------------------------------------------------- */
 
-/* Which of the functions of run_windows() sums it, or 0: 1 to 12. wide: rows of WIDE_PLACES. */
-static uint32_t fast_way(const struct view *v, int wide)
+/* Which of the functions of run_windows() could sum it, or 0: 1 to 12. wide: rows of WIDE_PLACES. */
+static uint32_t way_of(const struct view *v, int wide)
 {
     int square = v->kh == v->kw && (v->kw == 3 || v->kw == 5 || v->kw == 7);
     int one_stride = v->stride_h == v->stride_w || v->h == 1;
-    int fast = KERNELS_DSP && square && one_stride && v->stride_w <= 2;
+    int fast = square && one_stride && v->stride_w <= 2;
     return fast ? 2 * (v->kw - 3) + 2 * (v->stride_w - 1) + (wide ? 1 : 0) + 1 : 0;
+}
+
+/* The same where it is linked. */
+static uint32_t fast_way(const struct view *v, int wide)
+{
+    uint32_t way = KERNELS_DSP ? way_of(v, wide) : 0;
+    return (MICROTRAIN_WINDOWS << 1) >> way & 1 ? way : 0;
+}
+
+uint32_t ways_of(const struct view *v)
+{
+    struct view row = *v;
+    row.h = 1;
+    uint32_t narrow = way_of(&row, 0), wide = v->w * v->stride_w > TILE_WIDTH;
+    return narrow ? (1u + 2u * wide) << (narrow - 1) : 0;
 }
 
 /* A low image makes low tiles: wide ones take no more room than narrow high ones. */

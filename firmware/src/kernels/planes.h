@@ -84,6 +84,9 @@ struct tile {
 struct view view_of_input(const struct conv2d *p, const int8_t *x, uint32_t c);
 struct view view_of_errors(const struct conv2d *p, const int8_t *ey);
 
+/* Which functions of run_windows() could sum it, or a strip of its rows: bit 0 for way 1. */
+uint32_t ways_of(const struct view *v);
+
 /* Bytes of the planes of some channels; of the unpacked taps of one; of its sums in a tile. */
 uint32_t planes_bytes(const struct view *v, uint32_t lanes);
 uint32_t taps_bytes(const struct view *v);

@@ -60,9 +60,12 @@
     .macro  weighted_columns name, lanes
     begin   \name
     push    {r4-r11, lr}
-    .irp    sum, r4, r5, r6, r7, r8, r9
-    mov     \sum, #0
-    .endr
+    ldr     r12, [sp, #36]
+    .if     \lanes == 6
+    ldm     r12, {r4-r9}
+    .else
+    ldm     r12, {r4-r7}
+    .endif
     subs    r3, r3, #2
     blt     .Lodd_\name
 .Ltwo_\name:

@@ -30,6 +30,7 @@ from microtrain.convert.trainables import Trainable, block_bytes, front_steps, l
 
 from . import library, tables
 from . import records as recorded
+from .windows import windows
 
 API_VERSION = 4
 ID_LINE = "#define MODEL_ID"
@@ -115,6 +116,11 @@ def _banner(origin: str, what: str) -> str:
     return f"/* {comment(what)}\n * {source}\n * {owner} */\n"
 
 
+def _choices(graph: Graph) -> tuple[str, ...]:
+    """What the build tells the kernels: MODEL_.. as -DMICROTRAIN_.. (kernels/choices.h)."""
+    return (f"#define MODEL_WINDOWS 0x{windows(graph):03x}\n", *_arithmetic(graph))
+
+
 def _arithmetic(graph: Graph) -> tuple[str, ...]:
     """Says where convolutions are requantized in fixed point, and stops a build whose kernels would not."""
     if not graph.fixed:
@@ -144,7 +150,7 @@ def _header(graph: Graph, plan: Plan, items: tuple[Trainable, ...], origin: str,
         f"#define MODEL_INIT_BYTES {len(stored_block(items))}\n",
         *([f"#define MODEL_RECORDS {records}"] if records else ()),
         *([f"#define MODEL_RECORD_BYTES {record_bytes(graph)}\n"] if records else ()),
-        *_arithmetic(graph),
+        *_choices(graph),
         *_targets(graph),
         *([f"#define MODEL_SOUND {c_string(graph.sound.text())}"] if graph.sound else ()),
         *([f"#define MODEL_UNITS {c_string(graph.units.text())}"] if graph.units else ()),

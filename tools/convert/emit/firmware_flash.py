@@ -14,9 +14,11 @@ from pathlib import Path
 
 from microtrain.base.parts import parts
 from microtrain.convert import boards
-from microtrain.convert.ir import Graph, Node
+from microtrain.convert.ir import Graph
 from microtrain.convert.ops import TABLE
 from microtrain.convert.trainables import layout
+
+from .windows import all_nodes, names, windows
 
 FILE = Path(__file__).with_name("firmware_flash.json")
 ROWS, ARRIVING, REST = "of rows", "of arriving rows", "in every model"
@@ -55,17 +57,18 @@ def sizes(board: str) -> Sizes:
 
 
 def called(graph: Graph) -> set[str]:
-    """What model.c calls of the firmware: kernels, and the driver of streams."""
+    """What model.c calls of the firmware: kernels, the driver of streams, and windows that its layers use."""
     kernels = {kernel for node in all_nodes(graph) for kernel in TABLE[node.op].kernels}
     streams = [node for node in graph.nodes if node.parts]
     first = {ARRIVING} if graph.arriving else set()
     moving = {MOVING} if graph.arriving and graph.hop else set()
-    return kernels | first | moving | ({ROWS} if len(streams) > len(first) else set())
-
-
-def all_nodes(graph: Graph) -> list[Node]:
-    """All steps, those that streams run row by row among them."""
-    return [each for node in graph.nodes for each in (node, *node.parts)]
+    return (
+        kernels
+        | first
+        | moving
+        | set(names(windows(graph)))
+        | ({ROWS} if len(streams) > len(first) else set())
+    )
 
 
 def steps_of(graph: Graph) -> Counter[str]:

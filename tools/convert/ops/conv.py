@@ -288,8 +288,8 @@ def _kernels(op: str, rows: tuple[Any, ...]) -> tuple[dict[str, Any], dict[str, 
     )
 
 
-def _in_place_kernel(name: str) -> dict[str, Any]:
-    return {f"{name}_in_place": (ctypes.c_uint32, (Conv2d,))}
+def _asked(*names: str) -> dict[str, Any]:
+    return dict.fromkeys(names, (ctypes.c_uint32, (Conv2d,)))
 
 
 EXPAND: dict[str, hostlib.Signature] = {"bias_expand_s32": (None, (NUMBER, TrainedBias, S32))}
@@ -345,7 +345,7 @@ def _forward(op: str, depthwise: bool) -> ForwardOp:
         work=with_biases,
         unit=of_forward(unit.depthwise if depthwise else unit.dense, c_struct),
         in_place=_in_place(f"{op}_fwd"),
-        kernels=kernels | _in_place_kernel(f"{op}_fwd") | ({} if depthwise else EXPAND),
+        kernels=kernels | _asked(f"{op}_fwd_in_place") | (_asked(f"{op}_fwd_ways") if depthwise else EXPAND),
         header="conv2d",
         aten=NO_ATEN if depthwise else conv_aten.RULES,  # the rules make both kinds
         folds=Folds.NORM_AND_RELU,
@@ -396,7 +396,7 @@ def _input_gradient(op: str, depthwise: bool) -> BackwardOp:
         work=by_size,
         unit=_unit_input,
         in_place=_in_place(f"{op}_bwd_x") if depthwise else not_in_place,
-        kernels=kernels | (_in_place_kernel(f"{op}_bwd_x") if depthwise else {}),
+        kernels=kernels | (_asked(f"{op}_bwd_x_in_place", f"{op}_bwd_x_ways") if depthwise else {}),
         header="conv2d",
         updates=Updates.NOTHING,
         reads_weights=True,
