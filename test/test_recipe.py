@@ -11,12 +11,14 @@ import pytest
 import torch
 from click.testing import CliRunner
 from conftest import EXAMPLE, run
+from PIL import Image
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import RidgeCV
 
-from lab.recipe import cli, closed, page, pc, table
+from lab.recipe import cli, closed, known, page, pc, sets, table
 from lab.recipe import run as running
 from lab.recipe.cases import ARMS, PROTOCOLS, Case, cases
+from microtrain.base.errors import Error
 from microtrain.samples.source import Dataset, Sample
 
 KEYS = {"dataset", "network", "scheme", "protocol", "arm", "seed", "accuracy", "sram", "command"}
@@ -88,8 +90,8 @@ def test_every_protocol_has_the_default_and_what_it_was() -> None:
 def test_it_runs_on_anybodys_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     digits = tmp_path / "digits"
     run(["python", str(EXAMPLE / "export_images.py"), str(digits)])
+    elsewhere(tmp_path, monkeypatch)
     monkeypatch.setattr(running, "WORK", tmp_path / "work")
-    monkeypatch.setattr(cli, "RESULT", tmp_path / "recipe.json")
     monkeypatch.setattr(running, "TESTED", 60)
     monkeypatch.setattr(cli, "ProcessPoolExecutor", Here)
     monkeypatch.delenv("MICROTRAIN_DATA", raising=False)
@@ -108,6 +110,12 @@ def test_it_runs_on_anybodys_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert tail.on_a_pc(0.003) > 0.3
 
 
+def elsewhere(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows go into a folder of the test's own."""
+    monkeypatch.setattr(known, "RESULT", folder / "recipe.json")
+    monkeypatch.setattr(known, "WORK", folder / "work")
+
+
 class Here:
     """A pool that works in this process."""
 
@@ -124,7 +132,10 @@ class Here:
         from concurrent.futures import Future
 
         future: Any = Future()
-        future.set_result(job())
+        try:
+            future.set_result(job())
+        except Error as error:
+            future.set_exception(error)
         return future
 
 
@@ -142,6 +153,98 @@ def test_the_page_is_made_of_its_rows() -> None:
     assert page.PAGE.read_text() == page.text(rows)
     assert all(set(row) == KEYS for row in rows)
     assert "nan" not in page.PAGE.read_text()  # an arm of some sets alone
+
+
+def some_row(case: Case, *_: object) -> dict[str, Any]:
+    """What a session could give; no session of seed 1 ends well."""
+    if case.seed == 1:
+        raise Error("the head does not fit.")
+    return {key: getattr(case, key) for key in known.NAMES} | {"accuracy": 50.0, "sram": 1, "command": "x"}
+
+
+def photos(folder: Path, count: int = 10) -> Path:
+    for name in "ab":
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        for number in range(count):
+            Image.new("RGB", (4, 4), (number, 0, 0)).save(folder / name / f"{number}.png")
+    return folder
+
+
+@pytest.fixture
+def wanting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Options for a folder of few images and a network, whose sessions are made up."""
+    elsewhere(tmp_path, monkeypatch)
+    monkeypatch.setattr(cli, "ProcessPoolExecutor", Here)
+    monkeypatch.setattr(cli, "row", some_row)
+    model = tmp_path / "net.pt2"
+    model.write_bytes(b"a network")
+    return ["--data", str(photos(tmp_path / "photos")), "--model", str(model)]
+
+
+def test_a_session_that_fails_takes_no_other_with_it(wanting: list[str]) -> None:
+    said = CliRunner().invoke(cli.main, [*wanting, "--only", "*/shots-10/l*"])
+    assert said.exit_code == 1
+    assert "2 of 6 sessions failed, and the others are kept:" in said.output
+    assert "photos/net/shots-10/lda/1 and 1 more: the head does not fit." in said.output
+    assert {row["seed"] for row in known.rows().values()} == {0, 2} and "| lda | 50.0 |" in said.output
+
+
+def test_what_a_set_has_is_said_first(wanting: list[str]) -> None:
+    said = CliRunner().invoke(cli.main, [*wanting, "--seeds", "1", "--only", "*/shots-5/lda/*"])
+    assert "photos: 2 classes, 16 images to learn from, 4 of 4 others to judge by" in said.output
+    assert "fewer" not in said.output
+    said = CliRunner().invoke(cli.main, [*wanting, "--seeds", "1", "--only", "*/shots-10/lda/*"])
+    assert "photos: fewer than 10 to learn from in a (8), b (8); all of them are taken" in said.output
+
+
+def test_rows_of_other_images_or_another_network_are_not_taken(wanting: list[str], tmp_path: Path) -> None:
+    words = [*wanting, "--seeds", "1", "--only", "*/shots-5/lda/*"]
+    assert CliRunner().invoke(cli.main, words).exit_code == 0
+    photos(tmp_path / "photos", 11)
+    said = CliRunner().invoke(cli.main, words)
+    assert said.exit_code == 1 and "has other files than the dataset photos of which" in said.output
+    words[1] = str(photos(tmp_path / "new"))
+    Path(words[3]).write_bytes(b"another")
+    said = CliRunner().invoke(cli.main, words)
+    assert said.exit_code == 1 and "has other content than the network net of which" in said.output
+    two = ["--data", str(photos(tmp_path / "b" / "photos")), *wanting]
+    assert "have the same name" in CliRunner().invoke(cli.main, two).output
+
+
+def test_a_row_is_put_beside_those_of_other_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere(tmp_path, monkeypatch)
+    for seed in (0, 2, 0):
+        known.keep(some_row(Case("d", "n", "shots-5", "lda", seed)))
+    assert list(known.rows()) == ["d/n/shots-5/lda/0", "d/n/shots-5/lda/2"]
+
+
+def test_as_many_classes_as_a_list_names(tmp_path: Path) -> None:
+    photos(tmp_path / "set")
+    (tmp_path / "set/other").mkdir()
+    for name, numbers in (("train", range(8)), ("val", range(8, 10))):
+        lines = [f"{label}/{number}.png" for label in "ab" for number in numbers]
+        (tmp_path / f"set/{name}.txt").write_text("\n".join(lines))
+    training, testing = sets.parted(tmp_path / "set")
+    assert training.classes == ("a", "b") and len(testing.samples) == 4
+
+
+def test_public_sets_have_tables_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what somebody has at home has none."""
+    monkeypatch.setattr(page, "ROWS", tmp_path / "rows.json")
+    monkeypatch.setattr(page, "PAGE", tmp_path / "page.md")
+    named = ("cifar10", *sets.FURTHER, "home")
+    page.write([some_row(Case(name, "mcunet-5fps", "shots-5", "lda", 0)) for name in named])
+    before, _, behind = page.PAGE.read_text().partition("## Sets that nothing was chosen on")
+    assert "| cifar10 | mean |" in before and "signs" not in before
+    assert "| groceries19 | signs | mean |" in behind and "home" not in behind
+    assert all(source.address in behind for source in sets.FURTHER.values())
+
+
+def test_a_set_that_was_not_measured_makes_no_mean() -> None:
+    rows = [some_row(Case(name, "n", "shots-5", arm, 0)) for name, arm in (("a", "lda"), ("b", "ncm"))]
+    assert table.lines(rows, "shots-5")[2:] == ["| lda | 50.0 |  |  | 1 |", "| ncm |  | 50.0 |  | 1 |"]
 
 
 def test_a_table_has_a_line_for_each_arm() -> None:

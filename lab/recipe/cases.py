@@ -11,12 +11,6 @@ from microtrain.device.session import Settings
 
 SCHEMES = {"mcunet-5fps": "mcunet-49kb", "proxyless-w0.3": "proxyless-49kb", "mbv2-w0.35": "mbv2-49kb"}
 HEAD_ONLY = "head-only"
-ARCHIVES = {
-    "cifar10": "cifar10.tar",
-    "clothing10": "clothing10_144.tar",
-    "gtsrb17": "gtsrb17_144.tar",
-    "textures10": "textures10_144.tar",
-}
 SEEDS = (0, 1, 2)
 TESTED = 400  # images at most, evenly of all classes
 TYPICAL = 128  # images at most, for ranges and codes

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from lab import notes
 from microtrain.base.paths import ROOT
 
+from .cases import SCHEMES
+from .sets import ARCHIVES, FURTHER
 from .table import Row, tables
 
 PAGE, ROWS = ROOT / "lab/pages/recipe.md", ROOT / "lab/pages/recipe.json"
@@ -31,16 +33,39 @@ learns is the device's own arithmetic, bit for bit, but the heads in closed form
   AdamW, the best of three rates by the very accuracy shown.
 
 """
+BESIDE = """
+## Sets that nothing was chosen on
+
+The same commands on public sets that are not in the test data. No rate, number of steps or threshold of the
+defaults was chosen on them. Put a set into build/sets, in a folder of this name, and say for instance
+
+    python lab/recipe --data build/sets/{first} --only "{first}/*/shots-10/*"
+
+{sources}
+
+"""
 
 
 def write(rows: Sequence[Row]) -> None:
-    """Both files."""
+    """Both files, of the published networks on sets that anybody can have."""
     ordered = sorted(
-        rows, key=lambda row: [str(row[key]) for key in ("protocol", "dataset", "network", "arm", "seed")]
+        (row for row in rows if row["network"] in SCHEMES and row["dataset"] in {**ARCHIVES, **FURTHER}),
+        key=lambda row: [str(row[key]) for key in ("protocol", "dataset", "network", "arm", "seed")],
     )
     notes.write(ROWS, ordered)
     PAGE.write_text(text(ordered), encoding="utf-8")
 
 
 def text(rows: Sequence[Row]) -> str:
-    return ABOUT + tables(rows)
+    further = [row for row in rows if row["dataset"] in FURTHER]
+    found = ABOUT + tables([row for row in rows if row["dataset"] in ARCHIVES])
+    return found + (beside(further) + tables(further, "###") if further else "")
+
+
+def beside(rows: Sequence[Row]) -> str:
+    """What the sets are that are not in the test data."""
+    names = sorted({row["dataset"] for row in rows})
+    sources = "\n".join(
+        f"- **{name}**: {FURTHER[name].words} ([source]({FURTHER[name].address}))." for name in names
+    )
+    return BESIDE.format(first=names[0], sources=sources)
