@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from PIL import Image
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import RidgeCV
 
-from lab.recipe import cli, closed, known, page, pc, sets, table
+from lab.golden.data import VARIABLE, find
+from lab.recipe import cli, closed, known, page, parts, pc, sets, table
 from lab.recipe import run as running
 from lab.recipe.cases import ARMS, PROTOCOLS, Case, cases
 from microtrain.base.errors import Error
@@ -150,7 +152,7 @@ def test_what_is_wrong_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path
 @pytest.mark.skipif(not page.ROWS.is_file(), reason="no rows were written yet: python lab/recipe --page")
 def test_the_page_is_made_of_its_rows() -> None:
     rows = json.loads(page.ROWS.read_text())
-    assert page.PAGE.read_text() == page.text(rows)
+    assert page.PAGE.read_text() == page.text(rows, json.loads(parts.RESULT.read_text()))
     assert all(set(row) == KEYS for row in rows)
     assert "nan" not in page.PAGE.read_text()  # an arm of some sets alone
 
@@ -240,6 +242,26 @@ def test_public_sets_have_tables_of_their_own(tmp_path: Path, monkeypatch: pytes
     assert "| cifar10 | mean |" in before and "signs" not in before
     assert "| groceries19 | signs | mean |" in behind and "home" not in behind
     assert all(source.address in behind for source in sets.FURTHER.values())
+
+
+def test_a_part_has_a_column_of_what_it_has() -> None:
+    rows = [{"name": "training", "sram": 75000}, {"name": "codes", "sram": 300000, "records": 400}]
+    found = parts.table({"parts": rows})
+    assert found[0] == "|  | training alone | and records as codes |"
+    assert "| SRAM all in, bytes | 75,000 | 300,000 |" in found and "| records |  | 400 |" in found
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(VARIABLE not in os.environ, reason=f"{VARIABLE} names no folder")
+def test_the_page_has_what_a_part_costs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "WORK", tmp_path)
+    known_then = next(row for row in json.loads(parts.RESULT.read_text())["parts"] if row["name"] == "look")
+    now = parts.numbers(parts.PARTS[1], find())
+    assert now == {
+        name: pytest.approx(value, rel=0.01) if name != "name" else value
+        for name, value in known_then.items()
+    }
+    assert now["sram"] <= 90 * 1024 and now["add"] < now["inference"] / 100
 
 
 def test_a_set_that_was_not_measured_makes_no_mean() -> None:

@@ -18,7 +18,7 @@ from microtrain.base.errors import Error
 from microtrain.base.progress import Bars
 from microtrain.base.terminal import say
 
-from . import known, page, sets, table
+from . import known, page, parts, sets, table
 from .cases import PROTOCOLS, SCHEMES, SEEDS, TESTED, Case, cases
 from .run import WORK, Row, row
 
@@ -56,8 +56,15 @@ class Job:
     "--jobs", default=os.cpu_count() or 1, show_default=True, type=click.IntRange(1), help="Processes."
 )
 @click.option("--page", "write_page", is_flag=True, help="Write lab/pages/recipe.md of all that is done too.")
+@click.option("--parts", "costs", is_flag=True, help="Measure what each part costs on the board instead.")
 def main(
-    data: tuple[Path, ...], model: Path | None, only: str, seeds: int, jobs: int, write_page: bool
+    data: tuple[Path, ...],
+    model: Path | None,
+    only: str,
+    seeds: int,
+    jobs: int,
+    write_page: bool,
+    costs: bool,
 ) -> None:
     """Train with the defaults, and with what they are compared with.
 
@@ -69,17 +76,15 @@ def main(
     python lab/recipe --data photos --seeds 1 --only "photos/*/shots-10/*"
     """
     try:
-        wanted = [job for job in jobs_of(data, model, seeds) if fnmatch(job.case.key, only)]
-        if not wanted:
-            raise Error(f"no case is called {only}; they are DATASET/NETWORK/PROTOCOL/ARM/SEED.")
-        check(wanted)
-        failures = run(wanted, jobs)
-        done = known.rows()
-        say(table.tables([done[job.case.key] for job in wanted if job.case.key in done]))
-        if failures:
-            raise Error(summary(failures, len(wanted)))
+        if costs:
+            say("\n".join(parts.table(parts.write(find()))))
+        else:
+            wanted = [job for job in jobs_of(data, model, seeds) if fnmatch(job.case.key, only)]
+            if not wanted:
+                raise Error(f"no case is called {only}; they are DATASET/NETWORK/PROTOCOL/ARM/SEED.")
+            measure(wanted, jobs)
         if write_page:
-            page.write(list(done.values()))
+            page.write(list(known.rows().values()))
     except (Error, OSError) as error:
         raise click.ClickException(str(error)) from error
 
@@ -103,6 +108,16 @@ def named(data: tuple[Path, ...]) -> dict[str, Path]:
                 f"{other} and {folder} have the same name, and rows are kept by it: rename one of them."
             )
     return found
+
+
+def measure(wanted: list[Job], jobs: int) -> None:
+    """Run what is missing, and print the tables. Error where a session failed, behind all others."""
+    check(wanted)
+    failures = run(wanted, jobs)
+    done = known.rows()
+    say(table.tables([done[job.case.key] for job in wanted if job.case.key in done]))
+    if failures:
+        raise Error(summary(failures, len(wanted)))
 
 
 def check(wanted: list[Job]) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from lab import notes
 from microtrain.base.paths import ROOT
 
+from . import parts
 from .cases import SCHEMES
 from .sets import ARCHIVES, FURTHER
 from .table import Row, tables
@@ -33,6 +34,23 @@ learns is the device's own arithmetic, bit for bit, but the heads in closed form
   AdamW, the best of three rates by the very accuracy shown.
 
 """
+COSTS = """
+## What each part costs
+
+MCUNet-5FPS with the 49 KB scheme, 4 fraction bits and ten classes, built by {compiler};
+each firmware has what stands to the left of it as well. Measured by `python lab/recipe --parts`: SRAM and
+flash as in the [benchmark](bench.md), instructions on the board model, of a network that has learned for a
+step. Records may fill 320 KB.
+
+{table}
+
+The statistics lie where the first layers would compute more rows at a time: that is what an inference and a
+step take more. To keep a code means to look for the nearest of 256 vectors, for each few values.
+
+Refused, at equal memory: [exact records and finer codes](replay.md#what-codes-lose-and-what-views-do) and
+[lite residual modules](arithmetic.md#lite-residual-modules);
+[momentum and mean gradients](arithmetic.md#one-thing-at-a-time) want four bytes or more a weight.
+"""
 BESIDE = """
 ## Sets that nothing was chosen on
 
@@ -53,13 +71,17 @@ def write(rows: Sequence[Row]) -> None:
         key=lambda row: [str(row[key]) for key in ("protocol", "dataset", "network", "arm", "seed")],
     )
     notes.write(ROWS, ordered)
-    PAGE.write_text(text(ordered), encoding="utf-8")
+    PAGE.write_text(text(ordered, notes.read(parts.RESULT, None)), encoding="utf-8")
 
 
-def text(rows: Sequence[Row]) -> str:
+def text(rows: Sequence[Row], costs: parts.Numbers | None) -> str:
+    """The page. costs: what parts.measured() gives; None: nothing was measured yet"""
     further = [row for row in rows if row["dataset"] in FURTHER]
     found = ABOUT + tables([row for row in rows if row["dataset"] in ARCHIVES])
-    return found + (beside(further) + tables(further, "###") if further else "")
+    found += beside(further) + tables(further, "###") if further else ""
+    if costs is None:
+        return found
+    return found + COSTS.format(compiler=costs["compiler"], table="\n".join(parts.table(costs)))
 
 
 def beside(rows: Sequence[Row]) -> str:
