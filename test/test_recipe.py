@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -189,6 +190,17 @@ def test_a_session_that_fails_takes_no_other_with_it(wanting: list[str]) -> None
     assert "2 of 6 sessions failed, and the others are kept:" in said.output
     assert "photos/net/shots-10/lda/1 and 1 more: the head does not fit." in said.output
     assert {row["seed"] for row in known.rows().values()} == {0, 2} and "| lda | 50.0 |" in said.output
+
+
+def test_where_nothing_ends_well_no_table_is_printed(wanting: list[str]) -> None:
+    said = CliRunner().invoke(cli.main, [*wanting, "--only", "*/shots-10/lda/1"])
+    assert said.exit_code == 1 and "no session ended well:" in said.output and "|" not in said.output
+
+
+def test_one_class_is_too_few(wanting: list[str], tmp_path: Path) -> None:
+    shutil.rmtree(tmp_path / "photos/b")
+    said = CliRunner().invoke(cli.main, wanting)
+    assert said.exit_code == 1 and "has one class, a: there is nothing to tell apart" in said.output
 
 
 def test_what_a_set_has_is_said_first(wanting: list[str]) -> None:

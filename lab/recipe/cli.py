@@ -115,7 +115,9 @@ def measure(wanted: list[Job], jobs: int) -> None:
     check(wanted)
     failures = run(wanted, jobs)
     done = known.rows()
-    say(table.tables([done[job.case.key] for job in wanted if job.case.key in done]))
+    found = [done[job.case.key] for job in wanted if job.case.key in done]
+    if found:
+        say(table.tables(found))
     if failures:
         raise Error(summary(failures, len(wanted)))
 
@@ -182,4 +184,6 @@ def summary(failures: dict[str, str], wanted: int) -> str:
         f"\n  {keys[0]}{f' and {len(keys) - 1} more' * (len(keys) > 1)}: {why}"
         for why, keys in reasons.items()
     )
+    if len(failures) == wanted:
+        return f"no session ended well:{told}"
     return f"{len(failures)} of {wanted} sessions failed, and the others are kept:{told}"

@@ -151,7 +151,7 @@ def converted(case: Case, model: Path, training: Dataset) -> Plan:
         if not (folder / "plan.json").exists():
             done = run(ours("tools/convert", model, *options(case, model, training), "-o", folder))
             if done.returncode:
-                raise Error(last_line(done))
+                raise Error(last_line(done).removeprefix("convert: "))
     return read_plan(folder / "plan.json")
 
 

@@ -8,6 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from lab.golden.data import find
+from microtrain.base.errors import Error
 from microtrain.base.files import unpacked
 from microtrain.samples.source import Dataset, class_folders, read_list, split
 
@@ -53,11 +54,19 @@ def test_sets(work: Path) -> dict[str, Path]:
 
 
 def parted(data: Path) -> tuple[Dataset, Dataset]:
-    """Images to learn from and images to judge by, of as many classes as are there. Errors as split()"""
+    """Images to learn from and images to judge by, of as many classes as are there.
+
+    Errors   as split(), and Error where there is but one class
+    """
     listed, folder = data / "train.txt", data / "train"
-    if listed.is_file():
-        return split(data, len(read_list(listed, None).classes))
-    return split(data, len(class_folders(folder if folder.is_dir() else data)))
+    folder = folder if folder.is_dir() else data
+    names = read_list(listed, None).classes if listed.is_file() else tuple(class_folders(folder))
+    found = split(data, len(names))
+    if len(names) < 2:
+        raise Error(
+            f"{data} has one class, {names[0]}: there is nothing to tell apart, add a folder of others."
+        )
+    return found
 
 
 def scarce(training: Dataset, shots: int) -> list[str]:
