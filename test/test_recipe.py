@@ -89,6 +89,17 @@ def test_every_protocol_has_the_default_and_what_it_was() -> None:
     )
 
 
+def test_exact_records_are_the_default_without_codes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "WORK", tmp_path)
+    training = sets.parted(photos(tmp_path / "photos"))[0]
+    coded, exact = (
+        running.options(Case("photos", "mcunet-5fps", "shots-10", arm, 0), Path("x.pkl"), training)
+        for arm in ("default", "exact")
+    )
+    assert exact[: len(coded) - 2] + exact[-2:] == coded and "--replay-code" in exact
+    assert Case("d", "n", "shots-10", "exact", 0).settings(100, 92).rehearse == 6 * 92
+
+
 @pytest.mark.slow
 def test_it_runs_on_anybodys_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     digits = tmp_path / "digits"

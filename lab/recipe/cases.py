@@ -47,14 +47,15 @@ SESSIONS = {
     "head": DEFAULT,
     "six-passes-before": replace(DEFAULT, epochs=6, rate=2.0, imprint=False),
 }
-REMEMBERING = ("default", "shuffled")
+EXACT = "exact"  # as default, with records as they are: fewer in the same memory
+REMEMBERING = ("default", "shuffled", EXACT)
 LOOK = "look"  # the head that the device makes, without any training
 CLOSED = ("lda", "ridge", "ncm")  # of all features in float64
 PC = "pc-tail"  # PyTorch in float32
 RATES = (0.0003, 0.001, 0.003)  # of AdamW
 ARMS = {
     "one-look": ("default", LOOK, "before", "cosine", "head", *CLOSED),
-    "shots-10": ("default", LOOK, "before", "cosine", *CLOSED, "six-passes-before"),
+    "shots-10": ("default", EXACT, LOOK, "before", "cosine", *CLOSED, "six-passes-before"),
     "shots-5": ("default", LOOK, "before", "cosine", *CLOSED, "six-passes-before"),
     "six-passes": ("default", "cosine", "head", PC),
     "in-order": ("default", "shuffled", LOOK, "before"),

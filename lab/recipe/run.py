@@ -32,6 +32,7 @@ from microtrain.simulate.replay import Rehearsing
 from . import closed, pc
 from .cases import (
     CLOSED,
+    EXACT,
     LOOK,
     PC,
     PROTOCOLS,
@@ -120,6 +121,7 @@ def options(case: Case, model: Path, training: Dataset) -> list[str]:
     chosen += ["--classes", str(len(training.classes))]
     chosen += ["--budget-sram", str(case.remembers or SRAM_KB)]
     chosen += [] if case.remembers else ["--replay", "off"]
+    chosen += ["--replay-code", "off"] if case.arm == EXACT else []
     shown = ["--calibration", str(typical(case.dataset, training))] if calibrated(case, model) else []
     return [*chosen, *shown]
 
@@ -146,6 +148,7 @@ def converted(case: Case, model: Path, training: Dataset) -> Plan:
     """The plan of a network; converted where there is none. Error where it does not convert."""
     own = f"-{case.dataset}" if calibrated(case, model) else ""
     own += f"-records-in-{case.remembers}" if case.remembers else ""
+    own += f"-{EXACT}" if case.arm == EXACT else ""
     folder = WORK / "plans" / f"{case.network}-{case.scheme}-{len(training.classes)}{own}"
     with locked(folder):
         if not (folder / "plan.json").exists():
