@@ -265,6 +265,11 @@ def test_public_sets_have_tables_of_their_own(tmp_path: Path, monkeypatch: pytes
     assert "| cifar10 | mean |" in before and "signs" not in before
     assert "| groceries19 | signs | mean |" in behind and "home" not in behind
     assert all(source.address in behind for source in sets.FURTHER.values())
+    page.write([some_row(Case("cifar10", "mcunet-5fps", "shots-5", "lda", 2))])
+    assert [(row["dataset"], row["seed"]) for row in json.loads(page.ROWS.read_text())][:2] == [
+        ("cifar10", 0),
+        ("cifar10", 2),
+    ]
 
 
 def test_a_part_has_a_column_of_what_it_has() -> None:

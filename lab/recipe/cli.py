@@ -55,7 +55,7 @@ class Job:
 @click.option(
     "--jobs", default=os.cpu_count() or 1, show_default=True, type=click.IntRange(1), help="Processes."
 )
-@click.option("--page", "write_page", is_flag=True, help="Write lab/pages/recipe.md of all that is done too.")
+@click.option("--page", "write_page", is_flag=True, help="Put all that is done on lab/pages/recipe.md.")
 @click.option("--parts", "costs", is_flag=True, help="Measure what each part costs on the board instead.")
 def main(
     data: tuple[Path, ...],

@@ -9,6 +9,7 @@ from microtrain.base.paths import ROOT
 
 from . import parts
 from .cases import SCHEMES
+from .known import key_of
 from .sets import ARCHIVES, FURTHER
 from .table import Row, tables
 
@@ -70,9 +71,12 @@ defaults was chosen on them. Put a set into build/sets, in a folder of this name
 
 
 def write(rows: Sequence[Row]) -> None:
-    """Both files, of the published networks on sets that anybody can have."""
+    """Both files, of the published networks on sets that anybody can have. Rows that were there stay, but for
+    those that were made anew."""
+    known = {key_of(row): row for row in (*notes.read(ROWS, []), *rows)}
+    public = {**ARCHIVES, **FURTHER}
     ordered = sorted(
-        (row for row in rows if row["network"] in SCHEMES and row["dataset"] in {**ARCHIVES, **FURTHER}),
+        (row for row in known.values() if row["network"] in SCHEMES and row["dataset"] in public),
         key=lambda row: [str(row[key]) for key in ("protocol", "dataset", "network", "arm", "seed")],
     )
     notes.write(ROWS, ordered)
