@@ -117,6 +117,15 @@ def test_folders_that_do_not_fit(tmp_path: Path, counts: dict[str, int], classes
         split(folders(tmp_path, counts), classes)
 
 
+def test_a_folder_one_level_too_high(tmp_path: Path) -> None:
+    folders(tmp_path / "photos", {"a": 5, "b": 5})
+    with pytest.raises(Error, match=r"no images in .*photos: .* Is .*photos meant\?"):
+        split(tmp_path, 1)
+    folders(tmp_path / "empty", {"a": 0})
+    with pytest.raises(Error, match=r"\)\.$"):
+        split(tmp_path / "empty", 1)
+
+
 def test_a_folder_that_is_missing(tmp_path: Path) -> None:
     with pytest.raises(Error, match="no such folder"):
         split(tmp_path / "nowhere", 2)

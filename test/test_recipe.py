@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +13,15 @@ import pytest
 import torch
 from click.testing import CliRunner
 from conftest import EXAMPLE, run
+from PIL import Image
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import RidgeCV
 
-from lab.recipe import cli, closed, page, pc, table
+from lab.golden.data import VARIABLE, find
+from lab.recipe import cli, closed, known, page, parts, pc, sets, table
 from lab.recipe import run as running
 from lab.recipe.cases import ARMS, PROTOCOLS, Case, cases
+from microtrain.base.errors import Error
 from microtrain.samples.source import Dataset, Sample
 
 KEYS = {"dataset", "network", "scheme", "protocol", "arm", "seed", "accuracy", "sram", "command"}
@@ -84,12 +89,23 @@ def test_every_protocol_has_the_default_and_what_it_was() -> None:
     )
 
 
+def test_exact_records_are_the_default_without_codes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "WORK", tmp_path)
+    training = sets.parted(photos(tmp_path / "photos"))[0]
+    coded, exact = (
+        running.options(Case("photos", "mcunet-5fps", "shots-10", arm, 0), Path("x.pkl"), training)
+        for arm in ("default", "exact")
+    )
+    assert exact[: len(coded) - 2] + exact[-2:] == coded and "--replay-code" in exact
+    assert Case("d", "n", "shots-10", "exact", 0).settings(100, 92).rehearse == 6 * 92
+
+
 @pytest.mark.slow
 def test_it_runs_on_anybodys_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     digits = tmp_path / "digits"
     run(["python", str(EXAMPLE / "export_images.py"), str(digits)])
+    elsewhere(tmp_path, monkeypatch)
     monkeypatch.setattr(running, "WORK", tmp_path / "work")
-    monkeypatch.setattr(cli, "RESULT", tmp_path / "recipe.json")
     monkeypatch.setattr(running, "TESTED", 60)
     monkeypatch.setattr(cli, "ProcessPoolExecutor", Here)
     monkeypatch.delenv("MICROTRAIN_DATA", raising=False)
@@ -108,6 +124,12 @@ def test_it_runs_on_anybodys_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert tail.on_a_pc(0.003) > 0.3
 
 
+def elsewhere(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows go into a folder of the test's own."""
+    monkeypatch.setattr(known, "RESULT", folder / "recipe.json")
+    monkeypatch.setattr(known, "WORK", folder / "work")
+
+
 class Here:
     """A pool that works in this process."""
 
@@ -124,7 +146,10 @@ class Here:
         from concurrent.futures import Future
 
         future: Any = Future()
-        future.set_result(job())
+        try:
+            future.set_result(job())
+        except Error as error:
+            future.set_exception(error)
         return future
 
 
@@ -139,9 +164,137 @@ def test_what_is_wrong_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path
 @pytest.mark.skipif(not page.ROWS.is_file(), reason="no rows were written yet: python lab/recipe --page")
 def test_the_page_is_made_of_its_rows() -> None:
     rows = json.loads(page.ROWS.read_text())
-    assert page.PAGE.read_text() == page.text(rows)
+    assert page.PAGE.read_text() == page.text(rows, json.loads(parts.RESULT.read_text()))
     assert all(set(row) == KEYS for row in rows)
     assert "nan" not in page.PAGE.read_text()  # an arm of some sets alone
+
+
+def some_row(case: Case, *_: object) -> dict[str, Any]:
+    """What a session could give; no session of seed 1 ends well."""
+    if case.seed == 1:
+        raise Error("the head does not fit.")
+    return {key: getattr(case, key) for key in known.NAMES} | {"accuracy": 50.0, "sram": 1, "command": "x"}
+
+
+def photos(folder: Path, count: int = 10) -> Path:
+    for name in "ab":
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        for number in range(count):
+            Image.new("RGB", (4, 4), (number, 0, 0)).save(folder / name / f"{number}.png")
+    return folder
+
+
+@pytest.fixture
+def wanting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Options for a folder of few images and a network, whose sessions are made up."""
+    elsewhere(tmp_path, monkeypatch)
+    monkeypatch.setattr(cli, "ProcessPoolExecutor", Here)
+    monkeypatch.setattr(cli, "row", some_row)
+    model = tmp_path / "net.pt2"
+    model.write_bytes(b"a network")
+    return ["--data", str(photos(tmp_path / "photos")), "--model", str(model)]
+
+
+def test_a_session_that_fails_takes_no_other_with_it(wanting: list[str]) -> None:
+    said = CliRunner().invoke(cli.main, [*wanting, "--only", "*/shots-10/l*"])
+    assert said.exit_code == 1
+    assert "2 of 6 sessions failed, and the others are kept:" in said.output
+    assert "photos/net/shots-10/lda/1 and 1 more: the head does not fit." in said.output
+    assert {row["seed"] for row in known.rows().values()} == {0, 2} and "| lda | 50.0 |" in said.output
+
+
+def test_where_nothing_ends_well_no_table_is_printed(wanting: list[str]) -> None:
+    said = CliRunner().invoke(cli.main, [*wanting, "--only", "*/shots-10/lda/1"])
+    assert said.exit_code == 1 and "no session ended well:" in said.output and "|" not in said.output
+
+
+def test_one_class_is_too_few(wanting: list[str], tmp_path: Path) -> None:
+    shutil.rmtree(tmp_path / "photos/b")
+    said = CliRunner().invoke(cli.main, wanting)
+    assert said.exit_code == 1 and "has one class, a: there is nothing to tell apart" in said.output
+
+
+def test_what_a_set_has_is_said_first(wanting: list[str]) -> None:
+    said = CliRunner().invoke(cli.main, [*wanting, "--seeds", "1", "--only", "*/shots-5/lda/*"])
+    assert "photos: 2 classes, 16 images to learn from, 4 of 4 others to judge by" in said.output
+    assert "fewer" not in said.output
+    said = CliRunner().invoke(cli.main, [*wanting, "--seeds", "1", "--only", "*/shots-10/lda/*"])
+    assert "photos: fewer than 10 to learn from in a (8), b (8); all of them are taken" in said.output
+
+
+def test_rows_of_other_images_or_another_network_are_not_taken(wanting: list[str], tmp_path: Path) -> None:
+    words = [*wanting, "--seeds", "1", "--only", "*/shots-5/lda/*"]
+    assert CliRunner().invoke(cli.main, words).exit_code == 0
+    photos(tmp_path / "photos", 11)
+    said = CliRunner().invoke(cli.main, words)
+    assert said.exit_code == 1 and "has other files than the dataset photos of which" in said.output
+    words[1] = str(photos(tmp_path / "new"))
+    Path(words[3]).write_bytes(b"another")
+    said = CliRunner().invoke(cli.main, words)
+    assert said.exit_code == 1 and "has other content than the network net of which" in said.output
+    two = ["--data", str(photos(tmp_path / "b" / "photos")), *wanting]
+    assert "have the same name" in CliRunner().invoke(cli.main, two).output
+
+
+def test_a_row_is_put_beside_those_of_other_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere(tmp_path, monkeypatch)
+    for seed in (0, 2, 0):
+        known.keep(some_row(Case("d", "n", "shots-5", "lda", seed)))
+    assert list(known.rows()) == ["d/n/shots-5/lda/0", "d/n/shots-5/lda/2"]
+
+
+def test_as_many_classes_as_a_list_names(tmp_path: Path) -> None:
+    photos(tmp_path / "set")
+    (tmp_path / "set/other").mkdir()
+    for name, numbers in (("train", range(8)), ("val", range(8, 10))):
+        lines = [f"{label}/{number}.png" for label in "ab" for number in numbers]
+        (tmp_path / f"set/{name}.txt").write_text("\n".join(lines))
+    training, testing = sets.parted(tmp_path / "set")
+    assert training.classes == ("a", "b") and len(testing.samples) == 4
+
+
+def test_public_sets_have_tables_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what somebody has at home has none."""
+    monkeypatch.setattr(page, "ROWS", tmp_path / "rows.json")
+    monkeypatch.setattr(page, "PAGE", tmp_path / "page.md")
+    named = ("cifar10", *sets.FURTHER, "home")
+    page.write([some_row(Case(name, "mcunet-5fps", "shots-5", "lda", 0)) for name in named])
+    before, _, behind = page.PAGE.read_text().partition("## Sets that nothing was chosen on")
+    assert "| cifar10 | mean |" in before and "signs" not in before
+    assert "| groceries19 | signs | mean |" in behind and "home" not in behind
+    assert all(source.address in behind for source in sets.FURTHER.values())
+    page.write([some_row(Case("cifar10", "mcunet-5fps", "shots-5", "lda", 2))])
+    assert [(row["dataset"], row["seed"]) for row in json.loads(page.ROWS.read_text())][:2] == [
+        ("cifar10", 0),
+        ("cifar10", 2),
+    ]
+
+
+def test_a_part_has_a_column_of_what_it_has() -> None:
+    rows = [{"name": "training", "sram": 75000}, {"name": "codes", "sram": 300000, "records": 400}]
+    found = parts.table({"parts": rows})
+    assert found[0] == "|  | training alone | and records as codes |"
+    assert "| SRAM all in, bytes | 75,000 | 300,000 |" in found and "| records |  | 400 |" in found
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(VARIABLE not in os.environ, reason=f"{VARIABLE} names no folder")
+def test_the_page_has_what_a_part_costs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "WORK", tmp_path)
+    known_then = next(row for row in json.loads(parts.RESULT.read_text())["parts"] if row["name"] == "look")
+    now = parts.numbers(parts.PARTS[1], find())
+    assert now == {
+        name: pytest.approx(value, rel=0.01) if name != "name" else value
+        for name, value in known_then.items()
+    }
+    assert now["sram"] <= 90 * 1024 and now["add"] < now["inference"] / 100
+
+
+def test_a_set_that_was_not_measured_makes_no_mean() -> None:
+    rows = [some_row(Case(name, "n", "shots-5", arm, 0)) for name, arm in (("a", "lda"), ("b", "ncm"))]
+    assert table.lines(rows, "shots-5")[2:] == ["| lda | 50.0 |  |  | 1 |", "| ncm |  | 50.0 |  | 1 |"]
 
 
 def test_a_table_has_a_line_for_each_arm() -> None:

@@ -11,12 +11,6 @@ from microtrain.device.session import Settings
 
 SCHEMES = {"mcunet-5fps": "mcunet-49kb", "proxyless-w0.3": "proxyless-49kb", "mbv2-w0.35": "mbv2-49kb"}
 HEAD_ONLY = "head-only"
-ARCHIVES = {
-    "cifar10": "cifar10.tar",
-    "clothing10": "clothing10_144.tar",
-    "gtsrb17": "gtsrb17_144.tar",
-    "textures10": "textures10_144.tar",
-}
 SEEDS = (0, 1, 2)
 TESTED = 400  # images at most, evenly of all classes
 TYPICAL = 128  # images at most, for ranges and codes
@@ -53,14 +47,15 @@ SESSIONS = {
     "head": DEFAULT,
     "six-passes-before": replace(DEFAULT, epochs=6, rate=2.0, imprint=False),
 }
-REMEMBERING = ("default", "shuffled")
+EXACT = "exact"  # as default, with records as they are: fewer in the same memory
+REMEMBERING = ("default", "shuffled", EXACT)
 LOOK = "look"  # the head that the device makes, without any training
 CLOSED = ("lda", "ridge", "ncm")  # of all features in float64
 PC = "pc-tail"  # PyTorch in float32
 RATES = (0.0003, 0.001, 0.003)  # of AdamW
 ARMS = {
     "one-look": ("default", LOOK, "before", "cosine", "head", *CLOSED),
-    "shots-10": ("default", LOOK, "before", "cosine", *CLOSED, "six-passes-before"),
+    "shots-10": ("default", EXACT, LOOK, "before", "cosine", *CLOSED, "six-passes-before"),
     "shots-5": ("default", LOOK, "before", "cosine", *CLOSED, "six-passes-before"),
     "six-passes": ("default", "cosine", "head", PC),
     "in-order": ("default", "shuffled", LOOK, "before"),

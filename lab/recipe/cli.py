@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from multiprocessing import get_context
@@ -12,18 +13,14 @@ from pathlib import Path
 
 import click
 
-from lab import notes
 from lab.golden.data import find
 from microtrain.base.errors import Error
-from microtrain.base.files import unpacked
 from microtrain.base.progress import Bars
 from microtrain.base.terminal import say
 
-from . import page, table
-from .cases import ARCHIVES, PROTOCOLS, SCHEMES, SEEDS, Case, cases
+from . import known, page, parts, sets, table
+from .cases import PROTOCOLS, SCHEMES, SEEDS, TESTED, Case, cases
 from .run import WORK, Row, row
-
-RESULT = WORK.parent / "recipe.json"
 
 
 @dataclass(frozen=True)
@@ -58,58 +55,135 @@ class Job:
 @click.option(
     "--jobs", default=os.cpu_count() or 1, show_default=True, type=click.IntRange(1), help="Processes."
 )
-@click.option("--page", "write_page", is_flag=True, help="Write lab/pages/recipe.md too.")
+@click.option("--page", "write_page", is_flag=True, help="Put all that is done on lab/pages/recipe.md.")
+@click.option("--parts", "costs", is_flag=True, help="Measure what each part costs on the board instead.")
 def main(
-    data: tuple[Path, ...], model: Path | None, only: str, seeds: int, jobs: int, write_page: bool
+    data: tuple[Path, ...],
+    model: Path | None,
+    only: str,
+    seeds: int,
+    jobs: int,
+    write_page: bool,
+    costs: bool,
 ) -> None:
     """Train with the defaults, and with what they are compared with.
 
-    DIR is as for simulate --data. What is done is kept in build/recipe.json, and a run that was stopped goes
-    on where it was; without --data or --model it needs the test data, a folder that MICROTRAIN_DATA names.
+    DIR is as for simulate --data; its own name is the data set's. What is done is kept in build/recipe.json,
+    and a run that was stopped goes on where it was; without --data or --model it needs the test data, a
+    folder that MICROTRAIN_DATA names. All that is compared takes hours for a set: --only picks some of it.
+
+    \b
+    python lab/recipe --data photos --seeds 1 --only "photos/*/shots-10/*"
     """
     try:
-        wanted = [job for job in jobs_of(data, model, seeds) if fnmatch(job.case.key, only)]
-        if not wanted:
-            raise Error(f"no case is called {only}; they are DATASET/NETWORK/PROTOCOL/ARM/SEED.")
-        rows = done(wanted, jobs)
+        if costs:
+            say("\n".join(parts.table(parts.write(find()))))
+        else:
+            wanted = [job for job in jobs_of(data, model, seeds) if fnmatch(job.case.key, only)]
+            if not wanted:
+                raise Error(f"no case is called {only}; they are DATASET/NETWORK/PROTOCOL/ARM/SEED.")
+            measure(wanted, jobs)
+        if write_page:
+            page.write(list(known.rows().values()))
     except (Error, OSError) as error:
         raise click.ClickException(str(error)) from error
-    if write_page:
-        page.write(rows)
-    say(table.tables(rows))
 
 
 def jobs_of(data: tuple[Path, ...], model: Path | None, seeds: int) -> Iterator[Job]:
     words = [word for folder in data for word in ("--data", str(folder))]
     words += ["--model", str(model)] if model else []
-    folders = {folder.resolve().name: folder for folder in data} or test_sets()
+    folders = named(data) or sets.test_sets(WORK / "sets")
     files = {model.stem: model} if model else {name: find().checkpoint(name) for name in SCHEMES}
     for case in cases(tuple(folders), tuple(files), tuple(PROTOCOLS), range(seeds)):
         yield Job(case, folders[case.dataset], files[case.network], tuple(words))
 
 
-def test_sets() -> dict[str, Path]:
-    """The four sets of the test data, unpacked."""
-    archives = find().folder / "sets"
-    for name, archive in ARCHIVES.items():
-        unpacked(archives / archive, WORK / "sets" / name)
-    return {name: WORK / "sets" / name for name in ARCHIVES}
+def named(data: tuple[Path, ...]) -> dict[str, Path]:
+    """Folders by their names. Error where two have the same."""
+    found: dict[str, Path] = {}
+    for folder in data:
+        other = found.setdefault(folder.resolve().name, folder)
+        if other is not folder:
+            raise Error(
+                f"{other} and {folder} have the same name, and rows are kept by it: rename one of them."
+            )
+    return found
 
 
-def done(wanted: list[Job], jobs: int) -> list[Row]:
-    """The rows of all jobs; those that are not in build/recipe.json are made, and kept as they come."""
-    known = {key_of(each): each for each in notes.read(RESULT, [])}
-    missing = [job for job in wanted if job.case.key not in known]
+def measure(wanted: list[Job], jobs: int) -> None:
+    """Run what is missing, and print the tables. Error where a session failed, behind all others."""
+    check(wanted)
+    failures = run(wanted, jobs)
+    done = known.rows()
+    found = [done[job.case.key] for job in wanted if job.case.key in done]
+    if found:
+        say(table.tables(found))
+    if failures:
+        raise Error(summary(failures, len(wanted)))
+
+
+def check(wanted: list[Job]) -> None:
+    """Read the folders and networks of all jobs before the first of them.
+
+    Errors   Error where one cannot be used, or is not what it was when others of its rows were made
+    """
+    for name, folder in {job.case.dataset: job.data for job in wanted}.items():
+        protocols = {job.case.protocol for job in wanted if job.case.dataset == name}
+        introduce(name, folder, max(PROTOCOLS[protocol].shots for protocol in protocols))
+        known.same("dataset", name, sets.print_of_folder(folder), folder)
+    for name, model in {job.case.network: job.model for job in wanted}.items():
+        if not model.is_file():
+            raise Error(f"no such file: {model}.")
+        known.same("network", name, sets.print_of_file(model), model)
+
+
+def introduce(name: str, folder: Path, shots: int) -> None:
+    """Say what a set has, and where that is less than a protocol asks for. Errors as sets.parted()"""
+    training, testing = sets.parted(folder)
+    there, judging = len(training.samples), len(testing.samples)
+    say(
+        f"{name}: {len(training.classes)} classes, {there:,} images to learn from, "
+        f"{min(TESTED, judging):,} of {judging:,} others to judge by",
+        err=True,
+    )
+    few = sets.scarce(training, shots)
+    if few:
+        say(f"{name}: fewer than {shots} to learn from in {', '.join(few)}; all of them are taken", err=True)
+
+
+def run(wanted: list[Job], jobs: int) -> dict[str, str]:
+    """Make the rows that are missing, and keep each as it comes. Returns what failed, by key, and why."""
+    done, failures = known.rows(), {}
+    missing = [job for job in wanted if job.case.key not in done]
     with Bars() as bars, ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
         bar = bars.add("sessions", len(missing))
-        for future in as_completed([pool.submit(job.row) for job in missing]):
-            found = future.result()
-            known[key_of(found)] = found
-            notes.write(RESULT, list(known.values()))
-            bar.advance(text=f"{key_of(found)}: {found['accuracy']:.1f} %")
+        running: dict[Future[Row], str] = {pool.submit(job.row): job.case.key for job in missing}
+        for future in as_completed(running):
+            try:
+                found = future.result()
+            except (Error, OSError) as error:
+                failures[running[future]] = str(error)
+                bar.advance(text=f"{running[future]}: failed")
+                continue
+            except BrokenProcessPool as error:
+                raise Error(
+                    "a process was killed, for its memory perhaps: try the same again with --jobs 1."
+                ) from error
+            known.keep(found)
+            bar.advance(text=f"{running[future]}: {found['accuracy']:.1f} %")
         bar.end()
-    return [known[job.case.key] for job in wanted]
+    return failures
 
 
-def key_of(found: Row) -> str:
-    return "/".join(str(found[part]) for part in ("dataset", "network", "protocol", "arm", "seed"))
+def summary(failures: dict[str, str], wanted: int) -> str:
+    """One line for each reason."""
+    reasons: dict[str, list[str]] = {}
+    for key, why in sorted(failures.items()):
+        reasons.setdefault(why, []).append(key)
+    told = "".join(
+        f"\n  {keys[0]}{f' and {len(keys) - 1} more' * (len(keys) > 1)}: {why}"
+        for why, keys in reasons.items()
+    )
+    if len(failures) == wanted:
+        return f"no session ended well:{told}"
+    return f"{len(failures)} of {wanted} sessions failed, and the others are kept:{told}"

@@ -7,6 +7,7 @@ import shlex
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from glob import escape
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from microtrain.convert.default_scheme import FRACTION_BITS
 from microtrain.convert.pipeline import FIRMWARE_SRAM
 from microtrain.device.session import Learner, Silent, evaluate, imprint, new_log, shuffled, spread, train
 from microtrain.samples.augment import Augmentation
-from microtrain.samples.source import Dataset, Sample, class_folders, split
+from microtrain.samples.source import Dataset, Sample
 from microtrain.simulate.blueprint import load_blueprint
 from microtrain.simulate.machine import Machine, library
 from microtrain.simulate.network import load_network
@@ -31,6 +32,7 @@ from microtrain.simulate.replay import Rehearsing
 from . import closed, pc
 from .cases import (
     CLOSED,
+    EXACT,
     LOOK,
     PC,
     PROTOCOLS,
@@ -41,6 +43,7 @@ from .cases import (
     TYPICAL,
     Case,
 )
+from .sets import parted
 
 WORK = ROOT / "build/recipe"
 Row = dict[str, Any]
@@ -54,8 +57,7 @@ class Arm:
 
     def __init__(self, case: Case, data: Path, model: Path) -> None:
         self.case = case
-        classes = len(class_folders(data / "train" if (data / "train").is_dir() else data))
-        training, testing = split(data, classes)
+        training, testing = parted(data)
         self.plan = converted(case, model, training)
         self.training = few(training, PROTOCOLS[case.protocol].shots, case.seed)
         self.testing = Dataset(testing.classes, spread(testing.samples, TESTED))
@@ -119,8 +121,14 @@ def options(case: Case, model: Path, training: Dataset) -> list[str]:
     chosen += ["--classes", str(len(training.classes))]
     chosen += ["--budget-sram", str(case.remembers or SRAM_KB)]
     chosen += [] if case.remembers else ["--replay", "off"]
-    quantized = model.suffix == ".pkl" and not case.remembers
-    return chosen if quantized else [*chosen, "--calibration", str(typical(case.dataset, training))]
+    chosen += ["--replay-code", "off"] if case.arm == EXACT else []
+    shown = ["--calibration", str(typical(case.dataset, training))] if calibrated(case, model) else []
+    return [*chosen, *shown]
+
+
+def calibrated(case: Case, model: Path) -> bool:
+    """Whether conversion looks at images: for ranges of a network in float, and for codes of records."""
+    return model.suffix != ".pkl" or bool(case.remembers)
 
 
 def typical(name: str, training: Dataset) -> Path:
@@ -138,13 +146,15 @@ def typical(name: str, training: Dataset) -> Path:
 
 def converted(case: Case, model: Path, training: Dataset) -> Plan:
     """The plan of a network; converted where there is none. Error where it does not convert."""
-    own = f"-{case.dataset}-records-in-{case.remembers}" if case.remembers else ""
+    own = f"-{case.dataset}" if calibrated(case, model) else ""
+    own += f"-records-in-{case.remembers}" if case.remembers else ""
+    own += f"-{EXACT}" if case.arm == EXACT else ""
     folder = WORK / "plans" / f"{case.network}-{case.scheme}-{len(training.classes)}{own}"
     with locked(folder):
         if not (folder / "plan.json").exists():
             done = run(ours("tools/convert", model, *options(case, model, training), "-o", folder))
             if done.returncode:
-                raise Error(last_line(done))
+                raise Error(last_line(done).removeprefix("convert: "))
     return read_plan(folder / "plan.json")
 
 
@@ -180,7 +190,7 @@ def row(case: Case, data: Path, model: Path, words: tuple[str, ...]) -> Row:
         "seed": case.seed,
         "accuracy": round(100 * arm.accuracy(), 2),
         "sram": all_in(arm.plan),
-        "command": shlex.join(["python", "lab/recipe", "--only", case.key, *words]),
+        "command": shlex.join(["python", "lab/recipe", "--only", escape(case.key), *words]),
     }
 
 

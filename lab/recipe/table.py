@@ -33,16 +33,21 @@ def lines(rows: Sequence[Row], protocol: str) -> list[str]:
         some = [row for row in own if row["arm"] == arm]
         by_set = [mean(row for row in some if row["dataset"] == name) for name in sets]
         if some:
-            numbers = " | ".join(f"{value:.1f}" for value in (*by_set, float(np.mean(by_set))))
+            numbers = " | ".join(shown(value) for value in (*by_set, float(np.mean(by_set))))
             found.append(f"| {arm} | {numbers} | {len({row['seed'] for row in some})} |")
     return found if len(found) > 2 else []
 
 
-def tables(rows: Sequence[Row]) -> str:
-    """All tables, each under its heading."""
+def shown(value: float) -> str:
+    """Nothing where a set was not measured, nor in a mean that it belongs to."""
+    return "" if np.isnan(value) else f"{value:.1f}"
+
+
+def tables(rows: Sequence[Row], level: str = "##") -> str:
+    """All tables, each under its heading of a level."""
     parts = []
     for protocol in PROTOCOLS:
         found = lines(rows, protocol)
         if found:
-            parts.append("\n".join([f"## {WORDS[protocol]}", "", *found]))
+            parts.append("\n".join([f"{level} {WORDS[protocol]}", "", *found]))
     return "\n\n".join(parts) + "\n"

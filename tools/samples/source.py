@@ -81,9 +81,11 @@ def scan(folder: Path, classes: int, whole: bool = True) -> Dataset:
     samples = tuple(Sample(path, label) for label, name in enumerate(names) for path in files(folder / name))
     empty = set(range(classes)) - {sample.label for sample in samples}
     if empty and (whole or not samples):
+        within = folder / names[0]
+        hint = f" Is {within} meant?" if len(names) == 1 and class_folders(within) else ""
         raise Error(
             f"no images in {', '.join(str(folder / names[k]) for k in sorted(empty))}: "
-            f"every class needs at least one ({', '.join(sorted(suffixes()))})."
+            f"every class needs at least one ({', '.join(sorted(suffixes()))}).{hint}"
         )
     return Dataset(tuple(names), samples)
 
