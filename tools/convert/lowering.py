@@ -220,6 +220,16 @@ class Lowering:
         self.nodes.pop()
         del self.tensors[act.tensor]
 
+    def end(self, node: Node, made: Sequence[str], rows: int) -> None:
+        """Let a node with a window make its first rows alone. made: it and what was made of it row by row"""
+        window, (h, w, _) = node.window, self.tensors[node.inputs[0]].shape
+        assert window is not None
+        less = (window.outputs(h, w)[0] - rows) * window.stride_h
+        ended = replace(node, window=replace(window, more_h=window.more_h - less))
+        self.nodes[self.nodes.index(node)] = ended
+        for name in made:
+            self.tensors[name] = replace(self.tensors[name], shape=(rows, *self.tensors[name].shape[1:]))
+
     def is_stand_in(self, act: Act) -> bool:
         """True for what an op makes that is not supported."""
         makers = (node for node in self.nodes if act.tensor in node.outputs)
@@ -246,6 +256,7 @@ class Lowering:
     def image(self, call: Call, value: Any) -> Act:
         """The value, if it is an activation (n, c, h, w), or (n, c, time) as one; else an error."""
         act = self.activation(call, value)
+        self._declare_anew(act)
         h, w, c = self.shape(act)
         if act.dims == (self.batch, c, h) and w == 1:
             return act
@@ -258,6 +269,13 @@ class Lowering:
                 f"{call.op} reads a tensor of shape {list(act.dims)}; it must be an image [n, c, h, w]"
             )
         return act
+
+    def _declare_anew(self, act: Act) -> None:
+        """An input that is read as an image first of all, after unsqueeze(1) say, is one."""
+        if act.tensor == "input" and not self.nodes and len(act.dims) in (3, 4) and not self.last:
+            _, c, h, w = (*act.dims, 1)[:4]
+            if act.order is None and act.dims[0] == self.batch:
+                self.tensors["input"] = replace(self.tensors["input"], shape=(h, w, c))
 
     def constant(self, call: Call, value: Any, what: str) -> Param:
         """The value, if it is a constant of finite numbers; else an error that names the layer."""
@@ -334,9 +352,13 @@ class Lowering:
         return result
 
     def stand_in(self, call: Call, error: ConvertError, dims: tuple[int, ...]) -> Act:
-        """Note an error and go on with a node that has the op's inputs and the dims of its result."""
+        """Note an error and go on behind it."""
         if error not in self.found:
             self.found.append(error)
+        return self.unknown(call, dims)
+
+    def unknown(self, call: Call, dims: tuple[int, ...]) -> Act:
+        """A node that has an op's inputs and the dims of its result."""
         values = [v for value in call.args.values() for v in (value if isinstance(value, list) else [value])]
         acts = [v for value in values for v in getattr(value, "acts", (value,)) if isinstance(v, Act)]
         read = tuple(dict.fromkeys(self.tensor_of(v) for v in acts))

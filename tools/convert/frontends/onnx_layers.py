@@ -197,24 +197,19 @@ def pool(walk: Walker, step: Step) -> Value:
     return walk.like(step, replace(made, dims=made.dims[: len(x.dims)]))
 
 
-def mean(walk: Walker, step: Step) -> Value:
+def reduced(walk: Walker, step: Step) -> Value:
+    """The mean or the maximum over some axes, or over a whole map."""
     x = walk.act(step)
     value = walk.value(step.inputs[0])
     if of_tokens(walk, (value,)):
         x, value = seen(walk, step, value), None
     rank = len(x.dims)
-    over = walk.numbers(step, 1, "axes") if step.op == "ReduceMean" else list(range(2, rank))
+    over = walk.numbers(step, 1, "axes") if step.op.startswith("Reduce") else list(range(2, rank))
     over = [a % rank for a in over or range(rank)]
     turned = isinstance(value, Turned)
     if turned:
         over = [axis_map(rank)[a] for a in over]
     keep = bool(walk.at(step, "keepdims", 1))
-    made = walk.call(step, "mean", self=x, dim=sorted(over), keepdim=keep)
+    word = "amax" if step.op in ("GlobalMaxPool", "ReduceMax") else "mean"
+    made = walk.call(step, word, self=x, dim=sorted(over), keepdim=keep)
     return Turned(made) if turned and keep else made
-
-
-def whole_maximum(walk: Walker, step: Step) -> Value:
-    x = walk.act(step)
-    h, w, _ = walk.low.shape(x)
-    made = walk.call(step, "max_pool2d", self=x, kernel_size=[h, w], stride=[h, w], padding=0)
-    return walk.like(step, replace(made, dims=made.dims[: len(x.dims)]))

@@ -11,7 +11,7 @@ import numpy as np
 
 from microtrain.convert.lowering import Act, Call, Lowering, Param
 
-from .channels import CONCAT, TAKE
+from .channels_aten import CONCAT, TAKE
 from .tokens import numbers, places, turnable, view_of, viewed
 
 ATTENTION = "attention"
