@@ -339,7 +339,8 @@ class Lowering:
             )
         if window and max(window.kh, window.kw, window.stride_h, window.stride_w) > MAX_WINDOW:
             raise call.error(
-                f"a window of {window.kh}x{window.kw} is too large; {MAX_WINDOW} pixels per side are the most"
+                f"a window of {window.kh}x{window.kw} every {window.stride_h}x{window.stride_w} pixels is "
+                f"too large; {MAX_WINDOW} pixels per side are the most"
             )
         tensor = f"%{len(self.nodes)}"
         self.tensors[tensor] = Tensor(tensor, shape)
@@ -376,8 +377,8 @@ class Lowering:
         """The raw graph. parameters: shapes of the file's, in their order."""
         if len(outputs) != 1 or not isinstance(outputs[0], Act):
             error = ConvertError(
-                f"{self.name} returns {len(outputs)} values; it must return one tensor, the logits: "
-                "wrap it in a module that does"
+                f"{self.name} returns {_counted(outputs)}; it must return one tensor, the logits: wrap it in "
+                "a module that does"
             )
             self.found.append(error)
         last = next((o for o in outputs if isinstance(o, Act)), None)
@@ -389,6 +390,11 @@ class Lowering:
         graph = Graph(self.name, identity, output, dict(self.tensors), tuple(self.nodes), dict(self.layers))
         shape = (image.channels, *image.shape[:2])
         return Raw(graph, shape, tuple(self.found), weights_of(parameters))
+
+
+def _counted(outputs: list[Any]) -> str:
+    """How many values, or what it is where it is one."""
+    return f"{len(outputs)} values" if len(outputs) != 1 else "what no layer has made"
 
 
 def weights_of(parameters: Iterable[Sequence[int]]) -> Weights:

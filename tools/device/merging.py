@@ -119,8 +119,8 @@ def merge_head(plan: Plan, t: Trained, array: np.ndarray, state: State, merged: 
     h, w, c = flattened(plan, t, matrix.shape[1])
     if t.source.columns != HWC:
         matrix = matrix.reshape(-1, h, w, c).transpose(0, 3, 1, 2).reshape(matrix.shape[0], -1)
-    if old.shape[1:] == (matrix.shape[1], 1, 1):  # a convolution of one pixel
-        matrix = matrix[..., None, None]
+    if old.ndim > 2 and int(np.prod(old.shape[1:])) == matrix.shape[1]:  # a convolution of the whole map
+        matrix = matrix.reshape(-1, *old.shape[1:])
     if tuple(old.shape)[1:] != matrix.shape[1:]:
         raise DeviceError(
             f"{t.source.weight} has shape {tuple(old.shape)} in the model, {matrix.shape} on the device: "
