@@ -256,7 +256,7 @@ class Lowering:
     def image(self, call: Call, value: Any) -> Act:
         """The value, if it is an activation (n, c, h, w), or (n, c, time) as one; else an error."""
         act = self.activation(call, value)
-        self._declare_anew(act)
+        self.declare_anew(act)
         h, w, c = self.shape(act)
         if act.dims == (self.batch, c, h) and w == 1:
             return act
@@ -270,12 +270,26 @@ class Lowering:
             )
         return act
 
-    def _declare_anew(self, act: Act) -> None:
+    def declare_anew(self, act: Act) -> None:
         """An input that is read as an image first of all, after unsqueeze(1) say, is one."""
-        if act.tensor == "input" and not self.nodes and len(act.dims) in (3, 4) and not self.last:
+        if act.order is None and len(act.dims) in (3, 4) and act.dims[0] == self.batch and not self.last:
             _, c, h, w = (*act.dims, 1)[:4]
-            if act.order is None and act.dims[0] == self.batch:
-                self.tensors["input"] = replace(self.tensors["input"], shape=(h, w, c))
+            self.redeclare((h, w, c))
+
+    def redeclare(self, shape: Shape) -> bool:
+        """Give the input another shape. False: more has been done to it than one factor and shift for all."""
+        old = self.tensors["input"].shape
+        norms = [self.layers[node.layer or ""] for node in self.nodes if node.op == NORM]
+        alike = not any(np.ptp(v) for norm in norms for v in (norm.weight, norm.bias))
+        if shape == old or len(norms) < len(self.nodes) or not (alike or shape[2] == old[2]):
+            return shape == old
+        self.tensors = {name: replace(t, shape=shape) for name, t in self.tensors.items()}
+        for node in self.nodes:
+            norm, c = self.layers[node.layer or ""], shape[2]
+            if alike:
+                weight, bias = (np.full(c, np.ravel(v)[0]) for v in (norm.weight, norm.bias))
+                self.layers[node.layer or ""] = replace(norm, weight=weight, bias=bias)
+        return True
 
     def constant(self, call: Call, value: Any, what: str) -> Param:
         """The value, if it is a constant of finite numbers; else an error that names the layer."""

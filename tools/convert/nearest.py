@@ -13,6 +13,7 @@ NO_SOFTMAX = "one at its end, which is left out, since the loss on the device ap
 NO_SCALE = "scaling the image first of all in forward(), or a batch norm right behind a convolution"
 NO_PRODUCT = "a map times one factor per channel [n, c, 1, 1], or a residual add"
 PLAIN_WEIGHTS = "plain weights, by torch.nn.utils.parametrize.remove_parametrizations before saving"
+NO_MATRIX = "a linear layer: the activation first, then one matrix of constants"
 SUPPORTED = (
     "conv2d, batch norm, relu and other activations of one value, add, mul, cat, mean, average and max "
     "pooling, flatten, linear, layer_norm, attention, gru, lstm, dropout"
@@ -28,6 +29,7 @@ NEAREST: dict[str, str] = {
     "prelu": NO_PRELU,
     **dict.fromkeys(NORMS, NO_NORM),
     "mul": NO_PRODUCT,
+    **dict.fromkeys(("matmul", "mm", "bmm"), NO_MATRIX),
     **dict.fromkeys(("sub", "rsub", "div", "true_divide", "neg"), NO_SCALE),
     **dict.fromkeys(("select", "permute", "transpose", "t"), NO_SLICE),
     **dict.fromkeys(("upsample_nearest2d", "upsample_bilinear2d", "pixel_shuffle"), NO_RESIZE),
@@ -53,6 +55,12 @@ NEAREST: dict[str, str] = {
         "GRU, LSTM and attention in files of PyTorch and ONNX",
     ),
 }
+
+
+def no_matrix(call: Call, both: bool) -> Exception:
+    """What is refused of a matrix product. both: of two activations, not of one and a constant"""
+    what = "a product of two activations" if both else "a product of a constant and an activation"
+    return call.error(f"{what} is not supported; the nearest that is: {NO_MATRIX}, or attention")
 
 
 def unsupported(call: Call) -> Exception:

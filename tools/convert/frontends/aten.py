@@ -54,6 +54,7 @@ def _entry(op: str) -> Aten | None:
 def batch_norm(low: Lowering, call: Call) -> Act:
     """y = x * factor + shift a channel, kept as a Layer of that form until it is folded."""
     x = low.activation(call, call.x)
+    low.declare_anew(x)
     if call.get("training", False):
         raise call.error("the batch norm is in training mode; call model.eval() before the model is saved")
     mean, var = (low.constant(call, call.args.get(k), k) for k in ("running_mean", "running_var"))

@@ -37,7 +37,9 @@ def keep_scale(walk: Walker, weight: Value, layer: str, turned: bool = False) ->
 
 
 def conv(walk: Walker, step: Step) -> Value:
-    x, given = walk.act(step), walk.value(step.inputs[1])
+    x, given = seen(walk, step, walk.value(step.inputs[0])), walk.value(step.inputs[1])
+    if not isinstance(x, Act):
+        x = walk.act(step)
     weight = named(walk, step, given, "weight")
     bias = walk.optional(step, 2)
     rank = weight.value.ndim - 2
@@ -57,9 +59,8 @@ def conv(walk: Walker, step: Step) -> Value:
     }
     made = lower(walk.low, Call("conv2d", step.name, True, args))
     keep_scale(walk, given, walk.low.nodes[-1].layer or "")
-    if rank == 1:
-        made = replace(made, dims=made.dims[:3])
-    return walk.like(step, made)
+    series: Act = replace(made, dims=made.dims[: 2 + rank])
+    return series
 
 
 def padding(walk: Walker, step: Step, x: Act, kernel: Sequence[int]) -> list[int]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from microtrain.convert.ir import ConvertError
 from microtrain.convert.lowering import Act, Call, Home, Homes, Lowering, Param, Raw
-from microtrain.convert.nearest import unsupported
+from microtrain.convert.nearest import no_matrix, unsupported
 from microtrain.convert.ops.activations import CLIP
 
 from .aten import lower
@@ -253,9 +253,7 @@ class _Walker:
         if op.options.get("WeightsFormat", 0):
             raise ConvertError(f"layer {name}: shuffled weights are not supported; convert the model without")
         if not isinstance(x, Act) or not isinstance(weight, Param) or weight.value.ndim != 2:
-            raise ConvertError(
-                f"layer {name}: a product of two activations is not supported; use a linear layer"
-            )
+            raise no_matrix(Call(op.kind, name, True, {}), both=isinstance(weight, Act))
         whole = math.prod(x.dims) == math.prod(self.low.shape(x))  # else it is a part, a vector
         h, w, c = self.low.shape(x) if whole else (1, 1, math.prod(x.dims))
         classes, features = weight.value.shape

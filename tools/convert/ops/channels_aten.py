@@ -51,7 +51,8 @@ def take(low: Lowering, call: Call, x: Act, channels: Sequence[int]) -> Act:
     h, w, c = low.shape(x)
     if list(channels) == list(range(c)):
         return x
-    return low.emit(call, TAKE, (x,), (h, w, len(channels)), channels=tuple(channels))
+    dims = (x.dims[0], len(channels), *x.dims[2:])
+    return low.emit(call, TAKE, (x,), (h, w, len(channels)), dims=dims, channels=tuple(channels))
 
 
 def of_channels(low: Lowering, call: Call) -> tuple[Act, int]:

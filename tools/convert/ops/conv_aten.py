@@ -7,7 +7,7 @@ from typing import Any
 
 from microtrain.convert.ir import Window
 from microtrain.convert.lowering import Act, Call, Lowering, Param, of_series, pair, sides, stride_of
-from microtrain.convert.nearest import NO_RESIZE, unsupported
+from microtrain.convert.nearest import NO_RESIZE, no_matrix, unsupported
 
 from .table import Aten
 
@@ -105,7 +105,7 @@ def addmm(low: Lowering, call: Call) -> Act:
 def matmul(low: Lowering, call: Call) -> Act:
     other = call.args["mat2"] if "mat2" in call.args else call.args.get("other")
     if not isinstance(other, Param):
-        raise call.error("a product of two activations is not supported; the nearest that is: a linear layer")
+        raise no_matrix(call, both=isinstance(call.x, Act))
     return _linear(low, call, call.x, _turned(call, other), None)
 
 

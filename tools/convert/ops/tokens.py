@@ -85,12 +85,11 @@ def pixels_of(low: Lowering, act: Act) -> np.ndarray | None:
 def as_sequence(low: Lowering, act: Act) -> None:
     """An input [n, tokens, features] that nothing has read as a series gets its features as channels."""
     h, w, c = low.shape(act)
-    if act.tensor == "input" and not low.nodes and w == 1 and h > 1 and pixels_of(low, act) is None:
-        low.tensors["input"] = replace(low.tensors["input"], shape=(c, 1, h))
-        low.last.add("input")
+    if not low.last and w == 1 and h > 1 and pixels_of(low, act) is None and low.redeclare((c, 1, h)):
+        low.last.update(low.tensors)
         if pixels_of(low, act) is None:
-            low.tensors["input"] = replace(low.tensors["input"], shape=(h, w, c))
-            low.last.discard("input")
+            low.redeclare((h, w, c))
+            low.last.clear()
 
 
 def as_map(low: Lowering, act: Act) -> Act:
@@ -102,9 +101,8 @@ def as_map(low: Lowering, act: Act) -> Act:
         return act
     _, c, h, w = (*act.dims, 1)[:4]
     natural = np.arange(h * w * c).reshape(h, w, c).transpose(2, 0, 1).ravel()
-    if act.tensor == "input" and not low.nodes and np.array_equal(act.order.ravel(), natural):
-        low.tensors["input"] = replace(low.tensors["input"], shape=(h, w, c))
-        low.last.add("input")
+    if not low.last and np.array_equal(act.order.ravel(), natural) and low.redeclare((h, w, c)):
+        low.last.update(low.tensors)
     same = low.shape(act) == (h, w, c) and np.array_equal(places(low, act).ravel(), natural)
     return whole(low, act) if same else act
 
