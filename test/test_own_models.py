@@ -68,6 +68,21 @@ def one_more_axis(net: Own, x: torch.Tensor) -> Any:
     return net.head(functional.elu(net.a(x.unsqueeze(1))).flatten(1))
 
 
+def scaled(net: Own, x: torch.Tensor) -> Any:
+    """Normalised before it gets another axis, and a batch norm that reads it there."""
+    return net.head(functional.relu(net.a(net.b(((x - 0.3) / 0.4).unsqueeze(1)))).mean((2, 3)))
+
+
+def scaled_and_turned(net: Own, x: torch.Tensor) -> Any:
+    return net.head(functional.relu(net.a((x / 0.5).permute(0, 2, 1))).mean(-1))
+
+
+def halves(net: Own, x: torch.Tensor) -> Any:
+    """Channels of a series, in two parts."""
+    first, second = net.a(x).chunk(2, 1)
+    return net.head((first + second).mean(-1))
+
+
 def largest(net: Own, x: torch.Tensor) -> Any:
     y = net.a(x)
     return net.head(torch.cat([y.mean(-1), y.amax(-1), y.max(-1)[0]], 1))
@@ -124,13 +139,15 @@ def wide(c: int) -> nn.Conv1d:
     return nn.Conv1d(c, 6, 3, dilation=2)
 
 
-OWN_ORDER = {
+OWN_ORDER = {  # channels last, as they are
     "turned",
+    "scaled",
+    "scaled and turned",
     "one more axis",
     "over time",
     "all moments",
     "transformer",
-}  # channels last, as they are
+}
 NETWORKS: dict[str, tuple[Callable[[], Own], tuple[int, ...]]] = {
     "causal": (lambda: Own(causal, nn.Conv1d(3, 6, 3), wide(6), head=nn.Linear(6, 3)), (3, 20)),
     "chomped": (
@@ -146,6 +163,15 @@ NETWORKS: dict[str, tuple[Callable[[], Own], tuple[int, ...]]] = {
     "turned": (lambda: Own(turned, nn.Conv2d(3, 6, 3, 2), head=nn.Linear(6, 3)), (9, 8, 3)),
     "over time": (lambda: Own(over_time, nn.Conv1d(3, 6, 5, 2), head=nn.Linear(6, 3)), (21, 3)),
     "one more axis": (lambda: Own(one_more_axis, nn.Conv2d(1, 4, (3, 5)), head=nn.Linear(96, 3)), (8, 8)),
+    "scaled": (
+        lambda: Own(scaled, nn.Conv2d(1, 6, 3), nn.BatchNorm2d(1), head=nn.Linear(6, 3)),
+        (9, 8),
+    ),
+    "scaled and turned": (
+        lambda: Own(scaled_and_turned, nn.Conv1d(3, 6, 3), head=nn.Linear(6, 3)),
+        (20, 3),
+    ),
+    "halves": (lambda: Own(halves, nn.Conv1d(3, 12, 3), head=nn.Linear(6, 3)), (3, 20)),
     "largest": (lambda: Own(largest, nn.Conv1d(3, 6, 5), head=nn.Linear(18, 3)), (3, 20)),
     "pooled": (lambda: Own(pooled, nn.Conv2d(2, 6, 3), head=nn.Linear(6, 3)), (2, 20, 19)),
     "beside": (
@@ -221,10 +247,15 @@ def weighted(net: Own, x: torch.Tensor) -> Any:
     return net.head((net.d(y) * y).mean(1))
 
 
+def before(net: Own, x: torch.Tensor) -> Any:
+    return net.head((net.a.weight @ net.b(x)).mean(1))
+
+
 @pytest.mark.parametrize("suffix", [".pt2", ".pt", ".onnx"])
 @pytest.mark.parametrize(
     ("forward", "words"),
     [
+        (before, "a product of a constant and an activation is not supported; the nearest that is: a linear"),
         (mixer, "a linear layer over the tokens of each feature, .* the nearest that is: attention over"),
         (gated, "the op mul of .* is not supported; the nearest that is: a map times one factor per channel"),
         (weighted, "mul .*1, 6, 1"),
