@@ -239,7 +239,7 @@ def mixer(net: Own, x: torch.Tensor) -> Any:
 
 def gated(net: Own, x: torch.Tensor) -> Any:
     y = net.b(x)
-    return net.head((torch.tanh(y) * torch.sigmoid(net.c(y))).mean(1))
+    return net.head((functional.relu(y) * torch.sigmoid(net.c(y))).mean(1))
 
 
 def weighted(net: Own, x: torch.Tensor) -> Any:

@@ -22,7 +22,7 @@ from microtrain.convert.ops.activations import CLIP
 from .aten import lower
 from .tflite_cuts import spans
 from .tflite_file import Flatbuffer, Operator, Stored, read_flatbuffer
-from .tflite_names import AXES, FUSED, UNARY, WORDS
+from .tflite_names import AXES, FUSED, GELU, UNARY, WORDS
 from .tflite_windows import Sides
 
 
@@ -71,7 +71,7 @@ class _Walker:
                 "leaky_relu", op, name, negative_slope=op.options["Alpha"]
             ),
             "GELU": lambda op, name: self._call(
-                "gelu", op, name, approximate="tanh" if op.options["Approximate"] else "none"
+                "gelu", op, name, approximate=GELU[bool(op.options["Approximate"])]
             ),
             "CONCATENATION": self._concatenation,
         }

@@ -11,6 +11,7 @@ FUSED: dict[int, tuple[str, dict[str, Any]]] = {
     2: ("hardtanh", {}),
     4: ("tanh", {}),
 }
+GELU = {False: "none", True: "tanh"}  # whether it is approximated -> how
 AXES = {  # of NHWC -> of NCHW, by rank
     2: {0: 0, 1: 1},
     3: {0: 0, 1: 2, 2: 1},
