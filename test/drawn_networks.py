@@ -12,7 +12,7 @@ from microtrain.convert.ir import Graph, Input, Layer, Node, Source, Tensor, Win
 from microtrain.convert.ops import position, recurrent
 from microtrain.convert.ops.activations import CLIP, SIGMOID, SILU
 from microtrain.convert.ops.attention import ATTENTION
-from microtrain.convert.ops.channels import CONCAT, TAKE
+from microtrain.convert.ops.channels_aten import CONCAT, TAKE
 from microtrain.convert.ops.normalise import GROUP_NORM
 from microtrain.convert.ops.recurrent import cell_of
 from microtrain.convert.ops.recurrent_cell import GATES, Real

@@ -21,7 +21,7 @@ from microtrain.convert.execute.batched import run_float
 from microtrain.convert.frontends.module import load_model
 from microtrain.convert.ir import ConvertError, Graph, Node
 from microtrain.convert.native_model import NativeModel
-from microtrain.convert.ops import TABLE, channels
+from microtrain.convert.ops import TABLE, channels, channels_aten
 from microtrain.convert.scheme import convolutions
 
 SIZE = 12
@@ -33,7 +33,7 @@ def network(seed: int = 0, classes: int = 5) -> Graph:
     x = b.conv("x", 10, 3, 2)
     kept, worked = b.take(x, range(5)), b.take(x, range(5, 10))
     worked = b.conv(b.depthwise(b.conv(worked, 9), 3, 1, relu=False), 6)
-    x = b.take(b.concat(kept, worked), channels.shuffled(1, 11)[::-1])
+    x = b.take(b.concat(kept, worked), channels_aten.shuffled(1, 11)[::-1])
     squeezed = b.conv(x, 4)
     x = b.concat(b.conv(squeezed, 7), b.conv(squeezed, 5, 3), squeezed)
     return b.finish(b.conv(b.take(x, range(1, 16, 2)), 11), classes)

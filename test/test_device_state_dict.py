@@ -216,6 +216,25 @@ def test_linear_layers_over_tokens_and_patches(name: str, kernel: tuple[int, int
     assert np.array_equal(state[f"{name}.weight"], stored.transpose(0, 3, 1, 2).reshape(6, -1))
 
 
+def test_linear_layers_over_all_tokens_keep_their_columns(net: Net) -> None:
+    """Whose map is read pixel by pixel in the model too."""
+    source = Source("hidden.weight", "hidden.bias", None, columns="hwc")
+    plan = make_plan(trained("hidden", "weight", "s8", (6, 2, 2, 5), source, scale=np.ones(6)))
+    w = np.arange(120).reshape(6, 2, 2, 5).astype(np.int8)
+    state, _ = merge(plan, {"hidden.weight": w}, model_file(net))
+    assert np.array_equal(state["hidden.weight"], w.reshape(6, -1))
+    head = make_plan(trained("hidden", "head_weight", "f32", (6, 20), source))
+    state, _ = merge(head, {"hidden.head_weight": w.reshape(6, 20).astype(np.float32)}, model_file(net))
+    assert np.array_equal(state["hidden.weight"], w.reshape(6, -1))
+
+
+def test_a_head_that_is_a_convolution(net: Net) -> None:
+    plan = make_plan(trained("conv", "head_weight", "f32", (4, 6), Source("conv.weight", None, None)))
+    w = np.random.default_rng(0).normal(size=(4, 6)).astype(np.float32)
+    state, notes = merge(plan, {"conv.head_weight": w}, {"conv.weight": torch.zeros(3, 6, 1, 1)})
+    assert np.array_equal(state["conv.weight"], w[..., None, None]) and len(notes) == 1
+
+
 def test_a_head_of_more_classes(net: Net) -> None:
     source = Source("head.weight", "head.bias", None)
     plan = make_plan(

@@ -153,7 +153,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "a state of an inner layer": (
         {"batch_first": True, "layers": 2},
         "first state",
-        "the op linear of some tokens",
+        "the op linear of what an inner layer of several leaves",
     ),
 }
 

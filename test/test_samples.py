@@ -96,6 +96,14 @@ def test_arrays_of_numbers_are_samples(tmp_path: Path) -> None:
     [
         (np.zeros(120, np.float32), "not been told how they become bytes"),
         (np.zeros(119, np.int8), "119 numbers, and the model takes 120"),
+        (
+            np.zeros((4, 6, 5)),
+            r"is \[4\]\[6\]\[5\], and the model takes \[6\]\[5\]\[4\]: store it with its channels last",
+        ),
+        (
+            np.zeros((6, 4, 5)),
+            r"is \[6\]\[4\]\[5\], and the model takes \[6\]\[5\]\[4\]: store it in that order",
+        ),
         (np.zeros(1 << 21, np.int8), "2,097,"),
         (np.array([{}], object), "damaged"),
     ],

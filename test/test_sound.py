@@ -211,6 +211,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     result = CliRunner().invoke(main, [*map(str, words), "--classes", "4", "-o", str(folder / "generated")])
     assert result.exit_code == 0, result.output
     assert "20 put between silence" in result.output
+    assert "sound       quieter than 80 dB below a full-scale tone is nearly all alike" in result.output
     host_program(folder / "generated", folder)
     return folder
 

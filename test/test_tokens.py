@@ -240,7 +240,7 @@ REFUSALS: dict[str, tuple[Callable[[torch.Tensor, Refused], torch.Tensor], bool,
     "some tokens": (
         lambda x, net: x[:, 1:],
         False,
-        "of some tokens, .* the nearest that is: of the first token",
+        "of some tokens, .* the nearest that is: of one token",
     ),
     "a convolution": (lambda x, net: net.conv(x), False, "layer conv: the op conv1d of tokens"),
     "a softmax": (lambda x, net: x.softmax(-1), False, "a softmax inside the network"),

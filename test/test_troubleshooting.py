@@ -89,7 +89,9 @@ def of_any_size(folder: Path) -> str:
 
 
 def with_prelu(folder: Path) -> str:
-    return exported(Net(nn.Conv2d(3, 8, 3), nn.PReLU(), features=8).eval(), folder)
+    slopes = nn.PReLU(8)
+    nn.init.uniform_(slopes.weight)
+    return exported(Net(nn.Conv2d(3, 8, 3), slopes, features=8).eval(), folder)
 
 
 def heavy(folder: Path) -> str:

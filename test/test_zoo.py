@@ -32,9 +32,9 @@ def test_the_small_ones_fit_and_their_weights_are_counted(
 
 
 def test_what_is_not_told_wrong_or_slow_is_said() -> None:
-    asked = Case("net", lambda: None, (3, 8, 8), (cases.NORM, cases.HEAVY))  # type: ignore[arg-type, return-value]
+    asked = Case("net", lambda: None, (3, 8, 8), (cases.BIAS, cases.HEAVY))  # type: ignore[arg-type, return-value]
     row = {
-        "obstacles": [f"layer a: {cases.NORM} is not supported"],
+        "obstacles": [f"layer a: {cases.BIAS} is not supported"],
         "estimated": {"weights": 1000, "flash": 2000},
         "true": {"weights": 1019, "flash": 2200},
         "processor_seconds": 12.0,

@@ -17,7 +17,7 @@ OPS_ROOM = ROOT / "tools/convert/ops"
 EXERCISES_KERNELS = ROOT / "lab/attack/gradients.py"
 # They turn operators of another framework into calls of aten ops, whose names some of the IR's ops share.
 TRANSLATORS = {
-    ROOT / "tools/convert/frontends/tflite.py",
+    *(ROOT / "tools/convert/frontends").glob("tflite*.py"),
     *(ROOT / "tools/convert/frontends").glob("onnx*.py"),
 }
 # Words that are an op's name by chance: of schemes, plans, pictures for the classifier, Python's +, torch's

@@ -45,7 +45,7 @@ class Way:
 
 
 # By samples a word; chosen on draws of the first two speakers that no row has.
-ON_DEVICE = {1: Way(40, 2.0), 3: Way(20, 1.0), 5: Way(20, 1.0)}
+ON_DEVICE = {1: Way(40, 1.0), 3: Way(20, 1.0), 5: Way(20, 1.0)}
 IN_FLOAT = {1: Way(20, 0.002), 3: Way(20, 0.001), 5: Way(20, 0.001)}
 
 

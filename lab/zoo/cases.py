@@ -19,7 +19,6 @@ PHOTO: Shape = (3, 224, 224)
 HEAVY = "weights take"
 HEAD = "--classes N"
 SRAM = "B of SRAM with scheme"
-NORM = "a batch norm that does not follow"
 BIAS = "a mask or a bias on the scores of attention"
 
 
@@ -80,8 +79,8 @@ CASES = (
     of_vision("resnet101", HEAVY, HEAD, SRAM),
     of_vision("squeezenet1_0", "must end with a linear layer", HEAVY),
     of_vision("squeezenet1_1", "must end with a linear layer", HEAVY),
-    of_vision("densenet121", NORM, HEAVY, HEAD),
-    of_vision("densenet169", NORM, HEAVY, HEAD),
+    of_vision("densenet121", HEAVY, HEAD),
+    of_vision("densenet169", HEAVY, HEAD),
     of_vision("googlenet", HEAVY, HEAD, SRAM, init_weights=False, aux_logits=False),
     of_vision("inception_v3", HEAVY, HEAD, SRAM, shape=(3, 299, 299), init_weights=False, aux_logits=False),
     of_vision("shufflenet_v2_x0_5", HEAD),

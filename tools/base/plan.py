@@ -113,17 +113,22 @@ class Arena:
     peak_step: int
 
 
+HWC = "hwc"
+
+
 @dataclass(frozen=True)
 class Source:
     """Names in the model's state dict that a layer was made from, None where it has none.
 
-    eps  of the batch norm, which a state dict does not hold
+    eps      of the batch norm, which a state dict does not hold
+    columns  "hwc" where those of a linear layer over a map are in that order; None: CHW
     """
 
     weight: str
     bias: str | None
     bn: str | None
     eps: float | None = None
+    columns: Annotated[str, OneOf((HWC,))] | None = field(default=None, metadata=OPTIONAL)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from .schema import OPTIONAL
 KIND, CEPSTRUM = "log-mel", "mfcc"
 CENTRE = 128  # what a coefficient of 0 gives, where nobody says
 FULL = 255  # of a value of the spectrogram
+LOWEST_FLOOR = -110  # dB
 EXAMPLE = f"{KIND}:rate=8000,frame=256,hop=128,bands=40"
 
 
@@ -56,6 +57,13 @@ class LogMel:
         said = {name: value for name, value in vars(self).items() if value is not None}
         values = (f"{name}={repr(value).removesuffix('.0')}" for name, value in said.items())
         return f"{self.kind}:" + ",".join(values)
+
+    def limits(self) -> str:
+        """What of a sound its rows do not tell, as a sentence."""
+        lowest = (
+            "" if self.floor <= LOWEST_FLOOR else f"; floor={LOWEST_FLOOR} in --frontend tells most apart"
+        )
+        return f"quieter than {-self.floor:g} dB below a full-scale tone is nearly all alike{lowest}"
 
     def samples(self, rows: int) -> int:
         """Samples of which so many rows are made."""
@@ -140,7 +148,10 @@ def _rules(p: LogMel) -> tuple[tuple[bool, str], ...]:
         (2 <= p.hop <= p.frame, f"hop={p.hop} must be 2..{p.frame}, or samples would never be heard"),
         (1 <= p.bands <= 256, f"bands={p.bands} must be 1..256"),
         (0 <= p.fmin < p.fmax <= p.rate / 2, f"0 <= fmin={p.fmin:g} < fmax={p.fmax:g} <= rate / 2 must hold"),
-        (-110 <= p.floor <= -40, f"floor={p.floor:g} must be -110..-40 dB"),
+        (
+            LOWEST_FLOOR <= p.floor <= -40,
+            f"floor={p.floor:g} must be {LOWEST_FLOOR}..-40 dB",
+        ),
         (1 <= p.width <= p.bands, f"coefficients={p.coefficients} must be 1..{p.bands}, the bands"),
         (0 <= (p.zero or 0) <= FULL, f"zero={p.zero} must be 0..{FULL}"),
         (0.1 <= p.gain <= 50, f"gain={p.gain:g} must be 0.1..50 units a dB"),

@@ -93,14 +93,16 @@ class Window:
 class Source:
     """Names in the model's state dict that a layer was made from; None where it has none.
 
-    weight  "" for a layer that conversion made of something else; nothing of it is trained
-    eps     of the batch norm, which a state dict does not hold
+    weight   "" for a layer that conversion made of something else; nothing of it is trained
+    eps      of the batch norm, which a state dict does not hold
+    columns  "hwc" where those of a linear layer over a map are in that order; None: CHW
     """
 
     weight: str
     bias: str | None = None
     bn: str | None = None
     eps: float | None = None
+    columns: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -252,6 +254,7 @@ class Graph:
     fleet     bytes of an update that the board makes itself (memory/fleet.py); 0: its gateway does
     compression  of the weights of frozen layers (quantize/compress.py); None: all are int8
     fixed     convolutions are requantized in fixed point (numeric.fixed_outputs), not in float32
+    ending    op at the end of the network that was left out, as a loss applies it: "softmax", say; ""
     hop       rows by which a window moves on, keeping the others (ops/hop.py); 0: each comes whole
     """
 
@@ -269,6 +272,7 @@ class Graph:
     classes: tuple[str, ...] = field(default=())
     sound: LogMel | None = None
     units: Units | None = None
+    ending: str = ""
     hop: int = 0
     fleet: int = 0
     compression: Compression | None = None

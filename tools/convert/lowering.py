@@ -220,6 +220,16 @@ class Lowering:
         self.nodes.pop()
         del self.tensors[act.tensor]
 
+    def end(self, node: Node, made: Sequence[str], rows: int) -> None:
+        """Let a node with a window make its first rows alone. made: it and what was made of it row by row"""
+        window, (h, w, _) = node.window, self.tensors[node.inputs[0]].shape
+        assert window is not None
+        less = (window.outputs(h, w)[0] - rows) * window.stride_h
+        ended = replace(node, window=replace(window, more_h=window.more_h - less))
+        self.nodes[self.nodes.index(node)] = ended
+        for name in made:
+            self.tensors[name] = replace(self.tensors[name], shape=(rows, *self.tensors[name].shape[1:]))
+
     def is_stand_in(self, act: Act) -> bool:
         """True for what an op makes that is not supported."""
         makers = (node for node in self.nodes if act.tensor in node.outputs)
@@ -246,6 +256,7 @@ class Lowering:
     def image(self, call: Call, value: Any) -> Act:
         """The value, if it is an activation (n, c, h, w), or (n, c, time) as one; else an error."""
         act = self.activation(call, value)
+        self.declare_anew(act)
         h, w, c = self.shape(act)
         if act.dims == (self.batch, c, h) and w == 1:
             return act
@@ -258,6 +269,27 @@ class Lowering:
                 f"{call.op} reads a tensor of shape {list(act.dims)}; it must be an image [n, c, h, w]"
             )
         return act
+
+    def declare_anew(self, act: Act) -> None:
+        """An input that is read as an image first of all, after unsqueeze(1) say, is one."""
+        if act.order is None and len(act.dims) in (3, 4) and act.dims[0] == self.batch and not self.last:
+            _, c, h, w = (*act.dims, 1)[:4]
+            self.redeclare((h, w, c))
+
+    def redeclare(self, shape: Shape) -> bool:
+        """Give the input another shape. False: more has been done to it than one factor and shift for all."""
+        old = self.tensors["input"].shape
+        norms = [self.layers[node.layer or ""] for node in self.nodes if node.op == NORM]
+        alike = not any(np.ptp(v) for norm in norms for v in (norm.weight, norm.bias))
+        if shape == old or len(norms) < len(self.nodes) or not (alike or shape[2] == old[2]):
+            return shape == old
+        self.tensors = {name: replace(t, shape=shape) for name, t in self.tensors.items()}
+        for node in self.nodes:
+            norm, c = self.layers[node.layer or ""], shape[2]
+            if alike:
+                weight, bias = (np.full(c, np.ravel(v)[0]) for v in (norm.weight, norm.bias))
+                self.layers[node.layer or ""] = replace(norm, weight=weight, bias=bias)
+        return True
 
     def constant(self, call: Call, value: Any, what: str) -> Param:
         """The value, if it is a constant of finite numbers; else an error that names the layer."""
@@ -321,7 +353,8 @@ class Lowering:
             )
         if window and max(window.kh, window.kw, window.stride_h, window.stride_w) > MAX_WINDOW:
             raise call.error(
-                f"a window of {window.kh}x{window.kw} is too large; {MAX_WINDOW} pixels per side are the most"
+                f"a window of {window.kh}x{window.kw} every {window.stride_h}x{window.stride_w} pixels is "
+                f"too large; {MAX_WINDOW} pixels per side are the most"
             )
         tensor = f"%{len(self.nodes)}"
         self.tensors[tensor] = Tensor(tensor, shape)
@@ -334,9 +367,13 @@ class Lowering:
         return result
 
     def stand_in(self, call: Call, error: ConvertError, dims: tuple[int, ...]) -> Act:
-        """Note an error and go on with a node that has the op's inputs and the dims of its result."""
+        """Note an error and go on behind it."""
         if error not in self.found:
             self.found.append(error)
+        return self.unknown(call, dims)
+
+    def unknown(self, call: Call, dims: tuple[int, ...]) -> Act:
+        """A node that has an op's inputs and the dims of its result."""
         values = [v for value in call.args.values() for v in (value if isinstance(value, list) else [value])]
         acts = [v for value in values for v in getattr(value, "acts", (value,)) if isinstance(v, Act)]
         read = tuple(dict.fromkeys(self.tensor_of(v) for v in acts))
@@ -354,8 +391,8 @@ class Lowering:
         """The raw graph. parameters: shapes of the file's, in their order."""
         if len(outputs) != 1 or not isinstance(outputs[0], Act):
             error = ConvertError(
-                f"{self.name} returns {len(outputs)} values; it must return one tensor, the logits: "
-                "wrap it in a module that does"
+                f"{self.name} returns {_counted(outputs)}; it must return one tensor, the logits: wrap it in "
+                "a module that does"
             )
             self.found.append(error)
         last = next((o for o in outputs if isinstance(o, Act)), None)
@@ -367,6 +404,11 @@ class Lowering:
         graph = Graph(self.name, identity, output, dict(self.tensors), tuple(self.nodes), dict(self.layers))
         shape = (image.channels, *image.shape[:2])
         return Raw(graph, shape, tuple(self.found), weights_of(parameters))
+
+
+def _counted(outputs: list[Any]) -> str:
+    """How many values, or what it is where it is one."""
+    return f"{len(outputs)} values" if len(outputs) != 1 else "what no layer has made"
 
 
 def weights_of(parameters: Iterable[Sequence[int]]) -> Weights:

@@ -12,6 +12,8 @@ NO_SLICE = "flatten, view or reshape of the whole tensor, and cuts along the cha
 NO_SOFTMAX = "one at its end, which is left out, since the loss on the device applies it to the logits"
 NO_SCALE = "scaling the image first of all in forward(), or a batch norm right behind a convolution"
 NO_PRODUCT = "a map times one factor per channel [n, c, 1, 1], or a residual add"
+PLAIN_WEIGHTS = "plain weights, by torch.nn.utils.parametrize.remove_parametrizations before saving"
+NO_MATRIX = "a linear layer: the activation first, then one matrix of constants"
 SUPPORTED = (
     "conv2d, batch norm, relu and other activations of one value, add, mul, cat, mean, average and max "
     "pooling, flatten, linear, layer_norm, attention, gru, lstm, dropout"
@@ -27,19 +29,38 @@ NEAREST: dict[str, str] = {
     "prelu": NO_PRELU,
     **dict.fromkeys(NORMS, NO_NORM),
     "mul": NO_PRODUCT,
+    **dict.fromkeys(("matmul", "mm", "bmm"), NO_MATRIX),
     **dict.fromkeys(("sub", "rsub", "div", "true_divide", "neg"), NO_SCALE),
     **dict.fromkeys(("select", "permute", "transpose", "t"), NO_SLICE),
     **dict.fromkeys(("upsample_nearest2d", "upsample_bilinear2d", "pixel_shuffle"), NO_RESIZE),
-    **dict.fromkeys(("conv_transpose2d", "conv_transpose1d"), NO_RESIZE),
+    **dict.fromkeys(("resize", "upsample", "resize_bilinear", "resize_nearest_neighbor"), NO_RESIZE),
+    **dict.fromkeys(("conv_transpose2d", "conv_transpose1d", "convtranspose", "transpose_conv"), NO_RESIZE),
     "conv3d": "conv2d",
+    **dict.fromkeys(("_weight_norm", "_weight_norm_interface"), PLAIN_WEIGHTS),
+    **dict.fromkeys(("glu", "prod"), NO_PRODUCT),
+    **dict.fromkeys(
+        ("sum", "std", "var", "min", "argmax", "reducesum", "reduce_min"),
+        "the mean or the maximum over a whole map",
+    ),
+    "_transformer_encoder_layer_fwd": "the same model, saved with torch.export",
     "stack": "cat, of maps of one size along their channels",
     **dict.fromkeys(
         ("pad", "constant_pad_nd", "reflection_pad2d"), "the padding argument of the convolution"
     ),
     **dict.fromkeys(
-        ("rnn_tanh", "rnn_relu", "gru_cell", "lstm_cell"), "nn.GRU and nn.LSTM, in one direction"
+        ("rnn_tanh", "rnn_relu", "rnn", "gru_cell", "lstm_cell"), "nn.GRU and nn.LSTM, in one direction"
+    ),
+    **dict.fromkeys(
+        ("unidirectional_sequence_lstm", "unidirectional_sequence_rnn", "while", "batch_matmul"),
+        "GRU, LSTM and attention in files of PyTorch and ONNX",
     ),
 }
+
+
+def no_matrix(call: Call, both: bool) -> Exception:
+    """What is refused of a matrix product. both: of two activations, not of one and a constant"""
+    what = "a product of two activations" if both else "a product of a constant and an activation"
+    return call.error(f"{what} is not supported; the nearest that is: {NO_MATRIX}, or attention")
 
 
 def unsupported(call: Call) -> Exception:

@@ -55,6 +55,12 @@ def refuse(wanted: Wanted) -> None:
 
 def opened(loaded: LoadedModel, wanted: Wanted) -> LoadedModel:
     """The model that was read, with the end that the task gives it, and the front end for sound."""
+    ending = loaded.graph.ending
+    if ending and wanted.task in (ANOMALY, REGRESSION):
+        raise ConvertError(
+            f"{loaded.graph.name} ends with a {ending}, which no loss of --task {wanted.task} applies: its "
+            "last layer must make the numbers themselves; train the network without"
+        )
     graph = closed(loaded.graph) if wanted.task == ANOMALY else loaded.graph
     graph = hearing(graph, wanted.sound)
     return replace(loaded, graph=graph if wanted.hop is None else hop.checked(graph, wanted.hop))

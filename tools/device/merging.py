@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from microtrain.base.plan import Plan, Trained
+from microtrain.base.plan import HWC, Plan, Trained
 
 from .errors import DeviceError
 from .weights import Arrays
@@ -117,7 +117,10 @@ def merge_head(plan: Plan, t: Trained, array: np.ndarray, state: State, merged: 
     old = state[t.source.weight]
     matrix = array.reshape(array.shape[0], -1)
     h, w, c = flattened(plan, t, matrix.shape[1])
-    matrix = matrix.reshape(-1, h, w, c).transpose(0, 3, 1, 2).reshape(matrix.shape[0], -1)
+    if t.source.columns != HWC:
+        matrix = matrix.reshape(-1, h, w, c).transpose(0, 3, 1, 2).reshape(matrix.shape[0], -1)
+    if old.ndim > 2 and int(np.prod(old.shape[1:])) == matrix.shape[1]:  # a convolution of the whole map
+        matrix = matrix.reshape(-1, *old.shape[1:])
     if tuple(old.shape)[1:] != matrix.shape[1:]:
         raise DeviceError(
             f"{t.source.weight} has shape {tuple(old.shape)} in the model, {matrix.shape} on the device: "
@@ -193,11 +196,15 @@ def weight_4d(plan: Plan, t: Trained, state: State) -> np.ndarray:
     if weight.ndim == 3:  # of a series, whose steps in time are rows
         return weight[..., None]
     h, w, c = flattened(plan, t, weight.shape[1])
+    if t.source.columns == HWC:
+        return weight.reshape(-1, h, w, c).transpose(0, 3, 1, 2)
     return weight.reshape(-1, c, h, w)
 
 
 def restore_shape(t: Trained, weight: np.ndarray, state: State) -> np.ndarray:
     """The inverse of weight_4d."""
+    if t.source.columns == HWC:
+        weight = weight.transpose(0, 2, 3, 1)
     return weight.reshape(tuple(state[t.source.weight].shape))
 
 

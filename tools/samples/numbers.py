@@ -58,9 +58,27 @@ def read_numbers(path: Path, shape: Shape) -> np.ndarray:
         raise Error(f"{path} holds {values.dtype} and no numbers.")
     if values.size != needed:
         raise Error(f"{path} holds {values.size:,} numbers, and the model takes {needed:,}.")
+    check_order(path, values.shape, shape)
     if not np.all(np.isfinite(values)):
         raise Error(f"{path} holds numbers that are infinite, or none: remove or replace it.")
     return values.reshape(shape)
+
+
+def check_order(path: Path, found: tuple[int, ...], shape: Shape) -> None:
+    """Error where an array of as many numbers has them in another order than a sample: PyTorch's, say.
+
+    Axes may be joined, or taken apart: that changes no order.
+    """
+    own, wanted = (tuple(size for size in each if size > 1) for each in (found, shape))
+    ends, needed = (set(np.cumprod(each)) for each in (own, wanted))
+    if ends <= needed or needed <= ends:
+        return
+    way = "store it in that order"
+    if own == (wanted[-1], *wanted[:-1]):
+        axes = ", ".join(str(axis) for axis in (*range(1, len(own)), 0))
+        way = f"store it with its channels last, array.squeeze().transpose({axes})"
+    is_of, takes = ("".join(f"[{size}]" for size in each) for each in (own, wanted))
+    raise Error(f"{path} is {is_of}, and the model takes {takes}: {way}.")
 
 
 def vary(path: Path, shape: Shape, ways: tuple[str, ...], variant: int) -> np.ndarray:

@@ -118,7 +118,9 @@ def normalise(low: Lowering, call: Call) -> Act:
     """
     first, other = call.x, call.args.get("other")
     given = low.activation(call, first if isinstance(first, Act) else other)
-    image = given if len(given.dims) == 2 else low.image(call, given)
+    constant = other if isinstance(first, Act) else first
+    single = not isinstance(constant, Param) or constant.value.size == 1
+    image = given if single or len(given.dims) == 2 else low.image(call, given)
     entry = low.is_input(image)
     if not isinstance(first, Act) and _name(call) in ("div", "true_divide"):
         raise call.error("a constant divided by the image is not supported; divide the image by a constant")
@@ -136,7 +138,6 @@ def normalise(low: Lowering, call: Call) -> Act:
     if not (np.isfinite(shift).all() and np.isfinite(factor).all() and ((factor > 0).all() or not entry)):
         raise call.error("normalises the image by a factor that is not positive; std must be above 0")
     name = f"bn:{call.node_name(_name(call))}:{len(low.nodes)}"
-    constant = other if isinstance(first, Act) else first
     source = constant.name if isinstance(constant, Param) else call.node_name(_name(call))
     low.layers[name] = Layer(factor, shift, Source(source))
     return low.emit(call, NORM, (image,), low.shape(image), dims=image.dims, layer=name)

@@ -14,7 +14,7 @@ import numpy as np
 from microtrain.convert.ir import Layer, Source
 from microtrain.convert.lowering import NO_LIMIT, NORM, SOFTMAX, Act, Call, Lowering, Param
 from microtrain.convert.nearest import NO_NORM, unsupported
-from microtrain.convert.ops import TABLE, attention_aten, channels, tokens_aten
+from microtrain.convert.ops import TABLE, attention_aten, channels_aten, tokens_aten
 from microtrain.convert.ops.activations import CLIP
 from microtrain.convert.ops.table import Aten, ForwardOp
 
@@ -54,6 +54,7 @@ def _entry(op: str) -> Aten | None:
 def batch_norm(low: Lowering, call: Call) -> Act:
     """y = x * factor + shift a channel, kept as a Layer of that form until it is folded."""
     x = low.activation(call, call.x)
+    low.declare_anew(x)
     if call.get("training", False):
         raise call.error("the batch norm is in training mode; call model.eval() before the model is saved")
     mean, var = (low.constant(call, call.args.get(k), k) for k in ("running_mean", "running_var"))
@@ -150,7 +151,7 @@ def turn(low: Lowering, call: Call) -> Param | Act:
     """t, transpose, permute: of a weight matrix, or of an image's groups of channels."""
     x = call.x
     if isinstance(x, Act) and (
-        shuffled := channels.swapped(low, call, x, tokens_aten.axes_of(call, len(x.dims)))
+        shuffled := channels_aten.swapped(low, call, x, tokens_aten.axes_of(call, len(x.dims)))
     ):
         return shuffled
     swap = call.op == "t" or sorted(int(d) % 2 for d in call.get("dims", (0, 1))) == [0, 1]

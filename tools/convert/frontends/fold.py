@@ -84,7 +84,7 @@ def drop_ending(graph: Graph, found: Found) -> Graph:
     """The graph without one of ENDINGS at its end; one that stands anywhere else is noted."""
     last = graph.producer(graph.output)
     if last is not None and last.op in ENDINGS:
-        graph = without(graph, last)
+        graph = without(graph, last).replace(ending=last.op)
     for node in [n for n in graph.nodes if n.op == SOFTMAX]:
         what = f"a softmax inside the network is not supported; the nearest that is: {NO_SOFTMAX}"
         found.append(LayerError(f"layer {node.name}", what))
@@ -134,7 +134,10 @@ def _normalised(graph: Graph, node: Node, norm: Layer) -> Graph:
 
 
 def fold_batch_norms(graph: Graph, found: Found) -> Graph:
-    """Multiply every batch norm into the convolution or linear layer it follows."""
+    """Multiply every batch norm into the convolution or linear layer it follows; others are layers.
+
+    So are other scales and shifts of channels.
+    """
     return _one_by_one(graph, found, (NORM,), _fold_norm)
 
 
@@ -154,16 +157,12 @@ def _one_by_one(
 
 
 def _fold_norm(graph: Graph, node: Node) -> Graph:
-    """The graph with a batch norm in the layer before it. LayerError where there is none that takes it."""
+    """The graph with a batch norm in the layer before it, or as a layer where there is none that takes it."""
     norm = graph.layers[node.layer or ""]
     before = graph.producer(node.inputs[0])
     prefix = norm.source.weight
     if before is None or folds(before) is not Folds.NORM_AND_RELU or len(graph.readers(node.inputs[0])) > 1:
-        raise LayerError(
-            f"layer {prefix}",
-            "a batch norm that does not follow a convolution or linear layer of its own; the nearest that is "
-            "supported: one right behind such a layer",
-        )
+        return _as_layer(graph, node, norm)
     layers = {name: layer for name, layer in graph.layers.items() if name != node.layer}
     if before.layer is not None:  # else a stand-in
         if layers[before.layer].source.bn is not None and norm.source.eps is not None:
@@ -173,12 +172,25 @@ def _fold_norm(graph: Graph, node: Node) -> Graph:
     return _bypass(graph, node).replace(layers=layers)
 
 
+def _as_layer(graph: Graph, node: Node, norm: Layer) -> Graph:
+    """The graph with a batch norm as a depthwise convolution of one pixel. It stays frozen."""
+    c = graph.tensors[node.inputs[0]].channels
+    weight, bias = (np.broadcast_to(v, (c,)).astype(np.float32) for v in (norm.weight, norm.bias))
+    layer = Layer(weight.reshape(c, 1, 1).copy(), bias.copy(), Source(""), seen=norm.seen)
+    name = f"{norm.source.weight}.scale"
+    name = f"{name}{graph.nodes.index(node)}" if name in graph.layers else name
+    made = replace(node, op=conv.DEPTHWISE, layer=name, name=name, window=Window(1, 1))
+    layers = {own: each for own, each in graph.layers.items() if own != node.layer}
+    nodes = tuple(made if n is node else n for n in graph.nodes)
+    return graph.replace(nodes=nodes, layers={**layers, name: layer})
+
+
 def _folded(layer: Layer, norm: Layer, prefix: str) -> Layer:
     """w' = w * factor, b' = b * factor + shift, in double precision."""
     factor = np.broadcast_to(norm.weight, layer.bias.shape).astype(np.float64)
     weight = layer.weight.astype(np.float64) * factor.reshape((-1,) + (1,) * (layer.weight.ndim - 1))
     bias = layer.bias.astype(np.float64) * factor + norm.bias
-    source = Source(layer.source.weight, layer.source.bias, prefix, norm.source.eps)
+    source = replace(layer.source, bn=prefix, eps=norm.source.eps)
     plain, bare = (bool((np.asarray(w) == 1).all()) for w in (norm.weight, layer.weight))
     if norm.source.eps is None and plain and layer.source.bias is None:
         source = replace(layer.source, bias=norm.source.weight)  # a constant that is added is a bias
@@ -294,6 +306,7 @@ def _with_table(graph: Graph, node: Node, before: tuple[float, int]) -> Graph:
 
 def check_end(graph: Graph, found: Found) -> Graph:
     """The graph that ends in a linear layer; any other end is noted, unless a stand-in hides what it is."""
+    graph = _mean_first(graph)
     last = graph.producer(graph.output)
     if last is not None and last.op.startswith(STAND_IN):
         return graph
@@ -308,6 +321,22 @@ def check_end(graph: Graph, found: Found) -> Graph:
         what = f"the logits of {last.name} are read again; they must be the only output"
         found.append(ConvertError(f"{graph.name}: {what}"))
     return graph
+
+
+def _mean_first(graph: Graph) -> Graph:
+    """The graph that ends in a convolution of one pixel, where it ended in the mean over what one makes."""
+    last = graph.producer(graph.output)
+    before = graph.producer(last.inputs[0]) if last is not None and _is_mean(graph, last) else None
+    if last is None or before is None or before.op != conv.DENSE or before.window != Window(1, 1):
+        return graph
+    if before.act != "none" or len(graph.readers(before.outputs[0])) > 1:
+        return graph
+    x, made = graph.tensors[before.inputs[0]], before.outputs[0]
+    mean = replace(last, inputs=before.inputs, outputs=(made,), window=Window(*x.shape[:2], *x.shape[:2]))
+    end = replace(before, inputs=(made,), outputs=last.outputs)
+    nodes = tuple(mean if n is before else end if n is last else n for n in graph.nodes)
+    tensors = {**graph.tensors, made: replace(graph.tensors[made], shape=(1, 1, x.channels), given=x.given)}
+    return graph.replace(nodes=nodes, tensors=tensors)
 
 
 def _sees_all(graph: Graph, node: Node) -> bool:

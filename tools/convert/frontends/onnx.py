@@ -15,6 +15,7 @@ import numpy as np
 
 from microtrain.convert.ir import ConvertError
 from microtrain.convert.lowering import Act, Call, Homes, Lowering, Param, Raw
+from microtrain.convert.nearest import unsupported
 from microtrain.convert.ops.attention_aten import Scores
 
 from . import onnx_layers as layers
@@ -42,8 +43,6 @@ SAME_NAME = {  # one call on the first input, no other arguments
     "Selu": "selu",
     "LogSoftmax": "log_softmax",
 }
-
-
 RULES: dict[str, Callable[[Walker, Step], Value | list[Value]]] = {
     "Conv": layers.conv,
     "Gemm": layers.gemm,
@@ -54,8 +53,7 @@ RULES: dict[str, Callable[[Walker, Step], Value | list[Value]]] = {
     "LayerNormalization": norms.layer,
     **dict.fromkeys(("Add", "Sub", "Mul", "Div"), layers.arithmetic),
     **dict.fromkeys(("MaxPool", "AveragePool"), layers.pool),
-    **dict.fromkeys(("GlobalAveragePool", "ReduceMean"), layers.mean),
-    "GlobalMaxPool": layers.whole_maximum,
+    **dict.fromkeys(("GlobalAveragePool", "ReduceMean", "GlobalMaxPool", "ReduceMax"), layers.reduced),
     **dict.fromkeys(("Flatten", "Reshape", "Squeeze", "Unsqueeze"), shapes.view),
     "Transpose": shapes.transpose,
     **dict.fromkeys(("Identity", "Dropout", "Cast"), lambda walk, step: walk.value(step.inputs[0])),
@@ -217,7 +215,7 @@ class _Walk(Walker):
         if step.op in SAME_NAME:
             return self.unary(step, SAME_NAME[step.op])
         if step.op not in RULES:
-            return self.unary(step, step.op.lower())
+            raise unsupported(Call(step.op.lower(), step.name, True, {}))
         return RULES[step.op](self, step)
 
     def _constant(self, step: Step, values: Sequence[Value]) -> Param:

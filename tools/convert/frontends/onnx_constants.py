@@ -106,6 +106,9 @@ FOLDS: dict[str, Callable[[Step, Sequence[Array]], np.ndarray]] = {
         if _all(step, arrays)[0].dtype.kind in "iu"
         else np.divide(*_all(step, arrays))
     ),
+    "ReduceProd": lambda step, arrays: np.prod(
+        _all(step, arrays)[0], axis=_axes(step, arrays), keepdims=bool(step.attributes.get("keepdims", 1))
+    ),
     "Sqrt": lambda step, arrays: np.sqrt(_all(step, arrays)[0]),
 }
 

@@ -37,7 +37,9 @@ def keep_scale(walk: Walker, weight: Value, layer: str, turned: bool = False) ->
 
 
 def conv(walk: Walker, step: Step) -> Value:
-    x, given = walk.act(step), walk.value(step.inputs[1])
+    x, given = seen(walk, step, walk.value(step.inputs[0])), walk.value(step.inputs[1])
+    if not isinstance(x, Act):
+        x = walk.act(step)
     weight = named(walk, step, given, "weight")
     bias = walk.optional(step, 2)
     rank = weight.value.ndim - 2
@@ -57,9 +59,8 @@ def conv(walk: Walker, step: Step) -> Value:
     }
     made = lower(walk.low, Call("conv2d", step.name, True, args))
     keep_scale(walk, given, walk.low.nodes[-1].layer or "")
-    if rank == 1:
-        made = replace(made, dims=made.dims[:3])
-    return walk.like(step, made)
+    series: Act = replace(made, dims=made.dims[: 2 + rank])
+    return series
 
 
 def padding(walk: Walker, step: Step, x: Act, kernel: Sequence[int]) -> list[int]:
@@ -197,24 +198,19 @@ def pool(walk: Walker, step: Step) -> Value:
     return walk.like(step, replace(made, dims=made.dims[: len(x.dims)]))
 
 
-def mean(walk: Walker, step: Step) -> Value:
+def reduced(walk: Walker, step: Step) -> Value:
+    """The mean or the maximum over some axes, or over a whole map."""
     x = walk.act(step)
     value = walk.value(step.inputs[0])
     if of_tokens(walk, (value,)):
         x, value = seen(walk, step, value), None
     rank = len(x.dims)
-    over = walk.numbers(step, 1, "axes") if step.op == "ReduceMean" else list(range(2, rank))
+    over = walk.numbers(step, 1, "axes") if step.op.startswith("Reduce") else list(range(2, rank))
     over = [a % rank for a in over or range(rank)]
     turned = isinstance(value, Turned)
     if turned:
         over = [axis_map(rank)[a] for a in over]
     keep = bool(walk.at(step, "keepdims", 1))
-    made = walk.call(step, "mean", self=x, dim=sorted(over), keepdim=keep)
+    word = "amax" if step.op in ("GlobalMaxPool", "ReduceMax") else "mean"
+    made = walk.call(step, word, self=x, dim=sorted(over), keepdim=keep)
     return Turned(made) if turned and keep else made
-
-
-def whole_maximum(walk: Walker, step: Step) -> Value:
-    x = walk.act(step)
-    h, w, _ = walk.low.shape(x)
-    made = walk.call(step, "max_pool2d", self=x, kernel_size=[h, w], stride=[h, w], padding=0)
-    return walk.like(step, replace(made, dims=made.dims[: len(x.dims)]))

@@ -23,10 +23,7 @@ def clip(walk: Walker, step: Step) -> Value:
 
 
 def prelu(walk: Walker, step: Step) -> Value:
-    slope = walk.value(step.inputs[1])
-    if isinstance(slope, Param) and slope.value.size and np.ptp(slope.value) == 0:
-        return walk.unary(step, "leaky_relu", negative_slope=float(np.ravel(slope.value)[0]))
-    return walk.unary(step, "prelu")
+    return walk.unary(step, "prelu", weight=walk.value(step.inputs[1]))
 
 
 def hard_sigmoid(walk: Walker, step: Step) -> Value:

@@ -42,7 +42,7 @@ ARITHMETIC: dict[str, Callable[..., Any]] = {
     "add": lambda a, b, *alpha: a + b,  # texts too: they are part of messages
     "sub": lambda a, b, *alpha: a - b,
     "mul": operator.mul,
-    "div": operator.truediv,
+    "div": lambda a, b, rounding=None: divided(a, b, rounding),
     "floor_divide": operator.floordiv,
     "neg": operator.neg,
     "min": min,
@@ -50,6 +50,13 @@ ARITHMETIC: dict[str, Callable[..., Any]] = {
     "slice": lambda items, start=None, end=None, step=1: items[start:end:step],
     "list": list,
 }
+
+
+def divided(a: float, b: float, rounding: str | None) -> float:
+    """A quotient; rounding: None, "trunc" or "floor"."""
+    if rounding is None:
+        return a / b
+    return a // b if rounding == "floor" or (a < 0) == (b < 0) else -(-a // b)
 
 
 def applies(op: str, args: list[Any]) -> bool:

@@ -6,6 +6,7 @@ layer is named after its kind and the place of its operator in the file: conv0, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,40 +16,14 @@ import numpy as np
 
 from microtrain.convert.ir import ConvertError
 from microtrain.convert.lowering import Act, Call, Home, Homes, Lowering, Param, Raw
+from microtrain.convert.nearest import no_matrix, unsupported
 from microtrain.convert.ops.activations import CLIP
 
 from .aten import lower
+from .tflite_cuts import spans
 from .tflite_file import Flatbuffer, Operator, Stored, read_flatbuffer
+from .tflite_names import AXES, FUSED, GELU, UNARY, WORDS
 from .tflite_windows import Sides
-
-# ActivationFunctionType of the schema -> the aten op
-FUSED: dict[int, tuple[str, dict[str, Any]]] = {
-    1: ("relu", {}),
-    3: ("relu6", {}),
-    2: ("hardtanh", {}),
-    4: ("tanh", {}),
-}
-CHANNEL_AXES = {0: 0, 1: 2, 2: 3, 3: 1}  # of NHWC -> of NCHW
-
-# What is one call of an aten op on the first input, without other arguments.
-UNARY = {
-    "LOGISTIC": "sigmoid",
-    "RELU": "relu",
-    "RELU6": "relu6",
-    "RELU_N1_TO_1": "hardtanh",
-    "TANH": "tanh",
-    "ELU": "elu",
-    "HARD_SWISH": "hardswish",
-    "SOFTMAX": "softmax",
-    "LOG_SOFTMAX": "log_softmax",
-}
-WORDS = {  # how layers are called
-    "CONV_2D": "conv",
-    "DEPTHWISE_CONV_2D": "dwconv",
-    "FULLY_CONNECTED": "fc",
-    "AVERAGE_POOL_2D": "avgpool",
-    "MAX_POOL_2D": "maxpool",
-}
 
 
 def read_tflite(path: Path) -> Raw:
@@ -64,7 +39,11 @@ def tflite_homes(path: Path) -> Homes:
 
 
 class _Walker:
-    """Walks the operators of one file; env: tensor of the file -> activation or constant."""
+    """Walks the operators of one file.
+
+    env    tensor of the file -> activation or constant
+    sizes  tensors that say no more than shapes
+    """
 
     def __init__(self, file: Flatbuffer) -> None:
         self.file = file
@@ -72,13 +51,18 @@ class _Walker:
         self.place = 0  # of the operator that is being read
         self.low = Lowering(file.name)
         self.env: dict[int, Act | Param] = {}
+        self.sizes: set[int] = set()
         self.rules: dict[str, Callable[[Operator, str], Any]] = {
             "CONV_2D": self._conv,
             "DEPTHWISE_CONV_2D": self._conv,
             "FULLY_CONNECTED": self._linear,
             "AVERAGE_POOL_2D": self._pool,
             "MAX_POOL_2D": self._pool,
-            "MEAN": self._mean,
+            **dict.fromkeys(("MEAN", "REDUCE_MAX"), self._reduced),
+            "TRANSPOSE": self._transpose,
+            **dict.fromkeys(("SLICE", "STRIDED_SLICE"), self._cut),
+            "SPLIT": self._split,
+            "PRELU": lambda op, name: self._call("prelu", op, name, weight=self._value(op.inputs[1])),
             **dict.fromkeys(("ADD", "SUB", "MUL", "DIV"), self._arithmetic),
             **dict.fromkeys(("RESHAPE", "SQUEEZE", "EXPAND_DIMS"), self._view),
             **dict.fromkeys(("PAD", "PADV2"), self._pad),
@@ -87,7 +71,7 @@ class _Walker:
                 "leaky_relu", op, name, negative_slope=op.options["Alpha"]
             ),
             "GELU": lambda op, name: self._call(
-                "gelu", op, name, approximate="tanh" if op.options["Approximate"] else "none"
+                "gelu", op, name, approximate=GELU[bool(op.options["Approximate"])]
             ),
             "CONCATENATION": self._concatenation,
         }
@@ -110,13 +94,19 @@ class _Walker:
         """Append one operator and what is fused into it; one that is not supported gets a stand-in."""
         out = op.outputs[0]
         stored = self.file.tensors[out]
+        if op.kind == "SHAPE" or (op.inputs and op.inputs[0] in self.sizes):
+            self.sizes.update(op.outputs)  # what is made of shapes: the file says the shapes themselves
+            return
         try:
             if op.kind in UNARY:
                 value = self._call(UNARY[op.kind], op, name)
             elif op.kind in self.rules:
                 value = self.rules[op.kind](op, name)
             else:
-                value = lower(self.low, self._made(op.kind.lower(), op, name))
+                raise unsupported(Call(op.kind.lower(), name, True, {}))
+            if isinstance(value, list):
+                self.env.update(zip(op.outputs, value, strict=True))
+                return
             value = self._fused(op, name, value, stored)
         except ConvertError as error:
             inputs = {str(i): self.env[t] for i, t in enumerate(op.inputs) if t in self.env}
@@ -184,8 +174,10 @@ class _Walker:
                 f"layer {name}: {op.kind} reads {list(shape)}; it must be an image [n, h, w, c]"
             )
         _, h, w, c = shape
-        own = self.low.shape(x)
-        if x.pad or own == (h, w, c):
+        above, before, below, behind = x.pad or (0, 0, 0, 0)
+        rows, columns, channels = self.low.shape(x)
+        own = (above + rows + below, before + columns + behind, channels)
+        if own == (h, w, c):
             return x, False
         if h == 1 and own == (w, 1, c):
             return replace(x, dims=(self.low.batch, c, w, 1)), True
@@ -261,11 +253,12 @@ class _Walker:
         if op.options.get("WeightsFormat", 0):
             raise ConvertError(f"layer {name}: shuffled weights are not supported; convert the model without")
         if not isinstance(x, Act) or not isinstance(weight, Param) or weight.value.ndim != 2:
-            raise ConvertError(
-                f"layer {name}: a product of two activations is not supported; use a linear layer"
-            )
-        h, w, c = self.low.shape(x)
+            raise no_matrix(Call(op.kind, name, True, {}), both=isinstance(weight, Act))
+        whole = math.prod(x.dims) == math.prod(self.low.shape(x))  # else it is a part, a vector
+        h, w, c = self.low.shape(x) if whole else (1, 1, math.prod(x.dims))
         classes, features = weight.value.shape
+        if features == c and h * w > 1:
+            return self._each_pixel(op, name, x, weight.value)
         if features != h * w * c:
             raise ConvertError(f"layer {name} wants {features} features and gets {h * w * c}")
         values = weight.value.reshape(classes, h, w, c).transpose(0, 3, 1, 2).reshape(classes, -1)
@@ -283,6 +276,19 @@ class _Walker:
         self._keep_scale(name, self.file.tensors[op.inputs[1]])
         return made
 
+    def _each_pixel(self, op: Operator, name: str, x: Act, weight: np.ndarray) -> Any:
+        """A linear layer over the channels of each pixel, or each step in time."""
+        h, w, c = self.low.shape(x)
+        home = self._at_home(op, 1, f"{name}.weight", weight[..., None, None], lambda m: m[..., 0, 0])
+        args = {
+            "input": Act(x.tensor, (self.low.batch, c, h, w)),
+            "weight": home,
+            "bias": self._bias(op, name),
+        }
+        made = lower(self.low, Call("conv2d", name, True, args))
+        self._keep_scale(name, self.file.tensors[op.inputs[1]])
+        return replace(made, dims=_channels_first(self.file.tensors[op.outputs[0]].shape))
+
     def _pool(self, op: Operator, name: str) -> Any:
         x, turned = self._image(op, name)
         kernel = (op.options["FilterHeight"], op.options["FilterWidth"])
@@ -291,23 +297,24 @@ class _Walker:
         args = {"self": x, "kernel_size": window.kernel, "stride": window.stride, "padding": window.padding}
         return lower(self.low, Call(word, name, True, {**args, "count_include_pad": False}))
 
-    def _mean(self, op: Operator, name: str) -> Any:
-        """The mean over the map."""
+    def _reduced(self, op: Operator, name: str) -> Any:
+        """The mean or the maximum over the map."""
         x, axes = self._value(op.inputs[0]), self._value(op.inputs[1])
         shape = self.file.tensors[op.inputs[0]].shape
         if not isinstance(x, Act) or not isinstance(axes, Param):
-            raise ConvertError(f"layer {name}: the axes of a mean must be constants")
+            raise ConvertError(f"layer {name}: the axes of {op.kind} must be constants")
         over = {int(a) % max(len(shape), 1) for a in np.ravel(axes.value)}
         spatial = set(range(1, len(shape) - 1))
         h, w, c = self.low.shape(x)
         if over != spatial or not spatial:
             raise ConvertError(
-                f"layer {name}: a mean of {list(shape)} over {sorted(over)} is not supported; the nearest "
-                "that is: the mean over height and width"
+                f"layer {name}: {op.kind} of {list(shape)} over {sorted(over)} is not supported; the nearest "
+                "that is: over height and width, or over time"
             )
         dims = _channels_first(self.file.tensors[op.outputs[0]].shape)
         image = replace(x, dims=(self.low.batch, c, h, w))
-        made = lower(self.low, Call("mean", name, True, {"self": image, "dim": [2, 3], "keepdim": True}))
+        args = {"self": image, "dim": [2, 3], "keepdim": True}
+        made = lower(self.low, Call("mean" if op.kind == "MEAN" else "amax", name, True, args))
         return replace(made, dims=dims)
 
     def _arithmetic(self, op: Operator, name: str) -> Any:
@@ -328,23 +335,74 @@ class _Walker:
             return Param(x.name, x.value.reshape(shape)) if x else None
         own = self.low.shape(x)
         turned = len(shape) == 4 and shape[1] == 1 and own == (shape[2], 1, shape[3])
-        if x.tensor == "input" and not self.low.nodes and len(shape) in (3, 4) and not turned:
-            given = self.low.tensors["input"].given
-            made = self.low.input(_channels_first(shape))
-            if given:
-                self.low.give(made, *given)
-            return made
+        if x.tensor == "input" and not x.pad and not self.low.nodes and len(shape) in (3, 4) and not turned:
+            return self._declared(_channels_first(shape))
         return replace(x, dims=_channels_first(shape))
 
     def _pad(self, op: Operator, name: str) -> Any:
         """Zeros around an image, which the convolution behind it takes as its padding."""
         x, widths = self._value(op.inputs[0]), self._value(op.inputs[1])
-        if not isinstance(x, Act) or not isinstance(widths, Param) or widths.value.shape != (4, 2):
-            raise ConvertError(f"layer {name}: only constant padding of an image is supported")
-        (before, after), (top, bottom), (left, right), (first, last) = widths.value.astype(int).tolist()
-        if before or after or first or last or (op.kind == "PADV2"):
-            raise ConvertError(f"layer {name}: only zeros above, below and beside an image are supported")
-        return lower(self.low, Call("pad", name, True, {"self": x, "pad": [left, right, top, bottom]}))
+        rank = len(self.file.tensors[op.inputs[0]].shape)
+        if not isinstance(x, Act) or not isinstance(widths, Param) or widths.value.shape != (rank, 2):
+            raise ConvertError(f"layer {name}: only constant padding of an image or a series is supported")
+        sides = widths.value.astype(int).tolist()
+        if any(sides[0]) or any(sides[-1]) or rank not in (3, 4) or op.kind == "PADV2":
+            raise ConvertError(
+                f"layer {name}: only zeros above, below and beside an image, or before and behind a "
+                "series, are supported"
+            )
+        pads = [width for side in sides[-2:0:-1] for width in side]
+        return lower(self.low, Call("pad", name, True, {"self": x, "pad": pads}))
+
+    def _transpose(self, op: Operator, name: str) -> Any:
+        """An input in another order than NHWC is declared anew as what it is turned into."""
+        x, order = self._value(op.inputs[0]), self._value(op.inputs[1])
+        shape = self.file.tensors[op.outputs[0]].shape
+        axes = [int(a) for a in np.ravel(order.value)] if isinstance(order, Param) else []
+        if not isinstance(x, Act) or len(axes) != len(shape):
+            raise ConvertError(f"layer {name}: the axes of {op.kind} must be constants")
+        if axes == list(range(len(axes))):
+            return x
+        if x.tensor != "input" or self.low.nodes or axes != [0, *range(2, len(axes)), 1]:
+            raise ConvertError(
+                f"layer {name}: {op.kind} of {list(x.dims)} is not supported; the nearest that is: of the "
+                "input alone, from NCHW to NHWC"
+            )
+        return self._declared(_channels_first(shape))
+
+    def _declared(self, dims: tuple[int, ...]) -> Act:
+        """The input, declared anew."""
+        given = self.low.tensors["input"].given
+        made = self.low.input(dims)
+        if given:
+            self.low.give(made, *given)
+        return made
+
+    def _cut(self, op: Operator, name: str) -> Any:
+        shape = self.file.tensors[op.inputs[0]].shape
+        given = [self._value(t) for t in op.inputs[1:]]
+        numbers = [[int(n) for n in np.ravel(v.value)] for v in given if isinstance(v, Param)]
+        x, axes = self._value(op.inputs[0]), AXES.get(len(shape), {})
+        for span in spans(op, name, shape, numbers):
+            args = {"self": x, "dim": axes.get(span.axis, span.axis)}
+            if span.alone:
+                x = lower(self.low, Call("select", name, True, {**args, "index": span.taken.start}))
+            else:
+                by = {"start": span.taken.start, "end": span.taken.stop, "step": span.taken.step}
+                x = lower(self.low, Call("slice", name, True, {**args, **by}))
+        return x
+
+    def _split(self, op: Operator, name: str) -> Any:
+        axis, shape = self._value(op.inputs[0]), self.file.tensors[op.inputs[1]].shape
+        if not isinstance(axis, Param):
+            raise ConvertError(f"layer {name}: the axis of {op.kind} must be a constant")
+        at = int(np.ravel(axis.value)[0]) % max(len(shape), 1)
+        args = {"self": self._value(op.inputs[1]), "dim": AXES.get(len(shape), {}).get(at, at)}
+        size = -(-shape[at] // len(op.outputs))
+        made = lower(self.low, Call("split", name, True, {**args, "split_size": size}))
+        if len(made) != len(op.outputs):
+            raise ConvertError(f"layer {name}: a split into {len(made)} parts has {len(op.outputs)} results")
+        return made
 
     def _quantize(self, op: Operator, name: str) -> Any:
         """A change of number type changes nothing; a change of scale is an op of its own."""
@@ -362,7 +420,7 @@ class _Walker:
         axis = op.options["Axis"]
         rank = len(self.file.tensors[op.outputs[0]].shape)
         values = [self._value(t) for t in op.inputs]
-        dim = CHANNEL_AXES.get(axis % max(rank, 1), 1) if rank == 4 else axis
+        dim = AXES.get(rank, {}).get(axis % max(rank, 1), axis)
         return lower(self.low, Call("cat", name, True, {"tensors": values, "dim": dim}))
 
 

@@ -20,6 +20,7 @@ from microtrain.base.reading import reading
 from microtrain.convert.ir import ConvertError
 from microtrain.convert.lowering import Act, Call, Lowering, Param, Raw
 from microtrain.convert.nearest import KEEPS_SHAPE
+from microtrain.convert.ops.attention_aten import Scores
 
 from .affine import is_constant
 from .aten import lower, names_of
@@ -165,14 +166,16 @@ class _Interpreter:
 
     def operation(self, op: str, owner: Module, args: list[Any], keywords: dict[str, Any]) -> Any:
         """An op: of numbers it is evaluated, of tensors it goes to the walker."""
-        if applies(op, args) and not keywords:
-            return evaluate(op, args)
+        if applies(op, [*args, *keywords.values()]) and set(keywords) <= {"rounding_mode"}:
+            return evaluate(op, [*args, *keywords.values()])
         call = Call(
             op, owner.path, owner.builtin, dict(zip(names_of(op, args), args, strict=False)) | keywords
         )
         everything = [*args, *keywords.values()]
         tensors = any(
-            isinstance(v, Act | Param) for a in everything for v in (a if isinstance(a, list) else [a])
+            isinstance(v, Act | Param | Scores)
+            for a in everything
+            for v in (a if isinstance(a, list) else [a])
         )
         if not tensors and not is_constant(call):
             raise call.error(f"the TorchScript op {op} is not supported; export with torch.export instead")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -18,6 +18,7 @@ import numpy as np
 from microtrain.convert.ir import Graph, Node
 from microtrain.convert.lowering import NO_LIMIT, Act, Call, Lowering
 from microtrain.convert.names import Names, identifier
+from microtrain.convert.nearest import unsupported
 from microtrain.convert.reference.hostlib import NUMBER, S8, S16, Clamp, ErrorS8, Record
 from microtrain.convert.reference.numeric import f32, quantize_error
 
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
     from .tape import Tape
 
 CLIP = "clamp_between"  # by two limits, either of which may be open
-SIGMOID, SILU = "sigmoid", "silu"
+SIGMOID, SILU, LEAKY = "sigmoid", "silu", "leaky_relu"
 SELU = (1.6732632423543772, 1.0507009873554805, 1.0)
 GELU_OUTER, GELU_INNER = math.sqrt(2.0 / math.pi), 0.044715  # of the approximation by tanh
 ERFC = (
@@ -198,7 +199,7 @@ ACTIVATIONS = {
         Activation("softplus", _softplus, _sigmoid, "self beta threshold", _softplus_factors),
         *(Activation(name, *_ELU) for name in ("elu", "selu", "celu")),
         Activation(
-            "leaky_relu",
+            LEAKY,
             lambda x, slope: np.where(x > 0, x, slope * x),
             lambda x, slope: np.where(x > 0, 1.0, slope),
             "self negative_slope",
@@ -347,9 +348,21 @@ def _bounds(graph: Graph, node: Node) -> Iterator[Accumulator]:
     yield Accumulator("an error times a slope", ERROR * 32768, INT32_MAX, "use another activation")
 
 
+def _of_one_slope(low: Lowering, call: Call) -> Act:
+    """A PReLU whose slopes are all alike: a leaky ReLU."""
+    slope = low.constant(call, call.args.get("weight"), "slope").value
+    if not slope.size or np.ptp(slope):
+        raise unsupported(call)
+    args = {"self": call.x, "negative_slope": float(slope.flat[0])}
+    return _lower(low, replace(call, op=LEAKY, args=args))
+
+
 def _lower(low: Lowering, call: Call) -> Act:
     x, name = low.activation(call, call.x), call.op.rstrip("_")
     return low.emit(call, name, (x,), low.shape(x), dims=x.dims, factors=ACTIVATIONS[name].factors(call))
+
+
+PRELU = {"prelu": Aten("self weight", _of_one_slope)}
 
 
 def _forward(each: Activation) -> ForwardOp:
@@ -367,7 +380,7 @@ def _forward(each: Activation) -> ForwardOp:
         in_place=in_place_of(0),
         kernels={"lookup_fwd_s8": (None, (Lookup, NUMBER, S8, S8))},
         header="lookup",
-        aten={each.name: Aten(each.arguments, _lower)},
+        aten={each.name: Aten(each.arguments, _lower), **(PRELU if each.name == LEAKY else {})},
         folds=Folds.NOTHING,
         learns=Learns.NOTHING,
         output=by_range,

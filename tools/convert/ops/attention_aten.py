@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from microtrain.convert.lowering import Act, Call, Lowering, Param
+from microtrain.convert.nearest import no_matrix
 
-from .channels import CONCAT, TAKE
+from .channels_aten import CONCAT, TAKE
 from .tokens import numbers, places, turnable, view_of, viewed
 
 ATTENTION = "attention"
@@ -52,11 +53,11 @@ def product(low: Lowering, call: Call) -> Any:
             raise of_scores(call)
         return attention(low, call, (a.q, a.k, b), a.factor)
     if not isinstance(a, Act) or not isinstance(b, Act):
-        raise call.error("a product of two activations is not supported; the nearest that is: a linear layer")
+        raise no_matrix(call, both=False)
     a, b = (turnable(low, call, v) for v in (a, b))
     k = viewed(b, numbers(low, b).swapaxes(-1, -2))
     if len(a.dims) < 3 or len(b.dims) != len(a.dims) or a.dims[-1] != k.dims[-1]:
-        raise call.error("a product of two activations is not supported; the nearest that is: attention")
+        raise no_matrix(call, both=True)
     return Scores(replace(a, factor=1.0), replace(k, factor=1.0), a.factor * b.factor)
 
 

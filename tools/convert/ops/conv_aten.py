@@ -7,7 +7,7 @@ from typing import Any
 
 from microtrain.convert.ir import Window
 from microtrain.convert.lowering import Act, Call, Lowering, Param, of_series, pair, sides, stride_of
-from microtrain.convert.nearest import NO_RESIZE, unsupported
+from microtrain.convert.nearest import NO_RESIZE, no_matrix, unsupported
 
 from .table import Aten
 
@@ -55,27 +55,31 @@ def conv2d(low: Lowering, call: Call) -> Act:
 
 
 def pad(low: Lowering, call: Call) -> Act:
-    """Zeros around an image: noted, and taken by the convolution behind them."""
+    """Zeros around an image or a series: noted, and taken by the convolution behind them."""
     x = call.x
     if not isinstance(x, Act):
         raise unsupported(call)
     widths = [int(p) for p in call.args["pad"]]
-    left, right, top, bottom = (*widths, 0, 0, 0, 0)[:4]
-    if len(x.dims) != 4 or any(widths[4:]) or len(widths) % 2 or x.half:
-        raise call.error("only zeros above, below and beside an image are supported as padding")
+    sides = 2 * (len(x.dims) - 2)
+    if len(x.dims) not in (3, 4) or any(widths[sides:]) or len(widths) % 2 or x.half:
+        raise call.error(
+            f"padding of {list(x.dims)} by {widths} is not supported; the nearest that is: zeros above, "
+            "below and beside an image, or before and behind a series"
+        )
+    left, right, top, bottom = (*widths, 0, 0, 0, 0)[:4] if sides == 4 else (0, 0, *widths[:2])
     if call.get("mode", "constant") != "constant" or call.get("value", 0) != 0:
         raise call.error("padding with anything but zeros is not supported; the nearest that is: zeros")
     above, before, below, behind = x.pad or (0, 0, 0, 0)
-    n, c, h, w = x.dims
-    dims = (n, c, h + top + bottom, w + left + right)
+    n, c, h, w = (*x.dims, 1)[:4]
+    dims = (n, c, h + top + bottom, w + left + right)[: len(x.dims)]
     return replace(x, dims=dims, pad=(above + top, before + left, below + bottom, behind + right))
 
 
 def without_padding(x: Act) -> Act:
     """The image that zeros were put around."""
     top, left, bottom, right = x.pad or (0, 0, 0, 0)
-    n, c, h, w = x.dims
-    return replace(x, dims=(n, c, h - top - bottom, w - left - right), pad=None)
+    n, c, h, w = (*x.dims, 1)[:4]
+    return replace(x, dims=(n, c, h - top - bottom, w - left - right)[: len(x.dims)], pad=None)
 
 
 def _padding(call: Call, kh: int, kw: int) -> tuple[int, ...]:
@@ -101,7 +105,7 @@ def addmm(low: Lowering, call: Call) -> Act:
 def matmul(low: Lowering, call: Call) -> Act:
     other = call.args["mat2"] if "mat2" in call.args else call.args.get("other")
     if not isinstance(other, Param):
-        raise call.error("a product of two activations is not supported; the nearest that is: a linear layer")
+        raise no_matrix(call, both=isinstance(call.x, Act))
     return _linear(low, call, call.x, _turned(call, other), None)
 
 

@@ -13,6 +13,8 @@ from microtrain.convert.nearest import unsupported
 
 from .table import Aten
 
+MOST_OF_MAXIMUM = 256  # pixels of a window (kernels/pool.h)
+
 
 def avg_pool2d(low: Lowering, call: Call) -> Act:
     if call.args.get("divisor_override") is not None:
@@ -29,12 +31,7 @@ def avg_pool2d(low: Lowering, call: Call) -> Act:
 def max_pool2d(low: Lowering, call: Call) -> Act:
     if pair(call.get("dilation", 1)) != (1, 1):
         raise call.error("dilation is not supported; the nearest that is: a pooling without")
-    window = _pool_window(call)
-    if window.kh * window.kw > 256:
-        raise call.error(
-            f"a max pooling over {window.kh}x{window.kw} pixels is too large; 256 pixels are the most"
-        )
-    return _pool(low, call, "maxpool", window)
+    return _pool(low, call, "maxpool", _pool_window(call))
 
 
 def _pool_window(call: Call) -> Window:
@@ -48,7 +45,18 @@ def _pool(low: Lowering, call: Call, op: str, k: Window) -> Act:
     h, w, c = low.shape(x)
     if call.get("ceil_mode", False):
         k = _ceiled(call, op, k, h, w)
+    if op == "maxpool":
+        return _largest(low, call, x, k)
     return low.emit(call, op, (x,), (*k.outputs(h, w), c), window=k)
+
+
+def _largest(low: Lowering, call: Call, x: Act, k: Window, dims: tuple[int, ...] | None = None) -> Act:
+    """Max pooling; of larger windows than a kernel takes along the rows first, then along the columns."""
+    if k.kh * k.kw > MOST_OF_MAXIMUM and min(k.kh, k.kw) > 1:
+        x = _largest(low, call, x, Window(1, k.kw, 1, k.stride_w, 0, k.pad_w, 0, k.more_w))
+        k = Window(k.kh, 1, k.stride_h, 1, k.pad_h, 0, k.more_h, 0)
+    h, w, c = low.shape(x)
+    return low.emit(call, "maxpool", (x,), (*k.outputs(h, w), c), dims=dims, window=k)
 
 
 def _ceiled(call: Call, op: str, k: Window, h: int, w: int) -> Window:
@@ -99,16 +107,52 @@ def mean(low: Lowering, call: Call) -> Act:
         whole = True
     elif x.dims == (n, c, h, w) and over == {3} and not x.half:
         return Act(x.tensor, dims, half=True)
+    if not whole and low.is_stand_in(x):  # how its numbers lie is not known
+        return low.unknown(call, dims)
     if not whole:
         raise call.error(
-            f"a mean of {list(x.dims)} over {sorted(over)} is not supported; take the mean over (2, 3)"
+            f"a mean of {list(x.dims)} over {sorted(over)} is not supported; the nearest that "
+            "is: over (2, 3), height and width, or over time"
         )
     return low.emit(
         call, "avgpool", (Act(x.tensor, x.dims),), (1, 1, c), dims=dims, window=Window(h, w, h, w)
     )
 
 
+def adaptive_max_pool2d(low: Lowering, call: Call) -> Act:
+    rows, columns = pair(call.args["output_size"])
+    if (rows, columns) != (1, 1):
+        raise call.error(
+            f"adaptive max pooling to {rows}x{columns} is not supported; the nearest that is: to 1, or a max "
+            "pooling with windows of one size"
+        )
+    x = low.image(call, call.x)
+    h, w, _ = low.shape(x)
+    return _largest(low, call, x, Window(h, w, h, w), (*x.dims[:2], *[1] * (len(x.dims) - 2)))
+
+
+def maximum(low: Lowering, call: Call) -> Act:
+    """amax, and max along one dimension: over a whole map, or over the rows or columns of one."""
+    if call.args.get("other") is not None or call.get("dim", None) is None:
+        raise unsupported(call)
+    x, given = low.image(call, call.x), call.args["dim"]
+    rank = len(x.dims)
+    over = sorted({int(a) % rank for a in ([given] if isinstance(given, int) else given)})
+    if not over or over[0] < 2:
+        raise call.error(
+            f"a maximum of {list(x.dims)} over {over} is not supported; the nearest that is: over height or "
+            "width, or over time"
+        )
+    keep = bool(call.get("keepdim", False))
+    dims = tuple(1 if i in over else d for i, d in enumerate(x.dims) if keep or i not in over)
+    h, w, _ = low.shape(x)
+    kh, kw = (size if axis in over else 1 for axis, size in ((2, h), (3, w)))
+    return _largest(low, call, x, Window(kh, kw, kh, kw), dims)
+
+
 _ADAPTIVE = Aten("self output_size", adaptive_avg_pool2d)
+_LARGEST = Aten("self output_size", adaptive_max_pool2d)
+_OVER = Aten("self dim keepdim", maximum)
 
 _MAXIMUM = Aten("self kernel_size stride padding dilation ceil_mode", max_pool2d)
 _AVERAGE = Aten("self kernel_size stride padding ceil_mode count_include_pad divisor_override", avg_pool2d)
@@ -116,6 +160,11 @@ _AVERAGE = Aten("self kernel_size stride padding ceil_mode count_include_pad div
 
 def _of_series(found: Aten) -> Aten:
     return Aten(found.arguments, partial(of_series, rule=found.rule))
+
+
+def _with_places(found: Aten) -> Aten:
+    """Of calls that also return where the largest numbers stood, which nothing here can read."""
+    return Aten(found.arguments, lambda low, call: (found.rule(low, call), None))
 
 
 def _or_row(found: Aten) -> Aten:
@@ -137,6 +186,10 @@ def _or_row(found: Aten) -> Aten:
 MAXIMUM = {
     **dict.fromkeys(("max_pool2d", "max_pool2d_with_indices"), _or_row(_MAXIMUM)),
     **dict.fromkeys(("max_pool1d", "max_pool1d_with_indices"), _of_series(_MAXIMUM)),
+    "adaptive_max_pool2d": _with_places(_LARGEST),
+    "adaptive_max_pool1d": _with_places(_of_series(_LARGEST)),
+    "amax": _OVER,
+    "max": _with_places(_OVER),
 }
 AVERAGE = {
     "avg_pool2d": _or_row(_AVERAGE),

@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from microtrain.convert.ir import Tensor, Window
+from microtrain.convert.ir import Layer, Source, Tensor, Window
 from microtrain.convert.lowering import Act, Call, Lowering, Param
 
-from .channels import TAKE
+from .channels_aten import TAKE
+from .conv import DEPTHWISE
 from .pool import AVERAGE
 
 LAST = {"gru": "gru_last", "lstm": "lstm_last"}  # over rows: what makes only what the last row leaves
@@ -84,12 +85,26 @@ def pixels_of(low: Lowering, act: Act) -> np.ndarray | None:
 def as_sequence(low: Lowering, act: Act) -> None:
     """An input [n, tokens, features] that nothing has read as a series gets its features as channels."""
     h, w, c = low.shape(act)
-    if act.tensor == "input" and not low.nodes and w == 1 and h > 1 and pixels_of(low, act) is None:
-        low.tensors["input"] = replace(low.tensors["input"], shape=(c, 1, h))
-        low.last.add("input")
+    if not low.last and w == 1 and h > 1 and pixels_of(low, act) is None and low.redeclare((c, 1, h)):
+        low.last.update(low.tensors)
         if pixels_of(low, act) is None:
-            low.tensors["input"] = replace(low.tensors["input"], shape=(h, w, c))
-            low.last.discard("input")
+            low.redeclare((h, w, c))
+            low.last.clear()
+
+
+def as_map(low: Lowering, act: Act) -> Act:
+    """A view of a map as PyTorch has images, [n, c, h, w] or [n, c, time], as that map; others as they are.
+
+    An input whose axes are turned first of all, from [n, h, w, c] say, is such an image.
+    """
+    if len(act.dims) not in (3, 4) or act.factor != 1 or act.order is None:
+        return act
+    _, c, h, w = (*act.dims, 1)[:4]
+    natural = np.arange(h * w * c).reshape(h, w, c).transpose(2, 0, 1).ravel()
+    if not low.last and np.array_equal(act.order.ravel(), natural) and low.redeclare((h, w, c)):
+        low.last.update(low.tensors)
+    same = low.shape(act) == (h, w, c) and np.array_equal(places(low, act).ravel(), natural)
+    return whole(low, act) if same else act
 
 
 def sequence(low: Lowering, call: Call, value: Any) -> Act:
@@ -110,6 +125,8 @@ def settled(low: Lowering, call: Call, value: Any) -> Act:
     at = places(low, act)
     if at.size == h * w * c:
         return act
+    if low.is_stand_in(act):  # how its numbers lie is not known
+        return low.unknown(call, act.dims)
     if at.size == c and set((at // c).ravel()) == {0}:  # the first token
         window = Window(1, 1, more_h=1 - h, more_w=1 - w)
         made = low.emit(call, AVERAGE, (act,), (1, 1, c), window=window)
@@ -120,14 +137,31 @@ def settled(low: Lowering, call: Call, value: Any) -> Act:
         call, x = replace(call, module=maker.name), Act(maker.inputs[0], ())
         made = low.emit(call, LAST[maker.op], (x,), (1, 1, c), window=maker.window, factors=maker.factors)
         return view_of(low, made.tensor, at % c)
+    if np.unique(at).size < at.size:  # places that are not kept (recurrent_aten.layers)
+        raise call.error(
+            f"the op {call.op} of what an inner layer of several leaves is not supported; the nearest that "
+            "is: of what the last one leaves"
+        )
+    if at.size == c and np.unique(at // c).size == 1:
+        return view_of(low, _one_token(low, call, act, int(at.flat[0]) // c).tensor, at % c)
     kept = np.unique(at % c)
     if not np.array_equal(np.sort(at, axis=None), (np.arange(h * w)[:, None] * c + kept).ravel()):
         raise call.error(
             f"the op {call.op} of some tokens, {list(act.dims)}, is not supported; the nearest that is: of "
-            "the first token, of the last of a recurrent layer, of all or of some of their features"
+            "one token, of all, or of some of their features"
         )
     made = low.emit(call, TAKE, (act,), (h, w, len(kept)), channels=tuple(int(i) for i in kept))
     return view_of(low, made.tensor, at // c * len(kept) + np.searchsorted(kept, at % c))
+
+
+def _one_token(low: Lowering, call: Call, act: Act, pixel: int) -> Act:
+    """One token of a map: a depthwise window over all of it, whose weights are 1 there and else 0."""
+    h, w, c = low.shape(act)
+    weight = np.zeros((c, h * w), np.float32)
+    weight[:, pixel] = 1.0
+    layer = f"{call.node_name('token').strip('/').replace('/', '.')}{len(low.nodes)}"
+    low.layers[layer] = Layer(weight.reshape(c, h, w), np.zeros(c, np.float32), Source(""))
+    return low.emit(call, DEPTHWISE, (whole(low, act),), (1, 1, c), layer=layer, window=Window(h, w))
 
 
 def vectors(low: Lowering, call: Call, value: Any) -> tuple[Act, np.ndarray | None]:

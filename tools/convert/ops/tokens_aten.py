@@ -9,15 +9,17 @@ from typing import Any
 
 import numpy as np
 
+from microtrain.base.plan import HWC
 from microtrain.convert.ir import Window
 from microtrain.convert.lowering import Act, Call, Lowering, Param
 from microtrain.convert.nearest import unsupported
 
-from . import attention_aten, channels, position, recurrent_aten
+from . import attention_aten, channels_aten, position, recurrent_aten
 from .activations import ACTIVATIONS
 from .attention_aten import Scores
 from .normalise_aten import normalised
 from .tokens import (
+    as_map,
     constant_of,
     cut,
     numbers,
@@ -60,7 +62,7 @@ def concerns(low: Lowering, call: Call) -> bool:
             and x.dims[1:-1] != (1,) * (len(x.dims) - 2)
         )
     if op in ("permute", "transpose", "t"):
-        return len(x.dims) != 5 or not channels.swaps(low, x, axes_of(call, len(x.dims)))
+        return len(x.dims) != 5 or not channels_aten.swaps(low, x, axes_of(call, len(x.dims)))
     return op in (*attention_aten.RULES, "einsum", "select", "unbind", "unflatten")
 
 
@@ -109,9 +111,11 @@ def lower(low: Lowering, call: Call, natural: Lower) -> Any:
 
 
 def _as_image(low: Lowering, call: Call, natural: Lower) -> Any:
-    """Any other call reads an image; of tokens it is refused."""
-    sequences = [v for v in call.args.values() if isinstance(v, Act)]
-    if sequences and all(v.order is None and v.factor == 1 and v.tensor not in low.last for v in sequences):
+    """Any other call reads an image; of tokens it is refused, unless they are seen as one."""
+    seen = {name: as_map(low, v) if isinstance(v, Act) else v for name, v in call.args.items()}
+    call = replace(call, args=seen)
+    sequences = [v for v in seen.values() if isinstance(v, Act)]
+    if sequences and all(v.order is None and v.factor == 1 and not _is_sequence(low, v) for v in sequences):
         return natural(low, call)
     dims = ", ".join(str(list(v.dims)) for v in sequences) or "tokens"
     raise call.error(
@@ -141,6 +145,8 @@ def linear(low: Lowering, call: Call, natural: Lower) -> Act:
     if x.dims[-1] != features:
         raise call.error(f"the linear layer wants {features} features and gets {x.dims[-1]}")
     window = Window(1, 1)
+    if pixels is None and np.array_equal(places(low, x).ravel(), np.arange(features)):
+        return _over_all(low, call, x, weight)
     if pixels is None:
         window, pixels = _patches(low, call, x)
     c = low.shape(x)[2]
@@ -150,6 +156,18 @@ def linear(low: Lowering, call: Call, natural: Lower) -> Act:
     out = (*window.outputs(*low.shape(x)[:2]), classes)
     made = low.emit(call, "conv2d", (whole(low, x),), out, layer=layer, window=window)
     return view_of(low, made.tensor, pixels[..., None] * classes + np.arange(classes))
+
+
+def _over_all(low: Lowering, call: Call, x: Act, weight: Param) -> Act:
+    """A linear layer over all tokens, one behind the other."""
+    h, w, c = low.shape(x)
+    classes = len(weight.value)
+    values = weight.value.reshape(classes, h, w, c)
+    name = low.layer(call, weight, values, call.args.get("bias"), values.shape)
+    layer = low.layers[name]
+    low.layers[name] = replace(layer, source=replace(layer.source, columns=HWC))
+    out, dims = (1, 1, classes), (*x.dims[:-1], classes)
+    return low.emit(call, "linear", (whole(low, x),), out, dims=dims, layer=name, window=Window(h, w))
 
 
 def _patches(low: Lowering, call: Call, x: Act) -> tuple[Window, np.ndarray]:
@@ -165,6 +183,12 @@ def _patches(low: Lowering, call: Call, x: Act) -> tuple[Window, np.ndarray]:
         inside = (np.arange(c)[:, None, None] + (y * w + z) * c).ravel()
         fits = np.array_equal(at, ((top * w + left) * c)[..., None] + inside)
         fits = fits and not (top % kh).any() and not (left % kw).any()
+    if not fits and at.shape[-1] == h * w and (at % c == at[..., :1] % c).all():
+        raise call.error(
+            f"a linear layer over the tokens of each feature, {list(x.dims)}, as in MLP-Mixer, is not "
+            "supported; the nearest that is: attention over tokens, or a linear layer over the features of "
+            "each"
+        )
     if not fits:
         raise call.error(
             f"a linear layer reads a tensor of shape {list(x.dims)}; flatten the image before it, or the "
@@ -256,8 +280,15 @@ def _is_bias(low: Lowering, x: Act, table: np.ndarray) -> bool:
 
 def _of_two(low: Lowering, call: Call, natural: Lower, a: Act, b: Act) -> Any:
     """Both are seen alike, so that their maps are added, or multiplied, as they lie in memory."""
+    if low.is_stand_in(a) or low.is_stand_in(b):  # how its numbers lie is not known
+        return low.unknown(call, a.dims)
     a, b = settled(low, call, a), settled(low, call, b)
-    if a.dims != b.dims or low.shape(a) != low.shape(b) or not np.array_equal(places(low, a), places(low, b)):
+    if a.dims != b.dims:
+        raise call.error(
+            f"the op {call.op} of tokens {list(a.dims)} and {list(b.dims)} is not supported; the nearest "
+            "that is: of two of one shape, or a map [n, c, h, w] times one factor per channel [n, c, 1, 1]"
+        )
+    if low.shape(a) != low.shape(b) or not np.array_equal(places(low, a), places(low, b)):
         raise call.error(
             f"the op {call.op} of tensors of shapes {list(a.dims)} and {list(b.dims)} is not supported, as "
             "their numbers lie in different orders; the nearest that is: of two of one shape and order"
@@ -291,8 +322,8 @@ def _number(value: Any) -> float | None:
     return float(value) if isinstance(value, int | float) and value != 0 else None
 
 
-def mean(low: Lowering, call: Call, natural: Lower) -> Any:
-    """Over all tokens."""
+def over_tokens(low: Lowering, call: Call, natural: Lower) -> Any:
+    """The mean, or the maximum, over all tokens."""
     x = settled(low, call, call.x)
     rank, at, (_, _, c) = len(x.dims), places(low, x), low.shape(x)
     given = call.get("dim", None)
@@ -303,13 +334,15 @@ def mean(low: Lowering, call: Call, natural: Lower) -> Any:
     lines = at.transpose(*over, *rest).reshape(-1, c) if at.size % c == 0 else at
     if [x.dims[a] for a in rest if x.dims[a] > 1] not in ([c], []) or not (lines % c == np.arange(c)).all():
         raise call.error(
-            f"a mean of {list(x.dims)} over {over} is not supported; the nearest that is: over all tokens"
+            f"the op {call.op} of {list(x.dims)} over {over} is not supported; the nearest that is: over all "
+            "tokens"
         )
     keep = bool(call.get("keepdim", False))
     dims = tuple(1 if i in over else d for i, d in enumerate(x.dims) if keep or i not in over)
     args = {"self": whole(low, x), "dim": [2, 3], "keepdim": False}
-    made = natural(low, replace(call, args=args))
-    return view_of(low, made.tensor, np.arange(c).reshape(dims))
+    alone = replace(call, op="amax" if call.op == "max" else call.op, args=args)
+    found = view_of(low, natural(low, alone).tensor, np.arange(c).reshape(dims))
+    return (found, None) if call.op == "max" else found
 
 
 def size(call: Call) -> Any:
@@ -319,8 +352,11 @@ def size(call: Call) -> Any:
 
 
 def cat(low: Lowering, call: Call, natural: Lower) -> Any:
-    """A constant token in front of the others."""
+    """A constant token in front of the others; or vectors, one of which is a token."""
     given, axis = call.args.get("tensors") or [], int(call.get("dim", 0))
+    if all(isinstance(v, Act) and len(v.dims) == 2 for v in given):
+        given = [settled(low, call, v) for v in given]
+        call = replace(call, args={**call.args, "tensors": given})
     if all(isinstance(v, Act) and v.order is None and v.tensor not in low.last for v in given):
         return natural(low, call)
     first, x = (given[0], given[1]) if len(given) == 2 else (None, None)
@@ -380,7 +416,7 @@ RULES: dict[str, Rule] = {
     "einsum": einsum,
     "add": add,
     **dict.fromkeys(("mul", "div", "true_divide"), multiply),
-    "mean": mean,
+    **dict.fromkeys(("mean", "amax", "max"), over_tokens),
     **dict.fromkeys(("softmax", "_softmax"), lambda low, call, natural: attention_aten.softmax(low, call)),
     **dict.fromkeys(("cat", "concat", "concatenate"), cat),
     **{

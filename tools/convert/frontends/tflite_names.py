@@ -1,0 +1,39 @@
+"""Words of TFLite: which of its operators are calls of aten ops, and how layers are called."""
+
+from __future__ import annotations
+
+from typing import Any
+
+# ActivationFunctionType of the schema -> the aten op
+FUSED: dict[int, tuple[str, dict[str, Any]]] = {
+    1: ("relu", {}),
+    3: ("relu6", {}),
+    2: ("hardtanh", {}),
+    4: ("tanh", {}),
+}
+GELU = {False: "none", True: "tanh"}  # whether it is approximated -> how
+AXES = {  # of NHWC -> of NCHW, by rank
+    2: {0: 0, 1: 1},
+    3: {0: 0, 1: 2, 2: 1},
+    4: {0: 0, 1: 2, 2: 3, 3: 1},
+}
+
+# What is one call of an aten op on the first input, without other arguments.
+UNARY = {
+    "LOGISTIC": "sigmoid",
+    "RELU": "relu",
+    "RELU6": "relu6",
+    "RELU_N1_TO_1": "hardtanh",
+    "TANH": "tanh",
+    "ELU": "elu",
+    "HARD_SWISH": "hardswish",
+    "SOFTMAX": "softmax",
+    "LOG_SOFTMAX": "log_softmax",
+}
+WORDS = {  # how layers are called
+    "CONV_2D": "conv",
+    "DEPTHWISE_CONV_2D": "dwconv",
+    "FULLY_CONNECTED": "fc",
+    "AVERAGE_POOL_2D": "avgpool",
+    "MAX_POOL_2D": "maxpool",
+}
