@@ -533,6 +533,20 @@ def test_a_load_that_fails_at_any_call_changes_nothing(lib: ctypes.CDLL) -> None
     assert whole.calls > 20
 
 
+def test_nothing_is_built_on_what_is_not_on_the_chip(lib: ctypes.CDLL) -> None:
+    """What an earlier call could not sync is synced first; where that fails, nothing is done."""
+    x = Learner(lib, "residual")
+    flash, pixels = Flash(x.sizes.slot_bytes * 2), images(x.shape, 2)
+    x.train(pixels[0], 0)
+    assert x.storage("save", flash) == OK
+    before, now = [bytes(slot) for slot in flash.slots], x.train(pixels[1], 1) and x.trainables()
+    for name in ("save", "load", "forget"):
+        cut = Flash(flash.slot_bytes, fails=0, slots=flash.slots)
+        cut.read = cut.program = cut.erase = None  # type: ignore[method-assign,assignment]
+        assert x.storage(name, cut) == STORAGE and cut.calls == 1
+        assert [bytes(slot) for slot in flash.slots] == before and x.trainables() == now
+
+
 class Doubtful(Flash):
     """Of its reads, that which comes behind `right` others gives a bit that is wrong, and nobody says so."""
 

@@ -113,7 +113,7 @@ struct microtrain_storage {
     int (*read)(void *context, uint32_t slot, uint32_t offset, void *to, uint32_t size);
     int (*program)(void *context, uint32_t slot, uint32_t offset, const void *from, uint32_t size);
     int (*erase)(void *context, uint32_t slot);
-    int (*sync)(void *context); /* returns when all that was programmed or erased is on the chip */
+    int (*sync)(void *context); /* returns when all that was programmed or erased is on the chip; load calls it too */
     uint32_t slot_bytes;        /* of each slot: a multiple of program_bytes */
     uint32_t program_bytes;     /* a unit, of which offsets and sizes of program are multiples: 4, 8, ... 256 */
     int clears; /* 1: a unit that was programmed may be programmed once more with zeros, as most NOR flash can */

@@ -173,7 +173,9 @@ int main(int argc, char **argv)
     }
     microtrain_sizes(&PROGRAM_MODEL, &sizes);
     new_storage();
-    make(&known[0]);
+    while (!known[0].made) {
+        make(&known[0]);
+    }
     statistics = microtrain_imprint_head(&known[0].instance, NULL) != MICROTRAIN_ERR_NO_STATISTICS;
     (void)setvbuf(stdout, NULL, _IOLBF, 0);
     for (unsigned long n = 0; n < sequences; n++) {

@@ -96,10 +96,7 @@ static void remember(struct expected *x)
 static void recall(struct expected *x)
 {
     if (x->made && !x->under_way && x->room && !x->records && draw(4)) {
-        expect("feed", microtrain_feed(&x->instance, pixels), MICROTRAIN_OK, MICROTRAIN_OK);
-        expect("train", microtrain_train(&x->instance, draw(PROGRAM_CLASSES), NULL), MICROTRAIN_OK, MICROTRAIN_OK);
-        forget_input(x);
-        count_records(x);
+        learn(x);
         expect("a record", x->records != 0, 1, 1);
     }
     uint32_t of = draw(5), left = draw(of + 2), pieces = draw(2);
