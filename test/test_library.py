@@ -614,8 +614,11 @@ class Frayed(Flash):
         return 1
 
 
+@pytest.mark.parametrize("cut", [False, True], ids=["one failure", "power cut"])
 @pytest.mark.parametrize("clears", [True, False])
-def test_a_power_cut_while_it_forgets_leaves_the_newest_or_nothing(clears: bool, lib: ctypes.CDLL) -> None:
+def test_a_forget_that_fails_at_any_call_leaves_the_newest_or_nothing(
+    clears: bool, cut: bool, lib: ctypes.CDLL
+) -> None:
     x = Learner(lib, "residual")
     full = Frayed(x.sizes.slot_bytes * 3, clears=clears)
     for step, image in enumerate(images(x.shape, 5)):
@@ -625,11 +628,10 @@ def test_a_power_cut_while_it_forgets_leaves_the_newest_or_nothing(clears: bool,
     whole = Frayed(full.slot_bytes, clears=clears, slots=[bytearray(s) for s in full.slots])
     assert x.storage("forget", whole) == OK
     for fails in range(whole.calls):
-        cut = Frayed(
-            full.slot_bytes, clears=clears, fails=fails, cut=True, slots=[bytearray(s) for s in full.slots]
-        )
-        status = x.storage("forget", cut)
-        after = Flash(full.slot_bytes, clears=clears, slots=cut.slots)
+        kept = [bytearray(s) for s in full.slots]
+        flash = Frayed(full.slot_bytes, clears=clears, fails=fails, cut=cut, slots=kept)
+        status = x.storage("forget", flash)
+        after = Flash(full.slot_bytes, clears=clears, slots=flash.slots)
         y = Learner(lib, "residual")
         found.append(y.storage("load", after))
         assert found[-1] == NONE or (found[-1] == OK and status == STORAGE and y.trainables() == newest)

@@ -196,12 +196,13 @@ int microtrain_train_target(struct microtrain *m, const float *target, float *lo
  * (bytes - memory_bytes) / record_bytes + classes of them, as microtrain_sizes says; the model's header has a macro for it.
  * What was there is forgotten, as it is by microtrain_reset and without power. memory: 8-byte aligned, kept in use; NULL: no
  * records from now on. ERR_NO_RECORDS (converted without), ERR_ALIGNMENT, ERR_MEMORY (less than memory_bytes), ERR_ARGUMENT
- * (it overlaps the memory of microtrain_init). */
+ * (it overlaps the memory of microtrain_init). Time: a few instructions for each class. */
 int microtrain_remember(struct microtrain *m, void *memory, uint32_t bytes);
 
 /* A training step on one of the records, each in its turn, at left / of of the rate: for (left = n; left; left--) is a
  * rehearsal with a rate that falls to 0. What is being fed is lost. loss: before the update; may be NULL.
- * ERR_NO_RECORDS, ERR_ARGUMENT (left is more than of, or of is 0), ERR_EMPTY (there is no record). */
+ * ERR_NO_RECORDS, ERR_ARGUMENT (left is more than of, or of is 0), ERR_EMPTY (there is no record). Time: less than that of
+ * a training step, and a look through the records: the model's header bounds it. */
 int microtrain_recall(struct microtrain *m, uint32_t left, uint32_t of, float *loss);
 
 /* The same in pieces, for a control loop on the same core: begin a row, an inference or a training step, then call

@@ -149,7 +149,7 @@ static int newest(struct checkpoint *c)
         uint32_t count = places(c, slot);
         for (uint32_t i = 0; i < count; i++) {
             uint32_t offset = record_offset(c, i),
-                     number = read_word(c, slot, offset + offsetof(struct record, number));
+                     number = read_word(c, slot, offset + (uint32_t)offsetof(struct record, number));
             if ((ANY_IS_NEWER(c) || newer(number, c->saves)) && whole(c, slot, offset)) {
                 c->slot = slot;
                 c->offset = offset;
