@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from library import written
 from networks import residual_network
 
@@ -110,6 +111,28 @@ def test_the_table_of_the_page_is_that_of_the_record() -> None:
     assert f"-->\n{page.table(rows)}\n<!--" in page.PAGE.read_text(encoding="utf-8")
     rows[-1]["step_instructions"] *= 2
     assert page.table(rows) not in page.PAGE.read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_the_command_writes_a_row_for_each_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The example on this machine and on a core, and enough sequences to reach each function."""
+    monkeypatch.delenv("MICROTRAIN_DATA", raising=False)
+    monkeypatch.setattr(cli, "FOLDER", tmp_path / "cores")
+    monkeypatch.setattr(cli, "RESULT", tmp_path / "cores.json")
+    chosen = [core for core in CORES if core.name in ("host-gcc", "cortex-m4f") and not core.missing]
+    words = [word for core in chosen for word in ("--core", core.name)]
+    done = CliRunner().invoke(cli.main, [*words, "--steps", "3", "--sequences", "12000"])
+    assert done.exit_code == 0, done.output
+    found = json.loads((tmp_path / "cores.json").read_text())
+    rows = found["cores"]
+    assert [r["core"] for r in rows] == [core.name for core in chosen]
+    numbers = {"inference_instructions", "step_instructions", "flash", "sram"}
+    for each in rows:
+        assert {"core", "sha256", *numbers} <= each.keys() and len(each["sha256"]) == 64
+        assert each["core"] == "host-gcc" or all(each[name] > 0 for name in numbers)
+    assert len({r["sha256"] for r in rows}) == 1 and found["published"] == []
+    assert (found["api_fuzz_sequences"], found["api_fuzz_failures"]) == (12000, 0)
+    assert len(chosen) < 2 or found["slice_max_instructions"] > 0
 
 
 # ---------------------------------------------------------------- random calls
