@@ -200,7 +200,7 @@ ONE_FUNCTION = {  # file, right, wrong, what is said of it
     ),
     "the slot that is forgotten last": (
         "storage.h",
-        "((c)->slot + 1u + (turn))",
+        "((c)->slot + ((c)->offset != 0) + (turn))",
         "((c)->slot + (turn))",
         "what is loaded was saved last",
     ),

@@ -642,6 +642,50 @@ def test_a_forget_that_fails_at_any_call_leaves_the_newest_or_nothing(
     assert OK in found and NONE in found
 
 
+class Late(Flash):
+    """An erase that is cut short has not begun."""
+
+    def erase(self, _context: int, slot: int) -> int:
+        failed = self.fail()
+        if not failed:
+            self.slots[slot][:] = b"\xff" * self.slot_bytes
+        return int(failed)
+
+
+def cut_everywhere(x: Learner, name: str, slots: list[bytearray]) -> list[list[bytearray]]:
+    """What the slots may hold behind a call whose power was cut, each once."""
+    size, found = len(slots[0]), {}
+    whole = Late(size, 32, clears=False, slots=[bytearray(s) for s in slots])
+    x.storage(name, whole)
+    for fails in range(whole.calls):
+        flash = Late(size, 32, clears=False, fails=fails, cut=True, slots=[bytearray(s) for s in slots])
+        assert x.storage(name, flash) in (OK, STORAGE)
+        found[b"".join(flash.slots)] = flash.slots
+    return list(found.values())
+
+
+def test_what_is_forgotten_stays_so_through_further_cuts(lib: ctypes.CDLL) -> None:
+    """A forget that is cut leaves a whole record which the header of the other slot calls past. That one is
+    erased later, since a save that was cut, too, has used its only place up."""
+    x = Learner(lib, "residual")
+    full, pixels = Late(x.sizes.slot_bytes, 32, clears=False), images(x.shape, 3)
+    for image in pixels[:2]:
+        x.train(image, 1)
+        assert x.storage("save", full) == OK
+
+    def found(slots: list[bytearray]) -> bytes | None:
+        y = Learner(lib, "residual")
+        flash = Flash(x.sizes.slot_bytes, 32, clears=False, slots=[bytearray(s) for s in slots])
+        return y.trainables() if y.storage("load", flash) == OK else None
+
+    past = [s for s in cut_everywhere(x, "forget", full.slots) if found(s) is None and b"MTCR" in b"".join(s)]
+    x.train(pixels[2], 1)
+    used = [s for slots in past for s in cut_everywhere(x, "save", slots) if found(s) is None]
+    left = [found(s) for slots in used for s in cut_everywhere(x, "save", slots)]
+    assert len(past) >= 1 and len(used) > len(past) and len(left) > len(used)
+    assert set(left) <= {None, x.trainables()}
+
+
 # ---------------------------------------------------------------- the command
 
 

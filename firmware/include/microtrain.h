@@ -252,7 +252,8 @@ int microtrain_save(struct microtrain *m, const struct microtrain_storage *stora
 int microtrain_load(struct microtrain *m, const struct microtrain_storage *storage);
 
 /* Erase both slots, whatever they hold; what is in memory stays. A power cut leaves the newest save or none. ERR_ARGUMENT,
- * ERR_SLOT, ERR_STORAGE. Time: the storage's. */
+ * ERR_SLOT, ERR_STORAGE (a function failed; where a read did, and an erase too, an older save may be what is left). Time: the
+ * storage's. */
 int microtrain_forget(struct microtrain *m, const struct microtrain_storage *storage);
 
 /* Kernels against built-in vectors, the model's tables against their CRC, each word of the arena. An input that was being

@@ -25,6 +25,7 @@ static uint32_t changes; /* programs, erases and syncs of a call so far */
 static uint32_t last_erase,
     cut_at; /* of the changes: the last erase; that in which the power is cut, 0: chance decides */
 static int is_cut;
+static int unread; /* reads that were not what is there */
 
 static void must(int holds)
 {
@@ -57,6 +58,7 @@ static int read_slot(void *context, uint32_t slot, uint32_t offset, void *to, ui
     call_back(context);
     memcpy(to, slots[slot] + offset, size);
     int failed = trouble != PROGRAMS_WRONG && fails();
+    unread += failed;
     if (failed && size) {
         ((uint8_t *)to)[draw(size)] ^= (uint8_t)(1u << draw(8));
     }

@@ -138,6 +138,7 @@ static void forget(struct expected *x)
 {
     struct microtrain_storage given = storage_of(&x->instance);
     uint32_t learned = digest(x);
+    unread = 0;
     int status = microtrain_forget(&x->instance, &given);
     if (status != MICROTRAIN_ERR_STORAGE || trouble == NO_TROUBLE) {
         expect("forget", status, MICROTRAIN_OK, MICROTRAIN_OK);
@@ -149,6 +150,8 @@ static void forget(struct expected *x)
         kept.any = kept.foreign = 0;
     } else if (kept.foreign) {
         new_storage();
+    } else if (trouble == FAILS && unread) {
+        kept.any = 1; /* it did not know which is the newest */
     }
 }
 

@@ -177,7 +177,8 @@ static void look_at_slots(struct checkpoint *c)
         }
 #ifdef MICROTRAIN_LIBRARY
         if (whose == THIS_MODEL && h.forgotten != ERASED && (c->saves == 0 || newer(h.forgotten, c->saves))) {
-            c->saves = h.forgotten;
+            c->saves = c->forgotten = h.forgotten;
+            c->slot = (slot + 1) % BOARD_SLOTS; /* the other one may hold what is forgotten, and is erased first */
         }
 #endif
     }
