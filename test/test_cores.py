@@ -170,8 +170,8 @@ def test_random_calls_are_of_every_public_function() -> None:
 
 ONE_FUNCTION = {  # file, right, wrong, what is said of it
     "slide": ("session.c", "s->slides == 0", "s->slides == 9", "slide returned 0, not -7"),
-    "sound": ("session.c", "if (at != s->heard) {", "if (at > s->heard) {", "feed_sound returned 0, not -7"),
-    "records": ("replay.c", "s->replay.held = 0;", "", "runtime error: null pointer"),
+    "sound": ("session.c", "if (at != s->heard) {", "if (at > s->heard) {", "feed_sound returned"),
+    "records": ("replay.c", "s->replay.held = 0;", "", "records "),
     "scores": ("microtrain_library.c", "if (!scored) {", "if (!scored && !m) {", "scores returned 0, not -7"),
     "take back": (
         "compress.c",
