@@ -86,6 +86,20 @@ def test_a_compiler_of_this_machine_makes_a_row(tmp_path: Path, monkeypatch: Any
     assert other["sha256"] != made["sha256"]
 
 
+def test_a_warning_in_the_library_is_told(tmp_path: Path) -> None:
+    folder = tmp_path / "src/microtrain"
+    folder.mkdir(parents=True)
+    (folder / "good.c").write_text("unsigned f(unsigned x);\nunsigned f(unsigned x) { return x; }\n")
+    gcc = Compiler("gcc 12.2.0", "gcc", False)
+    assert measure.refused(gcc, tmp_path, "") == []
+    (folder / "other.c").write_text("unsigned g(int x);\nunsigned g(int x) { return x; }\n")
+    (line,) = measure.refused(gcc, tmp_path, "")
+    assert line.startswith("other.c of the library: ") and "conversion" in line
+    if on_path := shutil.which(ARM):
+        (same,) = measure.refused(Compiler(ARM, str(Path(on_path).parent), True), tmp_path, "nucleo_f446re")
+        assert same.startswith("other.c of the library: ")
+
+
 def test_a_compiler_that_does_not_compile_is_told(tmp_path: Path, monkeypatch: Any) -> None:
     broken = tmp_path / "gcc-broken"
     broken.write_text('#!/bin/sh\n[ "$1" = --version ] && echo "gcc 1.2.3" || exit 1\n')

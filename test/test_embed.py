@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from pages import c_files
 
 from lab.cores.machines import CORES, SEMIHOSTING, Core, linked, ran
 from lab.objects import objects
+from microtrain.base.paths import FIRMWARE
 from microtrain.convert.memory.replay import Request
 from microtrain.convert.pipeline import Passes, compile_graph
 from microtrain.convert.recording import with_buffer
@@ -44,6 +46,7 @@ int chip_erase(void *slot);
 """
 BOARD_C = f"""#include "board.h"
 #include "garden.h"
+#include "sha256.h"
 #include <stdio.h>
 #include <string.h>
 static uint8_t sectors[2][CHIP_SECTOR_BYTES];
@@ -64,7 +67,17 @@ void show_loss(float loss)
     printf("loss %08lx\\n", (unsigned long)bits);
 }}
 void show_class(uint32_t label) {{ printf("class %lu\\n", (unsigned long)label); }}
-void show_text(const char *text) {{ printf("%s\\n", text); }}
+extern uint64_t learned[];
+void show_text(const char *text)
+{{
+    uint8_t digest[SHA256_BYTES];
+    sha256((const uint8_t *)learned, GARDEN_TRAINABLE_BYTES, digest);
+    printf("weights ");
+    for (int i = 0; i < SHA256_BYTES; i++) {{
+        printf("%02x", digest[i]);
+    }}
+    printf("\\n%s\\n", text);
+}}
 uint8_t *chip_flash(uint32_t slot) {{ return sectors[slot]; }}
 int chip_program(void *to, const void *from, uint32_t size) {{ memcpy(to, from, size); return 0; }}
 int chip_erase(void *slot) {{ memset(slot, 0xff, CHIP_SECTOR_BYTES); return 0; }}
@@ -126,12 +139,12 @@ def said(core: Core, folder: Path) -> str:
     src, made = folder / "garden/src", folder / f"program-{core.name}"
     engine = [*src.glob("*.c"), *(src / "microtrain").glob("*.c")]
     engine += (src / "microtrain").glob("*.S") if "arm" in core.cc else ()
-    own = [folder / name for name in ("main.c", "flash.c", "board.c")]
+    board = [folder / "flash.c", folder / "board.c", FIRMWARE / "src/base/sha256.c"]
     flags, specs = ("-std=c11", "-O2", *core.flags), SEMIHOSTING[:1] if core.qemu else ()
-    include = ("-Igarden/src", "-I.")
-    parts = objects(
-        core.cc, (*flags, *specs, *include), [*own, *sorted(engine)], folder, folder / f"objects-{core.name}"
-    )
+    asked = (*flags, *specs, "-Igarden/src", "-I.", f"-I{FIRMWARE / 'include'}")
+    seen = (*asked, "-Dstatic=")  # so that the board sees what was learned
+    parts = objects(core.cc, seen, [folder / "main.c"], folder, folder / f"main-{core.name}")
+    parts += objects(core.cc, asked, [*board, *sorted(engine)], folder, folder / f"objects-{core.name}")
     link = [core.cc, *flags, "-Wl,--gc-sections", *linked(core), *map(str, parts)]
     subprocess.run([*link, "-o", str(made)], check=True)
     return ran(core, made)
@@ -146,3 +159,4 @@ def test_the_program_learns_the_same_everywhere(core: Core, folder: Path) -> Non
         pytest.skip(f"{core.missing} is not installed")
     here, there = said(CORES[0], folder), said(core, folder)
     assert here == there and here.count("loss") > here.count("class") > 2 and here.splitlines()[-1] == "ok"
+    assert re.search(r"^weights [0-9a-f]{64}$", here, re.MULTILINE)

@@ -18,6 +18,7 @@ from networks import residual_network
 
 from lab.sizes.networks import example
 from microtrain import __version__
+from microtrain.base.paths import FIRMWARE
 from microtrain.convert.pipeline import compile_graph
 from microtrain.convert.scheme import Scheme, find
 
@@ -110,6 +111,56 @@ def test_the_arduino_example_compiles_against_a_stand_in(library: Path, tmp_path
     run("g++", *flags, f"-I{library / 'src'}", f"-I{ROOT / 'test/fixtures/arduino'}", sketch)
 
 
+STAND_INS = {  # what the file asks of a build system; without it, in functions of ours
+    "CMakeLists.txt": """set(ESP_PLATFORM 1)
+function(idf_component_register)
+  cmake_parse_arguments(PARSE_ARGV 0 given "" "" "SRCS;INCLUDE_DIRS")
+  add_library(garden STATIC ${given_SRCS})
+  target_include_directories(garden PUBLIC ${given_INCLUDE_DIRS})
+  set(COMPONENT_LIB garden PARENT_SCOPE)
+endfunction()
+""",
+    "zephyr/CMakeLists.txt": """set(CONFIG_MICROTRAIN y)
+function(zephyr_library_named name)
+  add_library(garden STATIC)
+endfunction()
+function(zephyr_include_directories folder)
+  target_include_directories(garden PUBLIC ${folder})
+endfunction()
+function(zephyr_library_compile_options option)
+  target_compile_options(garden PRIVATE ${option})
+endfunction()
+function(zephyr_library_sources source)
+  target_sources(garden PRIVATE ${source})
+endfunction()
+""",
+}
+
+
+def stood_in(library: Path, name: str, folder: Path) -> Path:
+    folder.mkdir()
+    (folder / "main.c").write_text(MAIN)
+    (folder / "CMakeLists.txt").write_text(
+        f"cmake_minimum_required(VERSION 3.16)\nproject(demo C)\n{STAND_INS[name]}"
+        f"add_subdirectory({(library / name).parent} library)\n"
+        "add_executable(demo main.c)\ntarget_link_libraries(demo garden)\n"
+    )
+    return folder
+
+
+@pytest.mark.parametrize("name", STAND_INS)
+def test_a_stand_in_of_esp_idf_and_of_zephyr_builds_it(name: str, library: Path, tmp_path: Path) -> None:
+    cmake(stood_in(library, name, tmp_path / "own"), tmp_path / "build")
+    run(tmp_path / "build/demo")
+
+
+def test_a_source_that_a_list_names_and_nobody_has_stops_the_build(library: Path, tmp_path: Path) -> None:
+    shutil.copytree(library, tmp_path / "library")
+    (tmp_path / "library/src/microtrain/pool.c").unlink()
+    with pytest.raises(AssertionError, match=r"pool\.c"):
+        cmake(stood_in(tmp_path / "library", "CMakeLists.txt", tmp_path / "own"), tmp_path / "build")
+
+
 # ---------------------------------------------------------------- MicroPython
 
 
@@ -200,6 +251,25 @@ def test_nothing_is_left_to_fill_in(library: Path) -> None:
 def test_every_list_of_sources_is_whole(name: str, library: Path) -> None:
     listed = set(re.findall(r"src/[\w/]+\.[cS]\b", text(library, name)))
     assert listed == sources(library, ".c", ".S") and len(listed) > 20
+
+
+def test_every_kernel_is_in_the_folder(library: Path) -> None:
+    """So that no list can lack what the folder has not got either."""
+    kernels = {p.name for p in (FIRMWARE / "src/kernels").iterdir() if p.suffix in (".c", ".S")}
+    found = {Path(name).name for name in sources(library, ".c", ".S")}
+    assert {"phases_armv7em.S", "spectrum_armv7em.S", "spectrum.c"} <= kernels and kernels <= found
+
+
+def test_make_names_every_source_of_the_module(library: Path, tmp_path: Path) -> None:
+    """As a port of MicroPython includes it."""
+    if shutil.which("make") is None:
+        pytest.skip("make is not installed")
+    rules = "all:\n\t@echo $(SRC_USERMOD_C) $(SRC_USERMOD_LIB_C) $(SRC_USERMOD_LIB_ASM)\n"
+    (tmp_path / "Makefile").write_text(f"USERMOD_DIR := {library}\ninclude {library}/micropython.mk\n{rules}")
+    named = {Path(word) for word in run("make", "-s", "-C", tmp_path).split()}
+    assert {path for path in named if not path.is_file()} == set()
+    own = {library / f"micropython/{name}.c" for name in ("modmicrotrain", "models")}
+    assert named == own | {library / name for name in sources(library, ".c", ".S")}
 
 
 def test_the_versions_are_that_of_the_package(library: Path) -> None:

@@ -113,7 +113,7 @@ struct microtrain_storage {
     int (*read)(void *context, uint32_t slot, uint32_t offset, void *to, uint32_t size);
     int (*program)(void *context, uint32_t slot, uint32_t offset, const void *from, uint32_t size);
     int (*erase)(void *context, uint32_t slot);
-    int (*sync)(void *context); /* returns when all that was programmed or erased is on the chip */
+    int (*sync)(void *context); /* returns when all that was programmed or erased is on the chip; load calls it too */
     uint32_t slot_bytes;        /* of each slot: a multiple of program_bytes */
     uint32_t program_bytes;     /* a unit, of which offsets and sizes of program are multiples: 4, 8, ... 256 */
     int clears; /* 1: a unit that was programmed may be programmed once more with zeros, as most NOR flash can */
@@ -196,12 +196,13 @@ int microtrain_train_target(struct microtrain *m, const float *target, float *lo
  * (bytes - memory_bytes) / record_bytes + classes of them, as microtrain_sizes says; the model's header has a macro for it.
  * What was there is forgotten, as it is by microtrain_reset and without power. memory: 8-byte aligned, kept in use; NULL: no
  * records from now on. ERR_NO_RECORDS (converted without), ERR_ALIGNMENT, ERR_MEMORY (less than memory_bytes), ERR_ARGUMENT
- * (it overlaps the memory of microtrain_init). */
+ * (it overlaps the memory of microtrain_init). Time: a few instructions for each class. */
 int microtrain_remember(struct microtrain *m, void *memory, uint32_t bytes);
 
 /* A training step on one of the records, each in its turn, at left / of of the rate: for (left = n; left; left--) is a
  * rehearsal with a rate that falls to 0. What is being fed is lost. loss: before the update; may be NULL.
- * ERR_NO_RECORDS, ERR_ARGUMENT (left is more than of, or of is 0), ERR_EMPTY (there is no record). */
+ * ERR_NO_RECORDS, ERR_ARGUMENT (left is more than of, or of is 0), ERR_EMPTY (there is no record). Time: less than that of
+ * a training step, and a look through the records: the model's header bounds it. */
 int microtrain_recall(struct microtrain *m, uint32_t left, uint32_t of, float *loss);
 
 /* The same in pieces, for a control loop on the same core: begin a row, an inference or a training step, then call
@@ -251,7 +252,8 @@ int microtrain_save(struct microtrain *m, const struct microtrain_storage *stora
 int microtrain_load(struct microtrain *m, const struct microtrain_storage *storage);
 
 /* Erase both slots, whatever they hold; what is in memory stays. A power cut leaves the newest save or none. ERR_ARGUMENT,
- * ERR_SLOT, ERR_STORAGE. Time: the storage's. */
+ * ERR_SLOT, ERR_STORAGE (a function failed; where a read did, and an erase too, an older save may be what is left). Time: the
+ * storage's. */
 int microtrain_forget(struct microtrain *m, const struct microtrain_storage *storage);
 
 /* Kernels against built-in vectors, the model's tables against their CRC, each word of the arena. An input that was being

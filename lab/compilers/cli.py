@@ -14,7 +14,7 @@ from microtrain.base.terminal import say
 
 from . import table
 from .found import Compiler, at_hand
-from .measure import BOARDS, converted, of_board, of_host, samples
+from .measure import BOARDS, converted, exported, of_board, of_host, refused, samples
 
 RESULT = ROOT / "build/compilers.json"
 RECORD, PAGE = ROOT / "lab/pages/compilers.json", ROOT / "lab/pages/compilers.md"
@@ -42,7 +42,8 @@ COMMAND = "python lab/compilers --page"
 def main(folders: tuple[Path, ...], hosts: tuple[str, ...], page: bool) -> None:
     """Build the example with each compiler, let it learn, and compare bytes and weights.
 
-    Exit status 1 where one does not compile it, learns other weights, or breaks a rule of tools/elfcheck.
+    Each also compiles the example's library, every warning of -Wall -Wextra -Wconversion -Wpedantic being an
+    error. Exit status 1 where one does not compile, learns other weights, or breaks a rule of tools/elfcheck.
     """
     try:
         compilers = at_hand(folders, hosts)
@@ -62,6 +63,7 @@ def main(folders: tuple[Path, ...], hosts: tuple[str, ...], page: bool) -> None:
 def measured(compilers: list[Compiler]) -> tuple[list[table.Row], list[str]]:
     """A row for each compiler and what it compiles for, and what failed."""
     generated, shown = converted(), samples()
+    library = exported(generated)
     rows: list[table.Row] = []
     failures: list[str] = []
     for compiler in compilers:
@@ -75,6 +77,7 @@ def measured(compilers: list[Compiler]) -> tuple[list[table.Row], list[str]]:
             except Error as error:
                 failures.append(f"{compiler.name}: {error}")
                 continue
+            row["wrong"] += refused(compiler, library, target)
             rows.append(row)
             say(f"{row['compiler']:28} {row['for']:14} {row['flash']:9,} B  {row['sha256'][:16]}")
     return rows, failures

@@ -12,7 +12,7 @@ from microtrain.base.commands import run
 from microtrain.base.errors import Error
 
 ARM = "arm-none-eabi-gcc"
-HOSTS = ("gcc", "clang", *(f"{name}-{version}" for name in ("gcc", "clang") for version in range(10, 23)))
+HOSTS = ("gcc", "clang", *(f"{name}-{version}" for name in ("gcc", "clang") for version in range(9, 23)))
 
 
 @dataclass(frozen=True)

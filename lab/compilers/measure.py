@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 from elftools.elf.elffile import ELFFile
 
 from microtrain.base import pio
-from microtrain.base.commands import checked, logged, ours
+from microtrain.base.commands import checked, logged, ours, run
 from microtrain.base.paths import ROOT
 from microtrain.demo.measure import step_instructions
 from microtrain.demo.run import CLASSES, EXAMPLE, export_images
@@ -19,23 +20,51 @@ from microtrain.device.link import EmulatorPort, Port, ProgramPort
 from microtrain.elfcheck.rules import check
 from microtrain.memory_report.firmware import load_firmware
 from microtrain.memory_report.interrupts import analyse
+from microtrain.memory_report.library import CORES
 from microtrain.memory_report.usage import make_report
 from microtrain.samples.source import Sample, load, scan
 
-from .found import Compiler
+from .found import ARM, Compiler
 
 WORK = ROOT / "build/compilers"
 STEPS, SEED = 100, 12345
-BOARDS = ("disco_f746ng", "nucleo_f446re")
+BOARDS = {"disco_f746ng": "cortex-m7", "nucleo_f446re": "cortex-m4f"}  # and their cores
+STRICT = ("-std=c11", "-O2", "-Wall", "-Wextra", "-Wconversion", "-Wpedantic", "-Werror")
 SHAPE = (32, 32, 1)
 
 
 def converted() -> Path:
     """The example with its scheme, the same for all compilers."""
     scheme, folder = EXAMPLE / "scheme.yaml", WORK / "generated"
-    words = ("--scheme", scheme, "--classes", CLASSES, "-o", folder)
+    words = ("--scheme", scheme, "--classes", CLASSES, "--replay", "off", "-o", folder)  # it fits both boards
     logged(ours("tools/convert", EXAMPLE / "model.pt", *words), WORK / "convert.log")
     return folder
+
+
+def exported(generated: Path) -> Path:
+    """The same model as a library."""
+    folder = WORK / "library"
+    words = (folder, "--model", generated, "--name", "digits")
+    logged(ours("tools/convert.export", *words), WORK / "export.log")
+    return folder
+
+
+def refused(compiler: Compiler, library: Path, target: str) -> list[str]:
+    """What a compiler says of sources of the library, every warning being an error: a line for each.
+
+    target  a board, whose core is compiled for; "": this machine
+    """
+    command = (
+        [f"{compiler.command}/{ARM}", *CORES[BOARDS[target]][1:]] if target else shlex.split(compiler.command)
+    )
+    src = library / "src"
+    lines = []
+    for source in sorted([*src.glob("*.c"), *(src / "microtrain").glob("*.c")]):
+        asked = (*STRICT, f"-I{src}", "-c", source, "-o", os.devnull)
+        done = run([*command, *map(str, asked)])
+        said = [line for line in done.stderr.splitlines() if "error:" in line] or [done.stderr[:200]]
+        lines += [f"{source.name} of the library: {said[0]}"] if done.returncode else []
+    return lines
 
 
 def samples() -> list[Sample]:

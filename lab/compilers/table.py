@@ -20,7 +20,7 @@ def merged(known: Sequence[Row], new: Sequence[Row]) -> list[Row]:
 def _order(key: tuple[str, str]) -> tuple[int, str, list[int]]:
     target, compiler = key
     program, _, version = compiler.rpartition(" ")
-    place = BOARDS.index(target) if target in BOARDS else len(BOARDS)
+    place = [*BOARDS, target].index(target)
     return place, program, [int(part) for part in version.split(".")]
 
 

@@ -15,14 +15,35 @@
 
 enum { CALLS = 24, TOO_LONG_S = 20 };
 
+/* Memory that is none, and what is said of it. */
+static int bad_memory(struct expected *x, struct microtrain_memory *memory)
+{
+    switch (draw(6)) {
+    case 0:
+        memory->arena_bytes = draw(PROGRAM_ARENA_BYTES);
+        return MICROTRAIN_ERR_MEMORY;
+    case 1:
+        memory->trainable_bytes = draw(PROGRAM_TRAINABLE_BYTES);
+        return MICROTRAIN_ERR_MEMORY;
+    case 2:
+        memory->arena = NULL;
+        return MICROTRAIN_ERR_ARGUMENT;
+    case 3:
+        memory->trainables = (uint8_t *)x->learned + 1 + draw(7);
+        return MICROTRAIN_ERR_ALIGNMENT;
+    case 4:
+        memory->arena = x->learned; /* which are the trainables */
+        return MICROTRAIN_ERR_ARGUMENT;
+    default:
+        memory->trainables = &x->instance;
+        return MICROTRAIN_ERR_ARGUMENT;
+    }
+}
+
 static void make(struct expected *x)
 {
     struct microtrain_memory memory = {x->arena, sizeof x->arena, x->learned, sizeof x->learned};
-    int wanted = MICROTRAIN_OK;
-    if (draw(8) == 0) {
-        memory.arena_bytes = draw(PROGRAM_ARENA_BYTES);
-        wanted = MICROTRAIN_ERR_MEMORY;
-    }
+    int wanted = draw(8) ? MICROTRAIN_OK : bad_memory(x, &memory), no = MICROTRAIN_ERR_ARGUMENT;
     expect("init", microtrain_init(&x->instance, &PROGRAM_MODEL, &memory), wanted, wanted);
     if (wanted == MICROTRAIN_OK) {
         x->made = 1;
@@ -30,6 +51,10 @@ static void make(struct expected *x)
         x->room = x->records = 0;
         forget_input(x);
     }
+    expect("init of no model", microtrain_init(&x->instance, NULL, &memory), no, no);
+    expect("init without memory", microtrain_init(&x->instance, &PROGRAM_MODEL, NULL), no, no);
+    expect("sizes of no model", microtrain_sizes(NULL, &sizes), no, no);
+    expect("sizes to nowhere", microtrain_sizes(&PROGRAM_MODEL, NULL), no, no);
 }
 
 /* The self-test, which loses the input. */
@@ -173,7 +198,9 @@ int main(int argc, char **argv)
     }
     microtrain_sizes(&PROGRAM_MODEL, &sizes);
     new_storage();
-    make(&known[0]);
+    while (!known[0].made) {
+        make(&known[0]);
+    }
     statistics = microtrain_imprint_head(&known[0].instance, NULL) != MICROTRAIN_ERR_NO_STATISTICS;
     (void)setvbuf(stdout, NULL, _IOLBF, 0);
     for (unsigned long n = 0; n < sequences; n++) {

@@ -97,4 +97,16 @@ static void count_records(struct expected *x)
     }
 }
 
+/* A training step of an instance that is let in. */
+static void learn(struct expected *x)
+{
+    static const float target[PROGRAM_CLASSES];
+    expect("feed", microtrain_feed(&x->instance, pixels), MICROTRAIN_OK, MICROTRAIN_OK);
+    int status = sizes.targets ? microtrain_train_target(&x->instance, target, NULL)
+                               : microtrain_train(&x->instance, draw(PROGRAM_CLASSES), NULL);
+    expect("train", status, MICROTRAIN_OK, MICROTRAIN_OK);
+    forget_input(x);
+    count_records(x);
+}
+
 #endif

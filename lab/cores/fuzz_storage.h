@@ -1,27 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Random saves and loads. The storage has random sizes; its functions fail, are cut off, or go wrong without a word, and
- * call the library in their midst. What a load may find follows from what was saved. */
+/* Random saves and loads, in a storage of random sizes and with its troubles. What a load may find follows from what was
+ * saved. */
 #ifndef FUZZ_STORAGE_H
 #define FUZZ_STORAGE_H
 
-#include <stdlib.h>
-#include <string.h>
+#include "fuzz_flash.h"
 
-#include "fuzz_rules.h"
-
-enum { SLOT_MOST = 1 << 16, KEPT_MOST = 8, SEEN_BITS = 24 };
+enum { HEADER_BYTES = 32, KEPT_MOST = 8, SEEN_BITS = 24 };
 
 uint32_t microtrain_crc32(uint32_t crc, const uint8_t *data, size_t size); /* the engine's */
-
-/* What goes wrong while a call runs: now and then a function fails; one fails, and so do all behind it; a bit of what is
- * read, or of what is programmed, is another, and nobody says so. */
-enum trouble { NO_TROUBLE, FAILS, CUT, READS_WRONG, PROGRAMS_WRONG, TROUBLES };
-
-static uint8_t slots[2][SLOT_MOST];
-static struct microtrain_storage storage;
-static enum trouble trouble;
-static uint32_t often; /* a trouble comes in one of so many calls */
-static int is_cut;
 
 /* What a load may find: one of these, or nothing, or anything that ever was saved. */
 static struct {
@@ -31,94 +18,6 @@ static struct {
     int small;   /* a slot holds no save */
 } kept;
 static uint8_t ever[1 << SEEN_BITS >> 3]; /* saved, by the last bits of its digest */
-
-static void must(int holds)
-{
-    if (!holds) {
-        abort();
-    }
-}
-
-static int fails(void)
-{
-    int now = trouble != NO_TROUBLE && (is_cut || draw(often) == 0);
-    is_cut = trouble == CUT && now;
-    return now;
-}
-
-/* The instance whose call runs lets nobody in. */
-static void call_back(struct microtrain *m)
-{
-    struct microtrain_state now;
-    if (m && draw(64) == 0) {
-        expect("train amid a call", microtrain_train(m, 0, NULL), MICROTRAIN_ERR_BUSY, MICROTRAIN_ERR_BUSY);
-        expect("state amid a call", microtrain_state(m, &now), MICROTRAIN_OK, MICROTRAIN_OK);
-    }
-}
-
-static int read_slot(void *context, uint32_t slot, uint32_t offset, void *to, uint32_t size)
-{
-    must(slot < 2 && offset <= storage.slot_bytes && size <= storage.slot_bytes - offset);
-    must(offset % 4 == 0 && size % 4 == 0);
-    call_back(context);
-    memcpy(to, slots[slot] + offset, size);
-    int failed = trouble != PROGRAMS_WRONG && fails();
-    if (failed && size) {
-        ((uint8_t *)to)[draw(size)] ^= (uint8_t)(1u << draw(8));
-    }
-    return failed && trouble != READS_WRONG;
-}
-
-static int program_slot(void *context, uint32_t slot, uint32_t offset, const void *from, uint32_t size)
-{
-    const uint8_t *bytes = from;
-    must(slot < 2 && offset <= storage.slot_bytes && size <= storage.slot_bytes - offset);
-    must(offset % storage.program_bytes == 0 && size % storage.program_bytes == 0);
-    call_back(context);
-    for (uint32_t i = 0; i < size && trouble != READS_WRONG; i++) {
-        must(slots[slot][offset + i] == 0xff || (storage.clears && bytes[i] == 0)); /* nothing is programmed twice */
-    }
-    if (is_cut) {
-        return 1;
-    }
-    int failed = trouble != READS_WRONG && fails();
-    memcpy(slots[slot] + offset, from, failed && trouble != PROGRAMS_WRONG ? draw(size + 1) : size);
-    if (failed && trouble == PROGRAMS_WRONG) {
-        slots[slot][offset + draw(size)] &= (uint8_t) ~(1u << draw(8));
-    }
-    return failed && trouble != PROGRAMS_WRONG;
-}
-
-/* One that is cut short leaves the last bytes, the first ones, or pieces of what was there. */
-static int erase_slot(void *context, uint32_t slot)
-{
-    must(slot < 2);
-    call_back(context);
-    if (is_cut) {
-        return 1;
-    }
-    int failed = (trouble == FAILS || trouble == CUT) && fails();
-    uint32_t at = failed ? draw(storage.slot_bytes + 1) : 0, how = draw(3);
-    for (uint32_t i = 0; i < storage.slot_bytes; i++) {
-        int stays = how == 0 ? i < at : how == 1 ? i >= at : i / 16 % 2 == at % 2;
-        slots[slot][i] = failed && stays ? slots[slot][i] : 0xff;
-    }
-    return failed;
-}
-
-static int sync_slot(void *context)
-{
-    call_back(context);
-    return (trouble == FAILS || trouble == CUT) && fails();
-}
-
-/* The storage as a call on this instance is given it. */
-static struct microtrain_storage storage_of(struct microtrain *m)
-{
-    struct microtrain_storage given = storage;
-    given.context = m;
-    return given;
-}
 
 /* Blank slots of other sizes, that hold one save at least, or now and then none. */
 static void new_storage(void)
@@ -131,10 +30,7 @@ static void new_storage(void)
         kept.small = 1;
         bytes = (512 + draw(sizes.slot_bytes - 512)) / unit * unit;
     }
-    must(bytes <= SLOT_MOST);
-    memset(slots, 0xff, sizeof slots);
-    storage =
-        (struct microtrain_storage){NULL, read_slot, program_slot, erase_slot, sync_slot, bytes, unit, (int)draw(2)};
+    new_flash(bytes, unit);
 }
 
 /* A storage with what another model, another version, or this one with another storage has written. */
@@ -147,7 +43,7 @@ static void foreign_storage(struct microtrain *m)
     struct microtrain_storage given = storage_of(m);
     expect("first save", microtrain_save(m, &given), MICROTRAIN_OK, MICROTRAIN_OK);
     uint8_t *slot = slots[slots[0][0] == 0xff];
-    uint32_t kind = draw(4), header[8]; /* magic, version, model, erases, unit, bytes, forgotten, CRC */
+    uint32_t kind = draw(4), header[HEADER_BYTES / 4]; /* magic, version, model, erases, unit, bytes, forgotten, CRC */
     memcpy(header, slot, sizeof header);
     header[1] += kind == 0;
     header[2] ^= kind == 1;
@@ -155,15 +51,19 @@ static void foreign_storage(struct microtrain *m)
     header[5] += kind == 3 ? storage.program_bytes : 0u;
     header[7] = microtrain_crc32(0, (const uint8_t *)header, 28);
     memcpy(slot, header, sizeof header);
+    memcpy(chips, slots, sizeof slots);
     kept.foreign = kind == 1 ? MICROTRAIN_ERR_OTHER_MODEL : MICROTRAIN_ERR_FORMAT;
 }
 
-/* Bits of the slots change by themselves: any save may be gone, and none may be another. */
+/* Bits of the slots change by themselves: any save may be gone, and none may be another. In headers alone they hide no save
+ * that is there for certain. */
 static void rot(void)
 {
+    int headers = !kept.none && draw(2);
     for (uint32_t n = 1 + draw(9); n && !kept.foreign; n--) {
-        slots[draw(2)][draw(storage.slot_bytes)] ^= (uint8_t)(1u << draw(8));
-        kept.any = kept.none = 1;
+        rot_bit(headers ? HEADER_BYTES : storage.slot_bytes);
+        kept.any |= !headers;
+        kept.none |= !headers;
     }
 }
 
@@ -238,6 +138,7 @@ static void forget(struct expected *x)
 {
     struct microtrain_storage given = storage_of(&x->instance);
     uint32_t learned = digest(x);
+    unread = 0;
     int status = microtrain_forget(&x->instance, &given);
     if (status != MICROTRAIN_ERR_STORAGE || trouble == NO_TROUBLE) {
         expect("forget", status, MICROTRAIN_OK, MICROTRAIN_OK);
@@ -249,6 +150,8 @@ static void forget(struct expected *x)
         kept.any = kept.foreign = 0;
     } else if (kept.foreign) {
         new_storage();
+    } else if (trouble == FAILS && unread) {
+        kept.any = 1; /* it did not know which is the newest */
     }
 }
 
@@ -257,9 +160,9 @@ static int load(struct expected *x)
 {
     struct microtrain_storage given = storage_of(&x->instance);
     uint32_t before = digest(x);
-    int status = microtrain_load(&x->instance, &given), none = kept.none || trouble == READS_WRONG;
-    expect_stored("load", status, kept.count || kept.any ? MICROTRAIN_OK : MICROTRAIN_NONE,
-                  none ? MICROTRAIN_NONE : MICROTRAIN_OK);
+    int status = microtrain_load(&x->instance, &given), misread = trouble == READS_WRONG;
+    expect_stored("load", status, kept.count || kept.any || misread ? MICROTRAIN_OK : MICROTRAIN_NONE,
+                  kept.none || misread ? MICROTRAIN_NONE : MICROTRAIN_OK);
     uint32_t found = digest(x);
     if (status == MICROTRAIN_OK) {
         expect("what is loaded was saved last", kept.foreign || may_be_found(found), 1, 1);
@@ -267,13 +170,83 @@ static int load(struct expected *x)
     } else if (status != MICROTRAIN_ERR_STORAGE || sizes.trainable_bytes <= sizes.arena_bytes) {
         expect("what a load leaves", found == before, 1, 1);
     }
-    if (trouble == NO_TROUBLE && !kept.foreign && status == MICROTRAIN_OK) {
+    if (trouble != NO_TROUBLE) {
+        return status;
+    }
+    if (!kept.foreign && status == MICROTRAIN_OK) {
+        expect("what is loaded stays", synced(), 1, 1);
         may_be_saved(found, 1);
-    } else if (trouble == NO_TROUBLE && status == MICROTRAIN_NONE) {
+    } else if (status == MICROTRAIN_NONE) {
         kept.count = 0;
         kept.any = 0;
     }
     return status;
+}
+
+/* A load, and what it leaves of an instance that is let in. */
+static void load_back(struct expected *x)
+{
+    int status = load(x);
+    if (status == MICROTRAIN_OK || status == MICROTRAIN_ERR_STORAGE) {
+        x->slides = status == MICROTRAIN_OK ? STAYS : MAYBE;
+        x->order = status == MICROTRAIN_OK ? PURE : UNKNOWN;
+        x->heard = 0;
+        look(x); /* what a load leaves of what was under way */
+    }
+}
+
+/* How many changes a save or a forget makes; last_erase: which of them is its last erase, or 0. All is then as before. */
+static uint32_t changes_of(struct expected *x, int forgets)
+{
+    static uint8_t slots_before[2][SLOT_MOST], chips_before[2][SLOT_MOST];
+    struct microtrain_storage given = storage_of(&x->instance);
+    memcpy(slots_before, slots, sizeof slots);
+    memcpy(chips_before, chips, sizeof chips);
+    changes = last_erase = 0;
+    int status = forgets ? microtrain_forget(&x->instance, &given) : microtrain_save(&x->instance, &given);
+    expect("save or forget", status, MICROTRAIN_OK, MICROTRAIN_OK);
+    memcpy(slots, slots_before, sizeof slots);
+    memcpy(chips, chips_before, sizeof chips);
+    return changes;
+}
+
+/* A save or a forget whose power is cut: in any of its changes, or in an erase, upon which most hangs. */
+static void cut(struct expected *x, int forgets)
+{
+    uint32_t all = changes_of(x, forgets);
+    cut_at = last_erase && draw(2) ? last_erase : 1 + draw(all);
+    trouble = CUT;
+    is_cut = 0;
+    changes = 0;
+    (forgets ? forget : save)(x);
+    expect("the power", is_cut, 1, 1);
+    cut_at = 0;
+}
+
+/* Some saves, the last in a storage that may fail. Then the power goes, mostly in the midst of a save or a forget, and what a
+ * load finds is looked at. Chance alone seldom comes to that, as most calls of a storage are reads. */
+static void lose_power(struct expected *x)
+{
+    trouble = NO_TROUBLE;
+    for (uint32_t n = 1 + draw(6); n; n--) {
+        learn(x);
+        save(x);
+    }
+    learn(x);
+    if (draw(4) == 0) {
+        trouble = FAILS;
+        often = 1 + draw(60);
+        save(x);
+        trouble = NO_TROUBLE;
+        learn(x);
+    }
+    if (draw(4)) {
+        cut(x, draw(2) != 0);
+        trouble = NO_TROUBLE;
+        learn(x);
+    }
+    power_goes();
+    load_back(x);
 }
 
 /* A storage that is none, and what is said of it. let_in: what the instance says to a save */
@@ -303,7 +276,7 @@ static void bad_storage(struct microtrain *m, int let_in)
 /* A save, a load or a forget, in a storage that may be another, with what may go wrong. */
 static void keep(struct expected *x)
 {
-    int wanted = let_in(x), status;
+    int wanted = let_in(x);
     if (draw(8) == 0) {
         bad_storage(&x->instance, wanted);
         return;
@@ -315,26 +288,25 @@ static void keep(struct expected *x)
     } else if (draw(16) == 0) {
         rot();
     }
+    if (draw(8) == 0 || is_cut) {
+        power_goes();
+    }
     trouble = draw(2) ? NO_TROUBLE : (enum trouble)draw(TROUBLES);
     often = 1 + draw(draw(2) ? 60 : 600);
     is_cut = 0;
-    uint32_t kind = draw(8);
+    uint32_t kind = draw(10);
     if (wanted != MICROTRAIN_OK && (kind < 4 || !x->made)) {
         struct microtrain_storage given = storage_of(NULL);
-        status = kind & 1 ? microtrain_save(&x->instance, &given) : microtrain_forget(&x->instance, &given);
+        int status = kind & 1 ? microtrain_save(&x->instance, &given) : microtrain_forget(&x->instance, &given);
         expect("save or forget", status, wanted, wanted);
     } else if (kind < 3 && wanted == MICROTRAIN_OK) {
         save(x);
     } else if (kind < 4 && wanted == MICROTRAIN_OK) {
         forget(x);
+    } else if (kind < 6 && wanted == MICROTRAIN_OK && !kept.foreign && !kept.small) {
+        lose_power(x);
     } else {
-        status = load(x);
-        if (status == MICROTRAIN_OK || status == MICROTRAIN_ERR_STORAGE) {
-            x->slides = status == MICROTRAIN_OK ? STAYS : MAYBE;
-            x->order = status == MICROTRAIN_OK ? PURE : UNKNOWN;
-            x->heard = 0;
-            look(x); /* what a load leaves of what was under way */
-        }
+        load_back(x);
     }
     x->records = 0;
     if (x->made) {

@@ -26,13 +26,24 @@ static int wanted_of(const struct expected *x, enum use kind, uint32_t label, in
     return x->rows < PROGRAM_HEIGHT ? MICROTRAIN_ERR_INPUT : MICROTRAIN_OK;
 }
 
+/* A loss that no step has. */
+static float unset(void)
+{
+    return -1.0f;
+}
+
+static int is_set(float loss)
+{
+    return loss != unset();
+}
+
 /* A call that uses the input up, for a label, a target or none. */
 static void use(struct expected *x, enum use kind)
 {
     static const char *const names[] = {"predict",     "train",         "imprint",           "train_target",
                                         "train_begin", "predict_begin", "train_target_begin"};
     static float target[INSTANCES][PROGRAM_CLASSES]; /* which must stay until the last piece */
-    float scores[PROGRAM_CLASSES], loss, zero = 0.0f, *own = target[x - known];
+    float scores[PROGRAM_CLASSES], loss = unset(), zero = 0.0f, *own = target[x - known];
     uint32_t label = draw(8) ? draw(PROGRAM_CLASSES) : PROGRAM_CLASSES + draw(9);
     int wanted = let_in(x), finite = draw(16) != 0, pieces = kind >= TRAIN_BEGIN;
     if (wanted == MICROTRAIN_OK) {
@@ -50,6 +61,8 @@ static void use(struct expected *x, enum use kind)
                  : kind == PREDICT_BEGIN ? microtrain_predict_begin(&x->instance)
                                          : microtrain_train_target_begin(&x->instance, own);
     expect(names[kind], status, wanted, wanted);
+    int learned = wanted == MICROTRAIN_OK && (kind == TRAIN || kind == AIM);
+    expect("whether there is a loss", is_set(loss), learned, learned);
     if (wanted == MICROTRAIN_OK) {
         int moves = sizes.hop_rows && (kind == PREDICT || kind == PREDICT_BEGIN || kind == IMPRINT);
         x->hears = moves && x->heard == sizes.sound_samples && x->heard ? x->heard - sizes.hop_samples : 0;
@@ -73,7 +86,7 @@ static void use(struct expected *x, enum use kind)
 static void remember(struct expected *x)
 {
     uint32_t bytes = draw(8) ? sizes.memory_bytes + draw(9) * sizes.record_bytes : draw(sizes.memory_bytes + 1);
-    uint32_t odd = draw(16) == 0, none = draw(16) == 0;
+    uint32_t odd = draw(16) == 0, none = draw(16) == 0, in_use = draw(16) == 0;
     bytes = bytes < sizeof x->old ? bytes : (uint32_t)sizeof x->old;
     int wanted = let_in(x);
     if (wanted == MICROTRAIN_OK) {
@@ -81,9 +94,10 @@ static void remember(struct expected *x)
                  : none                       ? MICROTRAIN_OK
                  : odd                        ? MICROTRAIN_ERR_ALIGNMENT
                  : bytes < sizes.memory_bytes ? MICROTRAIN_ERR_MEMORY
+                 : in_use                     ? MICROTRAIN_ERR_ARGUMENT
                                               : MICROTRAIN_OK;
     }
-    void *memory = none ? NULL : (uint8_t *)x->old + odd;
+    void *memory = none ? NULL : (uint8_t *)(in_use ? x->arena : x->old) + odd;
     expect("remember", microtrain_remember(&x->instance, memory, bytes), wanted, wanted);
     if (wanted == MICROTRAIN_OK) {
         x->records = 0;
@@ -96,14 +110,11 @@ static void remember(struct expected *x)
 static void recall(struct expected *x)
 {
     if (x->made && !x->under_way && x->room && !x->records && draw(4)) {
-        expect("feed", microtrain_feed(&x->instance, pixels), MICROTRAIN_OK, MICROTRAIN_OK);
-        expect("train", microtrain_train(&x->instance, draw(PROGRAM_CLASSES), NULL), MICROTRAIN_OK, MICROTRAIN_OK);
-        forget_input(x);
-        count_records(x);
+        learn(x);
         expect("a record", x->records != 0, 1, 1);
     }
-    uint32_t of = draw(5), left = draw(of + 2), pieces = draw(2);
-    float loss;
+    uint32_t of = draw(5), left = draw(of + 2), pieces = draw(2), asked = draw(2);
+    float loss = unset();
     int wanted = let_in(x);
     if (wanted == MICROTRAIN_OK) {
         wanted = !sizes.record_bytes ? MICROTRAIN_ERR_NO_RECORDS
@@ -112,8 +123,10 @@ static void recall(struct expected *x)
                                      : MICROTRAIN_OK;
     }
     int status = pieces ? microtrain_recall_begin(&x->instance, left, of)
-                        : microtrain_recall(&x->instance, left, of, draw(2) ? &loss : NULL);
+                        : microtrain_recall(&x->instance, left, of, asked ? &loss : NULL);
     expect("recall", status, wanted, wanted);
+    int learned = wanted == MICROTRAIN_OK && !pieces && asked;
+    expect("whether there is a loss", is_set(loss), learned, learned);
     if (wanted == MICROTRAIN_OK) {
         forget_input(x);
         x->under_way = (int)pieces;

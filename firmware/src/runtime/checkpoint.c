@@ -149,7 +149,7 @@ static int newest(struct checkpoint *c)
         uint32_t count = places(c, slot);
         for (uint32_t i = 0; i < count; i++) {
             uint32_t offset = record_offset(c, i),
-                     number = read_word(c, slot, offset + offsetof(struct record, number));
+                     number = read_word(c, slot, offset + (uint32_t)offsetof(struct record, number));
             if ((ANY_IS_NEWER(c) || newer(number, c->saves)) && whole(c, slot, offset)) {
                 c->slot = slot;
                 c->offset = offset;
@@ -177,7 +177,8 @@ static void look_at_slots(struct checkpoint *c)
         }
 #ifdef MICROTRAIN_LIBRARY
         if (whose == THIS_MODEL && h.forgotten != ERASED && (c->saves == 0 || newer(h.forgotten, c->saves))) {
-            c->saves = h.forgotten;
+            c->saves = c->forgotten = h.forgotten;
+            c->slot = (slot + 1) % BOARD_SLOTS; /* the other one may hold what is forgotten, and is erased first */
         }
 #endif
     }

@@ -396,8 +396,9 @@ int microtrain_scores(struct microtrain *m, float *scores, uint32_t *label)
     return leave(&call, MICROTRAIN_OK);
 }
 
-/* Whether the storage can be one: a slot has room for its header, and for a look at what is behind. */
-static int check_storage(const struct microtrain_storage *storage)
+/* Whether the storage can be one: a slot has room for its header, and for a look at what is behind. What a call before this
+ * one has written, and could not get onto the chip, is there then: it is built upon. */
+static int take_storage(const struct microtrain_storage *storage)
 {
     if (!storage || !storage->read || !storage->program || !storage->erase || !storage->sync) {
         return MICROTRAIN_ERR_ARGUMENT;
@@ -407,7 +408,10 @@ static int check_storage(const struct microtrain_storage *storage)
         return MICROTRAIN_ERR_SLOT;
     }
     uint32_t header = unit > SLOT_HEADER_BYTES ? unit : (uint32_t)SLOT_HEADER_BYTES;
-    return storage->slot_bytes % unit == 0 && storage->slot_bytes >= 2 * header ? MICROTRAIN_OK : MICROTRAIN_ERR_SLOT;
+    if (storage->slot_bytes % unit != 0 || storage->slot_bytes < 2 * header) {
+        return MICROTRAIN_ERR_SLOT;
+    }
+    return storage->sync(storage->context) == 0 ? MICROTRAIN_OK : MICROTRAIN_ERR_STORAGE;
 }
 
 static struct checkpoint slots_of(struct instance *i, const struct microtrain_storage *storage)
@@ -420,7 +424,7 @@ static struct checkpoint slots_of(struct instance *i, const struct microtrain_st
 int microtrain_save(struct microtrain *m, const struct microtrain_storage *storage)
 {
     struct call call = enter(m, NEEDS_NO_STEP);
-    int status = call.instance ? check_storage(storage) : call.status;
+    int status = call.instance ? take_storage(storage) : call.status;
     if (call.status != MICROTRAIN_OK) {
         return status;
     }
@@ -451,7 +455,7 @@ static int load(struct instance *i, const struct microtrain_storage *storage)
 int microtrain_load(struct microtrain *m, const struct microtrain_storage *storage)
 {
     struct call call = enter(m, NEEDS_NOTHING);
-    int status = call.instance ? check_storage(storage) : call.status;
+    int status = call.instance ? take_storage(storage) : call.status;
     if (call.status != MICROTRAIN_OK) {
         return status;
     }
@@ -461,7 +465,7 @@ int microtrain_load(struct microtrain *m, const struct microtrain_storage *stora
 int microtrain_forget(struct microtrain *m, const struct microtrain_storage *storage)
 {
     struct call call = enter(m, NEEDS_NO_STEP);
-    int status = call.instance ? check_storage(storage) : call.status;
+    int status = call.instance ? take_storage(storage) : call.status;
     if (call.status != MICROTRAIN_OK) {
         return status;
     }

@@ -19,7 +19,7 @@ enum { CLASS_BYTES = sizeof(uint32_t) + sizeof(uint16_t), LABEL_BYTES = sizeof(u
 
 uint32_t replay_bytes(const struct microtrain_model *model, uint32_t records)
 {
-    return CLASS_BYTES * model->info.classes + records * (LABEL_BYTES + model->record_bytes);
+    return (uint32_t)CLASS_BYTES * model->info.classes + records * (LABEL_BYTES + model->record_bytes);
 }
 
 void replay_give(struct session *s, void *memory, uint32_t bytes)

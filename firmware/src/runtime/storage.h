@@ -18,8 +18,8 @@ enum { READ_BYTES = 64 }; /* of a slot that are looked at at once */
 #define PROGRAM_BYTES(c) ((c)->storage->program_bytes)
 #define READ_FAILED(c) (*(c)->failed)
 #define BUSY_ERASING()
-/* Without words that can be cleared, the slot with the newest record goes last. */
-#define FORGET_SLOT(c, turn) (((c)->slot + 1u + (turn)) % BOARD_SLOTS)
+/* Without words that can be cleared, the slot with the newest record goes last, or that which says what is forgotten. */
+#define FORGET_SLOT(c, turn) (((c)->slot + ((c)->offset != 0) + (turn)) % BOARD_SLOTS)
 
 static uint32_t slot_bytes(const struct checkpoint *c, uint32_t slot)
 {
