@@ -101,12 +101,15 @@ def test_a_source_that_is_missing_and_a_global_are_noticed_on_a_core(library: Pa
 
 
 def test_pieces_of_mcunet_are_short_and_helium_pays() -> None:
-    """A control loop waits 100,000 instructions at most; a step takes a third of a Cortex-M33's."""
+    """A control loop waits 100,000 instructions at most. An inference takes less than a third of a
+    Cortex-M33's; a step took a third of it until the Cortex-M33's own became a tenth shorter."""
     rows = {
         row["core"]: row for row in json.loads(page.RECORD.read_text("utf-8")) if row["model"] == "mcunet"
     }
     assert max(rows[core]["slice_instructions"] for core in ("cortex-m4f", "cortex-m7")) <= 100_000
-    assert 3 * rows["cortex-m55"]["step_instructions"] <= rows["cortex-m33"]["step_instructions"]
+    for what, least in (("inference", 3.0), ("step", 2.8)):
+        m33, m55 = (rows[core][f"{what}_instructions"] for core in ("cortex-m33", "cortex-m55"))
+        assert m33 >= least * m55, what
 
 
 # ---------------------------------------------------------------- what is said of each function

@@ -179,7 +179,7 @@ void attention_fwd_s8(const struct attention *p, const int8_t *x, int8_t *y, uin
     for (uint32_t pixel = PACE_OUTER(); pixel < (uint32_t)p->h * p->w; pixel++) {
         from = PACE_INNER();
         for (uint32_t head = from; head < p->heads; head++) {
-            if (PACE_STOP(pixel, head, tokens * (2u * p->size + WORK_OUTPUT) + p->size * WORK_OUTPUT)) {
+            if (PACE_STOP(pixel, head, tokens * (2u * p->size + WORK_OUTPUT) + (uint32_t)p->size * WORK_OUTPUT)) {
                 return;
             }
             for (uint32_t i = 0; mask && head == 0 && i < stride; i++) {

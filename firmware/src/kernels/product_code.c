@@ -6,7 +6,7 @@
 
 uint32_t product_code_bytes(const struct product_code *p)
 {
-    return p->rows * ((p->row + p->part - 1u) / p->part);
+    return p->rows * (((uint32_t)p->row + p->part - 1u) / p->part);
 }
 
 /* Values of the part that begins at `start` of a row. */

@@ -217,7 +217,7 @@ static void enter(const struct run *at, uint32_t rows PACED)
         }
         advance(at, 1 PACE);
     } else {
-        uint32_t row = stage->fed - at->s->stage[0].conv->pad_h;
+        uint32_t row = (uint32_t)stage->fed - at->s->stage[0].conv->pad_h;
         copy_apart(open_window(at, 0), at->x + row * bytes, rows * bytes);
         stage->fed = (uint16_t)(stage->fed + rows);
         advance(at, 0 PACE);
