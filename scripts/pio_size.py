@@ -6,11 +6,13 @@ from SCons.Script import DefaultEnvironment
 
 env = DefaultEnvironment()
 COLD = ("main.c", "application.c", "base/text.c", "board/*", "fleet/*", "runtime/*", "serial/*")
+MODEL = "*/model.c"  # calls, one after the other
 
 
 def for_size(env: Any, node: Any) -> Any:
-    return env.Object(node, CCFLAGS=[*env["CCFLAGS"], "-Os"])
+    """The last -O counts. CCFLAGS are not known yet where pio_model.py adds the model."""
+    return env.Object(node, CCCOM=f"{env['CCCOM']} -Os")
 
 
-for files in COLD:
-    env.AddBuildMiddleware(for_size, f"*/firmware/src/{files}")
+for pattern in (*(f"*/firmware/src/{files}" for files in COLD), MODEL):
+    env.AddBuildMiddleware(for_size, pattern)

@@ -34,7 +34,7 @@ CALLS = {
 }
 FLAGS = (
     "-std=c11",
-    "-O2",
+    "-Os",
     "-g",
     "-ffp-contract=off",
     "-fno-jump-tables",

@@ -12,7 +12,7 @@ static void float_strip(const struct columns *col, const struct channel *ch, uin
 }
 
 /* put_columns() for a full span of neighbouring channels. */
-static void put_neighbours(const struct columns *col, const struct joint *to)
+NEVER_INLINE void put_neighbours(const struct columns *col, const struct joint *to)
 {
     uint32_t pixels = input_pixels(col->p), strip = strip_pixels(col->p), c = col->p->c_in, at = col->at.first;
     const struct channel ch = channel_of(to->ex, to->clamp, c, at);
@@ -38,9 +38,9 @@ static void put_neighbours(const struct columns *col, const struct joint *to)
 
 #ifdef IN_PARTS
 
-/* Columns of at least LONG values, in parts of PART values: several spans one after the other, so that the lines of a
- * part's weights stay in a data cache of 4 KB until the last span has read them. All have six lanes. */
-enum { LONG = 320, PART = 64, SPANS_OF_PARTS = 4 };
+/* Columns of more than MANY values, in parts of PART values: spans of six instead of four lanes, several one after the
+ * other, so that the lines of a part's weights stay in a data cache of 4 KB until the last span has read them. */
+enum { PART = 64, SPANS_OF_PARTS = 4 };
 
 /* The place of a tile is taken by that of a part, by the errors of all pixels in it, and by the spans' sums. */
 static uint32_t bytes_beside_sums(uint32_t pixels)
@@ -52,10 +52,10 @@ static uint32_t bytes_beside_sums(uint32_t pixels)
 static uint32_t spans_in_parts(const struct columns *col, uint32_t left)
 {
     uint32_t pixels = input_pixels(col->p), c = col->p->c_out, sums = 4 * LANES * pixels;
-    if (c < LONG || !is_pointwise(col->p) || pixels > STRIP || col->alike) {
+    if (c <= MANY || !is_pointwise(col->p) || pixels > STRIP || col->alike) {
         return 0;
     }
-    uint32_t bytes = tile_bytes(c, most_lanes(col->p->c_in, c)), taken = bytes_beside_sums(pixels), most = left / LANES;
+    uint32_t bytes = tile_bytes(c, FEW_LANES), taken = bytes_beside_sums(pixels), most = left / LANES;
     uint32_t room = bytes > taken ? (bytes - taken) / sums : 0;
     most = most < SPANS_OF_PARTS ? most : (uint32_t)SPANS_OF_PARTS;
     return room < most ? room : most;
