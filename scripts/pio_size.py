@@ -5,7 +5,7 @@ from typing import Any
 from SCons.Script import DefaultEnvironment
 
 env = DefaultEnvironment()
-COLD = ("main.c", "application.c", "base/text.c", "board/*", "fleet/*", "runtime/*", "serial/*")
+COLD = ("main.c", "application.c", "base/text.c", "runtime/checkpoint.c", "runtime/selftest.c", "serial/*")
 MODEL = "*/model.c"  # calls, one after the other
 
 

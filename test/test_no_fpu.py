@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -59,6 +60,7 @@ int main(void)
 
 def checked(folder: Path, header: str) -> subprocess.CompletedProcess[str]:
     (folder / "chip.h").write_text(header)
+    shutil.copy(FIRMWARE / "src/kernels/choices.h", folder)
     (folder / "main.c").write_text(PROGRAM)
     flags = [
         "-std=c11",
