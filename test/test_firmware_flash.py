@@ -86,9 +86,9 @@ def test_the_sizes_are_of_all_boards_and_kernels() -> None:
     assert flash_total(graph) < flash_bound(graph)
 
 
-@pytest.mark.parametrize(("kb", "fits"), [(106, False), (107, True)])
+@pytest.mark.parametrize(("kb", "fits"), [(107, False), (108, True)])
 def test_a_budget_of_flash_is_held_against_that_estimate(kb: int, fits: bool, tmp_path: Path) -> None:
-    """The firmware takes 109,517 B by the estimate, which was 84,192 B before it was measured."""
+    """The firmware takes 110,481 B by the estimate, which was 84,192 B before it was measured."""
     words = [str(MODEL), "--scheme", "full", "--classes", "10", "--budget-flash", str(kb)]
     result = CliRunner().invoke(main, [*words, "-o", str(tmp_path / "out")])
     assert (result.exit_code == 0) == fits, result.output
