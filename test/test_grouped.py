@@ -127,5 +127,7 @@ class Wide(nn.Module):
 
 
 def test_taps_too_far_apart_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConvertError, match="layer body: a window of 1x257 every 1x1 pixels is too large; 255 pixels"):
+    with pytest.raises(
+        ConvertError, match="layer body: a window of 1x257 every 1x1 pixels is too large; 255 pixels"
+    ):
         load_model(write(Wide().eval(), tmp_path / "model.pt2", "exported"))
