@@ -27,8 +27,8 @@ if shutil.which("arm-none-eabi-gcc") is None:
     pytest.skip("arm-none-eabi-gcc is not installed", allow_module_level=True)
 
 import kernel_arm
+from test_kernels_arm import TILES
 
-SHAPES = ((3, 70, 5), (1, 41, 4), (21, 37, 6), (4, 17, 3), (8, 8, 5), (6, 24, 6), (16, 16, 4))
 SIDES, STRIDES = (3, 4, 5, 7), (1, 2, 3)
 
 
@@ -107,7 +107,7 @@ def ran(twin: Twin) -> set[str]:
 
 def test_what_runs_is_among_what_a_layer_says(all_of_them: Twin) -> None:
     twin, seen = all_of_them, set[str]()
-    for shape in SHAPES:
+    for shape in TILES.values():
         for side in SIDES:
             for stride in STRIDES:
                 p = layer(shape, side, stride)
@@ -124,7 +124,7 @@ def test_what_runs_is_among_what_a_layer_says(all_of_them: Twin) -> None:
 
 
 def test_without_them_the_results_are_the_same(none_of_them: Twin) -> None:
-    for shape in SHAPES[:4]:
+    for shape in list(TILES.values())[:4]:
         for side in SIDES:
             p = layer(shape, side, 1 + side % 2)
             forward(none_of_them, p)

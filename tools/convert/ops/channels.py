@@ -223,9 +223,6 @@ def _call_error(names: Names, node: Node) -> str:
     return f"{ERROR}_s8({y.pixels}, {y.channels}, {taken}, {names.clamp()}, {names.error(node.outputs[0])});"
 
 
-# ---------------------------------------------------------------- from a model file
-
-
 OPS: tuple[Op, ...] = (
     ForwardOp(
         CONCAT,
