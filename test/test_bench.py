@@ -68,8 +68,8 @@ def test_the_cases_are_all_published_schemes_and_the_generic_ones() -> None:
     assert {case.scheme for case in board} == published | set(GENERIC)
     assert len(board) == 27
     assert [case.network for case in cases if not case.on_board] == list(NETWORKS) == list(SCHEMES)
-    assert sum(case.fraction_bits > 0 for case in cases) == 2 * len(BAR)
-    assert {case.scheme: case.budget_kb for case in cases if case.budget_kb} == TIGHT_KB
+    assert sum(case.fraction_bits > 0 and case.budget_kb is None for case in cases) == 2 * len(BAR)
+    assert {(case.scheme, case.fraction_bits): case.budget_kb for case in cases if case.budget_kb} == TIGHT_KB
 
 
 def test_cases_are_chosen_by_a_part_of_their_name_or_a_pattern() -> None:

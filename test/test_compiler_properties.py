@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from microtrain.convert.emit.code import generate
 from microtrain.convert.execute.executor import Executor
 from microtrain.convert.ir import Graph
-from microtrain.convert.memory.plan import Plan, plan
+from microtrain.convert.memory.plan import busiest, Plan, plan
 from microtrain.convert.passes.autodiff import differentiate
 from microtrain.convert.passes.fuse import fuse
 from microtrain.convert.passes.prune import prune
@@ -74,7 +74,7 @@ def test_a_graph_is_whole_after_every_pass(case: Case) -> None:
         lambda g: apply(g, scheme),
         lambda g: differentiate(g, scheme.loss),
         prune,
-        lambda g: recompute(g, lambda _: 2, 1),
+        lambda g: recompute(g, lambda changed: busiest(schedule(changed)), 0),
         fuse,
         schedule,
     ]

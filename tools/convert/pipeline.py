@@ -11,7 +11,7 @@ from .ir import ConvertError, Graph
 from .memory.check_plan import check_plan
 from .memory.fleet import fleet_bytes, room_of
 from .memory.imprint import features_of
-from .memory.plan import GAP, Plan, fits, peak, plan
+from .memory.plan import GAP, Plan, busiest, fits, peak, plan
 from .memory.replay import Request, buffer_bytes, with_record
 from .memory.strips import wide, widen
 from .ops import forward_op, has_head
@@ -127,7 +127,7 @@ def training_graph(quantized: Graph, scheme: Scheme, classes: int, passes: Passe
 
     graph = sparse_graph(quantized, scheme, classes)
     graph = graph.replace(imprint=min(passes.imprint, features_of(graph)), fleet=room_of(graph, passes.fleet))
-    graph = verify(recompute(graph, lambda g: peak(ordered(g), passes.in_place), passes.arena))
+    graph = verify(recompute(graph, lambda g: busiest(ordered(g), passes.in_place), passes.arena))
     return verify(ordered(graph))
 
 

@@ -227,7 +227,16 @@ def bytes_alive(items: Sequence[Buffer]) -> dict[int, int]:
 
 def peak(graph: Graph, in_place: bool = True) -> int:
     """Bytes alive at the busiest step: no plan of this order of steps can be smaller."""
-    return max(bytes_alive(buffers(graph, in_place)).values())
+    return busiest(graph, in_place)[0]
+
+
+def busiest(graph: Graph, in_place: bool = True) -> tuple[int, set[str]]:
+    """Bytes alive at the busiest step, and the tensors that they belong to."""
+    items = buffers(graph, in_place)
+    alive = bytes_alive(items)
+    step = max(alive, key=alive.__getitem__)
+    held = (item for item in items if any(p.birth <= step <= p.death for p in item.pieces))
+    return alive[step], {tensor for item in held for tensor in item.tensors}
 
 
 def fits(graph: Graph, arena: int, in_place: bool = True) -> bool:

@@ -5,45 +5,70 @@ of forward nodes that runs once more, just before the backward pass reaches it, 
 input all that time. Its first run then leaves nothing behind, so that it can be streamed (`fuse.py`).
 
 Weights and biases are those of the first run: no layer is updated before the nodes that make it again.
+
+Segments may overlap: the way to what one serves may lead through blocks that another one serves. Then nothing
+of these blocks is kept for longer than the backward pass works on one of them, and they run more than twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
+from typing import NamedTuple
 
 from microtrain.convert.ir import Graph, Node
 from microtrain.convert.ops import TABLE, forward_op, saves
 from microtrain.convert.ops.table import Learns
 
-Segment = tuple[int, int]  # forward nodes first .. last, the last one exclusive
+Busiest = tuple[int, Collection[str]]  # bytes alive at a step, and the tensors that they belong to
 SPAN_MAX = 4  # blocks in a segment
 
 
-def recompute(graph: Graph, peak: Callable[[Graph], int], target: int) -> Graph:
-    """Make segments again until the arena is at most `target` bytes, or no segment lowers it any more.
+class Segment(NamedTuple):
+    """Forward nodes first .. end, the last one exclusive, that run once more.
 
-    peak  bytes alive at the busiest step of a graph, as the later passes will order it
+    serves  what this node and those behind it leave for the backward pass is made again; the nodes before it
+            run for what comes behind them alone
+    """
 
-    Each time the segment is taken that costs the fewest multiply-accumulates for a byte off the peak. It may
-    swallow segments chosen before.
+    first: int
+    serves: int
+    end: int
+
+
+def recompute(graph: Graph, busiest: Callable[[Graph], Busiest], target: int) -> Graph:
+    """Make segments again until the arena is at most `target` bytes, or no change lowers it any more.
+
+    busiest  the busiest step of a graph, as the later passes will order it
+    """
+    return run_again(graph, choose(graph, busiest, target))
+
+
+def choose(graph: Graph, busiest: Callable[[Graph], Busiest], target: int) -> frozenset[Segment]:
+    """The segments that recompute() makes again.
+
+    Each time the change is made that costs the fewest multiply-accumulates for a byte off the peak. In the
+    end segments that are not needed any more are taken back, the most expensive first.
     """
     chosen: frozenset[Segment] = frozenset()
-    candidates = list(segments(graph))
-    most, work = peak(graph), 0
+    plain, work = list(segments(graph)), 0
+    most, alive = busiest(graph)
     while most > target:
         found = []
-        for option in _extended(chosen, candidates):
+        for option in _changes(graph, chosen, plain, {t.rpartition("again:")[2] for t in alive}):
             changed = run_again(graph, option)
-            lower, more = peak(changed), recomputed_macs(changed) - work
+            lower, more = busiest(changed)[0], recomputed_macs(changed) - work
             if lower < most:
                 found.append((more / (most - lower), lower, sorted(option)))
         if not found:
             break
-        _, most, best = min(found)
-        chosen = frozenset(best)
-        work = recomputed_macs(run_again(graph, chosen))
-    return run_again(graph, chosen)
+        chosen = frozenset(min(found)[2])
+        changed = run_again(graph, chosen)
+        work, (most, alive) = recomputed_macs(changed), busiest(changed)
+    for segment in sorted(chosen, key=lambda s: -recomputed_macs(run_again(graph, frozenset({s})))):
+        if busiest(run_again(graph, chosen - {segment}))[0] <= max(most, target):
+            chosen -= {segment}
+    return chosen
 
 
 def recomputed(graph: Graph) -> tuple[Node, ...]:
@@ -56,27 +81,61 @@ def recomputed_macs(graph: Graph) -> int:
     return sum(TABLE[node.op].macs(graph, node) for node in recomputed(graph))
 
 
-def _extended(chosen: frozenset[Segment], candidates: list[Segment]) -> Iterator[frozenset[Segment]]:
-    """The chosen segments with one more, in place of those that lie inside it."""
-    for first, end in candidates:
-        overlapping = {s for s in chosen if s[0] < end and first < s[1]}
-        if (first, end) not in chosen and all(first <= a and b <= end for a, b in overlapping):
-            yield chosen - overlapping | {(first, end)}
+def _changes(
+    graph: Graph, chosen: frozenset[Segment], plain: list[Segment], alive: set[str]
+) -> Iterator[frozenset[Segment]]:
+    """The chosen segments with a plain one more, or with some that begin earlier.
+
+    alive  what the change is to shorten the life of one at least; other changes do not help
+    """
+    for segment in plain:
+        inside = {t for n in graph.forward_nodes[segment.first : segment.end] for t in n.outputs}
+        if segment not in chosen and inside & alive:
+            yield _with(chosen, segment)
+    starts = _starts(graph)
+    for first in sorted({s.first for s in chosen}):
+        earlier = [start for start in starts if start < first]
+        yield from (_moved(graph, chosen, first, start) for start in earlier[-SPAN_MAX:])
+
+
+def _with(chosen: frozenset[Segment], new: Segment) -> frozenset[Segment]:
+    """The chosen segments and a new one; what it serves is no longer served by others."""
+    parts = {new}
+    for first, serves, end in chosen:
+        for start, stop in ((serves, min(end, new.serves)), (max(serves, new.end), end)):
+            if start < stop:
+                parts.add(Segment(first, start, stop))
+    return frozenset(parts)
+
+
+def _moved(graph: Graph, chosen: frozenset[Segment], first: int, start: int) -> frozenset[Segment]:
+    """The chosen segments; those that began with node `first` begin with `start`, and serve what it reads."""
+    (read,) = _read_later(graph.forward_nodes[first:])
+    maker = next(i for i, node in enumerate(graph.forward_nodes) if read in node.outputs)
+    for segment in sorted(s for s in chosen if s.first == first):
+        serves = maker if segment.serves == first else segment.serves
+        chosen = _with(chosen - {segment}, Segment(start, serves, segment.end))
+    return chosen
 
 
 def segments(graph: Graph) -> Iterator[Segment]:
-    """Runs of forward nodes that read a single tensor from before them.
+    """Runs of forward nodes that read a single tensor from before them, and serve all of them.
 
     They reach over at most SPAN_MAX blocks and end with a node that leaves something behind for the backward
     pass.
     """
-    nodes, kept = graph.forward_nodes, _kept(graph)
-    starts = [i for i in range(1, len(nodes)) if len(_read_later(nodes[i:])) == 1]
+    nodes, kept, starts = graph.forward_nodes, _kept(graph), _starts(graph)
     for number, first in enumerate(starts):
         last = starts[number + SPAN_MAX] if number + SPAN_MAX < len(starts) else len(nodes)
         for end in range(first + 1, last + 1):
             if not _is_head(nodes[end - 1]) and kept.intersection(nodes[end - 1].outputs):
-                yield first, end
+                yield Segment(first, first, end)
+
+
+def _starts(graph: Graph) -> list[int]:
+    """Forward nodes that, with all behind them, read a single tensor from before them."""
+    nodes = graph.forward_nodes
+    return [i for i in range(1, len(nodes)) if len(_read_later(nodes[i:])) == 1]
 
 
 def _is_head(node: Node) -> bool:
@@ -96,34 +155,44 @@ def _kept(graph: Graph) -> set[str]:
 
 def run_again(graph: Graph, chosen: frozenset[Segment]) -> Graph:
     """The graph with segments of forward nodes made again for the backward pass."""
-    parts = {s: graph.forward_nodes[s[0] : s[1]] for s in sorted(chosen)}
-    inputs = set().union(*(_read_later(nodes) for nodes in parts.values()))
+    nodes = graph.forward_nodes
+    inputs = set().union(*(_read_later(nodes[s.first : s.end]) for s in chosen))
     wanted = _kept(graph) - inputs
-    names = {t: f"again:{t}" for nodes in parts.values() for n in nodes for t in n.outputs if t in wanted}
-    copies = [copy for nodes in parts.values() for copy in _copies(nodes, set(names))]
-    backward = (*copies, *(_renamed(node, names) for node in graph.backward_nodes))
+    names = {
+        t: f"again:{t}" for s in chosen for n in nodes[s.serves : s.end] for t in n.outputs if t in wanted
+    }
+    copies = [copy for segment in sorted(chosen) for copy in _copies(nodes, segment, set(names))]
+    backward = (*(copy for copy, _ in copies), *(_renamed(node, names) for node in graph.backward_nodes))
     forward = tuple(
         replace(n, outputs=(n.outputs[0], *(t for t in n.outputs[1:] if t not in names)))
-        for n in graph.forward_nodes
+        for n in nodes
         if not saves(n) or n.outputs[0] not in names
     )
-    made = {t: t.removeprefix("again:") for n in copies for t in n.outputs}
+    made = {copy: t for _, tensors in copies for t, copy in tensors.items()}
     tensors = {**graph.tensors, **{n: replace(graph.tensors[t], name=n) for n, t in made.items()}}
     used = {t for n in (*forward, *backward) for t in (*n.reads, *n.outputs)}
     tensors = {name: tensor for name, tensor in tensors.items() if name in used}
     return graph.replace(tensors=tensors, nodes=(*forward, *backward), forward=len(forward))
 
 
-def _copies(nodes: tuple[Node, ...], wanted: set[str]) -> list[Node]:
-    """The nodes that lead to what is wanted, with results of their own."""
-    names = {t: f"again:{t}" for n in nodes for t in n.outputs}
-    needed, copies = wanted.intersection(names), []
-    for node in reversed(nodes):
+def _copies(
+    nodes: tuple[Node, ...], segment: Segment, wanted: set[str]
+) -> Iterator[tuple[Node, dict[str, str]]]:
+    """The segment's nodes that lead to what it serves, each with the new names of what it makes."""
+    path, served = nodes[segment.first : segment.serves], nodes[segment.serves : segment.end]
+    name = served[0].outputs[0]
+    names = {t: f"again:{name}:{t}" for n in path for t in n.outputs}
+    names |= {t: f"again:{t}" for n in served for t in n.outputs}
+    needed = {t for n in served for t in n.outputs if t in wanted}
+    copies = []
+    for node in reversed((*path, *served)):
         if needed.intersection(node.outputs):
+            kept = wanted if node in served else set()
+            outputs = (node.outputs[0], *(t for t in node.outputs[1:] if t in kept))
             needed.update(node.reads)
-            outputs = (node.outputs[0], *(t for t in node.outputs[1:] if t in wanted))
-            copies.append(_renamed(replace(node, outputs=outputs, again=nodes[0].name), names))
-    return copies[::-1]
+            copy = _renamed(replace(node, outputs=outputs, again=name), names)
+            copies.append((copy, {t: names[t] for t in outputs}))
+    yield from reversed(copies)
 
 
 def _renamed(node: Node, names: dict[str, str]) -> Node:
