@@ -80,7 +80,6 @@ class Model:
 
     def __init__(self, folder: Path, library: Path) -> None:
         self.lib = ctypes.CDLL(str(library.resolve()))
-        self.lib.model_row.restype = ctypes.c_void_p
         self.lib.model_logits.restype = ctypes.POINTER(ctypes.c_float)
         self.lib.model_backward.restype = ctypes.c_float
         self.lib.model_backward.argtypes = [ctypes.c_uint32, ctypes.POINTER(Sgd)]
@@ -109,9 +108,8 @@ class Model:
         self._take(image)
 
     def _take(self, rows: np.ndarray) -> None:
-        for row in np.ascontiguousarray(rows, np.int8):
-            ctypes.memmove(self.lib.model_row(), row.ctypes.data, row.size)
-            self.lib.model_take_row()
+        rows = np.ascontiguousarray(rows, np.int8)
+        self.lib.host_take(ctypes.c_void_p(rows.ctypes.data), len(rows), rows[0].size if len(rows) else 0)
 
     def slide(self, rows: np.ndarray) -> None:
         """Behind an inference, of a model with windows that overlap: move on, and let in the new rows."""

@@ -39,6 +39,13 @@
 #endif
 #endif
 
+/* A host with AVX2 whose outputs are rounded in float32. */
+#if defined(__AVX2__) && !KERNELS_NO_FPU && !MICROTRAIN_FIXED
+#define KERNELS_AVX2 1
+#else
+#define KERNELS_AVX2 0
+#endif
+
 #if MICROTRAIN_FIXED && KERNELS_MVE
 #error "Kernels for Helium requantize in float32: convert without --requantize fixed."
 #endif

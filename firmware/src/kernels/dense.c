@@ -6,6 +6,10 @@
 #include "dense_avx2.h"
 #endif
 
+#if KERNELS_AVX2
+#include "requantize_avx2.h"
+#endif
+
 #if KERNELS_MVE
 #include "dense_mve.h"
 #else
@@ -42,7 +46,11 @@ void pack_lane(int16_t *tile, uint32_t lanes, uint32_t lane, const int8_t *row, 
     } else if (n & 1u) {
         tile[panel_place(n, lanes, lane, n)] = 0; /* makes up the last pair */
     }
-    for (uint32_t k = 0; k < n; k++) {
+    uint32_t k = 0;
+#if defined(__AVX2__)
+    k = pack_sixteens(tile + 2 * lane, lanes, row, n, zero);
+#endif
+    for (; k < n; k++) {
         tile[panel_place(n, lanes, lane, k)] = (int16_t)(row[k] - zero);
     }
 }
@@ -240,6 +248,11 @@ void dot_rows_add(const int16_t *tile, uint32_t lanes, const int8_t *rows, uint3
 void requantize_lanes(const int32_t *sums, uint32_t lanes, const int32_t *m, uint32_t count, int32_t zero, int8_t *y,
                       uint32_t c)
 {
+#if KERNELS_AVX2
+    for (; count >= 8; count -= 8, m += 8, sums += 8 * lanes, y += 8) {
+        requantize_eight_channels(sums, lanes, m, zero, y, c);
+    }
+#endif
     for (uint32_t i = 0; i < count; i++, y++) {
         for (uint32_t lane = 0; lane < lanes; lane++) {
             y[lane * c] = (int8_t)saturate8(requantize_wide(*sums++, m[i], zero));

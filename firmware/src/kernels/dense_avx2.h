@@ -20,10 +20,25 @@ ALWAYS_INLINE __m256i words_of(uint32_t lanes)
     return _mm256_setr_epi32(-1, -1, -1, -1, rest, rest, 0, 0);
 }
 
+/* acc + a . b, pair by pair. */
+ALWAYS_INLINE __m256i add_pairs(__m256i acc, __m256i a, __m256i b)
+{
+#if defined(__AVX512VNNI__) && defined(__AVX512VL__)
+    return _mm256_dpwssd_epi32(acc, a, b);
+#else
+    return _mm256_add_epi32(acc, _mm256_madd_epi16(a, b));
+#endif
+}
+
 /* Pairs of a row in place k / 2, a zero behind an odd one. */
 ALWAYS_INLINE void widen_row(const int8_t *row, uint32_t n, int16_t *wide)
 {
-    for (uint32_t k = 0; k < n; k++) {
+    uint32_t k = 0;
+    for (; k + 8 <= n; k += 8) {
+        __m128i bytes = _mm_loadl_epi64((const __m128i *)(const void *)(row + k));
+        _mm_storeu_si128((__m128i *)(void *)(wide + k), _mm_cvtepi8_epi16(bytes));
+    }
+    for (; k < n; k++) {
         wide[k] = row[k];
     }
     wide[n] = 0;
@@ -43,7 +58,7 @@ ALWAYS_INLINE void dot_block(const int16_t *tile, uint32_t lanes, const int8_t *
         __m256i pairs = _mm256_maskload_epi32((const int *)(const void *)(tile + k * lanes), words);
         for (uint32_t i = 0; i < count; i++) {
             __m256i pair = _mm256_set1_epi32((int)load_u32(&wide[i][k]));
-            acc[i] = _mm256_add_epi32(acc[i], _mm256_madd_epi16(pairs, pair));
+            acc[i] = add_pairs(acc[i], pairs, pair);
         }
     }
     for (uint32_t i = 0; i < count; i++) {
@@ -65,6 +80,22 @@ ALWAYS_INLINE void dot_avx2(const int16_t *tile, uint32_t lanes, const int8_t *r
             dot_block(tile, lanes, rows + row * n + k, n, part, sums + row * lanes, 1);
         }
     }
+}
+
+/* Whole sixteens of a row of n values, less zero, as pairs that lie `lanes` pairs apart; returns how many values. */
+ALWAYS_INLINE uint32_t pack_sixteens(int16_t *tile, uint32_t lanes, const int8_t *row, uint32_t n, int32_t zero)
+{
+    __m256i minus = _mm256_set1_epi16((int16_t)zero);
+    uint32_t k = 0;
+    for (; k + 16 <= n; k += 16) {
+        __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)(row + k));
+        uint32_t pairs[8];
+        _mm256_storeu_si256((__m256i *)(void *)pairs, _mm256_sub_epi16(_mm256_cvtepi8_epi16(bytes), minus));
+        for (uint32_t i = 0; i < 8; i++, tile += 2 * lanes) {
+            store_u32(tile, pairs[i]);
+        }
+    }
+    return k;
 }
 
 /* LANES neighbouring bytes times r, as int16. */

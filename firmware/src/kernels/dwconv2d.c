@@ -337,6 +337,10 @@ static void put_windows(const struct front *front, const struct group *group, co
 
 #endif
 
+#if KERNELS_AVX2
+#include "dwconv2d_avx2.h"
+#endif
+
 /* The group's outputs in a tile, from its planes. */
 static void put_group(struct front *front, const struct group *group, const int32_t *b)
 {
@@ -439,6 +443,12 @@ void dwconv2d_fwd_s8(const struct conv2d *p, const int8_t *x, const struct split
                 return;
             }
             to_group(p, w, i, plain && i > from, &group);
+#if KERNELS_AVX2
+            if (is_paired(&v, &group)) {
+                put_paired(&front, &group, b);
+                continue;
+            }
+#endif
             fill_group(&v, &tile, &group, &at);
             put_group(&front, &group, b);
         }
