@@ -91,13 +91,15 @@ static uint32_t planes_of(uint32_t channels)
 
 uint32_t dwconv2d_fwd_scratch(const struct conv2d *p)
 {
-    struct view v = view_of_input(p, NULL, p->c_in);
+    struct view v;
+    view_of_input(p, NULL, p->c_in, &v);
     return tile_sums_bytes(&v) + taps_bytes(&v) + planes_bytes(&v, planes_of(p->c_in));
 }
 
 uint32_t dwconv2d_fwd_in_place(const struct conv2d *p)
 {
-    struct view v = view_of_input(p, NULL, p->c_in);
+    struct view v;
+    view_of_input(p, NULL, p->c_in, &v);
     struct tile tile;
     first_tile(&v, &tile);
     return tile.h == v.h && tile.w == v.w;
@@ -105,7 +107,8 @@ uint32_t dwconv2d_fwd_in_place(const struct conv2d *p)
 
 uint32_t dwconv2d_fwd_ways(const struct conv2d *p)
 {
-    struct view v = view_of_input(p, NULL, p->c_in);
+    struct view v;
+    view_of_input(p, NULL, p->c_in, &v);
     return ways_of(&v);
 }
 
@@ -397,7 +400,8 @@ void dwconv2d_fwd_s8(const struct conv2d *p, const int8_t *x, const struct split
                      int8_t *y, uint8_t *mask, void *scratch PACED)
 {
 #if KERNELS_MVE
-    struct view v = view_of_input(p, x, p->c_in);
+    struct view v;
+    view_of_input(p, x, p->c_in, &v);
     uint32_t bytes = tile_sums_bytes(&v) + taps_bytes(&v) + planes_bytes(&v, planes_of(p->c_in));
     if (is_plain(p, w) && is_small(&v, (int32_t)(bytes - 16 * round_up4(v.w)))) {
         put_groups(p, &v, w, b, y, mask, scratch, bytes PACE);
@@ -411,7 +415,8 @@ void dwconv2d_fwd_s8(const struct conv2d *p, const int8_t *x, const struct split
     }
 #else
     uint32_t begin = PACE_OUTER(), from = PACE_INNER(), number = 0;
-    struct view v = view_of_input(p, x, p->c_in);
+    struct view v;
+    view_of_input(p, x, p->c_in, &v);
 #endif
     struct buffers at = buffers_of(&v, tile_sums_bytes(&v), scratch);
 #if KERNELS_MVE
@@ -475,20 +480,23 @@ static uint32_t group_sums_bytes(const struct view *v, uint32_t channels)
 
 uint32_t dwconv2d_bwd_x_scratch(const struct conv2d *p)
 {
-    struct view v = view_of_errors(p, NULL);
+    struct view v;
+    view_of_errors(p, NULL, &v);
     uint32_t planes = planes_bytes(&v, planes_of(p->c_in));
     return group_sums_bytes(&v, p->c_in) + taps_bytes(&v) + planes;
 }
 
 uint32_t dwconv2d_bwd_x_in_place(const struct conv2d *p)
 {
-    struct view v = view_of_errors(p, NULL);
+    struct view v;
+    view_of_errors(p, NULL, &v);
     return is_kept(&v) != 0;
 }
 
 uint32_t dwconv2d_bwd_x_ways(const struct conv2d *p)
 {
-    struct view v = view_of_errors(p, NULL);
+    struct view v;
+    view_of_errors(p, NULL, &v);
     return ways_of(&v);
 }
 
@@ -630,13 +638,15 @@ void dwconv2d_bwd_x_s8(const struct conv2d *p, const struct error_s8 *ey, const 
                        const struct clamp *clamp, const struct error_s8 *ex, void *scratch PACED)
 {
 #if KERNELS_MVE
-    const struct view small = view_of_errors(p, ey->q);
+    struct view small;
+    view_of_errors(p, ey->q, &small);
     if (is_plain(p, w) && is_small(&small, (int32_t)(taps_bytes(&small) + planes_bytes(&small, PLANES)))) {
         put_groups_of_errors(p, &small, ey, w, clamp, ex, scratch PACE);
         return;
     }
 #endif
-    struct errors e = {.p = p, .ey = ey, .ex = ex, .clamp = clamp, .v = view_of_errors(p, ey->q)};
+    struct errors e = {.p = p, .ey = ey, .ex = ex, .clamp = clamp};
+    view_of_errors(p, ey->q, &e.v);
     e.at = buffers_of(&e.v, group_sums_bytes(&e.v, p->c_in), scratch);
 #if KERNELS_MVE
     struct stand stand;
@@ -677,7 +687,8 @@ void dwconv2d_bwd_x_s8(const struct conv2d *p, const struct error_s8 *ey, const 
 
 uint32_t dwconv2d_bwd_w_scratch(const struct conv2d *p, uint16_t c_trained)
 {
-    struct view v = view_of_input(p, NULL, p->c_in);
+    struct view v;
+    view_of_input(p, NULL, p->c_in, &v);
     uint32_t sums = 4u * p->kh * p->kw, errors = v.tile_w * (uint32_t)sizeof(int16_t);
     return c_trained ? sums + errors + planes_bytes(&v, 1) : 0;
 }
@@ -755,7 +766,8 @@ void dwconv2d_bwd_w_s8(const struct conv2d *p, const struct error_s8 *ey, const 
     int32_t *sums = scratch;
     uint32_t key = random_key(sgd->seed, sgd->step, w->id), taps = (uint32_t)p->kh * p->kw;
     int16_t *errors = (int16_t *)(void *)(sums + taps);
-    struct view v = view_of_input(p, x->x, x->c_x);
+    struct view v;
+    view_of_input(p, x->x, x->c_x, &v);
     for (uint32_t i = PACE_OUTER(); i < c_trained; i++) {
         if (PACE_STOP(i, 0, v.h * v.w * (taps + WORK_OUTPUT))) {
             return;

@@ -81,8 +81,8 @@ struct tile {
 };
 
 /* How windows of p see its input; of how its input sees the errors. */
-struct view view_of_input(const struct conv2d *p, const int8_t *x, uint32_t c);
-struct view view_of_errors(const struct conv2d *p, const int8_t *ey);
+void view_of_input(const struct conv2d *p, const int8_t *x, uint32_t c, struct view *v);
+void view_of_errors(const struct conv2d *p, const int8_t *ey, struct view *v);
 
 /* Which functions of run_windows() could sum it, or a strip of its rows: bit 0 for way 1. */
 uint32_t ways_of(const struct view *v);
