@@ -373,21 +373,38 @@
     .endr
     .endm
 
-/* void name(const struct windows_of_four *at) */
+/* void name(const struct windows_of_four *at)
+ *
+ * Row after row of windows: r10 that are left, r11 what the first tap sees, negative above the image. Of r12 rows of taps r0
+ * meet rows of the image. */
     .macro  windows_of_four name, taps
     begin   \name
-    push    {r4-r9, lr}
+    push    {r4-r11, lr}
     vpush   {d8-d15}
-    ldm     r0, {r1-r7}             /* x, its step, taps, their step, rows, fours, sums */
+    sub     sp, sp, #12
+    ldm     r0!, {r1-r7}            /* x, its step, taps, their step, rows, fours, sums */
+    ldm     r0, {r10-r12}
+.Lrow_\name:
+    bic     r8, r11, r11, asr #31
+    sub     r9, r8, r11
+    sub     r0, r12, r9
+    sub     lr, r5, r8
+    cmp     r0, lr
+    it      gt
+    movgt   r0, lr
+    bic     r0, r0, r0, asr #31
+    mla     r8, r8, r2, r1
+    mla     r9, r9, r4, r3
+    mov     lr, r6
 .Lfour_\name:
-    mov     r8, r1
-    mov     r9, r3
+    strd    r8, r9, [sp]
+    str     lr, [sp, #8]
     vmov.i32 q0, #0
     vmov.i32 q1, #0
     vmov.i32 q2, #0
     vmov.i32 q3, #0
-    dls     lr, r5
-.Lrow_\name:
+    wls     lr, r0, .Lsummed_\name
+.Ltaps_\name:
     products 0, 3
     .if     \taps > 3
     products 3, 2
@@ -397,7 +414,8 @@
     .endif
     add     r8, r8, r2
     add     r9, r9, r4
-    le      lr, .Lrow_\name
+    le      lr, .Ltaps_\name
+.Lsummed_\name:
     vcvt.s32.f32 q0, q0
     vcvt.s32.f32 q1, q1
     vstrw.32 q0, [r7], #16
@@ -405,18 +423,96 @@
     vstrw.32 q1, [r7], #16
     vcvt.s32.f32 q3, q3
     vstrw.32 q2, [r7], #16
-    add     r1, r1, #64
     vstrw.32 q3, [r7], #16
-    subs    r6, r6, #1
+    ldr     lr, [sp, #8]
+    subs    lr, lr, #1
+    ittt    ne
+    ldrdne  r8, r9, [sp]
+    addne   r8, r8, #64
     bne     .Lfour_\name
+    adds    r11, r11, #1
+    subs    r10, r10, #1
+    bne     .Lrow_\name
+    add     sp, sp, #12
     vpop    {d8-d15}
-    pop     {r4-r9, pc}
+    pop     {r4-r11, pc}
     end     \name
     .endm
 
     windows_of_four windows_of_four_3, 3
     windows_of_four windows_of_four_5, 5
     windows_of_four windows_of_four_7, 7
+
+/* void spread_pixels(const struct spread *to, const int8_t *from) */
+    begin   spread_pixels
+    push    {r4-r9, lr}
+    ldm     r0, {r2-r9}             /* c, columns, rows, bytes of a row, place, its step, bytes of a row of places, zero */
+.Lspread_row:
+    mov     r0, r1
+    mov     r12, r6
+    add     r1, r1, r5
+    add     r6, r6, r8
+    cmp     r7, #16
+    dls     lr, r3
+    bne     .Lspaced
+.Lspread:
+    vldrb.s32 q0, [r0]
+    add     r0, r0, r2
+    vsub.i32 q0, q0, r9
+    vcvt.f32.s32 q0, q0
+    vstrw.32 q0, [r12], #16
+    le      lr, .Lspread
+.Lspread_next:
+    subs    r4, r4, #1
+    bne     .Lspread_row
+    pop     {r4-r9, pc}
+.Lspaced:
+    vldrb.s32 q0, [r0]
+    add     r0, r0, r2
+    vsub.i32 q0, q0, r9
+    vcvt.f32.s32 q0, q0
+    vstrw.32 q0, [r12]
+    add     r12, r12, r7
+    le      lr, .Lspaced
+    b       .Lspread_next
+    end     spread_pixels
+
+/* void spread_taps(const int8_t *w, uint32_t n, int flip, float *to)
+ *
+ * Two taps at a time, of flipped ones from the last on; n is odd. */
+    begin   spread_taps
+    push    {r4, lr}
+    movs    r4, #0
+    vidup.u32 q1, r4, #1
+    vmul.i32 q1, q1, r1
+    movs    r4, #1
+    vadd.i32 q2, q1, r4
+    lsrs    lr, r1, #1
+    cbz     r2, .Ltaps_forth
+    add     r0, r0, r1
+    subs    r0, r0, #2
+    vmov    q0, q1
+    vmov    q1, q2
+    vmov    q2, q0
+    rsbs    r4, r4, #0
+.Ltaps_forth:
+    lsls    r4, r4, #1
+    wls     lr, lr, .Ltap_last
+.Ltap_two:
+    vldrb.s32 q0, [r0, q1]
+    vldrb.s32 q3, [r0, q2]
+    add     r0, r0, r4
+    vcvt.f32.s32 q0, q0
+    vcvt.f32.s32 q3, q3
+    vstrw.32 q0, [r3], #16
+    vstrw.32 q3, [r3], #16
+    le      lr, .Ltap_two
+.Ltap_last:
+    vldrb.s32 q0, [r0, q1]
+    vcvt.f32.s32 q0, q0
+    vstrw.32 q0, [r3]
+    pop     {r4, pc}
+    end     spread_taps
 
 /* q0 = outputs of the next four channels before they are saturated. q1: biases, q2: multipliers, r4: zero point. */
     .macro  round_channels
