@@ -21,43 +21,57 @@
     vqadd.s16 \one, \one, \zero
     .endm
 
-/* Sums of a pixel at r1 as q. */
-    .macro  stay q, whole
-    .if     \whole
-    vldrb.u8 \q, [r1]
-    .else
+/* Sums of a pixel at r1 as q. step: bytes to the next one, 0: r2. What is loaded behind the values is 0 in the rows; with
+ * `part` it is not loaded. r9: biases. */
+    .macro  stay q, step, part
+    .if     \part
     vpst
-    vldrbt.u8 \q, [r1]
     .endif
-    vmladav.s8 r4, \q, q0
-    vmladav.s8 r6, \q, q1
-    vmladav.s8 r8, \q, q2
-    vmladav.s8 r10, \q, q3
+    .if     \part && \step
+    vldrbt.u8 \q, [r1], #\step
+    .elseif \step
+    vldrb.u8 \q, [r1], #\step
+    .else
+    vldrbt.u8 \q, [r1]
     add     r1, r1, r2
+    .endif
+    ldm     r9, {r4, r6, r8, r10}
+    vmladava.s8 r4, \q, q0
+    vmladava.s8 r6, \q, q1
+    vmladava.s8 r8, \q, q2
+    vmladava.s8 r10, \q, q3
     vmov    \q[2], \q[0], r4, r8
     vmov    \q[3], \q[1], r6, r10
-    vadd.i32 \q, \q, q5
     .endm
 
-    .macro  staying whole
-.Lstay_pair_\whole:
-    stay    q4, \whole
-    stay    q7, \whole
+/* Behind a first pixel that is followed by the second, nothing else is loaded. */
+    .macro  staying step, first, second
+.Lstay_pair_\step:
+    stay    q4, \step, \first
+    stay    q7, \step, \second
     round_two q4, q7, q6, r7
     vqmovnb.s16 q4, q4
-    vstrb.32 q4, [r3]
+    vstrb.16 q4, [r3, q5]
     add     r3, r3, r5
-    vshr.u32 q4, q4, #16
-    vstrb.32 q4, [r3]
-    add     r3, r3, r5
-    le      lr, .Lstay_pair_\whole
+    le      lr, .Lstay_pair_\step
     .endm
 
-/* void rows_stay(const struct pixels_mve *at): k <= 16, from_step 0, an even number of pixels. */
+/* Frame of rows that stay. */
+    .equ    STAY_M, 0
+    .equ    STAY_FOURS, 4
+    .equ    STAY_FROM, 8
+    .equ    STAY_Y, 12
+    .equ    STAY_X, 16
+    .equ    STAY_PAIRS, 20
+    .equ    STAY_W, 24
+    .equ    STAY_STEP, 28   /* of pixels that follow one another: 8 or 16, else 0 */
+    .equ    STAY_FRAME, 32
+
+/* void rows_stay(const struct pixels_mve *at): k <= 16, from_step 0, y_step < 65532, an even number of pixels. */
     begin   rows_stay
     push    {r4-r11, lr}
     vpush   {d8-d15}
-    sub     sp, sp, #24
+    sub     sp, sp, #STAY_FRAME
     ldr     r9, [r0, #12]           /* w */
     ldr     r12, [r0, #16]          /* k */
     ldrd    r4, r6, [r0, #28]       /* m, n */
@@ -67,42 +81,62 @@
     ldm     r0, {r1, r2, r11}       /* x, x_step, pixels */
     lsr     r6, r6, #2
     lsr     r11, r11, #1
-    strd    r4, r6, [sp]
-    strd    r8, r3, [sp, #8]
-    strd    r1, r11, [sp, #16]
+    strd    r4, r6, [sp, #STAY_M]
+    strd    r8, r3, [sp, #STAY_FROM]
+    strd    r1, r11, [sp, #STAY_X]
+    sub     r4, r12, #8
+    bics    r4, r4, #8              /* k is 8 or 16 */
+    it      eq
+    cmpeq   r2, r12
+    ite     eq
+    moveq   r4, r12
+    movne   r4, #0
+    strd    r9, r4, [sp, #STAY_W]
+    movs    r4, #0
+    vidup.u16 q5, r4, #1            /* places: four of either pixel, in turn */
+    vmov.i16 q6, #1
+    vshr.u16 q4, q5, #1
+    vand    q5, q5, q6
+    vmla.s16 q4, q5, r5
+    vmov    q5, q4
+    lsls    r5, r5, #1
     vctp.8  r12
 .Lstay_group:
-    ldrd    r4, r6, [sp]
-    ldrd    r8, r3, [sp, #8]
-    ldrd    r1, r11, [sp, #16]
-    add     r10, r9, r12
+    ldrd    r4, r6, [sp, #STAY_M]
+    ldrd    r9, r3, [sp, #STAY_FROM]
+    ldrd    r8, r0, [sp, #STAY_W]
+    ldrd    r1, lr, [sp, #STAY_X]
+    add     r10, r8, r12
     vpstt
-    vldrbt.u8 q0, [r9]
+    vldrbt.u8 q0, [r8]
     vldrbt.u8 q1, [r10]
-    add     r9, r10, r12
-    add     r10, r9, r12
+    add     r8, r10, r12
+    add     r10, r8, r12
     vpstt
-    vldrbt.u8 q2, [r9]
+    vldrbt.u8 q2, [r8]
     vldrbt.u8 q3, [r10]
     vldrw.u32 q6, [r4], #16
-    vldrw.u32 q5, [r8], #16
-    add     r9, r10, r12
-    strd    r4, r6, [sp]
-    add     r4, r3, #4
-    strd    r8, r4, [sp, #8]
-    dls     lr, r11
-    cmp     r12, #16
-    bne     .Lstay_pair_0
-    staying 1
+    add     r8, r10, r12
+    add     r10, r3, #4
+    add     r11, r9, #16
+    str     r4, [sp, #STAY_M]
+    str     r8, [sp, #STAY_W]
+    strd    r11, r10, [sp, #STAY_FROM]
+    cmp     r0, #8
+    beq     .Lstay_pair_8
+    bhi     .Lstay_pair_16
+    staying 0, 1, 1
 .Lstay_next:
-    ldr     r6, [sp, #4]
+    ldr     r6, [sp, #STAY_FOURS]
     subs    r6, r6, #1
-    str     r6, [sp, #4]
+    str     r6, [sp, #STAY_FOURS]
     bne     .Lstay_group
-    add     sp, sp, #24
+    add     sp, sp, #STAY_FRAME
     vpop    {d8-d15}
     pop     {r4-r11, pc}
-    staying 0
+    staying 8, 0, 1
+    b       .Lstay_next
+    staying 16, 0, 0
     b       .Lstay_next
     end     rows_stay
 
