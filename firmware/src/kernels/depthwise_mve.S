@@ -91,15 +91,15 @@
     seldom  \to, q4, \height\()_\whole\()_group
     .endm
 
-/* void name(const struct upright *at, int8_t *to, const int8_t *from): all columns, eight at a time; the last eight overlap
+/* void name(const struct upright *at, const int8_t *from): all columns, eight at a time; the last eight overlap
  * those before them. Registers beside those of pair: r0 and r9 to, r10 from, r11 columns that are left. */
     .macro  stand name, height, to
     begin   \name
     push    {r4-r11, lr}
     vpush   {d8-d15}
     sub     sp, sp, #12
-    mov     r9, r1
-    mov     r10, r2
+    mov     r10, r1
+    ldr     r9, [r0, #32]
     ldm     r0, {r2, r3, r4, r5, r6, r7, r8, r12}   /* bytes of a row, c, lanes, first, groups, rows, group, zero */
     lsr     r11, r4, #3             /* eights of columns, then those that are left */
     and     r12, r4, #7
@@ -161,16 +161,17 @@
     stand   stand_4, 4, q1
     stand   stand_8, 8, q3
 
-/* int32_t stand_taps(const int8_t *places, uint32_t vectors, const int8_t *w, int8_t *taps, uint32_t last)
+/* int32_t stand_taps(const struct unpack *to, const int8_t *w)
  *
- * taps = w[place], or 0 where that is negative, then the same one byte further up. last: 0, or of flipped weights the last
- * one's place. Returns the sum of the weights. */
+ * taps = w[place], or 0 where that is negative, then the same one byte further up. Of flipped weights places count from the
+ * last one on. */
     begin   stand_taps
     push    {r4-r8, lr}
-    ldr     r4, [sp, #24]
-    mov     r8, #1
+    mov     r2, r1
+    ldm     r0, {r0, r1, r3, r4}
     cmp     r4, #0
-    it      ne
+    ite     eq
+    moveq   r8, #1
     movne   r8, #255
     vdup.8  q2, r8
     movs    r5, #0
@@ -192,20 +193,17 @@
     pop     {r4-r8, pc}
     end     stand_taps
 
-/* void columns_3x3(const int8_t *columns, const int8_t *taps, uint32_t fours, int32_t bias, int32_t *sums,
- *                  uint32_t rows, uint32_t group)
+/* void columns_3x3(const struct sight *at, int32_t bias, int32_t *sums)
  *
  * All rows of windows, two at a time: columns are four bytes, so that a vector holds a window, and the one below. */
     begin   columns_3x3
     push    {r4-r11, lr}
     vpush   {d8-d13}
-    ldrd    r9, r11, [sp, #84]
-    ldr     r12, [sp, #92]
-    vldrb.u8 q4, [r1]
-    vldrb.u8 q5, [r1, #16]
-    mov     r5, r0
-    mov     r7, r2
-    mov     r8, r3
+    mov     r8, r1
+    mov     r9, r2
+    ldm     r0, {r5, r6, r7, r11, r12}      /* columns, taps, fours, rows, group */
+    vldrb.u8 q4, [r6]
+    vldrb.u8 q5, [r6, #16]
 .Ltwo_rows:
     mov     r1, r5
     mov     r10, r9
@@ -246,11 +244,10 @@
 /* The same of windows that lie two columns apart, row by row. */
     begin   columns_3x3_stride2
     push    {r4-r11, lr}
-    ldrd    r9, r11, [sp, #36]
-    ldr     r12, [sp, #44]
-    vldrb.u8 q3, [r1]
-    mov     r5, r0
-    mov     r7, r2
+    mov     r3, r1
+    mov     r9, r2
+    ldm     r0, {r5, r6, r7, r11, r12}
+    vldrb.u8 q3, [r6]
 .Lrow2:
     mov     r1, r5
     add     r5, r5, r12
@@ -296,28 +293,27 @@
     .endr
     .endm
 
-/* void name(const int8_t *columns, const int8_t *taps, uint32_t fours, int32_t bias, int32_t *sums, uint32_t rows,
- *           uint32_t group, uint32_t step, uint32_t skip)
+/* void name(const struct sight *at, int32_t bias, int32_t *sums)
  *
- * A row of windows of each group, windows `step` bytes apart, whose columns are eight bytes; skip: bytes from the end of a
- * row of sums to the next. */
+ * A row of windows of each group, windows `step` bytes apart, whose columns are eight bytes. */
     .macro  columns name, count
     begin   \name
     push    {r4-r11, lr}
     vpush   {d8-d15}
-    ldrd    r4, r11, [sp, #100]
-    ldrd    r12, r6, [sp, #108]
-    ldr     r10, [sp, #116]
-    vldrb.u8 q4, [r1]
-    vldrb.u8 q5, [r1, #16]
-    vldrb.u8 q6, [r1, #32]
+    mov     r3, r1
+    mov     r4, r2
+    ldrd    r6, r10, [r0, #20]
+    ldm     r0, {r7, r8, r9, r11, r12}      /* columns, taps, fours, rows, group */
+    vldrb.u8 q4, [r8]
+    vldrb.u8 q5, [r8, #16]
+    vldrb.u8 q6, [r8, #32]
     .if     \count > 3
-    vldrb.u8 q7, [r1, #48]
+    vldrb.u8 q7, [r8, #48]
     .endif
-    mov     r8, r0
-    add     r9, r0, r6
-    lsl     r6, r6, #1
-    lsl     r7, r2, #1
+    mov     r8, r7
+    lsl     r7, r9, #1
+    add     r9, r8, r6
+    lsls    r6, r6, #1
 .Lrow_\name:
     mov     r1, r8
     mov     r5, r9
@@ -615,12 +611,14 @@
     vqadd.s32 q0, q0, r5
     .endm
 
-/* void put_run(const int32_t *sums, uint32_t n, int8_t *y, uint32_t c, uint32_t m, int32_t zero)
+/* void put_run(const int32_t *sums, int8_t *y, const struct channel_run *run)
  *
  * Eight at a time, which are saturated together: two vectors of four are the lower and the upper halves of one. */
     begin   put_run
     push    {r4-r7, lr}
-    ldrd    r4, r5, [sp, #20]
+    mov     r6, r1
+    ldm     r2, {r1, r3, r4, r5}
+    mov     r2, r6
     lsrs    r6, r1, #3
     beq     .Lfew
     adr     r7, .Lfirst_and_second

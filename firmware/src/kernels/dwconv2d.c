@@ -117,9 +117,9 @@ static void put_tile(const struct conv2d *p, const struct tile *tile, const int3
 {
     uint32_t c = p->c_out;
 #if KERNELS_MVE
-    uint32_t m = bits_of_float(multiplier_of(p->m[ch]));
+    const struct channel_run run = {tile->runs.length, c, bits_of_float(multiplier_of(p->m[ch])), p->y_zero};
     for (uint32_t i = 0; i < tile->runs.count; i++, sums += tile->row, y += p->w_out * c) {
-        put_run(sums, tile->runs.length, y, c, m, p->y_zero);
+        put_run(sums, y, &run);
     }
 #elif KERNELS_DSP && !MICROTRAIN_FIXED
     requantize_channel(sums, &tile->runs, p->y_zero, y, c, multiplier_f32(p->m[ch]));
@@ -291,24 +291,24 @@ static void begin_front(struct front *front, const struct conv2d *p, int8_t *y, 
 #if KERNELS_MVE
 
 /* The same from columns, without a mask. */
-static void put_upright(const struct front *front, const struct group *group, const int32_t *b)
+NEVER_INLINE void put_upright(const struct front *front, const struct group *group, const int32_t *b)
 {
     const struct conv2d *p = front->p;
     const struct tile *tile = front->tile;
-    const struct runs runs = tile->runs;
     const struct stand *stand = front->at->stand;
-    int32_t *sums = front->at->sums, zero = p->y_zero;
-    uint32_t c = p->c_out, row = tile->row, y_row = p->w_out * c;
+    int32_t *sums = front->at->sums;
+    struct channel_run run = {tile->runs.length, p->c_out, 0, p->y_zero};
     for (uint32_t lane = 0; lane < group->lanes; lane++) {
-        uint32_t ch = group->channel[lane], m = bits_of_float(multiplier_of(p->m[ch]));
+        uint32_t ch = group->channel[lane];
         int8_t *y = front->out.y + ch;
-        const int32_t *from = sums;
+        run.m = bits_of_float(multiplier_of(p->m[ch]));
         sum_channel(stand, ch, group->w[lane], b[ch], sums);
-        put_run(from, runs.length, y, c, m, zero);
-        for (uint32_t i = 1; i < runs.count; i++) {
-            from += row;
-            y += y_row;
-            put_run(from, runs.length, y, c, m, zero);
+        put_run(sums, y, &run);
+        const int32_t *from = sums;
+        for (uint32_t i = tile->runs.count; --i;) {
+            from += tile->row;
+            y += p->w_out * run.c;
+            put_run(from, y, &run);
         }
     }
 }
