@@ -161,6 +161,67 @@
     stand   stand_4, 4, q1
     stand   stand_8, 8, q3
 
+/* Eight columns of four rows of the image. */
+    .macro  stand_inside
+    vldrb.u16 q0, [r7, q4]
+    vldrb.u16 q2, [r7, q5]
+    vldrb.u16 q1, [r7, q6]
+    vldrb.u16 q3, [r7, q7]
+    add     r7, r7, r10
+    vsli.16 q0, q2, #8
+    vsli.16 q1, q3, #8
+    vst20.16 {q0, q1}, [r0]
+    vst21.16 {q0, q1}, [r0]!
+    .endm
+
+/* void stand_4_inside(const struct upright *at, const int8_t *from)
+ *
+ * stand_4() where all rows that windows see are inside the image; at least eight columns. The fourth row of the last group is
+ * the third again where nothing sees it. */
+    begin   stand_4_inside
+    push    {r4-r11, lr}
+    vpush   {d8-d15}
+    ldm     r0, {r2-r8}             /* bytes of a row, c, columns, first, groups, rows, group */
+    ldr     r9, [r0, #32]
+    movs    r0, #0
+    vidup.u16 q4, r0, #1
+    vmul.i16 q4, q4, r3
+    vadd.i16 q5, q4, r2
+    vadd.i16 q6, q5, r2
+    vadd.i16 q7, q6, r2
+    lsl     r10, r3, #3
+    lsl     r2, r2, #1
+    and     r5, r7, #1
+    lsr     r11, r4, #3
+    ands    r4, r4, #7              /* columns that the last eight share with those before */
+    ite     ne
+    rsbne   r4, r4, #8
+    moveq   r4, #0
+    mul     r3, r3, r4
+.Linside_group:
+    mov     r0, r9
+    mov     r7, r1
+    dls     lr, r11
+    subs    r6, r6, #1
+    bne     .Linside
+    cbz     r5, .Linside
+    vmov    q7, q6
+.Linside:
+    stand_inside
+    le      lr, .Linside
+    cbz     r4, .Linside_next
+    subs    r7, r7, r3
+    sub     r0, r0, r4, lsl #2
+    stand_inside
+.Linside_next:
+    add     r9, r9, r8
+    add     r1, r1, r2
+    cmp     r6, #0
+    bne     .Linside_group
+    vpop    {d8-d15}
+    pop     {r4-r11, pc}
+    end     stand_4_inside
+
 /* int32_t stand_taps(const struct unpack *to, const int8_t *w)
  *
  * taps = w[place], or 0 where that is negative, then the same one byte further up. Of flipped weights places count from the

@@ -82,6 +82,7 @@ struct stand {
     struct overlap columns;
     const int8_t *from; /* what is seen of channel 0 */
     struct upright at;
+    int inside;   /* all that is seen is image */
     int32_t seen; /* 0: no image; 1: one whose pixels are neighbours; 2: one between whose pixels there are zeros */
     struct unpack unpack;
     struct sight sight, odd; /* where rows of windows are summed two by two, odd ones by themselves, if there are any */

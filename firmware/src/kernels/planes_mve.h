@@ -16,6 +16,7 @@ enum { COLUMN_3 = 4, COLUMN_5 = 8, VECTOR = 16 };
 /* depthwise_mve.S. stand_taps() returns the sum of the weights. */
 int32_t stand_taps(const struct unpack *to, const int8_t *w);
 void stand_4(const struct upright *at, const int8_t *from);
+void stand_4_inside(const struct upright *at, const int8_t *from);
 void stand_8(const struct upright *at, const int8_t *from);
 void columns_3x3(const struct sight *at, int32_t bias, int32_t *sums);
 void columns_3x3_stride2(const struct sight *at, int32_t bias, int32_t *sums);
@@ -52,6 +53,14 @@ static void begin_sight(const struct view *v, const struct tile *tile, const int
     s->odd.rows = both ? tile->h / 2 : 0;
 }
 
+/* True where stand_4_inside() makes the columns: no row that is seen is outside, and places of four rows fit 16 bits. */
+static int is_inside(const struct view *v, const struct tile *tile, const struct upright *at)
+{
+    int32_t rows = (int32_t)((tile->h - 1) * v->stride_h + v->kh);
+    return v->kw == 3 && v->space_h == 1 && at->columns >= 8 && tile->rows.at == 0 && tile->rows.n == rows &&
+           3 * at->row_bytes + 7 * at->c < 65536;
+}
+
 void stand_of(const struct view *v, const struct tile *tile, void *columns, void *taps, struct stand *s)
 {
     uint32_t seen = (tile->row - 1) * v->stride_w + v->kw;
@@ -78,6 +87,7 @@ void stand_of(const struct view *v, const struct tile *tile, void *columns, void
     s->unpack.last = v->flip ? v->kh * v->kw - 1 : 0;
     s->zero = v->zero;
     begin_sight(v, tile, columns, s);
+    s->inside = is_inside(v, tile, &s->at);
     s->seen = tile->rows.n && s->columns.n ? 1 : 0;
     if (s->seen && (v->space_h != 1 || v->space_w != 1)) {
         s->seen = 2;
@@ -154,7 +164,9 @@ void sum_channel(const struct stand *s, uint32_t channel, const int8_t *w, int32
 {
     bias -= s->zero * stand_taps(&s->unpack, w);
     const int8_t *from = s->from + channel;
-    if (s->seen == 1) {
+    if (s->inside) {
+        stand_4_inside(&s->at, from);
+    } else if (s->seen == 1) {
         s->height == COLUMN_3 ? stand_4(&s->at, from) : stand_8(&s->at, from);
     } else if (s->seen) {
         stand_spaced(s, from);
