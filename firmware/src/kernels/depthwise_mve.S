@@ -635,18 +635,13 @@
     begin   mask_four
     push    {r4-r6, lr}
     ldrd    r4, r5, [sp, #16]
-    rsb     r6, r4, #31
-    movs    r4, #0
-    vidup.u32 q1, r4, #1
-    vdup.32 q2, r6
-    vsub.i32 q2, q2, q1             /* to the left until the bit is the sign */
+    bits_to_signs q2, q1, r4
     vldrw.u32 q3, [r5]
     dls     lr, r1
 .Lmask_four:
     ldrb    r6, [r2]
     add     r2, r2, r3
-    vdup.32 q1, r6
-    vshl.s32 q1, q1, q2
+    vmul.i32 q1, q2, r6
     vpt.s32 lt, q1, zr
     vldrwt.u32 q0, [r0]
     vmaxa.s32 q3, q0
