@@ -485,7 +485,7 @@ HELIUM_LONG = {
 HELIUM_SHORT = {
     "short_mve.S": ("vmladava.s8 \\other, q5, q3", "vmladava.s8 \\other, q5, q1", "conv2d_of_short_rows"),
     "elementwise_mve.S": (".hword  0, 4, 1, 5, 2, 6, 3, 7", ".hword  0, 1, 2, 3, 4, 5, 6, 7", "add_fwd"),
-    "depthwise_mve.S": ("movgt   r0, lr", "movgt   r0, r0", "dwconv2d_of_fours"),  # rows below the image
+    "depthwise_mve.S": ("movgt   r0, r12", "movgt   r0, r0", "dwconv2d_of_fours"),  # rows below the image
     "bias_mve.h": ("vqsubq_u32", "vsubq_u32", "bias_update"),  # a shift to the other side
     "update_mve.h": ("vrshrq_n_s32(value, 8)", "vshrq_n_s32(value, 8)", "conv2d_bwd_w"),
 }

@@ -430,10 +430,14 @@
     .endr
     .endm
 
+/* Frame, by offset from sp. */
+    .equ    ROWS, 0         /* of the image, then of taps */
+    .equ    FOURS, 8
+
 /* void name(const struct windows_of_four *at)
  *
- * Row after row of windows: r10 that are left, r11 what the first tap sees, negative above the image. Of r12 rows of taps r0
- * meet rows of the image. */
+ * Row after row of windows: r10 that are left, r11 what the first tap sees, negative above the image. From r5 of the image and
+ * r6 of the taps on, r0 rows of either meet. */
     .macro  windows_of_four name, taps
     begin   \name
     push    {r4-r11, lr}
@@ -441,21 +445,25 @@
     sub     sp, sp, #12
     ldm     r0!, {r1-r7}            /* x, its step, taps, their step, rows, fours, sums */
     ldm     r0, {r10-r12}
+    strd    r5, r12, [sp, #ROWS]
+    str     r6, [sp, #FOURS]
 .Lrow_\name:
-    bic     r8, r11, r11, asr #31
-    sub     r9, r8, r11
-    sub     r0, r12, r9
-    sub     lr, r5, r8
-    cmp     r0, lr
+    ldrd    r12, r0, [sp, #ROWS]
+    bic     r5, r11, r11, asr #31
+    sub     r6, r5, r11
+    subs    r0, r0, r6
+    sub     r12, r12, r5
+    cmp     r0, r12
     it      gt
-    movgt   r0, lr
+    movgt   r0, r12
     bic     r0, r0, r0, asr #31
-    mla     r8, r8, r2, r1
-    mla     r9, r9, r4, r3
-    mov     lr, r6
+    mla     r5, r5, r2, r1
+    mla     r6, r6, r4, r3
+    ldr     r12, [sp, #FOURS]
 .Lfour_\name:
-    strd    r8, r9, [sp]
-    str     lr, [sp, #8]
+    mov     r8, r5
+    mov     r9, r6
+    adds    r5, r5, #64
     vmov.i32 q0, #0
     vmov.i32 q1, #0
     vmov.i32 q2, #0
@@ -481,11 +489,7 @@
     vcvt.s32.f32 q3, q3
     vstrw.32 q2, [r7], #16
     vstrw.32 q3, [r7], #16
-    ldr     lr, [sp, #8]
-    subs    lr, lr, #1
-    ittt    ne
-    ldrdne  r8, r9, [sp]
-    addne   r8, r8, #64
+    subs    r12, r12, #1
     bne     .Lfour_\name
     adds    r11, r11, #1
     subs    r10, r10, #1

@@ -54,7 +54,7 @@ static void begin_sight(const struct view *v, const struct tile *tile, const int
 }
 
 /* True where stand_4_inside() makes the columns: no row that is seen is outside, and places of four rows fit 16 bits. */
-static int is_inside(const struct view *v, const struct tile *tile, const struct upright *at)
+static int is_all_image(const struct view *v, const struct tile *tile, const struct upright *at)
 {
     int32_t rows = (int32_t)((tile->h - 1) * v->stride_h + v->kh);
     return v->kw == 3 && v->space_h == 1 && at->columns >= 8 && tile->rows.at == 0 && tile->rows.n == rows &&
@@ -87,7 +87,7 @@ void stand_of(const struct view *v, const struct tile *tile, void *columns, void
     s->unpack.last = v->flip ? v->kh * v->kw - 1 : 0;
     s->zero = v->zero;
     begin_sight(v, tile, columns, s);
-    s->inside = is_inside(v, tile, &s->at);
+    s->inside = is_all_image(v, tile, &s->at);
     s->seen = tile->rows.n && s->columns.n ? 1 : 0;
     if (s->seen && (v->space_h != 1 || v->space_w != 1)) {
         s->seen = 2;
