@@ -399,9 +399,9 @@ static void put_groups(const struct conv2d *p, const struct view *v, const struc
 void dwconv2d_fwd_s8(const struct conv2d *p, const int8_t *x, const struct split_weights *w, const int32_t *b,
                      int8_t *y, uint8_t *mask, void *scratch PACED)
 {
+#if KERNELS_MVE
     struct view v;
     view_of_input(p, x, p->c_in, &v);
-#if KERNELS_MVE
     uint32_t bytes = tile_sums_bytes(&v) + taps_bytes(&v) + planes_bytes(&v, planes_of(p->c_in));
     if (is_plain(p, w) && is_small(&v, (int32_t)(bytes - 16 * round_up4(v.w)))) {
         put_groups(p, &v, w, b, y, mask, scratch, bytes PACE);
@@ -415,6 +415,8 @@ void dwconv2d_fwd_s8(const struct conv2d *p, const int8_t *x, const struct split
     }
 #else
     uint32_t begin = PACE_OUTER(), from = PACE_INNER(), number = 0;
+    struct view v;
+    view_of_input(p, x, p->c_in, &v);
 #endif
     struct buffers at = buffers_of(&v, tile_sums_bytes(&v), scratch);
 #if KERNELS_MVE
