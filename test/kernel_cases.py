@@ -330,13 +330,13 @@ def check_conv2d_fwd(twin: Twin, rng: Rng) -> None:
 def check_conv2d_of_short_rows(twin: Twin, rng: Rng) -> None:
     """Pixels of up to 33 channels, of one matrix, which Helium keeps in vectors; mostly without a mask."""
     c_in, c_out = int(pick(rng, 8, 16, 24, rng.integers(1, 34))), int(rng.integers(1, 41))
-    sides = tuple(int(n) for n in rng.integers(1, 9, 2))
+    h, w = (int(n) for n in rng.integers(1, 9, 2))
     m = (rng.uniform(0.2, 2.0, c_out) / (np.sqrt(c_in) * 100)).astype(np.float32)
-    p = Conv((*sides, c_in), (*sides, c_out), Window(1, 1), draw_zero(rng), draw_zero(rng), m, 0)
-    x, w = draw_s8(rng, p.x), draw_s8(rng, (c_out, 1, 1, c_in))
+    p = Conv((h, w, c_in), (h, w, c_out), Window(1, 1), draw_zero(rng), draw_zero(rng), m, 0)
+    x, weights = draw_s8(rng, p.x), draw_s8(rng, (c_out, 1, 1, c_in))
     b, split = rng.integers(-30000, 30000, c_out, dtype=np.int32), Split((), c_in, True)
-    y, mask = twin.forward("conv2d", p, x, w, b, split, bool(rng.integers(4) == 0))
-    want, want_mask = reference.conv2d_fwd(p, x, w, b)
+    y, mask = twin.forward("conv2d", p, x, weights, b, split, bool(rng.integers(4) == 0))
+    want, want_mask = reference.conv2d_fwd(p, x, weights, b)
     np.testing.assert_array_equal(y, want)
     same_mask(mask, want_mask)
 
