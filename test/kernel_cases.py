@@ -327,8 +327,39 @@ def check_conv2d_fwd(twin: Twin, rng: Rng) -> None:
     _check_forward("conv2d", twin, rng)
 
 
+def check_conv2d_of_short_rows(twin: Twin, rng: Rng) -> None:
+    """Pixels of up to 33 channels, of one matrix, which Helium keeps in vectors; mostly without a mask."""
+    c_in, c_out = int(pick(rng, 8, 16, 24, rng.integers(1, 34))), int(rng.integers(1, 41))
+    h, w = (int(n) for n in rng.integers(1, 9, 2))
+    m = (rng.uniform(0.2, 2.0, c_out) / (np.sqrt(c_in) * 100)).astype(np.float32)
+    p = Conv((h, w, c_in), (h, w, c_out), Window(1, 1), draw_zero(rng), draw_zero(rng), m, 0)
+    x, weights = draw_s8(rng, p.x), draw_s8(rng, (c_out, 1, 1, c_in))
+    b, split = rng.integers(-30000, 30000, c_out, dtype=np.int32), Split((), c_in, True)
+    y, mask = twin.forward("conv2d", p, x, weights, b, split, bool(rng.integers(4) == 0))
+    want, want_mask = reference.conv2d_fwd(p, x, weights, b)
+    np.testing.assert_array_equal(y, want)
+    same_mask(mask, want_mask)
+
+
 def check_dwconv2d_fwd(twin: Twin, rng: Rng) -> None:
     _check_forward("dwconv2d", twin, rng)
+
+
+def check_dwconv2d_of_strips(twin: Twin, rng: Rng) -> None:
+    """Rows as a stream gives them, the padding above and below among them; sometimes one is missing."""
+    stride, c = int(rng.integers(1, 3)), int(rng.integers(2, 21))
+    rows, w, pad = int(rng.integers(1, 7)), int(rng.integers(6, 40)), int(rng.integers(0, 3))
+    h = max(1, (rows - 1) * stride + 3 - int(rng.integers(8) == 0))
+    m = (rng.uniform(0.2, 2.0, c) / 300).astype(np.float32)
+    window = Window(3, 3, stride, stride, 0, pad)
+    size = (rows, draw_size(rng, w, 3, stride, pad), c)
+    p = Conv((h, w, c), size, window, draw_zero(rng), draw_zero(rng), m, 0)
+    x, weights = draw_s8(rng, p.x), draw_s8(rng, (c, 3, 3))
+    b = rng.integers(-30000, 30000, c, dtype=np.int32)
+    y, mask = twin.forward("dwconv2d", p, x, weights, b, draw_split(rng, c), bool(rng.integers(4) == 0))
+    want, want_mask = reference.dwconv2d_fwd(p, x, weights, b)
+    np.testing.assert_array_equal(y, want)
+    same_mask(mask, want_mask)
 
 
 def check_dwconv2d_of_fours(twin: Twin, rng: Rng) -> None:

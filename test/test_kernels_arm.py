@@ -469,19 +469,23 @@ def test_the_dsp_path_is_there_and_nothing_forbidden(elf: Path, built: tuple[str
 HELIUM_TOO = {
     "conv2d_mve.S": ("vpt.u16 hi, q6, r0", "vpt.u16 cs, q6, r0", "conv2d_fwd"),  # what just fits is stopped
     "dense_mve.S": ("vstrb.16 q0, [r0], #8", "vstrb.16 q0, [r0], #4", "conv2d_bwd_w"),
+    "depthwise_mve.S": ("rsbs    r4, r4, #0", "rsbs    r4, r4, #2", "dwconv2d_of_fours"),  # flipped taps
 }
 HELIUM_WIDE = {
     "dense_mve.S": ("vmladava.s16 r12, q0, q3", "vmladava.s16 r12, q1, q3", "conv2d_bwd_x"),
+    "short_mve.S": ("vmla.s16 q4, q5, r5", "vadd.i16 q4, q4, q5", "conv2d_of_short_rows"),  # places
     "depthwise_mve.S": ("vfma.f32 q\\sum, q7, q6", "vfma.f32 q\\sum, q7, q5", "dwconv2d_of_fours"),
     "elementwise_mve.S": ("vmaxnma.f32 q5, q0", "vmaxnm.f32 q5, q5, q0", "error_add"),
 }
 HELIUM_LONG = {
     "dense_mve.S": ("bic     r0, r0, #7", "bic     r0, r0, #3", "conv2d_bwd_x_of_rows"),
+    "depthwise_mve.S": ("vsli.16 q1, q3, #8", "vsli.16 q1, q2, #8", "dwconv2d_of_strips"),  # the fourth row
     "pairs_mve.S": ("vmladava.s8 r12, q2, q1", "vmladava.s8 r12, q2, q0", "conv2d_fwd"),
 }
 HELIUM_SHORT = {
-    "short_mve.S": ("vmladava.s8 r6, q5, q3", "vmladava.s8 r6, q5, q1", "conv2d_fwd"),
+    "short_mve.S": ("vmladava.s8 \\other, q5, q3", "vmladava.s8 \\other, q5, q1", "conv2d_of_short_rows"),
     "elementwise_mve.S": (".hword  0, 4, 1, 5, 2, 6, 3, 7", ".hword  0, 1, 2, 3, 4, 5, 6, 7", "add_fwd"),
+    "depthwise_mve.S": ("movgt   r0, r12", "movgt   r0, r0", "dwconv2d_of_fours"),  # rows below the image
     "bias_mve.h": ("vqsubq_u32", "vsubq_u32", "bias_update"),  # a shift to the other side
     "update_mve.h": ("vrshrq_n_s32(value, 8)", "vshrq_n_s32(value, 8)", "conv2d_bwd_w"),
 }

@@ -53,10 +53,10 @@ static struct corner corner_of(const struct conv2d *p, uint32_t pixel)
     return (struct corner){y * p->stride_h - p->pad_h, x * p->stride_w - p->pad_w};
 }
 
-/* The corner of the next output. */
-ALWAYS_INLINE void next_corner(const struct conv2d *p, struct corner *at)
+/* The corner of the output n further on, in the same row or the first of the next. */
+ALWAYS_INLINE void next_corner(const struct conv2d *p, struct corner *at, uint32_t n)
 {
-    at->x += p->stride_w;
+    at->x += (int32_t)n * p->stride_w;
     if (at->x == p->w_out * p->stride_w - p->pad_w) {
         at->x = -p->pad_w;
         at->y += p->stride_h;
@@ -82,12 +82,15 @@ static void fetch_field(const struct conv2d *p, const int8_t *x, struct corner a
     }
 }
 
-/* True where `n` outputs from the one at the corner on lie in one row and see no padding. */
-static int is_inside(const struct conv2d *p, struct corner at, uint32_t n)
+/* How many of n outputs, from the one at the corner on, lie in its row and see no padding up to the first that does. */
+static uint32_t count_inside(const struct conv2d *p, struct corner at, uint32_t n)
 {
-    int32_t last = at.x + (int32_t)(n - 1) * p->stride_w;
-    return at.y >= 0 && at.x >= 0 && at.y + p->kh <= p->h_in && last + p->kw <= p->w_in &&
-           last < p->w_out * p->stride_w - p->pad_w;
+    int32_t room = p->w_in - p->kw - at.x, row = p->w_out * p->stride_w - p->pad_w - 1 - at.x;
+    if (at.y < 0 || at.x < 0 || at.y + p->kh > p->h_in || room < 0) {
+        return 0;
+    }
+    uint32_t most = (uint32_t)(room < row ? room : row) / p->stride_w + 1u;
+    return most < n ? most : n;
 }
 
 #if KERNELS_MVE
@@ -120,15 +123,13 @@ static void fetch_inside(const struct conv2d *p, const int8_t *x, struct corner 
 static void fetch_fields(const struct conv2d *p, const int8_t *x, struct corner at, uint32_t n, const struct part *part,
                          int8_t *bytes)
 {
-    if (!part->order && is_inside(p, at, n)) {
-        fetch_inside(p, x, at, n, bytes);
-        return;
-    }
-    for (; n; n--, next_corner(p, &at), bytes += part->k) {
-        if (!part->order && is_inside(p, at, 1)) {
-            fetch_inside(p, x, at, 1, bytes);
+    for (uint32_t some; n; n -= some, next_corner(p, &at, some), bytes += some * part->k) {
+        some = part->order ? 0 : count_inside(p, at, n);
+        if (some) {
+            fetch_inside(p, x, at, some, bytes);
         } else {
             fetch_field(p, x, at, part, bytes);
+            some = 1;
         }
     }
 }
@@ -235,6 +236,14 @@ struct field {
 
 void pack6_fields(int16_t *tile, const struct field *fields, uint32_t minus_zero);
 
+/* True where `n` outputs from the one at the corner on lie in one row and see no padding. */
+static int is_inside(const struct conv2d *p, struct corner at, uint32_t n)
+{
+    int32_t last = at.x + (int32_t)(n - 1) * p->stride_w;
+    return at.y >= 0 && at.x >= 0 && at.y + p->kh <= p->h_in && last + p->kw <= p->w_in &&
+           last < p->w_out * p->stride_w - p->pad_w;
+}
+
 /* Packs six such fields from where they lie in x, and from `bytes` those that see padding. */
 NEVER_INLINE void pack_fields(const struct conv2d *p, const int8_t *x, struct corner at, const struct part *part,
                               int8_t *bytes, int16_t *tile)
@@ -245,7 +254,7 @@ NEVER_INLINE void pack_fields(const struct conv2d *p, const int8_t *x, struct co
     for (uint32_t lane = 0; inside && lane < LANES; lane++, from += 3 * p->stride_w) {
         fields[lane] = (struct field){from, (uint32_t)step};
     }
-    for (uint32_t lane = 0; !inside && lane < LANES; lane++, next_corner(p, &at)) {
+    for (uint32_t lane = 0; !inside && lane < LANES; lane++, next_corner(p, &at, 1)) {
         fields[lane] = (struct field){x + at.y * step + 3 * at.x, (uint32_t)step};
         if (!is_inside(p, at, 1)) {
             fetch_field(p, x, at, part, bytes);
@@ -278,7 +287,7 @@ NEVER_INLINE void gather_pixels(const struct conv2d *p, const int8_t *x, const s
         return;
     }
     clear_lanes(tile, at, part->k);
-    for (uint32_t lane = 0; lane < at->live; lane++, next_corner(p, &corner)) {
+    for (uint32_t lane = 0; lane < at->live; lane++, next_corner(p, &corner, 1)) {
         fetch_fields(p, x, corner, 1, part, bytes);
         pack_lane(tile, at->lanes, lane, bytes, part->k, p->x_zero);
     }

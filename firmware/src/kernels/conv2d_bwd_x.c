@@ -168,7 +168,7 @@ static void sums_strip(const struct columns *col, uint32_t first, uint32_t n)
         dot_rows(col->tile, col->at.lanes, col->ey + first * p->c_out, p->c_out, done, NULL, col->sums);
         for (uint32_t more; done < n; done += more) {
             more = n - done < done ? n - done : done;
-            memcpy(col->sums + done * col->at.lanes, col->sums, more * col->at.lanes * sizeof *col->sums);
+            copy_apart(col->sums + done * col->at.lanes, col->sums, more * col->at.lanes * sizeof *col->sums);
         }
         return;
     }

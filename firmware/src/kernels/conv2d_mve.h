@@ -39,6 +39,9 @@ void pixels_stay_put(const struct pixels_mve *at);
 void pixels_stay_masked(const struct pixels_mve *at);
 void rows_stay(const struct pixels_mve *at);
 
+/* Below this y_step the places of two pixels' outputs fit 16 bits. */
+enum { STAY_STEP = 65532 };
+
 /* to[i] = b[i] + minus_zero * (sum of row i); k and n not 0. */
 void rows_biases(const int8_t *w, uint32_t k, uint32_t n, int32_t minus_zero, const int32_t *b, int32_t *to);
 
@@ -139,7 +142,7 @@ static void put_pixels(struct pixels_mve *at)
         put_by_two(at, at->mask ? pixels_stay_masked : pixels_stay_put);
     } else if (at->mask) {
         pixels_put_masked(at);
-    } else if (at->k <= 16 && at->from_step == 0) {
+    } else if (at->k <= 16 && at->from_step == 0 && at->y_step < STAY_STEP) {
         put_by_two(at, rows_stay);
     } else {
         pixels_put(at);

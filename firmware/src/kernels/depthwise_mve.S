@@ -91,15 +91,15 @@
     seldom  \to, q4, \height\()_\whole\()_group
     .endm
 
-/* void name(const struct upright *at, int8_t *to, const int8_t *from): all columns, eight at a time; the last eight overlap
+/* void name(const struct upright *at, const int8_t *from): all columns, eight at a time; the last eight overlap
  * those before them. Registers beside those of pair: r0 and r9 to, r10 from, r11 columns that are left. */
     .macro  stand name, height, to
     begin   \name
     push    {r4-r11, lr}
     vpush   {d8-d15}
     sub     sp, sp, #12
-    mov     r9, r1
-    mov     r10, r2
+    mov     r10, r1
+    ldr     r9, [r0, #32]
     ldm     r0, {r2, r3, r4, r5, r6, r7, r8, r12}   /* bytes of a row, c, lanes, first, groups, rows, group, zero */
     lsr     r11, r4, #3             /* eights of columns, then those that are left */
     and     r12, r4, #7
@@ -161,16 +161,78 @@
     stand   stand_4, 4, q1
     stand   stand_8, 8, q3
 
-/* int32_t stand_taps(const int8_t *places, uint32_t vectors, const int8_t *w, int8_t *taps, uint32_t last)
+/* Eight columns of four rows of the image. */
+    .macro  stand_inside
+    vldrb.u16 q0, [r7, q4]
+    vldrb.u16 q2, [r7, q5]
+    vldrb.u16 q1, [r7, q6]
+    vldrb.u16 q3, [r7, q7]
+    add     r7, r7, r10
+    vsli.16 q0, q2, #8
+    vsli.16 q1, q3, #8
+    vst20.16 {q0, q1}, [r0]
+    vst21.16 {q0, q1}, [r0]!
+    .endm
+
+/* void stand_4_inside(const struct upright *at, const int8_t *from)
  *
- * taps = w[place], or 0 where that is negative, then the same one byte further up. last: 0, or of flipped weights the last
- * one's place. Returns the sum of the weights. */
+ * stand_4() where all rows that windows see are inside the image; at least eight columns. The fourth row of the last group is
+ * the third again where nothing sees it. */
+    begin   stand_4_inside
+    push    {r4-r11, lr}
+    vpush   {d8-d15}
+    ldm     r0, {r2-r8}             /* bytes of a row, c, columns, first, groups, rows, group */
+    ldr     r9, [r0, #32]
+    movs    r0, #0
+    vidup.u16 q4, r0, #1
+    vmul.i16 q4, q4, r3
+    vadd.i16 q5, q4, r2
+    vadd.i16 q6, q5, r2
+    vadd.i16 q7, q6, r2
+    lsl     r10, r3, #3
+    lsl     r2, r2, #1
+    and     r5, r7, #1
+    lsr     r11, r4, #3
+    ands    r4, r4, #7              /* columns that the last eight share with those before */
+    ite     ne
+    rsbne   r4, r4, #8
+    moveq   r4, #0
+    mul     r3, r3, r4
+.Linside_group:
+    mov     r0, r9
+    mov     r7, r1
+    dls     lr, r11
+    subs    r6, r6, #1
+    bne     .Linside
+    cbz     r5, .Linside
+    vmov    q7, q6
+.Linside:
+    stand_inside
+    le      lr, .Linside
+    cbz     r4, .Linside_next
+    subs    r7, r7, r3
+    sub     r0, r0, r4, lsl #2
+    stand_inside
+.Linside_next:
+    add     r9, r9, r8
+    add     r1, r1, r2
+    cmp     r6, #0
+    bne     .Linside_group
+    vpop    {d8-d15}
+    pop     {r4-r11, pc}
+    end     stand_4_inside
+
+/* int32_t stand_taps(const struct unpack *to, const int8_t *w)
+ *
+ * taps = w[place], or 0 where that is negative, then the same one byte further up. Of flipped weights places count from the
+ * last one on. */
     begin   stand_taps
     push    {r4-r8, lr}
-    ldr     r4, [sp, #24]
-    mov     r8, #1
+    mov     r2, r1
+    ldm     r0, {r0, r1, r3, r4}
     cmp     r4, #0
-    it      ne
+    ite     eq
+    moveq   r8, #1
     movne   r8, #255
     vdup.8  q2, r8
     movs    r5, #0
@@ -192,20 +254,17 @@
     pop     {r4-r8, pc}
     end     stand_taps
 
-/* void columns_3x3(const int8_t *columns, const int8_t *taps, uint32_t fours, int32_t bias, int32_t *sums,
- *                  uint32_t rows, uint32_t group)
+/* void columns_3x3(const struct sight *at, int32_t bias, int32_t *sums)
  *
  * All rows of windows, two at a time: columns are four bytes, so that a vector holds a window, and the one below. */
     begin   columns_3x3
     push    {r4-r11, lr}
     vpush   {d8-d13}
-    ldrd    r9, r11, [sp, #84]
-    ldr     r12, [sp, #92]
-    vldrb.u8 q4, [r1]
-    vldrb.u8 q5, [r1, #16]
-    mov     r5, r0
-    mov     r7, r2
-    mov     r8, r3
+    mov     r8, r1
+    mov     r9, r2
+    ldm     r0, {r5, r6, r7, r11, r12}      /* columns, taps, fours, rows, group */
+    vldrb.u8 q4, [r6]
+    vldrb.u8 q5, [r6, #16]
 .Ltwo_rows:
     mov     r1, r5
     mov     r10, r9
@@ -246,11 +305,10 @@
 /* The same of windows that lie two columns apart, row by row. */
     begin   columns_3x3_stride2
     push    {r4-r11, lr}
-    ldrd    r9, r11, [sp, #36]
-    ldr     r12, [sp, #44]
-    vldrb.u8 q3, [r1]
-    mov     r5, r0
-    mov     r7, r2
+    mov     r3, r1
+    mov     r9, r2
+    ldm     r0, {r5, r6, r7, r11, r12}
+    vldrb.u8 q3, [r6]
 .Lrow2:
     mov     r1, r5
     add     r5, r5, r12
@@ -296,28 +354,27 @@
     .endr
     .endm
 
-/* void name(const int8_t *columns, const int8_t *taps, uint32_t fours, int32_t bias, int32_t *sums, uint32_t rows,
- *           uint32_t group, uint32_t step, uint32_t skip)
+/* void name(const struct sight *at, int32_t bias, int32_t *sums)
  *
- * A row of windows of each group, windows `step` bytes apart, whose columns are eight bytes; skip: bytes from the end of a
- * row of sums to the next. */
+ * A row of windows of each group, windows `step` bytes apart, whose columns are eight bytes. */
     .macro  columns name, count
     begin   \name
     push    {r4-r11, lr}
     vpush   {d8-d15}
-    ldrd    r4, r11, [sp, #100]
-    ldrd    r12, r6, [sp, #108]
-    ldr     r10, [sp, #116]
-    vldrb.u8 q4, [r1]
-    vldrb.u8 q5, [r1, #16]
-    vldrb.u8 q6, [r1, #32]
+    mov     r3, r1
+    mov     r4, r2
+    ldrd    r6, r10, [r0, #20]
+    ldm     r0, {r7, r8, r9, r11, r12}      /* columns, taps, fours, rows, group */
+    vldrb.u8 q4, [r8]
+    vldrb.u8 q5, [r8, #16]
+    vldrb.u8 q6, [r8, #32]
     .if     \count > 3
-    vldrb.u8 q7, [r1, #48]
+    vldrb.u8 q7, [r8, #48]
     .endif
-    mov     r8, r0
-    add     r9, r0, r6
-    lsl     r6, r6, #1
-    lsl     r7, r2, #1
+    mov     r8, r7
+    lsl     r7, r9, #1
+    add     r9, r8, r6
+    lsls    r6, r6, #1
 .Lrow_\name:
     mov     r1, r8
     mov     r5, r9
@@ -373,21 +430,46 @@
     .endr
     .endm
 
-/* void name(const struct windows_of_four *at) */
+/* Frame, by offset from sp. */
+    .equ    ROWS, 0         /* of the image, then of taps */
+    .equ    FOURS, 8
+
+/* void name(const struct windows_of_four *at)
+ *
+ * Row after row of windows: r10 that are left, r11 what the first tap sees, negative above the image. From r5 of the image and
+ * r6 of the taps on, r0 rows of either meet. */
     .macro  windows_of_four name, taps
     begin   \name
-    push    {r4-r9, lr}
+    push    {r4-r11, lr}
     vpush   {d8-d15}
-    ldm     r0, {r1-r7}             /* x, its step, taps, their step, rows, fours, sums */
+    sub     sp, sp, #12
+    ldm     r0!, {r1-r7}            /* x, its step, taps, their step, rows, fours, sums */
+    ldm     r0, {r10-r12}
+    strd    r5, r12, [sp, #ROWS]
+    str     r6, [sp, #FOURS]
+.Lrow_\name:
+    ldrd    r12, r0, [sp, #ROWS]
+    bic     r5, r11, r11, asr #31
+    sub     r6, r5, r11
+    subs    r0, r0, r6
+    sub     r12, r12, r5
+    cmp     r0, r12
+    it      gt
+    movgt   r0, r12
+    bic     r0, r0, r0, asr #31
+    mla     r5, r5, r2, r1
+    mla     r6, r6, r4, r3
+    ldr     r12, [sp, #FOURS]
 .Lfour_\name:
-    mov     r8, r1
-    mov     r9, r3
+    mov     r8, r5
+    mov     r9, r6
+    adds    r5, r5, #64
     vmov.i32 q0, #0
     vmov.i32 q1, #0
     vmov.i32 q2, #0
     vmov.i32 q3, #0
-    dls     lr, r5
-.Lrow_\name:
+    wls     lr, r0, .Lsummed_\name
+.Ltaps_\name:
     products 0, 3
     .if     \taps > 3
     products 3, 2
@@ -397,7 +479,8 @@
     .endif
     add     r8, r8, r2
     add     r9, r9, r4
-    le      lr, .Lrow_\name
+    le      lr, .Ltaps_\name
+.Lsummed_\name:
     vcvt.s32.f32 q0, q0
     vcvt.s32.f32 q1, q1
     vstrw.32 q0, [r7], #16
@@ -405,18 +488,92 @@
     vstrw.32 q1, [r7], #16
     vcvt.s32.f32 q3, q3
     vstrw.32 q2, [r7], #16
-    add     r1, r1, #64
     vstrw.32 q3, [r7], #16
-    subs    r6, r6, #1
+    subs    r12, r12, #1
     bne     .Lfour_\name
+    adds    r11, r11, #1
+    subs    r10, r10, #1
+    bne     .Lrow_\name
+    add     sp, sp, #12
     vpop    {d8-d15}
-    pop     {r4-r9, pc}
+    pop     {r4-r11, pc}
     end     \name
     .endm
 
     windows_of_four windows_of_four_3, 3
     windows_of_four windows_of_four_5, 5
     windows_of_four windows_of_four_7, 7
+
+/* void spread_pixels(const struct spread *to, const int8_t *from) */
+    begin   spread_pixels
+    push    {r4-r9, lr}
+    ldm     r0, {r2-r9}             /* c, columns, rows, bytes of a row, place, its step, bytes of a row of places, zero */
+.Lspread_row:
+    mov     r0, r1
+    mov     r12, r6
+    add     r1, r1, r5
+    add     r6, r6, r8
+    cmp     r7, #16
+    dls     lr, r3
+    bne     .Lspaced
+.Lspread:
+    vldrb.s32 q0, [r0]
+    add     r0, r0, r2
+    vsub.i32 q0, q0, r9
+    vcvt.f32.s32 q0, q0
+    vstrw.32 q0, [r12], #16
+    le      lr, .Lspread
+.Lspread_next:
+    subs    r4, r4, #1
+    bne     .Lspread_row
+    pop     {r4-r9, pc}
+.Lspaced:
+    vldrb.s32 q0, [r0]
+    add     r0, r0, r2
+    vsub.i32 q0, q0, r9
+    vcvt.f32.s32 q0, q0
+    vstrw.32 q0, [r12]
+    add     r12, r12, r7
+    le      lr, .Lspaced
+    b       .Lspread_next
+    end     spread_pixels
+
+/* void spread_taps(const int8_t *w, uint32_t n, int flip, float *to)
+ *
+ * Two taps at a time, of flipped ones from the last on; n is odd. */
+    begin   spread_taps
+    push    {r4, lr}
+    movs    r4, #0
+    vidup.u32 q1, r4, #1
+    vmul.i32 q1, q1, r1
+    movs    r4, #1
+    vadd.i32 q2, q1, r4
+    lsrs    lr, r1, #1
+    cbz     r2, .Ltaps_forth
+    add     r0, r0, r1
+    subs    r0, r0, #2
+    vmov    q0, q1
+    vmov    q1, q2
+    vmov    q2, q0
+    rsbs    r4, r4, #0
+.Ltaps_forth:
+    lsls    r4, r4, #1
+    wls     lr, lr, .Ltap_last
+.Ltap_two:
+    vldrb.s32 q0, [r0, q1]
+    vldrb.s32 q3, [r0, q2]
+    add     r0, r0, r4
+    vcvt.f32.s32 q0, q0
+    vcvt.f32.s32 q3, q3
+    vstrw.32 q0, [r3], #16
+    vstrw.32 q3, [r3], #16
+    le      lr, .Ltap_two
+.Ltap_last:
+    vldrb.s32 q0, [r0, q1]
+    vcvt.f32.s32 q0, q0
+    vstrw.32 q0, [r3]
+    pop     {r4, pc}
+    end     spread_taps
 
 /* q0 = outputs of the next four channels before they are saturated. q1: biases, q2: multipliers, r4: zero point. */
     .macro  round_channels
@@ -482,18 +639,13 @@
     begin   mask_four
     push    {r4-r6, lr}
     ldrd    r4, r5, [sp, #16]
-    rsb     r6, r4, #31
-    movs    r4, #0
-    vidup.u32 q1, r4, #1
-    vdup.32 q2, r6
-    vsub.i32 q2, q2, q1             /* to the left until the bit is the sign */
+    bits_to_signs q2, q1, r4
     vldrw.u32 q3, [r5]
     dls     lr, r1
 .Lmask_four:
     ldrb    r6, [r2]
     add     r2, r2, r3
-    vdup.32 q1, r6
-    vshl.s32 q1, q1, q2
+    vmul.i32 q1, q2, r6
     vpt.s32 lt, q1, zr
     vldrwt.u32 q0, [r0]
     vmaxa.s32 q3, q0
@@ -519,12 +671,14 @@
     vqadd.s32 q0, q0, r5
     .endm
 
-/* void put_run(const int32_t *sums, uint32_t n, int8_t *y, uint32_t c, uint32_t m, int32_t zero)
+/* void put_run(const int32_t *sums, int8_t *y, const struct channel_run *run)
  *
  * Eight at a time, which are saturated together: two vectors of four are the lower and the upper halves of one. */
     begin   put_run
     push    {r4-r7, lr}
-    ldrd    r4, r5, [sp, #20]
+    mov     r6, r1
+    ldm     r2, {r1, r3, r4, r5}
+    mov     r2, r6
     lsrs    r6, r1, #3
     beq     .Lfew
     adr     r7, .Lfirst_and_second

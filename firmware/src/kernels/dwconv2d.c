@@ -91,13 +91,15 @@ static uint32_t planes_of(uint32_t channels)
 
 uint32_t dwconv2d_fwd_scratch(const struct conv2d *p)
 {
-    struct view v = view_of_input(p, NULL, p->c_in);
+    struct view v;
+    view_of_input(p, NULL, p->c_in, &v);
     return tile_sums_bytes(&v) + taps_bytes(&v) + planes_bytes(&v, planes_of(p->c_in));
 }
 
 uint32_t dwconv2d_fwd_in_place(const struct conv2d *p)
 {
-    struct view v = view_of_input(p, NULL, p->c_in);
+    struct view v;
+    view_of_input(p, NULL, p->c_in, &v);
     struct tile tile;
     first_tile(&v, &tile);
     return tile.h == v.h && tile.w == v.w;
@@ -105,7 +107,8 @@ uint32_t dwconv2d_fwd_in_place(const struct conv2d *p)
 
 uint32_t dwconv2d_fwd_ways(const struct conv2d *p)
 {
-    struct view v = view_of_input(p, NULL, p->c_in);
+    struct view v;
+    view_of_input(p, NULL, p->c_in, &v);
     return ways_of(&v);
 }
 
@@ -114,9 +117,9 @@ static void put_tile(const struct conv2d *p, const struct tile *tile, const int3
 {
     uint32_t c = p->c_out;
 #if KERNELS_MVE
-    uint32_t m = bits_of_float(multiplier_of(p->m[ch]));
+    const struct channel_run run = {tile->runs.length, c, bits_of_float(multiplier_of(p->m[ch])), p->y_zero};
     for (uint32_t i = 0; i < tile->runs.count; i++, sums += tile->row, y += p->w_out * c) {
-        put_run(sums, tile->runs.length, y, c, m, p->y_zero);
+        put_run(sums, y, &run);
     }
 #elif KERNELS_DSP && !MICROTRAIN_FIXED
     requantize_channel(sums, &tile->runs, p->y_zero, y, c, multiplier_f32(p->m[ch]));
@@ -288,24 +291,24 @@ static void begin_front(struct front *front, const struct conv2d *p, int8_t *y, 
 #if KERNELS_MVE
 
 /* The same from columns, without a mask. */
-static void put_upright(const struct front *front, const struct group *group, const int32_t *b)
+NEVER_INLINE void put_upright(const struct front *front, const struct group *group, const int32_t *b)
 {
     const struct conv2d *p = front->p;
     const struct tile *tile = front->tile;
-    const struct runs runs = tile->runs;
     const struct stand *stand = front->at->stand;
-    int32_t *sums = front->at->sums, zero = p->y_zero;
-    uint32_t c = p->c_out, row = tile->row, y_row = p->w_out * c;
+    int32_t *sums = front->at->sums;
+    struct channel_run run = {tile->runs.length, p->c_out, 0, p->y_zero};
     for (uint32_t lane = 0; lane < group->lanes; lane++) {
-        uint32_t ch = group->channel[lane], m = bits_of_float(multiplier_of(p->m[ch]));
+        uint32_t ch = group->channel[lane];
         int8_t *y = front->out.y + ch;
-        const int32_t *from = sums;
+        run.m = bits_of_float(multiplier_of(p->m[ch]));
         sum_channel(stand, ch, group->w[lane], b[ch], sums);
-        put_run(from, runs.length, y, c, m, zero);
-        for (uint32_t i = 1; i < runs.count; i++) {
-            from += row;
-            y += y_row;
-            put_run(from, runs.length, y, c, m, zero);
+        put_run(sums, y, &run);
+        const int32_t *from = sums;
+        for (uint32_t i = tile->runs.count; --i;) {
+            from += tile->row;
+            y += p->w_out * run.c;
+            put_run(from, y, &run);
         }
     }
 }
@@ -401,7 +404,8 @@ void dwconv2d_fwd_s8(const struct conv2d *p, const int8_t *x, const struct split
                      int8_t *y, uint8_t *mask, void *scratch PACED)
 {
 #if KERNELS_MVE
-    struct view v = view_of_input(p, x, p->c_in);
+    struct view v;
+    view_of_input(p, x, p->c_in, &v);
     uint32_t bytes = tile_sums_bytes(&v) + taps_bytes(&v) + planes_bytes(&v, planes_of(p->c_in));
     if (is_plain(p, w) && is_small(&v, (int32_t)(bytes - 16 * round_up4(v.w)))) {
         put_groups(p, &v, w, b, y, mask, scratch, bytes PACE);
@@ -415,7 +419,8 @@ void dwconv2d_fwd_s8(const struct conv2d *p, const int8_t *x, const struct split
     }
 #else
     uint32_t begin = PACE_OUTER(), from = PACE_INNER(), number = 0;
-    struct view v = view_of_input(p, x, p->c_in);
+    struct view v;
+    view_of_input(p, x, p->c_in, &v);
 #endif
     struct buffers at = buffers_of(&v, tile_sums_bytes(&v), scratch);
 #if KERNELS_MVE
@@ -485,20 +490,23 @@ static uint32_t group_sums_bytes(const struct view *v, uint32_t channels)
 
 uint32_t dwconv2d_bwd_x_scratch(const struct conv2d *p)
 {
-    struct view v = view_of_errors(p, NULL);
+    struct view v;
+    view_of_errors(p, NULL, &v);
     uint32_t planes = planes_bytes(&v, planes_of(p->c_in));
     return group_sums_bytes(&v, p->c_in) + taps_bytes(&v) + planes;
 }
 
 uint32_t dwconv2d_bwd_x_in_place(const struct conv2d *p)
 {
-    struct view v = view_of_errors(p, NULL);
+    struct view v;
+    view_of_errors(p, NULL, &v);
     return is_kept(&v) != 0;
 }
 
 uint32_t dwconv2d_bwd_x_ways(const struct conv2d *p)
 {
-    struct view v = view_of_errors(p, NULL);
+    struct view v;
+    view_of_errors(p, NULL, &v);
     return ways_of(&v);
 }
 
@@ -640,13 +648,15 @@ void dwconv2d_bwd_x_s8(const struct conv2d *p, const struct error_s8 *ey, const 
                        const struct clamp *clamp, const struct error_s8 *ex, void *scratch PACED)
 {
 #if KERNELS_MVE
-    const struct view small = view_of_errors(p, ey->q);
+    struct view small;
+    view_of_errors(p, ey->q, &small);
     if (is_plain(p, w) && is_small(&small, (int32_t)(taps_bytes(&small) + planes_bytes(&small, PLANES)))) {
         put_groups_of_errors(p, &small, ey, w, clamp, ex, scratch PACE);
         return;
     }
 #endif
-    struct errors e = {.p = p, .ey = ey, .ex = ex, .clamp = clamp, .v = view_of_errors(p, ey->q)};
+    struct errors e = {.p = p, .ey = ey, .ex = ex, .clamp = clamp};
+    view_of_errors(p, ey->q, &e.v);
     e.at = buffers_of(&e.v, group_sums_bytes(&e.v, p->c_in), scratch);
 #if KERNELS_MVE
     struct stand stand;
@@ -687,7 +697,8 @@ void dwconv2d_bwd_x_s8(const struct conv2d *p, const struct error_s8 *ey, const 
 
 uint32_t dwconv2d_bwd_w_scratch(const struct conv2d *p, uint16_t c_trained)
 {
-    struct view v = view_of_input(p, NULL, p->c_in);
+    struct view v;
+    view_of_input(p, NULL, p->c_in, &v);
     uint32_t sums = 4u * p->kh * p->kw, errors = v.tile_w * (uint32_t)sizeof(int16_t);
     return c_trained ? sums + errors + planes_bytes(&v, 1) : 0;
 }
@@ -765,7 +776,8 @@ void dwconv2d_bwd_w_s8(const struct conv2d *p, const struct error_s8 *ey, const 
     int32_t *sums = scratch;
     uint32_t key = random_key(sgd->seed, sgd->step, w->id), taps = (uint32_t)p->kh * p->kw;
     int16_t *errors = (int16_t *)(void *)(sums + taps);
-    struct view v = view_of_input(p, x->x, x->c_x);
+    struct view v;
+    view_of_input(p, x->x, x->c_x, &v);
     for (uint32_t i = PACE_OUTER(); i < c_trained; i++) {
         if (PACE_STOP(i, 0, v.h * v.w * (taps + WORK_OUTPUT))) {
             return;

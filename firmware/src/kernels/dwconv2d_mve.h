@@ -11,15 +11,18 @@
 #include "channel.h"
 #include "planes.h"
 
-/* A row of windows, four at a time; the order is that of depthwise_mve.S. */
+/* Rows of windows, four windows at a time; the order is that of depthwise_mve.S. */
 struct windows_of_four {
-    const float *x;  /* what the first window sees of the first row */
+    const float *x;  /* what the first window of a row sees of row 0 of the image */
     uint32_t x_step; /* bytes to the next row */
     const float *taps;
     uint32_t taps_step;
-    uint32_t rows;  /* of the image; not 0 */
-    uint32_t fours; /* windows, by four */
-    int32_t *sums;  /* [windows][4] */
+    int32_t rows;   /* of the image */
+    uint32_t fours; /* windows of a row, by four */
+    int32_t *sums;  /* [h][windows][4] */
+    uint32_t h;     /* not 0 */
+    int32_t top;    /* the row of the image that the first tap sees; negative above it */
+    int32_t kh;     /* rows of taps */
 };
 
 void windows_of_four_3(const struct windows_of_four *at);
@@ -42,11 +45,26 @@ struct outputs_of_four {
 void put_four(const int32_t *sums, uint32_t n, struct outputs_of_four *to);
 void put_four_masked(const int32_t *sums, uint32_t n, struct outputs_of_four *to);
 
+/* An image that becomes floats; the order is that of depthwise_mve.S. */
+struct spread {
+    uint32_t c;             /* bytes to the next pixel */
+    uint32_t columns, rows; /* neither is 0 */
+    uint32_t row_bytes;     /* to the next row */
+    float *to;
+    uint32_t step, to_row; /* bytes to the next pixel's place, to that of the next row */
+    int32_t zero;
+};
+
+/* Pixels of four channels as floats, [4] each; weights of four channels with n taps each, [n][4]. */
+void spread_pixels(const struct spread *to, const int8_t *from);
+void spread_taps(const int8_t *w, uint32_t n, int flip, float *to);
+
 /* What is the same of all groups. Images have zeros where windows see nothing. */
 struct small {
     const struct view *v;
-    struct overlap columns;
     uint32_t row, places; /* windows of a row, rounded up; places of the image that they see */
+    const int8_t *image;  /* from the first column on that they see */
+    struct spread spread; /* columns is 0 where they see none */
     float *x;             /* [image_h][places][4] */
     float *taps;          /* [kh][kw][4] */
     int32_t *sums;        /* [row][4]; of all rows [h][row][4], backward and where `all` */
@@ -70,90 +88,78 @@ static void small_of(const struct view *v, int32_t *sums, void *floats, struct s
     s->v = v;
     s->row = round_up4(v->w);
     s->places = s->row - 1 + v->kw;
-    s->columns = overlap_of(-v->pad_w, (int32_t)s->places, v->image_w, v->space_w);
     s->sums = sums;
     s->all = s->row == v->w;
     s->taps = floats;
     s->x = s->taps + 4 * v->kh * v->kw;
     fill_bytes(s->x, 0, 16 * (uint32_t)v->image_h * s->places);
-}
-
-/* Pixels of four channels, `c` bytes apart, as floats `step` apart, a literal. */
-ALWAYS_INLINE void spread_floats(const int8_t *from, uint32_t c, uint32_t n, int32_t zero, float *to, uint32_t step)
-{
-    for (; n; n--, from += c, to += step) {
-        vstrwq_f32(to, vcvtq_f32_s32(vsubq_n_s32(vldrbq_s32(from), zero)));
-    }
-}
-
-/* Weights of four channels with n taps each. step: a literal. */
-ALWAYS_INLINE void taps_of_four(const int8_t *w, uint32_t n, float *to, int32_t step)
-{
-    uint32x4_t lanes = vmulq_n_u32(vidupq_n_u32(0, 1), n);
-    for (; n; n--, w++, to += step) {
-        vstrwq_f32(to, vcvtq_f32_s32(vldrbq_gather_offset_s32(w, lanes)));
-    }
+    struct overlap columns = overlap_of(-v->pad_w, (int32_t)s->places, v->image_w, v->space_w);
+    s->image = v->image + (uint32_t)columns.first * v->c;
+    s->spread.c = v->c;
+    s->spread.columns = (uint32_t)columns.n;
+    s->spread.rows = (uint32_t)v->image_h;
+    s->spread.row_bytes = (uint32_t)v->image_w * v->c;
+    s->spread.to = s->x + 4 * columns.at;
+    s->spread.step = 16 * (uint32_t)v->space_w;
+    s->spread.to_row = 16 * s->places;
+    s->spread.zero = v->zero;
 }
 
 /* The image and the weights of the group, as floats. */
-static void fill_four(const struct small *s, const struct group *group)
+ALWAYS_INLINE void fill_four(const struct small *s, const struct group *group)
 {
     const struct view *v = s->v;
-    const int8_t *row = v->image + (uint32_t)s->columns.first * v->c + group->channel[0];
-    float *place = s->x + 4 * s->columns.at;
-    uint32_t c = v->c, step = 4 * (uint32_t)v->space_w, columns = (uint32_t)s->columns.n;
-    int32_t zero = v->zero;
-    for (int32_t y = columns ? v->image_h : 0; y; y--, row += (uint32_t)v->image_w * c, place += 4 * s->places) {
-        if (step == 4) {
-            spread_floats(row, c, columns, zero, place, 4);
-        } else {
-            spread_floats(row, c, columns, zero, place, step);
-        }
+    if (s->spread.columns) {
+        spread_pixels(&s->spread, s->image + group->channel[0]);
     }
-    uint32_t n = v->kh * v->kw;
-    if (v->flip) {
-        taps_of_four(group->w[0], n, s->taps + 4 * n - 4, -4);
-    } else {
-        taps_of_four(group->w[0], n, s->taps, 4);
-    }
+    spread_taps(group->w[0], v->kh * v->kw, v->flip, s->taps);
 }
 
+/* What is the same of all rows of windows. */
 ALWAYS_INLINE void begin_windows(const struct small *s, struct windows_of_four *at)
 {
+    const struct view *v = s->v;
+    at->x = s->x;
     at->x_step = 16 * s->places;
-    at->taps_step = 16 * s->v->kw * (uint32_t)s->v->space_h;
+    at->taps = s->taps;
+    at->taps_step = 16 * v->kw * (uint32_t)v->space_h;
+    at->rows = v->image_h;
     at->fours = s->row / 4;
+    at->kh = (int32_t)v->kh;
 }
 
-/* Which rows of the image row y of windows sees. */
-ALWAYS_INLINE struct overlap rows_of(const struct view *v, uint32_t y)
+ALWAYS_INLINE void sum_windows_of_four(uint32_t taps, const struct windows_of_four *at)
 {
-    int32_t top = (int32_t)y - v->pad_h, taps = (int32_t)v->kh;
-    if (v->space_h > 1) {
-        return overlap_of(top, taps, v->image_h, v->space_h);
-    }
-    struct overlap rows = {.first = top > 0 ? top : 0};
-    rows.at = rows.first - top;
-    int32_t seen = taps - rows.at, left = v->image_h - rows.first;
-    rows.n = seen < left ? seen : left;
-    rows.n = rows.n < 0 ? 0 : rows.n;
-    return rows;
+    taps == 3 ? windows_of_four_3(at) : taps == 5 ? windows_of_four_5(at) : windows_of_four_7(at);
 }
 
-/* Sums of a row of windows of the group. */
-ALWAYS_INLINE void sum_four(const struct small *s, struct windows_of_four *at, uint32_t y, int32_t *sums)
+/* sum_four() of an image between whose rows there are zeros: windows see every second row of taps, or fewer. */
+NEVER_INLINE void sum_spaced_rows(const struct small *s, struct windows_of_four *at, uint32_t y, uint32_t h)
 {
     const struct view *v = s->v;
-    const struct overlap rows = rows_of(v, y);
-    if (rows.n == 0) {
-        fill_bytes(sums, 0, 16 * s->row);
+    at->h = 1;
+    at->top = 0;
+    for (uint32_t end = y + h; y < end; y++, at->sums += 4 * s->row) {
+        struct overlap rows = overlap_of((int32_t)y - v->pad_h, (int32_t)v->kh, v->image_h, v->space_h);
+        at->x = s->x + 4 * s->places * (uint32_t)rows.first;
+        at->taps = s->taps + 4 * v->kw * (uint32_t)rows.at;
+        at->rows = at->kh = rows.n;
+        sum_windows_of_four(v->kw, at);
+    }
+}
+
+/* Sums of h rows of windows of the group, from row y on. */
+ALWAYS_INLINE void sum_four(const struct small *s, struct windows_of_four *at, uint32_t y, uint32_t h, int32_t *sums)
+{
+    const struct view *v = s->v;
+    at->sums = sums;
+    if (v->space_h > 1) {
+        sum_spaced_rows(s, at, y, h);
         return;
     }
-    at->x = s->x + 4 * s->places * (uint32_t)rows.first;
-    at->taps = s->taps + 4 * v->kw * (uint32_t)rows.at;
-    at->rows = (uint32_t)rows.n;
-    at->sums = sums;
-    v->kw == 3 ? windows_of_four_3(at) : v->kw == 5 ? windows_of_four_5(at) : windows_of_four_7(at);
+    at->h = h;
+    at->top = (int32_t)y - v->pad_h;
+    sum_windows_of_four(v->kw, at);
 }
 
 /* All outputs of the group. */
@@ -173,15 +179,10 @@ static void put_small(const struct small *s, const struct conv2d *p, const struc
     to.stride = mask_stride(p->c_out);
     fill_four(s, group);
     begin_windows(s, &at);
-    uint32_t w = s->v->w, h = s->v->h, step = s->all ? 4 * w : 0;
-    for (uint32_t oy = 0; oy < h; oy++) {
-        sum_four(s, &at, oy, s->sums + oy * step);
-        if (!s->all) {
-            mask ? put_four_masked(s->sums, w, &to) : put_four(s->sums, w, &to);
-        }
-    }
-    if (s->all) {
-        mask ? put_four_masked(s->sums, w * h, &to) : put_four(s->sums, w * h, &to);
+    uint32_t h = s->v->h, at_once = s->all ? h : 1, n = at_once * s->v->w;
+    for (uint32_t oy = 0; oy < h; oy += at_once) {
+        sum_four(s, &at, oy, at_once, s->sums);
+        mask ? put_four_masked(s->sums, n, &to) : put_four(s->sums, n, &to);
     }
 }
 
@@ -196,9 +197,7 @@ static void put_errors_of_four(const struct small *s, const struct group *group,
     float gains[4];
     fill_four(s, group);
     begin_windows(s, &at);
-    for (uint32_t y = 0; y < s->v->h; y++) {
-        sum_four(s, &at, y, s->sums + 4 * s->row * y);
-    }
+    sum_four(s, &at, 0, s->v->h, s->sums);
     for (uint32_t y = 0; y < rows; y++) {
         mask_four(s->sums + 4 * s->row * y, n, first.mask + y * n * first.mask_step, first.mask_step, first.bit, peaks);
     }

@@ -81,8 +81,8 @@
     .hword  0, 4, 1, 5, 2, 6, 3, 7
     end     add_vectors_masked
 
-/* q0 = sums of four channels of a pixel, 0 where the mask stops them. q2 and q3: units, q4: what shifts the mask until the
- * first channel's bit is the sign. */
+/* q0 = sums of four channels of a pixel, 0 where the mask stops them. q2 and q3: units, q4: powers that make the
+ * channels' bits of the mask signs. */
     .macro  sum_pair
     ldrb    r8, [r6]
     vldrb.s32 q0, [r2]
@@ -92,8 +92,7 @@
     vmul.f32 q0, q0, q2
     vmul.f32 q1, q1, q3
     vadd.f32 q0, q0, q1
-    vdup.32 q1, r8
-    vshl.s32 q1, q1, q4
+    vmul.i32 q1, q4, r8
     vpt.s32 ge, q1, zr
     vmovt.i32 q0, #0
     add     r2, r2, r4
@@ -107,11 +106,7 @@
     ldm     r0!, {r2-r8}            /* a, b, c, pixels, mask, its step, bit */
     vldrw.u32 q2, [r0]
     vldrw.u32 q3, [r0, #16]
-    rsb     r8, r8, #31
-    movs    r0, #0
-    vidup.u32 q1, r0, #1
-    vdup.32 q4, r8
-    vsub.i32 q4, q4, q1
+    bits_to_signs q4, q1, r8
     dls     lr, r5
     .endm
 

@@ -50,47 +50,44 @@ static void lay_out(struct view *v)
     v->plane = ((v->tile_h - 1) * v->stride_h + v->kh) * v->places;
 }
 
-struct view view_of_input(const struct conv2d *p, const int8_t *x, uint32_t c)
+void view_of_input(const struct conv2d *p, const int8_t *x, uint32_t c, struct view *v)
 {
-#if KERNELS_MVE
-    struct view v; /* cleared by vectors */
-    fill_bytes(&v, 0, sizeof v);
-    v.image = x;
-    v.image_h = p->h_in;
-    v.image_w = p->w_in;
-    v.zero = p->x_zero;
-    v.c = c;
-#else
-    struct view v = {.image = x, .image_h = p->h_in, .image_w = p->w_in, .zero = p->x_zero, .c = c};
-#endif
-    v.pad_h = p->pad_h;
-    v.pad_w = p->pad_w;
-    v.space_h = v.space_w = 1;
-    v.kh = p->kh;
-    v.kw = p->kw;
-    v.stride_h = p->stride_h;
-    v.stride_w = p->stride_w;
-    v.h = p->h_out;
-    v.w = p->w_out;
-    lay_out(&v);
-    return v;
+    v->image = x;
+    v->image_h = p->h_in;
+    v->image_w = p->w_in;
+    v->zero = p->x_zero;
+    v->pad_h = p->pad_h;
+    v->pad_w = p->pad_w;
+    v->space_h = v->space_w = 1;
+    v->c = c;
+    v->kh = p->kh;
+    v->kw = p->kw;
+    v->stride_h = p->stride_h;
+    v->stride_w = p->stride_w;
+    v->h = p->h_out;
+    v->w = p->w_out;
+    v->flip = 0;
+    lay_out(v);
 }
 
-struct view view_of_errors(const struct conv2d *p, const int8_t *ey)
+void view_of_errors(const struct conv2d *p, const int8_t *ey, struct view *v)
 {
-    struct view v = {.image = ey, .image_h = p->h_out, .image_w = p->w_out, .c = p->c_out};
-    v.pad_h = p->kh - 1 - p->pad_h;
-    v.pad_w = p->kw - 1 - p->pad_w;
-    v.space_h = p->stride_h;
-    v.space_w = p->stride_w;
-    v.kh = p->kh;
-    v.kw = p->kw;
-    v.flip = 1;
-    v.stride_h = v.stride_w = 1;
-    v.h = p->h_in;
-    v.w = p->w_in;
-    lay_out(&v);
-    return v;
+    v->image = ey;
+    v->image_h = p->h_out;
+    v->image_w = p->w_out;
+    v->zero = 0;
+    v->pad_h = p->kh - 1 - p->pad_h;
+    v->pad_w = p->kw - 1 - p->pad_w;
+    v->space_h = p->stride_h;
+    v->space_w = p->stride_w;
+    v->c = p->c_out;
+    v->kh = p->kh;
+    v->kw = p->kw;
+    v->stride_h = v->stride_w = 1;
+    v->h = p->h_in;
+    v->w = p->w_in;
+    v->flip = 1;
+    lay_out(v);
 }
 
 #if KERNELS_DSP

@@ -42,7 +42,7 @@ struct overlap {
 };
 
 #if KERNELS_MVE
-/* How columns are made of an image; the order is that of depthwise_mve.S. */
+/* How columns are made of an image; the order, as that of the next two, is depthwise_mve.S's. */
 struct upright {
     uint32_t row_bytes, c;
     uint32_t columns; /* of the image */
@@ -51,6 +51,24 @@ struct upright {
     int32_t rows;   /* of the image that are seen; not 0 */
     uint32_t group; /* bytes of a group */
     uint32_t zero;  /* a byte */
+    int8_t *to;     /* columns of the image */
+};
+
+/* How the weights of a channel become vectors. */
+struct unpack {
+    const int8_t *places; /* of the weights in the vectors */
+    uint32_t vectors;
+    int8_t *taps;
+    uint32_t last; /* 0, or of flipped weights the last one's place */
+};
+
+/* How windows are summed from columns. */
+struct sight {
+    const int8_t *columns, *taps;
+    uint32_t fours; /* windows of a row, by four */
+    uint32_t rows;
+    uint32_t group;      /* bytes */
+    uint32_t step, skip; /* of columns of eight: bytes to the next window; in sums from the end of a row to the next */
 };
 
 struct tile;
@@ -60,15 +78,15 @@ struct stand {
     const struct view *v;
     const struct tile *tile;
     uint32_t height;
+    uint32_t kind; /* of the kernel: kw, and 1 more where its stride is not 1 */
     struct overlap columns;
-    int32_t from; /* where its first row and column are, seen from the image's */
+    const int8_t *from; /* what is seen of channel 0 */
     struct upright at;
+    int inside;   /* all that is seen is image */
     int32_t seen; /* 0: no image; 1: one whose pixels are neighbours; 2: one between whose pixels there are zeros */
-    const int8_t *places; /* of the weights in taps */
-    uint32_t vectors, last;
-    int8_t *whole, *to, *taps; /* all columns, those of the image, the unpacked weights */
+    struct unpack unpack;
+    struct sight sight, odd; /* where rows of windows are summed two by two, odd ones by themselves, if there are any */
     int32_t zero;
-    uint32_t fours, both; /* windows of a row by four; rows of windows are summed two by two */
 };
 #endif
 
@@ -81,8 +99,8 @@ struct tile {
 };
 
 /* How windows of p see its input; of how its input sees the errors. */
-struct view view_of_input(const struct conv2d *p, const int8_t *x, uint32_t c);
-struct view view_of_errors(const struct conv2d *p, const int8_t *ey);
+void view_of_input(const struct conv2d *p, const int8_t *x, uint32_t c, struct view *v);
+void view_of_errors(const struct conv2d *p, const int8_t *ey, struct view *v);
 
 /* Which functions of run_windows() could sum it, or a strip of its rows: bit 0 for way 1. */
 uint32_t ways_of(const struct view *v);

@@ -60,9 +60,16 @@ void put_channel_errors(const int32_t *sums, uint32_t n, int8_t *q, uint32_t c, 
 
 #if KERNELS_MVE
 
-/* Runs of a channel in depthwise_mve.S: n sums, pixels `c` bytes apart. m: bits of a float; bit: of the mask, as a number;
- * put_run_masked() sets it where nothing saturates. */
-void put_run(const int32_t *sums, uint32_t n, int8_t *y, uint32_t c, uint32_t m, int32_t zero);
+/* A run of a channel's outputs; the order is that of depthwise_mve.S. */
+struct channel_run {
+    uint32_t n, c; /* pixels, bytes from one to the next */
+    uint32_t m;    /* bits of a float */
+    int32_t zero;
+};
+
+void put_run(const int32_t *sums, int8_t *y, const struct channel_run *run);
+
+/* The same with a mask, whose bit, as a number, is set where nothing saturates. */
 void put_run_masked(const int32_t *sums, uint32_t n, int8_t *y, uint32_t c, uint32_t m, int32_t zero, uint8_t *mask,
                     uint32_t stride, uint32_t bit);
 

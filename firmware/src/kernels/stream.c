@@ -84,7 +84,7 @@ void stream_begin(const struct stream *s, void *scratch)
     for (uint32_t i = 0; i < s->stages; i++) {
         const struct conv2d *p = s->stage[i].conv;
         at.stage[i] = (struct progress){.window = offset, .fed = p->pad_h, .most = (uint16_t)rows};
-        memset(at.scratch + offset, p->x_zero, p->pad_h * in_bytes(p));
+        fill_bytes(at.scratch + offset, p->x_zero, p->pad_h * in_bytes(p));
         offset += window_bytes(s, i, rows);
         rows = rows_completed(p, rows);
     }
