@@ -291,7 +291,7 @@ static void begin_front(struct front *front, const struct conv2d *p, int8_t *y, 
 #if KERNELS_MVE
 
 /* The same from columns, without a mask. */
-NEVER_INLINE void put_upright(const struct front *front, const struct group *group, const int32_t *b)
+static void put_upright(const struct front *front, const struct group *group, const int32_t *b)
 {
     const struct conv2d *p = front->p;
     const struct tile *tile = front->tile;
@@ -648,11 +648,13 @@ void dwconv2d_bwd_x_s8(const struct conv2d *p, const struct error_s8 *ey, const 
                        const struct clamp *clamp, const struct error_s8 *ex, void *scratch PACED)
 {
 #if KERNELS_MVE
-    struct view small;
-    view_of_errors(p, ey->q, &small);
-    if (is_plain(p, w) && is_small(&small, (int32_t)(taps_bytes(&small) + planes_bytes(&small, PLANES)))) {
-        put_groups_of_errors(p, &small, ey, w, clamp, ex, scratch PACE);
-        return;
+    { /* a scope: what it holds lies where e will */
+        struct view small;
+        view_of_errors(p, ey->q, &small);
+        if (is_plain(p, w) && is_small(&small, (int32_t)(taps_bytes(&small) + planes_bytes(&small, PLANES)))) {
+            put_groups_of_errors(p, &small, ey, w, clamp, ex, scratch PACE);
+            return;
+        }
     }
 #endif
     struct errors e = {.p = p, .ey = ey, .ex = ex, .clamp = clamp};
