@@ -56,12 +56,19 @@ struct buffers {
     void *taps;
     int16_t *planes;
 #if KERNELS_DSP
-    struct windows windows; /* of the tile, as is what follows */
-    struct strip strip;
-    const int8_t *corner; /* its x of channel 0 */
-#endif
 #if KERNELS_MVE
     struct stand *stand; /* of the tile; NULL: windows are not summed from columns */
+    union {
+        struct stand upright;
+        struct {
+#endif
+            struct windows windows; /* of the tile, as is what follows */
+            struct strip strip;
+            const int8_t *corner; /* its x of channel 0 */
+#if KERNELS_MVE
+        };
+    };
+#endif
 #endif
 };
 
@@ -89,11 +96,17 @@ static uint32_t planes_of(uint32_t channels)
 
 /* ---- forward ---------------------------------------------------------------------------------------------------- */
 
+/* Bytes of scratch. */
+static uint32_t forward_bytes(const struct conv2d *p, const struct view *v)
+{
+    return tile_sums_bytes(v) + taps_bytes(v) + planes_bytes(v, planes_of(p->c_in));
+}
+
 uint32_t dwconv2d_fwd_scratch(const struct conv2d *p)
 {
     struct view v;
     view_of_input(p, NULL, p->c_in, &v);
-    return tile_sums_bytes(&v) + taps_bytes(&v) + planes_bytes(&v, planes_of(p->c_in));
+    return forward_bytes(p, &v);
 }
 
 uint32_t dwconv2d_fwd_in_place(const struct conv2d *p)
@@ -218,11 +231,6 @@ ALWAYS_INLINE void fill_group(const struct view *v, const struct tile *tile, con
 ALWAYS_INLINE void begin_tile(const struct view *v, const struct tile *tile, struct buffers *at, uint32_t lanes,
                               int fresh)
 {
-#if KERNELS_DSP
-    windows_of(v, tile, at->taps, &at->windows);
-    strip_of(v, tile, at->planes, &at->strip);
-    at->corner = at->strip.x;
-#endif
 #if KERNELS_MVE
     if (at->stand) {
         stand_of(v, tile, at->planes, at->taps, at->stand);
@@ -231,6 +239,11 @@ ALWAYS_INLINE void begin_tile(const struct view *v, const struct tile *tile, str
         }
         return;
     }
+#endif
+#if KERNELS_DSP
+    windows_of(v, tile, at->taps, &at->windows);
+    strip_of(v, tile, at->planes, &at->strip);
+    at->corner = at->strip.x;
 #endif
     (void)tile;
     if (fresh) {
@@ -376,21 +389,31 @@ static void put_group(struct front *front, const struct group *group, const int3
 
 #if KERNELS_MVE
 
-/* dwconv2d_fwd_s8() of a small image, of whole groups. */
-static void put_groups(const struct conv2d *p, const struct view *v, const struct split_weights *w, const int32_t *b,
-                       int8_t *y, uint8_t *mask, void *scratch, uint32_t bytes PACED)
+/* True where put_groups() makes the outputs. */
+NEVER_INLINE int has_small_input(const struct conv2d *p, const struct split_weights *w)
 {
-    uint32_t begin = PACE_INNER(), row = 4 * round_up4(v->w);
-    int all = is_small(v, (int32_t)(bytes - 4 * row * v->h));
+    struct view v;
+    view_of_input(p, NULL, p->c_in, &v);
+    return is_plain(p, w) && is_small(&v, (int32_t)(forward_bytes(p, &v) - 16 * round_up4(v.w)));
+}
+
+/* dwconv2d_fwd_s8() of a small image, of whole groups. */
+NEVER_INLINE void put_groups(const struct conv2d *p, const int8_t *x, const struct split_weights *w, const int32_t *b,
+                             int8_t *y, uint8_t *mask, void *scratch PACED)
+{
+    struct view v;
+    view_of_input(p, x, p->c_in, &v);
+    uint32_t begin = PACE_INNER(), row = 4 * round_up4(v.w);
+    int all = is_small(&v, (int32_t)(forward_bytes(p, &v) - 4 * row * v.h));
     struct small small;
     struct group group;
-    small_of(v, scratch, (int32_t *)scratch + (all ? row * v->h : row), &small);
+    small_of(&v, scratch, (int32_t *)scratch + (all ? row * v.h : row), &small);
     small.all = small.all && all;
     if (mask && begin == 0) {
-        fill_bytes(mask, 0, v->h * v->w * mask_stride(p->c_out));
+        fill_bytes(mask, 0, v.h * v.w * mask_stride(p->c_out));
     }
     for (uint32_t i = begin; i < p->c_in; i += PLANES) {
-        if (PACE_STOP(0, i, PLANES * v->h * v->w * (v->kh * v->kw + WORK_OUTPUT))) {
+        if (PACE_STOP(0, i, PLANES * v.h * v.w * (v.kh * v.kw + WORK_OUTPUT))) {
             return;
         }
         to_group(p, w, i, i > begin, &group);
@@ -398,33 +421,28 @@ static void put_groups(const struct conv2d *p, const struct view *v, const struc
     }
 }
 
+#define APART NEVER_INLINE /* so that the stack holds what the one or the other needs */
+
+#else
+#define APART ALWAYS_INLINE
 #endif
 
-void dwconv2d_fwd_s8(const struct conv2d *p, const int8_t *x, const struct split_weights *w, const int32_t *b,
+/* dwconv2d_fwd_s8() of all other images. */
+APART void put_tiles(const struct conv2d *p, const int8_t *x, const struct split_weights *w, const int32_t *b,
                      int8_t *y, uint8_t *mask, void *scratch PACED)
 {
+    uint32_t begin = PACE_OUTER(), from = PACE_INNER(), number = 0;
+    struct view v;
+    view_of_input(p, x, p->c_in, &v);
 #if KERNELS_MVE
-    struct view v;
-    view_of_input(p, x, p->c_in, &v);
-    uint32_t bytes = tile_sums_bytes(&v) + taps_bytes(&v) + planes_bytes(&v, planes_of(p->c_in));
-    if (is_plain(p, w) && is_small(&v, (int32_t)(bytes - 16 * round_up4(v.w)))) {
-        put_groups(p, &v, w, b, y, mask, scratch, bytes PACE);
-        return;
-    }
-    struct stand stand;
     int upright = is_upright(&v);
-    uint32_t begin = PACE_OUTER(), from = PACE_INNER(), number = 0;
     if (upright && !PACE_IS_ON()) {
-        widen_tiles(&v, bytes);
+        widen_tiles(&v, forward_bytes(p, &v));
     }
-#else
-    uint32_t begin = PACE_OUTER(), from = PACE_INNER(), number = 0;
-    struct view v;
-    view_of_input(p, x, p->c_in, &v);
 #endif
     struct buffers at = buffers_of(&v, tile_sums_bytes(&v), scratch);
 #if KERNELS_MVE
-    at.stand = upright ? &stand : NULL;
+    at.stand = upright ? &at.upright : NULL;
 #endif
     struct group group;
     int plain = is_plain(p, w);
@@ -459,6 +477,18 @@ void dwconv2d_fwd_s8(const struct conv2d *p, const int8_t *x, const struct split
         }
         from = 0;
     }
+}
+
+void dwconv2d_fwd_s8(const struct conv2d *p, const int8_t *x, const struct split_weights *w, const int32_t *b,
+                     int8_t *y, uint8_t *mask, void *scratch PACED)
+{
+#if KERNELS_MVE
+    if (has_small_input(p, w)) {
+        put_groups(p, x, w, b, y, mask, scratch PACE);
+        return;
+    }
+#endif
+    put_tiles(p, x, w, b, y, mask, scratch PACE);
 }
 
 /* ---- gradient to the input -------------------------------------------------------------------------------------- */
@@ -624,17 +654,26 @@ ALWAYS_INLINE void pass_group(struct errors *e, int write)
 
 #if KERNELS_MVE
 
+/* True where put_groups_of_errors() makes the errors. */
+NEVER_INLINE int has_small_errors(const struct conv2d *p, const struct split_weights *w)
+{
+    struct view v;
+    view_of_errors(p, NULL, &v);
+    return is_plain(p, w) && is_small(&v, (int32_t)(taps_bytes(&v) + planes_bytes(&v, PLANES)));
+}
+
 /* dwconv2d_bwd_x_s8() of a small image, of whole groups. */
-static void put_groups_of_errors(const struct conv2d *p, const struct view *v, const struct error_s8 *ey,
-                                 const struct split_weights *w, const struct clamp *clamp, const struct error_s8 *ex,
-                                 void *scratch PACED)
+NEVER_INLINE void put_groups_of_errors(const struct conv2d *p, const struct error_s8 *ey, const struct split_weights *w,
+                                       const struct clamp *clamp, const struct error_s8 *ex, void *scratch PACED)
 {
     uint32_t begin = PACE_OUTER();
+    struct view v;
     struct small small;
     struct group group;
-    small_of(v, scratch, (uint8_t *)scratch + PLANES * image_sums_bytes(v), &small);
+    view_of_errors(p, ey->q, &v);
+    small_of(&v, scratch, (uint8_t *)scratch + PLANES * image_sums_bytes(&v), &small);
     for (uint32_t i = begin; i < p->c_in; i += PLANES) {
-        if (PACE_STOP(i, 0, PLANES * v->h * v->w * (v->kh * v->kw + 2 * WORK_OUTPUT))) {
+        if (PACE_STOP(i, 0, PLANES * v.h * v.w * (v.kh * v.kw + 2 * WORK_OUTPUT))) {
             return;
         }
         to_group(p, w, i, i > begin, &group);
@@ -644,25 +683,15 @@ static void put_groups_of_errors(const struct conv2d *p, const struct view *v, c
 
 #endif
 
-void dwconv2d_bwd_x_s8(const struct conv2d *p, const struct error_s8 *ey, const struct split_weights *w,
-                       const struct clamp *clamp, const struct error_s8 *ex, void *scratch PACED)
+/* dwconv2d_bwd_x_s8() of all other images. */
+APART void put_tiles_of_errors(const struct conv2d *p, const struct error_s8 *ey, const struct split_weights *w,
+                               const struct clamp *clamp, const struct error_s8 *ex, void *scratch PACED)
 {
-#if KERNELS_MVE
-    { /* a scope: what it holds lies where e will */
-        struct view small;
-        view_of_errors(p, ey->q, &small);
-        if (is_plain(p, w) && is_small(&small, (int32_t)(taps_bytes(&small) + planes_bytes(&small, PLANES)))) {
-            put_groups_of_errors(p, &small, ey, w, clamp, ex, scratch PACE);
-            return;
-        }
-    }
-#endif
     struct errors e = {.p = p, .ey = ey, .ex = ex, .clamp = clamp};
     view_of_errors(p, ey->q, &e.v);
     e.at = buffers_of(&e.v, group_sums_bytes(&e.v, p->c_in), scratch);
 #if KERNELS_MVE
-    struct stand stand;
-    e.at.stand = is_upright(&e.v) ? &stand : NULL;
+    e.at.stand = is_upright(&e.v) ? &e.at.upright : NULL;
 #endif
     e.lane_sums = (is_kept(&e.v) ? image_sums_bytes(&e.v) : tile_sums_bytes(&e.v)) / (uint32_t)sizeof(int32_t);
     begin_tiles(&e);
@@ -693,6 +722,18 @@ void dwconv2d_bwd_x_s8(const struct conv2d *p, const struct error_s8 *ey, const 
         }
         pass_group(&e, 1);
     }
+}
+
+void dwconv2d_bwd_x_s8(const struct conv2d *p, const struct error_s8 *ey, const struct split_weights *w,
+                       const struct clamp *clamp, const struct error_s8 *ex, void *scratch PACED)
+{
+#if KERNELS_MVE
+    if (has_small_errors(p, w)) {
+        put_groups_of_errors(p, ey, w, clamp, ex, scratch PACE);
+        return;
+    }
+#endif
+    put_tiles_of_errors(p, ey, w, clamp, ex, scratch PACE);
 }
 
 /* ---- gradient to the weights ------------------------------------------------------------------------------------ */
