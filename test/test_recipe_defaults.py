@@ -63,11 +63,14 @@ def test_else_the_rate_is_the_schemes(found: Situation) -> None:
     assert (found.rate, found.schedule, found.replay, found.recalled_rate) == (1.0, "cosine", None, 1.0)
 
 
-@pytest.mark.parametrize(("sounds", "epochs"), [(10, PASSES), (50, 40), (STEPS // 2, 2), (STEPS * 2, 1)])
-def test_few_sounds_are_shown_again_and_again(sounds: int, epochs: int) -> None:
+@pytest.mark.parametrize(
+    ("sounds", "epochs", "rate"),
+    [(10, PASSES, 1.0), (25, PASSES, 1.0), (50, 40, FAST), (STEPS // 2, 2, FAST), (STEPS * 2, 1, FAST)],
+)
+def test_few_sounds_are_shown_again_and_again(sounds: int, epochs: int, rate: float) -> None:
     for looks in (True, False):
         found = Situation(sounds, 0, looks, "shuffled", sounds=True)
-        assert (found.epochs, found.rate, found.schedule) == (epochs, FAST, "cosine")
+        assert (found.epochs, found.rate, found.schedule) == (epochs, rate, "cosine")
 
 
 def test_sounds_with_records_or_in_order_are_like_images() -> None:

@@ -113,7 +113,7 @@ def test_a_speakers_samples_are_drawn_apart_from_those_of_the_test(tmp_path: Pat
 
 
 def test_the_device_learns_as_sessions_do_by_themselves() -> None:
-    assert speaker.by_itself(10) == speaker.Way(80, 2.0), "one sample a word"
+    assert speaker.by_itself(10) == speaker.Way(80, 1.0), "one sample a word"
     assert speaker.by_itself(50) == speaker.Way(40, 2.0)
 
 

@@ -66,7 +66,7 @@ class Situation:
     def rate(self) -> float:
         """Factor on the scheme's rates."""
         if self.again:
-            return FAST
+            return FAST if self.epochs < PASSES else 1.0
         if not self.remembers:
             return 1.0
         return FALLING if self.views > 1 or self.in_order else FAST
