@@ -60,7 +60,7 @@ class Parts(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         first, second = torch.chunk(self.slope(self.norm(self.conv(x))), 2, dim=1)
-        joined = torch.cat([first[:, 1:], torch.sigmoid(second)[:, :2] * 0.5 + 1.0], dim=1)
+        joined = torch.cat([first[:, 1:], nn.functional.silu(second)[:, :2] * 0.5 + 1.0], dim=1)
         result: torch.Tensor = self.head(joined.mean(dim=[2, 3]))
         return result
 
