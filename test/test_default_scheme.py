@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from networks import Builder, residual_network
 
+from microtrain.base.sound import EXAMPLE, parse
 from microtrain.convert.default_scheme import (
     BIASES,
     ENOUGH,
@@ -16,8 +17,10 @@ from microtrain.convert.default_scheme import (
     beside_records,
     default_scheme,
     largest,
+    rates,
     widening,
 )
+from microtrain.convert.defaults import KNOWN_WORDS_RATE, RATE
 from microtrain.convert.memory.replay import PARTS, Request
 from microtrain.convert.pipeline import ALL_PASSES, Passes, Room, compile_graph
 from microtrain.convert.scheme import Scheme, convolutions
@@ -68,6 +71,15 @@ def test_where_none_widens_all_dense_ones_count() -> None:
     b = Builder(np.random.default_rng(0), (8, 8, 3))
     plain = b.finish(b.conv(b.depthwise(b.conv("x", 6, 3)), 4), CLASSES)
     assert len(widening(plain, convolutions(plain))) == 2
+
+
+def test_a_head_that_knows_the_words_of_a_speaker_learns_faster() -> None:
+    heard = GRAPH.replace(sound=parse(EXAMPLE))
+    for graph, head in ((GRAPH, "keep"), (GRAPH, (0, 1, 2)), (heard, "zeros")):
+        assert rates(graph, head) == (RATE, RATE, RATE)
+    for known in ("keep", (4, 3, 2, 1, 0)):
+        assert rates(heard, known) == (RATE, RATE, KNOWN_WORDS_RATE)
+        assert largest(Room(heard, CLASSES, 2 * ALL), ALL_PASSES, known).rates[2] == KNOWN_WORDS_RATE
 
 
 def test_a_scheme_leaves_memory_to_records() -> None:

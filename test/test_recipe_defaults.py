@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from microtrain.device.recipe import AGAIN, TIMES, Situation
+from microtrain.device.recipe import AGAIN, FAST, PASSES, STEPS, TIMES, Situation
 
 
 @pytest.mark.parametrize(
@@ -61,3 +61,19 @@ def test_few_images_are_looked_at_in_several_ways() -> None:
 )
 def test_else_the_rate_is_the_schemes(found: Situation) -> None:
     assert (found.rate, found.schedule, found.replay, found.recalled_rate) == (1.0, "cosine", None, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("sounds", "epochs", "rate"),
+    [(10, PASSES, 1.0), (25, PASSES, 1.0), (50, 40, FAST), (STEPS // 2, 2, FAST), (STEPS * 2, 1, FAST)],
+)
+def test_few_sounds_are_shown_again_and_again(sounds: int, epochs: int, rate: float) -> None:
+    for looks in (True, False):
+        found = Situation(sounds, 0, looks, "shuffled", sounds=True)
+        assert (found.epochs, found.rate, found.schedule) == (epochs, rate, "cosine")
+
+
+def test_sounds_with_records_or_in_order_are_like_images() -> None:
+    for records, order in ((100, "shuffled"), (100, "classes"), (0, "classes")):
+        sounds, images = (Situation(60, records, True, order, sounds) for sounds in (True, False))
+        assert (sounds.chosen(), sounds.rate) == (images.chosen(), images.rate)

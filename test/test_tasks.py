@@ -112,6 +112,11 @@ def test_a_speakers_samples_are_drawn_apart_from_those_of_the_test(tmp_path: Pat
     assert list(speaker.lesson(own, rows, 3).order(3, 9)) == steps
 
 
+def test_the_device_learns_as_sessions_do_by_themselves() -> None:
+    assert speaker.by_itself(10) == speaker.Way(80, 1.0), "one sample a word"
+    assert speaker.by_itself(50) == speaker.Way(40, 2.0)
+
+
 def test_float_and_means_learn_a_speaker(tmp_path: Path) -> None:
     known = said(tmp_path)
     own, rows = known[20:], spoken.features(known[20:])[:, 0]

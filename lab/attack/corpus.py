@@ -20,6 +20,7 @@ from microtrain.convert.scheme import PUBLISHED
 
 from .line import record
 from .tflite_files import small_network
+from .tflite_networks import NETWORKS
 
 
 class Bomb:
@@ -44,6 +45,23 @@ class Tiny(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         result: torch.Tensor = self.head(torch.relu(self.conv(x)).flatten(1))
+        return result
+
+
+class Parts(nn.Module):
+    """Channels that are split, cut, scaled and joined. As Tiny, it converts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(1, 8, 3, 2, 1, bias=False)
+        self.norm = nn.BatchNorm2d(8)
+        self.slope = nn.PReLU()
+        self.head = nn.Linear(5, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        first, second = torch.chunk(self.slope(self.norm(self.conv(x))), 2, dim=1)
+        joined = torch.cat([first[:, 1:], nn.functional.silu(second)[:, :2] * 0.5 + 1.0], dim=1)
+        result: torch.Tensor = self.head(joined.mean(dim=[2, 3]))
         return result
 
 
@@ -151,9 +169,9 @@ def seeds(folder: Path, elf: Path | None) -> dict[str, list[Path]]:
         scripted(folder / "scripted.pt", Tiny()),
         traced(folder / "traced.pt", Tiny()),
         scripted(folder / "writer.pt", WriterOutside(str(folder / "written"))),
+        exported(folder / "parts.pt", Parts()),
     ]
-    flat = [as_onnx(folder / "net.onnx"), folder / "net.tflite"]
-    flat[1].write_bytes(small_network())
+    flat = [as_onnx(folder / "net.onnx", Tiny()), as_onnx(folder / "parts.onnx", Parts()), *as_tflite(folder)]
     state = folder / "state.pt"
     torch.save(Tiny().state_dict(), state)
     bomb = folder / "bomb.pt"
@@ -182,9 +200,16 @@ def traced(path: Path, net: nn.Module) -> Path:
     return path
 
 
-def as_onnx(path: Path) -> Path:
-    torch.onnx.export(Tiny().eval(), (torch.zeros(1, 1, 8, 8),), str(path), opset_version=17, dynamo=False)
+def as_onnx(path: Path, net: nn.Module) -> Path:
+    torch.onnx.export(net.eval(), (torch.zeros(1, 1, 8, 8),), str(path), opset_version=17, dynamo=False)
     return path
+
+
+def as_tflite(folder: Path) -> list[Path]:
+    """An int8 file, and a float one for each group of ops that the front end reads."""
+    path = folder / "net.tflite"
+    path.write_bytes(small_network())
+    return [path, *(make().file(folder, make.__name__) for make in NETWORKS)]
 
 
 def numbers(folder: Path) -> list[Path]:

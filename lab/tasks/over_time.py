@@ -23,7 +23,7 @@ CELLS: dict[str, Callable[..., nn.RNNBase]] = {"GRU": nn.GRU, "LSTM": nn.LSTM}
 UNITS, TESTED = 48, 10  # recordings before this number are never trained on
 EPOCHS, RATE, BATCH = 40, 3e-3, 32
 # A head alone. The device's rate was chosen on draws of two speakers that no row has.
-HEAD_ON_DEVICE, HEAD_IN_FLOAT = speaker.Way(20, 50.0), speaker.Way(20, 0.01)
+HEAD_ON_DEVICE, HEAD_IN_FLOAT = speaker.Way(20, 6.25), speaker.Way(20, 0.01)
 COUNT = max(speaker.COUNTS)
 
 
@@ -82,7 +82,7 @@ def held_out(cell: str, name: str, known: list[Recording], rows: np.ndarray, wor
     given = speaker.lesson([known[k] for k in own], rows[own, 0], 0)
     row["new_before"] = speaker.tested(machine, given)
     row["new_after"] = speaker.by_device(machine, given, COUNT, HEAD_ON_DEVICE)
-    row["new_float"] = speaker.by_float(net, given, COUNT, speaker.IN_FLOAT[COUNT])
+    row["new_float"] = speaker.by_float(net, given, COUNT, speaker.Way(20, 0.001))
     net.cell.requires_grad_(False)
     row["new_float_head"] = speaker.by_float(net, given, COUNT, HEAD_IN_FLOAT)
     say(" ".join(f"{k} {v:.4f}" if isinstance(v, float) else str(v) for k, v in row.items()))

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 
+from .defaults import KNOWN_WORDS_RATE, RATE
 from .ir import Graph, Layer
 from .pipeline import ALL_PASSES, Compiled, Passes, Room, compile_graph
 from .scheme import Scheme, convolutions
@@ -46,7 +47,7 @@ def largest(
 
     quantized = room.quantized
     names = convolutions(quantized)
-    scheme = Scheme("head-only", fraction_bits=FRACTION_BITS, head=head)
+    scheme = Scheme("head-only", fraction_bits=FRACTION_BITS, head=head, rates=rates(quantized, head))
     least = need(scheme)
     share = least + BIASES * (room.sram - least)
     count = most(len(names), lambda biases: need(replace(scheme, biases=biases)) <= share)
@@ -64,6 +65,12 @@ def largest(
     if scheme.weights:
         scheme = replace(scheme, name=f"{scheme.name}+{len(scheme.weights)}")
     return scheme
+
+
+def rates(quantized: Graph, head: HeadStart) -> tuple[float, float, float]:
+    """Learning rates of weights, biases and head: larger for a head that knows the words of a new speaker."""
+    knows = head == "keep" or isinstance(head, tuple)
+    return RATE, RATE, KNOWN_WORDS_RATE if quantized.sound is not None and knows else RATE
 
 
 def beside_records(room: Room, passes: Passes, head: HeadStart, tell: Callable[[], None]) -> Scheme:

@@ -16,6 +16,7 @@ from microtrain.base.options import LearningRate, Number, collected, option
 from microtrain.base.plan import Plan, read_plan
 from microtrain.base.progress import Bars
 from microtrain.base.terminal import Sentences, say
+from microtrain.samples.kind import sound_of
 from microtrain.samples.source import Dataset, load, scan
 
 from . import monitor as terminal
@@ -262,7 +263,8 @@ def train_command(
         target.hurry(device)
         imprint = imprint_first(device, wanted.imprint)
         shown = per_epoch(training, wanted.limit)
-        found = Situation(shown, device.info.records, imprint, wanted.order)
+        sounds = sound_of(device.info.shape) is not None
+        found = Situation(shown, device.info.records, imprint, wanted.order, sounds)
         factor = wanted.factor_in(found) if asked is None else asked
         wanted = wanted.resolved(found)
         say(in_words(wanted, (factor,), rates, imprint))

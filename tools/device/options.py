@@ -51,8 +51,8 @@ class Course:
         "--epochs",
         type=click.IntRange(0),
         metavar="N",
-        help="Passes over the images. [1; 0 where a replay buffer holds all of them, or classes come one "
-        "after the other: then records are rehearsed]",
+        help="Passes over the images. [1; of sounds as many as make 2000 steps, at most 80; 0 where a replay "
+        "buffer holds all of them, or classes come one after the other: then records are rehearsed]",
     )
     limit: int = option(
         "--limit", default=0, type=click.IntRange(0), metavar="N", help="At most N images per epoch."

@@ -11,6 +11,7 @@ VIEWS = 4  # of each image, at most
 BEHIND = 1  # steps on records behind each image of that pass
 FAST = 2.0  # on the scheme's rates: what it makes rough a falling rate smooths
 FALLING = 1.5  # the same with few images, in order, and where the rehearsal behind a pass begins
+STEPS, PASSES = 2000, 80  # on sounds that nothing remembers: as many passes as make so many steps, at most
 
 
 @dataclass(frozen=True)
@@ -21,12 +22,14 @@ class Situation:
     records  that the replay buffer holds; 0: there is none
     looks    it begins with one look at each image (Settings.imprint)
     order    as Settings.order
+    sounds   the images are sounds
     """
 
     images: int
     records: int
     looks: bool
     order: str
+    sounds: bool = False
 
     def chosen(self, epochs: int | None = None) -> dict[str, Any]:
         """All of it but the rate, by the names that Settings and the options have for it.
@@ -50,6 +53,8 @@ class Situation:
         the last of them alone."""
         if self.remembers:
             return 0 if self.holds_all else 1
+        if self.again:
+            return max(1, min(PASSES, STEPS // max(1, self.images)))
         return 0 if self.looks and self.in_order else 1
 
     @property
@@ -60,6 +65,8 @@ class Situation:
     @property
     def rate(self) -> float:
         """Factor on the scheme's rates."""
+        if self.again:
+            return FAST if self.epochs < PASSES else 1.0
         if not self.remembers:
             return 1.0
         return FALLING if self.views > 1 or self.in_order else FAST
@@ -85,6 +92,11 @@ class Situation:
     def remembers(self) -> bool:
         """Whether it rehearses."""
         return bool(self.records and self.looks)
+
+    @property
+    def again(self) -> bool:
+        """Whether the host shows the samples again and again: few sounds, of which no record is kept."""
+        return self.sounds and not self.records and not self.in_order
 
     @property
     def in_order(self) -> bool:

@@ -21,6 +21,7 @@ from microtrain.device.options import FACTOR_HELP, LR_HELP, Course, factors, imp
 from microtrain.device.recipe import Situation
 from microtrain.device.session import Settings, per_epoch
 from microtrain.device.teaching import course_of
+from microtrain.samples.kind import sound_of
 from microtrain.samples.measured import hold_out as hold_out_measured
 from microtrain.samples.measured import split_table
 from microtrain.samples.source import Dataset, hold_out, split
@@ -157,7 +158,8 @@ def run(model: Blueprint, wanted: Wanted) -> tuple[list[Outcome], list[Path]]:
     asked = factors(wanted.lrs, wanted.given, model.rates)
     imprint = imprint_first(model, wanted)
     task = task_of(model, wanted)
-    found = Situation(per_epoch(task.training, wanted.limit), task.memory, imprint, wanted.order)
+    shown, sounds = per_epoch(task.training, wanted.limit), sound_of(model.shape) is not None
+    found = Situation(shown, task.memory, imprint, wanted.order, sounds)
     chosen = asked or (wanted.factor_in(found),)
     wanted = wanted.resolved(found)
     task = replace(task, epochs=max(wanted.epochs or 1, wanted.views or 1))
