@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from microtrain.convert.emit.code import generate
 from microtrain.convert.execute.executor import Executor
 from microtrain.convert.ir import Graph
-from microtrain.convert.memory.plan import busiest, Plan, plan
+from microtrain.convert.memory.plan import Plan, busiest, plan
 from microtrain.convert.passes.autodiff import differentiate
 from microtrain.convert.passes.fuse import fuse
 from microtrain.convert.passes.prune import prune
