@@ -297,6 +297,33 @@ def test_a_set_that_was_not_measured_makes_no_mean() -> None:
     assert table.lines(rows, "shots-5")[2:] == ["| lda | 50.0 |  |  | 1 |", "| ncm |  | 50.0 |  | 1 |"]
 
 
+def test_a_seed_that_not_every_network_has_is_in_no_mean() -> None:
+    rows = [
+        {"dataset": name, "network": n, "protocol": "shots-5", "arm": "lda", "seed": seed, "accuracy": value}
+        for name, n, seed, value in (
+            ("a", "x", 0, 70.0),
+            ("a", "y", 0, 80.0),
+            ("a", "x", 1, 10.0),
+            ("b", "x", 0, 60.0),
+            ("b", "x", 1, 50.0),
+        )
+    ]
+    assert table.lines(rows, "shots-5")[2:] == ["| lda | 75.0 | 55.0 | 65.0 | 1 to 2 |"]
+
+
+def test_sets_together_are_of_arms_that_all_of_them_have() -> None:
+    groups = {"first": ("a", "b"), "all": ("a", "b", "c")}
+    rows = [
+        {"dataset": name, "network": "x", "protocol": "shots-5", "arm": arm, "seed": 0, "accuracy": value}
+        for arm, name, value in (
+            *(("lda", name, value) for name, value in (("a", 50.0), ("b", 60.0), ("c", 85.0))),
+            *(("ncm", name, 90.0) for name in "ab"),
+        )
+    ]
+    assert table.together(rows, groups)[2:] == ["| shots-5 | lda | 55.0 | 65.0 | 1 |"]
+    assert table.together(rows[:2], groups) == []
+
+
 def test_a_table_has_a_line_for_each_arm() -> None:
     rows = [
         {"dataset": "a", "network": n, "protocol": "one-look", "arm": arm, "seed": 0, "accuracy": value}

@@ -11,7 +11,7 @@ from . import parts
 from .cases import SCHEMES
 from .known import key_of
 from .sets import ARCHIVES, FURTHER
-from .table import Row, tables
+from .table import Row, tables, together
 
 PAGE, ROWS = ROOT / "lab/pages/recipe.md", ROOT / "lab/pages/recipe.json"
 ABOUT = """# What a board learns with nothing tuned
@@ -70,6 +70,14 @@ defaults was chosen on them. Put a set into build/sets, in a folder of this name
 {sources}
 
 """
+ALL = """
+## All sets together
+
+Means over sets, each of which counts the same, of the arms that were measured on every one of them. What the
+defaults are was chosen on sets of the test data alone.
+
+{table}
+"""
 
 
 def write(rows: Sequence[Row]) -> None:
@@ -90,9 +98,21 @@ def text(rows: Sequence[Row], costs: parts.Numbers | None) -> str:
     further = [row for row in rows if row["dataset"] in FURTHER]
     found = ABOUT + tables([row for row in rows if row["dataset"] in ARCHIVES])
     found += beside(further) + tables(further, "###") if further else ""
+    found += all_sets(rows)
     if costs is None:
         return found
     return found + COSTS.format(compiler=costs["compiler"], table="\n".join(parts.table(costs)))
+
+
+def all_sets(rows: Sequence[Row]) -> str:
+    """Means over the sets of the test data, the further ones, and both; nothing where no arm has them all."""
+    groups = {
+        f"the {len(ARCHIVES)} of the test data": tuple(ARCHIVES),
+        f"the {len(FURTHER)} that nothing was chosen on": tuple(FURTHER),
+        f"all {len(ARCHIVES) + len(FURTHER)}": (*ARCHIVES, *FURTHER),
+    }
+    found = together(rows, groups)
+    return ALL.format(table="\n".join(found)) if found else ""
 
 
 def beside(rows: Sequence[Row]) -> str:
