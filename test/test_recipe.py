@@ -20,7 +20,7 @@ from sklearn.linear_model import RidgeCV
 from lab.golden.data import VARIABLE, find
 from lab.recipe import cli, closed, known, page, parts, pc, sets, table
 from lab.recipe import run as running
-from lab.recipe.cases import ARMS, PROTOCOLS, Case, cases
+from lab.recipe.cases import ARMS, CHOSEN, PROTOCOLS, SCHEMED, SCHEMES, Case, cases
 from microtrain.base.errors import Error
 from microtrain.samples.source import Dataset, Sample
 
@@ -84,9 +84,27 @@ def test_every_protocol_has_the_default_and_what_it_was() -> None:
     assert large.rehearse == 600
     few = Case("d", "n", "shots-5", "default", 3).settings(50, 100)
     assert (few.epochs, few.views, few.rehearse, few.rate) == (0, 2, 800, 1.5)
-    assert len({case.key for case in cases("ab", "cd", tuple(PROTOCOLS), (0, 1))}) == 2 * 2 * 2 * sum(
-        len(arms) for arms in ARMS.values()
+    arms = [arm for arms in ARMS.values() for arm in arms]
+    for networks, missing in (("cd", len(SCHEMED)), (tuple(SCHEMES)[:2], 0)):
+        found = {case.key for case in cases("ab", networks, tuple(PROTOCOLS), (0, 1))}
+        assert len(found) == 2 * 2 * 2 * (len(arms) - missing)
+
+
+def test_arms_that_differ_in_their_scheme_share_the_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "WORK", tmp_path)
+    training = sets.parted(photos(tmp_path / "photos"))[0]
+    default, found, unsearched = (
+        running.options(Case("photos", "mcunet-5fps", "one-look", arm, 0), Path("x.pkl"), training)
+        for arm in ("default", *SCHEMED)
     )
+    assert [words[:2] for words in (default, found)] == [
+        ["--scheme", "mcunet-49kb"],
+        ["--scheme", "mcunet-49kb-clothing10"],
+    ]
+    assert default[2:] == found[2:] and default[4:] == unsearched and "--budget-sram" in unsearched
+    assert Case("d", "net", "one-look", "default", 0).scheme == CHOSEN
 
 
 def test_exact_records_are_the_default_without_codes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
