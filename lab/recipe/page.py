@@ -59,7 +59,7 @@ step take more. To keep a code means to look for the nearest of 256 vectors, for
 
 Refused, at equal memory: [exact records and finer codes](replay.md#what-codes-lose-and-what-views-do) and
 [lite residual modules](arithmetic.md#lite-residual-modules);
-[momentum and mean gradients](arithmetic.md#one-thing-at-a-time) want four bytes or more a weight.
+[momentum and mean gradients](arithmetic.md#optimiser-state-at-equal-bytes).
 """
 BESIDE = """
 ## Sets that nothing was chosen on
