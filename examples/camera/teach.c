@@ -7,8 +7,8 @@
 
 #if MODEL_IMPRINT > 0
 
-/* The rate falls to 0 over these steps. As tools/device/recipe.py has it, where classes come in any order. */
-enum { TIMES = 8 }; /* that each record comes up in a rehearsal */
+/* As in tools/device/recipe.py. The rate is that of few images and of classes one after the other, as people show them. */
+enum { TIMES = 8 }; /* that each record comes up in a rehearsal, in which the rate falls to 0 */
 #define RATE 1.5f
 
 /* A look, and the head of all looks. Returns 0 where training has begun, which ends them, or they are too many. */
