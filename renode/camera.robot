@@ -67,7 +67,7 @@ Modes And Labels
     Ask                         shoot    ^ok shoot infer \\d+ \\d+$
     Ask                         mode train    ^ok mode train$
     Ask                         label 1 0    ^ok label 1 0$
-    Ask                         shoot    ^ok shoot train 1 \\d+ \\d+ \\d+\\.\\d{4}$
+    Ask                         shoot    ^ok shoot (train|look) 1 \\d+ \\d+( \\d+\\.\\d{4})?$
     Ask                         mode evaluate    ^ok mode evaluate$
     Ask                         shoot 0    ^ok shoot evaluate 0 \\d+ \\d+ \\d+ 1$
     Ask                         mode sleep    ^err argument
@@ -79,11 +79,11 @@ Buttons Take Labelled Pictures
     Execute Command             sysbus.gpioPortI.userButton Press
     Test If Uart Is Idle        0.1
     Execute Command             sysbus.gpioPortI.userButton Release
-    Wait For Line On Uart       ^shot train 0 \\d+ \\d+ \\d+\\.\\d{4}$    treatAsRegex=true
+    Wait For Line On Uart       ^shot (train|look) 0 \\d+ \\d+( \\d+\\.\\d{4})?$    treatAsRegex=true
     Execute Command             sysbus.gpioPortG.labelButton Press
     Test If Uart Is Idle        0.1
     Execute Command             sysbus.gpioPortG.labelButton Release
-    Wait For Line On Uart       ^shot train 1 \\d+ \\d+ \\d+\\.\\d{4}$    treatAsRegex=true
+    Wait For Line On Uart       ^shot (train|look) 1 \\d+ \\d+( \\d+\\.\\d{4})?$    treatAsRegex=true
 
 The Led Shows A Prediction
     Boot With Camera
@@ -97,8 +97,8 @@ A Person Shows Two Scenes
     Boot With Camera
     Ask                         mode train    ^ok mode train$
     FOR    ${number}    IN RANGE    ${SHOTS}
-        Shoot                   left     ${number}    shoot 0    ^ok shoot train 0 \\d+ \\d+ \\d+\\.\\d{4}$
-        Shoot                   right    ${number}    shoot 1    ^ok shoot train 1 \\d+ \\d+ \\d+\\.\\d{4}$
+        Shoot                   left     ${number}    shoot 0    ^ok shoot (train|look) 0 \\d+ \\d+( \\d+\\.\\d{4})?$
+        Shoot                   right    ${number}    shoot 1    ^ok shoot (train|look) 1 \\d+ \\d+( \\d+\\.\\d{4})?$
     END
     Ask                         mode evaluate    ^ok mode evaluate$
     Ask                         stats clear    ^ok$
@@ -113,7 +113,7 @@ A Reset Forgets What The Camera Taught
     Boot With Camera
     ${before}=                  Trainables
     Ask                         mode train    ^ok mode train$
-    Ask                         shoot 1    ^ok shoot train 1 \\d+ \\d+ \\d+\\.\\d{4}$
+    Ask                         shoot 1    ^ok shoot (train|look) 1 \\d+ \\d+( \\d+\\.\\d{4})?$
     ${learned}=                 Trainables
     Should Not Be Equal         ${before}    ${learned}
     Ask                         reset    ^ok reset$

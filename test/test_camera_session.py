@@ -11,11 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from camera_demo import Demo
-from conftest import ROOT, Built, run
+from conftest import EXAMPLE, ROOT, Built, run
 from PIL import Image
 
 from microtrain.base import pio
 from microtrain.base.files import unpacked
+from microtrain.device.recipe import TIMES
 
 sys.path.insert(0, str(ROOT / "examples/digits"))
 import dataset
@@ -34,6 +35,15 @@ def elf(example: Built, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def build(model: Path, folder: Path) -> Path:
     (elf,) = pio.build(model, folder, "camera")
     return elf
+
+
+@pytest.fixture(scope="module")
+def remembering(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The camera firmware of the example with statistics of features and a buffer of records."""
+    folder = tmp_path_factory.mktemp("remembering")
+    model = [str(EXAMPLE / "model.pt"), "--scheme", str(EXAMPLE / "scheme.yaml"), "--classes", "10"]
+    run(["python", "tools/convert", *model, "--replay", "24", "-o", str(folder / "generated")])
+    return build(folder / "generated", folder / "pio")
 
 
 def pictures(images: np.ndarray, labels: np.ndarray, digit: int, count: int) -> list[Image.Image]:
@@ -60,12 +70,19 @@ def accuracy(demo: Demo, scenes: list[list[Image.Image]]) -> float:
 
 
 def learn(demo: Demo, shots: list[list[Image.Image]], unseen: list[list[Image.Image]]) -> tuple[float, float]:
-    """Accuracy on the unseen pictures before and after the shots."""
+    """Accuracy on the unseen pictures before the shots, and behind them and a rehearsal, if there is one."""
     demo.boot()
     before = accuracy(demo, unseen)
     demo.ask("mode train")
-    assert all(line.startswith("shot train") for line in show(demo, shots))
+    assert all(line.startswith(("shot train", "shot look")) for line in show(demo, shots))
+    demo.ask("mode infer")
+    while int(counts(demo).get("idle", "0")):
+        demo.wait(10.0)
     return before, accuracy(demo, unseen)
+
+
+def counts(demo: Demo) -> dict[str, str]:
+    return dict(line.split() for line in demo.ask("stats")[:-1])
 
 
 @pytest.mark.parametrize("pair", [PAIRS[0], *(pytest.param(p, marks=pytest.mark.slow) for p in PAIRS[1:])])
@@ -96,6 +113,73 @@ def test_mcunet_learns_two_garments(tmp_path: Path) -> None:
     print(f"{GARMENTS}: {before:.3f} > {after:.3f}")
     assert abs(before - 0.5) <= 0.1
     assert after > 0.85
+
+
+def scenes(shots: int) -> list[list[Image.Image]]:
+    """So many pictures of each of two digits."""
+    images, labels, _, _ = dataset.device_split()
+    return [pictures(images, labels, digit, shots) for digit in PAIRS[0]]
+
+
+def test_buttons_teach_as_the_line_does(remembering: Path) -> None:
+    """Looks first, a rehearsal when train mode is left, then training steps: the same bits by either way."""
+    person, host = Demo(remembering), Demo(remembering)
+    person.boot()
+    host.boot()
+    host.ask("rate 1.5")
+    person.ask("mode train")
+    assert [line.split()[1] for line in show(person, scenes(2))] == ["look"] * 4
+    for pair in zip(*scenes(2), strict=True):
+        for label, scene in enumerate(pair):
+            host.camera.show(scene)
+            host.ask("capture")
+            host.ask(f"imprint {label}")
+            host.ask("imprint head")
+    steps = TIMES * 4
+    said = person.press(0, 1.5) + person.wait(10.0)
+    assert said.splitlines() == [
+        f"rehearsal of {steps} steps, while no button is pressed",
+        "mode evaluate",
+        "rehearsal over",
+    ]
+    host.ask(f"idle {steps}")
+    host.wait(10.0)
+    assert counts(person)["steps"] == counts(host)["steps"] == str(4 + steps)
+    assert person.answer("sha") == host.answer("sha")
+    person.ask("mode train")
+    assert person.press(0).startswith("shot train 0 ")
+    host.ask("capture")
+    host.ask("train 0")
+    assert person.answer("sha") == host.answer("sha")
+
+
+def test_a_pressed_button_holds_the_rehearsal(remembering: Path) -> None:
+    demo = Demo(remembering)
+    demo.boot()
+    demo.ask("mode train")
+    show(demo, scenes(2))
+    demo.ask("mode infer")
+    before = counts(demo)["idle"]
+    demo.board.label_button(True)
+    demo.wait(2.0)
+    assert counts(demo)["idle"] == before == str(TIMES * 4)
+    demo.board.label_button(False)
+    demo.wait(0.6)
+    assert 0 < int(counts(demo)["idle"]) < TIMES * 4
+    assert demo.press(1, 0.3).startswith("shot train 1 ")
+
+
+def test_nothing_new_is_not_rehearsed(remembering: Path) -> None:
+    demo = Demo(remembering)
+    demo.boot()
+    demo.ask("mode train")
+    assert demo.ask("mode infer") == ["ok mode infer"]
+    demo.ask("mode train")
+    assert demo.answer("shoot 1").startswith("ok shoot look 1 ")
+    demo.ask("reset")
+    assert demo.ask("mode infer") == ["ok mode infer"]  # no record is left
+    demo.ask("mode train")
+    assert demo.answer("shoot 1").startswith("ok shoot look 1 ")
 
 
 def checklist() -> list[tuple[str, list[str]]]:

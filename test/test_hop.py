@@ -23,6 +23,7 @@ from microtrain.convert.emit.code import generate
 from microtrain.convert.frontends.module import load_model
 from microtrain.convert.ir import ConvertError, Graph
 from microtrain.convert.memory.check_plan import check_plan
+from microtrain.convert.memory.replay import Request, record_bytes
 from microtrain.convert.ops import hop
 from microtrain.convert.ops.stream import stages
 from microtrain.convert.pipeline import Compiled, Passes, compile_graph
@@ -38,6 +39,7 @@ from microtrain.native.model import Model, Sgd, compile_model
 CLASSES, SLIDES = 4, 4
 HEAD, BIASES = Scheme("head-only"), Scheme("biases", biases=2)
 FULL = Scheme("full", biases=-1, weights={ALL: 1.0}, fraction_bits=4)
+REMEMBERED = Request(records=8)
 FRONT = "log-mel:rate=8000,frame=128,hop=64,bands=12"
 
 
@@ -139,6 +141,35 @@ def test_a_window_that_moved_is_a_whole_one(
     assert len({logits.tobytes() for logits in whole}) == SLIDES, "all windows give the same"
 
 
+def record(model: Model, size: int) -> bytes:
+    """What a record keeps of the window that is in."""
+    kept = (ctypes.c_uint8 * size)()
+    model.lib.model_front()
+    model.lib.model_keep(kept)
+    return bytes(kept)
+
+
+@pytest.mark.parametrize(("name", "rows", "by", "cut"), [("padded", 31, 2, 0), ("strided", 28, 6, 1)])
+def test_a_record_of_a_window_that_moved_is_that_of_a_whole_one(
+    name: str, rows: int, by: int, cut: int, tmp_path: Path
+) -> None:
+    """Where a record holds the window itself, and where it holds what the first layers made of it."""
+    graph = hop.checked(quantized(name, rows, tmp_path), by)
+    compiled = compile_graph(graph, HEAD, CLASSES, Passes(imprint=4, replay=REMEMBERED))
+    assert compiled.graph.cut == cut
+    model, series = native(compiled, tmp_path / "model"), stored(rows + SLIDES * by)
+    size, found = record_bytes(compiled.graph), []
+    model.forward(series[:rows], False)
+    for end in range(rows + by, len(series) + 1, by):
+        model.slide(series[end - by : end])
+        found.append(record(model, size))
+        model.rest_of_record(False)
+    for k in range(1, SLIDES + 1):
+        model.enter(series[k * by : k * by + rows])
+        assert record(model, size) == found[k - 1]
+    assert len(set(found)) == SLIDES
+
+
 @pytest.mark.parametrize(("name", "rows", "by"), [(c[0], c[1], c[2]) for c in CASES if c[5]])
 def test_what_is_kept_is_what_will_be_read(name: str, rows: int, by: int, tmp_path: Path) -> None:
     """Row by row: what of a window no output has used up, and what of the result stays."""
@@ -181,16 +212,27 @@ def test_a_plan_that_spoils_what_is_kept_is_refused(imprint: int, tmp_path: Path
             check_plan(compiled.graph, replace(compiled.plan, placements=placed))
 
 
-def listening(folder: Path, name: str = "padded", by: int = 4) -> Compiled:
-    """A model with a front end."""
+def listening(folder: Path, name: str = "padded", by: int = 4, replay: Request | None = None) -> Compiled:
+    """A model with a front end, and with a buffer of records if one is asked for."""
     graph = hop.checked(quantized(name, 31, folder), by).replace(sound=parse(FRONT))
-    return compile_graph(graph, BIASES, CLASSES, Passes(imprint=4))
+    compiled = compile_graph(graph, BIASES, CLASSES, Passes(imprint=4, replay=replay))
+    return replace(compiled, records=replay.size(graph, None)) if replay else compiled
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("hop")
-    written(listening(folder), "listener", folder / "library", folder / "generated")
+    return written_for(listening(tmp_path_factory.mktemp("hop")), tmp_path_factory.mktemp("made"))
+
+
+@pytest.fixture(scope="module")
+def remembering(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    compiled = listening(tmp_path_factory.mktemp("hop"), "to_one", replay=REMEMBERED)
+    return written_for(compiled, tmp_path_factory.mktemp("made"))
+
+
+def written_for(compiled: Compiled, folder: Path) -> Path:
+    """As a library, and as a program for this machine."""
+    written(compiled, "listener", folder / "library", folder / "generated")
     host_program(folder / "generated", folder)
     return folder
 
@@ -224,6 +266,35 @@ def test_the_firmware_hears_only_what_is_new(made: Path) -> None:
             wanted = other.infer(series[at : at + whole]).logits
             np.testing.assert_array_equal(found, wanted)
         assert device.sha() == other.sha()
+
+
+def test_windows_that_move_become_records(remembering: Path) -> None:
+    """Looks at windows that moved, or came whole, and steps on their records: the same bits."""
+    front = parse(FRONT)
+    whole, new = front.samples(31), 4 * front.hop
+    series = sound(whole + 12 * new)
+    with (
+        Device(ProgramPort(remembering / "program")) as moving,
+        Device(ProgramPort(remembering / "program")) as other,
+    ):
+        assert moving.info.records == REMEMBERED.records
+        moving.infer(series[:whole])
+        for k in range(1, 13):
+            at = k * new
+            moving.exchange("slide")
+            moving._send_samples(series[at + whole - new : at + whole], whole - new, whole)
+            answer = moving._talk.command(f"imprint {k % CLASSES}", "ok imprint")
+            assert answer.values(int, int)[1] == other.imprint(series[at : at + whole], k % CLASSES)
+        for device in (moving, other):
+            device.imprint_head()
+            head = device.sha()
+            device.exchange("rate 0.01")  # noise teaches nothing: with more the guard goes back
+            device.rehearse(16)
+            assert device.sha() != head
+            assert device.stats()["records_held"] == str(REMEMBERED.records)
+        assert moving.sha() == other.sha()
+        with pytest.raises(AnswerError, match="no window to move on"):
+            moving.exchange("slide")
 
 
 def test_rows_go_on_where_rows_came(made: Path) -> None:

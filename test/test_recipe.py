@@ -20,7 +20,7 @@ from sklearn.linear_model import RidgeCV
 from lab.golden.data import VARIABLE, find
 from lab.recipe import cli, closed, known, page, parts, pc, sets, table
 from lab.recipe import run as running
-from lab.recipe.cases import ARMS, PROTOCOLS, Case, cases
+from lab.recipe.cases import ARMS, CHOSEN, PROTOCOLS, SCHEMED, SCHEMES, Case, cases
 from microtrain.base.errors import Error
 from microtrain.samples.source import Dataset, Sample
 
@@ -84,9 +84,27 @@ def test_every_protocol_has_the_default_and_what_it_was() -> None:
     assert large.rehearse == 600
     few = Case("d", "n", "shots-5", "default", 3).settings(50, 100)
     assert (few.epochs, few.views, few.rehearse, few.rate) == (0, 2, 800, 1.5)
-    assert len({case.key for case in cases("ab", "cd", tuple(PROTOCOLS), (0, 1))}) == 2 * 2 * 2 * sum(
-        len(arms) for arms in ARMS.values()
+    arms = [arm for arms in ARMS.values() for arm in arms]
+    for networks, missing in (("cd", len(SCHEMED)), (tuple(SCHEMES)[:2], 0)):
+        found = {case.key for case in cases("ab", networks, tuple(PROTOCOLS), (0, 1))}
+        assert len(found) == 2 * 2 * 2 * (len(arms) - missing)
+
+
+def test_arms_that_differ_in_their_scheme_share_the_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "WORK", tmp_path)
+    training = sets.parted(photos(tmp_path / "photos"))[0]
+    default, found, unsearched = (
+        running.options(Case("photos", "mcunet-5fps", "one-look", arm, 0), Path("x.pkl"), training)
+        for arm in ("default", *SCHEMED)
     )
+    assert [words[:2] for words in (default, found)] == [
+        ["--scheme", "mcunet-49kb"],
+        ["--scheme", "mcunet-49kb-clothing10"],
+    ]
+    assert default[2:] == found[2:] and default[4:] == unsearched and "--budget-sram" in unsearched
+    assert Case("d", "net", "one-look", "default", 0).scheme == CHOSEN
 
 
 def test_exact_records_are_the_default_without_codes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -295,6 +313,33 @@ def test_the_page_has_what_a_part_costs(tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_set_that_was_not_measured_makes_no_mean() -> None:
     rows = [some_row(Case(name, "n", "shots-5", arm, 0)) for name, arm in (("a", "lda"), ("b", "ncm"))]
     assert table.lines(rows, "shots-5")[2:] == ["| lda | 50.0 |  |  | 1 |", "| ncm |  | 50.0 |  | 1 |"]
+
+
+def test_a_seed_that_not_every_network_has_is_in_no_mean() -> None:
+    rows = [
+        {"dataset": name, "network": n, "protocol": "shots-5", "arm": "lda", "seed": seed, "accuracy": value}
+        for name, n, seed, value in (
+            ("a", "x", 0, 70.0),
+            ("a", "y", 0, 80.0),
+            ("a", "x", 1, 10.0),
+            ("b", "x", 0, 60.0),
+            ("b", "x", 1, 50.0),
+        )
+    ]
+    assert table.lines(rows, "shots-5")[2:] == ["| lda | 75.0 | 55.0 | 65.0 | 1 to 2 |"]
+
+
+def test_sets_together_are_of_arms_that_all_of_them_have() -> None:
+    groups = {"first": ("a", "b"), "all": ("a", "b", "c")}
+    rows = [
+        {"dataset": name, "network": "x", "protocol": "shots-5", "arm": arm, "seed": 0, "accuracy": value}
+        for arm, name, value in (
+            *(("lda", name, value) for name, value in (("a", 50.0), ("b", 60.0), ("c", 85.0))),
+            *(("ncm", name, 90.0) for name in "ab"),
+        )
+    ]
+    assert table.together(rows, groups)[2:] == ["| shots-5 | lda | 55.0 | 65.0 | 1 |"]
+    assert table.together(rows[:2], groups) == []
 
 
 def test_a_table_has_a_line_for_each_arm() -> None:

@@ -345,8 +345,6 @@ BAD = {
     "16 --replay-code 65": "neither auto nor off nor a number of values, 1..64",
     "300KB": "over the budget of 327,680 B",
     "spare --board native": "no budget of SRAM",
-    "16 --hop 2": "records of --replay are of whole samples: leave it out with --hop",
-    "16 --frontend log-mel:rate=8000,frame=256,hop=128,bands=32": "leave it out with --frontend",
 }
 
 

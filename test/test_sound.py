@@ -26,6 +26,7 @@ from microtrain.base.plan import read_plan
 from microtrain.base.sound import LogMel, parse
 from microtrain.convert.cli import main
 from microtrain.convert.export.write import export
+from microtrain.convert.memory.replay import FEW
 from microtrain.convert.ops.log_mel import NAME
 from microtrain.device.client import Device
 from microtrain.device.errors import AnswerError
@@ -35,7 +36,10 @@ from microtrain.samples.kind import told
 from microtrain.samples.log_mel import hann, log_mel, mel_weights, tables
 from microtrain.samples.sounds import changes, load_sound, placed, read_wav
 from microtrain.samples.source import load, vary
+from microtrain.simulate.blueprint import load_blueprint
 from microtrain.simulate.cli import main as simulate_main
+from microtrain.simulate.machine import Machine, library
+from microtrain.simulate.replay import Rehearsing
 
 TEXT = "log-mel:rate=8000,frame=128,hop=64,bands=12,fmin=100"
 CEPSTRUM = f"mfcc{TEXT.removeprefix('log-mel')},coefficients=12"
@@ -287,6 +291,33 @@ def test_recordings_are_learned_by_the_simulator(made: Path, tmp_path: Path) -> 
     assert result.exit_code == 0, result.output
     accuracy = json.loads((tmp_path / "results.json").read_text())["runs"][0]["accuracy"]
     assert accuracy["after"] == 1.0
+
+
+@pytest.mark.parametrize("scheme", ["bias-only", "head-only"])
+def test_recordings_become_records(made: Path, tmp_path: Path, scheme: str) -> None:
+    """Of sound or of rows; a record is the rows, or what frozen layers made of them. Steps on records
+    have the same bits."""
+    words = [made / "words.pt2", "--frontend", TEXT, "--calibration", made / "data", "--scheme", scheme]
+    words += ["--classes", "4", "--replay", "12", "-o", tmp_path / "generated"]
+    result = CliRunner().invoke(main, list(map(str, words)))
+    assert result.exit_code == 0, result.output
+    host_program(tmp_path / "generated", tmp_path)
+    plan = load_blueprint(tmp_path / "generated")
+    host = Rehearsing(Machine(plan, library(plan, tmp_path)), plan.records)
+    needed = plan.shape.sound.samples(ROWS)  # type: ignore[attr-defined]
+    with Device(ProgramPort(tmp_path / "program")) as device:
+        for path in sorted((made / "data").glob("*/[0-3].wav")):
+            label, rows = int(path.parent.name[-1]), load(path, plan.shape)
+            device.imprint(placed(read_wav(path, 8000), needed, 0), label)
+            host.imprint(host._machine.look(rows), label)
+        for each in (device, host):
+            each.imprint_head()
+            each.rehearse(30)
+        assert device.stats()["records_held"] == "12" and device.sha() == host.sha()
+
+
+def test_a_buffer_is_made_where_nobody_asks(made: Path) -> None:
+    assert load_blueprint(made / "generated").records >= 4 * FEW
 
 
 def test_the_page_shows_how_rows_are_made() -> None:

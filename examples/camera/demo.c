@@ -8,6 +8,7 @@
 #include "protocol.h"
 #include "reply.h"
 #include "shot.h"
+#include "teach.h"
 
 enum {
     BOUNCE_MS = 30,  /* a level that lasts this long counts */
@@ -39,6 +40,7 @@ void application_start(struct protocol *p)
     int status = camera_open();
     d->camera_ready = status >= CAMERA_OK;
     say_camera(status);
+    teach_start(&p->learner);
     shot_show(d, p);
     if (board_button()) {
         d->question = QUESTION_HELD;
@@ -53,6 +55,7 @@ static void forget_everything(const struct demo *d, struct protocol *p)
     int status = microtrain_forget(&p->learner, MICROTRAIN_LINKED);
     p->transfer.active = p->transfer.incomplete = 0;
     (void)microtrain_init(&p->learner, MICROTRAIN_LINKED, MICROTRAIN_LINKED);
+    teach_start(&p->learner);
     shot_show(d, p);
     reply_text("factory reset ");
     reply_line(status == MICROTRAIN_OK ? "done" : "of the trainables only: the flash cannot be erased");
@@ -93,11 +96,9 @@ static void press(struct demo *d, struct protocol *p, uint32_t number)
     }
 }
 
-static void next_mode(struct demo *d, const struct protocol *p)
+static void next_mode(struct demo *d, struct protocol *p)
 {
-    d->mode = (d->mode + 1) % MODES;
-    shot_show(d, p);
-    light_mode(&d->light, d->mode);
+    shot_mode(d, p, (d->mode + 1) % MODES);
     reply_text("mode ");
     reply_line(shot_mode_names[d->mode]);
 }
@@ -116,6 +117,9 @@ static void follow_button(struct demo *d, struct protocol *p, uint32_t number, i
 {
     struct button *b = &d->button[number];
     debounce(b, level);
+    if (level) {
+        protocol_attend(p);
+    }
     uint32_t lasted_ms = board_millis() - b->since_ms;
     if (lasted_ms < BOUNCE_MS) {
         return;
@@ -139,6 +143,7 @@ void application_poll(struct protocol *p)
     follow_button(&demo, p, 0, board_button());
     follow_button(&demo, p, 1, label_button());
     follow_question(&demo, p);
+    teach_poll(&demo, p);
     light_tick(&demo.light);
 }
 

@@ -31,7 +31,8 @@ struct shot {
     int status; /* 0: it succeeded */
     uint32_t label, predicted;
     uint32_t percent; /* probability of the predicted class; in training that of the label, before the update */
-    float loss;       /* in training */
+    float loss;       /* of a training step */
+    uint8_t looked;   /* in training: it was a look, no step */
 };
 
 struct demo {
@@ -39,6 +40,8 @@ struct demo {
     uint8_t pixels[CAMERA_ROW_BYTES];
     uint8_t camera_ready;
     enum demo_mode mode;
+    uint8_t taught;     /* there were shots in train mode since the last rehearsal began */
+    uint8_t rehearsing; /* and it has not ended */
     uint32_t label[BUTTONS];
     struct shot shot;
     struct light light;

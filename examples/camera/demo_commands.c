@@ -70,13 +70,11 @@ static int run_shoot(struct demo *d, struct protocol *p, const struct words *w)
     return 1;
 }
 
-static int run_mode(struct demo *d, const struct protocol *p, const char *word)
+static int run_mode(struct demo *d, struct protocol *p, const char *word)
 {
     for (uint32_t mode = 0; mode < MODES; mode++) {
         if (strcmp(word, shot_mode_names[mode]) == 0) {
-            d->mode = (enum demo_mode)mode;
-            light_mode(&d->light, mode);
-            shot_show(d, p);
+            shot_mode(d, p, (enum demo_mode)mode);
             reply_text("ok mode ");
             reply_line(word);
             return 1;

@@ -4,8 +4,8 @@
 #include <stddef.h>
 
 #include "board.h"
-#include "commands.h"
 #include "reply.h"
+#include "teach.h"
 
 const char *const shot_mode_names[MODES] = {
     [MODE_INFER] = "infer", [MODE_TRAIN] = "train", [MODE_EVALUATE] = "evaluate"};
@@ -45,21 +45,22 @@ int shot_capture(struct demo *d, struct microtrain *m)
     return status;
 }
 
-/* 0 for what is no number. */
-static uint32_t percent(float probability)
+uint32_t shot_percent(float probability)
 {
     return probability >= 1.0f ? 100 : probability > 0.0f ? (uint32_t)(100.0f * probability + 0.5f) : 0;
 }
 
-/* Of the predicted class, by the softmax of the logits. */
-static uint32_t confidence(const struct microtrain *m, uint32_t predicted)
+uint32_t shot_percent_of(const struct microtrain *m, uint32_t class)
 {
     const float *logits = microtrain_logits(m);
-    float sum = 0.0f;
-    for (uint32_t k = 0; k < MODEL_CLASSES; k++) {
-        sum += microtrain_exp(logits[k] - logits[predicted]);
+    float largest = logits[0], sum = 0.0f;
+    for (uint32_t k = 1; k < MODEL_CLASSES; k++) {
+        largest = logits[k] > largest ? logits[k] : largest;
     }
-    return percent(1.0f / sum);
+    for (uint32_t k = 0; k < MODEL_CLASSES; k++) {
+        sum += microtrain_exp(logits[k] - largest);
+    }
+    return shot_percent(microtrain_exp(logits[class] - largest) / sum);
 }
 
 static void step(struct demo *d, struct protocol *p)
@@ -68,17 +69,15 @@ static void step(struct demo *d, struct protocol *p)
     struct microtrain *m = &p->learner;
     switch (d->mode) {
     case MODE_TRAIN:
-        (void)microtrain_learn(m, shot->label, &shot->predicted, &shot->loss);
-        shot->percent = percent(microtrain_exp(-shot->loss)); /* the loss is the label's cross-entropy */
-        command_trained(p);
+        teach_shot(d, p);
         break;
     case MODE_EVALUATE:
         (void)microtrain_evaluate(m, shot->label, &shot->predicted);
-        shot->percent = confidence(m, shot->predicted);
+        shot->percent = shot_percent_of(m, shot->predicted);
         break;
     default:
         (void)microtrain_predict(m, NULL, &shot->predicted);
-        shot->percent = confidence(m, shot->predicted);
+        shot->percent = shot_percent_of(m, shot->predicted);
         break;
     }
 }
@@ -107,6 +106,16 @@ void shot_show(const struct demo *d, const struct protocol *p)
     screen_panel(&d->screen, &panel);
 }
 
+void shot_mode(struct demo *d, struct protocol *p, enum demo_mode mode)
+{
+    if (d->mode == MODE_TRAIN && mode != MODE_TRAIN) {
+        teach_end(d, p);
+    }
+    d->mode = mode;
+    light_mode(&d->light, mode);
+    shot_show(d, p);
+}
+
 int shot_take(struct demo *d, struct protocol *p, uint32_t label)
 {
     if (p->transfer.active || p->transfer.incomplete) {
@@ -132,13 +141,14 @@ int shot_take(struct demo *d, struct protocol *p, uint32_t label)
 void shot_say(const struct demo *d, const struct protocol *p)
 {
     const struct shot *shot = &d->shot;
-    reply_text(shot_mode_names[d->mode]);
+    int looked = d->mode == MODE_TRAIN && shot->looked;
+    reply_text(looked ? "look" : shot_mode_names[d->mode]);
     if (d->mode != MODE_INFER) {
         reply_u32(shot->label);
     }
     reply_u32(shot->predicted);
     reply_u32(shot->percent);
-    if (d->mode == MODE_TRAIN) {
+    if (d->mode == MODE_TRAIN && !looked) {
         reply_f32(shot->loss);
     }
     if (d->mode == MODE_EVALUATE) {

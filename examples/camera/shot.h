@@ -19,13 +19,20 @@ int shot_capture(struct demo *d, struct microtrain *m);
 /* A picture, and what the mode says with it. SHOT_ or CAMERA_ code. */
 int shot_take(struct demo *d, struct protocol *p, uint32_t label);
 
-/* Mode and result: "infer 3 97", "train 1 3 12 2.1203", "evaluate 1 1 88 17 20". */
+/* From now on shots do what the mode says. */
+void shot_mode(struct demo *d, struct protocol *p, enum demo_mode mode);
+
+/* Mode and result: "infer 3 97", "look 1 3 12", "train 1 3 12 2.1203", "evaluate 1 1 88 17 20". */
 void shot_say(const struct demo *d, const struct protocol *p);
 
 /* The panel beside the picture: mode, last shot, counts. */
 void shot_show(const struct demo *d, const struct protocol *p);
 
 const char *shot_reason(int status);
+
+/* A probability in percent; 0 for what is no number. Of a class, by the softmax of the last inference's logits. */
+uint32_t shot_percent(float probability);
+uint32_t shot_percent_of(const struct microtrain *m, uint32_t class);
 
 extern const char *const shot_mode_names[MODES];
 

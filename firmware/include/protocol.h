@@ -35,6 +35,9 @@ void protocol_start(struct protocol *p);
  * microtrain_allow_idle allowed, where the line has been silent for IDLE_MS. */
 void protocol_poll(struct protocol *p);
 
+/* Somebody is at the device, as if the line had not been silent: no such step for IDLE_MS. */
+void protocol_attend(struct protocol *p);
+
 /* One line of text: answers with data lines and one line `ok ...` or `err ...`. Takes the line apart in
  * place. Returns 1 after `ok`, 0 after `err`. */
 int command_run(struct protocol *p, char *line);

@@ -11,6 +11,8 @@ from microtrain.device.session import Settings
 
 SCHEMES = {"mcunet-5fps": "mcunet-49kb", "proxyless-w0.3": "proxyless-49kb", "mbv2-w0.35": "mbv2-49kb"}
 HEAD_ONLY = "head-only"
+CHOSEN = "default"  # no scheme is named: conversion chooses one
+SEARCHED_ON = "-clothing10"  # how the schemes are called that tools/search found there
 SEEDS = (0, 1, 2)
 TESTED = 400  # images at most, evenly of all classes
 TYPICAL = 128  # images at most, for ranges and codes
@@ -48,13 +50,14 @@ SESSIONS = {
     "six-passes-before": replace(DEFAULT, epochs=6, rate=2.0, imprint=False),
 }
 EXACT = "exact"  # as default, with records as they are: fewer in the same memory
-REMEMBERING = ("default", "shuffled", EXACT)
+SCHEMED = FOUND, UNSEARCHED = "found", "unsearched"  # as default, but for the scheme
+REMEMBERING = ("default", "shuffled", EXACT, *SCHEMED)
 LOOK = "look"  # the head that the device makes, without any training
 CLOSED = ("lda", "ridge", "ncm")  # of all features in float64
 PC = "pc-tail"  # PyTorch in float32
 RATES = (0.0003, 0.001, 0.003)  # of AdamW
 ARMS = {
-    "one-look": ("default", LOOK, "before", "cosine", "head", *CLOSED),
+    "one-look": ("default", *SCHEMED, LOOK, "before", "cosine", "head", *CLOSED),
     "shots-10": ("default", EXACT, LOOK, "before", "cosine", *CLOSED, "six-passes-before"),
     "shots-5": ("default", LOOK, "before", "cosine", *CLOSED, "six-passes-before"),
     "six-passes": ("default", "cosine", "head", PC),
@@ -74,7 +77,11 @@ class Case:
 
     @property
     def scheme(self) -> str:
-        return HEAD_ONLY if self.arm == "head" else SCHEMES.get(self.network, "default")
+        if self.arm == "head":
+            return HEAD_ONLY
+        if self.arm == UNSEARCHED or self.network not in SCHEMES:
+            return CHOSEN
+        return SCHEMES[self.network] + SEARCHED_ON * (self.arm == FOUND)
 
     @property
     def key(self) -> str:
@@ -104,6 +111,8 @@ class Case:
 def cases(
     datasets: Sequence[str], networks: Sequence[str], protocols: Sequence[str], seeds: Sequence[int]
 ) -> Iterator[Case]:
+    """All of them; other schemes than the default's only of networks that have a published one."""
     for seed, protocol, dataset, network in product(seeds, protocols, datasets, networks):
         for arm in ARMS[protocol]:
-            yield Case(dataset, network, protocol, arm, seed)
+            if network in SCHEMES or arm not in SCHEMED:
+                yield Case(dataset, network, protocol, arm, seed)

@@ -31,13 +31,13 @@ from microtrain.simulate.replay import Rehearsing
 
 from . import closed, pc
 from .cases import (
+    CHOSEN,
     CLOSED,
     EXACT,
     LOOK,
     PC,
     PROTOCOLS,
     RATES,
-    SCHEMES,
     SRAM_KB,
     TESTED,
     TYPICAL,
@@ -116,7 +116,7 @@ class Arm:
 
 def options(case: Case, model: Path, training: Dataset) -> list[str]:
     """Of convert."""
-    scheme = ["--scheme", case.scheme] if case.network in SCHEMES or case.arm == "head" else []
+    scheme = [] if case.scheme == CHOSEN else ["--scheme", case.scheme]
     chosen = [*scheme, "--fraction-bits", str(FRACTION_BITS)] if scheme else []
     chosen += ["--classes", str(len(training.classes))]
     chosen += ["--budget-sram", str(case.remembers or SRAM_KB)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,9 +19,23 @@ WORDS = {
 }
 
 
-def mean(rows: Iterable[Row]) -> float:
-    found = [row["accuracy"] for row in rows]
-    return float(np.mean(found)) if found else float("nan")
+def whole(rows: Sequence[Row]) -> tuple[float, int]:
+    """The mean over networks and seeds of an arm on a data set, and the number of seeds: of those that every
+    network has which is there at all."""
+    networks = {row["network"] for row in rows}
+    by_seed: dict[int, dict[str, float]] = {}
+    for row in rows:
+        by_seed.setdefault(row["seed"], {})[row["network"]] = row["accuracy"]
+    found = [value for each in by_seed.values() if set(each) == networks for value in each.values()]
+    return (float(np.mean(found)), len(found) // len(networks)) if found else (float("nan"), 0)
+
+
+def by_set(rows: Sequence[Row], arm: str, sets: Sequence[str]) -> tuple[list[float], str]:
+    """The means of an arm on data sets, nan where there is none, and how many seeds they have."""
+    own = [[row for row in rows if (row["arm"], row["dataset"]) == (arm, name)] for name in sets]
+    cells = [whole(some) for some in own]
+    seeds = sorted({count for _, count in cells if count})
+    return [value for value, _ in cells], " to ".join(map(str, dict.fromkeys((*seeds[:1], *seeds[-1:]))))
 
 
 def lines(rows: Sequence[Row], protocol: str) -> list[str]:
@@ -30,11 +44,28 @@ def lines(rows: Sequence[Row], protocol: str) -> list[str]:
     sets = sorted({row["dataset"] for row in own})
     found = [f"| {protocol} | {' | '.join(sets)} | mean | seeds |", "| --- " * (len(sets) + 3) + "|"]
     for arm in ARMS[protocol]:
-        some = [row for row in own if row["arm"] == arm]
-        by_set = [mean(row for row in some if row["dataset"] == name) for name in sets]
-        if some:
-            numbers = " | ".join(shown(value) for value in (*by_set, float(np.mean(by_set))))
-            found.append(f"| {arm} | {numbers} | {len({row['seed'] for row in some})} |")
+        values, seeds = by_set(own, arm, sets)
+        if seeds:
+            numbers = " | ".join(shown(value) for value in (*values, float(np.mean(values))))
+            found.append(f"| {arm} | {numbers} | {seeds} |")
+    return found if len(found) > 2 else []
+
+
+def together(rows: Sequence[Row], groups: Mapping[str, Sequence[str]]) -> list[str]:
+    """A table in Markdown of means over groups of data sets: a line for each protocol and arm that was
+    measured on every set of every group.
+
+    groups   their data sets, by what stands above their column
+    """
+    sets = sorted({name for names in groups.values() for name in names})
+    found = [f"|  |  | {' | '.join(groups)} | seeds |", "| --- " * (len(groups) + 3) + "|"]
+    for protocol, arm in ((protocol, arm) for protocol, arms in ARMS.items() for arm in arms):
+        own = [row for row in rows if row["protocol"] == protocol]
+        values, seeds = by_set(own, arm, sets)
+        known = dict(zip(sets, values, strict=True))
+        if not np.isnan(values).any():
+            numbers = (float(np.mean([known[name] for name in names])) for names in groups.values())
+            found.append(f"| {protocol} | {arm} | {' | '.join(map(shown, numbers))} | {seeds} |")
     return found if len(found) > 2 else []
 
 

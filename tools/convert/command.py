@@ -138,9 +138,10 @@ def replay_of(wanted: Wanted, images: bool) -> replay.Request | None:
 
 
 def may_remember(wanted: Wanted) -> bool:
-    """Whether a replay buffer that nobody asked for is of use: to a firmware of ours that learns classes of
-    whole samples by itself, on a board, of which some SRAM may be left."""
-    alone = not (wanted.check or wanted.library or wanted.fleet or wanted.hop or wanted.sound)
+    """Whether a replay buffer that nobody asked for is of use: to a firmware of ours that learns classes by
+    itself, on a board, of which some SRAM may be left. Where windows overlap it may cost what a hop spares:
+    first layers do not go on where a record holds what comes in."""
+    alone = not (wanted.check or wanted.library or wanted.fleet or wanted.hop)
     looks = wanted.task == TASKS[0] and wanted.imprint.group != 0
     return alone and looks and wanted.board_name != NATIVE
 

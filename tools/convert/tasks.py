@@ -38,9 +38,6 @@ def refuse(wanted: Wanted) -> None:
     if wanted.task == REGRESSION and wanted.classes:
         raise ConvertError("a regression keeps the model's outputs, as their units are: leave --classes out")
     asked = wanted.replay is not None and not wanted.replay.optional
-    if asked and (wanted.hop or wanted.sound):
-        given = "--hop" if wanted.hop else "--frontend"
-        raise ConvertError(f"records of --replay are of whole samples: leave it out with {given}")
     if wanted.library and wanted.requantize == FIXED:
         raise ConvertError("the library requantizes in float32: leave --requantize fixed out with --library")
     if by_targets(wanted) and asked:

@@ -251,6 +251,15 @@ static void answer(struct protocol *p, enum received what)
     }
 }
 
+void protocol_attend(struct protocol *p)
+{
+#if MODEL_RECORDS > 0
+    p->heard_ms = board_millis();
+#else
+    (void)p;
+#endif
+}
+
 #if MODEL_RECORDS > 0
 /* A push that is under way, or has failed, comes first. */
 static void use_silence(struct protocol *p)
@@ -267,9 +276,7 @@ void protocol_poll(struct protocol *p)
     enum received what;
     while ((what = receiver_next(&p->receiver)) != RECEIVED_NOTHING) {
         answer(p, what);
-#if MODEL_RECORDS > 0
-        p->heard_ms = board_millis();
-#endif
+        protocol_attend(p);
     }
     watch_baud(p);
 #if MODEL_RECORDS > 0

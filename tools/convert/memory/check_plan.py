@@ -7,6 +7,8 @@ replayed row by row.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from microtrain.convert.ir import ConvertError, Graph, Node, Tensor
@@ -26,7 +28,7 @@ def check_plan(graph: Graph, plan: Plan) -> None:
     last = {t: step for step, node in enumerate(graph.nodes) for t in node.reads}
     for step, node in enumerate(graph.nodes):
         if graph.record and step == graph.cut:
-            _forget(arena, graph)
+            _forget(arena, graph, arriving if step == 0 else ())
         where = f"step {step} ({node.op} of {node.name})"
         later = {t for t in (*node.reads, *node.outputs) if last.get(t, -1) > step}
         scratch = TABLE[node.op].scratch(graph, node)
@@ -132,11 +134,13 @@ def _claim_bytes(arena: _Arena, name: str, size: int) -> None:
     arena.claim(name, start, start + size)
 
 
-def _forget(arena: _Arena, graph: Graph) -> None:
-    """Leave in the arena what a record puts back, as a replayed step begins."""
+def _forget(arena: _Arena, graph: Graph, arriving: Iterable[str]) -> None:
+    """Leave in the arena what a record puts back, as a replayed step begins, and what a first step behind the
+    last row must leave alone."""
     for name in graph.record:
         _expect(arena, graph.tensors[name], "the record for replay")
-    arena.keep({part for name in graph.record for part, _, _ in _ranges(arena.plan, graph.tensors[name])})
+    recorded = {part for name in graph.record for part, _, _ in _ranges(arena.plan, graph.tensors[name])}
+    arena.keep(recorded.union(arriving))
 
 
 def _ranges(plan: Plan, tensor: Tensor) -> list[tuple[str, int, int]]:
