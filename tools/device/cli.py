@@ -263,7 +263,7 @@ def train_command(
         target.hurry(device)
         imprint = imprint_first(device, wanted.imprint)
         shown = per_epoch(training, wanted.limit)
-        sounds = sound_of(device.info.shape) is not None
+        sounds = sound_of(device.info.shape) is not None and len(training.classes) > 1
         found = Situation(shown, device.info.records, imprint, wanted.order, sounds)
         factor = wanted.factor_in(found) if asked is None else asked
         wanted = wanted.resolved(found)

@@ -22,7 +22,7 @@ class Situation:
     records  that the replay buffer holds; 0: there is none
     looks    it begins with one look at each image (Settings.imprint)
     order    as Settings.order
-    sounds   the images are sounds
+    sounds   the images are sounds of more than one class
     """
 
     images: int
@@ -95,8 +95,8 @@ class Situation:
 
     @property
     def again(self) -> bool:
-        """Whether the host shows the samples again and again: few sounds, of which no record is kept."""
-        return self.sounds and not self.records and not self.in_order
+        """Whether the host shows the samples again and again: sounds that are not rehearsed."""
+        return self.sounds and not self.remembers and not self.in_order
 
     @property
     def in_order(self) -> bool:

@@ -158,7 +158,8 @@ def run(model: Blueprint, wanted: Wanted) -> tuple[list[Outcome], list[Path]]:
     asked = factors(wanted.lrs, wanted.given, model.rates)
     imprint = imprint_first(model, wanted)
     task = task_of(model, wanted)
-    shown, sounds = per_epoch(task.training, wanted.limit), sound_of(model.shape) is not None
+    shown = per_epoch(task.training, wanted.limit)
+    sounds = sound_of(model.shape) is not None and len(task.training.classes) > 1
     found = Situation(shown, task.memory, imprint, wanted.order, sounds)
     chosen = asked or (wanted.factor_in(found),)
     wanted = wanted.resolved(found)
