@@ -27,8 +27,7 @@ from microtrain.base.paths import ROOT
 from microtrain.convert.emit.code import generate
 from microtrain.convert.frontends.checkpoint import read_checkpoint
 from microtrain.convert.ir import Graph, Node
-from microtrain.convert.ops import TABLE
-from microtrain.convert.ops.conv import EXPAND
+from microtrain.convert.ops import TABLE, coded, conv
 from microtrain.convert.ops.work import kind
 from microtrain.convert.pipeline import Compiled, compile_graph
 from microtrain.convert.scheme import Scheme, find
@@ -42,6 +41,7 @@ from .others import others
 WORK = ROOT / "build/instructions"
 BITS = (0, 4, 8)
 ENOUGH = 4  # steps of a kind, to fit it
+PREPARE = {*conv.EXPAND, *coded.EXPAND}  # what a step calls in front of its kernel
 RIVALS = ("head-only", "bias-only", "bias-40", "last-2")
 
 
@@ -115,7 +115,9 @@ def assigned(graph: Graph, entries: list[tuple[str, int]]) -> list[Counted]:
     starts, place = [], 0
     for _ in graph.nodes:
         starts.append(entries[place][1])
-        place += 2 if entries[place][0] in EXPAND else 1
+        while entries[place][0] in PREPARE:
+            place += 1
+        place += 1
     if place != len(entries):
         raise click.ClickException(f"{graph.name}: {len(entries)} calls for {len(graph.nodes)} steps.")
     pairs = zip(graph.nodes, pairwise(starts), strict=False)

@@ -244,6 +244,7 @@ STAGE = WindowStage(
     rows=_rows,
     scratch=_rows_scratch,
 )
+EXPAND: dict[str, Signature] = {"codes_expand_s8": (None, (NUMBER, NUMBER, CodedWeights, S8))}
 _SIZE: Signature = (ctypes.c_uint32, (Conv2d,))
 _PLAIN = next(op for op in conv.OPS if isinstance(op, ForwardOp) and op.name == conv.DEPTHWISE)
 _PLAIN_BWD_X = next(op for op in conv.OPS if op.name == f"{conv.DEPTHWISE}_bwd_x")
@@ -317,7 +318,7 @@ OPS: tuple[Op, ...] = (
         name=CODED_DEPTHWISE,
         call=_call_depthwise,
         scratch=_with_room(_PLAIN),
-        kernels={**_PLAIN.kernels, "codes_expand_s8": (None, (NUMBER, NUMBER, CodedWeights, S8))},
+        kernels={**_PLAIN.kernels, **EXPAND},
         header=HEADER,
         gradient=_gradient,
         tables=_tables,

@@ -40,8 +40,8 @@ from .table import (
     no_structs,
     not_in_place,
 )
-from .unit import Unit, depthwise_errors, depthwise_weights, input_errors, of_forward, parts_of, weights
-from .work import by_size, with_biases, with_updates
+from .unit import MANY, Unit, depthwise_errors, depthwise_weights, input_errors, of_forward, parts_of, weights
+from .work import Terms, by_size, with_biases, with_updates
 
 if TYPE_CHECKING:
     from .tape import Tape
@@ -301,6 +301,20 @@ def _way_dense(graph: Graph, node: Node) -> str:
     return " kxk" if window.kh * window.kw > 1 else ""
 
 
+def _way_input(graph: Graph, node: Node) -> str:
+    """Behind a global average pool all pixels have the same errors while nothing saturates."""
+    before = graph.producer(node.inputs[0])
+    pooled = before if before is not None and before.op == "avgpool_bwd_x" else None
+    alike = pooled is not None and graph.tensors[pooled.inputs[0]].pixels == 1
+    return _way_dense(graph, node) or (" alike" if alike else "")
+
+
+def _work_input(graph: Graph, node: Node) -> Terms:
+    """Rows of many values are summed in parts, or by fewer lanes."""
+    found = by_size(graph, node)
+    return found | {"long macs": found["macs"]} if found["in channels"] > MANY else found
+
+
 def _way_depthwise(graph: Graph, node: Node) -> str:
     """The kernels are specialised by window and stride."""
     _, _, window = geometry(graph, node)
@@ -392,8 +406,8 @@ def _input_gradient(op: str, depthwise: bool) -> BackwardOp:
         accumulators=bounds.depthwise_input_gradient if depthwise else bounds.conv_input_gradient,
         scratch=_scratch(f"{op}_bwd_x"),
         macs=macs,
-        way=_way_depthwise if depthwise else _way_dense,
-        work=by_size,
+        way=_way_depthwise if depthwise else _way_input,
+        work=by_size if depthwise else _work_input,
         unit=_unit_input,
         in_place=_in_place(f"{op}_bwd_x") if depthwise else not_in_place,
         kernels=kernels | (_asked(f"{op}_bwd_x_in_place", f"{op}_bwd_x_ways") if depthwise else {}),
