@@ -139,9 +139,11 @@ def replay_of(wanted: Wanted, images: bool) -> replay.Request | None:
 
 def may_remember(wanted: Wanted) -> bool:
     """Whether a replay buffer that nobody asked for is of use: to a firmware of ours that learns classes by
-    itself, on a board, of which some SRAM may be left. A head that begins with its own rows has no look, and so
-    no rehearsal. Where windows overlap it may cost what a hop spares: first layers do not go on
-    where a record holds what comes in."""
+    itself, on a board, of which some SRAM may be left.
+
+    A head that begins with its own rows has no look, and so no rehearsal. Where windows overlap a buffer may
+    cost what a hop spares: first layers do not go on where a record holds what comes in.
+    """
     alone = not (wanted.check or wanted.library or wanted.fleet or wanted.hop)
     looks = wanted.task == TASKS[0] and wanted.imprint.group != 0 and not wanted.head_rows
     return alone and looks and wanted.board_name != NATIVE
