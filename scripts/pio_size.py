@@ -5,7 +5,11 @@ from typing import Any
 from SCons.Script import DefaultEnvironment
 
 env = DefaultEnvironment()
-COLD = ("main.c", "application.c", "base/text.c", "runtime/checkpoint.c", "runtime/selftest.c", "serial/*")
+COLD = (
+    *("main.c", "application.c", "base/text.c", "serial/*"),
+    *(f"runtime/{name}.c" for name in ("checkpoint", "microtrain_board", "selftest")),
+    *(f"board/stm32/{name}.c" for name in ("clock", "fault", "usart", "watchdog")),
+)
 MODEL = "*/model.c"  # calls, one after the other
 
 

@@ -50,7 +50,13 @@ class Job:
     metavar="FILE",
     help="A network, instead of the published ones.",
 )
-@click.option("--only", default="*", metavar="PATTERN", help="DATASET/NETWORK/PROTOCOL/ARM/SEED, with *.")
+@click.option(
+    "--only",
+    multiple=True,
+    default=("*",),
+    metavar="PATTERN",
+    help="DATASET/NETWORK/PROTOCOL/ARM/SEED, with *; may be repeated.",
+)
 @click.option("--seeds", default=len(SEEDS), show_default=True, type=click.IntRange(1), help="How many.")
 @click.option(
     "--jobs", default=os.cpu_count() or 1, show_default=True, type=click.IntRange(1), help="Processes."
@@ -60,7 +66,7 @@ class Job:
 def main(
     data: tuple[Path, ...],
     model: Path | None,
-    only: str,
+    only: tuple[str, ...],
     seeds: int,
     jobs: int,
     write_page: bool,
@@ -79,9 +85,13 @@ def main(
         if costs:
             say("\n".join(parts.table(parts.write(find()))))
         else:
-            wanted = [job for job in jobs_of(data, model, seeds) if fnmatch(job.case.key, only)]
+            wanted = [
+                job for job in jobs_of(data, model, seeds) if any(fnmatch(job.case.key, p) for p in only)
+            ]
             if not wanted:
-                raise Error(f"no case is called {only}; they are DATASET/NETWORK/PROTOCOL/ARM/SEED.")
+                raise Error(
+                    f"no case is called {' or '.join(only)}; they are DATASET/NETWORK/PROTOCOL/ARM/SEED."
+                )
             measure(wanted, jobs)
         if write_page:
             page.write(list(known.rows().values()))

@@ -147,12 +147,13 @@ struct scb_registers {
 #define SCB_CPACR_FPU (0xfu << 20) /* CP10 and CP11, full access */
 #define FPDSCR (*(volatile uint32_t *)0xe000ef3cu)
 
-static inline void data_barrier(void)
+/* Inline with -Os, too: test_nucleo.py looks for them in the functions that need them. */
+__attribute__((always_inline)) static inline void data_barrier(void)
 {
     __asm volatile("dsb" ::: "memory");
 }
 
-static inline void instruction_barrier(void)
+__attribute__((always_inline)) static inline void instruction_barrier(void)
 {
     __asm volatile("isb" ::: "memory");
 }
