@@ -181,7 +181,7 @@ def test_a_killed_command(elf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_command_cut_off_in_a_step_ends_it_first(elf: Path) -> None:
     port = KeptPort(elf)
     port.write(b"pattern 1\ntrain 3\n")
-    port.board.run(instructions=2_000_000)
+    port.board.run(instructions=1_500_000)
     assert not snapshot.at_rest(port.board)
     port.close()
     assert "steps           1" in device(elf, "stats")
