@@ -16,7 +16,6 @@ from microtrain.base.options import LearningRate, Number, collected, option
 from microtrain.base.plan import Plan, read_plan
 from microtrain.base.progress import Bars
 from microtrain.base.terminal import Sentences, say
-from microtrain.samples.kind import sound_of
 from microtrain.samples.source import Dataset, load, scan
 
 from . import monitor as terminal
@@ -26,8 +25,7 @@ from .errors import DeviceError
 from .link import DEFAULT_BAUD, EmulatorPort, Port, ProgramPort, SerialPort
 from .options import FACTOR_HELP, LR_HELP, Course, Rates, factors, imprints, in_words
 from .plan import check_same_model
-from .recipe import Situation
-from .session import Evaluation, Log, Settings, evaluate, imprint, new_log, per_epoch, pixels, train, varied
+from .session import Evaluation, Log, Settings, evaluate, imprint, new_log, pixels, train, varied
 from .session_page import save_page
 from .shown import Shown, moments
 from .watch import watch
@@ -262,9 +260,7 @@ def train_command(
             device.autosave(autosave)
         target.hurry(device)
         imprint = imprint_first(device, wanted.imprint)
-        shown = per_epoch(training, wanted.limit)
-        sounds = sound_of(device.info.shape) is not None and len(training.classes) > 1
-        found = Situation(shown, device.info.records, imprint, wanted.order, sounds)
+        found = wanted.situation(device.info.shape, training, device.info.records, imprint)
         factor = wanted.factor_in(found) if asked is None else asked
         wanted = wanted.resolved(found)
         say(in_words(wanted, (factor,), rates, imprint))

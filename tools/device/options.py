@@ -12,10 +12,12 @@ from microtrain.base.errors import Error
 from microtrain.base.options import Number, option
 from microtrain.samples.augment import Augmentation
 from microtrain.samples.images import WAYS
+from microtrain.samples.kind import Shape, sound_of
+from microtrain.samples.source import Dataset
 
 from .client import NO_IMPRINT
 from .recipe import Situation
-from .session import Settings
+from .session import Settings, per_epoch
 
 LR_HELP = (
     "Learning rate, of which a schedule makes less; of several in the scheme the largest. [the scheme's]"
@@ -117,6 +119,11 @@ class Course:
     @property
     def augmentation(self) -> Augmentation:
         return Augmentation(self.kinds, self.variants)
+
+    def situation(self, shape: Shape, training: Dataset, records: int, looks: bool) -> Situation:
+        """What a session meets. shape: of a sample; records, looks: as Situation has them"""
+        sounds = sound_of(shape) is not None and len(training.classes) > 1
+        return Situation(per_epoch(training, self.limit), records, looks, self.order, sounds)
 
     def resolved(self, found: Situation) -> Self:
         """The course with what nobody said as recipe.py has it."""

@@ -18,10 +18,8 @@ from microtrain.base.progress import Bars
 from microtrain.base.terminal import say
 from microtrain.device.client import REPLAY_MAX
 from microtrain.device.options import FACTOR_HELP, LR_HELP, Course, factors, imprints, in_words
-from microtrain.device.recipe import Situation
 from microtrain.device.session import Settings, per_epoch
 from microtrain.device.teaching import course_of
-from microtrain.samples.kind import sound_of
 from microtrain.samples.measured import hold_out as hold_out_measured
 from microtrain.samples.measured import split_table
 from microtrain.samples.source import Dataset, hold_out, split
@@ -158,9 +156,7 @@ def run(model: Blueprint, wanted: Wanted) -> tuple[list[Outcome], list[Path]]:
     asked = factors(wanted.lrs, wanted.given, model.rates)
     imprint = imprint_first(model, wanted)
     task = task_of(model, wanted)
-    shown = per_epoch(task.training, wanted.limit)
-    sounds = sound_of(model.shape) is not None and len(task.training.classes) > 1
-    found = Situation(shown, task.memory, imprint, wanted.order, sounds)
+    found = wanted.situation(model.shape, task.training, task.memory, imprint)
     chosen = asked or (wanted.factor_in(found),)
     wanted = wanted.resolved(found)
     task = replace(task, epochs=max(wanted.epochs or 1, wanted.views or 1))

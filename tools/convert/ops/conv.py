@@ -304,8 +304,8 @@ def _way_dense(graph: Graph, node: Node) -> str:
 def _way_input(graph: Graph, node: Node) -> str:
     """Behind a global average pool all pixels have the same errors while nothing saturates."""
     before = graph.producer(node.inputs[0])
-    pooled = before if before is not None and before.op == "avgpool_bwd_x" else None
-    alike = pooled is not None and graph.tensors[pooled.inputs[0]].pixels == 1
+    pooled = before is not None and before.op == "avgpool_bwd_x" and before.inputs[0]
+    alike = pooled and graph.tensors[pooled].pixels == 1
     return _way_dense(graph, node) or (" alike" if alike else "")
 
 

@@ -57,14 +57,14 @@ def choose(graph: Graph, busiest: Callable[[Graph], Busiest], target: int) -> fr
         found = []
         for option in _changes(graph, chosen, plain, {t.rpartition("again:")[2] for t in alive}):
             changed = run_again(graph, option)
-            lower, more = busiest(changed)[0], recomputed_macs(changed) - work
+            lower, still = busiest(changed)
+            more = recomputed_macs(changed) - work
             if lower < most:
-                found.append((more / (most - lower), lower, sorted(option)))
+                found.append((more / (most - lower), lower, sorted(option), more, still))
         if not found:
             break
-        chosen = frozenset(min(found)[2])
-        changed = run_again(graph, chosen)
-        work, (most, alive) = recomputed_macs(changed), busiest(changed)
+        _, most, best, more, alive = min(found, key=lambda each: each[:3])
+        chosen, work = frozenset(best), work + more
     for segment in sorted(chosen, key=lambda s: -recomputed_macs(run_again(graph, frozenset({s})))):
         if busiest(run_again(graph, chosen - {segment}))[0] <= max(most, target):
             chosen -= {segment}
