@@ -76,7 +76,7 @@ static void pair_taps(struct paired *at, const struct group *group)
     }
 }
 
-/* sums[0], sums[1] += two windows each, the first of which begins at `place`; stride is a literal. */
+/* sums[0], sums[1] += two windows each, the first of which begins at `place`, `stride` places apart. */
 ALWAYS_INLINE void add_windows(const struct view *v, const __m128i *place, const __m128i *tap, uint32_t stride,
                                __m256i sums[2])
 {
@@ -91,6 +91,14 @@ ALWAYS_INLINE void add_windows(const struct view *v, const __m128i *place, const
             }
         }
     }
+}
+
+/* A bit for each of eight numbers that saturate_eight(), whose result q is, leaves as they are. */
+ALWAYS_INLINE uint32_t same_bits(__m256i wide, __m256i q)
+{
+    __m256i bytes = _mm256_permutevar8x32_epi32(q, _mm256_setr_epi32(0, 4, 0, 0, 0, 0, 0, 0));
+    __m256i same = _mm256_cmpeq_epi32(wide, _mm256_cvtepi8_epi32(_mm256_castsi256_si128(bytes)));
+    return (uint32_t)_mm256_movemask_ps(_mm256_castsi256_ps(same));
 }
 
 /* The group's outputs in the tile, and their bits, until then 0, in the mask. */
@@ -120,15 +128,16 @@ static void put_paired(const struct front *front, const struct group *group, con
             } else {
                 add_windows(v, place, at.taps, v->stride_w, sums);
             }
-            for (uint32_t i = 0; i < 4 && x + i < tile->w; i++, out += c) {
-                __m256i wide = requantize_eight(sums[i / 2], m, zero), q = saturate_eight(wide);
-                uint32_t bytes = (uint32_t)(i % 2 ? _mm256_extract_epi32(q, 4) : _mm256_extract_epi32(q, 0));
-                memcpy(out, &bytes, sizeof bytes);
-                if (mask) {
-                    __m256i same = _mm256_cmpeq_epi32(wide, _mm256_cvtepi8_epi32(_mm_set1_epi32((int)bytes)));
-                    uint32_t bits = (uint32_t)_mm256_movemask_ps(_mm256_castsi256_ps(same)) >> (i % 2 * 4) & 15u;
-                    *mask = (uint8_t)(*mask | bits << low);
-                    mask += stride;
+            for (uint32_t i = 0; i < 2; i++) {
+                __m256i wide = requantize_eight(sums[i], m, zero), q = saturate_eight(wide);
+                uint32_t bits = same_bits(wide, q), left = tile->w - x;
+                for (uint32_t k = 0; k < 2 && 2 * i + k < left; k++, out += c) {
+                    uint32_t bytes = (uint32_t)(k ? _mm256_extract_epi32(q, 4) : _mm256_extract_epi32(q, 0));
+                    memcpy(out, &bytes, sizeof bytes);
+                    if (mask) {
+                        *mask = (uint8_t)(*mask | (bits >> 4 * k & 15u) << low);
+                        mask += stride;
+                    }
                 }
             }
         }
