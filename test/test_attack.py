@@ -120,6 +120,14 @@ def test_the_sandbox_holds(tmp_path: Path) -> None:
     assert list(outside.iterdir()) == []
 
 
+def test_memory_counts_from_the_start_of_a_process() -> None:
+    fat = bytearray(b"x" * (300 << 20))  # the mark of getrusage would begin with it
+    own = "from lab.attack import sandbox; x = bytearray(b'x' * (50 << 20)); print(sandbox.peak_megabytes())"
+    said = subprocess.run([sys.executable, "-c", own], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert len(fat) > 200 << 20
+    assert 50 < int(said.stdout) < 200
+
+
 def test_mutations_repeat_and_reach_into_archives(tmp_path: Path) -> None:
     data = corpus.exported(tmp_path / "model.pt").read_bytes()
     for seed in range(20):

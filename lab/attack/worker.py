@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import random
-import resource
 import shutil
 import signal
 import sys
@@ -55,7 +54,7 @@ def main(kind: str, folder: Path, first: int, count: int, seed: int) -> None:
         problem = problem or (f"it {watch.seen[0]}" if watch.seen else None)
         if problem:
             print(json.dumps({"number": number, "problem": problem, "source": source.name}), flush=True)
-    print(json.dumps({"megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10}), flush=True)
+    print(json.dumps({"megabytes": sandbox.peak_megabytes()}), flush=True)
 
 
 def warm_up(kind: str, path: Path, data: bytes) -> None:
