@@ -100,6 +100,16 @@ def test_a_warning_in_the_library_is_told(tmp_path: Path) -> None:
         assert same.startswith("other.c of the library: ")
 
 
+def test_a_header_that_is_not_of_cpp_is_told(tmp_path: Path) -> None:
+    gcc, header = Compiler("gcc 12.2.0", "gcc", False), tmp_path / "src/good.h"
+    header.parent.mkdir()
+    header.write_text("struct good { int a; };\n")
+    assert measure.refused(gcc, tmp_path, "") == []
+    header.with_name("other.h").write_text('_Static_assert(sizeof(int) == 4, "an int");\n')
+    (line,) = measure.refused(gcc, tmp_path, "")
+    assert line.startswith("other.h of the library: ")
+
+
 def test_a_compiler_that_does_not_compile_is_told(tmp_path: Path, monkeypatch: Any) -> None:
     broken = tmp_path / "gcc-broken"
     broken.write_text('#!/bin/sh\n[ "$1" = --version ] && echo "gcc 1.2.3" || exit 1\n')

@@ -29,7 +29,8 @@ from .found import ARM, Compiler
 WORK = ROOT / "build/compilers"
 STEPS, SEED = 100, 12345
 BOARDS = {"disco_f746ng": "cortex-m7", "nucleo_f446re": "cortex-m4f"}  # and their cores
-STRICT = ("-std=c11", "-O2", "-Wall", "-Wextra", "-Wconversion", "-Wpedantic", "-Werror")
+WARNED = ("-Wall", "-Wextra", "-Wconversion", "-Wpedantic", "-Werror")
+STRICT, CPP = ("-std=c11", "-O2", *WARNED), ("-std=c++11", "-fsyntax-only", *WARNED)
 SHAPE = (32, 32, 1)
 
 
@@ -50,7 +51,8 @@ def exported(generated: Path) -> Path:
 
 
 def refused(compiler: Compiler, library: Path, target: str) -> list[str]:
-    """What a compiler says of sources of the library, every warning being an error: a line for each.
+    """What a compiler says of sources of the library, every warning being an error: a line for each. Its
+    headers are held to C++ too, which a gcc without g++ does not know: that is one of the lines.
 
     target  a board, whose core is compiled for; "": this machine
     """
@@ -58,12 +60,14 @@ def refused(compiler: Compiler, library: Path, target: str) -> list[str]:
         [f"{compiler.command}/{ARM}", *CORES[BOARDS[target]][1:]] if target else shlex.split(compiler.command)
     )
     src = library / "src"
+    sources = sorted([*src.glob("*.c"), *(src / "microtrain").glob("*.c")])
+    flags = {path: [*STRICT, f"-I{src}", "-c", "-o", os.devnull] for path in sources}
+    flags |= {path: [*CPP, "-x", "c++"] for path in sorted(src.glob("*.h"))}
     lines = []
-    for source in sorted([*src.glob("*.c"), *(src / "microtrain").glob("*.c")]):
-        asked = (*STRICT, f"-I{src}", "-c", source, "-o", os.devnull)
-        done = run([*command, *map(str, asked)])
+    for path, own in flags.items():
+        done = run([*command, *own, str(path)])
         said = [line for line in done.stderr.splitlines() if "error:" in line] or [done.stderr[:200]]
-        lines += [f"{source.name} of the library: {said[0]}"] if done.returncode else []
+        lines += [f"{path.name} of the library: {said[0]}"] if done.returncode else []
     return lines
 
 
