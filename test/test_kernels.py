@@ -248,7 +248,7 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
     ),
     "taps not flipped": ("planes.c", "v->flip ? w[n - 1 - i] : w[i]", "w[i]", "dwconv2d_bwd_x"),
     "depthwise dW of another channel": (
-        "dwconv2d.c",
+        "dwconv2d_update.c",
         "ey->q + ch, &v",
         "ey->q, &v",
         "dwconv2d_bwd_w",
