@@ -9,7 +9,10 @@ import numpy as np
 
 from microtrain.convert.ir import Graph, Input, Layer, Node, Source, Tensor, Window, out_size
 from microtrain.convert.ops import coded, position, recurrent
+from microtrain.convert.ops.activations import SIGMOID
 from microtrain.convert.ops.attention import ATTENTION
+from microtrain.convert.ops.scale import MULTIPLY
+from microtrain.convert.ops.upsample import UPSAMPLE
 
 
 @dataclass
@@ -123,6 +126,19 @@ class Builder:
         h, w, _ = self.tensors[x].shape
         y = self._tensor((h, w, len(channels)), self.tensors[x].scale, self.tensors[x].zero)
         self.nodes.append(Node("take", f"take{len(self.nodes)}", (x,), (y,), channels=tuple(channels)))
+        return y
+
+    def gated(self, x: str, c_out: int) -> str:
+        """What a convolution makes, times what another one lets through."""
+        gate = self.layer(SIGMOID, self.conv(x, c_out, relu=False))
+        return self.layer(MULTIPLY, self.conv(x, c_out, relu=False), gate)
+
+    def larger(self, x: str, down: int, across: int) -> str:
+        """Each pixel as a block."""
+        h, w, c = self.tensors[x].shape
+        y = self._tensor((h * down, w * across, c), self.tensors[x].scale, self.tensors[x].zero)
+        factors = (float(down), float(across))
+        self.nodes.append(Node(UPSAMPLE, f"larger{len(self.nodes)}", (x,), (y,), factors=factors))
         return y
 
     def pool(self, op: str, x: str, k: int, stride: int, pad: int = 0) -> str:

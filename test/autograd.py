@@ -99,7 +99,7 @@ def _run(
     if node.op == "add":
         a, b = ((values[x.name] - x.zero) * x.scale for x in xs)
         return (a + b) / y.scale + y.zero
-    if node.op == "scale_channels":
+    if node.op in ("scale_channels", "multiply_maps"):
         a, b = ((values[x.name] - x.zero) * x.scale for x in xs)
         return a * b / y.scale + y.zero
     if node.op == "normalise":
@@ -113,6 +113,9 @@ def _run(
         return made.reshape(1, y.channels, *y.shape[:2]) / y.scale + y.zero
     if node.op == "concat":
         return torch.cat([(values[x.name] - x.zero) * x.scale / y.scale + y.zero for x in xs], dim=1)
+    if node.op == "upsample":
+        down, across = (int(factor) for factor in node.factors)
+        return values[xs[0].name].repeat_interleave(down, dim=2).repeat_interleave(across, dim=3)
     if node.op == "take":
         return values[xs[0].name][:, list(node.channels or ())]
     if node.op in ACTIVATIONS:

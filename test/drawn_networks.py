@@ -16,8 +16,9 @@ from microtrain.convert.ops.channels_aten import CONCAT, TAKE
 from microtrain.convert.ops.normalise import GROUP_NORM
 from microtrain.convert.ops.recurrent import cell_of
 from microtrain.convert.ops.recurrent_cell import GATES, Real
-from microtrain.convert.ops.scale import SCALE
+from microtrain.convert.ops.scale import MULTIPLY, SCALE
 from microtrain.convert.ops.tokens import LAST
+from microtrain.convert.ops.upsample import UPSAMPLE
 from microtrain.convert.scheme import Scheme, convolutions
 
 CLASSES = 3
@@ -97,6 +98,22 @@ class FloatBuilder:
         y = self._name()
         self.tensors[y] = Tensor(y, self.tensors[x].shape)
         self.nodes.append(Node(SCALE, f"scale{len(self.nodes)}", (x, factor), (y,)))
+        return y
+
+    def gated(self, x: str, c_out: int, act: str) -> str:
+        """What a convolution makes, times what another one lets through."""
+        made, gate = (self.conv(x, c_out, Window(1, 1), "none") for _ in range(2))
+        gate = self.table(gate, SIGMOID)
+        y = self._name()
+        self.tensors[y] = Tensor(y, self.tensors[made].shape)
+        self.nodes.append(Node(MULTIPLY, f"gate{len(self.nodes)}", (made, gate), (y,), act=act))
+        return y
+
+    def larger(self, x: str, down: int, across: int) -> str:
+        (h, w, c), y = self.tensors[x].shape, self._name()
+        self.tensors[y] = Tensor(y, (h * down, w * across, c))
+        factors = (float(down), float(across))
+        self.nodes.append(Node(UPSAMPLE, f"larger{len(self.nodes)}", (x,), (y,), factors=factors))
         return y
 
     def shuffled(self, x: str) -> str:
@@ -201,6 +218,8 @@ def float_networks(draw: st.DrawFn) -> Graph:
             "norm",
             "table",
             "excited",
+            "gated",
+            "larger",
             "shuffled",
             "attended",
             *LAST,
@@ -222,6 +241,10 @@ def float_networks(draw: st.DrawFn) -> Graph:
             x = b.table(x, *draw(st.sampled_from(TABLES)))
         elif kind == "excited":
             x = b.excited(x, draw(st.integers(1, 4)))
+        elif kind == "gated":
+            x = b.gated(x, draw(channels), draw(acts))
+        elif kind == "larger":
+            x = b.larger(x, draw(st.integers(1, 3)), draw(st.integers(1, 2)))
         elif kind == "attended":
             h, w, _ = b.tensors[x].shape
             steps = tuple(

@@ -36,12 +36,14 @@ from microtrain.convert.ops import (
     grouped,
     head,
     multilabel,
+    multiply,
     normalise,
     pool,
     position,
     reconstruct,
     regression,
     scale,
+    upsample,
 )
 from microtrain.convert.ops.bounds import guard_bits
 from microtrain.convert.ops.environment import Env
@@ -545,7 +547,7 @@ def check_scale_channels(twin: Twin, rng: Rng) -> None:
     zeros = {f"{name}_zero": draw_zero(rng) for name in "xsy"}
     p = scale.Scale(**zeros, m=float(np.float32(10.0 ** rng.uniform(-5, -1))))
     sizes = (p, shape[0] * shape[1], shape[2])
-    want, want_mask = scale.scale_channels_fwd(p, x, s)
+    want, want_mask = scale.scaled(p, x, s)
     source = guard.copy(x)
     y = pick(rng, guard.array(shape, np.int8), source)
     mask = guard.array((*shape[:2], (shape[2] + 7) // 8), np.uint8) if rng.integers(4) else None
@@ -564,6 +566,43 @@ def check_scale_channels(twin: Twin, rng: Rng) -> None:
     twin.lib.scale_channels_bwd_x_s8(*sizes, error_struct(error), s, *ends)
     guard.check()
     same_error(ex, scale.scale_channels_bwd_x(p, ey, s, clamp))
+
+
+def check_multiply_maps(twin: Twin, rng: Rng) -> None:
+    shape = (int(rng.integers(1, 6)), int(rng.integers(1, 6)), int(rng.integers(1, 20)))
+    guard, x, s = Guarded(), draw_s8(rng, shape), draw_s8(rng, shape)
+    zeros = {f"{name}_zero": draw_zero(rng) for name in "xsy"}
+    p = scale.Scale(**zeros, m=float(np.float32(10.0 ** rng.uniform(-5, -1))))
+    sizes = (p, shape[0] * shape[1], shape[2])
+    want, want_mask = scale.scaled(p, x, s)
+    first, other = guard.copy(x), guard.copy(s)
+    y = (first, other, guard.array(shape, np.int8))[int(rng.integers(3))]
+    mask = guard.array((*shape[:2], (shape[2] + 7) // 8), np.uint8) if rng.integers(4) else None
+    twin.lib.multiply_maps_fwd_s8(*sizes, first, other, y, mask)
+    np.testing.assert_array_equal(y, want)
+    same_mask(mask, want_mask)
+    ey, clamp, second = draw_error(rng, shape), draw_clamp(rng, shape), int(rng.integers(2))
+    error = _copy_error(guard, ey)
+    ex = error if rng.integers(2) else _copy_error(guard, draw_error(rng, shape))
+    ends = (second, clamp_struct(clamp), error_struct(ex))
+    twin.lib.multiply_maps_bwd_x_s8(*sizes, error_struct(error), x if second else s, *ends)
+    guard.check()
+    same_error(ex, multiply.multiply_maps_bwd_x(p, ey, x if second else s, bool(second), clamp))
+
+
+def check_upsample(twin: Twin, rng: Rng) -> None:
+    shape = h, w, c = (int(rng.integers(1, 6)), int(rng.integers(1, 6)), int(rng.integers(1, 20)))
+    down, across = (int(n) for n in rng.integers(1, 5, 2))
+    p, large = upsample.Upsample(h=h, w=w, c=c, down=down, across=across), (h * down, w * across, c)
+    guard, x = Guarded(), draw_s8(rng, shape)
+    y = guard.array(large, np.int8)
+    twin.lib.upsample_fwd_s8(p, x, y)
+    np.testing.assert_array_equal(y, upsample.upsample_fwd(x, down, across))
+    ey, clamp = draw_error(rng, large), draw_clamp(rng, shape)
+    ex = _copy_error(guard, draw_error(rng, shape))
+    twin.lib.upsample_bwd_x_s8(p, error_struct(ey), clamp_struct(clamp), error_struct(ex))
+    guard.check()
+    same_error(ex, upsample.upsample_bwd_x(p, ey, clamp))
 
 
 def check_normalise(twin: Twin, rng: Rng) -> None:

@@ -271,7 +271,11 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
     "slope of another value": ("lookup.c", "p->slope[*x + 128]", "p->slope[*x + 127]", "lookup"),
     "a unit without the scales": ("lookup.c", "ey->scale[i] * p->unit", "ey->scale[i]", "lookup"),
     "factor of another channel": ("scale.c", "x, s + ch, y, n", "x, s, y, n", "scale_channels"),
-    "factor ignores its zero": ("scale.c", "s[i] - p->s_zero, peak", "s[i], peak", "scale_channels"),
+    "factor ignores its zero": ("scale.c", "{s, p->s_zero, 0}", "{s, 0, 0}", "scale_channels"),
+    "blocks of one row": ("upsample.c", "ey += row", "ey += row - 1", "upsample"),
+    "pixels of the next block": ("upsample.c", "block += across * c", "block += c", "upsample"),
+    "map of another pixel": ("scale.c", "x, s, c, y, mask", "x, s, 0, y, mask", "multiply_maps"),
+    "zero of the other map": ("scale.c", "second ? p->x_zero", "second ? p->s_zero", "multiply_maps"),
     "a variance without its mean": (
         "normalise.c",
         "above - (uint64_t)((int64_t)sum * sum)",

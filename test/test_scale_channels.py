@@ -98,7 +98,7 @@ class Product(nn.Module):
 
 
 @pytest.mark.parametrize("whole", [True, False])
-def test_a_product_of_two_maps_is_refused(whole: bool, tmp_path: Path) -> None:
+def test_a_product_of_a_map_and_itself_is_refused(whole: bool, tmp_path: Path) -> None:
     path = tmp_path / "model.pt2"
     program = torch.export.export(Product(whole).eval(), (torch.zeros(1, 3, 8, 8),))
     torch.export.save(program, path)

@@ -152,4 +152,25 @@ def channels_first() -> Float:
     return net.conv(4, 3, 3).over("MEAN", 1, 2).linear(3)
 
 
-NETWORKS = (causal, last_moment, any_batch, one_slope, parts, each_moment, lone_norm, channels_first)
+def gated() -> Float:
+    """A map times what opens for it, as in gated linear units."""
+    net = Float(6, 5, 2).conv(4, 3, 3)
+    kept = net.x
+    net.conv(4, 1, 1, act=0).op("LOGISTIC", (net.x,), net.shape)
+    net.op("MUL", (kept, net.x), net.shape, "MulOptions").conv(3, 1, 1, act=0)
+    return net.over("MEAN", 1, 2).linear(3)
+
+
+def made_larger() -> Float:
+    """UpSampling2D of Keras, by 2 and 3."""
+    net = Float(6, 5, 2).conv(4, 3, 3)
+    about: dict[str, Any] = {"AlignCorners": False, "HalfPixelCenters": True}
+    kind, table = "RESIZE_NEAREST_NEIGHBOR", "ResizeNearestNeighborOptions"
+    net.op(kind, (net.x, net.whole(8, 9)), (1, 8, 9, 4), table, **about)
+    return net.conv(3, 2, 2).over("MEAN", 1, 2).linear(3)
+
+
+NETWORKS = (
+    *(causal, last_moment, any_batch, one_slope, parts, each_moment, lone_norm, channels_first),
+    *(gated, made_larger),
+)

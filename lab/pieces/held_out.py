@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from lab.golden.data import find
+from lab.networks import with_codes
 from lab.sizes.networks import SCHEMES, quantized
 from microtrain.convert.frontends.checkpoint import read_checkpoint
 from microtrain.convert.frontends.module import load_model
@@ -30,7 +31,7 @@ def drawn() -> Iterator[Named]:
 
 
 def published() -> Iterator[Named]:
-    """Networks of MLPerf Tiny, each trained in two ways; and MCUNet."""
+    """Networks of MLPerf Tiny, each trained in two ways; and MCUNet, as it is and with weights in codes."""
     data = find().folder
     for file, scheme in product(TINY, (SCHEMES[1], SCHEMES[4])):
         loaded = load_model(data / f"mlperf_tiny/{file}.tflite")
@@ -41,6 +42,7 @@ def published() -> Iterator[Named]:
         yield name, compile_graph(graph, scheme, classes)
     graph = read_checkpoint(data / "models/mcunet-5fps.pkl")
     yield "mcunet", compile_graph(graph, scheme_of(Path("mcunet-49kb")), 10)
+    yield "mcunet_in_codes", compile_graph(with_codes(graph), SCHEMES[1], 10)
 
 
 SOURCES: dict[str, Callable[[Path], Iterator[Named]]] = {

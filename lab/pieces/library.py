@@ -99,9 +99,9 @@ def libraries(folder: Path, works: Sequence[int]) -> list[Batch]:
         return [batch for job in jobs for batch in job.result()]
 
 
-def known(folder: Path) -> list[Batch]:
-    """Those that were converted before, whatever has changed since."""
-    found = [folder / line for source in SOURCES for line in _listed(folder / source)[1:]]
+def known(folder: Path, sources: Iterable[str] = SOURCES) -> list[Batch]:
+    """Those of some sources that were converted before, whatever has changed since."""
+    found = [folder / line for source in sources for line in _listed(folder / source)[1:]]
     return [Batch(each, *(each / DIGEST).read_text(encoding="utf-8").split()) for each in found]
 
 
@@ -114,7 +114,7 @@ def made_of(source: str, folder: Path, works: Sequence[int], stamp: str) -> list
             _make(models, folder / found[-1], works)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / source).with_suffix(LIST).write_text("\n".join([stamp, *found]), encoding="utf-8")
-    return [batch for batch in known(folder) if batch.source == source]
+    return known(folder, (source,))  # others may be under way
 
 
 def _listed(source: Path) -> list[str]:

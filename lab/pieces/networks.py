@@ -82,6 +82,28 @@ def groups() -> Iterator[Named]:
                 yield f"groups{number}_{scheme.name}", compiled
 
 
+def expanded() -> Iterator[Named]:
+    """Depthwise layers in codes, of few and of many channels: their maps are small beside the first."""
+    for number, (kernel, stride) in enumerate(product((3, 5, 7), (1, 2, 1, 2))):
+        rng = np.random.default_rng(number)
+        b = Builder(rng, (int(rng.integers(36, 49)), 48, 3))
+        x = b.conv(b.conv(b.conv("x", 70, 3, 2), 12, 3, 2), (5, 12, 40, 90)[number % 4], 3, 2)
+        for wider in (1, stride * stride):
+            x = b.conv(b.depthwise(x, kernel, stride), wider * int(rng.choice([7, 24, 65, 80])))
+        graph = with_codes(b.finish(x, 5), number)
+        yield f"expanded{number}", compile_graph(graph, SCHEMES[2], 5, PASSES[number % len(PASSES)])
+
+
+def gates() -> Iterator[Named]:
+    """Products of two maps, and maps that are made larger, of few and of many channels and pixels."""
+    for number, (c, down, across) in enumerate(product((1, 6, 24, 70), (1, 2, 3), (1, 2))):
+        rng = np.random.default_rng(number)
+        b = Builder(rng, (int(rng.integers(6, 30)), int(rng.integers(6, 30)), 3))
+        x = b.gated(b.conv("x", 8, 3, 2), c)
+        graph = b.finish(b.conv(b.larger(x, down, across), 5), 3)
+        yield f"gates{number}", compile_graph(graph, SCHEMES[2], 3, PASSES[number % len(PASSES)])
+
+
 def small() -> Iterator[Named]:
     """Chains of few pixels and few channels, where all that is done once counts."""
     for seed in range(40):
@@ -312,6 +334,8 @@ SOURCES: dict[str, Callable[[Path], Iterator[Named]]] = {
     "remembering": lambda _: remembering(range(200, 216)),
     "normed": lambda _: normed(),
     "groups": lambda _: groups(),
+    "expanded": lambda _: expanded(),
+    "gates": lambda _: gates(),
     "small": lambda _: small(),
     "attended": lambda _: attended(),
     "over_time": lambda _: over_time(),

@@ -89,6 +89,18 @@ class Block(nn.Module):
         return result
 
 
+class Gated(nn.Module):
+    """A gated linear unit."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.both = nn.Conv2d(channels, 2 * channels, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = nn.functional.glu(self.both(x), 1)
+        return result
+
+
 class Shuffled(nn.Module):
     """Half of the channels passed on, half worked on, and all of them shuffled."""
 
@@ -178,9 +190,10 @@ def in_groups(folder: Path) -> Graph:
 
 
 def normed(folder: Path) -> Graph:
-    """Group norms."""
+    """Group norms, a gate, and a map that is made larger."""
     path = folder / "normed.pt2"
-    middle = (nn.GroupNorm(4, 8), nn.ReLU(), nn.Conv2d(8, 16, 3, 2), nn.InstanceNorm2d(16), nn.ReLU())
+    larger = (nn.Upsample(scale_factor=2), nn.MaxPool2d(2))
+    middle = (nn.GroupNorm(4, 8), Gated(8), nn.Conv2d(8, 16, 3, 2), nn.InstanceNorm2d(16), nn.ReLU(), *larger)
     layers = nn.Sequential(nn.Conv2d(3, 8, 3, 2), *middle, nn.Flatten(), nn.Linear(400, CLASSES))
     torch.export.save(torch.export.export(layers.eval(), (torch.zeros(1, 3, SIDE, SIDE),)), path)
     images = np.random.default_rng(0).integers(0, 256, (4, SIDE, SIDE, 3)).astype(np.uint8)

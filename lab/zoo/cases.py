@@ -114,6 +114,8 @@ CASES = (
     Case("har_cnn", small.har_cnn, (9, 128), ()),
     Case("resnext8", small.resnext8, (3, 32, 32), ()),
     Case("tcn", small.tcn, (9, 128), ()),
+    Case("gated_tcn", small.gated_tcn, (9, 128), ()),
+    Case("hrnet_64", small.HighResolution, (3, 64, 64), ()),
     Case("gru", small.gru, (98, 40), ()),
     Case("lstm", small.lstm, (128, 9), ()),
     Case("lstm_onnx", small.lstm, (128, 9), (), onnx=True),

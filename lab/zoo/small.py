@@ -103,6 +103,56 @@ def tcn() -> nn.Module:
     return Last(nn.Sequential(nn.Conv1d(9, 25, 1), *(dilated(25, 2**n) for n in range(6))), 25, 6)
 
 
+class Gated(nn.Module):
+    """A gated convolution over time beside a residual add, as in WaveNet (van den Oord et al. 2016)."""
+
+    def __init__(self, c: int, dilation: int) -> None:
+        super().__init__()
+        self.made, self.gate = (nn.Conv1d(c, c, 3, padding=dilation, dilation=dilation) for _ in range(2))
+        self.out, self.opens, self.says = nn.Conv1d(c, c, 1), nn.Sigmoid(), nn.Tanh()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = x + self.out(self.says(self.made(x)) * self.opens(self.gate(x)))
+        return result
+
+
+def gated_tcn() -> nn.Module:
+    return Last(nn.Sequential(nn.Conv1d(9, 16, 1), *(Gated(16, 2**n) for n in range(6))), 16, 6)
+
+
+class Fused(nn.Module):
+    """Two resolutions side by side, each with what the other one sees (Sun et al. 2019)."""
+
+    def __init__(self, fine: int, coarse: int) -> None:
+        super().__init__()
+        self.fine, self.coarse = conv(fine, fine, 3), conv(coarse, coarse, 3)
+        self.up = nn.Sequential(nn.Conv2d(coarse, fine, 1), nn.Upsample(scale_factor=2))
+        self.down = nn.Conv2d(fine, coarse, 3, 2, 1)
+
+    def forward(self, x: tuple[torch.Tensor, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+        fine, coarse = self.fine(x[0]), self.coarse(x[1])
+        return torch.relu(fine + self.up(coarse)), torch.relu(coarse + self.down(fine))
+
+
+class HighResolution(nn.Module):
+    """HRNet's plan with two branches, for images of 64x64."""
+
+    def __init__(self, fine: int = 16, coarse: int = 32) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(conv(3, fine, 3, 2), conv(fine, fine, 3, 2))
+        self.split, self.fused = (
+            conv(fine, coarse, 3, 2),
+            nn.Sequential(*(Fused(fine, coarse) for _ in range(3))),
+        )
+        self.head = nn.Linear(fine + coarse, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.stem(x)
+        fine, coarse = self.fused((x, self.split(x)))
+        result: torch.Tensor = self.head(torch.cat((fine.mean((2, 3)), coarse.mean((2, 3))), 1))
+        return result
+
+
 class Cardinal(nn.Module):
     """A bottleneck whose middle is in groups, beside a shortcut (Xie et al. 2017)."""
 

@@ -7,11 +7,13 @@ from .lowering import Call
 NO_ACTIVATION = "relu or relu6"
 NO_PRELU = "a leaky_relu, of one slope for all channels"
 NO_NORM = "a batch norm right after a convolution or linear layer, or a group norm"
-NO_RESIZE = "a strided convolution or a pooling to make an image smaller; none makes it larger"
+NO_RESIZE = (
+    "mode='nearest' by a whole factor, behind a convolution; to make an image smaller, one with a stride"
+)
 NO_SLICE = "flatten, view or reshape of the whole tensor, and cuts along the channels"
 NO_SOFTMAX = "one at its end, which is left out, since the loss on the device applies it to the logits"
 NO_SCALE = "scaling the image first of all in forward(), or a batch norm right behind a convolution"
-NO_PRODUCT = "a map times one factor per channel [n, c, 1, 1], or a residual add"
+NO_PRODUCT = "a map times one factor per channel [n, c, 1, 1], or times another map of its shape"
 PLAIN_WEIGHTS = "plain weights, by torch.nn.utils.parametrize.remove_parametrizations before saving"
 NO_MATRIX = "a linear layer: the activation first, then one matrix of constants"
 SUPPORTED = (
@@ -32,12 +34,12 @@ NEAREST: dict[str, str] = {
     **dict.fromkeys(("matmul", "mm", "bmm"), NO_MATRIX),
     **dict.fromkeys(("sub", "rsub", "div", "true_divide", "neg"), NO_SCALE),
     **dict.fromkeys(("select", "permute", "transpose", "t"), NO_SLICE),
-    **dict.fromkeys(("upsample_nearest2d", "upsample_bilinear2d", "pixel_shuffle"), NO_RESIZE),
-    **dict.fromkeys(("resize", "upsample", "resize_bilinear", "resize_nearest_neighbor"), NO_RESIZE),
+    **dict.fromkeys(("upsample_bilinear2d", "upsample_bicubic2d", "pixel_shuffle"), NO_RESIZE),
+    **dict.fromkeys(("resize", "resize_bilinear", "resize_nearest_neighbor"), NO_RESIZE),
     **dict.fromkeys(("conv_transpose2d", "conv_transpose1d", "convtranspose", "transpose_conv"), NO_RESIZE),
     "conv3d": "conv2d",
     **dict.fromkeys(("_weight_norm", "_weight_norm_interface"), PLAIN_WEIGHTS),
-    **dict.fromkeys(("glu", "prod"), NO_PRODUCT),
+    "prod": NO_PRODUCT,
     **dict.fromkeys(
         ("sum", "std", "var", "min", "argmax", "reducesum", "reduce_min"),
         "the mean or the maximum over a whole map",

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A map times one factor per channel, as squeeze-and-excitation computes it. x - x_zero and s - s_zero take 9 bits. */
+/* A map times one factor per channel, as squeeze-and-excitation computes it, or times another map, as a gate does.
+ * x - x_zero and s - s_zero take 9 bits. */
 #ifndef KERNELS_SCALE_H
 #define KERNELS_SCALE_H
 
@@ -28,5 +29,16 @@ void scale_channels_bwd_x_s8(const struct scale *p, uint32_t pixels, uint32_t c,
  * es  error [1][c], in neither ey nor x */
 void scale_channels_bwd_s_s8(const struct scale *p, uint32_t pixels, uint32_t c, const struct error_s8 *ey,
                              const int8_t *x, const struct clamp *clamp, const struct error_s8 *es);
+
+/* The same y of two maps. s  int8  [pixels][c]; y may be x or s */
+void multiply_maps_fwd_s8(const struct scale *p, uint32_t pixels, uint32_t c, const int8_t *x, const int8_t *s,
+                          int8_t *y, uint8_t *mask);
+
+/* The error of x, ex = clamp(ey * (s - s_zero)), or with `second` that of s, clamp(ey * (x - x_zero)); int8 by channel,
+ * units as above.
+ * ey, ex  error [pixels][c]; ex may be ey (q and scale each)
+ * other   int8  [pixels][c]: s, with `second` x */
+void multiply_maps_bwd_x_s8(const struct scale *p, uint32_t pixels, uint32_t c, const struct error_s8 *ey,
+                            const int8_t *other, uint32_t second, const struct clamp *clamp, const struct error_s8 *ex);
 
 #endif

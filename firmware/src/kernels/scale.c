@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A map times one factor per channel. Contract: kernels/scale.h. */
+/* A map times one factor per channel, or times another map. Contract: kernels/scale.h. */
 #include "kernels/scale.h"
 
 #include "channel.h"
@@ -18,14 +18,14 @@ ALWAYS_INLINE uint8_t scaled(struct scale p, const int8_t *x, const int8_t *s, i
     return (uint8_t)bits;
 }
 
-void scale_channels_fwd_s8(const struct scale *p, uint32_t pixels, uint32_t c, const int8_t *x, const int8_t *s,
-                           int8_t *y, uint8_t *mask)
+/* step: from the factors of a pixel to those of the next, 0 or c */
+ALWAYS_INLINE void scale_pixels(struct scale p, uint32_t pixels, uint32_t c, const int8_t *x, const int8_t *s,
+                                uint32_t step, int8_t *y, uint8_t *mask)
 {
-    const struct scale copy = *p;
-    for (; pixels; pixels--) {
+    for (; pixels; pixels--, s += step) {
         for (uint32_t ch = 0, n; ch < c; ch += n, x += n, y += n) {
             n = c - ch < 8 ? c - ch : 8;
-            uint8_t bits = scaled(copy, x, s + ch, y, n);
+            uint8_t bits = scaled(p, x, s + ch, y, n);
             if (mask) {
                 *mask++ = bits;
             }
@@ -33,20 +33,55 @@ void scale_channels_fwd_s8(const struct scale *p, uint32_t pixels, uint32_t c, c
     }
 }
 
+void scale_channels_fwd_s8(const struct scale *p, uint32_t pixels, uint32_t c, const int8_t *x, const int8_t *s,
+                           int8_t *y, uint8_t *mask)
+{
+    scale_pixels(*p, pixels, c, x, s, 0, y, mask);
+}
+
+void multiply_maps_fwd_s8(const struct scale *p, uint32_t pixels, uint32_t c, const int8_t *x, const int8_t *s,
+                          int8_t *y, uint8_t *mask)
+{
+    scale_pixels(*p, pixels, c, x, s, c, y, mask);
+}
+
+/* What errors are multiplied with. step: as in scale_pixels */
+struct factors {
+    const int8_t *s;
+    int32_t zero;
+    uint32_t step;
+};
+
+/* m: of struct scale */
+ALWAYS_INLINE void scale_errors(float m, uint32_t pixels, uint32_t c, const struct error_s8 *ey, struct factors f,
+                                const struct clamp *clamp, const struct error_s8 *ex)
+{
+    for (uint32_t i = 0; i < c; i++, f.s++) {
+        const struct channel ch = channel_of(ex, clamp, c, i);
+        const int8_t *factor = f.s;
+        int32_t peak = 0;
+        for (uint32_t pixel = 0, at = i; pixel < pixels; pixel++, at += c, factor += f.step) {
+            peak = larger_magnitude(peak, channel_passes(&ch, pixel) ? ey->q[at] * (*factor - f.zero) : 0);
+        }
+        float gain = channel_gain((float)peak, channel_unit(clamp, i, ey->scale[i] * m), &ex->scale[i]);
+        factor = f.s;
+        for (uint32_t pixel = 0, at = i; pixel < pixels; pixel++, at += c, factor += f.step) {
+            ex->q[at] = channel_q(channel_passes(&ch, pixel) ? ey->q[at] * (*factor - f.zero) : 0, gain);
+        }
+    }
+}
+
 void scale_channels_bwd_x_s8(const struct scale *p, uint32_t pixels, uint32_t c, const struct error_s8 *ey,
                              const int8_t *s, const struct clamp *clamp, const struct error_s8 *ex)
 {
-    for (uint32_t i = 0; i < c; i++) {
-        const struct channel ch = channel_of(ex, clamp, c, i);
-        int32_t factor = s[i] - p->s_zero, peak = 0;
-        for (uint32_t pixel = 0, at = i; pixel < pixels; pixel++, at += c) {
-            peak = larger_magnitude(peak, channel_passes(&ch, pixel) ? ey->q[at] * factor : 0);
-        }
-        float gain = channel_gain((float)peak, channel_unit(clamp, i, ey->scale[i] * p->m), &ex->scale[i]);
-        for (uint32_t pixel = 0, at = i; pixel < pixels; pixel++, at += c) {
-            ex->q[at] = channel_q(channel_passes(&ch, pixel) ? ey->q[at] * factor : 0, gain);
-        }
-    }
+    scale_errors(p->m, pixels, c, ey, (struct factors){s, p->s_zero, 0}, clamp, ex);
+}
+
+void multiply_maps_bwd_x_s8(const struct scale *p, uint32_t pixels, uint32_t c, const struct error_s8 *ey,
+                            const int8_t *other, uint32_t second, const struct clamp *clamp, const struct error_s8 *ex)
+{
+    const struct factors f = {other, second ? p->x_zero : p->s_zero, c};
+    scale_errors(p->m, pixels, c, ey, f, clamp, ex);
 }
 
 void scale_channels_bwd_s_s8(const struct scale *p, uint32_t pixels, uint32_t c, const struct error_s8 *ey,

@@ -16,6 +16,7 @@ from microtrain.convert.lowering import NO_LIMIT, NORM, SOFTMAX, Act, Call, Lowe
 from microtrain.convert.nearest import NO_NORM, unsupported
 from microtrain.convert.ops import TABLE, attention_aten, channels_aten, tokens_aten
 from microtrain.convert.ops.activations import CLIP
+from microtrain.convert.ops.multiply import glu
 from microtrain.convert.ops.table import Aten, ForwardOp
 
 from . import affine
@@ -240,6 +241,7 @@ RULES: dict[str, Aten] = {
     "hardtanh": Aten("self min_val max_val", hardtanh),
     **dict.fromkeys(("clamp", CLIP), Aten("self min max", clamp)),
     "clamp_min": Aten("self min", clamp),
+    "glu": Aten("self dim", lambda low, call: glu(low, call, lower)),
     "flatten": Aten("self start_dim end_dim", flatten),
     "squeeze": Aten("self dim", squeeze),
     "unsqueeze": Aten("self dim", unsqueeze),

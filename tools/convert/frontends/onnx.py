@@ -59,6 +59,7 @@ RULES: dict[str, Callable[[Walker, Step], Value | list[Value]]] = {
     **dict.fromkeys(("Identity", "Dropout", "Cast"), lambda walk, step: walk.value(step.inputs[0])),
     "Clip": scales.clip,
     "Pad": shapes.pad,
+    "Resize": shapes.resize,
     "Concat": shapes.concat,
     "Split": shapes.split,
     "Slice": shapes.cut,

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from microtrain.convert.ir import ConvertError
-from microtrain.convert.lowering import Act, Param
+from microtrain.convert.lowering import Act, Call, Param
+from microtrain.convert.nearest import unsupported
 
 from .onnx_file import Step
 from .onnx_tokens import of_tokens, seen
@@ -99,6 +101,22 @@ def pad(walk: Walker, step: Step) -> Value:
     value = float(np.ravel(fill.value)[0]) if isinstance(fill, Param) and fill.value.size else 0.0
     mode = walk.at(step, "mode", "constant")
     made: Act = walk.call(step, "pad", self=x, pad=widths, mode=mode, value=value)
+    return made
+
+
+def resize(walk: Walker, step: Step) -> Value:
+    """Nearest neighbours, where those of whole factors are blocks; PyTorch and tf2onnx write no others."""
+    mode, places = walk.at(step, "mode", "nearest"), walk.at(step, "nearest_mode", "round_prefer_floor")
+    middle = walk.at(step, "coordinate_transformation_mode", "half_pixel")
+    whole = places == "floor" if middle == "asymmetric" else places.startswith("round_prefer")
+    if mode != "nearest" or not whole or middle not in ("asymmetric", "half_pixel", "pytorch_half_pixel"):
+        raise unsupported(Call("resize", step.name, True, {}))
+    scales, sizes = walk.optional(step, 2), walk.optional(step, 3)
+    args: dict[str, Any] = {}
+    for name, given in (("scale_factors", scales), ("output_size", sizes)):
+        if isinstance(given, Param) and given.value.size > 2:
+            args[name] = np.ravel(given.value)[2:].tolist()
+    made: Act = walk.call(step, "upsample_nearest2d", self=walk.act(step), **args)
     return made
 
 

@@ -17,6 +17,7 @@ from . import (
     head,
     joints,
     multilabel,
+    multiply,
     normalise,
     pool,
     position,
@@ -25,6 +26,7 @@ from . import (
     regression,
     scale,
     stream,
+    upsample,
 )
 from .table import BackwardOp, ForwardOp, Learns, Op, SavingOp, Updates
 
@@ -39,7 +41,9 @@ BODY = (
     gather,
     pool,
     scale,
+    multiply,
     normalise,
+    upsample,
     channels,
     position,
     attention,

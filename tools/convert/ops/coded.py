@@ -52,7 +52,7 @@ from .table import (
     no_structs,
     not_in_place,
 )
-from .unit import Unit, input_errors, of_forward, parts_of
+from .unit import Unit, Units, input_errors, of_forward, parts_of
 from .unit import coded as unit_of_codes
 from .work import by_size, one_way, with_biases
 
@@ -254,6 +254,17 @@ def _unit_input(graph: Graph, node: Node, strip: Conv2d | None) -> Unit:
     return input_errors(c_struct(graph, node), parts_of(graph, node))
 
 
+def _unit_expanded(entry: Op) -> Units:
+    """That of a plain layer, whose weights are expanded again in every piece."""
+
+    def unit(graph: Graph, node: Node, strip: Conv2d | None) -> Unit | None:
+        plain = entry.unit(graph, node, strip)
+        assert plain is not None
+        return replace(plain, once={**plain.once, "decoded": graph.layers[node.layer or ""].weight.size})
+
+    return unit
+
+
 OPS: tuple[Op, ...] = (
     ForwardOp(
         CODED,
@@ -318,6 +329,7 @@ OPS: tuple[Op, ...] = (
         name=CODED_DEPTHWISE,
         call=_call_depthwise,
         scratch=_with_room(_PLAIN),
+        unit=_unit_expanded(_PLAIN),
         kernels={**_PLAIN.kernels, **EXPAND},
         header=HEADER,
         gradient=_gradient,
@@ -331,6 +343,7 @@ OPS: tuple[Op, ...] = (
         run=_run_bwd_x,
         call=_call_depthwise_bwd_x,
         scratch=_with_room(_PLAIN_BWD_X),
+        unit=_unit_expanded(_PLAIN_BWD_X),
         header=HEADER,
     ),
 )

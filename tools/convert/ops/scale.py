@@ -49,7 +49,7 @@ from .work import by_size, one_way
 if TYPE_CHECKING:
     from .tape import Tape
 
-SCALE = "scale_channels"
+SCALE, MULTIPLY = "scale_channels", "multiply_maps"
 TO_MAP, TO_FACTOR = f"{SCALE}_bwd_x", f"{SCALE}_bwd_s"
 
 
@@ -60,10 +60,11 @@ class Scale(Record):
     )
 
 
-def scale_channels_fwd(p: Scale, x: np.ndarray, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The twin of scale_channels_fwd_s8: y and its mask. x int8 [h, w, c]; s int8 [c]."""
-    product = (x.astype(np.int32) - p.x_zero) * (s.astype(np.int32) - p.s_zero)
-    v = rint_s32(product.astype(f32) * f32(p.m), 1024.0) + p.y_zero
+def scaled(p: Scale, x: np.ndarray, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The twin of scale_channels_fwd_s8 and multiply_maps_fwd_s8: y and its mask. x int8 [h, w, c]; s int8
+    [c], or as x."""
+    values = (x.astype(np.int32) - p.x_zero) * (s.astype(np.int32) - p.s_zero)
+    v = rint_s32(values.astype(f32) * f32(p.m), 1024.0) + p.y_zero
     return sat8(v), (v >= -128) & (v <= 127)
 
 
@@ -86,8 +87,12 @@ def forward_of(graph: Graph, node: Node) -> Node:
 
 def c_struct(graph: Graph, node: Node) -> Scale:
     """The kernels' parameters."""
-    forward = forward_of(graph, node)
-    x, s, y = (graph.tensors[t] for t in (*forward.inputs, forward.outputs[0]))
+    return product(graph, forward_of(graph, node))
+
+
+def product(graph: Graph, node: Node) -> Scale:
+    """Those of a forward node."""
+    x, s, y = (graph.tensors[t] for t in (*node.inputs, node.outputs[0]))
     m = float(f32(x.scale * s.scale / y.scale))
     return Scale(x_zero=x.zero, s_zero=s.zero, y_zero=y.zero, m=m)
 
@@ -109,7 +114,7 @@ def _gradient(tape: Tape, node: Node, error: str | None) -> None:
 
 def _run(env: Env, node: Node) -> None:
     x, s = (env.values[t] for t in node.inputs)
-    env.values.update(zip(node.outputs, scale_channels_fwd(c_struct(env.graph, node), x, s), strict=False))
+    env.values.update(zip(node.outputs, scaled(c_struct(env.graph, node), x, s), strict=False))
 
 
 def _run_to_map(env: Env, node: Node) -> None:
@@ -187,7 +192,7 @@ def _parallel(run: Any, step: Any, x: Any, s: Any) -> Any:
 
 
 def lower(low: Lowering, call: Call) -> Act:
-    """The product of a map and a vector of its channels, in either order."""
+    """The product of a map and a vector of its channels, in either order, or of two maps."""
     a, b = call.x, call.args.get("other")
     if not isinstance(a, Act) or not isinstance(b, Act):
         raise unsupported(call)
@@ -195,6 +200,9 @@ def lower(low: Lowering, call: Call) -> Act:
         if low.is_made_of(gate, SIGMOID, x):
             low.take_back(gate)
             return low.emit(call, SILU, (x,), low.shape(x), dims=x.dims)
+    a, b = low.activation(call, a), low.activation(call, b)
+    if a.dims == b.dims and low.shape(a) == low.shape(b) and low.tensor_of(a) != low.tensor_of(b):
+        return low.emit(call, MULTIPLY, (a, b), low.shape(a), dims=a.dims)
     a, b = low.image(call, a), low.image(call, b)
     x, s = (b, a) if low.shape(a)[:2] == (1, 1) else (a, b)
     if low.shape(s) != (1, 1, low.shape(x)[2]) or low.tensor_of(x) == low.tensor_of(s):

@@ -17,6 +17,7 @@ from microtrain.convert.nearest import unsupported
 from . import attention_aten, channels_aten, position, recurrent_aten
 from .activations import ACTIVATIONS
 from .attention_aten import Scores
+from .multiply import glu
 from .normalise_aten import normalised
 from .tokens import (
     as_map,
@@ -416,6 +417,7 @@ RULES: dict[str, Rule] = {
     "einsum": einsum,
     "add": add,
     **dict.fromkeys(("mul", "div", "true_divide"), multiply),
+    "glu": glu,
     **dict.fromkeys(("mean", "amax", "max"), over_tokens),
     **dict.fromkeys(("softmax", "_softmax"), lambda low, call, natural: attention_aten.softmax(low, call)),
     **dict.fromkeys(("cat", "concat", "concatenate"), cat),

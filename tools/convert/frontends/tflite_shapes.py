@@ -1,0 +1,110 @@
+"""TFLite's ops that move numbers and compute none: views, padding, cuts, larger maps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from microtrain.convert.ir import ConvertError
+from microtrain.convert.lowering import Act, Call, Param
+from microtrain.convert.nearest import unsupported
+
+from .aten import lower
+from .tflite_cuts import spans
+from .tflite_file import Operator
+from .tflite_names import AXES
+from .tflite_values import Walker, channels_first
+
+
+def view(walk: Walker, op: Operator, name: str) -> Any:
+    """Numbers stay in their order, NHWC, so only the shape is noted; an input is declared anew."""
+    x, shape = walk.value(op.inputs[0]), walk.file.tensors[op.outputs[0]].shape
+    if not isinstance(x, Act):
+        return Param(x.name, x.value.reshape(shape)) if x else None
+    own = walk.low.shape(x)
+    turned = len(shape) == 4 and shape[1] == 1 and own == (shape[2], 1, shape[3])
+    if x.tensor == "input" and not x.pad and not walk.low.nodes and len(shape) in (3, 4) and not turned:
+        return walk.declared(channels_first(shape))
+    return replace(x, dims=channels_first(shape))
+
+
+def pad(walk: Walker, op: Operator, name: str) -> Any:
+    """Zeros around an image, which the convolution behind it takes as its padding."""
+    x, widths = walk.value(op.inputs[0]), walk.value(op.inputs[1])
+    rank = len(walk.file.tensors[op.inputs[0]].shape)
+    if not isinstance(x, Act) or not isinstance(widths, Param) or widths.value.shape != (rank, 2):
+        raise ConvertError(f"layer {name}: only constant padding of an image or a series is supported")
+    sides = widths.value.astype(int).tolist()
+    if any(sides[0]) or any(sides[-1]) or rank not in (3, 4) or op.kind == "PADV2":
+        raise ConvertError(
+            f"layer {name}: only zeros above, below and beside an image, or before and behind a "
+            "series, are supported"
+        )
+    pads = [width for side in sides[-2:0:-1] for width in side]
+    return lower(walk.low, Call("pad", name, True, {"self": x, "pad": pads}))
+
+
+def resize(walk: Walker, op: Operator, name: str) -> Any:
+    """Blocks of nearest neighbours, whatever the middle of a pixel: not where corners are aligned."""
+    x, turned = walk.image(op, name)
+    size = walk.value(op.inputs[1])
+    if op.options.get("AlignCorners") or not isinstance(size, Param):
+        raise unsupported(Call(op.kind.lower(), name, True, {}))
+    sides = [int(side) for side in np.ravel(size.value)]
+    args = {"self": x, "output_size": sides[::-1] if turned else sides}
+    return lower(walk.low, Call("upsample_nearest2d", name, True, args))
+
+
+def transpose(walk: Walker, op: Operator, name: str) -> Any:
+    """An input in another order than NHWC is declared anew as what it is turned into."""
+    x, order = walk.value(op.inputs[0]), walk.value(op.inputs[1])
+    shape = walk.file.tensors[op.outputs[0]].shape
+    axes = [int(a) for a in np.ravel(order.value)] if isinstance(order, Param) else []
+    if not isinstance(x, Act) or len(axes) != len(shape):
+        raise ConvertError(f"layer {name}: the axes of {op.kind} must be constants")
+    if axes == list(range(len(axes))):
+        return x
+    if x.tensor != "input" or walk.low.nodes or axes != [0, *range(2, len(axes)), 1]:
+        raise ConvertError(
+            f"layer {name}: {op.kind} of {list(x.dims)} is not supported; the nearest that is: of the "
+            "input alone, from NCHW to NHWC"
+        )
+    return walk.declared(channels_first(shape))
+
+
+def cut(walk: Walker, op: Operator, name: str) -> Any:
+    shape = walk.file.tensors[op.inputs[0]].shape
+    given = [walk.value(t) for t in op.inputs[1:]]
+    numbers = [[int(n) for n in np.ravel(v.value)] for v in given if isinstance(v, Param)]
+    x, axes = walk.value(op.inputs[0]), AXES.get(len(shape), {})
+    for span in spans(op, name, shape, numbers):
+        args = {"self": x, "dim": axes.get(span.axis, span.axis)}
+        if span.alone:
+            x = lower(walk.low, Call("select", name, True, {**args, "index": span.taken.start}))
+        else:
+            by = {"start": span.taken.start, "end": span.taken.stop, "step": span.taken.step}
+            x = lower(walk.low, Call("slice", name, True, {**args, **by}))
+    return x
+
+
+def split(walk: Walker, op: Operator, name: str) -> Any:
+    axis, shape = walk.value(op.inputs[0]), walk.file.tensors[op.inputs[1]].shape
+    if not isinstance(axis, Param):
+        raise ConvertError(f"layer {name}: the axis of {op.kind} must be a constant")
+    at = int(np.ravel(axis.value)[0]) % max(len(shape), 1)
+    args = {"self": walk.value(op.inputs[1]), "dim": AXES.get(len(shape), {}).get(at, at)}
+    size = -(-shape[at] // len(op.outputs))
+    made = lower(walk.low, Call("split", name, True, {**args, "split_size": size}))
+    if len(made) != len(op.outputs):
+        raise ConvertError(f"layer {name}: a split into {len(made)} parts has {len(op.outputs)} results")
+    return made
+
+
+def concatenation(walk: Walker, op: Operator, name: str) -> Any:
+    axis = op.options["Axis"]
+    rank = len(walk.file.tensors[op.outputs[0]].shape)
+    values = [walk.value(t) for t in op.inputs]
+    dim = AXES.get(rank, {}).get(axis % max(rank, 1), axis)
+    return lower(walk.low, Call("cat", name, True, {"tensors": values, "dim": dim}))

@@ -1,0 +1,135 @@
+"""What rules of the TFLite front end work with: the file's tensors as activations and constants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from microtrain.convert.ir import ConvertError
+from microtrain.convert.lowering import Act, Call, Home, Homes, Lowering, Param
+
+from .aten import lower
+from .tflite_file import Flatbuffer, Operator, Stored
+
+
+class Walker:
+    """Of one file.
+
+    env    tensor of the file -> activation or constant
+    homes  where the file has the constants of the layers
+    place  of the operator that is being read
+    """
+
+    def __init__(self, file: Flatbuffer) -> None:
+        self.file = file
+        self.low = Lowering(file.name)
+        self.env: dict[int, Act | Param] = {}
+        self.homes: Homes = {}
+        self.place = 0
+
+    def give(self, value: Any, stored: Stored) -> None:
+        """Keep the file's scale and zero for an activation."""
+        found = stored.quantized
+        if not isinstance(value, Act) or value.pad or found is None or stored.dtype not in ("i1", "u1"):
+            return
+        if len(found.scale) != 1:
+            raise ConvertError(
+                f"{self.file.name}: {stored.name} has a scale for each channel; one is supported"
+            )
+        zero = int(found.zero[0]) - (128 if stored.dtype == "u1" else 0)
+        if not -128 <= zero <= 127:
+            raise ConvertError(f"{self.file.name}: {stored.name} has a zero point of {zero}, outside int8")
+        self.low.give(value, float(found.scale[0]), zero)
+
+    def given(self, tensor: int) -> tuple[float, int] | None:
+        act = self.env.get(tensor)
+        return self.low.tensors[self.low.tensor_of(act)].given if isinstance(act, Act) else None
+
+    def value(self, tensor: int) -> Act | Param | None:
+        """An activation, or a constant as real numbers; None: an input that was left out."""
+        if tensor < 0:
+            return None
+        if tensor not in self.env:
+            stored = self.file.tensors[tensor]
+            if stored.data is None:
+                raise ConvertError(f"{self.file.name} uses {stored.name}, which no operator before makes")
+            self.env[tensor] = Param(stored.name, real(stored))
+        return self.env[tensor]
+
+    def call(self, word: str, op: Operator, name: str, **args: Any) -> Any:
+        """The value of an aten op on the operator's first input."""
+        return lower(self.low, Call(word, name, True, {"self": self.value(op.inputs[0]), **args}))
+
+    def image(self, op: Operator, name: str) -> tuple[Act, bool]:
+        """The operator's input as an image, and whether the IR has it turned: one row of it as a column.
+
+        A series reaches a Conv2D of Keras as one row; here its steps in time are rows, which stream.
+        """
+        x = self.value(op.inputs[0])
+        shape = self.file.tensors[op.inputs[0]].shape
+        if not isinstance(x, Act) or len(shape) != 4:
+            raise ConvertError(
+                f"layer {name}: {op.kind} reads {list(shape)}; it must be an image [n, h, w, c]"
+            )
+        _, h, w, c = shape
+        above, before, below, behind = x.pad or (0, 0, 0, 0)
+        rows, columns, channels = self.low.shape(x)
+        own = (above + rows + below, before + columns + behind, channels)
+        if own == (h, w, c):
+            return x, False
+        if h == 1 and own == (w, 1, c):
+            return replace(x, dims=(self.low.batch, c, w, 1)), True
+        raise ConvertError(f"layer {name}: {op.kind} reads an image that was reshaped to {h}x{w}x{c}")
+
+    def at_home(
+        self,
+        op: Operator,
+        place: int,
+        name: str,
+        value: np.ndarray,
+        back: Callable[[np.ndarray], np.ndarray],
+    ) -> Param:
+        """An operator's constant in PyTorch's order, under a layer's name; back: into the file's order."""
+        found = self.file.tensors[op.inputs[place]].quantized
+        self.homes[name] = Home(self.place, place, value, back, None if found is None else found.scale)
+        return Param(name, value)
+
+    def keep_scale(self, name: str, stored: Stored) -> None:
+        """Keep the file's scales for the weights of a layer that were int8, symmetric."""
+        layer, found = self.low.layers[name], stored.quantized
+        if found is None or stored.dtype != "i1" or found.zero.any():
+            return
+        channels = len(layer.weight)
+        if len(found.scale) not in (1, channels):
+            raise ConvertError(f"layer {name}: {len(found.scale)} scales for {channels} channels of weights")
+        self.low.layers[name] = replace(layer, weight_scale=np.broadcast_to(found.scale, (channels,)).copy())
+
+    def declared(self, dims: tuple[int, ...]) -> Act:
+        """The input, declared anew."""
+        given = self.low.tensors["input"].given
+        made = self.low.input(dims)
+        if given:
+            self.low.give(made, *given)
+        return made
+
+
+def channels_first(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """NHWC as NCHW, [n, time, c] as [n, c, time]; what has no channels stays."""
+    return (shape[0], shape[-1], *shape[1:-1]) if len(shape) > 2 else shape
+
+
+def real(stored: Stored) -> np.ndarray:
+    """A constant in real numbers, float32; integers without a scale stay what they are."""
+    assert stored.data is not None
+    found = stored.quantized
+    if found is None:
+        return stored.data.astype(np.float32) if stored.dtype in ("<f2", "<f4") else stored.data
+    shape = [1] * len(stored.shape)
+    if len(found.scale) > 1:
+        shape[found.axis] = len(found.scale)
+    zero = found.zero if len(found.zero) == len(found.scale) else np.zeros(len(found.scale), np.int64)
+    real = (stored.data.astype(np.float64) - zero.reshape(shape)) * found.scale.reshape(shape)
+    return np.asarray(real, np.float32)
