@@ -50,7 +50,9 @@ def test_the_estimate_is_within_one_percent_of_the_firmware(
     compiled, board = other(tmp_path), "nucleo_f446re"
     assert off(compiled, board, tmp_path) < CLOSE
     known = firmware_flash.sizes(board)
-    wrong = firmware_flash.Sizes(40960, dict.fromkeys(known.sections, 0), known.calls, 0, 0, 0, 0, 0, 0, {})
+    wrong = firmware_flash.Sizes(
+        40960, dict.fromkeys(known.sections, 0), known.calls, 0, 0, 0, 0, 0, 0, 0, {}
+    )
     monkeypatch.setattr(firmware_flash, "sizes", lambda _: wrong)  # what was estimated before
     assert off(compiled, board, tmp_path) > 10 * CLOSE
 

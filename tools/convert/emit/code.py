@@ -118,7 +118,8 @@ def _banner(origin: str, what: str) -> str:
 
 def _choices(graph: Graph) -> tuple[str, ...]:
     """What the build tells the kernels: MODEL_.. as -DMICROTRAIN_.. (kernels/choices.h)."""
-    return (f"#define MODEL_WINDOWS 0x{windows(graph):03x}\n", *_arithmetic(graph))
+    external = ("#define MODEL_EXTERNAL 1\n",) if graph.outside else ()
+    return (f"#define MODEL_WINDOWS 0x{windows(graph):03x}\n", *external, *_arithmetic(graph))
 
 
 def _arithmetic(graph: Graph) -> tuple[str, ...]:
@@ -240,7 +241,20 @@ def _model(names: Names, plan: Plan, items: tuple[Trainable, ...], scheme: Schem
             *_imprint(names),
             *_sound(names),
             *([fleet.table(graph, "model_shared")] if graph.fleet else ()),
+            *_outside(graph),
         ]
+    )
+
+
+def _outside(graph: Graph) -> tuple[str, ...]:
+    """What tells a firmware whose weights lie beside the chip; a build without the driver is stopped."""
+    if not graph.outside:
+        return ()
+    return (
+        "#if defined(__arm__) && !MICROTRAIN_EXTERNAL",
+        '#error "Weights of this model lie beside the chip: compile all with -DMICROTRAIN_EXTERNAL=1."',
+        "#endif",
+        "MODEL_WEIGHTS_OUTSIDE uint32_t model_outside = MODEL_ID;\n",
     )
 
 
