@@ -17,6 +17,7 @@ from microtrain.convert.trainables import layout, stored_block
 COLUMNS = 110
 CONSTANT, WEIGHTS, OUTSIDE = "const ", "MODEL_WEIGHTS ", "MODEL_WEIGHTS_OUTSIDE "
 WORD, CACHE_LINE = 4, 32  # what tables inside and outside begin at
+OCTAL = np.array([f"\\{byte:03o}" for byte in range(256)], "S4")  # a byte in a string of C
 LEAST_OUTSIDE = 1024  # bytes of a table
 CONSTANTS_ROOM = 42 * 1024  # of the 128 KB: code takes up to 70, parameter structs up to 16
 
@@ -100,6 +101,13 @@ def body(values: np.ndarray) -> str:
             line = "   "
         line += f" {text},"
     return "\n".join([*lines, line])
+
+
+def string_body(values: np.ndarray) -> str:
+    """The same for a compiler alone, which makes an array of a string in a tenth of the time."""
+    if values.dtype.itemsize > 1:
+        return body(values)
+    return '"' + OCTAL[values.reshape(-1).view(np.uint8)].tobytes().decode() + '"'
 
 
 def structs(names: Names) -> Iterator[str]:
