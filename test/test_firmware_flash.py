@@ -60,7 +60,8 @@ def test_the_estimate_is_within_one_percent_of_the_firmware(
 @pytest.mark.slow
 @pytest.mark.parametrize("board", boards.names())
 @pytest.mark.parametrize(
-    "model", ["example", "replayed", "coded", "hearing", "moving", "moved whole", "sharing", "other"]
+    "model",
+    ["example", "replayed", "coded", "hearing", "moving", "moved whole", "sharing", "outside", "other"],
 )
 def test_so_is_that_of_every_board(model: str, board: str, tmp_path: Path) -> None:
     example = networks.example(ROOT)
@@ -72,8 +73,11 @@ def test_so_is_that_of_every_board(model: str, board: str, tmp_path: Path) -> No
         "moving": lambda: networks.moving(example, ALL_PASSES),
         "moved whole": lambda: networks.moving(example, networks.KEPT),
         "sharing": lambda: networks.sharing(example),
+        "outside": lambda: networks.outside(example),
         "other": lambda: other(tmp_path),
     }
+    if model == "outside" and not boards.find(board).external:
+        pytest.skip(f"{board} has no flash beside its chip")
     assert off(made[model](), board, tmp_path) < CLOSE
 
 
