@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from click.testing import CliRunner, Result
 
 from microtrain.convert.cli import main
@@ -208,9 +209,14 @@ def test_files_that_hold_no_checkpoint(tmp_path: Path, data: bytes) -> None:
     assert "net.pkl is no quantized checkpoint" in refusal(tmp_path, data)
 
 
-def test_an_input_the_strides_do_not_divide(tmp_path: Path) -> None:
-    said = refusal(tmp_path, network(), "--input", "3x15x15")
-    assert "stride 2 of first_conv does not divide its 15x15 input" in said
+def test_an_input_that_the_strides_do_not_divide(tmp_path: Path) -> None:
+    """Outputs have the pixels that PyTorch gives them, with its padding."""
+    path = tmp_path / "net.pkl"
+    path.write_bytes(pickle.dumps(network()))
+    graph, first = read_checkpoint(path, image=15), network()["first_conv"]
+    (kernel, _), stride = first["kernel_size"], first["stride"]
+    made = torch.nn.Conv2d(3, 1, kernel, stride, kernel // 2)(torch.zeros(1, 3, 15, 15))
+    assert graph.tensors["first_conv.y"].shape[:2] == tuple(made.shape[2:]) == (8, 8)
 
 
 def test_calibration_images_are_refused(tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ def access(tmp_path_factory: pytest.TempPathFactory) -> Callable[[native.Cache, 
     source.write_text(
         '#include "cache.h"\nuint32_t touch(struct cache *c, uint32_t address, int write);\n'
         "uint32_t touch(struct cache *c, uint32_t address, int write)\n"
-        "{\n    (void)cache_stall;\n    (void)in_dtcm;\n    return cache_access(c, address, write);\n}\n"
+        "{\n    (void)line_fill;\n    (void)in_dtcm;\n    return cache_access(c, address, write);\n}\n"
     )
     library = folder / "access.so"
     include = f"-I{native.SOURCE.parent}"

@@ -172,6 +172,10 @@ def test_vectors(elf: Path) -> None:
         ("uint8_t filler[330000];\nvoid use(void);\nvoid use(void) { filler[0] = 1; }\n", "320 KB of SRAM"),
         ('#include "model_weights.h"\nMODEL_WEIGHTS uint8_t filler[530000] = {1};\n', "512 KB of flash"),
         ("const uint8_t filler[131072] = {1};\n", "128 KB of flash"),
+        (
+            '#include "model_weights.h"\nMODEL_WEIGHTS_OUTSIDE uint8_t filler[16777217] = {1};\n',
+            "16 MB of the flash beside the chip",
+        ),
     ],
 )
 def test_too_much_is_a_sentence_at_link_time(

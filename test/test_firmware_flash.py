@@ -50,7 +50,9 @@ def test_the_estimate_is_within_one_percent_of_the_firmware(
     compiled, board = other(tmp_path), "nucleo_f446re"
     assert off(compiled, board, tmp_path) < CLOSE
     known = firmware_flash.sizes(board)
-    wrong = firmware_flash.Sizes(40960, dict.fromkeys(known.sections, 0), known.calls, 0, 0, 0, 0, 0, 0, {})
+    wrong = firmware_flash.Sizes(
+        40960, dict.fromkeys(known.sections, 0), known.calls, 0, 0, 0, 0, 0, 0, 0, {}
+    )
     monkeypatch.setattr(firmware_flash, "sizes", lambda _: wrong)  # what was estimated before
     assert off(compiled, board, tmp_path) > 10 * CLOSE
 
@@ -58,7 +60,8 @@ def test_the_estimate_is_within_one_percent_of_the_firmware(
 @pytest.mark.slow
 @pytest.mark.parametrize("board", boards.names())
 @pytest.mark.parametrize(
-    "model", ["example", "replayed", "coded", "hearing", "moving", "moved whole", "sharing", "other"]
+    "model",
+    ["example", "replayed", "coded", "hearing", "moving", "moved whole", "sharing", "outside", "other"],
 )
 def test_so_is_that_of_every_board(model: str, board: str, tmp_path: Path) -> None:
     example = networks.example(ROOT)
@@ -70,8 +73,11 @@ def test_so_is_that_of_every_board(model: str, board: str, tmp_path: Path) -> No
         "moving": lambda: networks.moving(example, ALL_PASSES),
         "moved whole": lambda: networks.moving(example, networks.KEPT),
         "sharing": lambda: networks.sharing(example),
+        "outside": lambda: networks.outside(example),
         "other": lambda: other(tmp_path),
     }
+    if model == "outside" and not boards.find(board).external:
+        pytest.skip(f"{board} has no flash beside its chip")
     assert off(made[model](), board, tmp_path) < CLOSE
 
 

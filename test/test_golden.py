@@ -168,11 +168,6 @@ def test_an_unknown_scheme_lists_the_known_ones() -> None:
         find(Path("mcunet-50kb"))
 
 
-def test_an_input_the_strides_do_not_divide(data: Data) -> None:
-    with pytest.raises(ConvertError, match="does not divide"):
-        read_checkpoint(data.checkpoint("mbv2-w0.35"), image=100)
-
-
 def test_convert_by_name(data: Data, tmp_path: Path) -> None:
     arguments = [str(data.checkpoint("mcunet-5fps")), "--scheme", "mcunet-49kb", "--classes", "10"]
     done = subprocess.run(

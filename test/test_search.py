@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import re
@@ -30,6 +31,7 @@ from pio_build import once
 
 from microtrain.base.errors import Error
 from microtrain.convert.default_scheme import default_scheme
+from microtrain.convert.emit.tables import string_body
 from microtrain.convert.execute.executor import Executor
 from microtrain.convert.frontends.checkpoint import read_checkpoint
 from microtrain.convert.ir import ConvertError, Graph
@@ -705,3 +707,20 @@ def test_warnings_are_a_line_each(photos: Path, monkeypatch: pytest.MonkeyPatch)
         "convert: 62 channels became constants",
         "Error: and that is all.",
     ]
+
+
+def test_weights_as_a_string_are_the_same_bytes(tmp_path: Path) -> None:
+    """Of a trial, which a compiler alone reads: every byte, and numbers of more than one."""
+    arrays: dict[str, np.ndarray] = {
+        "int8_t": np.arange(-128, 128).astype(np.int8),
+        "uint8_t": np.arange(256).astype(np.uint8).reshape(16, 16),
+        "int32_t": np.array([-(2**31), 7], np.int32),
+    }
+    tables = [f"const {t} {t}s[{a.size}] = {{\n{string_body(a)}\n}};" for t, a in arrays.items()]
+    (tmp_path / "a.c").write_text("\n".join(["#include <stdint.h>", *tables]))
+    command = ["gcc", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "a.c", "-o", "a.so"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    library = ctypes.CDLL(str(tmp_path / "a.so"))
+    for name, values in arrays.items():
+        found = (ctypes.c_uint8 * values.nbytes).in_dll(library, f"{name}s")
+        assert bytes(found) == values.tobytes()

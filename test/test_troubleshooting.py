@@ -182,6 +182,9 @@ HEARD: dict[str, Heard] = {
     "... B of SRAM with scheme": out_of_sram,
     "... a row of its image": wide,
     "--budget-sram 400": lambda folder: exported(small(), folder, "--budget-sram", 400),
+    "--external-flash 'qspi'": lambda folder: exported(
+        small(), folder, "--board", "nucleo_f446re", "--external-flash", "qspi"
+    ),
     "input pixels as 0..1": normalised,
     "the images fit another normalisation": normalised,
     "... carries no calibration images": lambda folder: exported(small(), folder),

@@ -8,9 +8,10 @@
 
 enum {
     BOARD_OK = 0,
-    BOARD_ERR_TIMEOUT = -1, /* the hardware did not answer in time */
-    BOARD_ERR_RANGE = -2,   /* an argument the hardware cannot do */
-    BOARD_ERR_FLASH = -3,   /* the flash reports an error */
+    BOARD_ERR_TIMEOUT = -1,  /* the hardware did not answer in time */
+    BOARD_ERR_RANGE = -2,    /* an argument the hardware cannot do */
+    BOARD_ERR_FLASH = -3,    /* the flash reports an error */
+    BOARD_ERR_EXTERNAL = -4, /* the flash beside the chip does not answer */
 };
 
 enum { BOARD_BAUD_DEFAULT = 115200 };

@@ -170,6 +170,11 @@ int microtrain_unsaved(const struct microtrain *m); /* 1: there were steps since
 const uint8_t *microtrain_saved(const struct microtrain *m);
 int microtrain_save_again(struct microtrain *m);
 
+/* ---- flash beside the chip */
+
+/* Only where the build says MICROTRAIN_EXTERNAL: 1 where the weights there are of this model. The two flashes may be of two uploads. */
+int microtrain_outside_fits(void);
+
 /* ---- the self-test */
 
 /* microtrain_selftest in parts. */

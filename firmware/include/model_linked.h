@@ -12,6 +12,10 @@ extern uint8_t model_arena[];
 /* Everything that learning changes: weights, fraction bits, biases, head. 8-byte aligned. */
 extern uint8_t model_trainables[];
 
+/* Only where model.h says MODEL_EXTERNAL, that weights lie in flash beside the chip: the id of the model whose they are, read
+ * from there. */
+extern const uint32_t model_outside;
+
 /* Only where model.h says that MODEL_FLEET_ROOM > 0, bytes of an update that the board makes itself: what of the trainables
  * a fleet shares. Behind the trainables lie MODEL_FLEET_BYTES that are kept with them (src/serial/commands_fleet.c). */
 struct microtrain_shared;

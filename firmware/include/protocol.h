@@ -28,6 +28,10 @@ struct protocol {
 #endif
 };
 
+#if MICROTRAIN_EXTERNAL
+int protocol_can_start(void); /* 0: flash beside the chip holds the weights of another model */
+#endif
+
 /* The session of the newest checkpoint, or a fresh one, then the boot banner. */
 void protocol_start(struct protocol *p);
 

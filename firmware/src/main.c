@@ -18,10 +18,26 @@ _Noreturn static void restart(void)
     board_reset();
 }
 
+/* Why the board cannot start, NULL where it can. */
+static const char *trouble(void)
+{
+    int status = board_init();
+#if MICROTRAIN_EXTERNAL
+    if (status == BOARD_ERR_EXTERNAL) {
+        return "fault the board did not start: the flash beside its chip does not answer";
+    }
+    if (status == BOARD_OK && !protocol_can_start()) {
+        return "fault the flash beside the chip holds another model's weights: upload again";
+    }
+#endif
+    return status == BOARD_OK ? NULL : "fault the board did not start: no clock, or the FPU is not in its default mode";
+}
+
 int main(void)
 {
-    if (board_init() != BOARD_OK) {
-        reply_line("fault the board did not start: no clock, or the FPU is not in its default mode");
+    const char *why = trouble();
+    if (why) {
+        reply_line(why);
         restart();
     }
     protocol_start(&protocol);

@@ -36,6 +36,7 @@ FLOORS: Floors = (
     ("lab.floor", "lab.order", "lab.sizes"),
     (
         "lab.zoo",
+        "lab.worlds",
         "lab.tasks",
         "lab.recipe",
         "lab.compilers",
@@ -64,8 +65,8 @@ CONVERT: Floors = tuple(
         "frontends execute scheme passes memory",  # none of them knows another
         "quantize pipeline pieces",  # the last: how long a step of the library takes
         "emit loading default_scheme",
-        # statistics of features; records; why a model does not fit; a network that ends earlier
-        "imprinting recording obstacles until",
+        # statistics of features; records; why a model does not fit; an earlier end; weights beside the chip
+        "imprinting recording obstacles until outside",
         "options writing native_model check export",
         "tasks",  # what is done otherwise where no classes are learned
         "command",

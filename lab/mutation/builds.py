@@ -33,7 +33,7 @@ HELIUM = "-mcpu=cortex-m55 -mthumb -mfloat-abi=hard -std=c11 -O2 -ffp-contract=o
 FEATURES = (
     *("-DMODEL_RECORDS=8", "-DMODEL_IMPRINT=1", "-DMODEL_TARGETS=2", "-DMODEL_GUESSES=2"),
     *('-DMODEL_TASK="a test"', '-DMODEL_SOUND="a test"'),
-    *("-DMODEL_HOP=2", "-DMODEL_HEARD=3", "-DMODEL_ALL_HEARD=4"),
+    *("-DMODEL_HOP=2", "-DMODEL_HEARD=3", "-DMODEL_ALL_HEARD=4", "-DMICROTRAIN_EXTERNAL=1"),
 )
 COMPILERS = ("arm-none-eabi-gcc", "cc")
 

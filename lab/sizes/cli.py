@@ -37,6 +37,7 @@ FLAGS = (
     "-Os",
     "-g",
     "-ffp-contract=off",
+    "-DMICROTRAIN_EXTERNAL=1",  # asked by models alone whose weights lie beside the chip
     "-fno-jump-tables",
     "-ffunction-sections",
     "-fdata-sections",
@@ -96,6 +97,9 @@ def measured(board: str, models: list[Compiled], more: Mapping[str, Compiled]) -
     base = plain - beside(models[0], sizes[0])
     extra = {}
     for name, compiled in more.items():
+        if compiled.graph.outside and not boards.find(board).external:
+            extra[name] = 0
+            continue
         folder = written(compiled, WORK / name, True)
         whole = flash_bytes(build(folder, WORK / f"{board}-{name}", board))
         extra[name] = whole - base - beside(compiled, model_bytes(folder, board))
@@ -124,6 +128,7 @@ def main() -> None:
         "imprint": networks.imprinting(example),
         "sound": networks.hearing(WORK),
         "hop": networks.moving(example, ALL_PASSES),
+        "external": networks.outside(example),
         "fleet": networks.sharing(example),
     }
     notes.write(FILE, {board: measured(board, models, more) for board in boards.names()})

@@ -13,6 +13,7 @@ from torch import nn
 
 from lab.networks import with_codes
 from microtrain.base.sound import parse
+from microtrain.convert.emit import tables
 from microtrain.convert.frontends.module import LoadedModel, load_model
 from microtrain.convert.ir import Graph
 from microtrain.convert.memory.replay import Request
@@ -177,6 +178,14 @@ def samples(root: Path, folder: Path) -> Iterator[Compiled]:
     normal = autoencoder(folder)
     for scheme in (SCHEMES[2], SCHEMES[3], SCHEMES[4]):
         yield compile_graph(normal, scheme, 2)
+
+
+def outside(graph: Graph) -> Compiled:
+    """Weights in flash beside the chip."""
+    compiled = compile_graph(graph, SCHEMES[0], CLASSES)
+    return replace(
+        compiled, graph=compiled.graph.replace(outside=tuple(tables.movable_bytes(compiled.graph))[:1])
+    )
 
 
 def in_groups(folder: Path) -> Graph:

@@ -16,6 +16,8 @@ env = DefaultEnvironment()
 board = env.BoardConfig()
 platform = env.PioPlatform()
 
+EXTERNAL = ".external"  # the section of what lies in flash beside the chip
+
 NO_BOARD = (
     f"Is the board's ST-LINK port ({board.get('upload.usb_port')}) connected, "
     "and may this user open it (udev rules)?"
@@ -108,15 +110,28 @@ def run_with_hint(*commands: str) -> Any:
     return env.VerboseAction(run, "Uploading $SOURCE")
 
 
+def external_flash() -> dict[str, str]:
+    """The board's flash beside the chip, where the model has weights there; else nothing."""
+    chosen = any(define[0] == "MICROTRAIN_EXTERNAL" for define in env.get("CPPDEFINES", []))
+    return next(iter(board.get("external", {}).values()), {}) if chosen else {}
+
+
 def upload_actions(elf: Any, code: Any, weights: Any) -> tuple[Any, list[Any]]:
     """What to upload, and how, for the chosen upload_protocol."""
     protocol = env.subst("$UPLOAD_PROTOCOL")
     if protocol == "stlink":  # OpenOCD erases only the sectors that the ELF's segments lie in
         package = platform.get_package_dir("tool-openocd")
         scripts = f'-s "{Path(package) / "openocd" / "scripts"}" ' if package else ""
-        config = f"board/{board.get('debug.openocd_board')}.cfg"
+        script = external_flash().get("openocd_board") or board.get("debug.openocd_board")
+        config = f"board/{script}.cfg"
         program = f'openocd {scripts}-f "{config}" -c "program {{$SOURCE}} verify reset exit"'
         return elf, [need_program("openocd", "openocd"), run_with_hint(program)]
+    if protocol == "stflash" and external_flash():
+        sys.stderr.write(
+            "Error: st-flash cannot write the flash beside the chip, where weights of this model lie: "
+            "use upload_protocol = stlink.\n"
+        )
+        env.Exit(1)
     if protocol == "stflash":
         at = {part: board.get(f"upload.{part}_address") for part in ("code", "weights")}
         write = 'st-flash --connect-under-reset {flags} write "{file}" {address}'
@@ -157,7 +172,7 @@ configure_toolchain()
 env.Append(
     BUILDERS={
         "ElfToHex": objcopy("-O ihex", ".hex"),
-        "CodeToBin": objcopy("-O binary -R .weights", ".bin"),
+        "CodeToBin": objcopy(f"-O binary -R .weights -R {EXTERNAL}", ".bin"),
         "WeightsToBin": objcopy("-O binary -j .weights", ".bin"),
     }
 )

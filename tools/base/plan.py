@@ -242,6 +242,20 @@ class Compression:
 
 
 @dataclass(frozen=True)
+class External:
+    """Frozen weights in flash beside the chip.
+
+    region  its name, as the board has it
+    bytes   of it
+    layers  whose weights they are
+    """
+
+    region: str
+    bytes: Count
+    layers: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Replay:
     """The replay buffer.
 
@@ -283,7 +297,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Flash:
-    """Bytes of the model by kind; the firmware's own code is not in it."""
+    """Bytes of the model in the chip's flash by kind; the firmware's own code is not in it."""
 
     weights: Count
     biases: Count
@@ -309,6 +323,7 @@ class Plan:
     imprint   None: no statistics of features
     fleet     None: a gateway makes the board's updates
     compression  None: all weights are int8
+    external  None: all weights lie in the chip's own flash
     requantize   of convolutions; None: by float32 multipliers
     layers    in forward order
     path      the file it was read from
@@ -332,6 +347,7 @@ class Plan:
     fleet: Fleet | None = field(metadata=OPTIONAL)
     compression: Compression | None = field(metadata=OPTIONAL)
     requantize: Annotated[str, OneOf(("fixed",))] | None = field(metadata=OPTIONAL)
+    external: External | None = field(metadata=OPTIONAL)
     layers: tuple[Layer, ...]
     flash: Flash
     sram: Sram

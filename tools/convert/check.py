@@ -20,12 +20,14 @@ from microtrain.base.terminal import say
 from . import obstacles
 from .boards import Limits
 from .emit.document import flash_of, flash_total
+from .emit.tables import outside_bytes
 from .frontends.found import UnsupportedError
 from .frontends.module import LoadedModel
 from .imprinting import compile_imprinting
 from .ir import Graph, Layer, Tensor
 from .loading import model_name
 from .memory.imprint import Request
+from .outside import place_outside
 from .pipeline import ALL_PASSES, Compiled, Passes, Room
 from .quantize.int8 import quantize
 from .scheme import Scheme
@@ -43,6 +45,7 @@ class Checked:
     weights  int8, with their biases
     flash    of the whole firmware; sram: with the head alone trained, or with the scheme that was named
     classes  of the head that sram is for
+    outside  of the flash beside the chip, where that was given
     """
 
     name: str
@@ -55,6 +58,7 @@ class Checked:
     sram: int | None = None
     classes: int | None = None
     scheme: str | None = None
+    outside: int = 0
     limits: Limits = field(default_factory=Limits, repr=False)
 
     @property
@@ -111,6 +115,7 @@ def check(model: Path, asked: Asked) -> Checked:
         compiled.sram,
         classes,
         scheme.name,
+        outside_bytes(compiled.graph),
         limits,
     )
 
@@ -145,8 +150,9 @@ def planned(
         if loaded.kind != "checkpoint":
             ranges = dict.fromkeys(graph.tensors, (-6.0, 6.0))
             graph = quantize(graph, ranges, no_values if hollow else None)
-        room = Room(graph, classes, limits.sram or UNBOUNDED)
-        return compile_imprinting(room, scheme, passes, imprint, limits)
+        room = Room(graph, classes, limits.sram_room or UNBOUNDED)
+        compiled = compile_imprinting(room, scheme, passes, imprint, limits.with_external)
+        return place_outside(compiled, limits)
 
 
 def no_values(name: str, layer: Layer, x: Tensor, y: Tensor) -> Layer:
@@ -171,6 +177,8 @@ def show(checked: Checked) -> None:
     say(f"  weights  {checked.weights:,} B{_of(room)}")
     if checked.flash is not None and checked.sram is not None:
         say(f"  flash    {checked.flash:,} B{_of(limits.flash)}")
+        if limits.external is not None:
+            say(f"  outside  {checked.outside:,} B{_of(limits.external.size)} in {limits.external.name}")
         what = f"scheme {checked.scheme}, {checked.classes:,} classes"
         say(f"  SRAM     {checked.sram:,} B{_of(limits.sram)}; {what}")
     else:

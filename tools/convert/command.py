@@ -25,6 +25,7 @@ from .memory import replay
 from .memory.imprint import Request, features_of
 from .ops import hop
 from .options import FIXED, NATIVE, TASKS, Wanted
+from .outside import place_outside
 from .passes.recompute import recomputed
 from .pipeline import Compiled, Passes, Room
 from .quantize.compress import Trained, compressed
@@ -152,7 +153,7 @@ def may_remember(wanted: Wanted) -> bool:
 def target_of(wanted: Wanted) -> Target:
     """The board and what of it may be used; where no budget is given, all that it has."""
     board = None if wanted.board_name == NATIVE else boards.find(wanted.board_name)
-    limits = boards.limits(board, wanted.budget_sram, wanted.budget_flash)
+    limits = boards.limits(board, wanted.budget_sram, wanted.budget_flash, wanted.external_flash)
     return Target(wanted.output, limits, asked_for=wanted.scheme is not None)
 
 
@@ -176,12 +177,13 @@ def compiled_for(
     quantized: Graph, wanted: Wanted, limits: boards.Limits, images: np.ndarray | None = None
 ) -> Compiled:
     """With the scheme that was named, or the largest default one that fits; with statistics of features as
-    good as there is room for beside it; and with its replay buffer."""
+    good as there is room for beside it; with its replay buffer; and with frozen weights beside the chip."""
     for strip in hop.strips(quantized):
-        compiled = compiled_with(quantized, wanted, limits, images, strip)
-        if limits.sram is None or (compiled.sram <= limits.sram and not recomputed(compiled.graph)):
+        compiled = compiled_with(quantized, wanted, limits.with_external, images, strip)
+        room = limits.sram_room
+        if room is None or (compiled.sram <= room and not recomputed(compiled.graph)):
             break
-    return compiled
+    return place_outside(compiled, limits)
 
 
 def compiled_with(
@@ -214,7 +216,8 @@ def compiled_by(
     scheme = choose_scheme(wanted.scheme, wanted.fraction_bits) if wanted.scheme else None
     head = tasks.head_of(wanted, scheme)
     request = Request(0) if tasks.by_targets(wanted) else wanted.imprint.beside(head)
-    room = Room(quantized, classes, sys.maxsize if limits.sram is None else limits.sram)
+    sram = limits.sram if passes.replay else limits.sram_room  # a buffer leaves what the stack needs itself
+    room = Room(quantized, classes, sys.maxsize if sram is None else sram)
     if scheme is None:
         scheme = default_within(room, passes, head, request.some(features_of(quantized)))
     scheme = tasks.scheme_for(replace(scheme, head=head), wanted, classes)

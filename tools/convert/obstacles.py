@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 
 from .boards import DEFAULT, Limits
+from .emit import tables
 from .emit.code import step_text
 from .emit.document import flash_of, flash_total
 from .emit.firmware_flash import sizes
@@ -75,6 +76,7 @@ def too_heavy(weights: Weights, limits: Limits) -> list[str]:
     if room is None or size <= room:
         return []
     way = ", or raise --budget-flash" if whose.startswith("the budget") and limits.flash_can_rise else ""
+    way += _beside_the_chip(limits, size)
     return [
         f"its {weights.count:,} weights take {size:,} B of flash as int8, {size - room:,} B more than the "
         f"{room:,} B that {whose}: use a network of {_share(room, size)} as many weights{way}"
@@ -93,7 +95,18 @@ def _weights_room(limits: Limits) -> tuple[int | None, str]:
                 "the budget leaves beside the firmware",
             )
         )
-    return min(places, default=(None, ""), key=lambda place: place[0])
+    room, whose = min(places, default=(None, ""), key=lambda place: place[0])
+    if room is None or limits.external is None:
+        return room, whose
+    return room + limits.external.size, f"{whose}, with {limits.external.name}"
+
+
+def _beside_the_chip(limits: Limits, size: int) -> str:
+    """That the board has flash beside its chip for so many bytes, where that was not thought of."""
+    if limits.external is not None or limits.board is None:
+        return ""
+    found = next((each.name for each in limits.board.external if each.size >= size), None)
+    return f", or pass --external-flash {found}" if found else ""
 
 
 def _share(room: int, size: int) -> str:
@@ -123,18 +136,29 @@ def head_too_large(weights: Weights, limits: Limits, classes: int | None) -> lis
 
 def of(compiled: Compiled, limits: Limits) -> list[str]:
     """What of a planned model is over a limit."""
-    over = (_weights, _flash, sram, _updates)
+    over = (_weights, _flash, _outside, sram, _updates)
     return [sentence for found in over for sentence in found(compiled, limits)]
 
 
 def _weights(compiled: Compiled, limits: Limits) -> list[str]:
-    kinds = flash_of(compiled.graph)
-    region = kinds.weights + kinds.biases + kinds.trainables_init
+    region = tables.inside_bytes(compiled.graph)
     if limits.board is None or region <= limits.board.weights:
         return []
     return [
         f"{region:,} B of weights and biases, {region - limits.board.weights:,} B more than the "
         f"{limits.board.weights:,} B of flash that {limits.board.name} has for them: use a smaller network"
+        f"{_beside_the_chip(limits, region)}"
+    ]
+
+
+def _outside(compiled: Compiled, limits: Limits) -> list[str]:
+    """Weights that flash beside the chip cannot hold."""
+    used = tables.outside_bytes(compiled.graph)
+    if limits.external is None or used <= limits.external.size:
+        return []
+    return [
+        f"{used:,} B of weights beside the chip, {used - limits.external.size:,} B more than "
+        f"{limits.external.name} has: use a smaller network"
     ]
 
 
@@ -146,6 +170,7 @@ def _flash(compiled: Compiled, limits: Limits) -> list[str]:
     if limits.flash is None or flash <= limits.flash:
         return []
     way = "use a smaller network" + (", or raise --budget-flash" if limits.flash_can_rise else "")
+    way += _beside_the_chip(limits, kinds.weights)
     return [
         f"{flash:,} B of flash, {flash - limits.flash:,} B over the budget of {limits.flash:,} B; weights "
         f"{kinds.weights:,} B, biases {kinds.biases:,} B, tables {kinds.tables:,} B, initial trainables "
@@ -156,11 +181,12 @@ def _flash(compiled: Compiled, limits: Limits) -> list[str]:
 def sram(compiled: Compiled, limits: Limits) -> list[str]:
     """What the plan needs of SRAM beyond the limit, and its largest tensors."""
     graph, plan = compiled.graph, compiled.plan
-    if limits.sram is None or compiled.sram <= limits.sram:
+    room = limits.sram_room
+    if room is None or compiled.sram <= room:
         return []
     step = step_text(graph, plan.peak_step, graph.nodes[plan.peak_step])
     return [
-        f"{compiled.sram:,} B of SRAM with scheme {compiled.scheme.name}, {compiled.sram - limits.sram:,} B "
+        f"{compiled.sram:,} B of SRAM with scheme {compiled.scheme.name}, {compiled.sram - room:,} B "
         f"over the {_whose(limits)}; the peak, step {step}, is made by {peak_text(plan)}, beside "
         f"{block_bytes(layout(graph)):,} B of trainables{_beside(graph)}: {sram_ways(compiled, limits)}"
     ]
@@ -184,7 +210,8 @@ def _updates(compiled: Compiled, limits: Limits) -> list[str]:
 
 def _whose(limits: Limits) -> str:
     whole = "" if limits.sram_can_rise or limits.board is None else f", all that {limits.board.name} has"
-    return f"budget of {limits.sram:,} B{whole}"
+    stack = " beside what is kept for the stack" if limits.sram_room != limits.sram else ""
+    return f"budget of {limits.sram_room:,} B{whole}{stack}"
 
 
 def sram_ways(compiled: Compiled, limits: Limits) -> str:
@@ -202,7 +229,7 @@ def sram_ways(compiled: Compiled, limits: Limits) -> str:
 
 def _smaller_input(compiled: Compiled, limits: Limits) -> str:
     """The arena goes with the area of the input, or a little slower."""
-    room = (limits.sram or 0) - (compiled.sram - compiled.plan.arena)
+    room = (limits.sram_room or 0) - (compiled.sram - compiled.plan.arena)
     h, w, _ = compiled.graph.tensors[compiled.graph.input.tensor].shape
     shrink = math.sqrt(max(room, 0) / compiled.plan.arena)
     height, width = (int(side * shrink) // 8 * 8 for side in (h, w))

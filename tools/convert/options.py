@@ -287,6 +287,12 @@ class Wanted:
     budget_flash: int | None = option(
         "--budget-flash", type=click.IntRange(1), show_default="all of the board's", help="Flash image in KB."
     )
+    external_flash: str | None = option(
+        "--external-flash",
+        metavar="NAME",
+        help="Put frozen weights that the chip's own flash has no room for, those that are read least, into "
+        "this flash beside it: qspi, 16 MB, of disco_f746ng. It is slower.",
+    )
     board_name: str = option(
         "--board",
         type=click.Choice([*boards.names(), NATIVE]),

@@ -32,6 +32,7 @@ from .verify import verify
 # plan fits as a firmware.
 FIRMWARE_SRAM = 3328
 FRAME = 512  # of it, the frame buffer: longer where a row of the image is
+UNLIMITED = 1 << 32  # bytes of an arena that nothing is made again for
 DEEPER = 128  # of it, the stack of kernels that only learn beyond the head
 
 
@@ -55,7 +56,7 @@ class Passes:
     fused: bool = True
     chained: bool = True
     arriving: bool = True
-    arena: int = 1 << 32
+    arena: int = UNLIMITED
     replay: Request | None = None
     imprint: int = 0
     fleet: float = 0.0
@@ -127,7 +128,8 @@ def training_graph(quantized: Graph, scheme: Scheme, classes: int, passes: Passe
 
     graph = sparse_graph(quantized, scheme, classes)
     graph = graph.replace(imprint=min(passes.imprint, features_of(graph)), fleet=room_of(graph, passes.fleet))
-    graph = verify(recompute(graph, lambda g: busiest(ordered(g), passes.in_place), passes.arena))
+    if passes.arena < UNLIMITED:
+        graph = verify(recompute(graph, lambda g: busiest(ordered(g), passes.in_place), passes.arena))
     return verify(ordered(graph))
 
 

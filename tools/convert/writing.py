@@ -53,11 +53,18 @@ def write(compiled: Compiled, model: Model, target: Target, more: dict[str, str]
     obstacles.refuse(f"{compiled.graph.name} does not fit", obstacles.of(compiled, target.limits))
     digest = hashlib.sha256(model.path.read_bytes()).hexdigest()
     generated = generate(compiled, f"{model.path.name} (sha256 {digest[:16]})")
-    plan = document(compiled, generated, Origin(model.path.name, digest, model.kind), target.limits.budget)
+    plan = document(
+        compiled,
+        generated,
+        Origin(model.path.name, digest, model.kind),
+        target.limits.budget,
+        target.limits.external_name,
+    )
     chosen = (
         *summary.choices(plan, target.asked_for),
         *summary.unsaved(plan, target.limits),
         *summary.coded(plan),
+        *summary.outside(plan, target.limits),
     )
     story = Story(
         choices=(("model", f"{model.path.name}, {model.kind}"), *model.said, *chosen),

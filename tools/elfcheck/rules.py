@@ -26,12 +26,14 @@ PRINTF = re.compile(r"_*(v?(s|sn|f|as|d)?i?printf|(v?(s|f)?i?scanf)|puts|dtoa|st
 
 CHECKPOINTS = {"A": "__checkpoint_a", "B": "__checkpoint_b"}  # symbols of firmware/ld, with _start and _end
 
+EXTERNAL, DRIVER = "__external_region", "external_flash_init"
+
 
 @dataclass(frozen=True)
 class Finding:
     """One thing that must not be there.
 
-    rule   double | fused | fpu | heap | printf | sector | unknown
+    rule   double | fused | fpu | heap | printf | sector | external | unknown
     where  function or section
     what   the instruction or symbol
     """
@@ -51,6 +53,7 @@ REASONS = {
     "heap": "the firmware has no heap",
     "printf": "printf and its family; use firmware/include/text.h",
     "sector": "upload would erase a checkpoint; see firmware/ld",
+    "external": "in flash beside the chip lie constants alone, and a driver opens it; see MODEL_EXTERNAL",
     "unknown": "not an instruction this checker can read, so nothing is proven about it",
 }
 
@@ -58,7 +61,7 @@ REASONS = {
 def check(path: Path) -> list[Finding]:
     """All findings: instructions and calls by address, then sections, then symbols. Errors: FileError."""
     elf = read_elf(path, ANY_MACHINE).with_symbols()
-    return [*_instructions(elf), *_sectors(elf), *_symbols(elf)]
+    return [*_instructions(elf), *_sectors(elf), *_external(elf), *_symbols(elf)]
 
 
 def _forbidden(name: str) -> str | None:
@@ -86,6 +89,17 @@ def _sectors(elf: Elf) -> Iterator[Finding]:
             start, end = elf.value(f"{symbol}_start"), elf.value(f"{symbol}_end")
             if section.bits and section.load < end and section.load + section.size > start:
                 yield Finding("sector", section.name, f"lies in the flash of checkpoint {name}")
+
+
+def _external(elf: Elf) -> Iterator[Finding]:
+    """What lies in flash beside the chip: constants, which nothing reads before the driver has run."""
+    start, end = (elf.names.get(f"{EXTERNAL}_{which}", 0) for which in ("start", "end"))
+    for section in elf.sections:
+        if start <= section.load < end:
+            if section.execute or section.write:
+                yield Finding("external", section.name, "is code, or start values of variables")
+            if DRIVER not in elf.names:
+                yield Finding("external", section.name, f"there is no {DRIVER}")
 
 
 def _instructions(elf: Elf) -> Iterator[Finding]:

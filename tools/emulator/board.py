@@ -23,6 +23,7 @@ from .peripherals.clock import PIN, POWER_ON, SOFTWARE, WATCHDOG, Pwr, Rcc
 from .peripherals.flash import FlashController
 from .peripherals.gpio import Gpio
 from .peripherals.i2c import I2c
+from .peripherals.quadspi import QuadSpi
 from .peripherals.spi import Spi
 from .peripherals.watchdog import Watchdog
 from .registers import Register
@@ -73,7 +74,7 @@ class Board:
         self._watched: tuple[str, ...] = ()
         self.last_fault: Fault | None = None
         for address, data in self.image.elf.segments:
-            self.memory.flash[address - FLASH_BASE : address - FLASH_BASE + len(data)] = data
+            self.memory.program(address, data)
         if self.memory.flash[:8] == bytes([ERASED]) * 8:
             raise EmulatorError(f"{elf} has no vector table at {FLASH_BASE:#010x}: check the linker script.")
         self.power_on()
@@ -91,6 +92,8 @@ class Board:
         ]
         self.watchdog = Watchdog(self)
         known = [self.rcc, self.pwr, self.flash, self.usart, self.watchdog]
+        self.quadspi = QuadSpi(self, self.chip.external) if self.chip.external else None
+        known += [self.quadspi] if self.quadspi else []
         self.camera: Camera | None = None
         if self.chip.has_camera:
             self.spi2, self.i2c1 = Spi(self, self._state.spi), I2c(self)
@@ -121,6 +124,8 @@ class Board:
         self.rcc.causes = POWER_ON
         if self.camera is not None:
             self.camera.reset()
+        if self.quadspi is not None:
+            self.quadspi.flash.lines = 1
         self.reset()
 
     def power_cut_at(
@@ -330,12 +335,12 @@ class Board:
 
     def debug_read(self, address: int, size: int) -> int:
         """1, 2 or 4 bytes as a debugger reads them, also of a peripheral's register."""
-        if address >= PERIPHERALS:
+        if address >= PERIPHERALS and not self.memory.in_external(address):
             return self._bus.read(address, size)
         return int.from_bytes(self.read_memory(address, size), "little")
 
     def debug_write(self, address: int, size: int, value: int) -> None:
-        if address >= PERIPHERALS:
+        if address >= PERIPHERALS and not self.memory.in_external(address):
             self._bus.write(address, size, value)
         else:
             self.write_memory(address, value.to_bytes(size, "little"))
@@ -361,6 +366,14 @@ class Board:
     def look_again(self) -> None:
         """Something may have changed for the run loop: leave the guest at the next basic block."""
         self._state.deadline = 0
+
+    def window_changed(self) -> None:
+        """QUADSPI or the MPU may have opened or shut the window to the flash beside the chip."""
+        if self.quadspi is not None:
+            opened = self.quadspi.mapped and self.core.may_read(self.quadspi.kind.base)
+            if self.quadspi.mapped:
+                self._engine.external_cycles(*self.quadspi.cycles())
+            self._engine.open_external(opened)
 
     def clock_changed(self) -> None:
         self.rcc.check(self.flash.wait_states, self.pwr.overdrive)

@@ -6,6 +6,10 @@
  *   and 4 to bring them over the 64-bit AXI bus: flash at 0x08000000 is not behind the ART accelerator.
  * - A missing line of SRAM1 or SRAM2 costs 4 cycles for the bridge to AHB, and 8 words without wait states.
  * - SRAM is write-back and write-allocate (the core's default map); a line that was written costs 8 more to leave.
+ * - A missing line of the flash beside the chip costs 64 clocks of QUADSPI for its 64 half bytes, and the bridge. Where it
+ *   is not the one behind the last, a command comes before it: chip select high, 8 clocks of instruction, 6 of address,
+ *   and dummy cycles (RM0385, 14.3; peripherals/quadspi.py takes the numbers from the registers). What QUADSPI has
+ *   read ahead is not taken off.
  * - DTCM, the first 64 KB of SRAM, is neither cached nor ever waited for.
  * - The core stands still for all of a miss. The chip goes on with the critical word and has a store buffer: the
  *   estimate errs on the high side.
@@ -47,14 +51,10 @@ static uint32_t cache_access(struct cache *c, uint32_t address, int write)
     return (old & LINE_DIRTY) != 0 ? MISS_WRITE_BACK : MISS;
 }
 
-/* Cycles that the core waits for what cache_access returned. */
-static uint32_t cache_stall(uint32_t result, uint32_t address)
+/* Cycles that the core waits for a line of flash or SRAM. */
+static uint32_t line_fill(uint32_t address)
 {
-    if (result == HIT) {
-        return 0;
-    }
-    uint32_t fill = address < SRAM_START ? FLASH_LINE_CYCLES : SRAM_LINE_CYCLES;
-    return fill + (result == MISS_WRITE_BACK ? WRITE_BACK_CYCLES : 0u);
+    return address < SRAM_START ? FLASH_LINE_CYCLES : SRAM_LINE_CYCLES;
 }
 
 static int in_dtcm(uint32_t address)

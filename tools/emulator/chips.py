@@ -33,6 +33,30 @@ class SerialLine:
 
 
 @dataclass(frozen=True)
+class ExternalFlash:
+    """Flash beside the chip, seen through the window of QUADSPI.
+
+    base, size    of the window and of the flash
+    controller    address of QUADSPI; clock: its enable register in RCC and the bit
+    pins          what each is for -> (port, pin, alternate function)
+    identity      what it answers to READ ID
+    max_hz        of its clock; dummy_cycles: that quad reading takes then
+    high_s        seconds that its chip select must be high behind a read
+    """
+
+    name: str
+    base: int
+    size: int
+    controller: int
+    clock: tuple[int, int]
+    pins: Mapping[str, tuple[str, int, int]]
+    identity: bytes
+    max_hz: int
+    dummy_cycles: int
+    high_s: float
+
+
+@dataclass(frozen=True)
 class Chip:
     """What one chip, and the board that it is on, have of their own.
 
@@ -47,6 +71,7 @@ class Chip:
     hse_hz        the clock on the board
     max_hz        of the core; apb_max_hz of APB1 and APB2
     pressed       the level of the user button's pin while it is pressed
+    external      flash beside the chip, which weights may lie in
     has_camera    an Arduino header with SPI2 and I2C1 for the camera demo, SDRAM and display
     """
 
@@ -71,6 +96,7 @@ class Chip:
     button: tuple[str, int]
     pressed: bool
     has_camera: bool = False
+    external: ExternalFlash | None = None
 
     @property
     def has_caches(self) -> bool:
@@ -87,6 +113,26 @@ class Chip:
         starts = accumulate(self.sectors, initial=0)
         return list(zip(starts, self.sectors, strict=False))
 
+
+N25Q128A = ExternalFlash(  # UM1907, section on the Quad-SPI flash; data sheet of the N25Q128A, 3 V
+    name="N25Q128A",
+    base=0x9000_0000,
+    size=16 * KB * KB,
+    controller=0xA000_1000,
+    clock=(0x38, 1),
+    pins={
+        "CLK": ("B", 2, 9),
+        "NCS": ("B", 6, 10),
+        "IO0": ("D", 11, 9),
+        "IO1": ("D", 12, 9),
+        "IO2": ("E", 2, 9),
+        "IO3": ("D", 13, 9),
+    },
+    identity=bytes([0x20, 0xBA, 0x18, 0x10]),
+    max_hz=108 * MHZ,
+    dummy_cycles=10,
+    high_s=20e-9,
+)
 
 STM32F746 = Chip(  # RM0385; data sheet DS10916, tables on clocks and on flash; board: UM1907
     name="STM32F746NG",
@@ -110,6 +156,7 @@ STM32F746 = Chip(  # RM0385; data sheet DS10916, tables on clocks and on flash; 
     button=("I", 11),
     pressed=True,
     has_camera=True,
+    external=N25Q128A,
 )
 
 STM32F446 = Chip(  # RM0390; data sheet DS10693, tables on clocks and on flash; board: UM1724

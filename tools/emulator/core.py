@@ -8,6 +8,7 @@ import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from . import mpu
 from .memory import FLASH_BASE
 from .systick import SysTick
 
@@ -152,6 +153,9 @@ class Core:
                     self.board.request_reset()
         elif offset == STIR:
             self.pend(FIRST_IRQ + (value & 0x1FF))
+        elif offset in (mpu.CTRL, mpu.RBAR, mpu.RASR):
+            self._registers[mpu.key(offset, self._registers)] = value
+            self.board.window_changed()
         else:
             self._registers[offset] = value
             if offset == CPACR and value >> 20 & 15 == 15:
@@ -161,6 +165,10 @@ class Core:
     def trace_enabled(self) -> bool:
         """DEMCR.TRCENA, without which the cycle counter stands still."""
         return bool(self._registers.get(DEMCR, 0) >> 24 & 1)
+
+    def may_read(self, address: int) -> bool:
+        """Whether the MPU lets code read here."""
+        return mpu.readable(self._registers, address)
 
     def _bits(self, numbers: set[int], first: int) -> int:
         return sum(1 << i for i in range(32) if FIRST_IRQ + first * 8 + i in numbers)

@@ -35,7 +35,10 @@ class Image:
 
     def _check_segments(self) -> None:
         for address, data in self.elf.segments:
-            if address < FLASH_BASE or address + len(data) > FLASH_BASE + self.chip.flash_size:
+            places = [(FLASH_BASE, self.chip.flash_size)]
+            if self.chip.external:
+                places.append((self.chip.external.base, self.chip.external.size))
+            if not any(base <= address and address + len(data) <= base + size for base, size in places):
                 raise EmulatorError(
                     f"{self.path} has {len(data)} bytes for {address:#010x}, outside the "
                     f"{self.chip.flash_size // 1024} KB of the {self.chip.name}'s flash: "

@@ -85,6 +85,8 @@ class Engine:
             for name in ("entries", "retired", "stalls", "blocks"):
                 getattr(state, name)[i] = ctypes.addressof(getattr(self.counters[i], name))
         state.alias = self.memory.flash_bases[-1]
+        if external := self.memory.chip.external:
+            state.external, state.external_size = external.base, external.size
         for name in ("emu_stop", "reg_read", "reg_write"):
             setattr(state, name, ctypes.cast(getattr(uclib, f"uc_{name}"), ctypes.c_void_p).value)
         for name in native.REGISTERS:
@@ -126,6 +128,10 @@ class Engine:
         uc.mem_map_ptr(SRAM_BASE, len(memory.sram), unicorn.UC_PROT_ALL, sram)
         system = ctypes.addressof(memory.system_view)
         uc.mem_map_ptr(memory.system_base, SYSTEM_MEMORY_SIZE, unicorn.UC_PROT_READ, system)
+        if memory.external_view is not None and memory.chip.external is not None:
+            view, external = ctypes.addressof(memory.external_view), memory.chip.external
+            uc.mem_map_ptr(external.base, external.size, unicorn.UC_PROT_NONE, view)
+            self._external_open = False
         if memory.sdram_view is not None:
             uc.mem_map_ptr(SDRAM_BASE, SDRAM_SIZE, READ_WRITE, ctypes.addressof(memory.sdram_view))
 
@@ -294,6 +300,21 @@ class Engine:
         return status
 
     # ---------------------------------------------------------------- flash
+    def open_external(self, readable: bool) -> None:
+        """Let loads through to the flash beside the chip, or no longer."""
+        external = self.memory.chip.external
+        if external is None or readable == self._external_open:
+            return
+        self.memory.erase_external()
+        self._external_open = readable
+        self._uc.mem_protect(
+            external.base, external.size, unicorn.UC_PROT_READ if readable else unicorn.UC_PROT_NONE
+        )
+
+    def external_cycles(self, line: int, command: int) -> None:
+        """Core cycles that a line of that flash takes, and a new command before one."""
+        self.state.external_line, self.state.external_command = line, command
+
     def open_flash(self, writable: bool) -> None:
         """Let stores through to flash, or no longer."""
         self._uc.mem_protect(

@@ -275,6 +275,8 @@ class Loop:
         self._bad = None
         fetch = kind in (unicorn.UC_MEM_FETCH_UNMAPPED, unicorn.UC_MEM_FETCH_PROT)
         what = BAD_ACCESS.get(kind, f"memory fault {kind}")
+        if self.board.memory.in_external(address):
+            what = "access to the flash beside the chip, whose window QUADSPI or the MPU keeps shut"
         self._guest_fault(BUS_FAULT, what, address, self.pc, CFSR_FETCH if fetch else CFSR_DATA)
 
     def _violation(self, kind: int, pc: int, address: int) -> None:

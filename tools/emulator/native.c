@@ -67,10 +67,27 @@ static int counts(const struct native *n)
     return !n->only_inside || (n->inside && !n->handlers);
 }
 
+/* Cycles of a line of the flash beside the chip: QUADSPI goes on reading where it was, and else begins a new command. */
+static uint32_t external_fill(struct native *n, uint32_t address)
+{
+    uint32_t line = address & ~(LINE_BYTES - 1u), goes_on = line == n->external_next;
+    n->external_next = line + LINE_BYTES;
+    return n->external_line + (goes_on ? 0u : n->external_command);
+}
+
+static int is_external(const struct native *n, uint32_t address)
+{
+    return address - n->external < n->external_size;
+}
+
 /* Note what an access to a cache did; a stall belongs to the block that runs. */
 static void note_access(struct native *n, uint32_t result, uint32_t address, uint64_t *misses)
 {
-    if (result == HIT || !counts(n)) {
+    if (result == HIT) {
+        return;
+    }
+    uint32_t fill = is_external(n, address) ? external_fill(n, address) : line_fill(address);
+    if (!counts(n)) {
         return;
     }
     ++*misses;
@@ -78,7 +95,7 @@ static void note_access(struct native *n, uint32_t result, uint32_t address, uin
     int region = n->block - n->base[FLASH] < n->size[FLASH] ? FLASH : SRAM;
     uint32_t offset = n->block - n->base[region];
     if (offset < n->size[region]) {
-        n->stalls[region][offset >> 1] += cache_stall(result, address);
+        n->stalls[region][offset >> 1] += fill + (result == MISS_WRITE_BACK ? WRITE_BACK_CYCLES : 0u);
     }
 }
 
@@ -184,7 +201,8 @@ void native_alignment(void *uc, int type, uint64_t address, int size, int64_t va
 static void data_access(struct native *n, uint32_t address, int write)
 {
     int region = address - n->base[FLASH] < n->size[FLASH] ? FLASH : SRAM;
-    if (address - n->base[region] < n->size[region] && !in_dtcm(address)) {
+    int known = address - n->base[region] < n->size[region] || is_external(n, address);
+    if (known && !in_dtcm(address)) {
         note_access(n, cache_access(&n->data_cache, address, write), address, &n->cache_use.data_misses);
     }
 }

@@ -67,19 +67,22 @@ struct cache_use {
 struct native {
     uint8_t *memory[REGIONS]; /* the host's view of guest memory */
     uint32_t base[REGIONS], size[REGIONS];
-    uint32_t alias;              /* where flash is seen once more; base[FLASH]: nowhere */
-    uint64_t *entries[REGIONS];  /* times a block was entered, by halfword of its start */
-    uint64_t *retired[REGIONS];  /* instructions retired in blocks that start there */
-    uint32_t *blocks[REGIONS];   /* block size in bytes << 16 | instructions, 0: not yet seen */
-    uint64_t *stalls[REGIONS];   /* cycles that blocks that start there waited for a cache */
-    uint64_t total;              /* instructions retired since power-on */
-    uint64_t thread;             /* of these, outside exception handlers */
-    uint64_t deadline;           /* leave the guest before the first block that starts here or later */
-    uint64_t hard_limit;         /* leave before a block that would pass this count */
-    uint32_t stopped;            /* STOPPED, or 0 */
-    uint32_t watch_masks, masks; /* 1: also leave when native_masks is not `masks` any more */
-    uint32_t block;              /* address of the last block entered */
-    int32_t interrupt;           /* CPU exception reported by Unicorn, -1: none */
+    uint32_t alias;                           /* where flash is seen once more; base[FLASH]: nowhere */
+    uint32_t external, external_size;         /* flash beside the chip; a size of 0: none */
+    uint32_t external_line, external_command; /* core cycles of a line of it, and of a command before one */
+    uint32_t external_next;                   /* the line that comes without a new command */
+    uint64_t *entries[REGIONS];               /* times a block was entered, by halfword of its start */
+    uint64_t *retired[REGIONS];               /* instructions retired in blocks that start there */
+    uint32_t *blocks[REGIONS];                /* block size in bytes << 16 | instructions, 0: not yet seen */
+    uint64_t *stalls[REGIONS];                /* cycles that blocks that start there waited for a cache */
+    uint64_t total;                           /* instructions retired since power-on */
+    uint64_t thread;                          /* of these, outside exception handlers */
+    uint64_t deadline;                        /* leave the guest before the first block that starts here or later */
+    uint64_t hard_limit;                      /* leave before a block that would pass this count */
+    uint32_t stopped;                         /* STOPPED, or 0 */
+    uint32_t watch_masks, masks;              /* 1: also leave when native_masks is not `masks` any more */
+    uint32_t block;                           /* address of the last block entered */
+    int32_t interrupt;                        /* CPU exception reported by Unicorn, -1: none */
     uint32_t violation, violation_pc, violation_address; /* VIOLATION_, or 0 */
     uint32_t handlers;                                   /* exception handlers in progress */
     uint32_t call_count;                                 /* of `calls` in use */

@@ -73,6 +73,7 @@ def put(board: Board, saved: Fields) -> None:
         raise ValueError(f"no state of such a board: {error}") from error
     if board.core.read(CPACR):
         board.fpu_enabled()
+    board.window_changed()
 
 
 def _parts(board: Board) -> dict[str, tuple[object, tuple[str, ...]]]:

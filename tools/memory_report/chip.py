@@ -14,6 +14,8 @@ REGIONS = {
     "checkpoint A": "__checkpoint_a",
     "checkpoint B": "__checkpoint_b",
 }
+EXTERNAL = "__external_region"
+WEIGHTS = (".weights", ".external")  # sections of constants alone, in the chip's flash and beside it
 RAM = "__ram"
 PICOLIBC = {"__flash", "__flash_size", "__ram", "__ram_size"}  # of its linker script
 
@@ -36,11 +38,19 @@ class Region:
 
 @dataclass(frozen=True)
 class Chip:
-    """regions: what the flash is divided into, by address; they follow one another."""
+    """regions: what the flash is divided into, by address; they follow one another.
+
+    external   flash beside the chip
+    """
 
     flash: Region
     sram: Region
     regions: tuple[Region, ...]
+    external: Region | None = None
+
+    @property
+    def memories(self) -> tuple[Region, ...]:
+        return (self.flash, self.sram, *([self.external] if self.external else []))
 
 
 def chip_of(path: Path, names: Mapping[str, int]) -> Chip:
@@ -58,4 +68,5 @@ def chip_of(path: Path, names: Mapping[str, int]) -> Chip:
 
     regions = sorted((region(*item) for item in REGIONS.items()), key=lambda r: r.start)
     flash = Region("flash", regions[0].start, regions[-1].end - regions[0].start)
-    return Chip(flash, region("SRAM", RAM), tuple(regions))
+    beside = region("external", EXTERNAL) if f"{EXTERNAL}_start" in names else None
+    return Chip(flash, region("SRAM", RAM), tuple(regions), beside)

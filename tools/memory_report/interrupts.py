@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from microtrain.base.elf import Section
 from microtrain.base.errors import Error
 
+from .chip import WEIGHTS
 from .effects import Write
 from .firmware import Firmware
 from .instructions import Code
@@ -193,7 +194,7 @@ def pointers(code: Code) -> Iterator[tuple[Section, int]]:
     """
     firmware = code.firmware
     for section in firmware.elf.sections:
-        if not section.bits or section.name.startswith(".weights"):
+        if not section.bits or section.name.startswith(WEIGHTS):
             continue
         for address in range(section.address + 3 & ~3, section.address + section.size - 3, 4):
             word = firmware.elf.word(address)

@@ -11,6 +11,7 @@ from microtrain.base.errors import Error
 from microtrain.base.plan import Plan
 from microtrain.pictures.arena import arena_kinds
 
+from .chip import WEIGHTS
 from .firmware import Firmware
 from .stack import Path, Stack
 
@@ -117,7 +118,7 @@ def check_same_model(firmware: Firmware, plan: Plan) -> None:
 def check_places(firmware: Firmware) -> None:
     for section in firmware.elf.sections:
         for address in {section.address, section.load}:
-            if not any(r.holds(address) for r in (firmware.chip.flash, firmware.chip.sram)):
+            if not any(r.holds(address) for r in firmware.chip.memories):
                 raise Error(
                     f"section {section.name} lies at {address:#010x}, outside flash and SRAM: "
                     "check the linker script."
@@ -145,7 +146,7 @@ def flash_kinds(firmware: Firmware) -> dict[str, int]:
         elif section.execute or "vector" in section.name:
             kind = "code"
         else:
-            kind = "weights" if section.name.startswith(".weights") else "tables"
+            kind = "weights" if section.name.startswith(WEIGHTS) else "tables"
         kinds[kind] += section.size
         init = firmware.symbol(INIT)
         if init is not None and section.holds(init.address):
@@ -191,9 +192,10 @@ def objects(firmware: Firmware) -> list[Symbol]:
 
 
 def region_use(firmware: Firmware) -> dict[str, tuple[int, int]]:
-    """Bytes of flash used in each region, padding between sections included."""
-    used = {}
-    for region in firmware.chip.regions:
+    """Bytes of flash used in each region, padding included; that beside the chip only where it is used."""
+    chip, used = firmware.chip, {}
+    external = chip.external if chip.external and any(map(chip.external.holds, loads(firmware))) else None
+    for region in (*chip.regions, *([external] if external else [])):
         ends = [
             min(s.load + s.size, region.end) - region.start
             for s in firmware.elf.sections
@@ -201,6 +203,11 @@ def region_use(firmware: Firmware) -> dict[str, tuple[int, int]]:
         ]
         used[region.name] = (max(ends, default=0), region.size)
     return used
+
+
+def loads(firmware: Firmware) -> list[int]:
+    """Where the sections that an upload writes begin."""
+    return [section.load for section in firmware.elf.sections if section.bits]
 
 
 def symbol_sizes(firmware: Firmware) -> dict[str, tuple[int, str]]:

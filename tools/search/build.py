@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
-from microtrain.base.plan import Origin, text
+from microtrain.base.plan import Origin
 from microtrain.convert.emit.code import emit
 from microtrain.convert.emit.document import document
+from microtrain.convert.emit.tables import string_body
 from microtrain.convert.ir import Graph
 from microtrain.convert.memory.plan import plan
 from microtrain.convert.pipeline import Compiled, Passes, training_graph
 from microtrain.convert.scheme import Scheme
 from microtrain.native.model import compile_model
-from microtrain.simulate.blueprint import Blueprint, load_blueprint
+from microtrain.simulate.blueprint import Blueprint, blueprint
 from microtrain.simulate.machine import FAST
 
 from .lab import Lab
@@ -31,9 +33,8 @@ def compile_here(compiled: Compiled, lab: Lab) -> tuple[Blueprint, Path]:
     Nothing there is deleted while processes run: a library is known to its process by its inode.
     """
     folder = Path(tempfile.mkdtemp(dir=lab.scratch))
-    output = emit(compiled.graph, compiled.plan, compiled.scheme, "a search")
+    output = emit(compiled.graph, compiled.plan, compiled.scheme, "a search", body=string_body)
     made = document(compiled, output, Origin(compiled.graph.name, "", "search"), None)
-    for name, content in (output.files | {"plan.json": text(made)}).items():
+    for name, content in output.files.items():
         (folder / name).write_text(content, encoding="utf-8")
-    library = compile_model(folder, folder, FAST)
-    return load_blueprint(folder), library
+    return blueprint(replace(made, path=folder / "plan.json")), compile_model(folder, folder, FAST)

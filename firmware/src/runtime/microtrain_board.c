@@ -267,4 +267,11 @@ void microtrain_test(struct microtrain *m, struct microtrain_tested *tested)
     tested->arena = selftest_memory(s, &tested->wrong_word);
 }
 
+#if MICROTRAIN_EXTERNAL
+int microtrain_outside_fits(void)
+{
+    return model_outside == model_info.id;
+}
+#endif
+
 #endif

@@ -62,6 +62,13 @@ static void say_start(void)
     }
 }
 
+#if MICROTRAIN_EXTERNAL
+int protocol_can_start(void)
+{
+    return microtrain_outside_fits();
+}
+#endif
+
 void protocol_start(struct protocol *p)
 {
     memset(p, 0, sizeof *p);

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -35,6 +36,7 @@ from .windows import windows
 API_VERSION = 4
 ID_LINE = "#define MODEL_ID"
 HEADER = '#include "model.h"'
+Body = Callable[[np.ndarray], str]
 TARGET = "float model_target[MODEL_TARGETS];\n#define TARGET model_target\n"
 
 
@@ -48,34 +50,54 @@ class Output:
 
 def generate(compiled: Compiled, origin: str) -> Output:
     """The C files of a compiled model. origin: says in a comment what they were made from."""
-    return emit(compiled.graph, compiled.plan, compiled.scheme, origin, compiled.records)
+    graph, plan, scheme = compiled.graph, compiled.plan, compiled.scheme
+    made = emit(graph, plan, scheme, origin, compiled.records)
+    steps = _library(graph, plan, scheme, origin, made.model_id)
+    return Output(made.files | {library.FILE: steps}, made.model_id)
 
 
-def emit(graph: Graph, plan: Plan, scheme: Scheme, origin: str, records: int = 0) -> Output:
-    """Generate the C files.
+def _library(graph: Graph, plan: Plan, scheme: Scheme, origin: str, model_id: str) -> str:
+    """The model's steps for the library, in the place of model.c."""
+    items = layout(graph)
+    names, block = _names(graph, plan, items), stored_block(items)
+    inner = library.Inner(_offsets(plan), _error_structs(names), _info(graph, scheme), _parts(graph, block))
+    stop = _same_conversion(library.FILE, _word(model_id))
+    banner = _banner(origin, "The model's steps for the library (microtrain export-library).")
+    return f"{banner}\n{stop}\n\n{library.steps(names, inner)}"
+
+
+def _names(graph: Graph, plan: Plan, items: tuple[Trainable, ...]) -> Names:
+    return Names(graph, plan.placements.keys(), {t.name: t.offset for t in items})
+
+
+def _word(model_id: str) -> int:
+    """MODEL_ID: its first four bytes, little-endian."""
+    return int.from_bytes(bytes.fromhex(model_id)[:4], "little")
+
+
+def emit(
+    graph: Graph, plan: Plan, scheme: Scheme, origin: str, records: int = 0, body: Body = tables.body
+) -> Output:
+    """The C files of a firmware.
 
     origin   says in a comment what they were made from
     records  of the replay buffer
+    body     how the values of a table are written
     """
     check_identifiers(graph, plan)
     items = layout(graph)
-    names = Names(graph, plan.placements.keys(), {t.name: t.offset for t in items})
-    block = stored_block(items)
+    names = _names(graph, plan, items)
     files = {
         "model.h": _header(graph, plan, items, origin, records),
         "model.c": _model(names, plan, items, scheme, origin),
-        "model_weights.c": _weights(names, items, origin),
+        "model_weights.c": _weights(names, items, origin, body),
     }
     check_structs(files["model.c"])
-    inner = library.Inner(_offsets(plan), _error_structs(names), _info(graph, scheme), _parts(graph, block))
     digest = hashlib.sha256("".join(files[name] for name in sorted(files)).encode()).hexdigest()
-    word = int.from_bytes(bytes.fromhex(digest)[:4], "little")
+    word = _word(digest)
     files["model.h"] = files["model.h"].replace(f"{ID_LINE} 0\n", f"{ID_LINE} 0x{word:08x}u\n")
     for name in ("model.c", "model_weights.c"):
         files[name] = files[name].replace(HEADER, f"{HEADER}\n{_same_conversion(name, word)}", 1)
-    stop = _same_conversion(library.FILE, word)
-    banner = _banner(origin, "The model's steps for the library (microtrain export-library).")
-    files[library.FILE] = f"{banner}\n{stop}\n\n{library.steps(names, inner)}"
     return Output(files, digest)
 
 
@@ -118,7 +140,8 @@ def _banner(origin: str, what: str) -> str:
 
 def _choices(graph: Graph) -> tuple[str, ...]:
     """What the build tells the kernels: MODEL_.. as -DMICROTRAIN_.. (kernels/choices.h)."""
-    return (f"#define MODEL_WINDOWS 0x{windows(graph):03x}\n", *_arithmetic(graph))
+    external = ("#define MODEL_EXTERNAL 1\n",) if graph.outside else ()
+    return (f"#define MODEL_WINDOWS 0x{windows(graph):03x}\n", *external, *_arithmetic(graph))
 
 
 def _arithmetic(graph: Graph) -> tuple[str, ...]:
@@ -200,12 +223,12 @@ def _fleet(graph: Graph) -> list[str]:
     ]
 
 
-def _weights(names: Names, items: tuple[Trainable, ...], origin: str) -> str:
+def _weights(names: Names, items: tuple[Trainable, ...], origin: str, body: Body) -> str:
     lines = [_banner(origin, "Weights, biases and tables, each once."), f"{HEADER}\n"]
     for table in tables.collect(names.graph):
-        lines.append(f"{table.declaration} = {{\n{tables.body(table.values)}\n}};\n")
+        lines.append(f"{table.declaration} = {{\n{body(table.values)}\n}};\n")
     block = np.frombuffer(stored_block(items), np.uint8)
-    lines.append(f"MODEL_WEIGHTS uint8_t model_trainables_init[{len(block)}] = {{\n{tables.body(block)}\n}};")
+    lines.append(f"MODEL_WEIGHTS uint8_t model_trainables_init[{len(block)}] = {{\n{body(block)}\n}};")
     return "\n".join(lines) + "\n"
 
 
@@ -240,7 +263,20 @@ def _model(names: Names, plan: Plan, items: tuple[Trainable, ...], scheme: Schem
             *_imprint(names),
             *_sound(names),
             *([fleet.table(graph, "model_shared")] if graph.fleet else ()),
+            *_outside(graph),
         ]
+    )
+
+
+def _outside(graph: Graph) -> tuple[str, ...]:
+    """What tells a firmware whose weights lie beside the chip; a build without the driver is stopped."""
+    if not graph.outside:
+        return ()
+    return (
+        "#if defined(__arm__) && !MICROTRAIN_EXTERNAL",
+        '#error "Weights of this model lie beside the chip: compile all with -DMICROTRAIN_EXTERNAL=1."',
+        "#endif",
+        "MODEL_WEIGHTS_OUTSIDE uint32_t model_outside = MODEL_ID;\n",
     )
 
 

@@ -12,6 +12,7 @@ from microtrain.base.plan import (
     Arena,
     Budget,
     Compression,
+    External,
     Flash,
     Fleet,
     Imprint,
@@ -43,8 +44,15 @@ from .code import Output, step_text
 from .firmware_flash import firmware_flash, most_firmware_flash
 
 
-def document(compiled: Compiled, output: Output, source: Origin, budget: Budget | None) -> Document:
-    """All that plan.json says. source: the model file; budget: None for the host, which has none."""
+def document(
+    compiled: Compiled, output: Output, source: Origin, budget: Budget | None, external: str = ""
+) -> Document:
+    """All that plan.json says.
+
+    source    the model file
+    budget    None for the host, which has none
+    external  name of the flash beside the chip
+    """
     graph, plan = compiled.graph, compiled.plan
     items = layout(graph)
     image = graph.tensors[graph.input.tensor]
@@ -69,6 +77,7 @@ def document(compiled: Compiled, output: Output, source: Origin, budget: Budget 
         fleet=Fleet(graph.fleet, fleet_bytes(graph)) if graph.fleet else None,
         compression=Compression(**vars(graph.compression)) if graph.compression else None,
         requantize="fixed" if graph.fixed else None,
+        external=External(external, tables.outside_bytes(graph), graph.outside) if graph.outside else None,
         layers=rows(compiled),
         flash=flash_of(graph),
         sram=Sram(plan.arena, block_bytes(items)),
@@ -175,10 +184,10 @@ def _learns(graph: Graph, node: Node) -> str:
 
 
 def flash_of(graph: Graph) -> Flash:
-    """Flash of the model by kind; the firmware's own code is not in it."""
+    """The chip's flash of the model by kind; the firmware's own code is not in it."""
     kinds = {"weights": 0, "biases": 0, "tables": 0}
     for table in tables.collect(graph):
-        kinds[table.kind] += table.nbytes
+        kinds[table.kind] += 0 if tables.is_outside(table) else table.nbytes
     return Flash(**kinds, trainables_init=len(stored_block(layout(graph))))
 
 

@@ -35,6 +35,7 @@ class Sizes:
     calls     what is called -> the sections that it needs
     replay    what a replay buffer adds, coded: one with codes; imprint: what statistics of features add;
               sound: what the front end adds; hop: what windows that overlap add
+    external  what the driver of flash beside the chip adds
     fleet     what updates of a fleet add that the board makes, but for a line of their table a tensor
     steps     op -> bytes of model.c a step of it; REST: in every model
     """
@@ -47,6 +48,7 @@ class Sizes:
     imprint: int
     sound: int
     hop: int
+    external: int
     fleet: int
     steps: dict[str, float]
 
@@ -94,5 +96,6 @@ def _with(graph: Graph, known: Sizes, kernels: int) -> int:
     buffer = known.coded if graph.codes else known.replay if graph.record else 0
     statistics, front = known.imprint if graph.imprint else 0, known.sound if graph.sound else 0
     windows = known.hop if graph.hop else 0
+    driver = known.external if graph.outside else 0
     updates = known.fleet + LINE * len(parts(layout(graph))) if graph.fleet else 0
-    return known.base + kernels + round(model) + buffer + statistics + front + windows + updates
+    return known.base + kernels + round(model) + buffer + statistics + front + windows + driver + updates

@@ -20,6 +20,7 @@ from microtrain.convert.trainables import block_bytes, layout
 from microtrain.pictures.report import Firmware
 
 from .document import flash_total, model_flash, rows
+from .tables import outside_bytes
 
 NAME = 20  # characters of a layer's name in a narrow table's line
 
@@ -94,6 +95,7 @@ def _print_totals(compiled: Compiled, limits: Limits, console: Console) -> None:
         *([f"hop         {hop.sentence(graph)}"] if graph.hop else ()),
         f"SRAM        {compiled.sram:,} B{_of(limits.sram)}, {own.sram:,} B for the firmware",
         f"flash       {flash:,} B{_of(limits.flash)}, {own.flash:,} B for the firmware (estimates)",
+        *_outside_lines(graph, limits),
     ]
     again = recomputed(graph)
     if again:
@@ -148,6 +150,13 @@ def _replay_lines(compiled: Compiled) -> list[str]:
     shared = f", {part_of(graph)} values a byte" if part_of(graph) != WHOLE else ""
     size = f"{compiled.records} records of {record_bytes(graph):,} B, {what}{shared}"
     return [f"replay      {compiled.replay_bytes:,} B: {size}"]
+
+
+def _outside_lines(graph: Graph, limits: Limits) -> list[str]:
+    if limits.external is None:
+        return []
+    used = outside_bytes(graph)
+    return [f"outside     {used:,} B{_of(limits.external.size)} in {limits.external.name}, beside the chip"]
 
 
 def _of(size: int | None) -> str:

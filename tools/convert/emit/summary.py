@@ -50,6 +50,23 @@ def coded(plan: Plan) -> tuple[Line, ...]:
     )
 
 
+def outside(plan: Plan, limits: Limits) -> tuple[Line, ...]:
+    """Which weights lie beside the chip, where a flash there was given."""
+    if limits.external is None:
+        return ()
+    found, name = plan.external, limits.external.name
+    if found is None:
+        return (("outside", f"nothing: all weights fit the chip's own flash, and {name} stays as it is"),)
+    layers = "1 layer" if len(found.layers) == 1 else f"{len(found.layers)} layers"
+    return (
+        (
+            "outside",
+            f"frozen weights of {layers}, {found.bytes:,} B, in {name} beside the chip, which is slower to "
+            "read; an upload writes it, too",
+        ),
+    )
+
+
 def learns(plan: Plan) -> str:
     """What learns, in words: "the head, 9 biases, weights of 3 layers"."""
     kinds = [tensor.kind for tensor in plan.trainables.tensors]

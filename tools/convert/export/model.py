@@ -255,7 +255,9 @@ def source(name: str, generated: Generated) -> str:
     """NAME.c: tables, steps and the descriptor; all but the last is static."""
     weights = generated.texts["model_weights.c"]
     tables = weights[weights.index("#endif\n") + len("#endif\n") :].strip("\n")
-    tables = re.sub(r"^(?=MODEL_WEIGHTS |const )", "static ", tables, flags=re.MULTILINE)
+    tables = re.sub(
+        r"^(?=MODEL_WEIGHTS |MODEL_WEIGHTS_OUTSIDE |const )", "static ", tables, flags=re.MULTILINE
+    )
     library = generated.texts["model_library.inc"]
     steps = PIECES.sub("", library[library.index("#endif\n") + len("#endif\n") :]).strip("\n")
     defines = "\n".join(f"#define {key} {value}" for key, value in generated.defines.items())

@@ -89,8 +89,6 @@ class _Builder:
         if conv.c_in != c_in:
             raise ConvertError(f"{self.file}: {name} reads {conv.c_in} channels, but gets {c_in}")
         self.check_input(x, name, conv.x)
-        if h % stride or w % stride:
-            raise ConvertError(f"{self.file}: stride {stride} of {name} does not divide its {h}x{w} input")
         window = Window(kh, kw, stride, stride, *pad)
         y = self.tensor(f"{name}.y", (*window.outputs(h, w), conv.c_out), conv.y)
         layer = _layer(name, conv)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from microtrain.convert.boards import STACK_RESERVE
 from microtrain.convert.ir import ConvertError, Graph, Tensor
 from microtrain.convert.storage import parts
 from microtrain.convert.trainables import front_steps
@@ -20,7 +21,6 @@ LABEL_BYTES = 2  # beside each record
 CLASS_BYTES = 6  # counters of a class
 FIXED_BYTES = 4  # counter of records
 RECORDS_MAX = 65535  # the buffer counts in 16 bits
-STACK_RESERVE = 2816  # what the linker script keeps for the stack beyond what it reaches
 SPARED = 16384  # bytes that a buffer nobody asked for leaves free of a whole board, for an application
 WHOLE = 1  # values of a record that share a byte
 PARTS = (WHOLE, 2, 3, 4, 5, 6)  # the finest first; with more, a session learns visibly less

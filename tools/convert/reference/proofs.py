@@ -97,6 +97,7 @@ ADD_FRACTION = 22
 NEAR = 2  # how far the factors of a residual add are looked for from their real values
 
 
+@lru_cache(maxsize=4096)  # as for multipliers; all pairs are looked at
 def add_words(p: Add) -> tuple[int, int, int]:
     """The words a, b, y of a residual add: -A, B, C where integers were proven, else its scales' bits."""
     bits = np.array([p.a_scale, p.b_scale, p.y_scale], f32).view(np.int32).tolist()

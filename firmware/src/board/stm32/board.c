@@ -4,6 +4,10 @@
 #include "drivers.h"
 #include "hardware.h"
 
+#if MICROTRAIN_EXTERNAL && !defined(EXTERNAL_START)
+#error "This model's weights lie in flash beside the chip, which this board has not: convert again, with --board."
+#endif
+
 /* FPSCR: rounding mode, flush to zero, default NaN (ARMv7-M ARM, section A2.5.3). The numeric contract needs the nearest,
  * none, and the default NaN. */
 enum { FPSCR_MODES = 3 << 22 | 1 << 24 | 1 << 25, DEFAULT_NAN = 1 << 25 };
@@ -26,7 +30,11 @@ int board_init(void)
     watchdog_init();
     pins_init();
     int line = usart_init(BOARD_BAUD_DEFAULT);
-    return fpu != BOARD_OK ? fpu : clock != BOARD_OK ? clock : line;
+    int status = fpu != BOARD_OK ? fpu : clock != BOARD_OK ? clock : line;
+#if MICROTRAIN_EXTERNAL
+    status = status != BOARD_OK ? status : external_flash_init();
+#endif
+    return status;
 }
 
 const char *board_name(void)

@@ -47,6 +47,9 @@ void watchdog_init(void);
 void watchdog_feed(void);
 const char *watchdog_start_cause(void);
 
+/* Makes flash beside the chip readable as memory; only where a model's weights lie there. Returns a BOARD_ code. */
+int external_flash_init(void);
+
 /* The board's LED and its user button. */
 void pins_init(void);
 void pins_led(int on);

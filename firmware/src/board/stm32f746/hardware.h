@@ -69,6 +69,46 @@ static inline void serial_clear(uint32_t errors, uint32_t status)
 #define RCC_AHB1ENR_GPIOIEN BIT(8)
 #define GPIOI ((struct gpio_registers *)0x40022000u)
 
+/* The flash beside the chip, in the window of QUADSPI's memory-mapped mode: RM0385 chapter 14 and section 2.2.2 */
+#define EXTERNAL_START 0x90000000u
+struct quadspi_registers {
+    volatile uint32_t CR, DCR, SR, FCR, DLR, CCR, AR, ABR, DR;
+};
+#define QUADSPI ((struct quadspi_registers *)0xa0001000u)
+#define QUADSPI_CR_EN BIT(0)
+#define QUADSPI_CR_SSHIFT BIT(4) /* sample half a cycle later */
+#define QUADSPI_CR_PRESCALER(n) ((n) << 24)
+#define QUADSPI_DCR_CSHT(n) ((n) << 8)
+#define QUADSPI_DCR_FSIZE(n) ((n) << 16)
+#define QUADSPI_SR_TCF BIT(1) /* the same bit of FCR clears it */
+#define QUADSPI_SR_BUSY BIT(5)
+#define QUADSPI_CCR_IMODE_1_LINE (1u << 8)
+#define QUADSPI_CCR_IMODE_4_LINES (3u << 8)
+#define QUADSPI_CCR_ADMODE_4_LINES (3u << 10)
+#define QUADSPI_CCR_ADSIZE_24 (2u << 12)
+#define QUADSPI_CCR_DCYC(n) ((n) << 18)
+#define QUADSPI_CCR_DMODE_1_LINE (1u << 24)
+#define QUADSPI_CCR_DMODE_4_LINES (3u << 24)
+#define QUADSPI_CCR_FMODE_READ (1u << 26)
+#define QUADSPI_CCR_FMODE_MAPPED (3u << 26)
+#define RCC_AHB1ENR_GPIODEN BIT(3)
+#define RCC_AHB1ENR_GPIOEEN BIT(4)
+#define RCC_AHB3ENR_QSPIEN BIT(1)
+#define GPIOD GPIO_PORT(3)
+#define GPIOE GPIO_PORT(4)
+
+/* Memory protection unit, ARMv7-M ARM section B3.5 */
+struct mpu_registers {
+    volatile uint32_t TYPE, CTRL, RNR, RBAR, RASR;
+};
+#define MPU ((struct mpu_registers *)0xe000ed90u)
+#define MPU_CTRL_ENABLE BIT(0)
+#define MPU_CTRL_PRIVDEFENA BIT(2) /* elsewhere the default map holds */
+#define MPU_RASR_ENABLE BIT(0)
+#define MPU_RASR_WRITE_THROUGH BIT(17)
+#define MPU_RASR_READ_ONLY (6u << 24)
+#define MPU_RASR_XN BIT(28)
+
 /* Caches of the Cortex-M7, ARMv7-M ARM sections B3.2.22 (identification) and B2.2.7 (maintenance) */
 #define SCB_CCR_DC BIT(16)
 #define SCB_CCR_IC BIT(17)

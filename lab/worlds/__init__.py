@@ -1,0 +1,1 @@
+"""Networks and inputs that are larger than the published ones, with weights in flash beside the chip."""
