@@ -20,7 +20,9 @@ from microtrain.convert.ops.coded import CODED
 from microtrain.convert.ops.grouped import GROUPED
 from microtrain.convert.ops.normalise_aten import GROUP_NORM
 from microtrain.convert.ops.position import POSITION
+from microtrain.convert.ops.scale import MULTIPLY
 from microtrain.convert.ops.tokens import LAST
+from microtrain.convert.ops.upsample import UPSAMPLE
 from microtrain.convert.ops.work import by_size, kind
 from microtrain.convert.pipeline import Compiled, compile_graph, training_graph
 from microtrain.convert.quantize.ptq import Choices
@@ -105,7 +107,8 @@ def test_what_was_never_counted_is_named(everything: Graph, streams: Graph) -> N
 
 # ---------------------------------------------------------------- what no published network has
 
-OTHERS = (attention.ATTENTION, GROUP_NORM, POSITION, GROUPED, CODED, *LAST, *LAST.values())
+CELLS = (*LAST, *LAST.values())
+OTHERS = (MULTIPLY, UPSAMPLE, attention.ATTENTION, GROUP_NORM, POSITION, GROUPED, CODED, *CELLS)
 
 
 def forward(kind: str) -> str:

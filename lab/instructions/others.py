@@ -2,36 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
 from lab.networks import Builder, varied_network, with_codes
-from lab.pieces.networks import attended, groups, normed
+from lab.pieces.networks import Named, attended, gates, groups, normed
 from lab.sizes.networks import SCHEMES
 from microtrain.convert.ops.tokens import LAST
-from microtrain.convert.pipeline import Compiled, Passes, compile_graph
+from microtrain.convert.pipeline import Passes, compile_graph
 
 ATTENDED = ("0", "1", "5", "8", "9", "11", "14")  # with tokens in front, and without; of few and of many
 NORMED = ("12", "40")  # pixels a side
+GATES = ("0", "3", "7", "10", "13", "16", "18", "23")  # of few and of many channels, by each factor
 CODED = (0, 1, 4, 7)  # seeds of chains without concatenations, which are several calls a step
 CELLS = ((3, 6, 5), (9, 17, 16), (20, 1, 24), (6, 40, 32), (12, 10, 8), (20, 6, 1), (16, 24, 12))
 STEPS = Passes(fused=False)  # each layer a step of its own
 
 
-def others() -> Iterator[tuple[str, Compiled]]:
-    """Normalisations, groups, attention, positions, codes and cells, in several sizes, by their names."""
-    kinds = {"attended": (attended(), ATTENDED), "groups": (groups(), ()), "": (normed(), NORMED)}
-    for kind, (networks, chosen) in kinds.items():
-        for name, compiled in networks:
-            number = "".join(c for c in name.partition("_")[0] if c.isdigit())
-            if (number in chosen or not chosen) and (compiled.scheme.weights or kind == "attended"):
-                yield name, compiled
+def others() -> Iterator[Named]:
+    """Gates, norms, groups, attention, positions, codes and cells, in several sizes, by their names."""
+    yield from picked(attended(), ATTENDED)
+    yield from picked(gates(), GATES)
+    for networks, numbers in ((groups(), ()), (normed(), NORMED)):
+        yield from (each for each in picked(networks, numbers) if each[1].scheme.weights)
     yield from coded()
     yield from cells()
 
 
-def coded() -> Iterator[tuple[str, Compiled]]:
+def picked(networks: Iterable[Named], numbers: Sequence[str]) -> Iterator[Named]:
+    """Those with one of the numbers in their names; () means all."""
+    for name, compiled in networks:
+        number = "".join(c for c in name.partition("_")[0] if c.isdigit())
+        if number in numbers or not numbers:
+            yield name, compiled
+
+
+def coded() -> Iterator[Named]:
     """Chains whose weights are codes, with biases that are trained."""
     for seed in CODED:
         graph = with_codes(varied_network(seed), seed)
@@ -39,7 +46,7 @@ def coded() -> Iterator[tuple[str, Compiled]]:
         yield f"coded{seed}", compile_graph(graph, SCHEMES[2], classes, STEPS)
 
 
-def cells() -> Iterator[tuple[str, Compiled]]:
+def cells() -> Iterator[Named]:
     """Recurrent cells over rows, features and of units."""
     for number, (rows, features, units) in enumerate(CELLS):
         for op in (*LAST, *LAST.values()):
