@@ -12,6 +12,7 @@ from microtrain.base.sound import EXAMPLE, parse
 from microtrain.convert.default_scheme import (
     BIASES,
     ENOUGH,
+    EVERYTHING,
     FRACTION_BITS,
     REACH,
     SHARES,
@@ -135,13 +136,16 @@ def test_the_first_layers_of_inverted_residuals_are_told_from_others(residuals: 
 
 
 def test_beside_records_the_last_inverted_residuals_learn(residuals: Graph) -> None:
-    """However large the budget is: no more of them, no other layers, and as much as the head alone takes."""
-    alone = Room(residuals, CLASSES, 0).needed(Scheme("head-only"), ALL_PASSES)
-    for sram in (4 * int(alone), 1 << 20):
-        room, scheme = beside(residuals, sram)
-        assert 0 < scheme.biases <= round(REACH * len(convolutions(residuals)))
-        assert set(scheme.weights) == set(expanding(residuals, scheme.biases)), scheme
-        assert room.needed(scheme, ALL_PASSES) <= 2 * alone and scheme != largest(room, ALL_PASSES)
+    """No others, and as much more memory as the head alone takes; unless the whole network fits."""
+    room = Room(residuals, CLASSES, 0)
+    alone, whole = (room.needed(scheme, ALL_PASSES) for scheme in (Scheme("head-only"), EVERYTHING))
+    enough = int(alone + (whole - alone) / SHARES[0])
+    room, scheme = beside(residuals, enough - 100)
+    assert 0 < scheme.biases <= round(REACH * len(convolutions(residuals)))
+    assert set(scheme.weights) == set(expanding(residuals, scheme.biases)), scheme
+    assert room.needed(scheme, ALL_PASSES) <= 2 * alone and scheme != largest(room, ALL_PASSES)
+    _, scheme = beside(residuals, enough + 100)
+    assert scheme.biases == len(scheme.weights) == len(convolutions(residuals))
 
 
 def test_the_last_layers_learn_as_far_as_they_fit(residuals: Graph) -> None:

@@ -14,7 +14,7 @@ from itertools import pairwise, product
 from .defaults import KNOWN_WORDS_RATE, RATE
 from .ir import Graph, Layer
 from .pipeline import ALL_PASSES, Compiled, Passes, Room, compile_graph
-from .scheme import Scheme, convolutions
+from .scheme import ALL, Scheme, convolutions
 from .trainables import HeadStart
 
 BIASES = 0.5  # of the bytes above the head alone may go to biases, before weights
@@ -23,6 +23,7 @@ FRACTION_BITS = 4
 SHARES = (0.5, 0.25)  # of what the head alone leaves, where there are records too
 ENOUGH = 20  # of each class
 REACH = 0.35  # of the convolutions, from the head on, learn beside records: further, and some sets lose by it
+EVERYTHING = Scheme("everything", -1, {ALL: 1.0}, fraction_bits=FRACTION_BITS)
 EXPANDS = 2  # times as many outputs as inputs, and more, has the first layer of an inverted residual
 
 
@@ -112,20 +113,22 @@ def beside_records(room: Room, passes: Passes, head: HeadStart, tell: Callable[[
     """A default scheme that leaves memory to a replay buffer: of what the head alone leaves it has a half, or
     less where that is too little for ENOUGH records of each class.
 
-    Of a network of inverted residuals it is last(), and adds as much as the head alone takes at most.
+    Of a network of inverted residuals it is last(), and adds as much as the head alone takes at most; unless
+    all of it may learn in what there is.
 
     passes  with a request for records; tell as in largest()
     """
     plain = replace(passes, replay=None)
-    residuals = bool(expanding(room.quantized))
-    choose = last if residuals else largest
-    alone = Scheme("head-only", head=head)
-    least = room.needed(alone, plain)
-    enough = room.needed(alone, replace(plain, imprint=0)) if residuals else room.sram
+    alone, residuals = Scheme("head-only", head=head), bool(expanding(room.quantized))
+    least, bound = room.needed(alone, plain), room.needed(alone, replace(plain, imprint=0))
     found: list[tuple[int, Scheme]] = []
     for share in SHARES:
-        part = replace(room, sram=int(least + min(enough, share * max(0.0, room.sram - least))))
-        scheme = choose(part, plain, head, tell)
+        more = share * max(0.0, room.sram - least)
+        part = replace(room, sram=int(least + more))
+        if residuals and not part.holds(EVERYTHING, plain):
+            scheme = last(replace(room, sram=int(least + min(more, bound))), plain, head, tell)
+        else:
+            scheme = largest(part, plain, head, tell)
         found.append((min(room.records(scheme, passes), ENOUGH * room.classes), scheme))
         if found[-1][0] == ENOUGH * room.classes:
             break
