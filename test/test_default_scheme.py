@@ -12,15 +12,20 @@ from microtrain.base.sound import EXAMPLE, parse
 from microtrain.convert.default_scheme import (
     BIASES,
     ENOUGH,
+    EVERYTHING,
     FRACTION_BITS,
+    REACH,
     SHARES,
     beside_records,
     default_scheme,
+    expanding,
     largest,
+    last,
     rates,
     widening,
 )
 from microtrain.convert.defaults import KNOWN_WORDS_RATE, RATE
+from microtrain.convert.ir import Graph
 from microtrain.convert.memory.replay import PARTS, Request
 from microtrain.convert.pipeline import ALL_PASSES, Passes, Room, compile_graph
 from microtrain.convert.scheme import Scheme, convolutions
@@ -82,17 +87,74 @@ def test_a_head_that_knows_the_words_of_a_speaker_learns_faster() -> None:
         assert largest(Room(heard, CLASSES, 2 * ALL), ALL_PASSES, known).rates[2] == KNOWN_WORDS_RATE
 
 
-def test_a_scheme_leaves_memory_to_records() -> None:
+@pytest.fixture
+def plain() -> Graph:
+    """No inverted residual: no layer makes more than twice as many channels as it reads."""
+    b = Builder(np.random.default_rng(0), (12, 12, 3))
+    x = b.conv("x", 8, 3, 2)
+    for channels in (16, 16, 24):
+        x = b.conv(b.depthwise(x, 3, 1), channels)
+    return b.finish(x, CLASSES)
+
+
+LOOKING = Passes(replay=Request(optional=True, parts=PARTS))
+
+
+def beside(graph: Graph, sram: int) -> tuple[Room, Scheme]:
+    room = Room(graph, CLASSES, sram)
+    return room, beside_records(room, LOOKING, "zeros", lambda: None)
+
+
+def test_a_scheme_leaves_memory_to_records(plain: Graph) -> None:
     """A half of what the head alone leaves, or more, where that is too little for ENOUGH of each class."""
-    looking = Passes(replay=Request(optional=True, parts=PARTS))
-
-    def chosen(sram: int) -> tuple[Room, Scheme]:
-        room = Room(GRAPH, CLASSES, sram)
-        return room, beside_records(room, looking, "zeros", lambda: None)
-
-    least = Room(GRAPH, CLASSES, 0).needed(Scheme("head-only"), ALL_PASSES)
-    room, scheme = chosen(2 * ALL)
-    assert room.records(scheme, looking) >= ENOUGH * CLASSES and scheme == largest(room, ALL_PASSES)
-    room, scheme = chosen(ALL)
-    assert room.needed(scheme, ALL_PASSES) <= least + SHARES[0] * (ALL - least)
+    everything = Scheme("all", -1, {"all": 1.0}, fraction_bits=FRACTION_BITS)
+    whole = compile_graph(plain, everything, CLASSES).sram
+    least = Room(plain, CLASSES, 0).needed(Scheme("head-only"), ALL_PASSES)
+    room, scheme = beside(plain, 2 * whole)
+    assert room.records(scheme, LOOKING) >= ENOUGH * CLASSES and scheme == largest(room, ALL_PASSES)
+    room, scheme = beside(plain, whole)
+    assert room.needed(scheme, ALL_PASSES) <= least + SHARES[0] * (whole - least)
     assert scheme != largest(room, ALL_PASSES)
+
+
+@pytest.fixture
+def residuals() -> Graph:
+    """Five inverted residuals that make three times as many channels."""
+    b = Builder(np.random.default_rng(0), (12, 12, 3))
+    x = b.conv("x", 8, 3, 2)
+    for _ in range(5):
+        x = b.add(x, b.conv(b.depthwise(b.conv(x, 24), 3, 1), 8, relu=False))
+    return b.finish(x, CLASSES)
+
+
+def test_the_first_layers_of_inverted_residuals_are_told_from_others(residuals: Graph, plain: Graph) -> None:
+    names = convolutions(residuals)
+    assert sorted(expanding(residuals)) == sorted(names[1::3]) and not expanding(plain)
+    assert sorted(expanding(residuals, 4)) == sorted(names[-3:-2])
+    b = Builder(np.random.default_rng(0), (12, 12, 3))
+    assert not expanding(b.finish(b.conv(b.conv("x", 8, 3, 2), 24), CLASSES)), "no depthwise layer behind it"
+
+
+def test_beside_records_the_last_inverted_residuals_learn(residuals: Graph) -> None:
+    """No others, and as much more memory as the head alone takes; unless the whole network fits."""
+    room = Room(residuals, CLASSES, 0)
+    alone, whole = (room.needed(scheme, ALL_PASSES) for scheme in (Scheme("head-only"), EVERYTHING))
+    enough = int(alone + (whole - alone) / SHARES[0])
+    room, scheme = beside(residuals, enough - 100)
+    assert 0 < scheme.biases <= round(REACH * len(convolutions(residuals)))
+    assert set(scheme.weights) == set(expanding(residuals, scheme.biases)), scheme
+    assert room.needed(scheme, ALL_PASSES) <= 2 * alone and scheme != largest(room, ALL_PASSES)
+    _, scheme = beside(residuals, enough + 100)
+    assert scheme.biases == len(scheme.weights) == len(convolutions(residuals))
+
+
+def test_the_last_layers_learn_as_far_as_they_fit(residuals: Graph) -> None:
+    most = last(Room(residuals, CLASSES, 1 << 20), ALL_PASSES)
+    assert most.biases == round(REACH * len(convolutions(residuals)))
+    assert dict(most.weights) == dict.fromkeys(expanding(residuals, most.biases), 1.0)
+    assert most.name == f"bias-{most.biases}+{len(most.weights)}"
+    least, full = (Room(residuals, CLASSES, 0).needed(s, ALL_PASSES) for s in (Scheme("head-only"), most))
+    room = Room(residuals, CLASSES, int(full) - 1)
+    part = last(room, ALL_PASSES)
+    assert room.holds(part, ALL_PASSES) and 0 < part.biases <= most.biases and part != most
+    assert last(Room(residuals, CLASSES, int(least)), ALL_PASSES).name == "head-only"

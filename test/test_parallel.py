@@ -25,7 +25,8 @@ from microtrain.convert.scheme import Scheme, convolutions
 from microtrain.convert.trainables import front_steps
 from microtrain.simulate.network import Network, load_network
 from microtrain.simulate.parallel import Parallel
-from microtrain.simulate.rules import Rules
+from microtrain.simulate.rules import Rules, signed
+from microtrain.simulate.rules import Sgd as Sgds
 
 RATES = torch.full((1, 3), 0.01)
 
@@ -119,6 +120,10 @@ def test_without_scaling_every_gradient_has_the_same_factor(tmp_path: Path) -> N
         Rules(errors="channel"),
         Rules(errors="tensor2", error_rounding="stochastic"),
         Rules(momentum=0.9),
+        Rules(momentum=0.9, state_bits=8),
+        Rules(momentum=0.9, state_bits=4, signs=True),
+        Rules(curvature=0.9),
+        Rules(smoothing=0.1),
         Rules(accumulate=2),
         Rules(kept=0.1),
         Rules(gate=100.0),
@@ -142,6 +147,33 @@ def test_rules_change_what_is_learned_and_keep_what_they_promise(rules: Rules, t
         if kind == "weight" and rules.weights == "int8":
             grid = value.detach() * 2.0**rules.fraction_bits
             assert torch.equal(grid, grid.round()) and float(value.detach().abs().max()) <= 127
+
+
+def test_what_is_kept_of_gradients_has_its_bits() -> None:
+    """At most 2^bits - 1 numbers a channel, the largest exact, right on the mean."""
+    torch.manual_seed(0)
+    state = torch.randn(1, 3, 5, 1, 1)
+    for bits in (4, 8):
+        drawn = torch.stack([Rules(state_bits=bits).store_state(state) for _ in range(2000)])
+        units = state.abs().amax((2, 3, 4), keepdim=True) / (2 ** (bits - 1) - 1)
+        kept = drawn / units
+        assert torch.allclose(kept, kept.round(), atol=1e-3) and kept.abs().max() < 2 ** (bits - 1)
+        assert torch.allclose(drawn.mean(0), state, atol=0.1 * float(units.max()))
+    assert torch.equal(Rules().store_state(state), state)
+
+
+def test_signs_keep_the_mean_size_of_a_channel() -> None:
+    x = torch.tensor([[[1.0, -3.0], [0.5, 0.5]]])
+    assert signed(x).tolist() == [[[2.0, -2.0], [0.5, 0.5]]]
+
+
+def test_the_head_goes_slower_where_its_gradients_are_large() -> None:
+    key = ("head", "head_weight")
+    start = {key: torch.zeros(1, 2, 2)}
+    sgd = Sgds(Rules(curvature=0.5), start, {key: torch.ones(())})
+    sgd.step({key: torch.tensor([[[4.0, 1.0], [1.0, 0.0]]])}, torch.ones(1, 3))
+    large, small = -start[key][0, 0, 0], -start[key][0, 0, 1]
+    assert 0 < large < 4.0 * small and start[key][0, 1, 1] == 0.0
 
 
 def test_a_file_of_another_model_is_refused(tmp_path: Path) -> None:

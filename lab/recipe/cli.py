@@ -62,6 +62,7 @@ class Job:
     "--jobs", default=os.cpu_count() or 1, show_default=True, type=click.IntRange(1), help="Processes."
 )
 @click.option("--page", "write_page", is_flag=True, help="Put all that is done on lab/pages/recipe.md.")
+@click.option("--state", is_flag=True, help="Measure what is kept beside a weight instead.")
 @click.option("--parts", "costs", is_flag=True, help="Measure what each part costs on the board instead.")
 def main(
     data: tuple[Path, ...],
@@ -70,6 +71,7 @@ def main(
     seeds: int,
     jobs: int,
     write_page: bool,
+    state: bool,
     costs: bool,
 ) -> None:
     """Train with the defaults, and with what they are compared with.
@@ -82,7 +84,11 @@ def main(
     python lab/recipe --data photos --seeds 1 --only "photos/*/shots-10/*"
     """
     try:
-        if costs:
+        if state:
+            from .state import measure as measure_states  # torch takes a second to load
+
+            measure_states()
+        elif costs:
             say("\n".join(parts.table(parts.write(find()))))
         else:
             wanted = [

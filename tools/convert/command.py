@@ -241,7 +241,7 @@ def with_codes(quantized: Graph, scheme: Scheme, images: np.ndarray | None, want
 
 
 def default_within(room: Room, passes: Passes, head: HeadStart, group: int) -> Scheme:
-    """The largest default scheme that leaves room for statistics of features, if there is any such, and for
+    """The default scheme that leaves room for statistics of features, if there is any such, and for
     records that nobody asked for."""
     with Bars(transient=True) as bars:
         bar = bars.add("choosing what to train, schemes tried")

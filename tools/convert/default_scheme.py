@@ -1,19 +1,20 @@
 """What is trained where the user names no scheme: many biases, and a share of the weights that widen.
 
 Biases take little and gain most of what there is to gain; of weights, those of pointwise convolutions that
-widen, at a few of their input channels each, gain most per byte (lab/pages/results.md, lab/pages/search.md).
+widen gain most per byte (lab/pages/results.md, lab/pages/search.md). Beside records, which a session shows
+again and again, an inverted residual network learns in its last layers alone (lab/pages/search.md).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import product
+from itertools import pairwise, product
 
 from .defaults import KNOWN_WORDS_RATE, RATE
 from .ir import Graph, Layer
 from .pipeline import ALL_PASSES, Compiled, Passes, Room, compile_graph
-from .scheme import Scheme, convolutions
+from .scheme import ALL, Scheme, convolutions
 from .trainables import HeadStart
 
 BIASES = 0.5  # of the bytes above the head alone may go to biases, before weights
@@ -21,6 +22,9 @@ FRACTIONS = (0.125, 0.25, 0.5, 1.0)  # of a layer's input channels
 FRACTION_BITS = 4
 SHARES = (0.5, 0.25)  # of what the head alone leaves, where there are records too
 ENOUGH = 20  # of each class
+REACH = 0.35  # of the convolutions, from the head on, learn beside records: further, and some sets lose by it
+EVERYTHING = Scheme("everything", -1, {ALL: 1.0}, fraction_bits=FRACTION_BITS)
+EXPANDS = 2  # times as many outputs as inputs, and more, has the first layer of an inverted residual
 
 
 def default_scheme(quantized: Graph, classes: int, budget_sram: int, passes: Passes = ALL_PASSES) -> Compiled:
@@ -51,7 +55,7 @@ def largest(
     least = need(scheme)
     share = least + BIASES * (room.sram - least)
     count = most(len(names), lambda biases: need(replace(scheme, biases=biases)) <= share)
-    scheme = replace(scheme, name=f"bias-{count}" if count else scheme.name, biases=count)
+    scheme = replace(scheme, biases=count)
     reached = names[len(names) - count :]
     first = widening(quantized, reached)
     for layers in (first, [name for name in reached if name not in first]):
@@ -62,9 +66,41 @@ def largest(
                 scheme = more
         if any(scheme.weights.get(name) != 1.0 for name in layers):
             break
-    if scheme.weights:
-        scheme = replace(scheme, name=f"{scheme.name}+{len(scheme.weights)}")
-    return scheme
+    return named(scheme)
+
+
+def named(scheme: Scheme) -> Scheme:
+    """Called after how much it trains."""
+    name = f"bias-{scheme.biases}" if scheme.biases else scheme.name
+    return replace(scheme, name=f"{name}+{len(scheme.weights)}" if scheme.weights else name)
+
+
+def last(
+    room: Room, passes: Passes, head: HeadStart = "zeros", tell: Callable[[], None] = lambda: None
+) -> Scheme:
+    """The last layers of a network of inverted residuals, as many as are worth their bytes beside records.
+
+    tell  is called for each scheme that is tried
+
+    Biases of REACH of the convolutions, or of as many as fit their share of the budget; then the first layers
+    of the inverted residuals among them, each as whole as fits. What such layers gain differs far less than
+    their bytes do (lab/prior), so those with the fewest weights come first.
+    """
+
+    def need(scheme: Scheme) -> float:
+        tell()
+        return room.needed(scheme, passes)
+
+    names = convolutions(room.quantized)
+    scheme = Scheme("head-only", fraction_bits=FRACTION_BITS, head=head, rates=rates(room.quantized, head))
+    least = need(scheme)
+    share = least + BIASES * (room.sram - least)
+    count = most(round(REACH * len(names)), lambda biases: need(replace(scheme, biases=biases)) <= share)
+    scheme = replace(scheme, biases=count)
+    for name in expanding(room.quantized, count):
+        parts = (replace(scheme, weights={**scheme.weights, name: part}) for part in reversed(FRACTIONS))
+        scheme = next((more for more in parts if need(more) <= room.sram), scheme)
+    return named(scheme)
 
 
 def rates(quantized: Graph, head: HeadStart) -> tuple[float, float, float]:
@@ -74,17 +110,25 @@ def rates(quantized: Graph, head: HeadStart) -> tuple[float, float, float]:
 
 
 def beside_records(room: Room, passes: Passes, head: HeadStart, tell: Callable[[], None]) -> Scheme:
-    """The largest default scheme that leaves memory to a replay buffer: of what the head alone leaves it has
-    a half, or less where that is too little for ENOUGH records of each class.
+    """A default scheme that leaves memory to a replay buffer: of what the head alone leaves it has a half, or
+    less where that is too little for ENOUGH records of each class.
+
+    Of a network of inverted residuals it is last(), and adds as much as the head alone takes at most; unless
+    all of it may learn in what there is.
 
     passes  with a request for records; tell as in largest()
     """
     plain = replace(passes, replay=None)
-    least = room.needed(Scheme("head-only", head=head), plain)
+    alone, residuals = Scheme("head-only", head=head), bool(expanding(room.quantized))
+    least, bound = room.needed(alone, plain), room.needed(alone, replace(plain, imprint=0))
     found: list[tuple[int, Scheme]] = []
     for share in SHARES:
-        part = replace(room, sram=int(least + share * max(0.0, room.sram - least)))
-        scheme = largest(part, plain, head, tell)
+        more = share * max(0.0, room.sram - least)
+        part = replace(room, sram=int(least + more))
+        if residuals and not part.holds(EVERYTHING, plain):
+            scheme = last(replace(room, sram=int(least + min(more, bound))), plain, head, tell)
+        else:
+            scheme = largest(part, plain, head, tell)
         found.append((min(room.records(scheme, passes), ENOUGH * room.classes), scheme))
         if found[-1][0] == ENOUGH * room.classes:
             break
@@ -111,7 +155,24 @@ def widening(graph: Graph, names: list[str]) -> list[str]:
     return sorted(found, key=lambda name: layers[name].weight.size)
 
 
-def widens(layer: Layer) -> bool:
+def expanding(graph: Graph, last: int | None = None) -> list[str]:
+    """The first layers of inverted residuals among the last so many convolutions, or all; the smallest first.
+
+    They are pointwise and make EXPANDS times as many channels, and more, for a depthwise layer.
+    """
+    names = convolutions(graph)
+    layers = {name: graph.layers[name] for name in names[0 if last is None else len(names) - last :]}
+    behind = dict(pairwise(names))
+    found = [
+        name
+        for name, layer in layers.items()
+        if not layer.depthwise and widens(layer, EXPANDS) and graph.layers[behind.get(name, name)].depthwise
+    ]
+    return sorted(found, key=lambda name: layers[name].weight.size)
+
+
+def widens(layer: Layer, times: float = 1) -> bool:
+    """Whether a dense layer is pointwise and has more than so many times as many outputs as inputs."""
     outputs, height, width, inputs = layer.weight.shape
-    result: bool = height == width == 1 and outputs > inputs
+    result: bool = height == width == 1 and outputs > times * inputs
     return result

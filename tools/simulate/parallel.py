@@ -126,7 +126,9 @@ class Parallel:
     ) -> tuple[Tensor, Tensor, dict[tuple[str, str], Tensor]]:
         """Logits, loss, and the gradient of each parameter with respect to its stored numbers."""
         logits = self.forward(given)[:, 0]
-        loss = functional.cross_entropy(logits, labels, reduction="none")
+        loss = functional.cross_entropy(
+            logits, labels, reduction="none", label_smoothing=self.rules.smoothing
+        )
         taught = self.rules.taught(loss.detach())
         found = torch.autograd.grad((loss * taught).sum(), list(self.parameters.values()))
         return logits.detach(), loss.detach(), dict(zip(self.parameters, found, strict=True))

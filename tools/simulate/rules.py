@@ -24,6 +24,12 @@ class Rules:
     rates          factors on the learning rates of weights, biases and head
     momentum       of SGD
     accumulate     steps whose gradients are averaged before an update
+    state_bits     of what is kept of gradients for these two, rounded stochastically; the largest of a
+                   channel is 127 units of 8 bits, or 7 of 4; 0: floats
+    signs          a step goes by the signs of the velocity, times the mean size of a channel's
+    curvature      the head's steps are divided by the mean squares of its gradients so far, at this decay, in
+                   units of their mean; 0: they are not
+    smoothing      share of each target that is spread over all classes
     gate           a step whose loss is below is skipped
     kept           share of an error tensor that is kept, those of largest magnitude
     qas            quantization-aware scaling of the gradients of weights and biases
@@ -38,6 +44,10 @@ class Rules:
     rates: tuple[float, float, float] = (1.0, 1.0, 1.0)
     momentum: float = 0.0
     accumulate: int = 1
+    state_bits: int = 0
+    signs: bool = False
+    curvature: float = 0.0
+    smoothing: float = 0.0
     gate: float = 0.0
     kept: float = 1.0
     qas: bool = True
@@ -69,6 +79,14 @@ class Rules:
             grid = torch.round(grid) if self.rounding == "nearest" else torch.trunc(grid)
         return (grid / 2.0**self.fraction_bits).clamp(-127, 127)
 
+    def store_state(self, state: Tensor) -> Tensor:
+        """What is kept of gradients, [runs][outputs][...], after it was stored."""
+        if not self.state_bits:
+            return state
+        unit = largest_of_channel(state) / (2 ** (self.state_bits - 1) - 1)
+        unit = torch.where(unit > 0, unit, 1.0)
+        return unit * torch.floor(state / unit + torch.rand_like(state))
+
     def store_head(self, w: Tensor) -> Tensor:
         if self.head == "float":
             return w
@@ -80,6 +98,12 @@ class Rules:
 
 
 FLOAT = Rules()
+DAMPED = 0.1  # of the mean curvature, at least: where a feature was hardly ever there
+
+
+def largest_of_channel(x: Tensor) -> Tensor:
+    """Of a tensor [runs][outputs][...], its sides kept; a bias is one channel."""
+    return x.abs().amax(tuple(range(2 if x.ndim > 2 else 1, x.ndim)), keepdim=True)
 
 
 def largest(e: Tensor, share: float) -> Tensor:
@@ -101,6 +125,7 @@ class Sgd:
         self.rules, self.parameters, self.qas = rules, parameters, qas
         self.velocity: dict[Any, Tensor] = {}
         self.sums: dict[Any, Tensor] = {}
+        self.squares: dict[Any, Tensor] = {}
         self.steps = 0
 
     def step(self, gradients: dict[Any, Tensor], rates: Tensor) -> None:
@@ -115,7 +140,7 @@ class Sgd:
     def _accumulated(self, key: Any, gradient: Tensor) -> Tensor:
         if self.steps % self.rules.accumulate == 1:
             self.sums[key] = torch.zeros_like(gradient)
-        self.sums[key] += gradient / self.rules.accumulate
+        self.sums[key] = self.rules.store_state(self.sums[key] + gradient / self.rules.accumulate)
         return self.sums[key]
 
     def _update(self, key: Any, gradient: Tensor, rates: Tensor) -> None:
@@ -125,10 +150,27 @@ class Sgd:
         if self.rules.momentum:
             before = self.velocity.get(key)
             gradient = gradient if before is None else gradient + self.rules.momentum * before
-            self.velocity[key] = gradient
+            self.velocity[key] = gradient = self.rules.store_state(gradient)
+            gradient = signed(gradient) if self.rules.signs else gradient
+        if self.rules.curvature and column == 2:
+            gradient = gradient / self._curved(key, gradient)
         changed = parameter - rate * self.qas[key] * gradient
         if kind == "weight":
             changed = self.rules.store_weight(changed.clamp(-127, 127))
         elif kind == "head_weight":
             changed = self.rules.store_head(changed)
         parameter.copy_(changed)
+
+    def _curved(self, key: Any, gradient: Tensor) -> Tensor:
+        """The diagonal of the Fisher information so far, in units of its mean in each run."""
+        decay, square = self.rules.curvature, gradient**2
+        before = self.squares.get(key, square)
+        self.squares[key] = found = decay * before + (1 - decay) * square
+        mean = found.mean(tuple(range(1, found.ndim)), keepdim=True)
+        return found / torch.where(mean > 0, mean, 1.0) + DAMPED
+
+
+def signed(x: Tensor) -> Tensor:
+    """Signs, [runs][outputs][...], of the mean size of each channel."""
+    size = x.abs()
+    return torch.sign(x) * (size.mean(tuple(range(2, x.ndim)), keepdim=True) if x.ndim > 2 else size)

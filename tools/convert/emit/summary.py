@@ -17,7 +17,7 @@ WORD = 12  # columns of the first word
 def choices(plan: Plan, asked_for: bool) -> tuple[Line, ...]:
     """What is trained and how. asked_for: the user named the scheme."""
     scheme, rates = plan.scheme, plan.scheme.learning_rate
-    why = "as asked for" if asked_for else "the largest default scheme that fits"
+    why = "as asked for" if asked_for else "conversion's own choice"
     same = len({rates.weight, rates.bias, rates.head}) == 1
     apart = f"weights {rates.weight:g}, biases {rates.bias:g}, head {rates.head:g}"
     return (
