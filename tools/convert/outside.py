@@ -16,6 +16,7 @@ from .ops import TABLE
 from .pipeline import Compiled
 
 OFF = 0.01  # by which share the firmware's own flash may be estimated too low
+GAP = 1024  # bytes that the linker script may leave in front of the tables (firmware/ld/stm32.ld)
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ def place_outside(compiled: Compiled, limits: Limits) -> Compiled:
         return compiled
     found = movable(graph)
     first = graph.replace(outside=tuple(found)[:1])  # with the driver of the flash beside the chip
-    spare = round(OFF * (flash_total(first, limits.board_name) - model_flash(first)))
+    spare = GAP + round(OFF * (flash_total(first, limits.board_name) - model_flash(first)))
     short = _short(first, limits, spare) + _moved(found, first.outside)
     return replace(compiled, graph=graph.replace(outside=least_touched(found, short)))
 
