@@ -266,7 +266,7 @@ UNSUPPORTED: dict[str, tuple[nn.Module, int, tuple[str, ...]]] = {
     "concat": (Concat(), 512, ("layer op", "cat", "of a tensor and itself")),
     "layer norm": (nn.LayerNorm(8), 256, ("layer op", "layer norm over the last 1", "GroupNorm")),
     "prelu": (Slopes(), 256, ("layer op", "prelu", "leaky_relu")),
-    "square": (Square(), 256, ("layer op", "mul", "residual add")),
+    "square": (Square(), 256, ("layer op", "mul", "times another map")),
     "twice": (Twice(), 256, ("layer op", "to itself")),
     "two norms": (
         nn.Sequential(nn.BatchNorm2d(4), nn.BatchNorm2d(4)),

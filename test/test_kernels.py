@@ -275,7 +275,7 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
     "blocks of one row": ("upsample.c", "ey += row", "ey += row - 1", "upsample"),
     "pixels of the next block": ("upsample.c", "block += across * c", "block += c", "upsample"),
     "map of another pixel": ("scale.c", "x, s, c, y, mask", "x, s, 0, y, mask", "multiply_maps"),
-    "zero of the other map": ("scale.c", "second ? p->x_zero", "second ? p->s_zero", "multiply_maps"),
+    "zero of the other map": ("scale.c", "other_is_x ? p->x_zero", "other_is_x ? p->s_zero", "multiply_maps"),
     "a variance without its mean": (
         "normalise.c",
         "above - (uint64_t)((int64_t)sum * sum)",

@@ -237,9 +237,9 @@ def mixer(net: Own, x: torch.Tensor) -> Any:
     return net.head((y + net.a(y.transpose(1, 2)).transpose(1, 2)).mean(1))
 
 
-def gated(net: Own, x: torch.Tensor) -> Any:
+def squared(net: Own, x: torch.Tensor) -> Any:
     y = net.b(x)
-    return net.head((functional.relu(y) * torch.sigmoid(net.c(y))).mean(1))
+    return net.head((y * y).mean(1))
 
 
 def weighted(net: Own, x: torch.Tensor) -> Any:
@@ -257,7 +257,10 @@ def before(net: Own, x: torch.Tensor) -> Any:
     [
         (before, "a product of a constant and an activation is not supported; the nearest that is: a linear"),
         (mixer, "a linear layer over the tokens of each feature, .* the nearest that is: attention over"),
-        (gated, "the op mul of .* is not supported; the nearest that is: a map times one factor per channel"),
+        (
+            squared,
+            "the op mul of .* is not supported; the nearest that is: a map times one factor per channel",
+        ),
         (weighted, "mul .*1, 6, 1"),
     ],
 )

@@ -60,7 +60,7 @@ def enlarged() -> Float:
     ("make", "words"),
     [
         (turned_late, "layer transpose1: TRANSPOSE .* the nearest that is: of the input alone"),
-        (enlarged, "layer resize_bilinear1: .* the nearest that is: mode='nearest' by a whole factor"),
+        (enlarged, "layer resize_bilinear1: .* the nearest that is: interpolate with mode='nearest'"),
     ],
 )
 def test_what_is_refused_is_true(make: Callable[[], Float], words: str, tmp_path: Path) -> None:

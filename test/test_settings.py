@@ -35,12 +35,14 @@ LAB = (
     "mutation",
     "order",
     "pieces",
+    "prior",
     "recipe",
     "results",
     "sizes",
     "soak",
     "tasks",
     "workflow",
+    "worlds",
     "zoo",
 )
 LINE = 100  # characters of a summary

@@ -98,6 +98,9 @@ NOT_RUN = {
     'pip install "microtrain[onnx]"': "the tests have it: test_onnx.py",
     'pip install "microtrain[tflite]"': "the tests have it: test_tflite.py",
     "microtrain convert model.tflite --classes 5": "test_tflite.py converts and trains one",
+    "microtrain convert MODEL.pt2 --calibration photos/ --classes 5 --external-flash qspi": (
+        "test_external_flash.py, with models of its own"
+    ),
     "microtrain convert model.onnx": "test_onnx.py reads such files",
     "microtrain device --port /dev/ttyACM0 pull --tflite": "test_model_copy.py, with files of its own",
     "microtrain device --port /dev/ttyACM0 pull --onnx": "test_model_copy.py, with files of its own",

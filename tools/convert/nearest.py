@@ -7,9 +7,7 @@ from .lowering import Call
 NO_ACTIVATION = "relu or relu6"
 NO_PRELU = "a leaky_relu, of one slope for all channels"
 NO_NORM = "a batch norm right after a convolution or linear layer, or a group norm"
-NO_RESIZE = (
-    "mode='nearest' by a whole factor, behind a convolution; to make an image smaller, one with a stride"
-)
+NO_RESIZE = "interpolate with mode='nearest' by a whole factor; a strided convolution makes an image smaller"
 NO_SLICE = "flatten, view or reshape of the whole tensor, and cuts along the channels"
 NO_SOFTMAX = "one at its end, which is left out, since the loss on the device applies it to the logits"
 NO_SCALE = "scaling the image first of all in forward(), or a batch norm right behind a convolution"

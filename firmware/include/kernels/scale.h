@@ -34,11 +34,12 @@ void scale_channels_bwd_s_s8(const struct scale *p, uint32_t pixels, uint32_t c,
 void multiply_maps_fwd_s8(const struct scale *p, uint32_t pixels, uint32_t c, const int8_t *x, const int8_t *s,
                           int8_t *y, uint8_t *mask);
 
-/* The error of x, ex = clamp(ey * (s - s_zero)), or with `second` that of s, clamp(ey * (x - x_zero)); int8 by channel,
- * units as above.
+/* The error of x, ex = clamp(ey * (s - s_zero)); or, where the other map is x, that of s, clamp(ey * (x - x_zero)). int8 by
+ * channel, units as above.
  * ey, ex  error [pixels][c]; ex may be ey (q and scale each)
- * other   int8  [pixels][c]: s, with `second` x */
+ * other   int8  [pixels][c]: s or x */
 void multiply_maps_bwd_x_s8(const struct scale *p, uint32_t pixels, uint32_t c, const struct error_s8 *ey,
-                            const int8_t *other, uint32_t second, const struct clamp *clamp, const struct error_s8 *ex);
+                            const int8_t *other, uint32_t other_is_x, const struct clamp *clamp,
+                            const struct error_s8 *ex);
 
 #endif

@@ -78,9 +78,10 @@ void scale_channels_bwd_x_s8(const struct scale *p, uint32_t pixels, uint32_t c,
 }
 
 void multiply_maps_bwd_x_s8(const struct scale *p, uint32_t pixels, uint32_t c, const struct error_s8 *ey,
-                            const int8_t *other, uint32_t second, const struct clamp *clamp, const struct error_s8 *ex)
+                            const int8_t *other, uint32_t other_is_x, const struct clamp *clamp,
+                            const struct error_s8 *ex)
 {
-    const struct factors f = {other, second ? p->x_zero : p->s_zero, c};
+    const struct factors f = {other, other_is_x ? p->x_zero : p->s_zero, c};
     scale_errors(p->m, pixels, c, ey, f, clamp, ex);
 }
 
