@@ -24,6 +24,7 @@ SHARES = (0.5, 0.25)  # of what the head alone leaves, where there are records t
 ENOUGH = 20  # of each class
 REACH = 0.35  # of the convolutions, from the head on, learn beside records: further, and some sets lose by it
 EVERYTHING = Scheme("everything", -1, {ALL: 1.0}, fraction_bits=FRACTION_BITS)
+Need = Callable[[Scheme], float]
 EXPANDS = 2  # times as many outputs as inputs, and more, has the first layer of an inverted residual
 
 
@@ -45,18 +46,10 @@ def largest(
     whole, the other layers follow.
     """
 
-    def need(scheme: Scheme) -> float:
-        tell()
-        return room.needed(scheme, passes)
-
-    quantized = room.quantized
+    need, quantized = needs(room, passes, tell), room.quantized
     names = convolutions(quantized)
-    scheme = Scheme("head-only", fraction_bits=FRACTION_BITS, head=head, rates=rates(quantized, head))
-    least = need(scheme)
-    share = least + BIASES * (room.sram - least)
-    count = most(len(names), lambda biases: need(replace(scheme, biases=biases)) <= share)
-    scheme = replace(scheme, biases=count)
-    reached = names[len(names) - count :]
+    scheme = with_biases(room, head, need, len(names))
+    reached = names[len(names) - scheme.biases :]
     first = widening(quantized, reached)
     for layers in (first, [name for name in reached if name not in first]):
         for fraction, name in product(FRACTIONS, layers):
@@ -87,20 +80,31 @@ def last(
     their bytes do (lab/prior), so those with the fewest weights come first.
     """
 
+    need = needs(room, passes, tell)
+    scheme = with_biases(room, head, need, round(REACH * len(convolutions(room.quantized))))
+    for name in expanding(room.quantized, scheme.biases):
+        parts = (replace(scheme, weights={**scheme.weights, name: part}) for part in reversed(FRACTIONS))
+        scheme = next((more for more in parts if need(more) <= room.sram), scheme)
+    return named(scheme)
+
+
+def needs(room: Room, passes: Passes, tell: Callable[[], None]) -> Need:
+    """Bytes that a scheme takes; each one that is tried is told."""
+
     def need(scheme: Scheme) -> float:
         tell()
         return room.needed(scheme, passes)
 
-    names = convolutions(room.quantized)
+    return need
+
+
+def with_biases(room: Room, head: HeadStart, need: Need, most_biases: int) -> Scheme:
+    """The head and the biases of the last convolutions: as many as fit their share of the budget."""
     scheme = Scheme("head-only", fraction_bits=FRACTION_BITS, head=head, rates=rates(room.quantized, head))
     least = need(scheme)
     share = least + BIASES * (room.sram - least)
-    count = most(round(REACH * len(names)), lambda biases: need(replace(scheme, biases=biases)) <= share)
-    scheme = replace(scheme, biases=count)
-    for name in expanding(room.quantized, count):
-        parts = (replace(scheme, weights={**scheme.weights, name: part}) for part in reversed(FRACTIONS))
-        scheme = next((more for more in parts if need(more) <= room.sram), scheme)
-    return named(scheme)
+    count = most(most_biases, lambda biases: need(replace(scheme, biases=biases)) <= share)
+    return replace(scheme, biases=count)
 
 
 def rates(quantized: Graph, head: HeadStart) -> tuple[float, float, float]:
