@@ -36,7 +36,6 @@ from microtrain.convert.ops import (
     grouped,
     head,
     multilabel,
-    multiply,
     normalise,
     pool,
     position,
@@ -565,7 +564,7 @@ def check_scale_channels(twin: Twin, rng: Rng) -> None:
     ends = (clamp_struct(clamp), error_struct(ex))
     twin.lib.scale_channels_bwd_x_s8(*sizes, error_struct(error), s, *ends)
     guard.check()
-    same_error(ex, scale.scale_channels_bwd_x(p, ey, s, clamp))
+    same_error(ex, scale.errors_times(p, ey, s, p.s_zero, clamp))
 
 
 def check_multiply_maps(twin: Twin, rng: Rng) -> None:
@@ -585,9 +584,10 @@ def check_multiply_maps(twin: Twin, rng: Rng) -> None:
     error = _copy_error(guard, ey)
     ex = error if rng.integers(2) else _copy_error(guard, draw_error(rng, shape))
     ends = (second, clamp_struct(clamp), error_struct(ex))
-    twin.lib.multiply_maps_bwd_x_s8(*sizes, error_struct(error), x if second else s, *ends)
+    other, zero = (x, p.x_zero) if second else (s, p.s_zero)
+    twin.lib.multiply_maps_bwd_x_s8(*sizes, error_struct(error), other, *ends)
     guard.check()
-    same_error(ex, multiply.multiply_maps_bwd_x(p, ey, x if second else s, bool(second), clamp))
+    same_error(ex, scale.errors_times(p, ey, other, zero, clamp))
 
 
 def check_upsample(twin: Twin, rng: Rng) -> None:

@@ -68,9 +68,9 @@ def scaled(p: Scale, x: np.ndarray, s: np.ndarray) -> tuple[np.ndarray, np.ndarr
     return sat8(v), (v >= -128) & (v <= 127)
 
 
-def scale_channels_bwd_x(p: Scale, ey: Any, s: np.ndarray, clamp: Any) -> Any:
-    """The twin of scale_channels_bwd_x_s8."""
-    sums = ey.q.astype(np.int64) * (s.astype(np.int64) - p.s_zero)
+def errors_times(p: Scale, ey: Any, other: np.ndarray, zero: int, clamp: Any) -> Any:
+    """The twin of scale_channels_bwd_x_s8 and multiply_maps_bwd_x_s8. zero: of the other factor"""
+    sums = ey.q.astype(np.int64) * (other.astype(np.int64) - zero)
     return quantize_error(sums, ey.scale * f32(p.m), clamp)
 
 
@@ -82,17 +82,13 @@ def scale_channels_bwd_s(p: Scale, ey: Any, x: np.ndarray, clamp: Any) -> Any:
 
 def forward_of(graph: Graph, node: Node) -> Node:
     """The product that a node belongs to; no two have one name."""
-    return next(n for n in graph.forward_layers if n.name == node.name and n.op == SCALE)
+    return next(n for n in graph.forward_layers if n.name == node.name and n.op in (SCALE, MULTIPLY))
 
 
 def c_struct(graph: Graph, node: Node) -> Scale:
     """The kernels' parameters."""
-    return product(graph, forward_of(graph, node))
-
-
-def product(graph: Graph, node: Node) -> Scale:
-    """Those of a forward node."""
-    x, s, y = (graph.tensors[t] for t in (*node.inputs, node.outputs[0]))
+    forward = forward_of(graph, node)
+    x, s, y = (graph.tensors[t] for t in (*forward.inputs, forward.outputs[0]))
     m = float(f32(x.scale * s.scale / y.scale))
     return Scale(x_zero=x.zero, s_zero=s.zero, y_zero=y.zero, m=m)
 
@@ -118,12 +114,12 @@ def _run(env: Env, node: Node) -> None:
 
 
 def _run_to_map(env: Env, node: Node) -> None:
-    p, clamp = c_struct(env.graph, node), env.clamp(node.clamp)
-    error, s = (env.values[t] for t in node.inputs)
+    p, clamp, zero = c_struct(env.graph, node), env.clamp(node.clamp), env.graph.tensors[node.inputs[1]].zero
+    error, other = (env.values[t] for t in node.inputs)
     if env.real:
-        result = env.backend.clamped(error * ((s.astype(np.float64) - p.s_zero) * p.m), clamp)
+        result = env.backend.clamped(error * ((other.astype(np.float64) - zero) * p.m), clamp)
     else:
-        result = scale_channels_bwd_x(p, error, s, clamp)
+        result = errors_times(p, error, other, zero, clamp)
     env.values[node.outputs[0]] = result
 
 
@@ -142,7 +138,7 @@ def _call(names: Names, node: Node) -> str:
     x, s, y = (names.at(t) for t in (*node.inputs, node.outputs[0]))
     y_of = names.graph.tensors[node.outputs[0]]
     sizes = f"{names.struct('scale', node)}, {y_of.pixels}, {y_of.channels}"
-    return f"{SCALE}_fwd_s8({sizes}, {x}, {s}, {y}, {names.mask_out(node)});"
+    return f"{node.op}_fwd_s8({sizes}, {x}, {s}, {y}, {names.mask_out(node)});"
 
 
 def _call_backward(names: Names, node: Node) -> str:
