@@ -273,7 +273,7 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
     "factor of another channel": ("scale.c", "x, s + ch, y, n", "x, s, y, n", "scale_channels"),
     "factor ignores its zero": ("scale.c", "{s, p->s_zero, 0}", "{s, 0, 0}", "scale_channels"),
     "blocks of one row": ("upsample.c", "ey += row", "ey += row - 1", "upsample"),
-    "pixels of the next block": ("upsample.c", "block += across * c", "block += c", "upsample"),
+    "pixels of the next block": ("upsample.c", "ey += across * c", "ey += c", "upsample"),
     "map of another pixel": ("scale.c", "x, s, c, y, mask", "x, s, 0, y, mask", "multiply_maps"),
     "zero of the other map": ("scale.c", "other_is_x ? p->x_zero", "other_is_x ? p->s_zero", "multiply_maps"),
     "a variance without its mean": (

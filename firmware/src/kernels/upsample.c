@@ -35,27 +35,31 @@ ALWAYS_INLINE int32_t block_sum(const int8_t *ey, uint32_t down, uint32_t across
     return sum;
 }
 
+/* All blocks of one channel, whose errors begin at ey: returns the peak of their sums, and with `write` rounds these by the
+ * gain. */
+static int32_t pass_blocks(const struct upsample *p, const struct channel *ch, const int8_t *ey, int write, float gain)
+{
+    const uint32_t c = p->c, down = p->down, across = p->across, row = p->w * across * c;
+    int32_t peak = 0;
+    for (uint32_t pixel = 0, y = 0; y < p->h; y++, ey += (down - 1) * row) {
+        for (uint32_t x = 0; x < p->w; x++, pixel++, ey += across * c) {
+            int32_t sum = channel_passes(ch, pixel) ? block_sum(ey, down, across, c, row) : 0;
+            peak = larger_magnitude(peak, sum);
+            if (write) {
+                ch->q[pixel * c] = channel_q(sum, gain);
+            }
+        }
+    }
+    return peak;
+}
+
 void upsample_bwd_x_s8(const struct upsample *p, const struct error_s8 *ey, const struct clamp *clamp,
                        const struct error_s8 *ex)
 {
-    const uint32_t h = p->h, w = p->w, c = p->c, down = p->down, across = p->across, row = w * across * c;
-    for (uint32_t i = 0; i < c; i++) {
-        const struct channel ch = channel_of(ex, clamp, c, i);
-        float gain = 0.0f;
-        int32_t peak = 0;
-        for (uint32_t turn = 0; turn < 2; turn++) { /* the largest sum, and then all of them by its measure */
-            const int8_t *block = ey->q + i;
-            for (uint32_t pixel = 0, y = 0; y < h; y++, block += (down - 1) * row) {
-                for (uint32_t x = 0; x < w; x++, pixel++, block += across * c) {
-                    int32_t sum = channel_passes(&ch, pixel) ? block_sum(block, down, across, c, row) : 0;
-                    if (turn) {
-                        ex->q[pixel * c + i] = channel_q(sum, gain);
-                    } else {
-                        peak = larger_magnitude(peak, sum);
-                    }
-                }
-            }
-            gain = turn ? gain : channel_gain((float)peak, channel_unit(clamp, i, ey->scale[i]), &ex->scale[i]);
-        }
+    for (uint32_t i = 0; i < p->c; i++) {
+        const struct channel ch = channel_of(ex, clamp, p->c, i);
+        int32_t peak = pass_blocks(p, &ch, ey->q + i, 0, 0.0f);
+        float gain = channel_gain((float)peak, channel_unit(clamp, i, ey->scale[i]), &ex->scale[i]);
+        pass_blocks(p, &ch, ey->q + i, 1, gain);
     }
 }
