@@ -58,9 +58,9 @@ PC = "pc-tail"  # PyTorch in float32
 RATES = (0.0003, 0.001, 0.003)  # of AdamW
 ARMS = {
     "one-look": ("default", *SCHEMED, LOOK, "before", "cosine", "head", *CLOSED),
-    "shots-10": ("default", EXACT, LOOK, "before", "cosine", *CLOSED, "six-passes-before"),
-    "shots-5": ("default", LOOK, "before", "cosine", *CLOSED, "six-passes-before"),
-    "six-passes": ("default", "cosine", "head", PC),
+    "shots-10": ("default", EXACT, UNSEARCHED, LOOK, "before", "cosine", *CLOSED, "six-passes-before"),
+    "shots-5": ("default", UNSEARCHED, LOOK, "before", "cosine", *CLOSED, "six-passes-before"),
+    "six-passes": ("default", UNSEARCHED, "cosine", "head", PC),
     "in-order": ("default", "shuffled", LOOK, "before"),
 }
 
