@@ -21,7 +21,8 @@ from test_bit_exact import learn
 from test_executor import partly_trained, run_both
 
 from microtrain.base.errors import Error
-from microtrain.convert.emit.code import API_VERSION, generate
+from microtrain.convert.emit.code import generate
+from microtrain.convert.emit.header import API_VERSION
 from microtrain.convert.export import model as library
 from microtrain.convert.ir import Window
 from microtrain.convert.native_model import NativeModel

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 from .boards import DEFAULT, Limits
 from .emit import tables
-from .emit.code import step_text
 from .emit.document import flash_of, flash_total
 from .emit.firmware_flash import sizes
+from .emit.steps import step_text
 from .ir import ConvertError, Graph, Weights
 from .memory.fleet import fleet_bytes
 from .memory.plan import Plan

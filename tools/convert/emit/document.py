@@ -40,8 +40,9 @@ from microtrain.convert.pipeline import Compiled
 from microtrain.convert.trainables import Trainable, block_bytes, front_steps, layout, stored_block
 
 from . import tables
-from .code import Output, step_text
+from .code import Output
 from .firmware_flash import firmware_flash, most_firmware_flash
+from .steps import step_text
 
 
 def document(

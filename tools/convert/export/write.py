@@ -23,7 +23,7 @@ def export(folder: Path, generated: Path, name: str | None) -> str:
     name       None: made of the name of the model
     Errors     Error where the model cannot be read, or the folder holds something else or cannot be written
     """
-    from microtrain.convert.emit.code import API_VERSION
+    from microtrain.convert.emit.header import API_VERSION
 
     found = model.read(generated, API_VERSION)
     engine = sources.files()
@@ -39,7 +39,7 @@ def export(folder: Path, generated: Path, name: str | None) -> str:
 
 def said(generated: Path, chosen: str) -> str:
     """What the terminal says of a model's pieces: how long they are at most."""
-    from microtrain.convert.emit.code import API_VERSION
+    from microtrain.convert.emit.header import API_VERSION
 
     lines = model.pieces(model.read(generated, API_VERSION))
     if not lines:

@@ -1,0 +1,115 @@
+"""model.h: what the firmware must know of a model before it is linked."""
+
+from __future__ import annotations
+
+from microtrain.base.plan import GUESSES
+from microtrain.convert.ir import Graph
+from microtrain.convert.memory import fleet
+from microtrain.convert.memory.replay import record_bytes
+from microtrain.convert.names import c_string
+from microtrain.convert.ops import hop
+from microtrain.convert.ops.losses import task_of
+from microtrain.convert.trainables import block_bytes
+
+from . import tables
+from .model import Model
+from .windows import windows
+
+API_VERSION = 4
+ID_LINE = "#define MODEL_ID"
+
+
+def header(model: Model) -> str:
+    """The text of model.h, in which MODEL_ID is still 0."""
+    graph = model.graph
+    h, w, c = graph.tensors[graph.input.tensor].shape
+    lines = [
+        model.banner(f"Model {graph.name}: sizes, and the tables of model_weights.c."),
+        "#ifndef MODEL_H\n#define MODEL_H\n",
+        '#include "model_api.h"\n#include "model_weights.h"\n',
+        f"#if MODEL_API_VERSION != {API_VERSION}",
+        '#error "This model was generated for another firmware version: run tools/convert again."',
+        "#endif\n",
+        f"{ID_LINE} 0",
+        f"#define MODEL_HEIGHT {h}\n#define MODEL_WIDTH {w}\n#define MODEL_CHANNELS {c}",
+        f"#define MODEL_CLASSES {graph.tensors[graph.output].channels}",
+        f"#define MODEL_ARENA_BYTES {model.plan.arena}",
+        f"#define MODEL_TRAINABLE_BYTES {block_bytes(model.items)}",
+        f"#define MODEL_INIT_BYTES {len(model.block)}\n",
+        *_records(model),
+        *_choices(graph),
+        *_targets(graph),
+        *([f"#define MODEL_SOUND {c_string(graph.sound.text())}"] if graph.sound else ()),
+        *([f"#define MODEL_UNITS {c_string(graph.units.text())}"] if graph.units else ()),
+        *_hop(graph),
+        *([f"#define MODEL_IMPRINT {graph.imprint} /* features of a group */\n"] if graph.imprint else ()),
+        *_fleet(graph),
+        *(f"extern {table.declaration};" for table in tables.collect(graph)),
+        "\n#endif",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _choices(graph: Graph) -> tuple[str, ...]:
+    """What the build tells the kernels: MODEL_.. as -DMICROTRAIN_.. (kernels/choices.h)."""
+    external = ("#define MODEL_EXTERNAL 1\n",) if graph.outside else ()
+    return (f"#define MODEL_WINDOWS 0x{windows(graph):03x}\n", *external, *_arithmetic(graph))
+
+
+def _arithmetic(graph: Graph) -> tuple[str, ...]:
+    """Says where convolutions are requantized in fixed point, and stops a build whose kernels would not."""
+    if not graph.fixed:
+        return ()
+    return (
+        "#define MODEL_FIXED 1",
+        "#if !MICROTRAIN_FIXED",
+        '#error "This model was converted with --requantize fixed: compile all with -DMICROTRAIN_FIXED=1."',
+        "#endif\n",
+    )
+
+
+def _records(model: Model) -> list[str]:
+    """Of the replay buffer."""
+    if not model.records:
+        return []
+    return [
+        f"#define MODEL_RECORDS {model.records}",
+        f"#define MODEL_RECORD_BYTES {record_bytes(model.graph)}\n",
+    ]
+
+
+def _targets(graph: Graph) -> list[str]:
+    """What a firmware must know of a model that learns by targets in the place of labels."""
+    task = task_of(graph)
+    if not task:
+        return []
+    return [
+        f"#define MODEL_TARGETS {graph.tensors[graph.output].channels}",
+        f'#define MODEL_TASK "{task}"',
+        f"#define MODEL_GUESSES {GUESSES[task]} /* classes whose guessing costs as much */\n",
+    ]
+
+
+def _hop(graph: Graph) -> list[str]:
+    """What a firmware must know of windows that overlap."""
+    if not graph.hop:
+        return []
+    lines = [f"#define MODEL_HOP {graph.hop} /* rows by which a window moves on */"]
+    if graph.sound is not None:
+        whole, stays = hop.samples(graph)
+        lines += [
+            f"#define MODEL_ALL_HEARD {whole} /* samples of a window */",
+            f"#define MODEL_HEARD {stays}",
+        ]
+    return lines
+
+
+def _fleet(graph: Graph) -> list[str]:
+    """What a firmware must know that makes its updates in a fleet itself."""
+    if not graph.fleet:
+        return []
+    return [
+        f"#define MODEL_FLEET_ROOM {graph.fleet}",
+        f"#define MODEL_FLEET_STATE {fleet.STATE}",
+        f"#define MODEL_FLEET_BYTES {fleet.fleet_bytes(graph)} /* behind the trainables */\n",
+    ]
