@@ -176,7 +176,7 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
         "(int16_t)(row[k] + 0 * zero)",
         "conv2d_fwd",
     ),
-    "padding is 0": ("conv2d.c", "fill_bytes(bytes, p->x_zero, ", "fill_bytes(bytes, 0, ", "conv2d_fwd"),
+    "padding is 0": ("fields.c", "fill_bytes(bytes, p->x_zero, ", "fill_bytes(bytes, 0, ", "conv2d_fwd"),
     "requantization truncates": ("chip.h", "(int32_t)rintf(clampf(v", "(int32_t)(clampf(v", "conv2d_fwd"),
     "inputs read behind their outputs": ("conv2d.c", "at.first * in < i * out", "in < 0 * out", "conv2d_fwd"),
     "mask says all pass": ("conv2d.c", "v == q ? bit : 0", "v != q + 9999 ? bit : 0", "conv2d_fwd"),

@@ -6,6 +6,7 @@
 #include "kernels/coded.h"
 
 #include "dense.h"
+#include "fields.h"
 #include "requantize.h"
 
 /* Bytes of decoded rows and of tiles, one of each at least; tiles; output channels whose sums are kept: a byte of the
@@ -84,46 +85,29 @@ static void decode_rows(const struct coding *c, uint32_t o, uint32_t n)
     decode(c->w->pairs, c->w->codes + o * ((c->k + 1) / 2), n, c->k, c->bytes);
 }
 
-/* bytes[kh][kw][c_in] = what an output sees, padding as x_zero. */
-static void fetch_field(const struct coding *c, const int8_t *x, uint32_t pixel, int8_t *bytes)
-{
-    const struct conv2d *p = c->p;
-    int32_t top = (int32_t)(pixel / p->w_out) * p->stride_h - p->pad_h;
-    int32_t left = (int32_t)(pixel % p->w_out) * p->stride_w - p->pad_w;
-    int32_t first = left < 0 ? -left : 0, end = p->w_in - left < p->kw ? p->w_in - left : p->kw;
-    uint32_t row = (uint32_t)p->kw * p->c_in;
-    for (int32_t y = top; y < top + p->kh; y++, bytes += row) {
-        int seen = y >= 0 && y < p->h_in && first < end;
-        if (!seen || end - first < p->kw) {
-            fill_bytes(bytes, p->x_zero, row);
-        }
-        if (seen) {
-            const int8_t *from = x + (y * p->w_in + left + first) * p->c_in;
-            copy_bytes(bytes + first * p->c_in, from, (uint32_t)(end - first) * p->c_in);
-        }
-    }
-}
-
 /* Packs what the span's pixels see. */
 static void pack_span(const struct coding *c, const int8_t *x, const struct span *at, int16_t *tile)
 {
     const struct conv2d *p = c->p;
+    const struct part all = {.count = p->c_in, .k = c->k};
+    struct corner corner = corner_of(p, at->first);
 #if !KERNELS_MVE
     if (at->live == at->lanes && is_pointwise(p)) {
         pack_rows(tile, at->lanes, x + at->first * p->c_in, p->c_in, c->k, p->x_zero);
         return;
     }
     if (at->live == at->lanes && at->lanes * c->k <= rows_bytes(c)) {
-        for (uint32_t lane = 0; lane < at->lanes; lane++) {
-            fetch_field(c, x, at->first + lane, c->bytes + lane * c->k);
+        int8_t *bytes = c->bytes;
+        for (uint32_t lane = 0; lane < at->lanes; lane++, bytes += c->k, next_corner(p, &corner, 1)) {
+            fetch_field(p, x, corner, &all, bytes);
         }
         pack_rows(tile, at->lanes, c->bytes, c->k, c->k, p->x_zero);
         return;
     }
 #endif
     clear_lanes(tile, at, c->k);
-    for (uint32_t lane = 0; lane < at->live; lane++) {
-        fetch_field(c, x, at->first + lane, c->bytes);
+    for (uint32_t lane = 0; lane < at->live; lane++, next_corner(p, &corner, 1)) {
+        fetch_field(p, x, corner, &all, c->bytes);
         pack_lane(tile, at->lanes, lane, c->bytes, c->k, p->x_zero);
     }
 }

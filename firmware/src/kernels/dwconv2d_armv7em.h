@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Depthwise errors of images that are one tile, for Armv7E-M: what is done for a group of channels in dwconv2d.c is done
- * here channel by channel, from sums to int8. */
+/* Depthwise errors of images that are one tile, for Armv7E-M: what is done for a group of channels in
+ * dwconv2d_bwd_x.c is done here channel by channel, from sums to int8. */
 
 /* Prepares that where it can be, and the four phases of a stride of 2 where there are. */
 static void begin_whole(struct errors *e, void *taps)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Depthwise windows of small images with Helium, a part of dwconv2d.c around depthwise_mve.S: vectors of four channels,
- * whose pixels are loaded as they lie.
+/* Depthwise windows of small images with Helium, a part of depthwise.h around depthwise_mve.S: vectors of four
+ * channels, whose pixels are loaded as they lie.
  *
  * Helium adds products of two vectors to a third in float32 alone. Those of 9 bits and 8 are whole numbers, and 49 of them
  * less than 2^24, so that all sums are exact.
@@ -74,7 +74,7 @@ struct small {
 enum { SMALL_PIXELS = 64 };
 
 /* True where windows are summed so, which is shorter where an image is small. bytes: of scratch behind the sums. */
-static int is_small(const struct view *v, int32_t bytes)
+ALWAYS_INLINE int is_small(const struct view *v, int32_t bytes)
 {
     uint32_t places = round_up4(v->w) - 1 + v->kw, floats = 4 * ((uint32_t)v->image_h * places + v->kh * v->kw);
     int few = v->kw == 3 || v->kw == 5 || (v->kw == 7 && v->space_h > 1);
@@ -83,27 +83,7 @@ static int is_small(const struct view *v, int32_t bytes)
 }
 
 /* sums: room for its sums; floats: for those behind it. */
-static void small_of(const struct view *v, int32_t *sums, void *floats, struct small *s)
-{
-    s->v = v;
-    s->row = round_up4(v->w);
-    s->places = s->row - 1 + v->kw;
-    s->sums = sums;
-    s->all = s->row == v->w;
-    s->taps = floats;
-    s->x = s->taps + 4 * v->kh * v->kw;
-    fill_bytes(s->x, 0, 16 * (uint32_t)v->image_h * s->places);
-    struct overlap columns = overlap_of(-v->pad_w, (int32_t)s->places, v->image_w, v->space_w);
-    s->image = v->image + (uint32_t)columns.first * v->c;
-    s->spread.c = v->c;
-    s->spread.columns = (uint32_t)columns.n;
-    s->spread.rows = (uint32_t)v->image_h;
-    s->spread.row_bytes = (uint32_t)v->image_w * v->c;
-    s->spread.to = s->x + 4 * columns.at;
-    s->spread.step = 16 * (uint32_t)v->space_w;
-    s->spread.to_row = 16 * s->places;
-    s->spread.zero = v->zero;
-}
+void small_of(const struct view *v, int32_t *sums, void *floats, struct small *s);
 
 /* The image and the weights of the group, as floats. */
 ALWAYS_INLINE void fill_four(const struct small *s, const struct group *group)
@@ -134,19 +114,7 @@ ALWAYS_INLINE void sum_windows_of_four(uint32_t taps, const struct windows_of_fo
 }
 
 /* sum_four() of an image between whose rows there are zeros: windows see every second row of taps, or fewer. */
-NEVER_INLINE void sum_spaced_rows(const struct small *s, struct windows_of_four *at, uint32_t y, uint32_t h)
-{
-    const struct view *v = s->v;
-    at->h = 1;
-    at->top = 0;
-    for (uint32_t end = y + h; y < end; y++, at->sums += 4 * s->row) {
-        struct overlap rows = overlap_of((int32_t)y - v->pad_h, (int32_t)v->kh, v->image_h, v->space_h);
-        at->x = s->x + 4 * s->places * (uint32_t)rows.first;
-        at->taps = s->taps + 4 * v->kw * (uint32_t)rows.at;
-        at->rows = at->kh = rows.n;
-        sum_windows_of_four(v->kw, at);
-    }
-}
+void sum_spaced_rows(const struct small *s, struct windows_of_four *at, uint32_t y, uint32_t h);
 
 /* Sums of h rows of windows of the group, from row y on. */
 ALWAYS_INLINE void sum_four(const struct small *s, struct windows_of_four *at, uint32_t y, uint32_t h, int32_t *sums)
@@ -160,54 +128,6 @@ ALWAYS_INLINE void sum_four(const struct small *s, struct windows_of_four *at, u
     at->h = h;
     at->top = (int32_t)y - v->pad_h;
     sum_windows_of_four(v->kw, at);
-}
-
-/* All outputs of the group. */
-static void put_small(const struct small *s, const struct conv2d *p, const struct group *group, const int32_t *b,
-                      int8_t *y, uint8_t *mask)
-{
-    uint32_t ch = group->channel[0];
-    struct windows_of_four at;
-    struct outputs_of_four to;
-    vstrwq_s32(to.b, vldrwq_s32(b + ch));
-    vstrwq_f32(to.m, multipliers_of_four(vldrwq_s32(p->m + ch)));
-    vstrwq_u32(to.powers, vshlq_u32(vdupq_n_u32(1u << (ch & 7u)), vreinterpretq_s32_u32(vidupq_n_u32(0, 1))));
-    to.zero = p->y_zero;
-    to.c = p->c_out;
-    to.y = y + ch;
-    to.mask = mask ? mask + ch / 8 : NULL;
-    to.stride = mask_stride(p->c_out);
-    fill_four(s, group);
-    begin_windows(s, &at);
-    uint32_t h = s->v->h, at_once = s->all ? h : 1, n = at_once * s->v->w;
-    for (uint32_t oy = 0; oy < h; oy += at_once) {
-        sum_four(s, &at, oy, at_once, s->sums);
-        mask ? put_four_masked(s->sums, n, &to) : put_four(s->sums, n, &to);
-    }
-}
-
-/* All errors of the group. */
-static void put_errors_of_four(const struct small *s, const struct group *group, const struct error_s8 *ey,
-                               const struct clamp *clamp, const struct error_s8 *ex)
-{
-    uint32_t ch = group->channel[0], c = s->v->c, peaks[4] = {0};
-    uint32_t rows = s->all ? 1 : s->v->h, n = s->all ? s->v->w * s->v->h : s->v->w; /* of pixels that lie on end */
-    const struct channel first = channel_of(ex, clamp, c, ch);
-    struct windows_of_four at;
-    float gains[4];
-    fill_four(s, group);
-    begin_windows(s, &at);
-    sum_four(s, &at, 0, s->v->h, s->sums);
-    for (uint32_t y = 0; y < rows; y++) {
-        mask_four(s->sums + 4 * s->row * y, n, first.mask + y * n * first.mask_step, first.mask_step, first.bit, peaks);
-    }
-    for (uint32_t i = 0; i < 4; i++) {
-        float unit = channel_unit(clamp, ch + i, ey->scale[ch + i]);
-        gains[i] = channel_gain((float)peaks[i], unit, &ex->scale[ch + i]);
-    }
-    for (uint32_t y = 0; y < rows; y++) {
-        write_four(s->sums + 4 * s->row * y, n, vldrwq_f32(gains), first.q + y * n * c, c);
-    }
 }
 
 #endif
