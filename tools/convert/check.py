@@ -29,6 +29,7 @@ from .loading import model_name
 from .memory.imprint import Request
 from .outside import place_outside
 from .pipeline import ALL_PASSES, Compiled, Passes, Room
+from .quantize.compress import trained_by, without_values
 from .quantize.int8 import quantize
 from .scheme import Scheme
 
@@ -42,7 +43,7 @@ NO_STATISTICS = Request(0)
 class Checked:
     """What is known of a model and a board. Bytes; None where the obstacles leave it unknown.
 
-    weights  int8, with their biases
+    weights  int8, with their biases; with `compress` in four bits, as many as can be
     flash    of the whole firmware; sram: with the head alone trained, or with the scheme that was named
     classes  of the head that sram is for
     outside  of the flash beside the chip, where that was given
@@ -60,6 +61,7 @@ class Checked:
     scheme: str | None = None
     outside: int = 0
     limits: Limits = field(default_factory=Limits, repr=False)
+    compress: bool = False
 
     @property
     def fits(self) -> bool:
@@ -75,6 +77,7 @@ class Asked:
     scheme   None: the head alone is trained
     imprint  which statistics of features there should be
     labels   it learns from labels; False: from targets, for which one output will do
+    compress frozen weights are to be in four bits, as many as can be
     """
 
     load: Callable[[], LoadedModel]
@@ -84,6 +87,7 @@ class Asked:
     passes: Passes = ALL_PASSES
     imprint: Request = NO_STATISTICS
     labels: bool = True
+    compress: bool = False
 
 
 def check(model: Path, asked: Asked) -> Checked:
@@ -99,8 +103,11 @@ def check(model: Path, asked: Asked) -> Checked:
         return Checked(model_name(model), board, tuple(found), error.weights.bytes, seconds, limits=limits)
     graph, scheme = loaded.graph, asked.scheme or Scheme("head-only")
     found, classes = _by_weights(graph, asked)
-    known = bool(obstacles.too_heavy(obstacles.weights_of(graph), limits))  # then all flash is, with them
-    compiled = planned(loaded, scheme, classes, limits, asked.passes, asked.imprint, hollow=known)
+    heavy = obstacles.too_heavy(obstacles.weights_of(graph), limits, asked.compress)
+    known = bool(heavy)  # then all flash is, with them
+    compiled = planned(
+        loaded, scheme, classes, limits, asked.passes, asked.imprint, hollow=known, compress=asked.compress
+    )
     found += obstacles.sram(compiled, limits) if known else obstacles.of(compiled, limits)
     h, w, c = graph.tensors[graph.input.tensor].shape
     kinds = flash_of(compiled.graph)
@@ -117,6 +124,7 @@ def check(model: Path, asked: Asked) -> Checked:
         scheme.name,
         outside_bytes(compiled.graph),
         limits,
+        asked.compress,
     )
 
 
@@ -126,7 +134,7 @@ def _by_weights(graph: Graph, asked: Asked) -> tuple[list[str], int]:
     weights = obstacles.weights_of(graph)
     found = obstacles.one_output(graph, asked.classes) if asked.labels else []
     found += obstacles.image(graph)
-    found += obstacles.from_weights(weights, asked.limits, classes)
+    found += obstacles.from_weights(weights, asked.limits, classes, asked.compress)
     too_many = obstacles.head_too_large(weights, asked.limits, classes)
     return found, min(classes, TASK) if too_many else max(classes, obstacles.LEAST_CLASSES)
 
@@ -139,10 +147,12 @@ def planned(
     passes: Passes,
     imprint: Request = NO_STATISTICS,
     hollow: bool = False,
+    compress: bool = False,
 ) -> Compiled:
     """The model with a memory plan, its ranges invented where it is float.
 
-    hollow  without the values of its weights, which the plan does not need
+    hollow    without the values of its weights, which the plan does not need
+    compress  its frozen weights in four bits, wherever they can be
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of ranges, which say nothing here
@@ -150,6 +160,8 @@ def planned(
         if loaded.kind != "checkpoint":
             ranges = dict.fromkeys(graph.tensors, (-6.0, 6.0))
             graph = quantize(graph, ranges, no_values if hollow else None)
+        if compress:
+            graph = without_values(graph, trained_by(graph, scheme))
         room = Room(graph, classes, limits.sram_room or UNBOUNDED)
         compiled = compile_imprinting(room, scheme, passes, imprint, limits.with_external)
         return place_outside(compiled, limits)
@@ -174,7 +186,8 @@ def show(checked: Checked) -> None:
     if checked.shape:
         say(f"  input    {'x'.join(map(str, checked.shape))}")
     room = limits.board.weights if limits.board else None
-    say(f"  weights  {checked.weights:,} B{_of(room)}")
+    stored = ", in 4 bits as many as can be" if checked.compress else ""
+    say(f"  weights  {checked.weights:,} B{_of(room)}{stored}")
     if checked.flash is not None and checked.sram is not None:
         say(f"  flash    {checked.flash:,} B{_of(limits.flash)}")
         if limits.external is not None:

@@ -28,10 +28,10 @@ from .options import FIXED, NATIVE, TASKS, Wanted
 from .outside import place_outside
 from .passes.recompute import recomputed
 from .pipeline import Compiled, Passes, Room
-from .quantize.compress import Trained, compressed
+from .quantize.compress import compressed, trained_by
 from .quantize.ptq import Choices, calibration_images, knows_ranges
 from .recording import with_buffer
-from .scheme import Scheme, apply
+from .scheme import Scheme
 from .scheme import find as find_scheme
 from .trainables import HeadStart
 from .until import ending_at
@@ -48,7 +48,7 @@ def run(model: Path, wanted: Wanted) -> bool:
     target = target_of(wanted)
     loaded = loaded_as(model, wanted)
     classes = classes_of(loaded.graph, wanted)
-    too_large = obstacles.before_calibration(loaded.graph, target.limits, classes)
+    too_large = obstacles.before_calibration(loaded.graph, target.limits, classes, compresses(wanted))
     obstacles.refuse(f"{loaded.graph.name} does not fit", too_large)
     choices = choices_of(loaded, wanted)
     compared = wanted.compared or wanted.labelled is not None
@@ -113,7 +113,16 @@ def asked_of(model: Path, wanted: Wanted) -> check.Asked:
     imprint = wanted.imprint.beside(wanted.head_rows or scheme.head) if scheme else Request(0)
     passes = passes_of(wanted, wanted.calibration is not None or model.suffix not in (".pkl", ".tflite"))
     labels = not tasks.by_targets(wanted)
-    return check.Asked(lambda: loaded_as(model, wanted), limits, classes, scheme, passes, imprint, labels)
+    return check.Asked(
+        lambda: loaded_as(model, wanted),
+        limits,
+        classes,
+        scheme,
+        passes,
+        imprint,
+        labels,
+        compresses(wanted),
+    )
 
 
 def passes_of(wanted: Wanted, images: bool) -> Passes:
@@ -232,12 +241,7 @@ def compiled_by(
 def with_codes(quantized: Graph, scheme: Scheme, images: np.ndarray | None, wanted: Wanted) -> Graph:
     """The quantized graph, its weights that the scheme leaves frozen in four bits."""
     assert images is not None
-    layers = apply(quantized, scheme).layers
-    trained = Trained(
-        weights=frozenset(name for name, layer in layers.items() if layer.trained),
-        biases=frozenset(name for name, layer in layers.items() if layer.bias_trained),
-    )
-    return compressed(quantized, images, trained, every=wanted.weights_bits == "4")
+    return compressed(quantized, images, trained_by(quantized, scheme), every=wanted.weights_bits == "4")
 
 
 def default_within(room: Room, passes: Passes, head: HeadStart, group: int) -> Scheme:

@@ -201,12 +201,14 @@ class Input:
 class Weights:
     """Of all layers in front of the head: how many there are, and their bytes as int8, with int32 biases.
 
-    head  its classes and features, if the network ends in a linear layer
+    head   its classes and features, if the network ends in a linear layer
+    saved  bytes that --weights-bits 4 takes less at best, where nothing is trained
     """
 
     count: int
     bytes: int
     head: tuple[int, int] | None = None
+    saved: int = 0
 
 
 @dataclass(frozen=True, eq=False)

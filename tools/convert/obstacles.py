@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from .boards import DEFAULT, Limits
 from .emit import tables
@@ -17,7 +18,9 @@ from .ir import ConvertError, Graph, Weights
 from .memory.fleet import fleet_bytes
 from .memory.plan import Plan
 from .ops import has_head
+from .ops.coded import flash_saved
 from .pipeline import FIRMWARE_SRAM, Compiled
+from .quantize.compress import candidates
 from .trainables import block_bytes, layout
 
 PEAK_TENSORS = 5
@@ -35,9 +38,13 @@ def refuse(where: str, found: Sequence[str]) -> None:
         raise ConvertError(f"{where}, {len(found)} obstacles:{lines}")
 
 
-def before_calibration(graph: Graph, limits: Limits, classes: int) -> list[str]:
-    """What is known to be too large from the model alone. graph: float or int8; classes: of the new task."""
-    return [*image(graph), *from_weights(weights_of(graph), limits, classes)]
+def before_calibration(graph: Graph, limits: Limits, classes: int, compress: bool) -> list[str]:
+    """What is known to be too large from the model alone.
+
+    graph     float or int8; classes: of the new task
+    compress  weights are to be in four bits
+    """
+    return [*image(graph), *from_weights(weights_of(graph), limits, classes, compress)]
 
 
 def image(graph: Graph) -> list[str]:
@@ -54,33 +61,43 @@ def image(graph: Graph) -> list[str]:
     return found
 
 
-def from_weights(weights: Weights, limits: Limits, classes: int | None) -> list[str]:
+def from_weights(weights: Weights, limits: Limits, classes: int | None, compress: bool = False) -> list[str]:
     """What is too large by its weights alone. classes: of the new task; None: the model's own."""
-    return [*too_heavy(weights, limits), *head_too_large(weights, limits, classes)]
+    return [*too_heavy(weights, limits, compress), *head_too_large(weights, limits, classes)]
 
 
 def weights_of(graph: Graph) -> Weights:
     """What flash must hold, whatever of it is trained."""
     layers = [layer for name, layer in graph.layers.items() if name != graph.nodes[-1].layer]
     count = sum(layer.weight.size for layer in layers)
+    size = count + sum(4 * layer.bias.size for layer in layers)
+    saved = sum(flash_saved(graph.layers[name]) for name in candidates(graph, frozenset()))
     if not has_head(graph):
-        return Weights(count, count + sum(4 * layer.bias.size for layer in layers))
+        return Weights(count, size, saved=saved)
     head = graph.layers[graph.nodes[-1].layer or ""].weight.shape
-    return Weights(count, count + sum(4 * layer.bias.size for layer in layers), (head[0], head[1]))
+    return Weights(count, size, (head[0], head[1]), saved)
 
 
-def too_heavy(weights: Weights, limits: Limits) -> list[str]:
-    """Weights that flash cannot hold."""
-    size = weights.bytes
+def too_heavy(weights: Weights, limits: Limits, compress: bool) -> list[str]:
+    """Weights that flash cannot hold, even in four bits where they are to be `compress`ed."""
+    size = weights.bytes - weights.saved * compress
     room, whose = _weights_room(limits)
     if room is None or size <= room:
         return []
     way = ", or raise --budget-flash" if whose.startswith("the budget") and limits.flash_can_rise else ""
+    way += "" if compress else _in_four_bits(weights, room)
     way += _beside_the_chip(limits, size)
+    stored = "in 4 bits where they can be" if compress else "as int8"
     return [
-        f"its {weights.count:,} weights take {size:,} B of flash as int8, {size - room:,} B more than the "
+        f"its {weights.count:,} weights take {size:,} B of flash {stored}, {size - room:,} B more than the "
         f"{room:,} B that {whose}: use a network of {_share(room, size)} as many weights{way}"
     ]
+
+
+def _in_four_bits(weights: Weights, room: int) -> str:
+    """That they would fit in fewer bits, where they would."""
+    size = weights.bytes - weights.saved
+    return f", or pass --weights-bits 4, which takes {size:,} B" if size <= room else ""
 
 
 def _weights_room(limits: Limits) -> tuple[int | None, str]:
@@ -144,10 +161,11 @@ def _weights(compiled: Compiled, limits: Limits) -> list[str]:
     region = tables.inside_bytes(compiled.graph)
     if limits.board is None or region <= limits.board.weights:
         return []
+    way = _in_four_bits(replace(weights_of(compiled.graph), bytes=region), limits.board.weights)
     return [
         f"{region:,} B of weights and biases, {region - limits.board.weights:,} B more than the "
         f"{limits.board.weights:,} B of flash that {limits.board.name} has for them: use a smaller network"
-        f"{_beside_the_chip(limits, region)}"
+        f"{way}{_beside_the_chip(limits, region)}"
     ]
 
 

@@ -22,6 +22,7 @@ from microtrain.convert.ops.conv_constants import multipliers
 from microtrain.convert.ops.table import Learns, Values
 from microtrain.convert.reference.kernels import LEAN_SHIFT, bias_shift, lean_bias
 from microtrain.convert.reference.windows import centred, columns, taps
+from microtrain.convert.scheme import Scheme, apply
 
 from .bias_correction import most_alive
 from .depthwise_codes import fit_depthwise
@@ -90,6 +91,24 @@ def compressed(graph: Graph, images: np.ndarray, trained: Trained, every: bool) 
     expected = np.concatenate([run_int8(graph, batch) for batch in batches(graph, judged, "int8 answers")])
     task = Task(graph, trained, learned, judged, expected)
     return _judged(task, layers) if every else _as_many(task, layers)
+
+
+def trained_by(graph: Graph, scheme: Scheme) -> Trained:
+    layers = apply(graph, scheme).layers
+    return Trained(
+        weights=frozenset(name for name, layer in layers.items() if layer.trained),
+        biases=frozenset(name for name, layer in layers.items() if layer.bias_trained),
+    )
+
+
+def without_values(graph: Graph, trained: Trained) -> Graph:
+    """The quantized graph with all its candidates in four bits, zeros: what they take does not depend on
+    images."""
+    chosen = set(candidates(graph, trained.weights))
+    nodes = tuple(coded.coded(node) if node.layer in chosen else node for node in graph.nodes)
+    zeros = {name: np.broadcast_to(np.int8(0), graph.layers[name].weight.shape) for name in chosen}
+    layers = {name: replace(graph.layers[name], weight=weight) for name, weight in zeros.items()}
+    return graph.replace(nodes=nodes, layers={**graph.layers, **layers})
 
 
 def candidates(graph: Graph, trained: frozenset[str]) -> list[str]:
