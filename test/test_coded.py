@@ -24,8 +24,9 @@ from microtrain.convert.execute.executor import Executor
 from microtrain.convert.ir import ConvertError, Graph
 from microtrain.convert.native_model import NativeModel
 from microtrain.convert.ops import coded
+from microtrain.convert.ops.coded import candidates
 from microtrain.convert.pipeline import Compiled, Passes, compile_graph
-from microtrain.convert.quantize.compress import LEAST_SIGNAL, Trained, candidates, compressed
+from microtrain.convert.quantize.compress import LEAST_SIGNAL, Trained, compressed
 from microtrain.convert.quantize.depthwise_codes import fit_depthwise
 from microtrain.convert.quantize.pair_codes import Inputs, fit
 from microtrain.convert.scheme import Scheme, convolutions

@@ -27,8 +27,9 @@ from microtrain.convert.default_scheme import (
 from microtrain.convert.defaults import KNOWN_WORDS_RATE, RATE
 from microtrain.convert.ir import Graph
 from microtrain.convert.memory.replay import PARTS, Request
-from microtrain.convert.pipeline import ALL_PASSES, Passes, Room, compile_graph
+from microtrain.convert.pipeline import ALL_PASSES, Passes, Room, compile_graph, training_graph
 from microtrain.convert.scheme import Scheme, convolutions
+from microtrain.convert.weights import stored_bytes
 
 CLASSES = 5
 GRAPH = residual_network()
@@ -158,3 +159,19 @@ def test_the_last_layers_learn_as_far_as_they_fit(residuals: Graph) -> None:
     part = last(room, ALL_PASSES)
     assert room.holds(part, ALL_PASSES) and 0 < part.biases <= most.biases and part != most
     assert last(Room(residuals, CLASSES, int(least)), ALL_PASSES).name == "head-only"
+
+
+def test_weights_that_learn_stay_out_of_four_bits_only_as_far_as_flash_goes() -> None:
+    """A layer of which anything learns stays int8 in a compressed model."""
+    b = Builder(np.random.default_rng(0), (8, 8, 3))
+    x = b.conv("x", 48, 3, 2)
+    for channels in (64, 96, 128):
+        x = b.conv(b.depthwise(x, 3, 1), channels)
+    wide = b.finish(x, CLASSES)
+    everything = largest(Room(wide, CLASSES, 1 << 30), ALL_PASSES)
+    sizes = [stored_bytes(training_graph(wide, s, CLASSES, ALL_PASSES)) for s in (Scheme("head"), everything)]
+    assert sizes[0] < sizes[1]
+    flash = sum(sizes) // 2
+    found = largest(Room(wide, CLASSES, 1 << 30, flash), ALL_PASSES)
+    assert 0 < len(found.weights) < len(everything.weights)
+    assert stored_bytes(training_graph(wide, found, CLASSES, ALL_PASSES)) <= flash

@@ -62,7 +62,7 @@ CONVERT: Floors = tuple(
         "nearest reference mean_std",
         "ops",
         "trainables limits verify",  # what learns; what a layer may hold; what holds of a graph
-        "frontends execute scheme passes memory",  # none of them knows another
+        "frontends execute scheme passes memory weights",  # none of them knows another; the last: their bytes
         "quantize pipeline pieces",  # the last: how long a step of the library takes
         "emit loading default_scheme",
         # statistics of features; records; why a model does not fit; an earlier end; weights beside the chip

@@ -32,6 +32,7 @@ from .pipeline import ALL_PASSES, Compiled, Passes, Room
 from .quantize.compress import trained_by, without_values
 from .quantize.int8 import quantize
 from .scheme import Scheme
+from .weights import weights_of
 
 COLUMNS = 80
 TASK = 10  # classes to go on with where the model's own make too large a head
@@ -103,7 +104,7 @@ def check(model: Path, asked: Asked) -> Checked:
         return Checked(model_name(model), board, tuple(found), error.weights.bytes, seconds, limits=limits)
     graph, scheme = loaded.graph, asked.scheme or Scheme("head-only")
     found, classes = _by_weights(graph, asked)
-    heavy = obstacles.too_heavy(obstacles.weights_of(graph), limits, asked.compress)
+    heavy = obstacles.too_heavy(weights_of(graph), limits, asked.compress)
     known = bool(heavy)  # then all flash is, with them
     compiled = planned(
         loaded, scheme, classes, limits, asked.passes, asked.imprint, hollow=known, compress=asked.compress
@@ -131,7 +132,7 @@ def check(model: Path, asked: Asked) -> Checked:
 def _by_weights(graph: Graph, asked: Asked) -> tuple[list[str], int]:
     """What stands in the way by weights and classes alone, and the classes to go on with."""
     classes = asked.classes or graph.tensors[graph.output].channels
-    weights = obstacles.weights_of(graph)
+    weights = weights_of(graph)
     found = obstacles.one_output(graph, asked.classes) if asked.labels else []
     found += obstacles.image(graph)
     found += obstacles.from_weights(weights, asked.limits, classes, asked.compress)

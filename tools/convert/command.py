@@ -226,12 +226,13 @@ def compiled_by(
     head = tasks.head_of(wanted, scheme)
     request = Request(0) if tasks.by_targets(wanted) else wanted.imprint.beside(head)
     sram = limits.sram if passes.replay else limits.sram_room  # a buffer leaves what the stack needs itself
-    room = Room(quantized, classes, sys.maxsize if sram is None else sram)
+    flash = obstacles.room_for_weights(limits) if compresses(wanted) else None
+    room = Room(quantized, classes, sys.maxsize if sram is None else sram, flash)
     if scheme is None:
         scheme = default_within(room, passes, head, request.some(features_of(quantized)))
     scheme = tasks.scheme_for(replace(scheme, head=head), wanted, classes)
     if compresses(wanted):
-        room = replace(room, quantized=with_codes(quantized, scheme, images, wanted))
+        room = replace(room, quantized=with_codes(quantized, scheme, images, wanted), flash=None)
     compiled = compile_imprinting(room, scheme, passes, request, limits)
     if passes.replay:
         return with_buffer(compiled, passes.replay, limits.sram, images)

@@ -17,11 +17,9 @@ from .emit.steps import step_text
 from .ir import ConvertError, Graph, Weights
 from .memory.fleet import fleet_bytes
 from .memory.plan import Plan
-from .ops import has_head
-from .ops.coded import flash_saved
 from .pipeline import FIRMWARE_SRAM, Compiled
-from .quantize.compress import candidates
 from .trainables import block_bytes, layout
+from .weights import weights_of
 
 PEAK_TENSORS = 5
 LEAST_CLASSES = 2
@@ -66,22 +64,10 @@ def from_weights(weights: Weights, limits: Limits, classes: int | None, compress
     return [*too_heavy(weights, limits, compress), *head_too_large(weights, limits, classes)]
 
 
-def weights_of(graph: Graph) -> Weights:
-    """What flash must hold, whatever of it is trained."""
-    layers = [layer for name, layer in graph.layers.items() if name != graph.nodes[-1].layer]
-    count = sum(layer.weight.size for layer in layers)
-    size = count + sum(4 * layer.bias.size for layer in layers)
-    saved = sum(flash_saved(graph.layers[name]) for name in candidates(graph, frozenset()))
-    if not has_head(graph):
-        return Weights(count, size, saved=saved)
-    head = graph.layers[graph.nodes[-1].layer or ""].weight.shape
-    return Weights(count, size, (head[0], head[1]), saved)
-
-
 def too_heavy(weights: Weights, limits: Limits, compress: bool) -> list[str]:
     """Weights that flash cannot hold, even in four bits where they are to be `compress`ed."""
     size = weights.bytes - weights.saved * compress
-    room, whose = _weights_room(limits)
+    room, whose = _room_for_weights(limits)
     if room is None or size <= room:
         return []
     way = ", or raise --budget-flash" if whose.startswith("the budget") and limits.flash_can_rise else ""
@@ -100,7 +86,12 @@ def _in_four_bits(weights: Weights, room: int) -> str:
     return f", or pass --weights-bits 4, which takes {size:,} B" if size <= room else ""
 
 
-def _weights_room(limits: Limits) -> tuple[int | None, str]:
+def room_for_weights(limits: Limits) -> int | None:
+    """Bytes of flash for weights; None where nothing limits them."""
+    return _room_for_weights(limits)[0]
+
+
+def _room_for_weights(limits: Limits) -> tuple[int | None, str]:
     """Bytes for weights, and whose limit that is."""
     places = []
     if limits.board is not None:
@@ -162,6 +153,8 @@ def _weights(compiled: Compiled, limits: Limits) -> list[str]:
     if limits.board is None or region <= limits.board.weights:
         return []
     way = _in_four_bits(replace(weights_of(compiled.graph), bytes=region), limits.board.weights)
+    if compiled.graph.compression and any(layer.trained for layer in compiled.graph.layers.values()):
+        way += ", or train fewer weights, which are not in 4 bits"
     return [
         f"{region:,} B of weights and biases, {region - limits.board.weights:,} B more than the "
         f"{limits.board.weights:,} B of flash that {limits.board.name} has for them: use a smaller network"

@@ -5,6 +5,7 @@ frontend > quantize > autodiff > prune > recompute > fuse > schedule > plan > st
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from .ir import ConvertError, Graph
@@ -26,6 +27,7 @@ from .passes.schedule import schedule
 from .scheme import Scheme, apply
 from .trainables import HeadStart, block_bytes, layout, new_head
 from .verify import verify
+from .weights import stored_bytes
 
 # SRAM of the firmware beside the model: stack, serial ring, frame buffer, session (memory_report tells). It
 # is a little more than any network of the bench and the zoo takes, 156 to 172 bytes, so that what fits as a
@@ -162,15 +164,23 @@ def compile_within(
 
 @dataclass(frozen=True, eq=False)
 class Room:
-    """What a model is to be compiled into. sram: bytes, all in."""
+    """What a model is to be compiled into.
+
+    sram   bytes, all in
+    flash  bytes for weights, those that stay frozen still to be put into four bits; None: nothing is
+    """
 
     quantized: Graph
     classes: int
     sram: int
+    flash: int | None = None
 
     def needed(self, scheme: Scheme, passes: Passes) -> float:
-        """Bytes of SRAM that a scheme takes, with what the planner may stay above its bound."""
+        """Bytes of SRAM that a scheme takes, with what the planner may stay above its bound; infinitely many
+        where flash does not hold its weights."""
         graph = training_graph(self.quantized, scheme, self.classes, passes)
+        if self.flash is not None and stored_bytes(graph) > self.flash:
+            return math.inf
         return peak(graph, passes.in_place) * (1 + GAP) + fixed_sram(graph, passes.replay)
 
     def records(self, scheme: Scheme, passes: Passes) -> int:

@@ -115,6 +115,12 @@ def flash_saved(layer: Layer) -> int:
     return int(rows * row - rows * ((row + 1) // 2) - 2 * PAIRS)
 
 
+def candidates(graph: Graph, trained: frozenset[str]) -> list[str]:
+    """Frozen layers that take less flash as codes, in forward order."""
+    names = [n.layer for n in graph.forward_layers if n.layer and can_be_coded(graph, n)]
+    return [n for n in names if n not in trained and flash_saved(graph.layers[n]) > 0]
+
+
 # ---------------------------------------------------------------- in graphs
 
 

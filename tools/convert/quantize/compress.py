@@ -78,7 +78,7 @@ def compressed(graph: Graph, images: np.ndarray, trained: Trained, every: bool) 
     images  uint8 [N, h, w, c], typical ones
     every   all other layers that take less flash as codes; False: as many as keep LEAST_SIGNAL
     """
-    layers = candidates(graph, trained.weights)
+    layers = coded.candidates(graph, trained.weights)
     if not layers:
         raise ConvertError(
             f"{graph.name} has no frozen layer that 4 bits make smaller: convert with --weights-bits 8"
@@ -102,19 +102,18 @@ def trained_by(graph: Graph, scheme: Scheme) -> Trained:
 
 
 def without_values(graph: Graph, trained: Trained) -> Graph:
-    """The quantized graph with all its candidates in four bits, zeros: what they take does not depend on
-    images."""
-    chosen = set(candidates(graph, trained.weights))
+    """The quantized graph with all its candidates in four bits, and trained biases that 16 bits hold: all of
+    them zeros, as what they take does not depend on images."""
+    chosen, layers = set(coded.candidates(graph, trained.weights)), dict(graph.layers)
+    for name in chosen:
+        zeros = np.broadcast_to(np.int8(0), layers[name].weight.shape)
+        layers[name] = replace(layers[name], weight=zeros)
+    for name in trained.biases & layers.keys():
+        layers[name] = replace(layers[name], bias=np.zeros_like(layers[name].bias))
     nodes = tuple(coded.coded(node) if node.layer in chosen else node for node in graph.nodes)
-    zeros = {name: np.broadcast_to(np.int8(0), graph.layers[name].weight.shape) for name in chosen}
-    layers = {name: replace(graph.layers[name], weight=weight) for name, weight in zeros.items()}
-    return graph.replace(nodes=nodes, layers={**graph.layers, **layers})
-
-
-def candidates(graph: Graph, trained: frozenset[str]) -> list[str]:
-    """Frozen layers that take less flash as codes, in forward order."""
-    names = [n.layer for n in graph.forward_nodes if n.layer and coded.can_be_coded(graph, n)]
-    return [n for n in names if n not in trained and coded.flash_saved(graph.layers[n]) > 0]
+    saved = sum(coded.flash_saved(layers[name]) for name in chosen)
+    said = Compression(tuple(sorted(chosen)), saved, signal=0.0, same=0.0, images=0)
+    return graph.replace(nodes=nodes, layers=layers, compression=said)
 
 
 def _as_many(task: Task, layers: list[str]) -> Graph:
