@@ -155,6 +155,13 @@ def test_stack_is_at_the_bottom_of_sram_and_all_else_above(elf: Path) -> None:
     assert (at["__checkpoint_b_start"], at["__checkpoint_b_end"]) == (0x080C0000, 0x08100000)
 
 
+def test_what_has_no_bytes_is_cleared_in_sram_and_nowhere_else(elf: Path) -> None:
+    """A loader that goes by the load address, as Renode's, would else clear weights behind .data's image."""
+    cleared = {section.name: section for section in read_elf(elf).sections if not section.bits}
+    assert set(cleared) == {".stack", ".bss", ".noinit"}
+    assert all(section.load == section.address for section in cleared.values())
+
+
 def test_vectors(elf: Path) -> None:
     at = symbols(elf)
     firmware = read_elf(elf)
@@ -357,6 +364,23 @@ def test_double_instructions_are_found(tmp_path: Path) -> None:
     flags = ["-mfpu=fpv5-d16", "-nostdlib", "-Wl,-e,0", "-Wl,-Ttext=0x08030000"]
     subprocess.run([*ARM_GCC, *flags, *SLOTS, source, "-o", elf], check=True)
     assert [(f.rule, f.where.split()[0]) for f in check(elf)] == [("double", "f"), ("sector", ".text")]
+
+
+@pytest.mark.parametrize(("at", "rules"), [("", ["sector"]), (" AT(ADDR(.bss))", [])])
+def test_what_a_loader_would_clear_of_a_checkpoint_is_found(
+    tmp_path: Path, at: str, rules: list[str]
+) -> None:
+    """GNU ld lets .bss load where the image of .data ends, in flash, unless it is told otherwise."""
+    source, script, elf = (tmp_path / name for name in ("large.c", "large.ld", "large.elf"))
+    source.write_text("char large[0x30000]; int one = 1; int f(void) { return large[one]; }\n")
+    script.write_text(
+        "MEMORY { FLASH : ORIGIN = 0x08000000, LENGTH = 64K RAM : ORIGIN = 0x20000000, LENGTH = 320K }\n"
+        "PHDRS { code PT_LOAD; data PT_LOAD; bss PT_LOAD; }\n"
+        "SECTIONS { .text : { *(.text*) } > FLASH :code .data : { *(.data) } > RAM AT> FLASH :data\n"
+        f".bss (NOLOAD) :{at} {{ *(.bss) }} > RAM :bss }}\n"
+    )
+    subprocess.run([*ARM_GCC, "-nostdlib", "-Wl,-e,0", *SLOTS, "-T", script, source, "-o", elf], check=True)
+    assert [(f.rule, f.where) for f in check(elf)] == [(rule, ".bss") for rule in rules]
 
 
 @pytest.mark.parametrize(("fpu", "rules"), [("fpv5-sp-d16", []), ("fpv4-sp-d16", ["fpu"])])

@@ -82,12 +82,13 @@ def has_checkpoints(elf: Elf) -> bool:
 
 
 def _sectors(elf: Elf) -> Iterator[Finding]:
+    """What is loaded over a checkpoint, or cleared by loaders that go by the load address, as Renode does."""
     if not has_checkpoints(elf):
         return
     for section in elf.sections:
         for name, symbol in CHECKPOINTS.items():
             start, end = elf.value(f"{symbol}_start"), elf.value(f"{symbol}_end")
-            if section.bits and section.load < end and section.load + section.size > start:
+            if section.load < end and section.load + section.size > start:
                 yield Finding("sector", section.name, f"lies in the flash of checkpoint {name}")
 
 
