@@ -14,13 +14,19 @@ Save
     [Arguments]                 ${number}
     Ask                         save    ^ok save ${number}$
 
+Learn
+    [Documentation]    One step on a pattern, and none on records: a restart forgets these, and what they would teach.
+    [Arguments]                 ${number}    ${label}
+    Ask                         replay 0    ^(ok replay 0|err argument this firmware has no replay buffer.*)$
+    Train On Pattern            ${number}    ${label}
+
 Saved And Trained Further
     [Documentation]    Checkpoint 1 is of step 1, the trainables are of step 2.
     Boot
-    Train On Pattern            1    0
+    Learn                       1    0
     Save                        1
     ${saved}=                   Trainables
-    Train On Pattern            2    1
+    Learn                       2    1
     ${newer}=                   Trainables
     Should Not Be Equal         ${saved}    ${newer}
     RETURN                      ${saved}    ${newer}
@@ -34,7 +40,7 @@ Old Or New After A Power Cut
     ${found}=                   Trainables
     ${complete}=                Create Dictionary    1 of step 1=${saved}    2 of step 2=${newer}
     Should Be Equal             ${found}    ${complete}[${checkpoint}]
-    Train On Pattern            3    1
+    Learn                       3    1
     ${last}=                    Trainables
     Ask                         save    ^ok save \\d+$
     Execute Command             sysbus.resetAndClock PowerCycle
@@ -47,7 +53,7 @@ Old Or New After A Power Cut
 Without A Save A Power Cut Forgets
     Boot
     ${start}=                   Trainables
-    Train On Pattern            1    0
+    Learn                       1    0
     Execute Command             sysbus.resetAndClock PowerCycle
     Wait For Line On Uart       ^start power$    treatAsRegex=true
     ${checkpoint}=              Checkpoint After Restart
@@ -63,7 +69,7 @@ What Was Saved Is There After A Reset And A Power Cut
     Should Be Equal             ${checkpoint}    1 of step 1
     ${found}=                   Trainables
     Should Be Equal             ${found}    ${saved}
-    Train On Pattern            2    1
+    Learn                       2    1
     ${found}=                   Trainables
     Should Be Equal             ${found}    ${newer}
     Save                        2
@@ -76,7 +82,7 @@ What Was Saved Is There After A Reset And A Power Cut
 
 A Controlled Restart Saves First
     Boot
-    Train On Pattern            1    0
+    Learn                       1    0
     ${learned}=                 Trainables
     Ask                         reboot    ^ok reboot$
     Wait For Line On Uart       ^start software$    treatAsRegex=true
@@ -88,7 +94,7 @@ A Controlled Restart Saves First
 Power Fails While The First Save Erases
     Boot
     ${start}=                   Trainables
-    Train On Pattern            1    0
+    Learn                       1    0
     ${learned}=                 Trainables
     Execute Command             sysbus.flashController PowerFailsIn 1
     Write Line To Uart          save    waitForEcho=false
@@ -96,7 +102,7 @@ Power Fails While The First Save Erases
     Should Be Equal             ${checkpoint}    none
     ${found}=                   Trainables
     Should Be Equal             ${found}    ${start}
-    Train On Pattern            1    0
+    Learn                       1    0
     Save                        1
     Execute Command             sysbus.resetAndClock PowerCycle
     ${checkpoint}=              Checkpoint After Restart
@@ -122,7 +128,7 @@ A Slot Is Erased Each Time It Is Forgotten
         Ask                         forget    ^ok forget$
     END
     Ask                         reset    ^ok reset$
-    Train On Pattern            2    1
+    Learn                       2    1
     ${learned}=                 Trainables
     Save                        1
     Execute Command             machine Reset
