@@ -131,6 +131,8 @@ class Core:
             return 0xFA05_0000 | self._registers.get(AIRCR, 0) & 0x700
         if offset == CCSIDR and self.board.chip.has_caches:
             return CACHE_SIZE_ID[self._registers.get(CSSELR, 0) & 1]
+        if offset in mpu.BY_REGION:
+            return self._registers.get(mpu.key(offset, self._registers), 0)
         return self._registers.get(offset, 0)
 
     def write(self, offset: int, value: int) -> None:
@@ -153,7 +155,7 @@ class Core:
                     self.board.request_reset()
         elif offset == STIR:
             self.pend(FIRST_IRQ + (value & 0x1FF))
-        elif offset in (mpu.CTRL, mpu.RBAR, mpu.RASR):
+        elif offset == mpu.CTRL or offset in mpu.BY_REGION:
             self._registers[mpu.key(offset, self._registers)] = value
             self.board.window_changed()
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 CTRL, RNR, RBAR, RASR = 0xD94, 0xD98, 0xD9C, 0xDA0  # from 0xE000E000
+BY_REGION = (RBAR, RASR)
 REGIONS = 8
 CTRL_ENABLE, CTRL_PRIVDEFENA, RASR_ENABLE = 1 << 0, 1 << 2, 1 << 0
 NO_ACCESS = 0
