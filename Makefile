@@ -53,10 +53,11 @@ mutation: setup
 	@$(PYTHON) lab/mutation
 
 renode: setup
-	@mkdir -p build && pio run -s -e disco_f746ng -e native -e camera -e nucleo_f446re > build/renode.log || { cat build/renode.log; exit 1; }
+	@mkdir -p build && pio run -s -e disco_f746ng -e native -e camera > build/renode.log || { cat build/renode.log; exit 1; }
 	@$(PYTHON) renode/run.py
 	@$(PYTHON) renode/run.py --elf .pio/build/camera/firmware.elf --results build/renode/camera renode/camera.robot
-	@$(PYTHON) renode/run.py --elf .pio/build/nucleo_f446re/firmware.elf --results build/renode/nucleo
+	@$(PYTHON) renode/run.py --example qspi --results build/renode/qspi renode/external.robot renode/training.robot
+	@$(PYTHON) renode/run.py --example nucleo_f446re --results build/renode/nucleo
 
 golden: setup
 	@$(PYTHON) lab/golden

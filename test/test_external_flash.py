@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from conftest import EXAMPLE, Built, build_example
+from conftest import EXAMPLE, ROOT, Built, build_example
 from elftools.elf.elffile import ELFFile
 from pio_build import copy_project, once, pio
 
@@ -100,7 +103,46 @@ def test_the_firmware_survives_resets_and_other_programs_settings(outside: Built
     assert "ready" in said(board) and board.quadspi.flash.lines == 1
 
 
+def run_suite(suite: Path, outside: Built, folder: Path) -> subprocess.CompletedProcess[str]:
+    words = ("--elf", outside.elf, "--program", outside.program, "--results", folder / "results", suite)
+    return subprocess.run(
+        [sys.executable, "renode/run.py", *map(str, words)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_suite_passes_on_the_board_model(outside: Built, tmp_path: Path) -> None:
+    done = run_suite(ROOT / "renode/external.robot", outside, tmp_path)
+    assert done.returncode == 0 and "board model: passed" in done.stdout, done.stdout + done.stderr
+
+
 # ---------------------------------------------------------------- planted faults
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("${DUMMY_CYCLES}         10", "${DUMMY_CYCLES}         8"),
+        ("${MAX_HZ}               108", "${MAX_HZ}               107"),
+        ("== (28, 1, 0, 1)", "== (28, 1, 6, 1)"),
+        ("[0-9a-f]{8} wrong:", "[0-9a-f]{8} ok:"),
+        ("holds another model's weights", "does not answer"),
+        ("Should Not Be Equal         ${before}", "Should Be Equal         ${before}"),
+    ],
+)
+def test_a_failing_suite_fails_the_run(right: str, wrong: str, outside: Built, tmp_path: Path) -> None:
+    suite = ROOT / "renode/external.robot"
+    text = suite.read_text()
+    assert right in text
+    for shared in ("keywords.resource", "board.resc"):
+        shutil.copy(suite.with_name(shared), tmp_path)
+    (tmp_path / suite.name).write_text(text.replace(right, wrong))
+    done = run_suite(tmp_path / suite.name, outside, tmp_path)
+    assert done.returncode == 1 and "board model: FAILED" in done.stdout
+
+
 def test_a_flash_that_does_not_answer_is_a_sentence(outside: Built) -> None:
     board = Board(outside.elf)
     assert board.quadspi is not None

@@ -18,15 +18,18 @@ from conftest import ROOT, Built
 from robot import api
 from robot.running.resourcemodel import ResourceFile
 
+from microtrain.base.plan import read_plan
+from microtrain.convert import boards as convert_boards
 from microtrain.emulator import EmulatorError, robotrun
 from microtrain.emulator.chips import STM32F446, STM32F746
 from microtrain.emulator.robotlib import BoardKeywords
-from renode import boards, golden_session
+from renode import boards, examples, golden_session
 
 RENODE = ROOT / "renode"
 SUITES = sorted(RENODE.glob("*.robot"))
 SHARED = RENODE / "keywords.resource"
-COMMON = set(SUITES) - {RENODE / "camera.robot"}
+OUTSIDE = RENODE / "external.robot"
+COMMON = set(SUITES) - {RENODE / "camera.robot", OUTSIDE}
 KINDS = ("Keywords of Renode", "Keywords of Robot Framework", "Commands of the monitor")
 
 
@@ -128,6 +131,7 @@ def test_the_suites_pass_on_the_example(example: Built, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "board model: passed" in done.stdout
     assert "Renode: " in done.stdout
+    assert "external.robot: left out, this firmware has no weights beside the chip" in done.stdout
     for suite in COMMON:
         assert re.search(rf"^{suite.stem.title()} |\.{suite.stem.title()} ", done.stdout, re.MULTILINE), suite
 
@@ -139,6 +143,29 @@ def test_the_suites_pass_on_the_smaller_board(example: Built, nucleo_elf: Path, 
     assert "board model: passed\nRenode: NOT RUN (renode/ has no description of nucleo_f446re)" in done.stdout
     for suite in COMMON:
         assert re.search(rf"^{suite.stem.title()} |\.{suite.stem.title()} ", done.stdout, re.MULTILINE), suite
+
+
+@pytest.mark.parametrize("name", examples.EXAMPLES)
+def test_the_examples_that_are_built_for_the_suites_fit_their_boards(name: str, tmp_path: Path) -> None:
+    """Converted for the F746 the example fills its SRAM with records; the smaller board has no such SRAM."""
+    plan = read_plan(examples.convert(name, tmp_path) / "plan.json")
+    board = convert_boards.find(examples.EXAMPLES[name].environment)
+    assert plan.replay is not None and plan.replay.all_in_sram <= board.sram
+    assert (plan.external is not None) == (name == "qspi")
+
+
+@pytest.mark.slow
+def test_the_suites_pass_on_an_example_that_is_built_for_them(tmp_path: Path) -> None:
+    suites = [RENODE / name for name in ("checkpoint.robot", "training.robot", "microtrain.robot")]
+    done = run_suites("--example", "nucleo_f446re", "--results", tmp_path, *suites)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "board model: passed" in done.stdout
+
+
+def test_an_example_and_a_firmware_are_one_too_many(tmp_path: Path) -> None:
+    done = run_suites("--example", "qspi", "--elf", tmp_path / "firmware.elf")
+    assert done.returncode == 1
+    assert done.stderr == "Error: --example builds both: leave out --elf and --program.\n"
 
 
 def test_without_variables_a_suite_means_the_f746s_board() -> None:
@@ -281,6 +308,10 @@ def test_no_host_simulator_is_one_sentence(example: Built, tmp_path: Path) -> No
     done = run_suites("--elf", example.elf, "--program", tmp_path / "none", RENODE / "training.robot")
     assert done.returncode == 1
     assert "pio run -e native" in done.stderr
+    assert "Traceback" not in done.stderr
+    (tmp_path / "data").touch()
+    done = run_suites("--elf", example.elf, "--program", tmp_path / "data", RENODE / "training.robot")
+    assert done.returncode == 1 and "data cannot be started: Permission denied" in done.stderr
     assert "Traceback" not in done.stderr
     (tmp_path / "some.elf").touch()
     done = run_suites("--elf", tmp_path / "some.elf", RENODE / "board.robot")
