@@ -9,6 +9,8 @@ Resource                keywords.resource
 ${QUADSPI_CR}           0xA0001000
 ${QUADSPI_DCR}          0xA0001004
 ${QUADSPI_CCR}          0xA0001014
+# Bits of GPIO_OSPEEDR of PB2 and PB6, PD11 to PD13, PE2
+&{FASTEST}              0x40020408=${0x3030}    0x40020C08=${0xFC00000}    0x40021008=${0x30}
 ${MPU_CTRL}             0xE000ED94
 ${MPU_RNR}              0xE000ED98
 ${MPU_RASR}             0xE000EDA0
@@ -25,11 +27,12 @@ Register
     RETURN                      ${value}
 
 Region
-    [Documentation]    Log2 of a region's bytes, whether it is on, whom it lets read and write (AP), whether none may run it.
+    [Documentation]    Log2 of a region's bytes, whether it is on, whom it lets read and write (AP), whether none may run
+    ...                it, and TEX, S, C and B: how it is cached.
     [Arguments]                 ${number}
     Execute Command             sysbus WriteDoubleWord ${MPU_RNR} ${number}
     ${attributes}=              Register    ${MPU_RASR}
-    ${found}=                   Evaluate    ((${attributes} >> 1 & 31) + 1, ${attributes} & 1, ${attributes} >> 24 & 7, ${attributes} >> 28 & 1)
+    ${found}=                   Evaluate    ((${attributes} >> 1 & 31) + 1, ${attributes} & 1, ${attributes} >> 24 & 7, ${attributes} >> 28 & 1, ${attributes} >> 16 & 63)
     RETURN                      ${found}
 
 Logits
@@ -47,24 +50,32 @@ Another Byte
 
 *** Test Cases ***
 The Window Is Set Up As The Flash Is Read
-    [Documentation]    0xEB: 24 bits of address and data on four lines, at no more than its clock.
+    [Documentation]    0xEB: 24 bits of address and data on four lines, at no more than its clock, sampled half a cycle later.
     Boot
     ${control}=                 Register    ${QUADSPI_CR}
     ${device}=                  Register    ${QUADSPI_DCR}
     ${command}=                 Register    ${QUADSPI_CCR}
     Should Be True              ${control} & 1 and ${CORE_HZ} / ((${control} >> 24) + 1) <= ${MAX_HZ}
+    Should Be True              ${control} >> 4 & 1
     Should Be True              (${device} >> 16 & 31) + 1 == ${SIZE_LOG2}
     Should Be True              ${command} & 0xff == 0xeb and ${command} >> 26 & 3 == 3
     Should Be True              ${command} >> 18 & 31 == ${DUMMY_CYCLES}
 
+Its Pins Are As Fast As They Can Be
+    Boot
+    FOR    ${address}    ${bits}    IN    &{FASTEST}
+        ${speed}=                   Register    ${address}
+        Should Be True              ${speed} & ${bits} == ${bits}
+    END
+
 The MPU Opens What Is Flash And Nothing Behind It
     Boot
     ${on}=                      Register    ${MPU_CTRL}
-    Should Be True              ${on} & 1
+    Should Be True              ${on} & 5 == 5
     ${window}=                  Region    0
     ${flash}=                   Region    1
-    Should Be True              ${window} == (28, 1, 0, 1)
-    Should Be True              ${flash} == (${SIZE_LOG2}, 1, 6, 1)
+    Should Be True              ${window} == (28, 1, 0, 1, 0)
+    Should Be True              ${flash} == (${SIZE_LOG2}, 1, 6, 1, 2)
 
 The Self-Test Reads All Of It
     Boot

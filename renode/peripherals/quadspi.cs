@@ -27,7 +27,7 @@ namespace Antmicro.Renode.Peripherals.SPI
         public void Reset()
         {
             registers.Clear();
-            complete = false;
+            complete = unread = false;
             flash.Open = false;
         }
 
@@ -35,9 +35,14 @@ namespace Antmicro.Renode.Peripherals.SPI
         {
             if(offset == Status)
             {
-                return (complete ? TransferComplete : 0) | (flash.Open ? Busy : 0);
+                return (complete ? TransferComplete : 0) | (IsBusy ? Busy : 0);
             }
-            return offset == Data && (Register(Command) & InstructionMask) == ReadId ? Identity : Register(offset);
+            if(offset == Data && unread)
+            {
+                unread = false;
+                return Identity;
+            }
+            return Register(offset);
         }
 
         public void WriteDoubleWord(long offset, uint value)
@@ -51,9 +56,19 @@ namespace Antmicro.Renode.Peripherals.SPI
             {
                 registers[Command] = 0;
                 value &= ~Abort;
+                unread = false;
+            }
+            if(IsBusy && offset != Control)
+            {
+                this.Log(LogLevel.Error, "0x{0:X} is written while QUADSPI is busy: nothing comes of it", offset);
+                return;
             }
             registers[offset] = value;
-            complete |= offset == Command && !IsMapped && IsOn;
+            if(offset == Command && !IsMapped && IsOn)
+            {
+                complete = true;
+                unread = (value & (FunctionalMode | DataLines | InstructionMask)) == (Read | OneLine | ReadId);
+            }
             flash.Open = IsMapped && IsOn && IsAsTheFlashNeedsIt();
         }
 
@@ -80,7 +95,11 @@ namespace Antmicro.Renode.Peripherals.SPI
 
         private bool IsMapped => (Register(Command) & MemoryMapped) == MemoryMapped;
 
+        // Until the command is over and what came of it has been read.
+        private bool IsBusy => flash.Open || unread;
+
         private bool complete;
+        private bool unread;
 
         private readonly F746_ExternalFlash flash;
         private readonly Dictionary<long, uint> registers = new Dictionary<long, uint>();
@@ -97,6 +116,10 @@ namespace Antmicro.Renode.Peripherals.SPI
         private const uint Busy = 1u << 5;
         private const uint InstructionMask = 0xFF;
         private const uint MemoryMapped = 3u << 26;
+        private const uint FunctionalMode = 3u << 26;
+        private const uint Read = 1u << 26;
+        private const uint DataLines = 3u << 24;
+        private const uint OneLine = 1u << 24;
         private const uint ReadId = 0x9F;
         private const uint Identity = 0x1018BA20;
         private const uint QuadIoFastRead = 0x0F282DEB; // 0xEB on one line, 24 bits of address and data on four, 10 dummy cycles

@@ -15,13 +15,14 @@ if TYPE_CHECKING:
     from microtrain.emulator.board import Board
 
 CR, DCR, SR, FCR, DLR, CCR, DR = 0x00, 0x04, 0x08, 0x0C, 0x10, 0x14, 0x20
-CR_ABORT, SR_TCF, SR_FTF = 1 << 1, 1 << 1, 1 << 2
+CR_ABORT, SR_TCF, SR_FTF, SR_BUSY = 1 << 1, 1 << 1, 1 << 2, 1 << 5
 INDIRECT_WRITE, INDIRECT_READ, MAPPED = 0, 1, 3
 RESET_ENABLE, RESET_MEMORY, READ_ID, QUAD_IO_FAST_READ = 0x66, 0x99, 0x9F, 0xEB
 LINES = (0, 1, 2, 4)  # of IMODE, ADMODE, DMODE
 LINE_BYTES = 32  # of the core's cache
 BRIDGE_CYCLES = 4  # from the AXI bus to AHB, as cache.h has it for SRAM
 NO_ANSWER = 0xFF
+BUSY_SEEN = 2  # so that who looks once, and at another bit, goes on too early
 
 
 @dataclass
@@ -53,7 +54,8 @@ class SerialFlash:
 
 
 class QuadSpi(Peripheral):
-    """Commands are over as soon as they are given; nothing is programmed or erased.
+    """Commands are over as soon as they are given; nothing is programmed or erased. BUSY is seen twice behind
+    a command, and behind the last byte that is read: until then its registers take nothing.
 
     flash    the chip behind it, which outlives resets
     mapped   the window in memory is open, as far as QUADSPI goes
@@ -64,14 +66,20 @@ class QuadSpi(Peripheral):
         self.kind = kind
         self.flash = SerialFlash(kind)
         self._fifo = bytearray()
+        self._unseen = 0  # times that BUSY is still to be seen, behind what is over
 
     def reset(self) -> None:
         super().reset()
         self._fifo.clear()
+        self._unseen = 0
 
     @property
     def mapped(self) -> bool:
         return bool(self.registers.get(CR, 0) & 1) and self._mode == MAPPED
+
+    @property
+    def busy(self) -> bool:
+        return self.mapped or bool(self._fifo) or self._unseen > 0
 
     @property
     def _mode(self) -> int:
@@ -87,11 +95,13 @@ class QuadSpi(Peripheral):
         return (self.registers.get(CR, 0) >> 24) + 1
 
     def read(self, offset: int) -> int:
-        if offset == SR:  # the level of the FIFO in bits 8 to 13; BUSY only while mapped
-            state = len(self._fifo) << 8 | (SR_FTF if self._fifo else 0) | int(self.mapped) << 5
+        if offset == SR:  # the level of the FIFO in bits 8 to 13
+            state = len(self._fifo) << 8 | (SR_FTF if self._fifo else 0) | (SR_BUSY if self.busy else 0)
+            self._unseen = max(self._unseen - 1, 0)
             return super().read(SR) | state
         if offset == DR:
             word, self._fifo = self._fifo[:4], self._fifo[4:]
+            self._unseen = BUSY_SEEN
             return int.from_bytes(word, "little")
         return super().read(offset)
 
@@ -100,9 +110,13 @@ class QuadSpi(Peripheral):
             self.registers[SR] = self.registers.get(SR, 0) & ~value
         elif offset == CR and value & CR_ABORT:
             self.registers[CCR] = 0
+            self._fifo.clear()
+            self._unseen = 0
             super().write(CR, value & ~CR_ABORT)
         elif self.mapped and offset != CR:
             self._refuse("a register is written in memory-mapped mode, before ABORT ends it", offset)
+        elif self.busy and not self.mapped:
+            self._refuse("a register is written while it is busy: SR says so, or bytes wait in DR", offset)
         else:
             if offset == CCR:
                 self._begin(value)
@@ -117,11 +131,13 @@ class QuadSpi(Peripheral):
         if mode == MAPPED:
             self._check_window(value)
             return
-        answer = self.flash.command(instruction, lines)
-        if mode == INDIRECT_READ:
+        answer, data_lines = self.flash.command(instruction, lines), LINES[value >> 24 & 3]
+        if mode == INDIRECT_READ and data_lines:
             count = self.registers.get(DLR, 0) + 1
-            self._fifo = bytearray((answer * count)[:count])
+            heard = answer if data_lines == self.flash.lines else bytes([NO_ANSWER])
+            self._fifo = bytearray((heard * count)[:count])
         self.registers[SR] = self.registers.get(SR, 0) | SR_TCF
+        self._unseen = BUSY_SEEN
 
     def _check_wires(self) -> None:
         for name, (port, pin, function) in self.kind.pins.items():

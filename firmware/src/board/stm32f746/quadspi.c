@@ -63,12 +63,22 @@ static int wait_for(uint32_t flag, uint32_t value)
     return BOARD_ERR_TIMEOUT;
 }
 
+/* QUADSPI is busy until the command is over and what came of it has been read from DR; before that its registers take
+ * nothing. */
+static int wait_until_idle(void)
+{
+    return wait_for(QUADSPI_SR_BUSY, 0);
+}
+
 /* One command in indirect mode: what of CCR is not the instruction. */
 static int command(uint32_t instruction, uint32_t how)
 {
+    if (wait_until_idle() != BOARD_OK) {
+        return BOARD_ERR_TIMEOUT;
+    }
     QUADSPI->FCR = QUADSPI_SR_TCF;
     QUADSPI->CCR = how | instruction;
-    return wait_for(QUADSPI_SR_TCF, QUADSPI_SR_TCF) == BOARD_OK ? wait_for(QUADSPI_SR_BUSY, 0) : BOARD_ERR_TIMEOUT;
+    return wait_for(QUADSPI_SR_TCF, QUADSPI_SR_TCF);
 }
 
 /* The flash as it is after power-on, whichever lines another program has left it to listen on. Four lines first: on one,
@@ -86,14 +96,14 @@ static int reset_flash(void)
 
 static int find_flash(void)
 {
+    QUADSPI->DLR = 4 - 1;
     for (uint32_t tries = 0; tries < ID_TRIES; tries++) {
-        QUADSPI->DLR = 4 - 1;
         if (reset_flash() != BOARD_OK || command(READ_ID, QUADSPI_CCR_IMODE_1_LINE | QUADSPI_CCR_DMODE_1_LINE |
                                                               QUADSPI_CCR_FMODE_READ) != BOARD_OK) {
             return BOARD_ERR_TIMEOUT;
         }
         if ((QUADSPI->DR & ID_MASK) == N25Q128A) {
-            return BOARD_OK;
+            return wait_until_idle();
         }
     }
     return BOARD_ERR_EXTERNAL;
