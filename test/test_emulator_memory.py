@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from emulator_firmware import ask, ask_booted, booted, build, fault_of, line_of
 
-from microtrain.emulator import Board, EmulatorError, Stop, Until, measure_sram
+from microtrain.emulator import Board, EmulatorError, Fault, Stop, Until, measure_sram
+from microtrain.emulator.registers import Register
 
 SECTOR_4 = 0x0802_0000
 
@@ -134,3 +135,50 @@ def test_reset_by_the_firmware_starts_over(board: Board) -> None:
     assert board.run(seconds=1, until=Until.LINE) is Stop.OUTPUT
     assert board.take_output() == b"boot\r\n"
     assert board.read_memory(0x2002_0000, 4) == b"\xa5" * 4
+
+
+# ---------------------------------------------------------------- code in SRAM, and alignment
+def test_code_in_sram_that_is_written_over_runs_as_it_is_now(board: Board) -> None:
+    assert ask(board, b"c") == {"first": 1, "second": 2, "third": 3}
+
+
+def strict_fault(elf: Path, code: str, base: int) -> Fault | None:
+    """What one instruction does in strict mode; r0 holds the base."""
+    board = booted(Board(elf, strict=True))
+    board.write_memory(SECTOR_4, bytes.fromhex(code) + b"\xfe\xe7")  # b .
+    board.engine.set(Register.R0, base)
+    board.loop.pc = SECTOR_4 | 1
+    try:
+        board.run(instructions=2)
+    except Fault as fault:
+        return fault
+    return None
+
+
+@pytest.mark.parametrize(
+    ("code", "offset"),
+    [
+        ("06c8", 0),  # ldmia r0!, {r1, r2}
+        ("20e90e00", -12),  # stmdb r0!, {r1, r2, r3}
+        ("d0e90212", 8),  # ldrd r1, r2, [r0, #8]
+        ("40e90212", -8),  # strd r1, r2, [r0, #-8]
+        ("f0e80212", 0),  # ldrd r1, r2, [r0], #8
+        ("50e8011f", 4),  # ldrex r1, [r0, #4]
+        ("10ed030a", -12),  # vldr s0, [r0, #-12]
+        ("20ed020a", -8),  # vstmdb r0!, {s0-s1}
+        ("b0ec040a", 0),  # vldmia r0!, {s0-s3}
+    ],
+)
+def test_strict_mode_names_the_first_unaligned_word(elf: Path, code: str, offset: int) -> None:
+    fault = strict_fault(elf, code, 0x2002_0042)
+    assert fault is not None
+    assert "unaligned access" in str(fault)
+    assert (fault.address, fault.pc) == (0x2002_0042 + offset, SECTOR_4)
+    assert strict_fault(elf, code, 0x2002_0044) is None
+
+
+@pytest.mark.parametrize(
+    "code", ["d0f80010", "0180", "d0e84f1f", "52ec101a"]
+)  # ldr.w, strh, ldrexb, vmov of two
+def test_strict_mode_lets_pass_what_the_chip_does(elf: Path, code: str) -> None:
+    assert strict_fault(elf, code, 0x2002_0042) is None

@@ -12,7 +12,7 @@ from unicorn.unicorn_py3.unicorn import uclib
 from . import native
 from .errors import EmulatorError
 from .memory import FLASH_BASE, SDRAM_BASE, SDRAM_SIZE, SRAM_BASE, SYSTEM_MEMORY_SIZE, Memory
-from .native import NEVER, NativeState
+from .native import DTCM_BYTES, NEVER, SRAM_PAGES_MAX, NativeState
 from .registers import Register
 
 PAGE = 4096
@@ -25,6 +25,7 @@ CPU_MODEL = {
 INSTRUCTION_CACHE, DATA_CACHE = (64, 2), (32, 4)  # sets and ways; 4 KB each
 READ_WRITE = unicorn.UC_PROT_READ | unicorn.UC_PROT_WRITE
 READ_EXECUTE = unicorn.UC_PROT_READ | unicorn.UC_PROT_EXEC
+WIDEST = 8  # bytes of one access
 UNICORN_MINIMUM = (2, 1, 4)
 ReadRegister = Callable[[int, int], int]  # (address, size) -> value
 WriteRegister = Callable[[int, int, int], None]  # (address, size, value)
@@ -108,17 +109,38 @@ class Engine:
         self._map_memory(uc)
         for page in pages:
             self._map_page(page)
-        uc.hook_add(unicorn.UC_HOOK_MEM_INVALID, self._on_bad_access)
+        self._guard_memory(uc)
         self._hook(unicorn.UC_HOOK_BLOCK, "native_block")
         self._hook(unicorn.UC_HOOK_INTR, "native_interrupt")
         self._fpu_guard: int | None = self._hook(unicorn.UC_HOOK_CODE, "native_fpu_guard")
         if strict:
-            self._hook(unicorn.UC_HOOK_MEM_READ | unicorn.UC_HOOK_MEM_WRITE, "native_alignment")
-        if caches:
-            self._hook(unicorn.UC_HOOK_MEM_READ | unicorn.UC_HOOK_MEM_WRITE, "native_data_access")
-
+            self._hook(unicorn.UC_HOOK_CODE, "native_alignment")
+        for first, last in self._cached() if caches else ():
+            self._hook(
+                unicorn.UC_HOOK_MEM_READ | unicorn.UC_HOOK_MEM_WRITE, "native_data_access", first, last
+            )
         for address, callback in self._watched:
             self._watch(address, callback)
+
+    def _guard_memory(self, uc: unicorn.Uc) -> None:
+        """Have forbidden accesses reported. None of SRAM is forbidden: Unicorn stores slowly where such a
+        hook might see it, and where it takes a page for one with code."""
+        uc.ctl_set_tlb_mode(unicorn.UC_TLB_VIRTUAL)  # type: ignore[attr-defined]  # not in the stubs
+        ctypes.memset(self.state.code_pages, 0, SRAM_PAGES_MAX)
+        self._hook(unicorn.UC_HOOK_TLB_FILL, "native_tlb_fill")
+        end = SRAM_BASE + len(self.memory.sram)
+        for first, last in ((0, SRAM_BASE - 1), (end, 0xFFFF_FFFF)):
+            uc.hook_add(unicorn.UC_HOOK_MEM_INVALID, self._on_bad_access, None, first, last)
+
+    def _cached(self) -> list[tuple[int, int]]:
+        """First and last address of all data that the caches see, and of accesses that reach into it."""
+        ranges = [
+            (FLASH_BASE, len(self.memory.flash)),
+            (SRAM_BASE + DTCM_BYTES, len(self.memory.sram) - DTCM_BYTES),
+        ]
+        if external := self.memory.chip.external:
+            ranges.append((external.base, external.size))
+        return [(base - WIDEST + 1, base + size - 1) for base, size in ranges]
 
     def _map_memory(self, uc: unicorn.Uc) -> None:
         memory = self.memory
@@ -209,8 +231,8 @@ class Engine:
         assert handle is not None
         return handle
 
-    def _hook(self, kind: int, function: str) -> int:
-        """Install a callback of native.c for all addresses (an empty range, 1..0, means that)."""
+    def _hook(self, kind: int, function: str, first: int = 1, last: int = 0) -> int:
+        """Install a callback of native.c for a range of addresses; an empty one, 1..0, means all."""
         hook = ctypes.c_size_t()
         status = uclib.uc_hook_add(
             self._handle,
@@ -218,8 +240,8 @@ class Engine:
             kind,
             _pointer(getattr(self._library, function)),
             ctypes.byref(self.state),
-            ctypes.c_uint64(1),
-            ctypes.c_uint64(0),
+            ctypes.c_uint64(first),
+            ctypes.c_uint64(last),
         )
         if status:
             raise unicorn.UcError(status)

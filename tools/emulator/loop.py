@@ -264,7 +264,8 @@ class Loop:
                     return True
             except Exception as error:
                 self.board.stop_for(error)
-        self._bad = kind, address
+        if address < EXC_RETURN:  # where Unicorn goes behind an undefined instruction
+            self._bad = kind, address
         return False
 
     def _error(self) -> None:

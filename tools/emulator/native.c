@@ -35,6 +35,32 @@ static uint32_t count_instructions(const uint8_t *code, uint32_t size)
     return count;
 }
 
+/* Unicorn leaves a stale ITSTATE behind the hooks of an access to memory: cleared in EPSR. */
+static void clear_it(struct native *n, void *uc)
+{
+    set(n, uc, n->reg.epsr, 1u << 24);
+}
+
+/* UC_HOOK_TLB_FILL: addresses are what they are. A page of SRAM is for code from where code is first fetched from it:
+ * Unicorn looks for translated code to forget at every store into a page that may hold some, by the slow way. */
+int native_tlb_fill(void *uc, uint64_t address, int type, struct tlb_entry *entry, struct native *n)
+{
+    uint32_t offset = (uint32_t)address - n->base[SRAM];
+    entry->physical = address;
+    entry->permissions = MAY_READ | MAY_WRITE | MAY_EXECUTE;
+    if (type == MEM_FETCH) {
+        if (offset < n->size[SRAM]) {
+            n->code_pages[offset / PAGE_BYTES] = 1;
+        }
+    } else {
+        clear_it(n, uc);
+        if (offset < n->size[SRAM] && !n->code_pages[offset / PAGE_BYTES]) {
+            entry->permissions = MAY_READ | MAY_WRITE;
+        }
+    }
+    return 1;
+}
+
 /* PRIMASK, FAULTMASK and BASEPRI in one number. */
 uint32_t native_masks(void *uc, struct native *n)
 {
@@ -179,22 +205,56 @@ void native_fpu_guard(void *uc, uint64_t address, uint32_t size, struct native *
 /* LDM, STM, LDRD, STRD, LDREX, VLDR, VSTR, VLDM, VSTM, PUSH, POP: never unaligned on a Cortex-M7, whatever CCR says. */
 static int needs_alignment(uint16_t first, uint16_t second)
 {
+    if ((first & 0xFFE0) == 0xE8C0 || (first & 0xFFE0) == 0xEC40) {
+        return 0; /* bytes and halfwords of LDREX, STREX and tables; VMOV of two registers */
+    }
     return (first & 0xFE00) == 0xE800 || ((first & 0xFE00) == 0xEC00 && (second & 0x0E00) == 0x0A00) ||
            (first & 0xF000) == 0xC000 || (first & 0xF600) == 0xB400;
 }
 
-/* UC_HOOK_MEM_READ and _WRITE in strict mode. Unicorn leaves a stale ITSTATE behind such hooks: cleared in EPSR. */
-void native_alignment(void *uc, int type, uint64_t address, int size, int64_t value, struct native *n)
+/* Bytes from the base register to the first word that such an instruction accesses (ARMv7-M, A7.7). */
+static int32_t first_word(uint16_t first, uint16_t second)
 {
-    (void)type;
-    (void)value;
-    uint32_t pc = get(n, uc, n->reg.pc) & ~1u, offset = pc - n->base[FLASH];
-    set(n, uc, n->reg.epsr, 1u << 24);
-    if ((address & 3) == 0 || size < 4 || offset > n->size[FLASH] - 4) {
+    int before = (first >> 8) & 1, up = (first >> 7) & 1;
+    int32_t words = second & 0xff;
+    if (first < 0xE800) { /* PUSH; the other short ones begin at the base */
+        return (first & 0xFE00) == 0xB400 ? -4 * __builtin_popcount(first & 0x1ffu) : 0;
+    }
+    if ((first & 0xFE40) == 0xE800) { /* LDM and STM */
+        return before ? -4 * __builtin_popcount(second) : 0;
+    }
+    if ((first & 0xFFE0) == 0xE840) { /* LDREX and STREX */
+        return 4 * words;
+    }
+    int multiple = (first & 0xFE00) == 0xEC00 && (first & 0x0020) != 0; /* VLDM and VSTM, which write back */
+    if (!before || (multiple && up)) {
+        return 0;
+    }
+    return up ? 4 * words : -4 * words;
+}
+
+/* Unicorn's number of r0 to r12, sp and lr. */
+static int general(const struct native *n, uint32_t number)
+{
+    return number == 13 ? n->reg.sp : number == 14 ? n->reg.lr : n->reg.r0 + (int)number;
+}
+
+/* UC_HOOK_CODE in strict mode. All that they add to their base is whole words: the base tells. */
+void native_alignment(void *uc, uint64_t address, uint32_t size, struct native *n)
+{
+    (void)size;
+    uint32_t pc = (uint32_t)address, offset = pc - n->base[FLASH];
+    if (offset > n->size[FLASH] - 4) {
         return;
     }
-    if (needs_alignment(halfword(n->memory[FLASH] + offset), halfword(n->memory[FLASH] + offset + 2))) {
-        violate(n, uc, VIOLATION_ALIGNMENT, pc, (uint32_t)address);
+    uint16_t first = halfword(n->memory[FLASH] + offset), second = halfword(n->memory[FLASH] + offset + 2);
+    if (!needs_alignment(first, second)) {
+        return;
+    }
+    uint32_t base = first >= 0xE800 ? first & 15u : first >= 0xC000 ? (first >> 8) & 7u : 13u;
+    uint32_t value = base == 15u ? 0u : get(n, uc, general(n, base)); /* PC counts as aligned */
+    if ((value & 3) != 0) {
+        violate(n, uc, VIOLATION_ALIGNMENT, pc, value + (uint32_t)first_word(first, second));
     }
 }
 
@@ -207,11 +267,11 @@ static void data_access(struct native *n, uint32_t address, int write)
     }
 }
 
-/* UC_HOOK_MEM_READ and _WRITE where the caches are modelled. For EPSR see native_alignment. */
+/* UC_HOOK_MEM_READ and _WRITE of memory that is cached. */
 void native_data_access(void *uc, int type, uint64_t address, int size, int64_t value, struct native *n)
 {
     (void)value;
-    set(n, uc, n->reg.epsr, 1u << 24);
+    clear_it(n, uc);
     uint32_t first = (uint32_t)address, last = first + (uint32_t)size - 1u;
     data_access(n, first, type == MEM_WRITE);
     if (first / LINE_BYTES != last / LINE_BYTES) {

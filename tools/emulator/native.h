@@ -18,7 +18,9 @@ enum { STOP_ON_LINE = 1, STOP_ON_BYTE = 2 };
 enum { STOPPED = 1, STOPPED_AT_LIMIT = 2 };
 enum { ENTER_NESTED = 1, ENTER_UNSTACKED = 2 };
 enum { VIOLATION_ALIGNMENT = 1, VIOLATION_NO_FPU = 2 };
-enum { CALLS_MAX = 64, MEM_WRITE = 17 };
+enum { CALLS_MAX = 64, MEM_WRITE = 17, MEM_FETCH = 18 };
+enum { MAY_READ = 1, MAY_WRITE = 2, MAY_EXECUTE = 4 };
+enum { PAGE_BYTES = 4096, SRAM_PAGES_MAX = 80 };
 
 struct registers {
     int r0, r1, r2, r3, r12, lr, sp, pc, xpsr, nzcvqg, epsr, ipsr, control, s0, fpscr, primask, basepri, faultmask;
@@ -49,6 +51,12 @@ struct spi {
     const uint8_t *stream;
 };
 
+/* uc_tlb_entry: where a page lies, and what may be done there. */
+struct tlb_entry {
+    uint64_t physical;
+    int permissions;
+};
+
 /* A function whose calls are counted, callees included, exception handlers not. */
 struct call {
     uint32_t entry;        /* address of its first instruction */
@@ -75,6 +83,7 @@ struct native {
     uint64_t *retired[REGIONS];               /* instructions retired in blocks that start there */
     uint32_t *blocks[REGIONS];                /* block size in bytes << 16 | instructions, 0: not yet seen */
     uint64_t *stalls[REGIONS];                /* cycles that blocks that start there waited for a cache */
+    uint8_t code_pages[SRAM_PAGES_MAX];       /* 1: code was fetched from this page of SRAM */
     uint64_t total;                           /* instructions retired since power-on */
     uint64_t thread;                          /* of these, outside exception handlers */
     uint64_t deadline;                        /* leave the guest before the first block that starts here or later */

@@ -15,7 +15,8 @@ TX_QUEUE = 65536
 RX_FRAMING_ERROR = 1 << 8
 VIOLATION_ALIGNMENT, VIOLATION_NO_FPU = 1, 2
 STOPPED_AT_LIMIT = 2
-CALLS_MAX, SETS_MAX, WAYS_MAX = 64, 64, 4  # as in native.h and cache.h
+CALLS_MAX, SRAM_PAGES_MAX, SETS_MAX, WAYS_MAX = 64, 80, 64, 4  # as in native.h and cache.h
+DTCM_BYTES = 64 * 1024  # as in cache.h
 NEVER = (1 << 64) - 1
 REGISTERS = (
     *("r0", "r1", "r2", "r3", "r12", "lr", "sp", "pc"),
@@ -111,6 +112,7 @@ class NativeState(ctypes.Structure):
         ("retired", Pointer * 2),
         ("blocks", Pointer * 2),
         ("stalls", Pointer * 2),
+        ("code_pages", ctypes.c_uint8 * SRAM_PAGES_MAX),
         ("total", U64),
         ("thread", U64),
         ("deadline", U64),

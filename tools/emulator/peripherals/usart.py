@@ -142,8 +142,8 @@ class Usart(Peripheral):
         """Not paced: let the next burst arrive, if the firmware has taken the last one."""
         if self.paced:
             return
-        for _ in range(min(BURST, len(self._waiting)) if self.hungry else 0):
-            self._push(self._waiting.popleft())
+        count = min(BURST, len(self._waiting)) if self.hungry else 0
+        self._push([self._waiting.popleft() for _ in range(count)])
         self.due = self.board.now + BURST * self.byte_cycles if self._waiting else None
 
     def _arrive_until(self, now: int) -> None:
@@ -153,16 +153,19 @@ class Usart(Peripheral):
             if self.board.usart_status() & ISR_RXNE:
                 self.state.errors |= ISR_ORE
             else:
-                self._push(byte)
+                self._push([byte])
             self.due = self.due + self.byte_cycles if self._waiting else None
 
-    def _push(self, byte: int) -> None:
-        if self.baud and not self._is_wired(self._line.receive):
+    def _push(self, data: list[int]) -> None:
+        """Bytes that arrive together, at the rates of this moment."""
+        if not data or (self.baud and not self._is_wired(self._line.receive)):
             return
         if self._rates_differ:
-            byte = self._noise.randrange(256) | RX_FRAMING_ERROR
-        self.state.rx[self.state.rx_tail % RX_QUEUE] = byte
-        self.state.rx_tail += 1
+            data = [self._noise.randrange(256) | RX_FRAMING_ERROR for _ in data]
+        rx, tail = self.state.rx, self.state.rx_tail
+        for place, byte in enumerate(data, tail):
+            rx[place % RX_QUEUE] = byte
+        self.state.rx_tail = tail + len(data)
 
     @property
     def hungry(self) -> bool:
