@@ -13,6 +13,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from lab.alone import hold
 from lab.golden.data import Data, find
 from microtrain.base.errors import Error
 from microtrain.base.paths import ROOT
@@ -20,7 +21,7 @@ from microtrain.base.terminal import console
 
 from . import build, picture, records, table
 from .cases import Case, all_cases, choose
-from .run import Outcome, run_case
+from .run import OUTPUT, Outcome, run_case
 
 PAGES = ROOT / "lab/pages"
 SUMMARY = ROOT / "build/bench.json"
@@ -55,6 +56,7 @@ def main(only: tuple[str, ...], jobs: int) -> None:
     except Error as error:
         click.echo(f"bench: {error}", err=True)
         sys.exit(1)
+    hold(OUTPUT)
     outcomes = run_all(cases, data, compiler, jobs)
     sys.exit(0 if report(outcomes, compiler, complete=not only) else 1)
 

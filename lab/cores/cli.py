@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from lab.alone import hold
 from lab.bench.cases import Case
 from lab.notes import note, tell
 from microtrain.base.columns import Column, table
@@ -43,6 +44,7 @@ def main(chosen: tuple[str, ...], steps: int, sequences: int, to_page: bool) -> 
     random sequences of calls under sanitizers. Numbers go to build/cores.json. The exit status is 1 where two
     cores do not learn the same weights, or a call did not do what it should.
     """
+    hold(FOLDER)
     cores = [core for core in CORES if core.name in chosen or not chosen]
     try:
         chosen_sessions = sessions(steps)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from lab.alone import hold
 from lab.bench.build import build, convert
 from lab.bench.cases import Case
 from lab.bench.run import LABEL
@@ -26,6 +27,7 @@ WORK = ROOT / "build/floor"
 @click.option("--page", is_flag=True, help="Write lab/pages/floor.md, .json and .svg too.")
 def main(page: bool) -> None:
     """Say what an inference and a step need at least, and what they take; needs the test data."""
+    hold(WORK)
     try:
         data = find()
         generated = convert(CASE, data.checkpoint(CASE.network), WORK / CASE.folder)

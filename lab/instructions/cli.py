@@ -19,6 +19,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from lab import notes
+from lab.alone import hold
 from lab.bench.build import BOARD, build
 from lab.bench.cases import CLASSES, SCHEMES
 from lab.bench.measure import ENTRIES, KERNEL, after_one_step
@@ -188,6 +189,7 @@ def of_published() -> Iterator[Counted]:
 @click.option("--others", "only_others", is_flag=True, help="Leave the coefficients of published networks.")
 def main(only_others: bool) -> None:
     """Build, count and fit; tools/search/instructions*.json. Needs the test data and PlatformIO."""
+    hold(WORK)
     published: Model = notes.read(COEFFICIENTS, {})
     if not only_others:
         steps = list(of_published())

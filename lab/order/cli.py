@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from lab.alone import hold
 from lab.bench.build import build, convert
 from lab.bench.cases import Case
 from lab.bench.run import LABEL
@@ -62,6 +63,7 @@ def main(tries: int, output: Path) -> None:
 
     Run it after kernels have changed, and `make bench` after it.
     """
+    hold(WORK)
     data = find()
     write([(case.name, traced(case, data)) for case in CASES], tries, output)
 

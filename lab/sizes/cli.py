@@ -11,6 +11,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from lab import notes
+from lab.alone import hold
 from lab.bench.build import build
 from microtrain.base.commands import run
 from microtrain.base.errors import Error
@@ -120,6 +121,7 @@ TYPES = ("_s8", "_s32", "_f32")  # ends of what model.c calls; the others are fo
 @click.command()
 def main() -> None:
     """Measure, for every board, what the firmware's own code takes of flash."""
+    hold(WORK)
     models = list(networks.samples(ROOT, WORK))
     example = networks.example(ROOT)
     more = {

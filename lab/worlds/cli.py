@@ -11,6 +11,7 @@ from typing import Any
 import click
 import numpy as np
 
+from lab.alone import hold
 from lab.bench import build, measure
 from lab.golden.data import Data, find
 from microtrain.base.commands import last_line, ours, run
@@ -35,6 +36,7 @@ LABEL = 3
 @click.option("--deep", is_flag=True, help="Measure how long networks of 50 to 400 layers take to convert.")
 def main(only: tuple[str, ...], deep: bool) -> None:
     """Measure larger networks and inputs, with weights beside the chip: lab/pages/worlds.md and .json."""
+    hold(WORK)
     try:
         if deep:
             page.write_deep(list(conversions()))

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from lab import notes
+from lab.alone import hold
 from lab.bench.build import build
 from lab.sizes.firmware import written
 from microtrain.base.paths import ROOT
@@ -113,6 +114,7 @@ def wrong(case: Case, row: dict[str, Any]) -> list[str]:
 @click.option("--build/--no-build", "built", default=True, help="Build those that fit, for their true sizes.")
 def main(only: str | None, built: bool) -> None:
     """Ask `convert --check` about public architectures, and hold its answers against what is true."""
+    hold(WORK)
     rows = []
     for case in CASES:
         if only in (None, case.name):
