@@ -11,12 +11,14 @@ from lab.pieces.networks import Named, attended, gates, groups, normed
 from lab.sizes.networks import SCHEMES
 from microtrain.convert.ops.tokens import LAST
 from microtrain.convert.pipeline import Passes, compile_graph
+from microtrain.convert.scheme import Scheme
 
 ATTENDED = ("0", "1", "5", "8", "9", "11", "14")  # with tokens in front, and without; of few and of many
 NORMED = ("12", "40")  # pixels a side
 GATES = ("0", "3", "7", "10", "13", "16", "18", "23")  # of few and of many channels, by each factor
 CODED = (0, 1, 4, 7)  # seeds of chains without concatenations, which are several calls a step
 CELLS = ((3, 6, 5), (9, 17, 16), (20, 1, 24), (6, 40, 32), (12, 10, 8), (20, 6, 1), (16, 24, 12))
+POSITIONED = ((10, 40), (18, 8), (14, 20))  # pixels a side and channels; whole eights pass a mask at once
 STEPS = Passes(fused=False)  # each layer a step of its own
 
 
@@ -26,6 +28,7 @@ def others() -> Iterator[Named]:
     yield from picked(gates(), GATES)
     for networks, numbers in ((groups(), ()), (normed(), NORMED)):
         yield from (each for each in picked(networks, numbers) if each[1].scheme.weights)
+    yield from positioned()
     yield from coded()
     yield from cells()
 
@@ -36,6 +39,15 @@ def picked(networks: Iterable[Named], numbers: Sequence[str]) -> Iterator[Named]
         number = "".join(c for c in name.partition("_")[0] if c.isdigit())
         if number in numbers or not numbers:
             yield name, compiled
+
+
+def positioned() -> Iterator[Named]:
+    """Tokens behind one that stands in front, with errors that reach what is before them."""
+    for number, (size, channels) in enumerate(POSITIONED):
+        b = Builder(np.random.default_rng(number), (size, size, 3))
+        tokens = b.position(b.conv("x", channels, 3, 2), 1)
+        graph = b.finish(b.conv(tokens, 8), 4)
+        yield f"positioned{number}", compile_graph(graph, Scheme("biases", -1), 4, STEPS)
 
 
 def coded() -> Iterator[Named]:
