@@ -30,6 +30,7 @@ from microtrain.convert.execute.batched import run_float
 from microtrain.convert.execute.executor import Executor
 from microtrain.convert.frontends.module import load_model
 from microtrain.convert.ir import ConvertError
+from microtrain.convert.lite import LiteResiduals
 from microtrain.convert.pipeline import compile_graph
 from microtrain.convert.quantize.ptq import Choices, quantize_model
 from microtrain.convert.reference.kernels import Sgd
@@ -57,6 +58,7 @@ class Session:
         rate: float = 0.02,
         part: float = 1.0,
         until: str | None = None,
+        lite: LiteResiduals | None = None,
     ) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -65,7 +67,7 @@ class Session:
             shape = float_graph.tensors[float_graph.input.tensor].shape
             self.images = np.random.default_rng(1).integers(0, 256, (24, *shape)).astype(np.uint8)
             graph = quantize_model(float_graph, self.images, Choices())
-            scheme = Scheme("s", -1, {ALL: part}, fraction_bits=bits, head="random")
+            scheme = Scheme("s", -1, {ALL: part}, fraction_bits=bits, head="random", lite=lite)
             compiled = compile_graph(graph, scheme, classes)
         self.model = model
         self.plan: Plan = document(compiled, generate(compiled, "a test"), Origin("", "", ""), None)

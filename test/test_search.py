@@ -35,7 +35,7 @@ from microtrain.convert.emit.tables import string_body
 from microtrain.convert.execute.executor import Executor
 from microtrain.convert.frontends.checkpoint import read_checkpoint
 from microtrain.convert.ir import ConvertError, Graph
-from microtrain.convert.passes.cut import behind, cuts
+from microtrain.convert.passes.cut import behind, bottlenecks, cuts
 from microtrain.convert.pipeline import FIRMWARE_SRAM, compile_graph
 from microtrain.convert.scheme import Scheme, convolutions, find
 from microtrain.convert.scheme import load as load_scheme
@@ -51,7 +51,7 @@ from microtrain.search.engine import Engine, engine
 from microtrain.search.evolution import Problem, search_evolutionary, search_random
 from microtrain.search.features import WHOLE
 from microtrain.search.finalists import APART, LAST, apart, cautious, chosen, likeliest, promising
-from microtrain.search.lab import Lab, bottlenecks, last_bottleneck
+from microtrain.search.lab import Lab, last_bottleneck
 from microtrain.search.output import word, write
 from microtrain.search.pipeline import NOISE, Request, Result, must_gain, search, warn_guessed
 from microtrain.search.proxy import by_channel

@@ -61,7 +61,8 @@ CONVERT: Floors = tuple(
         # what to use instead; the arithmetic in NumPy and the kernels on this machine; two options
         "nearest reference mean_std",
         "ops",
-        "trainables limits verify",  # what learns; what a layer may hold; what holds of a graph
+        # what learns; what a layer may hold; what holds of a graph; modules that a scheme asks for
+        "trainables limits verify lite",
         "frontends execute scheme passes memory weights",  # none of them knows another; the last: their bytes
         "quantize pipeline pieces",  # the last: how long a step of the library takes
         "emit loading default_scheme",

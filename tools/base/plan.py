@@ -20,6 +20,7 @@ FORMAT = 1
 TARGET_LOSSES = {"huber": "regression", "squares": "regression", "labels": "multilabel"}
 GUESSES = {"regression": 65535, "multilabel": 2}  # classes whose guessing costs as much (guard.h)
 OWN_HEAD = "until.head"  # the layer that `convert --until` adds: no part of the model's file
+LITE = ".lite_residual."  # in the names of what a module beside a block is made of
 MADE_BY = "`microtrain convert MODEL.pt` writes it; --plan names it."
 
 Count = Annotated[int, AtLeast(0)]
@@ -78,6 +79,17 @@ class HeadRows:
 
 
 @dataclass(frozen=True)
+class LiteResiduals:
+    """Modules beside blocks: their names or places, or how many of the last ones."""
+
+    blocks: tuple[str | int, ...] | Count
+    groups: Count
+    kernel: Count
+    reduce: Count
+    rate: float
+
+
+@dataclass(frozen=True)
 class Scheme:
     """What is trained and how, as it was resolved (docs/schemes.md)."""
 
@@ -89,6 +101,7 @@ class Scheme:
     loss: str
     learning_rate: Rates
     head: str | HeadRows
+    lite_residuals: LiteResiduals | None = field(default=None, metadata=OPTIONAL)
 
     @property
     def task(self) -> str:

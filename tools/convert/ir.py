@@ -114,6 +114,7 @@ class Layer:
     weight_scale  float64 [c_out], None before quantization and for the head, which stays float
     dead          bool [c_out]: channels whose scale is too small to train (folded to a constant)
     trained       trained input channels (depthwise: channels), sorted; () = frozen
+    rate          what the learning rate of its weights is multiplied with
     seen          mean and deviation [c_out] that the folded batch norm gave its output in training; else None
     """
 
@@ -125,6 +126,7 @@ class Layer:
     trained: tuple[int, ...] = ()
     bias_trained: bool = False
     fraction_bits: int = 0
+    rate: float = 1.0
     seen: tuple[np.ndarray, np.ndarray] | None = None
 
     @property

@@ -21,6 +21,7 @@ from .ops.table import Learns
 from .passes.accumulators import prove, warn_coarse
 from .passes.autodiff import differentiate
 from .passes.fuse import fuse
+from .passes.lite_residuals import with_lite_residuals
 from .passes.prune import prune
 from .passes.recompute import recompute
 from .passes.schedule import schedule
@@ -115,6 +116,8 @@ def sparse_graph(quantized: Graph, scheme: Scheme, classes: int) -> Graph:
     if not (has_head(graph) or scheme.biases or scheme.weights):
         scheme = replace(scheme, biases=1)  # without a head that much there is to learn
     graph = verify(apply(graph, scheme))
+    if scheme.lite:
+        graph = with_lite_residuals(graph, scheme.lite, scheme.fraction_bits)
     graph = verify(differentiate(graph, scheme.loss))
     return prove(verify(prune(graph)))
 

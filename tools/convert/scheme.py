@@ -16,13 +16,18 @@ from microtrain.base import plan
 from microtrain.base.archive import reason
 from microtrain.base.errors import short
 
+from . import lite
 from .defaults import RATE
 from .ir import ConvertError, Graph, Layer, Node
+from .lite import LiteResiduals
 from .ops import forward_op, saves
 from .ops.table import Learns, no_gradient
 from .trainables import HeadStart
 
-KEYS = {"name", "network", "biases", "weights", "select", "fraction_bits", "loss", "learning_rate", "head"}
+KEYS = {
+    *("name", "network", "biases", "weights", "select", "fraction_bits", "loss", "learning_rate", "head"),
+    "lite_residuals",
+}
 PUBLISHED = Path(__file__).resolve().parent / "schemes"
 RATES = ("weight", "bias", "head")
 HEADS = ("zeros", "random", "keep")
@@ -44,6 +49,7 @@ class Scheme:
     select        how the channels of a fraction are chosen: "norm" (largest L2 norm) or "first"
     rates         learning rates of weights, biases and head, in real-valued units
     head          the head's start: "zeros", "random", "keep" (the model's own rows), or which of those rows
+    lite          which blocks get a lite residual module beside them, that learns; None: none does
     network       name of the only model it is for, None: any
     """
 
@@ -56,6 +62,7 @@ class Scheme:
     rates: tuple[float, float, float] = (RATE, RATE, RATE)
     head: HeadStart = "zeros"
     network: str | None = None
+    lite: LiteResiduals | None = None
 
     def summary(self) -> plan.Scheme:
         """The scheme as plan.json says it."""
@@ -68,6 +75,7 @@ class Scheme:
             loss=self.loss,
             learning_rate=plan.Rates(*self.rates),
             head=plan.HeadRows(self.head) if isinstance(self.head, tuple) else self.head,
+            lite_residuals=None if self.lite is None else plan.LiteResiduals(**vars(self.lite)),
         )
 
 
@@ -153,6 +161,7 @@ def parse(data: Mapping[str, Any], where: str, name: str) -> Scheme:
         fraction_bits=_choice(data, "fraction_bits", (0, 4, 8), where),
         loss=_choice(data, "loss", ("cross_entropy", "mse"), where),
         head=_head(data.get("head", HEADS[0]), where),
+        lite=lite.parse(data.get("lite_residuals"), where),
     )
     return replace(scheme, rates=_rates(data.get("learning_rate", RATE), where))
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from microtrain.base.plan import HWC, Plan, Trained
+from microtrain.base.plan import HWC, LITE, Plan, Trained
 
 from .errors import DeviceError
 from .weights import Arrays
@@ -52,6 +52,17 @@ def merge(plan: Plan, arrays: Arrays, state: State) -> tuple[State, list[str]]:
         elif t.kind in ("head_weight", "head_bias"):
             notes += merge_head(plan, t, arrays[t.name], state, merged)
     return merged, notes
+
+
+def of_modules(plan: Plan, state: State) -> State:
+    """Weights of modules that conversion has put beside blocks of the model, still without values."""
+    own = (t for t in plan.trainables.tensors if LITE in t.layer and t.kind == "weight")
+    shapes = {t.source.weight: t.shape if len(t.shape) == 4 else (*t.shape, 1) for t in own}
+    return {
+        name: np.zeros((out, each, down, across))
+        for name, (out, down, across, each) in shapes.items()
+        if name not in state
+    }
 
 
 def merge_weight(plan: Plan, t: Trained, arrays: Arrays, state: State, merged: State) -> None:

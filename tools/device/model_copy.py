@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from microtrain.base.files import replacing
-from microtrain.base.plan import OWN_HEAD, Plan, Trained
+from microtrain.base.plan import LITE, OWN_HEAD, Plan, Trained
 from microtrain.base.reading import reading
 from microtrain.convert.frontends.onnx import onnx_homes
 from microtrain.convert.frontends.onnx_trained import trained_onnx
@@ -38,6 +38,7 @@ def save_model(kind: str, plan: Plan, arrays: Arrays, model: Path, out: Path) ->
     """
     plan, own = of_model(plan, model)
     if kind != "state_dict":
+        refuse_modules(plan, model)
         return save_copy(kind, plan, arrays, model, out) + own
     from . import state_dict
     from .model_file import load_state, save_state
@@ -45,6 +46,16 @@ def save_model(kind: str, plan: Plan, arrays: Arrays, model: Path, out: Path) ->
     merged, notes = state_dict.merge(plan, arrays, load_state(model))
     save_state(out, merged)
     return [f"{out}: {len(merged)} tensors", *notes, *own]
+
+
+def refuse_modules(plan: Plan, model: Path) -> None:
+    """DeviceError where modules learned that a copy of the model's file has no place for."""
+    blocks = list(dict.fromkeys(t.layer.split(LITE)[0] for t in plan.trainables.tensors if LITE in t.layer))
+    if blocks:
+        raise DeviceError(
+            f"a copy of {model.name} has no place for the lite residual modules beside {', '.join(blocks)}: "
+            "take the weights with -o, or with --state-dict if it is a model of PyTorch."
+        )
 
 
 def of_model(plan: Plan, model: Path) -> tuple[Plan, list[str]]:

@@ -18,9 +18,11 @@ def merge(plan: Plan, arrays: Arrays, state: State) -> tuple[State, list[str]]:
     Errors   DeviceError where the state dict lacks a name of the plan or has another shape
     """
     plain = {name: value.detach().double().numpy() for name, value in state.items()}
-    trained, notes = merging.merge(plan, arrays, plain)
+    new = merging.of_modules(plan, plain)
+    trained, notes = merging.merge(plan, arrays, plain | new)
     kept = {name: value.clone() for name, value in state.items()}
-    return kept | {name: _like(value, name, state) for name, value in trained.items()}, notes
+    found = kept | {name: _like(value, name, state) for name, value in trained.items()}
+    return found, notes + [f"{name} is new: docs/schemes.md says what reads it." for name in new]
 
 
 def _like(value: np.ndarray, name: str, state: State) -> torch.Tensor:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from microtrain.convert.ir import Graph
-from microtrain.convert.passes.cut import cuts
+from microtrain.convert.passes.cut import bottlenecks
 from microtrain.samples.augment import Augmentation
 from microtrain.samples.images import WAYS
 from microtrain.samples.source import Dataset, Sample, vary
@@ -76,14 +76,6 @@ class Lab:
         about = self.graph.input
         pixels = vary(view[0], self.graph.sample_shape, self.augmentation.kinds, view[1])
         return stored(pixels, about.gain, about.offset)
-
-
-def bottlenecks(graph: Graph) -> list[str]:
-    """Cuts of a graph that take little to keep: no larger than their neighbours. The input is one."""
-    found = cuts(graph)
-    sizes = [graph.tensors[t].elements for t in found]
-    inner = zip(found[1:], sizes[:-1], sizes[1:], [*sizes[2:], sizes[-1]], strict=True)
-    return [found[0], *(t for t, before, size, after in inner if size <= before and size <= after)]
 
 
 def last_bottleneck(graph: Graph, layer: str) -> str:

@@ -70,7 +70,7 @@ def plain_tables(network: Network) -> dict[str, np.ndarray]:
         if layer is None or layer.head:
             continue
         if layer.trained:
-            tables[f"qas_w_{layer.symbol}"] = np.where(layer.dead, 0.0, 65536.0 * factor)
+            tables[f"qas_w_{layer.symbol}"] = np.where(layer.dead, 0.0, 65536.0 * factor * layer.rate)
         if layer.bias_trained:
             unit = layer.bias_unit / network.real_bias(step)
             tables[f"qas_b_{layer.symbol}"] = np.where(layer.dead, 0.0, 256.0 / unit * factor)

@@ -55,6 +55,7 @@ class Constants:
     dead        output channels that are not trained
     trained     input channels (depthwise: channels) whose weights are trained
     symbol      in the names of the layer's tables in C
+    rate        what the learning rate of its weights is multiplied with
     """
 
     weight: np.ndarray
@@ -62,6 +63,7 @@ class Constants:
     trained: tuple[int, ...]
     bias_trained: bool
     symbol: str
+    rate: float = 1.0
     scale: np.ndarray = field(default_factory=empty)
     bias_unit: np.ndarray = field(default_factory=empty)
     multiplier: np.ndarray = field(default_factory=empty)
@@ -140,7 +142,7 @@ def parse(description: dict[str, Any], arrays: dict[str, np.ndarray]) -> Network
             key.removeprefix(f"{name}/"): a for key, a in arrays.items() if key.startswith(f"{name}/")
         }
         learns: dict[str, Any] = {"trained": tuple(about["trained"]), "bias_trained": about["bias_trained"]}
-        layers[name] = Constants(**own, **learns, symbol=about["symbol"])
+        layers[name] = Constants(**own, **learns, symbol=about["symbol"], rate=about.get("rate", 1.0))
     return Network(
         input=description["input"],
         output=description["output"],

@@ -217,7 +217,7 @@ class TorchLayer:
         self.weight = torch.tensor(np.ascontiguousarray(weight), dtype=torch.float32, device=device)
         self.bias = torch.tensor(layer.bias, dtype=torch.float32, device=device)
         self.trained = torch.tensor(layer.trained, dtype=torch.long, device=device)
-        self.bias_trained = layer.bias_trained
+        self.bias_trained, self.rate = layer.bias_trained, layer.rate
         self.scales: dict[str, Tensor] = {}
         if not layer.head:
             m = torch.tensor(layer.multiplier, device=device)
@@ -240,7 +240,8 @@ class TorchLayer:
         return found
 
     def qas(self, kind: str, plain: float | None) -> Tensor:
-        """Factor on the gradient of stored numbers: 1 / s^2, the step of real ones; 0 for dead channels.
+        """Factor on the gradient of stored numbers: 1 / s^2, the step of real ones; 0 for dead channels. Of
+        weights, times the layer's rate.
 
         plain   the same factor for all instead (without quantization-aware scaling)
         """
@@ -251,5 +252,5 @@ class TorchLayer:
             factor = torch.where(factor > 0, plain, factor)
         if kind == "bias":
             return factor
-        channels = factor[self.trained] if self.depthwise else factor
+        channels = (factor[self.trained] if self.depthwise else factor) * self.rate
         return channels.view(-1, *[1] * (self.weight.ndim - 1))

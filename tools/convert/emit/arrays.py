@@ -46,6 +46,7 @@ def _description(graph: Graph, model_id: str) -> dict[str, Any]:
                 "bias_trained": layer.bias_trained,
                 "fraction_bits": layer.fraction_bits,
                 "symbol": identifier(name),
+                **({"rate": layer.rate} if layer.rate != 1.0 else {}),
             }
             for name, layer in graph.layers.items()
         },

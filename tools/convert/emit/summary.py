@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from microtrain.base.plan import Plan
+from microtrain.base.plan import LITE, Plan
 from microtrain.convert.boards import Limits
 from microtrain.pictures.report import Line
 
@@ -68,14 +68,18 @@ def outside(plan: Plan, limits: Limits) -> tuple[Line, ...]:
 
 
 def learns(plan: Plan) -> str:
-    """What learns, in words: "the head, 9 biases, weights of 3 layers"."""
-    kinds = [tensor.kind for tensor in plan.trainables.tensors]
+    """What learns, in words: "the head, biases of 9 layers, weights of 3 layers, 2 lite residual modules"."""
+    tensors = plan.trainables.tensors
+    kinds = [tensor.kind for tensor in tensors if LITE not in tensor.layer]
+    modules = len({tensor.layer.split(LITE)[0] for tensor in tensors if LITE in tensor.layer})
     biases, weights = kinds.count("bias"), kinds.count("weight")
     parts = ["the head"] if "head_weight" in kinds else []
     if biases:
         parts.append("biases of 1 layer" if biases == 1 else f"biases of {biases} layers")
     if weights:
         parts.append("weights of 1 layer" if weights == 1 else f"weights of {weights} layers")
+    if modules:
+        parts.append("a lite residual module" if modules == 1 else f"{modules} lite residual modules")
     return ", ".join(parts)
 
 

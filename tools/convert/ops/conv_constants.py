@@ -34,9 +34,10 @@ def weight_id(graph: Graph, layer: str) -> int:
 
 
 def qas_weights(layer: Layer) -> np.ndarray:
-    """65536 / s_w^2, 0 for dead channels (quantization-aware scaling, arXiv 2206.15472 section 3.1)."""
+    """65536 / s_w^2, 0 for dead channels (quantization-aware scaling, arXiv 2206.15472 section 3.1), times
+    the layer's rate."""
     assert layer.weight_scale is not None
-    return _qas(layer, layer.weight_scale, 65536.0)
+    return _qas(layer, layer.weight_scale, 65536.0 * layer.rate)
 
 
 def trained_bias(graph: Graph, name: str, delta: np.ndarray) -> reference.Bias:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from microtrain.convert.ir import Graph, Node
+from microtrain.convert.ir import Graph, Layer, Node, Window
 from microtrain.convert.names import Names
 from microtrain.convert.reference import hostlib
 from microtrain.convert.reference import kernels as reference
@@ -66,6 +66,13 @@ from .work import Terms, by_size, one_way, with_biases, with_updates
 
 GROUPED = "gconv2d"
 HEADER = "grouped"
+
+
+def node_of(name: str, x: str, y: str, layer: Layer, window: Window, groups: int) -> Node:
+    """A convolution of a layer in groups of channels: one is dense, one a channel depthwise."""
+    if groups == 1 or layer.depthwise:
+        return conv.node_of(name, x, y, layer, window)
+    return Node(GROUPED, name, (x,), (y,), name, window)
 
 
 class Groups(Record):

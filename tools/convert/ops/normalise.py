@@ -141,6 +141,11 @@ def normalise_bwd_x(p: Normalise, ey: Error, x: np.ndarray, clamp: Any) -> Error
     return quantize_error(cells.join(values, x.shape), 1.0, clamp)
 
 
+def node_of(name: str, x: str, y: str, groups: int, eps: float) -> Node:
+    """A group norm without scale and shift, and a ReLU where its output begins with 0."""
+    return Node(GROUP_NORM, name, (x,), (y,), act="relu", factors=(eps, float(groups), 0.0))
+
+
 def c_struct(graph: Graph, node: Node) -> Normalise:
     """The kernels' parameters of the layer that a node belongs to."""
     forward = next(n for n in graph.forward_layers if n.name == node.name and n.op == GROUP_NORM)

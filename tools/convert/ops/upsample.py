@@ -75,6 +75,11 @@ def factors_of(node: Node) -> tuple[int, int]:
     return int(down), int(across)
 
 
+def node_of(name: str, x: str, y: str, factors: tuple[int, int]) -> Node:
+    """A map made larger by so many rows and columns a pixel."""
+    return Node(UPSAMPLE, name, (x,), (y,), factors=(float(factors[0]), float(factors[1])))
+
+
 def _made_shape(graph: Graph, node: Node) -> tuple[Shape, ...]:
     (h, w, c), (down, across) = graph.tensors[node.inputs[0]].shape, factors_of(node)
     return ((h * down, w * across, c),) * len(node.outputs)

@@ -19,6 +19,14 @@ def cuts(graph: Graph) -> list[str]:
     return found
 
 
+def bottlenecks(graph: Graph) -> list[str]:
+    """Cuts of a graph that take little to keep: no larger than their neighbours. The input is one."""
+    found = cuts(graph)
+    sizes = [graph.tensors[t].elements for t in found]
+    inner = zip(found[1:], sizes[:-1], sizes[1:], [*sizes[2:], sizes[-1]], strict=True)
+    return [found[0], *(t for t, before, size, after in inner if size <= before and size <= after)]
+
+
 def behind(graph: Graph, tensor: str) -> Graph:
     """The forward graph of what comes behind a tensor of cuts(), which becomes its input.
 
