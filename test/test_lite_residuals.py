@@ -167,12 +167,28 @@ def test_sides_that_are_no_multiples_are_refused() -> None:
         with_lite_residuals(network(size=14), LiteResiduals(("layer3",), groups=2, reduce=1), 4)
 
 
+def test_modules_that_no_gradient_reaches_are_refused() -> None:
+    b = Builder(np.random.default_rng(0), (8, 6, 1))
+    x = b.recurrent(b.conv(b.conv(b.conv("x", 4), 1), 4), "gru", 5)
+    graph = b.finish(b.conv(x, 7), 5)
+    scheme = scheme_of(LiteResiduals((0,), groups=1), 0)
+    with pytest.raises(ConvertError, match="learns nothing, as no gradient passes through gru"):
+        compile_graph(graph, scheme, 5)
+
+
+def test_a_network_without_maps_has_no_blocks() -> None:
+    b = Builder(np.random.default_rng(0), (1, 1, 6))
+    graph = b.finish(b.conv("x", 7), 3)
+    with pytest.raises(ConvertError, match="no block for lite_residuals: none of its layers makes a map"):
+        with_lite_residuals(graph, LiteResiduals((0,)), 4)
+
+
 def test_a_series_is_averaged_along_its_one_axis() -> None:
     b = Builder(np.random.default_rng(0), (16, 1, 4))
     x = b.conv(b.conv("x", 12), 4, relu=False)
     graph = with_lite_residuals(b.finish(b.conv(x, 9), 3), LiteResiduals((0,), groups=2), 4)
     shapes = {name.split(LITE)[1]: t.shape for name, t in graph.tensors.items() if LITE in name}
-    assert shapes["pool"] == (8, 1, 4) and shapes["sum"] == (16, 1, 4)
+    assert shapes["pool"] == (8, 1, 4) and shapes["larger"] == shapes["block"] == (16, 1, 4)
 
 
 # ---------------------------------------------------------------- learning

@@ -35,6 +35,8 @@ from microtrain.convert.emit.tables import string_body
 from microtrain.convert.execute.executor import Executor
 from microtrain.convert.frontends.checkpoint import read_checkpoint
 from microtrain.convert.ir import ConvertError, Graph
+from microtrain.convert.lite import LiteResiduals
+from microtrain.convert.passes.blocks import blocks
 from microtrain.convert.passes.cut import behind, bottlenecks, cuts
 from microtrain.convert.pipeline import FIRMWARE_SRAM, compile_graph
 from microtrain.convert.scheme import Scheme, convolutions, find
@@ -55,7 +57,7 @@ from microtrain.search.lab import Lab, last_bottleneck
 from microtrain.search.output import word, write
 from microtrain.search.pipeline import NOISE, Request, Result, must_gain, search, warn_guessed
 from microtrain.search.proxy import by_channel
-from microtrain.search.space import FRACTIONS, Candidate, Space, space_of
+from microtrain.search.space import FRACTIONS, Candidate, Space, places_for, space_of
 from microtrain.search.store import Outcomes, fill
 from microtrain.search.trial import Tail, Trial, first_bottleneck, log_likelihood, run
 
@@ -171,6 +173,20 @@ def test_a_trial_learns_what_the_whole_network_learns(lab: Lab, place: int) -> N
     assert run(lab, trial) == found != run(lab, replace(trial, seed=1))
 
 
+@pytest.mark.parametrize("biases", [0, 6])
+def test_a_trial_of_modules_learns_what_the_whole_network_learns(lab: Lab, biases: int) -> None:
+    """Also behind a cut, where a module has to be the one of the whole network, weights at random and all."""
+    names = [block.name for block in blocks(lab.graph)]
+    wanted = LiteResiduals((names[2], names[3]), groups=1, rate=4.0)
+    scheme = Scheme("t", biases, fraction_bits=4, rates=(RATE, RATE, RATE), lite=wanted)
+    trial = Trial(scheme, 2, 0, 0)
+    found = run(lab, trial)
+    assert found.sha256 == whole_sha(lab, trial)
+    assert first_bottleneck(lab.graph, scheme) != lab.graph.input.tensor
+    other = replace(scheme, lite=replace(wanted, blocks=(names[3],)))
+    assert run(lab, replace(trial, scheme=other)).sha256 != found.sha256
+
+
 def test_trials_learn(lab: Lab, space: Space) -> None:
     """A class is a bright band: few passes at the scheme's own rates are enough to see that."""
     start, after = (run(lab, Trial(last_biases(space, 12), epochs, 0, 0)) for epochs in (1, 12))
@@ -212,8 +228,8 @@ def random_candidates(space: Space, count: int, seed: int) -> list[Candidate]:
     found = []
     for _ in range(count):
         levels = [int(rng.choice([0, *usable])) if rng.random() < 0.5 else 0 for usable in space.usable]
-        biases, bits = int(rng.integers(len(levels) + 1)), int(rng.choice(space.bits))
-        found.append(Candidate(biases, tuple(levels), bits).normal())
+        biases, bits = int(rng.integers(len(space.layers) + 1)), int(rng.choice(space.bits))
+        found.append(space.normal(Candidate(biases, tuple(levels), bits)))
     return found
 
 
@@ -235,6 +251,21 @@ def test_costs_of_other_networks(seed: int) -> None:
         found = costs.of(candidate)
         assert found is not None
         assert found.sram == compiled(graph, space.scheme(candidate), CLASSES).cost.sram
+
+
+def test_costs_of_lite_residual_modules() -> None:
+    """Beside weights and beside each other, to the byte."""
+    graph = residual_network(size=16, classes=CLASSES)
+    space = space_of(graph, (0, 4), RATE, LiteResiduals(0, groups=1))
+    assert len(space.blocks) >= 3
+    costs = all_bases(graph, space)
+    seen = set()
+    for candidate in random_candidates(space, 25, 1):
+        scheme, fast = space.scheme(candidate), costs.of(candidate)
+        assert fast is not None
+        assert fast.sram == compiled(graph, scheme, CLASSES).cost.sram
+        seen.add(len(scheme.lite.blocks) if scheme.lite and isinstance(scheme.lite.blocks, tuple) else 0)
+    assert {0, 1, 2} <= seen
 
 
 def test_what_alone_is_too_much_is_left_out(graph: Graph, space: Space, costs: Costs) -> None:
@@ -429,6 +460,35 @@ def result(graph: Graph, photos: Path, tmp_path_factory: pytest.TempPathFactory)
     lab = new_lab(graph, photos, tmp_path_factory.mktemp("search"))
     budget = compiled(graph, Scheme("b", 6), CLASSES).cost.sram + 200
     return lab, search(lab, space_of(graph, (0, 4), RATE), request_for(budget), ALONE, quiet)
+
+
+def test_a_search_chooses_from_modules_too(lab: Lab, tmp_path: Path) -> None:
+    """Their contributions are measured, and a scheme with some is written as `convert` reads it."""
+    space = space_of(lab.graph, (4,), RATE, LiteResiduals(0, groups=1, rate=2.0))
+    budget = compiled(lab.graph, Scheme("b", 8), CLASSES).cost.sram + 3000
+    request = replace(request_for(budget), measured=0.2, rounds=1)
+    found = search(lab, space, request, ALONE, quiet)
+    modules = range(len(space.layers), len(space.usable))
+    measured = {part for part, _, _ in found.gains.weights} & set(modules)
+    assert measured, "modules stay, however few layers are measured"
+    assert any(any(s.candidate.levels[part] for part in modules) for s in found.evaluated)
+    part = max(measured)
+    levels = tuple(len(FRACTIONS) if other == part else 0 for other in range(len(space.usable)))
+    winner = replace(found.winner, candidate=Candidate(space.behind(part), levels, 4))
+    told = replace(found, ranked=[winner, *found.ranked[1:]])
+    assert f"modules beside {space.parts[part].split('.')[0]}" in output.table(told)
+    files = write(tmp_path / "s.yaml", lab, request, told, "photos")
+    assert load_scheme(files[0]).lite == space.modules(winner.candidate) is not None
+    document = json.loads(files[1].read_text())
+    assert document["winner"]["lite_residuals"] == [space.parts[part].split(".")[0]]
+    assert space.parts[part] in document["contributions"]["likelihood"]["weights"]
+
+
+def test_blocks_without_a_place_for_a_module_are_told(graph: Graph) -> None:
+    beside, reasons = places_for(graph, LiteResiduals(0, groups=4))
+    assert 0 < len(beside) < len(blocks(graph))
+    assert len(beside) + len(reasons) == len(blocks(graph))
+    assert all("groups" in reason or "tile" in reason for reason in reasons)
 
 
 def test_the_winner_keeps_to_the_budget(result: tuple[Lab, Result]) -> None:

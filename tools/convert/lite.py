@@ -30,7 +30,7 @@ class LiteResiduals:
     groups: int = 8
     kernel: int = 3
     reduce: int = 2
-    rate: float = 1.0
+    rate: float = 4.0
 
 
 def parse(value: Any, where: str) -> LiteResiduals | None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from microtrain.base.plan import LITE
+
 from .ir import ConvertError, Graph
 from .memory.check_plan import check_plan
 from .memory.fleet import fleet_bytes, room_of
@@ -25,7 +27,7 @@ from .passes.lite_residuals import with_lite_residuals
 from .passes.prune import prune
 from .passes.recompute import recompute
 from .passes.schedule import schedule
-from .scheme import Scheme, apply
+from .scheme import Scheme, apply, beyond
 from .trainables import HeadStart, block_bytes, layout, new_head
 from .verify import verify
 from .weights import stored_bytes
@@ -117,9 +119,20 @@ def sparse_graph(quantized: Graph, scheme: Scheme, classes: int) -> Graph:
         scheme = replace(scheme, biases=1)  # without a head that much there is to learn
     graph = verify(apply(graph, scheme))
     if scheme.lite:
-        graph = with_lite_residuals(graph, scheme.lite, scheme.fraction_bits)
+        graph = reached(with_lite_residuals(graph, scheme.lite, scheme.fraction_bits))
     graph = verify(differentiate(graph, scheme.loss))
     return prove(verify(prune(graph)))
+
+
+def reached(graph: Graph) -> Graph:
+    """The graph. ConvertError where a gradient does not reach a lite residual module."""
+    for name, closed in beyond(graph).items():
+        if LITE in name:
+            raise ConvertError(
+                f"{graph.name}: a lite residual beside {name.split(LITE)[0]} learns nothing, as no gradient "
+                f"passes through {closed} behind it: leave that block out"
+            )
+    return graph
 
 
 def training_graph(quantized: Graph, scheme: Scheme, classes: int, passes: Passes = ALL_PASSES) -> Graph:

@@ -78,6 +78,7 @@ class Wanted:
         show_default=True,
         help="Numbers of fraction bits to choose from.",
     )
+    lite: bool = option("--lite-residuals", is_flag=True, help="Lite residual modules to choose from, too.")
     lr: float = option(
         "--lr",
         default=RATE,

@@ -14,6 +14,7 @@ from microtrain.base.files import write_json
 from microtrain.base.progress import Bars
 from microtrain.base.terminal import say
 from microtrain.convert.ir import Graph
+from microtrain.convert.lite import LiteResiduals
 from microtrain.convert.loading import load, quantized_with_report
 from microtrain.convert.quantize.ptq import Choices
 from microtrain.device.options import Course, in_words
@@ -27,7 +28,7 @@ from .cost import Budget
 from .engine import engine
 from .lab import Lab
 from .pipeline import Request, Result, search
-from .space import space_of
+from .space import places_for, space_of
 
 KB, MILLION = 1024, 1e6
 Item = TypeVar("Item")
@@ -44,7 +45,10 @@ def run(model: Path, wanted: Wanted) -> tuple[Result, list[Path]]:
     }
     folder = checked(wanted.cache, identity, graph.name)
     lab = Lab(graph, len(training.classes), training, validation, folder)
-    space = space_of(graph, wanted.bits, wanted.lr)
+    lite = LiteResiduals(0) if wanted.lite else None
+    space = space_of(graph, wanted.bits, wanted.lr, lite)
+    for reason in places_for(graph, lite)[1] if lite else ():
+        say(f"no lite residual: {reason}", err=True)
     chosen = engine(wanted.jobs or os.cpu_count() or 1, wanted.backend)
     request = request_of(wanted)
     course = Course(kinds=lab.augmentation.kinds, variants=lab.augmentation.variants)

@@ -17,7 +17,7 @@ import numpy as np
 from microtrain.convert.scheme import Scheme
 
 from .cost import Costs
-from .space import FRACTIONS, Candidate, Space
+from .space import Candidate, Space
 from .store import Outcomes
 from .trial import Trial
 
@@ -61,15 +61,14 @@ class Gains:
 
 
 def beside(space: Space, layer: int) -> int:
-    """How many biases are trained beside a layer's weights to measure those."""
-    count = len(space.layers)
-    return max(count - layer, count // 2)
+    """How many biases are trained beside a layer's weights, or a module's, to measure those."""
+    return max(space.behind(layer), len(space.layers) // 2)
 
 
 def one_layer(space: Space, layer: int, level: int, bits: int) -> Scheme:
-    """A layer's weights with the biases beside them."""
-    chosen: dict[str | int, float | tuple[int, ...]] = {space.layers[layer]: FRACTIONS[level - 1]}
-    return Scheme("one layer", beside(space, layer), chosen, fraction_bits=bits, rates=space.rates)
+    """A layer's weights, or a module, with the biases beside them."""
+    levels = tuple(level if part == layer else 0 for part in range(len(space.usable)))
+    return space.scheme(Candidate(beside(space, layer), levels, bits), "one layer")
 
 
 def last_biases(space: Space, count: int) -> Scheme:

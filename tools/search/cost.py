@@ -8,12 +8,14 @@ planner does not reach the bytes alive (within 0.5 %).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
+from microtrain.base.plan import LITE
 from microtrain.convert.emit.document import flash_bound
 from microtrain.convert.ir import Graph
 from microtrain.convert.memory.plan import buffers, bytes_alive
@@ -24,7 +26,7 @@ from .engine import Engine
 from .instructions import step_instructions, unmeasured
 from .space import Candidate, Space
 
-Key = tuple[str, ...]
+Key = tuple[str, str, int]
 Choice = tuple[int, int]  # number of a convolution and level
 ROWS = 8  # of a stream that enter at once
 
@@ -120,9 +122,21 @@ def compiled(graph: Graph, scheme: Scheme, classes: int) -> Compilation:
     """What the compiler says of a scheme, but for the planner's last half percent."""
     trained = training_graph(graph, scheme, classes)
     alive = bytes_alive(buffers(trained))
-    steps = {(n.op, n.name, *n.outputs[:1]): alive.get(i, 0) for i, n in enumerate(trained.nodes)}
+    steps = {key: alive.get(step, 0) for step, key in enumerate(keys(trained))}
     work = step_instructions(widened(trained))
     return Compilation(steps, fixed_sram(trained), flash_bound(trained), work)
+
+
+def keys(graph: Graph) -> Iterator[Key]:
+    """What each step is called in all schemes, whatever its tensors are called there: its op, its layer, and
+    how many such steps there are before it. The sum with a module is its block's."""
+    made = {node.outputs[0]: node.name for node in graph.forward_nodes}
+    own = {n.name: made[n.inputs[0]] for n in graph.forward_nodes if n.name.endswith(f"{LITE}sum")}
+    before: Counter[tuple[str, str]] = Counter()
+    for node in graph.nodes:
+        name = own.get(node.name, node.name)
+        yield node.op, name, before[node.op, name]
+        before[node.op, name] += 1
 
 
 def widened(graph: Graph) -> Graph:
@@ -141,7 +155,7 @@ def guessed(graph: Graph, space: Space, classes: int, costs: Costs) -> list[str]
     for bits in {bits for _, bits in costs.bases}:
         biases = max(k for k, others in costs.bases if others == bits)
         most = dict(sorted(costs.bases[biases, bits].added))
-        levels = tuple(most.get(layer, 0) for layer in range(len(space.layers)))
+        levels = tuple(most.get(part, 0) for part in range(len(space.usable)))
         scheme = space.scheme(Candidate(biases, levels, bits))
         kinds.update(unmeasured(training_graph(graph, scheme, classes)))
     return sorted(kinds)
@@ -152,7 +166,7 @@ def base_of(graph: Graph, space: Space, classes: int, biases: int, bits: int, bu
 
     Choices that do not fit by themselves are left out: no scheme has them.
     """
-    count = len(space.layers)
+    count = len(space.usable)
 
     def compile_one(*choices: Choice) -> Compilation:
         levels = dict(choices)
@@ -163,7 +177,7 @@ def base_of(graph: Graph, space: Space, classes: int, biases: int, bits: int, bu
     if not alone.cost.within(budget):
         return None
     added: dict[Choice, Added] = {}
-    for layer in range(count - biases, count):
+    for layer in space.reached(biases):
         for level in space.usable[layer]:
             found = compile_one((layer, level))
             if not found.cost.within(budget):

@@ -46,7 +46,7 @@ class Problem:
 
     def scored(self, candidate: Candidate, rng: np.random.Generator) -> Scored:
         """The candidate, repaired, with its score: one evaluation."""
-        candidate = repaired(self, candidate.normal(), rng)
+        candidate = repaired(self, self.space.normal(candidate), rng)
         return Scored(candidate, self.score(candidate))
 
 
@@ -141,7 +141,7 @@ def tournament(population: dict[Candidate, float], rng: np.random.Generator) -> 
 def mutated(problem: Problem, candidate: Candidate, rng: np.random.Generator) -> Candidate:
     """Some levels one up or down, or drawn anew; at times biases and bits as well."""
     levels = list(candidate.levels)
-    near = range(len(levels) - max(k for k, _ in problem.costs.bases), len(levels))
+    near = problem.space.reached(max(k for k, _ in problem.costs.bases))
     for layer in near:
         if rng.uniform() < CHANGED / len(near):
             levels[layer] = changed(problem.space.usable[layer], levels[layer], rng)

@@ -62,7 +62,7 @@ def best_of(problem: Problem, gains: Gains, biases: int, bits: int, least: float
     solver.parameters.num_workers = 1
     if solver.solve(model) != OPTIMAL:
         return None
-    levels = [0] * len(problem.space.layers)
+    levels = [0] * len(problem.space.usable)
     for (layer, level), x in chosen.items():
         if solver.boolean_value(x):
             levels[layer] = level

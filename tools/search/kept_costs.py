@@ -22,8 +22,14 @@ from .space import Space
 
 def path(lab: Lab, space: Space) -> Path:
     """Of the costs of a space, by this very compiler and estimate of instructions."""
-    bits = "-".join(map(str, space.bits))
-    return lab.folder / f"costs-{compiler()}-{bits}.json"
+    kinds = [*map(str, space.bits), *(f"{value:g}" for value in modules_like(space))]
+    return lab.folder / f"costs-{compiler()}-{'-'.join(kinds)}.json"
+
+
+def modules_like(space: Space) -> tuple[float, ...]:
+    """What lite residual modules are like, but for their rate, which is free; () where there are none."""
+    lite = space.lite
+    return () if lite is None else (lite.groups, lite.kernel, lite.reduce)
 
 
 def compiler() -> str:

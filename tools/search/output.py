@@ -61,10 +61,26 @@ def scheme_text(name: str, lab: Lab, result: Result, data: str) -> str:
             f"network: {word(lab.graph.name)}",
             f"biases: {winner.biases}",
             *(["weights:  # fraction of the layer's input channels", *layers] if layers else []),
+            *modules_text(space, winner),
             f"fraction_bits: {winner.bits}",
             f"learning_rate: {space.rate:g}",
         ]
     ) + "\n"  # fmt: skip
+
+
+def modules_text(space: Space, candidate: Candidate) -> list[str]:
+    """The lines of a scheme file that name its modules."""
+    modules = space.modules(candidate)
+    if modules is None:
+        return []
+    assert not isinstance(modules.blocks, int)
+    names = ", ".join(word(str(name)) for name in modules.blocks)
+    about = {name: value for name, value in vars(modules).items() if name != "blocks"}
+    return [
+        "lite_residuals:",
+        f"  blocks: [{names}]",
+        *(f"  {name}: {value:g}" for name, value in about.items()),
+    ]
 
 
 def word(text: str) -> str:
@@ -110,10 +126,12 @@ def comparison_document(found: Comparison | None) -> dict[str, Any] | None:
 
 
 def described(space: Space, candidate: Candidate) -> dict[str, Any]:
-    chosen = zip(space.layers, candidate.levels, strict=True)
+    chosen = zip(space.layers, candidate.levels, strict=False)
+    modules = space.modules(candidate)
     return {
         "biases": candidate.biases,
         "weights": {layer: FRACTIONS[level - 1] for layer, level in chosen if level},
+        **({"lite_residuals": modules.blocks} if modules else {}),
         "fraction_bits": candidate.bits,
     }
 
@@ -128,7 +146,7 @@ def gains_document(space: Space, gains: Gains) -> dict[str, Any]:
     """Gains, in nats and 0..1."""
     weights: dict[str, dict[str, dict[str, float]]] = {}
     for (layer, level, bits), gain in gains.weights.items():
-        own = weights.setdefault(space.layers[layer], {}).setdefault(str(bits), {})
+        own = weights.setdefault(space.parts[layer], {}).setdefault(str(bits), {})
         own[f"{FRACTIONS[level - 1]:g}"] = round(gain, 5)
     return {"biases": {str(k): round(v, 5) for k, v in gains.biases.items()}, "weights": weights}
 
@@ -141,8 +159,10 @@ def table(result: Result) -> str:
     for one in result.last:
         about = described(result.problem.space, one.candidate)
         weights = ", ".join(f"{layer}@{fraction:g}" for layer, fraction in about["weights"].items())
+        modules = ", ".join(about.get("lite_residuals", ()))
         trained = (
             f"{about['biases']} biases, {about['fraction_bits']} fraction bits, {weights or 'no weights'}"
+            f"{modules and f', modules beside {modules}'}"
         )
         mark = "*" if one == result.winner else " "
         lines.append(f"{mark} {one.accuracy:6.1%} {one.likelihood:7.3f}  {trained}")

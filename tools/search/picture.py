@@ -67,7 +67,7 @@ def bars(axes: Axes, space: Space, gains: dict[tuple[int, int], float]) -> None:
         own = [(place, gains[layer, level]) for place, layer in enumerate(layers) if (layer, level) in gains]
         at = [place + (level - 2.5) * width for place, _ in own]
         axes.bar(at, [gain for _, gain in own], width, color=shade, label=f"{fraction:g}")
-    axes.set_xticks(range(len(layers)), [space.layers[layer] for layer in layers], rotation=90, fontsize=7)
+    axes.set_xticks(range(len(layers)), [space.parts[layer] for layer in layers], rotation=90, fontsize=7)
     axes.legend(title="of its channels", ncols=len(FRACTIONS), frameon=False, fontsize=8, title_fontsize=8)
 
 

@@ -235,8 +235,8 @@ def known_proxies(lab: Lab, progress: Progress) -> Proxies:
 
 
 def promising(lab: Lab, space: Space, costs: Costs, proxies: Proxies, share: float) -> Costs:
-    """Without the layers whose weights promise least by the Fisher information."""
-    levels = {layer: level for layer, level, _ in costs.weights()}
+    """Without the layers whose weights promise least by the Fisher information; modules have none."""
+    levels = {layer: level for layer, level, _ in costs.weights() if layer < len(space.layers)}
     worth = {layer: proxies.of_weights(lab, space, layer, level)[1] for layer, level in levels.items()}
     ordered = sorted(worth, key=lambda layer: -worth[layer])
     return costs.without(ordered[math.ceil(share * len(ordered)) :])

@@ -109,7 +109,7 @@ def correlations(
 ) -> dict[str, dict[str, float | None]]:
     """Spearman's rank correlation of each proxy with the gains: of weights and of biases; None: too few."""
     bits = min((bits for _, _, bits in gains.weights), default=0)
-    choices = [(layer, level) for layer, level, b in gains.weights if b == bits]
+    choices = [(layer, level) for layer, level, b in gains.weights if b == bits and layer < len(space.layers)]
     counts = [k for k in gains.biases if k]
     return {
         "weights": rank(

@@ -12,6 +12,7 @@ import numpy as np
 
 from microtrain.convert.ir import Graph
 from microtrain.convert.passes.cut import behind
+from microtrain.convert.passes.lite_residuals import chosen
 from microtrain.convert.pipeline import Passes
 from microtrain.convert.scheme import Scheme, apply, convolutions
 from microtrain.device.session import Settings, Silent, new_log, train
@@ -92,5 +93,6 @@ def log_likelihood(logits: np.ndarray, labels: np.ndarray) -> float:
 def first_bottleneck(graph: Graph, scheme: Scheme) -> str:
     """The last bottleneck with nothing trained before it."""
     layers = apply(graph, scheme).layers
-    trained = (n for n in convolutions(graph) if layers[n].trained or layers[n].bias_trained)
+    beside = {block.layers[0] for block in chosen(graph, scheme.lite)} if scheme.lite else set()
+    trained = (n for n in convolutions(graph) if n in beside or layers[n].trained or layers[n].bias_trained)
     return last_bottleneck(graph, next(trained, str(graph.forward_nodes[-1].layer)))

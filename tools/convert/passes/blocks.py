@@ -24,7 +24,8 @@ class Block:
 def blocks(graph: Graph) -> tuple[Block, ...]:
     """In forward order, from one bottleneck to the next; the last one ends with the last map there is.
 
-    A block is called after the module that holds all of it and nothing else, else after its last layer.
+    A block is called after the module that holds all of it and nothing else, else after its last layer; in
+    what is behind() a cut as in the whole network.
     """
     found: dict[str, Block] = {}
     for block in _spans(graph):
@@ -40,7 +41,7 @@ def _spans(graph: Graph) -> Iterator[Block]:
         inside = nodes[made[x] : made[y]]
         layers = tuple(n.layer for n in inside if n.layer)
         if layers:
-            others = [n.name for n in nodes if n not in inside]
+            others = [n.name for n in nodes if n not in inside] + [n for n in graph.layers if n not in layers]
             yield Block(_module(layers, others) or layers[-1], x, y, layers)
 
 

@@ -30,6 +30,7 @@ from .blocks import Block, blocks
 REACH = 4.0  # deviations that normalised values reach to
 ROOM = 8.0  # the same of sums in front of that: twice as much, for weights that grow
 USUAL = 1 / 16  # of the range of an input is its deviation
+ADDED = 1 / 8  # of a block's range is the deviation of what weights of 127 units add
 STORED = 42  # deviation of the convolution's weights at the start, in units
 EPSILON = 1e-5
 Pair = tuple[int, int]
@@ -102,7 +103,9 @@ def _place(graph: Graph, key: str | int, found: tuple[Block, ...]) -> int:
         return key % len(names)
     if key in names:
         return names.index(str(key))
-    known = f"{names[0]} ... {names[-1]}" if len(names) > 8 else ", ".join(names) or "none"
+    if not names:
+        raise ConvertError(f"{graph.name} has no block for lite_residuals: none of its layers makes a map")
+    known = f"{names[0]} ... {names[-1]}" if len(names) > 8 else ", ".join(names)
     raise ConvertError(
         f"{graph.name} has no block {short(key)} for lite_residuals; there are {known} "
         f"(or numbers 0 to {len(names) - 1}, from the end -1 to {-len(names)})"
@@ -146,7 +149,7 @@ def _beside(graph: Graph, block: Block, wanted: LiteResiduals, bits: int) -> Gra
     _features(module, (*small[:2], module.last.channels), wanted, sizes.down, bits)
     c = module.last.channels
     zeros = np.zeros((y.channels, 1, 1, c), np.int8)
-    layer = module.layer("project", zeros, y.scale * (2.0 / c) ** 0.5, wanted, bits)
+    layer = module.layer("project", zeros, y.scale * ADDED * (2.0 / c) ** 0.5, wanted, bits)
     made = Tensor(f"{path}project", small, y.dtype, y.scale)
     module.append(made, conv.node_of, layer, Window(1, 1))
     if reduced:
@@ -182,16 +185,15 @@ def _random(path: str, c: int, wanted: LiteResiduals) -> np.ndarray:
 
 
 def _inserted(graph: Graph, y: Tensor, module: _Module) -> Graph:
-    """The module behind its block, whose readers read the sum of the two: in the block's own units."""
-    total = replace(y, name=f"{module.path}sum")
-    nodes = [*module.nodes, add.node_of(f"{module.path}sum", (y.name, module.last.name), total.name)]
+    """The module behind its block. The sum has the name and the units of what the block gave, whose name is
+    another now, so that whatever is behind stays as it was."""
+    own = replace(y, name=f"{module.path}block")
+    total = add.node_of(f"{module.path}sum", (own.name, module.last.name), y.name)
     place = next(i for i, node in enumerate(graph.nodes, 1) if y.name in node.outputs)
-    behind = (
-        replace(node, inputs=tuple(total.name if t == y.name else t for t in node.inputs))
-        for node in graph.nodes[place:]
-    )
+    *before, last = graph.nodes[:place]
+    given = replace(last, outputs=tuple(own.name if t == y.name else t for t in last.outputs))
     return graph.replace(
-        nodes=(*graph.nodes[:place], *nodes, *behind),
-        tensors={**graph.tensors, **module.tensors, total.name: total},
+        nodes=(*before, given, *module.nodes, total, *graph.nodes[place:]),
+        tensors={**graph.tensors, own.name: own, **module.tensors},
         layers={**graph.layers, **module.layers},
     )
