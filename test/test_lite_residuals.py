@@ -25,7 +25,7 @@ from torch.nn import functional
 from lab.bench.build import BOARD, build
 from microtrain.base.plan import LITE, read_plan
 from microtrain.convert.emit.code import generate
-from microtrain.convert.emit.summary import learns
+from microtrain.convert.emit.summary import choices
 from microtrain.convert.execute.batched import run_int8
 from microtrain.convert.execute.executor import Executor
 from microtrain.convert.frontends.module import load_model
@@ -357,7 +357,9 @@ def test_the_emulated_board_learns_what_the_simulator_learns(tmp_path: Path) -> 
     )
     options = ["--scheme", str(scheme), "--classes", "4", "--imprint", "off", "--replay", "off"]
     run(["python", "tools/convert", str(EXAMPLE / "model.pt"), *options, "-o", str(folder)])
-    assert learns(read_plan(folder / "plan.json")).endswith("biases of 4 layers, 3 lite residual modules")
+    said = dict(choices(read_plan(folder / "plan.json"), asked_for=True))
+    assert said["trained"].endswith("biases of 4 layers, 3 lite residual modules")
+    assert said["rate"] == "0.002; weights keep 4 fraction bits; modules learn at 8 times that of weights"
     plan = load_blueprint(folder)
     assert plan.scheme.lite_residuals is not None and plan.scheme.lite_residuals.rate == 8
     machine = Machine(plan, library(plan, tmp_path))

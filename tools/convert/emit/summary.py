@@ -20,10 +20,15 @@ def choices(plan: Plan, asked_for: bool) -> tuple[Line, ...]:
     why = "as asked for" if asked_for else "conversion's own choice"
     same = len({rates.weight, rates.bias, rates.head}) == 1
     apart = f"weights {rates.weight:g}, biases {rates.bias:g}, head {rates.head:g}"
+    modules = scheme.lite_residuals
+    faster = f"; modules learn at {modules.rate:g} times that of weights" if modules else ""
     return (
         ("trained", learns(plan)),
         ("scheme", f"{scheme.name}, {why}"),
-        ("rate", f"{rates.head if same else apart}; weights keep {scheme.fraction_bits} fraction bits"),
+        (
+            "rate",
+            f"{rates.head if same else apart}; weights keep {scheme.fraction_bits} fraction bits{faster}",
+        ),
     )
 
 
