@@ -13,6 +13,7 @@ ${QUADSPI_CCR}          0xA0001014
 &{FASTEST}              0x40020408=${0x3030}    0x40020C08=${0xFC00000}    0x40021008=${0x30}
 ${MPU_CTRL}             0xE000ED94
 ${MPU_RNR}              0xE000ED98
+${MPU_RBAR}             0xE000ED9C
 ${MPU_RASR}             0xE000EDA0
 ${WEIGHTS}              0x90000000
 ${SIZE_LOG2}            24
@@ -27,12 +28,13 @@ Register
     RETURN                      ${value}
 
 Region
-    [Documentation]    Log2 of a region's bytes, whether it is on, whom it lets read and write (AP), whether none may run
-    ...                it, and TEX, S, C and B: how it is cached.
+    [Documentation]    Start of a region, log2 of its bytes, whether it is on, whom it lets read and write (AP), whether
+    ...                none may run it, and TEX, S, C and B: how it is cached.
     [Arguments]                 ${number}
     Execute Command             sysbus WriteDoubleWord ${MPU_RNR} ${number}
     ${attributes}=              Register    ${MPU_RASR}
-    ${found}=                   Evaluate    ((${attributes} >> 1 & 31) + 1, ${attributes} & 1, ${attributes} >> 24 & 7, ${attributes} >> 28 & 1, ${attributes} >> 16 & 63)
+    ${start}=                   Register    ${MPU_RBAR}
+    ${found}=                   Evaluate    (${start} & ~31, (${attributes} >> 1 & 31) + 1, *(${attributes} >> n & m for n, m in ((0, 1), (24, 7), (28, 1), (16, 63))))
     RETURN                      ${found}
 
 Logits
@@ -74,8 +76,8 @@ The MPU Opens What Is Flash And Nothing Behind It
     Should Be True              ${on} & 5 == 5
     ${window}=                  Region    0
     ${flash}=                   Region    1
-    Should Be True              ${window} == (28, 1, 0, 1, 0)
-    Should Be True              ${flash} == (${SIZE_LOG2}, 1, 6, 1, 2)
+    Should Be True              ${window} == (${WEIGHTS}, 28, 1, 0, 1, 0)
+    Should Be True              ${flash} == (${WEIGHTS}, ${SIZE_LOG2}, 1, 6, 1, 2)
 
 The Self-Test Reads All Of It
     Boot
