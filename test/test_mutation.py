@@ -34,6 +34,7 @@ int f(int a)
 """
 LOG = """\
 arm-none-eabi-gcc -o build/disco/src/crc.o -c -g -O2 -Ifirmware/include firmware/src/base/crc.c
+arm-none-eabi-gcc -o build/disco/src/text.o -c -g -O2 firmware/src/base/text.c -Os
 cc -o build/native/src/crc.o -c -g firmware/src/base/crc.c
 arm-none-eabi-gcc -o build/disco/firmware.elf -T x.ld build/disco/src/crc.o -Wl,-Map,firmware.map -lm
 after_link(["build/disco/firmware.elf"])
@@ -209,7 +210,8 @@ def test_commands_come_from_platformios_log() -> None:
     recipe = builds.parse(LOG, "null", "disco")
     assert recipe.name == "null-disco"
     assert recipe.compile == {
-        "firmware/src/base/crc.c": ["arm-none-eabi-gcc", "-c", "-O2", "-Ifirmware/include"]
+        "firmware/src/base/crc.c": ["arm-none-eabi-gcc", "-c", "-O2", "-Ifirmware/include"],
+        "firmware/src/base/text.c": ["arm-none-eabi-gcc", "-c", "-O2", "-Os"],
     }
     assert recipe.link == ["arm-none-eabi-gcc", "-T", "x.ld", "-lm"]
 

@@ -24,7 +24,8 @@ from microtrain.convert.reference import hostlib
 
 FOLDER = ROOT / "build/mutation"
 GENERATED = "build/mutation/generated"  # of the example, in every tree
-MODELS = {"example": GENERATED, "null": "test/fixtures/null_model"}
+OUTSIDE = "build/mutation/outside"  # the same with weights beside the chip, which one board has
+MODELS = {"example": GENERATED, "null": "test/fixtures/null_model", "outside": OUTSIDE}
 ENVIRONMENTS = ("disco_f746ng", "nucleo_f446re", "native", "native_asan")
 UNIT_TESTS = "test/test_native_runtime/test_runtime.c"
 DROPPED = ("-g", "-fstack-usage")  # would make objects of one meaning differ
@@ -35,7 +36,7 @@ FEATURES = (
     *('-DMODEL_TASK="a test"', '-DMODEL_SOUND="a test"'),
     *("-DMODEL_HOP=2", "-DMODEL_HEARD=3", "-DMODEL_ALL_HEARD=4", "-DMICROTRAIN_EXTERNAL=1"),
 )
-COMPILERS = ("arm-none-eabi-gcc", "cc")
+COMPILERS, SUFFIXES = ("arm-none-eabi-gcc", "cc"), (".c", ".S")
 
 
 @dataclass(frozen=True)
@@ -66,17 +67,22 @@ def object_name(source: str) -> str:
 def recipes() -> list[Recipe]:
     """Every program that the suites run; what they need is asked of the compiler."""
     logs = {model: log(model) for model in MODELS}
-    found = [parse(text, model, name) for model, text in logs.items() for name in ENVIRONMENTS]
+    found = [parse(text, model, name) for model, text in logs.items() for name in environments(model)]
     native = next(each for each in found if each.name == "null-native")
     found += [puppet(), kernels(), unit_tests(native), features(native), library(), helium()]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return list(pool.map(_with_needs, found))
 
 
+def environments(model: str) -> tuple[str, ...]:
+    """Those that a model is built for."""
+    return ("disco_f746ng",) if model == "outside" else ENVIRONMENTS
+
+
 def log(model: str) -> str:
-    """What PlatformIO says when it builds a model for every environment."""
+    """What PlatformIO says when it builds a model for each of its environments."""
     workspace = FOLDER / f"pio-{model}"
-    selection = [word for name in ENVIRONMENTS for word in ("-e", name)]
+    selection = [word for name in environments(model) for word in ("-e", name)]
     pio("run", *selection, "-t", "clean", workspace=workspace, model=ROOT / MODELS[model])
     done = pio("run", "-v", *selection, workspace=workspace, model=ROOT / MODELS[model])
     checked(done, workspace.with_suffix(".log"))
@@ -95,7 +101,10 @@ def parse(text: str, model: str, environment: str) -> Recipe:
         at = words.index("-o")
         rest = [word for word in words[:at] + words[at + 2 :] if word not in DROPPED]
         if "-c" in rest:
-            compiled[os.path.relpath(ROOT / rest[-1], ROOT)] = rest[:-1]
+            source = next(
+                word for word in rest if word.endswith(SUFFIXES)
+            )  # a file's own flags stand behind it
+            compiled[os.path.relpath(ROOT / source, ROOT)] = [word for word in rest if word != source]
         else:
             link = [word for word in rest if not word.endswith(".o") and "-Map" not in word]
     if not compiled or not link:

@@ -17,10 +17,11 @@ from typing import Any
 from lab.notes import read, write
 from microtrain.base.errors import Error
 from microtrain.base.paths import ROOT
+from renode.examples import EXAMPLES
 
 from . import builds
 from .bugs import by_hand
-from .builds import FOLDER, GENERATED
+from .builds import FOLDER, GENERATED, OUTSIDE
 from .operators import Mutant, mutants
 from .suites import ARM, BOARD_TESTS, FEATURES, HOST_TESTS, LIBRARY, SANITIZED, SESSION
 from .worker import NOTICED, SURVIVED, log_name
@@ -154,7 +155,8 @@ def copy_tree(tree: Path) -> None:
             target.symlink_to(source.readlink())
         elif source.is_file():
             shutil.copy2(source, target)
-    shutil.copytree(ROOT / GENERATED, tree / GENERATED)
+    for model in (GENERATED, OUTSIDE):
+        shutil.copytree(ROOT / model, tree / model)
 
 
 def prepare() -> str:
@@ -163,14 +165,9 @@ def prepare() -> str:
     Returns   what they are made of, as a hash: results of mutants hold for it
     Errors    Error where the example does not convert, or something does not build
     """
-    example = ROOT / "examples/digits"
-    options = ["--scheme", str(example / "scheme.yaml"), "--classes", "10", "--imprint", "off"]
-    options += ["-o", str(ROOT / GENERATED)]  # as test/conftest.py has it
-    command = [sys.executable, "tools/convert", str(example / "model.pt"), *options]
     FOLDER.mkdir(parents=True, exist_ok=True)
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise Error(f"the example does not convert: {done.stderr.strip()}")
+    convert(GENERATED, "--imprint", "off")  # as test/conftest.py has it
+    convert(OUTSIDE, *EXAMPLES["qspi"].options)
     current, stamp = made_of(), FOLDER / "stamp"
     built_of = f"{current} {hashlib.sha256(Path(builds.__file__).read_bytes()).hexdigest()[:16]}"
     if not stamp.is_file() or stamp.read_text() != built_of:
@@ -179,6 +176,16 @@ def prepare() -> str:
         builds.build_baseline(found)
         stamp.write_text(built_of)
     return current
+
+
+def convert(folder: str, *options: str) -> None:
+    """The example, into a folder. Error where it does not convert"""
+    example = ROOT / "examples/digits"
+    words = [str(example / "model.pt"), "--scheme", str(example / "scheme.yaml"), "--classes", "10", *options]
+    command = [sys.executable, "tools/convert", *words, "-o", str(ROOT / folder)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise Error(f"the example does not convert: {done.stderr.strip()}")
 
 
 def made_of() -> str:

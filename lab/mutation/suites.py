@@ -37,6 +37,7 @@ BOARD_IN = (
     "or half_way or its_seed"
 )
 ROBOT = ("hardware", "board", "frames", "microtrain", "checkpoint")
+OUTSIDE = ("external",)  # of weights beside the chip
 LEARNS = ("training",)  # 90 steps, which both boards do alike: on one of them
 PASSED, NOTICED, BROKEN = 0, 1, 2
 POLL_S, ASLEEP = 0.1, "SZ"
@@ -98,7 +99,7 @@ def _pytest(files: tuple[str, ...], chosen: str) -> Callable[[Programs, Path], i
     return run
 
 
-def _robot(board: str, names: tuple[str, ...]) -> Callable[[Programs, Path], int]:
+def _robot(board: str, names: tuple[str, ...], model: str = "example") -> Callable[[Programs, Path], int]:
     def run(programs: Programs, tree: Path) -> int:
         from microtrain.emulator.chips import CHIPS
         from microtrain.emulator.robotrun import run_on_board_model
@@ -109,7 +110,7 @@ def _robot(board: str, names: tuple[str, ...]) -> Callable[[Programs, Path], int
         folder = programs.folder / "robot"
         paths = [tree / "renode" / f"{name}.robot" for name in names]
         paths, needed = prepare(paths, programs.product("example-native"), folder, board)
-        elf = programs.product(f"example-{board}").resolve()
+        elf = programs.product(f"{model}-{board}").resolve()
         variables = {"ELF": str(elf), **boards.variables(chip), **needed}
         for path in paths:
             if run_on_board_model([path], variables, folder, first=True):
@@ -153,6 +154,7 @@ SUITES = (
     Suite("session, sanitized", ("example-native_asan",), _pytest(SESSION, "sanitizers")),
     Suite("board tests", (*_both("null"), *_both("example")), _pytest(BOARD_TESTS, BOARD_IN)),
     Suite("Robot, F746", ("example-disco_f746ng",), _robot("disco_f746ng", ROBOT + LEARNS)),
+    Suite("Robot, beside the chip", ("outside-disco_f746ng",), _robot("disco_f746ng", OUTSIDE, "outside")),
     Suite("Robot, F446", ("example-nucleo_f446re",), _robot("nucleo_f446re", ROBOT)),
     Suite("features", ("features",), _pytest(FEATURES, FEATURES_IN)),
     Suite("library", ("library",), _pytest(LIBRARY, LIBRARY_OUT)),
