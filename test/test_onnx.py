@@ -161,6 +161,28 @@ def test_series_and_gate(tmp_path: Path) -> None:
     np.testing.assert_allclose(run_float(graph, images).reshape(5, 4), reference(path, samples), atol=1e-5)
 
 
+def test_a_gate_that_is_turned_round_is_no_end(tmp_path: Path) -> None:
+    """`1 - s` was once taken for scikit-learn's probabilities, and the network cut off there."""
+    rng = np.random.default_rng(5)
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"]),
+        helper.make_node("Sigmoid", ["a"], ["s"]),
+        helper.make_node("Sub", ["one", "s"], ["g"]),
+        helper.make_node("Mul", ["a", "g"], ["m"]),
+        helper.make_node("GlobalAveragePool", ["m"], ["p"]),
+        helper.make_node("Flatten", ["p"], ["f"]),
+        helper.make_node("Gemm", ["f", "v"], ["y"], transB=1),
+    ]
+    drawn = {"w": rng.normal(0, 0.5, (5, 2, 1, 1)), "v": rng.normal(0, 0.5, (3, 5))}
+    arrays = constants(one=np.float32(1), **{name: a.astype(np.float32) for name, a in drawn.items()})
+    path = saved(tmp_path / "gate.onnx", nodes, arrays, (1, 2, 6, 4))
+    images = rng.integers(0, 256, (1, 6, 4, 2)).astype(np.uint8)
+    pixels = (images.transpose(0, 3, 1, 2) / np.float32(255)).astype(np.float32)
+    np.testing.assert_allclose(
+        run_float(load(path), images).reshape(1, 3), reference(path, pixels), atol=1e-5
+    )
+
+
 def quantized_file(folder: Path) -> Path:
     """QDQ as ONNX Runtime writes it: uint8 activations, int8 weights with a scale a channel, int32 biases."""
     rng = np.random.default_rng(5)

@@ -32,6 +32,8 @@ from .onnx_gelu import gelus
 from .onnx_values import Label, Parts, Turned, Value, Walker, channels_first
 
 LABELS = ("ArgMax", "ZipMap", "ArrayFeatureExtractor", "LabelEncoder", "TopK")  # behind the logits
+BESIDE_LABELS = ("Sub", "Concat", "Reshape")  # of probabilities
+LAYERS = ("Conv", "Gemm", "MatMul", "Mul", "Add")  # what these make of probabilities is no label
 TOKENS = ("Reshape", "Squeeze", "MatMul")  # what is turned for these is no image in NHWC
 SAME_NAME = {  # one call on the first input, no other arguments
     "Relu": "relu",
@@ -201,7 +203,7 @@ class _Walk(Walker):
         labels = [v for v in values if isinstance(v, Label)]
         if labels:
             return labels[0]
-        if step.op in LABELS or (self._is_end(values) and step.op in ("Sub", "Concat", "Reshape")):
+        if step.op in LABELS or (step.op in BESIDE_LABELS and self._is_end(step, values)):
             return Label(next(self.plain(v) for v in values if isinstance(v, Act | Turned)))
         if step.domain:
             raise ConvertError(
@@ -226,11 +228,22 @@ class _Walk(Walker):
             name = step.outputs[0]
         return Param(name, folded(step, arrays))
 
-    def _is_end(self, values: Sequence[Value]) -> bool:
-        """Whether a step reads the probabilities of a network, which scikit-learn's models go on with."""
+    def _is_end(self, step: Step, values: Sequence[Value]) -> bool:
+        """Whether a step reads the probabilities of a network, which scikit-learn's models go on with.
+
+        What goes on with layers is a gate.
+        """
         acts = [self.plain(v) for v in values if isinstance(v, Act | Turned)]
         makers = [n.op for a in acts for n in self.low.nodes if a.tensor in n.outputs]
-        return bool(makers) and all(op in ENDINGS for op in makers)
+        if not makers or not all(op in ENDINGS for op in makers):
+            return False
+        made, behind = set(step.outputs), self.file.steps[self.file.steps.index(step) + 1 :]
+        for later in behind:
+            if made & set(later.inputs):
+                if later.op in LAYERS:
+                    return False
+                made |= set(later.outputs)
+        return True
 
     def _results(self) -> list[Any]:
         """The outputs that are the network's; what is made of them is left out."""
