@@ -23,6 +23,7 @@ from test_compiler_properties import CLASSES, Case, cases
 
 from lab.cores.machines import CORES
 from lab.networks import varied_network, with_codes
+from lab.pieces.cli import added
 from lab.pieces.fit import bounding, passed
 from lab.pieces.measure import PIECE, SLIDE, Longest, measured
 from lab.sizes.networks import SCHEMES, example, quantized
@@ -182,6 +183,11 @@ def test_it_holds_for_drawn_networks(start: int, tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------- what is said of it
+
+
+def test_ops_that_are_new_leave_the_others_their_bounds() -> None:
+    old, own = {"add": {"step": 1.0}}, {"add": {"step": 9.0}, "new": {"step": 2.0}}
+    assert added(old, own) == {"add": {"step": 1.0}, "new": {"step": 2.0}}
 
 
 def test_every_op_has_coefficients() -> None:

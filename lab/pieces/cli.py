@@ -21,7 +21,7 @@ from microtrain.convert import pieces
 
 from . import held_out
 from .fit import fitted
-from .library import Batch, known, libraries
+from .library import SOURCES, Batch, known, libraries
 from .measure import Counted, Longest, built, counted, engine, roomy
 from .table import Margins, margins, markdown
 
@@ -35,7 +35,14 @@ NAMES = [core.name for core in CORES if core.qemu and core.name in pieces.CORES]
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--core", "chosen", multiple=True, type=click.Choice(NAMES), help="Only these cores.")
 @click.option("--fit", is_flag=True, help="Measure nothing: fit to what build/pieces holds.")
-def main(chosen: tuple[str, ...], fit: bool) -> None:
+@click.option(
+    "--source",
+    "sources",
+    multiple=True,
+    type=click.Choice(sorted(SOURCES)),
+    help="Only these networks, for ops that have no bounds yet: all others keep theirs.",
+)
+def main(chosen: tuple[str, ...], fit: bool, sources: tuple[str, ...]) -> None:
     """Measure the longest pieces of many networks, and fit a bound to them: tools/convert/pieces.json.
 
     The programs are built with -O2 and with -Os, and run in QEMU. What was measured is in
@@ -45,7 +52,8 @@ def main(chosen: tuple[str, ...], fit: bool) -> None:
     """
     cores = [roomy(core) for core in CORES if core.name in (chosen or NAMES)]
     try:
-        batches = known(FOLDER) if fit else libraries(FOLDER, WORKS)
+        own = sources or SOURCES
+        batches = known(FOLDER, own) if fit else libraries(FOLDER, WORKS, own)
         if not fit:
             measure(cores, batches)
         with ProcessPoolExecutor(os.cpu_count(), get_context("spawn")) as pool:
@@ -53,9 +61,11 @@ def main(chosen: tuple[str, ...], fit: bool) -> None:
             found = {name: job.result() for name, job in jobs.items()}
     except Error as error:
         raise click.ClickException(str(error)) from error
-    prices = {**pieces.read(), **{name: own for name, (own, _) in found.items()}}
+    old = pieces.read()
+    fresh = {name: added(old.get(name, {}), own) if sources else own for name, (own, _) in found.items()}
+    prices = {**old, **fresh}
     pieces.COEFFICIENTS.write_text(json.dumps(prices, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    rows = {name: row for name, (_, row) in found.items()}
+    rows = {name: row for name, (_, row) in found.items() if row is not None}
     say(markdown(rows))
     if set(rows) == set(NAMES):
         marks.insert(PAGE, COMMAND, {"margins": markdown(rows)})
@@ -63,13 +73,19 @@ def main(chosen: tuple[str, ...], fit: bool) -> None:
         raise click.ClickException("a network that was not fitted with has a piece above its bound.")
 
 
-def bounded(core: Core, batches: Sequence[Batch]) -> tuple[Mapping[str, pieces.Priced], Margins]:
-    """Coefficients of a core, and how far they are above networks that they were not fitted with."""
+def added(old: Mapping[str, pieces.Priced], own: Mapping[str, pieces.Priced]) -> Mapping[str, pieces.Priced]:
+    """What had bounds, and those of ops that had none."""
+    return dict(sorted({**own, **old}.items()))
+
+
+def bounded(core: Core, batches: Sequence[Batch]) -> tuple[Mapping[str, pieces.Priced], Margins | None]:
+    """Coefficients of a core, and how far they are above networks that they were not fitted with, if any."""
     own = [batch for batch in batches if batch.source not in held_out.SOURCES]
     others = [batch for batch in batches if batch.source in held_out.SOURCES]
     helium = core.name == pieces.HELIUM
     prices = fitted(measured(core, own), helium)
-    return prices, margins(list(measured(core, others)), pieces.Model(prices, helium))
+    held = list(measured(core, others))
+    return prices, margins(held, pieces.Model(prices, helium)) if held else None
 
 
 def result(core: Core) -> Path:

@@ -91,11 +91,11 @@ class Batch:
         return found
 
 
-def libraries(folder: Path, works: Sequence[int]) -> list[Batch]:
-    """All networks, converted again where anything that makes or measures them has changed."""
+def libraries(folder: Path, works: Sequence[int], sources: Iterable[str] = SOURCES) -> list[Batch]:
+    """Networks of some sources, converted again where what makes or measures them has changed."""
     stamp = f"{digest(path for each in INPUTS for path in ROOT.glob(each))} {works}"
     with ProcessPoolExecutor(os.cpu_count(), get_context("spawn")) as pool:
-        jobs = [pool.submit(made_of, source, folder, works, stamp) for source in SOURCES]
+        jobs = [pool.submit(made_of, source, folder, works, stamp) for source in sources]
         return [batch for job in jobs for batch in job.result()]
 
 
