@@ -7,12 +7,16 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from microtrain.convert.ir import Graph, Input, Layer, Node, Source, Tensor, Window, out_size
+from microtrain.convert.ir import Axis, Graph, Input, Layer, Node, Source, Tensor, Window, out_size
 from microtrain.convert.ops import coded, position, recurrent
 from microtrain.convert.ops.activations import SIGMOID
 from microtrain.convert.ops.attention import ATTENTION
-from microtrain.convert.ops.scale import MULTIPLY
+from microtrain.convert.ops.pool_aten import CHANNEL_MAXIMUM, CHANNEL_MEAN
+from microtrain.convert.ops.resample_aten import RESAMPLE
+from microtrain.convert.ops.scale import MULTIPLY, PIXELS
 from microtrain.convert.ops.upsample import UPSAMPLE
+
+OVER_CHANNELS = (CHANNEL_MEAN, CHANNEL_MAXIMUM)
 
 
 @dataclass
@@ -139,6 +143,28 @@ class Builder:
         y = self._tensor((h * down, w * across, c), self.tensors[x].scale, self.tensors[x].zero)
         factors = (float(down), float(across))
         self.nodes.append(Node(UPSAMPLE, f"larger{len(self.nodes)}", (x,), (y,), factors=factors))
+        return y
+
+    def sampled(self, x: str, rows: Axis, columns: Axis) -> str:
+        """Rows and columns mixed anew."""
+        about = self.tensors[x]
+        y = self._tensor((rows.outputs, columns.outputs, about.channels), about.scale, about.zero)
+        self.nodes.append(Node(RESAMPLE, f"sampled{len(self.nodes)}", (x,), (y,), axes=(rows, columns)))
+        return y
+
+    def attended_to(self, x: str, op: str | None = SIGMOID, by: Sequence[str] = OVER_CHANNELS) -> str:
+        """The map times what the mean and the maximum of its channels say of each pixel, by way of an op."""
+        (h, w, _), about, said = self.tensors[x].shape, self.tensors[x], []
+        for kind in by:
+            said.append(self._tensor((h, w, 1), about.scale, about.zero))
+            self.nodes.append(Node(kind, f"{kind}{len(self.nodes)}", (x,), (said[-1],)))
+        gate = self.conv(self.concat(*said) if len(said) > 1 else said[0], 1, relu=False)
+        return self.layer(PIXELS, x, self.layer(op, gate) if op else gate)
+
+    def less(self, a: str, b: str) -> str:
+        """a - b"""
+        y = self.add(a, b)
+        self.nodes[-1] = replace(self.nodes[-1], factors=(-1.0,))
         return y
 
     def pool(self, op: str, x: str, k: int, stride: int, pad: int = 0) -> str:

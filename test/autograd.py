@@ -98,8 +98,8 @@ def _run(
     y, xs = graph.tensors[node.outputs[0]], [graph.tensors[t] for t in node.inputs]
     if node.op == "add":
         a, b = ((values[x.name] - x.zero) * x.scale for x in xs)
-        return (a + b) / y.scale + y.zero
-    if node.op in ("scale_channels", "multiply_maps"):
+        return (a + (node.factors or (1.0,))[0] * b) / y.scale + y.zero
+    if node.op in ("scale_channels", "scale_pixels", "multiply_maps"):
         a, b = ((values[x.name] - x.zero) * x.scale for x in xs)
         return a * b / y.scale + y.zero
     if node.op == "normalise":
@@ -116,6 +116,14 @@ def _run(
     if node.op == "upsample":
         down, across = (int(factor) for factor in node.factors)
         return values[xs[0].name].repeat_interleave(down, dim=2).repeat_interleave(across, dim=3)
+    if node.op == "resample":
+        rows, columns = (torch.tensor(axis.matrix / axis.whole, dtype=torch.float64) for axis in node.axes)
+        mixed = torch.einsum("oh,pw,nchw->ncop", rows, columns, values[xs[0].name] - xs[0].zero)
+        return torch.as_tensor(mixed + xs[0].zero)
+    if node.op == "channel_mean":
+        return values[xs[0].name].mean(1, keepdim=True)
+    if node.op == "channel_max":
+        return values[xs[0].name].max(1, keepdim=True)[0]
     if node.op == "take":
         return values[xs[0].name][:, list(node.channels or ())]
     if node.op in ACTIVATIONS:

@@ -8,15 +8,17 @@ from dataclasses import dataclass, field
 import numpy as np
 from hypothesis import strategies as st
 
-from microtrain.convert.ir import Graph, Input, Layer, Node, Source, Tensor, Window, out_size
+from microtrain.convert.ir import Axis, Graph, Input, Layer, Node, Source, Tensor, Window, out_size
 from microtrain.convert.ops import position, recurrent
 from microtrain.convert.ops.activations import CLIP, SIGMOID, SILU
 from microtrain.convert.ops.attention import ATTENTION
 from microtrain.convert.ops.channels_aten import CONCAT, TAKE
 from microtrain.convert.ops.normalise import GROUP_NORM
+from microtrain.convert.ops.pool_aten import CHANNEL_MAXIMUM, CHANNEL_MEAN
 from microtrain.convert.ops.recurrent import cell_of
 from microtrain.convert.ops.recurrent_cell import GATES, Real
-from microtrain.convert.ops.scale import MULTIPLY, SCALE
+from microtrain.convert.ops.resample_aten import RESAMPLE, WAYS, adaptive_spans, around, averages, between
+from microtrain.convert.ops.scale import MULTIPLY, PIXELS, SCALE
 from microtrain.convert.ops.tokens import LAST
 from microtrain.convert.ops.upsample import UPSAMPLE
 from microtrain.convert.scheme import Scheme, convolutions
@@ -116,6 +118,29 @@ class FloatBuilder:
         self.nodes.append(Node(UPSAMPLE, f"larger{len(self.nodes)}", (x,), (y,), factors=factors))
         return y
 
+    def sampled(self, x: str, rows: Axis, columns: Axis) -> str:
+        y = self._name()
+        self.tensors[y] = Tensor(y, (rows.outputs, columns.outputs, self.tensors[x].channels))
+        self.nodes.append(Node(RESAMPLE, f"sampled{len(self.nodes)}", (x,), (y,), axes=(rows, columns)))
+        return y
+
+    def attended_to(self, x: str) -> str:
+        """The map times what the mean and the maximum of its channels say of each pixel."""
+        (h, w, c), said = self.tensors[x].shape, [self._name()]
+        self.tensors[said[0]] = Tensor(said[0], (h, w, 1))
+        self.nodes.append(Node(CHANNEL_MEAN, f"mean{len(self.nodes)}", (x,), (said[0],)))
+        said.append(self._name())
+        self.tensors[said[1]] = Tensor(said[1], (h, w, 1))
+        self.nodes.append(Node(CHANNEL_MAXIMUM, f"most{len(self.nodes)}", (x,), (said[1],)))
+        both = self._name()
+        self.tensors[both] = Tensor(both, (h, w, 2))
+        self.nodes.append(Node(CONCAT, f"concat{len(self.nodes)}", tuple(said), (both,)))
+        gate = self.table(self.conv(both, 1, Window(1, 1), "none"), SIGMOID)
+        y = self._name()
+        self.tensors[y] = Tensor(y, (h, w, c))
+        self.nodes.append(Node(PIXELS, f"gate{len(self.nodes)}", (x, gate), (y,)))
+        return y
+
     def shuffled(self, x: str) -> str:
         """Some channels worked on, put behind the others, and two groups of them shuffled."""
         h, w, c = self.tensors[x].shape
@@ -157,10 +182,11 @@ class FloatBuilder:
         self.nodes.append(Node(TAKE, f"take{len(self.nodes)}", (x,), (y,), channels=tuple(channels)))
         return y
 
-    def add(self, a: str, b: str, act: str) -> str:
-        name = self._name()
+    def add(self, a: str, b: str, act: str, times: float = 1.0) -> str:
+        """a + times * b"""
+        name, factors = self._name(), () if times == 1.0 else (times,)
         self.tensors[name] = Tensor(name, self.tensors[a].shape)
-        self.nodes.append(Node("add", f"add{len(self.nodes)}", (a, b), (name,), act=act))
+        self.nodes.append(Node("add", f"add{len(self.nodes)}", (a, b), (name,), act=act, factors=factors))
         return name
 
     def finish(self, x: str) -> Graph:
@@ -201,6 +227,26 @@ def windows(draw: st.DrawFn, shape: tuple[int, int, int], most: int = 3, strides
 
 
 @st.composite
+def axes(draw: st.DrawFn, size: int) -> Axis:
+    """Windows of different sizes, lines between pixels, or pixels that are repeated."""
+    kind, outputs = draw(st.sampled_from(("mean", "line", "around"))), draw(st.integers(1, size + 3))
+    if kind == "mean":
+        spans = adaptive_spans(size, outputs)
+        return averages(spans, [len(span) for span in spans], size)
+    if kind == "line":
+        return between(size, outputs, draw(st.sampled_from(WAYS)))
+    before, behind = (draw(st.integers(0, 2)) for _ in range(2))
+    room = max(before, behind)
+    modes = [
+        "constant",
+        "replicate",
+        *(["circular"] if room <= size else []),
+        *(["reflect"] if room < size else []),
+    ]
+    return around(size, before, behind, draw(st.sampled_from(modes)))
+
+
+@st.composite
 def float_networks(draw: st.DrawFn) -> Graph:
     """One to five stages: convolutions, poolings, inverted bottlenecks with their residual add."""
     shape = (draw(st.integers(3, 9)), draw(st.integers(3, 9)), draw(st.sampled_from((1, 3))))
@@ -220,6 +266,8 @@ def float_networks(draw: st.DrawFn) -> Graph:
             "excited",
             "gated",
             "larger",
+            "sampled",
+            "attended_to",
             "shuffled",
             "attended",
             *LAST,
@@ -245,6 +293,10 @@ def float_networks(draw: st.DrawFn) -> Graph:
             x = b.gated(x, draw(channels), draw(acts))
         elif kind == "larger":
             x = b.larger(x, draw(st.integers(1, 3)), draw(st.integers(1, 2)))
+        elif kind == "sampled":
+            x = b.sampled(x, *(draw(axes(side)) for side in b.tensors[x].shape[:2]))
+        elif kind == "attended_to":
+            x = b.attended_to(x)
         elif kind == "attended":
             h, w, _ = b.tensors[x].shape
             steps = tuple(
@@ -258,7 +310,11 @@ def float_networks(draw: st.DrawFn) -> Graph:
         elif kind == "block":
             middle = b.conv(x, draw(st.integers(2, 9)), Window(1, 1), draw(acts))
             middle = b.conv(middle, 0, Window(3, 3, 1, 1, 1, 1), draw(acts), depthwise=True)
-            x = b.add(x, b.conv(middle, b.tensors[x].channels, Window(1, 1), "none"), "none")
+            made, times = (
+                b.conv(middle, b.tensors[x].channels, Window(1, 1), "none"),
+                st.sampled_from((1.0, -1.0, 0.5)),
+            )
+            x = b.add(x, made, "none", draw(times))
         else:
             x = b.conv(x, draw(channels), window, draw(acts), depthwise=kind == "dw")
     return b.finish(x)

@@ -27,11 +27,12 @@ from log_mel_cases import check_mfcc as check_mfcc
 from product_code_cases import check_product_code as check_product_code  # in CHECKS
 from recurrent_cases import check_recurrent as check_recurrent  # in CHECKS
 
-from microtrain.convert.ir import Graph, Input, Node, Tensor, Window
+from microtrain.convert.ir import Axis, Graph, Input, Node, Tensor, Window
 from microtrain.convert.ops import (
     activations,
     add,
     attention,
+    channel_pool,
     channels,
     grouped,
     head,
@@ -41,7 +42,9 @@ from microtrain.convert.ops import (
     position,
     reconstruct,
     regression,
+    resample,
     scale,
+    scale_pixels,
     upsample,
 )
 from microtrain.convert.ops.bounds import guard_bits
@@ -477,6 +480,7 @@ def check_add_fwd(twin: Twin, rng: Rng) -> None:
     least = rng.choice([-3, -0.3])  # alike, as they are in networks, and far apart
     scales = (float(np.float32(10.0 ** rng.uniform(least, 0))) for _ in range(3))
     p = Add(draw_zero(rng), draw_zero(rng), draw_zero(rng), *scales)
+    p = replace(p, b_scale=float(pick(rng, -1, 1)) * p.b_scale)  # a sum or a difference
     want, want_mask = reference.add_fwd(p, a, b)
     guard = Guarded()
     left, right = guard.copy(a), guard.copy(b)
@@ -603,6 +607,100 @@ def check_upsample(twin: Twin, rng: Rng) -> None:
     twin.lib.upsample_bwd_x_s8(p, error_struct(ey), clamp_struct(clamp), error_struct(ex))
     guard.check()
     same_error(ex, upsample.upsample_bwd_x(p, ey, clamp))
+
+
+def check_scale_pixels(twin: Twin, rng: Rng) -> None:
+    """One factor per pixel; its error is a sum of floats, whose sizes differ by channel."""
+    shape = (int(rng.integers(1, 6)), int(rng.integers(1, 6)), int(rng.integers(1, 20)))
+    one = (*shape[:2], 1)
+    guard, x, s = Guarded(), draw_s8(rng, shape), draw_s8(rng, one)
+    zeros = {f"{name}_zero": draw_zero(rng) for name in "xsy"}
+    p = scale.Scale(**zeros, m=float(np.float32(10.0 ** rng.uniform(-5, -1))))
+    sizes = (p, shape[0] * shape[1], shape[2])
+    want, want_mask = scale.scaled(p, x, s)
+    source = guard.copy(x)
+    y = pick(rng, guard.array(shape, np.int8), source)
+    mask = guard.array((*shape[:2], (shape[2] + 7) // 8), np.uint8) if rng.integers(4) else None
+    twin.lib.scale_pixels_fwd_s8(*sizes, source, s, y, mask)
+    np.testing.assert_array_equal(y, want)
+    same_mask(mask, want_mask)
+    ey, clamp = draw_error(rng, shape), draw_clamp(rng, shape)
+    error = _copy_error(guard, ey)
+    clamp_s, es = draw_clamp(rng, one), _copy_error(guard, draw_error(rng, one))
+    ends = (clamp_struct(clamp_s), error_struct(es))
+    twin.lib.scale_pixels_bwd_s_s8(*sizes, error_struct(error), x, *ends)
+    same_error(es, scale_pixels.scale_pixels_bwd_s(p, ey, x, clamp_s))
+    ex = error if rng.integers(2) else _copy_error(guard, draw_error(rng, shape))
+    ends = (clamp_struct(clamp), error_struct(ex))
+    twin.lib.scale_pixels_bwd_x_s8(*sizes, error_struct(error), s, *ends)
+    guard.check()
+    same_error(ex, scale.errors_times(p, ey, s, p.s_zero, clamp))
+
+
+def check_channel_mean(twin: Twin, rng: Rng) -> None:
+    h, w, c = (int(rng.integers(1, most)) for most in (6, 6, 24))
+    guard, x = Guarded(), draw_s8(rng, (h, w, c))
+    y = guard.array((h, w, 1), np.int8)
+    twin.lib.channel_mean_fwd_s8(h * w, c, x, y)
+    np.testing.assert_array_equal(y, channel_pool.channel_mean_fwd(x))
+    ey, clamp = draw_error(rng, (h, w, 1)), draw_clamp(rng, (h, w, c))
+    ex = _copy_error(guard, draw_error(rng, (h, w, c)))
+    twin.lib.channel_mean_bwd_x_s8(h * w, c, error_struct(ey), clamp_struct(clamp), error_struct(ex))
+    guard.check()
+    same_error(ex, channel_pool.channel_mean_bwd_x(ey, c, clamp))
+
+
+def check_channel_max(twin: Twin, rng: Rng) -> None:
+    """With as many channels as a byte counts, and with ties."""
+    h, w, c = int(rng.integers(1, 6)), int(rng.integers(1, 6)), int(pick(rng, rng.integers(1, 24), 256))
+    guard, x = Guarded(), draw_s8(rng, (h, w, c))
+    x = pick(rng, x, x // 64)
+    y, arg = guard.array((h, w, 1), np.int8), guard.array((h, w, 1), np.uint8)
+    want, want_arg = channel_pool.channel_max_fwd(x)
+    twin.lib.channel_max_fwd_s8(h * w, c, x, y, arg)
+    np.testing.assert_array_equal(y, want)
+    np.testing.assert_array_equal(arg, want_arg)
+    twin.lib.channel_max_fwd_s8(h * w, c, x, y, None)
+    np.testing.assert_array_equal(y, want)
+    ey, clamp = draw_error(rng, (h, w, 1)), draw_clamp(rng, (h, w, c))
+    ex = _copy_error(guard, draw_error(rng, (h, w, c)))
+    ends = (clamp_struct(clamp), error_struct(ex))
+    twin.lib.channel_max_bwd_x_s8(h * w, c, error_struct(ey), arg, *ends)
+    guard.check()
+    same_error(ex, channel_pool.channel_max_bwd_x(ey, arg, c, clamp))
+
+
+def draw_axis(rng: Rng, inputs: int, outputs: int, copies: bool) -> Axis:
+    """Single places or nothing; or weights that make up to the whole, of places in any order."""
+    if copies:
+        places = rng.integers(-1, inputs, outputs).tolist()
+        return Axis(inputs, tuple(((place, 1),) if place >= 0 else () for place in places))
+    terms = []
+    for _ in range(outputs):
+        places = rng.permutation(inputs)[: int(rng.integers(0, inputs + 1))].tolist()
+        terms.append(tuple((place, int(rng.integers(1, 40))) for place in places))
+    sums = [sum(weight for _, weight in own) for own in terms]
+    return Axis(inputs, tuple(terms), max(2, *sums) + int(rng.integers(0, 3)))
+
+
+def check_resample(twin: Twin, rng: Rng) -> None:
+    copies = bool(rng.integers(2))
+    h, w, down, across = (int(n) for n in rng.integers(1, 7, 4))
+    rows, columns = draw_axis(rng, h, down, copies), draw_axis(rng, w, across, copies)
+    shape = (h, w, int(rng.integers(1, 20)))
+    made = (down, across, shape[2])
+    sizes = dict(zip(("h_in", "w_in", "h_out", "w_out", "c"), (h, w, *made), strict=True))
+    unit = float(np.float32(1.0 / (rows.whole * columns.whole)))
+    p, guard, x = resample.Resample(**sizes, zero=draw_zero(rng), unit=unit), Guarded(), draw_s8(rng, shape)
+    y = guard.array(made, np.int8)
+    twin.lib.resample_fwd_s8(p, *(guard.copy(resample.words(a)) for a in (rows, columns)), x, y)
+    np.testing.assert_array_equal(y, resample.resample_fwd(p, rows, columns, x))
+    ey, clamp = draw_error(rng, made), draw_clamp(rng, shape)
+    ex, back = _copy_error(guard, draw_error(rng, shape)), (rows.turned, columns.turned)
+    ends = (error_struct(ey), clamp_struct(clamp), error_struct(ex))
+    twin.lib.resample_bwd_x_s8(p, *(guard.copy(resample.words(a)) for a in back), *ends)
+    guard.check()
+    same_error(ex, resample.resample_bwd_x(p, *back, ey, clamp))
 
 
 def check_normalise(twin: Twin, rng: Rng) -> None:

@@ -37,6 +37,7 @@ def test_no_op_goes_without_its_accumulators() -> None:
     assert floats == {"gather", "error_pass", "error_add", "loss_cross_entropy", "loss_mse"} | {
         *("loss_score", "loss_huber", "loss_squares", "loss_labels"),
         *("reconstruct_bwd_x", "concat", "take", "error_take", "position_bwd_x", "upsample"),
+        *("channel_mean_bwd_x", "channel_max_bwd_x"),
     }
 
 

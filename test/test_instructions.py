@@ -19,8 +19,10 @@ from microtrain.convert.ops import TABLE, attention
 from microtrain.convert.ops.coded import CODED
 from microtrain.convert.ops.grouped import GROUPED
 from microtrain.convert.ops.normalise_aten import GROUP_NORM
+from microtrain.convert.ops.pool_aten import CHANNEL_MAXIMUM, CHANNEL_MEAN
 from microtrain.convert.ops.position import POSITION
-from microtrain.convert.ops.scale import MULTIPLY
+from microtrain.convert.ops.resample_aten import RESAMPLE
+from microtrain.convert.ops.scale import MULTIPLY, PIXELS
 from microtrain.convert.ops.tokens import LAST
 from microtrain.convert.ops.upsample import UPSAMPLE
 from microtrain.convert.ops.work import by_size, kind
@@ -108,12 +110,13 @@ def test_what_was_never_counted_is_named(everything: Graph, streams: Graph) -> N
 # ---------------------------------------------------------------- what no published network has
 
 CELLS = (*LAST, *LAST.values())
-OTHERS = (MULTIPLY, UPSAMPLE, attention.ATTENTION, GROUP_NORM, POSITION, GROUPED, CODED, *CELLS)
+MAPS = (MULTIPLY, UPSAMPLE, RESAMPLE, PIXELS, CHANNEL_MEAN, CHANNEL_MAXIMUM)
+OTHERS = (*MAPS, attention.ATTENTION, GROUP_NORM, POSITION, GROUPED, CODED, *CELLS)
 
 
 def forward(kind: str) -> str:
     """The op of a kind of step, or that of which it is a gradient."""
-    return kind.split(" ")[0].removesuffix("_bwd_x").removesuffix("_bwd_w")
+    return kind.split(" ")[0].removesuffix("_bwd_x").removesuffix("_bwd_w").removesuffix("_bwd_s")
 
 
 def of_others(kinds: set[str]) -> Iterator[str]:

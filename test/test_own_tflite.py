@@ -52,7 +52,8 @@ def turned_late() -> Float:
 
 def enlarged() -> Float:
     net = Float(6, 5, 2).conv(4, 3, 3)
-    net.op("RESIZE_BILINEAR", (net.x, net.whole(8, 6)), (1, 8, 6, 4), "ResizeBilinearOptions")
+    kind, table = "RESIZE_NEAREST_NEIGHBOR", "ResizeNearestNeighborOptions"
+    net.op(kind, (net.x, net.whole(8, 6)), (1, 8, 6, 4), table, AlignCorners=True)
     return net.over("MEAN", 1, 2).linear(3)
 
 
@@ -60,7 +61,7 @@ def enlarged() -> Float:
     ("make", "words"),
     [
         (turned_late, "layer transpose1: TRANSPOSE .* the nearest that is: of the input alone"),
-        (enlarged, "layer resize_bilinear1: .* the nearest that is: interpolate with mode='nearest'"),
+        (enlarged, "layer resize_nearest_neighbor1: .* the nearest that is: interpolate with mode='bil"),
     ],
 )
 def test_what_is_refused_is_true(make: Callable[[], Float], words: str, tmp_path: Path) -> None:

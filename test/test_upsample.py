@@ -121,7 +121,7 @@ def test_interpolate_is_that_of_pytorch(made: dict[str, Any], tmp_path: Path) ->
     ("made", "said"),
     [
         ({"size": (5, 8)}, "upsample_nearest2d of 3x4 to 5x8 is not supported; .* a size that is a multiple"),
-        ({"scale_factor": 2, "mode": "bilinear"}, "upsample_bilinear2d is not supported; .* mode='nearest'"),
+        ({"scale_factor": 2, "mode": "bicubic"}, "upsample_bicubic2d is not supported; .* mode='nearest'"),
     ],
 )
 def test_others_are_refused(made: dict[str, Any], said: str, tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_a_resize_of_onnx_is_that_of_its_runtime(attributes: dict[str, str], tmp
 @pytest.mark.parametrize(
     "attributes",
     [
-        {"mode": "linear"},
+        {"mode": "cubic"},
         {"coordinate_transformation_mode": "asymmetric"},
         {"nearest_mode": "ceil"},
         {"coordinate_transformation_mode": "align_corners"},

@@ -170,7 +170,84 @@ def made_larger() -> Float:
     return net.conv(3, 2, 2).over("MEAN", 1, 2).linear(3)
 
 
+def averaged() -> Float:
+    """AveragePooling2D of Keras with padding="same": windows at the border count fewer pixels."""
+    net = Float(9, 8, 2).conv(4, 3, 3)
+    about = {"Padding": 0, "StrideH": 2, "StrideW": 1, "FilterHeight": 3, "FilterWidth": 3}
+    net.op("AVERAGE_POOL_2D", (net.x,), (1, 4, 6, 4), "Pool2DOptions", **about)
+    return net.conv(3, 1, 1).over("MEAN", 1, 2).linear(3)
+
+
+def smoothly_larger(**where: bool) -> Float:
+    """UpSampling2D(interpolation="bilinear") of Keras, and what older converters made of it.
+
+    where  the pixels of the larger map lie
+    """
+    net = Float(6, 5, 2).conv(4, 3, 3)
+    net.op("RESIZE_BILINEAR", (net.x, net.whole(8, 9)), (1, 8, 9, 4), "ResizeBilinearOptions", **where)
+    return net.conv(3, 2, 2, act=0).over("MEAN", 1, 2).linear(3)
+
+
+def smooth() -> Float:
+    return smoothly_larger(AlignCorners=False, HalfPixelCenters=True)
+
+
+def cornered() -> Float:
+    return smoothly_larger(AlignCorners=True, HalfPixelCenters=False)
+
+
+def lopsided() -> Float:
+    return smoothly_larger(AlignCorners=False, HalfPixelCenters=False)
+
+
+def mirrored(mode: int = 0) -> Float:
+    """tf.pad(mode="REFLECT"), or with 1 "SYMMETRIC"."""
+    net = Float(9, 8, 2).conv(4, 3, 3)
+    widths = net.w.tensor("p", (4, 2), "int32", np.array([[0, 0], [2, 1], [0, 2], [0, 0]]))
+    net.op("MIRROR_PAD", (net.x, widths), (1, 10, 8, 4), "MirrorPadOptions", Mode=mode)
+    return net.conv(3, 2, 2).over("MEAN", 1, 2).linear(3)
+
+
+def mirrored_whole() -> Float:
+    return mirrored(1)
+
+
+def padded_first() -> Float:
+    """Zeros around a map that a pooling reads."""
+    net = Float(9, 8, 2).conv(4, 3, 3)
+    widths = net.w.tensor("p", (4, 2), "int32", np.array([[0, 0], [1, 0], [0, 2], [0, 0]]))
+    net.op("PAD", (net.x, widths), (1, 8, 8, 4), "PadOptions")
+    about = {"Padding": 1, "StrideH": 2, "StrideW": 2, "FilterHeight": 2, "FilterWidth": 2}
+    net.op("MAX_POOL_2D", (net.x,), (1, 4, 4, 4), "Pool2DOptions", **about)
+    return net.conv(3, 1, 1).over("MEAN", 1, 2).linear(3)
+
+
+def attentive() -> Float:
+    """Spatial attention: a map times what its channels' mean and maximum say of each pixel."""
+    net = Float(9, 8, 2).conv(4, 3, 3)
+    x, (_, h, w, c) = net.x, net.shape
+    said = []
+    for kind in ("MEAN", "REDUCE_MAX"):
+        net.op(kind, (x, net.whole(3)), (1, h, w, 1), "ReducerOptions", KeepDims=True)
+        said.append(net.x)
+    net.op("CONCATENATION", said, (1, h, w, 2), "ConcatenationOptions", Axis=3).conv(1, 1, 1, act=0)
+    net.op("LOGISTIC", (net.x,), net.shape)
+    net.op("MUL", (x, net.x), (1, h, w, c), "MulOptions").conv(3, 1, 1)
+    return net.over("MEAN", 1, 2).linear(3)
+
+
+def differences() -> Float:
+    """A map less another, and one that is turned round."""
+    net = Float(9, 8, 2).conv(4, 3, 3)
+    x = net.x
+    net.op("LOGISTIC", (x,), net.shape)
+    net.op("SUB", (x, net.x), net.shape, "SubOptions")
+    net.op("NEG", (net.x,), net.shape, "NegOptions").conv(3, 1, 1)
+    return net.over("MEAN", 1, 2).linear(3)
+
+
 NETWORKS = (
     *(causal, last_moment, any_batch, one_slope, parts, each_moment, lone_norm, channels_first),
-    *(gated, made_larger),
+    *(gated, made_larger, averaged, smooth, cornered, lopsided, mirrored, mirrored_whole, padded_first),
+    *(attentive, differences),
 )

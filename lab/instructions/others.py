@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import product
 
 import numpy as np
 
-from lab.networks import Builder, varied_network, with_codes
-from lab.pieces.networks import Named, attended, gates, groups, normed
+from lab.networks import OVER_CHANNELS, Builder, varied_network, with_codes
+from lab.pieces.networks import Named, attended, gates, groups, normed, sampled
 from lab.sizes.networks import SCHEMES
 from microtrain.convert.ops.tokens import LAST
 from microtrain.convert.pipeline import Passes, compile_graph
@@ -16,6 +17,7 @@ from microtrain.convert.scheme import Scheme
 ATTENDED = ("0", "1", "5", "8", "9", "11", "14")  # with tokens in front, and without; of few and of many
 NORMED = ("12", "40")  # pixels a side
 GATES = ("0", "3", "7", "10", "13", "16", "18", "23")  # of few and of many channels, by each factor
+SAMPLED = ("1", "2", "3", "5", "7", "8", "10")  # each way of sampling anew
 CODED = (0, 1, 4, 7)  # seeds of chains without concatenations, which are several calls a step
 CELLS = ((3, 6, 5), (9, 17, 16), (20, 1, 24), (6, 40, 32), (12, 10, 8), (20, 6, 1), (16, 24, 12))
 POSITIONED = ((10, 40), (18, 8), (14, 20))  # pixels a side and channels; whole eights pass a mask at once
@@ -23,14 +25,24 @@ STEPS = Passes(fused=False)  # each layer a step of its own
 
 
 def others() -> Iterator[Named]:
-    """Gates, norms, groups, attention, positions, codes and cells, in several sizes, by their names."""
+    """Gates, maps sampled anew, norms, groups, attention, positions, codes and cells, by their names."""
     yield from picked(attended(), ATTENDED)
     yield from picked(gates(), GATES)
+    yield from picked(sampled(), SAMPLED)
+    yield from spatial()
     for networks, numbers in ((groups(), ()), (normed(), NORMED)):
         yield from (each for each in picked(networks, numbers) if each[1].scheme.weights)
     yield from positioned()
     yield from coded()
     yield from cells()
+
+
+def spatial() -> Iterator[Named]:
+    """Attention to pixels by mean or by maximum: with both there is a concatenation, which is two calls."""
+    for number, (c, kind) in enumerate(product((2, 7, 24, 70), OVER_CHANNELS)):
+        b = Builder(np.random.default_rng(number), (9 + 3 * number, 14, 3))
+        graph = b.finish(b.conv(b.attended_to(b.conv("x", c, 3, 2), by=(kind,)), 5), 3)
+        yield f"spatial{number}", compile_graph(graph, SCHEMES[2], 3, STEPS)
 
 
 def picked(networks: Iterable[Named], numbers: Sequence[str]) -> Iterator[Named]:

@@ -15,12 +15,13 @@ from lab.networks import Builder, varied_network, with_codes
 from lab.sizes.networks import OTHERS, SCHEMES, Excited, quantized, samples
 from microtrain.base.paths import ROOT
 from microtrain.convert.frontends.module import LoadedModel, load_model
-from microtrain.convert.ir import ConvertError, Graph
+from microtrain.convert.ir import Axis, ConvertError, Graph
 from microtrain.convert.memory.replay import Request
 from microtrain.convert.ops import hop
 from microtrain.convert.ops.normalise_aten import GROUP_NORM
 from microtrain.convert.ops.reconstruct import closed
 from microtrain.convert.ops.regression import measured as with_units
+from microtrain.convert.ops.resample_aten import HALF_PIXEL, adaptive_spans, around, averages, between
 from microtrain.convert.ops.tokens import LAST
 from microtrain.convert.pipeline import Compiled, Passes, compile_graph
 from microtrain.convert.recording import with_buffer
@@ -102,6 +103,36 @@ def gates() -> Iterator[Named]:
         x = b.gated(b.conv("x", 8, 3, 2), c)
         graph = b.finish(b.conv(b.larger(x, down, across), 5), 3)
         yield f"gates{number}", compile_graph(graph, SCHEMES[2], 3, PASSES[number % len(PASSES)])
+
+
+def sampled() -> Iterator[Named]:
+    """Maps that are sampled anew, of few and of many channels and pixels."""
+    for number, (c, kind) in enumerate(product((1, 6, 24, 70), ("around", "means", "lines"))):
+        rng = np.random.default_rng(number)
+        sides = int(rng.integers(6, 30)), int(rng.integers(6, 30))
+        b = Builder(rng, (*sides, 3))
+        axes = {
+            "around": [around(side, int(rng.integers(0, 4)), 2, "replicate") for side in sides],
+            "means": [shares(side, int(rng.integers(2, side))) for side in sides],
+            "lines": [between(side, int(rng.integers(2, 2 * side)), HALF_PIXEL) for side in sides],
+        }[kind]
+        graph = b.finish(b.conv(b.sampled(b.conv("x", c), *axes), 5), 3)
+        yield f"sampled{number}", compile_graph(graph, SCHEMES[2], 3, PASSES[number % len(PASSES)])
+
+
+def spatial() -> Iterator[Named]:
+    """Attention to pixels, of few and of many."""
+    for number, (c, stride) in enumerate(product((2, 7, 24, 70, 130), (1, 2))):
+        rng = np.random.default_rng(number)
+        b = Builder(rng, (int(rng.integers(6, 30)), int(rng.integers(6, 30)), 3))
+        graph = b.finish(b.conv(b.attended_to(b.conv("x", c, 3, stride)), 5), 3)
+        yield f"attention{number}", compile_graph(graph, SCHEMES[2], 3, PASSES[number % len(PASSES)])
+
+
+def shares(inputs: int, outputs: int) -> Axis:
+    """Means of windows of different sizes."""
+    spans = adaptive_spans(inputs, outputs)
+    return averages(spans, [len(span) for span in spans], inputs)
 
 
 def small() -> Iterator[Named]:
@@ -336,6 +367,7 @@ SOURCES: dict[str, Callable[[Path], Iterator[Named]]] = {
     "groups": lambda _: groups(),
     "expanded": lambda _: expanded(),
     "gates": lambda _: gates(),
+    "sampled": lambda _: (each for made in (sampled(), spatial()) for each in made),
     "small": lambda _: small(),
     "attended": lambda _: attended(),
     "over_time": lambda _: over_time(),

@@ -198,12 +198,26 @@ def in_groups(folder: Path) -> Graph:
     return quantized(load_model(path), images)
 
 
+class Attentive(nn.Module):
+    """Attention to pixels, by their mean and their maximum."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = nn.Conv2d(2, 1, 3, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        said = torch.cat((x.mean(1, keepdim=True), x.amax(1, keepdim=True)), 1)
+        result: torch.Tensor = x * nn.Sigmoid()(self.gate(said))
+        return result
+
+
 def normed(folder: Path) -> Graph:
-    """Group norms, a gate, and a map that is made larger."""
+    """Group norms, gates, and maps that are made larger."""
     path = folder / "normed.pt2"
-    larger = (nn.Upsample(scale_factor=2), nn.MaxPool2d(2))
-    middle = (nn.GroupNorm(4, 8), Gated(8), nn.Conv2d(8, 16, 3, 2), nn.InstanceNorm2d(16), nn.ReLU(), *larger)
-    layers = nn.Sequential(nn.Conv2d(3, 8, 3, 2), *middle, nn.Flatten(), nn.Linear(400, CLASSES))
+    middle = (nn.GroupNorm(4, 8), Gated(8), nn.Conv2d(8, 16, 3, 2), nn.InstanceNorm2d(16), nn.ReLU())
+    larger = (nn.Upsample(scale_factor=2), nn.MaxPool2d(2), nn.AdaptiveAvgPool2d(3), Attentive())
+    again = (nn.Upsample(size=5, mode="bilinear"), nn.Flatten())
+    layers = nn.Sequential(nn.Conv2d(3, 8, 3, 2), *middle, *larger, *again, nn.Linear(400, CLASSES))
     torch.export.save(torch.export.export(layers.eval(), (torch.zeros(1, 3, SIDE, SIDE),)), path)
     images = np.random.default_rng(0).integers(0, 256, (4, SIDE, SIDE, 3)).astype(np.uint8)
     return quantized(load_model(path), images)

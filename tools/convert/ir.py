@@ -90,6 +90,41 @@ class Window:
 
 
 @dataclass(frozen=True)
+class Axis:
+    """Places along one axis of a map as weighted sums of places of another's.
+
+    inputs  how many places are summed over
+    terms   of each place of the result: places and their weights, whole numbers of 1 / whole
+    """
+
+    inputs: int
+    terms: tuple[tuple[tuple[int, int], ...], ...]
+    whole: int = 1
+
+    @property
+    def outputs(self) -> int:
+        return len(self.terms)
+
+    @cached_property
+    def matrix(self) -> np.ndarray:
+        """The weights, int64 [outputs, inputs]."""
+        found = np.zeros((self.outputs, self.inputs), np.int64)
+        for row, terms in zip(found, self.terms, strict=True):
+            for place, weight in terms:
+                row[place] += weight
+        return found
+
+    @property
+    def turned(self) -> Axis:
+        """Along it the other way, as gradients go."""
+        found: list[list[tuple[int, int]]] = [[] for _ in range(self.inputs)]
+        for output, terms in enumerate(self.terms):
+            for place, weight in terms:
+                found[place].append((output, weight))
+        return Axis(self.outputs, tuple(map(tuple, found)), self.whole)
+
+
+@dataclass(frozen=True)
 class Source:
     """Names in the model's state dict that a layer was made from; None where it has none.
 
@@ -164,6 +199,7 @@ class Node:
     clamp    error ops: applied to the result
     factors  error ops: what each input is multiplied with; activations: their own parameters
     channels gather: the channels kept; bwd_w: positions of the trained channels in the saved input
+    axes     of a map that is sampled anew: its rows and its columns
     parts    stream: the nodes it runs row by row; the tensors between them are never whole
     rows     stream: rows of its input that enter at once
     again    name of the segment of recomputed nodes that this one belongs to; "" for all others
@@ -179,6 +215,7 @@ class Node:
     clamp: Clamp | None = None
     factors: tuple[float, ...] = ()
     channels: tuple[int, ...] | None = None
+    axes: tuple[Axis, ...] = ()
     parts: tuple[Node, ...] = ()
     rows: int = 1
     again: str = ""

@@ -366,6 +366,12 @@ class Lowering:
             self.current[read[0]] = tensor
         return result
 
+    def scaled(self, call: Call, act: Act, factor: Any, shift: Any = 0.0, source: str = "") -> Act:
+        """factor * act + shift, one number of each or one a channel; source: the constant in the model"""
+        name = f"{NORM}:{call.node_name(call.op.strip('_'))}:{len(self.nodes)}"
+        self.layers[name] = Layer(factor, shift, Source(source or call.node_name(call.op.strip("_"))))
+        return self.emit(call, NORM, (act,), self.shape(act), dims=act.dims, layer=name)
+
     def stand_in(self, call: Call, error: ConvertError, dims: tuple[int, ...]) -> Act:
         """Note an error and go on behind it."""
         if error not in self.found:

@@ -7,11 +7,17 @@ from .lowering import Call
 NO_ACTIVATION = "relu or relu6"
 NO_PRELU = "a leaky_relu, of one slope for all channels"
 NO_NORM = "a batch norm right after a convolution or linear layer, or a group norm"
-NO_RESIZE = "interpolate with mode='nearest' by a whole factor; a strided convolution makes an image smaller"
+NO_RESIZE = (
+    "interpolate with mode='bilinear', or with mode='nearest' by a whole factor; a strided convolution or a "
+    "pooling makes an image smaller"
+)
 NO_SLICE = "flatten, view or reshape of the whole tensor, and cuts along the channels"
 NO_SOFTMAX = "one at its end, which is left out, since the loss on the device applies it to the logits"
-NO_SCALE = "scaling the image first of all in forward(), or a batch norm right behind a convolution"
-NO_PRODUCT = "a map times one factor per channel [n, c, 1, 1], or times another map of its shape"
+NO_SUM = "a sum or difference of two maps of one shape, or of a map and one constant a channel"
+NO_QUOTIENT = "a map divided by a constant, or times a gate"
+NO_PRODUCT = (
+    "a map times one factor a channel [n, c, 1, 1] or a pixel [n, 1, h, w], or times a map of its shape"
+)
 PLAIN_WEIGHTS = "plain weights, by torch.nn.utils.parametrize.remove_parametrizations before saving"
 NO_MATRIX = "a linear layer: the activation first, then one matrix of constants"
 SUPPORTED = (
@@ -30,9 +36,10 @@ NEAREST: dict[str, str] = {
     **dict.fromkeys(NORMS, NO_NORM),
     "mul": NO_PRODUCT,
     **dict.fromkeys(("matmul", "mm", "bmm"), NO_MATRIX),
-    **dict.fromkeys(("sub", "rsub", "div", "true_divide", "neg"), NO_SCALE),
+    **dict.fromkeys(("sub", "rsub"), NO_SUM),
+    **dict.fromkeys(("div", "true_divide"), NO_QUOTIENT),
     **dict.fromkeys(("select", "permute", "transpose", "t"), NO_SLICE),
-    **dict.fromkeys(("upsample_bilinear2d", "upsample_bicubic2d", "pixel_shuffle"), NO_RESIZE),
+    **dict.fromkeys(("_upsample_bilinear2d_aa", "upsample_bicubic2d", "pixel_shuffle"), NO_RESIZE),
     **dict.fromkeys(("resize", "resize_bilinear", "resize_nearest_neighbor"), NO_RESIZE),
     **dict.fromkeys(("conv_transpose2d", "conv_transpose1d", "convtranspose", "transpose_conv"), NO_RESIZE),
     "conv3d": "conv2d",
@@ -44,9 +51,7 @@ NEAREST: dict[str, str] = {
     ),
     "_transformer_encoder_layer_fwd": "the same model, saved with torch.export",
     "stack": "cat, of maps of one size along their channels",
-    **dict.fromkeys(
-        ("pad", "constant_pad_nd", "reflection_pad2d"), "the padding argument of the convolution"
-    ),
+    "pad": "zeros, or pixels of the image, mode='reflect', 'replicate' or 'circular'",
     **dict.fromkeys(
         ("rnn_tanh", "rnn_relu", "rnn", "gru_cell", "lstm_cell"), "nn.GRU and nn.LSTM, in one direction"
     ),

@@ -17,7 +17,8 @@ enum { ADD_FRACTION = 22 };
 
 /* y = sat8(rint(((a - a_zero) * a_scale + (b - b_zero) * b_scale) / y_scale) + y_zero), every operation
  * rounded to float32. Where p->a is negative, conversion has proven for all 65,536 pairs that this is
- * y = sat8((-p->a * a + p->b * b + p->y) >> ADD_FRACTION) (tools/convert/reference/proofs.py).
+ * y = sat8((-p->a * a + p->b * b + p->y) >> ADD_FRACTION) (tools/convert/reference/proofs.py). b_scale is negative where
+ * b is subtracted.
  *
  * a, b, y  int8  [pixels][c]; y may be a or b
  * mask     bits  [pixels][mask_stride(c)], written unless NULL

@@ -30,6 +30,18 @@ void scale_channels_bwd_x_s8(const struct scale *p, uint32_t pixels, uint32_t c,
 void scale_channels_bwd_s_s8(const struct scale *p, uint32_t pixels, uint32_t c, const struct error_s8 *ey,
                              const int8_t *x, const struct clamp *clamp, const struct error_s8 *es);
 
+/* The same of one factor per pixel. Its error is in float32, summed by channel from the first on:
+ * (float)(ey.q * (x - x_zero)) * ey->scale[c], each operation rounded; a unit of a sum is m.
+ *
+ * s   int8  [pixels]
+ * es  error [pixels][1] */
+void scale_pixels_fwd_s8(const struct scale *p, uint32_t pixels, uint32_t c, const int8_t *x, const int8_t *s,
+                         int8_t *y, uint8_t *mask);
+void scale_pixels_bwd_x_s8(const struct scale *p, uint32_t pixels, uint32_t c, const struct error_s8 *ey,
+                           const int8_t *s, const struct clamp *clamp, const struct error_s8 *ex);
+void scale_pixels_bwd_s_s8(const struct scale *p, uint32_t pixels, uint32_t c, const struct error_s8 *ey,
+                           const int8_t *x, const struct clamp *clamp, const struct error_s8 *es);
+
 /* The same y of two maps. s  int8  [pixels][c]; y may be x or s */
 void multiply_maps_fwd_s8(const struct scale *p, uint32_t pixels, uint32_t c, const int8_t *x, const int8_t *s,
                           int8_t *y, uint8_t *mask);

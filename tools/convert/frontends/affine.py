@@ -12,15 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from microtrain.convert.ir import Layer, Source
-from microtrain.convert.lowering import NORM, Act, Call, Lowering, Param
+from microtrain.convert.lowering import Act, Call, Lowering, Param
 
 ZEROS = "zeros"  # what a recurrent layer begins with
 MOST_ZEROS = 1 << 15
 
 # Names of arguments by position, for files that name none; those of sums and products are in the op table.
 ARGUMENTS = {
-    **dict.fromkeys(("sub", "rsub"), "self other alpha"),
     **dict.fromkeys(("div", "true_divide"), "self other"),
     **dict.fromkeys(("tensor", "as_tensor", "scalar_tensor"), "data"),
     "expand": "self size",
@@ -107,7 +105,8 @@ def normalises(low: Lowering, call: Call) -> bool:
     if _name(call) not in ARITHMETIC or len(images) != 1 or call.args.get("rounding_mode") is not None:
         return False
     constants = [side for side in sides if side is not None and not isinstance(side, Act)]
-    whole = all(isinstance(side, Param | int | float) for side in constants) and bool(constants)
+    whole = all(isinstance(side, Param | int | float) for side in constants)
+    whole = whole and (bool(constants) or _name(call) == "neg")
     return _name(call) not in ("reciprocal", "sqrt") and (low.is_input(images[0]) or whole)
 
 
@@ -137,10 +136,8 @@ def normalise(low: Lowering, call: Call) -> Act:
         shift, factor = at(0.0), at(1.0) - at(0.0)
     if not (np.isfinite(shift).all() and np.isfinite(factor).all() and ((factor > 0).all() or not entry)):
         raise call.error("normalises the image by a factor that is not positive; std must be above 0")
-    name = f"bn:{call.node_name(_name(call))}:{len(low.nodes)}"
-    source = constant.name if isinstance(constant, Param) else call.node_name(_name(call))
-    low.layers[name] = Layer(factor, shift, Source(source))
-    return low.emit(call, NORM, (image,), low.shape(image), dims=image.dims, layer=name)
+    source = constant.name if isinstance(constant, Param) else ""
+    return low.scaled(call, image, factor, shift, source)
 
 
 def _channelwise(call: Call, value: Any, channels: int, rank: int) -> Numbers:

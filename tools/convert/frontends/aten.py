@@ -16,7 +16,9 @@ from microtrain.convert.lowering import NO_LIMIT, NORM, SOFTMAX, Act, Call, Lowe
 from microtrain.convert.nearest import NO_NORM, unsupported
 from microtrain.convert.ops import TABLE, attention_aten, channels_aten, tokens_aten
 from microtrain.convert.ops.activations import CLIP
+from microtrain.convert.ops.conv_aten import TAKES_PADDING
 from microtrain.convert.ops.multiply import glu
+from microtrain.convert.ops.resample_aten import settled
 from microtrain.convert.ops.table import Aten, ForwardOp
 
 from . import affine
@@ -28,6 +30,8 @@ def lower(low: Lowering, call: Call) -> Any:
     """Append what one call means to the graph and return its value; an unsupported op is an error."""
     if affine.is_constant(call):
         return affine.constant(call)
+    if _reads(call):
+        call = settled(low, call)
     if tokens_aten.concerns(low, call):
         return tokens_aten.lower(low, call, lower)
     if affine.normalises(low, call):
@@ -36,6 +40,12 @@ def lower(low: Lowering, call: Call) -> Any:
     if found is None:
         raise unsupported(call)
     return found.rule(low, call)
+
+
+def _reads(call: Call) -> bool:
+    """Whether a call needs the zeros around an image in memory: convolutions have their own way with them."""
+    found = _entry(call.op)
+    return call.op not in TAKES_PADDING and (found is None or found.rule not in (same, convert_type, size))
 
 
 def names_of(op: str, args: Sequence[Any]) -> list[str]:

@@ -44,6 +44,7 @@ SAME_NAME = {  # one call on the first input, no other arguments
     "Mish": "mish",
     "Selu": "selu",
     "LogSoftmax": "log_softmax",
+    "Neg": "neg",
 }
 RULES: dict[str, Callable[[Walker, Step], Value | list[Value]]] = {
     "Conv": layers.conv,

@@ -12,6 +12,7 @@ import numpy as np
 from microtrain.convert.ir import ConvertError
 from microtrain.convert.lowering import Act, Call, Param
 from microtrain.convert.nearest import unsupported
+from microtrain.convert.ops.resample_aten import ASYMMETRIC, HALF_PIXELS, WAYS
 
 from .onnx_file import Step
 from .onnx_tokens import of_tokens, seen
@@ -100,24 +101,43 @@ def pad(walk: Walker, step: Step) -> Value:
     widths = [w for axis in range(rank - 1, -1, -1) for w in (pads[axis], pads[axis + rank])]
     value = float(np.ravel(fill.value)[0]) if isinstance(fill, Param) and fill.value.size else 0.0
     mode = walk.at(step, "mode", "constant")
+    mode = {"edge": "replicate", "wrap": "circular"}.get(mode, mode)
     made: Act = walk.call(step, "pad", self=x, pad=widths, mode=mode, value=value)
     return made
 
 
 def resize(walk: Walker, step: Step) -> Value:
-    """Nearest neighbours, where those of whole factors are blocks; PyTorch and tf2onnx write no others."""
-    mode, places = walk.at(step, "mode", "nearest"), walk.at(step, "nearest_mode", "round_prefer_floor")
-    middle = walk.at(step, "coordinate_transformation_mode", "half_pixel")
-    whole = places == "floor" if middle == "asymmetric" else places.startswith("round_prefer")
-    if mode != "nearest" or not whole or middle not in ("asymmetric", "half_pixel", "pytorch_half_pixel"):
+    """Lines between pixels; or nearest neighbours, where those of whole factors are blocks."""
+    middle, sizes = walk.at(step, "coordinate_transformation_mode", "half_pixel"), _sizes(walk, step)
+    args: dict[str, Any] = {"self": walk.act(step), **sizes}
+    word, fits = "upsample_nearest2d", _is_nearest(walk, step, middle)
+    if walk.at(step, "mode", "nearest") == "linear":
+        word, fits = "upsample_bilinear2d", middle in WAYS
+        args["way"] = middle
+    if not fits or not sizes or walk.at(step, "antialias", 0):
         raise unsupported(Call("resize", step.name, True, {}))
-    scales, sizes = walk.optional(step, 2), walk.optional(step, 3)
-    args: dict[str, Any] = {}
-    for name, given in (("scale_factors", scales), ("output_size", sizes)):
-        if isinstance(given, Param) and given.value.size > 2:
-            args[name] = np.ravel(given.value)[2:].tolist()
-    made: Act = walk.call(step, "upsample_nearest2d", self=walk.act(step), **args)
+    made: Act = walk.call(step, word, **args)
     return made
+
+
+def _is_nearest(walk: Walker, step: Step, middle: str) -> bool:
+    """Whether whole factors make blocks; PyTorch and tf2onnx write no others."""
+    places = walk.at(step, "nearest_mode", "round_prefer_floor")
+    whole = places == "floor" if middle == ASYMMETRIC else places.startswith("round_prefer")
+    return walk.at(step, "mode", "nearest") == "nearest" and whole and middle in (ASYMMETRIC, *HALF_PIXELS)
+
+
+def _sizes(walk: Walker, step: Step) -> dict[str, Any]:
+    """What rows and columns become, as factors or as sizes; nothing where other axes change."""
+    dims = walk.act(step).dims
+    axes = [int(a) % len(dims) for a in walk.at(step, "axes", range(len(dims)))]
+    for place, name, same in ((2, "scale_factors", (1, 1)), (3, "output_size", dims[:2])):
+        given = walk.optional(step, place)
+        if isinstance(given, Param) and given.value.size == len(axes) > 0:
+            found = {**dict(enumerate(same)), **dict(zip(axes, np.ravel(given.value).tolist(), strict=True))}
+            if sorted(found) == list(range(len(dims))) and (found[0], found[1]) == same:
+                return {name: [found[a] for a in range(2, len(dims))]}
+    return {}
 
 
 def concat(walk: Walker, step: Step) -> Value:

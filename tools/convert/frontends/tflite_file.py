@@ -213,6 +213,8 @@ OPTIONS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "LEAKY_RELU": ("LeakyReluOptions", ("Alpha",)),
     "GELU": ("GeluOptions", ("Approximate",)),
     "RESIZE_NEAREST_NEIGHBOR": ("ResizeNearestNeighborOptions", ("AlignCorners",)),
+    "RESIZE_BILINEAR": ("ResizeBilinearOptions", ("AlignCorners", "HalfPixelCenters")),
+    "MIRROR_PAD": ("MirrorPadOptions", ("Mode",)),
     **dict.fromkeys(("MEAN", "REDUCE_MAX"), ("ReducerOptions", ("KeepDims",))),
     "STRIDED_SLICE": (
         "StridedSliceOptions",

@@ -114,7 +114,7 @@ def pool(walk: Walker, op: Operator, name: str) -> Any:
 
 
 def reduced(walk: Walker, op: Operator, name: str) -> Any:
-    """The mean or the maximum over the map."""
+    """The mean or the maximum over the map, or over the channels of each pixel."""
     x, axes = walk.value(op.inputs[0]), walk.value(op.inputs[1])
     shape = walk.file.tensors[op.inputs[0]].shape
     if not isinstance(x, Act) or not isinstance(axes, Param):
@@ -122,14 +122,14 @@ def reduced(walk: Walker, op: Operator, name: str) -> Any:
     over = {int(a) % max(len(shape), 1) for a in np.ravel(axes.value)}
     spatial = set(range(1, len(shape) - 1))
     h, w, c = walk.low.shape(x)
-    if over != spatial or not spatial:
+    if over not in (spatial, {len(shape) - 1}) or not spatial:
         raise ConvertError(
             f"layer {name}: {op.kind} of {list(shape)} over {sorted(over)} is not supported; the nearest "
-            "that is: over height and width, or over time"
+            "that is: over height and width, over time, or over the channels"
         )
     dims = channels_first(walk.file.tensors[op.outputs[0]].shape)
     image = replace(x, dims=(walk.low.batch, c, h, w))
-    args = {"self": image, "dim": [2, 3], "keepdim": True}
+    args = {"self": image, "dim": [2, 3] if over == spatial else [1], "keepdim": True}
     made = lower(walk.low, Call("mean" if op.kind == "MEAN" else "amax", name, True, args))
     return replace(made, dims=dims)
 

@@ -25,6 +25,7 @@ UNARY = {
     "RELU6": "relu6",
     "RELU_N1_TO_1": "hardtanh",
     "TANH": "tanh",
+    "NEG": "neg",
     "ELU": "elu",
     "HARD_SWISH": "hardswish",
     "SOFTMAX": "softmax",

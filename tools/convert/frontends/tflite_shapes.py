@@ -10,6 +10,7 @@ import numpy as np
 from microtrain.convert.ir import ConvertError
 from microtrain.convert.lowering import Act, Call, Param
 from microtrain.convert.nearest import unsupported
+from microtrain.convert.ops.resample_aten import ASYMMETRIC, HALF_PIXEL
 
 from .aten import lower
 from .tflite_cuts import spans
@@ -31,7 +32,7 @@ def view(walk: Walker, op: Operator, name: str) -> Any:
 
 
 def pad(walk: Walker, op: Operator, name: str) -> Any:
-    """Zeros around an image, which the convolution behind it takes as its padding."""
+    """Zeros around an image, which a convolution behind it takes as its padding; or mirrored pixels."""
     x, widths = walk.value(op.inputs[0]), walk.value(op.inputs[1])
     rank = len(walk.file.tensors[op.inputs[0]].shape)
     if not isinstance(x, Act) or not isinstance(widths, Param) or widths.value.shape != (rank, 2):
@@ -39,22 +40,31 @@ def pad(walk: Walker, op: Operator, name: str) -> Any:
     sides = widths.value.astype(int).tolist()
     if any(sides[0]) or any(sides[-1]) or rank not in (3, 4) or op.kind == "PADV2":
         raise ConvertError(
-            f"layer {name}: only zeros above, below and beside an image, or before and behind a "
-            "series, are supported"
+            f"layer {name}: only zeros or mirrored pixels above, below and beside an image, or before and "
+            "behind a series, are supported"
         )
     pads = [width for side in sides[-2:0:-1] for width in side]
-    return lower(walk.low, Call("pad", name, True, {"self": x, "pad": pads}))
+    mode = ("reflect", "symmetric")[op.options["Mode"]] if op.kind == "MIRROR_PAD" else "constant"
+    return lower(walk.low, Call("pad", name, True, {"self": x, "pad": pads, "mode": mode}))
 
 
 def resize(walk: Walker, op: Operator, name: str) -> Any:
-    """Blocks of nearest neighbours, whatever the middle of a pixel: not where corners are aligned."""
+    """Lines between pixels; or blocks of nearest neighbours, wherever the middle of a pixel is.
+
+    Where corners are aligned these are no blocks.
+    """
     x, turned = walk.image(op, name)
-    size = walk.value(op.inputs[1])
-    if op.options.get("AlignCorners") or not isinstance(size, Param):
+    size, aligned = walk.value(op.inputs[1]), bool(op.options.get("AlignCorners"))
+    nearest = op.kind.endswith("NEIGHBOR")
+    if (aligned and nearest) or not isinstance(size, Param):
         raise unsupported(Call(op.kind.lower(), name, True, {}))
     sides = [int(side) for side in np.ravel(size.value)]
     args = {"self": x, "output_size": sides[::-1] if turned else sides}
-    return lower(walk.low, Call("upsample_nearest2d", name, True, args))
+    if nearest:
+        return lower(walk.low, Call("upsample_nearest2d", name, True, args))
+    way = HALF_PIXEL if op.options.get("HalfPixelCenters") else ASYMMETRIC
+    args |= {"way": way, "align_corners": aligned}
+    return lower(walk.low, Call("upsample_bilinear2d", name, True, args))
 
 
 def transpose(walk: Walker, op: Operator, name: str) -> Any:

@@ -1,8 +1,9 @@
-"""Residual add."""
+"""The sum of two maps, as of a residual; the second times a number, -1 where it is subtracted."""
 
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import numpy as np
 from microtrain.convert.ir import Graph, Node
 from microtrain.convert.lowering import Act, Call, Lowering, Param
 from microtrain.convert.names import Names
+from microtrain.convert.nearest import unsupported
 from microtrain.convert.reference import kernels as reference
 from microtrain.convert.reference.hostlib import S8, U8, Record
 from microtrain.convert.reference.proofs import add_words
@@ -19,7 +21,7 @@ from microtrain.convert.reference.windows import centred, requantized
 from .bounds import INT16_MAX, SMALLER, Accumulator, reach
 from .ctext import struct
 from .environment import Env
-from .outputs import by_range
+from .outputs import by_range, float32
 from .stage import ClosingStage
 from .table import (
     Aten,
@@ -32,7 +34,6 @@ from .table import (
     gathers_channels,
     in_place_of,
     no_arrays,
-    no_facts,
     no_macs,
     no_scratch,
     no_structs,
@@ -59,11 +60,22 @@ def node_of(name: str, inputs: tuple[str, str], y: str) -> Node:
     return Node("add", name, inputs, (y,))
 
 
-def c_struct(graph: Graph, node: Node) -> Add:
-    """The kernel's parameter struct of a residual add."""
+def times(node: Node) -> float:
+    """What the second map is multiplied with."""
+    return node.factors[0] if node.factors else 1.0
+
+
+def scales(graph: Graph, node: Node) -> reference.Add:
+    """Zero points, and real values per unit of what is added."""
     a, b, y = (graph.tensors[t] for t in (*node.inputs, node.outputs[0]))
-    p = reference.Add(a.zero, b.zero, y.zero, a.scale, b.scale, y.scale)
-    return params(p, y.pixels, y.channels)
+    b_scale = float32(times(node) * b.scale) if node.factors else b.scale
+    return reference.Add(a.zero, b.zero, y.zero, a.scale, b_scale, y.scale)
+
+
+def c_struct(graph: Graph, node: Node) -> Add:
+    """The kernel's parameter struct."""
+    y = graph.tensors[node.outputs[0]]
+    return params(scales(graph, node), y.pixels, y.channels)
 
 
 def params(p: reference.Add, pixels: int, c: int) -> Add:
@@ -76,9 +88,9 @@ def _gradient(tape: Tape, node: Node, error: str | None) -> None:
     """Both inputs receive the error, scaled by their share: nothing is overwritten, readers are summed."""
     if error is None:
         return
-    y = tape.graph.tensors[node.outputs[0]]
-    for x in node.inputs:
-        tape.send_copy(x, error, tape.graph.tensors[x].scale / y.scale, node.name)
+    p = scales(tape.graph, node)
+    for x, scale in zip(node.inputs, (p.a_scale, p.b_scale), strict=True):
+        tape.send_copy(x, error, scale / p.y_scale, node.name)
 
 
 def _call(names: Names, node: Node) -> str:
@@ -87,21 +99,20 @@ def _call(names: Names, node: Node) -> str:
 
 
 def _run(env: Env, node: Node) -> None:
-    a, b, y = (env.graph.tensors[t] for t in (*node.inputs, node.outputs[0]))
-    p = reference.Add(a.zero, b.zero, y.zero, a.scale, b.scale, y.scale)
-    results = reference.add_fwd(p, *(env.values[t] for t in node.inputs))
+    results = reference.add_fwd(scales(env.graph, node), *(env.values[t] for t in node.inputs))
     env.values.update(zip(node.outputs, results, strict=False))
 
 
 def _float_run(graph: Graph, node: Node, env: Values) -> np.ndarray:
-    return env[node.inputs[0]] + env[node.inputs[1]]
+    a, b = (env[t] for t in node.inputs)
+    return a + b * np.float32(times(node)) if node.factors else a + b
 
 
 def _int8_run(graph: Graph, node: Node, env: Values) -> np.ndarray:
-    a, b, y = (graph.tensors[t] for t in (*node.inputs, node.outputs[0]))
-    left = centred(env[a.name], a.zero) * np.float32(a.scale)
-    right = centred(env[b.name], b.zero) * np.float32(b.scale)
-    return requantized((left + right) / np.float32(y.scale), y.zero)
+    p, (a, b) = scales(graph, node), (env[t] for t in node.inputs)
+    left = centred(a, p.a_zero) * np.float32(p.a_scale)
+    right = centred(b, p.b_zero) * np.float32(p.b_scale)
+    return requantized((left + right) / np.float32(p.y_scale), p.y_zero)
 
 
 def _accumulators(graph: Graph, node: Node) -> Iterator[Accumulator]:
@@ -120,33 +131,56 @@ def _row(graph: Graph, node: Node) -> Record:
     return record
 
 
+def _facts(graph: Graph, node: Node) -> Mapping[str, Any]:
+    return {"times": times(node)} if node.factors else {}
+
+
 def _parallel(run: Any, step: Any, a: Any, b: Any) -> Any:
     ta, tb, ty = (run.network.tensors[t] for t in (*step.inputs, step.output))
-    return run.stored(step, (a * ta.scale + b * tb.scale) / ty.scale)
+    return run.stored(step, (a * ta.scale + b * (tb.scale * step.facts.get("times", 1.0))) / ty.scale)
 
 
 def lower(low: Lowering, call: Call) -> Any:
     a, b = call.x, call.args.get("other")
     if isinstance(a, Param) and call.op.endswith("_"):
         raise call.error(f"{a.name} is changed by forward(); call model.eval() before the model is saved")
-    for value in (a, b):
-        if not isinstance(value, Act):
-            raise call.error("only the sum of two activations is supported, not that with a constant")
+    if not isinstance(a, Act) or not isinstance(b, Act):
+        raise call.error("only the sum of two activations is supported, not that with a constant")
+    return _summed(low, call, a, b, float(call.get("alpha", 1)))
+
+
+def subtract(low: Lowering, call: Call) -> Act:
+    """sub, and rsub, which subtracts the first from the second."""
+    a, b = call.x, call.args.get("other")
+    if not isinstance(a, Act) or not isinstance(b, Act):
+        raise unsupported(call)
+    first, second = (b, a) if call.op.startswith("r") else (a, b)
+    return _summed(low, call, first, second, -float(call.get("alpha", 1)))
+
+
+def _summed(low: Lowering, call: Call, a: Act, b: Act, factor: float) -> Act:
+    """a + factor * b"""
     a, b = low.activation(call, a), low.activation(call, b)
-    if call.get("alpha", 1) != 1:
-        raise call.error("add with alpha is not supported; the nearest that is: a plain sum")
     if a.dims != b.dims or low.shape(a) != low.shape(b):
+        verb = "adds" if factor > 0 else "subtracts"
         raise call.error(
-            f"adds tensors of shapes {list(a.dims)} and {list(b.dims)}; they must have one shape"
+            f"{verb} tensors of shapes {list(a.dims)} and {list(b.dims)}; they must have one shape"
         )
+    if factor == 0.0 or not math.isfinite(factor):
+        raise call.error(f"alpha={factor:g} is no factor of a sum; leave it out")
     if low.tensor_of(a) == low.tensor_of(b):
         raise call.error(
-            "adds a tensor to itself; the nearest that is supported: twice the weights before it"
+            "adds a tensor to itself; the nearest that is supported: a multiple of the weights before it"
         )
-    return low.emit(call, "add", (a, b), low.shape(a), dims=a.dims)
+    factors = () if factor == 1.0 else (factor,)
+    return low.emit(call, "add", (a, b), low.shape(a), dims=a.dims, factors=factors)
 
 
-ATEN: Mapping[str, Aten] = {"add": Aten("self other", lower)}
+_TWO = "self other alpha"
+ATEN: Mapping[str, Aten] = {
+    "add": Aten(_TWO, lower),
+    **dict.fromkeys(("sub", "rsub"), Aten(_TWO, subtract)),
+}
 
 OPS: tuple[Op, ...] = (
     ForwardOp(
@@ -179,7 +213,7 @@ OPS: tuple[Op, ...] = (
         struct="add",
         stage=ClosingStage(_row),
         arrays=no_arrays,
-        facts=no_facts,
+        facts=_facts,
         parallel=_parallel,
     ),
 )

@@ -9,6 +9,7 @@ from microtrain.convert.ir import Window
 from microtrain.convert.lowering import Act, Call, Lowering, Param, of_series, pair, sides, stride_of
 from microtrain.convert.nearest import NO_RESIZE, no_matrix, unsupported
 
+from . import resample_aten
 from .table import Aten
 
 
@@ -23,7 +24,7 @@ def convolution(low: Lowering, call: Call) -> Act:
 def conv2d(low: Lowering, call: Call) -> Act:
     given = call.x
     around = (given.pad if isinstance(given, Act) else None) or (0, 0, 0, 0)
-    x = low.image(call, without_padding(given) if any(around) else given)
+    x = low.image(call, resample_aten.without_padding(given) if any(around) else given)
     weight = low.constant(call, call.args.get("weight"), "weight")
     if call.get("transposed", False):
         raise call.error(f"a transposed convolution is not supported; the nearest that is: {NO_RESIZE}")
@@ -55,31 +56,43 @@ def conv2d(low: Lowering, call: Call) -> Act:
 
 
 def pad(low: Lowering, call: Call) -> Act:
-    """Zeros around an image or a series: noted, and taken by the convolution behind them."""
+    """Pixels around an image or a series. Zeros are noted, and taken by a convolution behind them."""
     x = call.x
     if not isinstance(x, Act):
         raise unsupported(call)
-    widths = [int(p) for p in call.args["pad"]]
+    widths, mode = [int(p) for p in call.get("pad", None) or call.args["padding"]], mode_of(call)
     sides = 2 * (len(x.dims) - 2)
     if len(x.dims) not in (3, 4) or any(widths[sides:]) or len(widths) % 2 or x.half:
         raise call.error(
-            f"padding of {list(x.dims)} by {widths} is not supported; the nearest that is: zeros above, "
-            "below and beside an image, or before and behind a series"
+            f"padding of {list(x.dims)} by {widths} is not supported; the nearest that is: above, below and "
+            "beside an image, or before and behind a series"
         )
     left, right, top, bottom = (*widths, 0, 0, 0, 0)[:4] if sides == 4 else (0, 0, *widths[:2])
-    if call.get("mode", "constant") != "constant" or call.get("value", 0) != 0:
-        raise call.error("padding with anything but zeros is not supported; the nearest that is: zeros")
+    if mode != "constant" or min(widths) < 0:
+        x = resample_aten.settled(low, call).x
+        return resample_aten.padded(low, call, x, (top, left, bottom, right), mode)
+    if call.get("value", 0) != 0:
+        raise call.error(
+            f"padding with {call.args['value']:g} is not supported; the nearest that is: zeros, or pixels of "
+            "the image, mode='replicate' or 'reflect'"
+        )
     above, before, below, behind = x.pad or (0, 0, 0, 0)
     n, c, h, w = (*x.dims, 1)[:4]
     dims = (n, c, h + top + bottom, w + left + right)[: len(x.dims)]
     return replace(x, dims=dims, pad=(above + top, before + left, below + bottom, behind + right))
 
 
-def without_padding(x: Act) -> Act:
-    """The image that zeros were put around."""
-    top, left, bottom, right = x.pad or (0, 0, 0, 0)
-    n, c, h, w = (*x.dims, 1)[:4]
-    return replace(x, dims=(n, c, h - top - bottom, w - left - right)[: len(x.dims)], pad=None)
+def mode_of(call: Call) -> str:
+    """What a padding puts there: it is an argument, or the op's own name says it."""
+    word = call.op.partition("_")[0]
+    own = {"reflection": "reflect", "replication": "replicate"}.get(word)
+    mode: str = own or call.get("mode", "constant")
+    if mode != "constant" and mode not in resample_aten.AROUND:
+        raise call.error(
+            f"padding with mode={mode!r} is not supported; the nearest that is: "
+            f"{', '.join(resample_aten.AROUND)}"
+        )
+    return mode
 
 
 def _padding(call: Call, kh: int, kw: int) -> tuple[int, ...]:
@@ -131,12 +144,19 @@ def _linear(low: Lowering, call: Call, value: Any, weight: Any, bias: Any) -> Ac
     return low.emit(call, "linear", (x,), (1, 1, classes), dims=dims, layer=layer, window=Window(h, w))
 
 
+PADDED = tuple(f"{word}_pad{n}d" for word in ("reflection", "replication") for n in (1, 2))
+TAKES_PADDING = (
+    *("pad", "constant_pad_nd", "conv1d", "conv2d", "convolution", "_convolution", "_convolution_mode"),
+    *PADDED,
+)
 _CONVOLUTION = "input weight bias stride padding dilation"
 _CONVOLUTION_OF = Aten(f"{_CONVOLUTION} transposed output_padding groups", convolution)
 _CONVOLUTION_BY = Aten(f"{_CONVOLUTION} groups", convolution)
 
 RULES = {
-    **dict.fromkeys(("pad", "constant_pad_nd"), Aten("self pad mode value", pad)),
+    "pad": Aten("self pad mode value", pad),
+    "constant_pad_nd": Aten("self pad value", pad),
+    **dict.fromkeys(PADDED, Aten("self padding", pad)),
     **dict.fromkeys(("conv1d", "conv2d", "_convolution_mode"), _CONVOLUTION_BY),
     "convolution": _CONVOLUTION_OF,
     "_convolution": _CONVOLUTION_OF,

@@ -31,6 +31,11 @@ def passed(name: str, error: str, factor: float) -> Node:
     return Node(PASS, name, (error,), (), factors=(factor,))
 
 
+def turned(name: str, error: str, factor: float) -> Node:
+    """The same with a negative factor: a sum, since scales of errors are not negative."""
+    return Node(ADD, name, (error, error), (), factors=(factor, 0.0))
+
+
 def summed(name: str, errors: tuple[str, str], factors: tuple[float, float], out: str, clamp: Clamp) -> Node:
     """The sum of two errors, each times its factor, behind a clamp."""
     return Node(ADD, name, errors, (out,), clamp=clamp, factors=factors)

@@ -24,6 +24,7 @@ from .conv_structs import conv2d_struct
 from .ctext import numbers, struct
 from .environment import Env
 from .outputs import as_input
+from .pool_aten import AVERAGE, MAXIMUM
 from .stage import WindowStage, known_scratch, no_biases, nothing_before
 from .table import (
     NOT_ALIGNED,
@@ -51,8 +52,6 @@ from .work import by_size, one_way
 
 if TYPE_CHECKING:
     from .tape import Tape
-
-AVERAGE, MAXIMUM = "avgpool", "maxpool"
 
 
 class Pool(Record):
@@ -364,7 +363,7 @@ _AVERAGE = _Kind(
     _call_average,
     _average_bounds,
     (None, (Pool, S8, S8)),
-    pool_aten.AVERAGE,
+    pool_aten.AVERAGE_ATEN,
     Folds.NOTHING,
     (_float_average, _int8_average),
     _gradient_average,
@@ -377,7 +376,7 @@ _MAXIMUM = _Kind(
     _call_maximum,
     _maximum_bounds,
     (None, (Pool, S8, S8, U8)),
-    pool_aten.MAXIMUM,
+    pool_aten.MAXIMUM_ATEN,
     Folds.RELU_PASSES,
     (_float_maximum, _int8_maximum),
     _gradient_maximum,

@@ -3,35 +3,107 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from microtrain.convert.ir import Window
+from microtrain.convert.ir import Window, out_size
 from microtrain.convert.lowering import Act, Call, Lowering, of_series, pair, sides, stride_of
 from microtrain.convert.nearest import unsupported
 
+from .resample_aten import adaptive_spans, averages, chosen, fits, sampled
 from .table import Aten
 
+AVERAGE, MAXIMUM = "avgpool", "maxpool"
+CHANNEL_MEAN, CHANNEL_MAXIMUM = "channel_mean", "channel_max"
 MOST_OF_MAXIMUM = 256  # pixels of a window (kernels/pool.h)
 
 
 def avg_pool2d(low: Lowering, call: Call) -> Act:
-    if call.args.get("divisor_override") is not None:
-        raise call.error("divisor_override is not supported; the nearest that is: the plain average")
-    window = _pool_window(call)
-    pads = (window.pad_h, window.pad_w, window.more_h, window.more_w)
-    if any(pads) and not call.get("count_include_pad", True):
-        raise call.error(
-            "count_include_pad=False with padding is not supported; the nearest that is: padding=0"
-        )
-    return _pool(low, call, "avgpool", window)
+    """Windows that count alike are a pooling; of others each sum has weights of its own.
+
+    A divisor_override is a factor behind the plain average.
+    """
+    x, k = low.image(call, call.x), _pool_window(call)
+    divisor = call.get("divisor_override", None)
+    if divisor == 0:
+        raise call.error("divisor_override=0 divides by nothing; leave it out")
+    padding = divisor is None and bool(call.get("count_include_pad", True))
+    fits(call, *(size + abs(pad) for size, pad in zip(low.shape(x), (k.pad_h, k.pad_w), strict=False)))
+    both = _sides(low, call, x, k)
+    counts = [side.kernels if divisor else side.counts(padding) for side in both]
+    if counts == [side.kernels for side in both] and not any(side.is_cut for side in both):
+        made = low.emit(call, AVERAGE, (x,), (*k.outputs(*low.shape(x)[:2]), low.shape(x)[2]), window=k)
+    else:
+        axes = (averages(side.spans, own, side.size) for side, own in zip(both, counts, strict=True))
+        made = sampled(low, call, x, *axes)
+    taps = k.kh * k.kw
+    return made if divisor in (None, taps) else low.scaled(call, made, taps / divisor)
+
+
+@dataclass(frozen=True)
+class _Side:
+    """Windows along one axis. more: padding at the end beyond that at the beginning; ceil: ceil_mode"""
+
+    size: int
+    kernel: int
+    stride: int
+    pad: int
+    more: int
+    ceil: bool
+
+    @property
+    def padded(self) -> int:
+        """Padding at the end beyond that at the beginning, with what ceil_mode adds.
+
+        A window must begin in the image or before it.
+        """
+        room = self.size + 2 * self.pad + self.more - self.kernel
+        rest = room % self.stride
+        added = self.ceil and rest and room - rest + self.stride < self.size + self.pad
+        return self.more + (self.stride - rest if added else 0)
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether ceil_mode adds a window."""
+        return self.padded > self.more
+
+    @property
+    def begins(self) -> list[int]:
+        outputs = out_size(self.size + self.padded, self.kernel, self.stride, self.pad)
+        return [i * self.stride - self.pad for i in range(outputs)]
+
+    @property
+    def spans(self) -> list[range]:
+        """What each sees of the image."""
+        return [range(max(at, 0), min(at + self.kernel, self.size)) for at in self.begins]
+
+    @property
+    def kernels(self) -> list[int]:
+        return [self.kernel] * len(self.begins)
+
+    def counts(self, padding: bool) -> list[int]:
+        """By how much each sum is divided. padding: it counts too, but not what ceil_mode adds to it"""
+        if not padding:
+            return [max(len(span), 1) for span in self.spans]
+        end = self.size + self.pad + self.more
+        return [max(min(self.kernel, end - at), 1) for at in self.begins]
+
+
+def _sides(low: Lowering, call: Call, x: Act, k: Window) -> tuple[_Side, _Side]:
+    (h, w, _), ceil = low.shape(x), bool(call.get("ceil_mode", False))
+    return (
+        _Side(h, k.kh, k.stride_h, k.pad_h, k.more_h, ceil),
+        _Side(w, k.kw, k.stride_w, k.pad_w, k.more_w, ceil),
+    )
 
 
 def max_pool2d(low: Lowering, call: Call) -> Act:
     if pair(call.get("dilation", 1)) != (1, 1):
         raise call.error("dilation is not supported; the nearest that is: a pooling without")
-    return _pool(low, call, "maxpool", _pool_window(call))
+    x, k = low.image(call, call.x), _pool_window(call)
+    rows, columns = _sides(low, call, x, k)
+    return _largest(low, call, x, replace(k, more_h=rows.padded, more_w=columns.padded))
 
 
 def _pool_window(call: Call) -> Window:
@@ -40,59 +112,53 @@ def _pool_window(call: Call) -> Window:
     return Window(kh, kw, sh, sw, *sides(call.get("padding", 0)))
 
 
-def _pool(low: Lowering, call: Call, op: str, k: Window) -> Act:
-    x = low.image(call, call.x)
-    h, w, c = low.shape(x)
-    if call.get("ceil_mode", False):
-        k = _ceiled(call, op, k, h, w)
-    if op == "maxpool":
-        return _largest(low, call, x, k)
-    return low.emit(call, op, (x,), (*k.outputs(h, w), c), window=k)
-
-
 def _largest(low: Lowering, call: Call, x: Act, k: Window, dims: tuple[int, ...] | None = None) -> Act:
     """Max pooling; of larger windows than a kernel takes along the rows first, then along the columns."""
     if k.kh * k.kw > MOST_OF_MAXIMUM and min(k.kh, k.kw) > 1:
         x = _largest(low, call, x, Window(1, k.kw, 1, k.stride_w, 0, k.pad_w, 0, k.more_w))
         k = Window(k.kh, 1, k.stride_h, 1, k.pad_h, 0, k.more_h, 0)
     h, w, c = low.shape(x)
-    return low.emit(call, "maxpool", (x,), (*k.outputs(h, w), c), dims=dims, window=k)
-
-
-def _ceiled(call: Call, op: str, k: Window, h: int, w: int) -> Window:
-    """The window with as much more padding as torch's ceil_mode adds to the last output of each axis."""
-    rows = _ceil_more(h, k.kh, k.stride_h, k.pad_h)
-    columns = _ceil_more(w, k.kw, k.stride_w, k.pad_w)
-    if (rows or columns) and op == "avgpool":
-        raise call.error(
-            f"ceil_mode=True of an average over {h}x{w} pixels, whose last windows are cut off, is not "
-            "supported; the nearest that is: ceil_mode=False, or a max pooling"
-        )
-    return replace(k, more_h=k.more_h + rows, more_w=k.more_w + columns)
-
-
-def _ceil_more(size: int, kernel: int, stride: int, pad: int) -> int:
-    """Rows of padding that ceil_mode adds at the end: a window must begin in the image or left of it."""
-    rest = (size + 2 * pad - kernel) % stride
-    last = size + 2 * pad - kernel - rest + stride  # where the added window would begin
-    return stride - rest if rest and last < size + pad else 0
+    return low.emit(call, MAXIMUM, (x,), (*k.outputs(h, w), c), dims=dims, window=k)
 
 
 def adaptive_avg_pool2d(low: Lowering, call: Call) -> Act:
     x = low.image(call, call.x)
     h, w, c = low.shape(x)
     rows, columns = pair(call.args["output_size"])
-    if h % rows or w % columns:
-        raise call.error(
-            f"adaptive pooling of {h}x{w} to {rows}x{columns} has windows of different sizes; "
-            f"the nearest that is supported: an output size that divides {h}x{w}, such as 1"
-        )
-    window = Window(h // rows, w // columns, h // rows, w // columns)
-    return low.emit(call, "avgpool", (x,), (rows, columns, c), window=window)
+    if h % rows == 0 and w % columns == 0:
+        return low.emit(call, AVERAGE, (x,), (rows, columns, c), window=_dividing(low, x, (rows, columns)))
+    fits(call, rows, columns)
+    spans = ((adaptive_spans(h, rows), h), (adaptive_spans(w, columns), w))
+    return sampled(low, call, x, *(averages(own, [len(s) for s in own], size) for own, size in spans))
+
+
+def adaptive_max_pool2d(low: Lowering, call: Call) -> Act:
+    """Windows of different sizes are made alike: the last pixel of a smaller one stands twice."""
+    x, outputs = low.image(call, call.x), pair(call.args["output_size"])
+    if (low.shape(x)[0] % outputs[0], low.shape(x)[1] % outputs[1]) == (0, 0):
+        return _largest(low, call, x, _dividing(low, x, outputs))
+    fits(call, *outputs)
+    for axis in (0, 1):
+        spans = adaptive_spans(low.shape(x)[axis], outputs[axis])
+        most = max(map(len, spans))
+        places = [span[min(i, len(span) - 1)] for span in spans for i in range(most)]
+        axes = [chosen(range(size), size) for size in low.shape(x)[:2]]
+        axes[axis] = chosen(places, low.shape(x)[axis])
+        side = [1, 1]
+        side[axis] = most
+        x = _largest(low, call, sampled(low, call, x, *axes), Window(*side, *side))
+    return x
+
+
+def _dividing(low: Lowering, x: Act, outputs: tuple[int, int]) -> Window:
+    """The window of adaptive pooling where the outputs divide the map."""
+    sizes = [size // own for size, own in zip(low.shape(x), outputs, strict=False)]
+    return Window(*sizes, *sizes)
 
 
 def mean(low: Lowering, call: Call) -> Act:
-    """Global average: the mean over height and width in one call, or over the width and then the height."""
+    """Of the whole map, over height and width in one call or over the width and then the height; or of the
+    channels."""
     x = call.x
     if not isinstance(x, Act):
         raise unsupported(call)
@@ -101,6 +167,8 @@ def mean(low: Lowering, call: Call) -> Act:
     over = {int(a) % len(x.dims) for a in ([axes] if isinstance(axes, int) else axes)}
     keep = bool(call.get("keepdim", False))
     dims = tuple(1 if i in over else d for i, d in enumerate(x.dims) if keep or i not in over)
+    if over == {1} and len(x.dims) in (3, 4) and (made := _over_channels(low, call, CHANNEL_MEAN, dims)):
+        return made
     n = low.batch
     whole = over == set(range(2, len(x.dims))) and x.dims[:2] == (n, c) and math.prod(x.dims[2:]) == h * w
     if x.half and over == {2}:
@@ -112,39 +180,37 @@ def mean(low: Lowering, call: Call) -> Act:
     if not whole:
         raise call.error(
             f"a mean of {list(x.dims)} over {sorted(over)} is not supported; the nearest that "
-            "is: over (2, 3), height and width, or over time"
+            "is: over (2, 3), height and width, over time, or over the channels"
         )
-    return low.emit(
-        call, "avgpool", (Act(x.tensor, x.dims),), (1, 1, c), dims=dims, window=Window(h, w, h, w)
-    )
+    return low.emit(call, AVERAGE, (Act(x.tensor, x.dims),), (1, 1, c), dims=dims, window=Window(h, w, h, w))
 
 
-def adaptive_max_pool2d(low: Lowering, call: Call) -> Act:
-    rows, columns = pair(call.args["output_size"])
-    if (rows, columns) != (1, 1):
-        raise call.error(
-            f"adaptive max pooling to {rows}x{columns} is not supported; the nearest that is: to 1, or a max "
-            "pooling with windows of one size"
-        )
-    x = low.image(call, call.x)
-    h, w, _ = low.shape(x)
-    return _largest(low, call, x, Window(h, w, h, w), (*x.dims[:2], *[1] * (len(x.dims) - 2)))
+def _over_channels(low: Lowering, call: Call, op: str, dims: tuple[int, ...]) -> Act | None:
+    """One number for each pixel of an image, or None of what is no image."""
+    x = low.activation(call, call.x)
+    low.declare_anew(x)
+    h, w, c = low.shape(x)
+    if x.dims not in ((low.batch, c, h, w), (low.batch, c, h)) or (len(x.dims) == 3 and w > 1):
+        return None
+    return low.emit(call, op, (x,), (h, w, 1), dims=dims)
 
 
 def maximum(low: Lowering, call: Call) -> Act:
-    """amax, and max along one dimension: over a whole map, or over the rows or columns of one."""
+    """amax, and max along one dimension: over a whole map, its rows, its columns, or its channels."""
     if call.args.get("other") is not None or call.get("dim", None) is None:
         raise unsupported(call)
     x, given = low.image(call, call.x), call.args["dim"]
     rank = len(x.dims)
     over = sorted({int(a) % rank for a in ([given] if isinstance(given, int) else given)})
+    keep = bool(call.get("keepdim", False))
+    dims = tuple(1 if i in over else d for i, d in enumerate(x.dims) if keep or i not in over)
+    if over == [1] and (made := _over_channels(low, call, CHANNEL_MAXIMUM, dims)):
+        return made
     if not over or over[0] < 2:
         raise call.error(
             f"a maximum of {list(x.dims)} over {over} is not supported; the nearest that is: over height or "
-            "width, or over time"
+            "width, over time, or over the channels"
         )
-    keep = bool(call.get("keepdim", False))
-    dims = tuple(1 if i in over else d for i, d in enumerate(x.dims) if keep or i not in over)
     h, w, _ = low.shape(x)
     kh, kw = (size if axis in over else 1 for axis, size in ((2, h), (3, w)))
     return _largest(low, call, x, Window(kh, kw, kh, kw), dims)
@@ -183,7 +249,7 @@ def _or_row(found: Aten) -> Aten:
     return Aten(found.arguments, rule)
 
 
-MAXIMUM = {
+MAXIMUM_ATEN = {
     **dict.fromkeys(("max_pool2d", "max_pool2d_with_indices"), _or_row(_MAXIMUM)),
     **dict.fromkeys(("max_pool1d", "max_pool1d_with_indices"), _of_series(_MAXIMUM)),
     "adaptive_max_pool2d": _with_places(_LARGEST),
@@ -191,7 +257,7 @@ MAXIMUM = {
     "amax": _OVER,
     "max": _with_places(_OVER),
 }
-AVERAGE = {
+AVERAGE_ATEN = {
     "avg_pool2d": _or_row(_AVERAGE),
     "avg_pool1d": _of_series(_AVERAGE),
     "adaptive_avg_pool1d": _of_series(_ADAPTIVE),

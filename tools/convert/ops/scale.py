@@ -49,7 +49,7 @@ from .work import by_size, one_way
 if TYPE_CHECKING:
     from .tape import Tape
 
-SCALE, MULTIPLY = "scale_channels", "multiply_maps"
+SCALE, PIXELS, MULTIPLY = "scale_channels", "scale_pixels", "multiply_maps"
 TO_MAP, TO_FACTOR = f"{SCALE}_bwd_x", f"{SCALE}_bwd_s"
 
 
@@ -61,15 +61,17 @@ class Scale(Record):
 
 
 def scaled(p: Scale, x: np.ndarray, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The twin of scale_channels_fwd_s8 and multiply_maps_fwd_s8: y and its mask. x int8 [h, w, c]; s int8
-    [c], or as x."""
+    """The twin of scale_channels_fwd_s8, scale_pixels_fwd_s8 and multiply_maps_fwd_s8: y and its mask.
+
+    x int8 [h, w, c]; s int8 [c], [h, w, 1], or as x
+    """
     values = (x.astype(np.int32) - p.x_zero) * (s.astype(np.int32) - p.s_zero)
     v = rint_s32(values.astype(f32) * f32(p.m), 1024.0) + p.y_zero
     return sat8(v), (v >= -128) & (v <= 127)
 
 
 def errors_times(p: Scale, ey: Any, other: np.ndarray, zero: int, clamp: Any) -> Any:
-    """The twin of scale_channels_bwd_x_s8 and multiply_maps_bwd_x_s8. zero: of the other factor"""
+    """The twin of scale_channels_bwd_x_s8 and the others' bwd_x. zero: of the other factor"""
     sums = ey.q.astype(np.int64) * (other.astype(np.int64) - zero)
     return quantize_error(sums, ey.scale * f32(p.m), clamp)
 
@@ -82,7 +84,7 @@ def scale_channels_bwd_s(p: Scale, ey: Any, x: np.ndarray, clamp: Any) -> Any:
 
 def forward_of(graph: Graph, node: Node) -> Node:
     """The product that a node belongs to; no two have one name."""
-    return next(n for n in graph.forward_layers if n.name == node.name and n.op in (SCALE, MULTIPLY))
+    return next(n for n in graph.forward_layers if n.name == node.name and n.op in (SCALE, PIXELS, MULTIPLY))
 
 
 def c_struct(graph: Graph, node: Node) -> Scale:
@@ -188,7 +190,7 @@ def _parallel(run: Any, step: Any, x: Any, s: Any) -> Any:
 
 
 def lower(low: Lowering, call: Call) -> Act:
-    """The product of a map and a vector of its channels, in either order, or of two maps."""
+    """The product of a map and one factor a channel or a pixel, in either order, or of two maps."""
     a, b = call.x, call.args.get("other")
     if not isinstance(a, Act) or not isinstance(b, Act):
         raise unsupported(call)
@@ -200,6 +202,8 @@ def lower(low: Lowering, call: Call) -> Act:
     if a.dims == b.dims and low.shape(a) == low.shape(b) and low.tensor_of(a) != low.tensor_of(b):
         return low.emit(call, MULTIPLY, (a, b), low.shape(a), dims=a.dims)
     a, b = low.image(call, a), low.image(call, b)
+    if len(a.dims) == len(b.dims) and (found := _of_pixels(low, a, b)):
+        return low.emit(call, PIXELS, found, low.shape(found[0]), dims=found[0].dims)
     x, s = (b, a) if low.shape(a)[:2] == (1, 1) else (a, b)
     if low.shape(s) != (1, 1, low.shape(x)[2]) or low.tensor_of(x) == low.tensor_of(s):
         raise call.error(
@@ -207,6 +211,13 @@ def lower(low: Lowering, call: Call) -> Act:
             f"nearest that is: {NO_PRODUCT}"
         )
     return low.emit(call, SCALE, (x, s), low.shape(x), dims=x.dims)
+
+
+def _of_pixels(low: Lowering, a: Act, b: Act) -> tuple[Act, Act] | None:
+    """The map, and the one of one channel, of as many pixels, with its factors."""
+    x, s = (a, b) if low.shape(b)[2] == 1 else (b, a)
+    sizes, own = low.shape(x), low.shape(s)
+    return (x, s) if sizes[:2] == own[:2] and own[2] == 1 < sizes[2] and own[:2] != (1, 1) else None
 
 
 ATEN: Mapping[str, Aten] = {"mul": Aten("self other", lower)}

@@ -75,7 +75,8 @@ class Tape:
         if tensor == self.graph.input.tensor:
             return
         if len(self.graph.readers(tensor)) == 1:
-            self.send(tensor, joints.passed(name, error, factor))
+            make = joints.passed if factor >= 0 else joints.turned
+            self.send(tensor, make(name, error, factor))
         else:
             self.contributions.setdefault(tensor, []).append((error, factor))
 

@@ -271,6 +271,14 @@ def add(low: Lowering, call: Call, natural: Lower) -> Any:
     return _again(low, made, x)
 
 
+def subtract(low: Lowering, call: Call, natural: Lower) -> Any:
+    """Of two views of one order."""
+    a, b = call.x, call.args.get("other")
+    if not isinstance(a, Act) or not isinstance(b, Act):
+        return _as_image(low, call, natural)
+    return _of_two(low, call, natural, a, b)
+
+
 def _is_bias(low: Lowering, x: Act, table: np.ndarray) -> bool:
     """Whether a sum gives a layer without biases one for each of its channels."""
     maker = next((n for n in low.nodes if x.tensor in n.outputs), None)
@@ -416,6 +424,7 @@ RULES: dict[str, Rule] = {
     "layer_norm": layer_norm,
     "einsum": einsum,
     "add": add,
+    **dict.fromkeys(("sub", "rsub"), subtract),
     **dict.fromkeys(("mul", "div", "true_divide"), multiply),
     "glu": glu,
     **dict.fromkeys(("mean", "amax", "max"), over_tokens),

@@ -83,10 +83,12 @@ def _follows(graph: Graph, chain: list[Node], node: Node) -> bool:
 
 
 def _closes(graph: Graph, chain: list[Node], node: Node) -> bool:
-    """True for the residual add of the chain's result and its input."""
+    """True for the residual add of the chain's result and its input; a difference only in this order."""
     if not chain or len(node.outputs) != 1 or saves(node):
         return False
     if not isinstance(stream.stage_of(node), ClosingStage):
         return False
     result = chain[-1].outputs[0]
+    if node.factors and node.inputs[0] != result:
+        return False
     return set(node.inputs) == {result, chain[0].inputs[0]} and len(graph.readers(result)) == 1

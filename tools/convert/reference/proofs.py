@@ -99,7 +99,7 @@ NEAR = 2  # how far the factors of a residual add are looked for from their real
 
 @lru_cache(maxsize=4096)  # as for multipliers; all pairs are looked at
 def add_words(p: Add) -> tuple[int, int, int]:
-    """The words a, b, y of a residual add: -A, B, C where integers were proven, else its scales' bits."""
+    """The words a, b, y of an add: -A, B, C where integers were proven, else its scales' bits."""
     bits = np.array([p.a_scale, p.b_scale, p.y_scale], f32).view(np.int32).tolist()
     values = np.arange(-128, 128, dtype=np.int8)
     wanted = add_wide(p, values[:, None], values)
@@ -107,7 +107,8 @@ def add_words(p: Add) -> tuple[int, int, int]:
     near = sorted(((i, j) for i in range(-NEAR, NEAR + 1) for j in range(-NEAR, NEAR + 1)), key=_size)
     for i, j in near:
         factors = guess[0] + i, guess[1] + j
-        constant = _constant(values.astype(np.int64), wanted, *factors) if min(factors) > 0 else None
+        whole = factors[0] > 0 and factors[1] * p.b_scale > 0
+        constant = _constant(values.astype(np.int64), wanted, *factors) if whole else None
         if constant is not None:
             return -factors[0], factors[1], constant
     return bits[0], bits[1], bits[2]

@@ -1,0 +1,182 @@
+"""Front-end rules of what samples a map anew: the axes of averages, of lines between pixels, of padding."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from microtrain.convert.ir import Axis
+from microtrain.convert.lowering import Act, Call, Lowering
+
+from .bounds import INT32_MAX
+from .table import Aten
+from .upsample import numbers, wanted
+
+RESAMPLE = "resample"
+MOST_SIDE, MOST_STORED = 65535, 255  # of a map's pixels and of a weight; of a value less its zero point
+NOTHING = -1  # in place of a place: a zero
+# What lies around a map, as NumPy calls it.
+AROUND = {"reflect": "reflect", "replicate": "edge", "circular": "wrap", "symmetric": "symmetric"}
+# Where the places of a larger map lie, as ONNX has it.
+HALF_PIXEL, PYTORCH, ALIGNED, ASYMMETRIC = WAYS = (
+    *("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"),
+)
+HALF_PIXELS = (HALF_PIXEL, PYTORCH)
+
+
+def sampled(low: Lowering, call: Call, x: Act, rows: Axis, columns: Axis) -> Act:
+    """An image, or a series as one of one column, with its rows and columns mixed anew."""
+    if all(axis.terms == chosen(range(axis.inputs), axis.inputs).terms for axis in (rows, columns)):
+        return x
+    if rows.whole * columns.whole * MOST_STORED > INT32_MAX or max(rows.whole, columns.whole) > MOST_SIDE:
+        raise call.error(
+            f"{call.op} of {rows.inputs}x{columns.inputs} to {rows.outputs}x{columns.outputs} pixels has "
+            "windows of too many sizes; the nearest that is supported: windows of one size, or fewer pixels"
+        )
+    sizes = rows.outputs, columns.outputs
+    dims = (*x.dims[:2], *sizes[: len(x.dims) - 2])
+    axes = (rows, columns)
+    return low.emit(call, RESAMPLE, (x,), (*sizes, low.shape(x)[2]), dims=dims, axes=axes)
+
+
+def fits(call: Call, *sizes: int) -> None:
+    """Raises where a side is larger than the kernels count."""
+    if max(sizes) > MOST_SIDE:
+        raise call.error(f"{call.op} makes a side of {max(sizes):,} pixels; {MOST_SIDE:,} are the most")
+
+
+# ---------------------------------------------------------------- axes
+
+
+def chosen(places: Iterable[int], inputs: int) -> Axis:
+    """Single places, or nothing."""
+    return Axis(inputs, tuple(() if place == NOTHING else ((int(place), 1),) for place in places))
+
+
+def averages(spans: Sequence[range], counts: Sequence[int], inputs: int) -> Axis:
+    """Sums over spans, each divided by its own count."""
+    whole = math.lcm(*counts)
+    shares = (whole // count for count in counts)
+    terms = (tuple((at, share) for at in span) for span, share in zip(spans, shares, strict=True))
+    return Axis(inputs, tuple(terms), whole)
+
+
+def adaptive_spans(inputs: int, outputs: int) -> list[range]:
+    """What adaptive pooling gives each output: from the floor of its share to the ceiling."""
+    return [range(i * inputs // outputs, -(-(i + 1) * inputs // outputs)) for i in range(outputs)]
+
+
+def between(inputs: int, outputs: int, way: str) -> Axis:
+    """Lines between neighbouring places. way: where the places of the result lie"""
+    marks = [_source(i, inputs, outputs, way) for i in range(outputs)]
+    marks = [min(max(mark, Fraction(0)), Fraction(inputs - 1)) for mark in marks]
+    whole = math.lcm(*(mark.denominator for mark in marks))
+    ends = ((math.floor(mark), int((mark - math.floor(mark)) * whole)) for mark in marks)
+    pairs = ([(at, whole - share), (at + 1, share)] for at, share in ends)
+    return Axis(inputs, tuple(tuple(pair for pair in each if pair[1]) for each in pairs), whole)
+
+
+def _source(i: int, inputs: int, outputs: int, way: str) -> Fraction:
+    """Where place i of the result lies among those of the input."""
+    if way == ALIGNED:
+        return Fraction(i * (inputs - 1), max(outputs - 1, 1))
+    if way == ASYMMETRIC:
+        return Fraction(i * inputs, outputs)
+    if way == PYTORCH and outputs == 1:
+        return Fraction(0)
+    return Fraction((2 * i + 1) * inputs - outputs, 2 * outputs)
+
+
+def around(inputs: int, before: int, behind: int, mode: str) -> Axis:
+    """The places with others around them; fewer than none cut some off.
+
+    mode  of AROUND, or "constant": zeros
+    """
+    more = (max(before, 0), max(behind, 0))
+    if mode == "constant":
+        places = np.pad(np.arange(inputs), more, constant_values=NOTHING)
+    else:
+        places = np.pad(np.arange(inputs), more, mode=AROUND[mode])  # type: ignore[call-overload]
+    return chosen(places[max(-before, 0) : len(places) - max(-behind, 0)].tolist(), inputs)
+
+
+# ---------------------------------------------------------------- padding
+
+
+def padded(low: Lowering, call: Call, x: Act, sides: Sequence[int], mode: str) -> Act:
+    """An image or a series with pixels around it. sides: top, left, bottom, right"""
+    x = low.image(call, x)
+    h, w, _ = low.shape(x)
+    top, left, bottom, right = sides
+    fits(call, h + abs(top) + abs(bottom), w + abs(left) + abs(right))
+    for size, before, behind in ((h, top, bottom), (w, left, right)):
+        room = {"reflect": size - 1, "circular": size, "symmetric": size}.get(mode)
+        if min(size + before, size + behind, size + before + behind) < 1:
+            raise call.error(f"{call.op} cuts {-min(before, behind)} of {size} pixels off and leaves none")
+        if room is not None and max(before, behind) > room:
+            raise call.error(
+                f"{mode} padding by {max(before, behind)} of {size} pixels has no pixels to repeat; the "
+                f"nearest that is supported: {room} at most, or mode='replicate'"
+            )
+    return sampled(low, call, x, around(h, top, bottom, mode), around(w, left, right, mode))
+
+
+def settled(low: Lowering, call: Call) -> Call:
+    """A call whose images have the zeros around them that were only noted."""
+
+    def whole(value: Any) -> Any:
+        if isinstance(value, list):
+            return [whole(each) for each in value]
+        if not isinstance(value, Act) or not value.pad:
+            return value
+        if call.op.endswith("_"):
+            raise call.error(
+                f"{call.op} changes an image with zeros around it in place, which is not supported; the "
+                f"nearest that is: {call.op[:-1]}"
+            )
+        of_padding = replace(call, op="pad", args={"self": value})
+        return padded(low, of_padding, without_padding(value), value.pad, "constant")
+
+    return replace(call, args={name: whole(value) for name, value in call.args.items()})
+
+
+def without_padding(x: Act) -> Act:
+    """The image that zeros were put around."""
+    top, left, bottom, right = x.pad or (0, 0, 0, 0)
+    n, c, h, w = (*x.dims, 1)[:4]
+    return replace(x, dims=(n, c, h - top - bottom, w - left - right)[: len(x.dims)], pad=None)
+
+
+# ---------------------------------------------------------------- lines between pixels
+
+
+def lower(low: Lowering, call: Call) -> Act:
+    """interpolate(mode="bilinear") of an image and mode="linear" of a series: to a size, or by factors."""
+    x = low.image(call, call.x)
+    h, w, _ = low.shape(x)
+    rows, columns = wanted(call, (h, w))
+    fits(call, rows, columns)
+    way = ALIGNED if call.get("align_corners", False) else call.get("way", HALF_PIXEL)
+    _check_factors(call, (h, w), (rows, columns))
+    return sampled(low, call, x, between(h, rows, way), between(w, columns, way))
+
+
+def _check_factors(call: Call, old: Sequence[int], new: Sequence[int]) -> None:
+    """Sizes that factors give only when they are rounded lie between places that PyTorch takes."""
+    scales = [call.args.get("scales_h", call.args.get("scales")), call.args.get("scales_w")]
+    for factor, before, after in zip(numbers(call.get("scale_factors", scales)), old, new, strict=False):
+        if factor is not None and before * factor != after:
+            raise call.error(
+                f"{call.op} of {before} pixels by {factor:g} gives no whole number of them; the nearest that "
+                f"is supported: size={after}, or recompute_scale_factor=True"
+            )
+
+
+ATEN: Mapping[str, Aten] = dict.fromkeys(
+    ("upsample_bilinear2d", "upsample_linear1d"), Aten("self output_size align_corners scale_factors", lower)
+)

@@ -1,0 +1,87 @@
+"""A map times one factor per pixel: the product in spatial attention.
+
+All but kernels and the factors' error is that of a map times one factor per channel (scale.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from microtrain.convert.ir import Graph, Node, Shape
+from microtrain.convert.reference.numeric import f32, quantize_error
+
+from . import scale
+from .bounds import ERROR, SMALLER, Accumulator, reach
+from .environment import Env
+from .scale import PIXELS
+from .stage import NOT_A_STAGE
+from .table import NO_ATEN, BackwardOp, ForwardOp, Op
+
+if TYPE_CHECKING:
+    from .tape import Tape
+
+TO_MAP, TO_FACTOR = f"{PIXELS}_bwd_x", f"{PIXELS}_bwd_s"
+
+
+def scale_pixels_bwd_s(p: scale.Scale, ey: Any, x: np.ndarray, clamp: Any) -> Any:
+    """The twin of scale_pixels_bwd_s_s8: an error of one channel; sums run over the channels in order."""
+    products = (ey.q.astype(np.int64) * (x.astype(np.int64) - p.x_zero)).astype(f32) * ey.scale
+    sums = np.zeros(x.shape[:2], f32)
+    for channel in np.moveaxis(products, -1, 0):
+        sums = sums + channel
+    return quantize_error(sums[..., None], p.m, clamp)
+
+
+def _factor_shape(graph: Graph, node: Node) -> tuple[Shape, ...]:
+    return ((*graph.tensors[node.inputs[0]].shape[:2], 1),)
+
+
+def _gradient(tape: Tape, node: Node, error: str | None) -> None:
+    if error is not None:
+        x, s = node.inputs
+        tape.send(x, Node(TO_MAP, node.name, (error, s), ()))
+        tape.send(s, Node(TO_FACTOR, node.name, (error, x), ()))
+
+
+def _run_to_factor(env: Env, node: Node) -> None:
+    p, clamp = scale.c_struct(env.graph, node), env.clamp(node.clamp)
+    error, x = (env.values[t] for t in node.inputs)
+    if env.real:
+        sums = (error * ((x.astype(np.float64) - p.x_zero) * p.m)).sum(axis=-1, keepdims=True)
+        result = env.backend.clamped(sums, clamp)
+    else:
+        result = scale_pixels_bwd_s(p, error, x, clamp)
+    env.values[node.outputs[0]] = result
+
+
+def _factor_bounds(graph: Graph, node: Node) -> Iterator[Accumulator]:
+    """A product is exact in float32; their sum is one of floats."""
+    x = graph.tensors[node.inputs[1]]
+    yield Accumulator("an error times a value", ERROR * reach(x), 2**24, SMALLER)
+
+
+def _entries() -> Iterator[Op]:
+    forward = next(op for op in scale.OPS if isinstance(op, ForwardOp))
+    to_map, to_factor = (op for op in scale.OPS if isinstance(op, BackwardOp))
+    yield replace(
+        forward,
+        name=PIXELS,
+        kernels={f"{PIXELS}_fwd_s8": forward.kernels[forward.kernel]},
+        aten=NO_ATEN,  # the rule of mul makes it (scale.py)
+        gradient=_gradient,
+        kernel=f"{PIXELS}_fwd_s8",
+        stage=NOT_A_STAGE,
+    )
+    for name, entry in ((TO_MAP, to_map), (TO_FACTOR, to_factor)):
+        (takes,) = entry.kernels.values()
+        own = replace(entry, name=name, kernels={f"{name}_s8": takes})
+        if name == TO_FACTOR:
+            own = replace(own, shapes=_factor_shape, run=_run_to_factor, accumulators=_factor_bounds)
+        yield own
+
+
+OPS: tuple[Op, ...] = tuple(_entries())
