@@ -1,4 +1,4 @@
-"""Command line: 30 architectures through `convert --check`, into build/zoo.json: `make check-zoo`."""
+"""Command line: public architectures through `convert --check`, into build/zoo.json: `make check-zoo`."""
 
 from __future__ import annotations
 
@@ -51,7 +51,29 @@ def exported(case: Case, folder: Path) -> tuple[nn.Module, Path]:
     return network, path
 
 
-def true_weights(network: nn.Module) -> int:
+def lone_norms(network: nn.Module, shape: tuple[int, ...]) -> int:
+    """Channels of batch norms that follow no convolution, each a layer of a weight and a bias a channel."""
+    norms = [m for m in network.modules() if isinstance(m, nn.BatchNorm1d | nn.BatchNorm2d)]
+    layers = [m for m in network.modules() if isinstance(m, nn.Conv1d | nn.Conv2d | nn.Linear)]
+    found: list[int] = []
+
+    def made(module: nn.Module, given: Any, result: torch.Tensor) -> None:
+        result.of_layer = True  # type: ignore[attr-defined]
+
+    def seen(module: Any, given: Any) -> None:
+        if not hasattr(given[0], "of_layer"):
+            found.append(module.num_features)
+
+    hooks = [m.register_forward_hook(made) for m in layers]
+    hooks += [m.register_forward_pre_hook(seen) for m in norms]
+    with torch.no_grad():
+        network(torch.zeros(1, *shape))
+    for hook in hooks:
+        hook.remove()
+    return sum(found)
+
+
+def true_weights(network: nn.Module, shape: tuple[int, ...]) -> int:
     """Bytes as int8 with int32 biases, counted in PyTorch: all layers but a linear one at the end."""
     layers = [m for m in network.modules() if isinstance(m, nn.Conv1d | nn.Conv2d | nn.Linear)]
     stored = layers[:-1] if isinstance(layers[-1], nn.Linear) else layers
@@ -61,7 +83,7 @@ def true_weights(network: nn.Module) -> int:
     inner = [w for cell in cells for w in cell.parameters() if w.ndim > 1]
     biases = sum(16 * cell.hidden_size * cell.num_layers for cell in cells)  # four a unit
     layers_bytes = sum(weight.numel() + 4 * weight.shape[0] for weight in weights)
-    return layers_bytes + sum(w.numel() for w in inner) + biases
+    return layers_bytes + sum(w.numel() for w in inner) + biases + 5 * lone_norms(network, shape)
 
 
 def true_sizes(path: Path, checked: check.Checked) -> dict[str, int]:
@@ -85,7 +107,7 @@ def looked_at(case: Case, built: bool) -> dict[str, Any]:
     seconds = {"seconds": round(time.monotonic() - start, 1)}
     seconds["processor_seconds"] = round(time.process_time() - worked, 1)
     estimated = {"weights": checked.weights, "flash": checked.flash, "sram": checked.sram}
-    true = {"weights": true_weights(network)}
+    true = {"weights": true_weights(network, case.shape)}
     if checked.fits and built:
         true |= true_sizes(path, checked)
     path.unlink()

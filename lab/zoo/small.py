@@ -172,6 +172,60 @@ def resnext8() -> nn.Module:
     return Pooled(nn.Sequential(conv(3, 16, 3), *blocks), 128, 10)
 
 
+class Attended(nn.Module):
+    """What the channels say of the map, and then the map of its pixels (CBAM, Woo et al. 2018).
+
+    The channels are weighed by their means alone, not by their maxima too.
+    """
+
+    def __init__(self, c: int) -> None:
+        super().__init__()
+        squeeze = (nn.Conv2d(c, c // 4, 1), nn.ReLU(), nn.Conv2d(c // 4, c, 1))
+        self.channels = nn.Sequential(*squeeze, nn.Sigmoid())
+        self.pixels = nn.Sequential(nn.Conv2d(2, 1, 7, padding=3), nn.Sigmoid())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x * self.channels(x.mean((2, 3), keepdim=True))
+        said = torch.cat((x.mean(1, keepdim=True), x.max(1, keepdim=True)[0]), 1)
+        result: torch.Tensor = x * self.pixels(said)
+        return result
+
+
+def cbam_resnet8() -> nn.Module:
+    """ResNet-8 with attention behind each block."""
+    blocks = (Residual(16, 16, 1), Attended(16), Residual(16, 32, 2), Attended(32), Residual(32, 64, 2))
+    return Pooled(nn.Sequential(conv(3, 16, 3), *blocks, Attended(64)), 64, 10)
+
+
+class UNet(nn.Module):
+    """Three sizes down, and up again bilinearly (Ronneberger et al. 2015), for images of 64x64."""
+
+    def __init__(self, c: int = 8) -> None:
+        super().__init__()
+        self.stem = conv(3, c, 3, 2)
+        self.down = nn.ModuleList([conv(c << n, c << n + 1, 3, 2) for n in range(3)])
+        self.up = nn.ModuleList([conv(3 * c << n, c << n, 3) for n in (2, 1, 0)])
+        self.larger = nn.Upsample(scale_factor=2, mode="bilinear")
+        self.head = nn.Linear(c, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        maps = [self.stem(x)]
+        for layer in self.down:
+            maps.append(layer(maps[-1]))
+        x = maps.pop()
+        for layer in self.up:
+            x = layer(torch.cat((self.larger(x), maps.pop()), 1))
+        result: torch.Tensor = self.head(x.mean((2, 3)))
+        return result
+
+
+def alexnet_40() -> nn.Module:
+    """AlexNet's plan (Krizhevsky et al. 2012) for images of 40x40: of 5x5 pixels its classifier wants 3x3."""
+    layers = (conv(3, 16, 5, 2), nn.MaxPool2d(3, 2), conv(16, 32, 5), conv(32, 32, 3))
+    pooled = (nn.AvgPool2d(3, 2, 1, True, False), nn.AdaptiveAvgPool2d(3), nn.Flatten())
+    return nn.Sequential(*layers, *pooled, nn.Linear(288, 64), nn.ReLU(), nn.Linear(64, 10))
+
+
 class Recurrent(nn.Module):
     """What recurrent layers leave behind the last row, and a linear layer."""
 
