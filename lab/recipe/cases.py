@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from pathlib import Path
 
 from microtrain.device.recipe import Situation
 from microtrain.device.session import Settings
@@ -82,6 +83,11 @@ class Case:
         if self.arm == UNSEARCHED or self.network not in SCHEMES:
             return CHOSEN
         return SCHEMES[self.network] + SEARCHED_ON * (self.arm == FOUND)
+
+    @property
+    def file(self) -> str | Path:
+        """What --scheme is given."""
+        return self.scheme
 
     @property
     def key(self) -> str:

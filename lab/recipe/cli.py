@@ -18,7 +18,7 @@ from microtrain.base.errors import Error
 from microtrain.base.progress import Bars
 from microtrain.base.terminal import say
 
-from . import known, page, parts, sets, table
+from . import known, modules, page, parts, sets, table
 from .cases import PROTOCOLS, SCHEMES, SEEDS, TESTED, Case, cases
 from .run import WORK, Row, row
 
@@ -62,8 +62,13 @@ class Job:
     "--jobs", default=os.cpu_count() or 1, show_default=True, type=click.IntRange(1), help="Processes."
 )
 @click.option("--page", "write_page", is_flag=True, help="Put all that is done on lab/pages/recipe.md.")
-@click.option("--state", is_flag=True, help="Measure what is kept beside a weight instead.")
-@click.option("--parts", "costs", is_flag=True, help="Measure what each part costs on the board instead.")
+@click.option("--state", "other", flag_value="state", help="Measure what is kept beside a weight instead.")
+@click.option(
+    "--lite", "other", flag_value="lite", help="Measure lite residual modules at equal SRAM instead."
+)
+@click.option(
+    "--parts", "other", flag_value="parts", help="Measure what each part costs on the board instead."
+)
 def main(
     data: tuple[Path, ...],
     model: Path | None,
@@ -71,8 +76,7 @@ def main(
     seeds: int,
     jobs: int,
     write_page: bool,
-    state: bool,
-    costs: bool,
+    other: str | None,
 ) -> None:
     """Train with the defaults, and with what they are compared with.
 
@@ -84,11 +88,13 @@ def main(
     python lab/recipe --data photos --seeds 1 --only "photos/*/shots-10/*"
     """
     try:
-        if state:
+        if other == "state":
             from .state import measure as measure_states  # torch takes a second to load
 
             measure_states()
-        elif costs:
+        elif other == "lite":
+            modules.measure()
+        elif other == "parts":
             say("\n".join(parts.table(parts.write(find()))))
         else:
             wanted = [

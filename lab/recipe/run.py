@@ -116,7 +116,7 @@ class Arm:
 
 def options(case: Case, model: Path, training: Dataset) -> list[str]:
     """Of convert."""
-    scheme = [] if case.scheme == CHOSEN else ["--scheme", case.scheme]
+    scheme = [] if case.scheme == CHOSEN else ["--scheme", str(case.file)]
     chosen = [*scheme, "--fraction-bits", str(FRACTION_BITS)] if scheme else []
     chosen += ["--classes", str(len(training.classes))]
     chosen += ["--budget-sram", str(case.remembers or SRAM_KB)]
