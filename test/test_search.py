@@ -59,6 +59,7 @@ from microtrain.search.pipeline import NOISE, Request, Result, must_gain, search
 from microtrain.search.proxy import by_channel
 from microtrain.search.space import FRACTIONS, Candidate, Space, places_for, space_of
 from microtrain.search.store import Outcomes, fill
+from microtrain.search.surrogate import Surrogate
 from microtrain.search.trial import Tail, Trial, first_bottleneck, log_likelihood, run
 
 Item = TypeVar("Item")
@@ -446,6 +447,15 @@ def test_rounds_learn_what_sums_of_contributions_do_not_know(
         known |= {c: truth(c) for c in entered}
     assert max(known.values()) > first + 0.01
     assert truth(next(iter(likeliest(lab, task, found.parts, known)))) > first
+
+
+def test_a_posterior_is_the_process_own(problem: tuple[Problem, Gains]) -> None:
+    task, found = problem
+    known = {s.candidate: s.score for s in search_random(task, 12, 0)}
+    surrogate = Surrogate(found.parts, known)
+    for scored in search_random(task, 20, 1):
+        mean, deviation = surrogate.process.predict([surrogate.place(scored.candidate)], return_std=True)
+        assert surrogate.posterior(scored.candidate) == pytest.approx((mean[0], deviation[0]), rel=1e-6)
 
 
 # --- the whole thing ---

@@ -28,10 +28,19 @@ Need = Callable[[Scheme], float]
 EXPANDS = 2  # times as many outputs as inputs, and more, has the first layer of an inverted residual
 
 
-def default_scheme(quantized: Graph, classes: int, budget_sram: int, passes: Passes = ALL_PASSES) -> Compiled:
-    """A model with the largest default scheme that fits the SRAM budget."""
+def default_scheme(
+    quantized: Graph,
+    classes: int,
+    budget_sram: int,
+    passes: Passes = ALL_PASSES,
+    at: tuple[float, float, float] | None = None,
+) -> Compiled:
+    """A model with the largest default scheme that fits the SRAM budget.
+
+    at  learning rates of weights, biases and head in the place of its own
+    """
     scheme = largest(Room(quantized, classes, budget_sram), passes)
-    return compile_graph(quantized, scheme, classes, passes)
+    return compile_graph(quantized, replace(scheme, rates=at or scheme.rates), classes, passes)
 
 
 def largest(

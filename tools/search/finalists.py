@@ -141,9 +141,7 @@ class Default:
 
 def default_of(lab: Lab, problem: Problem) -> Compiled:
     """The default scheme's whole plan, with the learning rate that everything is tried with."""
-    compiled = default_scheme(lab.graph, lab.classes, problem.budget.sram)
-    scheme = replace(compiled.scheme, rates=problem.space.rates)
-    return compile_graph(lab.graph, scheme, lab.classes)
+    return default_scheme(lab.graph, lab.classes, problem.budget.sram, at=problem.space.rates)
 
 
 def judged(problem: Problem, plan: Plan, compiled: Compiled, outcomes: Outcomes) -> Default:
