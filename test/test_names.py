@@ -18,7 +18,7 @@ from lab.attack import names as attack
 from microtrain.base.errors import Error
 from microtrain.convert import names
 from microtrain.convert.cli import main
-from microtrain.convert.emit import code as emit
+from microtrain.convert.emit import code, model, steps
 from microtrain.convert.ir import ConvertError
 
 CODE = "a*/ extern int system(const char *); __attribute__((constructor)) void f(void) "
@@ -68,7 +68,8 @@ def test_random_hostile_names_go_through_a_compiler(tmp_path: Path) -> None:
 def test_that_attack_notices_a_sink_without_escaping(
     sink: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(emit, sink, (lambda text: text) if sink == "comment" else (lambda text: f'"{text}"'))
+    for module in (model, steps) if sink == "comment" else (code,):
+        monkeypatch.setattr(module, sink, "{}".format if sink == "comment" else '"{}"'.format)
     if sink == "c_string":
         monkeypatch.setattr(attack, "safe_name", lambda text: text)
     assert attack.attack_names(tmp_path, 12, seed=1).broken

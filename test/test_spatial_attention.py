@@ -100,7 +100,7 @@ GATES: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "the other way round": lambda x, said: SIGMOID(said) * x,
     "no gate": lambda x, said: said * x,
     "the largest by max": lambda x, said: x * (said + x.max(1, keepdim=True)[0]),
-    "without the axis": lambda x, said: x * (said + x.mean(1).unsqueeze(1)).tanh(),
+    "without the axis": lambda x, said: x * (said + x.mean(1).unsqueeze(1)).relu(),
 }
 
 

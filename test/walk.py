@@ -120,6 +120,7 @@ NOT_RUN = {
     "pio device monitor": SILICON,
     "make renode": "minutes; the workflow runs it, and test_renode_suites.py in small",
     "python renode/run.py renode/checkpoint.robot": "test_renode_suites.py",
+    "python renode/run.py --example nucleo_f446re": "test_renode_suites.py, with the slow tests",
     "renode renode/stm32f746.resc": "needs Renode, which the workflow has",
     "sudo apt-get install gcc libc6-dev python3-dev python3-venv": "Renode; the workflow does it",
     "mkdir -p ~/renode ~/.local/bin && tar": "Renode; the workflow does it",
@@ -149,6 +150,15 @@ NO_COMMANDS = {
     ("docs/embed.md", "from array import array"): "test_packages.py looks its names up in the module",
     ("docs/plan.md", "{"): "test_plan_file.py",
     ("docs/schemes.md", "name: digits-sparse"): "test_walk.py reads it as a scheme",
+    ("docs/schemes.md", "biases: 20"): "of an own network; test_lite_residuals.py reads such keys",
+    **{
+        ("docs/schemes.md", line): "test_lite_residuals.py runs it"
+        for line in (
+            "class LiteResidual(nn.Module):",
+            "    def forward(self, x):",
+            "def put_beside(block, *sizes, **more):",
+        )
+    },
 }
 
 

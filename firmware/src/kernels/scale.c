@@ -6,7 +6,7 @@
 #include "chip.h"
 
 /* From the factor of a channel, or of a pixel, to that of the next. */
-struct steps {
+struct factor_steps {
     uint32_t channel, pixel;
 };
 
@@ -24,7 +24,7 @@ ALWAYS_INLINE uint8_t scaled(struct scale p, const int8_t *x, const int8_t *s, u
 }
 
 ALWAYS_INLINE void scale_map(struct scale p, uint32_t pixels, uint32_t c, const int8_t *x, const int8_t *s,
-                             struct steps step, int8_t *y, uint8_t *mask)
+                             struct factor_steps step, int8_t *y, uint8_t *mask)
 {
     for (; pixels; pixels--, s += step.pixel) {
         for (uint32_t ch = 0, n; ch < c; ch += n, x += n, y += n) {
@@ -40,26 +40,26 @@ ALWAYS_INLINE void scale_map(struct scale p, uint32_t pixels, uint32_t c, const 
 void scale_channels_fwd_s8(const struct scale *p, uint32_t pixels, uint32_t c, const int8_t *x, const int8_t *s,
                            int8_t *y, uint8_t *mask)
 {
-    scale_map(*p, pixels, c, x, s, (struct steps){1, 0}, y, mask);
+    scale_map(*p, pixels, c, x, s, (struct factor_steps){1, 0}, y, mask);
 }
 
 void multiply_maps_fwd_s8(const struct scale *p, uint32_t pixels, uint32_t c, const int8_t *x, const int8_t *s,
                           int8_t *y, uint8_t *mask)
 {
-    scale_map(*p, pixels, c, x, s, (struct steps){1, c}, y, mask);
+    scale_map(*p, pixels, c, x, s, (struct factor_steps){1, c}, y, mask);
 }
 
 void scale_pixels_fwd_s8(const struct scale *p, uint32_t pixels, uint32_t c, const int8_t *x, const int8_t *s,
                          int8_t *y, uint8_t *mask)
 {
-    scale_map(*p, pixels, c, x, s, (struct steps){0, 1}, y, mask);
+    scale_map(*p, pixels, c, x, s, (struct factor_steps){0, 1}, y, mask);
 }
 
 /* What errors are multiplied with. */
 struct factors {
     const int8_t *s;
     int32_t zero;
-    struct steps step;
+    struct factor_steps step;
 };
 
 /* m: of struct scale */
