@@ -281,14 +281,14 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
     "pixels of the next block": ("upsample.c", "ey += across * c", "ey += c", "upsample"),
     "map of another pixel": (
         "scale.c",
-        "(struct steps){1, c}, y",
-        "(struct steps){1, 0}, y",
+        "(struct factor_steps){1, c}, y",
+        "(struct factor_steps){1, 0}, y",
         "multiply_maps",
     ),
     "factor of another pixel": (
         "scale.c",
-        "(struct steps){0, 1}, y",
-        "(struct steps){1, 0}, y",
+        "(struct factor_steps){0, 1}, y",
+        "(struct factor_steps){1, 0}, y",
         "scale_pixels",
     ),
     "errors by another pixel's factor": (
