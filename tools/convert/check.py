@@ -24,7 +24,7 @@ from .emit.tables import outside_bytes
 from .frontends.found import UnsupportedError
 from .frontends.module import LoadedModel
 from .imprinting import compile_imprinting
-from .ir import Graph, Layer, Tensor
+from .ir import Graph, Layer, Tensor, Weights
 from .loading import model_name
 from .memory.imprint import Request
 from .outside import place_outside
@@ -103,9 +103,9 @@ def check(model: Path, asked: Asked) -> Checked:
         seconds = time.monotonic() - start
         return Checked(model_name(model), board, tuple(found), error.weights.bytes, seconds, limits=limits)
     graph, scheme = loaded.graph, asked.scheme or Scheme("head-only")
-    found, classes = _by_weights(graph, asked)
-    heavy = obstacles.too_heavy(weights_of(graph), limits, asked.compress)
-    known = bool(heavy)  # then all flash is, with them
+    weights = weights_of(graph)
+    found, classes = _by_weights(graph, weights, asked)
+    known = bool(obstacles.too_heavy(weights, limits, asked.compress))  # then all flash is, with them
     compiled = planned(
         loaded, scheme, classes, limits, asked.passes, asked.imprint, hollow=known, compress=asked.compress
     )
@@ -129,10 +129,9 @@ def check(model: Path, asked: Asked) -> Checked:
     )
 
 
-def _by_weights(graph: Graph, asked: Asked) -> tuple[list[str], int]:
+def _by_weights(graph: Graph, weights: Weights, asked: Asked) -> tuple[list[str], int]:
     """What stands in the way by weights and classes alone, and the classes to go on with."""
     classes = asked.classes or graph.tensors[graph.output].channels
-    weights = weights_of(graph)
     found = obstacles.one_output(graph, asked.classes) if asked.labels else []
     found += obstacles.image(graph)
     found += obstacles.from_weights(weights, asked.limits, classes, asked.compress)

@@ -226,7 +226,7 @@ def compiled_by(
     head = tasks.head_of(wanted, scheme)
     request = Request(0) if tasks.by_targets(wanted) else wanted.imprint.beside(head)
     sram = limits.sram if passes.replay else limits.sram_room  # a buffer leaves what the stack needs itself
-    flash = obstacles.room_for_weights(limits) if compresses(wanted) else None
+    flash = obstacles.room_for_weights(limits)[0] if compresses(wanted) else None
     room = Room(quantized, classes, sys.maxsize if sram is None else sram, flash)
     if scheme is None:
         scheme = default_within(room, passes, head, request.some(features_of(quantized)))

@@ -67,7 +67,7 @@ def from_weights(weights: Weights, limits: Limits, classes: int | None, compress
 def too_heavy(weights: Weights, limits: Limits, compress: bool) -> list[str]:
     """Weights that flash cannot hold, even in four bits where they are to be `compress`ed."""
     size = weights.bytes - weights.saved * compress
-    room, whose = _room_for_weights(limits)
+    room, whose = room_for_weights(limits)
     if room is None or size <= room:
         return []
     way = ", or raise --budget-flash" if whose.startswith("the budget") and limits.flash_can_rise else ""
@@ -86,13 +86,8 @@ def _in_four_bits(weights: Weights, room: int) -> str:
     return f", or pass --weights-bits 4, which takes {size:,} B" if size <= room else ""
 
 
-def room_for_weights(limits: Limits) -> int | None:
-    """Bytes of flash for weights; None where nothing limits them."""
-    return _room_for_weights(limits)[0]
-
-
-def _room_for_weights(limits: Limits) -> tuple[int | None, str]:
-    """Bytes for weights, and whose limit that is."""
+def room_for_weights(limits: Limits) -> tuple[int | None, str]:
+    """Bytes of flash for weights, and whose limit that is; None where nothing limits them."""
     places = []
     if limits.board is not None:
         places.append((limits.board.weights, f"{limits.board.name} has for them"))
