@@ -18,7 +18,7 @@ from . import scale
 from .activations import SIGMOID
 from .scale import MULTIPLY
 from .stage import NOT_A_STAGE
-from .table import NO_ATEN, BackwardOp, ForwardOp, Op, in_place_of, no_macs
+from .table import NO_ATEN, Op, in_place_of, no_macs
 
 if TYPE_CHECKING:
     from .tape import Tape
@@ -55,12 +55,10 @@ def glu(low: Lowering, call: Call, natural: Callable[[Lowering, Call], Any]) -> 
 
 
 _SIZED = (scale.Scale, NUMBER, NUMBER)
-_PLAIN = next(op for op in scale.OPS if isinstance(op, ForwardOp))
-_PLAIN_BACKWARD = next(op for op in scale.OPS if isinstance(op, BackwardOp) and op.name == scale.TO_MAP)
 
 OPS: tuple[Op, ...] = (
     replace(
-        _PLAIN,
+        scale.FORWARD,
         name=MULTIPLY,
         macs=no_macs,
         in_place=in_place_of(0, 1),
@@ -71,7 +69,7 @@ OPS: tuple[Op, ...] = (
         stage=NOT_A_STAGE,
     ),
     replace(
-        _PLAIN_BACKWARD,
+        scale.BACK_TO_MAP,
         name=BACKWARD,
         call=_call_backward,
         macs=no_macs,

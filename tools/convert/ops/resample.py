@@ -21,7 +21,7 @@ from .bounds import ERROR, INT32_MAX, SMALLER, Accumulator, reach
 from .ctext import Table, struct
 from .environment import Env
 from .outputs import as_input, float32
-from .resample_aten import ATEN, RESAMPLE
+from .resample_aten import ATEN, MOST_SIDE, RESAMPLE
 from .stage import NOT_A_STAGE
 from .table import (
     NOT_ALIGNED,
@@ -177,8 +177,8 @@ def _bounds(graph: Graph, node: Node) -> Iterator[Accumulator]:
     """Terms are numbered and weighted in uint16; those of a place weigh no more than the whole."""
     axes = node.axes
     sizes = max(n for axis in axes for n in (axis.inputs, axis.outputs))
-    yield Accumulator("a height or a width", sizes, 65535, SMALLER)
-    yield Accumulator("a weight of a mean", max(axis.whole for axis in axes), 65535, SAME_SIZE)
+    yield Accumulator("a height or a width", sizes, MOST_SIDE, SMALLER)
+    yield Accumulator("a weight of a mean", max(axis.whole for axis in axes), MOST_SIDE, SAME_SIZE)
     most = reach(graph.tensors[node.inputs[0]]) * axes[0].whole * axes[1].whole
     yield Accumulator("a sum of weighted pixels", most, INT32_MAX, SAME_SIZE)
 

@@ -19,7 +19,7 @@ from .bounds import ERROR, SMALLER, Accumulator, reach
 from .environment import Env
 from .scale import PIXELS
 from .stage import NOT_A_STAGE
-from .table import NO_ATEN, BackwardOp, ForwardOp, Op
+from .table import NO_ATEN, Op
 
 if TYPE_CHECKING:
     from .tape import Tape
@@ -64,24 +64,26 @@ def _factor_bounds(graph: Graph, node: Node) -> Iterator[Accumulator]:
     yield Accumulator("an error times a value", ERROR * reach(x), 2**24, SMALLER)
 
 
-def _entries() -> Iterator[Op]:
-    forward = next(op for op in scale.OPS if isinstance(op, ForwardOp))
-    to_map, to_factor = (op for op in scale.OPS if isinstance(op, BackwardOp))
-    yield replace(
-        forward,
+_TAKES = scale.FORWARD.kernels[scale.FORWARD.kernel]
+((_, _TAKES_ERRORS),) = scale.BACK_TO_MAP.kernels.items()
+
+OPS: tuple[Op, ...] = (
+    replace(
+        scale.FORWARD,
         name=PIXELS,
-        kernels={f"{PIXELS}_fwd_s8": forward.kernels[forward.kernel]},
+        kernels={f"{PIXELS}_fwd_s8": _TAKES},
         aten=NO_ATEN,  # the rule of mul makes it (scale.py)
         gradient=_gradient,
         kernel=f"{PIXELS}_fwd_s8",
         stage=NOT_A_STAGE,
-    )
-    for name, entry in ((TO_MAP, to_map), (TO_FACTOR, to_factor)):
-        (takes,) = entry.kernels.values()
-        own = replace(entry, name=name, kernels={f"{name}_s8": takes})
-        if name == TO_FACTOR:
-            own = replace(own, shapes=_factor_shape, run=_run_to_factor, accumulators=_factor_bounds)
-        yield own
-
-
-OPS: tuple[Op, ...] = tuple(_entries())
+    ),
+    replace(scale.BACK_TO_MAP, name=TO_MAP, kernels={f"{TO_MAP}_s8": _TAKES_ERRORS}),
+    replace(
+        scale.BACK_TO_FACTOR,
+        name=TO_FACTOR,
+        shapes=_factor_shape,
+        run=_run_to_factor,
+        accumulators=_factor_bounds,
+        kernels={f"{TO_FACTOR}_s8": _TAKES_ERRORS},
+    ),
+)
