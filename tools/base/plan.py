@@ -78,6 +78,12 @@ class HeadRows:
     rows: tuple[Count, ...]
 
 
+def block_of(layer: str) -> str | None:
+    """The block beside which the lite residual module stands that a layer is part of, if it is one's."""
+    block, found, _ = layer.partition(LITE)
+    return block if found else None
+
+
 @dataclass(frozen=True)
 class LiteResiduals:
     """Modules beside blocks: their names or places, or how many of the last ones."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from microtrain.base.plan import LITE
+from microtrain.base.plan import block_of
 
 from .ir import ConvertError, Graph
 from .memory.check_plan import check_plan
@@ -127,9 +127,9 @@ def sparse_graph(quantized: Graph, scheme: Scheme, classes: int) -> Graph:
 def reached(graph: Graph) -> Graph:
     """The graph. ConvertError where a gradient does not reach a lite residual module."""
     for name, closed in beyond(graph).items():
-        if LITE in name:
+        if (block := block_of(name)) is not None:
             raise ConvertError(
-                f"{graph.name}: a lite residual beside {name.split(LITE)[0]} learns nothing, as no gradient "
+                f"{graph.name}: a lite residual beside {block} learns nothing, as no gradient "
                 f"passes through {closed} behind it: leave that block out"
             )
     return graph

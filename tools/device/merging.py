@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from microtrain.base.plan import HWC, LITE, Plan, Trained
+from microtrain.base.plan import HWC, Plan, Trained, block_of
 
 from .errors import DeviceError
 from .weights import Arrays
@@ -56,7 +56,7 @@ def merge(plan: Plan, arrays: Arrays, state: State) -> tuple[State, list[str]]:
 
 def of_modules(plan: Plan, state: State) -> State:
     """Weights of modules that conversion has put beside blocks of the model, still without values."""
-    own = (t for t in plan.trainables.tensors if LITE in t.layer and t.kind == "weight")
+    own = (t for t in plan.trainables.tensors if block_of(t.layer) and t.kind == "weight")
     shapes = {t.source.weight: t.shape if len(t.shape) == 4 else (*t.shape, 1) for t in own}
     return {
         name: np.zeros((out, each, down, across))

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from microtrain.base.files import replacing
-from microtrain.base.plan import LITE, OWN_HEAD, Plan, Trained
+from microtrain.base.plan import OWN_HEAD, Plan, Trained, block_of
 from microtrain.base.reading import reading
 from microtrain.convert.frontends.onnx import onnx_homes
 from microtrain.convert.frontends.onnx_trained import trained_onnx
@@ -50,7 +50,7 @@ def save_model(kind: str, plan: Plan, arrays: Arrays, model: Path, out: Path) ->
 
 def refuse_modules(plan: Plan, model: Path) -> None:
     """DeviceError where modules learned that a copy of the model's file has no place for."""
-    blocks = list(dict.fromkeys(t.layer.split(LITE)[0] for t in plan.trainables.tensors if LITE in t.layer))
+    blocks = dict.fromkeys(block for t in plan.trainables.tensors if (block := block_of(t.layer)))
     if blocks:
         raise DeviceError(
             f"a copy of {model.name} has no place for the lite residual modules beside {', '.join(blocks)}: "

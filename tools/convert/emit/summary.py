@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from microtrain.base.plan import LITE, Plan
+from microtrain.base.plan import Plan, block_of
 from microtrain.convert.boards import Limits
 from microtrain.pictures.report import Line
 
@@ -75,8 +75,8 @@ def outside(plan: Plan, limits: Limits) -> tuple[Line, ...]:
 def learns(plan: Plan) -> str:
     """What learns, in words: "the head, biases of 9 layers, weights of 3 layers, 2 lite residual modules"."""
     tensors = plan.trainables.tensors
-    kinds = [tensor.kind for tensor in tensors if LITE not in tensor.layer]
-    modules = len({tensor.layer.split(LITE)[0] for tensor in tensors if LITE in tensor.layer})
+    kinds = [tensor.kind for tensor in tensors if block_of(tensor.layer) is None]
+    modules = len({block_of(tensor.layer) for tensor in tensors} - {None})
     biases, weights = kinds.count("bias"), kinds.count("weight")
     parts = ["the head"] if "head_weight" in kinds else []
     if biases:
