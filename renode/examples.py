@@ -27,12 +27,11 @@ EXAMPLES = {
 }
 
 
-def convert(name: str, folder: Path) -> Path:
-    """Convert one of EXAMPLES; returns the folder of the generated model. Error with the end of the log"""
-    generated = folder / "generated"
+def convert(generated: Path, *options: str) -> None:
+    """Convert the example into a folder. Error with the end of the log, which lies beside it"""
     words = (FOLDER / "model.pt", "--scheme", FOLDER / "scheme.yaml", "--classes", "10")
-    logged(ours("tools/convert", *words, *EXAMPLES[name].options, "-o", generated), folder / "convert.log")
-    return generated
+    log = generated.with_name(f"{generated.name}.log")
+    logged(ours("tools/convert", *words, *options, "-o", generated), log)
 
 
 def firmware(name: str, folder: Path) -> tuple[Path, Path]:
@@ -40,5 +39,6 @@ def firmware(name: str, folder: Path) -> tuple[Path, Path]:
 
     Errors   Error with the end of the log
     """
-    elf, program = build(convert(name, folder), folder / "pio", EXAMPLES[name].environment, NATIVE)
+    convert(folder / "generated", *EXAMPLES[name].options)
+    elf, program = build(folder / "generated", folder / "pio", EXAMPLES[name].environment, NATIVE)
     return elf, program

@@ -17,7 +17,7 @@ from typing import Any
 from lab.notes import read, write
 from microtrain.base.errors import Error
 from microtrain.base.paths import ROOT
-from renode.examples import EXAMPLES
+from renode.examples import EXAMPLES, convert
 
 from . import builds
 from .bugs import by_hand
@@ -166,8 +166,8 @@ def prepare() -> str:
     Errors    Error where the example does not convert, or something does not build
     """
     FOLDER.mkdir(parents=True, exist_ok=True)
-    convert(GENERATED, "--imprint", "off")  # as test/conftest.py has it
-    convert(OUTSIDE, *EXAMPLES["qspi"].options)
+    convert(ROOT / GENERATED, "--imprint", "off")  # as test/conftest.py has it
+    convert(ROOT / OUTSIDE, *EXAMPLES["qspi"].options)
     current, stamp = made_of(), FOLDER / "stamp"
     built_of = f"{current} {hashlib.sha256(Path(builds.__file__).read_bytes()).hexdigest()[:16]}"
     if not stamp.is_file() or stamp.read_text() != built_of:
@@ -176,16 +176,6 @@ def prepare() -> str:
         builds.build_baseline(found)
         stamp.write_text(built_of)
     return current
-
-
-def convert(folder: str, *options: str) -> None:
-    """The example, into a folder. Error where it does not convert"""
-    example = ROOT / "examples/digits"
-    words = [str(example / "model.pt"), "--scheme", str(example / "scheme.yaml"), "--classes", "10", *options]
-    command = [sys.executable, "tools/convert", *words, "-o", str(ROOT / folder)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise Error(f"the example does not convert: {done.stderr.strip()}")
 
 
 def made_of() -> str:
