@@ -21,7 +21,7 @@ from microtrain.convert.pipeline import compile_graph
 from microtrain.convert.reference.kernels import Sgd as ReferenceSgd
 from microtrain.convert.scheme import Scheme, convolutions
 from microtrain.convert.trainables import layout
-from microtrain.device.client import Info
+from microtrain.device.answers import Info
 from microtrain.device.session import WINDOW, Log, Settings, TrainStep
 from microtrain.native.model import Model, compile_model
 from microtrain.simulate.arithmetic import check, forced, overwrite, plain_tables

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from PIL import Image
 
 from microtrain.base.plan import read_plan
-from microtrain.device import cli, link
+from microtrain.device import cli, link, target
 from microtrain.device.client import Device
 from microtrain.device.errors import AnswerError, DeviceError, FaultError
 from microtrain.device.protocol import DATA, Frame, Line, Receiver, crc16, crc32, encode
@@ -213,7 +213,7 @@ def test_trainables_pack_and_unpack(tmp_path: Path) -> None:
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeDevice:
     """The fake device behind every --port."""
     device = FakeDevice()
-    monkeypatch.setattr(cli, "SerialPort", lambda name: device)
+    monkeypatch.setattr(target, "SerialPort", lambda name: device)
     return device
 
 
@@ -316,7 +316,7 @@ def test_a_plan_of_another_model_beside_the_firmware_is_told_of(
     """The firmware that was built last is perhaps not on the board."""
     folder = make_folder(tmp_path / "d")
     plan = plans.write_plan(tmp_path)
-    monkeypatch.setattr(cli, "DEFAULT_PLAN", plan)
+    monkeypatch.setattr(target, "DEFAULT_PLAN", plan)
     said = run("train", folder).output
     assert f"note: fake runs model tiny 0123abcd, but {plan} describes null" in said
     assert len(said.split("note: ")) == 2 and fake.trained

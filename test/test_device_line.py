@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from puppet import Puppet, build
 
 from microtrain.device import link
-from microtrain.device.client import Device, decimal
+from microtrain.device.answers import decimal
+from microtrain.device.client import Device
 from microtrain.device.conversation import FLOOD_BYTES, Conversation, greet
 from microtrain.device.errors import AnswerError, DeviceError, FaultError, LinkError, NoAnswerError
 from microtrain.device.link import EmulatorPort, ProgramPort, SerialPort, open_failure

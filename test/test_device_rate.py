@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 from conftest import Built
 
-from microtrain.device import cli
+from microtrain.device import cli, target
 from microtrain.device.client import Device
 from microtrain.device.link import DEFAULT_BAUD, EmulatorPort, Port
 from microtrain.device.rate import FAST
@@ -99,7 +99,7 @@ def test_a_device_that_was_left_at_another_rate_is_found() -> None:
 def test_a_rate_that_was_asked_for_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     def runs(*words: str) -> list[str]:
         line = RatedDevice()
-        monkeypatch.setattr(cli, "SerialPort", lambda name: line)
+        monkeypatch.setattr(target, "SerialPort", lambda name: line)
         result = CliRunner().invoke(cli.main, ["--port", "fake", *words])
         assert result.exit_code == 0, result.output
         return [command for command in line.commands if command.startswith("baud")]

@@ -12,7 +12,8 @@ from pio_build import build_once
 from serial_program import WEIGHTS, H, Program, W, frame
 from test_flash_checkpoint import learn, stats
 
-from microtrain.device.client import Device, Step
+from microtrain.device.answers import Step
+from microtrain.device.client import Device
 from microtrain.device.link import Port, ProgramPort
 from microtrain.emulator.port import EmulatedPort
 

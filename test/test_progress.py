@@ -20,7 +20,7 @@ from microtrain.convert.execute import batched
 from microtrain.convert.loading import load
 from microtrain.convert.pipeline import ALL_PASSES, Room
 from microtrain.convert.scheme import Scheme
-from microtrain.device import cli
+from microtrain.device import cli, target
 from microtrain.device.testing import CLASSES, SHAPE, FakeDevice
 
 
@@ -101,7 +101,7 @@ def test_a_session_without_a_terminal_is_not_silent(tmp_path: Path, monkeypatch:
         original(label)
 
     device.do_train = slowly  # type: ignore[method-assign]
-    monkeypatch.setattr(cli, "SerialPort", lambda name: device)
+    monkeypatch.setattr(target, "SerialPort", lambda name: device)
     for k in range(CLASSES):
         (tmp_path / f"c{k}").mkdir()
         for i in range(3):

@@ -2,144 +2,32 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 import click
 import numpy as np
 
-from microtrain.base.errors import Error
-from microtrain.base.options import LearningRate, Number, collected, option
-from microtrain.base.plan import Plan, read_plan
+from microtrain.base.options import Number, collected
 from microtrain.base.progress import Bars
 from microtrain.base.terminal import Sentences, say
 from microtrain.samples.source import Dataset, load, scan
 
 from . import monitor as terminal
 from . import teaching
-from .client import REPLAY_MAX, Device
+from .client import Device
 from .errors import DeviceError
-from .link import DEFAULT_BAUD, EmulatorPort, Port, ProgramPort, SerialPort
-from .options import FACTOR_HELP, LR_HELP, Course, Rates, factors, imprints, in_words
-from .plan import check_same_model
+from .options import Training, imprints, in_words
 from .session import Evaluation, Log, Settings, evaluate, imprint, new_log, pixels, train, varied
 from .session_page import save_page
 from .shown import Shown, moments
+from .target import DEFAULT_PLAN, Target
 from .watch import watch
 from .weights import load_npz, pack, save_npz, unpack
 
-DEFAULT_PLAN = Path("firmware/generated/plan.json")
 FILE = click.Path(dir_okay=False, path_type=Path)
 FOLDER = click.Path(path_type=Path)
-
-
-@dataclass(frozen=True)
-class Training(Course):
-    """What a session on a device is asked for."""
-
-    lr: float | None = option("--lr", type=LearningRate(0), help=LR_HELP)
-    given: float | None = option("--lr-factor", type=Number(0, 1000), help=FACTOR_HELP)
-    rate: float | None = option("--rate", type=Number(0, 1000), hidden=True, help="The old name of it.")
-    seed: int = option(
-        "--seed",
-        default=0,
-        show_default=True,
-        type=click.IntRange(0, 2**32 - 1),
-        help="Of the order and of the rounding.",
-    )
-    eval_every: int = option(
-        "--eval-every", default=0, type=click.IntRange(0), metavar="N", help="Also evaluate every N steps."
-    )
-    replay: int | None = option(
-        "--replay",
-        type=click.IntRange(0, REPLAY_MAX),
-        metavar="K",
-        help="Steps on old images after each new one, with a replay buffer. [as the device is set]",
-    )
-
-    def factor(self, rates: Rates | None) -> float | None:
-        """On the scheme's learning rates, where they are known; None: nobody says it. Errors as factors()."""
-        if self.rate is not None:
-            say("--rate is called --lr-factor now, and --lr takes a learning rate", err=True)
-        given = (value for value in (self.given, self.rate) if value is not None)
-        return next(iter(factors([] if self.lr is None else [self.lr], list(given), rates)), None)
-
-
-@dataclass(frozen=True)
-class Target:
-    """Which device to talk to, and the plan of the model it should run."""
-
-    port: str | None
-    emulate: Path | None
-    native: Path | None
-    plan: Path | None
-    baud: int | None
-    fresh: bool = False
-
-    def open_port(self) -> tuple[Port, str]:
-        """The byte port and what to call it. DeviceError where not exactly one is named."""
-        if self.fresh and self.emulate is None:
-            raise DeviceError(
-                "--fresh is for --emulate; a board forgets with the commands `forget` and `reset`."
-            )
-        if sum(choice is not None for choice in (self.port, self.emulate, self.native)) != 1:
-            raise DeviceError(
-                "name one device: --port /dev/ttyACM0, or --emulate FILE.elf, or --native PROGRAM."
-            )
-        if self.emulate is not None:
-            board = EmulatorPort(self.emulate, kept=True, fresh=self.fresh)
-            say(board.told, err=True)
-            return board, str(self.emulate)
-        if self.native is not None:
-            if "MICROTRAIN_FLASH" not in os.environ:
-                say(
-                    f"{self.native} forgets all when it ends; MICROTRAIN_FLASH=FILE keeps what it saves",
-                    err=True,
-                )
-            return ProgramPort(self.native), str(self.native)
-        assert self.port is not None
-        return SerialPort(self.port), self.port
-
-    def connect(self) -> Device:
-        """The device, greeted; with --plan it must run that plan's model."""
-        port, where = self.open_port()
-        try:
-            device = Device(port, where, self.baud or DEFAULT_BAUD)
-            if self.plan is not None:
-                check_same_model(read_plan(self.plan), device.info.model, device.info.model_id, where)
-        except BaseException:
-            port.close()
-            raise
-        return device
-
-    def hurry(self, device: Device) -> None:
-        """Where no rate was asked for, take the fastest: for commands that move much."""
-        if self.baud is None and (baud := device.hurry()) != DEFAULT_BAUD:
-            say(f"the line runs at {baud} baud", err=True)
-
-    def plan_of(self, device: Device) -> Plan:
-        """The plan of the model that the device runs: --plan, or the one beside the firmware."""
-        plan = read_plan(self.plan or DEFAULT_PLAN)
-        check_same_model(plan, device.info.model, device.info.model_id, device.where)
-        return plan
-
-    def rates_of(self, device: Device) -> Rates | None:
-        """The scheme's learning rates; None where no plan of the model is at hand and none was named.
-
-        A plan of another model beside the firmware is told of: perhaps the new firmware was not uploaded.
-        """
-        if self.plan is None and not DEFAULT_PLAN.is_file():
-            return None
-        try:
-            return self.plan_of(device).scheme.learning_rate.all
-        except Error as error:
-            if self.plan is not None:
-                raise
-            say(f"note: {error}", err=True)
-            return None
 
 
 @click.group(cls=Sentences, context_settings={"help_option_names": ["-h", "--help"]})

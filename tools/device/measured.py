@@ -14,7 +14,7 @@ from microtrain.base.files import write_json
 from microtrain.samples.measured import Measured
 from microtrain.samples.source import Dataset
 
-from .client import Info, Step
+from .answers import Info, Step
 from .session import RATE_EVERY, Settings, Show, Watcher, mean_loss, name_of, ordered, spread
 
 Ratings = dict[str, dict[str, float]]  # output -> what of it is measured -> how large it is

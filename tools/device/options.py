@@ -9,13 +9,14 @@ from typing import Self
 import click
 
 from microtrain.base.errors import Error
-from microtrain.base.options import Number, option
+from microtrain.base.options import LearningRate, Number, option
+from microtrain.base.terminal import say
 from microtrain.samples.augment import Augmentation
 from microtrain.samples.images import WAYS
 from microtrain.samples.kind import Shape, sound_of
 from microtrain.samples.source import Dataset
 
-from .client import NO_IMPRINT
+from .answers import NO_IMPRINT, REPLAY_MAX
 from .recipe import Situation
 from .session import Settings, per_epoch
 
@@ -212,3 +213,35 @@ def in_words(course: Course, chosen: Sequence[float], rates: Rates | None, impri
         return f"{first}{then}; {rate}, {fall}"
     last = f"; then {course.rehearse} steps on records, cosine to 0" if course.rehearse else ""
     return f"{first}{rate}, {fall}{rise}; augmentation {images}{last}"
+
+
+@dataclass(frozen=True)
+class Training(Course):
+    """What a session on a device is asked for."""
+
+    lr: float | None = option("--lr", type=LearningRate(0), help=LR_HELP)
+    given: float | None = option("--lr-factor", type=Number(0, 1000), help=FACTOR_HELP)
+    rate: float | None = option("--rate", type=Number(0, 1000), hidden=True, help="The old name of it.")
+    seed: int = option(
+        "--seed",
+        default=0,
+        show_default=True,
+        type=click.IntRange(0, 2**32 - 1),
+        help="Of the order and of the rounding.",
+    )
+    eval_every: int = option(
+        "--eval-every", default=0, type=click.IntRange(0), metavar="N", help="Also evaluate every N steps."
+    )
+    replay: int | None = option(
+        "--replay",
+        type=click.IntRange(0, REPLAY_MAX),
+        metavar="K",
+        help="Steps on old images after each new one, with a replay buffer. [as the device is set]",
+    )
+
+    def factor(self, rates: Rates | None) -> float | None:
+        """On the scheme's learning rates, where they are known; None: nobody says it. Errors as factors()."""
+        if self.rate is not None:
+            say("--rate is called --lr-factor now, and --lr takes a learning rate", err=True)
+        given = (value for value in (self.given, self.rate) if value is not None)
+        return next(iter(factors([] if self.lr is None else [self.lr], list(given), rates)), None)

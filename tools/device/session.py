@@ -14,7 +14,7 @@ from microtrain.base.files import write_json
 from microtrain.samples.augment import Augmentation
 from microtrain.samples.source import Dataset, Sample, load, vary
 
-from .client import Info, Step
+from .answers import Info, Step
 
 WINDOW = 100  # steps that the running accuracy looks back
 RATE_EVERY = 10  # steps between changes of a scheduled learning rate

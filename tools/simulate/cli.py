@@ -16,7 +16,7 @@ from microtrain.base.errors import Error
 from microtrain.base.options import LearningRate, Number, collected, option
 from microtrain.base.progress import Bars
 from microtrain.base.terminal import say
-from microtrain.device.client import REPLAY_MAX
+from microtrain.device.answers import REPLAY_MAX
 from microtrain.device.options import FACTOR_HELP, LR_HELP, Course, factors, imprints, in_words
 from microtrain.device.session import Settings, per_epoch
 from microtrain.device.teaching import course_of

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from microtrain.base.plan import GUESSES
-from microtrain.device.client import Info
+from microtrain.device.answers import Info
 from microtrain.device.session import WINDOW, HasLoss, mean_loss
 
 LOSS_MOST = 4.0  # mean loss of a window, in units of what guessing costs

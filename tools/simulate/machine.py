@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from microtrain.base.errors import Error
-from microtrain.device.client import NO_RECORDS, Info, Step, decimal
+from microtrain.device.answers import NO_RECORDS, Info, Step, decimal
 from microtrain.device.plan import short_id
 from microtrain.native.model import Model, Sgd, compile_model
 

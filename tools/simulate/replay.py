@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from microtrain.base.errors import Error
-from microtrain.device.client import NO_RECORDS, Step
+from microtrain.device.answers import NO_RECORDS, Step
 
 from .blueprint import Blueprint
 from .machine import Machine
