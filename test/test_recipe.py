@@ -118,6 +118,34 @@ def test_exact_records_are_the_default_without_codes(tmp_path: Path, monkeypatch
     assert Case("d", "n", "shots-10", "exact", 0).settings(100, 92).rehearse == 6 * 92
 
 
+def test_a_gate_is_the_default_with_an_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "WORK", tmp_path)
+    training = sets.parted(photos(tmp_path / "photos"))[0]
+    plain, gated = (
+        running.options(Case("photos", "mcunet-5fps", "one-look", arm, 0), Path("x.pkl"), training)
+        for arm in ("default", "gate-0.3")
+    )
+    assert sorted(gated) == sorted([*plain, "--gate", "0.3"])
+
+
+def test_the_table_of_gates_compares_the_same_sessions() -> None:
+    """A default of another seed, or of a network without a gate, is not in it."""
+    about = {"dataset": "a", "scheme": "s", "protocol": "one-look", "sram": 1, "command": ""}
+    rows = [
+        {**about, "network": network, "arm": arm, "seed": seed, "accuracy": accuracy, "skipped": 40.0}
+        for network, arm, seed, accuracy in (
+            *(("n", "default", 0, 70.0), ("n", "default", 1, 10.0), ("m", "default", 0, 20.0)),
+            *(("n", "gate-0.1", 0, 71.0), ("n", "gate-0.3", 0, 69.0)),
+        )
+    ]
+    assert table.gates(rows)[2:] == [
+        "| one-look | default | 70.0 | 70.0 |",
+        "| one-look | gate-0.1 | 71.0, 40 % | 71.0, 40 % |",
+        "| one-look | gate-0.3 | 69.0, 40 % | 69.0, 40 % |",
+    ]
+    assert table.gates([row for row in rows if row["arm"] == "default"]) == []
+
+
 @pytest.mark.slow
 def test_it_runs_on_anybodys_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     digits = tmp_path / "digits"

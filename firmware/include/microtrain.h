@@ -181,8 +181,9 @@ int microtrain_predict(struct microtrain *m, float *scores, uint32_t *label);
  * that of an inference; the model's header bounds it. */
 int microtrain_slide(struct microtrain *m);
 
-/* One training step on the input, which is used up. loss: before the update; may be NULL. ERR_INPUT, ERR_LABEL, ERR_TASK
- * (the model learns from targets). Time: that of a training step. */
+/* One training step on the input, which is used up. loss: before the update; may be NULL. Of a model that was converted
+ * with --gate, a step whose loss is below NAME_GATE ends there and learns nothing, in the time of an inference. ERR_INPUT,
+ * ERR_LABEL, ERR_TASK (the model learns from targets). Time: that of a training step. */
 int microtrain_train(struct microtrain *m, uint32_t label, float *loss);
 
 /* The same for a model that was converted with --task regression or multilabel. target: float [targets], what the outputs

@@ -45,6 +45,11 @@
 #else
 #define MODEL_LISTENS 0
 #endif
+#ifdef MODEL_GATE
+#define MODEL_SKIPS 1
+#else
+#define MODEL_SKIPS 0
+#endif
 
 enum {
     IMAGE_ROWS = MODEL_HEIGHT,
@@ -54,7 +59,7 @@ enum {
 /* The one learner is smaller than those of the library, which carry their model and memory along. Its words are private. */
 enum {
     MICROTRAIN_WORDS = 26 + MODEL_LISTENS + (MODEL_HOP > 0) + 3 * (MODEL_RECORDS > 0) + (MODEL_IMPRINT > 0) +
-                       (MODEL_TARGETS > 0) + (MODEL_FLEET_BYTES > 0)
+                       (MODEL_TARGETS > 0) + (MODEL_FLEET_BYTES > 0) + MODEL_SKIPS
 };
 struct microtrain {
     uint32_t words[MICROTRAIN_WORDS];
@@ -145,9 +150,12 @@ struct microtrain_counts {
     uint32_t evaluated, correct;        /* by microtrain_evaluate */
     uint32_t infer_cycles, step_cycles; /* core cycles of the last one, its rows included */
     uint32_t rollbacks;                 /* by microtrain_settle, since the start */
+#ifdef MODEL_GATE
+    uint32_t skipped; /* steps whose loss was below MODEL_GATE: nothing was learned */
+#endif
 };
 void microtrain_counts(const struct microtrain *m, struct microtrain_counts *counts);
-void microtrain_clear_counts(struct microtrain *m); /* evaluated, correct, and the mean loss */
+void microtrain_clear_counts(struct microtrain *m); /* evaluated, correct, skipped, and the mean loss */
 
 /* ---- what is saved */
 

@@ -52,16 +52,17 @@ SESSIONS = {
 }
 EXACT = "exact"  # as default, with records as they are: fewer in the same memory
 SCHEMED = FOUND, UNSEARCHED = "found", "unsearched"  # as default, but for the scheme
-REMEMBERING = ("default", "shuffled", EXACT, *SCHEMED)
+GATES = {"gate-0.1": 0.1, "gate-0.3": 0.3}  # as default, but a step ends where its loss is smaller
+REMEMBERING = ("default", "shuffled", EXACT, *SCHEMED, *GATES)
 LOOK = "look"  # the head that the device makes, without any training
 CLOSED = ("lda", "ridge", "ncm")  # of all features in float64
 PC = "pc-tail"  # PyTorch in float32
 RATES = (0.0003, 0.001, 0.003)  # of AdamW
 ARMS = {
-    "one-look": ("default", *SCHEMED, LOOK, "before", "cosine", "head", *CLOSED),
+    "one-look": ("default", *SCHEMED, *GATES, LOOK, "before", "cosine", "head", *CLOSED),
     "shots-10": ("default", EXACT, UNSEARCHED, LOOK, "before", "cosine", *CLOSED, "six-passes-before"),
     "shots-5": ("default", UNSEARCHED, LOOK, "before", "cosine", *CLOSED, "six-passes-before"),
-    "six-passes": ("default", UNSEARCHED, "cosine", "head", PC),
+    "six-passes": ("default", UNSEARCHED, *GATES, "cosine", "head", PC),
     "in-order": ("default", "shuffled", LOOK, "before"),
 }
 

@@ -34,6 +34,7 @@ from .cases import (
     CHOSEN,
     CLOSED,
     EXACT,
+    GATES,
     LOOK,
     PC,
     PROTOCOLS,
@@ -69,6 +70,7 @@ class Arm:
         list(fill(self.task, 1))
         self.machine = Machine(blueprint, made)
         self.show = show(self.task, self.machine)
+        self.skipped = 0.0  # share of the steps that ended at their loss
 
     def accuracy(self) -> float:
         """On the held-out images, 0..1."""
@@ -85,6 +87,7 @@ class Arm:
             learner = Rehearsing(self.machine, self.task.plan.records)
         log = new_log(learner, self.training.classes, self.settings)
         train(learner, self.training, self.testing, log, Silent(), self.show)
+        self.skipped = log.skipped / (len(log.steps) + self.settings.rehearse)
         return log.evaluations[-1].accuracy
 
     def features(self, dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
@@ -122,6 +125,7 @@ def options(case: Case, model: Path, training: Dataset) -> list[str]:
     chosen += ["--budget-sram", str(case.remembers or SRAM_KB)]
     chosen += [] if case.remembers else ["--replay", "off"]
     chosen += ["--replay-code", "off"] if case.arm == EXACT else []
+    chosen += ["--gate", str(GATES[case.arm])] if case.arm in GATES else []
     shown = ["--calibration", str(typical(case.dataset, training))] if calibrated(case, model) else []
     return [*chosen, *shown]
 
@@ -148,7 +152,7 @@ def converted(case: Case, model: Path, training: Dataset) -> Plan:
     """The plan of a network; converted where there is none. Error where it does not convert."""
     own = f"-{case.dataset}" if calibrated(case, model) else ""
     own += f"-records-in-{case.remembers}" if case.remembers else ""
-    own += f"-{EXACT}" if case.arm == EXACT else ""
+    own += f"-{case.arm}" if case.arm in (EXACT, *GATES) else ""
     folder = WORK / "plans" / f"{case.network}-{case.scheme}-{len(training.classes)}{own}"
     with locked(folder):
         if not (folder / "plan.json").exists():
@@ -181,6 +185,8 @@ def row(case: Case, data: Path, model: Path, words: tuple[str, ...]) -> Row:
     """The case's row of build/recipe.json. words: options that name other data and another model."""
     torch.set_num_threads(1)
     arm = Arm(case, data, model)
+    accuracy = round(100 * arm.accuracy(), 2)
+    skipped = {"skipped": round(100 * arm.skipped, 1)} if case.arm in GATES else {}
     return {
         "dataset": case.dataset,
         "network": case.network,
@@ -188,7 +194,8 @@ def row(case: Case, data: Path, model: Path, words: tuple[str, ...]) -> Row:
         "protocol": case.protocol,
         "arm": case.arm,
         "seed": case.seed,
-        "accuracy": round(100 * arm.accuracy(), 2),
+        "accuracy": accuracy,
+        **skipped,
         "sram": all_in(arm.plan),
         "command": shlex.join(["python", "lab/recipe", "--only", escape(case.key), *words]),
     }

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .cases import ARMS, PROTOCOLS
+from .cases import ARMS, GATES, PROTOCOLS
 
 Row = dict[str, Any]
 WORDS = {
@@ -43,7 +43,7 @@ def lines(rows: Sequence[Row], protocol: str) -> list[str]:
     own = [row for row in rows if row["protocol"] == protocol]
     sets = sorted({row["dataset"] for row in own})
     found = [f"| {protocol} | {' | '.join(sets)} | mean | seeds |", "| --- " * (len(sets) + 3) + "|"]
-    for arm in ARMS[protocol]:
+    for arm in (arm for arm in ARMS[protocol] if arm not in GATES):
         values, seeds = by_set(own, arm, sets)
         if seeds:
             numbers = " | ".join(shown(value) for value in (*values, float(np.mean(values))))
@@ -67,6 +67,36 @@ def together(rows: Sequence[Row], groups: Mapping[str, Sequence[str]]) -> list[s
             numbers = (float(np.mean([known[name] for name in names])) for names in groups.values())
             found.append(f"| {protocol} | {arm} | {' | '.join(map(shown, numbers))} | {seeds} |")
     return found if len(found) > 2 else []
+
+
+def gates(rows: Sequence[Row]) -> list[str]:
+    """What a gate leaves out, in Markdown: a line for each protocol and gate, accuracy and percent of the
+    steps by data set. The default stands above, of the same seeds of networks."""
+    sets = sorted({row["dataset"] for row in rows})
+    found = [f"|  |  | {' | '.join(sets)} | mean |", "| --- " * (len(sets) + 3) + "|"]
+    for protocol in PROTOCOLS:
+        own = [row for row in rows if row["protocol"] == protocol]
+        ended = {told(row) for row in own if row["arm"] in GATES}
+        for arm in ("default", *GATES) if ended else ():
+            cells = [
+                [row for row in own if (row["arm"], row["dataset"]) == (arm, name) and told(row) in ended]
+                for name in sets
+            ]
+            accuracy = [whole(some)[0] for some in cells]
+            values = [shown(value) for value in (*accuracy, float(np.mean(accuracy)))]
+            if arm in GATES:
+                left = [float(np.mean([row["skipped"] for row in some] or [np.nan])) for some in cells]
+                values = [
+                    f"{value}, {percent:.0f} %" if value else ""
+                    for value, percent in zip(values, (*left, float(np.mean(left))), strict=True)
+                ]
+            found.append(f"| {protocol} | {arm} | {' | '.join(values)} |")
+    return found if len(found) > 2 else []
+
+
+def told(row: Row) -> tuple[str, str, int]:
+    """Of which session a row is, whatever its arm."""
+    return row["dataset"], row["network"], row["seed"]
 
 
 def shown(value: float) -> str:

@@ -344,6 +344,7 @@ class Plan:
     compression  None: all weights are int8
     external  None: all weights lie in the chip's own flash
     requantize   of convolutions; None: by float32 multipliers
+    gate      loss below which a step learns nothing; None: every step is taken
     layers    in forward order
     path      the file it was read from
     """
@@ -366,6 +367,7 @@ class Plan:
     fleet: Fleet | None = field(metadata=OPTIONAL)
     compression: Compression | None = field(metadata=OPTIONAL)
     requantize: Annotated[str, OneOf(("fixed",))] | None = field(metadata=OPTIONAL)
+    gate: float | None = field(metadata=OPTIONAL)
     external: External | None = field(metadata=OPTIONAL)
     layers: tuple[Layer, ...]
     flash: Flash

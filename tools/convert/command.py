@@ -54,7 +54,7 @@ def run(model: Path, wanted: Wanted) -> bool:
     compared = wanted.compared or wanted.labelled is not None
     images = images_of(loaded, wanted)
     quantized, report_files = quantized_with_report(loaded, choices, compared, wanted.labelled, images)
-    quantized = quantized.replace(fixed=wanted.requantize == FIXED)
+    quantized = quantized.replace(fixed=wanted.requantize == FIXED, gate=wanted.gate or 0.0)
     quantized = tasks.measured_by(quantized, loaded, wanted)
     compiled = compiled_for(quantized, wanted, target.limits, images)
     write(compiled, Model(model, loaded.kind, said_of(loaded, choices)), target, report_files)

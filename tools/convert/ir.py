@@ -294,6 +294,7 @@ class Graph:
     units     of numbers that become the input's bytes; None: pixels
     fleet     bytes of an update that the board makes itself (memory/fleet.py); 0: its gateway does
     compression  of the weights of frozen layers (quantize/compress.py); None: all are int8
+    gate      loss of a sample below which a training step ends there, with nothing learned; 0: none does
     outside   layers whose frozen weights lie in flash beside the chip (outside.py)
     fixed     convolutions are requantized in fixed point (numeric.fixed_outputs), not in float32
     ending    op at the end of the network that was left out, as a loss applies it: "softmax", say; ""
@@ -319,6 +320,7 @@ class Graph:
     fleet: int = 0
     compression: Compression | None = None
     fixed: bool = False
+    gate: float = 0.0
     outside: tuple[str, ...] = ()
 
     def producer(self, tensor: str) -> Node | None:

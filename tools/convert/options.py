@@ -206,6 +206,13 @@ class Wanted:
         help="How sums of convolutions become int8: by a float32 multiplier, or by an integer "
         "one, which takes fewer instructions and rounds a little differently.",
     )
+    gate: float | None = option(
+        "--gate",
+        type=Number(0, min_open=True),
+        metavar="LOSS",
+        help="End a training step where the sample's loss is below this: its backward pass would change "
+        "little. [none]",
+    )
     compared: bool = option(
         "--quantization",
         is_flag=True,

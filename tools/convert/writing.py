@@ -63,6 +63,7 @@ def write(compiled: Compiled, model: Model, target: Target, more: dict[str, str]
     chosen = (
         *summary.choices(plan, target.asked_for),
         *summary.unsaved(plan, target.limits),
+        *summary.gated(plan),
         *summary.coded(plan),
         *summary.outside(plan, target.limits),
     )

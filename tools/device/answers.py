@@ -26,6 +26,7 @@ class Info:
     imprint    features of which the covariance is kept together, 0: no statistics of features
     task       what is learned from targets (plan.Scheme.task); "": it learns from labels
     hop        rows by which a window moves on, 0: each comes whole
+    gate       loss below which a step learns nothing, 0: every step is taken
     fleet      bytes of an update that the board makes itself, 0: its gateway makes them
     """
 
@@ -43,6 +44,7 @@ class Info:
     task: str = ""
     hop: int = 0
     fleet: int = 0
+    gate: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -106,4 +108,5 @@ def parse_info(said: dict[str, str]) -> Info:
         task=said.get("task", ""),
         hop=int(said.get("hop", 0)),
         fleet=int(said.get("fleet", 0)),
+        gate=float(said.get("gate", 0)),
     )

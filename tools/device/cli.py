@@ -19,7 +19,7 @@ from . import teaching
 from .client import Device
 from .errors import DeviceError
 from .options import Training, imprints, in_words
-from .session import Evaluation, Log, Settings, evaluate, imprint, new_log, pixels, train, varied
+from .session import Evaluation, Log, Settings, ended, evaluate, imprint, new_log, pixels, train, varied
 from .session_page import save_page
 from .shown import Shown, moments
 from .target import DEFAULT_PLAN, Target
@@ -162,7 +162,7 @@ def train_command(
             if page is not None:
                 save_page(page, log, device.info.shape, [training, *([testing] if testing else [])])
     recalled = f" and {settings.rehearse} on records" if settings.rehearse and not log.diverged else ""
-    say(f"{len(log.steps)} steps{recalled}, sha256 {log.sha256}")
+    say(f"{len(log.steps)} steps{recalled}{ended(log)}, sha256 {log.sha256}")
     if log.diverged:
         say(f"diverged at step {log.diverged}: the device is back at its last checkpoint; use a lower --lr")
     for result, when in zip(log.evaluations, moments(log), strict=True):

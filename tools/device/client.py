@@ -187,6 +187,10 @@ class Device:
         """The device's counters by name."""
         return dict(split_pair(line) for line in self._talk.command("stats").lines)
 
+    def skipped(self) -> int:
+        """Steps that ended at their loss (`info.gate`), replayed ones included, since `stats clear`."""
+        return int(self.stats()["skipped"]) if self.info.gate else 0
+
     def sha(self) -> str:
         """SHA-256 of the trainables, 64 hex digits."""
         digits: str = self._talk.command("sha", "ok sha").values(str)[0]

@@ -30,6 +30,7 @@ class Learner(Protocol):
     def teach(self, image: np.ndarray, target: Sequence[float]) -> Step: ...
     def rate(self, factor: float) -> None: ...
     def seed(self, number: int) -> None: ...
+    def skipped(self) -> int: ...
     def sha(self) -> str: ...
 
 
@@ -54,7 +55,7 @@ class Rated:
 
 @dataclass
 class Log:
-    """Everything that happened. diverged: the step at which a guard, or the device's own, ended it."""
+    """Everything that happened. skipped, diverged: as in session.Log"""
 
     device: dict[str, Any]
     outputs: tuple[str, ...]
@@ -62,6 +63,7 @@ class Log:
     steps: list[Taught] = field(default_factory=list)
     evaluations: list[Rated] = field(default_factory=list)
     sha256: str = ""
+    skipped: int = 0
     diverged: int | None = None
 
     def in_words(self) -> str:
@@ -141,6 +143,7 @@ def train(
     """Train as log.settings say and write what happens into `log`. spoiled: asked after each step; True ends
     the session."""
     settings, order = log.settings, ordered(training, log.settings)
+    skipped = learner.skipped()
     learner.seed(settings.seed)
 
     def test(step: int) -> None:
@@ -164,4 +167,5 @@ def train(
     watcher.end()
     learner.rate(1.0)
     test(len(log.steps))
+    log.skipped = learner.skipped() - skipped
     log.sha256 = learner.sha()

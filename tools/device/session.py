@@ -68,6 +68,13 @@ class HasLoss(Protocol):
     def loss(self) -> float: ...
 
 
+class HasSkipped(Protocol):
+    """A log of a session."""
+
+    device: dict[str, Any]
+    skipped: int
+
+
 @dataclass(frozen=True)
 class TrainStep:
     """One step: its number from 1, the image, the class predicted before the update, the loss."""
@@ -101,8 +108,11 @@ class Evaluation:
 
 @dataclass
 class Log:
-    """Everything that happened, as the JSON log holds it. diverged: the step at which a guard, or the
-    device's own, ended it."""
+    """Everything that happened, as the JSON log holds it.
+
+    skipped   steps, on records too, that ended at their loss: `convert --gate`
+    diverged  the step at which a guard, or the device's own, ended it
+    """
 
     device: dict[str, Any]
     classes: tuple[str, ...]
@@ -110,6 +120,7 @@ class Log:
     steps: list[TrainStep] = field(default_factory=list)
     evaluations: list[Evaluation] = field(default_factory=list)
     sha256: str = ""
+    skipped: int = 0
     diverged: int | None = None
 
     def running_accuracy(self) -> float:
@@ -133,6 +144,7 @@ class Log:
             "evaluations": [{**asdict(e), "accuracy": e.accuracy} for e in self.evaluations],
             "steps": [{**asdict(s), "loss": s.loss if math.isfinite(s.loss) else None} for s in self.steps],
             "sha256": self.sha256,
+            "skipped": self.skipped,
             "diverged": self.diverged,
         }
         write_json(path, document)
@@ -152,6 +164,7 @@ class Learner(Protocol):
     def replay(self, count: int) -> None: ...
     def rehearse(self, count: int) -> None: ...
     def keep(self, on: bool) -> None: ...
+    def skipped(self) -> int: ...
     def sha(self) -> str: ...
 
 
@@ -233,6 +246,12 @@ def evaluate(
     return Evaluation(step, sum(c for c, _ in by_class), len(samples), by_class, tuple(misses))
 
 
+def ended(log: HasSkipped) -> str:
+    """How many of a session's steps ended at their loss, for a sentence; "" where no gate is."""
+    gate = log.device.get("gate", 0.0)
+    return f", {log.skipped:,} of which ended at a loss below {gate:g}" if gate else ""
+
+
 def name_of(sample: Sample) -> str:
     """What a log calls it: the file in the folder of its class."""
     return f"{sample.path.parent.name}/{sample.path.name}"
@@ -252,7 +271,7 @@ def train(
     device.seed(settings.seed)
     if settings.replay is not None:
         device.replay(settings.replay)
-    order = ordered(training, settings)
+    order, skipped = ordered(training, settings), device.skipped()
     test = evaluator(device, testing, log, watcher, show)
     test(0)
     if settings.imprint:
@@ -283,6 +302,7 @@ def train(
         done += rehearse(device, settings, watcher)
     device.rate(1.0)
     test(done)
+    log.skipped = device.skipped() - skipped
     log.sha256 = device.sha()
 
 

@@ -18,7 +18,7 @@ from microtrain.samples.source import Dataset, load
 from . import measured
 from .client import Device
 from .options import Course, Rates, in_words
-from .session import Settings, pixels, varied
+from .session import Settings, ended, pixels, varied
 from .shown import Shown
 
 KEEPS_ITS_PLACE = ("light",)  # ways in which an image may vary without what is measured of it
@@ -75,7 +75,7 @@ def teach(
     finally:
         if files.log is not None:
             log.save(files.log)
-    say(f"{len(log.steps)} steps, sha256 {log.sha256}")
+    say(f"{len(log.steps)} steps{ended(log)}, sha256 {log.sha256}")
     if log.diverged:
         say(f"diverged at step {log.diverged}: the device is back at its last checkpoint; use a lower --lr")
     for result in log.evaluations:

@@ -30,6 +30,7 @@ class Blueprint:
     coded    bytes of a record that holds codes; 0: it holds what they would be of
     held     bytes of the arena that a record with codes is made of
     imprint  features of which the covariance is kept together; 0: no statistics
+    gate     loss below which a step learns nothing; 0: every step is taken
     """
 
     folder: Path
@@ -49,6 +50,7 @@ class Blueprint:
     coded: int
     held: Regions
     imprint: int
+    gate: float = 0.0
 
     def absolute(self, factor: float) -> float:
         """The learning rate that a factor on the scheme's makes; the largest where it has several."""
@@ -98,6 +100,7 @@ def blueprint(plan: Plan) -> Blueprint:
         coded=coded.record_bytes if coded else 0,
         held=regions if front else image,
         imprint=plan.imprint.group if plan.imprint else 0,
+        gate=plan.gate or 0.0,
     )
 
 

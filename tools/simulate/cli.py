@@ -246,6 +246,8 @@ def show(model: Blueprint, outcomes: list[Outcome], files: list[Path]) -> None:
         change = f"{first.accuracy:6.1%} -> {last.accuracy:6.1%} of {last.total} held-out images"
         pace, sha = f"{outcome.pace:.0f} steps/s", f"sha256 {outcome.log.sha256[:16]}"
         say(f"  {label(model, outcome):16} {change}, {pace}, {sha}")
+        if model.gate:
+            say(f"    {outcome.log.skipped:,} steps ended at a loss below {model.gate:g}")
         if outcome.log.diverged:
             say(f"    diverged at step {outcome.log.diverged}: these are the last good weights; lower --lr")
     say(f"wrote {', '.join(map(str, files))}")

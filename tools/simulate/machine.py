@@ -50,6 +50,7 @@ class Machine:
     seed_now  of the stochastic rounding
     steps     as the device counts them
     seen      samples in the statistics of features
+    ended     steps that ended at their loss
     """
 
     def __init__(self, plan: Blueprint, path: Path, arithmetic: str = "device") -> None:
@@ -57,7 +58,7 @@ class Machine:
         self.model = Model(plan.folder, path)
         adapt(self.model, plan, arithmetic)
         self.seed_now, self.rate_now, self.steps = SEED, np.float32(1), 0
-        self.seen = 0
+        self.seen = self.ended = 0
         self.info = Info(
             board="this machine",
             model=plan.name,
@@ -71,6 +72,7 @@ class Machine:
             api=0,
             frame_max=0,
             task=plan.scheme.task,
+            gate=plan.gate,
         )
 
     @property
@@ -121,6 +123,7 @@ class Machine:
         logits = self._forward(image, True)
         rates = np.array(self.plan.rates, np.float32) * self.rate_now
         loss = self.model.backward(label, Sgd(*map(float, rates), self.seed_now, self.steps))
+        self.ended += bool(loss < np.float32(self.plan.gate))
         self.steps += 1
         self.seen = 0
         return Step(int(np.argmax(logits)), loss)
@@ -162,7 +165,7 @@ class Machine:
     def reset(self) -> None:
         """Trainables and the count of steps as after conversion."""
         self.model.reset()
-        self.steps = self.seen = 0
+        self.steps = self.seen = self.ended = 0
 
     def load(self, trainables: bytes) -> None:
         """Put back what trainables() returned."""
@@ -179,6 +182,10 @@ class Machine:
     def rehearse(self, count: int) -> None:
         """Errors   Error: this machine remembers nothing"""
         raise Error(NO_RECORDS)
+
+    def skipped(self) -> int:
+        """Steps that ended at their loss (`convert --gate`)."""
+        return self.ended
 
     def sha(self) -> str:
         """SHA-256 of the trainables, 64 hex digits."""

@@ -57,6 +57,8 @@ def tell(task: Task, logs: list[Log]) -> None:
         name = f"lr{plan.absolute(log.settings.rate):g}-seed{log.settings.seed}"
         say(f"  {name:16} before: {in_words(plan.scheme.task, log.evaluations[0])}")
         say(f"  {'':16} after:  {in_words(plan.scheme.task, log.evaluations[-1])}")
+        if plan.gate:
+            say(f"    {log.skipped:,} steps ended at a loss below {plan.gate:g}")
         if log.diverged:
             say(f"    diverged at step {log.diverged}: these are the last good weights; lower --lr")
 
@@ -84,5 +86,6 @@ def _run(task: Task, log: Log) -> dict[str, Any]:
         "steps": len(log.steps),
         "evaluations": [asdict(evaluation) for evaluation in log.evaluations],
         "trained_sha256": log.sha256,
+        "skipped": log.skipped,
         "diverged": log.diverged,
     }

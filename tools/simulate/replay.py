@@ -173,5 +173,9 @@ class Rehearsing:
         """Whether images that come may become records."""
         self._keeping = on
 
+    def skipped(self) -> int:
+        """Steps that ended at their loss (`convert --gate`)."""
+        return self._machine.skipped()
+
     def sha(self) -> str:
         return self._machine.sha()

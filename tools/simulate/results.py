@@ -89,6 +89,7 @@ def of_run(plan: Blueprint, outcome: Outcome) -> dict[str, Any]:
         },
         "loss": {"every": LOSS_EVERY, "mean": losses(outcome)},
         "trained_sha256": log.sha256,
+        "skipped": log.skipped,
         "diverged": log.diverged,
         "steps_per_second": round(outcome.pace, 1),
     }

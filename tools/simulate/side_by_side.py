@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -44,7 +45,8 @@ class Group:
         network = load_network(task.plan.folder, task.plan.model_id)
         self.task, self.device, self.tick = task, task.device, tick
         self.logs = [new_log(machine, task.training.classes, s) for s in settings]
-        self.net = Parallel(network, task.plan.front, len(settings), rules, task.device)
+        self.rules = replace(rules, gate=max(rules.gate, task.plan.gate))
+        self.net = Parallel(network, task.plan.front, len(settings), self.rules, task.device)
         self.show = show(task, machine)
         self.rates = np.array(task.plan.rates, np.float32)
         self.seconds = 0.0
@@ -69,6 +71,7 @@ class Group:
                 self.evaluate(number)
         self.evaluate(steps)
         for run, log in enumerate(self.logs):
+            log.skipped = sum(step.loss < self.rules.gate for step in log.steps)
             log.sha256 = hashlib.sha256(self.net.trained(run)).hexdigest()
 
     def rates_at(self, step: int, steps: int) -> Tensor:

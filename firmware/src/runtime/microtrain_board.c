@@ -185,6 +185,9 @@ void microtrain_counts(const struct microtrain *m, struct microtrain_counts *cou
 #endif
         .evaluated = s->evaluated, .correct = s->correct, .infer_cycles = s->infer_cycles,
         .step_cycles = s->step_cycles, .rollbacks = s->guard.rollbacks,
+#ifdef MODEL_GATE
+        .skipped = s->skipped,
+#endif
     };
 }
 

@@ -48,6 +48,9 @@ void session_clear_stats(struct session *s)
     s->correct = 0;
     s->losses = 0;
     s->loss_sum = 0.0f;
+#ifdef MODEL_GATE
+    s->skipped = 0;
+#endif
 }
 
 void session_forget_image(struct session *s)
@@ -334,6 +337,9 @@ static float learn(struct session *s, uint32_t label, const struct sgd *sgd)
     s->step++;
     ALIVE();
     float loss = BACKWARD(s, label, sgd);
+#ifdef MODEL_GATE
+    s->skipped += loss < MODEL_GATE;
+#endif
     guard_see(&s->guard, loss);
     return loss;
 }

@@ -59,6 +59,9 @@ struct session {
     uint32_t evaluated, correct; /* by session_eval */
     uint32_t losses;             /* training steps on new images whose losses are summed in loss_sum */
     float loss_sum;
+#ifdef MODEL_GATE
+    uint32_t skipped; /* steps that ended at their loss, replayed ones included */
+#endif
     uint32_t infer_cycles, step_cycles; /* core cycles of the last one */
 };
 

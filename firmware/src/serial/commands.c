@@ -183,6 +183,11 @@ static int run_info(const struct protocol *p)
 #if MODEL_FLEET_BYTES > 0
     reply_pair("fleet", MODEL_FLEET_ROOM);
 #endif
+#ifdef MODEL_GATE
+    reply_text("gate");
+    reply_f32(MODEL_GATE);
+    reply_end();
+#endif
     reply_pair("api", microtrain_api());
     return reply_ok("ok");
 }
@@ -213,6 +218,9 @@ __attribute__((noinline)) static int run_stats(struct protocol *p, const struct 
 #endif
 #if MODEL_IMPRINT > 0
     reply_pair("seen", state.looks);
+#endif
+#ifdef MODEL_GATE
+    reply_pair("skipped", counts.skipped);
 #endif
     reply_pair("evaluated", counts.evaluated);
     reply_pair("correct", counts.correct);

@@ -78,6 +78,7 @@ def document(
         fleet=Fleet(graph.fleet, fleet_bytes(graph)) if graph.fleet else None,
         compression=Compression(**vars(graph.compression)) if graph.compression else None,
         requantize="fixed" if graph.fixed else None,
+        gate=graph.gate or None,
         external=External(external, tables.outside_bytes(graph), graph.outside) if graph.outside else None,
         layers=rows(compiled),
         flash=flash_of(graph),

@@ -6,7 +6,7 @@ from microtrain.base.plan import GUESSES
 from microtrain.convert.ir import Graph
 from microtrain.convert.memory import fleet
 from microtrain.convert.memory.replay import record_bytes
-from microtrain.convert.names import c_string
+from microtrain.convert.names import c_string, number
 from microtrain.convert.ops import hop
 from microtrain.convert.ops.losses import task_of
 from microtrain.convert.trainables import block_bytes
@@ -42,6 +42,7 @@ def header(model: Model) -> str:
         *([f"#define MODEL_SOUND {c_string(graph.sound.text())}"] if graph.sound else ()),
         *([f"#define MODEL_UNITS {c_string(graph.units.text())}"] if graph.units else ()),
         *_hop(graph),
+        *_gate(graph),
         *([f"#define MODEL_IMPRINT {graph.imprint} /* features of a group */\n"] if graph.imprint else ()),
         *_fleet(graph),
         *(f"extern {table.declaration};" for table in tables.collect(graph)),
@@ -88,6 +89,13 @@ def _targets(graph: Graph) -> list[str]:
         f'#define MODEL_TASK "{task}"',
         f"#define MODEL_GUESSES {GUESSES[task]} /* classes whose guessing costs as much */\n",
     ]
+
+
+def _gate(graph: Graph) -> list[str]:
+    """Which steps are not worth their backward pass."""
+    if not graph.gate:
+        return []
+    return [f"/* Loss below which a step learns nothing. */\n#define MODEL_GATE {number(graph.gate)}\n"]
 
 
 def _hop(graph: Graph) -> list[str]:

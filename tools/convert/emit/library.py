@@ -19,6 +19,7 @@ from microtrain.convert.ir import Graph
 from microtrain.convert.memory import fleet, imprint
 from microtrain.convert.memory.replay import record_bytes
 from microtrain.convert.names import Names, comment
+from microtrain.convert.names import number as constant
 from microtrain.convert.ops import TABLE, hop, log_mel, saves
 from microtrain.convert.ops.imprint import statistics
 from microtrain.convert.ops.losses import task_of
@@ -195,6 +196,7 @@ def _step(names: Names) -> str:
             "    const uint32_t label = pass->label;",
             "    const struct sgd *sgd = &pass->sgd;",
             "    (void)train, (void)label, (void)sgd;",
+            *_gate(graph),
             "    switch (number) {",
             *(line[4:] for line in cases),
             "    }",
@@ -202,6 +204,18 @@ def _step(names: Names) -> str:
             "",
         ]
     )
+
+
+def _gate(graph: Graph) -> list[str]:
+    """Nothing is done behind the loss where it is too small to learn from."""
+    if not graph.gate:
+        return []
+    loss = len(graph.forward_nodes)
+    return [
+        f"    if (number > {loss} && pass->loss < {constant(graph.gate)}) {{",
+        "        return;",
+        "    }",
+    ]
 
 
 def _record(names: Names) -> list[str]:

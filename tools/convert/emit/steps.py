@@ -132,7 +132,10 @@ def backward(names: Names) -> str:
     graph = names.graph
     lines = ["float model_backward(uint32_t label, const struct sgd *sgd)", "{"]
     lines += ["    (void)label; /* it learns by a target */"] if task_of(graph) else []
-    lines += [_step(names, step, "    ") for step in range(len(graph.forward_nodes), len(graph.nodes))]
+    first = len(graph.forward_nodes)
+    lines += [_step(names, first, "    ")]
+    lines += ["    if (loss < MODEL_GATE) {", "        return loss;", "    }"] if graph.gate else []
+    lines += [_step(names, step, "    ") for step in range(first + 1, len(graph.nodes))]
     return "\n".join([*lines, "    return loss;", "}", ""])
 
 

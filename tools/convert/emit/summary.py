@@ -40,6 +40,11 @@ def unsaved(plan: Plan, limits: Limits) -> tuple[Line, ...]:
     return (("saved", f"never: {learned:,} B to keep, and a checkpoint slot has {limits.board.slot:,} B"),)
 
 
+def gated(plan: Plan) -> tuple[Line, ...]:
+    """Which steps learn nothing, where there are any."""
+    return (("gate", f"a step ends where the loss is below {plan.gate:g}"),) if plan.gate else ()
+
+
 def coded(plan: Plan) -> tuple[Line, ...]:
     """What weights in 4 bits save and lose, where there are any."""
     found = plan.compression

@@ -47,7 +47,11 @@ class Executor:
         """
         env = self.env
         env.label, env.sgd, env.gradients = label, sgd, {}
-        for node in env.graph.backward_nodes:
+        loss, *rest = env.graph.backward_nodes
+        TABLE[loss.op].run(env, loss)
+        if env.loss < np.float32(env.graph.gate):
+            return env.loss
+        for node in rest:
             TABLE[node.op].run(env, node)
         return env.loss
 

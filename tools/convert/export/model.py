@@ -134,7 +134,7 @@ def header(name: str, generated: Generated) -> str:
 #define {big}_HELD_BYTES {_held_bytes(generated)}
 #define {big}_ROW_BYTES ({big}_WIDTH * {big}_CHANNELS)
 #define {big}_INPUT_BYTES ({big}_HEIGHT * {big}_ROW_BYTES)
-{_records(big, generated)}
+{_gate(big, generated)}{_records(big, generated)}
 {_pieces(big, generated)}{_units(name, generated)}#ifdef __cplusplus
 extern "C" {{
 #endif
@@ -148,6 +148,12 @@ extern const struct microtrain_shared {name}{SHARED};
 
 #endif
 """
+
+
+def _gate(big: str, generated: Generated) -> str:
+    """The loss below which a step learns nothing; nothing where every step is taken."""
+    gate = generated.defines.get("MODEL_GATE")
+    return "" if gate is None else f"#define {big}_GATE {gate} /* loss below which a step learns nothing */\n"
 
 
 def _units(name: str, generated: Generated) -> str:
