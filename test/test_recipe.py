@@ -20,7 +20,7 @@ from sklearn.linear_model import RidgeCV
 from lab.golden.data import VARIABLE, find
 from lab.recipe import cli, closed, known, page, parts, pc, sets, table
 from lab.recipe import run as running
-from lab.recipe.cases import ARMS, CHOSEN, PROTOCOLS, SCHEMED, SCHEMES, Case, cases
+from lab.recipe.cases import ARMS, CHOSEN, GATES, PROTOCOLS, SCHEMED, SCHEMES, Case, cases
 from microtrain.base.errors import Error
 from microtrain.samples.source import Dataset, Sample
 
@@ -211,7 +211,8 @@ def test_what_is_wrong_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path
 def test_the_page_is_made_of_its_rows() -> None:
     rows = json.loads(page.ROWS.read_text())
     assert page.PAGE.read_text() == page.text(rows, json.loads(parts.RESULT.read_text()))
-    assert all(set(row) == KEYS for row in rows)
+    assert all(set(row) - {"skipped"} == KEYS for row in rows)
+    assert all(("skipped" in row) == (row["arm"] in GATES) for row in rows)
     assert "nan" not in page.PAGE.read_text()  # an arm of some sets alone
 
 

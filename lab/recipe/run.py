@@ -87,7 +87,7 @@ class Arm:
             learner = Rehearsing(self.machine, self.task.plan.records)
         log = new_log(learner, self.training.classes, self.settings)
         train(learner, self.training, self.testing, log, Silent(), self.show)
-        self.skipped = log.skipped / (len(log.steps) + self.settings.rehearse)
+        self.skipped = log.skipped / self.machine.steps
         return log.evaluations[-1].accuracy
 
     def features(self, dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:

@@ -71,8 +71,8 @@ def together(rows: Sequence[Row], groups: Mapping[str, Sequence[str]]) -> list[s
 
 def gates(rows: Sequence[Row]) -> list[str]:
     """What a gate leaves out, in Markdown: a line for each protocol and gate, accuracy and percent of the
-    steps by data set. The default stands above, of the same seeds of networks."""
-    sets = sorted({row["dataset"] for row in rows})
+    steps by data set. The default stands above, of the same sessions."""
+    sets = sorted({row["dataset"] for row in rows if row["arm"] in GATES})
     found = [f"|  |  | {' | '.join(sets)} | mean |", "| --- " * (len(sets) + 3) + "|"]
     for protocol in PROTOCOLS:
         own = [row for row in rows if row["protocol"] == protocol]
