@@ -236,27 +236,6 @@ class HalfMean(nn.Module):
         return x.mean(3)
 
 
-class Shared(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner = nn.Conv2d(4, 4, 1)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = self.inner(self.inner(x))
-        return result
-
-
-class Tied(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.one, self.two = nn.Conv2d(4, 4, 1), nn.Conv2d(4, 4, 1)
-        self.two.weight = self.one.weight
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = self.two(self.one(x))
-        return result
-
-
 UNSUPPORTED: dict[str, tuple[nn.Module, int, tuple[str, ...]]] = {
     "hardshrink": (nn.Hardshrink(), 256, ("layer op", "hardshrink", "relu or relu6")),
     "leaky": (nn.Sequential(nn.LeakyReLU(-3.0)), 256, ("layer op.0", "slope of -3", "below 2")),
@@ -275,8 +254,6 @@ UNSUPPORTED: dict[str, tuple[nn.Module, int, tuple[str, ...]]] = {
     "dilated pool": (nn.MaxPool2d(2, 1, dilation=2), 144, ("layer op", "dilation")),
     "half mean": (HalfMean(), 32, ("mean over the width alone", "(2, 3)")),
     "linear on map": (nn.Linear(8, 8), 256, ("layer op", "flatten the image")),
-    "shared": (Shared(), 256, ("layer op.inner", "second time", "each its own")),
-    "tied": (Tied(), 256, ("layer op.two", "second time", "each its own")),
 }
 
 

@@ -78,6 +78,16 @@ def causal() -> Float:
     return net.over("MEAN", 1).linear(3)
 
 
+def used_twice() -> Float:
+    """A layer that Keras calls twice."""
+    net = Float(6, 5, 2).conv(4, 1, 1)
+    weights, about = (net.drawn(4, 1, 1, 4), net.drawn(4)), {"Padding": 1, "StrideH": 1, "StrideW": 1}
+    about |= {"DilationHFactor": 1, "DilationWFactor": 1}
+    for _ in range(2):
+        net.op("CONV_2D", (net.x, *weights), net.shape, "Conv2DOptions", **about, FusedActivationFunction=1)
+    return net.over("MEAN", 1, 2).linear(3)
+
+
 def last_moment() -> Float:
     net = Float(12, 3).view(1, 1, 12, 3).conv(6, 1, 3).view(1, 10, 6)
     cuts = (net.x, net.whole(0, -1, 0), net.whole(0, 0, 0), net.whole(1, 1, 1))
@@ -249,5 +259,5 @@ def differences() -> Float:
 NETWORKS = (
     *(causal, last_moment, any_batch, one_slope, parts, each_moment, lone_norm, channels_first),
     *(gated, made_larger, averaged, smooth, cornered, lopsided, mirrored, mirrored_whole, padded_first),
-    *(attentive, differences),
+    *(attentive, differences, used_twice),
 )

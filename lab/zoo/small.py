@@ -173,19 +173,17 @@ def resnext8() -> nn.Module:
 
 
 class Attended(nn.Module):
-    """What the channels say of the map, and then the map of its pixels (CBAM, Woo et al. 2018).
-
-    The channels are weighed by their means alone, not by their maxima too.
-    """
+    """What the channels say of the map, and then the map of its pixels (CBAM, Woo et al. 2018)."""
 
     def __init__(self, c: int) -> None:
         super().__init__()
-        squeeze = (nn.Conv2d(c, c // 4, 1), nn.ReLU(), nn.Conv2d(c // 4, c, 1))
-        self.channels = nn.Sequential(*squeeze, nn.Sigmoid())
-        self.pixels = nn.Sequential(nn.Conv2d(2, 1, 7, padding=3), nn.Sigmoid())
+        self.channels = nn.Sequential(nn.Conv2d(c, c // 4, 1), nn.ReLU(), nn.Conv2d(c // 4, c, 1))
+        self.gate = nn.Sigmoid()
+        self.pixels = nn.Sequential(nn.Conv2d(2, 1, 7, padding=3), self.gate)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = x * self.channels(x.mean((2, 3), keepdim=True))
+        means, largest = x.mean((2, 3), keepdim=True), x.amax((2, 3), keepdim=True)
+        x = x * self.gate(self.channels(means) + self.channels(largest))
         said = torch.cat((x.mean(1, keepdim=True), x.max(1, keepdim=True)[0]), 1)
         result: torch.Tensor = x * self.pixels(said)
         return result

@@ -151,6 +151,8 @@ class Layer:
     trained       trained input channels (depthwise: channels), sorted; () = frozen
     rate          what the learning rate of its weights is multiplied with
     seen          mean and deviation [c_out] that the folded batch norm gave its output in training; else None
+    shares        the layer that uses its weights first in the model, itself maybe; "": no other one does.
+                  What is shared stays frozen
     """
 
     weight: np.ndarray
@@ -163,6 +165,7 @@ class Layer:
     fraction_bits: int = 0
     rate: float = 1.0
     seen: tuple[np.ndarray, np.ndarray] | None = None
+    shares: str = ""
 
     @property
     def depthwise(self) -> bool:
@@ -360,6 +363,21 @@ class Graph:
     def forward_of(self) -> Mapping[str, Node]:
         """Layer -> the forward node that runs it."""
         return {n.layer: n for n in reversed(self.forward_layers) if n.layer is not None}
+
+    @cached_property
+    def copies(self) -> Mapping[str, str]:
+        """Layer -> an earlier one whose weights are its own too, so that flash holds them once."""
+        found: dict[str, str] = {}
+        shared = {name: layer for name, layer in self.layers.items() if layer.shares}
+        for name, layer in shared.items():
+            for other in shared:
+                one = self.layers[other]
+                if other == name:
+                    break
+                if one.shares == layer.shares and np.array_equal(one.weight, layer.weight):
+                    found[name] = found.get(other, other)
+                    break
+        return found
 
     @property
     def cut(self) -> int:

@@ -62,10 +62,14 @@ class Act:
 
 @dataclass(frozen=True, eq=False)
 class Param:
-    """A constant tensor of the model and its name in the state dict."""
+    """A constant tensor of the model and its name in the state dict.
+
+    origin  of the file's constant that it was made of, where its memory does not tell
+    """
 
     name: str
     value: np.ndarray
+    origin: str | int | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,7 +160,7 @@ class Lowering:
     found    what is not supported; a stand-in is in the graph for each
     batch    size of the batch dimension in the model's shapes
     current  tensor -> tensor that replaced it through an in-place op
-    owners   address of a weight's memory -> layer that uses it
+    owners   where a weight comes from, or the address of its memory -> the layer that uses it first
     last     tensors whose own order is HWC: an input that turned out to be a sequence of vectors
     """
 
@@ -167,7 +171,7 @@ class Lowering:
     tensors: dict[str, Tensor] = field(default_factory=dict)
     layers: dict[str, Layer] = field(default_factory=dict)
     current: dict[str, str] = field(default_factory=dict)
-    owners: dict[int, str] = field(default_factory=dict)
+    owners: dict[str | int, str] = field(default_factory=dict)
     last: set[str] = field(default_factory=set)
 
     def input(self, dims: tuple[int, ...]) -> Act:
@@ -312,25 +316,28 @@ class Lowering:
 
         values  the weight in the IR's layout, any float dtype
         """
-        name = weight.name.removesuffix(".weight")
-        address = int(weight.value.__array_interface__["data"][0])
-        if name in self.layers or address in self.owners:
-            first = self.owners.get(address, name)
-            raise call.error(
-                f"the weights of {first} are used a second time; weights shared by two layers are not "
-                "supported: give each its own"
-            )
         offset = None if bias is None else self.constant(call, bias, "bias")
         biases = np.zeros(len(values)) if offset is None else offset.value
         if biases.shape != (len(values),) or values.shape != shape:
             raise call.error(
                 f"weights {list(values.shape)} and bias {list(biases.shape)} do not belong together"
             )
-        self.owners[address] = name
+        name, first = self._owned(weight)
         source = Source(weight.name, offset.name if offset else None)
         contiguous = np.ascontiguousarray(values, dtype=np.float32)
-        self.layers[name] = Layer(contiguous, biases.astype(np.float32), source)
+        self.layers[name] = Layer(contiguous, biases.astype(np.float32), source, shares=first)
         return name
+
+    def _owned(self, weight: Param) -> tuple[str, str]:
+        """The name of the layer that uses a weight, and of the one that did so first; "": no other does."""
+        name = weight.name.removesuffix(".weight")
+        place = weight.origin if weight.origin is not None else weight.value.__array_interface__["data"][0]
+        first = self.owners.setdefault(place, name) if name not in self.layers else name
+        if first == name and name not in self.layers:
+            return name, ""
+        self.layers[first] = replace(self.layers[first], shares=first)
+        uses = sum(layer.shares == first for layer in self.layers.values())
+        return f"{name}.use{uses + 1}" if name in self.layers else name, first
 
     def emit(
         self,

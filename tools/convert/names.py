@@ -103,6 +103,10 @@ class Names:
         """Table of the trained channels of a partly trained layer."""
         return f"channels_{identifier(node.layer or node.name)}"
 
+    def frozen_weights(self, layer: str) -> str:
+        """Table of a layer's weights that stay frozen; what several layers use is there once."""
+        return f"w_{identifier(self.graph.copies.get(layer, layer))}"
+
     def frozen_bias(self, layer: str) -> str:
         """Table of a layer's biases as converted."""
         return f"b_{identifier(layer)}"

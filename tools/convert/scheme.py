@@ -301,12 +301,12 @@ def convolutions(graph: Graph) -> list[str]:
     """Layer names of the convolutions (hidden linear layers included) in forward order, without the head.
 
     What conversion made of an average with a scale of its own is none: the file has no place for its weights.
-    Nor are those that no gradient reaches.
+    Nor are those that no gradient reaches, or those that the model uses more than once.
     """
     out_of_reach = beyond(graph)
     nodes = (n for n in graph.forward_layers if n.layer and not saves(n) and _learns(n))
-    names = (n.layer for n in nodes if n.layer and graph.layers[n.layer].source.weight)
-    return [name for name in names if name not in out_of_reach]
+    found = {n.layer: graph.layers[n.layer] for n in nodes if n.layer and n.layer not in out_of_reach}
+    return [name for name, layer in found.items() if layer.source.weight and not layer.shares]
 
 
 def beyond(graph: Graph) -> dict[str, str]:
@@ -336,6 +336,11 @@ def _layer_name(key: str | int, names: list[str], graph: Graph, scheme: Scheme) 
         raise ConvertError(
             f"scheme {scheme.name}: {key} stands before {closed[str(key)]}, through which no gradient "
             "passes: train what stands behind it, or the head"
+        )
+    if key in graph.layers and graph.layers[str(key)].shares:
+        raise ConvertError(
+            f"scheme {scheme.name}: the model uses the weights of {key} more than once, so they stay frozen: "
+            "train another layer, or give each use weights of its own"
         )
     known = f"{names[0]} ... {names[-1]}" if len(names) > 8 else ", ".join(names) or "none that learns"
     raise ConvertError(

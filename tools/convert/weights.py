@@ -10,9 +10,9 @@ from .trainables import layout, stored_block
 
 def weights_of(graph: Graph) -> Weights:
     """All layers in front of the head, whatever of them is trained: of a float graph as of an int8 one."""
-    layers = [layer for name, layer in graph.layers.items() if name != graph.nodes[-1].layer]
-    count = sum(layer.weight.size for layer in layers)
-    size = count + sum(4 * layer.bias.size for layer in layers)
+    layers = {name: layer for name, layer in graph.layers.items() if name != graph.nodes[-1].layer}
+    count = sum(layer.weight.size for name, layer in layers.items() if name not in graph.copies)
+    size = count + sum(4 * layer.bias.size for layer in layers.values())
     trained = frozenset(name for name, layer in graph.layers.items() if layer.trained)
     saved = sum(flash_saved(graph.layers[name]) for name in candidates(graph, trained))
     if not has_head(graph):

@@ -21,6 +21,7 @@ from microtrain.convert.ops.outputs import as_input
 from microtrain.convert.ops.table import Folds
 
 from .found import together
+from .shared import mark_shared
 
 TAKES_RELU = (Folds.NORM_AND_RELU, Folds.RELU)
 Found = list[ConvertError]  # what is not supported: a pass adds to it and goes on without
@@ -59,7 +60,7 @@ def clean(raw: Raw) -> Graph:
         graph = each(graph, found)
     if found:
         raise together(graph.name, found, raw.weights)
-    return check_layers(rename(make_head(graph)))
+    return check_layers(rename(make_head(mark_shared(graph))))
 
 
 def check_used(graph: Graph, found: Found) -> Graph:
@@ -198,7 +199,8 @@ def _folded(layer: Layer, norm: Layer, prefix: str) -> Layer:
         source = replace(layer.source, weight=norm.source.weight)  # the scale of a normalisation
     with np.errstate(over="ignore"):
         scale = layer.weight_scale if plain else None
-        return Layer(weight.astype(np.float32), bias.astype(np.float32), source, scale, seen=norm.seen)
+        weight, bias = weight.astype(np.float32), bias.astype(np.float32)
+        return replace(layer, weight=weight, bias=bias, source=source, weight_scale=scale, seen=norm.seen)
 
 
 def _bypass(graph: Graph, node: Node, act: str | None = None) -> Graph:
@@ -350,6 +352,11 @@ def make_head(graph: Graph) -> Graph:
     last = next(n for n in graph.nodes if graph.output in n.outputs)
     name = last.layer or ""
     layer = graph.layers[name]
+    if layer.shares:
+        raise ConvertError(
+            f"{name} is the last layer, which learns, and the model uses its weights elsewhere too, where "
+            "they would stay as they are: give the last layer weights of its own"
+        )
     flat = replace(layer, weight=np.ascontiguousarray(layer.weight.reshape(len(layer.weight), -1)))
     nodes = [replace(n, op=conv.DENSE) if n.op == LINEAR else n for n in graph.nodes if n is not last]
     last = replace(last, op=head.HEAD, window=None)
@@ -376,7 +383,10 @@ def rename(graph: Graph) -> Graph:
     return graph.replace(
         nodes=tuple(nodes),
         tensors=tensors,
-        layers={layers[old]: layer for old, layer in graph.layers.items()},
+        layers={
+            layers[old]: replace(layer, shares=layers.get(layer.shares, layer.shares))
+            for old, layer in graph.layers.items()
+        },
         input=entry,
         output=names[graph.output],
     )

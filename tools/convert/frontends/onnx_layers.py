@@ -133,9 +133,9 @@ def linear(
     if isinstance(value, Turned) and weight.value.shape[1] == h * w * c:
         turned = weight.value.reshape(-1, h, w, c).transpose(0, 3, 1, 2).reshape(len(weight.value), -1)
         weight = Param(weight.name, turned)
-        walk.at_home(step, 1, weight, given, lambda m: back(_as_hwc(m, (h, w, c))))
+        weight = walk.at_home(step, 1, weight, given, lambda m: back(_as_hwc(m, (h, w, c))))
     else:
-        walk.at_home(step, 1, weight, given, back)
+        weight = walk.at_home(step, 1, weight, given, back)
         x = seen(walk, step, value) if is_map(walk, value) else x
     made: Act = walk.call(step, "linear", input=x, weight=weight, bias=bias)
     keep_scale(walk, given, walk.low.nodes[-1].layer or "")

@@ -93,4 +93,4 @@ def dequantize(walk: Walker, step: Step) -> Value:
         stored = np.clip(np.rint(stored / scales) + zeros, least, most)
     real = ((stored.astype(np.float64) - zeros) * scales).astype(np.float32)
     symmetric = not zeros.any() and np.abs(stored.astype(np.float64)).max(initial=0) <= 128
-    return Quantized(value.name, real, scales) if symmetric else Param(value.name, real)
+    return Quantized(value.name, real, scale=scales) if symmetric else Param(value.name, real)

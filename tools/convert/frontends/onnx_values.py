@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -43,7 +43,7 @@ class Parts:
 class Quantized(Param):
     """A constant in real numbers, which the file has as integers of these scales; zero points are 0."""
 
-    scale: np.ndarray
+    scale: np.ndarray = field(kw_only=True)
 
 
 Value = Act | Turned | Label | Param | Scores | Parts | None
@@ -116,7 +116,9 @@ class Walker:
         """A layer's constant, as PyTorch has it, of an input of a node. back: into that input's order."""
         scale = given.scale.reshape(-1) if isinstance(given, Quantized) else None
         self.homes[param.name] = Home(self.file.steps.index(step), place, param.value, back, scale)
-        return param
+        if not isinstance(given, Param):
+            return param
+        return Param(param.name, param.value, int(given.value.__array_interface__["data"][0]))
 
     def numbers(self, step: Step, place: int, attribute: str) -> list[int] | None:
         """Whole numbers from an attribute or, in later opsets, an input."""

@@ -95,7 +95,7 @@ class Walker:
         """An operator's constant in PyTorch's order, under a layer's name; back: into the file's order."""
         found = self.file.tensors[op.inputs[place]].quantized
         self.homes[name] = Home(self.place, place, value, back, None if found is None else found.scale)
-        return Param(name, value)
+        return Param(name, value, op.inputs[place])
 
     def keep_scale(self, name: str, stored: Stored) -> None:
         """Keep the file's scales for the weights of a layer that were int8, symmetric."""

@@ -116,9 +116,10 @@ def flash_saved(layer: Layer) -> int:
 
 
 def candidates(graph: Graph, trained: frozenset[str]) -> list[str]:
-    """Frozen layers that take less flash as codes, in forward order."""
+    """Frozen layers that take less flash as codes, in forward order: none that flash has once for several."""
     names = [n.layer for n in graph.forward_layers if n.layer and can_be_coded(graph, n)]
-    return [n for n in names if n not in trained and flash_saved(graph.layers[n]) > 0]
+    layers = {n: graph.layers[n] for n in names if n not in trained}
+    return [n for n, layer in layers.items() if not layer.shares and flash_saved(layer) > 0]
 
 
 # ---------------------------------------------------------------- in graphs

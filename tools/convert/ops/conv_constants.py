@@ -99,7 +99,7 @@ def tables(graph: Graph, node: Node) -> Iterator[Table]:
     name = node.layer or ""
     layer, cid = graph.layers[name], identifier(name)
     frozen = split_weight(layer)[0]
-    if frozen.size:
+    if frozen.size and name not in graph.copies:
         yield Table(f"MODEL_WEIGHTS int8_t w_{cid}[{frozen.size}]", frozen, "weights")
     m, zero = multipliers(graph, node), graph.tensors[node.outputs[0]].zero
     lean = is_lean(graph, name)

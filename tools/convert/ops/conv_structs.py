@@ -91,7 +91,7 @@ def constants(names: Names, node: Node, weights: str = "") -> str:
 def _weights_struct(names: Names, name: str) -> str:
     layer, cid = names.graph.layers[name], identifier(name)
     split: dict[str, object] = {
-        "frozen": f"w_{cid}" if len(layer.trained) < layer.columns else "NULL",
+        "frozen": names.frozen_weights(name) if len(layer.trained) < layer.columns else "NULL",
         "trained": names.trained(name, "weight") or "NULL",
         "order": f"order_{cid}" if channel_order(layer) else "NULL",
         "c_trained": len(layer.trained),
