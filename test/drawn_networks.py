@@ -17,10 +17,19 @@ from microtrain.convert.ops.normalise import GROUP_NORM
 from microtrain.convert.ops.pool_aten import CHANNEL_MAXIMUM, CHANNEL_MEAN
 from microtrain.convert.ops.recurrent import cell_of
 from microtrain.convert.ops.recurrent_cell import GATES, Real
-from microtrain.convert.ops.resample_aten import RESAMPLE, WAYS, adaptive_spans, around, averages, between
+from microtrain.convert.ops.resample_aten import (
+    RESAMPLE,
+    WAYS,
+    adaptive_spans,
+    around,
+    averages,
+    between,
+    chosen,
+)
 from microtrain.convert.ops.scale import MULTIPLY, PIXELS, SCALE
 from microtrain.convert.ops.tokens import LAST
 from microtrain.convert.ops.upsample import UPSAMPLE
+from microtrain.convert.ops.upsample_aten import ROUNDINGS, of_onnx
 from microtrain.convert.scheme import Scheme, convolutions
 
 CLASSES = 3
@@ -228,13 +237,17 @@ def windows(draw: st.DrawFn, shape: tuple[int, int, int], most: int = 3, strides
 
 @st.composite
 def axes(draw: st.DrawFn, size: int) -> Axis:
-    """Windows of different sizes, lines between pixels, or pixels that are repeated."""
-    kind, outputs = draw(st.sampled_from(("mean", "line", "around"))), draw(st.integers(1, size + 3))
+    """Windows of different sizes, lines between pixels, nearest ones, or pixels that are repeated."""
+    kinds = ("mean", "line", "around", "nearest")
+    kind, outputs = draw(st.sampled_from(kinds)), draw(st.integers(1, size + 3))
     if kind == "mean":
         spans = adaptive_spans(size, outputs)
         return averages(spans, [len(span) for span in spans], size)
     if kind == "line":
         return between(size, outputs, draw(st.sampled_from(WAYS)))
+    if kind == "nearest":
+        places = of_onnx(draw(st.sampled_from(WAYS)), draw(st.sampled_from(tuple(ROUNDINGS))))
+        return chosen(places(size, outputs, None), size)
     before, behind = (draw(st.integers(0, 2)) for _ in range(2))
     room = max(before, behind)
     modes = [

@@ -50,18 +50,10 @@ def turned_late() -> Float:
     return net.over("MEAN", 1, 2).linear(3)
 
 
-def enlarged() -> Float:
-    net = Float(6, 5, 2).conv(4, 3, 3)
-    kind, table = "RESIZE_NEAREST_NEIGHBOR", "ResizeNearestNeighborOptions"
-    net.op(kind, (net.x, net.whole(8, 6)), (1, 8, 6, 4), table, AlignCorners=True)
-    return net.over("MEAN", 1, 2).linear(3)
-
-
 @pytest.mark.parametrize(
     ("make", "words"),
     [
         (turned_late, "layer transpose1: TRANSPOSE .* the nearest that is: of the input alone"),
-        (enlarged, "layer resize_nearest_neighbor1: .* the nearest that is: interpolate with mode='bil"),
     ],
 )
 def test_what_is_refused_is_true(make: Callable[[], Float], words: str, tmp_path: Path) -> None:

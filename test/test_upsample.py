@@ -15,16 +15,20 @@ from onnx import TensorProto, helper, numpy_helper
 from test_executor import partly_trained, run_both
 from test_gradients import cosines, everything
 from test_parallel import assert_simulated, compiled, image_of
+from test_resample import assert_as_pytorch
 from test_stream import assert_same_logits
 from torch import nn
 from torch.nn import functional
 
+from lab.attack.tflite_networks import resized
 from microtrain.convert.emit.code import generate
 from microtrain.convert.execute.batched import run_float
 from microtrain.convert.frontends.module import load_model
 from microtrain.convert.ir import ConvertError, Graph, Node
 from microtrain.convert.native_model import NativeModel
 from microtrain.convert.ops import TABLE, upsample
+from microtrain.convert.ops.resample_aten import RESAMPLE, WAYS
+from microtrain.convert.ops.upsample_aten import ROUNDINGS, Places, exact, floored, of_onnx
 from microtrain.convert.pipeline import compile_graph
 from microtrain.convert.scheme import Scheme, convolutions
 
@@ -118,25 +122,51 @@ def test_interpolate_is_that_of_pytorch(made: dict[str, Any], tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("made", "said"),
+    "made",
     [
-        ({"size": (5, 8)}, "upsample_nearest2d of 3x4 to 5x8 is not supported; .* a size that is a multiple"),
-        ({"scale_factor": 2, "mode": "bicubic"}, "upsample_bicubic2d is not supported; .* mode='nearest'"),
+        {"size": (5, 8)},
+        {"size": (7, 3), "mode": "nearest-exact"},
+        {"scale_factor": 1.4},
+        {"scale_factor": (2.0, 1.7), "mode": "nearest-exact"},
     ],
 )
-def test_others_are_refused(made: dict[str, Any], said: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("suffix", ["pt2", "onnx"])
+def test_any_size_is_that_of_pytorch(made: dict[str, Any], suffix: str, tmp_path: Path) -> None:
+    if suffix == "onnx" and "exact" in made.get("mode", ""):
+        pytest.skip("PyTorch exports no nearest-exact")
+    torch.manual_seed(2)
+    graph = assert_as_pytorch(Larger(**made), tmp_path / f"model.{suffix}", (3, 6, 8))
+    assert RESAMPLE in [n.op for n in graph.nodes]
+
+
+@pytest.mark.parametrize(("mode", "rule"), [("nearest", floored), ("nearest-exact", exact)])
+def test_places_are_those_of_pytorch(mode: str, rule: Places) -> None:
+    """All sizes, larger and smaller ones, and factors that give no whole numbers."""
+    for inputs in range(1, 24):
+        x = torch.arange(inputs, dtype=torch.float32).reshape(1, 1, inputs)
+        for outputs in range(1, 60):
+            found = functional.interpolate(x, size=outputs, mode=mode)
+            assert rule(inputs, outputs, None) == found.flatten().int().tolist()
+        for factor in (0.4, 0.7, 1.3, 1.7, 2.0, 2.9, 3.3):
+            if outputs := int(inputs * factor):
+                found = functional.interpolate(x, scale_factor=factor, mode=mode)
+                assert rule(inputs, outputs, factor) == found.flatten().int().tolist()
+
+
+def test_bicubic_is_refused(tmp_path: Path) -> None:
+    said = "upsample_bicubic2d is not supported; .* mode='nearest'"
     with pytest.raises(ConvertError, match=said):
-        load_model(exported(Larger(**made), tmp_path / "model.pt2"))
+        load_model(exported(Larger(scale_factor=2, mode="bicubic"), tmp_path / "model.pt2"))
 
 
-def onnx_file(path: Path, **attributes: str) -> Path:
-    """A convolution, a Resize by 2 and 3, another convolution."""
+def onnx_file(path: Path, factors: tuple[float, float] = (2, 3), **attributes: Any) -> Path:
+    """A convolution, a Resize, another convolution."""
     rng = np.random.default_rng(0)
     arrays = {
         "w": rng.normal(0, 0.3, (6, 3, 1, 1)).astype(np.float32),
         "v": rng.normal(0, 0.3, (5, 6, 1, 1)).astype(np.float32),
         "u": rng.normal(0, 0.3, (4, 5)).astype(np.float32),
-        "scales": np.array([1, 1, 2, 3], np.float32),
+        "scales": np.array([1, 1, *factors], np.float32),
     }
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["a"]),
@@ -168,7 +198,7 @@ def onnx_file(path: Path, **attributes: str) -> Path:
 def test_a_resize_of_onnx_is_that_of_its_runtime(attributes: dict[str, str], tmp_path: Path) -> None:
     from onnx.reference import ReferenceEvaluator
 
-    path = onnx_file(tmp_path / "model.onnx", **attributes)
+    path = onnx_file(tmp_path / "model.onnx", (2, 3), **attributes)
     graph = load_model(path).graph
     images = np.random.default_rng(1).integers(0, 256, (1, 6, 8, 3)).astype(np.uint8)
     pixels = (images.transpose(0, 3, 1, 2) / np.float32(255)).astype(np.float32)
@@ -176,15 +206,55 @@ def test_a_resize_of_onnx_is_that_of_its_runtime(attributes: dict[str, str], tmp
     np.testing.assert_allclose(run_float(graph, images), np.asarray(wanted), atol=1e-5)
 
 
+@pytest.mark.parametrize("sizes", [(5, 11), (6, 9), (2, 3), (1, 1)])
+@pytest.mark.parametrize("rounding", ROUNDINGS)
+@pytest.mark.parametrize("way", WAYS)
+def test_any_size_is_that_of_onnx(way: str, rounding: str, sizes: tuple[int, int]) -> None:
+    from onnx.reference.ops.op_resize import _interpolate_nd, _nearest_coeffs
+
+    x = np.arange(3 * 4, dtype=np.float32).reshape(3, 4)
+    wanted = _interpolate_nd(
+        x,
+        lambda ratio, _: _nearest_coeffs(ratio, mode=rounding),
+        output_size=list(sizes),
+        coordinate_transformation_mode=way,
+    )
+    rows, columns = (of_onnx(way, rounding)(n, m, None) for n, m in zip((3, 4), sizes, strict=True))
+    np.testing.assert_array_equal(x[rows][:, columns], np.asarray(wanted).reshape(sizes))
+
+
+def test_a_resize_of_onnx_by_uneven_factors(tmp_path: Path) -> None:
+    from onnx.reference import ReferenceEvaluator
+
+    path = onnx_file(tmp_path / "model.onnx", (1.5, 1.3), coordinate_transformation_mode="asymmetric")
+    graph = load_model(path).graph
+    images = np.random.default_rng(1).integers(0, 256, (1, 6, 8, 3)).astype(np.uint8)
+    pixels = (images.transpose(0, 3, 1, 2) / np.float32(255)).astype(np.float32)
+    (wanted,) = ReferenceEvaluator(str(path)).run(["y"], {"x": pixels})
+    np.testing.assert_allclose(run_float(graph, images), np.asarray(wanted), atol=1e-5)
+
+
+@pytest.mark.parametrize("aligned", [False, True])
+@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize("size", [(8, 6), (7, 4), (3, 2), (1, 9)])
+def test_any_size_is_that_of_tflite(size: tuple[int, int], half: bool, aligned: bool, tmp_path: Path) -> None:
+    litert = pytest.importorskip("ai_edge_litert.interpreter", reason="ai-edge-litert is not installed")
+    if half and aligned:
+        pytest.skip("TFLite has no such file")
+    path = resized(size, half, aligned).file(tmp_path)
+    graph = load_model(path).graph
+    run = litert.Interpreter(str(path))
+    run.allocate_tensors()
+    pixels = np.random.default_rng(1).integers(0, 256, (1, 6, 5, 2)).astype(np.uint8)
+    run.set_tensor(run.get_input_details()[0]["index"], pixels / np.float32(255))
+    run.invoke()
+    wanted = run.get_tensor(run.get_output_details()[0]["index"])
+    np.testing.assert_allclose(run_float(graph, pixels).ravel(), wanted.ravel(), atol=1e-5)
+
+
 @pytest.mark.parametrize(
-    "attributes",
-    [
-        {"mode": "cubic"},
-        {"coordinate_transformation_mode": "asymmetric"},
-        {"nearest_mode": "ceil"},
-        {"coordinate_transformation_mode": "align_corners"},
-    ],
+    "attributes", [{"mode": "cubic"}, {"coordinate_transformation_mode": "half_pixel_symmetric"}]
 )
 def test_another_resize_of_onnx_is_refused(attributes: dict[str, str], tmp_path: Path) -> None:
     with pytest.raises(ConvertError, match=r"the op resize is not supported; .* mode='nearest'"):
-        load_model(onnx_file(tmp_path / "model.onnx", **attributes))
+        load_model(onnx_file(tmp_path / "model.onnx", (2, 3), **attributes))

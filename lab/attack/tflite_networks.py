@@ -88,6 +88,15 @@ def used_twice() -> Float:
     return net.over("MEAN", 1, 2).linear(3)
 
 
+def resized(size: tuple[int, int] = (7, 3), half: bool = False, aligned: bool = False) -> Float:
+    """Nearest neighbours."""
+    net = Float(6, 5, 2).conv(4, 3, 3)
+    kind, table = "RESIZE_NEAREST_NEIGHBOR", "ResizeNearestNeighborOptions"
+    about = {"AlignCorners": aligned, "HalfPixelCenters": half}
+    net.op(kind, (net.x, net.whole(*size)), (1, *size, 4), table, **about)
+    return net.over("MEAN", 1, 2).linear(3)
+
+
 def last_moment() -> Float:
     net = Float(12, 3).view(1, 1, 12, 3).conv(6, 1, 3).view(1, 10, 6)
     cuts = (net.x, net.whole(0, -1, 0), net.whole(0, 0, 0), net.whole(1, 1, 1))
@@ -259,5 +268,5 @@ def differences() -> Float:
 NETWORKS = (
     *(causal, last_moment, any_batch, one_slope, parts, each_moment, lone_norm, channels_first),
     *(gated, made_larger, averaged, smooth, cornered, lopsided, mirrored, mirrored_whole, padded_first),
-    *(attentive, differences, used_twice),
+    *(attentive, differences, used_twice, resized),
 )

@@ -8,8 +8,8 @@ NO_ACTIVATION = "relu or relu6"
 NO_PRELU = "a leaky_relu, of one slope for all channels"
 NO_NORM = "a batch norm right after a convolution or linear layer, or a group norm"
 NO_RESIZE = (
-    "interpolate with mode='bilinear', or with mode='nearest' by a whole factor; a strided convolution or a "
-    "pooling makes an image smaller"
+    "interpolate with mode='bilinear' or mode='nearest'; a strided convolution or a pooling makes an image "
+    "smaller"
 )
 NO_SLICE = "flatten, view or reshape of the whole tensor, and cuts along the channels"
 NO_SOFTMAX = "one at its end, which is left out, since the loss on the device applies it to the logits"

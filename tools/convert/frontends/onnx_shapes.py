@@ -12,7 +12,8 @@ import numpy as np
 from microtrain.convert.ir import ConvertError
 from microtrain.convert.lowering import Act, Call, Param
 from microtrain.convert.nearest import unsupported
-from microtrain.convert.ops.resample_aten import ASYMMETRIC, HALF_PIXELS, WAYS
+from microtrain.convert.ops.resample_aten import WAYS
+from microtrain.convert.ops.upsample_aten import ROUNDINGS, of_onnx
 
 from .onnx_file import Step
 from .onnx_tokens import of_tokens, seen
@@ -107,24 +108,18 @@ def pad(walk: Walker, step: Step) -> Value:
 
 
 def resize(walk: Walker, step: Step) -> Value:
-    """Lines between pixels; or nearest neighbours, where those of whole factors are blocks."""
+    """Lines between pixels, or nearest neighbours."""
     middle, sizes = walk.at(step, "coordinate_transformation_mode", "half_pixel"), _sizes(walk, step)
     args: dict[str, Any] = {"self": walk.act(step), **sizes}
-    word, fits = "upsample_nearest2d", _is_nearest(walk, step, middle)
-    if walk.at(step, "mode", "nearest") == "linear":
-        word, fits = "upsample_bilinear2d", middle in WAYS
-        args["way"] = middle
+    mode, rounding = walk.at(step, "mode", "nearest"), walk.at(step, "nearest_mode", "round_prefer_floor")
+    fits = mode in ("nearest", "linear") and middle in WAYS and rounding in ROUNDINGS
+    fits = fits and walk.at(step, "keep_aspect_ratio_policy", "stretch") == "stretch"
+    word = "upsample_bilinear2d" if mode == "linear" else "upsample_nearest2d"
+    args |= {"way": middle} if mode == "linear" else {"places": of_onnx(middle, rounding)}
     if not fits or not sizes or walk.at(step, "antialias", 0):
         raise unsupported(Call("resize", step.name, True, {}))
     made: Act = walk.call(step, word, **args)
     return made
-
-
-def _is_nearest(walk: Walker, step: Step, middle: str) -> bool:
-    """Whether whole factors make blocks; PyTorch and tf2onnx write no others."""
-    places = walk.at(step, "nearest_mode", "round_prefer_floor")
-    whole = places == "floor" if middle == ASYMMETRIC else places.startswith("round_prefer")
-    return walk.at(step, "mode", "nearest") == "nearest" and whole and middle in (ASYMMETRIC, *HALF_PIXELS)
 
 
 def _sizes(walk: Walker, step: Step) -> dict[str, Any]:
@@ -136,8 +131,15 @@ def _sizes(walk: Walker, step: Step) -> dict[str, Any]:
         if isinstance(given, Param) and given.value.size == len(axes) > 0:
             found = {**dict(enumerate(same)), **dict(zip(axes, np.ravel(given.value).tolist(), strict=True))}
             if sorted(found) == list(range(len(dims))) and (found[0], found[1]) == same:
-                return {name: [found[a] for a in range(2, len(dims))]}
+                return _with_size(dims, {name: [found[a] for a in range(2, len(dims))]})
     return {}
+
+
+def _with_size(dims: Sequence[int], given: dict[str, Any]) -> dict[str, Any]:
+    """Factors with the sizes that they give, rounded down in float32 as ONNX's runtimes do."""
+    factors = given.get("scale_factors", [])
+    sizes = [int(np.float32(d) * np.float32(f)) for d, f in zip(dims[2:], factors, strict=False)]
+    return given | ({"output_size": sizes} if factors else {})
 
 
 def concat(walk: Walker, step: Step) -> Value:

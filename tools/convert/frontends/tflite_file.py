@@ -212,7 +212,7 @@ OPTIONS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "CONCATENATION": ("ConcatenationOptions", ("Axis", "FusedActivationFunction")),
     "LEAKY_RELU": ("LeakyReluOptions", ("Alpha",)),
     "GELU": ("GeluOptions", ("Approximate",)),
-    "RESIZE_NEAREST_NEIGHBOR": ("ResizeNearestNeighborOptions", ("AlignCorners",)),
+    "RESIZE_NEAREST_NEIGHBOR": ("ResizeNearestNeighborOptions", ("AlignCorners", "HalfPixelCenters")),
     "RESIZE_BILINEAR": ("ResizeBilinearOptions", ("AlignCorners", "HalfPixelCenters")),
     "MIRROR_PAD": ("MirrorPadOptions", ("Mode",)),
     **dict.fromkeys(("MEAN", "REDUCE_MAX"), ("ReducerOptions", ("KeepDims",))),

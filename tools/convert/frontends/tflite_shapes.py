@@ -10,7 +10,8 @@ import numpy as np
 from microtrain.convert.ir import ConvertError
 from microtrain.convert.lowering import Act, Call, Param
 from microtrain.convert.nearest import unsupported
-from microtrain.convert.ops.resample_aten import ASYMMETRIC, HALF_PIXEL
+from microtrain.convert.ops.resample_aten import ALIGNED, ASYMMETRIC, HALF_PIXEL
+from microtrain.convert.ops.upsample_aten import of_tflite
 
 from .aten import lower
 from .tflite_cuts import spans
@@ -49,21 +50,18 @@ def pad(walk: Walker, op: Operator, name: str) -> Any:
 
 
 def resize(walk: Walker, op: Operator, name: str) -> Any:
-    """Lines between pixels; or blocks of nearest neighbours, wherever the middle of a pixel is.
-
-    Where corners are aligned these are no blocks.
-    """
+    """Lines between pixels, or nearest neighbours."""
     x, turned = walk.image(op, name)
     size, aligned = walk.value(op.inputs[1]), bool(op.options.get("AlignCorners"))
-    nearest = op.kind.endswith("NEIGHBOR")
-    if (aligned and nearest) or not isinstance(size, Param):
+    way = ALIGNED if aligned else HALF_PIXEL if op.options.get("HalfPixelCenters") else ASYMMETRIC
+    if not isinstance(size, Param):
         raise unsupported(Call(op.kind.lower(), name, True, {}))
     sides = [int(side) for side in np.ravel(size.value)]
     args = {"self": x, "output_size": sides[::-1] if turned else sides}
-    if nearest:
+    if op.kind.endswith("NEIGHBOR"):
+        args["places"] = of_tflite(way)
         return lower(walk.low, Call("upsample_nearest2d", name, True, args))
-    way = HALF_PIXEL if op.options.get("HalfPixelCenters") else ASYMMETRIC
-    args |= {"way": way, "align_corners": aligned}
+    args["way"] = way
     return lower(walk.low, Call("upsample_bilinear2d", name, True, args))
 
 

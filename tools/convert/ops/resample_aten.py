@@ -15,7 +15,6 @@ from microtrain.convert.lowering import Act, Call, Lowering
 
 from .bounds import INT32_MAX
 from .table import Aten
-from .upsample import numbers, wanted
 
 RESAMPLE = "resample"
 MOST_SIDE, MOST_STORED = 65535, 255  # of a map's pixels and of a weight; of a value less its zero point
@@ -26,7 +25,6 @@ AROUND = {"reflect": "reflect", "replicate": "edge", "circular": "wrap", "symmet
 HALF_PIXEL, PYTORCH, ALIGNED, ASYMMETRIC = WAYS = (
     *("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"),
 )
-HALF_PIXELS = (HALF_PIXEL, PYTORCH)
 
 
 def sampled(low: Lowering, call: Call, x: Act, rows: Axis, columns: Axis) -> Act:
@@ -73,7 +71,7 @@ def adaptive_spans(inputs: int, outputs: int) -> list[range]:
 
 def between(inputs: int, outputs: int, way: str) -> Axis:
     """Lines between neighbouring places. way: where the places of the result lie"""
-    marks = [_source(i, inputs, outputs, way) for i in range(outputs)]
+    marks = [source(i, inputs, outputs, way) for i in range(outputs)]
     marks = [min(max(mark, Fraction(0)), Fraction(inputs - 1)) for mark in marks]
     whole = math.lcm(*(mark.denominator for mark in marks))
     ends = ((math.floor(mark), int((mark - math.floor(mark)) * whole)) for mark in marks)
@@ -81,15 +79,16 @@ def between(inputs: int, outputs: int, way: str) -> Axis:
     return Axis(inputs, tuple(tuple(pair for pair in each if pair[1]) for each in pairs), whole)
 
 
-def _source(i: int, inputs: int, outputs: int, way: str) -> Fraction:
-    """Where place i of the result lies among those of the input."""
+def source(i: int, inputs: int, outputs: int, way: str, factor: float | None = None) -> Fraction:
+    """Where place i of the result lies among those of the input. factor: None: that of the sizes"""
+    step = Fraction(inputs, outputs) if factor is None else 1 / Fraction(factor)
     if way == ALIGNED:
         return Fraction(i * (inputs - 1), max(outputs - 1, 1))
     if way == ASYMMETRIC:
-        return Fraction(i * inputs, outputs)
+        return i * step
     if way == PYTORCH and outputs == 1:
         return Fraction(0)
-    return Fraction((2 * i + 1) * inputs - outputs, 2 * outputs)
+    return (i + Fraction(1, 2)) * step - Fraction(1, 2)
 
 
 def around(inputs: int, before: int, behind: int, mode: str) -> Axis:
@@ -155,6 +154,26 @@ def without_padding(x: Act) -> Act:
 # ---------------------------------------------------------------- lines between pixels
 
 
+def wanted(call: Call, old: tuple[int, int]) -> tuple[int, int]:
+    """Rows and columns of the result: of a series, one column."""
+    given = call.get("output_size", None)
+    if given is None:
+        scales = numbers(call.get("scale_factors", None))
+        given = [int(side * scale) for side, scale in zip(old, scales, strict=False)]
+    sizes = [int(side) for side in numbers(given)]
+    return (sizes[0], sizes[1] if len(sizes) > 1 else old[1])
+
+
+def factors_of(call: Call) -> Sequence[float | None]:
+    """What rows and columns are multiplied with, where the model says it."""
+    scales = [call.args.get("scales_h", call.args.get("scales")), call.args.get("scales_w")]
+    return numbers(call.get("scale_factors", scales))
+
+
+def numbers(given: Any) -> Sequence[Any]:
+    return given if isinstance(given, Sequence) else [given]
+
+
 def lower(low: Lowering, call: Call) -> Act:
     """interpolate(mode="bilinear") of an image and mode="linear" of a series: to a size, or by factors."""
     x = low.image(call, call.x)
@@ -168,8 +187,7 @@ def lower(low: Lowering, call: Call) -> Act:
 
 def _check_factors(call: Call, old: Sequence[int], new: Sequence[int]) -> None:
     """Sizes that factors give only when they are rounded lie between places that PyTorch takes."""
-    scales = [call.args.get("scales_h", call.args.get("scales")), call.args.get("scales_w")]
-    for factor, before, after in zip(numbers(call.get("scale_factors", scales)), old, new, strict=False):
+    for factor, before, after in zip(factors_of(call), old, new, strict=False):
         if factor is not None and before * factor != after:
             raise call.error(
                 f"{call.op} of {before} pixels by {factor:g} gives no whole number of them; the nearest that "

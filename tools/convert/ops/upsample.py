@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from microtrain.convert.ir import Graph, Node, Shape
-from microtrain.convert.lowering import Act, Call, Lowering
 from microtrain.convert.names import Names
 from microtrain.convert.reference.hostlib import S8, Clamp, ErrorS8, Record
 from microtrain.convert.reference.numeric import quantize_error
@@ -21,7 +20,6 @@ from .outputs import as_input
 from .stage import NOT_A_STAGE
 from .table import (
     NOT_ALIGNED,
-    Aten,
     BackwardOp,
     Folds,
     ForwardOp,
@@ -39,12 +37,12 @@ from .table import (
     not_in_place,
 )
 from .unit import whole
+from .upsample_aten import ATEN, UPSAMPLE
 from .work import by_size, one_way
 
 if TYPE_CHECKING:
     from .tape import Tape
 
-UPSAMPLE = "upsample"
 BACKWARD = f"{UPSAMPLE}_bwd_x"
 
 
@@ -141,43 +139,6 @@ def _parallel(run: Any, step: Any, x: Any) -> Any:
     down, across = step.facts["factors"]
     return x.repeat_interleave(down, dim=-2).repeat_interleave(across, dim=-1)
 
-
-# ---------------------------------------------------------------- front ends
-
-
-def lower(low: Lowering, call: Call) -> Act:
-    """interpolate(mode="nearest") and its kin: to a size, or by factors."""
-    x = low.image(call, call.x)
-    h, w, c = low.shape(x)
-    size = wanted(call, (h, w))
-    if any(new < old or new % old for new, old in zip(size, (h, w), strict=True)):
-        raise call.error(
-            f"the op {call.op} of {h}x{w} to {size[0]}x{size[1]} is not supported; the nearest that is: "
-            "a size that is a multiple"
-        )
-    down, across = size[0] // h, size[1] // w
-    if down * across == 1:
-        return x
-    dims = (*x.dims[:2], *(size if len(x.dims) == 4 else size[: len(x.dims) - 2]))
-    return low.emit(call, UPSAMPLE, (x,), (*size, c), dims=dims, factors=(float(down), float(across)))
-
-
-def wanted(call: Call, old: tuple[int, int]) -> tuple[int, int]:
-    """Rows and columns of the result: of a series, one column."""
-    given = call.get("output_size", None)
-    if given is None:
-        scales = numbers(call.get("scale_factors", None))
-        given = [int(side * scale) for side, scale in zip(old, scales, strict=False)]
-    sizes = [int(side) for side in numbers(given)]
-    return (sizes[0], sizes[1] if len(sizes) > 1 else old[1])
-
-
-def numbers(given: Any) -> Sequence[Any]:
-    return given if isinstance(given, Sequence) else [given]
-
-
-NAMES = ("upsample_nearest2d", "upsample_nearest1d", "_upsample_nearest_exact2d", "_upsample_nearest_exact1d")
-ATEN: Mapping[str, Aten] = dict.fromkeys(NAMES, Aten("self output_size scale_factors", lower))
 
 OPS: tuple[Op, ...] = (
     ForwardOp(
