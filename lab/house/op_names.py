@@ -30,6 +30,8 @@ OTHER_WORDS = {
     ("tools/convert/memory/plan.py", "head"),
     ("tools/convert/frontends/scalars.py", "add"),
     ("tools/convert/frontends/affine.py", "add"),
+    ("tools/convert/frontends/constants.py", "add"),
+    ("tools/convert/frontends/constants.py", "conv2d"),
     ("tools/convert/nearest.py", "conv2d"),
     ("tools/demo/run.py", "head"),
     ("tools/fleet/words.py", "head"),

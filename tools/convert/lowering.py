@@ -6,6 +6,7 @@ The raw graph may hold five ops that `fold.py` removes again: bn, relu, relu6, l
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -64,12 +65,14 @@ class Act:
 class Param:
     """A constant tensor of the model and its name in the state dict.
 
-    origin  of the file's constant that it was made of, where its memory does not tell
+    origin    of the file's constant that it was made of, where its memory does not tell
+    computed  by the model, of constants: what a layer would learn of it has no place in the state dict
     """
 
     name: str
     value: np.ndarray
     origin: str | int | None = None
+    computed: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,6 +165,8 @@ class Lowering:
     current  tensor -> tensor that replaced it through an in-place op
     owners   where a weight comes from, or the address of its memory -> the layer that uses it first
     last     tensors whose own order is HWC: an input that turned out to be a sequence of vectors
+    computed  numbers of constants that the model has made of others
+    frozen    layers whose weights are such
     """
 
     name: str
@@ -173,6 +178,8 @@ class Lowering:
     current: dict[str, str] = field(default_factory=dict)
     owners: dict[str | int, str] = field(default_factory=dict)
     last: set[str] = field(default_factory=set)
+    computed: int = 0
+    frozen: list[str] = field(default_factory=list)
 
     def input(self, dims: tuple[int, ...]) -> Act:
         """Declare the model's input: an image (n, c, h, w), a series (n, c, time) or features (n, f)."""
@@ -324,6 +331,9 @@ class Lowering:
             )
         name, first = self._owned(weight)
         source = Source(weight.name, offset.name if offset else None)
+        if weight.computed or (offset is not None and offset.computed):
+            source = Source("")
+            self.frozen.append(name)
         contiguous = np.ascontiguousarray(values, dtype=np.float32)
         self.layers[name] = Layer(contiguous, biases.astype(np.float32), source, shares=first)
         return name
@@ -411,6 +421,10 @@ class Lowering:
         last = next((o for o in outputs if isinstance(o, Act)), None)
         if last is None:
             raise self.found[0]
+        if self.frozen:
+            layers = ", ".join(self.frozen[:3]) + (", ..." if len(self.frozen) > 3 else "")
+            what = f"forward() computes the weights of {len(self.frozen)} layers of others ({layers})"
+            warnings.warn(f"{what}: they stay frozen, as the state dict has no place for them", stacklevel=3)
         image = self.tensors["input"]
         identity = Input("input", (1.0,) * image.channels, (0.0,) * image.channels)
         output = self.tensor_of(last)

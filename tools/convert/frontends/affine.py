@@ -1,4 +1,4 @@
-"""Arithmetic with constants: of constants alone it is done here, of the image it normalises.
+"""Arithmetic of an activation and constants: of the image it normalises.
 
 `(x - mean) / std` in forward(), with numbers, parameters or buffers, becomes a raw op `bn` on the input, as
 does a batch norm there: y = x * factor + shift a channel. `fold.py` takes it into the graph's input.
@@ -6,25 +6,12 @@ does a batch norm there: y = x * factor + shift a channel. `fold.py` takes it in
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from microtrain.convert.lowering import Act, Call, Lowering, Param
-
-ZEROS = "zeros"  # what a recurrent layer begins with
-MOST_ZEROS = 1 << 15
-
-# Names of arguments by position, for files that name none; those of sums and products are in the op table.
-ARGUMENTS = {
-    **dict.fromkeys(("div", "true_divide"), "self other"),
-    **dict.fromkeys(("tensor", "as_tensor", "scalar_tensor"), "data"),
-    "expand": "self size",
-    ZEROS: "size",
-}
-FRESH = ("tensor", "as_tensor", "scalar_tensor")  # what makes a constant of plain numbers
 
 Numbers = np.ndarray | float
 
@@ -40,62 +27,7 @@ ARITHMETIC: dict[str, Callable[[Call, Any, Any], Any]] = {
     "mul": lambda call, a, b: a * b,
     **dict.fromkeys(("div", "true_divide"), lambda call, a, b: a / b),
     "neg": lambda call, a, b: -a,
-    "reciprocal": lambda call, a, b: 1.0 / a,
-    "sqrt": lambda call, a, b: np.sqrt(a),
 }
-SHAPES: dict[str, Callable[[Call, np.ndarray], np.ndarray]] = {
-    **dict.fromkeys(("view", "_unsafe_view", "reshape"), lambda call, a: a.reshape(_sizes(call))),
-    "unsqueeze": lambda call, a: np.expand_dims(a, int(call.args["dim"])),
-    "squeeze": lambda call, a: np.squeeze(a, call.get("dim", None)),
-    "expand": lambda call, a: _expanded(a, call.args["size"]),
-    "slice": lambda call, a: _part(call, a),
-}
-
-
-def _sizes(call: Call) -> tuple[int, ...]:
-    return tuple(int(d) for d in call.get("size", None) or call.args["shape"])
-
-
-def _expanded(values: np.ndarray, size: list[int]) -> np.ndarray:
-    own = (1,) * (len(size) - values.ndim) + values.shape
-    return np.broadcast_to(values, tuple(o if d == -1 else d for o, d in zip(own, size, strict=True)))
-
-
-def _part(call: Call, values: np.ndarray) -> np.ndarray:
-    axis, step = int(call.get("dim", 0)), int(call.get("step", 1))
-    index: list[slice] = [slice(None)] * values.ndim
-    index[axis] = slice(call.get("start", None), call.get("end", None), step)
-    return values[tuple(index)]
-
-
-def is_constant(call: Call) -> bool:
-    """Whether a call makes a constant of constants, in a way that is understood."""
-    op = _name(call)
-    if op in FRESH:
-        return _numbers(call.args.get("data")) is not None
-    if op == ZEROS:
-        size = call.args.get("size")
-        return isinstance(size, list) and all(isinstance(d, int) and d >= 0 for d in size)
-    parts = [value for value in (call.x, call.args.get("other")) if value is not None]
-    known = op in ARITHMETIC or op in SHAPES
-    return known and not call.op.endswith("_") and all(isinstance(p, Param | int | float) for p in parts)
-
-
-def constant(call: Call) -> Param:
-    """The constant that such a call makes; named after the first tensor in it."""
-    op = _name(call)
-    if op in FRESH:
-        return Param(call.node_name(op), np.asarray(_numbers(call.args["data"]), np.float32))
-    if op == ZEROS:
-        if (count := math.prod(call.args["size"])) > MOST_ZEROS:
-            raise call.error(f"a constant of {count:,} zeros is too large; {MOST_ZEROS:,} are the most")
-        return Param(call.node_name(op), np.zeros(call.args["size"], np.float32))
-    given = (call.x, call.args.get("other"))
-    name = next((value.name for value in given if isinstance(value, Param)), call.node_name(op))
-    a, b = (np.asarray(value.value if isinstance(value, Param) else value) for value in given)
-    with np.errstate(all="ignore"):
-        made = SHAPES[op](call, a) if op in SHAPES else ARITHMETIC[op](call, a, b)
-    return Param(name, np.asarray(made))
 
 
 def normalises(low: Lowering, call: Call) -> bool:
@@ -107,7 +39,7 @@ def normalises(low: Lowering, call: Call) -> bool:
     constants = [side for side in sides if side is not None and not isinstance(side, Act)]
     whole = all(isinstance(side, Param | int | float) for side in constants)
     whole = whole and (bool(constants) or _name(call) == "neg")
-    return _name(call) not in ("reciprocal", "sqrt") and (low.is_input(images[0]) or whole)
+    return low.is_input(images[0]) or whole
 
 
 def normalise(low: Lowering, call: Call) -> Act:
@@ -155,13 +87,6 @@ def _channelwise(call: Call, value: Any, channels: int, rank: int) -> Numbers:
             f"one a channel, [{channels}, 1, 1]"
         )
     return values.reshape(channels)
-
-
-def _numbers(value: Any) -> Any:
-    """A number or lists of numbers; None for anything else."""
-    if isinstance(value, list):
-        return value if value and all(_numbers(v) is not None for v in value) else None
-    return value if isinstance(value, int | float) and math.isfinite(value) else None
 
 
 def _name(call: Call) -> str:

@@ -21,15 +21,15 @@ from microtrain.convert.ops.multiply import glu
 from microtrain.convert.ops.resample_aten import settled
 from microtrain.convert.ops.table import Aten, ForwardOp
 
-from . import affine
+from . import affine, constants
 
 SCALAR_FLOAT = 6  # c10::ScalarType::Float
 
 
 def lower(low: Lowering, call: Call) -> Any:
     """Append what one call means to the graph and return its value; an unsupported op is an error."""
-    if affine.is_constant(call):
-        return affine.constant(call)
+    if constants.concerns(call):
+        return constants.made(low, call)
     if _reads(call):
         call = settled(low, call)
     if tokens_aten.concerns(low, call):
@@ -58,7 +58,8 @@ def names_of(op: str, args: Sequence[Any]) -> list[str]:
 
 def _entry(op: str) -> Aten | None:
     """The rule of a call; the trailing _ of its name says that it works in place."""
-    rules = [RULES, *(entry.aten for entry in TABLE.values() if isinstance(entry, ForwardOp))]
+    known = (entry.aten for entry in TABLE.values() if isinstance(entry, ForwardOp))
+    rules = [RULES, *known, OF_CONSTANTS]
     return next((r[name] for name in (op.rstrip("_"), op) for r in rules if name in r), None)
 
 
@@ -243,7 +244,6 @@ RULES: dict[str, Aten] = {
     "dtype": Aten("self", number_type),
     "is_floating_point": Aten("self", yes),
     "device": Aten("self", nowhere),
-    **{name: Aten(arguments, refused) for name, arguments in affine.ARGUMENTS.items()},
     **{name: Aten(arguments, refused) for name, arguments in attention_aten.ARGUMENTS.items()},
     **dict.fromkeys(("softmax", "_softmax", "log_softmax", "_log_softmax"), Aten("self dim", softmax)),
     "relu": Aten("self", relu),
@@ -256,3 +256,5 @@ RULES: dict[str, Aten] = {
     "squeeze": Aten("self dim", squeeze),
     "unsqueeze": Aten("self dim", unsqueeze),
 }
+
+OF_CONSTANTS = {name: Aten(arguments, refused) for name, arguments in constants.ARGUMENTS.items()}

@@ -182,6 +182,8 @@ class _Program:
             return self._reference(value)
         if kind in ("as_tensors", "as_sym_ints"):
             return [self._reference(v) for v in value]
+        if kind == "as_optional_tensors":
+            return [self._argument(v) for v in value]
         if kind == "as_scalar_type":
             return value - 1  # the file counts from 1, c10::ScalarType from 0
         return value

@@ -24,6 +24,7 @@ from . import onnx_recurrent as recurrents
 from . import onnx_scales as scales
 from . import onnx_shapes as shapes
 from . import onnx_tokens as tokens
+from .constants import MOST_IN_ALL
 from .fold import ENDINGS
 from .found import together
 from .onnx_constants import FOLDS, folded
@@ -227,7 +228,13 @@ class _Walk(Walker):
         name = next((v.name for v in values if isinstance(v, Param)), step.name)
         if step.op == "Identity":  # PyTorch has constants of equal numbers once
             name = step.outputs[0]
-        return Param(name, folded(step, arrays))
+        made = folded(step, arrays)
+        self.low.computed += made.size
+        if self.low.computed > MOST_IN_ALL:
+            raise ConvertError(
+                f"{self.file.name} makes more than {MOST_IN_ALL:,} numbers of constants; store them in it"
+            )
+        return Param(name, made)
 
     def _is_end(self, step: Step, values: Sequence[Value]) -> bool:
         """Whether a step reads the probabilities of a network, which scikit-learn's models go on with.

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from microtrain.convert.ir import ConvertError
 
+from .constants import MOST, MOST_PRODUCTS, pointwise
 from .onnx_file import DTYPES, Step
+from .resized import count, resized
 
-MOST = 1 << 24  # numbers of a result
 Array = np.ndarray | None
 
 
@@ -79,6 +81,88 @@ def _expanded(arrays: Sequence[np.ndarray]) -> np.ndarray:
     return np.broadcast_to(x, wanted)
 
 
+def _range(step: Step, arrays: Sequence[Array]) -> np.ndarray:
+    start, limit, delta = (np.ravel(a)[0] for a in _all(step, arrays))
+    _bounded(step, float(limit - start) / float(delta or 1))
+    return np.asarray(np.arange(start, limit, delta, dtype=_all(step, arrays)[0].dtype))
+
+
+def _tile(step: Step, arrays: Sequence[Array]) -> np.ndarray:
+    x, repeats = _all(step, arrays)
+    _bounded(step, x.size * math.prod(map(float, np.ravel(repeats))))
+    return np.tile(x, [int(n) for n in np.ravel(repeats)])
+
+
+def _product(step: Step, arrays: Sequence[Array]) -> np.ndarray:
+    a, b = _all(step, arrays)
+    _bounded(step, a.size * b.size * MOST / MOST_PRODUCTS)
+    return np.asarray(a @ b)
+
+
+def _conv(step: Step, arrays: Sequence[Array]) -> np.ndarray:
+    """By a kernel of one pixel, which is all that positions are taken through."""
+    x, w, *bias = arrays
+    whole = {1, *step.attributes.get("strides", [1]), *step.attributes.get("dilations", [1])}
+    padded = any(step.attributes.get("pads", [0])) or step.attributes.get("group", 1) != 1
+    if x is None or w is None or set(w.shape[2:]) != {1} or whole != {1} or padded:
+        raise ConvertError(
+            f"layer {step.name}: Conv of constants by a kernel larger than a pixel is not supported; store "
+            "its result in the model"
+        )
+    _bounded(step, x.size * w.size * MOST / MOST_PRODUCTS)
+    return pointwise(x, w, bias[0] if bias else None)
+
+
+def _resize(step: Step, arrays: Sequence[Array]) -> np.ndarray:
+    """As PyTorch writes it."""
+    x, scales, sizes = (*arrays, None, None)[0], (*arrays, None)[2], (*arrays, None, None)[3]
+    assert x is not None
+    ways = {"half_pixel": False, "pytorch_half_pixel": False, "align_corners": True, "asymmetric": False}
+    way = step.attributes.get("coordinate_transformation_mode", "half_pixel")
+    mode = step.attributes.get("mode", "nearest")
+    nearest = mode == "nearest"
+    if way not in ways or (way == "asymmetric") != nearest or step.attributes.get("exclude_outside"):
+        raise ConvertError(
+            f"layer {step.name}: Resize of constants in the mode {mode}, {way}, is not supported; store its "
+            "result in the model"
+        )
+    factors = [None] * (x.ndim - 2) if scales is None or not scales.size else np.ravel(scales)[2:].tolist()
+    new = [int(np.float32(n) * np.float32(f or 1)) for n, f in zip(x.shape[2:], factors, strict=True)]
+    new = new if sizes is None else [int(n) for n in np.ravel(sizes)[2:]]
+    _bounded(step, count(x.shape, new, MOST / MOST_PRODUCTS))
+    smooth = bool(step.attributes.get("antialias"))
+    return resized(x, new, mode, ways[way], smooth, factors if sizes is None else ())
+
+
+def _over(function: Callable[..., np.ndarray]) -> Callable[[Step, Sequence[Array]], np.ndarray]:
+    """A sum and its kin, over some axes or over all."""
+
+    def run(step: Step, arrays: Sequence[Array]) -> np.ndarray:
+        axes, keep = _axes(step, arrays) or None, bool(step.attributes.get("keepdims", 1))
+        return np.asarray(function(_all(step, arrays)[0], axis=axes, keepdims=keep))
+
+    return run
+
+
+def _each(function: Callable[..., np.ndarray]) -> Callable[[Step, Sequence[Array]], np.ndarray]:
+    """Of one or two arrays, number by number."""
+    return lambda step, arrays: np.asarray(function(*_all(step, arrays)))
+
+
+def _clip(step: Step, arrays: Sequence[Array]) -> np.ndarray:
+    x, least, most = (*arrays, None, None)[:3]
+    assert x is not None
+    return np.asarray(np.clip(x, least, most))
+
+
+EACH: dict[str, Callable[..., np.ndarray]] = {
+    "Sin": np.sin, "Cos": np.cos, "Exp": np.exp, "Log": np.log, "Floor": np.floor, "Ceil": np.ceil,
+    "Round": np.rint, "Abs": np.abs, "Neg": np.negative, "Reciprocal": np.reciprocal, "Not": np.logical_not,
+    "Sqrt": np.sqrt, "Pow": np.power, "Min": np.minimum, "Max": np.maximum, "And": np.logical_and,
+    "Or": np.logical_or, "Less": np.less, "LessOrEqual": np.less_equal, "Greater": np.greater,
+    "GreaterOrEqual": np.greater_equal, "Equal": np.equal, "Mod": np.mod, "Add": np.add,
+    "Sub": np.subtract, "Mul": np.multiply, "Where": np.where,
+}  # fmt: skip
 FOLDS: dict[str, Callable[[Step, Sequence[Array]], np.ndarray]] = {
     "Constant": _constant,
     "ConstantOfShape": _filled,
@@ -95,33 +179,41 @@ FOLDS: dict[str, Callable[[Step, Sequence[Array]], np.ndarray]] = {
     "Transpose": lambda step, arrays: _all(step, arrays)[0].transpose(step.attributes.get("perm")),
     "Identity": lambda step, arrays: _all(step, arrays)[0].copy(),
     "Expand": lambda step, arrays: _expanded(_all(step, arrays)),
-    "Equal": lambda step, arrays: np.equal(*_all(step, arrays)),
-    "Where": lambda step, arrays: np.where(*_all(step, arrays)),
-    "Mod": lambda step, arrays: np.mod(*_all(step, arrays)),
-    "Add": lambda step, arrays: np.add(*_all(step, arrays)),
-    "Sub": lambda step, arrays: np.subtract(*_all(step, arrays)),
-    "Mul": lambda step, arrays: np.multiply(*_all(step, arrays)),
+    **{op: _each(function) for op, function in EACH.items()},
+    "Range": _range,
+    "Tile": _tile,
+    "MatMul": _product,
+    "Conv": _conv,
+    "Resize": _resize,
+    "Clip": _clip,
+    "CumSum": lambda step, arrays: np.cumsum(_all(step, arrays)[0], int(np.ravel(_all(step, arrays)[1])[0])),
+    "Flatten": lambda step, arrays: _flat(_all(step, arrays)[0], step.attributes.get("axis", 1)),
+    "ReduceMean": _over(np.mean),
+    "ReduceSum": _over(np.sum),
+    "ReduceMax": _over(np.max),
+    "ReduceMin": _over(np.min),
     "Div": lambda step, arrays: (
         np.floor_divide(*_all(step, arrays))
         if _all(step, arrays)[0].dtype.kind in "iu"
         else np.divide(*_all(step, arrays))
     ),
-    "ReduceProd": lambda step, arrays: np.prod(
-        _all(step, arrays)[0], axis=_axes(step, arrays), keepdims=bool(step.attributes.get("keepdims", 1))
-    ),
-    "Sqrt": lambda step, arrays: np.sqrt(_all(step, arrays)[0]),
+    "ReduceProd": _over(np.prod),
 }
+
+
+def _flat(x: np.ndarray, axis: int) -> np.ndarray:
+    return x.reshape(math.prod(x.shape[: axis % (x.ndim + 1)]), -1)
+
+
+def _bounded(step: Step, numbers: float) -> None:
+    if numbers > MOST:
+        raise ConvertError(f"layer {step.name}: a constant of {numbers:,.0f} numbers is more than fits")
 
 
 def folded(step: Step, arrays: Sequence[Array]) -> np.ndarray:
     """What a step makes of constants; inputs that were left out are None."""
-    sizes = [a.shape for a in arrays if a is not None]
-    largest = (
-        int(np.prod(np.broadcast_shapes(*sizes), dtype=object))
-        if step.op in ("Add", "Sub", "Mul", "Div", "Equal", "Where", "Mod")
-        else 0
-    )
-    if largest > MOST:
-        raise ConvertError(f"layer {step.name}: a constant of {largest:,} numbers is more than fits")
+    shapes = [a.shape for a in arrays if a is not None]
+    if step.op in EACH or step.op == "Div":
+        _bounded(step, float(math.prod(np.broadcast_shapes(*shapes))))
     with np.errstate(all="ignore"):
         return np.asarray(FOLDS[step.op](step, arrays))

@@ -22,8 +22,8 @@ from microtrain.convert.lowering import Act, Call, Lowering, Param, Raw
 from microtrain.convert.nearest import KEEPS_SHAPE
 from microtrain.convert.ops.attention_aten import Scores
 
-from .affine import is_constant
 from .aten import lower, names_of
+from .constants import concerns
 from .found import together
 from .scalars import applies, evaluate
 from .script_source import Source
@@ -177,7 +177,7 @@ class _Interpreter:
             for a in everything
             for v in (a if isinstance(a, list) else [a])
         )
-        if not tensors and not is_constant(call):
+        if not tensors and not concerns(call):
             raise call.error(f"the TorchScript op {op} is not supported; export with torch.export instead")
         try:
             return lower(self.low, call)
