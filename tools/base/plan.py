@@ -132,7 +132,7 @@ class Arena:
     peak_step: int
 
 
-HWC = "hwc"
+HWC, TURNED = "hwc", "io"  # orders of a matrix: of its columns, of its axes
 
 
 @dataclass(frozen=True)
@@ -140,14 +140,15 @@ class Source:
     """Names in the model's state dict that a layer was made from, None where it has none.
 
     eps      of the batch norm, which a state dict does not hold
-    columns  "hwc" where those of a linear layer over a map are in that order; None: CHW
+    columns  "hwc" where those of a linear layer over a map are in that order, "io" where the matrix is
+             [inputs, outputs]; None: CHW
     """
 
     weight: str
     bias: str | None
     bn: str | None
     eps: float | None = None
-    columns: Annotated[str, OneOf((HWC,))] | None = field(default=None, metadata=OPTIONAL)
+    columns: Annotated[str, OneOf((HWC, TURNED))] | None = field(default=None, metadata=OPTIONAL)
 
 
 @dataclass(frozen=True)

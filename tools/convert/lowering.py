@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from microtrain.base.plan import TURNED
 from microtrain.convert.ir import (
     ConvertError,
     Graph,
@@ -67,12 +68,19 @@ class Param:
 
     origin    of the file's constant that it was made of, where its memory does not tell
     computed  by the model, of constants: what a layer would learn of it has no place in the state dict
+    turned    a matrix whose axes stand the other way round in the state dict
     """
 
     name: str
     value: np.ndarray
     origin: str | int | None = None
     computed: bool = False
+    turned: bool = False
+
+    @property
+    def t(self) -> Param:
+        """A matrix with its axes the other way round."""
+        return replace(self, value=self.value.T, turned=not self.turned)
 
 
 @dataclass(frozen=True, eq=False)
@@ -331,6 +339,8 @@ class Lowering:
             )
         name, first = self._owned(weight)
         source = Source(weight.name, offset.name if offset else None)
+        if weight.turned:
+            source = replace(source, columns=TURNED)
         if weight.computed or (offset is not None and offset.computed):
             source = Source("")
             self.frozen.append(name)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from microtrain.base.plan import HWC, Plan, Trained, block_of
+from microtrain.base.plan import HWC, TURNED, Plan, Trained, block_of
 
 from .errors import DeviceError
 from .weights import Arrays
@@ -43,6 +43,8 @@ def merge(plan: Plan, arrays: Arrays, state: State) -> tuple[State, list[str]]:
     """
     merged: State = {}
     notes: list[str] = []
+    turned = {t.source.weight for t in plan.trainables.tensors if t.source.columns == TURNED}
+    state = {name: values.T if name in turned else values for name, values in state.items()}
     for t in plan.trainables.tensors:
         lookup(state, t.source.weight, plan)
         if t.kind == "weight":
@@ -51,7 +53,7 @@ def merge(plan: Plan, arrays: Arrays, state: State) -> tuple[State, list[str]]:
             merge_bias(plan, t, arrays, state, merged)
         elif t.kind in ("head_weight", "head_bias"):
             notes += merge_head(plan, t, arrays[t.name], state, merged)
-    return merged, notes
+    return {name: values.T if name in turned else values for name, values in merged.items()}, notes
 
 
 def of_modules(plan: Plan, state: State) -> State:

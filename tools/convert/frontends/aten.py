@@ -159,18 +159,13 @@ def unsqueeze(low: Lowering, call: Call) -> Act:
     return Act(x.tensor, (*x.dims[:at], 1, *x.dims[at:]))
 
 
-def turn(low: Lowering, call: Call) -> Param | Act:
-    """t, transpose, permute: of a weight matrix, or of an image's groups of channels."""
-    x = call.x
-    if isinstance(x, Act) and (
-        shuffled := channels_aten.swapped(low, call, x, tokens_aten.axes_of(call, len(x.dims)))
-    ):
-        return shuffled
-    swap = call.op == "t" or sorted(int(d) % 2 for d in call.get("dims", (0, 1))) == [0, 1]
-    if not isinstance(x, Param) or x.value.ndim != 2 or not swap:
+def turn(low: Lowering, call: Call) -> Act:
+    """t, transpose, permute of an image's groups of channels."""
+    x = low.activation(call, call.x)
+    shuffled = channels_aten.swapped(low, call, x, tokens_aten.axes_of(call, len(x.dims)))
+    if not shuffled:
         raise unsupported(call)
-    straight = call.op == "permute" and [int(d) % 2 for d in call.args["dims"]] == [0, 1]
-    return x if straight else Param(x.name, x.value.T)
+    return shuffled
 
 
 def same(low: Lowering, call: Call) -> Any:

@@ -133,6 +133,16 @@ SHAPES: dict[str, Rule] = {  # the same numbers, seen otherwise
 }
 
 
+TURNS = ("permute", "transpose", "swapaxes", "t")
+VIEWS = {*SHAPES} - {
+    *TURNS,
+    "slice",
+    "select",
+    "expand",
+    "broadcast_to",
+}  # which keep all numbers in their order
+
+
 def _cast(call: Call) -> np.ndarray:
     same = call.args.get("dtype") is None and call.op != "float"
     return np.asarray(_x(call)) if same else _of_type(call, _x(call))
@@ -339,7 +349,9 @@ def made(low: Lowering, call: Call) -> Param | list[Param]:
     constants = [v for v in given_to(call) if isinstance(v, Param)]
     _check(low, call, _count(call, [np.asarray(v.value) for v in constants]))
     name = constants[0].name if constants else call.node_name(call.op)
-    views = call.op in SHAPES and not any(v.computed for v in constants)
+    if call.op in SHAPES and (matrix := _turned(call)) is not None:
+        return matrix
+    views = call.op in VIEWS and not any(v.computed for v in constants)
     with np.errstate(all="ignore"):
         try:
             found = _rule(call)(call)
@@ -350,6 +362,15 @@ def made(low: Lowering, call: Call) -> Param | list[Param]:
     if isinstance(found, list):
         return [Param(name, np.asarray(each), computed=True) for each in found]
     return Param(name, np.asarray(found), computed=not views)
+
+
+def _turned(call: Call) -> Param | None:
+    """A matrix with its axes the other way round, or as it is; None for other views."""
+    x, dims = call.x, [int(d) % 2 for d in call.get("dims", (1, 0))]
+    if call.op not in TURNS or not isinstance(x, Param) or x.value.ndim != 2:
+        return None
+    straight = dims == [0, 1] if call.op == "permute" else call.get("dim0", 0) % 2 == call.get("dim1", 1) % 2
+    return x if straight else x.t
 
 
 def _rule(call: Call) -> Rule:

@@ -123,7 +123,7 @@ def matmul(low: Lowering, call: Call) -> Act:
 
 
 def _turned(call: Call, value: Any) -> Any:
-    return Param(value.name, value.value.T) if isinstance(value, Param) and value.value.ndim == 2 else value
+    return value.t if isinstance(value, Param) and value.value.ndim == 2 else value
 
 
 def _linear(low: Lowering, call: Call, value: Any, weight: Any, bias: Any) -> Act:

@@ -166,6 +166,11 @@ def _over_all(low: Lowering, call: Call, x: Act, weight: Param) -> Act:
     values = weight.value.reshape(classes, h, w, c)
     name = low.layer(call, weight, values, call.args.get("bias"), values.shape)
     layer = low.layers[name]
+    if layer.source.columns is not None:
+        raise call.error(
+            f"{call.op} of tokens that are flattened, by a matrix [inputs, outputs], is not supported; the "
+            "nearest that is: nn.Linear"
+        )
     low.layers[name] = replace(layer, source=replace(layer.source, columns=HWC))
     out, dims = (1, 1, classes), (*x.dims[:-1], classes)
     return low.emit(call, "linear", (whole(low, x),), out, dims=dims, layer=name, window=Window(h, w))
@@ -204,7 +209,7 @@ def matmul(low: Lowering, call: Call, natural: Lower) -> Any:
         return attention_aten.product(low, call)
     if other.value.ndim != 2:
         raise unsupported(call)
-    args = {"input": call.x, "weight": Param(other.name, other.value.T)}
+    args = {"input": call.x, "weight": other.t}
     return linear(low, replace(call, args=args), natural)
 
 
@@ -224,7 +229,8 @@ def einsum(low: Lowering, call: Call, natural: Lower) -> Any:
         raise attention_aten.no_einsum(call)
     flat = weight.value.reshape(math.prod(weight.value.shape[: len(inner)]), -1)
     x = viewed(x, numbers(low, x).reshape(*x.dims[:kept], len(flat)))
-    args = {"input": x, "weight": Param(weight.name, flat.T)}
+    matrix = weight if weight.value.ndim == 2 else replace(weight, value=flat, computed=True)
+    args = {"input": x, "weight": matrix.t}
     found = linear(low, replace(call, op="linear", args=args), natural)
     dims = (*x.dims[:kept], *weight.value.shape[len(inner) :])
     return viewed(found, numbers(low, found).reshape(dims))
