@@ -7,6 +7,10 @@
 #include "narrow.h"
 #include "requantize.h"
 
+#if KERNELS_AVX2
+#include "requantize_avx2.h"
+#endif
+
 static struct part part_of(const struct conv2d *p, const struct split_weights *w, int trained)
 {
     uint32_t frozen = (uint32_t)p->c_in - w->c_trained;
@@ -218,12 +222,39 @@ NEVER_INLINE void put_lanes(const struct conv2d *p, const struct outputs *out, u
     }
 }
 
+#if KERNELS_AVX2
+
+/* put_block() of whole eights of channels; returns how many. */
+static uint32_t put_eights(const struct conv2d *p, const struct outputs *out, uint32_t o, uint32_t n, int8_t *y,
+                           uint8_t *mask)
+{
+    const struct span *at = &out->at;
+    uint32_t stride = mask_stride(p->c_out), i = 0;
+    uint8_t *bits = mask ? mask + at->first * stride + o / 8 : NULL;
+    for (; i + 8 <= n; i += 8) {
+        requantize_eight_channels(out->sums + i * at->lanes, at->lanes, at->live, p->m + o + i, p->y_zero, y + i,
+                                  p->c_out, bits, stride);
+        bits = bits ? bits + 1 : NULL;
+    }
+    return i;
+}
+
+#endif
+
 /* Requantizes the sums of output channels o .. o + n of the span; o is a multiple of BLOCK. */
 static void put_block(const struct conv2d *p, const struct outputs *out, uint32_t o, uint32_t n, int8_t *y,
                       uint8_t *mask)
 {
     y += out->at.first * p->c_out + o;
-#if !KERNELS_DSP
+#if KERNELS_AVX2
+    uint32_t done = put_eights(p, out, o, n, y, mask);
+    struct outputs rest = *out;
+    rest.sums += done * out->at.lanes;
+    out = &rest;
+    o += done;
+    y += done;
+    n -= done;
+#elif !KERNELS_DSP
     if (!mask && out->at.live == out->at.lanes) {
         requantize_lanes(out->sums, out->at.lanes, p->m + o, n, p->y_zero, y, p->c_out);
         return;

@@ -6,10 +6,6 @@
 #include "dense_avx2.h"
 #endif
 
-#if KERNELS_AVX2
-#include "requantize_avx2.h"
-#endif
-
 #if KERNELS_MVE
 #include "dense_mve.h"
 #else
@@ -248,11 +244,6 @@ void dot_rows_add(const int16_t *tile, uint32_t lanes, const int8_t *rows, uint3
 void requantize_lanes(const int32_t *sums, uint32_t lanes, const int32_t *m, uint32_t count, int32_t zero, int8_t *y,
                       uint32_t c)
 {
-#if KERNELS_AVX2
-    for (; count >= 8; count -= 8, m += 8, sums += 8 * lanes, y += 8) {
-        requantize_eight_channels(sums, lanes, m, zero, y, c);
-    }
-#endif
     for (uint32_t i = 0; i < count; i++, y++) {
         for (uint32_t lane = 0; lane < lanes; lane++) {
             y[lane * c] = (int8_t)saturate8(requantize_wide(*sums++, m[i], zero));

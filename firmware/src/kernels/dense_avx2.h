@@ -13,20 +13,36 @@ enum {
     WIDE = 256, /* values of a row that are widened at once; even */
 };
 
-/* The places of a vector of 8 words that belong to lanes. */
-ALWAYS_INLINE __m256i words_of(uint32_t lanes)
+typedef uint32_t __attribute__((may_alias)) pair_bits;
+
+/* `lanes` words, 4 or 6, and zeros behind them. A literal; no masks, which take AMD's cores long to store by. */
+ALWAYS_INLINE __m256i load_lanes(const void *from, uint32_t lanes)
 {
-    int rest = lanes > FEW_LANES ? -1 : 0;
-    return _mm256_setr_epi32(-1, -1, -1, -1, rest, rest, 0, 0);
+    const int32_t *words = from;
+    __m128i first = _mm_loadu_si128((const __m128i *)(const void *)words), rest = _mm_setzero_si128();
+    if (lanes > FEW_LANES) {
+        rest = _mm_loadl_epi64((const __m128i *)(const void *)(words + FEW_LANES));
+    }
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(first), rest, 1);
 }
 
-/* acc + a . b, pair by pair. */
-ALWAYS_INLINE __m256i add_pairs(__m256i acc, __m256i a, __m256i b)
+ALWAYS_INLINE void store_lanes(int32_t *to, __m256i words, uint32_t lanes)
+{
+    _mm_storeu_si128((__m128i *)(void *)to, _mm256_castsi256_si128(words));
+    if (lanes > FEW_LANES) {
+        _mm_storel_epi64((__m128i *)(void *)(to + FEW_LANES), _mm256_extracti128_si256(words, 1));
+    }
+}
+
+/* *acc += pairs . pair, which all lanes have. gcc 12 moves the intrinsic's sums about, and loads the pair apart. */
+ALWAYS_INLINE void add_pairs(__m256i *acc, __m256i pairs, const int16_t *pair)
 {
 #if defined(__AVX512VNNI__) && defined(__AVX512VL__)
-    return _mm256_dpwssd_epi32(acc, a, b);
+    const pair_bits *bits = (const pair_bits *)(const void *)pair;
+    __asm__("vpdpwssd %2%{1to8%}, %1, %0" : "+v"(*acc) : "v"(pairs), "m"(*bits));
 #else
-    return _mm256_add_epi32(acc, _mm256_madd_epi16(a, b));
+    __m256i all = _mm256_set1_epi32((int)load_u32(pair));
+    *acc = _mm256_add_epi32(*acc, _mm256_madd_epi16(pairs, all));
 #endif
 }
 
@@ -34,14 +50,21 @@ ALWAYS_INLINE __m256i add_pairs(__m256i acc, __m256i a, __m256i b)
 ALWAYS_INLINE void widen_row(const int8_t *row, uint32_t n, int16_t *wide)
 {
     uint32_t k = 0;
-    for (; k + 8 <= n; k += 8) {
-        __m128i bytes = _mm_loadl_epi64((const __m128i *)(const void *)(row + k));
-        _mm_storeu_si128((__m128i *)(void *)(wide + k), _mm_cvtepi8_epi16(bytes));
+    for (; k + 16 <= n; k += 16) {
+        __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)(row + k));
+        _mm256_storeu_si256((__m256i *)(void *)(wide + k), _mm256_cvtepi8_epi16(bytes));
     }
+#if defined(__AVX512BW__) && defined(__AVX512VL__)
+    if (k < n) {
+        __m128i bytes = _mm_maskz_loadu_epi8((__mmask16)((1u << (n - k)) - 1u), row + k);
+        _mm256_storeu_si256((__m256i *)(void *)(wide + k), _mm256_cvtepi8_epi16(bytes));
+    }
+#else
     for (; k < n; k++) {
         wide[k] = row[k];
     }
     wide[n] = 0;
+#endif
 }
 
 /* sums[row][lane] += tile . row, of n <= WIDE values of `count` rows `step` apart; lanes and count are literals. */
@@ -49,20 +72,22 @@ ALWAYS_INLINE void dot_block(const int16_t *tile, uint32_t lanes, const int8_t *
                              int32_t *sums, uint32_t count)
 {
     int16_t wide[ROWS][WIDE + 2];
-    __m256i words = words_of(lanes), acc[ROWS];
+    __m256i acc[ROWS];
+#pragma GCC unroll 8
     for (uint32_t i = 0; i < count; i++) {
         widen_row(rows + i * step, n, wide[i]);
-        acc[i] = _mm256_maskload_epi32(sums + i * lanes, words);
+        acc[i] = load_lanes(sums + i * lanes, lanes);
     }
     for (uint32_t k = 0; k < n; k += 2) {
-        __m256i pairs = _mm256_maskload_epi32((const int *)(const void *)(tile + k * lanes), words);
+        __m256i pairs = load_lanes(tile + k * lanes, lanes);
+#pragma GCC unroll 8
         for (uint32_t i = 0; i < count; i++) {
-            __m256i pair = _mm256_set1_epi32((int)load_u32(&wide[i][k]));
-            acc[i] = add_pairs(acc[i], pairs, pair);
+            add_pairs(&acc[i], pairs, &wide[i][k]);
         }
     }
+#pragma GCC unroll 8
     for (uint32_t i = 0; i < count; i++) {
-        _mm256_maskstore_epi32(sums + i * lanes, words, acc[i]);
+        store_lanes(sums + i * lanes, acc[i], lanes);
     }
 }
 

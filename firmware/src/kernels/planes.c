@@ -2,6 +2,10 @@
 /* Unpacking and summing of planes. Contract: planes.h. */
 #include "planes.h"
 
+#if defined(__AVX2__)
+#include "planes_avx2.h"
+#endif
+
 /* ---- views and tiles -------------------------------------------------------------------------------------------- */
 
 /* Which of the functions of run_windows() could sum it, or 0: 1 to 12. wide: rows of WIDE_PLACES. */
@@ -302,6 +306,17 @@ static int add_few_taps(const struct view *v, const int16_t *plane, const int32_
 ALWAYS_INLINE void add_taps(const struct view *v, const int16_t *plane, const int32_t *taps, int32_t *sums, uint32_t n)
 {
 #if !KERNELS_DSP
+#if defined(__AVX2__)
+    if (v->stride_w == 1) {
+        uint32_t done = add_windows_avx2(v, plane, taps, sums, n);
+        plane += done;
+        sums += done;
+        n -= done;
+    }
+    if (n == 0) {
+        return;
+    }
+#endif
     if (add_few_taps(v, plane, taps, sums, n)) {
         return;
     }
