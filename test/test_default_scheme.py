@@ -111,7 +111,7 @@ def test_a_scheme_leaves_memory_to_records(plain: Graph) -> None:
     everything = Scheme("all", -1, {"all": 1.0}, fraction_bits=FRACTION_BITS)
     whole = compile_graph(plain, everything, CLASSES).sram
     least = Room(plain, CLASSES, 0).needed(Scheme("head-only"), ALL_PASSES)
-    room, scheme = beside(plain, 2 * whole)
+    room, scheme = beside(plain, 3 * whole)
     assert room.records(scheme, LOOKING) >= ENOUGH * CLASSES and scheme == largest(room, ALL_PASSES)
     room, scheme = beside(plain, whole)
     assert room.needed(scheme, ALL_PASSES) <= least + SHARES[0] * (whole - least)

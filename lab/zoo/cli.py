@@ -16,16 +16,13 @@ from torch import nn
 from lab import notes
 from lab.alone import hold
 from lab.bench.build import build
-from lab.sizes.firmware import written
+from lab.sizes.firmware import flash_bytes, sram_bytes, written
 from microtrain.base.paths import ROOT
 from microtrain.base.terminal import say
 from microtrain.convert import boards, check
 from microtrain.convert.loading import load
 from microtrain.convert.pipeline import ALL_PASSES
 from microtrain.convert.scheme import Scheme
-from microtrain.memory_report.firmware import load_firmware
-from microtrain.memory_report.interrupts import analyse
-from microtrain.memory_report.usage import make_report
 
 from .cases import CASES, Case
 
@@ -91,11 +88,8 @@ def true_sizes(path: Path, checked: check.Checked) -> dict[str, int]:
     loaded = load(path, False, None)
     scheme, classes = Scheme(checked.scheme or ""), checked.classes or 0
     compiled = check.planned(loaded, scheme, classes, checked.limits, ALL_PASSES)
-    firmware = load_firmware(
-        build(written(compiled, WORK / path.stem / "generated"), WORK / path.stem, checked.board)
-    )
-    report = make_report(firmware, None, analyse(firmware), None, None)
-    return {"flash": report.flash_total, "sram": report.sram_total}
+    elf = build(written(compiled, WORK / path.stem / "generated"), WORK / path.stem, checked.board)
+    return {"flash": flash_bytes(elf), "sram": sram_bytes(elf)}
 
 
 def looked_at(case: Case, built: bool) -> dict[str, Any]:
