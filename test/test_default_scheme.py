@@ -17,7 +17,6 @@ from microtrain.convert.default_scheme import (
     REACH,
     SHARES,
     beside_records,
-    default_scheme,
     expanding,
     largest,
     last,
@@ -27,7 +26,7 @@ from microtrain.convert.default_scheme import (
 from microtrain.convert.defaults import KNOWN_WORDS_RATE, RATE
 from microtrain.convert.ir import Graph
 from microtrain.convert.memory.replay import PARTS, Request
-from microtrain.convert.pipeline import ALL_PASSES, Passes, Room, compile_graph, training_graph
+from microtrain.convert.pipeline import ALL_PASSES, Compiled, Passes, Room, compile_graph, training_graph
 from microtrain.convert.scheme import Scheme, convolutions
 from microtrain.convert.weights import stored_bytes
 
@@ -39,12 +38,17 @@ def sram(scheme: Scheme) -> int:
     return compile_graph(GRAPH, scheme, CLASSES).sram
 
 
+def default_scheme(budget: int) -> Compiled:
+    """The largest default scheme that fits, as a whole plan."""
+    return compile_graph(GRAPH, largest(Room(GRAPH, CLASSES, budget), ALL_PASSES), CLASSES)
+
+
 LEAST, ALL = sram(Scheme("head")), sram(Scheme("all", -1, {"all": 1.0}, fraction_bits=FRACTION_BITS))
 
 
 @pytest.mark.parametrize("budget", [LEAST + 100, LEAST + 600, LEAST + 2000, ALL + 1000])
 def test_it_fits_and_biases_leave_room_for_weights(budget: int) -> None:
-    compiled = default_scheme(GRAPH, CLASSES, budget)
+    compiled = default_scheme(budget)
     assert compiled.sram <= budget
     alone = sram(Scheme("b", compiled.scheme.biases))
     assert alone <= 1.01 * (LEAST + BIASES * (budget - LEAST))
@@ -53,7 +57,7 @@ def test_it_fits_and_biases_leave_room_for_weights(budget: int) -> None:
 
 
 def test_more_room_trains_more() -> None:
-    found = [default_scheme(GRAPH, CLASSES, budget).scheme for budget in (LEAST, LEAST + 900, 2 * ALL)]
+    found = [default_scheme(budget).scheme for budget in (LEAST, LEAST + 900, 2 * ALL)]
     assert found[0].biases == 0
     assert not found[0].weights
     assert all(a.biases <= b.biases and len(a.weights) <= len(b.weights) for a, b in pairwise(found))
@@ -62,7 +66,7 @@ def test_more_room_trains_more() -> None:
 
 
 def test_below_the_head_it_is_the_head_that_is_refused_later() -> None:
-    assert default_scheme(GRAPH, CLASSES, LEAST - 500).scheme.name == "head-only"
+    assert default_scheme(LEAST - 500).scheme.name == "head-only"
 
 
 def test_layers_that_widen() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import math
 import os
 import re
 import shutil
@@ -30,7 +31,7 @@ from PIL import Image
 from pio_build import once
 
 from microtrain.base.errors import Error
-from microtrain.convert.default_scheme import default_scheme
+from microtrain.convert.default_scheme import largest
 from microtrain.convert.emit.tables import string_body
 from microtrain.convert.execute.executor import Executor
 from microtrain.convert.frontends.checkpoint import read_checkpoint
@@ -38,7 +39,7 @@ from microtrain.convert.ir import ConvertError, Graph
 from microtrain.convert.lite import LiteResiduals
 from microtrain.convert.passes.blocks import blocks
 from microtrain.convert.passes.cut import behind, bottlenecks, cuts
-from microtrain.convert.pipeline import FIRMWARE_SRAM, compile_graph
+from microtrain.convert.pipeline import ALL_PASSES, FIRMWARE_SRAM, Room, compile_graph
 from microtrain.convert.scheme import Scheme, convolutions, find
 from microtrain.convert.scheme import load as load_scheme
 from microtrain.device.session import Settings, Silent, new_log, train
@@ -48,7 +49,7 @@ from microtrain.search.build import compile_here, convert
 from microtrain.search.cli import main
 from microtrain.search.command import checked, images
 from microtrain.search.contribution import Gains, Plan, gains, last_biases, smooth, trials
-from microtrain.search.cost import Budget, Costs, base_of, bases, compiled, cost_of
+from microtrain.search.cost import Budget, Costs, base_of, bases, compiled, cost_of, keeps, whole_cost
 from microtrain.search.engine import Engine, engine
 from microtrain.search.evolution import Problem, search_evolutionary, search_random
 from microtrain.search.features import WHOLE
@@ -458,6 +459,19 @@ def test_a_posterior_is_the_process_own(problem: tuple[Problem, Gains]) -> None:
         assert surrogate.posterior(scored.candidate) == pytest.approx((mean[0], deviation[0]), rel=1e-6)
 
 
+def test_a_whole_plan_keeps_to_the_budget_or_not(graph: Graph) -> None:
+    """To the byte and the instruction, whether or not instructions are limited."""
+    scheme = Scheme("b", 6)
+    cost = cost_of(compile_graph(graph, scheme, CLASSES))
+    enough, less = int(cost.instructions) + 1, int(cost.instructions) - 1
+    for most in (math.inf, enough):
+        assert whole_cost(graph, scheme, CLASSES, Budget(cost.sram, instructions=most)).sram == cost.sram
+        assert keeps(graph, scheme, CLASSES, Budget(cost.sram, cost.flash, most))
+        assert not keeps(graph, scheme, CLASSES, Budget(cost.sram - 1, instructions=most))
+        assert not keeps(graph, scheme, CLASSES, Budget(cost.sram, cost.flash - 1, most))
+    assert not keeps(graph, scheme, CLASSES, Budget(cost.sram, instructions=less))
+
+
 # --- the whole thing ---
 
 
@@ -518,8 +532,9 @@ def test_the_winner_keeps_to_the_budget(result: tuple[Lab, Result]) -> None:
 def test_the_default_scheme_is_a_rival(result: tuple[Lab, Result]) -> None:
     """With as many seeds as the others in the table, which holds no single sessions beside means."""
     lab, found = result
-    usual = default_scheme(lab.graph, CLASSES, found.problem.budget.sram)
-    assert (found.default.name, found.default.sram) == (usual.scheme.name, usual.sram)
+    scheme = largest(Room(lab.graph, CLASSES, found.problem.budget.sram), ALL_PASSES)
+    usual = compile_graph(lab.graph, scheme, CLASSES)
+    assert (found.default.name, found.default.sram) == (scheme.name, usual.sram)
     assert found.default.sessions == 2 and found.default.fits
     trials = request_for(0).final.trials(replace(usual.scheme, rates=found.problem.space.rates))
     known = Outcomes(lab)

@@ -13,7 +13,7 @@ from itertools import pairwise, product
 
 from .defaults import KNOWN_WORDS_RATE, RATE
 from .ir import Graph, Layer
-from .pipeline import ALL_PASSES, Compiled, Passes, Room, compile_graph
+from .pipeline import Passes, Room
 from .scheme import ALL, Scheme, convolutions
 from .trainables import HeadStart
 
@@ -26,21 +26,6 @@ REACH = 0.35  # of the convolutions, from the head on, learn beside records: fur
 EVERYTHING = Scheme("everything", -1, {ALL: 1.0}, fraction_bits=FRACTION_BITS)
 Need = Callable[[Scheme], float]
 EXPANDS = 2  # times as many outputs as inputs, and more, has the first layer of an inverted residual
-
-
-def default_scheme(
-    quantized: Graph,
-    classes: int,
-    budget_sram: int,
-    passes: Passes = ALL_PASSES,
-    at: tuple[float, float, float] | None = None,
-) -> Compiled:
-    """A model with the largest default scheme that fits the SRAM budget.
-
-    at  learning rates of weights, biases and head in the place of its own
-    """
-    scheme = largest(Room(quantized, classes, budget_sram), passes)
-    return compile_graph(quantized, replace(scheme, rates=at or scheme.rates), classes, passes)
 
 
 def largest(

@@ -8,6 +8,7 @@ planner does not reach the bytes alive (within 0.5 %).
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -18,8 +19,9 @@ import numpy as np
 from microtrain.base.plan import LITE
 from microtrain.convert.emit.document import flash_bound
 from microtrain.convert.ir import Graph
-from microtrain.convert.memory.plan import buffers, bytes_alive
-from microtrain.convert.pipeline import Compiled, fixed_sram, training_graph
+from microtrain.convert.memory.plan import buffers, bytes_alive, fits
+from microtrain.convert.memory.plan import plan as plan_memory
+from microtrain.convert.pipeline import Compiled, compile_graph, fixed_sram, training_graph
 from microtrain.convert.scheme import Scheme
 
 from .engine import Engine
@@ -147,6 +149,25 @@ def widened(graph: Graph) -> Graph:
 def cost_of(plan: Compiled) -> Cost:
     """Of a whole conversion."""
     return Cost(plan.sram, flash_bound(plan.graph), step_instructions(plan.graph))
+
+
+def whole_cost(graph: Graph, scheme: Scheme, classes: int, budget: Budget) -> Cost:
+    """Of a whole conversion, to the byte; its instructions only where they are limited: how many rows streams
+    take at once, which the planner settles last, tells in these alone."""
+    if math.isfinite(budget.instructions):
+        return cost_of(compile_graph(graph, scheme, classes))
+    trained = training_graph(graph, scheme, classes)
+    sram = plan_memory(trained).arena + fixed_sram(trained)
+    return Cost(sram, flash_bound(trained), step_instructions(widened(trained)))
+
+
+def keeps(graph: Graph, scheme: Scheme, classes: int, budget: Budget) -> bool:
+    """Whether a whole conversion, which may take 0.5 % more SRAM than a search counts, is within the budget.
+    A plan is made only where first fit does not tell."""
+    if math.isfinite(budget.instructions):
+        return whole_cost(graph, scheme, classes, budget).within(budget)
+    trained = training_graph(graph, scheme, classes)
+    return flash_bound(trained) <= budget.flash and fits(trained, budget.sram - fixed_sram(trained))
 
 
 def guessed(graph: Graph, space: Space, classes: int, costs: Costs) -> list[str]:

@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import islice
 
-from microtrain.convert.default_scheme import default_scheme
-from microtrain.convert.pipeline import Compiled, compile_graph
+from microtrain.convert.default_scheme import largest
+from microtrain.convert.pipeline import ALL_PASSES, Compiled, Room, compile_graph
+from microtrain.convert.scheme import Scheme
 
 from .contribution import Plan, mean
-from .cost import cost_of
+from .cost import keeps, whole_cost
 from .evolution import Problem, Scored, regions, search_evolutionary
 from .lab import Lab
 from .space import Candidate
@@ -99,15 +100,14 @@ def promising(
     return found
 
 
-def likeliest(
-    lab: Lab, problem: Problem, parts: Parts, known: Mapping[Candidate, float]
-) -> dict[Candidate, Compiled]:
+def likeliest(lab: Lab, problem: Problem, parts: Parts, known: Mapping[Candidate, float]) -> list[Candidate]:
     """The LAST that are expected to be best, what a lucky session was worth not taken at its word, and that
-    keep to the budget as whole plans; with these."""
+    keep to the budget as whole plans."""
     surrogate = Surrogate(parts, known)
     ordered = sorted(known, key=lambda candidate: -surrogate.expected(candidate))
-    plans = ((candidate, converted(lab, problem, candidate)) for candidate in ordered)
-    return dict(islice(((candidate, plan) for candidate, plan in plans if plan is not None), LAST))
+    schemes = ((candidate, problem.space.scheme(candidate)) for candidate in ordered)
+    kept = (c for c, scheme in schemes if keeps(lab.graph, scheme, lab.classes, problem.budget))
+    return list(islice(kept, LAST))
 
 
 def trials(problem: Problem, plan: Plan, candidates: Iterable[Candidate]) -> list[Trial]:
@@ -139,17 +139,18 @@ class Default:
     fits: bool
 
 
-def default_of(lab: Lab, problem: Problem) -> Compiled:
-    """The default scheme's whole plan, with the learning rate that everything is tried with."""
-    return default_scheme(lab.graph, lab.classes, problem.budget.sram, at=problem.space.rates)
+def default_of(lab: Lab, problem: Problem) -> Scheme:
+    """The default scheme, with the learning rate that everything is tried with."""
+    scheme = largest(Room(lab.graph, lab.classes, problem.budget.sram), ALL_PASSES)
+    return replace(scheme, rates=problem.space.rates)
 
 
-def judged(problem: Problem, plan: Plan, compiled: Compiled, outcomes: Outcomes) -> Default:
+def judged(lab: Lab, problem: Problem, plan: Plan, scheme: Scheme, outcomes: Outcomes) -> Default:
     """The default scheme, of which all sessions are known."""
-    accuracy, likelihood = (mean(outcomes, plan, compiled.scheme, m) for m in ("accuracy", "likelihood"))
-    cost = cost_of(compiled)
+    accuracy, likelihood = (mean(outcomes, plan, scheme, m) for m in ("accuracy", "likelihood"))
+    cost = whole_cost(lab.graph, scheme, lab.classes, problem.budget)
     fits = cost.within(problem.budget)
-    return Default(compiled.scheme.name, accuracy, likelihood, len(plan.seeds), cost.sram, fits)
+    return Default(scheme.name, accuracy, likelihood, len(plan.seeds), cost.sram, fits)
 
 
 def ranked(
@@ -164,7 +165,6 @@ def ranked(
     return sorted(found, key=lambda finalist: -finalist.likelihood)
 
 
-def converted(lab: Lab, problem: Problem, candidate: Candidate) -> Compiled | None:
-    """The whole plan, which may take 0.5 % more than the search counts; None where it is over the budget."""
-    compiled = compile_graph(lab.graph, problem.space.scheme(candidate), lab.classes)
-    return compiled if cost_of(compiled).within(problem.budget) else None
+def converted(lab: Lab, problem: Problem, candidate: Candidate) -> Compiled:
+    """The whole plan."""
+    return compile_graph(lab.graph, problem.space.scheme(candidate), lab.classes)

@@ -120,8 +120,8 @@ def search(lab: Lab, space: Space, request: Request, engine: Engine, progress: P
         compared = dict(progress("comparison", len(rivals), scores))
         ranked, whole = trained_for_real(lab, problem, gains, evaluated, request, outcomes, engine, progress)
         usual = finalists.default_of(lab, problem)
-        tried(lab, outcomes, request.final.trials(usual.scheme), engine, progress, "default scheme")
-        default = finalists.judged(problem, request.final, usual, outcomes)
+        tried(lab, outcomes, request.final.trials(usual), engine, progress, "default scheme")
+        default = finalists.judged(lab, problem, request.final, usual, outcomes)
         found = collected(compared)
         return Result(problem, gains, accuracies, proxies, evaluated, ranked, whole, found, default)
     finally:
@@ -153,7 +153,7 @@ def trained_for_real(
     tried(lab, outcomes, finalists.trials(problem, final, last), engine, progress, "finalists, other seeds")
     others = [one for one in first if one.candidate not in last]
     ranked = [*finalists.ranked(problem, final, last, outcomes), *others]
-    return ranked, last[ranked[0].candidate]
+    return ranked, finalists.converted(lab, problem, ranked[0].candidate)
 
 
 def affordable(lab: Lab, space: Space, budget: Budget, engine: Engine, progress: Progress) -> Costs:
