@@ -10,9 +10,10 @@ from typing import Any
 
 import damaged
 import numpy as np
+import onnx
 import pytest
 import torch
-from onnx import NodeProto, TensorProto, helper
+from onnx import NodeProto, TensorProto, helper, numpy_helper
 from test_keyword_transformer import BANDS, FRAMES, KeywordTransformer, spoken
 from test_keyword_transformer import exported as exported_kwt
 from test_onnx import constants, reference, saved
@@ -24,12 +25,13 @@ from microtrain.convert.frontends.module import load_model
 from microtrain.convert.frontends.onnx import onnx_homes
 from microtrain.convert.frontends.onnx_file import read_onnx_file
 from microtrain.convert.frontends.onnx_gelu import gelus
+from microtrain.convert.frontends.onnx_norm_pieces import norms
 from microtrain.convert.ir import ConvertError, Graph
 from microtrain.convert.ops import attention, conv
 from microtrain.convert.ops.head import HEAD
 from microtrain.convert.quantize.ptq import Choices, quantize_model
 
-OPSETS = (17, 20)  # in which GELU is sums and products, or an op
+OPSETS = (14, 17, 20)  # in which norms are in pieces, GELU is, and neither
 
 
 def apart(net: nn.Module) -> nn.Module:
@@ -251,3 +253,38 @@ def test_damaged_bytes_never_escape_as_another_exception(tmp_path: Path) -> None
         files.append(saved(tmp_path / "keras.onnx", nodes, arrays, [1, TOKENS, WIDTH]).read_bytes())
     refused = damaged.refused(files, tmp_path / "damaged.onnx", load_model, trials=120, places=4)
     assert 10 < refused < 120, "some are refused, some only change a weight"
+
+
+def normalised(folder: Path, axes: tuple[int, int], power: float = 2.0, alone: bool = True) -> Path:
+    """Tokens less their mean over an axis, over the root of the mean of a power over another."""
+    numbers = {"two": np.array(power, np.float32), "small": np.array(1e-5, np.float32)}
+    pieces = [
+        helper.make_node("Transpose", ["x"], ["t"], perm=[0, 2, 1]),
+        helper.make_node("ReduceMean", ["t"], ["mean"], axes=[axes[0]]),
+        helper.make_node("Sub", ["t", "mean"], ["less"]),
+        helper.make_node("Pow", ["less", "two"], ["square"]),
+        helper.make_node("ReduceMean", ["square"], ["variance"], axes=[axes[1]]),
+        helper.make_node("Add", ["variance", "small"], ["more"]),
+        helper.make_node("Sqrt", ["more"], ["root"]),
+        helper.make_node("Div", ["less", "root"], ["norm"]),
+        helper.make_node("Add", ["norm", "norm" if alone else "less"], ["sum"]),
+        helper.make_node("ReduceMean", ["sum"], ["m"], axes=[1], keepdims=0),
+        helper.make_node("Gemm", ["m", "w"], ["y"], transB=1),
+    ]
+    arrays = {**numbers, "w": np.random.default_rng(0).normal(0, 1, (3, 6)).astype(np.float32)}
+    sides = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+        for name, shape in (("x", [1, 6, 9]), ("y", [1, 3]))
+    ]
+    held = [numpy_helper.from_array(a, n) for n, a in arrays.items()]
+    graph = helper.make_graph(pieces, "net", sides[:1], sides[1:], held)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)]), folder / "norm.onnx")
+    return folder / "norm.onnx"
+
+
+def test_a_norm_in_pieces_is_found_and_no_other(tmp_path: Path) -> None:
+    assert list(norms(read_onnx_file(normalised(tmp_path, (-1, -1))))) == ["norm"]
+    assert not norms(read_onnx_file(normalised(tmp_path, (-1, 1)))), "a mean over another axis"
+    assert not norms(read_onnx_file(normalised(tmp_path, (1, 1)))), "over the tokens"
+    assert not norms(read_onnx_file(normalised(tmp_path, (-1, -1), 3.0))), "another power"
+    assert not norms(read_onnx_file(normalised(tmp_path, (-1, -1), alone=False))), "a part is read again"

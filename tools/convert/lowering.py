@@ -66,7 +66,7 @@ class Act:
 class Param:
     """A constant tensor of the model and its name in the state dict.
 
-    origin    of the file's constant that it was made of, where its memory does not tell
+    origin    of the file's constant that it was made of, where its memory does not tell: one with a Home
     computed  by the model, of constants: what a layer would learn of it has no place in the state dict
     turned    a matrix whose axes stand the other way round in the state dict
     """
@@ -80,7 +80,7 @@ class Param:
     @property
     def t(self) -> Param:
         """A matrix with its axes the other way round."""
-        return replace(self, value=self.value.T, turned=not self.turned)
+        return replace(self, value=self.value.T, turned=not self.turned and self.origin is None)
 
 
 @dataclass(frozen=True, eq=False)

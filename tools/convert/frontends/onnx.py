@@ -30,6 +30,7 @@ from .found import together
 from .onnx_constants import FOLDS, folded
 from .onnx_file import OnnxGraph, Step, read_onnx_file
 from .onnx_gelu import gelus
+from .onnx_norm_pieces import norms as pieces_of_norms
 from .onnx_values import Label, Parts, Turned, Value, Walker, channels_first
 
 LABELS = ("ArgMax", "ZipMap", "ArrayFeatureExtractor", "LabelEncoder", "TopK")  # behind the logits
@@ -112,6 +113,20 @@ def _walked(path: Path, input_shape: tuple[int, ...] | None) -> tuple[_Walk, Raw
     return walk, raw
 
 
+def in_pieces(file: OnnxGraph) -> tuple[dict[str, Step], set[str]]:
+    """Steps that stand for several, by their results; and the results of those that are parts of them."""
+    steps = {name: step for step in file.steps for name in step.outputs[:1]}
+    found, inside = dict[str, Step](), set[str]()
+    for name, gelu in gelus(file).items():
+        about = {"approximate": gelu.approximate}
+        found[name] = replace(steps[name], op="Gelu", inputs=(gelu.given,), attributes=about)
+        inside |= gelu.inside
+    for name, norm in pieces_of_norms(file).items():
+        found[name] = norm.step(steps[name])
+        inside |= norm.inside
+    return found, inside
+
+
 def _tried(walk: _Walk, input_shape: tuple[int, ...] | None) -> tuple[Raw | None, ConvertError | None]:
     try:
         return walk.read(input_shape), None
@@ -134,16 +149,10 @@ class _Walk(Walker):
         if len(self.file.inputs) != 1:
             raise ConvertError(f"{self.file.name} takes {len(self.file.inputs)} inputs; it must take one")
         self._input(self.file.inputs[0], input_shape)
-        known = gelus(self.file)
-        inside = {name for gelu in known.values() for name in gelu.inside}
+        whole, inside = in_pieces(self.file)
         for step in self.file.steps:
-            made = known.get(step.outputs[0]) if step.outputs else None
-            if made is not None:
-                step = replace(
-                    step, op="Gelu", inputs=(made.given,), attributes={"approximate": made.approximate}
-                )
             if not inside & set(step.outputs):
-                self._step(step)
+                self._step(whole.get(step.outputs[0], step) if step.outputs else step)
         kinds = ("Conv", "Gemm", "MatMul")
         weights = [
             v.shape for s in self.file.steps if s.op in kinds and (v := self._weight_of(s)) is not None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,10 @@ HINT = "export the model again"
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """One node: op without its domain, which is given apart; attributes as Python values and arrays."""
+    """One node: op without its domain, which is given apart; attributes as Python values and arrays.
+
+    parts  of one that stands for several: input -> the node that has it in the file, and which of its inputs
+    """
 
     op: str
     domain: str
@@ -47,6 +50,7 @@ class Step:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     attributes: Mapping[str, Any]
+    parts: Mapping[int, tuple[Step, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)

@@ -47,7 +47,7 @@ class Gelu:
 def gelus(file: OnnxGraph) -> dict[str, Gelu]:
     """What is a GELU in a graph, by the name of its result."""
     found: dict[str, Gelu] = {}
-    graph = _Graph(file)
+    graph = Pieces(file)
     for step in file.steps:
         if step.op in FUNCTIONS:
             for given in graph.behind(step.inputs[0]):
@@ -58,7 +58,9 @@ def gelus(file: OnnxGraph) -> dict[str, Gelu]:
     return found
 
 
-class _Graph:
+class Pieces:
+    """Who makes and who reads the tensors of a graph, and which are single numbers."""
+
     def __init__(self, file: OnnxGraph) -> None:
         self.makers = {o: s for s in file.steps for o in s.outputs}
         self.readers: dict[str, list[Step]] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -71,10 +72,11 @@ def einsum(walk: Walker, step: Step) -> Value:
     values = [seen(walk, step, walk.value(i)) for i in step.inputs]
     text = walk.at(step, "equation", "")
     if len(values) == 2 and isinstance(given := values[1], Param):
-        values[1] = weight = named(walk, step, given, "weight")
+        weight = named(walk, step, given, "weight")
         shape = weight.value.shape
         flat = weight.value.reshape(int(np.prod(shape[: contracted(text)], dtype=np.int64)), -1).T
-        walk.at_home(step, 1, Param(weight.name, flat), given, lambda w: w.T.reshape(shape))
+        home = walk.at_home(step, 1, Param(weight.name, flat), given, lambda w: w.T.reshape(shape))
+        values[1] = replace(home, value=weight.value)
     return walk.made(step, "einsum", equation=text, tensors=values)
 
 

@@ -115,6 +115,7 @@ class Walker:
     ) -> Param:
         """A layer's constant, as PyTorch has it, of an input of a node. back: into that input's order."""
         scale = given.scale.reshape(-1) if isinstance(given, Quantized) else None
+        step, place = step.parts.get(place, (step, place))
         self.homes[param.name] = Home(self.file.steps.index(step), place, param.value, back, scale)
         if not isinstance(given, Param):
             return param

@@ -229,7 +229,8 @@ def einsum(low: Lowering, call: Call, natural: Lower) -> Any:
         raise attention_aten.no_einsum(call)
     flat = weight.value.reshape(math.prod(weight.value.shape[: len(inner)]), -1)
     x = viewed(x, numbers(low, x).reshape(*x.dims[:kept], len(flat)))
-    matrix = weight if weight.value.ndim == 2 else replace(weight, value=flat, computed=True)
+    has_place = weight.value.ndim == 2 or weight.origin is not None  # for what is trained
+    matrix = replace(weight, value=flat, computed=weight.computed or not has_place)
     args = {"input": x, "weight": matrix.t}
     found = linear(low, replace(call, op="linear", args=args), natural)
     dims = (*x.dims[:kept], *weight.value.shape[len(inner) :])
