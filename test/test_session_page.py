@@ -92,6 +92,30 @@ def test_the_page_shows_the_images_that_went_worst(images: Dataset, tmp_path: Pa
     assert "http" not in re.sub(r"<svg.*?</svg>", "", text, flags=re.DOTALL)
 
 
+@pytest.mark.parametrize("shape", [(20, 1, 6), (1, 1, 10), (7, 5, 2)])
+def test_samples_that_are_no_pictures_are_drawn_too(shape: tuple[int, int, int], tmp_path: Path) -> None:
+    """A series of six channels was an exception, behind a session that was over."""
+    samples = []
+    for label, name in enumerate(CLASSES):
+        folder = tmp_path / name.strip("<>")
+        folder.mkdir()
+        for number in range(3):
+            np.save(folder / f"{number}.npy", np.full(shape, 40 * label + number, np.uint8))
+            samples.append(Sample(folder / f"{number}.npy", label))
+    series = Dataset(CLASSES, tuple(samples))
+    guesser = Guesser()
+    guesser.info = SimpleNamespace(shape=shape)
+    log = Log(
+        {"model": "m", "board": "b"},
+        CLASSES,
+        Settings(),
+        [],
+        [evaluate(cast(Any, guesser), series, Nobody())],
+    )
+    save_page(tmp_path / "page.html", log, shape, [series])
+    assert (tmp_path / "page.html").read_text(encoding="utf-8").count("data:image/png;base64,") == 6
+
+
 def test_a_page_without_held_out_images_says_how_to_name_some(images: Dataset, tmp_path: Path) -> None:
     log = log_of(images)
     log.evaluations.clear()

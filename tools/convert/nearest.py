@@ -41,6 +41,8 @@ NEAREST: dict[str, str] = {
     **dict.fromkeys(("select", "permute", "transpose", "t"), NO_SLICE),
     **dict.fromkeys(("_upsample_bilinear2d_aa", "upsample_bicubic2d", "pixel_shuffle"), NO_RESIZE),
     **dict.fromkeys(("resize", "resize_bilinear", "resize_nearest_neighbor"), NO_RESIZE),
+    **dict.fromkeys(("pixel_unshuffle", "depthtospace", "spacetodepth"), NO_RESIZE),
+    **dict.fromkeys(("depth_to_space", "space_to_depth"), NO_RESIZE),
     **dict.fromkeys(("conv_transpose2d", "conv_transpose1d", "convtranspose", "transpose_conv"), NO_RESIZE),
     "conv3d": "conv2d",
     **dict.fromkeys(("_weight_norm", "_weight_norm_interface"), PLAIN_WEIGHTS),

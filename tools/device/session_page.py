@@ -22,6 +22,7 @@ from .session import Evaluation, Log, name_of
 
 WORST = 12  # images of a kind that are shown
 SIDE = 96  # pixels of a thumbnail
+COLOURS = 3  # channels of a picture that is not grey
 STYLE = """
 body{margin:2em auto;max-width:72em;padding:0 1em;font:16px/1.5 sans-serif;color:#222}
 h1{font-size:1.6em}h2{font-size:1.2em;margin-top:2em}svg{max-width:100%;height:auto}
@@ -109,8 +110,9 @@ def _pictures(
 
 
 def _figure(sample: Sample, words: str, shape: tuple[int, int, int]) -> str:
+    """A picture of a sample: of one that is none, a series say, its rows in grey."""
     pixels = load(sample.path, shape)
-    picture = Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
+    picture = Image.fromarray(pixels if shape[2] == COLOURS else pixels.reshape(shape[0], -1))
     picture.thumbnail((SIDE, SIDE))
     stream = io.BytesIO()
     picture.save(stream, "PNG")
