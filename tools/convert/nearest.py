@@ -12,7 +12,10 @@ NO_RESIZE = (
     "smaller"
 )
 NO_SLICE = "flatten, view or reshape of the whole tensor, and cuts along the channels"
-NO_SOFTMAX = "one at its end, which is left out, since the loss on the device applies it to the logits"
+NO_SOFTMAX = (
+    "one at its end, which is left out, since the loss on the device applies it to the logits, or one "
+    "between two products of tokens: attention of queries, keys and values, in the place of separable attention"
+)
 NO_SUM = "a sum or difference of two maps of one shape, or of a map and one constant a channel"
 NO_QUOTIENT = "a map divided by a constant, or times a gate"
 NO_PRODUCT = (
@@ -46,7 +49,7 @@ NEAREST: dict[str, str] = {
     **dict.fromkeys(("conv_transpose2d", "conv_transpose1d", "convtranspose", "transpose_conv"), NO_RESIZE),
     "conv3d": "conv2d",
     **dict.fromkeys(("_weight_norm", "_weight_norm_interface"), PLAIN_WEIGHTS),
-    "prod": NO_PRODUCT,
+    **dict.fromkeys(("prod", "expand_as"), NO_PRODUCT),
     **dict.fromkeys(
         ("sum", "std", "var", "min", "argmax", "reducesum", "reduce_min"),
         "the mean or the maximum over a whole map",
