@@ -92,6 +92,7 @@ POSITIONS: dict[str, Positions] = {
         2,
     ),
     "a table": lambda net: net.whole[:, torch.arange(16) % 10],
+    "few rows of a large table": lambda net: torch.ones(1 << 16, C)[torch.arange(16)] * net.whole[:, :1],
 }
 
 
@@ -161,6 +162,7 @@ class Bomb(nn.Module):
         (lambda: torch.arange(1 << 40), "arange"),
         (lambda: torch.arange(4096).reshape(-1, 1) * torch.arange(4096), "mul"),
         (lambda: torch.eye(1 << 14), "eye"),
+        (lambda: torch.ones(1, 2048)[torch.zeros(1 << 13, dtype=torch.long)], "index"),
     ],
 )
 def test_bombs_are_one_sentence(made: Callable[[], torch.Tensor], words: str, tmp_path: Path) -> None:

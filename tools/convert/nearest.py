@@ -14,7 +14,8 @@ NO_RESIZE = (
 NO_SLICE = "flatten, view or reshape of the whole tensor, and cuts along the channels"
 NO_SOFTMAX = (
     "one at its end, which is left out, since the loss on the device applies it to the logits, or one "
-    "between two products of tokens: attention of queries, keys and values, in the place of separable attention"
+    "between two products of tokens: attention of queries, keys and values, in the place of separable "
+    "attention"
 )
 NO_SUM = "a sum or difference of two maps of one shape, or of a map and one constant a channel"
 NO_QUOTIENT = "a map divided by a constant, or times a gate"

@@ -347,13 +347,13 @@ def made(low: Lowering, call: Call) -> Param | list[Param]:
     Errors  LayerError where it is larger than MOST, or cannot be
     """
     constants = [v for v in given_to(call) if isinstance(v, Param)]
-    _check(low, call, _count(call, [np.asarray(v.value) for v in constants]))
     name = constants[0].name if constants else call.node_name(call.op)
-    if call.op in SHAPES and (matrix := _turned(call)) is not None:
-        return matrix
     views = call.op in VIEWS and not any(v.computed for v in constants)
     with np.errstate(all="ignore"):
         try:
+            _check(low, call, _count(call, [np.asarray(v.value) for v in constants]))
+            if call.op in SHAPES and (matrix := _turned(call)) is not None:
+                return matrix
             found = _rule(call)(call)
         except (ValueError, IndexError, TypeError, KeyError, OverflowError, np.exceptions.AxisError) as error:
             raise call.error(
@@ -398,11 +398,20 @@ def _count(call: Call, arrays: Sequence[np.ndarray]) -> float:
         return resized.count(_x(call).shape, _new_sides(call), MOST / MOST_PRODUCTS)
     if op in ("cat", "stack", "meshgrid"):
         return sum(own) if op != "meshgrid" else len(own) * math.prod(own)
-    if op in ("outer", "ger", "index"):
+    if op == "index":
+        return _looked_up(call)
+    if op in ("outer", "ger"):
         return math.prod(own)
     if op in ("matmul", "mm", "bmm", "linear", "conv2d", "conv1d"):
         return own[0] * own[1] / (MOST_PRODUCTS / MOST)
     return float(math.prod(np.broadcast_shapes(*(a.shape for a in arrays)))) if op in ARITHMETIC else max(own)
+
+
+def _looked_up(call: Call) -> float:
+    """How many numbers x[indices] has, or more: a row of x, or what is left of it, for each place."""
+    places = [np.asarray(_array(i)).shape for i in call.args["indices"] if i is not None]
+    rows = float(math.prod(np.broadcast_shapes(*places)))
+    return rows * float(_x(call).size) / max(1, len(_x(call)))
 
 
 def _check(low: Lowering, call: Call, count: float) -> None:
