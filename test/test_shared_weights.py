@@ -96,8 +96,13 @@ def quantized(graph: Graph) -> Graph:
     return quantize_model(graph, images, Choices())
 
 
-def made(model: nn.Module, path: Path) -> Graph:
+@pytest.fixture(autouse=True)
+def drawn() -> None:
+    """Weights that are the same whatever ran before."""
     torch.manual_seed(4)
+
+
+def made(model: nn.Module, path: Path) -> Graph:
     return assert_as_pytorch(model, path, (3, 14, 13))
 
 

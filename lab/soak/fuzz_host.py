@@ -22,6 +22,8 @@ STRICT = ("-std=c11", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wdouble-
 RUNS = 50_000  # inputs of one process: a step of the progress bar
 TIMEOUT_S = 10  # of one input: more is a hang
 INPUT_MAX = 2048
+MALLOC_MB = 512  # of one allocation
+ANY_PEAK = "-rss_limit_mb=0"  # the peak that libFuzzer reads begins with that of the process that starts it
 WORDS = (
     *("help", "ping", "info", "image", "row", "pattern", "infer", "train", "eval", "stats", "clear", "rate"),
     *("seed", "replay", "rehearse", "sha", "pull", "push", "reset", "save", "autosave", "forget", "reboot"),
@@ -91,6 +93,8 @@ def fuzz(folder: Path, program: Path, frames: int, seed: int, advance: Callable[
             f"-dict={corpus.with_suffix('.dict')}",
             f"-artifact_prefix={folder}/failed-",
             "-verbosity=0",
+            ANY_PEAK,
+            f"-malloc_limit_mb={MALLOC_MB}",
         ]
         command, environment = (
             [str(program), *options, str(corpus)],
