@@ -94,11 +94,7 @@ def test_arms_that_differ_in_their_scheme_share_the_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(running, "WORK", tmp_path)
-    training = sets.parted(photos(tmp_path / "photos"))[0]
-    default, found, unsearched = (
-        running.options(Case("photos", "mcunet-5fps", "one-look", arm, 0), Path("x.pkl"), training)
-        for arm in ("default", *SCHEMED)
-    )
+    default, found, unsearched = options_of("one-look", "default", *SCHEMED, folder=tmp_path)
     assert [words[:2] for words in (default, found)] == [
         ["--scheme", "mcunet-49kb"],
         ["--scheme", "mcunet-49kb-clothing10"],
@@ -107,24 +103,23 @@ def test_arms_that_differ_in_their_scheme_share_the_memory(
     assert Case("d", "net", "one-look", "default", 0).scheme == CHOSEN
 
 
+def options_of(protocol: str, *arms: str, folder: Path) -> list[list[str]]:
+    """What conversion is asked for each of the arms."""
+    training = sets.parted(photos(folder / "photos"))[0]
+    cases = (Case("photos", "mcunet-5fps", protocol, arm, 0) for arm in arms)
+    return [running.options(case, Path("x.pkl"), training) for case in cases]
+
+
 def test_exact_records_are_the_default_without_codes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "WORK", tmp_path)
-    training = sets.parted(photos(tmp_path / "photos"))[0]
-    coded, exact = (
-        running.options(Case("photos", "mcunet-5fps", "shots-10", arm, 0), Path("x.pkl"), training)
-        for arm in ("default", "exact")
-    )
+    coded, exact = options_of("shots-10", "default", "exact", folder=tmp_path)
     assert exact[: len(coded) - 2] + exact[-2:] == coded and "--replay-code" in exact
     assert Case("d", "n", "shots-10", "exact", 0).settings(100, 92).rehearse == 6 * 92
 
 
 def test_a_gate_is_the_default_with_an_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "WORK", tmp_path)
-    training = sets.parted(photos(tmp_path / "photos"))[0]
-    plain, gated = (
-        running.options(Case("photos", "mcunet-5fps", "one-look", arm, 0), Path("x.pkl"), training)
-        for arm in ("default", "gate-0.3")
-    )
+    plain, gated = options_of("one-look", "default", "gate-0.3", folder=tmp_path)
     assert sorted(gated) == sorted([*plain, "--gate", "0.3"])
 
 
