@@ -7,7 +7,7 @@ raise AssertionError, which `test_kernels.py` proves with planted ones.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import coded_cases
@@ -544,19 +544,45 @@ def check_lookup(twin: Twin, rng: Rng) -> None:
     same_error(ex, activations.lookup_bwd_x(slope, p.unit, ey, x, clamp))
 
 
-def check_scale_channels(twin: Twin, rng: Rng) -> None:
+@dataclass(frozen=True)
+class Scaled:
+    """A map times factors of which there are fewer, and its forward pass found right.
+
+    sizes  how the kernels are told of them
+    """
+
+    guard: Guarded
+    shape: tuple[int, int, int]
+    x: np.ndarray
+    s: np.ndarray
+    p: scale.Scale
+
+    @property
+    def sizes(self) -> tuple[scale.Scale, int, int]:
+        return self.p, self.shape[0] * self.shape[1], self.shape[2]
+
+
+def forward_scaled(rng: Rng, kernel: Any, pixels: bool) -> Scaled:
+    """kernel: the forward one. pixels: there is a factor for each pixel, in the place of each channel"""
     shape = (int(rng.integers(1, 6)), int(rng.integers(1, 6)), int(rng.integers(1, 20)))
-    guard, x, s = Guarded(), draw_s8(rng, shape), draw_s8(rng, shape[2:])
+    factors = (*shape[:2], 1) if pixels else shape[2:]
+    guard, x, s = Guarded(), draw_s8(rng, shape), draw_s8(rng, factors)
     zeros = {f"{name}_zero": draw_zero(rng) for name in "xsy"}
     p = scale.Scale(**zeros, m=float(np.float32(10.0 ** rng.uniform(-5, -1))))
-    sizes = (p, shape[0] * shape[1], shape[2])
+    made = Scaled(guard, shape, x, s, p)
     want, want_mask = scale.scaled(p, x, s)
     source = guard.copy(x)
     y = pick(rng, guard.array(shape, np.int8), source)
     mask = guard.array((*shape[:2], (shape[2] + 7) // 8), np.uint8) if rng.integers(4) else None
-    twin.lib.scale_channels_fwd_s8(*sizes, source, s, y, mask)
+    kernel(*made.sizes, source, s, y, mask)
     np.testing.assert_array_equal(y, want)
     same_mask(mask, want_mask)
+    return made
+
+
+def check_scale_channels(twin: Twin, rng: Rng) -> None:
+    made = forward_scaled(rng, twin.lib.scale_channels_fwd_s8, pixels=False)
+    guard, shape, x, s, p, sizes = made.guard, made.shape, made.x, made.s, made.p, made.sizes
     ey, clamp = draw_error(rng, shape), draw_clamp(rng, shape)
     error = _copy_error(guard, ey)
     ex = error if rng.integers(2) else _copy_error(guard, draw_error(rng, shape))
@@ -611,19 +637,9 @@ def check_upsample(twin: Twin, rng: Rng) -> None:
 
 def check_scale_pixels(twin: Twin, rng: Rng) -> None:
     """One factor per pixel; its error is a sum of floats, whose sizes differ by channel."""
-    shape = (int(rng.integers(1, 6)), int(rng.integers(1, 6)), int(rng.integers(1, 20)))
-    one = (*shape[:2], 1)
-    guard, x, s = Guarded(), draw_s8(rng, shape), draw_s8(rng, one)
-    zeros = {f"{name}_zero": draw_zero(rng) for name in "xsy"}
-    p = scale.Scale(**zeros, m=float(np.float32(10.0 ** rng.uniform(-5, -1))))
-    sizes = (p, shape[0] * shape[1], shape[2])
-    want, want_mask = scale.scaled(p, x, s)
-    source = guard.copy(x)
-    y = pick(rng, guard.array(shape, np.int8), source)
-    mask = guard.array((*shape[:2], (shape[2] + 7) // 8), np.uint8) if rng.integers(4) else None
-    twin.lib.scale_pixels_fwd_s8(*sizes, source, s, y, mask)
-    np.testing.assert_array_equal(y, want)
-    same_mask(mask, want_mask)
+    made = forward_scaled(rng, twin.lib.scale_pixels_fwd_s8, pixels=True)
+    guard, shape, x, s, p, sizes = made.guard, made.shape, made.x, made.s, made.p, made.sizes
+    one = s.shape
     ey, clamp = draw_error(rng, shape), draw_clamp(rng, shape)
     error = _copy_error(guard, ey)
     clamp_s, es = draw_clamp(rng, one), _copy_error(guard, draw_error(rng, one))

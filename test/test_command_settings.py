@@ -184,7 +184,7 @@ def test_what_stops_a_simulation_is_a_sentence(error: Exception, monkeypatch: py
 
 def test_a_simulation_that_diverged_says_where(capsys: pytest.CaptureFixture[str]) -> None:
     model: Any = SimpleNamespace(
-        name="net", scheme=SimpleNamespace(name="last-2"), absolute=lambda factor: factor * 0.002, gate=0.0
+        name="net", scheme=SimpleNamespace(name="last-2"), absolute=lambda factor: factor * 0.002
     )
     log = Log({}, ("a", "b"), Settings(rate=9), diverged=7, sha256="ab" * 32)
     log.evaluations = [Evaluation(0, 1, 4, ((1, 2), (0, 2))), Evaluation(7, 2, 4, ((1, 2), (1, 2)))]

@@ -77,21 +77,22 @@ def gates(rows: Sequence[Row]) -> list[str]:
     for protocol in PROTOCOLS:
         own = [row for row in rows if row["protocol"] == protocol]
         ended = {told(row) for row in own if row["arm"] in GATES}
+        same = [row for row in own if told(row) in ended]
         for arm in ("default", *GATES) if ended else ():
-            cells = [
-                [row for row in own if (row["arm"], row["dataset"]) == (arm, name) and told(row) in ended]
-                for name in sets
-            ]
-            accuracy = [whole(some)[0] for some in cells]
-            values = [shown(value) for value in (*accuracy, float(np.mean(accuracy)))]
+            means, _ = by_set(same, arm, sets)
+            values = [shown(value) for value in (*means, float(np.mean(means)))]
             if arm in GATES:
-                left = [float(np.mean([row["skipped"] for row in some] or [np.nan])) for some in cells]
-                values = [
-                    f"{value}, {percent:.0f} %" if value else ""
-                    for value, percent in zip(values, (*left, float(np.mean(left))), strict=True)
-                ]
+                left = [left_out(same, arm, name) for name in sets]
+                percents = (*left, float(np.mean(left)))
+                values = [f"{v}, {p:.0f} %" if v else "" for v, p in zip(values, percents, strict=True)]
             found.append(f"| {protocol} | {arm} | {' | '.join(values)} |")
     return found if len(found) > 2 else []
+
+
+def left_out(rows: Sequence[Row], arm: str, name: str) -> float:
+    """Mean percent of the steps that a gate left out on a data set; nan where it was not measured."""
+    some = [row["skipped"] for row in rows if (row["arm"], row["dataset"]) == (arm, name)]
+    return float(np.mean(some)) if some else float("nan")
 
 
 def told(row: Row) -> tuple[str, str, int]:

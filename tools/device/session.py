@@ -246,10 +246,16 @@ def evaluate(
     return Evaluation(step, sum(c for c, _ in by_class), len(samples), by_class, tuple(misses))
 
 
-def ended(log: HasSkipped) -> str:
-    """How many of a session's steps ended at their loss, for a sentence; "" where no gate is."""
+def skips(log: HasSkipped, steps: str = "steps") -> str:
+    """How many of a session's steps ended at their loss; "" where no gate is."""
     gate = log.device.get("gate", 0.0)
-    return f", {log.skipped:,} of which ended at a loss below {gate:g}" if gate else ""
+    return f"{log.skipped:,} {steps} ended at a loss below {gate:g}" if gate else ""
+
+
+def ended(log: HasSkipped) -> str:
+    """The same behind the number of all steps, in a sentence."""
+    said = skips(log, "of which")
+    return f", {said}" if said else ""
 
 
 def name_of(sample: Sample) -> str:

@@ -18,7 +18,7 @@ from microtrain.base.progress import Bars
 from microtrain.base.terminal import say
 from microtrain.device.answers import REPLAY_MAX
 from microtrain.device.options import FACTOR_HELP, LR_HELP, Course, factors, imprints, in_words
-from microtrain.device.session import Settings, per_epoch
+from microtrain.device.session import Settings, per_epoch, skips
 from microtrain.device.teaching import course_of
 from microtrain.samples.measured import hold_out as hold_out_measured
 from microtrain.samples.measured import split_table
@@ -246,8 +246,8 @@ def show(model: Blueprint, outcomes: list[Outcome], files: list[Path]) -> None:
         change = f"{first.accuracy:6.1%} -> {last.accuracy:6.1%} of {last.total} held-out images"
         pace, sha = f"{outcome.pace:.0f} steps/s", f"sha256 {outcome.log.sha256[:16]}"
         say(f"  {label(model, outcome):16} {change}, {pace}, {sha}")
-        if model.gate:
-            say(f"    {outcome.log.skipped:,} steps ended at a loss below {model.gate:g}")
+        if said := skips(outcome.log):
+            say(f"    {said}")
         if outcome.log.diverged:
             say(f"    diverged at step {outcome.log.diverged}: these are the last good weights; lower --lr")
     say(f"wrote {', '.join(map(str, files))}")

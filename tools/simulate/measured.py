@@ -14,7 +14,7 @@ from microtrain.base.progress import Bars
 from microtrain.base.schema import encode
 from microtrain.base.terminal import say
 from microtrain.device.measured import Log, in_words, new_log, train
-from microtrain.device.session import Settings
+from microtrain.device.session import Settings, skips
 from microtrain.device.shown import Shown
 
 from .guard import LastGood
@@ -57,8 +57,8 @@ def tell(task: Task, logs: list[Log]) -> None:
         name = f"lr{plan.absolute(log.settings.rate):g}-seed{log.settings.seed}"
         say(f"  {name:16} before: {in_words(plan.scheme.task, log.evaluations[0])}")
         say(f"  {'':16} after:  {in_words(plan.scheme.task, log.evaluations[-1])}")
-        if plan.gate:
-            say(f"    {log.skipped:,} steps ended at a loss below {plan.gate:g}")
+        if said := skips(log):
+            say(f"    {said}")
         if log.diverged:
             say(f"    diverged at step {log.diverged}: these are the last good weights; lower --lr")
 
