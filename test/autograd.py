@@ -146,13 +146,12 @@ def _run(
     groups = xs[0].channels // weight.shape[1]
     sides = zip((k.kh, k.kw), weight.shape[2:], strict=True)
     apart = [max((size - 1) // max(n - 1, 1), 1) for size, n in sides]
-    x = values[xs[0].name] - xs[0].zero
+    around = (k.pad_w, k.pad_w + k.more_w, k.pad_h, k.pad_h + k.more_h)
     sums = F.conv2d(
-        x,
+        F.pad(values[xs[0].name] - xs[0].zero, around),
         leaves[name, "weight"],
         leaves[name, "bias"],
         (k.stride_h, k.stride_w),
-        (k.pad_h, k.pad_w),
         dilation=apart,
         groups=groups,
     )

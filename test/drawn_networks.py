@@ -28,6 +28,7 @@ from microtrain.convert.ops.resample_aten import (
 )
 from microtrain.convert.ops.scale import MULTIPLY, PIXELS, SCALE
 from microtrain.convert.ops.tokens import LAST
+from microtrain.convert.ops.transposed_aten import spread
 from microtrain.convert.ops.upsample import UPSAMPLE
 from microtrain.convert.ops.upsample_aten import ROUNDINGS, of_onnx
 from microtrain.convert.scheme import Scheme, convolutions
@@ -237,8 +238,8 @@ def windows(draw: st.DrawFn, shape: tuple[int, int, int], most: int = 3, strides
 
 @st.composite
 def axes(draw: st.DrawFn, size: int) -> Axis:
-    """Windows of different sizes, lines between pixels, nearest ones, or pixels that are repeated."""
-    kinds = ("mean", "line", "around", "nearest")
+    """Windows of different sizes, lines between pixels, nearest ones, repeated ones, zeros between them."""
+    kinds = ("mean", "line", "around", "nearest", "spread")
     kind, outputs = draw(st.sampled_from(kinds)), draw(st.integers(1, size + 3))
     if kind == "mean":
         spans = adaptive_spans(size, outputs)
@@ -248,6 +249,8 @@ def axes(draw: st.DrawFn, size: int) -> Axis:
     if kind == "nearest":
         places = of_onnx(draw(st.sampled_from(WAYS)), draw(st.sampled_from(tuple(ROUNDINGS))))
         return chosen(places(size, outputs, None), size)
+    if kind == "spread":
+        return chosen(spread(size, draw(st.integers(1, 3))), size)
     before, behind = (draw(st.integers(0, 2)) for _ in range(2))
     room = max(before, behind)
     modes = [

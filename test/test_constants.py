@@ -144,6 +144,26 @@ def test_weights_that_are_computed_stay_frozen(tmp_path: Path) -> None:
     assert convolutions(graph) == ["last"]
 
 
+class OfTime(nn.Module):
+    """Directions and lengths apart, as weight_norm has them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.v, self.g = nn.Parameter(torch.randn(4, 3, 3)), nn.Parameter(torch.rand(4, 1, 1) + 0.5)
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        made: torch.Tensor = self.head(torch.relu(functional.conv1d(x, self.v * self.g)).mean(2))
+        return made
+
+
+def test_so_do_those_of_a_convolution_over_time(tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    with pytest.warns(UserWarning, match="weights of 1 layers of others .*: they stay frozen"):
+        graph = assert_as_pytorch(OfTime(), tmp_path / "model.pt2", (3, 9))
+    assert convolutions(graph) == []
+
+
 class Bomb(nn.Module):
     def __init__(self, made: Callable[[], torch.Tensor]) -> None:
         super().__init__()

@@ -240,7 +240,6 @@ UNSUPPORTED: dict[str, tuple[nn.Module, int, tuple[str, ...]]] = {
     "hardshrink": (nn.Hardshrink(), 256, ("layer op", "hardshrink", "relu or relu6")),
     "leaky": (nn.Sequential(nn.LeakyReLU(-3.0)), 256, ("layer op.0", "slope of -3", "below 2")),
     "far apart": (nn.Conv2d(4, 4, 3, padding=128, dilation=128), 256, ("layer op", "257x257", "255 pixels")),
-    "transposed": (nn.ConvTranspose2d(4, 4, 1), 256, ("layer op", "conv_transpose2d", "strided convolution")),
     "concat": (Concat(), 512, ("layer op", "cat", "of a tensor and itself")),
     "layer norm": (nn.LayerNorm(8), 256, ("layer op", "layer norm over the last 1", "GroupNorm")),
     "prelu": (Slopes(), 256, ("layer op", "prelu", "leaky_relu")),

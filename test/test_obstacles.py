@@ -58,7 +58,7 @@ def several() -> Net:
     layers = (
         nn.Conv2d(3, 8, 3, groups=1),
         nn.Hardshrink(),
-        nn.ConvTranspose2d(8, 8, 3),
+        nn.Conv2d(8, 8, 3, padding=128, dilation=128),
         nn.BatchNorm2d(8),
         nn.Hardshrink(),
         Joined(),
@@ -83,13 +83,13 @@ def test_all_that_is_not_supported_is_said_at_once(check: tuple[str, ...], tmp_p
     for words in (
         "3 layers (layers.1, layers.4, layers.7): the op hardshrink",
         "layer layers.2: ",
-        "the op conv_transpose2d",
+        "a window of 257x257",
         "layer layers.5: the op cat",
         "layer layers.8: ",
         "dilation is not supported",
     ):
         assert words in said, said
-    assert said.count("nearest that is") >= 4
+    assert said.count("nearest that is") >= 3
     assert "layers.3" not in said  # the convolution takes its batch norm, were it supported
     assert not (tmp_path / "out").exists()
 
@@ -97,7 +97,7 @@ def test_all_that_is_not_supported_is_said_at_once(check: tuple[str, ...], tmp_p
 def test_torchscript_tells_all_up_to_where_shapes_are_lost(tmp_path: Path) -> None:
     code, said = convert(write(several(), tmp_path / "model.pt", "scripted"), "--input", "3x16x16")
     assert code == 1
-    assert "layers.1: the op hardshrink" in said and "conv_transpose2d" in said and "cat" not in said
+    assert "layers.1: the op hardshrink" in said and "257x257" in said and "cat" not in said
 
 
 def test_one_obstacle_is_one_sentence(tmp_path: Path) -> None:

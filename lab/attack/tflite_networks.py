@@ -189,6 +189,19 @@ def made_larger() -> Float:
     return net.conv(3, 2, 2).over("MEAN", 1, 2).linear(3)
 
 
+def transposed() -> Float:
+    """Conv2DTranspose of Keras, by 2 and 1; the shape of what it makes is worked out in the file."""
+    net = Float(6, 5, 2).conv(4, 3, 3)
+    shape, batch, sizes = (net.w.tensor(name, (n,), "int32") for name, n in (("of", 4), ("n", 1), ("all", 4)))
+    net.w.op("SHAPE", (net.x,), (shape,), "ShapeOptions", OutType=2)
+    net.w.op("SLICE", (shape, net.whole(0), net.whole(1)), (batch,), "SliceOptions")
+    net.w.op("CONCATENATION", (batch, net.whole(8, 3, 3)), (sizes,), "ConcatenationOptions", Axis=0)
+    about = {"Padding": 0, "StrideH": 2, "StrideW": 1}
+    weights = (sizes, net.drawn(3, 3, 2, 4), net.x, net.drawn(3))
+    net.op("TRANSPOSE_CONV", weights, (1, 8, 3, 3), "TransposeConvOptions", **about)
+    return net.conv(3, 2, 2).over("MEAN", 1, 2).linear(3)
+
+
 def averaged() -> Float:
     """AveragePooling2D of Keras with padding="same": windows at the border count fewer pixels."""
     net = Float(9, 8, 2).conv(4, 3, 3)
@@ -268,5 +281,5 @@ def differences() -> Float:
 NETWORKS = (
     *(causal, last_moment, any_batch, one_slope, parts, each_moment, lone_norm, channels_first),
     *(gated, made_larger, averaged, smooth, cornered, lopsided, mirrored, mirrored_whole, padded_first),
-    *(attentive, differences, used_twice, resized),
+    *(attentive, differences, used_twice, resized, transposed),
 )

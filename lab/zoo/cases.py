@@ -119,6 +119,7 @@ CASES = (
     Case("cbam_resnet8", small.cbam_resnet8, (3, 32, 32), ()),
     Case("cbam_resnet8_onnx", small.cbam_resnet8, (3, 32, 32), (), onnx=True),
     Case("unet_64", small.UNet, (3, 64, 64), ()),
+    Case("unet_64_transposed", partial(small.UNet, transposed=True), (3, 64, 64), ()),
     Case("alexnet_40", small.alexnet_40, (3, 40, 40), ()),
     Case("gru", small.gru, (98, 40), ()),
     Case("lstm", small.lstm, (128, 9), ()),

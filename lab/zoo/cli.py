@@ -76,6 +76,7 @@ def true_weights(network: nn.Module, shape: tuple[int, ...]) -> int:
     stored = layers[:-1] if isinstance(layers[-1], nn.Linear) else layers
     weights = [m.weight for m in stored]
     weights += [m.in_proj_weight for m in network.modules() if isinstance(m, nn.MultiheadAttention)]
+    weights += [m.weight.transpose(0, 1) for m in network.modules() if isinstance(m, nn.ConvTranspose2d)]
     cells = [m for m in network.modules() if isinstance(m, nn.RNNBase)]
     inner = [w for cell in cells for w in cell.parameters() if w.ndim > 1]
     biases = sum(16 * cell.hidden_size * cell.num_layers for cell in cells)  # four a unit

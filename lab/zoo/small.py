@@ -195,15 +195,23 @@ def cbam_resnet8() -> nn.Module:
     return Pooled(nn.Sequential(conv(3, 16, 3), *blocks, Attended(64)), 64, 10)
 
 
-class UNet(nn.Module):
-    """Three sizes down, and up again bilinearly (Ronneberger et al. 2015), for images of 64x64."""
+def larger(c: int, transposed: bool) -> nn.Module:
+    """Twice as high and wide: lines between pixels, or a transposed convolution to half the channels."""
+    return nn.ConvTranspose2d(c, c // 2, 2, 2) if transposed else nn.Upsample(scale_factor=2, mode="bilinear")
 
-    def __init__(self, c: int = 8) -> None:
+
+class UNet(nn.Module):
+    """Three sizes down, and up again bilinearly (Ronneberger et al. 2015), for images of 64x64.
+
+    transposed  up by transposed convolutions, as in the paper
+    """
+
+    def __init__(self, c: int = 8, transposed: bool = False) -> None:
         super().__init__()
         self.stem = conv(3, c, 3, 2)
         self.down = nn.ModuleList([conv(c << n, c << n + 1, 3, 2) for n in range(3)])
-        self.up = nn.ModuleList([conv(3 * c << n, c << n, 3) for n in (2, 1, 0)])
-        self.larger = nn.Upsample(scale_factor=2, mode="bilinear")
+        self.larger = nn.ModuleList([larger(2 * c << n, transposed) for n in (2, 1, 0)])
+        self.up = nn.ModuleList([conv((2 if transposed else 3) * c << n, c << n, 3) for n in (2, 1, 0)])
         self.head = nn.Linear(c, 10)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -211,8 +219,8 @@ class UNet(nn.Module):
         for layer in self.down:
             maps.append(layer(maps[-1]))
         x = maps.pop()
-        for layer in self.up:
-            x = layer(torch.cat((self.larger(x), maps.pop()), 1))
+        for larger, layer in zip(self.larger, self.up, strict=True):
+            x = layer(torch.cat((larger(x), maps.pop()), 1))
         result: torch.Tensor = self.head(x.mean((2, 3)))
         return result
 

@@ -133,6 +133,7 @@ class Arena:
 
 
 HWC, TURNED = "hwc", "io"  # orders of a matrix: of its columns, of its axes
+MIRRORED = "iohw"  # of a transposed convolution's weights
 
 
 @dataclass(frozen=True)
@@ -141,14 +142,15 @@ class Source:
 
     eps      of the batch norm, which a state dict does not hold
     columns  "hwc" where those of a linear layer over a map are in that order, "io" where the matrix is
-             [inputs, outputs]; None: CHW
+             [inputs, outputs], "iohw" where the layer is a transposed convolution, whose weights are
+             [c_in, c_out / groups, kh, kw] with the last tap first (base/mirrored.py); None: CHW
     """
 
     weight: str
     bias: str | None
     bn: str | None
     eps: float | None = None
-    columns: Annotated[str, OneOf((HWC, TURNED))] | None = field(default=None, metadata=OPTIONAL)
+    columns: Annotated[str, OneOf((HWC, TURNED, MIRRORED))] | None = field(default=None, metadata=OPTIONAL)
 
 
 @dataclass(frozen=True)

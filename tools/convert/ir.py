@@ -131,7 +131,7 @@ class Source:
     weight   "" for a layer that conversion made of something else; nothing of it is trained
     eps      of the batch norm, which a state dict does not hold
     columns  "hwc" where those of a linear layer over a map are in that order, "io" where the matrix is
-             [inputs, outputs]; None: CHW
+             [inputs, outputs], "iohw" where it is a transposed convolution's (base/mirrored.py); None: CHW
     """
 
     weight: str

@@ -68,19 +68,20 @@ class Param:
 
     origin    of the file's constant that it was made of, where its memory does not tell: one with a Home
     computed  by the model, of constants: what a layer would learn of it has no place in the state dict
-    turned    a matrix whose axes stand the other way round in the state dict
+    stored    in which order it stands in the state dict, where that is another one (base/plan.py)
     """
 
     name: str
     value: np.ndarray
     origin: str | int | None = None
     computed: bool = False
-    turned: bool = False
+    stored: str | None = None
 
     @property
     def t(self) -> Param:
         """A matrix with its axes the other way round."""
-        return replace(self, value=self.value.T, turned=not self.turned and self.origin is None)
+        turned = self.stored is None and self.origin is None
+        return replace(self, value=self.value.T, stored=TURNED if turned else None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -338,9 +339,7 @@ class Lowering:
                 f"weights {list(values.shape)} and bias {list(biases.shape)} do not belong together"
             )
         name, first = self._owned(weight)
-        source = Source(weight.name, offset.name if offset else None)
-        if weight.turned:
-            source = replace(source, columns=TURNED)
+        source = Source(weight.name, offset.name if offset else None, columns=weight.stored)
         if weight.computed or (offset is not None and offset.computed):
             source = Source("")
             self.frozen.append(name)
@@ -478,12 +477,12 @@ def sides(value: Any) -> tuple[int, ...]:
 def of_series(low: Lowering, call: Call, rule: Callable[[Lowering, Call], Act]) -> Act:
     """A call on a series (n, c, time), by the rule of an image of one column."""
     args = dict(call.args)
-    for name in ("kernel_size", "stride", "padding", "dilation", "output_size"):
-        given, along = args.get(name), 0 if name == "padding" else 1
+    for name in ("kernel_size", "stride", "padding", "output_padding", "dilation", "output_size"):
+        given, along = args.get(name), 0 if name.endswith("padding") else 1
         if isinstance(given, int) or (isinstance(given, Sequence) and len(given) == 1):
             args[name] = [given if isinstance(given, int) else given[0], along]
     if isinstance(weight := args.get("weight"), Param) and weight.value.ndim == 3:
-        args["weight"] = Param(weight.name, weight.value[..., np.newaxis])
+        args["weight"] = replace(weight, value=weight.value[..., np.newaxis])
     made = rule(low, replace(call, args=args))
     return replace(made, dims=made.dims[:3])
 

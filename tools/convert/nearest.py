@@ -47,8 +47,8 @@ NEAREST: dict[str, str] = {
     **dict.fromkeys(("resize", "resize_bilinear", "resize_nearest_neighbor"), NO_RESIZE),
     **dict.fromkeys(("pixel_unshuffle", "depthtospace", "spacetodepth"), NO_RESIZE),
     **dict.fromkeys(("depth_to_space", "space_to_depth"), NO_RESIZE),
-    **dict.fromkeys(("conv_transpose2d", "conv_transpose1d", "convtranspose", "transpose_conv"), NO_RESIZE),
     "conv3d": "conv2d",
+    **dict.fromkeys(("conv_transpose3d", "conv3dtranspose", "conv_3d_transpose"), "conv_transpose2d"),
     **dict.fromkeys(("_weight_norm", "_weight_norm_interface"), PLAIN_WEIGHTS),
     **dict.fromkeys(("prod", "expand_as"), NO_PRODUCT),
     **dict.fromkeys(

@@ -10,16 +10,20 @@ the batch norm stay, its beta takes the trained bias.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
-from microtrain.base.plan import HWC, TURNED, Plan, Trained, block_of
+from microtrain.base.mirrored import mirrored
+from microtrain.base.plan import HWC, MIRRORED, TURNED, Plan, Trained, block_of
 
 from .errors import DeviceError
 from .weights import Arrays
 
 State = dict[str, np.ndarray]  # by their names in the model
+DEPTHWISE_RANK = 3  # of trained weights [channels, kh, kw]
 FRACTION_BITS = {"s8": 8, "u4": 4}
 
 
@@ -43,8 +47,8 @@ def merge(plan: Plan, arrays: Arrays, state: State) -> tuple[State, list[str]]:
     """
     merged: State = {}
     notes: list[str] = []
-    turned = {t.source.weight for t in plan.trainables.tensors if t.source.columns == TURNED}
-    state = {name: values.T if name in turned else values for name, values in state.items()}
+    ways = {t.source.weight: way for t in plan.trainables.tensors if (way := _straightened(t, state))}
+    state = {name: ways.get(name, np.asarray)(values) for name, values in state.items()}
     for t in plan.trainables.tensors:
         lookup(state, t.source.weight, plan)
         if t.kind == "weight":
@@ -53,7 +57,19 @@ def merge(plan: Plan, arrays: Arrays, state: State) -> tuple[State, list[str]]:
             merge_bias(plan, t, arrays, state, merged)
         elif t.kind in ("head_weight", "head_bias"):
             notes += merge_head(plan, t, arrays[t.name], state, merged)
-    return {name: values.T if name in turned else values for name, values in merged.items()}, notes
+    return {name: ways.get(name, np.asarray)(values) for name, values in merged.items()}, notes
+
+
+def _straightened(t: Trained, state: State) -> Callable[[np.ndarray], np.ndarray] | None:
+    """What brings a layer's weights into the order of the others, and back; None where they have it."""
+    old = state.get(t.source.weight)
+    if old is None or t.source.columns not in (TURNED, MIRRORED):
+        return None
+    if t.source.columns == TURNED:
+        return np.transpose
+    depthwise = t.kind == "weight" and len(t.shape) == DEPTHWISE_RANK
+    c_out = len(old) if depthwise else t.shape[0]
+    return partial(mirrored, groups=max(c_out // old.shape[1], 1))
 
 
 def of_modules(plan: Plan, state: State) -> State:

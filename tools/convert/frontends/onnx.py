@@ -31,11 +31,19 @@ from .onnx_constants import FOLDS, folded
 from .onnx_file import OnnxGraph, Step, read_onnx_file
 from .onnx_gelu import gelus
 from .onnx_norm_pieces import norms as pieces_of_norms
+from .onnx_transposed import conv_transpose
 from .onnx_values import Label, Parts, Turned, Value, Walker, channels_first
 
 LABELS = ("ArgMax", "ZipMap", "ArrayFeatureExtractor", "LabelEncoder", "TopK")  # behind the logits
 BESIDE_LABELS = ("Sub", "Concat", "Reshape")  # of probabilities
-LAYERS = ("Conv", "Gemm", "MatMul", "Mul", "Add")  # what these make of probabilities is no label
+LAYERS = (
+    "Conv",
+    "ConvTranspose",
+    "Gemm",
+    "MatMul",
+    "Mul",
+    "Add",
+)  # what these make of probabilities is no label
 TOKENS = ("Reshape", "Squeeze", "MatMul")  # what is turned for these is no image in NHWC
 SAME_NAME = {  # one call on the first input, no other arguments
     "Relu": "relu",
@@ -50,6 +58,7 @@ SAME_NAME = {  # one call on the first input, no other arguments
 }
 RULES: dict[str, Callable[[Walker, Step], Value | list[Value]]] = {
     "Conv": layers.conv,
+    "ConvTranspose": conv_transpose,
     "Gemm": layers.gemm,
     "MatMul": layers.matmul,
     "BatchNormalization": norms.batch,
@@ -153,7 +162,7 @@ class _Walk(Walker):
         for step in self.file.steps:
             if not inside & set(step.outputs):
                 self._step(whole.get(step.outputs[0], step) if step.outputs else step)
-        kinds = ("Conv", "Gemm", "MatMul")
+        kinds = ("Conv", "ConvTranspose", "Gemm", "MatMul")
         weights = [
             v.shape for s in self.file.steps if s.op in kinds and (v := self._weight_of(s)) is not None
         ]
@@ -163,7 +172,7 @@ class _Walk(Walker):
         value = self.env.get(step.inputs[1]) if len(step.inputs) > 1 else None
         if not isinstance(value, Param):
             return None
-        return value.value if step.op == "Conv" or self.at(step, "transB", 0) else value.value.T
+        return value.value if step.op.startswith("Conv") or self.at(step, "transB", 0) else value.value.T
 
     def _input(self, name: str, input_shape: tuple[int, ...] | None) -> None:
         """Declare the input. One that is turned first of all is declared as what it is turned into."""

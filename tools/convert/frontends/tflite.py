@@ -19,10 +19,12 @@ from . import tflite_shapes as shapes
 from .aten import lower
 from .tflite_file import Flatbuffer, Operator, Stored, read_flatbuffer
 from .tflite_names import FUSED, GELU, UNARY, WORDS
+from .tflite_transposed import conv_transpose
 from .tflite_values import Walker, channels_first
 
 RULES: dict[str, Callable[[Walker, Operator, str], Any]] = {
     **dict.fromkeys(("CONV_2D", "DEPTHWISE_CONV_2D"), layers.conv),
+    "TRANSPOSE_CONV": conv_transpose,
     "FULLY_CONNECTED": layers.linear,
     **dict.fromkeys(("AVERAGE_POOL_2D", "MAX_POOL_2D"), layers.pool),
     **dict.fromkeys(("MEAN", "REDUCE_MAX"), layers.reduced),
@@ -77,7 +79,7 @@ class _Walk(Walker):
             self.place = place
             self._operator(op, f"{WORDS.get(op.kind, op.kind.lower())}{place}")
         outputs = [self.env.get(i) for i in self.file.outputs]
-        kinds = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")
+        kinds = ("CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "FULLY_CONNECTED")
         weights = [self.file.tensors[op.inputs[1]].shape for op in self.file.operators if op.kind in kinds]
         return self.low.finish(outputs, weights)
 
@@ -85,7 +87,7 @@ class _Walk(Walker):
         """Append one operator and what is fused into it; one that is not supported gets a stand-in."""
         out = op.outputs[0]
         stored = self.file.tensors[out]
-        if op.kind == "SHAPE" or (op.inputs and op.inputs[0] in self.sizes):
+        if op.kind == "SHAPE" or (op.kind != "TRANSPOSE_CONV" and self.sizes & set(op.inputs[:1])):
             self.sizes.update(op.outputs)  # what is made of shapes: the file says the shapes themselves
             return
         try:

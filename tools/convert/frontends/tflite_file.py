@@ -204,6 +204,7 @@ OPTIONS: Mapping[str, tuple[str, tuple[str, ...]]] = {
             ("Padding", "StrideH", "StrideW", "FilterHeight", "FilterWidth", "FusedActivationFunction"),
         ),
     ),
+    "TRANSPOSE_CONV": ("TransposeConvOptions", ("Padding", "StrideH", "StrideW", "FusedActivationFunction")),
     "FULLY_CONNECTED": ("FullyConnectedOptions", ("FusedActivationFunction", "WeightsFormat")),
     "ADD": ("AddOptions", ("FusedActivationFunction",)),
     "SUB": ("SubOptions", ("FusedActivationFunction",)),

@@ -50,14 +50,14 @@ def conv(walk: Walker, op: Operator, name: str) -> Any:
     return made
 
 
-def biases(walk: Walker, op: Operator, name: str) -> Param | None:
-    """The biases, in real numbers."""
-    bias = walk.value(op.inputs[2]) if len(op.inputs) > 2 else None
+def biases(walk: Walker, op: Operator, name: str, place: int = 2) -> Param | None:
+    """The biases, in real numbers. place: of the operator's inputs"""
+    bias = walk.value(op.inputs[place]) if len(op.inputs) > place else None
     if bias is None:
         return None
     if not isinstance(bias, Param):
         raise ConvertError(f"layer {name}: its biases are computed; they must be a constant of the file")
-    return walk.at_home(op, 2, f"{name}.bias", bias.value, lambda b: b)
+    return walk.at_home(op, place, f"{name}.bias", bias.value, lambda b: b)
 
 
 def linear(walk: Walker, op: Operator, name: str) -> Any:

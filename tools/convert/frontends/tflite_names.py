@@ -34,6 +34,7 @@ UNARY = {
 WORDS = {  # how layers are called
     "CONV_2D": "conv",
     "DEPTHWISE_CONV_2D": "dwconv",
+    "TRANSPOSE_CONV": "deconv",
     "FULLY_CONNECTED": "fc",
     "AVERAGE_POOL_2D": "avgpool",
     "MAX_POOL_2D": "maxpool",

@@ -65,7 +65,8 @@ class _Copy:
     def _new_bias(self, name: str, weight: Home, value: np.ndarray) -> None:
         """Biases of a layer that has none in the file."""
         op = self.file.operators[weight.step]
-        x, w = (self.file.tensors[i] for i in op.inputs[:2])
+        first = 2 if op.kind == "TRANSPOSE_CONV" else 0
+        x, w = (self.file.tensors[op.inputs[i]] for i in (first, weight.input))
         made = Made(name, value.shape, "<f4", value.astype("<f4"))
         if x.quantized is not None and w.quantized is not None:
             scale = np.broadcast_to(x.quantized.scale * w.quantized.scale, value.shape)
@@ -73,7 +74,7 @@ class _Copy:
             zeros = np.zeros(len(scale), np.int64)
             made = Made(name, value.shape, "<i4", integers, Quantization(scale, zeros, 0))
         self.steps[self.steps.index(weight.step)] = Step(
-            (*op.inputs[:2], self._new(made)), op.outputs, like=weight.step
+            (*op.inputs[: max(first, 1) + 1], self._new(made)), op.outputs, like=weight.step
         )
 
     def _new(self, made: Made) -> int:

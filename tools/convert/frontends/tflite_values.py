@@ -63,13 +63,13 @@ class Walker:
         """The value of an aten op on the operator's first input."""
         return lower(self.low, Call(word, name, True, {"self": self.value(op.inputs[0]), **args}))
 
-    def image(self, op: Operator, name: str) -> tuple[Act, bool]:
-        """The operator's input as an image, and whether the IR has it turned: one row of it as a column.
+    def image(self, op: Operator, name: str, place: int = 0) -> tuple[Act, bool]:
+        """An input of the operator as an image, and whether the IR has it turned: one row of it as a column.
 
         A series reaches a Conv2D of Keras as one row; here its steps in time are rows, which stream.
         """
-        x = self.value(op.inputs[0])
-        shape = self.file.tensors[op.inputs[0]].shape
+        x = self.value(op.inputs[place])
+        shape = self.file.tensors[op.inputs[place]].shape
         if not isinstance(x, Act) or len(shape) != 4:
             raise ConvertError(
                 f"layer {name}: {op.kind} reads {list(shape)}; it must be an image [n, h, w, c]"

@@ -22,11 +22,11 @@ class Sides:
         self.kernel, self.stride, self.dilation = ([side[i] for side in sides] for i in range(3))
         pads = [(0, 0), (0, 0)]
         if op.options["Padding"] == SAME:
-            pads = [_same(size, *side) for size, side in zip(x, sides, strict=False)]
+            pads = [same(size, *side) for size, side in zip(x, sides, strict=False)]
         self.padding = [pads[0][0], pads[1][0], pads[0][1], pads[1][1]]
 
 
-def _same(size: int, kernel: int, stride: int, dilation: int) -> tuple[int, int]:
+def same(size: int, kernel: int, stride: int, dilation: int) -> tuple[int, int]:
     """Padding before and after by TFLite's rule: outputs for every stride, the odd pixel at the end."""
     if stride < 1:
         raise ConvertError(f"a stride of {stride}; 1 is the least")

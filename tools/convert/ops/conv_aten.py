@@ -7,14 +7,16 @@ from typing import Any
 
 from microtrain.convert.ir import Window
 from microtrain.convert.lowering import Act, Call, Lowering, Param, of_series, pair, sides, stride_of
-from microtrain.convert.nearest import NO_RESIZE, no_matrix, unsupported
+from microtrain.convert.nearest import no_matrix, unsupported
 
-from . import resample_aten
+from . import resample_aten, transposed_aten
 from .table import Aten
 
 
 def convolution(low: Lowering, call: Call) -> Act:
     """Of an image, or of a series."""
+    if call.get("transposed", False):
+        return transposed_aten.convolution(low, call)
     weight = call.args.get("weight")
     if isinstance(weight, Param) and weight.value.ndim == 3:
         return of_series(low, call, conv2d)
@@ -26,8 +28,6 @@ def conv2d(low: Lowering, call: Call) -> Act:
     around = (given.pad if isinstance(given, Act) else None) or (0, 0, 0, 0)
     x = low.image(call, resample_aten.without_padding(given) if any(around) else given)
     weight = low.constant(call, call.args.get("weight"), "weight")
-    if call.get("transposed", False):
-        raise call.error(f"a transposed convolution is not supported; the nearest that is: {NO_RESIZE}")
     if weight.value.ndim != 4:
         raise call.error("only convolutions of images and series are supported")
     h, w, c_in = low.shape(x)
@@ -160,6 +160,7 @@ RULES = {
     **dict.fromkeys(("conv1d", "conv2d", "_convolution_mode"), _CONVOLUTION_BY),
     "convolution": _CONVOLUTION_OF,
     "_convolution": _CONVOLUTION_OF,
+    **transposed_aten.RULES,
     "linear": Aten("input weight bias", linear),
     "addmm": Aten("self mat1 mat2", addmm),
     "mm": Aten("self mat2", matmul),
