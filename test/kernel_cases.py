@@ -946,6 +946,22 @@ def check_reconstruct(twin: Twin, rng: Rng) -> None:
     twin.lib.reconstruct_bwd_x_s8(p, grad, y, x, clamp_struct(clamp), error_struct(ex))
     guard.check()
     same_error(ex, reconstruct.error(graph, node, grad, (y, x), clamp))
+    check_reconstructed_map(twin, rng)
+
+
+def check_reconstructed_map(twin: Twin, rng: Rng) -> None:
+    """The gradient of a score of a map, whose pixels share channels."""
+    c, guard = int(rng.integers(1, 20)), Guarded()
+    shape = (*draw_sides(rng, 6), c)
+    ends = [Tensor(n, shape, "s8", float(10.0 ** rng.uniform(-3, 0)), draw_zero(rng)) for n in "yx"]
+    node = Node(reconstruct.NAME, "score", ("y", "x"), ("logits",), factors=(1.0, 0.25))
+    graph = Graph("g", Input("x", (1.0,), (0.0,)), "logits", {end.name: end for end in ends}, (node,), {})
+    p, y, x = reconstruct.c_struct(graph, node), draw_s8(rng, shape), draw_s8(rng, shape)
+    grad, clamp = np.array([0.0, rng.integers(2)], np.float32), draw_clamp(rng, shape)
+    ex = Error(guard.array(shape, np.int8), guard.array((c,), np.float32))
+    twin.lib.reconstruct_map_bwd_x_s8(p, c, grad, y, x, clamp_struct(clamp), error_struct(ex))
+    guard.check()
+    same_error(ex, reconstruct.error(graph, node, grad, (y, x), clamp))
 
 
 def check_losses(twin: Twin, rng: Rng) -> None:

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from click.testing import CliRunner
 from test_executor import partly_trained, run_both
 from test_gradients import cosines, everything
+from torch import nn
 
 from lab.attack.tflite_files import Int8
 from microtrain.convert.cli import main
@@ -23,8 +25,10 @@ from microtrain.convert.ops import has_head
 from microtrain.convert.ops.reconstruct import ANOMALY, NORMAL, THRESHOLD, calibrated, closed
 from microtrain.convert.pipeline import compile_graph
 from microtrain.convert.quantize.int8 import quantize
+from microtrain.convert.quantize.ptq import Choices, quantize_model
 from microtrain.convert.reference.numeric import Sgd
 from microtrain.convert.scheme import Scheme
+from microtrain.samples.source import scan, split
 
 N = 24
 STILL = Sgd(0.0, 0.0, 0.0, 0, 0)
@@ -146,3 +150,140 @@ def test_what_makes_something_else_is_no_autoencoder(tmp_path: Path) -> None:
         graph = load_model(autoencoder(tmp_path, out=7)).graph
     with pytest.raises(ConvertError, match="makes 7 numbers of 24"):
         closed(graph)
+
+
+# ---------------------------------------------------------------- maps
+
+
+class Convolutional(nn.Module):
+    """An autoencoder of images, as public examples have it: transposed convolutions, maybe bounded."""
+
+    def __init__(self, channels: int, bounded: bool) -> None:
+        super().__init__()
+        self.down = nn.Sequential(
+            *(
+                nn.Conv2d(channels, 6, 3, 2, 1),
+                nn.BatchNorm2d(6),
+                nn.ReLU(),
+                nn.Conv2d(6, 4, 3, 2, 1),
+                nn.ReLU(),
+            )
+        )
+        self.up = nn.Sequential(
+            *(nn.ConvTranspose2d(4, 6, 2, 2), nn.BatchNorm2d(6), nn.ReLU()),
+            nn.ConvTranspose2d(6, channels, 3, 2, 1, 1),
+            *([nn.Sigmoid()] if bounded else []),
+        )
+        nn.init.normal_(self.up[3].weight, 0, 0.5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.up(self.down(x))
+        return result
+
+
+def of_images(folder: Path, channels: int, bounded: bool, side: int = 8) -> Path:
+    torch.manual_seed(0)
+    path = folder / "images.pt2"
+    model = Convolutional(channels, bounded).eval()
+    torch.export.save(torch.export.export(model, (torch.zeros(1, channels, side, side),)), path)
+    return path
+
+
+def pictures(count: int, channels: int, side: int = 8) -> np.ndarray:
+    rng = np.random.default_rng(1)
+    made: np.ndarray = rng.integers(0, 256, (count, side, side, channels)).astype(np.uint8)
+    return made
+
+
+def map_graph(folder: Path, channels: int, bounded: bool) -> Graph:
+    graph = closed(load_model(of_images(folder, channels, bounded)).graph)
+    return quantize_model(graph, pictures(16, channels), Choices())
+
+
+@pytest.mark.parametrize("bounded", [False, True])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_the_score_of_a_map_is_the_mean_squared_error(channels: int, bounded: bool, tmp_path: Path) -> None:
+    path, images = of_images(tmp_path, channels, bounded), pictures(6, channels)
+    torch.manual_seed(0)
+    x = torch.tensor(images.transpose(0, 3, 1, 2) / np.float32(255))
+    with torch.no_grad():
+        wanted = (Convolutional(channels, bounded).eval()(x) - x).square().mean((1, 2, 3)).numpy()
+    graph = closed(load_model(path).graph)
+    found = run_float(graph, images).reshape(6, 2)[:, ANOMALY]
+    np.testing.assert_allclose(found, wanted, rtol=1e-4)
+    whole = run_int8(map_graph(tmp_path, channels, bounded), images).reshape(6, 2)[:, ANOMALY]
+    np.testing.assert_allclose(whole, wanted, rtol=0.05)
+
+
+@pytest.mark.parametrize("errors", ["fp32", "int8"])
+@pytest.mark.parametrize("bounded", [False, True])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_gradients_of_a_map_are_those_of_autograd(
+    channels: int, bounded: bool, errors: str, tmp_path: Path
+) -> None:
+    found = cosines(everything(map_graph(tmp_path, channels, bounded)).graph, errors, label=NORMAL)
+    assert min(found.values()) > (0.999 if errors == "fp32" else 0.98), found
+    assert len(found) == 7, "weights of all layers but the first, biases of all"
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_generated_code_of_a_map_trains_like_the_executor(channels: int, tmp_path: Path) -> None:
+    trained = partly_trained(map_graph(tmp_path, channels, True), 4)
+    run_both(trained, NativeModel(generate(trained, "a test"), tmp_path), 6)
+
+
+def test_what_is_normal_of_images_is_learned(tmp_path: Path) -> None:
+    """Waves that no image of calibration showed: their score falls."""
+    quantized = map_graph(tmp_path, 1, False)
+    executor = Executor(everything(quantized).graph)
+    waves = 128 + 80 * np.sin(np.arange(8) / 2.0)[:, None] * np.ones(8)
+    noise = np.random.default_rng(5).normal(0, 5, (30, 8, 8))
+    normal = np.clip(waves + noise, 0, 255).astype(np.uint8)[..., None]
+    before = scores(executor, normal)
+    for step in range(200):
+        executor.forward((normal[step % 30].astype(int) - 128).astype(np.int8))
+        executor.backward(NORMAL, Sgd(1.0, 1.0, 1.0, 1, step))
+    after = scores(executor, normal)
+    assert after.mean() < 0.25 * before.mean(), (before.mean(), after.mean())
+
+
+def test_a_map_is_an_end_of_autoencoders_alone(tmp_path: Path) -> None:
+    path = of_images(tmp_path, 3, True)
+    np.savez(tmp_path / "normal.npz", images=pictures(20, 3))
+    asked = (path, "-o", tmp_path / "out", "--calibration", tmp_path / "normal.npz")
+    code, said = convert(*asked)
+    assert code == 1 and "must end with a linear layer" in said and "with --task anomaly" in said, said
+    code, said = convert(*asked, "--task", "anomaly")
+    assert code == 0 and "reconstruct_map_bwd_x_s8" in (tmp_path / "out/model.c").read_text(), said
+    code, said = convert(*asked, "--until", "down.3", "--classes", "3")
+    assert code == 0 and "until.head" in said, said
+
+
+@pytest.mark.parametrize("bounded", [False, True])
+def test_a_vector_may_be_bounded(bounded: bool, tmp_path: Path) -> None:
+    """The logistic function that a loss of classes applies is a layer of an autoencoder."""
+    torch.manual_seed(0)
+    ends = [nn.Sigmoid()] if bounded else []
+    model = nn.Sequential(nn.Linear(8, 5), nn.ReLU(), nn.Linear(5, 8), *ends).eval()
+    torch.export.save(torch.export.export(model, (torch.zeros(1, 8),)), tmp_path / "net.pt2")
+    images = np.random.default_rng(0).integers(0, 256, (6, 1, 1, 8)).astype(np.uint8)
+    x = torch.tensor(images.reshape(6, 8) / np.float32(255))
+    with torch.no_grad():
+        wanted = (model(x) - x).square().mean(1).numpy()
+    found = run_float(closed(load_model(tmp_path / "net.pt2").graph), images).reshape(6, 2)[:, ANOMALY]
+    np.testing.assert_allclose(found, wanted, rtol=1e-4)
+
+
+@pytest.mark.parametrize("names", [("normal", "anomaly"), ("normal",), ("no", "yes")])
+def test_what_is_normal_is_the_first_class_whatever_the_alphabet_says(
+    names: tuple[str, ...], tmp_path: Path
+) -> None:
+    for name in names:
+        (tmp_path / name).mkdir()
+        for k in range(6):
+            (tmp_path / name / f"{k}.npy").write_bytes(b"")
+    found = scan(tmp_path, 2)
+    assert found.classes == (names if len(names) == 2 else ("normal", "anomaly"))
+    assert {s.label for s in found.samples if s.path.parent.name == names[0]} == {0}
+    training, testing = split(tmp_path, 2)
+    assert len(training.samples) + len(testing.samples) == 6 * len(names)

@@ -10,11 +10,12 @@ from microtrain.base.sound import LogMel
 from microtrain.samples import log_mel
 
 from .execute.batched import batches, run_int8
+from .frontends.fold import headless
 from .frontends.module import LoadedModel
 from .ir import ConvertError, Graph
-from .ops import hop
+from .ops import has_head, hop
 from .ops.reconstruct import ANOMALY as SCORE
-from .ops.reconstruct import calibrated, closed
+from .ops.reconstruct import ENDINGS, calibrated, closed
 from .ops.regression import measured
 from .options import ANOMALY, FIXED, LOSSES, MULTILABEL, REGRESSION, TASKS, Wanted
 from .quantize.ptq import calibration_images
@@ -53,14 +54,21 @@ def refuse(wanted: Wanted) -> None:
 def opened(loaded: LoadedModel, wanted: Wanted) -> LoadedModel:
     """The model that was read, with the end that the task gives it, and the front end for sound."""
     ending = loaded.graph.ending
-    if ending and wanted.task in (ANOMALY, REGRESSION):
+    if ending and (wanted.task == REGRESSION or (wanted.task == ANOMALY and ending not in ENDINGS)):
         raise ConvertError(
             f"{loaded.graph.name} ends with a {ending}, which no loss of --task {wanted.task} applies: its "
             "last layer must make the numbers themselves; train the network without"
         )
-    graph = closed(loaded.graph) if wanted.task == ANOMALY else loaded.graph
+    graph = closed(loaded.graph) if wanted.task == ANOMALY else headed(loaded.graph)
     graph = hearing(graph, wanted.sound)
     return replace(loaded, graph=graph if wanted.hop is None else hop.checked(graph, wanted.hop))
+
+
+def headed(graph: Graph) -> Graph:
+    """The graph, if it ends in a head; only an autoencoder may do without."""
+    if not has_head(graph):
+        raise headless(graph)
+    return graph
 
 
 def hearing(graph: Graph, sound: LogMel | None) -> Graph:

@@ -12,6 +12,7 @@ from microtrain.base.sound import LogMel
 from microtrain.base.units import Units
 
 Shape = tuple[int, int, int]  # height, width, channels
+NORMAL, ANOMALY = KNOWN_ORDER = ("normal", "anomaly")  # classes of --task anomaly, by their labels
 
 
 class Told(tuple[int, int, int]):

@@ -11,7 +11,7 @@ from microtrain.base.errors import Error
 from microtrain.base.reading import is_file
 
 from . import images, numbers, sounds
-from .kind import Kind, Shape
+from .kind import KNOWN_ORDER, NORMAL, Kind, Shape
 
 KINDS: tuple[Kind, ...] = (
     images.KIND,
@@ -57,14 +57,21 @@ def vary(path: Path, shape: Shape, ways: tuple[str, ...], variant: int) -> np.nd
 
 
 def class_folders(folder: Path) -> list[str]:
-    """Sorted names of the class folders. Error where there is no such folder."""
+    """Names of the class folders in the order of their labels. Error where there is no such folder."""
     if not folder.is_dir():
         raise Error(f"no such folder: {folder}.")
-    return sorted(p.name for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
+    return by_label({p.name for p in folder.iterdir() if p.is_dir() and not p.name.startswith(".")})
+
+
+def by_label(names: set[str]) -> list[str]:
+    """Class names sorted; those of an autoencoder as it counts them, what is normal first."""
+    return list(KNOWN_ORDER) if names == set(KNOWN_ORDER) else sorted(names)
 
 
 def scan(folder: Path, classes: int, whole: bool = True) -> Dataset:
     """A folder with one folder per class; the sorted folder names are the labels 0, 1, 2, ...
+
+    Of `normal` and `anomaly` the second may be left out, as an autoencoder learns nothing from it.
 
     whole    every class must have a sample; otherwise one of them, where others see the rest
     Errors   Error where the folder is missing, has another number of classes, or an empty class
@@ -72,6 +79,8 @@ def scan(folder: Path, classes: int, whole: bool = True) -> Dataset:
     names = class_folders(folder)
     if not names:
         raise Error(f"{folder} holds no class folders: it needs one folder of images for each class.")
+    if names == [NORMAL] and classes == len(KNOWN_ORDER):
+        names, whole = list(KNOWN_ORDER), False
     if len(names) != classes:
         hint = f" Is {folder / 'train'} meant?" if "train" in names else ""
         raise Error(
@@ -95,7 +104,8 @@ def counted(folders: int) -> str:
 
 
 def files(folder: Path) -> list[Path]:
-    return sorted(p for p in folder.iterdir() if p.suffix.lower() in suffixes() and p.is_file())
+    inside = folder.iterdir() if folder.is_dir() else ()
+    return sorted(p for p in inside if p.suffix.lower() in suffixes() and p.is_file())
 
 
 def shorten(names: list[str], most: int = 6) -> str:
@@ -128,7 +138,7 @@ def hold_out(dataset: Dataset) -> tuple[Dataset, Dataset]:
     testing: list[Sample] = []
     for label, name in enumerate(dataset.classes):
         own = [sample for sample in dataset.samples if sample.label == label]
-        if len(own) < HELD_OUT:
+        if len(own) < HELD_OUT and (own or name not in KNOWN_ORDER):
             raise Error(f"class {name} has {len(own)} images: one in {HELD_OUT} is held out, add some.")
         testing += own[::HELD_OUT]
         training += [sample for number, sample in enumerate(own) if number % HELD_OUT]
@@ -149,7 +159,7 @@ def read_list(file: Path, classes: int | None) -> Dataset:
     for line in lines:
         if "/" not in line or not is_file(file.parent / line):
             raise Error(f"{file} names {line[:60]!r}, which is no image CLASS/FILE in {file.parent}.")
-    names = sorted({line.split("/")[0] for line in lines})
+    names = by_label({line.split("/")[0] for line in lines})
     if classes is not None and len(names) != classes:
         raise Error(
             f"{file} names {len(names)} classes ({shorten(names)}), but the model has {classes} classes: "

@@ -17,6 +17,7 @@ from microtrain.convert.ir import Graph
 from microtrain.convert.lite import LiteResiduals
 from microtrain.convert.loading import load, quantized_with_report
 from microtrain.convert.quantize.ptq import Choices
+from microtrain.convert.tasks import headed
 from microtrain.device.options import Course, in_words
 from microtrain.native.model import kernels
 from microtrain.samples.source import Dataset, class_folders, counted, hold_out, read_list, scan, split
@@ -91,6 +92,7 @@ def images(data: Path) -> Dataset:
 def quantized(model: Path, wanted: Wanted) -> Graph:
     """The int8 forward graph, as `microtrain convert` makes it."""
     loaded = load(model, wanted.trust, None, wanted.normalisation, wanted.calibration)
+    headed(loaded.graph)
     return quantized_with_report(loaded, Choices(wanted.calibration), False, None)[0]
 
 

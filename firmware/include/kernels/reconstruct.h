@@ -29,6 +29,12 @@ void reconstruct_fwd_f32(const struct reconstruct *p, const int8_t *y, const int
 void reconstruct_bwd_x_s8(const struct reconstruct *p, const float *grad, const int8_t *y, const int8_t *x,
                           const struct clamp *clamp, const struct error_s8 *ex);
 
+/* The same of a map, whose pixels share a channel: the largest |d_i| of a channel is 127.
+ *
+ * c  channels, of which n is a multiple; ex  error [n / c][c] */
+void reconstruct_map_bwd_x_s8(const struct reconstruct *p, uint32_t c, const float *grad, const int8_t *y,
+                              const int8_t *x, const struct clamp *clamp, const struct error_s8 *ex);
+
 /* grad[1] = label ? 0 : 1, grad of any other logit 0. Returns logits[1]. classes is 2; grad may be logits. */
 float loss_score_f32(uint32_t classes, const float *logits, uint32_t label, float *grad);
 

@@ -32,6 +32,23 @@ void reconstruct_bwd_x_s8(const struct reconstruct *p, const float *grad, const 
     }
 }
 
+void reconstruct_map_bwd_x_s8(const struct reconstruct *p, uint32_t c, const float *grad, const int8_t *y,
+                              const int8_t *x, const struct clamp *clamp, const struct error_s8 *ex)
+{
+    float unit = grad[1] * (2.0f * p->per * p->y_scale);
+    for (uint32_t i = 0; i < c; i++) {
+        const struct channel ch = channel_of(ex, clamp, c, i);
+        float peak = 0.0f;
+        for (uint32_t at = i, pixel = 0; at < p->n; at += c, pixel++) {
+            peak = channel_passes(&ch, pixel) ? larger_magnitude_f32(peak, apart(p, y, x, at)) : peak;
+        }
+        float gain = channel_gain(peak, channel_unit(clamp, i, unit), &ex->scale[i]);
+        for (uint32_t at = i, pixel = 0; at < p->n; at += c, pixel++) {
+            channel_put(&ch, pixel, apart(p, y, x, at), gain);
+        }
+    }
+}
+
 float loss_score_f32(uint32_t classes, const float *logits, uint32_t label, float *grad)
 {
     float score = logits[1];

@@ -82,9 +82,13 @@ def check_used(graph: Graph, found: Found) -> Graph:
 
 
 def drop_ending(graph: Graph, found: Found) -> Graph:
-    """The graph without one of ENDINGS at its end; one that stands anywhere else is noted."""
+    """The graph without one of ENDINGS at its end; one that stands anywhere else is noted.
+
+    What makes a map like the input of an autoencoder keeps its logistic function.
+    """
     last = graph.producer(graph.output)
-    if last is not None and last.op in ENDINGS:
+    kept = last is not None and last.op != SOFTMAX and makes_its_input(graph) and not ends_flat(graph)
+    if last is not None and last.op in ENDINGS and not kept:
         graph = without(graph, last).replace(ending=last.op)
     for node in [n for n in graph.nodes if n.op == SOFTMAX]:
         what = f"a softmax inside the network is not supported; the nearest that is: {NO_SOFTMAX}"
@@ -316,13 +320,32 @@ def check_end(graph: Graph, found: Found) -> Graph:
         graph = graph.replace(nodes=tuple(replace(n, op=LINEAR) if n is last else n for n in graph.nodes))
         last = graph.producer(graph.output)
     if last is None or last.op != LINEAR or last.act != "none":
-        end = "its input" if last is None else f"{last.name} ({last.act if last.act != 'none' else last.op})"
-        what = f"ends with {end}; it must end with a linear layer, one logit per class (nn.Linear)"
-        found.append(ConvertError(f"{graph.name} {what}"))
+        if last is None or ends_flat(graph) or not makes_its_input(graph):
+            found.append(headless(graph))
     elif graph.readers(graph.output):
         what = f"the logits of {last.name} are read again; they must be the only output"
         found.append(ConvertError(f"{graph.name}: {what}"))
     return graph
+
+
+def makes_its_input(graph: Graph) -> bool:
+    """True for a map of the input's shape, as an autoencoder makes it."""
+    return graph.tensors[graph.output].shape == graph.tensors[graph.input.tensor].shape
+
+
+def ends_flat(graph: Graph) -> bool:
+    """True for an end in a vector, which a linear layer makes."""
+    return graph.tensors[graph.output].pixels == 1
+
+
+def headless(graph: Graph) -> ConvertError:
+    """What is said of a network that does not end with a linear layer."""
+    last = graph.producer(graph.output)
+    end = "its input" if last is None else f"{last.name} ({last.act if last.act != 'none' else last.op})"
+    what = f"ends with {end}; it must end with a linear layer, one logit per class (nn.Linear)"
+    if last is not None and makes_its_input(graph):
+        what += ", or learn what is normal, with --task anomaly, as an autoencoder that makes its input again"
+    return ConvertError(f"{graph.name} {what}")
 
 
 def _mean_first(graph: Graph) -> Graph:
@@ -348,8 +371,14 @@ def _sees_all(graph: Graph, node: Node) -> bool:
 
 
 def make_head(graph: Graph) -> Graph:
-    """The last linear layer becomes the head, every other one a convolution whose window is the whole map."""
+    """The last linear layer becomes the head, every other one a convolution whose window is the whole map.
+
+    A network that ends in a map has no head.
+    """
     last = next(n for n in graph.nodes if graph.output in n.outputs)
+    if last.op != LINEAR:
+        body = (replace(n, op=conv.DENSE) if n.op == LINEAR else n for n in graph.nodes)
+        return graph.replace(nodes=tuple(body))
     name = last.layer or ""
     layer = graph.layers[name]
     if layer.shares:

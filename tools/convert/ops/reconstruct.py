@@ -11,10 +11,12 @@ import numpy as np
 
 from microtrain.convert.ir import ConvertError, Graph, Node, Shape, Tensor, Window
 from microtrain.convert.names import Names
-from microtrain.convert.reference.hostlib import F32, S8, Clamp, ErrorS8, Record
+from microtrain.convert.reference.hostlib import F32, NUMBER, S8, Clamp, ErrorS8, Record
 from microtrain.convert.reference.numeric import f32, kept, quantize_error
+from microtrain.samples.kind import KNOWN_ORDER
 
 from . import conv, head, losses
+from .activations import SIGMOID
 from .bounds import INT32_MAX, SMALLER, Accumulator, no_integers
 from .ctext import struct
 from .environment import Env
@@ -46,9 +48,11 @@ from .work import by_size, one_way
 if TYPE_CHECKING:
     from .tape import Tape
 
-NAME, BACKWARD = "reconstruct", "reconstruct_bwd_x"
+NAME, BACKWARD, OF_MAP = "reconstruct", "reconstruct_bwd_x", "reconstruct_map_bwd_x"
 NORMAL, ANOMALY = 0, 1  # the classes
 THRESHOLD = 0.25  # in units of a score
+ENDINGS = (SIGMOID,)  # that may stand at its end
+LOGISTIC = (1.0 / 256.0, -128)  # scale and zero of what a logistic function makes, as TFLite has them
 
 
 class Reconstruct(Record):
@@ -65,26 +69,44 @@ def closed(graph: Graph) -> Graph:
     Raises ConvertError where it makes something else.
     """
     last = graph.nodes[-1]
+    if last.op != head.HEAD:
+        return _scored(graph, graph.output, "logits")
     x, features = graph.tensors[graph.input.tensor], graph.tensors[last.inputs[0]]
     made = graph.tensors[graph.output].elements
     if last.op != head.HEAD or made != x.elements or (x.pixels > 1 and x.channels > 1):
         raise ConvertError(
             f"{graph.name} makes {made} numbers of {x.elements}: for --task anomaly it must end in a linear "
-            "layer that makes its input again, a vector or one channel"
+            "layer that makes its input again, a vector or one channel, or in one that makes a map like it"
         )
     layer = graph.layers[last.layer or ""]
     h, w, c = features.shape
     again = replace(graph.tensors[graph.output], name="again")
     weight = np.ascontiguousarray(layer.weight.reshape(made, h, w, c))
     dense = conv.node_of(last.name, features.name, "again", replace(layer, weight=weight), Window(h, w))
-    end = Node(NAME, "score", ("again", x.name), (graph.output,), factors=(1.0, THRESHOLD))
-    score = Tensor(graph.output, (1, 1, 2))
-    return graph.replace(
-        nodes=(*graph.nodes[:-1], dense, end),
-        tensors={**graph.tensors, "again": again, graph.output: score},
+    graph = graph.replace(
+        nodes=(*graph.nodes[:-1], dense),
+        tensors={**graph.tensors, "again": again},
         layers={**graph.layers, last.layer or "": replace(layer, weight=weight)},
-        classes=("normal", "anomaly"),
     )
+    if graph.ending in ENDINGS:
+        return _scored(_bounded(graph), "bounded", graph.output)
+    return _scored(graph, "again", graph.output)
+
+
+def _bounded(graph: Graph) -> Graph:
+    """With the logistic function at its end that a loss of classes would have applied."""
+    again = graph.tensors["again"]
+    stored = None if again.given is None else LOGISTIC
+    made = replace(again, name="bounded", given=stored)
+    node = Node(graph.ending, "bounded", ("again",), ("bounded",))
+    return graph.replace(nodes=(*graph.nodes, node), tensors={**graph.tensors, "bounded": made}, ending="")
+
+
+def _scored(graph: Graph, again: str, output: str) -> Graph:
+    """With the score of what is made again as the result, a tensor of that name."""
+    end = Node(NAME, "score", (again, graph.input.tensor), (output,), factors=(1.0, THRESHOLD))
+    tensors = {**graph.tensors, output: Tensor(output, (1, 1, 2))}
+    return graph.replace(nodes=(*graph.nodes, end), tensors=tensors, output=output, classes=KNOWN_ORDER)
 
 
 def calibrated(graph: Graph, scores: np.ndarray) -> Graph:
@@ -149,8 +171,11 @@ def _run_loss(env: Env, node: Node) -> None:
 def error(
     graph: Graph, node: Node, grad: np.ndarray, stored: tuple[np.ndarray, np.ndarray], clamp: Any
 ) -> Any:
-    """The twin of reconstruct_bwd_x_s8. node: the forward one; stored: y and x."""
-    return quantize_error(apart(graph, node, *stored).reshape(1, 1, -1), _unit(graph, node, grad), clamp)
+    """The twin of reconstruct_bwd_x_s8, and of a map of reconstruct_map_bwd_x_s8.
+
+    node: the forward one; stored: y and x
+    """
+    return quantize_error(apart(graph, node, *stored), _unit(graph, node, grad), clamp)
 
 
 def _unit(graph: Graph, node: Node, grad: np.ndarray) -> np.ndarray:
@@ -163,7 +188,7 @@ def _run_bwd_x(env: Env, node: Node) -> None:
     grad, y, x = (env.values[t] for t in node.inputs)
     forward, clamp = forward_of(env.graph), env.clamp(node.clamp)
     if env.real:
-        raw = apart(env.graph, forward, y, x).reshape(1, 1, -1) * float(_unit(env.graph, forward, grad))
+        raw = apart(env.graph, forward, y, x) * float(_unit(env.graph, forward, grad))
         env.values[node.outputs[0]] = env.backend.clamped(raw, clamp)
     else:
         env.values[node.outputs[0]] = error(env.graph, forward, grad, (y, x), clamp)
@@ -181,8 +206,11 @@ def _call_loss(names: Names, node: Node) -> str:
 
 def _call_bwd_x(names: Names, node: Node) -> str:
     grad, y, x = (names.at(t) for t in node.inputs)
-    out = names.error(node.outputs[0])
-    return f"reconstruct_bwd_x_s8({names.struct(NAME, node)}, {grad}, {y}, {x}, {names.clamp()}, {out});"
+    out, made = names.error(node.outputs[0]), names.graph.tensors[node.inputs[1]]
+    ends = f"{grad}, {y}, {x}, {names.clamp()}, {out}"
+    if made.pixels > 1:
+        return f"{OF_MAP}_s8({names.struct(NAME, node)}, {made.channels}, {ends});"
+    return f"{BACKWARD}_s8({names.struct(NAME, node)}, {ends});"
 
 
 def _structs(names: Names, node: Node) -> Iterator[str]:
@@ -270,7 +298,10 @@ OPS: tuple[Op, ...] = (
         work=by_size,
         unit=whole,
         in_place=not_in_place,
-        kernels={f"{BACKWARD}_s8": (None, (Reconstruct, F32, S8, S8, Clamp, ErrorS8))},
+        kernels={
+            f"{BACKWARD}_s8": (None, (Reconstruct, F32, S8, S8, Clamp, ErrorS8)),
+            f"{OF_MAP}_s8": (None, (Reconstruct, NUMBER, F32, S8, S8, Clamp, ErrorS8)),
+        },
         header=NAME,
         updates=Updates.NOTHING,
         reads_weights=False,
