@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from lab.networks import Builder, varied_network, with_codes
-from lab.sizes.networks import OTHERS, SCHEMES, Excited, quantized, samples
+from lab.sizes.networks import OTHERS, SCHEMES, Excited, map_again, quantized, samples
 from microtrain.base.paths import ROOT
 from microtrain.convert.frontends.module import LoadedModel, load_model
 from microtrain.convert.ir import Axis, ConvertError, Graph
@@ -21,8 +21,16 @@ from microtrain.convert.ops import hop
 from microtrain.convert.ops.normalise_aten import GROUP_NORM
 from microtrain.convert.ops.reconstruct import closed
 from microtrain.convert.ops.regression import measured as with_units
-from microtrain.convert.ops.resample_aten import HALF_PIXEL, adaptive_spans, around, averages, between
+from microtrain.convert.ops.resample_aten import (
+    HALF_PIXEL,
+    adaptive_spans,
+    around,
+    averages,
+    between,
+    chosen,
+)
 from microtrain.convert.ops.tokens import LAST
+from microtrain.convert.ops.transposed_aten import spread
 from microtrain.convert.pipeline import Compiled, Passes, compile_graph
 from microtrain.convert.recording import with_buffer
 from microtrain.convert.scheme import Scheme
@@ -118,6 +126,11 @@ def sampled() -> Iterator[Named]:
         }[kind]
         graph = b.finish(b.conv(b.sampled(b.conv("x", c), *axes), 5), 3)
         yield f"sampled{number}", compile_graph(graph, SCHEMES[2], 3, PASSES[number % len(PASSES)])
+    for number, (c, side) in enumerate(product((1, 4, 9, 40), (2, 3, 9))):
+        b = Builder(np.random.default_rng(number), (side, side, 3))
+        zeros = chosen(spread(side, 2 + number % 2), side)  # between its pixels
+        graph = b.finish(b.conv(b.sampled(b.conv("x", c), zeros, zeros), 5, 3), 3)
+        yield f"spread{number}", compile_graph(graph, SCHEMES[2], 3, PASSES[number % len(PASSES)])
 
 
 def spatial() -> Iterator[Named]:
@@ -272,6 +285,11 @@ def closed_again(folder: Path) -> Iterator[Named]:
         images = np.random.default_rng(0).integers(0, 256, (16, 1, numbers, 1)).astype(np.uint8)
         graph = quantized(replace(loaded, graph=closed(loaded.graph)), images)
         yield f"closed{numbers}", compile_graph(graph, SCHEMES[2], 2)
+    for side, channels in ((4, 1), (6, 3), (12, 1), (12, 4), (20, 2)):
+        yield (
+            f"closed{side}x{side}x{channels}",
+            compile_graph(map_again(folder, side, channels), SCHEMES[2], 2),
+        )
     for classes, loss in product((2, 30, 120), ("mse", "huber", "squares", "labels")):
         b = Builder(np.random.default_rng(classes), (9, 9, 3))
         graph = b.finish(b.conv("x", 7, 3, 2), classes)

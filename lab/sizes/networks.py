@@ -175,8 +175,9 @@ def samples(root: Path, folder: Path) -> Iterator[Compiled]:
     for scheme in SCHEMES[:3]:
         yield compile_graph(with_codes(graphs[2]), scheme, CLASSES)
     yield from with_targets(graphs[0])
-    normal = autoencoder(folder)
-    for scheme in (SCHEMES[2], SCHEMES[3], SCHEMES[4]):
+    for normal, scheme in product(
+        (autoencoder(folder), map_again(folder)), (SCHEMES[2], SCHEMES[3], SCHEMES[4])
+    ):
         yield compile_graph(normal, scheme, 2)
 
 
@@ -284,6 +285,17 @@ def autoencoder(folder: Path) -> Graph:
     layers = nn.Sequential(nn.Flatten(), nn.Linear(NUMBERS, 16), nn.ReLU(), nn.Linear(16, NUMBERS)).eval()
     torch.export.save(torch.export.export(layers, (torch.zeros(1, 1, 1, NUMBERS),)), path)
     images = np.random.default_rng(0).integers(0, 256, (16, 1, NUMBERS, 1)).astype(np.uint8)
+    loaded = load_model(path)
+    return quantized(replace(loaded, graph=closed(loaded.graph)), images)
+
+
+def map_again(folder: Path, side: int = SIDE, channels: int = 3) -> Graph:
+    """An autoencoder of images, up by a transposed convolution."""
+    path = folder / f"map{side}x{channels}.pt2"
+    down, up = nn.Conv2d(channels, 5, 3, 2, 1), nn.ConvTranspose2d(5, channels, 2, 2)
+    layers = nn.Sequential(down, nn.ReLU(), up).eval()
+    torch.export.save(torch.export.export(layers, (torch.zeros(1, channels, side, side),)), path)
+    images = np.random.default_rng(0).integers(0, 256, (16, side, side, channels)).astype(np.uint8)
     loaded = load_model(path)
     return quantized(replace(loaded, graph=closed(loaded.graph)), images)
 

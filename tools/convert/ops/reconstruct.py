@@ -154,7 +154,8 @@ def _gradient(tape: Tape, node: Node, error: str | None) -> None:
     logits = node.outputs[0]
     grad = tape.tensor(f"grad:{logits}", logits, "f32")
     tape.append(Node("loss_score", node.name, (logits,), (grad,)))
-    tape.send(node.inputs[0], Node(BACKWARD, node.name, (grad, *node.inputs), ()))
+    kind = OF_MAP if tape.graph.tensors[node.inputs[0]].pixels > 1 else BACKWARD
+    tape.send(node.inputs[0], Node(kind, node.name, (grad, *node.inputs), ()))
 
 
 def _run(env: Env, node: Node) -> None:
@@ -206,11 +207,9 @@ def _call_loss(names: Names, node: Node) -> str:
 
 def _call_bwd_x(names: Names, node: Node) -> str:
     grad, y, x = (names.at(t) for t in node.inputs)
-    out, made = names.error(node.outputs[0]), names.graph.tensors[node.inputs[1]]
-    ends = f"{grad}, {y}, {x}, {names.clamp()}, {out}"
-    if made.pixels > 1:
-        return f"{OF_MAP}_s8({names.struct(NAME, node)}, {made.channels}, {ends});"
-    return f"{BACKWARD}_s8({names.struct(NAME, node)}, {ends});"
+    ends = f"{grad}, {y}, {x}, {names.clamp()}, {names.error(node.outputs[0])}"
+    channels = f"{names.graph.tensors[node.inputs[1]].channels}, " if node.op == OF_MAP else ""
+    return f"{node.op}_s8({names.struct(NAME, node)}, {channels}{ends});"
 
 
 def _structs(names: Names, node: Node) -> Iterator[str]:
@@ -250,6 +249,28 @@ def _parallel(run: Any, step: Any, y: Any, x: Any) -> Any:
     )
 
 
+def _backward(op: str, *before: Any) -> BackwardOp:
+    """The gradient of a vector or of a map. before: what its kernel takes in front of the gradient"""
+    return BackwardOp(
+        op,
+        shapes=_made_shape,
+        run=_run_bwd_x,
+        call=_call_bwd_x,
+        accumulators=no_integers,
+        scratch=no_scratch,
+        macs=no_macs,
+        way=one_way,
+        work=by_size,
+        unit=whole,
+        in_place=not_in_place,
+        kernels={f"{op}_s8": (None, (Reconstruct, *before, F32, S8, S8, Clamp, ErrorS8))},
+        header=NAME,
+        updates=Updates.NOTHING,
+        reads_weights=False,
+        guard=NOT_ALIGNED,
+    )
+
+
 FORWARD = ForwardOp(
     NAME,
     shapes=_shapes,
@@ -286,25 +307,6 @@ FORWARD = ForwardOp(
 OPS: tuple[Op, ...] = (
     FORWARD,
     losses.loss("loss_score", _run_loss, _call_loss, NAME, losses.AGAINST_A_LABEL),
-    BackwardOp(
-        BACKWARD,
-        shapes=_made_shape,
-        run=_run_bwd_x,
-        call=_call_bwd_x,
-        accumulators=no_integers,
-        scratch=no_scratch,
-        macs=no_macs,
-        way=one_way,
-        work=by_size,
-        unit=whole,
-        in_place=not_in_place,
-        kernels={
-            f"{BACKWARD}_s8": (None, (Reconstruct, F32, S8, S8, Clamp, ErrorS8)),
-            f"{OF_MAP}_s8": (None, (Reconstruct, NUMBER, F32, S8, S8, Clamp, ErrorS8)),
-        },
-        header=NAME,
-        updates=Updates.NOTHING,
-        reads_weights=False,
-        guard=NOT_ALIGNED,
-    ),
+    _backward(BACKWARD),
+    _backward(OF_MAP, NUMBER),
 )
