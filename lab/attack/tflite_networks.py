@@ -202,6 +202,14 @@ def transposed() -> Float:
     return net.conv(3, 2, 2).over("MEAN", 1, 2).linear(3)
 
 
+def blocks() -> Float:
+    """tf.nn.space_to_depth and depth_to_space."""
+    net = Float(8, 6, 2).conv(8, 3, 3)
+    net.op("DEPTH_TO_SPACE", (net.x,), (1, 12, 8, 2), "DepthToSpaceOptions", BlockSize=2).conv(3, 1, 1)
+    net.op("SPACE_TO_DEPTH", (net.x,), (1, 3, 2, 48), "SpaceToDepthOptions", BlockSize=4)
+    return net.conv(3, 1, 1).over("MEAN", 1, 2).linear(3)
+
+
 def averaged() -> Float:
     """AveragePooling2D of Keras with padding="same": windows at the border count fewer pixels."""
     net = Float(9, 8, 2).conv(4, 3, 3)
@@ -281,5 +289,5 @@ def differences() -> Float:
 NETWORKS = (
     *(causal, last_moment, any_batch, one_slope, parts, each_moment, lone_norm, channels_first),
     *(gated, made_larger, averaged, smooth, cornered, lopsided, mirrored, mirrored_whole, padded_first),
-    *(attentive, differences, used_twice, resized, transposed),
+    *(attentive, differences, used_twice, resized, transposed, blocks),
 )

@@ -11,7 +11,7 @@ NO_RESIZE = (
     "interpolate with mode='bilinear' or mode='nearest'; a strided convolution or a pooling makes an image "
     "smaller"
 )
-NO_SLICE = "flatten, view or reshape of the whole tensor, and cuts along the channels"
+NO_SLICE = "flatten, view or reshape of the whole tensor, and cuts of channels, rows and columns"
 NO_SOFTMAX = (
     "one at its end, which is left out, since the loss on the device applies it to the logits, or one "
     "between two products of tokens: attention of queries, keys and values, in the place of separable "
@@ -43,10 +43,8 @@ NEAREST: dict[str, str] = {
     **dict.fromkeys(("sub", "rsub"), NO_SUM),
     **dict.fromkeys(("div", "true_divide"), NO_QUOTIENT),
     **dict.fromkeys(("select", "permute", "transpose", "t"), NO_SLICE),
-    **dict.fromkeys(("_upsample_bilinear2d_aa", "upsample_bicubic2d", "pixel_shuffle"), NO_RESIZE),
+    **dict.fromkeys(("_upsample_bilinear2d_aa", "upsample_bicubic2d"), NO_RESIZE),
     **dict.fromkeys(("resize", "resize_bilinear", "resize_nearest_neighbor"), NO_RESIZE),
-    **dict.fromkeys(("pixel_unshuffle", "depthtospace", "spacetodepth"), NO_RESIZE),
-    **dict.fromkeys(("depth_to_space", "space_to_depth"), NO_RESIZE),
     "conv3d": "conv2d",
     **dict.fromkeys(("conv_transpose3d", "conv3dtranspose", "conv_3d_transpose"), "conv_transpose2d"),
     **dict.fromkeys(("_weight_norm", "_weight_norm_interface"), PLAIN_WEIGHTS),

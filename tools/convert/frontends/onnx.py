@@ -74,6 +74,7 @@ RULES: dict[str, Callable[[Walker, Step], Value | list[Value]]] = {
     "Clip": scales.clip,
     "Pad": shapes.pad,
     "Resize": shapes.resize,
+    **dict.fromkeys(("DepthToSpace", "SpaceToDepth"), shapes.blocks),
     "Concat": shapes.concat,
     "Split": shapes.split,
     "Slice": shapes.cut,

@@ -86,6 +86,8 @@ def transpose(walk: Walker, step: Step) -> Value:
         return value
     if isinstance(value, Turned) and perm == channels_first(rank):
         return x
+    if isinstance(value, Act) and x.order is None and len([d for d in x.dims if d != 1]) < 2:
+        return replace(x, dims=tuple(x.dims[axis] for axis in perm))  # a vector: its numbers stay in order
     if isinstance(value, Act) and perm == channels_last(rank) and not of_tokens(walk, (x,)):
         return Turned(x)
     if isinstance(value, Act) and rank > 4:
@@ -140,6 +142,15 @@ def _with_size(dims: Sequence[int], given: dict[str, Any]) -> dict[str, Any]:
     factors = given.get("scale_factors", [])
     sizes = [int(np.float32(d) * np.float32(f)) for d, f in zip(dims[2:], factors, strict=False)]
     return given | ({"output_size": sizes} if factors else {})
+
+
+def blocks(walk: Walker, step: Step) -> Value:
+    """Channels that become blocks of pixels, and blocks that become channels."""
+    up = step.op == "DepthToSpace"
+    first = not up or walk.at(step, "mode", "DCR") == "DCR"
+    side = {"upscale_factor" if up else "downscale_factor": walk.at(step, "blocksize", 0)}
+    args = {"self": walk.act(step), "blocks_first": first, **side}
+    return walk.like(step, walk.call(step, "pixel_shuffle" if up else "pixel_unshuffle", **args))
 
 
 def concat(walk: Walker, step: Step) -> Value:

@@ -35,6 +35,7 @@ RULES: dict[str, Callable[[Walker, Operator, str], Any]] = {
     **dict.fromkeys(("RESIZE_NEAREST_NEIGHBOR", "RESIZE_BILINEAR"), shapes.resize),
     "TRANSPOSE": shapes.transpose,
     **dict.fromkeys(("SLICE", "STRIDED_SLICE"), shapes.cut),
+    **dict.fromkeys(("DEPTH_TO_SPACE", "SPACE_TO_DEPTH"), shapes.blocks),
     "SPLIT": shapes.split,
     "CONCATENATION": shapes.concatenation,
     "PRELU": lambda walk, op, name: walk.call("prelu", op, name, weight=walk.value(op.inputs[1])),

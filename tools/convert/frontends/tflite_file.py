@@ -215,6 +215,8 @@ OPTIONS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "GELU": ("GeluOptions", ("Approximate",)),
     "RESIZE_NEAREST_NEIGHBOR": ("ResizeNearestNeighborOptions", ("AlignCorners", "HalfPixelCenters")),
     "RESIZE_BILINEAR": ("ResizeBilinearOptions", ("AlignCorners", "HalfPixelCenters")),
+    "DEPTH_TO_SPACE": ("DepthToSpaceOptions", ("BlockSize",)),
+    "SPACE_TO_DEPTH": ("SpaceToDepthOptions", ("BlockSize",)),
     "MIRROR_PAD": ("MirrorPadOptions", ("Mode",)),
     **dict.fromkeys(("MEAN", "REDUCE_MAX"), ("ReducerOptions", ("KeepDims",))),
     "STRIDED_SLICE": (

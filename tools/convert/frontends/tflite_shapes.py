@@ -65,6 +65,20 @@ def resize(walk: Walker, op: Operator, name: str) -> Any:
     return lower(walk.low, Call("upsample_bilinear2d", name, True, args))
 
 
+def blocks(walk: Walker, op: Operator, name: str) -> Any:
+    """Channels that become blocks of pixels, and blocks that become channels."""
+    word, size = (
+        ("shuffle", "upscale_factor") if op.kind.startswith("DEPTH") else ("unshuffle", "downscale_factor")
+    )
+    x, turned = walk.image(op, name)
+    if turned:
+        raise ConvertError(
+            f"layer {name}: {op.kind} of one row is not supported; the nearest that is: of a map"
+        )
+    args = {"self": x, "blocks_first": True, size: int(op.options["BlockSize"])}
+    return lower(walk.low, Call(f"pixel_{word}", name, True, args))
+
+
 def transpose(walk: Walker, op: Operator, name: str) -> Any:
     """An input in another order than NHWC is declared anew as what it is turned into."""
     x, order = walk.value(op.inputs[0]), walk.value(op.inputs[1])

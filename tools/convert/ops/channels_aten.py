@@ -9,6 +9,7 @@ import numpy as np
 
 from microtrain.convert.lowering import Act, Call, Lowering
 
+from .resample_aten import chosen, sampled
 from .table import Aten
 
 CONCAT, TAKE = "concat", "take"
@@ -61,7 +62,7 @@ def of_channels(low: Lowering, call: Call) -> tuple[Act, int]:
     if int(call.get("dim", 0)) % len(x.dims) != 1:
         raise call.error(
             f"the op {call.op} along dimension {call.get('dim', 0)} is not supported; the nearest that is: "
-            "along the channels, or of the first rows of what a convolution makes"
+            "along the channels, or slices of rows and columns"
         )
     return x, low.shape(x)[2]
 
@@ -99,11 +100,25 @@ def lower_slice(low: Lowering, call: Call) -> Act:
     ended = _ended(low, x, every[span]) if int(call.get("dim", 0)) % len(x.dims) == 2 else None
     if ended is not None:
         return ended
+    if int(call.get("dim", 0)) % len(x.dims) > 1 and len(x.dims) in (3, 4):
+        return _pixels(low, call, every[span])
     x, c = of_channels(low, call)
     chosen = range(c)[span]
     if not chosen:
         raise call.error(f"a {call.op} of {c} channels leaves none")
     return take(low, call, x, chosen)
+
+
+def _pixels(low: Lowering, call: Call, taken: range) -> Act:
+    """Some rows or columns of an image, or some moments of a series."""
+    x = low.image(call, call.x)
+    sizes = list(low.shape(x)[:2])
+    axes = [chosen(range(size), size) for size in sizes]
+    at = int(call.get("dim", 0)) % len(x.dims) - 2
+    if not taken:
+        raise call.error(f"a {call.op} of {sizes[at]} pixels leaves none")
+    axes[at] = chosen(taken, sizes[at])
+    return sampled(low, call, x, *axes)
 
 
 def _ended(low: Lowering, x: Act, rows: range) -> Act | None:

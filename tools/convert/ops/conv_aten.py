@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from typing import Any
 
-from microtrain.convert.ir import Window
+import numpy as np
+
+from microtrain.convert.ir import Source, Window
 from microtrain.convert.lowering import Act, Call, Lowering, Param, of_series, pair, sides, stride_of
 from microtrain.convert.nearest import no_matrix, unsupported
 
-from . import resample_aten, transposed_aten
+from . import blocks_aten, resample_aten, transposed_aten
 from .table import Aten
 
 
@@ -25,6 +28,8 @@ def convolution(low: Lowering, call: Call) -> Act:
 
 def conv2d(low: Lowering, call: Call) -> Act:
     given = call.x
+    if isinstance(given, Act) and _is_vector_in_a_row(low, given):
+        return _over_channels(low, call, given)
     around = (given.pad if isinstance(given, Act) else None) or (0, 0, 0, 0)
     x = low.image(call, resample_aten.without_padding(given) if any(around) else given)
     weight = low.constant(call, call.args.get("weight"), "weight")
@@ -53,6 +58,46 @@ def conv2d(low: Lowering, call: Call) -> Act:
     out = (*window.outputs(h, w), c_out)
     op = "conv2d" if dense else "dwconv2d" if depthwise else "gconv2d"
     return low.emit(call, op, (x,), out, layer=layer, window=window)
+
+
+def _is_vector_in_a_row(low: Lowering, x: Act) -> bool:
+    """True for a vector [n, c] that was viewed as a series of one channel, as ECA does (Wang et al. 2020)."""
+    h, w, c = low.shape(x)
+    return (
+        (h, w) == (1, 1) and c > 1 and x.pad is None and x.dims in ((low.batch, 1, c), (low.batch, 1, c, 1))
+    )
+
+
+def _over_channels(low: Lowering, call: Call, x: Act) -> Act:
+    """A convolution over the channels of a vector: a linear layer of a few weights, which stays frozen."""
+    weight, bias = low.constant(call, call.args.get("weight"), "weight"), call.args.get("bias")
+    c, (taps, across), step = low.shape(x)[2], weight.value.shape[2:], pair(call.get("dilation", 1))[0]
+    before, _, more, _ = (*_padding(call, (taps - 1) * step + 1, across), 0, 0)[:4]
+    made = c + 2 * before + more - (taps - 1) * step
+    if weight.value.shape[:2] != (1, 1) or across != 1 or stride_of(call, (1, 1))[0] != 1 or made < 1:
+        raise call.error(
+            f"a convolution of {list(weight.value.shape)} over the channels of a vector is not supported; "
+            "the nearest that is: one of one channel without a stride, or a linear layer"
+        )
+    matrix = np.zeros((made, c), np.float32)
+    for tap in range(taps):
+        places = np.arange(made) + tap * step - before
+        inside = (places >= 0) & (places < c)
+        matrix[np.flatnonzero(inside), places[inside]] = weight.value[0, 0, tap, 0]
+    place = weight.value.__array_interface__["data"][0] if weight.origin is None else weight.origin
+    if bias is not None:
+        own = low.constant(call, bias, "bias")
+        bias = replace(own, value=np.full(made, own.value.ravel()[0], np.float32))
+    whole = Param(weight.name, matrix, origin=place)
+    flat = _linear(low, call, replace(x, dims=(low.batch, c)), whole, bias)
+    name = low.nodes[-1].layer or ""
+    low.layers[name] = replace(low.layers[name], source=Source(""))
+    warnings.warn(
+        f"layer {name}: a convolution over the channels of a vector is a matrix of {made}x{c} weights here, "
+        "and stays frozen",
+        stacklevel=2,
+    )
+    return replace(flat, dims=(low.batch, 1, made, *x.dims[3:]))
 
 
 def pad(low: Lowering, call: Call) -> Act:
@@ -161,6 +206,7 @@ RULES = {
     "convolution": _CONVOLUTION_OF,
     "_convolution": _CONVOLUTION_OF,
     **transposed_aten.RULES,
+    **blocks_aten.ATEN,
     "linear": Aten("input weight bias", linear),
     "addmm": Aten("self mat1 mat2", addmm),
     "mm": Aten("self mat2", matmul),

@@ -14,7 +14,7 @@ from microtrain.convert.ir import Window
 from microtrain.convert.lowering import Act, Call, Lowering, Param
 from microtrain.convert.nearest import unsupported
 
-from . import attention_aten, channels_aten, position, recurrent_aten
+from . import attention_aten, blocks_aten, channels_aten, position, recurrent_aten
 from .activations import ACTIVATIONS
 from .attention_aten import Scores
 from .multiply import glu
@@ -113,7 +113,10 @@ def lower(low: Lowering, call: Call, natural: Lower) -> Any:
 
 def _as_image(low: Lowering, call: Call, natural: Lower) -> Any:
     """Any other call reads an image; of tokens it is refused, unless they are seen as one."""
-    seen = {name: as_map(low, v) if isinstance(v, Act) else v for name, v in call.args.items()}
+    seen = {
+        name: blocks_aten.seen(low, call, as_map(low, v)) if isinstance(v, Act) else v
+        for name, v in call.args.items()
+    }
     call = replace(call, args=seen)
     sequences = [v for v in seen.values() if isinstance(v, Act)]
     if sequences and all(v.order is None and v.factor == 1 and not _is_sequence(low, v) for v in sequences):

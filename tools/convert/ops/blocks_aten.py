@@ -1,0 +1,134 @@
+"""Front-end rules of blocks of pixels that become channels, and of channels that become blocks of pixels.
+
+Both are convolutions in groups, of one tap each, which stay frozen: down with a stride, up transposed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from microtrain.convert.ir import Layer, Source, Window
+from microtrain.convert.lowering import Act, Call, Lowering
+
+from .channels_aten import take
+from .resample_aten import chosen, fits, sampled
+from .table import Aten
+from .transposed_aten import spread
+
+FINEST = 127.0  # of the only weight of a channel, 1
+
+
+def down(low: Lowering, call: Call) -> Act:
+    """[n, c, h, w] as [n, c * r * r, h / r, w / r], channels in the order (c, row, column).
+
+    With `blocks_first` in the order (row, column, c).
+    """
+    x = low.image(call, call.x)
+    side, (h, w, c) = _side(call), low.shape(x)
+    if side == 1:
+        return x
+    if h % side or w % side:
+        raise call.error(
+            f"blocks of {side}x{side} pixels do not divide {h}x{w}; the nearest that is supported: a padding "
+            "before them"
+        )
+    layer = _chosen(low, call, c * side * side, side, 1)
+    window = Window(side, side, side, side)
+    shape = (h // side, w // side, c * side * side)
+    made = low.emit(call, "gconv2d" if c > 1 else "conv2d", (x,), shape, layer=layer, window=window)
+    return take(low, call, made, _blocks_first(c, side)) if call.get("blocks_first", False) else made
+
+
+def up(low: Lowering, call: Call) -> Act:
+    """[n, c * r * r, h, w] as [n, c, h * r, w * r]; the inverse of down()."""
+    x = low.image(call, call.x)
+    side, (h, w, c) = _side(call), low.shape(x)
+    if side == 1:
+        return x
+    if c % (side * side):
+        raise call.error(
+            f"{c} channels are no blocks of {side}x{side} pixels; the nearest that is supported: a multiple "
+            f"of {side * side}"
+        )
+    made = c // (side * side)
+    if call.get("blocks_first", False):
+        x = take(low, call, x, np.argsort(_blocks_first(made, side)).tolist())
+    fits(call, h * side, w * side)
+    wide = sampled(low, replace(call, builtin=False), x, *(chosen(spread(n, side), n) for n in (h, w)))
+    layer = _chosen(low, call, made, side, side * side)
+    window = Window(side, side, 1, 1, side - 1, side - 1)
+    op = "gconv2d" if made > 1 else "conv2d"
+    return low.emit(call, op, (wide,), (h * side, w * side, made), layer=layer, window=window)
+
+
+def seen(low: Lowering, call: Call, x: Act) -> Act:
+    """What up() or down() makes, where a view that turned its numbers is just that; else the view."""
+    if x.order is None or len(x.dims) != 4 or x.dims[0] != low.batch or x.factor != 1 or x.tensor in low.last:
+        return x
+    (h, w, c), (_, channels, rows, columns) = low.shape(x), x.dims
+    order = x.order.reshape(channels, rows, columns)
+    image = Act(x.tensor, (low.batch, c, h, w))
+    for rule, side in ((down, h // rows), (up, rows // h)):
+        sides = (h // max(side, 1), w // max(side, 1)) if rule is down else (h * side, w * side)
+        if side < 2 or sides != (rows, columns):
+            continue
+        for first in (False, True):
+            if np.array_equal(order, _numbers(rule is down, first, side, (c, h, w), channels)):
+                args = {"self": image, "upscale_factor": side, "blocks_first": first}
+                return rule(low, replace(call, op="blocks", builtin=False, args=args))
+    return x
+
+
+def _numbers(down: bool, first: bool, side: int, sizes: tuple[int, int, int], channels: int) -> np.ndarray:
+    """Which number of CHW stands where, in CHW, behind down() or up(). first: blocks_first"""
+    c, h, w = sizes
+    every = np.arange(c * h * w)
+    if down:
+        made = every.reshape(c, h // side, side, w // side, side)
+        return made.transpose((2, 4, 0, 1, 3) if first else (0, 2, 4, 1, 3)).reshape(-1, h // side, w // side)
+    if first:
+        made = every.reshape(side, side, channels, h, w).transpose(2, 3, 0, 4, 1)
+    else:
+        made = every.reshape(channels, side, side, h, w).transpose(0, 3, 1, 4, 2)
+    return made.reshape(channels, h * side, w * side)
+
+
+def _side(call: Call) -> int:
+    given = call.args.get("upscale_factor", call.args.get("downscale_factor"))
+    if not isinstance(given, int) or given < 1:
+        raise call.error(f"{call.op} by {given}: 1 is the least")
+    return given
+
+
+def _blocks_first(c: int, side: int) -> list[int]:
+    """Channels (c, row, column) in the order (row, column, c)."""
+    order: list[int] = np.arange(c * side * side).reshape(c, side * side).T.ravel().tolist()
+    return order
+
+
+def _chosen(low: Lowering, call: Call, channels: int, side: int, each: int) -> str:
+    """The name of a layer each of whose output channels takes one pixel of a block, or one channel of `each`.
+
+    Its weights are 1 or 0, so that nothing is rounded.
+    """
+    place = np.arange(channels) % (side * side)
+    weight = np.zeros((channels, side, side, each), np.float32)
+    if each == 1:
+        weight[np.arange(channels), place // side, place % side, 0] = 1.0
+    else:
+        for tap in range(each):  # the last pixel of a block meets the first tap
+            weight[:, side - 1 - tap // side, side - 1 - tap % side, tap] = 1.0
+    name = call.node_name(call.op)
+    name = f"{name}.{len(low.nodes)}" if name in low.layers else name
+    scales = np.full(channels, 1.0 / FINEST)
+    low.layers[name] = Layer(weight, np.zeros(channels, np.float32), Source(""), scales)
+    return name
+
+
+ATEN: Mapping[str, Aten] = {
+    "pixel_unshuffle": Aten("self downscale_factor", down),
+    "pixel_shuffle": Aten("self upscale_factor", up),
+}
