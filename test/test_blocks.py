@@ -191,6 +191,84 @@ def test_what_does_not_divide_is_refused(op: str, side: int, words: str, tmp_pat
         load_model(onnx_file(tmp_path / "model.onnx", op, 8, {}, blocksize=side))
 
 
+# ---------------------------------------------------------------- bands
+
+
+class Broadcast(nn.Module):
+    """A block of BC-ResNet (Kim et al. 2021): a batch norm for each band, and what time says to all rows."""
+
+    def __init__(self, c: int = 8, bands: int = 4) -> None:
+        super().__init__()
+        self.rows, self.norm = nn.Conv2d(c, c, (3, 1), padding=(1, 0), groups=c), nn.BatchNorm2d(c * bands)
+        self.time, self.bands = nn.Conv2d(c, c, (1, 3), padding=(0, 1)), bands
+        for name in ("running_mean", "bias"):
+            nn.init.uniform_(getattr(self.norm, name), -0.3, 0.3)
+        for name in ("running_var", "weight"):
+            nn.init.uniform_(getattr(self.norm, name), 0.5, 2.0)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        n, c, h, w = x.shape
+        made = self.rows(x).view(n, c * self.bands, h // self.bands, w)
+        made = self.norm(made).view(n, c, h, w)
+        said = functional.hardswish(self.time(made.mean(2, keepdim=True)))
+        return torch.relu(x + made + said)
+
+
+@pytest.mark.parametrize("way", ["pt2", "decomposed", "onnx"])
+@pytest.mark.parametrize("bands", [2, 4])
+def test_bands_have_their_own_batch_norm(
+    bands: int, way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(2)
+    if way == "decomposed":
+        monkeypatch.setattr("test_resample.exported", decomposed)
+    path = tmp_path / f"model.{'onnx' if way == 'onnx' else 'pt2'}"
+    graph = assert_as_pytorch(Between(Broadcast(bands=bands), 8), path, SHAPE)
+    assert sorted(convolutions(graph)) == ["body.0", "change.rows", "change.time", "last"] or way == "onnx"
+
+
+@pytest.mark.parametrize("errors", ["fp32", "int8"])
+def test_gradients_through_bands_are_those_of_autograd(errors: str, tmp_path: Path) -> None:
+    torch.manual_seed(2)
+    path = exported(Between(Broadcast(), 8), tmp_path / "model.pt2", SHAPE)
+    images = np.random.default_rng(0).integers(0, 256, (16, 12, 8, 3)).astype(np.uint8)
+    graph = quantize_model(load_model(path).graph, images, Choices())
+    found = cosines(everything(graph).graph, errors)
+    assert {("change.time", "weight"), ("change.rows", "weight")} <= found.keys()
+    assert min(found.values()) > (0.999 if errors == "fp32" else 0.98), found
+
+
+@pytest.mark.parametrize("over", ["h", "w", "both"])
+def test_a_map_of_one_row_is_added_to_all(over: str, tmp_path: Path) -> None:
+    torch.manual_seed(2)
+
+    def change(x: torch.Tensor) -> torch.Tensor:
+        small = functional.max_pool2d(x, {"h": (12, 1), "w": (1, 8), "both": (12, 8)}[over])
+        return small - x if over == "w" else x + small
+
+    assert_as_pytorch(Between(change, 8), tmp_path / "model.pt2", SHAPE)
+
+
+@pytest.mark.parametrize(("size", "step", "words"), [(4, 4, ""), (4, 2, "side by side, or a convolution")])
+def test_windows_side_by_side_are_a_view(size: int, step: int, words: str, tmp_path: Path) -> None:
+    class Patches(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.each, self.head = nn.Linear(12, 6), nn.Linear(6 * ((16 - size) // step + 1), 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = x.unfold(-1, size, step).permute(0, 2, 1, 3).flatten(2)
+            made: torch.Tensor = self.head(torch.relu(self.each(x)).flatten(1))
+            return made
+
+    torch.manual_seed(1)
+    if not words:
+        assert_as_pytorch(Patches(), tmp_path / "model.pt2", (3, 16))
+        return
+    with pytest.raises(ConvertError, match=words):
+        load_model(exported(Patches(), tmp_path / "model.pt2", (3, 16)))
+
+
 # ---------------------------------------------------------------- over the channels of a vector
 
 
@@ -199,14 +277,17 @@ class Efficient(nn.Module):
 
     def __init__(self, turned: bool, **about: Any) -> None:
         super().__init__()
-        self.conv, self.turned = nn.Conv1d(1, 1, 3, padding=1, **about), turned
+        self.conv, self.turned, self.gate = nn.Conv1d(1, 1, 3, padding=1, **about), turned, nn.Sigmoid()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if self.turned:
             y = functional.adaptive_avg_pool2d(x, 1).squeeze(-1).transpose(-1, -2)
-            return x * torch.sigmoid(self.conv(y).transpose(-1, -2).unsqueeze(-1))
-        y = self.conv(x.mean((2, 3)).view(x.shape[0], 1, -1))
-        return x * torch.sigmoid(y).view(x.shape[0], -1, 1, 1)
+            y = self.gate(self.conv(y).transpose(-1, -2).unsqueeze(-1))
+        else:
+            y = self.conv(x.mean((2, 3)).view(x.shape[0], 1, -1))
+            y = self.gate(y).view(x.shape[0], -1, 1, 1)
+        made: torch.Tensor = x * y
+        return made
 
 
 @pytest.mark.parametrize("suffix", ["pt2", "onnx"])

@@ -136,7 +136,7 @@ def test_of_tokens(suffix: str, tmp_path: Path) -> None:
     ("change", "said"),
     [
         (
-            lambda x: x - x.mean((2, 3), keepdim=True),
+            lambda x: x - x[:, :1],
             "subtracts tensors of shapes .* they must have one shape",
         ),
         (lambda x: x - x, "adds a tensor to itself"),

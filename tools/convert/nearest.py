@@ -24,6 +24,8 @@ NO_PRODUCT = (
 )
 PLAIN_WEIGHTS = "plain weights, by torch.nn.utils.parametrize.remove_parametrizations before saving"
 NO_MATRIX = "a linear layer: the activation first, then one matrix of constants"
+NO_LENGTH = "the embedding as it is, without L2 normalisation, in front of the last layer; or a layer norm"
+NO_COMPARISON = "an activation by its own name (PReLU, SELU), in a file without run_decompositions()"
 SUPPORTED = (
     "conv2d, batch norm, relu and other activations of one value, add, mul, cat, mean, average and max "
     "pooling, flatten, linear, layer_norm, attention, gru, lstm, dropout"
@@ -53,6 +55,8 @@ NEAREST: dict[str, str] = {
         ("sum", "std", "var", "min", "argmax", "reducesum", "reduce_min"),
         "the mean or the maximum over a whole map",
     ),
+    **dict.fromkeys(("linalg_vector_norm", "norm", "frobenius_norm", "reducel2"), NO_LENGTH),
+    **dict.fromkeys(("gt", "ge", "lt", "le", "eq", "ne", "where"), NO_COMPARISON),
     "_transformer_encoder_layer_fwd": "the same model, saved with torch.export",
     "stack": "cat, of maps of one size along their channels",
     "pad": "zeros, or pixels of the image, mode='reflect', 'replicate' or 'circular'",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from microtrain.convert.ir import Layer, Source
 from microtrain.convert.lowering import NO_LIMIT, NORM, SOFTMAX, Act, Call, Lowering, Param
 from microtrain.convert.nearest import NO_NORM, unsupported
-from microtrain.convert.ops import TABLE, attention_aten, channels_aten, tokens_aten
+from microtrain.convert.ops import TABLE, attention_aten, blocks_aten, channels_aten, tokens_aten
 from microtrain.convert.ops.activations import CLIP
 from microtrain.convert.ops.conv_aten import TAKES_PADDING
 from microtrain.convert.ops.multiply import glu
@@ -70,6 +71,8 @@ def batch_norm(low: Lowering, call: Call) -> Act:
     if call.get("training", False):
         raise call.error("the batch norm is in training mode; call model.eval() before the model is saved")
     mean, var = (low.constant(call, call.args.get(k), k) for k in ("running_mean", "running_var"))
+    if var.value.shape != (low.shape(x)[2],):
+        x = blocks_aten.bands(low, call, x)
     eps = float(call.get("eps", call.get("epsilon", 1e-5)))
     if var.value.shape != (low.shape(x)[2],):
         raise call.error(
@@ -126,6 +129,19 @@ def softmax(low: Lowering, call: Call) -> Act:
     return low.emit(call, SOFTMAX, (x,), low.shape(x), dims=x.dims)
 
 
+def unfold(low: Lowering, call: Call) -> Act:
+    """Windows along the last axis that lie side by side are a view."""
+    x = low.activation(call, call.x)
+    size, step, along = (int(call.args[key]) for key in ("size", "step", "dimension"))
+    if along % len(x.dims) != len(x.dims) - 1 or size != step or size < 1 or x.dims[-1] % size:
+        raise call.error(
+            f"windows of {size} every {step} along dimension {along} of {list(x.dims)} are not supported; "
+            "the nearest that is: along the last one, side by side, or a convolution with a stride"
+        )
+    dims = [*x.dims[:-1], x.dims[-1] // size, size]
+    return view(low, replace(call, op="view", args={"self": x, "size": dims}))
+
+
 def view(low: Lowering, call: Call) -> Act:
     """view, reshape: the order of the numbers stays, so only the shape is noted."""
     x = low.activation(call, call.x)
@@ -135,7 +151,7 @@ def view(low: Lowering, call: Call) -> Act:
     dims = tuple(total // known if d == -1 and known else d for d in wanted)
     if math.prod(dims) != total:
         raise call.error(f"cannot view {list(x.dims)} as {wanted}")
-    return Act(x.tensor, dims)
+    return blocks_aten.joined(low, call, x, dims) or Act(x.tensor, dims)
 
 
 def flatten(low: Lowering, call: Call) -> Act:
@@ -224,6 +240,7 @@ RULES: dict[str, Aten] = {
     "_native_batch_norm_legit": _BATCH_NORM,
     "_native_batch_norm_legit_no_training": Aten(f"{_NORM} momentum eps", batch_norm),
     **dict.fromkeys(("view", "_unsafe_view"), Aten("self size", view)),
+    "unfold": Aten("self dimension size step", unfold),
     "reshape": Aten("self shape", view),
     "t": Aten("self", turn),
     "transpose": Aten("self dim0 dim1", turn),

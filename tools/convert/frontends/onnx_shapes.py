@@ -12,6 +12,7 @@ import numpy as np
 from microtrain.convert.ir import ConvertError
 from microtrain.convert.lowering import Act, Call, Param
 from microtrain.convert.nearest import unsupported
+from microtrain.convert.ops import blocks_aten
 from microtrain.convert.ops.resample_aten import WAYS
 from microtrain.convert.ops.upsample_aten import ROUNDINGS, of_onnx
 
@@ -46,7 +47,8 @@ def view(walk: Walker, step: Step) -> Value:
         if given:
             walk.low.give(made, *given)
         return made
-    made = replace(x, dims=new)
+    whole = None if turned else blocks_aten.joined(walk.low, Call("view", step.name, True, {}), x, new)
+    made = whole or replace(x, dims=new)
     return Turned(made) if turned and len([d for d in x.dims[2:] if d != 1]) else made
 
 

@@ -37,6 +37,7 @@ SCALARS: dict[str, Callable[..., Any]] = {
     "warn": lambda *rest: None,
 }
 
+COMPARED = ("eq", "ne", "lt", "le", "gt", "ge")  # which exist for tensors too
 # The same names exist for tensors: these are evaluated only where all arguments are numbers.
 ARITHMETIC: dict[str, Callable[..., Any]] = {
     "add": lambda a, b, *alpha: a + b,  # texts too: they are part of messages
@@ -61,6 +62,8 @@ def divided(a: float, b: float, rounding: str | None) -> float:
 
 def applies(op: str, args: list[Any]) -> bool:
     """True where the op is one between numbers or texts (or lists of them), with these arguments."""
+    if op in COMPARED:
+        return all(_is_plain(a) or isinstance(a, bool) for a in args)
     return op in SCALARS or (op in ARITHMETIC and all(_is_plain(a) for a in args))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,6 +42,7 @@ from .table import (
     shape_of_input,
 )
 from .unit import whole
+from .upsample_aten import UPSAMPLE
 from .work import by_size, one_way
 
 if TYPE_CHECKING:
@@ -158,9 +160,23 @@ def subtract(low: Lowering, call: Call) -> Act:
     return _summed(low, call, first, second, -float(call.get("alpha", 1)))
 
 
+def _repeated(low: Lowering, call: Call, x: Act, other: Act) -> Act:
+    """A map of one row or one column, or both, as often as the other one has them; any other as it is."""
+    h, w, c = low.shape(x)
+    image = x.dims in ((low.batch, c, h, w), (low.batch, c, h)[: 3 if w == 1 else 0])
+    sizes = (*other.dims[2:], 1)[:2]
+    alike = len(x.dims) == len(other.dims) and x.dims[:2] == other.dims[:2] and x.dims != other.dims
+    if not image or not alike or any(n not in (1, size) for n, size in zip((h, w), sizes, strict=True)):
+        return x
+    factors = tuple(float(size // n) for n, size in zip((h, w), sizes, strict=True))
+    apart = replace(call, op=UPSAMPLE, builtin=False)
+    return low.emit(apart, UPSAMPLE, (x,), (sizes[0], sizes[1], c), dims=other.dims, factors=factors)
+
+
 def _summed(low: Lowering, call: Call, a: Act, b: Act, factor: float) -> Act:
     """a + factor * b"""
     a, b = low.activation(call, a), low.activation(call, b)
+    a, b = _repeated(low, call, a, b), _repeated(low, call, b, a)
     if a.dims != b.dims or low.shape(a) != low.shape(b):
         verb = "adds" if factor > 0 else "subtracts"
         raise call.error(

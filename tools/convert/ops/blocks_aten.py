@@ -18,6 +18,7 @@ from .resample_aten import chosen, fits, sampled
 from .table import Aten
 from .transposed_aten import spread
 
+BANDS = ".bands"  # ends the names of layers that take bands apart
 FINEST = 127.0  # of the only weight of a channel, 1
 
 
@@ -96,6 +97,55 @@ def _numbers(down: bool, first: bool, side: int, sizes: tuple[int, int, int], ch
     return made.reshape(channels, h * side, w * side)
 
 
+def bands(low: Lowering, call: Call, x: Act) -> Act:
+    """A view of an image whose bands of rows are seen as channels, [n, c * s, h / s, w], as that map.
+
+    So a batch norm has a scale for each band (SubSpectralNorm, Chang et al. 2021). Other views as they are.
+    """
+    h, w, c = low.shape(x)
+    n, channels, rows, columns = (*x.dims, 0, 0)[:4]
+    if len(x.dims) != 4 or n != low.batch or columns != w or rows < 1 or h <= rows or x.order is not None:
+        return x
+    count = h // rows
+    if rows * count != h or channels != c * count:
+        return x
+    weight = np.zeros((channels, count, 1, 1), np.float32)
+    weight[np.arange(channels), np.arange(channels) % count] = 1.0
+    layer = _frozen(low, f"{call.node_name(call.op.strip('_'))}{BANDS}", weight)
+    window = Window((count - 1) * rows + 1, 1)
+    return low.emit(
+        call, "gconv2d", (Act(x.tensor, (n, c, h, w)),), (rows, w, channels), layer=layer, window=window
+    )
+
+
+def joined(low: Lowering, call: Call, x: Act, dims: tuple[int, ...]) -> Act | None:
+    """What bands() took apart, where a view of what was made of it puts it together again; else None."""
+    rows, w, channels = low.shape(x)
+    if x.dims != (low.batch, channels, rows, w) or len(dims) != 4 or dims[0] != low.batch or dims[3] != w:
+        return None
+    count = dims[2] // rows
+    if dims[1:3] != (channels // max(count, 1), rows * count) or count < 2 or not _of_bands(low, x):
+        return None
+    weight = np.zeros((dims[1], count, 1, count), np.float32)
+    for tap in range(count):
+        weight[:, tap, 0, count - 1 - tap] = 1.0
+    layer = _frozen(low, f"{call.node_name('joined')}{BANDS}", weight)
+    reach = (count - 1) * rows
+    window = Window(reach + 1, 1, pad_h=reach)
+    return low.emit(call, "gconv2d", (x,), (rows * count, w, dims[1]), layer=layer, window=window)
+
+
+def _of_bands(low: Lowering, x: Act) -> bool:
+    """True for what bands() made, with what was done to each number since."""
+    name = low.tensor_of(x)
+    for node in reversed(low.nodes):
+        if name in node.outputs:
+            if (node.layer or "").endswith(BANDS):
+                return True
+            name = node.inputs[0] if len(node.inputs) == 1 else ""
+    return False
+
+
 def _side(call: Call) -> int:
     given = call.args.get("upscale_factor", call.args.get("downscale_factor"))
     if not isinstance(given, int) or given < 1:
@@ -121,8 +171,13 @@ def _chosen(low: Lowering, call: Call, channels: int, side: int, each: int) -> s
     else:
         for tap in range(each):  # the last pixel of a block meets the first tap
             weight[:, side - 1 - tap // side, side - 1 - tap % side, tap] = 1.0
-    name = call.node_name(call.op)
-    name = f"{name}.{len(low.nodes)}" if name in low.layers else name
+    return _frozen(low, call.node_name(call.op), weight)
+
+
+def _frozen(low: Lowering, name: str, weight: np.ndarray) -> str:
+    """The name of a layer of ones and zeros [c_out, kh, kw, c_in]."""
+    name = f"{len(low.nodes)}.{name}" if name in low.layers else name
+    channels = len(weight)
     scales = np.full(channels, 1.0 / FINEST)
     low.layers[name] = Layer(weight, np.zeros(channels, np.float32), Source(""), scales)
     return name
