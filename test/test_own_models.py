@@ -283,3 +283,19 @@ def test_a_sigmoid_at_the_end_is_not_left_out_where_numbers_are_learned(task: st
     assert done.exit_code == 1 and f"ends with a {called}, which no loss of --task {task}" in done.output
     path = save(net[:-1], (8,), tmp_path / "plain.pt2")
     assert CliRunner().invoke(convert, [str(path), *words[1:]]).exit_code == 0
+
+
+def test_several_heads_are_told_to_be_one(tmp_path: Path) -> None:
+    class Heads(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.a, self.b = nn.Linear(6, 5), nn.Linear(5, 3), nn.Linear(5, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = torch.relu(self.body(x))
+            return torch.cat((self.a(x), self.b(x)), 1)
+
+    with pytest.raises(
+        ConvertError, match=r"ends with .*concat.*: one for all outputs, in the place of several"
+    ):
+        read(save(Heads().eval(), (6,), tmp_path / "net.pt2"), (6,))

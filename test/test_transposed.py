@@ -346,6 +346,33 @@ def test_qdq_of_groups_keeps_its_integers(tmp_path: Path) -> None:
     )
 
 
+def test_scales_along_the_inputs_are_not_taken_for_those_of_outputs(tmp_path: Path) -> None:
+    """As many input channels as output channels; the weights are quantized anew."""
+    rng = np.random.default_rng(3)
+    weight, sw = (
+        rng.integers(-127, 128, (4, 4, 3, 3)).astype(np.int8),
+        rng.uniform(0.01, 1.0, 4).astype(np.float32),
+    )
+    arrays = constants(
+        w=weight, w_s=sw, w_z=np.zeros(4, np.int8), h=rng.normal(0, 0.3, (4, 3)).astype(np.float32)
+    )
+    nodes = [
+        helper.make_node("DequantizeLinear", ["w", "w_s", "w_z"], ["w_d"], axis=0),
+        helper.make_node("ConvTranspose", ["x", "w_d"], ["v"], strides=[2, 2]),
+        helper.make_node("Relu", ["v"], ["r"]),
+        helper.make_node("GlobalAveragePool", ["r"], ["p"]),
+        helper.make_node("Flatten", ["p"], ["f"]),
+        helper.make_node("Gemm", ["f", "h"], ["y"]),
+    ]
+    path = saved(tmp_path / "qdq.onnx", nodes, arrays, [1, 4, 5, 6], opset=19)
+    loaded = load_model(path).graph
+    (layer,) = (layer for layer in loaded.layers.values() if layer.weight.ndim == 4)
+    assert layer.weight_scale is None
+    images = rng.integers(0, 256, (3, 5, 6, 4)).astype(np.uint8)
+    wanted = reference(path, images.transpose(0, 3, 1, 2) / np.float32(255))
+    np.testing.assert_allclose(run_float(loaded, images).reshape(3, -1), wanted, rtol=1e-4)
+
+
 def upwards(padding: int, size: tuple[int, int], k: tuple[int, int], biased: bool = True) -> Int8:
     """Conv2DTranspose of Keras by 2 and 3, int8."""
     net = Int8.input((6, 6, 4)).conv(5, (3, 3), 2, (3, 3), (0.03, -128))

@@ -343,6 +343,9 @@ def headless(graph: Graph) -> ConvertError:
     last = graph.producer(graph.output)
     end = "its input" if last is None else f"{last.name} ({last.act if last.act != 'none' else last.op})"
     what = f"ends with {end}; it must end with a linear layer, one logit per class (nn.Linear)"
+    several = [graph.producer(name) for name in last.inputs] if last is not None else []
+    if len(several) > 1 and all(each is not None and each.op in (LINEAR, conv.DENSE) for each in several):
+        what += ": one for all outputs, in the place of several"
     if last is not None and makes_its_input(graph):
         what += ", or learn what is normal, with --task anomaly, as an autoencoder that makes its input again"
     return ConvertError(f"{graph.name} {what}")

@@ -61,7 +61,7 @@ def _of_rows(given: Value, groups: int) -> Value:
     """A weight whose integers have a scale for each output channel of a group: for each of them all."""
     if not isinstance(given, Quantized) or given.scale.size == 1:
         return given
-    if given.scale.size != given.value.shape[1]:  # along another axis than that of output channels
+    if given.scale.shape[1:2] != (given.scale.size,):  # along another axis than that of output channels
         return Param(given.name, given.value)
     return replace(given, scale=np.tile(given.scale.reshape(-1), groups))
 
