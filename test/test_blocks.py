@@ -191,6 +191,35 @@ def test_what_does_not_divide_is_refused(op: str, side: int, words: str, tmp_pat
         load_model(onnx_file(tmp_path / "model.onnx", op, 8, {}, blocksize=side))
 
 
+class Partly(nn.Module):
+    """The first rows of a map, and all of it. late: what reads all comes behind the cut"""
+
+    def __init__(self, late: bool) -> None:
+        super().__init__()
+        self.body, self.last, self.head, self.late = (
+            nn.Conv2d(3, 6, 3, 1, 1),
+            nn.Conv2d(6, 5, 3),
+            nn.Linear(11, 4),
+            late,
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.body(x)
+        if self.late:
+            some, whole = torch.relu(x[:, :, :4]), torch.relu(self.last(x))
+        else:
+            whole, some = torch.relu(self.last(x)), torch.relu(x[:, :, :4])
+        result: torch.Tensor = self.head(torch.cat((some.mean((2, 3)), whole.mean((2, 3))), 1))
+        return result
+
+
+@pytest.mark.parametrize("suffix", ["pt2", "onnx"])
+@pytest.mark.parametrize("late", [False, True])
+def test_what_is_cut_for_one_reader_is_whole_for_others(late: bool, suffix: str, tmp_path: Path) -> None:
+    torch.manual_seed(2)
+    assert_as_pytorch(Partly(late), tmp_path / f"model.{suffix}", SHAPE)
+
+
 # ---------------------------------------------------------------- bands
 
 

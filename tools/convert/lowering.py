@@ -240,16 +240,6 @@ class Lowering:
         self.nodes.pop()
         del self.tensors[act.tensor]
 
-    def end(self, node: Node, made: Sequence[str], rows: int) -> None:
-        """Let a node with a window make its first rows alone. made: it and what was made of it row by row"""
-        window, (h, w, _) = node.window, self.tensors[node.inputs[0]].shape
-        assert window is not None
-        less = (window.outputs(h, w)[0] - rows) * window.stride_h
-        ended = replace(node, window=replace(window, more_h=window.more_h - less))
-        self.nodes[self.nodes.index(node)] = ended
-        for name in made:
-            self.tensors[name] = replace(self.tensors[name], shape=(rows, *self.tensors[name].shape[1:]))
-
     def is_stand_in(self, act: Act) -> bool:
         """True for what an op makes that is not supported."""
         makers = (node for node in self.nodes if act.tensor in node.outputs)

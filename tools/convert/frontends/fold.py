@@ -20,6 +20,7 @@ from microtrain.convert.ops import TABLE, ForwardOp, activations, conv, head, po
 from microtrain.convert.ops.outputs import as_input
 from microtrain.convert.ops.table import Folds
 
+from .ended import end_rows
 from .found import together
 from .shared import mark_shared
 
@@ -46,7 +47,7 @@ def folds(node: Node) -> Folds:
 def clean(raw: Raw) -> Graph:
     """All passes in order. ConvertError with all that they and the reader have found, if anything."""
     found = list(raw.found)
-    graph = raw.graph
+    graph = end_rows(raw.graph)
     passes = (
         check_used,
         drop_ending,

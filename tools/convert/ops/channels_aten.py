@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -97,9 +96,6 @@ def lower_slice(low: Lowering, call: Call) -> Act:
     every = range(x.dims[int(call.get("dim", 0))])
     if every[span] == every:
         return x
-    ended = _ended(low, x, every[span]) if int(call.get("dim", 0)) % len(x.dims) == 2 else None
-    if ended is not None:
-        return ended
     if int(call.get("dim", 0)) % len(x.dims) > 1 and len(x.dims) in (3, 4):
         return _pixels(low, call, every[span])
     x, c = of_channels(low, call)
@@ -119,28 +115,6 @@ def _pixels(low: Lowering, call: Call, taken: range) -> Act:
         raise call.error(f"a {call.op} of {sizes[at]} pixels leaves none")
     axes[at] = chosen(taken, sizes[at])
     return sampled(low, call, x, *axes)
-
-
-def _ended(low: Lowering, x: Act, rows: range) -> Act | None:
-    """The first rows of what a convolution made, which then makes no others; None where it made no such map.
-
-    So causal convolutions lose the rows that look ahead of them. Batch norms and activations may lie between.
-    """
-    h, w, c = low.shape(x)
-    if not rows or rows != range(len(rows)) or x.dims not in ((low.batch, c, h), (low.batch, c, h, w)):
-        return None
-    tensor, made = low.tensor_of(x), []
-    for node in reversed(low.nodes):
-        if node.outputs != (tensor,) or low.tensors[tensor].shape != (h, w, c):
-            return None
-        made.append(tensor)
-        if node.layer is not None and node.window is not None:
-            low.end(node, made, len(rows))
-            return replace(x, dims=(*x.dims[:2], len(rows), *x.dims[3:]))
-        if len(node.inputs) != 1:
-            return None
-        tensor = node.inputs[0]
-    return None
 
 
 def lower_shuffle(low: Lowering, call: Call) -> Act:
