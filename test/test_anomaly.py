@@ -174,7 +174,7 @@ class Convolutional(nn.Module):
             nn.ConvTranspose2d(6, channels, 3, 2, 1, 1),
             *([nn.Sigmoid()] if bounded else []),
         )
-        nn.init.normal_(self.up[3].weight, 0, 0.5)
+        nn.init.normal_(self.up.get_parameter("3.weight"), 0, 0.5)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         result: torch.Tensor = self.up(self.down(x))
