@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
+from microtrain.device.options import Training, warn_of_variants
 from microtrain.device.recipe import AGAIN, FAST, PASSES, STEPS, TIMES, Situation
 
 
@@ -77,3 +81,20 @@ def test_sounds_with_records_or_in_order_are_like_images() -> None:
     for records, order in ((100, "shuffled"), (100, "classes"), (0, "classes")):
         sounds, images = (Situation(60, records, True, order, sounds) for sounds in (True, False))
         assert (sounds.chosen(), sounds.rate) == (images.chosen(), images.rate)
+
+
+@pytest.mark.parametrize(
+    ("classes", "options", "told"),
+    [
+        (("normal", "anomaly"), {"epochs": 3}, True),
+        (("normal", "anomaly"), {"epochs": 3, "kinds": ()}, False),
+        (("normal", "anomaly"), {"epochs": 1}, False),  # the first pass sees samples as they are
+        (("cat", "dog"), {"epochs": 3}, False),
+    ],
+)
+def test_who_teaches_what_is_normal_hears_of_variants(
+    classes: tuple[str, ...], options: dict[str, Any], told: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    course = replace(Training(kinds=("flip",)), **options)
+    warn_of_variants(course, classes)
+    assert ("--augment none" in capsys.readouterr().err) == told

@@ -18,7 +18,7 @@ from . import monitor as terminal
 from . import teaching
 from .client import Device
 from .errors import DeviceError
-from .options import Training, imprints, in_words
+from .options import Training, imprints, in_words, warn_of_variants
 from .session import Evaluation, Log, Settings, ended, evaluate, imprint, new_log, pixels, train, varied
 from .session_page import save_page
 from .shown import Shown, moments
@@ -152,6 +152,7 @@ def train_command(
         factor = wanted.factor_in(found) if asked is None else asked
         wanted = wanted.resolved(found)
         say(in_words(wanted, (factor,), rates, imprint))
+        warn_of_variants(wanted, training.classes)
         settings = wanted.settings(factor, wanted.seed, wanted.eval_every, wanted.replay, imprint)
         log = new_log(device, training.classes, settings)
         try:

@@ -13,7 +13,7 @@ from microtrain.base.options import LearningRate, Number, option
 from microtrain.base.terminal import say
 from microtrain.samples.augment import Augmentation
 from microtrain.samples.images import WAYS
-from microtrain.samples.kind import Shape, sound_of
+from microtrain.samples.kind import KNOWN_ORDER, Shape, sound_of
 from microtrain.samples.source import Dataset
 
 from .answers import NO_IMPRINT, REPLAY_MAX
@@ -213,6 +213,16 @@ def in_words(course: Course, chosen: Sequence[float], rates: Rates | None, impri
         return f"{first}{then}; {rate}, {fall}"
     last = f"; then {course.rehearse} steps on records, cosine to 0" if course.rehearse else ""
     return f"{first}{rate}, {fall}{rise}; augmentation {images}{last}"
+
+
+def warn_of_variants(course: Course, classes: Sequence[str]) -> None:
+    """Say that an autoencoder takes what varies for normal, where classes are called as its are."""
+    if tuple(classes) == KNOWN_ORDER and course.kinds and (course.epochs or 1) > 1:
+        say(
+            f"samples vary from pass to pass ({', '.join(course.kinds)}), and an autoencoder learns that as "
+            "normal: --augment none, if this is one",
+            err=True,
+        )
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,15 @@ from microtrain.base.options import LearningRate, Number, collected, option
 from microtrain.base.progress import Bars
 from microtrain.base.terminal import say
 from microtrain.device.answers import REPLAY_MAX
-from microtrain.device.options import FACTOR_HELP, LR_HELP, Course, factors, imprints, in_words
+from microtrain.device.options import (
+    FACTOR_HELP,
+    LR_HELP,
+    Course,
+    factors,
+    imprints,
+    in_words,
+    warn_of_variants,
+)
 from microtrain.device.session import Settings, per_epoch, skips
 from microtrain.device.teaching import course_of
 from microtrain.samples.measured import hold_out as hold_out_measured
@@ -161,6 +169,7 @@ def run(model: Blueprint, wanted: Wanted) -> tuple[list[Outcome], list[Path]]:
     wanted = wanted.resolved(found)
     task = replace(task, epochs=max(wanted.epochs or 1, wanted.views or 1))
     say(in_words(wanted, chosen, model.rates, imprint))
+    warn_of_variants(wanted, task.training.classes)
     runs = settings_of(task, wanted, chosen, imprint)
     outcomes = simulate(task, runs, wanted.jobs or os.cpu_count() or 1)
     folder = wanted.output or WORK / model.name
