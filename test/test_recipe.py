@@ -194,6 +194,14 @@ class Here:
         return future
 
 
+def test_a_command_asks_for_its_seed() -> None:
+    """Where it is none of those that are there by themselves."""
+    jobs = list(cli.jobs_of((EXAMPLE,), EXAMPLE / "model.pt", 5))
+    named = ("--data", str(EXAMPLE), "--model", str(EXAMPLE / "model.pt"))
+    assert {job.words for job in jobs if job.case.seed == 2} == {named}
+    assert {job.words for job in jobs if job.case.seed == 4} == {(*named, "--seeds", "5")}
+
+
 def test_what_is_wrong_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("MICROTRAIN_DATA", raising=False)
     said = CliRunner().invoke(cli.main, [])

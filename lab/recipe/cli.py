@@ -25,7 +25,7 @@ from .run import WORK, Row, row
 
 @dataclass(frozen=True)
 class Job:
-    """A case, the folder of its images, the network's file, and the options that name these."""
+    """A case, the folder of its images, the network's file, and the options that name these and its seed."""
 
     case: Case
     data: Path
@@ -117,7 +117,8 @@ def jobs_of(data: tuple[Path, ...], model: Path | None, seeds: int) -> Iterator[
     folders = named(data) or sets.test_sets(WORK / "sets")
     files = {model.stem: model} if model else {name: find().checkpoint(name) for name in SCHEMES}
     for case in cases(tuple(folders), tuple(files), tuple(PROTOCOLS), range(seeds)):
-        yield Job(case, folders[case.dataset], files[case.network], tuple(words))
+        more = ("--seeds", str(case.seed + 1)) if case.seed >= len(SEEDS) else ()
+        yield Job(case, folders[case.dataset], files[case.network], (*words, *more))
 
 
 def named(data: tuple[Path, ...]) -> dict[str, Path]:
