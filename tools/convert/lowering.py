@@ -78,6 +78,11 @@ class Param:
     stored: str | None = None
 
     @property
+    def place(self) -> str | int:
+        """Tells the constant of the file that it was made of from all others: its origin, or its memory."""
+        return int(self.value.__array_interface__["data"][0]) if self.origin is None else self.origin
+
+    @property
     def t(self) -> Param:
         """A matrix with its axes the other way round."""
         turned = self.stored is None and self.origin is None
@@ -340,8 +345,7 @@ class Lowering:
     def _owned(self, weight: Param) -> tuple[str, str]:
         """The name of the layer that uses a weight, and of the one that did so first; "": no other does."""
         name = weight.name.removesuffix(".weight")
-        place = weight.origin if weight.origin is not None else weight.value.__array_interface__["data"][0]
-        first = self.owners.setdefault(place, name) if name not in self.layers else name
+        first = self.owners.setdefault(weight.place, name) if name not in self.layers else name
         if first == name and name not in self.layers:
             return name, ""
         self.layers[first] = replace(self.layers[first], shares=first)

@@ -11,7 +11,7 @@ from microtrain.base.errors import Error
 from microtrain.base.reading import is_file
 
 from . import images, numbers, sounds
-from .kind import KNOWN_ORDER, NORMAL, Kind, Shape
+from .kind import ANOMALY, KNOWN_ORDER, NORMAL, Kind, Shape
 
 KINDS: tuple[Kind, ...] = (
     images.KIND,
@@ -138,7 +138,7 @@ def hold_out(dataset: Dataset) -> tuple[Dataset, Dataset]:
     testing: list[Sample] = []
     for label, name in enumerate(dataset.classes):
         own = [sample for sample in dataset.samples if sample.label == label]
-        if len(own) < HELD_OUT and (own or name not in KNOWN_ORDER):
+        if len(own) < HELD_OUT and (own or name != ANOMALY):
             raise Error(f"class {name} has {len(own)} images: one in {HELD_OUT} is held out, add some.")
         testing += own[::HELD_OUT]
         training += [sample for number, sample in enumerate(own) if number % HELD_OUT]

@@ -88,7 +88,7 @@ def drop_ending(graph: Graph, found: Found) -> Graph:
     What makes a map like the input of an autoencoder keeps its logistic function.
     """
     last = graph.producer(graph.output)
-    kept = last is not None and last.op != SOFTMAX and makes_its_input(graph) and not ends_flat(graph)
+    kept = last is not None and last.op != SOFTMAX and makes_its_map(graph)
     if last is not None and last.op in ENDINGS and not kept:
         graph = without(graph, last).replace(ending=last.op)
     for node in [n for n in graph.nodes if n.op == SOFTMAX]:
@@ -321,7 +321,7 @@ def check_end(graph: Graph, found: Found) -> Graph:
         graph = graph.replace(nodes=tuple(replace(n, op=LINEAR) if n is last else n for n in graph.nodes))
         last = graph.producer(graph.output)
     if last is None or last.op != LINEAR or last.act != "none":
-        if last is None or ends_flat(graph) or not makes_its_input(graph):
+        if last is None or not makes_its_map(graph):
             found.append(headless(graph))
     elif graph.readers(graph.output):
         what = f"the logits of {last.name} are read again; they must be the only output"
@@ -330,13 +330,13 @@ def check_end(graph: Graph, found: Found) -> Graph:
 
 
 def makes_its_input(graph: Graph) -> bool:
-    """True for a map of the input's shape, as an autoencoder makes it."""
+    """True for an end of the input's shape, as an autoencoder makes it."""
     return graph.tensors[graph.output].shape == graph.tensors[graph.input.tensor].shape
 
 
-def ends_flat(graph: Graph) -> bool:
-    """True for an end in a vector, which a linear layer makes."""
-    return graph.tensors[graph.output].pixels == 1
+def makes_its_map(graph: Graph) -> bool:
+    """The same of a map; a vector is made by a linear layer."""
+    return makes_its_input(graph) and graph.tensors[graph.output].pixels > 1
 
 
 def headless(graph: Graph) -> ConvertError:

@@ -36,14 +36,7 @@ from .onnx_values import Label, Parts, Turned, Value, Walker, channels_first
 
 LABELS = ("ArgMax", "ZipMap", "ArrayFeatureExtractor", "LabelEncoder", "TopK")  # behind the logits
 BESIDE_LABELS = ("Sub", "Concat", "Reshape")  # of probabilities
-LAYERS = (
-    "Conv",
-    "ConvTranspose",
-    "Gemm",
-    "MatMul",
-    "Mul",
-    "Add",
-)  # what these make of probabilities is no label
+LAYERS = ("Conv", "ConvTranspose", "Gemm", "MatMul", "Mul", "Add")  # behind which probabilities are no label
 TOKENS = ("Reshape", "Squeeze", "MatMul")  # what is turned for these is no image in NHWC
 SAME_NAME = {  # one call on the first input, no other arguments
     "Relu": "relu",

@@ -16,11 +16,7 @@ from .tflite_layers import biases
 from .tflite_values import Walker
 from .tflite_windows import SAME, same
 
-WEIGHTS, INPUT, BIASES = (
-    1,
-    2,
-    3,
-)  # places of its inputs; the first is the shape of the result, which the file says
+WEIGHTS, INPUT, BIASES = 1, 2, 3  # places of its inputs; the first is the shape of the result
 
 
 def conv_transpose(walk: Walker, op: Operator, name: str) -> Any:

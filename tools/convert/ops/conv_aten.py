@@ -84,11 +84,10 @@ def _over_channels(low: Lowering, call: Call, x: Act) -> Act:
         places = np.arange(made) + tap * step - before
         inside = (places >= 0) & (places < c)
         matrix[np.flatnonzero(inside), places[inside]] = weight.value[0, 0, tap, 0]
-    place = weight.value.__array_interface__["data"][0] if weight.origin is None else weight.origin
     if bias is not None:
         own = low.constant(call, bias, "bias")
         bias = replace(own, value=np.full(made, own.value.ravel()[0], np.float32))
-    whole = Param(weight.name, matrix, origin=place)
+    whole = Param(weight.name, matrix, origin=weight.place)
     flat = _linear(low, call, replace(x, dims=(low.batch, c)), whole, bias)
     name = low.nodes[-1].layer or ""
     low.layers[name] = replace(low.layers[name], source=Source(""))

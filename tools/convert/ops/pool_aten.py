@@ -173,7 +173,7 @@ def mean(low: Lowering, call: Call) -> Act:
     whole = over == set(range(2, len(x.dims))) and x.dims[:2] == (n, c) and math.prod(x.dims[2:]) == h * w
     if x.half and over == {2}:
         whole = True
-    elif x.dims == (n, c, h, w) and keep and over in ({2}, {3} if h == 1 else {2}) and not x.half:
+    elif x.dims == (n, c, h, w) and keep and not x.half and (over == {2} or (over == {3} and h == 1)):
         window = Window(h, 1, h, 1) if over == {2} else Window(1, w, 1, w)
         return low.emit(call, AVERAGE, (x,), (1, w if over == {2} else 1, c), dims=dims, window=window)
     elif x.dims == (n, c, h, w) and over == {3} and not x.half:

@@ -73,7 +73,7 @@ def closed(graph: Graph) -> Graph:
         return _scored(graph, graph.output, "logits")
     x, features = graph.tensors[graph.input.tensor], graph.tensors[last.inputs[0]]
     made = graph.tensors[graph.output].elements
-    if last.op != head.HEAD or made != x.elements or (x.pixels > 1 and x.channels > 1):
+    if made != x.elements or (x.pixels > 1 and x.channels > 1):
         raise ConvertError(
             f"{graph.name} makes {made} numbers of {x.elements}: for --task anomaly it must end in a linear "
             "layer that makes its input again, a vector or one channel, or in one that makes a map like it"

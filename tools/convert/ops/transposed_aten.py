@@ -65,9 +65,8 @@ def _straight(call: Call, weight: Param, groups: int, c_in: int) -> Param:
             f"the transposed convolution wants {len(weight.value)} input channels in {groups} groups and "
             f"gets {c_in}"
         )
-    place = weight.value.__array_interface__["data"][0] if weight.origin is None else weight.origin
     stored = MIRRORED if weight.origin is None else None
-    return replace(weight, value=mirrored(weight.value, groups), origin=place, stored=stored)
+    return replace(weight, value=mirrored(weight.value, groups), origin=weight.place, stored=stored)
 
 
 _SIZES = "input weight bias stride padding output_padding groups dilation"
