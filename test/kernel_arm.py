@@ -18,7 +18,7 @@ from elftools.elf.elffile import ELFFile
 from planting import KERNELS
 from unicorn import arm_const as arm
 
-from lab.objects import objects
+from microtrain.base.objects import objects
 from microtrain.base.paths import ROOT
 from microtrain.convert.ops.host import kernels
 from microtrain.convert.reference import hostlib

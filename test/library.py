@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lab.objects import objects
+from microtrain.base.objects import objects
 from microtrain.convert.emit.code import generate
 from microtrain.convert.export.write import export
 from microtrain.convert.pipeline import Compiled

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from conftest import EXAMPLE, ROOT, Built
 
-from lab.objects import objects
+from microtrain.base.objects import objects
 from microtrain.device.client import Device
 from microtrain.device.link import EmulatorPort, Port, ProgramPort
 

@@ -64,6 +64,7 @@ def test_a_program_that_starts_itself_again_has_counted(tmp_path: Path) -> None:
     assert " 2:" in next(line for line in report.splitlines() if "int parse_hex32" in line)
 
 
+@pytest.mark.slow
 def test_python_counts_its_children(tmp_path: Path) -> None:
     environment = counting(os.environ, tmp_path)
     child = "import sys; sys.path.insert(0, '.'); import microtrain.base.errors as e; e.short('x' * 500)"

@@ -13,7 +13,7 @@ from networks import residual_network
 from pages import c_files
 
 from lab.cores.machines import CORES, SEMIHOSTING, Core, linked, ran
-from lab.objects import objects
+from microtrain.base.objects import objects
 from microtrain.base.paths import FIRMWARE
 from microtrain.convert.memory.replay import Request
 from microtrain.convert.pipeline import Passes, compile_graph

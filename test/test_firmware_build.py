@@ -75,6 +75,7 @@ def symbols(elf: Path) -> dict[str, int]:
     return read_elf(elf).names
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("ccache") is None, reason="ccache is not installed")
 def test_what_ccache_remembers_is_what_a_compiler_makes(
     elf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

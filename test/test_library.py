@@ -49,8 +49,8 @@ from test_recurrent import network as recurrent_network
 from test_stream import awkward_network
 
 from lab.networks import with_codes
-from lab.objects import objects
 from microtrain import __version__
+from microtrain.base.objects import objects
 from microtrain.base.paths import FIRMWARE
 from microtrain.base.plan import Origin, text
 from microtrain.convert.emit.code import generate

@@ -16,7 +16,7 @@ from test_library import LIBC, NETWORKS
 
 from lab.cores import page
 from lab.cores.machines import CORES, Core, Session
-from lab.objects import objects
+from microtrain.base.objects import objects
 from microtrain.base.paths import FIRMWARE
 from microtrain.demo.measure import step_instructions
 from microtrain.device.client import Device

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import takewhile
 from pathlib import Path
 
 import numpy as np
@@ -99,12 +100,10 @@ def test_no_segment_is_made_again_that_the_target_does_not_need() -> None:
         return busiest(schedule(changed))
 
     most = alive(frozenset())
-    targets = [
-        target for target in range(most - 1, 0, -100) if alive(choose(graph, ordered, target)) <= target
-    ]
-    assert len(targets) > 3
-    for target in targets:
-        chosen = choose(graph, ordered, target)
+    smaller = ((target, choose(graph, ordered, target)) for target in range(most - 1, 0, -200))
+    reached = list(takewhile(lambda made: alive(made[1]) <= made[0], smaller))
+    assert len(reached) > 3
+    for target, chosen in reached:
         assert all(alive(chosen - {segment}) > target for segment in chosen)
 
 

@@ -87,6 +87,7 @@ def c_buffer(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     return ctypes.CDLL(str(path))
 
 
+@pytest.mark.slow
 def test_the_suites_of_the_firmware_pass_beside_records(built: Built, tmp_path: Path) -> None:
     suites = (f"renode/{name}.robot" for name in ("checkpoint", "microtrain"))
     said = run(["python", "renode/run.py", "--elf", str(built.elf), "--results", str(tmp_path), *suites])

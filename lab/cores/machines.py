@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lab.objects import objects
 from microtrain.base.errors import Error
+from microtrain.base.objects import objects
 from microtrain.base.paths import FIRMWARE
 from microtrain.memory_report.library import ARM, HARD, RISCV
 from microtrain.memory_report.library import CORES as COMPILERS

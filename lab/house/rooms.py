@@ -30,7 +30,7 @@ FLOORS: Floors = (
     ("microtrain.search",),
     ("microtrain.demo", "microtrain.new"),
     ("microtrain.fleet",),
-    ("microtrain.cli", "lab.alone", "lab.notes", "lab.marks", "lab.networks", "lab.objects"),
+    ("microtrain.cli", "lab.alone", "lab.notes", "lab.marks", "lab.networks"),
     ("lab.soak", "lab.golden", "lab.forgetting"),
     ("lab.bench",),
     ("lab.floor", "lab.order", "lab.sizes"),

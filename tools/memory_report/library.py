@@ -21,6 +21,7 @@ from typing import Any
 
 from microtrain.base.elf import ANY_MACHINE, Elf, read_elf
 from microtrain.base.errors import Error
+from microtrain.base.objects import objects, run
 from microtrain.base.reading import reading
 from microtrain.convert.export.write import RECORD
 
@@ -40,7 +41,7 @@ CORES: dict[str, tuple[str, ...]] = {  # a compiler and its options
     "rv32imc": (RISCV, "-march=rv32imc", "-mabi=ilp32"),
     "rv32imafc": (RISCV, "-march=rv32imafc", "-mabi=ilp32f"),
 }
-FLAGS = ("-std=c11", "-O2", "-ffp-contract=off", "-nostartfiles", "-Wl,-e,microtrain_offsets")
+FLAGS, LINK = ("-std=c11", "-O2", "-ffp-contract=off"), ("-nostartfiles", "-Wl,-e,microtrain_offsets")
 PICOLIBC = ("flash=0x10000", "flash_size=0x10000000", "ram=0x40000000", "ram_size=0x10000000")
 HEADERS = ("microtrain.h", "microtrain_fleet.h")
 PUBLIC = re.compile(r"\b(microtrain_\w+)\(([^;{]*)\);")
@@ -61,7 +62,6 @@ MODEL: tuple[str, ...] = (
 MODEL += ("listen", "hear", "heard", "slide")
 OWN_ROWS = "own_rows"
 OUTSIDE = 0xFFFF0000  # no code lies there
-TIMEOUT_S = 300
 
 
 @dataclass(frozen=True)
@@ -107,20 +107,14 @@ def linked(folder: Path, core: str, cc: str | None, work: Path) -> Path:
     cc = cc or usual
     if shutil.which(cc) is None:
         raise Error(f"{cc} is not installed: name a compiler for a {core} with --cc.")
+    cc = str(Path(cc).absolute()) if "/" in cc else cc  # it runs in the library's folder
     assembly = (src / "microtrain").glob("*.S") if usual == ARM else ()
-    sources = [probe, *src.glob("*.c"), *(src / "microtrain").glob("*.c"), *assembly]
+    sources = sorted([probe, *src.glob("*.c"), *(src / "microtrain").glob("*.c"), *assembly])
+    asked = (*FLAGS, *flags, *small_library(cc))
     kept = [f"-Wl,-u,{name}" for name in (*functions(folder), *models_of(folder))]
-    command = [cc, *FLAGS, *flags, *kept, *small_library(cc), f"-I{src}", f"-I{src / 'microtrain'}"]
-    try:
-        done = subprocess.run(
-            [*command, *map(str, sorted(sources)), "-o", str(made)],
-            capture_output=True, text=True, check=False, timeout=TIMEOUT_S, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        raise Error(f"{cc} did not end within {TIMEOUT_S} s.") from None
-    if done.returncode:
-        lines = [line for line in done.stderr.splitlines() if "error" in line.lower()] or [done.stderr]
-        raise Error(f"{folder} does not compile for a {core}: {lines[0][:300]}")
+    parts = objects(cc, (*asked, "-Isrc", "-Isrc/microtrain"), sources, folder, work / "objects")
+    link = [cc, *asked, *LINK, *kept, *map(str, parts), "-o", str(made)]
+    run(link, folder, f"{folder} does not link for a {core}")
     return made
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -68,6 +69,7 @@ def taps_at_a_pixel(x: Shape, y: Shape, k: Window) -> int:
     return rows * _outputs_at_a_pixel(x[1], y[1], k.kw, k.stride_w, k.pad_w)
 
 
+@cache
 def _outputs_at_a_pixel(size: int, outputs: int, kernel: int, stride: int, pad: int) -> int:
     """The most outputs along one axis that read the same input."""
     padded = np.arange(size) + pad

@@ -41,8 +41,9 @@ class Record(ctypes.Structure):
     def __init__(self, **values: Any) -> None:
         super().__init__()
         self._alive: dict[str, np.ndarray | None] = {}
+        names = _fields_of(type(self))
         for name, value in values.items():
-            if name not in {f[0] for f in self._fields_}:
+            if name not in names:
                 raise Error(f"struct {type(self).__name__} has no field {name}")
             setattr(self, name, value)
 
@@ -53,6 +54,11 @@ class Record(ctypes.Structure):
         super().__setattr__(name, value)
         if isinstance(value, int) and name not in self._arrays_ and getattr(self, name) != value:
             raise Error(f"{type(self).__name__}.{name} has no room for {value}")
+
+
+@functools.cache
+def _fields_of(struct: type[Record]) -> frozenset[str]:
+    return frozenset(field[0] for field in struct._fields_)
 
 
 class ErrorS8(Record):
