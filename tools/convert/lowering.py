@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from microtrain.base.plan import TURNED
+from microtrain.base.weight_norm import plain
 from microtrain.convert.ir import (
     ConvertError,
     Graph,
@@ -344,7 +345,7 @@ class Lowering:
 
     def _owned(self, weight: Param) -> tuple[str, str]:
         """The name of the layer that uses a weight, and of the one that did so first; "": no other does."""
-        name = weight.name.removesuffix(".weight")
+        name = plain(weight.name).removesuffix(".weight")
         first = self.owners.setdefault(weight.place, name) if name not in self.layers else name
         if first == name and name not in self.layers:
             return name, ""

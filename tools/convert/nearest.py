@@ -22,7 +22,6 @@ NO_QUOTIENT = "a map divided by a constant, or times a gate"
 NO_PRODUCT = (
     "a map times one factor a channel [n, c, 1, 1] or a pixel [n, 1, h, w], or times a map of its shape"
 )
-PLAIN_WEIGHTS = "plain weights, by torch.nn.utils.parametrize.remove_parametrizations before saving"
 NO_MATRIX = "a linear layer: the activation first, then one matrix of constants"
 NO_LENGTH = "the embedding as it is, without L2 normalisation, in front of the last layer; or a layer norm"
 NO_COMPARISON = "an activation by its own name (PReLU, SELU), in a file without run_decompositions()"
@@ -49,7 +48,6 @@ NEAREST: dict[str, str] = {
     **dict.fromkeys(("resize", "resize_bilinear", "resize_nearest_neighbor"), NO_RESIZE),
     "conv3d": "conv2d",
     **dict.fromkeys(("conv_transpose3d", "conv3dtranspose", "conv_3d_transpose"), "conv_transpose2d"),
-    **dict.fromkeys(("_weight_norm", "_weight_norm_interface"), PLAIN_WEIGHTS),
     **dict.fromkeys(("prod", "expand_as"), NO_PRODUCT),
     **dict.fromkeys(
         ("sum", "std", "var", "min", "argmax", "reducesum", "reduce_min"),

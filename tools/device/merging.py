@@ -16,6 +16,7 @@ from functools import partial
 
 import numpy as np
 
+from microtrain.base import weight_norm
 from microtrain.base.mirrored import mirrored
 from microtrain.base.plan import HWC, MIRRORED, TURNED, Plan, Trained, block_of
 
@@ -47,6 +48,8 @@ def merge(plan: Plan, arrays: Arrays, state: State) -> tuple[State, list[str]]:
     """
     merged: State = {}
     notes: list[str] = []
+    lengths = _lengths_of(plan, state)
+    state = state | {v: weight_norm.weight(state[v], g) for v, (_, g) in lengths.items()}
     ways = {t.source.weight: way for t in plan.trainables.tensors if (way := _straightened(t, state))}
     state = {name: ways.get(name, np.asarray)(values) for name, values in state.items()}
     for t in plan.trainables.tensors:
@@ -57,7 +60,15 @@ def merge(plan: Plan, arrays: Arrays, state: State) -> tuple[State, list[str]]:
             merge_bias(plan, t, arrays, state, merged)
         elif t.kind in ("head_weight", "head_bias"):
             notes += merge_head(plan, t, arrays[t.name], state, merged)
-    return {name: ways.get(name, np.asarray)(values) for name, values in merged.items()}, notes
+    merged = {name: ways.get(name, np.asarray)(values) for name, values in merged.items()}
+    own = {g: weight_norm.lengths(merged[v], old) for v, (g, old) in lengths.items() if v in merged}
+    return merged | own, notes
+
+
+def _lengths_of(plan: Plan, state: State) -> dict[str, tuple[str, np.ndarray]]:
+    """Of layers with weight normalisation: the name of the directions -> that of the lengths, and these."""
+    pairs = {t.source.weight: weight_norm.beside(t.source.weight) for t in plan.trainables.tensors}
+    return {v: (g, np.asarray(state[g])) for v, g in pairs.items() if v in state and g in state}
 
 
 def _straightened(t: Trained, state: State) -> Callable[[np.ndarray], np.ndarray] | None:
@@ -134,7 +145,7 @@ def bias_home(
 
 def bias_name(t: Trained) -> str:
     """Of a layer's biases, which the model may not have."""
-    return t.source.bias or t.source.weight.removesuffix("weight") + "bias"
+    return t.source.bias or weight_norm.plain(t.source.weight).removesuffix("weight") + "bias"
 
 
 def merge_head(plan: Plan, t: Trained, array: np.ndarray, state: State, merged: State) -> list[str]:

@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from microtrain.base import weight_norm
 from microtrain.base.errors import one_line
 from microtrain.convert.lowering import Act, Call, Lowering, Param
 from microtrain.convert.ops.resample_aten import factors_of
 
-from . import resized
+from . import reparametrized, resized
 
 MOST, MOST_IN_ALL = 1 << 22, 1 << 27  # numbers of a constant, and of all that a file makes
 MOST_PRODUCTS = 1 << 30  # of a product of matrices
@@ -245,6 +246,7 @@ OTHERS: dict[str, Rule] = {
     "linear": _linear,
     **dict.fromkeys(("conv2d", "conv1d"), _convolved),
     "sum": _over(np.sum), "mean": _over(np.mean), "amax": _over(np.max), "amin": _over(np.min),
+    **reparametrized.RULES,
 }  # fmt: skip
 
 
@@ -298,6 +300,7 @@ ARGUMENTS: dict[str, str] = {
     "flip": "self dims", "roll": "self shifts dims", "outer": "self vec2", "ger": "self vec2",
     "where": "condition self other", "pow": "self exponent", "sum": "self dim keepdim",
     "upsample_bicubic2d": "self output_size align_corners scale_factors",
+    **reparametrized.ARGUMENTS,
 }  # fmt: skip
 
 
@@ -347,13 +350,15 @@ def made(low: Lowering, call: Call) -> Param | list[Param]:
     Errors  LayerError where it is larger than MOST, or cannot be
     """
     constants = [v for v in given_to(call) if isinstance(v, Param)]
-    name = constants[0].name if constants else call.node_name(call.op)
+    name = weight_norm.plain(constants[0].name) if constants else call.node_name(call.op)
     views = call.op in VIEWS and not any(v.computed for v in constants)
     with np.errstate(all="ignore"):
         try:
             _check(low, call, _count(call, [np.asarray(v.value) for v in constants]))
             if call.op in SHAPES and (matrix := _turned(call)) is not None:
                 return matrix
+            if (normed := reparametrized.learnable(call)) is not None:
+                return normed
             found = _rule(call)(call)
         except (ValueError, IndexError, TypeError, KeyError, OverflowError, np.exceptions.AxisError) as error:
             raise call.error(

@@ -1,0 +1,67 @@
+"""Weights that `forward()` makes of others: weight normalisation and spectral normalisation, worked out.
+
+torch.nn.utils.weight_norm and spectral_norm (Miyato et al. 2018), and the same as parametrizations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from microtrain.base import weight_norm
+from microtrain.convert.lowering import Call, Param
+
+NORMED = ("_weight_norm", "_weight_norm_interface")
+
+
+def _array(value: Any) -> np.ndarray:
+    return np.asarray(value.value if isinstance(value, Param) else value)
+
+
+def _normed(call: Call) -> np.ndarray:
+    return weight_norm.weight(_array(call.args["v"]), _array(call.args["g"]))
+
+
+def learnable(call: Call) -> Param | None:
+    """A weight that goes back as directions and lengths, under the name of its directions; else None."""
+    v, g = call.args.get("v"), call.args.get("g")
+    if call.op not in NORMED or not isinstance(v, Param) or not isinstance(g, Param):
+        return None
+    if v.computed or g.computed or weight_norm.beside(v.name) != g.name:
+        return None
+    return Param(v.name, _normed(call))
+
+
+def _length(call: Call) -> np.ndarray:
+    """The Euclidean norm over some axes, or over all."""
+    order = call.get("ord", call.get("p", 2))
+    if order not in (2, "fro"):
+        raise ValueError(f"a norm of order {order}, not 2")
+    given = call.get("dim", None)
+    axes = tuple(given) or None if isinstance(given, list) else given
+    squares = np.square(_array(call.x), dtype=np.float32)
+    return np.asarray(np.sqrt(squares.sum(axis=axes, keepdims=bool(call.get("keepdim", False)))))
+
+
+def _product(call: Call) -> np.ndarray:
+    other = next(call.args[key] for key in ("vec", "other", "tensor") if key in call.args)
+    return np.asarray(_array(call.x) @ _array(other))
+
+
+RULES: dict[str, Callable[[Call], Any]] = {
+    **dict.fromkeys(NORMED, _normed),
+    **dict.fromkeys(("linalg_vector_norm", "norm", "frobenius_norm"), _length),
+    **dict.fromkeys(("mv", "dot", "vdot"), _product),
+    "expand_as": lambda call: np.broadcast_to(_array(call.x), _array(call.args["other"]).shape),
+}
+ARGUMENTS: dict[str, str] = {  # by position, for files that name none
+    **dict.fromkeys(NORMED, "v g dim"),
+    "linalg_vector_norm": "self ord dim keepdim",
+    **dict.fromkeys(("norm", "frobenius_norm"), "self p dim keepdim"),
+    "mv": "self vec",
+    "dot": "self tensor",
+    "vdot": "self other",
+    "expand_as": "self other",
+}
