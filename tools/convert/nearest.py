@@ -48,12 +48,11 @@ NEAREST: dict[str, str] = {
     **dict.fromkeys(("resize", "resize_bilinear", "resize_nearest_neighbor"), NO_RESIZE),
     "conv3d": "conv2d",
     **dict.fromkeys(("conv_transpose3d", "conv3dtranspose", "conv_3d_transpose"), "conv_transpose2d"),
-    **dict.fromkeys(("prod", "expand_as"), NO_PRODUCT),
+    **dict.fromkeys(("prod", "expand", "expand_as", "broadcast_to"), NO_PRODUCT),
     **dict.fromkeys(
         ("sum", "std", "var", "min", "argmax", "reducesum", "reduce_min"),
         "the mean or the maximum over a whole map",
     ),
-    **dict.fromkeys(("linalg_vector_norm", "norm", "frobenius_norm", "reducel2"), NO_LENGTH),
     **dict.fromkeys(("gt", "ge", "lt", "le", "eq", "ne", "where"), NO_COMPARISON),
     "_transformer_encoder_layer_fwd": "the same model, saved with torch.export",
     "stack": "cat, of maps of one size along their channels",

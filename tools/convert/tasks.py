@@ -10,7 +10,7 @@ from microtrain.base.sound import LogMel
 from microtrain.samples import log_mel
 
 from .execute.batched import batches, run_int8
-from .frontends.fold import headless
+from .frontends.endings import headless
 from .frontends.module import LoadedModel
 from .ir import ConvertError, Graph
 from .ops import has_head, hop

@@ -15,7 +15,15 @@ import numpy as np
 from microtrain.convert.ir import Layer, Source
 from microtrain.convert.lowering import NO_LIMIT, NORM, SOFTMAX, Act, Call, Lowering, Param
 from microtrain.convert.nearest import NO_NORM, unsupported
-from microtrain.convert.ops import TABLE, attention_aten, blocks_aten, channels_aten, tokens_aten
+from microtrain.convert.ops import (
+    TABLE,
+    attention_aten,
+    blocks_aten,
+    channels_aten,
+    expanded_aten,
+    lengths_aten,
+    tokens_aten,
+)
 from microtrain.convert.ops.activations import CLIP
 from microtrain.convert.ops.conv_aten import TAKES_PADDING
 from microtrain.convert.ops.multiply import glu
@@ -31,6 +39,10 @@ def lower(low: Lowering, call: Call) -> Any:
     """Append what one call means to the graph and return its value; an unsupported op is an error."""
     if constants.concerns(call):
         return constants.made(low, call)
+    if lengths_aten.concerns(call):
+        return lengths_aten.lower(low, call)
+    if expanded_aten.concerns(low, call):
+        return expanded_aten.lower(low, call, lower)
     if _reads(call):
         call = settled(low, call)
     if tokens_aten.concerns(low, call):
@@ -270,4 +282,5 @@ RULES: dict[str, Aten] = {
     "unsqueeze": Aten("self dim", unsqueeze),
 }
 
-OF_CONSTANTS = {name: Aten(arguments, refused) for name, arguments in constants.ARGUMENTS.items()}
+_NAMES = constants.ARGUMENTS | lengths_aten.ARGUMENTS
+OF_CONSTANTS = {name: Aten(arguments, refused) for name, arguments in _NAMES.items()}

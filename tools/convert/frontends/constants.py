@@ -237,7 +237,7 @@ OTHERS: dict[str, Rule] = {
     "index_select": lambda call: np.take(_x(call), _array(call.args["index"]), int(call.args["dim"])),
     "meshgrid": _grid,
     "cumsum": lambda call: np.cumsum(_x(call), int(call.args["dim"])),
-    **dict.fromkeys(("clamp", "clip"), _bounded),
+    **dict.fromkeys(("clamp", "clip", "clamp_min"), _bounded),
     "flip": lambda call: np.flip(_x(call), call.args["dims"]),
     "roll": lambda call: np.roll(_x(call), call.args["shifts"], call.args.get("dims") or None),
     **dict.fromkeys(("outer", "ger"), lambda call: np.outer(_x(call), _array(call.args.get("vec2")))),

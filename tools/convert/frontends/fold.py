@@ -13,24 +13,19 @@ from dataclasses import replace
 import numpy as np
 
 from microtrain.convert.ir import ConvertError, Graph, Input, Layer, Node, Source, Tensor, Window
-from microtrain.convert.lowering import NO_LIMIT, NORM, SOFTMAX, STAND_IN, LayerError, Raw
+from microtrain.convert.lowering import NO_LIMIT, NORM, STAND_IN, LayerError, Raw
 from microtrain.convert.names import LONGEST, identifier, safe_name
-from microtrain.convert.nearest import NO_SOFTMAX
-from microtrain.convert.ops import TABLE, ForwardOp, activations, conv, head, pool, recurrent_aten
+from microtrain.convert.ops import TABLE, ForwardOp, activations, conv, head, recurrent_aten
 from microtrain.convert.ops.outputs import as_input
 from microtrain.convert.ops.table import Folds
 
+from .edits import bypass, without
 from .ended import end_rows
+from .endings import LINEAR, Found, check_end, drop_ending, is_mean
 from .found import together
 from .shared import mark_shared
 
 TAKES_RELU = (Folds.NORM_AND_RELU, Folds.RELU)
-Found = list[ConvertError]  # what is not supported: a pass adds to it and goes on without
-LINEAR = "linear"  # of the raw graph alone: it becomes the head or a convolution
-ENDINGS = (
-    SOFTMAX,
-    activations.SIGMOID,
-)  # at the end of a network: the loss on the device applies them to the logits
 HIGHEST = {"relu": NO_LIMIT, "relu6": 6.0}
 
 
@@ -82,22 +77,6 @@ def check_used(graph: Graph, found: Found) -> Graph:
     return graph.replace(nodes=used) if len(used) < len(graph.nodes) else graph
 
 
-def drop_ending(graph: Graph, found: Found) -> Graph:
-    """The graph without one of ENDINGS at its end; one that stands anywhere else is noted.
-
-    What makes a map like the input of an autoencoder keeps its logistic function.
-    """
-    last = graph.producer(graph.output)
-    kept = last is not None and last.op != SOFTMAX and makes_its_map(graph)
-    if last is not None and last.op in ENDINGS and not kept:
-        graph = without(graph, last).replace(ending=last.op)
-    for node in [n for n in graph.nodes if n.op == SOFTMAX]:
-        what = f"a softmax inside the network is not supported; the nearest that is: {NO_SOFTMAX}"
-        found.append(LayerError(f"layer {node.name}", what))
-        graph = without(graph, node)
-    return graph
-
-
 def fold_normalisation(graph: Graph, found: Found) -> Graph:
     """Multiply what the model itself does to the image, before any layer, into the graph's input."""
     while True:
@@ -117,18 +96,6 @@ def fold_normalisation(graph: Graph, found: Found) -> Graph:
             graph = without(graph, node)
         else:
             graph = _normalised(graph, node, norm)
-
-
-def without(graph: Graph, node: Node) -> Graph:
-    """The graph without a node; what read its result reads its first input."""
-    kept, gone = node.inputs[0], node.outputs[0]
-    rest = [n for n in graph.nodes if n is not node]
-    return graph.replace(
-        nodes=tuple(replace(n, inputs=tuple(kept if i == gone else i for i in n.inputs)) for n in rest),
-        tensors={name: t for name, t in graph.tensors.items() if name != gone},
-        layers={name: layer for name, layer in graph.layers.items() if name != node.layer},
-        output=kept if graph.output == gone else graph.output,
-    )
 
 
 def _normalised(graph: Graph, node: Node, norm: Layer) -> Graph:
@@ -175,7 +142,7 @@ def _fold_norm(graph: Graph, node: Node) -> Graph:
             what = f"is followed by two batch norms; merge {prefix} into the first"
             raise LayerError(f"layer {before.layer}", what, " ")
         layers[before.layer] = _folded(layers[before.layer], norm, prefix)
-    return _bypass(graph, node).replace(layers=layers)
+    return bypass(graph, node).replace(layers=layers)
 
 
 def _as_layer(graph: Graph, node: Node, norm: Layer) -> Graph:
@@ -208,20 +175,6 @@ def _folded(layer: Layer, norm: Layer, prefix: str) -> Layer:
         return replace(layer, weight=weight, bias=bias, source=source, weight_scale=scale, seen=norm.seen)
 
 
-def _bypass(graph: Graph, node: Node, act: str | None = None) -> Graph:
-    """Remove a node; the one before it writes its output instead, with the given activation."""
-    gone, kept = node.inputs[0], node.outputs[0]
-    nodes = []
-    for n in graph.nodes:
-        if n is node:
-            continue
-        if n.outputs[0] == gone:
-            n = replace(n, outputs=(kept,), act=act or n.act)
-        nodes.append(n)
-    tensors = {name: t for name, t in graph.tensors.items() if name != gone}
-    return graph.replace(nodes=tuple(nodes), tensors=tensors)
-
-
 def fuse_activations(graph: Graph, found: Found) -> Graph:
     """Make every relu and relu6 the `act` of the convolution, linear layer or add before it."""
     return _one_by_one(graph, found, ("relu", "relu6"), _fuse)
@@ -244,7 +197,7 @@ def _fuse(graph: Graph, node: Node) -> Graph:
     act = "relu6" if "relu6" in (before.act, node.op) else "relu"
     marked = replace(before, act=act)
     graph = graph.replace(nodes=tuple(marked if n is before else n for n in graph.nodes))
-    return _bypass(graph, node)
+    return bypass(graph, node)
 
 
 def _by_table(graph: Graph, node: Node) -> Graph:
@@ -269,7 +222,7 @@ def rescale(graph: Graph, found: Found) -> Graph:
         given, before = graph.tensors[node.outputs[0]].given, _given(graph, node.inputs[0])
         if given is None or before is None or given == before:
             continue
-        graph = _as_convolution(graph, node) if _is_mean(graph, node) else _with_table(graph, node, before)
+        graph = _as_convolution(graph, node) if is_mean(graph, node) else _with_table(graph, node, before)
     return graph
 
 
@@ -280,12 +233,6 @@ def _given(graph: Graph, tensor: str) -> tuple[float, int] | None:
     if maker is not None and isinstance(op, ForwardOp) and op.output is as_input:
         return graph.tensors[tensor].given or _given(graph, maker.inputs[0])
     return graph.tensors[tensor].given
-
-
-def _is_mean(graph: Graph, node: Node) -> bool:
-    """True for the average of a whole map."""
-    h, w, _ = graph.tensors[node.inputs[0]].shape
-    return node.op == pool.AVERAGE and node.window == Window(h, w, h, w)
 
 
 def _as_convolution(graph: Graph, node: Node) -> Graph:
@@ -309,69 +256,6 @@ def _with_table(graph: Graph, node: Node, before: tuple[float, int]) -> Graph:
     nodes = tuple(n for each in graph.nodes for n in ((pooled, table) if each is node else (each,)))
     tensors = {**graph.tensors, inner: replace(out, name=inner, given=before)}
     return graph.replace(nodes=nodes, tensors=tensors)
-
-
-def check_end(graph: Graph, found: Found) -> Graph:
-    """The graph that ends in a linear layer; any other end is noted, unless a stand-in hides what it is."""
-    graph = _mean_first(graph)
-    last = graph.producer(graph.output)
-    if last is not None and last.op.startswith(STAND_IN):
-        return graph
-    if last is not None and last.op == conv.DENSE and _sees_all(graph, last):
-        graph = graph.replace(nodes=tuple(replace(n, op=LINEAR) if n is last else n for n in graph.nodes))
-        last = graph.producer(graph.output)
-    if last is None or last.op != LINEAR or last.act != "none":
-        if last is None or not makes_its_map(graph):
-            found.append(headless(graph))
-    elif graph.readers(graph.output):
-        what = f"the logits of {last.name} are read again; they must be the only output"
-        found.append(ConvertError(f"{graph.name}: {what}"))
-    return graph
-
-
-def makes_its_input(graph: Graph) -> bool:
-    """True for an end of the input's shape, as an autoencoder makes it."""
-    return graph.tensors[graph.output].shape == graph.tensors[graph.input.tensor].shape
-
-
-def makes_its_map(graph: Graph) -> bool:
-    """The same of a map; a vector is made by a linear layer."""
-    return makes_its_input(graph) and graph.tensors[graph.output].pixels > 1
-
-
-def headless(graph: Graph) -> ConvertError:
-    """What is said of a network that does not end with a linear layer."""
-    last = graph.producer(graph.output)
-    end = "its input" if last is None else f"{last.name} ({last.act if last.act != 'none' else last.op})"
-    what = f"ends with {end}; it must end with a linear layer, one logit per class (nn.Linear)"
-    several = [graph.producer(name) for name in last.inputs] if last is not None else []
-    if len(several) > 1 and all(each is not None and each.op in (LINEAR, conv.DENSE) for each in several):
-        what += ": one for all outputs, in the place of several"
-    if last is not None and makes_its_input(graph):
-        what += ", or learn what is normal, with --task anomaly, as an autoencoder that makes its input again"
-    return ConvertError(f"{graph.name} {what}")
-
-
-def _mean_first(graph: Graph) -> Graph:
-    """The graph that ends in a convolution of one pixel, where it ended in the mean over what one makes."""
-    last = graph.producer(graph.output)
-    before = graph.producer(last.inputs[0]) if last is not None and _is_mean(graph, last) else None
-    if last is None or before is None or before.op != conv.DENSE or before.window != Window(1, 1):
-        return graph
-    if before.act != "none" or len(graph.readers(before.outputs[0])) > 1:
-        return graph
-    x, made = graph.tensors[before.inputs[0]], before.outputs[0]
-    mean = replace(last, inputs=before.inputs, outputs=(made,), window=Window(*x.shape[:2], *x.shape[:2]))
-    end = replace(before, inputs=(made,), outputs=last.outputs)
-    nodes = tuple(mean if n is before else end if n is last else n for n in graph.nodes)
-    tensors = {**graph.tensors, made: replace(graph.tensors[made], shape=(1, 1, x.channels), given=x.given)}
-    return graph.replace(nodes=nodes, tensors=tensors)
-
-
-def _sees_all(graph: Graph, node: Node) -> bool:
-    """True for a convolution whose window is the whole map, without padding: a linear layer."""
-    h, w, _ = graph.tensors[node.inputs[0]].shape
-    return node.window is not None and replace(node.window, stride_h=1, stride_w=1) == Window(h, w)
 
 
 def make_head(graph: Graph) -> Graph:

@@ -17,6 +17,8 @@ from microtrain.convert.ir import ConvertError
 from microtrain.convert.lowering import Act, Call, Homes, Lowering, Param, Raw
 from microtrain.convert.nearest import unsupported
 from microtrain.convert.ops.attention_aten import Scores
+from microtrain.convert.ops.expanded_aten import Expanded, made
+from microtrain.convert.ops.lengths_aten import Length
 
 from . import onnx_layers as layers
 from . import onnx_norms as norms
@@ -25,7 +27,7 @@ from . import onnx_scales as scales
 from . import onnx_shapes as shapes
 from . import onnx_tokens as tokens
 from .constants import MOST_IN_ALL
-from .fold import ENDINGS
+from .endings import ENDINGS
 from .found import together
 from .onnx_constants import FOLDS, folded
 from .onnx_file import OnnxGraph, Step, read_onnx_file
@@ -213,6 +215,7 @@ class _Walk(Walker):
         self.env.update(zip(step.outputs, values, strict=False))
 
     def _made(self, step: Step) -> Value | list[Value]:
+        self._expand(step)
         values = [self.value(i) for i in step.inputs]
         labels = [v for v in values if isinstance(v, Label)]
         if labels:
@@ -223,10 +226,15 @@ class _Walk(Walker):
             raise ConvertError(
                 f"layer {step.name}: {step.domain}.{step.op} is not supported; export it without"
             )
-        if step.op in FOLDS and not any(isinstance(v, Act | Turned | Scores | Parts) for v in values):
+        if step.op in FOLDS and not any(
+            isinstance(v, Act | Turned | Scores | Length | Expanded | Parts) for v in values
+        ):
             return self._constant(step, values)
         if step.op == "Shape" and isinstance(x := tokens.seen(self, step, values[0]), Act):
             return Param(step.name, np.array(x.dims, np.int64))
+        of_length = step.op in norms.LENGTHS and not isinstance(values[0], Param)
+        if of_length or any(isinstance(v, Length) for v in values):
+            return norms.length(self, step)
         if any(isinstance(v, Scores) for v in values):
             return tokens.of_scores(self, step)
         if step.op in SAME_NAME:
@@ -234,6 +242,12 @@ class _Walk(Walker):
         if step.op not in RULES:
             raise unsupported(Call(step.op.lower(), step.name, True, {}))
         return RULES[step.op](self, step)
+
+    def _expand(self, step: Step) -> None:
+        """Make what stands many times, where a step reads it otherwise than in a product or a sum."""
+        for name in step.inputs if step.op not in ("Mul", "Add", "Sub") else ():
+            if isinstance(value := self.env.get(name), Expanded):
+                self.env[name] = made(self.low, Call("expand", step.name, False, {}), value)
 
     def _constant(self, step: Step, values: Sequence[Value]) -> Param:
         arrays = [v.value if isinstance(v, Param) else None for v in values]

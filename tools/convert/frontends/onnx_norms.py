@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from microtrain.convert.ir import ConvertError
-from microtrain.convert.lowering import Call, Param
+from microtrain.convert.lowering import Act, Call, Param
+from microtrain.convert.ops.lengths_aten import WHOLE
 from microtrain.convert.ops.normalise_aten import normalised
 
 from .onnx_file import Step
@@ -79,3 +80,22 @@ def _is_plain(params: dict[str, Param]) -> bool:
     """Whether a scale and a shift change nothing."""
     shift = params.get("bias")
     return bool((params["weight"].value == 1).all() and (shift is None or not np.any(shift.value)))
+
+
+LENGTHS = {"ReduceL2": "linalg_vector_norm", "LpNormalization": WHOLE}
+OF_LENGTHS = {"Max": "maximum"}  # others are called as in PyTorch
+
+
+def length(walk: Walker, step: Step) -> Value:
+    """A step that makes the Euclidean length of a vector, or reads one."""
+    values = [walk.value(i) for i in step.inputs]
+    first, *rest = [walk.plain(v) if isinstance(v, Act | Turned) else v for v in values]
+    if step.op == "LpNormalization":
+        over = walk.at(step, "axis", -1)
+        return walk.made(step, WHOLE, self=first, dim=over, p=walk.at(step, "p", 2))
+    if step.op == "ReduceL2":
+        return walk.made(step, LENGTHS[step.op], self=first, dim=walk.numbers(step, 1, "axes"))
+    if step.op == "Clip":
+        return walk.made(step, "clamp", self=first, **dict(zip(("min", "max"), rest, strict=False)))
+    other = {"other": rest[0]} if rest and step.op != "Expand" else {}
+    return walk.made(step, OF_LENGTHS.get(step.op, step.op.lower()), self=first, **other)

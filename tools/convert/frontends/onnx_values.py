@@ -12,6 +12,8 @@ from microtrain.base.errors import one_line
 from microtrain.convert.ir import ConvertError
 from microtrain.convert.lowering import Act, Call, Home, Homes, Lowering, Param
 from microtrain.convert.ops.attention_aten import Scores
+from microtrain.convert.ops.expanded_aten import Expanded
+from microtrain.convert.ops.lengths_aten import Length
 
 from .aten import lower
 from .onnx_file import OnnxGraph, Step
@@ -46,7 +48,7 @@ class Quantized(Param):
     scale: np.ndarray = field(kw_only=True)
 
 
-Value = Act | Turned | Label | Param | Scores | Parts | None
+Value = Act | Turned | Label | Param | Scores | Length | Expanded | Parts | None
 
 
 class Walker:

@@ -58,10 +58,7 @@ RULES: dict[str, Callable[[Call], Any]] = {
 }
 ARGUMENTS: dict[str, str] = {  # by position, for files that name none
     **dict.fromkeys(NORMED, "v g dim"),
-    "linalg_vector_norm": "self ord dim keepdim",
-    **dict.fromkeys(("norm", "frobenius_norm"), "self p dim keepdim"),
     "mv": "self vec",
     "dot": "self tensor",
     "vdot": "self other",
-    "expand_as": "self other",
 }

@@ -29,6 +29,7 @@ UNARY = {
     "ELU": "elu",
     "HARD_SWISH": "hardswish",
     "SOFTMAX": "softmax",
+    "L2_NORMALIZATION": "l2_normalize",
     "LOG_SOFTMAX": "log_softmax",
 }
 WORDS = {  # how layers are called

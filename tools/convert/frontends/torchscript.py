@@ -21,6 +21,8 @@ from microtrain.convert.ir import ConvertError
 from microtrain.convert.lowering import Act, Call, Lowering, Param, Raw
 from microtrain.convert.nearest import KEEPS_SHAPE
 from microtrain.convert.ops.attention_aten import Scores
+from microtrain.convert.ops.expanded_aten import Expanded
+from microtrain.convert.ops.lengths_aten import Length
 
 from .aten import lower, names_of
 from .constants import concerns
@@ -173,7 +175,7 @@ class _Interpreter:
         )
         everything = [*args, *keywords.values()]
         tensors = any(
-            isinstance(v, Act | Param | Scores)
+            isinstance(v, Act | Param | Scores | Length | Expanded)
             for a in everything
             for v in (a if isinstance(a, list) else [a])
         )

@@ -160,7 +160,7 @@ def subtract(low: Lowering, call: Call) -> Act:
     return _summed(low, call, first, second, -float(call.get("alpha", 1)))
 
 
-def _repeated(low: Lowering, call: Call, x: Act, other: Act) -> Act:
+def repeated(low: Lowering, call: Call, x: Act, other: Act) -> Act:
     """A map of one row or one column, or both, as often as the other one has them; any other as it is."""
     h, w, c = low.shape(x)
     image = x.dims in ((low.batch, c, h, w), (low.batch, c, h)[: 3 if w == 1 else 0])
@@ -176,7 +176,7 @@ def _repeated(low: Lowering, call: Call, x: Act, other: Act) -> Act:
 def _summed(low: Lowering, call: Call, a: Act, b: Act, factor: float) -> Act:
     """a + factor * b"""
     a, b = low.activation(call, a), low.activation(call, b)
-    a, b = _repeated(low, call, a, b), _repeated(low, call, b, a)
+    a, b = repeated(low, call, a, b), repeated(low, call, b, a)
     if a.dims != b.dims or low.shape(a) != low.shape(b):
         verb = "adds" if factor > 0 else "subtracts"
         raise call.error(

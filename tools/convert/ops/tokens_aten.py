@@ -210,9 +210,10 @@ def matmul(low: Lowering, call: Call, natural: Lower) -> Any:
     other = call.args["mat2"] if "mat2" in call.args else call.args.get("other")
     if not isinstance(other, Param):
         return attention_aten.product(low, call)
-    if other.value.ndim != 2:
+    if other.value.ndim != 2 or call.get("alpha", 1) != 1 or call.get("beta", 1) != 1:
         raise unsupported(call)
-    args = {"input": call.x, "weight": other.t}
+    x, bias = (call.args["mat1"], call.x) if call.op == "addmm" else (call.x, None)
+    args = {"input": x, "weight": other.t, "bias": bias}
     return linear(low, replace(call, args=args), natural)
 
 
@@ -430,7 +431,7 @@ RULES: dict[str, Rule] = {
     ),
     **dict.fromkeys(("size", "sym_size", "dim"), lambda low, call, natural: size(call)),
     "linear": linear,
-    **dict.fromkeys(("matmul", "mm", "bmm"), matmul),
+    **dict.fromkeys(("matmul", "mm", "bmm", "addmm"), matmul),
     "layer_norm": layer_norm,
     "einsum": einsum,
     "add": add,
