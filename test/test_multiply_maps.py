@@ -25,9 +25,9 @@ from microtrain.convert.frontends.module import load_model
 from microtrain.convert.ir import Graph, Node
 from microtrain.convert.native_model import NativeModel
 from microtrain.convert.ops import TABLE, multiply
-from microtrain.convert.pipeline import compile_graph
+from microtrain.convert.pipeline import Passes, compile_graph
 from microtrain.convert.quantize.ptq import Choices, quantize_model
-from microtrain.convert.scheme import Scheme, convolutions
+from microtrain.convert.scheme import ALL, Scheme, convolutions
 
 
 def network(seed: int = 0, size: int = 12, classes: int = 5) -> Graph:
@@ -61,6 +61,16 @@ def test_generated_code_trains_like_the_executor(seed: int, compiler: str, tmp_p
     trained = partly_trained(network(seed), (0, 8)[seed])
     assert sum(node.op == multiply.BACKWARD for node in trained.graph.nodes) >= 2
     run_both(trained, NativeModel(generate(trained, "a test"), tmp_path, compiler), 8)
+
+
+def test_it_learns_the_same_from_maps_that_are_made_again(tmp_path: Path) -> None:
+    """With little memory a map has another name in the backward pass; its error is still its own."""
+    scheme = Scheme("all", biases=-1, weights={ALL: 1.0}, head="random")
+    trained = compile_graph(network(1), scheme, 5, Passes(arena=1))
+    gates = {n.name: n.inputs[0] for n in trained.graph.forward_layers if n.op == multiply.MULTIPLY}
+    others = [(n.inputs[1], gates[n.name]) for n in trained.graph.nodes if n.op == multiply.BACKWARD]
+    assert any(other == f"again:{first}" for other, first in others), "a first map is made again"
+    run_both(trained, NativeModel(generate(trained, "a test"), tmp_path), 6)
 
 
 def test_beside_rows_it_gives_the_same_logits(tmp_path: Path) -> None:

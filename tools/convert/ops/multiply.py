@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from microtrain.convert.ir import Graph, Node
+from microtrain.convert.ir import Node
 from microtrain.convert.lowering import Call, Lowering
 from microtrain.convert.names import Names
 from microtrain.convert.reference.hostlib import NUMBER, S8, U8, Clamp, ErrorS8
@@ -24,25 +24,21 @@ if TYPE_CHECKING:
     from .tape import Tape
 
 BACKWARD = f"{MULTIPLY}_bwd_x"
-
-
-def is_second(graph: Graph, node: Node) -> bool:
-    """Whether an error is that of the second map: the first is what it is multiplied with."""
-    return scale.forward_of(graph, node).inputs[0] == node.inputs[1]
+SECOND = (1.0,)  # factors of a backward node that makes the error of the second map
 
 
 def _gradient(tape: Tape, node: Node, error: str | None) -> None:
-    """Each factor's error is that of the product times the other."""
+    """Each factor's error is that of the product times the other, which may be one that was made again."""
     if error is not None:
         a, b = node.inputs
         tape.send(a, Node(BACKWARD, node.name, (error, b), ()))
-        tape.send(b, Node(BACKWARD, node.name, (error, a), ()))
+        tape.send(b, Node(BACKWARD, node.name, (error, a), (), factors=SECOND))
 
 
 def _call_backward(names: Names, node: Node) -> str:
     error, other = names.graph.tensors[node.inputs[0]], names.at(node.inputs[1])
     sizes = f"{names.struct('scale', node)}, {error.pixels}, {error.channels}"
-    ends = f"{int(is_second(names.graph, node))}, {names.clamp()}, {names.error(node.outputs[0])}"
+    ends = f"{int(node.factors == SECOND)}, {names.clamp()}, {names.error(node.outputs[0])}"
     return f"{BACKWARD}_s8({sizes}, {names.error(error.name)}, {other}, {ends});"
 
 
