@@ -15,6 +15,7 @@ from microtrain.convert.execute.executor import Executor
 from microtrain.convert.ir import Graph, Node, Tensor
 from microtrain.convert.ops import position, reconstruct
 from microtrain.convert.ops.activations import ACTIVATIONS, CLIP
+from microtrain.convert.ops.pool_aten import DOWN
 
 torch.set_num_threads(1)
 Key = tuple[str, str]
@@ -134,9 +135,11 @@ def _run(
     if node.op == "avgpool":
         around = (k.pad_w, k.pad_w + k.more_w, k.pad_h, k.pad_h + k.more_h)
         padded = F.pad(values[xs[0].name] - xs[0].zero, around)
-        return F.avg_pool2d(padded, (k.kh, k.kw), (k.stride_h, k.stride_w)) + xs[0].zero
+        made = F.avg_pool2d(padded, (k.kh, k.kw), (k.stride_h, k.stride_w)) + xs[0].zero
+        return made.transpose(2, 3) if node.factors == DOWN else made
     if node.op == "maxpool":
-        return F.max_pool2d(values[xs[0].name], (k.kh, k.kw), (k.stride_h, k.stride_w), (k.pad_h, k.pad_w))
+        made = F.max_pool2d(values[xs[0].name], (k.kh, k.kw), (k.stride_h, k.stride_w), (k.pad_h, k.pad_w))
+        return made.transpose(2, 3) if node.factors == DOWN else made
     name = node.layer or ""
     layer, state = graph.layers[name], executor.env.state[name]
     weight = torch.tensor(state.weight.astype(np.float64))

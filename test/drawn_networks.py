@@ -14,7 +14,7 @@ from microtrain.convert.ops.activations import CLIP, SIGMOID, SILU
 from microtrain.convert.ops.attention import ATTENTION
 from microtrain.convert.ops.channels_aten import CONCAT, TAKE
 from microtrain.convert.ops.normalise import GROUP_NORM
-from microtrain.convert.ops.pool_aten import CHANNEL_MAXIMUM, CHANNEL_MEAN
+from microtrain.convert.ops.pool_aten import CHANNEL_MAXIMUM, CHANNEL_MEAN, DOWN
 from microtrain.convert.ops.recurrent import cell_of
 from microtrain.convert.ops.recurrent_cell import GATES, Real
 from microtrain.convert.ops.resample_aten import (
@@ -85,6 +85,14 @@ class FloatBuilder:
         return self._append(
             Node(op, f"{op}{len(self.nodes)}", (x,), (), None, window), self.tensors[x].channels
         )
+
+    def lying(self, op: str, x: str) -> str:
+        """A pooling of whole columns, laid down as a series over the width."""
+        (h, w, c), y = self.tensors[x].shape, self._name()
+        self.tensors[y] = Tensor(y, (w, 1, c))
+        name = f"{op}{len(self.nodes)}"
+        self.nodes.append(Node(op, name, (x,), (y,), window=Window(h, 1, h, 1), factors=DOWN))
+        return y
 
     def norm(self, x: str, groups: int, apart: bool, act: str) -> str:
         """A normalisation, and its scale and shift."""
@@ -277,6 +285,7 @@ def float_networks(draw: st.DrawFn) -> Graph:
             "block",
             "maxpool",
             "avgpool",
+            "lying",
             "norm",
             "table",
             "excited",
@@ -294,6 +303,8 @@ def float_networks(draw: st.DrawFn) -> Graph:
         window = draw(windows(b.tensors[x].shape))
         if kind in ("maxpool", "avgpool"):
             x = b.pool(kind, x, window)
+        elif kind == "lying":
+            x = b.lying(draw(st.sampled_from(("maxpool", "avgpool"))), x)
         elif kind == "grouped":
             down, across = (draw(st.integers(1, 2)) if n > 1 else 1 for n in (window.kh, window.kw))
             x = b.grouped(x, draw(st.integers(1, 3)), window, (down, across), draw(acts))

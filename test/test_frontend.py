@@ -231,11 +231,6 @@ class LateRelu(nn.Module):
         return functional.relu(x) + functional.max_pool2d(x, 3, 1, 1)
 
 
-class HalfMean(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x.mean(3)
-
-
 UNSUPPORTED: dict[str, tuple[nn.Module, int, tuple[str, ...]]] = {
     "hardshrink": (nn.Hardshrink(), 256, ("layer op", "hardshrink", "relu or relu6")),
     "leaky": (nn.Sequential(nn.LeakyReLU(-3.0)), 256, ("layer op.0", "slope of -3", "below 2")),
@@ -251,7 +246,6 @@ UNSUPPORTED: dict[str, tuple[nn.Module, int, tuple[str, ...]]] = {
         ("layer conv", "two batch norms"),
     ),
     "dilated pool": (nn.MaxPool2d(2, 1, dilation=2), 144, ("layer op", "dilation")),
-    "half mean": (HalfMean(), 32, ("mean over the width alone", "(2, 3)")),
     "linear on map": (nn.Linear(8, 8), 256, ("layer op", "flatten the image")),
 }
 
@@ -381,7 +375,7 @@ class Ends(nn.Module):
         ("convolution", "ends with conv (conv2d); it must end with a linear layer"),
         ("relu", "ends with head (relu); it must end with a linear layer"),
         ("softmax", "a softmax inside the network is not supported; the nearest that is: one at its end"),
-        ("two", "returns 2 values; it must return one tensor"),
+        ("two", "one of them must be the logits: name it, as in --logits 0"),
     ],
 )
 @pytest.mark.parametrize("way", ["exported", "traced"])

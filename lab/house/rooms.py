@@ -56,8 +56,9 @@ CONVERT: Floors = tuple(
     tuple(f"microtrain.convert.{room}" for room in rooms.split())
     for rooms in (
         "ir defaults boards",
-        # names in C; bytes of a tensor; a float graph from calls of aten ops; what a model takes for a pixel
-        "names storage lowering normalisation",
+        # names in C; bytes of a tensor; what a reader makes of a file; what a model takes for a pixel
+        "names storage raw normalisation",
+        "lowering",  # a float graph from calls of aten ops
         # what to use instead; the arithmetic in NumPy and the kernels on this machine; two options
         "nearest reference mean_std",
         "ops",

@@ -102,7 +102,8 @@ def said_of(loaded: LoadedModel, choices: Choices) -> tuple[Line, ...]:
 
 
 def loaded_as(model: Path, wanted: Wanted) -> LoadedModel:
-    loaded = load(model, wanted.trust, wanted.input_shape, wanted.normalisation, wanted.calibration)
+    given = wanted.normalisation, wanted.calibration, wanted.logits
+    loaded = load(model, wanted.trust, wanted.input_shape, *given)
     return tasks.opened(ending_at(loaded, wanted.until) if wanted.until else loaded, wanted)
 
 

@@ -201,7 +201,7 @@ class Node:
     layer    key of Graph.layers whose constants it uses
     act      "none" | "relu" | "relu6": folded into the clamp by quantization
     clamp    error ops: applied to the result
-    factors  error ops: what each input is multiplied with; activations: their own parameters
+    factors  error ops: what each input is multiplied with; activations and poolings: their own parameters
     channels gather: the channels kept; bwd_w: positions of the trained channels in the saved input
     axes     of a map that is sampled anew: its rows and its columns
     parts    stream: the nodes it runs row by row; the tensors between them are never whole

@@ -30,14 +30,16 @@ def load(
     input_shape: tuple[int, ...] | None,
     given: MeanAndStd | None = None,
     samples: Path | None = None,
+    result: str | None = None,
 ) -> LoadedModel:
     """Read the model with the front end for its kind of file.
 
     given    how its images are normalised
     samples  of calibration, which may hold numbers in the units of the model
+    result   number or name of that of several which is the logits
     """
     if model.suffix != ".pkl":
-        loaded = load_model(model, trust=trust, input_shape=input_shape, given=given)
+        loaded = load_model(model, trust=trust, input_shape=input_shape, given=given, result=result)
         named = replace(loaded, graph=loaded.graph.replace(name=model_name(model)))
         return in_units(named, samples) if samples and named.graph.units is None else named
     if given is not None:

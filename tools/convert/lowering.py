@@ -24,8 +24,9 @@ from microtrain.convert.ir import (
     Shape,
     Source,
     Tensor,
-    Weights,
 )
+
+from .raw import Raw, Result, weights_of
 
 STAND_IN = "unsupported "  # begins the name of what is in the place of an op, to find what else is not
 SOFTMAX = "softmax"  # of the raw graph alone: at its end it is left out
@@ -49,7 +50,7 @@ class Act:
 
     tensor  name of the IR tensor (h, w, c) that holds the values
     dims    shape in the model's own order: (n, c, h, w), or any view of it; the order in memory stays CHW
-    half    the mean over the width was asked for, the one over the height must follow
+    half    the mean over the width was asked for, which is made with that over the height if it follows
     pad     zeros around it, that a convolution must take: top, left, bottom, right; they count in dims
     order   which number of CHW stands at each place of dims, where it is not the next one (ops/tokens.py)
     factor  that it is still to be multiplied with, which only attention takes in
@@ -155,22 +156,6 @@ class Call:
         return LayerError(self.where, text)
 
 
-@dataclass(frozen=True, eq=False)
-class Raw:
-    """What a reader makes of a file.
-
-    graph   takes pixels 0..255 as they are, but for what forward() does to them
-    shape   (c, h, w) of the input
-    found   all that is not supported; where there is something, the graph has a stand-in for each
-    weights  of the file's parameters
-    """
-
-    graph: Graph
-    shape: tuple[int, int, int]
-    found: tuple[ConvertError, ...]
-    weights: Weights
-
-
 @dataclass
 class Lowering:
     """The float graph as far as it has been built.
@@ -195,6 +180,7 @@ class Lowering:
     last: set[str] = field(default_factory=set)
     computed: int = 0
     frozen: list[str] = field(default_factory=list)
+    stood: dict[str, ConvertError] = field(default_factory=dict)
 
     def input(self, dims: tuple[int, ...]) -> Act:
         """Declare the model's input: an image (n, c, h, w), a series (n, c, time) or features (n, f)."""
@@ -260,8 +246,6 @@ class Lowering:
             raise call.error(
                 f"{call.op} works on a constant; only ops on the image's activations are supported"
             )
-        if value.half:
-            raise call.error("a mean over the width alone is not supported; take the mean over (2, 3)")
         if value.pad:
             raise call.error(
                 f"{call.op} reads an image with zeros around it; the nearest that is supported: a padding "
@@ -397,7 +381,9 @@ class Lowering:
         """Note an error and go on behind it."""
         if error not in self.found:
             self.found.append(error)
-        return self.unknown(call, dims)
+        made = self.unknown(call, dims)
+        self.stood[made.tensor] = error
+        return made
 
     def unknown(self, call: Call, dims: tuple[int, ...]) -> Act:
         """A node that has an op's inputs and the dims of its result."""
@@ -416,39 +402,28 @@ class Lowering:
 
     def finish(self, outputs: list[Any], parameters: Iterable[Sequence[int]] = ()) -> Raw:
         """The raw graph. parameters: shapes of the file's, in their order."""
-        if len(outputs) != 1 or not isinstance(outputs[0], Act):
-            error = ConvertError(
-                f"{self.name} returns {_counted(outputs)}; it must return one tensor, the logits: wrap it in "
-                "a module that does"
-            )
-            self.found.append(error)
-        last = next((o for o in outputs if isinstance(o, Act)), None)
-        if last is None:
-            raise self.found[0]
+        acts = [o for o in outputs if isinstance(o, Act)]
+        if not acts:
+            raise ConvertError(f"{self.name} returns what no layer has made; it must return the logits")
+        results = tuple(self._result(act) for act in acts)
+        if any(act.half or act.pad for act in acts):
+            what = "ends with a mean over the width alone, or with zeros around a map"
+            self.found.append(ConvertError(f"{self.name} {what}; it must end with a layer"))
         if self.frozen:
             layers = ", ".join(self.frozen[:3]) + (", ..." if len(self.frozen) > 3 else "")
             what = f"forward() computes the weights of {len(self.frozen)} layers of others ({layers})"
             warnings.warn(f"{what}: they stay frozen, as the state dict has no place for them", stacklevel=3)
         image = self.tensors["input"]
         identity = Input("input", (1.0,) * image.channels, (0.0,) * image.channels)
-        output = self.tensor_of(last)
+        output = results[0].tensor
         graph = Graph(self.name, identity, output, dict(self.tensors), tuple(self.nodes), dict(self.layers))
         shape = (image.channels, *image.shape[:2])
-        return Raw(graph, shape, tuple(self.found), weights_of(parameters))
+        return Raw(graph, shape, tuple(self.found), weights_of(parameters), results, self.stood)
 
-
-def _counted(outputs: list[Any]) -> str:
-    """How many values, or what it is where it is one."""
-    return f"{len(outputs)} values" if len(outputs) != 1 else "what no layer has made"
-
-
-def weights_of(parameters: Iterable[Sequence[int]]) -> Weights:
-    """What a file's parameters will be as layers; the last, if it is a matrix, is the head's."""
-    shapes = [shape for shape in parameters if len(shape) > 1]
-    head = (shapes[-1][0], shapes[-1][1]) if shapes and len(shapes[-1]) == 2 else None
-    layers = shapes[:-1] if head else shapes
-    count = sum(math.prod(shape) for shape in layers)
-    return Weights(count, count + sum(4 * shape[0] for shape in layers), head)
+    def _result(self, act: Act) -> Result:
+        tensor = self.tensor_of(act)
+        maker = next((node for node in self.nodes if tensor in node.outputs), None)
+        return Result(tensor, act.dims, maker.name if maker else "its input")
 
 
 def pair(value: Any) -> tuple[int, int]:

@@ -280,6 +280,11 @@ class Wanted:
     input_shape: tuple[int, ...] | None = option(
         "--input", type=Shape(), help="Input shape, for a module saved whole or TorchScript."
     )
+    logits: str | None = option(
+        "--logits",
+        metavar="N|NAME",
+        help="Which result of a model with several is the logits: its number, from 0 on, or its layer.",
+    )
     output: Path = option(
         "-o",
         "--output",

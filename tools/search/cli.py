@@ -163,6 +163,7 @@ class Wanted:
     mean: tuple[float, ...] | None = mean_option()
     std: tuple[float, ...] | None = std_option()
     trust: bool = option("--trust", is_flag=True, help="As in microtrain convert.")
+    logits: str | None = option("--logits", metavar="N|NAME", help="As in microtrain convert.")
     cache: Path | None = option(
         "--cache", type=FOLDER, metavar="DIR", help=f"Where measurements are kept. [{WORK}/...]"
     )

@@ -91,7 +91,8 @@ def images(data: Path) -> Dataset:
 
 def quantized(model: Path, wanted: Wanted) -> Graph:
     """The int8 forward graph, as `microtrain convert` makes it."""
-    loaded = load(model, wanted.trust, None, wanted.normalisation, wanted.calibration)
+    given = wanted.normalisation, wanted.calibration, wanted.logits
+    loaded = load(model, wanted.trust, None, *given)
     headed(loaded.graph)
     return quantized_with_report(loaded, Choices(wanted.calibration), False, None)[0]
 

@@ -27,6 +27,7 @@ from microtrain.convert.ops import (
 from microtrain.convert.ops.activations import CLIP
 from microtrain.convert.ops.conv_aten import TAKES_PADDING
 from microtrain.convert.ops.multiply import glu
+from microtrain.convert.ops.pool_aten import of_half
 from microtrain.convert.ops.resample_aten import settled
 from microtrain.convert.ops.table import Aten, ForwardOp
 
@@ -44,7 +45,7 @@ def lower(low: Lowering, call: Call) -> Any:
     if expanded_aten.concerns(low, call):
         return expanded_aten.lower(low, call, lower)
     if _reads(call):
-        call = settled(low, call)
+        call = of_half(low, call if call.op in TAKES_PADDING else settled(low, call))
     if tokens_aten.concerns(low, call):
         return tokens_aten.lower(low, call, lower)
     if affine.normalises(low, call):
@@ -56,9 +57,12 @@ def lower(low: Lowering, call: Call) -> Any:
 
 
 def _reads(call: Call) -> bool:
-    """Whether a call needs the zeros around an image in memory: convolutions have their own way with them."""
+    """Whether a call needs in memory what was only noted of an image.
+
+    Convolutions have their own way with the zeros around it.
+    """
     found = _entry(call.op)
-    return call.op not in TAKES_PADDING and (found is None or found.rule not in (same, convert_type, size))
+    return found is None or found.rule not in (same, convert_type, size)
 
 
 def names_of(op: str, args: Sequence[Any]) -> list[str]:
@@ -210,7 +214,9 @@ def convert_type(low: Lowering, call: Call) -> Any:
 
 def size(low: Lowering, call: Call) -> Any:
     """size(), size(dim) and dim() of an activation or a constant: plain numbers."""
-    dims = call.x.value.shape if isinstance(call.x, Param) else low.activation(call, call.x).dims
+    if not isinstance(call.x, Act | Param):
+        raise unsupported(call)
+    dims = call.x.value.shape if isinstance(call.x, Param) else call.x.dims
     if call.op == "dim":
         return len(dims)
     at = call.args.get("dim")

@@ -17,7 +17,8 @@ from microtrain.base.archive import Archive
 from microtrain.base.pickles import strided
 from microtrain.base.reading import reading
 from microtrain.convert.ir import ConvertError
-from microtrain.convert.lowering import Call, Lowering, Param, Raw
+from microtrain.convert.lowering import Call, Lowering, Param
+from microtrain.convert.raw import Raw
 
 from .aten import lower
 from .scalars import applies, evaluate

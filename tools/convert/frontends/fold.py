@@ -13,11 +13,12 @@ from dataclasses import replace
 import numpy as np
 
 from microtrain.convert.ir import ConvertError, Graph, Input, Layer, Node, Source, Tensor, Window
-from microtrain.convert.lowering import NO_LIMIT, NORM, STAND_IN, LayerError, Raw
+from microtrain.convert.lowering import NO_LIMIT, NORM, STAND_IN, LayerError
 from microtrain.convert.names import LONGEST, identifier, safe_name
 from microtrain.convert.ops import TABLE, ForwardOp, activations, conv, head, recurrent_aten
 from microtrain.convert.ops.outputs import as_input
 from microtrain.convert.ops.table import Folds
+from microtrain.convert.raw import Raw
 
 from .edits import bypass, without
 from .ended import end_rows

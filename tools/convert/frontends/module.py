@@ -26,12 +26,13 @@ from microtrain.base.errors import FileError
 from microtrain.base.npz import read_npz
 from microtrain.base.reading import reading
 from microtrain.convert.ir import ConvertError, Graph
-from microtrain.convert.lowering import Raw
 from microtrain.convert.normalisation import MeanAndStd, Normalisation, as_stored, choose
+from microtrain.convert.raw import Raw
 
 from .exported import read_exported
 from .fold import clean
 from .onnx import read_onnx
+from .results import chosen
 from .tflite import read_tflite
 from .tflite_file import MAGIC
 from .torchscript import read_objects, read_torchscript
@@ -77,17 +78,19 @@ def load_model(
     trust: bool = False,
     input_shape: tuple[int, ...] | None = None,
     given: MeanAndStd | None = None,
+    result: str | None = None,
 ) -> LoadedModel:
     """Read a torch.export archive, TorchScript, or (with `trust`) a module saved whole.
 
     input_shape  (c, h, w); needed where the file does not say it
     given        the normalisation that the user names; None: the file's, or what is assumed without one
+    result       number or name of that of several which is the logits
     Raises ConvertError for whatever the user can mend.
     """
     wrong = f"{path.name} is a damaged file"
     with reading(ConvertError, lambda why: f"{wrong} ({why}); save the model again"):
         kind = kind_of(path)
-        raw = _read(path, kind, trust, input_shape)
+        raw = chosen(_read(path, kind, trust, input_shape), result)
         if kind in FLAT and not _is_of(input_shape, raw):
             raise ConvertError(f"{path.name} takes an input of {_by(raw.shape)}: leave --input out")
         graph = clean(raw)

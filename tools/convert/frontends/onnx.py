@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 
 from microtrain.convert.ir import ConvertError
-from microtrain.convert.lowering import Act, Call, Homes, Lowering, Param, Raw
+from microtrain.convert.lowering import Act, Call, Homes, Lowering, Param
 from microtrain.convert.nearest import unsupported
 from microtrain.convert.ops.attention_aten import Scores
 from microtrain.convert.ops.expanded_aten import Expanded, made
 from microtrain.convert.ops.lengths_aten import Length
+from microtrain.convert.raw import Raw
 
 from . import onnx_layers as layers
 from . import onnx_norms as norms

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from microtrain.convert.ir import ConvertError
-from microtrain.convert.lowering import Act, Call, Homes, Raw
+from microtrain.convert.lowering import Act, Call, Homes
 from microtrain.convert.nearest import unsupported
+from microtrain.convert.raw import Raw
 
 from . import tflite_layers as layers
 from . import tflite_shapes as shapes

@@ -12,6 +12,7 @@ from microtrain.convert.ir import ConvertError
 from microtrain.convert.lowering import Act, Call, Param
 from microtrain.convert.nearest import no_matrix
 from microtrain.convert.ops.activations import CLIP
+from microtrain.convert.ops.pool_aten import of_rows
 
 from .aten import lower
 from .tflite_file import Operator
@@ -114,7 +115,7 @@ def pool(walk: Walker, op: Operator, name: str) -> Any:
 
 
 def reduced(walk: Walker, op: Operator, name: str) -> Any:
-    """The mean or the maximum over the map, or over the channels of each pixel."""
+    """The mean or the maximum over the map, one of its sides, or the channels of each pixel."""
     x, axes = walk.value(op.inputs[0]), walk.value(op.inputs[1])
     shape = walk.file.tensors[op.inputs[0]].shape
     if not isinstance(x, Act) or not isinstance(axes, Param):
@@ -122,16 +123,19 @@ def reduced(walk: Walker, op: Operator, name: str) -> Any:
     over = {int(a) % max(len(shape), 1) for a in np.ravel(axes.value)}
     spatial = set(range(1, len(shape) - 1))
     h, w, c = walk.low.shape(x)
-    if over not in (spatial, {len(shape) - 1}) or not spatial:
+    one_side = len(shape) == 4 and over in ({1}, {2})
+    if not (one_side or over in (spatial, {len(shape) - 1})) or not spatial:
         raise ConvertError(
             f"layer {name}: {op.kind} of {list(shape)} over {sorted(over)} is not supported; the nearest "
-            "that is: over height and width, over time, or over the channels"
+            "that is: over height, width or both, over time, or over the channels"
         )
     dims = channels_first(walk.file.tensors[op.outputs[0]].shape)
     image = replace(x, dims=(walk.low.batch, c, h, w))
-    args = {"self": image, "dim": [2, 3] if over == spatial else [1], "keepdim": True}
-    made = lower(walk.low, Call("mean" if op.kind == "MEAN" else "amax", name, True, args))
-    return replace(made, dims=dims)
+    dim = [2, 3] if over == spatial else [min(over) + 1] if one_side else [1]
+    args = {"self": image, "dim": dim, "keepdim": not one_side or len(dims) == 4}
+    call = Call("mean" if op.kind == "MEAN" else "amax", name, True, args)
+    made = lower(walk.low, call)
+    return replace(of_rows(walk.low, call, made) if made.half else made, dims=dims)
 
 
 def arithmetic(walk: Walker, op: Operator, name: str) -> Any:

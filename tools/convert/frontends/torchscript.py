@@ -18,11 +18,12 @@ from microtrain.base.archive import Archive
 from microtrain.base.pickles import Instance, read_pickle
 from microtrain.base.reading import reading
 from microtrain.convert.ir import ConvertError
-from microtrain.convert.lowering import Act, Call, Lowering, Param, Raw
+from microtrain.convert.lowering import Act, Call, Lowering, Param
 from microtrain.convert.nearest import KEEPS_SHAPE
 from microtrain.convert.ops.attention_aten import Scores
 from microtrain.convert.ops.expanded_aten import Expanded
 from microtrain.convert.ops.lengths_aten import Length
+from microtrain.convert.raw import Raw
 
 from .aten import lower, names_of
 from .constants import concerns

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from .conv_structs import conv2d_struct
 from .ctext import numbers, struct
 from .environment import Env
 from .outputs import as_input
-from .pool_aten import AVERAGE, MAXIMUM
+from .pool_aten import AVERAGE, DOWN, MAXIMUM
 from .stage import WindowStage, known_scratch, no_biases, nothing_before
 from .table import (
     NOT_ALIGNED,
@@ -40,7 +40,6 @@ from .table import (
     Values,
     gathers_channels,
     no_arrays,
-    no_facts,
     no_macs,
     no_scratch,
     no_structs,
@@ -80,9 +79,8 @@ def window_of(node: Node) -> Window:
 
 def c_struct(graph: Graph, node: Node) -> Pool:
     """The kernels' parameter struct of a pooling layer."""
-    forward = forward_of(graph, node)
-    x, y = graph.tensors[forward.inputs[0]], graph.tensors[forward.outputs[0]]
-    return pool_struct(x.shape, y.shape, window_of(forward), x.zero)
+    x, y, window = _shapes_of(graph, node)
+    return pool_struct(x, y, window, graph.tensors[forward_of(graph, node).inputs[0]].zero)
 
 
 def forward_of(graph: Graph, node: Node) -> Node:
@@ -91,8 +89,9 @@ def forward_of(graph: Graph, node: Node) -> Node:
 
 
 def _forward_shapes(graph: Graph, node: Node) -> tuple[Shape, ...]:
-    h, w, c = graph.tensors[node.inputs[0]].shape
-    return ((*window_of(node).outputs(h, w), c),) * len(node.outputs)
+    rows, columns, c = _shapes_of(graph, node)[1]
+    shape = (columns, rows, c) if node.factors == DOWN else (rows, columns, c)
+    return (shape,) * len(node.outputs)
 
 
 def _input_shape(graph: Graph, node: Node) -> tuple[Shape, ...]:
@@ -136,31 +135,43 @@ def _call_bwd_x(names: Names, node: Node) -> str:
 
 
 def _params(env: Env, node: Node) -> reference.Pool:
-    forward = forward_of(env.graph, node)
-    x, y = env.graph.tensors[forward.inputs[0]], env.graph.tensors[forward.outputs[0]]
-    return reference.Pool(x.shape, y.shape, window_of(forward), x.zero)
+    x, y, window = _shapes_of(env.graph, node)
+    return reference.Pool(x, y, window, env.graph.tensors[forward_of(env.graph, node).inputs[0]].zero)
 
 
 def _run_average(env: Env, node: Node) -> None:
-    env.values[node.outputs[0]] = reference.avgpool_fwd(_params(env, node), env.values[node.inputs[0]])
+    _made(env, node, (reference.avgpool_fwd(_params(env, node), env.values[node.inputs[0]]),))
 
 
 def _run_maximum(env: Env, node: Node) -> None:
-    results = reference.maxpool_fwd(_params(env, node), env.values[node.inputs[0]])
-    env.values.update(zip(node.outputs, results, strict=False))
+    _made(env, node, reference.maxpool_fwd(_params(env, node), env.values[node.inputs[0]]))
+
+
+def _made(env: Env, node: Node, results: tuple[np.ndarray, ...]) -> None:
+    """Results as the kernel makes them, in the shape of the node's: of one that is DOWN no byte moves."""
+    shape = _forward_shapes(env.graph, node)[0]
+    made = (each.reshape(shape) for each in results)
+    env.values.update(zip(node.outputs, made, strict=False))
 
 
 def _run_bwd_x(env: Env, node: Node) -> None:
-    kernel = getattr(env.backend, node.op)
-    inputs = (env.values[t] for t in node.inputs)
+    kernel, (_, shape, _) = getattr(env.backend, node.op), _shapes_of(env.graph, node)
+    inputs = (_seen(env.values[t], shape) for t in node.inputs)
     env.values[node.outputs[0]] = kernel(_params(env, node), *inputs, env.clamp(node.clamp))
 
 
+def _seen(values: Any, shape: Shape) -> Any:
+    """Errors or positions as the kernel sees them, whichever way the map lies that they are of."""
+    if isinstance(values, reference.Error):
+        return replace(values, q=values.q.reshape(shape))
+    return values.reshape(shape)
+
+
 def _shapes_of(graph: Graph, node: Node) -> tuple[Shape, Shape, Window]:
-    """Input, output and window of the pooling that a node belongs to."""
+    """Input, output and window of the pooling that a node belongs to, as its kernel sees them."""
     forward = forward_of(graph, node)
-    x, y = graph.tensors[forward.inputs[0]], graph.tensors[forward.outputs[0]]
-    return x.shape, y.shape, window_of(forward)
+    (h, w, c), window = graph.tensors[forward.inputs[0]].shape, window_of(forward)
+    return (h, w, c), (*window.outputs(h, w), c), window
 
 
 def _average_bounds(graph: Graph, node: Node) -> Iterator[Accumulator]:
@@ -188,29 +199,41 @@ def _structs(names: Names, node: Node) -> Iterator[str]:
 def _float_average(graph: Graph, node: Node, env: Values) -> np.ndarray:
     k = window_of(node)
     total = np.add.reduce(list(taps(env[node.inputs[0]], k, 0.0)))
-    return np.asarray(total / np.float32(k.kh * k.kw))
+    return _turned(node, total / np.float32(k.kh * k.kw))
+
+
+def _turned(node: Node, results: np.ndarray) -> np.ndarray:
+    """Of a batch [n, 1, w, c] as [n, w, 1, c], where the node is DOWN."""
+    return results.swapaxes(1, 2) if node.factors == DOWN else results
 
 
 def _int8_average(graph: Graph, node: Node, env: Values) -> np.ndarray:
     k, x = window_of(node), graph.tensors[node.inputs[0]]
     total = np.add.reduce(list(taps(env[x.name].astype(np.float32), k, x.zero)))
-    return sat8(np.rint(total / np.float32(k.kh * k.kw)))
+    return _turned(node, sat8(np.rint(total / np.float32(k.kh * k.kw))))
 
 
 def _float_maximum(graph: Graph, node: Node, env: Values) -> np.ndarray:
-    result: np.ndarray = np.maximum.reduce(list(taps(env[node.inputs[0]], window_of(node), -np.inf)))
-    return result
+    return _turned(node, np.maximum.reduce(list(taps(env[node.inputs[0]], window_of(node), -np.inf))))
 
 
 def _int8_maximum(graph: Graph, node: Node, env: Values) -> np.ndarray:
-    result: np.ndarray = np.maximum.reduce(list(taps(env[node.inputs[0]], window_of(node), -128)))
-    return result
+    return _turned(node, np.maximum.reduce(list(taps(env[node.inputs[0]], window_of(node), -128))))
 
 
 def _windows(step: Any) -> tuple[tuple[int, int], tuple[int, int]]:
     """Kernel and stride as torch takes them."""
     k = step.window
     return (k["kh"], k["kw"]), (k["stride_h"], k["stride_w"])
+
+
+def _lying(step: Any, results: Any) -> Any:
+    """The same of torch's [..., 1, w]."""
+    return results.swapaxes(-2, -1) if step.facts.get("down") else results
+
+
+def _facts(graph: Graph, node: Node) -> Mapping[str, Any]:
+    return {"down": True} if node.factors == DOWN else {}
 
 
 def _parallel_average(run: Any, step: Any, x: Any) -> Any:
@@ -222,7 +245,7 @@ def _parallel_average(run: Any, step: Any, x: Any) -> Any:
     flat, pad = torch_padded(x.reshape(runs, c * images, h, w), step.window, 0.0)
     sums = functional.avg_pool2d(flat, (kh, kw), stride, pad, divisor_override=1)
     y = run.rounded((sums + kh * kw * zero) / (kh * kw)) - zero
-    return y.reshape(runs, c, images, *sums.shape[2:])
+    return _lying(step, y.reshape(runs, c, images, *sums.shape[2:]))
 
 
 def _parallel_maximum(run: Any, step: Any, x: Any) -> Any:
@@ -231,7 +254,7 @@ def _parallel_maximum(run: Any, step: Any, x: Any) -> Any:
     runs, c, images, h, w = x.shape
     flat, pad = torch_padded(x.reshape(runs, c * images, h, w), step.window, -math.inf)
     y = functional.max_pool2d(flat, *_windows(step), pad)
-    return y.reshape(runs, c, images, *y.shape[2:])
+    return _lying(step, y.reshape(runs, c, images, *y.shape[2:]))
 
 
 def _padding(graph: Graph, node: Node) -> int:
@@ -327,7 +350,7 @@ def _forward(kind: _Kind) -> ForwardOp:
         struct="pool",
         stage=STAGE,
         arrays=no_arrays,
-        facts=no_facts,
+        facts=_facts,
         parallel=kind.parallel,
     )
 
@@ -383,6 +406,8 @@ _MAXIMUM = _Kind(
     Leaves.POSITIONS,
     _parallel_maximum,
 )
+
+
 OPS: tuple[Op, ...] = (
     _forward(_AVERAGE),
     _backward(AVERAGE, ()),

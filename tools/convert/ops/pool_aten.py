@@ -15,6 +15,7 @@ from .resample_aten import adaptive_spans, averages, chosen, fits, sampled
 from .table import Aten
 
 AVERAGE, MAXIMUM = "avgpool", "maxpool"
+DOWN = (1.0,)  # factors of a pooling of whole columns whose row [1, w, c] lies down as [w, 1, c], a series
 CHANNEL_MEAN, CHANNEL_MAXIMUM = "channel_mean", "channel_max"
 MOST_OF_MAXIMUM = 256  # pixels of a window (kernels/pool.h)
 
@@ -157,8 +158,8 @@ def _dividing(low: Lowering, x: Act, outputs: tuple[int, int]) -> Window:
 
 
 def mean(low: Lowering, call: Call) -> Act:
-    """Of the whole map, over height and width in one call or over the width and then the height; or of the
-    channels."""
+    """Of the whole map, over height and width in one call or over the width and then the height; of rows, of
+    columns; or of the channels."""
     x = call.x
     if not isinstance(x, Act):
         raise unsupported(call)
@@ -178,14 +179,51 @@ def mean(low: Lowering, call: Call) -> Act:
         return low.emit(call, AVERAGE, (x,), (1, w if over == {2} else 1, c), dims=dims, window=window)
     elif x.dims == (n, c, h, w) and over == {3} and not x.half:
         return Act(x.tensor, dims, half=True)
+    elif x.dims == (n, c, h, w) and over == {2} and not x.half:
+        return _of_columns(low, call, AVERAGE, x, dims)
     if not whole and low.is_stand_in(x):  # how its numbers lie is not known
         return low.unknown(call, dims)
     if not whole:
         raise call.error(
             f"a mean of {list(x.dims)} over {sorted(over)} is not supported; the nearest that "
-            "is: over (2, 3), height and width, over time, or over the channels"
+            "is: over height, width or both, over time, or over the channels"
         )
     return low.emit(call, AVERAGE, (Act(x.tensor, x.dims),), (1, 1, c), dims=dims, window=Window(h, w, h, w))
+
+
+def _of_columns(low: Lowering, call: Call, op: str, x: Act, dims: tuple[int, ...]) -> Act:
+    """One number for each column, as a series over the width."""
+    h, w, c = low.shape(x)
+    return low.emit(call, op, (x,), (w, 1, c), dims=dims, window=Window(h, 1, h, 1), factors=DOWN)
+
+
+def of_rows(low: Lowering, call: Call, x: Act) -> Act:
+    """The mean over the width that was only asked for, of an image as of a series over the height."""
+    (h, w, c), window = low.shape(x), Window(1, low.shape(x)[1], 1, low.shape(x)[1])
+    tensor = low.tensor_of(x)
+    known = next((v for v in low.nodes if (v.op, v.inputs, v.window) == (AVERAGE, (tensor,), window)), None)
+    if known is not None:
+        return Act(known.outputs[0], x.dims)
+    apart = replace(call, op="mean", builtin=False)
+    return low.emit(
+        apart, AVERAGE, (Act(x.tensor, (low.batch, c, h, w)),), (h, 1, c), dims=x.dims, window=window
+    )
+
+
+def of_half(low: Lowering, call: Call) -> Call:
+    """A call whose images have the mean over the width that was only asked for, unless that over the height
+    follows."""
+    given = call.args.get("dim")
+    axes = [given] if isinstance(given, int) else given or []
+    if call.op == "mean" and isinstance(x := call.x, Act) and [a % len(x.dims) for a in axes] == [2]:
+        return call
+
+    def whole(value: Any) -> Any:
+        if isinstance(value, list):
+            return [whole(each) for each in value]
+        return of_rows(low, call, value) if isinstance(value, Act) and value.half else value
+
+    return replace(call, args={name: whole(value) for name, value in call.args.items()})
 
 
 def _over_channels(low: Lowering, call: Call, op: str, dims: tuple[int, ...]) -> Act | None:
@@ -215,6 +253,8 @@ def maximum(low: Lowering, call: Call) -> Act:
             "width, over time, or over the channels"
         )
     h, w, _ = low.shape(x)
+    if over == [2] and w > 1 and not keep:
+        return _of_columns(low, call, MAXIMUM, x, dims)
     kh, kw = (size if axis in over else 1 for axis, size in ((2, h), (3, w)))
     return _largest(low, call, x, Window(kh, kw, kh, kw), dims)
 

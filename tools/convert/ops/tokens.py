@@ -59,7 +59,7 @@ def whole(low: Lowering, act: Act) -> Act:
 
 def turnable(low: Lowering, call: Call, value: Any) -> Act:
     """A value whose numbers may be looked at one by one."""
-    if not isinstance(value, Act) or value.half or value.pad:
+    if not isinstance(value, Act) or value.pad:
         return low.activation(call, value)
     if low.batch != 1:
         raise call.error(

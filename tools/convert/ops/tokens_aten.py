@@ -47,7 +47,7 @@ def concerns(low: Lowering, call: Call) -> bool:
     acts = [v for v in given if isinstance(v, Act)]
     if any(isinstance(v, Scores) for v in given):
         return True
-    if not acts or any(a.half or a.pad for a in acts):
+    if not acts or any(a.pad for a in acts):
         return False
     if any(a.order is not None or a.factor != 1 or _is_sequence(low, a) for a in acts):
         return True

@@ -1,0 +1,50 @@
+"""Which of a model's results are the logits, where it returns several."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from microtrain.base.errors import one_line, short
+from microtrain.convert.ir import ConvertError, Graph
+from microtrain.convert.raw import Raw, Result
+
+
+def chosen(raw: Raw, wanted: str | None) -> Raw:
+    """The raw graph that ends in the wanted result, without what others alone are made by.
+
+    wanted  its number, from 0 on, or its name; None: there must be one
+    """
+    name = raw.graph.name
+    if not raw.results or (wanted is None and len(raw.results) == 1):
+        return raw
+    known = ", ".join(f"{i} is {one_line(r.name)}, {_by(r)}" for i, r in enumerate(raw.results))
+    if wanted is None:
+        raise ConvertError(
+            f"{name} returns {len(raw.results)} values ({known}); one of them must be the logits: name it, "
+            "as in --logits 0, or wrap the model in a module that returns it alone"
+        )
+    found = [r for i, r in enumerate(raw.results) if wanted in (str(i), r.name)]
+    if len(found) != 1:
+        raise ConvertError(f"{name} has no result called {short(wanted)}: {known}")
+    graph = raw.graph.replace(output=found[0].tensor)
+    kept = _needed(graph, {graph.output})
+    others = _needed(graph, {r.tensor for r in raw.results}) - kept
+    nodes = tuple(n for n in graph.nodes if not others.intersection(n.outputs))
+    layers = {n.layer for n in nodes}
+    graph = graph.replace(nodes=nodes, layers={k: v for k, v in graph.layers.items() if k in layers})
+    gone = {error for tensor, error in raw.stood.items() if tensor in others}
+    gone -= {error for tensor, error in raw.stood.items() if tensor in kept}
+    return replace(raw, graph=graph, found=tuple(e for e in raw.found if e not in gone))
+
+
+def _by(result: Result) -> str:
+    return "x".join(map(str, result.dims))
+
+
+def _needed(graph: Graph, tensors: set[str]) -> set[str]:
+    """The tensors that some are made of, and these."""
+    needed = set(tensors)
+    for node in reversed(graph.nodes):
+        if needed.intersection(node.outputs):
+            needed.update(node.inputs)
+    return needed
