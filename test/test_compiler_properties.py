@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from microtrain.convert.emit.code import generate
 from microtrain.convert.execute.executor import Executor
 from microtrain.convert.ir import Graph
-from microtrain.convert.memory.plan import Plan, busiest, plan
+from microtrain.convert.memory.plan import GAP, Plan, busiest, plan
 from microtrain.convert.passes.autodiff import differentiate
 from microtrain.convert.passes.fuse import fuse
 from microtrain.convert.passes.prune import prune
@@ -128,7 +128,8 @@ def test_nothing_alive_overlaps_where_nothing_may_be_in_place(case: Case) -> Non
     assert all(p.offset >= 0 and p.offset + p.bytes <= compiled.plan.arena for p in placements(compiled))
     assert compiled.plan.lower_bound <= compiled.plan.arena
     smaller = plan(compiled.graph)
-    assert smaller.arena <= compiled.plan.arena
+    assert smaller.lower_bound <= compiled.plan.lower_bound
+    assert smaller.arena <= (1 + GAP) * compiled.plan.arena  # that near its bound, first fit is good enough
 
 
 def placements(compiled: Compiled) -> list[Any]:

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from microtrain.base.plan import block_of
 
 from .ir import ConvertError, Graph
+from .memory import strips
 from .memory.check_plan import check_plan
 from .memory.fleet import fleet_bytes, room_of
 from .memory.imprint import features_of
-from .memory.plan import GAP, Plan, busiest, fits, peak, plan
+from .memory.plan import GAP, Plan, busiest, fits, peak
 from .memory.replay import Request, buffer_bytes, with_record
-from .memory.strips import wide, widen
 from .ops import forward_op, has_head
 from .ops.losses import task_of
 from .ops.table import Learns
@@ -142,7 +142,7 @@ def training_graph(quantized: Graph, scheme: Scheme, classes: int, passes: Passe
         graph = with_record(graph) if passes.replay else graph
         if not passes.fused:
             return schedule(graph)
-        return schedule(wide(fuse(graph, passes.chained, passes.arriving), passes.strip))
+        return schedule(strips.wide(fuse(graph, passes.chained, passes.arriving), passes.strip))
 
     graph = sparse_graph(quantized, scheme, classes)
     graph = graph.replace(imprint=min(passes.imprint, features_of(graph)), fleet=room_of(graph, passes.fleet))
@@ -153,12 +153,16 @@ def training_graph(quantized: Graph, scheme: Scheme, classes: int, passes: Passe
 
 def compile_graph(quantized: Graph, scheme: Scheme, classes: int, passes: Passes = ALL_PASSES) -> Compiled:
     """The training graph of a model and a scheme, with its memory plan."""
-    return planned(training_graph(quantized, scheme, classes, passes), scheme, passes)
+    graph = training_graph(quantized, scheme, classes, passes)
+    return planned(graph, scheme, passes, int(passes.arena / (1 - GAP)))
 
 
-def planned(graph: Graph, scheme: Scheme, passes: Passes) -> Compiled:
-    """A training graph with its memory plan, its streams as wide as that leaves room for."""
-    graph, arena = widen(graph, plan(graph, passes.in_place), passes.in_place)
+def planned(graph: Graph, scheme: Scheme, passes: Passes, room: int = UNLIMITED) -> Compiled:
+    """A training graph with its memory plan, its streams as tall as that leaves room for.
+
+    room  bytes that the arena should have at most
+    """
+    graph, arena = strips.planned(graph, passes.in_place, room)
     check_plan(prove(verify(graph)), arena)
     warn_coarse(graph)
     return Compiled(graph, arena, scheme)
@@ -174,7 +178,7 @@ def compile_within(
     graph = training_graph(quantized, scheme, classes, passes)
     room = budget_sram - fixed_sram(graph, passes.replay)
     if room <= 0 or fits(graph, room, passes.in_place):
-        return planned(graph, scheme, passes)
+        return planned(graph, scheme, passes, room)
     return compile_graph(quantized, scheme, classes, replace(passes, arena=int(room * (1 - GAP))))
 
 

@@ -8,24 +8,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from microtrain.base.plan import IMPRINT
 from microtrain.convert.ir import Graph
 from microtrain.convert.ops import TABLE, hop, log_mel, saves
-from microtrain.convert.storage import ALIGNMENT, align, parts
+from microtrain.convert.storage import align, parts
 
 from . import imprint
-
-if TYPE_CHECKING:
-    from ortools.sat.python.cp_model import CpModel, CpSolver
+from .solver import packed, smallest
 
 Life = tuple[int, int]  # first and last step, inclusive
 GAP = 0.005  # of the arena: a plan that is closer than this to the lower bound is good enough
 MOST = 1000  # buffers: with more of them the solver takes minutes before it has done any of its work
-WORK = 4.0  # the solver's own deterministic measure of work; about that many seconds
 
 
 @dataclass(frozen=True)
@@ -60,6 +56,11 @@ class Buffer:
     @property
     def height(self) -> int:
         return max(p.low + p.size for p in self.pieces)
+
+    @property
+    def area(self) -> int:
+        """Bytes times the steps for which they are taken."""
+        return sum(p.size * (p.death - p.birth + 1) for p in self.pieces)
 
 
 @dataclass(frozen=True)
@@ -245,29 +246,29 @@ def fits(graph: Graph, arena: int, in_place: bool = True) -> bool:
     bound = max(bytes_alive(items).values())
     if bound > arena:
         return False
-    offsets, greedy = fit(items)
-    return greedy <= arena or improved(items, bound, offsets, greedy)[1] <= arena
+    return fit(items)[1] <= arena or place(items, bound)[1] <= arena
 
 
 def place(items: Sequence[Buffer], bound: int) -> tuple[list[int], int]:
-    """Offset of each buffer and the arena's size: first fit, improved where that is above the bound."""
+    """Offset of each buffer and the arena's size: first fit; a solver's where that is too far above the bound
+    and there are not too many buffers."""
     offsets, arena = fit(items)
-    return improved(items, bound, offsets, arena)
-
-
-def improved(items: Sequence[Buffer], bound: int, offsets: list[int], arena: int) -> tuple[list[int], int]:
-    """A solver's plan where the one given is too far above the bound, and there are not too many buffers."""
-    if arena - bound <= GAP * arena or len(items) > MOST:
+    if is_near(arena, bound) or len(items) > MOST:
         return offsets, arena
-    return solve(items, bound, offsets, arena)
+    offsets = packed(items, bound) or smallest(items, bound, offsets, GAP)
+    return offsets, top(items, offsets)
+
+
+def is_near(arena: int, bound: int) -> bool:
+    """Whether an arena is as good as the smallest."""
+    return arena - bound <= GAP * arena
 
 
 def fit(items: Sequence[Buffer]) -> tuple[list[int], int]:
     """The best of first fits in several orders: offsets and the arena's size."""
-    area = [sum(p.size * (p.death - p.birth + 1) for p in item.pieces) for item in items]
     keys: tuple[Callable[[int], tuple[int, ...]], ...] = (
         lambda i: (-items[i].height, items[i].birth, i),
-        lambda i: (-area[i], i),
+        lambda i: (-items[i].area, i),
         lambda i: (-(items[i].death - items[i].birth), -items[i].height, i),
     )
     orders = [sorted(range(len(items)), key=key) for key in keys]
@@ -286,7 +287,12 @@ def first_fit(items: Sequence[Buffer], order: Sequence[int]) -> tuple[list[int],
             low = at + piece.low
             placed[count] = piece.birth, piece.death, low, low + piece.size
             count += 1
-    return offsets, max(o + item.height for o, item in zip(offsets, items, strict=True))
+    return offsets, top(items, offsets)
+
+
+def top(items: Sequence[Buffer], offsets: Sequence[int]) -> int:
+    """Bytes of an arena in which the buffers lie at these offsets."""
+    return max(offset + item.height for offset, item in zip(offsets, items, strict=True))
 
 
 def _lowest(item: Buffer, placed: np.ndarray) -> int:
@@ -308,63 +314,6 @@ def _lowest(item: Buffer, placed: np.ndarray) -> int:
     return offset
 
 
-def solve(items: Sequence[Buffer], bound: int, hint: list[int], arena: int) -> tuple[list[int], int]:
-    """Two-dimensional packing by OR-tools' CP-SAT: time is given, offsets are sought, the top is minimised.
-
-    Starts from `hint` and stops at `bound`, near it (GAP), or after a fixed amount of work: the result is
-    the same on every machine.
-    """
-    from ortools.sat.python import cp_model
-
-    model = cp_model.CpModel()
-    top = model.new_int_var(bound // ALIGNMENT, arena // ALIGNMENT, "top")
-    offsets, ends = pack(model, items, {}, arena, hint)
-    for end in ends:
-        model.add(end <= top)
-    solver = minimised(model, top, WORK, GAP)
-    if solver is None:
-        return hint, arena
-    return [solver.value(o) * ALIGNMENT for o in offsets], int(solver.objective_value) * ALIGNMENT
-
-
-def minimised(model: CpModel, cost: Any, work: float, gap: float = 0.0) -> CpSolver | None:
-    """The solver with its best solution, the same on every machine; None where it found none.
-
-    work  after which it stops; gap  of the bound at which it stops
-    """
-    from ortools.sat.python import cp_model
-
-    model.minimize(cost)
-    solver = cp_model.CpSolver()
-    solver.parameters.num_workers = 1
-    solver.parameters.random_seed = 0
-    solver.parameters.relative_gap_limit = gap
-    solver.parameters.max_deterministic_time = work
-    return solver if solver.solve(model) in (cp_model.OPTIMAL, cp_model.FEASIBLE) else None
-
-
-def pack(
-    model: CpModel, items: Sequence[Buffer], sizes: Mapping[int, Any], arena: int, hint: Sequence[int]
-) -> tuple[list[Any], list[Any]]:
-    """Variables for the offset of each buffer and the ends of all pieces, in units of ALIGNMENT; none meet.
-
-    sizes  number of a buffer of a single piece -> the variable for its size
-    """
-    offsets, ends, times, spaces = [], [], [], []
-    for i, item in enumerate(items):
-        offset = model.new_int_var(0, arena // ALIGNMENT, f"offset{i}")
-        model.add_hint(offset, hint[i] // ALIGNMENT)
-        offsets.append(offset)
-        for j, p in enumerate(item.pieces):
-            end = model.new_int_var(0, arena // ALIGNMENT, f"end{i}.{j}")
-            size = sizes.get(i, p.size // ALIGNMENT)
-            spaces.append(model.new_interval_var(offset + p.low // ALIGNMENT, size, end, f"space{i}.{j}"))
-            times.append(model.new_fixed_size_interval_var(p.birth, p.death - p.birth + 1, f"time{i}.{j}"))
-            ends.append(end)
-    model.add_no_overlap_2d(times, spaces)
-    return offsets, ends
-
-
 def plan(graph: Graph, in_place: bool = True, solved: bool = True) -> Plan:
     """Place every tensor.
 
@@ -373,10 +322,15 @@ def plan(graph: Graph, in_place: bool = True, solved: bool = True) -> Plan:
     """
     items = buffers(graph, in_place)
     alive = bytes_alive(items)
+    offsets, _ = place(items, max(alive.values())) if solved else fit(items)
+    return laid_out(graph, items, offsets, alive)
+
+
+def laid_out(graph: Graph, items: Sequence[Buffer], offsets: Sequence[int], alive: Mapping[int, int]) -> Plan:
+    """The plan in which the buffers lie at these offsets. alive: bytes at each step"""
     bound = max(alive.values())
-    offsets, arena = place(items, bound) if solved else fit(items)
     peak = next(s for s, n in alive.items() if n == bound) % len(graph.nodes)
-    return Plan(placements(graph, items, offsets), arena, bound, peak)
+    return Plan(placements(graph, items, offsets), top(items, offsets), bound, peak)
 
 
 def placements(graph: Graph, items: Sequence[Buffer], offsets: Sequence[int]) -> dict[str, Placement]:
