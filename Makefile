@@ -16,7 +16,7 @@ help:
 	@echo "make golden    the published networks against golden data (MICROTRAIN_DATA)"
 	@echo "make claims    the demo again, and its numbers into README and lab/pages/demo.md"
 	@echo "make bench     the published networks on the emulated board: lab/pages/bench.md (MICROTRAIN_DATA)"
-	@echo "make check-zoo 57 public architectures through convert --check: build/zoo.json (torchvision)"
+	@echo "make check-zoo public architectures through convert --check: build/zoo.json (torchvision)"
 	@echo "make tasks     the networks of MLPerf Tiny, and a new speaker: build/tasks.json (MICROTRAIN_DATA)"
 	@echo "make recipe    what the defaults learn, hours: build/recipe.json (MICROTRAIN_DATA)"
 	@echo "make pieces    bounds of the library's pieces on each core: tools/convert/pieces.json"

@@ -9,8 +9,11 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import click
+import numpy as np
 import pytest
+import torch
 from click.testing import CliRunner
+from torch import nn
 
 from microtrain.base.errors import Error
 from microtrain.base.plan import Budget
@@ -123,6 +126,20 @@ def test_a_search_counts_in_bytes_and_instructions() -> None:
     assert request.budget.instructions == 1.5e6
     assert request.contributions == Plan(2, 9, (7,)) and request.seed == 7
     assert request.final.seeds == (7, 8, 9) and request.final.limit == 0
+
+
+def test_a_search_takes_the_shape_that_a_file_lacks(tmp_path: Path) -> None:
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3))
+    model = tmp_path / "net.pt"
+    torch.jit.trace(net.eval(), torch.zeros(1, 3, 12, 12)).save(str(model))
+    np.savez(
+        tmp_path / "typical.npz", images=np.random.default_rng(0).integers(0, 256, (8, 12, 12, 3), np.uint8)
+    )
+    given = (*SEARCH, "--calibration", str(tmp_path / "typical.npz"))
+    wanted = asked(search.main, search.Wanted, *given, "--input", "3x12x12")
+    assert searching.quantized(model, wanted).sample_shape == (12, 12, 3)
+    with pytest.raises(ConvertError, match="does not say its input's shape: pass --input CxHxW"):
+        searching.quantized(model, asked(search.main, search.Wanted, *given))
 
 
 def test_fraction_bits_of_a_search_are_a_list() -> None:

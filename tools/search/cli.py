@@ -14,6 +14,7 @@ from microtrain.base.extras import require
 from microtrain.base.options import LearningRate, Number, collected, option
 from microtrain.convert.defaults import RATE
 from microtrain.convert.mean_std import both, mean_option, std_option
+from microtrain.convert.options import Shape
 
 from . import BACKENDS
 
@@ -163,6 +164,7 @@ class Wanted:
     mean: tuple[float, ...] | None = mean_option()
     std: tuple[float, ...] | None = std_option()
     trust: bool = option("--trust", is_flag=True, help="As in microtrain convert.")
+    input_shape: tuple[int, ...] | None = option("--input", type=Shape(), help="As in microtrain convert.")
     logits: str | None = option("--logits", metavar="N|NAME", help="As in microtrain convert.")
     cache: Path | None = option(
         "--cache", type=FOLDER, metavar="DIR", help=f"Where measurements are kept. [{WORK}/...]"

@@ -92,7 +92,7 @@ def images(data: Path) -> Dataset:
 def quantized(model: Path, wanted: Wanted) -> Graph:
     """The int8 forward graph, as `microtrain convert` makes it."""
     given = wanted.normalisation, wanted.calibration, wanted.logits
-    loaded = load(model, wanted.trust, None, *given)
+    loaded = load(model, wanted.trust, wanted.input_shape, *given)
     headed(loaded.graph)
     return quantized_with_report(loaded, Choices(wanted.calibration), False, None)[0]
 
