@@ -139,7 +139,7 @@ class Standardized(nn.Module):
 def test_weights_that_are_computed_stay_frozen(tmp_path: Path) -> None:
     """Trained, they would be taken for the parameter that they were made of."""
     torch.manual_seed(1)
-    with pytest.warns(UserWarning, match="weights of 1 layers of others .*: they stay frozen"):
+    with pytest.warns(UserWarning, match="weights of .* has no place for them: they stay frozen"):
         graph = assert_as_pytorch(Standardized(), tmp_path / "model.pt2", (3, 9, 9))
     assert convolutions(graph) == ["last"]
 
@@ -159,7 +159,7 @@ class OfTime(nn.Module):
 
 def test_so_do_those_of_a_convolution_over_time(tmp_path: Path) -> None:
     torch.manual_seed(1)
-    with pytest.warns(UserWarning, match="weights of 1 layers of others .*: they stay frozen"):
+    with pytest.warns(UserWarning, match="weights of .* has no place for them: they stay frozen"):
         graph = assert_as_pytorch(OfTime(), tmp_path / "model.pt2", (3, 9))
     assert convolutions(graph) == []
 

@@ -16,6 +16,7 @@ from torch.nn.utils import parametrizations, spectral_norm, weight_norm
 
 from microtrain.convert.frontends.module import load_model
 from microtrain.convert.scheme import convolutions
+from microtrain.device.errors import DeviceError
 from microtrain.device.merging import merge
 
 Norm = Callable[[Any], Any]
@@ -89,6 +90,18 @@ def effective(net: nn.Module, x: torch.Tensor) -> np.ndarray:
 
 def test_spectral_norm_is_worked_out_and_stays(tmp_path: Path) -> None:
     for number, norm in enumerate((parametrizations.spectral_norm, spectral_norm)):
-        with pytest.warns(UserWarning, match=r"computes the weights of 3 layers .*\(0, 3, 7\).*stay frozen"):
+        with pytest.warns(UserWarning, match=r"computes the weights of 0, 3, 7, .*: they stay frozen"):
             graph = assert_as_pytorch(network(norm), tmp_path / f"{number}.pt2", (3, 9, 9))
         assert not convolutions(graph)
+
+
+def test_a_head_with_spectral_norm_says_that_it_cannot_go_back(tmp_path: Path) -> None:
+    net, path = network(parametrizations.spectral_norm), tmp_path / "model.pt2"
+    torch.export.save(torch.export.export(net, (torch.zeros(1, 3, 9, 9),)), path)
+    with pytest.warns(UserWarning, match=r"a head's come back as \.npz alone"):
+        plan, arrays = planned(net, path)
+    state = {name: value.detach().numpy() for name, value in net.state_dict().items()}
+    with pytest.raises(
+        DeviceError, match=r"computes the weights of 7, so the model has no place .* by -o alone"
+    ):
+        merge(plan, arrays, state)

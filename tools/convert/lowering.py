@@ -411,8 +411,8 @@ class Lowering:
             self.found.append(ConvertError(f"{self.name} {what}; it must end with a layer"))
         if self.frozen:
             layers = ", ".join(self.frozen[:3]) + (", ..." if len(self.frozen) > 3 else "")
-            what = f"forward() computes the weights of {len(self.frozen)} layers of others ({layers})"
-            warnings.warn(f"{what}: they stay frozen, as the state dict has no place for them", stacklevel=3)
+            what = f"forward() computes the weights of {layers}, and the state dict has no place for them"
+            warnings.warn(f"{what}: they stay frozen, and a head's come back as .npz alone", stacklevel=3)
         image = self.tensors["input"]
         identity = Input("input", (1.0,) * image.channels, (0.0,) * image.channels)
         output = results[0].tensor

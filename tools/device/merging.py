@@ -53,6 +53,11 @@ def merge(plan: Plan, arrays: Arrays, state: State) -> tuple[State, list[str]]:
     ways = {t.source.weight: way for t in plan.trainables.tensors if (way := _straightened(t, state))}
     state = {name: ways.get(name, np.asarray)(values) for name, values in state.items()}
     for t in plan.trainables.tensors:
+        if not t.source.weight:
+            raise DeviceError(
+                f"forward() computes the weights of {t.layer}, so the model has no place for what they "
+                "learned: keep it as .npz, by -o alone."
+            )
         lookup(state, t.source.weight, plan)
         if t.kind == "weight":
             merge_weight(plan, t, arrays, state, merged)
