@@ -8,35 +8,37 @@ from typing import Any
 
 from lab import marks, notes
 from lab.recipe import modules
-from lab.recipe.cases import SCHEMES
+from lab.recipe.cases import SCHEMES, SEEDS
 from microtrain.convert.scheme import find, load
+
+CELLS = len(modules.SETS) * len(modules.PASSES)
 
 
 def found(accuracy: float = 50.0) -> dict[str, Any]:
     """A record of all sessions, as good as each other."""
     rows = [
         dict(zip(modules.KEYS, key, strict=True)) | {"accuracy": accuracy}
-        for key in product(modules.SETS, SCHEMES, modules.PASSES, modules.ARMS)
+        for key in product(modules.SETS, SCHEMES, modules.PASSES, modules.ARMS, SEEDS)
     ]
     return {"sram": {network: dict.fromkeys(modules.ARMS, 70_000) for network in SCHEMES}, "rows": rows}
 
 
-def test_means_are_those_of_the_networks() -> None:
+def test_means_are_those_of_the_networks_and_seeds() -> None:
     record = found()
     for row in record["rows"]:
         if row["network"] == "mcunet-5fps" and row["arm"] == "lite":
-            row["accuracy"] = 80.0
+            row["accuracy"] = 80.0 + 3 * row["seed"]
     lines = modules.table(record).splitlines()
     assert len(lines) == 2 + 3 * 3 + 3
-    assert lines[-1] == "| mean | biases, head, modules |  |" + " 60.0 |" * 4
-    assert lines[-2].count(" 50.0 ") == 4
+    assert lines[-1] == "| mean | biases, head, modules |  |" + " 61.0 |" * CELLS
+    assert lines[-2].count(" 50.0 ") == CELLS
 
 
 def test_a_set_that_not_all_were_measured_on_has_no_column() -> None:
     record = found()
     left_out = record["rows"].pop(0)
     assert f"{left_out['dataset']}, one look" not in modules.table(record)
-    assert modules.table(record).splitlines()[-1].count(" 50.0 ") == 3
+    assert modules.table(record).splitlines()[-1].count(" 50.0 ") == CELLS - 1
 
 
 def test_schemes_differ_in_one_thing() -> None:
