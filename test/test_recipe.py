@@ -25,6 +25,7 @@ from microtrain.base.errors import Error
 from microtrain.samples.source import Dataset, Sample
 
 KEYS = {"dataset", "network", "scheme", "protocol", "arm", "seed", "accuracy", "sram", "command"}
+LEARNED = "trained_sha256"  # of sessions on a device
 
 
 @pytest.fixture(scope="module")
@@ -155,12 +156,19 @@ def test_it_runs_on_anybodys_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert said.exit_code == 0, said.output
     rows = {row["arm"]: row for row in json.loads((tmp_path / "recipe.json").read_text())}
     assert set(rows) == {"default", "look", "before", "lda", "ncm"}
-    assert all(set(row) == KEYS for row in rows.values())
+    assert all(set(row) - {LEARNED} == KEYS for row in rows.values())
+    assert {arm for arm, row in rows.items() if len(row.get(LEARNED, "")) == 64} == {
+        "default",
+        "look",
+        "before",
+    }
     assert min(rows[arm]["accuracy"] for arm in ("default", "look")) > 40  # of ten classes
     assert abs(rows["look"]["accuracy"] - rows["lda"]["accuracy"]) < 10
     assert "--data" in rows["look"]["command"] and rows["look"]["sram"] < 90 * 1024
     again = CliRunner().invoke(cli.main, [*words, "--only", "digits/model/shots-5/lda/0"])
     assert "| lda |" in again.output
+    again = CliRunner().invoke(cli.main, [*words, "--only", "digits/model/shots-5/[dl]*", "--verify"])
+    assert again.exit_code == 0, again.output
     tail = running.Arm(Case("digits", "model", "shots-5", "pc-tail", 0), digits, EXAMPLE / "model.pt")
     assert tail.on_a_pc(0.003) > 0.3
 
@@ -214,7 +222,7 @@ def test_what_is_wrong_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path
 def test_the_page_is_made_of_its_rows() -> None:
     rows = json.loads(page.ROWS.read_text())
     assert page.PAGE.read_text() == page.text(rows, json.loads(parts.RESULT.read_text()))
-    assert all(set(row) - {"skipped"} == KEYS for row in rows)
+    assert all(set(row) - {"skipped", LEARNED} == KEYS for row in rows)
     assert all(("skipped" in row) == (row["arm"] in GATES) for row in rows)
     assert "nan" not in page.PAGE.read_text()  # an arm of some sets alone
 
@@ -256,6 +264,18 @@ def test_a_session_that_fails_takes_no_other_with_it(wanting: list[str]) -> None
 def test_where_nothing_ends_well_no_table_is_printed(wanting: list[str]) -> None:
     said = CliRunner().invoke(cli.main, [*wanting, "--only", "*/shots-10/lda/1"])
     assert said.exit_code == 1 and "no session ended well:" in said.output and "|" not in said.output
+
+
+def test_what_ends_otherwise_when_it_is_run_again_is_an_error(wanting: list[str]) -> None:
+    words = [*wanting, "--seeds", "1", "--only", "*/shots-10/ncm/0"]
+    assert CliRunner().invoke(cli.main, words).exit_code == 0
+    assert CliRunner().invoke(cli.main, [*words, "--verify"]).exit_code == 0
+    (row,) = known.rows().values()
+    known.keep(row | {"accuracy": 50.25})
+    assert CliRunner().invoke(cli.main, words).exit_code == 0
+    said = CliRunner().invoke(cli.main, [*words, "--verify"])
+    assert said.exit_code == 1 and "accuracy was 50.25, and is 50.0 now" in said.output
+    assert [row["accuracy"] for row in known.rows().values()] == [50.25], "what it was is kept"
 
 
 def test_one_class_is_too_few(wanting: list[str], tmp_path: Path) -> None:

@@ -61,6 +61,9 @@ class Job:
 @click.option(
     "--jobs", default=os.cpu_count() or 1, show_default=True, type=click.IntRange(1), help="Processes."
 )
+@click.option(
+    "--verify", is_flag=True, help="Run again what is done: it is an error where it ends otherwise."
+)
 @click.option("--page", "write_page", is_flag=True, help="Put all that is done on lab/pages/recipe.md.")
 @click.option("--state", "other", flag_value="state", help="Measure what is kept beside a weight instead.")
 @click.option(
@@ -75,6 +78,7 @@ def main(
     only: tuple[str, ...],
     seeds: int,
     jobs: int,
+    verify: bool,
     write_page: bool,
     other: str | None,
 ) -> None:
@@ -104,7 +108,7 @@ def main(
                 raise Error(
                     f"no case is called {' or '.join(only)}; they are DATASET/NETWORK/PROTOCOL/ARM/SEED."
                 )
-            measure(wanted, jobs)
+            measure(wanted, jobs, verify)
         if write_page:
             page.write(list(known.rows().values()))
     except (Error, OSError) as error:
@@ -133,10 +137,13 @@ def named(data: tuple[Path, ...]) -> dict[str, Path]:
     return found
 
 
-def measure(wanted: list[Job], jobs: int) -> None:
-    """Run what is missing, and print the tables. Error where a session failed, behind all others."""
+def measure(wanted: list[Job], jobs: int, verify: bool = False) -> None:
+    """Run what is missing, and print the tables. Error where a session failed, behind all others.
+
+    verify  run what is there as well
+    """
     check(wanted)
-    failures = run(wanted, jobs)
+    failures = run(wanted, jobs, verify)
     done = known.rows()
     found = [done[job.case.key] for job in wanted if job.case.key in done]
     if found:
@@ -174,10 +181,10 @@ def introduce(name: str, folder: Path, shots: int) -> None:
         say(f"{name}: fewer than {shots} to learn from in {', '.join(few)}; all of them are taken", err=True)
 
 
-def run(wanted: list[Job], jobs: int) -> dict[str, str]:
+def run(wanted: list[Job], jobs: int, verify: bool) -> dict[str, str]:
     """Make the rows that are missing, and keep each as it comes. Returns what failed, by key, and why."""
     done, failures = known.rows(), {}
-    missing = [job for job in wanted if job.case.key not in done]
+    missing = [job for job in wanted if verify or job.case.key not in done]
     with Bars() as bars, ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
         bar = bars.add("sessions", len(missing))
         running: dict[Future[Row], str] = {pool.submit(job.row): job.case.key for job in missing}
@@ -192,10 +199,20 @@ def run(wanted: list[Job], jobs: int) -> dict[str, str]:
                 raise Error(
                     "a process was killed, for its memory perhaps: try the same again with --jobs 1."
                 ) from error
-            known.keep(found)
             bar.advance(text=f"{running[future]}: {found['accuracy']:.1f} %")
+            if other := differing(done.get(running[future], {}), found):
+                failures[running[future]] = other
+            else:
+                known.keep(found)
         bar.end()
     return failures
+
+
+def differing(before: Row, found: Row) -> str:
+    """What a row has become that was there before; "" where it is the same."""
+    names = ("accuracy", "trained_sha256")
+    other = [name for name in names if name in before and before[name] != found.get(name)]
+    return ", ".join(f"{name} was {before[name]}, and is {found.get(name)} now" for name in other)
 
 
 def summary(failures: dict[str, str], wanted: int) -> str:

@@ -71,6 +71,7 @@ class Arm:
         self.machine = Machine(blueprint, made)
         self.show = show(self.task, self.machine)
         self.skipped = 0.0  # share of the steps that ended at their loss
+        self.trained = ""  # SHA-256 of the trainables at the end; "" where no device learned
 
     def accuracy(self) -> float:
         """On the held-out images, 0..1."""
@@ -81,13 +82,14 @@ class Arm:
             return max(self.on_a_pc(rate) for rate in RATES)
         if self.case.arm == LOOK:
             imprint(self.machine, self.training, self.settings, Silent(), self.show)
+            self.trained = self.machine.sha()
             return evaluate(self.machine, self.testing, Silent(), show=self.show).accuracy
         learner: Learner = self.machine
         if self.case.remembers:
             learner = Rehearsing(self.machine, self.task.plan.records)
         log = new_log(learner, self.training.classes, self.settings)
         train(learner, self.training, self.testing, log, Silent(), self.show)
-        self.skipped = log.skipped / self.machine.steps
+        self.skipped, self.trained = log.skipped / self.machine.steps, log.sha256
         return log.evaluations[-1].accuracy
 
     def features(self, dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
@@ -196,6 +198,7 @@ def row(case: Case, data: Path, model: Path, words: tuple[str, ...]) -> Row:
         "seed": case.seed,
         "accuracy": accuracy,
         **skipped,
+        **({"trained_sha256": arm.trained} if arm.trained else {}),
         "sram": all_in(arm.plan),
         "command": shlex.join(["python", "lab/recipe", "--only", escape(case.key), *words]),
     }
