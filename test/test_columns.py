@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from interpreted import interpreted
 from test_executor import partly_trained, run_both
 from test_gradients import cosines, everything
 from test_own_models import Forward, Own
@@ -139,17 +140,12 @@ def test_none_runs_inside_a_stream(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("axis", [1, 2])
 def test_so_it_is_in_tflite(axis: int, tmp_path: Path) -> None:
-    litert = pytest.importorskip("ai_edge_litert.interpreter", reason="ai-edge-litert is not installed")
     net = Float(7, 6, 2).conv(4, 3, 3).over("MEAN", axis)
     size = net.shape[1]
     path = net.view(1, 4 * size).linear(3).file(tmp_path)
     graph = load_model(path).graph
-    run = litert.Interpreter(str(path))
-    run.allocate_tensors()
     pixels = np.random.default_rng(1).integers(0, 256, (1, 7, 6, 2)).astype(np.uint8)
-    run.set_tensor(run.get_input_details()[0]["index"], pixels / np.float32(255))
-    run.invoke()
-    wanted = run.get_tensor(run.get_output_details()[0]["index"])
+    wanted = interpreted(path, pixels)
     np.testing.assert_allclose(run_float(graph, pixels).reshape(1, 3), wanted, atol=1e-5)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
+from interpreted import interpreted
 from test_own_models import Forward, Own, save
 from torch import nn
 from torch.nn import functional
@@ -96,15 +97,10 @@ def embedded() -> Float:
 
 
 def test_so_it_is_in_tflite(tmp_path: Path) -> None:
-    litert = pytest.importorskip("ai_edge_litert.interpreter", reason="ai-edge-litert is not installed")
     path = embedded().file(tmp_path)
     with pytest.warns(UserWarning, match="L2 normalisation at the model's end is left out"):
         graph = load_model(path).graph
-    run = litert.Interpreter(str(path))
-    run.allocate_tensors()
     pixels = np.random.default_rng(1).integers(0, 256, (1, 6, 5, 2)).astype(np.uint8)
-    run.set_tensor(run.get_input_details()[0]["index"], pixels / np.float32(255))
-    run.invoke()
-    wanted = run.get_tensor(run.get_output_details()[0]["index"])[0]
+    wanted = interpreted(path, pixels)[0]
     found = run_float(graph, pixels)[0]
     np.testing.assert_allclose(found / np.linalg.norm(found), wanted, atol=1e-5)

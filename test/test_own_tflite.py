@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from interpreted import interpreted, sample_shape
 
 from lab.attack.tflite_networks import NETWORKS, Float, channels_first, each_moment
 from microtrain.convert.execute.batched import run_float
@@ -17,21 +18,13 @@ from microtrain.convert.ir import ConvertError
 
 @pytest.mark.parametrize("make", NETWORKS)
 def test_a_file_of_ones_own(make: Callable[[], Float], tmp_path: Path) -> None:
-    litert = pytest.importorskip("ai_edge_litert.interpreter", reason="ai-edge-litert is not installed")
     path = make().file(tmp_path)
     graph = load_model(path).graph
-    run = litert.Interpreter(str(path))
-    run.allocate_tensors()
-    entry, out = (each[0] for each in (run.get_input_details(), run.get_output_details()))
-    pixels = np.random.default_rng(1).integers(0, 256, (8, *entry["shape"][1:])).astype(np.uint8)
-    wanted = []
-    for each in pixels:
-        run.set_tensor(entry["index"], each[None] / np.float32(255))
-        run.invoke()
-        wanted.append(run.get_tensor(out["index"])[0].copy())
+    pixels = np.random.default_rng(1).integers(0, 256, (8, *sample_shape(path))).astype(np.uint8)
+    wanted = interpreted(path, pixels)
     images = np.moveaxis(pixels, 1, -1) if make is channels_first else pixels
     found = run_float(graph, images.reshape(8, *graph.tensors[graph.input.tensor].shape))
-    np.testing.assert_allclose(found.reshape(8, 3), np.array(wanted), atol=2e-5)
+    np.testing.assert_allclose(found.reshape(8, 3), wanted, atol=2e-5)
     assert np.ptp(wanted, axis=0).min() > 1e-3, "the logits say something"
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from interpreted import interpreted
 from networks import Builder
 from onnx import TensorProto, helper, numpy_helper
 from test_executor import partly_trained, run_both
@@ -238,17 +239,12 @@ def test_a_resize_of_onnx_by_uneven_factors(tmp_path: Path) -> None:
 @pytest.mark.parametrize("half", [False, True])
 @pytest.mark.parametrize("size", [(8, 6), (7, 4), (3, 2), (1, 9)])
 def test_any_size_is_that_of_tflite(size: tuple[int, int], half: bool, aligned: bool, tmp_path: Path) -> None:
-    litert = pytest.importorskip("ai_edge_litert.interpreter", reason="ai-edge-litert is not installed")
     if half and aligned:
         pytest.skip("TFLite has no such file")
     path = resized(size, half, aligned).file(tmp_path)
     graph = load_model(path).graph
-    run = litert.Interpreter(str(path))
-    run.allocate_tensors()
     pixels = np.random.default_rng(1).integers(0, 256, (1, 6, 5, 2)).astype(np.uint8)
-    run.set_tensor(run.get_input_details()[0]["index"], pixels / np.float32(255))
-    run.invoke()
-    wanted = run.get_tensor(run.get_output_details()[0]["index"])
+    wanted = interpreted(path, pixels)
     np.testing.assert_allclose(run_float(graph, pixels).ravel(), wanted.ravel(), atol=1e-5)
 
 

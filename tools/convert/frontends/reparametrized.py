@@ -12,6 +12,7 @@ import numpy as np
 
 from microtrain.base import weight_norm
 from microtrain.convert.lowering import Call, Param
+from microtrain.convert.ops.lengths_aten import NORMS
 
 NORMED = ("_weight_norm", "_weight_norm_interface")
 
@@ -52,7 +53,7 @@ def _product(call: Call) -> np.ndarray:
 
 RULES: dict[str, Callable[[Call], Any]] = {
     **dict.fromkeys(NORMED, _normed),
-    **dict.fromkeys(("linalg_vector_norm", "norm", "frobenius_norm"), _length),
+    **dict.fromkeys(NORMS, _length),
     **dict.fromkeys(("mv", "dot", "vdot"), _product),
     "expand_as": lambda call: np.broadcast_to(_array(call.x), _array(call.args["other"]).shape),
 }

@@ -246,22 +246,21 @@ def fits(graph: Graph, arena: int, in_place: bool = True) -> bool:
     bound = max(bytes_alive(items).values())
     if bound > arena:
         return False
-    return fit(items)[1] <= arena or place(items, bound)[1] <= arena
+    offsets, greedy = fit(items)
+    return greedy <= arena or improved(items, bound, offsets, greedy)[1] <= arena
 
 
 def place(items: Sequence[Buffer], bound: int) -> tuple[list[int], int]:
-    """Offset of each buffer and the arena's size: first fit; a solver's where that is too far above the bound
-    and there are not too many buffers."""
-    offsets, arena = fit(items)
-    if is_near(arena, bound) or len(items) > MOST:
+    """Offset of each buffer and the arena's size: first fit, improved where that is above the bound."""
+    return improved(items, bound, *fit(items))
+
+
+def improved(items: Sequence[Buffer], bound: int, offsets: list[int], arena: int) -> tuple[list[int], int]:
+    """A solver's plan where the one given is too far above the bound, and there are not too many buffers."""
+    if arena - bound <= GAP * arena or len(items) > MOST:
         return offsets, arena
     offsets = packed(items, bound) or smallest(items, bound, offsets, GAP)
     return offsets, top(items, offsets)
-
-
-def is_near(arena: int, bound: int) -> bool:
-    """Whether an arena is as good as the smallest."""
-    return arena - bound <= GAP * arena
 
 
 def fit(items: Sequence[Buffer]) -> tuple[list[int], int]:

@@ -14,7 +14,7 @@ from microtrain.convert.ir import Graph, Node
 from microtrain.convert.ops import TABLE
 from microtrain.convert.storage import ALIGNMENT, align
 
-from .plan import GAP, MOST, Buffer, Plan, buffers, bytes_alive, fit, keeps, laid_out, place, top
+from .plan import GAP, MOST, Buffer, Plan, buffers, bytes_alive, fit, improved, keeps, laid_out, top
 from .solver import pack, packed, places, solver_of
 
 ROWS_MAX = 16
@@ -38,15 +38,15 @@ def planned(graph: Graph, in_place: bool, room: int) -> tuple[Graph, Plan]:
     """
     items = buffers(graph, in_place)
     alive = bytes_alive(items)
-    bound = max(alive.values())
+    bound, first = max(alive.values()), fit(items)
     if any(node.parts for node in graph.nodes) and len(items) <= MOST:
-        most = min(fit(items)[1], max(room, bound))
+        most = min(first[1], max(room, bound))
         spared, arena, ample = (min(most, bound + align(int(bound * s))) for s in (SPARED, GAP, AMPLE))
         found = _packed(_tallest(graph, alive, spared, ample), alive, in_place)
         found = found or _chosen(graph, alive, in_place, arena, packed(items, bound))
         if found:
             return found
-    offsets, arena = place(items, bound)
+    offsets, arena = improved(items, bound, *first)
     low = graph, laid_out(graph, items, offsets, alive)
     return _chosen(graph, alive, in_place, arena, offsets) or low
 
