@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from conftest import ROOT
 from networks import random_network, residual_network
 from ortools.sat.python import cp_model
 
@@ -67,7 +68,7 @@ def test_the_plan_is_the_same_every_time() -> None:
     """Whatever the order of sets, and in another process."""
     assert compiled().plan == compiled().plan
     program = "import test_plan; print(test_plan.digest())"
-    environment = os.environ | {"PYTHONHASHSEED": "7"}
+    environment = os.environ | {"PYTHONHASHSEED": "7", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         [sys.executable, "-c", program],
         cwd=Path(__file__).parent,
