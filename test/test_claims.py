@@ -47,17 +47,17 @@ def test_the_table_follows_the_benchmark(key: str) -> None:
 
 
 def test_a_stale_record_is_noticed(known: record.Record) -> None:
-    """93.8 against 94.2 %: the same conversion must give the same number, another one a near one."""
+    """93.8 against 94.2 %: what is learned must be the same, what a compiler makes of it near."""
     fresh = copy.deepcopy(known)
     assert record.differences(known, fresh) == []
     fresh["report"]["accuracy_after"] = 0.9425
     (said,) = record.differences(known, fresh)
     assert said == "accuracy_after is 0.9425, and the record of the demo says 0.9375"
-    fresh["model_id"] = "of other comments in the generated files"
+    fresh["compiler"] = "another one"
     assert record.differences(known, fresh) == [said]
-    fresh["report"] |= {"sha256_host": "other", "sha256_device": "other"}
+    fresh["report"] |= {"accuracy_after": 0.9375, "flash_bytes": known["report"]["flash_bytes"] + 100}
     assert record.differences(known, fresh) == []
-    fresh["report"] |= {"accuracy_after": 0.9, "flash_bytes": 200_000}
+    fresh["report"] |= {"sha256_device": "other", "flash_bytes": 200_000}
     del fresh["report"]["train_steps"]
     assert len(record.differences(known, fresh)) == 3
 

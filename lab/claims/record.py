@@ -19,8 +19,7 @@ DEMO = ROOT / "build/demo"
 WORK = ROOT / "build/claims"
 SCHEMES = ("scheme", "bias", "head")
 SEEDS = (0, 1, 2)
-# Of another conversion of the same example: accuracies may differ by so much, sizes and counts by this share.
-ACCURACY_SLACK, SIZE_SLACK = 0.03, 0.01
+SLACK = 0.01  # by which a size or a number of instructions may differ where the compiler is another
 
 
 @dataclass(frozen=True)
@@ -97,13 +96,9 @@ def mean(record: Record, name: str) -> float:
 def differences(record: Record, fresh: Record) -> list[str]:
     """A sentence for everything that a fresh demo has otherwise than the record.
 
-    The same conversion by the same compiler must give the same numbers: what has the same model id, or learns
-    the same weights, is one. Another processor sums the float ranges of the activations in another order, so
-    that it is another conversion, and only near.
+    What is learned is the same everywhere; sizes and instructions are near where the compiler is another.
     """
-    learned = [document["report"]["sha256_device"] for document in (record, fresh)]
-    same_model = fresh["model_id"] == record["model_id"] or learned[0] == learned[1]
-    same = same_model and fresh["compiler"] == record["compiler"]
+    same = fresh["compiler"] == record["compiler"]
     return [
         f"{key} is {now}, and the record of the demo says {then}"
         for key, then in record["report"].items()
@@ -112,8 +107,6 @@ def differences(record: Record, fresh: Record) -> list[str]:
 
 
 def near(key: str, then: Any, now: Any) -> bool:
-    """Whether two numbers can be of two conversions of the example; hashes always can."""
-    if key.startswith("sha256"):
-        return True
-    slack = ACCURACY_SLACK if key.startswith("accuracy") else SIZE_SLACK * then
-    return now is not None and abs(now - then) <= slack
+    """Whether two numbers can be of two compilers, which none that is learned can."""
+    learned = key.startswith(("sha256", "accuracy"))
+    return not learned and now is not None and abs(now - then) <= SLACK * then

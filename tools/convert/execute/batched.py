@@ -18,11 +18,11 @@ Observe = Callable[[str, np.ndarray], None]
 
 
 def run_float(graph: Graph, images: np.ndarray, observe: Observe | None = None) -> np.ndarray:
-    """Logits float32 [N, classes] of a float graph for uint8 images [N, h, w, c].
+    """Logits float64 [N, classes] of a float graph for uint8 images [N, h, w, c].
 
-    observe  called with the name and values [N, h, w, c] of every tensor
+    observe  called with the name and values float64 [N, h, w, c] of every tensor
     """
-    pixels = float_pixels(graph, images)
+    pixels = real_pixels(graph, images)
     return _walk(graph, pixels, lambda node, env: activate(float_node(graph, node, env), node.act), observe)
 
 
@@ -49,7 +49,7 @@ def batch_size(graph: Graph) -> int:
     largest = 1
     for node in graph.forward_nodes:
         pixels = graph.tensors[node.outputs[0]].pixels
-        largest = max(largest, 4 * pixels * forward_op(node).gathers(graph, node))
+        largest = max(largest, 8 * pixels * forward_op(node).gathers(graph, node))
     return int(np.clip(BATCH_BYTES // largest, 1, 64))
 
 
@@ -76,8 +76,14 @@ def _walk(
 # ---- float
 
 
+def real_pixels(graph: Graph, images: np.ndarray) -> np.ndarray:
+    """Pixels as a float graph's input has them, float64: in float32 the sums behind them would end in bits
+    that the processor chooses, and so would the scales that come of them."""
+    return float_pixels(graph, images).astype(np.float64)
+
+
 def float_pixels(graph: Graph, images: np.ndarray) -> np.ndarray:
-    """Pixels as the graph's input has them, float32."""
+    """Pixels as the graph's input has them, float32, as the device computes them."""
     gain, offset = (np.array(v, np.float32) for v in (graph.input.gain, graph.input.offset))
     return images.astype(np.float32) * gain + offset
 

@@ -332,8 +332,7 @@ def _parallel(run: Any, step: Any, x: Any) -> Any:
 
 
 def _float_run(graph: Graph, node: Node, env: Values) -> np.ndarray:
-    value = ACTIVATIONS[node.op].value(env[node.inputs[0]], *(f32(f) for f in node.factors))
-    return np.asarray(value, np.float32)
+    return np.asarray(ACTIVATIONS[node.op].value(env[node.inputs[0]], *(f32(f) for f in node.factors)))
 
 
 def _int8_run(graph: Graph, node: Node, env: Values) -> np.ndarray:

@@ -220,7 +220,7 @@ def _float_run(graph: Graph, node: Node, env: Values) -> np.ndarray:
     y, x = (env[t].reshape(len(env[t]), -1) for t in node.inputs)
     unit, threshold = node.factors
     score = np.square(y - x).mean(axis=1) / unit
-    return np.stack([np.full(len(y), threshold), score], axis=1).astype(f32).reshape(-1, 1, 1, 2)
+    return np.stack([np.full(len(y), threshold), score], axis=1).reshape(-1, 1, 1, 2)
 
 
 def _int8_run(graph: Graph, node: Node, env: Values) -> np.ndarray:

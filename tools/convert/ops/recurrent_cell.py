@@ -109,7 +109,7 @@ def recurrent_fwd(p: Recurrent, cell: str, w: Stored, x: np.ndarray) -> np.ndarr
 
 
 def real_fwd(cell: str, real: Real, x: np.ndarray) -> np.ndarray:
-    """What each row leaves, float32 [n, rows, units]. x [n, rows, inputs]"""
+    """What each row leaves, [n, rows, units] of x's type. x [n, rows, inputs]"""
     h = c = np.zeros((len(x), len(real.b)), np.float32)
     sums, made = np.einsum("nrk,ugk->nrug", x, real.x), []
     for row in range(x.shape[1]):

@@ -190,8 +190,8 @@ def _backward_bounds(graph: Graph, node: Node) -> Iterator[Accumulator]:
 
 def _float_run(graph: Graph, node: Node, env: Values) -> np.ndarray:
     rows, columns = node.axes
-    made = mixed(rows, columns, env[node.inputs[0]]) / (rows.whole * columns.whole)
-    return made.astype(np.float32)
+    made: np.ndarray = mixed(rows, columns, env[node.inputs[0]]) / (rows.whole * columns.whole)
+    return made
 
 
 def _int8_run(graph: Graph, node: Node, env: Values) -> np.ndarray:

@@ -15,8 +15,8 @@ from microtrain.convert.execute.batched import (
     activate,
     batches,
     float_node,
-    float_pixels,
     int8_node,
+    real_pixels,
     stored_pixels,
 )
 from microtrain.convert.ir import Graph, Layer, Node
@@ -46,7 +46,7 @@ def correct_biases(graph: Graph, quantized: Graph, images: np.ndarray) -> Graph:
     entry = graph.input.tensor
     chosen = images[np.linspace(0, len(images) - 1, count_images(graph, len(images))).astype(int)]
     pairs = [
-        Pair({entry: float_pixels(graph, batch)}, {entry: stored_pixels(quantized, batch)})
+        Pair({entry: real_pixels(graph, batch)}, {entry: stored_pixels(quantized, batch)})
         for batch in batches(graph, chosen, "correcting biases")
     ]
     for step, node in enumerate(graph.nodes[:-1]):

@@ -21,7 +21,7 @@ from microtrain.convert.ops.conv import sums
 from microtrain.convert.ops.conv_constants import multipliers
 from microtrain.convert.ops.table import Learns, Values
 from microtrain.convert.reference.kernels import LEAN_SHIFT, bias_shift, lean_bias
-from microtrain.convert.reference.windows import centred, columns, taps
+from microtrain.convert.reference.windows import columns, taps
 from microtrain.convert.scheme import Scheme, apply
 
 from .bias_correction import most_alive
@@ -280,9 +280,9 @@ def _inputs(graph: Graph, node: Node, pairs: Sequence[Pair]) -> Inputs:
     seen, crossed, count = np.zeros((size, size)), np.zeros((size, size)), 0
     means = np.zeros((2, size))
     for pair in pairs:
-        now = columns(centred(pair.coded[name], graph.tensors[name].zero), node.window)
+        now = columns(_whole_numbers(graph, name, pair.coded[name]), node.window)
         same = pair.coded[name] is pair.whole[name]
-        old = now if same else columns(centred(pair.whole[name], graph.tensors[name].zero), node.window)
+        old = now if same else columns(_whole_numbers(graph, name, pair.whole[name]), node.window)
         seen += now.T @ now
         crossed += old.T @ now
         means += np.stack([now.sum(axis=0), old.sum(axis=0)])
@@ -290,6 +290,11 @@ def _inputs(graph: Graph, node: Node, pairs: Sequence[Pair]) -> Inputs:
     means /= count
     about = [np.outer(means[0], means[0]), np.outer(means[1], means[0])]
     return Inputs(seen / count - about[0], crossed / count - about[1])
+
+
+def _whole_numbers(graph: Graph, name: str, stored: np.ndarray) -> np.ndarray:
+    """A tensor less its zero, float64: sums of its products are exact there, in whatever order."""
+    return stored.astype(np.float64) - graph.tensors[name].zero
 
 
 def _channel_inputs(graph: Graph, node: Node, pairs: Sequence[Pair]) -> np.ndarray:
@@ -301,11 +306,11 @@ def _channel_inputs(graph: Graph, node: Node, pairs: Sequence[Pair]) -> np.ndarr
     channels, size = graph.tensors[name].channels, node.window.kh * node.window.kw
     seen, total, count = np.zeros((channels, size, size)), np.zeros((channels, size)), 0
     for pair in pairs:
-        x = centred(pair.coded[name][::step], graph.tensors[name].zero)
+        x = _whole_numbers(graph, name, pair.coded[name][::step])
         by_tap = np.stack(list(taps(x, node.window, 0.0)))
         rows = by_tap.reshape(len(by_tap), -1, x.shape[-1]).transpose(2, 0, 1)
         seen += rows @ rows.transpose(0, 2, 1)
-        total += rows.sum(axis=2, dtype=np.float64)
+        total += rows.sum(axis=2)
         count += rows.shape[2]
     mean = total / count
     found: np.ndarray = seen / count - mean[:, :, None] * mean[:, None]

@@ -21,7 +21,7 @@ TRUST = 0.1  # the same, of how far the weights may follow inputs that other lay
 SPREAD = 127 / 3  # a channel's deviation in units of the table
 FACTORS = (0.7, 0.8, 0.9, 1.0, 1.1, 1.2)
 LEARNING, TABLES, PASSES, REFITS = 12, 3, 3, 2
-CHUNK = 8192
+CHUNK = 1024  # points whose distances to all entries a cache holds
 # Levels of a normal distribution, in deviations: the table to begin with is their pairs.
 LEVELS = (0.16, 0.38, 0.6, 0.84, 1.1, 1.4, 1.8, 2.4)
 
@@ -78,6 +78,8 @@ def _damped(seen: Array, share: float = DAMPING) -> Array:
 
 def _adapted(weight: Array, inputs: Inputs) -> Array:
     """The weights that make of the inputs as they will be what the old ones made of those as they were."""
+    if np.array_equal(inputs.crossed, inputs.seen):
+        return weight
     before = inputs.crossed + (_damped(inputs.seen, TRUST) - inputs.seen)
     found: Array = np.linalg.solve(_damped(inputs.seen, TRUST).T, (weight @ before).T).T
     return found
@@ -150,13 +152,16 @@ def _factors(target: Array, importance: Array, table: Array) -> Array:
 
 
 def _indices(points: Array, table: Array) -> Array:
-    """The nearest entry of the table for each point [n, 2]."""
-    entries = np.ascontiguousarray(table.T, np.float32)
-    half = (np.square(table).sum(axis=1) / 2).astype(np.float32)
-    found = np.empty(len(points), np.intp)
+    """The nearest entry of the table for each point [n, 2], the first of those that are as near.
+
+    Not by a matrix product, which rounds as the processor likes: then that would choose among them.
+    """
+    first, second = np.ascontiguousarray(table.T)
+    half, found = np.square(table).sum(axis=1) / 2, np.empty(len(points), np.intp)
     for start in range(0, len(points), CHUNK):
-        some = points[start : start + CHUNK].astype(np.float32)
-        found[start : start + CHUNK] = (half - some @ entries).argmin(axis=1)
+        some = slice(start, start + CHUNK)
+        x, y = points[some, :1], points[some, 1:]
+        found[some] = (half - (x * first + y * second)).argmin(axis=1)
     return found
 
 
@@ -195,9 +200,9 @@ def _chosen_again(found: Array, factor: Array, table: Array, curve: Array, pull:
             metric = np.linalg.cholesky(curve[here, here])
             wanted = found[:, here] - slope[:, here] @ np.linalg.inv(curve[here, here])
             chosen = _indices((wanted * factor[:, None]) @ metric, table @ metric)
-            step = table[chosen] / factor[:, None] - found[:, here]
-            slope += step @ curve[here]
-            found[:, here] += step
+            value = table[chosen] / factor[:, None]
+            slope += (value - found[:, here]) @ curve[here]
+            found[:, here] = value
         if np.array_equal(before, found):
             break
     return found

@@ -48,12 +48,12 @@ class Profile:
         return (np.arange(BINS + 1) - BINS // 2) * self.width
 
     def add(self, values: np.ndarray) -> None:
-        """Count finite float32 values."""
+        """Count finite values."""
         low, high = float(values.min()), float(values.max())
         self.low, self.high = min(self.low, low), max(self.high, high)
         while max(-low, high) >= BINS // 2 * self.width:
             self._widen()
-        bins = np.floor(values.reshape(-1) * np.float32(1.0 / self.width)).astype(np.int64)
+        bins = np.floor(values.reshape(-1) / self.width).astype(np.int64)
         self.counts += np.bincount(bins + BINS // 2, minlength=BINS)
 
     def _widen(self) -> None:
