@@ -17,8 +17,9 @@ from .sound import LogMel
 from .units import Units
 
 FORMAT = 1
-TARGET_LOSSES = {"huber": "regression", "squares": "regression", "labels": "multilabel"}
-GUESSES = {"regression": 65535, "multilabel": 2}  # classes whose guessing costs as much (guard.h)
+REGRESSION, MULTILABEL = "regression", "multilabel"  # tasks that learn from targets
+TARGET_LOSSES = {"huber": REGRESSION, "squares": REGRESSION, "labels": MULTILABEL}
+GUESSES = {REGRESSION: 65535, MULTILABEL: 2}  # classes whose guessing costs as much (guard.h)
 OWN_HEAD = "until.head"  # the layer that `convert --until` adds: no part of the model's file
 LITE = ".lite_residual."  # in the names of what a module beside a block is made of
 MADE_BY = "`microtrain convert MODEL.pt` writes it; --plan names it."

@@ -12,6 +12,7 @@ import click
 from microtrain.base import paths
 from microtrain.base.errors import Error, short
 from microtrain.base.options import Number, option
+from microtrain.base.plan import MULTILABEL, REGRESSION
 
 from . import boards, defaults
 from .mean_std import both, mean_option, std_option
@@ -23,13 +24,11 @@ if TYPE_CHECKING:
     from .memory.replay import Request
     from .normalisation import MeanAndStd
 
-KB = 1024
 ROW_MAX = 99_999  # of a head that rows are taken from
 PART_MAX = 64  # values that share a byte (PRODUCT_CODE_PART_MAX)
 NATIVE = "native"
 FIXED = "fixed"
 ANOMALY = "anomaly"
-REGRESSION, MULTILABEL = "regression", "multilabel"
 TASKS = ("classify", ANOMALY, REGRESSION, MULTILABEL)
 REQUANTIZE = ("float", FIXED)
 LOSSES = {"huber": "huber", "mse": "squares"}  # of a regression, and what a scheme calls them
@@ -114,7 +113,7 @@ class Records(click.ParamType):  # type: ignore[type-arg]
                 param,
                 ctx,
             )
-        return Request(bytes=count * KB) if text.endswith("kb") else Request(records=count)
+        return Request(bytes=count * boards.KB) if text.endswith("kb") else Request(records=count)
 
 
 class Code(click.ParamType):  # type: ignore[type-arg]

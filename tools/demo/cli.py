@@ -36,7 +36,7 @@ def main(task: str, epochs: int, seed: int, eval_every: int) -> None:
 
     Results go to build/demo/ (build/demo-TASK/) in a checkout, and to ~/.cache/microtrain elsewhere.
     """
-    from microtrain.device.session import Settings
+    from microtrain.device.session import COSINE, Settings
 
     from . import signals
     from .run import RATE, run
@@ -45,7 +45,7 @@ def main(task: str, epochs: int, seed: int, eval_every: int) -> None:
         if task in signals.TASKS:
             signals.run(task, Settings(epochs, seed))
             return
-        run(Settings(epochs, seed, eval_every=eval_every, rate=RATE, schedule="cosine"))
+        run(Settings(epochs, seed, eval_every=eval_every, rate=RATE, schedule=COSINE))
     except Error as error:
         click.echo(f"demo: {error}", err=True)
         sys.exit(1)

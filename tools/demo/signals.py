@@ -23,7 +23,7 @@ from microtrain.base.paths import ROOT, cache
 from microtrain.base.progress import Bars
 from microtrain.device.client import Device
 from microtrain.device.link import EmulatorPort, Port, ProgramPort
-from microtrain.device.session import RATE_EVERY, Settings, Silent, Watcher
+from microtrain.device.session import COSINE, RATE_EVERY, Settings, Silent, Watcher
 from microtrain.device.shown import Shown
 
 from . import made_up, voices
@@ -201,7 +201,7 @@ def built(task: Task, folder: Path) -> Firmware:
 def run(name: str, settings: Settings) -> None:
     """The whole demo, in the order in which a user would do it."""
     task, folder = TASKS[name](settings.seed), cache() / f"demo-{name}"
-    settings = Settings(settings.epochs, settings.seed, rate=task.rate, schedule="cosine")
+    settings = Settings(settings.epochs, settings.seed, rate=task.rate, schedule=COSINE)
     click.echo(f"{task.story}\n{WARNING}\nconverting and building {name}")
     firmware = built(task, folder)
     memory, elf = memory_report(firmware, folder), firmware.elf

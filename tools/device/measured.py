@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from microtrain.base.files import write_json
+from microtrain.base.plan import REGRESSION
 from microtrain.samples.measured import Measured
 from microtrain.samples.source import Dataset
 
@@ -18,7 +19,6 @@ from .answers import Info, Step
 from .session import RATE_EVERY, Settings, Show, Watcher, mean_loss, name_of, ordered, spread
 
 Ratings = dict[str, dict[str, float]]  # output -> what of it is measured -> how large it is
-REGRESSION = "regression"
 
 
 class Learner(Protocol):

@@ -17,15 +17,14 @@ from microtrain.samples.kind import KNOWN_ORDER, Shape, sound_of
 from microtrain.samples.source import Dataset
 
 from .answers import NO_IMPRINT, REPLAY_MAX
-from .recipe import Situation
-from .session import Settings, per_epoch
+from .recipe import AGAIN, FALLING, FAST, PASSES, STEPS, TIMES, VIEWS, Situation
+from .session import COSINE, ORDERS, SCHEDULES, SHUFFLED, Settings, per_epoch
 
 LR_HELP = (
     "Learning rate, of which a schedule makes less; of several in the scheme the largest. [the scheme's]"
 )
 FACTOR_HELP = "In its place: a factor on the scheme's learning rates."
 PLAIN = Augmentation()
-COSINE = "cosine"
 Rates = tuple[float, float, float]  # of weights, biases and head
 
 
@@ -54,15 +53,16 @@ class Course:
         "--epochs",
         type=click.IntRange(0),
         metavar="N",
-        help="Passes over the images. [1; of sounds as many as make 2000 steps, at most 80; 0 where a replay "
-        "buffer holds all of them, or classes come one after the other: then records are rehearsed]",
+        help=f"Passes over the images. [1; of sounds as many as make {STEPS} steps, at most {PASSES}; 0 "
+        "where a replay buffer holds all of them, or classes come one after the other: then records are "
+        "rehearsed]",
     )
     limit: int = option(
         "--limit", default=0, type=click.IntRange(0), metavar="N", help="At most N images per epoch."
     )
     schedule: str | None = option(
         "--schedule",
-        type=click.Choice([COSINE, "constant"]),
+        type=click.Choice(SCHEDULES),
         help="Of the learning rates: cosine falls to 0 over the session. [cosine; constant where records are "
         "rehearsed behind a pass]",
     )
@@ -79,8 +79,8 @@ class Course:
         "--views",
         type=click.IntRange(1),
         metavar="N",
-        help="Ways of each image in that look, of those that --augment makes. [up to 4, where they become "
-        "records]",
+        help=f"Ways of each image in that look, of those that --augment makes. [up to {VIEWS}, where they "
+        "become records]",
     )
     kinds: tuple[str, ...] = option(
         "--augment",
@@ -98,8 +98,8 @@ class Course:
     )
     order: str = option(
         "--order",
-        type=click.Choice(["shuffled", "classes"]),
-        default="shuffled",
+        type=click.Choice(ORDERS),
+        default=SHUFFLED,
         show_default=True,
         help="Order of the training images: classes come one after the other, each for all of its epochs.",
     )
@@ -107,14 +107,14 @@ class Course:
         "--rehearse",
         type=click.IntRange(0),
         metavar="N",
-        help="At the end, N steps on old images alone, with a rate that falls to 0. [6 for each record; 8 "
-        "without a pass]",
+        help=f"At the end, N steps on old images alone, with a rate that falls to 0. [{AGAIN} for each "
+        f"record; {TIMES} without a pass]",
     )
     recalled_rate: float | None = option(
         "--recalled-rate",
         type=Number(0, 1000),
         metavar="F",
-        help="A factor on the rate in these. [0.75 behind a shuffled pass, else 1]",
+        help=f"A factor on the rate in these. [{FALLING / FAST:g} behind a shuffled pass, else 1]",
     )
 
     @property

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from .session import BY_CLASS, CONSTANT, COSINE
+
 TIMES = 8  # that each record comes in a session without passes
 AGAIN = 6  # that each comes at the end of one with a pass
 VIEWS = 4  # of each image, at most
@@ -37,7 +39,7 @@ class Situation:
         epochs  passes that somebody asked for: then the rate falls over them, and nothing comes behind
         """
         if epochs is not None:
-            return {"epochs": epochs, "schedule": "cosine", "replay": self.replay, "rehearse": 0}
+            return {"epochs": epochs, "schedule": COSINE, "replay": self.replay, "rehearse": 0}
         names = ("views", "epochs", "schedule", "replay", "rehearse", "recalled_rate")
         return {name: getattr(self, name) for name in names}
 
@@ -60,7 +62,7 @@ class Situation:
     @property
     def schedule(self) -> str:
         """Of the pass: where records are rehearsed behind it, nobody needs to know how long it will be."""
-        return "constant" if self.remembers and self.epochs else "cosine"
+        return CONSTANT if self.remembers and self.epochs else COSINE
 
     @property
     def rate(self) -> float:
@@ -100,7 +102,7 @@ class Situation:
 
     @property
     def in_order(self) -> bool:
-        return self.order == "classes"
+        return self.order == BY_CLASS
 
     @property
     def holds_all(self) -> bool:

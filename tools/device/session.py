@@ -18,6 +18,8 @@ from .answers import Info, Step
 
 WINDOW = 100  # steps that the running accuracy looks back
 RATE_EVERY = 10  # steps between changes of a scheduled learning rate
+COSINE, CONSTANT = SCHEDULES = ("cosine", "constant")  # of the learning rate
+SHUFFLED, BY_CLASS = ORDERS = ("shuffled", "classes")  # of the images
 
 
 @dataclass(frozen=True)
@@ -29,9 +31,9 @@ class Settings:
     limit       most images per epoch, 0: all
     eval_every  steps between evaluations, 0: only before and after
     rate        factor on the scheme's learning rates
-    schedule    "constant", or "cosine": from `rate` down to 0 over the whole session
+    schedule    CONSTANT, or COSINE: from `rate` down to 0 over the whole session
     warmup      steps over which the rate rises to that
-    order       "shuffled", or "classes": one class after the other, each for all of its epochs
+    order       SHUFFLED, or BY_CLASS: one class after the other, each for all of its epochs
     replay      steps on old images behind each new one, None: as many as the learner takes by itself
     rehearse    steps on old images alone, at the end of the session, with a rate that falls to 0
     recalled_rate  factor on the rate in these
@@ -44,9 +46,9 @@ class Settings:
     limit: int = 0
     eval_every: int = 0
     rate: float = 1.0
-    schedule: str = "constant"
+    schedule: str = CONSTANT
     warmup: int = 0
-    order: str = "shuffled"
+    order: str = SHUFFLED
     replay: int | None = None
     rehearse: int = 0
     recalled_rate: float = 1.0
@@ -56,7 +58,7 @@ class Settings:
     def rate_at(self, step: int, steps: int) -> float:
         """Factor on the learning rates at a step, counted from 0, of `steps`."""
         rate = self.rate * min(1.0, (step + 1) / self.warmup) if self.warmup else self.rate
-        if self.schedule == "constant":
+        if self.schedule == CONSTANT:
             return rate
         return rate * 0.5 * (1.0 + math.cos(math.pi * step / steps))
 
@@ -344,7 +346,7 @@ def rehearse(device: Learner, settings: Settings, watcher: Watcher) -> int:
 
     Returns the steps.
     """
-    falling = replace(settings, rate=settings.rate * settings.recalled_rate, schedule="cosine", warmup=0)
+    falling = replace(settings, rate=settings.rate * settings.recalled_rate, schedule=COSINE, warmup=0)
     starts = range(0, settings.rehearse, RATE_EVERY)
     watcher.begin("rehearsing", len(starts))
     for step in starts:
@@ -370,7 +372,7 @@ def evaluator(
 def due(settings: Settings, number: int, sample: Sample, following: Sample) -> bool:
     """True where an evaluation comes between two samples: every so many steps, and behind each class."""
     paced = settings.eval_every > 0 and number % settings.eval_every == 0
-    return paced or (settings.order == "classes" and sample.label != following.label)
+    return paced or (settings.order == BY_CLASS and sample.label != following.label)
 
 
 def ordered(dataset: Dataset, settings: Settings) -> list[tuple[int, Sample]]:
@@ -379,7 +381,7 @@ def ordered(dataset: Dataset, settings: Settings) -> list[tuple[int, Sample]]:
     One class after the other, in an order that the seed draws, where the settings say so.
     """
     order = list(shuffled(dataset, settings))
-    if settings.order == "classes":
+    if settings.order == BY_CLASS:
         turns = np.random.default_rng((settings.seed, settings.epochs)).permutation(len(dataset.classes))
         order.sort(key=lambda shown: int(turns[shown[1].label]))
     return order

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from microtrain.base.errors import Error
+from microtrain.base.plan import REGRESSION
 from microtrain.base.progress import Bars
 from microtrain.base.terminal import say
 from microtrain.samples.augment import Augmentation
@@ -18,7 +19,7 @@ from microtrain.samples.source import Dataset, load
 from . import measured
 from .client import Device
 from .options import Course, Rates, in_words
-from .session import Settings, ended, pixels, varied
+from .session import SHUFFLED, Settings, ended, pixels, varied
 from .shown import Shown
 
 KEEPS_ITS_PLACE = ("light",)  # ways in which an image may vary without what is measured of it
@@ -38,15 +39,15 @@ def course_of(course: Course, task: str) -> Course:
 
     Errors   Error for what only classes have
     """
-    if course.imprint or course.rehearse or course.order != "shuffled":
+    if course.imprint or course.rehearse or course.order != SHUFFLED:
         raise Error("--imprint, --rehearse and --order are for classes: leave them out.")
-    kinds = tuple(kind for kind in course.kinds if kind in KEEPS_ITS_PLACE or task != measured.REGRESSION)
+    kinds = tuple(kind for kind in course.kinds if kind in KEEPS_ITS_PLACE or task != REGRESSION)
     return replace(course, epochs=1 if course.epochs is None else course.epochs, rehearse=0, kinds=kinds)
 
 
 def tables(device: Device, folder: Path, test_folder: Path | None) -> tuple[Dataset, Dataset | None]:
     """Samples to learn from and, where they are named, those to be tested with."""
-    outputs, holds = device.info.classes, device.info.task != measured.REGRESSION
+    outputs, holds = device.info.classes, device.info.task != REGRESSION
     training = read_table(folder, outputs, holds)
     testing = read_table(test_folder, outputs, holds) if test_folder else None
     if testing is not None:
@@ -95,7 +96,7 @@ def inferred(device: Device, paths: tuple[Path, ...]) -> Iterator[str]:
     """A line for each sample: outputs, or the probability of each label."""
     for path in paths:
         scores = device.scores(load(path, device.info.shape)).astype(np.float64)
-        if device.info.task == measured.REGRESSION:
+        if device.info.task == REGRESSION:
             yield f"{path}: {' '.join(f'{score:g}' for score in scores)}"
         else:
             yield f"{path}: {' '.join(f'{1.0 / (1.0 + np.exp(-score)):.1%}' for score in scores)}"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from microtrain.base.elf import ANY_MACHINE, Elf, read_elf
+from microtrain.base.elf import ANY_MACHINE, CHECKPOINTS, EXTERNAL, Elf, read_elf
 
 from .instructions import Instruction, instructions
 
@@ -24,9 +24,7 @@ RISCV_FUSED = re.compile(r"fn?m(add|sub)\.")
 HEAP = re.compile(r"_*(malloc|calloc|realloc|free|memalign|sbrk)(_r)?$")
 PRINTF = re.compile(r"_*(v?(s|sn|f|as|d)?i?printf|(v?(s|f)?i?scanf)|puts|dtoa|strtod|printf_float)(_r)?$")
 
-CHECKPOINTS = {"A": "__checkpoint_a", "B": "__checkpoint_b"}  # symbols of firmware/ld, with _start and _end
-
-EXTERNAL, DRIVER = "__external_region", "external_flash_init"
+DRIVER = "external_flash_init"
 
 
 @dataclass(frozen=True)
@@ -78,7 +76,7 @@ def _symbols(elf: Elf) -> Iterator[Finding]:
 
 def has_checkpoints(elf: Elf) -> bool:
     """Whether an ELF says where they are. One for Arm must; no script of firmware/ld is for RISC-V."""
-    return elf.machine == "arm" or all(f"{symbol}_start" in elf.names for symbol in CHECKPOINTS.values())
+    return elf.machine == "arm" or all(f"{symbol}_start" in elf.names for symbol in CHECKPOINTS)
 
 
 def _sectors(elf: Elf) -> Iterator[Finding]:
@@ -86,7 +84,7 @@ def _sectors(elf: Elf) -> Iterator[Finding]:
     if not has_checkpoints(elf):
         return
     for section in elf.sections:
-        for name, symbol in CHECKPOINTS.items():
+        for name, symbol in zip("AB", CHECKPOINTS, strict=True):
             start, end = elf.value(f"{symbol}_start"), elf.value(f"{symbol}_end")
             if section.load < end and section.load + section.size > start:
                 yield Finding("sector", section.name, f"lies in the flash of checkpoint {name}")

@@ -17,6 +17,7 @@ from microtrain.base.paths import cache
 from microtrain.base.plan import read_plan
 from microtrain.base.terminal import say
 from microtrain.demo.run import CLASSES, EXAMPLE, export_images, shown
+from microtrain.device.session import COSINE
 from microtrain.device.session import Settings as Session
 from microtrain.samples.source import Dataset, scan
 
@@ -171,7 +172,7 @@ def both(events: list[Event], view: View | None) -> Tell:
 def learned_alone(scene: Scene, part: Dataset, wanted: Wanted) -> float:
     """Accuracy of a board that learns as many steps from its own images, with a rate that falls: its best."""
     board = HostBoard(scene.host, "alone")
-    session = Session(epochs=wanted.rounds, limit=LIMIT, seed=wanted.seed, rate=RATE, schedule="cosine")
+    session = Session(epochs=wanted.rounds, limit=LIMIT, seed=wanted.seed, rate=RATE, schedule=COSINE)
     return scene.accuracy(board.learn(board.fresh(), part, session).block)
 
 

@@ -19,6 +19,7 @@ import numpy as np
 
 from microtrain.base.errors import short
 from microtrain.base.schema import AtLeast, Matches, OneOf, SchemaError, decode, encode
+from microtrain.device.session import CONSTANT, SCHEDULES
 
 from .errors import FleetError
 from .layout import Layout
@@ -64,7 +65,7 @@ class Work:
     epochs: Annotated[int, AtLeast(1)] = 1
     limit: Count = 0
     rate: float = 1.0
-    schedule: Annotated[str, OneOf(("constant", "cosine"))] = "constant"
+    schedule: Annotated[str, OneOf(SCHEDULES)] = CONSTANT
     mu: float = 0.0
     share: Count = 0
     momentum: Count = 0

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from microtrain.base.elf import CHECKPOINTS, EXTERNAL
 from microtrain.base.errors import Error
 
 REGIONS = {
     "code": "__code",
     "weights": "__weights_region",
-    "checkpoint A": "__checkpoint_a",
-    "checkpoint B": "__checkpoint_b",
+    "checkpoint A": CHECKPOINTS[0],
+    "checkpoint B": CHECKPOINTS[1],
 }
-EXTERNAL = "__external_region"
 WEIGHTS = (".weights", ".external")  # sections of constants alone, in the chip's flash and beside it
 RAM = "__ram"
 PICOLIBC = {"__flash", "__flash_size", "__ram", "__ram_size"}  # of its linker script

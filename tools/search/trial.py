@@ -15,7 +15,7 @@ from microtrain.convert.passes.cut import behind
 from microtrain.convert.passes.lite_residuals import chosen
 from microtrain.convert.pipeline import Passes
 from microtrain.convert.scheme import Scheme, apply, convolutions
-from microtrain.device.session import Settings, Silent, new_log, train
+from microtrain.device.session import COSINE, Settings, Silent, new_log, train
 from microtrain.simulate.guard import LastGood
 from microtrain.simulate.machine import Machine
 
@@ -64,7 +64,7 @@ def run(lab: Lab, trial: Trial) -> Outcome:
     cut = first_bottleneck(lab.graph, trial.scheme)
     compiled = convert(behind(lab.graph, cut), trial.scheme, lab.classes, WHOLE)
     machine, show = Tail(*compile_here(compiled, lab)), shown(lab, cut)
-    settings = Settings(trial.epochs, limit=trial.limit, schedule="cosine", seed=trial.seed)
+    settings = Settings(trial.epochs, limit=trial.limit, schedule=COSINE, seed=trial.seed)
     log = new_log(machine, lab.training.classes, settings)
     train(machine, lab.training, None, log, Silent(), show, LastGood(machine))
     samples = lab.validation.samples

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from microtrain.base.errors import Error
+from microtrain.device.session import SHUFFLED
 from microtrain.native.model import HOST, Model
 
 from .blueprint import Blueprint
@@ -18,25 +19,24 @@ from .network import Network, load_network
 # float          PyTorch: real errors, float masters (parallel.py)
 # device-no-qas  the firmware's C with one constant in the place of quantization-aware scaling
 # truncating     the firmware's C, but weights truncate towards zero and wrap, as in the published engine
-FLOAT = "float"
-ARITHMETICS = ("device", FLOAT, "device-no-qas", "truncating")
-TRUNCATING = HOST.parent / "truncating.h"
+DEVICE, FLOAT, PLAIN, TRUNCATING = ARITHMETICS = ("device", "float", "device-no-qas", "truncating")
+TRUNCATING_H = HOST.parent / "truncating.h"
 
 
 def flags(arithmetic: str) -> tuple[str, ...]:
     """What the compiler is told more. A name alone makes a library of its own, for adapt() to change."""
-    return ("-DPLAIN_SGD",) if arithmetic == "device-no-qas" else ()
+    return ("-DPLAIN_SGD",) if arithmetic == PLAIN else ()
 
 
 def forced(arithmetic: str) -> Path | None:
     """A header that changes the kernels."""
-    return TRUNCATING if arithmetic == "truncating" else None
+    return TRUNCATING_H if arithmetic == TRUNCATING else None
 
 
 def check(plan: Blueprint, arithmetic: str) -> None:
     """Error where the plan cannot be trained so."""
     bits = plan.scheme.fraction_bits
-    if arithmetic == "truncating" and bits:
+    if arithmetic == TRUNCATING and bits:
         raise Error(
             f"truncating weights are int8 alone, but scheme {plan.scheme.name} has {bits} fraction bits: "
             "convert with --fraction-bits 0."
@@ -45,7 +45,7 @@ def check(plan: Blueprint, arithmetic: str) -> None:
 
 def check_order(arithmetic: str, order: str, records: int) -> None:
     """Error where the images cannot be shown so."""
-    if arithmetic == "float" and (order != "shuffled" or records):
+    if arithmetic == FLOAT and (order != SHUFFLED or records):
         raise Error(
             "--arithmetic float learns from shuffled images and has no replay buffer: "
             "leave --order and --replay out, and pass --records 0."
@@ -54,7 +54,7 @@ def check_order(arithmetic: str, order: str, records: int) -> None:
 
 def adapt(model: Model, plan: Blueprint, arithmetic: str) -> None:
     """Make a loaded library compute so."""
-    if arithmetic == "device-no-qas":
+    if arithmetic == PLAIN:
         for symbol, values in plain_tables(load_network(plan.folder, plan.model_id)).items():
             overwrite(model, symbol, values)
 

@@ -14,6 +14,7 @@ import click
 
 from microtrain.base.errors import Error
 from microtrain.base.options import LearningRate, Number, collected, option
+from microtrain.base.plan import MULTILABEL
 from microtrain.base.progress import Bars
 from microtrain.base.terminal import say
 from microtrain.device.answers import REPLAY_MAX
@@ -26,7 +27,7 @@ from microtrain.device.options import (
     in_words,
     warn_of_variants,
 )
-from microtrain.device.session import Settings, per_epoch, skips
+from microtrain.device.session import SHUFFLED, Settings, per_epoch, skips
 from microtrain.device.teaching import course_of
 from microtrain.samples.measured import hold_out as hold_out_measured
 from microtrain.samples.measured import split_table
@@ -42,7 +43,6 @@ from .results import label, save
 from .runs import Note, Outcome, run_all
 
 WORK = Path("build/simulate")
-MULTILABEL = "multilabel"
 FOLDER = click.Path(path_type=Path)
 
 
@@ -220,7 +220,7 @@ def imprint_first(model: Blueprint, wanted: Wanted) -> bool:
 
 def settings_of(task: Task, wanted: Wanted, chosen: Sequence[float], imprint: bool) -> list[Settings]:
     """Of each run. chosen: factors on the scheme's learning rates; imprint: they begin with one look."""
-    every = wanted.eval_every or (per_epoch(task.training, wanted.limit) if wanted.order == "shuffled" else 0)
+    every = wanted.eval_every or (per_epoch(task.training, wanted.limit) if wanted.order == SHUFFLED else 0)
     pairs = product(chosen, wanted.seeds)
     return [wanted.settings(factor, seed, every, wanted.replay, imprint) for factor, seed in pairs]
 

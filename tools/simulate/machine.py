@@ -13,21 +13,21 @@ from microtrain.device.answers import NO_RECORDS, Info, Step, decimal
 from microtrain.device.plan import short_id
 from microtrain.native.model import Model, Sgd, compile_model
 
-from .arithmetic import adapt, flags, forced
+from .arithmetic import DEVICE, adapt, flags, forced
 from .blueprint import Blueprint
 
 FAST = ("-O3", "-march=native")
 SEED = 1  # SEED_DEFAULT of the firmware's session.c
 
 
-def library(plan: Blueprint, folder: Path, arithmetic: str = "device", compiler: str = "gcc") -> Path:
+def library(plan: Blueprint, folder: Path, arithmetic: str = DEVICE) -> Path:
     """The model as a shared library in `folder`; made where there is none of these very sources.
 
     Errors   Error where the compiler is missing or refuses the files
     """
     check_model(plan)
     options = (*FAST, *flags(arithmetic))
-    return compile_model(plan.folder, folder, options, compiler, forced=forced(arithmetic))
+    return compile_model(plan.folder, folder, options, forced=forced(arithmetic))
 
 
 def check_model(plan: Blueprint) -> None:
@@ -53,7 +53,7 @@ class Machine:
     ended     steps that ended at their loss
     """
 
-    def __init__(self, plan: Blueprint, path: Path, arithmetic: str = "device") -> None:
+    def __init__(self, plan: Blueprint, path: Path, arithmetic: str = DEVICE) -> None:
         self.plan = plan
         self.model = Model(plan.folder, path)
         adapt(self.model, plan, arithmetic)

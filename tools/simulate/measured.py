@@ -17,10 +17,9 @@ from microtrain.device.measured import Log, in_words, new_log, train
 from microtrain.device.session import Settings, skips
 from microtrain.device.shown import Shown
 
+from .arithmetic import DEVICE
 from .guard import LastGood
 from .records import Task, show, show_filling
-
-DEVICE = "device"  # the arithmetic
 
 
 def check(arithmetic: str) -> None:

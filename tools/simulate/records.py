@@ -23,6 +23,7 @@ from microtrain.base.progress import Bars
 from microtrain.samples.augment import Augmentation
 from microtrain.samples.source import Dataset, Sample, vary
 
+from .arithmetic import DEVICE
 from .blueprint import Blueprint
 from .machine import Machine
 
@@ -49,7 +50,7 @@ class Task:
     augmentation: Augmentation
     epochs: int
     cache: Path | None
-    arithmetic: str = "device"
+    arithmetic: str = DEVICE
     trainer: Path | None = None
     device: str = "cpu"
     memory: int = 0

@@ -11,6 +11,7 @@ from multiprocessing.queues import SimpleQueue
 
 from microtrain.device.session import Log, Settings, new_log, train
 
+from .arithmetic import FLOAT
 from .guard import LastGood
 from .records import Task, show
 from .replay import Rehearsing
@@ -127,7 +128,7 @@ def run_all(task: Task, runs: list[Settings], jobs: int, tell: Callable[[Note], 
     context = get_context()
     notes: SimpleQueue[Note] = context.SimpleQueue()
     with ProcessPoolExecutor(jobs, context, join, (notes,)) as pool:
-        if task.arithmetic == "float":
+        if task.arithmetic == FLOAT:
             parts = [pool.submit(run_group, task, g, [runs[n] for n in g]) for g in groups(len(runs), jobs)]
         else:
             parts = [pool.submit(run, task, number, settings) for number, settings in enumerate(runs)]
