@@ -8,6 +8,7 @@ from kernel_twins import Guarded, Twin
 from microtrain.convert.ops.head import Head
 from microtrain.convert.reference import imprint
 from microtrain.convert.reference.kernels import Array
+from microtrain.convert.reference.numeric import spans
 
 Rng = np.random.Generator
 
@@ -61,8 +62,7 @@ def check_imprint(twin: Twin, rng: Rng) -> None:
     want = imprint.gathered(x.astype(np.int32) - zero, labels, classes)
     words = [want.counts, want.sums.reshape(-1)]
     words += [
-        want.products[part, part][np.tril_indices(part.stop - part.start)]
-        for part in imprint.groups(features, group)
+        want.products[part, part][np.tril_indices(part.stop - part.start)] for part in spans(features, group)
     ]
     np.testing.assert_array_equal(statistics.view(np.int32), np.concatenate(words).astype(np.int32))
     got = solved(twin, p, group, statistics)

@@ -7,6 +7,7 @@ from kernel_twins import Guarded, Twin
 
 from microtrain.convert.ops.product_code import ProductCode
 from microtrain.convert.reference import product_code
+from microtrain.convert.reference.numeric import spans
 
 
 def check_product_code(twin: Twin, rng: np.random.Generator) -> None:
@@ -16,7 +17,7 @@ def check_product_code(twin: Twin, rng: np.random.Generator) -> None:
     x = rng.integers(-high, high, (rows, row)).astype(np.int8)
     books = [
         rng.integers(-high, high, (product_code.VECTORS, len(range(row)[s]))).astype(np.int8)
-        for s in product_code.parts_of(row, part)
+        for s in spans(row, part)
     ]
     p = ProductCode(book=np.concatenate([book.reshape(-1) for book in books]), rows=rows, row=row, part=part)
     want = product_code.encoded(x, books, part)

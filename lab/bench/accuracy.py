@@ -14,6 +14,7 @@ from lab.golden.data import SIDE, Data
 from microtrain.base.npz import read_npz
 from microtrain.convert.execute.batched import batches, run_int8
 from microtrain.convert.frontends.checkpoint import read_checkpoint
+from microtrain.samples.source import evenly
 
 SETS, PHOTOS = ("textures10_144", "clothing10_144"), 1000  # from each
 SHOWN = 128  # what a pixel 0 is stored as, negative
@@ -31,8 +32,7 @@ def photos(data: Data, folder: Path) -> Path:
 def _photos(path: Path) -> np.ndarray:
     with tarfile.open(path) as archive:
         names = sorted(member.name for member in archive if member.name.endswith(".jpg"))
-        chosen = [names[i * len(names) // PHOTOS] for i in range(PHOTOS)]
-        files = [archive.extractfile(name) for name in chosen]
+        files = [archive.extractfile(name) for name in evenly(names, PHOTOS)]
         images = [
             Image.open(file).convert("RGB").resize((SIDE, SIDE), Image.Resampling.BILINEAR)
             for file in files

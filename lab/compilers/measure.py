@@ -22,7 +22,7 @@ from microtrain.memory_report.firmware import load_firmware
 from microtrain.memory_report.interrupts import analyse
 from microtrain.memory_report.library import CORES
 from microtrain.memory_report.usage import make_report
-from microtrain.samples.source import Sample, load, scan
+from microtrain.samples.source import Sample, evenly, load, scan
 
 from .found import ARM, Compiler
 
@@ -73,8 +73,7 @@ def refused(compiler: Compiler, library: Path, target: str) -> list[str]:
 
 def samples() -> list[Sample]:
     """Images of the device's world, spread over its classes."""
-    everything = scan(export_images() / "train", CLASSES).samples
-    return [everything[i * len(everything) // STEPS] for i in range(STEPS)]
+    return evenly(scan(export_images() / "train", CLASSES).samples, STEPS)
 
 
 def learned(port: Port, shown: list[Sample]) -> str:

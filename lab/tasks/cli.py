@@ -21,7 +21,7 @@ from microtrain.base.pio import BOARD
 from microtrain.base.plan import Plan, read_plan
 from microtrain.base.terminal import say
 from microtrain.memory_report.usage import Report
-from microtrain.samples.source import load, suffixes
+from microtrain.samples.source import evenly, load, suffixes
 
 from . import hops, learn, logits, over_time, speaker, spoken
 from .cases import CASES, Case
@@ -57,7 +57,7 @@ def converted(case: Case, model: Path, data: Path, folder: Path) -> Path:
 def some(data: Path, shape: tuple[int, int, int]) -> np.ndarray:
     """Samples of a folder, evenly spaced."""
     files = sorted(p for p in data.rglob("*") if p.suffix.lower() in suffixes())
-    return np.stack([load(files[i * len(files) // COMPARED], shape) for i in range(COMPARED)])
+    return np.stack([load(file, shape) for file in evenly(files, COMPARED)])
 
 
 def measured(case: Case, given: Path) -> dict[str, Any]:

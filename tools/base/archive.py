@@ -82,7 +82,7 @@ def damaged(name: str, error: BaseException) -> FileError:
     return FileError(f"{name} is a damaged file ({reason(error)}); save it again")
 
 
-def reason(error: BaseException, most: int = LONGEST) -> str:
+def reason(error: BaseException) -> str:
     """The first line of an error, cut to a length that a sentence bears."""
     line = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    return line if len(line) <= most else f"{line[:most]}..."
+    return line if len(line) <= LONGEST else f"{line[:LONGEST]}..."

@@ -11,13 +11,14 @@ import numpy as np
 from rich.console import Console
 
 from microtrain.base.terminal import console, say
+from microtrain.samples.source import training_part
 
 from .frontends.checkpoint import IMAGE, read_checkpoint
 from .frontends.module import LoadedModel, load_model
 from .ir import ConvertError, Graph
 from .names import safe_name
 from .normalisation import MeanAndStd, Normalisation, Origin, of_range
-from .quantize.calibrate import number_range, training_part
+from .quantize.calibrate import number_range
 from .quantize.fidelity_report import draw, print_report
 from .quantize.input_fit import advice
 from .quantize.int8 import warn_dead

@@ -20,7 +20,7 @@ from .ops import TABLE, hop
 from .ops.stream import resident
 from .ops.stream_calls import Call, calls_of, calls_of_slide
 from .ops.unit import Unit
-from .ops.work import in_one_go
+from .ops.work import in_one_go, priced
 
 COEFFICIENTS = Path(__file__).with_name("pieces.json")
 BEGIN, STREAM, KEEP, RECALL = "begin", "around streams", "keep", "recall"  # beside the ops
@@ -246,10 +246,6 @@ def priced_unit(prices: Priced, unit: Unit) -> tuple[float, float]:
     return priced(prices, unit.once), priced(
         prices, {f"rate {name}": each for name, each in unit.rate.items()}
     )
-
-
-def priced(prices: Priced, terms: Mapping[str, float]) -> float:
-    return sum(prices.get(name, 0.0) * value for name, value in terms.items())
 
 
 def of_stream(graph: Graph, step: int, model: Model) -> Piece:

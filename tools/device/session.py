@@ -12,7 +12,7 @@ import numpy as np
 
 from microtrain.base.files import write_json
 from microtrain.samples.augment import Augmentation
-from microtrain.samples.source import Dataset, Sample, load, vary
+from microtrain.samples.source import Dataset, Sample, evenly, load, vary
 
 from .answers import Info, Step
 
@@ -401,9 +401,7 @@ def per_epoch(dataset: Dataset, limit: int) -> int:
 
 def spread(samples: tuple[Sample, ...], limit: int) -> tuple[Sample, ...]:
     """At most `limit` samples at even distances, so that every class has its share; 0: all."""
-    if not limit or limit >= len(samples):
-        return samples
-    return tuple(samples[i * len(samples) // limit] for i in range(limit))
+    return tuple(evenly(samples, limit)) if limit else samples
 
 
 def mean_loss(steps: Sequence[HasLoss]) -> float:

@@ -15,7 +15,7 @@ from pathlib import Path
 from PIL import Image
 
 from microtrain.base.files import replacing
-from microtrain.samples.source import Dataset, Sample, load
+from microtrain.samples.source import Dataset, Sample, evenly, load
 
 from .curve import curve_svg
 from .session import Evaluation, Log, name_of
@@ -103,9 +103,8 @@ def _pictures(
     known = [(files[name], words) for name, words in named if name in files]
     if not known:
         return ""
-    count = min(WORST, len(known))
-    shown = [known[i * len(known) // count] for i in range(count)]
-    more = f" ({count} of {len(known)})" if len(known) > count else ""
+    shown = evenly(known, WORST)
+    more = f" ({len(shown)} of {len(known)})" if len(known) > len(shown) else ""
     return f"<h2>{title}{more}</h2>" + "".join(_figure(sample, words, shape) for sample, words in shown)
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .engine import Counters
 
 PAINTS = (0xA5, 0x5A)  # no byte has both values
+ROWS = 20  # of a table at most
 STACK, OTHER = "(stack)", "(no symbol)"
 
 
@@ -130,18 +131,18 @@ def measure_sram(board: Board, scenario: Callable[[Board], object]) -> SramUse:
     return sram_use(board.image, board.initial_sp, union)
 
 
-def profile_table(costs: dict[str, FunctionCost], rows: int = 20) -> str:
+def profile_table(costs: dict[str, FunctionCost]) -> str:
     """The dearest functions as text."""
     total = sum(cost.instructions for cost in costs.values()) or 1
     lines = [f"{'instructions':>14} {'share':>6} {'calls':>10}  function"]
-    for name, cost in list(costs.items())[:rows]:
+    for name, cost in list(costs.items())[:ROWS]:
         lines.append(f"{cost.instructions:>14,} {cost.instructions / total:>6.1%} {cost.calls:>10,}  {name}")
     return "\n".join(lines)
 
 
-def sram_table(use: SramUse, rows: int = 20) -> str:
+def sram_table(use: SramUse) -> str:
     """What was touched, by variable, as text."""
     lines = [f"{'bytes':>9}  variable"]
-    lines += [f"{count:>9,}  {name}" for name, count in list(use.by_symbol.items())[:rows]]
+    lines += [f"{count:>9,}  {name}" for name, count in list(use.by_symbol.items())[:ROWS]]
     lines.append(f"{use.touched:>9,}  touched in all; stack {use.stack_depth:,} deep; total {use.total:,}")
     return "\n".join(lines)

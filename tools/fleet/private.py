@@ -35,10 +35,10 @@ class Private:
         return self
 
 
-def epsilon(noise: float, rounds: int, delta: float = DELTA) -> float:
-    """Of so many rounds. Two updates are twice the clip apart at most, whatever the data."""
+def epsilon(noise: float, rounds: int) -> float:
+    """Of so many rounds, at DELTA. Two updates are twice the clip apart at most, whatever the data."""
     divergence = rounds * 4 / (2 * noise * noise)  # of order 1; of order a it is a times as much
-    return min(a * divergence + math.log(1 / delta) / (a - 1) for a in ORDERS)
+    return min(a * divergence + math.log(1 / DELTA) / (a - 1) for a in ORDERS)
 
 
 def blurred(layout: Layout, change: np.ndarray, private: Private, draws: np.random.Generator) -> np.ndarray:

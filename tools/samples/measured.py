@@ -15,7 +15,7 @@ from pathlib import Path
 from microtrain.base.errors import Error, short
 from microtrain.base.reading import is_file
 
-from .source import HELD_OUT, Dataset, Sample
+from .source import HELD_OUT, Dataset, Sample, halves
 
 NAME = "targets.csv"
 MOST_BYTES = 64 << 20
@@ -87,10 +87,10 @@ def _value(where: str, word: str, holds: bool) -> float:
 def split_table(folder: Path, outputs: int, holds: bool) -> tuple[Dataset, Dataset]:
     """Samples to learn from and to be tested with: folders train and val (or test) with a table each, or one
     table, of which every HELD_OUT-th sample is held out. Errors as read_table()."""
-    if not (folder / "train").is_dir():
+    found = halves(folder)
+    if found is None:
         return hold_out(read_table(folder, outputs, holds))
-    held = next((folder / name for name in ("val", "test") if (folder / name).is_dir()), folder / "val")
-    training, testing = (read_table(part, outputs, holds) for part in (folder / "train", held))
+    training, testing = (read_table(part, outputs, holds) for part in found)
     same_outputs(training, testing)
     return training, testing
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -18,6 +20,11 @@ KINDS: tuple[Kind, ...] = (
     numbers.KIND,
     sounds.KIND,
 )  # a file of none of them is read as the first
+Item = TypeVar("Item")
+TRAINING, TESTING = (
+    "train",
+    ("val", "test"),
+)  # folders to learn from, and to be tested with
 HELD_OUT = 5  # one sample in so many of a class, where nothing says which ones to test with
 
 
@@ -82,7 +89,7 @@ def scan(folder: Path, classes: int, whole: bool = True) -> Dataset:
     if names == [NORMAL] and classes == len(KNOWN_ORDER):
         names, whole = list(KNOWN_ORDER), False
     if len(names) != classes:
-        hint = f" Is {folder / 'train'} meant?" if "train" in names else ""
+        hint = f" Is {folder / TRAINING} meant?" if TRAINING in names else ""
         raise Error(
             f"{folder} has {counted(len(names))} ({shorten(names)}), but the model has {classes} classes: "
             f"use as many folders, or convert the model with --classes.{hint}"
@@ -108,8 +115,28 @@ def files(folder: Path) -> list[Path]:
     return sorted(p for p in inside if p.suffix.lower() in suffixes() and p.is_file())
 
 
+def evenly(items: Sequence[Item], most: int) -> list[Item]:
+    """At most so many of the items, evenly spaced."""
+    count = min(len(items), most)
+    return [items[i * len(items) // count] for i in range(count)]
+
+
 def shorten(names: list[str], most: int = 6) -> str:
     return ", ".join(names) if len(names) <= most else ", ".join(names[:most]) + ", ..."
+
+
+def training_part(folder: Path) -> Path:
+    """The folder `train` in a folder that has one; what lies beside it is there to test with."""
+    inner = folder / TRAINING
+    return inner if inner.is_dir() else folder
+
+
+def halves(folder: Path) -> tuple[Path, Path] | None:
+    """The folder `train` and, beside it, `val` or `test`; None where there is no `train`."""
+    if training_part(folder) == folder:
+        return None
+    held = next((folder / name for name in TESTING if (folder / name).is_dir()), folder / TESTING[0])
+    return training_part(folder), held
 
 
 def split(folder: Path, classes: int) -> tuple[Dataset, Dataset]:
@@ -122,9 +149,8 @@ def split(folder: Path, classes: int) -> tuple[Dataset, Dataset]:
     """
     if (folder / "train.txt").is_file():
         training, testing = (read_list(folder / name, classes) for name in ("train.txt", "val.txt"))
-    elif (folder / "train").is_dir():
-        held = next((folder / name for name in ("val", "test") if (folder / name).is_dir()), folder / "val")
-        training, testing = scan(folder / "train", classes), scan(held, classes)
+    elif found := halves(folder):
+        training, testing = (scan(part, classes) for part in found)
     else:
         return hold_out(scan(folder, classes))
     if training.classes != testing.classes:

@@ -20,7 +20,16 @@ from microtrain.convert.quantize.ptq import Choices
 from microtrain.convert.tasks import headed
 from microtrain.device.options import Course, in_words
 from microtrain.native.model import kernels
-from microtrain.samples.source import Dataset, class_folders, counted, hold_out, read_list, scan, split
+from microtrain.samples.source import (
+    Dataset,
+    class_folders,
+    counted,
+    hold_out,
+    read_list,
+    scan,
+    split,
+    training_part,
+)
 
 from . import output
 from .cli import WORK, Wanted
@@ -80,7 +89,7 @@ def images(data: Path) -> Dataset:
     listed = data / "train.txt"
     if listed.is_file():
         return split(data, len(read_list(listed, None).classes))[0]
-    folder = data / "train" if (data / "train").is_dir() else data
+    folder = training_part(data)
     names = class_folders(folder)
     if len(names) < 2:
         raise Error(

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from microtrain.convert.ir import Graph, Node
 from microtrain.convert.ops import TABLE
-from microtrain.convert.ops.work import by_size, kind, of_part
+from microtrain.convert.ops.work import by_size, kind, of_part, priced
 
 COEFFICIENTS = Path(__file__).with_name("instructions.json")
 OTHERS = COEFFICIENTS.with_name("instructions_others.json")
@@ -48,10 +48,6 @@ def guessed(graph: Graph, node: Node, model: Model) -> float:
     if alone:
         return priced(alone, TABLE[node.op].work(graph, node))
     return priced(model[AVERAGE], by_size(graph, node))
-
-
-def priced(known: Mapping[str, float], terms: Mapping[str, float]) -> float:
-    return sum(known.get(name, 0.0) * value for name, value in terms.items())
 
 
 def uncounted(graph: Graph, node: Node, model: Model) -> Iterator[Node]:

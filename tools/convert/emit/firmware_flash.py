@@ -85,9 +85,10 @@ def firmware_flash(graph: Graph, board: str = boards.DEFAULT) -> int:
     return _with(graph, known, sum(known.sections[name] for name in needed))
 
 
-def most_firmware_flash(graph: Graph, board: str = boards.DEFAULT) -> int:
-    """The same with all kernels there are, so that a layer's bytes do not depend on the other layers."""
-    known = sizes(board)
+def most_firmware_flash(graph: Graph) -> int:
+    """The same on the default board, with all kernels there are, so that a layer's bytes do not depend on the
+    other layers."""
+    known = sizes(boards.DEFAULT)
     return _with(graph, known, sum(known.sections.values()))
 
 

@@ -16,6 +16,11 @@ Terms = Mapping[str, float]
 TILE = 6  # lanes of a dense tile
 
 
+def priced(prices: Terms, terms: Terms) -> float:
+    """Instructions of so much work. prices: a coefficient for each term that costs anything"""
+    return sum(prices.get(name, 0.0) * value for name, value in terms.items())
+
+
 def kind(graph: Graph, node: Node) -> str:
     """Names the kernel, and the way through it, that a step takes."""
     return node.op + ops.TABLE[node.op].way(graph, node)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 
@@ -15,13 +14,10 @@ from microtrain.convert.ir import ConvertError, Shape
 from microtrain.samples.images import KIND, MODES
 from microtrain.samples.numbers import KIND as NUMBERS
 from microtrain.samples.numbers import read_numbers
-from microtrain.samples.source import kind_of, load, shorten, suffixes
+from microtrain.samples.source import evenly, kind_of, load, shorten, suffixes, training_part
 
 MAX_IMAGES = 1024
-TRAINING = "train"  # a folder of this name is what sessions train on too (samples/source.py)
 TESTING = ("test", "tests", "testing", "val", "valid", "validation", "eval")
-
-Item = TypeVar("Item")
 
 
 def load_calibration(path: Path, shape: Shape) -> np.ndarray:
@@ -83,12 +79,6 @@ def _files(folder: Path) -> list[Path]:
     return sorted(p for p in folder.rglob("*") if p.suffix.lower() in kinds and p.is_file())
 
 
-def training_part(folder: Path) -> Path:
-    """The folder `train` in a folder that has one; what lies beside it is there to test with."""
-    inner = folder / TRAINING
-    return inner if inner.is_dir() else folder
-
-
 def number_range(folder: Path, shape: Shape) -> tuple[float, float] | None:
     """The smallest and the largest number of the calibration samples in a folder; None: it holds images, or
     what is stored already."""
@@ -115,11 +105,6 @@ def _folder(whole: Path, shape: Shape) -> np.ndarray:
     if len(files) > MAX_IMAGES:
         warnings.warn(f"calibrating on {MAX_IMAGES} of {len(files)} images of {folder}", stacklevel=3)
     return read_images(evenly(files, MAX_IMAGES), shape, str(folder))
-
-
-def evenly(items: list[Item], most: int) -> list[Item]:
-    """At most so many of the items, evenly spaced."""
-    return items if len(items) <= most else [items[i * len(items) // most] for i in range(most)]
 
 
 def read_images(files: list[Path], shape: Shape, where: str) -> np.ndarray:

@@ -10,9 +10,9 @@ import numpy as np
 
 from microtrain.base.errors import Error
 from microtrain.convert.ir import ConvertError, Graph
-from microtrain.samples.source import scan, shorten
+from microtrain.samples.source import evenly, scan, shorten
 
-from .calibrate import evenly, read_images
+from .calibrate import read_images
 
 MOST_IMAGES = 2000
 

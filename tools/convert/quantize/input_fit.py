@@ -24,8 +24,8 @@ from microtrain.convert.normalisation import (
     Normalisation,
     Origin,
 )
+from microtrain.samples.source import evenly
 
-from .calibrate import evenly
 from .evaluation import load_labelled, own_classes
 
 MOST_IMAGES = 48

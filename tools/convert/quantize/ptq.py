@@ -11,9 +11,10 @@ from microtrain.convert import defaults
 from microtrain.convert.ir import ConvertError, Graph
 from microtrain.convert.ops import forward_op, has_head
 from microtrain.convert.ops.outputs import by_range
+from microtrain.samples.source import evenly, training_part
 
 from .bias_correction import correct_biases
-from .calibrate import check_images, evenly, load_calibration, training_part
+from .calibrate import check_images, load_calibration
 from .evaluation import load_labelled, own_classes
 from .fidelity import MOST_IMAGES, Report, compare, top1
 from .int8 import quantize

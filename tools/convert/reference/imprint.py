@@ -6,13 +6,12 @@ Linear discriminant analysis with a covariance that is shrunk towards its mean v
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from .numeric import Array, f32
+from .numeric import Array, f32, spans
 
 MARGIN = f32(0.7)
 
@@ -41,10 +40,6 @@ def gathered(q: Array, labels: Array, classes: int) -> Statistics:
     return Statistics(counts.astype(np.uint32), sums.astype(np.int32), (q.T @ q).astype(np.int32))
 
 
-def groups(features: int, group: int) -> Iterator[slice]:
-    return (slice(start, min(start + group, features)) for start in range(0, features, group))
-
-
 def solve(statistics: Statistics, group: int, x_scale: float) -> tuple[Array, Array]:
     """The head: w float32 [classes][features], b float32 [classes]."""
     classes, features = statistics.sums.shape
@@ -56,7 +51,7 @@ def solve(statistics: Statistics, group: int, x_scale: float) -> tuple[Array, Ar
     means = statistics.sums[seen].astype(f32) / statistics.counts[seen].astype(f32)[:, None]
     centre = in_order(means) / f32(len(seen))
     away = means - centre
-    for part in groups(features, group):
+    for part in spans(features, group):
         ld = factored(*covariance(statistics, means, part))
         w[seen, part] = divided(ld, away[:, part])
     half[seen] = f32(0.5) * in_order((w[seen] * away).T)

@@ -5,6 +5,7 @@ All float arithmetic is float32, one rounding an operation. `kernels.py` builds 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,11 @@ FRACTION = MULTIPLIER_BITS - 32
 INTEGER = (f32(2.0**-MULTIPLIER_BITS), f32(2.0**-4))  # m of which M is an int32 greater than 0
 
 PEAK_MIN = f32(2.0**-100)  # a channel of float sums below this has no gradient
+
+
+def spans(whole: int, part: int) -> Iterator[slice]:
+    """A range in parts of so many, the last of what is left."""
+    return (slice(start, min(start + part, whole)) for start in range(0, whole, part))
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,11 +5,11 @@ Product quantization: Jegou, Douze and Schmid 2011, "Product quantization for ne
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from .numeric import Array
+from .numeric import Array, spans
 
 VECTORS = 256
 ROUNDS = 12  # of Lloyd's algorithm
@@ -17,14 +17,9 @@ LEARNED_FROM = 16384  # vectors at most
 SEED = 0
 
 
-def parts_of(row: int, part: int) -> Iterator[slice]:
-    """Which values of a row share a byte."""
-    return (slice(start, min(start + part, row)) for start in range(0, row, part))
-
-
 def encoded(x: Array, books: Sequence[Array], part: int) -> Array:
     """uint8 [rows][parts] of int8 [rows][row]: the nearest vectors, the first of equals."""
-    columns = [nearest(x[:, s], book) for s, book in zip(parts_of(x.shape[1], part), books, strict=True)]
+    columns = [nearest(x[:, s], book) for s, book in zip(spans(x.shape[1], part), books, strict=True)]
     return np.stack(columns, axis=1).astype(np.uint8)
 
 
@@ -47,7 +42,7 @@ def learned(x: Array, part: int) -> list[Array]:
     """The books of rows like these, int8 [rows][row]: int8 [VECTORS][width] of each part, by k-means."""
     rng = np.random.default_rng(SEED)
     rows = x[rng.permutation(len(x))[:LEARNED_FROM]]
-    return [clustered(np.ascontiguousarray(rows[:, s]), rng) for s in parts_of(x.shape[1], part)]
+    return [clustered(np.ascontiguousarray(rows[:, s]), rng) for s in spans(x.shape[1], part)]
 
 
 def clustered(x: Array, rng: np.random.Generator) -> Array:
