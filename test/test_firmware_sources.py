@@ -179,3 +179,11 @@ def test_every_command_is_in_the_protocol(table: str) -> None:
     text = (ROOT / "docs/protocol.md").read_text(encoding="utf-8")
     assert len(names) >= 5
     assert [name for name in names if not re.search(rf"`{name}\b", text)] == []
+
+
+def test_every_word_of_an_error_is_in_the_protocol() -> None:
+    text = (ROOT / "docs/protocol.md").read_text(encoding="utf-8")
+    named = re.findall(r"the word one of `([a-z ]+)`", text)
+    sources = "".join(path.read_text() for path in (FIRMWARE / "src/serial").glob("*.c"))
+    said = set(re.findall(r'(?:reply_error\("|"err )([a-z]+)', sources))
+    assert len(said) > 5 and [set(words.split()) for words in named] == [said]
