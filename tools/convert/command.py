@@ -113,16 +113,15 @@ def asked_of(model: Path, wanted: Wanted) -> check.Asked:
     classes, limits = given_classes(wanted), target_of(wanted).limits
     imprint = wanted.imprint.beside(wanted.head_rows or scheme.head) if scheme else Request(0)
     passes = passes_of(wanted, wanted.calibration is not None or model.suffix not in (".pkl", ".tflite"))
-    labels = not tasks.by_targets(wanted)
     return check.Asked(
-        lambda: loaded_as(model, wanted),
-        limits,
-        classes,
-        scheme,
-        passes,
-        imprint,
-        labels,
-        compresses(wanted),
+        load=lambda: loaded_as(model, wanted),
+        limits=limits,
+        classes=classes,
+        scheme=scheme,
+        passes=passes,
+        imprint=imprint,
+        labels=not tasks.by_targets(wanted),
+        compress=compresses(wanted),
     )
 
 

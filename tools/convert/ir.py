@@ -9,7 +9,7 @@ Shapes are (h, w, c); a vector is (1, 1, c). Weights are (c_out, kh, kw, c_in), 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -364,6 +364,10 @@ class Graph:
     def forward_of(self) -> Mapping[str, Node]:
         """Layer -> the forward node that runs it."""
         return {n.layer: n for n in reversed(self.forward_layers) if n.layer is not None}
+
+    def forward_named(self, name: str, ops: Collection[str]) -> Node:
+        """The forward node of a name that is one of these ops: of them no two have one name."""
+        return next(n for n in self.forward_layers if n.name == name and n.op in ops)
 
     @cached_property
     def copies(self) -> Mapping[str, str]:

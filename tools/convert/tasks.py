@@ -31,7 +31,7 @@ def by_targets(wanted: Wanted) -> bool:
 
 
 def refuse(wanted: Wanted) -> None:
-    """ConvertError for options that do not go with the task."""
+    """ConvertError for options that do not go with the task, or with one another."""
     if wanted.loss and wanted.task != REGRESSION:
         raise ConvertError("--loss is of a regression: add --task regression, or leave it out")
     if wanted.classes == 1 and wanted.task != MULTILABEL:

@@ -11,7 +11,7 @@ import ctypes
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -39,6 +39,7 @@ from .table import (
     Updates,
     Values,
     gathers_channels,
+    gradient_with_input,
     in_place_of,
     no_arrays,
     no_macs,
@@ -48,9 +49,6 @@ from .table import (
 )
 from .unit import whole
 from .work import by_size, one_way
-
-if TYPE_CHECKING:
-    from .tape import Tape
 
 CLIP = "clamp_between"  # by two limits, either of which may be open
 SIGMOID, SILU, LEAKY = "sigmoid", "silu", "leaky_relu"
@@ -257,8 +255,8 @@ def lookup_bwd_x(slope: np.ndarray, factor: float, ey: Any, x: np.ndarray, clamp
 
 
 def forward_of(graph: Graph, node: Node) -> Node:
-    """The activation that a backward node belongs to; no two have one name."""
-    return next(n for n in graph.forward_layers if n.name == node.name and n.op in ACTIVATIONS)
+    """The activation that a backward node belongs to."""
+    return graph.forward_named(node.name, ACTIVATIONS)
 
 
 def _run(env: Env, node: Node) -> None:
@@ -274,11 +272,6 @@ def _run_bwd_x(env: Env, node: Node) -> None:
     else:
         result = lookup_bwd_x(slopes(env.graph, forward), unit(env.graph, forward), error, x, clamp)
     env.values[node.outputs[0]] = result
-
-
-def _gradient(tape: Tape, node: Node, error: str | None) -> None:
-    if error is not None:
-        tape.send(node.inputs[0], Node(BACKWARD, node.name, (error, node.inputs[0]), ()))
 
 
 def _call(names: Names, node: Node) -> str:
@@ -386,7 +379,7 @@ def _forward(each: Activation) -> ForwardOp:
         float_run=_float_run,
         int8_run=_int8_run,
         gathers=gathers_channels,
-        gradient=_gradient,
+        gradient=gradient_with_input(BACKWARD),
         leaves=Leaves.NOTHING,
         tables=_tables,
         layer_structs=_structs,

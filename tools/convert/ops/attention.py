@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -35,6 +35,7 @@ from .table import (
     Updates,
     Values,
     gathers_channels,
+    gradient_with_input,
     no_arrays,
     no_structs,
     no_tables,
@@ -42,9 +43,6 @@ from .table import (
 )
 from .unit import OUTPUT, Unit
 from .work import by_size, one_way
-
-if TYPE_CHECKING:
-    from .tape import Tape
 
 BACKWARD = f"{ATTENTION}_bwd_x"
 POWER = np.rint(2.0**14 * 2.0 ** (-np.arange(256) / 256)).astype(np.int64)
@@ -143,7 +141,7 @@ def real_bwd_x(p: Attention, error: np.ndarray, x: np.ndarray) -> np.ndarray:
 
 def c_struct(graph: Graph, node: Node) -> Attention:
     """The kernels' parameters of the layer that a node belongs to."""
-    forward = next(n for n in graph.forward_layers if n.name == node.name and n.op == ATTENTION)
+    forward = graph.forward_named(node.name, (ATTENTION,))
     x, y = graph.tensors[forward.inputs[0]], graph.tensors[forward.outputs[0]]
     factor, heads, down, across = forward.factors
     sizes = {"h": x.shape[0], "w": x.shape[1], "step_h": int(down), "step_w": int(across)}
@@ -189,11 +187,6 @@ def _backward_unit(graph: Graph, node: Node, strip: Conv2d | None) -> Unit:
     pixels = int(p.h * p.w)
     work = max(tokens_of(p), pixels) * (3 * int(p.size) + OUTPUT)
     return Unit(work, 3 * int(p.heads) * (pixels + 1) * work, {"work": 1.0}, {"piece": 1.0})
-
-
-def _gradient(tape: Tape, node: Node, error: str | None) -> None:
-    if error is not None:
-        tape.send(node.inputs[0], Node(BACKWARD, node.name, (error, node.inputs[0]), ()))
 
 
 def _run(env: Env, node: Node) -> None:
@@ -330,7 +323,7 @@ OPS: tuple[Op, ...] = (
         float_run=_float_run,
         int8_run=_int8_run,
         gathers=gathers_channels,
-        gradient=_gradient,
+        gradient=gradient_with_input(BACKWARD),
         leaves=Leaves.CLAMP_MASK,
         tables=no_tables,
         layer_structs=_structs,

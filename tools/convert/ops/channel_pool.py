@@ -72,9 +72,8 @@ def channel_max_bwd_x(ey: Error, arg: np.ndarray, c: int, clamp: Any) -> Error:
 
 
 def forward_of(graph: Graph, node: Node) -> Node:
-    """The forward node that a gradient belongs to; no two have one name."""
-    names = (CHANNEL_MEAN, CHANNEL_MAXIMUM)
-    return next(n for n in graph.forward_layers if n.name == node.name and n.op in names)
+    """The forward node that a gradient belongs to."""
+    return graph.forward_named(node.name, (CHANNEL_MEAN, CHANNEL_MAXIMUM))
 
 
 def _shape(graph: Graph, node: Node) -> tuple[Shape, ...]:

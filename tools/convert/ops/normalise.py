@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import isqrt
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -33,6 +33,7 @@ from .table import (
     Updates,
     Values,
     gathers_channels,
+    gradient_with_input,
     in_place_of,
     no_arrays,
     no_scratch,
@@ -42,9 +43,6 @@ from .table import (
 )
 from .unit import whole
 from .work import Terms, by_size, one_way
-
-if TYPE_CHECKING:
-    from .tape import Tape
 
 BACKWARD = f"{GROUP_NORM}_bwd_x"
 MOST_EPSILON = 1 << 61
@@ -148,7 +146,7 @@ def node_of(name: str, x: str, y: str, groups: int, eps: float) -> Node:
 
 def c_struct(graph: Graph, node: Node) -> Normalise:
     """The kernels' parameters of the layer that a node belongs to."""
-    forward = next(n for n in graph.forward_layers if n.name == node.name and n.op == GROUP_NORM)
+    forward = graph.forward_named(node.name, (GROUP_NORM,))
     x, y = graph.tensors[forward.inputs[0]], graph.tensors[forward.outputs[0]]
     eps, groups, apart = forward.factors
     n = Cells(x.pixels, x.channels, int(groups), bool(apart)).n
@@ -161,11 +159,6 @@ def _work(graph: Graph, node: Node) -> Terms:
     """Also what is done once for each set of values that are normalised together."""
     p = c_struct(graph, node)
     return {**by_size(graph, node), "sets": p.groups * (p.pixels if p.apart else 1)}
-
-
-def _gradient(tape: Tape, node: Node, error: str | None) -> None:
-    if error is not None:
-        tape.send(node.inputs[0], Node(BACKWARD, node.name, (error, node.inputs[0]), ()))
 
 
 def _run(env: Env, node: Node) -> None:
@@ -272,7 +265,7 @@ OPS: tuple[Op, ...] = (
         float_run=_float_run,
         int8_run=_int8_run,
         gathers=gathers_channels,
-        gradient=_gradient,
+        gradient=gradient_with_input(BACKWARD),
         leaves=Leaves.CLAMP_MASK,
         tables=no_tables,
         layer_structs=_structs,

@@ -84,8 +84,8 @@ def c_struct(graph: Graph, node: Node) -> Pool:
 
 
 def forward_of(graph: Graph, node: Node) -> Node:
-    """The pooling that a node belongs to; no two have one name."""
-    return next(n for n in graph.forward_layers if n.name == node.name and n.op in (AVERAGE, MAXIMUM))
+    """The pooling that a node belongs to."""
+    return graph.forward_named(node.name, (AVERAGE, MAXIMUM))
 
 
 def _forward_shapes(graph: Graph, node: Node) -> tuple[Shape, ...]:

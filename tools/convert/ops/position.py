@@ -73,7 +73,7 @@ def node_of(name: str, x: str, y: str, lead: int, table: np.ndarray) -> Node:
 
 
 def forward_of(graph: Graph, node: Node) -> Node:
-    return next(n for n in graph.forward_layers if n.name == node.name and n.op == POSITION)
+    return graph.forward_named(node.name, (POSITION,))
 
 
 def lead_of(node: Node) -> int:

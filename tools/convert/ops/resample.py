@@ -89,7 +89,7 @@ def unit_of(node: Node) -> float:
 
 
 def forward_of(graph: Graph, node: Node) -> Node:
-    return next(n for n in graph.forward_layers if n.name == node.name and n.op == RESAMPLE)
+    return graph.forward_named(node.name, (RESAMPLE,))
 
 
 def c_struct(graph: Graph, node: Node) -> Resample:

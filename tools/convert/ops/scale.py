@@ -83,8 +83,8 @@ def scale_channels_bwd_s(p: Scale, ey: Any, x: np.ndarray, clamp: Any) -> Any:
 
 
 def forward_of(graph: Graph, node: Node) -> Node:
-    """The product that a node belongs to; no two have one name."""
-    return next(n for n in graph.forward_layers if n.name == node.name and n.op in (SCALE, PIXELS, MULTIPLY))
+    """The product that a node belongs to."""
+    return graph.forward_named(node.name, (SCALE, PIXELS, MULTIPLY))
 
 
 def c_struct(graph: Graph, node: Node) -> Scale:
@@ -103,11 +103,16 @@ def _macs(graph: Graph, node: Node) -> int:
     return graph.tensors[node.inputs[0]].elements
 
 
-def _gradient(tape: Tape, node: Node, error: str | None) -> None:
-    if error is not None:
-        x, s = node.inputs
-        tape.send(x, Node(TO_MAP, node.name, (error, s), ()))
-        tape.send(s, Node(TO_FACTOR, node.name, (error, x), ()))
+def gradient_by(to_map: str, to_factor: str) -> Callable[[Tape, Node, str | None], None]:
+    """Each of the two goes by an op that reads the error and the other one."""
+
+    def gradient(tape: Tape, node: Node, error: str | None) -> None:
+        if error is not None:
+            x, s = node.inputs
+            tape.send(x, Node(to_map, node.name, (error, s), ()))
+            tape.send(s, Node(to_factor, node.name, (error, x), ()))
+
+    return gradient
 
 
 def _run(env: Env, node: Node) -> None:
@@ -274,7 +279,7 @@ FORWARD = ForwardOp(
     float_run=_float_run,
     int8_run=_int8_run,
     gathers=gathers_channels,
-    gradient=_gradient,
+    gradient=gradient_by(TO_MAP, TO_FACTOR),
     leaves=Leaves.CLAMP_MASK,
     tables=no_tables,
     layer_structs=_structs,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -20,9 +20,6 @@ from .environment import Env
 from .scale import PIXELS
 from .stage import NOT_A_STAGE
 from .table import NO_ATEN, Op
-
-if TYPE_CHECKING:
-    from .tape import Tape
 
 TO_MAP, TO_FACTOR = f"{PIXELS}_bwd_x", f"{PIXELS}_bwd_s"
 
@@ -38,13 +35,6 @@ def scale_pixels_bwd_s(p: scale.Scale, ey: Any, x: np.ndarray, clamp: Any) -> An
 
 def _factor_shape(graph: Graph, node: Node) -> tuple[Shape, ...]:
     return ((*graph.tensors[node.inputs[0]].shape[:2], 1),)
-
-
-def _gradient(tape: Tape, node: Node, error: str | None) -> None:
-    if error is not None:
-        x, s = node.inputs
-        tape.send(x, Node(TO_MAP, node.name, (error, s), ()))
-        tape.send(s, Node(TO_FACTOR, node.name, (error, x), ()))
 
 
 def _run_to_factor(env: Env, node: Node) -> None:
@@ -73,7 +63,7 @@ OPS: tuple[Op, ...] = (
         name=PIXELS,
         kernels={f"{PIXELS}_fwd_s8": _TAKES},
         aten=NO_ATEN,  # the rule of mul makes it (scale.py)
-        gradient=_gradient,
+        gradient=scale.gradient_by(TO_MAP, TO_FACTOR),
         kernel=f"{PIXELS}_fwd_s8",
         stage=NOT_A_STAGE,
     ),

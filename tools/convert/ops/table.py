@@ -234,6 +234,16 @@ def no_gradient(tape: Tape, node: Node, error: str | None) -> None:
     """No gradient passes: what lies before such a layer is not trained."""
 
 
+def gradient_with_input(backward: str) -> Callable[[Tape, Node, str | None], None]:
+    """The error goes to the input by an op that reads the error and the input."""
+
+    def gradient(tape: Tape, node: Node, error: str | None) -> None:
+        if error is not None:
+            tape.send(node.inputs[0], Node(backward, node.name, (error, node.inputs[0]), ()))
+
+    return gradient
+
+
 def no_tables(graph: Graph, node: Node) -> Iterable[Table]:
     return ()
 
