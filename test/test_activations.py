@@ -11,7 +11,7 @@ import torch
 from autograd import activation
 from networks import Builder
 from test_executor import partly_trained, run_both
-from test_gradients import cosines, everything
+from test_gradients import LEAST, cosines, everything
 from test_parallel import assert_simulated, compiled, image_of
 from test_stream import assert_same_logits
 from torch import nn
@@ -142,7 +142,7 @@ def test_the_table_is_the_function_rounded_once(op: str) -> None:
 @pytest.mark.parametrize("op", ACTIVATIONS)
 def test_gradients_are_those_of_autograd(op: str, errors: str) -> None:
     found = cosines(everything(network(op)).graph, errors)
-    assert min(found.values()) > (0.999 if errors == "fp32" else 0.98), found
+    assert min(found.values()) > LEAST[errors], found
 
 
 @pytest.mark.parametrize("op", ACTIVATIONS)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from networks import Builder
 from test_executor import partly_trained, run_both
-from test_gradients import cosines, everything
+from test_gradients import LEAST, cosines, everything
 from test_parallel import assert_simulated, compiled, image_of
 from test_stream import assert_same_logits
 
@@ -61,7 +61,7 @@ def network(seed: int = 0, kind: str = "class token", classes: int = 5) -> Graph
 @pytest.mark.parametrize("kind", KINDS)
 def test_gradients_are_those_of_autograd(kind: str, errors: str) -> None:
     found = cosines(everything(network(kind=kind)).graph, errors)
-    assert min(found.values()) > (0.999 if errors == "fp32" else 0.98), found
+    assert min(found.values()) > LEAST[errors], found
 
 
 def test_a_gradient_to_the_values_alone_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from onnx import helper
 from test_executor import partly_trained, run_both
-from test_gradients import cosines, everything
+from test_gradients import LEAST, cosines, everything
 from test_onnx import constants, reference, saved
 from test_resample import assert_as_pytorch, exported
 from torch import nn
@@ -124,7 +124,7 @@ def own_layer(graph: Graph) -> str:
 def test_gradients_are_those_of_autograd(name: str, errors: str, tmp_path: Path) -> None:
     graph = quantized(name, tmp_path)
     found = cosines(everything(graph).graph, errors)
-    assert min(found.values()) > (0.999 if errors == "fp32" else 0.98), found
+    assert min(found.values()) > LEAST[errors], found
     assert {layer for layer, _ in found} <= {"body.0", "last", "head"}
 
 
@@ -264,7 +264,7 @@ def test_gradients_through_bands_are_those_of_autograd(errors: str, tmp_path: Pa
     graph = quantize_model(load_model(path).graph, images, Choices())
     found = cosines(everything(graph).graph, errors)
     assert {("change.time", "weight"), ("change.rows", "weight")} <= found.keys()
-    assert min(found.values()) > (0.999 if errors == "fp32" else 0.98), found
+    assert min(found.values()) > LEAST[errors], found
 
 
 @pytest.mark.parametrize("over", ["h", "w", "both"])

@@ -12,7 +12,7 @@ import pytest
 import torch
 from interpreted import interpreted
 from test_executor import partly_trained, run_both
-from test_gradients import cosines, everything
+from test_gradients import LEAST, cosines, everything
 from test_own_models import Forward, Own
 from test_parallel import assert_simulated, compiled
 from test_resample import assert_as_pytorch, exported
@@ -114,7 +114,7 @@ def quantized(forward: Forward, folder: Path) -> Graph:
 def test_gradients_are_those_of_autograd(forward: Forward, errors: str, tmp_path: Path) -> None:
     found = cosines(everything(quantized(forward, tmp_path)).graph, errors)
     assert ("a", "bias") in found and ("b", "weight") in found
-    assert min(found.values()) > (0.999 if errors == "fp32" else 0.98), found
+    assert min(found.values()) > LEAST[errors], found
 
 
 @pytest.mark.parametrize("forward", [bands, loudest])

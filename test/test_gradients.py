@@ -21,6 +21,7 @@ from microtrain.convert.verify import verify
 
 EXAMPLE = Path(__file__).resolve().parent.parent / "examples/digits"
 STILL = reference.Sgd(0.0, 0.0, 0.0, 0, 0)
+LEAST = {"fp32": 0.999, "int8": 0.98}  # cosine of a tensor's gradient with autograd's, by the kind of errors
 
 
 def everything(graph: Graph, loss: str = "cross_entropy") -> Compiled:
@@ -54,13 +55,13 @@ def test_real_errors_equal_autograd(loss: str) -> None:
     found = cosines(compiled.graph, "fp32", loss=loss)
     trained = sum(bool(layer.trained) for layer in compiled.graph.layers.values()) + 1
     assert len(found) == trained + len(compiled.graph.layers)
-    assert min(found.values()) > 0.999, found
+    assert min(found.values()) > LEAST["fp32"], found
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_real_errors_equal_autograd_on_random_networks(seed: int) -> None:
     found = cosines(everything(random_network(seed)).graph, "fp32")
-    assert min(found.values()) > 0.999, found
+    assert min(found.values()) > LEAST["fp32"], found
 
 
 def test_magnitudes_are_right_too() -> None:
@@ -76,7 +77,7 @@ def test_magnitudes_are_right_too() -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_int8_errors_point_the_same_way(seed: int) -> None:
     found = cosines(everything(residual_network(seed)).graph, "int8")
-    assert min(found.values()) > 0.98, found
+    assert min(found.values()) > LEAST["int8"], found
 
 
 @pytest.mark.parametrize(("shape", "width"), MAPS, ids=[f"{m} to {n}" for m, n in MAPS])

@@ -16,7 +16,7 @@ import torch
 from conftest import EXAMPLE, ROOT, run
 from networks import Builder, residual_network
 from test_executor import images, run_both
-from test_gradients import cosines
+from test_gradients import LEAST, cosines
 from test_model_copy import Session
 from test_parallel import assert_simulated, image_of
 from torch import nn
@@ -200,7 +200,7 @@ def test_gradients_are_those_of_autograd(wanted: LiteResiduals, errors: str) -> 
     found = cosines(compiled(begun(network(), wanted)).graph, errors)
     modules = {name for name, kind in found if LITE in name}
     assert len(modules) == 2 * len(wanted.blocks if isinstance(wanted.blocks, tuple) else ())
-    assert min(found.values()) > (0.999 if errors == "fp32" else 0.98), found
+    assert min(found.values()) > LEAST[errors], found
 
 
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])

@@ -14,7 +14,7 @@ import torch
 from networks import Builder
 from onnx import helper
 from test_executor import partly_trained, run_both
-from test_gradients import cosines, everything
+from test_gradients import LEAST, cosines, everything
 from test_onnx import constants, reference, saved
 from test_parallel import assert_simulated, compiled, image_of
 from test_stream import assert_same_logits
@@ -53,7 +53,7 @@ def scaled(b: Builder, x: str, kind: str) -> str:
 @pytest.mark.parametrize("kind", KINDS)
 def test_gradients_are_those_of_autograd(kind: str, errors: str) -> None:
     found = cosines(everything(network(kind=kind)).graph, errors)
-    assert min(found.values()) > (0.999 if errors == "fp32" else 0.98), found
+    assert min(found.values()) > LEAST[errors], found
 
 
 def test_a_gradient_that_forgets_the_deviation_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from library import ARGUMENT, OK, TASK, Learner, pointer, shared, u32, written
 from library import images as pictures
 from networks import residual_network
 from test_executor import images, partly_trained
-from test_gradients import STILL, everything, image
+from test_gradients import LEAST, STILL, everything, image
 
 from microtrain.convert.emit.code import generate
 from microtrain.convert.execute.executor import Executor
@@ -57,7 +57,7 @@ def test_gradients_are_those_of_autograd(errors: str, loss: str) -> None:
             grad = oracle[head, kind]
             oracle[head, kind] = grad * np.square(units).reshape(-1, *[1] * (grad.ndim - 1))
     found = {key: cosine(grad, oracle[key]) for key, grad in executor.env.gradients.items()}
-    assert len(found) > 8 and min(found.values()) > (0.999 if errors == "fp32" else 0.98), found
+    assert len(found) > 8 and min(found.values()) > LEAST[errors], found
 
 
 def train_both(trained: Compiled, loss: str, native: NativeModel, steps: int) -> list[float]:

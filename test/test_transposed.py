@@ -11,7 +11,7 @@ import pytest
 import torch
 from onnx import helper
 from test_executor import partly_trained, run_both
-from test_gradients import cosines, everything
+from test_gradients import LEAST, cosines, everything
 from test_model_copy import Session, agree, interpreted
 from test_onnx import constants, reference, saved
 from test_parallel import assert_simulated, compiled
@@ -128,7 +128,7 @@ def quantized(made: dict[str, Any], folder: Path) -> Graph:
 def test_gradients_are_those_of_autograd(made: dict[str, Any], errors: str, tmp_path: Path) -> None:
     found = cosines(everything(quantized(made, tmp_path)).graph, errors)
     assert ("up", "weight") in found and ("body", "bias") in found
-    assert min(found.values()) > (0.999 if errors == "fp32" else 0.98), found
+    assert min(found.values()) > LEAST[errors], found
 
 
 @pytest.mark.parametrize("made", [OF_IMAGES[1], OF_IMAGES[4], OF_IMAGES[5]], ids=str)
