@@ -22,7 +22,7 @@
  * Time: of feeding and predicting it depends on the model alone, never on the data; docs/embed.md has numbers. Training
  * takes that much at most, and less where the errors of a layer are alike in all pixels, or 0.
  * Each function says its own. Behind an error it is less.
- * Stack: about 1.1 KB on a Cortex-M4F, measured by `make cores`, and what the caller's storage functions take.
+ * Stack: about 1 KB on a Cortex-M4F, proven by `make cores`, and what the caller's storage functions take.
  *
  * Every function but those that say otherwise returns MICROTRAIN_OK or a negative error and then has changed nothing. Those
  * that take an instance also return ERR_ARGUMENT where it is NULL, ERR_INSTANCE where it was not made, and ERR_BUSY.
@@ -92,7 +92,7 @@ struct microtrain_sizes {
     uint32_t sound_samples; /* of which an input can be made by microtrain_feed_sound; 0: no front end */
     uint32_t hop_rows;      /* by which microtrain_slide moves the input; 0: converted without --hop */
     uint32_t hop_samples;   /* the same of sound; 0: no front end */
-    uint32_t record_bytes;  /* of each record of microtrain_remember; 0: converted without --replay */
+    uint32_t record_bytes;  /* of each record of microtrain_remember; 0: the model has none */
     uint32_t memory_bytes;  /* that it takes at least: of a record for each class */
 };
 
