@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from microtrain.convert.ir import Axis, Graph, Input, Layer, Node, Source, Tensor, Window, out_size
-from microtrain.convert.ops import coded, position, recurrent
+from microtrain.convert.ir import Axis, Graph, Input, Layer, Node, Shape, Source, Tensor, Window, out_size
+from microtrain.convert.ops import coded, position, recurrent, unflatten
 from microtrain.convert.ops.activations import SIGMOID
 from microtrain.convert.ops.attention import ATTENTION
 from microtrain.convert.ops.pool_aten import CHANNEL_MAXIMUM, CHANNEL_MEAN
@@ -143,6 +143,12 @@ class Builder:
         y = self._tensor((h * down, w * across, c), self.tensors[x].scale, self.tensors[x].zero)
         factors = (float(down), float(across))
         self.nodes.append(Node(UPSAMPLE, f"larger{len(self.nodes)}", (x,), (y,), factors=factors))
+        return y
+
+    def map_of(self, x: str, shape: Shape) -> str:
+        """The channels of one pixel as a map."""
+        y = self._tensor(shape, self.tensors[x].scale, self.tensors[x].zero)
+        self.nodes.append(unflatten.node_of(f"map{len(self.nodes)}", x, y, shape))
         return y
 
     def sampled(self, x: str, rows: Axis, columns: Axis) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -9,7 +10,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from microtrain.convert.ir import Axis, Graph, Input, Layer, Node, Source, Tensor, Window, out_size
-from microtrain.convert.ops import position, recurrent
+from microtrain.convert.ops import position, recurrent, unflatten
 from microtrain.convert.ops.activations import CLIP, SIGMOID, SILU
 from microtrain.convert.ops.attention import ATTENTION
 from microtrain.convert.ops.channels_aten import CONCAT, TAKE
@@ -134,6 +135,15 @@ class FloatBuilder:
         self.tensors[y] = Tensor(y, (h * down, w * across, c))
         factors = (float(down), float(across))
         self.nodes.append(Node(UPSAMPLE, f"larger{len(self.nodes)}", (x,), (y,), factors=factors))
+        return y
+
+    def bottleneck(self, x: str, units: int, shape: tuple[int, int, int], act: str) -> str:
+        """A vector of the whole map, and a map of that."""
+        h, w, _ = self.tensors[x].shape
+        vector = self.conv(self.conv(x, units, Window(h, w), "relu"), math.prod(shape), Window(1, 1), act)
+        y = self._name()
+        self.tensors[y] = Tensor(y, shape)
+        self.nodes.append(unflatten.node_of(f"map{len(self.nodes)}", vector, y, shape))
         return y
 
     def sampled(self, x: str, rows: Axis, columns: Axis) -> str:
@@ -292,6 +302,7 @@ def float_networks(draw: st.DrawFn) -> Graph:
             "gated",
             "larger",
             "sampled",
+            "bottleneck",
             "attended_to",
             "shuffled",
             "attended",
@@ -322,6 +333,9 @@ def float_networks(draw: st.DrawFn) -> Graph:
             x = b.larger(x, draw(st.integers(1, 3)), draw(st.integers(1, 2)))
         elif kind == "sampled":
             x = b.sampled(x, *(draw(axes(side)) for side in b.tensors[x].shape[:2]))
+        elif kind == "bottleneck":
+            sizes = (draw(st.integers(1, 4)), draw(st.integers(1, 4)), draw(channels))
+            x = b.bottleneck(x, draw(st.integers(1, 6)), sizes, draw(acts))
         elif kind == "attended_to":
             x = b.attended_to(x)
         elif kind == "attended":

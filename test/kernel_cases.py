@@ -45,6 +45,7 @@ from microtrain.convert.ops import (
     resample,
     scale,
     scale_pixels,
+    unflatten,
     upsample,
 )
 from microtrain.convert.ops.bounds import guard_bits
@@ -633,6 +634,24 @@ def check_upsample(twin: Twin, rng: Rng) -> None:
     twin.lib.upsample_bwd_x_s8(p, error_struct(ey), clamp_struct(clamp), error_struct(ex))
     guard.check()
     same_error(ex, upsample.upsample_bwd_x(p, ey, clamp))
+
+
+def check_unflatten(twin: Twin, rng: Rng) -> None:
+    """In the place of its input too, scales of fewer channels among them."""
+    h, w, c = (int(rng.integers(1, most)) for most in (6, 6, 20))
+    n, guard, x = h * w * c, Guarded(), draw_s8(rng, (h, w, c))
+    for y in (guard.array((n,), np.int8), guard.copy(x)):
+        twin.lib.unflatten_fwd_s8(n, y if y.shape == x.shape else x, y)
+        np.testing.assert_array_equal(y.ravel(), x.ravel())
+    ey, clamp = draw_error(rng, (h, w, c)), draw_clamp(rng, (1, 1, n))
+    ex = _copy_error(guard, draw_error(rng, (1, 1, n)))
+    given = ey
+    if rng.integers(2):
+        ex.q[:], ex.scale[:c] = ey.q.reshape(1, 1, n), ey.scale
+        given = Error(ex.q, ex.scale)
+    twin.lib.unflatten_bwd_x_s8(h * w, c, error_struct(given), clamp_struct(clamp), error_struct(ex))
+    guard.check()
+    same_error(ex, unflatten.unflatten_bwd_x(ey, clamp))
 
 
 def check_scale_pixels(twin: Twin, rng: Rng) -> None:

@@ -37,7 +37,7 @@ def test_no_op_goes_without_its_accumulators() -> None:
     assert floats == {"gather", "error_pass", "error_add", "loss_cross_entropy", "loss_mse"} | {
         *("loss_score", "loss_huber", "loss_squares", "loss_labels"),
         *("reconstruct_bwd_x", "reconstruct_map_bwd_x", "position_bwd_x", "upsample"),
-        *("concat", "take", "error_take"),
+        *("concat", "take", "error_take", "unflatten", "unflatten_bwd_x"),
         *("channel_mean_bwd_x", "channel_max_bwd_x"),
     }
 

@@ -279,6 +279,13 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
     "factor ignores its zero": ("scale.c", "s_zero, {1, 0}}", "s_zero * 0, {1, 0}}", "scale_channels"),
     "blocks of one row": ("upsample.c", "ey += row", "ey += row - 1", "upsample"),
     "pixels of the next block": ("upsample.c", "ey += across * c", "ey += c", "upsample"),
+    "scale of another channel": ("unflatten.c", "ey->scale[i]", "ey->scale[0]", "unflatten"),
+    "scales where they are still read": (
+        "unflatten.c",
+        "pixel = pixels; pixel--;",
+        "pixel = 0; pixel < pixels; pixel++",
+        "unflatten",
+    ),
     "map of another pixel": (
         "scale.c",
         "(struct factor_steps){1, c}, y",

@@ -142,6 +142,18 @@ def spatial() -> Iterator[Named]:
         yield f"attention{number}", compile_graph(graph, SCHEMES[2], 3, PASSES[number % len(PASSES)])
 
 
+def bottlenecks() -> Iterator[Named]:
+    """Vectors that become maps, of few and of many channels and pixels, with masks and without."""
+    for number, (c, side) in enumerate(product((1, 4, 9, 40), (2, 5, 9))):
+        b = Builder(np.random.default_rng(number), (side, side, 3))
+        x = b.conv(b.pool("avgpool", b.conv("x", 6), side, 1), c * side * side, relu=number % 2 > 0)
+        made = b.map_of(x, (side, side, c))
+        if number % 3 == 2:  # read twice, so that one of them is a copy
+            made = b.add(made, b.map_of(x, (side, side, c)))
+        graph = b.finish(b.conv(made, 5, 3), 3)
+        yield f"bottleneck{number}", compile_graph(graph, SCHEMES[2], 3, PASSES[number % len(PASSES)])
+
+
 def shares(inputs: int, outputs: int) -> Axis:
     """Means of windows of different sizes."""
     spans = adaptive_spans(inputs, outputs)
@@ -183,6 +195,13 @@ def attended() -> Iterator[Named]:
         compiled = trained(b.finish(b.conv(x, 8), 4), SCHEMES[2 + number % 3], PASSES[number % len(PASSES)])
         if compiled:
             yield f"attended{number}", compiled
+    for number, (side, heads, features) in enumerate(product((2, 3), (1, 3), (1, 2))):  # next to nothing
+        b = Builder(np.random.default_rng(number), (side, 4, 3))
+        parts = b.conv(b.conv("x", 9), 3 * features * heads, relu=False)
+        graph = b.finish(b.conv(b.attention(parts, heads), 5), 4)
+        compiled = trained(graph, SCHEMES[2 + number % 3], PASSES[number % len(PASSES)])
+        if compiled:
+            yield f"attended_little{number}", compiled
 
 
 def over_time() -> Iterator[Named]:
@@ -386,6 +405,7 @@ SOURCES: dict[str, Callable[[Path], Iterator[Named]]] = {
     "expanded": lambda _: expanded(),
     "gates": lambda _: gates(),
     "sampled": lambda _: (each for made in (sampled(), spatial()) for each in made),
+    "bottlenecks": lambda _: bottlenecks(),
     "small": lambda _: small(),
     "attended": lambda _: attended(),
     "over_time": lambda _: over_time(),

@@ -175,9 +175,8 @@ def samples(root: Path, folder: Path) -> Iterator[Compiled]:
     for scheme in SCHEMES[:3]:
         yield compile_graph(with_codes(graphs[2]), scheme, CLASSES)
     yield from with_targets(graphs[0])
-    for normal, scheme in product(
-        (autoencoder(folder), map_again(folder)), (SCHEMES[2], SCHEMES[3], SCHEMES[4])
-    ):
+    again = (autoencoder(folder), map_again(folder), narrow_again(folder))
+    for normal, scheme in product(again, (SCHEMES[2], SCHEMES[3], SCHEMES[4])):
         yield compile_graph(normal, scheme, 2)
 
 
@@ -296,6 +295,18 @@ def map_again(folder: Path, side: int = SIDE, channels: int = 3) -> Graph:
     layers = nn.Sequential(down, nn.ReLU(), up).eval()
     torch.export.save(torch.export.export(layers, (torch.zeros(1, channels, side, side),)), path)
     images = np.random.default_rng(0).integers(0, 256, (16, side, side, channels)).astype(np.uint8)
+    loaded = load_model(path)
+    return quantized(replace(loaded, graph=closed(loaded.graph)), images)
+
+
+def narrow_again(folder: Path) -> Graph:
+    """An autoencoder of images with a vector in its middle."""
+    path, side = folder / "narrow.pt2", SIDE // 4
+    down = (nn.Conv2d(1, 4, 5, 4, 1), nn.ReLU(), nn.Flatten(), nn.Linear(4 * side * side, 6))
+    up = (nn.Linear(6, 4 * side * side), nn.ReLU(), nn.Unflatten(1, (4, side, side)))
+    layers = nn.Sequential(*down, *up, nn.ConvTranspose2d(4, 1, 4, 4)).eval()
+    torch.export.save(torch.export.export(layers, (torch.zeros(1, 1, SIDE, SIDE),)), path)
+    images = np.random.default_rng(0).integers(0, 256, (16, SIDE, SIDE, 1)).astype(np.uint8)
     loaded = load_model(path)
     return quantized(replace(loaded, graph=closed(loaded.graph)), images)
 

@@ -145,6 +145,8 @@ class Source:
     columns  "hwc" where those of a linear layer over a map are in that order, "io" where the matrix is
              [inputs, outputs], "iohw" where the layer is a transposed convolution, whose weights are
              [c_in, c_out / groups, kh, kw] with the last tap first (base/mirrored.py); None: CHW
+    rows     (h, w, c) of the map that the outputs become, where the layer's rows are in the order of its
+             pixels and those of the file in that of its channels (base/rows.py)
     """
 
     weight: str
@@ -152,6 +154,7 @@ class Source:
     bn: str | None
     eps: float | None = None
     columns: Annotated[str, OneOf((HWC, TURNED, MIRRORED))] | None = field(default=None, metadata=OPTIONAL)
+    rows: tuple[Count, Count, Count] | None = field(default=None, metadata=OPTIONAL)
 
 
 @dataclass(frozen=True)

@@ -132,6 +132,8 @@ class Source:
     eps      of the batch norm, which a state dict does not hold
     columns  "hwc" where those of a linear layer over a map are in that order, "io" where the matrix is
              [inputs, outputs], "iohw" where it is a transposed convolution's (base/mirrored.py); None: CHW
+    rows     (h, w, c) of the map that the outputs become, where the layer's rows are in the order of its
+             pixels and those of the file in that of its channels (base/rows.py)
     """
 
     weight: str
@@ -139,6 +141,7 @@ class Source:
     bn: str | None = None
     eps: float | None = None
     columns: str | None = None
+    rows: Shape | None = None
 
 
 @dataclass(frozen=True, eq=False)

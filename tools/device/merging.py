@@ -19,6 +19,7 @@ import numpy as np
 from microtrain.base import weight_norm
 from microtrain.base.mirrored import mirrored
 from microtrain.base.plan import HWC, MIRRORED, TURNED, Plan, Trained, block_of
+from microtrain.base.rows import by_channels, by_pixels
 
 from .errors import DeviceError
 from .weights import Arrays
@@ -51,7 +52,9 @@ def merge(plan: Plan, arrays: Arrays, state: State) -> tuple[State, list[str]]:
     lengths = _lengths_of(plan, state)
     state = state | {v: weight_norm.weight(state[v], g) for v, (_, g) in lengths.items()}
     ways = {t.source.weight: way for t in plan.trainables.tensors if (way := _straightened(t, state))}
+    rows = {name: t.source.rows for t in plan.trainables.tensors for name in _by_rows(t) if t.source.rows}
     state = {name: ways.get(name, np.asarray)(values) for name, values in state.items()}
+    state |= {name: by_pixels(state[name], shape) for name, shape in rows.items() if name in state}
     for t in plan.trainables.tensors:
         if not t.source.weight:
             raise DeviceError(
@@ -65,6 +68,7 @@ def merge(plan: Plan, arrays: Arrays, state: State) -> tuple[State, list[str]]:
             merge_bias(plan, t, arrays, state, merged)
         elif t.kind in ("head_weight", "head_bias"):
             notes += merge_head(plan, t, arrays[t.name], state, merged)
+    merged |= {name: by_channels(merged[name], shape) for name, shape in rows.items() if name in merged}
     merged = {name: ways.get(name, np.asarray)(values) for name, values in merged.items()}
     own = {g: weight_norm.lengths(merged[v], old) for v, (g, old) in lengths.items() if v in merged}
     return merged | own, notes
@@ -86,6 +90,12 @@ def _straightened(t: Trained, state: State) -> Callable[[np.ndarray], np.ndarray
     depthwise = t.kind == "weight" and len(t.shape) == DEPTHWISE_RANK
     c_out = len(old) if depthwise else t.shape[0]
     return partial(mirrored, groups=max(c_out // old.shape[1], 1))
+
+
+def _by_rows(t: Trained) -> tuple[str, ...]:
+    """Names of all that has a number, or a row of them, for each output channel of a layer."""
+    norm = [f"{t.source.bn}.{part}" for part in ("weight", "bias", "running_mean", "running_var")]
+    return (t.source.weight, bias_name(t), *(norm if t.source.bn else []))
 
 
 def of_modules(plan: Plan, state: State) -> State:

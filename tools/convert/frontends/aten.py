@@ -23,6 +23,7 @@ from microtrain.convert.ops import (
     expanded_aten,
     lengths_aten,
     tokens_aten,
+    unflatten_aten,
 )
 from microtrain.convert.ops.activations import CLIP
 from microtrain.convert.ops.conv_aten import TAKES_PADDING
@@ -46,6 +47,7 @@ def lower(low: Lowering, call: Call) -> Any:
         return expanded_aten.lower(low, call, lower)
     if _reads(call):
         call = of_half(low, call if call.op in TAKES_PADDING else settled(low, call))
+    call = unflatten_aten.made(low, call)
     if tokens_aten.concerns(low, call):
         return tokens_aten.lower(low, call, lower)
     if affine.normalises(low, call):

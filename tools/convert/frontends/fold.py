@@ -24,6 +24,7 @@ from .edits import bypass, without
 from .ended import end_rows
 from .endings import LINEAR, Found, check_end, drop_ending, is_mean
 from .found import together
+from .ordered import order_vectors
 from .shared import mark_shared
 
 TAKES_RELU = (Folds.NORM_AND_RELU, Folds.RELU)
@@ -49,6 +50,7 @@ def clean(raw: Raw) -> Graph:
         drop_ending,
         fold_normalisation,
         fold_batch_norms,
+        order_vectors,
         fuse_activations,
         rescale,
         check_end,

@@ -10,6 +10,7 @@ import numpy as np
 from microtrain.convert.ir import ConvertError
 from microtrain.convert.lowering import Act, Call, Param
 from microtrain.convert.nearest import unsupported
+from microtrain.convert.ops import unflatten_aten
 from microtrain.convert.ops.resample_aten import ALIGNED, ASYMMETRIC, HALF_PIXEL
 from microtrain.convert.ops.upsample_aten import of_tflite
 
@@ -29,6 +30,10 @@ def view(walk: Walker, op: Operator, name: str) -> Any:
     turned = len(shape) == 4 and shape[1] == 1 and own == (shape[2], 1, shape[3])
     if x.tensor == "input" and not x.pad and not walk.low.nodes and len(shape) in (3, 4) and not turned:
         return walk.declared(channels_first(shape))
+    if own[:2] == (1, 1) and len(shape) in (3, 4) and max(shape[1:-1]) > 1 and not walk.low.is_input(x):
+        row = len(shape) == 4 and shape[1] == 1  # which the IR has as a column
+        sizes = (shape[2], 1, shape[3]) if row else (shape[1], shape[2] if len(shape) == 4 else 1, shape[-1])
+        x = unflatten_aten.of_vector(walk.low, Call(op.kind.lower(), name, True, {}), x, sizes)
     return replace(x, dims=channels_first(shape))
 
 

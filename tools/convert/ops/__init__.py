@@ -29,6 +29,7 @@ from . import (
     scale,
     scale_pixels,
     stream,
+    unflatten,
     upsample,
 )
 from .table import BackwardOp, ForwardOp, Learns, Op, SavingOp, Updates
@@ -49,6 +50,7 @@ BODY = (
     multiply,
     normalise,
     upsample,
+    unflatten,
     resample,
     channels,
     position,
