@@ -51,7 +51,7 @@ NEAREST: dict[str, str] = {
     **dict.fromkeys(("prod", "expand", "expand_as", "broadcast_to"), NO_PRODUCT),
     **dict.fromkeys(
         ("sum", "std", "var", "min", "argmax", "reducesum", "reduce_min"),
-        "the mean or the maximum over a whole map",
+        "the mean, the sum or the maximum over a whole map",
     ),
     **dict.fromkeys(("gt", "ge", "lt", "le", "eq", "ne", "where"), NO_COMPARISON),
     "_transformer_encoder_layer_fwd": "the same model, saved with torch.export",

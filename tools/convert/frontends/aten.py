@@ -22,6 +22,7 @@ from microtrain.convert.ops import (
     channels_aten,
     expanded_aten,
     lengths_aten,
+    squares_aten,
     tokens_aten,
     unflatten_aten,
 )
@@ -43,6 +44,8 @@ def lower(low: Lowering, call: Call) -> Any:
         return constants.made(low, call)
     if lengths_aten.concerns(call):
         return lengths_aten.lower(low, call)
+    if squares_aten.concerns(low, call):
+        return squares_aten.lower(low, call)
     if expanded_aten.concerns(low, call):
         return expanded_aten.lower(low, call, lower)
     if _reads(call):
@@ -290,5 +293,5 @@ RULES: dict[str, Aten] = {
     "unsqueeze": Aten("self dim", unsqueeze),
 }
 
-_NAMES = constants.ARGUMENTS | lengths_aten.ARGUMENTS
+_NAMES = constants.ARGUMENTS | lengths_aten.ARGUMENTS | squares_aten.ARGUMENTS
 OF_CONSTANTS = {name: Aten(arguments, refused) for name, arguments in _NAMES.items()}

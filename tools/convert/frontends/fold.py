@@ -15,7 +15,7 @@ import numpy as np
 from microtrain.convert.ir import ConvertError, Graph, Input, Layer, Node, Source, Tensor, Window
 from microtrain.convert.lowering import NO_LIMIT, NORM, STAND_IN, LayerError
 from microtrain.convert.names import LONGEST, identifier, safe_name
-from microtrain.convert.ops import TABLE, ForwardOp, activations, conv, head, recurrent_aten
+from microtrain.convert.ops import TABLE, ForwardOp, activations, conv, head, recurrent_aten, squares_aten
 from microtrain.convert.ops.outputs import as_input
 from microtrain.convert.ops.table import Folds
 from microtrain.convert.raw import Raw
@@ -72,6 +72,7 @@ def check_used(graph: Graph, found: Found) -> Graph:
             node.outputs[0] in needed
             or node.op.startswith(STAND_IN)
             or recurrent_aten.is_replaced(graph, node)
+            or squares_aten.is_replaced(graph, node)
         ):
             continue
         what = f"({node.op}) has no part in the output; remove it from forward()"

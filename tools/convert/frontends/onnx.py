@@ -19,6 +19,7 @@ from microtrain.convert.nearest import unsupported
 from microtrain.convert.ops.attention_aten import Scores
 from microtrain.convert.ops.expanded_aten import Expanded, made
 from microtrain.convert.ops.lengths_aten import Length
+from microtrain.convert.ops.squares_aten import Piece
 from microtrain.convert.raw import Raw
 
 from . import onnx_layers as layers
@@ -63,7 +64,9 @@ RULES: dict[str, Callable[[Walker, Step], Value | list[Value]]] = {
     "LayerNormalization": norms.layer,
     **dict.fromkeys(("Add", "Sub", "Mul", "Div"), layers.arithmetic),
     **dict.fromkeys(("MaxPool", "AveragePool"), layers.pool),
-    **dict.fromkeys(("GlobalAveragePool", "ReduceMean", "GlobalMaxPool", "ReduceMax"), layers.reduced),
+    **dict.fromkeys(
+        ("GlobalAveragePool", "ReduceMean", "GlobalMaxPool", "ReduceMax", "ReduceSum"), layers.reduced
+    ),
     **dict.fromkeys(("Flatten", "Reshape", "Squeeze", "Unsqueeze"), shapes.view),
     "Transpose": shapes.transpose,
     **dict.fromkeys(("Identity", "Dropout", "Cast"), lambda walk, step: walk.value(step.inputs[0])),
@@ -228,7 +231,7 @@ class _Walk(Walker):
                 f"layer {step.name}: {step.domain}.{step.op} is not supported; export it without"
             )
         if step.op in FOLDS and not any(
-            isinstance(v, Act | Turned | Scores | Length | Expanded | Parts) for v in values
+            isinstance(v, Act | Turned | Scores | Length | Expanded | Parts | Piece) for v in values
         ):
             return self._constant(step, values)
         if step.op == "Shape" and isinstance(x := tokens.seen(self, step, values[0]), Act):
@@ -236,6 +239,8 @@ class _Walk(Walker):
         of_length = step.op in norms.LENGTHS and not isinstance(values[0], Param)
         if of_length or any(isinstance(v, Length) for v in values):
             return norms.length(self, step)
+        if step.op == "Pow" or any(isinstance(v, Piece) for v in values):
+            return norms.written_out(self, step)
         if any(isinstance(v, Scores) for v in values):
             return tokens.of_scores(self, step)
         if step.op in SAME_NAME:

@@ -199,7 +199,7 @@ def pool(walk: Walker, step: Step) -> Value:
 
 
 def reduced(walk: Walker, step: Step) -> Value:
-    """The mean or the maximum over some axes, or over a whole map."""
+    """The mean, the sum or the maximum over some axes, or over a whole map."""
     x = walk.act(step)
     value = walk.value(step.inputs[0])
     if of_tokens(walk, (value,)):
@@ -211,6 +211,6 @@ def reduced(walk: Walker, step: Step) -> Value:
     if turned:
         over = [axis_map(rank)[a] for a in over]
     keep = bool(walk.at(step, "keepdims", 1))
-    word = "amax" if step.op in ("GlobalMaxPool", "ReduceMax") else "mean"
+    word = {"GlobalMaxPool": "amax", "ReduceMax": "amax", "ReduceSum": "sum"}.get(step.op, "mean")
     made = walk.call(step, word, self=x, dim=sorted(over), keepdim=keep)
     return Turned(made) if turned and keep else made

@@ -99,3 +99,20 @@ def length(walk: Walker, step: Step) -> Value:
         return walk.made(step, "clamp", self=first, **dict(zip(("min", "max"), rest, strict=False)))
     other = {"other": rest[0]} if rest and step.op != "Expand" else {}
     return walk.made(step, OF_LENGTHS.get(step.op, step.op.lower()), self=first, **other)
+
+
+PIECES = {"ReduceMean": "mean", "ReduceSum": "sum", "Clip": "clamp", "Max": "maximum"}  # else as in PyTorch
+
+
+def written_out(walk: Walker, step: Step) -> Value:
+    """A step of a normalisation that the graph writes out: a square, or what is made of that."""
+    values = [walk.value(i) for i in step.inputs]
+    first, *rest = [walk.plain(v) if isinstance(v, Act | Turned) else v for v in values]
+    word = PIECES.get(step.op, step.op.lower())
+    if step.op.startswith("Reduce"):
+        axes, keep = walk.numbers(step, 1, "axes"), bool(walk.at(step, "keepdims", 1))
+        return walk.made(step, word, self=first, dim=axes, keepdim=keep)
+    if step.op == "Clip":
+        return walk.made(step, word, self=first, **dict(zip(("min", "max"), rest, strict=False)))
+    key = "exponent" if step.op == "Pow" else "other"
+    return walk.made(step, word, self=first, **dict(zip((key,), rest, strict=False)))

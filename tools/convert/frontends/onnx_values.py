@@ -14,6 +14,7 @@ from microtrain.convert.lowering import Act, Call, Home, Homes, Lowering, Param
 from microtrain.convert.ops.attention_aten import Scores
 from microtrain.convert.ops.expanded_aten import Expanded
 from microtrain.convert.ops.lengths_aten import Length
+from microtrain.convert.ops.squares_aten import Piece
 
 from .aten import lower
 from .onnx_file import OnnxGraph, Step
@@ -48,7 +49,7 @@ class Quantized(Param):
     scale: np.ndarray = field(kw_only=True)
 
 
-Value = Act | Turned | Label | Param | Scores | Length | Expanded | Parts | None
+Value = Act | Turned | Label | Param | Scores | Length | Expanded | Parts | Piece | None
 
 
 class Walker:

@@ -28,7 +28,7 @@ RULES: dict[str, Callable[[Walker, Operator, str], Any]] = {
     "TRANSPOSE_CONV": conv_transpose,
     "FULLY_CONNECTED": layers.linear,
     **dict.fromkeys(("AVERAGE_POOL_2D", "MAX_POOL_2D"), layers.pool),
-    **dict.fromkeys(("MEAN", "REDUCE_MAX"), layers.reduced),
+    **dict.fromkeys(("MEAN", "SUM", "REDUCE_MAX"), layers.reduced),
     **dict.fromkeys(("ADD", "SUB", "MUL", "DIV"), layers.arithmetic),
     **dict.fromkeys(("QUANTIZE", "DEQUANTIZE"), layers.quantize),
     **dict.fromkeys(("RESHAPE", "SQUEEZE", "EXPAND_DIMS"), shapes.view),

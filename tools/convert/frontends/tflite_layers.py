@@ -115,7 +115,7 @@ def pool(walk: Walker, op: Operator, name: str) -> Any:
 
 
 def reduced(walk: Walker, op: Operator, name: str) -> Any:
-    """The mean or the maximum over the map, one of its sides, or the channels of each pixel."""
+    """The mean, the sum or the maximum over the map, one of its sides, or the channels of each pixel."""
     x, axes = walk.value(op.inputs[0]), walk.value(op.inputs[1])
     shape = walk.file.tensors[op.inputs[0]].shape
     if not isinstance(x, Act) or not isinstance(axes, Param):
@@ -133,7 +133,7 @@ def reduced(walk: Walker, op: Operator, name: str) -> Any:
     image = replace(x, dims=(walk.low.batch, c, h, w))
     dim = [2, 3] if over == spatial else [min(over) + 1] if one_side else [1]
     args = {"self": image, "dim": dim, "keepdim": not one_side or len(dims) == 4}
-    call = Call("mean" if op.kind == "MEAN" else "amax", name, True, args)
+    call = Call({"MEAN": "mean", "SUM": "sum"}.get(op.kind, "amax"), name, True, args)
     made = lower(walk.low, call)
     return replace(of_rows(walk.low, call, made) if made.half else made, dims=dims)
 

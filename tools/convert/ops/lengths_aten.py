@@ -42,10 +42,10 @@ def lower(low: Lowering, call: Call) -> Act | Length:
     if call.op in NORMS:
         return _length(low, call)
     if call.op == WHOLE:
-        return _quotient(low, call, _length(low, call))
+        return quotient(low, call, _length(low, call))
     name, other = call.op.rstrip("_"), call.args.get("other")
     if name in ("div", "true_divide") and isinstance(other, Length):
-        return _quotient(low, call, other)
+        return quotient(low, call, other)
     given = next(v for v in call.args.values() if isinstance(v, Length))
     if name in VIEWS or (name in BOUNDS and all(_is_small(v) for v in call.args.values() if v is not given)):
         return given
@@ -67,7 +67,7 @@ def _length(low: Lowering, call: Call) -> Length:
     return Length(x)
 
 
-def _quotient(low: Lowering, call: Call, length: Length) -> Act:
+def quotient(low: Lowering, call: Call, length: Length) -> Act:
     """A vector by its own length."""
     x = low.activation(call, call.x)
     if low.tensor_of(x) != low.tensor_of(length.of):

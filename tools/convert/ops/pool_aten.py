@@ -185,10 +185,17 @@ def mean(low: Lowering, call: Call) -> Act:
         return low.unknown(call, dims)
     if not whole:
         raise call.error(
-            f"a mean of {list(x.dims)} over {sorted(over)} is not supported; the nearest that "
+            f"a {call.op} of {list(x.dims)} over {sorted(over)} is not supported; the nearest that "
             "is: over height, width or both, over time, or over the channels"
         )
     return low.emit(call, AVERAGE, (Act(x.tensor, x.dims),), (1, 1, c), dims=dims, window=Window(h, w, h, w))
+
+
+def total(low: Lowering, call: Call) -> Act:
+    """A sum: the mean, times how many numbers there are."""
+    x, made = low.activation(call, call.x), mean(low, call)
+    made = of_rows(low, call, made) if made.half else made
+    return low.scaled(call, made, math.prod(x.dims) / math.prod(made.dims))
 
 
 def _of_columns(low: Lowering, call: Call, op: str, x: Act, dims: tuple[int, ...]) -> Act:
@@ -307,4 +314,5 @@ AVERAGE_ATEN = {
     "adaptive_avg_pool2d": _ADAPTIVE,
     "_adaptive_avg_pool2d": _ADAPTIVE,
     "mean": Aten("self dim keepdim", mean),
+    "sum": Aten("self dim keepdim", total),
 }

@@ -151,12 +151,15 @@ def linear(low: Lowering, call: Call, natural: Lower) -> Act:
     window = Window(1, 1)
     if pixels is None and np.array_equal(places(low, x).ravel(), np.arange(features)):
         return _over_all(low, call, x, weight)
+    pixels_first = False
     if pixels is None:
-        window, pixels = _patches(low, call, x)
-    c = low.shape(x)[2]
-    values = weight.value.reshape(classes, c, window.kh, window.kw).transpose(0, 2, 3, 1)
-    shape = (classes, window.kh, window.kw, c)
-    layer = low.layer(call, weight, values, call.args.get("bias"), shape)
+        window, pixels, pixels_first = _patches(low, call, x)
+    shape = (classes, window.kh, window.kw, low.shape(x)[2])
+    if pixels_first:
+        layer = _by_pixels(low, call, weight, shape)
+    else:
+        values = weight.value.reshape(classes, shape[3], *shape[1:3]).transpose(0, 2, 3, 1)
+        layer = low.layer(call, weight, values, call.args.get("bias"), shape)
     out = (*window.outputs(*low.shape(x)[:2]), classes)
     made = low.emit(call, "conv2d", (whole(low, x),), out, layer=layer, window=window)
     return view_of(low, made.tensor, pixels[..., None] * classes + np.arange(classes))
@@ -164,10 +167,16 @@ def linear(low: Lowering, call: Call, natural: Lower) -> Act:
 
 def _over_all(low: Lowering, call: Call, x: Act, weight: Param) -> Act:
     """A linear layer over all tokens, one behind the other."""
-    h, w, c = low.shape(x)
+    h, w, _ = low.shape(x)
     classes = len(weight.value)
-    values = weight.value.reshape(classes, h, w, c)
-    name = low.layer(call, weight, values, call.args.get("bias"), values.shape)
+    name = _by_pixels(low, call, weight, (classes, *low.shape(x)))
+    out, dims = (1, 1, classes), (*x.dims[:-1], classes)
+    return low.emit(call, "linear", (whole(low, x),), out, dims=dims, layer=name, window=Window(h, w))
+
+
+def _by_pixels(low: Lowering, call: Call, weight: Param, shape: tuple[int, int, int, int]) -> str:
+    """The layer of a matrix whose columns are in the order of pixels. shape: (classes, h, w, c)"""
+    name = low.layer(call, weight, weight.value.reshape(shape), call.args.get("bias"), shape)
     layer = low.layers[name]
     if layer.source.columns is not None:
         raise call.error(
@@ -175,22 +184,27 @@ def _over_all(low: Lowering, call: Call, x: Act, weight: Param) -> Act:
             "nearest that is: nn.Linear"
         )
     low.layers[name] = replace(layer, source=replace(layer.source, columns=HWC))
-    out, dims = (1, 1, classes), (*x.dims[:-1], classes)
-    return low.emit(call, "linear", (whole(low, x),), out, dims=dims, layer=name, window=Window(h, w))
+    return name
 
 
-def _patches(low: Lowering, call: Call, x: Act) -> tuple[Window, np.ndarray]:
-    """A view whose last axis is a patch, in the order CHW, and whose other axes are the patches of a map."""
+def _patches(low: Lowering, call: Call, x: Act) -> tuple[Window, np.ndarray, bool]:
+    """A view whose last axis is a patch and whose other axes are the patches of a map.
+
+    Returns its window, the place of each patch, and whether its numbers are in the order HWC, else in CHW
+    """
     h, w, c = low.shape(x)
     at = places(low, x)
     rows, columns = at // c // w, at // c % w
     top, left = rows.min(axis=-1), columns.min(axis=-1)
     kh, kw = (int((v[(0,) * (v.ndim - 1)].max() - v.min()) + 1) for v in (rows, columns))
     fits = at.shape[-1] == kh * kw * c and h % kh == 0 and w % kw == 0
+    pixels_first = False
     if fits:
         y, z = np.mgrid[0:kh, 0:kw]
-        inside = (np.arange(c)[:, None, None] + (y * w + z) * c).ravel()
-        fits = np.array_equal(at, ((top * w + left) * c)[..., None] + inside)
+        inside = np.arange(c)[:, None, None] + (y * w + z) * c
+        begin = ((top * w + left) * c)[..., None]
+        pixels_first = c > 1 and np.array_equal(at, begin + inside.transpose(1, 2, 0).ravel())
+        fits = pixels_first or np.array_equal(at, begin + inside.ravel())
         fits = fits and not (top % kh).any() and not (left % kw).any()
     if not fits and at.shape[-1] == h * w and (at % c == at[..., :1] % c).all():
         raise call.error(
@@ -203,7 +217,7 @@ def _patches(low: Lowering, call: Call, x: Act) -> tuple[Window, np.ndarray]:
             f"a linear layer reads a tensor of shape {list(x.dims)}; flatten the image before it, or the "
             f"nearest that is supported: {NEAREST_LINEAR}"
         )
-    return Window(kh, kw, kh, kw), top // kh * (w // kw) + left // kw
+    return Window(kh, kw, kh, kw), top // kh * (w // kw) + left // kw, pixels_first
 
 
 def matmul(low: Lowering, call: Call, natural: Lower) -> Any:
@@ -343,7 +357,7 @@ def _number(value: Any) -> float | None:
 
 
 def over_tokens(low: Lowering, call: Call, natural: Lower) -> Any:
-    """The mean, or the maximum, over all tokens."""
+    """The mean, the sum or the maximum over all tokens."""
     x = settled(low, call, call.x)
     rank, at, (_, _, c) = len(x.dims), places(low, x), low.shape(x)
     given = call.get("dim", None)
@@ -438,7 +452,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("sub", "rsub"), subtract),
     **dict.fromkeys(("mul", "div", "true_divide"), multiply),
     "glu": glu,
-    **dict.fromkeys(("mean", "amax", "max"), over_tokens),
+    **dict.fromkeys(("mean", "sum", "amax", "max"), over_tokens),
     **dict.fromkeys(("softmax", "_softmax"), lambda low, call, natural: attention_aten.softmax(low, call)),
     **dict.fromkeys(("cat", "concat", "concatenate"), cat),
     **{

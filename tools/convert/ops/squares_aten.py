@@ -1,0 +1,181 @@
+"""Normalisations that forward() writes out: layer norms over channels, and vectors by their own length.
+
+What stands between a map and its quotient by the root of its squares is no tensor of the network: distances
+to its mean, their squares, the mean or sum of those, the root. Only the quotient makes nodes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from microtrain.convert.ir import Graph, Node
+from microtrain.convert.lowering import Act, Call, Lowering, Param
+
+from .lengths_aten import LEAST, Length, quotient
+from .normalise_aten import GROUP_NORM, normalised
+from .pool_aten import CHANNEL_MEAN
+
+NEAREST = "nn.LayerNorm over the last axis of x.permute(0, 2, 3, 1), or F.normalize at the model's end"
+VIEWS = ("to", "float", "clone", "contiguous", "expand", "expand_as")
+SECOND = "other"
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of a normalisation over the channels of an activation.
+
+    centred  that activation less its mean over the channels; else the activation itself
+    squared  of it the square
+    over     "mean" or "sum" of the squares, over the channels
+    power    to which that is raised: 0.5 or -0.5, the root that the quotient takes
+    mean     what a node has made of its mean
+    """
+
+    of: Act
+    centred: bool = False
+    squared: bool = False
+    over: str = ""
+    eps: float = 0.0
+    power: float = 1.0
+    mean: Act | None = field(default=None, compare=False)
+
+    @property
+    def acts(self) -> tuple[Act, ...]:
+        """What a stand-in reads in its place."""
+        return (self.of,) if self.mean is None else (self.of, self.mean)
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        return (self.of.dims[0], 1, *self.of.dims[2:]) if self.over else self.of.dims
+
+
+def concerns(low: Lowering, call: Call) -> bool:
+    """Whether a call makes a part of a normalisation, or reads one."""
+    if any(isinstance(v, Piece) for v in call.args.values()):
+        return True
+    x, other, op = call.x, call.args.get(SECOND), call.op
+    if not isinstance(x, Act) or x.order is not None or x.tensor in low.last or low.is_stand_in(x):
+        return False
+    if op == "sub":
+        return isinstance(other, Act) and _is_mean_of(low, other, x)
+    if op in ("pow", "square", "mul") and len(x.dims) == 2:
+        return op == "square" or other == x or (op == "pow" and _number(call.args.get("exponent")) == 2)
+    return op == "var" and _axes(call, x) == [1] and _counts_all(call) and len(x.dims) in (3, 4)
+
+
+def lower(low: Lowering, call: Call) -> Act | Piece:
+    found = _made(low, call)
+    if found is None:
+        raise call.error(
+            f"the op {call.op.rstrip('_')} of a normalisation that forward() writes out is not supported; "
+            f"the nearest that is: {NEAREST}"
+        )
+    return found
+
+
+def _made(low: Lowering, call: Call) -> Act | Piece | None:
+    """What a call makes of a part, or None where that is no part and no quotient."""
+    name, x, other = call.op.rstrip("_"), call.x, call.args.get(SECOND)
+    if name in ("div", "true_divide") and isinstance(other, Piece):
+        inverse = _number(x) == 1 and other.over and other.power == 0.5
+        return replace(other, power=-0.5) if inverse else _quotient(low, call, x, other, 0.5)
+    if name == "mul" and not (isinstance(x, Piece) and x == other):
+        root, of = (x, other) if isinstance(x, Piece) and x.over else (other, x)
+        squares = isinstance(x, Act) and x == other
+        return Piece(x, squared=True) if squares else _quotient(low, call, of, root, -0.5)
+    if name == "add" and not isinstance(x, Piece):
+        x, other = other, x
+    if name == "sub" and isinstance(x, Act):
+        return Piece(x, centred=True, mean=other)
+    if name == "var":
+        return Piece(x, centred=True, squared=True, over="mean") if isinstance(x, Act) else None
+    piece = x if isinstance(x, Piece) else Piece(x)
+    return _next(call, name, piece, other)
+
+
+def _next(call: Call, name: str, x: Piece, other: Any) -> Piece | None:
+    """The part that a call makes of the one before it."""
+    if name in VIEWS:
+        return x
+    square = name in ("square", "mul") or (name == "pow" and _number(call.args.get("exponent")) == 2)
+    if square and not x.squared:
+        return replace(x, squared=True)
+    if name in ("mean", "sum") and x.squared and not x.over and _axes(call, x.of) == [1] and _keeps(call):
+        return replace(x, over=name)
+    number = _number(other)
+    if name == "add" and x.over and x.power == 1 and number is not None and number >= 0:
+        return replace(x, eps=x.eps + number)
+    least = _number(call.args.get("min"))
+    if name in ("clamp", "clamp_min", "maximum", "add") and x.over and x.power > 0:
+        small = number if least is None else least
+        return x if small is not None and 0 <= small <= LEAST else None
+    power = {"sqrt": 0.5, "rsqrt": -0.5, "pow": _number(call.args.get("exponent")), "reciprocal": -1.0}.get(
+        name
+    )
+    if x.over and power is not None and abs(x.power * power) == 0.5:
+        return replace(x, power=x.power * power)
+    return None
+
+
+def _quotient(low: Lowering, call: Call, value: Any, root: Any, power: float) -> Act | None:
+    """A map less its mean over the root of its variance; or a vector over its own length."""
+    if not isinstance(root, Piece) or root.power != power or not root.over:
+        return None
+    same = (value.of if isinstance(value, Piece) else value) == root.of
+    if not same or isinstance(value, Piece) != root.centred:
+        return None
+    if isinstance(value, Act):
+        return quotient(low, call, Length(value)) if root.over == "sum" and root.eps <= LEAST else None
+    if root.over != "mean" or value.squared:
+        return None
+    channels = low.shape(root.of)[2]
+    plain = Param(f"{call.node_name('normalised')}.weight", np.ones(channels, np.float32), computed=True)
+    args = {"input": root.of, "eps": root.eps, "weight": plain}
+    made = normalised(low, replace(call, op="layer_norm", builtin=False, args=args), 1, apart=True)
+    return replace(made, dims=root.of.dims)
+
+
+def is_replaced(graph: Graph, node: Node) -> bool:
+    """Whether a mean over channels was only read by a normalisation that takes it itself."""
+    alike = (n for n in graph.nodes if n.op == GROUP_NORM and n.inputs == node.inputs)
+    return node.op == CHANNEL_MEAN and any(alike)
+
+
+def _is_mean_of(low: Lowering, mean: Act, x: Act) -> bool:
+    """True for the mean of a map over its channels, [n, 1, h, w]."""
+    made = next((n for n in low.nodes if mean.tensor in n.outputs), None)
+    of = made is not None and made.op == CHANNEL_MEAN and made.inputs == (low.tensor_of(x),)
+    return of and mean.dims == (x.dims[0], 1, *x.dims[2:])
+
+
+def _axes(call: Call, x: Act) -> list[int]:
+    given = call.get("dim", None)
+    return [int(a) % len(x.dims) for a in ([given] if isinstance(given, int) else given or [])]
+
+
+def _keeps(call: Call) -> bool:
+    return bool(call.get("keepdim", False))
+
+
+def _counts_all(call: Call) -> bool:
+    """Whether a variance divides by how many numbers there are, and stands where they were."""
+    correction = call.args.get("correction")
+    apart = call.get("unbiased", True) if correction is None else bool(correction)
+    return not apart and _keeps(call)
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, Param) and value.value.size == 1:
+        value = float(value.value.reshape(()))
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+
+
+ARGUMENTS = {  # by position, for files that name none
+    "pow": "self exponent",
+    **dict.fromkeys(("square", "sqrt", "rsqrt", "reciprocal"), "self"),
+    "var": "self dim unbiased keepdim",
+}
