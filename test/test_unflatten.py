@@ -124,6 +124,28 @@ def test_a_series_of_a_vector_is_that_of_pytorch(tmp_path: Path) -> None:
         assert graph.layers["wide"].source.rows == (7, 1, 3)
 
 
+@pytest.mark.parametrize("suffix", ["pt2", "onnx"])
+def test_a_group_norm_of_a_vector_stays_one(suffix: str, tmp_path: Path) -> None:
+    """Exporters write it as an instance norm of a view, which is no map."""
+
+    class Grouped(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.inner, self.head = nn.Conv2d(3, 8, 3, 2), nn.Linear(8, 12), nn.Linear(12, 4)
+            self.norm = nn.GroupNorm(4, 12)
+            nn.init.uniform_(self.norm.weight, 0.5, 1.5)
+            for values in (p for p in self.parameters() if p.ndim > 1):
+                nn.init.normal_(values, 0, 2.0 / values[0].numel() ** 0.5)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = self.inner(torch.relu(self.conv(x)).mean((2, 3)))
+            return torch.as_tensor(self.head(torch.relu(self.norm(x))))
+
+    torch.manual_seed(2)
+    graph = assert_as_pytorch(Grouped(), tmp_path / f"model.{suffix}", (3, 9, 9))
+    assert UNFLATTEN not in [n.op for n in graph.nodes]
+
+
 def quantized(way: str, folder: Path) -> Graph:
     torch.manual_seed(4)
     path = exported(Narrow(way), folder / "model.pt2", (3, 9, 9))

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from microtrain.convert.ir import Shape
-from microtrain.convert.lowering import Act, Call, Lowering
+from microtrain.convert.lowering import Act, Call, Lowering, Param
 
 from .table import Aten
 
@@ -31,7 +31,7 @@ OF_VIEWS = (  # calls to which it is all one whether a view is an image
 
 def made(low: Lowering, call: Call) -> Call:
     """A call whose images are maps, where they are views of vectors."""
-    if call.op.rstrip("_") in OF_VIEWS:
+    if call.op.rstrip("_") in OF_VIEWS or _is_group_norm(low, call):
         return call
 
     def seen(value: Any) -> Any:
@@ -40,6 +40,14 @@ def made(low: Lowering, call: Call) -> Call:
         return _map(low, call, value) if isinstance(value, Act) else value
 
     return replace(call, args={name: seen(value) for name, value in call.args.items()})
+
+
+def _is_group_norm(low: Lowering, call: Call) -> bool:
+    """True for an instance norm of a view [n, groups, rest] of a vector, as exporters write a group norm."""
+    x, scale = call.args.get("input"), call.args.get("weight")
+    if call.op != "instance_norm" or not isinstance(x, Act) or len(x.dims) != 3:
+        return False
+    return not isinstance(scale, Param) or scale.value.size != x.dims[1]
 
 
 def _map(low: Lowering, call: Call, view: Act) -> Act:
