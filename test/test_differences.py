@@ -112,6 +112,13 @@ def test_it_is_that_of_pytorch(name: str, suffix: str, tmp_path: Path) -> None:
     assert_as_pytorch(Sampled(DIFFERENCES[name]), tmp_path / f"model.{suffix}", (3, 9, 8))
 
 
+@pytest.mark.filterwarnings("error:layer names made safe")
+def test_names_of_constants_are_no_names_of_layers(tmp_path: Path) -> None:
+    """ONNX calls them what it likes, /Constant_output_0 for instance."""
+    torch.manual_seed(3)
+    assert_as_pytorch(Sampled(DIFFERENCES["less a constant"]), tmp_path / "model.onnx", (3, 9, 8))
+
+
 class OfTokens(nn.Module):
     """Attention less attention, as in differential transformers, without the attention."""
 

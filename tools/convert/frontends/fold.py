@@ -314,10 +314,11 @@ def rename(graph: Graph) -> Graph:
 
 
 def _layer_names(graph: Graph) -> dict[str, str]:
-    """What each layer is called from here on; one warning says which had another name in the file."""
+    """What each layer is called from here on; one warning says which of the file's had another name there."""
     taken: set[str] = set()
     names = {old: _unique(safe_name(old), taken) for old in graph.layers}
-    changed = [f"{old[:LONGEST]} is called {new}" for old, new in names.items() if old != new]
+    own = (old for old, layer in graph.layers.items() if layer.source.weight)
+    changed = [f"{old[:LONGEST]} is called {names[old]}" for old in own if old != names[old]]
     if changed:
         more = f", and {len(changed) - 3} more" if len(changed) > 3 else ""
         warnings.warn(f"layer names made safe: {', '.join(changed[:3])}{more}", stacklevel=4)
