@@ -20,7 +20,7 @@ from sklearn.linear_model import RidgeCV
 from lab.golden.data import VARIABLE, find
 from lab.recipe import cli, closed, known, page, parts, pc, sets, table
 from lab.recipe import run as running
-from lab.recipe.cases import ARMS, CHOSEN, GATES, PROTOCOLS, SCHEMED, SCHEMES, Case, cases
+from lab.recipe.cases import ARMS, CHOSEN, CLOSED, GATES, PC, PROTOCOLS, SCHEMED, SCHEMES, Case, cases
 from microtrain.base.errors import Error
 from microtrain.samples.source import Dataset, Sample
 
@@ -216,6 +216,14 @@ def test_what_is_wrong_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert said.exit_code == 1 and "MICROTRAIN_DATA is not set" in said.output
     said = CliRunner().invoke(cli.main, ["--data", str(tmp_path), "--model", "x.pt", "--only", "nothing"])
     assert said.exit_code == 1 and "no case is called nothing" in said.output
+
+
+def test_each_row_of_a_device_says_what_was_learned() -> None:
+    """So that whoever runs it again can tell whether it is the same."""
+    for row in json.loads(page.ROWS.read_text()):
+        assert row["command"].startswith("python lab/recipe --only "), row
+        elsewhere = row["arm"] in (*CLOSED, PC)
+        assert len(row.get(LEARNED, "")) == (0 if elsewhere else 64), row["command"]
 
 
 @pytest.mark.skipif(not page.ROWS.is_file(), reason="no rows were written yet: python lab/recipe --page")

@@ -17,12 +17,12 @@ PAGE, ROWS = ROOT / "lab/pages/recipe.md", ROOT / "lab/pages/recipe.json"
 ABOUT = """# What a board learns with nothing tuned
 
 Written by `python lab/recipe --page` from [recipe.json](recipe.json), in which every row has the command
-that made it; `--verify` behind that runs a row again and compares. Accuracy in percent on at most 400
-held-out images, means over three published networks (MCUNet-5FPS, ProxylessNAS 0.3, MobileNetV2 0.35; the
-49 KB schemes with 4 fraction bits, at most 90 KB of SRAM all in, statistics of features included, beside
-what the default remembers) and over seeds, which draw the images: lines of as many seeds have seen the
-same. All that learns is the device's own arithmetic, bit for bit, but the heads in closed form and
-`pc-tail`.
+that made it, and the hash of what the device had learned at its end; `--verify` behind the command runs a
+row again and compares. Accuracy in percent on at most 400 held-out images, means over three published
+networks (MCUNet-5FPS, ProxylessNAS 0.3, MobileNetV2 0.35; the 49 KB schemes with 4 fraction bits, at most
+90 KB of SRAM all in, statistics of features included, beside what the default remembers) and over seeds,
+which draw the images: lines of as many seeds have seen the same. All that learns is the device's own
+arithmetic, bit for bit, but the heads in closed form and `pc-tail`.
 
 - **default**: what `convert` and `device train` do by themselves: one look at each image makes the head. What
   SRAM the board has left (of 128 KB in order) remembers images, and a session ends with a rehearsal of them
