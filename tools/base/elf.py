@@ -26,10 +26,7 @@ FP_ARMV8 = 7  # Tag_FP_arch (addenda to the Arm ABI): 7 and 8 are FP for Armv8
 MACHINES = {("EM_ARM", 32): "arm", ("EM_RISCV", 32): "riscv"}
 MACHINE_NAMES = {"arm": "Arm", "riscv": "RISC-V of 32 bits"}
 ANY_MACHINE = tuple(MACHINE_NAMES)
-CHECKPOINTS = (
-    "__checkpoint_a",
-    "__checkpoint_b",
-)  # symbols of firmware/ld, with _start and _end
+CHECKPOINTS = "__checkpoint_a", "__checkpoint_b"  # symbols of firmware/ld, with _start and _end
 EXTERNAL = "__external_region"  # that of flash beside the chip
 KINDS = {"STT_FUNC": "function", "STT_OBJECT": "object", "STT_NOTYPE": "none"}
 

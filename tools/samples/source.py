@@ -21,10 +21,7 @@ KINDS: tuple[Kind, ...] = (
     sounds.KIND,
 )  # a file of none of them is read as the first
 Item = TypeVar("Item")
-TRAINING, TESTING = (
-    "train",
-    ("val", "test"),
-)  # folders to learn from, and to be tested with
+TRAINING, TESTING = "train", ("val", "test")  # folders to learn from, and to be tested with
 HELD_OUT = 5  # one sample in so many of a class, where nothing says which ones to test with
 
 

@@ -83,36 +83,39 @@ def _is_plain(params: dict[str, Param]) -> bool:
 
 
 LENGTHS = {"ReduceL2": "linalg_vector_norm", "LpNormalization": WHOLE}
-OF_LENGTHS = {"Max": "maximum"}  # others are called as in PyTorch
+SUMS = {"ReduceMean": "mean", "ReduceSum": "sum"}
 
 
 def length(walk: Walker, step: Step) -> Value:
     """A step that makes the Euclidean length of a vector, or reads one."""
-    values = [walk.value(i) for i in step.inputs]
-    first, *rest = [walk.plain(v) if isinstance(v, Act | Turned) else v for v in values]
+    first, *rest = _plain(walk, step)
     if step.op == "LpNormalization":
         over = walk.at(step, "axis", -1)
         return walk.made(step, WHOLE, self=first, dim=over, p=walk.at(step, "p", 2))
     if step.op == "ReduceL2":
         return walk.made(step, LENGTHS[step.op], self=first, dim=walk.numbers(step, 1, "axes"))
-    if step.op == "Clip":
-        return walk.made(step, "clamp", self=first, **dict(zip(("min", "max"), rest, strict=False)))
-    other = {"other": rest[0]} if rest and step.op != "Expand" else {}
-    return walk.made(step, OF_LENGTHS.get(step.op, step.op.lower()), self=first, **other)
-
-
-PIECES = {"ReduceMean": "mean", "ReduceSum": "sum", "Clip": "clamp", "Max": "maximum"}  # else as in PyTorch
+    return _as_in_pytorch(walk, step, first, rest)
 
 
 def written_out(walk: Walker, step: Step) -> Value:
     """A step of a normalisation that the graph writes out: a square, or what is made of that."""
-    values = [walk.value(i) for i in step.inputs]
-    first, *rest = [walk.plain(v) if isinstance(v, Act | Turned) else v for v in values]
-    word = PIECES.get(step.op, step.op.lower())
-    if step.op.startswith("Reduce"):
+    first, *rest = _plain(walk, step)
+    if step.op in SUMS:
         axes, keep = walk.numbers(step, 1, "axes"), bool(walk.at(step, "keepdims", 1))
-        return walk.made(step, word, self=first, dim=axes, keepdim=keep)
+        return walk.made(step, SUMS[step.op], self=first, dim=axes, keepdim=keep)
+    return _as_in_pytorch(walk, step, first, rest)
+
+
+def _plain(walk: Walker, step: Step) -> list[Value]:
+    """What a step reads, activations in PyTorch's order of axes."""
+    values = [walk.value(i) for i in step.inputs]
+    return [walk.plain(v) if isinstance(v, Act | Turned) else v for v in values]
+
+
+def _as_in_pytorch(walk: Walker, step: Step, first: Value, rest: list[Value]) -> Value:
+    """A step that reads a part of a normalisation, by the name that PyTorch has for it."""
     if step.op == "Clip":
-        return walk.made(step, word, self=first, **dict(zip(("min", "max"), rest, strict=False)))
+        return walk.made(step, "clamp", self=first, **dict(zip(("min", "max"), rest, strict=False)))
     key = "exponent" if step.op == "Pow" else "other"
-    return walk.made(step, word, self=first, **dict(zip((key,), rest, strict=False)))
+    other = {key: rest[0]} if rest and step.op != "Expand" else {}
+    return walk.made(step, "maximum" if step.op == "Max" else step.op.lower(), self=first, **other)

@@ -21,7 +21,7 @@ from microtrain.convert.ops.conv import sums
 from microtrain.convert.ops.conv_constants import multipliers
 from microtrain.convert.ops.table import Learns, Values
 from microtrain.convert.reference.kernels import LEAN_SHIFT, bias_shift, lean_bias
-from microtrain.convert.reference.windows import columns, taps
+from microtrain.convert.reference.windows import centred, columns, taps
 from microtrain.convert.scheme import Scheme, apply
 
 from .bias_correction import most_alive
@@ -294,7 +294,7 @@ def _inputs(graph: Graph, node: Node, pairs: Sequence[Pair]) -> Inputs:
 
 def _whole_numbers(graph: Graph, name: str, stored: np.ndarray) -> np.ndarray:
     """A tensor less its zero, float64: sums of its products are exact there, in whatever order."""
-    return stored.astype(np.float64) - graph.tensors[name].zero
+    return centred(stored, graph.tensors[name].zero).astype(np.float64)
 
 
 def _channel_inputs(graph: Graph, node: Node, pairs: Sequence[Pair]) -> np.ndarray:
