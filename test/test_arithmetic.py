@@ -99,11 +99,11 @@ class Trained:
     def __init__(self) -> None:
         self.bytes = b"0"
 
-    def trainables(self) -> bytes:
+    def pull(self) -> bytes:
         return self.bytes
 
-    def load(self, trainables: bytes) -> None:
-        self.bytes = trainables
+    def push(self, block: bytes) -> None:
+        self.bytes = block
 
 
 def test_a_session_that_diverges_keeps_the_last_good_weights() -> None:

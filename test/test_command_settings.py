@@ -208,7 +208,7 @@ def test_a_simulation_that_diverged_says_where(capsys: pytest.CaptureFixture[str
     simulate.show(model, [Outcome(log, 2.0)], [Path("out/log.json")])
     said = capsys.readouterr().out
     assert "25.0% ->  50.0% of 4 held-out images" in said and "wrote out/log.json" in said
-    assert "diverged at step 7: these are the last good weights; lower --lr" in said
+    assert "diverged at step 7: these are the last good weights; use a lower --lr" in said
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ from microtrain.convert.trainables import front_steps
 from microtrain.demo.sessions import Silent, host_session
 from microtrain.device.client import Device
 from microtrain.device.link import ProgramPort
-from microtrain.device.session import Settings, new_log, ordered, train
+from microtrain.device.session import Settings, new_log, ordered, setback, train
 from microtrain.emulator import EmulatedPort
 from microtrain.samples.source import Dataset, load, split
 from microtrain.simulate.blueprint import Blueprint, load_blueprint
@@ -225,6 +225,42 @@ def test_what_is_looked_at_becomes_a_record(
     for other in (replace(settings, epochs=1), replace(settings, rehearse=31)):
         found = host_session(built.program, *images, other).log.sha256
         assert simulated(plan, tmp_path, images, other) == found != firmware.log.sha256
+
+
+@CODED
+@pytest.mark.parametrize("epochs", [0, 1])
+def test_what_diverges_begins_again_with_the_head_of_the_look(
+    built: Built, images: tuple[Dataset, Dataset], tmp_path: Path, epochs: int
+) -> None:
+    """At half the rate, until it does not: on the board, where nothing was saved, as in the simulator."""
+    settings = Settings(epochs=epochs, limit=20, seed=3, imprint=True, rehearse=30, rate=1000, backs_off=True)
+    plan = load_blueprint(built.folder)
+    machine = Machine(plan, library(plan, tmp_path))
+    learner = Rehearsing(machine, plan.records)
+    log = new_log(learner, images[0].classes, settings)
+    train(learner, *images, log, Silent(), lambda s, _: machine.look(load(s.path, plan.shape)))
+    assert log.halvings > 2 and log.diverged is None
+    assert len(log.steps) == 20 * epochs and len(log.evaluations) == 3 + epochs
+    with Device(EmulatedPort(built.elf)) as device:
+        board = new_log(device, images[0].classes, settings)
+        train(device, images[0], None, board, Silent())
+        assert device.stats()["rollbacks"] == str(log.halvings)
+    assert (board.sha256, board.halvings) == (log.sha256, log.halvings)
+
+
+@CODED
+def test_a_rate_that_somebody_asked_for_stays(
+    built: Built, images: tuple[Dataset, Dataset], tmp_path: Path
+) -> None:
+    """Where it diverges the session ends with the head of the look, and says so."""
+    settings = Settings(epochs=0, limit=20, seed=3, imprint=True, rehearse=30, rate=1000)
+    log = host_session(built.program, *images, settings).log
+    assert simulated(load_blueprint(built.folder), tmp_path, images, settings) == log.sha256
+    looked, last = log.evaluations[-2:]
+    assert last.accuracy == looked.accuracy > 0.3
+    assert (
+        setback(log, "") == f"diverged at step {log.diverged}: the head of the look is back; use a lower --lr"
+    )
 
 
 @CODED

@@ -112,7 +112,7 @@ class Case:
         found = Situation(images, records, settings.imprint, order)
         if about.epochs > 1:
             return replace(settings, **found.chosen(about.epochs))
-        return replace(settings, rate=found.rate, **found.chosen())
+        return replace(settings, rate=found.rate, backs_off=True, **found.chosen())
 
 
 def cases(

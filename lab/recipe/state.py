@@ -102,7 +102,7 @@ def sessions(case: Case, data: Path, variants: Sequence[Variant]) -> Iterator[di
     list(fill(arm.task, 1))
     arm.show = show(arm.task, arm.machine)
     imprint(arm.machine, arm.training, Settings(seed=SEED), Silent(), arm.show)
-    learned = arm.machine.trainables()
+    learned = arm.machine.pull()
     for variant in variants:
         found = trained(arm, learned, variant.rules, case.protocol)
         yield dict(zip(("protocol", "dataset"), key(case), strict=True)) | {

@@ -19,7 +19,19 @@ from . import teaching
 from .client import Device
 from .errors import DeviceError
 from .options import Training, imprints, in_words, warn_of_variants
-from .session import Evaluation, Log, Settings, ended, evaluate, imprint, new_log, pixels, train, varied
+from .session import (
+    Evaluation,
+    Log,
+    Settings,
+    ended,
+    evaluate,
+    imprint,
+    new_log,
+    pixels,
+    setback,
+    train,
+    varied,
+)
 from .session_page import save_page
 from .shown import Shown, moments
 from .target import DEFAULT_PLAN, Target
@@ -153,7 +165,10 @@ def train_command(
         wanted = wanted.resolved(found)
         say(in_words(wanted, (factor,), rates, imprint))
         warn_of_variants(wanted, training.classes)
-        settings = wanted.settings(factor, wanted.seed, wanted.eval_every, wanted.replay, imprint)
+        every = wanted.eval_every
+        settings = wanted.settings(
+            factor, wanted.seed, every, wanted.replay, imprint, backs_off=asked is None
+        )
         log = new_log(device, training.classes, settings)
         try:
             with Bars() as bars:
@@ -164,8 +179,8 @@ def train_command(
                 save_page(page, log, device.info.shape, [training, *([testing] if testing else [])])
     recalled = f" and {settings.rehearse} on records" if settings.rehearse and not log.diverged else ""
     say(f"{len(log.steps)} steps{recalled}{ended(log)}, sha256 {log.sha256}")
-    if log.diverged:
-        say(f"diverged at step {log.diverged}: the device is back at its last checkpoint; use a lower --lr")
+    if said := setback(log, "the device is back at its last checkpoint"):
+        say(said)
     for result, when in zip(log.evaluations, moments(log), strict=True):
         say(f"{when}: {result.accuracy:.1%} of {result.total} held-out images")
 

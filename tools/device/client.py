@@ -104,8 +104,7 @@ class Device:
         """One training step on one image, uint8 [h][w][c]."""
         answer = self._with_image(image, f"train {label}")
         _, predicted, loss = answer.values(int, int, float)
-        diverged = any(line.startswith("diverged:") for line in answer.lines)
-        return Step(predicted, loss, diverged)
+        return Step(predicted, loss, says_diverged(answer))
 
     def scores(self, image: np.ndarray) -> np.ndarray:
         """What the model makes of one image, float32: outputs in their units, or logits."""
@@ -123,7 +122,7 @@ class Device:
             self._talk.command(f"target {place} {digits}", f"ok target {place} {digits}")
         answer = self._with_image(image, "train")
         loss: float = answer.values(int, int, float)[2]
-        return Step(0, loss, any(line.startswith("diverged:") for line in answer.lines))
+        return Step(0, loss, says_diverged(answer))
 
     def evaluate(self, image: np.ndarray, label: int) -> int:
         """Class predicted for one image, counted in the device's statistics."""
@@ -295,14 +294,17 @@ class Device:
         self._must_remember()
         self._talk.command(f"replay {count}", "ok replay")
 
-    def rehearse(self, count: int) -> None:
-        """Training steps on old records alone.
+    def rehearse(self, count: int) -> bool:
+        """Training steps on old records alone. Returns whether training has diverged (answers.Step).
 
         Errors   DeviceError where the firmware has no replay buffer, or nothing is in it
         """
         self._must_remember()
         for start in range(0, count, REPLAY_MAX):
-            self._talk.command(f"rehearse {min(REPLAY_MAX, count - start)}", "ok rehearse", COMPUTE_S)
+            some = min(REPLAY_MAX, count - start)
+            if says_diverged(self._talk.command(f"rehearse {some}", "ok rehearse", COMPUTE_S)):
+                return True
+        return False
 
     def keep(self, on: bool) -> None:
         """Whether images that come may become records, as after boot.
@@ -481,6 +483,11 @@ class Device:
         raise DeviceError(
             f"{what} did not get through in {TRIES} tries: check the cable or use a lower --baud."
         )
+
+
+def says_diverged(answer: Answer) -> bool:
+    """Whether the device is back at its last checkpoint."""
+    return any(line.startswith("diverged:") for line in answer.lines)
 
 
 def join_frames(frames: tuple[Frame, ...]) -> bytes:

@@ -136,10 +136,16 @@ class Course:
         return found.rate if self.epochs is None else 1.0
 
     def settings(
-        self, factor: float, seed: int, eval_every: int, replay: int | None, imprint: bool = False
+        self,
+        factor: float,
+        seed: int,
+        eval_every: int,
+        replay: int | None,
+        imprint: bool = False,
+        backs_off: bool = False,
     ) -> Settings:
         """Of a session with this course. factor: on the scheme's learning rates; imprint: as imprints() has
-        it."""
+        it; backs_off: nobody asked for that rate"""
         return Settings(
             epochs=1 if self.epochs is None else self.epochs,
             seed=seed,
@@ -154,6 +160,7 @@ class Course:
             recalled_rate=1.0 if self.recalled_rate is None else self.recalled_rate,
             imprint=imprint,
             views=self.views or 1,
+            backs_off=backs_off,
         )
 
 

@@ -18,6 +18,7 @@ from .answers import Info, Step
 
 WINDOW = 100  # steps that the running accuracy looks back
 RATE_EVERY = 10  # steps between changes of a scheduled learning rate
+HALVINGS = 10  # of a rate, at most
 COSINE, CONSTANT = SCHEDULES = ("cosine", "constant")  # of the learning rate
 SHUFFLED, BY_CLASS = ORDERS = ("shuffled", "classes")  # of the images
 
@@ -38,6 +39,7 @@ class Settings:
     rehearse    steps on old images alone, at the end of the session, with a rate that falls to 0
     recalled_rate  factor on the rate in these
     imprint     one look at each image first, to make the head of (Learner.imprint)
+    backs_off   learn at half the rate, from that head on, where training diverges
     views       ways of each image in it, which vary as they do from epoch to epoch
     """
 
@@ -54,6 +56,7 @@ class Settings:
     recalled_rate: float = 1.0
     imprint: bool = False
     views: int = 1
+    backs_off: bool = False
 
     def rate_at(self, step: int, steps: int) -> float:
         """Factor on the learning rates at a step, counted from 0, of `steps`."""
@@ -114,6 +117,7 @@ class Log:
 
     skipped   steps, on records too, that ended at their loss: `convert --gate`
     diverged  the step at which a guard, or the device's own, ended it
+    halvings  how often the rate was halved, since training had diverged; steps are those behind that
     """
 
     device: dict[str, Any]
@@ -124,6 +128,7 @@ class Log:
     sha256: str = ""
     skipped: int = 0
     diverged: int | None = None
+    halvings: int = 0
 
     def running_accuracy(self) -> float:
         """Share of right predictions over the last WINDOW steps, made before each image was learned."""
@@ -148,6 +153,7 @@ class Log:
             "sha256": self.sha256,
             "skipped": self.skipped,
             "diverged": self.diverged,
+            "halvings": self.halvings,
         }
         write_json(path, document)
 
@@ -164,8 +170,10 @@ class Learner(Protocol):
     def rate(self, factor: float) -> None: ...
     def seed(self, number: int) -> None: ...
     def replay(self, count: int) -> None: ...
-    def rehearse(self, count: int) -> None: ...
+    def rehearse(self, count: int) -> bool: ...
     def keep(self, on: bool) -> None: ...
+    def pull(self) -> bytes: ...
+    def push(self, block: bytes) -> None: ...
     def skipped(self) -> int: ...
     def sha(self) -> str: ...
 
@@ -260,6 +268,20 @@ def ended(log: HasSkipped) -> str:
     return f", {said}" if said else ""
 
 
+def setback(log: Log, else_back: str) -> str:
+    """What came of training that diverged, in a line; "" where it did not.
+
+    else_back   to what the session is back that began without a look
+    """
+    if log.diverged:
+        back = "the head of the look is back" if log.settings.imprint else else_back
+        return f"diverged at step {log.diverged}: {back}; use a lower --lr"
+    if log.halvings:
+        times = "once" if log.halvings == 1 else f"{log.halvings} times"
+        return f"training diverged: the rate was halved {times}, from the head of the look on"
+    return ""
+
+
 def name_of(sample: Sample) -> str:
     """What a log calls it: the file in the folder of its class."""
     return f"{sample.path.parent.name}/{sample.path.name}"
@@ -276,42 +298,108 @@ def train(
 ) -> None:
     """Train as log.settings say and write what happens into `log`, step by step."""
     settings, show = log.settings, show or pixels(device)
-    device.seed(settings.seed)
-    if settings.replay is not None:
-        device.replay(settings.replay)
-    order, skipped = ordered(training, settings), device.skipped()
+    skipped = device.skipped()
     test = evaluator(device, testing, log, watcher, show)
+    session = Session(device, training, log, watcher, show, guard, test)
+    session.begin()
     test(0)
     if settings.imprint:
         imprint(device, training, settings, watcher, show)
         test(0)
-    keeping = True
-    watcher.begin("training", len(order))
-    for number, (epoch, sample) in enumerate(order, 1):
-        if number % RATE_EVERY == 1:
-            device.rate(settings.rate_at(number - 1, len(order)))
-        keeping = keep_first(device, settings, epoch, keeping)
-        result = device.train(show(sample, epoch), sample.label)
-        predicted, loss = result.predicted, result.loss
-        log.steps.append(TrainStep(number, epoch, name_of(sample), sample.label, predicted, loss))
-        watcher.advance(log.in_words())
-        if result.diverged or (guard is not None and guard.spoiled(log)):
-            log.diverged = number
-            break
-        if number < len(order) and due(settings, number, sample, order[number][1]):
-            test(number)
-    watcher.end()
-    if not keeping:
-        device.keep(True)
-    done = len(log.steps)
-    if settings.rehearse and not log.diverged:
-        if done:
-            test(done)
-        done += rehearse(device, settings, watcher)
+        done = session.learn_from_the_look()
+    else:
+        done = session.learn(settings)
     device.rate(1.0)
     test(done)
     log.skipped = device.skipped() - skipped
     log.sha256 = device.sha()
+
+
+@dataclass(frozen=True)
+class Session:
+    """What learning needs, again and again: as train() has it. test: judges the learner at a step."""
+
+    device: Learner
+    training: Dataset
+    log: Log
+    watcher: Watcher
+    show: Show
+    guard: Guard | None
+    test: Callable[[int], None]
+
+    def begin(self) -> None:
+        """Random numbers and replayed steps as the settings say."""
+        settings = self.log.settings
+        self.device.seed(settings.seed)
+        if settings.replay is not None:
+            self.device.replay(settings.replay)
+
+    def learn_from_the_look(self) -> int:
+        """Learn from the head of a look on; where training diverges, that head is put back. It is learned
+        from again, at half the rate, where the settings say so. Returns the steps."""
+        log, kept, known = self.log, self.device.pull(), len(self.log.evaluations)
+        for log.halvings in range(HALVINGS + 1):
+            done = self.learn(replace(log.settings, rate=log.settings.rate / 2**log.halvings))
+            if log.diverged is None:
+                return done
+            self.device.push(kept)
+            self.begin()
+            if not log.settings.backs_off or log.halvings == HALVINGS:
+                break
+            log.diverged = None
+            log.steps.clear()
+            del log.evaluations[known:]
+        return done
+
+    def learn(self, settings: Settings) -> int:
+        """A pass or several, and what is rehearsed behind them. Returns the steps."""
+        self.passes(settings)
+        done = len(self.log.steps)
+        if settings.rehearse and self.log.diverged is None:
+            if done:
+                self.test(done)
+            done += self.rehearse(settings)
+        return done
+
+    def passes(self, settings: Settings) -> None:
+        """A step on each image that the settings show."""
+        device, log = self.device, self.log
+        order, keeping = ordered(self.training, settings), True
+        self.watcher.begin("training", len(order))
+        for number, (epoch, sample) in enumerate(order, 1):
+            if number % RATE_EVERY == 1:
+                device.rate(settings.rate_at(number - 1, len(order)))
+            keeping = keep_first(device, settings, epoch, keeping)
+            result = device.train(self.show(sample, epoch), sample.label)
+            predicted, loss = result.predicted, result.loss
+            log.steps.append(TrainStep(number, epoch, name_of(sample), sample.label, predicted, loss))
+            self.watcher.advance(log.in_words())
+            if (self.guard is not None and self.guard.spoiled(log)) or result.diverged:
+                log.diverged = number
+                break
+            if number < len(order) and due(settings, number, sample, order[number][1]):
+                self.test(number)
+        self.watcher.end()
+        if not keeping:
+            device.keep(True)
+
+    def rehearse(self, settings: Settings) -> int:
+        """Train on what the learner remembers, with a rate that falls from that of the session to 0.
+
+        Returns the steps.
+        """
+        falling = replace(settings, rate=settings.rate * settings.recalled_rate, schedule=COSINE, warmup=0)
+        starts = range(0, settings.rehearse, RATE_EVERY)
+        self.watcher.begin("rehearsing", len(starts))
+        for step in starts:
+            self.device.rate(falling.rate_at(step, settings.rehearse))
+            some = min(RATE_EVERY, settings.rehearse - step)
+            if self.device.rehearse(some):
+                self.log.diverged = len(self.log.steps) + step + some
+                break
+            self.watcher.advance("")
+        self.watcher.end()
+        return settings.rehearse
 
 
 def keep_first(device: Learner, settings: Settings, epoch: int, keeping: bool) -> bool:
@@ -339,22 +427,6 @@ def imprint(device: Learner, training: Dataset, settings: Settings, watcher: Wat
     classes = device.imprint_head()
     watcher.end()
     return classes
-
-
-def rehearse(device: Learner, settings: Settings, watcher: Watcher) -> int:
-    """Train on what the learner remembers, with a rate that falls from that of the session to 0.
-
-    Returns the steps.
-    """
-    falling = replace(settings, rate=settings.rate * settings.recalled_rate, schedule=COSINE, warmup=0)
-    starts = range(0, settings.rehearse, RATE_EVERY)
-    watcher.begin("rehearsing", len(starts))
-    for step in starts:
-        device.rate(falling.rate_at(step, settings.rehearse))
-        device.rehearse(min(RATE_EVERY, settings.rehearse - step))
-        watcher.advance("")
-    watcher.end()
-    return settings.rehearse
 
 
 def evaluator(

@@ -257,7 +257,7 @@ class Host:
     def evaluate(self, block: bytes, dataset: Dataset) -> Evaluation:
         """Accuracy of these trainables."""
         with self.lock:
-            self.machine.load(block)
+            self.machine.push(block)
             return evaluate(self.machine, dataset, Silent(), show=self.show)
 
 
@@ -270,7 +270,7 @@ class HostBoard:
     def fresh(self) -> bytes:
         with self.host.lock:
             self.host.machine.reset()
-            return self.host.machine.trainables()
+            return self.host.machine.pull()
 
     def present(self) -> bytes:
         return self.fresh()  # the host's memory is every board's
@@ -282,10 +282,10 @@ class HostBoard:
         with self.host.lock:
             machine = self.host.machine
             machine.reset()
-            machine.load(block)
+            machine.push(block)
             log = new_log(machine, samples.classes, settings)
             train(machine, samples, None, log, Silent(), self.host.show, LastGood(machine))
-            return finished(log, machine.trainables(), self.where)
+            return finished(log, machine.pull(), self.where)
 
     def room(self) -> int:
         return 0

@@ -27,7 +27,7 @@ from microtrain.device.options import (
     in_words,
     warn_of_variants,
 )
-from microtrain.device.session import SHUFFLED, Settings, per_epoch, skips
+from microtrain.device.session import SHUFFLED, Settings, per_epoch, setback, skips
 from microtrain.device.teaching import course_of
 from microtrain.samples.measured import hold_out as hold_out_measured
 from microtrain.samples.measured import split_table
@@ -222,7 +222,8 @@ def settings_of(task: Task, wanted: Wanted, chosen: Sequence[float], imprint: bo
     """Of each run. chosen: factors on the scheme's learning rates; imprint: they begin with one look."""
     every = wanted.eval_every or (per_epoch(task.training, wanted.limit) if wanted.order == SHUFFLED else 0)
     pairs = product(chosen, wanted.seeds)
-    return [wanted.settings(factor, seed, every, wanted.replay, imprint) for factor, seed in pairs]
+    free = not (wanted.lrs or wanted.given)
+    return [wanted.settings(factor, seed, every, wanted.replay, imprint, free) for factor, seed in pairs]
 
 
 def simulate(task: Task, runs: list[Settings], jobs: int) -> list[Outcome]:
@@ -257,6 +258,6 @@ def show(model: Blueprint, outcomes: list[Outcome], files: list[Path]) -> None:
         say(f"  {label(model, outcome):16} {change}, {pace}, {sha}")
         if said := skips(outcome.log):
             say(f"    {said}")
-        if outcome.log.diverged:
-            say(f"    diverged at step {outcome.log.diverged}: these are the last good weights; lower --lr")
+        if said := setback(outcome.log, "these are the last good weights"):
+            say(f"    {said}")
     say(f"wrote {', '.join(map(str, files))}")

@@ -9,12 +9,14 @@ from pathlib import Path
 import numpy as np
 
 from microtrain.base.errors import Error
+from microtrain.base.plan import GUESSES
 from microtrain.device.answers import NO_RECORDS, Info, Step, decimal
 from microtrain.device.plan import short_id
 from microtrain.native.model import Model, Sgd, compile_model
 
 from .arithmetic import DEVICE, adapt, flags, forced
 from .blueprint import Blueprint
+from .guard import RunningMean
 
 FAST = ("-O3", "-march=native")
 SEED = 1  # SEED_DEFAULT of the firmware's session.c
@@ -74,6 +76,7 @@ class Machine:
             task=plan.scheme.task,
             gate=plan.gate,
         )
+        self._losses = RunningMean(GUESSES.get(plan.scheme.task, plan.classes))
 
     @property
     def record_bytes(self) -> int:
@@ -123,6 +126,7 @@ class Machine:
         logits = self._forward(image, True)
         rates = np.array(self.plan.rates, np.float32) * self.rate_now
         loss = self.model.backward(label, Sgd(*map(float, rates), self.seed_now, self.steps))
+        self._losses.see(loss)
         self.ended += bool(loss < np.float32(self.plan.gate))
         self.steps += 1
         self.seen = 0
@@ -159,17 +163,28 @@ class Machine:
     def seed(self, number: int) -> None:
         self.seed_now = number
 
-    def trainables(self) -> bytes:
+    def pull(self) -> bytes:
+        """All trainables, as they lie in the device's memory."""
         return self.model.trainables()
 
     def reset(self) -> None:
         """Trainables and the count of steps as after conversion."""
         self.model.reset()
+        self._losses.restart()
         self.steps = self.seen = self.ended = 0
 
-    def load(self, trainables: bytes) -> None:
-        """Put back what trainables() returned."""
-        self.model.load(trainables)
+    def push(self, block: bytes) -> None:
+        """Put back what pull() returned."""
+        self.model.load(block)
+
+    def settle(self) -> bool:
+        """What a board does behind steps: where training has diverged, back to the conversion, as there is no
+        checkpoint, and on at half the rate. Returns whether that was so."""
+        diverged = self._losses.diverged
+        if diverged:
+            self.reset()
+            self.rate_now /= np.float32(2)
+        return diverged
 
     def replay(self, count: int) -> None:
         """Errors   Error: this machine remembers nothing"""
@@ -179,7 +194,7 @@ class Machine:
         """Errors   Error: this machine remembers nothing"""
         raise Error(NO_RECORDS)
 
-    def rehearse(self, count: int) -> None:
+    def rehearse(self, count: int) -> bool:
         """Errors   Error: this machine remembers nothing"""
         raise Error(NO_RECORDS)
 

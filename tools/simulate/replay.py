@@ -126,8 +126,8 @@ class Rehearsing:
         """One training step on what look() returned, then the replayed ones."""
         self._remember(image, label, self._machine.steps)
         result = self._machine.train(image, label)
-        self.rehearse(self._count if self._buffer.labels else 0)
-        return result
+        self._recall(self._count if self._buffer.labels else 0)
+        return replace(result, diverged=self._machine.settle())
 
     def _remember(self, image: np.ndarray, label: int, draw: int) -> None:
         """Keep a record of the image, or not, as the buffer decides."""
@@ -135,19 +135,24 @@ class Rehearsing:
         if place is not None:
             self._records[place] = self._machine.recorded(image)
 
-    def rehearse(self, count: int) -> None:
-        """Training steps on records alone; there is one at least."""
+    def rehearse(self, count: int) -> bool:
+        """Training steps on records alone; there is one at least. Returns whether training has diverged."""
+        self._recall(count)
+        return self._machine.settle()
+
+    def _recall(self, count: int) -> None:
         for _ in range(count):
             place = self._buffer.recall(self._machine.seed_now, self._machine.steps)
             self._machine.train(self._records[place], self._buffer.labels[place])
 
     def idle(self, steps: int) -> None:
         """What a device does while nothing comes: steps on records at a rate that falls to 0."""
-        rate = self._machine.rate_now
         for left in range(steps, 0, -1):
+            rate = self._machine.rate_now
             self._machine.rate_now = rate * (np.float32(left) / np.float32(steps))
-            self.rehearse(1)
-        self._machine.rate_now = rate
+            self._recall(1)
+            self._machine.rate_now = rate
+            self._machine.settle()
 
     def evaluate(self, image: np.ndarray, label: int) -> int:
         return self._machine.evaluate(image, label)
@@ -172,6 +177,14 @@ class Rehearsing:
     def keep(self, on: bool) -> None:
         """Whether images that come may become records."""
         self._keeping = on
+
+    def pull(self) -> bytes:
+        """All trainables, as they lie in the device's memory."""
+        return self._machine.pull()
+
+    def push(self, block: bytes) -> None:
+        """Put back what pull() returned."""
+        self._machine.push(block)
 
     def skipped(self) -> int:
         """Steps that ended at their loss (`convert --gate`)."""

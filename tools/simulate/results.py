@@ -91,6 +91,7 @@ def of_run(plan: Blueprint, outcome: Outcome) -> dict[str, Any]:
         "trained_sha256": log.sha256,
         "skipped": log.skipped,
         "diverged": log.diverged,
+        "halvings": log.halvings,
         "steps_per_second": round(outcome.pace, 1),
     }
 

@@ -87,8 +87,8 @@ const uint8_t *checkpoint_newest(const struct checkpoint *c);
  * where not. */
 int checkpoint_autosave(struct checkpoint *c, const struct session *s);
 
-/* Back to the newest checkpoint as after a restart, or to the conversion where there is none; but at half of the present
- * rate, so that what has diverged does not do so again and again. */
+/* Back to the newest checkpoint as after a restart, or to the conversion where there is none; but with the records that
+ * there are, and at half of the present rate, so that what has diverged does not do so again and again. */
 void checkpoint_roll_back(struct checkpoint *c, struct session *s);
 
 /* Saves until the first slot has been erased CHECKPOINT_ERASES_MAX times. */

@@ -14,6 +14,7 @@ int microtrain_reset(struct microtrain *m)
     call.instance->job = NO_JOB;
 #endif
     session_reset(&call.instance->session);
+    session_forget_records(&call.instance->session);
     return leave(&call, MICROTRAIN_OK);
 }
 

@@ -23,6 +23,7 @@ void session_init(struct session *s)
     s->keeping = 1;
 #endif
     session_reset(s);
+    session_forget_records(s);
 }
 
 void session_reset(struct session *s)
@@ -32,15 +33,19 @@ void session_reset(struct session *s)
     memset(TRAINABLES(s) + given, 0, INFO(s)->trainable_bytes - given);
     s->step = 0;
     guard_start(&s->guard, s->guard.on);
+    session_take_arena(s);
+    session_clear_stats(s);
+}
+
 #if MODEL_RECORDS > 0
+void session_forget_records(struct session *s)
+{
     replay_clear(s);
 #ifndef MICROTRAIN_LIBRARY
     session_allow_idle(s, 0);
 #endif
-#endif
-    session_take_arena(s);
-    session_clear_stats(s);
 }
+#endif
 
 void session_clear_stats(struct session *s)
 {

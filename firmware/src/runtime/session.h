@@ -69,8 +69,19 @@ struct session {
  * records, no image. */
 void session_init(struct session *s);
 
-/* Trainables, step counter, replay buffer and statistics as after conversion; seed, rate, replays and guard stay. */
+/* Trainables, step counter and statistics as after conversion; seed, rate, replays, guard and records stay. */
 void session_reset(struct session *s);
+
+/* An empty replay buffer, and no more steps on it while nothing comes. */
+#if MODEL_RECORDS > 0
+void session_forget_records(struct session *s);
+#else
+static inline void session_forget_records(struct session *s)
+{
+    (void)s;
+}
+#endif
+
 void session_clear_stats(struct session *s);
 
 /* 0 before the first step */
