@@ -109,6 +109,26 @@ def test_a_device_learns_from_targets_what_the_simulator_does(
     assert code != 0 and "--order" in said
 
 
+@pytest.mark.parametrize("times", [1, 1000])
+def test_targets_in_other_units_than_the_outputs_are_noticed(
+    times: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the simulator and where a device learns, before anything is learned from them."""
+    generated, data = converted(tmp_path, "regression"), tmp_path / "data"
+    for count, part in ((20, "train"), (5, "val")):
+        file = table(data / part, count, 1, False) / NAME
+        first, *lines = file.read_text().splitlines()
+        scaled = [f"{name},{times * float(red)},{blue}" for name, red, blue in (x.split(",") for x in lines)]
+        file.write_text("\n".join([first, *scaled]))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MICROTRAIN_FLASH", str(tmp_path / "flash"))
+    device = ("--native", host_program(generated, tmp_path), "train", data / "train")
+    for command, words in ((simulate_main, (generated, "--data", data)), (device_main, device)):
+        code, said = run(command, *words)
+        assert code == 0 and "blue: targets vary" not in said
+        assert ("red: targets vary by" in said) == (times > 1), said
+
+
 @pytest.mark.parametrize("task", ["regression", "multilabel"])
 def test_a_board_that_learns_from_targets_is_checked_by_learning(
     task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

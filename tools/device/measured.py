@@ -18,6 +18,8 @@ from microtrain.samples.source import Dataset
 from .answers import Info, Step
 from .session import RATE_EVERY, Settings, Show, Watcher, mean_loss, name_of, ordered, spread
 
+LOOKED_AT = 32  # samples
+APART = 10.0  # times by which deviations of outputs and of their targets differ, of other units
 Ratings = dict[str, dict[str, float]]  # output -> what of it is measured -> how large it is
 
 
@@ -129,6 +131,19 @@ def evaluate(
     watcher.end()
     ratings = rated(learner.info.task, dataset.classes, np.array(scores), targets_of(samples))
     return Rated(step, len(samples), ratings)
+
+
+def units(learner: Learner, dataset: Dataset, show: Show) -> list[str]:
+    """A sentence for each output that varies far more or less than its targets do: those of a model that was
+    trained on scaled ones are no units of a table."""
+    samples = spread(dataset.samples, LOOKED_AT)
+    varied = np.array([learner.scores(show(sample, None)) for sample in samples], np.float64).std(axis=0)
+    return [
+        f"{name}: targets vary by {wanted:.3g}, what the model says by {own:.3g}: where it was trained on "
+        "scaled targets, scale those of targets.csv alike"
+        for name, own, wanted in zip(dataset.classes, varied, targets_of(samples).std(axis=0), strict=True)
+        if wanted > 0 and not own / APART <= wanted <= own * APART
+    ]
 
 
 def train(

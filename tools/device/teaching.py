@@ -69,9 +69,12 @@ def teach(
     training, testing = sets
     say(in_words(course, (settings.rate,), rates))
     log = measured.new_log(device, training.classes, settings)
+    show = varied(device, Augmentation(course.kinds, course.variants))
+    if device.info.task == REGRESSION:
+        for sentence in measured.units(device, training, show):
+            say(sentence, err=True)
     try:
         with Bars() as bars:
-            show = varied(device, Augmentation(course.kinds, course.variants))
             measured.train(device, training, testing, log, Shown(bars), show)
     finally:
         if files.log is not None:

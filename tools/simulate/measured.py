@@ -10,10 +10,11 @@ from typing import Any
 
 from microtrain.base.errors import Error
 from microtrain.base.files import write_json
+from microtrain.base.plan import REGRESSION
 from microtrain.base.progress import Bars
 from microtrain.base.schema import encode
 from microtrain.base.terminal import say
-from microtrain.device.measured import Log, in_words, new_log, train
+from microtrain.device.measured import Log, in_words, new_log, train, units
 from microtrain.device.session import Settings, skips
 from microtrain.device.shown import Shown
 
@@ -35,6 +36,9 @@ def sessions(task: Task, settings: Sequence[Settings], jobs: int) -> list[Log]:
         show_filling(task, jobs, bars)
         machine = task.machine()
         images = show(task, machine)
+        if task.plan.scheme.task == REGRESSION:
+            for sentence in units(machine, task.training, images):
+                bars.say(sentence)
         for chosen in settings:
             machine.reset()
             log, guard = new_log(machine, task.training.classes, chosen), LastGood(machine)
