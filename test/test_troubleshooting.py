@@ -44,6 +44,7 @@ IN_SOURCE = {
     "Error: upload failed.": "platform/builder/stm32.py",
     "PATH has no ...": "platform/platform.py",
     "diverged: back to step": "firmware/src/serial/commands_step.c",
+    "training diverged: the rate": "tools/device/session.py",
 }
 
 

@@ -2,7 +2,7 @@
 
     weight  int8 and its fraction bits    unit: 2^-bits of the int8 unit, -127 * 2^bits .. 127 * 2^bits
     bias    int16                         unit: the board's own, 2^k of the layer's sum, -32767 .. 32767
-    head    float32                       unit: 2^-20, -2^30 .. 2^30
+    floats  float32: head, scores         unit: 2^-20, -2^30 .. 2^30
 
 Sums of integers have no order, so an average is the same bits whatever came first.
 """
@@ -16,7 +16,10 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
+from .plan import SCORES
+
 HEAD_KINDS = ("head_weight", "head_bias")
+FLOATS = (*HEAD_KINDS, SCORES)
 HEAD_BITS = 20
 HEAD_LIMIT = 1 << 30
 BIAS_LIMIT = 32767
@@ -94,7 +97,7 @@ def parts(tensors: Iterable[T]) -> tuple[Part[T], ...]:
 
 def _part(tensor: T, start: int, fraction: T | None) -> Part[T]:
     size = int(np.prod(tensor.shape))
-    if tensor.kind in HEAD_KINDS:
+    if tensor.kind in FLOATS:
         return Part(tensor, start, size, HEAD_BITS, HEAD_LIMIT, None)
     if tensor.kind == "bias":
         return Part(tensor, start, size, 0, BIAS_LIMIT, None)

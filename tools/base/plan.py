@@ -21,6 +21,7 @@ REGRESSION, MULTILABEL = "regression", "multilabel"  # tasks that learn from tar
 TARGET_LOSSES = {"huber": REGRESSION, "squares": REGRESSION, "labels": MULTILABEL}
 GUESSES = {REGRESSION: 65535, MULTILABEL: 2}  # classes whose guessing costs as much (guard.h)
 OWN_HEAD = "until.head"  # the layer that `convert --until` adds: no part of the model's file
+SCORES = "normal"  # a kind of trainable: which scores of an autoencoder are (kernels/reconstruct.h)
 LITE = ".lite_residual."  # in the names of what a module beside a block is made of
 MADE_BY = "`microtrain convert MODEL.pt` writes it; --plan names it."
 
@@ -171,7 +172,7 @@ class Trained:
 
     name: str
     layer: str
-    kind: Annotated[str, OneOf(("weight", "fraction", "bias", "head_weight", "head_bias"))]
+    kind: Annotated[str, OneOf(("weight", "fraction", "bias", "head_weight", "head_bias", SCORES))]
     dtype: Annotated[str, OneOf(("s8", "u4", "s16", "f32"))]
     shape: Shape
     offset: Count

@@ -8,9 +8,12 @@ from itertools import accumulate
 
 import numpy as np
 
-from .ir import ConvertError, Graph, Layer, Source, split_weight
-from .ops import saves
+from microtrain.base.plan import SCORES
+
+from .ir import ConvertError, Graph, Layer, Node, Source, split_weight
+from .ops import forward_op, reconstruct, saves
 from .ops.conv_constants import bias_scale
+from .ops.table import Learns
 
 HEAD_SEED = 0
 HeadStart = str | tuple[int, ...]  # "zeros", "random", "keep", or rows of the model's own head
@@ -20,7 +23,7 @@ HeadStart = str | tuple[int, ...]  # "zeros", "random", "keep", or rows of the m
 class Trainable:
     """One tensor of the block.
 
-    kind      weight, fraction, bias, head_weight or head_bias
+    kind      weight, fraction, bias, head_weight or head_bias; normal, of the scores of an autoencoder
     dtype     s8, u4 (two fractions a byte), s16 or f32
     channels  trained input channels (depthwise: channels), None: all
     scale     real value per unit, one per channel; None for the float head
@@ -69,7 +72,28 @@ def layout(graph: Graph) -> tuple[Trainable, ...]:
                     dead=() if layer.dead is None else tuple(int(c) for c in np.flatnonzero(layer.dead)),
                 )
             )
+    layers = (node for node in graph.forward_layers if not saves(node))
+    result += [_of_scores(node) for node in layers if forward_op(node).learns is Learns.NORMAL]
     return _placed(sorted(result, key=lambda item: not any(item.data)))
+
+
+def _of_scores(node: Node) -> Trainable:
+    values = reconstruct.normal_scores(node)
+    name, nowhere = f"{node.name}.{SCORES}", Source("")
+    return Trainable(
+        name=name,
+        layer=node.name,
+        kind=SCORES,
+        dtype="f32",
+        shape=values.shape,
+        offset=0,
+        data=values.tobytes(),
+        channels=None,
+        scale=None,
+        base=None,
+        source=nowhere,
+        dead=(),
+    )
 
 
 def _placed(items: list[Trainable]) -> tuple[Trainable, ...]:

@@ -35,6 +35,7 @@ from .session import (
 from .session_page import save_page
 from .shown import Shown, moments
 from .target import DEFAULT_PLAN, Target
+from .votes import NeedOf, Votes
 from .watch import watch
 from .weights import load_npz, pack, save_npz, unpack
 
@@ -104,8 +105,11 @@ def info(target: Target) -> None:
 
 @main.command()
 @click.argument("images", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "--votes", type=NeedOf(), help="Of files that are windows in turn: the class of 3 of the last 5, say."
+)
 @click.pass_obj
-def infer(target: Target, images: tuple[Path, ...]) -> None:
+def infer(target: Target, images: tuple[Path, ...], votes: Votes | None) -> None:
     """Print the class and its probability for each file of IMAGES.
 
     Where the model learns from targets: its outputs, or the probability of each label.
@@ -117,7 +121,9 @@ def infer(target: Target, images: tuple[Path, ...]) -> None:
             return
         for path in images:
             result = device.infer(load(path, device.info.shape))
-            say(f"{path}: class {result.label} ({softmax(result.logits)[result.label]:.1%})")
+            winner = votes.count(result.label) if votes else None
+            wins = "" if votes is None else "; none wins" if winner is None else f"; class {winner} wins"
+            say(f"{path}: class {result.label} ({softmax(result.logits)[result.label]:.1%}){wins}")
 
 
 @main.command("train")

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from microtrain.base.files import replacing
-from microtrain.base.plan import OWN_HEAD, Plan, Trained, block_of
+from microtrain.base.plan import OWN_HEAD, SCORES, Plan, Trained, block_of
 from microtrain.base.reading import reading
 from microtrain.convert.frontends.onnx import onnx_homes
 from microtrain.convert.frontends.onnx_trained import trained_onnx
@@ -64,14 +64,19 @@ def of_model(plan: Plan, model: Path) -> tuple[Plan, list[str]]:
     Errors   DeviceError where nothing else was trained
     """
     tensors = plan.trainables.tensors
-    kept = tuple(t for t in tensors if t.layer != OWN_HEAD)
-    if len(kept) == len(tensors):
-        return plan, []
-    names = " and ".join(t.name for t in tensors if t.layer == OWN_HEAD)
-    own = f"{names}: only in the .npz of -o, as {model.name} has no place for the head that --until made."
+    head = [t.name for t in tensors if t.layer == OWN_HEAD]
+    scores = [t.name for t in tensors if t.kind == SCORES]
+    kept = tuple(t for t in tensors if t.name not in (*head, *scores))
+    own = [
+        f"{' and '.join(names)}: only in the .npz of -o, as {model.name} has no place for {what}."
+        for names, what in ((head, "the head that --until made"), (scores, "what scores are normal"))
+        if names
+    ]
     if not kept:
-        raise DeviceError(f"nothing of {model.name} was trained but the head; take it from -o. {own}")
-    return replace(plan, trainables=replace(plan.trainables, tensors=kept)), [own]
+        raise DeviceError(
+            f"nothing of {model.name} was trained but the head; take it from -o. {' '.join(own)}"
+        )
+    return replace(plan, trainables=replace(plan.trainables, tensors=kept)), own
 
 
 def save_copy(kind: str, plan: Plan, arrays: Arrays, model: Path, out: Path) -> list[str]:

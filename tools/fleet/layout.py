@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from microtrain.base import parts
-from microtrain.base.parts import HEAD_KINDS
+from microtrain.base.parts import FLOATS
 from microtrain.base.plan import Plan, Trained
 from microtrain.device.weights import Arrays, pack, unpack
 
@@ -78,7 +78,7 @@ class Layout:
 
 def _read(part: Part, arrays: Arrays) -> np.ndarray:
     own = arrays[part.name].reshape(-1)
-    if part.tensor.kind in HEAD_KINDS:
+    if part.tensor.kind in FLOATS:
         scaled = own.astype(np.float64) * 2.0**part.bits
         if not np.all(np.abs(scaled) <= part.limit):  # NaN is not
             raise FleetError(f"{part.name} holds values that are no numbers or too large: training diverged.")
@@ -91,7 +91,7 @@ def _read(part: Part, arrays: Arrays) -> np.ndarray:
 
 def _write(part: Part, values: np.ndarray, arrays: Arrays) -> None:
     own = arrays[part.name]
-    if part.tensor.kind in HEAD_KINDS:
+    if part.tensor.kind in FLOATS:
         arrays[part.name] = (values / 2.0**part.bits).astype(own.dtype).reshape(own.shape)
         return
     stored = (values + (1 << part.bits >> 1)) >> part.bits  # as firmware/src/kernels/update.h rounds

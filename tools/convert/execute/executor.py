@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from microtrain.base.plan import SCORES
 from microtrain.convert.ir import Graph, Layer, split_weight
-from microtrain.convert.ops import TABLE
+from microtrain.convert.ops import TABLE, reconstruct
 from microtrain.convert.ops.environment import Env, State
 from microtrain.convert.reference.kernels import Sgd
 from microtrain.convert.trainables import layout
@@ -29,6 +30,9 @@ class Executor:
         self.env = Env(
             graph, {name: _initial(layer) for name, layer in graph.layers.items()}, errors == "fp32"
         )
+        for node in graph.forward_nodes:
+            if node.op == reconstruct.NAME:
+                self.env.normal = reconstruct.normal_scores(node)
 
     @np.errstate(**OVERFLOW)
     def forward(self, image: Array) -> Array:
@@ -70,6 +74,8 @@ def _initial(layer: Layer) -> State:
 
 
 def _stored(env: Env, layer: str, kind: str) -> bytes:
+    if kind == SCORES:
+        return env.normal.tobytes()
     state = env.state[layer]
     if kind == "weight":
         return env.trained_columns(layer).tobytes()

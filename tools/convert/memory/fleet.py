@@ -8,7 +8,7 @@ from microtrain.convert.trainables import block_bytes, layout
 
 STATE = 36  # of struct fleet
 LEAST = 64  # room of an update, in bytes
-KINDS = {"weight": "SHARED_WEIGHT", "bias": "SHARED_BIAS"} | dict.fromkeys(parts.HEAD_KINDS, "SHARED_HEAD")
+KINDS = {"weight": "SHARED_WEIGHT", "bias": "SHARED_BIAS"} | dict.fromkeys(parts.FLOATS, "SHARED_HEAD")
 
 
 def held_bytes(graph: Graph) -> int:

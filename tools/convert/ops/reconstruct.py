@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from microtrain.base.plan import SCORES
 from microtrain.convert.ir import ConvertError, Graph, Node, Shape, Tensor, Window
 from microtrain.convert.names import Names
 from microtrain.convert.reference.hostlib import F32, NUMBER, S8, Clamp, ErrorS8, Record
@@ -50,7 +51,9 @@ if TYPE_CHECKING:
 
 NAME, BACKWARD, OF_MAP = "reconstruct", "reconstruct_bwd_x", "reconstruct_map_bwd_x"
 NORMAL, ANOMALY = 0, 1  # the classes
-THRESHOLD = 0.25  # in units of a score
+THRESHOLD = 0.25  # in units of a score, before anything is learned
+DEVIATIONS = 3.75  # mean absolute ones above the mean: three standard ones of a normal distribution
+REMEMBERED = 32  # normal samples, about, that the mean and the deviation of scores are of
 ENDINGS = (SIGMOID,)  # that may stand at its end
 LOGISTIC = (1.0 / 256.0, -128)  # scale and zero of what a logistic function makes, as TFLite has them
 
@@ -59,7 +62,7 @@ class Reconstruct(Record):
     _fields_ = (
         ("n", ctypes.c_uint32),
         *((n, ctypes.c_int16) for n in ("y_zero", "x_zero")),
-        *((n, ctypes.c_float) for n in ("y_scale", "x_scale", "per", "threshold")),
+        *((n, ctypes.c_float) for n in ("y_scale", "x_scale", "per")),
     )
 
 
@@ -104,7 +107,9 @@ def _bounded(graph: Graph) -> Graph:
 
 def _scored(graph: Graph, again: str, output: str) -> Graph:
     """With the score of what is made again as the result, a tensor of that name."""
-    end = Node(NAME, "score", (again, graph.input.tensor), (output,), factors=(1.0, THRESHOLD))
+    end = Node(
+        NAME, "score", (again, graph.input.tensor), (output,), factors=(1.0, 0.0, THRESHOLD / DEVIATIONS)
+    )
     tensors = {**graph.tensors, output: Tensor(output, (1, 1, 2))}
     return graph.replace(nodes=(*graph.nodes, end), tensors=tensors, output=output, classes=KNOWN_ORDER)
 
@@ -115,9 +120,28 @@ def calibrated(graph: Graph, scores: np.ndarray) -> Graph:
     scores  of normal samples, in the unit that the graph has
     """
     last = graph.nodes[-1]
-    most = float(scores.mean() + 3.0 * scores.std()) * last.factors[0]
+    mean = float(scores.mean()) * last.factors[0]
+    most = mean + 3.0 * float(scores.std()) * last.factors[0]
     unit = max(most, 1e-6) / THRESHOLD
-    return graph.replace(nodes=(*graph.nodes[:-1], replace(last, factors=(unit, THRESHOLD))))
+    normal = (mean / unit, (THRESHOLD - mean / unit) / DEVIATIONS)
+    return graph.replace(nodes=(*graph.nodes[:-1], replace(last, factors=(unit, *normal))))
+
+
+def normal_scores(node: Node) -> np.ndarray:
+    """Mean of normal samples' scores as converted, and of how far they lie from it: float32 [2]."""
+    return np.array(node.factors[1:], f32)
+
+
+def threshold(normal: np.ndarray) -> Any:
+    """The score from which on a sample is none of them, float32."""
+    return f32(normal[0]) + f32(DEVIATIONS) * f32(normal[1])
+
+
+def follow(normal: np.ndarray, score: float) -> None:
+    """Let them follow the score of a normal sample, the mean of which is first the old one."""
+    apart = f32(score) - normal[0]
+    normal[0] += apart / f32(REMEMBERED)
+    normal[1] += (abs(apart) - normal[1]) / f32(REMEMBERED)
 
 
 def forward_of(graph: Graph) -> Node:
@@ -127,10 +151,9 @@ def forward_of(graph: Graph) -> Node:
 def c_struct(graph: Graph, node: Node) -> Reconstruct:
     """The kernels' parameter struct; node: the forward one."""
     y, x = (graph.tensors[t] for t in node.inputs)
-    unit, threshold = node.factors
     zeros = {"y_zero": y.zero, "x_zero": x.zero}
-    per = 1.0 / (y.elements * unit)
-    return Reconstruct(n=y.elements, **zeros, y_scale=y.scale, x_scale=x.scale, per=per, threshold=threshold)
+    per = 1.0 / (y.elements * node.factors[0])
+    return Reconstruct(n=y.elements, **zeros, y_scale=y.scale, x_scale=x.scale, per=per)
 
 
 def apart(graph: Graph, node: Node, y: np.ndarray, x: np.ndarray) -> np.ndarray:
@@ -141,13 +164,12 @@ def apart(graph: Graph, node: Node, y: np.ndarray, x: np.ndarray) -> np.ndarray:
     return np.asarray(left - right.reshape(left.shape))
 
 
-def _score(graph: Graph, node: Node, d: np.ndarray) -> np.ndarray:
+def _score(graph: Graph, node: Node, d: np.ndarray, normal: np.ndarray) -> np.ndarray:
     """The two logits of one sample."""
     total = f32(0)
     for square in (d * d).reshape(-1):
         total = total + square
-    p = c_struct(graph, node)
-    return np.array([f32(p.threshold), kept(total * f32(p.per))], f32)
+    return np.array([threshold(normal), kept(total * f32(c_struct(graph, node).per))], f32)
 
 
 def _gradient(tape: Tape, node: Node, error: str | None) -> None:
@@ -160,12 +182,14 @@ def _gradient(tape: Tape, node: Node, error: str | None) -> None:
 
 def _run(env: Env, node: Node) -> None:
     y, x = (env.values[t] for t in node.inputs)
-    env.values[node.outputs[0]] = _score(env.graph, node, apart(env.graph, node, y, x))
+    env.values[node.outputs[0]] = _score(env.graph, node, apart(env.graph, node, y, x), env.normal)
 
 
 def _run_loss(env: Env, node: Node) -> None:
     logits = env.values[node.inputs[0]]
     env.loss = float(logits[ANOMALY])
+    if env.label == NORMAL and not env.real:
+        follow(env.normal, env.loss)
     env.values[node.outputs[0]] = np.array([0.0, env.label == NORMAL], f32)
 
 
@@ -197,12 +221,16 @@ def _run_bwd_x(env: Env, node: Node) -> None:
 
 def _call(names: Names, node: Node) -> str:
     y, x, out = (names.at(t) for t in (*node.inputs, node.outputs[0]))
-    return f"reconstruct_fwd_f32({names.struct(NAME, node)}, {y}, {x}, {out});"
+    return f"reconstruct_fwd_f32({names.struct(NAME, node)}, {y}, {x}, {_normal(names, node)}, {out});"
+
+
+def _normal(names: Names, node: Node) -> str | None:
+    return names.trained(node.name, SCORES)
 
 
 def _call_loss(names: Names, node: Node) -> str:
     logits, grad = names.at(node.inputs[0]), names.at(node.outputs[0])
-    return f"const float loss = {node.op}_f32(2, {logits}, label, {grad});"
+    return f"const float loss = {node.op}_f32(2, {logits}, label, {_normal(names, node)}, {grad});"
 
 
 def _call_bwd_x(names: Names, node: Node) -> str:
@@ -218,14 +246,15 @@ def _structs(names: Names, node: Node) -> Iterator[str]:
 
 def _float_run(graph: Graph, node: Node, env: Values) -> np.ndarray:
     y, x = (env[t].reshape(len(env[t]), -1) for t in node.inputs)
-    unit, threshold = node.factors
-    score = np.square(y - x).mean(axis=1) / unit
-    return np.stack([np.full(len(y), threshold), score], axis=1).reshape(-1, 1, 1, 2)
+    score = np.square(y - x).mean(axis=1) / node.factors[0]
+    most = np.full(len(y), threshold(normal_scores(node)))
+    return np.stack([most, score], axis=1).reshape(-1, 1, 1, 2)
 
 
 def _int8_run(graph: Graph, node: Node, env: Values) -> np.ndarray:
     y, x = (env[t] for t in node.inputs)
-    rows = [_score(graph, node, apart(graph, node, a, b)) for a, b in zip(y, x, strict=True)]
+    normal = normal_scores(node)
+    rows = [_score(graph, node, apart(graph, node, a, b), normal) for a, b in zip(y, x, strict=True)]
     return np.stack(rows).reshape(-1, 1, 1, 2)
 
 
@@ -283,11 +312,11 @@ FORWARD = ForwardOp(
     work=by_size,
     unit=whole,
     in_place=not_in_place,
-    kernels={"reconstruct_fwd_f32": (None, (Reconstruct, S8, S8, F32))},
+    kernels={"reconstruct_fwd_f32": (None, (Reconstruct, S8, S8, F32, F32))},
     header=NAME,
     aten=NO_ATEN,  # `closed` makes it
     folds=Folds.NOTHING,
-    learns=Learns.NOTHING,
+    learns=Learns.NORMAL,
     output=stays_float,
     float_run=_float_run,
     int8_run=_int8_run,
@@ -306,7 +335,7 @@ FORWARD = ForwardOp(
 )
 OPS: tuple[Op, ...] = (
     FORWARD,
-    losses.loss("loss_score", _run_loss, _call_loss, NAME, losses.AGAINST_A_LABEL),
+    losses.loss("loss_score", _run_loss, _call_loss, NAME, (NUMBER, F32, NUMBER, F32, F32)),
     _backward(BACKWARD),
     _backward(OF_MAP, NUMBER),
 )

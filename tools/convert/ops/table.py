@@ -88,6 +88,7 @@ class Learns(Enum):
     NOTHING = "nothing"
     COLUMNS = "int8 weights, by input channels, and biases"
     HEAD = "the float head"
+    NORMAL = "which scores are normal, whatever the scheme"
 
 
 class Leaves(Enum):
