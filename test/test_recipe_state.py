@@ -9,28 +9,49 @@ import pytest
 
 from lab import marks, notes
 from lab.recipe import state
+from lab.recipe.cases import SCHEMES, SEEDS
 
-CELLS = [(protocol, name) for protocol in state.PASSES for name in state.SETS]
+FIRST, SECOND, *_ = SCHEMES
 
 
-def rows(
-    variant: str, by_rate: tuple[float, float, float], cells: list[tuple[str, str]]
-) -> list[dict[str, Any]]:
+def rows(network: str, by_rate: tuple[float, float, float]) -> list[dict[str, Any]]:
+    """All of a network, each the same."""
     accuracy = dict(zip(map(str, state.RATES), by_rate, strict=True))
-    return [
-        {"protocol": protocol, "dataset": name, "variant": variant, "accuracy": accuracy}
-        for protocol, name in cells
-    ]
+    keys = (key for key in state.wanted() if key[0] == network)
+    return [dict(zip(state.KEYS, key, strict=True)) | {"accuracy": dict(accuracy)} for key in keys]
 
 
-def test_each_variant_has_one_rate_for_all_sets() -> None:
-    first, second, third = (variant.words for variant in state.VARIANTS[:3])
-    found = rows(first, (60.0, 70.0, 65.0), CELLS) + rows(second, (60.0, 61.0, 62.0), CELLS)
-    found[0]["accuracy"] = dict.fromkeys(map(str, state.RATES), 0.0) | {"2.0": 99.0}
-    lines = state.table(found + rows(third, (90.0, 90.0, 90.0), CELLS[1:])).splitlines()
-    assert len(lines) == 4, "a variant that was not measured everywhere has no line"
-    assert lines[2].startswith(f"| {first} ") and lines[2].endswith("| x2 |") and "| 99.0 |" in lines[2]
-    assert lines[3].endswith("| 62.0 | x2 |")
+def of(variant: state.Variant, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [row for row in found if row["variant"] == variant.words]
+
+
+def test_each_variant_has_one_rate_for_all() -> None:
+    found = rows(FIRST, (60.0, 70.0, 65.0))
+    other = of(state.VARIANTS[0], found)
+    for row in other:
+        row["accuracy"] = dict.fromkeys(map(str, state.RATES), 61.0) | {"4.0": 62.0}
+    other[0]["accuracy"]["2.0"] = 70.0
+    lines = state.table(found).splitlines()
+    assert len(lines) == 2 + len(state.VARIANTS)
+    assert lines[2].endswith("| x4 |") and "| 62.0 |" in lines[2]
+    assert lines[3].endswith("| 70.0 |  | x2 |"), "what is built is not ahead of itself"
+
+
+def test_only_whole_networks_count() -> None:
+    first, second = rows(FIRST, (60.0, 70.0, 65.0)), rows(SECOND, (10.0, 20.0, 15.0))
+    assert state.table(first + second[1:]) == state.table(first)
+    assert "| 45.0 |" in state.table(first + second).splitlines()[2]
+    assert len(state.table(second[1:]).splitlines()) == 2
+
+
+def test_ahead_is_a_mean_of_pairs_with_its_error() -> None:
+    found = rows(FIRST, (0.0, 50.0, 0.0))
+    pairs = of(state.VARIANTS[0], found)
+    for row, ahead in zip(pairs, [1.0, -1.0] * len(pairs), strict=False):
+        row["accuracy"]["2.0"] += 2 + ahead
+    count = len(SEEDS) * len(state.cells())
+    error = (count / (count - 1)) ** 0.5 / count**0.5
+    assert f"| 52.0 | +2.0 ± {error:.1f} | x2 |" in state.table(found)
 
 
 def test_bytes_are_those_of_what_is_kept() -> None:

@@ -95,7 +95,7 @@ def main(
         if other == "state":
             from .state import measure as measure_states  # torch takes a second to load
 
-            measure_states()
+            measure_states(jobs)
         elif other == "lite":
             modules.measure()
         elif other == "parts":

@@ -6,8 +6,12 @@ head of a look, and its rate falls on a cosine; there are no records.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
+from itertools import product
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +28,18 @@ from microtrain.simulate.rules import Rules
 from microtrain.simulate.side_by_side import Group
 
 from . import sets
-from .cases import Case
+from .cases import SCHEMES, SEEDS, Case
 from .run import WORK, Arm
 
 RESULT, PAGE = ROOT / "lab/pages/recipe-state.json", ROOT / "lab/pages/arithmetic.md"
 COMMAND = "python lab/recipe --state"
-NETWORK, ARM = "mcunet-5fps", "cosine"
+ARM = "cosine"
 SETS = ("textures10", "cifar10", "gtsrb17")
 PASSES = {"shots-10": 3, "one-look": 1}  # over the images of a protocol
-RATES = (0.5, 1.0, 2.0)  # factors on the scheme's; the best of them on the mean of all sets is taken
-SEED = 0
+RATES = (1.0, 2.0, 4.0)  # factors on the scheme's; the best of them on the mean of all sets is taken
+KEYS = ("network", "seed", "protocol", "dataset", "variant")
+Key = tuple[str | int, ...]
+Row = dict[str, Any]
 BASE = Rules(weights="int8", errors="channel")
 FINE = replace(BASE, fraction_bits=4)
 MOMENTUM = replace(BASE, momentum=0.9, rates=(0.1, 0.1, 0.1))
@@ -63,6 +69,9 @@ VARIANTS = (
 )
 
 
+STANDARD = VARIANTS[1]  # what is built, and all others are held against
+
+
 class Judged(Group):
     """Sessions that are judged at their end alone."""
 
@@ -71,50 +80,60 @@ class Judged(Group):
             super().evaluate(step)
 
 
-def measure() -> None:
-    """Run what is missing in the record, and write the table."""
+def measure(jobs: int) -> None:
+    """Run what is missing in the record, so many at a time, and write the table."""
     folders, rows = sets.test_sets(WORK / "sets"), notes.read(RESULT, [])
-    cells = [Case(name, NETWORK, protocol, ARM, SEED) for protocol in PASSES for name in SETS]
-    with Bars() as bars:
-        bar = bars.add("groups of sessions", len(cells) * len(VARIANTS))
-        for case in cells:
-            done = {row["variant"] for row in rows if (row["protocol"], row["dataset"]) == key(case)}
-            missing = [variant for variant in VARIANTS if variant.words not in done]
-            bar.advance(len(VARIANTS) - len(missing))
-            for row in sessions(case, folders[case.dataset], missing):
-                rows.append(row)
-                notes.write(RESULT, rows)
-                bar.advance()
+    done = {key_of(row) for row in rows}
+    missing: dict[Key, list[Key]] = defaultdict(list)
+    for key in wanted():
+        if key not in done:
+            missing[key[:-1]].append(key)
+    with Bars() as bars, ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
+        bar = bars.add("groups of sessions", sum(map(len, missing.values())))
+        started = [pool.submit(measured, keys, folders[str(keys[0][3])]) for keys in missing.values()]
+        for future in as_completed(started):
+            rows += future.result()
+            notes.write(RESULT, sorted(rows, key=key_of))
+            bar.advance(len(future.result()))
         bar.end()
     marks.insert(PAGE, COMMAND, {"state": table(rows)})
 
 
-def key(case: Case) -> tuple[str, str]:
-    return case.protocol, case.dataset
+def wanted() -> list[Key]:
+    """Of all rows, by KEYS; a network is ended before the next begins."""
+    variants = [variant.words for variant in VARIANTS]
+    return list(product(SCHEMES, SEEDS, PASSES, SETS, variants))
 
 
-def sessions(case: Case, data: Path, variants: Sequence[Variant]) -> Iterator[dict[str, Any]]:
-    """A row of accuracies by rate for each variant."""
-    if not variants:
-        return
-    arm = Arm(case, data, find().checkpoint(NETWORK))
+def key_of(row: Row) -> Key:
+    return tuple(row[part] for part in KEYS)
+
+
+def measured(keys: Sequence[Key], data: Path) -> list[Row]:
+    """Accuracy in percent at each rate, of variants that begin alike.
+
+    keys: by KEYS, equal but for the variant; data: the folder of their images
+    """
+    network, seed, protocol, dataset, _ = keys[0]
+    case = Case(str(dataset), str(network), str(protocol), ARM, int(seed))
+    arm = Arm(case, data, find().checkpoint(case.network))
     arm.task = replace(arm.task, epochs=PASSES[case.protocol])
     list(fill(arm.task, 1))
     arm.show = show(arm.task, arm.machine)
-    imprint(arm.machine, arm.training, Settings(seed=SEED), Silent(), arm.show)
-    learned = arm.machine.pull()
-    for variant in variants:
-        found = trained(arm, learned, variant.rules, case.protocol)
-        yield dict(zip(("protocol", "dataset"), key(case), strict=True)) | {
-            "variant": variant.words,
-            "accuracy": dict(zip(map(str, RATES), found, strict=True)),
-        }
+    imprint(arm.machine, arm.training, Settings(seed=case.seed), Silent(), arm.show)
+    learned, rules = arm.machine.pull(), {variant.words: variant.rules for variant in VARIANTS}
+    found = []
+    for key in keys:
+        accuracy = trained(arm, learned, rules[str(key[-1])])
+        by_rate = dict(zip(map(str, RATES), accuracy, strict=True))
+        found.append(dict(zip(KEYS, key, strict=True)) | {"accuracy": by_rate})
+    return found
 
 
-def trained(arm: Arm, learned: bytes, rules: Rules, protocol: str) -> list[float]:
+def trained(arm: Arm, learned: bytes, rules: Rules) -> list[float]:
     """Accuracy in percent behind a session at each rate. learned: the trainables with the head of a look"""
     torch.set_num_threads(1)
-    base = Settings(epochs=PASSES[protocol], seed=SEED, schedule="cosine")
+    base = Settings(epochs=arm.task.epochs, seed=arm.case.seed, schedule="cosine")
     group = Judged(arm.task, [replace(base, rate=rate) for rate in RATES], rules, lambda logs: None)
     for part in arm.plan.trainables.tensors:
         if part.kind.startswith("head"):
@@ -125,18 +144,44 @@ def trained(arm: Arm, learned: bytes, rules: Rules, protocol: str) -> list[float
     return [round(100 * log.evaluations[-1].accuracy, 2) for log in group.logs]
 
 
-def table(rows: Sequence[dict[str, Any]]) -> str:
-    """Each variant at the rate that is best on the mean of all that it was measured on."""
-    cells = [(protocol, name) for protocol in PASSES for name in SETS]
-    heads = [f"{name}, {'10 shots' if protocol == 'shots-10' else 'one look'}" for protocol, name in cells]
-    lines = [f"| beside a trained weight | bytes | {' | '.join(heads)} | mean | rate |"]
-    lines.append("|---|---|" + "---|" * (len(cells) + 2))
+def table(rows: Sequence[Row]) -> str:
+    """Each variant at the rate that is best on the mean of all that it was measured on.
+
+    A column for each protocol and set has the mean over the seeds of the networks that are whole: measured
+    with all variants and all seeds. Behind it the mean of all, and by how much it is ahead of what is built,
+    with the standard error of the pairs' differences.
+    """
+    found = {key_of(row): row["accuracy"] for row in rows}
+    whole = [network for network in SCHEMES if all(key in found for key in wanted() if key[0] == network)]
+    heads = [f"{name}, {'10 shots' if protocol == 'shots-10' else 'one look'}" for protocol, name in cells()]
+    lines = [f"| beside a trained weight | bytes | {' | '.join(heads)} | mean | ahead | rate |"]
+    lines.append("|---|---|" + "---|" * (len(heads) + 3))
+    if not whole:
+        return "\n".join(lines)
+    standard = at_its_best(found, whole, STANDARD)[1]
     for variant in VARIANTS:
-        own = {(r["protocol"], r["dataset"]): r["accuracy"] for r in rows if r["variant"] == variant.words}
-        if set(own) == set(cells):
-            means = {rate: float(np.mean([own[cell][str(rate)] for cell in cells])) for rate in RATES}
-            best = max(means, key=lambda rate: means[rate])
-            values = [own[cell][str(best)] for cell in cells] + [means[best]]
-            shown = " | ".join(f"{value:.1f}" for value in values)
-            lines.append(f"| {variant.words} | {variant.bytes} | {shown} | x{best:g} |")
+        rate, values = at_its_best(found, whole, variant)
+        shown = " | ".join(f"{value:.1f}" for value in (*values.mean(axis=0), values.mean()))
+        ahead = (values - standard).ravel()
+        error = ahead.std(ddof=1) / len(ahead) ** 0.5
+        told = "" if variant is STANDARD else f"{ahead.mean():+.1f} ± {error:.1f}"
+        lines.append(f"| {variant.words} | {variant.bytes} | {shown} | {told} | x{rate:g} |")
     return "\n".join(lines)
+
+
+def cells() -> list[tuple[str, str]]:
+    """Protocols and sets, in the order of the columns."""
+    return list(product(PASSES, SETS))
+
+
+def at_its_best(
+    found: dict[Key, dict[str, float]], networks: Sequence[str], variant: Variant
+) -> tuple[float, np.ndarray]:
+    """The rate that is best on the mean, and its accuracies [networks * seeds, cells()] in percent."""
+
+    def at(rate: float) -> np.ndarray:
+        rows = [[(*line, *cell, variant.words) for cell in cells()] for line in product(networks, SEEDS)]
+        return np.array([[found[key][str(rate)] for key in row] for row in rows])
+
+    best = max(RATES, key=lambda rate: float(at(rate).mean()))
+    return best, at(best)
