@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import warnings
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +31,7 @@ from microtrain.convert.quantize.ptq import Choices, quantize_model
 from microtrain.convert.reference.numeric import Sgd
 from microtrain.convert.scheme import Scheme
 from microtrain.samples.source import scan, split
+from microtrain.simulate.cli import main as simulate
 
 N = 24
 STILL = Sgd(0.0, 0.0, 0.0, 0, 0)
@@ -168,6 +171,70 @@ def test_the_command_line(tmp_path: Path) -> None:
     assert code == 1 and "calibration" in said, "the threshold is that of normal samples"
     code, said = convert(*asked, "--check")
     assert code == 0 and "fits" in said
+
+
+class Waves(nn.Module):
+    """An autoencoder that knows waves of one length."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        sides = (64, 24, 8, 24, 64)
+        layers = [layer for a, b in pairwise(sides) for layer in (nn.Linear(a, b), nn.ReLU())]
+        self.net = nn.Sequential(nn.Flatten(), *layers[:-1])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.net(x)
+        return result
+
+
+def waves(count: int, length: float, seed: int) -> np.ndarray:
+    """float32 [count][64][1]"""
+    rng = np.random.default_rng(seed)
+    phases, noise = rng.uniform(0, 6, (count, 1)), rng.normal(0, 0.1, (count, 64))
+    found: np.ndarray = (np.sin(np.arange(64) / length + phases) + noise)[:, :, None].astype(np.float32)
+    return found
+
+
+def learned_waves(folder: Path, length: float) -> Path:
+    torch.manual_seed(0)
+    net, known = Waves(), torch.tensor(waves(400, length, 0)).transpose(1, 2)
+    adam = torch.optim.Adam(net.parameters(), 3e-3)
+    for _ in range(60):
+        for some in known.split(50):
+            adam.zero_grad()
+            nn.functional.mse_loss(net(some), some.flatten(1)).backward()
+            adam.step()
+    path = folder / "waves.pt2"
+    torch.export.save(torch.export.export(net.eval(), (known[:1],)), path)
+    return path
+
+
+def test_a_session_without_options_learns_another_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whose samples lie far above the threshold of those that were known, which is no divergence."""
+    for part, kind, length, count in (
+        ("typical", ".", 4.0, 40),
+        ("data/train", "normal", 2.6, 100),
+        ("data/val", "normal", 2.6, 40),
+        ("data/val", "anomaly", 2.1, 40),
+    ):
+        (tmp_path / part / kind).mkdir(parents=True)
+        for number, sample in enumerate(waves(count, length, count + len(kind))):
+            np.save(tmp_path / part / kind / f"{number}.npy", sample)
+    (tmp_path / "data/train/anomaly").mkdir()
+    np.save(tmp_path / "data/train/anomaly/0.npy", waves(1, 2.1, 9)[0])
+    model, out = learned_waves(tmp_path, 4.0), tmp_path / "out"
+    code, said = convert(model, "--task", "anomaly", "--calibration", tmp_path / "typical", "-o", out)
+    assert code == 0 and "rate 0.01" in said, said
+    assert "#define MODEL_GUESSES 65535" in (out / "model.h").read_text()
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(
+        simulate, [str(out), "--data", str(tmp_path / "data"), "-o", str(tmp_path / "sim")]
+    )
+    run = json.loads((tmp_path / "sim/results.json").read_text())["runs"][0]
+    assert "augmentation none" in done.output and "diverged" not in done.output, done.output
+    assert run["accuracy"]["before"] == 0.5 and run["accuracy"]["after"] > 0.9, done.output
 
 
 def test_what_makes_something_else_is_no_autoencoder(tmp_path: Path) -> None:

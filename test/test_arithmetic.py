@@ -21,7 +21,6 @@ from microtrain.convert.pipeline import compile_graph
 from microtrain.convert.reference.kernels import Sgd as ReferenceSgd
 from microtrain.convert.scheme import Scheme, convolutions
 from microtrain.convert.trainables import layout
-from microtrain.device.answers import Info
 from microtrain.device.session import WINDOW, Log, Settings, TrainStep
 from microtrain.native.model import Model, compile_model
 from microtrain.simulate.arithmetic import check, forced, overwrite, plain_tables
@@ -94,7 +93,7 @@ def test_truncating_needs_whole_weights(example: Built) -> None:
 class Trained:
     """Something that counts how often it is asked."""
 
-    info = Info("", "", "", (1, 1, 1), 10, 0, 0, 0, 0, 0)
+    guesses = 10
 
     def __init__(self) -> None:
         self.bytes = b"0"

@@ -183,7 +183,7 @@ def test_augmentations_are_a_list_or_none() -> None:
         found = asked(simulate.main, simulate.Wanted, "generated", "--data", "d", *words).kinds
         return cast(tuple[str, ...], found)
 
-    assert kinds() == ("flip", "crop", "light") and kinds("--augment", "none") == ()
+    assert kinds() is None and kinds("--augment", "none") == ()
     assert kinds("--augment", "light,flip") == ("flip", "light")
     done = CliRunner().invoke(simulate.main, ["generated", "--data", "d", "--augment", "flip,spin"])
     assert done.exit_code == 2 and "spin: choose from flip, crop, light, or none" in done.output
@@ -226,3 +226,11 @@ def test_what_is_asked_for_is_done(words: tuple[str, ...], epochs: int, rehearse
     wanted = asked(simulate.main, simulate.Wanted, "generated", "--data", "d", *words)
     course = wanted.resolved(Situation(10, 12, True, "shuffled"))
     assert (course.epochs, course.rehearse) == (epochs, rehearse)
+    assert course.kinds == course.augmentation.kinds == ("flip", "crop", "light")
+
+
+def test_what_is_normal_is_not_varied_unless_somebody_says_so() -> None:
+    for words, kinds in (((), ()), (("--augment", "flip"), ("flip",))):
+        wanted = asked(simulate.main, simulate.Wanted, "generated", "--data", "d", *words)
+        course = wanted.resolved(Situation(100, 0, False, "shuffled", small=True, normal=True))
+        assert (course.kinds, course.epochs) == (kinds, 20)

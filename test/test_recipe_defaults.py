@@ -73,7 +73,7 @@ def test_else_the_rate_is_the_schemes(found: Situation) -> None:
 )
 def test_few_sounds_are_shown_again_and_again(sounds: int, epochs: int, rate: float) -> None:
     for looks in (True, False):
-        found = Situation(sounds, 0, looks, "shuffled", sounds=True)
+        found = Situation(sounds, 0, looks, "shuffled", small=True)
         assert (found.epochs, found.rate, found.schedule) == (epochs, rate, "cosine")
 
 

@@ -33,7 +33,7 @@ struct microtrain_model {
     struct model_info info;
     const uint8_t *init;           /* the trainables' first init_bytes before any training */
     uint32_t targets;              /* numbers of a target; 0: it learns from labels */
-    uint32_t guesses;              /* classes whose guessing costs as much as the model's (guard.h) */
+    uint32_t guesses;              /* classes whose guessing costs as much as the model's (guard.h); 0: its own */
     uint32_t forward_steps, steps; /* of an inference; of a training step, an inference's included */
     void (*start)(struct model_memory *memory);
     int8_t *(*row)(struct model_memory *memory);

@@ -50,7 +50,7 @@ IN_FLOAT = Way(20, 0.002)  # chosen on draws that no row has
 
 def by_itself(samples: int) -> Way:
     """What `device train` does where nobody says it: the head knows the words, and there are no records."""
-    found = Situation(samples, records=0, looks=False, order="shuffled", sounds=True)
+    found = Situation(samples, records=0, looks=False, order="shuffled", small=True)
     return Way(found.epochs, found.rate)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from microtrain.base.sound import LogMel
 from microtrain.samples import log_mel
 
+from .defaults import RATE, SCORE_RATE
 from .execute.batched import batches, run_int8
 from .frontends.endings import headless
 from .frontends.module import LoadedModel
@@ -19,7 +20,7 @@ from .ops.reconstruct import ENDINGS, calibrated, closed
 from .ops.regression import measured
 from .options import ANOMALY, FIXED, LOSSES, MULTILABEL, REGRESSION, TASKS, Wanted
 from .quantize.ptq import calibration_images
-from .scheme import RATE, Scheme
+from .scheme import Scheme
 from .trainables import HeadStart
 
 LABELS = "labels"  # the loss of a scheme
@@ -106,7 +107,9 @@ def head_of(wanted: Wanted, scheme: Scheme | None) -> HeadStart:
 
 def scheme_for(scheme: Scheme, wanted: Wanted, outputs: int) -> Scheme:
     """A scheme with the loss of the task. Of a default one the rates are those of a single output: a loss is
-    the mean over them."""
+    the mean over them; and those of scores where what is normal is learned."""
+    if wanted.task == ANOMALY and not wanted.scheme:
+        return replace(scheme, rates=(SCORE_RATE,) * 3)
     if not by_targets(wanted):
         return scheme
     rates = scheme.rates if wanted.scheme else (RATE * outputs,) * 3

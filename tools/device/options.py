@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self
@@ -25,6 +26,7 @@ LR_HELP = (
 )
 FACTOR_HELP = "In its place: a factor on the scheme's learning rates."
 PLAIN = Augmentation()
+SMALL = 4096  # numbers of a sample that any line takes in half a second
 Rates = tuple[float, float, float]  # of weights, biases and head
 
 
@@ -82,12 +84,11 @@ class Course:
         help=f"Ways of each image in that look, of those that --augment makes. [up to {VIEWS}, where they "
         "become records]",
     )
-    kinds: tuple[str, ...] = option(
+    kinds: tuple[str, ...] | None = option(
         "--augment",
         type=Kinds(),
-        default=",".join(PLAIN.kinds),
-        show_default=True,
-        help="How training images vary from epoch to epoch, or none.",
+        help=f"How training images vary from epoch to epoch, or none. [{','.join(PLAIN.kinds)}; none of "
+        "what is normal]",
     )
     variants: int = option(
         "--variants",
@@ -119,16 +120,18 @@ class Course:
 
     @property
     def augmentation(self) -> Augmentation:
-        return Augmentation(self.kinds, self.variants)
+        return Augmentation(PLAIN.kinds if self.kinds is None else self.kinds, self.variants)
 
     def situation(self, shape: Shape, training: Dataset, records: int, looks: bool) -> Situation:
         """What a session meets. shape: of a sample; records, looks: as Situation has them"""
+        normal = training.classes == KNOWN_ORDER
         sounds = sound_of(shape) is not None and len(training.classes) > 1
-        return Situation(per_epoch(training, self.limit), records, looks, self.order, sounds)
+        small = sounds or (normal and math.prod(shape) <= SMALL)
+        return Situation(per_epoch(training, self.limit), records, looks, self.order, small, normal)
 
     def resolved(self, found: Situation) -> Self:
         """The course with what nobody said as recipe.py has it."""
-        chosen = found.chosen(self.epochs)
+        chosen = found.chosen(self.epochs) | {"kinds": () if found.normal else PLAIN.kinds}
         return replace(self, **{name: value for name, value in chosen.items() if getattr(self, name) is None})
 
     def factor_in(self, found: Situation) -> float:

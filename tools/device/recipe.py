@@ -13,7 +13,10 @@ VIEWS = 4  # of each image, at most
 BEHIND = 1  # steps on records behind each image of that pass
 FAST = 2.0  # on the scheme's rates: what it makes rough a falling rate smooths
 FALLING = 1.5  # the same with few images, in order, and where the rehearsal behind a pass begins
-STEPS, PASSES = 2000, 80  # on sounds that nothing remembers: as many passes as make so many steps, at most
+STEPS, PASSES = (
+    2000,
+    80,
+)  # on small samples that nothing remembers: passes for so many steps, at most
 
 
 @dataclass(frozen=True)
@@ -24,14 +27,16 @@ class Situation:
     records  that the replay buffer holds; 0: there is none
     looks    it begins with one look at each image (Settings.imprint)
     order    as Settings.order
-    sounds   the images are sounds of more than one class
+    small    they are sent in no time: sounds of more than one class, or small samples of what is normal
+    normal   an autoencoder learns from them what is normal
     """
 
     images: int
     records: int
     looks: bool
     order: str
-    sounds: bool = False
+    small: bool = False
+    normal: bool = False
 
     def chosen(self, epochs: int | None = None) -> dict[str, Any]:
         """All of it but the rate, by the names that Settings and the options have for it.
@@ -97,8 +102,8 @@ class Situation:
 
     @property
     def again(self) -> bool:
-        """Whether the host shows the samples again and again: sounds that are not rehearsed."""
-        return self.sounds and not self.remembers and not self.in_order
+        """Whether the host shows the samples again and again: small ones that are not rehearsed."""
+        return self.small and not self.remembers and not self.in_order
 
     @property
     def in_order(self) -> bool:

@@ -12,7 +12,6 @@ from microtrain.base.errors import Error
 from microtrain.base.plan import REGRESSION
 from microtrain.base.progress import Bars
 from microtrain.base.terminal import say
-from microtrain.samples.augment import Augmentation
 from microtrain.samples.measured import read_table, same_outputs
 from microtrain.samples.source import Dataset, load
 
@@ -41,7 +40,7 @@ def course_of(course: Course, task: str) -> Course:
     """
     if course.imprint or course.rehearse or course.order != SHUFFLED:
         raise Error("--imprint, --rehearse and --order are for classes: leave them out.")
-    kinds = tuple(kind for kind in course.kinds if kind in KEEPS_ITS_PLACE or task != REGRESSION)
+    kinds = tuple(kind for kind in course.augmentation.kinds if kind in KEEPS_ITS_PLACE or task != REGRESSION)
     return replace(course, epochs=1 if course.epochs is None else course.epochs, rehearse=0, kinds=kinds)
 
 
@@ -69,7 +68,7 @@ def teach(
     training, testing = sets
     say(in_words(course, (settings.rate,), rates))
     log = measured.new_log(device, training.classes, settings)
-    show = varied(device, Augmentation(course.kinds, course.variants))
+    show = varied(device, course.augmentation)
     if device.info.task == REGRESSION:
         for sentence in measured.units(device, training, show):
             say(sentence, err=True)

@@ -31,6 +31,7 @@ class Blueprint:
     held     bytes of the arena that a record with codes is made of
     imprint  features of which the covariance is kept together; 0: no statistics
     gate     loss below which a step learns nothing; 0: every step is taken
+    guesses  classes whose guessing costs as much as the model's
     """
 
     folder: Path
@@ -50,7 +51,8 @@ class Blueprint:
     coded: int
     held: Regions
     imprint: int
-    gate: float = 0.0
+    gate: float
+    guesses: int
 
     def absolute(self, factor: float) -> float:
         """The learning rate that a factor on the scheme's makes; the largest where it has several."""
@@ -101,6 +103,7 @@ def blueprint(plan: Plan) -> Blueprint:
         held=regions if front else image,
         imprint=plan.imprint.group if plan.imprint else 0,
         gate=plan.gate or 0.0,
+        guesses=plan.guesses,
     )
 
 

@@ -8,8 +8,6 @@ from typing import Protocol
 
 import numpy as np
 
-from microtrain.base.plan import GUESSES
-from microtrain.device.answers import Info
 from microtrain.device.session import WINDOW, HasLoss, mean_loss
 
 LOSS_MOST = 4.0  # mean loss of a window, in units of what guessing costs
@@ -20,7 +18,7 @@ class Holder(Protocol):
     """Something whose trained bytes can be taken and put back."""
 
     @property
-    def info(self) -> Info: ...
+    def guesses(self) -> int: ...
     def pull(self) -> bytes: ...
     def push(self, block: bytes) -> None: ...
 
@@ -66,8 +64,7 @@ class LastGood:
         self.kept = machine.pull()
 
     def spoiled(self, log: HasSteps) -> bool:
-        info = self.machine.info
-        if diverges(log.steps, GUESSES.get(info.task, info.classes)):
+        if diverges(log.steps, self.machine.guesses):
             self.machine.push(self.kept)
             return True
         if len(log.steps) % WINDOW == 0:

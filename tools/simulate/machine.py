@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 
 from microtrain.base.errors import Error
-from microtrain.base.plan import GUESSES
 from microtrain.device.answers import NO_RECORDS, Info, Step, decimal
 from microtrain.device.plan import short_id
 from microtrain.native.model import Model, Sgd, compile_model
@@ -76,7 +75,12 @@ class Machine:
             task=plan.scheme.task,
             gate=plan.gate,
         )
-        self._losses = RunningMean(GUESSES.get(plan.scheme.task, plan.classes))
+        self._losses = RunningMean(plan.guesses)
+
+    @property
+    def guesses(self) -> int:
+        """Classes whose guessing costs as much as the model's."""
+        return self.plan.guesses
 
     @property
     def record_bytes(self) -> int:

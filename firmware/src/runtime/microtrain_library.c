@@ -112,7 +112,7 @@ int microtrain_init(struct microtrain *m, const struct microtrain_model *model, 
     memset(i, 0, sizeof *i);
     i->session.model = model;
     i->session.memory = (struct model_memory){.arena = memory->arena, .trainables = memory->trainables};
-    i->session.guard.classes = model->targets ? model->guesses : model->info.classes;
+    i->session.guard.classes = model->guesses ? model->guesses : model->info.classes;
     session_init(&i->session);
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
     i->magic = MAGIC;

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from microtrain.base.plan import GUESSES
 from microtrain.convert.ir import Graph
 from microtrain.convert.memory import fleet
 from microtrain.convert.memory.replay import record_bytes
 from microtrain.convert.names import c_string, number
 from microtrain.convert.ops import hop
-from microtrain.convert.ops.losses import task_of
+from microtrain.convert.ops.losses import guesses_of, task_of
 from microtrain.convert.trainables import block_bytes
 
 from . import tables
@@ -80,15 +79,12 @@ def _records(model: Model) -> list[str]:
 
 
 def _targets(graph: Graph) -> list[str]:
-    """What a firmware must know of a model that learns by targets in the place of labels."""
-    task = task_of(graph)
-    if not task:
+    """What a firmware must know of a model that learns targets, or what is normal, and no classes."""
+    task, outputs, guesses = task_of(graph), graph.tensors[graph.output].channels, guesses_of(graph)
+    targets = [f"#define MODEL_TARGETS {outputs}", f'#define MODEL_TASK "{task}"'] if task else []
+    if not task and guesses == outputs:
         return []
-    return [
-        f"#define MODEL_TARGETS {graph.tensors[graph.output].channels}",
-        f'#define MODEL_TASK "{task}"',
-        f"#define MODEL_GUESSES {GUESSES[task]} /* classes whose guessing costs as much */\n",
-    ]
+    return [*targets, f"#define MODEL_GUESSES {guesses} /* classes whose guessing costs as much */\n"]
 
 
 def _gate(graph: Graph) -> list[str]:

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from microtrain.base.paths import FIRMWARE
-from microtrain.base.plan import GUESSES
 from microtrain.convert import pieces
 from microtrain.convert.ir import Graph
 from microtrain.convert.memory import fleet, imprint
@@ -22,7 +21,7 @@ from microtrain.convert.names import Names, comment
 from microtrain.convert.names import number as constant
 from microtrain.convert.ops import TABLE, hop, log_mel, saves
 from microtrain.convert.ops.imprint import statistics
-from microtrain.convert.ops.losses import task_of
+from microtrain.convert.ops.losses import guesses_of, task_of
 from microtrain.convert.ops.stream import STREAM_STRUCT, before_rows, kernel_scratch_at, own_rows
 
 from . import records, tables
@@ -268,12 +267,13 @@ def _table(graph: Graph, info: str) -> str:
         extras += f"    .record_step = {graph.cut}, .record_bytes = {record_bytes(graph)},\n"
         extras += "    .keep = keep, .recall = recall,\n"
     found, task = INFO.search(info), task_of(graph)
-    targets = graph.tensors[graph.output].channels if task else 0
+    outputs, guesses = graph.tensors[graph.output].channels, guesses_of(graph)
+    targets, guesses = outputs if task else 0, guesses if task or guesses != outputs else 0
     assert found is not None
     return f"""const struct microtrain_model MODEL = {{
     .info = {found[1]},
     .init = model_trainables_init,
-    .targets = {targets}, .guesses = {GUESSES.get(task, 0)},
+    .targets = {targets}, .guesses = {guesses},
     .forward_steps = {len(graph.forward_nodes)}, .steps = {len(graph.nodes)},
     .start = start, .row = row, .take_row = take_row, .logits = logits, .step = step,
     .imprint_clear = {clear}, .imprint_add = {add}, .imprint_solve = {solve},

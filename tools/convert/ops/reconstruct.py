@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from microtrain.base.plan import SCORES
+from microtrain.base.plan import SCORE_LOSS, SCORES
 from microtrain.convert.ir import ConvertError, Graph, Node, Shape, Tensor, Window
 from microtrain.convert.names import Names
 from microtrain.convert.reference.hostlib import F32, NUMBER, S8, Clamp, ErrorS8, Record
@@ -175,7 +175,7 @@ def _score(graph: Graph, node: Node, d: np.ndarray, normal: np.ndarray) -> np.nd
 def _gradient(tape: Tape, node: Node, error: str | None) -> None:
     logits = node.outputs[0]
     grad = tape.tensor(f"grad:{logits}", logits, "f32")
-    tape.append(Node("loss_score", node.name, (logits,), (grad,)))
+    tape.append(Node(SCORE_LOSS, node.name, (logits,), (grad,)))
     kind = OF_MAP if tape.graph.tensors[node.inputs[0]].pixels > 1 else BACKWARD
     tape.send(node.inputs[0], Node(kind, node.name, (grad, *node.inputs), ()))
 
@@ -335,7 +335,7 @@ FORWARD = ForwardOp(
 )
 OPS: tuple[Op, ...] = (
     FORWARD,
-    losses.loss("loss_score", _run_loss, _call_loss, NAME, (NUMBER, F32, NUMBER, F32, F32)),
+    losses.loss(SCORE_LOSS, _run_loss, _call_loss, NAME, (NUMBER, F32, NUMBER, F32, F32)),
     _backward(BACKWARD),
     _backward(OF_MAP, NUMBER),
 )
