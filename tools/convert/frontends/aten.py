@@ -33,13 +33,14 @@ from microtrain.convert.ops.pool_aten import of_half
 from microtrain.convert.ops.resample_aten import settled
 from microtrain.convert.ops.table import Aten, ForwardOp
 
-from . import affine, constants
+from . import affine, constants, spelling
 
 SCALAR_FLOAT = 6  # c10::ScalarType::Float
 
 
 def lower(low: Lowering, call: Call) -> Any:
     """Append what one call means to the graph and return its value; an unsupported op is an error."""
+    call = spelling.plain(call)
     if constants.concerns(call):
         return constants.made(low, call)
     if lengths_aten.concerns(call):
@@ -293,5 +294,5 @@ RULES: dict[str, Aten] = {
     "unsqueeze": Aten("self dim", unsqueeze),
 }
 
-_NAMES = constants.ARGUMENTS | lengths_aten.ARGUMENTS | squares_aten.ARGUMENTS
+_NAMES = constants.ARGUMENTS | spelling.ARGUMENTS | lengths_aten.ARGUMENTS | squares_aten.ARGUMENTS
 OF_CONSTANTS = {name: Aten(arguments, refused) for name, arguments in _NAMES.items()}

@@ -129,12 +129,12 @@ SHAPES: dict[str, Rule] = {  # the same numbers, seen otherwise
     "slice": _part,
     "select": lambda call: np.take(_x(call), int(call.args["index"]), int(call.args["dim"])),
     "permute": lambda call: _x(call).transpose([int(d) for d in call.args["dims"]]),
-    **dict.fromkeys(("transpose", "swapaxes", "t"), _swapped),
+    **dict.fromkeys(("transpose", "t"), _swapped),
     **dict.fromkeys(("to", "_to_copy", "float", "type_as"), lambda call: _cast(call)),
 }
 
 
-TURNS = ("permute", "transpose", "swapaxes", "t")
+TURNS = ("permute", "transpose", "t")
 VIEWS = {*SHAPES} - {
     *TURNS,
     "slice",
