@@ -26,7 +26,7 @@ from microtrain.convert.ir import (
     Tensor,
 )
 
-from .raw import Raw, Result, weights_of
+from .raw import Raw, Result, as_map, weights_of
 
 STAND_IN = "unsupported "  # begins the name of what is in the place of an op, to find what else is not
 SOFTMAX = "softmax"  # of the raw graph alone: at its end it is left out
@@ -423,7 +423,11 @@ class Lowering:
     def _result(self, act: Act) -> Result:
         tensor = self.tensor_of(act)
         maker = next((node for node in self.nodes if tensor in node.outputs), None)
-        return Result(tensor, act.dims, maker.name if maker else "its input")
+        shape, name = self.tensors["input"].shape, maker.name if maker else "its input"
+        view = None
+        if self.tensors[tensor].shape == (1, 1, math.prod(shape)) and max(shape[:2]) > 1 < shape[2]:
+            view = as_map(act.order, act.dims, shape, "input" in self.last)
+        return Result(tensor, act.dims, name, view)
 
 
 def pair(value: Any) -> tuple[int, int]:

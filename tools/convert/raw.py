@@ -6,16 +6,22 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from .ir import ConvertError, Graph, Weights
+import numpy as np
+
+from .ir import ConvertError, Graph, Shape, Weights
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a model returns: the tensor, its shape in the model, and the layer that makes it."""
+    """What a model returns: the tensor, its shape in the model, and the layer that makes it.
+
+    order  of a vector that is seen as a map of the input's shape: which number stands where, [c, h, w]
+    """
 
     tensor: str
     dims: tuple[int, ...]
     name: str
+    order: np.ndarray | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +42,23 @@ class Raw:
     weights: Weights
     results: tuple[Result, ...] = ()
     stood: Mapping[str, ConvertError] = field(default_factory=dict)
+
+
+def as_map(order: np.ndarray | None, dims: tuple[int, ...], shape: Shape, last: bool) -> np.ndarray | None:
+    """Which number of a vector stands where in a map, [c, h, w]; None: it is seen as something else.
+
+    order  of the vector's numbers in the view; None: as they come
+    dims   of the view, batch first
+    shape  of the map, (h, w, c)
+    last   the model has the channels behind
+    """
+    h, w, c = shape
+    numbers = np.arange(h * w * c) if order is None else order.ravel()
+    if not np.array_equal(np.sort(numbers), np.arange(h * w * c)):
+        return None
+    if last:
+        return numbers.reshape(h, w, c).transpose(2, 0, 1) if dims[1:] == (h, c) and w == 1 else None
+    return numbers.reshape(c, h, w) if (*dims[1:], 1)[:3] == (c, h, w) and len(dims) > 2 else None
 
 
 def weights_of(parameters: Iterable[Sequence[int]]) -> Weights:

@@ -24,7 +24,7 @@ from .edits import bypass, without
 from .ended import end_rows
 from .endings import LINEAR, Found, check_end, drop_ending, is_mean
 from .found import together
-from .ordered import order_vectors
+from .ordered import as_returned, order_vectors
 from .shared import mark_shared
 
 TAKES_RELU = (Folds.NORM_AND_RELU, Folds.RELU)
@@ -44,7 +44,7 @@ def folds(node: Node) -> Folds:
 def clean(raw: Raw) -> Graph:
     """All passes in order. ConvertError with all that they and the reader have found, if anything."""
     found = list(raw.found)
-    graph = end_rows(raw.graph)
+    graph = end_rows(as_returned(raw))
     passes = (
         check_used,
         drop_ending,

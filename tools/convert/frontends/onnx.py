@@ -6,6 +6,7 @@ Tensors of ONNX are NCHW, as PyTorch's are. tf2onnx keeps the NHWC input of Kera
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -36,7 +37,7 @@ from .onnx_file import OnnxGraph, Step, read_onnx_file
 from .onnx_gelu import gelus
 from .onnx_norm_pieces import norms as pieces_of_norms
 from .onnx_transposed import conv_transpose
-from .onnx_values import Label, Parts, Turned, Value, Walker, channels_first
+from .onnx_values import Label, Parts, Turned, Value, Walker, as_last, channels_first
 
 LABELS = ("ArgMax", "ZipMap", "ArrayFeatureExtractor", "LabelEncoder", "TopK")  # behind the logits
 BESIDE_LABELS = ("Sub", "Concat", "Reshape")  # of probabilities
@@ -275,7 +276,8 @@ class _Walk(Walker):
         """
         acts = [self.plain(v) for v in values if isinstance(v, Act | Turned)]
         makers = [n.op for a in acts for n in self.low.nodes if a.tensor in n.outputs]
-        if not makers or not all(op in ENDINGS for op in makers):
+        is_map = step.op == "Reshape" and len(self.numbers(step, 1, "shape") or []) > 2
+        if is_map or not makers or not all(op in ENDINGS for op in makers):
             return False
         made, behind = set(step.outputs), self.file.steps[self.file.steps.index(step) + 1 :]
         for later in behind:
@@ -288,9 +290,19 @@ class _Walk(Walker):
     def _results(self) -> list[Any]:
         """The outputs that are the network's; what is made of them is left out."""
         values = [self.env.get(o) for o in self.file.outputs]
-        acts = [self.plain(v) for v in values if isinstance(v, Act | Turned)]
+        acts = [self._like_input(self.plain(v)) for v in values if isinstance(v, Act | Turned)]
         found = acts or [v.of for v in values if isinstance(v, Label)]
         return list(dict.fromkeys(found))
+
+    def _like_input(self, act: Act) -> Act:
+        """A vector that the file has as a map in NHWC, as it has its input, seen in NCHW."""
+        entry = self.env[self.file.inputs[0]]
+        turned = isinstance(entry, Turned) and act.order is None and act.dims == as_last(entry.act.dims)
+        if not turned or self.low.shape(act)[:2] != (1, 1):
+            return act
+        axes = channels_first(len(act.dims))
+        order = np.arange(math.prod(act.dims)).reshape(act.dims).transpose(axes)
+        return replace(act, dims=order.shape, order=order)
 
 
 def _all_of(low: Lowering) -> ConvertError:

@@ -11,13 +11,28 @@ from dataclasses import replace
 import numpy as np
 
 from microtrain.base.rows import by_pixels
-from microtrain.convert.ir import Graph, Layer, Node, Shape
+from microtrain.convert.ir import Graph, Layer, Node, Shape, Tensor
 from microtrain.convert.ops import activations, conv, unflatten
 from microtrain.convert.ops.channels_aten import TAKE
+from microtrain.convert.ops.unflatten_aten import in_memory
+from microtrain.convert.raw import Raw
 
 from .endings import LINEAR, Found
 
 ELEMENTWISE = (*activations.ACTIVATIONS, activations.CLIP, "relu", "relu6")
+
+
+def as_returned(raw: Raw) -> Graph:
+    """The raw graph; one that returns a vector as a map like its input ends in that map."""
+    graph = raw.graph
+    order = next((r.order for r in raw.results if r.tensor == graph.output), None)
+    if order is None:
+        return graph
+    shape, made = graph.tensors[graph.input.tensor].shape, f"{graph.output}:map"
+    node = unflatten.node_of("map", graph.output, made, shape)
+    node = replace(node, channels=in_memory(order))
+    tensors = {**graph.tensors, made: Tensor(made, shape)}
+    return graph.replace(nodes=(*graph.nodes, node), tensors=tensors, output=made)
 
 
 def order_vectors(graph: Graph, found: Found) -> Graph:

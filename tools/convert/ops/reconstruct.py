@@ -77,9 +77,12 @@ def closed(graph: Graph) -> Graph:
     x, features = graph.tensors[graph.input.tensor], graph.tensors[last.inputs[0]]
     made = graph.tensors[graph.output].elements
     if made != x.elements or (x.pixels > 1 and x.channels > 1):
+        h, w, c = x.shape
+        way = f": end it with view(n, {c}, {h}, {w})" if made == x.elements else ""
         raise ConvertError(
             f"{graph.name} makes {made} numbers of {x.elements}: for --task anomaly it must end in a linear "
             "layer that makes its input again, a vector or one channel, or in one that makes a map like it"
+            f"{way}"
         )
     layer = graph.layers[last.layer or ""]
     h, w, c = features.shape

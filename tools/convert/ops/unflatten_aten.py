@@ -6,7 +6,6 @@ the vector's numbers stand in it is noted at the node; frontends/ordered.py puts
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -70,8 +69,7 @@ def of_vector(low: Lowering, call: Call, x: Act, shape: Shape, order: np.ndarray
 
     order  which of its numbers stand in the map, [c, h, w]; None: as they stand in memory
     """
-    at = range(math.prod(shape)) if order is None else order.transpose(1, 2, 0).ravel().tolist()
-    channels = None if list(at) == sorted(at) else tuple(at)
+    channels = None if order is None else in_memory(order)
     factors = tuple(float(n) for n in shape)
     of = (UNFLATTEN, (low.tensor_of(x),), channels, factors)
     for node in low.nodes:
@@ -79,6 +77,15 @@ def of_vector(low: Lowering, call: Call, x: Act, shape: Shape, order: np.ndarray
             return Act(node.outputs[0], (low.batch, shape[2], *shape[:2]))
     apart = replace(call, op=UNFLATTEN, builtin=False)
     return low.emit(apart, UNFLATTEN, (x,), shape, channels=channels, factors=factors)
+
+
+def in_memory(order: np.ndarray) -> tuple[int, ...] | None:
+    """Which numbers of a vector the memory of a map has, one behind the other; None: as they come.
+
+    order  of them in the map, [c, h, w]
+    """
+    at = order.transpose(1, 2, 0).ravel()
+    return None if (at == np.arange(at.size)).all() else tuple(at.tolist())
 
 
 ATEN: Mapping[str, Aten] = {}  # of calls, it is a view (tokens.reshaped)
