@@ -69,13 +69,13 @@ class Dense(nn.Module):
         if self.way == "pixels first":
             return x.view(-1, *self.shape[1:], self.shape[0]).movedim(-1, 1)
         if self.way == "bounded first":
-            return torch.sigmoid(x).view(-1, *self.shape)
+            return torch.as_tensor(nn.Sigmoid()(x).view(-1, *self.shape))
         x = x.unflatten(1, self.shape) if self.way == "unflatten" else x.reshape(-1, *self.shape)
-        behind = {"bounded": torch.sigmoid, "tanh": torch.tanh}
+        behind = {"bounded": nn.Sigmoid(), "about 0": nn.Tanh()}
         return behind[self.way](x) if self.way in behind else x
 
 
-WAYS = ("view", "unflatten", "bounded", "bounded first", "tanh", "pixels first")
+WAYS = ("view", "unflatten", "bounded", "bounded first", "about 0", "pixels first")
 
 
 def model_of(way: str, shape: tuple[int, ...] = IMAGE) -> Dense:
