@@ -23,6 +23,7 @@ from microtrain.convert.ops import (
     expanded_aten,
     lengths_aten,
     squares_aten,
+    stack_aten,
     tokens_aten,
     unflatten_aten,
 )
@@ -49,6 +50,8 @@ def lower(low: Lowering, call: Call) -> Any:
         return squares_aten.lower(low, call)
     if expanded_aten.concerns(low, call):
         return expanded_aten.lower(low, call, lower)
+    if stack_aten.concerns(low, call):
+        return stack_aten.lower(low, call, lower)
     if _reads(call):
         call = of_half(low, call if call.op in TAKES_PADDING else settled(low, call))
     call = unflatten_aten.made(low, call)

@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 
 from microtrain.convert.ir import ConvertError
-from microtrain.convert.lowering import Act, Call, Homes, Lowering, Param
+from microtrain.convert.lowering import Act, Call, Homes, LayerError, Lowering, Param
 from microtrain.convert.nearest import unsupported
 from microtrain.convert.ops.attention_aten import Scores
 from microtrain.convert.ops.expanded_aten import Expanded, made
 from microtrain.convert.ops.lengths_aten import Length
 from microtrain.convert.ops.squares_aten import Piece
+from microtrain.convert.ops.stack_aten import Stacked, of_stacked
 from microtrain.convert.raw import Raw
 
 from . import onnx_layers as layers
@@ -232,7 +233,7 @@ class _Walk(Walker):
                 f"layer {step.name}: {step.domain}.{step.op} is not supported; export it without"
             )
         if step.op in FOLDS and not any(
-            isinstance(v, Act | Turned | Scores | Length | Expanded | Parts | Piece) for v in values
+            isinstance(v, Act | Turned | Scores | Length | Expanded | Parts | Piece | Stacked) for v in values
         ):
             return self._constant(step, values)
         if step.op == "Shape" and isinstance(x := tokens.seen(self, step, values[0]), Act):
@@ -244,6 +245,8 @@ class _Walk(Walker):
             return norms.written_out(self, step)
         if any(isinstance(v, Scores) for v in values):
             return tokens.of_scores(self, step)
+        if any(isinstance(v, Stacked) for v in values) and not step.op.startswith("Reduce"):
+            raise LayerError(f"layer {step.name}", of_stacked(step.op))
         if step.op in SAME_NAME:
             return self.unary(step, SAME_NAME[step.op])
         if step.op not in RULES:

@@ -10,6 +10,7 @@ import numpy as np
 
 from microtrain.convert.ir import ConvertError, Shape
 from microtrain.convert.lowering import Act, Call, Param
+from microtrain.convert.ops.stack_aten import Stacked
 
 from .aten import lower
 from .onnx_file import Step
@@ -198,10 +199,18 @@ def pool(walk: Walker, step: Step) -> Value:
     return walk.like(step, replace(made, dims=made.dims[: len(x.dims)]))
 
 
+def _word(step: Step) -> str:
+    """What PyTorch calls such a reduction."""
+    return {"GlobalMaxPool": "amax", "ReduceMax": "amax", "ReduceSum": "sum"}.get(step.op, "mean")
+
+
 def reduced(walk: Walker, step: Step) -> Value:
     """The mean, the sum or the maximum over some axes, or over a whole map."""
+    value, word = walk.value(step.inputs[0]), _word(step)
+    keep = bool(walk.at(step, "keepdims", 1))
+    if isinstance(value, Stacked):
+        return walk.made(step, word, self=value, dim=walk.numbers(step, 1, "axes"), keepdim=keep)
     x = walk.act(step)
-    value = walk.value(step.inputs[0])
     if of_tokens(walk, (value,)):
         x, value = seen(walk, step, value), None
     rank = len(x.dims)
@@ -210,7 +219,5 @@ def reduced(walk: Walker, step: Step) -> Value:
     turned = isinstance(value, Turned)
     if turned:
         over = [axis_map(rank)[a] for a in over]
-    keep = bool(walk.at(step, "keepdims", 1))
-    word = {"GlobalMaxPool": "amax", "ReduceMax": "amax", "ReduceSum": "sum"}.get(step.op, "mean")
     made = walk.call(step, word, self=x, dim=sorted(over), keepdim=keep)
     return Turned(made) if turned and keep else made

@@ -14,6 +14,7 @@ from microtrain.convert.lowering import Act, Call, Param
 from microtrain.convert.nearest import unsupported
 from microtrain.convert.ops import blocks_aten
 from microtrain.convert.ops.resample_aten import WAYS
+from microtrain.convert.ops.stack_aten import Stacked, of_stacked
 from microtrain.convert.ops.upsample_aten import ROUNDINGS, of_onnx
 
 from .onnx_file import Step
@@ -168,6 +169,8 @@ def concat(walk: Walker, step: Step) -> Value:
     turned = all(isinstance(v, Turned) for v in values)
     axis = axis_map(rank)[axis] if turned else axis
     made = walk.call(step, "cat", tensors=acts, dim=axis)
+    if turned and isinstance(made, Stacked):
+        raise ConvertError(f"layer {step.name}: {of_stacked('Concat')}")
     return Turned(made) if turned else made
 
 

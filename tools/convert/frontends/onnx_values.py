@@ -15,6 +15,7 @@ from microtrain.convert.ops.attention_aten import Scores
 from microtrain.convert.ops.expanded_aten import Expanded
 from microtrain.convert.ops.lengths_aten import Length
 from microtrain.convert.ops.squares_aten import Piece
+from microtrain.convert.ops.stack_aten import Stacked
 
 from .aten import lower
 from .onnx_file import OnnxGraph, Step
@@ -49,7 +50,7 @@ class Quantized(Param):
     scale: np.ndarray = field(kw_only=True)
 
 
-Value = Act | Turned | Label | Param | Scores | Length | Expanded | Parts | Piece | None
+Value = Act | Turned | Label | Param | Scores | Length | Expanded | Parts | Piece | Stacked | None
 
 
 class Walker:

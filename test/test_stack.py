@@ -1,0 +1,83 @@
+"""Branches that are stacked and averaged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from onnx import helper
+from test_onnx import constants, saved
+from test_resample import assert_as_pytorch
+from torch import nn
+
+from microtrain.convert.frontends.module import load_model
+from microtrain.convert.ir import ConvertError
+
+TOGETHER = {
+    "mean of a stack": lambda ys: torch.stack(ys).mean(0),
+    "mean over another axis": lambda ys: torch.stack(ys, dim=2).mean(dim=2),
+    "mean over the last axis": lambda ys: torch.stack(ys, -1).mean(-1),
+    "sum of a stack": lambda ys: torch.stack(ys, 1).sum(1),
+    "sum()": lambda ys: sum(ys) / len(ys),
+    "by hand": lambda ys: (ys[0] + ys[1] + ys[2]) / 3,
+}
+
+
+class Branches(nn.Module):
+    """Three convolutions side by side. way: how they come together; late: their features do"""
+
+    def __init__(self, way: str, late: bool = False, dims: int = 2) -> None:
+        super().__init__()
+        self.way, self.late, self.over = way, late, tuple(range(2, 2 + dims))
+        of = nn.Conv1d if dims == 1 else nn.Conv2d
+        self.branches = nn.ModuleList([nn.Sequential(of(3, 6, k, 2, k // 2), nn.ReLU()) for k in (1, 3, 5)])
+        self.head = nn.Linear(6, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        ys = [branch(x) for branch in self.branches]
+        if self.late:
+            ys = [y.mean(self.over) for y in ys]
+        y = TOGETHER[self.way](ys)  # type: ignore[no-untyped-call]
+        return torch.as_tensor(self.head(y if self.late else y.mean(self.over)))
+
+
+@pytest.mark.parametrize("suffix", ["pt2", "onnx"])
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("way", TOGETHER)
+def test_branches_come_together_as_in_pytorch(way: str, late: bool, suffix: str, tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    graph = assert_as_pytorch(Branches(way, late), tmp_path / f"model.{suffix}", (3, 9, 7))
+    ops = [n.op for n in graph.nodes]
+    assert ops.count("add") == 2 and ops.count("dwconv2d") == (way != "sum of a stack"), "nothing for 0 +"
+
+
+@pytest.mark.parametrize("suffix", ["pt2", "onnx"])
+def test_branches_of_a_series(suffix: str, tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    assert_as_pytorch(Branches("mean of a stack", dims=1), tmp_path / f"model.{suffix}", (3, 17))
+
+
+def test_a_stack_of_turned_maps_is_no_other_stack(tmp_path: Path) -> None:
+    """In files of Keras a stack of maps in NHWC is one sentence."""
+    rng = np.random.default_rng(0)
+    arrays = constants(
+        a=rng.normal(0, 0.3, (5, 3, 3, 3)).astype(np.float32),
+        b=rng.normal(0, 0.3, (5, 3, 3, 3)).astype(np.float32),
+        at=np.array([1]),
+    )
+    nodes = [helper.make_node("Transpose", ["x"], ["t"], perm=[0, 3, 1, 2])]
+    for name in "ab":
+        nodes += [
+            helper.make_node("Conv", ["t", name], [f"c{name}"]),
+            helper.make_node("Transpose", [f"c{name}"], [f"u{name}"], perm=[0, 2, 3, 1]),
+            helper.make_node("Unsqueeze", [f"u{name}", "at"], [f"s{name}"]),
+        ]
+    nodes += [
+        helper.make_node("Concat", ["sa", "sb"], ["s"], axis=1),
+        helper.make_node("ReduceMean", ["s"], ["y"], axes=[1, 2, 3], keepdims=0),
+    ]
+    path = saved(tmp_path / "keras.onnx", nodes, arrays, ["batch", 7, 7, 3])
+    with pytest.raises(ConvertError):
+        load_model(path)
