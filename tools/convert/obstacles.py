@@ -24,6 +24,7 @@ from .weights import weights_of
 PEAK_TENSORS = 5
 LEAST_CLASSES = 2
 MOST_ROWS, MOST_ROW_BYTES = 512, 1024  # of an image: firmware/src/runtime/session.h asserts them
+OF_SERIES = "of a series, take a shorter window or a lower sampling rate"
 FEW_CLASSES = 10  # of a new task; a model of more is told of --classes
 
 
@@ -50,7 +51,8 @@ def image(graph: Graph) -> list[str]:
     h, w, c = graph.tensors[graph.input.tensor].shape
     found = []
     if h > MOST_ROWS:
-        found.append(f"its image has {h} rows, and {MOST_ROWS} are the most: use a smaller input")
+        what, way = ("image", "use a smaller input") if w > 1 else ("input", OF_SERIES)
+        found.append(f"its {what} has {h} rows, and {MOST_ROWS} are the most: {way}")
     if w * c > MOST_ROW_BYTES:
         found.append(
             f"a row of its image is {w * c:,} B, {w} pixels of {c} channels, and {MOST_ROW_BYTES:,} B are "

@@ -6,7 +6,7 @@ import warnings
 from dataclasses import replace
 
 from microtrain.convert.ir import ConvertError, Graph, Node, Window
-from microtrain.convert.lowering import SOFTMAX, STAND_IN, LayerError
+from microtrain.convert.lowering import NORM, SOFTMAX, STAND_IN, LayerError
 from microtrain.convert.nearest import NO_LENGTH, NO_SOFTMAX
 from microtrain.convert.ops import activations, conv, pool
 from microtrain.convert.ops.lengths_aten import UNIT
@@ -16,6 +16,10 @@ from .edits import without
 LONGER = (
     "the L2 normalisation at the model's end is left out: its outputs keep their directions and which is "
     "largest, but not the length 1; --classes makes a new head in the place of the last layer"
+)
+OF_PIXELS = (
+    "; no loss is one of every pixel, as segmentation has. --until LAYER --classes N makes such a layer, "
+    "which reads the mean of LAYER's map"
 )
 Found = list[ConvertError]  # what is not supported: a pass adds to it and goes on without
 LINEAR = "linear"  # of the raw graph alone: it becomes the head or a convolution
@@ -45,7 +49,10 @@ def drop_ending(graph: Graph, found: Found) -> Graph:
 
 
 def check_end(graph: Graph, found: Found) -> Graph:
-    """The graph that ends in a linear layer; any other end is noted, unless a stand-in hides what it is."""
+    """The graph that ends in a linear layer, or in a map, which is no end of most tasks (tasks.opened).
+
+    Any other end is noted, unless a stand-in hides what it is.
+    """
     graph = _mean_first(graph)
     last = graph.producer(graph.output)
     if last is not None and last.op.startswith(STAND_IN):
@@ -54,7 +61,7 @@ def check_end(graph: Graph, found: Found) -> Graph:
         graph = graph.replace(nodes=tuple(replace(n, op=LINEAR) if n is last else n for n in graph.nodes))
         last = graph.producer(graph.output)
     if last is None or last.op != LINEAR or last.act != "none":
-        if last is None or not makes_its_map(graph):
+        if last is None or graph.tensors[graph.output].pixels == 1:
             found.append(headless(graph))
     elif graph.readers(graph.output):
         what = f"the logits of {last.name} are read again; they must be the only output"
@@ -77,12 +84,21 @@ def headless(graph: Graph) -> ConvertError:
     last = graph.producer(graph.output)
     end = "its input" if last is None else f"{last.name} ({last.act if last.act != 'none' else last.op})"
     what = f"ends with {end}; it must end with a linear layer, one logit per class (nn.Linear)"
-    several = [graph.producer(name) for name in last.inputs] if last is not None else []
-    if len(several) > 1 and all(each is not None and each.op in (LINEAR, conv.DENSE) for each in several):
+    makers = _makers(graph, last)
+    if len(makers) > 1 and all(op in (LINEAR, conv.DENSE) for op in makers):
         what += ": one for all outputs, in the place of several"
     if last is not None and makes_its_input(graph):
         what += ", or learn what is normal, with --task anomaly, as an autoencoder that makes its input again"
+    elif graph.tensors[graph.output].pixels > 1:
+        what += OF_PIXELS
     return ConvertError(f"{graph.name} {what}")
+
+
+def _makers(graph: Graph, node: Node | None) -> list[str]:
+    """Ops of the layers whose results the end is put together of: joined, or summed and scaled."""
+    if node is None or not (len(node.inputs) > 1 or node.op in (NORM, conv.DEPTHWISE)):
+        return [node.op if node is not None else ""]
+    return [op for name in node.inputs for op in _makers(graph, graph.producer(name))]
 
 
 def _mean_first(graph: Graph) -> Graph:

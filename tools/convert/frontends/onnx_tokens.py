@@ -10,6 +10,7 @@ import numpy as np
 
 from microtrain.convert.ir import ConvertError
 from microtrain.convert.lowering import Act, Call, Param
+from microtrain.convert.nearest import unsupported
 from microtrain.convert.ops.attention_aten import Scores
 from microtrain.convert.ops.tokens import numbers, turnable, viewed
 
@@ -96,6 +97,8 @@ def gather(walk: Walker, step: Step) -> Value:
     x = seen(walk, step, given)
     axis = int(walk.at(step, "axis", 0))
     if not isinstance(at, Param) or not isinstance(x, Act):
+        if isinstance(given, Param):
+            raise unsupported(Call("embedding", step.name, True, {}))
         raise ConvertError(f"layer {step.name}: Gather is supported of activations, at constant places")
     places = [int(i) for i in np.ravel(at.value)]
     if at.value.ndim == 0:

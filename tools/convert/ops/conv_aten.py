@@ -28,7 +28,7 @@ def convolution(low: Lowering, call: Call) -> Act:
 
 def conv2d(low: Lowering, call: Call) -> Act:
     given = call.x
-    if isinstance(given, Act) and _is_vector_in_a_row(low, given):
+    if isinstance(given, Act) and _is_vector_in_a_row(low, given) and not low.is_input(given):
         return _over_channels(low, call, given)
     around = (given.pad if isinstance(given, Act) else None) or (0, 0, 0, 0)
     x = low.image(call, resample_aten.without_padding(given) if any(around) else given)

@@ -72,11 +72,11 @@ def closed(graph: Graph) -> Graph:
     Raises ConvertError where it makes something else.
     """
     last = graph.nodes[-1]
-    if last.op != head.HEAD:
+    x, y = graph.tensors[graph.input.tensor], graph.tensors[graph.output]
+    if last.op != head.HEAD and y.shape == x.shape:
         return _scored(graph, graph.output, "logits")
-    x, features = graph.tensors[graph.input.tensor], graph.tensors[last.inputs[0]]
-    made = graph.tensors[graph.output].elements
-    if made != x.elements or (x.pixels > 1 and x.channels > 1):
+    features, made = graph.tensors[last.inputs[0]], y.elements
+    if last.op != head.HEAD or made != x.elements or (x.pixels > 1 and x.channels > 1):
         h, w, c = x.shape
         way = f": end it with view(n, {c}, {h}, {w})" if made == x.elements else ""
         raise ConvertError(

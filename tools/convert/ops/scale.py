@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -204,13 +205,15 @@ def lower(low: Lowering, call: Call) -> Act:
             low.take_back(gate)
             return low.emit(call, SILU, (x,), low.shape(x), dims=x.dims)
     a, b = low.activation(call, a), low.activation(call, b)
-    if a.dims == b.dims and low.shape(a) == low.shape(b) and low.tensor_of(a) != low.tensor_of(b):
+    if low.tensor_of(a) == low.tensor_of(b):
+        raise unsupported(replace(call, op="square"))
+    if a.dims == b.dims and low.shape(a) == low.shape(b):
         return low.emit(call, MULTIPLY, (a, b), low.shape(a), dims=a.dims)
     a, b = low.image(call, a), low.image(call, b)
     if len(a.dims) == len(b.dims) and (found := _of_pixels(low, a, b)):
         return low.emit(call, PIXELS, found, low.shape(found[0]), dims=found[0].dims)
     x, s = (b, a) if low.shape(a)[:2] == (1, 1) else (a, b)
-    if low.shape(s) != (1, 1, low.shape(x)[2]) or low.tensor_of(x) == low.tensor_of(s):
+    if low.shape(s) != (1, 1, low.shape(x)[2]):
         raise call.error(
             f"the op mul of tensors of shapes {list(a.dims)} and {list(b.dims)} is not supported; the "
             f"nearest that is: {NO_PRODUCT}"

@@ -1,0 +1,127 @@
+"""What strangers bring: raw sound, ends that are maps, and ops that are refused with the way out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from click.testing import CliRunner
+from test_resample import assert_as_pytorch, exported
+from test_stack import Branches
+from torch import nn
+
+from microtrain.convert.cli import main
+from microtrain.convert.frontends.module import load_model
+from microtrain.convert.ir import ConvertError
+
+SAID = {
+    "the op amax of stacked tensors is not supported; the nearest that is: their mean or sum": (
+        lambda ys: torch.stack(ys).amax(0).mean((2, 3))
+    ),
+    "the op mean over another axis of stacked tensors": lambda ys: torch.stack(ys).mean(3).mean((0, 3)),
+    "the op maximum is not supported; the nearest that is: the sum or the product": (
+        lambda ys: torch.maximum(ys[0], ys[1]).mean((2, 3))
+    ),
+    "the op std is not supported; the nearest that is: the mean and the maximum": lambda ys: ys[0].std(
+        (2, 3)
+    ),
+    "the op square is not supported; the nearest that is: the mean and the maximum": (
+        lambda ys: (ys[0] * ys[0]).mean((2, 3))
+    ),
+    "the op pow is not supported; .* in the place of GeM": (
+        lambda ys: ys[0].clamp(min=1e-6).pow(3).mean((2, 3)).pow(1 / 3)
+    ),
+}
+
+
+@pytest.mark.parametrize("said", SAID)
+def test_what_is_not_supported_names_the_nearest(said: str, tmp_path: Path) -> None:
+    class Other(Branches):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            made = SAID[said]([branch(x) for branch in self.branches])  # type: ignore[no-untyped-call]
+            return torch.as_tensor(self.head(made))
+
+    path = exported(Other("by hand"), tmp_path / "model.pt2", (3, 9, 7))
+    with pytest.raises(ConvertError, match=said):
+        load_model(path)
+
+
+@pytest.mark.parametrize("suffix", ["pt2", "onnx"])
+def test_an_ensemble_of_heads_is_told_of_one(suffix: str, tmp_path: Path) -> None:
+    class Heads(Branches):
+        def __init__(self) -> None:
+            super().__init__("mean of a stack")
+            self.heads = nn.ModuleList([nn.Linear(6, 4) for _ in self.branches])
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            made = [h(b(x).mean((2, 3))) for h, b in zip(self.heads, self.branches, strict=True)]
+            return torch.stack(made).mean(0)
+
+    path = exported(Heads(), tmp_path / f"model.{suffix}", (3, 9, 7))
+    with pytest.raises(ConvertError, match="one for all outputs, in the place of several"):
+        load_model(path)
+
+
+@pytest.mark.parametrize("suffix", ["pt2", "onnx"])
+def test_an_embedding_is_refused_by_name(suffix: str, tmp_path: Path) -> None:
+    class Words(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding, self.head = nn.Embedding(20, 8), nn.Linear(8, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.as_tensor(self.head(self.embedding(x).mean(1)))
+
+    path, example = tmp_path / f"model.{suffix}", (torch.zeros(1, 12, dtype=torch.int64),)
+    if suffix == "onnx":
+        torch.onnx.export(Words().eval(), example, str(path), opset_version=17, dynamo=False)
+    else:
+        torch.export.save(torch.export.export(Words().eval(), example), path)
+    with pytest.raises(ConvertError, match=r"embedding is not supported; .* make the embeddings outside"):
+        load_model(path)
+
+
+# ---------------------------------------------------------------- inputs and ends
+
+
+@pytest.mark.parametrize("suffix", ["pt2", "onnx"])
+def test_numbers_that_are_seen_as_a_series_are_convolved(suffix: str, tmp_path: Path) -> None:
+    """Raw sound [n, t], which forward() gives its channel."""
+
+    class Raw(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.head = nn.Conv1d(1, 8, 16, 4), nn.Linear(8, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.as_tensor(self.head(torch.relu(self.conv(x.unsqueeze(1))).mean(2)))
+
+    torch.manual_seed(1)
+    graph = assert_as_pytorch(Raw(), tmp_path / f"model.{suffix}", (64,))
+    assert graph.tensors[graph.input.tensor].shape == (64, 1, 1) and graph.nodes[0].op == "conv2d"
+
+
+class Segments(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.down, self.up = nn.Conv2d(3, 6, 3, 2, 1), nn.ConvTranspose2d(6, 5, 2, 2)
+        self.last = nn.Conv2d(5, 2, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.as_tensor(self.last(torch.relu(self.up(torch.relu(self.down(x))))))
+
+
+def test_a_network_of_segments_lends_its_front(tmp_path: Path) -> None:
+    path = str(exported(Segments(), tmp_path / "model.pt2", (3, 8, 8)))
+
+    def said(*words: str) -> tuple[int, str]:
+        done = CliRunner().invoke(main, [path, "--check", *words])
+        return done.exit_code, " ".join(done.output.split())
+
+    code, text = said()
+    assert code == 1 and "no loss is one of every pixel" in text and "--until LAYER" in text, text
+    code, text = said("--task", "anomaly")
+    assert code == 1 and "makes 128 numbers of 192" in text and "end it with" not in text, text
+    code, text = said("--until", "down", "--classes", "3")
+    assert code == 0 and "fits" in text, text
