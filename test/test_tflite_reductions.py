@@ -1,0 +1,77 @@
+"""Sums, means and maxima of TFLite files, float and int8, as its own interpreter makes them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("ai_edge_litert.interpreter", reason="ai-edge-litert is not installed")
+
+from test_model_copy import interpreted
+
+from lab.attack.tflite_files import Int8
+from lab.attack.tflite_networks import Float
+from microtrain.convert.execute.batched import run_float, run_int8
+from microtrain.convert.frontends.module import load_model
+from microtrain.convert.ir import ConvertError
+from microtrain.convert.quantize.int8 import quantize
+
+KINDS = ("MEAN", "SUM", "REDUCE_MAX")
+
+
+def assert_as_interpreted(net: Float, folder: Path, h: int, w: int, c: int) -> None:
+    path, outputs = net.file(folder), net.shape[-1]
+    pixels = np.random.default_rng(1).integers(0, 256, (4, h, w, c)).astype(np.uint8)
+    wanted = interpreted(path, pixels / 255.0)
+    found = run_float(load_model(path).graph, pixels).reshape(4, outputs)
+    np.testing.assert_allclose(found, wanted, atol=1e-5 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("axes", [(1, 2), (2, 1), (1,), (2,)])
+@pytest.mark.parametrize("kind", KINDS)
+def test_over_a_map_or_one_of_its_sides(kind: str, axes: tuple[int, ...], tmp_path: Path) -> None:
+    net = Float(7, 6, 2).conv(4, 3, 3).over(kind, *axes)
+    if len(axes) == 1:
+        net.view(1, 4 * net.shape[1])
+    assert_as_interpreted(net.linear(3), tmp_path, 7, 6, 2)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_over_time(kind: str, tmp_path: Path) -> None:
+    net = Float(12, 3).view(1, 12, 1, 3).conv(5, 3, 1)
+    net.view(1, 10, 5).over(kind, 1)
+    assert_as_interpreted(net.linear(3), tmp_path, 12, 1, 3)
+
+
+def reduced(kind: str, scale: tuple[float, int], folder: Path) -> Path:
+    """An int8 network whose map is reduced to a scale of its own."""
+    net = Int8.input((9, 8, 3)).conv(6, (3, 3), 2, (5, 4), (0.03, -128))
+    made = net.w.tensor("made", (1, 6), scale=(scale[0],), zero=(scale[1],))
+    axes = net.w.tensor("axes", (2,), "int32", np.array([1, 2]))
+    net.w.op(kind, (net.x, axes), (made,), "ReducerOptions", KeepDims=False)
+    net.x, net.shape, net.scale, net.zero = made, (6,), *scale
+    path = folder / "model.tflite"
+    path.write_bytes(net.linear(4, (0.05, 0)).file())
+    return path
+
+
+@pytest.mark.parametrize(
+    ("kind", "scale"), [("SUM", (0.6, -128)), ("MEAN", (0.02, -128)), ("REDUCE_MAX", (0.03, -128))]
+)
+def test_int8_files_keep_the_integers_of_their_interpreter(
+    kind: str, scale: tuple[float, int], tmp_path: Path
+) -> None:
+    path = reduced(kind, scale, tmp_path)
+    samples = np.random.default_rng(1).integers(0, 256, (20, 9, 8, 3)).astype(np.uint8)
+    graph, wanted = quantize(load_model(path).graph, {}), interpreted(path, samples.astype(int) - 128)
+    assert len(np.unique(wanted)) > 10, "the logits say something"
+    found = np.clip(np.rint(run_int8(graph, samples).reshape(20, 4) / 0.05), -128, 127) * 0.05
+    assert np.abs(found - wanted).max() <= 0.0501, "one unit"
+
+
+def test_over_other_axes_is_one_sentence(tmp_path: Path) -> None:
+    net = Float(7, 6, 2).conv(4, 3, 3).over("SUM", 1, 3)
+    with pytest.raises(ConvertError, match=r"layer sum1: SUM of \[1, 5, 4, 4\] over \[1, 3\] is not supp"):
+        load_model(net.view(1, 4).linear(3).file(tmp_path))
