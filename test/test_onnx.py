@@ -134,6 +134,26 @@ def test_scikit_learns_mlp(tmp_path: Path) -> None:
             np.testing.assert_allclose(1 / (1 + np.exp(-found[:, 0])), wanted[:, 1], atol=1e-4)
 
 
+def test_scikit_learns_scaler_is_the_networks_own(tmp_path: Path) -> None:
+    """StandardScaler in front of an MLP, as a pipeline has it: features of other sizes."""
+    skl2onnx = pytest.importorskip("skl2onnx", reason="skl2onnx is not installed")
+    neural = pytest.importorskip("sklearn.neural_network", reason="scikit-learn is not installed")
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    pixels = np.random.default_rng(2).integers(0, 256, (80, 1, 1, 3)).astype(np.uint8)
+    x = (pixels.reshape(80, 3) / 255.0).astype(np.float32)
+    model = make_pipeline(StandardScaler(), neural.MLPRegressor(hidden_layer_sizes=(7,), max_iter=20))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit(x * np.array([1.0, 0.1, 3.0], np.float32), x[:, 0] - x[:, 1])
+        made = skl2onnx.to_onnx(model, x[:1], target_opset=15)
+    (tmp_path / "mlp.onnx").write_bytes(made.SerializeToString())
+    graph = load(tmp_path / "mlp.onnx")
+    assert len(set(graph.input.gain)) == 3 and [n.op for n in graph.nodes] == ["conv2d", "head"]
+    np.testing.assert_allclose(run_float(graph, pixels).ravel(), model.predict(x), atol=1e-4)
+
+
 def test_series_and_gate(tmp_path: Path) -> None:
     """A one-dimensional network with a gate that is a SiLU, and a mean over time."""
     rng = np.random.default_rng(3)

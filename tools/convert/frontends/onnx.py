@@ -228,6 +228,8 @@ class _Walk(Walker):
             return labels[0]
         if step.op in LABELS or (step.op in BESIDE_LABELS and self._is_end(step, values)):
             return Label(next(self.plain(v) for v in values if isinstance(v, Act | Turned)))
+        if step.domain and step.op == "Scaler":
+            return layers.scaler(self, step)
         if step.domain:
             raise ConvertError(
                 f"layer {step.name}: {step.domain}.{step.op} is not supported; export it without"

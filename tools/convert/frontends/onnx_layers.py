@@ -199,6 +199,17 @@ def pool(walk: Walker, step: Step) -> Value:
     return walk.like(step, replace(made, dims=made.dims[: len(x.dims)]))
 
 
+def scaler(walk: Walker, step: Step) -> Value:
+    """(x - offset) * scale, a number for all or one a feature, as scikit-learn's scalers are written."""
+    x: Any = walk.act(step)
+    for op, kind in (("sub", "offset"), ("mul", "scale")):
+        numbers = np.array(walk.at(step, kind, []), np.float32)
+        if numbers.size:
+            flat = numbers.reshape(1, -1) if numbers.size > 1 else numbers.reshape(())
+            x = walk.call(step, op, self=x, other=Param(f"{step.name}.{kind}", flat))
+    return walk.like(step, x)
+
+
 def _word(step: Step) -> str:
     """What PyTorch calls such a reduction."""
     return {"GlobalMaxPool": "amax", "ReduceMax": "amax", "ReduceSum": "sum"}.get(step.op, "mean")
