@@ -133,6 +133,80 @@ def test_a_device_learns_from_numbers_what_the_simulator_does(
     assert_same_bytes(library, np.load(sample), load(sample, load_blueprint(generated).shape), tmp_path)
 
 
+class Table(torch.nn.Module):
+    """Features of a table; normalised by itself, or not."""
+
+    def __init__(self, features: int, normalised: bool) -> None:
+        super().__init__()
+        self.shape = (features,)
+        sizes = sizes_of(features)
+        self.norm = torch.nn.BatchNorm1d(features) if normalised else torch.nn.Identity()
+        if normalised:
+            self.norm.running_var = torch.tensor(sizes**2, dtype=torch.float32)
+        self.inner, self.head = torch.nn.Linear(features, 8), torch.nn.Linear(8, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scores: torch.Tensor = self.head(torch.relu(self.inner(self.norm(x))))
+        return scores
+
+
+def sizes_of(features: int) -> np.ndarray:
+    """Deviations of features, from hundredths to thousands."""
+    return np.logspace(-2, 3, features)
+
+
+def tabled(folder: Path, features: int, count: int = 40) -> Path:
+    """Samples of two classes, which the smallest feature tells apart."""
+    rng, sizes = np.random.default_rng(1), sizes_of(features)
+    for n in range(count):
+        sample = rng.normal(0, 0.5, features)
+        sample[0] += (-1.0, 1.0)[n % 2]
+        (folder / "ab"[n % 2]).mkdir(parents=True, exist_ok=True)
+        np.save(folder / "ab"[n % 2] / f"{n:03}.npy", (sample * sizes).astype(np.float32))
+    return folder
+
+
+def test_features_of_other_sizes_have_ranges_of_their_own(tmp_path: Path) -> None:
+    """In a range of all the smallest would be a constant."""
+    torch.manual_seed(0)
+    path = write(Table(4, True).eval(), tmp_path / "table.pt2", "exported")
+    data = tabled(tmp_path / "data", 4)
+    loaded = in_units(load_model(path), data)
+    assert loaded.graph.units is not None and len(loaded.graph.units.low) == 4
+    assert "each channel in its own range" in loaded.normal.sentence()
+    files = sorted(data.rglob("*.npy"))
+    numbers = np.stack([np.load(f) for f in files])
+    bytes_ = np.stack([load(f, loaded.graph.sample_shape).reshape(4) for f in files])
+    assert (np.ptp(bytes_, axis=0) == 255).all()
+    made = bytes_ * np.array(loaded.graph.input.gain) + np.array(loaded.graph.input.offset)
+    wanted = numbers / np.sqrt(sizes_of(4) ** 2 + 1e-5)
+    assert (np.abs(made - wanted).max(0) <= np.ptp(wanted, axis=0) / 510 + 1e-5).all()
+
+
+def test_features_that_nothing_normalises_are_announced(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    path, data = write(Table(4, False), tmp_path / "table.pt2", "exported"), tabled(tmp_path / "data", 4)
+    with pytest.warns(UserWarning, match=r"channel 0 lie between .* has 0 of them\. Let the model normalise"):
+        loaded = in_units(load_model(path), data)
+    assert loaded.graph.units is not None and len(loaded.graph.units.low) == 1
+
+
+def test_a_device_is_told_the_range_of_every_feature(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    path, data = write(Table(60, True).eval(), tmp_path / "table.pt2", "exported"), tmp_path / "data"
+    generated, same = tmp_path / "generated", ("--epochs", 2, "--seed", 3)
+    tabled(data / "train", 60)
+    tabled(data / "val", 60, 8)
+    code, said = run(convert_main, path, "--calibration", data / "train", "-o", generated)
+    assert code == 0 and "each channel in its own range" in said, said
+    code, said = run(simulate_main, generated, "--data", data, *same, "-o", tmp_path / "sim")
+    assert code == 0, said
+    found = json.loads((tmp_path / "sim/results.json").read_text())["runs"][0]
+    device = ("--native", host_program(generated, tmp_path), "--plan", generated / "plan.json")
+    code, said = run(device_main, *device, "train", data / "train", *same)
+    assert code == 0 and found["trained_sha256"] in said, said
+
+
 def assert_same_bytes(library: Path, numbers: np.ndarray, expected: np.ndarray, folder: Path) -> None:
     """Of a sample, and of numbers about every edge between two bytes."""
     (header,) = (p for p in (library / "src").glob("*.h") if not p.name.startswith("microtrain"))

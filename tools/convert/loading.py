@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,12 +18,15 @@ from .frontends.checkpoint import IMAGE, read_checkpoint
 from .frontends.module import LoadedModel, load_model
 from .ir import ConvertError, Graph
 from .names import safe_name
-from .normalisation import MeanAndStd, Normalisation, Origin, of_range
+from .normalisation import MeanAndStd, Normalisation, Origin, of_range, of_ranges
 from .quantize.calibrate import number_range
 from .quantize.fidelity_report import draw, print_report
 from .quantize.input_fit import advice
 from .quantize.int8 import warn_dead
 from .quantize.ptq import Choices, calibration_images, knows_ranges, quantization_report, quantize_model
+
+FEW_STEPS, VERY_FEW_STEPS = 64, 16  # of 255 that a channel's numbers span in a range of all channels
+MOST_RANGES = 64  # a board tells each: a line of that many numbers
 
 
 def load(
@@ -65,9 +69,31 @@ def in_units(loaded: LoadedModel, samples: Path) -> LoadedModel:
     normal, whole = loaded.normal, loaded.graph.input
     if normal.origin in (Origin.ASSUMED, Origin.FORWARD):
         own = normal.before(whole)
-        normal = of_range(*found, len(own.gain))
+        normal = _of_numbers(*found, alike=len(set(own.gain)) == 1)
         whole = normal.behind(own)
     return replace(loaded, normal=normal, graph=loaded.graph.replace(input=whole, units=normal.units()))
+
+
+def _of_numbers(low: np.ndarray, high: np.ndarray, alike: bool) -> Normalisation:
+    """One range for all channels; where the model normalises each by itself, its own for each that needs it.
+
+    low, high  of each channel; alike: the model does the same to all channels
+    """
+    least, most = float(low.min()), float(high.max())
+    widths = np.where(high > low, high - low, most - least)
+    steps = 255.0 * widths / (most - least or 1.0)
+    if steps.min() < FEW_STEPS and not alike and len(steps) <= MOST_RANGES:
+        return of_ranges(list(zip(low.tolist(), high.tolist(), strict=True)))
+    if steps.min() < VERY_FEW_STEPS:
+        place = int(steps.argmin())
+        warnings.warn(
+            f"the numbers of channel {place} lie between {low[place]:.4g} and {high[place]:.4g}, those of "
+            f"all between {least:.4g} and {most:.4g}, of which a byte has 256 steps: that channel has "
+            f"{steps[place]:.0f} of them. Let the model normalise each channel itself, by a batch norm or a "
+            "StandardScaler at its beginning, or store samples that are scaled already",
+            stacklevel=2,
+        )
+    return of_range(least, most, len(low))
 
 
 def model_name(model: Path) -> str:

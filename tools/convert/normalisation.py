@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -72,8 +73,9 @@ class Normalisation:
             return f"int8 as in the file, {scale:g} * (q - {zero}); a byte that arrives is q + 128"
         if self.origin is Origin.SAMPLES:
             units = self.units()
-            span = f"{units.low[0]:.6g} to {units.high[0]:.6g}"
-            return f"numbers from {span}, as in the samples; others are clipped"
+            span = f"{min(units.low):.6g} to {max(units.high):.6g}"
+            each = ", each channel in its own range" if len(units.low) > 1 else ""
+            return f"numbers from {span}{each}, as in the samples; others are clipped"
         if self.origin is Origin.FORWARD:
             what = "0..255" if self.std[0] < 1 else "0..1"
             return f"pixels as {what}, which {self.origin.value} normalises"
@@ -94,8 +96,14 @@ def as_stored(scale: float, zero: int, channels: int) -> Normalisation:
 
 def of_range(low: float, high: float, channels: int) -> Normalisation:
     """Of numbers that lie between the two: the lowest is byte 0, the highest 255."""
-    width = high - low if high > low else max(abs(low), 1.0)
-    return Normalisation((-low / width,) * channels, (1.0 / width,) * channels, Origin.SAMPLES)
+    return of_ranges([(low, high)] * channels)
+
+
+def of_ranges(spans: Sequence[tuple[float, float]]) -> Normalisation:
+    """The same of numbers that lie elsewhere in each channel. spans: the lowest and the highest of each"""
+    widths = [high - low if high > low else max(abs(low), 1.0) for low, high in spans]
+    means = tuple(-low / width for (low, _), width in zip(spans, widths, strict=True))
+    return Normalisation(means, tuple(1.0 / width for width in widths), Origin.SAMPLES)
 
 
 def choose(given: MeanAndStd | None, entry: Any, where: str, own: Input) -> Normalisation:

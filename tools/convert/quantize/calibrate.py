@@ -79,13 +79,16 @@ def _files(folder: Path) -> list[Path]:
     return sorted(p for p in folder.rglob("*") if p.suffix.lower() in kinds and p.is_file())
 
 
-def number_range(folder: Path, shape: Shape) -> tuple[float, float] | None:
-    """The smallest and the largest number of the calibration samples in a folder; None: it holds images, or
-    what is stored already."""
+def number_range(folder: Path, shape: Shape) -> tuple[np.ndarray, np.ndarray] | None:
+    """The smallest and the largest number of each channel, [c], of the calibration samples in a folder; None:
+    it holds images, or what is stored already."""
     files = [p for p in _files(training_part(folder)) if kind_of(p) is NUMBERS]
     arrays = (read_numbers(p, shape) for p in evenly(files, MAX_IMAGES))
-    found = [(float(a.min()), float(a.max())) for a in arrays if a.dtype.itemsize > 1]
-    return (min(low for low, _ in found), max(high for _, high in found)) if found else None
+    found = [(a.min((0, 1)), a.max((0, 1))) for a in arrays if a.dtype.itemsize > 1]
+    if not found:
+        return None
+    low, high = (np.array(each, np.float64) for each in zip(*found, strict=True))
+    return low.min(0), high.max(0)
 
 
 def _folder(whole: Path, shape: Shape) -> np.ndarray:
