@@ -29,6 +29,15 @@ SAID = {
     "the op square is not supported; the nearest that is: the mean and the maximum": (
         lambda ys: (ys[0] * ys[0]).mean((2, 3))
     ),
+    r"the op abs is not supported; the nearest that is: relu\(x\) \+ relu\(-x\)": (
+        lambda ys: ys[0].abs().mean((2, 3))
+    ),
+    "the op log is not supported; the nearest that is: samples that hold it already": (
+        lambda ys: torch.log(ys[0] + 1.0).mean((2, 3))
+    ),
+    r"the op diff is not supported; the nearest that is: x\[..., 1:\] - x": (
+        lambda ys: torch.diff(ys[0], dim=3).mean((2, 3))
+    ),
     "the op pow is not supported; .* in the place of GeM": (
         lambda ys: ys[0].clamp(min=1e-6).pow(3).mean((2, 3)).pow(1 / 3)
     ),
@@ -125,3 +134,18 @@ def test_a_network_of_segments_lends_its_front(tmp_path: Path) -> None:
     assert code == 1 and "makes 128 numbers of 192" in text and "end it with" not in text, text
     code, text = said("--until", "down", "--classes", "3")
     assert code == 0 and "fits" in text, text
+
+
+@pytest.mark.parametrize("suffix", ["pt2", "onnx"])
+def test_a_pair_of_inputs_is_told_of_its_branch(suffix: str, tmp_path: Path) -> None:
+    class Pair(Segments):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+            return torch.as_tensor(self.down(x).mean((2, 3)) - self.down(y).mean((2, 3)))
+
+    path, example = tmp_path / f"model.{suffix}", (torch.zeros(1, 3, 8, 8), torch.zeros(1, 3, 8, 8))
+    if suffix == "onnx":
+        torch.onnx.export(Pair().eval(), example, str(path), opset_version=17, dynamo=False)
+    else:
+        torch.export.save(torch.export.export(Pair().eval(), example), path)
+    with pytest.raises(ConvertError, match=r"takes 2 inputs; .* save the branch that both go through"):
+        load_model(path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .lowering import Call
 
+ONE_INPUT = "it must take one; of a pair, as a Siamese network compares, save the branch that both go through"
 NO_ACTIVATION = "relu or relu6"
 NO_PRELU = "a leaky_relu, of one slope for all channels"
 NO_NORM = "a batch norm right after a convolution or linear layer, or a group norm"
@@ -30,6 +31,7 @@ NO_POWER = (
 NO_EMBEDDING = (
     "a linear layer, of an input that is numbers: make the embeddings outside the model, where the tokens are"
 )
+NO_LOGARITHM = "samples that hold it already, or of sound convert --frontend log-mel:..."
 NO_QUOTIENT = "a map divided by a constant, or times a gate"
 NO_PRODUCT = (
     "a map times one factor a channel [n, c, 1, 1] or a pixel [n, 1, h, w], or times a map of its shape"
@@ -65,6 +67,9 @@ NEAREST: dict[str, str] = {
     **dict.fromkeys(("std", "var", "std_mean", "var_mean", "square"), NO_DEVIATION),
     **dict.fromkeys(("pow", "sqrt", "reducel2", "logsumexp", "reducelogsumexp"), NO_POWER),
     **dict.fromkeys(("maximum", "minimum", "max"), "the sum or the product of two maps, or cat"),
+    "abs": "relu(x) + relu(-x)",
+    **dict.fromkeys(("log", "log1p", "log10"), NO_LOGARITHM),
+    "diff": "x[..., 1:] - x[..., :-1]",
     **dict.fromkeys(("embedding", "embedding_bag"), NO_EMBEDDING),
     **dict.fromkeys(("gt", "ge", "lt", "le", "eq", "ne", "where"), NO_COMPARISON),
     "_transformer_encoder_layer_fwd": "the same model, saved with torch.export",

@@ -18,6 +18,7 @@ from microtrain.base.pickles import strided
 from microtrain.base.reading import reading
 from microtrain.convert.ir import ConvertError
 from microtrain.convert.lowering import Call, Lowering, Param
+from microtrain.convert.nearest import ONE_INPUT
 from microtrain.convert.raw import Raw
 
 from .aten import lower
@@ -85,9 +86,7 @@ class _Program:
     def read(self) -> Raw:
         inputs = [spec for spec in self.signature["input_specs"] if not self._bind_constant(spec)]
         if len(inputs) != 1 or "as_tensor" not in inputs[0].get("user_input", {}).get("arg", {}):
-            raise ConvertError(
-                f"{self.archive.name} takes {len(inputs)} inputs; it must take one image tensor"
-            )
+            raise ConvertError(f"{self.archive.name} takes {len(inputs)} inputs; {ONE_INPUT}")
         name = inputs[0]["user_input"]["arg"]["as_tensor"]["name"]
         sizes = self.graph["tensor_values"][name]["sizes"]
         dims = tuple(self._size(d, position) for position, d in enumerate(sizes))

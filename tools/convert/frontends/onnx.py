@@ -16,7 +16,7 @@ import numpy as np
 
 from microtrain.convert.ir import ConvertError
 from microtrain.convert.lowering import Act, Call, Homes, LayerError, Lowering, Param
-from microtrain.convert.nearest import unsupported
+from microtrain.convert.nearest import ONE_INPUT, unsupported
 from microtrain.convert.ops.attention_aten import Scores
 from microtrain.convert.ops.expanded_aten import Expanded, made
 from microtrain.convert.ops.lengths_aten import Length
@@ -158,7 +158,7 @@ class _Walk(Walker):
 
     def read(self, input_shape: tuple[int, ...] | None) -> Raw:
         if len(self.file.inputs) != 1:
-            raise ConvertError(f"{self.file.name} takes {len(self.file.inputs)} inputs; it must take one")
+            raise ConvertError(f"{self.file.name} takes {len(self.file.inputs)} inputs; {ONE_INPUT}")
         self._input(self.file.inputs[0], input_shape)
         whole, inside = in_pieces(self.file)
         for step in self.file.steps:

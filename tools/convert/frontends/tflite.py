@@ -12,7 +12,7 @@ from typing import Any
 
 from microtrain.convert.ir import ConvertError
 from microtrain.convert.lowering import Act, Call, Homes
-from microtrain.convert.nearest import unsupported
+from microtrain.convert.nearest import ONE_INPUT, unsupported
 from microtrain.convert.raw import Raw
 
 from . import tflite_layers as layers
@@ -73,7 +73,7 @@ class _Walk(Walker):
 
     def read(self) -> Raw:
         if len(self.file.inputs) != 1:
-            raise ConvertError(f"{self.file.name} takes {len(self.file.inputs)} inputs; it must take one")
+            raise ConvertError(f"{self.file.name} takes {len(self.file.inputs)} inputs; {ONE_INPUT}")
         entry = self.file.inputs[0]
         self.env[entry] = self.low.input(channels_first(self.file.tensors[entry].shape))
         self.give(self.env[entry], self.file.tensors[entry])
