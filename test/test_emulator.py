@@ -343,6 +343,36 @@ def test_cycle_estimate_is_between_half_and_twice_the_instructions(board: Board)
     assert max(found.by_function, key=lambda name: found.by_function[name]) == "bench"
 
 
+BLOCKS = (  # the second ends among conditional instructions, the others hold what some version does not know
+    " add r0, r1\n b.w .Lblock\n",
+    " ldr r0, [r1]\n it eq\n",
+    " ldr r0, [r1]\n muls r2, r0, r2\n smlad r3, r0, r1, r3\n",
+    " vcmpe.f32 s14, s15\n adds r0, #1\n",
+    " vcmpe.f32 s0, #0.0\n",
+    " mul.w r3, r3, r1\n adds r0, #1\n",
+    " itt hi\n movhi r0, #1\n addhi r1, #1\n adds r2, #1\n",
+    " vadd.f32 s0, s0, s1\n b.w .Lblock\n",
+)
+
+
+def test_blocks_take_together_what_they_take_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One call of llvm-mca for all of them: none of them changes what is said of another."""
+    mca = next(filter(None, map(shutil.which, cycles.VERSIONS)), None)
+    if mca is None:
+        pytest.skip("llvm-mca is not installed")
+    sources = [f".syntax unified\n.thumb\n{cycles.LABEL}:\n{block}" for block in BLOCKS]
+
+    def taken(*some: str) -> list[float | None]:
+        monkeypatch.setattr(cycles, "KNOWN", {})
+        return cycles._cycles_of(mca, "cortex-m7", [*some])
+
+    assert [cycles._open(source) for source in sources].index(True) == 1
+    assert sum(map(cycles._open, sources)) == 1
+    alone = [taken(source)[0] for source in sources]
+    assert taken(*sources) == alone and taken(*reversed(sources)) == alone[::-1]
+    assert {alone[0], alone[2], alone[7]} & {None} == set()
+
+
 def test_no_llvm_mca_is_a_sentence(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cycles, "VERSIONS", ())
     assert cycles.report(board) == "no cycle estimate: llvm-mca is not on PATH (`apt install llvm`)."

@@ -61,13 +61,14 @@ def _numbers(case: Case, data: Data, compiler: str, folder: Path) -> tuple[dict[
     known = _load(result)
     if known is not None and known["digest"] == key:
         return known["row"], True
+    refused = None if case.on_board else build.refusal(case, model, folder)
     program = build.build(generated, folder, board)
     plan = generated / "plan.json"
     row: dict[str, Any] = {"network": case.network, "scheme": case.scheme, "budget_kb": case.budget_kb}
     if case.on_board:
         row |= measure.on_board(program, plan, image, LABEL)
     else:
-        row |= {"refused": build.refusal(case, model, folder), **measure.on_host(program, plan, image, LABEL)}
+        row |= {"refused": refused, **measure.on_host(program, plan, image, LABEL)}
     if case.weights_bits:
         row |= {"weights_bits": case.weights_bits, "top1": accuracy.top1(data, case.network, generated)}
     if case.requantize != FLOAT:

@@ -14,7 +14,6 @@ import re
 import shutil
 import subprocess
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 
 from .board import Board
@@ -28,6 +27,7 @@ VERSIONS = ("llvm-mca", *(f"llvm-mca-{version}" for version in range(22, 13, -1)
 CONDITIONS = "eq ne cs cc mi pl vs vc hi ls ge lt gt le hs lo".replace(" ", "|")
 BRANCH = re.compile(rf"b(?:l|lx|x)?({CONDITIONS})?(?:\.[nw])?$")
 LABEL = ".Lblock"
+KNOWN: dict[tuple[str, str, str], float | None] = {}  # what llvm-mca said, of (program, core, source)
 
 
 @dataclass(frozen=True)
@@ -95,10 +95,10 @@ def estimate(board: Board) -> Estimate:
         raise EmulatorError(f"no cycle estimate: {missing} is not on PATH (`apt install {package}`).")
     blocks, total = hot_blocks(board)
     code = _disassemble(objdump, board.image.path)
+    taken = _cycles_of(mca, board.chip.cpu, [_source(code, block) for block in blocks])
     result = Estimate(board.cache_use(), instructions=total)
     issue = 0.0
-    for block in blocks:
-        cycles = _block_cycles(mca, board.chip.cpu, _source(code, block))
+    for block, cycles in zip(blocks, taken, strict=True):
         if cycles is None:
             result.unknown += 1
             cycles = float(block.length)
@@ -175,9 +175,34 @@ def _instruction(mnemonic: str, operands: str) -> str:
     return f" {mnemonic} {operands}"
 
 
-@cache
-def _block_cycles(mca: str, cpu: str, source: str) -> float | None:
-    """Cycles of one run of a block in steady state, None where llvm-mca cannot say."""
+def _cycles_of(mca: str, cpu: str, sources: list[str]) -> list[float | None]:
+    """Cycles of one run of each block in steady state, None where llvm-mca cannot say.
+
+    One call for all of them, since most of a call is its start; but a block that ends among conditional
+    instructions would make those of the next one conditional. An instruction that llvm-mca has no model of
+    spoils its call: blocks without it are asked for again, or halves where none has what it names.
+    """
+    new = [source for source in dict.fromkeys(sources) if (mca, cpu, source) not in KNOWN]
+    alone = [source for source in new if _open(source)]
+    waiting = [[source for source in new if source not in alone], *([source] for source in alone)]
+    while waiting:
+        part = waiting.pop()
+        found, refused = _asked(mca, cpu, part)
+        if refused:
+            found = dict.fromkeys(refused)
+            waiting.append([source for source in part if source not in refused])
+        elif len(found) < len(part) == 1:
+            found = dict.fromkeys(part)
+        elif len(found) < len(part):
+            middle = len(part) // 2
+            waiting += [part[:middle], part[middle:]]
+            continue
+        KNOWN.update({(mca, cpu, source): cycles for source, cycles in found.items()})
+    return [KNOWN[mca, cpu, source] for source in sources]
+
+
+def _asked(mca: str, cpu: str, sources: list[str]) -> tuple[dict[str, float | None], set[str]]:
+    """Cycles of blocks by one call, none where it fails; and the blocks with what it has no model of."""
     options = [
         "-mtriple=thumbv7em-none-eabi",
         f"-mcpu={cpu}",
@@ -185,9 +210,32 @@ def _block_cycles(mca: str, cpu: str, source: str) -> float | None:
         "-noalias",
         "-json",
     ]
-    result = subprocess.run([mca, *options, "-"], input=source, capture_output=True, text=True, check=False)
+    regions = (
+        f"@ LLVM-MCA-BEGIN {number}\n{source.replace(LABEL, f'{LABEL}{number}')}@ LLVM-MCA-END\n"
+        for number, source in enumerate(sources)
+    )
+    command = [mca, *options, "-"]
+    result = subprocess.run(command, input="".join(regions), capture_output=True, text=True, check=False)
+    refused: set[str] = set()
+    if unknown := re.search(r"^note: instruction:(.*)", result.stderr, re.MULTILINE):
+        refused = {one for one in sources if _form(unknown[1]) in map(_form, one.splitlines())}
     try:
-        regions = json.loads(result.stdout)["CodeRegions"]
-        return float(regions[0]["SummaryView"]["TotalCycles"]) / ITERATIONS
-    except (ValueError, KeyError, IndexError):
-        return None
+        found = json.loads(result.stdout)["CodeRegions"]
+        cycles = [float(region["SummaryView"]["TotalCycles"]) / ITERATIONS for region in found]
+    except (ValueError, KeyError):
+        cycles = []
+    return dict(zip(sources, cycles, strict=False)), refused
+
+
+def _open(source: str) -> bool:
+    """Whether a block ends before the instructions that its last IT makes conditional."""
+    lines = source.splitlines()
+    last = next((n for n in reversed(range(len(lines))) if lines[n].startswith(" it")), None)
+    return last is not None and len(lines) - 1 - last < len(lines[last].split()[0]) - 1
+
+
+def _form(line: str) -> str:
+    """What all instructions of one encoding have in common; of an IT, whatever follows it, its name."""
+    words = " ".join(line.split()).replace("#0.0", "#0")
+    words = re.sub(r"\b(?:[rsd]\d+|s[bl]|fp|ip|sp|lr|pc)\b", "R", words)
+    return "it" if re.match(r"it[te]* ", words) else words
