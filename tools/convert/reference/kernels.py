@@ -343,25 +343,29 @@ def error_add(a: Error, a_factor: float, b: Error, b_factor: float, clamp: Clamp
 
 
 def avgpool_fwd(p: Pool, x: Array) -> Array:
-    sums = sum((seen(x.astype(np.int64), p.window, t, p.y, p.x_zero) for t in taps_of(p.window)), _ZERO)
+    x = x.astype(np.int64)
+    sums = sum((seen(x, p.window, t, p.y, p.x_zero) for t in taps_of(p.window)), _ZERO)
     result: Array = np.rint(sums.astype(f32) / f32(p.window.kh * p.window.kw)).astype(np.int8)
     return result
 
 
 def maxpool_fwd(p: Pool, x: Array) -> tuple[Array, Array]:
     """int8 y and uint8 position of the maximum in its window, the first of equals."""
-    views = np.stack([seen(x.astype(np.int16), p.window, t, p.y, -129) for t in taps_of(p.window)])
+    x = x.astype(np.int16)
+    views = np.stack([seen(x, p.window, t, p.y, -129) for t in taps_of(p.window)])
     return sat8(views.max(axis=0)), views.argmax(axis=0).astype(np.uint8)
 
 
 def avgpool_bwd_x(p: Pool, ey: Error, clamp: Clamp) -> Error:
-    sums = scatter(p, ((t, ey.q.astype(np.int64)) for t in taps_of(p.window)))
+    q = ey.q.astype(np.int64)
+    sums = scatter(p, ((t, q) for t in taps_of(p.window)))
     return quantize_error(sums, ey.scale / f32(p.window.kh * p.window.kw), clamp)
 
 
 def maxpool_bwd_x(p: Pool, ey: Error, arg: Array, clamp: Clamp) -> Error:
     """arg: as maxpool_fwd returned it."""
-    terms = ((t, np.where(arg == i, ey.q.astype(np.int64), 0)) for i, t in enumerate(taps_of(p.window)))
+    q = ey.q.astype(np.int64)
+    terms = ((t, np.where(arg == i, q, 0)) for i, t in enumerate(taps_of(p.window)))
     return quantize_error(scatter(p, terms), ey.scale, clamp)
 
 

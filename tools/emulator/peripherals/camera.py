@@ -107,16 +107,13 @@ class Ov2640:
 
 def rgb565(image: Image.Image, size: tuple[int, int], swapped: bool = False) -> bytes:
     """A picture, seen whole with black beside it, in RGB565, the high byte first."""
+    import numpy as np
     from PIL import Image, ImageOps
 
     seen = ImageOps.pad(image.convert("RGB"), size, method=Image.Resampling.BOX)
-    data = seen.tobytes()
-    packed = bytearray(len(data) // 3 * 2)
-    packed[0::2] = bytes(r & 0xF8 | g >> 5 for r, g in zip(data[0::3], data[1::3], strict=True))
-    packed[1::2] = bytes(g << 3 & 0xE0 | b >> 3 for g, b in zip(data[1::3], data[2::3], strict=True))
-    if swapped:
-        packed[0::2], packed[1::2] = packed[1::2], packed[0::2]
-    return bytes(packed)
+    red, green, blue = np.moveaxis(np.asarray(seen, np.uint16), 2, 0)
+    packed = red >> 3 << 11 | green >> 2 << 5 | blue >> 3
+    return bytes(packed.astype("<u2" if swapped else ">u2"))
 
 
 class Camera:
