@@ -55,7 +55,7 @@ def convert_example() -> None:
 def model_folder() -> Path:
     """The folder with model.h, model.c, model_weights.c and plan.json."""
     chosen = os.environ.get("MICROTRAIN_MODEL") or (UNIT_TEST_MODEL if testing else "")
-    folder = (root / (chosen or GENERATED)).resolve()
+    folder = root / (chosen or GENERATED)  # a link stays one: ccache knows sources by the names of headers
     if (folder / "model.c").is_file():
         return folder
     if chosen:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from microtrain.base.hostcc import cache_folder
 from microtrain.base.pio import pio as run_pio
 from microtrain.base.pio import product, with_ccache
 
@@ -23,7 +25,23 @@ def pio(
 ) -> subprocess.CompletedProcess[str]:
     """Run PlatformIO; its build folder is workspace/build, and nothing else of this machine is touched."""
     own = {"PLATFORMIO_CORE_DIR": str(workspace / "core"), "CC": None}
-    return run_pio(*arguments, workspace=workspace, model=model, project=project, extra=own)
+    return run_pio(*arguments, workspace=workspace, model=named_by_content(model), project=project, extra=own)
+
+
+def named_by_content(model: Path) -> Path:
+    """A link to a generated model: ccache knows a source where its headers have the names that they had."""
+    if model.is_relative_to(ROOT) or not (model / "model.c").is_file():
+        return model
+    content = hashlib.sha256()
+    for path in sorted(model.glob("*.[ch]")):
+        content.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    links = cache_folder() / "models"
+    links.mkdir(exist_ok=True)
+    link = links / content.hexdigest()[:16]
+    new = links / f"{link.name}.{os.getpid()}"
+    new.unlink(missing_ok=True)
+    new.symlink_to(model.resolve())
+    return new.replace(link)
 
 
 def build(workspace: Path, environment: str, model: Path = NULL_MODEL) -> Path:
@@ -35,7 +53,7 @@ def build(workspace: Path, environment: str, model: Path = NULL_MODEL) -> Path:
 
 def host_program(model: Path, folder: Path) -> Path:
     """What `pio run -e native` makes of a generated model, without PlatformIO."""
-    firmware, path = ROOT / "firmware/src", folder / "program"
+    firmware, path, model = ROOT / "firmware/src", folder / "program", named_by_content(model)
     chips = [p for p in (firmware / "board").iterdir() if p.name != "host"]
     sources = [p for p in sorted(firmware.rglob("*.c")) if not {*chips} & {*p.parents}]
     include = [f"-I{p}" for p in (ROOT / "firmware/include", model)]

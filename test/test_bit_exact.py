@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import EXAMPLE, ROOT, Built
+from pio_build import named_by_content
 
 from microtrain.base.objects import objects
 from microtrain.device.client import Device
@@ -57,10 +58,10 @@ def test_the_host_build_learns_what_the_board_learns(example: Built, board: tupl
 def test_clang_learns_the_same(example: Built, board: tuple[str, bytes, bytes], tmp_path: Path) -> None:
     if shutil.which("clang") is None:
         pytest.skip("clang is not installed")
-    firmware = ROOT / "firmware"
+    firmware, model = ROOT / "firmware", named_by_content(example.folder)
     sources = [p for p in sorted((firmware / "src").rglob("*.c")) if "board" not in p.parts]
-    sources += sorted((firmware / "src/board/host").glob("*.c")) + sorted(example.folder.glob("*.c"))
-    include = [f"-I{firmware / 'include'}", f"-I{firmware / 'src'}", f"-I{example.folder}"]
+    sources += sorted((firmware / "src/board/host").glob("*.c")) + sorted(model.glob("*.c"))
+    include = [f"-I{firmware / 'include'}", f"-I{firmware / 'src'}", f"-I{model}"]
     program = tmp_path / "program"
     parts = objects("clang", (*FLAGS, *include), sources, ROOT, tmp_path / "objects")
     subprocess.run(["clang", *map(str, parts), "-lm", "-o", str(program)], check=True)

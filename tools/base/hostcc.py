@@ -3,7 +3,8 @@
     library = compiled(Parts("the kernels", "kernels", sources, ("-shared", "-fPIC"), (include,)), folder)
 
 What is kept bears a hash of all that it is made from in its name, so nothing is compiled twice and nothing is
-stale. Of several C files each has an object of its own, so that a change costs one of them and a link. Many
+stale. Of several C files each has an object of its own, so that a change costs one of them and a link; where
+ccache is installed, a header or a flag costs only what it changes, and a copy of the sources nothing. Many
 processes may ask for the same at once.
 """
 
@@ -56,11 +57,22 @@ class Parts:
         headers = [path for folder in self.include for path in sorted(folder.glob("**/*.h"))]
         return [*self.sources, *headers, *self.others, *([self.forced] if self.forced else [])]
 
+    @property
+    def folder(self) -> Path:
+        """Where the compiler runs, the last folder of headers: ccache takes two sources for the same only
+        where the names of all files are, and that folder may lie anywhere."""
+        found = [folder for folder in self.include if folder.is_dir()]
+        return (found[-1] if found else self.sources[0].parent).resolve()
+
     def arguments(self) -> list[str]:
-        forced = ["-include", str(self.forced)] if self.forced else []
-        include = [f"-I{folder}" for folder in self.include]
+        def named(path: Path) -> str:
+            whole = path.resolve()
+            return str(whole.relative_to(self.folder) if whole.is_relative_to(self.folder) else whole)
+
+        forced = ["-include", named(self.forced)] if self.forced else []
+        include = [f"-I{named(folder)}" for folder in self.include]
         libraries = [] if {"-c", "-r", "-nostdlib"} & set(self.flags) else ["-lm"]
-        return [*self.flags, *forced, *include, *map(str, self.sources), *libraries]
+        return [*self.flags, *forced, *include, *map(named, self.sources), *libraries]
 
     @property
     def objects(self) -> list[Parts]:
@@ -94,7 +106,7 @@ def compiled(parts: Parts, folder: Path | None = None, cc: str | None = None, su
         return target
     folder.mkdir(parents=True, exist_ok=True)
     linked = _with_objects(parts, folder, cc)
-    handle, part = tempfile.mkstemp(dir=folder, suffix=".part")
+    handle, part = tempfile.mkstemp(dir=folder.resolve(), suffix=".part")
     os.close(handle)
     try:
         _compile([found, *linked.arguments(), "-o", part], parts)
@@ -142,7 +154,12 @@ def _with_objects(parts: Parts, folder: Path, cc: str | None) -> Parts:
 
 
 def _compile(command: list[str], parts: Parts) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    ccache = shutil.which("ccache") if "-c" in parts.flags else None
+    words = [*([ccache] if ccache else []), *command]
+    environment = {**os.environ, "CCACHE_NOHASHDIR": "1"}
+    done = subprocess.run(
+        words, cwd=parts.folder, env=environment, capture_output=True, text=True, check=False
+    )
     if done.returncode:
         lines = done.stderr.strip().splitlines() or ["it said nothing"]
         first = next((line for line in lines if "error:" in line), lines[0])
