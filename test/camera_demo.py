@@ -41,13 +41,14 @@ class Demo:
         self.board.run(seconds=seconds)
         return self.board.take_output().decode("ascii")
 
-    def press(self, button: int, seconds: float = 0.1) -> str:
-        """What a press brings."""
+    def press(self, button: int, seconds: float = 0.1, rest: float = 1.0) -> str:
+        """What a press brings, and the time behind it: a millisecond of a board that sleeps is as dear as one
+        of a board that works."""
         hold = (self.board.button, self.board.label_button)[button]
         hold(True)
         said = self.wait(seconds)
         hold(False)
-        return said + self.wait(1.0)
+        return said + self.wait(rest)
 
     def logits(self) -> np.ndarray:
         """Of the image that is in."""

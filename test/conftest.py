@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -18,6 +19,10 @@ from microtrain.base.pio import BOARD, NATIVE, product
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLE = ROOT / "examples/digits"
 
+# Compiled Python is kept, whatever the environment says: a command would spend a third of its time on it.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 # The same examples on every machine and in every run; how long one takes says nothing on a busy machine.
 settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
 settings.load_profile("repeatable")
@@ -30,7 +35,7 @@ class Built:
     folder   plan.json, model.c, ...
     elf      firmware for the board, built by `pio run`
     program  firmware for this machine, built by `pio run -e native`
-    output   what `pio run` printed
+    output   what `pio run` printed, if it was not silent
     """
 
     folder: Path
@@ -59,7 +64,9 @@ def run(arguments: list[str], **extra: str) -> str:
     return done.stdout + done.stderr
 
 
-def build_example(scheme: Path, folder: Path, board: bool = True, *options: str) -> Built:
+def build_example(
+    scheme: Path, folder: Path, board: bool = True, *options: str, silent: bool = True
+) -> Built:
     """Convert the example with a scheme and build it for this machine and, if asked, for the board.
 
     As the demo does, without statistics of features, unless the options say otherwise.
@@ -68,8 +75,8 @@ def build_example(scheme: Path, folder: Path, board: bool = True, *options: str)
     arguments = [str(EXAMPLE / "model.pt"), "--scheme", str(scheme), "--classes", "10", "-o", str(generated)]
     imprint = () if "--imprint" in options else ("--imprint", "off")
     run(["python", "tools/convert", *arguments, *imprint, *options])
-    environments = ["-e", NATIVE, *(["-e", BOARD] if board else [])]
-    done = pio(workspace, "run", *environments, model=generated)
+    words = [*(["-s"] if silent else []), "-e", NATIVE, *(["-e", BOARD] if board else [])]
+    done = pio(workspace, "run", *words, model=generated)
     assert done.returncode == 0, done.stdout + done.stderr
     elf, program = (product(workspace, name) for name in (BOARD, NATIVE))
     return Built(generated, elf, program, done.stdout + done.stderr)
@@ -80,11 +87,32 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Built:
     """The example with its sparse scheme. Tests read it and change nothing in it."""
 
     def fill(folder: Path) -> None:
-        (folder / "log.txt").write_text(build_example(EXAMPLE / "scheme.yaml", folder).output)
+        built = build_example(EXAMPLE / "scheme.yaml", folder, silent=False)
+        (folder / "log.txt").write_text(built.output)
 
     folder = once(tmp_path_factory, "example", fill)
     elf, program = (product(folder / "pio", name) for name in (BOARD, NATIVE))
     return Built(folder / "generated", elf, program, (folder / "log.txt").read_text())
+
+
+@pytest.fixture(scope="session")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The example's images, as its own tool exports them: train/CLASS and test/CLASS, for tests to read."""
+
+    def export(folder: Path) -> None:
+        run(["python", str(EXAMPLE / "export_images.py"), str(folder / "images")])
+
+    return once(tmp_path_factory, "digits", export) / "images"
+
+
+def few(images: Path, folder: Path, train: int, test: int) -> Path:
+    """A folder with the first so many images of each class."""
+    for count, part in ((train, "train"), (test, "test")):
+        for each in (images / part).iterdir():
+            (folder / part / each.name).mkdir(parents=True)
+            for file in sorted(each.iterdir())[:count]:
+                shutil.copy(file, folder / part / each.name / file.name)
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import ROOT, Built, run
+from conftest import Built, run
 from networks import residual_network
 
 from microtrain.base.errors import Error
@@ -127,9 +127,10 @@ def test_a_loss_that_is_no_number_ends_it_at_once(loss: float) -> None:
     assert not diverges([TrainStep(1, 0, "", 0, 0, 3.0)], 10)
 
 
-def test_the_command_line_says_at_which_step_it_diverged(example: Built, tmp_path: Path) -> None:
-    run(["python", str(ROOT / "examples/digits/export_images.py"), str(tmp_path / "digits")])
-    command = ["python", "tools/simulate", str(example.folder), "--data", str(tmp_path / "digits")]
+def test_the_command_line_says_at_which_step_it_diverged(
+    example: Built, digits: Path, tmp_path: Path
+) -> None:
+    command = ["python", "tools/simulate", str(example.folder), "--data", str(digits)]
     options = ["--limit", "400", "--lr-factor", "1000", "--schedule", "constant", "-o", str(tmp_path / "out")]
     result = run([*command, *options])
     assert "diverged at step" in result

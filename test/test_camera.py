@@ -309,7 +309,7 @@ def test_the_led_counts_the_class(demo: Demo, photos: list[Image.Image]) -> None
         predicted, percent = (int(word) for word in demo.answer("shoot").split()[3:])
         assert predicted == label
         on_ms = 800 if percent >= 90 else 400 if percent >= 60 else 150
-        seen = blinks(demo, 16)[1:]
+        seen = blinks(demo, 12)[1:]
         pauses = [i for i, (_, off) in enumerate(seen) if off > 1000]
         assert len(pauses) > 1 and set(np.diff(pauses)) == {predicted + 1}
         assert {on for on, _ in seen} <= {on_ms - 1, on_ms, on_ms + 1}

@@ -166,13 +166,12 @@ def test_a_seed_decides_the_training(make_model: ModuleType, dataset: ModuleType
     assert not torch.equal(heads[0], heads[2])
 
 
-def test_export_images(tmp_path: Path, dataset: ModuleType) -> None:
-    command = [sys.executable, str(EXAMPLE / "export_images.py"), str(tmp_path / "out")]
-    subprocess.run(command, check=True, capture_output=True)
+def test_export_images(digits: Path, dataset: ModuleType) -> None:
     _, _, images, labels = dataset.device_split()
-    files = sorted((tmp_path / "out/test").glob("*/*.png"), key=lambda p: p.name)
+    files = sorted((digits / "test").glob("*/*.png"), key=lambda p: p.name)
     assert [int(p.parent.name) for p in files] == list(labels)
     assert np.array_equal(np.asarray(Image.open(files[-1])), images[-1, :, :, 0])
+    command = [sys.executable, str(EXAMPLE / "export_images.py"), str(digits)]
     again = subprocess.run(command, capture_output=True, text=True)
     assert again.returncode != 0
     assert "is not empty" in again.stderr

@@ -20,11 +20,9 @@ SEEDS = (0, 1, 2)
 
 
 @pytest.fixture(scope="module")
-def images(tmp_path_factory: pytest.TempPathFactory) -> tuple[Dataset, Dataset]:
+def images(digits: Path) -> tuple[Dataset, Dataset]:
     """The device's world: training and unseen images."""
-    folder = tmp_path_factory.mktemp("images") / "digits"
-    run(["python", str(EXAMPLE / "export_images.py"), str(folder)])
-    return scan(folder / "train", 10), scan(folder / "test", 10)
+    return scan(digits / "train", 10), scan(digits / "test", 10)
 
 
 def accuracies(program: Path, images: tuple[Dataset, Dataset]) -> tuple[list[float], list[float]]:

@@ -9,7 +9,7 @@ import imprint_cases
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from conftest import EXAMPLE, Built, build_example, run
+from conftest import EXAMPLE, Built, build_example, few, run
 from kernel_twins import Twin
 from networks import residual_network
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
@@ -194,15 +194,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
 
 
 @pytest.fixture(scope="module")
-def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def digits(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three images per class to learn from and two to be tested with."""
-    folder = tmp_path_factory.mktemp("images") / "digits"
-    run(["python", str(EXAMPLE / "export_images.py"), str(folder)])
-    for count, part in ((3, "train"), (2, "test")):
-        for each in (folder / part).iterdir():
-            for file in sorted(each.iterdir())[count:]:
-                file.unlink()
-    return folder
+    return few(digits, tmp_path_factory.mktemp("images"), 3, 2)
 
 
 @pytest.fixture(scope="module")

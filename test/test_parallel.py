@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import ROOT, Built, run
+from conftest import ROOT, Built
 from networks import random_network, residual_network
 
 from microtrain.base.errors import Error
@@ -196,11 +196,10 @@ def test_the_archive_is_the_same_every_time() -> None:
         assert json.loads(str(file["graph"]))["model_id"] == "x"
 
 
-def test_a_device_that_torch_has_not_is_named(example: Built, tmp_path: Path) -> None:
-    run(["python", "examples/digits/export_images.py", str(tmp_path / "digits")])
+def test_a_device_that_torch_has_not_is_named(example: Built, digits: Path, tmp_path: Path) -> None:
     options = ["--limit", "9", "--arithmetic", "float", "--torch-device", "cuda:77", "-o", str(tmp_path)]
     done = subprocess.run(
-        [sys.executable, "tools/simulate", str(example.folder), "--data", str(tmp_path / "digits"), *options],
+        [sys.executable, "tools/simulate", str(example.folder), "--data", str(digits), *options],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
-from conftest import EXAMPLE, run
+from conftest import EXAMPLE
 from PIL import Image
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import RidgeCV
@@ -143,9 +143,7 @@ def test_the_table_of_gates_compares_the_same_sessions() -> None:
 
 
 @pytest.mark.slow
-def test_it_runs_on_anybodys_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    digits = tmp_path / "digits"
-    run(["python", str(EXAMPLE / "export_images.py"), str(digits)])
+def test_it_runs_on_anybodys_folder(digits: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     elsewhere(tmp_path, monkeypatch)
     monkeypatch.setattr(running, "WORK", tmp_path / "work")
     monkeypatch.setattr(running, "TESTED", 60)

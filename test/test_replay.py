@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import EXAMPLE, ROOT, Built, build_example, run
+from conftest import EXAMPLE, ROOT, Built, build_example, few, run
 from networks import random_network, residual_network
 
 from microtrain.base.errors import Error
@@ -65,14 +65,9 @@ def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.fixture(scope="module")
-def images(tmp_path_factory: pytest.TempPathFactory) -> tuple[Dataset, Dataset]:
+def images(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Dataset, Dataset]:
     """Four images per class to learn from and four to be tested with."""
-    folder = tmp_path_factory.mktemp("images") / "digits"
-    run(["python", str(EXAMPLE / "export_images.py"), str(folder)])
-    for part in (*folder.glob("train/*"), *folder.glob("test/*")):
-        for file in sorted(part.iterdir())[4:]:
-            file.unlink()
-    return split(folder, 10)
+    return split(few(digits, tmp_path_factory.mktemp("images"), 4, 4), 10)
 
 
 @pytest.fixture(scope="module")

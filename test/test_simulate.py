@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import EXAMPLE, ROOT, Built, run
+from conftest import EXAMPLE, ROOT, Built, few, run
 from networks import random_network, residual_network
 from PIL import Image
 
@@ -42,14 +42,9 @@ STILL = Augmentation((), 1)
 
 
 @pytest.fixture(scope="module")
-def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def images(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Some of the example's images: train/CLASS and test/CLASS."""
-    folder = tmp_path_factory.mktemp("simulate") / "digits"
-    run(["python", str(EXAMPLE / "export_images.py"), str(folder)])
-    for part in (*folder.glob("train/*"), *folder.glob("test/*")):
-        for file in sorted(part.iterdir())[10:]:
-            file.unlink()
-    return folder
+    return few(digits, tmp_path_factory.mktemp("simulate"), 10, 10)
 
 
 @pytest.fixture(scope="module")
