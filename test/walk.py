@@ -63,7 +63,8 @@ WALKS = (
     Walk(
         "docs/README.md",
         {
-            "--budget-sram 128": "--budget-sram 128 --lr 0.1 --rounds 1 --finalists 1 --evaluations 50 "
+            "--budget-sram 128": "--budget-sram 128 --lr 0.1 --epochs 1 --measured 0.1 --rounds 1 "
+            "--finalists 1 --evaluations 50 "
             "--final-epochs 1 --final-seeds 1",
             "--epochs 10": "--epochs 1",
             UPLOAD: "pio run",
