@@ -21,6 +21,7 @@ from microtrain.convert.execute.batched import run_float
 from microtrain.convert.frontends.module import LoadedModel, load_model
 from microtrain.convert.ir import ConvertError, Graph, Input
 from microtrain.convert.normalisation import Normalisation, Origin
+from microtrain.convert.tasks import headed
 from microtrain.convert.verify import verify
 
 WAYS = ("exported", "decomposed", "dynamic", "scripted", "traced", "module")
@@ -238,7 +239,7 @@ UNSUPPORTED: dict[str, tuple[nn.Module, int, tuple[str, ...]]] = {
     "concat": (Concat(), 512, ("layer op", "cat", "of a tensor and itself")),
     "layer norm": (nn.LayerNorm(8), 256, ("layer op", "layer norm over the last 1", "GroupNorm")),
     "prelu": (Slopes(), 256, ("layer op", "prelu", "leaky_relu")),
-    "square": (Square(), 256, ("layer op", "mul", "times a map of its shape")),
+    "square": (Square(), 256, ("layer op", "square", "the mean and the maximum over a whole map")),
     "twice": (Twice(), 256, ("layer op", "to itself")),
     "two norms": (
         nn.Sequential(nn.BatchNorm2d(4), nn.BatchNorm2d(4)),
@@ -372,7 +373,6 @@ class Ends(nn.Module):
 @pytest.mark.parametrize(
     ("end", "words"),
     [
-        ("convolution", "ends with conv (conv2d); it must end with a linear layer"),
         ("relu", "ends with head (relu); it must end with a linear layer"),
         ("softmax", "a softmax inside the network is not supported; the nearest that is: one at its end"),
         ("two", "one of them must be the logits: name it, as in --logits 0"),
@@ -384,6 +384,15 @@ def test_wrong_end_is_a_sentence(end: str, words: str, way: str, tmp_path: Path)
     with pytest.raises(ConvertError) as caught:
         load(write(net, tmp_path / "model.pt", way), net)
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("way", ["exported", "traced"])
+def test_an_end_in_another_map_is_a_sentence(way: str, tmp_path: Path) -> None:
+    """Which needs the task: of an autoencoder's map it would be none."""
+    net = Ends("convolution").eval()
+    loaded = load(write(net, tmp_path / "model.pt", way), net)
+    with pytest.raises(ConvertError, match=r"ends with conv \(conv2d\); it must end with a linear layer"):
+        headed(loaded.graph)
 
 
 def test_dead_code_is_named(tmp_path: Path) -> None:

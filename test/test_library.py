@@ -700,7 +700,7 @@ def test_the_command_writes_and_says_what_is_wrong(models: dict[str, Compiled], 
     base = (str(tmp_path / "lib"), "--model", str(generated))
     status, said = exported(*base, "--name", "second")
     assert status == 0 and "second.h" in said
-    headers = {"first.h", "second.h", "microtrain.h", "microtrain_fleet.h"}
+    headers = {"first.h", "second.h", "microtrain.h", "microtrain_fleet.h", "microtrain_votes.h"}
     assert {p.name for p in (tmp_path / "lib/src").glob("*.h")} == headers
     for name in (
         "int",

@@ -259,7 +259,7 @@ def before(net: Own, x: torch.Tensor) -> Any:
         (mixer, "a linear layer over the tokens of each feature, .* the nearest that is: attention over"),
         (
             squared,
-            "the op mul of .* is not supported; the nearest that is: a map times one factor a channel",
+            "the op square is not supported; the nearest that is: the mean and the maximum over a whole map",
         ),
         (weighted, "mul .*1, 6, 1"),
     ],

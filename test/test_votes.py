@@ -13,7 +13,7 @@ from conftest import ROOT
 from microtrain.device.votes import MOST, NeedOf, Votes
 
 SOURCE = """
-#include "microtrain.h"
+#include "microtrain_votes.h"
 void votes(unsigned of, unsigned need, const int *labels, int count, int *winners)
 {
     struct microtrain_votes v = {(uint8_t)of, (uint8_t)need, 0, 0, {0}};

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
@@ -21,7 +21,7 @@ FORMAT = 1
 REGRESSION, MULTILABEL = "regression", "multilabel"  # tasks that learn from targets
 TARGET_LOSSES = {"huber": REGRESSION, "squares": REGRESSION, "labels": MULTILABEL}
 GUESSES = {REGRESSION: 65535, MULTILABEL: 2}  # classes whose guessing costs as much (guard.h)
-SCORE_LOSS, HIGH = "loss_score", 65535  # scores of another machine are high before they are learned
+HIGH = 65535  # the same of an autoencoder: scores of another machine are high before they are learned
 OWN_HEAD = "until.head"  # the layer that `convert --until` adds: no part of the model's file
 SCORES = "normal"  # a kind of trainable: which scores of an autoencoder are (kernels/reconstruct.h)
 LITE = ".lite_residual."  # in the names of what a module beside a block is made of
@@ -119,9 +119,9 @@ class Scheme:
         return TARGET_LOSSES.get(self.loss, "")
 
 
-def guesses(task: str, ops: Iterable[str], classes: int) -> int:
-    """Classes whose guessing costs as much as that of a model with these ops (guard.h)."""
-    return HIGH if SCORE_LOSS in ops else GUESSES.get(task, classes)
+def guesses(task: str, kinds: Collection[str], classes: int) -> int:
+    """Classes whose guessing costs as much as that of a model with trainables of these kinds (guard.h)."""
+    return HIGH if SCORES in kinds else GUESSES.get(task, classes)
 
 
 @dataclass(frozen=True)
@@ -397,7 +397,7 @@ class Plan:
     @property
     def guesses(self) -> int:
         """Classes whose guessing costs as much as the model's."""
-        return guesses(self.scheme.task, (step.op for step in self.steps), self.classes)
+        return guesses(self.scheme.task, {t.kind for t in self.trainables.tensors}, self.classes)
 
     def alive(self, step: int) -> list[Tensor]:
         """Tensors in use at a step, the largest first."""

@@ -8,11 +8,12 @@ from itertools import accumulate
 
 import numpy as np
 
-from microtrain.base.plan import SCORES
+from microtrain.base.plan import SCORES, guesses
 
 from .ir import ConvertError, Graph, Layer, Node, Source, split_weight
 from .ops import forward_op, reconstruct, saves
 from .ops.conv_constants import bias_scale
+from .ops.losses import task_of
 from .ops.table import Learns
 
 HEAD_SEED = 0
@@ -104,6 +105,12 @@ def _placed(items: list[Trainable]) -> tuple[Trainable, ...]:
 
 def _shape(array: np.ndarray, dtype: str, layer: Layer) -> tuple[int, ...]:
     return split_weight(layer)[1].shape if dtype == "u4" else array.shape
+
+
+def guesses_of(graph: Graph) -> int:
+    """Classes whose guessing costs as much as a training graph's."""
+    kinds = {item.kind for item in layout(graph)}
+    return guesses(task_of(graph), kinds, graph.tensors[graph.output].channels)
 
 
 def front_steps(graph: Graph) -> int:

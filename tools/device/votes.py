@@ -1,4 +1,4 @@
-"""What windows that come one after the other say together: microtrain_vote() of microtrain.h."""
+"""What windows that come one after the other say together: microtrain_vote() of microtrain_votes.h."""
 
 from __future__ import annotations
 

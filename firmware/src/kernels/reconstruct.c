@@ -2,8 +2,6 @@
 /* The end of an autoencoder. Contract: kernels/reconstruct.h. */
 #include "kernels/reconstruct.h"
 
-#include <math.h>
-
 #include "channel.h"
 
 #define DEVIATIONS 3.75f
@@ -60,7 +58,7 @@ float loss_score_f32(uint32_t classes, const float *logits, uint32_t label, floa
     float score = logits[1], off = score - normal[0];
     if (label == 0) {
         normal[0] = normal[0] + off / REMEMBERED;
-        normal[1] = normal[1] + (fabsf(off) - normal[1]) / REMEMBERED;
+        normal[1] = normal[1] + ((off < 0.0f ? -off : off) - normal[1]) / REMEMBERED;
     }
     for (uint32_t k = 0; k < classes; k++) {
         grad[k] = k == 1 && label == 0 ? 1.0f : 0.0f;

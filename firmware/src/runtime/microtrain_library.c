@@ -448,7 +448,6 @@ static int load(struct instance *i, const struct microtrain_storage *storage)
     checkpoint_load(&c, &i->session);
     if (i->read_failed && INFO(&i->session)->trainable_bytes > INFO(&i->session)->arena_bytes) {
         session_reset(&i->session);
-        session_forget_records(&i->session);
     }
     return i->read_failed ? MICROTRAIN_ERR_STORAGE : c.status;
 }

@@ -33,17 +33,18 @@ void session_reset(struct session *s)
     memset(TRAINABLES(s) + given, 0, INFO(s)->trainable_bytes - given);
     s->step = 0;
     guard_start(&s->guard, s->guard.on);
+#if MODEL_RECORDS > 0 && defined(MICROTRAIN_LIBRARY)
+    replay_clear(s);
+#endif
     session_take_arena(s);
     session_clear_stats(s);
 }
 
-#if MODEL_RECORDS > 0
+#if MODEL_RECORDS > 0 && !defined(MICROTRAIN_LIBRARY)
 void session_forget_records(struct session *s)
 {
     replay_clear(s);
-#ifndef MICROTRAIN_LIBRARY
     session_allow_idle(s, 0);
-#endif
 }
 #endif
 

@@ -69,11 +69,12 @@ struct session {
  * records, no image. */
 void session_init(struct session *s);
 
-/* Trainables, step counter and statistics as after conversion; seed, rate, replays, guard and records stay. */
+/* Trainables, step counter and statistics as after conversion; seed, rate, replays and guard stay. Records do too, but for
+ * those of a library, which goes back by itself nowhere. */
 void session_reset(struct session *s);
 
 /* An empty replay buffer, and no more steps on it while nothing comes. */
-#if MODEL_RECORDS > 0
+#if MODEL_RECORDS > 0 && !defined(MICROTRAIN_LIBRARY)
 void session_forget_records(struct session *s);
 #else
 static inline void session_forget_records(struct session *s)

@@ -7,8 +7,8 @@ from microtrain.convert.memory import fleet
 from microtrain.convert.memory.replay import record_bytes
 from microtrain.convert.names import c_string, number
 from microtrain.convert.ops import hop
-from microtrain.convert.ops.losses import guesses_of, task_of
-from microtrain.convert.trainables import block_bytes
+from microtrain.convert.ops.losses import task_of
+from microtrain.convert.trainables import block_bytes, guesses_of
 
 from . import tables
 from .model import Model

@@ -21,8 +21,9 @@ from microtrain.convert.names import Names, comment
 from microtrain.convert.names import number as constant
 from microtrain.convert.ops import TABLE, hop, log_mel, saves
 from microtrain.convert.ops.imprint import statistics
-from microtrain.convert.ops.losses import guesses_of, task_of
+from microtrain.convert.ops.losses import task_of
 from microtrain.convert.ops.stream import STREAM_STRUCT, before_rows, kernel_scratch_at, own_rows
+from microtrain.convert.trainables import guesses_of
 
 from . import records, tables
 

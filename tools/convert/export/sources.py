@@ -13,13 +13,14 @@ from microtrain.base.errors import Error
 from microtrain.base.paths import FIRMWARE
 
 PREFIX = "microtrain_"
-PUBLIC = ("microtrain.h", "microtrain_fleet.h")
+PUBLIC = ("microtrain.h", "microtrain_fleet.h", "microtrain_votes.h")
 FOLDER = "microtrain"  # of all that is not public
 SWITCH = "MICROTRAIN_LIBRARY"
 
 # The one list of what the library is made of; all else is found from the includes.
 RUNTIME = ("checkpoint", "guard", "microtrain", "microtrain_library", "replay", "selftest", "session")
 ROOTS = (
+    "include/microtrain_votes.h",
     "src/runtime/library.h",
     "src/base/crc.c",
     "src/fleet/compress.c",

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from microtrain.base.plan import TARGET_LOSSES, guesses
+from microtrain.base.plan import TARGET_LOSSES
 from microtrain.convert.ir import Graph, Node
 from microtrain.convert.names import Names
 from microtrain.convert.reference.hostlib import F32, NUMBER
@@ -56,12 +56,6 @@ def task_of(graph: Graph) -> str:
     """What a training graph learns from targets; "" where it learns from labels."""
     found = (TARGET_LOSSES.get(node.op.removeprefix("loss_"), "") for node in graph.nodes)
     return next(filter(None, found), "")
-
-
-def guesses_of(graph: Graph) -> int:
-    """Classes whose guessing costs as much as a training graph's."""
-    classes = graph.tensors[graph.output].channels
-    return guesses(task_of(graph), (node.op for node in graph.nodes), classes)
 
 
 def target(env: Env) -> np.ndarray:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from microtrain.base.plan import SCORE_LOSS, SCORES
+from microtrain.base.plan import SCORES
 from microtrain.convert.ir import ConvertError, Graph, Node, Shape, Tensor, Window
 from microtrain.convert.names import Names
 from microtrain.convert.reference.hostlib import F32, NUMBER, S8, Clamp, ErrorS8, Record
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from .tape import Tape
 
 NAME, BACKWARD, OF_MAP = "reconstruct", "reconstruct_bwd_x", "reconstruct_map_bwd_x"
+LOSS = "loss_score"
 NORMAL, ANOMALY = 0, 1  # the classes
 THRESHOLD = 0.25  # in units of a score, before anything is learned
 DEVIATIONS = 3.75  # mean absolute ones above the mean: three standard ones of a normal distribution
@@ -178,7 +179,7 @@ def _score(graph: Graph, node: Node, d: np.ndarray, normal: np.ndarray) -> np.nd
 def _gradient(tape: Tape, node: Node, error: str | None) -> None:
     logits = node.outputs[0]
     grad = tape.tensor(f"grad:{logits}", logits, "f32")
-    tape.append(Node(SCORE_LOSS, node.name, (logits,), (grad,)))
+    tape.append(Node(LOSS, node.name, (logits,), (grad,)))
     kind = OF_MAP if tape.graph.tensors[node.inputs[0]].pixels > 1 else BACKWARD
     tape.send(node.inputs[0], Node(kind, node.name, (grad, *node.inputs), ()))
 
@@ -338,7 +339,7 @@ FORWARD = ForwardOp(
 )
 OPS: tuple[Op, ...] = (
     FORWARD,
-    losses.loss(SCORE_LOSS, _run_loss, _call_loss, NAME, (NUMBER, F32, NUMBER, F32, F32)),
+    losses.loss(LOSS, _run_loss, _call_loss, NAME, (NUMBER, F32, NUMBER, F32, F32)),
     _backward(BACKWARD),
     _backward(OF_MAP, NUMBER),
 )
