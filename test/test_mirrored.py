@@ -9,7 +9,7 @@ import pytest
 from microtrain.base.paths import FIRMWARE
 from microtrain.convert import obstacles, options
 from microtrain.convert.ops import stream, unit
-from microtrain.device import answers, link, protocol
+from microtrain.device import answers, link, protocol, votes
 from microtrain.emulator import port
 from microtrain.simulate import guard, machine, replay
 
@@ -19,11 +19,13 @@ MIRRORED = (
     ("include/kernels/pace.h", "WORK_OUTPUT", unit.OUTPUT),
     ("include/kernels/product_code.h", "PRODUCT_CODE_PART_MAX", options.PART_MAX),
     ("include/kernels/stream.h", "STREAM_STAGES_MAX", stream.STAGES_MAX),
+    ("include/microtrain_votes.h", "MICROTRAIN_VOTES_MOST", votes.MOST),
     ("include/receiver.h", "FRAME_ROW", protocol.ROW),
     ("include/receiver.h", "FRAME_WEIGHTS", protocol.WEIGHTS),
     ("include/receiver.h", "FRAME_DATA", protocol.DATA),
     ("include/receiver.h", "FRAME_SOUND", protocol.SOUND),
     ("src/runtime/guard.h", "GUARD_LIMIT", guard.LOSS_MOST),
+    ("src/runtime/guard.h", "GUARD_STEPS", guard.STEPS),
     ("src/runtime/replay.h", "REPLAY_DEFAULT", replay.DEFAULT),
     ("src/runtime/session.c", "SEED_DEFAULT", machine.SEED),
     ("src/runtime/session.h", "IMAGE_ROWS", obstacles.MOST_ROWS),

@@ -19,8 +19,8 @@ struct reconstruct {
     float per; /* 1 / (n * unit) */
 };
 
-/* logits[0] = normal[0] + 3.75 * normal[1], three standard deviations of a normal distribution; logits[1] = per * sum_i d_i^2, d_i = (float)(y_i - y_zero) * y_scale - (float)(x_i - x_zero) *
- * x_scale. The sum starts at 0 and runs in index order, one float32 rounding an operation.
+/* logits[0] = normal[0] + 3.75 * normal[1], three standard deviations of a normal distribution; logits[1] = per * sum_i
+ * d_i^2, d_i = (float)(y_i - y_zero) * y_scale - (float)(x_i - x_zero) * x_scale. The sum starts at 0 and runs in index order, one float32 rounding an operation.
  *
  * y  int8  [n], what the network made; x  int8  [n], the stored sample */
 void reconstruct_fwd_f32(const struct reconstruct *p, const int8_t *y, const int8_t *x, const float *normal,

@@ -69,8 +69,8 @@ struct session {
  * records, no image. */
 void session_init(struct session *s);
 
-/* Trainables, step counter and statistics as after conversion; seed, rate, replays and guard stay. Records do too, but for
- * those of a library, which goes back by itself nowhere. */
+/* Trainables, step counter and statistics as after conversion; seed, rate, replays and guard stay. Records stay too,
+ * except in a library, which never goes back by itself. */
 void session_reset(struct session *s);
 
 /* An empty replay buffer, and no more steps on it while nothing comes. */
