@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from microtrain.base.paths import FIRMWARE
+from microtrain.convert.export.sources import PUBLIC
 
 SOURCES = (".c", ".h", ".S", ".inc", ".ld")
 
@@ -30,7 +31,7 @@ ROOMS = {
 PROMISES = {"application.h": "application.h", "board.h": "board.h", "model_api.h": "model"}
 PROMISES |= {"microtrain.h": "microtrain.h", "microtrain_board.h": "microtrain_board.h"}
 PROMISES |= {"model_table.h": "model", "model_linked.h": "model", "model_weights.h": "model"}
-PROMISES |= {"model.h": "model", "microtrain_fleet.h": "fleet"}
+PROMISES |= {"model.h": "model", "microtrain_fleet.h": "fleet", "microtrain_votes.h": "microtrain.h"}
 FOR_GENERATED_CODE = {"kernels", "model", "fleet"}  # rooms whose headers model.c includes
 LENT = ("application", "hardware.h")  # drivers of an application need the chip's registers
 
@@ -89,10 +90,10 @@ def wrong(root: Path) -> list[tuple[str, str]]:
 
 
 def of_one_room(root: Path) -> list[str]:
-    """Headers in firmware/include that no other room, nor a header of another room's use, includes."""
+    """Headers in firmware/include that no other room, no user of the library, nor a header of theirs includes."""
     found = list(arrows(root))
     public = {path.name: room(path, root) for path in (root / "firmware/include").rglob("*.h")}
-    needed = {name for name, where in public.items() if where in FOR_GENERATED_CODE}
+    needed = {name for name, where in public.items() if where in FOR_GENERATED_CODE or name in PUBLIC}
     needed |= {arrow.header for arrow in found if arrow.start != arrow.end}
     for _ in public:  # what a header that is needed includes is needed with it
         needed |= {arrow.header for arrow in found if arrow.file in needed}
