@@ -204,13 +204,18 @@ def with_codes(graph: Graph, seed: int = 0, skip: int = 0) -> Graph:
     layers = dict(graph.layers)
     for name in chosen:
         shape = layers[name].weight.shape
-        length = int(np.prod(shape[1:]))
-        # Half a table: odd rows may need as many more.
-        pairs = rng.integers(-127, 128, (coded.PAIRS // 2, 2), dtype=np.int8)
-        rows = pairs[rng.integers(0, len(pairs), (shape[0], (length + 1) // 2))].reshape(shape[0], -1)
-        layers[name] = replace(layers[name], weight=np.ascontiguousarray(rows[:, :length]).reshape(shape))
+        layers[name] = replace(layers[name], weight=coded_weights(rng, shape))
     nodes = tuple(coded.coded(n) if n.layer in chosen else n for n in graph.nodes)
     return graph.replace(layers=layers, nodes=nodes)
+
+
+def coded_weights(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    """Weights [c_out, ...] that random codes stand for."""
+    length = int(np.prod(shape[1:]))
+    codes = rng.integers(0, coded.CODES, (shape[0], (length + 1) // 2))
+    states = np.column_stack([np.zeros(shape[0], int), coded.after(codes[:, :-1])])
+    rows = coded.PAIRS[codes, states].reshape(shape[0], -1)
+    return np.ascontiguousarray(rows[:, :length]).reshape(shape)
 
 
 def varied_network(seed: int) -> Graph:

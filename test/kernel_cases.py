@@ -27,6 +27,7 @@ from log_mel_cases import check_mfcc as check_mfcc
 from product_code_cases import check_product_code as check_product_code  # in CHECKS
 from recurrent_cases import check_recurrent as check_recurrent  # in CHECKS
 
+from lab.networks import coded_weights
 from microtrain.convert.ir import Axis, Graph, Input, Node, Tensor, Window
 from microtrain.convert.ops import (
     activations,
@@ -249,7 +250,7 @@ def draw_coded(rng: Rng, side: int = 8) -> tuple[Conv, Array]:
         m = (rng.uniform(0.2, 2.0, c_out) / (100 * np.sqrt(c_in))).astype(np.float32)
         x, y = (*p.x[:2], c_in), (*p.x[:2], c_out)
         p = Conv(x, y, Window(1, 1), x_zero=p.x_zero, y_zero=p.y_zero, m=m, guard=p.guard // 2)
-    return p, coded_cases.draw_coded(rng, (p.y[2], p.window.kh, p.window.kw, p.x[2]))
+    return p, coded_weights(rng, (p.y[2], p.window.kh, p.window.kw, p.x[2]))
 
 
 def check_cconv2d_fwd(twin: Twin, rng: Rng) -> None:
@@ -262,9 +263,7 @@ def check_cconv2d_fwd(twin: Twin, rng: Rng) -> None:
 
 
 def check_codes_expand(twin: Twin, rng: Rng) -> None:
-    w = coded_cases.draw_coded(
-        rng, (int(rng.integers(1, 60)), int(rng.integers(1, 8)), int(rng.integers(1, 8)))
-    )
+    w = coded_weights(rng, (int(rng.integers(1, 60)), int(rng.integers(1, 8)), int(rng.integers(1, 8))))
     np.testing.assert_array_equal(coded_cases.expanded(twin, w), w)
 
 
@@ -417,7 +416,7 @@ def check_conv2d_bwd_x_of_equal_rows(twin: Twin, rng: Rng) -> None:
         w = draw_s8(rng, (c_out, 1, 1, c_in))
         got = twin.backward_x("conv2d", p, ey, w, clamp, draw_split(rng, c_in))
     else:
-        w = coded_cases.draw_coded(rng, (c_out, 1, 1, c_in))
+        w = coded_weights(rng, (c_out, 1, 1, c_in))
         got = coded_cases.backward_x(twin, p, ey, w, clamp)
     same_error(got, reference.conv2d_bwd_x(p, ey, w, clamp))
 

@@ -90,7 +90,7 @@ def wrong(root: Path) -> list[tuple[str, str]]:
 
 
 def of_one_room(root: Path) -> list[str]:
-    """Headers in firmware/include that no other room, no user of the library, nor a header of theirs includes."""
+    """Headers in firmware/include that no room, no user of the library and none of their headers needs."""
     found = list(arrows(root))
     public = {path.name: room(path, root) for path in (root / "firmware/include").rglob("*.h")}
     needed = {name for name, where in public.items() if where in FOR_GENERATED_CODE or name in PUBLIC}

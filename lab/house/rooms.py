@@ -49,7 +49,7 @@ FLOORS: Floors = (
         "lab.house",
         "lab.mutation",
     ),
-    ("lab.fleet", "lab.pieces", "lab.prior"),
+    ("lab.fleet", "lab.pieces", "lab.prior", "lab.trellis"),
     ("lab.instructions",),  # counts the networks that pieces are fitted with
 )
 CONVERT: Floors = tuple(

@@ -14,7 +14,7 @@ def weights_of(graph: Graph) -> Weights:
     count = sum(layer.weight.size for name, layer in layers.items() if name not in graph.copies)
     size = count + sum(4 * layer.bias.size for layer in layers.values())
     trained = frozenset(name for name, layer in graph.layers.items() if layer.trained)
-    saved = sum(flash_saved(graph.layers[name]) for name in candidates(graph, trained))
+    saved = flash_saved([graph.layers[name] for name in candidates(graph, trained)])
     if not has_head(graph):
         return Weights(count, size, saved=saved)
     head = graph.layers[graph.nodes[-1].layer or ""].weight.shape

@@ -2,9 +2,10 @@
 /* Convolution whose weights lie in flash as codes, four bits a weight: dense ones forward and gradient to the input, and
  * what depthwise ones need before they run as always.
  *
- * Two neighbouring weights of an output channel are one byte, an index into a table of 256 pairs that is the layer's own.
- * What the codes stand for is int8 like any other weight, so all numbers are those of kernels/conv2d.h. All weights of
- * such a layer are frozen; its biases need not be.
+ * Two neighbouring weights of an output channel are one byte. What pair it stands for depends on the two upper bits of
+ * the byte before it too, which are 0 in front of a row: a trellis of four states. What the codes stand for is int8 like
+ * any other weight, so all numbers are those of kernels/conv2d.h. All weights of such a layer are frozen; its biases need
+ * not be.
  */
 #ifndef KERNELS_CODED_H
 #define KERNELS_CODED_H
@@ -13,7 +14,7 @@
 
 struct coded_weights {
     const uint8_t *codes;  /* [c_out][(kh * kw * c_in + 1) / 2]; of an odd row's last pair the first weight counts */
-    const uint16_t *pairs; /* [256] two int8, the first in the low byte */
+    const uint16_t *pairs; /* [256][4] by code and state: two int8, the first in the low byte */
 };
 
 /* w[rows][length], plain int8, and a byte behind it that is written where the length is odd. */

@@ -62,14 +62,16 @@ ALWAYS_INLINE void decode(const uint16_t *pairs, const uint8_t *code, uint32_t n
 {
     for (; n; n--, row += k) {
         int8_t *to = row;
-        uint32_t left = (k + 1) / 2;
+        uint32_t left = (k + 1) / 2, state = 0;
         for (; left >= 4; left -= 4, code += 4, to += 8) {
-            uint32_t word = load_u32(code);
-            store_u32(to, pairs[word & 255u] | (uint32_t)pairs[(word >> 8) & 255u] << 16);
-            store_u32(to + 4, pairs[(word >> 16) & 255u] | (uint32_t)pairs[word >> 24] << 16);
+            uint32_t word = load_u32(code); /* a code and the state behind the one before it are ten bits of it */
+            store_u32(to, pairs[(word & 255u) << 2 | state] | (uint32_t)pairs[(word >> 6) & 1023u] << 16);
+            store_u32(to + 4, pairs[(word >> 14) & 1023u] | (uint32_t)pairs[word >> 22] << 16);
+            state = word >> 30;
         }
         for (; left; left--, to += 2) {
-            memcpy(to, &pairs[*code++], 2);
+            memcpy(to, &pairs[(uint32_t)*code << 2 | state], 2);
+            state = (uint32_t)*code++ >> 6;
         }
     }
 }

@@ -16,19 +16,25 @@ uint32_t cconv2d_bwd_x_scratch(const struct conv2d *p)
     return 4 * lanes * strip_pixels(p) + tables + round_up4(lanes * chunk);
 }
 
+/* Pair i of a row. */
+ALWAYS_INLINE const uint16_t *pair_of(const uint16_t *pairs, const uint8_t *row, uint32_t i)
+{
+    return &pairs[(uint32_t)row[i] << 2 | (i ? (uint32_t)row[i - 1] >> 6 : 0)];
+}
+
 /* to[lane] = weight first + lane of a row. */
 ALWAYS_INLINE void decode_columns(const uint16_t *pairs, const uint8_t *row, uint32_t first, uint32_t lanes, int8_t *to)
 {
-    row += first / 2;
+    uint32_t i = first / 2;
     if (first & 1u) {
-        *to++ = (int8_t)(pairs[*row++] >> 8);
+        *to++ = (int8_t)(*pair_of(pairs, row, i++) >> 8);
         lanes--;
     }
     for (; lanes >= 2; lanes -= 2, to += 2) {
-        memcpy(to, &pairs[*row++], 2);
+        memcpy(to, pair_of(pairs, row, i++), 2);
     }
     if (lanes) {
-        *to = (int8_t)(pairs[*row] & 0xffu);
+        *to = (int8_t)(*pair_of(pairs, row, i) & 0xffu);
     }
 }
 
@@ -36,18 +42,19 @@ ALWAYS_INLINE void decode_columns(const uint16_t *pairs, const uint8_t *row, uin
 static void decode_chunk(const struct columns *col, uint32_t tap, uint32_t o, uint32_t n)
 {
     uint32_t length = (taps_of(col->p) * col->count + 1) / 2, first = tap * col->count + col->at.first;
+    const uint16_t *pairs = col->codes->pairs;
     const uint8_t *row = col->codes->codes + o * length;
     int8_t *to = col->decoded;
-    if (col->at.live == LANES && !(first & 1u)) { /* the usual case */
-        const uint16_t *pairs = col->codes->pairs;
-        for (row += first / 2; n; n--, row += length, to += LANES) {
-            memcpy(to, &pairs[row[0]], 2);
-            memcpy(to + 2, &pairs[row[1]], 2);
-            memcpy(to + 4, &pairs[row[2]], 2);
+    if (col->at.live == LANES && first && !(first & 1u)) { /* the usual case */
+        for (row += first / 2 - 1; n; n--, row += length, to += LANES) {
+            uint32_t word = load_u32(row); /* a code and the state in front of it are ten bits of it */
+            memcpy(to, &pairs[(word >> 6) & 1023u], 2);
+            memcpy(to + 2, &pairs[(word >> 14) & 1023u], 2);
+            memcpy(to + 4, &pairs[word >> 22], 2);
         }
     }
     for (; n; n--, row += length, to += col->at.live) {
-        decode_columns(col->codes->pairs, row, first, col->at.live, to);
+        decode_columns(pairs, row, first, col->at.live, to);
     }
 }
 

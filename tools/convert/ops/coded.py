@@ -1,16 +1,20 @@
 """Convolutions whose frozen weights lie in flash as codes, four bits a weight.
 
-Two neighbouring weights of an output channel are an index into a table of the layer's own. The weights in the
-graph are what the codes stand for, so all but storage and kernels is that of other convolutions (conv.py).
-Dense ones have kernels of their own; depthwise ones, of few weights, have them expanded into scratch first.
-quantize/compress.py makes such layers.
+Two neighbouring weights of an output channel are a byte. What pair it stands for depends on the byte before
+it too: the two upper bits of that are the state in which it is read, 0 at the beginning of a row, so that a
+row of codes is a path through a trellis (QTIP, arXiv 2406.11235, here with one table for all layers). No pair
+is in the table twice, so the weights in the graph, which are what the codes stand for, are all that is kept,
+and all but storage and kernels is that of other convolutions (conv.py). Dense ones have kernels of their own;
+depthwise ones, of few weights, have them expanded into scratch first. quantize/compress.py makes such layers.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -63,7 +67,11 @@ CODED, CODED_DEPTHWISE = "cconv2d", "cdwconv2d"
 CODED_OF = {conv.DENSE: CODED, conv.DEPTHWISE: CODED_DEPTHWISE}
 SMALL_MAP = 8  # a depthwise layer's maps are at most such a part of the largest
 HEADER = "coded"
-PAIRS = 256  # in the table of a layer
+CODES, STATES = 256, 4
+PAIRS_FILE = Path(__file__).with_name("coded_pairs.json")  # python lab/trellis
+PAIRS = np.array(json.loads(PAIRS_FILE.read_text(encoding="utf-8")), np.int8)  # [CODES, STATES, 2]
+TABLE_NAME, TABLE_BYTES = "coded_pairs", PAIRS.size
+LEAST_SAVED = 512  # bytes: layers that save no more stay int8
 
 
 class CodedWeights(Record):
@@ -71,28 +79,42 @@ class CodedWeights(Record):
     _arrays_: ClassVar = {"codes": U8, "pairs": U16}
 
 
-@dataclass(frozen=True, eq=False)
-class Codes:
-    """codes: uint8 [c_out][(k + 1) / 2]; pairs: uint16 [PAIRS], the first int8 in the low byte."""
-
-    codes: np.ndarray
-    pairs: np.ndarray
+def after(codes: np.ndarray) -> np.ndarray:
+    """The state in which the code behind these is read."""
+    found: np.ndarray = codes // (CODES // STATES)
+    return found
 
 
-def codes_of(weight: np.ndarray) -> Codes:
-    """The codes of int8 weights [c_out, ...]. ValueError where they have more pairs than a table holds."""
+def codes_of(weight: np.ndarray) -> np.ndarray:
+    """The codes of int8 weights [c_out, ...]: uint8 [c_out, (k + 1) / 2]. ValueError where there are none."""
     rows = np.ascontiguousarray(weight.reshape(len(weight), -1))
-    words = np.ascontiguousarray(rows[:, : rows.shape[1] // 2 * 2]).view("<u2")
-    pairs = np.unique(words)
-    if rows.shape[1] % 2:  # a last weight takes any pair that begins with it
-        last = rows[:, -1].astype(np.uint8).astype(np.uint16)
-        pairs = np.union1d(pairs, np.setdiff1d(last, pairs & 255))
-        words = np.column_stack([words, pairs[(last[:, None] == pairs & 255).argmax(axis=1)]])
-    if len(pairs) > PAIRS:
-        raise ValueError(f"{len(pairs)} pairs of weights, more than {PAIRS}")
-    table = np.zeros(PAIRS, np.uint16)
-    table[: len(pairs)] = pairs
-    return Codes(np.searchsorted(pairs, words).astype(np.uint8), table)
+    even = rows.shape[1] // 2 * 2
+    places = np.full(1 << 16, -1)
+    places[_words(PAIRS).reshape(-1)] = np.arange(CODES * STATES)
+    found = places[_words(rows[:, :even])]
+    codes, states = found // STATES, found % STATES
+    before = np.column_stack([np.zeros(len(rows), int), after(codes)])
+    if (found < 0).any() or (states != before[:, : states.shape[1]]).any():
+        raise ValueError("weights that are no path through the trellis")
+    if even < rows.shape[1]:
+        codes = np.column_stack([codes, _first(rows[:, -1], before[:, -1])])
+    made: np.ndarray = codes.astype(np.uint8)
+    return made
+
+
+def _words(pairs: np.ndarray) -> np.ndarray:
+    """int8 [..., k] as [..., k / 2], the first of each two in the low byte."""
+    found: np.ndarray = np.ascontiguousarray(pairs).view("<u2").reshape(*pairs.shape[:-1], -1)
+    return found
+
+
+def _first(weight: np.ndarray, state: np.ndarray) -> np.ndarray:
+    """Codes whose pair in such a state begins with a weight. ValueError where there is none."""
+    fit = PAIRS[:, state, 0] == weight  # [CODES, n]
+    if not fit.any(axis=0).all():
+        raise ValueError("weights that are no path through the trellis")
+    found: np.ndarray = fit.argmax(axis=0)
+    return found
 
 
 def coded(node: Node) -> Node:
@@ -109,17 +131,24 @@ def can_be_coded(graph: Graph, node: Node) -> bool:
     return node.op == conv.DENSE
 
 
-def flash_saved(layer: Layer) -> int:
-    """Bytes of flash that codes and their table take less than the weights of a layer; may be negative."""
+def flash_saved(layers: Sequence[Layer]) -> int:
+    """Bytes of flash that these layers' weights take less as codes, with the table; 0 without a layer."""
+    return sum(map(saved_by, layers)) - TABLE_BYTES if layers else 0
+
+
+def saved_by(layer: Layer) -> int:
+    """What one layer saves beside others."""
     rows, row = len(layer.weight), layer.weight[0].size
-    return int(rows * row - rows * ((row + 1) // 2) - 2 * PAIRS)
+    return int(rows * row - rows * ((row + 1) // 2))
 
 
 def candidates(graph: Graph, trained: frozenset[str]) -> list[str]:
-    """Frozen layers that take less flash as codes, in forward order: none that flash has once for several."""
+    """Frozen layers that take less flash as codes, in forward order: none that flash has once for several.
+    None at all where the table takes what they save."""
     names = [n.layer for n in graph.forward_layers if n.layer and can_be_coded(graph, n)]
     layers = {n: graph.layers[n] for n in names if n not in trained}
-    return [n for n, layer in layers.items() if not layer.shares and flash_saved(layer) > 0]
+    found = [n for n, layer in layers.items() if not layer.shares and saved_by(layer) > LEAST_SAVED]
+    return found if flash_saved([layers[n] for n in found]) > 0 else []
 
 
 # ---------------------------------------------------------------- in graphs
@@ -154,17 +183,17 @@ def _run_bwd_x(env: Env, node: Node) -> None:
 
 
 def _tables(graph: Graph, node: Node) -> Iterator[Table]:
-    """Codes and pairs in the place of the weights, then the other tables of a convolution."""
+    """Codes in the place of the weights, their pairs, then the other tables of a convolution."""
     layer, cid = graph.layers[node.layer or ""], identifier(node.layer or "")
     found = codes_of(layer.weight)
-    yield Table(f"MODEL_WEIGHTS uint8_t codes_{cid}[{found.codes.size}]", found.codes, "weights")
-    yield Table(f"MODEL_WEIGHTS uint16_t pairs_{cid}[{PAIRS}]", found.pairs, "weights")
+    yield Table(f"MODEL_WEIGHTS uint8_t codes_{cid}[{found.size}]", found, "weights")
+    yield Table(f"const uint16_t {TABLE_NAME}[{CODES * STATES}]", _words(PAIRS), "weights")
     yield from (table for table in conv_constants.tables(graph, node) if table.name != f"w_{cid}")
 
 
 def _structs(names: Names, node: Node) -> Iterator[str]:
     cid = identifier(node.layer or "")
-    fields: dict[str, object] = {"codes": f"codes_{cid}", "pairs": f"pairs_{cid}"}
+    fields: dict[str, object] = {"codes": f"codes_{cid}", "pairs": TABLE_NAME}
     yield struct("coded_weights", "coded", node.layer or "", fields) + conv_structs.constants(names, node)
 
 

@@ -25,11 +25,10 @@ from microtrain.convert.reference.windows import centred, columns, taps
 from microtrain.convert.scheme import Scheme, apply
 
 from .bias_correction import most_alive
-from .depthwise_codes import fit_depthwise
 from .fidelity import decibels, energy
 from .pair_codes import Inputs, fit
 
-LEAST_SIGNAL = 18.4  # dB of the logits to what 4 bits change of them, that `auto` keeps to
+LEAST_SIGNAL = 19.5  # dB of the logits to what 4 bits change of them, that `auto` keeps to
 HELD = 4  # one image of so many is kept to judge by
 FEW_IMAGES = 8  # with fewer all of them are learned from and judged by
 MOST_JUDGED, SENSED = 128, 32  # images
@@ -111,7 +110,7 @@ def without_values(graph: Graph, trained: Trained) -> Graph:
     for name in trained.biases & layers.keys():
         layers[name] = replace(layers[name], bias=np.zeros_like(layers[name].bias))
     nodes = tuple(coded.coded(node) if node.layer in chosen else node for node in graph.nodes)
-    saved = sum(coded.flash_saved(layers[name]) for name in chosen)
+    saved = coded.flash_saved([layers[name] for name in chosen])
     said = Compression(tuple(sorted(chosen)), saved, signal=0.0, same=0.0, images=0)
     return graph.replace(nodes=nodes, layers=layers, compression=said)
 
@@ -120,7 +119,7 @@ def _as_many(task: Task, layers: list[str]) -> Graph:
     """The most bytes saved that keep LEAST_SIGNAL: layers in the order of what they lose a byte."""
     graph = task.graph
     lost = _sensitivity(graph, task.images, layers)
-    order = sorted(layers, key=lambda name: lost[name] / coded.flash_saved(graph.layers[name]))
+    order = sorted(layers, key=lambda name: lost[name] / coded.saved_by(graph.layers[name]))
     together = np.cumsum([lost[name] for name in order])
     best, share, aim = graph, LESS_LOST, LEAST_SIGNAL
     tried: set[int] = set()
@@ -151,7 +150,7 @@ def _judged(task: Task, layers: Sequence[str]) -> Graph:
     logits = np.concatenate([run_int8(found, batch) for batch in answers])
     said = Compression(
         layers=tuple(layers),
-        saved=sum(coded.flash_saved(task.graph.layers[name]) for name in layers),
+        saved=coded.flash_saved([task.graph.layers[name] for name in layers]),
         signal=_signal(task.expected, logits),
         same=float((task.expected.argmax(axis=1) == logits.argmax(axis=1)).mean()),
         images=len(task.judged),
@@ -222,10 +221,7 @@ def _with_codes(found: Graph, graph: Graph, node: Node, pairs: Sequence[Pair], q
     name, layer = node.layer or "", graph.layers[node.layer or ""]
     assert layer.weight_scale is not None and node.window is not None
     rows = layer.weight.reshape(len(layer.weight), -1)
-    if layer.depthwise:
-        made = fit_depthwise(rows, _channel_inputs(graph, node, pairs), quick)
-    else:
-        made = fit(rows, _inputs(graph, node, pairs), quick)
+    made = fit(rows, (_channel_inputs if layer.depthwise else _inputs)(graph, node, pairs), quick)
     new = coded.coded(node)
     changed = replace(
         layer,
@@ -288,8 +284,10 @@ def _inputs(graph: Graph, node: Node, pairs: Sequence[Pair]) -> Inputs:
         means += np.stack([now.sum(axis=0), old.sum(axis=0)])
         count += len(now)
     means /= count
-    about = [np.outer(means[0], means[0]), np.outer(means[1], means[0])]
-    return Inputs(seen / count - about[0], crossed / count - about[1])
+    found = seen / count - np.outer(means[0], means[0])
+    if all(pair.coded[name] is pair.whole[name] for pair in pairs):
+        return Inputs(found)
+    return Inputs(found, crossed / count - np.outer(means[1], means[0]))
 
 
 def _whole_numbers(graph: Graph, name: str, stored: np.ndarray) -> np.ndarray:
@@ -297,8 +295,8 @@ def _whole_numbers(graph: Graph, name: str, stored: np.ndarray) -> np.ndarray:
     return centred(stored, graph.tensors[name].zero).astype(np.float64)
 
 
-def _channel_inputs(graph: Graph, node: Node, pairs: Sequence[Pair]) -> np.ndarray:
-    """Covariance of what each channel of a depthwise layer sees, [c, taps, taps]: of some images."""
+def _channel_inputs(graph: Graph, node: Node, pairs: Sequence[Pair]) -> Inputs:
+    """The same of each channel of a depthwise layer by itself: of some images, as they are."""
     assert node.window is not None
     name = node.inputs[0]
     outputs = sum(len(pair.coded[name]) for pair in pairs) * graph.tensors[node.outputs[0]].pixels
@@ -313,8 +311,7 @@ def _channel_inputs(graph: Graph, node: Node, pairs: Sequence[Pair]) -> np.ndarr
         total += rows.sum(axis=2)
         count += rows.shape[2]
     mean = total / count
-    found: np.ndarray = seen / count - mean[:, :, None] * mean[:, None]
-    return found
+    return Inputs(seen / count - mean[:, :, None] * mean[:, None])
 
 
 def _sensitivity(graph: Graph, images: np.ndarray, layers: Sequence[str]) -> dict[str, float]:
