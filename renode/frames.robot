@@ -159,7 +159,7 @@ Rows Of Another Order, Length Or Place Are Refused
     Answer To Frame             ${ROW}    1    ${pixels}    ^err frame row is not the next one
     Answer To Frame             ${ROW}    ${ROWS}    ${pixels}    ^err frame row is outside the image$
     ${longer}=                  Pixels    ${ROW_BYTES} + 1
-    Answer To Frame             ${ROW}    0    ${longer}    ^err frame length is not that of one image row$
+    Answer To Frame             ${ROW}    0    ${longer}    ^err frame length is not that of whole image rows$
     Answer To Frame             ${ROW}    0    ${pixels}    ^ok row 0 7$
     Answer To Frame             ${ROW}    0    ${pixels}    ^ok row 0 7$
     Counted Frames              2    3

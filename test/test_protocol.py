@@ -194,6 +194,32 @@ def test_rows_come_in_order_and_may_come_again(device: Program) -> None:
     assert np.array_equal(device.logits(), expected_logits(image))
 
 
+def test_a_frame_may_hold_several_rows(device: Program) -> None:
+    """They lead where single rows do; the answer names the first of them."""
+    image = random.Random(5).randbytes(H * W)
+    assert device.ask(frame(ROW, 0, image[: 3 * W], 7)) == "ok row 0 7"
+    assert device.ask(frame(ROW, 1, bytes(3 * W), 8)) == "ok row 1 8"  # two are in, and the third is not
+    assert device.ask("infer") == f"err image rows missing {H - 4}"
+    assert device.ask(frame(ROW, 0, image[: 3 * W], 9)) == "ok row 0 9"
+    assert device.ask(frame(ROW, 3, image[3 * W :], 10)) == "ok row 3 10"
+    assert np.array_equal(device.logits(), expected_logits(image))
+
+
+@pytest.mark.parametrize("size", [0, W - 1, W + 1, 3 * W - 1])
+def test_a_frame_of_no_whole_rows_is_refused(device: Program, size: int) -> None:
+    assert device.ask(frame(ROW, 0, bytes(size))).startswith(
+        "err frame length is not that of whole image rows"
+    )
+
+
+def test_rows_beyond_the_image_are_refused_and_those_before_are_in(device: Program) -> None:
+    image = random.Random(6).randbytes(H * W)
+    device.ask(frame(ROW, 0, image[: (H - 1) * W]))
+    said = device.ask(frame(ROW, H - 1, image[(H - 1) * W :] + bytes(W)))
+    assert said.startswith("err frame row is outside the image")
+    assert np.array_equal(device.logits(), expected_logits(image))
+
+
 def test_training_is_repeatable_and_reset_undoes_it(device: Program) -> None:
     def learn(seed: int, rate: str = "0.7") -> str:
         device.ask("reset")

@@ -34,7 +34,7 @@ enum received {
 struct frame {
     uint8_t type, sequence;
     uint16_t size;     /* bytes of payload */
-    uint32_t position; /* image row, byte offset, or number of the first sample of sound */
+    uint32_t position; /* first image row, byte offset, or number of the first sample of sound */
 };
 
 struct receiver {

@@ -68,11 +68,10 @@ def some_frame(draws: random.Random) -> Frame:
 
 
 def acceptable(frame: Frame) -> int:
-    """1 for a row of the image, and for weights, which a line may have announced."""
+    """1 for rows of the image, and for weights, which a line may have announced."""
     size = len(frame.payload)
-    return int(
-        (frame.kind == ROW and size == ROW_BYTES) or (frame.kind == WEIGHTS and 0 < size <= PUSH_BYTES)
-    )
+    rows = frame.kind == ROW and size > 0 and size % ROW_BYTES == 0
+    return int(rows or (frame.kind == WEIGHTS and 0 < size <= PUSH_BYTES))
 
 
 def odd_frame(draws: random.Random) -> Item:

@@ -32,6 +32,7 @@ from .rate import Rate
 WINDOW_BYTES = 512  # of frames on their way without an answer: half the device's receive ring
 TRIES = 4  # a frame, or a whole pull, is sent this often before the line is called bad
 SOUND_SAMPLES = DATA_BYTES // 2  # of a frame
+ROWS_S = 10.0  # the first layers run as rows come, of which a frame may hold hundreds
 
 
 class Device:
@@ -176,11 +177,11 @@ class Device:
             raise DeviceError(f"an image must be uint8 {shape}, not {rows.dtype} {rows.shape}.")
 
     def _send_image_rows(self, rows: np.ndarray, first: int) -> None:
-        """Send rows of an image, of which the first has the given number."""
-        frame = rows[0].nbytes + FRAME_OVERHEAD
-        group = max(1, WINDOW_BYTES // frame)
-        for start in range(0, len(rows), group):
-            self._send_rows(first + start, rows[start : start + group])
+        """Send rows of an image, of which the first has the given number; as many in a frame as may be on
+        their way."""
+        together = max(1, (WINDOW_BYTES - FRAME_OVERHEAD) // rows[0].nbytes)
+        for start in range(0, len(rows), together):
+            self._send_rows(first + start, rows[start : start + together])
 
     def stats(self) -> dict[str, str]:
         """The device's counters by name."""
@@ -448,22 +449,18 @@ class Device:
             self._send_frame(SOUND, start, block, f"ok sound {start}", f"sound from sample {start} on")
 
     def _send_rows(self, start: int, rows: np.ndarray) -> None:
-        """Send neighbouring rows in one go; where an answer is missing or bad, again and one by one."""
-        sent = []
-        for y, row in enumerate(rows, start):
-            self._sequence = (self._sequence + 1) & 0xFF
-            sent.append((y, self._sequence, row.tobytes()))
-        self._talk.send(b"".join(encode(Frame(ROW, sequence, y, data)) for y, sequence, data in sent))
+        """Send neighbouring rows in one frame; where its answer is missing or bad, again and one by one."""
+        self._sequence = (self._sequence + 1) & 0xFF
+        self._talk.send(encode(Frame(ROW, self._sequence, start, rows.tobytes())))
         try:
-            for y, sequence, _ in sent:
-                self._talk.answer(f"image row {y}", f"ok row {y} {sequence}")
+            self._talk.answer(f"image row {start}", f"ok row {start} {self._sequence}", ROWS_S)
         except (NoAnswerError, AnswerError) as error:
             if isinstance(error, AnswerError) and error.word not in ("frame", "command"):
                 raise
             self._talk.settle()
             self._lost()
-            for y, _, data in sent:
-                self._send_frame(ROW, y, data, f"ok row {y}", f"image row {y}")
+            for y, row in enumerate(rows, start):
+                self._send_frame(ROW, y, row.tobytes(), f"ok row {y}", f"image row {y}")
 
     def _send_frame(self, kind: int, position: int, payload: bytes, expect: str, what: str) -> None:
         """Send one frame until it is acknowledged."""

@@ -24,7 +24,7 @@ class Frame:
 
     kind      ROW, WEIGHTS, DATA or SOUND
     sequence  0..255, echoed in the answer
-    position  image row (ROW), byte offset (WEIGHTS, DATA) or number of the first sample (SOUND)
+    position  first image row (ROW), byte offset (WEIGHTS, DATA) or number of the first sample (SOUND)
     intact    False where the payload's CRC did not hold
     """
 

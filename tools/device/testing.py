@@ -70,7 +70,9 @@ class FakeDevice:
         if not frame.intact:
             self.say("err frame payload CRC")
         elif frame.kind == ROW:
-            self.rows[frame.position] = frame.payload
+            for i in range(0, len(frame.payload), SHAPE[1] * SHAPE[2]):
+                row = frame.payload[i : i + SHAPE[1] * SHAPE[2]]
+                self.rows[frame.position + i // len(row)] = row
             self.say(f"ok row {frame.position} {frame.sequence}")
         elif frame.kind == WEIGHTS and self.staged is not None:
             self.staged[frame.position : frame.position + len(frame.payload)] = frame.payload

@@ -111,15 +111,26 @@ static void frame_ok(struct protocol *p, const char *what)
     reply_end();
 }
 
+/* The rows of a frame, until one is refused. Returns microtrain_feed_row's last status. */
+static int feed_rows(struct protocol *p)
+{
+    int status = MICROTRAIN_OK;
+    for (uint32_t i = 0; status == MICROTRAIN_OK && i * IMAGE_ROW_BYTES < p->receiver.frame.size; i++) {
+        const uint8_t *row = receiver_payload(&p->receiver) + i * IMAGE_ROW_BYTES;
+        status = microtrain_feed_row(&p->learner, p->receiver.frame.position + i, row);
+    }
+    return status;
+}
+
 static void take_row(struct protocol *p)
 {
     const struct frame *frame = &p->receiver.frame;
     if (!command_may_use(p, 1)) {
         p->frames_bad++;
-    } else if (frame->size != IMAGE_ROW_BYTES) {
-        frame_error(p, "length is not that of one image row");
+    } else if (frame->size == 0 || frame->size % IMAGE_ROW_BYTES != 0) {
+        frame_error(p, "length is not that of whole image rows");
     } else {
-        switch (microtrain_feed_row(&p->learner, frame->position, receiver_payload(&p->receiver))) {
+        switch (feed_rows(p)) {
         case MICROTRAIN_OK:
             frame_ok(p, "ok row");
             break;
