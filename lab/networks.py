@@ -178,6 +178,11 @@ class Builder:
         shape = (out_size(h, k, stride, pad), out_size(w, k, stride, pad), c)
         return self._pooled(op, x, shape, Window(k, k, stride, stride, pad, pad))
 
+    def pool_rows(self, op: str, x: str, k: int) -> str:
+        """Of k rows each, as of a series."""
+        h, w, c = self.tensors[x].shape
+        return self._pooled(op, x, (h // k, w, c), Window(k, 1, k, 1))
+
     def _pooled(self, op: str, x: str, shape: tuple[int, int, int], window: Window) -> str:
         y = self._tensor(shape, self.tensors[x].scale, self.tensors[x].zero)
         self.nodes.append(Node(op, f"{op}{len(self.nodes)}", (x,), (y,), None, window))

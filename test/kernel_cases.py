@@ -872,8 +872,11 @@ def check_error_take(twin: Twin, rng: Rng) -> None:
     same_error(ex, channels.error_take(ey, index, factor, clamp))
 
 
-def draw_pool(rng: Rng) -> Pool:
+def draw_pool(rng: Rng, tall: bool = False) -> Pool:
     c, h, w = int(rng.integers(1, 12)), int(rng.integers(1, 9)), int(rng.integers(1, 9))
+    if tall and rng.integers(8) == 0:  # over all time of a series
+        h, w = int(rng.integers(256, 600)), 1
+        return Pool((h, w, c), (1, 1, c), Window(h, w, h, w), draw_zero(rng))
     if rng.integers(3) == 0:
         return Pool((h, w, c), (1, 1, c), Window(h, w), draw_zero(rng))
     kh, kw = int(rng.integers(1, h + 1)), int(rng.integers(1, w + 1))
@@ -888,7 +891,7 @@ def _pool_struct(p: Pool) -> pool.Pool:
 
 
 def check_avgpool(twin: Twin, rng: Rng) -> None:
-    p, guard = draw_pool(rng), Guarded()
+    p, guard = draw_pool(rng, tall=True), Guarded()
     x, y = draw_s8(rng, p.x), guard.array(p.y, np.int8)
     twin.lib.avgpool_fwd_s8(_pool_struct(p), x, y)
     guard.check()

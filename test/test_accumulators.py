@@ -17,7 +17,8 @@ from microtrain.convert.execute.executor import Executor
 from microtrain.convert.ir import ConvertError, Graph, Node, Source, Tensor, Window
 from microtrain.convert.ir import Layer as IrLayer
 from microtrain.convert.native_model import NativeModel, Sgd
-from microtrain.convert.ops import TABLE, bounds, pool
+from microtrain.convert.ops import TABLE, bounds
+from microtrain.convert.ops.conv_structs import conv2d_struct
 from microtrain.convert.passes.accumulators import accumulators, prove, warn_coarse
 from microtrain.convert.pipeline import compile_graph, training_graph
 from microtrain.convert.reference import hostlib
@@ -99,7 +100,7 @@ def test_the_bound_of_a_forward_sum_is_reached(depthwise: bool) -> None:
         (extreme_graph(Extreme("maxpool", (64, 64, 1), 1, Window(17, 17))), "layer1: a place in a window"),
         (
             extreme_graph(Extreme("avgpool", (300, 300, 1), 1, Window(300, 300))),
-            "layer1: a side, .* of the window",
+            "layer1: a sum of a window can reach 22950000",
         ),
         (extreme_graph(Extreme("head", (300, 300, 1), 1)), "head: a number of pixels, .* pool the features"),
     ],
@@ -198,5 +199,5 @@ def test_coarse_gradients_are_warned_of() -> None:
 
 def test_a_number_that_a_struct_has_no_room_for_is_refused() -> None:
     """ctypes would keep its low bits."""
-    with pytest.raises(hostlib.Error, match=r"Pool\.kh has no room for 300"):
-        pool.pool_struct((300, 300, 1), (1, 1, 1), Window(300, 300), 0)
+    with pytest.raises(hostlib.Error, match=r"Conv2d\.kh has no room for 300"):
+        conv2d_struct((300, 300, 1), (1, 1, 1), Window(300, 300), 0, 0, 0)

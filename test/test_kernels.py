@@ -408,6 +408,7 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
     "error of another channel": ("channels.c", "ey->q[pixel * c + from]", "ey->q[pixel * c]", "error_take"),
     "error of no channel": ("channels.c", "there = from != NO_CHANNEL", "there = 1", "error_take"),
     "average ignores padding": ("pool.c", "(taps - seen) * p->x_zero", "0 * (taps - seen)", "avgpool"),
+    "a window of a byte": ("pool.c", "taps = p->kh * p->kw", "taps = (uint8_t)p->kh * p->kw", "avgpool"),
     "last of equals": ("pool.c", "at = v > best", "at = v >= best", "maxpool"),
     "head ignores x_zero": ("head.c", "(x - p->x_zero)", "(x)", "head"),
     "loss of another class": ("head.c", "logits[label] - top", "logits[0] - top", "losses"),

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from microtrain.base.paths import FIRMWARE
-from microtrain.convert import obstacles, options
+from microtrain.convert import ir, obstacles, options
 from microtrain.convert.ops import stream, unit
 from microtrain.device import answers, link, protocol, votes
 from microtrain.emulator import port
@@ -28,7 +28,7 @@ MIRRORED = (
     ("src/runtime/guard.h", "GUARD_STEPS", guard.STEPS),
     ("src/runtime/replay.h", "REPLAY_DEFAULT", replay.DEFAULT),
     ("src/runtime/session.c", "SEED_DEFAULT", machine.SEED),
-    ("src/runtime/session.h", "IMAGE_ROWS", obstacles.MOST_ROWS),
+    ("src/runtime/session.h", "IMAGE_ROWS", ir.SIDE_MOST),
     ("src/runtime/session.h", "IMAGE_ROW_BYTES", obstacles.MOST_ROW_BYTES),
     ("src/serial/handlers.h", "REPLAY_MAX", answers.REPLAY_MAX),
 )

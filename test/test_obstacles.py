@@ -180,7 +180,7 @@ def test_one_output_is_refused_with_the_way_out(tmp_path: Path) -> None:
     [
         ((3, 16, 342), "a row of its image is 1,026 B, 342 pixels of 3 channels, and 1,024 B"),
         ((3, 16, 342), "use an input at most 341 wide"),
-        ((1, 513, 16), "its image has 513 rows, and 512 are the most"),
+        ((1, 65536, 4), "its image has 65,536 rows, and 65,535 are the most"),
     ],
 )
 @pytest.mark.parametrize("check", [(), ("--check",)])

@@ -24,7 +24,7 @@ from .emit.tables import outside_bytes
 from .frontends.found import UnsupportedError
 from .frontends.module import LoadedModel
 from .imprinting import compile_imprinting
-from .ir import Graph, Layer, Tensor, Weights
+from .ir import SIDE_MOST, Graph, Layer, Tensor, Weights
 from .loading import model_name
 from .memory.imprint import Request
 from .outside import place_outside
@@ -105,12 +105,15 @@ def check(model: Path, asked: Asked) -> Checked:
     graph, scheme = loaded.graph, asked.scheme or Scheme("head-only")
     weights = weights_of(graph)
     found, classes = _by_weights(graph, weights, asked)
+    h, w, c = graph.tensors[graph.input.tensor].shape
+    if h > SIDE_MOST:  # no kernel counts so far, so nothing can be planned
+        seconds = time.monotonic() - start
+        return Checked(graph.name, board, tuple(found), weights.bytes, seconds, (c, h, w), limits=limits)
     known = bool(obstacles.too_heavy(weights, limits, asked.compress))  # then all flash is, with them
     compiled = planned(
         loaded, scheme, classes, limits, asked.passes, asked.imprint, hollow=known, compress=asked.compress
     )
     found += obstacles.sram(compiled, limits) if known else obstacles.of(compiled, limits)
-    h, w, c = graph.tensors[graph.input.tensor].shape
     kinds = flash_of(compiled.graph)
     return Checked(
         graph.name,

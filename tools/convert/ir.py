@@ -60,6 +60,10 @@ class Tensor:
         return self.pixels * self.channels
 
 
+SIDE_MOST = 65535  # of a map: the kernels keep heights, widths and channels in 16 bits
+WINDOW_MOST = 255  # of the window of a convolution, or of a stage of a stream: they are kept in bytes
+
+
 @dataclass(frozen=True)
 class Window:
     """Geometry of a convolution or a pooling window; pads are those at the top and left.

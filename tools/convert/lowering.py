@@ -16,6 +16,7 @@ import numpy as np
 from microtrain.base.plan import TURNED
 from microtrain.base.weight_norm import plain
 from microtrain.convert.ir import (
+    WINDOW_MOST,
     ConvertError,
     Graph,
     Input,
@@ -32,7 +33,6 @@ STAND_IN = "unsupported "  # begins the name of what is in the place of an op, t
 SOFTMAX = "softmax"  # of the raw graph alone: at its end it is left out
 NO_LIMIT = float(np.finfo(np.float32).max)  # of a clip that is open at one end
 NORM = "bn"  # y = x * factor + shift a channel, both in the layer; of the raw graph alone
-MAX_WINDOW = 255  # the kernels keep sizes and strides of windows in a byte
 
 
 class LayerError(ConvertError):
@@ -356,10 +356,10 @@ class Lowering:
             raise call.error(
                 f"{call.op} leaves an image of {shape[0]}x{shape[1]} pixels; the input is too small for it"
             )
-        if window and max(window.kh, window.kw, window.stride_h, window.stride_w) > MAX_WINDOW:
+        if window and layer and max(window.kh, window.kw, window.stride_h, window.stride_w) > WINDOW_MOST:
             raise call.error(
                 f"a window of {window.kh}x{window.kw} every {window.stride_h}x{window.stride_w} pixels is "
-                f"too large; {MAX_WINDOW} pixels per side are the most"
+                f"too large; {WINDOW_MOST} pixels per side are the most"
             )
         tensor = f"%{len(self.nodes)}"
         self.tensors[tensor] = Tensor(tensor, shape)

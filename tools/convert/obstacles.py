@@ -14,7 +14,7 @@ from .emit import tables
 from .emit.document import flash_of, flash_total
 from .emit.firmware_flash import sizes
 from .emit.steps import step_text
-from .ir import ConvertError, Graph, Weights
+from .ir import SIDE_MOST, ConvertError, Graph, Weights
 from .memory.fleet import fleet_bytes
 from .memory.plan import Plan
 from .pipeline import FIRMWARE_SRAM, Compiled
@@ -23,7 +23,7 @@ from .weights import weights_of
 
 PEAK_TENSORS = 5
 LEAST_CLASSES = 2
-MOST_ROWS, MOST_ROW_BYTES = 512, 1024  # of an image: firmware/src/runtime/session.h asserts them
+MOST_ROW_BYTES = 1024  # of an image: firmware/src/runtime/session.h asserts it
 OF_SERIES = "of a series, take a shorter window or a lower sampling rate"
 FEW_CLASSES = 10  # of a new task; a model of more is told of --classes
 
@@ -50,9 +50,9 @@ def image(graph: Graph) -> list[str]:
     """An image that the firmware does not take, since its rows come in frames."""
     h, w, c = graph.tensors[graph.input.tensor].shape
     found = []
-    if h > MOST_ROWS:
+    if h > SIDE_MOST:
         what, way = ("image", "use a smaller input") if w > 1 else ("input", OF_SERIES)
-        found.append(f"its {what} has {h} rows, and {MOST_ROWS} are the most: {way}")
+        found.append(f"its {what} has {h:,} rows, and {SIDE_MOST:,} are the most: {way}")
     if w * c > MOST_ROW_BYTES:
         found.append(
             f"a row of its image is {w * c:,} B, {w} pixels of {c} channels, and {MOST_ROW_BYTES:,} B are "

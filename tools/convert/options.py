@@ -231,7 +231,7 @@ class Wanted:
     )
     hop: int | None = option(
         "--hop",
-        type=click.IntRange(1, 511),
+        type=click.IntRange(1),
         metavar="ROWS",
         help="Let windows overlap: behind an inference the input can move on by so many rows, and only they "
         "are sent and computed.",

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Average and maximum pooling, windowed and global (kernel = image). Input and output share scale and zero.
- * Sums are int32: kh * kw * 128 at most forward, 127 for each window over a pixel backward. */
+ * Sums are int32: kh * kw * 128 at most forward, 127 for each window over a pixel backward. Conversion keeps
+ * kh * kw * 255 within 2^24, so that a sum is exact in float32. */
 #ifndef KERNELS_POOL_H
 #define KERNELS_POOL_H
 
@@ -9,7 +10,8 @@
 struct pool {
     uint16_t h_in, w_in, c;
     uint16_t h_out, w_out;
-    uint8_t kh, kw, stride_h, stride_w, pad_h, pad_w;
+    uint16_t kh, kw, stride_h, stride_w; /* of a series: as long as it is */
+    uint8_t pad_h, pad_w;
     int16_t x_zero;
 };
 

@@ -6,8 +6,8 @@
  * the very kernels that make whole tensors, so the bytes are the same however many rows enter at once. An inverted
  * bottleneck is such a chain, with its residual add at the end.
  *
- * Rows are counted, those of the padding too, in 16 bits: conversion proves that (h_out - 1) * stride_h + kh of every
- * stage has room.
+ * Rows are counted, those of the padding too, in 16 bits: conversion proves that (h_out - 1) * stride_h + kh and
+ * pad_h + h_in of every stage have room.
  *
  * The input is a tensor in memory (stream_fwd_s8), or comes row by row from outside (the functions below it).
  */

@@ -19,7 +19,7 @@
 #define MODEL_SOUND     /* and a front end */
 #define MODEL_HOP 1     /* and windows that overlap */
 #else
-_Static_assert(IMAGE_ROWS <= 512, "the firmware takes images of up to 512 rows: convert with a smaller --input");
+_Static_assert(IMAGE_ROWS <= 65535, "the firmware takes images of up to 65535 rows: convert with a smaller --input");
 _Static_assert(IMAGE_ROW_BYTES <= 1024, "a row of the image must fit a serial frame: convert with a smaller --input");
 #endif
 

@@ -13,7 +13,7 @@ from functools import cache
 
 import numpy as np
 
-from microtrain.convert.ir import Graph, Layer, Node, Shape, Tensor, Window
+from microtrain.convert.ir import SIDE_MOST, WINDOW_MOST, Graph, Layer, Node, Shape, Tensor, Window
 
 INT32_MAX, INT16_MAX = 2**31 - 1, 2**15 - 1
 ERROR, STORED, WEIGHT = 127, 128, 128  # largest magnitudes of an int8 error, activation and weight
@@ -112,8 +112,8 @@ def bias_limit(layer: Layer) -> int:
 def fields(x: Shape, y: Shape, k: Window) -> Iterator[Accumulator]:
     """Sizes as the kernels' parameter structs hold them: uint16, and of windows uint8."""
     image, window = max(*x, *y), max(k.kh, k.kw, k.stride_h, k.stride_w, k.pad_h, k.pad_w)
-    yield Accumulator("a height, width or number of channels", image, 65535, SMALLER)
-    yield Accumulator("a side, stride or padding of the window", window, 255, "use a smaller window")
+    yield Accumulator("a height, width or number of channels", image, SIDE_MOST, SMALLER)
+    yield Accumulator("a side, stride or padding of the window", window, WINDOW_MOST, "use a smaller window")
 
 
 def conv_forward(graph: Graph, node: Node) -> Iterator[Accumulator]:

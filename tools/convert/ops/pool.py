@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from microtrain.convert.ir import Graph, Node, Shape, Window
+from microtrain.convert.ir import SIDE_MOST, Graph, Node, Shape, Window
 from microtrain.convert.names import Names, identifier
 from microtrain.convert.reference import hostlib
 from microtrain.convert.reference import kernels as reference
@@ -19,7 +19,7 @@ from microtrain.convert.reference.numeric import sat8
 from microtrain.convert.reference.windows import taps, torch_padded
 
 from . import pool_aten
-from .bounds import ERROR, INT32_MAX, STORED, Accumulator, Bounds, fields, taps_at_a_pixel
+from .bounds import ERROR, INT32_MAX, Accumulator, Bounds, fields, taps_at_a_pixel
 from .conv_structs import conv2d_struct
 from .ctext import numbers, struct
 from .environment import Env
@@ -56,7 +56,8 @@ if TYPE_CHECKING:
 class Pool(Record):
     _fields_ = (
         *((n, ctypes.c_uint16) for n in ("h_in", "w_in", "c", "h_out", "w_out")),
-        *((n, ctypes.c_uint8) for n in ("kh", "kw", "stride_h", "stride_w", "pad_h", "pad_w")),
+        *((n, ctypes.c_uint16) for n in ("kh", "kw", "stride_h", "stride_w")),
+        *((n, ctypes.c_uint8) for n in ("pad_h", "pad_w")),
         ("x_zero", ctypes.c_int16),
     )
 
@@ -174,16 +175,24 @@ def _shapes_of(graph: Graph, node: Node) -> tuple[Shape, Shape, Window]:
     return (h, w, c), (*window.outputs(h, w), c), window
 
 
+def _fields(x: Shape, y: Shape, k: Window) -> Iterator[Accumulator]:
+    """A window may be as large as the map; its padding has a byte."""
+    yield from fields(x, y, Window(1, 1, pad_h=k.pad_h, pad_w=k.pad_w))
+    window = max(k.kh, k.kw, k.stride_h, k.stride_w)
+    yield Accumulator("a side or stride of the window", window, SIDE_MOST, "use a smaller window")
+
+
 def _average_bounds(graph: Graph, node: Node) -> Iterator[Accumulator]:
+    """The sum is exact in float32, less its zero point too, as the simulation has it."""
     x, y, k = _shapes_of(graph, node)
-    yield from fields(x, y, k)
-    yield Accumulator("a sum of a window", k.kh * k.kw * STORED, INT32_MAX, "use a smaller window")
+    yield from _fields(x, y, k)
+    yield Accumulator("a sum of a window", k.kh * k.kw * 255, 2**24, "use a smaller window")
 
 
 def _maximum_bounds(graph: Graph, node: Node) -> Iterator[Accumulator]:
     """The place of the maximum in its window takes a byte."""
     x, y, k = _shapes_of(graph, node)
-    yield from fields(x, y, k)
+    yield from _fields(x, y, k)
     yield Accumulator("a place in a window", k.kh * k.kw - 1, 255, "use a window of 256 pixels at most")
 
 

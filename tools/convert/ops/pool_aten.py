@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from microtrain.convert.ir import Window, out_size
+from microtrain.convert.ir import Shape, Window, out_size
 from microtrain.convert.lowering import Act, Call, Lowering, of_series, pair, sides, stride_of
 from microtrain.convert.nearest import unsupported
 
@@ -114,12 +114,36 @@ def _pool_window(call: Call) -> Window:
 
 
 def _largest(low: Lowering, call: Call, x: Act, k: Window, dims: tuple[int, ...] | None = None) -> Act:
-    """Max pooling; of larger windows than a kernel takes along the rows first, then along the columns."""
+    """Max pooling; of larger windows than a kernel takes along the rows first, then along the columns, each
+    in two steps where it can be."""
     if k.kh * k.kw > MOST_OF_MAXIMUM and min(k.kh, k.kw) > 1:
         x = _largest(low, call, x, Window(1, k.kw, 1, k.stride_w, 0, k.pad_w, 0, k.more_w))
         k = Window(k.kh, 1, k.stride_h, 1, k.pad_h, 0, k.more_h, 0)
+    if k.kh * k.kw > MOST_OF_MAXIMUM and (steps := _steps(k, low.shape(x))):
+        x, k = _largest(low, call, x, steps[0]), steps[1]
     h, w, c = low.shape(x)
     return low.emit(call, MAXIMUM, (x,), (*k.outputs(h, w), c), dims=dims, window=k)
+
+
+def _steps(k: Window, shape: Shape) -> tuple[Window, Window] | None:
+    """The maxima of parts of a line, and the maximum of these; None where windows overlap, have padding, or
+    do not fall into parts.
+
+    k  along one axis
+    """
+    down = k.kw == 1
+    size, n, stride = (shape[0], k.kh, k.stride_h) if down else (shape[1], k.kw, k.stride_w)
+    if any((k.pad_h, k.pad_w, k.more_h, k.more_w)) or (n != size and n != stride):
+        return None
+    divisors = (part for part in range(MOST_OF_MAXIMUM, 1, -1) if n % part == 0)
+    part = math.isqrt(n - 1) + 1 if n == size else next(divisors, n)
+    if part == n:
+        return None
+    parts = -(-n // part)
+    spare = parts * part - n  # padding, which never wins
+    if down:
+        return Window(part, 1, part, 1, more_h=spare), Window(parts, 1, parts, 1)
+    return Window(1, part, 1, part, more_w=spare), Window(1, parts, 1, parts)
 
 
 def adaptive_avg_pool2d(low: Lowering, call: Call) -> Act:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from microtrain.convert import ops
-from microtrain.convert.ir import Graph, Node, Shape, Window
+from microtrain.convert.ir import SIDE_MOST, Graph, Node, Shape, Window
 from microtrain.convert.names import Names, identifier
 from microtrain.convert.reference import hostlib
 from microtrain.convert.reference.hostlib import Record
@@ -125,9 +125,10 @@ def _accumulators(graph: Graph, node: Node) -> Iterator[Accumulator]:
     """Rows are counted with their padding in uint16; those that enter at once in a byte."""
     for part in node.parts:
         if part.window is not None:
-            height = graph.tensors[part.outputs[0]].shape[0]
-            rows = (height - 1) * part.window.stride_h + part.window.kh
-            yield Accumulator(f"a number of rows of {part.name}", rows, 65535, SMALLER)
+            (h, *_), (height, *_) = (graph.tensors[t].shape for t in (part.inputs[0], part.outputs[0]))
+            needed = (height - 1) * part.window.stride_h + part.window.kh
+            rows = max(needed, h + part.window.pad_h)  # the last ones may be read by no output
+            yield Accumulator(f"a number of rows of {part.name}", rows, SIDE_MOST, SMALLER)
     yield Accumulator("a number of rows at once", node.rows, 255, SMALLER)
 
 

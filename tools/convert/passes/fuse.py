@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from microtrain.convert.ir import Graph, Node
+from microtrain.convert.ir import WINDOW_MOST, Graph, Node
 from microtrain.convert.ops import saves, stream
 from microtrain.convert.ops.stage import ClosingStage, ElementStage, LastStage, WindowStage
 from microtrain.convert.ops.stream import STAGES_MAX
@@ -74,6 +74,7 @@ def _follows(graph: Graph, chain: list[Node], node: Node) -> bool:
         alone, k = len(node.inputs) == 1, node.window
         height = graph.tensors[node.inputs[0]].shape[0]
         small = k is not None and k.pad_h < k.kh and (stage.kind is not None or k.kh < height)
+        small = small and k is not None and max(k.fields.values()) <= WINDOW_MOST
     else:
         alone, small = len(node.inputs) == 1 + len(stage.whole), True
     made = {t for n in chain for t in n.outputs}
