@@ -95,7 +95,7 @@ def test_the_bound_of_a_forward_sum_is_reached(depthwise: bool) -> None:
             one_layer((262, 262, 1), 1),
             r"layer1: the gradient of a weight can reach 2223035940, .* freeze this",
         ),
-        (one_layer((300, 300, 1), 2, 3), r"layer1: the gradient of a weight .* smaller image"),
+        (one_layer((300, 300, 1), 2, 3), r"layer1: the gradient of a weight .* smaller input"),
         (one_layer((1, 1, 3), 65536), r"layer1: a height, width or number of channels can reach 65536"),
         (extreme_graph(Extreme("maxpool", (64, 64, 1), 1, Window(17, 17))), "layer1: a place in a window"),
         (

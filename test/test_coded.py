@@ -276,7 +276,7 @@ def test_a_checkpoint_without_photographs_is_told(tmp_path: Path) -> None:
     except Exception:
         pytest.skip("MICROTRAIN_DATA is not set")
     said = refused(tmp_path / "out", model, "--weights-bits", "4", "--classes", 10)
-    assert re.search(r"carries no calibration images: pass --calibration DIR", " ".join(said.split()))
+    assert re.search(r"carries no calibration samples: pass --calibration DIR", " ".join(said.split()))
 
 
 def test_a_scheme_that_trains_everything_leaves_nothing_to_code(tmp_path: Path) -> None:

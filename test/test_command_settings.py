@@ -207,7 +207,7 @@ def test_a_simulation_that_diverged_says_where(capsys: pytest.CaptureFixture[str
     log.evaluations = [Evaluation(0, 1, 4, ((1, 2), (0, 2))), Evaluation(7, 2, 4, ((1, 2), (1, 2)))]
     simulate.show(model, [Outcome(log, 2.0)], [Path("out/log.json")])
     said = capsys.readouterr().out
-    assert "25.0% ->  50.0% of 4 held-out images" in said and "wrote out/log.json" in said
+    assert "25.0% ->  50.0% of 4 held-out samples" in said and "wrote out/log.json" in said
     assert "diverged at step 7: these are the last good weights; use a lower --lr" in said
 
 

@@ -52,8 +52,8 @@ def test_the_demo_in_small(
     assert log["settings"]["rate"] == demo.RATE and len(log["steps"]) == 10
     assert all((tmp_path / name).is_file() for name in ("curve.svg", "arena.svg", "memory.json"))
     said = done.output.splitlines()
-    assert "  emulated STM32F746: training, 10 images" in said
-    assert said.count("  emulated STM32F746: evaluating, 10 images") == 2
+    assert "  emulated STM32F746: training, 10 samples" in said
+    assert said.count("  emulated STM32F746: evaluating, 10 samples") == 2
     assert f"  board {report['sha256_device']}" in said
 
 

@@ -439,7 +439,7 @@ def test_folder_errors(fake: FakeDevice, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     fails("holds no class folders", "train", tmp_path / "empty")
     fails("has 2 class folders (c0, c1), but the model has 3", "eval", make_folder(tmp_path / "two", 2))
-    fails("no images in", "train", make_folder(tmp_path / "bare", images=0))
+    fails("no samples in", "train", make_folder(tmp_path / "bare", images=0))
     broken = make_folder(tmp_path / "broken", images=1)
     (broken / "c1" / "0.png").write_bytes(b"no image")
     fails("cannot be read as an image", "train", broken)

@@ -122,7 +122,7 @@ def test_an_image_that_was_lost_is_sent_once_more_and_not_for_ever() -> None:
 @pytest.mark.parametrize("image", [IMAGE.astype(np.float32), IMAGE[1:], IMAGE[..., 0]])
 def test_an_image_of_another_kind_is_not_sent(image: np.ndarray) -> None:
     fake = FakeDevice()
-    with pytest.raises(DeviceError, match=r"an image must be uint8 \(4, 5, 1\), not "):
+    with pytest.raises(DeviceError, match=r"a sample must be uint8 \(4, 5, 1\), not "):
         Device(fake).train(image, 0)
     assert "image" not in fake.commands
 

@@ -87,7 +87,7 @@ def emptied(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("names", "classes", "spoil", "sentence"),
     [
-        ("a", "", None, "own has 1 class folders: accuracy needs one folder of images for each class, two"),
+        ("a", "", None, "own has 1 class folders: accuracy needs one folder of samples for each class, two"),
         (
             "abcdefg",
             "",
@@ -101,7 +101,7 @@ def emptied(folder: Path) -> None:
             None,
             r"class folders that model does not know \(x\); its classes are a, b, c,",
         ),
-        ("abcde", "", emptied, r"no images in .*own/b: every class needs at least one"),
+        ("abcde", "", emptied, r"no samples in .*own/b: every class needs at least one"),
         ("abcde", "", broken, r"torn\.png cannot be read as an image: remove or replace it$"),
     ],
 )
@@ -122,7 +122,7 @@ def test_a_large_folder_is_thinned_out_and_that_is_said(
     graph = float_graph("mobilenet", tmp_path)
     folder = class_folder(tmp_path / "own", list("abcde"), SHAPE, 2)
     monkeypatch.setattr("microtrain.convert.quantize.evaluation.MOST_IMAGES", 5)
-    with pytest.warns(UserWarning, match=r"evaluating on 5 of 10 images of .*own"):
+    with pytest.warns(UserWarning, match=r"evaluating on 5 of 10 samples of .*own"):
         assert load_labelled(folder, graph).labels.tolist() == [0, 1, 2, 3, 4]
 
 

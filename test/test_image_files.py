@@ -108,8 +108,8 @@ def test_hidden_folders_and_other_files_are_no_classes(tmp_path: Path) -> None:
         ({}, 2, "holds no class folders"),
         ({"a": 5, "b": 5, "c": 5}, 2, "has 3 class folders .a, b, c., but the model has 2 classes"),
         ({f"c{i}": 1 for i in range(9)}, 2, r"c5, \.\.\."),
-        ({"a": 5, "b": 0}, 2, "no images in .*b: every class needs at least one"),
-        ({"a": 5, "b": 4}, 2, "class b has 4 images: one in 5 is held out, add some"),
+        ({"a": 5, "b": 0}, 2, "no samples in .*b: every class needs at least one"),
+        ({"a": 5, "b": 4}, 2, "class b has 4 samples: one in 5 is held out, add some"),
     ],
 )
 def test_folders_that_do_not_fit(tmp_path: Path, counts: dict[str, int], classes: int, sentence: str) -> None:
@@ -119,7 +119,7 @@ def test_folders_that_do_not_fit(tmp_path: Path, counts: dict[str, int], classes
 
 def test_a_folder_one_level_too_high(tmp_path: Path) -> None:
     folders(tmp_path / "photos", {"a": 5, "b": 5})
-    with pytest.raises(Error, match=r"no images in .*photos: .* Is .*photos meant\?"):
+    with pytest.raises(Error, match=r"no samples in .*photos: .* Is .*photos meant\?"):
         split(tmp_path, 1)
     folders(tmp_path / "empty", {"a": 0})
     with pytest.raises(Error, match=r"\)\.$"):
@@ -153,10 +153,10 @@ def test_lists_name_what_is_learned_and_tested(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("a/9.png\n", "names 'a/9.png', which is no image CLASS/FILE"),
-        ("picture.png\n", "names 'picture.png', which is no image CLASS/FILE"),
+        ("a/9.png\n", "names 'a/9.png', which is no sample CLASS/FILE"),
+        ("picture.png\n", "names 'picture.png', which is no sample CLASS/FILE"),
         ("a/0.png\n", "names 1 classes .a., but the model has 2 classes: list as many"),
-        (b"\xff\xfe", "cannot be read as a list of images, a line CLASS/FILE each"),
+        (b"\xff\xfe", "cannot be read as a list of samples, a line CLASS/FILE each"),
     ],
 )
 def test_lists_that_do_not_fit(tmp_path: Path, text: str | bytes, sentence: str) -> None:

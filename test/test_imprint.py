@@ -210,13 +210,13 @@ def test_board_host_and_simulator_make_the_same_head(
     """And learn the same from it; the ELF is the one that would be flashed."""
     plan = load_blueprint(built.folder)
     machine = Machine(plan, library(plan, tmp_path))
-    log = new_log(machine, images[0].classes, SETTINGS)
+    log = new_log(machine, images[0], SETTINGS)
     train(machine, *images, log, Silent(), lambda s, _: machine.look(load(s.path, plan.shape)))
     assert host_session(built.program, *images, SETTINGS).log.sha256 == log.sha256
     with Device(EmulatedPort(built.elf)) as device:
         assert device.info.imprint == 12
         assert any(line.startswith("imprint L|head: ") for line in device._talk.command("help").lines)
-        board = new_log(device, images[0].classes, SETTINGS)
+        board = new_log(device, images[0], SETTINGS)
         train(device, *images, board, Silent())
         assert device.stats()["steps"] == "31"  # the head is one
     assert board.sha256 == log.sha256

@@ -139,7 +139,7 @@ def test_what_forward_does_to_the_image_is_understood(name: str, way: str, tmp_p
     loaded = load(net, tmp_path, way)
     assert [node.op for node in loaded.graph.nodes] == ["conv2d", "avgpool", "head"]
     assert loaded.normal.origin is Origin.FORWARD
-    assert ("0..255" if most == 255 else "0..1,") in loaded.normal.sentence()
+    assert ("0..255" if most == 255 else "0..1,") in loaded.normal.sentence(loaded.graph.sample_shape)
     wanted = answers(net, images, most)
     assert np.abs(run_float(loaded.graph, images) - wanted).max() < 1e-5 * np.abs(wanted).max()
     other = loaded.graph.replace(input=load(network(nn.Identity()), tmp_path).graph.input)
@@ -272,7 +272,7 @@ def test_labelled_images_are_classified_too(tmp_path: Path) -> None:
     program = torch.export.export(Bright().eval(), (torch.zeros(1, 3, 8, 8),))
     torch.export.save(program, tmp_path / "m.pt")
     said = converted(tmp_path / "m.pt", tmp_path / "photos")
-    assert "100% of the labelled images are named rightly, not 50%" in said
+    assert "100% of the labelled samples are named rightly, not 50%" in said
 
 
 def test_how_images_are_cut_is_told_once_of_each_folder(tmp_path: Path) -> None:

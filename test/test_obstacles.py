@@ -14,11 +14,12 @@ import pytest
 import torch
 from click.testing import CliRunner
 from conftest import ROOT
+from networks import Builder
 from PIL import Image
 from torch import nn
 from torch_networks import write
 
-from microtrain.convert import boards, check
+from microtrain.convert import boards, check, obstacles
 from microtrain.convert.cli import main
 from microtrain.convert.loading import load
 from microtrain.convert.pipeline import ALL_PASSES
@@ -179,7 +180,7 @@ def test_one_output_is_refused_with_the_way_out(tmp_path: Path) -> None:
     ("shape", "said"),
     [
         ((3, 16, 342), "a row of its image is 1,026 B, 342 pixels of 3 channels, and 1,024 B"),
-        ((3, 16, 342), "use an input at most 341 wide"),
+        ((3, 16, 342), "use a width of 341 pixels at most"),
         ((1, 65536, 4), "its image has 65,536 rows, and 65,535 are the most"),
     ],
 )
@@ -192,6 +193,20 @@ def test_an_image_that_no_frame_carries_does_not_fit(
     net.shape = shape
     code, printed = convert(*check, write(net, tmp_path / "model.pt2", "exported"), "-o", tmp_path / "out")
     assert code == 1 and said in printed
+
+
+@pytest.mark.parametrize(
+    ("shape", "said"),
+    [
+        ((65536, 1, 2), "its series has 65,536 steps, and 65,535 are the most: take a shorter window"),
+        ((9, 1, 1100), "a step of its series is 1,100 B, one for each channel, and 1,024 B"),
+        ((1, 1, 1100), "its 1,100 features are as many bytes, and 1,024 B .* use 1,024 features at most"),
+    ],
+)
+def test_a_series_and_features_are_refused_in_their_words(shape: tuple[int, int, int], said: str) -> None:
+    graph = Builder(np.random.default_rng(0), shape).finish("x", 3)
+    (found,) = obstacles.image(graph)
+    assert re.match(said, found) and "pixel" not in found and "image" not in found
 
 
 def test_the_frame_of_a_wide_row_is_counted(tmp_path: Path) -> None:

@@ -254,7 +254,7 @@ def test_the_report_is_deterministic_and_holds_every_layer(tmp_path: Path) -> No
     document = json.loads(json.dumps(report.json()))
     assert [row["layer"] for row in document["layers"]] == [node.name for node in graph.nodes]
     assert all(f"<!-- {node.name} -->" in picture for node in graph.nodes)
-    assert answers(report.accuracy) == f"the same answer on {report.accuracy.same:.1%} of 6 images"
+    assert answers(report.accuracy) == f"the same answer on {report.accuracy.same:.1%} of 6 samples"
 
 
 def test_profiles_hold_every_tensor(tmp_path: Path) -> None:

@@ -352,7 +352,7 @@ def test_images_of_a_folder(tmp_path: Path) -> None:
     save_image(tmp_path / "b" / "deep" / "2.PNG", (6, 4), "L", 20)
     save_image(tmp_path / "a" / "1.bmp", (6, 4), value=10)
     (tmp_path / "a" / "labels.txt").write_text("1")
-    with pytest.warns(UserWarning, match=r"of 2 images of .*: 1 converted to RGB, as tools/device does"):
+    with pytest.warns(UserWarning, match=r"of 2 samples of .*: 1 converted to RGB, as tools/device does"):
         images = load_calibration(tmp_path, (4, 6, 3))
     assert images.shape == (2, 4, 6, 3) and images.dtype == np.uint8
     assert images[0].max() == 10 and images[1].min() == 20
@@ -369,14 +369,14 @@ def test_images_of_another_size_are_what_the_device_is_shown_and_that_is_said(tm
         images = load_calibration(tmp_path, (4, 6, 3))
     assert np.array_equal(images[0], load_image(tmp_path / "a.png", (4, 6, 3)))
     assert [str(w.message).replace(str(tmp_path), "IMAGES") for w in caught] == [
-        "IMAGES/nothing holds no images",
-        "of 2 images of IMAGES: 1 cropped and resized to 4x6, as tools/device does",
+        "IMAGES/nothing holds no samples",
+        "of 2 samples of IMAGES: 1 cropped and resized to 4x6, as tools/device does",
     ]
 
 
 def test_wrong_images_of_a_folder_are_sentences(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ConvertError, match="empty holds 0 calibration images"):
+    with pytest.raises(ConvertError, match="empty holds 0 calibration samples"):
         load_calibration(tmp_path / "empty", (4, 6, 3))
     with pytest.raises(ConvertError, match="no such file or folder"):
         load_calibration(tmp_path / "nowhere", (4, 6, 3))
@@ -397,7 +397,7 @@ def test_many_images_are_thinned_out_and_that_is_said(
     monkeypatch.setattr(calibrate, "MAX_IMAGES", 3)
     for i in range(7):
         save_image(tmp_path / f"{i}.png", (4, 4), "L", i)
-    with pytest.warns(UserWarning, match="calibrating on 3 of 7 images"):
+    with pytest.warns(UserWarning, match="calibrating on 3 of 7 samples"):
         images = load_calibration(tmp_path, (4, 4, 1))
     assert images[:, 0, 0, 0].tolist() == [0, 2, 4]
 
@@ -409,7 +409,7 @@ def test_images_of_an_npz(tmp_path: Path) -> None:
     with pytest.raises(ConvertError, match=r"are 4x6x3 .* input is 8x8x3"):
         load_calibration(path, (8, 8, 3))
     np.savez(path, images=np.zeros((0, 4, 6, 3), np.uint8))
-    with pytest.raises(ConvertError, match="0 calibration images"):
+    with pytest.raises(ConvertError, match="0 calibration samples"):
         load_calibration(path, (4, 6, 3))
     np.savez(path, images=np.zeros((5, 4, 6, 3)))
     with pytest.raises(ConvertError, match=r"are float64 .*must be uint8 \[N, 4, 6, 3\]"):
@@ -425,7 +425,7 @@ def test_images_of_an_npz(tmp_path: Path) -> None:
 
 def test_images_carried_in_the_file_are_checked_too(tmp_path: Path) -> None:
     graph = float_graph("pooled", tmp_path)
-    with pytest.raises(ConvertError, match=r"model: calibration images are 8x8x1 .* input is 24x16x1"):
+    with pytest.raises(ConvertError, match=r"model: calibration samples are 8x8x1 .* input is 24x16x1"):
         measure_ranges(graph, np.zeros((2, 8, 8, 1), np.uint8))
-    with pytest.raises(ConvertError, match="0 calibration images"):
+    with pytest.raises(ConvertError, match="0 calibration samples"):
         check_images(np.zeros((0, 24, 16, 1), np.uint8), (24, 16, 1), "model")

@@ -28,7 +28,7 @@ def test_the_title_of_a_narrow_picture_is_wrapped() -> None:
     """Of a network with few layers it was wider than the picture."""
     texts = quantization(0.01, "own/" + "long " * 30)
     assert len(" ".join(texts)) > 150 and max(map(len, texts)) <= 76
-    assert any(text.startswith("top-1 of 512 images: float 91.00%") for text in texts)
+    assert any(text.startswith("top-1 of 512 samples: float 91.00%") for text in texts)
 
 
 @pytest.mark.parametrize("clipped", [0.0, 0.01])

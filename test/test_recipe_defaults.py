@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from microtrain.device.options import Training, warn_of_variants
+from microtrain.device.options import Training, in_words, warn_of_variants
 from microtrain.device.recipe import AGAIN, FAST, PASSES, STEPS, TIMES, Situation
+from microtrain.samples.source import Dataset, Sample
 
 
 @pytest.mark.parametrize(
@@ -84,17 +87,35 @@ def test_sounds_with_records_or_in_order_are_like_images() -> None:
 
 
 @pytest.mark.parametrize(
-    ("classes", "options", "told"),
+    ("classes", "options", "file", "told"),
     [
-        (("normal", "anomaly"), {"epochs": 3}, True),
-        (("normal", "anomaly"), {"epochs": 3, "kinds": ()}, False),
-        (("normal", "anomaly"), {"epochs": 1}, False),  # the first pass sees samples as they are
-        (("cat", "dog"), {"epochs": 3}, False),
+        (("normal", "anomaly"), {"epochs": 3}, "a.png", True),
+        (("normal", "anomaly"), {"epochs": 3, "kinds": ()}, "a.png", False),
+        (("normal", "anomaly"), {"epochs": 1}, "a.png", False),  # the first pass sees samples as they are
+        (("normal", "anomaly"), {"epochs": 3}, "a.npy", False),  # numbers never vary
+        (("cat", "dog"), {"epochs": 3}, "a.png", False),
     ],
 )
 def test_who_teaches_what_is_normal_hears_of_variants(
-    classes: tuple[str, ...], options: dict[str, Any], told: bool, capsys: pytest.CaptureFixture[str]
+    classes: tuple[str, ...],
+    options: dict[str, Any],
+    file: str,
+    told: bool,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     course = replace(Training(kinds=("flip",)), **options)
-    warn_of_variants(course, classes)
+    warn_of_variants(course, Dataset(classes, (Sample(Path("normal") / file, 0),)))
     assert ("--augment none" in capsys.readouterr().err) == told
+
+
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [
+        ("a.png", r"one look at 4 ways of each image first; .* augmentation flip \(8 variants\)$"),
+        ("a.wav", "one look at 4 ways of each sound first; .* augmentation time, loudness"),
+        ("a.npy", "4 looks at each sample first; .* augmentation none$"),
+    ],
+)
+def test_a_session_is_told_in_the_words_of_its_samples(file: str, said: str) -> None:
+    course = Training(epochs=1, kinds=("flip",), views=4, schedule="constant")
+    assert re.match(said, in_words(course, (1.0,), (0.5, 0.5, 0.5), True, (Path(file),)))

@@ -170,7 +170,7 @@ def simulated(plan: Blueprint, folder: Path, images: tuple[Dataset, Dataset], se
     """SHA-256 of the trainables after a session of the simulator."""
     machine = Machine(plan, library(plan, folder))
     learner = Rehearsing(machine, plan.records)
-    log = new_log(learner, images[0].classes, settings)
+    log = new_log(learner, images[0], settings)
     train(learner, *images, log, Silent(), lambda s, _: machine.look(load(s.path, plan.shape)))
     return log.sha256
 
@@ -194,7 +194,7 @@ def test_the_board_replays_what_the_simulator_replays(
     settings = replace(SETTINGS, epochs=1, limit=22)
     with Device(EmulatedPort(built.elf)) as device:
         assert device.info.records == 16
-        log = new_log(device, images[0].classes, settings)
+        log = new_log(device, images[0], settings)
         train(device, images[0], None, log, Silent())
         stats = device.stats()
         assert (stats["steps"], stats["replays"], stats["records_held"]) == ("113", "3", "16")
@@ -232,12 +232,12 @@ def test_what_diverges_begins_again_with_the_head_of_the_look(
     plan = load_blueprint(built.folder)
     machine = Machine(plan, library(plan, tmp_path))
     learner = Rehearsing(machine, plan.records)
-    log = new_log(learner, images[0].classes, settings)
+    log = new_log(learner, images[0], settings)
     train(learner, *images, log, Silent(), lambda s, _: machine.look(load(s.path, plan.shape)))
     assert log.halvings > 2 and log.diverged is None
     assert len(log.steps) == 20 * epochs and len(log.evaluations) == 3 + epochs
     with Device(EmulatedPort(built.elf)) as device:
-        board = new_log(device, images[0].classes, settings)
+        board = new_log(device, images[0], settings)
         train(device, images[0], None, board, Silent())
         assert device.stats()["rollbacks"] == str(log.halvings)
     assert (board.sha256, board.halvings) == (log.sha256, log.halvings)
@@ -269,7 +269,7 @@ def test_a_pass_keeps_only_what_it_shows_first(
     learner.keep = told.append  # type: ignore[method-assign, assignment]
     show = lambda s, _: machine.look(load(s.path, machine.plan.shape))  # noqa: E731
     for settings in (Settings(epochs=2, limit=3), Settings(epochs=1, limit=3, imprint=True)):
-        train(learner, images[0], None, new_log(learner, images[0].classes, settings), Silent(), show)
+        train(learner, images[0], None, new_log(learner, images[0], settings), Silent(), show)
     assert told == [False, True] * 2
 
 

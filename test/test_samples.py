@@ -30,7 +30,7 @@ def later(path: Path, shape: Shape, ways: tuple[str, ...], variant: int) -> np.n
     return np.roll(read_window(path, shape), variant if "shift" in ways else 0, axis=1)
 
 
-MOTION = Kind("window", frozenset({".motion"}), read_window, later, lambda path, shape: ())
+MOTION = Kind("window", frozenset({".motion"}), read_window, later, lambda path, shape: (), ", ".join)
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_another_kind_is_scanned_loaded_varied_and_calibrated_on(windows: Path) 
 
 
 def test_without_its_entry_it_is_no_sample(windows: Path) -> None:
-    with pytest.raises(Error, match="no images in"):
+    with pytest.raises(Error, match="no samples in"):
         scan(windows, 2)
     with pytest.raises(Error, match="cannot be read as an image"):
         load(windows / "run/0.motion", SHAPE)
@@ -73,7 +73,7 @@ def test_without_its_entry_it_is_no_sample(windows: Path) -> None:
 def test_what_is_done_to_images_is_counted(tmp_path: Path) -> None:
     for name, mode, width in (("a", "L", 4), ("b", "RGB", 4), ("c", "RGB", 9)):
         Image.new(mode, (width, 4)).save(tmp_path / f"{name}.png")
-    said = r"of 3 images of .*: 1 cropped and resized to 4x4, 2 converted to L,"
+    said = r"of 3 samples of .*: 1 cropped and resized to 4x4, 2 converted to L,"
     with pytest.warns(UserWarning, match=said):
         load_calibration(tmp_path, (4, 4, 1))
 

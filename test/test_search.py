@@ -156,7 +156,7 @@ def test_bottlenecks_are_small_cuts(graph: Graph) -> None:
 def whole_sha(lab: Lab, trial: Trial) -> str:
     """SHA-256 of what training the whole network from its images leaves."""
     machine = Tail(*compile_here(convert(lab.graph, trial.scheme, lab.classes, WHOLE), lab))
-    log = new_log(machine, lab.training.classes, Settings(trial.epochs, schedule="cosine"))
+    log = new_log(machine, lab.training, Settings(trial.epochs, schedule="cosine"))
     train(machine, lab.training, None, log, Silent(), lambda s, epoch: lab.stored(lab.view(s, epoch)))
     return log.sha256
 

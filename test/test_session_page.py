@@ -53,7 +53,7 @@ class Nobody:
 def log_of(images: Dataset) -> Log:
     result = evaluate(cast(Any, Guesser()), images, Nobody())
     steps = [TrainStep(n + 1, 0, f"bee/{n}.png", 1, n % 2, float(n)) for n in range(3)]
-    return Log({"model": "<m>", "board": "b"}, CLASSES, Settings(), steps, [result])
+    return Log({"model": "<m>", "board": "b"}, CLASSES, Settings(), steps, [result], noun=images.noun)
 
 
 def test_an_evaluation_names_what_is_wrong(images: Dataset) -> None:

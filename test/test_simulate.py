@@ -62,7 +62,7 @@ def learn(task: Task, settings: Settings = SETTINGS) -> str:
     """SHA-256 of the trainables after a session."""
     machine = Machine(task.plan, task.library)
     list(fill(task, 1))
-    log = new_log(machine, task.training.classes, settings)
+    log = new_log(machine, task.training, settings)
     train(machine, task.training, task.testing, log, Silent(), show(task, machine))
     return log.sha256
 
@@ -247,7 +247,7 @@ def test_the_board_learns_500_real_images_as_the_simulator_does(tmp_path: Path) 
     simulated = learn(task, settings)
     elf = build(generated, tmp_path / "firmware", BOARD)
     with Device(EmulatorPort(elf)) as board:
-        log = new_log(board, training.classes, settings)
+        log = new_log(board, training, settings)
         train(board, training, None, log, Silent())
     assert len(log.steps) == 500
     assert log.sha256 == simulated

@@ -187,8 +187,8 @@ HEARD: dict[str, Heard] = {
         small(), folder, "--board", "nucleo_f446re", "--external-flash", "qspi"
     ),
     "input pixels as 0..1": normalised,
-    "the images fit another normalisation": normalised,
-    "... carries no calibration images": lambda folder: exported(small(), folder),
+    "the samples fit another normalisation": normalised,
+    "... carries no calibration samples": lambda folder: exported(small(), folder),
     "... class folders ...": too_few_folders,
     "no such port": failing(errno.ENOENT),
     "no permission to open": failing(errno.EACCES),

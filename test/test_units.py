@@ -92,7 +92,8 @@ def test_a_number_is_the_nearest_byte_and_what_lies_outside_is_clipped() -> None
 
 def test_the_range_of_the_samples_is_that_of_the_input(model: Path, tmp_path: Path) -> None:
     loaded = in_units(load_model(model), recorded(tmp_path / "data", 6))
-    assert loaded.normal.origin is Origin.SAMPLES and f"from {LOW} to {HIGH}" in loaded.normal.sentence()
+    said = loaded.normal.sentence(loaded.graph.sample_shape)
+    assert loaded.normal.origin is Origin.SAMPLES and f"from {LOW} to {HIGH}" in said
     gain, offset = loaded.graph.input.gain, loaded.graph.input.offset
     numbers = np.load(tmp_path / "data/slow/000.npy")
     bytes_ = load(tmp_path / "data/slow/000.npy", loaded.graph.sample_shape).reshape(TIME, AXES)
@@ -173,7 +174,7 @@ def test_features_of_other_sizes_have_ranges_of_their_own(tmp_path: Path) -> Non
     data = tabled(tmp_path / "data", 4)
     loaded = in_units(load_model(path), data)
     assert loaded.graph.units is not None and len(loaded.graph.units.low) == 4
-    assert "each channel in its own range" in loaded.normal.sentence()
+    assert "each channel in its own range" in loaded.normal.sentence(loaded.graph.sample_shape)
     files = sorted(data.rglob("*.npy"))
     numbers = np.stack([np.load(f) for f in files])
     bytes_ = np.stack([load(f, loaded.graph.sample_shape).reshape(4) for f in files])

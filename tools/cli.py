@@ -24,7 +24,7 @@ TOOLS = {
     "export-library": Tool("convert.export", "Write a model and the engine as C for a firmware of your own."),
     "simulate": Tool("simulate", "Train on this machine in the device's arithmetic."),
     "search": Tool("search", "Find out which layers to train."),
-    "device": Tool("device", "Talk to a device that learns: send images, train, fetch weights."),
+    "device": Tool("device", "Talk to a device that learns: send samples, train, fetch weights."),
     "check-board": Tool("check_board", "Prove that a board computes what the emulated one does."),
     "fleet": Tool("fleet", "Let many boards learn one model together."),
     "report": Tool("memory_report", "Show flash, SRAM and stack of a firmware, from its ELF."),

@@ -87,7 +87,7 @@ class Arm:
         learner: Learner = self.machine
         if self.case.remembers:
             learner = Rehearsing(self.machine, self.task.plan.records)
-        log = new_log(learner, self.training.classes, self.settings)
+        log = new_log(learner, self.training, self.settings)
         train(learner, self.training, self.testing, log, Silent(), self.show)
         self.skipped, self.trained = log.skipped / self.machine.steps, log.sha256
         return log.evaluations[-1].accuracy

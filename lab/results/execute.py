@@ -89,7 +89,7 @@ def trained(task: Task, settings: Settings, records: Task) -> tuple[Machine, Log
     records    the task itself, or one like it with more images: whose records show the images
     """
     machine = task.machine()
-    log = new_log(machine, task.training.classes, settings)
+    log = new_log(machine, task.training, settings)
     train(machine, task.training, task.testing, log, Silent(), show(records, machine), LastGood(machine))
     return machine, log
 

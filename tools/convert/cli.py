@@ -28,7 +28,7 @@ def main(model: Path, wanted: Wanted) -> None:
     Examples:
       microtrain convert examples/digits/model.pt
       microtrain convert --check model.pt2 --classes 5
-      microtrain convert model.pt2 --calibration photos/ --classes 5 --scheme my.yaml --budget-sram 160
+      microtrain convert model.pt2 --calibration samples/ --classes 5 --scheme my.yaml --budget-sram 160
     """
     from .command import run
     from .loading import show_warning

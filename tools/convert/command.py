@@ -91,12 +91,13 @@ def said_of(loaded: LoadedModel, choices: Choices) -> tuple[Line, ...]:
     """How pixels are read and ranges were found; nothing for a published checkpoint."""
     if loaded.kind == "checkpoint":
         return ()
+    taken = loaded.normal.sentence(loaded.graph.sample_shape)
     if knows_ranges(loaded.graph):
-        return (("input", loaded.normal.sentence()), ("int8", "scales and zero points of the file"))
-    images = "the images in the file" if choices.calibration is None else str(choices.calibration)
+        return (("input", taken), ("int8", "scales and zero points of the file"))
+    images = "the samples in the file" if choices.calibration is None else str(choices.calibration)
     corrected = ", biases corrected" if choices.correct else ""
     return (
-        ("input", loaded.normal.sentence()),
+        ("input", taken),
         ("int8", f"ranges by {choices.rule} over {images}{corrected}"),
     )
 

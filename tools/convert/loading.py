@@ -143,7 +143,7 @@ def quantized_with_report(
 
 def announce(loaded: LoadedModel, images: np.ndarray, folder: Path | None) -> None:
     """Say what is taken to be true of the model's input, and what fits the images better."""
-    say(f"input       {loaded.normal.sentence()}".replace("\n", "\n" + 12 * " "))
+    say(f"input       {loaded.normal.sentence(loaded.graph.sample_shape)}".replace("\n", "\n" + 12 * " "))
     if loaded.graph.sound is not None:
         say(f"sound       {loaded.graph.sound.limits()}")
     if loaded.normal.origin in (Origin.STORED, Origin.SAMPLES):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from microtrain.base.units import Units
-from microtrain.convert.ir import ConvertError, Input
+from microtrain.convert.ir import ConvertError, Input, Shape
 
 MeanAndStd = tuple[tuple[float, ...], tuple[float, ...]]  # one number each, or one a channel
 
@@ -60,12 +60,13 @@ class Normalisation:
         alike = len(set(scale)) == 1 and len(set(low)) == 1
         return Units(scale[:1], low[:1]) if alike else Units(scale, low)
 
-    def sentence(self) -> str:
-        """What is taken to be true of the model's input, in a line or two of 80 columns."""
+    def sentence(self, shape: Shape) -> str:
+        """What is taken to be true of the model's input [h, w, c], in a line or two of 80 columns."""
+        one, all_ = ("pixel", "images") if shape[1] > 1 else ("byte", "samples")
         if self.origin is Origin.ASSUMED:
             return (
-                "pixels as 0..1, mean 0 and std 1: assumed, since neither forward(),\n"
-                "the file nor --mean and --std say how training normalised its images"
+                f"{one}s as 0..1, mean 0 and std 1: assumed, since neither forward(),\n"
+                f"the file nor --mean and --std say how training normalised its {all_}"
             )
         if self.origin is Origin.STORED:
             scale = 1.0 / (255.0 * self.std[0])
@@ -78,9 +79,9 @@ class Normalisation:
             return f"numbers from {span}{each}, as in the samples; others are clipped"
         if self.origin is Origin.FORWARD:
             what = "0..255" if self.std[0] < 1 else "0..1"
-            return f"pixels as {what}, which {self.origin.value} normalises"
+            return f"{one}s as {what}, which {self.origin.value} normalises"
         numbers = f"mean {_text(self.mean)}, std {_text(self.std)}"
-        return f"(pixel / 255 - mean) / std, by {self.origin.value}:\n{numbers}"
+        return f"({one} / 255 - mean) / std, by {self.origin.value}:\n{numbers}"
 
 
 def _text(values: tuple[float, ...]) -> str:

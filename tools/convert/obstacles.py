@@ -24,7 +24,7 @@ from .weights import weights_of
 PEAK_TENSORS = 5
 LEAST_CLASSES = 2
 MOST_ROW_BYTES = 1024  # of an image: firmware/src/runtime/session.h asserts it
-OF_SERIES = "of a series, take a shorter window or a lower sampling rate"
+OF_SERIES = "take a shorter window or a lower sampling rate"
 FEW_CLASSES = 10  # of a new task; a model of more is told of --classes
 
 
@@ -51,14 +51,25 @@ def image(graph: Graph) -> list[str]:
     h, w, c = graph.tensors[graph.input.tensor].shape
     found = []
     if h > SIDE_MOST:
-        what, way = ("image", "use a smaller input") if w > 1 else ("input", OF_SERIES)
-        found.append(f"its {what} has {h:,} rows, and {SIDE_MOST:,} are the most: {way}")
+        what = f"image has {h:,} rows" if w > 1 else f"series has {h:,} steps"
+        way = "use a smaller input" if w > 1 else OF_SERIES
+        found.append(f"its {what}, and {SIDE_MOST:,} are the most: {way}")
     if w * c > MOST_ROW_BYTES:
+        what, way = _long_row(h, w, c)
         found.append(
-            f"a row of its image is {w * c:,} B, {w} pixels of {c} channels, and {MOST_ROW_BYTES:,} B are "
-            f"the most in a frame on the serial line: use an input at most {MOST_ROW_BYTES // c} wide"
+            f"{what}, and {MOST_ROW_BYTES:,} B are the most in a frame on the serial line: use {way} at most"
         )
     return found
+
+
+def _long_row(h: int, w: int, c: int) -> tuple[str, str]:
+    """What is too long, and how much would do, in the words of its kind."""
+    if w > 1:
+        pixels = f"{w} pixels of {c} channels"
+        return f"a row of its image is {w * c:,} B, {pixels}", f"a width of {MOST_ROW_BYTES // c} pixels"
+    if h > 1:
+        return f"a step of its series is {c:,} B, one for each channel", f"{MOST_ROW_BYTES:,} channels"
+    return f"its {c:,} features are as many bytes", f"{MOST_ROW_BYTES:,} features"
 
 
 def from_weights(weights: Weights, limits: Limits, classes: int | None, compress: bool = False) -> list[str]:

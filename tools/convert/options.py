@@ -171,7 +171,7 @@ class Wanted:
     calibration: Path | None = option(
         "--calibration",
         type=click.Path(path_type=Path),
-        help="Folder of images or .npz with `images` uint8 [N,h,w,c].",
+        help="Folder of samples (images, .npy, .wav) or .npz with `images` uint8 [N,h,w,c].",
     )
     mean: tuple[float, ...] | None = mean_option()
     std: tuple[float, ...] | None = std_option()
@@ -194,7 +194,7 @@ class Wanted:
         type=click.Choice(list(defaults.WEIGHTS_BITS)),
         default=defaults.WEIGHTS_BITS[0],
         show_default=True,
-        help="Of frozen layers in flash: 4 in all of them, chosen on calibration images; auto: 4 in "
+        help="Of frozen layers in flash: 4 in all of them, chosen on calibration samples; auto: 4 in "
         "as many as hardly change what the model answers.",
     )
     requantize: str = option(
@@ -221,7 +221,7 @@ class Wanted:
         "--evaluate",
         type=click.Path(path_type=Path),
         metavar="DIR",
-        help="For --quantization: images that the model was not trained on, a folder for each class.",
+        help="For --quantization: samples that the model was not trained on, a folder for each class.",
     )
     sound: LogMel | None = option(
         "--frontend",
@@ -318,7 +318,7 @@ class Wanted:
     keep_image: bool = option(
         "--keep-image",
         is_flag=True,
-        help="Keep the image whole in SRAM until a step runs: by default its rows are used up as "
+        help="Keep the input whole in SRAM until a step runs: by default its rows are used up as "
         "they arrive.",
     )
     replay: Request | None = option(
@@ -326,15 +326,15 @@ class Wanted:
         type=Records(),
         default="auto",
         show_default=True,
-        help="Buffer for replaying old images in SRAM: records, a size, or all that the budget leaves; auto: "
-        "all but a little of that, where it is room for 5 records of each class.",
+        help="Buffer for replaying old samples in SRAM: records, a size, or all that the budget leaves; "
+        "auto: all but a little of that, where it is room for 5 records of each class.",
     )
     code: int | None = option(
         "--replay-code",
         type=Code(),
         default="auto",
         show_default=True,
-        help="How many values of a record share a byte, by codes learned from the calibration images; "
+        help="How many values of a record share a byte, by codes learned from the calibration samples; "
         "auto: as few as give the records that --replay asks for, or 10 a class.",
     )
     imprint: Imprint = option(
@@ -342,7 +342,7 @@ class Wanted:
         type=Group(),
         default="auto",
         show_default=True,
-        help="Statistics of features, from which the device makes its head after one look at each image: "
+        help="Statistics of features, from which the device makes its head after one look at each sample: "
         "of how many features the covariance is kept together; auto: as many as the budget allows.",
     )
     fleet: float = option(

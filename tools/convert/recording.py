@@ -32,7 +32,7 @@ def with_buffer(
         return replace(compiled, records=records)
     if images is None:
         raise ConvertError(
-            f"{compiled.graph.name} carries no images to learn codes of records from: pass --calibration "
+            f"{compiled.graph.name} carries no samples to learn codes of records from: pass --calibration "
             "with some typical ones, or --replay-code off"
         )
     return replace(compiled, records=records, graph=coded(compiled.graph, images, part))

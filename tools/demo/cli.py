@@ -19,7 +19,7 @@ from microtrain.base.errors import Error
     "normal of a fan. The signals of the last three are made up by a simulator.",
 )
 @click.option(
-    "--epochs", type=click.IntRange(1), default=1, show_default=True, help="Passes over the images."
+    "--epochs", type=click.IntRange(1), default=1, show_default=True, help="Passes over the samples."
 )
 @click.option(
     "--seed",

@@ -26,7 +26,7 @@ def session(
 ) -> Result:
     """One whole session on one device."""
     with Device(port, title) as device:
-        log = new_log(device, training.classes, settings)
+        log = new_log(device, training, settings)
         train(device, training, testing, log, watcher)
     return Result(log.evaluations[0].accuracy, log.evaluations[-1].accuracy, log)
 

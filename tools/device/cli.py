@@ -71,11 +71,11 @@ def main(
     plan: Path | None,
     baud: int | None,
 ) -> None:
-    """Talk to a device that runs microtrain: show it images, teach it, fetch what it learned.
+    """Talk to a device that runs microtrain: show it samples, teach it, fetch what it learned.
 
     \b
     microtrain device --port /dev/ttyACM0 info
-    microtrain device --port /dev/ttyACM0 train photos/train --eval photos/test
+    microtrain device --port /dev/ttyACM0 train samples/train --eval samples/test
     microtrain device --emulate .pio/build/disco_f746ng/firmware.elf infer digit.png
     """
     ctx.obj = Target(port, emulate, native, plan, baud, fresh)
@@ -104,22 +104,22 @@ def info(target: Target) -> None:
 
 
 @main.command()
-@click.argument("images", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
     "--votes", type=NeedOf(), help="Of files that are windows in turn: the class of 3 of the last 5, say."
 )
 @click.pass_obj
-def infer(target: Target, images: tuple[Path, ...], votes: Votes | None) -> None:
-    """Print the class and its probability for each file of IMAGES.
+def infer(target: Target, files: tuple[Path, ...], votes: Votes | None) -> None:
+    """Print the class and its probability for each of FILES.
 
     Where the model learns from targets: its outputs, or the probability of each label.
     """
     with target.connect() as device:
         if device.info.task:
-            for line in teaching.inferred(device, images):
+            for line in teaching.inferred(device, files):
                 say(line)
             return
-        for path in images:
+        for path in files:
             result = device.infer(load(path, device.info.shape))
             winner = votes.count(result.label) if votes else None
             wins = "" if votes is None else "; none wins" if winner is None else f"; class {winner} wins"
@@ -128,14 +128,14 @@ def infer(target: Target, images: tuple[Path, ...], votes: Votes | None) -> None
 
 @main.command("train")
 @click.argument("folder", type=FOLDER)
-@click.option("--eval", "test_folder", type=FOLDER, help="Held-out images: accuracy before and after.")
+@click.option("--eval", "test_folder", type=FOLDER, help="Held-out samples: accuracy before and after.")
 @collected(Training, into="wanted")
 @click.option(
     "--autosave", type=click.IntRange(0), metavar="N",
     help="Checkpoint to flash after every N steps, 0: never. [as the device is set]",
 )  # fmt: skip
 @click.option("--curve", type=FILE, help="Save the learning curve, as .svg and .png.")
-@click.option("--page", type=FILE, help="Save a page: curve, confusion matrix, the images that went worst.")
+@click.option("--page", type=FILE, help="Save a page: curve, confusion matrix, the samples that went worst.")
 @click.option("--log", "log_path", type=FILE, help="Save every step as JSON.")
 @click.pass_obj
 def train_command(
@@ -149,7 +149,7 @@ def train_command(
     log_path: Path | None,
     wanted: Training,
 ) -> None:
-    """Train on the images in FOLDER.
+    """Train on the samples in FOLDER.
 
     FOLDER holds a folder for each class; their sorted names are classes 0, 1, 2, ... Where the model was
     converted with --task regression or multilabel it holds targets.csv: file,NAME,... and a line a sample.
@@ -169,13 +169,13 @@ def train_command(
         found = wanted.situation(device.info.shape, training, device.info.records, imprint)
         factor = wanted.factor_in(found) if asked is None else asked
         wanted = wanted.resolved(found)
-        say(in_words(wanted, (factor,), rates, imprint))
-        warn_of_variants(wanted, training.classes)
+        say(in_words(wanted, (factor,), rates, imprint, training.files))
+        warn_of_variants(wanted, training)
         every = wanted.eval_every
         settings = wanted.settings(
             factor, wanted.seed, every, wanted.replay, imprint, backs_off=asked is None
         )
-        log = new_log(device, training.classes, settings)
+        log = new_log(device, training, settings)
         try:
             with Bars() as bars:
                 train(device, training, testing, log, Shown(bars), varied(device, wanted.augmentation))
@@ -188,7 +188,7 @@ def train_command(
     if said := setback(log, "the device is back at its last checkpoint"):
         say(said)
     for result, when in zip(log.evaluations, moments(log), strict=True):
-        say(f"{when}: {result.accuracy:.1%} of {result.total} held-out images")
+        say(f"{when}: {result.accuracy:.1%} of {result.total} held-out {log.noun}s")
 
 
 def teach(
@@ -212,10 +212,10 @@ def teach(
 
 @main.command("imprint")
 @click.argument("folder", type=FOLDER)
-@click.option("--eval", "test_folder", type=FOLDER, help="Held-out images: accuracy before and after.")
+@click.option("--eval", "test_folder", type=FOLDER, help="Held-out samples: accuracy before and after.")
 @click.pass_obj
 def imprint_command(target: Target, folder: Path, test_folder: Path | None) -> None:
-    """Look once at each image in FOLDER and make the head of that, without training.
+    """Look once at each sample in FOLDER and make the head of that, without training.
 
     FOLDER is as for train. What the head knew before is replaced.
     """
@@ -231,13 +231,14 @@ def imprint_command(target: Target, folder: Path, test_folder: Path | None) -> N
             classes = imprint(device, training, Settings(), shown, pixels(device))
             if testing is not None:
                 results.append(("after", evaluate(device, testing, shown)))
-        say(f"the head knows {classes} classes from {len(training.samples)} images, sha256 {device.sha()}")
+        seen = f"{len(training.samples)} {training.noun}s"
+        say(f"the head knows {classes} classes from {seen}, sha256 {device.sha()}")
     for when, result in results:
-        say(f"{when}: {result.accuracy:.1%} of {result.total} held-out images")
+        say(f"{when}: {result.accuracy:.1%} of {result.total} held-out {training.noun}s")
 
 
 def scanned(device: Device, folder: Path, test_folder: Path | None) -> tuple[Dataset, Dataset | None]:
-    """Images to learn from and, where they are named, those to be tested with, of the same classes."""
+    """Samples to learn from and, where they are named, those to be tested with, of the same classes."""
     training = scan(folder, device.info.classes)
     testing = scan(test_folder, device.info.classes) if test_folder is not None else None
     if testing is not None and testing.classes != training.classes:
@@ -255,10 +256,10 @@ def imprint_first(device: Device, wanted: bool | None) -> bool:
 
 @main.command("eval")
 @click.argument("folder", type=FOLDER)
-@click.option("--limit", default=0, type=click.IntRange(0), metavar="N", help="At most N images.")
+@click.option("--limit", default=0, type=click.IntRange(0), metavar="N", help="At most N samples.")
 @click.pass_obj
 def eval_command(target: Target, folder: Path, limit: int) -> None:
-    """Measure the accuracy on the images in FOLDER, which is as for train."""
+    """Measure the accuracy on the samples in FOLDER, which is as for train."""
     with target.connect() as device:
         if device.info.task:
             target.hurry(device)
@@ -268,7 +269,7 @@ def eval_command(target: Target, folder: Path, limit: int) -> None:
         target.hurry(device)
         with Bars() as bars:
             result = evaluate(device, dataset, Shown(bars), limit=limit)
-    show_evaluation(result, dataset.classes)
+    show_evaluation(result, dataset)
 
 
 @main.command()
@@ -400,12 +401,12 @@ def save(log: Log, curve: Path | None, log_path: Path | None) -> None:
         say("learning curve: " + ", ".join(str(path) for path in save_curve(curve, log)))
 
 
-def show_evaluation(result: Evaluation, classes: tuple[str, ...]) -> None:
-    width = max(len(name) for name in classes)
-    for name, (correct, total) in zip(classes, result.by_class, strict=True):
+def show_evaluation(result: Evaluation, dataset: Dataset) -> None:
+    width = max(len(name) for name in dataset.classes)
+    for name, (correct, total) in zip(dataset.classes, result.by_class, strict=True):
         if total:
             say(f"{name:{width}}  {correct:5} of {total:5}  {correct / total:6.1%}")
-    say(f"accuracy {result.accuracy:.1%} of {result.total} images")
+    say(f"accuracy {result.accuracy:.1%} of {result.total} {dataset.noun}s")
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:

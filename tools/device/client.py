@@ -174,7 +174,7 @@ class Device:
     @staticmethod
     def _must_be_rows(rows: np.ndarray, shape: tuple[int, int, int]) -> None:
         if rows.dtype != np.uint8 or rows.shape != shape:
-            raise DeviceError(f"an image must be uint8 {shape}, not {rows.dtype} {rows.shape}.")
+            raise DeviceError(f"a sample must be uint8 {shape}, not {rows.dtype} {rows.shape}.")
 
     def _send_image_rows(self, rows: np.ndarray, first: int) -> None:
         """Send rows of an image, of which the first has the given number; as many in a frame as may be on

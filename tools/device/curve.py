@@ -74,7 +74,7 @@ def draw_accuracy(axes: Any, log: Log) -> None:
         color=BLUE,
         lw=1.2,
         alpha=0.8,
-        label=f"training images, before each step (mean of {WINDOW})",
+        label=f"training {log.noun}s, before each step (mean of {WINDOW})",
     )
     if log.evaluations:
         points = [(e.step, e.accuracy * 100) for e in log.evaluations]
@@ -83,7 +83,7 @@ def draw_accuracy(axes: Any, log: Log) -> None:
             "o-",
             color=ORANGE,
             lw=1.6,
-            label=f"{log.evaluations[0].total} held-out images",
+            label=f"{log.evaluations[0].total} held-out {log.noun}s",
         )
         for step, value in {points[0], points[-1]}:
             axes.annotate(

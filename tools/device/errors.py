@@ -56,7 +56,7 @@ class AnswerError(DeviceError):
 ADVICE = {
     "command": "Its firmware may be older than this client: build and upload again.",
     "argument": "Correct the value (`help` in `monitor` lists what each command takes).",
-    "image": "An image row was lost on the way: repeat the command, at a lower --baud if it happens again.",
+    "image": "A row was lost on the way: repeat the command, at a lower --baud if it happens again.",
     "frame": "The line is noisy: check the cable or use a lower --baud, then repeat the command.",
     "busy": "Wait until the device is done, then repeat the command.",
     "selftest": "Upload the firmware again; if it stays so, the chip is damaged.",

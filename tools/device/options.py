@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Self
 
 import click
@@ -15,7 +16,7 @@ from microtrain.base.terminal import say
 from microtrain.samples.augment import Augmentation
 from microtrain.samples.images import WAYS
 from microtrain.samples.kind import KNOWN_ORDER, Shape, sound_of
-from microtrain.samples.source import Dataset
+from microtrain.samples.source import Dataset, noun_of, varied
 
 from .answers import NO_IMPRINT, REPLAY_MAX
 from .recipe import AGAIN, FALLING, FAST, PASSES, STEPS, TIMES, VIEWS, Situation
@@ -55,12 +56,12 @@ class Course:
         "--epochs",
         type=click.IntRange(0),
         metavar="N",
-        help=f"Passes over the images. [1; of sounds as many as make {STEPS} steps, at most {PASSES}; 0 "
+        help=f"Passes over the samples. [1; of sounds as many as make {STEPS} steps, at most {PASSES}; 0 "
         "where a replay buffer holds all of them, or classes come one after the other: then records are "
         "rehearsed]",
     )
     limit: int = option(
-        "--limit", default=0, type=click.IntRange(0), metavar="N", help="At most N images per epoch."
+        "--limit", default=0, type=click.IntRange(0), metavar="N", help="At most N samples per epoch."
     )
     schedule: str | None = option(
         "--schedule",
@@ -74,20 +75,20 @@ class Course:
     imprint: bool | None = option(
         "--imprint/--no-imprint",
         default=None,
-        help="First look once at each image and make the head of that. [where it can, and nothing is "
+        help="First look once at each sample and make the head of that. [where it can, and nothing is "
         "learned yet]",
     )
     views: int | None = option(
         "--views",
         type=click.IntRange(1),
         metavar="N",
-        help=f"Ways of each image in that look, of those that --augment makes. [up to {VIEWS}, where they "
+        help=f"Ways of each sample in that look, of those that --augment makes. [up to {VIEWS}, where they "
         "become records]",
     )
     kinds: tuple[str, ...] | None = option(
         "--augment",
         type=Kinds(),
-        help=f"How training images vary from epoch to epoch, or none. [{','.join(PLAIN.kinds)}; none of "
+        help=f"How training samples vary from epoch to epoch, or none. [{','.join(PLAIN.kinds)}; none of "
         "what is normal]",
     )
     variants: int = option(
@@ -95,20 +96,20 @@ class Course:
         default=PLAIN.variants,
         show_default=True,
         type=click.IntRange(1),
-        help="At most so many per image.",
+        help="At most so many per sample.",
     )
     order: str = option(
         "--order",
         type=click.Choice(ORDERS),
         default=SHUFFLED,
         show_default=True,
-        help="Order of the training images: classes come one after the other, each for all of its epochs.",
+        help="Order of the training samples: classes come one after the other, each for all of its epochs.",
     )
     rehearse: int | None = option(
         "--rehearse",
         type=click.IntRange(0),
         metavar="N",
-        help=f"At the end, N steps on old images alone, with a rate that falls to 0. [{AGAIN} for each "
+        help=f"At the end, N steps on old samples alone, with a rate that falls to 0. [{AGAIN} for each "
         f"record; {TIMES} without a pass]",
     )
     recalled_rate: float | None = option(
@@ -202,9 +203,19 @@ def factors(wanted: Sequence[float], given: Sequence[float], rates: Rates | None
     return tuple(rate / max(rates) for rate in wanted)
 
 
-def in_words(course: Course, chosen: Sequence[float], rates: Rates | None, imprint: bool = False) -> str:
-    """What a session is about to do, in a line. chosen: factors, as factors() has them; imprint: as
-    imprints() has it."""
+def in_words(
+    course: Course,
+    chosen: Sequence[float],
+    rates: Rates | None,
+    imprint: bool = False,
+    files: Sequence[Path] = (),
+) -> str:
+    """What a session is about to do, in a line.
+
+    chosen   factors, as factors() has them
+    imprint  as imprints() has it
+    files    that are learned from
+    """
     if rates is None:
         rate = f"rate {' and '.join(f'{factor:g}' for factor in chosen)} x the scheme's"
     elif len(set(rates)) == 1:
@@ -215,21 +226,28 @@ def in_words(course: Course, chosen: Sequence[float], rates: Rates | None, impri
     schedule = course.schedule or COSINE
     fall = f"{schedule} to 0" if schedule == COSINE else schedule
     rise = f", {course.warmup} steps of warm-up" if course.warmup else ""
-    images = f"{', '.join(course.kinds)} ({course.variants} variants)" if course.kinds else "none"
-    ways = f"{course.views} ways of each image" if course.views and course.views > 1 else "each image"
-    first = f"one look at {ways} first; " if imprint else ""
+    changed, noun = varied(files, course.kinds or ()), noun_of(files)
+    variants = f"{changed} ({course.variants} variants)" if changed else "none"
+    first = f"{_looks(course.views or 1, noun, bool(changed))} first; " if imprint else ""
     if course.epochs == 0:
         then = f"then {course.rehearse} steps on records" if course.rehearse else "no training"
         return f"{first}{then}; {rate}, {fall}"
     last = f"; then {course.rehearse} steps on records, cosine to 0" if course.rehearse else ""
-    return f"{first}{rate}, {fall}{rise}; augmentation {images}{last}"
+    return f"{first}{rate}, {fall}{rise}; augmentation {variants}{last}"
 
 
-def warn_of_variants(course: Course, classes: Sequence[str]) -> None:
+def _looks(views: int, noun: str, varied: bool) -> str:
+    if views == 1:
+        return f"one look at each {noun}"
+    return f"one look at {views} ways of each {noun}" if varied else f"{views} looks at each {noun}"
+
+
+def warn_of_variants(course: Course, training: Dataset) -> None:
     """Say that an autoencoder takes what varies for normal, where classes are called as its are."""
-    if tuple(classes) == KNOWN_ORDER and course.kinds and (course.epochs or 1) > 1:
+    changed = varied(training.files, course.kinds or ())
+    if training.classes == KNOWN_ORDER and changed and (course.epochs or 1) > 1:
         say(
-            f"samples vary from pass to pass ({', '.join(course.kinds)}), and an autoencoder learns that as "
+            f"samples vary from pass to pass ({changed}), and an autoencoder learns that as "
             "normal: --augment none, if this is one",
             err=True,
         )
@@ -256,7 +274,7 @@ class Training(Course):
         "--replay",
         type=click.IntRange(0, REPLAY_MAX),
         metavar="K",
-        help="Steps on old images after each new one, with a replay buffer. [as the device is set]",
+        help="Steps on old samples after each new one, with a replay buffer. [as the device is set]",
     )
 
     def factor(self, rates: Rates | None) -> float | None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from microtrain.base.files import write_json
 from microtrain.samples.augment import Augmentation
+from microtrain.samples.kind import ANY
 from microtrain.samples.source import Dataset, Sample, evenly, load, vary
 
 from .answers import Info, Step
@@ -118,6 +119,7 @@ class Log:
     skipped   steps, on records too, that ended at their loss: `convert --gate`
     diverged  the step at which a guard, or the device's own, ended it
     halvings  how often the rate was halved, since training had diverged; steps are those behind that
+    noun      of a sample, in sentences: not in the JSON
     """
 
     device: dict[str, Any]
@@ -129,6 +131,7 @@ class Log:
     skipped: int = 0
     diverged: int | None = None
     halvings: int = 0
+    noun: str = ANY
 
     def running_accuracy(self) -> float:
         """Share of right predictions over the last WINDOW steps, made before each image was learned."""
@@ -210,9 +213,9 @@ class Silent:
         pass
 
 
-def new_log(device: Learner, classes: tuple[str, ...], settings: Settings) -> Log:
+def new_log(device: Learner, training: Dataset, settings: Settings) -> Log:
     about = asdict(device.info)
-    return Log({**about, "shape": list(device.info.shape)}, classes, settings)
+    return Log({**about, "shape": list(device.info.shape)}, training.classes, settings, noun=training.noun)
 
 
 def pixels(device: Learner) -> Show:

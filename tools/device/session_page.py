@@ -56,14 +56,14 @@ def _parts(log: Log, shape: tuple[int, int, int], files: Mapping[str, Sample]) -
     if log.steps:
         yield f"<h2>How it went</h2>{curve_svg(log)}"
     if not log.evaluations:
-        yield "<p>No images were held out: <code>--eval FOLDER</code> names some.</p>"
+        yield f"<p>No {log.noun}s were held out: <code>--eval FOLDER</code> names some.</p>"
         return
     last = log.evaluations[-1]
-    yield f"<p>{last.correct} of {last.total} held-out images are right, {last.accuracy:.1%}.</p>"
+    yield f"<p>{last.correct} of {last.total} held-out {log.noun}s are right, {last.accuracy:.1%}.</p>"
     yield f"<h2>What was taken for what</h2><div class='wide'>{confusion(last, log.classes)}</div>"
     wrong = [(name, f"{log.classes[k]}, not {log.classes[label]}") for name, label, k in last.misses]
-    yield _pictures("Held-out images that are wrong", wrong, shape, files)
-    yield _pictures("Training images that cost most", list(_dearest(log)), shape, files)
+    yield _pictures(f"Held-out {log.noun}s that are wrong", wrong, shape, files)
+    yield _pictures(f"Training {log.noun}s that cost most", list(_dearest(log)), shape, files)
 
 
 def confusion(result: Evaluation, classes: tuple[str, ...]) -> str:

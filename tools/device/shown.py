@@ -22,7 +22,7 @@ class Shown:
 
     def begin(self, what: str, total: int) -> None:
         if self._prefix:
-            self._bars.note(f"{self._prefix}{what}, {total} images")
+            self._bars.note(f"{self._prefix}{what}, {total} samples")
         self._running.append(self._bars.add(self._prefix + what, total))
 
     def advance(self, text: str) -> None:

@@ -66,7 +66,7 @@ def teach(
     if files.curve or files.page:
         raise Error("--curve and --page are for classes: --log keeps every step.")
     training, testing = sets
-    say(in_words(course, (settings.rate,), rates))
+    say(in_words(course, (settings.rate,), rates, files=training.files))
     log = measured.new_log(device, training.classes, settings)
     show = varied(device, course.augmentation)
     if device.info.task == REGRESSION:

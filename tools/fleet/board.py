@@ -160,7 +160,7 @@ class PortBoard:
             device.reset()
             device.push(block)
             over = self._join(device, turn)
-            log = new_log(device, samples.classes, settings)
+            log = new_log(device, samples, settings)
             if not over:
                 train(device, samples, None, log, Silent())
                 checked(log, device, self.where)
@@ -283,7 +283,7 @@ class HostBoard:
             machine = self.host.machine
             machine.reset()
             machine.push(block)
-            log = new_log(machine, samples.classes, settings)
+            log = new_log(machine, samples, settings)
             train(machine, samples, None, log, Silent(), self.host.show, LastGood(machine))
             return finished(log, machine.pull(), self.where)
 

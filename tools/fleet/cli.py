@@ -55,7 +55,7 @@ class App(Learning):
         type=click.IntRange(1, 1000),
         default=1,
         show_default=True,
-        help="Passes of each board over its images, in a round.",
+        help="Passes of each board over its samples, in a round.",
     )
     limit: int = option(
         "--limit", type=click.IntRange(0), default=0, metavar="N", help="Most samples a pass. [all]"
@@ -84,7 +84,7 @@ class App(Learning):
         help="Seconds that a round waits for its nodes; who is later is in the next one.",
     )  # fmt: skip
     test: Path | None = option(
-        "--test", type=FOLDER, metavar="DIR", help="Images that the server measures with after each round."
+        "--test", type=FOLDER, metavar="DIR", help="Samples that the server measures with after each round."
     )
 
 

@@ -76,7 +76,7 @@ def read_gateway(file: Path) -> Gateway:
         if sum(way is not None for way in (entry.port, entry.emulate, entry.native, entry.host)) != 1:
             raise FleetError(f"{file}: board {entry.name} needs one of port, emulate, native and host.")
         if entry.data is None and entry.host:
-            raise FleetError(f"{file}: board {entry.name} needs data, a folder of images to learn from.")
+            raise FleetError(f"{file}: board {entry.name} needs data, a folder of samples to learn from.")
     return gateway
 
 
@@ -93,7 +93,7 @@ def members_of(file: Path) -> Iterator[list[Member]]:
     if remembering and plan.replay is None:
         raise FleetError(
             f"{file}: {remembering[0]} names no data to learn from, and the model has no records: convert it "
-            "with --replay, or name a folder of images."
+            "with --replay, or name a folder of samples."
         )
     own = Layout(plan, keep)
     all_ = Layout(read_plan(folder / gateway.federation), keep) if gateway.federation else own

@@ -87,7 +87,7 @@ def _matched(all_: Part, own: Part, plan: Plan) -> tuple[np.ndarray, np.ndarray,
     if (all_.tensor.scale, all_.tensor.base) != (own.tensor.scale, own.tensor.base):
         raise FleetError(
             f"{own.name} has other units in {plan.name} than in the federation: "
-            "convert both with the same calibration images."
+            "convert both with the same calibration samples."
         )
     rows_all, rows_own = _by_channel(all_), _by_channel(own)
     both = sorted(rows_all.keys() & rows_own.keys())

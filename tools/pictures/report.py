@@ -119,7 +119,7 @@ def _layers(layers: Iterable[Layer]) -> str:
     numbers = ("MACs", "flash B", "trainable B", "kept for training B")
     head = "".join(f"<th>{t}</th>" for t in titles) + "".join(f"<th class='n'>{t}</th>" for t in numbers)
     rows = "\n".join(_layer(layer) for layer in layers)
-    note = "<p>Green rows learn. Sizes of images are height x width x channels.</p>"
+    note = "<p>Green rows learn. Sizes are height x width x channels; a series is as high as it is long.</p>"
     return f"{note}<div class='wide'><table><tr>{head}</tr>\n{rows}</table></div>"
 
 

@@ -113,4 +113,4 @@ def relight(pixels: np.ndarray, contrast: float, brightness: float) -> np.ndarra
     return np.rint(np.clip(values, 0.0, 255.0)).astype(np.uint8)
 
 
-KIND = Kind("image", SUFFIXES, load_image, photograph, changes)
+KIND = Kind("image", SUFFIXES, load_image, photograph, changes, ", ".join)

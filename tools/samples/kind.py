@@ -39,6 +39,9 @@ def units_of(shape: Shape) -> Units | None:
     return shape.units if isinstance(shape, Told) else None
 
 
+ANY = "sample"  # the noun of what is of several kinds, or of one that nobody knows yet
+
+
 @dataclass(frozen=True)
 class Kind:
     """Files of one kind. A new kind is a module with one of these, and its place in source.KINDS.
@@ -48,6 +51,7 @@ class Kind:
     load      a file as the model's input, uint8 [h][w][c]; Error where it cannot be read
     vary      the same, seen once more in some ways (names of the kind's own); variant 0 is load()
     changes   what load() does to a file to make it fit the shape, a phrase each
+    varied    what vary() changes by some ways, in words; "": nothing
     """
 
     noun: str
@@ -55,3 +59,4 @@ class Kind:
     load: Callable[[Path, Shape], np.ndarray]
     vary: Callable[[Path, Shape, tuple[str, ...], int], np.ndarray]
     changes: Callable[[Path, Shape], tuple[str, ...]]
+    varied: Callable[[tuple[str, ...]], str]

@@ -94,4 +94,4 @@ def changes(path: Path, shape: Shape) -> tuple[str, ...]:
     return (f"clipped to {min(units.low):.4g} .. {max(units.high):.4g}",)
 
 
-KIND = Kind("array", SUFFIXES, load_numbers, vary, changes)
+KIND = Kind("sample", SUFFIXES, load_numbers, vary, changes, varied=lambda ways: "")

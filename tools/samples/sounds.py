@@ -101,4 +101,4 @@ def changes(path: Path, shape: Shape) -> tuple[str, ...]:
     return ("cut to their middle",) if more > 0 else ("put between silence",) if more < 0 else ()
 
 
-KIND = Kind("sound", SUFFIXES, load_sound, vary, changes)
+KIND = Kind("sound", SUFFIXES, load_sound, vary, changes, lambda ways: "time, loudness" if ways else "")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -13,7 +13,7 @@ from microtrain.base.errors import Error
 from microtrain.base.reading import is_file
 
 from . import images, numbers, sounds
-from .kind import ANOMALY, KNOWN_ORDER, NORMAL, Kind, Shape
+from .kind import ANOMALY, ANY, KNOWN_ORDER, NORMAL, Kind, Shape
 
 KINDS: tuple[Kind, ...] = (
     images.KIND,
@@ -40,6 +40,15 @@ class Dataset:
     classes: tuple[str, ...]
     samples: tuple[Sample, ...]
 
+    @property
+    def noun(self) -> str:
+        """Of one of them, in sentences."""
+        return noun_of(self.files)
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        return tuple(sample.path for sample in self.samples)
+
 
 def suffixes() -> frozenset[str]:
     """Of every kind."""
@@ -48,6 +57,18 @@ def suffixes() -> frozenset[str]:
 
 def kind_of(path: Path) -> Kind:
     return next((kind for kind in KINDS if path.suffix.lower() in kind.suffixes), KINDS[0])
+
+
+def noun_of(paths: Iterable[Path]) -> str:
+    """What one of these files is called, in sentences."""
+    nouns = {kind_of(path).noun for path in paths}
+    return nouns.pop() if len(nouns) == 1 else ANY
+
+
+def varied(paths: Iterable[Path], ways: tuple[str, ...]) -> str:
+    """What changes of these files where they are seen once more in some ways, in words; "": nothing."""
+    found = (kind_of(path).varied(ways) for path in paths)
+    return ", ".join(dict.fromkeys(words for words in found if words))
 
 
 def load(path: Path, shape: Shape) -> np.ndarray:
@@ -82,7 +103,7 @@ def scan(folder: Path, classes: int, whole: bool = True) -> Dataset:
     """
     names = class_folders(folder)
     if not names:
-        raise Error(f"{folder} holds no class folders: it needs one folder of images for each class.")
+        raise Error(f"{folder} holds no class folders: it needs one folder of samples for each class.")
     if names == [NORMAL] and classes == len(KNOWN_ORDER):
         names, whole = list(KNOWN_ORDER), False
     if len(names) != classes:
@@ -97,7 +118,7 @@ def scan(folder: Path, classes: int, whole: bool = True) -> Dataset:
         within = folder / names[0]
         hint = f" Is {within} meant?" if len(names) == 1 and class_folders(within) else ""
         raise Error(
-            f"no images in {', '.join(str(folder / names[k]) for k in sorted(empty))}: "
+            f"no samples in {', '.join(str(folder / names[k]) for k in sorted(empty))}: "
             f"every class needs at least one ({', '.join(sorted(suffixes()))}).{hint}"
         )
     return Dataset(tuple(names), samples)
@@ -137,10 +158,10 @@ def halves(folder: Path) -> tuple[Path, Path] | None:
 
 
 def split(folder: Path, classes: int) -> tuple[Dataset, Dataset]:
-    """Images to learn from and images to be tested with, of one folder.
+    """Samples to learn from and samples to be tested with, of one folder.
 
-    It holds lists train.txt and val.txt, a line "CLASS/FILE" an image; or folders train and val (or test) of
-    class folders; or class folders, of which every HELD_OUT-th image is held out.
+    It holds lists train.txt and val.txt, a line "CLASS/FILE" a sample; or folders train and val (or test) of
+    class folders; or class folders, of which every HELD_OUT-th sample is held out.
 
     Errors   Error where the folder is none of these, or as scan()
     """
@@ -156,32 +177,32 @@ def split(folder: Path, classes: int) -> tuple[Dataset, Dataset]:
 
 
 def hold_out(dataset: Dataset) -> tuple[Dataset, Dataset]:
-    """Every HELD_OUT-th image of each class apart, to be tested with."""
+    """Every HELD_OUT-th sample of each class apart, to be tested with."""
     training: list[Sample] = []
     testing: list[Sample] = []
     for label, name in enumerate(dataset.classes):
         own = [sample for sample in dataset.samples if sample.label == label]
         if len(own) < HELD_OUT and (own or name != ANOMALY):
-            raise Error(f"class {name} has {len(own)} images: one in {HELD_OUT} is held out, add some.")
+            raise Error(f"class {name} has {len(own)} samples: one in {HELD_OUT} is held out, add some.")
         testing += own[::HELD_OUT]
         training += [sample for number, sample in enumerate(own) if number % HELD_OUT]
     return Dataset(dataset.classes, tuple(training)), Dataset(dataset.classes, tuple(testing))
 
 
 def read_list(file: Path, classes: int | None) -> Dataset:
-    """The images that a list names, one CLASS/FILE a line, relative to its folder; sorted classes are labels.
+    """The samples of a list, one CLASS/FILE a line, relative to its folder; sorted classes are labels.
 
     classes  that it must name; None: any number
 
-    Errors   Error where the list or an image is missing, or it has another number of classes
+    Errors   Error where the list or a sample is missing, or it has another number of classes
     """
     try:
         lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
-        raise Error(f"{file} cannot be read as a list of images, a line CLASS/FILE each.") from error
+        raise Error(f"{file} cannot be read as a list of samples, a line CLASS/FILE each.") from error
     for line in lines:
         if "/" not in line or not is_file(file.parent / line):
-            raise Error(f"{file} names {line[:60]!r}, which is no image CLASS/FILE in {file.parent}.")
+            raise Error(f"{file} names {line[:60]!r}, which is no sample CLASS/FILE in {file.parent}.")
     names = by_label({line.split("/")[0] for line in lines})
     if classes is not None and len(names) != classes:
         raise Error(

@@ -45,7 +45,7 @@ class Wanted:
     """What a search is asked for."""
 
     data: Path = option(
-        "--data", type=FOLDER, required=True, metavar="DIR", help="Images to train on, see above."
+        "--data", type=FOLDER, required=True, metavar="DIR", help="Samples to train on, see above."
     )
     budget_sram: float = option(
         "--budget-sram", type=Number(1), required=True, metavar="KB", help="For everything."
@@ -92,21 +92,21 @@ class Wanted:
         default=1,
         show_default=True,
         type=click.IntRange(1),
-        help="Passes over the images to measure a contribution with.",
+        help="Passes over the samples to measure a contribution with.",
     )
     limit: int = option(
         "--limit",
         default=0,
         type=click.IntRange(0),
         metavar="N",
-        help="At most N images per epoch to measure a contribution with. [all]",
+        help="At most N samples per epoch to measure a contribution with. [all]",
     )
     final_epochs: int = option(
         "--final-epochs",
         default=4,
         show_default=True,
         type=click.IntRange(1),
-        help="Passes over all images to train finalists.",
+        help="Passes over all samples to train finalists.",
     )
     finalists: int = option(
         "--finalists",
@@ -193,14 +193,14 @@ def main(model: Path, wanted: Wanted) -> None:
     """Find which biases and weights of MODEL to train within a budget, by what training them gains on DIR.
 
     MODEL is what `microtrain convert` takes. DIR holds train.txt and val.txt (one line CLASS/FILE per
-    image), or folders train and val (or test) of class folders, or class folders. One training image in five
-    is held out to judge by; test images are not looked at.
+    sample), or folders train and val (or test) of class folders, or class folders. One training sample in
+    five is held out to judge by; those to test with are not looked at.
 
     What is measured is kept: a search that was stopped goes on where it was, and one with another budget
     measures only what is new.
 
     \b
-    microtrain search model.pt2 --calibration photos --data photos --budget-sram 128 -o scheme.yaml
+    microtrain search model.pt2 --calibration samples --data samples --budget-sram 128 -o scheme.yaml
     """
     try:
         require("search", "the search", "sklearn", "scipy", "torch")

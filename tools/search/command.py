@@ -62,7 +62,7 @@ def run(model: Path, wanted: Wanted) -> tuple[Result, list[Path]]:
     chosen = engine(wanted.jobs or os.cpu_count() or 1, wanted.backend)
     request = request_of(wanted)
     course = Course(kinds=lab.augmentation.kinds, variants=lab.augmentation.variants)
-    say(in_words(course, (1.0,), space.rates))
+    say(in_words(course, (1.0,), space.rates, files=training.files))
     result = search(lab, space, request, chosen, progress)
     return result, output.write(wanted.path, lab, request, result, str(wanted.data))
 
@@ -93,7 +93,7 @@ def images(data: Path) -> Dataset:
     names = class_folders(folder)
     if len(names) < 2:
         raise Error(
-            f"{folder} holds {counted(len(names))}: a search needs two or more, each with its images."
+            f"{folder} holds {counted(len(names))}: a search needs two or more, each with its samples."
         )
     return scan(folder, len(names))
 

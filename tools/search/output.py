@@ -52,7 +52,7 @@ def scheme_text(name: str, lab: Lab, result: Result, data: str) -> str:
     winner, space = result.winner.candidate, result.problem.space
     weights = described(space, winner)["weights"]
     layers = [f"  {word(layer)}: {fraction:g}" for layer, fraction in weights.items()]
-    accuracy = f"{result.winner.accuracy:.1%} of its validation images"
+    accuracy = f"{result.winner.accuracy:.1%} of its validation samples"
     return "\n".join(
         [
             f"# Found by tools/search on {Path(data).name}: {accuracy},",
@@ -155,7 +155,7 @@ def table(result: Result) -> str:
     """What was trained with all seeds, the best first, and the default scheme beside it."""
     default, sessions = result.default, result.winner.sessions
     each = f"mean of {sessions} sessions each" if sessions > 1 else "one session each"
-    lines = [f"accuracy and log-likelihood of the validation images, {each}:"]
+    lines = [f"accuracy and log-likelihood of the validation samples, {each}:"]
     for one in result.last:
         about = described(result.problem.space, one.candidate)
         weights = ", ".join(f"{layer}@{fraction:g}" for layer, fraction in about["weights"].items())

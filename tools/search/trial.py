@@ -65,7 +65,7 @@ def run(lab: Lab, trial: Trial) -> Outcome:
     compiled = convert(behind(lab.graph, cut), trial.scheme, lab.classes, WHOLE)
     machine, show = Tail(*compile_here(compiled, lab)), shown(lab, cut)
     settings = Settings(trial.epochs, limit=trial.limit, schedule=COSINE, seed=trial.seed)
-    log = new_log(machine, lab.training.classes, settings)
+    log = new_log(machine, lab.training, settings)
     train(machine, lab.training, None, log, Silent(), show, LastGood(machine))
     samples = lab.validation.samples
     logits = np.array([machine.logits(show(s, None)) for s in samples], np.float64)

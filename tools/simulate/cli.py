@@ -47,14 +47,14 @@ FOLDER = click.Path(path_type=Path)
 
 
 @dataclass(frozen=True)
-class Images:
+class Samples:
     """What a simulation learns from."""
 
-    data: Path = option("--data", type=FOLDER, required=True, metavar="DIR", help="Images, see above.")
+    data: Path = option("--data", type=FOLDER, required=True, metavar="DIR", help="Samples, see above.")
 
 
 @dataclass(frozen=True)
-class Wanted(Course, Images):
+class Wanted(Course, Samples):
     """What a simulation is asked for."""
 
     lrs: tuple[float, ...] = option(
@@ -89,13 +89,15 @@ class Wanted(Course, Images):
         help="Where float runs, as in cuda:0.",
     )
     validation: bool = option(
-        "--validation", is_flag=True, help="Hold out one training image in five instead of the test images."
+        "--validation",
+        is_flag=True,
+        help="Test with one training sample in five instead of those held out.",
     )
     replay: int | None = option(
         "--replay",
         type=click.IntRange(0, REPLAY_MAX),
         metavar="K",
-        help=f"Steps on old images after each new one. [{DEFAULT} with a replay buffer]",
+        help=f"Steps on old samples after each new one. [{DEFAULT} with a replay buffer]",
     )
     records: int | None = option(
         "--records", type=click.IntRange(0), metavar="N", help="Size of the replay buffer, if not the plan's."
@@ -125,11 +127,12 @@ def main(plan: Path, wanted: Wanted) -> None:
     --arithmetic float does it in PyTorch instead, with real-valued errors and float weights.
 
     PLAN is the folder that microtrain convert wrote. DIR holds train.txt and val.txt (one line CLASS/FILE per
-    image), or folders train and val (or test) of class folders, or class folders (one image in five is held
-    out). For --task regression and multilabel it holds targets.csv, or folders train and val with one each.
+    sample), or folders train and val (or test) of class folders, or class folders (one sample in five is
+    held out). For --task regression and multilabel it holds targets.csv, or folders train and val with one
+    each.
 
     \b
-    microtrain simulate firmware/generated --data photos --lr 0.002 --lr 0.006 --seed 0
+    microtrain simulate firmware/generated --data samples --lr 0.002 --lr 0.006 --seed 0
     """
     try:
         model = load_blueprint(plan)
@@ -150,7 +153,7 @@ def teach(model: Blueprint, wanted: Wanted) -> None:
     course = course_of(wanted, model.scheme.task)
     wanted = replace(wanted, **{f.name: getattr(course, f.name) for f in fields(Course)})
     task = task_of(model, wanted)
-    say(in_words(wanted, chosen, model.rates))
+    say(in_words(wanted, chosen, model.rates, files=task.training.files))
     every = wanted.eval_every or per_epoch(task.training, wanted.limit)
     base = wanted.settings(chosen[0], wanted.seeds[0], every, None)
     logs = measured.sessions(task, measured.settings_of(base, chosen, wanted.seeds), jobs)
@@ -169,8 +172,8 @@ def run(model: Blueprint, wanted: Wanted) -> tuple[list[Outcome], list[Path]]:
     wanted = wanted.resolved(found)
     epochs = max(wanted.epochs or 1, wanted.views or 1)
     task = replace(task, epochs=epochs, augmentation=wanted.augmentation)
-    say(in_words(wanted, chosen, model.rates, imprint))
-    warn_of_variants(wanted, task.training.classes)
+    say(in_words(wanted, chosen, model.rates, imprint, task.training.files))
+    warn_of_variants(wanted, task.training)
     runs = settings_of(task, wanted, chosen, imprint)
     outcomes = simulate(task, runs, wanted.jobs or os.cpu_count() or 1)
     folder = wanted.output or WORK / model.name
@@ -215,7 +218,7 @@ def imprint_first(model: Blueprint, wanted: Wanted) -> bool:
     """Whether the runs begin with a head that is made of one look at each image."""
     able = model.imprint > 0 and wanted.arithmetic != FLOAT
     if able != (model.imprint > 0):
-        say("in float, sessions begin with the scheme's head, without a look at each image first")
+        say("in float, sessions begin with the scheme's head, without a look at each sample first")
     return imprints(wanted.imprint, able, fresh=True)
 
 
@@ -254,7 +257,7 @@ def show(model: Blueprint, outcomes: list[Outcome], files: list[Path]) -> None:
     say(f"{model.name}, scheme {model.scheme.name}, {outcomes[0].steps} steps of batch size 1")
     for outcome in outcomes:
         first, last = outcome.log.evaluations[0], outcome.log.evaluations[-1]
-        change = f"{first.accuracy:6.1%} -> {last.accuracy:6.1%} of {last.total} held-out images"
+        change = f"{first.accuracy:6.1%} -> {last.accuracy:6.1%} of {last.total} held-out {outcome.log.noun}s"
         pace, sha = f"{outcome.pace:.0f} steps/s", f"sha256 {outcome.log.sha256[:16]}"
         say(f"  {label(model, outcome):16} {change}, {pace}, {sha}")
         if said := skips(outcome.log):

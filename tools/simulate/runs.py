@@ -98,7 +98,7 @@ def run(task: Task, number: int, settings: Settings) -> list[Outcome]:
     """One session in C; in a process of its own."""
     machine = task.machine()
     learner = Rehearsing(machine, task.memory) if task.memory else machine
-    log = new_log(learner, task.training.classes, settings)
+    log = new_log(learner, task.training, settings)
     reporter, guard = Reporter(number, log, notes_of_process), LastGood(machine)
     train(learner, task.training, task.testing, log, reporter, show(task, machine), guard)
     return [Outcome(log, reporter.seconds)]

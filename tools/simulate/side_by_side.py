@@ -44,7 +44,7 @@ class Group:
         machine = task.machine()
         network = load_network(task.plan.folder, task.plan.model_id)
         self.task, self.device, self.tick = task, task.device, tick
-        self.logs = [new_log(machine, task.training.classes, s) for s in settings]
+        self.logs = [new_log(machine, task.training, s) for s in settings]
         self.rules = replace(rules, gate=max(rules.gate, task.plan.gate))
         self.net = Parallel(network, task.plan.front, len(settings), self.rules, task.device)
         self.show = show(task, machine)

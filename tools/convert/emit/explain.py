@@ -66,7 +66,7 @@ def waterfall(quantized: Graph, scheme: Scheme, classes: int) -> Iterator[Row]:
     for name, what, passes in (
         ("+ in-place", "results take the memory of what they are made from", in_place),
         ("+ fused streaming", "frozen blocks run row by row", replace(in_place, fused=True)),
-        ("+ chained", "rows flow through several blocks, the image's as they arrive", Passes()),
+        ("+ chained", "rows flow through several blocks, the input's as they arrive", Passes()),
         ("+ recompute", "masks and saved inputs made again, wherever that lowers the peak", Passes(arena=0)),
     ):
         compiled = compile_graph(quantized, scheme, classes, passes)

@@ -146,9 +146,9 @@ def _replay_lines(compiled: Compiled) -> list[str]:
     if not compiled.records:
         return []
     graph = compiled.graph
-    what = f"what {graph.nodes[graph.cut - 1].name} leaves of an image" if graph.cut else "the image itself"
+    what = f"what {graph.nodes[graph.cut - 1].name} leaves of an input" if graph.cut else "the input itself"
     shared = f", {part_of(graph)} values a byte" if part_of(graph) != WHOLE else ""
-    size = f"{compiled.records} records of {record_bytes(graph):,} B, {what}{shared}"
+    size = f"{compiled.records:,} records of {record_bytes(graph):,} B, {what}{shared}"
     return [f"replay      {compiled.replay_bytes:,} B: {size}"]
 
 

@@ -40,7 +40,7 @@ def forward(names: Names) -> str:
     """The forward pass in two halves: a program for the host may keep what the first makes of an image."""
     graph = names.graph
     front, end = front_steps(graph), len(graph.forward_nodes)
-    frozen = "Uses nothing that learns: what it makes of an image is always the same."
+    frozen = "Uses nothing that learns: what it makes of an input is always the same."
     lines = [
         *_rows(names),
         f"const float *model_logits(void) {{ return {names.at(graph.output)}; }}",

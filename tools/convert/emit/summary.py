@@ -54,7 +54,7 @@ def coded(plan: Plan) -> tuple[Line, ...]:
     return (
         (
             "weights",
-            f"4 bits in {layers}, {found.saved:,} B of flash less; of {found.images} images that were not "
+            f"4 bits in {layers}, {found.saved:,} B of flash less; of {found.images} samples that were not "
             f"learned from {found.same:.1%} are answered as before, signal to noise {found.signal:.1f} dB",
         ),
     )
@@ -94,8 +94,8 @@ def learns(plan: Plan) -> str:
 
 
 def commands(limits: Limits, folder: Path = HERE) -> tuple[Line, ...]:
-    """Why, and the command line. PHOTOS: a folder with a folder of images for each class."""
-    simulate = ("train on this machine, same bits", f"microtrain simulate {folder} --data PHOTOS")
+    """Why, and the command line. SAMPLES: a folder with a folder of them for each class."""
+    simulate = ("train on this machine, same bits", f"microtrain simulate {folder} --data SAMPLES")
     if limits.board is None:
         return (("build for this machine", "pio run -e native"), simulate)
     elf = f".pio/build/{limits.board.name}/firmware.elf"
@@ -103,7 +103,7 @@ def commands(limits: Limits, folder: Path = HERE) -> tuple[Line, ...]:
         simulate,
         ("build and flash", f"pio run -e {limits.board.name} -t upload"),
         ("measured sizes", f"microtrain report --elf {elf}"),
-        ("train the board", "microtrain device --port PORT train PHOTOS"),
+        ("train the board", "microtrain device --port PORT train SAMPLES"),
     )
 
 

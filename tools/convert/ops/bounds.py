@@ -37,8 +37,8 @@ class Accumulator:
 
 Bounds = Callable[[Graph, Node], Iterator[Accumulator]]
 
-SMALLER = "make the layer or the image smaller"
-FEWER_PIXELS = "freeze this layer's weights, or give the network a smaller image"
+SMALLER = "make the layer or the input smaller"
+FEWER_PIXELS = "freeze this layer's weights, or give the network a smaller input"
 
 
 def no_integers(graph: Graph, node: Node) -> Iterator[Accumulator]:

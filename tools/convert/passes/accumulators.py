@@ -21,7 +21,7 @@ def accumulators(graph: Graph) -> Iterator[tuple[str, Accumulator]]:
     """(layer or node, accumulator) of every integer that running the graph adds up, packs or counts in."""
     for tensor in graph.tensors.values():
         bytes_ = tensor.elements * (4 if tensor.dtype == "f32" else 1)
-        yield tensor.name, Accumulator("a place in its memory", bytes_, INT32_MAX, "make the image smaller")
+        yield tensor.name, Accumulator("a place in its memory", bytes_, INT32_MAX, "make the input smaller")
     for node in graph.nodes:
         for part in (node, *node.parts):
             yield from ((part.name, found) for found in TABLE[part.op].accumulators(graph, part))

@@ -32,12 +32,12 @@ def load_calibration(path: Path, shape: Shape) -> np.ndarray:
     if path.is_dir():
         return _folder(path, shape)
     if not path.is_file():
-        raise ConvertError(f"no such file or folder of calibration images: {path}")
+        raise ConvertError(f"no such file or folder of calibration samples: {path}")
     try:
         images = read_npz(path)["images"]
     except (KeyError, FileError) as error:
         raise ConvertError(
-            f"{path} is not an .npz with `images` uint8 [N, h, w, c]; give such a file or a folder of images"
+            f"{path} is not an .npz with `images` uint8 [N, h, w, c]; give such a file or a folder of samples"
         ) from error
     return check_images(images, shape, str(path))
 
@@ -47,14 +47,14 @@ def check_images(images: np.ndarray, shape: Shape, where: str) -> np.ndarray:
     h, w, c = shape
     if images.dtype != np.uint8 or images.ndim != 4:
         raise ConvertError(
-            f"{where}: calibration images are {images.dtype} {list(images.shape)}; "
+            f"{where}: calibration samples are {images.dtype} {list(images.shape)}; "
             f"they must be uint8 [N, {h}, {w}, {c}]"
         )
     if len(images) == 0:
-        raise ConvertError(f"{where}: 0 calibration images; some typical ones, 16 or more, are needed")
+        raise ConvertError(f"{where}: 0 calibration samples; some typical ones, 16 or more, are needed")
     if images.shape[1:] != shape:
         raise ConvertError(
-            f"{where}: calibration images are {_by(images.shape[1:])} (height x width x channels) but the "
+            f"{where}: calibration samples are {_by(images.shape[1:])} (height x width x channels) but the "
             f"model's input is {_by(shape)}; resize them"
         )
     return images
@@ -70,7 +70,7 @@ def image_files(folder: Path) -> list[Path]:
     filled = {parent for path in found for parent in path.parents}
     empty = [p for p in sorted(folder.rglob("*")) if p.is_dir() and p not in filled]
     if found and empty:
-        warnings.warn(f"{shorten([str(p) for p in empty])} holds no images", stacklevel=3)
+        warnings.warn(f"{shorten([str(p) for p in empty])} holds no samples", stacklevel=3)
     return found
 
 
@@ -99,14 +99,14 @@ def _folder(whole: Path, shape: Shape) -> np.ndarray:
     if held:
         warnings.warn(
             f"calibrating on all of {folder}, also on {', '.join(sorted(held))}: name another folder if "
-            "those images are to test with",
+            "those samples are to test with",
             stacklevel=3,
         )
     files = image_files(folder)
     if not files:
-        raise ConvertError(f"{folder} holds 0 calibration images; put some typical ones there, 16 or more")
+        raise ConvertError(f"{folder} holds 0 calibration samples; put some typical ones there, 16 or more")
     if len(files) > MAX_IMAGES:
-        warnings.warn(f"calibrating on {MAX_IMAGES} of {len(files)} images of {folder}", stacklevel=3)
+        warnings.warn(f"calibrating on {MAX_IMAGES} of {len(files)} samples of {folder}", stacklevel=3)
     return read_images(evenly(files, MAX_IMAGES), shape, str(folder))
 
 
@@ -128,6 +128,6 @@ def read_images(files: list[Path], shape: Shape, where: str) -> np.ndarray:
     changes = [f"{count} {change}" for change, count in sorted(made.items(), reverse=True)]
     if changes:
         warnings.warn(
-            f"of {len(files)} images of {where}: {', '.join(changes)}, as tools/device does", stacklevel=3
+            f"of {len(files)} samples of {where}: {', '.join(changes)}, as tools/device does", stacklevel=3
         )
     return images

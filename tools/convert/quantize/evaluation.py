@@ -56,7 +56,7 @@ def load_labelled(folder: Path, graph: Graph, most: int | None = None) -> Labell
     except Error as error:
         raise ConvertError(str(error).removesuffix(".")) from error
     if most is None and len(samples) > MOST_IMAGES:
-        warnings.warn(f"evaluating on {MOST_IMAGES} of {len(samples)} images of {folder}", stacklevel=2)
+        warnings.warn(f"evaluating on {MOST_IMAGES} of {len(samples)} samples of {folder}", stacklevel=2)
     samples = evenly(samples, most or MOST_IMAGES)
     shape = graph.sample_shape
     images = read_images([s.path for s in samples], shape, str(folder))
@@ -68,7 +68,7 @@ def label_rows(folder: Path, graph: Graph) -> list[int]:
     names, outputs = class_folders(folder), graph.tensors[graph.output].channels
     if len(names) < 2:
         raise ConvertError(
-            f"{folder} has {len(names)} class folders: accuracy needs one folder of images for each class, "
+            f"{folder} has {len(names)} class folders: accuracy needs one folder of samples for each class, "
             "two at least"
         )
     if len(names) > outputs:

@@ -32,7 +32,7 @@ def _table(report: Report, narrow: bool) -> Table:
     numbers = ("float range", "int8 range", "clipped %", "weights dB", "own dB", "total dB")
     headings = (name.replace(" ", "\n") if narrow else name for name in numbers)
     columns = [*(Column(name, number=False) for name in ("layer", "op")), *map(Column, headings)]
-    made = table(f"{report.model} in int8 beside float, {report.compared} images", columns, narrow)
+    made = table(f"{report.model} in int8 beside float, {report.compared} samples", columns, narrow)
     for row in report.layers:
         layer, *cells = _cells(row)
         if narrow:
@@ -56,9 +56,9 @@ def answers(accuracy: Accuracy) -> str:
     """The accuracy of both networks in a line."""
     same = f"the same answer on {accuracy.same:.1%}"
     if accuracy.float_right is None or accuracy.int8_right is None:
-        return f"{same} of {accuracy.images} images"
+        return f"{same} of {accuracy.images} samples"
     right = f"float {accuracy.float_right:.2%}, int8 {accuracy.int8_right:.2%}"
-    return f"top-1 of {accuracy.images} images: {right}, {same}"
+    return f"top-1 of {accuracy.images} samples: {right}, {same}"
 
 
 def draw(report: Report) -> str:
@@ -79,7 +79,7 @@ def draw(report: Report) -> str:
         )  # fmt: skip
         top, bottom = panels[0, 0], panels[-1, 0]
         top.plot(places, [r.own_db for r in rows], color=OWN, label="this layer alone", **style)
-        top.plot(places, [r.total_db for r in rows], color=TOTAL, label="int8 from the image on", **style)
+        top.plot(places, [r.total_db for r in rows], color=TOTAL, label="int8 from the input on", **style)
         top.set(ylabel="signal to noise, dB")
         said = [f"{report.model} in int8", answers(report.accuracy), *([] if clipped else [NOTHING_CLIPPED])]
         figure.suptitle("\n".join(wrapped for line in said for wrapped in wrap(line, WIDE)), fontsize=9)

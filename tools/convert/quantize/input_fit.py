@@ -113,7 +113,7 @@ def outputs(graph: Graph, node: Node, images: np.ndarray) -> np.ndarray:
     """A node's float output before its activation, [N * h * w, c]."""
     nodes = graph.nodes[: graph.nodes.index(node)]
     until = graph.replace(nodes=(*nodes, replace(node, act="none")), output=node.outputs[0])
-    found = [run_float(until, batch) for batch in batches(until, images, "looking at the images")]
+    found = [run_float(until, batch) for batch in batches(until, images, "looking at the samples")]
     return np.concatenate(found).reshape(-1, graph.tensors[node.outputs[0]].channels).astype(np.float64)
 
 
@@ -141,7 +141,7 @@ def _better(own: Fit, other: Fit) -> bool:
 
 def _sentence(own: Fit, other: Fit) -> str:
     if own.accuracy is not None and other.accuracy is not None:
-        why = f"{other.accuracy:.0%} of the labelled images are named rightly, not {own.accuracy:.0%}"
+        why = f"{other.accuracy:.0%} of the labelled samples are named rightly, not {own.accuracy:.0%}"
     else:
         why = "with it, they look to the first batch norm much more like those it was trained on"
-    return f"the images fit another normalisation better: {why}; try {other.options}"
+    return f"the samples fit another normalisation better: {why}; try {other.options}"

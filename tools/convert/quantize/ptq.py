@@ -49,8 +49,8 @@ def calibration_images(graph: Graph, stored: np.ndarray | None, folder: Path | N
     images = load_calibration(folder, shape) if folder else stored
     if images is None:
         raise ConvertError(
-            f"{graph.name} carries no calibration images: pass --calibration DIR with some typical "
-            "images, or an .npz with `images` uint8 [N,h,w,c]"
+            f"{graph.name} carries no calibration samples: pass --calibration DIR with some typical "
+            "ones, or an .npz with `images` uint8 [N,h,w,c]"
         )
     return check_images(images, shape, graph.name)
 

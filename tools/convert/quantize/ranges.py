@@ -74,7 +74,7 @@ def profile_tensors(graph: Graph, images: np.ndarray) -> dict[str, Profile]:
     def observe(name: str, values: np.ndarray) -> None:
         if not np.isfinite([values.min(), values.max()]).all():
             raise ConvertError(
-                f"tensor {name} becomes NaN or infinite on the calibration images; check the weights"
+                f"tensor {name} becomes NaN or infinite on the calibration samples; check the weights"
             )
         profiles[name].add(values)
 
