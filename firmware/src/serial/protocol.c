@@ -111,14 +111,26 @@ static void frame_ok(struct protocol *p, const char *what)
     reply_end();
 }
 
-/* The rows of a frame, until one is refused. Returns microtrain_feed_row's last status. */
+/* Rows in a frame. 0: it holds no whole ones. */
+static uint32_t rows_of(const struct frame *frame)
+{
+    enum { ROWS_MOST = FRAME_PAYLOAD_MAX / IMAGE_ROW_BYTES }; /* with wide rows no loop, which takes stack */
+    if (ROWS_MOST == 1) {
+        return frame->size == IMAGE_ROW_BYTES;
+    }
+    return frame->size % IMAGE_ROW_BYTES == 0 ? frame->size / IMAGE_ROW_BYTES : 0;
+}
+
+/* The rows of a frame, one at least, until one is refused. Returns microtrain_feed_row's last status. */
 static int feed_rows(struct protocol *p)
 {
-    int status = MICROTRAIN_OK;
-    for (uint32_t i = 0; status == MICROTRAIN_OK && i * IMAGE_ROW_BYTES < p->receiver.frame.size; i++) {
-        const uint8_t *row = receiver_payload(&p->receiver) + i * IMAGE_ROW_BYTES;
-        status = microtrain_feed_row(&p->learner, p->receiver.frame.position + i, row);
-    }
+    const struct frame *frame = &p->receiver.frame;
+    const uint8_t *rows = receiver_payload(&p->receiver);
+    uint32_t i = 0;
+    int status;
+    do {
+        status = microtrain_feed_row(&p->learner, frame->position + i, rows + i * IMAGE_ROW_BYTES);
+    } while (status == MICROTRAIN_OK && ++i < rows_of(frame));
     return status;
 }
 
@@ -127,7 +139,7 @@ static void take_row(struct protocol *p)
     const struct frame *frame = &p->receiver.frame;
     if (!command_may_use(p, 1)) {
         p->frames_bad++;
-    } else if (frame->size == 0 || frame->size % IMAGE_ROW_BYTES != 0) {
+    } else if (rows_of(frame) == 0) {
         frame_error(p, "length is not that of whole image rows");
     } else {
         switch (feed_rows(p)) {
