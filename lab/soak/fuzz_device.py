@@ -163,10 +163,16 @@ class Target:
         return self.line.board.take_output()
 
 
-def fuzz(elf: Path, frames: int, seed: int, advance: Callable[[int], None]) -> Report:
-    """Send this many frames and lines. advance: called with the number in each batch."""
+def fuzz(
+    elf: Path, frames: int, seed: int, advance: Callable[[int], None], failures: int | None = None
+) -> Report:
+    """Send this many frames and lines.
+
+    advance    called with the number in each batch
+    failures   as many end it; None: none does
+    """
     draws, target, report = random.Random(seed), Target(elf), Report()
-    while report.frames < frames:
+    while report.frames < frames and (failures is None or len(report.failures) < failures):
         batch = [draw(draws) for _ in range(min(BATCH, frames - report.frames))]
         try:
             target.bear(batch)

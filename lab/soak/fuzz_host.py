@@ -78,17 +78,20 @@ def seeds(folder: Path) -> None:
     folder.with_suffix(".dict").write_text("\n".join(dictionary) + "\n", encoding="ascii")
 
 
-def fuzz(folder: Path, program: Path, frames: int, seed: int, advance: Callable[[int], None]) -> Report:
+def fuzz(
+    folder: Path, program: Path, frames: int, seed: int, advance: Callable[[int], None], inputs: int = RUNS
+) -> Report:
     """Send this many frames or more; what was found interesting stays in folder/corpus for the next time.
 
     advance   called with the frames of each process; the first failure ends it all
+    inputs    of one process
     """
     corpus, counts, report = folder / "corpus", folder / "counts", Report()
     seeds(corpus)
     while report.frames < frames and not report.failures:
         seed += 1
         counts.unlink(missing_ok=True)
-        options = [f"-runs={RUNS}", f"-seed={seed}", f"-max_len={INPUT_MAX}", f"-timeout={TIMEOUT_S}"]
+        options = [f"-runs={inputs}", f"-seed={seed}", f"-max_len={INPUT_MAX}", f"-timeout={TIMEOUT_S}"]
         options += [
             f"-dict={corpus.with_suffix('.dict')}",
             f"-artifact_prefix={folder}/failed-",
