@@ -26,7 +26,11 @@ from microtrain.convert.reference.kernels import Clamp, Conv, Error
 KERNELS = ROOT / "firmware" / "src" / "kernels"
 
 
-@pytest.fixture(scope="module", params=["gcc", "clang", "gcc -O3 -march=native"])
+SIMULATOR = "gcc -O3 -march=native"
+CASES, FIRST_CASES = 200, 50  # of a check: gcc and clang alone get the first of the simulator's cases
+
+
+@pytest.fixture(scope="module", params=["gcc", "clang", SIMULATOR])
 def twin(request: pytest.FixtureRequest) -> Twin:
     """The kernels as each compiler makes them; the last as the simulator has them, with AVX2 if there is."""
     compiler, _, flags = request.param.partition(" ")
@@ -36,8 +40,15 @@ def twin(request: pytest.FixtureRequest) -> Twin:
 
 
 @pytest.mark.parametrize("name", CHECKS)
-def test_numpy_equals_c(twin: Twin, name: str) -> None:
-    kernel_cases.run(name, twin, 200)
+def test_numpy_equals_c(twin: Twin, name: str, request: pytest.FixtureRequest) -> None:
+    simulated = request.node.callspec.params["twin"] == SIMULATOR
+    kernel_cases.run(name, twin, CASES if simulated else FIRST_CASES)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CHECKS)
+def test_numpy_equals_c_in_all_cases(twin: Twin, name: str) -> None:
+    kernel_cases.run(name, twin, CASES)
 
 
 WHOLE = {"small": (5, 4, 7), "two strips": (24, 23, 5), "few": (18, 17, 3)}

@@ -18,6 +18,7 @@ from microtrain.convert.reference import hostlib
 RUNNER = Path(__file__).with_name("kernel_sanitized.py")
 SANITIZED = "-O1 -g -fno-sanitize-recover=all -fsanitize=address,undefined -shared-libasan"
 AVX2 = ("", " -mavx2")
+CASES = [20, pytest.param(40, marks=pytest.mark.slow)]  # of each check; the planted faults take 12
 
 
 def sanitized(
@@ -45,11 +46,12 @@ def clang() -> None:
         pytest.skip("clang is not installed")
 
 
+@pytest.mark.parametrize("cases", CASES)
 @pytest.mark.parametrize("flags", AVX2, ids=["portable", "AVX2"])
-def test_sanitizers_find_nothing(flags: str) -> None:
+def test_sanitizers_find_nothing(flags: str, cases: int) -> None:
     if flags and "avx2" not in Path("/proc/cpuinfo").read_text():
         pytest.skip("this machine has no AVX2")
-    done = sanitized(None, None, flags, 40)
+    done = sanitized(None, None, flags, cases)
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.strip() == "all kernels ran"
 
