@@ -32,7 +32,7 @@ from lab.soak.power import Plan, Survivor
 from microtrain.emulator import Board
 
 CLASSES = 3
-SECONDS = 4  # see cut_twice
+SECONDS = 2  # see cut_twice
 MAGIC, NUMBER, MODEL, CRC = 0, 4, 56, 60  # offsets in a record
 
 
@@ -118,7 +118,9 @@ def test_cuts_of_a_command_leave_the_state_before_it_or_behind_it(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("newest", SLOTS)
-@pytest.mark.parametrize(("command", "seconds"), [("save", 15), ("forget", 100)])
+@pytest.mark.parametrize(
+    ("command", "seconds"), [("save", 15), ("autosave", 4), ("reboot", 4), ("forget", 100)]
+)
 def test_pairs_of_cuts(line: BoardLine, survivor: Survivor, command: str, seconds: int, newest: str) -> None:
     """Of `forget` all of them."""
     prepare(line, CLASSES, newest)
@@ -312,12 +314,16 @@ def test_below_a_damaged_header_a_record_must_know_its_model(
 # ---------------------------------------------------------------- what another model or version left
 
 
+@pytest.mark.parametrize("seconds", [SECONDS, pytest.param(None, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("others", ["a", "b", "ab"])
 @pytest.mark.parametrize(("model", "version"), [(0x1234ABCD, 1), (MODEL_ID, 2)])
 def test_forget_of_what_others_left_brings_nothing_back(
-    line: BoardLine, others: str, model: int, version: int
+    line: BoardLine, others: str, model: int, version: int, seconds: int | None
 ) -> None:
-    """Refused, or nothing: never what this model once saved in the other slot."""
+    """Refused, or nothing: never what this model once saved in the other slot.
+
+    seconds   how many of the first cuts are followed by a second one; None: all
+    """
     prepare(line, CLASSES, "b")
     flash, draws = bytearray(line.board.flash_content()), random.Random(2)
     for name in others:
@@ -327,10 +333,12 @@ def test_forget_of_what_others_left_brings_nothing_back(
             flash[:] = planted(bytes(flash), record, {MODEL: model if version == 1 else 0})
     copies = perform(line, bytes(flash), "forget")
     for torn in ("whole", "bits", "blocks"):
-        for first in cuts(copies, torn, draws):
-            for cut in (first, draws.choice(cuts(perform(line, first, "forget"), torn, draws))):
-                line.board.memory.flash[:] = cut
-                assert line.boot().startswith(("checkpoint refused", "checkpoint none"))
+        firsts = cuts(copies, torn, draws)
+        repeated = draws.sample(firsts, min(seconds or len(firsts), len(firsts)))
+        again = [draws.choice(cuts(perform(line, first, "forget"), torn, draws)) for first in repeated]
+        for cut in (*firsts, *again):
+            line.board.memory.flash[:] = cut
+            assert line.boot().startswith(("checkpoint refused", "checkpoint none"))
     line.board.memory.flash[:] = copies[-1]
     assert line.boot() == "checkpoint none"
 
