@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
@@ -26,6 +27,13 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # The same examples on every machine and in every run; how long one takes says nothing on a busy machine.
 settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
 settings.load_profile("repeatable")
+
+
+def pytest_collection_finish() -> None:
+    """Python's collector leaves modules and tests alone, and looks at what is new a seventieth as often."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000)
 
 
 @dataclass(frozen=True)
