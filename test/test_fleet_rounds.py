@@ -111,7 +111,7 @@ class Breaking:
 def test_a_board_that_restarts_ends_where_a_calm_one_does(
     example: Built, plan: Plan, host: Host, images: Dataset
 ) -> None:
-    ports = iter([Breaking(example.program, n) for n in (1, 5, 30, 60)])
+    ports = iter([Breaking(example.program, n) for n in (1, 5, 15, 30)])
 
     def opened() -> Port:
         return next(ports, None) or ProgramPort(example.program)

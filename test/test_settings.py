@@ -41,6 +41,7 @@ LAB = (
     "sizes",
     "soak",
     "tasks",
+    "trellis",
     "workflow",
     "worlds",
     "zoo",

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 
+from microtrain.base.shapes import by
 from microtrain.base.terminal import console, say
 from microtrain.samples.source import training_part
 
@@ -51,7 +52,7 @@ def load(
         raise ConvertError(f"{model.name} says itself how its images are stored: leave --mean and --std out")
     shape = input_shape or (3, IMAGE, IMAGE)
     if len(shape) != 3 or shape[0] != 3 or shape[1] != shape[2]:
-        given_as = "x".join(map(str, shape))
+        given_as = by(shape)
         raise ConvertError(f"{model.name} takes square RGB images: pass --input 3xNxN, not {given_as}")
     graph = read_checkpoint(model, shape[1])
     warn_dead(graph.name, graph.layers)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from microtrain.base.plan import TURNED
+from microtrain.base.shapes import by
 from microtrain.base.weight_norm import plain
 from microtrain.convert.ir import (
     WINDOW_MOST,
@@ -185,7 +186,7 @@ class Lowering:
     def input(self, dims: tuple[int, ...]) -> Act:
         """Declare the model's input: an image (n, c, h, w), a series (n, c, time) or features (n, f)."""
         if len(dims) not in (2, 3, 4) or min(dims) < 1:
-            shape = "x".join(map(str, dims))
+            shape = by(dims)
             raise ConvertError(
                 f"{self.name} takes an input of shape {shape}; it must be an image NxCxHxW, a series NxCxT "
                 "or features NxF"

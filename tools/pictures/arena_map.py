@@ -11,6 +11,7 @@ from xml.sax.saxutils import escape
 
 from microtrain.base.errors import Error
 from microtrain.base.plan import Plan, Tensor
+from microtrain.base.shapes import by
 
 from .arena import arena_kinds
 
@@ -100,7 +101,7 @@ def rectangle(t: Tensor, scale: Scale) -> str:
     """A tensor, with its name where there is room for it."""
     x, y = scale.x(t.birth), scale.y(t.end)
     w, h = scale.x(t.death + 1) - x, scale.y(t.offset) - y
-    shape = "x".join(str(n) for n in t.shape)
+    shape = by(t.shape)
     tip = f"{t.name}: {t.kind}, {t.bytes:,} bytes at {t.offset:,}, {t.dtype} {shape}, "
     tip += f"steps {t.birth} to {t.death}"
     edge = 0.7 if min(w, h) > 4 else 0  # an edge would hide a thin one

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from html import escape
 
 from microtrain.base.plan import Budget, Layer, Plan
+from microtrain.base.shapes import by
 
 from .arena_map import svg
 
@@ -125,7 +126,7 @@ def _layers(layers: Iterable[Layer]) -> str:
 
 def _layer(layer: Layer) -> str:
     learns = layer.trained not in ("", "-")
-    words = (layer.layer, layer.op, _shape(layer.input), _shape(layer.output), layer.trained)
+    words = (layer.layer, layer.op, by(layer.input), by(layer.output), layer.trained)
     numbers = (
         layer.macs,
         layer.flash_bytes,
@@ -135,10 +136,6 @@ def _layer(layer: Layer) -> str:
     cells = "".join(f"<td>{escape(word)}</td>" for word in words)
     cells += "".join(f"<td class='n'>{n:,}</td>" if n else "<td></td>" for n in numbers)
     return f"<tr{' class=learns' if learns else ''}>{cells}</tr>"
-
-
-def _shape(shape: Sequence[int]) -> str:
-    return "x".join(map(str, shape))
 
 
 def _quantization(picture: str) -> str:

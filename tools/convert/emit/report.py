@@ -7,6 +7,7 @@ from rich.table import Table
 
 from microtrain.base.columns import Column, broken, is_wide, short, table
 from microtrain.base.plan import Layer
+from microtrain.base.shapes import by
 from microtrain.convert.boards import Limits
 from microtrain.convert.ir import Graph
 from microtrain.convert.memory.fleet import fleet_bytes
@@ -50,7 +51,7 @@ def _wide_table(compiled: Compiled) -> Table:
     ]
     made = table(_title(compiled), columns, narrow=False)
     for row in rows(compiled):
-        shapes = ("x".join(map(str, row.input)), "x".join(map(str, row.output)))
+        shapes = (by(row.input), by(row.output))
         numbers = (row.flash_bytes, row.trainable_bytes, row.saved_bytes, row.mask_bytes)
         texts = (f"{n:,}" if n else "" for n in numbers)
         made.add_row(row.layer, row.op, *shapes, _window(row), f"{row.macs:,}", row.trained, *texts)
@@ -69,7 +70,7 @@ def _narrow_table(compiled: Compiled) -> Table:
         made.add_row(
             broken(row.layer, NAME),
             f"{row.op} {_window(row)}".strip(),
-            "x".join(map(str, row.output)),
+            by(row.output),
             short(row.macs) if row.macs else "",
             row.trained.replace("weight ", "").replace(" + ", ", "),
             *(f"{n:,}" if n else "" for n in (row.flash_bytes, sram)),

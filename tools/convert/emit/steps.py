@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from microtrain.base.shapes import by
 from microtrain.convert.ir import Graph, Node
 from microtrain.convert.memory import imprint
 from microtrain.convert.names import Names, comment
@@ -26,7 +27,7 @@ def step_text(graph: Graph, step: int, node: Node) -> str:
 
 
 def _shape_text(graph: Graph, tensor: str) -> str:
-    return "x".join(str(n) for n in graph.tensors[tensor].shape)
+    return by(graph.tensors[tensor].shape)
 
 
 def _step(names: Names, step: int, indent: str) -> str:

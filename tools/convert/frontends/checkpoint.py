@@ -19,6 +19,7 @@ import numpy as np
 from microtrain.base.archive import open_archive
 from microtrain.base.errors import FileError
 from microtrain.base.pickles import read_pickle
+from microtrain.base.shapes import by
 from microtrain.convert.ir import (
     ConvertError,
     Graph,
@@ -168,7 +169,7 @@ def _float_head(b: _Builder, conv: Conv) -> str:
     features = b.tensors["features"]
     b.check_input("features", "classifier", conv.x)
     if (conv.c_in, conv.kernel) != (features.channels, (1, 1)):
-        size = "x".join(map(str, conv.kernel))
+        size = by(conv.kernel)
         raise ConvertError(
             f"{b.file}: classifier is a {size} convolution of {conv.c_in} channels, "
             f"not a 1x1 one of the {features.channels} features"

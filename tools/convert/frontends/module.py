@@ -25,6 +25,7 @@ from microtrain.base.archive import open_archive, reason
 from microtrain.base.errors import FileError
 from microtrain.base.npz import read_npz
 from microtrain.base.reading import reading
+from microtrain.base.shapes import by
 from microtrain.convert.ir import ConvertError, Graph
 from microtrain.convert.normalisation import MeanAndStd, Normalisation, as_stored, choose
 from microtrain.convert.raw import Raw
@@ -92,7 +93,7 @@ def load_model(
         kind = kind_of(path)
         raw = chosen(_read(path, kind, trust, input_shape), result)
         if kind in FLAT and not _is_of(input_shape, raw):
-            raise ConvertError(f"{path.name} takes an input of {_by(raw.shape)}: leave --input out")
+            raise ConvertError(f"{path.name} takes an input of {by(raw.shape)}: leave --input out")
         graph = clean(raw)
         extra = _extra(path) if zipfile.is_zipfile(path) else {}
     entry = graph.tensors[graph.input.tensor].given
@@ -125,8 +126,8 @@ def _read(path: Path, kind: str, trust: bool, input_shape: tuple[int, ...] | Non
             raw = read_exported(archive)
             if not _is_of(input_shape, raw):
                 raise ConvertError(
-                    f"{path.name} was exported for an input of {_by(raw.shape)}, not "
-                    f"{_by(input_shape or raw.shape)}; export it for another"
+                    f"{path.name} was exported for an input of {by(raw.shape)}, not "
+                    f"{by(input_shape or raw.shape)}; export it for another"
                 )
             return raw
         if input_shape is None:
@@ -139,10 +140,6 @@ def _read(path: Path, kind: str, trust: bool, input_shape: tuple[int, ...] | Non
 def _is_of(given: tuple[int, ...] | None, raw: Raw) -> bool:
     """Whether nobody gave a shape, or that of the model: of an image, a series or features."""
     return given is None or (*given, 1, 1)[:3] == raw.shape
-
-
-def _by(shape: tuple[int, ...]) -> str:
-    return "x".join(map(str, shape))
 
 
 def kind_of(path: Path) -> str:
@@ -205,7 +202,7 @@ def _read_module(path: Path, trust: bool, input_shape: tuple[int, ...] | None) -
             torch.export.save(program, buffer)
     except Exception as error:  # whatever the user's own forward() raises
         raise ConvertError(
-            f"torch.export cannot export {path.name} for an input of {_by(input_shape)}: {reason(error)}"
+            f"torch.export cannot export {path.name} for an input of {by(input_shape)}: {reason(error)}"
         ) from error
     with open_archive(buffer, path.stem) as archive:
         return read_exported(archive)

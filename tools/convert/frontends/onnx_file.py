@@ -7,7 +7,7 @@ file's word on sizes and paths. Weights beside the file are read where they are 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from microtrain.base.errors import one_line, short
+from microtrain.base.shapes import by
 from microtrain.convert.ir import ConvertError
 
 MOST_BYTES = 1 << 28  # of a file, or of the weights beside it: a hundred times what any board holds
@@ -154,9 +155,7 @@ def _array(path: Path, tensor: Any) -> np.ndarray:
     shape = tuple(int(d) for d in tensor.dims)
     kind = tensor.data_type
     if any(d < 0 for d in shape) or math.prod(shape) > MOST_ELEMENTS:
-        raise ConvertError(
-            f"{path.name}: {one_line(tensor.name)} is declared as {_by(shape)}, more than fits"
-        )
+        raise ConvertError(f"{path.name}: {one_line(tensor.name)} is declared as {by(shape)}, more than fits")
     if kind not in DTYPES:
         raise ConvertError(
             f"{path.name}: {one_line(tensor.name)} holds numbers of a type that is not supported; use float32"
@@ -165,15 +164,11 @@ def _array(path: Path, tensor: Any) -> np.ndarray:
     dtype = np.dtype(DTYPES[kind])
     if len(data) != math.prod(shape) * dtype.itemsize:
         raise ConvertError(
-            f"{path.name}: {one_line(tensor.name)} is {_by(shape)} but {len(data):,} B are there: "
+            f"{path.name}: {one_line(tensor.name)} is {by(shape)} but {len(data):,} B are there: "
             f"the file is cut short or damaged; {HINT}"
         )
     values = np.frombuffer(data, dtype).reshape(shape)
     return (values.astype(np.uint32) << 16).view(np.float32) if kind == BFLOAT16 else values
-
-
-def _by(shape: Iterable[int]) -> str:
-    return "x".join(map(str, shape))
 
 
 def _bytes(path: Path, tensor: Any, kind: int) -> bytes:

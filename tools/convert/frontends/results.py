@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from microtrain.base.errors import one_line, short
+from microtrain.base.shapes import by
 from microtrain.convert.ir import ConvertError, Graph
-from microtrain.convert.raw import Raw, Result
+from microtrain.convert.raw import Raw
 
 
 def chosen(raw: Raw, wanted: str | None) -> Raw:
@@ -17,7 +18,7 @@ def chosen(raw: Raw, wanted: str | None) -> Raw:
     name = raw.graph.name
     if not raw.results or (wanted is None and len(raw.results) == 1):
         return raw
-    known = ", ".join(f"{i} is {one_line(r.name)}, {_by(r)}" for i, r in enumerate(raw.results))
+    known = ", ".join(f"{i} is {one_line(r.name)}, {by(r.dims)}" for i, r in enumerate(raw.results))
     if wanted is None:
         raise ConvertError(
             f"{name} returns {len(raw.results)} values ({known}); one of them must be the logits: name it, "
@@ -35,10 +36,6 @@ def chosen(raw: Raw, wanted: str | None) -> Raw:
     gone = {error for tensor, error in raw.stood.items() if tensor in others}
     gone -= {error for tensor, error in raw.stood.items() if tensor in kept}
     return replace(raw, graph=graph, found=tuple(e for e in raw.found if e not in gone))
-
-
-def _by(result: Result) -> str:
-    return "x".join(map(str, result.dims))
 
 
 def _needed(graph: Graph, tensors: set[str]) -> set[str]:

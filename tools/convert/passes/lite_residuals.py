@@ -20,6 +20,7 @@ import numpy as np
 
 from microtrain.base.errors import short
 from microtrain.base.plan import LITE
+from microtrain.base.shapes import by
 from microtrain.convert.ir import ConvertError, Graph, Layer, Node, Shape, Source, Tensor, Window
 from microtrain.convert.lite import LiteResiduals
 from microtrain.convert.ops import add, conv, grouped, normalise, pool, upsample
@@ -115,7 +116,7 @@ def _place(graph: Graph, key: str | int, found: tuple[Block, ...]) -> int:
 def sizes_of(graph: Graph, block: Block, wanted: LiteResiduals) -> Sizes:
     """The shapes of a module. ConvertError where there is none beside such a block."""
     x, y = graph.tensors[block.x].shape, graph.tensors[block.y].shape
-    where = f"the block {block.name} takes {_text(x)} and gives {_text(y)}"
+    where = f"the block {block.name} takes {by(x)} and gives {by(y)}"
     if x[0] % y[0] or x[1] % y[1]:
         raise ConvertError(f"{where}: a lite residual beside it needs sides that are whole multiples")
     reduce = tuple(1 if side == 1 else wanted.reduce for side in x[:2])
@@ -131,10 +132,6 @@ def sizes_of(graph: Graph, block: Block, wanted: LiteResiduals) -> Sizes:
             f"`groups: {most}` is the nearest that fits"
         )
     return Sizes((x[0] // y[0], x[1] // y[1]), (reduce[0], reduce[1]))
-
-
-def _text(shape: Shape) -> str:
-    return "x".join(map(str, shape))
 
 
 def _beside(graph: Graph, block: Block, wanted: LiteResiduals, bits: int) -> Graph:

@@ -10,6 +10,7 @@ import numpy as np
 
 from microtrain.base.errors import Error, FileError
 from microtrain.base.npz import read_npz
+from microtrain.base.shapes import by
 from microtrain.convert.ir import ConvertError, Shape
 from microtrain.samples.images import KIND, MODES
 from microtrain.samples.numbers import KIND as NUMBERS
@@ -54,14 +55,10 @@ def check_images(images: np.ndarray, shape: Shape, where: str) -> np.ndarray:
         raise ConvertError(f"{where}: 0 calibration samples; some typical ones, 16 or more, are needed")
     if images.shape[1:] != shape:
         raise ConvertError(
-            f"{where}: calibration samples are {_by(images.shape[1:])} (height x width x channels) but the "
-            f"model's input is {_by(shape)}; resize them"
+            f"{where}: calibration samples are {by(images.shape[1:])} (height x width x channels) but the "
+            f"model's input is {by(shape)}; resize them"
         )
     return images
-
-
-def _by(shape: tuple[int, ...]) -> str:
-    return "x".join(map(str, shape))
 
 
 def image_files(folder: Path) -> list[Path]:
