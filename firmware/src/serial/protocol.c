@@ -111,26 +111,35 @@ static void frame_ok(struct protocol *p, const char *what)
     reply_end();
 }
 
+enum { ROWS_MOST = FRAME_PAYLOAD_MAX / IMAGE_ROW_BYTES }; /* in a frame */
+
 /* Rows in a frame. 0: it holds no whole ones. */
 static uint32_t rows_of(const struct frame *frame)
 {
-    enum { ROWS_MOST = FRAME_PAYLOAD_MAX / IMAGE_ROW_BYTES }; /* with wide rows no loop, which takes stack */
     if (ROWS_MOST == 1) {
         return frame->size == IMAGE_ROW_BYTES;
     }
     return frame->size % IMAGE_ROW_BYTES == 0 ? frame->size / IMAGE_ROW_BYTES : 0;
 }
 
-/* The rows of a frame, one at least, until one is refused. Returns microtrain_feed_row's last status. */
+/* Row i of the frame. Returns microtrain_feed_row's status. What runs below it is the deepest of all, so it is apart: it
+ * ends in that call, and the loop around it keeps little. */
+__attribute__((noinline)) static int feed_row(struct protocol *p, uint32_t i)
+{
+    const uint8_t *row = receiver_payload(&p->receiver) + i * IMAGE_ROW_BYTES;
+    return microtrain_feed_row(&p->learner, p->receiver.frame.position + i, row);
+}
+
+/* The rows of a frame, one at least, until one is refused. Returns the last one's status. */
 static int feed_rows(struct protocol *p)
 {
-    const struct frame *frame = &p->receiver.frame;
-    const uint8_t *rows = receiver_payload(&p->receiver);
-    uint32_t i = 0;
-    int status;
-    do {
-        status = microtrain_feed_row(&p->learner, frame->position + i, rows + i * IMAGE_ROW_BYTES);
-    } while (status == MICROTRAIN_OK && ++i < rows_of(frame));
+    int status = MICROTRAIN_OK;
+    if (ROWS_MOST == 1) {
+        return microtrain_feed_row(&p->learner, p->receiver.frame.position, receiver_payload(&p->receiver));
+    }
+    for (uint32_t i = 0; status == MICROTRAIN_OK && i < rows_of(&p->receiver.frame); i++) {
+        status = feed_row(p, i);
+    }
     return status;
 }
 
