@@ -232,10 +232,11 @@ def test_trained_biases_of_compressed_models_are_lean(images: np.ndarray, tmp_pa
 
 def test_biases_behind_coded_layers_follow(images: np.ndarray) -> None:
     graph = wide_network()
-    *first, behind = candidates(graph, frozenset())
-    found = compressed(graph, images, Trained(weights=frozenset([behind])), every=True)
-    assert found.compression is not None and found.compression.layers == tuple(first)
-    assert (found.layers[behind].bias != graph.layers[behind].bias).any()
+    first, second, *behind = candidates(graph, frozenset())
+    found = compressed(graph, images, Trained(weights=frozenset(behind)), every=True)
+    assert found.compression is not None and found.compression.layers == (first, second)
+    assert len(behind) == 2
+    assert all((found.layers[name].bias != graph.layers[name].bias).any() for name in behind)
 
 
 def test_layers_that_save_less_than_the_table_takes_stay(images: np.ndarray) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from microtrain.convert.ops.coded import CODES, STATES
+from microtrain.convert.ops.coded import CODES, EACH, STATES
 from microtrain.convert.quantize.pair_codes import SPREAD
 
 ROUNDS, ROWS, LENGTH = 60, 1000, 64  # rows of so many pairs are drawn anew in each round
@@ -33,7 +33,7 @@ def learned() -> Iterator[np.ndarray]:
 
 def nearest(points: np.ndarray, table: np.ndarray) -> np.ndarray:
     """Entries of the table, by CODES x STATES, on the path that is nearest to points [n, length, 2]."""
-    rows, each = np.arange(len(points)), CODES // STATES
+    rows = np.arange(len(points))
     by_state = table.transpose(1, 0, 2)
     cost = np.full((len(points), STATES), np.inf)
     cost[:, 0] = 0
@@ -42,14 +42,14 @@ def nearest(points: np.ndarray, table: np.ndarray) -> np.ndarray:
         off = by_state[None] - points[:, t, None, None]
         error = np.square(off).sum(axis=3) + cost[:, :, None]  # [n, state, code]
         ways = (
-            error.reshape(-1, STATES, STATES, each).transpose(0, 2, 1, 3).reshape(-1, STATES, STATES * each)
+            error.reshape(-1, STATES, STATES, EACH).transpose(0, 2, 1, 3).reshape(-1, STATES, STATES * EACH)
         )
         chosen.append(ways.argmin(axis=2))
         cost = np.take_along_axis(ways, chosen[-1][:, :, None], axis=2)[:, :, 0]
     state, found = cost.argmin(axis=1), np.empty(points.shape[:2], np.intp)
     for t in reversed(range(points.shape[1])):
-        before, place = np.divmod(chosen[t][rows, state], each)
-        found[:, t] = (state * each + place) * STATES + before
+        before, place = np.divmod(chosen[t][rows, state], EACH)
+        found[:, t] = (state * EACH + place) * STATES + before
         state = before
     return found
 

@@ -68,6 +68,7 @@ CODED_OF = {conv.DENSE: CODED, conv.DEPTHWISE: CODED_DEPTHWISE}
 SMALL_MAP = 8  # a depthwise layer's maps are at most such a part of the largest
 HEADER = "coded"
 CODES, STATES = 256, 4
+EACH = CODES // STATES  # codes that lead to the same state
 PAIRS_FILE = Path(__file__).with_name("coded_pairs.json")  # python lab/trellis
 PAIRS = np.array(json.loads(PAIRS_FILE.read_text(encoding="utf-8")), np.int8)  # [CODES, STATES, 2]
 TABLE_NAME, TABLE_BYTES = "coded_pairs", PAIRS.size
@@ -81,7 +82,7 @@ class CodedWeights(Record):
 
 def after(codes: np.ndarray) -> np.ndarray:
     """The state in which the code behind these is read."""
-    found: np.ndarray = codes // (CODES // STATES)
+    found: np.ndarray = codes // EACH
     return found
 
 

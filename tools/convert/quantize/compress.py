@@ -274,20 +274,19 @@ def _inputs(graph: Graph, node: Node, pairs: Sequence[Pair]) -> Inputs:
     name = node.inputs[0]
     size = graph.layers[node.layer or ""].weight[0].size
     seen, crossed, count = np.zeros((size, size)), np.zeros((size, size)), 0
-    means = np.zeros((2, size))
+    means, changed = np.zeros((2, size)), _changed(node, pairs)
     for pair in pairs:
         now = columns(_whole_numbers(graph, name, pair.coded[name]), node.window)
-        same = pair.coded[name] is pair.whole[name]
-        old = now if same else columns(_whole_numbers(graph, name, pair.whole[name]), node.window)
         seen += now.T @ now
-        crossed += old.T @ now
-        means += np.stack([now.sum(axis=0), old.sum(axis=0)])
+        means[0] += now.sum(axis=0)
         count += len(now)
+        if changed:
+            old = columns(_whole_numbers(graph, name, pair.whole[name]), node.window)
+            crossed += old.T @ now
+            means[1] += old.sum(axis=0)
     means /= count
     found = seen / count - np.outer(means[0], means[0])
-    if all(pair.coded[name] is pair.whole[name] for pair in pairs):
-        return Inputs(found)
-    return Inputs(found, crossed / count - np.outer(means[1], means[0]))
+    return Inputs(found, crossed / count - np.outer(means[1], means[0]) if changed else None)
 
 
 def _whole_numbers(graph: Graph, name: str, stored: np.ndarray) -> np.ndarray:

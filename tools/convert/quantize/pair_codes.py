@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from microtrain.convert.ops.coded import CODES, PAIRS, STATES, after
+from microtrain.convert.ops.coded import EACH, PAIRS, STATES, after
 
 Array = np.ndarray
 DAMPING = 0.03  # of the mean variance of an input, added to each
@@ -25,7 +25,6 @@ FEW_PATHS, MANY_PATHS = 8, 64
 AT_ONCE, COLUMNS = 1024, 32  # paths, which a cache holds; columns whose errors go to those behind together
 
 TABLE = PAIRS.transpose(1, 0, 2).astype(np.float64)  # [STATES, CODES, 2]
-EACH = CODES // STATES  # codes that lead to the same state
 
 
 @dataclass(frozen=True, eq=False)
