@@ -125,17 +125,23 @@ class Series(nn.Module):
         return result
 
 
+SCRIPT = ".torchscript"  # of files that are traced
+
+
 def exported(model: nn.Module, path: Path, shape: tuple[int, ...]) -> Path:
     example = (torch.zeros(1, *shape),)
     if path.suffix == ".onnx":
         torch.onnx.export(model.eval(), example, str(path), opset_version=17, dynamo=False)
+    elif path.suffix == SCRIPT:
+        torch.jit.trace(model.eval(), example, check_trace=False).save(str(path))
     else:
         torch.export.save(torch.export.export(model.eval(), example), path)
     return path
 
 
 def assert_as_pytorch(model: nn.Module, path: Path, shape: tuple[int, ...]) -> Graph:
-    graph = load_model(exported(model, path, shape)).graph
+    given = shape if path.suffix == SCRIPT else None
+    graph = load_model(exported(model, path, shape), input_shape=given).graph
     bright = torch.tensor([1.0, 0.6, 0.3, 0.05]).reshape(4, *[1] * len(shape))
     pixels = torch.rand(4, *shape, generator=torch.Generator().manual_seed(0))
     images = (pixels * bright * 255).round().to(torch.uint8)
@@ -143,8 +149,8 @@ def assert_as_pytorch(model: nn.Module, path: Path, shape: tuple[int, ...]) -> G
         wanted = model(images / 255).numpy()
     assert np.ptp(wanted, axis=0).min() > 3e-4, "the logits say something"
     pixels_last = images.numpy().reshape(4, shape[0], -1).transpose(0, 2, 1)
-    given = pixels_last.reshape(4, *graph.tensors[graph.input.tensor].shape)
-    np.testing.assert_allclose(run_float(graph, given).reshape(4, -1), wanted, atol=1e-5)
+    as_stored = pixels_last.reshape(4, *graph.tensors[graph.input.tensor].shape)
+    np.testing.assert_allclose(run_float(graph, as_stored).reshape(4, -1), wanted, atol=1e-5)
     return graph
 
 

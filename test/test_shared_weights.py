@@ -20,6 +20,7 @@ from microtrain.convert.emit.code import generate
 from microtrain.convert.emit.document import flash_of
 from microtrain.convert.frontends.module import load_model
 from microtrain.convert.ir import ConvertError, Graph
+from microtrain.convert.lowering import Call, Lowering, Param
 from microtrain.convert.native_model import NativeModel
 from microtrain.convert.ops import coded
 from microtrain.convert.pipeline import compile_graph
@@ -186,3 +187,15 @@ def test_apart_they_would_not_be(make: Callable[[], Float], tmp_path: Path) -> N
         graph = load_model(make().file(tmp_path)).graph
     other = replace(graph.layers["conv2"], weight=graph.layers["conv2"].weight + np.float32(0.5))
     assert graph.replace(layers={**graph.layers, "conv2": other}).copies == {}
+
+
+def test_weights_that_lie_where_others_lay_are_not_theirs() -> None:
+    """forward() may compute one layer's weights, and the next one's in the memory that becomes free."""
+    low = Lowering("model")
+    for number in range(20):
+        call = Call("conv2d", f"layer{number}", True, {})
+        values = np.full((6, 6, 1, 1), float(number), np.float32)
+        weight = Param(f"layer{number}.weight", values, computed=True)
+        low.layer(call, weight, weight.value.reshape(6, 1, 1, 6).copy(), None, (6, 1, 1, 6))
+        del weight, values
+    assert not any(layer.shares for layer in low.layers.values())

@@ -43,7 +43,7 @@ class Branches(nn.Module):
         return torch.as_tensor(self.head(y if self.late else y.mean(self.over)))
 
 
-@pytest.mark.parametrize("suffix", ["pt2", "onnx"])
+@pytest.mark.parametrize("suffix", ["pt2", "onnx", "torchscript"])
 @pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("way", TOGETHER)
 def test_branches_come_together_as_in_pytorch(way: str, late: bool, suffix: str, tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from microtrain.device.merging import merge
 
 Change = Callable[[torch.Tensor], torch.Tensor]
 SUFFIXES = pytest.mark.parametrize("suffix", ["pt2", "onnx"])
+OR_SCRIPT = pytest.mark.parametrize("suffix", ["pt2", "onnx", "torchscript"])
 
 
 def loud(model: nn.Module) -> nn.Module:
@@ -67,11 +68,13 @@ def by_layer(x: torch.Tensor) -> torch.Tensor:
     return nn.functional.layer_norm(x.permute(0, 2, 3, 1), (6,)).permute(0, 3, 1, 2)
 
 
-@SUFFIXES
+@OR_SCRIPT
 @pytest.mark.parametrize("over", [over_root, over_product, by_variance, by_layer])
 def test_a_layer_norm_over_channels_is_that_of_pytorch(over: Change, suffix: str, tmp_path: Path) -> None:
     torch.manual_seed(2)
-    graph = assert_as_pytorch(loud(ChannelsFirst(over)), tmp_path / f"model.{suffix}", (3, 9, 9))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*stay frozen")  # its scale and shift learn
+        graph = assert_as_pytorch(loud(ChannelsFirst(over)), tmp_path / f"model.{suffix}", (3, 9, 9))
     assert [n.op for n in graph.nodes[:3]] == ["conv2d", GROUP_NORM, "dwconv2d"]
     if suffix == "pt2" and over is not by_layer:
         scale = graph.layers[graph.nodes[2].layer or ""].source

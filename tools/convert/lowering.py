@@ -92,6 +92,11 @@ class Param:
         return replace(self, value=self.value.T, stored=TURNED if turned else None)
 
 
+def is_symbol(value: Any) -> bool:
+    """Whether a value stands for a tensor: an activation, a constant, or what a rule has noted of some."""
+    return isinstance(value, Act | Param) or hasattr(value, "acts")
+
+
 @dataclass(frozen=True, eq=False)
 class Home:
     """Where a file has a constant of a layer, so that what was trained can go back there.
@@ -164,7 +169,10 @@ class Lowering:
     found    what is not supported; a stand-in is in the graph for each
     batch    size of the batch dimension in the model's shapes
     current  tensor -> tensor that replaced it through an in-place op
-    owners   where a weight comes from, or the address of its memory -> the layer that uses it first
+    parts    tensor that is a part of another one's memory in PyTorch -> that one
+    written  tensor -> what an op has changed in PyTorch, and not here (frontends/in_place.py)
+    owners   where a weight comes from, or the address of its memory -> the layer that uses it first, and
+             the weight: memory that nobody holds gets another one's weights
     last     tensors whose own order is HWC: an input that turned out to be a sequence of vectors
     computed  numbers of constants that the model has made of others
     frozen    layers whose weights are such
@@ -177,7 +185,9 @@ class Lowering:
     tensors: dict[str, Tensor] = field(default_factory=dict)
     layers: dict[str, Layer] = field(default_factory=dict)
     current: dict[str, str] = field(default_factory=dict)
-    owners: dict[str | int, str] = field(default_factory=dict)
+    parts: dict[str, str] = field(default_factory=dict)
+    written: dict[str, list[tuple[str, np.ndarray]]] = field(default_factory=dict)
+    owners: dict[str | int, tuple[str, Param]] = field(default_factory=dict)
     last: set[str] = field(default_factory=set)
     computed: int = 0
     frozen: list[str] = field(default_factory=list)
@@ -331,7 +341,9 @@ class Lowering:
     def _owned(self, weight: Param) -> tuple[str, str]:
         """The name of the layer that uses a weight, and of the one that did so first; "": no other does."""
         name = plain(weight.name).removesuffix(".weight")
-        first = self.owners.setdefault(weight.place, name) if name not in self.layers else name
+        first = name
+        if name not in self.layers:
+            first, _ = self.owners.setdefault(weight.place, (name, weight))
         if first == name and name not in self.layers:
             return name, ""
         self.layers[first] = replace(self.layers[first], shares=first)
@@ -383,7 +395,8 @@ class Lowering:
         if error not in self.found:
             self.found.append(error)
         made = self.unknown(call, dims)
-        self.stood[made.tensor] = error
+        if not call.op.endswith("_"):  # what is written in place may be read by another name
+            self.stood[made.tensor] = error
         return made
 
     def unknown(self, call: Call, dims: tuple[int, ...]) -> Act:

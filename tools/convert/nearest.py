@@ -28,6 +28,8 @@ NO_POWER = (
     f"{NO_POOLING} in the place of GeM and other generalised means, or a layer norm, L2 normalisation or "
     "softmax by its own name"
 )
+NO_ASSIGNMENT = "parts that are computed and put together with torch.cat"
+NO_CHANCE = "what does not depend on chance, as of a variational autoencoder its mean, in eval()"
 NO_EMBEDDING = (
     "a linear layer, of an input that is numbers: make the embeddings outside the model, where the tokens are"
 )
@@ -60,6 +62,8 @@ NEAREST: dict[str, str] = {
     **dict.fromkeys(("select", "permute", "transpose", "t"), NO_SLICE),
     **dict.fromkeys(("_upsample_bilinear2d_aa", "upsample_bicubic2d"), NO_RESIZE),
     **dict.fromkeys(("resize", "resize_bilinear", "resize_nearest_neighbor"), NO_RESIZE),
+    **dict.fromkeys(("fill", "copy", "index_put", "masked_fill", "scatternd"), NO_ASSIGNMENT),
+    **dict.fromkeys(("randn", "randn_like", "rand_like", "bernoulli", "normal"), NO_CHANCE),
     "conv3d": "conv2d",
     **dict.fromkeys(("conv_transpose3d", "conv3dtranspose", "conv_3d_transpose"), "conv_transpose2d"),
     **dict.fromkeys(("prod", "expand", "expand_as", "broadcast_to"), NO_PRODUCT),

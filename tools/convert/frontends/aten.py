@@ -34,13 +34,17 @@ from microtrain.convert.ops.pool_aten import of_half
 from microtrain.convert.ops.resample_aten import settled
 from microtrain.convert.ops.table import Aten, ForwardOp
 
-from . import affine, constants, spelling
+from . import affine, constants, in_place, spelling
 
 SCALAR_FLOAT = 6  # c10::ScalarType::Float
 
 
 def lower(low: Lowering, call: Call) -> Any:
     """Append what one call means to the graph and return its value; an unsupported op is an error."""
+    return in_place.watched(low, spelling.plain(call), _lower)
+
+
+def _lower(low: Lowering, call: Call) -> Any:
     call = spelling.plain(call)
     if constants.concerns(call):
         return constants.made(low, call)
@@ -49,14 +53,14 @@ def lower(low: Lowering, call: Call) -> Any:
     if squares_aten.concerns(low, call):
         return squares_aten.lower(low, call)
     if expanded_aten.concerns(low, call):
-        return expanded_aten.lower(low, call, lower)
+        return expanded_aten.lower(low, call, _lower)
     if stack_aten.concerns(low, call):
-        return stack_aten.lower(low, call, lower)
+        return stack_aten.lower(low, call, _lower)
     if _reads(call):
         call = of_half(low, call if call.op in TAKES_PADDING else settled(low, call))
     call = unflatten_aten.made(low, call)
     if tokens_aten.concerns(low, call):
-        return tokens_aten.lower(low, call, lower)
+        return tokens_aten.lower(low, call, _lower)
     if affine.normalises(low, call):
         return affine.normalise(low, call)
     found = _entry(call.op)
@@ -291,7 +295,7 @@ RULES: dict[str, Aten] = {
     "hardtanh": Aten("self min_val max_val", hardtanh),
     **dict.fromkeys(("clamp", CLIP), Aten("self min max", clamp)),
     "clamp_min": Aten("self min", clamp),
-    "glu": Aten("self dim", lambda low, call: glu(low, call, lower)),
+    "glu": Aten("self dim", lambda low, call: glu(low, call, _lower)),
     "flatten": Aten("self start_dim end_dim", flatten),
     "squeeze": Aten("self dim", squeeze),
     "unsqueeze": Aten("self dim", unsqueeze),

@@ -7,6 +7,15 @@ from dataclasses import replace
 from microtrain.convert.ir import Graph, Node
 
 
+def needed(graph: Graph, tensors: set[str]) -> set[str]:
+    """The tensors that some are made of, and these."""
+    found = set(tensors)
+    for node in reversed(graph.nodes):
+        if found.intersection(node.outputs):
+            found.update(node.inputs)
+    return found
+
+
 def without(graph: Graph, node: Node) -> Graph:
     """The graph without a node; what read its result reads its first input."""
     kept, gone = node.inputs[0], node.outputs[0]

@@ -15,17 +15,17 @@ import numpy as np
 from microtrain.convert.ir import ConvertError, Graph, Input, Layer, Node, Source, Tensor, Window
 from microtrain.convert.lowering import NO_LIMIT, NORM, STAND_IN, LayerError
 from microtrain.convert.names import LONGEST, identifier, safe_name
-from microtrain.convert.ops import TABLE, ForwardOp, activations, conv, head, recurrent_aten, squares_aten
+from microtrain.convert.ops import TABLE, ForwardOp, activations, conv, head, recurrent_aten
 from microtrain.convert.ops.outputs import as_input
 from microtrain.convert.ops.table import Folds
 from microtrain.convert.raw import Raw
 
-from .edits import bypass, without
+from .edits import bypass, needed, without
 from .ended import end_rows
 from .endings import LINEAR, Found, check_end, drop_ending, is_mean
 from .found import together
 from .ordered import as_returned, order_vectors
-from .shared import mark_shared
+from .shared import MOST_NAMED, mark_shared
 
 TAKES_RELU = (Folds.NORM_AND_RELU, Folds.RELU)
 HIGHEST = {"relu": NO_LIMIT, "relu6": 6.0}
@@ -43,10 +43,13 @@ def folds(node: Node) -> Folds:
 
 def clean(raw: Raw) -> Graph:
     """All passes in order. ConvertError with all that they and the reader have found, if anything."""
-    found = list(raw.found)
+    reached = needed(raw.graph, {raw.graph.output})
+    idle = {error for tensor, error in raw.stood.items() if tensor not in reached}
+    idle -= {error for tensor, error in raw.stood.items() if tensor in reached}
+    found = [error for error in raw.found if error not in idle]
     graph = end_rows(as_returned(raw))
     passes = (
-        check_used,
+        keep_used,
         drop_ending,
         fold_normalisation,
         fold_batch_norms,
@@ -62,23 +65,18 @@ def clean(raw: Raw) -> Graph:
     return check_layers(rename(make_head(mark_shared(graph))))
 
 
-def check_used(graph: Graph, found: Found) -> Graph:
-    """The graph without nodes whose results the output does not depend on; they are noted."""
-    needed = {graph.output}
-    for node in reversed(graph.nodes):
-        if node.outputs[0] in needed:
-            needed.update(node.inputs)
-        if (
-            node.outputs[0] in needed
-            or node.op.startswith(STAND_IN)
-            or recurrent_aten.is_replaced(graph, node)
-            or squares_aten.is_replaced(graph, node)
-        ):
-            continue
-        what = f"({node.op}) has no part in the output; remove it from forward()"
-        found.append(LayerError(f"layer {node.name}", what, " "))
-    used = tuple(n for n in graph.nodes if n.outputs[0] in needed)
-    return graph.replace(nodes=used) if len(used) < len(graph.nodes) else graph
+def keep_used(graph: Graph, found: Found) -> Graph:
+    """The graph without nodes whose results the output does not depend on; one warning names their layers."""
+    used = needed(graph, {graph.output})
+    nodes = tuple(n for n in graph.nodes if used.intersection(n.outputs))
+    gone = [n for n in graph.nodes if n not in nodes and n.op != NORM]
+    names = list(dict.fromkeys(n.name for n in gone if n.layer or recurrent_aten.is_alone(graph, n)))
+    if names:
+        said = ", ".join(names[:MOST_NAMED]) + (", ..." if len(names) > MOST_NAMED else "")
+        what = f"the output does not depend on {said}, which {'is' if len(names) == 1 else 'are'} left out"
+        warnings.warn(what, stacklevel=4)
+    kept = {n.layer for n in nodes}
+    return graph.replace(nodes=nodes, layers={k: v for k, v in graph.layers.items() if k in kept})
 
 
 def fold_normalisation(graph: Graph, found: Found) -> Graph:

@@ -6,8 +6,10 @@ from dataclasses import replace
 
 from microtrain.base.errors import one_line, short
 from microtrain.base.shapes import by
-from microtrain.convert.ir import ConvertError, Graph
+from microtrain.convert.ir import ConvertError
 from microtrain.convert.raw import Raw
+
+from .edits import needed
 
 
 def chosen(raw: Raw, wanted: str | None) -> Raw:
@@ -28,20 +30,11 @@ def chosen(raw: Raw, wanted: str | None) -> Raw:
     if len(found) != 1:
         raise ConvertError(f"{name} has no result called {short(wanted)}: {known}")
     graph = raw.graph.replace(output=found[0].tensor)
-    kept = _needed(graph, {graph.output})
-    others = _needed(graph, {r.tensor for r in raw.results}) - kept
+    kept = needed(graph, {graph.output})
+    others = needed(graph, {r.tensor for r in raw.results}) - kept
     nodes = tuple(n for n in graph.nodes if not others.intersection(n.outputs))
     layers = {n.layer for n in nodes}
     graph = graph.replace(nodes=nodes, layers={k: v for k, v in graph.layers.items() if k in layers})
     gone = {error for tensor, error in raw.stood.items() if tensor in others}
     gone -= {error for tensor, error in raw.stood.items() if tensor in kept}
     return replace(raw, graph=graph, found=tuple(e for e in raw.found if e not in gone))
-
-
-def _needed(graph: Graph, tensors: set[str]) -> set[str]:
-    """The tensors that some are made of, and these."""
-    needed = set(tensors)
-    for node in reversed(graph.nodes):
-        if needed.intersection(node.outputs):
-            needed.update(node.inputs)
-    return needed

@@ -18,11 +18,8 @@ from microtrain.base.archive import Archive
 from microtrain.base.pickles import Instance, read_pickle
 from microtrain.base.reading import reading
 from microtrain.convert.ir import ConvertError
-from microtrain.convert.lowering import Act, Call, Lowering, Param
+from microtrain.convert.lowering import Act, Call, Lowering, Param, is_symbol
 from microtrain.convert.nearest import KEEPS_SHAPE
-from microtrain.convert.ops.attention_aten import Scores
-from microtrain.convert.ops.expanded_aten import Expanded
-from microtrain.convert.ops.lengths_aten import Length
 from microtrain.convert.raw import Raw
 
 from .aten import lower, names_of
@@ -175,11 +172,7 @@ class _Interpreter:
             op, owner.path, owner.builtin, dict(zip(names_of(op, args), args, strict=False)) | keywords
         )
         everything = [*args, *keywords.values()]
-        tensors = any(
-            isinstance(v, Act | Param | Scores | Length | Expanded)
-            for a in everything
-            for v in (a if isinstance(a, list) else [a])
-        )
+        tensors = any(is_symbol(v) for a in everything for v in (a if isinstance(a, list) else [a]))
         if not tensors and not concerns(call):
             raise call.error(f"the TorchScript op {op} is not supported; export with torch.export instead")
         try:

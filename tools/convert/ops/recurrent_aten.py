@@ -92,10 +92,10 @@ def _rows(low: Lowering, call: Call, value: Any, first: bool) -> tuple[Act, np.n
     return x, columns
 
 
-def is_replaced(graph: Graph, node: Node) -> bool:
-    """Whether of a layer over time nothing but the last result is read, which another node makes."""
+def is_alone(graph: Graph, node: Node) -> bool:
+    """Whether a node is a layer over time, and no other node makes what its last row leaves in its place."""
     alike = (n for n in graph.nodes if n.op == LAST.get(node.op))
-    return any((n.inputs, n.factors) == (node.inputs, node.factors) for n in alike)
+    return node.op in LAST and not any((n.inputs, n.factors) == (node.inputs, node.factors) for n in alike)
 
 
 # ---------------------------------------------------------------- from PyTorch

@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from microtrain.convert.ir import Graph, Node
 from microtrain.convert.lowering import Act, Call, Lowering, Param
 
 from .lengths_aten import LEAST, Length, quotient
-from .normalise_aten import GROUP_NORM, normalised
+from .normalise_aten import normalised
 from .pool_aten import CHANNEL_MEAN
 
 NEAREST = "nn.LayerNorm over the last axis of x.permute(0, 2, 3, 1), or F.normalize at the model's end"
@@ -136,13 +135,8 @@ def _quotient(low: Lowering, call: Call, value: Any, root: Any, power: float) ->
     plain = Param(f"{call.node_name('normalised')}.weight", np.ones(channels, np.float32), computed=True)
     args = {"input": root.of, "eps": root.eps, "weight": plain}
     made = normalised(low, replace(call, op="layer_norm", builtin=False, args=args), 1, apart=True)
+    low.frozen.pop()  # a scale of 1 is none of forward()'s; that of the map comes behind, and learns
     return replace(made, dims=root.of.dims)
-
-
-def is_replaced(graph: Graph, node: Node) -> bool:
-    """Whether a mean over channels was only read by a normalisation that takes it itself."""
-    alike = (n for n in graph.nodes if n.op == GROUP_NORM and n.inputs == node.inputs)
-    return node.op == CHANNEL_MEAN and any(alike)
 
 
 def _is_mean_of(low: Lowering, mean: Act, x: Act) -> bool:
