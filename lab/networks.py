@@ -9,8 +9,8 @@ import numpy as np
 
 from microtrain.convert.ir import Axis, Graph, Input, Layer, Node, Shape, Source, Tensor, Window, out_size
 from microtrain.convert.ops import coded, position, recurrent, unflatten
-from microtrain.convert.ops.activations import SIGMOID
 from microtrain.convert.ops.attention import ATTENTION
+from microtrain.convert.ops.functions import SIGMOID
 from microtrain.convert.ops.pool_aten import CHANNEL_MAXIMUM, CHANNEL_MEAN
 from microtrain.convert.ops.resample_aten import RESAMPLE
 from microtrain.convert.ops.scale import MULTIPLY, PIXELS

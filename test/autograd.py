@@ -5,6 +5,7 @@ Values are the stored integers as float64. Rounding passes gradients straight th
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,17 +15,27 @@ from torch.nn import functional as F  # noqa: N812
 from microtrain.convert.execute.executor import Executor
 from microtrain.convert.ir import Graph, Node, Tensor
 from microtrain.convert.ops import position, reconstruct
-from microtrain.convert.ops.activations import ACTIVATIONS, CLIP
+from microtrain.convert.ops.functions import ABSOLUTE, ACTIVATIONS, CLIP, EXPONENTIAL, LOGARITHM, POWER
 from microtrain.convert.ops.pool_aten import DOWN
 
 torch.set_num_threads(1)
 Key = tuple[str, str]
 
 
+WRITTEN: dict[str, Callable[..., torch.Tensor]] = {  # those that have no name of one word in PyTorch
+    ABSOLUTE: torch.abs,
+    EXPONENTIAL: torch.exp,
+    LOGARITHM: lambda x, shift, gain: gain * torch.log((x + shift).clamp(min=1e-30)),
+    POWER: lambda x, exponent, gain: (gain * (x if exponent == 2 else x.clamp(min=0))) ** exponent,
+}
+
+
 def activation(op: str, x: torch.Tensor, factors: tuple[float, ...]) -> torch.Tensor:
     """PyTorch's own activation of that name."""
     if op == CLIP:
         return torch.clamp(x, *factors)
+    if op in WRITTEN:
+        return WRITTEN[op](x, *factors)
     if op == "gelu":
         return F.gelu(x, approximate="tanh" if factors[0] else "none")
     taken = {"elu": 1, "celu": 1, "selu": 0}.get(op, len(factors))

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from microtrain.convert.ir import Axis, Graph, Input, Layer, Node, Source, Tensor, Window, out_size
 from microtrain.convert.ops import position, recurrent, unflatten
-from microtrain.convert.ops.activations import CLIP, SIGMOID, SILU
 from microtrain.convert.ops.attention import ATTENTION
 from microtrain.convert.ops.channels_aten import CONCAT, TAKE
+from microtrain.convert.ops.functions import CLIP, SIGMOID, SILU
 from microtrain.convert.ops.normalise import GROUP_NORM
 from microtrain.convert.ops.pool_aten import CHANNEL_MAXIMUM, CHANNEL_MEAN, DOWN
 from microtrain.convert.ops.recurrent import cell_of

@@ -146,7 +146,7 @@ def test_of_tokens(suffix: str, tmp_path: Path) -> None:
             lambda x: x - x[:, :1],
             "subtracts tensors of shapes .* they must have one shape",
         ),
-        (lambda x: x - x, "adds a tensor to itself"),
+        (lambda x: x - x, "subtracts a tensor from itself"),
         (lambda x: torch.add(x, SIGMOID(x), alpha=0), "alpha=0 is no factor of a sum"),
         (lambda x: 1 / x, "a constant divided by|the op reciprocal is not supported"),
         (lambda x: x / SIGMOID(x), "the op div is not supported; .* divided by a constant"),

@@ -212,14 +212,9 @@ class Slopes(nn.Module):
         return result
 
 
-class Square(nn.Module):
+class Nothing(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x * x
-
-
-class Twice(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x + x
+        return x - x
 
 
 class PlusOne(nn.Module):
@@ -239,8 +234,7 @@ UNSUPPORTED: dict[str, tuple[nn.Module, int, tuple[str, ...]]] = {
     "concat": (Concat(), 512, ("layer op", "cat", "of a tensor and itself")),
     "layer norm": (nn.LayerNorm(8), 256, ("layer op", "layer norm over the last 1", "GroupNorm")),
     "prelu": (Slopes(), 256, ("layer op", "prelu", "leaky_relu")),
-    "square": (Square(), 256, ("layer op", "square", "the mean and the maximum over a whole map")),
-    "twice": (Twice(), 256, ("layer op", "to itself")),
+    "nothing": (Nothing(), 256, ("layer op", "subtracts a tensor from itself")),
     "two norms": (
         nn.Sequential(nn.BatchNorm2d(4), nn.BatchNorm2d(4)),
         256,

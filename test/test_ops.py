@@ -22,7 +22,7 @@ from microtrain.convert.frontends import affine
 from microtrain.convert.frontends.module import load_model
 from microtrain.convert.ir import Graph, Node
 from microtrain.convert.native_model import Sgd
-from microtrain.convert.ops import TABLE, BackwardOp, ForwardOp, Op, activations, bounds, scale
+from microtrain.convert.ops import TABLE, BackwardOp, ForwardOp, Op, bounds, functions, scale
 from microtrain.convert.ops.outputs import Output
 from microtrain.convert.ops.stage import ElementStage
 from microtrain.convert.ops.table import (
@@ -93,7 +93,7 @@ def test_a_planted_name_is_noticed() -> None:
     assert set(op_names.named()) == op_names.OTHER_WORDS, "a word that is there no longer"
 
 
-@pytest.mark.parametrize("op", [*activations.ACTIVATIONS, scale.SCALE])
+@pytest.mark.parametrize("op", [*functions.ACTIVATIONS, scale.SCALE])
 def test_an_op_touches_few_files(op: str) -> None:
     """Its entry and its kernel; the rest are tests and the list of what to use instead of what is missing."""
     files = [name for name in op_names.files_naming(op) if not name.startswith("docs/")]

@@ -237,11 +237,6 @@ def mixer(net: Own, x: torch.Tensor) -> Any:
     return net.head((y + net.a(y.transpose(1, 2)).transpose(1, 2)).mean(1))
 
 
-def squared(net: Own, x: torch.Tensor) -> Any:
-    y = net.b(x)
-    return net.head((y * y).mean(1))
-
-
 def weighted(net: Own, x: torch.Tensor) -> Any:
     y = net.b(x)
     return net.head((net.d(y) * y).mean(1))
@@ -257,10 +252,6 @@ def before(net: Own, x: torch.Tensor) -> Any:
     [
         (before, "a product of a constant and an activation is not supported; the nearest that is: a linear"),
         (mixer, "a linear layer over the tokens of each feature, .* the nearest that is: attention over"),
-        (
-            squared,
-            "the op square is not supported; the nearest that is: the mean and the maximum over a whole map",
-        ),
         (weighted, "mul .*1, 6, 1"),
     ],
 )

@@ -22,7 +22,7 @@ from microtrain.convert.execute.batched import run_int8
 from microtrain.convert.frontends.module import load_model
 from microtrain.convert.ir import ConvertError
 from microtrain.convert.ops import forward_op
-from microtrain.convert.ops.activations import CLIP
+from microtrain.convert.ops.functions import CLIP
 from microtrain.convert.quantize.int8 import quantize
 from microtrain.convert.quantize.ptq import Choices, eased, quantize_model
 from microtrain.simulate.cli import main as simulate

@@ -23,23 +23,11 @@ SAID = {
     "the op maximum is not supported; the nearest that is: the sum or the product": (
         lambda ys: torch.maximum(ys[0], ys[1]).mean((2, 3))
     ),
-    "the op std is not supported; the nearest that is: the mean and the maximum": lambda ys: ys[0].std(
-        (2, 3)
-    ),
-    "the op square is not supported; the nearest that is: the mean and the maximum": (
-        lambda ys: (ys[0] * ys[0]).mean((2, 3))
-    ),
-    r"the op abs is not supported; the nearest that is: relu\(x\) \+ relu\(-x\)": (
-        lambda ys: ys[0].abs().mean((2, 3))
-    ),
-    "the op log is not supported; the nearest that is: samples that hold it already": (
-        lambda ys: torch.log(ys[0] + 1.0).mean((2, 3))
+    "the op std over the channels is not supported; the nearest that is: over a map or over time": (
+        lambda ys: ys[0].std(1, keepdim=True).mean((2, 3)).repeat(1, 6)
     ),
     r"the op diff is not supported; the nearest that is: x\[..., 1:\] - x": (
         lambda ys: torch.diff(ys[0], dim=3).mean((2, 3))
-    ),
-    "the op pow is not supported; .* in the place of GeM": (
-        lambda ys: ys[0].clamp(min=1e-6).pow(3).mean((2, 3)).pow(1 / 3)
     ),
 }
 

@@ -6,7 +6,7 @@ from dataclasses import fields
 
 from microtrain.base.paths import ROOT
 from microtrain.convert.ops import TABLE
-from microtrain.convert.ops.activations import ACTIVATIONS
+from microtrain.convert.ops.functions import ACTIVATIONS
 from microtrain.convert.ops.scale import SCALE
 
 from . import includes, op_names, rooms

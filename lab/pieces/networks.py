@@ -18,6 +18,7 @@ from microtrain.convert.frontends.module import LoadedModel, load_model
 from microtrain.convert.ir import Axis, ConvertError, Graph
 from microtrain.convert.memory.replay import Request
 from microtrain.convert.ops import hop
+from microtrain.convert.ops.functions import ABSOLUTE, EXPONENTIAL, LOGARITHM, POWER
 from microtrain.convert.ops.normalise_aten import GROUP_NORM
 from microtrain.convert.ops.reconstruct import closed
 from microtrain.convert.ops.regression import measured as with_units
@@ -38,6 +39,7 @@ from microtrain.convert.scheme import Scheme
 CODED = 4  # one of so many networks has its weights in codes
 PASSES = (Passes(), Passes(fused=False), Passes(arriving=False))
 NORMS = {"groups": (3.0, 0.0), "layer": (1.0, 0.0), "instances": (12.0, 0.0), "pixels": (1.0, 1.0)}
+CURVES = {POWER: (2.0, 1.0), LOGARITHM: (2.0, 1.5), EXPONENTIAL: (), ABSOLUTE: ()}
 Named = tuple[str, Compiled]
 
 
@@ -385,6 +387,19 @@ def vectors() -> Iterator[Named]:
             yield f"vectors{number}", compiled
 
 
+def curves() -> Iterator[Named]:
+    """Powers and their kin by table, of few and of many pixels and channels."""
+    for number, ((op, factors), size) in enumerate(product(CURVES.items(), (8, 16, 30))):
+        b = Builder(np.random.default_rng(number), (size, size, 3))
+        x = b.layer(op, b.conv("x", (6, 12, 40)[number % 3], 3, 2, relu=False), factors=factors)
+        x = b.layer(op, b.conv(x, 12, relu=False), factors=factors)
+        graph = b.finish(b.conv(x, 11), 5)
+        for scheme in (SCHEMES[2], SCHEMES[4]):
+            compiled = trained(graph, scheme)
+            assert compiled is not None
+            yield f"{op}{size}_{scheme.name.replace('+', '_')}", compiled
+
+
 def strided() -> Iterator[Named]:
     """Strided convolutions of many channels, all of which learn."""
     for number, (size, stride, kernel) in enumerate(product((8, 15, 24), (1, 2), (1, 3))):
@@ -414,5 +429,6 @@ SOURCES: dict[str, Callable[[Path], Iterator[Named]]] = {
     "wide": lambda _: wide(),
     "vectors": lambda _: vectors(),
     "strided": lambda _: strided(),
+    "curves": lambda _: curves(),
     "large": lambda _: large(),
 }

@@ -20,20 +20,12 @@ NO_SOFTMAX = (
 )
 NO_SUM = "a sum or difference of two maps of one shape, or of a map and one constant a channel"
 NO_POOLING = "the mean, the sum or the maximum over a whole map"
-NO_DEVIATION = (
-    "the mean and the maximum over a whole map or over time, side by side (cat); or a layer, group or "
-    "instance norm"
-)
-NO_POWER = (
-    f"{NO_POOLING} in the place of GeM and other generalised means, or a layer norm, L2 normalisation or "
-    "softmax by its own name"
-)
+NO_POWER = f"{NO_POOLING}, a root or a power, or a layer norm, L2 normalisation or softmax by its own name"
 NO_ASSIGNMENT = "parts that are computed and put together with torch.cat"
 NO_CHANCE = "what does not depend on chance, as of a variational autoencoder its mean, in eval()"
 NO_EMBEDDING = (
     "a linear layer, of an input that is numbers: make the embeddings outside the model, where the tokens are"
 )
-NO_LOGARITHM = "samples that hold it already, or of sound convert --frontend log-mel:..."
 NO_QUOTIENT = "a map divided by a constant, or times a gate"
 NO_PRODUCT = (
     "a map times one factor a channel [n, c, 1, 1] or a pixel [n, 1, h, w], or times a map of its shape"
@@ -68,11 +60,8 @@ NEAREST: dict[str, str] = {
     **dict.fromkeys(("conv_transpose3d", "conv3dtranspose", "conv_3d_transpose"), "conv_transpose2d"),
     **dict.fromkeys(("prod", "expand", "expand_as", "broadcast_to"), NO_PRODUCT),
     **dict.fromkeys(("sum", "min", "argmax", "reducesum", "reduce_min"), NO_POOLING),
-    **dict.fromkeys(("std", "var", "std_mean", "var_mean", "square"), NO_DEVIATION),
-    **dict.fromkeys(("pow", "sqrt", "reducel2", "logsumexp", "reducelogsumexp"), NO_POWER),
+    **dict.fromkeys(("reducel2", "logsumexp", "reducelogsumexp", "rsqrt", "reciprocal"), NO_POWER),
     **dict.fromkeys(("maximum", "minimum", "max"), "the sum or the product of two maps, or cat"),
-    "abs": "relu(x) + relu(-x)",
-    **dict.fromkeys(("log", "log1p", "log10"), NO_LOGARITHM),
     "diff": "x[..., 1:] - x[..., :-1]",
     **dict.fromkeys(("embedding", "embedding_bag"), NO_EMBEDDING),
     **dict.fromkeys(("gt", "ge", "lt", "le", "eq", "ne", "where"), NO_COMPARISON),

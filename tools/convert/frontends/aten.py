@@ -20,6 +20,7 @@ from microtrain.convert.ops import (
     attention_aten,
     blocks_aten,
     channels_aten,
+    deviation_aten,
     expanded_aten,
     lengths_aten,
     squares_aten,
@@ -27,8 +28,8 @@ from microtrain.convert.ops import (
     tokens_aten,
     unflatten_aten,
 )
-from microtrain.convert.ops.activations import CLIP
 from microtrain.convert.ops.conv_aten import TAKES_PADDING
+from microtrain.convert.ops.functions import CLIP
 from microtrain.convert.ops.multiply import glu
 from microtrain.convert.ops.pool_aten import of_half
 from microtrain.convert.ops.resample_aten import settled
@@ -51,7 +52,9 @@ def _lower(low: Lowering, call: Call) -> Any:
     if lengths_aten.concerns(call):
         return lengths_aten.lower(low, call)
     if squares_aten.concerns(low, call):
-        return squares_aten.lower(low, call)
+        return squares_aten.lower(low, call, _lower)
+    if deviation_aten.concerns(call):
+        return deviation_aten.lower(low, call, _lower)
     if expanded_aten.concerns(low, call):
         return expanded_aten.lower(low, call, _lower)
     if stack_aten.concerns(low, call):
@@ -302,4 +305,5 @@ RULES: dict[str, Aten] = {
 }
 
 _NAMES = constants.ARGUMENTS | spelling.ARGUMENTS | lengths_aten.ARGUMENTS | squares_aten.ARGUMENTS
+_NAMES |= deviation_aten.ARGUMENTS
 OF_CONSTANTS = {name: Aten(arguments, refused) for name, arguments in _NAMES.items()}

@@ -12,10 +12,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from microtrain.convert.ir import ConvertError, Graph, Input, Layer, Node, Source, Tensor, Window
+from microtrain.convert.ir import WINDOW_MOST, ConvertError, Graph, Input, Layer, Node, Source, Tensor, Window
 from microtrain.convert.lowering import NO_LIMIT, NORM, STAND_IN, LayerError
 from microtrain.convert.names import LONGEST, identifier, safe_name
-from microtrain.convert.ops import TABLE, ForwardOp, activations, conv, head, recurrent_aten
+from microtrain.convert.ops import TABLE, ForwardOp, conv, functions, head, pool, recurrent_aten
 from microtrain.convert.ops.outputs import as_input
 from microtrain.convert.ops.table import Folds
 from microtrain.convert.raw import Raw
@@ -56,6 +56,7 @@ def clean(raw: Raw) -> Graph:
         order_vectors,
         fuse_activations,
         rescale,
+        average_powers,
         check_end,
     )
     for each in passes:
@@ -204,7 +205,7 @@ def _fuse(graph: Graph, node: Node) -> Graph:
 
 def _by_table(graph: Graph, node: Node) -> Graph:
     """The graph with an activation as an op of its own."""
-    clip = replace(node, op=activations.CLIP, factors=(0.0, HIGHEST[node.op]))
+    clip = replace(node, op=functions.CLIP, factors=(0.0, HIGHEST[node.op]))
     return graph.replace(nodes=tuple(clip if n is node else n for n in graph.nodes))
 
 
@@ -237,13 +238,58 @@ def _given(graph: Graph, tensor: str) -> tuple[float, int] | None:
     return graph.tensors[tensor].given
 
 
-def _as_convolution(graph: Graph, node: Node) -> Graph:
-    """The average of a whole map as a depthwise convolution, whose weights the file has no word on."""
-    h, w, c = graph.tensors[node.inputs[0]].shape
-    share = np.full((c, h, w), 1.0 / (h * w), np.float32)
+def average_powers(graph: Graph, found: Found) -> Graph:
+    """Averages of powers and exponentials become depthwise convolutions, which have a scale of their own.
+
+    A few large numbers set that of what is averaged, of which an average would have few steps.
+    """
+    for node in [n for n in graph.nodes if n.op == pool.AVERAGE and not n.factors]:
+        maker, k = graph.producer(node.inputs[0]), node.window
+        if (
+            maker is None
+            or k is None
+            or maker.op not in functions.WIDE
+            or graph.tensors[node.inputs[0]].given
+        ):
+            continue
+        if is_mean(graph, node) and k.kh > WINDOW_MOST:
+            graph = _in_two(graph, node)
+        elif max(k.kh, k.kw, k.stride_h, k.stride_w) <= WINDOW_MOST:
+            graph = _as_convolution(graph, node)
+    return graph
+
+
+def _in_two(graph: Graph, node: Node) -> Graph:
+    """The mean of a long series: of parts, and of these."""
+    x = graph.tensors[node.inputs[0]]
+    h, w, c = x.shape
+    parts = -(-h // WINDOW_MOST)
+    rows = -(-h // parts)
+    inner = f"{node.outputs[0]}:parts"
+    first = replace(node, name=f"{node.name}.parts", outputs=(inner,))
+    window = Window(rows, w, rows, w, more_h=parts * rows - h)
+    nodes = tuple(n for each in graph.nodes for n in ((first, node) if each is node else (each,)))
+    tensors = {**graph.tensors, inner: replace(x, name=inner, shape=(parts, 1, c))}
+    graph = _as_convolution(graph.replace(nodes=nodes, tensors=tensors), first, window)
+    behind = replace(node, inputs=(inner,))
+    graph = graph.replace(nodes=tuple(behind if n is node else n for n in graph.nodes))
+    return _as_convolution(graph, behind, Window(parts, 1), rows / h)
+
+
+def _as_convolution(
+    graph: Graph, node: Node, window: Window | None = None, share: float | None = None
+) -> Graph:
+    """An average as a depthwise convolution, whose weights the file has no word on.
+
+    window  its own by default; share: what each pixel counts, the same of all of its window by default
+    """
+    k = window or node.window
+    assert k is not None
+    c, share = graph.tensors[node.inputs[0]].channels, share or 1.0 / (k.kh * k.kw)
     name = f"{node.name}.share"
-    layer = Layer(share, np.zeros(c, np.float32), Source(""), np.full(c, 1.0 / (127.0 * h * w)))
-    made = replace(node, op=conv.DEPTHWISE, layer=name, window=Window(h, w))
+    weight = np.full((c, k.kh, k.kw), share, np.float32)
+    layer = Layer(weight, np.zeros(c, np.float32), Source(""), np.full(c, share / 127.0))
+    made = replace(node, op=conv.DEPTHWISE, layer=name, window=k)
     nodes = tuple(made if n is node else n for n in graph.nodes)
     return graph.replace(nodes=nodes, layers={**graph.layers, name: layer})
 
@@ -253,7 +299,7 @@ def _with_table(graph: Graph, node: Node, before: tuple[float, int]) -> Graph:
     out = graph.tensors[node.outputs[0]]
     inner = f"{out.name}:pooled"
     limits = (-NO_LIMIT, NO_LIMIT)
-    table = Node(activations.CLIP, f"{node.name}.scale", (inner,), node.outputs, factors=limits)
+    table = Node(functions.CLIP, f"{node.name}.scale", (inner,), node.outputs, factors=limits)
     pooled = replace(node, outputs=(inner,))
     nodes = tuple(n for each in graph.nodes for n in ((pooled, table) if each is node else (each,)))
     tensors = {**graph.tensors, inner: replace(out, name=inner, given=before)}

@@ -54,6 +54,10 @@ SAME_NAME = {  # one call on the first input, no other arguments
     "Selu": "selu",
     "LogSoftmax": "log_softmax",
     "Neg": "neg",
+    "Abs": "abs",
+    "Exp": "exp",
+    "Log": "log",
+    "Sqrt": "sqrt",
 }
 RULES: dict[str, Callable[[Walker, Step], Value | list[Value]]] = {
     "Conv": layers.conv,

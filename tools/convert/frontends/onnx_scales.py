@@ -6,7 +6,7 @@ import numpy as np
 
 from microtrain.convert.ir import ConvertError
 from microtrain.convert.lowering import Param
-from microtrain.convert.ops.activations import CLIP
+from microtrain.convert.ops.functions import CLIP
 
 from .onnx_file import Step
 from .onnx_values import (

@@ -12,14 +12,14 @@ import numpy as np
 
 from microtrain.base.rows import by_pixels
 from microtrain.convert.ir import Graph, Layer, Node, Shape, Tensor
-from microtrain.convert.ops import activations, conv, unflatten
+from microtrain.convert.ops import conv, functions, unflatten
 from microtrain.convert.ops.channels_aten import TAKE
 from microtrain.convert.ops.unflatten_aten import in_memory
 from microtrain.convert.raw import Raw
 
 from .endings import LINEAR, Found
 
-ELEMENTWISE = (*activations.ACTIVATIONS, activations.CLIP, "relu", "relu6")
+ELEMENTWISE = (*functions.ACTIVATIONS, functions.CLIP, "relu", "relu6")
 
 
 def as_returned(raw: Raw) -> Graph:

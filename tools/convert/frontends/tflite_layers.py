@@ -11,7 +11,7 @@ import numpy as np
 from microtrain.convert.ir import ConvertError
 from microtrain.convert.lowering import Act, Call, Param
 from microtrain.convert.nearest import no_matrix
-from microtrain.convert.ops.activations import CLIP
+from microtrain.convert.ops.functions import CLIP
 from microtrain.convert.ops.pool_aten import of_rows
 
 from .aten import lower

@@ -31,6 +31,11 @@ UNARY = {
     "SOFTMAX": "softmax",
     "L2_NORMALIZATION": "l2_normalize",
     "LOG_SOFTMAX": "log_softmax",
+    "ABS": "abs",
+    "EXP": "exp",
+    "LOG": "log",
+    "SQRT": "sqrt",
+    "SQUARE": "square",
 }
 WORDS = {  # how layers are called
     "CONV_2D": "conv",

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from microtrain.convert.ir import Graph, Node
-from microtrain.convert.lowering import NO_LIMIT, Act, Call, Lowering
+from microtrain.convert.lowering import Act, Call, Lowering
 from microtrain.convert.names import Names, identifier
 from microtrain.convert.nearest import unsupported
 from microtrain.convert.reference.hostlib import NUMBER, S8, S16, Clamp, ErrorS8, Record
@@ -25,6 +25,7 @@ from microtrain.convert.reference.numeric import f32, quantize_error
 from .bounds import ERROR, INT32_MAX, Accumulator
 from .ctext import Table, struct
 from .environment import Env
+from .functions import ABSOLUTE, ACTIVATIONS, EXPONENTIAL, LEAKY, LOGARITHM, POWER, Activation
 from .outputs import by_range
 from .stage import ElementStage
 from .table import (
@@ -50,175 +51,13 @@ from .table import (
 from .unit import whole
 from .work import by_size, one_way
 
-CLIP = "clamp_between"  # by two limits, either of which may be open
-SIGMOID, SILU, LEAKY = "sigmoid", "silu", "leaky_relu"
-SELU = (1.6732632423543772, 1.0507009873554805, 1.0)
-GELU_OUTER, GELU_INNER = math.sqrt(2.0 / math.pi), 0.044715  # of the approximation by tanh
-ERFC = (
-    *(0.17087277, -0.82215223, 1.48851587, -1.13520398, 0.27886807),
-    *(-0.18628806, 0.09678418, 0.37409196, 1.00002368, -1.26551223),
-)
-ONE = 2.0**14  # a derivative of 1 in the table
-STEEPEST = 32767 / ONE
+ONE = 2.0**14  # a derivative of 1 in the table, or less of steep ones
 BACKWARD = "lookup_bwd_x"
-
-
-@dataclass(frozen=True)
-class Activation:
-    """What tells one activation from the others.
-
-    value, slope  the function and its derivative, of float64 values and the node's factors
-    arguments     names of the call's arguments by position
-    factors       the node's factors, from the call
-    """
-
-    name: str
-    value: Callable[..., np.ndarray]
-    slope: Callable[..., np.ndarray]
-    arguments: str
-    factors: Callable[[Call], tuple[float, ...]]
 
 
 class Lookup(Record):
     _fields_ = (("y", ctypes.c_void_p), ("slope", ctypes.c_void_p), ("unit", ctypes.c_float))
     _arrays_: ClassVar = {"y": S8, "slope": S16}
-
-
-def _leaky_slope(call: Call) -> tuple[float, ...]:
-    slope = float(call.get("negative_slope", 0.01))
-    if not abs(slope) < STEEPEST:
-        raise call.error(f"a slope of {slope:g} is not supported; the nearest that is: one below 2")
-    return (slope,)
-
-
-def _no_factors(call: Call) -> tuple[float, ...]:
-    return ()
-
-
-def _limits(call: Call) -> tuple[float, ...]:
-    """Least and greatest of a clamp."""
-    least, most = (call.get(name, None) for name in ("min", "max"))
-    return float(-NO_LIMIT if least is None else least), float(NO_LIMIT if most is None else most)
-
-
-def _sigmoid(x: np.ndarray) -> np.ndarray:
-    """1 / (1 + e^-x) without overflow."""
-    small = np.exp(-np.minimum(np.abs(x), 80.0))
-    return np.asarray(np.where(x >= 0, 1.0, small) / (1.0 + small))
-
-
-def _softplus(x: np.ndarray) -> np.ndarray:
-    return np.asarray(np.maximum(x, 0.0) + np.log1p(np.exp(-np.abs(x))))
-
-
-def _normal(x: np.ndarray) -> np.ndarray:
-    """Cumulative distribution of the standard normal, right to 1.2e-7 (Numerical Recipes, 6.2, erfcc)."""
-    z = np.abs(x) / math.sqrt(2.0)
-    t = 1.0 / (1.0 + 0.5 * z)
-    tail = 0.5 * t * np.exp(-z * z + np.polyval(ERFC, t))
-    return np.asarray(np.where(x < 0, tail, 1.0 - tail))
-
-
-def _gelu_tanh(x: np.ndarray) -> np.ndarray:
-    return np.tanh(GELU_OUTER * (x + GELU_INNER * x**3))
-
-
-def _gelu_value(x: np.ndarray, approximate: float) -> np.ndarray:
-    return np.asarray(0.5 * x * (1.0 + _gelu_tanh(x)) if approximate else x * _normal(x))
-
-
-def _gelu_slope(x: np.ndarray, approximate: float) -> np.ndarray:
-    if not approximate:
-        return np.asarray(_normal(x) + x * np.exp(-0.5 * x**2) / math.sqrt(2.0 * math.pi))
-    inner = _gelu_tanh(x)
-    steep = GELU_OUTER * (1.0 + 3.0 * GELU_INNER * x**2)
-    return np.asarray(0.5 * (1.0 + inner) + 0.5 * x * (1.0 - inner**2) * steep)
-
-
-def _gelu_factors(call: Call) -> tuple[float, ...]:
-    return (1.0 if call.get("approximate", "none") == "tanh" else 0.0,)
-
-
-def _elu_factors(call: Call) -> tuple[float, ...]:
-    """alpha, scale and input_scale, as torch's elu, celu and selu have them."""
-    name = call.op.rstrip("_")
-    if name == "selu":
-        return SELU
-    alpha = float(call.get("alpha", 1.0))
-    rate = 1.0 / alpha if name == "celu" and alpha else float(call.get("input_scale", 1.0))
-    scale = float(call.get("scale", 1.0))
-    if not (alpha > 0 and abs(scale) < STEEPEST and abs(alpha * scale * rate) < STEEPEST):
-        raise call.error(f"{name} of alpha {alpha:g} is not supported; the nearest that is: one of alpha 1")
-    return (alpha, scale, rate)
-
-
-def _softplus_factors(call: Call) -> tuple[float, ...]:
-    if call.get("beta", 1) != 1:
-        raise call.error("softplus with beta is not supported; the nearest that is: one of beta 1")
-    return ()
-
-
-def _elu_value(x: np.ndarray, alpha: float, scale: float, rate: float) -> np.ndarray:
-    return np.asarray(scale * np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0.0) * rate)))
-
-
-def _elu_slope(x: np.ndarray, alpha: float, scale: float, rate: float) -> np.ndarray:
-    return np.asarray(scale * np.where(x > 0, 1.0, alpha * rate * np.exp(np.minimum(x, 0.0) * rate)))
-
-
-def _mish_slope(x: np.ndarray) -> np.ndarray:
-    inner = np.tanh(_softplus(x))
-    return np.asarray(inner + x * (1.0 - inner**2) * _sigmoid(x))
-
-
-_ELU = (_elu_value, _elu_slope, "self alpha scale input_scale", _elu_factors)
-
-ACTIVATIONS = {
-    each.name: each
-    for each in (
-        Activation(
-            CLIP,
-            lambda x, least, most: np.clip(x, least, most),
-            lambda x, least, most: np.where((x > least) & (x < most), 1.0, 0.0),
-            "self min max",
-            _limits,
-        ),
-        Activation(SIGMOID, _sigmoid, lambda x: _sigmoid(x) * (1.0 - _sigmoid(x)), "self", _no_factors),
-        Activation("tanh", np.tanh, lambda x: 1.0 - np.tanh(x) ** 2, "self", _no_factors),
-        Activation(
-            SILU,
-            lambda x: x * _sigmoid(x),
-            lambda x: _sigmoid(x) * (1.0 + x * (1.0 - _sigmoid(x))),
-            "self",
-            _no_factors,
-        ),
-        Activation("gelu", _gelu_value, _gelu_slope, "self approximate", _gelu_factors),
-        Activation("mish", lambda x: x * np.tanh(_softplus(x)), _mish_slope, "self", _no_factors),
-        Activation("softplus", _softplus, _sigmoid, "self beta threshold", _softplus_factors),
-        *(Activation(name, *_ELU) for name in ("elu", "selu", "celu")),
-        Activation(
-            LEAKY,
-            lambda x, slope: np.where(x > 0, x, slope * x),
-            lambda x, slope: np.where(x > 0, 1.0, slope),
-            "self negative_slope",
-            _leaky_slope,
-        ),
-        Activation(
-            "hardswish",
-            lambda x: x * np.clip(x + 3, 0, 6) / 6,
-            lambda x: np.where(x < -3, 0.0, np.where(x <= 3, x / 3 + 0.5, 1.0)),
-            "self",
-            _no_factors,
-        ),
-        Activation(
-            "hardsigmoid",
-            lambda x: np.clip(x + 3, 0, 6) / 6,
-            lambda x: np.where(abs(x) < 3, 1 / 6, 0.0),
-            "self",
-            _no_factors,
-        ),
-    )
-}
 
 
 def stored(graph: Graph, node: Node) -> tuple[np.ndarray, np.ndarray]:
@@ -227,20 +66,35 @@ def stored(graph: Graph, node: Node) -> tuple[np.ndarray, np.ndarray]:
     activation, real = ACTIVATIONS[node.op], x.scale * (np.arange(-128, 128) - x.zero).astype(np.float64)
     value = np.rint(activation.value(real, *node.factors) / y.scale) + y.zero
     inside = (value >= -128) & (value <= 127)
-    slope = np.where(inside, activation.slope(real, *node.factors), 0.0) * (x.scale / y.scale)
+    slope = np.where(inside, _slope(activation, real, x.scale, node.factors), 0.0) * (x.scale / y.scale)
     return np.clip(value, -128, 127).astype(np.int8), slope
+
+
+def _slope(activation: Activation, real: np.ndarray, step: float, factors: tuple[float, ...]) -> np.ndarray:
+    """dy/dx of real numbers that lie a step apart."""
+    if activation.slope is not None:
+        return activation.slope(real, *factors)
+    before, behind = (activation.value(real + off, *factors) for off in (-step / 2, step / 2))
+    return np.asarray((behind - before) / step)
+
+
+def one(graph: Graph, node: Node) -> float:
+    """What the table of slopes holds of a dy/dx of 1: as much as leaves room for the largest."""
+    x, y = graph.tensors[node.inputs[0]], graph.tensors[node.outputs[0]]
+    largest = float(np.abs(stored(graph, node)[1]).max()) / (x.scale / y.scale)
+    return ONE / 2.0 ** max(0, math.ceil(math.log2(max(largest, 1.0) * ONE / 32767)))
 
 
 def unit(graph: Graph, node: Node) -> float:
     """dy/dx in stored units where the table of slopes holds 1."""
     x, y = graph.tensors[node.inputs[0]], graph.tensors[node.outputs[0]]
-    return float(f32(x.scale / y.scale / ONE))
+    return float(f32(x.scale / y.scale / one(graph, node)))
 
 
 def slopes(graph: Graph, node: Node) -> np.ndarray:
     """The derivatives as the kernel reads them, int16 [256]."""
     x, y = graph.tensors[node.inputs[0]], graph.tensors[node.outputs[0]]
-    return np.rint(stored(graph, node)[1] / (x.scale / y.scale) * ONE).astype(np.int16)
+    return np.rint(stored(graph, node)[1] / (x.scale / y.scale) * one(graph, node)).astype(np.int16)
 
 
 def lookup_fwd(table: np.ndarray, x: np.ndarray) -> np.ndarray:
@@ -351,10 +205,22 @@ def _of_one_slope(low: Lowering, call: Call) -> Act:
 
 def _lower(low: Lowering, call: Call) -> Act:
     x, name = low.activation(call, call.x), call.op.rstrip("_")
+    name = ALSO.get(name, name)
     return low.emit(call, name, (x,), low.shape(x), dims=x.dims, factors=ACTIVATIONS[name].factors(call))
 
 
+ALSO = {  # by what PyTorch calls them
+    **dict.fromkeys(("pow", "square", "sqrt"), POWER),
+    **dict.fromkeys(("log", "log1p", "log10", "log2"), LOGARITHM),
+    "exp": EXPONENTIAL,
+    "abs": ABSOLUTE,
+}
 PRELU = {"prelu": Aten("self weight", _of_one_slope)}
+
+
+def _names(each: Activation) -> list[str]:
+    """What PyTorch calls an activation."""
+    return [name for name, own in ALSO.items() if own == each.name] or [each.name]
 
 
 def _forward(each: Activation) -> ForwardOp:
@@ -372,7 +238,10 @@ def _forward(each: Activation) -> ForwardOp:
         in_place=in_place_of(0),
         kernels={"lookup_fwd_s8": (None, (Lookup, NUMBER, S8, S8))},
         header="lookup",
-        aten={each.name: Aten(each.arguments, _lower), **(PRELU if each.name == LEAKY else {})},
+        aten={
+            **{name: Aten(each.arguments, _lower) for name in _names(each)},
+            **(PRELU if each.name == LEAKY else {}),
+        },
         folds=Folds.NOTHING,
         learns=Learns.NOTHING,
         output=by_range,

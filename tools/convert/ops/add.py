@@ -164,7 +164,9 @@ def repeated(low: Lowering, call: Call, x: Act, other: Act) -> Act:
     """A map of one row or one column, or both, as often as the other one has them; any other as it is."""
     h, w, c = low.shape(x)
     image = x.dims in ((low.batch, c, h, w), (low.batch, c, h)[: 3 if w == 1 else 0])
-    sizes = (*other.dims[2:], 1)[:2]
+    sizes, whole = (*other.dims[2:], 1)[:2], low.shape(other)
+    if other.order is None and other.dims == (low.batch, whole[2], whole[0] * whole[1]):
+        sizes = whole[:2]  # a map whose pixels forward() has in one axis
     alike = len(x.dims) == len(other.dims) and x.dims[:2] == other.dims[:2] and x.dims != other.dims
     if not image or not alike or any(n not in (1, size) for n, size in zip((h, w), sizes, strict=True)):
         return x
@@ -185,9 +187,9 @@ def _summed(low: Lowering, call: Call, a: Act, b: Act, factor: float) -> Act:
     if factor == 0.0 or not math.isfinite(factor):
         raise call.error(f"alpha={factor:g} is no factor of a sum; leave it out")
     if low.tensor_of(a) == low.tensor_of(b):
-        raise call.error(
-            "adds a tensor to itself; the nearest that is supported: a multiple of the weights before it"
-        )
+        if factor == -1.0:
+            raise call.error("subtracts a tensor from itself, which leaves nothing; leave it out")
+        return low.scaled(call, a, 1.0 + factor)
     factors = () if factor == 1.0 else (factor,)
     return low.emit(call, "add", (a, b), low.shape(a), dims=a.dims, factors=factors)
 

@@ -15,7 +15,7 @@ from microtrain.convert.names import Names
 from microtrain.convert.reference.hostlib import NUMBER, S8, U8, Clamp, ErrorS8
 
 from . import scale
-from .activations import SIGMOID
+from .functions import SIGMOID
 from .scale import MULTIPLY
 from .stage import NOT_A_STAGE
 from .table import NO_ATEN, Op, in_place_of, no_macs

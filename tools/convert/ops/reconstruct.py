@@ -17,10 +17,10 @@ from microtrain.convert.reference.numeric import f32, kept, quantize_error
 from microtrain.samples.kind import KNOWN_ORDER
 
 from . import conv, head, losses
-from .activations import SIGMOID
 from .bounds import INT32_MAX, SMALLER, Accumulator, no_integers
 from .ctext import struct
 from .environment import Env
+from .functions import SIGMOID
 from .outputs import stays_float
 from .stage import NOT_A_STAGE
 from .table import (

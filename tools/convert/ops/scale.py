@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,10 +16,10 @@ from microtrain.convert.reference.hostlib import NUMBER, S8, U8, Clamp, ErrorS8,
 from microtrain.convert.reference.numeric import f32, quantize_error, rint_s32, sat8
 from microtrain.convert.reference.windows import centred, requantized
 
-from .activations import SIGMOID, SILU
 from .bounds import ERROR, INT32_MAX, SMALLER, Accumulator, Bounds, reach
 from .ctext import struct
 from .environment import Env
+from .functions import POWER, SIGMOID, SILU
 from .outputs import by_range
 from .stage import ElementStage
 from .table import (
@@ -206,7 +205,7 @@ def lower(low: Lowering, call: Call) -> Act:
             return low.emit(call, SILU, (x,), low.shape(x), dims=x.dims)
     a, b = low.activation(call, a), low.activation(call, b)
     if low.tensor_of(a) == low.tensor_of(b):
-        raise unsupported(replace(call, op="square"))
+        return low.emit(call, POWER, (a,), low.shape(a), dims=a.dims, factors=(2.0, 1.0))
     if a.dims == b.dims and low.shape(a) == low.shape(b):
         return low.emit(call, MULTIPLY, (a, b), low.shape(a), dims=a.dims)
     a, b = low.image(call, a), low.image(call, b)

@@ -7,6 +7,7 @@ to its mean, their squares, the mean or sum of those, the root. Only the quotien
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 
 from microtrain.convert.lowering import Act, Call, Lowering, Param
 
+from .functions import POWER
 from .lengths_aten import LEAST, Length, quotient
 from .normalise_aten import normalised
 from .pool_aten import CHANNEL_MEAN
@@ -66,14 +68,27 @@ def concerns(low: Lowering, call: Call) -> bool:
     return op == "var" and _axes(call, x) == [1] and _counts_all(call) and len(x.dims) in (3, 4)
 
 
-def lower(low: Lowering, call: Call) -> Act | Piece:
+def lower(low: Lowering, call: Call, natural: Callable[[Lowering, Call], Any]) -> Any:
+    """The next part, or the quotient; of a square alone, which is no part, what natural makes of its map."""
     found = _made(low, call)
+    alone = {
+        key: v for key, v in call.args.items() if isinstance(v, Piece) and v == Piece(v.of, squared=True)
+    }
+    if found is None and alone:
+        return natural(
+            low, replace(call, args={**call.args, **{k: _squared(low, call, v) for k, v in alone.items()}})
+        )
     if found is None:
         raise call.error(
             f"the op {call.op.rstrip('_')} of a normalisation that forward() writes out is not supported; "
             f"the nearest that is: {NEAREST}"
         )
     return found
+
+
+def _squared(low: Lowering, call: Call, piece: Piece) -> Act:
+    x, apart = piece.of, replace(call, op="square", builtin=False)
+    return low.emit(apart, POWER, (x,), low.shape(x), dims=x.dims, factors=(2.0, 1.0))
 
 
 def _made(low: Lowering, call: Call) -> Act | Piece | None:
@@ -89,7 +104,7 @@ def _made(low: Lowering, call: Call) -> Act | Piece | None:
     if name == "add" and not isinstance(x, Piece):
         x, other = other, x
     if name == "sub" and isinstance(x, Act):
-        return Piece(x, centred=True, mean=other)
+        return Piece(x, centred=True, mean=other) if isinstance(other, Act) else None
     if name == "var":
         return Piece(x, centred=True, squared=True, over="mean") if isinstance(x, Act) else None
     piece = x if isinstance(x, Piece) else Piece(x)
@@ -171,5 +186,4 @@ def _number(value: Any) -> float | None:
 ARGUMENTS = {  # by position, for files that name none
     "pow": "self exponent",
     **dict.fromkeys(("square", "sqrt", "rsqrt", "reciprocal"), "self"),
-    "var": "self dim unbiased keepdim",
 }

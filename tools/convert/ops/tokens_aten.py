@@ -15,8 +15,8 @@ from microtrain.convert.lowering import Act, Call, Lowering, Param
 from microtrain.convert.nearest import unsupported
 
 from . import attention_aten, blocks_aten, channels_aten, position, recurrent_aten
-from .activations import ACTIVATIONS
 from .attention_aten import Scores
+from .functions import ACTIVATIONS
 from .multiply import glu
 from .normalise_aten import normalised
 from .tokens import (

@@ -1,0 +1,68 @@
+"""Standard deviation and variance over a map or over time, as statistics pooling takes them.
+
+No kernel of their own: distances to the mean, their squares and the root are ops that there are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from microtrain.convert.lowering import Act, Call, Lowering
+
+from .functions import POWER
+
+Lower = Callable[[Lowering, Call], Any]
+BOTH = "_mean"  # ends the name of what also returns the mean
+ARGUMENTS = dict.fromkeys(("std", "var", "std_mean", "var_mean"), "self dim unbiased keepdim")
+
+
+def concerns(call: Call) -> bool:
+    return call.op in ARGUMENTS and isinstance(call.x, Act)
+
+
+def lower(low: Lowering, call: Call, natural: Lower) -> Any:
+    x, keep = low.activation(call, call.x), bool(call.get("keepdim", False))
+    axes = call.get("dim", None)
+    over = [axes] if isinstance(axes, int) else list(axes or range(1, len(x.dims)))
+    over = [axis % len(x.dims) for axis in over]
+    if x.order is None and min(over) < 2:
+        raise call.error(
+            f"the op {call.op} over the channels is not supported; the nearest that is: over a map or over "
+            "time, or a layer norm"
+        )
+    h, w, c = low.shape(x)
+    if x.order is None and x.dims == (low.batch, c, h * w) and w > 1 and over == [2]:
+        return _flat(
+            low, replace(call, args={**call.args, "self": replace(x, dims=(low.batch, c, h, w))}), natural
+        )
+    count = math.prod(x.dims[axis] for axis in over)
+    correction = call.args.get("correction")
+    less = (1 if call.get("unbiased", True) else 0) if correction is None else float(correction)
+    if count <= less:
+        raise call.error(f"a deviation of {count} numbers, less {less:g}, is not a number; take more")
+
+    def made(op: str, **args: Any) -> Act:
+        result: Act = natural(low, replace(call, op=op, builtin=False, args=args))
+        return result
+
+    mean = made("mean", self=x, dim=over, keepdim=True)
+    apart = made("sub", self=x, other=mean)
+    squares = low.emit(call, POWER, (apart,), low.shape(apart), dims=apart.dims, factors=(2.0, 1.0))
+    over_all = made("mean", self=squares, dim=over, keepdim=keep)
+    factors = (0.5 if call.op.startswith("std") else 1.0, count / (count - less))
+    ending = low.emit(call, POWER, (over_all,), low.shape(over_all), dims=over_all.dims, factors=factors)
+    if not call.op.endswith(BOTH):
+        return ending
+    return ending, mean if keep else replace(mean, dims=ending.dims)
+
+
+def _flat(low: Lowering, call: Call, natural: Lower) -> Any:
+    """Over the pixels of a map, which forward() has in one axis."""
+    keep = bool(call.get("keepdim", False))
+    made = lower(low, replace(call, args={**call.args, "dim": [2, 3], "keepdim": False}), natural)
+    results = made if isinstance(made, tuple) else (made,)
+    seen = tuple(replace(act, dims=(*act.dims, 1) if keep else act.dims) for act in results)
+    return seen if isinstance(made, tuple) else seen[0]

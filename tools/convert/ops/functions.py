@@ -1,0 +1,220 @@
+"""Functions of one number that a table of 256 values holds: what PyTorch calls them, their derivatives.
+
+Powers and logarithms have derivatives without a bound. What the table holds of these is the mean over a step
+of what is stored, which has one.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from microtrain.convert.lowering import NO_LIMIT, Call
+
+CLIP = "clamp_between"  # by two limits, either of which may be open
+SIGMOID, SILU, LEAKY = "sigmoid", "silu", "leaky_relu"
+POWER, LOGARITHM, EXPONENTIAL, ABSOLUTE = "power_of", "log_of", "exp_of", "abs_of"
+WIDE = (POWER, EXPONENTIAL)  # a few numbers are much larger than their mean
+TINY = 1e-30  # in the place of what has no logarithm
+MOST_POWER = 3.0  # 8 bits of a cube hold two and a half of the number
+NUMBER = f"one number above 0 and up to {MOST_POWER:g}"
+SELU = (1.6732632423543772, 1.0507009873554805, 1.0)
+GELU_OUTER, GELU_INNER = math.sqrt(2.0 / math.pi), 0.044715  # of the approximation by tanh
+ERFC = (
+    *(0.17087277, -0.82215223, 1.48851587, -1.13520398, 0.27886807),
+    *(-0.18628806, 0.09678418, 0.37409196, 1.00002368, -1.26551223),
+)
+STEEPEST = 32767 / 2.0**14  # of activations that are trained behind
+
+
+@dataclass(frozen=True)
+class Activation:
+    """What tells one activation from the others.
+
+    value, slope  the function and its derivative, of float64 values and the node's factors; None: the mean
+                  over a step of what is stored
+    arguments     names of the call's arguments by position
+    factors       the node's factors, from the call
+    """
+
+    name: str
+    value: Callable[..., np.ndarray]
+    slope: Callable[..., np.ndarray] | None
+    arguments: str
+    factors: Callable[[Call], tuple[float, ...]]
+
+
+def _leaky_slope(call: Call) -> tuple[float, ...]:
+    slope = float(call.get("negative_slope", 0.01))
+    if not abs(slope) < STEEPEST:
+        raise call.error(f"a slope of {slope:g} is not supported; the nearest that is: one below 2")
+    return (slope,)
+
+
+def _no_factors(call: Call) -> tuple[float, ...]:
+    return ()
+
+
+def _limits(call: Call) -> tuple[float, ...]:
+    """Least and greatest of a clamp."""
+    least, most = (call.get(name, None) for name in ("min", "max"))
+    return float(-NO_LIMIT if least is None else least), float(NO_LIMIT if most is None else most)
+
+
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    """1 / (1 + e^-x) without overflow."""
+    small = np.exp(-np.minimum(np.abs(x), 80.0))
+    return np.asarray(np.where(x >= 0, 1.0, small) / (1.0 + small))
+
+
+def _softplus(x: np.ndarray) -> np.ndarray:
+    return np.asarray(np.maximum(x, 0.0) + np.log1p(np.exp(-np.abs(x))))
+
+
+def _normal(x: np.ndarray) -> np.ndarray:
+    """Cumulative distribution of the standard normal, right to 1.2e-7 (Numerical Recipes, 6.2, erfcc)."""
+    z = np.abs(x) / math.sqrt(2.0)
+    t = 1.0 / (1.0 + 0.5 * z)
+    tail = 0.5 * t * np.exp(-z * z + np.polyval(ERFC, t))
+    return np.asarray(np.where(x < 0, tail, 1.0 - tail))
+
+
+def _gelu_tanh(x: np.ndarray) -> np.ndarray:
+    return np.tanh(GELU_OUTER * (x + GELU_INNER * x**3))
+
+
+def _gelu_value(x: np.ndarray, approximate: float) -> np.ndarray:
+    return np.asarray(0.5 * x * (1.0 + _gelu_tanh(x)) if approximate else x * _normal(x))
+
+
+def _gelu_slope(x: np.ndarray, approximate: float) -> np.ndarray:
+    if not approximate:
+        return np.asarray(_normal(x) + x * np.exp(-0.5 * x**2) / math.sqrt(2.0 * math.pi))
+    inner = _gelu_tanh(x)
+    steep = GELU_OUTER * (1.0 + 3.0 * GELU_INNER * x**2)
+    return np.asarray(0.5 * (1.0 + inner) + 0.5 * x * (1.0 - inner**2) * steep)
+
+
+def _gelu_factors(call: Call) -> tuple[float, ...]:
+    return (1.0 if call.get("approximate", "none") == "tanh" else 0.0,)
+
+
+def _elu_factors(call: Call) -> tuple[float, ...]:
+    """alpha, scale and input_scale, as torch's elu, celu and selu have them."""
+    name = call.op.rstrip("_")
+    if name == "selu":
+        return SELU
+    alpha = float(call.get("alpha", 1.0))
+    rate = 1.0 / alpha if name == "celu" and alpha else float(call.get("input_scale", 1.0))
+    scale = float(call.get("scale", 1.0))
+    if not (alpha > 0 and abs(scale) < STEEPEST and abs(alpha * scale * rate) < STEEPEST):
+        raise call.error(f"{name} of alpha {alpha:g} is not supported; the nearest that is: one of alpha 1")
+    return (alpha, scale, rate)
+
+
+def _softplus_factors(call: Call) -> tuple[float, ...]:
+    if call.get("beta", 1) != 1:
+        raise call.error("softplus with beta is not supported; the nearest that is: one of beta 1")
+    return ()
+
+
+def _elu_value(x: np.ndarray, alpha: float, scale: float, rate: float) -> np.ndarray:
+    return np.asarray(scale * np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0.0) * rate)))
+
+
+def _elu_slope(x: np.ndarray, alpha: float, scale: float, rate: float) -> np.ndarray:
+    return np.asarray(scale * np.where(x > 0, 1.0, alpha * rate * np.exp(np.minimum(x, 0.0) * rate)))
+
+
+def _mish_slope(x: np.ndarray) -> np.ndarray:
+    inner = np.tanh(_softplus(x))
+    return np.asarray(inner + x * (1.0 - inner**2) * _sigmoid(x))
+
+
+def _power_factors(call: Call) -> tuple[float, ...]:
+    """Exponent, and what a number is multiplied with before."""
+    given: Any = {"square": 2.0, "sqrt": 0.5}.get(call.op.rstrip("_"), call.args.get("exponent"))
+    exponent: Any = getattr(given, "value", given)
+    plain = isinstance(exponent, int | float | np.ndarray) and np.size(exponent) == 1
+    exponent = float(np.ravel(exponent)[0]) if plain else 0.0
+    if not 0 < exponent <= MOST_POWER:
+        raise call.error(f"such a power is not supported; the nearest that is: an exponent of {NUMBER}")
+    if exponent > 2:
+        what = f"{call.node_name('pow')} is a power of {exponent:g}, of which small numbers get few steps"
+        warnings.warn(f"{what}: see --quantization; mean and deviation side by side keep more", stacklevel=2)
+    return exponent, 1.0
+
+
+def _power(x: np.ndarray, exponent: float, gain: float) -> np.ndarray:
+    """Of a fraction, of numbers above 0: others count as 0."""
+    base = gain * np.asarray(x)
+    return np.asarray(base ** int(exponent) if exponent == int(exponent) else np.maximum(base, 0) ** exponent)
+
+
+def _log_factors(call: Call) -> tuple[float, ...]:
+    """What is added before, and what the natural logarithm is multiplied with."""
+    name = call.op.rstrip("_")
+    return float(name == "log1p"), {"log10": 1 / math.log(10), "log2": 1 / math.log(2)}.get(name, 1.0)
+
+
+def _log(x: np.ndarray, shift: float, gain: float) -> np.ndarray:
+    return np.asarray(gain * np.log(np.maximum(x + shift, TINY)))
+
+
+_ELU = (_elu_value, _elu_slope, "self alpha scale input_scale", _elu_factors)
+
+ACTIVATIONS = {
+    each.name: each
+    for each in (
+        Activation(
+            CLIP,
+            lambda x, least, most: np.clip(x, least, most),
+            lambda x, least, most: np.where((x > least) & (x < most), 1.0, 0.0),
+            "self min max",
+            _limits,
+        ),
+        Activation(SIGMOID, _sigmoid, lambda x: _sigmoid(x) * (1.0 - _sigmoid(x)), "self", _no_factors),
+        Activation("tanh", np.tanh, lambda x: 1.0 - np.tanh(x) ** 2, "self", _no_factors),
+        Activation(
+            SILU,
+            lambda x: x * _sigmoid(x),
+            lambda x: _sigmoid(x) * (1.0 + x * (1.0 - _sigmoid(x))),
+            "self",
+            _no_factors,
+        ),
+        Activation("gelu", _gelu_value, _gelu_slope, "self approximate", _gelu_factors),
+        Activation("mish", lambda x: x * np.tanh(_softplus(x)), _mish_slope, "self", _no_factors),
+        Activation("softplus", _softplus, _sigmoid, "self beta threshold", _softplus_factors),
+        *(Activation(name, *_ELU) for name in ("elu", "selu", "celu")),
+        Activation(
+            LEAKY,
+            lambda x, slope: np.where(x > 0, x, slope * x),
+            lambda x, slope: np.where(x > 0, 1.0, slope),
+            "self negative_slope",
+            _leaky_slope,
+        ),
+        Activation(
+            "hardswish",
+            lambda x: x * np.clip(x + 3, 0, 6) / 6,
+            lambda x: np.where(x < -3, 0.0, np.where(x <= 3, x / 3 + 0.5, 1.0)),
+            "self",
+            _no_factors,
+        ),
+        Activation(
+            "hardsigmoid",
+            lambda x: np.clip(x + 3, 0, 6) / 6,
+            lambda x: np.where(abs(x) < 3, 1 / 6, 0.0),
+            "self",
+            _no_factors,
+        ),
+        Activation(ABSOLUTE, np.abs, np.sign, "self", _no_factors),
+        Activation(EXPONENTIAL, np.exp, np.exp, "self", _no_factors),
+        Activation(POWER, _power, None, "self exponent", _power_factors),
+        Activation(LOGARITHM, _log, None, "self", _log_factors),
+    )
+}
