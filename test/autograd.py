@@ -110,7 +110,8 @@ def _run(
     y, xs = graph.tensors[node.outputs[0]], [graph.tensors[t] for t in node.inputs]
     if node.op == "add":
         a, b = ((values[x.name] - x.zero) * x.scale for x in xs)
-        return (a + (node.factors or (1.0,))[0] * b) / y.scale + y.zero
+        times, share = (*node.factors, 1.0, 1.0)[:2]
+        return (a + times * b) * share / y.scale + y.zero
     if node.op in ("scale_channels", "scale_pixels", "multiply_maps"):
         a, b = ((values[x.name] - x.zero) * x.scale for x in xs)
         return a * b / y.scale + y.zero

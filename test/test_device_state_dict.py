@@ -167,6 +167,14 @@ def test_convolution_without_batch_norm(net: Net) -> None:
     assert np.allclose(state["plain.bias"], b * scale)
 
 
+def test_a_bias_that_the_model_has_not_comes_with_a_word() -> None:
+    net = nn.Sequential(nn.Conv2d(4, 5, 1, bias=False))
+    source, scale = Source("0.weight", None, None), np.linspace(0.01, 0.05, 5)
+    plan = make_plan(trained("0", "bias", "s16", (5,), source, scale=scale))
+    state, notes = merge(plan, {"0.bias": np.arange(5, dtype=np.int16)}, model_file(net))
+    assert "0.bias" in state and notes == ["0.bias is new: 0 had no bias; bias=True makes room for it."]
+
+
 def test_the_scale_of_a_group_norm(net: Net) -> None:
     """On the device it is a depthwise layer of 1x1; in PyTorch a vector."""
     source, scale = Source("scale.weight", "scale.bias", None), np.linspace(0.01, 0.02, 4)

@@ -198,20 +198,6 @@ class Concat(nn.Module):
         return torch.cat([x, x], dim=1)
 
 
-class Slopes(nn.Module):
-    """A PReLU with a slope for each channel."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner = nn.PReLU(4)
-        with torch.no_grad():
-            self.inner.weight.copy_(torch.tensor([0.1, 0.2, 0.3, 0.4]))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = self.inner(x)
-        return result
-
-
 class Nothing(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x - x
@@ -233,7 +219,6 @@ UNSUPPORTED: dict[str, tuple[nn.Module, int, tuple[str, ...]]] = {
     "far apart": (nn.Conv2d(4, 4, 3, padding=128, dilation=128), 256, ("layer op", "257x257", "255 pixels")),
     "concat": (Concat(), 512, ("layer op", "cat", "of a tensor and itself")),
     "layer norm": (nn.LayerNorm(8), 256, ("layer op", "layer norm over the last 1", "GroupNorm")),
-    "prelu": (Slopes(), 256, ("layer op", "prelu", "leaky_relu")),
     "nothing": (Nothing(), 256, ("layer op", "subtracts a tensor from itself")),
     "two norms": (
         nn.Sequential(nn.BatchNorm2d(4), nn.BatchNorm2d(4)),

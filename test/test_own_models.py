@@ -126,6 +126,29 @@ def one_slope(net: Own, x: torch.Tensor) -> Any:
     return net.head(net.b(net.a(x)).mean((2, 3)))
 
 
+def two_slopes(net: Own, x: torch.Tensor) -> Any:
+    return net.head(net.d(net.c(net.b(net.a(x)))).mean((2, 3)))
+
+
+def long_head(net: Own, x: torch.Tensor) -> Any:
+    """Of all moments of a series, more than a window has."""
+    return net.head(functional.relu(net.a(x)).flatten(1))
+
+
+def waves(net: Own, x: torch.Tensor) -> Any:
+    """Positions that arange counts, from one number and from two."""
+    y = net.b(x)
+    at = torch.arange(y.shape[1]).float()[:, None] * torch.exp(-torch.arange(0, 12, 2).float() / 12)
+    return net.head(functional.relu(net.a(y + torch.cat([at.sin(), at.cos()], 1))).mean(1))
+
+
+def sloped() -> nn.PReLU:
+    layer = nn.PReLU(6)
+    with torch.no_grad():
+        layer.weight.copy_(torch.linspace(-0.2, 1.5, 6))
+    return layer
+
+
 def encoder() -> nn.Module:
     layer = nn.TransformerEncoderLayer(12, 2, 24, dropout=0.0, batch_first=True)
     return nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
@@ -147,6 +170,7 @@ OWN_ORDER = {  # channels last, as they are
     "over time",
     "all moments",
     "transformer",
+    "waves",
 }
 NETWORKS: dict[str, tuple[Callable[[], Own], tuple[int, ...]]] = {
     "causal": (lambda: Own(causal, nn.Conv1d(3, 6, 3), wide(6), head=nn.Linear(6, 3)), (3, 20)),
@@ -193,6 +217,19 @@ NETWORKS: dict[str, tuple[Callable[[], Own], tuple[int, ...]]] = {
     "end": (lambda: Own(end, nn.Conv2d(2, 6, 3, 2), head=nn.Conv2d(6, 3, 1)), (2, 9, 8)),
     "middle": (lambda: Own(middle, nn.Conv2d(2, 6, 3), head=nn.Linear(6, 3)), (2, 9, 8)),
     "one slope": (lambda: Own(one_slope, nn.Conv2d(2, 6, 3, 2), nn.PReLU(), head=nn.Linear(6, 3)), (2, 9, 8)),
+    "a slope for each channel": (
+        lambda: Own(
+            two_slopes,
+            nn.Conv2d(2, 6, 3, 2),
+            sloped(),
+            nn.Conv2d(6, 6, 3, groups=6),
+            sloped(),
+            head=nn.Linear(6, 3),
+        ),
+        (2, 9, 8),
+    ),
+    "long head": (lambda: Own(long_head, nn.Conv1d(3, 4, 5), head=nn.Linear(4 * 296, 3)), (3, 300)),
+    "waves": (lambda: Own(waves, nn.Linear(12, 12), nn.Linear(5, 12), head=nn.Linear(12, 3)), (8, 5)),
     "transformer": (lambda: Own(through, encoder(), nn.Linear(5, 12), head=nn.Linear(12, 3)), (8, 5)),
 }
 
@@ -274,6 +311,21 @@ def test_a_sigmoid_at_the_end_is_not_left_out_where_numbers_are_learned(task: st
     assert done.exit_code == 1 and f"ends with a {called}, which no loss of --task {task}" in done.output
     path = save(net[:-1], (8,), tmp_path / "plain.pt2")
     assert CliRunner().invoke(convert, [str(path), *words[1:]]).exit_code == 0
+
+
+def test_a_hidden_layer_over_a_long_series_is_a_sentence(tmp_path: Path) -> None:
+    body = (nn.Conv1d(3, 4, 5), nn.Flatten(), nn.Linear(4 * 296, 8), nn.ReLU(), nn.Linear(8, 3))
+    with pytest.raises(ConvertError, match="layer 2 reads a map of 296x1; a hidden linear layer reads 255"):
+        read(save(nn.Sequential(*body).eval(), (3, 300), tmp_path / "net.pt2"), (3, 300))
+
+
+def test_what_is_chosen_by_size_is_no_label_inside(tmp_path: Path) -> None:
+    """The mean of the three largest: the head is not what reads the convolution."""
+    net = Own(
+        lambda net, x: net.head(net.a(x).topk(3, dim=2)[0].mean(2)), nn.Conv1d(3, 4, 5), head=nn.Linear(4, 3)
+    )
+    with pytest.raises(ConvertError, match=r"Gemm reads what is chosen by size \(TopK, ArgMax\) inside"):
+        read(save(net.eval(), (3, 20), tmp_path / "net.onnx"), (3, 20))
 
 
 def test_several_heads_are_told_to_be_one(tmp_path: Path) -> None:

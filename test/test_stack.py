@@ -8,12 +8,18 @@ import numpy as np
 import pytest
 import torch
 from onnx import helper
+from test_executor import partly_trained, run_both
+from test_gradients import LEAST, cosines, everything
 from test_onnx import constants, saved
 from test_resample import assert_as_pytorch
 from torch import nn
 
+from microtrain.convert.emit.code import generate
 from microtrain.convert.frontends.module import load_model
-from microtrain.convert.ir import ConvertError
+from microtrain.convert.ir import ConvertError, Graph
+from microtrain.convert.native_model import NativeModel
+from microtrain.convert.ops import add
+from microtrain.convert.quantize.ptq import Choices, quantize_model
 
 TOGETHER = {
     "mean of a stack": lambda ys: torch.stack(ys).mean(0),
@@ -50,7 +56,33 @@ def test_branches_come_together_as_in_pytorch(way: str, late: bool, suffix: str,
     torch.manual_seed(1)
     graph = assert_as_pytorch(Branches(way, late), tmp_path / f"model.{suffix}", (3, 9, 7))
     ops = [n.op for n in graph.nodes]
-    assert ops.count("add") == 2 and ops.count("dwconv2d") == (way != "sum of a stack"), "nothing for 0 +"
+    assert ops.count("add") == 2 and "dwconv2d" not in ops, "nothing for 0 +, nor for / 3"
+
+
+def averaged(folder: Path) -> Graph:
+    torch.manual_seed(1)
+    graph = assert_as_pytorch(Branches("by hand"), folder / "model.pt2", (3, 9, 7))
+    images = np.random.default_rng(0).integers(0, 256, (32, 9, 7, 3)).astype(np.uint8)
+    return quantize_model(graph, images, Choices())
+
+
+@pytest.mark.parametrize("errors", ["fp32", "int8"])
+def test_errors_reach_branches_in_shares(errors: str, tmp_path: Path) -> None:
+    found = cosines(everything(averaged(tmp_path)).graph, errors)
+    assert min(found.values()) > LEAST[errors], found
+
+
+def test_the_sum_that_is_shared_is_the_same_in_c(tmp_path: Path) -> None:
+    trained = partly_trained(averaged(tmp_path), 4)
+    run_both(trained, NativeModel(generate(trained, "a test"), tmp_path, "gcc"), 6)
+    sums = [n for n in trained.graph.forward_nodes if n.op == "add"]
+    assert [add.share(n) for n in sums] == [1.0, pytest.approx(1 / 3)]
+
+
+def test_a_share_that_is_forgotten_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(add, "share", lambda node: 1.0)
+    with pytest.raises(AssertionError):
+        averaged(tmp_path)
 
 
 @pytest.mark.parametrize("suffix", ["pt2", "onnx"])

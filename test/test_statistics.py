@@ -161,7 +161,7 @@ def test_a_root_that_passes_errors_as_they_are_is_noticed(
 
 def test_generated_code_learns_as_the_executor_does(tmp_path: Path) -> None:
     graph, images = read("deviation of a long series", tmp_path)
-    trained = partly_trained(quantize_model(graph, images, Choices()), 1)
+    trained = partly_trained(quantize_model(graph, images, Choices()), 4)
     run_both(trained, NativeModel(generate(trained, "a test"), tmp_path, "gcc"), 6)
 
 

@@ -89,10 +89,8 @@ def of_any_size(folder: Path) -> str:
     return said(convert, folder / "net.pt2")
 
 
-def with_prelu(folder: Path) -> str:
-    slopes = nn.PReLU(8)
-    nn.init.uniform_(slopes.weight)
-    return exported(Net(nn.Conv2d(3, 8, 3), slopes, features=8).eval(), folder)
+def with_shrinking(folder: Path) -> str:
+    return exported(Net(nn.Conv2d(3, 8, 3), nn.Hardshrink(), features=8).eval(), folder)
 
 
 def heavy(folder: Path) -> str:
@@ -176,7 +174,7 @@ HEARD: dict[str, Heard] = {
     "... is a pickle": pickled,
     "... is TorchScript": scripted,
     "... was exported with an image size": of_any_size,
-    "... the op prelu": with_prelu,
+    "... the op hardshrink": with_shrinking,
     "... it has one output": lambda folder: exported(small(classes=1), folder),
     "... weights take": heavy,
     "... its head of 1,000 classes": heavy,

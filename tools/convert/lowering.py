@@ -33,6 +33,7 @@ from .raw import Raw, Result, as_map, weights_of
 STAND_IN = "unsupported "  # begins the name of what is in the place of an op, to find what else is not
 SOFTMAX = "softmax"  # of the raw graph alone: at its end it is left out
 NO_LIMIT = float(np.finfo(np.float32).max)  # of a clip that is open at one end
+LINEAR = "linear"  # of the raw graph alone: it becomes the head or a convolution
 NORM = "bn"  # y = x * factor + shift a channel, both in the layer; of the raw graph alone
 
 
@@ -369,10 +370,15 @@ class Lowering:
             raise call.error(
                 f"{call.op} leaves an image of {shape[0]}x{shape[1]} pixels; the input is too small for it"
             )
-        if window and layer and max(window.kh, window.kw, window.stride_h, window.stride_w) > WINDOW_MOST:
+        if (
+            window
+            and layer
+            and op != LINEAR
+            and max(window.kh, window.kw, window.stride_h, window.stride_w) > WINDOW_MOST
+        ):
             raise call.error(
                 f"a window of {window.kh}x{window.kw} every {window.stride_h}x{window.stride_w} pixels is "
-                f"too large; {WINDOW_MOST} pixels per side are the most"
+                f"too large; {WINDOW_MOST} pixels per side are the most: let a pooling come before it"
             )
         tensor = f"%{len(self.nodes)}"
         self.tensors[tensor] = Tensor(tensor, shape)

@@ -67,7 +67,7 @@ def merge(plan: Plan, arrays: Arrays, state: State) -> tuple[State, list[str]]:
         if t.kind == "weight":
             merge_weight(plan, t, arrays, state, merged)
         elif t.kind == "bias":
-            merge_bias(plan, t, arrays, state, merged)
+            notes += merge_bias(plan, t, arrays, state, merged)
         elif t.kind in ("head_weight", "head_bias"):
             notes += merge_head(plan, t, arrays[t.name], state, merged)
     merged |= {name: by_channels(merged[name], shape) for name, shape in rows.items() if name in merged}
@@ -133,14 +133,18 @@ def merge_weight(plan: Plan, t: Trained, arrays: Arrays, state: State, merged: S
     merged[t.source.weight] = restore_shape(t, result, state)
 
 
-def merge_bias(plan: Plan, t: Trained, arrays: Arrays, state: State, merged: State) -> None:
-    """The real bias into bn.bias (beta' = b_real - (b - mean) * g), the convolution's, or bn's mean."""
+def merge_bias(plan: Plan, t: Trained, arrays: Arrays, state: State, merged: State) -> list[str]:
+    """The real bias into bn.bias (beta' = b_real - (b - mean) * g), the convolution's, or bn's mean.
+
+    Returns a remark where the model has no such parameter.
+    """
     assert t.scale is not None
     fold = folding(plan, t, state)
     base = 0.0 if t.base is None else np.array(t.base)
     real = arrays[t.name].astype(np.float64) * np.array(t.scale) + base
     name, value = bias_home(plan, t, state, fold, real)
     merged[name] = np.where(fold.dead, state.get(name, real), value)
+    return [] if name in state else [f"{name} is new: {t.layer} had no bias; bias=True makes room for it."]
 
 
 def bias_home(

@@ -85,6 +85,8 @@ def names_of(op: str, args: Sequence[Any]) -> list[str]:
     """Names of an op's arguments by position, for files that name none of them."""
     if op == "to" and len(args) > 1 and type(args[1]) is not int:
         return ["self", "device", "dtype"]
+    if op == "arange" and sum(type(each) in (int, float) for each in args) > 1:
+        return ["start", "end", "step"]
     found = _entry(op)
     return found.arguments.split() if found else ["self"]
 
@@ -107,8 +109,10 @@ def batch_norm(low: Lowering, call: Call) -> Act:
         x = blocks_aten.bands(low, call, x)
     eps = float(call.get("eps", call.get("epsilon", 1e-5)))
     if var.value.shape != (low.shape(x)[2],):
+        flat = var.value.size == low.tensors[x.tensor].elements
         raise call.error(
             f"a batch norm of {var.value.size} channels follows {low.shape(x)[2]} channels; use {NO_NORM}"
+            + (", in front of what flattens the map" if flat else "")
         )
     variance = var.value.astype(np.float64) + eps
     if (variance <= 0.0).any():

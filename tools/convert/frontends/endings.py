@@ -6,7 +6,7 @@ import warnings
 from dataclasses import replace
 
 from microtrain.convert.ir import ConvertError, Graph, Node, Window
-from microtrain.convert.lowering import NORM, SOFTMAX, STAND_IN, LayerError
+from microtrain.convert.lowering import LINEAR, NORM, SOFTMAX, STAND_IN, LayerError
 from microtrain.convert.nearest import NO_LENGTH, NO_SOFTMAX
 from microtrain.convert.ops import conv, functions, pool
 from microtrain.convert.ops.lengths_aten import UNIT
@@ -22,7 +22,6 @@ OF_PIXELS = (
     "which reads the mean of LAYER's map"
 )
 Found = list[ConvertError]  # what is not supported: a pass adds to it and goes on without
-LINEAR = "linear"  # of the raw graph alone: it becomes the head or a convolution
 ENDINGS = (SOFTMAX, functions.SIGMOID, UNIT)  # at the end of a network: they are left out
 NOWHERE_ELSE = {  # of them those that are nothing inside a network
     SOFTMAX: f"a softmax inside the network is not supported; the nearest that is: {NO_SOFTMAX}",

@@ -43,6 +43,7 @@ from .onnx_values import Label, Parts, Turned, Value, Walker, as_last, channels_
 LABELS = ("ArgMax", "ZipMap", "ArrayFeatureExtractor", "LabelEncoder", "TopK")  # behind the logits
 BESIDE_LABELS = ("Sub", "Concat", "Reshape")  # of probabilities
 LAYERS = ("Conv", "ConvTranspose", "Gemm", "MatMul", "Mul", "Add")  # behind which probabilities are no label
+OF_WEIGHTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")  # of what no label goes into
 TOKENS = ("Reshape", "Squeeze", "MatMul")  # what is turned for these is no image in NHWC
 SAME_NAME = {  # one call on the first input, no other arguments
     "Relu": "relu",
@@ -228,6 +229,12 @@ class _Walk(Walker):
         self._expand(step)
         values = [self.value(i) for i in step.inputs]
         labels = [v for v in values if isinstance(v, Label)]
+        if labels and step.op in OF_WEIGHTS:
+            raise LayerError(
+                f"layer {step.name}",
+                f"{step.op} reads what is chosen by size (TopK, ArgMax) inside the network, which is not "
+                "supported; the nearest that is: the maximum over a map or over time",
+            )
         if labels:
             return labels[0]
         if step.op in LABELS or (step.op in BESIDE_LABELS and self._is_end(step, values)):

@@ -194,10 +194,17 @@ def _bounds(graph: Graph, node: Node) -> Iterator[Accumulator]:
     yield Accumulator("an error times a slope", ERROR * 32768, INT32_MAX, "use another activation")
 
 
-def _of_one_slope(low: Lowering, call: Call) -> Act:
-    """A PReLU whose slopes are all alike: a leaky ReLU."""
+def _prelu(low: Lowering, call: Call) -> Act:
+    """Slopes that are all alike are a leaky ReLU; others a x + (1 - a) relu(x), and stay frozen."""
     slope = low.constant(call, call.args.get("weight"), "slope").value
-    if not slope.size or np.ptp(slope):
+    if slope.size > 1 and np.ptp(slope):
+        x = low.image(call, call.x)
+        if slope.size != low.shape(x)[2]:
+            raise unsupported(call)
+        above = low.emit(call, "relu", (x,), low.shape(x), dims=x.dims)
+        parts = (low.scaled(call, x, slope.ravel()), low.scaled(call, above, 1.0 - slope.ravel()))
+        return low.emit(replace(call, builtin=False), "add", parts, low.shape(x), dims=x.dims)
+    if not slope.size:
         raise unsupported(call)
     args = {"self": call.x, "negative_slope": float(slope.flat[0])}
     return _lower(low, replace(call, op=LEAKY, args=args))
@@ -215,7 +222,7 @@ ALSO = {  # by what PyTorch calls them
     "exp": EXPONENTIAL,
     "abs": ABSOLUTE,
 }
-PRELU = {"prelu": Aten("self weight", _of_one_slope)}
+PRELU = {"prelu": Aten("self weight", _prelu)}
 
 
 def _names(each: Activation) -> list[str]:

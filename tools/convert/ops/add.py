@@ -1,4 +1,7 @@
-"""The sum of two maps, as of a residual; the second times a number, -1 where it is subtracted."""
+"""The sum of two maps, as of a residual; the second times a number, -1 where it is subtracted.
+
+The sum may be a share of itself, as in a mean of branches: both maps count less, which takes no step more.
+"""
 
 from __future__ import annotations
 
@@ -67,11 +70,24 @@ def times(node: Node) -> float:
     return node.factors[0] if node.factors else 1.0
 
 
+def share(node: Node) -> float:
+    """What the sum is multiplied with."""
+    return node.factors[1] if len(node.factors) > 1 else 1.0
+
+
+def as_share(node: Node, factor: float) -> Node | None:
+    """The sum of which something takes a share; None: the node is no sum."""
+    if node.op != "add" or not factor > 0:
+        return None
+    return replace(node, factors=(times(node), factor * share(node)))
+
+
 def scales(graph: Graph, node: Node) -> reference.Add:
     """Zero points, and real values per unit of what is added."""
     a, b, y = (graph.tensors[t] for t in (*node.inputs, node.outputs[0]))
-    b_scale = float32(times(node) * b.scale) if node.factors else b.scale
-    return reference.Add(a.zero, b.zero, y.zero, a.scale, b_scale, y.scale)
+    a_scale = float32(share(node) * a.scale) if len(node.factors) > 1 else a.scale
+    b_scale = float32(times(node) * share(node) * b.scale) if node.factors else b.scale
+    return reference.Add(a.zero, b.zero, y.zero, a_scale, b_scale, y.scale)
 
 
 def c_struct(graph: Graph, node: Node) -> Add:
@@ -107,7 +123,8 @@ def _run(env: Env, node: Node) -> None:
 
 def _float_run(graph: Graph, node: Node, env: Values) -> np.ndarray:
     a, b = (env[t] for t in node.inputs)
-    return a + b * np.float32(times(node)) if node.factors else a + b
+    total = a + b * np.float32(times(node)) if node.factors else a + b
+    return total * np.float32(share(node)) if len(node.factors) > 1 else total
 
 
 def _int8_run(graph: Graph, node: Node, env: Values) -> np.ndarray:
@@ -134,12 +151,13 @@ def _row(graph: Graph, node: Node) -> Record:
 
 
 def _facts(graph: Graph, node: Node) -> Mapping[str, Any]:
-    return {"times": times(node)} if node.factors else {}
+    return {"times": times(node), "share": share(node)} if node.factors else {}
 
 
 def _parallel(run: Any, step: Any, a: Any, b: Any) -> Any:
     ta, tb, ty = (run.network.tensors[t] for t in (*step.inputs, step.output))
-    return run.stored(step, (a * ta.scale + b * (tb.scale * step.facts.get("times", 1.0))) / ty.scale)
+    total = a * ta.scale + b * (tb.scale * step.facts.get("times", 1.0))
+    return run.stored(step, total * step.facts.get("share", 1.0) / ty.scale)
 
 
 def lower(low: Lowering, call: Call) -> Any:
