@@ -41,8 +41,8 @@ def mean_option() -> Any:
     return option(
         "--mean",
         type=PerChannel(0),
-        help="What training subtracted from pixels 0..1: one number or one a channel. The model's file, or "
-        "its forward(), may say it instead.",
+        help="What training subtracted from pixels 0..1, or from other samples' bytes as such: one number or "
+        "one a channel. The model's file, its forward(), or samples of numbers may say it instead.",
     )
 
 

@@ -151,7 +151,8 @@ def _row(graph: Graph, node: Node) -> Record:
 
 
 def _facts(graph: Graph, node: Node) -> Mapping[str, Any]:
-    return {"times": times(node), "share": share(node)} if node.factors else {}
+    own = {"share": share(node)} if len(node.factors) > 1 else {}
+    return {"times": times(node), **own} if node.factors else {}
 
 
 def _parallel(run: Any, step: Any, a: Any, b: Any) -> Any:
