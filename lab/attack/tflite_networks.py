@@ -286,8 +286,19 @@ def differences() -> Float:
     return net.over("MEAN", 1, 2).linear(3)
 
 
+def loudness() -> Float:
+    """Absolute values, roots of mean squares, and their logarithms, as of vibration."""
+    net = Float(9, 8, 2).conv(4, 3, 3, act=0)
+    net.op("ABS", (net.x,), net.shape, "AbsOptions").conv(4, 1, 1, act=0)
+    net.op("SQUARE", (net.x,), net.shape, "SquareOptions").over("MEAN", 1, 2)
+    net.op("SQRT", (net.x,), net.shape)
+    net.op("EXP", (net.x,), net.shape, "ExpOptions")
+    net.op("LOG", (net.x,), net.shape)
+    return net.linear(3)
+
+
 NETWORKS = (
     *(causal, last_moment, any_batch, one_slope, parts, each_moment, lone_norm, channels_first),
     *(gated, made_larger, averaged, smooth, cornered, lopsided, mirrored, mirrored_whole, padded_first),
-    *(attentive, differences, used_twice, resized, transposed, blocks),
+    *(attentive, differences, used_twice, resized, transposed, blocks, loudness),
 )
