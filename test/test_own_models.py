@@ -130,6 +130,13 @@ def two_slopes(net: Own, x: torch.Tensor) -> Any:
     return net.head(net.d(net.c(net.b(net.a(x)))).mean((2, 3)))
 
 
+def sensors(net: Own, x: torch.Tensor) -> Any:
+    """DeepConvLSTM (Ordonez and Roggen 2016): kernels over time, all sensors of a moment for the LSTM."""
+    y = functional.relu(net.a(x.transpose(1, 2).unsqueeze(1)))
+    y = y.permute(0, 2, 1, 3).reshape(1, y.shape[2], -1)
+    return net.head(net.b(y)[0][:, -1])
+
+
 def long_head(net: Own, x: torch.Tensor) -> Any:
     """Of all moments of a series, more than a window has."""
     return net.head(functional.relu(net.a(x)).flatten(1))
@@ -228,6 +235,10 @@ NETWORKS: dict[str, tuple[Callable[[], Own], tuple[int, ...]]] = {
         ),
         (2, 9, 8),
     ),
+    "sensors": (
+        lambda: Own(sensors, nn.Conv2d(1, 4, (5, 1)), nn.LSTM(12, 6, batch_first=True), head=nn.Linear(6, 3)),
+        (3, 20),
+    ),
     "long head": (lambda: Own(long_head, nn.Conv1d(3, 4, 5), head=nn.Linear(4 * 296, 3)), (3, 300)),
     "waves": (lambda: Own(waves, nn.Linear(12, 12), nn.Linear(5, 12), head=nn.Linear(12, 3)), (8, 5)),
     "transformer": (lambda: Own(through, encoder(), nn.Linear(5, 12), head=nn.Linear(12, 3)), (8, 5)),
@@ -317,6 +328,16 @@ def test_a_hidden_layer_over_a_long_series_is_a_sentence(tmp_path: Path) -> None
     body = (nn.Conv1d(3, 4, 5), nn.Flatten(), nn.Linear(4 * 296, 8), nn.ReLU(), nn.Linear(8, 3))
     with pytest.raises(ConvertError, match="layer 2 reads a map of 296x1; a hidden linear layer reads 255"):
         read(save(nn.Sequential(*body).eval(), (3, 300), tmp_path / "net.pt2"), (3, 300))
+
+
+def test_an_input_that_is_read_in_two_shapes_is_a_sentence(tmp_path: Path) -> None:
+    def twice(net: Own, x: torch.Tensor) -> Any:
+        y = functional.relu(net.a(x.transpose(1, 2).unsqueeze(1))).mean((2, 3))
+        return net.head(torch.cat([y, functional.relu(net.b(x.transpose(1, 2).flatten(1)))], 1))
+
+    net = Own(twice, nn.Conv2d(1, 4, (5, 1)), nn.Linear(60, 4), head=nn.Linear(8, 3)).eval()
+    with pytest.raises(ConvertError, match="net reads its input in two shapes, in a and b; let one layer"):
+        read(save(net, (3, 20), tmp_path / "net.pt2"), (3, 20))
 
 
 def test_what_is_chosen_by_size_is_no_label_inside(tmp_path: Path) -> None:

@@ -177,6 +177,7 @@ class Lowering:
     last     tensors whose own order is HWC: an input that turned out to be a sequence of vectors
     computed  numbers of constants that the model has made of others
     frozen    layers whose weights are such
+    reshaped  the input is an image of other sides, and earlier views of it are none any more
     """
 
     name: str
@@ -191,6 +192,7 @@ class Lowering:
     owners: dict[str | int, tuple[str, Param]] = field(default_factory=dict)
     last: set[str] = field(default_factory=set)
     computed: int = 0
+    reshaped: bool = False
     frozen: list[str] = field(default_factory=list)
     stood: dict[str, ConvertError] = field(default_factory=dict)
 
@@ -433,6 +435,10 @@ class Lowering:
             layers = ", ".join(self.frozen[:3]) + (", ..." if len(self.frozen) > 3 else "")
             what = f"forward() computes the weights of {layers}, and the state dict has no place for them"
             warnings.warn(f"{what}: they stay frozen, and a head's come back as .npz alone", stacklevel=3)
+        entries = [n for n in self.nodes if n.op != NORM and any(self.is_input(Act(i, ())) for i in n.inputs)]
+        if self.reshaped and len(entries) > 1:
+            what = f"reads its input in two shapes, in {entries[0].name} and {entries[1].name}"
+            self.found.append(ConvertError(f"{self.name} {what}; let one layer read it"))
         image = self.tensors["input"]
         identity = Input("input", (1.0,) * image.channels, (0.0,) * image.channels)
         output = results[0].tensor

@@ -114,7 +114,7 @@ def lower(low: Lowering, call: Call, natural: Lower) -> Any:
 def _as_image(low: Lowering, call: Call, natural: Lower) -> Any:
     """Any other call reads an image; of tokens it is refused, unless they are seen as one."""
     seen = {
-        name: blocks_aten.seen(low, call, as_map(low, v)) if isinstance(v, Act) else v
+        name: blocks_aten.seen(low, call, as_map(low, _as_stored(low, v))) if isinstance(v, Act) else v
         for name, v in call.args.items()
     }
     call = replace(call, args=seen)
@@ -126,6 +126,21 @@ def _as_image(low: Lowering, call: Call, natural: Lower) -> Any:
         f"the op {call.op} of tokens {dims} is not supported; the nearest that is: linear, layer_norm, "
         "attention, add and activations of tokens, and convolutions of maps [n, c, h, w]"
     )
+
+
+def _as_stored(low: Lowering, x: Act) -> Act:
+    """The input as an image of other sides, where a view of it is one in the order of the samples.
+
+    Of a series x.transpose(1, 2).unsqueeze(1) is one: a pixel for each number, sensors side by side.
+    """
+    if len(x.dims) != 4 or x.factor != 1 or x.tensor in low.last or not low.is_input(x):
+        return x
+    at, (_, c, h, w) = places(low, x), x.dims
+    stored = np.array_equal(at.transpose(0, 2, 3, 1).ravel(), np.arange(math.prod(low.shape(x))))
+    if not stored or not low.redeclare((h, w, c)):
+        return x
+    low.reshaped = True
+    return Act(x.tensor, x.dims)
 
 
 def _again(low: Lowering, made: Act, x: Act) -> Act:
