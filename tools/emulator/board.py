@@ -114,11 +114,11 @@ class Board:
         """
         self.paint = self.paint if paint is None else paint
         self.memory.paint(self.paint)
-        self._state.total = self._state.thread = 0
+        self._state.total = self._state.idle = self._state.thread = 0
+        self.clock = VirtualClock()
         self.cut_count = NEVER
         self.flash.cut_at = None
         self.powered = True
-        self.clock = VirtualClock()
         self.output.clear()
         self.clear_profile()
         self.rcc.causes = POWER_ON
@@ -150,13 +150,13 @@ class Board:
 
     def reset(self) -> None:
         """System reset: core and peripherals, not SRAM."""
-        self.flash.settle()
         self._engine.restart(self._bus.pages, self.strict, self.caches)
         self.core.reset()
         self.cycle_counter.reset()
         for peripheral in self.peripherals:
             peripheral.reset()
         self.clock.set_rate(self.now, self.rcc.core_hz)
+        self.flash.tell()
         self.initial_sp = int.from_bytes(self.memory.flash[0:4], "little") & ~3
         self._engine.set(Register.SP, self.initial_sp)
         self._loop.restart(int.from_bytes(self.memory.flash[4:8], "little"))
@@ -204,7 +204,7 @@ class Board:
     @property
     def now(self) -> int:
         """Core cycles since power-on, an instruction counted as one; sleep and stalls included."""
-        return int(self._state.total) + self.clock.idle_cycles
+        return int(self._state.total) + int(self._state.idle)
 
     @property
     def seconds(self) -> float:
@@ -299,7 +299,7 @@ class Board:
         return self.memory.sram[:].translate(table)
 
     def press_reset(self) -> None:
-        """Press and release the black button: a reset that leaves SRAM alone."""
+        """The black button: a reset that leaves SRAM alone."""
         self.rcc.causes |= PIN
         self.reset()
 
@@ -322,7 +322,6 @@ class Board:
 
     def flash_content(self) -> bytes:
         """What a power cut at this moment leaves in flash."""
-        self.flash.settle()
         return self.memory.flash[:]
 
     def write_memory(self, address: int, data: bytes) -> None:
@@ -354,7 +353,7 @@ class Board:
 
     def stall(self, seconds: float) -> None:
         """The core stands still for a while."""
-        self.clock.idle_cycles += round(seconds * self.clock.hz)
+        self._state.idle += self.clock.cycles(seconds)
         self.look_again()
 
     def stop_for(self, error: Exception) -> None:
@@ -378,6 +377,7 @@ class Board:
     def clock_changed(self) -> None:
         self.rcc.check(self.flash.wait_states, self.pwr.overdrive)
         self.clock.set_rate(self.now, self.rcc.core_hz)
+        self.flash.tell()
         self.look_again()
 
     def watchdog_reset(self) -> None:
@@ -391,9 +391,6 @@ class Board:
 
     def fpu_enabled(self) -> None:
         self._engine.remove_fpu_guard()
-
-    def open_flash(self, writable: bool) -> None:
-        self._engine.open_flash(writable)
 
     def write_flash(self, offset: int, data: bytes) -> None:
         self.memory.flash[offset : offset + len(data)] = data

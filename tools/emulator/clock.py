@@ -8,13 +8,11 @@ import math
 class VirtualClock:
     """Turns cycles since power-on into seconds.
 
-    hz            frequency of the core now
-    idle_cycles   cycles without an instruction: sleep, flash operations
+    hz   frequency of the core now
     """
 
     def __init__(self) -> None:
         self.hz = 16_000_000
-        self.idle_cycles = 0
         self._since_cycle = 0
         self._since_s = 0.0
 
@@ -30,3 +28,7 @@ class VirtualClock:
     def cycle(self, seconds: float) -> int:
         """The first cycle that is not before a time, at the present frequency."""
         return self._since_cycle + math.ceil((seconds - self._since_s) * self.hz)
+
+    def cycles(self, seconds: float) -> int:
+        """How many a while takes at the present frequency."""
+        return round(seconds * self.hz)

@@ -10,13 +10,15 @@ from unicorn import arm_const
 from unicorn.unicorn_py3.unicorn import uclib
 
 from . import native
+from .counters import Counters
 from .errors import EmulatorError
 from .memory import FLASH_BASE, SDRAM_BASE, SDRAM_SIZE, SRAM_BASE, SYSTEM_MEMORY_SIZE, Memory
-from .native import DTCM_BYTES, NEVER, SRAM_PAGES_MAX, NativeState
+from .native import DTCM_BYTES, NEVER, SRAM_PAGES_MAX, STOPPED_AT_FPU, NativeState
 from .registers import Register
 
 PAGE = 4096
 SPI_PAGE = 0x4000_3000
+FLASH_PAGE = 0x4002_3000
 SYSTEM_PAGE = 0xE000_E000
 CPU_MODEL = {
     "cortex-m4": arm_const.UC_CPU_ARM_CORTEX_M4,
@@ -30,27 +32,6 @@ UNICORN_MINIMUM = (2, 1, 4)
 ReadRegister = Callable[[int, int], int]  # (address, size) -> value
 WriteRegister = Callable[[int, int, int], None]  # (address, size, value)
 BadAccess = Callable[[int, int, bytes], bool]  # (kind of access, address, data) -> whether it may go on
-
-
-class Counters:
-    """Counters of a memory: entries, instructions and stall cycles by halfword, and native.c's notes on each
-    block."""
-
-    def __init__(self, size: int) -> None:
-        self.entries = (ctypes.c_uint64 * (size // 2))()
-        self.retired = (ctypes.c_uint64 * (size // 2))()
-        self.stalls = (ctypes.c_uint64 * (size // 2))()
-        self.blocks = (ctypes.c_uint32 * (size // 2))()
-
-    def clear(self) -> None:
-        for array in (self.entries, self.retired, self.stalls):
-            ctypes.memset(array, 0, ctypes.sizeof(array))
-
-    def forget(self, offset: int, size: int) -> None:
-        """The code in these bytes has changed, and so have the blocks that reach into it from before."""
-        first = max(0, offset // 2 - 256)
-        last = min(len(self.blocks), (offset + size) // 2 + 1)
-        ctypes.memset(ctypes.addressof(self.blocks) + first * 4, 0, (last - first) * 4)
 
 
 class Engine:
@@ -71,7 +52,12 @@ class Engine:
         self.counters = (Counters(len(memory.flash)), Counters(len(memory.sram)))
         self.state = NativeState()
         self._watched: list[tuple[int, Callable[[], None]]] = []
+        self._running = False
+        self._stale: list[tuple[int, int]] = []  # offset and size of code in flash that is another one now
+        self._made_as: tuple[bool, bool] | None = None  # strict, with caches
+        self._flash_seen = (ctypes.c_char * len(memory.flash))()  # at the last restart
         self._word = ctypes.c_uint32()
+        self._external_open = False
         self._word_at = ctypes.byref(self._word)
         self._fill_state()
 
@@ -101,9 +87,18 @@ class Engine:
 
     # ---------------------------------------------------------------- set-up
     def restart(self, pages: list[int], strict: bool, caches: bool) -> None:
-        """A new processor with everything mapped. `pages`: addresses of the pages with peripherals."""
+        """The processor as a reset leaves it. `pages`: addresses of the pages with peripherals."""
         self._forget_calls()
         self._empty_caches(caches)
+        if self._made_as != (strict, caches):
+            self._make(pages, strict, caches)
+            self._made_as = strict, caches
+        else:
+            self._make_new_again()
+        self.state.fpu_off, self.state.flash.rest = 1, 0
+
+    def _make(self, pages: list[int], strict: bool, caches: bool) -> None:
+        """A processor with everything mapped."""
         self._uc = uc = unicorn.Uc(unicorn.UC_ARCH_ARM, unicorn.UC_MODE_THUMB)
         uc.ctl_set_cpu_model(CPU_MODEL[self.memory.chip.cpu])
         self._map_memory(uc)
@@ -112,15 +107,42 @@ class Engine:
         self._guard_memory(uc)
         self._hook(unicorn.UC_HOOK_BLOCK, "native_block")
         self._hook(unicorn.UC_HOOK_INTR, "native_interrupt")
-        self._fpu_guard: int | None = self._hook(unicorn.UC_HOOK_CODE, "native_fpu_guard")
         if strict:
             self._hook(unicorn.UC_HOOK_CODE, "native_alignment")
         for first, last in self._cached() if caches else ():
             self._hook(
                 unicorn.UC_HOOK_MEM_READ | unicorn.UC_HOOK_MEM_WRITE, "native_data_access", first, last
             )
+        self._until_reset: list[int] = []
+        self._fpu_guard: int | None = None
         for address, callback in self._watched:
             self._watch(address, callback)
+        self._library.native_flash_moved(self.state, ctypes.addressof(self._flash_seen))
+        self._fresh = uc.context_save()
+
+    def _make_new_again(self) -> None:
+        """Registers as in a new processor, and nothing that the last run has left behind. Translated code
+        stays while the code itself does: translating it is most of what a boot takes."""
+        uc = self._uc
+        uc.context_restore(self._fresh)
+        stale = self._library.native_flash_moved(self.state, ctypes.addressof(self._flash_seen))
+        self.remove_fpu_guard()
+        if self._until_reset:
+            for hook in self._until_reset:
+                uc.hook_del(hook)
+            self._until_reset.clear()
+            stale = 1
+        if any(self.state.code_pages):  # of SRAM, whose content is another one now
+            ctypes.memset(self.state.code_pages, 0, SRAM_PAGES_MAX)
+            uc.ctl(unicorn.UC_CTL_TLB_FLUSH, unicorn.UC_CTL_IO_WRITE)
+            stale = 1
+        if stale:
+            self.translate_anew()
+        self.open_external(False)
+
+    def translate_anew(self) -> None:
+        """Forget all translated code: hooks on blocks and instructions are part of it."""
+        self._uc.ctl_flush_tb()  # type: ignore[attr-defined]  # not in the stubs
 
     def _guard_memory(self, uc: unicorn.Uc) -> None:
         """Have forbidden accesses reported. None of SRAM is forbidden: Unicorn stores slowly where such a
@@ -128,6 +150,8 @@ class Engine:
         uc.ctl_set_tlb_mode(unicorn.UC_TLB_VIRTUAL)  # type: ignore[attr-defined]  # not in the stubs
         ctypes.memset(self.state.code_pages, 0, SRAM_PAGES_MAX)
         self._hook(unicorn.UC_HOOK_TLB_FILL, "native_tlb_fill")
+        flash_end = FLASH_BASE + len(self.memory.flash) - 1
+        self._hook(unicorn.UC_HOOK_MEM_WRITE_PROT, "native_flash_store", FLASH_BASE, flash_end)
         end = SRAM_BASE + len(self.memory.sram)
         for first, last in ((0, SRAM_BASE - 1), (end, 0xFFFF_FFFF)):
             uc.hook_add(unicorn.UC_HOOK_MEM_INVALID, self._on_bad_access, None, first, last)
@@ -147,13 +171,13 @@ class Engine:
         flash, sram = ctypes.addressof(memory.flash_view), ctypes.addressof(memory.sram_view)
         for base in memory.flash_bases:
             uc.mem_map_ptr(base, len(memory.flash), READ_EXECUTE, flash)
+            uc.mem_protect(base, len(memory.flash), READ_EXECUTE)  # stores are dropped from here on
         uc.mem_map_ptr(SRAM_BASE, len(memory.sram), unicorn.UC_PROT_ALL, sram)
         system = ctypes.addressof(memory.system_view)
         uc.mem_map_ptr(memory.system_base, SYSTEM_MEMORY_SIZE, unicorn.UC_PROT_READ, system)
         if memory.external_view is not None and memory.chip.external is not None:
             view, external = ctypes.addressof(memory.external_view), memory.chip.external
             uc.mem_map_ptr(external.base, external.size, unicorn.UC_PROT_NONE, view)
-            self._external_open = False
         if memory.sdram_view is not None:
             uc.mem_map_ptr(SDRAM_BASE, SDRAM_SIZE, READ_WRITE, ctypes.addressof(memory.sdram_view))
 
@@ -167,14 +191,16 @@ class Engine:
         self._uc.hook_add(unicorn.UC_HOOK_CODE, lambda *_: callback(), None, address, address)
 
     def on_block(self, callback: Callable[[int, int], None]) -> None:
-        """Call back where a block begins within a watched call, handlers left out; slow."""
+        """Call back where a block begins within a watched call, handlers left out, until the next restart;
+        slow."""
         state = self.state
 
         def note(_uc: unicorn.Uc, address: int, size: int, _data: object) -> None:
             if state.inside and not state.handlers:
                 callback(address, size)
 
-        self._uc.hook_add(unicorn.UC_HOOK_BLOCK, note)
+        self._until_reset.append(self._uc.hook_add(unicorn.UC_HOOK_BLOCK, note))
+        self.translate_anew()
 
     def _forget_calls(self) -> None:
         """No exception and no watched call is in progress."""
@@ -203,7 +229,7 @@ class Engine:
         state.call_count, state.inside, state.only_inside = len(entries), 0, int(only_inside)
 
     def _map_page(self, page: int) -> None:
-        served = {self.state.usart.page: "usart", SYSTEM_PAGE: "system"}
+        served = {self.state.usart.page: "usart", FLASH_PAGE: "flash", SYSTEM_PAGE: "system"}
         if self.memory.chip.has_camera:
             served[SPI_PAGE] = "spi"
         if name := served.get(page):
@@ -247,7 +273,14 @@ class Engine:
             raise unicorn.UcError(status)
         return hook.value
 
+    def _guard_fpu(self) -> None:
+        """Look at each instruction from now on: one of the FPU comes before the FPU is on."""
+        self.state.fpu_off = 0
+        self._fpu_guard = self._hook(unicorn.UC_HOOK_CODE, "native_fpu_guard")
+        self.translate_anew()
+
     def remove_fpu_guard(self) -> None:
+        self.state.fpu_off = 0
         if self._fpu_guard is not None:
             uclib.uc_hook_del(self._handle, ctypes.c_size_t(self._fpu_guard))
             self._fpu_guard = None
@@ -265,10 +298,17 @@ class Engine:
         """Run from `pc` until the state's deadline, a sleep, an exception or an error, which is returned."""
         self.state.stopped = self.state.violation = 0
         self.state.interrupt = -1
+        self._running = True
         try:
             self._uc.emu_start(pc | 1, until)
         except unicorn.UcError as error:
             return error
+        finally:
+            self._running = False
+            self._drop_stale()
+        if self.state.stopped == STOPPED_AT_FPU:
+            self._guard_fpu()
+            return self.run(pc=self.get(Register.PC), until=until)
         return None
 
     def step(self, pc: int, count: int) -> None:
@@ -337,17 +377,20 @@ class Engine:
         """Core cycles that a line of that flash takes, and a new command before one."""
         self.state.external_line, self.state.external_command = line, command
 
-    def open_flash(self, writable: bool) -> None:
-        """Let stores through to flash, or no longer."""
-        self._uc.mem_protect(
-            FLASH_BASE, len(self.memory.flash), READ_EXECUTE | (unicorn.UC_PROT_WRITE if writable else 0)
-        )
-
     def flash_changed(self, offset: int, size: int) -> None:
-        """Drop translations and counts of code that was overwritten."""
-        for base in self.memory.flash_bases:
-            self._uc.ctl_remove_cache(base + offset, base + offset + size)
-        self.counters[0].forget(offset, size)
+        """Drop translations of code that was overwritten. While the guest runs it is left first: Unicorn
+        does not bear it within a hook."""
+        if self._library.native_forget(self.state, offset, size):
+            self._stale.append((offset, size))
+            self.state.deadline = 0
+            if not self._running:
+                self._drop_stale()
+
+    def _drop_stale(self) -> None:
+        for offset, size in self._stale:
+            for base in self.memory.flash_bases:
+                self._uc.ctl_remove_cache(base + offset, base + offset + size)
+        self._stale.clear()
 
 
 def _pointer(function: object) -> ctypes.c_void_p:

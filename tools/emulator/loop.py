@@ -147,7 +147,7 @@ class Loop:
         event = self._next_event(limits, asleep=True)
         if event is None:
             return Stop.IDLE
-        board.clock.idle_cycles += max(0, event - board.now)
+        board.engine.state.idle += max(0, event - board.now)
         return None
 
     # ---------------------------------------------------------------- one slice
@@ -161,7 +161,6 @@ class Loop:
         state.deadline = board.instructions + max(1, wait)
         error = board.engine.run(self.pc)
         self.pc = board.engine.get(Register.PC)
-        board.flash.settle()
         self.deliver()
         if board.powered:
             self._after_slice(error)

@@ -26,13 +26,25 @@ static uint16_t halfword(const uint8_t *at)
     return value;
 }
 
-static uint32_t count_instructions(const uint8_t *code, uint32_t size)
+/* An instruction of the FPU, whose coprocessors are 10 and 11. */
+static int is_fpu(uint16_t first, uint16_t second)
 {
-    uint32_t count = 0;
+    return (first & 0xEC00) == 0xEC00 && (second & 0x0E00) == 0x0A00;
+}
+
+/* What `blocks` notes of a block. */
+static uint32_t describe(const uint8_t *code, uint32_t size)
+{
+    uint32_t count = 0, fpu = 0;
     for (uint32_t i = 0; i < size; count++) {
-        i += (halfword(code + i) >> 11) >= 0x1d ? 4u : 2u;
+        uint16_t first = halfword(code + i);
+        uint32_t bytes = (first >> 11) >= 0x1d ? 4u : 2u;
+        if (bytes == 4u && i + 4u <= size && is_fpu(first, halfword(code + i + 2))) {
+            fpu = BLOCK_HAS_FPU;
+        }
+        i += bytes;
     }
-    return count;
+    return size << 16 | fpu | count;
 }
 
 /* Unicorn leaves a stale ITSTATE behind the hooks of an access to memory: cleared in EPSR. */
@@ -145,15 +157,17 @@ void native_block(void *uc, uint64_t address, uint32_t size, struct native *n)
         return;
     }
     uint32_t i = offset >> 1, known = n->blocks[region][i];
-    if (known >> 16 != size) {
-        known = size << 16 | count_instructions(n->memory[region] + offset, size);
+    if (known >> 16 != size || region == SRAM) { /* code in SRAM changes without notice */
+        known = describe(n->memory[region] + offset, size);
         n->blocks[region][i] = known;
     }
-    uint32_t count = known & 0xffff;
+    uint32_t count = known & BLOCK_COUNT;
     if (n->total + count > n->hard_limit) {
         n->stopped = STOPPED_AT_LIMIT;
     } else if (n->total >= n->deadline || (n->watch_masks && native_masks(uc, n) != n->masks)) {
         n->stopped = STOPPED;
+    } else if (n->fpu_off && (known & BLOCK_HAS_FPU) != 0 && region == FLASH) {
+        n->stopped = STOPPED_AT_FPU;
     }
     if (n->stopped) {
         n->emu_stop(uc);
@@ -189,7 +203,8 @@ static void violate(struct native *n, void *uc, uint32_t kind, uint32_t pc, uint
     n->emu_stop(uc);
 }
 
-/* UC_HOOK_CODE until CPACR is set: an FPU instruction is a fault then, but Unicorn never checks. */
+/* UC_HOOK_CODE where a block with FPU instructions was about to run before CPACR is set: they are a fault then, but
+ * Unicorn never checks. */
 void native_fpu_guard(void *uc, uint64_t address, uint32_t size, struct native *n)
 {
     uint32_t offset = (uint32_t)address - n->base[FLASH];
@@ -197,7 +212,7 @@ void native_fpu_guard(void *uc, uint64_t address, uint32_t size, struct native *
         return;
     }
     uint16_t first = halfword(n->memory[FLASH] + offset), second = halfword(n->memory[FLASH] + offset + 2);
-    if ((first & 0xEC00) == 0xEC00 && (second & 0x0E00) == 0x0A00) {
+    if (is_fpu(first, second)) {
         violate(n, uc, VIOLATION_NO_FPU, (uint32_t)address, (uint32_t)address);
     }
 }
@@ -277,6 +292,101 @@ void native_data_access(void *uc, int type, uint64_t address, int size, int64_t 
     if (first / LINE_BYTES != last / LINE_BYTES) {
         data_access(n, last, type == MEM_WRITE);
     }
+}
+
+/* ---------------------------------------------------------------- flash */
+
+/* The block that begins at halfword `i` of flash reaches to this byte, where one does. */
+static uint32_t block_end(const struct native *n, uint32_t i)
+{
+    return 2u * i + (n->blocks[FLASH][i] >> 16);
+}
+
+/* First halfword of flash at which a block may begin that reaches to `offset`. */
+static uint32_t first_block(uint32_t offset)
+{
+    return (offset > BLOCK_BYTES_MAX ? offset - BLOCK_BYTES_MAX : 0u) / 2u;
+}
+
+/* Whether code has run from any of these bytes of flash. */
+static int holds_code(const struct native *n, uint32_t offset, uint32_t size)
+{
+    for (uint32_t i = first_block(offset); 2u * i < offset + size && 2u * i < n->size[FLASH]; i++) {
+        if (n->blocks[FLASH][i] != 0 && block_end(n, i) > offset) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* These bytes of flash have changed: forget the blocks that reach into them. Returns whether there were any. */
+uint32_t native_forget(struct native *n, uint32_t offset, uint32_t size)
+{
+    uint32_t any = 0;
+    for (uint32_t i = first_block(offset); 2u * i < offset + size && 2u * i < n->size[FLASH]; i++) {
+        if (n->blocks[FLASH][i] != 0 && block_end(n, i) > offset) {
+            n->blocks[FLASH][i] = 0;
+            any = 1;
+        }
+    }
+    return any;
+}
+
+/* Bring `seen`, flash as it was, up to date. Returns whether code that has run is not what it was. */
+uint32_t native_flash_moved(struct native *n, uint8_t *seen)
+{
+    uint32_t moved = 0;
+    for (uint32_t page = 0; page < n->size[FLASH]; page += PAGE_BYTES) {
+        const uint8_t *now = n->memory[FLASH] + page;
+        if (memcmp(seen + page, now, PAGE_BYTES) == 0) {
+            continue;
+        }
+        memcpy(seen + page, now, PAGE_BYTES);
+        moved |= native_forget(n, page, PAGE_BYTES);
+    }
+    return moved;
+}
+
+/* UC_HOOK_MEM_WRITE_PROT of flash, which drops the store: programming clears bits and takes its time. Returns 0 where
+ * Python has to look: it is no plain store of a unit, the power fails in it, or code was there. */
+int native_flash_store(void *uc, int type, uint64_t address, int size, int64_t value, struct native *n)
+{
+    (void)type;
+    struct flash *f = &n->flash;
+    uint32_t offset = (uint32_t)address - n->base[FLASH], bytes = (uint32_t)size;
+    if (f->rest != 0) {
+        f->rest -= bytes;
+        clear_it(n, uc);
+        return 1;
+    }
+    int open =
+        (f->control & (CR_PG | (uint32_t)CR_LOCK)) == CR_PG && bytes == 1u << (f->control >> CR_PSIZE_SHIFT & 3u);
+    if (!open || offset % bytes != 0 || f->operations + 1 >= f->seen_from || holds_code(n, offset, bytes)) {
+        return 0;
+    }
+    for (uint32_t i = 0; i < bytes; i++) {
+        n->memory[FLASH][offset + i] &= (uint8_t)((uint64_t)value >> 8 * i);
+    }
+    f->operations++;
+    n->idle += f->unit_cycles;
+    n->deadline -=
+        n->deadline < f->unit_cycles ? n->deadline : f->unit_cycles; /* a count that is due so much earlier */
+    clear_it(n, uc);
+    return 1;
+}
+
+/* uc_mmio_map callbacks for the page of its registers: SR is read after each unit. */
+uint64_t native_flash_read(void *uc, uint64_t offset, unsigned size, struct native *n)
+{
+    if (offset == FLASH_SR) {
+        return n->flash.status;
+    }
+    return n->slow_read(uc, (uint32_t)offset + FLASH_PAGE, size);
+}
+
+void native_flash_write(void *uc, uint64_t offset, unsigned size, uint64_t value, struct native *n)
+{
+    n->slow_write(uc, (uint32_t)offset + FLASH_PAGE, size, value);
 }
 
 /* ---------------------------------------------------------------- serial line */

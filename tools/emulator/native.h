@@ -7,7 +7,7 @@
 #include "cache.h"
 
 enum { FLASH = 0, SRAM = 1, REGIONS = 2 };
-enum { SPI2_PAGE = 0x40003000, SYSTEM_PAGE = 0xE000E000 };
+enum { SPI2_PAGE = 0x40003000, FLASH_PAGE = 0x40023000, SYSTEM_PAGE = 0xE000E000 };
 enum { SPI2_SR = 0x808, SPI2_DR = 0x80C, SPI_SR_RXNE = 1 << 0, SPI_SR_TXE = 1 << 1 };
 enum { RX_QUEUE = 4096, TX_QUEUE = 65536 };
 enum { ISR_FE = 1 << 1, ISR_ORE = 1 << 3, ISR_RXNE = 1 << 5, ISR_TC = 1 << 6, ISR_TXE = 1 << 7 };
@@ -15,7 +15,9 @@ enum { ISR_TEACK_REACK = 3 << 21 }; /* not on the older kind of USART */
 enum { CR1_RE = 1 << 2, CR1_TE = 1 << 3 };
 enum { RX_FRAMING_ERROR = 1 << 8 };
 enum { STOP_ON_LINE = 1, STOP_ON_BYTE = 2 };
-enum { STOPPED = 1, STOPPED_AT_LIMIT = 2 };
+enum { STOPPED = 1, STOPPED_AT_LIMIT = 2, STOPPED_AT_FPU = 3 };
+enum { FLASH_SR = 0xC0C, CR_PG = 1 << 0, CR_PSIZE_SHIFT = 8, CR_LOCK = (int)(1u << 31) };
+enum { BLOCK_BYTES_MAX = 2048, BLOCK_HAS_FPU = 1 << 15, BLOCK_COUNT = BLOCK_HAS_FPU - 1 };
 enum { ENTER_NESTED = 1, ENTER_UNSTACKED = 2 };
 enum { VIOLATION_ALIGNMENT = 1, VIOLATION_NO_FPU = 2 };
 enum { CALLS_MAX = 64, MEM_WRITE = 17, MEM_FETCH = 18 };
@@ -51,6 +53,16 @@ struct spi {
     const uint8_t *stream;
 };
 
+/* Programming flash a unit after the other, which Python need not see. */
+struct flash {
+    uint32_t control;     /* copy of CR */
+    uint32_t status;      /* SR */
+    uint32_t rest;        /* bytes of a store that was programmed and that Unicorn brings once more, one by one */
+    uint64_t operations;  /* programmed units and erased sectors since the board was made */
+    uint64_t seen_from;   /* the number of the first operation from now on that Python must see; 0: all */
+    uint64_t unit_cycles; /* core cycles that a programmed unit takes */
+};
+
 /* uc_tlb_entry: where a page lies, and what may be done there. */
 struct tlb_entry {
     uint64_t physical;
@@ -81,14 +93,16 @@ struct native {
     uint32_t external_next;                   /* the line that comes without a new command */
     uint64_t *entries[REGIONS];               /* times a block was entered, by halfword of its start */
     uint64_t *retired[REGIONS];               /* instructions retired in blocks that start there */
-    uint32_t *blocks[REGIONS];                /* block size in bytes << 16 | instructions, 0: not yet seen */
+    uint32_t *blocks[REGIONS];                /* bytes << 16 | BLOCK_HAS_FPU | instructions; 0: not seen */
     uint64_t *stalls[REGIONS];                /* cycles that blocks that start there waited for a cache */
     uint8_t code_pages[SRAM_PAGES_MAX];       /* 1: code was fetched from this page of SRAM */
     uint64_t total;                           /* instructions retired since power-on */
     uint64_t thread;                          /* of these, outside exception handlers */
+    uint64_t idle;                            /* core cycles without an instruction: sleep, flash operations */
     uint64_t deadline;                        /* leave the guest before the first block that starts here or later */
     uint64_t hard_limit;                      /* leave before a block that would pass this count */
     uint32_t stopped;                         /* STOPPED, or 0 */
+    uint32_t fpu_off;                         /* 1: stop before a block with an instruction of the FPU */
     uint32_t watch_masks, masks;              /* 1: also leave when native_masks is not `masks` any more */
     uint32_t block;                           /* address of the last block entered */
     int32_t interrupt;                        /* CPU exception reported by Unicorn, -1: none */
@@ -110,6 +124,7 @@ struct native {
     struct registers reg;
     struct usart usart;
     struct spi spi;
+    struct flash flash;
 };
 
 #endif

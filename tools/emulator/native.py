@@ -14,7 +14,7 @@ RX_QUEUE = 4096  # as in native.h
 TX_QUEUE = 65536
 RX_FRAMING_ERROR = 1 << 8
 VIOLATION_ALIGNMENT, VIOLATION_NO_FPU = 1, 2
-STOPPED_AT_LIMIT = 2
+STOPPED_AT_LIMIT, STOPPED_AT_FPU = 2, 3
 CALLS_MAX, SRAM_PAGES_MAX, SETS_MAX, WAYS_MAX = 64, 80, 64, 4  # as in native.h and cache.h
 DTCM_BYTES = 64 * 1024  # as in cache.h
 NEVER = (1 << 64) - 1
@@ -69,6 +69,19 @@ class SpiState(ctypes.Structure):
     ]
 
 
+class FlashState(ctypes.Structure):
+    """struct flash: programming a unit after the other."""
+
+    _fields_ = [
+        ("control", U32),
+        ("status", U32),
+        ("rest", U32),
+        ("operations", U64),
+        ("seen_from", U64),
+        ("unit_cycles", U64),
+    ]
+
+
 class Call(ctypes.Structure):
     """struct call: a function whose calls are counted."""
 
@@ -115,9 +128,11 @@ class NativeState(ctypes.Structure):
         ("code_pages", ctypes.c_uint8 * SRAM_PAGES_MAX),
         ("total", U64),
         ("thread", U64),
+        ("idle", U64),
         ("deadline", U64),
         ("hard_limit", U64),
         ("stopped", U32),
+        ("fpu_off", U32),
         ("watch_masks", U32),
         ("masks", U32),
         ("block", U32),
@@ -143,6 +158,7 @@ class NativeState(ctypes.Structure):
         ("reg", Registers),
         ("usart", UsartState),
         ("spi", SpiState),
+        ("flash", FlashState),
     ]
 
 
@@ -162,6 +178,10 @@ def load() -> ctypes.CDLL:
     loaded.native_masks.restype = U32
     loaded.native_usart_status.argtypes = [ctypes.POINTER(NativeState)]
     loaded.native_usart_status.restype = U32
+    loaded.native_forget.argtypes = [ctypes.POINTER(NativeState), U32, U32]
+    loaded.native_forget.restype = U32
+    loaded.native_flash_moved.argtypes = [ctypes.POINTER(NativeState), Pointer]
+    loaded.native_flash_moved.restype = U32
     if loaded.native_size() != ctypes.sizeof(NativeState):
         raise EmulatorError(f"{library} does not fit native.py: delete it and start again.")
     return loaded

@@ -11,7 +11,7 @@ from .memory import FLASH_BASE, SRAM_BASE
 
 if TYPE_CHECKING:
     from .board import Board
-    from .engine import Counters
+    from .counters import Counters
 
 PAINTS = (0xA5, 0x5A)  # no byte has both values
 ROWS = 20  # of a table at most

@@ -21,7 +21,7 @@ THREAD = (Register.CONTROL, Register.SP, Register.LR, Register.NZCVQG, Register.
 MASKS = (Register.BASEPRI, Register.PRIMASK, Register.FAULTMASK)
 REGISTERS = (*THREAD, *MASKS, *Register.general(), *range(Register.S0, Register.S0 + SINGLES))
 READ_AS: dict[int, int] = {Register.NZCVQG: Register.XPSR}  # which is one for writing
-COUNTS = ("total", "thread")  # fields of native.c's state
+COUNTS = ("total", "idle", "thread")  # fields of native.c's state
 LINE = ("seen", "powered", "cr1", "full", "rdr", "errors")  # and of its serial line
 PERIPHERAL = (
     *("registers", "causes", "levels", "operations", "wear", "worn", "_keys", "_status"),
@@ -32,7 +32,7 @@ PARTS = {
     "core": ("pending", "enabled", "_priorities", "_registers"),
     "systick": ("_control", "_reload", "_counted", "due"),
     "cycles": ("_start", "_running", "_unlocked"),
-    "clock": ("hz", "idle_cycles", "_since_cycle", "_since_s"),
+    "clock": ("hz", "_since_cycle", "_since_s"),
 }
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from microtrain.emulator.memory import ERASED
+from microtrain.emulator.native import NEVER
 
 from .base import Peripheral
 
@@ -20,23 +20,11 @@ CR_PG, CR_SER, CR_MER, CR_STRT, CR_LOCK = 1 << 0, 1 << 1, 1 << 2, 1 << 16, 1 << 
 SR_CLEARED_BY_WRITING = 0xF3
 SR_OPERR, SR_PGPERR, SR_ERSERR = 1 << 1, 1 << 6, 1 << 7
 PROGRAM_S = 16e-6  # one unit of 1, 2 or 4 bytes (data sheets of both chips, table on the flash)
-WINDOW = 256  # bytes around a store that are looked at for others of the same basic block
-
-
-@dataclass(frozen=True)
-class _Store:
-    """A store that opened flash: `data` at `offset`, and the `old` bytes around it from `first` on."""
-
-    first: int
-    old: bytes
-    offset: int
-    data: bytes
-    refused: bool
 
 
 class FlashController(Peripheral):
-    """Unicorn keeps flash write-protected. A store that is allowed opens it until the basic block ends; then
-    `settle` puts the AND of old and new content there and closes it.
+    """Unicorn keeps flash write-protected, and drops a store that native.c or `store` has programmed.
+    native.c does plain stores of a unit, one after the other; here is what else comes.
 
     operations   programmed units and erased sectors since the board was made
     sectors      (offset, bytes) of each
@@ -50,20 +38,61 @@ class FlashController(Peripheral):
 
     def __init__(self, board: Board) -> None:
         super().__init__(board, "FLASH", BASE, None, {CR: CR_LOCK, OPTCR: 0xC0FF_AAFD})
-        self.operations = 0
+        self.state = board.engine.state.flash
         self.sectors = board.chip.places
         self.wear = [0] * len(self.sectors)
         self.worn: set[int] = set()
-        self.cut_at: int | None = None
+        self._cut_at: int | None = None
         self.torn: Callable[[int], bytes] | None = None
-        self.before_operation: Callable[[], None] | None = None
+        self._before_operation: Callable[[], None] | None = None
         self._keys: list[int] = []
-        self._status = 0
-        self._open: _Store | None = None
 
     def reset(self) -> None:
         super().reset()
-        self._keys, self._status, self._open = [], 0, None
+        self._keys, self._status = [], 0
+        self.tell()
+
+    def tell(self) -> None:
+        """Let native.c know what it programs by: CR, the clock, and from which operation on it may not."""
+        self.state.control = self.registers[CR]
+        self.state.unit_cycles = self.board.clock.cycles(PROGRAM_S)
+        self.state.seen_from = NEVER if self._cut_at is None else self._cut_at
+        if self._before_operation is not None:
+            self.state.seen_from = 0
+
+    @property
+    def operations(self) -> int:
+        return int(self.state.operations)
+
+    @operations.setter
+    def operations(self, count: int) -> None:
+        self.state.operations = count
+
+    @property
+    def _status(self) -> int:
+        return int(self.state.status)
+
+    @_status.setter
+    def _status(self, value: int) -> None:
+        self.state.status = value
+
+    @property
+    def cut_at(self) -> int | None:
+        return self._cut_at
+
+    @cut_at.setter
+    def cut_at(self, operation: int | None) -> None:
+        self._cut_at = operation
+        self.tell()
+
+    @property
+    def before_operation(self) -> Callable[[], None] | None:
+        return self._before_operation
+
+    @before_operation.setter
+    def before_operation(self, callback: Callable[[], None] | None) -> None:
+        self._before_operation = callback
+        self.tell()
 
     @property
     def locked(self) -> bool:
@@ -74,15 +103,14 @@ class FlashController(Peripheral):
         return self.registers.get(ACR, 0) & 15
 
     def read(self, offset: int) -> int:
-        self.settle()
         return self._status if offset == SR else super().read(offset)
 
     def write(self, offset: int, value: int) -> None:
-        self.settle()
         if offset == KEYR:
             self._keys = [*self._keys, value][-2:]
             if self._keys == KEYS:
                 self.registers[CR] &= ~CR_LOCK
+                self.tell()
         elif offset == SR:
             self._status &= ~(value & SR_CLEARED_BY_WRITING)
         elif offset == CR:
@@ -96,6 +124,7 @@ class FlashController(Peripheral):
         if self.locked:
             return
         self.registers[CR] = value & ~CR_STRT
+        self.tell()
         if not value & CR_STRT:
             return
         if value & CR_MER:
@@ -124,37 +153,28 @@ class FlashController(Peripheral):
         self.board.stall(self.board.chip.erase_s[size])
 
     def store(self, offset: int, data: bytes) -> bool:
-        """A store hit flash. True: it may go on, `settle` corrects what it leaves."""
-        control = self.registers[CR]
+        """A store hit flash, which stays as it is but for what is programmed here. False: it is forbidden."""
+        control, unit = self.registers[CR], len(data)
         if not control & CR_PG or self.locked:
             return False
-        self.settle()
-        first = max(0, offset - WINDOW // 2)
-        old = bytes(self.board.memory.flash[first : min(len(self.board.memory.flash), offset + WINDOW // 2)])
-        wrong_size = len(data) != 1 << (control >> 8 & 3)
-        if wrong_size:
-            self._status |= SR_PGPERR
-        self._open = _Store(first, old, offset, data, wrong_size)
-        self.board.open_flash(True)
         self.board.look_again()
+        if unit != 1 << (control >> 8 & 3):
+            self._status |= SR_PGPERR
+        else:
+            self._program_units(offset, data)
+        if offset % unit:
+            self.state.rest = unit
         return True
 
-    def settle(self) -> None:
-        """Give flash the content that programming leaves: bits only ever go from 1 to 0."""
-        if self._open is None:
-            return
-        store, self._open = self._open, None
-        first, old, unit = store.first, store.old, len(store.data)
-        new = bytearray(self.board.memory.flash[first : first + len(old)])
-        new[store.offset - first : store.offset - first + unit] = store.data  # Unicorn may have dropped it
-        self.board.open_flash(False)
-        self.board.write_flash(first, old)
-        if store.refused:
-            return
-        changed = sorted({(first + i) // unit * unit for i in range(len(old)) if old[i] != new[i]})
-        for offset in changed or [store.offset]:
-            start = max(0, offset - first)
-            self._program(first + start, old[start : start + unit], bytes(new[start : start + unit]))
+    def _program_units(self, offset: int, data: bytes) -> None:
+        """Bits only ever go from 1 to 0. A store that is not aligned is two units."""
+        unit = len(data)
+        for start in range(offset // unit * unit, offset + unit, unit):
+            old = self.board.memory.flash[start : start + unit]
+            new = bytearray(old)
+            first, last = max(start, offset), min(start, offset) + unit
+            new[first - start : last - start] = data[first - offset : last - offset]
+            self._program(start, old, bytes(new))
             if not self.board.powered:
                 return
 

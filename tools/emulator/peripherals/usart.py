@@ -81,7 +81,7 @@ class Usart(Peripheral):
         self.due = None
         stop = self.state.tx_stop
         self.state.powered = self.state.cr1 = self.state.full = self.state.errors = self.state.seen = 0
-        self.state.rx_head = self.state.rx_tail = self.state.tx_count = 0
+        self.state.rdr = self.state.rx_head = self.state.rx_tail = self.state.tx_count = 0
         self.state.tx_stop = stop
 
     def power(self, on: bool) -> None:

@@ -38,8 +38,9 @@ class Watchdog(Peripheral):
             self._locked = value != UNLOCK
             if value == START or (value == FEED and self._end_s is not None):
                 ticks = (self.registers[RLR] + 1) * (4 << min(self.registers.get(PR, 0), 6))
-                self._end_s = self.board.seconds + ticks / LSI_HZ
-                self.board.look_again()
+                before, self._end_s = self._end_s, self.board.seconds + ticks / LSI_HZ
+                if before is None or self._end_s < before:
+                    self.board.look_again()
         elif not self._locked:
             super().write(offset, value)
 
