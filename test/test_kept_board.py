@@ -26,7 +26,7 @@ from microtrain.emulator import Board, EmulatedPort, EmulatorError, Fault, KeptP
 
 PLAIN = (bool, int, float, str, tuple, list, dict, set, frozenset, bytes, bytearray, deque, type(None))
 # fixed, of the line's other end, or of the last run alone
-LEFT_OUT = ("_constant", "lines", "watchers", "listeners", "host_baud", "chip", "_sent")
+LEFT_OUT = ("_constant", "lines", "watchers", "listeners", "host_baud", "chip", "_sent", "_event", "_held")
 
 
 @pytest.fixture

@@ -62,12 +62,20 @@ class Core:
         self.reset()
 
     def reset(self) -> None:
-        self.active: list[int] = []
+        self._active: list[int] = []
         self.pending: set[int] = set()
         self.enabled: set[int] = set(range(FIRST_IRQ))
         self._priorities: dict[int, int] = {}
         self._registers: dict[int, int] = {VTOR: FLASH_BASE, CCR: 0x200}
         self.systick.reset()
+
+    @property
+    def active(self) -> list[int]:
+        """The exceptions in progress, the innermost last; native.c may have returned from the only one."""
+        if self.board.engine.state.returned:
+            self.board.engine.state.returned = 0
+            self._active.pop()
+        return self._active
 
     # ---------------------------------------------------------------- priorities
     def _priority(self, number: int) -> int:

@@ -13,7 +13,7 @@ from . import native
 from .counters import Counters
 from .errors import EmulatorError
 from .memory import FLASH_BASE, SDRAM_BASE, SDRAM_SIZE, SRAM_BASE, SYSTEM_MEMORY_SIZE, Memory
-from .native import DTCM_BYTES, NEVER, SRAM_PAGES_MAX, STOPPED_AT_FPU, NativeState
+from .native import DTCM_BYTES, EXC_RETURN, NEVER, SRAM_PAGES_MAX, STOPPED_AT_FPU, NativeState
 from .registers import Register
 
 PAGE = 4096
@@ -74,7 +74,7 @@ class Engine:
         state.alias = self.memory.flash_bases[-1]
         if external := self.memory.chip.external:
             state.external, state.external_size = external.base, external.size
-        for name in ("emu_stop", "reg_read", "reg_write"):
+        for name in ("emu_start", "emu_stop", "reg_read", "reg_write"):
             setattr(state, name, ctypes.cast(getattr(uclib, f"uc_{name}"), ctypes.c_void_p).value)
         for name in native.REGISTERS:
             setattr(state.reg, name, Register[name.upper()].value)
@@ -153,7 +153,8 @@ class Engine:
         flash_end = FLASH_BASE + len(self.memory.flash) - 1
         self._hook(unicorn.UC_HOOK_MEM_WRITE_PROT, "native_flash_store", FLASH_BASE, flash_end)
         end = SRAM_BASE + len(self.memory.sram)
-        for first, last in ((0, SRAM_BASE - 1), (end, 0xFFFF_FFFF)):
+        self._hook(unicorn.UC_HOOK_MEM_FETCH_UNMAPPED, "native_exc_return", EXC_RETURN, 0xFFFF_FFFF)
+        for first, last in ((0, SRAM_BASE - 1), (end, EXC_RETURN - 1)):
             uc.hook_add(unicorn.UC_HOOK_MEM_INVALID, self._on_bad_access, None, first, last)
 
     def _cached(self) -> list[tuple[int, int]]:
@@ -204,7 +205,7 @@ class Engine:
 
     def _forget_calls(self) -> None:
         """No exception and no watched call is in progress."""
-        self.state.handlers = self.state.inside = 0
+        self.state.handlers = self.state.inside = self.state.returned = 0
         for call in self.state.calls:
             call.active = 0
 
@@ -298,14 +299,15 @@ class Engine:
         """Run from `pc` until the state's deadline, a sleep, an exception or an error, which is returned."""
         self.state.stopped = self.state.violation = 0
         self.state.interrupt = -1
+        self._uc._hook_exception = None  # what a callback of Python's raises; the binding's emu_start is slow
         self._running = True
-        try:
-            self._uc.emu_start(pc | 1, until)
-        except unicorn.UcError as error:
-            return error
-        finally:
-            self._running = False
-            self._drop_stale()
+        status = self._library.native_run(self._handle, self.state, pc, until)
+        self._running = False
+        self._drop_stale()
+        if status:
+            return unicorn.UcError(status)
+        if self._uc._hook_exception is not None:
+            raise self._uc._hook_exception
         if self.state.stopped == STOPPED_AT_FPU:
             self._guard_fpu()
             return self.run(pc=self.get(Register.PC), until=until)
@@ -329,13 +331,12 @@ class Engine:
             raise error
 
     def get(self, register: int) -> int:
-        uclib.uc_reg_read(
-            self._handle, register, self._word_at
-        )  # the binding's own reg_read is five times slower
+        uclib.uc_reg_read(self._handle, register, self._word_at)  # the binding's own is five times slower
         return self._word.value
 
     def set(self, register: int, value: int) -> None:
-        self._uc.reg_write(int(register), value)
+        self._word.value = value
+        uclib.uc_reg_write(self._handle, register, self._word_at)
 
     def enter(self, number: int, pc: int, nested: bool, stacked: bool = True) -> int:
         """Enter an exception. Returns 0, or the address where there is no room for its frame.

@@ -11,14 +11,13 @@ import unicorn
 from .core import BUS_FAULT, HARD_FAULT, SVC, USAGE_FAULT
 from .errors import Fault, PeripheralFault
 from .memory import FLASH_BASE
-from .native import NEVER, STOPPED_AT_LIMIT, VIOLATION_ALIGNMENT
+from .native import EXC_RETURN, NEVER, STOPPED_AT_LIMIT, VIOLATION_ALIGNMENT
 from .registers import Register
 
 if TYPE_CHECKING:
     from .board import Board
 
 SLICE = 1 << 26  # instructions at most without looking around
-EXC_RETURN = 0xFFFF_FFE0
 SVC_INTERRUPT, BKPT_INTERRUPT = 2, 7  # Unicorn's numbers
 NEAR_STACK_LIMIT = 32  # bytes
 BAD_ACCESS = {
@@ -78,7 +77,8 @@ class Loop:
         self.asleep = self.reset_requested = False
         self.trouble: Exception | None = None
         self._bad: tuple[int, int] | None = None
-        self._sent = False
+        self._sent = self._held = False  # held: an exception that only a mask holds back
+        self._event: int | None = None  # cycle of what comes next by itself
 
     def run(
         self, seconds: float | None, instructions: int | None, stop_on_sleep: bool, until: Until | None
@@ -99,10 +99,13 @@ class Loop:
     # ---------------------------------------------------------------- between slices
     def _look_around(self, limits: _Limits) -> Stop | None:
         """Fire timers, take exceptions, and see whether the run is over."""
-        board = self.board
-        for timer in (board.core.systick, board.usart, board.watchdog):
-            if timer.due is not None and timer.due <= board.now:
-                timer.fire()
+        board, now = self.board, self.board.now
+        self._event = self._next_event(limits)
+        if due := self._event is not None and self._event <= now:
+            for timer in (board.core.systick, board.usart, board.watchdog):
+                if timer.due is not None and timer.due <= now:
+                    timer.fire()
+            self._event = self._next_event(limits)
         if board.instructions >= board.cut_count:
             board.cut_power()
         if not board.powered:
@@ -110,31 +113,34 @@ class Loop:
         if limits.until is not None and self._sent:
             return Stop.OUTPUT
         if board.instructions >= limits.end_count or (
-            limits.end_s is not None and board.now >= self._end(limits)
+            due and limits.end_s is not None and board.now >= board.clock.cycle(limits.end_s)
         ):
             return Stop.LIMIT
-        number = board.core.candidate()
-        if number is not None and board.core.preempts(number):
-            self._enter(number, self.pc)
-        elif number is not None and board.core.preempts(number, masks=False):
-            self.asleep = False  # WFI ends although PRIMASK holds the exception back
+        self._take_exception()
         return None
 
-    def _end(self, limits: _Limits) -> int:
-        """Cycle at which the time is up."""
-        assert limits.end_s is not None
-        return self.board.clock.cycle(limits.end_s)
+    def _take_exception(self) -> None:
+        core = self.board.core
+        number = core.candidate()
+        self._held = False
+        if number is None:
+            return
+        if core.preempts(number):
+            self._enter(number, self.pc)  # the most urgent one: no other may preempt it
+        elif core.preempts(number, masks=False):
+            self._held, self.asleep = True, False  # WFI ends although a mask holds the exception back
 
-    def _next_event(self, limits: _Limits, asleep: bool) -> int | None:
-        """Cycle of what comes next by itself; while asleep, only what can end the sleep."""
-        tick = self.board.core.systick
-        events = [
-            tick.due if not asleep or tick.wakes else None,
-            self.board.usart.due,
-            self.board.watchdog.due,
-            None if limits.end_s is None else self._end(limits),
-        ]
-        return min((event for event in events if event is not None), default=None)
+    def _next_event(self, limits: _Limits, tick: bool = True) -> int | None:
+        """Cycle of what comes next by itself; without `tick`, of what SysTick has no part in."""
+        board = self.board
+        event = board.core.systick.due if tick else None
+        for due in (board.usart.due, board.watchdog.due):
+            if due is not None and (event is None or due < event):
+                event = due
+        if limits.end_s is not None:
+            end = board.clock.cycle(limits.end_s)
+            event = end if event is None else min(event, end)
+        return event
 
     def _sleep(self, limits: _Limits) -> Stop | None:
         """WFI: let bytes arrive, else skip to the next event."""
@@ -144,7 +150,7 @@ class Loop:
             return None
         if limits.stop_on_sleep and (board.usart.due is None or not board.usart.hungry):
             return Stop.SLEEP
-        event = self._next_event(limits, asleep=True)
+        event = self._event if board.core.systick.wakes else self._next_event(limits, tick=False)
         if event is None:
             return Stop.IDLE
         board.engine.state.idle += max(0, event - board.now)
@@ -153,26 +159,24 @@ class Loop:
     # ---------------------------------------------------------------- one slice
     def _slice(self, limits: _Limits) -> Stop | None:
         board, state = self.board, self.board.engine.state
-        wait = SLICE
-        event = self._next_event(limits, asleep=False)
-        if event is not None:
-            wait = min(wait, event - board.now)
+        wait = SLICE if self._event is None else min(SLICE, self._event - board.now)
         self._watch_masks()
+        state.may_return = int(len(board.core.active) == 1 and not board.core.pending)
         state.deadline = board.instructions + max(1, wait)
         error = board.engine.run(self.pc)
         self.pc = board.engine.get(Register.PC)
-        self.deliver()
+        if state.usart.tx_count:
+            self.deliver()
         if board.powered:
             self._after_slice(error)
         return None
 
     def _watch_masks(self) -> None:
         """Have native.c stop where PRIMASK, BASEPRI or FAULTMASK change, if an exception waits for that."""
-        board, state = self.board, self.board.engine.state
-        number = board.core.candidate()  # _look_around has not taken it: if it may preempt, it is masked
-        state.watch_masks = int(number is not None and board.core.preempts(number, masks=False))
-        if state.watch_masks:
-            state.masks = board.engine.masks()
+        state = self.board.engine.state
+        state.watch_masks = int(self._held)
+        if self._held:
+            state.masks = self.board.engine.masks()
 
     def _after_slice(self, error: unicorn.UcError | None) -> None:
         """Find out why the engine came back."""
@@ -263,8 +267,7 @@ class Loop:
                     return True
             except Exception as error:
                 self.board.stop_for(error)
-        if address < EXC_RETURN:  # where Unicorn goes behind an undefined instruction
-            self._bad = kind, address
+        self._bad = kind, address
         return False
 
     def _error(self) -> None:

@@ -73,6 +73,14 @@ int native_tlb_fill(void *uc, uint64_t address, int type, struct tlb_entry *entr
     return 1;
 }
 
+/* UC_HOOK_MEM_FETCH_UNMAPPED of the addresses that return from an exception: nothing is there, which ends the run. */
+int native_exc_return(void *uc, int type, uint64_t address, int size, int64_t value, struct native *n)
+{
+    (void)type, (void)address, (void)size, (void)value;
+    clear_it(n, uc);
+    return 0;
+}
+
 /* PRIMASK, FAULTMASK and BASEPRI in one number. */
 uint32_t native_masks(void *uc, struct native *n)
 {
@@ -581,6 +589,28 @@ uint32_t native_leave(void *uc, struct native *n, uint32_t exc_return, uint32_t 
     set(n, uc, n->reg.epsr, (frame[7] & 0x0700FC00u) | EPSR_T);
     *pc = frame[6] | 1u;
     return 0;
+}
+
+/* The level of the serial line's interrupt, as Usart.requests_interrupt has it. */
+static int usart_interrupts(struct native *n)
+{
+    uint32_t cr1 = n->usart.cr1;
+    int received = (cr1 & CR1_RXNEIE) != 0 && (native_usart_status(n) & (ISR_RXNE | ISR_ORE)) != 0;
+    return (cr1 & n->usart.enable) != 0 && (received || (cr1 & (CR1_TCIE | CR1_TXEIE)) != 0);
+}
+
+/* Run from `pc`, as uc_emu_start does. Where nothing waits for it, the return from an exception is done here. */
+int native_run(void *uc, struct native *n, uint32_t pc, uint32_t until)
+{
+    int error = n->emu_start(uc, pc | 1u, until, 0, 0);
+    uint32_t from = n->may_return ? get(n, uc, n->reg.pc) : 0u;
+    int due = n->total >= n->deadline || n->total >= n->hard_limit;
+    if (from < EXC_RETURN || due || usart_interrupts(n) || native_leave(uc, n, from, 0, &pc) != 0) {
+        return error;
+    }
+    n->may_return = 0;
+    n->returned = 1;
+    return n->emu_start(uc, pc | 1u, until, 0, 0);
 }
 
 uint32_t native_size(void)

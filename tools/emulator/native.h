@@ -2,6 +2,7 @@
 #ifndef EMULATOR_NATIVE_H
 #define EMULATOR_NATIVE_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "cache.h"
@@ -12,7 +13,7 @@ enum { SPI2_SR = 0x808, SPI2_DR = 0x80C, SPI_SR_RXNE = 1 << 0, SPI_SR_TXE = 1 <<
 enum { RX_QUEUE = 4096, TX_QUEUE = 65536 };
 enum { ISR_FE = 1 << 1, ISR_ORE = 1 << 3, ISR_RXNE = 1 << 5, ISR_TC = 1 << 6, ISR_TXE = 1 << 7 };
 enum { ISR_TEACK_REACK = 3 << 21 }; /* not on the older kind of USART */
-enum { CR1_RE = 1 << 2, CR1_TE = 1 << 3 };
+enum { CR1_RE = 1 << 2, CR1_TE = 1 << 3, CR1_RXNEIE = 1 << 5, CR1_TCIE = 1 << 6, CR1_TXEIE = 1 << 7 };
 enum { RX_FRAMING_ERROR = 1 << 8 };
 enum { STOP_ON_LINE = 1, STOP_ON_BYTE = 2 };
 enum { STOPPED = 1, STOPPED_AT_LIMIT = 2, STOPPED_AT_FPU = 3 };
@@ -27,6 +28,8 @@ enum { PAGE_BYTES = 4096, SRAM_PAGES_MAX = 80 };
 struct registers {
     int r0, r1, r2, r3, r12, lr, sp, pc, xpsr, nzcvqg, epsr, ipsr, control, s0, fpscr, primask, basepri, faultmask;
 };
+
+static const uint32_t EXC_RETURN = 0xFFFFFFE0; /* the first address that returns from an exception (ARMv7-M, B1.5.8) */
 
 /* Flags and CR1 as both kinds of USART have them; the older kind has no register that clears errors. */
 struct usart {
@@ -108,14 +111,17 @@ struct native {
     int32_t interrupt;                        /* CPU exception reported by Unicorn, -1: none */
     uint32_t violation, violation_pc, violation_address; /* VIOLATION_, or 0 */
     uint32_t handlers;                                   /* exception handlers in progress */
-    uint32_t call_count;                                 /* of `calls` in use */
-    uint32_t inside;                                     /* calls in progress */
+    uint32_t may_return;  /* 1: one is active, and no other exception is pending: its return needs no look around */
+    uint32_t returned;    /* 1: it has returned, which Python has not noted yet */
+    uint32_t call_count;  /* of `calls` in use */
+    uint32_t inside;      /* calls in progress */
     uint32_t only_inside; /* 1: entries, retired, stalls and cache_use count nothing but calls in progress */
     uint32_t caches_on;   /* 1: the caches are modelled */
     uint32_t caches_seen; /* 1: Python sees the writes that empty the caches */
     struct call calls[CALLS_MAX];
     struct cache instruction_cache, data_cache;
     struct cache_use cache_use;
+    int (*emu_start)(void *, uint64_t, uint64_t, uint64_t, size_t);
     int (*emu_stop)(void *);
     int (*reg_read)(void *, int, void *);
     int (*reg_write)(void *, int, const void *);

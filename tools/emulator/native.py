@@ -13,6 +13,7 @@ SOURCE = Path(__file__).with_name("native.c")
 RX_QUEUE = 4096  # as in native.h
 TX_QUEUE = 65536
 RX_FRAMING_ERROR = 1 << 8
+EXC_RETURN = 0xFFFF_FFE0
 VIOLATION_ALIGNMENT, VIOLATION_NO_FPU = 1, 2
 STOPPED_AT_LIMIT, STOPPED_AT_FPU = 2, 3
 CALLS_MAX, SRAM_PAGES_MAX, SETS_MAX, WAYS_MAX = 64, 80, 64, 4  # as in native.h and cache.h
@@ -141,6 +142,8 @@ class NativeState(ctypes.Structure):
         ("violation_pc", U32),
         ("violation_address", U32),
         ("handlers", U32),
+        ("may_return", U32),
+        ("returned", U32),
         ("call_count", U32),
         ("inside", U32),
         ("only_inside", U32),
@@ -150,6 +153,7 @@ class NativeState(ctypes.Structure):
         ("instruction_cache", Cache),
         ("data_cache", Cache),
         ("cache_use", CacheCounts),
+        ("emu_start", Pointer),
         ("emu_stop", Pointer),
         ("reg_read", Pointer),
         ("reg_write", Pointer),
@@ -174,6 +178,8 @@ def load() -> ctypes.CDLL:
     loaded.native_enter.restype = U32
     loaded.native_leave.argtypes = [Pointer, ctypes.POINTER(NativeState), U32, U32, ctypes.POINTER(U32)]
     loaded.native_leave.restype = U32
+    loaded.native_run.argtypes = [Pointer, ctypes.POINTER(NativeState), U32, U32]
+    loaded.native_run.restype = ctypes.c_int
     loaded.native_masks.argtypes = [Pointer, ctypes.POINTER(NativeState)]
     loaded.native_masks.restype = U32
     loaded.native_usart_status.argtypes = [ctypes.POINTER(NativeState)]

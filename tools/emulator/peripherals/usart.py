@@ -174,10 +174,12 @@ class Usart(Peripheral):
 
     def requests_interrupt(self) -> bool:
         """The level of the interrupt line."""
-        cr1 = self.state.cr1
+        state = self.state
+        cr1 = state.cr1
         if not cr1 & self.layout.enable:
             return False
-        if cr1 & CR1_RXNEIE and self.board.usart_status() & (ISR_RXNE | ISR_ORE):
+        something = state.full or state.errors or state.rx_head != state.rx_tail
+        if something and cr1 & CR1_RXNEIE and self.board.usart_status() & (ISR_RXNE | ISR_ORE):
             return True
         return bool(cr1 & (CR1_TXEIE | CR1_TCIE))  # the transmitter is always ready
 
