@@ -57,7 +57,6 @@ class Engine:
         self._made_as: tuple[bool, bool] | None = None  # strict, with caches
         self._flash_seen = (ctypes.c_char * len(memory.flash))()  # at the last restart
         self._word = ctypes.c_uint32()
-        self._external_open = False
         self._word_at = ctypes.byref(self._word)
         self._fill_state()
 
@@ -115,6 +114,7 @@ class Engine:
             )
         self._until_reset: list[int] = []
         self._fpu_guard: int | None = None
+        self._external_open = False
         for address, callback in self._watched:
             self._watch(address, callback)
         self._library.native_flash_moved(self.state, ctypes.addressof(self._flash_seen))
@@ -192,8 +192,7 @@ class Engine:
         self._uc.hook_add(unicorn.UC_HOOK_CODE, lambda *_: callback(), None, address, address)
 
     def on_block(self, callback: Callable[[int, int], None]) -> None:
-        """Call back where a block begins within a watched call, handlers left out, until the next restart;
-        slow."""
+        """Call back where a block begins within a watched call, handlers left out, until a restart; slow."""
         state = self.state
 
         def note(_uc: unicorn.Uc, address: int, size: int, _data: object) -> None:
@@ -361,6 +360,9 @@ class Engine:
     def usart_status(self) -> int:
         status: int = self._library.native_usart_status(self.state)
         return status
+
+    def usart_interrupts(self) -> bool:
+        return bool(self._library.native_usart_interrupts(self.state))
 
     # ---------------------------------------------------------------- flash
     def open_external(self, readable: bool) -> None:

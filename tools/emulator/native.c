@@ -421,6 +421,17 @@ uint32_t native_usart_status(struct native *n)
     return ready | n->usart.errors | (n->usart.full ? ISR_RXNE : 0u);
 }
 
+/* The level of its interrupt line; the transmitter is always ready. */
+uint32_t native_usart_interrupts(struct native *n)
+{
+    uint32_t cr1 = n->usart.cr1;
+    if ((cr1 & n->usart.enable) == 0) {
+        return 0;
+    }
+    int received = (cr1 & CR1_RXNEIE) != 0 && (native_usart_status(n) & (ISR_RXNE | ISR_ORE)) != 0;
+    return received || (cr1 & (CR1_TCIE | CR1_TXEIE)) != 0;
+}
+
 static void usart_send(struct native *n, uint8_t byte)
 {
     struct usart *u = &n->usart;
@@ -591,21 +602,14 @@ uint32_t native_leave(void *uc, struct native *n, uint32_t exc_return, uint32_t 
     return 0;
 }
 
-/* The level of the serial line's interrupt, as Usart.requests_interrupt has it. */
-static int usart_interrupts(struct native *n)
-{
-    uint32_t cr1 = n->usart.cr1;
-    int received = (cr1 & CR1_RXNEIE) != 0 && (native_usart_status(n) & (ISR_RXNE | ISR_ORE)) != 0;
-    return (cr1 & n->usart.enable) != 0 && (received || (cr1 & (CR1_TCIE | CR1_TXEIE)) != 0);
-}
-
 /* Run from `pc`, as uc_emu_start does. Where nothing waits for it, the return from an exception is done here. */
 int native_run(void *uc, struct native *n, uint32_t pc, uint32_t until)
 {
     int error = n->emu_start(uc, pc | 1u, until, 0, 0);
     uint32_t from = n->may_return ? get(n, uc, n->reg.pc) : 0u;
     int due = n->total >= n->deadline || n->total >= n->hard_limit;
-    if (from < EXC_RETURN || due || usart_interrupts(n) || native_leave(uc, n, from, 0, &pc) != 0) {
+    if (error == 0 || from < EXC_RETURN || due || native_usart_interrupts(n) != 0 ||
+        native_leave(uc, n, from, 0, &pc) != 0) {
         return error;
     }
     n->may_return = 0;

@@ -184,6 +184,8 @@ def load() -> ctypes.CDLL:
     loaded.native_masks.restype = U32
     loaded.native_usart_status.argtypes = [ctypes.POINTER(NativeState)]
     loaded.native_usart_status.restype = U32
+    loaded.native_usart_interrupts.argtypes = [ctypes.POINTER(NativeState)]
+    loaded.native_usart_interrupts.restype = U32
     loaded.native_forget.argtypes = [ctypes.POINTER(NativeState), U32, U32]
     loaded.native_forget.restype = U32
     loaded.native_flash_moved.argtypes = [ctypes.POINTER(NativeState), Pointer]

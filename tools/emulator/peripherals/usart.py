@@ -17,7 +17,6 @@ from .base import Peripheral
 if TYPE_CHECKING:
     from microtrain.emulator.board import Board
 
-CR1_RXNEIE, CR1_TCIE, CR1_TXEIE = 1 << 5, 1 << 6, 1 << 7
 CR1_OVER8 = 1 << 15
 ISR_ORE, ISR_RXNE = 1 << 3, 1 << 5
 RQR_RXFRQ = 1 << 3
@@ -174,14 +173,7 @@ class Usart(Peripheral):
 
     def requests_interrupt(self) -> bool:
         """The level of the interrupt line."""
-        state = self.state
-        cr1 = state.cr1
-        if not cr1 & self.layout.enable:
-            return False
-        something = state.full or state.errors or state.rx_head != state.rx_tail
-        if something and cr1 & CR1_RXNEIE and self.board.usart_status() & (ISR_RXNE | ISR_ORE):
-            return True
-        return bool(cr1 & (CR1_TXEIE | CR1_TCIE))  # the transmitter is always ready
+        return self.board.engine.usart_interrupts()
 
     def drain(self) -> bytes:
         """What the host has heard of the firmware since the last call."""
