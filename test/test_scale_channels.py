@@ -21,6 +21,7 @@ from microtrain.convert.frontends.module import load_model
 from microtrain.convert.ir import ConvertError, Graph, Node
 from microtrain.convert.native_model import NativeModel
 from microtrain.convert.ops import TABLE, scale
+from microtrain.convert.ops.functions import POWER
 from microtrain.convert.passes.accumulators import prove
 from microtrain.convert.pipeline import Passes, compile_graph
 from microtrain.convert.scheme import Scheme, convolutions
@@ -98,15 +99,12 @@ class Product(nn.Module):
 
 
 @pytest.mark.parametrize("whole", [True, False])
-def test_a_product_of_a_map_and_itself_is_refused(whole: bool, tmp_path: Path) -> None:
+def test_a_product_of_a_map_and_itself_is_a_square(whole: bool, tmp_path: Path) -> None:
     path = tmp_path / "model.pt2"
     program = torch.export.export(Product(whole).eval(), (torch.zeros(1, 3, 8, 8),))
     torch.export.save(program, path)
-    if whole:
-        with pytest.raises(ConvertError, match="the op square is not supported; the nearest that is: "):
-            load_model(path)
-    else:
-        assert [n.op for n in load_model(path).graph.nodes].count("scale_channels") == 1
+    ops = [n.op for n in load_model(path).graph.nodes]
+    assert (ops.count(POWER), ops.count("scale_channels")) == ((1, 0) if whole else (0, 1))
 
 
 def test_its_integers_are_proven() -> None:
