@@ -44,6 +44,18 @@ SCHEMES = (
 )
 
 
+class Curve(nn.Module):
+    """A function of each number that PyTorch has no module for."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = getattr(torch, self.name)(x)
+        return result
+
+
 OTHERS = (
     *(
         nn.Sigmoid(),
@@ -55,6 +67,7 @@ OTHERS = (
         nn.ELU(),
         nn.SELU(),
         nn.CELU(),
+        *(Curve(name) for name in ("square", "log1p", "exp", "abs")),
     ),
     nn.Hardtanh(-0.5, 0.7),
 )
