@@ -11,6 +11,7 @@ from microtrain.convert.lowering import NO_LIMIT
 from microtrain.convert.ops import TABLE, ForwardOp, conv, functions, pool
 from microtrain.convert.ops.outputs import as_input
 
+from .edits import exchanged
 from .endings import Found, is_mean
 
 
@@ -68,7 +69,7 @@ def _in_two(graph: Graph, node: Node) -> Graph:
     inner = f"{node.outputs[0]}:parts"
     first = replace(node, name=f"{node.name}.parts", outputs=(inner,))
     window = Window(rows, w, rows, w, more_h=parts * rows - h)
-    nodes = tuple(n for each in graph.nodes for n in ((first, node) if each is node else (each,)))
+    nodes = exchanged(graph, node, (first, node))
     tensors = {**graph.tensors, inner: replace(x, name=inner, shape=(parts, 1, c))}
     graph = _as_convolution(graph.replace(nodes=nodes, tensors=tensors), first, window)
     behind = replace(node, inputs=(inner,))
@@ -101,6 +102,6 @@ def _with_table(graph: Graph, node: Node, before: tuple[float, int]) -> Graph:
     limits = (-NO_LIMIT, NO_LIMIT)
     table = Node(functions.CLIP, f"{node.name}.scale", (inner,), node.outputs, factors=limits)
     pooled = replace(node, outputs=(inner,))
-    nodes = tuple(n for each in graph.nodes for n in ((pooled, table) if each is node else (each,)))
+    nodes = exchanged(graph, node, (pooled, table))
     tensors = {**graph.tensors, inner: replace(out, name=inner, given=before)}
     return graph.replace(nodes=nodes, tensors=tensors)

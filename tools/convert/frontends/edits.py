@@ -16,6 +16,11 @@ def needed(graph: Graph, tensors: set[str]) -> set[str]:
     return found
 
 
+def exchanged(graph: Graph, node: Node, several: tuple[Node, ...]) -> tuple[Node, ...]:
+    """The graph's nodes, with several in the place of one."""
+    return tuple(n for each in graph.nodes for n in (several if each is node else (each,)))
+
+
 def without(graph: Graph, node: Node) -> Graph:
     """The graph without a node; what read its result reads its first input."""
     kept, gone = node.inputs[0], node.outputs[0]

@@ -17,6 +17,7 @@ from microtrain.convert.ops.channels_aten import TAKE
 from microtrain.convert.ops.unflatten_aten import in_memory
 from microtrain.convert.raw import Raw
 
+from .edits import exchanged
 from .endings import LINEAR, Found
 
 ELEMENTWISE = (*functions.ACTIVATIONS, functions.CLIP, "relu", "relu6")
@@ -56,7 +57,7 @@ def _ordered(graph: Graph, node: Node) -> Graph:
     made = replace(vector, name=f"{vector.name}:ordered", given=None)
     take = Node(TAKE, f"{node.name}.order", node.inputs, (made.name,), channels=node.channels)
     plain = replace(plain, inputs=(made.name,))
-    nodes = tuple(n for each in graph.nodes for n in ((take, plain) if each is node else (each,)))
+    nodes = exchanged(graph, node, (take, plain))
     return graph.replace(nodes=nodes, tensors={**graph.tensors, made.name: made})
 
 
