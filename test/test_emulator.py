@@ -343,6 +343,19 @@ def test_cycle_estimate_is_between_half_and_twice_the_instructions(board: Board)
     assert max(found.by_function, key=lambda name: found.by_function[name]) == "bench"
 
 
+def test_blocks_that_nobody_can_tell_take_a_cycle_an_instruction(
+    board: Board, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those with instructions of the FPU too, of which notes on blocks say more than a length."""
+    if not any(map(shutil.which, cycles.VERSIONS)):
+        pytest.skip("llvm-mca is not installed")
+    monkeypatch.setattr(cycles, "_cycles_of", lambda mca, cpu, sources: [None] * len(sources))
+    ask(board, b"a")
+    found = cycles.estimate(board)
+    assert found.unknown > 0
+    assert found.issue == pytest.approx(found.instructions)
+
+
 BLOCKS = (  # the second ends among conditional instructions, the others hold what some version does not know
     " add r0, r1\n b.w .Lblock\n",
     " ldr r0, [r1]\n it eq\n",

@@ -39,7 +39,6 @@ class Block:
     runs: int
     retired: int
     stalls: int
-    length: int
 
 
 @dataclass
@@ -70,9 +69,8 @@ def hot_blocks(board: Board) -> tuple[list[Block], int]:
     blocks = []
     for i, count in enumerate(retired):
         if count:
-            note = counters.blocks[i]
-            numbers = counters.entries[i], count, counters.stalls[i]
-            blocks.append(Block(FLASH_BASE + 2 * i, note >> 16, *numbers, note & 0xFFFF))
+            size = counters.blocks[i] >> 16
+            blocks.append(Block(FLASH_BASE + 2 * i, size, counters.entries[i], count, counters.stalls[i]))
     blocks.sort(key=lambda block: (-block.retired, block.address))
     total, seen = sum(block.retired for block in blocks), 0
     for i, block in enumerate(blocks):
@@ -101,7 +99,7 @@ def estimate(board: Board) -> Estimate:
     for block, cycles in zip(blocks, taken, strict=True):
         if cycles is None:
             result.unknown += 1
-            cycles = float(block.length)
+            cycles = block.retired / block.runs
         function = board.image.function(block.address)
         name = function.name if function else "?"
         issue += cycles * block.runs
