@@ -106,6 +106,7 @@ def test_numbers_of_a_row_agree_with_each_other(measured: dict[str, Any]) -> Non
         assert found["stalls"] >= 12 * found["instruction_misses"] > 0
         if found["estimate"] is not None:
             assert found["estimate"] == pytest.approx(found["issue"] + found["stalls"], abs=1)
+            assert 0.5 < found["issue"] / measured[f"{phase}_instructions"] < 2
     assert measured["sram_measured"] <= measured["sram_all_in"]
     assert sum(measured["flash"].values()) == measured["flash_bytes"]
     named = measured["arena"] + measured["trainables"] + measured["stack"]
@@ -183,6 +184,13 @@ def test_a_rise_of_more_than_a_percent_is_told(measured: dict[str, Any]) -> None
         assert changed(key, 1.009) == changed(key, 0.5) == []
         (sentence,) = changed(key, 1.011)
         assert key in sentence and "make bench" in sentence
+    slower = copy.deepcopy(measured)
+    if measured["cycles"]["step"]["estimate"] is not None:
+        slower["cycles"]["step"]["estimate"] *= 2
+        (sentence,) = records.rises([measured], [slower])
+        assert "step_cycles" in sentence
+    slower["cycles"]["step"]["estimate"] = None
+    assert records.rises([measured], [slower]) == []
     (sentence,) = records.rises([], [measured])
     assert "digits with mcunet-49kb is not in the table" in sentence
 
@@ -198,7 +206,8 @@ def test_compilers_keep_their_own_rows(tmp_path: Path, measured: dict[str, Any])
 
 def test_the_summary_has_the_promised_keys(measured: dict[str, Any]) -> None:
     (row,) = records.summary([measured, {"refused": "too large"}])
-    assert set(row) == set(records.SUMMARY)
+    assert set(row) == {*records.SUMMARY, "inference_cycles", "step_cycles"}
+    assert row["step_cycles"] == measured["cycles"]["step"]["estimate"]
 
 
 def refused_row() -> dict[str, Any]:

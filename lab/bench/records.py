@@ -17,6 +17,7 @@ SUMMARY = (
     *("inference_instructions", "step_instructions", "macs_forward", "macs_backward"),
 )
 CASE = ("network", "scheme", "fraction_bits", "budget_kb", "weights_bits", "requantize")
+PHASES = ("inference", "step")
 OF_CODES = ("weights_bits", "top1")  # where weights take fewer bits
 COMPARED = (
     *("sram_all_in", "sram_measured", "arena", "stack", "flash_bytes"),
@@ -41,7 +42,15 @@ def summary(rows: list[Row]) -> list[Row]:
     """What build/bench.json holds: the main numbers of what runs on the board."""
     board = [row for row in rows if "refused" not in row]
     full = [{"requantize": FLOAT} | row for row in board]
-    return [{key: row[key] for key in (*SUMMARY, *OF_CODES) if key in row or key in SUMMARY} for row in full]
+    return [
+        {key: row[key] for key in (*SUMMARY, *OF_CODES) if key in row or key in SUMMARY} | cycles(row)
+        for row in full
+    ]
+
+
+def cycles(row: Row) -> Row:
+    """What an inference and a step are estimated to take; None where no llvm-mca was there to tell."""
+    return {f"{phase}_cycles": row["cycles"][phase]["estimate"] for phase in PHASES}
 
 
 def same_case(a: Row, b: Row) -> bool:
@@ -57,9 +66,10 @@ def rises(table: list[Row], rows: list[Row]) -> list[str]:
         if known is None:
             found.append(f"{title} is not in the table: run `make bench`.")
             continue
+        before, now = ({key: each[key] for key in COMPARED} | cycles(each) for each in (known, row))
         found += [
-            f"{title}: {key} rose from {known[key]:,} to {row[key]:,}; if that is wanted, run `make bench`."
-            for key in COMPARED
-            if row[key] > known[key] * (1 + TOLERANCE)
+            f"{title}: {key} rose from {before[key]:,} to {value:,}; if that is wanted, run `make bench`."
+            for key, value in now.items()
+            if None not in (before[key], value) and value > before[key] * (1 + TOLERANCE)
         ]
     return found
