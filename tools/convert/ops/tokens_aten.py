@@ -357,8 +357,11 @@ def multiply(low: Lowering, call: Call, natural: Lower) -> Any:
         x = turnable(low, call, x)
         factor = x.factor * (number if call.op.startswith("mul") else 1.0 / number)
         return Act(x.tensor, x.dims, order=numbers(low, x), factor=factor)
+    turned_round = x is not a and not call.op.startswith("mul")  # a constant divided by tokens
     x, pixels = vectors(low, call, x)
-    if not isinstance(by, Param) or by.value.size != low.shape(x)[2] or pixels is None:
+    features = low.shape(x)[2:]
+    each = isinstance(by, Param) and by.value.shape[-1:] == features == (by.value.size,)
+    if not each or pixels is None or turned_round:
         raise unsupported(call)
     scale = Param(by.name, by.value.reshape(-1, 1, 1))
     made = natural(low, replace(call, args={**call.args, "self": whole(low, x), "other": scale}))
