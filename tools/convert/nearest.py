@@ -32,6 +32,10 @@ NO_PRODUCT = (
 )
 NO_MATRIX = "a linear layer: the activation first, then one matrix of constants"
 NO_LENGTH = "the embedding as it is, without L2 normalisation, in front of the last layer; or a layer norm"
+NO_INTEGERS = (
+    "the float model, which becomes int8 here, or one that ONNX Runtime's quantize_static() made with "
+    "quant_format=QuantFormat.QDQ"
+)
 NO_COMPARISON = "an activation by its own name (PReLU, SELU), in a file without run_decompositions()"
 SUPPORTED = (
     "conv2d, batch norm, relu and other activations of one value, add, mul, cat, mean, average and max "
@@ -62,6 +66,8 @@ NEAREST: dict[str, str] = {
     **dict.fromkeys(("sum", "min", "argmax", "reducesum", "reduce_min"), NO_POOLING),
     **dict.fromkeys(("reducel2", "logsumexp", "reducelogsumexp", "rsqrt", "reciprocal"), NO_POWER),
     **dict.fromkeys(("maximum", "minimum", "max"), "the sum or the product of two maps, or cat"),
+    **dict.fromkeys(("qlinearconv", "qlinearmatmul", "convinteger", "matmulinteger"), NO_INTEGERS),
+    "dynamicquantizelinear": NO_INTEGERS,
     "diff": "x[..., 1:] - x[..., :-1]",
     **dict.fromkeys(("embedding", "embedding_bag"), NO_EMBEDDING),
     **dict.fromkeys(("gt", "ge", "lt", "le", "eq", "ne", "where"), NO_COMPARISON),

@@ -38,13 +38,13 @@ from .onnx_file import OnnxGraph, Step, read_onnx_file
 from .onnx_gelu import gelus
 from .onnx_norm_pieces import norms as pieces_of_norms
 from .onnx_transposed import conv_transpose
-from .onnx_values import Label, Parts, Turned, Value, Walker, as_last, channels_first
+from .onnx_values import WEIGHTED, Label, Parts, Turned, Value, Walker, as_last, channels_first
 
 LABELS = ("ArgMax", "ZipMap", "ArrayFeatureExtractor", "LabelEncoder", "TopK")  # behind the logits
 BESIDE_LABELS = ("Sub", "Concat", "Reshape")  # of probabilities
-LAYERS = ("Conv", "ConvTranspose", "Gemm", "MatMul", "Mul", "Add")  # behind which probabilities are no label
-OF_WEIGHTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")  # of what no label goes into
+LAYERS = (*WEIGHTED, "Mul", "Add")  # behind which probabilities are no label
 TOKENS = ("Reshape", "Squeeze", "MatMul")  # what is turned for these is no image in NHWC
+PLAIN = "take the model as it was exported, in ONNX's own operators, before a runtime optimised it"
 SAME_NAME = {  # one call on the first input, no other arguments
     "Relu": "relu",
     "Sigmoid": "sigmoid",
@@ -52,7 +52,6 @@ SAME_NAME = {  # one call on the first input, no other arguments
     "HardSwish": "hardswish",
     "Softplus": "softplus",
     "Mish": "mish",
-    "Selu": "selu",
     "LogSoftmax": "log_softmax",
     "Neg": "neg",
     "Abs": "abs",
@@ -76,7 +75,8 @@ RULES: dict[str, Callable[[Walker, Step], Value | list[Value]]] = {
     ),
     **dict.fromkeys(("Flatten", "Reshape", "Squeeze", "Unsqueeze"), shapes.view),
     "Transpose": shapes.transpose,
-    **dict.fromkeys(("Identity", "Dropout", "Cast"), lambda walk, step: walk.value(step.inputs[0])),
+    **dict.fromkeys(("Identity", "Dropout"), lambda walk, step: walk.value(step.inputs[0])),
+    "Cast": scales.cast,
     "Clip": scales.clip,
     "Pad": shapes.pad,
     "Resize": shapes.resize,
@@ -88,6 +88,7 @@ RULES: dict[str, Callable[[Walker, Step], Value | list[Value]]] = {
         step, "leaky_relu", negative_slope=walk.at(step, "alpha", 0.01)
     ),
     "PRelu": scales.prelu,
+    "Selu": scales.selu,
     "Elu": lambda walk, step: walk.unary(step, "elu", alpha=walk.at(step, "alpha", 1.0)),
     "Celu": lambda walk, step: walk.unary(step, "celu", alpha=walk.at(step, "alpha", 1.0)),
     "Gelu": lambda walk, step: walk.unary(step, "gelu", approximate=walk.at(step, "approximate", "none")),
@@ -169,9 +170,8 @@ class _Walk(Walker):
         for step in self.file.steps:
             if not inside & set(step.outputs):
                 self._step(whole.get(step.outputs[0], step) if step.outputs else step)
-        kinds = ("Conv", "ConvTranspose", "Gemm", "MatMul")
         weights = [
-            v.shape for s in self.file.steps if s.op in kinds and (v := self._weight_of(s)) is not None
+            v.shape for s in self.file.steps if s.op in WEIGHTED and (v := self._weight_of(s)) is not None
         ]
         return self.low.finish(self._results(), weights)
 
@@ -229,7 +229,7 @@ class _Walk(Walker):
         self._expand(step)
         values = [self.value(i) for i in step.inputs]
         labels = [v for v in values if isinstance(v, Label)]
-        if labels and step.op in OF_WEIGHTS:
+        if labels and step.op in WEIGHTED:
             raise LayerError(
                 f"layer {step.name}",
                 f"{step.op} reads what is chosen by size (TopK, ArgMax) inside the network, which is not "
@@ -242,9 +242,7 @@ class _Walk(Walker):
         if step.domain and step.op == "Scaler":
             return layers.scaler(self, step)
         if step.domain:
-            raise ConvertError(
-                f"layer {step.name}: {step.domain}.{step.op} is not supported; export it without"
-            )
+            raise LayerError(f"layer {step.name}", f"{step.domain}.{step.op} is not supported; {PLAIN}")
         if step.op in FOLDS and not any(
             isinstance(v, Act | Turned | Scores | Length | Expanded | Parts | Piece | Stacked) for v in values
         ):
@@ -295,13 +293,7 @@ class _Walk(Walker):
         is_map = step.op == "Reshape" and len(self.numbers(step, 1, "shape") or []) > 2
         if is_map or not makers or not all(op in ENDINGS for op in makers):
             return False
-        made, behind = set(step.outputs), self.file.steps[self.file.steps.index(step) + 1 :]
-        for later in behind:
-            if made & set(later.inputs):
-                if later.op in LAYERS:
-                    return False
-                made |= set(later.outputs)
-        return True
+        return not self.goes_on(step, LAYERS)
 
     def _results(self) -> list[Any]:
         """The outputs that are the network's; what is made of them is left out."""

@@ -35,6 +35,11 @@ DTYPES = {
     BFLOAT16: "<u2",
 }
 FIELDS = {FLOAT: "float_data", DOUBLE: "double_data", INT64: "int64_data"}  # others lie in int32_data
+OTHER_CODES = {4: "uint16", 5: "int16", 17: "float8", 19: "float8", 21: "uint4", 22: "int4", 23: "float4"}
+BYTES = (
+    "only int8 and uint8 with a scale for each tensor, or of weights for each channel, are supported: "
+    "quantize the model so, or convert the float model, which becomes int8 here"
+)
 HINT = "export the model again"
 
 
@@ -157,9 +162,9 @@ def _array(path: Path, tensor: Any) -> np.ndarray:
     if any(d < 0 for d in shape) or math.prod(shape) > MOST_ELEMENTS:
         raise ConvertError(f"{path.name}: {one_line(tensor.name)} is declared as {by(shape)}, more than fits")
     if kind not in DTYPES:
-        raise ConvertError(
-            f"{path.name}: {one_line(tensor.name)} holds numbers of a type that is not supported; use float32"
-        )
+        code = OTHER_CODES.get(kind)
+        what = f"{code} numbers; {BYTES}" if code else "numbers of a type that is not supported; use float32"
+        raise ConvertError(f"{path.name}: {one_line(tensor.name)} holds {what}")
     data = _bytes(path, tensor, kind)
     dtype = np.dtype(DTYPES[kind])
     if len(data) != math.prod(shape) * dtype.itemsize:

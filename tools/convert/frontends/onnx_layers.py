@@ -10,11 +10,12 @@ import numpy as np
 
 from microtrain.convert.ir import ConvertError, Shape
 from microtrain.convert.lowering import Act, Call, Param
+from microtrain.convert.ops.pool_aten import of_rows
 from microtrain.convert.ops.stack_aten import Stacked
 
 from .aten import lower
 from .onnx_file import Step
-from .onnx_tokens import is_map, of_tokens, product, seen
+from .onnx_tokens import as_seen, is_map, of_tokens, product, seen
 from .onnx_values import (
     Quantized,
     Turned,
@@ -23,6 +24,7 @@ from .onnx_values import (
     axis_map,
     channelwise,
     named,
+    one_a_channel,
     two,
 )
 
@@ -38,9 +40,7 @@ def keep_scale(walk: Walker, weight: Value, layer: str, turned: bool = False) ->
 
 
 def conv(walk: Walker, step: Step) -> Value:
-    x, given = seen(walk, step, walk.value(step.inputs[0])), walk.value(step.inputs[1])
-    if not isinstance(x, Act):
-        x = walk.act(step)
+    x, given = as_seen(walk, step), walk.value(step.inputs[1])
     weight = named(walk, step, given, "weight")
     bias = walk.optional(step, 2)
     rank = weight.value.ndim - 2
@@ -153,7 +153,7 @@ def arithmetic(walk: Walker, step: Step) -> Value:
     """Of two activations; of one and a constant, one number or one a channel."""
     a, b = (walk.value(step.inputs[i]) for i in range(2))
     tokens = of_tokens(walk, (a, b)) or any(
-        isinstance(x, Turned) and isinstance(y, Param) and y.value.size > max(walk.low.shape(x.act)[2], 1)
+        isinstance(x, Turned) and isinstance(y, Param) and not one_a_channel(y, x)
         for x, y in ((a, b), (b, a))
     )
     if tokens:
@@ -180,7 +180,7 @@ def constant_at_home(walk: Walker, step: Step, place: int, value: Param) -> None
 
 
 def pool(walk: Walker, step: Step) -> Value:
-    x = walk.act(step)
+    x = as_seen(walk, step)
     kernel = walk.at(step, "kernel_shape", [])
     if two(walk.at(step, "dilations", [1] * len(kernel))) != [1, 1]:
         raise ConvertError(
@@ -195,8 +195,8 @@ def pool(walk: Walker, step: Step) -> Value:
     }
     if step.op == "AveragePool":
         args["count_include_pad"] = bool(walk.at(step, "count_include_pad", 0))
-    made = walk.call(step, "max_pool2d" if step.op == "MaxPool" else "avg_pool2d", **args)
-    return walk.like(step, replace(made, dims=made.dims[: len(x.dims)]))
+    made: Act = walk.call(step, "max_pool2d" if step.op == "MaxPool" else "avg_pool2d", **args)
+    return replace(made, dims=made.dims[: len(x.dims)])
 
 
 def scaler(walk: Walker, step: Step) -> Value:
@@ -230,5 +230,8 @@ def reduced(walk: Walker, step: Step) -> Value:
     turned = isinstance(value, Turned)
     if turned:
         over = [axis_map(rank)[a] for a in over]
-    made = walk.call(step, word, self=x, dim=sorted(over), keepdim=keep)
-    return Turned(made) if turned and keep else made
+    made: Act = walk.call(step, word, self=x, dim=sorted(over), keepdim=keep)
+    if not turned or not (keep or (1 not in over and len(over) < rank - 2)):
+        return made
+    call = Call(word, step.name, True, {})
+    return Turned(of_rows(walk.low, call, made) if made.half else made)

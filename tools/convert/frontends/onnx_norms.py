@@ -12,44 +12,38 @@ from microtrain.convert.ops.lengths_aten import WHOLE
 from microtrain.convert.ops.normalise_aten import normalised
 
 from .onnx_file import Step
+from .onnx_tokens import as_seen
 from .onnx_values import Turned, Value, Walker, named
 
 
 def batch(walk: Walker, step: Step) -> Value:
     params = _params(walk, step, ("weight", "bias", "running_mean", "running_var"))
-    made = walk.call(step, "batch_norm", input=walk.act(step), **params, eps=walk.at(step, "epsilon", 1e-5))
-    return walk.like(step, made)
+    about = {"eps": walk.at(step, "epsilon", 1e-5), "training": bool(walk.at(step, "training_mode", 0))}
+    return walk.made(step, "batch_norm", input=as_seen(walk, step), **params, **about)
 
 
 def instance(walk: Walker, step: Step) -> Value:
     """PyTorch's export has a group norm as one of the view [n, groups, rest], whose scale is then 1."""
-    params, x = _params(walk, step, ("weight", "bias")), walk.act(step)
+    params, x = _params(walk, step, ("weight", "bias")), as_seen(walk, step)
     channels = walk.low.shape(x)[2]
     if params["weight"].value.size != channels and _is_plain(params):
         params = {"weight": Param(params["weight"].name, np.ones(channels, np.float32))}
-    made = walk.call(step, "instance_norm", input=x, **params, eps=walk.at(step, "epsilon", 1e-5))
-    return walk.like(step, made)
+    return walk.made(step, "instance_norm", input=x, **params, eps=walk.at(step, "epsilon", 1e-5))
 
 
 def group(walk: Walker, step: Step) -> Value:
     """Up to opset 20 its scale and bias are one a group."""
     params, groups = _params(walk, step, ("weight", "bias")), int(walk.at(step, "num_groups", 1))
-    c = walk.low.shape(walk.act(step))[2]
+    x = as_seen(walk, step)
+    c = walk.low.shape(x)[2]
     if groups > 0 and params["weight"].value.size == groups != c and not _is_plain(params):
         raise ConvertError(
             f"layer {step.name}: a group norm with a scale for each group is not supported; the nearest that "
             "is: one for each channel, as from opset 21 on"
         )
     params = {} if params["weight"].value.size != c else params
-    made = walk.call(
-        step,
-        "group_norm",
-        input=walk.act(step),
-        num_groups=groups,
-        **params,
-        eps=walk.at(step, "epsilon", 1e-5),
-    )
-    return walk.like(step, made)
+    about = {"num_groups": groups, "eps": walk.at(step, "epsilon", 1e-5)}
+    return walk.made(step, "group_norm", input=x, **params, **about)
 
 
 def layer(walk: Walker, step: Step) -> Value:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from microtrain.convert.ir import ConvertError
-from microtrain.convert.lowering import Param
-from microtrain.convert.ops.functions import CLIP
+from microtrain.convert.lowering import NORM, Act, Call, Param
+from microtrain.convert.nearest import unsupported
+from microtrain.convert.ops.functions import CLIP, SELU
 
-from .onnx_file import Step
-from .onnx_values import (
-    Quantized,
-    Value,
-    Walker,
-)
+from .fold import TAKES_RELU, folds
+from .onnx_file import BFLOAT16, BYTES, DOUBLE, FLOAT, HALF, INT8, UINT8, Step
+from .onnx_values import WEIGHTED, Quantized, Turned, Value, Walker, one_a_channel
+
+REAL = (FLOAT, HALF, DOUBLE, BFLOAT16)
 
 
 def clip(walk: Walker, step: Step) -> Value:
@@ -23,7 +25,29 @@ def clip(walk: Walker, step: Step) -> Value:
 
 
 def prelu(walk: Walker, step: Step) -> Value:
-    return walk.unary(step, "prelu", weight=walk.value(step.inputs[1]))
+    given, slope = (walk.value(step.inputs[place]) for place in range(2))
+    if isinstance(slope, Param) and not one_a_channel(slope, given):
+        raise unsupported(Call("prelu", step.name, True, {}))
+    return walk.unary(step, "prelu", weight=slope)
+
+
+def selu(walk: Walker, step: Step) -> Value:
+    """As PyTorch has it, where the node says nothing else."""
+    if "alpha" not in step.attributes and "gamma" not in step.attributes:
+        return walk.unary(step, "selu")
+    args = {"alpha": walk.at(step, "alpha", SELU[0]), "scale": walk.at(step, "gamma", SELU[1])}
+    return walk.unary(step, "elu", **args)
+
+
+def cast(walk: Walker, step: Step) -> Value:
+    """Between types of real numbers nothing changes."""
+    value = walk.value(step.inputs[0])
+    if isinstance(value, Act | Turned) and walk.at(step, "to", FLOAT) not in REAL:
+        raise ConvertError(
+            f"layer {step.name}: Cast of activations to whole numbers or to truth values is not supported; "
+            "the nearest that is: to a type of real numbers, which changes nothing"
+        )
+    return value
 
 
 def hard_sigmoid(walk: Walker, step: Step) -> Value:
@@ -47,9 +71,11 @@ def scale(walk: Walker, step: Step) -> tuple[np.ndarray, np.ndarray]:
     zeros = np.zeros(scales.shape, np.int64) if zero is None else np.ravel(zero.value).astype(np.int64)
     if not (np.isfinite(scales) & (scales > 0)).all() or len(zeros) != len(scales) or not len(scales):
         raise ConvertError(f"layer {step.name}: its scales are not positive numbers")
-    if zero is None or zero.value.dtype == np.uint8:
-        zeros = zeros - 128
-    return scales, zeros
+    kind = walk.at(step, "output_dtype", UINT8)  # where no zero point says it
+    if kind not in (UINT8, INT8) or walk.at(step, "block_size", 0):
+        raise ConvertError(f"layer {step.name}: {BYTES}")
+    unsigned = kind == UINT8 if zero is None else zero.value.dtype == np.uint8
+    return scales, zeros - 128 if unsigned else zeros
 
 
 def quantize(walk: Walker, step: Step) -> Value:
@@ -65,8 +91,31 @@ def quantize(walk: Walker, step: Step) -> Value:
     own = walk.low.tensors[walk.low.tensor_of(act)].given
     if own is not None and own != given:
         act = walk.call(step, CLIP, self=act)
+    elif own is None and given[1] == -128 and _is_cut(walk, step, act):
+        act = _cut(walk, step, act, given)
     walk.low.give(act, *given)
     return walk.like(step, act)
+
+
+def _cut(walk: Walker, step: Step, act: Act, given: tuple[float, int]) -> Act:
+    """An activation behind the ReLU, or the clip from 0 to 6, that its integers are; once for all readers."""
+    low, (scale, _) = walk.low, given
+    op = "relu6" if abs(255 * scale - 6.0) <= 0.5 * scale else "relu"
+    alike = (n for n in low.nodes if n.op == op and n.inputs == (low.tensor_of(act),))
+    known = next((n.outputs[0] for n in alike if low.tensors[n.outputs[0]].given == given), None)
+    made: Act = walk.call(step, op, self=act) if known is None else replace(act, tensor=known)
+    return made
+
+
+def _is_cut(walk: Walker, step: Step, act: Act) -> bool:
+    """Whether a layer's results below zero are lost in the integers, which have none there.
+
+    ONNX Runtime leaves out a ReLU or a clip from 0 to 6 that these make anyway. A gradient goes through them
+    as it did. What makes the logits stays as it is.
+    """
+    makers = (node for node in walk.low.nodes if act.tensor in node.outputs)
+    takes = any(node.op == NORM or folds(node) in TAKES_RELU for node in makers)
+    return takes and walk.goes_on(step, WEIGHTED)
 
 
 def dequantize(walk: Walker, step: Step) -> Value:
@@ -79,6 +128,8 @@ def dequantize(walk: Walker, step: Step) -> Value:
         raise ConvertError(
             f"layer {step.name}: scales that are computed are not supported; make them constants"
         )
+    if walk.at(step, "block_size", 0) or scale.value.ndim > 1:
+        raise ConvertError(f"layer {step.name}: {BYTES}")
     shape = [1] * value.value.ndim
     if scale.value.size > 1:
         shape[walk.at(step, "axis", 1)] = scale.value.size

@@ -18,7 +18,7 @@ from microtrain.convert.ops.stack_aten import Stacked, of_stacked
 from microtrain.convert.ops.upsample_aten import ROUNDINGS, of_onnx
 
 from .onnx_file import Step
-from .onnx_tokens import of_tokens, seen
+from .onnx_tokens import as_seen, of_tokens, seen
 from .onnx_values import (
     Parts,
     Turned,
@@ -102,14 +102,17 @@ def pad(walk: Walker, step: Step) -> Value:
     pads, fill = walk.numbers(step, 1, "pads") or [], walk.optional(step, 2)
     x = walk.act(step)
     rank = len(x.dims)
-    if len(pads) != 2 * rank or isinstance(walk.value(step.inputs[0]), Turned):
-        raise ConvertError(f"layer {step.name}: only zeros above, below and beside an image are supported")
-    widths = [w for axis in range(rank - 1, -1, -1) for w in (pads[axis], pads[axis + rank])]
+    axes = [_axis(walk, step, axis) for axis in walk.numbers(step, 3, "axes") or range(rank)]
+    if len(pads) != 2 * len(axes):
+        raise ConvertError(
+            f"layer {step.name}: its pads are computed, or not two for each axis; they must be constants"
+        )
+    sides = dict(zip(axes, zip(pads, pads[len(axes) :], strict=False), strict=True))
+    widths = [w for axis in range(rank - 1, -1, -1) for w in sides.get(axis, (0, 0))]
     value = float(np.ravel(fill.value)[0]) if isinstance(fill, Param) and fill.value.size else 0.0
     mode = walk.at(step, "mode", "constant")
     mode = {"edge": "replicate", "wrap": "circular"}.get(mode, mode)
-    made: Act = walk.call(step, "pad", self=x, pad=widths, mode=mode, value=value)
-    return made
+    return walk.like(step, walk.call(step, "pad", self=x, pad=widths, mode=mode, value=value))
 
 
 def resize(walk: Walker, step: Step) -> Value:
@@ -123,14 +126,13 @@ def resize(walk: Walker, step: Step) -> Value:
     args |= {"way": middle} if mode == "linear" else {"places": of_onnx(middle, rounding)}
     if not fits or not sizes or walk.at(step, "antialias", 0):
         raise unsupported(Call("resize", step.name, True, {}))
-    made: Act = walk.call(step, word, **args)
-    return made
+    return walk.like(step, walk.call(step, word, **args))
 
 
 def _sizes(walk: Walker, step: Step) -> dict[str, Any]:
     """What rows and columns become, as factors or as sizes; nothing where other axes change."""
     dims = walk.act(step).dims
-    axes = [int(a) % len(dims) for a in walk.at(step, "axes", range(len(dims)))]
+    axes = [_axis(walk, step, int(a)) for a in walk.at(step, "axes", range(len(dims)))]
     for place, name, same in ((2, "scale_factors", (1, 1)), (3, "output_size", dims[:2])):
         given = walk.optional(step, place)
         if isinstance(given, Param) and given.value.size == len(axes) > 0:
@@ -152,8 +154,8 @@ def blocks(walk: Walker, step: Step) -> Value:
     up = step.op == "DepthToSpace"
     first = not up or walk.at(step, "mode", "DCR") == "DCR"
     side = {"upscale_factor" if up else "downscale_factor": walk.at(step, "blocksize", 0)}
-    args = {"self": walk.act(step), "blocks_first": first, **side}
-    return walk.like(step, walk.call(step, "pixel_shuffle" if up else "pixel_unshuffle", **args))
+    args = {"self": as_seen(walk, step), "blocks_first": first, **side}
+    return walk.made(step, "pixel_shuffle" if up else "pixel_unshuffle", **args)
 
 
 def concat(walk: Walker, step: Step) -> Value:

@@ -30,6 +30,12 @@ def seen(walk: Walker, step: Step, value: Value) -> Any:
     return viewed(act, numbers(walk.low, act).transpose(axes))
 
 
+def as_seen(walk: Walker, step: Step) -> Act:
+    """The first input of a step that tells its axes apart: an activation in the order that the step sees."""
+    x = seen(walk, step, walk.value(step.inputs[0]))
+    return x if isinstance(x, Act) else walk.act(step)
+
+
 def is_map(walk: Walker, value: Value) -> bool:
     """Whether a turned value has places to tell apart."""
     return (

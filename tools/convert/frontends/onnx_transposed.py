@@ -14,16 +14,14 @@ from microtrain.convert.lowering import Act, Call, Param
 from .aten import lower
 from .onnx_file import Step
 from .onnx_layers import keep_scale
-from .onnx_tokens import seen
+from .onnx_tokens import as_seen
 from .onnx_values import Quantized, Value, Walker, named, two
 
 Sides = tuple[int, int]
 
 
 def conv_transpose(walk: Walker, step: Step) -> Value:
-    x, given = seen(walk, step, walk.value(step.inputs[0])), walk.value(step.inputs[1])
-    if not isinstance(x, Act):
-        x = walk.act(step)
+    x, given = as_seen(walk, step), walk.value(step.inputs[1])
     weight, bias, groups = (
         named(walk, step, given, "weight"),
         walk.optional(step, 2),

@@ -20,6 +20,8 @@ from microtrain.convert.ops.stack_aten import Stacked
 from .aten import lower
 from .onnx_file import OnnxGraph, Step
 
+WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+
 
 @dataclass(frozen=True)
 class Turned:
@@ -106,6 +108,16 @@ class Walker:
     def unary(self, step: Step, op: str, /, **args: Any) -> Value:
         return self.like(step, self.call(step, op, self=self.act(step), **args))
 
+    def goes_on(self, step: Step, ops: Sequence[str]) -> bool:
+        """Whether one of these ops reads what a step makes, at once or further on."""
+        made = set(step.outputs)
+        for later in self.file.steps[self.file.steps.index(step) + 1 :]:
+            if made & set(later.inputs):
+                if later.op in ops:
+                    return True
+                made |= set(later.outputs)
+        return False
+
     def optional(self, step: Step, place: int) -> Value:
         return self.value(step.inputs[place]) if len(step.inputs) > place else None
 
@@ -168,11 +180,22 @@ def two(sizes: Sequence[int]) -> list[int]:
     return [*[int(s) for s in sizes], 1, 1][:2]
 
 
+def one_a_channel(value: Param, other: Value) -> bool:
+    """Whether a constant beside an activation has one number for each channel, or one for all.
+
+    Axes of the constant belong to the last ones of the activation, which are in the order that the node sees.
+    """
+    if not isinstance(other, Act | Turned):
+        return value.value.size == max(value.value.shape, default=1)
+    dims = other.act.dims if isinstance(other, Turned) else other.dims
+    channels = 1 if len(dims) > 2 and isinstance(other, Act) else len(dims) - 1
+    missing = len(dims) - value.value.ndim
+    return all(n == 1 or i + missing == channels for i, n in enumerate(value.value.shape))
+
+
 def channelwise(value: Param, other: Value) -> Param:
-    """A constant beside an activation as [1, c, 1, 1], where it says one number a channel."""
+    """A constant beside an activation as [1, c, 1, 1], where it says one number a channel; else as it is."""
     array = value.value
     if array.size == 1:
         return Param(value.name, array.reshape(()))
-    if isinstance(other, Act) and len(other.dims) > 2 and array.ndim == 1:
-        return value  # along the width: the rule of the op says what it thinks of that
-    return Param(value.name, array.reshape(1, -1, 1, 1)) if array.size == max(array.shape) else value
+    return Param(value.name, array.reshape(1, -1, 1, 1)) if one_a_channel(value, other) else value

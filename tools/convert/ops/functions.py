@@ -113,7 +113,10 @@ def _elu_factors(call: Call) -> tuple[float, ...]:
     rate = 1.0 / alpha if name == "celu" and alpha else float(call.get("input_scale", 1.0))
     scale = float(call.get("scale", 1.0))
     if not (alpha > 0 and abs(scale) < STEEPEST and abs(alpha * scale * rate) < STEEPEST):
-        raise call.error(f"{name} of alpha {alpha:g} is not supported; the nearest that is: one of alpha 1")
+        raise call.error(
+            f"{name} of alpha {alpha:g} and scale {scale:g} is not supported; the nearest that is: one of "
+            f"alpha 1 and scale 1, whose slopes are below {STEEPEST:g}"
+        )
     return (alpha, scale, rate)
 
 

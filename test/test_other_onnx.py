@@ -1,0 +1,209 @@
+"""ONNX files of other makers than PyTorch: channels last, constants by rows, ONNX Runtime's integers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from test_onnx import constants, load, quantized_file, reference, refusal, saved
+
+from microtrain.convert.execute.batched import run_float
+from microtrain.convert.ir import ConvertError, Graph
+
+node = helper.make_node
+RNG = np.random.default_rng(0)
+TO_LAST, TO_FIRST = {"perm": [0, 2, 3, 1]}, {"perm": [0, 3, 1, 2]}
+
+
+def drawn(*shape: int, around: float = 0.0) -> np.ndarray:
+    return (RNG.normal(0, 0.4, shape) + around).astype(np.float32)
+
+
+def within(folder: Path, op: str, given: Sequence[np.ndarray], last: bool = False, **about: Any) -> Path:
+    """A network of square maps, five channels of 5x5, in the middle of which stands an op with constants.
+
+    last  it reads its map with the channels last
+    """
+    names = [f"k{i}" for i in range(len(given))]
+    opset = about.pop("opset", 18)
+    nodes = [node("Conv", ["x", "w1", "b1"], ["c1"], "first", pads=[1, 1, 1, 1])]
+    nodes += [node("Transpose", ["c1"], ["t1"], **TO_LAST)] if last else []
+    nodes += [node(op, ["t1" if last else "c1", *names], ["m"], "middle", **about)]
+    nodes += [node("Transpose", ["m"], ["t2"], **TO_FIRST)] if last else []
+    nodes += [
+        node("Conv", ["t2" if last else "m", "w2"], ["c2"], "second", pads=[1, 1, 1, 1]),
+        node("Relu", ["c2"], ["r"]),
+        node("GlobalAveragePool", ["r"], ["p"]),
+        node("Flatten", ["p"], ["f"]),
+        node("Gemm", ["f", "w3"], ["y"], "last", transB=1),
+    ]
+    arrays = {"w1": drawn(5, 3, 3, 3), "b1": drawn(5), "w2": drawn(6, 5, 3, 3), "w3": drawn(4, 6)}
+    arrays |= dict(zip(names, given, strict=True))
+    return saved(folder / "net.onnx", nodes, constants(**arrays), (1, 3, 5, 5), opset=opset)
+
+
+def differs(path: Path, graph: Graph) -> float:
+    """The largest difference to ONNX's own evaluator, beside the largest number; the logits say something."""
+    pixels = np.random.default_rng(1).integers(0, 256, (5, *graph.tensors[graph.input.tensor].shape))
+    dims = (5, *(d.dim_value for d in _entry(path)))[1:]
+    samples = (pixels / 255.0).transpose(0, 3, 1, 2).reshape(5, *dims[1:])
+    wanted = reference(path, samples).reshape(5, -1)
+    assert np.ptp(wanted, axis=0).max() > 1e-3
+    found = run_float(graph, pixels.astype(np.uint8)).reshape(5, -1)
+    return float(np.abs(found - wanted).max() / np.abs(wanted).max())
+
+
+def _entry(path: Path) -> Any:
+    import onnx
+
+    return onnx.load(str(path)).graph.input[0].type.tensor_type.shape.dim
+
+
+def right_or_refused(path: Path) -> bool:
+    """Whether a file converts, with the values of ONNX's evaluator."""
+    try:
+        graph = load(path)
+    except ConvertError as error:
+        assert "layer middle" in str(error) or "layer second" in str(error), error
+        return False
+    assert differs(path, graph) < 1e-5
+    return True
+
+
+SHAPES = [(5,), (5, 1), (5, 1, 1), (1, 5, 1, 1), (1, 1, 5, 1), (1, 1, 1, 5), (5, 5), (5, 5, 1), (1, 1, 1, 1)]
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("op", ["Add", "Sub", "Mul", "Div"])
+def test_a_constant_by_rows_is_none_by_channels(op: str, last: bool, tmp_path: Path) -> None:
+    """A map of as many rows as channels: a constant [5, 1] was once taken for one a channel."""
+    whole = {
+        shape for shape in SHAPES if right_or_refused(within(tmp_path, op, [drawn(*shape, around=2)], last))
+    }
+    by_channel = {(5,), (1, 1, 1, 5)} if last else {(5, 1, 1), (1, 5, 1, 1)}
+    assert whole >= by_channel | {(1, 1, 1, 1)}
+
+
+def test_slopes_by_rows_are_none_by_channels(tmp_path: Path) -> None:
+    assert right_or_refused(within(tmp_path, "PRelu", [drawn(5, 1, 1)]))
+    assert right_or_refused(within(tmp_path, "PRelu", [drawn(5)], last=True))
+    for shape, last in (((5, 1), False), ((5, 1, 1), True)):
+        assert not right_or_refused(within(tmp_path, "PRelu", [drawn(*shape)], last))
+
+
+SPREAD = [drawn(5, around=2), drawn(5), drawn(5), np.abs(drawn(5, around=2))]
+OF_MAPS = [
+    ("MaxPool", [], {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}),
+    ("AveragePool", [], {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}),
+    ("BatchNormalization", SPREAD, {}),
+    ("InstanceNormalization", SPREAD[:2], {}),
+    ("SpaceToDepth", [], {"blocksize": 1}),
+]
+
+
+@pytest.mark.parametrize(("op", "given", "about"), OF_MAPS)
+def test_an_op_of_maps_takes_the_axes_that_it_sees(
+    op: str, given: list[np.ndarray], about: dict[str, Any], tmp_path: Path
+) -> None:
+    """Of a map with its channels last these reach over columns and channels: a pooling, say."""
+    assert right_or_refused(within(tmp_path, op, given, **about))
+    right_or_refused(within(tmp_path, op, given, last=True, **about))
+
+
+def test_channels_that_come_last_are_padded_and_resized_beside(tmp_path: Path) -> None:
+    pads = np.array([0, 1, 2, 0, 0, 0, 1, 0])
+    assert right_or_refused(within(tmp_path, "Pad", [pads], last=True))
+    nothing, factors = np.array([], np.float32), np.array([1, 1, 2, 1], np.float32)
+    about = {"mode": "nearest", "nearest_mode": "floor", "coordinate_transformation_mode": "asymmetric"}
+    assert right_or_refused(within(tmp_path, "Resize", [nothing, factors], last=True, **about))
+    two = [np.array([1, 2, 1, 0]), np.array(0, np.float32), np.array([-1, -2])]
+    assert right_or_refused(within(tmp_path, "Pad", two)), "its last input says of which axes"
+
+
+@pytest.mark.parametrize("axis", [1, 2])
+@pytest.mark.parametrize("keep", [0, 1])
+def test_a_mean_over_one_side_with_the_channels_last(axis: int, keep: int, tmp_path: Path) -> None:
+    """What lies behind it is read in the file's order: of the mean over columns it was once not."""
+    nodes = [
+        node("Conv", ["x", "w1"], ["c1"]),
+        node("Relu", ["c1"], ["r1"]),
+        node("Transpose", ["r1"], ["t1"], **TO_LAST),
+        node("ReduceMean", ["t1"], ["m"], axes=[axis], keepdims=keep),
+        node("Reshape", ["m", "flat"], ["f"]),
+        node("MatMul", ["f", "w2"], ["y"]),
+    ]
+    features = 5 * (6 if axis == 1 else 4)
+    arrays = constants(w1=drawn(5, 3, 3, 3), w2=drawn(features, 4), flat=np.array([1, -1]))
+    path = saved(tmp_path / "net.onnx", nodes, arrays, (1, 3, 6, 8))
+    assert differs(path, load(path)) < 1e-5
+
+
+def test_attributes_of_activations_count(tmp_path: Path) -> None:
+    path = within(tmp_path, "Selu", [], alpha=1.0, gamma=1.5)
+    assert differs(path, load(path)) < 1e-5
+    assert "Cast of activations to whole numbers" in refusal(
+        within(tmp_path, "Cast", [], to=TensorProto.INT32)
+    )
+    path = within(tmp_path, "Cast", [], to=TensorProto.FLOAT)
+    assert differs(path, load(path)) < 1e-5
+
+
+def integers(folder: Path, zero: int, scale: float = 0.03, pairs: int = 1) -> Path:
+    """What ONNX Runtime writes: a ReLU or clip behind a layer is left out where the integers cut anyway.
+
+    pairs  of QuantizeLinear and DequantizeLinear behind the layer, one for each reader
+    """
+    arrays = {"w": drawn(5, 3, 3, 3), "v": drawn(5, 5, 1, 1), "h": drawn(4, 5)}
+    arrays |= {f"{t}_z": np.uint8(z) for t, z in {"x": 0, "a": zero, "b": 128, "p": 128, "y": 0}.items()}
+    scales = {"x": 1 / 255, "a": scale, "b": 0.04, "p": 0.02, "y": 0.02}
+    arrays |= {f"{t}_s": np.float32(s) for t, s in scales.items()}
+    nodes = []
+
+    def coded(tensor: str, made: str, copy: str = "") -> str:
+        q, d, about = f"{tensor}_q{copy}", f"{tensor}_d{copy}", [f"{tensor}_s", f"{tensor}_z"]
+        nodes.append(node("QuantizeLinear", [made, *about], [q]))
+        nodes.append(node("DequantizeLinear", [q, *about], [d]))
+        return d
+
+    nodes.append(node("Conv", [coded("x", "x"), "w"], ["a"], "first"))
+    read = [coded("a", "a", str(i)) for i in range(pairs)]
+    nodes.append(node("Conv", [read[0], "v"], ["b"], "second"))
+    if pairs > 1:
+        nodes.append(node("Add", [coded("b", "b"), read[1]], ["c"], "sum"))
+    nodes.append(node("GlobalAveragePool", ["c" if pairs > 1 else coded("b", "b")], ["p"]))
+    nodes.append(node("Flatten", [coded("p", "p")], ["f"]))
+    nodes.append(node("Gemm", ["f", "h"], ["z"], "last", transB=1))
+    return saved(
+        folder / "net.onnx", nodes, constants(**arrays), (1, 3, 6, 6), outputs=[coded("y", "z")], opset=19
+    )
+
+
+@pytest.mark.parametrize("pairs", [1, 2])
+def test_a_relu_that_the_integers_make_is_one(pairs: int, tmp_path: Path) -> None:
+    """Without it a gradient went through what is cut, and the float model had no ReLU at all."""
+    graph = load(integers(tmp_path, 0, pairs=pairs))
+    first, *_, head = graph.nodes
+    assert (first.act, head.act) == ("relu", "none"), "what makes the logits is not cut"
+    assert len(graph.nodes) == 3 + pairs, "once for all of its readers"
+    assert load(integers(tmp_path, 0, 6 / 255, pairs)).nodes[0].act == "relu6"
+    assert load(integers(tmp_path, 100, pairs=pairs)).nodes[0].act == "none"
+
+
+def test_other_integers_are_sentences(tmp_path: Path) -> None:
+    import onnx
+
+    model = onnx.load(str(quantized_file(tmp_path)))
+    zero = next(t for t in model.graph.initializer if t.name == "r_z")
+    zero.CopyFrom(numpy_helper.from_array(np.uint16(0), "r_z"))
+    path = tmp_path / "wide.onnx"
+    path.write_bytes(model.SerializeToString())
+    assert "r_z holds uint16 numbers; only int8 and uint8" in refusal(path)
+    weight = constants(w=np.zeros((5, 3, 1, 1), np.int8), s=np.float32(1), z=np.int8(0))
+    nodes = [node("QLinearConv", ["x", "s", "z", "w", "s", "z", "s", "z"], ["y"], "conv")]
+    assert "QuantFormat.QDQ" in refusal(saved(path, nodes, weight, (1, 3, 4, 4)))
+    fused = [node("FusedConv", ["x", "w"], ["y"], "conv", domain="com.microsoft")]
+    assert "before a runtime optimised it" in refusal(saved(path, fused, weight, (1, 3, 4, 4)))
