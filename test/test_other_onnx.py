@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from test_onnx import constants, load, quantized_file, reference, refusal, saved
+from test_onnx import constants, load, quantized_file, reference, refusal, saved, softmaxed
 
 from microtrain.convert.execute.batched import run_float
 from microtrain.convert.ir import ConvertError, Graph
 
 node = helper.make_node
 RNG = np.random.default_rng(0)
-TO_LAST, TO_FIRST = {"perm": [0, 2, 3, 1]}, {"perm": [0, 3, 1, 2]}
+TO_LAST, TO_FIRST = [0, 2, 3, 1], [0, 3, 1, 2]
 
 
 def drawn(*shape: int, around: float = 0.0) -> np.ndarray:
@@ -31,9 +32,9 @@ def within(folder: Path, op: str, given: Sequence[np.ndarray], last: bool = Fals
     names = [f"k{i}" for i in range(len(given))]
     opset = about.pop("opset", 18)
     nodes = [node("Conv", ["x", "w1", "b1"], ["c1"], "first", pads=[1, 1, 1, 1])]
-    nodes += [node("Transpose", ["c1"], ["t1"], **TO_LAST)] if last else []
+    nodes += [node("Transpose", ["c1"], ["t1"], perm=TO_LAST)] if last else []
     nodes += [node(op, ["t1" if last else "c1", *names], ["m"], "middle", **about)]
-    nodes += [node("Transpose", ["m"], ["t2"], **TO_FIRST)] if last else []
+    nodes += [node("Transpose", ["m"], ["t2"], perm=TO_FIRST)] if last else []
     nodes += [
         node("Conv", ["t2" if last else "m", "w2"], ["c2"], "second", pads=[1, 1, 1, 1]),
         node("Relu", ["c2"], ["r"]),
@@ -131,7 +132,7 @@ def test_a_mean_over_one_side_with_the_channels_last(axis: int, keep: int, tmp_p
     nodes = [
         node("Conv", ["x", "w1"], ["c1"]),
         node("Relu", ["c1"], ["r1"]),
-        node("Transpose", ["r1"], ["t1"], **TO_LAST),
+        node("Transpose", ["r1"], ["t1"], perm=TO_LAST),
         node("ReduceMean", ["t1"], ["m"], axes=[axis], keepdims=keep),
         node("Reshape", ["m", "flat"], ["f"]),
         node("MatMul", ["f", "w2"], ["y"]),
@@ -157,7 +158,7 @@ def integers(folder: Path, zero: int, scale: float = 0.03, pairs: int = 1) -> Pa
 
     pairs  of QuantizeLinear and DequantizeLinear behind the layer, one for each reader
     """
-    arrays = {"w": drawn(5, 3, 3, 3), "v": drawn(5, 5, 1, 1), "h": drawn(4, 5)}
+    arrays: dict[str, Any] = {"w": drawn(5, 3, 3, 3), "v": drawn(5, 5, 1, 1), "h": drawn(4, 5)}
     arrays |= {f"{t}_z": np.uint8(z) for t, z in {"x": 0, "a": zero, "b": 128, "p": 128, "y": 0}.items()}
     scales = {"x": 1 / 255, "a": scale, "b": 0.04, "p": 0.02, "y": 0.02}
     arrays |= {f"{t}_s": np.float32(s) for t, s in scales.items()}
@@ -198,7 +199,7 @@ def test_other_integers_are_sentences(tmp_path: Path) -> None:
 
     model = onnx.load(str(quantized_file(tmp_path)))
     zero = next(t for t in model.graph.initializer if t.name == "r_z")
-    zero.CopyFrom(numpy_helper.from_array(np.uint16(0), "r_z"))
+    zero.CopyFrom(numpy_helper.from_array(np.array(0, np.uint16), "r_z"))
     path = tmp_path / "wide.onnx"
     path.write_bytes(model.SerializeToString())
     assert "r_z holds uint16 numbers; only int8 and uint8" in refusal(path)
@@ -207,3 +208,40 @@ def test_other_integers_are_sentences(tmp_path: Path) -> None:
     assert "QuantFormat.QDQ" in refusal(saved(path, nodes, weight, (1, 3, 4, 4)))
     fused = [node("FusedConv", ["x", "w"], ["y"], "conv", domain="com.microsoft")]
     assert "before a runtime optimised it" in refusal(saved(path, fused, weight, (1, 3, 4, 4)))
+
+
+def learned(folder: Path, model: Any, x: np.ndarray, y: np.ndarray, **about: Any) -> Path:
+    """What skl2onnx writes of a model that has learned."""
+    skl2onnx = pytest.importorskip("skl2onnx", reason="skl2onnx is not installed")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        made = skl2onnx.to_onnx(model.fit(x, y), x[:1], target_opset=15, **about)
+    path = folder / "learned.onnx"
+    path.write_bytes(made.SerializeToString())
+    return path
+
+
+def test_labels_of_scikit_learn_may_be_names_or_several(tmp_path: Path) -> None:
+    neural = pytest.importorskip("sklearn.neural_network", reason="scikit-learn is not installed")
+    pixels = np.random.default_rng(2).integers(0, 256, (80, 1, 1, 4)).astype(np.uint8)
+    x = (pixels.reshape(80, 4) / 255.0).astype(np.float32)
+    model = neural.MLPClassifier((7,), max_iter=20, random_state=0)
+    names = np.array(["walk", "run", "rest"])[(x[:, 0] > x[:, 1]).astype(int) + (x[:, 2] > 0.5)]
+    found = run_float(load(learned(tmp_path, model, x, names)), pixels).reshape(80, 3)
+    np.testing.assert_allclose(softmaxed(found), model.predict_proba(x), atol=1e-4)
+    several = (x[:, :3] > 0.5).astype(int)
+    path = learned(tmp_path, model, x, several, options={"zipmap": False})
+    found = run_float(load(path), pixels).reshape(80, 3)
+    np.testing.assert_allclose(1 / (1 + np.exp(-found)), model.predict_proba(x), atol=1e-4)
+
+
+def test_what_scikit_learn_does_to_features_is_named(tmp_path: Path) -> None:
+    """The choice of features was once taken for a label, and MatMul refused for reading it."""
+    neural = pytest.importorskip("sklearn.neural_network", reason="scikit-learn is not installed")
+    from sklearn.feature_selection import SelectKBest
+    from sklearn.pipeline import make_pipeline
+
+    x = RNG.uniform(0, 1, (40, 4)).astype(np.float32)
+    model = make_pipeline(SelectKBest(k=2), neural.MLPClassifier((7,), max_iter=20))
+    text = refusal(learned(tmp_path, model, x, x[:, 1] > 0.5))
+    assert "ArrayFeatureExtractor is not supported" in text and "behind scalers and PCA" in text

@@ -40,11 +40,18 @@ from .onnx_norm_pieces import norms as pieces_of_norms
 from .onnx_transposed import conv_transpose
 from .onnx_values import WEIGHTED, Label, Parts, Turned, Value, Walker, as_last, channels_first
 
-LABELS = ("ArgMax", "ZipMap", "ArrayFeatureExtractor", "LabelEncoder", "TopK")  # behind the logits
+LABELS = (  # behind the logits
+    *("ArgMax", "TopK", "ZipMap", "ArrayFeatureExtractor", "LabelEncoder", "Binarizer"),
+)
+LEARNED = "ai.onnx.ml"  # the domain of scikit-learn's own operators
 BESIDE_LABELS = ("Sub", "Concat", "Reshape")  # of probabilities
 LAYERS = (*WEIGHTED, "Mul", "Add")  # behind which probabilities are no label
 TOKENS = ("Reshape", "Squeeze", "MatMul")  # what is turned for these is no image in NHWC
 PLAIN = "take the model as it was exported, in ONNX's own operators, before a runtime optimised it"
+OF_SCIKIT_LEARN = (
+    "the nearest that is: MLPClassifier and MLPRegressor behind scalers and PCA; choose and make features "
+    "outside the model"
+)
 SAME_NAME = {  # one call on the first input, no other arguments
     "Relu": "relu",
     "Sigmoid": "sigmoid",
@@ -237,12 +244,13 @@ class _Walk(Walker):
             )
         if labels:
             return labels[0]
-        if step.op in LABELS or (step.op in BESIDE_LABELS and self._is_end(step, values)):
+        if self._is_label(step, values):
             return Label(next(self.plain(v) for v in values if isinstance(v, Act | Turned)))
         if step.domain and step.op == "Scaler":
             return layers.scaler(self, step)
         if step.domain:
-            raise LayerError(f"layer {step.name}", f"{step.domain}.{step.op} is not supported; {PLAIN}")
+            instead = OF_SCIKIT_LEARN if step.domain == LEARNED else PLAIN
+            raise LayerError(f"layer {step.name}", f"{step.domain}.{step.op} is not supported; {instead}")
         if step.op in FOLDS and not any(
             isinstance(v, Act | Turned | Scores | Length | Expanded | Parts | Piece | Stacked) for v in values
         ):
@@ -282,6 +290,15 @@ class _Walk(Walker):
                 f"{self.file.name} makes more than {MOST_IN_ALL:,} numbers of constants; store them in it"
             )
         return Param(name, made)
+
+    def _is_label(self, step: Step, values: Sequence[Value]) -> bool:
+        """Whether a step makes a label of the network's result, or a table of its probabilities.
+
+        In front of layers only TopK and ArgMax are one, which no layer can read.
+        """
+        if step.op in LABELS:
+            return step.domain != LEARNED or not self.goes_on(step, WEIGHTED)
+        return step.op in BESIDE_LABELS and self._is_end(step, values)
 
     def _is_end(self, step: Step, values: Sequence[Value]) -> bool:
         """Whether a step reads the probabilities of a network, which scikit-learn's models go on with.

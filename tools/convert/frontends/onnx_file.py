@@ -22,7 +22,7 @@ MOST_BYTES = 1 << 28  # of a file, or of the weights beside it: a hundred times 
 MOST_NODES = 1 << 14
 MOST_ELEMENTS = 1 << 26  # of a constant
 OPSETS = range(13, 23)
-FLOAT, UINT8, INT8, INT32, INT64, BOOL, HALF, DOUBLE, BFLOAT16 = 1, 2, 3, 6, 7, 9, 10, 11, 16
+FLOAT, UINT8, INT8, INT32, INT64, TEXT, BOOL, HALF, DOUBLE, BFLOAT16 = 1, 2, 3, 6, 7, 8, 9, 10, 11, 16
 DTYPES = {
     FLOAT: "<f4",
     UINT8: "u1",
@@ -159,6 +159,8 @@ def _array(path: Path, tensor: Any) -> np.ndarray:
     """A constant, in its shape; bfloat16 is widened."""
     shape = tuple(int(d) for d in tensor.dims)
     kind = tensor.data_type
+    if kind == TEXT and len(shape) == 1 and shape[0] == len(tensor.string_data):  # names of classes
+        return np.array([text.decode("utf-8", "replace") for text in tensor.string_data])
     if any(d < 0 for d in shape) or math.prod(shape) > MOST_ELEMENTS:
         raise ConvertError(f"{path.name}: {one_line(tensor.name)} is declared as {by(shape)}, more than fits")
     if kind not in DTYPES:

@@ -360,8 +360,9 @@ def multiply(low: Lowering, call: Call, natural: Lower) -> Any:
     turned_round = x is not a and not call.op.startswith("mul")  # a constant divided by tokens
     x, pixels = vectors(low, call, x)
     features = low.shape(x)[2:]
-    each = isinstance(by, Param) and by.value.shape[-1:] == features == (by.value.size,)
-    if not each or pixels is None or turned_round:
+    if not isinstance(by, Param) or not by.value.shape[-1:] == features == (by.value.size,):
+        raise unsupported(call)
+    if pixels is None or turned_round:
         raise unsupported(call)
     scale = Param(by.name, by.value.reshape(-1, 1, 1))
     made = natural(low, replace(call, args={**call.args, "self": whole(low, x), "other": scale}))
