@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -245,3 +245,143 @@ def test_what_scikit_learn_does_to_features_is_named(tmp_path: Path) -> None:
     model = make_pipeline(SelectKBest(k=2), neural.MLPClassifier((7,), max_iter=20))
     text = refusal(learned(tmp_path, model, x, x[:, 1] > 0.5))
     assert "ArrayFeatureExtractor is not supported" in text and "behind scalers and PCA" in text
+
+
+Steps = list[tuple[str, list[str], str, dict[str, Any]]]  # op, inputs, output, attributes
+
+
+def squeezed_by_convolutions() -> tuple[Steps, dict[str, Any]]:
+    """Squeeze and excitation: the mean stays a map, and is turned to and fro around its convolutions."""
+    steps: Steps = [
+        ("ReduceMean", ["r"], "m", {"axes": [1, 2]}),
+        ("Transpose", ["m"], "m1", {"perm": TO_FIRST}),
+        ("Conv", ["m1", "v1"], "m2", {}),
+        ("Transpose", ["m2"], "m3", {"perm": TO_LAST}),
+        ("Relu", ["m3"], "m4", {}),
+        ("Transpose", ["m4"], "m5", {"perm": TO_FIRST}),
+        ("Conv", ["m5", "v2"], "m6", {}),
+        ("Transpose", ["m6"], "m7", {"perm": TO_LAST}),
+        ("Sigmoid", ["m7"], "s", {}),
+        ("Mul", ["r", "s"], "z", {}),
+    ]
+    return steps, {"v1": drawn(3, 5, 1, 1), "v2": drawn(5, 3, 1, 1)}
+
+
+def squeezed_by_layers() -> tuple[Steps, dict[str, Any]]:
+    """The same with dense layers, behind which a vector is a map of one pixel, channels last."""
+    steps: Steps = [
+        ("ReduceMean", ["r"], "m", {"axes": [1, 2], "keepdims": 0}),
+        ("MatMul", ["m", "v1"], "m1", {}),
+        ("Sigmoid", ["m1"], "s", {}),
+        ("Reshape", ["s", "whole"], "s1", {}),
+        ("Mul", ["r", "s1"], "z", {}),
+    ]
+    return steps, {"v1": drawn(5, 5), "whole": np.array([-1, 1, 1, 5])}
+
+
+def repeated_twice() -> tuple[Steps, dict[str, Any]]:
+    """UpSampling2D of Keras: rows and then columns, each on an axis of its own behind theirs."""
+    steps: Steps = [
+        ("Unsqueeze", ["r", "second"], "u", {}),
+        ("Tile", ["u", "rows"], "u1", {}),
+        ("Reshape", ["u1", "taller"], "u2", {}),
+        ("Unsqueeze", ["u2", "third"], "u3", {}),
+        ("Tile", ["u3", "columns"], "u4", {}),
+        ("Reshape", ["u4", "wider"], "z", {}),
+    ]
+    about = {"second": [2], "rows": [1, 1, 2, 1, 1], "taller": [-1, 8, 6, 5]}
+    about |= {"third": [3], "columns": [1, 1, 1, 3, 1], "wider": [-1, 8, 18, 5]}
+    return steps, {name: np.array(numbers) for name, numbers in about.items()}
+
+
+@pytest.mark.parametrize("make", [squeezed_by_convolutions, squeezed_by_layers, repeated_twice])
+def test_what_keras_does_with_channels_last(
+    make: Callable[[], tuple[Steps, dict[str, Any]]], tmp_path: Path
+) -> None:
+    """In front of the first Transpose the image is scaled, one number a channel."""
+    middle, arrays = make()
+    steps: Steps = [
+        ("Mul", ["x", "k"], "x1", {}),
+        ("Sub", ["x1", "l"], "x2", {}),
+        ("Transpose", ["x2"], "t", {"perm": TO_FIRST}),
+        ("Conv", ["t", "w1"], "c", {}),
+        ("Transpose", ["c"], "c1", {"perm": TO_LAST}),
+        ("Relu", ["c1"], "r", {}),
+        *middle,
+        ("Transpose", ["z"], "z1", {"perm": TO_FIRST}),
+        ("Conv", ["z1", "w2"], "z2", {}),
+        ("Relu", ["z2"], "z3", {}),
+        ("GlobalAveragePool", ["z3"], "z4", {}),
+        ("Flatten", ["z4"], "z5", {}),
+        ("MatMul", ["z5", "w3"], "y", {}),
+    ]
+    arrays |= {"k": drawn(3, around=2), "l": drawn(3), "w1": drawn(5, 3, 3, 3), "w2": drawn(6, 5, 2, 2)}
+    arrays["w3"] = drawn(6, 4)
+    nodes = [node(op, given, [made], made, **about) for op, given, made, about in steps]
+    path = saved(tmp_path / "net.onnx", nodes, constants(**arrays), ["n", 6, 8, 3])
+    graph = load(path)
+    assert graph.tensors[graph.input.tensor].shape == (6, 8, 3) and len(set(graph.input.gain)) == 3
+    pixels = np.random.default_rng(1).integers(0, 256, (5, 6, 8, 3)).astype(np.uint8)
+    wanted = reference(path, pixels / 255.0).reshape(5, 4)
+    np.testing.assert_allclose(run_float(graph, pixels).reshape(5, 4), wanted, atol=1e-5)
+    assert np.ptp(wanted, axis=0).max() > 1e-3
+
+
+def series_of(nodes: list[Any], arrays: dict[str, Any], folder: Path) -> None:
+    """Compare a network of a series [n, 12, 3], as Keras has it, with ONNX's own evaluator."""
+    path = saved(folder / "net.onnx", nodes, constants(**arrays), ["n", 12, 3])
+    pixels = np.random.default_rng(1).integers(0, 256, (5, 12, 3)).astype(np.uint8)
+    wanted = reference(path, pixels / 255.0).reshape(5, 4)
+    graph = load(path)
+    found = run_float(graph, pixels.reshape(5, *graph.tensors[graph.input.tensor].shape))
+    np.testing.assert_allclose(found.reshape(5, 4), wanted, atol=1e-5)
+    assert np.ptp(wanted, axis=0).max() > 1e-3
+
+
+def test_moments_that_are_taken_for_a_batch(tmp_path: Path) -> None:
+    """Dense of Keras over each moment of a series."""
+    nodes = [
+        node("Reshape", ["x", "flat"], ["f"]),
+        node("MatMul", ["f", "w1"], ["m"], "each"),
+        node("Reshape", ["m", "back"], ["b"]),
+        node("Relu", ["b"], ["r"]),
+        node("ReduceMean", ["r"], ["p"], axes=[1], keepdims=0),
+        node("MatMul", ["p", "w2"], ["y"], "last"),
+    ]
+    arrays = {"w1": drawn(3, 6), "w2": drawn(6, 4), "flat": np.array([-1, 3]), "back": np.array([-1, 12, 6])}
+    series_of(nodes, arrays, tmp_path)
+
+
+def test_a_series_that_is_a_row_is_padded_in_time(tmp_path: Path) -> None:
+    """A causal convolution of Keras, and a batch norm that nothing takes in."""
+    nodes = [
+        node("Unsqueeze", ["x", "first"], ["u"]),
+        node("Transpose", ["u"], ["t"], perm=TO_FIRST),
+        node("Conv", ["t", "w1"], ["c"]),
+        node("Squeeze", ["c", "rows"], ["s"]),
+        node("Relu", ["s"], ["r"]),
+        node("Mul", ["r", "k"], ["m"], "norm"),
+        node("Pad", ["m", "before"], ["p"], "causal"),
+        node("Unsqueeze", ["p", "rows"], ["q"]),
+        node("Conv", ["q", "w2"], ["d"], dilations=[1, 2]),
+        node("Squeeze", ["d", "rows"], ["e"]),
+        node("GlobalAveragePool", ["e"], ["g"]),
+        node("Flatten", ["g"], ["f"]),
+        node("MatMul", ["f", "w3"], ["y"]),
+    ]
+    arrays: dict[str, Any] = {"w1": drawn(5, 3, 1, 3), "w2": drawn(6, 5, 1, 3), "w3": drawn(6, 4)}
+    arrays |= {"first": np.array([1]), "rows": np.array([2]), "before": np.array([0, 0, 4, 0, 0, 0])}
+    series_of(nodes, {**arrays, "k": drawn(1, 5, 1, around=2)}, tmp_path)
+
+
+def test_a_mean_over_columns_that_is_turned_afterwards(tmp_path: Path) -> None:
+    nodes = [
+        node("Conv", ["x", "w1"], ["c1"]),
+        node("ReduceMean", ["c1"], ["m"], axes=[3], keepdims=1),
+        node("Transpose", ["m"], ["t"], perm=TO_LAST),
+        node("Reshape", ["t", "flat"], ["f"]),
+        node("MatMul", ["f", "w2"], ["y"]),
+    ]
+    arrays = constants(w1=drawn(5, 3, 3, 3), w2=drawn(20, 4), flat=np.array([1, -1]))
+    path = saved(tmp_path / "net.onnx", nodes, arrays, (1, 3, 6, 8))
+    assert differs(path, load(path)) < 1e-5

@@ -43,6 +43,27 @@ def turned_late() -> Float:
     return net.over("MEAN", 1, 2).linear(3)
 
 
+def by(kind: str, *shape: int) -> Float:
+    """A square map of five channels, and a constant of this shape."""
+    net = Float(7, 7, 2).conv(5, 3, 3)
+    values = np.random.default_rng(0).uniform(0.5, 1.5, shape).astype(np.float32)
+    constant = net.w.tensor("constant", shape, "float32", values)
+    table = f"{kind.title()}Options"
+    return net.op(kind, (net.x, constant), net.shape, table).conv(4, 2, 2).over("MEAN", 1, 2).linear(3)
+
+
+@pytest.mark.parametrize("kind", ["ADD", "SUB", "MUL", "DIV"])
+def test_a_constant_by_rows_is_none_by_channels(kind: str, tmp_path: Path) -> None:
+    """A map of as many rows as channels: [5, 1, 1] was once taken for one a channel."""
+    pixels = np.random.default_rng(1).integers(0, 256, (8, 7, 7, 2)).astype(np.uint8)
+    path = by(kind, 5).file(tmp_path)
+    wanted = interpreted(path, pixels)
+    np.testing.assert_allclose(run_float(load_model(path).graph, pixels).reshape(8, 3), wanted, atol=2e-5)
+    for shape in ((5, 1, 1), (5, 1), (1, 5, 1, 1)):
+        with pytest.raises(ConvertError, match=r"layer .*1: constant, of shape"):
+            load_model(by(kind, *shape).file(tmp_path))
+
+
 @pytest.mark.parametrize(
     ("make", "words"),
     [

@@ -297,8 +297,38 @@ def loudness() -> Float:
     return net.linear(3)
 
 
+def squeezed() -> Float:
+    """Squeeze and excitation by dense layers: a vector beside a map, without a view of it."""
+    net = Float(9, 8, 2).conv(4, 3, 3)
+    x, shape = net.x, net.shape
+    net.over("MEAN", 1, 2).linear(4)
+    net.op("LOGISTIC", (net.x,), net.shape)
+    net.op("MUL", (x, net.x), shape, "MulOptions").conv(3, 1, 1)
+    return net.over("MEAN", 1, 2).linear(3)
+
+
+def repeated() -> Float:
+    """UpSampling2D of Keras: rows and columns that stand several times on axes of their own."""
+    net = Float(6, 5, 2).conv(4, 3, 3).view(1, 4, 1, 3, 4)
+    net.op("TILE", (net.x, net.whole(1, 1, 2, 1, 1)), (1, 4, 2, 3, 4)).view(1, 8, 3, 1, 4)
+    net.op("TILE", (net.x, net.whole(1, 1, 1, 3, 1)), (1, 8, 3, 3, 4)).view(1, 8, 9, 4).conv(4, 2, 2)
+    return net.over("MEAN", 1, 2).linear(3)
+
+
+def without_a_batch() -> Float:
+    """A sum of two vectors, one of which lost its axis of one."""
+    net = Float(6, 5, 2).conv(4, 3, 3).over("MEAN", 1, 2)
+    mean = net.x
+    net.linear(4)
+    made = net.x
+    net.x, net.shape = mean, (1, 4)
+    net.linear(4).view(4)
+    return net.op("ADD", (made, net.x), (1, 4), "AddOptions", FusedActivationFunction=1).linear(3)
+
+
 NETWORKS = (
     *(causal, last_moment, any_batch, one_slope, parts, each_moment, lone_norm, channels_first),
     *(gated, made_larger, averaged, smooth, cornered, lopsided, mirrored, mirrored_whole, padded_first),
     *(attentive, differences, used_twice, resized, transposed, blocks, loudness),
+    *(squeezed, repeated, without_a_batch),
 )

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from microtrain.base.errors import short
 from microtrain.convert.ir import ConvertError
 from microtrain.convert.lowering import Act, Call, Homes, LayerError, Lowering, Param
 from microtrain.convert.nearest import ONE_INPUT, unsupported
@@ -47,6 +48,9 @@ LEARNED = "ai.onnx.ml"  # the domain of scikit-learn's own operators
 BESIDE_LABELS = ("Sub", "Concat", "Reshape")  # of probabilities
 LAYERS = (*WEIGHTED, "Mul", "Add")  # behind which probabilities are no label
 TOKENS = ("Reshape", "Squeeze", "MatMul")  # what is turned for these is no image in NHWC
+IN_FRONT = (  # of the Transpose of an input, which they leave an image of the same order
+    *("QuantizeLinear", "DequantizeLinear", "Cast", "Identity", "Add", "Sub", "Mul", "Div", "Pad", "Slice"),
+)
 PLAIN = "take the model as it was exported, in ONNX's own operators, before a runtime optimised it"
 OF_SCIKIT_LEARN = (
     "the nearest that is: MLPClassifier and MLPRegressor behind scalers and PCA; choose and make features "
@@ -87,6 +91,7 @@ RULES: dict[str, Callable[[Walker, Step], Value | list[Value]]] = {
     "Clip": scales.clip,
     "Pad": shapes.pad,
     "Resize": shapes.resize,
+    "Tile": shapes.tile,
     **dict.fromkeys(("DepthToSpace", "SpaceToDepth"), shapes.blocks),
     "Concat": shapes.concat,
     "Split": shapes.split,
@@ -171,7 +176,10 @@ class _Walk(Walker):
 
     def read(self, input_shape: tuple[int, ...] | None) -> Raw:
         if len(self.file.inputs) != 1:
-            raise ConvertError(f"{self.file.name} takes {len(self.file.inputs)} inputs; {ONE_INPUT}")
+            names = ", ".join(short(name) for name in self.file.inputs[:4])
+            raise ConvertError(
+                f"{self.file.name} takes {len(self.file.inputs)} inputs ({names}); {ONE_INPUT}"
+            )
         self._input(self.file.inputs[0], input_shape)
         whole, inside = in_pieces(self.file)
         for step in self.file.steps:
@@ -200,12 +208,7 @@ class _Walk(Walker):
                 "--input CxHxW"
             )
         readers = [s for s in self.file.steps if name in s.inputs]
-        while len(readers) == 1 and readers[0].op in (
-            "QuantizeLinear",
-            "DequantizeLinear",
-            "Cast",
-            "Identity",
-        ):
+        while len(readers) == 1 and readers[0].op in IN_FRONT:
             readers = [s for s in self.file.steps if readers[0].outputs[0] in s.inputs]
         turns = [
             s for s in readers if s.op == "Transpose" and self.at(s, "perm", []) == channels_first(len(dims))

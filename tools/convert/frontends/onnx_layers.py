@@ -12,6 +12,7 @@ from microtrain.convert.ir import ConvertError, Shape
 from microtrain.convert.lowering import Act, Call, Param
 from microtrain.convert.ops.pool_aten import of_rows
 from microtrain.convert.ops.stack_aten import Stacked
+from microtrain.convert.ops.tokens import numbers, viewed
 
 from .aten import lower
 from .onnx_file import Step
@@ -131,6 +132,8 @@ def linear(
             f"layer {step.name}: weights of shape {list(weight.value.shape)}; two are supported"
         )
     h, w, c = walk.low.shape(x)
+    series = len(x.dims) == 2 and x.dims[0] > walk.low.batch == 1 and not of_tokens(walk, (x,))
+    x = replace(x, dims=(1, *x.dims)) if series else x  # tf2onnx takes its moments for a batch
     if isinstance(value, Turned) and weight.value.shape[1] == h * w * c:
         turned = weight.value.reshape(-1, h, w, c).transpose(0, 3, 1, 2).reshape(len(weight.value), -1)
         weight = Param(weight.name, turned)
@@ -140,7 +143,7 @@ def linear(
         x = seen(walk, step, value) if is_map(walk, value) else x
     made: Act = walk.call(step, "linear", input=x, weight=weight, bias=bias)
     keep_scale(walk, given, walk.low.nodes[-1].layer or "")
-    return made
+    return viewed(made, numbers(walk.low, made)[0]) if series else made
 
 
 def _as_hwc(weight: np.ndarray, shape: Shape) -> np.ndarray:
@@ -158,6 +161,7 @@ def arithmetic(walk: Walker, step: Step) -> Value:
     )
     if tokens:
         a, b = (seen(walk, step, value) for value in (a, b))
+    a, b = _factors(walk, a, b), _factors(walk, b, a)
     turned = isinstance(a, Turned) or isinstance(b, Turned)
     sides: list[Any] = []
     for place, (value, other) in enumerate(((a, b), (b, a))):
@@ -166,8 +170,27 @@ def arithmetic(walk: Walker, step: Step) -> Value:
             constant_at_home(walk, step, place, value)
         else:
             sides.append(walk.plain(value) if isinstance(value, Act | Turned) else value)
-    made = walk.call(step, step.op.lower(), self=sides[0], other=sides[1])
+    rows = [as_row(walk, side) for side in sides]
+    made = walk.call(step, step.op.lower(), self=rows[0], other=rows[1])
+    made = replace(made, dims=(*made.dims[:2], made.dims[3])) if rows != sides else made
     return Turned(made) if turned else made
+
+
+def as_row(walk: Walker, value: Any) -> Any:
+    """A series that is one row of a map, as Keras convolves it: the map."""
+    if not isinstance(value, Act) or len(value.dims) != 3 or value.order is not None:
+        return value
+    h, w, c = walk.low.shape(value)
+    return replace(value, dims=(1, c, 1, w)) if w > 1 == h and value.dims == (1, c, w) else value
+
+
+def _factors(walk: Walker, value: Value, other: Value) -> Value:
+    """A vector [1, 1, 1, c] beside a map that has its channels last: one number for each of them."""
+    if not isinstance(value, Act) or not isinstance(other, Turned) or value.order is not None:
+        return value
+    c, rank = walk.low.shape(other.act)[2], len(other.act.dims)
+    alike = value.dims == (1,) * (rank - 1) + (c,) and walk.low.shape(value) == (1, 1, c)
+    return Turned(replace(value, dims=(1, c) + (1,) * (rank - 2))) if alike else value
 
 
 def constant_at_home(walk: Walker, step: Step, place: int, value: Param) -> None:

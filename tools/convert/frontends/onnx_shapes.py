@@ -13,8 +13,10 @@ from microtrain.convert.ir import ConvertError
 from microtrain.convert.lowering import Act, Call, Param
 from microtrain.convert.nearest import unsupported
 from microtrain.convert.ops import blocks_aten
+from microtrain.convert.ops.pool_aten import of_rows
 from microtrain.convert.ops.resample_aten import WAYS
 from microtrain.convert.ops.stack_aten import Stacked, of_stacked
+from microtrain.convert.ops.tokens import places, view_of, whole
 from microtrain.convert.ops.upsample_aten import ROUNDINGS, of_onnx
 
 from .onnx_file import Step
@@ -39,6 +41,8 @@ def view(walk: Walker, step: Step) -> Value:
     new = new_dims(walk, step, dims)
     if math.prod(new) != math.prod(dims):
         raise ConvertError(f"layer {step.name}: cannot view {list(dims)} as {list(new)}")
+    if x.pad is not None and not turned:
+        return _padded(walk, step, x, new)
     flat = len([d for d in new[1:] if d != 1]) <= 1
     if (turned and not flat) or of_tokens(walk, (x,)):
         return walk.made(step, "view", self=seen(walk, step, value), size=list(new))
@@ -51,6 +55,15 @@ def view(walk: Walker, step: Step) -> Value:
     whole = None if turned else blocks_aten.joined(walk.low, Call("view", step.name, True, {}), x, new)
     made = whole or replace(x, dims=new)
     return Turned(made) if turned and len([d for d in x.dims[2:] if d != 1]) else made
+
+
+def _padded(walk: Walker, step: Step, x: Act, new: tuple[int, ...]) -> Value:
+    """A view of what has zeros around it: those of a series that is one row of a map lie beside it."""
+    h, _, c = walk.low.shape(x)
+    if x.pad is not None and h == 1 and len(x.dims) == 3 and new == (walk.low.batch, c, 1, x.dims[2]):
+        before, _, behind, _ = x.pad
+        return replace(x, dims=new, pad=(0, before, 0, behind))
+    return walk.made(step, "view", self=x, size=list(new))
 
 
 def _is_input(walk: Walker, step: Step, x: Act, rank: int) -> bool:
@@ -89,6 +102,9 @@ def transpose(walk: Walker, step: Step) -> Value:
         return value
     if isinstance(value, Turned) and perm == channels_first(rank):
         return x
+    x = of_rows(walk.low, Call("mean", step.name, True, {}), x) if x.half else x
+    if isinstance(value, Act) and perm == channels_last(rank) and x.dims[1:] == (walk.low.shape(x)[2], 1, 1):
+        return Turned(x)
     if isinstance(value, Act) and x.order is None and len([d for d in x.dims if d != 1]) < 2:
         return replace(x, dims=tuple(x.dims[axis] for axis in perm))  # a vector: its numbers stay in order
     if isinstance(value, Act) and perm == channels_last(rank) and not of_tokens(walk, (x,)):
@@ -127,6 +143,25 @@ def resize(walk: Walker, step: Step) -> Value:
     if not fits or not sizes or walk.at(step, "antialias", 0):
         raise unsupported(Call("resize", step.name, True, {}))
     return walk.like(step, walk.call(step, word, **args))
+
+
+def tile(walk: Walker, step: Step) -> Value:
+    """Rows or columns that stand several times side by side: of an axis of one behind that of theirs."""
+    times, x = walk.numbers(step, 1, "repeats") or [], as_seen(walk, step)
+    axes = [axis for axis, n in enumerate(times) if n != 1]
+    if not axes:
+        return walk.value(step.inputs[0])
+    at, (h, w, c) = places(walk.low, x), walk.low.shape(x)
+    rows, columns, many = at // c // w, at // c % w, times[axes[0]]
+    moved = [np.diff(v, axis=axes[0] - 1).any() for v in (rows, columns)]
+    if len(axes) > 1 or not axes[0] or x.dims[axes[0]] != 1 or sum(moved) != 1:
+        raise unsupported(Call("tile", step.name, True, {}))
+    copies = np.arange(many).reshape([many if axis == axes[0] else 1 for axis in range(len(times))])
+    size = [h * many, w] if moved[0] else [h, w * many]
+    args = {"output_size": size, "places": of_onnx("asymmetric", "floor")}
+    made: Act = walk.call(step, "upsample_nearest2d", self=whole(walk.low, x), **args)
+    rows, columns = (rows * many + copies, columns) if moved[0] else (rows, columns * many + copies)
+    return view_of(walk.low, made.tensor, (rows * size[1] + columns) * c + at % c)
 
 
 def _sizes(walk: Walker, step: Step) -> dict[str, Any]:

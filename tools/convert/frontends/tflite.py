@@ -35,6 +35,7 @@ RULES: dict[str, Callable[[Walker, Operator, str], Any]] = {
     **dict.fromkeys(("PAD", "PADV2", "MIRROR_PAD"), shapes.pad),
     **dict.fromkeys(("RESIZE_NEAREST_NEIGHBOR", "RESIZE_BILINEAR"), shapes.resize),
     "TRANSPOSE": shapes.transpose,
+    "TILE": shapes.tile,
     **dict.fromkeys(("SLICE", "STRIDED_SLICE"), shapes.cut),
     **dict.fromkeys(("DEPTH_TO_SPACE", "SPACE_TO_DEPTH"), shapes.blocks),
     "SPLIT": shapes.split,

@@ -141,15 +141,30 @@ def reduced(walk: Walker, op: Operator, name: str) -> Any:
 def arithmetic(walk: Walker, op: Operator, name: str) -> Any:
     """A sum or product of two activations, or of one and a constant, a number or one a channel."""
     a, b = (walk.value(t) for t in op.inputs[:2])
-    if isinstance(a, Act) and isinstance(b, Act):
-        return lower(walk.low, Call(op.kind.lower(), name, True, {"self": a, "other": b}))
-    sides = [channelwise(v) if isinstance(v, Param) else v for v in (a, b)]
+    rank = len(walk.file.tensors[op.outputs[0]].shape)
+    sides = [channelwise(v, rank) if isinstance(v, Param) else along(walk, v, rank) for v in (a, b)]
     return lower(walk.low, Call(op.kind.lower(), name, True, {"self": sides[0], "other": sides[1]}))
 
 
-def channelwise(value: Param) -> Param:
-    """A constant [..., c] as [1, c, 1, 1]; a single number stays."""
-    return value if value.value.size == 1 else Param(value.name, value.value.reshape(1, -1, 1, 1))
+def channelwise(value: Param, rank: int) -> Param:
+    """A constant [..., c] as [1, c, 1, 1], one of rows or columns too as NCHW has it; a number stays.
+
+    rank  of what it is beside
+    """
+    array = value.value
+    if array.size == 1:
+        return value
+    if array.size == array.shape[-1]:
+        return Param(value.name, array.reshape(1, -1, 1, 1))
+    full = array.reshape((1,) * (rank - array.ndim) + array.shape)
+    return Param(value.name, np.moveaxis(full, -1, 1)) if full.ndim > 2 else value
+
+
+def along(walk: Walker, value: Any, rank: int) -> Any:
+    """A vector beside a map, whose last axis is that of the channels: one number for each of them."""
+    if not isinstance(value, Act) or len(value.dims) >= rank or walk.low.shape(value)[:2] != (1, 1):
+        return value
+    return replace(value, dims=(walk.low.batch, walk.low.shape(value)[2], *(1,) * (rank - 2)))
 
 
 def quantize(walk: Walker, op: Operator, name: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -68,6 +69,24 @@ def resize(walk: Walker, op: Operator, name: str) -> Any:
         return lower(walk.low, Call("upsample_nearest2d", name, True, args))
     args["way"] = way
     return lower(walk.low, Call("upsample_bilinear2d", name, True, args))
+
+
+def tile(walk: Walker, op: Operator, name: str) -> Any:
+    """Rows or columns that stand several times side by side, as UpSampling of Keras has them."""
+    x, times = walk.value(op.inputs[0]), walk.value(op.inputs[1])
+    shape, made = (walk.file.tensors[t].shape for t in (op.inputs[0], op.outputs[0]))
+    many = [int(n) for n in np.ravel(times.value)] if isinstance(times, Param) else []
+    axes = [axis for axis, n in enumerate(many) if n != 1]
+    if isinstance(x, Act) and len(axes) == 1 and shape[axes[0]] == 1:
+        h, w, c = walk.low.shape(x)
+        before, n = math.prod(shape[: axes[0]]), many[axes[0]]
+        size = [h * n, w] if before == h else [h, w * n]
+        if before in (h, h * w) and math.prod(shape) == h * w * c:
+            image = replace(x, dims=(walk.low.batch, c, h, w))
+            args = {"self": image, "output_size": size, "places": of_tflite(ASYMMETRIC)}
+            found = lower(walk.low, Call("upsample_nearest2d", name, True, args))
+            return replace(found, dims=channels_first(made))
+    raise unsupported(Call("tile", name, True, {}))
 
 
 def blocks(walk: Walker, op: Operator, name: str) -> Any:
