@@ -64,9 +64,48 @@ def test_a_constant_by_rows_is_none_by_channels(kind: str, tmp_path: Path) -> No
             load_model(by(kind, *shape).file(tmp_path))
 
 
+def fused(kind: str) -> Float:
+    """What TFLite's own kernels do not do, though the schema has it."""
+    net = Float(6, 5, 2).conv(4, 3, 3, act=4 if kind == "CONV_2D" else 0)
+    if kind == "CONCATENATION":
+        x = net.x
+        net.conv(4, 1, 1)
+        about = {"Axis": 3, "FusedActivationFunction": 1}
+        net.op(kind, (x, net.x), (1, 4, 3, 8), "ConcatenationOptions", **about)
+    return net.over("MEAN", 1, 2).linear(3)
+
+
+def slopes(*shape: int) -> Float:
+    """PReLU of a square map of five channels."""
+    net = Float(7, 7, 2).conv(5, 3, 3, act=0)
+    values = np.random.default_rng(0).uniform(0.1, 0.6, shape).astype(np.float32)
+    slope = net.w.tensor("slope", shape, "float32", values)
+    return net.op("PRELU", (net.x, slope), net.shape).over("MEAN", 1, 2).linear(3)
+
+
+def split_by_rows() -> Float:
+    """The last of several results that are not supported."""
+    net = Float(6, 5, 2).conv(4, 3, 3)
+    parts = [net.w.tensor("part", (1, 2, 3, 4), "float32") for _ in range(2)]
+    axis = net.w.tensor("axis", (), "int32", np.array(1))
+    net.w.op("SPLIT", (axis, net.x), parts, "SplitOptions", NumSplits=2)
+    net.x, net.shape = parts[1], (1, 2, 3, 4)
+    return net.over("MEAN", 1, 2).linear(3)
+
+
+def of_an_open_batch() -> Float:
+    """Moments as a batch, of which the file knows one."""
+    return Float(6, 5).view(1, 5).linear(3)
+
+
 @pytest.mark.parametrize(
     ("make", "words"),
     [
+        (lambda: fused("CONV_2D"), "layer conv0: CONV_2D with the fused activation TANH"),
+        (lambda: fused("CONCATENATION"), "layer concatenation2: .* the fused activation RELU is not"),
+        (lambda: slopes(5, 1, 1), r"layer prelu1: .* \(in Keras shared_axes=\[1, 2\]\)"),
+        (split_by_rows, "layer split1: the op split along dimension 2 is not supported"),
+        (of_an_open_batch, r"layer reshape0: .*keras.Input\(shape, batch_size=1\)"),
         (turned_late, "layer transpose1: TRANSPOSE .* the nearest that is: of the input alone"),
     ],
 )

@@ -6,7 +6,7 @@ from .lowering import Call
 
 ONE_INPUT = "it must take one; of a pair, as a Siamese network compares, save the branch that both go through"
 NO_ACTIVATION = "relu or relu6"
-NO_PRELU = "one slope for all channels, or one for each"
+NO_PRELU = "one slope for all channels, or one for each (in Keras shared_axes=[1, 2])"
 NO_NORM = "a batch norm right after a convolution or linear layer, or a group norm"
 NO_RESIZE = (
     "interpolate with mode='bilinear' or mode='nearest'; a strided convolution or a pooling makes an image "
@@ -36,13 +36,35 @@ NO_INTEGERS = (
     "the float model, which becomes int8 here, or one that ONNX Runtime's quantize_static() made with "
     "quant_format=QuantFormat.QDQ"
 )
+NO_VARIABLE = (
+    "weights that are constants of the file: convert with TFLiteConverter.from_keras_model(), or freeze the "
+    "function before"
+)
+NO_BATCH = (
+    "a convolution with its dilation in itself, which TFLite's converter writes for a batch of one: "
+    "keras.Input(shape, batch_size=1)"
+)
+NO_LOOP = "GRU and LSTM as operators of their own, as PyTorch writes them into an ONNX file"
+NO_TILE = "rows or columns that stand several times side by side (UpSampling2D), or a resize"
 NO_COMPARISON = "an activation by its own name (PReLU, SELU), in a file without run_decompositions()"
 SUPPORTED = (
     "conv2d, batch norm, relu and other activations of one value, add, mul, cat, mean, average and max "
     "pooling, flatten, linear, layer_norm, attention, gru, lstm, dropout"
 )
 
-ACTIVATIONS = (*("prelu", "threshold", "rrelu", "log_sigmoid", "hardshrink", "softshrink", "softsign"),)
+ACTIVATIONS = (
+    *(
+        "prelu",
+        "threshold",
+        "thresholdedrelu",
+        "shrink",
+        "rrelu",
+        "log_sigmoid",
+        "hardshrink",
+        "softshrink",
+        "softsign",
+    ),
+)
 NORMS = (*("native_layer_norm", "native_group_norm", "rms_norm", "local_response_norm"),)
 SOME_NORMS = ("layer_norm", "group_norm", "instance_norm")  # which are supported in some forms
 KEEPS_SHAPE = frozenset((*ACTIVATIONS, *NORMS, *SOME_NORMS, "hardtanh", "clamp", "neg"))
@@ -63,14 +85,23 @@ NEAREST: dict[str, str] = {
     "conv3d": "conv2d",
     **dict.fromkeys(("conv_transpose3d", "conv3dtranspose", "conv_3d_transpose"), "conv_transpose2d"),
     **dict.fromkeys(("prod", "expand", "expand_as", "broadcast_to"), NO_PRODUCT),
-    **dict.fromkeys(("sum", "min", "argmax", "reducesum", "reduce_min"), NO_POOLING),
+    **dict.fromkeys(("sum", "min", "argmax", "reducesum", "reduce_min", "lppool"), NO_POOLING),
+    **dict.fromkeys(("reducemin", "reducel1", "reduceprod", "reducesumsquare"), NO_POOLING),
     **dict.fromkeys(("reducel2", "logsumexp", "reducelogsumexp", "rsqrt", "reciprocal"), NO_POWER),
     **dict.fromkeys(("maximum", "minimum", "max"), "the sum or the product of two maps, or cat"),
+    **dict.fromkeys(("var_handle", "read_variable"), NO_VARIABLE),
+    **dict.fromkeys(("space_to_batch_nd", "batch_to_space_nd"), NO_BATCH),
+    **dict.fromkeys(("loop", "scan", "if"), NO_LOOP),
+    "tile": NO_TILE,
+    "squared_difference": NO_NORM,
+    "erfc": "gelu with approximate=True",
+    "swish": "Sigmoid and Mul",
     **dict.fromkeys(("qlinearconv", "qlinearmatmul", "convinteger", "matmulinteger"), NO_INTEGERS),
     "dynamicquantizelinear": NO_INTEGERS,
     "diff": "x[..., 1:] - x[..., :-1]",
     **dict.fromkeys(("embedding", "embedding_bag"), NO_EMBEDDING),
     **dict.fromkeys(("gt", "ge", "lt", "le", "eq", "ne", "where"), NO_COMPARISON),
+    **dict.fromkeys(("greater", "greater_equal", "less", "less_equal", "select_v2"), NO_COMPARISON),
     "_transformer_encoder_layer_fwd": "the same model, saved with torch.export",
     "pad": "zeros, or pixels of the image, mode='reflect', 'replicate' or 'circular'",
     **dict.fromkeys(

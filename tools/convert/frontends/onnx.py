@@ -225,13 +225,15 @@ class _Walk(Walker):
         try:
             value = self._made(step)
         except ConvertError as error:
-            sizes = self.file.sizes.get(step.outputs[0], ()) if step.outputs else ()
-            if not sizes or None in sizes[1:]:
+            sizes = [self.file.sizes.get(o, ()) for o in step.outputs if o]
+            if not sizes or any(not each or None in each[1:] for each in sizes):
                 self.low.found.append(error)
                 raise _all_of(self.low) from error
             inputs = {i: v for i in step.inputs if isinstance(v := self.env.get(i), Act)}
             call = Call(step.op.lower(), step.name, True, inputs)
-            value = self.low.stand_in(call, error, (1, *(d or 1 for d in sizes[1:])))
+            made = [self.low.stand_in(call, error, (1, *(d or 1 for d in each[1:]))) for each in sizes]
+            self.env.update(zip((o for o in step.outputs if o), made, strict=True))
+            return
         values = value if isinstance(value, list) else [value]
         self.env.update(zip(step.outputs, values, strict=False))
 

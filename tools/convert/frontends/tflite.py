@@ -19,7 +19,7 @@ from . import tflite_layers as layers
 from . import tflite_shapes as shapes
 from .aten import lower
 from .tflite_file import Flatbuffer, Operator, Stored, read_flatbuffer
-from .tflite_names import FUSED, GELU, UNARY, WORDS
+from .tflite_names import FUSED, GELU, OTHERS, UNARY, WORDS
 from .tflite_transposed import conv_transpose
 from .tflite_values import Walker, channels_first
 
@@ -40,7 +40,8 @@ RULES: dict[str, Callable[[Walker, Operator, str], Any]] = {
     **dict.fromkeys(("DEPTH_TO_SPACE", "SPACE_TO_DEPTH"), shapes.blocks),
     "SPLIT": shapes.split,
     "CONCATENATION": shapes.concatenation,
-    "PRELU": lambda walk, op, name: walk.call("prelu", op, name, weight=walk.value(op.inputs[1])),
+    "PRELU": layers.prelu,
+    "RELU_0_TO_1": lambda walk, op, name: walk.call("clamp", op, name, min=0.0, max=1.0),
     "LEAKY_RELU": lambda walk, op, name: walk.call(
         "leaky_relu", op, name, negative_slope=op.options["Alpha"]
     ),
@@ -107,7 +108,10 @@ class _Walk(Walker):
         except ConvertError as error:
             inputs = {str(i): self.env[t] for i, t in enumerate(op.inputs) if t in self.env}
             call = Call(op.kind.lower(), name, True, inputs)
-            value = self.low.stand_in(call, error, channels_first(stored.shape))
+            shapes_made = [channels_first(self.file.tensors[t].shape) for t in op.outputs]
+            made = [self.low.stand_in(call, error, shape) for shape in shapes_made]
+            self.env.update(zip(op.outputs, made, strict=True))
+            return
         self.env[out] = value
 
     def _fused(self, op: Operator, name: str, value: Any, stored: Stored) -> Any:
@@ -115,8 +119,11 @@ class _Walk(Walker):
         fused = op.options.get("FusedActivationFunction", 0)
         self.give(value, stored)
         if fused and isinstance(value, Act):
-            if fused not in FUSED:
-                raise ConvertError(f"layer {name}: its fused activation {fused} is not supported; use a ReLU")
+            if fused not in FUSED or op.kind == "CONCATENATION":  # TFLite's own kernels leave it out
+                raise ConvertError(
+                    f"layer {name}: {op.kind} with the fused activation {OTHERS.get(fused, fused)} is not "
+                    "supported; the nearest that is: that activation as an operator of its own behind it"
+                )
             word, args = FUSED[fused]
             value = lower(self.low, Call(word, f"{name}.{word}", True, {"self": value, **args}))
             self.give(value, stored)

@@ -24,6 +24,7 @@ MOST_OPERATORS = 1 << 13
 MOST_INPUTS = 64
 MOST_ELEMENTS = 1 << 28  # of a tensor
 DTYPES = {0: "<f4", 1: "<f2", 2: "<i4", 3: "u1", 4: "<i8", 6: "?", 7: "<i2", 9: "i1"}
+OF_ONE = "a batch of one is keras.Input(shape, batch_size=1)"
 HINT = "convert it again with the TFLite converter, or take another copy of it"
 
 
@@ -81,7 +82,10 @@ def read_flatbuffer(path: Path) -> Flatbuffer:
     model = tflite.Model.GetRootAs(data, 0)
     graphs = model.SubgraphsLength()
     if graphs != 1:
-        raise ConvertError(f"{path.name} holds {graphs} graphs; one without control flow is supported")
+        raise ConvertError(
+            f"{path.name} holds {graphs} graphs; one without control flow is supported: GRU and LSTM convert "
+            "from PyTorch and ONNX"
+        )
     graph = model.Subgraphs(0)
     count = _checked(path.name, "tensors", graph.TensorsLength(), MOST_TENSORS)
     steps = _checked(path.name, "operators", graph.OperatorsLength(), MOST_OPERATORS)
@@ -146,7 +150,9 @@ def _tensor(name: str, model: Any, tensor: Any) -> Stored:
     shape = tuple(int(tensor.Shape(i)) for i in range(rank))
     signature = [int(tensor.ShapeSignature(i)) for i in range(min(tensor.ShapeSignatureLength(), 8))]
     if any(d < 0 for d in signature[1:]):
-        raise ConvertError(f"{name}: {label} has a size that may vary; convert the model for a fixed one")
+        raise ConvertError(
+            f"{name}: {label} has a size that may vary; convert the model for a fixed one: {OF_ONE}"
+        )
     if any(d < 0 for d in shape) or math.prod(shape) > MOST_ELEMENTS:
         raise ConvertError(f"{name}: {label} is declared as {'x'.join(map(str, shape))}, more than fits")
     dtype = DTYPES.get(tensor.Type(), "")

@@ -10,7 +10,7 @@ import numpy as np
 
 from microtrain.convert.ir import ConvertError
 from microtrain.convert.lowering import Act, Call, Param
-from microtrain.convert.nearest import no_matrix
+from microtrain.convert.nearest import no_matrix, unsupported
 from microtrain.convert.ops.functions import CLIP
 from microtrain.convert.ops.pool_aten import of_rows
 
@@ -158,6 +158,13 @@ def channelwise(value: Param, rank: int) -> Param:
         return Param(value.name, array.reshape(1, -1, 1, 1))
     full = array.reshape((1,) * (rank - array.ndim) + array.shape)
     return Param(value.name, np.moveaxis(full, -1, 1)) if full.ndim > 2 else value
+
+
+def prelu(walk: Walker, op: Operator, name: str) -> Any:
+    slope = walk.value(op.inputs[1])
+    if isinstance(slope, Param) and slope.value.size != slope.value.shape[-1]:
+        raise unsupported(Call("prelu", name, True, {}))
+    return walk.call("prelu", op, name, weight=slope)
 
 
 def along(walk: Walker, value: Any, rank: int) -> Any:

@@ -9,8 +9,8 @@ FUSED: dict[int, tuple[str, dict[str, Any]]] = {
     1: ("relu", {}),
     3: ("relu6", {}),
     2: ("hardtanh", {}),
-    4: ("tanh", {}),
 }
+OTHERS = {4: "TANH", 5: "SIGN_BIT", **{code: word.upper() for code, (word, _) in FUSED.items()}}
 GELU = {False: "none", True: "tanh"}  # whether it is approximated -> how
 AXES = {  # of NHWC -> of NCHW, by rank
     2: {0: 0, 1: 1},

@@ -17,7 +17,7 @@ from microtrain.convert.ops.upsample_aten import of_tflite
 
 from .aten import lower
 from .tflite_cuts import spans
-from .tflite_file import Operator
+from .tflite_file import OF_ONE, Operator
 from .tflite_names import AXES
 from .tflite_values import Walker, channels_first
 
@@ -27,6 +27,11 @@ def view(walk: Walker, op: Operator, name: str) -> Any:
     x, shape = walk.value(op.inputs[0]), walk.file.tensors[op.outputs[0]].shape
     if not isinstance(x, Act):
         return Param(x.name, x.value.reshape(shape)) if x else None
+    if math.prod(shape) != math.prod(x.dims):
+        raise ConvertError(
+            f"layer {name}: {op.kind} of {list(x.dims)} has {list(shape)} in the file, whose batch is open; "
+            f"{OF_ONE}"
+        )
     own = walk.low.shape(x)
     turned = len(shape) == 4 and shape[1] == 1 and own == (shape[2], 1, shape[3])
     if x.tensor == "input" and not x.pad and not walk.low.nodes and len(shape) in (3, 4) and not turned:
