@@ -30,8 +30,8 @@ def within(folder: Path, op: str, given: Sequence[np.ndarray], last: bool = Fals
     last  it reads its map with the channels last
     """
     names = [f"k{i}" for i in range(len(given))]
-    opset = about.pop("opset", 18)
-    nodes = [node("Conv", ["x", "w1", "b1"], ["c1"], "first", pads=[1, 1, 1, 1])]
+    opset, first = about.pop("opset", 18), ["x", "w1", "b1"][: 3 if about.pop("biased", True) else 2]
+    nodes = [node("Conv", first, ["c1"], "first", pads=[1, 1, 1, 1])]
     nodes += [node("Transpose", ["c1"], ["t1"], perm=TO_LAST)] if last else []
     nodes += [node(op, ["t1" if last else "c1", *names], ["m"], "middle", **about)]
     nodes += [node("Transpose", ["m"], ["t2"], perm=TO_FIRST)] if last else []
@@ -385,3 +385,14 @@ def test_a_mean_over_columns_that_is_turned_afterwards(tmp_path: Path) -> None:
     arrays = constants(w1=drawn(5, 3, 3, 3), w2=drawn(20, 4), flat=np.array([1, -1]))
     path = saved(tmp_path / "net.onnx", nodes, arrays, (1, 3, 6, 8))
     assert differs(path, load(path)) < 1e-5
+
+
+def test_one_number_for_all_is_no_bias(tmp_path: Path) -> None:
+    """What learned of a layer could not go back there: a number has no place for one a channel."""
+    path = within(tmp_path, "Add", [np.array(0.3, np.float32)])
+    assert load(path).layers["first"].source.bias == "first.bias", "it has biases of its own"
+    path = within(tmp_path, "Add", [np.array(0.3, np.float32)], biased=False)
+    source = load(path).layers["first"].source
+    assert (source.bias, source.bn) == (None, "middle")
+    path = within(tmp_path, "Add", [drawn(5, 1, 1)], biased=False)
+    assert load(path).layers["first"].source.bias == "k0"

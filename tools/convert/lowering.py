@@ -393,9 +393,13 @@ class Lowering:
         return result
 
     def scaled(self, call: Call, act: Act, factor: Any, shift: Any = 0.0, source: str = "") -> Act:
-        """factor * act + shift, one number of each or one a channel; source: the constant in the model"""
-        name = f"{NORM}:{call.node_name(call.op.strip('_'))}:{len(self.nodes)}"
-        self.layers[name] = Layer(factor, shift, Source(source or call.node_name(call.op.strip("_"))))
+        """factor * act + shift, one number of each or one a channel.
+
+        source  the constant in the model that has one for each channel; "": there is none
+        """
+        own = call.node_name(call.op.strip("_"))
+        name = f"{NORM}:{own}:{len(self.nodes)}"
+        self.layers[name] = Layer(factor, shift, Source(source or own, bias=source or None))
         return self.emit(call, NORM, (act,), self.shape(act), dims=act.dims, layer=name)
 
     def stand_in(self, call: Call, error: ConvertError, dims: tuple[int, ...]) -> Act:

@@ -182,10 +182,11 @@ def _folded(layer: Layer, norm: Layer, prefix: str) -> Layer:
     bias = layer.bias.astype(np.float64) * factor + norm.bias
     source = replace(layer.source, bn=prefix, eps=norm.source.eps)
     plain, bare = (bool((np.asarray(w) == 1).all()) for w in (norm.weight, layer.weight))
-    if norm.source.eps is None and plain and layer.source.bias is None:
-        source = replace(layer.source, bias=norm.source.weight)  # a constant that is added is a bias
-    elif norm.source.eps is None and bare and layer.weight.size == len(layer.weight):
-        source = replace(layer.source, weight=norm.source.weight)  # the scale of a normalisation
+    constant = norm.source.bias  # with one number for each channel
+    if constant and plain and layer.source.bias is None:
+        source = replace(layer.source, bias=constant)  # what is added is a bias
+    elif constant and bare and layer.weight.size == len(layer.weight):
+        source = replace(layer.source, weight=constant)  # the scale of a normalisation
     with np.errstate(over="ignore"):
         scale = layer.weight_scale if plain else None
         weight, bias = weight.astype(np.float32), bias.astype(np.float32)
