@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from onnx import helper
+from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from test_onnx import constants, export, keras_like, quantized_file, reference, saved
 from test_tokens import SOUND, Own, Spectrogram, by_permute
@@ -260,6 +260,54 @@ def test_float_onnx_takes_the_trained_tensors(name: str, tmp_path: Path) -> None
     wanted = softmaxed(logits) if name == "keras" else logits
     assert found.shape == wanted.shape
     assert np.corrcoef(found.ravel(), wanted.ravel())[0, 1] > 0.95, "int8 beside float"
+
+
+def sum_apart(path: Path) -> Path:
+    """The file with MatMul and Add in the place of its Gemm, both rounded, as ONNX Runtime writes a layer."""
+    model = onnx.load(str(path))
+    nodes = model.graph.node
+    gemm = next(i for i, each in enumerate(nodes) if each.op_type == "Gemm")
+    h, scale = (numpy_helper.to_array(t) for t in model.graph.initializer if t.name in ("h", "h_s"))
+    model.graph.initializer.append(numpy_helper.from_array((h.T * scale).astype(np.float32), "matrix"))
+    about = ["y_s", "y_z"]
+    made = [
+        helper.make_node("MatMul", ["f", "matrix"], ["m"], "last"),
+        helper.make_node("QuantizeLinear", ["m", *about], ["m_q"]),
+        helper.make_node("DequantizeLinear", ["m_q", *about], ["m_d"]),
+        helper.make_node("Add", ["m_d", "c"], [nodes[gemm].output[0]]),
+    ]
+    kept = [*nodes[:gemm], *made, *nodes[gemm + 1 :]]
+    copies = [onnx.NodeProto.FromString(each.SerializeToString()) for each in kept]
+    del model.graph.node[:]
+    model.graph.node.extend(copies)
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def with_zero_points(path: Path) -> Path:
+    """The file with unsigned weights of the convolution, which are not symmetric."""
+    model = onnx.load(str(path))
+    for tensor in model.graph.initializer:
+        if tensor.name in ("w", "w_z"):
+            stored = numpy_helper.to_array(tensor).astype(np.int16) + 120
+            unsigned = np.clip(stored, 0, 255).astype(np.uint8)
+            tensor.CopyFrom(numpy_helper.from_array(unsigned, tensor.name))
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+@pytest.mark.parametrize("changed", [sum_apart, with_zero_points])
+def test_qdq_files_of_onnx_runtime_have_the_devices_answers(
+    changed: Callable[[Path], Path], tmp_path: Path
+) -> None:
+    """What was rounded behind a product cut the logits; weights with zero points could not be written."""
+    session = Session(changed(quantized_file(tmp_path)), 3)
+    session.copy(tmp_path / "out.onnx")
+    real = (session.images.astype(np.float64) - 100) * 0.02
+    found, logits = reference(tmp_path / "out.onnx", real.transpose(0, 3, 1, 2)), session.logits()
+    agree(found, logits, 0.03 * np.abs(logits).max())
+    left = [each.op_type for each in onnx.load(str(tmp_path / "out.onnx")).graph.node][-3:]
+    assert "QuantizeLinear" not in left
 
 
 @pytest.mark.parametrize("classes", [3, 5])

@@ -70,8 +70,8 @@ def normalise(low: Lowering, call: Call) -> Act:
         raise call.error("normalises the image by a factor that is not positive; std must be above 0")
     if not isinstance(constant, Param) and not shift.any() and (factor == 1.0).all():
         return given  # as sum() begins with 0
-    each = isinstance(constant, Param) and constant.value.size == channels
-    return low.scaled(call, image, factor, shift, constant.name if each else "")
+    source = constant.name if isinstance(constant, Param) and constant.value.size == channels else ""
+    return low.scaled(call, image, factor, shift, source)
 
 
 def _channelwise(call: Call, value: Any, channels: int, rank: int) -> Numbers:

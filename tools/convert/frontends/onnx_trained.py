@@ -17,6 +17,7 @@ from microtrain.convert.lowering import Homes
 
 from .onnx_file import MOST_BYTES, OnnxGraph, read_onnx_file
 
+CLOSE = 1e-6  # of the largest of some numbers
 SAME_SHAPE = ("Add", "Identity", "Softmax", "LogSoftmax", "Sigmoid", "Cast", "Dropout", "Flatten")
 
 
@@ -77,15 +78,19 @@ class _Copy:
         node = self.steps[home.step]
         maker = self.maker(node.input[home.input])
         values = home.back(value)
-        if maker is not None and maker.op_type == "DequantizeLinear" and not as_float:
-            self._set(maker, 0, self._integers(maker, values), name)
+        coded = maker is not None and maker.op_type == "DequantizeLinear" and not as_float
+        if coded and (stored := self._integers(maker, values, exact=home.scale is None)) is not None:
+            self._set(maker, 0, stored, name)
         else:
             old = self.file.constants.get(node.input[home.input])
             dtype = np.float32 if old is None or old.dtype.kind != "f" else old.dtype
             self._set(node, home.input, values.astype(dtype), name)
 
-    def _integers(self, node: Any, values: np.ndarray) -> np.ndarray:
-        """What a DequantizeLinear is to read, so that it makes these numbers."""
+    def _integers(self, node: Any, values: np.ndarray, exact: bool) -> np.ndarray | None:
+        """What a DequantizeLinear is to read, so that it makes these numbers.
+
+        exact  None where it cannot make just these: with zero points the device has other integers
+        """
         scale = self._constant(node, 1).astype(np.float64)
         zero = self._constant(node, 2) if len(node.input) > 2 else np.zeros(1, np.uint8)
         stored = self.file.constants.get(node.input[0])
@@ -94,11 +99,12 @@ class _Copy:
         if scale.size > 1:
             axis = next((a.i for a in node.attribute if a.name == "axis"), 1)
             shape[axis] = scale.size
-        whole = np.rint(values / scale.reshape(shape)) + zero.astype(np.float64).reshape(
-            shape if zero.size > 1 else [1] * values.ndim
-        )
-        most = np.iinfo(dtype)
-        return np.clip(whole, most.min, most.max).astype(dtype)
+        zeros = zero.astype(np.float64).reshape(shape if zero.size > 1 else [1] * values.ndim)
+        most, units = np.iinfo(dtype), scale.reshape(shape)
+        whole = np.clip(np.rint(values / units) + zeros, most.min, most.max)
+        if exact and np.abs((whole - zeros) * units - values).max() > CLOSE * np.abs(values).max():
+            return None
+        return np.asarray(whole, dtype)
 
     def _constant(self, node: Any, place: int) -> np.ndarray:
         found = self.file.constants.get(node.input[place])
@@ -157,7 +163,7 @@ class _Copy:
             for node in self.readers(name):
                 pending += [o for o in node.output if o not in behind]
                 if node.op_type == "QuantizeLinear" and name == node.input[0]:
-                    self._unrounded(node, name)
+                    pending += self._unrounded(node, name)
                 elif classes and node.op_type not in (*SAME_SHAPE, "QuantizeLinear", "DequantizeLinear"):
                     raise ConvertError(
                         f"{self.file.name}: {node.op_type} behind the last layer counts its {old} classes, "
@@ -167,13 +173,16 @@ class _Copy:
         if classes:
             self._resize(behind, old, classes)
 
-    def _unrounded(self, node: Any, name: str) -> None:
-        """Let those that dequantize what a node quantizes read what comes to it."""
+    def _unrounded(self, node: Any, name: str) -> list[str]:
+        """Let those that dequantize what a node quantizes read what comes to it; returns what they make."""
+        made: list[str] = []
         for reader in self.readers(node.output[0]):
             if reader.op_type == "DequantizeLinear":
                 reader.op_type = "Identity"
                 del reader.input[:], reader.attribute[:]
                 reader.input.append(name)
+                made += reader.output
+        return made
 
     def _resize(self, names: set[str], old: int, classes: int) -> None:
         known = [i for i in self.graph.value_info if i.name not in names]
