@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from test_onnx import constants, load, quantized_file, reference, refusal, saved, softmaxed
@@ -59,8 +60,6 @@ def differs(path: Path, graph: Graph) -> float:
 
 
 def _entry(path: Path) -> Any:
-    import onnx
-
     return onnx.load(str(path)).graph.input[0].type.tensor_type.shape.dim
 
 
@@ -195,8 +194,6 @@ def test_a_relu_that_the_integers_make_is_one(pairs: int, tmp_path: Path) -> Non
 
 
 def test_other_integers_are_sentences(tmp_path: Path) -> None:
-    import onnx
-
     model = onnx.load(str(quantized_file(tmp_path)))
     zero = next(t for t in model.graph.initializer if t.name == "r_z")
     zero.CopyFrom(numpy_helper.from_array(np.array(0, np.uint16), "r_z"))
@@ -208,6 +205,34 @@ def test_other_integers_are_sentences(tmp_path: Path) -> None:
     assert "QuantFormat.QDQ" in refusal(saved(path, nodes, weight, (1, 3, 4, 4)))
     fused = [node("FusedConv", ["x", "w"], ["y"], "conv", domain="com.microsoft")]
     assert "before a runtime optimised it" in refusal(saved(path, fused, weight, (1, 3, 4, 4)))
+
+
+def test_an_input_in_integers_is_what_the_file_says(tmp_path: Path) -> None:
+    """Bytes, and integers whose scale only a DequantizeLinear says, were taken for pixels from 0 to 1."""
+    rest = [
+        node("Conv", ["r", "w"], ["c"]),
+        node("Relu", ["c"], ["d"]),
+        node("GlobalAveragePool", ["d"], ["g"]),
+        node("Flatten", ["g"], ["f"]),
+        node("Gemm", ["f", "h"], ["y"], transB=1),
+    ]
+    arrays = {"w": drawn(5, 3, 3, 3), "h": drawn(4, 5), "s": np.float32(0.02), "z": np.int8(-28)}
+    pixels = np.random.default_rng(1).integers(0, 256, (5, 6, 7, 3)).astype(np.uint8)
+    first = node("Cast", ["x"], ["r"], to=TensorProto.FLOAT)
+    coded = node("DequantizeLinear", ["x", "s", "z"], ["r"])
+    for kind, begin, real in (
+        (TensorProto.UINT8, first, pixels.astype(np.float32)),
+        (TensorProto.INT8, coded, (pixels.astype(np.float32) - 100) * np.float32(0.02)),
+    ):
+        path = saved(tmp_path / "net.onnx", [begin, *rest], constants(**arrays), (1, 3, 6, 7))
+        model = onnx.load(str(path))
+        model.graph.input[0].type.tensor_type.elem_type = kind
+        path.write_bytes(model.SerializeToString())
+        found = run_float(load(path), pixels).reshape(5, 4)
+        same = node("Identity", ["x"], ["r"])
+        plain = saved(tmp_path / "plain.onnx", [same, *rest], constants(**arrays), (1, 3, 6, 7))
+        wanted = reference(plain, real.transpose(0, 3, 1, 2)).reshape(5, 4)
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-3)
 
 
 def learned(folder: Path, model: Any, x: np.ndarray, y: np.ndarray, **about: Any) -> Path:

@@ -215,10 +215,14 @@ class _Walk(Walker):
         ]
         made = {s.outputs[0] for s in turns}
         self.doubtful = any(made & set(reader.inputs) and reader.op in TOKENS for reader in self.file.steps)
+        straight = [s.op for s in self.file.steps if name in s.inputs]
         if turns and len(turns) == len(readers) and (self.turned or not self.doubtful):
-            self.env[name] = Turned(self.low.input((dims[0], dims[-1], *dims[1:-1])))
+            entry = self.low.input((dims[0], dims[-1], *dims[1:-1]))
+            self.env[name] = Turned(entry)
         else:
-            self.env[name] = self.low.input(tuple(dims))
+            self.env[name] = entry = self.low.input(tuple(dims))
+        if name in self.file.bytes and "DequantizeLinear" not in straight:
+            self.low.give(entry, 1.0, -128)
 
     def _step(self, step: Step) -> None:
         """Append one node; one that is not supported gets a stand-in, if the shape of its result is known."""

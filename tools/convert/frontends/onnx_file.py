@@ -61,7 +61,7 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class OnnxGraph:
-    """sizes: of tensors that the file says, by name; None where a size may vary."""
+    """sizes: of tensors that the file says, by name; None where a size may vary. bytes: inputs in uint8"""
 
     name: str
     steps: tuple[Step, ...]
@@ -69,6 +69,7 @@ class OnnxGraph:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     sizes: Mapping[str, tuple[int | None, ...]]
+    bytes: frozenset[str] = frozenset()
 
 
 def read_onnx_file(path: Path) -> OnnxGraph:
@@ -100,6 +101,7 @@ def read_onnx_file(path: Path) -> OnnxGraph:
         tuple(i.name for i in graph.input if i.name not in constants),
         tuple(o.name for o in graph.output),
         {info.name: _sizes(info) for info in infos if info.type.HasField("tensor_type")},
+        frozenset(i.name for i in graph.input if i.type.tensor_type.elem_type == UINT8),
     )
 
 

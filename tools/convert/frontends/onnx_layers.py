@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -185,11 +186,11 @@ def as_row(walk: Walker, value: Any) -> Any:
 
 
 def _factors(walk: Walker, value: Value, other: Value) -> Value:
-    """A vector [1, 1, 1, c] beside a map that has its channels last: one number for each of them."""
+    """A vector [1, c] or [1, 1, 1, c] beside a map that has its channels last: one number for each."""
     if not isinstance(value, Act) or not isinstance(other, Turned) or value.order is not None:
         return value
     c, rank = walk.low.shape(other.act)[2], len(other.act.dims)
-    alike = value.dims == (1,) * (rank - 1) + (c,) and walk.low.shape(value) == (1, 1, c)
+    alike = value.dims[-1] == c == math.prod(value.dims) and walk.low.shape(value) == (1, 1, c)
     return Turned(replace(value, dims=(1, c) + (1,) * (rank - 2))) if alike else value
 
 

@@ -25,8 +25,8 @@ def clip(walk: Walker, step: Step) -> Value:
 
 
 def prelu(walk: Walker, step: Step) -> Value:
-    given, slope = (walk.value(step.inputs[place]) for place in range(2))
-    if isinstance(slope, Param) and not one_a_channel(slope, given):
+    value, slope = (walk.value(step.inputs[place]) for place in range(2))
+    if isinstance(slope, Param) and not one_a_channel(slope, value):
         raise unsupported(Call("prelu", step.name, True, {}))
     return walk.unary(step, "prelu", weight=slope)
 
@@ -83,26 +83,30 @@ def quantize(walk: Walker, step: Step) -> Value:
     value = walk.value(step.inputs[0])
     if isinstance(value, Param):
         return value  # a DequantizeLinear follows, which rounds it
-    scales, zeros = scale(walk, step)
-    if len(scales) != 1 or not -128 <= zeros[0] <= 127:
-        raise ConvertError(f"layer {step.name}: one scale and an int8 zero point are supported for a tensor")
-    act = walk.act(step)
-    given = (float(np.float32(scales[0])), int(zeros[0]))
+    act, said = walk.act(step), given(walk, step)
     own = walk.low.tensors[walk.low.tensor_of(act)].given
-    if own is not None and own != given:
+    if own is not None and own != said:
         act = walk.call(step, CLIP, self=act)
-    elif own is None and given[1] == -128 and _is_cut(walk, step, act):
-        act = _cut(walk, step, act, given)
-    walk.low.give(act, *given)
+    elif own is None and said[1] == -128 and _is_cut(walk, step, act):
+        act = _cut(walk, step, act, said)
+    walk.low.give(act, *said)
     return walk.like(step, act)
 
 
-def _cut(walk: Walker, step: Step, act: Act, given: tuple[float, int]) -> Act:
+def given(walk: Walker, step: Step) -> tuple[float, int]:
+    """The one scale and zero that a step has for a tensor, as of int8."""
+    scales, zeros = scale(walk, step)
+    if len(scales) != 1 or not -128 <= zeros[0] <= 127:
+        raise ConvertError(f"layer {step.name}: one scale and an int8 zero point are supported for a tensor")
+    return float(np.float32(scales[0])), int(zeros[0])
+
+
+def _cut(walk: Walker, step: Step, act: Act, said: tuple[float, int]) -> Act:
     """An activation behind the ReLU, or the clip from 0 to 6, that its integers are; once for all readers."""
-    low, (scale, _) = walk.low, given
+    low, (scale, _) = walk.low, said
     op = "relu6" if abs(255 * scale - 6.0) <= 0.5 * scale else "relu"
     alike = (n for n in low.nodes if n.op == op and n.inputs == (low.tensor_of(act),))
-    known = next((n.outputs[0] for n in alike if low.tensors[n.outputs[0]].given == given), None)
+    known = next((n.outputs[0] for n in alike if low.tensors[n.outputs[0]].given == said), None)
     made: Act = walk.call(step, op, self=act) if known is None else replace(act, tensor=known)
     return made
 
@@ -119,8 +123,14 @@ def _is_cut(walk: Walker, step: Step, act: Act) -> bool:
 
 
 def dequantize(walk: Walker, step: Step) -> Value:
-    """Of an activation: nothing. Of a constant: real numbers, and their scales where they are symmetric."""
+    """Of an activation: its scale, where nothing has said it, as of an input that arrives in integers. Of a
+    constant: real numbers, and their scales where they are symmetric."""
     value = walk.value(step.inputs[0])
+    if (
+        isinstance(value, Act | Turned)
+        and walk.low.tensors[walk.low.tensor_of(walk.plain(value))].given is None
+    ):
+        walk.low.give(walk.plain(value), *given(walk, step))
     if not isinstance(value, Param):
         return value
     scale, zero = walk.value(step.inputs[1]), walk.optional(step, 2)
