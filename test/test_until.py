@@ -6,8 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from click.testing import CliRunner
 from test_onnx import export
+from torch import nn
 from torch_networks import NETWORKS, images_for, randomise
 
 from lab.attack.tflite_files import small_network
@@ -62,3 +64,25 @@ def test_the_command(tmp_path: Path) -> None:
         assert done.exit_code and text in " ".join(done.output.split()), done.output
     with pytest.raises(ConvertError, match="there are conv0, dwconv1, conv2"):
         ending_at(load_model(path), "fc9")
+
+
+class Squeezed(nn.Module):
+    """As SqueezeNet ends: the mean over what a convolution of one pixel makes, behind a ReLU."""
+
+    shape = (2, 6, 5)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Conv2d(2, 4, 3), nn.Conv2d(4, 3, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.last(torch.relu(self.first(x)))).mean((2, 3))
+
+
+def test_a_mean_of_what_is_cut_names_its_layer(tmp_path: Path) -> None:
+    path = export(Squeezed(), tmp_path / "net.onnx")
+    words = [str(path), "--check", "--board", "native"]
+    done = CliRunner().invoke(convert, words)
+    assert done.exit_code != 0 and "--until last --classes N" in " ".join(done.output.split()), done.output
+    done = CliRunner().invoke(convert, [*words, "--until", "last", "--classes", "3"])
+    assert done.exit_code == 0, done.output

@@ -21,6 +21,10 @@ OF_PIXELS = (
     "; no loss is one of every pixel, as segmentation has. --until LAYER --classes N makes such a layer, "
     "which reads the mean of LAYER's map"
 )
+OF_CUT = (
+    ", and no {act} behind it, which lets no logit be negative: --until {layer} --classes N makes such a "
+    "layer, which reads the mean of {layer}'s map"
+)
 Found = list[ConvertError]  # what is not supported: a pass adds to it and goes on without
 ENDINGS = (SOFTMAX, functions.SIGMOID, UNIT)  # at the end of a network: they are left out
 NOWHERE_ELSE = {  # of them those that are nothing inside a network
@@ -60,7 +64,7 @@ def check_end(graph: Graph, found: Found) -> Graph:
         graph = graph.replace(nodes=tuple(replace(n, op=LINEAR) if n is last else n for n in graph.nodes))
         last = graph.producer(graph.output)
     if last is None or last.op != LINEAR or last.act != "none":
-        if last is None or graph.tensors[graph.output].pixels == 1:
+        if last is None or (graph.tensors[graph.output].pixels == 1 and cut_off(graph) is None):
             found.append(headless(graph))
     elif graph.readers(graph.output):
         what = f"the logits of {last.name} are read again; they must be the only output"
@@ -90,7 +94,17 @@ def headless(graph: Graph) -> ConvertError:
         what += ", or learn what is normal, with --task anomaly, as an autoencoder that makes its input again"
     elif graph.tensors[graph.output].pixels > 1:
         what += OF_PIXELS
+    elif (maker := cut_off(graph)) is not None:
+        what += OF_CUT.format(act=maker.act, layer=maker.layer)
     return ConvertError(f"{graph.name} {what}")
+
+
+def cut_off(graph: Graph) -> Node | None:
+    """The convolution whose map, behind an activation, the end is the mean of, as SqueezeNet's; else None."""
+    last = graph.producer(graph.output)
+    before = graph.producer(last.inputs[0]) if last is not None and is_mean(graph, last) else None
+    cut = before is not None and before.op == conv.DENSE and before.act != "none"
+    return before if cut else None
 
 
 def _makers(graph: Graph, node: Node | None) -> list[str]:
