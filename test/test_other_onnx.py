@@ -421,3 +421,33 @@ def test_one_number_for_all_is_no_bias(tmp_path: Path) -> None:
     assert (source.bias, source.bn) == (None, "middle")
     path = within(tmp_path, "Add", [drawn(5, 1, 1)], biased=False)
     assert load(path).layers["first"].source.bias == "k0"
+
+
+@pytest.mark.parametrize("op", ["Max", "Min"])
+def test_the_larger_of_a_map_and_a_number_is_a_limit(op: str, tmp_path: Path) -> None:
+    path = within(tmp_path, op, [np.array(0.1, np.float32)])
+    assert differs(path, load(path)) < 1e-5
+    assert "layer middle: the op m" in refusal(within(tmp_path, op, [drawn(5, 1, 1)]))
+
+
+@pytest.mark.parametrize("op", ["Sum", "Mean"])
+def test_a_sum_of_any_number_of_maps(op: str, tmp_path: Path) -> None:
+    for parts in (["c"], ["c", "s"], ["c", "s", "t"]):
+        nodes = [
+            node("Conv", ["x", "w1"], ["c"]),
+            node("Sigmoid", ["c"], ["s"]),
+            node("Tanh", ["c"], ["t"]),
+            node(op, parts, ["m"], "middle"),
+            node("Flatten", ["m"], ["f"]),
+            node("Gemm", ["f", "w2"], ["y"], transB=1),
+        ]
+        arrays = constants(w1=drawn(5, 3, 3, 3), w2=drawn(4, 5 * 3 * 3))
+        path = saved(tmp_path / "net.onnx", nodes, arrays, (1, 3, 5, 5))
+        assert differs(path, load(path)) < 1e-5
+
+
+def test_what_drops_at_random_is_refused(tmp_path: Path) -> None:
+    half, yes = np.array(0.5, np.float32), np.array(True)
+    assert "Dropout in training mode" in refusal(within(tmp_path, "Dropout", [half, yes]))
+    path = within(tmp_path, "Dropout", [half])
+    assert differs(path, load(path)) < 1e-5

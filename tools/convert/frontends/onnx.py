@@ -80,13 +80,16 @@ RULES: dict[str, Callable[[Walker, Step], Value | list[Value]]] = {
     "GroupNormalization": norms.group,
     "LayerNormalization": norms.layer,
     **dict.fromkeys(("Add", "Sub", "Mul", "Div"), layers.arithmetic),
+    **dict.fromkeys(("Sum", "Mean"), layers.of_several),
     **dict.fromkeys(("MaxPool", "AveragePool"), layers.pool),
     **dict.fromkeys(
         ("GlobalAveragePool", "ReduceMean", "GlobalMaxPool", "ReduceMax", "ReduceSum"), layers.reduced
     ),
     **dict.fromkeys(("Flatten", "Reshape", "Squeeze", "Unsqueeze"), shapes.view),
     "Transpose": shapes.transpose,
-    **dict.fromkeys(("Identity", "Dropout"), lambda walk, step: walk.value(step.inputs[0])),
+    "Identity": lambda walk, step: walk.value(step.inputs[0]),
+    "Dropout": scales.dropout,
+    **dict.fromkeys(("Max", "Min"), scales.bound),
     "Cast": scales.cast,
     "Clip": scales.clip,
     "Pad": shapes.pad,

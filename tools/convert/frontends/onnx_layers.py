@@ -11,6 +11,7 @@ import numpy as np
 
 from microtrain.convert.ir import ConvertError, Shape
 from microtrain.convert.lowering import Act, Call, Param
+from microtrain.convert.nearest import unsupported
 from microtrain.convert.ops.pool_aten import of_rows
 from microtrain.convert.ops.stack_aten import Stacked
 from microtrain.convert.ops.tokens import numbers, viewed
@@ -175,6 +176,20 @@ def arithmetic(walk: Walker, step: Step) -> Value:
     made = walk.call(step, step.op.lower(), self=rows[0], other=rows[1])
     made = replace(made, dims=(*made.dims[:2], made.dims[3])) if rows != sides else made
     return Turned(made) if turned else made
+
+
+def of_several(walk: Walker, step: Step) -> Value:
+    """The sum or the mean of any number of maps of one order."""
+    values = [walk.value(name) for name in step.inputs]
+    acts = [walk.plain(v) for v in values if isinstance(v, Act | Turned)]
+    if len(acts) < len(values) or len({type(v) for v in values}) > 1 or of_tokens(walk, values):
+        raise unsupported(Call(f"{step.op.lower()} of several", step.name, True, {}))
+    made: Any = acts[0]
+    for other in acts[1:]:
+        made = walk.call(step, "add", self=made, other=other)
+    if step.op == "Mean" and len(acts) > 1:
+        made = walk.call(step, "mul", self=made, other=1.0 / len(acts))
+    return walk.like(step, made)
 
 
 def as_row(walk: Walker, value: Any) -> Any:

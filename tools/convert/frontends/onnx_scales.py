@@ -8,7 +8,7 @@ import numpy as np
 
 from microtrain.convert.ir import ConvertError
 from microtrain.convert.lowering import NORM, Act, Call, Param
-from microtrain.convert.nearest import unsupported
+from microtrain.convert.nearest import NO_CHANCE, unsupported
 from microtrain.convert.ops.functions import CLIP, SELU
 
 from .fold import TAKES_RELU, folds
@@ -22,6 +22,26 @@ def clip(walk: Walker, step: Step) -> Value:
     limits = [walk.optional(step, i) for i in (1, 2)]
     least, most = (float(np.ravel(v.value)[0]) if isinstance(v, Param) else None for v in limits)
     return walk.unary(step, "clamp", min=least, max=most)
+
+
+def bound(walk: Walker, step: Step) -> Value:
+    """Max and Min of an activation and one number, which is a limit of it."""
+    values = [walk.value(name) for name in step.inputs]
+    places = [place for place, v in enumerate(values) if isinstance(v, Act | Turned)]
+    numbers = [v.value for v in values if isinstance(v, Param) and v.value.size == 1]
+    if (len(places), len(numbers), len(values)) != (1, 1, 2):
+        raise unsupported(Call(step.op.lower(), step.name, True, {}))
+    limit = {"min" if step.op == "Max" else "max": float(np.ravel(numbers[0])[0])}
+    return walk.like(step, walk.call(step, "clamp", self=walk.act(step, places[0]), **limit), places[0])
+
+
+def dropout(walk: Walker, step: Step) -> Value:
+    training = walk.optional(step, 2)
+    if training is not None and not (isinstance(training, Param) and not np.any(training.value)):
+        raise ConvertError(
+            f"layer {step.name}: Dropout in training mode is not supported; the nearest that is: {NO_CHANCE}"
+        )
+    return walk.value(step.inputs[0])
 
 
 def prelu(walk: Walker, step: Step) -> Value:
