@@ -193,6 +193,28 @@ def test_a_relu_that_the_integers_make_is_one(pairs: int, tmp_path: Path) -> Non
     assert load(integers(tmp_path, 100, pairs=pairs)).nodes[0].act == "none"
 
 
+def test_an_image_that_is_scaled_and_rounded_has_no_relu(tmp_path: Path) -> None:
+    arrays = {"k": np.float32(1 / 255), "w": drawn(5, 3, 3, 3), "h": drawn(4, 5)}
+    arrays |= {"s1": np.float32(1), "s2": np.float32(1 / 255), "z": np.uint8(0)}
+    nodes = [
+        node("QuantizeLinear", ["x", "s1", "z"], ["a"]),
+        node("DequantizeLinear", ["a", "s1", "z"], ["b"]),
+        node("Mul", ["b", "k"], ["c"]),
+        node("QuantizeLinear", ["c", "s2", "z"], ["d"]),
+        node("DequantizeLinear", ["d", "s2", "z"], ["e"]),
+        node("Conv", ["e", "w"], ["f"]),
+        node("GlobalAveragePool", ["f"], ["g"]),
+        node("Flatten", ["g"], ["i"]),
+        node("Gemm", ["i", "h"], ["y"], transB=1),
+    ]
+    path = saved(tmp_path / "net.onnx", nodes, constants(**arrays), (1, 3, 6, 7), opset=19)
+    graph = load(path)
+    assert [n.op for n in graph.nodes] == ["conv2d", "avgpool", "head"]
+    pixels = np.random.default_rng(1).integers(0, 256, (5, 6, 7, 3)).astype(np.uint8)
+    wanted = reference(path, pixels.transpose(0, 3, 1, 2).astype(np.float32)).reshape(5, 4)
+    np.testing.assert_allclose(run_float(graph, pixels).reshape(5, 4), wanted, atol=1e-4)
+
+
 def test_other_integers_are_sentences(tmp_path: Path) -> None:
     model = onnx.load(str(quantized_file(tmp_path)))
     zero = next(t for t in model.graph.initializer if t.name == "r_z")

@@ -139,7 +139,7 @@ def _is_cut(walk: Walker, step: Step, act: Act) -> bool:
     """
     makers = (node for node in walk.low.nodes if act.tensor in node.outputs)
     takes = any(node.op == NORM or folds(node) in TAKES_RELU for node in makers)
-    return takes and walk.goes_on(step, WEIGHTED)
+    return takes and not walk.low.is_input(act) and walk.goes_on(step, WEIGHTED)
 
 
 def dequantize(walk: Walker, step: Step) -> Value:

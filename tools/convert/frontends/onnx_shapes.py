@@ -16,7 +16,7 @@ from microtrain.convert.ops import blocks_aten
 from microtrain.convert.ops.pool_aten import of_rows
 from microtrain.convert.ops.resample_aten import WAYS
 from microtrain.convert.ops.stack_aten import Stacked, of_stacked
-from microtrain.convert.ops.tokens import places, view_of, whole
+from microtrain.convert.ops.tokens import places, turnable, view_of, whole
 from microtrain.convert.ops.upsample_aten import ROUNDINGS, of_onnx
 
 from .onnx_file import Step
@@ -147,7 +147,8 @@ def resize(walk: Walker, step: Step) -> Value:
 
 def tile(walk: Walker, step: Step) -> Value:
     """Rows or columns that stand several times side by side: of an axis of one behind that of theirs."""
-    times, x = walk.numbers(step, 1, "repeats") or [], as_seen(walk, step)
+    times, call = walk.numbers(step, 1, "repeats") or [], Call("tile", step.name, True, {})
+    x = turnable(walk.low, call, as_seen(walk, step))
     axes = [axis for axis, n in enumerate(times) if n != 1]
     if not axes:
         return walk.value(step.inputs[0])
@@ -155,7 +156,7 @@ def tile(walk: Walker, step: Step) -> Value:
     rows, columns, many = at // c // w, at // c % w, times[axes[0]]
     moved = [np.diff(v, axis=axes[0] - 1).any() for v in (rows, columns)]
     if len(axes) > 1 or not axes[0] or x.dims[axes[0]] != 1 or sum(moved) != 1:
-        raise unsupported(Call("tile", step.name, True, {}))
+        raise unsupported(call)
     copies = np.arange(many).reshape([many if axis == axes[0] else 1 for axis in range(len(times))])
     size = [h * many, w] if moved[0] else [h, w * many]
     args = {"output_size": size, "places": of_onnx("asymmetric", "floor")}
