@@ -468,6 +468,11 @@ def test_a_sum_of_any_number_of_maps(op: str, tmp_path: Path) -> None:
         assert differs(path, load(path)) < 1e-5
 
 
+def test_a_graph_that_goes_round_in_circles_ends(tmp_path: Path) -> None:
+    nodes = [node("Identity", ["x"], ["a"]), node("Identity", ["a"], ["a"]), node("Relu", ["b"], ["y"])]
+    assert "which no node before makes" in refusal(saved(tmp_path / "net.onnx", nodes, [], (1, 3, 6, 6)))
+
+
 def test_what_drops_at_random_is_refused(tmp_path: Path) -> None:
     half, yes = np.array(0.5, np.float32), np.array(True)
     assert "Dropout in training mode" in refusal(within(tmp_path, "Dropout", [half, yes]))

@@ -211,8 +211,9 @@ class _Walk(Walker):
                 "--input CxHxW"
             )
         readers = [s for s in self.file.steps if name in s.inputs]
-        while len(readers) == 1 and readers[0].op in IN_FRONT:
-            readers = [s for s in self.file.steps if readers[0].outputs[0] in s.inputs]
+        for _ in self.file.steps:  # at most: a damaged file may go round in circles
+            if len(readers) == 1 and readers[0].op in IN_FRONT and readers[0].outputs:
+                readers = [s for s in self.file.steps if readers[0].outputs[0] in s.inputs]
         turns = [
             s for s in readers if s.op == "Transpose" and self.at(s, "perm", []) == channels_first(len(dims))
         ]
@@ -232,14 +233,16 @@ class _Walk(Walker):
         try:
             value = self._made(step)
         except ConvertError as error:
-            sizes = [self.file.sizes.get(o, ()) for o in step.outputs if o]
+            read = {i for later in self.file.steps for i in later.inputs} | set(self.file.outputs)
+            names = [o for o in step.outputs if o and o in read]
+            sizes = [self.file.sizes.get(name, ()) for name in names]
             if not sizes or any(not each or None in each[1:] for each in sizes):
                 self.low.found.append(error)
                 raise _all_of(self.low) from error
             inputs = {i: v for i in step.inputs if isinstance(v := self.env.get(i), Act)}
             call = Call(step.op.lower(), step.name, True, inputs)
             made = [self.low.stand_in(call, error, (1, *(d or 1 for d in each[1:]))) for each in sizes]
-            self.env.update(zip((o for o in step.outputs if o), made, strict=True))
+            self.env.update(zip(names, made, strict=True))
             return
         values = value if isinstance(value, list) else [value]
         self.env.update(zip(step.outputs, values, strict=False))
