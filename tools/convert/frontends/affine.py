@@ -16,14 +16,15 @@ from microtrain.convert.lowering import Act, Call, Lowering, Param
 Numbers = np.ndarray | float
 
 
-def _scaled(call: Call, values: Any) -> Any:
+def scaled(call: Call, values: Any) -> Any:
+    """What PyTorch's add and sub take of their second operand: alpha times it."""
     return values * call.get("alpha", 1)
 
 
 ARITHMETIC: dict[str, Callable[[Call, Any, Any], Any]] = {
-    "add": lambda call, a, b: a + _scaled(call, b),
-    "sub": lambda call, a, b: a - _scaled(call, b),
-    "rsub": lambda call, a, b: b - _scaled(call, a),
+    "add": lambda call, a, b: a + scaled(call, b),
+    "sub": lambda call, a, b: a - scaled(call, b),
+    "rsub": lambda call, a, b: b - scaled(call, a),
     "mul": lambda call, a, b: a * b,
     **dict.fromkeys(("div", "true_divide"), lambda call, a, b: a / b),
     "neg": lambda call, a, b: -a,

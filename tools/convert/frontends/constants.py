@@ -17,6 +17,7 @@ from microtrain.convert.lowering import Act, Call, Lowering, Param
 from microtrain.convert.ops.resample_aten import factors_of
 
 from . import reparametrized, resized
+from .affine import scaled
 
 MOST, MOST_IN_ALL = 1 << 22, 1 << 27  # numbers of a constant, and of all that a file makes
 MOST_PRODUCTS = 1 << 30  # of a product of matrices
@@ -43,10 +44,6 @@ def _other(call: Call) -> Any:
     return _array(call.args.get("other", call.args.get("exponent")))
 
 
-def _scaled(call: Call, values: Any) -> Any:
-    return values * call.get("alpha", 1)
-
-
 def _of_type(call: Call, values: Any, otherwise: Any = np.float32) -> np.ndarray:
     dtype = call.args.get("dtype")
     return np.asarray(values, DTYPES.get(dtype, otherwise) if dtype is not None else otherwise)
@@ -59,9 +56,9 @@ def _divided(call: Call) -> Any:
 
 
 ARITHMETIC: dict[str, Rule] = {  # of two, which are brought to one shape
-    "add": lambda call: _x(call) + _scaled(call, _other(call)),
-    "sub": lambda call: _x(call) - _scaled(call, _other(call)),
-    "rsub": lambda call: _other(call) - _scaled(call, _x(call)),
+    "add": lambda call: _x(call) + scaled(call, _other(call)),
+    "sub": lambda call: _x(call) - scaled(call, _other(call)),
+    "rsub": lambda call: _other(call) - scaled(call, _x(call)),
     "mul": lambda call: _x(call) * _other(call),
     **dict.fromkeys(("div", "true_divide"), _divided),
     "floor_divide": lambda call: _x(call) // _other(call),
