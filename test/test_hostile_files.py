@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import pickle
@@ -120,6 +121,21 @@ def test_arrays_are_bounded_and_plain(tmp_path: Path) -> None:
     np.savez_compressed(tmp_path / "good.npz", **arrays)  # type: ignore[arg-type]
     found = read_npz(tmp_path / "good.npz")
     assert set(found) == set(arrays) and all(np.array_equal(found[k], arrays[k]) for k in arrays)
+
+
+@pytest.mark.parametrize("order", "<>")
+def test_text_of_characters_that_there_are_not_is_damaged(order: str) -> None:
+    """NumPy reads it, and Python fails where it prints it."""
+    points = np.array([0x41, sys.maxunicode], f"{order}u4")
+    for last, fits in ((sys.maxunicode, True), (sys.maxunicode + 1, False)):
+        points[1] = last
+        file = io.BytesIO()
+        np.savez(file, graph=points.view(f"{order}U2"))
+        if fits:
+            assert read_npz(file, "a.npz")["graph"][0] == "A" + chr(last)
+            continue
+        with pytest.raises(FileError, match="characters that there are not"):
+            read_npz(file, "a.npz")
 
 
 def test_costs_of_another_program_are_not_unpickled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 from pathlib import Path
 from typing import IO
 
@@ -44,6 +45,13 @@ def array_of(data: bytes, name: str, path: str) -> np.ndarray:
         if dtype.kind not in KINDS or min(shape, default=0) < 0 or size != follow:
             raise ValueError(f"{path} is {dtype} {list(shape)} in {follow} bytes")
         flat = np.frombuffer(file.getbuffer(), dtype, offset=file.tell())
+        if dtype.kind == "U" and size and _points(flat).max() > sys.maxunicode:
+            raise ValueError(f"{path} has numbers of characters that there are not")
         return flat.reshape(shape, order="F" if fortran else "C").copy()
     except Exception as error:  # whatever NumPy makes of a header that is none
         raise damaged(name, error) from error
+
+
+def _points(text: np.ndarray) -> np.ndarray:
+    """The numbers of all characters of an array of text, in which it may have whatever a file says."""
+    return text.view(np.dtype("u4").newbyteorder(text.dtype.byteorder))
