@@ -65,6 +65,13 @@ def unread(net: Own, x: torch.Tensor) -> Any:
     return made
 
 
+def dropped(net: Own, x: torch.Tensor) -> Any:
+    """A dropout in place that drops nothing, as MobileNetV3 has it in front of its last layer."""
+    y = functional.hardswish(net.a(x), inplace=True)
+    functional.dropout(y[:, :2], 0.2, training=False, inplace=True)
+    return net.head(functional.dropout(y.mean((2, 3)), 0.2, training=False, inplace=True))
+
+
 def network(forward: Callable[[Own, torch.Tensor], Any]) -> Own:
     torch.manual_seed(2)
     return Own(forward, nn.Conv2d(3, 6, 3), head=nn.Linear(6, 3)).eval()
@@ -89,7 +96,7 @@ def test_what_would_have_other_numbers_is_refused(forward: Any, suffix: str, tmp
 
 
 @pytest.mark.parametrize("suffix", [".pt2", ".torchscript"])
-@pytest.mark.parametrize("forward", [view, unread])
+@pytest.mark.parametrize("forward", [view, unread, dropped])
 def test_the_rest_is_as_pytorch_has_it(forward: Any, suffix: str, tmp_path: Path) -> None:
     assert_as_pytorch(network(forward), tmp_path / f"net{suffix}", SHAPE)
 

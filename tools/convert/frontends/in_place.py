@@ -29,9 +29,14 @@ def watched(low: Lowering, call: Call, rule: Callable[[Lowering, Call], Any]) ->
     made = rule(low, call)
     if isinstance(call.x, Act) and call.op in CUTS:
         _note_parts(low, call.x, made)
-    elif isinstance(call.x, Act) and call.op.endswith("_"):
+    elif isinstance(call.x, Act) and call.op.endswith("_") and not _is_same(call.x, made):
         _note_written(low, call, call.x, made)
     return made
+
+
+def _is_same(x: Act, made: Any) -> bool:
+    """Whether nothing was written: dropout_() of a network that is not trained, squeeze_() and others."""
+    return isinstance(made, Act) and made.tensor == x.tensor and made.factor == x.factor
 
 
 def _acts(values: Any) -> Iterator[Act]:
