@@ -137,7 +137,7 @@ def test_a_case_is_not_run_again_until_something_changes(tmp_path: Path, image: 
     assert (again.known, again.row) == (True, first.row)
     assert first.row["chosen"] == "last-6"
     (tmp_path / case.folder / "result.json").write_text("damaged")
-    assert build.digest(tmp_path, "a compiler", b"") != build.digest(tmp_path, "another", b"")
+    assert build.digest([tmp_path], "a compiler", b"") != build.digest([tmp_path], "another", b"")
     assert not run_case(case, data, "a compiler", tmp_path).known
 
 

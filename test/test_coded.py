@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from test_stream import assert_same_logits
 from lab.bench import accuracy
 from lab.networks import coded_weights, varied_network, with_codes
 from lab.trellis.learn import signal
+from microtrain.base.npz import read_npz
 from microtrain.base.plan import read_plan
 from microtrain.convert.emit.code import generate
 from microtrain.convert.execute.batched import run_int8
@@ -286,5 +289,45 @@ def test_a_scheme_that_trains_everything_leaves_nothing_to_code(tmp_path: Path) 
     assert wanted in " ".join(said.split())
 
 
-def test_photographs_are_no_images_that_are_judged_by() -> None:
-    assert not any("nips" in name for name in accuracy.SETS)
+class Numbered:
+    """Test data whose image of ImageNet number n holds n, and is of class n % 3."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def imagenet(self) -> Iterator[tuple[np.ndarray, int]]:
+        side = np.zeros((accuracy.SIDE, accuracy.SIDE, 3), np.int8)
+        return iter([(side + np.int8(number - accuracy.SHOWN), number % 3) for number in range(1, 8)])
+
+    def checkpoint(self, network: str) -> Path:
+        return self.folder / network
+
+
+def test_a_model_is_judged_on_images_that_it_was_not_made_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data: Any = Numbered(tmp_path)
+    monkeypatch.setattr(
+        accuracy, "_photos", lambda _: np.zeros((4, accuracy.SIDE, accuracy.SIDE, 3), np.uint8)
+    )
+
+    def numbers(images: np.ndarray) -> set[int]:
+        return {int(image[0, 0, 0]) for image in images} - {0}
+
+    def answers(left_out: set[int], images: np.ndarray) -> np.ndarray:
+        """Right, by a model that was not made of these images."""
+        right = images[:, 0, 0, 0] % 3 + (not numbers(images) <= left_out)
+        found: np.ndarray = np.eye(4)[right]
+        return found
+
+    made = [
+        numbers(read_npz(accuracy.photos_without(data, tmp_path, part))["images"])
+        for part in range(accuracy.PARTS)
+    ]
+    assert set.union(*made) == set(range(1, 8)) and all(made)
+    monkeypatch.setattr(accuracy, "read_checkpoint", lambda _: None)
+    monkeypatch.setattr(accuracy, "_with_layers", lambda _, folder: set(range(1, 8)) - made[int(folder.name)])
+    monkeypatch.setattr(accuracy, "batches", lambda _, images, __: [images])
+    monkeypatch.setattr(accuracy, "run_int8", answers)
+    assert accuracy.top1(data, "network", [Path("0"), Path("1")]) == 1
+    assert accuracy.top1(data, "network", [Path("1"), Path("0")]) == 0

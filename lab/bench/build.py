@@ -76,10 +76,10 @@ def build(generated: Path, folder: Path, environment: str) -> Path:
     return made
 
 
-def digest(generated: Path, compiler: str, image: bytes) -> str:
+def digest(generated: Iterable[Path], compiler: str, image: bytes) -> str:
     """SHA-256 of everything that a case's numbers depend on."""
     total = hashlib.sha256(f"{compiler} {shutil.which('llvm-mca')}".encode() + image)
-    for path in sorted(_files([generated, *(ROOT / name for name in (*SOURCES, *MEASURING))])):
+    for path in sorted(_files([*generated, *(ROOT / name for name in (*SOURCES, *MEASURING))])):
         total.update(str(path).encode() + hashlib.sha256(path.read_bytes()).digest())
     return total.hexdigest()
 

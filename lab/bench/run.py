@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from lab.golden.data import Data
 from microtrain.base.errors import Error
 from microtrain.base.paths import ROOT
 from microtrain.base.pio import BOARD, NATIVE
+from microtrain.base.plan import read_plan
 
 from . import accuracy, build, measure
 from .cases import FLOAT, Case
@@ -55,9 +56,9 @@ def _numbers(case: Case, data: Data, compiler: str, folder: Path) -> tuple[dict[
     image = data.train_step(case.network)["images_u8"][0]
     model = data.checkpoint(case.network)
     board = BOARD if case.on_board else NATIVE
-    photos = accuracy.photos(data, folder) if case.weights_bits else None
-    generated = build.convert(case, model, folder, board, photos)
-    key, result = build.digest(generated, compiler, image.tobytes()), folder / "result.json"
+    made = _converted(case, data, folder, board)
+    generated = _largest(made)
+    key, result = build.digest(made, compiler, image.tobytes()), folder / "result.json"
     known = _load(result)
     if known is not None and known["digest"] == key:
         return known["row"], True
@@ -70,11 +71,30 @@ def _numbers(case: Case, data: Data, compiler: str, folder: Path) -> tuple[dict[
     else:
         row |= {"refused": refused, **measure.on_host(program, plan, image, LABEL)}
     if case.weights_bits:
-        row |= {"weights_bits": case.weights_bits, "top1": accuracy.top1(data, case.network, generated)}
+        row |= {"weights_bits": case.weights_bits, "top1": accuracy.top1(data, case.network, made)}
     if case.requantize != FLOAT:
         row["requantize"] = case.requantize
     notes.write(result, {"digest": key, "row": row})
     return row, False
+
+
+def _converted(case: Case, data: Data, folder: Path, board: str) -> list[Path]:
+    """What `convert` makes of a case; with weights in fewer bits, a model for each part of the images that
+    judge it."""
+    model = data.checkpoint(case.network)
+    if not case.weights_bits:
+        return [build.convert(case, model, folder, board)]
+    return [
+        build.convert(
+            case, model, folder / f"part-{part}", board, accuracy.photos_without(data, folder, part)
+        )
+        for part in range(accuracy.PARTS)
+    ]
+
+
+def _largest(made: list[Path]) -> Path:
+    """The generated model that takes the most flash."""
+    return max(made, key=lambda folder: sum(astuple(read_plan(folder / "plan.json").flash)))
 
 
 def _load(path: Path) -> dict[str, Any] | None:
