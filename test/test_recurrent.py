@@ -58,10 +58,11 @@ class Net(nn.Module):
         made, state = self.cell(x if first else x.transpose(0, 1))
         made = made if first else made.transpose(0, 1)
         h = state[0] if isinstance(state, tuple) else state
-        found = {
+        found: dict[str, Callable[[], torch.Tensor]] = {
             "last": lambda: made[:, -1],
             "state": lambda: h[-1],
             "first state": lambda: h[0],
+            "both states": lambda: torch.cat([h[-2], h[-1]], 1),
             "mean": lambda: made.mean(1),
         }
         result: torch.Tensor = self.head(found[self.read]())
@@ -133,6 +134,36 @@ def test_time_first_and_no_biases(tmp_path: Path) -> None:
     assert_same(net, read(exported(net, tmp_path)))
 
 
+@pytest.mark.parametrize("save", [exported, traced, as_onnx])
+@pytest.mark.parametrize("read_out", ["last", "both states", "mean"])
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("cell", ["GRU", "LSTM", "RNN"])
+def test_a_layer_that_also_goes_backward(
+    cell: str, layers: int, read_out: str, save: Callable[..., Path], tmp_path: Path
+) -> None:
+    net = seeded(cell, read_out, layers, batch_first=True, bidirectional=True)
+    assert_same(net, read(save(net, tmp_path)), most=0.08)
+
+
+@pytest.mark.parametrize("save", [exported, traced, as_onnx])
+@pytest.mark.parametrize("read_out", ["last", "state", "mean"])
+@pytest.mark.parametrize("about", [{}, {"bias": False}, {"layers": 2}])
+def test_a_plain_cell_is_a_gru_whose_gates_stay(
+    about: dict[str, Any], read_out: str, save: Callable[..., Path], tmp_path: Path
+) -> None:
+    net = seeded("RNN", read_out, batch_first=True, **about)
+    assert_same(net, read(save(net, tmp_path)))
+
+
+def test_a_direction_backward_on_the_device(tmp_path: Path) -> None:
+    """The generated code trains what stands behind both directions as the executor does."""
+    graph = read(exported(seeded("LSTM", "last", batch_first=True, bidirectional=True), tmp_path))
+    pixels = np.random.default_rng(1).integers(0, 256, (40, ROWS, 1, FEATURES)).astype(np.uint8)
+    stored = quantize_model(graph, pixels, Choices())
+    trained = compile_graph(stored, Scheme("head", head="random"), 3)
+    run_both(trained, NativeModel(generate(trained, "a test"), tmp_path), 6)
+
+
 def test_a_wrong_order_of_gates_is_noticed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     net = seeded("LSTM", "last", batch_first=True)
     with torch.no_grad():
@@ -145,11 +176,6 @@ def test_a_wrong_order_of_gates_is_noticed(monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
-    "both ways": (
-        {"batch_first": True, "bidirectional": True},
-        "last",
-        "layer cell: a gru that also goes backward is not supported; the nearest that is: one that goes",
-    ),
     "a state of an inner layer": (
         {"batch_first": True, "layers": 2},
         "first state",
@@ -174,7 +200,8 @@ def test_what_is_refused_has_a_sentence(name: str, tmp_path: Path) -> None:
 
 ODD: dict[str, tuple[str, dict[str, Any], str]] = {
     "reset before": ("GRU", {"linear_before_reset": 0}, "GRU with linear_before_reset 0 is not supported"),
-    "backward": ("LSTM", {"direction": "reverse"}, "LSTM with the direction reverse is not supported"),
+    "a direction of its own": ("LSTM", {"direction": "inward"}, "LSTM with the direction inward is not supp"),
+    "activations": ("GRU", {"activations": ["HardSigmoid", "Relu"]}, "GRU with activations, clipping, peep"),
     "clipped": ("LSTM", {"clip": 3.0}, "LSTM with activations, clipping, peepholes or coupled gates"),
 }
 
@@ -191,6 +218,20 @@ def test_what_onnx_has_besides_is_refused(name: str, tmp_path: Path) -> None:
     path.write_bytes(model.SerializeToString())
     with pytest.raises(ConvertError, match=sentence):
         read(path)
+
+
+def test_onnx_goes_backward_alone(tmp_path: Path) -> None:
+    """As tf2onnx writes Keras' go_backwards: what it leaves at the last moment has seen no other."""
+    net = seeded("LSTM", "last", batch_first=True)
+    path = as_onnx(net, tmp_path)
+    model = onnx.load(str(path))
+    node = next(n for n in model.graph.node if n.op_type == "LSTM")
+    node.attribute.append(onnx.helper.make_attribute("direction", "reverse"))
+    path.write_bytes(model.SerializeToString())
+    pixels = np.random.default_rng(1).integers(0, 256, (5, ROWS, 1, FEATURES)).astype(np.uint8)
+    want = net.head(net.cell(torch.tensor(pixels[:, -1:, 0] / np.float32(255)))[0][:, -1]).detach().numpy()
+    found = run_float(read(path), pixels.reshape(5, *read(path).tensors["input"].shape)).reshape(want.shape)
+    np.testing.assert_allclose(found, want, atol=1e-5)
 
 
 @pytest.mark.parametrize("opset", [13, 18])

@@ -105,7 +105,7 @@ NEAREST: dict[str, str] = {
     "_transformer_encoder_layer_fwd": "the same model, saved with torch.export",
     "pad": "zeros, or pixels of the image, mode='reflect', 'replicate' or 'circular'",
     **dict.fromkeys(
-        ("rnn_tanh", "rnn_relu", "rnn", "gru_cell", "lstm_cell"), "nn.GRU and nn.LSTM, in one direction"
+        ("rnn_relu", "rnn_tanh_cell", "gru_cell", "lstm_cell"), "nn.GRU, nn.LSTM, and nn.RNN with tanh"
     ),
     **dict.fromkeys(
         ("unidirectional_sequence_lstm", "unidirectional_sequence_rnn", "while", "batch_matmul"),

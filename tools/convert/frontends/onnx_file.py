@@ -140,7 +140,7 @@ def _step(path: Path, node: Any, place: int) -> Step:
 
 
 def _attribute(path: Path, node: Any, attribute: Any) -> Any:
-    """A number, text, a list of numbers or an array; None for graphs, which no supported op has."""
+    """A number, text, a list of either or an array; None for graphs, which no supported op has."""
     kind = attribute.type
     if kind == attribute.FLOAT:
         return float(attribute.f)
@@ -154,6 +154,8 @@ def _attribute(path: Path, node: Any, attribute: Any) -> Any:
         return [int(i) for i in attribute.ints]
     if kind == attribute.FLOATS:
         return [float(f) for f in attribute.floats]
+    if kind == attribute.STRINGS:
+        return [text.decode("utf-8", "replace") for text in attribute.strings]
     return None
 
 

@@ -1,4 +1,4 @@
-"""GRU and LSTM in ONNX: other orders of gates than PyTorch's, one tensor of weights for each direction."""
+"""GRU, LSTM and RNN in ONNX: other orders of gates than PyTorch's, directions in one tensor."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from microtrain.convert.lowering import Act, Call, Param
-from microtrain.convert.ops.recurrent_aten import Cell, check_start, layers
+from microtrain.convert.ops.recurrent_aten import Cell, check_start, layers, without_gates
 from microtrain.convert.ops.tokens import numbers, viewed
 
 from .onnx_file import Step
@@ -16,8 +16,9 @@ from .onnx_tokens import seen
 from .onnx_values import Value, Walker
 
 # Places in PyTorch's order (GRU: r, z, n; LSTM: i, f, g, o) of gates in that of ONNX (z, r, h; i, o, f, c).
-ORDER = {"GRU": (1, 0, 2), "LSTM": (0, 2, 3, 1)}
-ACTIVATIONS = {"GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}
+ORDER = {"GRU": (1, 0, 2), "LSTM": (0, 2, 3, 1), "RNN": (0,)}
+ACTIVATIONS = {"GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"], "RNN": ["Tanh"]}
+BACKWARD = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}  # each direction
 LENGTHS, START, CELL_START, PEEPHOLES = 4, 5, 6, 7  # places of optional inputs
 
 
@@ -26,29 +27,33 @@ def recurrent(walk: Walker, step: Step) -> list[Value]:
     call = Call(step.op.lower(), step.name, True, {})
     _check(walk, step, call)
     weights = [_constant(walk, step, call, place) for place in (1, 2)]
-    rows, gates = weights[1].shape[1], len(ORDER[step.op])
+    backward = BACKWARD[walk.at(step, "direction", "forward")]
+    rows, gates, ways = weights[1].shape[1], len(ORDER[step.op]), len(backward)
     units = weights[1].shape[2]
-    bias = _constant(walk, step, call, 3) if _given(walk, step, 3) else np.zeros((1, 2 * rows), np.float32)
-    if weights[0].shape[:2] != (1, gates * units) or rows != gates * units or bias.shape != (1, 2 * rows):
+    none = np.zeros((ways, 2 * rows), np.float32)
+    bias = _constant(walk, step, call, 3) if _given(walk, step, 3) else none
+    if weights[0].shape[:2] != (ways, rows) or rows != gates * units or bias.shape != none.shape:
         shapes = ", ".join(str(list(v.shape)) for v in (*weights, bias))
-        raise call.error(f"weights of shapes {shapes} do not make a {step.op} of one direction")
-    parts = (weights[0][0], weights[1][0], bias[0, :rows], bias[0, rows:])
-    cell = Cell(*(_in_order(part, ORDER[step.op]) for part in parts))
+        raise call.error(f"weights of shapes {shapes} do not make a {step.op} of {ways} directions")
+    parts = [
+        [_in_order(v, ORDER[step.op]) for v in each] for each in (*weights, bias[:, :rows], bias[:, rows:])
+    ]
+    cells = [Cell(*each) for each in zip(*parts, backward, strict=True)]
+    cells = [without_gates(cell) for cell in cells] if step.op == "RNN" else cells
     first = bool(walk.at(step, "layout", 0))
     x = seen(walk, step, walk.value(step.inputs[0]))
-    made, last = layers(walk.low, call, x, [cell], first)
-    shape = (1, -1, 1, units) if first else (-1, 1, 1, units)
-    ends = (1, 1, units)
-    return [viewed(act, numbers(walk.low, act).reshape(s)) for act, s in ((made, shape), (last, ends))]
+    made, last = layers(walk.low, call, x, [cells], first)
+    at = numbers(walk.low, made)
+    apart = at.reshape(1, -1, ways, units) if first else at.reshape(-1, 1, ways, units).swapaxes(1, 2)
+    ends = numbers(walk.low, last)
+    return [viewed(made, apart), viewed(last, ends.swapaxes(0, 1) if first else ends)]
 
 
 def _check(walk: Walker, step: Step, call: Call) -> None:
     """ConvertError for what a cell here has not."""
-    if walk.at(step, "direction", "forward") != "forward":
-        raise call.error(
-            f"{step.op} with the direction {walk.at(step, 'direction', '')} is not supported; the nearest "
-            "that is: forward"
-        )
+    way = walk.at(step, "direction", "forward")
+    if way not in BACKWARD:
+        raise call.error(f"{step.op} with the direction {way} is not supported; the nearest that is: forward")
     if step.op == "GRU" and not walk.at(step, "linear_before_reset", 0):
         raise call.error(
             "GRU with linear_before_reset 0 is not supported; the nearest that is: 1, as PyTorch and Keras's "
@@ -56,7 +61,7 @@ def _check(walk: Walker, step: Step, call: Call) -> None:
         )
     names = [str(name).capitalize() for name in walk.at(step, "activations", [])]
     odd = (
-        names not in ([], ACTIVATIONS[step.op])
+        names not in ([], ACTIVATIONS[step.op], 2 * ACTIVATIONS[step.op])
         or walk.at(step, "clip", 0)
         or walk.at(step, "input_forget", 0)
     )
@@ -92,4 +97,4 @@ def _in_order(values: np.ndarray, order: Sequence[int]) -> np.ndarray:
     return parts[list(order)].reshape(values.shape)
 
 
-RULES: dict[str, Callable[[Walker, Step], Any]] = {"GRU": recurrent, "LSTM": recurrent}
+RULES: dict[str, Callable[[Walker, Step], Any]] = dict.fromkeys(ORDER, recurrent)

@@ -221,7 +221,7 @@ def _parts(walk: Walker, step: Step, values: Sequence[Value]) -> Parts | None:
         return None
     axis = walk.at(step, "axis", 0) % len(acts[0].dims)
     gathered = all(s.op == "Gather" and walk.at(s, "axis", 0) == axis for s in readers)
-    return Parts(acts, axis) if gathered and all(a.dims[axis] == 1 for a in acts) else None
+    return Parts(acts, axis) if gathered and len(acts) > 1 else None
 
 
 def split(walk: Walker, step: Step) -> list[Value]:

@@ -98,7 +98,8 @@ def gather(walk: Walker, step: Step) -> Value:
     at, given = walk.optional(step, 1), walk.value(step.inputs[0])
     if isinstance(given, Parts):
         if isinstance(at, Param) and at.value.ndim == 0:
-            return walk.made(step, "select", self=_part(step, given, int(at.value)), dim=given.axis, index=0)
+            part, place = _part(step, given, int(at.value))
+            return walk.made(step, "select", self=part, dim=given.axis, index=place)
         given = walk.made(step, "cat", tensors=list(given.values), dim=given.axis)
     x = seen(walk, step, given)
     axis = int(walk.at(step, "axis", 0))
@@ -118,10 +119,12 @@ def gather(walk: Walker, step: Step) -> Value:
     return walk.made(step, "slice", self=x, dim=axis, start=first, end=first + size, step=1)
 
 
-def _part(step: Step, given: Parts, place: int) -> Act:
-    if not -len(given.values) <= place < len(given.values):
-        raise ConvertError(f"layer {step.name}: Gather of place {place} of {len(given.values)}")
-    return given.values[place]
+def _part(step: Step, given: Parts, place: int) -> tuple[Act, int]:
+    """The activation that holds a place, and which of its own that is."""
+    owners = [(act, own) for act in given.values for own in range(act.dims[given.axis])]
+    if not -len(owners) <= place < len(owners):
+        raise ConvertError(f"layer {step.name}: Gather of place {place} of {len(owners)}")
+    return owners[place]
 
 
 def expand(walk: Walker, step: Step) -> Value:

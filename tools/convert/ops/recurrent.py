@@ -24,7 +24,7 @@ from .conv_structs import Conv2d, conv2d_struct
 from .ctext import Table, numbers, struct
 from .environment import Env
 from .outputs import by_range
-from .recurrent_aten import ATEN
+from .recurrent_aten import OF_CELLS
 from .recurrent_cell import (
     GATE_BITS,
     GATES,
@@ -298,7 +298,7 @@ def _op(cell: str, last: bool) -> ForwardOp:
         in_place=not_in_place,
         kernels=_KERNELS[cell],
         header=HEADER,
-        aten=NO_ATEN if last else {cell: ATEN[cell]},
+        aten=NO_ATEN if last else OF_CELLS[cell],
         folds=Folds.NOTHING,
         learns=Learns.NOTHING,
         output=by_range,

@@ -1,9 +1,13 @@
-"""Front-end rules of recurrent layers: nn.GRU and nn.LSTM over the rows of a map, in one direction."""
+"""Front-end rules of recurrent layers over the rows of a map: nn.GRU, nn.LSTM and nn.RNN.
+
+A direction backward reads the rows turned round, and what it makes is turned back. A plain cell,
+h' = tanh(W x + U h + b), is a GRU whose gates stay where they are: it never resets and never keeps.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,20 +15,28 @@ import numpy as np
 from microtrain.convert.ir import Graph, Node, Window
 from microtrain.convert.lowering import Act, Call, Lowering, Param
 
+from .channels_aten import CONCAT
+from .resample_aten import chosen, sampled
 from .table import Aten
 from .tokens import LAST, places, sequence, view_of, whole
 
-ONE_WAY = "the nearest that is: one that goes forward, and begins each window with zeros"
+FROM_ZEROS = "the nearest that is: one that begins each window with zeros"
+SHUT = 32.0  # of a gate's bias: the logistic function is 0 or 1 there, to the last bit
+PLAIN = ("rnn_tanh", "rnn")  # cells without gates
 
 
 @dataclass(frozen=True)
 class Cell:
-    """Weights of a layer in PyTorch's order of gates: x [gates * units, inputs], h [gates * units, units]."""
+    """Weights of a layer in PyTorch's order of gates: x [gates * units, inputs], h [gates * units, units].
+
+    backward  it reads the rows from the last one on
+    """
 
     x: np.ndarray
     h: np.ndarray
     bias_x: np.ndarray
     bias_h: np.ndarray
+    backward: bool = False
 
 
 def factors_of(gates: int, cell: Cell, columns: np.ndarray) -> tuple[float, ...]:
@@ -39,29 +51,78 @@ def factors_of(gates: int, cell: Cell, columns: np.ndarray) -> tuple[float, ...]
     return (float(units), *(float(v) for part in (x, h, b) for v in part.ravel()))
 
 
-def layers(low: Lowering, call: Call, x: Act, cells: Sequence[Cell], first: bool) -> tuple[Act, Act]:
-    """What layers one behind the other make of x, and what the last row leaves, [layers, batch, units].
+def layers(
+    low: Lowering, call: Call, x: Act, cells: Sequence[Sequence[Cell]], first: bool
+) -> tuple[Act, Act]:
+    """What layers one behind the other make of x, and what the last row leaves.
 
+    cells  of each layer: one of each direction
     first  whether the batch is the first dimension of x, else time is
-    Of the layers but the last one, what the last row leaves is not kept: reading it is refused.
+    Returns [batch, time, directions * units], or time first, and [layers * directions, batch, units]. Of the
+    layers but the last one, what the last row leaves is not kept: reading it is refused.
     """
-    gates = 4 if call.op == "lstm" else 3
-    act, columns = _rows(low, call, x, first)
-    made = act
-    for i, cell in enumerate(cells):
-        rows, units = low.shape(made)[0], cell.h.shape[1]
-        if cell.x.shape[1] != columns.size:
-            raise call.error(f"{call.op} wants {cell.x.shape[1]} features and gets {columns.size}")
-        inner, factors = call if len(cells) == 1 else _of_layer(call, i), factors_of(gates, cell, columns)
-        made = low.emit(
-            inner, call.op, (whole(low, made),), (rows, 1, units), window=Window(1, 1), factors=factors
-        )
-        columns = np.arange(units)
-    rows, _, units = low.shape(made)
-    at = np.arange(rows * units).reshape((1, rows, units) if first else (rows, 1, units))
-    last = np.full((len(cells), 1, units), -1)
-    last[-1] = at.reshape(rows, units)[-1]
-    return view_of(low, made.tensor, at), view_of(low, made.tensor, last)
+    made, columns = _rows(low, call, x, first)
+    for i, directions in enumerate(cells):
+        inner = call if len(cells) == 1 else _of_layer(call, i)
+        made = _layer(low, inner, whole(low, made), directions, columns)
+        columns = np.arange(low.shape(made)[2])
+    rows, _, features = low.shape(made)
+    count, units = len(cells[-1]), features // len(cells[-1])
+    at = np.arange(rows * features).reshape((1, rows, features) if first else (rows, 1, features))
+    last = np.full((len(cells), count, 1, units), -1)
+    for way, cell in enumerate(cells[-1]):
+        row = 0 if cell.backward else rows - 1
+        last[-1, way, 0] = row * features + way * units + np.arange(units)
+    return view_of(low, made.tensor, at), view_of(low, made.tensor, last.reshape(-1, 1, units))
+
+
+def _layer(low: Lowering, call: Call, x: Act, directions: Sequence[Cell], columns: np.ndarray) -> Act:
+    """One layer over a map [rows, w, c]: what its directions make, side by side."""
+    made = [_one_way(low, call, x, cell, columns) for cell in directions]
+    if len(made) == 1:
+        return made[0]
+    rows, _, units = low.shape(made[0])
+    beside = replace(call, op="cat", builtin=False)
+    return low.emit(beside, CONCAT, tuple(made), (rows, 1, len(made) * units))
+
+
+def _one_way(low: Lowering, call: Call, x: Act, cell: Cell, columns: np.ndarray) -> Act:
+    """What a cell makes of the rows in its direction, in the order of the rows."""
+    op, gates = ("lstm", 4) if call.op == "lstm" else ("gru", 3)
+    if cell.x.shape[1] != columns.size:
+        raise call.error(f"{call.op} wants {cell.x.shape[1]} features and gets {columns.size}")
+    shape = (low.shape(x)[0], 1, cell.h.shape[1])
+    about: dict[str, Any] = {"window": Window(1, 1), "factors": factors_of(gates, cell, columns)}
+    if not cell.backward:
+        return low.emit(call, op, (x,), shape, **about)
+    call = replace(call, module=f"{call.node_name(call.op)}.reverse", builtin=True)
+    made = low.emit(call, op, (_turned_round(low, call, x),), shape, **about)
+    return _turned_round(low, call, made)
+
+
+def _turned_round(low: Lowering, call: Call, x: Act) -> Act:
+    """The rows of a map, the last one first."""
+    h, w, _ = low.shape(x)
+    apart = replace(call, op="flip", builtin=False)
+    return sampled(low, apart, x, chosen(range(h - 1, -1, -1), h), chosen(range(w), w))
+
+
+def without_gates(cell: Cell) -> Cell:
+    """A plain cell as a GRU's: reset gates open, update gates shut."""
+    units = len(cell.h)
+
+    def with_gates(own: np.ndarray, gates: np.ndarray) -> np.ndarray:
+        return np.concatenate([gates.astype(np.float32), own])
+
+    shut = SHUT * np.repeat([1.0, -1.0], units)
+    closed = [np.zeros((2 * units, w.shape[1])) for w in (cell.x, cell.h)]
+    return replace(
+        cell,
+        x=with_gates(cell.x, closed[0]),
+        h=with_gates(cell.h, closed[1]),
+        bias_x=with_gates(cell.bias_x, shut),
+        bias_h=with_gates(cell.bias_h, np.zeros(2 * units)),
+    )
 
 
 def _of_layer(call: Call, number: int) -> Call:
@@ -102,6 +163,7 @@ def is_alone(graph: Graph, node: Node) -> bool:
 
 
 def gru(low: Lowering, call: Call) -> Any:
+    """A GRU, or a plain cell with tanh."""
     return _torch(low, call, [call.args.get("hx")])
 
 
@@ -112,28 +174,26 @@ def lstm(low: Lowering, call: Call) -> Any:
 def _torch(low: Lowering, call: Call, states: Any) -> tuple[Act, Act]:
     params = call.args.get("params")
     if not isinstance(params, Sequence) or not isinstance(call.args.get("num_layers"), int):
-        raise call.error(f"{call.op} of packed sequences is not supported; {ONE_WAY}, of one length")
+        raise call.error(f"{call.op} of packed sequences is not supported; {FROM_ZEROS}, of one length")
     if call.get("train", False) and call.get("dropout", 0.0):
         raise call.error(f"{call.op} is in training mode; call model.eval() before the model is saved")
     check_start(call, states)
-    if call.get("bidirectional", False):
-        raise call.error(f"a {call.op} that also goes backward is not supported; {ONE_WAY}")
-    count, biased = call.args["num_layers"], bool(call.get("has_biases", True))
-    each, gates = 4 if biased else 2, 4 if call.op == "lstm" else 3
-    if len(params) != count * each:
-        raise call.error(f"a {call.op} with a projection of its state is not supported; {ONE_WAY}")
+    ways = 2 if call.get("bidirectional", False) else 1
+    each = 4 if call.get("has_biases", True) else 2
+    if len(params) != call.args["num_layers"] * ways * each:
+        raise call.error(f"a {call.op} with a projection of its state is not supported; {FROM_ZEROS}")
     values = [low.constant(call, p, "weight").value.astype(np.float32) for p in params]
-    return layers(
-        low,
-        call,
-        call.x,
-        [_cell(call, values[i : i + each], gates) for i in range(0, len(values), each)],
-        bool(call.get("batch_first", False)),
-    )
+    cells = [_cell(call, values[i : i + each]) for i in range(0, len(values), each)]
+    directions = [
+        [replace(cell, backward=way == 1) for way, cell in enumerate(cells[i : i + ways])]
+        for i in range(0, len(cells), ways)
+    ]
+    return layers(low, call, call.x, directions, bool(call.get("batch_first", False)))
 
 
-def _cell(call: Call, values: Sequence[np.ndarray], gates: int) -> Cell:
+def _cell(call: Call, values: Sequence[np.ndarray]) -> Cell:
     """Of weights, and biases where there are any."""
+    gates = {"lstm": 4, "gru": 3}.get(call.op, 1)
     rows = gates * values[1].shape[-1]
     biases = values[2:] or [np.zeros(rows, np.float32)] * 2
     if (
@@ -143,15 +203,22 @@ def _cell(call: Call, values: Sequence[np.ndarray], gates: int) -> Cell:
     ):
         shapes = ", ".join(str(list(v.shape)) for v in values)
         raise call.error(f"weights of shapes {shapes} do not make a {call.op}")
-    return Cell(values[0], values[1], biases[0], biases[1])
+    cell = Cell(values[0], values[1], biases[0], biases[1])
+    return without_gates(cell) if call.op in PLAIN else cell
 
 
 def check_start(call: Call, states: Any) -> None:
     """ConvertError unless a layer begins with zeros."""
     given = [s for s in (states if isinstance(states, Sequence) else [states]) if s is not None]
     if not all(isinstance(s, Param) and not np.any(s.value) for s in given):
-        raise call.error(f"a {call.op} that begins with another state than zeros is not supported; {ONE_WAY}")
+        raise call.error(
+            f"a {call.op} that begins with another state than zeros is not supported; {FROM_ZEROS}"
+        )
 
 
 _ARGUMENTS = "input hx params has_biases num_layers dropout train bidirectional batch_first"
-ATEN = {"gru": Aten(_ARGUMENTS, gru), "lstm": Aten(_ARGUMENTS, lstm)}
+OF_CELLS = {
+    "gru": dict.fromkeys(("gru", "rnn_tanh"), Aten(_ARGUMENTS, gru)),
+    "lstm": {"lstm": Aten(_ARGUMENTS, lstm)},
+}
+ATEN = {name: rule for rules in OF_CELLS.values() for name, rule in rules.items()}

@@ -13,12 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from microtrain.convert.ir import Layer, Source, Tensor, Window
+from microtrain.convert.ir import WINDOW_MOST, Layer, Source, Tensor, Window
 from microtrain.convert.lowering import Act, Call, Lowering, Param
 
 from .channels_aten import TAKE
 from .conv import DEPTHWISE
 from .pool import AVERAGE
+from .resample_aten import chosen, sampled
 
 LAST = {"gru": "gru_last", "lstm": "lstm_last"}  # over rows: what makes only what the last row leaves
 MOST_NUMBERS = 1 << 22  # of a map that is turned: no board holds as many
@@ -142,21 +143,34 @@ def settled(low: Lowering, call: Call, value: Any) -> Act:
             f"the op {call.op} of what an inner layer of several leaves is not supported; the nearest that "
             "is: of what the last one leaves"
         )
-    if at.size == c and np.unique(at // c).size == 1:
-        return view_of(low, _one_token(low, call, act, int(at.flat[0]) // c).tensor, at % c)
     kept = np.unique(at % c)
+    if np.unique(at // c).size == 1:
+        token = view_of(low, _one_token(low, call, act, int(at.flat[0]) // c).tensor, np.arange(c))
+        return view_of(low, token.tensor, at % c) if at.size == c else _some(low, call, token, at % c)
     if not np.array_equal(np.sort(at, axis=None), (np.arange(h * w)[:, None] * c + kept).ravel()):
         raise call.error(
             f"the op {call.op} of some tokens, {list(act.dims)}, is not supported; the nearest that is: of "
             "one token, of all, or of some of their features"
         )
+    return _some(low, call, act, at)
+
+
+def _some(low: Lowering, call: Call, act: Act, at: np.ndarray) -> Act:
+    """The view with these places of memory, which are the same features of each token of a map."""
+    h, w, c = low.shape(act)
+    kept = np.unique(at % c)
     made = low.emit(call, TAKE, (act,), (h, w, len(kept)), channels=tuple(int(i) for i in kept))
     return view_of(low, made.tensor, at // c * len(kept) + np.searchsorted(kept, at % c))
 
 
 def _one_token(low: Lowering, call: Call, act: Act, pixel: int) -> Act:
-    """One token of a map: a depthwise window over all of it, whose weights are 1 there and else 0."""
+    """One token of a map: a depthwise window over all of it, whose weights are 1 there and else 0.
+
+    Of a map that is larger than a window, its row and its column.
+    """
     h, w, c = low.shape(act)
+    if max(h, w) > WINDOW_MOST:
+        return sampled(low, call, whole(low, act), chosen([pixel // w], h), chosen([pixel % w], w))
     weight = np.zeros((c, h * w), np.float32)
     weight[:, pixel] = 1.0
     layer = f"{call.node_name('token').strip('/').replace('/', '.')}{len(low.nodes)}"
