@@ -15,17 +15,32 @@ from torch.nn import functional as F  # noqa: N812
 from microtrain.convert.execute.executor import Executor
 from microtrain.convert.ir import Graph, Node, Tensor
 from microtrain.convert.ops import position, reconstruct
-from microtrain.convert.ops.functions import ABSOLUTE, ACTIVATIONS, CLIP, EXPONENTIAL, LOGARITHM, POWER
+from microtrain.convert.ops.curves import NUMBERS
+from microtrain.convert.ops.functions import (
+    ABSOLUTE,
+    ACTIVATIONS,
+    CLIP,
+    CURVE,
+    EXPONENTIAL,
+    LOGARITHM,
+    POWER,
+)
 from microtrain.convert.ops.pool_aten import DOWN
 
 torch.set_num_threads(1)
 Key = tuple[str, str]
 
 
+CURVES: dict[float, Callable[..., torch.Tensor]] = {
+    NUMBERS["log_sigmoid"]: F.logsigmoid,
+    NUMBERS["softsign"]: F.softsign,
+    NUMBERS["erf"]: torch.erf,
+}
 WRITTEN: dict[str, Callable[..., torch.Tensor]] = {  # those that have no name of one word in PyTorch
     ABSOLUTE: torch.abs,
     EXPONENTIAL: torch.exp,
     LOGARITHM: lambda x, shift, gain: gain * torch.log((x + shift).clamp(min=1e-30)),
+    CURVE: lambda x, number, *given: CURVES[number](x, *given),
     POWER: lambda x, exponent, gain: (gain * (x if exponent == 2 else x.clamp(min=0))) ** exponent,
 }
 

@@ -22,10 +22,12 @@ from microtrain.convert.frontends.module import load_model
 from microtrain.convert.ir import ConvertError, Graph
 from microtrain.convert.native_model import NativeModel
 from microtrain.convert.ops.activations import one, slopes, stored
+from microtrain.convert.ops.curves import NUMBERS
 from microtrain.convert.ops.functions import (
     ABSOLUTE,
     ACTIVATIONS,
     CLIP,
+    CURVE,
     EXPONENTIAL,
     LOGARITHM,
     POWER,
@@ -79,6 +81,7 @@ MODULES: dict[str, nn.Module] = {
     LOGARITHM: Logarithm(),
     ABSOLUTE: Absolute(),
     EXPONENTIAL: Exponential(),
+    CURVE: nn.LogSigmoid(),
 }
 FACTORS = {
     "leaky_relu": (0.1,),
@@ -89,6 +92,7 @@ FACTORS = {
     "selu": SELU,
     POWER: (2.0, 1.0),
     LOGARITHM: (2.0, 1.5),
+    CURVE: (NUMBERS["log_sigmoid"],),
 }
 STEEP = [op for op, each in ACTIVATIONS.items() if each.slope is None]
 IN_C = ("leaky_relu", "hardswish", CLIP)  # one kernel for all: what runs compiled code tries some

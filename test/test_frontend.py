@@ -214,7 +214,7 @@ class LateRelu(nn.Module):
 
 
 UNSUPPORTED: dict[str, tuple[nn.Module, int, tuple[str, ...]]] = {
-    "hardshrink": (nn.Hardshrink(), 256, ("layer op", "hardshrink", "relu or relu6")),
+    "rrelu": (nn.RReLU(), 256, ("layer op", "rrelu", "relu or relu6")),
     "leaky": (nn.Sequential(nn.LeakyReLU(-3.0)), 256, ("layer op.0", "slope of -3", "below 2")),
     "far apart": (nn.Conv2d(4, 4, 3, padding=128, dilation=128), 256, ("layer op", "257x257", "255 pixels")),
     "concat": (Concat(), 512, ("layer op", "cat", "of a tensor and itself")),
@@ -353,7 +353,7 @@ class Ends(nn.Module):
     ("end", "words"),
     [
         ("relu", "ends with head (relu); it must end with a linear layer"),
-        ("softmax", "a softmax inside the network is not supported; the nearest that is: one at its end"),
+        ("softmax", "scale_pixels (relu); it must end with a linear layer"),
         ("two", "one of them must be the logits: name it, as in --logits 0"),
     ],
 )

@@ -73,14 +73,22 @@ def test_at_the_end_only_the_length_is_lost(forward: Forward, suffix: str, tmp_p
 
 
 @pytest.mark.parametrize("suffix", [".pt2", ".onnx"])
-@pytest.mark.parametrize("forward", [inside, by_the_sum, of_pixels, by_another])
+@pytest.mark.parametrize("forward", [by_the_sum, by_another])
 def test_elsewhere_it_is_a_sentence(forward: Forward, suffix: str, tmp_path: Path) -> None:
     path = save(network(forward), (3, 7, 7), tmp_path / f"net{suffix}")
     with pytest.raises(ConvertError, match="not supported; the nearest that is"):
         load_model(path)
-    if forward is inside:
-        with pytest.raises(ConvertError, match=r"an L2 normalisation inside the network .* as it is"):
-            load_model(path)
+
+
+@pytest.mark.parametrize(("forward", "suffix"), [(inside, ".pt2"), (inside, ".onnx"), (of_pixels, ".pt2")])
+def test_inside_it_is_written_out(forward: Forward, suffix: str, tmp_path: Path) -> None:
+    net, shape = network(forward), (3, 7, 7)
+    graph = load_model(save(net, shape, tmp_path / f"net{suffix}")).graph
+    pixels = np.random.default_rng(0).integers(0, 256, (6, *shape)).astype(np.uint8)
+    with torch.no_grad():
+        wanted = net(torch.tensor(pixels / np.float32(255))).numpy()
+    found = run_float(graph, pixels.transpose(0, 2, 3, 1))
+    np.testing.assert_allclose(found, wanted, atol=1e-5)
 
 
 def test_no_regression_ends_with_it(tmp_path: Path) -> None:

@@ -285,11 +285,6 @@ def mixer(net: Own, x: torch.Tensor) -> Any:
     return net.head((y + net.a(y.transpose(1, 2)).transpose(1, 2)).mean(1))
 
 
-def weighted(net: Own, x: torch.Tensor) -> Any:
-    y = net.b(x)
-    return net.head((net.d(y) * y).mean(1))
-
-
 def before(net: Own, x: torch.Tensor) -> Any:
     return net.head((net.a.weight @ net.b(x)).mean(1))
 
@@ -300,7 +295,6 @@ def before(net: Own, x: torch.Tensor) -> Any:
     [
         (before, "a product of a constant and an activation is not supported; the nearest that is: a linear"),
         (mixer, "a linear layer over the tokens of each feature, .* the nearest that is: attention over"),
-        (weighted, "mul .*1, 6, 1"),
     ],
 )
 def test_what_is_refused_is_true(forward: Forward, words: str, suffix: str, tmp_path: Path) -> None:

@@ -155,6 +155,42 @@ def test_a_plain_cell_is_a_gru_whose_gates_stay(
     assert_same(net, read(save(net, tmp_path)))
 
 
+class Columns(nn.Module):
+    """A spectrogram [1, bands, time], as CRNNs read it: each column of the map is a moment."""
+
+    def __init__(self, pooled: int, bands_first: bool) -> None:
+        super().__init__()
+        self.conv, self.pool = nn.Conv2d(1, 3, 3, padding=1), nn.MaxPool2d((pooled, 1))
+        self.cell = nn.GRU(3 * ROWS // pooled, UNITS, batch_first=True, bidirectional=True)
+        self.head, self.bands_first = nn.Linear(2 * UNITS, 3), bands_first
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.pool(self.conv(x).relu())
+        y = y.permute(0, 3, 2, 1) if self.bands_first else y.permute(0, 3, 1, 2)
+        made: torch.Tensor = self.head(self.cell(y.flatten(2))[0][:, -1])
+        return made
+
+
+@pytest.mark.parametrize("save", [exported, traced, as_onnx])
+@pytest.mark.parametrize("bands_first", [False, True])
+@pytest.mark.parametrize("pooled", [2, ROWS])
+def test_columns_of_a_map_are_moments(
+    pooled: int, bands_first: bool, save: Callable[..., Path], tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    net = Columns(pooled, bands_first).eval()
+    graph = read(save(net, tmp_path, mapped=True), mapped=True)
+    assert_same(net, graph, mapped=True, most=0.06)
+
+
+def test_columns_of_a_map_on_the_device(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    graph = read(exported(Columns(2, False).eval(), tmp_path, mapped=True), mapped=True)
+    pixels = np.random.default_rng(1).integers(0, 256, (40, ROWS, FEATURES, 1)).astype(np.uint8)
+    trained = compile_graph(quantize_model(graph, pixels, Choices()), Scheme("head", head="random"), 3)
+    run_both(trained, NativeModel(generate(trained, "a test"), tmp_path), 6)
+
+
 def test_a_direction_backward_on_the_device(tmp_path: Path) -> None:
     """The generated code trains what stands behind both directions as the executor does."""
     graph = read(exported(seeded("LSTM", "last", batch_first=True, bidirectional=True), tmp_path))

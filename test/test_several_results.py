@@ -35,7 +35,7 @@ def both(net: Own, x: torch.Tensor) -> Any:
 def unlike(net: Own, x: torch.Tensor) -> Any:
     """One of them behind an activation that no board has."""
     y = functional.relu(net.a(x)).mean((2, 3))
-    return net.head(y), net.c(functional.hardshrink(net.b(y)))
+    return net.head(y), net.c(functional.rrelu(net.b(y)))
 
 
 def network(forward: Forward = both) -> Own:
@@ -66,7 +66,7 @@ def test_who_does_not_choose_is_told_what_there_is(suffix: str, tmp_path: Path) 
     for wanted, words in (
         (None, r"returns 2 values \(0 is head, 1x5, 1 is c, 1x2\); one of them must be the logits"),
         ("2", "has no result called '2': 0 is head, 1x5, 1 is c, 1x2"),
-        ("1", "hardshrink is not supported") if suffix == ".pt2" else ("b", "no result called"),
+        ("1", "rrelu is not supported") if suffix == ".pt2" else ("b", "no result called"),
     ):
         with pytest.raises(ConvertError, match=words):
             load_model(path, input_shape=shape, result=wanted)

@@ -243,17 +243,11 @@ REFUSALS: dict[str, tuple[Callable[[torch.Tensor, Refused], torch.Tensor], bool,
         "of some tokens, .* the nearest that is: of one token",
     ),
     "a convolution": (lambda x, net: net.conv(x), False, "layer conv: the op conv1d of tokens"),
-    "a softmax": (lambda x, net: x.softmax(-1), False, "a softmax inside the network"),
-    "sorted": (lambda x, net: x.flip(1), False, "flip"),
+    "sorted": (lambda x, net: x.sort(1)[0], False, "the op sort"),
     "a factor for each of as many tokens as features": (
         lambda x, net: F.pad(x[..., :10] * torch.arange(1.0, 11.0)[:, None], (0, 6)),
         False,
         "the op mul is not supported",
-    ),
-    "what a constant is divided by": (
-        lambda x, net: torch.arange(1.0, 17.0) / x,
-        False,
-        "the op div is not supported",
     ),
 }
 

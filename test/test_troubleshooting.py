@@ -90,7 +90,7 @@ def of_any_size(folder: Path) -> str:
 
 
 def with_shrinking(folder: Path) -> str:
-    return exported(Net(nn.Conv2d(3, 8, 3), nn.Hardshrink(), features=8).eval(), folder)
+    return exported(Net(nn.Conv2d(3, 8, 3), nn.RReLU(), features=8).eval(), folder)
 
 
 def heavy(folder: Path) -> str:
@@ -174,7 +174,7 @@ HEARD: dict[str, Heard] = {
     "... is a pickle": pickled,
     "... is TorchScript": scripted,
     "... was exported with an image size": of_any_size,
-    "... the op hardshrink": with_shrinking,
+    "... the op rrelu": with_shrinking,
     "... it has one output": lambda folder: exported(small(classes=1), folder),
     "... weights take": heavy,
     "... its head of 1,000 classes": heavy,

@@ -18,7 +18,7 @@ from microtrain.convert.frontends.module import LoadedModel, load_model
 from microtrain.convert.ir import Axis, ConvertError, Graph
 from microtrain.convert.memory.replay import Request
 from microtrain.convert.ops import hop
-from microtrain.convert.ops.functions import ABSOLUTE, EXPONENTIAL, LOGARITHM, POWER
+from microtrain.convert.ops.functions import ABSOLUTE, CURVE, EXPONENTIAL, LOGARITHM, POWER
 from microtrain.convert.ops.normalise_aten import GROUP_NORM
 from microtrain.convert.ops.reconstruct import closed
 from microtrain.convert.ops.regression import measured as with_units
@@ -39,7 +39,7 @@ from microtrain.convert.scheme import Scheme
 CODED = 4  # one of so many networks has its weights in codes
 PASSES = (Passes(), Passes(fused=False), Passes(arriving=False))
 NORMS = {"groups": (3.0, 0.0), "layer": (1.0, 0.0), "instances": (12.0, 0.0), "pixels": (1.0, 1.0)}
-CURVES = {POWER: (2.0, 1.0), LOGARITHM: (2.0, 1.5), EXPONENTIAL: (), ABSOLUTE: ()}
+CURVES = {POWER: (2.0, 1.0), LOGARITHM: (2.0, 1.5), EXPONENTIAL: (), ABSOLUTE: (), CURVE: (0.0,)}
 Named = tuple[str, Compiled]
 
 

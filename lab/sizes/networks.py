@@ -67,7 +67,7 @@ OTHERS = (
         nn.ELU(),
         nn.SELU(),
         nn.CELU(),
-        *(Curve(name) for name in ("square", "log1p", "exp", "abs")),
+        *(Curve(name) for name in ("atan", "square", "log1p", "exp", "abs")),
     ),
     nn.Hardtanh(-0.5, 0.7),
 )

@@ -177,6 +177,7 @@ class Lowering:
     last     tensors whose own order is HWC: an input that turned out to be a sequence of vectors
     computed  numbers of constants that the model has made of others
     frozen    layers whose weights are such
+    written_out  what an ending makes -> the tensor that stands for it inside the network
     reshaped  the input is an image of other sides, and earlier views of it are none any more
     """
 
@@ -195,6 +196,7 @@ class Lowering:
     reshaped: bool = False
     frozen: list[str] = field(default_factory=list)
     stood: dict[str, ConvertError] = field(default_factory=dict)
+    written_out: dict[str, str] = field(default_factory=dict)
 
     def input(self, dims: tuple[int, ...]) -> Act:
         """Declare the model's input: an image (n, c, h, w), a series (n, c, time) or features (n, f)."""

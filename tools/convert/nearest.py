@@ -55,14 +55,8 @@ SUPPORTED = (
 ACTIVATIONS = (
     *(
         "prelu",
-        "threshold",
         "thresholdedrelu",
-        "shrink",
         "rrelu",
-        "log_sigmoid",
-        "hardshrink",
-        "softshrink",
-        "softsign",
     ),
 )
 NORMS = (*("native_layer_norm", "native_group_norm", "rms_norm", "local_response_norm"),)
@@ -88,7 +82,7 @@ NEAREST: dict[str, str] = {
     **dict.fromkeys(("sum", "min", "argmax", "reducesum", "reduce_min", "lppool"), NO_POOLING),
     **dict.fromkeys(("reducemin", "reducel1", "reduceprod", "reducesumsquare"), NO_POOLING),
     **dict.fromkeys(("reducel2", "logsumexp", "reducelogsumexp", "rsqrt", "reciprocal"), NO_POWER),
-    **dict.fromkeys(("maximum", "minimum", "max"), "the sum or the product of two maps, or cat"),
+    **dict.fromkeys(("cummax", "cumsum"), "the sum or the product of two maps, or cat"),
     **dict.fromkeys(("var_handle", "read_variable"), NO_VARIABLE),
     **dict.fromkeys(("space_to_batch_nd", "batch_to_space_nd"), NO_BATCH),
     **dict.fromkeys(("loop", "scan", "if"), NO_LOOP),
@@ -105,7 +99,7 @@ NEAREST: dict[str, str] = {
     "_transformer_encoder_layer_fwd": "the same model, saved with torch.export",
     "pad": "zeros, or pixels of the image, mode='reflect', 'replicate' or 'circular'",
     **dict.fromkeys(
-        ("rnn_relu", "rnn_tanh_cell", "gru_cell", "lstm_cell"), "nn.GRU, nn.LSTM, and nn.RNN with tanh"
+        ("rnn_relu", "rnn_tanh_cell", "gru_cell", "lstm_cell"), "nn.GRU, nn.LSTM and nn.RNN as they are"
     ),
     **dict.fromkeys(
         ("unidirectional_sequence_lstm", "unidirectional_sequence_rnn", "while", "batch_matmul"),

@@ -20,8 +20,11 @@ from microtrain.convert.ops import (
     attention_aten,
     blocks_aten,
     channels_aten,
+    columns_aten,
+    composed_aten,
     deviation_aten,
     expanded_aten,
+    inside_aten,
     lengths_aten,
     squares_aten,
     stack_aten,
@@ -38,6 +41,7 @@ from microtrain.convert.ops.table import Aten, ForwardOp
 from . import affine, constants, in_place, spelling
 
 SCALAR_FLOAT = 6  # c10::ScalarType::Float
+REAL = (5, SCALAR_FLOAT, 7, 15)  # Half, Float, Double, BFloat16: here all are float32
 
 
 def lower(low: Lowering, call: Call) -> Any:
@@ -46,13 +50,17 @@ def lower(low: Lowering, call: Call) -> Any:
 
 
 def _lower(low: Lowering, call: Call) -> Any:
-    call = spelling.plain(call)
+    call = inside_aten.settled(low, spelling.plain(call), _lower)
+    if columns_aten.concerns(call):
+        return columns_aten.lower(low, call, _lower)
     if constants.concerns(call):
         return constants.made(low, call)
     if lengths_aten.concerns(call):
         return lengths_aten.lower(low, call)
     if squares_aten.concerns(low, call):
         return squares_aten.lower(low, call, _lower)
+    if composed_aten.concerns(low, call):
+        return composed_aten.lower(low, call, _lower)
     if deviation_aten.concerns(call):
         return deviation_aten.lower(low, call, _lower)
     if expanded_aten.concerns(low, call):
@@ -87,6 +95,8 @@ def names_of(op: str, args: Sequence[Any]) -> list[str]:
         return ["self", "device", "dtype"]
     if op == "arange" and sum(type(each) in (int, float) for each in args) > 1:
         return ["start", "end", "step"]
+    if op in ("max", "min") and len(args) == 2 and type(args[1]) is not int:
+        return ["self", "other"]
     found = _entry(op)
     return found.arguments.split() if found else ["self"]
 
@@ -98,7 +108,7 @@ def _entry(op: str) -> Aten | None:
     return next((r[name] for name in (op.rstrip("_"), op) for r in rules if name in r), None)
 
 
-def batch_norm(low: Lowering, call: Call) -> Act:
+def batch_norm(low: Lowering, call: Call) -> Act | columns_aten.Columns:
     """y = x * factor + shift a channel, kept as a Layer of that form until it is folded."""
     x = low.activation(call, call.x)
     low.declare_anew(x)
@@ -108,11 +118,10 @@ def batch_norm(low: Lowering, call: Call) -> Act:
     if var.value.shape != (low.shape(x)[2],):
         x = blocks_aten.bands(low, call, x)
     eps = float(call.get("eps", call.get("epsilon", 1e-5)))
-    if var.value.shape != (low.shape(x)[2],):
-        flat = var.value.size == low.tensors[x.tensor].elements
+    flat = var.value.size == low.tensors[x.tensor].elements and x.dims == (low.batch, var.value.size)
+    if not flat and var.value.shape != (low.shape(x)[2],):
         raise call.error(
             f"a batch norm of {var.value.size} channels follows {low.shape(x)[2]} channels; use {NO_NORM}"
-            + (", in front of what flattens the map" if flat else "")
         )
     variance = var.value.astype(np.float64) + eps
     if (variance <= 0.0).any():
@@ -124,6 +133,8 @@ def batch_norm(low: Lowering, call: Call) -> Act:
     ) / deviation
     offset = 0.0 if beta is None else low.constant(call, beta, "bias").value.astype(np.float64)
     shift = offset - mean.value.astype(np.float64) * factor
+    if flat and var.value.shape != (low.shape(x)[2],):
+        return columns_aten.Columns(x, *(np.broadcast_to(v, var.value.shape) for v in (factor, shift)))
     prefix = mean.name.removesuffix(".running_mean")
     name = f"bn:{prefix}:{len(low.nodes)}"
     seen = (
@@ -160,9 +171,10 @@ def _clamp(low: Lowering, call: Call, least: float, most: float) -> Act:
 
 
 def softmax(low: Lowering, call: Call) -> Act:
-    """At the end of a network it is left out, and supported nowhere else."""
+    """At the end of a network it is left out; inside, over channels or a whole map, it is written out."""
     x = low.activation(call, call.x)
-    return low.emit(call, SOFTMAX, (x,), low.shape(x), dims=x.dims)
+    factors = inside_aten.over(low, x, int(call.get("dim", -1)))
+    return low.emit(call, SOFTMAX, (x,), low.shape(x), dims=x.dims, factors=factors)
 
 
 def unfold(low: Lowering, call: Call) -> Act:
@@ -226,8 +238,8 @@ def same(low: Lowering, call: Call) -> Any:
 
 
 def convert_type(low: Lowering, call: Call) -> Any:
-    """.to(...): of an activation only to float, where it changes nothing."""
-    if call.args.get("dtype") not in (None, SCALAR_FLOAT):
+    """.to(...): of an activation only to real numbers, where it changes nothing but their digits."""
+    if call.args.get("dtype") not in (None, *REAL):
         raise call.error("a conversion to another number type is not supported; leave it out")
     return call.x
 
@@ -288,7 +300,7 @@ RULES: dict[str, Aten] = {
     **dict.fromkeys(("contiguous", "clone", "detach", "detach_copy", "alias", "identity"), _SAME),
     "lift_fresh_copy": _SAME,
     "to": Aten("self dtype", convert_type),
-    **dict.fromkeys(("_to_copy", "float"), Aten("self", convert_type)),
+    **dict.fromkeys(("_to_copy", "float", "half", "double", "bfloat16"), Aten("self", convert_type)),
     **dict.fromkeys(("size", "sym_size"), _SIZE),
     "dim": Aten("self", size),
     **dict.fromkeys(("requires_grad", "is_cuda", "is_quantized", "is_sparse"), _NO),
@@ -309,5 +321,5 @@ RULES: dict[str, Aten] = {
 }
 
 _NAMES = constants.ARGUMENTS | spelling.ARGUMENTS | lengths_aten.ARGUMENTS | squares_aten.ARGUMENTS
-_NAMES |= deviation_aten.ARGUMENTS
+_NAMES |= deviation_aten.ARGUMENTS | composed_aten.ARGUMENTS
 OF_CONSTANTS = {name: Aten(arguments, refused) for name, arguments in _NAMES.items()}

@@ -14,6 +14,7 @@ import numpy as np
 from microtrain.base import weight_norm
 from microtrain.base.errors import one_line
 from microtrain.convert.lowering import Act, Call, Lowering, Param
+from microtrain.convert.ops.functions import OF_ONE
 from microtrain.convert.ops.resample_aten import factors_of
 
 from . import reparametrized, resized
@@ -71,12 +72,13 @@ ARITHMETIC: dict[str, Rule] = {  # of two, which are brought to one shape
     )},
 }  # fmt: skip
 SINGLE: dict[str, Callable[[Any], Any]] = {  # of each number alone
+    **OF_ONE,
     "neg": lambda a: -a,
     "reciprocal": lambda a: 1.0 / a,
     "rsqrt": lambda a: 1.0 / np.sqrt(a),
     "abs": np.abs, "sqrt": np.sqrt, "exp": np.exp, "log": np.log, "sin": np.sin, "cos": np.cos,
     "floor": np.floor, "ceil": np.ceil, "round": np.rint, "logical_not": np.logical_not,
-    "bitwise_not": np.invert, "square": np.square,
+    "bitwise_not": np.invert, "square": np.square, "relu": lambda a: np.maximum(a, 0.0),
 }  # fmt: skip
 
 
@@ -210,6 +212,15 @@ def _over(function: Callable[..., Any]) -> Rule:
     return run
 
 
+def _deviation(call: Call) -> np.ndarray:
+    """std and var, of one less than there are numbers unless the call says otherwise."""
+    correction = call.args.get("correction")
+    less = int(call.get("unbiased", True)) if correction is None else correction
+    function = np.std if call.op == "std" else np.var
+    made = _over(lambda x, axis, keepdims: function(x, axis=axis, keepdims=keepdims, ddof=less))(call)
+    return np.asarray(made)
+
+
 FRESH = ("tensor", "as_tensor", "scalar_tensor")  # of plain numbers
 MAKING: dict[str, Rule] = {  # of what there is not yet
     **dict.fromkeys(FRESH, lambda call: np.asarray(call.args.get("data", call.args.get("s")), np.float32)),
@@ -243,6 +254,7 @@ OTHERS: dict[str, Rule] = {
     "linear": _linear,
     **dict.fromkeys(("conv2d", "conv1d"), _convolved),
     "sum": _over(np.sum), "mean": _over(np.mean), "amax": _over(np.max), "amin": _over(np.min),
+    **dict.fromkeys(("std", "var"), _deviation),
     **reparametrized.RULES,
 }  # fmt: skip
 

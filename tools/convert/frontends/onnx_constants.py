@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from microtrain.convert.ir import ConvertError
+from microtrain.convert.ops.functions import OF_ONE
 
 from .constants import MOST, MOST_PRODUCTS, pointwise
 from .onnx_file import DTYPES, Step
@@ -156,6 +157,7 @@ def _clip(step: Step, arrays: Sequence[Array]) -> np.ndarray:
 
 
 EACH: dict[str, Callable[..., np.ndarray]] = {
+    **{name.capitalize(): function for name, function in OF_ONE.items()},
     "Sin": np.sin, "Cos": np.cos, "Exp": np.exp, "Log": np.log, "Floor": np.floor, "Ceil": np.ceil,
     "Round": np.rint, "Abs": np.abs, "Neg": np.negative, "Reciprocal": np.reciprocal, "Not": np.logical_not,
     "Sqrt": np.sqrt, "Pow": np.power, "Min": np.minimum, "Max": np.maximum, "And": np.logical_and,

@@ -12,6 +12,7 @@ import numpy as np
 from microtrain.convert.ir import ConvertError, Shape
 from microtrain.convert.lowering import Act, Call, Param
 from microtrain.convert.nearest import unsupported
+from microtrain.convert.ops.columns_aten import Columns
 from microtrain.convert.ops.pool_aten import of_rows
 from microtrain.convert.ops.stack_aten import Stacked
 from microtrain.convert.ops.tokens import numbers, viewed
@@ -24,6 +25,7 @@ from .onnx_values import (
     Turned,
     Value,
     Walker,
+    as_last,
     axis_map,
     channelwise,
     named,
@@ -128,6 +130,8 @@ def linear(
     back  turns weights as they are here into those of the file
     """
     value = walk.value(step.inputs[0])
+    if isinstance(value, Columns):
+        return walk.made(step, "linear", input=value, weight=weight, bias=bias)
     x = walk.act(step)
     if weight.value.ndim != 2:
         raise ConvertError(
@@ -161,6 +165,7 @@ def arithmetic(walk: Walker, step: Step) -> Value:
         isinstance(x, Turned) and isinstance(y, Param) and not one_a_channel(y, x)
         for x, y in ((a, b), (b, a))
     )
+    tokens = tokens or one_a_token(a, b) or one_a_token(b, a)
     if tokens:
         a, b = (seen(walk, step, value) for value in (a, b))
     a, b = _factors(walk, a, b), _factors(walk, b, a)
@@ -178,15 +183,25 @@ def arithmetic(walk: Walker, step: Step) -> Value:
     return Turned(made) if turned else made
 
 
+def one_a_token(value: Value, other: Value) -> bool:
+    """Whether a view [n, time, 1] stands beside a series that has its channels last."""
+    if not isinstance(value, Act) or not isinstance(other, Turned) or len(value.dims) < 3:
+        return False
+    return value.dims == (*as_last(other.act.dims)[:-1], 1) and math.prod(value.dims[1:]) > 1
+
+
+SEVERAL = {"Sum": "add", "Mean": "add", "Max": "maximum", "Min": "minimum"}
+
+
 def of_several(walk: Walker, step: Step) -> Value:
-    """The sum or the mean of any number of maps of one order."""
+    """The sum, the mean, the largest or the smallest of any number of maps of one order."""
     values = [walk.value(name) for name in step.inputs]
     acts = [walk.plain(v) for v in values if isinstance(v, Act | Turned)]
     if len(acts) < len(values) or len({type(v) for v in values}) > 1 or of_tokens(walk, values):
         raise unsupported(Call(f"{step.op.lower()} of several", step.name, True, {}))
     made: Any = acts[0]
     for other in acts[1:]:
-        made = walk.call(step, "add", self=made, other=other)
+        made = walk.call(step, SEVERAL[step.op], self=made, other=other)
     if step.op == "Mean" and len(acts) > 1:
         made = walk.call(step, "mul", self=made, other=1.0 / len(acts))
     return walk.like(step, made)
@@ -251,7 +266,9 @@ def scaler(walk: Walker, step: Step) -> Value:
 
 def _word(step: Step) -> str:
     """What PyTorch calls such a reduction."""
-    return {"GlobalMaxPool": "amax", "ReduceMax": "amax", "ReduceSum": "sum"}.get(step.op, "mean")
+    return {"GlobalMaxPool": "amax", "ReduceMax": "amax", "ReduceMin": "amin", "ReduceSum": "sum"}.get(
+        step.op, "mean"
+    )
 
 
 def reduced(walk: Walker, step: Step) -> Value:

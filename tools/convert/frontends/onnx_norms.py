@@ -8,6 +8,7 @@ import numpy as np
 
 from microtrain.convert.ir import ConvertError
 from microtrain.convert.lowering import Act, Call, Param
+from microtrain.convert.ops.columns_aten import Columns, refused
 from microtrain.convert.ops.lengths_aten import WHOLE
 from microtrain.convert.ops.normalise_aten import normalised
 
@@ -19,7 +20,10 @@ from .onnx_values import Turned, Value, Walker, named
 def batch(walk: Walker, step: Step) -> Value:
     params = _params(walk, step, ("weight", "bias", "running_mean", "running_var"))
     about = {"eps": walk.at(step, "epsilon", 1e-5), "training": bool(walk.at(step, "training_mode", 0))}
-    return walk.made(step, "batch_norm", input=as_seen(walk, step), **params, **about)
+    made = walk.made(step, "batch_norm", input=as_seen(walk, step), **params, **about)
+    if isinstance(made, Columns) and isinstance(walk.value(step.inputs[0]), Turned):
+        raise refused(Call("batch_norm", step.name, True, {}))  # its numbers stand in another order
+    return made
 
 
 def instance(walk: Walker, step: Step) -> Value:

@@ -13,9 +13,11 @@ from microtrain.convert.ops.functions import CLIP, SELU
 
 from .fold import TAKES_RELU, folds
 from .onnx_file import BFLOAT16, BYTES, DOUBLE, FLOAT, HALF, INT8, UINT8, Step
+from .onnx_layers import of_several
 from .onnx_values import WEIGHTED, Quantized, Turned, Value, Walker, one_a_channel
 
 REAL = (FLOAT, HALF, DOUBLE, BFLOAT16)
+COMPARISONS = {"Greater": "gt", "GreaterOrEqual": "ge", "Less": "lt", "LessOrEqual": "le"}
 
 
 def clip(walk: Walker, step: Step) -> Value:
@@ -25,12 +27,12 @@ def clip(walk: Walker, step: Step) -> Value:
 
 
 def bound(walk: Walker, step: Step) -> Value:
-    """Max and Min of an activation and one number, which is a limit of it."""
+    """Max and Min of an activation and one number, which is a limit of it; or of several maps."""
     values = [walk.value(name) for name in step.inputs]
     places = [place for place, v in enumerate(values) if isinstance(v, Act | Turned)]
     numbers = [v.value for v in values if isinstance(v, Param) and v.value.size == 1]
     if (len(places), len(numbers), len(values)) != (1, 1, 2):
-        raise unsupported(Call(step.op.lower(), step.name, True, {}))
+        return of_several(walk, step)
     limit = {"min" if step.op == "Max" else "max": float(np.ravel(numbers[0])[0])}
     return walk.like(step, walk.call(step, "clamp", self=walk.act(step, places[0]), **limit), places[0])
 
@@ -71,13 +73,45 @@ def cast(walk: Walker, step: Step) -> Value:
 
 
 def hard_sigmoid(walk: Walker, step: Step) -> Value:
+    """That of PyTorch, or of other slopes, as older Kerases have it."""
     alpha, beta = walk.at(step, "alpha", 0.2), walk.at(step, "beta", 0.5)
     if abs(alpha - 1 / 6) > 1e-4 or beta != 0.5:
-        raise ConvertError(
-            f"layer {step.name}: a HardSigmoid of {alpha:g} x + {beta:g} is not supported; the nearest that "
-            "is: that of PyTorch, x / 6 + 0.5"
-        )
+        return walk.unary(step, "hard_sigmoid", alpha=alpha, beta=beta)
     return walk.unary(step, "hardsigmoid")
+
+
+def shrink(walk: Walker, step: Step) -> Value:
+    """PyTorch's hardshrink and softshrink, of one lambd each."""
+    lambd, bias = walk.at(step, "lambd", 0.5), walk.at(step, "bias", 0.0)
+    if bias not in (0.0, lambd):
+        raise ConvertError(
+            f"layer {step.name}: a Shrink of lambd {lambd:g} and bias {bias:g} is not supported; the nearest "
+            "that is: a bias of 0, or of lambd"
+        )
+    return walk.unary(step, "softshrink" if bias else "hardshrink", lambd=lambd)
+
+
+def compared(walk: Walker, step: Step) -> Value:
+    """1 where an activation is more, or less, than one number, and else 0."""
+    word = COMPARISONS[step.op]
+    places = [place for place in (0, 1) if isinstance(walk.value(step.inputs[place]), Act | Turned)]
+    if len(places) != 1:
+        raise unsupported(Call(word, step.name, True, {}))
+    word = {"gt": "lt", "lt": "gt", "ge": "le", "le": "ge"}[word] if places == [1] else word
+    number, x = walk.value(step.inputs[1 - places[0]]), walk.act(step, places[0])
+    return walk.like(step, walk.call(step, word, self=x, other=number), places[0])
+
+
+def chosen(walk: Walker, step: Step) -> Value:
+    """Where: of two maps or numbers, by what a comparison has made."""
+    values = [walk.value(name) for name in step.inputs]
+    maps = [v for v in values if isinstance(v, Act | Turned)]
+    numbers = all(v.value.size == 1 for v in values if isinstance(v, Param))
+    if len({type(v) for v in maps}) != 1 or not numbers:
+        raise unsupported(Call("where", step.name, True, {}))
+    mask, a, b = (walk.plain(v) if isinstance(v, Act | Turned) else v for v in values)
+    made = walk.call(step, "where", condition=mask, self=a, other=b)
+    return Turned(made) if isinstance(maps[0], Turned) else made
 
 
 def scale(walk: Walker, step: Step) -> tuple[np.ndarray, np.ndarray]:

@@ -15,7 +15,7 @@ from microtrain.convert.ops.attention_aten import Scores
 from microtrain.convert.ops.tokens import numbers, turnable, viewed
 
 from .onnx_file import Step
-from .onnx_values import Parts, Turned, Value, Walker, channels_last, named
+from .onnx_values import Parts, Turned, Value, Walker, axis_map, channels_last, named
 
 OF_SCORES = {"MatMul": "matmul", "Cast": "to", "Where": "where"}  # others are called as in PyTorch
 
@@ -65,7 +65,9 @@ def softmax(walk: Walker, step: Step) -> Value:
     value = walk.value(step.inputs[0])
     if isinstance(value, Scores):
         return walk.made(step, "softmax", self=value, dim=walk.at(step, "axis", -1))
-    return walk.unary(step, "softmax")
+    x, axis = walk.act(step), walk.at(step, "axis", -1)
+    axis = axis_map(len(x.dims))[axis % len(x.dims)] if isinstance(value, Turned) else axis
+    return walk.like(step, walk.call(step, "softmax", self=x, dim=axis))
 
 
 def product(walk: Walker, step: Step) -> Value:
@@ -111,11 +113,13 @@ def gather(walk: Walker, step: Step) -> Value:
     if at.value.ndim == 0:
         return walk.made(step, "select", self=x, dim=axis, index=places[0])
     first, size = places[0] % x.dims[axis], len(places)
-    if [p % x.dims[axis] for p in places] != list(range(first, first + size)) or at.value.ndim > 1:
+    if at.value.ndim > 1:
         raise ConvertError(
-            f"layer {step.name}: Gather of places {places[:8]} is not supported; the nearest that is: of "
-            "places that follow one another"
+            f"layer {step.name}: Gather of places {places[:8]} in several rows is not supported; the nearest "
+            "that is: of one row of them"
         )
+    if [p % x.dims[axis] for p in places] != list(range(first, first + size)):
+        return walk.made(step, "index_select", self=x, dim=axis, index=at)
     return walk.made(step, "slice", self=x, dim=axis, start=first, end=first + size, step=1)
 
 

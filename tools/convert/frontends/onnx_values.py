@@ -12,6 +12,7 @@ from microtrain.base.errors import one_line
 from microtrain.convert.ir import ConvertError
 from microtrain.convert.lowering import Act, Call, Home, Homes, Lowering, Param
 from microtrain.convert.ops.attention_aten import Scores
+from microtrain.convert.ops.columns_aten import Columns, refused
 from microtrain.convert.ops.expanded_aten import Expanded
 from microtrain.convert.ops.lengths_aten import Length
 from microtrain.convert.ops.squares_aten import Piece
@@ -52,7 +53,7 @@ class Quantized(Param):
     scale: np.ndarray = field(kw_only=True)
 
 
-Value = Act | Turned | Label | Param | Scores | Length | Expanded | Parts | Piece | Stacked | None
+Value = Act | Turned | Label | Param | Scores | Length | Expanded | Parts | Piece | Stacked | Columns | None
 
 
 class Walker:
@@ -89,6 +90,8 @@ class Walker:
         value = self.value(step.inputs[place])
         if isinstance(value, Act | Turned):
             return self.plain(value)
+        if isinstance(value, Columns):
+            raise refused(Call(step.op.lower(), step.name, True, {}))
         raise ConvertError(
             f"layer {step.name}: {step.op} works on a constant; only ops on activations are supported"
         )

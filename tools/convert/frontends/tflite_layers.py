@@ -146,6 +146,22 @@ def arithmetic(walk: Walker, op: Operator, name: str) -> Any:
     return lower(walk.low, Call(op.kind.lower(), name, True, {"self": sides[0], "other": sides[1]}))
 
 
+def compared(walk: Walker, op: Operator, name: str) -> Any:
+    """1 where an activation is more, or less, than one number, and else 0."""
+    a, b = (walk.value(t) for t in op.inputs[:2])
+    turned = {"GREATER": "LESS", "GREATER_EQUAL": "LESS_EQUAL"}
+    turned |= {word: other for other, word in turned.items()}
+    kind = op.kind if isinstance(a, Act) else turned[op.kind]
+    a, b = (a, b) if isinstance(a, Act) else (b, a)
+    return lower(walk.low, Call(kind.lower(), name, True, {"self": a, "other": b}))
+
+
+def chosen(walk: Walker, op: Operator, name: str) -> Any:
+    """Of two maps or numbers, by what a comparison has made."""
+    values = dict(zip(("condition", "self", "other"), (walk.value(t) for t in op.inputs), strict=False))
+    return lower(walk.low, Call("where", name, True, values))
+
+
 def channelwise(value: Param, rank: int) -> Param:
     """A constant [..., c] as [1, c, 1, 1], one of rows or columns too as NCHW has it; a number stays.
 

@@ -36,6 +36,13 @@ UNARY = {
     "LOG": "log",
     "SQRT": "sqrt",
     "SQUARE": "square",
+    "RSQRT": "rsqrt",
+    "SIN": "sin",
+    "COS": "cos",
+    "SIGN": "sign",
+    "FLOOR": "floor",
+    "CEIL": "ceil",
+    "ROUND": "round",
 }
 WORDS = {  # how layers are called
     "CONV_2D": "conv",

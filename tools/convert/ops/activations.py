@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from microtrain.convert.ir import Graph, Node
+from microtrain.convert.ir import ConvertError, Graph, Node, Tensor
 from microtrain.convert.lowering import Act, Call, Lowering
 from microtrain.convert.names import Names, identifier
 from microtrain.convert.nearest import unsupported
@@ -24,9 +24,20 @@ from microtrain.convert.reference.numeric import f32, quantize_error
 
 from .bounds import ERROR, INT32_MAX, Accumulator
 from .ctext import Table, struct
+from .curves import ARGUMENTS, NAMES
 from .environment import Env
-from .functions import ABSOLUTE, ACTIVATIONS, EXPONENTIAL, LEAKY, LOGARITHM, POWER, Activation
-from .outputs import by_range
+from .functions import (
+    ABSOLUTE,
+    ACTIVATIONS,
+    CURVE,
+    EXPONENTIAL,
+    EXPONENTS,
+    LEAKY,
+    LOGARITHM,
+    POWER,
+    Activation,
+)
+from .outputs import Output, by_range
 from .stage import ElementStage
 from .table import (
     NOT_ALIGNED,
@@ -53,6 +64,7 @@ from .work import by_size, one_way
 
 ONE = 2.0**14  # a derivative of 1 in the table, or less of steep ones
 BACKWARD = "lookup_bwd_x"
+MOST_SPAN = 128.0  # of the largest reciprocal to the smallest, which has two steps then
 
 
 class Lookup(Record):
@@ -178,6 +190,19 @@ def _parallel(run: Any, step: Any, x: Any) -> Any:
     return through - through.detach() + (table[at] - tensors[step.output].zero)
 
 
+def _output(out: Output) -> Tensor:
+    """By its range; of a reciprocal that spans more than int8 has steps, or a pole, there is none."""
+    made = by_range(out)
+    low, high = out.ranges.get(out.tensor.name, (1.0, 1.0))
+    least, most = sorted((abs(low), abs(high)))
+    if out.node.op == POWER and out.node.factors[0] < 0 and (low * high <= 0 or most > MOST_SPAN * least):
+        raise ConvertError(
+            f"{out.node.name} divides by numbers that come too near to 0 (its results lie between {low:.3g} "
+            f"and {high:.3g}; int8 has 255 steps): add to the divisor what it mostly is, or use a layer norm"
+        )
+    return made
+
+
 def _float_run(graph: Graph, node: Node, env: Values) -> np.ndarray:
     return np.asarray(ACTIVATIONS[node.op].value(env[node.inputs[0]], *(f32(f) for f in node.factors)))
 
@@ -217,10 +242,11 @@ def _lower(low: Lowering, call: Call) -> Act:
 
 
 ALSO = {  # by what PyTorch calls them
-    **dict.fromkeys(("pow", "square", "sqrt"), POWER),
+    **dict.fromkeys(("pow", *EXPONENTS), POWER),
     **dict.fromkeys(("log", "log1p", "log10", "log2"), LOGARITHM),
     "exp": EXPONENTIAL,
     "abs": ABSOLUTE,
+    **dict.fromkeys(NAMES, CURVE),
 }
 PRELU = {"prelu": Aten("self weight", _prelu)}
 
@@ -246,12 +272,12 @@ def _forward(each: Activation) -> ForwardOp:
         kernels={"lookup_fwd_s8": (None, (Lookup, NUMBER, S8, S8))},
         header="lookup",
         aten={
-            **{name: Aten(each.arguments, _lower) for name in _names(each)},
+            **{name: Aten(ARGUMENTS.get(name, each.arguments), _lower) for name in _names(each)},
             **(PRELU if each.name == LEAKY else {}),
         },
         folds=Folds.NOTHING,
         learns=Learns.NOTHING,
-        output=by_range,
+        output=_output,
         float_run=_float_run,
         int8_run=_int8_run,
         gathers=gathers_channels,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from microtrain.convert.ir import Graph, Node
+from microtrain.convert.ir import Graph, Layer, Node, Source, Window
 from microtrain.convert.lowering import Act, Call, Lowering, Param
 from microtrain.convert.names import Names
 from microtrain.convert.nearest import unsupported
@@ -50,6 +50,9 @@ from .work import by_size, one_way
 
 if TYPE_CHECKING:
     from .tape import Tape
+
+
+CONVOLUTION = "conv2d"
 
 
 class Add(Record):
@@ -180,7 +183,9 @@ def subtract(low: Lowering, call: Call) -> Act:
 
 
 def repeated(low: Lowering, call: Call, x: Act, other: Act) -> Act:
-    """A map of one row or one column, or both, as often as the other one has them; any other as it is."""
+    """A map of one row, one column or one channel as often as the other one has them; any other as it is."""
+    if _has_one_channel(low, x, other):
+        x = _to_channels(low, call, x, other.dims[1])
     h, w, c = low.shape(x)
     image = x.dims in ((low.batch, c, h, w), (low.batch, c, h)[: 3 if w == 1 else 0])
     sizes, whole = (*other.dims[2:], 1)[:2], low.shape(other)
@@ -192,6 +197,23 @@ def repeated(low: Lowering, call: Call, x: Act, other: Act) -> Act:
     factors = tuple(float(size // n) for n, size in zip((h, w), sizes, strict=True))
     apart = replace(call, op=UPSAMPLE, builtin=False)
     return low.emit(apart, UPSAMPLE, (x,), (sizes[0], sizes[1], c), dims=other.dims, factors=factors)
+
+
+def _has_one_channel(low: Lowering, x: Act, other: Act) -> bool:
+    """Whether a map [n, 1, h, w] stands beside one of more channels."""
+    plain = x.order is None and x.tensor not in low.last and low.shape(x)[2] == 1
+    return plain and len(x.dims) == len(other.dims) > 2 and x.dims[:2] == (low.batch, 1) and other.dims[1] > 1
+
+
+def _to_channels(low: Lowering, call: Call, x: Act, channels: int) -> Act:
+    """The one channel of a map many times: a convolution of one pixel whose weights are 1, frozen."""
+    h, w, _ = low.shape(x)
+    layer = f"{call.node_name('channels').strip('/').replace('/', '.')}{len(low.nodes)}"
+    ones, none = np.ones((channels, 1, 1, 1), np.float32), np.zeros(channels, np.float32)
+    low.layers[layer] = Layer(ones, none, Source(""))
+    dims = (x.dims[0], channels, *x.dims[2:])
+    apart = replace(call, op="expand", builtin=False)
+    return low.emit(apart, CONVOLUTION, (x,), (h, w, channels), dims=dims, layer=layer, window=Window(1, 1))
 
 
 def _summed(low: Lowering, call: Call, a: Act, b: Act, factor: float) -> Act:

@@ -16,19 +16,19 @@ import numpy as np
 
 from microtrain.convert.lowering import NO_LIMIT, Call
 
+from . import curves
+
 CLIP = "clamp_between"  # by two limits, either of which may be open
 SIGMOID, SILU, LEAKY = "sigmoid", "silu", "leaky_relu"
 POWER, LOGARITHM, EXPONENTIAL, ABSOLUTE = "power_of", "log_of", "exp_of", "abs_of"
+CURVE = "curve_of"  # whichever of CURVES its first factor says
 WIDE = (POWER, EXPONENTIAL)  # a few numbers are much larger than their mean
 TINY = 1e-30  # in the place of what has no logarithm
 MOST_POWER = 3.0  # 8 bits of a cube hold two and a half of the number
-NUMBER = f"one number above 0 and up to {MOST_POWER:g}"
+NUMBER = f"one number from -{MOST_POWER:g} to {MOST_POWER:g}, but not 0"
 SELU = (1.6732632423543772, 1.0507009873554805, 1.0)
+EXPONENTS = {"square": 2.0, "sqrt": 0.5, "rsqrt": -0.5, "reciprocal": -1.0}
 GELU_OUTER, GELU_INNER = math.sqrt(2.0 / math.pi), 0.044715  # of the approximation by tanh
-ERFC = (
-    *(0.17087277, -0.82215223, 1.48851587, -1.13520398, 0.27886807),
-    *(-0.18628806, 0.09678418, 0.37409196, 1.00002368, -1.26551223),
-)
 STEEPEST = 32767 / 2.0**14  # of activations that are trained behind
 
 
@@ -77,10 +77,8 @@ def _softplus(x: np.ndarray) -> np.ndarray:
 
 
 def _normal(x: np.ndarray) -> np.ndarray:
-    """Cumulative distribution of the standard normal, right to 1.2e-7 (Numerical Recipes, 6.2, erfcc)."""
-    z = np.abs(x) / math.sqrt(2.0)
-    t = 1.0 / (1.0 + 0.5 * z)
-    tail = 0.5 * t * np.exp(-z * z + np.polyval(ERFC, t))
+    """Cumulative distribution of the standard normal."""
+    tail = 0.5 * curves.erf_tail(np.abs(x) / math.sqrt(2.0))
     return np.asarray(np.where(x < 0, tail, 1.0 - tail))
 
 
@@ -141,11 +139,11 @@ def _mish_slope(x: np.ndarray) -> np.ndarray:
 
 def _power_factors(call: Call) -> tuple[float, ...]:
     """Exponent, and what a number is multiplied with before."""
-    given: Any = {"square": 2.0, "sqrt": 0.5}.get(call.op.rstrip("_"), call.args.get("exponent"))
+    given: Any = EXPONENTS.get(call.op.rstrip("_"), call.args.get("exponent"))
     exponent: Any = getattr(given, "value", given)
     plain = isinstance(exponent, int | float | np.ndarray) and np.size(exponent) == 1
     exponent = float(np.ravel(exponent)[0]) if plain else 0.0
-    if not 0 < exponent <= MOST_POWER:
+    if not 0 < abs(exponent) <= MOST_POWER:
         raise call.error(f"such a power is not supported; the nearest that is: an exponent of {NUMBER}")
     if exponent > 2:
         what = f"{call.node_name('pow')} is a power of {exponent:g}, of which small numbers get few steps"
@@ -154,8 +152,12 @@ def _power_factors(call: Call) -> tuple[float, ...]:
 
 
 def _power(x: np.ndarray, exponent: float, gain: float) -> np.ndarray:
-    """Of a fraction, of numbers above 0: others count as 0."""
+    """Of a fraction, of numbers above 0: others count as 0. What is divided by 0 is out of any range."""
     base = gain * np.asarray(x)
+    if exponent < 0:
+        base = np.where(np.abs(base) < TINY, TINY, base)
+        base = base if exponent == int(exponent) else np.maximum(base, TINY)
+        return np.asarray(base**exponent)
     return np.asarray(base ** int(exponent) if exponent == int(exponent) else np.maximum(base, 0) ** exponent)
 
 
@@ -219,5 +221,8 @@ ACTIVATIONS = {
         Activation(EXPONENTIAL, np.exp, np.exp, "self", _no_factors),
         Activation(POWER, _power, None, "self exponent", _power_factors),
         Activation(LOGARITHM, _log, None, "self", _log_factors),
+        Activation(CURVE, curves.value, curves.slope, "self", curves.factors),
     )
 }
+OF_ONE = {name: each.value for name, each in ACTIVATIONS.items() if each.factors is _no_factors}
+OF_ONE |= {name: each.value for name, each in curves.CURVES.items() if not each.given}

@@ -33,9 +33,9 @@ class Length:
 
 def concerns(call: Call) -> bool:
     """Whether a call makes a length, or reads one."""
-    return (call.op in (*NORMS, WHOLE) and isinstance(call.x, Act)) or any(
-        isinstance(v, Length) for v in call.args.values()
-    )
+    of_vector = call.op in NORMS and isinstance(call.x, Act) and len(call.x.dims) == 2
+    whole = call.op == WHOLE and isinstance(call.x, Act)
+    return of_vector or whole or any(isinstance(v, Length) for v in call.args.values())
 
 
 def lower(low: Lowering, call: Call) -> Act | Length:

@@ -192,7 +192,7 @@ def mean(low: Lowering, call: Call) -> Act:
     over = {int(a) % len(x.dims) for a in ([axes] if isinstance(axes, int) else axes)}
     keep = bool(call.get("keepdim", False))
     dims = tuple(1 if i in over else d for i, d in enumerate(x.dims) if keep or i not in over)
-    if over == {1} and len(x.dims) in (3, 4) and (made := _over_channels(low, call, CHANNEL_MEAN, dims)):
+    if over == {1} and len(x.dims) in (2, 3, 4) and (made := _over_channels(low, call, CHANNEL_MEAN, dims)):
         return made
     n = low.batch
     whole = over == set(range(2, len(x.dims))) and x.dims[:2] == (n, c) and math.prod(x.dims[2:]) == h * w
@@ -262,7 +262,10 @@ def _over_channels(low: Lowering, call: Call, op: str, dims: tuple[int, ...]) ->
     x = low.activation(call, call.x)
     low.declare_anew(x)
     h, w, c = low.shape(x)
-    if x.dims not in ((low.batch, c, h, w), (low.batch, c, h)) or (len(x.dims) == 3 and w > 1):
+    vector = x.dims == (low.batch, c) and h == w == 1
+    if not vector and (
+        x.dims not in ((low.batch, c, h, w), (low.batch, c, h)) or (len(x.dims) == 3 and w > 1)
+    ):
         return None
     return low.emit(call, op, (x,), (h, w, 1), dims=dims)
 
@@ -271,7 +274,11 @@ def maximum(low: Lowering, call: Call) -> Act:
     """amax, and max along one dimension: over a whole map, its rows, its columns, or its channels."""
     if call.args.get("other") is not None or call.get("dim", None) is None:
         raise unsupported(call)
-    x, given = low.image(call, call.x), call.args["dim"]
+    x, given = call.x, call.args["dim"]
+    if (flat := _as_whole(low, x, given)) is not None:
+        whole = maximum(low, replace(call, args={**call.args, "self": flat, "dim": [2, 3], "keepdim": False}))
+        return replace(whole, dims=(*whole.dims, 1)[: 2 + bool(call.get("keepdim", False))])
+    x = x if isinstance(x, Act) and len(x.dims) == 2 else low.image(call, x)
     rank = len(x.dims)
     over = sorted({int(a) % rank for a in ([given] if isinstance(given, int) else given)})
     keep = bool(call.get("keepdim", False))
@@ -288,6 +295,16 @@ def maximum(low: Lowering, call: Call) -> Act:
         return _of_columns(low, call, MAXIMUM, x, dims)
     kh, kw = (size if axis in over else 1 for axis, size in ((2, h), (3, w)))
     return _largest(low, call, x, Window(kh, kw, kh, kw), dims)
+
+
+def _as_whole(low: Lowering, x: Any, given: Any) -> Act | None:
+    """A map whose pixels forward() has in one axis, over which something runs; else None."""
+    if not isinstance(x, Act) or x.order is not None or len(x.dims) != 3 or x.tensor in low.last:
+        return None
+    h, w, c = low.shape(x)
+    over = [given] if isinstance(given, int) else list(given)
+    whole = w > 1 and x.dims == (low.batch, c, h * w) and [int(a) % 3 for a in over] == [2]
+    return replace(x, dims=(low.batch, c, h, w)) if whole else None
 
 
 _ADAPTIVE = Aten("self output_size", adaptive_avg_pool2d)

@@ -1,7 +1,7 @@
 """Front-end rules of recurrent layers over the rows of a map: nn.GRU, nn.LSTM and nn.RNN.
 
 A direction backward reads the rows turned round, and what it makes is turned back. A plain cell,
-h' = tanh(W x + U h + b), is a GRU whose gates stay where they are: it never resets and never keeps.
+a tangent of W x + U h + b, is a GRU whose gates stay where they are: it never resets and never keeps.
 """
 
 from __future__ import annotations
@@ -12,16 +12,18 @@ from typing import Any
 
 import numpy as np
 
-from microtrain.convert.ir import Graph, Node, Window
+from microtrain.convert.ir import Graph, Node, Shape, Window
 from microtrain.convert.lowering import Act, Call, Lowering, Param
 
 from .channels_aten import CONCAT
+from .pool_aten import AVERAGE, DOWN
 from .resample_aten import chosen, sampled
 from .table import Aten
 from .tokens import LAST, places, sequence, view_of, whole
 
 FROM_ZEROS = "the nearest that is: one that begins each window with zeros"
 SHUT = 32.0  # of a gate's bias: the logistic function is 0 or 1 there, to the last bit
+MOST_ROWS = 64  # of a map whose columns are read
 PLAIN = ("rnn_tanh", "rnn")  # cells without gates
 
 
@@ -142,15 +144,41 @@ def _rows(low: Lowering, call: Call, value: Any, first: bool) -> tuple[Act, np.n
         )
     lines = at.reshape(max(at.shape[:2]), -1)
     order = lines[0]
+    if len(lines) == w > 1 and h <= MOST_ROWS and _are_columns(lines, (h, w, c)):
+        return _lying(low, call, x), _places_of(order // c // w * c + order % c)
     straight = len(lines) == h and np.array_equal(np.sort(order), np.arange(w * c))
     if not straight or not np.array_equal(lines, order + np.arange(h)[:, None] * w * c):
         raise call.error(
             f"{call.op} of {list(x.dims)} reads a map of {h}x{w} with {c} channels otherwise than row by "
-            "row; the nearest that is supported: rows of the map, its height, as time"
+            f"row, or column by column of up to {MOST_ROWS} rows; the nearest that is supported: rows of the "
+            "map, its height, as time"
         )
-    columns = np.empty(w * c, np.intp)
-    columns[order] = np.arange(w * c)
-    return x, columns
+    return x, _places_of(order)
+
+
+def _places_of(order: np.ndarray) -> np.ndarray:
+    """Which number of an order stands at each place."""
+    found = np.empty(order.size, np.intp)
+    found[order] = np.arange(order.size)
+    return found
+
+
+def _are_columns(lines: np.ndarray, shape: Shape) -> bool:
+    """Whether lines of places are the columns of a map (h, w, c), each in one order."""
+    h, w, c = shape
+    away = np.arange(w)[:, None] * c
+    first = (np.arange(h)[:, None] * w * c + np.arange(c)).ravel()
+    return np.array_equal(lines, lines[0] + away) and np.array_equal(np.sort(lines[0]), first)
+
+
+def _lying(low: Lowering, call: Call, x: Act) -> Act:
+    """A map (h, w, c) as (w, 1, h * c), its columns as rows: each row lies down, side by side with others."""
+    h, w, c = low.shape(x)
+    apart, rows = replace(call, op="permute", builtin=False), []
+    for i in range(h):
+        row = sampled(low, apart, whole(low, x), chosen([i], h), chosen(range(w), w))
+        rows.append(low.emit(apart, AVERAGE, (row,), (w, 1, c), window=Window(1, 1), factors=DOWN))
+    return rows[0] if h == 1 else low.emit(apart, CONCAT, tuple(rows), (w, 1, h * c))
 
 
 def is_alone(graph: Graph, node: Node) -> bool:
@@ -163,7 +191,7 @@ def is_alone(graph: Graph, node: Node) -> bool:
 
 
 def gru(low: Lowering, call: Call) -> Any:
-    """A GRU, or a plain cell with tanh."""
+    """A GRU, or a plain cell."""
     return _torch(low, call, [call.args.get("hx")])
 
 

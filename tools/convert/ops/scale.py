@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -208,6 +209,10 @@ def lower(low: Lowering, call: Call) -> Act:
         return low.emit(call, POWER, (a,), low.shape(a), dims=a.dims, factors=(2.0, 1.0))
     if a.dims == b.dims and low.shape(a) == low.shape(b):
         return low.emit(call, MULTIPLY, (a, b), low.shape(a), dims=a.dims)
+    if len(a.dims) == len(b.dims) == 2 and low.shape(a)[:2] == low.shape(b)[:2] == (1, 1):
+        a, b = (replace(v, dims=(*v.dims, 1, 1)) for v in (a, b))
+        made = lower(low, replace(call, args={"self": a, "other": b}))
+        return replace(made, dims=made.dims[:2])
     a, b = low.image(call, a), low.image(call, b)
     if len(a.dims) == len(b.dims) and (found := _of_pixels(low, a, b)):
         return low.emit(call, PIXELS, found, low.shape(found[0]), dims=found[0].dims)
@@ -224,7 +229,7 @@ def _of_pixels(low: Lowering, a: Act, b: Act) -> tuple[Act, Act] | None:
     """The map, and the one of one channel, of as many pixels, with its factors."""
     x, s = (a, b) if low.shape(b)[2] == 1 else (b, a)
     sizes, own = low.shape(x), low.shape(s)
-    return (x, s) if sizes[:2] == own[:2] and own[2] == 1 < sizes[2] and own[:2] != (1, 1) else None
+    return (x, s) if sizes[:2] == own[:2] and own[2] == 1 < sizes[2] else None
 
 
 ATEN: Mapping[str, Aten] = {"mul": Aten("self other", lower)}

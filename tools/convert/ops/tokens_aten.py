@@ -11,10 +11,11 @@ import numpy as np
 
 from microtrain.base.plan import HWC
 from microtrain.convert.ir import Window
-from microtrain.convert.lowering import Act, Call, Lowering, Param
+from microtrain.convert.lowering import SOFTMAX, Act, Call, Lowering, Param
 from microtrain.convert.nearest import unsupported
 
-from . import attention_aten, blocks_aten, channels_aten, position, recurrent_aten
+from . import attention_aten, blocks_aten, channels_aten, inside_aten, position, recurrent_aten
+from .activations import ALSO
 from .attention_aten import Scores
 from .functions import ACTIVATIONS
 from .multiply import glu
@@ -27,6 +28,7 @@ from .tokens import (
     places,
     reshaped,
     same,
+    sequence,
     settled,
     turnable,
     turned,
@@ -350,7 +352,7 @@ def multiply(low: Lowering, call: Call, natural: Lower) -> Any:
     """By a number: noted, for attention takes it in. By one for each feature: a scale."""
     a, b = call.x, call.args.get("other")
     if isinstance(a, Act) and isinstance(b, Act):
-        return _of_two(low, call, natural, a, b)
+        return _of_each(low, call, natural, a, b) or _of_two(low, call, natural, a, b)
     x, by = (a, b) if isinstance(a, Act) else (b, a)
     number = _number(by)
     if number is not None and (x is a or call.op.startswith("mul")):
@@ -366,6 +368,21 @@ def multiply(low: Lowering, call: Call, natural: Lower) -> Any:
         raise unsupported(call)
     scale = Param(by.name, by.value.reshape(-1, 1, 1))
     made = natural(low, replace(call, args={**call.args, "self": whole(low, x), "other": scale}))
+    return _again(low, made, x)
+
+
+def _of_each(low: Lowering, call: Call, natural: Lower, a: Act, b: Act) -> Act | None:
+    """Tokens times one number for each of them; None where it is another product."""
+    x, gate = (a, b) if b.dims[-1:] == (1,) else (b, a)
+    if gate.dims != (*x.dims[:-1], 1) or x.dims[-1] == 1 or low.is_stand_in(a) or low.is_stand_in(b):
+        return None
+    x, pixels = vectors(low, call, x)
+    gate = settled(low, call, gate)
+    if pixels is None or low.shape(gate) != (*low.shape(x)[:2], 1):
+        return None
+    if not np.array_equal(places(low, gate)[..., 0], pixels):
+        return None
+    made = natural(low, replace(call, args={"self": whole(low, x), "other": whole(low, gate)}))
     return _again(low, made, x)
 
 
@@ -396,6 +413,15 @@ def over_tokens(low: Lowering, call: Call, natural: Lower) -> Any:
     alone = replace(call, op="amax" if call.op == "max" else call.op, args=args)
     found = view_of(low, natural(low, alone).tensor, np.arange(c).reshape(dims))
     return (found, None) if call.op == "max" else found
+
+
+def softmax(low: Lowering, call: Call) -> Any:
+    """Of the scores of attention; else of a view, as of any other map."""
+    if isinstance(call.x, Scores):
+        return attention_aten.softmax(low, call)
+    x = sequence(low, call, call.x)
+    factors = inside_aten.over(low, x, int(call.get("dim", -1)))
+    return viewed(low.emit(call, SOFTMAX, (x,), low.shape(x), factors=factors), numbers(low, x))
 
 
 def size(call: Call) -> Any:
@@ -437,7 +463,7 @@ def cat(low: Lowering, call: Call, natural: Lower) -> Any:
 
 
 VIEWS = ("view", "_unsafe_view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze")
-ELEMENTWISE = (*ACTIVATIONS, "relu", "relu6", "hardtanh", "clamp", "clamp_min")
+ELEMENTWISE = (*ACTIVATIONS, *ALSO, "relu", "relu6", "hardtanh", "clamp", "clamp_min")
 RULES: dict[str, Rule] = {
     **dict.fromkeys(VIEWS, lambda low, call, natural: reshaped(low, call)),
     **dict.fromkeys(
@@ -472,7 +498,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("mul", "div", "true_divide"), multiply),
     "glu": glu,
     **dict.fromkeys(("mean", "sum", "amax", "max"), over_tokens),
-    **dict.fromkeys(("softmax", "_softmax"), lambda low, call, natural: attention_aten.softmax(low, call)),
+    **dict.fromkeys(("softmax", "_softmax"), lambda low, call, natural: softmax(low, call)),
     **dict.fromkeys(("cat", "concat", "concatenate"), cat),
     **{
         name: lambda low, call, natural: recurrent_aten.ATEN[call.op].rule(low, call)

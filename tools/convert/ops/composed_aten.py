@@ -1,0 +1,254 @@
+"""Front-end rules of calls that a few others make: the larger of two maps, quotients, choices, flips.
+
+Each is written with calls that have rules of their own, so that it learns and streams as they do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from microtrain.convert.lowering import Act, Call, Lowering, Param
+from microtrain.convert.nearest import unsupported
+
+from .channels_aten import take
+from .expanded_aten import Expanded
+from .lengths_aten import NORMS
+from .resample_aten import NOTHING, chosen, fits, sampled
+from .tokens import numbers, turnable, viewed
+
+Natural = Callable[[Lowering, Call], Any]
+LARGER = {**dict.fromkeys(("maximum", "max", "fmax"), 1.0), **dict.fromkeys(("minimum", "min", "fmin"), -1.0)}
+QUOTIENTS = ("div", "true_divide")
+PLACES = ("flip", "roll", "index", "index_select")
+SMALLEST = ("amin", "min")
+CHOICES = ("where", "masked_fill")
+CONCATS = ("cat", "concat", "concatenate")
+
+
+def concerns(low: Lowering, call: Call) -> bool:
+    """Whether a call is one of these, of activations."""
+    op, x, other = call.op.rstrip("_"), call.x, call.args.get("other")
+    if op in CHOICES:
+        return any(_is_map(v) for v in call.args.values())
+    if op in LARGER and other is not None:
+        return _is_map(x) or _is_map(other)
+    if op in QUOTIENTS:
+        return _is_map(other) and call.args.get("rounding_mode") is None
+    if op == "softplus":
+        return _is_map(x) and call.get("beta", 1) != 1
+    if op in CONCATS:
+        return _behind_each_other(low, call)
+    if op in SMALLEST:
+        return isinstance(x, Act) and call.args.get("dim") is not None
+    return op in (*PLACES, *NORMS) and isinstance(x, Act)
+
+
+def _behind_each_other(low: Lowering, call: Call) -> bool:
+    """Whether a call joins images along their rows or columns."""
+    given = call.args.get("tensors")
+    if not isinstance(given, list) or len(given) < 2 or not all(isinstance(v, Act) for v in given):
+        return False
+    ranks, axis = {len(v.dims) for v in given}, int(call.get("dim", 0))
+    plain = all(v.order is None and v.tensor not in low.last and not v.pad and not v.half for v in given)
+    maps = all(v.dims[:2] == (low.batch, low.shape(v)[2]) for v in given if len(v.dims) > 2)
+    return plain and maps and len(ranks) == 1 and max(ranks) in (3, 4) and axis % max(ranks) > 1
+
+
+def lower(low: Lowering, call: Call, natural: Natural) -> Any:
+    op = call.op.rstrip("_")
+    if call.op.endswith("_") and op != "softplus":
+        raise call.error(
+            f"the op {call.op} is not supported; the nearest that is: {op}, which writes a new map"
+        )
+    made = _Calls(low, replace(call, builtin=False), natural)
+    if op in LARGER and call.args.get("other") is not None:
+        return _larger(made, call, LARGER[op])
+    if op in QUOTIENTS:
+        return _quotient(made, call)
+    if op in CHOICES:
+        return _choice(made, call)
+    if op in CONCATS:
+        return _joined(made, call)
+    if op in NORMS:
+        return _norm(made, call)
+    if op in SMALLEST:
+        args = {**call.args, "self": made("neg", call.x)}
+        least = made("neg", natural(low, replace(call, op="amax", args=args)))
+        return (least, None) if op == "min" else least
+    if op == "softplus":
+        beta = float(call.args["beta"])
+        return made("div", made("softplus", made("mul", call.x, beta)), beta)
+    return _placed(low, call, _places_of(call))
+
+
+class _Calls:
+    """Makes calls of two operands, or of one."""
+
+    def __init__(self, low: Lowering, call: Call, natural: Natural) -> None:
+        self.low, self.call, self.natural = low, call, natural
+
+    def __call__(self, op: str, x: Any, other: Any = None) -> Any:
+        args = {"self": x} if other is None else {"self": x, "other": other}
+        return self.natural(self.low, replace(self.call, op=op, args=args))
+
+
+def _is_map(value: Any) -> bool:
+    return isinstance(value, Act | Expanded)
+
+
+def one_number(value: Any) -> float | None:
+    """A number, or a constant of equal ones."""
+    if isinstance(value, Param) and value.value.size and not np.ptp(value.value):
+        return float(value.value.flat[0])
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _larger(made: _Calls, call: Call, sign: float) -> Any:
+    """a + relu(b - a), or the smaller: a - relu(a - b); of one number it is a limit."""
+    a, b = call.x, call.args["other"]
+    for x, value in ((a, b), (b, a)):
+        if (limit := one_number(value)) is not None:
+            limits = {"min" if sign > 0 else "max": limit}
+            return made.natural(made.low, replace(call, op="clamp", args={"self": x, **limits}))
+    a, b = (b, a) if isinstance(a, Param) else (a, b)
+    if sign > 0:
+        return made("add", a, made("relu", made("sub", b, a)))
+    return made("sub", a, made("relu", made("sub", a, b)))
+
+
+def _quotient(made: _Calls, call: Call) -> Any:
+    """A map, or a number, times the reciprocal of a map."""
+    x, other = call.x, call.args["other"]
+    of = other.of if isinstance(other, Expanded) else other
+    inverse = made("reciprocal", of)
+    inverse = replace(other, of=inverse) if isinstance(other, Expanded) else inverse
+    if not _is_map(x):
+        return inverse if one_number(x) == 1.0 else made("mul", inverse, x)
+    return made("mul", x, inverse)
+
+
+def _choice(made: _Calls, call: Call) -> Any:
+    """b + mask * (a - b), where the mask is 1 or 0."""
+    if call.op.startswith("where"):
+        mask, a, b = (call.args.get(name) for name in ("condition", "self", "other"))
+    else:
+        mask, a, b = (call.args.get(name) for name in ("mask", "value", "self"))
+    if not isinstance(mask, Act) or a is None or b is None:
+        raise unsupported(call)
+    first, second = one_number(a), one_number(b)
+    if first is not None and second is not None:
+        scaled = made("mul", mask, first - second) if first != second + 1 else mask
+        return made("add", scaled, second) if second else scaled
+    if second == 0:
+        return made("mul", a, mask)
+    difference = made("rsub", b, first) if first is not None else made("sub", a, b)
+    return made("add", made("mul", difference, mask), b)
+
+
+def _norm(made: _Calls, call: Call) -> Any:
+    """The root of a sum of squares, a sum of absolute values, or the largest of these."""
+    order, axes = call.get("ord", call.get("p", 2)), call.get("dim", None)
+    about = {"dim": axes, "keepdim": call.get("keepdim", False)}
+    if axes is None or order not in (1, 2, "fro", math.inf):
+        raise call.error(
+            f"the op {call.op} of order {order} over {axes} is not supported; the nearest that is: one of "
+            "order 1, 2 or infinity, over dimensions by their numbers"
+        )
+
+    def reduced(op: str, x: Any) -> Any:
+        return made.natural(made.low, replace(made.call, op=op, args={"self": x, **about}))
+
+    if order in (2, "fro"):
+        return made("sqrt", reduced("sum", made("mul", call.x, call.x)))
+    return reduced("sum" if order == 1 else "amax", made("abs", call.x))
+
+
+def _joined(made: _Calls, call: Call) -> Any:
+    """Maps one behind the other along an axis: each with zeros where the others are, and their sum."""
+    low, given = made.low, [made.low.image(call, v) for v in call.args["tensors"]]
+    axis = int(call.get("dim", 0)) % len(given[0].dims)
+    if len({(*v.dims[:axis], *v.dims[axis + 1 :]) for v in given}) > 1:
+        dims = ", ".join(str(list(v.dims)) for v in given)
+        raise call.error(f"the op {call.op} of {dims} along dimension {axis}: the other sizes must be equal")
+    total, begin, found = sum(v.dims[axis] for v in given), 0, None
+    fits(call, total)
+    for x in given:
+        sizes = list(low.shape(x)[:2])
+        axes = [chosen(range(size), size) for size in sizes]
+        size = sizes[axis - 2]
+        axes[axis - 2] = chosen([i - begin if 0 <= i - begin < size else NOTHING for i in range(total)], size)
+        part = sampled(low, replace(made.call, op=call.op), x, *axes)
+        found, begin = part if found is None else made("add", found, part), begin + size
+    return found
+
+
+# ---------------------------------------------------------------- places
+
+
+def _places_of(call: Call) -> dict[int, list[int]]:
+    """Which places of each axis the result has, in its order."""
+    x, op = call.x, call.op.rstrip("_")
+    rank = len(x.dims)
+    if op == "flip":
+        return {int(d) % rank: list(range(x.dims[int(d)]))[::-1] for d in _several(call.args["dims"])}
+    if op == "roll":
+        axes = _several(call.get("dims", None) or [])
+        if not axes:
+            raise call.error("roll of all numbers one behind the other is not supported; name its dims")
+        shifts = dict(zip((int(d) % rank for d in axes), _several(call.args["shifts"]), strict=True))
+        return {axis: np.roll(np.arange(x.dims[axis]), int(by)).tolist() for axis, by in shifts.items()}
+    given = list(call.args["indices"]) if op == "index" else [None] * rank
+    if op == "index_select":
+        given[int(call.args["dim"]) % rank] = call.args["index"]
+    found = {axis: value for axis, value in enumerate(given) if value is not None}
+    if len(found) != 1:
+        raise call.error(
+            f"the op {op} by several lists is not supported; the nearest that is: by one of them"
+        )
+    ((axis, places),) = found.items()
+    if not isinstance(places, Param) or places.value.dtype.kind not in "iu" or places.value.ndim != 1:
+        raise call.error(f"the op {op} by what is no list of whole numbers is not supported; {CONSTANT}")
+    return {axis: [int(i) % x.dims[axis] for i in places.value]}
+
+
+CONSTANT = "the nearest that is: by a constant list of places"
+
+
+def _several(value: Any) -> list[int]:
+    return [int(v) for v in value] if isinstance(value, Sequence) else [int(value)]
+
+
+def _placed(low: Lowering, call: Call, places: dict[int, list[int]]) -> Act:
+    """An image with channels, rows and columns in another order; of any other view just that order."""
+    x = low.activation(call, call.x)
+    h, w, c = low.shape(x)
+    is_image = x.order is None and x.tensor not in low.last and x.dims[:2] == (low.batch, c)
+    if 0 in places and x.dims[0] == 1:
+        places = {axis: own for axis, own in places.items() if axis}
+    if not is_image or len(x.dims) < 3:
+        order = numbers(low, turnable(low, call, x))
+        for axis, own in places.items():
+            order = order.take(own, axis)
+        return viewed(x, order)
+    x = low.image(call, x)
+    if 1 in places:
+        x = take(low, replace(call, builtin=False), x, places[1])
+    axes = [chosen(places.get(axis, range(size)), size) for axis, size in ((2, h), (3, w))]
+    return sampled(low, call, x, *axes)
+
+
+ARGUMENTS = {  # by position, for files that name none
+    **dict.fromkeys(("maximum", "minimum", "fmax", "fmin"), "self other"),
+    **dict.fromkeys(("amin", "min"), "self dim keepdim"),
+    "where": "condition self other",
+    "masked_fill": "self mask value",
+    "flip": "self dims",
+    "roll": "self shifts dims",
+    "index": "self indices",
+    "index_select": "self dim index",
+}
