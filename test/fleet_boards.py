@@ -151,3 +151,12 @@ def change_of(layout: Layout, data: bytes) -> tuple[Report, np.ndarray]:
     message = parsed(data, 2, 1 << 20)
     report = settled(Report, message)
     return report, body_of(layout, report, message.body)
+
+
+def noise_like(bits: np.ndarray) -> bool:
+    """Mean and correlations of fair coins, within five standard deviations."""
+    room = 5 / np.sqrt(bits.size)
+    fair = bits * 2 - 1
+    return bool(abs(fair.mean()) < room) and all(
+        abs(np.mean(fair[:-lag] * fair[lag:])) < room for lag in (1, 2, 7, 8, 32, 64)
+    )

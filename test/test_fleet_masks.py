@@ -1,29 +1,32 @@
-"""Secure aggregation: the server gets the sum, whoever drops out, and of one change nothing but noise."""
+"""Secure aggregation: the server gets the sum, whoever drops out, and of one change nothing but noise.
+
+Where Flower is not installed, keys and shares are those of flower_crypto.py. Rounds over Flower are in
+test_fleet_masked_rounds.py.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable
 from pathlib import Path
 
+import flower_crypto
 import numpy as np
 import pytest
-from fleet_boards import NAME, Learner, federation, member, some_values, sparse_plan, update
-
-pytest.importorskip("flwr", reason="flwr is 300 MB: `pip install 'microtrain[fleet]'`")
-
-from flwr.app import Message
-from flwr.clientapp import ClientApp
+from fleet_boards import NAME, Learner, federation, member, noise_like, some_values, sparse_plan, update
 
 from microtrain.fleet.errors import FleetError
-from microtrain.fleet.events import Event
 from microtrain.fleet.federation import Federation
-from microtrain.fleet.flower import Nearby, Rounds, app_of
 from microtrain.fleet.layout import Layout
-from microtrain.fleet.masks import Masked, Masker, body_bytes, threshold
-from microtrain.fleet.message import Work, parsed
+from microtrain.fleet.masks import SUM_BITS, Masked, Masker, body_bytes, pair_seed, stream, threshold
+from microtrain.fleet.member import Member
+from microtrain.fleet.message import Report, Work, written
 
 NAMES = ("a", "b", "c", "d", "e")
+
+
+@pytest.fixture(autouse=True)
+def cryptography(monkeypatch: pytest.MonkeyPatch) -> None:
+    flower_crypto.install(monkeypatch)
 
 
 @pytest.fixture(scope="module")
@@ -82,15 +85,6 @@ def test_what_the_server_reads_is_noise(layout: Layout) -> None:
     assert same == pytest.approx(1 / 256, abs=0.003)
 
 
-def noise_like(bits: np.ndarray) -> bool:
-    """Mean and correlations of fair coins, within five standard deviations."""
-    room = 5 / np.sqrt(bits.size)
-    fair = bits * 2 - 1
-    return bool(abs(fair.mean()) < room) and all(
-        abs(np.mean(fair[:-lag] * fair[lag:])) < room for lag in (1, 2, 7, 8, 32, 64)
-    )
-
-
 def test_a_member_without_its_masks_is_noise_too(layout: Layout) -> None:
     """The sum less all changes but one is that change; with a wrong seed it is none."""
     members, weighted = agreed(layout), changes(layout)
@@ -125,6 +119,8 @@ def test_shares_that_were_changed_are_refused(layout: Layout) -> None:
         members["b"].take({"a": sent["a"]["b"][:-1] + b"x"})
     with pytest.raises(FleetError, match="refuses a share that was changed"):
         members["b"].take({"a": sent["a"]["c"]})
+    with pytest.raises(FleetError, match="of or for another member"):  # its own, sent back to it
+        members["b"].take({"a": sent["b"]["a"]})
     with pytest.raises(FleetError, match="too few members are left"):
         members["c"].masked(changes(layout)["c"])
 
@@ -137,96 +133,6 @@ def test_a_body_of_another_size_is_refused(layout: Layout, tmp_path: Path) -> No
     for bad in (b"", bodies["a"][:-1], bytes(body_bytes(layout) + 1)):
         with pytest.raises(FleetError, match="a masked change of"):
             Masked(layout, NAME, 1, keys, bodies | {"a": bad}).total(shares)
-
-
-# ---------------------------------------------------------------- on Flower
-
-
-class Spied(Nearby):
-    """A grid that keeps all that the server is sent."""
-
-    def __init__(self, apps: list[ClientApp]) -> None:
-        super().__init__(apps, len(apps))
-        self.seen: list[tuple[str, Message]] = []
-
-    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
-        replies = list(super().send_and_receive(messages, timeout=timeout))
-        self.seen += [(reply.metadata.message_type, reply) for reply in replies]
-        return replies
-
-
-def fleet_of(
-    layout: Layout, boards: list[Learner], rounds: int, masked: bool
-) -> tuple[Federation, list[Event], Spied]:
-    members = [member(f"b{n}", board, layout, 5 + n) for n, board in enumerate(boards)]
-    for one in members:
-        one.masked = masked
-    fleet, events = federation(layout), list[Event]()
-    grid = Spied([app_of(one) for one in members])
-    Rounds(fleet, Work(NAME), tell=events.append, masked=masked).run(grid, rounds)
-    grid.close()
-    return fleet, events, grid
-
-
-def gone_in(calls: set[int]) -> Callable[[], None]:
-    """Trouble in certain rounds of a board, behind the exchange of its keys."""
-    count = itertools.count(1)
-
-    def trouble() -> None:
-        if next(count) in calls:
-            raise FleetError("the board is left out of this round: the cable is out.")
-
-    return trouble
-
-
-def test_masked_rounds_are_the_plain_ones(layout: Layout) -> None:
-    def boards() -> list[Learner]:
-        return [Learner(layout.plan) for _ in range(3)] + [Learner(layout.plan, gone_in({2}))]
-
-    plain, _, _ = fleet_of(layout, boards(), 3, masked=False)
-    masked, events, _ = fleet_of(layout, boards(), 3, masked=True)
-    assert masked.sha256() == plain.sha256()
-    assert [len(event.boards) for event in events] == [4, 3, 4] and events[1].missing == ("b3",)
-    assert all(said["loss"] == 0 for event in events for said in event.boards.values())
-
-
-def test_all_that_a_server_receives_is_noise(layout: Layout) -> None:
-    """Bodies of updates are fair coins; nothing else that comes has a change in it."""
-    _, _, grid = fleet_of(layout, [Learner(layout.plan) for _ in range(3)], 10, masked=True)
-    bodies, others = [], []
-    for kind, reply in grid.seen:
-        for name, value in reply.content.config_records["config"].items():
-            if kind == "train" and name == "updates":
-                message = parsed(bytes(value[0]), 2, 1 << 20)
-                bodies.append(bytes(message.body))
-                others.append(sorted(message.settings))
-            else:
-                assert (kind, name) in KNOWN
-    assert len(bodies) == 30 and noise_like(np.unpackbits(np.frombuffer(b"".join(bodies), np.uint8)) * 1.0)
-    assert set(map(tuple, others)) == {tuple(sorted(SAID))}
-    _, _, open_ = fleet_of(layout, [Learner(layout.plan) for _ in range(3)], 10, masked=False)
-    plain = [bytes(reply.content.config_records["config"]["updates"][0]) for _, reply in open_.seen]  # type: ignore[index, unused-ignore]
-    assert not noise_like(np.unpackbits(np.frombuffer(b"".join(plain), np.uint8)) * 1.0)
-
-
-KNOWN = {
-    *(("query.keys", name) for name in ("board", "cipher", "mask")),
-    *(("query.shares", name) for name in ("from", "to", "data")),
-    *(("query.unmask", name) for name in ("from", "of", "data")),
-    ("train", "refused"),
-}
-SAID = ("board", "federation", "samples", "steps", "again", "loss", "body")
-
-
-def test_too_few_for_a_sum_change_nothing_and_lose_nothing(layout: Layout) -> None:
-    two, events, _ = fleet_of(layout, [Learner(layout.plan) for _ in range(2)], 1, masked=True)
-    assert "a masked round needs 3 boards, 2 are there" in events[0].refused[0]
-    assert two.sha256() == federation(layout).sha256()
-    boards = [Learner(layout.plan), *(Learner(layout.plan, gone_in({1})) for _ in range(2))]
-    fleet, events, _ = fleet_of(layout, boards, 2, masked=True)
-    assert "the round has no sum: " in events[0].refused[-1] and not events[0].boards
-    assert len(events[1].boards) == 3
-    assert fleet.sha256() != federation(layout).sha256()
 
 
 def test_a_board_that_insists_sends_nothing_in_the_open(layout: Layout) -> None:
@@ -257,3 +163,104 @@ def test_a_masked_round_takes_masked_updates_of_its_boards_alone(layout: Layout)
     plain.begin()
     with pytest.raises(FleetError, match="this round is not masked"):
         plain.take(under, 1)
+
+
+def masked_round(fleet: Federation, members: dict[str, Member], gone: tuple[str, ...] = ()) -> list[float]:
+    """A round under masks. gone: they share their secrets and send nothing. Returns the losses said."""
+    number = fleet.begin()
+    maskers = agreed(fleet.layout, tuple(members), number)
+    fleet.expect({name: masker.keys() for name, masker in maskers.items()})
+    stayed = [name for name in members if name not in gone]
+    losses = []
+    for name in stayed:
+        node = list(members).index(name)
+        losses.append(
+            fleet.take(members[name].handle(fleet.task(Work(NAME), node), maskers[name]), node).loss
+        )
+    fleet.lift(fleet.masked().total({name: maskers[name].unmask(set(stayed)) for name in stayed}))
+    fleet.close()
+    return losses
+
+
+def four(layout: Layout) -> dict[str, Member]:
+    return {name: member(name, Learner(layout.plan), layout, 5 + n) for n, name in enumerate("abcd")}
+
+
+@pytest.mark.parametrize("gone", [(), ("b",)])
+def test_a_masked_round_is_the_plain_one(layout: Layout, gone: tuple[str, ...]) -> None:
+    """The same shared values to the bit, weights of samples too; and no board says its loss."""
+    plain, masked = federation(layout), federation(layout)
+    members = four(layout)
+    assert masked_round(masked, members, gone) == [0.0] * (4 - len(gone))
+    plain.begin()
+    for node, (name, one) in enumerate(four(layout).items()):
+        if name not in gone:
+            plain.take(one.handle(plain.task(Work(NAME), node)), node)
+    plain.close()
+    assert masked.sha256() == plain.sha256() != federation(layout).sha256()
+    assert masked.got == plain.got == {name: 1 for name in "abcd" if name not in gone}
+
+
+def test_masks_that_were_not_lifted_change_nothing(layout: Layout) -> None:
+    fleet, before = federation(layout), federation(layout).sha256()
+    number, members = fleet.begin(), four(layout)
+    maskers = agreed(layout, tuple(members), number)
+    fleet.expect({name: masker.keys() for name, masker in maskers.items()})
+    fleet.take(members["a"].handle(fleet.task(Work(NAME), 0), maskers["a"]), 0)
+    closed = fleet.close()
+    assert (fleet.sha256(), closed.moved, closed.reports, fleet.got) == (before, 0, (), {})
+    assert closed.received > body_bytes(layout)
+
+
+def test_a_masked_round_has_bounds(layout: Layout) -> None:
+    """Three boards at least, no more samples than a sum has room for, no sum beyond its weights."""
+    fleet = federation(layout)
+    fleet.begin()
+    with pytest.raises(FleetError, match="a masked round needs 3 boards, 2 are there"):
+        fleet.expect(dict.fromkeys("ab", (b"", b"")))
+    fleet.expect(dict.fromkeys("abc", (b"", b"")))
+    over = update(layout, 1, np.zeros(layout.size, np.int64), samples=(1 << SUM_BITS) + 1, body="masked")
+    with pytest.raises(FleetError, match="samples is "):
+        fleet.take(over, 1)
+    total = np.zeros(layout.size, np.int64)
+    for samples, name in enumerate("ab", 4):
+        fleet.take(under(layout, 1, name, samples), ord(name))
+    total[0] = 2 * 9 * layout.limits[0] + 1
+    with pytest.raises(FleetError, match="one of its values is out of its range"):
+        fleet.lift(total)
+    total[0] -= 1
+    fleet.lift(total)
+    fleet.begin()
+    fleet.expect(dict.fromkeys("abc", (b"", b"")))
+    fleet.take(under(layout, 2, "a", 1 << SUM_BITS), ord("a"))
+    with pytest.raises(FleetError, match="the round has too many samples"):
+        fleet.take(under(layout, 2, "b", 1), ord("b"))
+
+
+def under(layout: Layout, number: int, name: str, count: int) -> bytes:
+    """An update of a masked round."""
+    report = Report(board=name, federation=NAME, samples=count, steps=1, body="masked")
+    return written(2, layout.plan.model_id, number, report, bytes(body_bytes(layout)))
+
+
+def test_a_mask_can_be_made_anywhere(layout: Layout) -> None:
+    """Of a seed the same values, whatever the size; of another seed others."""
+    whole = stream(layout, b"s" * 32)
+    assert whole.dtype == np.uint64 and whole.shape == (layout.size,)
+    assert len(set(whole.tolist())) == layout.size
+    assert (whole != stream(layout, b"t" * 32)).all()
+
+
+def test_a_pair_shares_another_mask_in_each_round() -> None:
+    seeds = {pair_seed(b"shared", name, number) for name in (NAME, NAME[::-1]) for number in (1, 2)}
+    assert len(seeds) == 4 and pair_seed(b"shared", NAME, 1) in seeds
+
+
+def test_a_member_that_forgets_goes_on(layout: Layout) -> None:
+    """All of it as text and back: the same body, and asked twice is asked twice."""
+    members, weighted = agreed(layout), changes(layout)
+    again = Masker.loads("a", layout, members["a"].dumps())
+    assert again.masked(weighted["a"]) == members["a"].masked(weighted["a"])
+    again.unmask(set(NAMES))
+    with pytest.raises(FleetError, match="asked twice"):
+        Masker.loads("a", layout, again.dumps()).unmask(set(NAMES))
