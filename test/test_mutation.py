@@ -6,15 +6,17 @@ import json
 import re
 import time
 from collections.abc import Callable
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
+import conftest
 import pytest
 
 from lab import marks
 from lab.mutation import bugs, builds, record, run, suites, table
 from lab.mutation.operators import Mutant, mutants
-from lab.mutation.programs import Programs, RefusedError
+from lab.mutation.programs import Fixtures, Programs, RefusedError
 from lab.mutation.run import GROUPS, HAND, Plan
 from lab.mutation.suites import Suite
 from microtrain.base.paths import ROOT
@@ -227,6 +229,19 @@ def programs(tmp_path: Path) -> Programs:
     assert builds.compile_sources(recipe, ["f.c"], tree, baseline / "f")
     (baseline / "f/f.c.o.i").write_bytes(builds.preprocessed(recipe, "f.c", tree))
     return Programs({"f": recipe}, baseline, tmp_path / "own", tree)
+
+
+def test_its_helpers_take_what_those_of_the_tests_take(
+    programs: Programs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else every suite would fail without a bug."""
+    helpers = (conftest.build_example, conftest.build)
+    for helper in helpers:
+        monkeypatch.setattr(conftest, helper.__name__, helper)
+    Fixtures(programs).pytest_collection_modifyitems()
+    assert conftest.build_example is not helpers[0]
+    own = (conftest.build_example, conftest.build)
+    assert [[*signature(f).parameters] for f in own] == [[*signature(f).parameters] for f in helpers]
 
 
 @pytest.mark.parametrize(("after", "differs"), [("a += 3;", True), ("a += 1 + 1;", False), ("b += 2;", None)])

@@ -118,16 +118,31 @@ class Fixtures:
 
     def pytest_collection_modifyitems(self) -> None:
         conftest: Any = sys.modules["conftest"]
-        product, with_platformio = self.programs.product, conftest.build_example
+        with_platformio = conftest.build_example
 
-        def build_example(scheme: Path, folder: Path, board: bool = True, *options: str) -> Any:
+        def build_example(
+            scheme: Path, folder: Path, board: bool = True, *options: str, silent: bool = True
+        ) -> Any:
             if options:
-                return with_platformio(scheme, folder, board, *options)
-            elf, program = product("example-disco_f746ng"), product("example-native")
-            return conftest.Built(builds.ROOT / MODELS["example"], elf, program, "")
+                return with_platformio(scheme, folder, board, *options, silent=silent)
+            generated = folder / "generated"
+            generated.symlink_to(builds.ROOT / MODELS["example"])
+            elf, program = (build(folder / "pio", name, generated) for name in (pio.BOARD, pio.NATIVE))
+            return conftest.Built(generated, elf, program, "")
+
+        def build(workspace: Path, environment: str, model: Path) -> Path:
+            return linked(self.programs, workspace, environment, "example")
 
         conftest.build_example = build_example
-        conftest.build = lambda workspace, name, model: product(f"example-{name}")
+        conftest.build = build
+
+
+def linked(programs: Programs, workspace: Path, environment: str, model: str) -> Path:
+    """The program of a model where PlatformIO would have built it."""
+    place = pio.product(workspace, environment)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.symlink_to(programs.product(f"{model}-{environment}"))
+    return place
 
 
 def instead_of_platformio(programs: Programs, tests: Path) -> None:
@@ -136,18 +151,17 @@ def instead_of_platformio(programs: Programs, tests: Path) -> None:
     import pio_build
     import puppet
 
-    def workspace(folder: Path, model: str) -> Path:
+    def build_once(factory: Any, name: str, *environments: str) -> tuple[Path, str]:
+        workspace: Path = factory.mktemp("null")
         for environment in builds.ENVIRONMENTS:
-            place = pio.product(folder, environment)
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.symlink_to(programs.product(f"{model}-{environment}"))
-        return folder
+            linked(programs, workspace, environment, "null")
+        return workspace, ""
 
     def build(workspace: Path, environment: str, model: Path = pio_build.NULL_MODEL) -> Path:
         return programs.custom(environment, model, workspace / "objects")
 
     helpers: Any = pio_build
     helpers.build = build
-    helpers.build_once = lambda factory, *_: (workspace(factory.mktemp("null"), "null"), "")
+    helpers.build_once = build_once
     library: Any = puppet
     library.build = lambda folder: ctypes.CDLL(str(programs.product("puppet")))
