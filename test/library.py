@@ -19,6 +19,7 @@ STRICT = ("-std=c11", "-Wall", "-Wextra", "-Wconversion", "-Wpedantic", "-Wshado
 OK, NONE, MORE = 0, 1, 2
 ARGUMENT, INSTANCE, MEMORY, ALIGNMENT, BUSY, INPUT, ORDER, LABEL = range(-1, -9, -1)
 NO_STATISTICS, EMPTY, FULL, OTHER_MODEL, FORMAT, SLOT, STORAGE = range(-9, -16, -1)
+KERNEL, TABLES = -16, -17
 TASK = -19
 NO_RECORDS = -21
 WORDS = 36

@@ -68,6 +68,20 @@ def test_lines_are_those_of_addr2line(elf: Path) -> None:
     assert any(firmware.line(at + 64) != row for at, row in known)
 
 
+def test_the_end_of_a_source_hides_no_line_behind_it(tmp_path: Path) -> None:
+    """Where a source is read later, and lies before the other."""
+    for name in "ab":
+        (tmp_path / f"{name}.c").write_text(f"int f{name}(int x);\nint f{name}(int x) {{ return x + 1; }}\n")
+    flags = ["-mcpu=cortex-m7", "-mthumb", "-Os", "-g", "-ffunction-sections", "-nostdlib"]
+    link = ["-Wl,--sort-section=name", "-Wl,-e,0", "-o", str(tmp_path / "both.elf")]
+    sources = [str(tmp_path / f"{name}.c") for name in "ba"]
+    subprocess.run(["arm-none-eabi-gcc", *flags, *sources, *link], check=True)
+    firmware = read_elf(tmp_path / "both.elf")
+    first, second = (next(s for s in firmware.symbols if s.name == name) for name in ("fa", "fb"))
+    assert first.address + first.size == second.address
+    assert [firmware.line(s.address) for s in (first, second)] == ["a.c:2", "b.c:2"]
+
+
 def test_bytes_are_those_that_are_programmed(elf: Path, tmp_path: Path) -> None:
     """A copy of a section by objcopy, and the flash image as a whole."""
     firmware = read_elf(elf)

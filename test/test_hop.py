@@ -204,12 +204,13 @@ def test_a_plan_that_spoils_what_is_kept_is_refused(imprint: int, tmp_path: Path
     graph = hop.checked(quantized("to_one", 26, tmp_path), 1).replace(sound=parse(FRONT))
     compiled = compile_graph(graph, HEAD, CLASSES, Passes(imprint=imprint))
     check_plan(compiled.graph, compiled.plan)
+    first, head = compiled.graph.nodes[0].outputs[0], compiled.graph.output
     for name in (hop.NAME, "sound"):
-        placed = dict(compiled.plan.placements)
-        head = compiled.graph.output
-        placed[head] = replace(placed[head], offset=placed[name].offset)
-        with pytest.raises(ConvertError, match=rf"the memory of {name} overlaps an inference|statistics"):
-            check_plan(compiled.graph, replace(compiled.plan, placements=placed))
+        for tensor, where in ((head, "an inference|statistics"), (first, "step 0")):
+            placed = dict(compiled.plan.placements)
+            placed[tensor] = replace(placed[tensor], offset=placed[name].offset)
+            with pytest.raises(ConvertError, match=rf"the memory of {name} overlaps ({where})|statistics"):
+                check_plan(compiled.graph, replace(compiled.plan, placements=placed))
 
 
 def listening(folder: Path, name: str = "padded", by: int = 4, replay: Request | None = None) -> Compiled:

@@ -20,6 +20,7 @@ from library import (
     FORMAT,
     INPUT,
     INSTANCE,
+    KERNEL,
     LABEL,
     MEMORY,
     MORE,
@@ -32,6 +33,7 @@ from library import (
     SLOT,
     STORAGE,
     STRICT,
+    TABLES,
     TASK,
     WORDS,
     Flash,
@@ -160,6 +162,27 @@ def test_it_learns_what_the_firmware_learns(
     assert (losses, learner.trainables()) == learned_by_the_firmware(models[name], pixels, tmp_path)
     assert learner.state().steps == STEPS and learner.state().mean_loss == pytest.approx(np.mean(losses))
     assert learner.call("selftest") == OK
+
+
+def test_the_selftest_looks_at_kernels_tables_and_memory(
+    models: dict[str, Compiled], lib: ctypes.CDLL, tmp_path: Path
+) -> None:
+    """One bit of a table, and one of a kernel's operands. The test of the arena leaves a pattern there."""
+    learner = Learner(lib, "residual")
+    assert learner.call("selftest") == OK
+    words = np.frombuffer(learner.arena, np.uint32)[: learner.sizes.arena_bytes // 4]
+    assert (words == 0x55555555).all()
+    operands = (FIRMWARE / "src/runtime/selftest_vectors.h").read_text(encoding="ascii")
+    found = re.search(r"selftest_dense_w\[\d+\] = \{([^}]*)\}", operands)
+    assert found is not None
+    operand = np.array([int(number) for number in found[1].split(",") if number.strip()], np.int8).tobytes()
+    table = next(iter(models["residual"].graph.layers.values())).bias.astype("<i4").tobytes()
+    program = Path(str(lib._name)).read_bytes()
+    for part, wrong in ((operand, KERNEL), (table, TABLES)):
+        at = program.index(part)
+        damaged = tmp_path / f"damaged{wrong}.so"
+        damaged.write_bytes(program[:at] + bytes([program[at] ^ 4]) + program[at + 1 :])
+        assert Learner(ctypes.CDLL(str(damaged)), "residual").call("selftest") == wrong
 
 
 @pytest.mark.parametrize("name", NETWORKS)

@@ -26,6 +26,7 @@ from microtrain.convert.memory.plan import lifetimes, plan
 from microtrain.convert.memory.replay import (
     PARTS,
     PER_CLASS,
+    RECORDS_MAX,
     SPARED,
     WHOLE,
     Request,
@@ -463,6 +464,7 @@ def test_codes_are_as_fine_as_the_budget_allows() -> None:
         assert wanted.part(graph, room) == min(p for p in PARTS if buffer_bytes(graph, 20, p) <= room)
         assert most_records(graph, room, part) == 20 == wanted.size(graph, room, part)
     assert wanted.part(graph, 10) == PARTS[-1]
+    assert most_records(graph, 1 << 30) == RECORDS_MAX == 2**16 - 1  # the firmware counts in 16 bits
     assert wanted.part(graph, None) == WHOLE
     ten_each = Request(parts=PARTS)
     room = buffer_bytes(graph, PER_CLASS * classes(graph), 3) + STACK_RESERVE

@@ -150,7 +150,7 @@ def features(native: Recipe) -> Recipe:
 
 def library() -> Recipe:
     """The engine as the library has it."""
-    flags = ["-std=c11", "-O1", "-ffp-contract=off", "-DMICROTRAIN_LIBRARY"]
+    flags = ["-std=c11", "-O1", "-ffp-contract=off", "-include", "firmware/src/runtime/library.h"]
     include = ("firmware/include", "firmware/src/kernels", MODELS["null"])
     roots = [f"firmware/{root}" for root in ROOTS if root.endswith(".c")]
     sources = [*roots, *(file for file in _portable() if "/kernels/" in file)]
