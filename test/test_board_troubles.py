@@ -115,6 +115,20 @@ def test_training_goes_on_where_the_autosave_fails(board: Puppet) -> None:
     assert said[-1].startswith("ok train")
 
 
+def test_an_application_takes_the_steps_of_the_line(board: Puppet) -> None:
+    """microtrain_train() in a firmware: loss and weights of `train`; what is no label changes neither."""
+    board.ask("pattern 3")
+    loss = float(board.ask("train 1")[-1].split()[-1])
+    learned = board.ask("sha")
+    assert board.start() and board.ask("sha") != learned
+    board.ask("pattern 3")
+    found = ctypes.c_float(-1.0)
+    assert board.library.puppet_train(3, ctypes.byref(found)) < 0 and found.value == -1.0
+    assert board.library.puppet_train(1, ctypes.byref(found)) == 0
+    assert found.value == pytest.approx(loss, abs=1e-4) and board.ask("sha") == learned
+    assert board.ask("pattern 3") and board.library.puppet_train(1, None) == 0
+
+
 def test_a_reboot_happens_although_it_cannot_save(board: Puppet) -> None:
     board.train(1)
     board.trouble(STUCK, STUCK)

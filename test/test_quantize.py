@@ -265,6 +265,14 @@ def test_dead_channels_become_the_same_constant() -> None:
     assert (outputs[:, [0, 1, 3]] == [35, -35, 127]).all()  # rint(b / s_y) + zero
 
 
+def test_weights_that_round_to_zero_beside_their_bias_are_a_dead_channel() -> None:
+    """A scale that the bias has made so large says nothing of what the weights could learn."""
+    layer = quantized_layer([[1e-3, -2e-3, 0, 1e-3], [0.5, 0, 0, 0.1]], [1e7, 0.0])
+    assert layer.dead is not None and layer.dead.tolist() == [True, False]
+    outputs = channel_output(layer, np.random.default_rng(0).integers(-128, 128, (50, 4)))
+    assert (outputs[:, 0] == 127).all()
+
+
 def test_dead_channels_are_counted_in_one_warning(tmp_path: Path) -> None:
     graph = float_graph("mobilenet", tmp_path)
     layers = dict(graph.layers)
