@@ -52,6 +52,7 @@ def agrees(firmware: Elf, path: Path) -> bool:
 def test_symbols_and_sections_are_those_of_binutils(elf: Path) -> None:
     firmware = read_elf(elf)
     assert agrees(firmware, elf)
+    assert {s.file == "" for s in firmware.symbols if s.binding != "STB_LOCAL"} == {True}
     wrong = tuple(replace(s, load=s.load + 4) for s in firmware.sections)
     assert not agrees(replace(firmware, sections=wrong), elf)
     assert not agrees(replace(firmware, symbols=firmware.symbols[1:]), elf)
@@ -68,18 +69,28 @@ def test_lines_are_those_of_addr2line(elf: Path) -> None:
     assert any(firmware.line(at + 64) != row for at, row in known)
 
 
-def test_the_end_of_a_source_hides_no_line_behind_it(tmp_path: Path) -> None:
-    """Where a source is read later, and lies before the other."""
-    for name in "ab":
-        (tmp_path / f"{name}.c").write_text(f"int f{name}(int x);\nint f{name}(int x) {{ return x + 1; }}\n")
-    flags = ["-mcpu=cortex-m7", "-mthumb", "-Os", "-g", "-ffunction-sections", "-nostdlib"]
+@pytest.mark.parametrize("dwarf", [4, 5])
+def test_the_end_of_a_source_hides_no_line_behind_it(dwarf: int, tmp_path: Path) -> None:
+    """Where a source is read later, and lies before the other. What stands in a header is the header's."""
+    for name, file in (("a", "a.c"), ("b", "b.h")):
+        (tmp_path / file).write_text(f"int f{name}(int x);\nint f{name}(int x) {{ return x + 1; }}\n")
+    (tmp_path / "b.c").write_text('#include "b.h"\n')
+    flags = [
+        "-mcpu=cortex-m7",
+        "-mthumb",
+        "-Os",
+        f"-gdwarf-{dwarf}",
+        f"-Wa,--gdwarf-{dwarf}",
+        "-ffunction-sections",
+        "-nostdlib",
+    ]
     link = ["-Wl,--sort-section=name", "-Wl,-e,0", "-o", str(tmp_path / "both.elf")]
     sources = [str(tmp_path / f"{name}.c") for name in "ba"]
     subprocess.run(["arm-none-eabi-gcc", *flags, *sources, *link], check=True)
     firmware = read_elf(tmp_path / "both.elf")
     first, second = (next(s for s in firmware.symbols if s.name == name) for name in ("fa", "fb"))
     assert first.address + first.size == second.address
-    assert [firmware.line(s.address) for s in (first, second)] == ["a.c:2", "b.c:2"]
+    assert [firmware.line(s.address) for s in (first, second)] == ["a.c:2", "b.h:2"]
 
 
 def test_bytes_are_those_that_are_programmed(elf: Path, tmp_path: Path) -> None:

@@ -163,6 +163,18 @@ def index(graph: Graph, op: str) -> int:
     return next(i for i, n in enumerate(graph.nodes) if n.op == op)
 
 
+def test_scales_of_errors_stay_positive_behind_a_difference() -> None:
+    """The error of what is taken away is turned in its integers, by a sum with nothing. Passed on it would
+    have a negative scale, which the kernels do not know."""
+    graph = residual_network()
+    at = max(i for i, node in enumerate(graph.nodes) if node.op == "add")
+    trained = everything(changed(graph, {at: replace(graph.nodes[at], factors=(-1.0,))})).graph
+    passed = [node.factors[0] for node in trained.backward_nodes if node.op == "error_pass"]
+    turned = [node for node in trained.backward_nodes if node.op == "error_add" and len({*node.inputs}) == 1]
+    assert passed and min(passed) > 0
+    assert len(turned) == 1 and turned[0].factors[0] < 0 == turned[0].factors[1]
+
+
 def test_a_planted_sign_error_is_caught() -> None:
     graph = everything(residual_network()).graph
     at = index(graph, "error_pass")
