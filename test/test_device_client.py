@@ -60,6 +60,14 @@ def test_receiver_finds_frames_between_lines_and_garbage() -> None:
         assert found == [Line("ok a"), frame, Line("ok b", intact=False), frame, Line("ok c")]
 
 
+def test_a_frame_that_lost_bytes_does_not_take_the_next_one_along() -> None:
+    """As many bytes of the next one as were lost lie within what looked like this one."""
+    first, second = encode(Frame(DATA, 1, 0, bytes(range(64)))), Frame(DATA, 2, 64, b"efgh")
+    for lost in (1, 8, 40):
+        items = list(Receiver().feed(first[:20] + first[20 + lost :] + encode(second) + b"ok pull\r\n" * 9))
+        assert second in items and isinstance(items[-1], Line) and items[-1].text.endswith("ok pull")
+
+
 def test_receiver_marks_a_bad_payload_and_goes_on() -> None:
     data = bytearray(encode(Frame(DATA, 1, 0, b"abcd")))
     data[13] ^= 1
