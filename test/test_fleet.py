@@ -215,6 +215,20 @@ def test_boards_with_other_schemes_average_what_they_share(tmp_path: Path) -> No
     assert fleet.layout.parts[1].name == "conv.bias" and (fleet.values != before)[conv].any()
 
 
+def test_a_board_without_a_value_has_no_say_in_it(tmp_path: Path) -> None:
+    """A value moves by the mean of the boards that have it, each weighted by its samples."""
+    all_ = Layout(sparse_plan(tmp_path / "all"))
+    fewer = Layout(sparse_plan(tmp_path / "fewer", channels=[1, 3]))
+    fleet = federation(all_, others=(fewer,))
+    fleet.values = before = np.zeros(all_.size, np.int64)
+    fleet.begin()
+    fleet.take(update(all_, 1, np.full(all_.size, 40), board="a", samples=1), 0)
+    fleet.take(update(fewer, 1, np.full(fewer.size, 80), board="b", samples=3), 1)
+    fleet.close()
+    moved = (fleet.values - before)[:20].reshape(5, 4)
+    assert (moved[:, [0, 2]] == 40).all() and (moved[:, [1, 3]] == (40 + 3 * 80) // 4).all()
+
+
 def test_a_value_that_nobody_has_stays(tmp_path: Path) -> None:
     all_ = Layout(sparse_plan(tmp_path / "all"))
     fewer = Layout(sparse_plan(tmp_path / "fewer", channels=[1, 3]))
