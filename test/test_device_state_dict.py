@@ -276,11 +276,15 @@ def test_dead_channels_stay_as_they_were(net: Net) -> None:
     assert torch.isfinite(state["conv.weight"]).all() and (state["conv.weight"][0] == 0).all()
 
 
-def test_batch_norm_without_parameters_takes_the_bias_in_its_mean() -> None:
-    conv, bn = nn.Conv2d(1, 2, 1, bias=False), nn.BatchNorm2d(2, affine=False, eps=EPS)
+@pytest.mark.parametrize("bias", [None, "0.bias"])
+def test_batch_norm_without_parameters_takes_the_bias_in_its_mean(bias: str | None) -> None:
+    """Or the convolution takes it, where it has a place for it."""
+    conv, bn = nn.Conv2d(1, 2, 1, bias=bias is not None), nn.BatchNorm2d(2, affine=False, eps=EPS)
     model = nn.Sequential(conv, bn).eval()
+    assert bn.running_mean is not None and bn.running_var is not None
+    bn.running_mean[:], bn.running_var[:] = torch.tensor([0.3, -0.7]), torch.tensor([0.2, 5.0])
     plan = make_plan(
-        trained("0", "bias", "s16", (2,), Source("0.weight", None, "1", EPS), scale=np.full(2, 0.5))
+        trained("0", "bias", "s16", (2,), Source("0.weight", bias, "1", EPS), scale=np.full(2, 0.5))
     )
     state, _ = merge(plan, {"0.bias": np.array([3, -4], np.int16)}, dict(model.state_dict()))
     model.load_state_dict(state)
