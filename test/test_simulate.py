@@ -238,8 +238,8 @@ def test_the_board_learns_500_real_images_as_the_simulator_does(tmp_path: Path) 
         pytest.skip("MICROTRAIN_DATA is not set: it names the folder with models/ and sets/")
     images = unpacked(Path(folder) / "sets/clothing10_144.tar", tmp_path / "images")
     model, generated = Path(folder) / "models/mcunet-5fps.pkl", tmp_path / "generated"
-    options = ["--scheme", "mcunet-99kb", "--classes", "10", "-o", str(generated)]
-    run(["python", "tools/convert", str(model), *options])
+    options = ["--scheme", "mcunet-99kb", "--classes", "10", "--replay", "off", "--imprint", "off"]
+    run(["python", "tools/convert", str(model), *options, "-o", str(generated)])
     plan = load_blueprint(generated)
     training, testing = split(images, plan.classes)
     settings = Settings(epochs=1, seed=3, limit=500, schedule="cosine")
