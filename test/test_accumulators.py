@@ -88,6 +88,22 @@ def test_the_bound_of_a_forward_sum_is_reached(depthwise: bool) -> None:
     assert 0.99 * bound < largest <= bound
 
 
+@pytest.mark.parametrize("zero", [-128, -3, 0, 60, 127])
+def test_a_zero_point_is_as_far_from_either_end_as_stored_values_are(zero: int) -> None:
+    away = np.abs(np.arange(-128, 128) - zero)
+    assert bounds.reach(Tensor("x", (1, 1, 1), "s8", 1.0, zero)) == away.max()
+
+
+@pytest.mark.parametrize(("dtype", "least"), [("s8", 2**31), ("f32", 2**29)])
+def test_a_tensor_that_no_int_can_index_is_refused(dtype: str, least: int) -> None:
+    """Places in it count bytes, of which a real number has four."""
+    graph = training_graph(residual_network(), Scheme("head"), 5)
+    for elements, fits in ((least - 1, True), (least, False)):
+        large = Tensor("large", (elements, 1, 1), dtype, 1.0, 0)
+        found = accumulators(graph.replace(tensors={"large": large}, nodes=()))
+        assert [a.most <= a.limit for _, a in found] == [fits]
+
+
 @pytest.mark.parametrize(
     ("graph", "said"),
     [

@@ -15,8 +15,9 @@ from PIL import Image
 
 from microtrain.base.plan import read_plan
 from microtrain.device import cli, link, target
+from microtrain.device.answers import REPLAY_MAX
 from microtrain.device.client import Device
-from microtrain.device.errors import AnswerError, DeviceError, FaultError
+from microtrain.device.errors import AnswerError, DamagedError, DeviceError, FaultError
 from microtrain.device.protocol import DATA, Frame, Line, Receiver, crc16, crc32, encode
 from microtrain.device.testing import ARENA, CLASSES, MODEL_ID, SHAPE, FakeDevice
 from microtrain.device.weights import pack, save_npz, unpack
@@ -155,6 +156,52 @@ def test_push_goes_in_frames_of_512() -> None:
     assert fake.block == block
     with pytest.raises(DeviceError, match="1 bytes for a device with 1200"):
         device.push(b"x")
+
+
+def test_an_answer_to_another_frame_is_none() -> None:
+    """A frame is lost, and an answer to the one before it comes late."""
+
+    class Late(FakeDevice):
+        lost = 0
+
+        def frame(self, frame: Frame) -> None:
+            if self.lost:
+                super().frame(frame)
+            else:
+                self.lost += 1
+                self.say(f"ok weights {frame.position} {frame.sequence - 1 & 0xFF}")
+
+    port = Late(size=1200)
+    block = bytes(255 - i % 256 for i in range(1200))
+    Device(port).push(block)
+    assert port.lost and port.block == block
+
+
+def test_steps_on_records_are_taken_in_as_many_commands_as_it_takes() -> None:
+    port = FakeDevice()
+    assert not Device(port).rehearse(2 * REPLAY_MAX + 3)
+    counts = [c.split()[1] for c in port.commands if c.startswith("rehearse")]
+    assert counts == [str(REPLAY_MAX), str(REPLAY_MAX), "3"]
+
+
+@pytest.mark.parametrize("digit", range(4))
+def test_an_update_that_arrives_damaged_is_not_taken(digit: int) -> None:
+    update = bytes([0x12, 0x34])
+
+    class Sharing(FakeDevice):
+        def do_share(self, room: str, momentum: str) -> None:
+            digits = list(update.hex())
+            digits[digit] = "f" if port.damaged else digits[digit]
+            self.say("steps 3", "loss 0.5", f"update {''.join(digits)}", f"ok share {crc32(update)}")
+
+        damaged = False
+
+    port = Sharing()
+    device = Device(port)
+    assert device.share(100, 230).body == update
+    port.damaged = True
+    with pytest.raises(DamagedError):
+        device.share(100, 230)
 
 
 def test_err_answers_tell_what_to_do() -> None:

@@ -276,6 +276,19 @@ def test_dead_channels_stay_as_they_were(net: Net) -> None:
     assert torch.isfinite(state["conv.weight"]).all() and (state["conv.weight"][0] == 0).all()
 
 
+def test_dead_channels_of_a_depthwise_layer_stay_as_they_were(net: Net) -> None:
+    """Among those that are trained, and there alone."""
+    with torch.no_grad():
+        net.bn2.weight[2] = 0
+    source = Source("dw.weight", "dw.bias", "bn2", EPS)
+    plan = make_plan(
+        trained("dw", "weight", "s8", (2, 3, 3), source, scale=np.ones(4), channels=(1, 2), dead=(2,))
+    )
+    state, _ = merge(plan, {"dw.weight": np.zeros((2, 3, 3), np.int8)}, model_file(net))
+    assert torch.equal(state["dw.weight"][[0, 2, 3]], net.dw.weight[[0, 2, 3]])
+    assert not state["dw.weight"][1].any()
+
+
 @pytest.mark.parametrize("bias", [None, "0.bias"])
 def test_batch_norm_without_parameters_takes_the_bias_in_its_mean(bias: str | None) -> None:
     """Or the convolution takes it, where it has a place for it."""

@@ -213,6 +213,31 @@ class LateRelu(nn.Module):
         return functional.relu(x) + functional.max_pool2d(x, 3, 1, 1)
 
 
+class LateNorm(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = randomise(nn.BatchNorm2d(4), seed=5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.norm(x) + x
+        return result
+
+
+class Clipped(nn.Module):
+    """The second activation changes nothing."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return functional.relu(functional.relu6(40.0 * x))
+
+
+class PoolOfSeveral(nn.Module):
+    """A maximum that is read as it is, and with what is below 0 cut off."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = functional.max_pool2d(x, 2)
+        return functional.relu(x) - 0.5 * x
+
+
 UNSUPPORTED: dict[str, tuple[nn.Module, int, tuple[str, ...]]] = {
     "rrelu": (nn.RReLU(), 256, ("layer op", "rrelu", "relu or relu6")),
     "leaky": (nn.Sequential(nn.LeakyReLU(-3.0)), 256, ("layer op.0", "slope of -3", "below 2")),
@@ -248,6 +273,9 @@ SUPPORTED: dict[str, tuple[nn.Module, int]] = {
     "dilation": (nn.Conv2d(4, 4, 3, padding=2, dilation=2), 256),
     "even same": (nn.Conv2d(4, 4, 4, padding="same"), 256),
     "late relu": (LateRelu(), 256),
+    "late norm": (LateNorm(), 256),
+    "relu of relu6": (Clipped(), 256),
+    "relu beside its pool": (PoolOfSeveral(), 64),
     "relu of average": (nn.Sequential(nn.AvgPool2d(2), nn.ReLU()), 64),
     "ceil": (nn.MaxPool2d(3, 2, ceil_mode=True), 64),
     "ceil that adds nothing": (nn.MaxPool2d(2, 2, ceil_mode=True), 64),

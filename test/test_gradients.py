@@ -14,6 +14,7 @@ from lab.attack.gradients import MAPS, everything_trained, hidden_linear, min_co
 from microtrain.convert.execute.executor import Executor
 from microtrain.convert.ir import Graph, Node, Shape, Window, out_size
 from microtrain.convert.ops import TABLE, bounds, conv
+from microtrain.convert.ops.conv_constants import multipliers
 from microtrain.convert.pipeline import Compiled, compile_graph
 from microtrain.convert.reference import kernels as reference
 from microtrain.convert.scheme import Scheme, convolutions
@@ -72,6 +73,34 @@ def test_magnitudes_are_right_too() -> None:
     executor.backward(1, STILL)
     for key, found in executor.env.gradients.items():
         np.testing.assert_allclose(found, oracle[key], rtol=1e-4, atol=1e-5 * np.abs(oracle[key]).max())
+
+
+def test_a_step_is_the_rate_times_the_gradient_in_real_numbers() -> None:
+    """Biases in coarser units move as far as the others, and dead channels do not move at all."""
+    graph, rate = everything(residual_network()).graph, 0.05
+    names = convolutions(graph)
+    alive = {name: np.arange(len(graph.layers[name].bias)) != 1 for name in names}
+    layers = {name: replace(graph.layers[name], dead=~alive[name]) for name in names}
+    executor = Executor(graph.replace(layers=graph.layers | layers))
+    executor.forward(image(graph))
+    executor.backward(1, reference.Sgd(rate, rate, 0.0, 7, 0))
+    coarse = 0
+    for name in names:
+        layer, x = graph.layers[name], graph.tensors[graph.forward_of[name].inputs[0]]
+        assert layer.weight_scale is not None
+        real, shift = (
+            x.scale * layer.weight_scale,
+            reference.bias_shift(multipliers(graph, graph.forward_of[name])),
+        )
+        wanted = -rate * executor.env.gradients[name, "bias"] / real
+        found = executor.env.state[name].delta * real * 2.0**shift
+        assert (np.abs(found - wanted) <= real * 2.0**shift)[alive[name]].all()
+        assert not found[~alive[name]].any() and wanted.any()
+        coarse += int((shift > 0)[alive[name] & (np.abs(wanted) > 4 * real * 2.0**shift)].sum())
+        same = executor.env.state[name].weight == layer.weight
+        channels = same.reshape(len(same), -1).all(axis=1)
+        assert channels[~alive[name]].all() and (not layer.trained or not channels.all())
+    assert coarse, "a bias whose unit is coarser has moved"
 
 
 @pytest.mark.parametrize("seed", range(4))

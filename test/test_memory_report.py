@@ -19,6 +19,7 @@ from microtrain.memory_report import cli
 from microtrain.memory_report.firmware import load_firmware
 from microtrain.memory_report.interrupts import analyse
 from microtrain.memory_report.stack import EXCEPTION_FRAME, Stack
+from microtrain.memory_report.usage import over
 from microtrain.pictures.arena import arena_kinds
 from microtrain.pictures.arena_map import draw
 
@@ -271,10 +272,19 @@ def test_over_budget_exits_with_1(elf: Path, tmp_path: Path) -> None:
     assert run("--elf", elf, "--plan", tight).exit_code == 1
 
 
+def test_memory_may_be_full_but_no_fuller() -> None:
+    assert over("SRAM", 100, 100, None) == over("SRAM", 90, 100, 90) == []
+    assert over("SRAM", 101, 100, None) == ["SRAM: 101 bytes are 1 more than the chip's 100"]
+    assert over("SRAM", 91, 100, 90) == ["SRAM: 91 bytes are 1 more than the budget of 90"]
+
+
 def test_chip_stack_and_checkpoint_limits(tmp_path: Path) -> None:
     deep = 'NAKED void deep(void) { __asm("sub sp, #1000\\n add sp, #1000\\n bx lr"); }'
     result = run("--elf", build(tmp_path, deep, "bl deep"), "--plan", write_plan(tmp_path))
     assert result.exit_code == 1 and "116 more than are reserved" in result.output
+    for bytes_, code in ((884, 0), (888, 1)):  # to the word
+        result = run("--elf", build(tmp_path, deep.replace("1000", str(bytes_)), "bl deep"))
+        assert result.exit_code == code and ("4 more than are reserved" in result.output) == code
     slot = '__attribute__((used, section(".checkpoint"))) const int slot[4] = {1};'
     result = run("--elf", build(tmp_path, slot), "--plan", write_plan(tmp_path))
     assert result.exit_code == 1 and "checkpoint A holds 16 bytes" in result.output
@@ -362,6 +372,8 @@ def test_bad_input_is_one_sentence(elf: Path, tmp_path: Path) -> None:
         "a.svg",
     )
     fails("written as .svg or .html", "--elf", elf, "--plan", plan, "--picture", tmp_path / "a.png")
+    less = build(tmp_path, arena=248, name="less")
+    fails("holds model 04030201, but", "--elf", less, "--plan", plan)
     other = write_plan(tmp_path, model_id="ff" * 32)
     fails("holds model 04030201, but", "--elf", elf, "--plan", other)
     for option in ("--json", "--picture"):
