@@ -101,6 +101,9 @@ DIFFERENCES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "less a constant": lambda x: x - 0.5,
     "a constant less it": lambda x: 1 - x,
     "by a constant": lambda x: x / 3,
+    "a constant by it": lambda x: 1 / (1 + SIGMOID(x)),
+    "by a map": lambda x: x / SIGMOID(x),
+    "less its first channel": lambda x: x - x[:, :1],
     "a gate that closes": lambda x: x * (1 - SIGMOID(-1.7 * x)),
 }
 
@@ -142,14 +145,8 @@ def test_of_tokens(suffix: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (
-            lambda x: x - x[:, :1],
-            "subtracts tensors of shapes .* they must have one shape",
-        ),
         (lambda x: x - x, "subtracts a tensor from itself"),
         (lambda x: torch.add(x, SIGMOID(x), alpha=0), "alpha=0 is no factor of a sum"),
-        (lambda x: 1 / x, "a constant divided by|the op reciprocal is not supported"),
-        (lambda x: x / SIGMOID(x), "the op div is not supported; .* divided by a constant"),
     ],
 )
 def test_others_are_refused(

@@ -19,6 +19,7 @@ from microtrain.convert.execute.batched import run_float
 from microtrain.convert.frontends.module import LoadedModel, load_model
 from microtrain.convert.ir import ConvertError
 from microtrain.convert.normalisation import IMAGENET, Origin
+from microtrain.convert.ops.functions import POWER
 from microtrain.convert.quantize import input_fit
 
 MEAN, STD = torch.tensor(IMAGENET[0]), torch.tensor(IMAGENET[1])
@@ -189,9 +190,14 @@ def test_what_is_no_normalisation_is_one_sentence(front: nn.Module, words: str, 
     assert words in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_a_division_of_the_input_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConvertError, match="the op reciprocal is not supported"):
-        load(network(Divided()), tmp_path)
+def test_what_is_divided_by_the_image_is_no_normalisation(tmp_path: Path) -> None:
+    """It is the network's first op, behind a sum that the input takes in."""
+    net = network(Divided())
+    images = images_for(net, 5, seed=4)
+    loaded = load(net, tmp_path)
+    assert [node.op for node in loaded.graph.nodes] == [POWER, "conv2d", "avgpool", "head"]
+    wanted = answers(net, images, 1)
+    assert np.abs(run_float(loaded.graph, images) - wanted).max() < 1e-5 * np.abs(wanted).max()
 
 
 def photos(folder: Path) -> Path:
