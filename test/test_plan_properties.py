@@ -8,10 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from drawn_plans import Place, places, plans, wrong_values
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from networks import residual_network
 from plans import plan_document
 from test_compiler_properties import CLASSES, PLAIN, Case, cases
 
@@ -20,7 +22,10 @@ from microtrain.base.plan import Budget, Origin, Plan, read_plan, text
 from microtrain.base.schema import encode
 from microtrain.convert.emit.code import generate
 from microtrain.convert.emit.document import document
+from microtrain.convert.ops.conv_constants import multipliers
 from microtrain.convert.pipeline import compile_graph
+from microtrain.convert.reference.kernels import Bias
+from microtrain.convert.scheme import Scheme
 
 SLOW_TO_DRAW = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 ANY = st.recursive(
@@ -145,3 +150,20 @@ def test_a_name_that_cannot_be_read_is_quoted(name: str, path: Path) -> None:
     said = refusal(made, path)
     assert said is not None and "\n" not in said
     assert "scheme.weights['" in said and "is 'most', not a number or a list" in said
+
+
+def test_a_bias_on_the_device_is_the_layers_in_real_numbers() -> None:
+    """What a pull makes of the integers: where they start, and where one unit leads."""
+    compiled = compile_graph(residual_network(), Scheme("biases", biases=-1, head="random"), 5)
+    graph = compiled.graph
+    plan = document(compiled, generate(compiled, "a test"), Origin("", "", ""), None)
+    biases = [t for t in plan.trainables.tensors if t.kind == "bias"]
+    assert len(biases) == len(graph.layers) - 1
+    for item in biases:
+        layer, x = graph.layers[item.layer], graph.tensors[graph.forward_of[item.layer].inputs[0]]
+        assert layer.weight_scale is not None and item.scale is not None and item.base is not None
+        real = x.scale * layer.weight_scale
+        assert np.any(layer.bias) and np.allclose(item.base, layer.bias * real, rtol=1e-12)
+        m = multipliers(graph, graph.forward_of[item.layer])
+        one = Bias(layer.bias, np.ones(len(m), np.int16), m, np.zeros(len(m)), 2**30, 0).expanded
+        assert np.allclose(item.scale, (one - layer.bias) * real, rtol=1e-12)

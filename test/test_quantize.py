@@ -274,6 +274,22 @@ def test_weights_that_round_to_zero_beside_their_bias_are_a_dead_channel() -> No
     assert (outputs[:, 0] == 127).all()
 
 
+def test_a_files_own_channel_whose_sums_leave_int32_is_a_constant() -> None:
+    """In units of its tiny scale the bias is above 2^31. Cut to what fits it would be another constant."""
+    scale, taps = 1e-7, 1000
+    y = replace(Y, zero=0)
+    real = np.float32(3e9 * X.scale * scale)
+    given = Layer(
+        np.full((1, 1, 1, taps), 127 * scale, np.float32),
+        np.array([real]),
+        Source("conv.weight"),
+        np.array([scale]),
+    )
+    layer = quantize_layer("conv", given, X, y)
+    assert layer.dead is not None and layer.dead.all() and not layer.weight.any()
+    assert (channel_output(layer, np.full((2, taps), [[-128], [127]]), X, y) == np.rint(real / y.scale)).all()
+
+
 def test_dead_channels_are_counted_in_one_warning(tmp_path: Path) -> None:
     graph = float_graph("mobilenet", tmp_path)
     layers = dict(graph.layers)

@@ -9,12 +9,13 @@ import pytest
 from networks import residual_network
 
 from microtrain.base.plan import HeadRows
-from microtrain.convert.ir import ConvertError
+from microtrain.convert.ir import ConvertError, Layer, Source
 from microtrain.convert.names import number
 from microtrain.convert.passes.autodiff import differentiate
 from microtrain.convert.passes.prune import prune
 from microtrain.convert.pipeline import with_head
 from microtrain.convert.scheme import Scheme, apply, column_norms, convolutions, find, load
+from microtrain.convert.trainables import new_head
 
 
 def load_text(tmp_path: Path, text: str) -> Scheme:
@@ -210,3 +211,13 @@ def test_a_partly_trained_layer_saves_only_its_channels() -> None:
     saved = pruned.tensors[update.inputs[1]]
     assert saved.name == f"saved:{name}"
     assert saved.channels == len(pruned.layers[name].trained)
+
+
+@pytest.mark.parametrize("classes", [3, 5, 7])
+def test_a_kept_head_has_the_models_rows_and_zeros_for_more(classes: int) -> None:
+    rng = np.random.default_rng(0)
+    own = Layer(rng.normal(size=(5, 4)).astype(np.float32), np.ones(5, np.float32), Source("head.weight"))
+    made = new_head(own, 4, classes, "keep")
+    assert made.weight.shape == (classes, 4) and made.bias.shape == (classes,)
+    assert np.array_equal(made.weight[:5], own.weight[:classes]) and not made.weight[5:].any()
+    assert np.array_equal(made.bias[:5], own.bias[:classes]) and not made.bias[5:].any()

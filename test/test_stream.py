@@ -18,6 +18,7 @@ from microtrain.convert.ir import ConvertError, Graph
 from microtrain.convert.memory.check_plan import check_plan
 from microtrain.convert.memory.plan import plan
 from microtrain.convert.native_model import NativeModel
+from microtrain.convert.ops.stream import STAGES_MAX, stages
 from microtrain.convert.pipeline import Compiled, Passes, compile_graph
 from microtrain.convert.scheme import Scheme, convolutions
 
@@ -43,7 +44,25 @@ def pooled_network() -> Graph:
     return b.finish(b.pool("avgpool", b.conv(x, 8), 2, 2), 4)
 
 
+def long_network() -> Graph:
+    """More layers than one step runs row by row."""
+    b = Builder(np.random.default_rng(8), (9, 9, 3))
+    x = b.conv("x", 4, 3)
+    for _ in range(STAGES_MAX):
+        x = b.depthwise(x)
+    return b.finish(b.conv(x, 5), 4)
+
+
+def padded_network() -> Graph:
+    """Pixels beside the image that no window of an inner one sees."""
+    b = Builder(np.random.default_rng(9), (9, 9, 3))
+    x = b.conv(b.conv("x", 4, 3), 5, 1, pad=1)
+    return b.finish(b.conv(b.depthwise(x), 6), 4)
+
+
 NETWORKS: dict[str, Callable[[], Graph]] = {
+    "long": long_network,
+    "padded": padded_network,
     "residual": residual_network,
     "awkward": awkward_network,
     "pooled": pooled_network,
@@ -122,6 +141,11 @@ def test_streaming_saves_memory_and_no_work() -> None:
     whole, rows = (compile_graph(graph, HEAD, 5, Passes(fused=fused)) for fused in (False, True))
     assert rows.plan.arena < 0.8 * whole.plan.arena
     assert len(rows.graph.nodes) < len(whole.graph.nodes)
+
+
+def test_a_step_has_as_many_stages_as_its_kernel_keeps_and_no_more() -> None:
+    nodes = compile_graph(long_network(), HEAD, 4).graph.nodes
+    assert max(len(stages(list(node.parts))) for node in nodes) == STAGES_MAX
 
 
 def test_poolings_are_stages_too_but_for_one_of_the_whole_map() -> None:
