@@ -189,12 +189,12 @@ def test_an_update_that_arrives_damaged_is_not_taken(digit: int) -> None:
     update = bytes([0x12, 0x34])
 
     class Sharing(FakeDevice):
+        damaged = False
+
         def do_share(self, room: str, momentum: str) -> None:
             digits = list(update.hex())
-            digits[digit] = "f" if port.damaged else digits[digit]
+            digits[digit] = "f" if self.damaged else digits[digit]
             self.say("steps 3", "loss 0.5", f"update {''.join(digits)}", f"ok share {crc32(update)}")
-
-        damaged = False
 
     port = Sharing()
     device = Device(port)

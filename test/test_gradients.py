@@ -81,7 +81,7 @@ def test_a_step_is_the_rate_times_the_gradient_in_real_numbers() -> None:
     names = convolutions(graph)
     alive = {name: np.arange(len(graph.layers[name].bias)) != 1 for name in names}
     layers = {name: replace(graph.layers[name], dead=~alive[name]) for name in names}
-    executor = Executor(graph.replace(layers=graph.layers | layers))
+    executor = Executor(graph.replace(layers={**graph.layers, **layers}))
     executor.forward(image(graph))
     executor.backward(1, reference.Sgd(rate, rate, 0.0, 7, 0))
     coarse = 0

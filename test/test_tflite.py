@@ -24,7 +24,7 @@ from microtrain.convert.ir import ConvertError
 from microtrain.convert.ops import forward_op
 from microtrain.convert.ops.functions import CLIP
 from microtrain.convert.quantize.int8 import quantize
-from microtrain.convert.quantize.ptq import Choices, eased, quantize_model
+from microtrain.convert.quantize.ptq import FEW, Choices, eased, quantize_model
 from microtrain.simulate.cli import main as simulate
 
 DATA = Path(os.environ.get("MICROTRAIN_DATA", "")) / "mlperf_tiny"
@@ -251,6 +251,9 @@ def test_an_input_in_bytes_is_learned_in_units_of_a_few(tmp_path: Path) -> None:
     plain, less = quantize(large, {}), quantize_model(large, np.empty(0), Choices())
     ends = 127 * less.tensors[entry.name].scale
     assert 127 * plain.tensors[entry.name].scale > 1000 and 0.5 < ends <= 4
+    real = eased(large).input
+    most = max(abs(o + g * p) for g, o in zip(real.gain, real.offset, strict=True) for p in (0.0, 255.0))
+    assert FEW / 2 < most <= FEW
     for name, made in less.layers.items():
         np.testing.assert_array_equal(made.weight, plain.layers[name].weight)
     images = np.random.default_rng(0).integers(0, 256, (3, *entry.shape)).astype(np.uint8)
