@@ -107,13 +107,14 @@ class Joined(nn.Module):
         return result
 
 
-@pytest.mark.parametrize(
-    ("way", "sentence"),
-    [
-        ("along the rows", "along dimension 2 is not supported; the nearest that is: maps of one size"),
-        ("with itself", "of a tensor and itself is not supported"),
-    ],
-)
-def test_what_is_not_along_the_channels_is_refused(way: str, sentence: str, tmp_path: Path) -> None:
-    with pytest.raises(ConvertError, match=sentence):
-        load_model(write(Joined(way).eval(), tmp_path / "model.pt2", "exported"))
+def test_maps_along_the_rows_are_those_of_pytorch(tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    net = Joined("along the rows").eval()
+    graph = load_model(write(net, tmp_path / "model.pt2", "exported")).graph
+    images = np.random.default_rng(2).normal(0, 1, (4, 8, 8, 3)).astype(np.float32)
+    np.testing.assert_allclose(run_float(graph, images), torch_logits(net, images), atol=1e-5)
+
+
+def test_parts_of_a_map_beside_itself_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConvertError, match="of a tensor and itself is not supported"):
+        load_model(write(Joined("with itself").eval(), tmp_path / "model.pt2", "exported"))
