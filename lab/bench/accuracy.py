@@ -81,10 +81,8 @@ def top1(data: Data, network: str, generated: Sequence[Path]) -> float:
     images, classes = _labelled(data)
     right = np.zeros(len(images), bool)
     for part, folder in enumerate(generated):
-        graph, judged = (
-            _with_layers(read_checkpoint(data.checkpoint(network)), folder),
-            _judged(part, len(images)),
-        )
+        graph = _with_layers(read_checkpoint(data.checkpoint(network)), folder)
+        judged = _judged(part, len(images))
         answers = [run_int8(graph, batch).argmax(axis=1) for batch in batches(graph, images[judged], "top-1")]
         right[judged] = np.concatenate(answers) == classes[judged]
     return float(right.mean())

@@ -233,6 +233,10 @@ class Lowering:
             name = maker.inputs[0]
         return True
 
+    def maker(self, tensor: str) -> Node | None:
+        """The node that makes a tensor; None of the input."""
+        return next((node for node in self.nodes if tensor in node.outputs), None)
+
     def is_made_of(self, act: Act, op: str, x: Act) -> bool:
         """True for what an op that was appended last makes of x."""
         last = self.nodes[-1] if self.nodes else None
@@ -250,8 +254,8 @@ class Lowering:
 
     def is_stand_in(self, act: Act) -> bool:
         """True for what an op makes that is not supported."""
-        makers = (node for node in self.nodes if act.tensor in node.outputs)
-        return any(node.op.startswith(STAND_IN) for node in makers)
+        maker = self.maker(act.tensor)
+        return maker is not None and maker.op.startswith(STAND_IN)
 
     def shape(self, act: Act) -> Shape:
         return self.tensors[act.tensor].shape

@@ -52,14 +52,8 @@ SUPPORTED = (
     "pooling, flatten, linear, layer_norm, attention, gru, lstm, dropout"
 )
 
-ACTIVATIONS = (
-    *(
-        "prelu",
-        "thresholdedrelu",
-        "rrelu",
-    ),
-)
-NORMS = (*("native_layer_norm", "native_group_norm", "rms_norm", "local_response_norm"),)
+ACTIVATIONS = ("prelu", "thresholdedrelu", "rrelu")
+NORMS = ("native_layer_norm", "native_group_norm", "rms_norm", "local_response_norm")
 SOME_NORMS = ("layer_norm", "group_norm", "instance_norm")  # which are supported in some forms
 KEEPS_SHAPE = frozenset((*ACTIVATIONS, *NORMS, *SOME_NORMS, "hardtanh", "clamp", "neg"))
 

@@ -118,8 +118,9 @@ def batch_norm(low: Lowering, call: Call) -> Act | columns_aten.Columns:
     if var.value.shape != (low.shape(x)[2],):
         x = blocks_aten.bands(low, call, x)
     eps = float(call.get("eps", call.get("epsilon", 1e-5)))
-    flat = var.value.size == low.tensors[x.tensor].elements and x.dims == (low.batch, var.value.size)
-    if not flat and var.value.shape != (low.shape(x)[2],):
+    by_channel = var.value.shape == (low.shape(x)[2],)
+    by_column = var.value.size == low.tensors[x.tensor].elements and x.dims == (low.batch, var.value.size)
+    if not by_channel and not by_column:
         raise call.error(
             f"a batch norm of {var.value.size} channels follows {low.shape(x)[2]} channels; use {NO_NORM}"
         )
@@ -133,7 +134,7 @@ def batch_norm(low: Lowering, call: Call) -> Act | columns_aten.Columns:
     ) / deviation
     offset = 0.0 if beta is None else low.constant(call, beta, "bias").value.astype(np.float64)
     shift = offset - mean.value.astype(np.float64) * factor
-    if flat and var.value.shape != (low.shape(x)[2],):
+    if not by_channel:
         return columns_aten.Columns(x, *(np.broadcast_to(v, var.value.shape) for v in (factor, shift)))
     prefix = mean.name.removesuffix(".running_mean")
     name = f"bn:{prefix}:{len(low.nodes)}"

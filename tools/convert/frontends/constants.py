@@ -76,8 +76,8 @@ SINGLE: dict[str, Callable[[Any], Any]] = {  # of each number alone
     "neg": lambda a: -a,
     "reciprocal": lambda a: 1.0 / a,
     "rsqrt": lambda a: 1.0 / np.sqrt(a),
-    "abs": np.abs, "sqrt": np.sqrt, "exp": np.exp, "log": np.log, "sin": np.sin, "cos": np.cos,
-    "floor": np.floor, "ceil": np.ceil, "round": np.rint, "logical_not": np.logical_not,
+    "abs": np.abs, "sqrt": np.sqrt, "exp": np.exp, "log": np.log,
+    "logical_not": np.logical_not,
     "bitwise_not": np.invert, "square": np.square, "relu": lambda a: np.maximum(a, 0.0),
 }  # fmt: skip
 

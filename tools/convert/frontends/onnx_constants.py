@@ -158,12 +158,11 @@ def _clip(step: Step, arrays: Sequence[Array]) -> np.ndarray:
 
 EACH: dict[str, Callable[..., np.ndarray]] = {
     **{name.capitalize(): function for name, function in OF_ONE.items()},
-    "Sin": np.sin, "Cos": np.cos, "Exp": np.exp, "Log": np.log, "Floor": np.floor, "Ceil": np.ceil,
-    "Round": np.rint, "Abs": np.abs, "Neg": np.negative, "Reciprocal": np.reciprocal, "Not": np.logical_not,
-    "Sqrt": np.sqrt, "Pow": np.power, "Min": np.minimum, "Max": np.maximum, "And": np.logical_and,
-    "Or": np.logical_or, "Less": np.less, "LessOrEqual": np.less_equal, "Greater": np.greater,
-    "GreaterOrEqual": np.greater_equal, "Equal": np.equal, "Mod": np.mod, "Add": np.add,
-    "Sub": np.subtract, "Mul": np.multiply, "Where": np.where,
+    "Exp": np.exp, "Log": np.log, "Abs": np.abs, "Neg": np.negative, "Reciprocal": np.reciprocal,
+    "Not": np.logical_not, "Sqrt": np.sqrt, "Pow": np.power, "Min": np.minimum, "Max": np.maximum,
+    "And": np.logical_and, "Or": np.logical_or, "Less": np.less, "LessOrEqual": np.less_equal,
+    "Greater": np.greater, "GreaterOrEqual": np.greater_equal, "Equal": np.equal, "Mod": np.mod,
+    "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Where": np.where,
 }  # fmt: skip
 FOLDS: dict[str, Callable[[Step, Sequence[Array]], np.ndarray]] = {
     "Constant": _constant,

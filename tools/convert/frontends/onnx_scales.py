@@ -9,6 +9,7 @@ import numpy as np
 from microtrain.convert.ir import ConvertError
 from microtrain.convert.lowering import NORM, Act, Call, Param
 from microtrain.convert.nearest import NO_CHANCE, unsupported
+from microtrain.convert.ops.curves import MIRRORED
 from microtrain.convert.ops.functions import CLIP, SELU
 
 from .fold import TAKES_RELU, folds
@@ -97,7 +98,7 @@ def compared(walk: Walker, step: Step) -> Value:
     places = [place for place in (0, 1) if isinstance(walk.value(step.inputs[place]), Act | Turned)]
     if len(places) != 1:
         raise unsupported(Call(word, step.name, True, {}))
-    word = {"gt": "lt", "lt": "gt", "ge": "le", "le": "ge"}[word] if places == [1] else word
+    word = MIRRORED[word] if places == [1] else word
     number, x = walk.value(step.inputs[1 - places[0]]), walk.act(step, places[0])
     return walk.like(step, walk.call(step, word, self=x, other=number), places[0])
 

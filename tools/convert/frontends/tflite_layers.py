@@ -11,6 +11,7 @@ import numpy as np
 from microtrain.convert.ir import ConvertError
 from microtrain.convert.lowering import Act, Call, Param
 from microtrain.convert.nearest import no_matrix, unsupported
+from microtrain.convert.ops.curves import MIRRORED
 from microtrain.convert.ops.functions import CLIP
 from microtrain.convert.ops.pool_aten import of_rows
 
@@ -148,12 +149,10 @@ def arithmetic(walk: Walker, op: Operator, name: str) -> Any:
 
 def compared(walk: Walker, op: Operator, name: str) -> Any:
     """1 where an activation is more, or less, than one number, and else 0."""
-    a, b = (walk.value(t) for t in op.inputs[:2])
-    turned = {"GREATER": "LESS", "GREATER_EQUAL": "LESS_EQUAL"}
-    turned |= {word: other for other, word in turned.items()}
-    kind = op.kind if isinstance(a, Act) else turned[op.kind]
-    a, b = (a, b) if isinstance(a, Act) else (b, a)
-    return lower(walk.low, Call(kind.lower(), name, True, {"self": a, "other": b}))
+    word, (a, b) = op.kind.lower(), (walk.value(t) for t in op.inputs[:2])
+    if not isinstance(a, Act):
+        word, a, b = MIRRORED[word], b, a
+    return lower(walk.low, Call(word, name, True, {"self": a, "other": b}))
 
 
 def chosen(walk: Walker, op: Operator, name: str) -> Any:

@@ -5,13 +5,14 @@ What it makes is no tensor of the network. The layer's weights are computed then
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from microtrain.convert.lowering import Act, Call, Lowering, Param
+
+from .calls import Natural
 
 SAME = ("dropout", "feature_dropout", "alpha_dropout", "contiguous", "clone", "detach", "identity", "flatten")
 NEAREST = "a linear layer right behind it, or a batch norm in front of what flattens the map"
@@ -48,7 +49,7 @@ def concerns(call: Call) -> bool:
     return any(isinstance(v, Columns) for v in call.args.values())
 
 
-def lower(low: Lowering, call: Call, natural: Callable[[Lowering, Call], Any]) -> Any:
+def lower(low: Lowering, call: Call, natural: Natural) -> Any:
     x, name = call.x, call.op.rstrip("_")
     if isinstance(x, Columns) and name in SAME:
         return x

@@ -6,7 +6,7 @@ Each is written with calls that have rules of their own, so that it learns and s
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,13 +15,13 @@ import numpy as np
 from microtrain.convert.lowering import Act, Call, Lowering, Param
 from microtrain.convert.nearest import unsupported
 
+from .calls import Calls, Natural, one_number
 from .channels_aten import take
 from .expanded_aten import Expanded
 from .lengths_aten import NORMS
 from .resample_aten import NOTHING, chosen, fits, sampled
 from .tokens import numbers, turnable, viewed
 
-Natural = Callable[[Lowering, Call], Any]
 LARGER = {**dict.fromkeys(("maximum", "max", "fmax"), 1.0), **dict.fromkeys(("minimum", "min", "fmin"), -1.0)}
 QUOTIENTS = ("div", "true_divide")
 PLACES = ("flip", "roll", "index", "index_select")
@@ -65,7 +65,7 @@ def lower(low: Lowering, call: Call, natural: Natural) -> Any:
         raise call.error(
             f"the op {call.op} is not supported; the nearest that is: {op}, which writes a new map"
         )
-    made = _Calls(low, replace(call, builtin=False), natural)
+    made = Calls(low, call, natural)
     if op in LARGER and call.args.get("other") is not None:
         return _larger(made, call, LARGER[op])
     if op in QUOTIENTS:
@@ -86,33 +86,21 @@ def lower(low: Lowering, call: Call, natural: Natural) -> Any:
     return _placed(low, call, _places_of(call))
 
 
-class _Calls:
-    """Makes calls of two operands, or of one."""
-
-    def __init__(self, low: Lowering, call: Call, natural: Natural) -> None:
-        self.low, self.call, self.natural = low, call, natural
-
-    def __call__(self, op: str, x: Any, other: Any = None) -> Any:
-        args = {"self": x} if other is None else {"self": x, "other": other}
-        return self.natural(self.low, replace(self.call, op=op, args=args))
-
-
 def _is_map(value: Any) -> bool:
     return isinstance(value, Act | Expanded)
 
 
-def one_number(value: Any) -> float | None:
+def _same_number(value: Any) -> float | None:
     """A number, or a constant of equal ones."""
-    if isinstance(value, Param) and value.value.size and not np.ptp(value.value):
-        return float(value.value.flat[0])
-    return float(value) if isinstance(value, int | float) else None
+    alike = isinstance(value, Param) and value.value.size and not np.ptp(value.value)
+    return float(value.value.flat[0]) if alike else one_number(value)
 
 
-def _larger(made: _Calls, call: Call, sign: float) -> Any:
+def _larger(made: Calls, call: Call, sign: float) -> Any:
     """a + relu(b - a), or the smaller: a - relu(a - b); of one number it is a limit."""
     a, b = call.x, call.args["other"]
     for x, value in ((a, b), (b, a)):
-        if (limit := one_number(value)) is not None:
+        if (limit := _same_number(value)) is not None:
             limits = {"min" if sign > 0 else "max": limit}
             return made.natural(made.low, replace(call, op="clamp", args={"self": x, **limits}))
     a, b = (b, a) if isinstance(a, Param) else (a, b)
@@ -121,18 +109,18 @@ def _larger(made: _Calls, call: Call, sign: float) -> Any:
     return made("sub", a, made("relu", made("sub", a, b)))
 
 
-def _quotient(made: _Calls, call: Call) -> Any:
+def _quotient(made: Calls, call: Call) -> Any:
     """A map, or a number, times the reciprocal of a map."""
     x, other = call.x, call.args["other"]
     of = other.of if isinstance(other, Expanded) else other
     inverse = made("reciprocal", of)
     inverse = replace(other, of=inverse) if isinstance(other, Expanded) else inverse
     if not _is_map(x):
-        return inverse if one_number(x) == 1.0 else made("mul", inverse, x)
+        return inverse if _same_number(x) == 1.0 else made("mul", inverse, x)
     return made("mul", x, inverse)
 
 
-def _choice(made: _Calls, call: Call) -> Any:
+def _choice(made: Calls, call: Call) -> Any:
     """b + mask * (a - b), where the mask is 1 or 0."""
     if call.op.startswith("where"):
         mask, a, b = (call.args.get(name) for name in ("condition", "self", "other"))
@@ -140,7 +128,7 @@ def _choice(made: _Calls, call: Call) -> Any:
         mask, a, b = (call.args.get(name) for name in ("mask", "value", "self"))
     if not isinstance(mask, Act) or a is None or b is None:
         raise unsupported(call)
-    first, second = one_number(a), one_number(b)
+    first, second = _same_number(a), _same_number(b)
     if first is not None and second is not None:
         scaled = made("mul", mask, first - second) if first != second + 1 else mask
         return made("add", scaled, second) if second else scaled
@@ -150,7 +138,7 @@ def _choice(made: _Calls, call: Call) -> Any:
     return made("add", made("mul", difference, mask), b)
 
 
-def _norm(made: _Calls, call: Call) -> Any:
+def _norm(made: Calls, call: Call) -> Any:
     """The root of a sum of squares, a sum of absolute values, or the largest of these."""
     order, axes = call.get("ord", call.get("p", 2)), call.get("dim", None)
     about = {"dim": axes, "keepdim": call.get("keepdim", False)}
@@ -160,15 +148,12 @@ def _norm(made: _Calls, call: Call) -> Any:
             "order 1, 2 or infinity, over dimensions by their numbers"
         )
 
-    def reduced(op: str, x: Any) -> Any:
-        return made.natural(made.low, replace(made.call, op=op, args={"self": x, **about}))
-
     if order in (2, "fro"):
-        return made("sqrt", reduced("sum", made("mul", call.x, call.x)))
-    return reduced("sum" if order == 1 else "amax", made("abs", call.x))
+        return made("sqrt", made("sum", made("mul", call.x, call.x), **about))
+    return made("sum" if order == 1 else "amax", made("abs", call.x), **about)
 
 
-def _joined(made: _Calls, call: Call) -> Any:
+def _joined(made: Calls, call: Call) -> Any:
     """Maps one behind the other along an axis: each with zeros where the others are, and their sum."""
     low, given = made.low, [made.low.image(call, v) for v in call.args["tensors"]]
     axis = int(call.get("dim", 0)) % len(given[0].dims)
@@ -182,7 +167,7 @@ def _joined(made: _Calls, call: Call) -> Any:
         axes = [chosen(range(size), size) for size in sizes]
         size = sizes[axis - 2]
         axes[axis - 2] = chosen([i - begin if 0 <= i - begin < size else NOTHING for i in range(total)], size)
-        part = sampled(low, replace(made.call, op=call.op), x, *axes)
+        part = sampled(low, replace(call, builtin=False), x, *axes)
         found, begin = part if found is None else made("add", found, part), begin + size
     return found
 

@@ -13,6 +13,8 @@ import numpy as np
 
 from microtrain.convert.lowering import Call
 
+from .calls import one_number
+
 Function = Callable[..., np.ndarray]
 TWO_OVER_ROOT_PI = 2.0 / math.sqrt(math.pi)
 ERFC = (
@@ -115,6 +117,8 @@ ALSO = {
     **dict.fromkeys(("log_sigmoid_forward", "logsigmoid"), "log_sigmoid"),
     **{"greater": "gt", "greater_equal": "ge", "less": "lt", "less_equal": "le"},
 }
+MIRRORED = {"gt": "lt", "ge": "le", "greater": "less", "greater_equal": "less_equal"}  # of swapped operands
+MIRRORED |= {word: other for other, word in MIRRORED.items()}
 NAMES = (*CURVES, *ALSO)
 ARGUMENTS = {
     name: " ".join(("self", *(said for said, _ in CURVES[ALSO.get(name, name)].given))) for name in NAMES
@@ -140,8 +144,7 @@ def factors(call: Call) -> tuple[float, ...]:
 
 
 def _number(call: Call, op: str, name: str, default: float | None) -> float:
-    found = call.get(name, default)
-    found = getattr(found, "value", found)
-    if not isinstance(found, int | float | np.ndarray) or np.size(found) != 1:
+    found = one_number(call.get(name, default))
+    if found is None:
         raise call.error(f"the op {op} of two maps is not supported; the nearest that is: with one number")
-    return float(np.ravel(found)[0])
+    return found

@@ -6,15 +6,14 @@ No kernel of their own: distances to the mean, their squares and the root are op
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from microtrain.convert.lowering import Act, Call, Lowering
 
+from .calls import Calls, Natural
 from .functions import POWER
 
-Lower = Callable[[Lowering, Call], Any]
 BOTH = "_mean"  # ends the name of what also returns the mean
 ARGUMENTS = dict.fromkeys(("std", "var", "std_mean", "var_mean"), "self dim unbiased keepdim")
 
@@ -23,7 +22,7 @@ def concerns(call: Call) -> bool:
     return call.op in ARGUMENTS and isinstance(call.x, Act)
 
 
-def lower(low: Lowering, call: Call, natural: Lower) -> Any:
+def lower(low: Lowering, call: Call, natural: Natural) -> Any:
     x, keep = low.activation(call, call.x), bool(call.get("keepdim", False))
     axes = call.get("dim", None)
     over = [axes] if isinstance(axes, int) else list(axes or range(1, len(x.dims)))
@@ -44,14 +43,11 @@ def lower(low: Lowering, call: Call, natural: Lower) -> Any:
     if count <= less:
         raise call.error(f"a deviation of {count} numbers, less {less:g}, is not a number; take more")
 
-    def made(op: str, **args: Any) -> Act:
-        result: Act = natural(low, replace(call, op=op, builtin=False, args=args))
-        return result
-
-    mean = made("mean", self=x, dim=over, keepdim=True)
-    apart = made("sub", self=x, other=mean)
+    made = Calls(low, call, natural)
+    mean = made("mean", x, dim=over, keepdim=True)
+    apart = made("sub", x, mean)
     squares = low.emit(call, POWER, (apart,), low.shape(apart), dims=apart.dims, factors=(2.0, 1.0))
-    over_all = made("mean", self=squares, dim=over, keepdim=keep)
+    over_all = made("mean", squares, dim=over, keepdim=keep)
     factors = (0.5 if call.op.startswith("std") else 1.0, count / (count - less))
     ending = low.emit(call, POWER, (over_all,), low.shape(over_all), dims=over_all.dims, factors=factors)
     if not call.op.endswith(BOTH):
@@ -59,7 +55,7 @@ def lower(low: Lowering, call: Call, natural: Lower) -> Any:
     return ending, mean if keep else replace(mean, dims=ending.dims)
 
 
-def _flat(low: Lowering, call: Call, natural: Lower) -> Any:
+def _flat(low: Lowering, call: Call, natural: Natural) -> Any:
     """Over the pixels of a map, which forward() has in one axis."""
     keep = bool(call.get("keepdim", False))
     made = lower(low, replace(call, args={**call.args, "dim": [2, 3], "keepdim": False}), natural)

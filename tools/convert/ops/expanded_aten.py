@@ -5,7 +5,6 @@ A product or a sum repeats such a map by itself. Anything else reads it whole, s
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,6 +12,7 @@ from microtrain.convert.lowering import Act, Call, Lowering
 from microtrain.convert.nearest import unsupported
 
 from .add import repeated
+from .calls import Natural
 
 EXPANDS = ("expand", "expand_as", "broadcast_to")
 REPEATS = ("mul", "add", "sub")  # what reads a map of one pixel, row or channel as often as the other has it
@@ -43,7 +43,7 @@ def concerns(low: Lowering, call: Call) -> bool:
     return len(x.dims) > 2 and len(_wanted(call)) == len(x.dims)
 
 
-def lower(low: Lowering, call: Call, natural: Callable[[Lowering, Call], Any]) -> Any:
+def lower(low: Lowering, call: Call, natural: Natural) -> Any:
     name, x = call.op.rstrip("_"), call.x
     if name in EXPANDS and isinstance(x, Act) and not isinstance(x, Expanded):
         return _expanded(low, call, x)

@@ -10,13 +10,13 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from microtrain.convert.lowering import NO_LIMIT, Call
 
 from . import curves
+from .calls import one_number
 
 CLIP = "clamp_between"  # by two limits, either of which may be open
 SIGMOID, SILU, LEAKY = "sigmoid", "silu", "leaky_relu"
@@ -139,10 +139,7 @@ def _mish_slope(x: np.ndarray) -> np.ndarray:
 
 def _power_factors(call: Call) -> tuple[float, ...]:
     """Exponent, and what a number is multiplied with before."""
-    given: Any = EXPONENTS.get(call.op.rstrip("_"), call.args.get("exponent"))
-    exponent: Any = getattr(given, "value", given)
-    plain = isinstance(exponent, int | float | np.ndarray) and np.size(exponent) == 1
-    exponent = float(np.ravel(exponent)[0]) if plain else 0.0
+    exponent = one_number(EXPONENTS.get(call.op.rstrip("_"), call.args.get("exponent"))) or 0.0
     if not 0 < abs(exponent) <= MOST_POWER:
         raise call.error(f"such a power is not supported; the nearest that is: an exponent of {NUMBER}")
     if exponent > 2:

@@ -7,7 +7,6 @@ make, it is made: of exponentials less the largest one, or of the root of the su
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -16,11 +15,11 @@ import numpy as np
 from microtrain.convert.ir import Node
 from microtrain.convert.lowering import SOFTMAX, Act, Call, Lowering
 
+from .calls import Calls, Natural
 from .lengths_aten import UNIT
 from .tokens import MOST_NUMBERS, places, whole
 from .unflatten_aten import OF_VIEWS
 
-Natural = Callable[[Lowering, Call], Any]
 CHANNELS, PIXELS = 1.0, 2.0  # what a softmax runs over: the node's factor
 READS = ("linear", "matmul", "mm", "bmm", "addmm", "einsum", "layer_norm", "softmax")  # of OF_VIEWS
 
@@ -35,7 +34,7 @@ def settled(low: Lowering, call: Call, natural: Natural) -> Call:
         if isinstance(value, list):
             return [made(each) for each in value]
         node = _ending(low, value) if isinstance(value, Act) else None
-        return value if node is None else _inside(low, call, value, node, natural)
+        return value if node is None else _inside(low, value, node, natural)
 
     return replace(call, args={key: made(value) for key, value in call.args.items()})
 
@@ -54,42 +53,32 @@ def over(low: Lowering, x: Act, axis: int) -> tuple[float, ...]:
 
 def _ending(low: Lowering, act: Act) -> Node | None:
     """The node that makes an activation, if it is one that mostly ends a network and can be written out."""
-    tensor = low.tensor_of(act)
-    node = next((n for n in low.nodes if tensor in n.outputs), None)
+    node = low.maker(low.tensor_of(act))
     if node is None or node.op not in (SOFTMAX, UNIT) or (node.op == SOFTMAX and not node.factors):
         return None
     return node
 
 
-def _inside(low: Lowering, call: Call, value: Act, node: Node, natural: Natural) -> Act:
+def _inside(low: Lowering, value: Act, node: Node, natural: Natural) -> Act:
     """What a node makes, by calls that have kernels, once for all that read it."""
     known = low.written_out.get(node.outputs[0])
     if known is None:
         of = whole(low, Act(node.inputs[0], ()))
-        apart = Call("", node.name, False, {})
-        made = _softmax if node.op == SOFTMAX else _of_length_one
-        known = made(low, apart, of, node.factors, natural).tensor
+        made = Calls(low, Call("", node.name, False, {}), natural)
+        known = (_softmax(made, of, node.factors) if node.op == SOFTMAX else _of_length_one(made, of)).tensor
         low.written_out[node.outputs[0]] = known
     return replace(value, tensor=known)
 
 
-def _softmax(low: Lowering, call: Call, x: Act, factors: tuple[float, ...], natural: Natural) -> Act:
+def _softmax(made: Calls, x: Act, factors: tuple[float, ...]) -> Act:
     axes = [1] if factors == (CHANNELS,) else [2, 3]
-
-    def made(op: str, self: Act, **about: Any) -> Act:
-        found: Act = natural(low, replace(call, op=op, args={"self": self, **about}))
-        return found
-
-    above = made("sub", x, other=made("amax", x, dim=axes, keepdim=True))
-    shares = made("exp", above)
+    shares = made("exp", made("sub", x, made("amax", x, dim=axes, keepdim=True)))
     total = made("sum", shares, dim=axes, keepdim=True)
-    return made("mul", shares, other=made("reciprocal", total))
+    found: Act = made("mul", shares, made("reciprocal", total))
+    return found
 
 
-def _of_length_one(low: Lowering, call: Call, x: Act, factors: tuple[float, ...], natural: Natural) -> Act:
-    def made(op: str, self: Act, **about: Any) -> Act:
-        found: Act = natural(low, replace(call, op=op, args={"self": self, **about}))
-        return found
-
-    squares = made("sum", made("mul", x, other=x), dim=[1], keepdim=True)
-    return made("mul", x, other=made("rsqrt", squares))
+def _of_length_one(made: Calls, x: Act) -> Act:
+    squares = made("sum", made("mul", x, x), dim=[1], keepdim=True)
+    found: Act = made("mul", x, made("rsqrt", squares))
+    return found

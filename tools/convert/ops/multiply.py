@@ -5,7 +5,6 @@ All but kernels and gradient is that of a map times one factor per channel (scal
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from microtrain.convert.names import Names
 from microtrain.convert.reference.hostlib import NUMBER, S8, U8, Clamp, ErrorS8
 
 from . import scale
+from .calls import Natural
 from .functions import SIGMOID
 from .scale import MULTIPLY
 from .stage import NOT_A_STAGE
@@ -42,7 +42,7 @@ def _call_backward(names: Names, node: Node) -> str:
     return f"{BACKWARD}_s8({sizes}, {names.error(error.name)}, {other}, {ends});"
 
 
-def glu(low: Lowering, call: Call, natural: Callable[[Lowering, Call], Any]) -> Any:
+def glu(low: Lowering, call: Call, natural: Natural) -> Any:
     """The first half of the channels times a gate that the second opens. natural: makes what a call means"""
     halves = {"self": call.x, "chunks": 2, "dim": call.get("dim", -1)}
     made, gate = natural(low, replace(call, op="chunk", args=halves))

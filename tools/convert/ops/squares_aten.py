@@ -7,7 +7,6 @@ to its mean, their squares, the mean or sum of those, the root. Only the quotien
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,6 +14,7 @@ import numpy as np
 
 from microtrain.convert.lowering import Act, Call, Lowering, Param
 
+from .calls import Natural, one_number
 from .functions import POWER
 from .lengths_aten import LEAST, Length, quotient
 from .normalise_aten import normalised
@@ -68,7 +68,7 @@ def concerns(low: Lowering, call: Call) -> bool:
     return op == "var" and _axes(call, x) == [1] and _counts_all(call) and len(x.dims) in (3, 4)
 
 
-def lower(low: Lowering, call: Call, natural: Callable[[Lowering, Call], Any]) -> Any:
+def lower(low: Lowering, call: Call, natural: Natural) -> Any:
     """The next part, or the quotient; of a square alone, which is no part, what natural makes of its map."""
     found = _made(low, call)
     alone = {
@@ -156,7 +156,7 @@ def _quotient(low: Lowering, call: Call, value: Any, root: Any, power: float) ->
 
 def _is_mean_of(low: Lowering, mean: Act, x: Act) -> bool:
     """True for the mean of a map over its channels, [n, 1, h, w]."""
-    made = next((n for n in low.nodes if mean.tensor in n.outputs), None)
+    made = low.maker(mean.tensor)
     of = made is not None and made.op == CHANNEL_MEAN and made.inputs == (low.tensor_of(x),)
     return of and mean.dims == (x.dims[0], 1, *x.dims[2:])
 
@@ -178,9 +178,8 @@ def _counts_all(call: Call) -> bool:
 
 
 def _number(value: Any) -> float | None:
-    if isinstance(value, Param) and value.value.size == 1:
-        value = float(value.value.reshape(()))
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+    number = one_number(value)
+    return number if number is not None and math.isfinite(number) else None
 
 
 ARGUMENTS = {  # by position, for files that name none

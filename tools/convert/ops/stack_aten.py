@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from microtrain.convert.lowering import Act, Call, Lowering
+
+from .calls import Calls, Natural
 
 CONCATS = ("cat", "concat", "concatenate")
 NEAREST = "their mean or sum over the axis along which they stand, or cat, of maps along their channels"
@@ -28,7 +29,7 @@ def concerns(low: Lowering, call: Call) -> bool:
     return any(isinstance(value, Stacked) for value in call.args.values())
 
 
-def lower(low: Lowering, call: Call, natural: Callable[[Lowering, Call], Any]) -> Act | Stacked:
+def lower(low: Lowering, call: Call, natural: Natural) -> Act | Stacked:
     if not isinstance(call.x, Stacked):
         return _stacked(low, call)
     stack, name = call.x, call.op.rstrip("_")
@@ -39,14 +40,10 @@ def lower(low: Lowering, call: Call, natural: Callable[[Lowering, Call], Any]) -
         raise call.error(of_stacked(name))
     if int(over[0]) % rank != stack.axis:
         raise call.error(of_stacked(f"{name} over another axis"))
-    total = stack.acts[0]
+    made, total = Calls(low, call, natural), stack.acts[0]
     for each in stack.acts[1:]:
-        total = natural(low, replace(call, op="add", builtin=False, args={"self": total, "other": each}))
-    if name == "sum":
-        return total
-    share = {"self": total, "other": float(len(stack.acts))}
-    made: Act = natural(low, replace(call, op="div", builtin=False, args=share))
-    return made
+        total = made("add", total, each)
+    return total if name == "sum" else made("div", total, float(len(stack.acts)))
 
 
 def of_stacked(what: str) -> str:

@@ -17,6 +17,7 @@ from microtrain.convert.nearest import unsupported
 from . import attention_aten, blocks_aten, channels_aten, inside_aten, position, recurrent_aten
 from .activations import ALSO
 from .attention_aten import Scores
+from .calls import Natural, one_number
 from .functions import ACTIVATIONS
 from .multiply import glu
 from .normalise_aten import normalised
@@ -38,8 +39,7 @@ from .tokens import (
     whole,
 )
 
-Lower = Callable[[Lowering, Call], Any]
-Rule = Callable[[Lowering, Call, Lower], Any]
+Rule = Callable[[Lowering, Call, Natural], Any]
 NEAREST_LINEAR = "one over the features of each token, the last axis, or over a flattened map"
 
 
@@ -97,7 +97,7 @@ def axes_of(call: Call, rank: int) -> list[int]:
     return axes
 
 
-def lower(low: Lowering, call: Call, natural: Lower) -> Any:
+def lower(low: Lowering, call: Call, natural: Natural) -> Any:
     """What a call on tokens means. natural: the rules of images, which work on a map whatever its view"""
     name = call.op.rstrip("_")
     if any(isinstance(v, Scores) for v in given_to(call)):
@@ -113,7 +113,7 @@ def lower(low: Lowering, call: Call, natural: Lower) -> Any:
     return found(low, call, natural)
 
 
-def _as_image(low: Lowering, call: Call, natural: Lower) -> Any:
+def _as_image(low: Lowering, call: Call, natural: Natural) -> Any:
     """Any other call reads an image; of tokens it is refused, unless they are seen as one."""
     seen = {
         name: blocks_aten.seen(low, call, as_map(low, _as_stored(low, v))) if isinstance(v, Act) else v
@@ -152,13 +152,13 @@ def _again(low: Lowering, made: Act, x: Act) -> Act:
     return view_of(low, made.tensor, places(low, x))
 
 
-def elementwise(low: Lowering, call: Call, natural: Lower) -> Any:
+def elementwise(low: Lowering, call: Call, natural: Natural) -> Any:
     x = settled(low, call, call.x)
     key = "self" if "self" in call.args else "input"
     return _again(low, natural(low, replace(call, args={**call.args, key: whole(low, x)})), x)
 
 
-def linear(low: Lowering, call: Call, natural: Lower) -> Act:
+def linear(low: Lowering, call: Call, natural: Natural) -> Act:
     """Over the features of each token: a convolution of one pixel; over a patch of pixels: of its size."""
     x, pixels = vectors(low, call, call.x)
     weight = low.constant(call, call.args.get("weight"), "weight")
@@ -237,7 +237,7 @@ def _patches(low: Lowering, call: Call, x: Act) -> tuple[Window, np.ndarray, boo
     return Window(kh, kw, kh, kw), top // kh * (w // kw) + left // kw, pixels_first
 
 
-def matmul(low: Lowering, call: Call, natural: Lower) -> Any:
+def matmul(low: Lowering, call: Call, natural: Natural) -> Any:
     other = call.args["mat2"] if "mat2" in call.args else call.args.get("other")
     if not isinstance(other, Param):
         return attention_aten.product(low, call)
@@ -248,7 +248,7 @@ def matmul(low: Lowering, call: Call, natural: Lower) -> Any:
     return linear(low, replace(call, args=args), natural)
 
 
-def einsum(low: Lowering, call: Call, natural: Lower) -> Any:
+def einsum(low: Lowering, call: Call, natural: Natural) -> Any:
     """A linear layer whose features are several axes, as those of heads; else the products of attention."""
     tensors = call.args.get("tensors") or []
     letters, out = attention_aten.letters_of(call)
@@ -272,7 +272,7 @@ def einsum(low: Lowering, call: Call, natural: Lower) -> Any:
     return viewed(found, numbers(low, found).reshape(dims))
 
 
-def layer_norm(low: Lowering, call: Call, natural: Lower) -> Act:
+def layer_norm(low: Lowering, call: Call, natural: Natural) -> Act:
     """Over the features of each token."""
     x, pixels = vectors(low, call, call.x)
     over = [int(d) for d in call.args["normalized_shape"]]
@@ -286,7 +286,7 @@ def layer_norm(low: Lowering, call: Call, natural: Lower) -> Act:
     return _again(low, made, x)
 
 
-def add(low: Lowering, call: Call, natural: Lower) -> Any:
+def add(low: Lowering, call: Call, natural: Natural) -> Any:
     """Of two views of one order, or of tokens and a constant: a position embedding."""
     a, b = call.x, call.args.get("other")
     if isinstance(a, Act) and isinstance(b, Act):
@@ -313,7 +313,7 @@ def add(low: Lowering, call: Call, natural: Lower) -> Any:
     return _again(low, made, x)
 
 
-def subtract(low: Lowering, call: Call, natural: Lower) -> Any:
+def subtract(low: Lowering, call: Call, natural: Natural) -> Any:
     """Of two views of one order."""
     a, b = call.x, call.args.get("other")
     if not isinstance(a, Act) or not isinstance(b, Act):
@@ -323,13 +323,13 @@ def subtract(low: Lowering, call: Call, natural: Lower) -> Any:
 
 def _is_bias(low: Lowering, x: Act, table: np.ndarray) -> bool:
     """Whether a sum gives a layer without biases one for each of its channels."""
-    maker = next((n for n in low.nodes if x.tensor in n.outputs), None)
+    maker = low.maker(x.tensor)
     layer = low.layers.get(maker.layer or "") if maker is not None else None
     rows = table.reshape(-1, low.shape(x)[2])
     return layer is not None and layer.source.bias is None and bool((rows == rows[0]).all())
 
 
-def _of_two(low: Lowering, call: Call, natural: Lower, a: Act, b: Act) -> Any:
+def _of_two(low: Lowering, call: Call, natural: Natural, a: Act, b: Act) -> Any:
     """Both are seen alike, so that their maps are added, or multiplied, as they lie in memory."""
     if low.is_stand_in(a) or low.is_stand_in(b):  # how its numbers lie is not known
         return low.unknown(call, a.dims)
@@ -348,7 +348,7 @@ def _of_two(low: Lowering, call: Call, natural: Lower, a: Act, b: Act) -> Any:
     return _again(low, natural(low, replace(call, args=args)), a)
 
 
-def multiply(low: Lowering, call: Call, natural: Lower) -> Any:
+def multiply(low: Lowering, call: Call, natural: Natural) -> Any:
     """By a number: noted, for attention takes it in. By one for each feature: a scale."""
     a, b = call.x, call.args.get("other")
     if isinstance(a, Act) and isinstance(b, Act):
@@ -371,7 +371,7 @@ def multiply(low: Lowering, call: Call, natural: Lower) -> Any:
     return _again(low, made, x)
 
 
-def _of_each(low: Lowering, call: Call, natural: Lower, a: Act, b: Act) -> Act | None:
+def _of_each(low: Lowering, call: Call, natural: Natural, a: Act, b: Act) -> Act | None:
     """Tokens times one number for each of them; None where it is another product."""
     x, gate = (a, b) if b.dims[-1:] == (1,) else (b, a)
     if gate.dims != (*x.dims[:-1], 1) or x.dims[-1] == 1 or low.is_stand_in(a) or low.is_stand_in(b):
@@ -387,12 +387,10 @@ def _of_each(low: Lowering, call: Call, natural: Lower, a: Act, b: Act) -> Act |
 
 
 def _number(value: Any) -> float | None:
-    if isinstance(value, Param) and value.value.size == 1:
-        value = value.value.reshape(()).item()
-    return float(value) if isinstance(value, int | float) and value != 0 else None
+    return one_number(value) or None
 
 
-def over_tokens(low: Lowering, call: Call, natural: Lower) -> Any:
+def over_tokens(low: Lowering, call: Call, natural: Natural) -> Any:
     """The mean, the sum or the maximum over all tokens."""
     x = settled(low, call, call.x)
     rank, at, (_, _, c) = len(x.dims), places(low, x), low.shape(x)
@@ -430,7 +428,7 @@ def size(call: Call) -> Any:
     return len(dims) if call.op == "dim" else list(dims) if at is None else dims[int(at)]
 
 
-def cat(low: Lowering, call: Call, natural: Lower) -> Any:
+def cat(low: Lowering, call: Call, natural: Natural) -> Any:
     """A constant token in front of the others; or vectors, one of which is a token."""
     given, axis = call.args.get("tensors") or [], int(call.get("dim", 0))
     if all(isinstance(v, Act) and len(v.dims) == 2 for v in given):
