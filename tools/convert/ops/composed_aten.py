@@ -6,8 +6,8 @@ Each is written with calls that have rules of their own, so that it learns and s
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,67 +23,40 @@ from .resample_aten import NOTHING, chosen, fits, sampled
 from .tokens import numbers, turnable, viewed
 
 LARGER = {**dict.fromkeys(("maximum", "max", "fmax"), 1.0), **dict.fromkeys(("minimum", "min", "fmin"), -1.0)}
-QUOTIENTS = ("div", "true_divide")
-PLACES = ("flip", "roll", "index", "index_select")
-SMALLEST = ("amin", "min")
-CHOICES = ("where", "masked_fill")
-CONCATS = ("cat", "concat", "concatenate")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How calls of some names are written with others.
+
+    applies  to such a call: of other arguments it is another rule's
+    written  what it computes
+    """
+
+    names: tuple[str, ...]
+    applies: Callable[[Lowering, Call], bool]
+    written: Callable[[Calls, Call], Any]
 
 
 def concerns(low: Lowering, call: Call) -> bool:
     """Whether a call is one of these, of activations."""
-    op, x, other = call.op.rstrip("_"), call.x, call.args.get("other")
-    if op in CHOICES:
-        return any(_is_map(v) for v in call.args.values())
-    if op in LARGER and other is not None:
-        return _is_map(x) or _is_map(other)
-    if op in QUOTIENTS:
-        return _is_map(other) and call.args.get("rounding_mode") is None
-    if op == "softplus":
-        return _is_map(x) and call.get("beta", 1) != 1
-    if op in CONCATS:
-        return _behind_each_other(low, call)
-    if op in SMALLEST:
-        return isinstance(x, Act) and call.args.get("dim") is not None
-    return op in (*PLACES, *NORMS) and isinstance(x, Act)
-
-
-def _behind_each_other(low: Lowering, call: Call) -> bool:
-    """Whether a call joins images along their rows or columns."""
-    given = call.args.get("tensors")
-    if not isinstance(given, list) or len(given) < 2 or not all(isinstance(v, Act) for v in given):
-        return False
-    ranks, axis = {len(v.dims) for v in given}, int(call.get("dim", 0))
-    plain = all(v.order is None and v.tensor not in low.last and not v.pad and not v.half for v in given)
-    maps = all(v.dims[:2] == (low.batch, low.shape(v)[2]) for v in given if len(v.dims) > 2)
-    return plain and maps and len(ranks) == 1 and max(ranks) in (3, 4) and axis % max(ranks) > 1
+    return _rule(low, call) is not None
 
 
 def lower(low: Lowering, call: Call, natural: Natural) -> Any:
-    op = call.op.rstrip("_")
-    if call.op.endswith("_") and op != "softplus":
+    if call.op.endswith("_"):
         raise call.error(
-            f"the op {call.op} is not supported; the nearest that is: {op}, which writes a new map"
+            f"the op {call.op} is not supported; the nearest that is: {call.op.rstrip('_')}, "
+            "which writes a new map"
         )
-    made = Calls(low, call, natural)
-    if op in LARGER and call.args.get("other") is not None:
-        return _larger(made, call, LARGER[op])
-    if op in QUOTIENTS:
-        return _quotient(made, call)
-    if op in CHOICES:
-        return _choice(made, call)
-    if op in CONCATS:
-        return _joined(made, call)
-    if op in NORMS:
-        return _norm(made, call)
-    if op in SMALLEST:
-        args = {**call.args, "self": made("neg", call.x)}
-        least = made("neg", natural(low, replace(call, op="amax", args=args)))
-        return (least, None) if op == "min" else least
-    if op == "softplus":
-        beta = float(call.args["beta"])
-        return made("div", made("softplus", made("mul", call.x, beta)), beta)
-    return _placed(low, call, _places_of(call))
+    rule = _rule(low, call)
+    assert rule is not None, call.op
+    return rule.written(Calls(low, call, natural), call)
+
+
+def _rule(low: Lowering, call: Call) -> Rule | None:
+    op = call.op.rstrip("_")
+    return next((rule for rule in RULES if op in rule.names and rule.applies(low, call)), None)
 
 
 def _is_map(value: Any) -> bool:
@@ -96,9 +69,18 @@ def _same_number(value: Any) -> float | None:
     return float(value.value.flat[0]) if alike else one_number(value)
 
 
-def _larger(made: Calls, call: Call, sign: float) -> Any:
+def _of_a_map(low: Lowering, call: Call) -> bool:
+    return isinstance(call.x, Act)
+
+
+def _of_two(low: Lowering, call: Call) -> bool:
+    other = call.args.get("other")
+    return other is not None and (_is_map(call.x) or _is_map(other))
+
+
+def _larger(made: Calls, call: Call) -> Any:
     """a + relu(b - a), or the smaller: a - relu(a - b); of one number it is a limit."""
-    a, b = call.x, call.args["other"]
+    a, b, sign = call.x, call.args["other"], LARGER[call.op]
     for x, value in ((a, b), (b, a)):
         if (limit := _same_number(value)) is not None:
             limits = {"min" if sign > 0 else "max": limit}
@@ -107,6 +89,21 @@ def _larger(made: Calls, call: Call, sign: float) -> Any:
     if sign > 0:
         return made("add", a, made("relu", made("sub", b, a)))
     return made("sub", a, made("relu", made("sub", a, b)))
+
+
+def _along_axes(low: Lowering, call: Call) -> bool:
+    return isinstance(call.x, Act) and call.args.get("dim") is not None
+
+
+def _smallest(made: Calls, call: Call) -> Any:
+    """The largest of what has the other sign; `min` has the places too, which nothing reads."""
+    args = {**call.args, "self": made("neg", call.x)}
+    least = made("neg", made.natural(made.low, replace(call, op="amax", args=args)))
+    return (least, None) if call.op == "min" else least
+
+
+def _by_a_map(low: Lowering, call: Call) -> bool:
+    return _is_map(call.args.get("other")) and call.args.get("rounding_mode") is None
 
 
 def _quotient(made: Calls, call: Call) -> Any:
@@ -120,12 +117,31 @@ def _quotient(made: Calls, call: Call) -> Any:
     return made("mul", x, inverse)
 
 
-def _choice(made: Calls, call: Call) -> Any:
-    """b + mask * (a - b), where the mask is 1 or 0."""
-    if call.op.startswith("where"):
-        mask, a, b = (call.args.get(name) for name in ("condition", "self", "other"))
-    else:
-        mask, a, b = (call.args.get(name) for name in ("mask", "value", "self"))
+def _has_beta(low: Lowering, call: Call) -> bool:
+    return _is_map(call.x) and call.get("beta", 1) != 1
+
+
+def _softplus(made: Calls, call: Call) -> Any:
+    """softplus(beta x) / beta"""
+    beta = float(call.args["beta"])
+    return made("div", made("softplus", made("mul", call.x, beta)), beta)
+
+
+def _among_maps(low: Lowering, call: Call) -> bool:
+    return any(_is_map(value) for value in call.args.values())
+
+
+def _where(made: Calls, call: Call) -> Any:
+    return _choice(made, call, "condition", "self", "other")
+
+
+def _masked(made: Calls, call: Call) -> Any:
+    return _choice(made, call, "mask", "value", "self")
+
+
+def _choice(made: Calls, call: Call, *names: str) -> Any:
+    """b + mask * (a - b), where the mask is 1 or 0. names: of the arguments mask, a and b"""
+    mask, a, b = (call.args.get(name) for name in names)
     if not isinstance(mask, Act) or a is None or b is None:
         raise unsupported(call)
     first, second = _same_number(a), _same_number(b)
@@ -153,6 +169,17 @@ def _norm(made: Calls, call: Call) -> Any:
     return made("sum" if order == 1 else "amax", made("abs", call.x), **about)
 
 
+def _behind_each_other(low: Lowering, call: Call) -> bool:
+    """Whether a call joins images along their rows or columns."""
+    given = call.args.get("tensors")
+    if not isinstance(given, list) or len(given) < 2 or not all(isinstance(v, Act) for v in given):
+        return False
+    ranks, axis = {len(v.dims) for v in given}, int(call.get("dim", 0))
+    plain = all(v.order is None and v.tensor not in low.last and not v.pad and not v.half for v in given)
+    maps = all(v.dims[:2] == (low.batch, low.shape(v)[2]) for v in given if len(v.dims) > 2)
+    return plain and maps and len(ranks) == 1 and max(ranks) in (3, 4) and axis % max(ranks) > 1
+
+
 def _joined(made: Calls, call: Call) -> Any:
     """Maps one behind the other along an axis: each with zeros where the others are, and their sum."""
     low, given = made.low, [made.low.image(call, v) for v in call.args["tensors"]]
@@ -175,42 +202,57 @@ def _joined(made: Calls, call: Call) -> Any:
 # ---------------------------------------------------------------- places
 
 
-def _places_of(call: Call) -> dict[int, list[int]]:
-    """Which places of each axis the result has, in its order."""
-    x, op = call.x, call.op.rstrip("_")
-    rank = len(x.dims)
-    if op == "flip":
-        return {int(d) % rank: list(range(x.dims[int(d)]))[::-1] for d in _several(call.args["dims"])}
-    if op == "roll":
-        axes = _several(call.get("dims", None) or [])
-        if not axes:
-            raise call.error("roll of all numbers one behind the other is not supported; name its dims")
-        shifts = dict(zip((int(d) % rank for d in axes), _several(call.args["shifts"]), strict=True))
-        return {axis: np.roll(np.arange(x.dims[axis]), int(by)).tolist() for axis, by in shifts.items()}
-    given = list(call.args["indices"]) if op == "index" else [None] * rank
-    if op == "index_select":
-        given[int(call.args["dim"]) % rank] = call.args["index"]
-    found = {axis: value for axis, value in enumerate(given) if value is not None}
+def _flipped(made: Calls, call: Call) -> Act:
+    dims, rank = call.x.dims, len(call.x.dims)
+    return _placed(
+        made, call, {int(d) % rank: list(range(dims[int(d)]))[::-1] for d in _several(call.args["dims"])}
+    )
+
+
+def _rolled(made: Calls, call: Call) -> Act:
+    dims, axes = call.x.dims, _several(call.get("dims", None) or [])
+    if not axes:
+        raise call.error("roll of all numbers one behind the other is not supported; name its dims")
+    shifts = dict(zip((int(d) % len(dims) for d in axes), _several(call.args["shifts"]), strict=True))
+    return _placed(
+        made, call, {axis: np.roll(np.arange(dims[axis]), int(by)).tolist() for axis, by in shifts.items()}
+    )
+
+
+def _indexed(made: Calls, call: Call) -> Act:
+    return _listed(made, call, dict(enumerate(call.args["indices"])))
+
+
+def _selected(made: Calls, call: Call) -> Act:
+    return _listed(made, call, {int(call.args["dim"]) % len(call.x.dims): call.args["index"]})
+
+
+def _listed(made: Calls, call: Call, lists: dict[int, Any]) -> Act:
+    """What stands at the places that one constant list names, of the lists of each axis."""
+    found = [(axis, value) for axis, value in lists.items() if value is not None]
     if len(found) != 1:
         raise call.error(
-            f"the op {op} by several lists is not supported; the nearest that is: by one of them"
+            f"the op {call.op} by several lists is not supported; the nearest that is: by one of them"
         )
-    ((axis, places),) = found.items()
+    ((axis, places),) = found
     if not isinstance(places, Param) or places.value.dtype.kind not in "iu" or places.value.ndim != 1:
-        raise call.error(f"the op {op} by what is no list of whole numbers is not supported; {CONSTANT}")
-    return {axis: [int(i) % x.dims[axis] for i in places.value]}
-
-
-CONSTANT = "the nearest that is: by a constant list of places"
+        raise call.error(
+            f"the op {call.op} by what is no list of whole numbers is not supported; "
+            "the nearest that is: by a constant list of places"
+        )
+    return _placed(made, call, {axis: [int(i) % call.x.dims[axis] for i in places.value]})
 
 
 def _several(value: Any) -> list[int]:
     return [int(v) for v in value] if isinstance(value, Sequence) else [int(value)]
 
 
-def _placed(low: Lowering, call: Call, places: dict[int, list[int]]) -> Act:
-    """An image with channels, rows and columns in another order; of any other view just that order."""
-    x = low.activation(call, call.x)
+def _placed(made: Calls, call: Call, places: dict[int, list[int]]) -> Act:
+    """An image with channels, rows and columns in another order; of any other view just that order.
+
+    places  of each axis, as the result has them one behind the other
+    """
+    low, x = made.low, made.low.activation(call, call.x)
     h, w, c = low.shape(x)
     is_image = x.order is None and x.tensor not in low.last and x.dims[:2] == (low.batch, c)
     if 0 in places and x.dims[0] == 1:
@@ -227,6 +269,20 @@ def _placed(low: Lowering, call: Call, places: dict[int, list[int]]) -> Act:
     return sampled(low, call, x, *axes)
 
 
+RULES = (
+    Rule(tuple(LARGER), _of_two, _larger),
+    Rule(("amin", "min"), _along_axes, _smallest),
+    Rule(("div", "true_divide"), _by_a_map, _quotient),
+    Rule(("softplus",), _has_beta, _softplus),
+    Rule(("where",), _among_maps, _where),
+    Rule(("masked_fill",), _among_maps, _masked),
+    Rule(NORMS, _of_a_map, _norm),
+    Rule(("cat", "concat", "concatenate"), _behind_each_other, _joined),
+    Rule(("flip",), _of_a_map, _flipped),
+    Rule(("roll",), _of_a_map, _rolled),
+    Rule(("index",), _of_a_map, _indexed),
+    Rule(("index_select",), _of_a_map, _selected),
+)
 ARGUMENTS = {  # by position, for files that name none
     **dict.fromkeys(("maximum", "minimum", "fmax", "fmin"), "self other"),
     **dict.fromkeys(("amin", "min"), "self dim keepdim"),
