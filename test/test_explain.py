@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 
+import pytest
 from networks import residual_network
 from rich.console import Console
 
@@ -59,12 +60,16 @@ def test_every_gradient_has_a_buffer_until_the_end_of_the_step() -> None:
     assert {buffer.death for buffer in found} == {len(training.nodes) - 1}
 
 
-def test_the_table_names_every_pass() -> None:
+@pytest.mark.parametrize("width", [80, 240])
+def test_the_table_names_every_pass(width: int) -> None:
     graph, scheme = network()
     out = io.StringIO()
-    print_waterfall(graph, compile_graph(graph, scheme, CLASSES), Console(file=out, width=160))
-    for name in ("full update", "sparse update", "immediate update", "in-place", "streaming", "recompute"):
-        assert name in out.getvalue()
+    print_waterfall(graph, compile_graph(graph, scheme, CLASSES), Console(file=out, width=width))
+    lines = out.getvalue().splitlines()
+    assert all(len(line) <= width for line in lines)
+    for name in ("full update", "sparse update", "+ immediate update", "+ in-place", "+ fused streaming"):
+        assert sum(name in line for line in lines) == (2 if width == 80 else 1), "a row, and what it means"
+    assert any("rows flow through several blocks" in line for line in lines)
 
 
 def test_the_plan_says_what_is_made_again() -> None:

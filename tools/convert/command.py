@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from microtrain.base.progress import Bars
-from microtrain.base.terminal import say
+from microtrain.base.terminal import console, say
 from microtrain.pictures.report import Line
 
 from . import boards, check, defaults, obstacles, tasks
@@ -20,7 +20,7 @@ from .export.write import export, said
 from .frontends.module import LoadedModel
 from .imprinting import compile_imprinting
 from .ir import Graph
-from .loading import load, quantized_with_report, screen
+from .loading import load, quantized_with_report
 from .memory import replay
 from .memory.imprint import Request, features_of
 from .ops import hop
@@ -63,7 +63,7 @@ def run(model: Path, wanted: Wanted) -> bool:
         say(f"wrote the library with the model {name} to {wanted.library}")
         say(said(target.folder, name))
     if wanted.explain:
-        print_waterfall(quantized, compiled, screen())
+        print_waterfall(quantized, compiled, console())
     return True
 
 

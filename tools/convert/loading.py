@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 import warnings
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from rich.console import Console
 
 from microtrain.base.shapes import by
 from microtrain.base.terminal import console, say
@@ -135,7 +133,7 @@ def quantized_with_report(
     if not compared:
         return quantized, {}
     made = quantization_report(loaded.graph, quantized, images, choices, labelled)
-    print_report(made, screen())
+    print_report(made, console())
     return quantized, {
         "quantization.json": json.dumps(made.json(), indent=1) + "\n",
         "quantization.svg": draw(made),
@@ -157,8 +155,3 @@ def announce(loaded: LoadedModel, images: np.ndarray, folder: Path | None) -> No
 def show_warning(message: Warning | str, *_: object, **__: object) -> None:
     """A warning as one line, without the place in our code that raised it."""
     say(f"convert: {message}", err=True)
-
-
-def screen() -> Console:
-    """The terminal, or wide where the output goes into a file."""
-    return console(width=None if sys.stdout.isatty() else 160)

@@ -11,7 +11,7 @@ from pathlib import Path
 from filelock import FileLock
 
 from microtrain.base.plan import Origin, text
-from microtrain.base.terminal import say
+from microtrain.base.terminal import console, say
 from microtrain.pictures.report import Line, Story
 from microtrain.pictures.report import report as page
 
@@ -22,7 +22,6 @@ from .emit.arrays import archive
 from .emit.code import generate
 from .emit.document import document
 from .ir import ConvertError
-from .loading import screen
 from .pipeline import Compiled
 
 
@@ -77,7 +76,7 @@ def write(compiled: Compiled, model: Model, target: Target, more: dict[str, str]
     files = {name: content.encode() for name, content in texts.items()}
     files["model.npz"] = archive(compiled.graph, generated.model_id)
     write_all(files, target.folder)
-    report.print_table(compiled, target.limits, screen())
+    report.print_table(compiled, target.limits, console())
     say(f"wrote {', '.join(sorted(files))} to {typed(target.folder)}")
     say(summary.text(chosen, summary.commands(target.limits, typed(target.folder))))
 

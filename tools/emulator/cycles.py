@@ -13,6 +13,7 @@ import json
 import re
 import shutil
 import subprocess
+import textwrap
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from .report import CacheUse
 
 COVERED = 0.995  # share of all instructions whose blocks are looked at; the rest is scaled
 ITERATIONS = 100
+WIDTH = 80  # of a line of the report
 VERSIONS = ("llvm-mca", *(f"llvm-mca-{version}" for version in range(22, 13, -1)))
 CONDITIONS = "eq ne cs cc mi pl vs vc hi ls ge lt gt le hs lo".replace(" ", "|")
 BRANCH = re.compile(rf"b(?:l|lx|x)?({CONDITIONS})?(?:\.[nw])?$")
@@ -118,11 +120,11 @@ def report(board: Board, rows: int = 20) -> str:
     lines = [f"{'est. cycles':>14}  function"]
     ordered = sorted(result.by_function.items(), key=lambda item: (-item[1], item[0]))
     lines += [f"{cycles:>14,.0f}  {name}" for name, cycles in ordered[:rows]]
-    lines.append(
+    whole = (
         f"{result.cycles:>14,.0f}  estimated for {result.instructions:,} instructions: "
         f"{_parts(board, result)}, no mispredicted branches"
     )
-    return "\n".join(lines)
+    return "\n".join([*lines, textwrap.fill(whole, WIDTH, subsequent_indent=" " * 16)])
 
 
 def _parts(board: Board, result: Estimate) -> str:

@@ -29,7 +29,6 @@ from .usage import as_json, make_report
 ELF = Path(".pio/build/disco_f746ng/firmware.elf")
 PLAN = Path("firmware/generated/plan.json")
 FILE = click.Path(dir_okay=False, path_type=Path)
-WIDTH = 120
 
 
 @dataclass(frozen=True)
@@ -120,7 +119,7 @@ def run(
     old = load_report(diff) if diff is not None else None
     analyse = traps.analyse if firmware.elf.machine == "riscv" else interrupts.analyse
     report = make_report(firmware, plan, analyse(firmware), *budgets)
-    terminal = console(width=WIDTH)
+    terminal = console()
     show(terminal, report)
     document = as_json(report)
     if old is not None:
@@ -136,7 +135,7 @@ def run(
 def of_library(folder: Path, wanted: Wanted, json_path: Path | None) -> bool:
     """The stacks of a library's functions; True where all are proven."""
     found = proven(folder, wanted.core, wanted.cc)
-    show_functions(console(width=WIDTH), found, f"{folder.name} on a {wanted.core}")
+    show_functions(console(), found, f"{folder.name} on a {wanted.core}")
     if json_path is not None:
         write(json_path, json.dumps(library_json(found, wanted.core), indent=1) + "\n")
     return not any(entry.problems for entry in found)

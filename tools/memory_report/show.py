@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any
 
 from rich.console import Console
@@ -75,7 +76,7 @@ def show_stack(console: Console, report: Report) -> None:
         if path.frames
     )
     text = f"Worst stack: {stack.worst:,} bytes{reserved} = thread {stack.thread.bytes:,}{handler}"
-    console.print(text, style="bold")
+    console.print(_wrapped(console, text), style="bold")
     for name, path in (
         ("thread", stack.thread),
         ("handler", stack.handler),
@@ -83,7 +84,7 @@ def show_stack(console: Console, report: Report) -> None:
         ("fault, not counted", stack.fault),
     ):
         if path.frames:
-            console.print(f"  {name}: {path_text(path)}")
+            console.print(_wrapped(console, f"  {name}: {path_text(path)}"))
 
 
 def show_functions(console: Console, found: list[Entry], title: str) -> None:
@@ -93,13 +94,20 @@ def show_functions(console: Console, found: list[Entry], title: str) -> None:
         table.add_row(entry.name, f"{entry.path.bytes:,}", ", ".join(entry.callbacks))
     console.print(table)
     deepest = max(found, key=lambda entry: entry.path.bytes)
-    console.print(f"  deepest: {path_text(deepest.path)}")
+    console.print(_wrapped(console, f"  deepest: {path_text(deepest.path)}"))
     for problem in dict.fromkeys(problem for entry in found for problem in entry.problems):
         console.print(f"OVER: the stack is not bounded: {problem}", style="bold red")
 
 
 def path_text(path: Path) -> str:
     return " > ".join(f"{frame.name} {frame.bytes}" for frame in path.frames)
+
+
+def _wrapped(console: Console, text: str) -> str:
+    """Text in lines of the terminal's width; no name is cut."""
+    return textwrap.fill(
+        text, console.width, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
+    )
 
 
 def symbols_table(report: Report) -> Table:
@@ -138,7 +146,7 @@ def changed(table: Table, what: str, old: dict[str, int], new: dict[str, int]) -
 def new_table(title: str, *columns: str) -> Table:
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     for index, column in enumerate(columns):
-        table.add_column(column, justify="right" if index else "left", no_wrap=True)
+        table.add_column(column, justify="right" if index else "left", no_wrap=index > 0, overflow="fold")
     return table
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from rich.console import Console
 from rich.table import Table
 
+from microtrain.base.columns import Column, is_wide, table
 from microtrain.convert.ir import Graph, Node
 from microtrain.convert.memory.plan import Buffer, Piece, buffers, bytes_alive, place
 from microtrain.convert.ops import updates
@@ -25,7 +27,7 @@ from microtrain.convert.scheme import ALL, Scheme
 from microtrain.convert.storage import align
 from microtrain.convert.trainables import block_bytes, layout
 
-BAR = 30  # characters of the longest bar
+BAR, NARROW_BAR = 30, 15  # characters of the longest bar
 NOTHING = Passes(in_place=False, fused=False, chained=False, arriving=False)
 
 
@@ -117,20 +119,32 @@ def _elements(graph: Graph, node: Node) -> int:
 
 
 def print_waterfall(quantized: Graph, compiled: Compiled, console: Console) -> None:
-    """The rows as a table with bars, each printed when its plan is there."""
+    """The rows as a table with bars; in a narrow terminal what they mean stands below it."""
     scheme, graph = compiled.scheme, compiled.graph
-    table = Table(title=f"{graph.name}, scheme {scheme.name}: SRAM by memory pass", header_style="bold")
-    table.add_column("pass")
-    for name in ("backward B", "arena B", "trainables B", "SRAM B"):
-        table.add_column(name, justify="right")
-    table.add_column("")
-    table.add_column("what it does")
-    most = 0
+    found = []
     with console.status("planning") as status:
         for row in waterfall(quantized, scheme, graph.tensors[graph.output].channels):
             status.update(f"planned: {row.name}")
-            most = max(most, row.sram)
-            bar = "#" * max(1, round(BAR * row.sram / most))
-            numbers = (row.backward, row.arena, row.trainables, row.sram)
-            table.add_row(row.name, *(f"{n:,}" for n in numbers), bar, row.what)
-    console.print(table)
+            found.append(row)
+    title = f"{graph.name}, scheme {scheme.name}: SRAM by memory pass"
+    wide = _table(title, found, narrow=False)
+    if is_wide(console, wide):
+        console.print(wide)
+        return
+    console.print(_table(title, found, narrow=True))
+    begin = max(len(row.name) for row in found) + 1
+    for row in found:
+        text = f"{row.name:{begin}}{row.what}"
+        console.print(textwrap.fill(text, console.width, subsequent_indent=" " * begin))
+
+
+def _table(title: str, found: list[Row], narrow: bool) -> Table:
+    names = ("backward B", "arena B", "trainables B", "SRAM B")
+    columns = [Column("pass", number=False), *(Column(name) for name in names), Column("", number=False)]
+    made = table(title, columns if narrow else [*columns, Column("what it does", number=False)], narrow)
+    most, longest = max(row.sram for row in found), NARROW_BAR if narrow else BAR
+    for row in found:
+        numbers = (f"{n:,}" for n in (row.backward, row.arena, row.trainables, row.sram))
+        texts = (row.name, *numbers, "#" * max(1, round(longest * row.sram / most)))
+        made.add_row(*(texts if narrow else (*texts, row.what)))
+    return made
