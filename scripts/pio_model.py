@@ -67,7 +67,9 @@ def model_folder() -> Path:
 def choices(header: Path) -> list[tuple[str, str]]:
     """What conversion chose for the kernels: MODEL_.. as MICROTRAIN_.. (firmware/src/kernels/choices.h)."""
     found = re.findall(
-        r"^#define MODEL_(EXTERNAL|FIXED|WINDOWS) (\w+)$", header.read_text(encoding="utf-8"), re.MULTILINE
+        r"^#define MODEL_(CHECKPOINTS|EXTERNAL|FIXED|WINDOWS) (\w+)$",
+        header.read_text(encoding="utf-8"),
+        re.MULTILINE,
     )
     return [(f"MICROTRAIN_{name}", value) for name, value in found]
 

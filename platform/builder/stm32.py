@@ -116,6 +116,12 @@ def external_flash() -> dict[str, str]:
     return next(iter(board.get("external", {}).values()), {}) if chosen else {}
 
 
+def keep_checkpoints() -> None:
+    """Tell the linker script of a model that is never saved: weights may lie in the checkpoints' flash."""
+    if ("MICROTRAIN_CHECKPOINTS", "0") in env.get("CPPDEFINES", []):
+        env.Append(LINKFLAGS=["-Wl,--defsym=NO_CHECKPOINTS=1"])
+
+
 def upload_actions(elf: Any, code: Any, weights: Any) -> tuple[Any, list[Any]]:
     """What to upload, and how, for the chosen upload_protocol."""
     protocol = env.subst("$UPLOAD_PROTOCOL")
@@ -169,6 +175,7 @@ def build() -> None:
 
 
 configure_toolchain()
+keep_checkpoints()
 env.Append(
     BUILDERS={
         "ElfToHex": objcopy("-O ihex", ".hex"),

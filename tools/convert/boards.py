@@ -31,7 +31,8 @@ class Board:
     sram      all of it
     flash     all of it
     weights   of flash, kept for weights, biases and the trainables' start values
-    slot      of flash, the smaller of the two for checkpoints
+    slot      of flash, the smaller of the two for checkpoints; 0: there is none
+    most      of flash that weights may have where nothing is saved
     external  flash beside the chip, which frozen weights may lie in
     """
 
@@ -40,7 +41,13 @@ class Board:
     flash: int
     weights: int
     slot: int
+    most: int
     external: tuple[External, ...] = ()
+
+    @property
+    def without_checkpoints(self) -> Board:
+        """The same where their flash holds weights, and nothing that is learned is saved."""
+        return replace(self, weights=self.most, slot=0)
 
     def can_save(self, trainables: int) -> bool:
         """Whether a checkpoint of so many bytes fits a slot, as capacity() of runtime/checkpoint.c has it."""
@@ -109,10 +116,12 @@ def names() -> list[str]:
 def find(name: str = DEFAULT) -> Board:
     """The board of a name that `names` gives."""
     document = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
-    keys = ("maximum_ram_size", "maximum_size", "weights_size", "checkpoint_size")
-    sram, flash, weights, slot = (int(document["upload"][key]) for key in keys)
+    keys = ("maximum_ram_size", "maximum_size", "weights_size", "checkpoint_size", "weights_size_most")
+    sram, flash, weights, slot, most = (int(document["upload"][key]) for key in keys)
     beside = {key: int(entry["size"]) for key, entry in document.get("external", {}).items()}
-    return Board(name, sram, flash, weights, slot, tuple(External(*item) for item in sorted(beside.items())))
+    return Board(
+        name, sram, flash, weights, slot, most, tuple(External(*item) for item in sorted(beside.items()))
+    )
 
 
 def core(name: str) -> tuple[str, str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from microtrain.base.errors import Error
 from microtrain.base.progress import Bars
 from microtrain.base.terminal import console, say
 from microtrain.pictures.report import Line
@@ -54,7 +55,9 @@ def run(model: Path, wanted: Wanted) -> bool:
     compared = wanted.compared or wanted.labelled is not None
     images = images_of(loaded, wanted)
     quantized, report_files = quantized_with_report(loaded, choices, compared, wanted.labelled, images)
-    quantized = quantized.replace(fixed=wanted.requantize == FIXED, gate=wanted.gate or 0.0)
+    quantized = quantized.replace(
+        fixed=wanted.requantize == FIXED, gate=wanted.gate or 0.0, saves=not wanted.no_checkpoints
+    )
     quantized = tasks.measured_by(quantized, loaded, wanted)
     compiled = compiled_for(quantized, wanted, target.limits, images)
     write(compiled, Model(model, loaded.kind, said_of(loaded, choices)), target, report_files)
@@ -163,6 +166,10 @@ def may_remember(wanted: Wanted) -> bool:
 def target_of(wanted: Wanted) -> Target:
     """The board and what of it may be used; where no budget is given, all that it has."""
     board = None if wanted.board_name == NATIVE else boards.find(wanted.board_name)
+    if wanted.no_checkpoints:
+        if board is None:
+            raise Error("--no-checkpoints: this machine has no flash to be short of; leave the option out.")
+        board = board.without_checkpoints
     limits = boards.limits(board, wanted.budget_sram, wanted.budget_flash, wanted.external_flash)
     return Target(wanted.output, limits, asked_for=wanted.scheme is not None)
 

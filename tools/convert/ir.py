@@ -307,6 +307,7 @@ class Graph:
     compression  of the weights of frozen layers (quantize/compress.py); None: all are int8
     gate      loss of a sample below which a training step ends there, with nothing learned; 0: none does
     outside   layers whose frozen weights lie in flash beside the chip (outside.py)
+    saves     the board keeps checkpoints; else their flash may hold weights
     fixed     convolutions are requantized in fixed point (numeric.fixed_outputs), not in float32
     ending    op at the end of the network that was left out, as a loss applies it: "softmax", say; ""
     hop       rows by which a window moves on, keeping the others (ops/hop.py); 0: each comes whole
@@ -330,6 +331,7 @@ class Graph:
     hop: int = 0
     fleet: int = 0
     compression: Compression | None = None
+    saves: bool = True
     fixed: bool = False
     gate: float = 0.0
     outside: tuple[str, ...] = ()

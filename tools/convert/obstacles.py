@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 from .boards import DEFAULT, Limits
 from .emit import tables
@@ -84,7 +83,7 @@ def too_heavy(weights: Weights, limits: Limits, compress: bool) -> list[str]:
     if room is None or size <= room:
         return []
     way = ", or raise --budget-flash" if whose.startswith("the budget") and limits.flash_can_rise else ""
-    way += "" if compress else _in_four_bits(weights, room)
+    way += _smaller(size, None if compress else weights.bytes - weights.saved, limits, room)
     way += _beside_the_chip(limits, size)
     stored = "in 4 bits where they can be" if compress else "as int8"
     return [
@@ -93,10 +92,20 @@ def too_heavy(weights: Weights, limits: Limits, compress: bool) -> list[str]:
     ]
 
 
-def _in_four_bits(weights: Weights, room: int) -> str:
-    """That they would fit in fewer bits, where they would."""
-    size = weights.bytes - weights.saved
-    return f", or pass --weights-bits 4, which takes {size:,} B" if size <= room else ""
+def _smaller(size: int, coded: int | None, limits: Limits, room: int) -> str:
+    """What would make weights fit, where something would: fewer bits, the flash of checkpoints, or both.
+
+    size   their bytes; coded: in four bits, None: they are already
+    room   bytes of flash for them
+    """
+    most = limits.board.most if limits.board and limits.board.slot else 0
+    four = "" if coded is None else f"--weights-bits 4, which takes {coded:,} B"
+    without = f"--no-checkpoints, which makes room for {most:,} B, but nothing that is learned is saved"
+    if coded is not None and coded <= room:
+        return f", or pass {four}"
+    if size <= most:
+        return f", or pass {without}"
+    return f", or pass {four}, and {without}" if coded is not None and coded <= most else ""
 
 
 def room_for_weights(limits: Limits) -> tuple[int | None, str]:
@@ -160,7 +169,8 @@ def _weights(compiled: Compiled, limits: Limits) -> list[str]:
     region = tables.inside_bytes(compiled.graph)
     if limits.board is None or region <= limits.board.weights:
         return []
-    way = _in_four_bits(replace(weights_of(compiled.graph), bytes=region), limits.board.weights)
+    coded = None if compiled.graph.compression else region - weights_of(compiled.graph).saved
+    way = _smaller(region, coded, limits, limits.board.weights)
     if compiled.graph.compression and any(layer.trained for layer in compiled.graph.layers.values()):
         way += ", or train fewer weights, which are not in 4 bits"
     return [

@@ -298,6 +298,11 @@ class Wanted:
     budget_flash: int | None = option(
         "--budget-flash", type=click.IntRange(1), show_default="all of the board's", help="Flash image in KB."
     )
+    no_checkpoints: bool = option(
+        "--no-checkpoints",
+        is_flag=True,
+        help="Give the flash that checkpoints would have to weights: nothing that the board learns is saved.",
+    )
     external_flash: str | None = option(
         "--external-flash",
         metavar="NAME",

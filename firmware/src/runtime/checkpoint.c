@@ -244,6 +244,9 @@ static int look(struct checkpoint *c)
     c->offset = 0;
     c->saves = 0;
     c->saved_step = 0;
+    if (!HAS_SLOTS) {
+        return 0;
+    }
     look_at_slots(c);
     return c->status == CHECKPOINT_NONE && newest(c);
 }
@@ -393,7 +396,7 @@ int checkpoint_save(struct checkpoint *c, const struct session *s)
     if (c->status < 0) {
         return c->status;
     }
-    if (capacity(c, 0) == 0) {
+    if (!HAS_SLOTS || capacity(c, 0) == 0) {
         return CHECKPOINT_ERR_SIZE;
     }
     if (READ_FAILED(c)) {
@@ -459,6 +462,9 @@ static int strike_all_but_the_newest(const struct checkpoint *c)
 /* The newest record may outlive an erase that is cut short or fails; then no older one may. */
 int checkpoint_forget(struct checkpoint *c)
 {
+    if (!HAS_SLOTS) {
+        return CHECKPOINT_OK;
+    }
     if (!strike_all_but_the_newest(c)) {
         return CHECKPOINT_ERR_FLASH;
     }
@@ -480,7 +486,7 @@ int checkpoint_forget(struct checkpoint *c)
 uint32_t checkpoint_saves_left(const struct checkpoint *c)
 {
     uint32_t left = 0;
-    for (uint32_t slot = 0; slot < BOARD_SLOTS; slot++) {
+    for (uint32_t slot = 0; HAS_SLOTS && slot < BOARD_SLOTS; slot++) {
         uint32_t erases = c->erases[slot] < CHECKPOINT_ERASES_MAX ? c->erases[slot] : CHECKPOINT_ERASES_MAX;
         left += (CHECKPOINT_ERASES_MAX - erases) * capacity(c, slot);
     }

@@ -13,6 +13,7 @@
 
 enum { READ_BYTES = 64 }; /* of a slot that are looked at at once */
 
+#define HAS_SLOTS 1
 #define CHECKPOINT_INFO(c) (&(c)->model->info)
 #define KEPT_BYTES(c) (CHECKPOINT_INFO(c)->trainable_bytes)
 #define PROGRAM_BYTES(c) ((c)->storage->program_bytes)
@@ -102,6 +103,7 @@ static int slot_erase(const struct checkpoint *c, uint32_t slot)
 
 #else
 
+#define HAS_SLOTS MICROTRAIN_CHECKPOINTS
 #define CHECKPOINT_INFO(c) ((void)(c), &model_info)
 #define KEPT_BYTES(c) (CHECKPOINT_INFO(c)->trainable_bytes + MODEL_FLEET_BYTES)
 #define PROGRAM_BYTES(c) ((void)(c), 4u)

@@ -53,7 +53,20 @@ def header(model: Model) -> str:
 def _choices(graph: Graph) -> tuple[str, ...]:
     """What the build tells the kernels: MODEL_.. as -DMICROTRAIN_.. (kernels/choices.h)."""
     external = ("#define MODEL_EXTERNAL 1\n",) if graph.outside else ()
-    return (f"#define MODEL_WINDOWS 0x{windows(graph):03x}\n", *external, *_arithmetic(graph))
+    return (f"#define MODEL_WINDOWS 0x{windows(graph):03x}\n", *external, *_saves(graph), *_arithmetic(graph))
+
+
+def _saves(graph: Graph) -> tuple[str, ...]:
+    """Says where weights may lie in the flash of checkpoints, and stops a build that would look for some."""
+    if graph.saves:
+        return ()
+    return (
+        "#define MODEL_CHECKPOINTS 0",
+        "#if defined(__arm__) && !defined(MICROTRAIN_CHECKPOINTS)",
+        '#error "This model was converted with --no-checkpoints: compile all with -DMICROTRAIN_CHECKPOINTS=0 '
+        'and link with -Wl,--defsym=NO_CHECKPOINTS=1."',
+        "#endif\n",
+    )
 
 
 def _arithmetic(graph: Graph) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from microtrain.pictures.report import Firmware
 from .document import flash_total, model_flash, rows
 from .tables import outside_bytes
 
-NAME = 20  # characters of a layer's name in a narrow table's line
+NAME = 18  # characters of a layer's name in a narrow table's line
 
 
 def print_table(compiled: Compiled, limits: Limits, console: Console) -> None:

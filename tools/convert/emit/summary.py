@@ -37,6 +37,8 @@ def unsaved(plan: Plan, limits: Limits) -> tuple[Line, ...]:
     learned = plan.trainables.bytes
     if limits.board is None or limits.board.can_save(learned):
         return ()
+    if not limits.board.slot:
+        return (("saved", "never: --no-checkpoints; `device pull` fetches what was learned"),)
     return (("saved", f"never: {learned:,} B to keep, and a checkpoint slot has {limits.board.slot:,} B"),)
 
 
