@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -41,6 +42,13 @@ def broken(name: str, width: int) -> str:
             lines.append("")
         lines[-1] += part
     return "\n".join(lines)
+
+
+def wrapped(text: str, width: int, indent: int) -> str:
+    """A line, in lines of a width of which all but the first begin with so many spaces; no name is cut."""
+    return textwrap.fill(
+        text, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def short(number: int) -> str:

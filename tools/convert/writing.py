@@ -76,9 +76,10 @@ def write(compiled: Compiled, model: Model, target: Target, more: dict[str, str]
     files = {name: content.encode() for name, content in texts.items()}
     files["model.npz"] = archive(compiled.graph, generated.model_id)
     write_all(files, target.folder)
-    report.print_table(compiled, target.limits, console())
+    screen = console()
+    report.print_table(compiled, target.limits, screen)
     say(f"wrote {', '.join(sorted(files))} to {typed(target.folder)}")
-    say(summary.text(chosen, summary.commands(target.limits, typed(target.folder))))
+    say(summary.text(chosen, summary.commands(target.limits, typed(target.folder)), screen.width))
 
 
 def typed(folder: Path) -> Path:

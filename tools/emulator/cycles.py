@@ -13,9 +13,10 @@ import json
 import re
 import shutil
 import subprocess
-import textwrap
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from microtrain.base.columns import wrapped
 
 from .board import Board
 from .errors import EmulatorError
@@ -124,7 +125,7 @@ def report(board: Board, rows: int = 20) -> str:
         f"{result.cycles:>14,.0f}  estimated for {result.instructions:,} instructions: "
         f"{_parts(board, result)}, no mispredicted branches"
     )
-    return "\n".join([*lines, textwrap.fill(whole, WIDTH, subsequent_indent=" " * 16)])
+    return "\n".join([*lines, wrapped(whole, WIDTH, 16)])
 
 
 def _parts(board: Board, result: Estimate) -> str:

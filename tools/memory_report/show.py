@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import textwrap
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+
+from microtrain.base.columns import wrapped
 
 from .library import Entry
 from .stack import Path
 from .usage import Report
 
 BIGGEST = 12
+INDENT = 4  # of a line that goes on
 
 
 def show(console: Console, report: Report) -> None:
@@ -76,7 +78,7 @@ def show_stack(console: Console, report: Report) -> None:
         if path.frames
     )
     text = f"Worst stack: {stack.worst:,} bytes{reserved} = thread {stack.thread.bytes:,}{handler}"
-    console.print(_wrapped(console, text), style="bold")
+    console.print(wrapped(text, console.width, INDENT), style="bold")
     for name, path in (
         ("thread", stack.thread),
         ("handler", stack.handler),
@@ -84,7 +86,7 @@ def show_stack(console: Console, report: Report) -> None:
         ("fault, not counted", stack.fault),
     ):
         if path.frames:
-            console.print(_wrapped(console, f"  {name}: {path_text(path)}"))
+            console.print(wrapped(f"  {name}: {path_text(path)}", console.width, INDENT))
 
 
 def show_functions(console: Console, found: list[Entry], title: str) -> None:
@@ -94,20 +96,13 @@ def show_functions(console: Console, found: list[Entry], title: str) -> None:
         table.add_row(entry.name, f"{entry.path.bytes:,}", ", ".join(entry.callbacks))
     console.print(table)
     deepest = max(found, key=lambda entry: entry.path.bytes)
-    console.print(_wrapped(console, f"  deepest: {path_text(deepest.path)}"))
+    console.print(wrapped(f"  deepest: {path_text(deepest.path)}", console.width, INDENT))
     for problem in dict.fromkeys(problem for entry in found for problem in entry.problems):
         console.print(f"OVER: the stack is not bounded: {problem}", style="bold red")
 
 
 def path_text(path: Path) -> str:
     return " > ".join(f"{frame.name} {frame.bytes}" for frame in path.frames)
-
-
-def _wrapped(console: Console, text: str) -> str:
-    """Text in lines of the terminal's width; no name is cut."""
-    return textwrap.fill(
-        text, console.width, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
-    )
 
 
 def symbols_table(report: Report) -> Table:

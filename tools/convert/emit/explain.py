@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from rich.console import Console
 from rich.table import Table
 
-from microtrain.base.columns import Column, is_wide, table
+from microtrain.base.columns import Column, is_wide, table, wrapped
 from microtrain.convert.ir import Graph, Node
 from microtrain.convert.memory.plan import Buffer, Piece, buffers, bytes_alive, place
 from microtrain.convert.ops import updates
@@ -135,7 +134,7 @@ def print_waterfall(quantized: Graph, compiled: Compiled, console: Console) -> N
     begin = max(len(row.name) for row in found) + 1
     for row in found:
         text = f"{row.name:{begin}}{row.what}"
-        console.print(textwrap.fill(text, console.width, subsequent_indent=" " * begin))
+        console.print(wrapped(text, console.width, begin))
 
 
 def _table(title: str, found: list[Row], narrow: bool) -> Table:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
-from microtrain.base.columns import Column, broken, is_wide, short, table
+from microtrain.base.columns import Column, broken, is_wide, short, table, wrapped
 from microtrain.base.plan import Layer
 from microtrain.base.shapes import by
 from microtrain.convert.boards import Limits
@@ -21,6 +21,7 @@ from microtrain.convert.trainables import block_bytes, layout
 from microtrain.pictures.report import Firmware
 
 from .document import flash_total, model_flash, rows
+from .summary import WORD
 from .tables import outside_bytes
 
 NAME = 18  # characters of a layer's name in a narrow table's line
@@ -103,7 +104,7 @@ def _print_totals(compiled: Compiled, limits: Limits, console: Console) -> None:
         names = ", ".join(dict.fromkeys(node.name for node in again))
         work = f"{recomputed_macs(graph):,} MACs of backward"
         lines.insert(1, f"again       {work}, to keep to the budget: {names}")
-    console.print("\n".join(lines))
+    console.print("\n".join(wrapped(line, console.width, WORD) for line in lines))
 
 
 def firmware(compiled: Compiled, limits: Limits) -> Firmware:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from microtrain.base.columns import wrapped
 from microtrain.base.plan import Plan, block_of
 from microtrain.convert.boards import Limits
 from microtrain.pictures.report import Line
@@ -109,8 +110,8 @@ def commands(limits: Limits, folder: Path = HERE) -> tuple[Line, ...]:
     )
 
 
-def text(choices: Sequence[Line], commands: Sequence[Line]) -> str:
-    """Choices and commands for the terminal."""
-    lines = [f"{word:<{WORD}}{said}" for word, said in choices]
+def text(choices: Sequence[Line], commands: Sequence[Line], width: int) -> str:
+    """Choices and commands for a terminal of that width; commands stay in one line each."""
+    lines = [wrapped(f"{word:<{WORD}}{said}", width, WORD) for word, said in choices]
     lines += [f"{'' if i else 'next':<{WORD}}{command}" for i, (_, command) in enumerate(commands)]
     return "\n".join(lines)
