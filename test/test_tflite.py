@@ -24,7 +24,7 @@ from microtrain.convert.ir import ConvertError
 from microtrain.convert.ops import forward_op
 from microtrain.convert.ops.functions import CLIP
 from microtrain.convert.quantize.int8 import quantize
-from microtrain.convert.quantize.ptq import FEW, Choices, eased, quantize_model
+from microtrain.convert.quantize.ptq import FEW, Choices, eased, knows_ranges, quantize_model
 from microtrain.simulate.cli import main as simulate
 
 DATA = Path(os.environ.get("MICROTRAIN_DATA", "")) / "mlperf_tiny"
@@ -81,6 +81,27 @@ def test_relu_that_does_not_saturate_at_zero_is_a_table(tmp_path: Path) -> None:
     expected, said = interpreted(path, samples)
     assert [n.op for n in graph.nodes] == ["conv2d", CLIP, "head"]
     assert np.abs(logits(graph, samples, said) - expected).max() <= 1
+
+
+def test_a_quotient_has_no_scale_in_the_file(tmp_path: Path) -> None:
+    """It is two ops here, so samples say the range of the first; that none were taken was a refusal."""
+    net = Int8.input((6, 6, 2)).conv(5, (3, 3), 1, (6, 6), (0.03, -128))
+    x = net.x
+    net.conv(5, (3, 3), 1, (6, 6), (0.03, -128))
+    one = net.w.tensor("one", (1,), data=np.array([127]), scale=(1 / 127,), zero=(0,))
+    more, made = (
+        net.w.tensor(name, (1, 6, 6, 5), scale=(0.04,), zero=(-128,)) for name in ("more", "quotient")
+    )
+    net.w.op("ADD", (net.x, one), (more,), "AddOptions")
+    net.w.op("DIV", (x, more), (made,), "DivOptions")
+    net.x, net.zero, net.scale = made, -128, 0.04
+    path = tmp_path / "quotient.tflite"
+    path.write_bytes(net.linear(3, (0.05, 0)).file())
+    loaded = load_model(path).graph
+    assert not knows_ranges(loaded)
+    images = np.random.default_rng(1).integers(0, 256, (40, 6, 6, 2)).astype(np.uint8)
+    graph = quantize_model(loaded, images, Choices())
+    assert all(graph.tensors[n.outputs[0]].scale for n in graph.nodes[:-1])
 
 
 def test_series_of_keras_streams_in_time(tmp_path: Path) -> None:

@@ -107,6 +107,8 @@ class Home:
     value  real numbers, as in a state dict of PyTorch
     back   numbers of that shape -> as the operator takes them
     scale  real value of a unit, one or one for each output channel, of integers in the file; None: floats
+    apart  what a number in the file is off by at most, in parts of the largest of its constant, where that
+           has few digits (float16) or integers of its own
     """
 
     step: int
@@ -114,6 +116,7 @@ class Home:
     value: np.ndarray
     back: Callable[[np.ndarray], np.ndarray]
     scale: np.ndarray | None = None
+    apart: float = 0.0
 
     @property
     def units(self) -> np.ndarray | None:
@@ -289,6 +292,12 @@ class Lowering:
                 f"{call.op} reads a tensor of shape {list(act.dims)}; it must be an image [n, c, h, w]"
             )
         return act
+
+    def channelled(self, call: Call, value: Any) -> Act:
+        """The value, if it is an image or a vector (n, c); else an error."""
+        act = self.activation(call, value)
+        is_vector = self.shape(act)[:2] == (1, 1) and act.dims == (self.batch, self.shape(act)[2])
+        return act if is_vector else self.image(call, act)
 
     def declare_anew(self, act: Act) -> None:
         """An input that is read as an image first of all, after unsqueeze(1) say, is one."""

@@ -151,7 +151,8 @@ def check(written: Homes, homes: Homes, trained: State, head: Head) -> None:
     """
     for name, value in trained.items():
         units = homes[name].units if name in homes and name not in (head or ()) else None
-        close = CLOSE * np.abs(value).max(initial=0.0) if units is None else 0.51 * units
+        apart = max(homes[name].apart if name in homes else 0.0, CLOSE)
+        close = np.maximum(apart * np.abs(value).max(initial=0.0), 0.0 if units is None else 0.51 * units)
         like = [home.value for home in written.values() if home.value.shape == value.shape]
         if not any((np.abs(found - value) <= close).all() for found in like):
             raise DeviceError(

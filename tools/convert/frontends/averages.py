@@ -100,7 +100,7 @@ def _with_table(graph: Graph, node: Node, before: tuple[float, int]) -> Graph:
     out = graph.tensors[node.outputs[0]]
     inner = f"{out.name}:pooled"
     limits = (-NO_LIMIT, NO_LIMIT)
-    table = Node(functions.CLIP, f"{node.name}.scale", (inner,), node.outputs, factors=limits)
+    table = Node(functions.CLIP, f"{node.name}.rescaled", (inner,), node.outputs, factors=limits)
     pooled = replace(node, outputs=(inner,))
     nodes = exchanged(graph, node, (pooled, table))
     tensors = {**graph.tensors, inner: replace(out, name=inner, given=before)}

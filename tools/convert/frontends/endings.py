@@ -102,7 +102,8 @@ def headless(graph: Graph) -> ConvertError:
 def cut_off(graph: Graph) -> Node | None:
     """The convolution whose map, behind an activation, the end is the mean of, as SqueezeNet's; else None."""
     last = graph.producer(graph.output)
-    before = graph.producer(last.inputs[0]) if last is not None and is_mean(graph, last) else None
+    over_all = last is not None and (is_mean(graph, last) or _is_mean_of_file(graph, last))
+    before = graph.producer(last.inputs[0]) if last is not None and over_all else None
     cut = before is not None and before.op == conv.DENSE and before.act != "none"
     return before if cut else None
 
@@ -134,6 +135,12 @@ def _sees_all(graph: Graph, node: Node) -> bool:
     """True for a convolution whose window is the whole map, without padding: a linear layer."""
     h, w, _ = graph.tensors[node.inputs[0]].shape
     return node.window is not None and replace(node.window, stride_h=1, stride_w=1) == Window(h, w)
+
+
+def _is_mean_of_file(graph: Graph, node: Node) -> bool:
+    """True for a layer of each channel of a whole map: its average, where the file has another scale."""
+    h, w, _ = graph.tensors[node.inputs[0]].shape
+    return node.op == conv.DEPTHWISE and node.window == Window(h, w, h, w)
 
 
 def is_mean(graph: Graph, node: Node) -> bool:

@@ -167,7 +167,11 @@ def _as_layer(graph: Graph, node: Node, norm: Layer) -> Graph:
     c = graph.tensors[node.inputs[0]].channels
     weight, bias = (np.broadcast_to(v, (c,)).astype(np.float32) for v in (norm.weight, norm.bias))
     layer = Layer(weight.reshape(c, 1, 1).copy(), bias.copy(), Source(""), seen=norm.seen)
-    name = f"{norm.source.weight}.scale"
+    prefix = norm.source.weight
+    beside = any(
+        n.name == prefix for n in graph.nodes if n is not node
+    )  # its errors have scales of that name
+    name = f"{prefix}.factor" if beside else f"{prefix}.scale"
     name = f"{name}{graph.nodes.index(node)}" if name in graph.layers else name
     made = replace(node, op=conv.DEPTHWISE, layer=name, name=name, window=Window(1, 1))
     layers = {own: each for own, each in graph.layers.items() if own != node.layer}

@@ -223,7 +223,7 @@ def _prelu(low: Lowering, call: Call) -> Act:
     """Slopes that are all alike are a leaky ReLU; others a x + (1 - a) relu(x), and stay frozen."""
     slope = low.constant(call, call.args.get("weight"), "slope").value
     if slope.size > 1 and np.ptp(slope):
-        x = low.image(call, call.x)
+        x = low.channelled(call, call.x)
         if slope.size != low.shape(x)[2]:
             raise unsupported(call)
         above = low.emit(call, "relu", (x,), low.shape(x), dims=x.dims)

@@ -66,12 +66,18 @@ def up(low: Lowering, call: Call) -> Act:
 
 
 def seen(low: Lowering, call: Call, x: Act) -> Act:
-    """What up() or down() makes, where a view that turned its numbers is just that; else the view."""
+    """What up() or down() makes, or a list of channels, where a view that turned its numbers is just that;
+    else the view."""
     if x.order is None or len(x.dims) != 4 or x.dims[0] != low.batch or x.factor != 1 or x.tensor in low.last:
         return x
     (h, w, c), (_, channels, rows, columns) = low.shape(x), x.dims
     order = x.order.reshape(channels, rows, columns)
     image = Act(x.tensor, (low.batch, c, h, w))
+    taken = order[:, 0, 0] // (h * w)
+    if (rows, columns) == (h, w) and np.array_equal(
+        order.reshape(channels, -1), taken[:, None] * (h * w) + np.arange(h * w)
+    ):
+        return take(low, replace(call, op="take", builtin=False), image, taken.tolist())
     for rule, side in ((down, h // rows), (up, rows // h)):
         sides = (h // max(side, 1), w // max(side, 1)) if rule is down else (h * side, w * side)
         if side < 2 or sides != (rows, columns):

@@ -56,8 +56,8 @@ def take(low: Lowering, call: Call, x: Act, channels: Sequence[int]) -> Act:
 
 
 def of_channels(low: Lowering, call: Call) -> tuple[Act, int]:
-    """The image that a call cuts along its channels, and how many there are."""
-    x = low.image(call, call.x)
+    """The image, or the vector, that a call cuts along its channels, and how many there are."""
+    x = low.channelled(call, call.x)
     if int(call.get("dim", 0)) % len(x.dims) != 1:
         raise call.error(
             f"the op {call.op} along dimension {call.get('dim', 0)} is not supported; the nearest that is: "

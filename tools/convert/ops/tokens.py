@@ -36,7 +36,7 @@ def numbers(low: Lowering, act: Act) -> np.ndarray:
     """Act.order, whether it is written down or not."""
     if act.order is not None:
         return act.order
-    return np.arange(math.prod(low.shape(act))).reshape(act.dims)
+    return np.arange(math.prod(act.dims)).reshape(act.dims)
 
 
 def view_of(low: Lowering, tensor: str, at: np.ndarray, factor: float = 1.0) -> Act:

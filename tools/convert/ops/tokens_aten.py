@@ -400,7 +400,8 @@ def over_tokens(low: Lowering, call: Call, natural: Natural) -> Any:
     over = sorted({int(a) % rank for a in ([given] if isinstance(given, int) else given)})
     rest = [a for a in range(rank) if a not in over]
     lines = at.transpose(*over, *rest).reshape(-1, c) if at.size % c == 0 else at
-    if [x.dims[a] for a in rest if x.dims[a] > 1] not in ([c], []) or not (lines % c == np.arange(c)).all():
+    kept = [x.dims[a] for a in rest if x.dims[a] > 1]
+    if kept != ([c] if c > 1 else []) or not (lines % c == np.arange(c)).all():
         raise call.error(
             f"the op {call.op} of {list(x.dims)} over {over} is not supported; the nearest that is: over all "
             "tokens"

@@ -10,7 +10,7 @@ import numpy as np
 from microtrain.convert import defaults
 from microtrain.convert.ir import ConvertError, Graph
 from microtrain.convert.ops import forward_op, has_head
-from microtrain.convert.ops.outputs import by_range
+from microtrain.convert.ops.outputs import as_input, stays_float
 from microtrain.samples.source import evenly, training_part
 
 from .bias_correction import correct_biases
@@ -39,7 +39,8 @@ class Choices:
 
 def knows_ranges(graph: Graph) -> bool:
     """Whether the model's file has quantized every tensor itself, so that there is nothing to calibrate."""
-    ranged = (graph.tensors[n.outputs[0]] for n in graph.nodes if forward_op(n).output is by_range)
+    without = (as_input, stays_float)
+    ranged = (graph.tensors[n.outputs[0]] for n in graph.nodes if forward_op(n).output not in without)
     return graph.tensors[graph.input.tensor].given is not None and all(t.given is not None for t in ranged)
 
 
