@@ -28,6 +28,9 @@ def sample_shape(path: Path) -> tuple[int, ...]:
 
 def _opened(path: Path) -> Any:
     litert = pytest.importorskip("ai_edge_litert.interpreter", reason="ai-edge-litert is not installed")
-    run = litert.Interpreter(str(path))
+    kind = (
+        litert.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+    )  # which want the sizes that a file leaves open
+    run = litert.Interpreter(str(path), experimental_op_resolver_type=kind)
     run.allocate_tensors()
     return run

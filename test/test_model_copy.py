@@ -21,7 +21,9 @@ from test_tokens import SOUND, Own, Spectrogram, by_permute
 from torch import nn
 from torch_networks import NETWORKS, randomise, write
 
+from lab.attack import keras_networks
 from lab.attack.tflite_files import Int8, small_network
+from lab.attack.tflite_networks import Float
 from microtrain.base.errors import Error
 from microtrain.base.plan import OWN_HEAD, Origin, Plan
 from microtrain.convert.emit.code import generate
@@ -180,6 +182,64 @@ def test_float_tflite_takes_the_trained_tensors(classes: int, tmp_path: Path) ->
     found = interpreted(tmp_path / "out.tflite", session.images / 255.0)
     assert np.corrcoef(found.ravel(), softmaxed(logits).ravel())[0, 1] > 0.97
     assert (found.argmax(1) == logits.argmax(1)).mean() > 0.75, "int8 beside float"
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        each
+        for each in keras_networks.NETWORKS
+        if each.__name__ not in ("row_by_row", "chosen", "lengths")  # of which a head alone learns, or badly
+    ],
+)
+def test_what_keras_writes_takes_the_trained_tensors(make: Callable[[], Float], tmp_path: Path) -> None:
+    """In float, with float16 weights, and where constants are added, shared or parts of a normalisation.
+
+    What was written into the result of a DEQUANTIZE was lost.
+    """
+    session = Session(make().file(tmp_path), 3)
+    session.copy(tmp_path / "out.tflite")
+    logits, samples = session.logits(), session.images / 255.0
+    found, before = (interpreted(p, samples) for p in (tmp_path / "out.tflite", session.model))
+    assert np.abs(found - logits).max() < 0.08 * np.ptp(logits) < 0.3 * np.abs(before - logits).max()
+
+
+def test_a_sum_with_a_scale_of_its_own_is_learned_through(tmp_path: Path) -> None:
+    """Its factor and the scales of errors had one name in C."""
+    net = Int8.input((9, 8, 3)).conv(6, (3, 3), 2, (5, 4), (0.03, -128))
+    made, axes = (
+        net.w.tensor("sum", (1, 6), scale=(0.2,), zero=(-128,)),
+        net.w.tensor("axes", (2,), "int32", np.array([1, 2])),
+    )
+    net.w.op("SUM", (net.x, axes), (made,), "ReducerOptions", KeepDims=False)
+    net.x, net.shape, net.scale, net.zero = made, (6,), 0.2, -128
+    model = tmp_path / "sum.tflite"
+    model.write_bytes(net.linear(3, (0.05, 0)).file())
+    session = Session(model, 3, rate=0.001)
+    session.copy(tmp_path / "out.tflite")
+    found = interpreted(tmp_path / "out.tflite", session.images.astype(int) - 128)
+    agree(found, session.logits(), 0.05 * np.ptp(session.logits()))
+
+
+@pytest.mark.parametrize("softmax", [True, False])
+def test_a_file_that_ends_in_uint8(softmax: bool, tmp_path: Path) -> None:
+    """inference_output_type=tf.uint8 of TFLite's converter: a QUANTIZE behind all."""
+    net = Int8.input((6, 6, 2)).conv(5, (3, 3), 2, (3, 3), (0.03, -128)).linear(3, (0.05, 0))
+    scale, zero = ((1 / 256,), (0,)) if softmax else ((0.05,), (128,))
+    net = net.softmax() if softmax else net
+    made = net.w.tensor("bytes", (1, 3), "uint8", scale=scale, zero=zero)
+    net.w.op("QUANTIZE", (net.x,), (made,), "QuantizeOptions")
+    net.x = made
+    model = tmp_path / "bytes.tflite"
+    model.write_bytes(net.file())
+    session = Session(model, 3)
+    session.copy(tmp_path / "out.tflite")
+    found = interpreted(tmp_path / "out.tflite", session.images.astype(int) - 128)
+    logits = session.logits()
+    if softmax:
+        agree(found, softmaxed(logits), 1.5 / 256)
+    else:
+        agree(found, logits, 1e-4 * np.abs(logits).max())
 
 
 def test_layers_that_share_constants_in_the_file_learn_apart(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from interpreted import interpreted, sample_shape
 
+from lab.attack import keras_networks
 from lab.attack.tflite_networks import NETWORKS, Float, channels_first, each_moment
 from microtrain.convert.execute.batched import run_float
 from microtrain.convert.frontends.module import load_model
@@ -16,7 +17,7 @@ from microtrain.convert.frontends.tflite import tflite_homes
 from microtrain.convert.ir import ConvertError
 
 
-@pytest.mark.parametrize("make", NETWORKS)
+@pytest.mark.parametrize("make", (*NETWORKS, *keras_networks.NETWORKS))
 def test_a_file_of_ones_own(make: Callable[[], Float], tmp_path: Path) -> None:
     path = make().file(tmp_path)
     graph = load_model(path).graph
@@ -40,6 +41,17 @@ def test_weights_over_each_moment_go_back(tmp_path: Path) -> None:
 def turned_late() -> Float:
     net = Float(6, 5, 2).conv(4, 3, 3)
     net.op("TRANSPOSE", (net.x, net.whole(0, 2, 1, 3)), (1, 3, 4, 4), "TransposeOptions")
+    return net.conv(4, 2, 2).over("MEAN", 1, 2).linear(3)
+
+
+def viewed_otherwise() -> Float:
+    return Float(6, 5, 2).conv(4, 3, 3).view(1, 1, 12, 4).conv(4, 1, 2).over("MEAN", 1, 2).linear(3)
+
+
+def sharp() -> Float:
+    """A softmax of twice the logits, which Keras does not write."""
+    net = Float(6, 5, 2).conv(4, 3, 3)
+    net.op("SOFTMAX", (net.x,), net.shape, "SoftmaxOptions", Beta=2.0)
     return net.over("MEAN", 1, 2).linear(3)
 
 
@@ -106,7 +118,12 @@ def of_an_open_batch() -> Float:
         (lambda: slopes(5, 1, 1), r"layer prelu1: .* \(in Keras shared_axes=\[1, 2\]\)"),
         (split_by_rows, "layer split1: the op split along dimension 2 is not supported"),
         (of_an_open_batch, r"layer reshape0: .*keras.Input\(shape, batch_size=1\)"),
-        (turned_late, "layer transpose1: TRANSPOSE .* the nearest that is: of the input alone"),
+        (turned_late, "layer conv2: CONV_2D reads a map whose axes were turned; the nearest that is: of the"),
+        (
+            viewed_otherwise,
+            "layer conv2: CONV_2D reads a map of 4x3x4 as 1x12x4; the nearest that is: the map",
+        ),
+        (sharp, "layer softmax1: SOFTMAX with a beta of 2"),
     ],
 )
 def test_what_is_refused_is_true(make: Callable[[], Float], words: str, tmp_path: Path) -> None:

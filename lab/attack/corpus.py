@@ -18,6 +18,7 @@ from torch import nn
 
 from microtrain.convert.scheme import PUBLISHED
 
+from .keras_networks import NETWORKS as KERAS
 from .line import record
 from .tflite_files import small_network
 from .tflite_networks import NETWORKS
@@ -209,7 +210,7 @@ def as_tflite(folder: Path) -> list[Path]:
     """An int8 file, and a float one for each group of ops that the front end reads."""
     path = folder / "net.tflite"
     path.write_bytes(small_network())
-    return [path, *(make().file(folder, make.__name__) for make in NETWORKS)]
+    return [path, *(make().file(folder, make.__name__) for make in (*NETWORKS, *KERAS))]
 
 
 def numbers(folder: Path) -> list[Path]:

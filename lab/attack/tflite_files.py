@@ -10,7 +10,7 @@ import flatbuffers
 import numpy as np
 import tflite
 
-TYPES = {"float32": 0, "int32": 2, "uint8": 3, "int8": 9}
+TYPES = {"float32": 0, "float16": 1, "int32": 2, "uint8": 3, "bool": 6, "int8": 9}
 
 
 @dataclass
@@ -32,8 +32,12 @@ class Writer:
         scale: Sequence[float] = (),
         zero: Sequence[int] = (0,),
         axis: int = 0,
+        signature: Sequence[int] = (),
     ) -> int:
-        """Add a tensor; returns its number. Equal constants are kept once, as TFLite's converter does."""
+        """Add a tensor; returns its number. Equal constants are kept once, as TFLite's converter does.
+
+        signature  its shape with -1 for what the file leaves open
+        """
         b, quantization, stored = self.b, None, b""
         if data is not None:
             stored = np.ascontiguousarray(data, dtype).tobytes()
@@ -47,6 +51,7 @@ class Writer:
             tflite.QuantizationParametersAddQuantizedDimension(b, axis)
             quantization = tflite.QuantizationParametersEnd(b)
         text, sizes = b.CreateString(name), self._vector(np.array(shape, np.int32))
+        said = self._vector(np.array(signature, np.int32)) if signature else None
         tflite.TensorStart(b)
         tflite.TensorAddShape(b, sizes)
         tflite.TensorAddType(b, TYPES[dtype])
@@ -54,6 +59,8 @@ class Writer:
         tflite.TensorAddName(b, text)
         if quantization is not None:
             tflite.TensorAddQuantization(b, quantization)
+        if said is not None:
+            tflite.TensorAddShapeSignature(b, said)
         self.tensors.append(tflite.TensorEnd(b))
         return len(self.tensors) - 1
 

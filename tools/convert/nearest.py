@@ -73,7 +73,7 @@ NEAREST: dict[str, str] = {
     "conv3d": "conv2d",
     **dict.fromkeys(("conv_transpose3d", "conv3dtranspose", "conv_3d_transpose"), "conv_transpose2d"),
     **dict.fromkeys(("prod", "expand", "expand_as", "broadcast_to"), NO_PRODUCT),
-    **dict.fromkeys(("sum", "min", "argmax", "reducesum", "reduce_min", "lppool"), NO_POOLING),
+    **dict.fromkeys(("sum", "min", "argmax", "reducesum", "lppool"), NO_POOLING),
     **dict.fromkeys(("reducemin", "reducel1", "reduceprod", "reducesumsquare"), NO_POOLING),
     **dict.fromkeys(("reducel2", "logsumexp", "reducelogsumexp", "rsqrt", "reciprocal"), NO_POWER),
     **dict.fromkeys(("cummax", "cumsum"), "the sum or the product of two maps, or cat"),
@@ -81,7 +81,6 @@ NEAREST: dict[str, str] = {
     **dict.fromkeys(("space_to_batch_nd", "batch_to_space_nd"), NO_BATCH),
     **dict.fromkeys(("loop", "scan", "if"), NO_LOOP),
     "tile": NO_TILE,
-    "squared_difference": NO_NORM,
     "erfc": "gelu with approximate=True",
     "swish": "Sigmoid and Mul",
     **dict.fromkeys(("qlinearconv", "qlinearmatmul", "convinteger", "matmulinteger"), NO_INTEGERS),
@@ -96,8 +95,8 @@ NEAREST: dict[str, str] = {
         ("rnn_relu", "rnn_tanh_cell", "gru_cell", "lstm_cell"), "nn.GRU, nn.LSTM and nn.RNN as they are"
     ),
     **dict.fromkeys(
-        ("unidirectional_sequence_lstm", "unidirectional_sequence_rnn", "while", "batch_matmul"),
-        "GRU, LSTM and attention in files of PyTorch and ONNX",
+        ("unidirectional_sequence_lstm", "unidirectional_sequence_rnn", "while"),
+        "GRU and LSTM in files of PyTorch and ONNX, or with unroll=True in Keras, which stay frozen",
     ),
 }
 

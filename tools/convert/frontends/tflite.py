@@ -16,10 +16,15 @@ from microtrain.convert.nearest import ONE_INPUT, unsupported
 from microtrain.convert.raw import Raw
 
 from . import tflite_layers as layers
+from . import tflite_parts as parts
 from . import tflite_shapes as shapes
+from . import tflite_tokens as tokens
 from .aten import lower
+from .tflite_batches import woven
 from .tflite_file import Flatbuffer, Operator, Stored, read_flatbuffer
 from .tflite_names import FUSED, GELU, OTHERS, UNARY, WORDS
+from .tflite_norms import normalised, norms
+from .tflite_sizes import sized, unpacked
 from .tflite_transposed import conv_transpose
 from .tflite_values import Walker, channels_first
 
@@ -28,7 +33,7 @@ RULES: dict[str, Callable[[Walker, Operator, str], Any]] = {
     "TRANSPOSE_CONV": conv_transpose,
     "FULLY_CONNECTED": layers.linear,
     **dict.fromkeys(("AVERAGE_POOL_2D", "MAX_POOL_2D"), layers.pool),
-    **dict.fromkeys(("MEAN", "SUM", "REDUCE_MAX"), layers.reduced),
+    **dict.fromkeys(layers.REDUCED, layers.reduced),
     **dict.fromkeys(("ADD", "SUB", "MUL", "DIV", "MAXIMUM", "MINIMUM"), layers.arithmetic),
     **dict.fromkeys(("GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL"), layers.compared),
     **dict.fromkeys(("SELECT", "SELECT_V2"), layers.chosen),
@@ -38,10 +43,25 @@ RULES: dict[str, Callable[[Walker, Operator, str], Any]] = {
     **dict.fromkeys(("RESIZE_NEAREST_NEIGHBOR", "RESIZE_BILINEAR"), shapes.resize),
     "TRANSPOSE": shapes.transpose,
     "TILE": shapes.tile,
-    **dict.fromkeys(("SLICE", "STRIDED_SLICE"), shapes.cut),
+    **dict.fromkeys(("SLICE", "STRIDED_SLICE"), parts.cut),
     **dict.fromkeys(("DEPTH_TO_SPACE", "SPACE_TO_DEPTH"), shapes.blocks),
-    "SPLIT": shapes.split,
-    "CONCATENATION": shapes.concatenation,
+    **dict.fromkeys(("SPLIT", "SPLIT_V"), parts.split),
+    "UNPACK": parts.unpack,
+    "PACK": parts.pack,
+    "GATHER": parts.gather,
+    "REVERSE_V2": parts.reverse,
+    "CONCATENATION": parts.concatenation,
+    "SQUARED_DIFFERENCE": layers.difference_squared,
+    "L2_NORMALIZATION": layers.of_length_one,
+    "ADD_N": layers.summed,
+    "POW": layers.power,
+    "CAST": layers.cast,
+    "ZEROS_LIKE": layers.zeros,
+    "FILL": layers.filled,
+    "LOGICAL_AND": layers.both,
+    "BROADCAST_TO": shapes.broadcast,
+    "SOFTMAX": tokens.softmax,
+    "BATCH_MATMUL": tokens.product,
     "PRELU": layers.prelu,
     "RELU_0_TO_1": lambda walk, op, name: walk.call("clamp", op, name, min=0.0, max=1.0),
     "LEAKY_RELU": lambda walk, op, name: walk.call(
@@ -55,12 +75,17 @@ RULES: dict[str, Callable[[Walker, Operator, str], Any]] = {
 
 def read_tflite(path: Path) -> Raw:
     """The raw graph of a .tflite file."""
-    return _Walk(read_flatbuffer(path)).read()
+    return _Walk(_prepared(path)).read()
+
+
+def _prepared(path: Path) -> Flatbuffer:
+    """A file's operators, each in its place, with constants for all that is computed of constants alone."""
+    return woven(unpacked(sized(read_flatbuffer(path))))
 
 
 def tflite_homes(path: Path) -> Homes:
     """Where a .tflite file has the constants of its layers."""
-    walk = _Walk(read_flatbuffer(path))
+    walk = _Walk(_prepared(path))
     walk.read()
     return walk.homes
 
@@ -68,12 +93,13 @@ def tflite_homes(path: Path) -> Homes:
 class _Walk(Walker):
     """Walks the operators of one file.
 
-    sizes  tensors that say no more than shapes
+    norms  normalisations, by the operator that ends each; parts: the operators inside them
     """
 
     def __init__(self, file: Flatbuffer) -> None:
         super().__init__(file)
-        self.sizes: set[int] = set()
+        self.norms = norms(file)
+        self.parts = {place for norm in self.norms.values() for place in norm.inside}
 
     def read(self) -> Raw:
         if len(self.file.inputs) != 1:
@@ -82,6 +108,8 @@ class _Walk(Walker):
         self.env[entry] = self.low.input(channels_first(self.file.tensors[entry].shape))
         self.give(self.env[entry], self.file.tensors[entry])
         for place, op in enumerate(self.file.operators):
+            if place in self.parts:
+                continue
             self.place = place
             self._operator(op, f"{WORDS.get(op.kind, op.kind.lower())}{place}")
         outputs = [self.env.get(i) for i in self.file.outputs]
@@ -93,11 +121,12 @@ class _Walk(Walker):
         """Append one operator and what is fused into it; one that is not supported gets a stand-in."""
         out = op.outputs[0]
         stored = self.file.tensors[out]
-        if op.kind == "SHAPE" or (op.kind != "TRANSPOSE_CONV" and self.sizes & set(op.inputs[:1])):
-            self.sizes.update(op.outputs)  # what is made of shapes: the file says the shapes themselves
+        if stored.data is not None:  # of constants alone
             return
         try:
-            if op.kind in UNARY:
+            if self.place in self.norms:
+                value = normalised(self, op, name, self.norms[self.place])
+            elif op.kind in UNARY:
                 value = self.call(UNARY[op.kind], op, name)
             elif op.kind in RULES:
                 value = RULES[op.kind](self, op, name)

@@ -40,6 +40,7 @@ def spans(op: Operator, name: str, shape: Sequence[int], numbers: Sequence[Seque
             taken, alone = slice(first, size if many < 0 else first + many), False
         else:
             first, end, by = (each[axis] for each in numbers)
+            end += first if op.options.get("Offset") else 0
             begins, ends, alone = (bool(mask[key] >> axis & 1) for key in MASKS[:3])
             taken = slice(None if begins else first, None if ends else end, by or 1)
             taken = slice(first, None) if alone else taken

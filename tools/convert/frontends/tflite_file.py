@@ -39,13 +39,17 @@ class Quantization:
 
 @dataclass(frozen=True, eq=False)
 class Stored:
-    """A tensor of the file. data: of a constant, in its shape; None: it is computed."""
+    """A tensor of the file. data: of a constant, in its shape; None: it is computed.
+
+    open  another size than that of the batch may vary; the shape has a 1 for it
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     data: np.ndarray | None
     quantized: Quantization | None
+    open: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +88,7 @@ def read_flatbuffer(path: Path) -> Flatbuffer:
     if graphs != 1:
         raise ConvertError(
             f"{path.name} holds {graphs} graphs; one without control flow is supported: GRU and LSTM convert "
-            "from PyTorch and ONNX"
+            "from PyTorch and ONNX, and from Keras with unroll=True"
         )
     graph = model.Subgraphs(0)
     count = _checked(path.name, "tensors", graph.TensorsLength(), MOST_TENSORS)
@@ -149,15 +153,16 @@ def _tensor(name: str, model: Any, tensor: Any) -> Stored:
     rank = _checked(name, "dimensions of a tensor", tensor.ShapeLength(), 8)
     shape = tuple(int(tensor.Shape(i)) for i in range(rank))
     signature = [int(tensor.ShapeSignature(i)) for i in range(min(tensor.ShapeSignatureLength(), 8))]
-    if any(d < 0 for d in signature[1:]):
-        raise ConvertError(
-            f"{name}: {label} has a size that may vary; convert the model for a fixed one: {OF_ONE}"
-        )
     if any(d < 0 for d in shape) or math.prod(shape) > MOST_ELEMENTS:
         raise ConvertError(f"{name}: {label} is declared as {'x'.join(map(str, shape))}, more than fits")
     dtype = DTYPES.get(tensor.Type(), "")
     return Stored(
-        label, shape, dtype, _data(name, label, model, tensor, shape, dtype), _quantized(name, tensor)
+        label,
+        shape,
+        dtype,
+        _data(name, label, model, tensor, shape, dtype),
+        _quantized(name, tensor),
+        any(d < 0 for d in signature[1:]),
     )
 
 
@@ -225,9 +230,14 @@ OPTIONS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "SPACE_TO_DEPTH": ("SpaceToDepthOptions", ("BlockSize",)),
     "MIRROR_PAD": ("MirrorPadOptions", ("Mode",)),
     **dict.fromkeys(("MEAN", "REDUCE_MAX"), ("ReducerOptions", ("KeepDims",))),
+    "SOFTMAX": ("SoftmaxOptions", ("Beta",)),
+    "GATHER": ("GatherOptions", ("Axis", "BatchDims")),
+    "PACK": ("PackOptions", ("Axis",)),
+    "UNPACK": ("UnpackOptions", ("Axis",)),
+    "BATCH_MATMUL": ("BatchMatMulOptions", ("AdjX", "AdjY")),
     "STRIDED_SLICE": (
         "StridedSliceOptions",
-        ("BeginMask", "EndMask", "EllipsisMask", "NewAxisMask", "ShrinkAxisMask"),
+        ("BeginMask", "EndMask", "EllipsisMask", "NewAxisMask", "ShrinkAxisMask", "Offset"),
     ),
 }
 

@@ -14,11 +14,18 @@ from microtrain.convert.nearest import no_matrix, unsupported
 from microtrain.convert.ops.curves import MIRRORED
 from microtrain.convert.ops.functions import CLIP
 from microtrain.convert.ops.pool_aten import of_rows
+from microtrain.convert.ops.squares_aten import Piece
+from microtrain.convert.ops.stack_aten import Stacked
 
 from .aten import lower
 from .tflite_file import Operator
+from .tflite_names import axis_first
+from .tflite_tokens import in_order, places_of, seen
 from .tflite_values import Walker, channels_first
 from .tflite_windows import Sides
+
+FLOATS = ("<f4", "<f2")
+MOST_FILLED = 1 << 16  # numbers
 
 
 def conv(walk: Walker, op: Operator, name: str) -> Any:
@@ -67,24 +74,29 @@ def linear(walk: Walker, op: Operator, name: str) -> Any:
     x, weight = walk.value(op.inputs[0]), walk.value(op.inputs[1])
     if op.options.get("WeightsFormat", 0):
         raise ConvertError(f"layer {name}: shuffled weights are not supported; convert the model without")
+    if isinstance(x, Param) and isinstance(weight, Param) and x.value.shape[-1:] == weight.value.shape[1:]:
+        made, bias = x.value @ weight.value.T, biases(walk, op, name)
+        return Param(name, made if bias is None else made + bias.value, computed=True)
     if not isinstance(x, Act) or not isinstance(weight, Param) or weight.value.ndim != 2:
         raise no_matrix(Call(op.kind, name, True, {}), both=isinstance(weight, Act))
+    features = weight.value.shape[1]
+    if x.order is not None and features != math.prod(walk.low.shape(x)):
+        return of_view(walk, op, name, weight.value)
     whole = math.prod(x.dims) == math.prod(walk.low.shape(x))  # else it is a part, a vector
     h, w, c = walk.low.shape(x) if whole else (1, 1, math.prod(x.dims))
-    classes, features = weight.value.shape
     if features == c and h * w > 1:
         return each_pixel(walk, op, name, x, weight.value)
+    if features != h * w * c and walk.file.tensors[op.inputs[0]].shape[-1] == features:
+        return of_view(walk, op, name, weight.value)
     if features != h * w * c:
         raise ConvertError(f"layer {name} wants {features} features and gets {h * w * c}")
-    values = weight.value.reshape(classes, h, w, c).transpose(0, 3, 1, 2).reshape(classes, -1)
-    flat = replace(x, dims=(walk.low.batch, features))
-
-    def back(m: np.ndarray) -> np.ndarray:
-        return m.reshape(-1, c, h, w).transpose(0, 2, 3, 1).reshape(len(m), -1)
-
+    columns = np.arange(features).reshape(h, w, c).transpose(2, 0, 1).ravel()  # of CHW, in memory
+    if x.order is not None:
+        columns = np.argsort(places_of(walk, op, name)[1].ravel())[columns]
+    back = np.argsort(columns)
     args = {
-        "input": flat,
-        "weight": walk.at_home(op, 1, f"{name}.weight", values, back),
+        "input": replace(x, dims=(walk.low.batch, features), order=None),
+        "weight": walk.at_home(op, 1, f"{name}.weight", weight.value[:, columns], lambda m: m[:, back]),
         "bias": biases(walk, op, name),
     }
     made = lower(walk.low, Call("linear", name, True, args))
@@ -106,6 +118,16 @@ def each_pixel(walk: Walker, op: Operator, name: str, x: Act, weight: np.ndarray
     return replace(made, dims=channels_first(walk.file.tensors[op.outputs[0]].shape))
 
 
+def of_view(walk: Walker, op: Operator, name: str, weight: np.ndarray) -> Any:
+    """A linear layer over the last axis of a view, as of tokens or of patches."""
+    home = walk.at_home(op, 1, f"{name}.weight", weight, lambda m: m)
+    args = {"input": seen(walk, op, name), "weight": home, "bias": biases(walk, op, name)}
+    made = in_order(walk, "linear", name, **args)
+    walk.keep_scale(name, walk.file.tensors[op.inputs[1]])
+    shape = walk.file.tensors[op.outputs[0]].shape
+    return replace(made, dims=channels_first(shape)) if made.order is None else made
+
+
 def pool(walk: Walker, op: Operator, name: str) -> Any:
     x, turned = walk.image(op, name)
     kernel = (op.options["FilterHeight"], op.options["FilterWidth"])
@@ -115,16 +137,29 @@ def pool(walk: Walker, op: Operator, name: str) -> Any:
     return lower(walk.low, Call(word, name, True, {**args, "count_include_pad": False}))
 
 
+REDUCED = {"MEAN": "mean", "SUM": "sum", "REDUCE_MAX": "amax", "REDUCE_MIN": "amin"}
+
+
 def reduced(walk: Walker, op: Operator, name: str) -> Any:
-    """The mean, the sum or the maximum over the map, one of its sides, or the channels of each pixel."""
+    """The mean, sum, maximum or minimum over the map, one of its sides, or the channels of each pixel."""
     x, axes = walk.value(op.inputs[0]), walk.value(op.inputs[1])
     shape = walk.file.tensors[op.inputs[0]].shape
+    if isinstance(x, Stacked) and isinstance(axes, Param):
+        args = {"self": x, "dim": [int(a) for a in np.ravel(axes.value)]}
+        return lower(walk.low, Call(REDUCED[op.kind], name, True, args))
+    if isinstance(x, Piece) and isinstance(axes, Param):
+        dim = [axis_first(int(a), len(shape)) for a in np.ravel(axes.value)]
+        keep = len(walk.file.tensors[op.outputs[0]].shape) == len(shape)
+        return walk.call(REDUCED[op.kind], op, name, dim=dim, keepdim=keep)
     if not isinstance(x, Act) or not isinstance(axes, Param):
         raise ConvertError(f"layer {name}: the axes of {op.kind} must be constants")
-    over = {int(a) % max(len(shape), 1) for a in np.ravel(axes.value)}
-    spatial = set(range(1, len(shape) - 1))
+    over, word = {int(a) % max(len(shape), 1) for a in np.ravel(axes.value)}, REDUCED[op.kind]
     h, w, c = walk.low.shape(x)
     one_side = len(shape) == 4 and over in ({1}, {2})
+    if x.order is not None or (one_side and shape[1:3] != (h, w)):
+        keep = len(walk.file.tensors[op.outputs[0]].shape) == len(shape)
+        return in_order(walk, word, name, self=seen(walk, op, name), dim=sorted(over), keepdim=keep)
+    spatial = set(range(1, len(shape) - 1))
     if not (one_side or over in (spatial, {len(shape) - 1})) or not spatial:
         raise ConvertError(
             f"layer {name}: {op.kind} of {list(shape)} over {sorted(over)} is not supported; the nearest "
@@ -134,7 +169,7 @@ def reduced(walk: Walker, op: Operator, name: str) -> Any:
     image = replace(x, dims=(walk.low.batch, c, h, w))
     dim = [2, 3] if over == spatial else [min(over) + 1] if one_side else [1]
     args = {"self": image, "dim": dim, "keepdim": not one_side or len(dims) == 4}
-    call = Call({"MEAN": "mean", "SUM": "sum"}.get(op.kind, "amax"), name, True, args)
+    call = Call(word, name, True, args)
     made = lower(walk.low, call)
     return replace(of_rows(walk.low, call, made) if made.half else made, dims=dims)
 
@@ -144,12 +179,80 @@ def arithmetic(walk: Walker, op: Operator, name: str) -> Any:
     a, b = (walk.value(t) for t in op.inputs[:2])
     rank = len(walk.file.tensors[op.outputs[0]].shape)
     sides = [channelwise(v, rank) if isinstance(v, Param) else along(walk, v, rank) for v in (a, b)]
+    for place, (given, value) in enumerate(zip((a, b), sides, strict=True)):
+        if op.kind == "ADD" and isinstance(given, Param) and isinstance(value, Param) and not given.computed:
+            sides[place] = _bias_of_its_own(walk, op, name, place, given, value)
     return lower(walk.low, Call(op.kind.lower(), name, True, {"self": sides[0], "other": sides[1]}))
 
 
+def difference_squared(walk: Walker, op: Operator, name: str) -> Any:
+    made = arithmetic(walk, replace(op, kind="SUB"), f"{name}.difference")
+    return lower(walk.low, Call("square", name, True, {"self": made}))
+
+
+def of_length_one(walk: Walker, op: Operator, name: str) -> Any:
+    """A vector, or the channels of each pixel, over their Euclidean length."""
+    x = walk.value(op.inputs[0])
+    if len(walk.file.tensors[op.inputs[0]].shape) == 2:
+        return walk.call("l2_normalize", op, name)
+    args = {"self": x, "ord": 2, "dim": [1], "keepdim": True}
+    length = lower(walk.low, Call("linalg_vector_norm", f"{name}.length", True, args))
+    return lower(walk.low, Call("div", name, True, {"self": x, "other": length}))
+
+
+def summed(walk: Walker, op: Operator, name: str) -> Any:
+    """Several maps of one shape."""
+    total = walk.value(op.inputs[0])
+    for tensor in op.inputs[1:]:
+        args = {"self": total, "other": walk.value(tensor)}
+        total = lower(walk.low, Call("add", name, True, args))
+    return total
+
+
+def power(walk: Walker, op: Operator, name: str) -> Any:
+    return walk.call("pow", op, name, exponent=walk.value(op.inputs[1]))
+
+
+def cast(walk: Walker, op: Operator, name: str) -> Any:
+    """A comparison is 1 or 0 already; to whole numbers nothing is cast."""
+    if walk.file.tensors[op.outputs[0]].dtype not in FLOATS:
+        raise ConvertError(
+            f"layer {name}: {op.kind} to another type than floats is not supported; leave it out"
+        )
+    return walk.value(op.inputs[0])
+
+
+def zeros(walk: Walker, op: Operator, name: str) -> Param:
+    return Param(name, np.zeros(1, np.float32), computed=True)
+
+
+def filled(walk: Walker, op: Operator, name: str) -> Param:
+    """A constant of one number, as a recurrent layer begins with."""
+    shape, value = walk.file.tensors[op.outputs[0]].shape, walk.value(op.inputs[1])
+    if not isinstance(value, Param) or math.prod(shape) > MOST_FILLED:
+        raise unsupported(Call("fill", name, True, {}))
+    return Param(name, np.full(shape, value.value.ravel()[0], np.float32), computed=True)
+
+
+def both(walk: Walker, op: Operator, name: str) -> Any:
+    """Of two comparisons, which are 1 or 0."""
+    a, b = (walk.value(t) for t in op.inputs[:2])
+    return lower(walk.low, Call("mul", name, True, {"self": a, "other": b}))
+
+
+def _bias_of_its_own(walk: Walker, op: Operator, name: str, place: int, given: Param, value: Param) -> Param:
+    """What is added, which is the bias of a layer that has none. given: as the file has it"""
+    own, shape = f"{name}.bias" if given.name in walk.homes else given.name, given.value.shape
+    made = walk.at_home(op, place, own, given.value.ravel(), lambda v: v.reshape(shape), step=walk.place)
+    return replace(value, name=own, origin=made.origin)
+
+
 def compared(walk: Walker, op: Operator, name: str) -> Any:
-    """1 where an activation is more, or less, than one number, and else 0."""
+    """1 where an activation is more, or less, than one number or another activation, and else 0."""
     word, (a, b) = op.kind.lower(), (walk.value(t) for t in op.inputs[:2])
+    if isinstance(a, Act) and isinstance(b, Act):
+        made = arithmetic(walk, replace(op, kind="SUB"), f"{name}.difference")
+        return lower(walk.low, Call(word, name, True, {"self": made, "other": 0.0}))
     if not isinstance(a, Act):
         word, a, b = MIRRORED[word], b, a
     return lower(walk.low, Call(word, name, True, {"self": a, "other": b}))

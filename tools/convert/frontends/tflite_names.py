@@ -12,12 +12,6 @@ FUSED: dict[int, tuple[str, dict[str, Any]]] = {
 }
 OTHERS = {4: "TANH", 5: "SIGN_BIT", **{code: word.upper() for code, (word, _) in FUSED.items()}}
 GELU = {False: "none", True: "tanh"}  # whether it is approximated -> how
-AXES = {  # of NHWC -> of NCHW, by rank
-    2: {0: 0, 1: 1},
-    3: {0: 0, 1: 2, 2: 1},
-    4: {0: 0, 1: 2, 2: 3, 3: 1},
-}
-
 # What is one call of an aten op on the first input, without other arguments.
 UNARY = {
     "LOGISTIC": "sigmoid",
@@ -28,8 +22,6 @@ UNARY = {
     "NEG": "neg",
     "ELU": "elu",
     "HARD_SWISH": "hardswish",
-    "SOFTMAX": "softmax",
-    "L2_NORMALIZATION": "l2_normalize",
     "LOG_SOFTMAX": "log_softmax",
     "ABS": "abs",
     "EXP": "exp",
@@ -52,3 +44,9 @@ WORDS = {  # how layers are called
     "AVERAGE_POOL_2D": "avgpool",
     "MAX_POOL_2D": "maxpool",
 }
+
+
+def axis_first(axis: int, rank: int) -> int:
+    """An axis of a tensor that has its channels last, where they come behind the batch."""
+    axis %= max(rank, 1)
+    return axis if rank < 3 or not axis else 1 if axis == rank - 1 else axis + 1

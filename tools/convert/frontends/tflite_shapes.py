@@ -12,35 +12,47 @@ from microtrain.convert.ir import ConvertError
 from microtrain.convert.lowering import Act, Call, Param
 from microtrain.convert.nearest import unsupported
 from microtrain.convert.ops import unflatten_aten
-from microtrain.convert.ops.resample_aten import ALIGNED, ASYMMETRIC, HALF_PIXEL
+from microtrain.convert.ops.attention_aten import Scores
+from microtrain.convert.ops.resample_aten import ALIGNED, ASYMMETRIC, HALF_PIXEL, settled
 from microtrain.convert.ops.upsample_aten import of_tflite
 
 from .aten import lower
-from .tflite_cuts import spans
 from .tflite_file import OF_ONE, Operator
-from .tflite_names import AXES
+from .tflite_tokens import reshaped, turned
 from .tflite_values import Walker, channels_first
 
 
 def view(walk: Walker, op: Operator, name: str) -> Any:
     """Numbers stay in their order, NHWC, so only the shape is noted; an input is declared anew."""
     x, shape = walk.value(op.inputs[0]), walk.file.tensors[op.outputs[0]].shape
+    if isinstance(x, Scores) and shape == walk.file.tensors[op.inputs[0]].shape:
+        return x
+    if not isinstance(x, Act | Param):
+        raise unsupported(Call(op.kind.lower(), name, True, {}))
     if not isinstance(x, Act):
-        return Param(x.name, x.value.reshape(shape)) if x else None
+        return Param(x.name, x.value.reshape(shape))
     if math.prod(shape) != math.prod(x.dims):
         raise ConvertError(
             f"layer {name}: {op.kind} of {list(x.dims)} has {list(shape)} in the file, whose batch is open; "
             f"{OF_ONE}"
         )
+    if x.order is not None:
+        return reshaped(walk, op, name, shape)
+    if x.pad and len(shape) < 3:  # else a convolution behind it takes the zeros
+        x = settled(walk.low, Call(op.kind.lower(), name, False, {"self": x})).x
     own = walk.low.shape(x)
-    turned = len(shape) == 4 and shape[1] == 1 and own == (shape[2], 1, shape[3])
-    if x.tensor == "input" and not x.pad and not walk.low.nodes and len(shape) in (3, 4) and not turned:
+    row_first = len(shape) == 4 and shape[1] == 1 and own == (shape[2], 1, shape[3])
+    is_input = x.tensor == "input" and not x.pad and not walk.low.nodes and shape[:1] == (walk.low.batch,)
+    if is_input and len(shape) in (3, 4) and not row_first:
         return walk.declared(channels_first(shape))
-    if own[:2] == (1, 1) and len(shape) in (3, 4) and max(shape[1:-1]) > 1 and not walk.low.is_input(x):
+    a_row = shape[-1] == 1 == math.prod(shape[1:-2])  # of one channel: a convolution goes over the channels
+    many = len(shape) in (3, 4) and max(shape[1:-1]) > 1
+    if own[:2] == (1, 1) and many and not a_row and not walk.low.is_input(x):
         row = len(shape) == 4 and shape[1] == 1  # which the IR has as a column
         sizes = (shape[2], 1, shape[3]) if row else (shape[1], shape[2] if len(shape) == 4 else 1, shape[-1])
         x = unflatten_aten.of_vector(walk.low, Call(op.kind.lower(), name, True, {}), x, sizes)
-    return replace(x, dims=channels_first(shape))
+    natural = len(shape) < 3 or shape[-1] == walk.low.shape(x)[2] or x.pad
+    return replace(x, dims=channels_first(shape)) if natural else reshaped(walk, op, name, shape)
 
 
 def pad(walk: Walker, op: Operator, name: str) -> Any:
@@ -94,6 +106,12 @@ def tile(walk: Walker, op: Operator, name: str) -> Any:
     raise unsupported(Call("tile", name, True, {}))
 
 
+def broadcast(walk: Walker, op: Operator, name: str) -> Any:
+    """What stands many times is noted, for the product or the sum that reads it."""
+    shape = channels_first(walk.file.tensors[op.outputs[0]].shape)
+    return walk.call("expand", op, name, size=list(shape))
+
+
 def blocks(walk: Walker, op: Operator, name: str) -> Any:
     """Channels that become blocks of pixels, and blocks that become channels."""
     word, size = (
@@ -109,7 +127,7 @@ def blocks(walk: Walker, op: Operator, name: str) -> Any:
 
 
 def transpose(walk: Walker, op: Operator, name: str) -> Any:
-    """An input in another order than NHWC is declared anew as what it is turned into."""
+    """Only how a tensor is seen; an input in the order NCHW is declared anew as what it is turned into."""
     x, order = walk.value(op.inputs[0]), walk.value(op.inputs[1])
     shape = walk.file.tensors[op.outputs[0]].shape
     axes = [int(a) for a in np.ravel(order.value)] if isinstance(order, Param) else []
@@ -117,45 +135,6 @@ def transpose(walk: Walker, op: Operator, name: str) -> Any:
         raise ConvertError(f"layer {name}: the axes of {op.kind} must be constants")
     if axes == list(range(len(axes))):
         return x
-    if x.tensor != "input" or walk.low.nodes or axes != [0, *range(2, len(axes)), 1]:
-        raise ConvertError(
-            f"layer {name}: {op.kind} of {list(x.dims)} is not supported; the nearest that is: of the "
-            "input alone, from NCHW to NHWC"
-        )
-    return walk.declared(channels_first(shape))
-
-
-def cut(walk: Walker, op: Operator, name: str) -> Any:
-    shape = walk.file.tensors[op.inputs[0]].shape
-    given = [walk.value(t) for t in op.inputs[1:]]
-    numbers = [[int(n) for n in np.ravel(v.value)] for v in given if isinstance(v, Param)]
-    x, axes = walk.value(op.inputs[0]), AXES.get(len(shape), {})
-    for span in spans(op, name, shape, numbers):
-        args = {"self": x, "dim": axes.get(span.axis, span.axis)}
-        if span.alone:
-            x = lower(walk.low, Call("select", name, True, {**args, "index": span.taken.start}))
-        else:
-            by = {"start": span.taken.start, "end": span.taken.stop, "step": span.taken.step}
-            x = lower(walk.low, Call("slice", name, True, {**args, **by}))
-    return x
-
-
-def split(walk: Walker, op: Operator, name: str) -> Any:
-    axis, shape = walk.value(op.inputs[0]), walk.file.tensors[op.inputs[1]].shape
-    if not isinstance(axis, Param):
-        raise ConvertError(f"layer {name}: the axis of {op.kind} must be a constant")
-    at = int(np.ravel(axis.value)[0]) % max(len(shape), 1)
-    args = {"self": walk.value(op.inputs[1]), "dim": AXES.get(len(shape), {}).get(at, at)}
-    size = -(-shape[at] // len(op.outputs))
-    made = lower(walk.low, Call("split", name, True, {**args, "split_size": size}))
-    if len(made) != len(op.outputs):
-        raise ConvertError(f"layer {name}: a split into {len(made)} parts has {len(op.outputs)} results")
-    return made
-
-
-def concatenation(walk: Walker, op: Operator, name: str) -> Any:
-    axis = op.options["Axis"]
-    rank = len(walk.file.tensors[op.outputs[0]].shape)
-    values = [walk.value(t) for t in op.inputs]
-    dim = AXES.get(rank, {}).get(axis % max(rank, 1), axis)
-    return lower(walk.low, Call("cat", name, True, {"tensors": values, "dim": dim}))
+    if x.tensor == "input" and not walk.low.nodes and axes == [0, *range(2, len(axes)), 1]:
+        return walk.declared(channels_first(shape))
+    return turned(walk, op, name, axes)

@@ -16,11 +16,14 @@ from microtrain.convert.ir import ConvertError
 from microtrain.convert.lowering import Home, Homes
 
 from .tflite_file import Flatbuffer, Quantization, Stored, read_flatbuffer
+from .tflite_sizes import sized
 from .tflite_write import Changes, Made, Step, write_flatbuffer
 
 BOUNDED = ("SOFTMAX", "LOG_SOFTMAX", "LOGISTIC")  # whose results have the same scale whatever comes in
 SHAPES = ("RESHAPE", "SQUEEZE")
+SAME = ("QUANTIZE", "DEQUANTIZE")
 FLOATS = ("<f4", "<f2")
+TINY = 1e-30  # a scale of what is all 0
 
 
 def trained_tflite(
@@ -33,7 +36,9 @@ def trained_tflite(
     Errors   ConvertError where the file cannot take them
     """
     file = read_flatbuffer(path)
-    copy = _Copy(file, list(range(len(file.operators))))
+    known, steps = sized(file).tensors, list(range(len(file.operators)))
+    sizes = frozenset(i for i in steps if known[file.operators[i].outputs[0]].data is not None)
+    copy = _Copy(file, [*steps], sizes)
     if head is not None:
         home = homes[head[0]]
         copy.head(home.step, home.back(trained[head[0]]), trained.get(head[1]))
@@ -45,10 +50,14 @@ def trained_tflite(
 
 @dataclass
 class _Copy:
-    """What will be other than in the file: see Changes."""
+    """What will be other than in the file: see Changes.
+
+    sizes  operators that compute no more than sizes of tensors
+    """
 
     file: Flatbuffer
     steps: list[int | Step]
+    sizes: frozenset[int]
     constants: dict[int, bytes] = field(default_factory=dict)
     tensors: dict[int, Made] = field(default_factory=dict)
 
@@ -59,8 +68,27 @@ class _Copy:
             self._new_bias(name, homes[name.removesuffix("bias") + "weight"], value)
             return
         number = self.file.operators[home.step].inputs[home.input]
-        stored = self.file.tensors[number]
-        self.constants[number] = _stored(stored, home.back(value)).tobytes()
+        readers = sum(number in op.inputs for op in self.file.operators)
+        unpacked = (op for op in self.file.operators if op.kind == "DEQUANTIZE" and number in op.outputs)
+        number = next((op.inputs[0] for op in unpacked), number)
+        stored, values = self.file.tensors[number], home.back(value)
+        if stored.quantized is not None and home.scale is None:  # a part of a sum or product has its own
+            scale = np.array([max(float(np.abs(values).max(initial=0.0)) / 127.0, TINY)])
+            stored = replace(stored, quantized=Quantization(scale, np.zeros(1, np.int64), 0))
+        elif readers == 1:
+            self.constants[number] = _stored(stored, values).tobytes()
+            return
+        made = Made(stored.name, stored.shape, stored.dtype, _stored(stored, values), stored.quantized)
+        self._reads(home, self._new(made))
+
+    def _reads(self, home: Home, number: int) -> None:
+        """An operator reads another tensor from now on; others that read that of before go on."""
+        like = [s.like if isinstance(s, Step) else s for s in self.steps]
+        at = like.index(home.step)
+        old = self.steps[at]
+        given = old if isinstance(old, Step) else self.file.operators[home.step]
+        inputs = [number if i == home.input else t for i, t in enumerate(given.inputs)]
+        self.steps[at] = Step(inputs, given.outputs, like=home.step)
 
     def _new_bias(self, name: str, weight: Home, value: np.ndarray) -> None:
         """Biases of a layer that has none in the file."""
@@ -73,9 +101,11 @@ class _Copy:
             integers = np.rint(value / scale).astype("<i4")
             zeros = np.zeros(len(scale), np.int64)
             made = Made(name, value.shape, "<i4", integers, Quantization(scale, zeros, 0))
-        self.steps[self.steps.index(weight.step)] = Step(
-            (*op.inputs[: max(first, 1) + 1], self._new(made)), op.outputs, like=weight.step
-        )
+        like = [s.like if isinstance(s, Step) else s for s in self.steps]
+        at = like.index(weight.step)
+        old = self.steps[at]
+        inputs = old.inputs if isinstance(old, Step) else op.inputs
+        self.steps[at] = Step((*inputs[: max(first, 1) + 1], self._new(made)), op.outputs, like=weight.step)
 
     def _new(self, made: Made) -> int:
         """The number of a new tensor."""
@@ -101,16 +131,18 @@ class _Copy:
 
     def _behind(self, head: Step, place: int, classes: int) -> list[int | Step]:
         """The head and the operators behind it, in float."""
-        steps, rest = [head], list(range(place + 1, len(self.file.operators)))
+        later = range(place + 1, len(self.file.operators))
+        sizes = [i for i in later if i in self.sizes and self._of_head(i, head)]
+        steps, rest = [head], [i for i in later if i not in sizes]
         old = self.file.tensors[head.outputs[0]].shape[-1]
         self._as_float(head.outputs[0], old, classes)
         bounded = False
         while rest and self._follows(rest[0], steps[-1].outputs[0]):
             number = rest.pop(0)
             op = self.file.operators[number]
-            if op.kind == "DEQUANTIZE":
+            if op.kind in SAME:
                 steps[-1] = replace(steps[-1], outputs=op.outputs)
-                bounded = False
+                bounded = bounded and op.kind == "QUANTIZE"
             elif op.kind in BOUNDED or op.kind in SHAPES:
                 if op.kind in SHAPES and classes != old:
                     raise _counted(self.file.name, op.kind, old, classes)
@@ -127,7 +159,14 @@ class _Copy:
                 f"{self.file.name} goes on behind its head with {self.file.operators[rest[0]].kind}, which "
                 "is not supported here"
             )
-        return self._quantized(steps) if bounded else list(steps)
+        first, *behind = self._quantized(steps) if bounded else list(steps)
+        return [first, *sizes, *behind]
+
+    def _of_head(self, number: int, head: Step) -> bool:
+        """Whether an operator reads no more than the head's result and what is made of its sizes."""
+        made = {t for i in self.sizes for t in self.file.operators[i].outputs} | {head.outputs[0]}
+        inputs = self.file.operators[number].inputs
+        return all(t in made or self.file.tensors[t].data is not None for t in inputs)
 
     def _follows(self, number: int, tensor: int) -> bool:
         return tensor in self.file.operators[number].inputs

@@ -10,9 +10,17 @@ import numpy as np
 
 from microtrain.convert.ir import ConvertError
 from microtrain.convert.lowering import Act, Call, Home, Homes, Lowering, Param
+from microtrain.convert.ops import blocks_aten
+from microtrain.convert.ops.attention_aten import Scores
+from microtrain.convert.ops.squares_aten import Piece
+from microtrain.convert.ops.stack_aten import Stacked
+from microtrain.convert.ops.tokens import as_map
 
 from .aten import lower
 from .tflite_file import Flatbuffer, Operator, Stored
+
+APART = {"i1": 0.51 / 127, "<f2": 2.0**-11}  # of the largest number of a constant
+Value = Act | Param | Scores | Stacked | Piece
 
 
 class Walker:
@@ -26,7 +34,7 @@ class Walker:
     def __init__(self, file: Flatbuffer) -> None:
         self.file = file
         self.low = Lowering(file.name)
-        self.env: dict[int, Act | Param] = {}
+        self.env: dict[int, Value] = {}
         self.homes: Homes = {}
         self.place = 0
 
@@ -48,7 +56,7 @@ class Walker:
         act = self.env.get(tensor)
         return self.low.tensors[self.low.tensor_of(act)].given if isinstance(act, Act) else None
 
-    def value(self, tensor: int) -> Act | Param | None:
+    def value(self, tensor: int) -> Value | None:
         """An activation, or a constant as real numbers; None: an input that was left out."""
         if tensor < 0:
             return None
@@ -75,6 +83,11 @@ class Walker:
                 f"layer {name}: {op.kind} reads {list(shape)}; it must be an image [n, h, w, c]"
             )
         _, h, w, c = shape
+        if x.order is not None:
+            call = Call(op.kind.lower(), name, True, {})
+            x = blocks_aten.seen(self.low, call, as_map(self.low, x))
+        if (h, c) == (1, 1) and w > 1 and self.low.shape(x) == (1, 1, w) and not self.low.is_input(x):
+            return replace(x, dims=(self.low.batch, 1, w, 1)), True  # over the channels of a vector
         above, before, below, behind = x.pad or (0, 0, 0, 0)
         rows, columns, channels = self.low.shape(x)
         own = (above + rows + below, before + columns + behind, channels)
@@ -82,7 +95,15 @@ class Walker:
             return x, False
         if h == 1 and own == (w, 1, c):
             return replace(x, dims=(self.low.batch, c, w, 1)), True
-        raise ConvertError(f"layer {name}: {op.kind} reads an image that was reshaped to {h}x{w}x{c}")
+        if x.order is not None:
+            raise ConvertError(
+                f"layer {name}: {op.kind} reads a map whose axes were turned; the nearest that is: of the "
+                "input alone, from NCHW to NHWC, and groups of channels that change places"
+            )
+        raise ConvertError(
+            f"layer {name}: {op.kind} reads a map of {own[0]}x{own[1]}x{own[2]} as {h}x{w}x{c}; the nearest "
+            "that is: the map as it is, or one that is made of a vector"
+        )
 
     def at_home(
         self,
@@ -91,10 +112,19 @@ class Walker:
         name: str,
         value: np.ndarray,
         back: Callable[[np.ndarray], np.ndarray],
+        step: int | None = None,
     ) -> Param:
-        """An operator's constant in PyTorch's order, under a layer's name; back: into the file's order."""
-        found = self.file.tensors[op.inputs[place]].quantized
-        self.homes[name] = Home(self.place, place, value, back, None if found is None else found.scale)
+        """An operator's constant in PyTorch's order, under a layer's name; back: into the file's order.
+
+        step  the operator's place, where the constant is one of a sum or a product: the device has other
+              integers then
+        """
+        stored, at = self.file.tensors[op.inputs[place]], self.place if step is None else step
+        apart = APART.get(stored.dtype, 0.0)
+        if stored.quantized is not None and step is None:
+            self.homes[name] = Home(at, place, value, back, stored.quantized.scale)
+        else:
+            self.homes[name] = Home(at, place, value, back, apart=apart)
         return Param(name, value, op.inputs[place])
 
     def keep_scale(self, name: str, stored: Stored) -> None:

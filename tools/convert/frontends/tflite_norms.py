@@ -1,0 +1,206 @@
+"""Layer normalisation as Keras writes it into TFLite files: x times a factor, less its mean times that.
+
+The factor is the scale over the deviation. What stands between x and the last sum is no tensor of the
+network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from microtrain.convert.lowering import Param
+
+from .tflite_file import Flatbuffer, Operator
+from .tflite_tokens import in_order, seen
+from .tflite_values import Walker
+
+SAME = ("QUANTIZE", "DEQUANTIZE")  # a change of number type
+
+
+@dataclass(frozen=True)
+class Norm:
+    """What is normalised over the last axis. scale, shift: operator and input that have it, if one has
+
+    inside  places of the operators that are no more than parts
+    """
+
+    given: int
+    epsilon: float
+    inside: frozenset[int]
+    scale: tuple[int, int] | None = None
+    shift: tuple[int, int] | None = None
+
+
+def norms(file: Flatbuffer) -> dict[int, Norm]:
+    """Layer normalisations, by the place of the operator that makes their result."""
+    graph = _Graph(file)
+    roots = [i for i, op in enumerate(file.operators) if op.kind == "RSQRT"]
+    return dict(found for found in map(graph.norm, roots) if found is not None)
+
+
+def normalised(walk: Walker, op: Operator, name: str, norm: Norm) -> Any:
+    """The normalisation that ends with an operator."""
+    params = {}
+    for kind, home in (("weight", norm.scale), ("bias", norm.shift)):
+        if home is not None:
+            step, place = home
+            at = walk.file.operators[step]
+            given = walk.value(at.inputs[place])
+            assert isinstance(given, Param)
+            back = partial(np.reshape, shape=given.value.shape)
+            own = f"{name}.{kind}"
+            params[kind] = walk.at_home(at, place, own, given.value.ravel(), back, step=step)
+    x = seen(walk, Operator(op.kind, (norm.given,), op.outputs), name)
+    over = [walk.file.tensors[norm.given].shape[-1]]
+    return in_order(walk, "layer_norm", name, input=x, normalized_shape=over, eps=norm.epsilon, **params)
+
+
+@dataclass
+class _Graph:
+    """Who makes each tensor of a file, and who reads it, changes of number type aside."""
+
+    file: Flatbuffer
+    makers: dict[int, int] = field(default_factory=dict)
+    readers: dict[int, list[int]] = field(default_factory=dict)
+    same: dict[int, int] = field(default_factory=dict)
+    changes: dict[int, list[int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for place, op in enumerate(self.file.operators):
+            first = self.plain(op.inputs[0]) if op.inputs else -1
+            if op.kind in SAME and self.file.tensors[op.inputs[0]].data is None and first in self.makers:
+                self.same[op.outputs[0]] = first
+                self.changes.setdefault(first, []).append(place)
+                continue
+            for tensor in op.outputs:
+                self.makers[tensor] = place
+            for tensor in dict.fromkeys(map(self.plain, op.inputs)):
+                self.readers.setdefault(tensor, []).append(place)
+
+    def plain(self, tensor: int) -> int:
+        return self.same.get(tensor, tensor)
+
+    def inputs(self, place: int) -> list[int]:
+        return [self.plain(t) for t in self.file.operators[place].inputs]
+
+    def made(self, tensor: int, *kinds: str) -> int | None:
+        """The operator that makes a tensor, if it is of one of these kinds and carries no activation."""
+        place = self.makers.get(tensor)
+        if place is None or self.file.operators[place].kind not in kinds:
+            return None
+        return None if self.file.operators[place].options.get("FusedActivationFunction") else place
+
+    def parted(self, place: int) -> Iterator[tuple[int, int]]:
+        """Both inputs of an operator of two, each with the place of the other one."""
+        first, second = self.inputs(place)[:2]
+        yield first, 1
+        yield second, 0
+
+    def norm(self, root: int) -> tuple[int, Norm] | None:
+        """The normalisation with this root of a variance."""
+        add = self.made(self.inputs(root)[0], "ADD")
+        if add is None:
+            return None
+        numbers = [p for t, p in self.parted(add) if self._number(self.inputs(add)[p]) is not None]
+        over = self.made(self.inputs(add)[1 - numbers[0]], "MEAN") if len(numbers) == 1 else None
+        square = None if over is None else self.made(self.inputs(over)[0], "SQUARED_DIFFERENCE")
+        if over is None or square is None:
+            return None
+        x, mean = self.inputs(square)
+        less = self.made(mean, "MEAN")
+        if less is None or self.inputs(less)[0] != x or not all(self._last(p, x) for p in (less, over)):
+            return None
+        epsilon = float(self._number(self.inputs(add)[numbers[0]]) or 0.0)
+        inside = {root, add, over, square, less}
+        return self._ends(root, x, mean, epsilon, inside)
+
+    def _ends(
+        self, root: int, x: int, mean: int, epsilon: float, inside: set[int]
+    ) -> tuple[int, Norm] | None:
+        """What reads the root: a scale, and both products with it, whose sum is the result."""
+        factor, scale = self.file.operators[root].outputs[0], None
+        readers = self.readers.get(factor, [])
+        if len(readers) == 1 and self.made(self._out(readers[0]), "MUL") == readers[0]:
+            (at,) = readers
+            place = self._beside(at, factor, x)
+            if place is not None:
+                inside.add(at)
+                scale, factor = (at, place), self._out(at)
+        negative = [p for p in self.readers.get(mean, []) if self.file.operators[p].kind == "NEG"]
+        means = {mean, *(self.file.operators[p].outputs[0] for p in negative)}
+        products: dict[int, int] = {}
+        for place in self.readers.get(factor, []):
+            for tensor, other in self.parted(place):
+                if self.inputs(place)[other] == factor and self.made(self._out(place), "MUL") is not None:
+                    products[tensor] = place
+        of_mean = [t for t in products if t in means]
+        if x not in products or len(of_mean) != 1 or len(products) != 2:
+            return None
+        inside |= {*negative, *products.values()}
+        signed = of_mean[0] != mean
+        found = self._sum(x, self._out(products[x]), self._out(products[of_mean[0]]), signed, inside)
+        if found is None:
+            return None
+        last, shift = found
+        inside |= {c for p in inside for c in self.changes.get(self._out(p), [])}
+        if self._leaves(inside, last):
+            return None
+        return last, Norm(x, epsilon, frozenset(inside), scale, shift)
+
+    def _sum(
+        self, x: int, first: int, second: int, signed: bool, inside: set[int]
+    ) -> tuple[int, tuple[int, int] | None] | None:
+        """The operator that adds both, and where its shift is; `signed`: the second is negative already."""
+        places = self.readers.get(second, [])
+        if len(places) != 1:
+            return None
+        (at,) = places
+        kind = self.file.operators[at].kind
+        if first in self.inputs(at):
+            right = kind == "ADD" if signed else kind == "SUB" and self.inputs(at)[0] == first
+            return (at, None) if right else None
+        place, readers = self._beside(at, second, x), self.readers.get(self._out(at), [])
+        right = kind == "ADD" if signed else (kind == "SUB" and place == 0)
+        if place is None or not right or self.made(self._out(at), kind) is None or len(readers) != 1:
+            return None
+        inside.add(at)
+        ends = self.file.operators[readers[0]].kind == "ADD" and first in self.inputs(readers[0])
+        return (readers[0], (at, place)) if ends else None
+
+    def _beside(self, place: int, tensor: int, x: int) -> int | None:
+        """Which input of an operator stands beside a tensor, if it is one number for each channel of x."""
+        channels = self.file.tensors[x].shape[-1:]
+        for given, other in self.parted(place):
+            data = self.file.tensors[self.inputs(place)[other]].data
+            if given == tensor and data is not None and data.shape[-1:] == channels == (data.size,):
+                return other
+        return None
+
+    def _out(self, place: int) -> int:
+        return self.file.operators[place].outputs[0]
+
+    def _number(self, tensor: int) -> float | None:
+        """A constant of one number, in real units."""
+        stored = self.file.tensors[tensor]
+        if stored.data is None or stored.data.size != 1:
+            return None
+        raw, found = float(stored.data.flat[0]), stored.quantized
+        return raw if found is None else (raw - float(found.zero[0])) * float(found.scale[0])
+
+    def _last(self, place: int, x: int) -> bool:
+        """Whether a mean is over the last axis alone, which stays as one of 1."""
+        axes, rank = self.file.tensors[self.inputs(place)[1]].data, len(self.file.tensors[x].shape)
+        stays = len(self.file.tensors[self._out(place)].shape) == rank > 1
+        return stays and axes is not None and [int(a) % rank for a in np.ravel(axes)] == [rank - 1]
+
+    def _leaves(self, inside: set[int], last: int) -> bool:
+        """Whether something else reads a part, or a part is a result of the file."""
+        outs = {self._out(p) for p in inside}
+        changed = {t for t, of in self.same.items() if of in outs}
+        read = any(set(self.readers.get(t, [])) - inside - {last} for t in outs)
+        return read or bool((outs | changed) & set(self.file.outputs))
